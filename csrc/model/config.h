@@ -1,0 +1,40 @@
+// What kind of decoder-only transformer a checkpoint is. Filled by pybatcher/loading; the
+// C++ side trusts nothing and checks every field again in validate().
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace pb {
+
+enum class NormKind { kRms, kLayer };
+enum class Activation { kSilu, kGeluTanh, kGelu };
+
+struct ModelConfig {
+  std::string architecture;  // "llama", "mistral", "qwen2", "qwen3", "gpt2": for messages only
+  int vocab_size = 0;
+  int hidden_size = 0;
+  int n_layers = 0;
+  int n_heads = 0;
+  int n_kv_heads = 0;  // divides n_heads
+  int head_dim = 0;    // even with rope
+  int intermediate_size = 0;
+  int max_position_embeddings = 0;
+  NormKind norm = NormKind::kRms;
+  float norm_eps = 1e-5f;
+  Activation activation = Activation::kSilu;
+  bool gated_mlp = true;            // act(gate) * up, else act(up)
+  bool learned_positions = false;   // else rope
+  std::vector<float> rope_inv_freq; // (head_dim / 2), scaling already applied; empty if learned
+  float rope_attention_factor = 1.0f;
+  float attention_scale = 0.0f;     // q.k is multiplied by it
+  std::vector<int> sliding_windows; // (n_layers); 0 = full attention
+
+  int q_size() const { return n_heads * head_dim; }
+  int kv_size() const { return n_kv_heads * head_dim; }
+
+  // Throws kModelFormat naming the field, its value and what it may be.
+  void validate() const;
+};
+
+}  // namespace pb

@@ -1,0 +1,171 @@
+// The operations a model may call. The only virtual class of the native code; one
+// implementation a device.
+//
+// Contract of every operation: a row's result depends on that row (and, in attention, on the
+// KV of its own sequence) alone, bit for bit: never on how many rows there are, which rows they are,
+// how threads share them, or what lies in padding. Nothing here allocates after the make_* calls, and
+// nothing throws but the make_* calls.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "base/aligned_buffer.h"
+#include "base/dtype.h"
+#include "model/config.h"
+
+namespace pb {
+
+// A tensor of a checkpoint where it lies, strided. Element (r, c) is at data + (r * row_stride + c * col_stride) * size.
+struct TensorView {
+  std::string name;  // for messages
+  const void* data = nullptr;
+  DType dtype = DType::kF32;
+  int64_t rows = 0;
+  int64_t cols = 1;  // a vector is (n, 1)
+  int64_t row_stride = 1;
+  int64_t col_stride = 1;
+};
+
+// A dense weight y = x W^T + bias in the backend's own layout.
+struct Matrix {
+  int n_out = 0;
+  int n_in = 0;
+  DType dtype = DType::kF32;
+  AlignedBuffer packed;
+  AlignedBuffer bias;  // f32 (n_out), or empty
+};
+
+struct Vector {
+  int size = 0;
+  AlignedBuffer values;  // f32 (size)
+};
+
+struct Norm {
+  NormKind kind = NormKind::kRms;
+  float eps = 0.0f;
+  Vector weight;  // (hidden)
+  Vector bias;    // (hidden) with kLayer, else empty
+};
+
+// What enters a matrix product: rows of `cols` numbers, rounded to what products of `dtype`
+// weights take (f32 for f32, bf16 for bf16), in the backend's layout.
+struct Activations {
+  int max_rows = 0;
+  int cols = 0;
+  DType dtype = DType::kF32;
+  AlignedBuffer data;
+};
+
+// cos and sin of every position: (n_positions, head_dim / 2) each.
+struct RopeTable {
+  int n_positions = 0;
+  int half_dim = 0;
+  AlignedBuffer cosines;
+  AlignedBuffer sines;
+};
+
+// Keys and values of every page and layer.
+struct KvStorage {
+  int n_pages = 0;
+  int block_size = 0;  // a divisor of kAttentionSegment
+  int n_layers = 0;
+  int n_kv_heads = 0;
+  int head_dim = 0;
+  DType dtype = DType::kF32;
+  size_t page_bytes = 0;
+  AlignedBuffer data;
+};
+
+// The rows of one sequence in a pass: neighbours in the batch, neighbours in position.
+struct SequenceRows {
+  int first_row = 0;
+  int n_rows = 0;
+  int first_position = 0;          // of first_row
+  const int32_t* pages = nullptr;  // page table: position p lies in pages[p / block_size]
+};
+
+// One physical pass: at most n_ubatch rows, planned once, used by every layer.
+struct RowBatch {
+  int n_rows = 0;
+  const int32_t* tokens = nullptr;     // (n_rows)
+  const int32_t* positions = nullptr;  // (n_rows)
+  std::span<const SequenceRows> sequences;
+};
+
+// The per-layer inputs of attention besides the rows.
+struct AttentionLayer {
+  int layer = 0;
+  int n_heads = 0;
+  int n_kv_heads = 0;
+  int head_dim = 0;
+  float scale = 1.0f;
+  int sliding_window = 0;           // 0 = full
+  const RopeTable* rope = nullptr;  // null = no rotation
+  const Norm* q_norm = nullptr;     // null = none; weight (head_dim)
+  const Norm* k_norm = nullptr;
+};
+
+enum class Store { kSet, kAdd };  // y = ..., y += ...
+
+// Softmax is taken over fixed segments of this many positions, by absolute position, and the
+// segments' partial states are merged in order.
+inline constexpr int kAttentionSegment = 256;
+
+class Backend {
+ public:
+  virtual ~Backend() = default;
+
+  // "avx512_bf16", "avx2", "scalar", ...
+  virtual std::string target() const = 0;
+  virtual int n_threads() const = 0;
+
+  // -- at load ------------------------------------------------------------------------------
+
+  // Stacks `parts` (each (n_i, n_in)) into one weight of sum(n_i) rows. `biases`: one a part, with
+  // data == nullptr for none. Throws kModelFormat where a part or bias holds a number that is not finite.
+  virtual Matrix make_matrix(std::span<const TensorView> parts, std::span<const TensorView> biases, DType dtype) = 0;
+  virtual Vector make_vector(const TensorView& view) = 0;
+  virtual Activations make_activations(int max_rows, int cols, DType weights) = 0;
+  virtual RopeTable make_rope(std::span<const float> inv_freq, float attention_factor, int n_positions) = 0;
+  virtual KvStorage make_kv(int n_pages, int block_size, int n_layers, int n_kv_heads, int head_dim, DType dtype) = 0;
+  // Scratch of attention for passes of at most max_rows rows with n_heads heads. Called once, before any pass.
+  virtual void prepare(int max_rows, int n_heads, int head_dim) = 0;
+
+  // -- in the forward pass --------------------------------------------------------------------
+
+  // x[r] = table[ids[r]].  x (n, n_in) f32
+  virtual void embed(std::span<const int32_t> ids, const Matrix& table, float* x) = 0;
+
+  // x[r] += table[ids[r]]: learned positions.
+  virtual void embed_add(std::span<const int32_t> ids, const Matrix& table, float* x) = 0;
+
+  // out[i] = norm(x[rows[i]]).  x (*, hidden) f32 -> out (rows.size(), hidden)
+  virtual void norm(const float* x, std::span<const int32_t> rows, const Norm& norm, Activations& out) = 0;
+
+  // y[r] (=|+=) x[r] W^T + bias.  x (n_rows, n_in), y (n_rows, n_out) f32
+  virtual void matmul(const Activations& x, int n_rows, const Matrix& w, float* y, Store store) = 0;
+
+  // Norms (if any) and rotates q and k in place and writes k and v of every row to its page.
+  // qkv (n_rows, (n_heads + 2 * n_kv_heads) * head_dim) f32: q heads, then k heads, then v heads
+  virtual void rope_and_store(float* qkv, const RowBatch& batch, const AttentionLayer& layer, KvStorage& kv) = 0;
+
+  // Causal attention of every row's q over its sequence's KV up to its own position.
+  // qkv as above -> out (n_rows, n_heads * head_dim)
+  virtual void attention(const float* qkv, const RowBatch& batch, const AttentionLayer& layer, const KvStorage& kv,
+                         Activations& out) = 0;
+
+  // gated: out = act(gate_up[:, :n]) * gate_up[:, n:], gate_up (n_rows, 2n); else out = act(gate_up), (n_rows, n).  n = out.cols
+  virtual void activate(const float* gate_up, int n_rows, Activation kind, bool gated, Activations& out) = 0;
+
+  // Copies all layers of a page.
+  virtual void copy_page(KvStorage& kv, int from, int to) = 0;
+};
+
+// Factories of the devices. n_threads 0 = the cores this process may use. Throw kConfig.
+std::unique_ptr<Backend> make_cpu_backend(int n_threads);
+std::unique_ptr<Backend> make_cuda_backend();  // cuda/, or no_cuda.cc where there is no nvcc
+
+}  // namespace pb

@@ -1,0 +1,97 @@
+"""Every error that pybatcher raises on purpose.
+
+    PybatcherError
+    ├── ConfigError              an option has a value that cannot work
+    ├── ModelFormatError         a checkpoint is damaged, incomplete or of an unknown kind
+    ├── InvalidRequestError      this request can never be served as it is written
+    │   └── RequestTooLongError  ... because it needs more positions than there are
+    ├── QueueFullError           too much is waiting; `retry_after` says when to come back
+    ├── DeadlineExceededError    the request's own `timeout` ran out
+    ├── BatcherClosedError       the batcher was closed, or closes, under the request
+    ├── ProtocolError            a peer of the sidecar broke the protocol
+    └── EngineError              the compiled engine could not do what it was asked
+        ├── NoFreeSequenceError  all `n_parallel` sequences are in use
+        ├── KvCacheFullError     no KV block is left for the tokens of this call
+        └── EngineFailedError    the engine is broken, for this request or for all
+
+Each message names the field, the value it had and the way out. Errors that a
+caller of the standard library would expect also have its type: a
+`ConfigError` is a `ValueError`, a `DeadlineExceededError` a `TimeoutError`.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "BatcherClosedError",
+    "ConfigError",
+    "DeadlineExceededError",
+    "EngineError",
+    "EngineFailedError",
+    "InvalidRequestError",
+    "KvCacheFullError",
+    "ModelFormatError",
+    "NoFreeSequenceError",
+    "ProtocolError",
+    "PybatcherError",
+    "QueueFullError",
+    "RequestTooLongError",
+]
+
+
+class PybatcherError(Exception):
+    """Base of everything that pybatcher raises on purpose."""
+
+
+class ConfigError(PybatcherError, ValueError):
+    """An option has a value that cannot work."""
+
+
+class ModelFormatError(PybatcherError, ValueError):
+    """A checkpoint is damaged, incomplete or of an unknown kind."""
+
+
+class InvalidRequestError(PybatcherError, ValueError):
+    """This request can never be served as it is written."""
+
+
+class RequestTooLongError(InvalidRequestError):
+    """The request needs more positions than a sequence can have."""
+
+
+class QueueFullError(PybatcherError):
+    """Too much is waiting already.
+
+    `retry_after` is the number of seconds after which trying again is worth it.
+    """
+
+    def __init__(self, message: str, retry_after: float) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+
+
+class DeadlineExceededError(PybatcherError, TimeoutError):
+    """The request's own `timeout` ran out before its first token."""
+
+
+class BatcherClosedError(PybatcherError, RuntimeError):
+    """The batcher was closed before or while it served the request."""
+
+
+class ProtocolError(PybatcherError):
+    """A peer of the sidecar broke the protocol."""
+
+
+class EngineError(PybatcherError, RuntimeError):
+    """The compiled engine could not do what it was asked. Nothing changed."""
+
+
+class NoFreeSequenceError(EngineError):
+    """All `n_parallel` sequences are in use."""
+
+
+class KvCacheFullError(EngineError):
+    """No KV block is left for the tokens of this call."""
+
+
+class EngineFailedError(EngineError):
+    """The engine is broken: for this request, or for all."""
