@@ -8,13 +8,13 @@
 namespace pb {
 
 enum class ErrorCode {
-  kInvalidRequest,   // InvalidRequestError
-  kRequestTooLong,   // RequestTooLongError
-  kNoFreeSequence,   // NoFreeSequenceError
-  kKvCacheFull,      // KvCacheFullError
-  kEngine,           // EngineError
-  kModelFormat,      // ModelFormatError
-  kConfig,           // ConfigError
+  kInvalidRequest,  // InvalidRequestError
+  kRequestTooLong,  // RequestTooLongError
+  kNoFreeSequence,  // NoFreeSequenceError
+  kKvCacheFull,     // KvCacheFullError
+  kEngine,          // EngineError
+  kModelFormat,     // ModelFormatError
+  kConfig,          // ConfigError
 };
 
 class Error : public std::runtime_error {

@@ -14,14 +14,14 @@
 #include <type_traits>
 #include <vector>
 
-namespace pb {
+#include "base/cores.h"  // available_cores(): the n_threads to start from
 
-// Cores this process may use: its affinity mask and its cgroup's CPU quota. At least 1.
-int available_cores();
+namespace pb {
 
 class ThreadPool {
  public:
-  // n_threads >= 1, the caller of parallel_for included: n_threads - 1 are started.
+  // n_threads counts the caller of parallel_for: n_threads - 1 are started. Throws kConfig where it
+  // is not in 1..1024, kEngine where the system will not start that many.
   explicit ThreadPool(int n_threads);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
@@ -30,8 +30,10 @@ class ThreadPool {
   int n_threads() const { return static_cast<int>(workers_.size()) + 1; }
 
   // Calls body(begin, end, worker) for disjoint ranges that cover [0, n), each at most `grain`
-  // long and starting at a multiple of `grain`; 0 <= worker < n_threads(). Returns when all are
-  // done. `body` must not throw and must not call parallel_for. One caller at a time.
+  // (>= 1) long and starting at a multiple of `grain`; 0 <= worker < n_threads(), one at a time.
+  // Returns when all are done and what they wrote can be read. The caller runs chunks as worker 0;
+  // a loop of one chunk wakes nobody. `body` must not throw and must not call parallel_for.
+  // One caller at a time.
   template <typename Body>
   void parallel_for(int64_t n, int64_t grain, Body&& body) {
     auto call = [](void* b, int64_t begin, int64_t end, int worker) {
@@ -42,20 +44,26 @@ class ThreadPool {
 
  private:
   using Call = void (*)(void* body, int64_t begin, int64_t end, int worker);
-  void run(int64_t n, int64_t grain, Call call, void* body);
-  void work(int worker);  // takes chunks until none is left
-  void worker_main(int worker);
 
-  // The loop in progress. Written by the caller before it raises `generation_`.
+  void run(int64_t n, int64_t grain, Call call, void* body);
+  void take_chunks(int worker);  // until none is left
+  void worker_main(int worker);
+  uint64_t await_loop(uint64_t last_loop);  // the state once there is a loop to enter, or the end
+  bool enter(uint64_t* last_loop);
+  void stop_workers();
+
+  // The loop in progress. Written by the caller while the loop is closed and nobody is inside, read
+  // by workers that are inside; see thread_pool.cc for why the two can never overlap.
   Call call_ = nullptr;
   void* body_ = nullptr;
   int64_t n_ = 0;
   int64_t grain_ = 1;
-  alignas(64) std::atomic<int64_t> next_{0};
-  alignas(64) std::atomic<uint32_t> generation_{0};
-  alignas(64) std::atomic<int> active_{0};  // workers still inside the loop
-  std::atomic<bool> stop_{false};
-  std::atomic<int> parked_{0};
+
+  alignas(64) std::atomic<int64_t> next_chunk_{0};
+  // Workers inside, whether the loop is open, which loop it is, whether the pool ends: one word, so
+  // that entering is one atomic step.
+  alignas(64) std::atomic<uint64_t> state_{0};
+  alignas(64) std::atomic<int> parked_{0};
   std::mutex mutex_;
   std::condition_variable wake_;
   std::vector<std::thread> workers_;

@@ -1,5 +1,6 @@
-// A few lines of test harness: TEST(name) { EXPECT(...); EXPECT_EQ(a, b); EXPECT_THROWS(code, expr); }
-// and one `PB_TEST_MAIN()` a file. A failed expectation prints where and what, and the test goes on.
+// A few lines of test harness: TEST(name) { EXPECT(...); EXPECT_EQ(a, b); EXPECT_THROWS(code,
+// expr); } and one `PB_TEST_MAIN()` a file. A failed expectation prints where and what, and the
+// test goes on.
 #pragma once
 
 #include <cstdio>
@@ -55,24 +56,24 @@ inline int run_all() {
   static const ::pb::test::Register register_##name(#name, &name); \
   static void name()
 
-#define EXPECT(condition) \
-  do {                    \
+#define EXPECT(condition)                                               \
+  do {                                                                  \
     if (!(condition)) ::pb::test::fail(__FILE__, __LINE__, #condition); \
   } while (false)
 
 #define EXPECT_EQ(a, b) ::pb::test::expect_eq(__FILE__, __LINE__, #a " == " #b, (a), (b))
 
-#define EXPECT_THROWS(expected_code, expression)                                              \
-  do {                                                                                        \
-    bool threw = false;                                                                       \
-    try {                                                                                     \
-      expression;                                                                             \
-    } catch (const ::pb::Error& e) {                                                          \
-      threw = true;                                                                           \
-      if (e.code() != (expected_code))                                                        \
-        ::pb::test::fail(__FILE__, __LINE__, std::string("wrong code: ") + e.what());         \
-    }                                                                                         \
-    if (!threw) ::pb::test::fail(__FILE__, __LINE__, #expression " did not throw");           \
+#define EXPECT_THROWS(expected_code, expression)                                      \
+  do {                                                                                \
+    bool threw = false;                                                               \
+    try {                                                                             \
+      expression;                                                                     \
+    } catch (const ::pb::Error& e) {                                                  \
+      threw = true;                                                                   \
+      if (e.code() != (expected_code))                                                \
+        ::pb::test::fail(__FILE__, __LINE__, std::string("wrong code: ") + e.what()); \
+    }                                                                                 \
+    if (!threw) ::pb::test::fail(__FILE__, __LINE__, #expression " did not throw");   \
   } while (false)
 
 #define PB_TEST_MAIN() \
