@@ -2,9 +2,9 @@
 // implementation a device.
 //
 // Contract of every operation: a row's result depends on that row (and, in attention, on the
-// KV of its own sequence) alone, bit for bit: never on how many rows there are, which rows they are,
-// how threads share them, or what lies in padding. Nothing here allocates after the make_* calls, and
-// nothing throws but the make_* calls.
+// KV of its own sequence) alone, bit for bit: never on how many rows there are, which rows they
+// are, how threads share them, or what lies in padding. Nothing here allocates after the make_*
+// calls, and nothing throws but the make_* calls.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,8 @@
 
 namespace pb {
 
-// A tensor of a checkpoint where it lies, strided. Element (r, c) is at data + (r * row_stride + c * col_stride) * size.
+// A tensor of a checkpoint where it lies, strided. Element (r, c) is number r * row_stride + c *
+// col_stride from `data`.
 struct TensorView {
   std::string name;  // for messages
   const void* data = nullptr;
@@ -51,10 +52,12 @@ struct Norm {
 };
 
 // What enters a matrix product: rows of `cols` numbers, rounded to what products of `dtype`
-// weights take (f32 for f32, bf16 for bf16), in the backend's layout.
+// weights take (f32 for f32, bf16 for bf16), in the backend's layout. With kF32 that is plain: row
+// r is the `cols` floats from data + r * row_stride. What pads a row is zero.
 struct Activations {
   int max_rows = 0;
   int cols = 0;
+  int64_t row_stride = 0;  // elements
   DType dtype = DType::kF32;
   AlignedBuffer data;
 };
@@ -125,13 +128,18 @@ class Backend {
   // -- at load ------------------------------------------------------------------------------
 
   // Stacks `parts` (each (n_i, n_in)) into one weight of sum(n_i) rows. `biases`: one a part, with
-  // data == nullptr for none. Throws kModelFormat where a part or bias holds a number that is not finite.
-  virtual Matrix make_matrix(std::span<const TensorView> parts, std::span<const TensorView> biases, DType dtype) = 0;
+  // data == nullptr for none. Throws kModelFormat where a part or bias holds a number that is not
+  // finite.
+  virtual Matrix make_matrix(std::span<const TensorView> parts, std::span<const TensorView> biases,
+                             DType dtype) = 0;
   virtual Vector make_vector(const TensorView& view) = 0;
   virtual Activations make_activations(int max_rows, int cols, DType weights) = 0;
-  virtual RopeTable make_rope(std::span<const float> inv_freq, float attention_factor, int n_positions) = 0;
-  virtual KvStorage make_kv(int n_pages, int block_size, int n_layers, int n_kv_heads, int head_dim, DType dtype) = 0;
-  // Scratch of attention for passes of at most max_rows rows with n_heads heads. Called once, before any pass.
+  virtual RopeTable make_rope(std::span<const float> inv_freq, float attention_factor,
+                              int n_positions) = 0;
+  virtual KvStorage make_kv(int n_pages, int block_size, int n_layers, int n_kv_heads, int head_dim,
+                            DType dtype) = 0;
+  // Scratch of attention for passes of at most max_rows rows with n_heads heads. Called once,
+  // before any pass.
   virtual void prepare(int max_rows, int n_heads, int head_dim) = 0;
 
   // -- in the forward pass --------------------------------------------------------------------
@@ -143,22 +151,26 @@ class Backend {
   virtual void embed_add(std::span<const int32_t> ids, const Matrix& table, float* x) = 0;
 
   // out[i] = norm(x[rows[i]]).  x (*, hidden) f32 -> out (rows.size(), hidden)
-  virtual void norm(const float* x, std::span<const int32_t> rows, const Norm& norm, Activations& out) = 0;
+  virtual void norm(const float* x, std::span<const int32_t> rows, const Norm& norm,
+                    Activations& out) = 0;
 
   // y[r] (=|+=) x[r] W^T + bias.  x (n_rows, n_in), y (n_rows, n_out) f32
   virtual void matmul(const Activations& x, int n_rows, const Matrix& w, float* y, Store store) = 0;
 
   // Norms (if any) and rotates q and k in place and writes k and v of every row to its page.
   // qkv (n_rows, (n_heads + 2 * n_kv_heads) * head_dim) f32: q heads, then k heads, then v heads
-  virtual void rope_and_store(float* qkv, const RowBatch& batch, const AttentionLayer& layer, KvStorage& kv) = 0;
+  virtual void rope_and_store(float* qkv, const RowBatch& batch, const AttentionLayer& layer,
+                              KvStorage& kv) = 0;
 
   // Causal attention of every row's q over its sequence's KV up to its own position.
   // qkv as above -> out (n_rows, n_heads * head_dim)
-  virtual void attention(const float* qkv, const RowBatch& batch, const AttentionLayer& layer, const KvStorage& kv,
-                         Activations& out) = 0;
+  virtual void attention(const float* qkv, const RowBatch& batch, const AttentionLayer& layer,
+                         const KvStorage& kv, Activations& out) = 0;
 
-  // gated: out = act(gate_up[:, :n]) * gate_up[:, n:], gate_up (n_rows, 2n); else out = act(gate_up), (n_rows, n).  n = out.cols
-  virtual void activate(const float* gate_up, int n_rows, Activation kind, bool gated, Activations& out) = 0;
+  // gated: out = act(gate_up[:, :n]) * gate_up[:, n:], gate_up (n_rows, 2n); else out =
+  // act(gate_up), (n_rows, n).  n = out.cols
+  virtual void activate(const float* gate_up, int n_rows, Activation kind, bool gated,
+                        Activations& out) = 0;
 
   // Copies all layers of a page.
   virtual void copy_page(KvStorage& kv, int from, int to) = 0;

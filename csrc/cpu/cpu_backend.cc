@@ -1,0 +1,267 @@
+#include "cpu/cpu_backend.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+
+#include "base/error.h"
+#include "cpu/dispatch.h"
+#include "cpu/kv_layout.h"
+#include "cpu/pack.h"
+
+namespace pb {
+
+std::unique_ptr<Backend> make_cpu_backend(int n_threads) {
+  const char* forced = std::getenv("PYBATCHER_CPU_TARGET");
+  return make_cpu_backend(n_threads, forced == nullptr ? "" : forced);
+}
+
+std::unique_ptr<Backend> make_cpu_backend(int n_threads, const std::string& target) {
+  if (n_threads < 0) {
+    throw Error(ErrorCode::kConfig, "n_threads is " + std::to_string(n_threads) +
+                                        "; use 0 for all cores of this process, or more");
+  }
+  const cpu::Kernels& kernels = cpu::choose_target(target, "PYBATCHER_CPU_TARGET");
+  return std::make_unique<cpu::CpuBackend>(n_threads == 0 ? available_cores() : n_threads, kernels);
+}
+
+namespace cpu {
+namespace {
+
+constexpr int64_t kWorthThreads = 32768;  // work below which threads are not woken
+constexpr int kItemsPerThread = 4;        // what a loop is cut into at least, for balance
+constexpr int kActivateColumns = 1024;    // of an item of activate
+constexpr int kMinRowsPerItem = 24;       // of a matrix product that is cut by rows too
+
+}  // namespace
+
+CpuBackend::CpuBackend(int n_threads, const Kernels& kernels)
+    : kernels_(kernels),
+      pool_(n_threads),
+      attention_(kernels, pool_),
+      gemm_scratch_(sizeof(float) * n_threads * kernels.gemm_scratch_floats) {}
+
+template <typename Body>
+void CpuBackend::for_range(int64_t n, int64_t grain, int64_t work, Body&& body) {
+  pool_.parallel_for(n, work < kWorthThreads ? std::max<int64_t>(1, n) : grain, body);
+}
+
+std::byte* CpuBackend::activation_row(Activations& a, int64_t row) const {
+  const size_t element = a.dtype == DType::kBF16 ? kernels_.activation_bf16_bytes : sizeof(float);
+  return a.data.as<std::byte>() + row * a.row_stride * element;
+}
+
+// -- at load ----------------------------------------------------------------------------------
+
+Matrix CpuBackend::make_matrix(std::span<const TensorView> parts,
+                               std::span<const TensorView> biases, DType dtype) {
+  return pack_matrix(parts, biases, dtype, kernels_.tile_columns, pool_);
+}
+
+Vector CpuBackend::make_vector(const TensorView& view) { return read_vector(view); }
+
+Activations CpuBackend::make_activations(int max_rows, int cols, DType weights) {
+  constexpr int64_t kLine = 64;
+  constexpr int64_t kPage = 4096;
+  Activations a;
+  a.max_rows = max_rows;
+  a.cols = cols;
+  a.dtype = weights;
+  const int64_t element = weights == DType::kBF16 ? kernels_.activation_bf16_bytes : sizeof(float);
+  int64_t row_bytes = (cols * element + kLine - 1) / kLine * kLine;
+  // Rows a page apart would share the few places that a cache has for one address in a page.
+  if (row_bytes % kPage == 0) row_bytes += kLine;
+  a.row_stride = row_bytes / element;
+  a.data = AlignedBuffer(static_cast<size_t>(max_rows) * row_bytes);
+  return a;
+}
+
+RopeTable CpuBackend::make_rope(std::span<const float> inv_freq, float attention_factor,
+                                int n_positions) {
+  RopeTable table;
+  table.n_positions = n_positions;
+  table.half_dim = static_cast<int>(inv_freq.size());
+  const size_t n = static_cast<size_t>(n_positions) * inv_freq.size();
+  table.cosines = AlignedBuffer(n * sizeof(float));
+  table.sines = AlignedBuffer(n * sizeof(float));
+  float* cosines = table.cosines.as<float>();
+  float* sines = table.sines.as<float>();
+  // As transformers has it: the angle is an f32 product, its cosine is rounded to f32, then scaled.
+  pool_.parallel_for(n_positions, 256, [&](int64_t begin, int64_t end, int) {
+    for (int64_t p = begin; p < end; ++p) {
+      for (size_t i = 0; i < inv_freq.size(); ++i) {
+        const double angle = static_cast<float>(p) * inv_freq[i];
+        const size_t at = p * inv_freq.size() + i;
+        cosines[at] = static_cast<float>(std::cos(angle)) * attention_factor;
+        sines[at] = static_cast<float>(std::sin(angle)) * attention_factor;
+      }
+    }
+  });
+  return table;
+}
+
+KvStorage CpuBackend::make_kv(int n_pages, int block_size, int n_layers, int n_kv_heads,
+                              int head_dim, DType dtype) {
+  if (block_size < 1 || kAttentionSegment % block_size != 0) {
+    throw Error(ErrorCode::kConfig, "block_size is " + std::to_string(block_size) +
+                                        "; use a divisor of " + std::to_string(kAttentionSegment));
+  }
+  KvStorage kv;
+  kv.n_pages = n_pages;
+  kv.block_size = block_size;
+  kv.n_layers = n_layers;
+  kv.n_kv_heads = n_kv_heads;
+  kv.head_dim = head_dim;
+  kv.dtype = dtype;
+  kv.page_bytes = kv_layout(kv).page_bytes;
+  kv.data = AlignedBuffer(kv.page_bytes * n_pages);
+  return kv;
+}
+
+void CpuBackend::prepare(int max_rows, int n_heads, int head_dim) {
+  attention_.prepare(max_rows, n_heads, head_dim);
+  sequence_of_row_.assign(max_rows, nullptr);
+}
+
+// -- in the forward pass ----------------------------------------------------------------------
+
+void CpuBackend::gather(std::span<const int32_t> ids, const Matrix& table, bool add, float* x) {
+  const int64_t n = static_cast<int64_t>(ids.size());
+  // A number of a packed row lies in a cache line of its own, so a row is many times its size in
+  // work.
+  for_range(n, 1, n * table.n_in * 8, [&](int64_t begin, int64_t end, int) {
+    for (int64_t r = begin; r < end; ++r) {
+      unpack_row(table, kernels_.tile_columns, ids[r], add, x + r * table.n_in);
+    }
+  });
+}
+
+void CpuBackend::embed(std::span<const int32_t> ids, const Matrix& table, float* x) {
+  gather(ids, table, false, x);
+}
+
+void CpuBackend::embed_add(std::span<const int32_t> ids, const Matrix& table, float* x) {
+  gather(ids, table, true, x);
+}
+
+void CpuBackend::norm(const float* x, std::span<const int32_t> rows, const Norm& norm,
+                      Activations& out) {
+  const int hidden = norm.weight.size;
+  const NormArgs args{norm.weight.values.as<float>(), norm.bias.values.as<float>(), norm.eps,
+                      hidden};
+  const auto kernel = norm.kind == NormKind::kRms ? kernels_.rms_norm : kernels_.layer_norm;
+  const bool bf16 = out.dtype == DType::kBF16;
+  const int64_t n = static_cast<int64_t>(rows.size());
+  for_range(n, 1, n * hidden, [&](int64_t begin, int64_t end, int) {
+    for (int64_t i = begin; i < end; ++i) {
+      kernel(args, x + static_cast<int64_t>(rows[i]) * hidden, activation_row(out, i), bf16);
+    }
+  });
+}
+
+void CpuBackend::matmul(const Activations& x, int n_rows, const Matrix& w, float* y, Store store) {
+  const GemmArgs args{w.packed.as<std::byte>(),
+                      w.bias.as<float>(),
+                      x.data.as<std::byte>(),
+                      x.row_stride,
+                      y,
+                      w.n_out,
+                      w.n_in,
+                      store == Store::kAdd};
+  const auto kernel = w.dtype == DType::kBF16 ? kernels_.gemm_bf16 : kernels_.gemm_f32;
+  const int64_t n_tiles = tiles_of(w, kernels_.tile_columns);
+  // Rows are shared among threads where there are too few tiles to go round.
+  const int64_t wanted = kItemsPerThread * pool_.n_threads();
+  const int64_t most = (n_rows + kMinRowsPerItem - 1) / kMinRowsPerItem;
+  const int64_t parts =
+      std::clamp((wanted + n_tiles - 1) / n_tiles, int64_t{1}, std::max(most, int64_t{1}));
+  const int64_t rows_per_part = (n_rows + parts - 1) / parts;
+  const int64_t work = static_cast<int64_t>(n_rows) * w.n_in * kernels_.tile_columns;
+  const int64_t grain = std::max<int64_t>(1, kWorthThreads / std::max<int64_t>(1, work / parts));
+  for_range(n_tiles * parts, grain, work * n_tiles, [&](int64_t begin, int64_t end, int worker) {
+    float* scratch =
+        gemm_scratch_.as<float>() + static_cast<size_t>(worker) * kernels_.gemm_scratch_floats;
+    for (int64_t item = begin; item < end; ++item) {
+      const int64_t first = item % parts * rows_per_part;
+      const int64_t last = std::min<int64_t>(n_rows, first + rows_per_part);
+      if (first >= last) continue;
+      kernel(args, static_cast<int>(item / parts), static_cast<int>(first), static_cast<int>(last),
+             scratch);
+    }
+  });
+}
+
+void CpuBackend::rope_and_store(float* qkv, const RowBatch& batch, const AttentionLayer& layer,
+                                KvStorage& kv) {
+  const KvLayout layout = kv_layout(kv);
+  const int head_dim = layer.head_dim;
+  const int n_rotated = layer.n_heads + layer.n_kv_heads;
+  const int64_t row_size = static_cast<int64_t>(n_rotated + layer.n_kv_heads) * head_dim;
+  for (const SequenceRows& sequence : batch.sequences) {
+    std::fill_n(sequence_of_row_.begin() + sequence.first_row, sequence.n_rows, &sequence);
+  }
+  for_range(batch.n_rows, 1, batch.n_rows * row_size, [&](int64_t begin, int64_t end, int) {
+    for (int64_t row = begin; row < end; ++row) {
+      const SequenceRows& sequence = *sequence_of_row_[row];
+      const int position = sequence.first_position + static_cast<int>(row) - sequence.first_row;
+      RotateArgs rotate;
+      rotate.head_dim = head_dim;
+      if (layer.rope != nullptr) {
+        const int64_t at = static_cast<int64_t>(position) * layer.rope->half_dim;
+        rotate.cosines = layer.rope->cosines.as<float>() + at;
+        rotate.sines = layer.rope->sines.as<float>() + at;
+      }
+      float* heads = qkv + row * row_size;
+      for (int h = 0; h < n_rotated; ++h) {
+        const Norm* norm = h < layer.n_heads ? layer.q_norm : layer.k_norm;
+        rotate.norm_weight = norm == nullptr ? nullptr : norm->weight.values.as<float>();
+        rotate.norm_eps = norm == nullptr ? 0.0f : norm->eps;
+        kernels_.rotate(rotate, heads + static_cast<int64_t>(h) * head_dim);
+      }
+      const float* keys = heads + static_cast<int64_t>(layer.n_heads) * head_dim;
+      const float* values = heads + static_cast<int64_t>(n_rotated) * head_dim;
+      std::byte* page = kv.data.as<std::byte>() +
+                        sequence.pages[position / kv.block_size] * layout.page_bytes +
+                        layer.layer * layout.layer_bytes;
+      for (int h = 0; h < layer.n_kv_heads; ++h) {
+        kernels_.store_key_value(layout, keys + static_cast<int64_t>(h) * head_dim,
+                                 values + static_cast<int64_t>(h) * head_dim,
+                                 page + h * layout.head_bytes, position % kv.block_size);
+      }
+    }
+  });
+}
+
+void CpuBackend::attention(const float* qkv, const RowBatch& batch, const AttentionLayer& layer,
+                           const KvStorage& kv, Activations& out) {
+  attention_.run(qkv, batch, layer, kv, out);
+}
+
+void CpuBackend::activate(const float* gate_up, int n_rows, Activation kind, bool gated,
+                          Activations& out) {
+  const auto kernel = kind == Activation::kSilu       ? kernels_.silu
+                      : kind == Activation::kGeluTanh ? kernels_.gelu_tanh
+                                                      : kernels_.gelu;
+  const int n = out.cols;
+  const int64_t row_size = gated ? int64_t{2} * n : n;
+  const bool bf16 = out.dtype == DType::kBF16;
+  const int64_t parts = (n + kActivateColumns - 1) / kActivateColumns;
+  for_range(n_rows * parts, 1, int64_t{8} * n_rows * n, [&](int64_t begin, int64_t end, int) {
+    for (int64_t item = begin; item < end; ++item) {
+      const int64_t row = item / parts;
+      const int first = static_cast<int>(item % parts) * kActivateColumns;
+      const float* gate = gate_up + row * row_size;
+      kernel(gate, gated ? gate + n : nullptr, activation_row(out, row), first,
+             std::min(n, first + kActivateColumns), bf16);
+    }
+  });
+}
+
+void CpuBackend::copy_page(KvStorage& kv, int from, int to) {
+  std::byte* pages = kv.data.as<std::byte>();
+  std::memcpy(pages + to * kv.page_bytes, pages + from * kv.page_bytes, kv.page_bytes);
+}
+
+}  // namespace cpu
+}  // namespace pb

@@ -1,0 +1,67 @@
+// The Backend of the CPU.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/thread_pool.h"
+#include "cpu/attention.h"
+#include "cpu/kernels.h"
+#include "ops/backend.h"
+
+namespace pb {
+
+// As make_cpu_backend(n_threads), with the target named; "" is the best of this CPU. Throws
+// kConfig.
+std::unique_ptr<Backend> make_cpu_backend(int n_threads, const std::string& target);
+
+namespace cpu {
+
+class CpuBackend final : public Backend {
+ public:
+  CpuBackend(int n_threads, const Kernels& kernels);
+
+  std::string target() const override { return kernels_.name; }
+  int n_threads() const override { return pool_.n_threads(); }
+
+  Matrix make_matrix(std::span<const TensorView> parts, std::span<const TensorView> biases,
+                     DType dtype) override;
+  Vector make_vector(const TensorView& view) override;
+  Activations make_activations(int max_rows, int cols, DType weights) override;
+  RopeTable make_rope(std::span<const float> inv_freq, float attention_factor,
+                      int n_positions) override;
+  KvStorage make_kv(int n_pages, int block_size, int n_layers, int n_kv_heads, int head_dim,
+                    DType dtype) override;
+  void prepare(int max_rows, int n_heads, int head_dim) override;
+
+  void embed(std::span<const int32_t> ids, const Matrix& table, float* x) override;
+  void embed_add(std::span<const int32_t> ids, const Matrix& table, float* x) override;
+  void norm(const float* x, std::span<const int32_t> rows, const Norm& norm,
+            Activations& out) override;
+  void matmul(const Activations& x, int n_rows, const Matrix& w, float* y, Store store) override;
+  void rope_and_store(float* qkv, const RowBatch& batch, const AttentionLayer& layer,
+                      KvStorage& kv) override;
+  void attention(const float* qkv, const RowBatch& batch, const AttentionLayer& layer,
+                 const KvStorage& kv, Activations& out) override;
+  void activate(const float* gate_up, int n_rows, Activation kind, bool gated,
+                Activations& out) override;
+  void copy_page(KvStorage& kv, int from, int to) override;
+
+ private:
+  // parallel_for, in one chunk (which wakes no thread) where `work`, the numbers touched or
+  // multiplied in all, is too little to share. That never shows in a result.
+  template <typename Body>
+  void for_range(int64_t n, int64_t grain, int64_t work, Body&& body);
+  void gather(std::span<const int32_t> ids, const Matrix& table, bool add, float* x);
+  std::byte* activation_row(Activations& a, int64_t row) const;
+
+  const Kernels& kernels_;
+  ThreadPool pool_;
+  AttentionRunner attention_;
+  AlignedBuffer gemm_scratch_;  // (threads, gemm_scratch_floats)
+  std::vector<const SequenceRows*> sequence_of_row_;
+};
+
+}  // namespace cpu
+}  // namespace pb

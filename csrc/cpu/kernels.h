@@ -1,0 +1,138 @@
+// What CpuBackend and the kernels of one instruction set say to each other.
+//
+// Included by the target_*.cc files, which are compiled for CPUs that may not be there: so nothing
+// here or in what it includes may define a function that the linker could take from there for
+// everybody (inline functions and templates of the standard library among them). Raw pointers only.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace pb::cpu {
+
+// Shape of a page of KV for one layer and one kv head, the unit attention reads:
+//   keys    f32 (head_dim, key_stride), or bf16 (ceil(head_dim / 2), key_stride, 2): a page of keys
+//           is a packed column tile, so scores need no horizontal sums
+//   values  (block_size, value_stride)
+// Strides are whole vectors of every target; what pads them reaches no result.
+struct KvLayout {
+  bool bf16 = false;
+  int block_size = 0;
+  int head_dim = 0;
+  int key_stride = 0;
+  int value_stride = 0;
+  size_t value_offset = 0;  // bytes from a head's keys to its values
+  size_t head_bytes = 0;
+  size_t layer_bytes = 0;
+  size_t page_bytes = 0;
+};
+
+inline constexpr int kSegment = 256;         // = kAttentionSegment (ops/backend.h)
+inline constexpr int kQueriesPerBlock = 16;  // queries that share one pass over the keys
+
+// y[row, tile] (=|+=) x[row] W[tile]^T + bias[tile]
+struct GemmArgs {
+  const void* weights = nullptr;  // tiles of (k, tile_columns), see pack.h
+  const float* bias = nullptr;    // (n_tiles * tile_columns), or null
+  const void* x = nullptr;        // (rows, x_stride)
+  int64_t x_stride = 0;           // elements
+  float* y = nullptr;             // (rows, n_out)
+  int n_out = 0;
+  int n_in = 0;
+  bool add = false;
+};
+
+struct NormArgs {
+  const float* weight = nullptr;  // (hidden)
+  const float* bias = nullptr;    // (hidden), LayerNorm only
+  float eps = 0.0f;
+  int hidden = 0;
+};
+
+struct RotateArgs {
+  int head_dim = 0;
+  const float* cosines = nullptr;  // (head_dim / 2) of the row's position; null = no rotation
+  const float* sines = nullptr;
+  const float* norm_weight = nullptr;  // (head_dim), or null
+  float norm_eps = 0.0f;
+};
+
+// At most kQueriesPerBlock queries that read the same kv head of one sequence.
+struct QueryBlock {
+  int n = 0;
+  const float* q[kQueriesPerBlock] = {};  // (head_dim) each
+  int begin[kQueriesPerBlock] = {};       // keys [begin, end), by position
+  int end[kQueriesPerBlock] = {};
+};
+
+struct AttentionArgs {
+  KvLayout layout;
+  const std::byte* head = nullptr;  // page 0 of the layer's kv head
+  const int32_t* pages = nullptr;
+  float scale = 1.0f;
+};
+
+// Softmax over some of the keys: sum_i exp(s_i - max) v_i and sum_i exp(s_i - max).
+struct SoftmaxState {
+  float* max = nullptr;          // (queries)
+  float* sum = nullptr;          // (queries)
+  float* accumulator = nullptr;  // (queries, value_stride)
+};
+
+// One instruction set. Rows named `void*` are Activations rows: f32 where `bf16` is false; else
+// bf16 numbers, stored as bf16 if activation_bf16_bytes is 2 and as f32 if it is 4.
+struct Kernels {
+  const char* name;
+  int tile_columns;  // outputs a packed weight tile holds
+  int activation_bf16_bytes;
+  int gemm_scratch_floats;  // per thread
+
+  // Rows [row_begin, row_end) of one weight tile.
+  void (*gemm_f32)(const GemmArgs&, int tile, int row_begin, int row_end, float* scratch);
+  void (*gemm_bf16)(const GemmArgs&, int tile, int row_begin, int row_end, float* scratch);
+
+  void (*rms_norm)(const NormArgs&, const float* x, void* out, bool bf16);
+  void (*layer_norm)(const NormArgs&, const float* x, void* out, bool bf16);
+
+  // out[begin:end) = act(gate[begin:end)) * up[begin:end), or act(gate) where up is null.
+  void (*silu)(const float* gate, const float* up, void* out, int begin, int end, bool bf16);
+  void (*gelu_tanh)(const float* gate, const float* up, void* out, int begin, int end, bool bf16);
+  void (*gelu)(const float* gate, const float* up, void* out, int begin, int end, bool bf16);
+
+  // Norms (if asked) and rotates (if asked) one head in place.
+  void (*rotate)(const RotateArgs&, float* head);
+  // Writes one position's key and value to `slot` of a page's head.
+  void (*store_key_value)(const KvLayout&, const float* key, const float* value, std::byte* head,
+                          int slot);
+
+  // Attention of the queries over the keys they may see in segment `segment`; queries that see
+  // none are left alone. scores: (kQueriesPerBlock, kSegment) scratch.
+  void (*attend_segment)(const AttentionArgs&, const QueryBlock&, int segment, float* scores,
+                         const SoftmaxState& out);
+  // total = total + part, for the queries that see keys in `segment`.
+  void (*merge_segment)(const KvLayout&, const QueryBlock&, int segment, const SoftmaxState& part,
+                        const SoftmaxState& total);
+  // out[begin, begin + head_dim) = accumulator / sum for query i of the state.
+  void (*finish_attention)(const KvLayout&, const SoftmaxState&, int i, void* out, int begin,
+                           bool bf16);
+
+  // Elementwise, for the tests: exp(x).
+  void (*exp)(const float* x, float* out, int n);
+};
+
+namespace scalar {
+extern const Kernels kKernels;
+}
+#if defined(__x86_64__)
+namespace avx2 {
+extern const Kernels kKernels;
+}
+namespace avx512 {
+extern const Kernels kKernels;
+}
+namespace avx512_bf16 {
+extern const Kernels kKernels;
+}
+#endif
+
+}  // namespace pb::cpu

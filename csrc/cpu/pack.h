@@ -1,0 +1,33 @@
+// Weights as the matrix products read them.
+//
+// A packed matrix is a row of tiles, each `tile_columns` outputs wide and one contiguous stream
+// over k, so that a product reads memory in the order in which it lies:
+//   f32   tile (n_in, tile_columns)
+//   bf16  tile (ceil(n_in / 2), tile_columns, 2): pairs of k, the operand order of vdpbf16ps
+// Outputs and a last half pair that do not exist are zero.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "base/thread_pool.h"
+#include "ops/backend.h"
+
+namespace pb::cpu {
+
+inline int64_t tiles_of(const Matrix& matrix, int tile_columns) {
+  return (matrix.n_out + tile_columns - 1) / tile_columns;
+}
+
+// See Backend::make_matrix. Throws kModelFormat where shapes do not fit each other or a number is
+// not finite (in the matrix's dtype), naming the tensor and the first such element.
+Matrix pack_matrix(std::span<const TensorView> parts, std::span<const TensorView> biases,
+                   DType dtype, int tile_columns, ThreadPool& pool);
+
+// A vector in f32. Throws kModelFormat as above.
+Vector read_vector(const TensorView& view);
+
+// out (n_in) = row `row` of the matrix, added to what is there if `add`.
+void unpack_row(const Matrix& matrix, int tile_columns, int row, bool add, float* out);
+
+}  // namespace pb::cpu

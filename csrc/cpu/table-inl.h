@@ -1,0 +1,40 @@
+// The table of one target's kernels, for a target_*.cc to include. It defines before:
+//   PB_CPU_TARGET   the target's name, and name space
+//   PB_CPU_VECTORS  the header of its vectors
+// Everything but the table has internal linkage: see kernels.h.
+#pragma once
+
+#include "cpu/activate-inl.h"
+#include "cpu/attention-inl.h"
+#include "cpu/gemm-inl.h"
+#include "cpu/kernels.h"
+#include "cpu/merge-inl.h"
+#include "cpu/norm-inl.h"
+#include "cpu/rope-inl.h"
+
+#define PB_STRING_OF(x) #x
+#define PB_STRING(x) PB_STRING_OF(x)
+
+namespace pb::cpu::PB_CPU_TARGET {
+
+const Kernels kKernels = {
+    .name = PB_STRING(PB_CPU_TARGET),
+    .tile_columns = kTileColumns,
+    .activation_bf16_bytes = kActivationBf16Bytes,
+    .gemm_scratch_floats = kGemmScratch,
+    .gemm_f32 = gemm_tile<F32Product>,
+    .gemm_bf16 = gemm_tile<Bf16Product>,
+    .rms_norm = rms_norm,
+    .layer_norm = layer_norm,
+    .silu = activate<silu>,
+    .gelu_tanh = activate<gelu_tanh>,
+    .gelu = activate<gelu>,
+    .rotate = rotate_head,
+    .store_key_value = store_key_value,
+    .attend_segment = attend_segment,
+    .merge_segment = merge_segment,
+    .finish_attention = finish_attention,
+    .exp = exp_of,
+};
+
+}  // namespace pb::cpu::PB_CPU_TARGET

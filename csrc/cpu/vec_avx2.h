@@ -1,0 +1,107 @@
+// Vectors of eight floats: AVX2 and FMA. The meaning of each function is said in vec_scalar.h.
+#pragma once
+
+#include <immintrin.h>
+
+#include <cstdint>
+
+#define PB_INLINE inline __attribute__((always_inline))
+
+namespace pb::cpu::PB_CPU_TARGET {
+namespace {
+
+constexpr int kWidth = 8;
+constexpr int kRegisters = 16;
+constexpr bool kBf16Products = false;
+
+using Vec = __m256;
+
+PB_INLINE __m256i lane_numbers() { return _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7); }
+PB_INLINE __m256i first_lanes(int n) {
+  return _mm256_cmpgt_epi32(_mm256_set1_epi32(n), lane_numbers());
+}
+
+PB_INLINE Vec set1(float x) { return _mm256_set1_ps(x); }
+PB_INLINE Vec zero() { return _mm256_setzero_ps(); }
+PB_INLINE Vec load(const float* p) { return _mm256_loadu_ps(p); }
+PB_INLINE void store(float* p, Vec v) { _mm256_storeu_ps(p, v); }
+PB_INLINE Vec load_n(const float* p, int n) { return _mm256_maskload_ps(p, first_lanes(n)); }
+PB_INLINE void store_n(float* p, Vec v, int n) { _mm256_maskstore_ps(p, first_lanes(n), v); }
+
+PB_INLINE Vec add(Vec a, Vec b) { return _mm256_add_ps(a, b); }
+PB_INLINE Vec sub(Vec a, Vec b) { return _mm256_sub_ps(a, b); }
+PB_INLINE Vec mul(Vec a, Vec b) { return _mm256_mul_ps(a, b); }
+PB_INLINE Vec div(Vec a, Vec b) { return _mm256_div_ps(a, b); }
+PB_INLINE Vec mul_add(Vec a, Vec b, Vec c) { return _mm256_fmadd_ps(a, b, c); }
+PB_INLINE Vec neg_mul_add(Vec a, Vec b, Vec c) { return _mm256_fnmadd_ps(a, b, c); }
+PB_INLINE Vec select_less(Vec a, Vec b, Vec yes, Vec no) {
+  return _mm256_blendv_ps(no, yes, _mm256_cmp_ps(a, b, _CMP_LT_OQ));
+}
+PB_INLINE Vec max(Vec a, Vec b) { return _mm256_max_ps(a, b); }
+PB_INLINE Vec min(Vec a, Vec b) { return _mm256_min_ps(a, b); }
+PB_INLINE Vec abs(Vec a) {
+  return _mm256_and_ps(a, _mm256_castsi256_ps(_mm256_set1_epi32(0x7fffffff)));
+}
+PB_INLINE Vec sqrt(Vec a) { return _mm256_sqrt_ps(a); }
+PB_INLINE Vec keep_lanes(Vec v, int begin, int end, Vec other) {
+  const __m256i keep = _mm256_andnot_si256(first_lanes(begin), first_lanes(end));
+  return _mm256_blendv_ps(other, v, _mm256_castsi256_ps(keep));
+}
+
+PB_INLINE float reduce_add(Vec v) {
+  const __m128 four = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
+  const __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+  return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
+}
+PB_INLINE float reduce_max(Vec v) {
+  const __m128 four = _mm_max_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
+  const __m128 two = _mm_max_ps(four, _mm_movehl_ps(four, four));
+  return _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)));
+}
+
+PB_INLINE Vec scale_by_power_of_2(Vec p, Vec n) {
+  const __m256i whole = _mm256_cvtps_epi32(n);
+  const __m256i half = _mm256_srai_epi32(whole, 1);
+  const __m256i rest = _mm256_sub_epi32(whole, half);
+  const __m256i bias = _mm256_set1_epi32(127);
+  const __m256i first = _mm256_slli_epi32(_mm256_add_epi32(half, bias), 23);
+  const __m256i second = _mm256_slli_epi32(_mm256_add_epi32(rest, bias), 23);
+  return _mm256_mul_ps(_mm256_mul_ps(p, _mm256_castsi256_ps(first)), _mm256_castsi256_ps(second));
+}
+
+using Pairs = __m256i;
+PB_INLINE Pairs load_pairs(const uint16_t* p) {
+  return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+}
+PB_INLINE Vec even(Pairs p) { return _mm256_castsi256_ps(_mm256_slli_epi32(p, 16)); }
+PB_INLINE Vec odd(Pairs p) {
+  const __m256i high = _mm256_set1_epi32(static_cast<int>(0xffff0000u));
+  return _mm256_castsi256_ps(_mm256_and_si256(p, high));
+}
+PB_INLINE Vec load_bf16(const uint16_t* p) {
+  const __m128i narrow = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+  return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(narrow), 16));
+}
+PB_INLINE Vec round_to_bf16(Vec v) {
+  const __m256i u = _mm256_castps_si256(v);
+  const __m256i lowest = _mm256_and_si256(_mm256_srli_epi32(u, 16), _mm256_set1_epi32(1));
+  const __m256i up = _mm256_add_epi32(u, _mm256_add_epi32(lowest, _mm256_set1_epi32(0x7fff)));
+  const __m256i high = _mm256_set1_epi32(static_cast<int>(0xffff0000u));
+  const Vec rounded = _mm256_castsi256_ps(_mm256_and_si256(up, high));
+  return _mm256_blendv_ps(rounded, v, _mm256_cmp_ps(v, v, _CMP_UNORD_Q));
+}
+PB_INLINE void store_bf16_n(uint16_t* p, Vec rounded, int n) {
+  const __m256i u = _mm256_srli_epi32(_mm256_castps_si256(rounded), 16);
+  const __m128i narrow =
+      _mm_packus_epi32(_mm256_castsi256_si128(u), _mm256_extracti128_si256(u, 1));
+  if (n >= kWidth) {
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(p), narrow);
+    return;
+  }
+  alignas(16) uint16_t lanes[kWidth];
+  _mm_store_si128(reinterpret_cast<__m128i*>(lanes), narrow);
+  for (int i = 0; i < n; ++i) p[i] = lanes[i];
+}
+
+}  // namespace
+}  // namespace pb::cpu::PB_CPU_TARGET

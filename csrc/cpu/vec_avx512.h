@@ -1,0 +1,99 @@
+// Vectors of sixteen floats: AVX-512 F, BW, DQ and VL, and BF16 where the file is compiled for it.
+// The meaning of each function is said in vec_scalar.h.
+#pragma once
+
+// gcc 12 takes the undefined pass-through operand of its own intrinsics for a mistake.
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#include <immintrin.h>
+#pragma GCC diagnostic pop
+
+#include <cstdint>
+
+#define PB_INLINE inline __attribute__((always_inline))
+
+namespace pb::cpu::PB_CPU_TARGET {
+namespace {
+
+constexpr int kWidth = 16;
+constexpr int kRegisters = 32;
+#ifdef __AVX512BF16__
+constexpr bool kBf16Products = true;
+#else
+constexpr bool kBf16Products = false;
+#endif
+
+using Vec = __m512;
+
+// n <= 0: none; n >= 16: all.
+PB_INLINE __mmask16 first_lanes(int n) {
+  return static_cast<__mmask16>(n >= kWidth ? 0xffffu : n <= 0 ? 0u : (1u << n) - 1u);
+}
+
+PB_INLINE Vec set1(float x) { return _mm512_set1_ps(x); }
+PB_INLINE Vec zero() { return _mm512_setzero_ps(); }
+PB_INLINE Vec load(const float* p) { return _mm512_loadu_ps(p); }
+PB_INLINE void store(float* p, Vec v) { _mm512_storeu_ps(p, v); }
+PB_INLINE Vec load_n(const float* p, int n) { return _mm512_maskz_loadu_ps(first_lanes(n), p); }
+PB_INLINE void store_n(float* p, Vec v, int n) { _mm512_mask_storeu_ps(p, first_lanes(n), v); }
+
+PB_INLINE Vec add(Vec a, Vec b) { return _mm512_add_ps(a, b); }
+PB_INLINE Vec sub(Vec a, Vec b) { return _mm512_sub_ps(a, b); }
+PB_INLINE Vec mul(Vec a, Vec b) { return _mm512_mul_ps(a, b); }
+PB_INLINE Vec div(Vec a, Vec b) { return _mm512_div_ps(a, b); }
+PB_INLINE Vec mul_add(Vec a, Vec b, Vec c) { return _mm512_fmadd_ps(a, b, c); }
+PB_INLINE Vec neg_mul_add(Vec a, Vec b, Vec c) { return _mm512_fnmadd_ps(a, b, c); }
+PB_INLINE Vec select_less(Vec a, Vec b, Vec yes, Vec no) {
+  return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(a, b, _CMP_LT_OQ), no, yes);
+}
+PB_INLINE Vec max(Vec a, Vec b) { return _mm512_max_ps(a, b); }
+PB_INLINE Vec min(Vec a, Vec b) { return _mm512_min_ps(a, b); }
+PB_INLINE Vec abs(Vec a) { return _mm512_abs_ps(a); }
+PB_INLINE Vec sqrt(Vec a) { return _mm512_sqrt_ps(a); }
+PB_INLINE Vec keep_lanes(Vec v, int begin, int end, Vec other) {
+  const unsigned keep = first_lanes(end) & ~static_cast<unsigned>(first_lanes(begin));
+  return _mm512_mask_blend_ps(static_cast<__mmask16>(keep), other, v);
+}
+
+PB_INLINE float reduce_add(Vec v) {
+  const __m256 eight = _mm256_add_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1));
+  const __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+  const __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+  return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
+}
+PB_INLINE float reduce_max(Vec v) {
+  const __m256 eight = _mm256_max_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1));
+  const __m128 four = _mm_max_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+  const __m128 two = _mm_max_ps(four, _mm_movehl_ps(four, four));
+  return _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)));
+}
+
+PB_INLINE Vec scale_by_power_of_2(Vec p, Vec n) { return _mm512_scalef_ps(p, n); }
+
+using Pairs = __m512i;
+PB_INLINE Pairs load_pairs(const uint16_t* p) { return _mm512_loadu_si512(p); }
+PB_INLINE Vec even(Pairs p) { return _mm512_castsi512_ps(_mm512_slli_epi32(p, 16)); }
+PB_INLINE Vec odd(Pairs p) {
+  const __m512i high = _mm512_set1_epi32(static_cast<int>(0xffff0000u));
+  return _mm512_castsi512_ps(_mm512_and_si512(p, high));
+}
+PB_INLINE Vec load_bf16(const uint16_t* p) {
+  const __m256i narrow = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(narrow), 16));
+}
+PB_INLINE Vec round_to_bf16(Vec v) {
+  const __m512i u = _mm512_castps_si512(v);
+  const __m512i lowest = _mm512_and_si512(_mm512_srli_epi32(u, 16), _mm512_set1_epi32(1));
+  const __m512i up = _mm512_add_epi32(u, _mm512_add_epi32(lowest, _mm512_set1_epi32(0x7fff)));
+  const __m512i high = _mm512_set1_epi32(static_cast<int>(0xffff0000u));
+  const Vec rounded = _mm512_castsi512_ps(_mm512_and_si512(up, high));
+  return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q), rounded, v);
+}
+PB_INLINE void store_bf16_n(uint16_t* p, Vec rounded, int n) {
+  const __m512i u = _mm512_srli_epi32(_mm512_castps_si512(rounded), 16);
+  _mm256_mask_storeu_epi16(p, first_lanes(n), _mm512_cvtepi32_epi16(u));
+}
+
+}  // namespace
+}  // namespace pb::cpu::PB_CPU_TARGET

@@ -1,0 +1,102 @@
+// Vectors of four floats in the compiler's own terms: any CPU. mul_add rounds twice.
+#pragma once
+
+#include <cstdint>
+
+#define PB_INLINE inline __attribute__((always_inline))
+
+namespace pb::cpu::PB_CPU_TARGET {
+namespace {
+
+constexpr int kWidth = 4;
+constexpr int kRegisters = 16;
+constexpr bool kBf16Products = false;
+
+typedef float Vec __attribute__((vector_size(16)));
+typedef int32_t Bits __attribute__((vector_size(16)));
+typedef uint32_t UBits __attribute__((vector_size(16)));
+
+PB_INLINE Vec set1(float x) { return Vec{x, x, x, x}; }
+PB_INLINE Vec zero() { return set1(0.0f); }
+PB_INLINE Vec load(const float* p) {
+  Vec v;
+  __builtin_memcpy(&v, p, sizeof(v));
+  return v;
+}
+PB_INLINE void store(float* p, Vec v) { __builtin_memcpy(p, &v, sizeof(v)); }
+// The first n lanes; the others are zero and their memory is not touched.
+PB_INLINE Vec load_n(const float* p, int n) {
+  Vec v = zero();
+  for (int i = 0; i < kWidth; ++i) {
+    if (i < n) v[i] = p[i];
+  }
+  return v;
+}
+PB_INLINE void store_n(float* p, Vec v, int n) {
+  for (int i = 0; i < kWidth; ++i) {
+    if (i < n) p[i] = v[i];
+  }
+}
+
+PB_INLINE Vec add(Vec a, Vec b) { return a + b; }
+PB_INLINE Vec sub(Vec a, Vec b) { return a - b; }
+PB_INLINE Vec mul(Vec a, Vec b) { return a * b; }
+PB_INLINE Vec div(Vec a, Vec b) { return a / b; }
+PB_INLINE Vec mul_add(Vec a, Vec b, Vec c) { return a * b + c; }      // a b + c
+PB_INLINE Vec neg_mul_add(Vec a, Vec b, Vec c) { return c - a * b; }  // c - a b
+PB_INLINE Vec select_less(Vec a, Vec b, Vec yes, Vec no) { return a < b ? yes : no; }
+PB_INLINE Vec max(Vec a, Vec b) { return a > b ? a : b; }  // b where either is NaN
+PB_INLINE Vec min(Vec a, Vec b) { return a < b ? a : b; }
+PB_INLINE Vec abs(Vec a) { return (Vec)((Bits)a & 0x7fffffff); }
+PB_INLINE Vec sqrt(Vec a) {
+  for (int i = 0; i < kWidth; ++i) a[i] = __builtin_sqrtf(a[i]);
+  return a;
+}
+// Lanes [begin, end) of v, the other lanes of other.
+PB_INLINE Vec keep_lanes(Vec v, int begin, int end, Vec other) {
+  const Bits lane = {0, 1, 2, 3};
+  return ((lane >= begin) & (lane < end)) ? v : other;
+}
+
+PB_INLINE float reduce_add(Vec v) { return (v[0] + v[2]) + (v[1] + v[3]); }
+PB_INLINE float reduce_max(Vec v) {
+  const float a = v[0] > v[2] ? v[0] : v[2];
+  const float b = v[1] > v[3] ? v[1] : v[3];
+  return a > b ? a : b;
+}
+
+// p * 2^n for whole n in [-160, 130].
+PB_INLINE Vec scale_by_power_of_2(Vec p, Vec n) {
+  const Bits whole = __builtin_convertvector(n, Bits);
+  const Bits half = whole >> 1;
+  return p * (Vec)((half + 127) << 23) * (Vec)((whole - half + 127) << 23);
+}
+
+// Pairs of bf16 numbers, one pair a lane.
+typedef UBits Pairs;
+PB_INLINE Pairs load_pairs(const uint16_t* p) {
+  Pairs v;
+  __builtin_memcpy(&v, p, sizeof(v));
+  return v;
+}
+PB_INLINE Vec even(Pairs p) { return (Vec)(p << 16); }
+PB_INLINE Vec odd(Pairs p) { return (Vec)(p & 0xffff0000u); }
+PB_INLINE Vec load_bf16(const uint16_t* p) {
+  const UBits wide = {p[0], p[1], p[2], p[3]};
+  return (Vec)(wide << 16);
+}
+// v rounded to bf16, to nearest even; NaN stays NaN.
+PB_INLINE Vec round_to_bf16(Vec v) {
+  const UBits u = (UBits)v;
+  const UBits rounded = (u + 0x7fffu + ((u >> 16) & 1u)) & 0xffff0000u;
+  return v == v ? (Vec)rounded : v;
+}
+PB_INLINE void store_bf16_n(uint16_t* p, Vec rounded, int n) {
+  const UBits u = (UBits)rounded;
+  for (int i = 0; i < kWidth; ++i) {
+    if (i < n) p[i] = static_cast<uint16_t>(u[i] >> 16);
+  }
+}
+
+}  // namespace
+}  // namespace pb::cpu::PB_CPU_TARGET

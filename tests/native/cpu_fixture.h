@@ -1,0 +1,97 @@
+// What the tests of csrc/cpu share: the targets this CPU runs, numbers, activations, comparisons.
+#pragma once
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/rng.h"
+#include "check.h"
+#include "cpu/cpu_backend.h"
+#include "cpu/dispatch.h"
+
+namespace pb::test {
+
+inline std::vector<const cpu::Kernels*> runnable_targets() {
+  std::vector<const cpu::Kernels*> targets;
+  for (const cpu::Kernels* target : cpu::compiled_targets()) {
+    if (cpu::cpu_supports(*target)) targets.push_back(target);
+  }
+  return targets;
+}
+
+// n numbers, uniform in [-size, size).
+inline std::vector<float> numbers(size_t n, uint64_t seed, float size = 1.0f) {
+  std::vector<float> out(n);
+  for (size_t i = 0; i < n; ++i) {
+    out[i] = size * static_cast<float>(2.0 * uniform(seed, i) - 1.0);
+  }
+  return out;
+}
+
+inline int integer(uint64_t seed, uint64_t index, int below) {
+  return static_cast<int>(uniform(seed, index) * below);
+}
+
+// 0..n-1 in some order.
+inline std::vector<int> shuffled(int n, uint64_t seed) {
+  std::vector<int> order(n);
+  for (int i = 0; i < n; ++i) order[i] = i;
+  for (int i = n - 1; i > 0; --i) std::swap(order[i], order[integer(seed, i, i + 1)]);
+  return order;
+}
+
+inline float rounded(float x, DType dtype) {
+  return dtype == DType::kBF16 ? bf16_to_f32(f32_to_bf16(x)) : x;
+}
+
+inline TensorView view_of(const std::vector<float>& values, int64_t rows, int64_t cols,
+                          const std::string& name = "tensor") {
+  return {name, values.data(), DType::kF32, rows, cols, cols, 1};
+}
+
+inline bool same_bits(const float* a, const float* b, size_t n) {
+  return std::memcmp(a, b, n * sizeof(float)) == 0;
+}
+inline bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
+  return a.size() == b.size() && same_bits(a.data(), b.data(), a.size());
+}
+
+// Bytes of a number of a row of activations.
+inline size_t element_bytes(const Activations& a, const cpu::Kernels& target) {
+  return a.dtype == DType::kBF16 ? target.activation_bf16_bytes : sizeof(float);
+}
+
+inline void write_activations(Activations& a, const cpu::Kernels& target, int row,
+                              const float* values) {
+  const size_t size = element_bytes(a, target);
+  std::byte* to = a.data.as<std::byte>() + row * a.row_stride * size;
+  for (int i = 0; i < a.cols; ++i) {
+    const float value = rounded(values[i], a.dtype);
+    const uint16_t half = f32_to_bf16(value);
+    std::memcpy(to + i * size, size == 2 ? static_cast<const void*>(&half) : &value, size);
+  }
+}
+
+// Row `row` in f32, its padding included.
+inline std::vector<float> read_activations(const Activations& a, const cpu::Kernels& target,
+                                           int row) {
+  const size_t size = element_bytes(a, target);
+  std::vector<float> out(a.row_stride);
+  const std::byte* from = a.data.as<std::byte>() + row * a.row_stride * size;
+  for (int64_t i = 0; i < a.row_stride; ++i) {
+    if (size == 2) {
+      uint16_t half;
+      std::memcpy(&half, from + i * size, size);
+      out[i] = bf16_to_f32(half);
+    } else {
+      std::memcpy(&out[i], from + i * size, size);
+    }
+  }
+  return out;
+}
+
+}  // namespace pb::test

@@ -1,0 +1,204 @@
+// Matrix products: against sums in double, and bit for bit against themselves.
+#include <algorithm>
+
+#include "cpu_fixture.h"
+
+namespace {
+
+using namespace pb;
+using namespace pb::test;
+
+constexpr DType kDTypes[] = {DType::kF32, DType::kBF16};
+
+struct Product {
+  int n_out;
+  int n_in;
+  DType dtype;
+  std::vector<float> w, bias, x;  // x: (rows, n_in)
+
+  Product(int n_out, int n_in, int rows, DType dtype)
+      : n_out(n_out),
+        n_in(n_in),
+        dtype(dtype),
+        w(numbers(static_cast<size_t>(n_out) * n_in, 1)),
+        bias(numbers(n_out, 2)),
+        x(numbers(static_cast<size_t>(rows) * n_in, 3)) {}
+
+  Matrix matrix(Backend& backend, bool with_bias) const {
+    const TensorView part = view_of(w, n_out, n_in);
+    const TensorView no_bias;
+    const TensorView some_bias = view_of(bias, n_out, 1);
+    return backend.make_matrix({&part, 1}, {with_bias ? &some_bias : &no_bias, 1}, dtype);
+  }
+
+  // The products of some rows of x, in that order.
+  std::vector<float> multiply(Backend& backend, const cpu::Kernels& target, const Matrix& m,
+                              const std::vector<int>& rows, const float* y_before = nullptr) const {
+    Activations a = backend.make_activations(static_cast<int>(rows.size()), n_in, dtype);
+    for (size_t i = 0; i < rows.size(); ++i) {
+      write_activations(a, target, static_cast<int>(i),
+                        x.data() + static_cast<size_t>(rows[i]) * n_in);
+    }
+    std::vector<float> y(rows.size() * n_out, std::numeric_limits<float>::quiet_NaN());
+    if (y_before != nullptr) std::copy_n(y_before, y.size(), y.begin());
+    backend.matmul(a, static_cast<int>(rows.size()), m, y.data(),
+                   y_before == nullptr ? Store::kSet : Store::kAdd);
+    return y;
+  }
+};
+
+std::vector<int> first_rows(int n) {
+  std::vector<int> rows(n);
+  for (int i = 0; i < n; ++i) rows[i] = i;
+  return rows;
+}
+
+struct Shape {
+  int n_out, n_in;
+};
+constexpr Shape kShapes[] = {{1, 1}, {3, 5}, {16, 2}, {64, 64}, {65, 33}, {130, 1031}, {48, 2050}};
+
+}  // namespace
+
+TEST(products_are_within_rounding_of_double) {
+  constexpr int kRows = 9;
+  for (const cpu::Kernels* target : runnable_targets()) {
+    auto backend = make_cpu_backend(2, target->name);
+    for (DType dtype : kDTypes) {
+      for (const auto& [n_out, n_in] : kShapes) {
+        const Product p(n_out, n_in, kRows, dtype);
+        const Matrix m = p.matrix(*backend, true);
+        const std::vector<float> y = p.multiply(*backend, *target, m, first_rows(kRows));
+        for (int r = 0; r < kRows; ++r) {
+          for (int o = 0; o < n_out; ++o) {
+            double sum = p.bias[o];
+            double size = std::abs(p.bias[o]);
+            for (int k = 0; k < n_in; ++k) {
+              const double term = static_cast<double>(rounded(p.x[r * n_in + k], dtype)) *
+                                  rounded(p.w[o * n_in + k], dtype);
+              sum += term;
+              size += std::abs(term);
+            }
+            // n_in + 1 sums and, where they are no fma, n_in products, each off by half a unit; a
+            // bf16 dot product may take numbers below 2^-126 for zero.
+            const double tolerance = 2.0 * (n_in + 2) * (0x1p-24 * size + 0x1p-126);
+            EXPECT(std::abs(y[r * n_out + o] - sum) <= tolerance);
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(a_row_has_the_same_bits_in_any_batch) {
+  constexpr int kRows = 33;
+  for (const cpu::Kernels* target : runnable_targets()) {
+    auto backend = make_cpu_backend(2, target->name);
+    for (DType dtype : kDTypes) {
+      for (const auto& [n_out, n_in] : kShapes) {
+        const Product p(n_out, n_in, kRows, dtype);
+        const Matrix m = p.matrix(*backend, true);
+        std::vector<std::vector<float>> alone;
+        for (int r = 0; r < kRows; ++r) alone.push_back(p.multiply(*backend, *target, m, {r}));
+        for (int n = 2; n <= kRows; ++n) {
+          std::vector<int> rows = shuffled(kRows, n);
+          rows.resize(n);
+          const std::vector<float> y = p.multiply(*backend, *target, m, rows);
+          for (int i = 0; i < n; ++i) {
+            EXPECT(
+                same_bits(y.data() + static_cast<size_t>(i) * n_out, alone[rows[i]].data(), n_out));
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(many_rows_and_threads_change_no_bit) {
+  constexpr int kRows = 450;  // more than pass over a block of K at once
+  constexpr int kOut = 70, kIn = 2100;
+  for (const cpu::Kernels* target : runnable_targets()) {
+    for (DType dtype : kDTypes) {
+      const Product p(kOut, kIn, kRows, dtype);
+      auto single = make_cpu_backend(1, target->name);
+      const Matrix m = p.matrix(*single, false);
+      const std::vector<float> y = p.multiply(*single, *target, m, first_rows(kRows));
+      for (int r = 0; r < kRows; r += 37) {
+        const std::vector<float> alone = p.multiply(*single, *target, m, {r});
+        EXPECT(same_bits(y.data() + static_cast<size_t>(r) * kOut, alone.data(), kOut));
+      }
+      for (int threads : {2, 3}) {
+        auto backend = make_cpu_backend(threads, target->name);
+        EXPECT(same_bits(
+            p.multiply(*backend, *target, p.matrix(*backend, false), first_rows(kRows)), y));
+        EXPECT(
+            same_bits(p.multiply(*backend, *target, m, {7}), p.multiply(*single, *target, m, {7})));
+      }
+    }
+  }
+}
+
+TEST(bias_and_sum_are_one_rounding_each) {
+  constexpr int kRows = 8;
+  for (const cpu::Kernels* target : runnable_targets()) {
+    auto backend = make_cpu_backend(2, target->name);
+    for (DType dtype : kDTypes) {
+      const Product p(77, 130, kRows, dtype);
+      const Matrix plain = p.matrix(*backend, false);
+      const Matrix biased = p.matrix(*backend, true);
+      const std::vector<int> rows = first_rows(kRows);
+      const std::vector<float> before = numbers(kRows * 77, 9);
+      const std::vector<float> y = p.multiply(*backend, *target, plain, rows);
+      const std::vector<float> y_bias = p.multiply(*backend, *target, biased, rows);
+      const std::vector<float> y_add = p.multiply(*backend, *target, biased, rows, before.data());
+      for (size_t i = 0; i < y.size(); ++i) {
+        EXPECT_EQ(y_bias[i], y[i] + p.bias[i % 77]);
+        EXPECT_EQ(y_add[i], before[i] + y_bias[i]);
+      }
+    }
+  }
+}
+
+TEST(padding_of_tiles_and_rows_reaches_nothing) {
+  // An infinite activation must not turn into NaN by the zeros that pad a tile, nor reach other
+  // rows.
+  for (const cpu::Kernels* target : runnable_targets()) {
+    auto backend = make_cpu_backend(1, target->name);
+    for (DType dtype : kDTypes) {
+      Product p(5, 7, 2, dtype);
+      for (float& w : p.w) w = std::abs(w) + 0.5f;
+      const Matrix m = p.matrix(*backend, false);
+      const std::vector<float> finite = p.multiply(*backend, *target, m, {1});
+      p.x[6] = std::numeric_limits<float>::infinity();
+      const std::vector<float> y = p.multiply(*backend, *target, m, {0, 1});
+      for (int o = 0; o < 5; ++o) EXPECT_EQ(y[o], std::numeric_limits<float>::infinity());
+      EXPECT(same_bits(y.data() + 5, finite.data(), 5));
+    }
+  }
+}
+
+TEST(embed_gives_back_the_stored_rows) {
+  constexpr int kVocab = 131, kHidden = 45;
+  for (const cpu::Kernels* target : runnable_targets()) {
+    for (int threads : {1, 2}) {
+      auto backend = make_cpu_backend(threads, target->name);
+      for (DType dtype : kDTypes) {
+        const Product p(kVocab, kHidden, 1, dtype);
+        const Matrix m = p.matrix(*backend, false);
+        std::vector<int32_t> ids(400);
+        for (size_t i = 0; i < ids.size(); ++i) ids[i] = integer(5, i, kVocab);
+        std::vector<float> x(ids.size() * kHidden);
+        backend->embed(ids, m, x.data());
+        std::vector<float> twice = x;
+        backend->embed_add(ids, m, twice.data());
+        for (size_t i = 0; i < x.size(); ++i) {
+          const float stored = rounded(p.w[ids[i / kHidden] * kHidden + i % kHidden], dtype);
+          EXPECT_EQ(x[i], stored);
+          EXPECT_EQ(twice[i], 2.0f * stored);
+        }
+      }
+    }
+  }
+}
+
+PB_TEST_MAIN()
