@@ -23,12 +23,12 @@ struct ModelConfig {
   NormKind norm = NormKind::kRms;
   float norm_eps = 1e-5f;
   Activation activation = Activation::kSilu;
-  bool gated_mlp = true;            // act(gate) * up, else act(up)
-  bool learned_positions = false;   // else rope
-  std::vector<float> rope_inv_freq; // (head_dim / 2), scaling already applied; empty if learned
+  bool gated_mlp = true;             // act(gate) * up, else act(up)
+  bool learned_positions = false;    // else rope
+  std::vector<float> rope_inv_freq;  // (head_dim / 2), scaling already applied; empty if learned
   float rope_attention_factor = 1.0f;
-  float attention_scale = 0.0f;     // q.k is multiplied by it
-  std::vector<int> sliding_windows; // (n_layers); 0 = full attention
+  float attention_scale = 0.0f;      // q.k is multiplied by it
+  std::vector<int> sliding_windows;  // (n_layers); 0 = full attention
 
   int q_size() const { return n_heads * head_dim; }
   int kv_size() const { return n_kv_heads * head_dim; }

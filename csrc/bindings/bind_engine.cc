@@ -1,0 +1,234 @@
+#include <pybind11/numpy.h>
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/error.h"
+#include "bindings/bindings.h"
+#include "bindings/convert.h"
+#include "bindings/engine_calls.h"
+#include "bindings/engine_docs.h"
+#include "bindings/py_engine.h"
+
+namespace py = pybind11;
+
+namespace pb::bindings {
+namespace {
+
+DType weight_dtype(const std::string& field, const std::string& name) {
+  if (name == "f32") return DType::kF32;
+  if (name == "bf16") return DType::kBF16;
+  throw Error(ErrorCode::kConfig, field + " is '" + name + "'; it must be 'f32' or 'bf16'");
+}
+
+int to_option(py::handle value, const char* field, int low) {
+  try {
+    return static_cast<int>(to_integer(value, field, low, kMaxInt));
+  } catch (const Error& error) {
+    throw Error(ErrorCode::kConfig, error.what());
+  }
+}
+
+std::unique_ptr<PyEngine> make_engine(const py::dict& config, const py::dict& tensors,
+                                      const std::string& dtype, const std::string& kv_dtype,
+                                      const std::string& device, const py::object& n_ctx,
+                                      const py::object& n_parallel, const py::object& n_ubatch,
+                                      const py::object& n_threads, const py::object& block_size) {
+  const EngineOptions options{.dtype = weight_dtype("dtype", dtype),
+                              .kv_dtype = weight_dtype("kv_dtype", kv_dtype),
+                              .n_ctx = to_option(n_ctx, "n_ctx", 1),
+                              .n_parallel = to_option(n_parallel, "n_parallel", 1),
+                              .n_ubatch = to_option(n_ubatch, "n_ubatch", 1),
+                              .block_size = to_option(block_size, "block_size", 1)};
+  if (device != "cpu" && device != "cuda") {
+    throw Error(ErrorCode::kConfig, "device is '" + device + "'; it must be 'cpu' or 'cuda'");
+  }
+  const int threads = to_option(n_threads, "n_threads", 0);
+  std::vector<py::object> keep_alive;
+  ModelConfig model_config = to_model_config(config);
+  const TensorMap views = to_tensors(tensors, keep_alive);
+  const py::gil_scoped_release release;
+  auto backend = device == "cpu" ? make_cpu_backend(threads) : make_cuda_backend();
+  auto engine =
+      std::make_unique<Engine>(std::move(model_config), views, options, std::move(backend));
+  return std::make_unique<PyEngine>(std::move(engine), device);
+}
+
+void set_sampling(PyEngine& self, const py::object& seq_id, double temperature,
+                  const py::object& top_k, double top_p, double min_p, double repetition_penalty,
+                  double presence_penalty, double frequency_penalty,
+                  const std::map<int32_t, float>& logit_bias, const py::object& min_tokens,
+                  const py::object& stop_token_ids, const py::object& logprobs,
+                  const py::object& seed, const py::object& n_prompt) {
+  Sampling s;
+  s.temperature = temperature;
+  s.top_k = static_cast<int>(to_integer(top_k, "top_k", 0, kMaxInt));
+  s.top_p = top_p;
+  s.min_p = min_p;
+  s.repetition_penalty = repetition_penalty;
+  s.presence_penalty = presence_penalty;
+  s.frequency_penalty = frequency_penalty;
+  s.logit_bias.assign(logit_bias.begin(), logit_bias.end());
+  s.min_tokens = static_cast<int>(to_integer(min_tokens, "min_tokens", 0, kMaxInt));
+  s.stop_token_ids = to_ids(stop_token_ids, "stop_token_ids", self.facts.vocab_size - 1);
+  s.wants_logprobs = !logprobs.is_none();
+  if (s.wants_logprobs) {
+    s.top_logprobs = static_cast<int>(to_integer(logprobs, "logprobs", 0, kMaxLogprobs));
+  }
+  s.seed = to_seed(seed);
+  s.n_prompt = static_cast<int>(to_integer(n_prompt, "n_prompt", 0, kMaxInt));
+  const int id = to_seq_id(self, seq_id);
+  call(self, [&](Engine& engine) { engine.seq_sampling(id, std::move(s)); });
+}
+
+std::map<std::string, int64_t> statistics(const PyEngine& self) {
+  const EngineStatistics s = self.guarded.counters().statistics;
+  return {{"forward_passes", s.forward_passes},
+          {"computed_tokens", s.computed_tokens},
+          {"logits_rows", s.logits_rows},
+          {"sampled_tokens", s.sampled_tokens}};
+}
+
+py::dict description(const PyEngine& self) {
+  const EngineFacts& facts = self.facts;
+  py::dict d;
+  d["dtype"] = dtype_name(facts.options.dtype);
+  d["kv_dtype"] = dtype_name(facts.options.kv_dtype);
+  d["device"] = self.device;
+  d["cpu_target"] = facts.target;
+  d["n_threads"] = facts.n_threads;
+  d["weight_bytes"] = facts.weight_bytes;
+  d["kv_bytes"] = facts.kv_bytes;
+  return d;
+}
+
+void bind_sequences(py::class_<PyEngine>& engine) {
+  engine
+      .def(
+          "seq_new",
+          [](PyEngine& self, const std::string& name_space) {
+            return call(self, [&](Engine& e) { return e.seq_new(name_space); });
+          },
+          py::arg("namespace") = "", docs::kSeqNew)
+      .def(
+          "seq_copy",
+          [](PyEngine& self, const py::object& src, const py::object& dst, const py::object& n) {
+            const int from = to_seq_id(self, src, "src");
+            const int to = to_seq_id(self, dst, "dst");
+            const int n_tokens = static_cast<int>(to_integer(n, "n_tokens", 0, kMaxInt));
+            call(self, [&](Engine& e) { e.seq_copy(from, to, n_tokens); });
+          },
+          py::arg("src"), py::arg("dst"), py::arg("n_tokens"), docs::kSeqCopy)
+      .def(
+          "seq_remove",
+          [](PyEngine& self, const py::object& seq_id, const py::object& start,
+             const py::object& end) {
+            const int id = to_seq_id(self, seq_id);
+            const int first = static_cast<int>(to_integer(start, "start", 0, kMaxInt));
+            const int last = static_cast<int>(to_integer(end, "end", -1, kMaxInt));
+            call(self, [&](Engine& e) { e.seq_remove(id, first, last); });
+          },
+          py::arg("seq_id"), py::arg("start") = 0, py::arg("end") = -1, docs::kSeqRemove)
+      .def(
+          "seq_length",
+          [](PyEngine& self, const py::object& seq_id) {
+            const int id = to_seq_id(self, seq_id);
+            return call(self, [&](Engine& e) { return e.seq_length(id); });
+          },
+          py::arg("seq_id"), docs::kSeqLength)
+      .def(
+          "seq_match",
+          [](PyEngine& self, const py::object& seq_id, const py::object& tokens) {
+            const int id = to_seq_id(self, seq_id);
+            const auto ids = to_tokens(self, tokens);
+            return call(self, [&](Engine& e) { return e.seq_match(id, ids); });
+          },
+          py::arg("seq_id"), py::arg("tokens"), docs::kSeqMatch)
+      .def("set_sampling", &set_sampling, py::arg("seq_id"), py::kw_only(),
+           py::arg("temperature") = 0.0, py::arg("top_k") = 0, py::arg("top_p") = 1.0,
+           py::arg("min_p") = 0.0, py::arg("repetition_penalty") = 1.0,
+           py::arg("presence_penalty") = 0.0, py::arg("frequency_penalty") = 0.0,
+           py::arg("logit_bias") = py::dict(), py::arg("min_tokens") = 0,
+           py::arg("stop_token_ids") = py::tuple(), py::arg("logprobs") = py::none(),
+           py::arg("seed") = 0, py::arg("n_prompt") = 0, docs::kSetSampling);
+}
+
+void bind_compute(py::class_<PyEngine>& engine) {
+  engine
+      .def("run_step", &run_step, py::arg("seq_ids"), py::arg("counts"), py::arg("tokens"),
+           py::arg("samples"), docs::kRunStep)
+      .def("prefill_chunk", &prefill_chunk, py::arg("seq_id"), py::arg("tokens"), py::kw_only(),
+           py::arg("logits") = false, docs::kPrefillChunk)
+      .def("decode_batch", &decode_batch, py::arg("seq_ids"), py::arg("tokens"), py::kw_only(),
+           py::arg("logits") = false, docs::kDecodeBatch)
+      .def("embed", &embed, py::arg("seq_id"), py::arg("tokens"), py::arg("pooling") = "mean",
+           docs::kEmbed);
+}
+
+template <typename Get>
+void fact(py::class_<PyEngine>& engine, const char* name, const char* doc, Get get) {
+  engine.def_property_readonly(name, [get](const PyEngine& self) { return get(self); }, doc);
+}
+
+void bind_facts(py::class_<PyEngine>& engine) {
+  fact(engine, "vocab_size", "Token ids go from 0 to this less one.",
+       [](const PyEngine& e) { return e.facts.vocab_size; });
+  fact(engine, "hidden_size", "Numbers in an embedding.",
+       [](const PyEngine& e) { return e.facts.hidden_size; });
+  fact(engine, "block_size", "Positions of a KV block.",
+       [](const PyEngine& e) { return e.facts.options.block_size; });
+  fact(engine, "n_parallel", "Most sequences at once.",
+       [](const PyEngine& e) { return e.facts.options.n_parallel; });
+  fact(engine, "n_ubatch", "Rows of a physical pass.",
+       [](const PyEngine& e) { return e.facts.options.n_ubatch; });
+  fact(engine, "n_ctx", "KV capacity in tokens, shared by all sequences, in whole blocks.",
+       [](const PyEngine& e) { return e.facts.options.n_ctx; });
+  fact(engine, "max_sequence_length",
+       "Most tokens of one sequence: the smaller of the model's positions and n_ctx.",
+       [](const PyEngine& e) { return e.facts.max_sequence_length; });
+  fact(engine, "kv_total_blocks", "All KV blocks.",
+       [](const PyEngine& e) { return e.facts.kv_total_blocks; });
+  fact(engine, "kv_free_blocks", "KV blocks never used, or wiped. Never waits for a call.",
+       [](const PyEngine& e) { return e.guarded.counters().kv_free_blocks; });
+  fact(engine, "kv_cached_blocks",
+       "KV blocks that no sequence holds, kept for seq_match until needed. Never waits for a call.",
+       [](const PyEngine& e) { return e.guarded.counters().kv_cached_blocks; });
+  fact(engine, "used_sequences", "Sequence ids in use. Never waits for a call.",
+       [](const PyEngine& e) { return e.guarded.counters().used_sequences; });
+  engine.def("statistics", &statistics, docs::kStatistics)
+      .def("description", &description, docs::kDescription)
+      .def(
+          "check_integrity",
+          [](PyEngine& self) { call(self, [](Engine& e) { e.check_integrity(); }); },
+          docs::kCheckIntegrity)
+      .def(
+          "close",
+          [](PyEngine& self) {
+            const py::gil_scoped_release release;
+            self.guarded.close();
+          },
+          docs::kClose);
+}
+
+}  // namespace
+}  // namespace pb::bindings
+
+void bind_engine(py::module_& module) {
+  using namespace pb::bindings;
+  py::options options;
+  options.disable_function_signatures();  // they are in _core.pyi
+  py::class_<PyEngine> engine(module, "Engine", docs::kEngine);
+  engine.def(py::init(&make_engine), py::arg("config"), py::arg("tensors"), py::kw_only(),
+             py::arg("dtype"), py::arg("kv_dtype"), py::arg("device"), py::arg("n_ctx"),
+             py::arg("n_parallel"), py::arg("n_ubatch"), py::arg("n_threads"),
+             py::arg("block_size"), docs::kInit);
+  bind_sequences(engine);
+  bind_compute(engine);
+  bind_facts(engine);
+}

@@ -1,0 +1,8 @@
+// What module.cc calls, one function a file.
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+void bind_errors(pybind11::module_& module);
+void bind_kv(pybind11::module_& module);
+void bind_engine(pybind11::module_& module);

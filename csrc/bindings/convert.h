@@ -1,0 +1,35 @@
+// From Python values to native ones. Everything is checked and copied while the GIL is held, so
+// that nothing another thread does later can reach the engine.
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "engine/sampling.h"
+#include "model/config.h"
+#include "model/weights.h"
+
+namespace pb::bindings {
+
+// A whole number (int or anything with __index__, but no bool) from low to high, else
+// kInvalidRequest that names `field`.
+int64_t to_integer(pybind11::handle value, const std::string& field, int64_t low, int64_t high);
+
+// A seed: a whole number of 64 bits without sign.
+uint64_t to_seed(pybind11::handle value);
+
+// Ids from 0 to high: a one-dimensional array of any integer type, or a sequence of whole numbers.
+std::vector<int32_t> to_ids(pybind11::handle value, const std::string& field, int32_t high);
+
+// The fields of pybatcher.loading.ModelConfig by name. Throws kModelFormat for one that is missing
+// or of the wrong type; their values are ModelConfig::validate()'s business.
+ModelConfig to_model_config(const pybind11::dict& fields);
+
+// Views of numpy arrays, each with the name of its element type: {name: (array, "f32")}. A view is
+// valid as long as `keep_alive`.
+TensorMap to_tensors(const pybind11::dict& tensors, std::vector<pybind11::object>& keep_alive);
+
+}  // namespace pb::bindings

@@ -1,0 +1,132 @@
+#include <pybind11/numpy.h>
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include <string>
+#include <utility>
+
+#include "base/error.h"
+#include "bindings/convert.h"
+
+namespace py = pybind11;
+
+namespace pb::bindings {
+namespace {
+
+[[noreturn]] void refuse(const std::string& what) { throw Error(ErrorCode::kModelFormat, what); }
+
+template <typename T>
+T field(const py::dict& fields, const char* name) {
+  if (!fields.contains(name)) refuse(std::string("config.") + name + " is missing");
+  const py::object value = fields[name];
+  try {
+    return value.cast<T>();
+  } catch (const py::cast_error&) {
+    refuse(std::string("config.") + name + " is of type " + Py_TYPE(value.ptr())->tp_name +
+           ", or out of the range of its type");
+  }
+}
+
+// The value that stands for the name in `field`; the names are what it may be.
+template <typename T>
+T choice(const py::dict& fields, const char* name,
+         std::initializer_list<std::pair<const char*, T>> choices) {
+  const auto found = field<std::string>(fields, name);
+  std::string names;
+  for (const auto& [text, value] : choices) {
+    if (found == text) return value;
+    names += (names.empty() ? "'" : " or '") + std::string(text) + "'";
+  }
+  refuse(std::string("config.") + name + " is '" + found + "'; it must be " + names);
+}
+
+DType tensor_dtype(const std::string& name, const std::string& dtype) {
+  for (DType t : {DType::kF32, DType::kBF16, DType::kF16}) {
+    if (dtype == dtype_name(t)) return t;
+  }
+  refuse("tensor '" + name + "' has element type '" + dtype + "'; expected 'f32', 'bf16' or 'f16'");
+}
+
+// "f4" and so on: what a numpy array of `dtype` may be; bf16 has no numpy type, its bits are
+// uint16.
+bool array_fits(const py::array& array, DType dtype) {
+  const char kind = array.dtype().kind();
+  const auto size = static_cast<size_t>(array.itemsize());
+  const bool native = array.dtype().attr("isnative").cast<bool>();
+  if (!native || size != dtype_size(dtype)) return false;
+  return kind == (dtype == DType::kBF16 ? 'u' : 'f');
+}
+
+TensorView to_view(const std::string& name, const py::object& entry,
+                   std::vector<py::object>& keep_alive) {
+  if (!py::isinstance<py::tuple>(entry) || py::len(entry) != 2) {
+    refuse("tensor '" + name + "' must be a pair (array, element type)");
+  }
+  const auto pair = py::reinterpret_borrow<py::tuple>(entry);
+  if (!py::isinstance<py::array>(pair[0]) || !py::isinstance<py::str>(pair[1])) {
+    refuse("tensor '" + name + "' must be a pair (numpy array, element type)");
+  }
+  auto array = py::reinterpret_borrow<py::array>(pair[0]);
+  TensorView view;
+  view.name = name;
+  view.dtype = tensor_dtype(name, pair[1].cast<std::string>());
+  if (!array_fits(array, view.dtype) || array.ndim() < 1 || array.ndim() > 2) {
+    refuse("tensor '" + name + "' is an array of " + std::to_string(array.ndim()) +
+           " dimensions and type " + py::str(array.dtype()).cast<std::string>() +
+           "; expected 1 or 2 dimensions and the numpy type of " + dtype_name(view.dtype));
+  }
+  // A mapped file may put a tensor at an odd address; reading that in place would be undefined.
+  const auto item = static_cast<py::ssize_t>(dtype_size(view.dtype));
+  bool aligned = reinterpret_cast<uintptr_t>(array.data()) % dtype_size(view.dtype) == 0;
+  for (py::ssize_t d = 0; d < array.ndim(); ++d) aligned &= array.strides(d) % item == 0;
+  if (!aligned) array = array.attr("copy")().cast<py::array>();
+  keep_alive.push_back(array);
+  view.data = array.data();
+  view.rows = array.shape(0);
+  view.row_stride = array.strides(0) / item;
+  if (array.ndim() == 2) {
+    view.cols = array.shape(1);
+    view.col_stride = array.strides(1) / item;
+  }
+  return view;
+}
+
+}  // namespace
+
+ModelConfig to_model_config(const py::dict& fields) {
+  ModelConfig c;
+  c.architecture = field<std::string>(fields, "architecture");
+  c.vocab_size = field<int>(fields, "vocab_size");
+  c.hidden_size = field<int>(fields, "hidden_size");
+  c.n_layers = field<int>(fields, "n_layers");
+  c.n_heads = field<int>(fields, "n_heads");
+  c.n_kv_heads = field<int>(fields, "n_kv_heads");
+  c.head_dim = field<int>(fields, "head_dim");
+  c.intermediate_size = field<int>(fields, "intermediate_size");
+  c.max_position_embeddings = field<int>(fields, "max_position_embeddings");
+  c.norm = choice<NormKind>(fields, "norm", {{"rms", NormKind::kRms}, {"layer", NormKind::kLayer}});
+  c.norm_eps = field<float>(fields, "norm_eps");
+  c.activation = choice<Activation>(fields, "activation",
+                                    {{"silu", Activation::kSilu},
+                                     {"gelu_tanh", Activation::kGeluTanh},
+                                     {"gelu", Activation::kGelu}});
+  c.gated_mlp = field<bool>(fields, "gated_mlp");
+  c.learned_positions = choice<bool>(fields, "position", {{"rope", false}, {"learned", true}});
+  c.rope_inv_freq = field<std::vector<float>>(fields, "rope_inv_freq");
+  c.rope_attention_factor = field<float>(fields, "rope_attention_factor");
+  c.attention_scale = field<float>(fields, "attention_scale");
+  c.sliding_windows = field<std::vector<int>>(fields, "sliding_windows");
+  return c;
+}
+
+TensorMap to_tensors(const py::dict& tensors, std::vector<py::object>& keep_alive) {
+  TensorMap map;
+  for (const auto& [key, entry] : tensors) {
+    if (!py::isinstance<py::str>(key)) refuse("a tensor's name is not a text");
+    const auto name = key.cast<std::string>();
+    map[name] = to_view(name, py::reinterpret_borrow<py::object>(entry), keep_alive);
+  }
+  return map;
+}
+
+}  // namespace pb::bindings

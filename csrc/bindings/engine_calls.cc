@@ -1,0 +1,108 @@
+#include "bindings/engine_calls.h"
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+
+namespace py = pybind11;
+
+namespace pb::bindings {
+namespace {
+
+py::tuple drawn_tuple(const StepDraw& entry) {
+  const Draw& draw = entry.draw;
+  py::tuple top(draw.n_top);
+  for (int i = 0; i < draw.n_top; ++i) {
+    const TokenLogprob& t = draw.top[static_cast<size_t>(i)];
+    top[static_cast<size_t>(i)] = py::make_tuple(t.token, t.logprob);
+  }
+  const py::object logprob = draw.has_logprobs ? py::object(py::float_(draw.logprob)) : py::none();
+  return py::make_tuple(entry.seq_id, draw.token, logprob, top);
+}
+
+}  // namespace
+
+py::tuple run_step(PyEngine& self, const py::object& seq_ids, const py::object& counts,
+                   const py::object& tokens, const std::vector<bool>& samples) {
+  const auto ids = to_ids(seq_ids, "seq_ids", self.facts.options.n_parallel - 1);
+  const auto n_tokens = to_ids(counts, "counts", static_cast<int32_t>(kMaxInt));
+  const auto all_tokens = to_tokens(self, tokens);
+  size_t total = 0;
+  for (int32_t n : n_tokens) total += static_cast<size_t>(n);
+  if (n_tokens.size() != ids.size() || samples.size() != ids.size() || total != all_tokens.size()) {
+    throw Error(ErrorCode::kInvalidRequest,
+                "seq_ids, counts and samples have " + std::to_string(ids.size()) + ", " +
+                    std::to_string(n_tokens.size()) + " and " + std::to_string(samples.size()) +
+                    " items, tokens " + std::to_string(all_tokens.size()) +
+                    "; the first three must be equal, and the counts sum to the last");
+  }
+  std::vector<StepEntry> entries;
+  entries.reserve(ids.size());
+  std::span<const int32_t> rest = all_tokens;
+  for (size_t i = 0; i < ids.size(); ++i) {
+    const auto n = static_cast<size_t>(n_tokens[i]);
+    entries.push_back({.seq_id = ids[i], .tokens = rest.first(n), .wants_logits = samples[i]});
+    rest = rest.subspan(n);
+  }
+  const auto draws = call(self, [&](Engine& engine) { return engine.step(entries); });
+  py::list drawn;
+  py::dict failed;
+  for (const StepDraw& entry : draws) {
+    if (entry.draw.failure == nullptr) {
+      drawn.append(drawn_tuple(entry));
+    } else {
+      failed[py::int_(entry.seq_id)] = entry.draw.failure;
+    }
+  }
+  return py::make_tuple(drawn, failed);
+}
+
+py::object prefill_chunk(PyEngine& self, const py::object& seq_id, const py::object& tokens,
+                         bool logits) {
+  const int id = to_seq_id(self, seq_id);
+  const auto ids = to_tokens(self, tokens);
+  if (!logits) {
+    call(self, [&](Engine& engine) { engine.prefill_chunk(id, ids, nullptr); });
+    return py::none();
+  }
+  py::array_t<float> row(self.facts.vocab_size);
+  float* out = row.mutable_data();
+  call(self, [&](Engine& engine) { engine.prefill_chunk(id, ids, out); });
+  return row;
+}
+
+py::object decode_batch(PyEngine& self, const py::object& seq_ids, const py::object& tokens,
+                        bool logits) {
+  const auto ids = to_ids(seq_ids, "seq_ids", self.facts.options.n_parallel - 1);
+  const auto appended = to_tokens(self, tokens);
+  const auto n = static_cast<py::ssize_t>(ids.size());
+  py::array_t<int32_t> next(n);
+  int32_t* next_out = next.mutable_data();
+  if (!logits) {
+    call(self, [&](Engine& engine) { engine.decode_batch(ids, appended, next_out, nullptr); });
+    return next;
+  }
+  py::array_t<float> rows({n, static_cast<py::ssize_t>(self.facts.vocab_size)});
+  float* rows_out = rows.mutable_data();
+  call(self, [&](Engine& engine) { engine.decode_batch(ids, appended, next_out, rows_out); });
+  return py::make_tuple(next, rows);
+}
+
+py::array_t<float> embed(PyEngine& self, const py::object& seq_id, const py::object& tokens,
+                         const std::string& pooling) {
+  if (pooling != "mean" && pooling != "last") {
+    throw Error(ErrorCode::kInvalidRequest,
+                "pooling is '" + pooling + "'; it must be 'mean' or 'last'");
+  }
+  const Pooling kind = pooling == "mean" ? Pooling::kMean : Pooling::kLast;
+  const int id = to_seq_id(self, seq_id);
+  const auto ids = to_tokens(self, tokens);
+  py::array_t<float> embedding(self.facts.hidden_size);
+  float* out = embedding.mutable_data();
+  call(self, [&](Engine& engine) { engine.embed(id, ids, kind, out); });
+  return embedding;
+}
+
+}  // namespace pb::bindings

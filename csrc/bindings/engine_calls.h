@@ -1,0 +1,48 @@
+// The calls of _core.Engine that compute, and how any call reaches the engine.
+#pragma once
+
+#include <pybind11/numpy.h>
+#include <pybind11/pybind11.h>
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "bindings/convert.h"
+#include "bindings/py_engine.h"
+
+namespace pb::bindings {
+
+// The largest whole number that the engine takes for a count or a position.
+inline constexpr int64_t kMaxInt = 2147483647;
+
+// f(Engine&) without the GIL, alone. The GIL is given up first, so that a thread that waits for the
+// engine never holds it.
+template <typename F>
+auto call(PyEngine& self, F&& f) {
+  const pybind11::gil_scoped_release release;
+  return self.guarded.call(std::forward<F>(f));
+}
+
+inline int to_seq_id(const PyEngine& self, pybind11::handle value, const char* field = "seq_id") {
+  return static_cast<int>(to_integer(value, field, 0, self.facts.options.n_parallel - 1));
+}
+
+inline std::vector<int32_t> to_tokens(const PyEngine& self, pybind11::handle value) {
+  return to_ids(value, "tokens", self.facts.vocab_size - 1);
+}
+
+// What they take and return is in engine_docs.h.
+pybind11::tuple run_step(PyEngine& self, const pybind11::object& seq_ids,
+                         const pybind11::object& counts, const pybind11::object& tokens,
+                         const std::vector<bool>& samples);
+pybind11::object prefill_chunk(PyEngine& self, const pybind11::object& seq_id,
+                               const pybind11::object& tokens, bool logits);
+pybind11::object decode_batch(PyEngine& self, const pybind11::object& seq_ids,
+                              const pybind11::object& tokens, bool logits);
+pybind11::array_t<float> embed(PyEngine& self, const pybind11::object& seq_id,
+                               const pybind11::object& tokens, const std::string& pooling);
+
+}  // namespace pb::bindings

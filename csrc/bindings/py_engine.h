@@ -1,0 +1,46 @@
+// The engine as Python sees it: a GuardedEngine, and the facts about it that never change, which
+// need no lock and outlive close().
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "engine/guarded_engine.h"
+
+namespace pb::bindings {
+
+struct EngineFacts {
+  explicit EngineFacts(const Engine& engine)
+      : options(engine.options()),
+        vocab_size(engine.config().vocab_size),
+        hidden_size(engine.config().hidden_size),
+        max_sequence_length(engine.max_sequence_length()),
+        kv_total_blocks(engine.kv().total_pages()),
+        target(engine.backend().target()),
+        n_threads(engine.backend().n_threads()),
+        weight_bytes(engine.weight_bytes()),
+        kv_bytes(engine.kv_bytes()) {}
+
+  EngineOptions options;
+  int vocab_size;
+  int hidden_size;
+  int max_sequence_length;
+  int kv_total_blocks;
+  std::string target;
+  int n_threads;
+  size_t weight_bytes;
+  size_t kv_bytes;
+};
+
+struct PyEngine {
+  PyEngine(std::unique_ptr<Engine> engine, std::string device_name)
+      : facts(*engine), device(std::move(device_name)), guarded(std::move(engine)) {}
+
+  const EngineFacts facts;
+  const std::string device;
+  GuardedEngine guarded;
+};
+
+}  // namespace pb::bindings

@@ -1,0 +1,132 @@
+// The engine: weights, KV, a device and a sampler behind a handful of calls (design.md §4).
+//
+// Every call checks all of its arguments before it changes anything; a call that throws has left
+// every sequence as it was. One thread at a time: GuardedEngine is the door for several.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/sampler.h"
+#include "engine/step.h"
+#include "engine/tiler.h"
+#include "kv/kv_cache.h"
+#include "model/config.h"
+#include "model/forward.h"
+#include "model/weights.h"
+#include "ops/backend.h"
+
+namespace pb {
+
+struct EngineOptions {
+  DType dtype = DType::kF32;     // of the weights
+  DType kv_dtype = DType::kF32;  // of keys and values
+  int n_ctx = 8192;              // KV capacity in tokens; rounded up to whole blocks
+  int n_parallel = 8;            // most sequences at once
+  int n_ubatch = 512;            // rows of a physical pass
+  int block_size = 32;           // positions of a KV block; a divisor of kAttentionSegment
+
+  // Throws kConfig naming the field, its value and its range.
+  void validate() const;
+};
+
+struct EngineStatistics {
+  int64_t forward_passes = 0;   // calls that computed: each is one, whatever its tiles
+  int64_t computed_tokens = 0;  // rows that went through the layers
+  int64_t logits_rows = 0;      // rows that went through the output head
+  int64_t sampled_tokens = 0;   // tokens drawn
+};
+
+enum class Pooling { kMean, kLast };
+
+class Engine {
+ public:
+  // Packs the weights. Throws kConfig, kModelFormat or std::bad_alloc.
+  Engine(ModelConfig config, const TensorMap& tensors, const EngineOptions& options,
+         std::unique_ptr<Backend> backend);
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  // -- sequences. An id that is unknown or freed is kInvalidRequest everywhere
+
+  // The lowest free id. Throws kNoFreeSequence. Prefixes are shared within a name space only.
+  int seq_new(std::string_view name_space);
+  // dst, which is empty, starts with src's first n_tokens. Its sampling is its own.
+  void seq_copy(int src, int dst, int n_tokens);
+  // Drops KV [start, end); end is the length (or -1, the same). All of it: the sequence is freed.
+  void seq_remove(int seq_id, int start, int end);
+  int seq_length(int seq_id) const;
+  // Attaches the longest cached prefix of `tokens` to an empty sequence: tokens attached.
+  int seq_match(int seq_id, std::span<const int32_t> tokens);
+  // How the sequence draws; nullopt = greedy, as when never set.
+  void seq_sampling(int seq_id, std::optional<Sampling> sampling);
+
+  // -- calls that compute. All throw kInvalidRequest, kRequestTooLong or kKvCacheFull
+
+  // One forward pass over ragged rows: appends every entry's tokens and draws a token for each that
+  // wants logits, in the order of the entries. A sequence whose logits are not finite has a Draw
+  // with `failure` set; its tokens are appended like all others'.
+  std::vector<StepDraw> step(std::span<const StepEntry> entries);
+
+  // Appends `tokens`. logits: (vocab_size) of the last row, or null. Throws kEngine where they are
+  // asked for and not finite.
+  void prefill_chunk(int seq_id, std::span<const int32_t> tokens, float* logits);
+
+  // Appends one token to each of n sequences, in one forward pass. next_tokens (n): the drawn ones.
+  // logits (n, vocab_size), or null. Throws kEngine where a token cannot be drawn.
+  void decode_batch(std::span<const int32_t> seq_ids, std::span<const int32_t> tokens,
+                    int32_t* next_tokens, float* logits);
+
+  // Appends `tokens` and pools their states after the final norm. embedding: (hidden_size).
+  void embed(int seq_id, std::span<const int32_t> tokens, Pooling pooling, float* embedding);
+
+  // -- facts
+
+  const ModelConfig& config() const { return config_; }
+  const EngineOptions& options() const { return options_; }
+  const KvCache& kv() const { return kv_; }
+  const Backend& backend() const { return *backend_; }
+  const EngineStatistics& statistics() const { return statistics_; }
+  int max_sequence_length() const { return kv_.max_length(); }
+  size_t weight_bytes() const { return weights_.bytes(); }
+  size_t kv_bytes() const { return kv_storage_.data.bytes(); }
+
+  // Throws kEngine naming the first thing that is off.
+  void check_integrity() const { kv_.check_integrity(); }
+
+ private:
+  void check_entries(std::span<const StepEntry> entries);
+  void check_tokens(std::span<const int32_t> tokens) const;
+  void check_sequence(int seq_id) const;
+
+  // The one path of all calls that compute: checks, reserves, computes tile by tile, calls
+  // on_tile() after each, commits. If on_tile throws, nothing is appended.
+  template <typename OnTile>
+  void run(std::span<const StepEntry> entries, OnTile on_tile);
+
+  // Calls on_row(entry index, logits (vocab_size)) for each wanted row of the tile.
+  template <typename OnRow>
+  void for_wanted_logits(OnRow on_row);
+
+  Draw draw(const StepEntry& entry, std::span<const float> logits);
+
+  ModelConfig config_;
+  EngineOptions options_;
+  std::unique_ptr<Backend> backend_;
+  Weights weights_;
+  KvStorage kv_storage_;
+  KvCache kv_;
+  Forward forward_;
+  Sampler sampler_;
+  Tiler tiler_;
+  std::vector<Sampling> samplings_;  // (n_parallel), by seq_id
+  std::vector<uint8_t> in_step_;     // (n_parallel): zero between calls
+  EngineStatistics statistics_;
+};
+
+}  // namespace pb

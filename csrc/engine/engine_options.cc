@@ -1,0 +1,40 @@
+#include <string>
+
+#include "base/error.h"
+#include "engine/engine.h"
+
+namespace pb {
+namespace {
+
+void check_range(const char* field, int value, int low, int high) {
+  if (value < low || value > high) {
+    throw Error(ErrorCode::kConfig, std::string(field) + " is " + std::to_string(value) +
+                                        "; it must be from " + std::to_string(low) + " to " +
+                                        std::to_string(high));
+  }
+}
+
+void check_dtype(const char* field, DType dtype) {
+  if (dtype != DType::kF32 && dtype != DType::kBF16) {
+    throw Error(ErrorCode::kConfig,
+                std::string(field) + " is '" + dtype_name(dtype) + "'; it must be 'f32' or 'bf16'");
+  }
+}
+
+}  // namespace
+
+void EngineOptions::validate() const {
+  check_dtype("dtype", dtype);
+  check_dtype("kv_dtype", kv_dtype);
+  check_range("n_ctx", n_ctx, 1, 1 << 26);
+  check_range("n_parallel", n_parallel, 1, 1 << 16);
+  check_range("n_ubatch", n_ubatch, 1, 1 << 16);
+  check_range("block_size", block_size, 1, kAttentionSegment);
+  if (kAttentionSegment % block_size != 0) {
+    throw Error(ErrorCode::kConfig, "block_size is " + std::to_string(block_size) +
+                                        "; it must be a divisor of " +
+                                        std::to_string(kAttentionSegment));
+  }
+}
+
+}  // namespace pb

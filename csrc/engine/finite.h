@@ -1,0 +1,16 @@
+#pragma once
+
+#include <cmath>
+#include <limits>
+#include <span>
+
+namespace pb {
+
+// No NaN, no infinity. Written without a branch so that it vectorises.
+inline bool all_finite(std::span<const float> values) {
+  bool finite = true;
+  for (float v : values) finite &= std::abs(v) <= std::numeric_limits<float>::max();
+  return finite;
+}
+
+}  // namespace pb

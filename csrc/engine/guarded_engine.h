@@ -1,0 +1,107 @@
+// The door through which several threads use one Engine: one at a time, not after close(), not in
+// a forked child.
+#pragma once
+
+#include <unistd.h>
+
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+
+#include "base/error.h"
+#include "engine/engine.h"
+
+namespace pb {
+
+class GuardedEngine {
+ public:
+  // What can be asked at any time without waiting for a call in progress: as of the last call that
+  // ended.
+  struct Counters {
+    int kv_free_blocks = 0;
+    int kv_cached_blocks = 0;
+    int used_sequences = 0;
+    EngineStatistics statistics;
+  };
+
+  explicit GuardedEngine(std::unique_ptr<Engine> engine) : engine_(std::move(engine)) { publish(); }
+
+  // In a forked child the compute threads do not exist and cannot be joined: the copy of the
+  // engine's memory there is left to the end of the process.
+  ~GuardedEngine() {
+    if (getpid() != owner_) (void)engine_.release();
+  }
+  GuardedEngine(const GuardedEngine&) = delete;
+  GuardedEngine& operator=(const GuardedEngine&) = delete;
+
+  // f(Engine&), alone: waits for the call in progress. Throws kEngine when closed or forked, and
+  // what f throws.
+  template <typename F>
+  auto call(F&& f) {
+    check_process();  // first: a mutex that another thread held at the fork stays held in the child
+    const std::lock_guard lock(mutex_);
+    check_open();
+    const Publisher publisher{*this};
+    return std::forward<F>(f)(*engine_);
+  }
+
+  // Never waits for a call in progress. Throws kEngine when closed or forked.
+  Counters counters() const {
+    check_process();
+    const std::lock_guard lock(counters_mutex_);
+    if (closed_) throw_closed();
+    return counters_;
+  }
+
+  // Frees weights and KV, after the call in progress. A second time it does nothing.
+  void close() {
+    check_process();
+    const std::lock_guard lock(mutex_);
+    {
+      const std::lock_guard counters_lock(counters_mutex_);
+      closed_ = true;
+    }
+    engine_.reset();
+  }
+
+ private:
+  // Publishes when a call ends, by an exception too.
+  struct Publisher {
+    GuardedEngine& guarded;
+    ~Publisher() { guarded.publish(); }
+  };
+
+  void publish() {
+    const KvCache& kv = engine_->kv();
+    const std::lock_guard lock(counters_mutex_);
+    counters_ = {.kv_free_blocks = kv.free_pages(),
+                 .kv_cached_blocks = kv.cached_pages(),
+                 .used_sequences = kv.used_sequences(),
+                 .statistics = engine_->statistics()};
+  }
+
+  void check_process() const {
+    if (getpid() != owner_) {
+      throw Error(ErrorCode::kEngine,
+                  "this engine was made in process " + std::to_string(owner_) +
+                      " and used in its forked child " + std::to_string(getpid()) +
+                      "; make the engine after the fork, or start processes by 'spawn'");
+    }
+  }
+  void check_open() const {
+    if (engine_ == nullptr) throw_closed();
+  }
+  [[noreturn]] static void throw_closed() {
+    throw Error(ErrorCode::kEngine, "this engine is closed; load a new one");
+  }
+
+  const pid_t owner_ = getpid();
+  std::mutex mutex_;  // held for a whole call
+  std::unique_ptr<Engine> engine_;
+  mutable std::mutex counters_mutex_;  // held for an instant; taken last
+  Counters counters_;
+  bool closed_ = false;
+};
+
+}  // namespace pb

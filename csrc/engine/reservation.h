@@ -1,0 +1,49 @@
+// KV reserved for all entries of a step, or for none.
+#pragma once
+
+#include <cstddef>
+#include <span>
+
+#include "engine/step.h"
+#include "kv/kv_cache.h"
+
+namespace pb {
+
+// Takes pages for every entry when made and gives all of them back when destroyed, unless commit()
+// made the tokens part of their sequences.
+class Reservation {
+ public:
+  // Throws kKvCacheFull or kRequestTooLong; then no sequence has changed.
+  Reservation(KvCache& kv, std::span<const StepEntry> entries) : kv_(kv), entries_(entries) {
+    try {
+      for (; n_held_ < entries_.size(); ++n_held_) {
+        kv_.reserve(entries_[n_held_].seq_id, entries_[n_held_].tokens);
+      }
+    } catch (...) {
+      release();
+      throw;
+    }
+  }
+  ~Reservation() { release(); }
+  Reservation(const Reservation&) = delete;
+  Reservation& operator=(const Reservation&) = delete;
+
+  // Commits in the order of the entries, so equal pages of one step are told apart the same way
+  // always.
+  void commit() {
+    for (; n_committed_ < n_held_; ++n_committed_) kv_.commit(entries_[n_committed_].seq_id);
+  }
+
+ private:
+  void release() {
+    for (size_t i = n_committed_; i < n_held_; ++i) kv_.rollback(entries_[i].seq_id);
+    n_held_ = n_committed_;
+  }
+
+  KvCache& kv_;
+  std::span<const StepEntry> entries_;
+  size_t n_held_ = 0;       // leading entries that are reserved or committed
+  size_t n_committed_ = 0;  // leading entries that are committed
+};
+
+}  // namespace pb

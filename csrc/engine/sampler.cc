@@ -1,0 +1,272 @@
+#include "engine/sampler.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstddef>
+#include <limits>
+#include <numeric>
+
+#include "base/rng.h"
+#include "engine/fast_exp.h"
+#include "engine/finite.h"
+
+namespace pb {
+namespace {
+
+constexpr float kForbidden = -std::numeric_limits<float>::infinity();
+
+// The index of the largest value, of equals the first. In lanes, so that it vectorises.
+int32_t argmax(std::span<const float> values) {
+  constexpr size_t kLanes = 16;
+  std::array<float, kLanes> largest;
+  largest.fill(values[0]);
+  size_t i = 0;
+  for (; i + kLanes <= values.size(); i += kLanes) {
+    for (size_t lane = 0; lane < kLanes; ++lane) {
+      largest[lane] = std::max(largest[lane], values[i + lane]);
+    }
+  }
+  for (; i < values.size(); ++i) largest[0] = std::max(largest[0], values[i]);
+  const float all = *std::max_element(largest.begin(), largest.end());
+  return static_cast<int32_t>(std::find(values.begin(), values.end(), all) - values.begin());
+}
+
+// exp((score - largest) / temperature)
+class Weight {
+ public:
+  Weight(float largest, double temperature)
+      : largest_(largest), inverse_(static_cast<float>(std::min(1.0 / temperature, 1e30))) {}
+
+  float operator()(float score) const { return exp_not_positive((score - largest_) * inverse_); }
+
+ private:
+  float largest_;
+  float inverse_;
+};
+
+// The sum of all weights, in an order fixed by index: eight lanes a block, so that it vectorises.
+double total_weight(std::span<const float> scores, const Weight& weight) {
+  constexpr size_t kBlock = 256;
+  constexpr size_t kLanes = 8;
+  std::array<float, kBlock> weights;
+  std::array<double, kLanes> sums{};
+  for (size_t begin = 0; begin < scores.size(); begin += kBlock) {
+    const size_t n = std::min(kBlock, scores.size() - begin);
+    for (size_t i = 0; i < n; ++i) weights[i] = weight(scores[begin + i]);
+    for (size_t i = n; i < kBlock; ++i) weights[i] = 0.0f;
+    for (size_t i = 0; i < kBlock; ++i) sums[i % kLanes] += weights[i];
+  }
+  return std::accumulate(sums.begin(), sums.end(), 0.0);
+}
+
+// Token ids, likeliest first, of equals the lower id first; brought into that order only as far as
+// asked. A token is one number that sorts so: its score, turned round, above its id.
+class RankedTokens {
+ public:
+  // largest: of the scores. temperature: how far below it a score begins to be unlikely.
+  // keys: scratch of scores.size()
+  RankedTokens(std::span<const float> scores, float largest, double temperature,
+               std::span<uint64_t> keys)
+      : scores_(scores),
+        largest_(largest),
+        temperature_(static_cast<float>(temperature)),
+        keys_(keys) {}
+
+  size_t size() const { return keys_.size(); }
+  int32_t token(size_t rank) { return static_cast<int32_t>(key(rank) & 0xffffffffu); }
+  float score(size_t rank) { return ascending(static_cast<uint32_t>(key(rank) >> 32)); }
+
+ private:
+  static constexpr uint32_t kSign = 0x80000000u;
+
+  // Bits that are the larger the smaller the score is; one value for both zeros.
+  static uint32_t descending(float score) {
+    const uint32_t bits = std::bit_cast<uint32_t>(score + 0.0f);
+    return (bits & kSign) != 0 ? bits : ~(bits | kSign);
+  }
+  static float ascending(uint32_t bits) {
+    return std::bit_cast<float>((bits & kSign) != 0 ? bits : ~(bits | kSign));
+  }
+
+  uint64_t key(size_t rank) {
+    while (rank >= n_ranked_) {
+      if (n_ranked_ == n_gathered_) {
+        gather_band();
+      } else {
+        rank_more();
+      }
+    }
+    return keys_[rank];
+  }
+
+  // Appends the tokens of the next band of scores, each band below the one before it.
+  void gather_band() {
+    constexpr std::array kDepths = {4.0f, 8.0f,
+                                    16.0f};  // e^-16 of the likeliest is next to nothing
+    const float above = floor_;
+    floor_ = n_bands_ < kDepths.size() ? largest_ - kDepths[n_bands_] * temperature_ : kForbidden;
+    const bool is_first = n_bands_++ == 0;
+    for (size_t id = 0; id < scores_.size(); ++id) {
+      if (scores_[id] >= floor_ && (is_first || scores_[id] < above)) {
+        keys_[n_gathered_++] = uint64_t{descending(scores_[id])} << 32 | static_cast<uint32_t>(id);
+      }
+    }
+  }
+
+  void rank_more() {
+    constexpr size_t kFirst = 64;
+    constexpr size_t kGrowth = 8;
+    const size_t until = std::min(n_gathered_, std::max(n_ranked_ + kFirst, n_ranked_ * kGrowth));
+    const auto at = [this](size_t i) { return keys_.begin() + static_cast<std::ptrdiff_t>(i); };
+    if (until < n_gathered_) std::nth_element(at(n_ranked_), at(until), at(n_gathered_));
+    std::sort(at(n_ranked_), at(until));
+    n_ranked_ = until;
+  }
+
+  std::span<const float> scores_;
+  float largest_;
+  float temperature_;
+  std::span<uint64_t> keys_;
+  float floor_ = 0.0f;     // of the scores gathered so far
+  size_t n_bands_ = 0;     // gathered
+  size_t n_gathered_ = 0;  // leading keys that are there
+  size_t n_ranked_ = 0;    // leading keys that are in order
+};
+
+int32_t draw_random(std::span<const float> scores, float largest, const Sampling& sampling,
+                    double u, std::span<uint64_t> scratch) {
+  const Weight weight(largest, sampling.temperature);
+  RankedTokens ranked(scores, largest, sampling.temperature, scratch);
+  const auto weight_of = [&](size_t rank) { return double{weight(ranked.score(rank))}; };
+  // top-k: the first `n_kept` ranks, of this mass together.
+  size_t n_kept = ranked.size();
+  double mass = 0.0;
+  if (sampling.top_k > 0 && static_cast<size_t>(sampling.top_k) < n_kept) {
+    n_kept = static_cast<size_t>(sampling.top_k);
+    for (size_t rank = 0; rank < n_kept; ++rank) mass += weight_of(rank);
+  } else {
+    mass = total_weight(scores, weight);
+  }
+  // top-p and min-p: a prefix of those. The first always stays: its weight is 1.
+  if (sampling.top_p < 1.0 || sampling.min_p > 0.0) {
+    const double nucleus =
+        sampling.top_p < 1.0 ? sampling.top_p * mass : std::numeric_limits<double>::infinity();
+    double before = 0.0;
+    size_t rank = 0;
+    for (; rank < n_kept && before < nucleus; ++rank) {
+      const double w = weight_of(rank);
+      if (w == 0.0 || w < sampling.min_p) break;
+      before += w;
+    }
+    n_kept = rank;
+    mass = before;
+  }
+  const double target = u * mass;
+  double until = 0.0;
+  int32_t token = ranked.token(0);
+  for (size_t rank = 0; rank < n_kept; ++rank) {
+    const double w = weight_of(rank);
+    if (w == 0.0) break;  // nor do any that follow weigh anything; `target` was missed by rounding
+    token = ranked.token(rank);
+    until += w;
+    if (until > target) break;
+  }
+  return token;
+}
+
+bool changes_scores(const Sampling& s, int64_t n_drawn) {
+  return s.repetition_penalty != 1.0 || s.presence_penalty != 0.0 || s.frequency_penalty != 0.0 ||
+         !s.logit_bias.empty() || (n_drawn < s.min_tokens && !s.stop_token_ids.empty());
+}
+
+}  // namespace
+
+Sampler::Sampler(int vocab_size)
+    : scores_(static_cast<size_t>(vocab_size)),
+      ranking_(static_cast<size_t>(vocab_size)),
+      counts_(static_cast<size_t>(vocab_size)),
+      seen_(static_cast<size_t>(vocab_size)) {}
+
+Draw Sampler::draw(std::span<const float> logits, const Sampling& sampling,
+                   std::span<const int32_t> history, std::span<const int32_t> appended) {
+  Draw draw;
+  if (!all_finite(logits)) {
+    draw.failure = "the model's logits for its next token are not all finite";
+    return draw;
+  }
+  const uint64_t position = history.size() + appended.size();
+  const int64_t n_drawn = static_cast<int64_t>(position) - sampling.n_prompt;
+  std::span<const float> scores = logits;
+  if (changes_scores(sampling, n_drawn)) {
+    std::copy(logits.begin(), logits.end(), scores_.begin());
+    for (const auto& [token, bias] : sampling.logit_bias) score(token) += bias;
+    penalise(sampling, history, appended);
+    if (n_drawn < sampling.min_tokens) {
+      for (int32_t token : sampling.stop_token_ids) score(token) = kForbidden;
+    }
+    scores = scores_;
+  }
+  const int32_t likeliest = argmax(scores);
+  const float largest = scores[static_cast<size_t>(likeliest)];
+  if (largest == kForbidden) {
+    draw.failure = "stop_token_ids and min_tokens forbid every token of the vocabulary";
+    return draw;
+  }
+  draw.token =
+      sampling.temperature == 0.0
+          ? likeliest
+          : draw_random(scores, largest, sampling, uniform(sampling.seed, position), ranking_);
+  if (sampling.wants_logprobs) note_logprobs(logits, sampling.top_logprobs, draw);
+  return draw;
+}
+
+void Sampler::penalise(const Sampling& sampling, std::span<const int32_t> history,
+                       std::span<const int32_t> appended) {
+  const size_t n_tokens = history.size() + appended.size();
+  const auto token_at = [&](size_t i) {
+    return i < history.size() ? history[i] : appended[i - history.size()];
+  };
+  const auto index = [](int32_t token) { return static_cast<size_t>(token); };
+  const auto repetition = static_cast<float>(sampling.repetition_penalty);
+  if (repetition != 1.0f) {
+    for (size_t i = 0; i < n_tokens; ++i) {
+      const int32_t token = token_at(i);
+      if (seen_[index(token)]) continue;
+      seen_[index(token)] = 1;
+      score(token) = score(token) > 0.0f ? score(token) / repetition : score(token) * repetition;
+    }
+    for (size_t i = 0; i < n_tokens; ++i) seen_[index(token_at(i))] = 0;
+  }
+  if (sampling.presence_penalty != 0.0 || sampling.frequency_penalty != 0.0) {
+    const size_t first = std::min(n_tokens, static_cast<size_t>(sampling.n_prompt));
+    for (size_t i = first; i < n_tokens; ++i) ++counts_[index(token_at(i))];
+    for (size_t i = first; i < n_tokens; ++i) {
+      const int32_t token = token_at(i);
+      int32_t& count = counts_[index(token)];
+      if (count == 0) continue;
+      score(token) -=
+          static_cast<float>(sampling.presence_penalty + sampling.frequency_penalty * count);
+      count = 0;
+    }
+  }
+}
+
+void Sampler::note_logprobs(std::span<const float> logits, int n_top, Draw& draw) {
+  const float largest = logits[static_cast<size_t>(argmax(logits))];
+  RankedTokens ranked(logits, largest, 1.0, ranking_);
+  const double log_total = std::log(total_weight(logits, Weight(largest, 1.0)));
+  const auto logprob = [&](int32_t token) {
+    const double above = double{logits[static_cast<size_t>(token)]} - double{largest};
+    return static_cast<float>(above - log_total);
+  };
+  draw.has_logprobs = true;
+  draw.logprob = logprob(draw.token);
+  draw.n_top = static_cast<int>(std::min(static_cast<size_t>(n_top), ranked.size()));
+  for (int i = 0; i < draw.n_top; ++i) {
+    const int32_t token = ranked.token(static_cast<size_t>(i));
+    draw.top[static_cast<size_t>(i)] = {token, logprob(token)};
+  }
+}
+
+}  // namespace pb

@@ -1,0 +1,69 @@
+// Draws the next token of a sequence from the logits of its last row.
+//
+// A draw is a pure function of the logits, the sequence's Sampling and its tokens; randomness is
+// uniform(seed, position) with the position of the token that is drawn. So it is the same whatever
+// else is in the batch, and a replay of the same tokens repeats it (invariant 1).
+//
+// Order of operations (transformers' and vLLM's where they agree, else transformers'):
+//   1. log-probabilities, where asked for, of the model's own distribution
+//   2. logit bias
+//   3. repetition penalty, over prompt and output: positive logits divided by it, others multiplied
+//      (Keskar et al. 2019, arXiv:1909.05858)
+//   4. presence and frequency penalty, over the output (OpenAI's API)
+//   5. stop ids forbidden while fewer than min_tokens tokens are drawn
+//   6. greedy: the largest logit, of equals the lowest id. Else:
+//   7. temperature
+//   8. top-k, then top-p (Holtzman et al. 2019, arXiv:1904.09751) of what is left, renormalised,
+//      then min-p (Nguyen et al. 2024, arXiv:2407.01082), over the order "larger logit first, of
+//      equals the lower id first": each keeps a prefix of it
+//   9. the inverse of the cumulative distribution, in that order, at one uniform number
+// Sums are in double and in an order fixed by token id or by that order.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "engine/sampling.h"
+
+namespace pb {
+
+struct TokenLogprob {
+  int32_t token = 0;
+  float logprob = 0.0f;
+};
+
+// What a draw gave. Where `failure` is set it says in words why there is no token.
+struct Draw {
+  const char* failure = nullptr;
+  int32_t token = 0;
+  bool has_logprobs = false;
+  float logprob = 0.0f;                          // of `token`; where has_logprobs
+  int n_top = 0;                                 // entries of `top`
+  std::array<TokenLogprob, kMaxLogprobs> top{};  // likeliest first, of equals the lowest id first
+};
+
+class Sampler {
+ public:
+  explicit Sampler(int vocab_size);
+
+  // logits (vocab_size). The sequence's tokens are `history` followed by `appended`; the token that
+  // is drawn comes after them. Allocates nothing.
+  Draw draw(std::span<const float> logits, const Sampling& sampling,
+            std::span<const int32_t> history, std::span<const int32_t> appended);
+
+ private:
+  float& score(int32_t token) { return scores_[static_cast<size_t>(token)]; }
+  void penalise(const Sampling& sampling, std::span<const int32_t> history,
+                std::span<const int32_t> appended);
+  void note_logprobs(std::span<const float> logits, int n_top, Draw& draw);
+
+  std::vector<float> scores_;      // (vocab): logits after penalties, bias and bans
+  std::vector<uint64_t> ranking_;  // (vocab): scratch of ranking tokens
+  std::vector<int32_t> counts_;    // (vocab): how often in the output; zero between draws
+  std::vector<uint8_t> seen_;      // (vocab): in prompt or output; zero between draws
+};
+
+}  // namespace pb

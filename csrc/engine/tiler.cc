@@ -1,0 +1,62 @@
+#include "engine/tiler.h"
+
+#include <algorithm>
+
+namespace pb {
+
+Tiler::Tiler(int n_ubatch) : n_ubatch_(static_cast<size_t>(n_ubatch)) {
+  tokens_.reserve(n_ubatch_);
+  positions_.reserve(n_ubatch_);
+  sequences_.reserve(n_ubatch_);
+  wanted_rows_.reserve(n_ubatch_);
+  wanted_entries_.reserve(n_ubatch_);
+}
+
+void Tiler::start(std::span<const StepEntry> entries, const KvCache& kv) {
+  entries_ = entries;
+  kv_ = &kv;
+  entry_ = 0;
+  entry_offset_ = 0;
+}
+
+bool Tiler::next() {
+  tokens_.clear();
+  positions_.clear();
+  sequences_.clear();
+  wanted_rows_.clear();
+  wanted_entries_.clear();
+  while (entry_ < entries_.size() && tokens_.size() < n_ubatch_) {
+    take(entries_[entry_], static_cast<int>(entry_));
+  }
+  batch_.n_rows = static_cast<int>(tokens_.size());
+  batch_.tokens = tokens_.data();
+  batch_.positions = positions_.data();
+  batch_.sequences = sequences_;
+  return batch_.n_rows > 0;
+}
+
+// Appends as many of the entry's remaining rows as the tile has room for.
+void Tiler::take(const StepEntry& entry, int entry_index) {
+  const size_t n_rows = std::min(n_ubatch_ - tokens_.size(), entry.tokens.size() - entry_offset_);
+  const int first_position = kv_->seq_length(entry.seq_id) + static_cast<int>(entry_offset_);
+  sequences_.push_back({
+      .first_row = static_cast<int>(tokens_.size()),
+      .n_rows = static_cast<int>(n_rows),
+      .first_position = first_position,
+      .pages = kv_->pages(entry.seq_id).data(),
+  });
+  for (size_t i = 0; i < n_rows; ++i) {
+    tokens_.push_back(entry.tokens[entry_offset_ + i]);
+    positions_.push_back(first_position + static_cast<int>(i));
+  }
+  entry_offset_ += n_rows;
+  if (entry_offset_ < entry.tokens.size()) return;
+  if (entry.wants_logits) {
+    wanted_rows_.push_back(static_cast<int32_t>(tokens_.size()) - 1);
+    wanted_entries_.push_back(entry_index);
+  }
+  ++entry_;
+  entry_offset_ = 0;
+}
+
+}  // namespace pb

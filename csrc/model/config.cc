@@ -1,0 +1,81 @@
+#include "model/config.h"
+
+#include <cmath>
+#include <string>
+
+#include "base/error.h"
+
+namespace pb {
+namespace {
+
+// Far above any model there is, far below what could overflow a size of ours.
+constexpr int kMaxWidth = 1 << 20;
+constexpr int kMaxVocab = 1 << 24;
+constexpr int kMaxLayers = 4096;
+constexpr int kMaxHeads = 4096;
+constexpr int kMaxHeadDim = 1024;
+constexpr int kMaxPositions = 1 << 30;
+
+[[noreturn]] void refuse(const std::string& field, const std::string& value,
+                         const std::string& wanted) {
+  throw Error(ErrorCode::kModelFormat,
+              "config." + field + " is " + value + "; it must be " + wanted);
+}
+
+void check_range(const char* field, int value, int low, int high) {
+  if (value < low || value > high) {
+    refuse(field, std::to_string(value),
+           "from " + std::to_string(low) + " to " + std::to_string(high));
+  }
+}
+
+void check_positive(const char* field, float value) {
+  if (!std::isfinite(value) || value <= 0.0f) {
+    refuse(field, std::to_string(value), "a finite number above 0");
+  }
+}
+
+}  // namespace
+
+void ModelConfig::validate() const {
+  check_range("vocab_size", vocab_size, 1, kMaxVocab);
+  check_range("hidden_size", hidden_size, 1, kMaxWidth);
+  check_range("n_layers", n_layers, 1, kMaxLayers);
+  check_range("n_heads", n_heads, 1, kMaxHeads);
+  check_range("n_kv_heads", n_kv_heads, 1, n_heads);
+  check_range("head_dim", head_dim, 1, kMaxHeadDim);
+  check_range("intermediate_size", intermediate_size, 1, kMaxWidth);
+  check_range("max_position_embeddings", max_position_embeddings, 1, kMaxPositions);
+  if (n_heads % n_kv_heads != 0) {
+    refuse("n_kv_heads", std::to_string(n_kv_heads),
+           "a divisor of n_heads, " + std::to_string(n_heads));
+  }
+  check_positive("norm_eps", norm_eps);
+  check_positive("attention_scale", attention_scale);
+  if (learned_positions) {
+    if (!rope_inv_freq.empty()) {
+      refuse("rope_inv_freq", std::to_string(rope_inv_freq.size()) + " numbers",
+             "empty where positions are learned");
+    }
+  } else {
+    if (head_dim % 2 != 0) refuse("head_dim", std::to_string(head_dim), "even with rope");
+    if (rope_inv_freq.size() != static_cast<size_t>(head_dim / 2)) {
+      refuse("rope_inv_freq", std::to_string(rope_inv_freq.size()) + " numbers",
+             "head_dim / 2 = " + std::to_string(head_dim / 2) + " numbers");
+    }
+    for (float f : rope_inv_freq) {
+      if (!std::isfinite(f) || f < 0.0f) {
+        refuse("rope_inv_freq", "a list that holds " + std::to_string(f),
+               "finite numbers, 0 or more");
+      }
+    }
+    check_positive("rope_attention_factor", rope_attention_factor);
+  }
+  if (sliding_windows.size() != static_cast<size_t>(n_layers)) {
+    refuse("sliding_windows", std::to_string(sliding_windows.size()) + " numbers",
+           "one a layer, " + std::to_string(n_layers));
+  }
+  for (int window : sliding_windows) check_range("sliding_windows", window, 0, kMaxPositions);
+}
+
+}  // namespace pb

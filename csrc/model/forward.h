@@ -1,0 +1,64 @@
+// The forward pass of a decoder-only transformer, written once over the operations of a Backend.
+//
+// Llama 2 and 3, Mistral, Qwen 2 and 3, SmolLM 2: pre-norm blocks with RMSNorm, rotary positions
+// and a gated MLP (Touvron et al. 2023, arXiv:2302.13971; Jiang et al. 2023, arXiv:2310.06825; Qwen
+// team 2025, arXiv:2505.09388). GPT-2: pre-norm blocks with LayerNorm, learned positions and a
+// plain GELU MLP (Radford et al. 2019). What differs is data in ModelConfig and Weights.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/aligned_buffer.h"
+#include "model/config.h"
+#include "model/weights.h"
+#include "ops/backend.h"
+
+namespace pb {
+
+class Forward {
+ public:
+  // Most rows of one call to logits() or hidden(): bounds the logits buffer, which is
+  // kOutputRows * vocab floats, whatever n_ubatch is.
+  static constexpr int kOutputRows = 32;
+
+  // Allocates all buffers, for passes of at most n_ubatch rows at positions below n_positions.
+  // `config`, `weights` and `backend` must outlive this.
+  Forward(const ModelConfig& config, const Weights& weights, Backend& backend, int n_ubatch,
+          int n_positions);
+
+  // One physical pass: writes the KV of every row and leaves the last layer's states of all rows
+  // for logits() and hidden(). Allocates nothing, throws nothing.
+  void run(const RowBatch& batch, KvStorage& kv);
+
+  // Logits of `rows` (at most kOutputRows) of the last pass: (rows.size(), vocab_size) f32, valid
+  // until the next call.
+  const float* logits(std::span<const int32_t> rows);
+
+  // States of `rows` (at most kOutputRows) of the last pass after the final norm:
+  // (rows.size(), hidden_size) of kF32, valid until the next call.
+  const Activations& hidden(std::span<const int32_t> rows);
+
+ private:
+  void attention_block(const RowBatch& batch, int layer, KvStorage& kv);
+  void mlp_block(const RowBatch& batch, int layer);
+
+  const ModelConfig& config_;
+  const Weights& weights_;
+  Backend& backend_;
+  RopeTable rope_;                  // empty where positions are learned
+  std::vector<int32_t> every_row_;  // 0, 1, ..., n_ubatch - 1
+
+  AlignedBuffer x_;        // (n_ubatch, hidden) f32: the residual stream
+  Activations normed_;     // (n_ubatch, hidden)
+  AlignedBuffer qkv_;      // (n_ubatch, q_size + 2 kv_size) f32
+  Activations attended_;   // (n_ubatch, q_size)
+  AlignedBuffer gate_up_;  // (n_ubatch, 2 intermediate or intermediate) f32
+  Activations activated_;  // (n_ubatch, intermediate)
+  Activations selected_;   // (kOutputRows, hidden), after the final norm, as the head takes them
+  Activations states_;     // (kOutputRows, hidden) f32, after the final norm
+  AlignedBuffer logits_;   // (kOutputRows, vocab) f32
+};
+
+}  // namespace pb

@@ -1,0 +1,175 @@
+#include "model/weights.h"
+
+#include <array>
+#include <initializer_list>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/error.h"
+
+namespace pb {
+namespace {
+
+std::string shape(int64_t rows, int64_t cols) {
+  return cols == 1 ? "(" + std::to_string(rows) + ")"
+                   : "(" + std::to_string(rows) + ", " + std::to_string(cols) + ")";
+}
+
+// Hands out tensors by name, checks shapes, and remembers what has been used.
+class Checkpoint {
+ public:
+  explicit Checkpoint(const TensorMap& tensors) : tensors_(tensors) {}
+
+  bool has(const std::string& name) const { return tensors_.contains(name); }
+
+  const TensorView& get(const std::string& name, int64_t rows, int64_t cols) {
+    const auto it = tensors_.find(name);
+    if (it == tensors_.end()) {
+      throw Error(ErrorCode::kModelFormat,
+                  "tensor '" + name + "' is missing; expected one of shape " + shape(rows, cols));
+    }
+    const TensorView& view = it->second;
+    if (view.rows != rows || view.cols != cols) {
+      throw Error(ErrorCode::kModelFormat, "tensor '" + name + "' has shape " +
+                                               shape(view.rows, view.cols) + "; expected " +
+                                               shape(rows, cols));
+    }
+    used_.insert(name);
+    return view;
+  }
+
+  // A bias that need not be there; then a view without data.
+  TensorView bias(const std::string& name, int64_t rows) {
+    return has(name) ? get(name, rows, 1) : TensorView{};
+  }
+
+  void expect_all_used() const {
+    for (const auto& [name, view] : tensors_) {
+      if (!used_.contains(name)) {
+        throw Error(ErrorCode::kModelFormat,
+                    "tensor '" + name +
+                        "' has no place in this model; expected only tensors that the "
+                        "configuration calls for");
+      }
+    }
+  }
+
+ private:
+  const TensorMap& tensors_;
+  std::set<std::string> used_;
+};
+
+class Loader {
+ public:
+  Loader(const ModelConfig& config, const TensorMap& tensors, DType dtype, Backend& backend)
+      : config_(config), checkpoint_(tensors), dtype_(dtype), backend_(backend) {}
+
+  Weights load() {
+    const int hidden = config_.hidden_size;
+    Weights w;
+    w.token_embedding = table("token_embedding", config_.vocab_size);
+    if (config_.learned_positions) {
+      w.position_embedding = table("position_embedding", config_.max_position_embeddings);
+    }
+    w.layers.reserve(static_cast<size_t>(config_.n_layers));
+    for (int i = 0; i < config_.n_layers; ++i) {
+      w.layers.push_back(layer("layers." + std::to_string(i) + "."));
+    }
+    w.final_norm = norm("final_norm", hidden);
+    if (checkpoint_.has("head.weight")) {
+      w.head = linear("", {{"head", config_.vocab_size}}, hidden);
+    }
+    checkpoint_.expect_all_used();
+    return w;
+  }
+
+ private:
+  struct Part {
+    const char* name;
+    int n_out;
+  };
+
+  LayerWeights layer(const std::string& prefix) {
+    const int hidden = config_.hidden_size;
+    const int inner = config_.intermediate_size;
+    LayerWeights w;
+    w.attn_norm = norm(prefix + "attn_norm", hidden);
+    w.qkv = linear(prefix,
+                   {{"q", config_.q_size()}, {"k", config_.kv_size()}, {"v", config_.kv_size()}},
+                   hidden);
+    if (checkpoint_.has(prefix + "q_norm.weight") || checkpoint_.has(prefix + "k_norm.weight")) {
+      w.q_norm = norm(prefix + "q_norm", config_.head_dim);
+      w.k_norm = norm(prefix + "k_norm", config_.head_dim);
+    }
+    w.o = linear(prefix, {{"o", hidden}}, config_.q_size());
+    w.mlp_norm = norm(prefix + "mlp_norm", hidden);
+    if (config_.gated_mlp) {
+      w.gate_up = linear(prefix, {{"gate", inner}, {"up", inner}}, hidden);
+    } else {
+      w.gate_up = linear(prefix, {{"up", inner}}, hidden);
+    }
+    w.down = linear(prefix, {{"down", hidden}}, inner);
+    return w;
+  }
+
+  // Several weights over one input, stacked into one product.
+  Matrix linear(const std::string& prefix, std::initializer_list<Part> parts, int n_in) {
+    std::vector<TensorView> weights;
+    std::vector<TensorView> biases;
+    for (const Part& part : parts) {
+      weights.push_back(checkpoint_.get(prefix + part.name + ".weight", part.n_out, n_in));
+      biases.push_back(checkpoint_.bias(prefix + part.name + ".bias", part.n_out));
+    }
+    return backend_.make_matrix(weights, biases, dtype_);
+  }
+
+  Matrix table(const std::string& name, int rows) {
+    const std::array parts = {checkpoint_.get(name, rows, config_.hidden_size)};
+    const std::array biases = {TensorView{}};
+    return backend_.make_matrix(parts, biases, dtype_);
+  }
+
+  Norm norm(const std::string& name, int size) {
+    Norm n;
+    n.kind = config_.norm;
+    n.eps = config_.norm_eps;
+    n.weight = backend_.make_vector(checkpoint_.get(name + ".weight", size, 1));
+    if (config_.norm == NormKind::kLayer) {
+      n.bias = backend_.make_vector(checkpoint_.get(name + ".bias", size, 1));
+    }
+    return n;
+  }
+
+  const ModelConfig& config_;
+  Checkpoint checkpoint_;
+  DType dtype_;
+  Backend& backend_;
+};
+
+size_t bytes_of(const Matrix& m) { return m.packed.bytes() + m.bias.bytes(); }
+size_t bytes_of(const Norm& n) { return n.weight.values.bytes() + n.bias.values.bytes(); }
+template <typename T>
+size_t bytes_of(const std::optional<T>& value) {
+  return value ? bytes_of(*value) : 0;
+}
+
+}  // namespace
+
+size_t Weights::bytes() const {
+  size_t total = bytes_of(token_embedding) + bytes_of(position_embedding) + bytes_of(final_norm) +
+                 bytes_of(head);
+  for (const LayerWeights& w : layers) {
+    total += bytes_of(w.attn_norm) + bytes_of(w.qkv) + bytes_of(w.q_norm) + bytes_of(w.k_norm) +
+             bytes_of(w.o) + bytes_of(w.mlp_norm) + bytes_of(w.gate_up) + bytes_of(w.down);
+  }
+  return total;
+}
+
+Weights load_weights(const ModelConfig& config, const TensorMap& tensors, DType dtype,
+                     Backend& backend) {
+  return Loader(config, tensors, dtype, backend).load();
+}
+
+}  // namespace pb

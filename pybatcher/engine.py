@@ -1,0 +1,159 @@
+"""`Engine`: the compiled engine, loaded from a checkpoint. The only importer of `_core`.
+
+Usable alone, without asyncio and without a scheduler:
+
+    engine = Engine.load("path/to/model")
+    seq_id = engine.seq_new()
+    logits = engine.prefill_chunk(seq_id, prompt_ids, logits=True)
+    token = int(logits.argmax())
+    for _ in range(32):
+        token = int(engine.decode_batch([seq_id], [token])[0])
+    engine.seq_remove(seq_id)
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import asdict
+from itertools import chain
+from typing import Self
+
+from . import _core
+from .config import EngineConfig
+from .errors import InvalidRequestError, ModelFormatError
+from .loading import LoadedModel, open_model
+from .params import SamplingParams
+from .scheduling.plan import SampledToken, StepPlan, StepResult
+
+__all__ = ["Engine"]
+
+
+class Engine(_core.Engine):
+    """Weights, KV cache and sampler of one model on one device.
+
+    One call at a time: calls from other threads wait, without the GIL. Every
+    call checks all of its arguments before it changes anything, and one that
+    raises has left every sequence as it was. After `close()`, and in a forked
+    child, every call raises EngineError.
+    """
+
+    @classmethod
+    def load(
+        cls,
+        path: str | os.PathLike[str] | None = None,
+        *,
+        dtype: str = "auto",
+        kv_dtype: str = "auto",
+        device: str = "auto",
+        n_ctx: int = 8192,
+        n_parallel: int = 8,
+        n_ubatch: int = 512,
+        n_threads: int = 0,
+        block_size: int = 32,
+    ) -> Self:
+        """Load a model directory; None: the model that ships with pybatcher.
+
+        The options are those of `EngineConfig`. Raises ConfigError and
+        ModelFormatError, and EngineError where memory is short.
+        """
+        config = EngineConfig(
+            dtype=dtype,
+            kv_dtype=kv_dtype,
+            device=device,
+            n_ctx=n_ctx,
+            n_parallel=n_parallel,
+            n_ubatch=n_ubatch,
+            n_threads=n_threads,
+            block_size=block_size,
+        )
+        return cls.from_loaded(open_model(path), config)
+
+    @classmethod
+    def from_loaded(cls, model: LoadedModel, config: EngineConfig) -> Self:
+        """Pack the weights of an opened model; afterwards it may be dropped.
+
+        "auto" is resolved here: `dtype` is f32 for f32 checkpoints and bf16 for
+        all others, `kv_dtype` follows `dtype`, `device` is the CPU.
+        """
+        dtype = config.dtype
+        if dtype == "auto":
+            dtype = "f32" if model.dtype == "f32" else "bf16"
+        try:
+            return cls(
+                asdict(model.config),
+                {name: (tensor.array, tensor.dtype) for name, tensor in model.tensors.items()},
+                dtype=dtype,
+                kv_dtype=dtype if config.kv_dtype == "auto" else config.kv_dtype,
+                device="cpu" if config.device == "auto" else config.device,
+                n_ctx=config.n_ctx,
+                n_parallel=config.n_parallel,
+                n_ubatch=config.n_ubatch,
+                n_threads=config.n_threads,
+                block_size=config.block_size,
+            )
+        except ModelFormatError as error:
+            raise ModelFormatError(f"{model.path or model.name}: {error}") from error
+
+    def seq_sampling(
+        self,
+        seq_id: int,
+        params: SamplingParams | None,
+        *,
+        seed: int = 0,
+        n_prompt: int = 0,
+        stop_token_ids: Sequence[int] = (),
+    ) -> None:
+        """Say how the sequence draws its tokens from now on; None: greedy.
+
+        seed: 64 bits; with a token's absolute position, the key of its draw.
+            (`params.seed` is the request's, which may be None; this one counts.)
+        n_prompt: positions below this hold the prompt: min_tokens and the
+            presence and frequency penalties count the tokens after it.
+        stop_token_ids: ids that are not drawn before `params.min_tokens` tokens
+            are; `params.stop_token_ids` are only what ends the text.
+        """
+        if params is None:
+            self.set_sampling(seq_id)
+            return
+        vocabulary = range(self.vocab_size)
+        for token in params.logit_bias or ():
+            if token not in vocabulary:
+                raise InvalidRequestError(
+                    f"logit_bias names token {token}; token ids go from 0 to {self.vocab_size - 1}"
+                )
+        self.set_sampling(
+            seq_id,
+            temperature=params.temperature,
+            top_k=params.top_k,
+            top_p=params.top_p,
+            min_p=params.min_p,
+            repetition_penalty=params.repetition_penalty,
+            presence_penalty=params.presence_penalty,
+            frequency_penalty=params.frequency_penalty,
+            logit_bias=dict(params.logit_bias or {}),
+            min_tokens=params.min_tokens,
+            stop_token_ids=tuple(stop_token_ids),
+            logprobs=params.logprobs,
+            seed=seed,
+            n_prompt=n_prompt,
+        )
+
+    def step(self, plan: StepPlan) -> StepResult:
+        """One forward pass over the plan's entries, sampling included.
+
+        The tokens of every entry are appended, those of a sequence in `failed`
+        too. Raises RequestTooLongError past `max_sequence_length`,
+        KvCacheFullError, and InvalidRequestError, all for the step as a whole.
+        """
+        entries = plan.entries
+        drawn, failed = self.run_step(
+            [entry.seq_id for entry in entries],
+            [len(entry.tokens) for entry in entries],
+            list(chain.from_iterable(entry.tokens for entry in entries)),
+            [entry.sample for entry in entries],
+        )
+        sampled = {
+            seq_id: SampledToken(token, logprob, top) for seq_id, token, logprob, top in drawn
+        }
+        return StepResult(sampled, failed)
