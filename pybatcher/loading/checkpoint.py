@@ -1,0 +1,64 @@
+"""Which safetensors files a directory's weights lie in."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ..errors import ModelFormatError
+from .fields import shown
+from .json_file import read_fields
+from .safetensors_file import map_tensors
+from .tensors import Tensor
+
+__all__ = ["map_checkpoint"]
+
+_SINGLE = "model.safetensors"
+_INDEX = "model.safetensors.index.json"
+
+
+def map_checkpoint(directory: Path) -> dict[str, Tensor]:
+    """All weights of the directory by the checkpoint's names, mapped, not read.
+
+    They lie in `model.safetensors` or in the files that
+    `model.safetensors.index.json` names. Raises ModelFormatError if a file is
+    missing, damaged, or not in the directory itself, or if two hold the same
+    tensor.
+    """
+    index = directory / _INDEX
+    if (directory / _SINGLE).is_file() or not index.is_file():
+        if not (directory / _SINGLE).is_file():
+            raise ModelFormatError(
+                f"{directory}: no {_SINGLE} and no {_INDEX}; weights are read from "
+                "safetensors files only (save_pretrained writes them)"
+            )
+        return map_tensors(directory / _SINGLE)
+
+    tensors: dict[str, Tensor] = {}
+    for file in _read_file_names(index):
+        for name, tensor in map_tensors(directory / file).items():
+            if name in tensors:
+                raise ModelFormatError(f"{tensor.source}: is in {tensors[name].source} too")
+            tensors[name] = tensor
+    return tensors
+
+
+def _read_file_names(index: Path) -> list[str]:
+    """The files of the index, each a plain name in the index's own directory."""
+    weight_map = read_fields(index).get("weight_map")
+    if not isinstance(weight_map, dict) or not weight_map:
+        raise ModelFormatError(
+            f"{index}: weight_map is {shown(weight_map)}; expected an object that is not empty"
+        )
+    for name, file in weight_map.items():
+        if not isinstance(file, str) or not _is_plain_name(file):
+            raise ModelFormatError(
+                f"{index}: weight_map puts tensor {shown(name)} in {shown(file)}; "
+                "expected the name of a .safetensors file in the same directory"
+            )
+    return sorted(set(weight_map.values()))
+
+
+def _is_plain_name(file: str) -> bool:
+    if not file.endswith(".safetensors") or not file.isprintable():
+        return False
+    return not any(mark in file for mark in ("/", "\\", ":"))

@@ -1,0 +1,154 @@
+"""Llama and its kin: RMSNorm, rotary positions, grouped queries, gated SiLU MLP.
+
+Llama 2 and 3 (and SmolLM2, which is one), Mistral (a sliding window in every layer),
+Qwen2 (q, k, v with bias, windows in the upper layers), Qwen3 (q and k normalised per head).
+Their tensor names are the same; this module is the only place that has them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ..blueprint import EMBEDDING, HEAD, Blueprint
+from ..fields import Fields
+from ..limits import (
+    MAX_HEAD_DIM,
+    MAX_HEADS,
+    MAX_LAYERS,
+    MAX_POSITIONS,
+    MAX_VOCABULARY,
+    MAX_WIDTH,
+)
+from ..model_config import ModelConfig
+from ..rope import read_rope
+from ..tensors import TensorRule
+
+__all__ = ["read"]
+
+
+def read(fields: Fields) -> Blueprint:
+    """The blueprint of a llama, mistral, qwen2 or qwen3 config.json."""
+    config = _read_config(fields)
+    tied = fields.boolean("tie_word_embeddings", False)
+    return Blueprint(config, tuple(_rules(config, fields)), tied)
+
+
+def _read_config(fields: Fields) -> ModelConfig:
+    architecture = fields.text("model_type")
+    hidden_size = fields.integer("hidden_size", 1, MAX_WIDTH)
+    n_layers = fields.integer("num_hidden_layers", 1, MAX_LAYERS)
+    n_heads = fields.integer("num_attention_heads", 1, MAX_HEADS)
+    n_kv_heads = fields.integer("num_key_value_heads", 1, MAX_HEADS, n_heads)
+    if n_heads % n_kv_heads:
+        raise fields.error("num_key_value_heads", f"a divisor of num_attention_heads, {n_heads}")
+    head_dim = _read_head_dim(fields, architecture, hidden_size, n_heads)
+    max_positions = fields.integer("max_position_embeddings", 1, MAX_POSITIONS)
+    fields.refuse_unless("hidden_act", "silu", "swish")
+    rope = read_rope(fields, head_dim, max_positions)
+    return ModelConfig(
+        architecture=architecture,
+        vocab_size=fields.integer("vocab_size", 1, MAX_VOCABULARY),
+        hidden_size=hidden_size,
+        n_layers=n_layers,
+        n_heads=n_heads,
+        n_kv_heads=n_kv_heads,
+        head_dim=head_dim,
+        intermediate_size=fields.integer("intermediate_size", 1, MAX_WIDTH),
+        max_position_embeddings=max_positions,
+        norm="rms",
+        norm_eps=fields.number("rms_norm_eps", 0.0, 1.0, 1e-6),
+        activation="silu",
+        gated_mlp=True,
+        position="rope",
+        rope_inv_freq=rope.inv_freq,
+        rope_attention_factor=rope.attention_factor,
+        attention_scale=head_dim**-0.5,
+        sliding_windows=_read_windows(fields, architecture, n_layers),
+    )
+
+
+def _read_head_dim(fields: Fields, architecture: str, hidden_size: int, n_heads: int) -> int:
+    default = 128 if architecture == "qwen3" else hidden_size // n_heads
+    if "head_dim" not in fields and architecture != "qwen3" and hidden_size % n_heads:
+        raise fields.error("num_attention_heads", f"a divisor of hidden_size, {hidden_size}")
+    head_dim: int = fields.integer("head_dim", 2, MAX_HEAD_DIM, default)
+    if head_dim % 2 or not 2 <= head_dim <= MAX_HEAD_DIM:
+        raise fields.error("head_dim", f"an even number up to {MAX_HEAD_DIM} (it is {head_dim})")
+    return head_dim
+
+
+def _read_windows(fields: Fields, architecture: str, n_layers: int) -> tuple[int, ...]:
+    """Positions that a query of each layer sees, 0 = all."""
+    if architecture == "llama":
+        return (0,) * n_layers
+    window = fields.integer("sliding_window", 1, MAX_POSITIONS, 0)
+    if architecture == "mistral":
+        return (window,) * n_layers
+    if not fields.boolean("use_sliding_window", False):
+        window = 0
+    kinds = fields.get("layer_types")
+    if kinds is None:
+        first = fields.integer("max_window_layers", 0, MAX_LAYERS, 28)
+        return tuple(window if layer >= first else 0 for layer in range(n_layers))
+    known = {"full_attention": 0, "sliding_attention": window}
+    if not isinstance(kinds, list) or len(kinds) != n_layers:
+        raise fields.error("layer_types", f"a list of {n_layers} layer types")
+    if any(not isinstance(kind, str) or kind not in known for kind in kinds):
+        raise fields.error("layer_types", "a list of " + " and ".join(map(repr, known)))
+    return tuple(known[kind] for kind in kinds)
+
+
+def _rules(config: ModelConfig, fields: Fields) -> Iterator[TensorRule]:
+    hidden, vocabulary = config.hidden_size, config.vocab_size
+    qkv_bias = o_bias = mlp_bias = False
+    if config.architecture == "qwen2":
+        qkv_bias = True
+    elif config.architecture in ("llama", "qwen3"):
+        qkv_bias = o_bias = fields.boolean("attention_bias", False)
+    if config.architecture == "llama":
+        mlp_bias = fields.boolean("mlp_bias", False)
+
+    yield TensorRule(name=EMBEDDING, source="model.embed_tokens.weight", shape=(vocabulary, hidden))
+    yield TensorRule(name="final_norm.weight", source="model.norm.weight", shape=(hidden,))
+    yield TensorRule(name=HEAD, source="lm_head.weight", shape=(vocabulary, hidden))
+    for layer in range(config.n_layers):
+        yield from _layer_rules(config, layer, qkv_bias, o_bias, mlp_bias)
+
+
+def _layer_rules(
+    config: ModelConfig, layer: int, qkv_bias: bool, o_bias: bool, mlp_bias: bool
+) -> Iterator[TensorRule]:
+    hidden, inner, head_dim = config.hidden_size, config.intermediate_size, config.head_dim
+    query, key = config.n_heads * head_dim, config.n_kv_heads * head_dim
+    here, there = f"layers.{layer}.", f"model.layers.{layer}."
+
+    norms = [
+        ("attn_norm", "input_layernorm", hidden),
+        ("mlp_norm", "post_attention_layernorm", hidden),
+    ]
+    if config.architecture == "qwen3":
+        norms += [
+            ("q_norm", "self_attn.q_norm", head_dim),
+            ("k_norm", "self_attn.k_norm", head_dim),
+        ]
+    for name, source, size in norms:
+        yield TensorRule(
+            name=f"{here}{name}.weight", source=f"{there}{source}.weight", shape=(size,)
+        )
+
+    for name, source, n_out, n_in, bias in (
+        ("q", "self_attn.q_proj", query, hidden, qkv_bias),
+        ("k", "self_attn.k_proj", key, hidden, qkv_bias),
+        ("v", "self_attn.v_proj", key, hidden, qkv_bias),
+        ("o", "self_attn.o_proj", hidden, query, o_bias),
+        ("gate", "mlp.gate_proj", inner, hidden, mlp_bias),
+        ("up", "mlp.up_proj", inner, hidden, mlp_bias),
+        ("down", "mlp.down_proj", hidden, inner, mlp_bias),
+    ):
+        yield TensorRule(
+            name=f"{here}{name}.weight", source=f"{there}{source}.weight", shape=(n_out, n_in)
+        )
+        if bias:
+            yield TensorRule(
+                name=f"{here}{name}.bias", source=f"{there}{source}.bias", shape=(n_out,)
+            )

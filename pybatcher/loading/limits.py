@@ -1,0 +1,19 @@
+"""The largest sizes that a config.json may claim: past any real model, short of absurdity."""
+
+from __future__ import annotations
+
+__all__ = [
+    "MAX_HEADS",
+    "MAX_HEAD_DIM",
+    "MAX_LAYERS",
+    "MAX_POSITIONS",
+    "MAX_VOCABULARY",
+    "MAX_WIDTH",
+]
+
+MAX_VOCABULARY = 2**24
+MAX_WIDTH = 2**20
+MAX_LAYERS = 1024
+MAX_HEADS = 4096
+MAX_HEAD_DIM = 4096
+MAX_POSITIONS = 2**30

@@ -1,0 +1,52 @@
+"""`open_model`: a Hugging Face directory, as it was downloaded, opened for the engine."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from ..errors import ModelFormatError
+from .blueprint import EMBEDDING
+from .checkpoint import map_checkpoint
+from .families import read_blueprint
+from .json_file import read_fields
+from .loaded_model import LoadedModel
+from .tokenizer_files import read_tokenizer
+
+__all__ = ["SHIPPED_MODEL", "open_model"]
+
+SHIPPED_MODEL = Path(__file__).resolve().parent.parent / "models" / "tiny"
+
+
+def open_model(path: str | os.PathLike[str] | None = None) -> LoadedModel:
+    """Open a model directory; None: the one that ships with pybatcher.
+
+    Weights are mapped, not read: this is quick at any size. Raises
+    ModelFormatError that names file, field or tensor, what was found and what
+    was expected.
+    """
+    directory = SHIPPED_MODEL if path is None else Path(path)
+    if not _is_directory(directory):
+        raise ModelFormatError(
+            f"{str(directory)!r}: no such directory; a model is given as the path of a "
+            "Hugging Face directory (config.json, *.safetensors, tokenizer.json)"
+        )
+    fields = read_fields(directory / "config.json")
+    blueprint = read_blueprint(fields)
+    tokenizer = read_tokenizer(directory, fields)
+    tensors = blueprint.fill(map_checkpoint(directory), str(directory))
+    return LoadedModel(
+        config=blueprint.config,
+        tensors=tensors,
+        tokenizer=tokenizer,
+        dtype=tensors[EMBEDDING].dtype,
+        name=directory.resolve().name,
+        path=directory,
+    )
+
+
+def _is_directory(path: Path) -> bool:
+    try:
+        return path.is_dir()
+    except (OSError, ValueError):  # a null byte, a name that is too long
+        return False

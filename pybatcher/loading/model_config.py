@@ -1,0 +1,51 @@
+"""`ModelConfig`: what the forward pass must know of a model, and nothing else."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["ModelConfig"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelConfig:
+    """The shape of a decoder-only transformer, whatever file it came from.
+
+    Made by `pybatcher.loading`, which has checked every value: sizes are
+    positive, `n_heads` is a multiple of `n_kv_heads`, `head_dim` is even where
+    positions are rotary.
+
+    architecture: "llama" | "mistral" | "qwen2" | "qwen3" | "gpt2".
+    vocab_size, hidden_size, intermediate_size: widths, in elements.
+    n_layers, n_heads, n_kv_heads, head_dim: `n_heads * head_dim` need not be `hidden_size`.
+    max_position_embeddings: most positions that a sequence may have.
+    norm: "rms" (no bias) | "layer" (mean removed, with bias); norm_eps is added to the variance.
+    activation: "silu" | "gelu_tanh" | "gelu".
+    gated_mlp: the MLP is `down(act(gate(x)) * up(x))`, not `down(act(up(x)))`.
+    position: "rope" | "learned".
+    rope_inv_freq: `head_dim / 2` angles per position, in radians, float32 values with
+        the checkpoint's RoPE scaling applied; empty where positions are learned.
+    rope_attention_factor: multiplies cosines and sines (YaRN; 1.0 elsewhere).
+    attention_scale: multiplies the dot product of query and key.
+    sliding_windows: for each layer, how many positions a query sees, itself
+        included; 0 = all.
+    """
+
+    architecture: str
+    vocab_size: int
+    hidden_size: int
+    n_layers: int
+    n_heads: int
+    n_kv_heads: int
+    head_dim: int
+    intermediate_size: int
+    max_position_embeddings: int
+    norm: str
+    norm_eps: float
+    activation: str
+    gated_mlp: bool
+    position: str
+    rope_inv_freq: tuple[float, ...]
+    rope_attention_factor: float
+    attention_scale: float
+    sliding_windows: tuple[int, ...]

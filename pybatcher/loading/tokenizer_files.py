@@ -1,0 +1,138 @@
+"""tokenizer.json, tokenizer_config.json, chat_template.jinja, generation_config.json."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from tokenizers import Tokenizer as TokenizerBackend
+
+from ..errors import ModelFormatError
+from .fields import Fields
+from .json_file import read_fields, read_text
+from .loaded_model import TokenizerParts
+
+__all__ = ["SPECIAL_TOKENS", "build_parts", "private_backend", "read_tokenizer"]
+
+_MAX_TOKENIZER_BYTES = 512 * 2**20
+_MAX_TEMPLATE_BYTES = 2**20
+_MAX_TOKEN_ID = 2**31 - 1
+SPECIAL_TOKENS = ("bos_token", "eos_token", "unk_token", "pad_token", "sep_token", "cls_token")
+
+
+def read_tokenizer(directory: Path, config: Fields) -> TokenizerParts:
+    """The tokenizer of a Hugging Face directory, each file of which may be absent.
+
+    `config` is config.json, which names the ids where no other file does. What goes
+    around a text (a BOS, say) tokenizer.json alone decides, as in transformers 5.
+    Raises ModelFormatError for a damaged file.
+    """
+    backend = None
+    path = directory / "tokenizer.json"
+    if path.is_file():
+        backend = private_backend(read_text(path, _MAX_TOKENIZER_BYTES), str(path))
+    settings = _read_optional(directory / "tokenizer_config.json")
+    if backend is not None:
+        _mark_special(backend, settings)
+    generation = _read_optional(directory / "generation_config.json")
+    template_file = directory / "chat_template.jinja"
+    if template_file.is_file():
+        template: str | None = read_text(template_file, _MAX_TEMPLATE_BYTES)
+    else:
+        template = _chat_template(settings)
+    return build_parts(backend, template, settings, generation, config)
+
+
+def build_parts(
+    backend: TokenizerBackend | None,
+    chat_template: str | None,
+    settings: Fields,
+    generation: Fields,
+    config: Fields,
+) -> TokenizerParts:
+    """The parts, from a tokenizer's own settings and the two configurations of a model.
+
+    For the ids of BOS and EOS the first that names any counts: the generation
+    configuration, the model's, the tokenizer's token.
+    """
+    special_tokens = _special_tokens(settings)
+
+    def ids(name: str) -> frozenset[int]:
+        token = special_tokens.get(f"{name}_token")
+        token_id = None if backend is None or token is None else backend.token_to_id(token)
+        last = frozenset() if token_id is None else frozenset([token_id])
+        field = f"{name}_token_id"
+        return _token_ids(generation, field) or _token_ids(config, field) or last
+
+    return TokenizerParts(
+        backend=backend,
+        chat_template=chat_template,
+        special_tokens=special_tokens,
+        bos_token_id=min(ids("bos"), default=None),
+        eos_token_ids=ids("eos"),
+    )
+
+
+def private_backend(text: str, source: str) -> TokenizerBackend:
+    """A tokenizer from its JSON, shared with nobody, that neither pads nor truncates."""
+    try:
+        backend = TokenizerBackend.from_str(text)
+        backend.no_padding()
+        backend.no_truncation()
+    except Exception as error:  # the library raises plain Exception, and nothing more special
+        raise ModelFormatError(f"{source}: not a valid tokenizer: {error}") from error
+    return backend
+
+
+def _mark_special(backend: TokenizerBackend, settings: Fields) -> None:
+    """As in transformers, the tokens that tokenizer_config.json names are special."""
+    named = _special_tokens(settings).values()
+    backend.add_special_tokens([t for t in named if backend.token_to_id(t) is not None])
+
+
+def _token_ids(fields: Fields, name: str) -> frozenset[int]:
+    """A field that holds a token id, several, or none (null, or -1 in some old files)."""
+    value = fields.get(name)
+    values = value if isinstance(value, list) else [value]
+    for item in values:
+        if item is not None and (isinstance(item, bool) or not isinstance(item, int)):
+            raise fields.error(name, "a token id or a list of them")
+        if item is not None and item > _MAX_TOKEN_ID:
+            raise fields.error(name, f"token ids up to {_MAX_TOKEN_ID}")
+    return frozenset(item for item in values if item is not None and item >= 0)
+
+
+def _read_optional(path: Path) -> Fields:
+    return read_fields(path) if path.is_file() else Fields({}, str(path))
+
+
+def _special_tokens(settings: Fields) -> dict[str, str]:
+    """Each is written as a text, or as an AddedToken object with the text in `content`."""
+    tokens = {}
+    for name in SPECIAL_TOKENS:
+        value: Any = settings.get(name)
+        if isinstance(value, dict):
+            value = value.get("content")
+        if value is not None and not isinstance(value, str):
+            raise settings.error(name, "a text, or an object with a text in content")
+        if value is not None:
+            tokens[name] = value
+    return tokens
+
+
+def _chat_template(settings: Fields) -> str | None:
+    """One template, or of a list of named ones the one named "default"."""
+    value: Any = settings.get("chat_template")
+    if value is None or isinstance(value, str):
+        return value
+    wanted = "a template, or a list of objects with texts in name and template"
+    if not isinstance(value, list):
+        raise settings.error("chat_template", wanted)
+    named = {}
+    for item in value:
+        name = item.get("name") if isinstance(item, dict) else None
+        template = item.get("template") if isinstance(item, dict) else None
+        if not isinstance(name, str) or not isinstance(template, str):
+            raise settings.error("chat_template", wanted)
+        named[name] = template
+    return named.get("default")

@@ -1,0 +1,91 @@
+"""`from_torch`: a transformers module that is alive in this process, without a copy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from tokenizers import Tokenizer as TokenizerBackend
+
+from ..errors import ModelFormatError
+from .blueprint import EMBEDDING
+from .families import CLASSES, read_blueprint
+from .fields import Fields
+from .loaded_model import LoadedModel, TokenizerParts
+from .tensors import Tensor
+from .tokenizer_files import SPECIAL_TOKENS, build_parts, private_backend
+
+__all__ = ["from_torch"]
+
+
+def from_torch(module: Any, tokenizer: Any = None) -> LoadedModel:
+    """Open a live transformers language model.
+
+    module: LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM,
+        Qwen3ForCausalLM or GPT2LMHeadModel, with its parameters in CPU memory as
+        float32, float16 or bfloat16. The result's tensors are views of them: a
+        training step after this call changes what they hold.
+    tokenizer: a transformers tokenizer, a `tokenizers.Tokenizer`, or None
+        (prompts are then token ids). It is copied.
+
+    Raises ModelFormatError for another class, or a parameter that cannot be used.
+    """
+    name = type(module).__name__
+    if name not in CLASSES.values():
+        supported = ", ".join(CLASSES.values())
+        raise ModelFormatError(f"module is a {name}; expected one of {supported}")
+    fields = Fields({**module.config.to_dict(), "architectures": [name]}, f"{name}.config")
+    blueprint = read_blueprint(fields)
+    parameters = module.named_parameters(remove_duplicate=False)
+    available = {key: _view(parameter, f"{name}: parameter {key}") for key, parameter in parameters}
+    tensors = blueprint.fill(available, name)
+    generation = getattr(module, "generation_config", None)
+    settings = {} if generation is None else generation.to_dict()
+    return LoadedModel(
+        config=blueprint.config,
+        tensors=tensors,
+        tokenizer=_parts(tokenizer, Fields(settings, f"{name}.generation_config"), fields),
+        dtype=tensors[EMBEDDING].dtype,
+        name=name,
+        path=None,
+    )
+
+
+def _view(parameter: Any, source: str) -> Tensor:
+    """The parameter's memory as numpy sees it; bf16 as its bits."""
+    import torch
+
+    if parameter.device.type != "cpu":
+        raise ModelFormatError(
+            f"{source} is on device {parameter.device}; expected cpu (module.to('cpu') moves it)"
+        )
+    kinds = {torch.float32: "f32", torch.float16: "f16", torch.bfloat16: "bf16"}
+    kind = kinds.get(parameter.dtype)
+    if kind is None or parameter.layout != torch.strided:
+        raise ModelFormatError(
+            f"{source} is {parameter.dtype} ({parameter.layout}); "
+            "expected torch.float32, torch.float16 or torch.bfloat16"
+        )
+    plain = parameter.detach()
+    if kind == "bf16":
+        plain = plain.view(torch.uint16)
+    return Tensor(np.asarray(plain.numpy()), kind, source)
+
+
+def _parts(tokenizer: Any, generation: Fields, config: Fields) -> TokenizerParts:
+    backend = tokenizer
+    if tokenizer is not None and not isinstance(tokenizer, TokenizerBackend):
+        backend = getattr(tokenizer, "backend_tokenizer", None)
+        if not isinstance(backend, TokenizerBackend):
+            raise ModelFormatError(
+                f"tokenizer is a {type(tokenizer).__name__}; expected a transformers tokenizer "
+                "with a backend_tokenizer, a tokenizers.Tokenizer, or None"
+            )
+    if backend is not None:
+        backend = private_backend(backend.to_str(), "tokenizer")
+    special_tokens = {name: getattr(tokenizer, name, None) for name in SPECIAL_TOKENS}
+    settings = Fields(special_tokens, "tokenizer")
+    template = getattr(tokenizer, "chat_template", None)
+    if isinstance(template, dict):
+        template = template.get("default")
+    return build_parts(backend, template, settings, generation, config)

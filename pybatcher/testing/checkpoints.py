@@ -1,0 +1,174 @@
+"""Tiny random checkpoints of every architecture, as Hugging Face directories.
+
+For tests, ours and users': small enough to make anew in each test, odd enough to catch
+a mixed-up dimension (by default no two of them are equal). Needs torch and transformers
+(`pip install pybatcher[torch]`), which are imported when a checkpoint is made.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+
+__all__ = ["ARCHITECTURES", "make_checkpoint", "make_module", "make_tokenizer"]
+
+ARCHITECTURES = ("llama", "mistral", "qwen2", "qwen3", "gpt2")
+
+_ROTARY = {
+    "vocab_size": 384,
+    "hidden_size": 48,
+    "intermediate_size": 88,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 6,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 512,
+    "initializer_range": 0.2,
+    "tie_word_embeddings": False,
+}
+_DEFAULTS: dict[str, dict[str, Any]] = {
+    "llama": {**_ROTARY, "head_dim": 16},
+    "mistral": {**_ROTARY, "head_dim": 12, "sliding_window": 24},
+    "qwen2": {**_ROTARY, "tie_word_embeddings": True},
+    "qwen3": {**_ROTARY, "head_dim": 20},
+    "gpt2": {
+        "vocab_size": 384,
+        "n_embd": 60,
+        "n_layer": 3,
+        "n_head": 5,
+        "n_inner": 112,
+        "n_positions": 512,
+        "initializer_range": 0.2,
+    },
+}
+_CLASSES = {
+    "llama": ("LlamaConfig", "LlamaForCausalLM"),
+    "mistral": ("MistralConfig", "MistralForCausalLM"),
+    "qwen2": ("Qwen2Config", "Qwen2ForCausalLM"),
+    "qwen3": ("Qwen3Config", "Qwen3ForCausalLM"),
+    "gpt2": ("GPT2Config", "GPT2LMHeadModel"),
+}
+_SPECIAL_TOKENS = ("<|begin|>", "<|end|>", "<|im_start|>", "<|im_end|>")
+_CHAT_TEMPLATE = """\
+{{- bos_token -}}
+{%- for message in messages -%}
+{{- '<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>\\n' -}}
+{%- endfor -%}
+{%- if add_generation_prompt -%}
+{{- '<|im_start|>assistant\\n' -}}
+{%- endif -%}
+"""
+
+
+def make_module(
+    architecture: str, *, seed: int = 0, dtype: str = "float32", **overrides: Any
+) -> Any:
+    """A transformers module with random weights, in eval mode.
+
+    architecture: one of ARCHITECTURES. dtype: "float32", "bfloat16" or
+    "float16". overrides: fields of the transformers configuration. Biases and
+    norm weights are random too, so that a forgotten one shows.
+    """
+    import torch
+    import transformers
+
+    config_class, model_class = _CLASSES[architecture]
+    settings = {"bos_token_id": 0, "eos_token_id": 1, **_DEFAULTS[architecture], **overrides}
+    config = getattr(transformers, config_class)(**settings)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        module = getattr(transformers, model_class)(config)
+        with torch.no_grad():
+            for name, parameter in module.named_parameters():
+                if parameter.ndim == 1:
+                    centre = 1.0 if name.endswith("weight") else 0.0
+                    parameter.copy_(centre + 0.1 * torch.randn_like(parameter))
+            for parameter in module.parameters():  # the rotary buffers stay float32
+                parameter.data = parameter.data.to(getattr(torch, dtype))
+    return module.eval()
+
+
+def make_tokenizer(vocab_size: int = 384) -> Tokenizer:
+    """A byte-level BPE tokenizer of at most `vocab_size` (>= 260) tokens, made in memory.
+
+    Ids 0 to 3 are special: <|begin|> (put before every text), <|end|>,
+    <|im_start|>, <|im_end|>.
+    """
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab_size,
+        special_tokens=list(_SPECIAL_TOKENS),
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator([_TEXT] * 4, trainer)
+    tokenizer.post_processor = processors.Sequence(
+        [
+            processors.ByteLevel(trim_offsets=False),
+            processors.TemplateProcessing(single="<|begin|> $A", special_tokens=[("<|begin|>", 0)]),
+        ]
+    )
+    return tokenizer
+
+
+def make_checkpoint(
+    directory: str | os.PathLike[str],
+    architecture: str,
+    *,
+    seed: int = 0,
+    dtype: str = "float32",
+    tokenizer: bool = True,
+    chat_template: str | None = _CHAT_TEMPLATE,
+    max_shard_size: str | int = "5GB",
+    **overrides: Any,
+) -> Path:
+    """Save `make_module(...)` with a tokenizer as a Hugging Face directory; its path.
+
+    tokenizer: with tokenizer.json and tokenizer_config.json.
+    chat_template: in tokenizer_config.json; None = none.
+    max_shard_size: as save_pretrained takes it; a small one gives many files.
+    """
+    from transformers import PreTrainedTokenizerFast
+
+    path = Path(directory)
+    module = make_module(architecture, seed=seed, dtype=dtype, **overrides)
+    with _without_progress_bar():
+        module.save_pretrained(path, max_shard_size=max_shard_size)
+    if tokenizer:
+        wrapped = PreTrainedTokenizerFast(
+            tokenizer_object=make_tokenizer(min(module.config.vocab_size, 384)),
+            bos_token="<|begin|>",
+            eos_token="<|end|>",
+            clean_up_tokenization_spaces=False,
+        )
+        wrapped.chat_template = chat_template
+        wrapped.save_pretrained(path)
+    return path
+
+
+@contextmanager
+def _without_progress_bar() -> Iterator[None]:
+    from transformers.utils import logging
+
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()
+
+
+_TEXT = """\
+Once upon a time there was a small fox who lived at the edge of a forest. Every morning the
+fox looked at the river and wondered where the water went. What is the colour of the sky?
+The sky is blue. How many legs has a spider? A spider has eight legs. When the sun went down,
+the fox said: "Tomorrow I will follow the river." So the fox walked past the old mill, over
+the bridge and through the fields, until the river was as wide as the night.
+"""

@@ -1,0 +1,45 @@
+"""`fake_batcher`: a `Batcher` over a `FakeEngine`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from ..batcher import Batcher
+from ..config import EngineConfig
+from ..runtime import Runtime
+from ..text import ChatTemplate, Tokenizer
+from .byte_tokenizer import byte_tokenizer
+from .fake_engine import FakeEngine
+
+__all__ = ["fake_batcher"]
+
+
+def fake_batcher(
+    engine: FakeEngine | None = None,
+    *,
+    tokenizer: Tokenizer | None = None,
+    chat_template: str | None = None,
+    system_prompt: str | None = None,
+    clock: Callable[[], float] = time.monotonic,
+    **options: Any,
+) -> Batcher:
+    """A batcher that needs no model and no compiled engine.
+
+    engine: None: one is made from the options. One that is given has options
+        of its own: with a system prompt it needs two more sequences.
+    tokenizer: None: one token a byte.
+    chat_template: Jinja source.
+    clock: what deadlines, `batch_timeout` and timelines are measured with.
+    """
+
+    def open_fake(config: EngineConfig) -> Runtime:
+        return Runtime(
+            FakeEngine.from_config(config) if engine is None else engine,
+            tokenizer or byte_tokenizer(),
+            ChatTemplate(chat_template),
+            "fake",
+        )
+
+    return Batcher._over(open_fake, system_prompt, options, clock)

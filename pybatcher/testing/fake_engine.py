@@ -1,0 +1,256 @@
+"""`FakeEngine`: the engine's calls and rules without a model.
+
+The next token is a hash of all tokens before it (and of the seed, where the
+temperature is not 0), read back from the blocks of `FakeKv`: the same tokens
+whatever shares the step, as invariant 1 has it, and wrong ones as soon as
+somebody mixes KV up.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from array import array
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from hashlib import blake2b
+from itertools import count
+from typing import TYPE_CHECKING
+
+from ..config import EngineConfig
+from ..errors import EngineError, InvalidRequestError
+from ..params import SamplingParams
+from ..scheduling.plan import SampledToken, StepPlan, StepResult
+from .fake_kv import FakeKv
+
+if TYPE_CHECKING:
+    from typing import Self
+
+__all__ = ["FakeEngine"]
+
+
+class FakeEngine:
+    """Deterministic stand-in for `pybatcher.Engine`.
+
+    step_delay: seconds that a step takes.
+    before_step: called with each plan, on the engine thread; may block or raise.
+    fail_sequences: called with each plan; what it returns is the step's `failed`.
+    plans: every plan so far, for tests that look at the trace.
+
+    Like the engine it takes one call at a time; a second one, from another
+    thread, raises instead of waiting.
+    """
+
+    def __init__(
+        self,
+        *,
+        n_ctx: int = 8192,
+        n_parallel: int = 8,
+        block_size: int = 32,
+        vocab_size: int = 258,
+        max_positions: int | None = None,
+        step_delay: float = 0.0,
+        before_step: Callable[[StepPlan], None] | None = None,
+        fail_sequences: Callable[[StepPlan], Mapping[int, str]] | None = None,
+    ) -> None:
+        n_blocks = -(-n_ctx // block_size)
+        self.n_ctx = n_blocks * block_size
+        self.vocab_size = vocab_size
+        self.max_sequence_length = min(max_positions or self.n_ctx, self.n_ctx)
+        self.step_delay = step_delay
+        self.before_step = before_step
+        self.fail_sequences = fail_sequences
+        self.plans: list[StepPlan] = []
+        self.closed = False
+        self._kv = FakeKv(n_blocks, block_size, n_parallel, self.max_sequence_length)
+        self._sampling: dict[int, _Sampling] = {}
+        self._one_call = threading.Lock()
+        self._computed_tokens = self._logits_rows = 0
+
+    @classmethod
+    def from_config(cls, config: EngineConfig) -> Self:
+        """With the options of an EngineConfig that mean something here."""
+        return cls(n_ctx=config.n_ctx, n_parallel=config.n_parallel, block_size=config.block_size)
+
+    # -- sequences --------------------------------------------------------------------------
+
+    def seq_new(self, namespace: str = "") -> int:
+        """The lowest free id; NoFreeSequenceError."""
+        with self._call():
+            return self._kv.new(namespace)
+
+    def seq_copy(self, src: int, dst: int, n_tokens: int) -> None:
+        """`dst` starts with the first `n_tokens` of `src`; KvCacheFullError."""
+        with self._call():
+            self._kv.copy(src, dst, n_tokens)
+
+    def seq_remove(self, seq_id: int, start: int = 0, end: int = -1) -> None:
+        """Drop a tail, or all."""
+        with self._call():
+            self._kv.remove(seq_id, start, end)
+            if start == 0:
+                self._sampling.pop(seq_id, None)
+
+    def seq_length(self, seq_id: int) -> int:
+        """Tokens held."""
+        with self._call():
+            return self._kv.length(seq_id)
+
+    def seq_match(self, seq_id: int, tokens: Sequence[int]) -> int:
+        """Attach the longest cached prefix."""
+        with self._call():
+            return self._kv.match(seq_id, tokens)
+
+    def seq_sampling(
+        self,
+        seq_id: int,
+        params: SamplingParams | None,
+        *,
+        seed: int = 0,
+        n_prompt: int = 0,
+        stop_token_ids: Sequence[int] = (),
+    ) -> None:
+        """Of the parameters, only temperature, min_tokens and logprobs matter here."""
+        with self._call():
+            self._kv.length(seq_id)
+            if any(not 0 <= token < self.vocab_size for token in stop_token_ids):
+                raise InvalidRequestError(f"stop_token_ids has a token past {self.vocab_size - 1}")
+            self._sampling[seq_id] = _Sampling(params, seed, n_prompt, stop_token_ids)
+
+    # -- compute ----------------------------------------------------------------------------
+
+    def step(self, plan: StepPlan) -> StepResult:
+        """One forward pass. Sleeps `step_delay` first, holding no lock of Python's."""
+        with self._call():
+            self.plans.append(plan)
+            if self.before_step is not None:
+                self.before_step(plan)
+            if self.step_delay:
+                time.sleep(self.step_delay)
+            self._check(plan)
+            self._kv.append({entry.seq_id: entry.tokens for entry in plan.entries})
+            self._computed_tokens += sum(len(entry.tokens) for entry in plan.entries)
+            drawing = [entry.seq_id for entry in plan.entries if entry.sample]
+            self._logits_rows += len(drawing)
+            failed = dict(self.fail_sequences(plan)) if self.fail_sequences is not None else {}
+            sampled = {seq_id: self._draw(seq_id) for seq_id in drawing if seq_id not in failed}
+            return StepResult(sampled, failed)
+
+    # -- questions --------------------------------------------------------------------------
+
+    @property
+    def block_size(self) -> int:
+        """Positions of a block."""
+        return self._kv.block_size
+
+    @property
+    def n_parallel(self) -> int:
+        """Most sequences at once."""
+        return self._kv.n_parallel
+
+    @property
+    def kv_total_blocks(self) -> int:
+        """All blocks."""
+        return self._kv.n_blocks
+
+    @property
+    def kv_free_blocks(self) -> int:
+        """Blocks never used or wiped. Never waits, never raises."""
+        return self._kv.free_blocks
+
+    @property
+    def kv_cached_blocks(self) -> int:
+        """Blocks that no sequence holds, kept for `seq_match`. Never waits, never raises."""
+        return self._kv.cached_blocks
+
+    @property
+    def used_sequences(self) -> int:
+        """Sequence ids in use."""
+        return self._kv.used_sequences
+
+    def statistics(self) -> dict[str, int]:
+        """Counters since the start."""
+        return {
+            "forward_passes": len(self.plans),
+            "computed_tokens": self._computed_tokens,
+            "logits_rows": self._logits_rows,
+        }
+
+    def description(self) -> dict[str, str | int]:
+        """What `pybatcher info` shows."""
+        return {"dtype": "none", "kv_dtype": "none", "cpu_target": "fake", "device": "cpu"}
+
+    def check_integrity(self) -> None:
+        """EngineError if the bookkeeping does not add up."""
+        with self._call():
+            self._kv.check_integrity()
+
+    def close(self) -> None:
+        """No call but this one works afterwards."""
+        self.closed = True
+
+    # -- inside -----------------------------------------------------------------------------
+
+    @contextmanager
+    def _call(self) -> Iterator[None]:
+        if self.closed:
+            raise EngineError("the engine is closed")
+        if not self._one_call.acquire(blocking=False):
+            raise EngineError("the engine takes one call at a time, and one is under way")
+        try:
+            yield
+        finally:
+            self._one_call.release()
+
+    def _check(self, plan: StepPlan) -> None:
+        seq_ids = [entry.seq_id for entry in plan.entries]
+        if len(set(seq_ids)) != len(seq_ids):
+            raise EngineError(f"a sequence is in the step twice: {seq_ids}")
+        for entry in plan.entries:
+            if not entry.tokens:
+                raise EngineError(f"the entry of seq_id {entry.seq_id} has no tokens")
+            if not all(0 <= token < self.vocab_size for token in entry.tokens):
+                raise EngineError(f"a token of seq_id {entry.seq_id} is not in the vocabulary")
+
+    def _draw(self, seq_id: int) -> SampledToken:
+        sampling = self._sampling.get(seq_id, _Sampling(None, 0, 0, ()))
+        tokens = self._kv.tokens(seq_id)
+        content = array("Q", tokens)
+        content.append(sampling.key)
+        forbidden = sampling.forbidden(len(tokens))
+        for attempt in count():
+            salted = content.tobytes() + attempt.to_bytes(4, "little")
+            drawn = int.from_bytes(blake2b(salted, digest_size=8).digest(), "little")
+            if drawn % self.vocab_size not in forbidden:
+                break
+        return sampling.describe(drawn, self.vocab_size)
+
+
+class _Sampling:
+    """How one sequence draws."""
+
+    def __init__(
+        self,
+        params: SamplingParams | None,
+        seed: int,
+        n_prompt: int,
+        stop_token_ids: Sequence[int],
+    ) -> None:
+        self._params = params or SamplingParams()
+        self._n_prompt = n_prompt
+        self._stop_token_ids = frozenset(stop_token_ids)
+        self.key = seed if self._params.temperature else 0
+
+    def forbidden(self, length: int) -> frozenset[int]:
+        """What must not be drawn after `length` tokens."""
+        too_early = length - self._n_prompt < self._params.min_tokens
+        return self._stop_token_ids if too_early else frozenset()
+
+    def describe(self, drawn: int, vocab_size: int) -> SampledToken:
+        """The token, and made-up log-probabilities where they were asked for."""
+        token_id, n_top = drawn % vocab_size, self._params.logprobs
+        if n_top is None:
+            return SampledToken(token_id)
+        logprob = -(drawn % 1009) / 1009
+        top = tuple(((token_id + i) % vocab_size, logprob - i) for i in range(n_top))
+        return SampledToken(token_id, logprob, top)

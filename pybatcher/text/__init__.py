@@ -1,0 +1,10 @@
+"""Text in, text out: tokenizer, chat template, incremental detokenizer, stop matcher."""
+
+from __future__ import annotations
+
+from .chat import ChatTemplate
+from .detokenizer import Detokenizer
+from .stops import StopMatcher
+from .tokenizer import Tokenizer
+
+__all__ = ["ChatTemplate", "Detokenizer", "StopMatcher", "Tokenizer"]

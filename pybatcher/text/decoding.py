@@ -1,0 +1,192 @@
+"""The decoders of the `tokenizers` library, one token at a time.
+
+The library decodes a whole list of tokens. Each class here is the streaming
+form of one of its decoders: fed token by token, then flushed, it gives what the
+library gives for all of them. A tokenizer's decoder is a chain of these.
+"""
+
+from __future__ import annotations
+
+import codecs
+import re
+from typing import Any, Protocol
+
+__all__ = ["Stage", "build_stages"]
+
+_REPLACEMENT = "\ufffd"
+
+
+class Stage(Protocol):
+    """A step of decoding: tokens in, zero or more tokens out, in order."""
+
+    def push(self, token: str) -> list[str]:
+        """What can be told of the text, with this token."""
+        ...
+
+    def flush(self) -> list[str]:
+        """The end of the text: what was held back."""
+        ...
+
+
+def build_stages(settings: dict[str, Any] | None, *, at_start: bool) -> list[Stage] | None:
+    """The chain for a decoder, given as its JSON; None: it has a step that has no streaming form.
+
+    at_start: nothing comes before the first token, so that its leading space goes.
+    """
+    if settings is None:
+        return [_JoinWithSpaces(at_start)]
+    parts = settings["decoders"] if settings["type"] == "Sequence" else [settings]
+    stages: list[Stage] = []
+    fused = False
+    for part in parts:
+        if part["type"] == "Fuse":
+            fused = True
+            continue
+        stage = _build_stage(part, at_start, fused)
+        if stage is None:
+            return None
+        fused = fused or part["type"] == "ByteLevel"
+        stages.append(stage)
+    return stages
+
+
+def _build_stage(settings: dict[str, Any], at_start: bool, fused: bool) -> Stage | None:
+    """`fused`: the library has joined all tokens before this step: it sees one token."""
+    kind = settings["type"]
+    if kind == "Strip" and fused and settings["stop"] == 0:
+        return _StripStart(settings["content"], settings["start"] if at_start else 0)
+    if fused:
+        return None
+    if kind == "ByteLevel":
+        return _ByteLevel()
+    if kind == "ByteFallback":
+        return _ByteFallback()
+    if kind == "Replace" and "String" in settings["pattern"] and settings["pattern"]["String"]:
+        return _Replace(settings["pattern"]["String"], settings["content"])
+    if kind == "Metaspace":
+        drops = at_start and settings["prepend_scheme"] != "never"
+        return _Metaspace(settings["replacement"], drops)
+    return None
+
+
+class _ByteLevel:
+    """Each character of a token is a byte (GPT-2's alphabet); the bytes are UTF-8."""
+
+    def __init__(self) -> None:
+        self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+
+    def push(self, token: str) -> list[str]:
+        return [self._decoder.decode(_token_bytes(token))]
+
+    def flush(self) -> list[str]:
+        return [self._decoder.decode(b"", final=True)]
+
+
+class _ByteFallback:
+    """Tokens such as <0xE2> are bytes. A run of them is UTF-8 as a whole, or all U+FFFD.
+
+    So no part of a run can be told before its end.
+    """
+
+    def __init__(self) -> None:
+        self._run = bytearray()
+
+    def push(self, token: str) -> list[str]:
+        match = _BYTE_TOKEN.fullmatch(token)
+        if match is None:
+            return [*self.flush(), token]
+        self._run.append(int(match[1], 16))
+        return []
+
+    def flush(self) -> list[str]:
+        run, self._run = self._run, bytearray()
+        try:
+            return [run.decode("utf-8")] if run else []
+        except UnicodeDecodeError:
+            return [_REPLACEMENT] * len(run)
+
+
+class _Replace:
+    """A text in each token replaced by another."""
+
+    def __init__(self, pattern: str, content: str) -> None:
+        self._pattern = pattern
+        self._content = content
+
+    def push(self, token: str) -> list[str]:
+        return [token.replace(self._pattern, self._content)]
+
+    def flush(self) -> list[str]:
+        return []
+
+
+class _Metaspace:
+    """SentencePiece's mark for a space; the marks of the first token were added, not text."""
+
+    def __init__(self, mark: str, drops: bool) -> None:
+        self._mark = mark
+        self._drops = drops
+
+    def push(self, token: str) -> list[str]:
+        space, self._drops = "" if self._drops else " ", False
+        return [token.replace(self._mark, space)]
+
+    def flush(self) -> list[str]:
+        return []
+
+
+class _StripStart:
+    """Up to `count` leading `character`s of the whole text removed."""
+
+    def __init__(self, character: str, count: int) -> None:
+        self._character = character
+        self._count = count
+
+    def push(self, token: str) -> list[str]:
+        while self._count and token:
+            if token[0] != self._character:
+                self._count = 0
+                break
+            token = token[1:]
+            self._count -= 1
+        return [token]
+
+    def flush(self) -> list[str]:
+        return []
+
+
+class _JoinWithSpaces:
+    """No decoder at all: the library puts a space between tokens."""
+
+    def __init__(self, at_start: bool) -> None:
+        self._first = at_start
+
+    def push(self, token: str) -> list[str]:
+        space, self._first = "" if self._first else " ", False
+        return [space + token]
+
+    def flush(self) -> list[str]:
+        return []
+
+
+_BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2}|\+[0-9A-Fa-f])>")  # what Rust's parser takes
+
+
+def _byte_alphabet() -> dict[str, int]:
+    """GPT-2's spelling of the 256 bytes: visible Latin-1 as itself, the rest from U+0100 on."""
+    visible = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = [byte for byte in range(256) if byte not in visible]
+    alphabet = {chr(byte): byte for byte in visible}
+    alphabet.update({chr(0x100 + index): byte for index, byte in enumerate(others)})
+    return alphabet
+
+
+_BYTES = _byte_alphabet()
+
+
+def _token_bytes(token: str) -> bytes:
+    """A token with a character outside the alphabet (an added token) is plain text."""
+    try:
+        return bytes([_BYTES[character] for character in token])
+    except KeyError:
+        return token.encode("utf-8")

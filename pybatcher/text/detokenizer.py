@@ -1,0 +1,67 @@
+"""`Detokenizer`: token ids to text, one at a time, without ever cutting a character."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from .decoding import Stage, build_stages
+from .tokenizer import Tokenizer
+
+__all__ = ["Detokenizer"]
+
+
+class Detokenizer:
+    """Turns token ids into text as they come, each in constant time.
+
+    The pieces, with what `flush` gives at the end, are together exactly
+    `tokenizer.decode(ids)`. A character whose bytes are spread over several
+    tokens comes whole, with the last of them; bytes that will never be one
+    become U+FFFD, as in `decode`. A tokenizer with a decoder of an unknown kind
+    gives all its text at the end.
+
+    skip_special_tokens: special tokens leave no trace in the text.
+    prompt_ids: what the ids go on from. If it holds any text, the space that
+        some tokenizers drop at the start of a text is kept.
+    """
+
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        *,
+        skip_special_tokens: bool = True,
+        prompt_ids: Iterable[int] = (),
+    ) -> None:
+        self._tokenizer = tokenizer
+        self._skipped = tokenizer.special_token_ids if skip_special_tokens else frozenset()
+        goes_on = any(self._visible(i) is not None for i in prompt_ids)
+        self._stages = build_stages(tokenizer.decoder_settings, at_start=not goes_on)
+        self._all_ids: list[int] = []
+
+    def push(self, token_id: int) -> str:
+        """The text that this token completes; "" while a character is still cut."""
+        token = self._visible(token_id)
+        if token is None:
+            return ""
+        if self._stages is None:
+            self._all_ids.append(token_id)
+            return ""
+        return _through(self._stages, [token])
+
+    def flush(self) -> str:
+        """The ids have ended: what was held back."""
+        if self._stages is None:
+            ids, self._all_ids = self._all_ids, []
+            return self._tokenizer.decode(ids, skip_special_tokens=False)
+        text = ""
+        for index, stage in enumerate(self._stages):
+            text += _through(self._stages[index + 1 :], stage.flush())
+        return text
+
+    def _visible(self, token_id: int) -> str | None:
+        return None if token_id in self._skipped else self._tokenizer.token(token_id)
+
+
+def _through(stages: list[Stage], pieces: list[str]) -> str:
+    for stage in stages:
+        pieces = [out for piece in pieces for out in stage.push(piece)]
+    return "".join(pieces)

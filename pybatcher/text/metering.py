@@ -1,0 +1,80 @@
+"""`Meter`: bounds how much work one rendering of a chat template may do."""
+
+from __future__ import annotations
+
+from collections.abc import ItemsView, KeysView, ValuesView
+from contextvars import ContextVar
+from typing import Any
+
+from jinja2.utils import Namespace
+
+__all__ = ["METER", "Meter", "TemplateLimitError"]
+
+_CHARACTERS_PER_UNIT = 64
+_BASE_UNITS = 200_000
+_UNITS_PER_INPUT_UNIT = 64
+
+
+class TemplateLimitError(Exception):
+    """A template did more work, or asked for something else, than it may."""
+
+
+class Meter:
+    """Counts work in units: a step of a template, a value of a container, 64 characters.
+
+    A meter starts with enough for any template in use, and more for a longer
+    conversation: `200,000 + 64 * (units of the input)`, which is well under a
+    second of work. Since it counts work and not time, whether a template is
+    stopped does not depend on the machine.
+    """
+
+    def __init__(self, variables: Any) -> None:
+        self._left = 2**63
+        self.spend_value(variables)
+        self._left = _BASE_UNITS + _UNITS_PER_INPUT_UNIT * (2**63 - self._left)
+
+    def spend(self, units: int) -> None:
+        """Count work; TemplateLimitError when there is none left."""
+        self._left -= units
+        if self._left < 0:
+            raise TemplateLimitError(
+                "it does not come to an end, or makes far more of the messages than a prompt"
+            )
+
+    def spend_characters(self, count: int) -> None:
+        """Count the making of a text."""
+        self.spend(1 + count // _CHARACTERS_PER_UNIT)
+
+    def spend_value(self, value: Any) -> None:
+        """Count a value with all it contains, as often as it contains it.
+
+        So a list of lists of lists that would be gigabytes as text costs what
+        that text would, before anybody writes it.
+        """
+        stack = [value]
+        while stack:
+            item = stack.pop()
+            if isinstance(item, str):
+                self.spend_characters(len(item))
+            elif isinstance(item, (list, tuple, set, frozenset, *_VIEWS)):
+                self.spend(1 + len(item))
+                stack.extend(item)
+            elif isinstance(item, dict):
+                self.spend(1 + 2 * len(item))
+                stack.extend(item)
+                stack.extend(item.values())
+            elif isinstance(item, range):
+                self.spend(1 + len(item))
+            elif isinstance(item, Namespace):
+                stack.append(object.__getattribute__(item, "_Namespace__attrs"))
+            else:
+                self.spend(1)
+
+
+_VIEWS = (KeysView, ValuesView, ItemsView)
+
+METER: ContextVar[Meter] = ContextVar("pybatcher.template_meter")
+"""The meter of the rendering that goes on in this context.
+
+None is set while a template is compiled, so that nothing metered can be evaluated then.
+"""

@@ -1,0 +1,247 @@
+"""`Sandbox`: runs a chat template that nobody has vouched for.
+
+Jinja's own sandbox keeps a template from Python's internals; it lets it loop and grow
+without end. On top of that, here: only those filters, globals and methods that chat
+templates use; every step whose cost can grow is metered (`Rewriter` puts meters into
+the syntax tree; calls, filters, tests and operators have their own); and what could
+explode within one step is foreseen, so that it is counted before it is done.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from string import Formatter
+from typing import Any, NoReturn
+
+from jinja2 import nodes
+from jinja2.exceptions import SecurityError
+from jinja2.runtime import Context
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+from jinja2.utils import Namespace
+
+from .metering import METER, Meter, TemplateLimitError
+from .template_filters import FILTERS, TESTS
+from .template_rewrite import GenerationTag, Rewriter
+
+__all__ = ["Sandbox", "TemplateLimitError", "TemplateRefusedError"]
+
+_MAX_SOURCE_CHARACTERS = 2**17
+_MAX_INTEGER_BITS = 4096
+_MAX_STRIPPED_CHARACTERS = 256
+_MAX_TIME_FORMAT = 256
+_WIDE_FIELD = re.compile(r"\d{3,}|\*|\{")  # a width of 100 or more, or one that is computed
+_TEXT_METHODS = """
+    capitalize count endswith find format index isalnum isalpha isascii isdecimal isdigit islower
+    isnumeric isspace istitle isupper join lower lstrip partition removeprefix removesuffix replace
+    rfind rindex rpartition rsplit rstrip split splitlines startswith strip swapcase title upper
+"""
+_METHODS: dict[type, list[str]] = {
+    str: _TEXT_METHODS.split(),
+    dict: ["copy", "get", "items", "keys", "values"],
+    list: ["copy", "count", "index"],
+    tuple: ["count", "index"],
+    int: [],
+    float: [],
+}
+
+
+class TemplateRefusedError(Exception):
+    """The template called `raise_exception`: these messages are not what it takes."""
+
+
+class Sandbox:
+    """One template, compiled. Any thread may render it, several at once.
+
+    source: Jinja source. now: what the template's `strftime_now` asks.
+
+    Raises jinja2.TemplateError, TemplateLimitError, or whatever Python's compiler
+    says of absurd nesting.
+    """
+
+    def __init__(self, source: str, now: Callable[[], datetime] = datetime.now) -> None:
+        if len(source) > _MAX_SOURCE_CHARACTERS:
+            raise TemplateLimitError(
+                f"it has {len(source)} characters; expected at most {_MAX_SOURCE_CHARACTERS}"
+            )
+        self._template = _Environment(now).from_string(source)
+
+    def render(self, variables: Mapping[str, Any]) -> str:
+        """The text. Raises what the template's code runs into: nearly anything."""
+        values = dict(variables)
+        token = METER.set(Meter(values))
+        try:
+            return self._template.render(values)
+        finally:
+            METER.reset(token)
+
+
+class _Environment(ImmutableSandboxedEnvironment):
+    """Set up as transformers sets up its own, so that templates render the same."""
+
+    intercepted_binops = frozenset(("+", "*", "**", "%"))
+
+    def __init__(self, now: Callable[[], datetime]) -> None:
+        super().__init__(
+            trim_blocks=True,
+            lstrip_blocks=True,
+            extensions=["jinja2.ext.loopcontrols", GenerationTag],
+            finalize=_counted,
+        )
+        self.filters = dict(FILTERS)
+        self.tests = dict(TESTS)
+        self.globals = {
+            "range": self.globals["range"],  # the sandbox's: of at most 100,000
+            "dict": _make_dict,
+            "namespace": _SafeNamespace,
+            "raise_exception": _raise_exception,
+            "strftime_now": lambda form: _format_time(now(), form),
+        }
+
+    def _generate(self, source: nodes.Template, *args: Any, **kwargs: Any) -> str:
+        Rewriter().visit(source)
+        return super()._generate(source, *args, **kwargs)
+
+    def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
+        """Of plain values only the listed methods; of all else what jinja2 lets through."""
+        for kind, methods in _METHODS.items():
+            if isinstance(obj, kind):
+                return attr in methods
+        return super().is_safe_attribute(obj, attr, value)
+
+    def wrap_str_format(self, value: Any) -> Callable[..., str] | None:
+        """jinja2's safe `str.format`, with bounded fields; None for any other method."""
+        wrapped = super().wrap_str_format(value)
+        if wrapped is None:
+            return None
+        pattern: str = value.__self__
+
+        def bounded_format(*args: Any, **kwargs: Any) -> str:
+            for _, _, spec, _ in Formatter().parse(pattern):
+                _check_field(spec or "")
+            _foresee_format(METER.get(), pattern.count("{"), (args, kwargs))
+            return wrapped(*args, **kwargs)
+
+        return bounded_format
+
+    def call(self, context: Context, obj: Any, /, *args: Any, **kwargs: Any) -> Any:
+        """Every call that a template makes."""
+        meter = METER.get()
+        if getattr(obj, "__name__", None) == "join" and len(args) == 1:
+            args = (list(args[0]),)  # a generator could not be counted
+        meter.spend_value(args)
+        meter.spend_value(kwargs)
+        text = getattr(obj, "__self__", None)
+        if isinstance(text, str):
+            _foresee_method(meter, text, obj.__name__, args)
+        result = super().call(context, obj, *args, **kwargs)
+        meter.spend_value(result)
+        return result
+
+    def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
+        """Every intercepted operator."""
+        meter = METER.get()
+        meter.spend_value(left)
+        meter.spend_value(right)
+        if operator == "*":
+            _foresee_product(meter, left, right)
+        elif operator == "**":
+            _foresee_power(left, right)
+        elif operator == "%" and isinstance(left, str):
+            for field in re.findall(r"%[^a-zA-Z%]*", left):
+                _check_field(field)
+            _foresee_format(meter, left.count("%"), right)
+        result = super().call_binop(context, operator, left, right)
+        meter.spend_value(result)
+        return result
+
+
+def _counted(value: Any) -> Any:
+    """Everything that a template writes passes here."""
+    METER.get().spend_value(value)
+    return value
+
+
+def _check_field(field: str) -> None:
+    if _WIDE_FIELD.search(field):
+        raise TemplateLimitError(f"it formats a field {field!r}; widths go up to 99")
+
+
+def _foresee_format(meter: Meter, n_fields: int, values: Any) -> None:
+    """Each field may write all values."""
+    for _ in range(n_fields):
+        meter.spend_value(values)
+
+
+def _foresee_method(meter: Meter, text: str, method: str, args: tuple[Any, ...]) -> None:
+    """Count what a method of `text` will make, before it does."""
+    first = args[0] if args else None
+    if method == "replace" and len(args) >= 2 and isinstance(first, str):
+        meter.spend_characters(len(text) + len(str(args[1])) * (text.count(first) + 1))
+    elif method == "join" and isinstance(first, list):
+        meter.spend_characters(len(text) * len(first))
+    elif method in ("split", "rsplit", "splitlines"):
+        pieces = text.count(first) if isinstance(first, str) and first else len(text) // 2
+        meter.spend(1 + pieces)
+    elif method in ("strip", "lstrip", "rstrip") and isinstance(first, str):
+        if len(first) > _MAX_STRIPPED_CHARACTERS:
+            raise TemplateLimitError(f"it strips {len(first)} different characters")
+        meter.spend_characters(len(text))
+    else:
+        meter.spend_characters(len(text))
+
+
+def _foresee_product(meter: Meter, left: Any, right: Any) -> None:
+    for value, times in ((left, right), (right, left)):
+        if not isinstance(times, int):
+            continue
+        if isinstance(value, int) and value.bit_length() + times.bit_length() > _MAX_INTEGER_BITS:
+            raise TemplateLimitError(f"it computes with more than {_MAX_INTEGER_BITS} bits")
+        if isinstance(value, str):
+            meter.spend_characters(len(value) * max(times, 0))
+        elif isinstance(value, (list, tuple)):
+            meter.spend(len(value) * max(times, 0))
+
+
+def _foresee_power(base: Any, exponent: Any) -> None:
+    if not isinstance(base, int) or not isinstance(exponent, int):
+        return
+    if base.bit_length() * abs(exponent) > _MAX_INTEGER_BITS:
+        raise TemplateLimitError(f"it computes with more than {_MAX_INTEGER_BITS} bits")
+
+
+def _raise_exception(message: object = "no reason given") -> NoReturn:
+    raise TemplateRefusedError(str(message)[:1000])
+
+
+def _format_time(time: datetime, form: str) -> str:
+    if len(form) > _MAX_TIME_FORMAT:
+        raise TemplateLimitError(f"its time format has {len(form)} characters")
+    for field in re.findall(r"%[^a-zA-Z%]*", form):
+        _check_field(field)
+    return time.strftime(form)
+
+
+def _make_dict(*args: Any, **kwargs: Any) -> dict[Any, Any]:
+    return dict(*args, **kwargs)
+
+
+class _SafeNamespace(Namespace):
+    """Jinja's namespace, without names that begin with an underscore."""
+
+    def __init__(*args: Any, **kwargs: Any) -> None:  # as jinja2's: `self` may be a key
+        self, *rest = args
+        values = dict(*rest, **kwargs)
+        for name in values:
+            _check_name(name)
+        Namespace.__init__(self, values)
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        _check_name(name)
+        super().__setitem__(name, value)
+
+
+def _check_name(name: object) -> None:
+    if not isinstance(name, str) or name.startswith("_"):
+        raise SecurityError(f"it sets {name!r} on a namespace")

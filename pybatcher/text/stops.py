@@ -1,0 +1,106 @@
+"""`StopMatcher`: finds stop strings in a text that arrives in pieces."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+
+__all__ = ["StopMatcher"]
+
+
+class StopMatcher:
+    """Passes text on until a stop string occurs; nothing of that stop string is passed on.
+
+    The match that ends first wins (so that generation ends as early as it can);
+    of several that end together, the longest. The result does not depend on
+    how the text was cut into pieces. Held back is always exactly the longest
+    end of the text that is a proper beginning of a stop string.
+
+    stops: texts, none of them empty; without any, all passes at once.
+
+    An Aho-Corasick automaton (Aho and Corasick, CACM 18(6), 1975): the depth of
+    its state is the length of that longest end, so that a character costs
+    amortised constant time whatever the stops are.
+    """
+
+    def __init__(self, stops: Sequence[str] = ()) -> None:
+        self._root = _build(stops)
+        self._state = self._root
+        self._held = ""
+        self._matched = False
+
+    def push(self, text: str) -> tuple[str, bool]:
+        """Take more text: (what may be passed on now, whether a stop string was found).
+
+        After a match there is no more text: always ("", True).
+        """
+        if self._matched:
+            return "", True
+        if not self._root.children:
+            return text, False
+        pending = self._held + text
+        state = self._state
+        for index, character in enumerate(text, start=len(self._held) + 1):
+            state = _step(state, character, self._root)
+            if state.match_length:
+                self._matched = True
+                self._held = ""
+                return pending[: index - state.match_length], True
+        self._state = state
+        passed = len(pending) - state.depth
+        self._held = pending[passed:]
+        return pending[:passed], False
+
+    def flush(self) -> str:
+        """The text has ended: what was held back, since no stop string came of it."""
+        held, self._held = self._held, ""
+        self._state = self._root
+        return held
+
+
+class _State:
+    """A beginning of one or more stops.
+
+    depth: its length. fallback: the longest proper end of it that is a
+    beginning too. match_length: of the longest stop that it ends with, or 0.
+    """
+
+    __slots__ = ("children", "depth", "fallback", "match_length")
+
+    def __init__(self, depth: int) -> None:
+        self.children: dict[str, _State] = {}
+        self.depth = depth
+        self.fallback: _State | None = None
+        self.match_length = 0
+
+
+def _step(state: _State, character: str, root: _State) -> _State:
+    """The longest beginning that the text so far ends with, `character` added."""
+    node: _State | None = state
+    while node is not None:
+        child = node.children.get(character)
+        if child is not None:
+            return child
+        node = node.fallback
+    return root
+
+
+def _build(stops: Sequence[str]) -> _State:
+    root = _State(0)
+    for stop in stops:
+        node = root
+        for character in stop:
+            node = node.children.setdefault(character, _State(node.depth + 1))
+        node.match_length = len(stop)
+    root.match_length = 0
+    queue = deque([root])
+    while queue:  # by depth, so that a fallback is complete before it is needed
+        node = queue.popleft()
+        for character, child in node.children.items():
+            child.fallback = root
+            if node.fallback is not None:
+                child.fallback = _step(node.fallback, character, root)
+            if not child.match_length:
+                child.match_length = child.fallback.match_length
+            queue.append(child)
+    return root

@@ -1,0 +1,100 @@
+"""`Tokenizer`: text to token ids and back, over the `tokenizers` library."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from tokenizers import Tokenizer as Backend
+
+from ..errors import InvalidRequestError
+
+__all__ = ["Tokenizer"]
+
+
+class Tokenizer:
+    """Text to token ids and back. Never changes after it was made; any thread may use it.
+
+    backend: without padding or truncation; None for a checkpoint without a
+        tokenizer: texts are then refused, and ids decode to nothing.
+    bos_token_id: None where the model has none.
+    eos_token_ids: every token that ends a text.
+
+    `encode` and `decode` release the GIL while they work, so that a long text
+    handled on another thread does not stall an event loop (the library's own
+    `encode` holds it; its batch calls do not, which is why they are used).
+    """
+
+    def __init__(
+        self,
+        backend: Backend | None,
+        *,
+        bos_token_id: int | None = None,
+        eos_token_ids: Iterable[int] = (),
+    ) -> None:
+        self._backend = backend
+        self.bos_token_id = bos_token_id
+        self.eos_token_ids = frozenset(eos_token_ids)
+        self._tokens: dict[int, str] = {}
+        self.special_token_ids: frozenset[int] = frozenset()
+        self.decoder_settings: dict[str, Any] | None = None
+        self.vocab_size = 0
+        if backend is not None:
+            self.vocab_size = backend.get_vocab_size(with_added_tokens=True)
+            added = backend.get_added_tokens_decoder()
+            self.special_token_ids = frozenset(i for i, token in added.items() if token.special)
+            if backend.decoder is not None:
+                self.decoder_settings = json.loads(backend.decoder.__getstate__())
+
+    @property
+    def available(self) -> bool:
+        """Whether texts can be served at all."""
+        return self._backend is not None
+
+    def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
+        """The token ids of `text`.
+
+        add_special_tokens: with the tokens that the model wants around a text
+            (a BOS, say). A rendered chat has them already: False.
+
+        Raises InvalidRequestError if it is no text, has lone surrogates, or
+        if the model has no tokenizer.
+        """
+        if not isinstance(text, str):
+            raise InvalidRequestError(f"the text is {type(text).__name__}; it must be str")
+        try:
+            text.encode("utf-8")
+        except UnicodeEncodeError as error:
+            raise InvalidRequestError(
+                f"the text has a lone surrogate, {text[error.start]!r} at index {error.start}; "
+                "it must be valid Unicode"
+            ) from error
+        if self._backend is None:
+            raise InvalidRequestError(
+                "the model has no tokenizer.json, so that a prompt cannot be a text; "
+                "give it as token ids"
+            )
+        batch = self._backend.encode_batch_fast([text], add_special_tokens=add_special_tokens)
+        ids: list[int] = batch[0].ids
+        return ids
+
+    def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
+        """The text of `ids`. An id that no token has leaves no trace."""
+        if self._backend is None:
+            return ""
+        known = [i for i in map(int, ids) if self.token(i) is not None]
+        text: str = self._backend.decode_batch([known], skip_special_tokens=skip_special_tokens)[0]
+        return text
+
+    def token(self, token_id: int) -> str | None:
+        """The token as the vocabulary spells it; None where no token has the id."""
+        try:
+            return self._tokens[token_id]
+        except KeyError:
+            token = None
+            if self._backend is not None and 0 <= token_id < 2**32:
+                token = self._backend.id_to_token(token_id)
+                if token is not None:  # so that there are never more than the vocabulary has
+                    self._tokens[token_id] = token
+            return token

@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from pybatcher.errors import ModelFormatError
+from pybatcher.loading.tensors import Tensor, TensorRule, gather
+
+MATRIX = np.arange(12, dtype=np.float32).reshape(3, 4)
+AVAILABLE = {
+    "there": Tensor(MATRIX, "f32", "file: tensor there"),
+    "mask": Tensor(np.zeros(8, np.uint8), "BOOL", "file: tensor mask"),
+}
+
+
+def take(**rule: object) -> np.ndarray:
+    rule = {"name": "here", "source": "there", "shape": (3, 4), **rule}
+    gathered = gather([TensorRule(**rule)], AVAILABLE, "the directory")
+    assert list(gathered) == ["here"]
+    assert gathered["here"].source == "file: tensor there"
+    return gathered["here"].array
+
+
+def test_views_of_the_tensor() -> None:
+    np.testing.assert_array_equal(take(), MATRIX)
+    np.testing.assert_array_equal(take(transposed=True), MATRIX.T)
+    np.testing.assert_array_equal(take(rows=(1, 3)), MATRIX[1:3])
+    np.testing.assert_array_equal(take(transposed=True, rows=(1, 3)), MATRIX[:, 1:3].T)
+    assert np.shares_memory(take(transposed=True, rows=(1, 3)), MATRIX)
+
+
+def test_a_missing_tensor() -> None:
+    said = r"^the directory: tensor nowhere is missing; expected shape \[3, 4\]"
+    with pytest.raises(ModelFormatError, match=said):
+        take(source="nowhere")
+
+
+@pytest.mark.parametrize("shape", [(4, 3), (3,), (3, 4, 1), (12,)])
+def test_another_shape(shape: tuple[int, ...]) -> None:
+    said = r"^file: tensor there: found shape \[3, 4\]; expected \["
+    with pytest.raises(ModelFormatError, match=said):
+        take(shape=shape)
+
+
+def test_a_type_that_is_no_weights() -> None:
+    said = "^file: tensor mask: found dtype BOOL; expected one of f32, f16, bf16"
+    with pytest.raises(ModelFormatError, match=said):
+        take(source="mask", shape=(8,))

@@ -1,0 +1,242 @@
+from __future__ import annotations
+
+import enum
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from transformers import PreTrainedTokenizerFast
+
+from pybatcher.errors import InvalidRequestError, ModelFormatError
+from pybatcher.testing.checkpoints import make_tokenizer
+from pybatcher.text import ChatTemplate
+
+SPECIAL_TOKENS = {"bos_token": "<|begin|>", "eos_token": "<|end|>"}
+CHAT = [
+    {"role": "system", "content": "  You are <b>terse</b> & kind.  "},
+    {"role": "user", "content": "Why is the sky blue? 日本\n\n"},
+    {"role": "assistant", "content": "<think>\nlight\n</think>\n\nScattering."},
+    {"role": "user", "content": "And at night?", "name": "Ada", "weight": 2},
+]
+
+# What the templates of the supported families are made of, each in the manner of one of them.
+TEMPLATES = {
+    "chatml": """\
+{% for message in messages %}
+{{ '<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>' + '\\n' }}
+{% endfor %}
+{% if add_generation_prompt %}
+{{ '<|im_start|>assistant\\n' }}
+{% endif %}
+""",
+    "headers": """\
+{{- bos_token }}
+{%- set loop_messages = messages %}
+{%- for message in loop_messages %}
+    {%- set content = '<|header|>' + message['role'] + '<|/header|>\\n\\n'
+        + message['content'] | trim + '<|eot|>' %}
+    {%- if loop.index0 == 0 %}
+        {%- set content = bos_token + content %}
+    {%- endif %}
+    {{- content }}
+{%- endfor %}
+{%- if add_generation_prompt %}{{- '<|header|>assistant<|/header|>\\n\\n' }}{%- endif %}
+""",
+    "alternating": """\
+{%- if messages[0]['role'] == 'system' -%}
+  {%- set system = messages[0]['content'] | trim + '\\n\\n' -%}{%- set turns = messages[1:] -%}
+{%- else -%}
+  {%- set system = '' -%}{%- set turns = messages -%}
+{%- endif -%}
+{%- for message in turns -%}
+  {%- if (message['role'] == 'user') != (loop.index0 % 2 == 0) -%}
+    {{ raise_exception('roles must alternate user/assistant/user/assistant') }}
+  {%- endif -%}
+  {%- if message.role == 'user' -%}
+    {{ '[INST] ' ~ (system if loop.first else '') ~ message.content ~ ' [/INST]' }}
+  {%- else -%}
+    {{ ' ' ~ message.content ~ eos_token }}
+  {%- endif -%}
+{%- endfor -%}
+""",
+    "thinking": """\
+{%- set ns = namespace(last=messages | length - 1, found=false) -%}
+{%- for message in messages[::-1] -%}
+  {%- set index = (messages | length - 1) - loop.index0 -%}
+  {%- if not ns.found and message.role == "user" -%}
+    {%- set ns.found = true -%}{%- set ns.last = index -%}
+  {%- endif -%}
+{%- endfor -%}
+{%- for message in messages -%}
+  {%- set content = message.content if message.content is string else '' -%}
+  {%- if message.role == 'assistant' and '</think>' in content -%}
+    {%- set thought = content.split('</think>')[0].rstrip('\\n') -%}
+    {%- set thought = thought.split('<think>')[-1].lstrip('\\n') -%}
+    {%- set content = content.split('</think>')[-1].lstrip('\\n') -%}
+    {%- if loop.index0 > ns.last %}{{ '[' + thought.strip('\\n') + ']' }}{% endif -%}
+  {%- endif -%}
+  {{- message.role.upper() ~ ':' ~ content ~ '\\n' -}}
+{%- endfor -%}
+{{- last | default(ns.last) }}
+""",
+    "machinery": """\
+{%- macro line(role, text='', mark=none) -%}
+{{ role | capitalize }}{% if mark is not none %}({{ mark }}){% endif -%}
+: {{ text | replace('\\n', ' ') }}
+{% endmacro -%}
+{%- for m in messages if m.role != 'system' -%}
+  {%- if loop.index > 5 %}{% break %}{% endif -%}
+  {%- if m.role == 'tool' %}{% continue %}{% endif -%}
+  {% generation %}{{ line(m.role, m.content, mark=m.get('name')) }}{% endgeneration %}
+  {{- m | tojson }}{{ m | tojson(indent=2) }}{{ m.items() | list | length }}
+{% else -%}
+nobody
+{%- endfor -%}
+{%- filter upper %}done {{ messages | map(attribute='role') | join(', ') }}{% endfilter -%}
+{{ messages | selectattr('role', 'equalto', 'user') | list | length }} {{ 7 // 2 }} {{ 2 ** 5 }}
+{{ '%s-%03d' % ('x', 7) }} {{ '{}:{:>4}'.format('a', 3) }} {{ [1, 2] + [3] }} {{ 'ab' * 2 }}
+{{ dict(a=1, b=[1]) }} {{ messages[0].content[2:9] }} {{ range(3) | list }} {{ (1, 2) | last }}
+{{ {'k': messages | length, 'u': 'é'} | tojson }} {{ tools is none }} {{ 'x' is in ['x'] }}
+{% macro wrap() %}<{{ caller() }}>{% endmacro %}{% call wrap() %}called{% endcall %}
+{% set text %}{{ bos_token }}!{% endset %}{{ text }} {{ 'a b' | title }} {{ 3.14159 | round(2) }}
+{{ messages | groupby('role') | map('first') | join('|') }}
+{{ 'one\\ntwo' | indent(2) }}
+{{ messages | map(attribute='content') | map('length') | sort | first }}
+""",
+}
+
+
+def oracle(template: str, messages: list[dict[str, Any]], add: bool) -> str:
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=make_tokenizer(), **SPECIAL_TOKENS)
+    return tokenizer.apply_chat_template(
+        messages, chat_template=template, tokenize=False, add_generation_prompt=add
+    )
+
+
+def chat(template: str) -> ChatTemplate:
+    return ChatTemplate(template, special_tokens=SPECIAL_TOKENS)
+
+
+@pytest.mark.parametrize("name", TEMPLATES)
+@pytest.mark.parametrize("add", [True, False])
+def test_renders_as_transformers_does(name: str, add: bool) -> None:
+    for messages in (CHAT, CHAT[1:], CHAT[1:2]):
+        expected = oracle(TEMPLATES[name], messages, add)
+        assert chat(TEMPLATES[name]).render(messages, add_generation_prompt=add) == expected
+
+
+def test_the_clock_is_todays() -> None:
+    template = "{{ strftime_now('%d %b %Y') }}"
+    before, rendered, after = (
+        oracle(template, CHAT, False),
+        chat(template).render(CHAT),
+        oracle(template, CHAT, False),
+    )
+    assert rendered in (before, after)
+
+
+def test_text_parts_are_joined() -> None:
+    parts = [{"type": "text", "text": "one"}, {"type": "text", "text": "two"}]
+    rendered = chat("{{ messages[0].content }}").render([{"role": "user", "content": parts}])
+    assert rendered == "one\ntwo"
+
+
+def test_a_text_of_a_subclass_is_a_text() -> None:
+    class Role(enum.StrEnum):
+        USER = "user"
+
+    rendered = chat("{{ messages[0].role }}").render([{"role": Role.USER, "content": "x"}])
+    assert rendered == "user"
+
+
+def test_a_message_may_have_no_content() -> None:
+    calls = [{"function": {"name": "f", "arguments": {"x": [1, 2.5, None, True]}}}]
+    message = {"role": "assistant", "content": None, "tool_calls": calls}
+    rendered = chat("{{ messages[0].tool_calls[0].function.arguments | tojson }}").render([message])
+    assert rendered == '{"x": [1, 2.5, null, true]}'
+
+
+def test_messages_are_not_changed() -> None:
+    messages = [{"role": "user", "content": [{"type": "text", "text": "one"}]}]
+    chat("{{ messages[0].content }}").render(messages)
+    assert messages == [{"role": "user", "content": [{"type": "text", "text": "one"}]}]
+
+
+@pytest.mark.parametrize(
+    ("messages", "said"),
+    [
+        ("hello", "messages is str"),
+        (None, "messages is NoneType"),
+        ([], "messages is empty"),
+        ({"role": "user"}, "messages is dict"),
+        (["hello"], r"messages\[0\] is str"),
+        ([{}], r"messages\[0\]\.role is None"),
+        ([{"role": 5, "content": ""}], r"messages\[0\]\.role is 5"),
+        ([CHAT[1], {"role": "user", "content": 5}], r"messages\[1\]\.content is int"),
+        ([{"role": "user", "content": {"a": 1}}], "content is dict"),
+        ([{"role": "user", "content": ["text"]}], r"content\[0\] is 'str'"),
+        ([{"role": "user", "content": [{"type": "image_url"}]}], r"content\[0\] is 'image_url'"),
+        ([{"role": "user", "content": [{"type": "text"}]}], r"content\[0\]\.text is None"),
+        ([{"role": "user", "content": "", "data": b"x"}], r"messages\[0\]\.data is bytes"),
+        ([{"role": "user", "content": "", "data": [object()]}], r"data\[0\] is object"),
+        ([{"role": "user", "content": "", 5: 1}], "field 5"),
+        ([{"role": "user", "content": "", "x": {5: 1}}], r"messages\[0\]\.x is dict"),
+    ],
+)
+def test_messages_of_another_shape_are_refused(messages: Any, said: str) -> None:
+    with pytest.raises(InvalidRequestError, match=said):
+        chat("{{ messages }}").render(messages)
+
+
+def test_messages_nested_without_end_are_refused() -> None:
+    message: dict[str, Any] = {"role": "user", "content": ""}
+    message["self"] = message
+    with pytest.raises(InvalidRequestError, match="nested more than 32"):
+        chat("{{ messages }}").render([message])
+
+
+def test_what_the_template_refuses_is_the_requests_fault() -> None:
+    with pytest.raises(InvalidRequestError, match="roles must alternate"):
+        chat(TEMPLATES["alternating"]).render([CHAT[1], CHAT[1]])
+
+
+def test_a_field_that_the_template_needs_and_has_not_got() -> None:
+    with pytest.raises(InvalidRequestError, match="has no attribute 'tool'"):
+        chat("{{ messages[0].tool.name }}").render(CHAT)
+
+
+def test_a_model_without_a_template_takes_no_messages() -> None:
+    assert not ChatTemplate(None).available
+    with pytest.raises(InvalidRequestError, match="no chat template"):
+        ChatTemplate(None).render(CHAT)
+
+
+@pytest.mark.parametrize(
+    ("template", "said"),
+    [
+        ("{{ ", "not a valid template"),
+        ("{% nonsense %}", "unknown tag"),
+        ("{{ messages | nonsense }}", "No filter named 'nonsense'"),
+        ("{{ 1 / 0 }}", "ZeroDivisionError"),
+        ("{{ 1 + 'a' }}", "TypeError"),
+        ("{% import 'os' as os %}", "loads another template"),
+        ("{{ ''.__class__.__mro__ }}", "stopped: access to attribute '__class__'"),
+        ("{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}", "end"),
+        ("{{ " + "(" * 20_000 + ")" * 20_000 + " }}", "nested too deeply"),
+        ("x" * 2**18, "262144 characters"),
+    ],
+)
+def test_a_broken_template_harms_only_chats(template: str, said: str) -> None:
+    broken = chat(template)
+    assert broken.available
+    for _ in range(2):
+        with pytest.raises(ModelFormatError, match=said):
+            broken.render(CHAT)
+
+
+def test_threads_share_it() -> None:
+    template = chat(TEMPLATES["machinery"])
+    chats = [[{"role": "user", "content": f"message {n} " * n}] for n in range(1, 60)]
+    expected = [template.render(messages) for messages in chats]
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(template.render, chats)) == expected

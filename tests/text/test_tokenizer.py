@@ -1,0 +1,130 @@
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sample_tokenizers import KINDS, build
+
+from pybatcher.errors import InvalidRequestError
+from pybatcher.testing.checkpoints import make_tokenizer
+from pybatcher.text import Tokenizer
+
+BACKEND = make_tokenizer()
+TOKENIZER = Tokenizer(BACKEND, bos_token_id=0, eos_token_ids=[1, 3])
+
+
+@settings(deadline=None)
+@given(st.text(max_size=80), st.booleans())
+def test_encodes_as_the_library_does(text: str, special: bool) -> None:
+    expected = BACKEND.encode(text, add_special_tokens=special).ids
+    assert TOKENIZER.encode(text, add_special_tokens=special) == expected
+    assert TOKENIZER.decode(expected) == text
+
+
+def test_special_tokens_are_added_only_when_asked_for() -> None:
+    plain = TOKENIZER.encode("the fox", add_special_tokens=False)
+    assert TOKENIZER.encode("the fox") == [0, *plain]
+    assert TOKENIZER.encode("", add_special_tokens=False) == []
+    assert 2 in TOKENIZER.encode("<|im_start|>", add_special_tokens=False)
+
+
+def test_what_it_says_of_itself() -> None:
+    assert TOKENIZER.vocab_size == 384
+    assert TOKENIZER.bos_token_id == 0
+    assert TOKENIZER.eos_token_ids == {1, 3}
+    assert TOKENIZER.special_token_ids == {0, 1, 2, 3}
+    assert TOKENIZER.available
+
+
+def test_special_tokens_leave_a_trace_only_when_asked_to() -> None:
+    token_ids = TOKENIZER.encode("the fox<|end|>")
+    assert TOKENIZER.decode(token_ids) == "the fox"
+    assert TOKENIZER.decode(token_ids, skip_special_tokens=False) == "<|begin|>the fox<|end|>"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_decodes_as_the_library_does(kind: str) -> None:
+    backend = build(kind)
+    token_ids = [1, 260, 5, 200, 259, 261]
+    for skip in (True, False):
+        expected = backend.decode(token_ids, skip_special_tokens=skip)
+        assert Tokenizer(backend).decode(token_ids, skip_special_tokens=skip) == expected
+
+
+def test_ids_that_no_token_has_leave_no_trace() -> None:
+    (letter,) = TOKENIZER.encode("s", add_special_tokens=False)
+    assert TOKENIZER.decode([-1, letter, 384, 2**31, 2**32, 2**70, letter]) == "ss"
+    assert TOKENIZER.token(-1) is None
+    assert TOKENIZER.token(2**40) is None
+    assert TOKENIZER.token(letter) == "s"
+
+
+@pytest.mark.parametrize("text", ["\ud800", "a fox \udfff", "\udc80x"])
+def test_lone_surrogates_are_refused(text: str) -> None:
+    with pytest.raises(InvalidRequestError, match="lone surrogate"):
+        TOKENIZER.encode(text)
+
+
+@pytest.mark.parametrize("text", [None, 5, b"bytes", ["a"], ("a", "b")])
+def test_what_is_no_text_is_refused(text: str) -> None:
+    with pytest.raises(InvalidRequestError, match="must be str"):
+        TOKENIZER.encode(text)
+
+
+def test_without_a_backend_only_ids_can_be_served() -> None:
+    tokenizer = Tokenizer(None, eos_token_ids=[7])
+    assert not tokenizer.available
+    assert tokenizer.eos_token_ids == {7}
+    assert tokenizer.decode([1, 2, 3]) == ""
+    with pytest.raises(InvalidRequestError, match=r"no tokenizer\.json.*token ids"):
+        tokenizer.encode("text")
+
+
+def test_a_very_long_text() -> None:
+    text = "the fox and the river, " * 20_000 + "a" * 100_000
+    assert TOKENIZER.decode(TOKENIZER.encode(text)) == text
+
+
+def test_threads_share_it() -> None:
+    texts = [f"{n} foxes, {n * n} rivers 日本" * 50 for n in range(200)]
+    expected = [BACKEND.encode(text).ids for text in texts]
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(TOKENIZER.encode, texts)) == expected
+        assert list(pool.map(TOKENIZER.decode, expected)) == texts
+
+
+@pytest.fixture
+def patient_threads() -> Iterator[None]:
+    """No thread is made to give up the GIL: another runs only where it is released."""
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1000.0)
+    yield
+    sys.setswitchinterval(interval)
+
+
+@pytest.mark.usefixtures("patient_threads")
+@pytest.mark.parametrize("work", ["encode", "decode"])
+def test_the_gil_is_released_while_a_long_text_is_handled(work: str) -> None:
+    text = "the fox and the river, " * 10_000
+    token_ids = TOKENIZER.encode(text)
+    started, done = threading.Event(), threading.Event()
+
+    def worker() -> None:
+        started.set()
+        if work == "encode":
+            TOKENIZER.encode(text)
+        else:
+            TOKENIZER.decode(token_ids)
+        done.set()
+
+    thread = threading.Thread(target=worker)
+    thread.start()
+    started.wait()
+    ran_meanwhile = not done.is_set()
+    thread.join()
+    assert ran_meanwhile
