@@ -1,0 +1,31 @@
+"""`SchedulerStatistics`: counts since the start, and how many there are right now."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["SchedulerStatistics"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchedulerStatistics:
+    """Requests that are where, requests that ended how, and tokens.
+
+    submitted = queued + running + completed + cancelled + expired + failed.
+    Token counts are of requests that were admitted; `computed_tokens` are rows
+    of forward passes, those of shared prefixes included.
+    """
+
+    queued: int
+    queued_tokens: int
+    running: int
+    submitted: int
+    completed: int
+    cancelled: int
+    expired: int
+    failed: int
+    steps: int
+    prompt_tokens: int
+    cached_tokens: int
+    generated_tokens: int
+    computed_tokens: int

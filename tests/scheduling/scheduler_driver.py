@@ -1,0 +1,151 @@
+"""Runs a `Scheduler` over a `FakeEngine`, step by step, and checks each step on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from pybatcher.config import SchedulerConfig
+from pybatcher.params import SamplingParams
+from pybatcher.scheduling import (
+    Admitted,
+    Event,
+    Expired,
+    Failed,
+    Generated,
+    Request,
+    Scheduler,
+    StepEntry,
+    StepPlan,
+)
+from pybatcher.testing import FakeClock, FakeEngine
+
+
+class Driver:
+    """One scheduler with its engine and clock; what happened is in `events` and `plans`."""
+
+    def __init__(
+        self,
+        *,
+        n_ctx: int = 1024,
+        n_parallel: int = 4,
+        block_size: int = 16,
+        max_positions: int | None = None,
+        reserved_sequences: int = 0,
+        **config: int,
+    ) -> None:
+        self.engine = FakeEngine(
+            n_ctx=n_ctx,
+            n_parallel=n_parallel,
+            block_size=block_size,
+            max_positions=max_positions,
+        )
+        self.config = SchedulerConfig(**config)
+        self.scheduler = Scheduler(self.config, self.engine, reserved_sequences=reserved_sequences)
+        self.clock = FakeClock()
+        self.events: list[Event] = []
+        self.plans: list[StepPlan] = []
+        self._prompt_lengths: dict[int, int] = {}
+
+    def submit(self, request_id: int, prompt: tuple[int, ...], **fields: object) -> Request:
+        """Submit a request; fields of SamplingParams and of Request by name."""
+        of_request = {"seed", "end_token_ids", "namespace", "deadline"}
+        params = {name: value for name, value in fields.items() if name not in of_request}
+        others = {name: value for name, value in fields.items() if name in of_request}
+        request = Request(
+            request_id=request_id, prompt=prompt, params=SamplingParams(**params), **others
+        )
+        self.scheduler.submit(request, self.clock())
+        return request
+
+    def step(self, during: Callable[[], None] | None = None) -> bool:
+        """Plan, compute, apply; False when there was nothing to do. `during`: meanwhile."""
+        plan = self.scheduler.plan(self.clock())
+        self.events += self.scheduler.take_events()
+        if plan is None:
+            return False
+        self._check(plan)
+        result = self.engine.step(plan)
+        if during is not None:
+            during()
+        self.clock.advance(0.01)
+        self.events += self.scheduler.apply(result, self.clock())
+        self.plans.append(plan)
+        self.engine.check_integrity()
+        return True
+
+    def run(self) -> None:
+        """Step until nothing is left to do, and check that nothing is left at all."""
+        while self.step():
+            pass
+        assert self.scheduler.is_idle
+        assert self.scheduler.n_waiting == 0
+
+    def check_nothing_held(self) -> None:
+        """All sequences and blocks are back."""
+        engine = self.engine
+        engine.check_integrity()
+        assert engine.used_sequences == 0
+        assert engine.kv_free_blocks + engine.kv_cached_blocks == engine.kv_total_blocks
+
+    def output(self, request_id: int) -> list[int]:
+        """The tokens that a request was given."""
+        return [
+            event.token.token_id
+            for event in self.events
+            if isinstance(event, Generated) and event.request_id == request_id
+        ]
+
+    def endings(self, request_id: int) -> list[str]:
+        """How a request ended: finish reasons, "expired", "failed"."""
+        found = []
+        for event in self.events:
+            if event.request_id != request_id:
+                continue
+            if isinstance(event, Generated) and event.finish_reason is not None:
+                found.append(event.finish_reason)
+            elif isinstance(event, (Expired, Failed)):
+                found.append(type(event).__name__.lower())
+        return found
+
+    def admitted(self) -> list[int]:
+        """Request ids in the order of their admission."""
+        return [event.request_id for event in self.events if isinstance(event, Admitted)]
+
+    def cached_tokens(self, request_id: int) -> int:
+        """What the request was spared, as told at admission."""
+        return next(
+            event.cached_tokens
+            for event in self.events
+            if isinstance(event, Admitted) and event.request_id == request_id
+        )
+
+    def _check(self, plan: StepPlan) -> None:
+        """What holds in every step, whatever is asked of the scheduler."""
+        decode, prefill = split(plan)
+        assert len(decode) == plan.decode_rows
+        assert sum(len(entry.tokens) for entry in prefill) == plan.prefill_rows
+        assert 0 < plan.decode_rows + plan.prefill_rows <= self.config.n_batch
+        if decode and self.config.max_prefill_tokens:
+            assert plan.prefill_rows <= self.config.max_prefill_tokens
+        assert all(len(entry.tokens) == 1 and entry.sample for entry in decode)
+        generating = {
+            running.seq_id
+            for running in self.scheduler._running.values()
+            if self.engine.seq_length(running.seq_id) >= len(running.request.prompt)
+        }
+        assert {entry.seq_id for entry in decode} == generating
+        needed = 0
+        for entry in plan.entries:
+            length, size = self.engine.seq_length(entry.seq_id), self.engine.block_size
+            needed += -(-(length + len(entry.tokens)) // size) - -(-length // size)
+        assert needed <= self.engine.kv_free_blocks + self.engine.kv_cached_blocks
+
+
+def split(plan: StepPlan) -> tuple[tuple[StepEntry, ...], tuple[StepEntry, ...]]:
+    """Decode and prefill entries of a plan."""
+    return plan.entries[: plan.decode_rows], plan.entries[plan.decode_rows :]
+
+
+def numbers(count: int, start: int = 0) -> tuple[int, ...]:
+    """A prompt of `count` tokens."""
+    return tuple((start + i * 7) % 250 for i in range(count))

@@ -1,0 +1,146 @@
+"""Whatever is asked of the scheduler, in whatever order: its promises hold."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass
+
+from alone import tokens_alone
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scheduler_driver import Driver
+
+from pybatcher.errors import QueueFullError, RequestTooLongError
+from pybatcher.scheduling import Generated, Request
+
+_SHARED = tuple(range(40))  # what many prompts begin with, so that they share blocks
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A request, when it comes, and when its caller gives up (steps after it came)."""
+
+    prompt: tuple[int, ...]
+    max_tokens: int
+    min_tokens: int
+    temperature: float
+    seed: int
+    at_step: int
+    cancelled_after: int | None
+    cancelled_during_step: bool
+    timeout: float | None
+    namespace: str
+
+
+@st.composite
+def asked(draw: st.DrawFn) -> Asked:
+    max_tokens = draw(st.integers(1, 20))
+    head = _SHARED[: draw(st.integers(0, len(_SHARED)))]
+    tail = tuple(draw(st.lists(st.integers(0, 9), min_size=1, max_size=20)))
+    return Asked(
+        prompt=head + tail,
+        max_tokens=max_tokens,
+        min_tokens=draw(st.integers(0, max_tokens)),
+        temperature=draw(st.sampled_from([0.0, 1.0])),
+        seed=draw(st.integers(0, 3)),
+        at_step=draw(st.integers(0, 30)),
+        cancelled_after=draw(st.none() | st.integers(0, 10)),
+        cancelled_during_step=draw(st.booleans()),
+        timeout=draw(st.none() | st.floats(0.001, 0.3)),
+        namespace=draw(st.sampled_from(["", "other"])),
+    )
+
+
+@st.composite
+def drivers(draw: st.DrawFn) -> Driver:
+    return Driver(
+        n_ctx=draw(st.integers(4, 24)) * 8,
+        block_size=8,
+        n_parallel=draw(st.integers(1, 5)) + 1,
+        max_positions=draw(st.none() | st.integers(10, 80)),
+        reserved_sequences=1,
+        n_batch=draw(st.integers(1, 40)),
+        max_prefill_tokens=draw(st.integers(0, 10)),
+        max_queue_requests=draw(st.sampled_from([3, 1000])),
+        max_queue_tokens=draw(st.sampled_from([100, 100_000])),
+    )
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    driver=drivers(),
+    plan=st.lists(asked(), min_size=1, max_size=25),
+    n_shared=st.integers(0, len(_SHARED)),
+    shared_at_step=st.integers(0, 30),
+)
+def test_promises_hold_for_random_requests(
+    driver: Driver, plan: list[Asked], n_shared: int, shared_at_step: int
+) -> None:
+    requests: dict[int, Request] = {}
+    cancelled: set[int] = set()
+    submitted: list[int] = []
+    refused: set[int] = set()
+
+    def ask(request_id: int, what: Asked) -> None:
+        try:
+            requests[request_id] = driver.submit(
+                request_id,
+                what.prompt,
+                max_tokens=what.max_tokens,
+                min_tokens=what.min_tokens,
+                temperature=what.temperature,
+                seed=what.seed,
+                end_token_ids=frozenset(range(0, 258, 9)),
+                namespace=what.namespace,
+                deadline=None if what.timeout is None else driver.clock() + what.timeout,
+            )
+            submitted.append(request_id)
+        except (QueueFullError, RequestTooLongError):
+            refused.add(request_id)
+
+    def give_up(step: int, during: bool) -> None:
+        for request_id, what in enumerate(plan):
+            if what.cancelled_after is None or what.cancelled_during_step != during:
+                continue
+            is_time = what.at_step + what.cancelled_after == step
+            if is_time and request_id in requests and driver.scheduler.cancel(request_id):
+                cancelled.add(request_id)
+
+    n_steps, work = 0, sum(len(what.prompt) + what.max_tokens for what in plan) + len(_SHARED)
+    for step in range(work + 50):
+        for request_id, what in enumerate(plan):
+            if what.at_step == step:
+                ask(request_id, what)
+        if step == shared_at_step:
+            with suppress(RequestTooLongError):
+                driver.scheduler.share_prefix(_SHARED[:n_shared])
+        give_up(step, during=False)
+        n_steps += driver.step(during=lambda step=step: give_up(step, during=True))
+    assert driver.scheduler.is_idle, "starved"
+    assert driver.scheduler.n_waiting == 0, "starved"
+    assert n_steps <= work, "something was computed twice"
+
+    for request_id, request in requests.items():
+        endings = driver.endings(request_id)
+        output = driver.output(request_id)
+        expected = tokens_alone(request, driver.engine.max_sequence_length)
+        assert output == expected[: len(output)]
+        if request_id in cancelled:
+            assert endings == []
+        else:
+            assert len(endings) == 1
+            if endings[0] in ("stop", "length"):
+                assert output == expected
+
+    admitted = driver.admitted()
+    assert admitted == [request_id for request_id in submitted if request_id in set(admitted)]
+    counts = driver.scheduler.statistics()
+    assert counts.submitted == len(submitted)
+    assert counts.cancelled == len(cancelled)
+    ended = counts.completed + counts.cancelled + counts.expired + counts.failed
+    assert ended == counts.submitted
+    assert counts.generated_tokens == sum(isinstance(e, Generated) for e in driver.events)
+    assert counts.steps == n_steps == driver.engine.statistics()["forward_passes"]
+    assert counts.computed_tokens == driver.engine.statistics()["computed_tokens"]
+    driver.scheduler.drop_prefixes()
+    driver.check_nothing_held()
