@@ -99,7 +99,8 @@ def _check_int(name: str, value: object, low: int, high: int) -> None:
 def _check_float(
     name: str, value: object, low: float, high: float, *, low_open: bool = False
 ) -> None:
-    wanted = f"a number {'above' if low_open else 'from'} {low:g} {'and at most' if low_open else 'to'} {high:g}"
+    begin, end = ("above", "and at most") if low_open else ("from", "to")
+    wanted = f"a number {begin} {low:g} {end} {high:g}"
     if isinstance(value, bool) or not isinstance(value, (int, float)) or math.isnan(value):
         raise _bad(name, value, wanted)
     if not low <= value <= high or (low_open and value == low):

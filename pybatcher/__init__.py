@@ -1,0 +1,79 @@
+"""pybatcher: an LLM inference engine you `await`.
+
+    async with pybatcher.Batcher("path/to/model") as batcher:
+        answer = await batcher.generate("Once upon a time", max_tokens=64)
+
+It lives inside a Python process, batches every caller of that process into one
+forward pass per step, and gives each caller the tokens it would have got alone.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .batcher import Batcher
+from .blocking import BlockingBatcher, BlockingStream
+from .completion import Completion, FinishReason, Piece, Timeline, TokenLogprob, Usage
+from .config import EngineConfig, SchedulerConfig
+from .errors import (
+    BatcherClosedError,
+    ConfigError,
+    DeadlineExceededError,
+    EngineError,
+    EngineFailedError,
+    InvalidRequestError,
+    KvCacheFullError,
+    ModelFormatError,
+    NoFreeSequenceError,
+    ProtocolError,
+    PybatcherError,
+    QueueFullError,
+    RequestTooLongError,
+)
+from .params import SamplingParams
+from .statistics import BatcherStatistics, Health
+from .stream import Stream
+
+if TYPE_CHECKING:
+    from .engine import Engine
+
+__all__ = [
+    "Batcher",
+    "BatcherClosedError",
+    "BatcherStatistics",
+    "BlockingBatcher",
+    "BlockingStream",
+    "Completion",
+    "ConfigError",
+    "DeadlineExceededError",
+    "Engine",
+    "EngineConfig",
+    "EngineError",
+    "EngineFailedError",
+    "FinishReason",
+    "Health",
+    "InvalidRequestError",
+    "KvCacheFullError",
+    "ModelFormatError",
+    "NoFreeSequenceError",
+    "Piece",
+    "ProtocolError",
+    "PybatcherError",
+    "QueueFullError",
+    "RequestTooLongError",
+    "SamplingParams",
+    "SchedulerConfig",
+    "Stream",
+    "Timeline",
+    "TokenLogprob",
+    "Usage",
+]
+
+
+def __getattr__(name: str) -> object:
+    """`Engine` when it is asked for: the rest works without the compiled extension."""
+    if name == "Engine":
+        from .engine import Engine
+
+        return Engine
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

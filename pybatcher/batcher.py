@@ -1,0 +1,307 @@
+"""`Batcher`: await an answer; everybody who awaits one shares the forward passes."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+import weakref
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from .arguments import check_timeout
+from .completion import Completion
+from .config import split_options
+from .errors import BatcherClosedError
+from .params import SamplingParams
+from .prompts import Messages, Prompt
+from .runtime import Opener, Runtime, open_checkpoint, open_torch_module
+from .service import Call, Service
+from .statistics import BatcherStatistics, Health
+from .stream import Reply, Stream
+from .system_prompt import SHARED_PREFIXES, check_system_prompt
+
+if TYPE_CHECKING:
+    from typing import Self
+
+__all__ = ["Batcher"]
+
+
+class Batcher:
+    """A model inside this process that answers many callers at once.
+
+        async with Batcher("path/to/model") as batcher:
+            answer = await batcher.generate("Once upon a time", max_tokens=64)
+
+    model: a Hugging Face directory; None: the small model that ships inside.
+    system_prompt: comes before every prompt that is a text, and is the system
+        message of every chat without one. Its KV is computed once. Prompts of
+        token ids are taken as they are.
+    options: the fields of EngineConfig and SchedulerConfig, by name.
+
+    Belongs to the event loop and to the process it was started in. Sets no
+    signal handlers and keeps nothing global: there can be several.
+
+    Raises ConfigError for options that cannot work.
+    """
+
+    def __init__(
+        self,
+        model: str | os.PathLike[str] | None = None,
+        *,
+        system_prompt: str | None = None,
+        **options: Any,
+    ) -> None:
+        self._configure(partial(open_checkpoint, model), system_prompt, options)
+
+    @classmethod
+    def from_torch(
+        cls, module: Any, tokenizer: Any, *, system_prompt: str | None = None, **options: Any
+    ) -> Self:
+        """A batcher over a transformers module that is alive in this process.
+
+        tokenizer: of transformers or tokenizers; None: prompts are token ids.
+        """
+        return cls._over(partial(open_torch_module, module, tokenizer), system_prompt, options)
+
+    @classmethod
+    def _over(
+        cls,
+        opener: Opener,
+        system_prompt: str | None,
+        options: Mapping[str, Any],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> Self:
+        """A batcher over whatever `opener` opens. `pybatcher.testing.fake_batcher` uses it too."""
+        self = cls.__new__(cls)
+        self._configure(opener, system_prompt, options, clock)
+        return self
+
+    def _configure(
+        self,
+        opener: Opener,
+        system_prompt: str | None,
+        options: Mapping[str, Any],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._engine_config, self._scheduler_config = split_options(dict(options))
+        self._system_prompt = check_system_prompt(system_prompt)
+        self._opener = opener
+        self._clock = clock
+        self._starting = asyncio.Lock()
+        self._closed = False
+        self._service: Service | None = None
+        self._abandon: weakref.finalize[..., Batcher] | None = None
+
+    # -- life -------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Open the model (on a thread) and begin to serve. Started already, it does nothing.
+
+        Raises ModelFormatError, ConfigError, EngineError; BatcherClosedError after `close`.
+        """
+        async with self._starting:
+            if self._closed:
+                raise BatcherClosedError("the batcher was closed; make another")
+            if self._service is not None:
+                return
+            runtime = await self._open()
+            try:
+                self._service = Service(
+                    runtime, self._scheduler_config, self._system_prompt, self._clock
+                )
+            except BaseException:
+                runtime.engine.close()
+                raise
+            self._abandon = weakref.finalize(self, self._service.abandon)
+
+    async def _open(self) -> Runtime:
+        config = self._engine_config
+        if self._system_prompt is not None:
+            config = replace(config, n_parallel=config.n_parallel + SHARED_PREFIXES)
+        loop = asyncio.get_running_loop()
+        opening = loop.run_in_executor(None, self._opener, config)
+        try:
+            return await asyncio.shield(opening)
+        except asyncio.CancelledError:
+            opening.add_done_callback(_close_what_was_opened)
+            raise
+
+    async def close(self, drain: bool = True, timeout: float | None = None) -> None:  # noqa: ASYNC109
+        """Take no more requests, finish the ones there are, free everything.
+
+        drain: False fails what is in flight with BatcherClosedError instead.
+        timeout: seconds to drain; what is not finished then fails so too.
+        Closing again, or while another task closes, waits for the same end.
+        """
+        timeout = check_timeout(timeout)
+        async with self._starting:
+            self._closed = True
+        if self._service is not None and self._abandon is not None:
+            await self._service.close(drain, timeout)
+            self._abandon.detach()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Drains; after an exception it does not."""
+        await self.close(drain=exc_type is None)
+
+    # -- requests ---------------------------------------------------------------------------
+
+    async def generate(
+        self,
+        prompt: Prompt,
+        params: SamplingParams | None = None,
+        *,
+        timeout: float | None = None,  # noqa: ASYNC109
+        namespace: str | None = None,
+        **sampling: Any,
+    ) -> Completion:
+        """Continue `prompt`.
+
+        prompt: a text, or token ids.
+        params, sampling: how to draw: `SamplingParams`, or its fields as
+            keywords, or both; keywords win.
+        timeout: seconds from now. When they are over, what there is of the
+            output is returned (finish_reason "deadline"), or, without a token
+            yet, DeadlineExceededError raised.
+        namespace: cached prefixes are shared with requests of the same one only.
+
+        Cancelling the task that awaits cancels the request. Raises
+        InvalidRequestError, RequestTooLongError, QueueFullError,
+        DeadlineExceededError, EngineFailedError, BatcherClosedError.
+        """
+        return await self._complete(
+            Call(
+                content=prompt,
+                params=params,
+                timeout=timeout,
+                namespace=namespace,
+                sampling=sampling,
+            )
+        )
+
+    def stream(
+        self,
+        prompt: Prompt,
+        params: SamplingParams | None = None,
+        *,
+        timeout: float | None = None,
+        namespace: str | None = None,
+        **sampling: Any,
+    ) -> Stream:
+        """As `generate`, in pieces as they come: `async for piece in batcher.stream(prompt)`."""
+        return self._stream(
+            Call(
+                content=prompt,
+                params=params,
+                timeout=timeout,
+                namespace=namespace,
+                sampling=sampling,
+            )
+        )
+
+    async def chat(
+        self,
+        messages: Messages,
+        params: SamplingParams | None = None,
+        *,
+        timeout: float | None = None,  # noqa: ASYNC109
+        namespace: str | None = None,
+        **sampling: Any,
+    ) -> Completion:
+        """The assistant's next turn, by the model's own chat template. Else as `generate`.
+
+        messages: [{"role": "user", "content": "..."}, ...].
+        """
+        return await self._complete(
+            Call(
+                content=messages,
+                is_chat=True,
+                params=params,
+                timeout=timeout,
+                namespace=namespace,
+                sampling=sampling,
+            )
+        )
+
+    def stream_chat(
+        self,
+        messages: Messages,
+        params: SamplingParams | None = None,
+        *,
+        timeout: float | None = None,
+        namespace: str | None = None,
+        **sampling: Any,
+    ) -> Stream:
+        """As `chat`, in pieces as they come."""
+        return self._stream(
+            Call(
+                content=messages,
+                is_chat=True,
+                params=params,
+                timeout=timeout,
+                namespace=namespace,
+                sampling=sampling,
+            )
+        )
+
+    async def _complete(self, call: Call) -> Completion:
+        service, reply = self._running_service(), Reply(streams=False)
+        request_id = await service.submit(call, reply)
+        try:
+            while not reply.ended:
+                await reply.wait()
+        except BaseException:  # cancelled: nobody waits for it any more
+            service.cancel(request_id)
+            raise
+        return reply.result()
+
+    def _stream(self, call: Call) -> Stream:
+        return Stream(lambda reply: self._running_service().submit(call, reply), self._cancel)
+
+    def _cancel(self, request_id: int) -> None:
+        self._running_service().cancel(request_id)
+
+    # -- questions --------------------------------------------------------------------------
+
+    def statistics(self) -> BatcherStatistics:
+        """Counts since the start. Raises BatcherClosedError before `start`."""
+        return self._running_service().statistics()
+
+    def health(self) -> Health:
+        """Whether requests are served, and if not, why."""
+        if self._service is not None:
+            return self._service.health()
+        if self._closed:
+            return Health("closed", "the batcher was closed before it was started")
+        return Health("new", "the batcher was not started")
+
+    @property
+    def runtime(self) -> Runtime:
+        """Engine, tokenizer and chat template, once started. The engine is not to be called."""
+        return self._running_service().runtime
+
+    def _running_service(self) -> Service:
+        if self._service is None:
+            raise BatcherClosedError(
+                "the batcher was not started; use `async with batcher` or `await batcher.start()`"
+            )
+        return self._service
+
+
+def _close_what_was_opened(opening: asyncio.Future[Runtime]) -> None:
+    """Nobody waits for the model any more."""
+    if not opening.cancelled() and opening.exception() is None:
+        opening.result().engine.close()

@@ -1,0 +1,121 @@
+"""What a caller gets back: `Completion`, `Piece` and the values inside them.
+
+Plain frozen values without behaviour beyond arithmetic on their own fields.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Literal
+
+__all__ = ["Completion", "FinishReason", "Piece", "Timeline", "TokenLogprob", "Usage"]
+
+FinishReason = Literal["stop", "length", "deadline"]
+"""Why an output ended.
+
+stop: an end token or a stop text. length: `max_tokens`, or the sequence's last
+position. deadline: the request's `timeout` ran out after its first token.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLogprob:
+    """The log-probability of a drawn token, in nats, and of the likeliest ones.
+
+    `top`: (token id, log-probability) of the n most likely tokens, best first,
+    where `SamplingParams.logprobs` is n.
+    """
+
+    token_id: int
+    logprob: float
+    top: tuple[tuple[int, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Token counts of one request.
+
+    `cached_tokens` of the `prompt_tokens` were taken from KV that was already
+    there (a shared system prompt or the prefix cache) and not computed again.
+    """
+
+    prompt_tokens: int
+    cached_tokens: int
+    completion_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """When things happened to a request: seconds of one monotonic clock.
+
+    Tokens are stamped where they are handed to their caller's stream.
+    `token_times` has one entry a generated token; `first_token` is the first.
+    """
+
+    submitted: float
+    admitted: float
+    first_token: float
+    finished: float
+    token_times: tuple[float, ...]
+
+    @property
+    def queued(self) -> float:
+        """Seconds from submit to admission."""
+        return self.admitted - self.submitted
+
+    @property
+    def ttft(self) -> float:
+        """Time to first token: seconds from submit."""
+        return self.first_token - self.submitted
+
+    @property
+    def tpot(self) -> float:
+        """Time per output token after the first: (last - first) / (n - 1); 0.0 where n = 1."""
+        n = len(self.token_times)
+        return (self.token_times[-1] - self.token_times[0]) / (n - 1) if n > 1 else 0.0
+
+    @property
+    def itl(self) -> tuple[float, ...]:
+        """Inter-token latencies: the n - 1 gaps between neighbouring tokens."""
+        times = self.token_times
+        return tuple(later - sooner for sooner, later in pairwise(times))
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """What one step added to a stream. `str(piece)` is its text.
+
+    The texts of a stream's pieces, put together, are the completion's text,
+    and so are the token ids. A token may come with no text (half a character,
+    or text that may yet turn out to be a stop text) and text may come later
+    than its token. Only the last piece has a `finish_reason`.
+    """
+
+    text: str
+    token_ids: tuple[int, ...]
+    logprobs: tuple[TokenLogprob, ...] | None
+    finish_reason: FinishReason | None = None
+
+    def __str__(self) -> str:
+        return self.text
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """A finished output. `str(completion)` is its text.
+
+    `token_ids` are all generated tokens, the end token included; `text` ends
+    before an end token or a stop text. `logprobs` has one entry a token, where
+    asked for.
+    """
+
+    text: str
+    token_ids: tuple[int, ...]
+    finish_reason: FinishReason
+    usage: Usage
+    timeline: Timeline
+    logprobs: tuple[TokenLogprob, ...] | None = None
+
+    def __str__(self) -> str:
+        return self.text

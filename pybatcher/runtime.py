@@ -1,0 +1,54 @@
+"""`Runtime`: an engine with the tokenizer and chat template of its model, and how to open one.
+
+The compiled engine is imported where a model is opened, not before: everything
+else works, and is tested, without it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from .config import EngineConfig
+from .coordinator import StepEngine
+from .loading import LoadedModel, from_torch, open_model
+from .text import ChatTemplate, Tokenizer
+
+__all__ = ["Opener", "Runtime", "open_checkpoint", "open_torch_module"]
+
+
+@dataclass(frozen=True, slots=True)
+class Runtime:
+    """What a batcher runs on. `name`: of the model, for people."""
+
+    engine: StepEngine
+    tokenizer: Tokenizer
+    chat_template: ChatTemplate = field(default_factory=lambda: ChatTemplate(None))
+    name: str = ""
+
+
+Opener = Callable[[EngineConfig], Runtime]
+"""Opens a model with these options. Blocks; called on a thread of its own."""
+
+
+def open_checkpoint(path: str | os.PathLike[str] | None, config: EngineConfig) -> Runtime:
+    """Open a model directory; None: the model that ships with pybatcher. ModelFormatError."""
+    return _from_loaded(open_model(path), config)
+
+
+def open_torch_module(module: Any, tokenizer: Any, config: EngineConfig) -> Runtime:
+    """Take over a live transformers module, without a trip through the disk. ModelFormatError."""
+    return _from_loaded(from_torch(module, tokenizer), config)
+
+
+def _from_loaded(model: LoadedModel, config: EngineConfig) -> Runtime:
+    from .engine import Engine
+
+    parts = model.tokenizer
+    tokenizer = Tokenizer(
+        parts.backend, bos_token_id=parts.bos_token_id, eos_token_ids=parts.eos_token_ids
+    )
+    template = ChatTemplate(parts.chat_template, special_tokens=parts.special_tokens)
+    return Runtime(Engine.from_loaded(model, config), tokenizer, template, model.name)

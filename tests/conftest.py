@@ -1,0 +1,42 @@
+"""After every test: no KV block, sequence or thread of a batcher may be left."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from pybatcher.coordinator import Coordinator
+
+_PATIENCE = 5.0  # seconds for threads that were told to end
+
+
+@pytest.fixture(autouse=True)
+def no_leaks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Look into each engine when its batcher has let go of everything, before it is closed."""
+    leaks: list[str] = []
+    end_all = Coordinator._end_all
+
+    def end_all_and_look(self: Coordinator) -> None:
+        end_all(self)
+        if self._step_is_running or self._failure is not None:
+            return  # then nothing can be freed: the engine is closed as it is
+        engine = self._engine
+        engine.check_integrity()
+        free, cached = engine.kv_free_blocks, engine.kv_cached_blocks
+        if free + cached != engine.kv_total_blocks:
+            leaks.append(f"{free} free + {cached} cached of {engine.kv_total_blocks} KV blocks")
+        if self._deliveries:
+            leaks.append(f"{len(self._deliveries)} requests without an end")
+
+    monkeypatch.setattr(Coordinator, "_end_all", end_all_and_look)
+    yield
+    deadline = time.monotonic() + _PATIENCE
+    for thread in threading.enumerate():
+        if thread.name.startswith("pybatcher-"):
+            thread.join(max(0.0, deadline - time.monotonic()))
+            if thread.is_alive():
+                leaks.append(f"thread {thread.name}")
+    assert not leaks

@@ -1,0 +1,62 @@
+"""What may come beside a prompt, and what is refused."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from pybatcher import (
+    Batcher,
+    ConfigError,
+    InvalidRequestError,
+    SamplingParams,
+)
+from pybatcher.testing import fake_batcher
+
+PROMPT = "Once upon a time"
+
+
+async def test_keywords_win_over_params() -> None:
+    params = SamplingParams(max_tokens=3, temperature=1.0, seed=1, ignore_eos=True)
+    async with fake_batcher() as batcher:
+        by_params = await batcher.generate(PROMPT, params)
+        both = await batcher.generate(PROMPT, params, max_tokens=7)
+    assert len(by_params.token_ids) == 3
+    assert both.token_ids[:3] == by_params.token_ids
+    assert len(both.token_ids) == 7
+
+
+BAD_ARGUMENTS = [
+    ({"max_tokens": -1}, "max_tokens is -1"),
+    ({"max_tokens": True}, "max_tokens is True"),
+    ({"temperature": math.nan}, "temperature is nan"),
+    ({"max_token": 5}, "unknown sampling parameter 'max_token'.*max_tokens"),
+    ({"params": {"max_tokens": 5}}, "params is .*of type dict"),
+    ({"stop_token_ids": [258]}, "stop_token_ids names token 258; .* from 0 to 257"),
+    ({"logit_bias": {300: 1.0}}, "logit_bias names token 300"),
+    ({"timeout": 0}, "timeout is 0; it must be seconds above 0"),
+    ({"timeout": math.nan}, "timeout is nan"),
+    ({"timeout": True}, "timeout is True"),
+    ({"timeout": "1"}, "timeout is '1'"),
+    ({"namespace": 5}, "namespace is 5; it must be a str, or None"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "message"), BAD_ARGUMENTS)
+async def test_bad_arguments(arguments: dict[str, object], message: str) -> None:
+    async with fake_batcher() as batcher:
+        with pytest.raises(InvalidRequestError, match=message):
+            await batcher.generate(PROMPT, **arguments)
+        assert batcher.statistics().submitted == 0
+
+
+@pytest.mark.parametrize("value", ["", 5, b"x"])
+def test_bad_system_prompts(value: object) -> None:
+    with pytest.raises(ConfigError, match="system_prompt is"):
+        Batcher(system_prompt=value)
+
+
+def test_unknown_options() -> None:
+    with pytest.raises(ConfigError, match=r"unknown option 'n_contexts'.*n_ctx"):
+        Batcher(n_contexts=5)

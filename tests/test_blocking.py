@@ -1,0 +1,199 @@
+"""The batcher without asyncio: from one thread, from many, interrupted, dropped."""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from batcher_helpers import PATIENCE, wait_for
+
+from pybatcher import BatcherClosedError, BlockingBatcher, InvalidRequestError
+from pybatcher.scheduling import StepPlan
+from pybatcher.testing import FakeEngine, fake_batcher
+
+PROMPT = "Once upon a time"
+TEMPLATE = "{% for message in messages %}{{ message.content }}{% endfor %}"
+LONG = {"max_tokens": 8000, "ignore_eos": True}
+
+
+def blocking(engine: FakeEngine | None = None, **options: object) -> BlockingBatcher:
+    return BlockingBatcher.over(fake_batcher(engine, **options))
+
+
+def ctrl_c() -> None:
+    """To the main thread, as a terminal sends it."""
+    ident = threading.main_thread().ident
+    assert ident is not None
+    signal.pthread_kill(ident, signal.SIGINT)
+
+
+def until(condition: object) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+
+def test_all_methods() -> None:
+    with blocking(chat_template=TEMPLATE) as batcher:
+        completion = batcher.generate(PROMPT, max_tokens=20)
+        stream = batcher.stream(PROMPT, max_tokens=20)
+        assert stream.completion is None
+        assert "".join(map(str, stream)) == completion.text
+        assert stream.completion.token_ids == completion.token_ids
+        messages = [{"role": "user", "content": PROMPT}]
+        chat = batcher.chat(messages, max_tokens=5)
+        pieces = list(batcher.stream_chat(messages, max_tokens=5))
+        assert sum((piece.token_ids for piece in pieces), ()) == chat.token_ids
+        assert batcher.statistics().completed == 4
+        assert batcher.health().ok
+        with pytest.raises(InvalidRequestError, match="max_tokens is 0"):
+            batcher.generate(PROMPT, max_tokens=0)
+    assert batcher.health().status == "closed"
+
+
+def test_threads_share_forward_passes() -> None:
+    engine = FakeEngine(n_parallel=16)
+    with blocking(engine, batch_size=16, batch_timeout=PATIENCE) as batcher:
+        with ThreadPoolExecutor(16) as pool:
+            completions = list(
+                pool.map(lambda i: batcher.generate(f"prompt {i:02}", max_tokens=1), range(16))
+            )
+        assert len({completion.token_ids for completion in completions}) > 1
+    assert [len(plan.entries) for plan in engine.plans] == [16]
+
+
+@pytest.mark.parametrize("how", ["close", "with", "drop"])
+def test_a_stream_that_is_left_is_cancelled(how: str) -> None:
+    with blocking(FakeEngine(step_delay=0.001)) as batcher:
+        stream = batcher.stream(PROMPT, **LONG)
+        next(stream)
+        if how == "close":
+            stream.close()
+            with pytest.raises(StopIteration):
+                next(stream)
+        elif how == "with":
+            with stream:
+                next(stream)
+        del stream
+        gc.collect()
+        until(lambda: batcher.statistics().cancelled == 1)
+
+
+def test_ctrl_c_cancels_the_request() -> None:
+    engine = FakeEngine(step_delay=0.001)
+
+    def interrupt(plan: StepPlan) -> None:
+        if len(engine.plans) == 10:
+            ctrl_c()
+
+    engine.before_step = interrupt
+    with blocking(engine) as batcher:
+        with pytest.raises(KeyboardInterrupt):
+            batcher.generate(PROMPT, **LONG)
+        until(lambda: batcher.statistics().cancelled == 1)
+        assert len(batcher.generate(PROMPT, max_tokens=5, ignore_eos=True).token_ids) == 5
+
+
+def test_life() -> None:
+    batcher = blocking()
+    with pytest.raises(BatcherClosedError, match="not started"):
+        batcher.generate(PROMPT)
+    batcher.close()
+    batcher.start()
+    batcher.start()
+    batcher.close()
+    batcher.close()
+    for call in (batcher.generate, batcher.stream):
+        with pytest.raises(BatcherClosedError, match="closed"):
+            list(call(PROMPT))
+
+
+def test_a_start_that_fails_leaves_no_thread() -> None:
+    engine = FakeEngine(n_ctx=64)
+    batcher = blocking(engine, system_prompt="x" * 100)
+    with pytest.raises(ValueError, match="system_prompt"):
+        batcher.start()
+    assert engine.closed
+    assert not [t for t in threading.enumerate() if t.name == "pybatcher-loop"]
+
+
+def test_close_without_drain_fails_who_waits_in_other_threads() -> None:
+    engine = FakeEngine(step_delay=0.001)
+    batcher = blocking(engine)
+    batcher.start()
+    with ThreadPoolExecutor(4) as pool:
+        futures = [pool.submit(batcher.generate, f"{i}", **LONG) for i in range(4)]
+        until(lambda: batcher.statistics().generated_tokens > 4)
+        batcher.close(drain=False)
+        for future in futures:
+            with pytest.raises(BatcherClosedError):
+                future.result(PATIENCE)
+
+
+def test_a_batcher_that_is_dropped_closes_itself() -> None:
+    engine = FakeEngine()
+    batcher = blocking(engine)
+    batcher.start()
+    batcher.generate(PROMPT, max_tokens=3)
+    del batcher
+    gc.collect()
+    until(lambda: engine.closed)
+
+
+def test_a_stream_keeps_its_batcher_alive() -> None:
+    engine = FakeEngine()
+    batcher = blocking(engine)
+    batcher.start()
+    stream = batcher.stream(PROMPT, max_tokens=50, ignore_eos=True)
+    next(stream)
+    del batcher
+    gc.collect()
+    assert len(list(stream)) == 49
+    del stream
+    gc.collect()
+    until(lambda: engine.closed)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+def test_a_fork_is_told_so() -> None:
+    with blocking() as batcher:
+        reader, writer = os.pipe()
+        child = os.fork()
+        if child == 0:
+            try:
+                batcher.generate(PROMPT)
+            except BatcherClosedError as error:
+                os.write(writer, str(error).encode())
+            finally:
+                os._exit(0)
+        os.close(writer)
+        with os.fdopen(reader) as pipe:
+            assert "is a fork of it" in pipe.read()
+        os.waitpid(child, 0)
+
+
+def test_the_callers_thread_is_free_to_be_interrupted_while_a_step_hangs() -> None:
+    inside, go_on = threading.Event(), threading.Event()
+
+    def block(plan: StepPlan) -> None:
+        inside.set()
+        wait_for(go_on)
+
+    with blocking(FakeEngine(before_step=block)) as batcher:
+        interrupter = threading.Thread(
+            target=lambda: (
+                wait_for(inside),
+                ctrl_c(),
+            )
+        )
+        interrupter.start()
+        with pytest.raises(KeyboardInterrupt):
+            batcher.generate(PROMPT, **LONG)
+        interrupter.join()
+        go_on.set()

@@ -1,0 +1,132 @@
+"""From tokens to text: what is shown when, and how an output ends."""
+
+from __future__ import annotations
+
+import pytest
+
+from pybatcher import Completion, DeadlineExceededError, EngineFailedError, SamplingParams
+from pybatcher.delivery import Delivery
+from pybatcher.scheduling import Request, SampledToken
+from pybatcher.stream import Reply
+from pybatcher.testing import byte_tokenizer
+from pybatcher.testing.byte_tokenizer import EOS_TOKEN_ID
+
+TOKENIZER = byte_tokenizer()
+
+
+class Case:
+    """A delivery of tokens, one a second."""
+
+    def __init__(self, **sampling: object) -> None:
+        request = Request(request_id=1, prompt=(65,) * 7, params=SamplingParams(**sampling))
+        self.reply = Reply(streams=True)
+        self.delivery = Delivery(request, self.reply, TOKENIZER, submitted=10.0)
+        self.delivery.admitted(3, 11.0)
+        self.now = 11.0
+
+    def token(self, token_id: int, finish_reason: object = None) -> bool:
+        self.now += 1.0
+        return self.delivery.token(SampledToken(token_id), finish_reason, self.now)
+
+    def text(self, text: str, finish_reason: object = None) -> list[bool]:
+        ids = TOKENIZER.encode(text, add_special_tokens=False)
+        ended = [self.token(token_id) for token_id in ids[:-1]]
+        return [*ended, self.token(ids[-1], finish_reason)]
+
+    @property
+    def shown(self) -> list[str]:
+        return [piece.text for piece in self.reply.pieces]
+
+    @property
+    def completion(self) -> Completion:
+        return self.reply.result()
+
+
+def test_each_token_is_a_piece() -> None:
+    case = Case()
+    assert case.text("abc", "length") == [False, False, True]
+    assert case.shown == ["a", "b", "c"]
+    assert [piece.finish_reason for piece in case.reply.pieces] == [None, None, "length"]
+    assert case.completion.text == "abc"
+    assert case.completion.usage.prompt_tokens == 7
+    assert case.completion.usage.cached_tokens == 3
+    assert case.completion.timeline.admitted == 11.0
+    assert case.completion.timeline.token_times == (12.0, 13.0, 14.0)
+
+
+def test_a_cut_character_is_held_back_until_it_is_whole_or_all_is_over() -> None:
+    case = Case()
+    case.text("é")
+    assert case.shown == ["", "é"]
+    first_byte, _ = TOKENIZER.encode("é", add_special_tokens=False)
+    assert case.token(first_byte, "length")
+    assert case.shown[-1] == "\ufffd"
+    assert case.completion.text == "é\ufffd"
+
+
+def test_what_may_become_a_stop_text_is_held_back() -> None:
+    case = Case(stop="END")
+    case.text("an EN")
+    assert "".join(case.shown) == "an "
+    case.text("O")
+    assert "".join(case.shown) == "an ENO"
+    assert case.text("ENDx")[2] is True
+    assert case.completion.text == "an ENO"
+    assert case.completion.finish_reason == "stop"
+
+
+def test_what_was_held_back_is_shown_when_no_stop_text_came_of_it() -> None:
+    case = Case(stop="END")
+    case.text("an EN", "length")
+    assert case.completion.text == "an EN"
+    assert case.completion.finish_reason == "length"
+
+
+def test_a_stop_text_in_the_last_token_is_a_stop() -> None:
+    case = Case(stop="END")
+    case.text("an END", "length")
+    assert case.completion.text == "an "
+    assert case.completion.finish_reason == "stop"
+    assert case.reply.pieces[-1].finish_reason == "stop"
+
+
+def test_a_stop_text_out_of_bytes_that_are_no_character() -> None:
+    case = Case(stop="\ufffd")
+    first_byte, _ = TOKENIZER.encode("é", add_special_tokens=False)
+    assert not case.token(first_byte)
+    assert case.token(first_byte, "length")
+    assert case.completion.text == ""
+    assert case.completion.finish_reason == "stop"
+
+
+@pytest.mark.parametrize("skip_special_tokens", [True, False])
+def test_the_end_token_has_no_text(skip_special_tokens: bool) -> None:
+    case = Case(skip_special_tokens=skip_special_tokens)
+    case.token(EOS_TOKEN_ID)
+    case.text("a")
+    case.token(EOS_TOKEN_ID, "stop")
+    assert case.completion.text == ("a" if skip_special_tokens else "<eos>a")
+    assert len(case.completion.token_ids) == 3
+
+
+def test_expired_with_and_without_tokens() -> None:
+    case = Case(stop="END")
+    case.text("an EN")
+    case.delivery.expire(20.0)
+    assert case.completion.text == "an EN"
+    assert case.completion.finish_reason == "deadline"
+    assert case.completion.timeline.finished == 20.0
+    assert case.reply.pieces[-1].text == "EN"
+    empty = Case()
+    empty.delivery.expire(20.0)
+    with pytest.raises(DeadlineExceededError, match=r"within 10\.000 s"):
+        empty.reply.result()
+
+
+def test_failed() -> None:
+    case = Case()
+    case.text("a")
+    case.delivery.fail(EngineFailedError("broken"))
+    assert case.shown == ["a"]
+    with pytest.raises(EngineFailedError, match="broken"):
+        case.reply.result()

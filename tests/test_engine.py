@@ -1,0 +1,300 @@
+"""What `Engine` does when it is used as it should be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from engine_helpers import OPTIONS, VOCAB, ids, plan, state
+
+from pybatcher import errors
+from pybatcher.config import EngineConfig
+from pybatcher.engine import Engine
+from pybatcher.loading import open_model
+from pybatcher.params import SamplingParams
+from pybatcher.scheduling.plan import SampledToken
+from pybatcher.testing.checkpoints import make_checkpoint, make_module
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_checkpoint(tmp_path_factory.mktemp("model"), "llama", max_position_embeddings=200)
+
+
+@pytest.fixture
+def engine(checkpoint: Path) -> Iterator[Engine]:
+    engine = Engine.load(checkpoint, n_threads=1, **OPTIONS)
+    yield engine
+    engine.check_integrity()
+    engine.close()
+
+
+# -- making one ------------------------------------------------------------------------------
+
+
+def test_facts(engine: Engine) -> None:
+    assert engine.vocab_size == VOCAB
+    assert engine.hidden_size == 48
+    assert engine.n_ctx == 256  # 250 in whole blocks
+    assert engine.max_sequence_length == 200  # the model's positions
+    assert engine.kv_total_blocks == engine.kv_free_blocks == 16
+    assert engine.kv_cached_blocks == engine.used_sequences == 0
+    assert (engine.block_size, engine.n_parallel, engine.n_ubatch) == (16, 4, 16)
+    description = engine.description()
+    assert description["dtype"] == description["kv_dtype"] == "f32"
+    assert description["device"] == "cpu"
+    assert description["n_threads"] == 1
+    assert description["cpu_target"] in ("scalar", "avx2", "avx512", "avx512_bf16")
+    n_parameters = sum(p.numel() for p in make_module("llama").parameters())
+    assert 4 * n_parameters <= int(description["weight_bytes"]) < 8 * n_parameters
+    assert int(description["kv_bytes"]) >= 4 * 2 * 256 * 3 * 2 * 16
+
+
+def test_short_context_limits_a_sequence(checkpoint: Path) -> None:
+    engine = Engine.load(checkpoint, n_ctx=33, block_size=32)
+    assert engine.max_sequence_length == engine.n_ctx == 64
+    engine.close()
+
+
+@pytest.mark.parametrize(
+    ("dtype", "asked", "expected"),
+    [
+        ("float32", ("auto", "auto"), ("f32", "f32")),
+        ("bfloat16", ("auto", "auto"), ("bf16", "bf16")),
+        ("float16", ("auto", "auto"), ("bf16", "bf16")),
+        ("float32", ("bf16", "auto"), ("bf16", "bf16")),
+        ("bfloat16", ("f32", "bf16"), ("f32", "bf16")),
+    ],
+)
+def test_auto_dtypes(
+    tmp_path: Path, dtype: str, asked: tuple[str, str], expected: tuple[str, str]
+) -> None:
+    make_checkpoint(tmp_path, "qwen2", dtype=dtype, tokenizer=False)
+    engine = Engine.load(tmp_path, dtype=asked[0], kv_dtype=asked[1], n_ctx=64, n_threads=1)
+    description = engine.description()
+    assert (description["dtype"], description["kv_dtype"]) == expected
+    logits = engine.prefill_chunk(engine.seq_new(), ids(5), logits=True)
+    assert np.isfinite(logits).all()
+    engine.close()
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("dtype", "int3"),
+        ("kv_dtype", "f16"),
+        ("device", "tpu"),
+        ("device", "cuda"),
+        ("n_ctx", 0),
+        ("n_parallel", 0),
+        ("n_ubatch", 2**40),
+        ("n_threads", -1),
+        ("block_size", 24),
+    ],
+)
+def test_bad_options(checkpoint: Path, option: str, value: object) -> None:
+    with pytest.raises(errors.ConfigError, match=option):
+        Engine.load(checkpoint, **{option: value})  # type: ignore[arg-type]
+
+
+def test_unknown_cpu_target(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYBATCHER_CPU_TARGET", "abacus")
+    with pytest.raises(errors.ConfigError, match="abacus"):
+        Engine.load(checkpoint)
+
+
+def test_out_of_memory_says_what_to_lower(checkpoint: Path) -> None:
+    config = EngineConfig(n_ctx=2**26, n_parallel=1)
+    model = open_model(checkpoint)
+    limit = _limit_address_space(2**34)
+    try:
+        with pytest.raises(errors.EngineError, match="n_ctx"):
+            Engine.from_loaded(model, config)
+    finally:
+        _limit_address_space(limit)
+
+
+def _limit_address_space(limit: int) -> int:
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (limit, hard))
+    return soft
+
+
+def test_the_checkpoint_is_not_needed_afterwards(tmp_path: Path) -> None:
+    make_checkpoint(tmp_path, "llama", tokenizer=False)
+    engine = Engine.load(tmp_path, n_ctx=64)
+    before = engine.prefill_chunk(engine.seq_new(), ids(9), logits=True)
+    weights = tmp_path / "model.safetensors"
+    weights.write_bytes(bytes(weights.stat().st_size))
+    after = engine.prefill_chunk(engine.seq_new(), ids(9), logits=True)
+    np.testing.assert_array_equal(before, after)
+    engine.close()
+
+
+# -- sequences -------------------------------------------------------------------------------
+
+
+def test_sequence_ids_are_the_lowest_free(engine: Engine) -> None:
+    assert [engine.seq_new() for _ in range(4)] == [0, 1, 2, 3]
+    before = state(engine)
+    with pytest.raises(errors.NoFreeSequenceError, match="n_parallel"):
+        engine.seq_new()
+    assert state(engine) == before
+    engine.seq_remove(1)
+    assert engine.seq_new() == 1
+
+
+def test_copy_shares_and_continues(engine: Engine) -> None:
+    source, target = engine.seq_new(), engine.seq_new()
+    prompt = ids(40)
+    expected = engine.prefill_chunk(source, prompt, logits=True)
+    free = engine.kv_free_blocks
+    engine.seq_copy(source, target, 35)
+    assert engine.kv_free_blocks == free - 1  # 2 blocks shared, 1 copied
+    assert engine.seq_length(target) == 35
+    computed = engine.statistics()["computed_tokens"]
+    np.testing.assert_array_equal(engine.prefill_chunk(target, prompt[35:], logits=True), expected)
+    assert engine.statistics()["computed_tokens"] == computed + 5
+
+
+def test_removing_a_tail(engine: Engine) -> None:
+    seq_id = engine.seq_new()
+    prompt = ids(50)
+    expected = engine.prefill_chunk(seq_id, prompt, logits=True)
+    engine.seq_remove(seq_id, 20)
+    assert engine.seq_length(seq_id) == 20
+    engine.seq_remove(seq_id, 17, 20)
+    np.testing.assert_array_equal(engine.prefill_chunk(seq_id, prompt[17:], logits=True), expected)
+    engine.seq_remove(seq_id)
+    with pytest.raises(errors.InvalidRequestError, match="seq_id"):
+        engine.seq_length(seq_id)
+    assert engine.kv_free_blocks + engine.kv_cached_blocks == engine.kv_total_blocks
+
+
+def test_match_finds_what_was_computed(engine: Engine) -> None:
+    first = engine.seq_new("tenant")
+    prompt = ids(50)
+    expected = engine.prefill_chunk(first, prompt, logits=True)
+    engine.seq_remove(first)
+    assert engine.kv_cached_blocks == 3
+    other = engine.seq_new("somebody else")
+    assert engine.seq_match(other, prompt) == 0
+    again = engine.seq_new("tenant")
+    assert engine.seq_match(again, prompt[:33]) == 32
+    engine.seq_remove(again)
+    again = engine.seq_new("tenant")
+    assert engine.seq_match(again, prompt) == 48
+    np.testing.assert_array_equal(engine.prefill_chunk(again, prompt[48:], logits=True), expected)
+
+
+# -- compute ---------------------------------------------------------------------------------
+
+
+def test_decode_is_one_pass(engine: Engine) -> None:
+    logits = []
+    for i in range(3):
+        seq_id = engine.seq_new()
+        assert engine.prefill_chunk(seq_id, ids(10 + i, i)) is None
+        logits.append(seq_id)
+    passes = engine.statistics()["forward_passes"]
+    drawn, rows = engine.decode_batch(logits, [7, 8, 9], logits=True)
+    assert engine.statistics()["forward_passes"] == passes + 1
+    assert drawn.dtype == np.int32
+    assert drawn.shape == (3,)
+    assert rows.dtype == np.float32
+    assert rows.shape == (3, VOCAB)
+    np.testing.assert_array_equal(drawn, rows.argmax(axis=1))
+    alone = engine.seq_new()
+    np.testing.assert_array_equal(
+        engine.prefill_chunk(alone, [*ids(11, 1), 8], logits=True), rows[1]
+    )
+    assert isinstance(engine.decode_batch(logits, [7, 8, 9]), np.ndarray)
+
+
+def test_returned_arrays_are_copies(engine: Engine) -> None:
+    seq_id = engine.seq_new()
+    first = engine.prefill_chunk(seq_id, ids(5), logits=True)
+    kept = first.copy()
+    engine.prefill_chunk(seq_id, ids(5, 3), logits=True)
+    np.testing.assert_array_equal(first, kept)
+
+
+def test_step_mixes_decode_and_prefill(engine: Engine) -> None:
+    decoding, prefilling, silent = (engine.seq_new() for _ in range(3))
+    engine.prefill_chunk(decoding, ids(20))
+    before = engine.statistics()
+    result = engine.step(
+        plan((decoding, [9], True), (prefilling, ids(30, 1), True), (silent, ids(5, 2), False))
+    )
+    assert set(result.sampled) == {decoding, prefilling}
+    assert result.failed == {}
+    gained = {k: v - before[k] for k, v in engine.statistics().items()}
+    assert gained == {
+        "forward_passes": 1,
+        "computed_tokens": 36,
+        "logits_rows": 2,
+        "sampled_tokens": 2,
+    }
+    alone = engine.seq_new()
+    logits = engine.prefill_chunk(alone, ids(30, 1), logits=True)
+    assert result.sampled[prefilling] == SampledToken(int(logits.argmax()))
+
+
+def test_step_reports_logprobs(engine: Engine) -> None:
+    seq_id, other = engine.seq_new(), engine.seq_new()
+    engine.seq_sampling(seq_id, SamplingParams(logprobs=3))
+    result = engine.step(plan((seq_id, ids(10), True), (other, ids(10), True)))
+    logits = engine.prefill_chunk(engine.seq_new(), ids(10), logits=True).astype(np.float64)
+    logprobs = logits - logits.max()
+    logprobs -= np.log(np.exp(logprobs).sum())
+    drawn = result.sampled[seq_id]
+    best = np.argsort(-logprobs, kind="stable")[:3]
+    assert drawn.token_id == best[0]
+    assert drawn.logprob == pytest.approx(logprobs[best[0]], abs=1e-5)
+    assert [token for token, _ in drawn.top_logprobs] == best.tolist()
+    assert [p for _, p in drawn.top_logprobs] == pytest.approx(logprobs[best].tolist(), abs=1e-5)
+    assert result.sampled[other] == SampledToken(drawn.token_id)
+
+
+@pytest.mark.parametrize("pooling", ["mean", "last"])
+def test_embeddings(engine: Engine, checkpoint: Path, pooling: str) -> None:
+    import torch
+    from transformers import AutoModel
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
+    module = AutoModel.from_pretrained(checkpoint)
+    with torch.no_grad():
+        states = module(torch.tensor([ids(40)])).last_hidden_state[0].numpy()
+    expected = states.mean(axis=0) if pooling == "mean" else states[-1]
+    seq_id = engine.seq_new()
+    embedding = engine.embed(seq_id, ids(40), pooling)
+    assert embedding.shape == (engine.hidden_size,)
+    assert np.linalg.norm(embedding - expected) < 1e-4 * np.linalg.norm(expected)
+    assert engine.seq_length(seq_id) == 40
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        list,
+        tuple,
+        np.array,
+        lambda x: np.array(x, dtype=np.int32),
+        lambda x: np.array(x, dtype=np.uint16),
+        lambda x: np.array(x, dtype=np.uint64),
+        lambda x: np.array(x, dtype=">i4"),
+        lambda x: np.repeat(x, 2)[::2],
+        lambda x: np.array(x[::-1])[::-1],
+        lambda x: [np.int64(i) for i in x],
+    ],
+)
+def test_token_containers(engine: Engine, make: Callable[[list[int]], Any]) -> None:
+    expected = engine.prefill_chunk(engine.seq_new(), ids(20), logits=True)
+    logits = engine.prefill_chunk(engine.seq_new(), make(ids(20)), logits=True)
+    np.testing.assert_array_equal(logits, expected)

@@ -1,0 +1,142 @@
+"""`Engine` among threads and processes, and its end."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from engine_helpers import OPTIONS, VOCAB, ids, plan
+
+from pybatcher import errors
+from pybatcher.engine import Engine
+from pybatcher.testing.checkpoints import make_checkpoint
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_checkpoint(tmp_path_factory.mktemp("model"), "llama", max_position_embeddings=200)
+
+
+@pytest.fixture
+def engine(checkpoint: Path) -> Iterator[Engine]:
+    engine = Engine.load(checkpoint, n_threads=1, **OPTIONS)
+    yield engine
+    engine.check_integrity()
+    engine.close()
+
+
+# -- threads, processes, the end -------------------------------------------------------------------
+
+
+def test_calls_from_threads_take_turns(engine: Engine) -> None:
+    expected = engine.prefill_chunk(engine.seq_new(), ids(60), logits=True)
+    engine.seq_remove(0)
+    wrong: list[object] = []
+
+    def work(space: str) -> None:
+        for _ in range(15):
+            seq_id = engine.seq_new(space)
+            if not np.array_equal(engine.prefill_chunk(seq_id, ids(60), logits=True), expected):
+                wrong.append(space)
+            engine.seq_remove(seq_id)
+
+    threads = [threading.Thread(target=work, args=(str(i),)) for i in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+    assert engine.used_sequences == 0
+
+
+def test_computing_holds_neither_the_gil_nor_the_counters(checkpoint: Path) -> None:
+    engine = Engine.load(checkpoint, n_threads=1, n_ctx=16384, n_parallel=40, n_ubatch=512)
+    seq_ids = [engine.seq_new(str(i)) for i in range(40)]
+    step = plan(*((seq_id, ids(199, seq_id), False) for seq_id in seq_ids))
+    thread = threading.Thread(target=engine.step, args=(step,))
+    asked = 0
+    thread.start()
+    while thread.is_alive():
+        engine.statistics()
+        assert engine.kv_free_blocks <= engine.kv_total_blocks
+        asked += 1
+        time.sleep(0)
+    thread.join()
+    assert asked > 10
+    assert engine.statistics()["computed_tokens"] == 40 * 199
+    engine.close()
+
+
+def test_close(checkpoint: Path) -> None:
+    engine = Engine.load(checkpoint, **OPTIONS)
+    seq_id = engine.seq_new()
+    engine.prefill_chunk(seq_id, ids(5))
+    engine.close()
+    engine.close()
+    for call in (
+        lambda: engine.seq_new(),
+        lambda: engine.seq_length(seq_id),
+        lambda: engine.seq_remove(seq_id),
+        lambda: engine.seq_copy(seq_id, 1, 1),
+        lambda: engine.seq_match(seq_id, [1]),
+        lambda: engine.seq_sampling(seq_id, None),
+        lambda: engine.prefill_chunk(seq_id, [1]),
+        lambda: engine.decode_batch([seq_id], [1]),
+        lambda: engine.step(plan((seq_id, [1], True))),
+        lambda: engine.embed(seq_id, [1]),
+        lambda: engine.check_integrity(),
+        lambda: engine.statistics(),
+        lambda: engine.kv_free_blocks,
+        lambda: engine.kv_cached_blocks,
+    ):
+        with pytest.raises(errors.EngineError, match="closed"):
+            call()
+    assert engine.vocab_size == VOCAB
+
+
+def test_close_frees_memory(tmp_path: Path) -> None:
+    make_checkpoint(tmp_path, "llama", tokenizer=False, vocab_size=40000, hidden_size=480)
+
+    def resident() -> int:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    before = resident()
+    engine = Engine.load(tmp_path, n_ctx=16384)
+    held = resident() - before
+    description = engine.description()
+    owned = int(description["weight_bytes"]) + int(description["kv_bytes"])
+    assert held > 0.9 * owned
+    engine.close()
+    assert resident() - before < held - 0.8 * owned
+
+
+def _use_in_child(engine: Engine, results: Any) -> None:
+    said = []
+    for call in (engine.seq_new, engine.statistics, engine.close):
+        try:
+            call()
+        except errors.EngineError as error:
+            said.append(str(error))
+    del engine
+    results.put(said)
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork.*:DeprecationWarning")
+def test_a_forked_child_is_told_what_to_do(engine: Engine) -> None:
+    context = multiprocessing.get_context("fork")
+    results = context.Queue()
+    child = context.Process(target=_use_in_child, args=(engine, results))
+    child.start()
+    said = results.get(timeout=60)
+    child.join(timeout=60)
+    assert child.exitcode == 0
+    assert len(said) == 3
+    assert all("fork" in text and "spawn" in text for text in said)
+    assert engine.seq_new() == 0

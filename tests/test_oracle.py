@@ -1,0 +1,265 @@
+"""The engine against transformers: every architecture, random shapes, every position.
+
+f32: logits within 1e-4 of transformers' f32, relative to the row's norm, however the prompt is cut;
+64 greedy tokens equal. bf16: within the error that rounding the inputs of all matrix products to
+bf16 makes in transformers itself, on the same weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+
+from pybatcher.config import EngineConfig
+from pybatcher.engine import Engine
+from pybatcher.loading import from_torch, open_model
+from pybatcher.models import tiny_path
+from pybatcher.testing.checkpoints import make_checkpoint
+from tools.tiny.evaluate import prompt_text
+from tools.tiny.grammar import held_out_prompts
+
+Floats = NDArray[np.float32]
+
+CLOSE = 1e-4
+N_PROMPT = 280  # past one segment of attention (256), so that partial softmax states are merged
+N_GREEDY = 64
+FAMILIES = ("llama2", "llama3", "mistral", "qwen2", "qwen3", "smollm2", "gpt2", "linear", "yarn")
+SEEDS = (1, 2, 3)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _one_torch_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+# -- random shapes ---------------------------------------------------------------------------
+
+
+def _rotary(rng: np.random.Generator) -> dict[str, Any]:
+    n_kv_heads = int(rng.integers(1, 4))
+    n_heads = n_kv_heads * int(rng.choice([1, 2, 3, 5]))
+    return {
+        "vocab_size": int(rng.integers(200, 400)),
+        "hidden_size": n_heads * int(rng.integers(40 // n_heads + 1, 90 // n_heads + 1)),
+        "intermediate_size": int(rng.integers(19, 150)),
+        "num_hidden_layers": int(rng.integers(2, 5)),
+        "num_attention_heads": n_heads,
+        "num_key_value_heads": n_kv_heads,
+        "head_dim": 2 * int(rng.integers(2, 17)),
+        "tie_word_embeddings": bool(rng.integers(2)),
+        "rms_norm_eps": float(rng.choice([1e-6, 1e-5])),
+        "rope_parameters": {"rope_type": "default", "rope_theta": float(rng.choice([1e4, 5e5]))},
+    }
+
+
+def _scaled(rope_type: str, **fields: float) -> dict[str, Any]:
+    return {"rope_parameters": {"rope_type": rope_type, "rope_theta": 1e4, **fields}}
+
+
+def random_shape(family: str, seed: int) -> tuple[str, dict[str, Any]]:
+    """The architecture of a family and a random configuration of it."""
+    rng = np.random.default_rng([FAMILIES.index(family), seed])
+    shape = _rotary(rng)
+    if family == "gpt2":
+        n_head = int(rng.choice([1, 3, 5]))
+        inner = [None, 77, 130][int(rng.integers(3))]
+        activation = str(rng.choice(["gelu_new", "gelu"]))
+        return "gpt2", {
+            "vocab_size": shape["vocab_size"],
+            "n_embd": n_head * int(rng.integers(5, 20)),
+            "n_layer": shape["num_hidden_layers"],
+            "n_head": n_head,
+            "n_inner": inner,
+            "activation_function": activation,
+        }
+    if family == "llama2":
+        biases = {"attention_bias": bool(rng.integers(2)), "mlp_bias": bool(rng.integers(2))}
+        return "llama", {**shape, **biases}
+    if family == "llama3":
+        fields = {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
+        scaled = _scaled("llama3", **fields, original_max_position_embeddings=64)
+        return "llama", {**shape, **scaled}
+    if family == "linear":
+        return "llama", {**shape, **_scaled("linear", factor=3.0)}
+    if family == "yarn":
+        scaled = _scaled("yarn", factor=4.0, original_max_position_embeddings=128)
+        return "llama", {**shape, **scaled}
+    if family == "smollm2":  # 9 heads on 3, tied
+        heads = {"num_attention_heads": 9, "num_key_value_heads": 3, "hidden_size": 72}
+        del shape["head_dim"]
+        return "llama", {**shape, **heads, "tie_word_embeddings": True}
+    if family == "mistral":
+        return "mistral", {**shape, "sliding_window": int(rng.integers(3, 60))}
+    if seed == SEEDS[-1]:  # some layers see a window, the first see all
+        windows = {"use_sliding_window": True, "sliding_window": 21, "max_window_layers": 1}
+        return family, {**shape, **windows}
+    return family, shape
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A checkpoint, the transformers module read from it, and a prompt."""
+
+    path: Path
+    module: Any
+    prompt: list[int]
+
+    def logits(self, tokens: list[int]) -> Floats:
+        """Of every position, (len(tokens), vocab) f32."""
+        with torch.no_grad():
+            logits: Floats = self.module(torch.tensor([tokens])).logits[0].float().numpy()
+        return logits
+
+
+def make_subject(directory: Path, family: str, seed: int, dtype: str) -> Subject:
+    import transformers
+
+    transformers.utils.logging.disable_progress_bar()
+    architecture, shape = random_shape(family, seed)
+    make_checkpoint(directory, architecture, seed=seed, dtype=dtype, tokenizer=False, **shape)
+    module = transformers.AutoModelForCausalLM.from_pretrained(
+        directory, attn_implementation="eager", dtype=torch.float32
+    )
+    vocab_size = module.config.vocab_size
+    prompt = np.random.default_rng(seed).integers(0, vocab_size, N_PROMPT).tolist()
+    return Subject(directory, module, prompt)
+
+
+def distance(logits: Floats, expected: Floats) -> Floats:
+    """Of each row, relative to the norm of the expected one."""
+    error: Floats = np.linalg.norm(logits - expected, axis=-1) / np.linalg.norm(expected, axis=-1)
+    return error
+
+
+# -- f32 -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_f32(tmp_path: Path, family: str, seed: int) -> None:
+    subject = make_subject(tmp_path, family, seed, "float32")
+    expected = subject.logits(subject.prompt)
+    engine = Engine.load(subject.path, n_ctx=2048, n_ubatch=128)
+    assert engine.description()["dtype"] == "f32"
+    sequences = {}
+    for chunk in (1, 7, 64, N_PROMPT):
+        sequences[chunk] = engine.seq_new(str(chunk))  # a namespace of its own: nothing is shared
+        rows, positions = [], []
+        for begin in range(0, N_PROMPT, chunk):
+            tokens = subject.prompt[begin : begin + chunk]
+            rows.append(engine.prefill_chunk(sequences[chunk], tokens, logits=True))
+            positions.append(begin + len(tokens) - 1)
+        assert distance(np.stack(rows), expected[positions]).max() < CLOSE, f"chunks of {chunk}"
+
+    token = int(expected[-1].argmax())
+    greedy: list[int] = []
+    logits: list[Floats] = []
+    while len(greedy) < N_GREEDY:
+        greedy.append(token)
+        seq_ids = list(sequences.values())
+        drawn, all_rows = engine.decode_batch(seq_ids, [token] * len(seq_ids), logits=True)
+        assert (all_rows == all_rows[0]).all()
+        token = int(drawn[0])
+        logits.append(all_rows[0])
+    after = subject.logits(subject.prompt + greedy)[N_PROMPT:]
+    assert distance(np.stack(logits), after).max() < CLOSE
+    assert greedy[1:] == after.argmax(axis=1)[:-1].tolist()
+    engine.check_integrity()
+    engine.close()
+
+
+@pytest.mark.parametrize("family", ["llama2", "qwen2", "gpt2"])
+def test_a_live_module_is_the_same_model(tmp_path: Path, family: str) -> None:
+    subject = make_subject(tmp_path, family, 4, "float32")
+    saved = Engine.load(subject.path, n_ctx=512)
+    live = Engine.from_loaded(from_torch(subject.module), EngineConfig(n_ctx=512))
+    expected = saved.prefill_chunk(saved.seq_new(), subject.prompt, logits=True)
+    logits = live.prefill_chunk(live.seq_new(), subject.prompt, logits=True)
+    np.testing.assert_array_equal(logits, expected)
+    saved.close()
+    live.close()
+
+
+def test_the_shipped_model_writes_what_transformers_writes() -> None:
+    """Greedy, in f32, 50 held-out prompts in batches, until they end."""
+    import transformers
+
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tiny_path())
+    module = transformers.AutoModelForCausalLM.from_pretrained(
+        tiny_path(), attn_implementation="eager", dtype=torch.float32
+    )
+    ends = open_model().tokenizer.eos_token_ids
+    asked = map(prompt_text, held_out_prompts(50))
+    prompts = [tokenizer.encode(text, add_special_tokens=False) for text in asked]
+    engine = Engine.load(dtype="f32", n_ctx=16384, n_parallel=50)
+    texts = list(map(list, prompts))
+    running = []
+    for seq_id, prompt in enumerate(prompts):
+        assert engine.seq_new() == seq_id
+        logits = engine.prefill_chunk(seq_id, prompt, logits=True)
+        texts[seq_id].append(int(logits.argmax()))
+        running.append(seq_id)
+    for _ in range(100):
+        running = [seq_id for seq_id in running if texts[seq_id][-1] not in ends]
+        if not running:
+            break
+        drawn = engine.decode_batch(running, [texts[seq_id][-1] for seq_id in running])
+        for seq_id, token in zip(running, drawn.tolist(), strict=True):
+            texts[seq_id].append(token)
+    engine.close()
+    for prompt, text in zip(prompts, texts, strict=True):
+        assert len(text) > len(prompt) + 1
+        with torch.no_grad():
+            after = module(torch.tensor([text[:-1]])).logits[0]
+        assert after.argmax(dim=1)[len(prompt) - 1 :].tolist() == text[len(prompt) :]
+
+
+# -- bf16 ------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _inputs_rounded(module: Any) -> Iterator[None]:
+    """Every matrix product takes its input, and attention its keys and values, in bf16."""
+
+    def rounded(x: torch.Tensor) -> torch.Tensor:
+        return x.bfloat16().float()
+
+    hooks = []
+    for name, part in module.named_modules():
+        if type(part).__name__ not in ("Linear", "Conv1D"):
+            continue
+        hooks.append(part.register_forward_pre_hook(lambda _, args: (rounded(args[0]),)))
+        if name.endswith(("k_proj", "v_proj", "c_attn")):
+            hooks.append(part.register_forward_hook(lambda _, __, out: rounded(out)))
+    yield
+    for hook in hooks:
+        hook.remove()
+
+
+@pytest.mark.parametrize("seed", SEEDS[:2])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_bf16(tmp_path: Path, family: str, seed: int) -> None:
+    subject = make_subject(tmp_path, family, seed, "bfloat16")
+    exact = subject.logits(subject.prompt)
+    with _inputs_rounded(subject.module):
+        allowed = distance(subject.logits(subject.prompt), exact)
+    engine = Engine.load(subject.path, n_ctx=512)
+    description = engine.description()
+    assert description["dtype"] == description["kv_dtype"] == "bf16"
+    seq_id = engine.seq_new()
+    rows = [engine.prefill_chunk(seq_id, [token], logits=True) for token in subject.prompt]
+    found = distance(np.stack(rows), exact)
+    assert np.sqrt((found**2).mean()) < 1.25 * np.sqrt((allowed**2).mean())
+    assert found.max() < 3 * allowed.max()
+    engine.close()

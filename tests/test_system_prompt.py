@@ -1,0 +1,135 @@
+"""The shared system prompt: computed once, in front of everything, the same output as unshared."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from pybatcher import ConfigError, InvalidRequestError
+from pybatcher.testing import FakeEngine, byte_tokenizer, fake_batcher
+
+SYSTEM = "You are a helpful assistant, and this is a rather long description of it. "
+TEMPLATE = (
+    "{% for message in messages %}<{{ message.role }}>{{ message.content }}</>{% endfor %}"
+    "{% if add_generation_prompt %}<assistant>{% endif %}"
+)
+CHAT_START = f"<system>{SYSTEM}</><user>"
+
+
+def user(text: str) -> list[dict[str, str]]:
+    return [{"role": "user", "content": text}]
+
+
+async def test_only_the_users_tokens_are_computed() -> None:
+    engine = FakeEngine(n_parallel=6)
+    prompts = [f"question {i}" for i in range(12)]
+    async with fake_batcher(engine, system_prompt=SYSTEM) as batcher:
+        shared = await asyncio.gather(*(batcher.generate(p, max_tokens=1) for p in prompts))
+    n_system = 1 + len(SYSTEM)
+    computed = engine.statistics()["computed_tokens"]
+    assert computed == n_system + sum(len(prompt) for prompt in prompts)
+    for prompt, completion in zip(prompts, shared, strict=True):
+        assert completion.usage.cached_tokens == n_system
+        assert completion.usage.prompt_tokens == n_system + len(prompt)
+        async with fake_batcher() as unshared:
+            alone = await unshared.generate(SYSTEM + prompt, max_tokens=1)
+        assert completion.token_ids == alone.token_ids
+
+
+async def test_it_does_not_cost_the_callers_a_sequence() -> None:
+    async with fake_batcher(n_parallel=3, system_prompt=SYSTEM) as batcher:
+        assert batcher.runtime.engine.n_parallel == 5
+        streams = [batcher.stream(f"{i}", max_tokens=500, ignore_eos=True) for i in range(4)]
+        first = [asyncio.create_task(anext(stream)) for stream in streams[:3]]
+        await asyncio.gather(*first)
+        last = asyncio.create_task(anext(streams[3]))
+        await asyncio.sleep(0.01)
+        counts = batcher.statistics()
+        assert (counts.running, counts.queued) == (3, 1)
+        streams[0].close()
+        await last
+
+
+async def test_chats_share_how_they_begin() -> None:
+    engine = FakeEngine(n_parallel=6)
+    questions = [f"{i} is what?" for i in range(7)]
+    async with fake_batcher(engine, system_prompt=SYSTEM, chat_template=TEMPLATE) as batcher:
+        await batcher.generate("x", max_tokens=1)
+        before = engine.statistics()["computed_tokens"]
+        chats = await asyncio.gather(*(batcher.chat(user(q), max_tokens=1) for q in questions))
+        computed = engine.statistics()["computed_tokens"] - before
+        stream = batcher.stream_chat(user(questions[0]), max_tokens=1)
+        pieces = [piece async for piece in stream]
+    tails = [f"{question}</><assistant>" for question in questions]
+    assert computed == len(CHAT_START) + sum(map(len, tails))
+    assert pieces[0].token_ids == chats[0].token_ids
+    for tail, chat in zip(tails, chats, strict=True):
+        assert chat.usage.cached_tokens == len(CHAT_START)
+        async with fake_batcher() as unshared:
+            ids = byte_tokenizer().encode(CHAT_START + tail, add_special_tokens=False)
+            alone = await unshared.generate(ids, max_tokens=1)
+        assert chat.token_ids == alone.token_ids
+
+
+async def test_a_chat_with_a_system_message_of_its_own_keeps_it() -> None:
+    messages = [{"role": "system", "content": "Be brief."}, *user("Hi")]
+    async with fake_batcher(system_prompt=SYSTEM, chat_template=TEMPLATE) as batcher:
+        chat = await batcher.chat(messages, max_tokens=5)
+    async with fake_batcher(chat_template=TEMPLATE) as plain:
+        alone = await plain.chat(messages, max_tokens=5)
+    assert chat.token_ids == alone.token_ids
+    assert chat.usage.prompt_tokens == alone.usage.prompt_tokens
+
+
+async def test_token_ids_are_taken_as_they_are() -> None:
+    async with fake_batcher(system_prompt=SYSTEM) as batcher:
+        completion = await batcher.generate([65, 66, 67], max_tokens=5)
+    async with fake_batcher() as plain:
+        alone = await plain.generate([65, 66, 67], max_tokens=5)
+    assert completion.token_ids == alone.token_ids
+
+
+async def test_a_namespace_shares_with_nobody_else() -> None:
+    async with fake_batcher(system_prompt=SYSTEM) as batcher:
+        completions = [
+            await batcher.generate("Hi", max_tokens=1, namespace=namespace)
+            for namespace in ("a", "b", "a", None)
+        ]
+    cached = [completion.usage.cached_tokens for completion in completions]
+    assert cached == [0, 0, 64, 1 + len(SYSTEM)]
+    assert len({completion.token_ids for completion in completions}) == 1
+
+
+async def test_a_system_prompt_without_room() -> None:
+    engine = FakeEngine(n_ctx=64, n_parallel=4)
+    batcher = fake_batcher(engine, system_prompt="x" * 64)
+    with pytest.raises(ConfigError, match="system_prompt: the shared prefix has 65 tokens"):
+        await batcher.start()
+    assert engine.closed
+
+
+async def test_chat_without_system_prompt() -> None:
+    async with fake_batcher(chat_template=TEMPLATE) as batcher:
+        chat = await batcher.chat(user("Hi"), max_tokens=5)
+        raw = byte_tokenizer().encode("<user>Hi</><assistant>", add_special_tokens=False)
+        assert chat.token_ids == (await batcher.generate(raw, max_tokens=5)).token_ids
+
+
+@pytest.mark.parametrize("with_system_prompt", [False, True])
+@pytest.mark.parametrize(
+    "messages",
+    [[], None, "Hi", 5, [5], ["Hi"], [{"role": 5, "content": "Hi"}]],
+)
+async def test_bad_messages(messages: object, with_system_prompt: bool) -> None:
+    system_prompt = SYSTEM if with_system_prompt else None
+    async with fake_batcher(chat_template=TEMPLATE, system_prompt=system_prompt) as batcher:
+        with pytest.raises(InvalidRequestError, match="messages"):
+            await batcher.chat(messages)
+        assert (await batcher.chat(user("Hi"), max_tokens=1)).token_ids
+
+
+async def test_chat_with_a_model_that_has_no_template() -> None:
+    async with fake_batcher(system_prompt=SYSTEM) as batcher:
+        with pytest.raises(InvalidRequestError, match="no chat template"):
+            await batcher.chat(user("Hi"))
