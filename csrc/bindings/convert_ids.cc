@@ -84,7 +84,7 @@ std::vector<int32_t> from_array(const py::array& array, const std::string& field
     if (!fits) refuse(item_name(field, i), found, range(0, high));
   };
   if (wide) {
-    const auto values = py::array_t < uint64_t, py::array::c_style | py::array::forcecast > (array);
+    const auto values = py::array_t<uint64_t, py::array::c_style | py::array::forcecast>(array);
     for (size_t i = 0; i < ids.size(); ++i) {
       const uint64_t value = values.data()[i];
       check(i, value <= static_cast<uint64_t>(high), std::to_string(value));
@@ -92,7 +92,7 @@ std::vector<int32_t> from_array(const py::array& array, const std::string& field
     }
     return ids;
   }
-  const auto values = py::array_t < int64_t, py::array::c_style | py::array::forcecast > (array);
+  const auto values = py::array_t<int64_t, py::array::c_style | py::array::forcecast>(array);
   for (size_t i = 0; i < ids.size(); ++i) {
     const int64_t value = values.data()[i];
     check(i, value >= 0 && value <= high, std::to_string(value));

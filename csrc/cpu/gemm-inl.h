@@ -25,7 +25,9 @@ constexpr int kGemmScratch = kRowChunk * kTileColumns;
 constexpr int kSmallBlock = 8192;
 constexpr int kLargeBlock = 131072;
 constexpr int kManyRows = 64;
-constexpr int kPrefetch = 2048;  // bytes ahead in the tile
+// Bytes ahead in the tile that are asked for, into the second cache and into the first.
+constexpr int kFarPrefetch = 8192;
+constexpr int kNearPrefetch = 1024;
 
 struct F32Product {
   using Number = float;   // of weights
@@ -133,7 +135,8 @@ inline __attribute__((noinline)) void gemm_block(const BlockArgs<Product>& a) {
     constexpr int kStepBytes = kTileColumns * Product::kStep * sizeof(*w);
 #pragma GCC unroll 4
     for (int line = 0; line < kStepBytes; line += 64) {
-      __builtin_prefetch(reinterpret_cast<const char*>(w) + kPrefetch + line);
+      __builtin_prefetch(reinterpret_cast<const char*>(w) + kFarPrefetch + line, 0, 2);
+      __builtin_prefetch(reinterpret_cast<const char*>(w) + kNearPrefetch + line, 0, 3);
     }
     Product::step(w, x, a.x_stride, sum);
     w += kTileColumns * Product::kStep;
