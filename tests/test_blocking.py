@@ -7,6 +7,7 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -23,6 +24,14 @@ LONG = {"max_tokens": 8000, "ignore_eos": True}
 
 def blocking(engine: FakeEngine | None = None, **options: object) -> BlockingBatcher:
     return BlockingBatcher.over(fake_batcher(engine, **options))
+
+
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """Ctrl-C raises, also where the tests were started with it ignored (in the background)."""
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, handler)
 
 
 def ctrl_c() -> None:
@@ -85,6 +94,7 @@ def test_a_stream_that_is_left_is_cancelled(how: str) -> None:
         until(lambda: batcher.statistics().cancelled == 1)
 
 
+@pytest.mark.usefixtures("interruptible")
 def test_ctrl_c_cancels_the_request() -> None:
     engine = FakeEngine(step_delay=0.001)
 
@@ -178,6 +188,7 @@ def test_a_fork_is_told_so() -> None:
         os.waitpid(child, 0)
 
 
+@pytest.mark.usefixtures("interruptible")
 def test_the_callers_thread_is_free_to_be_interrupted_while_a_step_hangs() -> None:
     inside, go_on = threading.Event(), threading.Event()
 

@@ -8,6 +8,7 @@ import pytest
 
 from pybatcher import ConfigError, InvalidRequestError
 from pybatcher.testing import FakeEngine, byte_tokenizer, fake_batcher
+from pybatcher.text import ChatTemplate
 
 SYSTEM = "You are a helpful assistant, and this is a rather long description of it. "
 TEMPLATE = (
@@ -70,6 +71,21 @@ async def test_chats_share_how_they_begin() -> None:
             ids = byte_tokenizer().encode(CHAT_START + tail, add_special_tokens=False)
             alone = await unshared.generate(ids, max_tokens=1)
         assert chat.token_ids == alone.token_ids
+
+
+async def test_how_chats_begin_is_found_out_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    rendered: list[object] = []
+    render = ChatTemplate.render
+
+    def counting(self: ChatTemplate, messages: object, **options: bool) -> str:
+        rendered.append(messages)
+        return render(self, messages, **options)
+
+    monkeypatch.setattr(ChatTemplate, "render", counting)
+    async with fake_batcher(system_prompt=SYSTEM, chat_template=TEMPLATE) as batcher:
+        await asyncio.gather(*(batcher.chat(user(f"{i}"), max_tokens=1) for i in range(5)))
+        await batcher.chat(user("Hi"), max_tokens=1)
+    assert len(rendered) == 2 + 6
 
 
 async def test_a_chat_with_a_system_message_of_its_own_keeps_it() -> None:

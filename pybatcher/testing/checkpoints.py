@@ -1,8 +1,8 @@
 """Tiny random checkpoints of every architecture, as Hugging Face directories.
 
 For tests, ours and users': small enough to make anew in each test, odd enough to catch
-a mixed-up dimension (by default no two of them are equal). Needs torch and transformers
-(`pip install pybatcher[torch]`), which are imported when a checkpoint is made.
+a mixed-up dimension (by default few of them are equal). Needs torch and transformers,
+which are imported when a checkpoint is made.
 """
 
 from __future__ import annotations

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from tokenizers import Tokenizer as Backend
 
-from ..errors import InvalidRequestError
+from ..errors import InvalidRequestError, ModelFormatError
 
 __all__ = ["Tokenizer"]
 
@@ -59,7 +59,7 @@ class Tokenizer:
             (a BOS, say). A rendered chat has them already: False.
 
         Raises InvalidRequestError if it is no text, has lone surrogates, or
-        if the model has no tokenizer.
+        if the model has no tokenizer; ModelFormatError if its tokenizer fails.
         """
         if not isinstance(text, str):
             raise InvalidRequestError(f"the text is {type(text).__name__}; it must be str")
@@ -75,16 +75,18 @@ class Tokenizer:
                 "the model has no tokenizer.json, so that a prompt cannot be a text; "
                 "give it as token ids"
             )
-        batch = self._backend.encode_batch_fast([text], add_special_tokens=add_special_tokens)
+        encode = self._backend.encode_batch_fast
+        batch = _called(encode, [text], add_special_tokens=add_special_tokens)
         ids: list[int] = batch[0].ids
         return ids
 
     def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
-        """The text of `ids`. An id that no token has leaves no trace."""
+        """The text of `ids`. An id that no token has leaves no trace. Raises as `encode`."""
         if self._backend is None:
             return ""
         known = [i for i in map(int, ids) if self.token(i) is not None]
-        text: str = self._backend.decode_batch([known], skip_special_tokens=skip_special_tokens)[0]
+        decode = self._backend.decode_batch
+        text: str = _called(decode, [known], skip_special_tokens=skip_special_tokens)[0]
         return text
 
     def token(self, token_id: int) -> str | None:
@@ -98,3 +100,13 @@ class Tokenizer:
                 if token is not None:  # so that there are never more than the vocabulary has
                     self._tokens[token_id] = token
             return token
+
+
+def _called(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Call into the library, whose panics are not even an `Exception`."""
+    try:
+        return function(*args, **kwargs)
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:
+        raise ModelFormatError(f"tokenizer.json: the tokenizer failed: {error}") from error

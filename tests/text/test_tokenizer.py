@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import sys
 import threading
 from collections.abc import Iterator
@@ -9,8 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sample_tokenizers import KINDS, build
+from tokenizers import Tokenizer as Backend
 
-from pybatcher.errors import InvalidRequestError
+from pybatcher.errors import InvalidRequestError, ModelFormatError
 from pybatcher.testing.checkpoints import make_tokenizer
 from pybatcher.text import Tokenizer
 
@@ -83,6 +85,27 @@ def test_without_a_backend_only_ids_can_be_served() -> None:
     assert tokenizer.decode([1, 2, 3]) == ""
     with pytest.raises(InvalidRequestError, match=r"no tokenizer\.json.*token ids"):
         tokenizer.encode("text")
+
+
+def test_a_tokenizer_that_fails_is_the_models_fault() -> None:
+    settings = json.loads(BACKEND.to_str())
+    settings["model"]["unk_token"] = "<no such token>"
+    settings["model"]["vocab"] = {"a": 0}
+    settings["model"]["merges"] = settings["added_tokens"] = []
+    settings["post_processor"] = None
+    failing = Tokenizer(Backend.from_str(json.dumps(settings)))
+    with pytest.raises(ModelFormatError, match=r"the tokenizer failed: .*<no such token>"):
+        failing.encode("b")
+
+
+def test_a_panic_of_the_library_is_an_error_like_any_other() -> None:
+    settings = json.loads(BACKEND.to_str())
+    (template,) = (p for p in settings["post_processor"]["processors"] if "single" in p)
+    template["single"][0]["SpecialToken"]["id"] = "<no such token>"
+    panicking = Tokenizer(Backend.from_str(json.dumps(settings)))
+    with pytest.raises(ModelFormatError, match="the tokenizer failed"):
+        panicking.encode("b")
+    assert panicking.encode("s", add_special_tokens=False) == [TOKENIZER.encode("s")[-1]]
 
 
 def test_a_very_long_text() -> None:
