@@ -1,0 +1,57 @@
+"""The command line: `pybatcher generate | chat | info | demo`.
+
+A thin client of `Batcher`. Each command has a file; their options are the fields of
+`SamplingParams`, `EngineConfig` and `SchedulerConfig`, by name (see options.py).
+"""
+
+from __future__ import annotations
+
+from importlib import metadata
+from typing import Annotated
+
+import typer
+
+from . import chat, demo, generate, info
+from .console import errors_reported, write
+
+__all__ = ["app", "main"]
+
+app = typer.Typer(
+    name="pybatcher",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _show_version(asked: bool) -> None:
+    if asked:
+        write(f"pybatcher {metadata.version('pybatcher')}\n")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", help="Show the version and exit.", is_eager=True, callback=_show_version
+        ),
+    ] = False,
+) -> None:
+    """An LLM inference engine you await."""
+
+
+for _command in (generate.generate, chat.chat, info.info, demo.demo):
+    app.command()(_command)
+
+
+def main() -> None:
+    """Run the command that the process was started with, and exit.
+
+    Exit status: 0 done, 1 what was asked for came out wrong, 2 refused (one line on stderr that
+    begins with `error:`), 130 interrupted.
+    """
+    with errors_reported():
+        app()

@@ -1,0 +1,97 @@
+"""`pybatcher chat`: a conversation, answers streamed as they come."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import sys
+from contextlib import suppress
+from typing import Any
+
+from ..batcher import Batcher
+from ..config import EngineConfig, SchedulerConfig
+from ..errors import InvalidRequestError
+from ..params import SamplingParams
+from .console import report_error, write
+from .options import ModelOption, SystemPromptOption, takes_options
+
+__all__ = ["chat"]
+
+HINT = "Ctrl-C stops an answer, Ctrl-D leaves, /reset starts over.\n"
+Message = dict[str, str]
+
+
+@takes_options(SamplingParams, EngineConfig, SchedulerConfig)
+def chat(
+    model: ModelOption = None,
+    system_prompt: SystemPromptOption = None,
+    *,
+    sampling: dict[str, Any],
+    options: dict[str, Any],
+) -> None:
+    """Talk with the model. Ctrl-C stops an answer, Ctrl-D leaves."""
+    params = SamplingParams(**sampling)
+    batcher = Batcher(model, system_prompt=system_prompt, **options)
+    # One loop, run while an answer streams and at rest while the user types: the prompt needs no
+    # thread, and the runner turns Ctrl-C into the cancellation of the answer alone.
+    with asyncio.Runner() as runner:
+        runner.run(batcher.start())
+        try:
+            _converse(runner, batcher, params)
+        finally:
+            runner.run(batcher.close())
+
+
+def _converse(runner: asyncio.Runner, batcher: Batcher, params: SamplingParams) -> None:
+    interactive = sys.stdin.isatty()
+    if interactive:
+        with suppress(ImportError):  # not in every build of Python
+            importlib.import_module("readline")  # gives input() line editing and a history
+        write(HINT)
+    messages: list[Message] = []
+    while (line := _read_line(interactive)) is not None:
+        if line == "/reset":
+            messages.clear()
+        elif line:
+            messages.append({"role": "user", "content": line})
+            answer = _answer(runner, batcher, messages, params)
+            if answer is None:
+                messages.pop()
+            else:
+                messages.append({"role": "assistant", "content": answer})
+
+
+def _read_line(interactive: bool) -> str | None:
+    """The next line; "" for an interrupted one, None at the end of input."""
+    try:
+        return input("> " if interactive else "").strip()
+    except EOFError:
+        if interactive:
+            write("\n")
+        return None
+    except KeyboardInterrupt:
+        write("\n")
+        return ""
+
+
+def _answer(
+    runner: asyncio.Runner, batcher: Batcher, messages: list[Message], params: SamplingParams
+) -> str | None:
+    """Stream the answer; what there is of it where the user stops it; None where it is refused."""
+    parts: list[str] = []
+
+    async def stream() -> None:
+        async with batcher.stream_chat(messages, params) as pieces:
+            async for piece in pieces:
+                write(piece.text)
+                parts.append(piece.text)
+
+    try:
+        runner.run(stream())
+    except KeyboardInterrupt:
+        pass
+    except InvalidRequestError as error:
+        report_error(f"{error} (/reset starts the conversation over)")
+        return None
+    write("\n")
+    return "".join(parts)

@@ -1,0 +1,135 @@
+"""`pybatcher demo`: eight callers answered together, then the same eight one after another."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from ..batcher import Batcher
+from ..completion import Completion
+from ..config import EngineConfig, SchedulerConfig
+from ..errors import InvalidRequestError
+from ..models import DEMO_PROMPTS
+from ..params import SamplingParams
+from ..stream import Stream
+from .demo_view import DemoView, Transcript
+from .figures import Figures
+from .options import ModelOption, takes_options
+
+__all__ = ["demo", "same_answers"]
+
+TEXTS_DIFFER = 1  # exit status
+WARM_UP = ({"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hello!"})
+DemoPrompt = str | tuple[dict[str, str], ...]
+MaxTokensOption = Annotated[int, typer.Option(help="Most tokens of an answer.")]
+
+
+@takes_options(SamplingParams, EngineConfig, SchedulerConfig, only=("temperature", "seed"))
+def demo(
+    model: ModelOption = None,
+    max_tokens: MaxTokensOption = 256,
+    *,
+    sampling: dict[str, Any],
+    options: dict[str, Any],
+) -> None:
+    """Watch eight callers answered together, and what it changes: the time and nothing else."""
+    callers = Callers(Batcher(model, **options), SamplingParams(max_tokens=max_tokens, **sampling))
+    if not asyncio.run(_show(callers)):
+        raise typer.Exit(TEXTS_DIFFER)
+
+
+async def _show(callers: Callers) -> bool:
+    """The whole demo. Whether every answer was the same each time."""
+    view = DemoView(Console(highlight=False))
+    async with callers.batcher:
+        await callers.get_ready()
+        transcripts = [Transcript(question) for question in callers.questions]
+        async with view.watching(transcripts):
+            watched = await callers.stream_together(transcripts)
+        together = await callers.together()
+        in_turn = await callers.in_turn()
+    equal = same_answers(watched, together.completions, in_turn.completions)
+    view.show_figures(together, in_turn)
+    view.show_verdict(equal)
+    return equal
+
+
+class Callers:
+    """Those who ask, and the three ways in which they do.
+
+    Each way has prefix-cache name spaces of its own, so that none profits from the one before.
+    """
+
+    def __init__(self, batcher: Batcher, params: SamplingParams) -> None:
+        self.batcher = batcher
+        self._params = params
+        self._prompts = DEMO_PROMPTS
+
+    @property
+    def questions(self) -> list[str]:
+        """What each asks, as one text."""
+        return [_as_text(prompt) for prompt in self._prompts]
+
+    async def get_ready(self) -> None:
+        """Warm up; where the model knows no chats with a system message, ask in plain prompts."""
+        try:
+            await self._ask(WARM_UP, "warm-up")
+        except InvalidRequestError:
+            self._prompts = tuple(self.questions)
+
+    async def stream_together(self, transcripts: Sequence[Transcript]) -> list[Completion]:
+        """All at once, each reading its stream into its transcript."""
+
+        async def read(stream: Stream, transcript: Transcript) -> Completion | None:
+            async with stream:
+                async for piece in stream:
+                    transcript.add(piece)
+            return stream.completion
+
+        streams = [self._stream(prompt, "watched") for prompt in self._prompts]
+        completions = await asyncio.gather(*map(read, streams, transcripts))
+        return [completion for completion in completions if completion is not None]
+
+    async def together(self) -> Figures:
+        """All at once."""
+        steps = self.batcher.statistics().steps
+        completions = await asyncio.gather(
+            *(self._ask(prompt, "together") for prompt in self._prompts)
+        )
+        return Figures(tuple(completions), self.batcher.statistics().steps - steps)
+
+    async def in_turn(self) -> Figures:
+        """Each when the one before has its answer."""
+        steps = self.batcher.statistics().steps
+        completions = [
+            await self._ask(prompt, f"turn {i}") for i, prompt in enumerate(self._prompts)
+        ]
+        return Figures(tuple(completions), self.batcher.statistics().steps - steps)
+
+    def _stream(self, prompt: DemoPrompt, namespace: str) -> Stream:
+        if isinstance(prompt, str):
+            return self.batcher.stream(prompt, self._params, namespace=namespace)
+        return self.batcher.stream_chat(prompt, self._params, namespace=namespace)
+
+    async def _ask(self, prompt: DemoPrompt, namespace: str) -> Completion:
+        if isinstance(prompt, str):
+            return await self.batcher.generate(prompt, self._params, namespace=namespace)
+        return await self.batcher.chat(prompt, self._params, namespace=namespace)
+
+
+def _as_text(prompt: DemoPrompt) -> str:
+    if isinstance(prompt, str):
+        return prompt
+    return " ".join(message["content"] for message in prompt)
+
+
+def same_answers(*runs: Sequence[Completion]) -> bool:
+    """Whether every caller got the same token ids and text in every run."""
+    return all(
+        len({(completion.token_ids, completion.text) for completion in of_one_caller}) == 1
+        for of_one_caller in zip(*runs, strict=True)
+    )

@@ -1,0 +1,60 @@
+"""`pybatcher info`: what a model is, how it would run here and what it takes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from ..config import EngineConfig, split_options
+from ..engine import Engine
+from ..loading import LoadedModel, open_model
+from .options import ModelOption, takes_options
+
+__all__ = ["info"]
+
+
+@takes_options(EngineConfig)
+def info(model: ModelOption = None, *, options: dict[str, Any]) -> None:
+    """Tell what a model is, how it runs here and how much memory it takes."""
+    engine_config, _ = split_options(options)
+    loaded = open_model(model)
+    engine = Engine.from_loaded(loaded, engine_config)
+    table = Table.grid(padding=(0, 2))
+    for name, value in (_model_facts(loaded) | _engine_facts(engine)).items():
+        table.add_row(Text(name, style="dim"), Text(value))
+    engine.close()
+    Console(highlight=False).print(table)
+
+
+def _model_facts(model: LoadedModel) -> dict[str, str]:
+    config = model.config
+    parameters = sum(tensor.array.size for tensor in model.tensors.values())
+    return {
+        "model": model.name,
+        "architecture": config.architecture,
+        "parameters": f"{parameters:,}",
+        "checkpoint dtype": model.dtype,
+        "layers": f"{config.n_layers} of {config.hidden_size}",
+        "heads": f"{config.n_heads} of {config.head_dim}, {config.n_kv_heads} for KV",
+        "vocabulary": f"{config.vocab_size:,} tokens",
+        "positions": f"{config.max_position_embeddings:,}",
+    }
+
+
+def _engine_facts(engine: Engine) -> dict[str, str]:
+    facts = engine.description()
+    return {
+        "dtype": f"{facts['dtype']}, KV in {facts['kv_dtype']}",
+        "device": f"{facts['device']}, {facts['cpu_target']}, {facts['n_threads']} threads",
+        "weights": _megabytes(facts["weight_bytes"]),
+        "KV": f"{_megabytes(facts['kv_bytes'])}, n_ctx {engine.n_ctx:,}, "
+        f"n_parallel {engine.n_parallel}",
+        "longest sequence": f"{engine.max_sequence_length:,} tokens",
+    }
+
+
+def _megabytes(count: int | str) -> str:
+    return f"{int(count) / 2**20:,.1f} MiB"

@@ -1,0 +1,117 @@
+"""Command-line options made from the fields of configuration classes.
+
+An option of the library is an option of the command line, by the same name and with the meaning
+that its class gives it in its docstring: there is no second list to keep in step.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import re
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import Field, fields
+from pathlib import Path
+from typing import Annotated, Any, get_type_hints
+
+import typer
+
+from ..config import EngineConfig, SchedulerConfig
+from ..params import SamplingParams
+
+__all__ = ["BatcherOptions", "ModelOption", "SystemPromptOption", "takes_options"]
+
+ModelOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--model",
+        "-m",
+        help="A Hugging Face directory; without it, the model that ships inside.",
+        show_default=False,
+    ),
+]
+SystemPromptOption = Annotated[
+    str | None,
+    typer.Option(
+        "--system-prompt",
+        "-s",
+        help="Text before every prompt, computed once.",
+        show_default=False,
+    ),
+]
+
+_LISTS: dict[Any, Any] = {Sequence[str]: list[str], Sequence[int]: list[int]}
+_PANELS = {SamplingParams: "Sampling", EngineConfig: "Engine", SchedulerConfig: "Scheduler"}
+_NOT_ON_THE_COMMAND_LINE = {"logit_bias", "logprobs", "skip_special_tokens"}
+
+BatcherOptions = dict[str, Any]
+Command = Callable[..., None]
+
+
+def takes_options(
+    *classes: type, only: Collection[str] | None = None
+) -> Callable[[Command], Command]:
+    """Give a command an option for each field of `classes`, or for the fields named in `only`.
+
+    The command takes `sampling: dict` for those of SamplingParams and `options: dict` for those
+    of the configurations. Both hold just what was given: defaults stay the library's.
+    """
+
+    def decorate(command: Command) -> Command:
+        made: dict[str, tuple[str, inspect.Parameter]] = {}
+        for owner in classes:
+            group = "sampling" if owner is SamplingParams else "options"
+            for parameter in _parameters(owner):
+                if only is None or group == "options" or parameter.name in only:
+                    made[parameter.name] = (group, parameter)
+        groups = {group for group, _ in made.values()}
+        signature = inspect.signature(command, eval_str=True)
+        own = [p for p in signature.parameters.values() if p.name not in groups]
+
+        @functools.wraps(command)
+        def wrapper(**given: Any) -> None:
+            collected: dict[str, BatcherOptions] = {group: {} for group in groups}
+            for name, (group, _) in made.items():
+                value = given.pop(name)
+                if value is not None and value != []:
+                    collected[group][name] = value
+            command(**given, **collected)
+
+        parameters = [*own, *(parameter for _, parameter in made.values())]
+        wrapper.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+        wrapper.__annotations__ = {p.name: p.annotation for p in parameters}
+        return wrapper
+
+    return decorate
+
+
+def _parameters(owner: type) -> list[inspect.Parameter]:
+    hints, meanings = get_type_hints(owner), _meanings(owner)
+    return [
+        _parameter(field, hints[field.name], meanings.get(field.name, ""), _PANELS[owner])
+        for field in fields(owner)
+        if field.name not in _NOT_ON_THE_COMMAND_LINE
+    ]
+
+
+def _parameter(field: Field[Any], hint: Any, meaning: str, panel: str) -> inspect.Parameter:
+    flag = "--" + field.name.replace("_", "-")
+    unset = field.default is None or field.default is False or field.default == ()
+    default = "" if unset else f" Default: {field.default}."
+    option = typer.Option(flag, help=meaning + default, rich_help_panel=panel, show_default=False)
+    return inspect.Parameter(
+        field.name,
+        inspect.Parameter.KEYWORD_ONLY,
+        default=None,
+        annotation=Annotated[_LISTS.get(hint, hint) | None, option],
+    )
+
+
+def _meanings(owner: type) -> dict[str, str]:
+    """What a docstring says of each field, in lines like `name: meaning` or `a, b: meaning`."""
+    entries = re.findall(
+        r"^([a-z][a-z_, ]*): (.*(?:\n +.*)*)", inspect.getdoc(owner) or "", re.MULTILINE
+    )
+    return {
+        name: " ".join(meaning.split()) for names, meaning in entries for name in names.split(", ")
+    }

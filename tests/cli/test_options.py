@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from pybatcher.cli.options import takes_options
+from pybatcher.config import EngineConfig, SchedulerConfig
+from pybatcher.params import SamplingParams
+
+Collected = dict[str, dict[str, Any]]
+
+
+@pytest.fixture
+def collected() -> Collected:
+    return {}
+
+
+@pytest.fixture
+def app(collected: Collected) -> typer.Typer:
+    app = typer.Typer()
+
+    @app.command()
+    @takes_options(SamplingParams, EngineConfig, SchedulerConfig)
+    def command(word: str, *, sampling: dict[str, Any], options: dict[str, Any]) -> None:
+        collected.update(sampling=sampling, options=options, word={"word": word})
+
+    return app
+
+
+def run(app: typer.Typer, *arguments: str) -> int:
+    return CliRunner().invoke(app, arguments).exit_code
+
+
+def test_what_is_not_given_is_left_to_the_library(app: typer.Typer, collected: Collected) -> None:
+    assert run(app, "hello") == 0
+    assert collected == {"sampling": {}, "options": {}, "word": {"word": "hello"}}
+
+
+def test_values_reach_their_group_with_their_type(app: typer.Typer, collected: Collected) -> None:
+    arguments = "w --max-tokens 7 --temperature 0.5 --n-ctx 64 --dtype f32 --batch-timeout 0.25"
+    assert run(app, *arguments.split()) == 0
+    assert collected["sampling"] == {"max_tokens": 7, "temperature": 0.5}
+    assert collected["options"] == {"n_ctx": 64, "dtype": "f32", "batch_timeout": 0.25}
+
+
+def test_a_list_is_given_by_repeating_and_a_bool_by_naming(
+    app: typer.Typer, collected: Collected
+) -> None:
+    arguments = "w --stop a --stop b --stop-token-ids 3 --stop-token-ids 4 --ignore-eos"
+    assert run(app, *arguments.split()) == 0
+    assert collected["sampling"] == {
+        "stop": ["a", "b"],
+        "stop_token_ids": [3, 4],
+        "ignore_eos": True,
+    }
+    SamplingParams(**collected["sampling"])
+
+
+def test_a_zero_is_given_too(app: typer.Typer, collected: Collected) -> None:
+    assert run(app, "w", "--top-k", "0", "--seed", "0", "--n-threads", "0") == 0
+    assert collected["sampling"] == {"top_k": 0, "seed": 0}
+    assert collected["options"] == {"n_threads": 0}
+
+
+def test_a_value_of_another_type_is_refused(app: typer.Typer) -> None:
+    assert run(app, "w", "--max-tokens", "many") == 2
+
+
+@pytest.mark.parametrize("owner", [SamplingParams, EngineConfig, SchedulerConfig])
+def test_every_field_is_an_option_and_is_explained(owner: type, app: typer.Typer) -> None:
+    text = CliRunner().invoke(app, ["--help"], env={"COLUMNS": "200"}).stdout
+    lines = text.splitlines()
+    for field in fields(owner):
+        if field.name in {"logit_bias", "logprobs", "skip_special_tokens"}:
+            continue
+        flag = f"--{field.name.replace('_', '-')} "
+        (line,) = (line for line in lines if flag in line)
+        explanation = line.partition(">")[2].strip(" │")
+        assert len(explanation) > 10, line
+
+
+def test_defaults_are_shown_as_the_library_has_them(app: typer.Typer) -> None:
+    lines = CliRunner().invoke(app, ["--help"], env={"COLUMNS": "200"}).stdout.splitlines()
+    shown = {flag: next(line for line in lines if flag in line) for flag in ("--n-ctx", "--top-k")}
+    assert "Default: 8192." in shown["--n-ctx"]
+    assert "Default: 0." in shown["--top-k"]
+
+
+def test_only_some_fields_can_be_taken(collected: Collected) -> None:
+    app = typer.Typer()
+
+    @app.command()
+    @takes_options(SamplingParams, only=("seed",))
+    def command(*, sampling: dict[str, Any]) -> None:
+        collected.update(sampling=sampling)
+
+    assert run(app, "--seed", "3") == 0
+    assert collected == {"sampling": {"seed": 3}}
+    assert run(app, "--temperature", "1") == 2
