@@ -1,0 +1,1 @@
+"""Speed, measured: nothing here is part of the installed package."""

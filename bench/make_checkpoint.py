@@ -1,0 +1,113 @@
+"""Write a checkpoint of random bf16 weights in the shape of a published model.
+
+    python -m bench.make_checkpoint llama-3.2-1b
+
+The result is a Hugging Face directory under bench/checkpoints/ with a tokenizer that knows bytes
+and nothing more. Tensors are made and written one after another, so memory stays small; the same
+seed gives the same bytes. A checkpoint that is there already is left alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+
+from .shapes import SHAPES
+
+CHECKPOINTS = Path(__file__).parent / "checkpoints"
+SPREAD = 0.02  # standard deviation of the weights, as models are initialised
+CHUNK = 1 << 24  # numbers made at a time
+END_TOKEN = "<|end|>"
+
+
+def tensor_shapes(config: dict[str, Any]) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """Name and shape (n_out, n_in) of every tensor of a Llama or Qwen2 checkpoint."""
+    hidden, intermediate = config["hidden_size"], config["intermediate_size"]
+    q_size = config["num_attention_heads"] * config["head_dim"]
+    kv_size = config["num_key_value_heads"] * config["head_dim"]
+    yield "model.embed_tokens.weight", (config["vocab_size"], hidden)
+    for i in range(config["num_hidden_layers"]):
+        layer = f"model.layers.{i}."
+        yield layer + "input_layernorm.weight", (hidden,)
+        for name, size in (("q", q_size), ("k", kv_size), ("v", kv_size)):
+            yield f"{layer}self_attn.{name}_proj.weight", (size, hidden)
+            if config["model_type"] == "qwen2":
+                yield f"{layer}self_attn.{name}_proj.bias", (size,)
+        yield layer + "self_attn.o_proj.weight", (hidden, q_size)
+        yield layer + "post_attention_layernorm.weight", (hidden,)
+        yield layer + "mlp.gate_proj.weight", (intermediate, hidden)
+        yield layer + "mlp.up_proj.weight", (intermediate, hidden)
+        yield layer + "mlp.down_proj.weight", (hidden, intermediate)
+    yield "model.norm.weight", (hidden,)
+
+
+def random_bf16(rng: np.random.Generator, count: int, mean: float) -> np.ndarray:
+    """`count` bf16 numbers around `mean`, as uint16 (rounded towards zero)."""
+    numbers = rng.standard_normal(count, dtype=np.float32) * SPREAD + mean
+    return (numbers.view(np.uint32) >> 16).astype(np.uint16)
+
+
+def write_safetensors(path: Path, config: dict[str, Any], seed: int) -> None:
+    """Stream the tensors of `config` into one safetensors file."""
+    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
+    offset = 0
+    for name, shape in tensor_shapes(config):
+        end = offset + 2 * int(np.prod(shape))
+        header[name] = {"dtype": "BF16", "shape": shape, "data_offsets": [offset, end]}
+        offset = end
+    encoded = json.dumps(header).encode()
+    encoded += b" " * (-len(encoded) % 8)
+    rng = np.random.Generator(np.random.SFC64(seed))
+    with path.open("wb") as file:
+        file.write(len(encoded).to_bytes(8, "little") + encoded)
+        for name, shape in tensor_shapes(config):
+            left = int(np.prod(shape))
+            mean = 1.0 if name.endswith("norm.weight") else 0.0
+            while left:
+                count = min(left, CHUNK)
+                file.write(random_bf16(rng, count, mean).tobytes())
+                left -= count
+
+
+def write_tokenizer(directory: Path) -> None:
+    """A byte-level tokenizer: ids 0 to 255 are bytes, 256 ends a text."""
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    vocabulary = {character: i for i, character in enumerate(alphabet)}
+    tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_special_tokens([END_TOKEN])
+    tokenizer.save(str(directory / "tokenizer.json"))
+    settings = {"eos_token": END_TOKEN, "tokenizer_class": "PreTrainedTokenizerFast"}
+    (directory / "tokenizer_config.json").write_text(json.dumps(settings, indent=2))
+
+
+def make_checkpoint(shape: str, seed: int = 0) -> Path:
+    """The directory of the checkpoint of `shape`, made if it is not there yet."""
+    directory = CHECKPOINTS / shape
+    finished = directory / "config.json"
+    if finished.exists():
+        return directory
+    directory.mkdir(parents=True, exist_ok=True)
+    write_tokenizer(directory)
+    write_safetensors(directory / "model.safetensors", SHAPES[shape], seed)
+    finished.write_text(json.dumps(SHAPES[shape], indent=2))  # last: marks it complete
+    return directory
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("shape", choices=sorted(SHAPES))
+    parser.add_argument("--seed", type=int, default=0)
+    arguments = parser.parse_args()
+    print(make_checkpoint(arguments.shape, arguments.seed))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,133 @@
+"""Write a bf16 GGUF file of the very weights of a checkpoint, for llama.cpp to run.
+
+    .venv-rivals/bin/python -m bench.to_gguf bench/checkpoints/llama-3.2-1b
+
+Knows the two families that bench/shapes.py has. llama.cpp rotates neighbouring pairs in the
+`llama` family where the checkpoint rotates halves, so the rows of q and k are put in its order;
+it wants vectors in f32; and it takes Llama 3's rope scaling as one factor a frequency. The file
+has no vocabulary: token ids go in and come out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import gguf
+import numpy as np
+
+NAMES = {
+    "input_layernorm": "attn_norm",
+    "self_attn.q_proj": "attn_q",
+    "self_attn.k_proj": "attn_k",
+    "self_attn.v_proj": "attn_v",
+    "self_attn.o_proj": "attn_output",
+    "post_attention_layernorm": "ffn_norm",
+    "mlp.gate_proj": "ffn_gate",
+    "mlp.up_proj": "ffn_up",
+    "mlp.down_proj": "ffn_down",
+}
+
+
+def gguf_name(name: str) -> str:
+    """llama.cpp's name of a checkpoint's tensor."""
+    stem, _, kind = name.removeprefix("model.").rpartition(".")
+    if stem == "embed_tokens":
+        return f"token_embd.{kind}"
+    if stem == "norm":
+        return f"output_norm.{kind}"
+    _, layer, part = stem.split(".", 2)
+    return f"blk.{layer}.{NAMES[part]}.{kind}"
+
+
+def read_tensors(path: Path) -> dict[str, np.ndarray]:
+    """The bf16 tensors of a safetensors file as uint16 views of the mapped file."""
+    data = np.memmap(path, dtype=np.uint8, mode="r")
+    header_size = int.from_bytes(data[:8].tobytes(), "little")
+    header = json.loads(data[8 : 8 + header_size].tobytes())
+    tensors = {}
+    for name, entry in header.items():
+        if name != "__metadata__":
+            begin, end = (8 + header_size + offset for offset in entry["data_offsets"])
+            tensors[name] = data[begin:end].view(np.uint16).reshape(entry["shape"])
+    return tensors
+
+
+def neighbouring_pairs(weight: np.ndarray, n_heads: int) -> np.ndarray:
+    """Rows of q or k (n_heads * head_dim, hidden): halves of a head to neighbouring pairs."""
+    half = weight.shape[0] // n_heads // 2
+    paired = weight.reshape(n_heads, 2, half, -1).swapaxes(1, 2)
+    return np.ascontiguousarray(paired.reshape(weight.shape))
+
+
+def llama3_factors(config: dict[str, Any]) -> np.ndarray:
+    """What Llama 3's rope scaling divides each frequency by: (head_dim / 2) f32."""
+    scaling = config["rope_scaling"]
+    half = config["head_dim"] // 2
+    original = scaling["original_max_position_embeddings"]
+    low, high = scaling["low_freq_factor"], scaling["high_freq_factor"]
+    factors = np.empty(half, np.float32)
+    for i in range(half):
+        wavelength = 2 * math.pi * config["rope_theta"] ** (i / half)
+        smooth = (original / wavelength - low) / (high - low)
+        smooth = min(max(smooth, 0.0), 1.0)
+        factors[i] = 1.0 / ((1.0 - smooth) / scaling["factor"] + smooth)
+    return factors
+
+
+def write_metadata(writer: gguf.GGUFWriter, config: dict[str, Any]) -> None:
+    writer.add_block_count(config["num_hidden_layers"])
+    writer.add_context_length(config["max_position_embeddings"])
+    writer.add_embedding_length(config["hidden_size"])
+    writer.add_feed_forward_length(config["intermediate_size"])
+    writer.add_head_count(config["num_attention_heads"])
+    writer.add_head_count_kv(config["num_key_value_heads"])
+    writer.add_rope_dimension_count(config["head_dim"])
+    writer.add_rope_freq_base(config["rope_theta"])
+    writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
+    writer.add_vocab_size(config["vocab_size"])
+    writer.add_file_type(gguf.LlamaFileType.MOSTLY_BF16)
+    writer.add_tokenizer_model("no_vocab")
+
+
+def to_gguf(directory: Path) -> Path:
+    """The GGUF file beside the checkpoint, written if it is not there yet."""
+    target = directory / "model-bf16.gguf"
+    if target.exists():
+        return target
+    config = json.loads((directory / "config.json").read_text())
+    unfinished = target.with_suffix(".part")
+    writer = gguf.GGUFWriter(unfinished, config["model_type"])
+    write_metadata(writer, config)
+    if config.get("rope_scaling"):
+        writer.add_tensor("rope_freqs.weight", llama3_factors(config))
+    heads = {"q_proj": config["num_attention_heads"], "k_proj": config["num_key_value_heads"]}
+    for name, tensor in read_tensors(directory / "model.safetensors").items():
+        part = name.split(".")[-2]
+        if tensor.ndim == 1:
+            vector = (tensor.astype(np.uint32) << 16).view(np.float32)
+            writer.add_tensor(gguf_name(name), vector)
+            continue
+        if config["model_type"] == "llama" and part in heads:
+            tensor = neighbouring_pairs(tensor, heads[part])
+        writer.add_tensor(
+            gguf_name(name), tensor.view(np.uint8), raw_dtype=gguf.GGMLQuantizationType.BF16
+        )
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return unfinished.rename(target)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("directory", type=Path)
+    print(to_gguf(parser.parse_args().directory))
+
+
+if __name__ == "__main__":
+    main()
