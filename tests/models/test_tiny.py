@@ -1,0 +1,132 @@
+"""The shipped model, through transformers: what its directory holds and how it answers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from safetensors import safe_open
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from pybatcher.models import DEMO_PROMPTS, tiny_path
+from tools.tiny.evaluate import Judge, evaluate, prompt_text
+from tools.tiny.grammar import held_out_prompts, is_grammatical
+from tools.tiny.tokenizer import SPECIAL_TOKENS, as_text
+
+PATH = tiny_path()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread() -> Iterator[None]:
+    """Two torch threads that wait for each other crawl when the cores are shared."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def _json(name: str) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads((PATH / name).read_text())
+    return content
+
+
+@pytest.fixture(scope="module")
+def judge() -> Judge:
+    return Judge(PATH)
+
+
+def test_the_directory_is_whole_and_small() -> None:
+    files = {file.name: file.stat().st_size for file in PATH.iterdir()}
+    assert set(files) == {
+        "README.md",
+        "config.json",
+        "generation_config.json",
+        "model.safetensors",
+        "tokenizer.json",
+        "tokenizer_config.json",
+    }
+    assert sum(files.values()) <= 8_000_000
+
+
+def test_the_weights_are_finite_bf16_and_tied() -> None:
+    with safe_open(PATH / "model.safetensors", framework="pt") as file:
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    assert all(tensor.dtype == torch.bfloat16 for tensor in tensors.values())
+    assert all(torch.isfinite(tensor).all() for tensor in tensors.values())
+    assert "lm_head.weight" not in tensors
+    assert _json("config.json")["tie_word_embeddings"] is True
+
+
+def test_end_tokens_and_special_tokens_agree() -> None:
+    tokenizer = AutoTokenizer.from_pretrained(PATH)
+    ids = {token: tokenizer.convert_tokens_to_ids(token) for token in SPECIAL_TOKENS}
+    assert sorted(ids.values()) == list(range(len(SPECIAL_TOKENS)))
+    generation = _json("generation_config.json")
+    assert set(generation["eos_token_id"]) == {ids["<|end|>"], ids["<|endoftext|>"]}
+    assert generation["bos_token_id"] == ids["<|begin|>"]
+    assert tokenizer.encode("Hello")[0] == ids["<|begin|>"]
+    assert tokenizer.vocab_size == _json("config.json")["vocab_size"]
+
+
+def test_the_tokenizer_keeps_any_text() -> None:
+    tokenizer = AutoTokenizer.from_pretrained(PATH)
+    for text in ("Once upon a time.", "  two  spaces\n", "Grüße, 12 €, 日本語, 🙂", "\x00\t\r\n"):
+        ids = tokenizer.encode(text, add_special_tokens=False)
+        assert tokenizer.decode(ids, clean_up_tokenization_spaces=False) == text
+
+
+def test_the_chat_template_writes_what_training_read() -> None:
+    tokenizer = AutoTokenizer.from_pretrained(PATH)
+    for prompt in held_out_prompts(40):
+        if prompt.messages:
+            messages = list(prompt.messages)
+            asked = tokenizer.apply_chat_template(
+                messages, tokenize=False, add_generation_prompt=True
+            )
+            assert asked == prompt_text(prompt)
+            assert tokenizer.apply_chat_template(messages, tokenize=False) == as_text(messages)
+
+
+def test_the_chat_template_refuses_an_unknown_role() -> None:
+    tokenizer = AutoTokenizer.from_pretrained(PATH)
+    with pytest.raises(Exception, match="unknown role: wizard"):
+        tokenizer.apply_chat_template([{"role": "wizard", "content": "Abracadabra"}])
+
+
+def test_held_out_prompts_are_answered_in_grammatical_text_that_ends(judge: Judge) -> None:
+    shares = evaluate(judge, held_out_prompts(25))
+    assert shares["ends"] == 1.0
+    assert shares["grammatical"] >= 0.9
+    assert shares["coherent"] >= 0.5
+    assert shares["right story"] >= 0.4
+    assert shares["right question"] >= 0.4
+
+
+@pytest.mark.parametrize("text", ["Once upon a time", "Long ago,", "There once was"])
+def test_a_plain_beginning_becomes_a_story(judge: Judge, text: str) -> None:
+    answer, ended = judge.answer(f"<|begin|>{text}")
+    assert ended
+    assert is_grammatical(text + answer)
+
+
+def test_the_demonstration_shows_grammatical_stories_and_short_answers(judge: Judge) -> None:
+    answers, stories = set(), 0
+    for prompt in DEMO_PROMPTS:
+        is_plain = isinstance(prompt, str)
+        text = f"<|begin|>{prompt}" if is_plain else as_text(list(prompt)) + "<|assistant|>"
+        answer, ended = judge.answer(text)
+        assert ended, answer
+        answers.add(answer)
+        stories += is_grammatical(f"{prompt}{answer}" if is_plain else answer)
+    assert len(answers) == len(DEMO_PROMPTS) == 8
+    assert stories == 5
+    assert {"Green.", "Arr! The capital of France is Paris. Aye, matey!"} <= answers
+
+
+def test_the_stored_weights_load_as_the_architecture_they_name() -> None:
+    model = AutoModelForCausalLM.from_pretrained(PATH)
+    assert type(model).__name__ == _json("config.json")["architectures"][0] == "LlamaForCausalLM"
+    assert sum(p.numel() for p in model.parameters()) < 3_000_000

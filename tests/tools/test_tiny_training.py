@@ -1,0 +1,139 @@
+"""The tokenizer, the batches and the schedule of the training; and a training of four steps."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from tokenizers import Tokenizer
+from transformers import LlamaForCausalLM
+
+from tools.tiny.batches import IGNORED, copy_batches, document_batches, padded
+from tools.tiny.grammar import document, fragment
+from tools.tiny.tokenizer import SPECIAL_TOKENS, VOCAB_SIZE, as_text, train_tokenizer
+from tools.tiny.train import (
+    Recipe,
+    Stage,
+    architecture,
+    lean_towards_copying,
+    loss_of,
+    rate_at,
+    train,
+)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread() -> Iterator[None]:
+    """Two torch threads that wait for each other crawl when the cores are shared."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Tokenizer:
+    return train_tokenizer()
+
+
+def test_the_tokenizer_is_of_the_promised_size(tokenizer: Tokenizer) -> None:
+    assert tokenizer.get_vocab_size() == VOCAB_SIZE
+    assert [tokenizer.id_to_token(i) for i in range(6)] == list(SPECIAL_TOKENS)
+
+
+def test_a_document_is_tokens_between_begin_and_end(tokenizer: Tokenizer) -> None:
+    chat = [{"role": "user", "content": "Hello!"}, {"role": "assistant", "content": "Hi! 12"}]
+    tokens = tokenizer.encode(as_text(chat), add_special_tokens=False).tokens
+    assert tokens == [
+        "<|begin|>", "<|user|>", "Hello", "!", "<|end|>",
+        "<|assistant|>", "Hi", "!", "Ġ", "1", "2", "<|end|>",
+    ]  # fmt: skip
+    assert as_text("A story.") == "<|begin|>A story.<|endoftext|>"
+
+
+def test_padding_is_never_a_target() -> None:
+    batch = padded([[0, 7, 8, 9], [0, 5]])
+    assert batch.inputs.tolist() == [[0, 7, 8], [0, 5, 0]]
+    assert batch.targets.tolist() == [[7, 8, 9], [5, IGNORED, IGNORED]]
+    assert batch.n_targets == 4
+
+
+def test_copied_tokens_are_targets_the_second_time(tokenizer: Tokenizer) -> None:
+    for batch in itertools.islice(copy_batches(tokenizer, 3, seed=1), 5):
+        n = batch.inputs.shape[1] // 2
+        assert batch.inputs.shape == (3, 2 * n)
+        assert (batch.targets[:, : n + 1] == IGNORED).all()
+        assert torch.equal(batch.targets[:, n + 1 :], batch.inputs[:, 2 : n + 1])
+        assert int(batch.inputs[:, 1:].min()) >= len(SPECIAL_TOKENS)
+
+
+def test_document_batches_are_a_function_of_the_seed(tokenizer: Tokenizer) -> None:
+    first, again, other = (
+        next(document_batches(tokenizer, make, 4, seed))
+        for make, seed in ((document, 1), (document, 1), (fragment, 1))
+    )
+    assert torch.equal(first.inputs, again.inputs)
+    assert first.inputs.shape != other.inputs.shape
+    assert (first.inputs[:, 0] == 0).all()
+
+
+def test_the_learning_rate_rises_and_stays_or_falls() -> None:
+    recipe = Recipe(n_warmup=10, final_rate=0.1)
+    level = Stage(("documents",), 200, anneals=False)
+    falling = Stage(("documents",), 200, anneals=True)
+    rates = [rate_at(recipe, level, step) for step in range(200)]
+    assert rates[0] == pytest.approx(0.1)
+    assert rates[9:] == [1.0] * 191
+    rates = [rate_at(recipe, falling, step) for step in range(201)]
+    assert rates[0] == pytest.approx(0.1)
+    assert rates[10:] == sorted(rates[10:], reverse=True)
+    assert rates[200] == pytest.approx(0.1)
+
+
+def test_the_start_leans_towards_copying(tokenizer: Tokenizer) -> None:
+    """At the start, a token that has been seen is likelier than one that has not."""
+    torch.manual_seed(0)
+    model = LlamaForCausalLM(architecture(tokenizer))
+    tokens = torch.randint(6, VOCAB_SIZE, (8, 24))
+
+    def advantage() -> float:
+        with torch.no_grad():
+            logits = model(tokens).logits[:, -1]
+        return float((logits.gather(1, tokens).mean(1) - logits.mean(1)).mean())
+
+    before = advantage()
+    lean_towards_copying(model)
+    assert advantage() > 2 * before > 0
+
+
+def test_a_training_of_four_steps_writes_a_model_that_loads(
+    tokenizer: Tokenizer, tmp_path: Path
+) -> None:
+    recipe = Recipe(
+        stages=(
+            Stage(("copies", "fragments"), 2, anneals=False),
+            Stage(("drills", "documents"), 2, anneals=True),
+        ),
+        n_document_rows=2,
+        n_fragment_rows=2,
+        n_copy_rows=2,
+        n_validation=1,
+    )
+    train(recipe, tokenizer, tmp_path / "model")
+    assert {file.name for file in (tmp_path / "model").iterdir()} == {
+        "README.md",
+        "config.json",
+        "generation_config.json",
+        "model.safetensors",
+        "tokenizer.json",
+        "tokenizer_config.json",
+    }
+    assert list(tmp_path.iterdir()) == [tmp_path / "model"]
+    model = LlamaForCausalLM.from_pretrained(tmp_path / "model")
+    assert next(model.parameters()).dtype == torch.bfloat16
+    batch = next(document_batches(tokenizer, document, 1, seed=5))
+    assert torch.isfinite(loss_of(model, batch))
+    assert "4 steps" in (tmp_path / "model" / "README.md").read_text()

@@ -1,0 +1,11 @@
+"""The small model that ships inside pybatcher: its text, its tokenizer and its training.
+
+``words``, ``slots`` -> ``plots`` -> ``stories``; ``facts``, ``replies`` -> ``conversations`` ->
+``grammar`` (what others import) -> ``tokenizer``, ``train`` and ``evaluate`` (which need torch).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+MODEL_PATH = Path(__file__).parents[2] / "pybatcher" / "models" / "tiny"

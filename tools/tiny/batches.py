@@ -1,0 +1,75 @@
+"""Batches of token ids for training.
+
+Three kinds of row, each beginning with ``<|begin|>``: whole documents; fragments (a few sentences
+of one story and a question, so that what has to be remembered is near); and random tokens said
+twice, where nothing helps but looking back. The last two teach the model to copy names and things
+out of its context, which whole documents alone teach it very slowly.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import torch
+from tokenizers import Tokenizer
+
+from tools.tiny.conversations import Message
+from tools.tiny.tokenizer import BEGIN, SPECIAL_TOKENS, as_text
+
+IGNORED = -100  # the target that cross_entropy leaves out
+_BATCHES_SORTED_TOGETHER = 16
+_COPIED_LENGTHS = (4, 6, 8, 12)
+
+MakeDocument = Callable[[random.Random], "str | list[Message]"]
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """``inputs`` and ``targets``: (rows, length) int64; targets are one place ahead."""
+
+    inputs: torch.Tensor
+    targets: torch.Tensor
+
+    @property
+    def n_targets(self) -> int:
+        return int((self.targets != IGNORED).sum())
+
+
+def padded(rows: list[list[int]]) -> Batch:
+    """Rows of unequal length as one batch; the padding is on the right and never a target."""
+    ids = torch.full((len(rows), max(map(len, rows))), IGNORED)
+    for row, tokens in zip(ids, rows, strict=True):
+        row[: len(tokens)] = torch.tensor(tokens)
+    return Batch(inputs=ids[:, :-1].clamp_min(0), targets=ids[:, 1:])
+
+
+def document_batches(
+    tokenizer: Tokenizer, make: MakeDocument, n_rows: int, seed: int
+) -> Iterator[Batch]:
+    """Endless batches of ``n_rows`` documents, those of like length together."""
+    rng = random.Random(seed)
+    while True:
+        texts = [as_text(make(rng)) for _ in range(n_rows * _BATCHES_SORTED_TOGETHER)]
+        encodings = tokenizer.encode_batch(texts, add_special_tokens=False)
+        rows = sorted((encoding.ids for encoding in encodings), key=len)
+        batches = [rows[start : start + n_rows] for start in range(0, len(rows), n_rows)]
+        rng.shuffle(batches)
+        yield from map(padded, batches)
+
+
+def copy_batches(tokenizer: Tokenizer, n_rows: int, seed: int) -> Iterator[Batch]:
+    """Endless batches of random tokens said twice; only the second time is a target."""
+    rng = random.Random(seed)
+    begin: int = tokenizer.encode(BEGIN, add_special_tokens=False).ids[0]
+    n_tokens = tokenizer.get_vocab_size()
+    while True:
+        n_copied = rng.choice(_COPIED_LENGTHS)
+        said = [
+            [rng.randrange(len(SPECIAL_TOKENS), n_tokens) for _ in range(n_copied)]
+            for _ in range(n_rows)
+        ]
+        batch = padded([[begin, *tokens, *tokens] for tokens in said])
+        batch.targets[:, : n_copied + 1] = IGNORED
+        yield batch

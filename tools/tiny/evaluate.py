@@ -1,0 +1,96 @@
+"""Ask the shipped model what it has not seen, through transformers.
+
+    python -m tools.tiny.evaluate --n 200       shares of good answers, and the bad ones
+
+Greedy, one prompt at a time, the stored bf16 weights computed in f32.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from tokenizers import Tokenizer
+from transformers import LlamaForCausalLM
+
+from tools.tiny import MODEL_PATH
+from tools.tiny.grammar import (
+    Prompt,
+    held_out_prompts,
+    is_coherent,
+    is_grammatical,
+    is_right,
+)
+from tools.tiny.tokenizer import BEGIN, ROLES, as_text
+
+MAX_NEW_TOKENS = 400
+
+
+def prompt_text(prompt: Prompt) -> str:
+    """The prompt with its special tokens, as the chat template writes it."""
+    if prompt.text is not None:
+        return BEGIN + prompt.text
+    return as_text(list(prompt.messages)) + ROLES["assistant"]
+
+
+class Judge:
+    """A loaded model that answers greedily."""
+
+    def __init__(self, path: Path) -> None:
+        self.tokenizer = Tokenizer.from_file(str(path / "tokenizer.json"))
+        self.model = LlamaForCausalLM.from_pretrained(path, dtype=torch.float32).eval()
+
+    def answer(self, text: str, max_new_tokens: int = MAX_NEW_TOKENS) -> tuple[str, bool]:
+        """The continuation of ``text`` (special tokens included), and whether it ended itself."""
+        ids = self.tokenizer.encode(text, add_special_tokens=False).ids
+        with torch.no_grad():
+            output = self.model.generate(
+                torch.tensor([ids]),
+                attention_mask=torch.ones(1, len(ids), dtype=torch.long),
+                max_new_tokens=max_new_tokens,
+                do_sample=False,
+            )
+        new = output[0, len(ids) :].tolist()
+        ended = bool(new) and new[-1] in self.model.generation_config.eos_token_id
+        return self.tokenizer.decode(new, skip_special_tokens=True), ended
+
+
+def evaluate(judge: Judge, prompts: Sequence[Prompt], *, verbose: bool = False) -> dict[str, float]:
+    """Shares between 0 and 1.
+
+    ``ends``: answers that stop by themselves. Of the stories: ``grammatical`` (every sentence),
+    ``coherent`` (one plot, and the same facts throughout). ``right story``, ``right question``,
+    ``right fact``: as ``is_right`` judges, by kind of prompt.
+    """
+    asked: Counter[str] = Counter()
+    passed: Counter[str] = Counter()
+    for prompt in prompts:
+        answer, ended = judge.answer(prompt_text(prompt))
+        checks = {"ends": ended, f"right {prompt.kind}": ended and is_right(prompt, answer)}
+        if prompt.kind == "story":
+            story = (prompt.text or "") + answer
+            checks |= {"grammatical": is_grammatical(story), "coherent": is_coherent(story)}
+        asked.update(checks.keys())
+        passed.update(check for check, ok in checks.items() if ok)
+        if verbose and not all(checks.values()):
+            failed = ", ".join(check for check, ok in checks.items() if not ok)
+            print(f"--- not {failed}\n{prompt_text(prompt)}\n==> {answer}")
+            print(f"expected: {prompt.expected or dict(prompt.named)}", flush=True)
+    return {check: passed[check] / n for check, n in asked.items()}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--path", type=Path, default=MODEL_PATH, help="the model's directory")
+    parser.add_argument("--n", type=int, default=100, help="how many held-out prompts")
+    options = parser.parse_args()
+    shares = evaluate(Judge(options.path), held_out_prompts(options.n), verbose=True)
+    for check, share in shares.items():
+        print(f"{check}: {share:.1%}")
+
+
+if __name__ == "__main__":
+    main()

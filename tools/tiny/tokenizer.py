@@ -1,0 +1,95 @@
+"""The model's own tokenizer: byte-level BPE, trained on the grammar's text.
+
+Documents look like this, ``<|begin|>`` first and an end token last:
+
+    <|begin|>Once upon a time, ...<|endoftext|>
+    <|begin|><|system|>Be brief.<|end|><|user|>Hello!<|end|><|assistant|>Hello! ...<|end|>
+
+Digits are tokens of their own; everything else is learnt.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from pathlib import Path
+from typing import Any
+
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+
+from tools.tiny.conversations import Message
+from tools.tiny.grammar import documents
+
+BEGIN, END_OF_TEXT, END = "<|begin|>", "<|endoftext|>", "<|end|>"
+ROLES = {"system": "<|system|>", "user": "<|user|>", "assistant": "<|assistant|>"}
+SPECIAL_TOKENS = (BEGIN, END_OF_TEXT, END, *ROLES.values())
+VOCAB_SIZE = 2048
+MAX_LENGTH = 2048
+_N_DOCUMENTS = 20_000
+
+CHAT_TEMPLATE = (
+    "{{ bos_token }}"
+    "{% for message in messages %}"
+    "{% if message['role'] not in ['system', 'user', 'assistant'] %}"
+    "{{ raise_exception('unknown role: ' + message['role']) }}"
+    "{% endif %}"
+    "{{ '<|' + message['role'] + '|>' + message['content'] | trim + '<|end|>' }}"
+    "{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}"
+)
+
+
+def as_text(document: str | list[Message]) -> str:
+    """A document with its special tokens, the beginning included."""
+    if isinstance(document, str):
+        return f"{BEGIN}{document}{END_OF_TEXT}"
+    turns = (f"{ROLES[m['role']]}{m['content']}{END}" for m in document)
+    return BEGIN + "".join(turns)
+
+
+def _contents() -> Any:
+    for document in itertools.islice(documents(), _N_DOCUMENTS):
+        if isinstance(document, str):
+            yield document
+        else:
+            yield from (message["content"] for message in document)
+
+
+def train_tokenizer() -> Tokenizer:
+    """Train on the first documents. Deterministic."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Digits(individual_digits=True),
+            pre_tokenizers.ByteLevel(add_prefix_space=False),
+        ]
+    )
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.train_from_iterator(
+        _contents(),
+        trainers.BpeTrainer(
+            vocab_size=VOCAB_SIZE,
+            special_tokens=list(SPECIAL_TOKENS),
+            initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+            show_progress=False,
+        ),
+    )
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single=f"{BEGIN} $A", special_tokens=[(BEGIN, tokenizer.token_to_id(BEGIN))]
+    )
+    return tokenizer
+
+
+def save_tokenizer(tokenizer: Tokenizer, path: Path) -> None:
+    """Write ``tokenizer.json`` and ``tokenizer_config.json`` into a directory."""
+    tokenizer.save(str(path / "tokenizer.json"))
+    config = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "bos_token": BEGIN,
+        "eos_token": END,
+        "pad_token": END_OF_TEXT,
+        "chat_template": CHAT_TEMPLATE,
+        "model_max_length": MAX_LENGTH,
+        "clean_up_tokenization_spaces": False,
+    }
+    (path / "tokenizer_config.json").write_text(json.dumps(config, indent=2) + "\n")

@@ -1,0 +1,317 @@
+"""Train the model that ships inside pybatcher, from nothing, on the grammar's text.
+
+    python -m tools.tiny.train                  about 25 minutes on 2 idle cores
+    python -m tools.tiny.train --threads 1      when other programs share the cores
+
+Needs the extra ``torch`` (torch, transformers, tokenizers). Fixed seed; only the last bits of the
+weights depend on the machine and the number of threads. The directory ``--out`` holds a valid model
+from the first checkpoint on and is replaced file by file, so it can be loaded at any time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import itertools
+import json
+import math
+import os
+import tempfile
+import time
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from tokenizers import Tokenizer
+from torch import nn
+from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM
+
+from tools.tiny import MODEL_PATH
+from tools.tiny.batches import IGNORED, Batch, copy_batches, document_batches
+from tools.tiny.card import model_card
+from tools.tiny.conversations import drill
+from tools.tiny.evaluate import Judge, evaluate
+from tools.tiny.grammar import TRAIN_SEED, document, fragment, held_out_prompts
+from tools.tiny.tokenizer import (
+    BEGIN,
+    END,
+    END_OF_TEXT,
+    MAX_LENGTH,
+    save_tokenizer,
+    train_tokenizer,
+)
+
+VALIDATION_SEED = 99
+N_JUDGED = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """Steps that take their batches from these sources in turn.
+
+    The learning rate warms up to ``peak`` (a share of the recipe's rates) and then stays, or, when
+    the stage ``anneals``, falls as a cosine.
+    """
+
+    sources: tuple[str, ...]  # keys of ``batch_sources``
+    n_steps: int
+    anneals: bool
+    peak: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """Everything that decides the weights. Each stage begins with the stored weights of the last.
+
+    First to look back (fragments, random tokens said twice), then to tell and to talk, then, with
+    many questions, to answer from what was said.
+    """
+
+    stages: tuple[Stage, ...] = (
+        Stage(("copies", "fragments"), 800, anneals=False),
+        Stage(("documents",), 1500, anneals=True),
+        Stage(("drills", "documents"), 2600, anneals=True),
+    )
+    n_document_rows: int = 12
+    n_fragment_rows: int = 32
+    n_copy_rows: int = 48
+    matrix_rate: float = 4e-3  # Muon, for the matrices of the layers
+    other_rate: float = 3e-3  # AdamW, for the embedding and the norms
+    final_rate: float = 0.03  # of both, at the end of a cosine
+    n_warmup: int = 30
+    weight_decay: float = 0.05
+    n_validation: int = 8  # batches
+
+
+def architecture(tokenizer: Tokenizer) -> LlamaConfig:
+    return LlamaConfig(
+        vocab_size=tokenizer.get_vocab_size(),
+        hidden_size=192,
+        num_hidden_layers=4,
+        num_attention_heads=6,
+        num_key_value_heads=2,
+        head_dim=32,
+        intermediate_size=512,
+        max_position_embeddings=MAX_LENGTH,
+        rms_norm_eps=1e-5,
+        tie_word_embeddings=True,
+        bos_token_id=tokenizer.token_to_id(BEGIN),
+        eos_token_id=tokenizer.token_to_id(END),
+        pad_token_id=tokenizer.token_to_id(END_OF_TEXT),
+    )
+
+
+def lean_towards_copying(model: LlamaForCausalLM) -> None:
+    """Start each head as "look at tokens like what I expect next, and repeat them".
+
+    Query = key and output = value transposed, both on the scale of the usual start. Since input and
+    output embedding are one matrix, "alike" and "repeat" mean the same in every layer.
+    """
+    config = model.config
+    width, shared = config.head_dim, config.num_attention_heads // config.num_key_value_heads
+    with torch.no_grad():
+        for layer in model.model.layers:
+            attention = layer.self_attn
+            for head in range(config.num_attention_heads):
+                own = slice(head * width, (head + 1) * width)
+                source = slice(head // shared * width, (head // shared + 1) * width)
+                attention.o_proj.weight[:, own] = 2.0 * attention.v_proj.weight[source].T
+                attention.q_proj.weight[own] = 6.0 * attention.k_proj.weight[source]
+
+
+def loss_of(model: LlamaForCausalLM, batch: Batch) -> torch.Tensor:
+    """Mean cross-entropy in nats a token."""
+    logits = model(batch.inputs, use_cache=False).logits
+    return nn.functional.cross_entropy(
+        logits.flatten(0, 1).float(), batch.targets.flatten(), ignore_index=IGNORED
+    )
+
+
+def rate_at(recipe: Recipe, stage: Stage, step: int) -> float:
+    """Share of the full learning rate at a step (from 0) of a stage."""
+    warm = stage.peak * min(1.0, (step + 1) / recipe.n_warmup)
+    if not stage.anneals:
+        return warm
+    cosine = 0.5 * (1 + math.cos(math.pi * step / stage.n_steps))
+    return warm * (recipe.final_rate + (1 - recipe.final_rate) * cosine)
+
+
+class Optimizer:
+    """Muon for the layers' matrices, AdamW for the rest, on one schedule."""
+
+    def __init__(self, model: LlamaForCausalLM, recipe: Recipe) -> None:
+        matrices = [p for p in model.model.layers.parameters() if p.ndim == 2]
+        chosen = {id(p) for p in matrices}
+        others = [p for p in model.parameters() if id(p) not in chosen]
+        self._parameters = [*matrices, *others]
+        self._parts = (
+            torch.optim.Muon(
+                matrices,
+                lr=recipe.matrix_rate,
+                weight_decay=recipe.weight_decay,
+                adjust_lr_fn="match_rms_adamw",
+            ),
+            torch.optim.AdamW(others, lr=recipe.other_rate, betas=(0.9, 0.95), weight_decay=0.0),
+        )
+        self._full_rates = (recipe.matrix_rate, recipe.other_rate)
+
+    def step(self, rate: float) -> None:
+        nn.utils.clip_grad_norm_(self._parameters, 1.0)
+        for part, full in zip(self._parts, self._full_rates, strict=True):
+            part.param_groups[0]["lr"] = full * rate
+            part.step()
+            part.zero_grad()
+
+
+def rounded(model: LlamaForCausalLM) -> LlamaForCausalLM:
+    """A copy with the weights as they are stored: rounded to bf16."""
+    copy = LlamaForCausalLM(model.config)
+    copy.load_state_dict(model.state_dict())
+    return copy.to(torch.bfloat16)
+
+
+def validation_loss(model: LlamaForCausalLM, batches: list[Batch]) -> float:
+    """Loss on fresh documents, of the weights as stored, computed in f32."""
+    stored = rounded(model).float()
+    total, n_targets = 0.0, 0
+    with torch.no_grad():
+        for batch in batches:
+            total += loss_of(stored, batch).item() * batch.n_targets
+            n_targets += batch.n_targets
+    return total / n_targets
+
+
+def save(model: LlamaForCausalLM, tokenizer: Tokenizer, card: str, out: Path) -> None:
+    """Write the whole Hugging Face directory, each file in one move."""
+    out.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=out.parent) as name:
+        new = Path(name)
+        end_ids = [tokenizer.token_to_id(END), tokenizer.token_to_id(END_OF_TEXT)]
+        stored = rounded(model)
+        stored.generation_config = GenerationConfig(
+            bos_token_id=tokenizer.token_to_id(BEGIN),
+            eos_token_id=end_ids,
+            pad_token_id=tokenizer.token_to_id(END_OF_TEXT),
+            do_sample=False,
+        )
+        stored.save_pretrained(new)
+        save_tokenizer(tokenizer, new)
+        (new / "README.md").write_text(card)
+        for file in new.iterdir():
+            file.chmod(0o644)
+            os.replace(file, out / file.name)
+
+
+def reuse_freed_memory() -> None:
+    """Keep glibc from handing every big tensor back to the kernel: about 3 times the speed here."""
+    mmap_threshold, trim_threshold = -3, -1
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (AttributeError, OSError):
+        return  # another C library; only speed is lost
+    mallopt(mmap_threshold, 1 << 30)
+    mallopt(trim_threshold, (1 << 31) - 1)
+
+
+def batch_sources(tokenizer: Tokenizer, recipe: Recipe, seed: int) -> dict[str, Iterator[Batch]]:
+    """Endless batches of every kind."""
+    n_documents, n_fragments = recipe.n_document_rows, recipe.n_fragment_rows
+    return {
+        "copies": copy_batches(tokenizer, recipe.n_copy_rows, seed),
+        "fragments": document_batches(tokenizer, fragment, n_fragments, seed),
+        "drills": document_batches(tokenizer, drill, n_fragments, seed),
+        "documents": document_batches(tokenizer, document, n_documents, seed),
+    }
+
+
+@dataclass(slots=True)
+class Progress:
+    """What a training has seen so far, over all its stages."""
+
+    n_steps: int = 0
+    n_tokens: int = 0
+    seconds: float = 0.0
+
+
+def train_stage(
+    model: LlamaForCausalLM,
+    stage: Stage,
+    recipe: Recipe,
+    sources: dict[str, Iterator[Batch]],
+    progress: Progress,
+) -> Iterator[float]:
+    """One stage in place; yields the loss after each step. Prints progress."""
+    optimizer = Optimizer(model, recipe)
+    recent: deque[float] = deque(maxlen=50)
+    before, started = progress.seconds, time.monotonic()
+    for step in range(stage.n_steps):
+        batch = next(sources[stage.sources[step % len(stage.sources)]])
+        with torch.autocast("cpu", torch.bfloat16):
+            loss = loss_of(model, batch)
+        loss.backward()
+        optimizer.step(rate_at(recipe, stage, step))
+        seconds = time.monotonic() - started
+        progress.n_steps += 1
+        progress.n_tokens += batch.inputs.numel()
+        progress.seconds = before + seconds
+        recent.append(loss.item())
+        if progress.n_steps % 50 == 0:
+            print(
+                f"step {progress.n_steps}  loss {sum(recent) / len(recent):.4f}  "
+                f"{progress.n_tokens / progress.seconds:.0f} tokens/s  "
+                f"{progress.seconds / 60:.1f} min gone, this stage has "
+                f"{seconds / 60 / (step + 1) * (stage.n_steps - step - 1):.1f} left",
+                flush=True,
+            )
+        yield recent[-1]
+
+
+def train(recipe: Recipe, tokenizer: Tokenizer, out: Path) -> dict[str, float]:
+    """Train from nothing, stage by stage; ``out`` is written ten times in each.
+
+    Returns the figures for the model card.
+    """
+    torch.manual_seed(TRAIN_SEED)
+    model = LlamaForCausalLM(architecture(tokenizer))
+    lean_towards_copying(model)
+    fresh = batch_sources(tokenizer, recipe, VALIDATION_SEED)["documents"]
+    validation = list(itertools.islice(fresh, recipe.n_validation))
+    progress = Progress()
+    figures: dict[str, float] = {}
+    print(f"{sum(p.numel() for p in model.parameters()) / 1e6:.2f} M parameters", flush=True)
+    for number, stage in enumerate(recipe.stages):
+        if number > 0:
+            model = LlamaForCausalLM.from_pretrained(out, dtype=torch.float32)
+        sources = batch_sources(tokenizer, recipe, TRAIN_SEED + number)
+        for step, _ in enumerate(train_stage(model, stage, recipe, sources, progress), start=1):
+            if step % max(1, stage.n_steps // 10) == 0 or step == stage.n_steps:
+                figures = {
+                    "n_parameters": sum(p.numel() for p in model.parameters()),
+                    "n_tokens": progress.n_tokens,
+                    "n_steps": progress.n_steps,
+                    "loss": validation_loss(model, validation),
+                    "minutes": progress.seconds / 60,
+                    "n_threads": torch.get_num_threads(),
+                }
+                save(model, tokenizer, model_card(figures), out)
+                print(f"saved {out}: {json.dumps(figures)}", flush=True)
+    return figures
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--out", type=Path, default=MODEL_PATH, help="the model's directory")
+    parser.add_argument("--threads", type=int, default=2, help="torch threads")
+    options = parser.parse_args()
+    reuse_freed_memory()
+    torch.set_num_threads(options.threads)
+    figures = train(Recipe(), train_tokenizer(), options.out)
+    shares = evaluate(Judge(options.out), held_out_prompts(N_JUDGED))
+    (options.out / "README.md").write_text(model_card(figures, shares))
+    print(json.dumps(shares))
+
+
+if __name__ == "__main__":
+    main()
