@@ -1,6 +1,7 @@
 // The one place where native errors become the exceptions of pybatcher/errors.py.
 #include <pybind11/pybind11.h>
 
+#include <cstring>
 #include <exception>
 #include <new>
 
@@ -31,9 +32,14 @@ const char* class_name(pb::ErrorCode code) {
   return "EngineError";
 }
 
-// Looked up when needed: an error is rare, and no reference outlives the interpreter.
+// Looked up when needed: an error is rare, and no reference outlives the interpreter. A message may
+// quote bytes that are no UTF-8 (a `bytes` where a text belongs): they are written as escapes.
 void set_python_error(const char* name, const char* message) {
-  py::set_error(py::module_::import("pybatcher.errors").attr(name), message);
+  const auto length = static_cast<Py_ssize_t>(std::strlen(message));
+  const auto text =
+      py::reinterpret_steal<py::object>(PyUnicode_DecodeUTF8(message, length, "backslashreplace"));
+  if (!text) throw py::error_already_set();
+  py::set_error(py::module_::import("pybatcher.errors").attr(name), text);
 }
 
 void translate(std::exception_ptr pointer) {

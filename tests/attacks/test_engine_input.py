@@ -128,6 +128,16 @@ def test_any_arguments(shared: Engine, expected: NDArray[np.float32], data: st.D
     assert_well(shared, expected)
 
 
+def test_bytes_that_are_no_text_are_quoted_as_escapes(
+    shared: Engine, expected: NDArray[np.float32]
+) -> None:
+    seq_id = shared.seq_new()
+    with pytest.raises(errors.InvalidRequestError, match=r"\\x80"):
+        shared.embed(seq_id, [1], b"\x80")  # type: ignore[arg-type]
+    shared.seq_remove(seq_id)
+    assert_well(shared, expected)
+
+
 # -- values that turn on whoever converts them --------------------------------------------------
 
 

@@ -46,10 +46,11 @@ plain text; both stop generation (`generation_config.json`). System messages tha
 ## How to train it again
 
     pip install "pybatcher[torch]"
-    python -m tools.tiny.train
+    OMP_WAIT_POLICY=PASSIVE python -m tools.tiny.train
 
 The text, the tokenizer and the weights are made by the scripts in `tools/tiny` alone; no outside
-data is used. Licence: Apache-2.0.
+data is used. A new run makes a model like this one, not the same bits: between the stages of the
+shipped one, small things changed in the text. Licence: Apache-2.0.
 """
 
 
