@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from attacked_engine import OPTIONS, PROMPT
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
@@ -17,25 +18,7 @@ from numpy.typing import NDArray
 from pybatcher import errors
 from pybatcher.config import EngineConfig
 from pybatcher.engine import Engine
-from pybatcher.loading import LoadedModel, from_torch
-from pybatcher.testing.checkpoints import make_module
-
-OPTIONS: dict[str, Any] = {
-    "dtype": "f32",
-    "kv_dtype": "f32",
-    "device": "cpu",
-    "n_ctx": 96,
-    "n_parallel": 3,
-    "n_ubatch": 8,
-    "n_threads": 1,
-    "block_size": 16,
-}
-PROMPT = [3, 1, 4, 1, 5, 9, 2, 6]
-
-
-@pytest.fixture(scope="module")
-def model() -> LoadedModel:
-    return from_torch(make_module("qwen3", max_position_embeddings=80))
+from pybatcher.loading import LoadedModel
 
 
 @pytest.fixture(scope="module")
