@@ -7,8 +7,12 @@
 
 namespace pb {
 
-enum class DType : uint8_t { kF32, kBF16, kF16 };
+// kInt8 and kInt4 are whole numbers in groups with a scale each (base/quantise.h).
+enum class DType : uint8_t { kF32, kBF16, kF16, kInt8, kInt4 };
 
+constexpr bool is_quantised(DType t) { return t == DType::kInt8 || t == DType::kInt4; }
+
+// Bytes of a number that is not quantised.
 constexpr size_t dtype_size(DType t) { return t == DType::kF32 ? 4 : 2; }
 
 constexpr const char* dtype_name(DType t) {
@@ -19,6 +23,10 @@ constexpr const char* dtype_name(DType t) {
       return "bf16";
     case DType::kF16:
       return "f16";
+    case DType::kInt8:
+      return "int8";
+    case DType::kInt4:
+      return "int4";
   }
   return "?";
 }
@@ -41,6 +49,20 @@ inline float f16_to_f32(uint16_t h) {
     return std::bit_cast<float>(sign | ((exponent + 112) << 23) | (mantissa << 13));
   const float magnitude = static_cast<float>(mantissa) * 0x1p-24f;  // zero and subnormals, exact
   return sign ? -magnitude : magnitude;
+}
+
+inline uint16_t f32_to_f16(float f) {
+  const uint32_t u = std::bit_cast<uint32_t>(f);
+  const auto sign = static_cast<uint16_t>((u >> 16) & 0x8000u);
+  const uint32_t magnitude = u & 0x7fffffffu;
+  if (magnitude > 0x7f800000u) return sign | 0x7e00u;   // NaN
+  if (magnitude >= 0x477ff000u) return sign | 0x7c00u;  // 65520 and above round to infinity
+  if (magnitude < 0x38800000u) {                        // below 2^-14: counted in steps of 2^-24
+    const float steps = std::bit_cast<float>(magnitude) * 0x1p24f + 0x1p23f;  // rounds here
+    return static_cast<uint16_t>(sign | (std::bit_cast<uint32_t>(steps) - 0x4b000000u));
+  }
+  return static_cast<uint16_t>(
+      sign | ((magnitude - 0x38000000u + 0xfffu + ((magnitude >> 13) & 1u)) >> 13));
 }
 
 }  // namespace pb

@@ -34,6 +34,9 @@ void read_row(const TensorView& view, int64_t row, int64_t first, int n, float* 
       for (int i = 0; i < n; ++i) out[i] = f16_to_f32(from[i * step]);
       break;
     }
+    case DType::kInt8:
+    case DType::kInt4:
+      break;  // in groups: pack_quantised.cc
   }
 }
 

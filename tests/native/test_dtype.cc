@@ -70,6 +70,35 @@ TEST(every_f16_has_the_value_of_its_definition) {
   }
 }
 
+TEST(every_f16_comes_back_from_f32) {
+  for (uint32_t h = 0; h <= 0xffff; ++h) {
+    const auto bits = static_cast<uint16_t>(h);
+    const float f = pb::f16_to_f32(bits);
+    if (std::isnan(f)) {
+      EXPECT(std::isnan(pb::f16_to_f32(pb::f32_to_f16(f))));
+    } else {
+      EXPECT_EQ(pb::f32_to_f16(f), bits);
+    }
+  }
+}
+
+// Between two neighbours the nearer one is taken, half-way the even one; beyond the last, infinity.
+TEST(f32_to_f16_rounds_to_the_nearest_even) {
+  for (uint32_t h = 0; h < 0x7c00; ++h) {
+    const auto below = static_cast<uint16_t>(h);
+    const auto above = static_cast<uint16_t>(h + 1);
+    const double low = pb::f16_to_f32(below);
+    const double high = h + 1 == 0x7c00 ? 65536.0 : pb::f16_to_f32(above);
+    const auto half = static_cast<float>((low + high) / 2);  // exact
+    EXPECT_EQ(pb::f32_to_f16(half), h % 2 == 0 ? below : above);
+    EXPECT_EQ(pb::f32_to_f16(std::nextafter(half, 0.0f)), below);
+    EXPECT_EQ(pb::f32_to_f16(std::nextafter(half, 1e9f)), above);
+    EXPECT_EQ(pb::f32_to_f16(-half), pb::f32_to_f16(half) | 0x8000);
+  }
+  EXPECT_EQ(pb::f32_to_f16(std::numeric_limits<float>::max()), 0x7c00);
+  EXPECT_EQ(pb::f32_to_f16(std::numeric_limits<float>::denorm_min()), 0);
+}
+
 TEST(sizes_and_names) {
   EXPECT_EQ(pb::dtype_size(pb::DType::kF32), 4u);
   EXPECT_EQ(pb::dtype_size(pb::DType::kBF16), 2u);
@@ -77,6 +106,8 @@ TEST(sizes_and_names) {
   EXPECT_EQ(std::string(pb::dtype_name(pb::DType::kF32)), "f32");
   EXPECT_EQ(std::string(pb::dtype_name(pb::DType::kBF16)), "bf16");
   EXPECT_EQ(std::string(pb::dtype_name(pb::DType::kF16)), "f16");
+  EXPECT_EQ(std::string(pb::dtype_name(pb::DType::kInt8)), "int8");
+  EXPECT_EQ(std::string(pb::dtype_name(pb::DType::kInt4)), "int4");
 }
 
 PB_TEST_MAIN()
