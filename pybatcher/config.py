@@ -11,8 +11,8 @@ from .errors import ConfigError
 
 __all__ = ["EngineConfig", "SchedulerConfig", "split_options"]
 
-_DTYPES = ("auto", "f32", "bf16")
-_KV_DTYPES = ("auto", "f32", "bf16")
+_DTYPES = ("auto", "f32", "bf16", "int8", "int4")
+_KV_DTYPES = ("auto", "f32", "bf16", "int8", "int4")
 _DEVICES = ("auto", "cpu", "cuda")
 _BLOCK_SIZES = (16, 32, 64, 128, 256)
 
@@ -21,7 +21,8 @@ _BLOCK_SIZES = (16, 32, 64, 128, 256)
 class EngineConfig:
     """How the compiled engine holds weights and KV, and what it computes with.
 
-    dtype: of the weights. "auto": f32 for f32 checkpoints, else bf16.
+    dtype: of the weights. "auto": f32 for f32 checkpoints, else bf16. "int8"
+        and "int4" (groups of 32 with a scale each) are quantised while loading.
     kv_dtype: of keys and values. "auto": f32 with f32 weights, else bf16.
     device: "cpu"; "auto" is "cpu" where no other is built.
     n_ctx: KV capacity in tokens, shared by all sequences. Rounded up to blocks.

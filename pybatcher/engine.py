@@ -74,17 +74,20 @@ class Engine(_core.Engine):
         """Pack the weights of an opened model; afterwards it may be dropped.
 
         "auto" is resolved here: `dtype` is f32 for f32 checkpoints and bf16 for
-        all others, `kv_dtype` follows `dtype`, `device` is the CPU.
+        all others, `kv_dtype` f32 with f32 weights and else bf16, `device` the CPU.
         """
         dtype = config.dtype
         if dtype == "auto":
             dtype = "f32" if model.dtype == "f32" else "bf16"
+        kv_dtype = config.kv_dtype
+        if kv_dtype == "auto":
+            kv_dtype = "f32" if dtype == "f32" else "bf16"
         try:
             return cls(
                 asdict(model.config),
                 {name: (tensor.array, tensor.dtype) for name, tensor in model.tensors.items()},
                 dtype=dtype,
-                kv_dtype=dtype if config.kv_dtype == "auto" else config.kv_dtype,
+                kv_dtype=kv_dtype,
                 device="cpu" if config.device == "auto" else config.device,
                 n_ctx=config.n_ctx,
                 n_parallel=config.n_parallel,

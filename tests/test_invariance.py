@@ -31,7 +31,15 @@ def _targets() -> list[str]:
     needs = {
         "avx2": {"avx2", "fma", "f16c"},
         "avx512": {"avx512f", "avx512bw", "avx512dq", "avx512vl"},
-        "avx512_bf16": {"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_bf16"},
+        "avx512_vnni": {"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_vnni"},
+        "avx512_bf16": {
+            "avx512f",
+            "avx512bw",
+            "avx512dq",
+            "avx512vl",
+            "avx512_vnni",
+            "avx512_bf16",
+        },
     }
     return ["scalar", *(target for target, needed in needs.items() if needed <= flags)]
 
@@ -39,7 +47,7 @@ def _targets() -> list[str]:
 TARGETS = _targets()
 BEST = TARGETS[-1]
 CASES = [
-    *itertools.product(TARGETS, ["mistral"], ["f32", "bf16"], ["auto"]),
+    *itertools.product(TARGETS, ["mistral"], ["f32", "bf16", "int8", "int4"], ["auto"]),
     *itertools.product([BEST], ["qwen3", "gpt2"], ["f32", "bf16"], ["auto"]),
     (BEST, "llama", "f32", "bf16"),
     (BEST, "llama", "bf16", "f32"),

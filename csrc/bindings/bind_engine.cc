@@ -21,10 +21,12 @@ namespace py = pybind11;
 namespace pb::bindings {
 namespace {
 
-DType weight_dtype(const std::string& field, const std::string& name) {
-  if (name == "f32") return DType::kF32;
-  if (name == "bf16") return DType::kBF16;
-  throw Error(ErrorCode::kConfig, field + " is '" + name + "'; it must be 'f32' or 'bf16'");
+// Which of them a field may be, EngineOptions::validate says.
+DType to_dtype(const std::string& field, const std::string& name) {
+  for (DType t : {DType::kF32, DType::kBF16, DType::kF16, DType::kInt8, DType::kInt4}) {
+    if (name == dtype_name(t)) return t;
+  }
+  throw Error(ErrorCode::kConfig, field + " is '" + name + "', which is no element type");
 }
 
 int to_option(py::handle value, const char* field, int low) {
@@ -40,8 +42,8 @@ std::unique_ptr<PyEngine> make_engine(const py::dict& config, const py::dict& te
                                       const std::string& device, const py::object& n_ctx,
                                       const py::object& n_parallel, const py::object& n_ubatch,
                                       const py::object& n_threads, const py::object& block_size) {
-  const EngineOptions options{.dtype = weight_dtype("dtype", dtype),
-                              .kv_dtype = weight_dtype("kv_dtype", kv_dtype),
+  const EngineOptions options{.dtype = to_dtype("dtype", dtype),
+                              .kv_dtype = to_dtype("kv_dtype", kv_dtype),
                               .n_ctx = to_option(n_ctx, "n_ctx", 1),
                               .n_parallel = to_option(n_parallel, "n_parallel", 1),
                               .n_ubatch = to_option(n_ubatch, "n_ubatch", 1),

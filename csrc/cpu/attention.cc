@@ -88,13 +88,11 @@ AttentionRunner::Item AttentionRunner::make_item(const Pass& pass, int index) co
 void AttentionRunner::finish(const Pass& pass, int index, const SoftmaxState& state) const {
   const int kv_head = index / pass.n_blocks;
   const Block& block = blocks_[index % pass.n_blocks];
-  const bool bf16 = pass.out->dtype == DType::kBF16;
-  const size_t element = bf16 ? kernels_.activation_bf16_bytes : sizeof(float);
   for (int i = 0; i < block.n; ++i) {
     const int row = block.sequence->first_row + (block.first + i) / pass.group;
     const int head = kv_head * pass.group + (block.first + i) % pass.group;
-    std::byte* to = pass.out->data.as<std::byte>() + row * pass.out->row_stride * element;
-    kernels_.finish_attention(pass.layout, state, i, to, head * pass.layout.head_dim, bf16);
+    kernels_.finish_attention(pass.layout, state, i, pass.out->row(row),
+                              head * pass.layout.head_dim);
   }
 }
 
@@ -149,7 +147,7 @@ void AttentionRunner::run_split(const Pass& pass, int n_segments) {
 }
 
 void AttentionRunner::run(const float* qkv, const RowBatch& batch, const AttentionLayer& layer,
-                          const KvStorage& kv, Activations& out) {
+                          const KvStorage& kv, const RowsOut& out) {
   Pass pass{qkv, &layer, kv_layout(kv), nullptr, &out, layer.n_heads / layer.n_kv_heads, 0, 0};
   pass.keys = kv.data.as<std::byte>() + layer.layer * pass.layout.layer_bytes;
   plan_blocks(batch, pass);

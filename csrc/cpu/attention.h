@@ -17,6 +17,20 @@
 
 namespace pb::cpu {
 
+// The rows of Activations, for kernels to write to.
+struct RowsOut {
+  RowOut first;
+  int64_t row_bytes = 0;
+  int64_t group_stride = 0;
+
+  RowOut row(int64_t r) const {
+    RowOut out = first;
+    out.numbers = static_cast<std::byte*>(first.numbers) + r * row_bytes;
+    if (first.groups != nullptr) out.groups = first.groups + r * group_stride;
+    return out;
+  }
+};
+
 class AttentionRunner {
  public:
   AttentionRunner(const Kernels& kernels, ThreadPool& pool) : kernels_(kernels), pool_(pool) {}
@@ -24,9 +38,9 @@ class AttentionRunner {
   // Allocates for passes of at most max_rows rows.
   void prepare(int max_rows, int n_heads, int head_dim);
 
-  // See Backend::attention.
+  // See Backend::attention. Quantised rows: heads are whole groups.
   void run(const float* qkv, const RowBatch& batch, const AttentionLayer& layer,
-           const KvStorage& kv, Activations& out);
+           const KvStorage& kv, const RowsOut& out);
 
  private:
   // Queries [first, first + n) of a sequence: query i is row i / group, head i % group.
@@ -47,7 +61,7 @@ class AttentionRunner {
     const AttentionLayer* layer;
     KvLayout layout;
     const std::byte* keys;
-    Activations* out;
+    const RowsOut* out;
     int group;
     int n_blocks;
     int n_items;

@@ -9,6 +9,7 @@
 #include "cpu/dispatch.h"
 #include "cpu/kv_layout.h"
 #include "cpu/pack.h"
+#include "cpu/read_tensor.h"
 
 namespace pb {
 
@@ -34,29 +35,70 @@ constexpr int kItemsPerThread = 4;        // what a loop is cut into at least, f
 constexpr int kActivateColumns = 1024;    // of an item of activate
 constexpr int kMinRowsPerItem = 24;       // of a matrix product that is cut by rows too
 
+size_t largest_scratch(const Kernels& kernels) {
+  constexpr size_t kLine = 64;
+  const int most = std::max({kernels.f32.scratch_bytes, kernels.bf16.scratch_bytes,
+                             kernels.int8.scratch_bytes, kernels.int4.scratch_bytes});
+  return (static_cast<size_t>(most) + kLine - 1) / kLine * kLine;
+}
+
+// Bytes of a number in a row of Activations.
+size_t number_bytes(RowFormat format) {
+  switch (format) {
+    case RowFormat::kBf16:
+      return sizeof(uint16_t);
+    case RowFormat::kInt8:
+      return sizeof(int8_t);
+    default:
+      return sizeof(float);
+  }
+}
+
 }  // namespace
 
 CpuBackend::CpuBackend(int n_threads, const Kernels& kernels)
     : kernels_(kernels),
       pool_(n_threads),
       attention_(kernels, pool_),
-      gemm_scratch_(sizeof(float) * n_threads * kernels.gemm_scratch_floats) {}
+      scratch_bytes_(largest_scratch(kernels)),
+      scratch_(scratch_bytes_ * n_threads) {}
 
 template <typename Body>
 void CpuBackend::for_range(int64_t n, int64_t grain, int64_t work, Body&& body) {
   pool_.parallel_for(n, work < kWorthThreads ? std::max<int64_t>(1, n) : grain, body);
 }
 
-std::byte* CpuBackend::activation_row(Activations& a, int64_t row) const {
-  const size_t element = a.dtype == DType::kBF16 ? kernels_.activation_bf16_bytes : sizeof(float);
-  return a.data.as<std::byte>() + row * a.row_stride * element;
+const ProductKernel& CpuBackend::product(DType weights) const {
+  switch (weights) {
+    case DType::kBF16:
+      return kernels_.bf16;
+    case DType::kInt8:
+      return kernels_.int8;
+    case DType::kInt4:
+      return kernels_.int4;
+    default:
+      return kernels_.f32;
+  }
+}
+
+RowsOut CpuBackend::rows_of(Activations& a) const {
+  RowsOut rows;
+  rows.first.format = product(a.dtype).row;
+  rows.first.numbers = a.data.as<std::byte>();
+  rows.row_bytes = a.row_stride * static_cast<int64_t>(number_bytes(rows.first.format));
+  if (rows.first.format == RowFormat::kInt8) {
+    rows.first.groups = a.groups.as<RowGroup>();
+    rows.first.zero_point = a.dtype == DType::kInt8 ? 128 : 8;
+    rows.group_stride = a.group_stride;
+  }
+  return rows;
 }
 
 // -- at load ----------------------------------------------------------------------------------
 
 Matrix CpuBackend::make_matrix(std::span<const TensorView> parts,
                                std::span<const TensorView> biases, DType dtype) {
-  return pack_matrix(parts, biases, dtype, kernels_.tile_columns, pool_);
+  return pack_matrix(parts, biases, dtype, product(dtype).tile_columns, pool_);
 }
 
 Vector CpuBackend::make_vector(const TensorView& view) { return read_vector(view); }
@@ -68,12 +110,19 @@ Activations CpuBackend::make_activations(int max_rows, int cols, DType weights) 
   a.max_rows = max_rows;
   a.cols = cols;
   a.dtype = weights;
-  const int64_t element = weights == DType::kBF16 ? kernels_.activation_bf16_bytes : sizeof(float);
-  int64_t row_bytes = (cols * element + kLine - 1) / kLine * kLine;
+  const RowFormat format = product(weights).row;
+  const auto number = static_cast<int64_t>(number_bytes(format));
+  int64_t row_bytes = (cols * number + kLine - 1) / kLine * kLine;
   // Rows a page apart would share the few places that a cache has for one address in a page.
   if (row_bytes % kPage == 0) row_bytes += kLine;
-  a.row_stride = row_bytes / element;
+  a.row_stride = row_bytes / number;
   a.data = AlignedBuffer(static_cast<size_t>(max_rows) * row_bytes);
+  if (format == RowFormat::kInt8) {
+    constexpr int64_t kGroupsOfLine = kLine / static_cast<int64_t>(sizeof(RowGroup));
+    const int64_t n_groups = (cols + kGroupSize - 1) / kGroupSize;
+    a.group_stride = (n_groups + kGroupsOfLine - 1) / kGroupsOfLine * kGroupsOfLine;
+    a.groups = AlignedBuffer(sizeof(RowGroup) * max_rows * a.group_stride);
+  }
   return a;
 }
 
@@ -122,6 +171,9 @@ KvStorage CpuBackend::make_kv(int n_pages, int block_size, int n_layers, int n_k
 void CpuBackend::prepare(int max_rows, int n_heads, int head_dim) {
   attention_.prepare(max_rows, n_heads, head_dim);
   sequence_of_row_.assign(max_rows, nullptr);
+  if (head_dim % kGroupSize != 0) {
+    attended_ = AlignedBuffer(sizeof(float) * max_rows * n_heads * head_dim);
+  }
 }
 
 // -- in the forward pass ----------------------------------------------------------------------
@@ -132,7 +184,7 @@ void CpuBackend::gather(std::span<const int32_t> ids, const Matrix& table, bool 
   // work.
   for_range(n, 1, n * table.n_in * 8, [&](int64_t begin, int64_t end, int) {
     for (int64_t r = begin; r < end; ++r) {
-      unpack_row(table, kernels_.tile_columns, ids[r], add, x + r * table.n_in);
+      unpack_row(table, product(table.dtype).tile_columns, ids[r], add, x + r * table.n_in);
     }
   });
 }
@@ -151,11 +203,11 @@ void CpuBackend::norm(const float* x, std::span<const int32_t> rows, const Norm&
   const NormArgs args{norm.weight.values.as<float>(), norm.bias.values.as<float>(), norm.eps,
                       hidden};
   const auto kernel = norm.kind == NormKind::kRms ? kernels_.rms_norm : kernels_.layer_norm;
-  const bool bf16 = out.dtype == DType::kBF16;
+  const RowsOut to = rows_of(out);
   const int64_t n = static_cast<int64_t>(rows.size());
   for_range(n, 1, n * hidden, [&](int64_t begin, int64_t end, int) {
     for (int64_t i = begin; i < end; ++i) {
-      kernel(args, x + static_cast<int64_t>(rows[i]) * hidden, activation_row(out, i), bf16);
+      kernel(args, x + static_cast<int64_t>(rows[i]) * hidden, to.row(i));
     }
   });
 }
@@ -165,29 +217,30 @@ void CpuBackend::matmul(const Activations& x, int n_rows, const Matrix& w, float
                       w.bias.as<float>(),
                       x.data.as<std::byte>(),
                       x.row_stride,
+                      x.groups.as<RowGroup>(),
+                      x.group_stride,
                       y,
                       w.n_out,
                       w.n_in,
                       store == Store::kAdd};
-  const auto kernel = w.dtype == DType::kBF16 ? kernels_.gemm_bf16 : kernels_.gemm_f32;
-  const int64_t n_tiles = tiles_of(w, kernels_.tile_columns);
+  const ProductKernel& kernel = product(w.dtype);
+  const int64_t n_tiles = tiles_of(w, kernel.tile_columns);
   // Rows are shared among threads where there are too few tiles to go round.
   const int64_t wanted = kItemsPerThread * pool_.n_threads();
   const int64_t most = (n_rows + kMinRowsPerItem - 1) / kMinRowsPerItem;
   const int64_t parts =
       std::clamp((wanted + n_tiles - 1) / n_tiles, int64_t{1}, std::max(most, int64_t{1}));
   const int64_t rows_per_part = (n_rows + parts - 1) / parts;
-  const int64_t work = static_cast<int64_t>(n_rows) * w.n_in * kernels_.tile_columns;
+  const int64_t work = static_cast<int64_t>(n_rows) * w.n_in * kernel.tile_columns;
   const int64_t grain = std::max<int64_t>(1, kWorthThreads / std::max<int64_t>(1, work / parts));
   for_range(n_tiles * parts, grain, work * n_tiles, [&](int64_t begin, int64_t end, int worker) {
-    float* scratch =
-        gemm_scratch_.as<float>() + static_cast<size_t>(worker) * kernels_.gemm_scratch_floats;
+    std::byte* scratch = scratch_.as<std::byte>() + scratch_bytes_ * worker;
     for (int64_t item = begin; item < end; ++item) {
       const int64_t first = item % parts * rows_per_part;
       const int64_t last = std::min<int64_t>(n_rows, first + rows_per_part);
       if (first >= last) continue;
-      kernel(args, static_cast<int>(item / parts), static_cast<int>(first), static_cast<int>(last),
-             scratch);
+      kernel.tile(args, static_cast<int>(item / parts), static_cast<int>(first),
+                  static_cast<int>(last), scratch);
     }
   });
 }
@@ -235,7 +288,22 @@ void CpuBackend::rope_and_store(float* qkv, const RowBatch& batch, const Attenti
 
 void CpuBackend::attention(const float* qkv, const RowBatch& batch, const AttentionLayer& layer,
                            const KvStorage& kv, Activations& out) {
-  attention_.run(qkv, batch, layer, kv, out);
+  const RowsOut to = rows_of(out);
+  // Heads that end inside a group cannot be quantised one by one.
+  if (to.first.format != RowFormat::kInt8 || layer.head_dim % kGroupSize == 0) {
+    attention_.run(qkv, batch, layer, kv, to);
+    return;
+  }
+  const RowsOut plain{{RowFormat::kF32, attended_.as<float>(), nullptr, 0},
+                      out.cols * static_cast<int64_t>(sizeof(float)),
+                      0};
+  attention_.run(qkv, batch, layer, kv, plain);
+  for_range(batch.n_rows, 1, int64_t{4} * batch.n_rows * out.cols,
+            [&](int64_t begin, int64_t end, int) {
+              for (int64_t row = begin; row < end; ++row) {
+                kernels_.copy(static_cast<float*>(plain.row(row).numbers), to.row(row), out.cols);
+              }
+            });
 }
 
 void CpuBackend::activate(const float* gate_up, int n_rows, Activation kind, bool gated,
@@ -245,15 +313,15 @@ void CpuBackend::activate(const float* gate_up, int n_rows, Activation kind, boo
                                                       : kernels_.gelu;
   const int n = out.cols;
   const int64_t row_size = gated ? int64_t{2} * n : n;
-  const bool bf16 = out.dtype == DType::kBF16;
+  const RowsOut to = rows_of(out);
   const int64_t parts = (n + kActivateColumns - 1) / kActivateColumns;
   for_range(n_rows * parts, 1, int64_t{8} * n_rows * n, [&](int64_t begin, int64_t end, int) {
     for (int64_t item = begin; item < end; ++item) {
       const int64_t row = item / parts;
       const int first = static_cast<int>(item % parts) * kActivateColumns;
       const float* gate = gate_up + row * row_size;
-      kernel(gate, gated ? gate + n : nullptr, activation_row(out, row), first,
-             std::min(n, first + kActivateColumns), bf16);
+      kernel(gate, gated ? gate + n : nullptr, to.row(row), first,
+             std::min(n, first + kActivateColumns));
     }
   });
 }

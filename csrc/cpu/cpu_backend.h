@@ -54,12 +54,15 @@ class CpuBackend final : public Backend {
   template <typename Body>
   void for_range(int64_t n, int64_t grain, int64_t work, Body&& body);
   void gather(std::span<const int32_t> ids, const Matrix& table, bool add, float* x);
-  std::byte* activation_row(Activations& a, int64_t row) const;
+  const ProductKernel& product(DType weights) const;
+  RowsOut rows_of(Activations& a) const;
 
   const Kernels& kernels_;
   ThreadPool pool_;
   AttentionRunner attention_;
-  AlignedBuffer gemm_scratch_;  // (threads, gemm_scratch_floats)
+  size_t scratch_bytes_;    // of a thread
+  AlignedBuffer scratch_;   // (threads, scratch_bytes_)
+  AlignedBuffer attended_;  // (max_rows, n_heads * head_dim) f32, where heads are no whole groups
   std::vector<const SequenceRows*> sequence_of_row_;
 };
 

@@ -6,8 +6,8 @@ namespace pb::cpu {
 namespace {
 
 #if defined(__x86_64__)
-constexpr const Kernels* kTargets[] = {&avx512_bf16::kKernels, &avx512::kKernels, &avx2::kKernels,
-                                       &scalar::kKernels};
+constexpr const Kernels* kTargets[] = {&avx512_bf16::kKernels, &avx512_vnni::kKernels,
+                                       &avx512::kKernels, &avx2::kKernels, &scalar::kKernels};
 
 // __builtin_cpu_supports asks CPUID, and XGETBV whether the system saves the registers.
 bool has_avx2() {
@@ -37,9 +37,9 @@ std::span<const Kernels* const> compiled_targets() { return kTargets; }
 
 bool cpu_supports(const Kernels& target) {
 #if defined(__x86_64__)
-  if (&target == &avx512_bf16::kKernels) {
-    return has_avx512() && __builtin_cpu_supports("avx512bf16");
-  }
+  const bool has_vnni = has_avx512() && __builtin_cpu_supports("avx512vnni");
+  if (&target == &avx512_bf16::kKernels) return has_vnni && __builtin_cpu_supports("avx512bf16");
+  if (&target == &avx512_vnni::kKernels) return has_vnni;
   if (&target == &avx512::kKernels) return has_avx512();
   if (&target == &avx2::kKernels) return has_avx2();
 #endif

@@ -1,4 +1,4 @@
-// y = x W^T for one packed weight tile and some rows.
+// y = x W^T for one packed weight tile of plain numbers and some rows.
 //
 // One accumulator per output; k ascends; every step is one fma (mul and add in the scalar target)
 // or one dot product of a bf16 pair. That chain is the same whatever the number of rows, the
@@ -6,6 +6,7 @@
 // exactly.
 #pragma once
 
+#include "cpu/gemm_rows-inl.h"
 #include "cpu/kernels.h"
 #include "cpu/rows-inl.h"
 #include "cpu/vec-inl.h"
@@ -16,19 +17,12 @@ namespace {
 constexpr int kTileVectors = 4;
 constexpr int kTileColumns = kTileVectors * kWidth;
 constexpr int kMaxRows =
-    kRegisters == 32 ? 6 : 3;   // of a register block: its chains fill the registers
-constexpr int kRowChunk = 192;  // rows that pass over a block of K while it is hot
-constexpr int kGemmScratch = kRowChunk * kTileColumns;
-
+    kRegisters == 32 ? 6 : 3;  // of a register block: its chains fill the registers
 // Bytes of a tile that a block of K takes: few, so that it stays in the first cache, where few rows
 // pass over it; more where many do and parking their sums would cost as much.
 constexpr int kSmallBlock = 8192;
 constexpr int kLargeBlock = 131072;
 constexpr int kManyRows = 64;
-// Bytes ahead in the tile that are asked for, into the second cache and into the first.
-constexpr int kFarPrefetch = 8192;
-constexpr int kNearPrefetch = 1024;
-
 struct F32Product {
   using Number = float;   // of weights
   using Operand = float;  // of activations
@@ -102,21 +96,14 @@ struct Bf16Product {
 using Bf16Product = ExpandedBf16Product;
 #endif
 
-// What a block of rows does to some columns of a tile over a block of K.
+// What a block of rows does to a tile over a block of K.
 template <typename Product>
 struct BlockArgs {
-  const typename Product::Number* w;   // first k of the block, first column
+  const typename Product::Number* w;   // first k of the block
   const typename Product::Operand* x;  // first row, first k
   int64_t x_stride;
-  int n_k;        // a multiple of kStep
-  float* parked;  // (rows, kTileColumns): sums so far
-  bool first;     // block of K: sums start at zero
-  bool last;      // block of K: sums go to y
-  float* y;       // first row, first column of the tile
-  int64_t y_stride;
-  const float* bias;  // of the tile's columns, or null
-  int n_columns;      // of the tile that exist
-  bool add;
+  int n_k;  // a multiple of kStep
+  BlockSums sums;
 };
 
 template <typename Product, int kRows>
@@ -126,18 +113,13 @@ inline __attribute__((noinline)) void gemm_block(const BlockArgs<Product>& a) {
   for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 4
     for (int v = 0; v < kTileVectors; ++v) {
-      sum[r][v] = a.first ? zero() : load(a.parked + r * kTileColumns + v * kWidth);
+      sum[r][v] = begin_sum(a.sums, kTileColumns, r, v);
     }
   }
   const typename Product::Number* w = a.w;
   const typename Product::Operand* x = a.x;
   for (int k = 0; k < a.n_k; k += Product::kStep) {
-    constexpr int kStepBytes = kTileColumns * Product::kStep * sizeof(*w);
-#pragma GCC unroll 4
-    for (int line = 0; line < kStepBytes; line += 64) {
-      __builtin_prefetch(reinterpret_cast<const char*>(w) + kFarPrefetch + line, 0, 2);
-      __builtin_prefetch(reinterpret_cast<const char*>(w) + kNearPrefetch + line, 0, 3);
-    }
+    prefetch(w, kTileColumns * Product::kStep * static_cast<int>(sizeof(*w)));
     Product::step(w, x, a.x_stride, sum);
     w += kTileColumns * Product::kStep;
     x += Product::kStep;
@@ -145,18 +127,7 @@ inline __attribute__((noinline)) void gemm_block(const BlockArgs<Product>& a) {
 #pragma GCC unroll 6
   for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 4
-    for (int v = 0; v < kTileVectors; ++v) {
-      const int c = v * kWidth;
-      if (!a.last) {
-        store(a.parked + r * kTileColumns + c, sum[r][v]);
-      } else if (c < a.n_columns) {
-        float* y = a.y + r * a.y_stride;
-        Vec out = sum[r][v];
-        if (a.bias != nullptr) out = add(out, load(a.bias + c));
-        if (a.add) out = add(load_tail(y, c, a.n_columns), out);
-        store_tail(y, c, a.n_columns, out);
-      }
-    }
+    for (int v = 0; v < kTileVectors; ++v) end_sum(a.sums, kTileColumns, r, v, sum[r][v]);
   }
 }
 
@@ -170,44 +141,23 @@ PB_INLINE void gemm_rows(const BlockArgs<Product>& block, int rows) {
 }
 
 template <typename Product>
-inline void gemm_tile(const GemmArgs& args, int tile, int row_begin, int row_end, float* scratch) {
+inline void gemm_tile(const GemmArgs& args, int tile, int row_begin, int row_end, void* scratch) {
   using Number = typename Product::Number;
-  using Operand = typename Product::Operand;
   const int n_k = (args.n_in + Product::kStep - 1) / Product::kStep * Product::kStep;
   const auto* w =
       static_cast<const Number*>(args.weights) + static_cast<size_t>(tile) * kTileColumns * n_k;
-  const auto* x = static_cast<const Operand*>(args.x);
-  const int first_column = tile * kTileColumns;
-
-  for (int chunk = row_begin; chunk < row_end; chunk += kRowChunk) {
-    const int chunk_end = chunk + kRowChunk < row_end ? chunk + kRowChunk : row_end;
-    const int n_blocks = (chunk_end - chunk + kMaxRows - 1) / kMaxRows;
-    const int block_bytes = chunk_end - chunk < kManyRows ? kSmallBlock : kLargeBlock;
-    const int k_block =
-        n_blocks == 1 ? n_k : block_bytes / static_cast<int>(kTileColumns * sizeof(Number));
-    for (int k = 0; k < n_k; k += k_block) {
-      const int k_end = k + k_block < n_k ? k + k_block : n_k;
-      int row = chunk;
-      for (int b = 0; b < n_blocks; ++b) {
-        const int rows = (chunk_end - row + n_blocks - b - 1) / (n_blocks - b);
-        const BlockArgs<Product> block{
-            w + static_cast<size_t>(k) * kTileColumns,
-            x + row * args.x_stride + k,
-            args.x_stride,
-            k_end - k,
-            scratch + static_cast<size_t>(row - chunk) * kTileColumns,
-            k == 0,
-            k_end == n_k,
-            args.y + static_cast<size_t>(row) * args.n_out + first_column,
-            args.n_out,
-            args.bias == nullptr ? nullptr : args.bias + first_column,
-            args.n_out - first_column,
-            args.add};
+  const auto* x = static_cast<const typename Product::Operand*>(args.x);
+  const auto k_block = [](int rows) {
+    return (rows < kManyRows ? kSmallBlock : kLargeBlock) /
+           static_cast<int>(kTileColumns * sizeof(Number));
+  };
+  for_blocks<kMaxRows, kTileColumns>(
+      args, tile, row_begin, row_end, n_k, k_block, static_cast<float*>(scratch),
+      [&](int row, int rows, int k, int k_end, const BlockSums& sums) {
+        const BlockArgs<Product> block{w + static_cast<size_t>(k) * kTileColumns,
+                                       x + row * args.x_stride + k, args.x_stride, k_end - k, sums};
         gemm_rows<Product, kMaxRows>(block, rows);
-        row += rows;
-      }
-    }
-  }
+      });
 }
 
 }  // namespace

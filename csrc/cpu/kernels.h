@@ -27,16 +27,41 @@ struct KvLayout {
   size_t page_bytes = 0;
 };
 
+inline constexpr int kGroupSize = 32;        // = kGroup (base/quantise.h)
 inline constexpr int kSegment = 256;         // = kAttentionSegment (ops/backend.h)
 inline constexpr int kQueriesPerBlock = 16;  // queries that share one pass over the keys
 
+// What belongs to a group of 32 quantised activations: a number is a whole number times `scale`.
+struct RowGroup {
+  float scale;
+  int32_t correction;  // -zero_point times the sum of the group's whole numbers
+};
+
+// How a row of Activations is stored.
+enum class RowFormat : uint8_t {
+  kF32,
+  kBf16,          // as bf16
+  kExpandedBf16,  // rounded to bf16, as f32
+  kInt8,          // whole numbers in groups of 32
+};
+
+// A row of Activations, for a kernel to write to.
+struct RowOut {
+  RowFormat format = RowFormat::kF32;
+  void* numbers = nullptr;
+  RowGroup* groups = nullptr;  // kInt8
+  int zero_point = 0;          // kInt8: what the weights that it meets are stored above
+};
+
 // y[row, tile] (=|+=) x[row] W[tile]^T + bias[tile]
 struct GemmArgs {
-  const void* weights = nullptr;  // tiles of (k, tile_columns), see pack.h
-  const float* bias = nullptr;    // (n_tiles * tile_columns), or null
-  const void* x = nullptr;        // (rows, x_stride)
-  int64_t x_stride = 0;           // elements
-  float* y = nullptr;             // (rows, n_out)
+  const void* weights = nullptr;     // tiles of (k, tile columns), see pack.h
+  const float* bias = nullptr;       // (n_tiles * tile columns), or null
+  const void* x = nullptr;           // (rows, x_stride)
+  int64_t x_stride = 0;              // elements
+  const RowGroup* groups = nullptr;  // (rows, group_stride), quantised weights only
+  int64_t group_stride = 0;
+  float* y = nullptr;  // (rows, n_out)
   int n_out = 0;
   int n_in = 0;
   bool add = false;
@@ -79,25 +104,35 @@ struct SoftmaxState {
   float* accumulator = nullptr;  // (queries, value_stride)
 };
 
-// One instruction set. Rows named `void*` are Activations rows: f32 where `bf16` is false; else
-// bf16 numbers, stored as bf16 if activation_bf16_bytes is 2 and as f32 if it is 4.
+// The matrix product of one dtype of weights.
+struct ProductKernel {
+  int tile_columns;   // outputs a packed weight tile holds
+  RowFormat row;      // of the activations it takes
+  int scratch_bytes;  // per thread
+  // Rows [row_begin, row_end) of one weight tile.
+  void (*tile)(const GemmArgs&, int tile, int row_begin, int row_end, void* scratch);
+};
+
+// One instruction set.
 struct Kernels {
   const char* name;
-  int tile_columns;  // outputs a packed weight tile holds
-  int activation_bf16_bytes;
-  int gemm_scratch_floats;  // per thread
 
-  // Rows [row_begin, row_end) of one weight tile.
-  void (*gemm_f32)(const GemmArgs&, int tile, int row_begin, int row_end, float* scratch);
-  void (*gemm_bf16)(const GemmArgs&, int tile, int row_begin, int row_end, float* scratch);
+  ProductKernel f32;
+  ProductKernel bf16;
+  ProductKernel int8;
+  ProductKernel int4;
 
-  void (*rms_norm)(const NormArgs&, const float* x, void* out, bool bf16);
-  void (*layer_norm)(const NormArgs&, const float* x, void* out, bool bf16);
+  void (*rms_norm)(const NormArgs&, const float* x, const RowOut& out);
+  void (*layer_norm)(const NormArgs&, const float* x, const RowOut& out);
 
-  // out[begin:end) = act(gate[begin:end)) * up[begin:end), or act(gate) where up is null.
-  void (*silu)(const float* gate, const float* up, void* out, int begin, int end, bool bf16);
-  void (*gelu_tanh)(const float* gate, const float* up, void* out, int begin, int end, bool bf16);
-  void (*gelu)(const float* gate, const float* up, void* out, int begin, int end, bool bf16);
+  // out[begin:end) = act(gate[begin:end)) * up[begin:end), or act(gate) where up is null; begin
+  // starts a group.
+  void (*silu)(const float* gate, const float* up, const RowOut& out, int begin, int end);
+  void (*gelu_tanh)(const float* gate, const float* up, const RowOut& out, int begin, int end);
+  void (*gelu)(const float* gate, const float* up, const RowOut& out, int begin, int end);
+
+  // out[0:n) = x
+  void (*copy)(const float* x, const RowOut& out, int n);
 
   // Norms (if asked) and rotates (if asked) one head in place.
   void (*rotate)(const RotateArgs&, float* head);
@@ -112,9 +147,10 @@ struct Kernels {
   // total = total + part, for the queries that see keys in `segment`.
   void (*merge_segment)(const KvLayout&, const QueryBlock&, int segment, const SoftmaxState& part,
                         const SoftmaxState& total);
-  // out[begin, begin + head_dim) = accumulator / sum for query i of the state.
-  void (*finish_attention)(const KvLayout&, const SoftmaxState&, int i, void* out, int begin,
-                           bool bf16);
+  // out[begin, begin + head_dim) = accumulator / sum for query i of the state. Quantised rows:
+  // whole groups.
+  void (*finish_attention)(const KvLayout&, const SoftmaxState&, int i, const RowOut& out,
+                           int begin);
 
   // Elementwise, for the tests: exp(x).
   void (*exp)(const float* x, float* out, int n);
@@ -128,6 +164,9 @@ namespace avx2 {
 extern const Kernels kKernels;
 }
 namespace avx512 {
+extern const Kernels kKernels;
+}
+namespace avx512_vnni {
 extern const Kernels kKernels;
 }
 namespace avx512_bf16 {

@@ -31,16 +31,12 @@ inline void merge_segment(const KvLayout& kv, const QueryBlock& block, int segme
   }
 }
 
-inline void finish_attention(const KvLayout& kv, const SoftmaxState& state, int i, void* out,
-                             int begin, bool bf16) {
+inline void finish_attention(const KvLayout& kv, const SoftmaxState& state, int i,
+                             const RowOut& out, int begin) {
   const float* from = state.accumulator + static_cast<size_t>(i) * kv.value_stride;
   const Vec sum = set1(state.sum[i]);
-  const int end = begin + kv.head_dim;
-  for (int d = 0; d < kv.head_dim; d += kWidth) {
-    const Vec v = div(load(from + d), sum);
-    bf16 ? store_activation<true>(out, begin + d, end, v)
-         : store_activation<false>(out, begin + d, end, v);
-  }
+  write_row(out, begin, begin + kv.head_dim,
+            [=](int at) { return div(load(from + at - begin), sum); });
 }
 
 }  // namespace

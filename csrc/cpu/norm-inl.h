@@ -36,19 +36,16 @@ PB_INLINE float mean_of_squares(const float* x, int n) {
 PB_INLINE Vec reciprocal_sqrt(float x) { return div(set1(1.0f), sqrt(set1(x))); }
 
 // out = x / sqrt(mean(x^2) + eps) * weight
-template <bool kBf16>
-inline void rms_norm_row(const NormArgs& norm, const float* x, void* out) {
+inline void rms_norm(const NormArgs& norm, const float* x, const RowOut& out) {
   const int n = norm.hidden;
   const Vec factor = reciprocal_sqrt(mean_of_squares(x, n) + norm.eps);
-  for (int i = 0; i < n; i += kWidth) {
-    const Vec v = mul(mul(load_tail(x, i, n), factor), load_tail(norm.weight, i, n));
-    store_activation<kBf16>(out, i, n, v);
-  }
+  write_row(out, 0, n, [=](int i) {
+    return mul(mul(load_tail(x, i, n), factor), load_tail(norm.weight, i, n));
+  });
 }
 
 // out = (x - mean(x)) / sqrt(variance(x) + eps) * weight + bias
-template <bool kBf16>
-inline void layer_norm_row(const NormArgs& norm, const float* x, void* out) {
+inline void layer_norm(const NormArgs& norm, const float* x, const RowOut& out) {
   const int n = norm.hidden;
   const float sum = sum_of(x, n, [](Vec v, int, Vec s) { return add(v, s); });
   const Vec mean = set1(sum / static_cast<float>(n));
@@ -57,19 +54,10 @@ inline void layer_norm_row(const NormArgs& norm, const float* x, void* out) {
     return mul_add(centred, centred, s);
   });
   const Vec factor = reciprocal_sqrt(squares / static_cast<float>(n) + norm.eps);
-  for (int i = 0; i < n; i += kWidth) {
+  write_row(out, 0, n, [=](int i) {
     const Vec v = mul(sub(load_tail(x, i, n), mean), factor);
-    const Vec scaled = mul_add(v, load_tail(norm.weight, i, n), load_tail(norm.bias, i, n));
-    store_activation<kBf16>(out, i, n, scaled);
-  }
-}
-
-inline void rms_norm(const NormArgs& norm, const float* x, void* out, bool bf16) {
-  bf16 ? rms_norm_row<true>(norm, x, out) : rms_norm_row<false>(norm, x, out);
-}
-
-inline void layer_norm(const NormArgs& norm, const float* x, void* out, bool bf16) {
-  bf16 ? layer_norm_row<true>(norm, x, out) : layer_norm_row<false>(norm, x, out);
+    return mul_add(v, load_tail(norm.weight, i, n), load_tail(norm.bias, i, n));
+  });
 }
 
 }  // namespace

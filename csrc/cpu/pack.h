@@ -1,10 +1,15 @@
 // Weights as the matrix products read them.
 //
-// A packed matrix is a row of tiles, each `tile_columns` outputs wide and one contiguous stream
+// A packed matrix is a row of tiles, each some outputs ("columns") wide and one contiguous stream
 // over k, so that a product reads memory in the order in which it lies:
-//   f32   tile (n_in, tile_columns)
-//   bf16  tile (ceil(n_in / 2), tile_columns, 2): pairs of k, the operand order of vdpbf16ps
-// Outputs and a last half pair that do not exist are zero.
+//   f32   tile (n_in, columns)
+//   bf16  tile (ceil(n_in / 2), columns, 2): pairs of k, the operand order of vdpbf16ps
+//   int8  tile (ceil(n_in / 32)) of groups: f16 scales (columns), then (8, columns, 4) bytes, each
+//         the whole number + 128: four of k, the operand order of vpdpbusd
+//   int4  the same with (4, columns, 4) bytes, each two numbers + 8: byte b of row j holds k = 4 j
+//   +
+//         b of the group in its low nibble and 16 + 4 j + b in its high one
+// Outputs and elements of k that do not exist are zero.
 #pragma once
 
 #include <cstdint>
@@ -24,10 +29,7 @@ inline int64_t tiles_of(const Matrix& matrix, int tile_columns) {
 Matrix pack_matrix(std::span<const TensorView> parts, std::span<const TensorView> biases,
                    DType dtype, int tile_columns, ThreadPool& pool);
 
-// A vector in f32. Throws kModelFormat as above.
-Vector read_vector(const TensorView& view);
-
-// out (n_in) = row `row` of the matrix, added to what is there if `add`.
+// out (n_in) = row `row` of the matrix in f32, added to what is there if `add`.
 void unpack_row(const Matrix& matrix, int tile_columns, int row, bool add, float* out);
 
 }  // namespace pb::cpu

@@ -7,6 +7,7 @@
 #include "cpu/activate-inl.h"
 #include "cpu/attention-inl.h"
 #include "cpu/gemm-inl.h"
+#include "cpu/gemm_groups-inl.h"
 #include "cpu/kernels.h"
 #include "cpu/merge-inl.h"
 #include "cpu/norm-inl.h"
@@ -19,16 +20,18 @@ namespace pb::cpu::PB_CPU_TARGET {
 
 const Kernels kKernels = {
     .name = PB_STRING(PB_CPU_TARGET),
-    .tile_columns = kTileColumns,
-    .activation_bf16_bytes = kActivationBf16Bytes,
-    .gemm_scratch_floats = kGemmScratch,
-    .gemm_f32 = gemm_tile<F32Product>,
-    .gemm_bf16 = gemm_tile<Bf16Product>,
+    .f32 = {kTileColumns, RowFormat::kF32, kScratch<kTileColumns>, gemm_tile<F32Product>},
+    .bf16 = {kTileColumns, kBf16Row, kScratch<kTileColumns>, gemm_tile<Bf16Product>},
+    .int8 = {kGroupTileColumns, RowFormat::kInt8, kScratch<kGroupTileColumns>,
+             group_tile<Int8Weights>},
+    .int4 = {kGroupTileColumns, RowFormat::kInt8, kScratch<kGroupTileColumns>,
+             group_tile<Int4Weights>},
     .rms_norm = rms_norm,
     .layer_norm = layer_norm,
     .silu = activate<silu>,
     .gelu_tanh = activate<gelu_tanh>,
     .gelu = activate<gelu>,
+    .copy = copy_row,
     .rotate = rotate_head,
     .store_key_value = store_key_value,
     .attend_segment = attend_segment,

@@ -1,4 +1,4 @@
-// AVX-512 with the bf16 dot product (vdpbf16ps).
+// AVX-512 with the dot products of bytes (vpdpbusd) and of bf16 (vdpbf16ps).
 #if defined(__x86_64__)
 
 #define PB_CPU_TARGET avx512_bf16

@@ -103,5 +103,59 @@ PB_INLINE void store_bf16_n(uint16_t* p, Vec rounded, int n) {
   for (int i = 0; i < n; ++i) p[i] = lanes[i];
 }
 
+PB_INLINE Vec max_or_nan(Vec a, Vec b) {
+  return _mm256_castsi256_ps(_mm256_max_epi32(_mm256_castps_si256(a), _mm256_castps_si256(b)));
+}
+PB_INLINE float reduce_max_or_nan(Vec v) {
+  const __m256i u = _mm256_castps_si256(v);
+  const __m128i four = _mm_max_epi32(_mm256_castsi256_si128(u), _mm256_extracti128_si256(u, 1));
+  const __m128i two = _mm_max_epi32(four, _mm_shuffle_epi32(four, 0x4e));
+  const __m128i one = _mm_max_epi32(two, _mm_shuffle_epi32(two, 0xb1));
+  return _mm_cvtss_f32(_mm_castsi128_ps(one));
+}
+
+using Ints = __m256i;
+PB_INLINE Ints set1_int(int32_t x) { return _mm256_set1_epi32(x); }
+PB_INLINE Ints add_ints(Ints a, Ints b) { return _mm256_add_epi32(a, b); }
+PB_INLINE int32_t reduce_add_ints(Ints v) {
+  const __m128i four = _mm_add_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
+  const __m128i two = _mm_add_epi32(four, _mm_shuffle_epi32(four, 0x4e));
+  return _mm_cvtsi128_si32(_mm_add_epi32(two, _mm_shuffle_epi32(two, 0xb1)));
+}
+PB_INLINE Ints to_nearest(Vec v) { return _mm256_cvtps_epi32(v); }
+PB_INLINE Vec to_float(Ints v) { return _mm256_cvtepi32_ps(v); }
+PB_INLINE void store_bytes(int8_t* p, Ints v) {
+  const __m128i words = _mm_packs_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
+  _mm_storel_epi64(reinterpret_cast<__m128i*>(p), _mm_packs_epi16(words, words));
+}
+PB_INLINE Vec load_f16(const uint16_t* p) {
+  return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+}
+
+using Quads = __m256i;
+PB_INLINE Quads load_quads(const uint8_t* p) {
+  return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+}
+PB_INLINE Quads low_nibbles(Quads v) { return _mm256_and_si256(v, _mm256_set1_epi8(15)); }
+PB_INLINE Quads high_nibbles(Quads v) {
+  return _mm256_and_si256(_mm256_srli_epi16(v, 4), _mm256_set1_epi8(15));
+}
+// vpmaddubsw would saturate, so bytes are widened: 0 and 2, 1 and 3.
+struct QuadFactor {
+  __m256i even, odd;
+};
+PB_INLINE QuadFactor quad_factor(const int8_t* p) {
+  int32_t quad;
+  __builtin_memcpy(&quad, p, sizeof(quad));
+  const __m256i x = _mm256_set1_epi32(quad);
+  return {_mm256_srai_epi16(_mm256_slli_epi16(x, 8), 8), _mm256_srai_epi16(x, 8)};
+}
+PB_INLINE Ints dot(Ints sum, Quads w, QuadFactor f) {
+  const __m256i even = _mm256_and_si256(w, _mm256_set1_epi16(0xff));
+  const __m256i odd = _mm256_srli_epi16(w, 8);
+  return _mm256_add_epi32(
+      sum, _mm256_add_epi32(_mm256_madd_epi16(even, f.even), _mm256_madd_epi16(odd, f.odd)));
+}
+
 }  // namespace
 }  // namespace pb::cpu::PB_CPU_TARGET

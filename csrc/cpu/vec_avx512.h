@@ -95,5 +95,72 @@ PB_INLINE void store_bf16_n(uint16_t* p, Vec rounded, int n) {
   _mm256_mask_storeu_epi16(p, first_lanes(n), _mm512_cvtepi32_epi16(u));
 }
 
+PB_INLINE Vec max_or_nan(Vec a, Vec b) {
+  return _mm512_castsi512_ps(_mm512_max_epi32(_mm512_castps_si512(a), _mm512_castps_si512(b)));
+}
+PB_INLINE float reduce_max_or_nan(Vec v) {
+  const __m512i u = _mm512_castps_si512(v);
+  const __m256i eight =
+      _mm256_max_epi32(_mm512_castsi512_si256(u), _mm512_extracti64x4_epi64(u, 1));
+  const __m128i four =
+      _mm_max_epi32(_mm256_castsi256_si128(eight), _mm256_extracti128_si256(eight, 1));
+  const __m128i two = _mm_max_epi32(four, _mm_shuffle_epi32(four, 0x4e));
+  const __m128i one = _mm_max_epi32(two, _mm_shuffle_epi32(two, 0xb1));
+  return _mm_cvtss_f32(_mm_castsi128_ps(one));
+}
+
+using Ints = __m512i;
+PB_INLINE Ints set1_int(int32_t x) { return _mm512_set1_epi32(x); }
+PB_INLINE Ints add_ints(Ints a, Ints b) { return _mm512_add_epi32(a, b); }
+PB_INLINE int32_t reduce_add_ints(Ints v) {
+  const __m256i eight =
+      _mm256_add_epi32(_mm512_castsi512_si256(v), _mm512_extracti64x4_epi64(v, 1));
+  const __m128i four =
+      _mm_add_epi32(_mm256_castsi256_si128(eight), _mm256_extracti128_si256(eight, 1));
+  const __m128i two = _mm_add_epi32(four, _mm_shuffle_epi32(four, 0x4e));
+  return _mm_cvtsi128_si32(_mm_add_epi32(two, _mm_shuffle_epi32(two, 0xb1)));
+}
+PB_INLINE Ints to_nearest(Vec v) { return _mm512_cvtps_epi32(v); }
+PB_INLINE Vec to_float(Ints v) { return _mm512_cvtepi32_ps(v); }
+PB_INLINE void store_bytes(int8_t* p, Ints v) {
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtsepi32_epi8(v));
+}
+PB_INLINE Vec load_f16(const uint16_t* p) {
+  return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+}
+
+using Quads = __m512i;
+PB_INLINE Quads load_quads(const uint8_t* p) { return _mm512_loadu_si512(p); }
+PB_INLINE Quads low_nibbles(Quads v) { return _mm512_and_si512(v, _mm512_set1_epi8(15)); }
+PB_INLINE Quads high_nibbles(Quads v) {
+  return _mm512_and_si512(_mm512_srli_epi16(v, 4), _mm512_set1_epi8(15));
+}
+#ifdef __AVX512VNNI__
+using QuadFactor = __m512i;
+PB_INLINE QuadFactor quad_factor(const int8_t* p) {
+  int32_t quad;
+  __builtin_memcpy(&quad, p, sizeof(quad));
+  return _mm512_set1_epi32(quad);
+}
+PB_INLINE Ints dot(Ints sum, Quads w, QuadFactor f) { return _mm512_dpbusd_epi32(sum, w, f); }
+#else
+// vpmaddubsw would saturate, so bytes are widened: 0 and 2, 1 and 3.
+struct QuadFactor {
+  __m512i even, odd;
+};
+PB_INLINE QuadFactor quad_factor(const int8_t* p) {
+  int32_t quad;
+  __builtin_memcpy(&quad, p, sizeof(quad));
+  const __m512i x = _mm512_set1_epi32(quad);
+  return {_mm512_srai_epi16(_mm512_slli_epi16(x, 8), 8), _mm512_srai_epi16(x, 8)};
+}
+PB_INLINE Ints dot(Ints sum, Quads w, QuadFactor f) {
+  const __m512i even = _mm512_and_si512(w, _mm512_set1_epi16(0xff));
+  const __m512i odd = _mm512_srli_epi16(w, 8);
+  return _mm512_add_epi32(
+      sum, _mm512_add_epi32(_mm512_madd_epi16(even, f.even), _mm512_madd_epi16(odd, f.odd)));
+}
+#endif
+
 }  // namespace
 }  // namespace pb::cpu::PB_CPU_TARGET

@@ -98,5 +98,65 @@ PB_INLINE void store_bf16_n(uint16_t* p, Vec rounded, int n) {
   }
 }
 
+// The greater of two numbers that are not negative; NaN where either is.
+PB_INLINE Vec max_or_nan(Vec a, Vec b) { return (Bits)a > (Bits)b ? a : b; }
+PB_INLINE float reduce_max_or_nan(Vec v) {
+  const Vec pairs = max_or_nan(v, Vec{v[2], v[3], v[0], v[1]});
+  return max_or_nan(pairs, Vec{pairs[1], pairs[0], pairs[1], pairs[0]})[0];
+}
+
+// Whole numbers, one a lane. They wrap.
+typedef UBits Ints;
+PB_INLINE Ints set1_int(int32_t x) {
+  const auto u = static_cast<uint32_t>(x);
+  return Ints{u, u, u, u};
+}
+PB_INLINE Ints add_ints(Ints a, Ints b) { return a + b; }
+PB_INLINE int32_t reduce_add_ints(Ints v) {
+  return static_cast<int32_t>((v[0] + v[2]) + (v[1] + v[3]));
+}
+// The nearest whole numbers, half-way the even ones, of |v| < 2^22; else any.
+PB_INLINE Ints to_nearest(Vec v) { return (Ints)(v + set1(12582912.0f)) - 0x4b400000u; }
+PB_INLINE Vec to_float(Ints v) { return __builtin_convertvector((Bits)v, Vec); }
+// The lowest byte of each lane.
+PB_INLINE void store_bytes(int8_t* p, Ints v) {
+  for (int i = 0; i < kWidth; ++i) p[i] = static_cast<int8_t>(v[i]);
+}
+PB_INLINE Vec load_f16(const uint16_t* p) {
+  Vec v;
+  for (int i = 0; i < kWidth; ++i) {  // exactly: a subnormal by its steps, others by their exponent
+    const uint32_t magnitude = p[i] & 0x7fffu;
+    const uint32_t shifted = (magnitude << 13) + (magnitude >= 0x7c00u ? 0x70000000u : 0x38000000u);
+    float f;
+    __builtin_memcpy(&f, &shifted, sizeof(f));
+    if (magnitude < 0x400u) f = static_cast<float>(magnitude) * 0x1p-24f;
+    v[i] = p[i] & 0x8000u ? -f : f;
+  }
+  return v;
+}
+
+// Four unsigned bytes a lane.
+typedef UBits Quads;
+PB_INLINE Quads load_quads(const uint8_t* p) {
+  Quads v;
+  __builtin_memcpy(&v, p, sizeof(v));
+  return v;
+}
+PB_INLINE Quads low_nibbles(Quads v) { return v & 0x0f0f0f0fu; }
+PB_INLINE Quads high_nibbles(Quads v) { return (v >> 4) & 0x0f0f0f0fu; }
+// Four signed bytes, the same for every lane.
+struct QuadFactor {
+  uint32_t x[4];
+};
+PB_INLINE QuadFactor quad_factor(const int8_t* p) {
+  return {{static_cast<uint32_t>(p[0]), static_cast<uint32_t>(p[1]), static_cast<uint32_t>(p[2]),
+           static_cast<uint32_t>(p[3])}};
+}
+// sum + the products of a lane's bytes and the factor's, exactly.
+PB_INLINE Ints dot(Ints sum, Quads w, QuadFactor f) {
+  return sum + (w & 0xffu) * f.x[0] + ((w >> 8) & 0xffu) * f.x[1] + ((w >> 16) & 0xffu) * f.x[2] +
+         (w >> 24) * f.x[3];
+}
+
 }  // namespace
 }  // namespace pb::cpu::PB_CPU_TARGET

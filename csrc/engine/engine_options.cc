@@ -1,3 +1,4 @@
+#include <initializer_list>
 #include <string>
 
 #include "base/error.h"
@@ -14,18 +15,21 @@ void check_range(const char* field, int value, int low, int high) {
   }
 }
 
-void check_dtype(const char* field, DType dtype) {
-  if (dtype != DType::kF32 && dtype != DType::kBF16) {
-    throw Error(ErrorCode::kConfig,
-                std::string(field) + " is '" + dtype_name(dtype) + "'; it must be 'f32' or 'bf16'");
+void check_dtype(const char* field, DType dtype, std::initializer_list<DType> allowed) {
+  std::string names;
+  for (const DType one : allowed) {
+    if (dtype == one) return;
+    names += (names.empty() ? "'" : ", '") + std::string(dtype_name(one)) + "'";
   }
+  throw Error(ErrorCode::kConfig,
+              std::string(field) + " is '" + dtype_name(dtype) + "'; it must be one of " + names);
 }
 
 }  // namespace
 
 void EngineOptions::validate() const {
-  check_dtype("dtype", dtype);
-  check_dtype("kv_dtype", kv_dtype);
+  check_dtype("dtype", dtype, {DType::kF32, DType::kBF16, DType::kInt8, DType::kInt4});
+  check_dtype("kv_dtype", kv_dtype, {DType::kF32, DType::kBF16});
   check_range("n_ctx", n_ctx, 1, 1 << 26);
   check_range("n_parallel", n_parallel, 1, 1 << 16);
   check_range("n_ubatch", n_ubatch, 1, 1 << 16);

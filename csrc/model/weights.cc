@@ -69,9 +69,10 @@ class Loader {
   Weights load() {
     const int hidden = config_.hidden_size;
     Weights w;
-    w.token_embedding = table("token_embedding", config_.vocab_size);
-    if (config_.learned_positions) {
-      w.position_embedding = table("position_embedding", config_.max_position_embeddings);
+    w.token_embedding = table("token_embedding", config_.vocab_size, dtype_);
+    if (config_.learned_positions) {  // small, and no product: not worth quantising
+      w.position_embedding = table("position_embedding", config_.max_position_embeddings,
+                                   is_quantised(dtype_) ? DType::kF32 : dtype_);
     }
     w.layers.reserve(static_cast<size_t>(config_.n_layers));
     for (int i = 0; i < config_.n_layers; ++i) {
@@ -125,10 +126,10 @@ class Loader {
     return backend_.make_matrix(weights, biases, dtype_);
   }
 
-  Matrix table(const std::string& name, int rows) {
+  Matrix table(const std::string& name, int rows, DType dtype) {
     const std::array parts = {checkpoint_.get(name, rows, config_.hidden_size)};
     const std::array biases = {TensorView{}};
-    return backend_.make_matrix(parts, biases, dtype_);
+    return backend_.make_matrix(parts, biases, dtype);
   }
 
   Norm norm(const std::string& name, int size) {

@@ -19,7 +19,8 @@
 namespace pb {
 
 // A tensor of a checkpoint where it lies, strided. Element (r, c) is number r * row_stride + c *
-// col_stride from `data`.
+// col_stride from `data`. Of kInt8 and kInt4, rows are blocks of 32 neighbours (Int8Group and
+// Int4Group of base/quantise.h) and strides still count elements.
 struct TensorView {
   std::string name;  // for messages
   const void* data = nullptr;
@@ -52,14 +53,17 @@ struct Norm {
 };
 
 // What enters a matrix product: rows of `cols` numbers, rounded to what products of `dtype`
-// weights take (f32 for f32, bf16 for bf16), in the backend's layout. With kF32 that is plain: row
-// r is the `cols` floats from data + r * row_stride. What pads a row is zero.
+// weights take (f32 for f32, bf16 for bf16, what suits the backend for int8 and int4), in the
+// backend's layout. With kF32 that is plain: row r is the `cols` floats from data + r * row_stride.
+// What pads a row is zero.
 struct Activations {
   int max_rows = 0;
   int cols = 0;
   int64_t row_stride = 0;  // elements
   DType dtype = DType::kF32;
   AlignedBuffer data;
+  int64_t group_stride = 0;  // groups of a row, where rows are quantised
+  AlignedBuffer groups;
 };
 
 // cos and sin of every position: (n_positions, head_dim / 2) each.
@@ -129,7 +133,7 @@ class Backend {
 
   // Stacks `parts` (each (n_i, n_in)) into one weight of sum(n_i) rows. `biases`: one a part, with
   // data == nullptr for none. Throws kModelFormat where a part or bias holds a number that is not
-  // finite.
+  // finite. Blocks of the same dtype are taken as they are, all else is rounded to it.
   virtual Matrix make_matrix(std::span<const TensorView> parts, std::span<const TensorView> biases,
                              DType dtype) = 0;
   virtual Vector make_vector(const TensorView& view) = 0;

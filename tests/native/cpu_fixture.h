@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "base/quantise.h"
 #include "base/rng.h"
 #include "check.h"
 #include "cpu/cpu_backend.h"
@@ -44,8 +45,24 @@ inline std::vector<int> shuffled(int n, uint64_t seed) {
   return order;
 }
 
+// A weight, and a row of weights, as a matrix of `dtype` holds them.
 inline float rounded(float x, DType dtype) {
   return dtype == DType::kBF16 ? bf16_to_f32(f32_to_bf16(x)) : x;
+}
+
+inline std::vector<float> rounded_row(std::vector<float> row, DType dtype) {
+  if (!is_quantised(dtype)) {
+    for (float& x : row) x = rounded(x, dtype);
+    return row;
+  }
+  const size_t n = row.size();
+  row.resize((n + kGroup - 1) / kGroup * kGroup);
+  for (size_t i = 0; i < n; i += kGroup) {
+    dtype == DType::kInt8 ? dequantise(quantise_int8(&row[i]), &row[i])
+                          : dequantise(quantise_int4(&row[i]), &row[i]);
+  }
+  row.resize(n);
+  return row;
 }
 
 inline TensorView view_of(const std::vector<float>& values, int64_t rows, int64_t cols,
@@ -60,20 +77,27 @@ inline bool same_bits(const std::vector<float>& a, const std::vector<float>& b) 
   return a.size() == b.size() && same_bits(a.data(), b.data(), a.size());
 }
 
+inline const cpu::ProductKernel& product_of(const cpu::Kernels& target, DType dtype) {
+  return dtype == DType::kInt8   ? target.int8
+         : dtype == DType::kInt4 ? target.int4
+         : dtype == DType::kBF16 ? target.bf16
+                                 : target.f32;
+}
+
 // Bytes of a number of a row of activations.
 inline size_t element_bytes(const Activations& a, const cpu::Kernels& target) {
-  return a.dtype == DType::kBF16 ? target.activation_bf16_bytes : sizeof(float);
+  const cpu::RowFormat format = product_of(target, a.dtype).row;
+  return format == cpu::RowFormat::kInt8 ? 1 : format == cpu::RowFormat::kBf16 ? 2 : 4;
 }
 
 inline void write_activations(Activations& a, const cpu::Kernels& target, int row,
                               const float* values) {
-  const size_t size = element_bytes(a, target);
-  std::byte* to = a.data.as<std::byte>() + row * a.row_stride * size;
-  for (int i = 0; i < a.cols; ++i) {
-    const float value = rounded(values[i], a.dtype);
-    const uint16_t half = f32_to_bf16(value);
-    std::memcpy(to + i * size, size == 2 ? static_cast<const void*>(&half) : &value, size);
-  }
+  cpu::RowOut out;
+  out.format = product_of(target, a.dtype).row;
+  out.numbers = a.data.as<std::byte>() + row * a.row_stride * element_bytes(a, target);
+  if (a.groups) out.groups = a.groups.as<cpu::RowGroup>() + row * a.group_stride;
+  out.zero_point = a.dtype == DType::kInt8 ? 128 : 8;
+  target.copy(values, out, a.cols);
 }
 
 // Row `row` in f32, its padding included.
@@ -83,7 +107,12 @@ inline std::vector<float> read_activations(const Activations& a, const cpu::Kern
   std::vector<float> out(a.row_stride);
   const std::byte* from = a.data.as<std::byte>() + row * a.row_stride * size;
   for (int64_t i = 0; i < a.row_stride; ++i) {
-    if (size == 2) {
+    if (size == 1) {
+      const int64_t group = row * a.group_stride + i / kGroup;
+      const bool exists = i / kGroup < a.group_stride;
+      const float scale = exists ? a.groups.as<cpu::RowGroup>()[group].scale : 0.0f;
+      out[i] = scale * static_cast<float>(static_cast<int8_t>(from[i]));
+    } else if (size == 2) {
       uint16_t half;
       std::memcpy(&half, from + i * size, size);
       out[i] = bf16_to_f32(half);

@@ -61,11 +61,13 @@ class NaiveBackend : public Backend {
   }
 
   Activations make_activations(int max_rows, int cols, DType weights) override {
-    return {.max_rows = max_rows,
-            .cols = cols,
-            .row_stride = cols,
-            .dtype = weights,
-            .data = AlignedBuffer(size_t(max_rows) * size_t(cols) * sizeof(float))};
+    Activations a;
+    a.max_rows = max_rows;
+    a.cols = cols;
+    a.row_stride = cols;
+    a.dtype = weights;
+    a.data = AlignedBuffer(size_t(max_rows) * size_t(cols) * sizeof(float));
+    return a;
   }
 
   RopeTable make_rope(std::span<const float> inv_freq, float factor, int n_positions) override {

@@ -8,7 +8,7 @@ namespace {
 using namespace pb;
 using namespace pb::test;
 
-constexpr DType kDTypes[] = {DType::kF32, DType::kBF16};
+constexpr DType kDTypes[] = {DType::kF32, DType::kBF16, DType::kInt8, DType::kInt4};
 
 struct Product {
   int n_out;
@@ -31,14 +31,21 @@ struct Product {
     return backend.make_matrix({&part, 1}, {with_bias ? &some_bias : &no_bias, 1}, dtype);
   }
 
-  // The products of some rows of x, in that order.
-  std::vector<float> multiply(Backend& backend, const cpu::Kernels& target, const Matrix& m,
-                              const std::vector<int>& rows, const float* y_before = nullptr) const {
+  // Rows of x as the products take them.
+  Activations activations(Backend& backend, const cpu::Kernels& target,
+                          const std::vector<int>& rows) const {
     Activations a = backend.make_activations(static_cast<int>(rows.size()), n_in, dtype);
     for (size_t i = 0; i < rows.size(); ++i) {
       write_activations(a, target, static_cast<int>(i),
                         x.data() + static_cast<size_t>(rows[i]) * n_in);
     }
+    return a;
+  }
+
+  // The products of some rows of x, in that order.
+  std::vector<float> multiply(Backend& backend, const cpu::Kernels& target, const Matrix& m,
+                              const std::vector<int>& rows, const float* y_before = nullptr) const {
+    const Activations a = activations(backend, target, rows);
     std::vector<float> y(rows.size() * n_out, std::numeric_limits<float>::quiet_NaN());
     if (y_before != nullptr) std::copy_n(y_before, y.size(), y.begin());
     backend.matmul(a, static_cast<int>(rows.size()), m, y.data(),
@@ -56,7 +63,8 @@ std::vector<int> first_rows(int n) {
 struct Shape {
   int n_out, n_in;
 };
-constexpr Shape kShapes[] = {{1, 1}, {3, 5}, {16, 2}, {64, 64}, {65, 33}, {130, 1031}, {48, 2050}};
+constexpr Shape kShapes[] = {{1, 1},   {3, 5},      {16, 2},    {64, 64},
+                             {65, 33}, {130, 1031}, {48, 2050}, {40, 4704}};
 
 }  // namespace
 
@@ -69,18 +77,22 @@ TEST(products_are_within_rounding_of_double) {
         const Product p(n_out, n_in, kRows, dtype);
         const Matrix m = p.matrix(*backend, true);
         const std::vector<float> y = p.multiply(*backend, *target, m, first_rows(kRows));
-        for (int r = 0; r < kRows; ++r) {
-          for (int o = 0; o < n_out; ++o) {
+        const Activations a = p.activations(*backend, *target, first_rows(kRows));
+        for (int o = 0; o < n_out; ++o) {
+          const float* row_of_w = p.w.data() + static_cast<size_t>(o) * n_in;
+          const std::vector<float> w = rounded_row({row_of_w, row_of_w + n_in}, dtype);
+          for (int r = 0; r < kRows; ++r) {
+            const std::vector<float> x = read_activations(a, *target, r);
             double sum = p.bias[o];
             double size = std::abs(p.bias[o]);
             for (int k = 0; k < n_in; ++k) {
-              const double term = static_cast<double>(rounded(p.x[r * n_in + k], dtype)) *
-                                  rounded(p.w[o * n_in + k], dtype);
+              const double term = static_cast<double>(x[k]) * w[k];
               sum += term;
               size += std::abs(term);
             }
-            // n_in + 1 sums and, where they are no fma, n_in products, each off by half a unit; a
-            // bf16 dot product may take numbers below 2^-126 for zero.
+            // n_in + 1 sums and, where they are no fma, n_in products, each off by half a unit (of
+            // whole numbers: the scales and a sum a group); a bf16 dot product may take numbers
+            // below 2^-126 for zero.
             const double tolerance = 2.0 * (n_in + 2) * (0x1p-24 * size + 0x1p-126);
             EXPECT(std::abs(y[r * n_out + o] - sum) <= tolerance);
           }
@@ -171,7 +183,11 @@ TEST(padding_of_tiles_and_rows_reaches_nothing) {
       const std::vector<float> finite = p.multiply(*backend, *target, m, {1});
       p.x[6] = std::numeric_limits<float>::infinity();
       const std::vector<float> y = p.multiply(*backend, *target, m, {0, 1});
-      for (int o = 0; o < 5; ++o) EXPECT_EQ(y[o], std::numeric_limits<float>::infinity());
+      for (int o = 0; o < 5; ++o) {
+        // Rows that are quantised have an infinite scale then, and any sign.
+        EXPECT(is_quantised(dtype) ? !std::isfinite(y[o])
+                                   : y[o] == std::numeric_limits<float>::infinity());
+      }
       EXPECT(same_bits(y.data() + 5, finite.data(), 5));
     }
   }
@@ -192,7 +208,8 @@ TEST(embed_gives_back_the_stored_rows) {
         std::vector<float> twice = x;
         backend->embed_add(ids, m, twice.data());
         for (size_t i = 0; i < x.size(); ++i) {
-          const float stored = rounded(p.w[ids[i / kHidden] * kHidden + i % kHidden], dtype);
+          const float* row = p.w.data() + ids[i / kHidden] * kHidden;
+          const float stored = rounded_row({row, row + kHidden}, dtype)[i % kHidden];
           EXPECT_EQ(x[i], stored);
           EXPECT_EQ(twice[i], 2.0f * stored);
         }

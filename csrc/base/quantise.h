@@ -1,0 +1,36 @@
+// Whole numbers in groups: kGroup neighbours of a row share one f16 scale.
+//
+// The blocks are those of GGUF (ggml's Q8_0 and Q4_0), so that its files load without loss.
+#pragma once
+
+#include <cstdint>
+
+namespace pb {
+
+inline constexpr int kGroup = 32;
+
+// Element i is values[i] * scale.
+struct Int8Group {
+  uint16_t scale;  // f16
+  int8_t values[kGroup];
+};
+static_assert(sizeof(Int8Group) == 34);
+
+// Elements i and i + 16 are (low nibble - 8) * scale and (high nibble - 8) * scale of pairs[i].
+struct Int4Group {
+  uint16_t scale;  // f16
+  uint8_t pairs[kGroup / 2];
+};
+static_assert(sizeof(Int4Group) == 18);
+
+// The group nearest to x (kGroup): int8 by its greatest magnitude; int4 by the scale, of a few,
+// with the least squared error. The scale of numbers above about 65504 times 127 (int8) or 7 (int4)
+// is infinite; of numbers that are all below 2^-25 times that it is 0.
+Int8Group quantise_int8(const float* x);
+Int4Group quantise_int4(const float* x);
+
+// x (kGroup) = the numbers that a group stands for, rounded to f32 once.
+void dequantise(const Int8Group& group, float* x);
+void dequantise(const Int4Group& group, float* x);
+
+}  // namespace pb

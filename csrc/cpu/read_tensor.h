@@ -1,0 +1,62 @@
+// Reading the tensors of a checkpoint, whatever their element type, and refusing bad ones.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <span>
+
+#include "base/dtype.h"
+#include "base/quantise.h"
+#include "ops/backend.h"
+
+namespace pb::cpu {
+
+// Elements that read_row hands out at most; whole groups.
+inline constexpr int kReadBlock = 2 * kGroup;
+
+// out[i] = view(row, first + i) in f32, exactly. `first` is a multiple of kGroup, n <= kReadBlock.
+void read_row(const TensorView& view, int64_t row, int64_t first, int n, float* out);
+
+// Group number `group` of a row of a view of kInt8 or kInt4.
+void read_group(const TensorView& view, int64_t row, int64_t group, Int8Group& out);
+void read_group(const TensorView& view, int64_t row, int64_t group, Int4Group& out);
+
+// Tensors of the same width as one, stacked.
+class Stack {
+ public:
+  // Throws kModelFormat where the shapes do not fit each other, or a quantised tensor has not whole
+  // groups of neighbours.
+  explicit Stack(std::span<const TensorView> parts);
+
+  int64_t rows() const { return rows_; }
+  int64_t cols() const { return parts_[0].cols; }
+
+  struct Row {
+    const TensorView* view;
+    int64_t row;
+  };
+  Row row(int64_t row) const;
+
+  // Remembers the first element that `dtype` cannot hold, from any thread.
+  void note_bad(int64_t row, int64_t col);
+  // Throws kModelFormat naming that element, if there is one.
+  void refuse_bad(DType dtype) const;
+
+ private:
+  std::span<const TensorView> parts_;
+  int64_t rows_ = 0;
+  std::atomic<int64_t> first_bad_;  // row * cols + col
+};
+
+// Whether a number becomes a finite one of `dtype`.
+bool fits(float value, DType dtype);
+
+// The biases of stacked parts, padded with zeros to n floats; empty where no part has one. Throws
+// kModelFormat.
+AlignedBuffer read_biases(std::span<const TensorView> parts, std::span<const TensorView> biases,
+                          int64_t n);
+
+// A vector in f32. Throws kModelFormat where a number is not finite, naming tensor and element.
+Vector read_vector(const TensorView& view);
+
+}  // namespace pb::cpu
