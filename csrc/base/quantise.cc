@@ -14,9 +14,36 @@ inline float clamped(float x, float low, float high) {
   return at_least < high ? at_least : high;
 }
 
-// What a scale is divided by: int4 reaches from -8 to 7, so the number of greatest magnitude goes
-// to -8 or a little past the end, where it costs less than the finer steps of the others gain.
+// What the number of greatest magnitude is divided by for a scale to start from. int4 reaches from
+// -8 to 7, so that number goes to -8 or a little past an end, where it costs less than the finer
+// steps of the others gain.
 constexpr float kInt4Ends[] = {-8.0f, -8.5f, -7.5f, -9.0f, -7.0f, 7.0f, 7.5f};
+
+inline float whole_int4(float x) { return nearest(clamped(x, -8.0f, 7.0f)); }
+
+inline float inverse_of(float scale) { return scale != 0.0f ? 1.0f / scale : 0.0f; }
+
+// How far off x (kGroup) is with a scale, and the scale that would suit the same whole numbers
+// best.
+struct Int4Fit {
+  float squared_error;
+  float better_scale;
+};
+Int4Fit fit_int4(const float* x, float scale) {
+  const float inverse = inverse_of(scale);
+  float errors[4] = {}, products[4] = {}, squares[4] = {};
+  for (int i = 0; i < kGroup; i += 4) {
+    for (int j = 0; j < 4; ++j) {
+      const float q = whole_int4(x[i + j] * inverse);
+      const float off = x[i + j] - q * scale;
+      errors[j] += off * off;
+      products[j] += x[i + j] * q;
+      squares[j] += q * q;
+    }
+  }
+  const auto sum = [](const float (&v)[4]) { return (v[0] + v[1]) + (v[2] + v[3]); };
+  return {sum(errors), sum(squares) > 0.0f ? sum(products) / sum(squares) : 0.0f};
+}
 
 }  // namespace
 
@@ -42,34 +69,28 @@ Int4Group quantise_int4(const float* x) {
     const float size = x[i] < 0.0f ? -x[i] : x[i];
     if (size > (end < 0.0f ? -end : end)) end = x[i];
   }
-  Int4Group best = {};
-  float best_inverse = 0.0f;
+  uint16_t best = 0;
   float least = __builtin_inff();
-  for (const float divisor : kInt4Ends) {
-    const uint16_t scale_bits = f32_to_f16(end / divisor);
-    const float scale = f16_to_f32(scale_bits);
-    const float inverse = scale != 0.0f ? 1.0f / scale : 0.0f;
-    float errors[4] = {};
-    for (int i = 0; i < kGroup; i += 4) {
-      for (int j = 0; j < 4; ++j) {
-        const float q = nearest(clamped(x[i + j] * inverse, -8.0f, 7.0f));
-        const float off = x[i + j] - q * scale;
-        errors[j] += off * off;
-      }
+  const auto try_scale = [&](float scale) {
+    const uint16_t bits = f32_to_f16(scale);
+    const Int4Fit fit = fit_int4(x, f16_to_f32(bits));
+    if (fit.squared_error < least) {
+      least = fit.squared_error;
+      best = bits;
     }
-    const float error = (errors[0] + errors[1]) + (errors[2] + errors[3]);
-    if (!(error < least)) continue;
-    least = error;
-    best.scale = scale_bits;
-    best_inverse = inverse;
-  }
+    return fit.better_scale;
+  };
+  for (const float divisor : kInt4Ends) try_scale(try_scale(end / divisor));
+
+  Int4Group group;
+  group.scale = best;
+  const float inverse = inverse_of(f16_to_f32(best));
   for (int i = 0; i < kGroup / 2; ++i) {
-    const float low = nearest(clamped(x[i] * best_inverse, -8.0f, 7.0f));
-    const float high = nearest(clamped(x[i + kGroup / 2] * best_inverse, -8.0f, 7.0f));
-    best.pairs[i] =
-        static_cast<uint8_t>((static_cast<int>(low) + 8) | (static_cast<int>(high) + 8) << 4);
+    const auto low = static_cast<int>(whole_int4(x[i] * inverse)) + 8;
+    const auto high = static_cast<int>(whole_int4(x[i + kGroup / 2] * inverse)) + 8;
+    group.pairs[i] = static_cast<uint8_t>(low | high << 4);
   }
-  return best;
+  return group;
 }
 
 void dequantise(const Int8Group& group, float* x) {

@@ -23,8 +23,8 @@ struct Int4Group {
 };
 static_assert(sizeof(Int4Group) == 18);
 
-// The group nearest to x (kGroup): int8 by its greatest magnitude; int4 by the scale, of a few,
-// with the least squared error. The scale of numbers above about 65504 times 127 (int8) or 7 (int4)
+// A group near to x (kGroup): int8 by its greatest magnitude; int4 by the scale, of several, with
+// the least squared error. The scale of numbers above about 65504 times 127 (int8) or 7 (int4)
 // is infinite; of numbers that are all below 2^-25 times that it is 0.
 Int8Group quantise_int8(const float* x);
 Int4Group quantise_int4(const float* x);

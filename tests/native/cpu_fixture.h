@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "base/error.h"
 #include "base/quantise.h"
 #include "base/rng.h"
 #include "check.h"
@@ -121,6 +122,21 @@ inline std::vector<float> read_activations(const Activations& a, const cpu::Kern
     }
   }
   return out;
+}
+
+// The message of the Error that f throws.
+template <typename F>
+std::string message_of(F f) {
+  try {
+    f();
+  } catch (const Error& e) {
+    return e.what();
+  }
+  return "(nothing thrown)";
+}
+
+inline bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
 }
 
 }  // namespace pb::test

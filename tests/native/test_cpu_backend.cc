@@ -12,21 +12,6 @@ namespace {
 using namespace pb;
 using namespace pb::test;
 
-// The message of the Error that f throws.
-template <typename F>
-std::string message_of(F f) {
-  try {
-    f();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "(nothing thrown)";
-}
-
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
-
 // All rows of a matrix, as embed gives them back.
 std::vector<float> stored(Backend& backend, const Matrix& m) {
   std::vector<int32_t> ids(m.n_out);
