@@ -49,8 +49,8 @@ plain text; both stop generation (`generation_config.json`). System messages tha
     OMP_WAIT_POLICY=PASSIVE python -m tools.tiny.train
 
 The text, the tokenizer and the weights are made by the scripts in `tools/tiny` alone; no outside
-data is used. A new run makes a model like this one, not the same bits: between the stages of the
-shipped one, small things changed in the text. Licence: Apache-2.0.
+data is used, and these weights are what one run of that command made. Only their last bits depend
+on the machine and the number of threads. Licence: Apache-2.0.
 """
 
 
