@@ -52,16 +52,21 @@ struct ExpandedBf16Product {
   template <int kRows>
   static PB_INLINE void step(const uint16_t* w, const float* x, int64_t stride,
                              Vec (&sum)[kRows][kTileVectors]) {
+#pragma GCC unroll 2
+    for (int parity = 0; parity < 2; ++parity) {
+      // Read again for each: both halves of a tile row are more than the registers hold.
+      forget(w);
+      Vec column[kTileVectors];
 #pragma GCC unroll 4
-    for (int v = 0; v < kTileVectors; ++v) {
-      const Pairs pairs = load_pairs(w + v * 2 * kWidth);
-      const Vec first = even(pairs);
-      const Vec second = odd(pairs);
-#pragma GCC unroll 6
-      for (int r = 0; r < kRows; ++r) sum[r][v] = mul_add(first, set1(x[r * stride]), sum[r][v]);
+      for (int v = 0; v < kTileVectors; ++v) {
+        const Pairs pairs = load_pairs(w + v * 2 * kWidth);
+        column[v] = parity == 0 ? even(pairs) : odd(pairs);
+      }
 #pragma GCC unroll 6
       for (int r = 0; r < kRows; ++r) {
-        sum[r][v] = mul_add(second, set1(x[r * stride + 1]), sum[r][v]);
+        const Vec b = set1(x[r * stride + parity]);
+#pragma GCC unroll 4
+        for (int v = 0; v < kTileVectors; ++v) sum[r][v] = mul_add(column[v], b, sum[r][v]);
       }
     }
   }

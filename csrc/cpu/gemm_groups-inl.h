@@ -14,10 +14,13 @@
 namespace pb::cpu::PB_CPU_TARGET {
 namespace {
 
-constexpr int kGroupTileVectors = 2;
+constexpr int kGroupTileVectors = kRegisters == 32 ? 2 : 1;
 constexpr int kGroupTileColumns = kGroupTileVectors * kWidth;
-// Rows of a register block: a whole and a float sum each fill the registers.
-constexpr int kMaxGroupRows = kRegisters == 32 ? 6 : 2;
+// Rows of a register block: their whole sums and their float sums fill the registers, but for what
+// the byte dot product needs where it is several instructions.
+constexpr int kMaxGroupRows = kRegisters == 32 && kByteProducts ? 6 : 4;
+constexpr int kUnroll =
+    kByteProducts ? 8 : 1;  // rows of quads; what is several instructions spills
 constexpr int kScaleBytes = kGroupTileColumns * 2;
 // Bytes of a tile that a block of K takes where several blocks of rows pass over it.
 constexpr int kGroupBlock = 65536;
@@ -101,7 +104,7 @@ inline __attribute__((noinline)) void group_block(const GroupBlockArgs& a) {
         whole[r][v] = set1_int(groups[r * a.group_stride].correction);
       }
     }
-#pragma GCC unroll 8
+#pragma GCC unroll kUnroll
     for (int j = 0; j < Weights::kRowsOfQuads; ++j) {
       Weights::step(w + kScaleBytes + j * 4 * kGroupTileColumns, j, x, a.x_stride, whole);
     }

@@ -13,6 +13,7 @@ namespace {
 constexpr int kWidth = 8;
 constexpr int kRegisters = 16;
 constexpr bool kBf16Products = false;
+constexpr bool kByteProducts = false;
 
 using Vec = __m256;
 

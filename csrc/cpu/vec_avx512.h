@@ -23,6 +23,11 @@ constexpr bool kBf16Products = true;
 #else
 constexpr bool kBf16Products = false;
 #endif
+#ifdef __AVX512VNNI__
+constexpr bool kByteProducts = true;
+#else
+constexpr bool kByteProducts = false;
+#endif
 
 using Vec = __m512;
 

@@ -11,6 +11,7 @@ namespace {
 constexpr int kWidth = 4;
 constexpr int kRegisters = 16;
 constexpr bool kBf16Products = false;
+constexpr bool kByteProducts = false;
 
 typedef float Vec __attribute__((vector_size(16)));
 typedef int32_t Bits __attribute__((vector_size(16)));
