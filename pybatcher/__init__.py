@@ -37,6 +37,8 @@ from .stream import Stream
 if TYPE_CHECKING:
     from .engine import Engine
 
+    __version__: str
+
 __all__ = [
     "Batcher",
     "BatcherClosedError",
@@ -71,7 +73,15 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    """`Engine` when it is asked for: the rest works without the compiled extension."""
+    """What is looked up when it is asked for.
+
+    `Engine`: the rest works without the compiled extension. `__version__`: of the
+    installed package, which costs a look into its metadata.
+    """
+    if name == "__version__":
+        from importlib import metadata
+
+        return metadata.version("pybatcher")
     if name == "Engine":
         from .engine import Engine
 

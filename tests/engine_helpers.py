@@ -1,7 +1,8 @@
-"""What the tests of the engine share: a small engine, token ids, plans, a look at its state."""
+"""What the tests of the engine share: CPU targets, a small engine, token ids, plans, its state."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from pybatcher import errors
@@ -10,6 +11,22 @@ from pybatcher.scheduling.plan import StepEntry, StepPlan
 
 VOCAB = 384
 OPTIONS: dict[str, Any] = {"n_ctx": 250, "n_parallel": 4, "n_ubatch": 16, "block_size": 16}
+
+
+def _targets() -> list[str]:
+    """The CPU targets that this machine can run, by the flags the kernel reports."""
+    flags = set(Path("/proc/cpuinfo").read_text().split())
+    avx512 = {"avx512f", "avx512bw", "avx512dq", "avx512vl"}
+    needs = {
+        "avx2": {"avx2", "fma", "f16c"},
+        "avx512": avx512,
+        "avx512_vnni": avx512 | {"avx512_vnni"},
+        "avx512_bf16": avx512 | {"avx512_vnni", "avx512_bf16"},
+    }
+    return ["scalar", *(target for target, needed in needs.items() if needed <= flags)]
+
+
+TARGETS = _targets()  # the best one last
 
 
 def state(engine: Engine) -> tuple[object, ...]:

@@ -14,37 +14,18 @@ from typing import Any
 
 import numpy as np
 import pytest
+from engine_helpers import TARGETS
 from numpy.typing import NDArray
 
 from pybatcher.engine import Engine
 from pybatcher.scheduling.plan import StepEntry, StepPlan
-from pybatcher.testing.checkpoints import make_checkpoint
+from pybatcher.testing.checkpoints import ARCHITECTURES, make_checkpoint
 
 N_SEQUENCES = 16
 N_TAIL = 6  # positions at the end of each sequence that are decoded, not prefilled
 LONGEST = 330  # past one segment of attention (256 positions)
 
 
-def _targets() -> list[str]:
-    """The CPU targets that this machine can run, by the flags the kernel reports."""
-    flags = set(Path("/proc/cpuinfo").read_text().split())
-    needs = {
-        "avx2": {"avx2", "fma", "f16c"},
-        "avx512": {"avx512f", "avx512bw", "avx512dq", "avx512vl"},
-        "avx512_vnni": {"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_vnni"},
-        "avx512_bf16": {
-            "avx512f",
-            "avx512bw",
-            "avx512dq",
-            "avx512vl",
-            "avx512_vnni",
-            "avx512_bf16",
-        },
-    }
-    return ["scalar", *(target for target, needed in needs.items() if needed <= flags)]
-
-
-TARGETS = _targets()
 BEST = TARGETS[-1]
 CASES = [
     *itertools.product(TARGETS, ["mistral"], ["f32", "bf16", "int8", "int4"], ["auto"]),
@@ -83,34 +64,37 @@ def assert_same(row: NDArray[np.float32], expected: NDArray[np.float32], what: s
     assert np.array_equal(row.view(np.uint32), expected.view(np.uint32)), what
 
 
-@pytest.fixture(scope="module", params=CASES, ids="-".join)
-def rig(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
-    target, architecture, dtype, kv_dtype = request.param
-    path = make_checkpoint(
-        tmp_path_factory.mktemp("model"), architecture, tokenizer=False, vocab_size=203
-    )
+def make_rig(directory: Path, case: tuple[str, str, str, str], lengths: list[int]) -> Rig:
+    """Compute every sequence alone, one token a pass, on one thread. The target is in force."""
+    target, architecture, dtype, kv_dtype = case
+    path = make_checkpoint(directory, architecture, tokenizer=False, vocab_size=203)
     rng = np.random.default_rng(3)
-    lengths = [LONGEST, 265, *rng.integers(N_TAIL + 1, 70, N_SEQUENCES - 2)]
     tokens = [rng.integers(0, 203, length).tolist() for length in lengths]
-    options = {
+    options: dict[str, Any] = {
         "path": path,
         "dtype": dtype,
         "kv_dtype": kv_dtype,
         "n_ctx": 4096,
         "n_parallel": N_SEQUENCES,
     }
+    engine = Engine.load(**options, n_threads=1, n_ubatch=1)
+    assert engine.description()["cpu_target"] == target
+    expected = []
+    for i, sequence in enumerate(tokens):
+        seq_id = engine.seq_new(str(i))
+        rows = [engine.prefill_chunk(seq_id, [token], logits=True) for token in sequence]
+        expected.append(np.stack(rows))
+        engine.seq_remove(seq_id)
+    engine.close()
+    return Rig(options, tokens, expected)
+
+
+@pytest.fixture(scope="module", params=CASES, ids="-".join)
+def rig(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
+    lengths = np.random.default_rng(4).integers(N_TAIL + 1, 70, N_SEQUENCES - 2).tolist()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYBATCHER_CPU_TARGET", target)
-        engine = Engine.load(**options, n_threads=1, n_ubatch=1)
-        assert engine.description()["cpu_target"] == target
-        expected = []
-        for i, sequence in enumerate(tokens):
-            seq_id = engine.seq_new(str(i))
-            rows = [engine.prefill_chunk(seq_id, [token], logits=True) for token in sequence]
-            expected.append(np.stack(rows))
-            engine.seq_remove(seq_id)
-        engine.close()
-        yield Rig(options, tokens, expected)
+        patch.setenv("PYBATCHER_CPU_TARGET", request.param[0])
+        yield make_rig(tmp_path_factory.mktemp("model"), request.param, [LONGEST, 265, *lengths])
 
 
 @pytest.mark.parametrize("n_threads", [1, 2])
@@ -127,6 +111,26 @@ def test_any_chunking(rig: Rig, n_ubatch: int, n_threads: int) -> None:
             position += len(chunk)
             assert_same(row, rig.expected[0][position - 1], f"chunk that ends at {position}")
         rig.check_decode(engine, {0: seq_id})
+    engine.close()
+
+
+@pytest.mark.parametrize("dtype", ["f32", "bf16", "int8", "int4"])
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("target", TARGETS)
+def test_every_architecture(
+    target: str, architecture: str, dtype: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On every target: chunks in mixed steps, tiles of 13 rows, two threads; then all decode."""
+    monkeypatch.setenv("PYBATCHER_CPU_TARGET", target)
+    rig = make_rig(tmp_path, (target, architecture, dtype, "auto"), [270, 61, 40, 12, 8])
+    engine = rig.engine(n_ubatch=13, n_threads=2)
+    seq_ids = {i: engine.seq_new(str(i)) for i in range(len(rig.tokens))}
+    for start in range(0, 270, 19):  # rows of a sequence: tiles begin anywhere in them
+        chunks = {i: tuple(rig.prompt(i)[start : start + 19]) for i in seq_ids}
+        entries = [StepEntry(seq_ids[i], chunk, True) for i, chunk in chunks.items() if chunk]
+        if entries:
+            engine.step(StepPlan(tuple(entries), 0, 0))
+    rig.check_decode(engine, seq_ids)
     engine.close()
 
 

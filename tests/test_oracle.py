@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from engine_helpers import TARGETS
 from numpy.typing import NDArray
 
 from pybatcher.config import EngineConfig
@@ -148,7 +149,17 @@ def distance(logits: Floats, expected: Floats) -> Floats:
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_f32(tmp_path: Path, family: str, seed: int) -> None:
-    subject = make_subject(tmp_path, family, seed, "float32")
+    check_f32(tmp_path, family, seed)
+
+
+@pytest.mark.parametrize("target", TARGETS[:-1])  # the best one is every other test's
+def test_f32_on_every_target(tmp_path: Path, target: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYBATCHER_CPU_TARGET", target)
+    check_f32(tmp_path, "qwen3", 2)
+
+
+def check_f32(directory: Path, family: str, seed: int) -> None:
+    subject = make_subject(directory, family, seed, "float32")
     expected = subject.logits(subject.prompt)
     engine = Engine.load(subject.path, n_ctx=2048, n_ubatch=128)
     assert engine.description()["dtype"] == "f32"
@@ -250,7 +261,17 @@ def _inputs_rounded(module: Any) -> Iterator[None]:
 @pytest.mark.parametrize("seed", SEEDS[:2])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_bf16(tmp_path: Path, family: str, seed: int) -> None:
-    subject = make_subject(tmp_path, family, seed, "bfloat16")
+    check_bf16(tmp_path, family, seed)
+
+
+@pytest.mark.parametrize("target", TARGETS[:-1])
+def test_bf16_on_every_target(tmp_path: Path, target: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYBATCHER_CPU_TARGET", target)
+    check_bf16(tmp_path, "qwen3", 2)
+
+
+def check_bf16(directory: Path, family: str, seed: int) -> None:
+    subject = make_subject(directory, family, seed, "bfloat16")
     exact = subject.logits(subject.prompt)
     with _inputs_rounded(subject.module):
         allowed = distance(subject.logits(subject.prompt), exact)

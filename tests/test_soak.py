@@ -9,6 +9,7 @@ from batcher_helpers import until
 from soak_caller import Caller
 
 from pybatcher import Batcher
+from pybatcher.engine import Engine
 from pybatcher.testing import FakeEngine, byte_tokenizer, fake_batcher
 
 ENDINGS = ("stop", "length", "cancelled", "left", "expired")
@@ -31,7 +32,7 @@ def _all_blocks_are_back(batcher: Batcher) -> bool:
     return counts.kv_free_blocks + counts.kv_cached_blocks == counts.kv_total_blocks
 
 
-async def test_two_thousand_requests() -> None:
+async def test_two_thousand_requests_of_the_fake_engine() -> None:
     engine = FakeEngine(n_ctx=2048, n_parallel=12)
     callers = [Caller(number, byte_tokenizer(), None, "abc défg 東🙂") for number in range(2000)]
     async with fake_batcher(engine, n_batch=64, max_prefill_tokens=24) as batcher:
@@ -41,12 +42,14 @@ async def test_two_thousand_requests() -> None:
     assert min(endings[how] for how in ENDINGS) > 20
 
 
-async def test_the_shipped_model() -> None:
+async def test_two_thousand_requests_of_the_shipped_model() -> None:
     async with Batcher(n_threads=1, n_parallel=1) as reference:
         runtime = reference.runtime
         words = ["Once ", "upon ", "a time ", "there ", "was ", "Mia", ", ", "kite", "é", "🙂"]
-        callers = [Caller(n, runtime.tokenizer, runtime.engine, words) for n in range(150)]
-        async with Batcher(n_ctx=2048, n_batch=64, max_prefill_tokens=24) as batcher:
+        callers = [Caller(n, runtime.tokenizer, runtime.engine, words) for n in range(2000)]
+        async with Batcher(n_ctx=2048, n_parallel=12, n_batch=64, max_prefill_tokens=24) as batcher:
             endings = await soak(batcher, callers)
-    assert endings["stop"] > 5
-    assert endings["length"] > 5
+            engine = batcher.runtime.engine
+            assert isinstance(engine, Engine)
+            assert engine.used_sequences == 0
+    assert min(endings[how] for how in ENDINGS) > 20

@@ -6,7 +6,6 @@ A thin client of `Batcher`. Each command has a file; their options are the field
 
 from __future__ import annotations
 
-from importlib import metadata
 from typing import Annotated
 
 import typer
@@ -27,7 +26,9 @@ app = typer.Typer(
 
 def _show_version(asked: bool) -> None:
     if asked:
-        write(f"pybatcher {metadata.version('pybatcher')}\n")
+        from .. import __version__  # looked up when it is asked for
+
+        write(f"pybatcher {__version__}\n")
         raise typer.Exit
 
 

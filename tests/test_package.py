@@ -1,0 +1,29 @@
+"""The package itself: what it says of itself, and what it leaves until it is asked for."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from importlib import metadata
+
+import pytest
+
+import pybatcher
+
+
+def test_the_version_is_that_of_the_installed_package() -> None:
+    assert pybatcher.__version__ == metadata.version("pybatcher")
+
+
+def test_neither_the_version_nor_the_extension_is_looked_up_on_import() -> None:
+    code = (
+        "import sys, pybatcher; "
+        "assert '__version__' not in vars(pybatcher); assert 'pybatcher._core' not in sys.modules; "
+        "pybatcher.Engine; assert 'pybatcher._core' in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_what_is_not_there_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'engine_of_another_name'"):
+        pybatcher.engine_of_another_name  # noqa: B018
