@@ -1,7 +1,7 @@
 // Speed of the CPU's matrix products against what the machine can do at most, in one run:
 //   bench_kernels [target] [threads]
-// Read bandwidth is a plain sum over 256 MiB; the peaks are chains of fma and of vdpbf16ps in
-// registers.
+// Read bandwidth is a plain sum over 256 MiB; the peaks are chains of fma, vdpbf16ps and
+// tdpbf16ps in registers.
 #include <immintrin.h>
 
 #include <algorithm>
@@ -39,6 +39,7 @@ double fastest(F f, double budget = 0.25) {
 
 constexpr int kChains = 12;
 constexpr int64_t kPeakSteps = 2'000'000;
+constexpr int64_t kTileSteps = 200'000;
 
 __attribute__((target("avx2,fma"))) float fma_chains_256() {
   __m256 sums[kChains];
@@ -76,6 +77,23 @@ __attribute__((target("avx512f,avx512bf16"))) float bf16_chains() {
   return _mm512_cvtss_f32(sums[0]);
 }
 
+// Four chains of tiles; a thread of a process that may not use them never gets here.
+__attribute__((target("amx-tile,amx-bf16"))) float amx_chains() {
+  alignas(64) uint8_t shapes[64] = {1};
+  for (int t = 0; t < 8; ++t) {
+    shapes[16 + 2 * t] = 64;
+    shapes[48 + t] = 16;
+  }
+  asm volatile("ldtilecfg %0" ::"m"(shapes) : "memory");
+  for (int64_t i = 0; i < kTileSteps; ++i) {
+    asm volatile(
+        "tdpbf16ps %tmm6, %tmm4, %tmm0\n tdpbf16ps %tmm7, %tmm4, %tmm1\n"
+        "tdpbf16ps %tmm6, %tmm5, %tmm2\n tdpbf16ps %tmm7, %tmm5, %tmm3");
+  }
+  asm volatile("tilerelease");
+  return 0.0f;
+}
+
 __attribute__((target("avx2"))) float sum_of(const float* p, int64_t n) {
   __m256 sums[8];
   for (auto& s : sums) s = _mm256_setzero_ps();
@@ -89,13 +107,13 @@ __attribute__((target("avx2"))) float sum_of(const float* p, int64_t n) {
 
 volatile float sink;
 
-double peak_gflops(ThreadPool& pool, float (*chains)(), int flops_a_step) {
+double peak_gflops(ThreadPool& pool, float (*chains)(), double flops) {
   const double t = fastest(
       [&] {
         pool.parallel_for(pool.n_threads(), 1, [&](int64_t, int64_t, int) { sink = chains(); });
       },
       0.1);
-  return pool.n_threads() * kPeakSteps * kChains * flops_a_step / t / 1e9;
+  return pool.n_threads() * flops / t / 1e9;
 }
 
 double read_bandwidth(ThreadPool& pool) {
@@ -133,12 +151,16 @@ int main(int argc, char** argv) {
   ThreadPool pool(backend->n_threads());
   std::printf("%s, %d threads\n", backend->target().c_str(), backend->n_threads());
   std::printf("read %.1f GB/s", read_bandwidth(pool));
-  std::printf(", fma 256 %.0f GFLOP/s", peak_gflops(pool, fma_chains_256, 16));
+  constexpr double kSteps = static_cast<double>(kPeakSteps) * kChains;
+  std::printf(", fma 256 %.0f GFLOP/s", peak_gflops(pool, fma_chains_256, kSteps * 16));
   if (__builtin_cpu_supports("avx512f")) {
-    std::printf(", fma 512 %.0f", peak_gflops(pool, fma_chains_512, 32));
+    std::printf(", fma 512 %.0f", peak_gflops(pool, fma_chains_512, kSteps * 32));
   }
   if (__builtin_cpu_supports("avx512bf16")) {
-    std::printf(", vdpbf16ps %.0f", peak_gflops(pool, bf16_chains, 64));
+    std::printf(", vdpbf16ps %.0f", peak_gflops(pool, bf16_chains, kSteps * 64));
+  }
+  if (cpu::cpu_supports(cpu::avx512_amx::kKernels)) {
+    std::printf(", tdpbf16ps %.0f", peak_gflops(pool, amx_chains, kTileSteps * 4.0 * 16384));
   }
   std::printf("\n");
 

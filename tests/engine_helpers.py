@@ -21,7 +21,8 @@ def _targets() -> list[str]:
         "avx2": {"avx2", "fma", "f16c"},
         "avx512": avx512,
         "avx512_vnni": avx512 | {"avx512_vnni"},
-        "avx512_bf16": avx512 | {"avx512_vnni", "avx512_bf16"},
+        "avx512_bf16": (bf16 := avx512 | {"avx512_vnni", "avx512_bf16"}),
+        "avx512_amx": bf16 | {"amx_tile", "amx_bf16", "amx_int8"},
     }
     return ["scalar", *(target for target, needed in needs.items() if needed <= flags)]
 

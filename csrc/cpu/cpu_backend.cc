@@ -32,6 +32,8 @@ namespace {
 
 constexpr int64_t kWorthThreads = 32768;  // work below which threads are not woken
 constexpr int kItemsPerThread = 4;        // what a loop is cut into at least, for balance
+constexpr int kManyRows = 128;            // from which on the calls of a matrix product are
+constexpr int kCallsPerThread = 2;        // as large as so many a thread allow
 constexpr int kActivateColumns = 1024;    // of an item of activate
 constexpr int kMinRowsPerItem = 24;       // of a matrix product that is cut by rows too
 
@@ -224,7 +226,11 @@ void CpuBackend::matmul(const Activations& x, int n_rows, const Matrix& w, float
                       w.n_in,
                       store == Store::kAdd};
   const ProductKernel& kernel = product(w.dtype);
-  const int64_t n_tiles = tiles_of(w, kernel.tile_columns);
+  const int64_t all_tiles = tiles_of(w, kernel.tile_columns);
+  const int64_t calls =
+      (n_rows < kManyRows ? kItemsPerThread : kCallsPerThread) * pool_.n_threads();
+  const int64_t tiles = std::clamp(all_tiles / calls, int64_t{1}, int64_t{kernel.tiles_per_call});
+  const int64_t n_tiles = (all_tiles + tiles - 1) / tiles;  // calls, but for parts of the rows
   // Rows are shared among threads where there are too few tiles to go round.
   const int64_t wanted = kItemsPerThread * pool_.n_threads();
   const int64_t most = (n_rows + kMinRowsPerItem - 1) / kMinRowsPerItem;
@@ -239,8 +245,10 @@ void CpuBackend::matmul(const Activations& x, int n_rows, const Matrix& w, float
       const int64_t first = item % parts * rows_per_part;
       const int64_t last = std::min<int64_t>(n_rows, first + rows_per_part);
       if (first >= last) continue;
-      kernel.tile(args, static_cast<int>(item / parts), static_cast<int>(first),
-                  static_cast<int>(last), scratch);
+      const int64_t tile = item / parts * tiles;
+      kernel.tiles(args, static_cast<int>(tile),
+                   static_cast<int>(std::min(all_tiles, tile + tiles)), static_cast<int>(first),
+                   static_cast<int>(last), scratch);
     }
   });
 }

@@ -2,12 +2,18 @@
 
 #include "base/error.h"
 
+#if defined(__x86_64__) && defined(__linux__)
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+
 namespace pb::cpu {
 namespace {
 
 #if defined(__x86_64__)
-constexpr const Kernels* kTargets[] = {&avx512_bf16::kKernels, &avx512_vnni::kKernels,
-                                       &avx512::kKernels, &avx2::kKernels, &scalar::kKernels};
+constexpr const Kernels* kTargets[] = {&avx512_amx::kKernels,  &avx512_bf16::kKernels,
+                                       &avx512_vnni::kKernels, &avx512::kKernels,
+                                       &avx2::kKernels,        &scalar::kKernels};
 
 // __builtin_cpu_supports asks CPUID, and XGETBV whether the system saves the registers.
 bool has_avx2() {
@@ -17,6 +23,18 @@ bool has_avx2() {
 bool has_avx512() {
   return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
          __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+}
+
+// Linux saves the tiles of those processes only that have asked for it, and refuses where a thread
+// has too small a stack for signals. Asking changes nothing for threads that use no tiles.
+bool may_use_tiles() {
+#if defined(__linux__)
+  constexpr long kRequestPermission = 0x1023;  // ARCH_REQ_XCOMP_PERM
+  constexpr long kTileData = 18;               // XFEATURE_XTILEDATA
+  return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+#else
+  return false;
+#endif
 }
 
 // Whether the target runs here but a lesser one is faster. vdpbf16ps is one instruction in two
@@ -38,7 +56,12 @@ std::span<const Kernels* const> compiled_targets() { return kTargets; }
 bool cpu_supports(const Kernels& target) {
 #if defined(__x86_64__)
   const bool has_vnni = has_avx512() && __builtin_cpu_supports("avx512vnni");
-  if (&target == &avx512_bf16::kKernels) return has_vnni && __builtin_cpu_supports("avx512bf16");
+  const bool has_bf16 = has_vnni && __builtin_cpu_supports("avx512bf16");
+  if (&target == &avx512_amx::kKernels) {
+    return has_bf16 && __builtin_cpu_supports("amx-tile") && __builtin_cpu_supports("amx-bf16") &&
+           __builtin_cpu_supports("amx-int8") && may_use_tiles();
+  }
+  if (&target == &avx512_bf16::kKernels) return has_bf16;
   if (&target == &avx512_vnni::kKernels) return has_vnni;
   if (&target == &avx512::kKernels) return has_avx512();
   if (&target == &avx2::kKernels) return has_avx2();
@@ -47,23 +70,23 @@ bool cpu_supports(const Kernels& target) {
 }
 
 const Kernels& choose_target(const std::string& name, const std::string& source) {
-  std::string supported;
-  const Kernels* named = nullptr;
+  bool exists = false;
   for (const Kernels* target : kTargets) {
-    const bool runs = cpu_supports(*target);
-    if (name.empty() && runs && !is_slower(*target)) return *target;
-    if (runs) supported += (supported.empty() ? "" : ", ") + std::string(target->name);
-    if (name == target->name) named = target;
+    const bool named = name == target->name;
+    exists = exists || named;
+    if (!name.empty() && !named) continue;
+    if (cpu_supports(*target) && (named || !is_slower(*target))) return *target;
   }
-  if (named == nullptr) {
-    throw Error(ErrorCode::kConfig, source + " is '" + name +
-                                        "', which is no CPU target; this CPU can run " + supported);
+  std::string supported;
+  for (const Kernels* target : kTargets) {
+    if (!cpu_supports(*target)) continue;
+    supported += (supported.empty() ? "" : ", ") + std::string(target->name);
   }
-  if (!cpu_supports(*named)) {
-    throw Error(ErrorCode::kConfig,
-                source + " is '" + name + "', which this CPU cannot run; it can run " + supported);
-  }
-  return *named;
+  const std::string start = source + " is '" + name + "', which ";
+  throw Error(ErrorCode::kConfig, start +
+                                      (exists ? "this CPU cannot run; it can run "
+                                              : "is no CPU target; this CPU can run ") +
+                                      supported);
 }
 
 }  // namespace pb::cpu

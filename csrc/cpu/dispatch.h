@@ -11,7 +11,8 @@ namespace pb::cpu {
 // What was compiled in, the most demanding first. The last one, "scalar", runs on every CPU.
 std::span<const Kernels* const> compiled_targets();
 
-// Whether this CPU and its operating system run the target's code.
+// Whether this CPU and its operating system run the target's code. May ask the system for leave to
+// use what the target needs, for the process and for good.
 bool cpu_supports(const Kernels& target);
 
 // The target of that name, or the fastest that this CPU supports if the name is empty. Throws

@@ -149,8 +149,10 @@ template <typename Product>
 inline void gemm_tile(const GemmArgs& args, int tile, int row_begin, int row_end, void* scratch) {
   using Number = typename Product::Number;
   const int n_k = (args.n_in + Product::kStep - 1) / Product::kStep * Product::kStep;
-  const auto* w =
-      static_cast<const Number*>(args.weights) + static_cast<size_t>(tile) * kTileColumns * n_k;
+  constexpr int kPadding = sizeof(Number) == sizeof(uint16_t) ? kBf16Padding : 1;
+  const int padded_k = (args.n_in + kPadding - 1) / kPadding * kPadding;
+  const auto* w = static_cast<const Number*>(args.weights) +
+                  static_cast<size_t>(tile) * kTileColumns * padded_k;
   const auto* x = static_cast<const typename Product::Operand*>(args.x);
   const auto k_block = [](int rows) {
     return (rows < kManyRows ? kSmallBlock : kLargeBlock) /

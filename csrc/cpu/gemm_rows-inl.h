@@ -92,5 +92,14 @@ PB_INLINE void for_blocks(const GemmArgs& args, int tile, int row_begin, int row
   }
 }
 
+// The product of some tiles, by that of one.
+template <void (*kTile)(const GemmArgs&, int tile, int row_begin, int row_end, void* scratch)>
+inline void each_tile(const GemmArgs& args, int tile_begin, int tile_end, int row_begin,
+                      int row_end, void* scratch) {
+  for (int tile = tile_begin; tile < tile_end; ++tile) {
+    kTile(args, tile, row_begin, row_end, scratch);
+  }
+}
+
 }  // namespace
 }  // namespace pb::cpu::PB_CPU_TARGET

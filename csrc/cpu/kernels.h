@@ -28,6 +28,7 @@ struct KvLayout {
 };
 
 inline constexpr int kGroupSize = 32;        // = kGroup (base/quantise.h)
+inline constexpr int kBf16Padding = 32;      // bf16 tiles are padded to a multiple of so many k's
 inline constexpr int kSegment = 256;         // = kAttentionSegment (ops/backend.h)
 inline constexpr int kQueriesPerBlock = 16;  // queries that share one pass over the keys
 
@@ -109,8 +110,10 @@ struct ProductKernel {
   int tile_columns;   // outputs a packed weight tile holds
   RowFormat row;      // of the activations it takes
   int scratch_bytes;  // per thread
-  // Rows [row_begin, row_end) of one weight tile.
-  void (*tile)(const GemmArgs&, int tile, int row_begin, int row_end, void* scratch);
+  // Rows [row_begin, row_end) of weight tiles [tile_begin, tile_end), at most tiles_per_call.
+  int tiles_per_call;
+  void (*tiles)(const GemmArgs&, int tile_begin, int tile_end, int row_begin, int row_end,
+                void* scratch);
 };
 
 // One instruction set.
@@ -170,6 +173,9 @@ namespace avx512_vnni {
 extern const Kernels kKernels;
 }
 namespace avx512_bf16 {
+extern const Kernels kKernels;
+}
+namespace avx512_amx {
 extern const Kernels kKernels;
 }
 #endif

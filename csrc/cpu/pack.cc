@@ -21,7 +21,8 @@ size_t tile_bytes_of(int n_in, DType dtype, int tile_columns) {
   const auto columns = static_cast<size_t>(tile_columns);
   switch (dtype) {
     case DType::kBF16:
-      return static_cast<size_t>((n_in + 1) / 2) * 2 * columns * sizeof(uint16_t);
+      return static_cast<size_t>((n_in + kBf16Padding - 1) / kBf16Padding) * kBf16Padding *
+             columns * sizeof(uint16_t);
     case DType::kInt8:
     case DType::kInt4:
       return static_cast<size_t>(groups_of(n_in)) * columns *

@@ -3,7 +3,8 @@
 // A packed matrix is a row of tiles, each some outputs ("columns") wide and one contiguous stream
 // over k, so that a product reads memory in the order in which it lies:
 //   f32   tile (n_in, columns)
-//   bf16  tile (ceil(n_in / 2), columns, 2): pairs of k, the operand order of vdpbf16ps
+//   bf16  tile (padded n_in / 2, columns, 2): pairs of k, the operand order of vdpbf16ps and
+//         tdpbf16ps; n_in is padded to a multiple of 32
 //   int8  tile (ceil(n_in / 32)) of groups: f16 scales (columns), then (8, columns, 4) bytes, each
 //         the whole number + 128: four of k, the operand order of vpdpbusd
 //   int4  the same with (4, columns, 4) bytes, each two numbers + 8: byte b of row j holds k = 4 j

@@ -8,6 +8,9 @@
 #include "cpu/attention-inl.h"
 #include "cpu/gemm-inl.h"
 #include "cpu/gemm_groups-inl.h"
+#ifdef __AMX_BF16__
+#include "cpu/gemm_amx-inl.h"
+#endif
 #include "cpu/kernels.h"
 #include "cpu/merge-inl.h"
 #include "cpu/norm-inl.h"
@@ -20,12 +23,17 @@ namespace pb::cpu::PB_CPU_TARGET {
 
 const Kernels kKernels = {
     .name = PB_STRING(PB_CPU_TARGET),
-    .f32 = {kTileColumns, RowFormat::kF32, kScratch<kTileColumns>, gemm_tile<F32Product>},
-    .bf16 = {kTileColumns, kBf16Row, kScratch<kTileColumns>, gemm_tile<Bf16Product>},
-    .int8 = {kGroupTileColumns, RowFormat::kInt8, kScratch<kGroupTileColumns>,
-             group_tile<Int8Weights>},
-    .int4 = {kGroupTileColumns, RowFormat::kInt8, kScratch<kGroupTileColumns>,
-             group_tile<Int4Weights>},
+    .f32 = {kTileColumns, RowFormat::kF32, kScratch<kTileColumns>, 1,
+            each_tile<gemm_tile<F32Product>>},
+#ifdef __AMX_BF16__
+    .bf16 = {kAmxColumns, kBf16Row, kAmxScratch, kAmxTiles, amx_tiles},
+#else
+    .bf16 = {kTileColumns, kBf16Row, kScratch<kTileColumns>, 1, each_tile<gemm_tile<Bf16Product>>},
+#endif
+    .int8 = {kGroupTileColumns, RowFormat::kInt8, kScratch<kGroupTileColumns>, 1,
+             each_tile<group_tile<Int8Weights>>},
+    .int4 = {kGroupTileColumns, RowFormat::kInt8, kScratch<kGroupTileColumns>, 1,
+             each_tile<group_tile<Int4Weights>>},
     .rms_norm = rms_norm,
     .layer_norm = layer_norm,
     .silu = activate<silu>,

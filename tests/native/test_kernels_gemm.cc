@@ -127,7 +127,7 @@ TEST(a_row_has_the_same_bits_in_any_batch) {
 }
 
 TEST(many_rows_and_threads_change_no_bit) {
-  constexpr int kRows = 450;  // more than pass over a block of K at once
+  constexpr int kRows = 530;  // more than pass over a block of K, or over weights, at once
   constexpr int kOut = 70, kIn = 2100;
   for (const cpu::Kernels* target : runnable_targets()) {
     for (DType dtype : kDTypes) {
