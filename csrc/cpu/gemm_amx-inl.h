@@ -1,4 +1,5 @@
 // y = x W^T in bf16 on the tile unit (Intel AMX), for some packed weight tiles and some rows.
+// Quantised weights are expanded to bf16 on the way.
 //
 // One instruction, tdpbf16ps, does all sums: for 32 k's it adds up the even ones, ascending, and
 // the odd ones, adds both, then adds that to the accumulator. Every output of every row count goes
@@ -8,6 +9,7 @@
 // alike.
 #pragma once
 
+#include "cpu/expand_amx-inl.h"
 #include "cpu/gemm_rows-inl.h"
 #include "cpu/kernels.h"
 #include "cpu/rows-inl.h"
@@ -17,9 +19,6 @@
 namespace pb::cpu::PB_CPU_TARGET {
 namespace {
 
-constexpr int kAmxColumns = 2 * kWidth;  // of a weight tile: a register block is two by two tiles
-constexpr int kStepK = kBf16Padding;     // k's of one tile product
-constexpr int kStepNumbers = kStepK * kAmxColumns;  // of a weight tile
 // A block of K of a weight tile, of at most so many steps, stays in the first cache while rows pass
 // over it; the rows' loads are told not to drive it out.
 constexpr int kBlockSteps = 18;
@@ -29,23 +28,13 @@ constexpr int kPairRows = 2 * kTileRows;         // of a register block, of two 
 // tiles stream by.
 constexpr int kPassRows = 512;
 constexpr int kPassBytes = 576 << 10;
-constexpr int kAmxTiles = 32;  // whose sums are parked from one part of K to the next
-constexpr int kStreamedPairs =
-    8;  // register blocks of rows from which on y is written past the caches
-constexpr int kAmxScratch = kAmxTiles * kPassRows * kAmxColumns * static_cast<int>(sizeof(float));
+constexpr int kAmxTiles = 32;      // whose sums are parked from one part of K to the next
+constexpr int kStreamedPairs = 8;  // register blocks of rows from which on y bypasses the caches
+constexpr int kParkedFloats = kAmxTiles * kPassRows * kAmxColumns;
+constexpr int kExpandedNumbers = kBlockSteps * kStepNumbers;  // of one of two blocks
+constexpr int kAmxScratch = kParkedFloats * 4 + 2 * kExpandedNumbers * 2;
 
-static_assert(kStepK == 32 && kBf16Products);
-
-// Cache lines that are asked for bit by bit while products are formed.
-struct Ahead {
-  const char* at;
-  int lines;  // a step
-
-  PB_INLINE void step() {
-    for (int i = 0; i < lines; ++i) __builtin_prefetch(at + i * 64, 0, 2);
-    at += lines * 64;
-  }
-};
+static_assert(kStepK == 32 && kBf16Padding == kStepK && kBf16Products);
 
 // Where the sums of one weight tile go.
 struct TileOutput {
@@ -75,84 +64,35 @@ PB_INLINE void write_tile(const TileOutput& to, const float* tile, int column, i
   }
 }
 
-// A block of K of one weight tile, for all rows of the pass.
+// The rows of a block of K of one weight tile.
 struct AmxBlock {
   const uint16_t* x;  // first row, first k
   int64_t x_bytes;    // of a row
-  const uint16_t* w;  // first k
   int steps;
   int rows;
   bool first;     // block of K: sums start at zero
   bool last;      // block of K: sums go to y
   float* parked;  // (rows rounded up to kTileRows, kAmxColumns), one tile after the other
   TileOutput out;
-  Ahead weights;
 };
 
-// At most kTileRows rows, over all of K at once: bound by reading weights.
-inline __attribute__((noinline)) void multiply_few(const AmxBlock& b) {
-  configure_tiles(b.rows, b.rows);
-  tile_zero<0>();
-  tile_zero<1>();
-  const uint16_t* x = b.x;
-  const auto* w = reinterpret_cast<const char*>(b.w);
-  for (int s = 0; s < b.steps; ++s) {
-    constexpr int kStepBytes = kStepNumbers * 2;
-#pragma GCC unroll 32
-    for (int line = 0; line < kStepBytes; line += 64) {
-      __builtin_prefetch(w + kFarPrefetch + line, 0, 2);
-    }
-    tile_load<4>(x, b.x_bytes);
-    tile_load<6>(w, kAmxColumns * 4);
-    tile_bf16_product<0, 4, 6>();
-    tile_load<7>(w + kWidth * 4, kAmxColumns * 4);
-    tile_bf16_product<1, 4, 7>();
-    x += kStepK;
-    w += kStepBytes;
-  }
-  tile_store<0>(b.parked, 64);
-  tile_store<1>(b.parked + kTileFloats, 64);
-  for (int t = 0; t < 2; ++t) {
-    write_tile(b.out, b.parked + t * kTileFloats, t * kWidth, 0, b.rows);
-  }
-}
-
-// `rows` rows from `row`, as the tiles are configured: kPairRows of them, or those that are left.
-PB_INLINE void multiply_pair(AmxBlock& b, int row, int rows) {
-  float* parked = b.parked + static_cast<size_t>(row) * kAmxColumns;
-  const bool below = rows > kTileRows;
-  if (b.first) {
+// Sums of a register block: tiles 0 to 3, or 0 and 1 where there are no rows below.
+PB_INLINE void begin_tiles(const float* parked, bool first, bool below) {
+  if (first) {
     tile_zero<0>();
     tile_zero<1>();
     tile_zero<2>();
     tile_zero<3>();
-  } else {
-    tile_load<0>(parked, 64);
-    tile_load<1>(parked + kTileFloats, 64);
-    if (below) {
-      tile_load<2>(parked + 2 * kTileFloats, 64);
-      tile_load<3>(parked + 3 * kTileFloats, 64);
-    }
+    return;
   }
-  const auto* x = reinterpret_cast<const char*>(b.x) + row * b.x_bytes;
-  const auto* x_below = x + kTileRows * b.x_bytes;
-  const auto* w = reinterpret_cast<const char*>(b.w);
-  for (int s = 0; s < b.steps; ++s) {
-    b.weights.step();
-    tile_load<6>(w, kAmxColumns * 4);
-    tile_load_streamed<4>(x, b.x_bytes);
-    tile_bf16_product<0, 4, 6>();
-    tile_load<7>(w + kWidth * 4, kAmxColumns * 4);
-    tile_bf16_product<1, 4, 7>();
-    if (below) {
-      tile_load_streamed<5>(x_below, b.x_bytes);
-      tile_bf16_product<2, 5, 6>();
-      tile_bf16_product<3, 5, 7>();
-    }
-    x += kStepK * 2;
-    x_below += kStepK * 2;
-    w += kStepNumbers * 2;
-  }
+  tile_load<0>(parked, 64);
+  tile_load<1>(parked + kTileFloats, 64);
+  if (!below) return;
+  tile_load<2>(parked + 2 * kTileFloats, 64);
+  tile_load<3>(parked + 3 * kTileFloats, 64);
+}
+PB_INLINE void end_tiles(const AmxBlock& b, float* parked, int row, int rows) {
+  const bool below = rows > kTileRows;
   tile_store<0>(parked, 64);
   tile_store<1>(parked + kTileFloats, 64);
   if (below) {
@@ -167,14 +107,112 @@ PB_INLINE void multiply_pair(AmxBlock& b, int row, int rows) {
   }
 }
 
-inline __attribute__((noinline)) void multiply_many(AmxBlock b) {
+// The sums += a step of the rows at x (and those below) times the same of the weights.
+PB_INLINE void multiply_step(const char* x, int64_t x_bytes, bool below, const uint16_t* w) {
+  tile_load<6>(w, kAmxColumns * 4);
+  tile_load_streamed<4>(x, x_bytes);
+  tile_bf16_product<0, 4, 6>();
+  tile_load<7>(w + 2 * kWidth, kAmxColumns * 4);
+  tile_bf16_product<1, 4, 7>();
+  if (!below) return;
+  tile_load_streamed<5>(x + kTileRows * x_bytes, x_bytes);
+  tile_bf16_product<2, 5, 6>();
+  tile_bf16_product<3, 5, 7>();
+}
+
+template <typename Weights>
+PB_INLINE void expand_step(const uint8_t* step, uint16_t* to) {
+#pragma GCC unroll 16
+  for (int unit = 0; unit < Weights::kUnits; ++unit) Weights::expand(step, unit, to);
+}
+
+// At most kPairRows rows: weights are used as they come from memory, which takes longer than all
+// else. The step to come is expanded while the last one is multiplied.
+template <typename Weights>
+inline __attribute__((noinline)) void multiply_once(const AmxBlock& b, const uint8_t* w,
+                                                    uint16_t* expanded) {
+  constexpr int kSteps = 4;  // of `expanded` that take turns
+  const bool below = b.rows > kTileRows;
+  configure_tiles(below ? kTileRows : b.rows, below ? b.rows - kTileRows : 1);
+  begin_tiles(b.parked, b.first, below);
+  const auto* x = reinterpret_cast<const char*>(b.x);
+  if constexpr (Weights::kUnits > 0) expand_step<Weights>(w, expanded);
+  for (int s = 0; s < b.steps; ++s) {
+#pragma GCC unroll 32
+    for (int line = 0; line < Weights::kStepBytes; line += 64) {
+      __builtin_prefetch(w + kFarPrefetch + line, 0, 2);
+    }
+    if constexpr (Weights::kUnits > 0) {
+      if (s + 1 < b.steps) {
+        expand_step<Weights>(w + Weights::kStepBytes, expanded + (s + 1) % kSteps * kStepNumbers);
+      }
+      multiply_step(x, b.x_bytes, below, expanded + s % kSteps * kStepNumbers);
+    } else {
+      multiply_step(x, b.x_bytes, below, reinterpret_cast<const uint16_t*>(w));
+    }
+    x += kStepK * 2;
+    w += Weights::kStepBytes;
+  }
+  end_tiles(b, b.parked, 0, b.rows);
+}
+
+// What is done for the block of K to come while one is multiplied, bit by bit: its weights are
+// expanded, or asked for.
+template <typename Weights>
+struct Ahead {
+  const uint8_t* from = nullptr;
+  uint16_t* to = nullptr;
+  int n = 0;  // units of expansion, or cache lines
+  int per_step = 0;
+  int at = 0;
+
+  Ahead(const uint8_t* w, uint16_t* expanded, int steps, int turns) : from(w), to(expanded) {
+    n = Weights::kUnits > 0 ? steps * Weights::kUnits : steps * Weights::kStepBytes / 64;
+    per_step = (n + turns - 1) / turns;
+  }
+
+  PB_INLINE void step() {
+    const int end = at + per_step < n ? at + per_step : n;
+    for (; at < end; ++at) {
+      if constexpr (Weights::kUnits > 0) {
+        const int s = at / Weights::kUnits;
+        const uint8_t* step = from + s * Weights::kStepBytes;
+        __builtin_prefetch(step + kFarPrefetch + at % Weights::kUnits * 64, 0, 2);
+        Weights::expand(step, at % Weights::kUnits, to + s * kStepNumbers);
+      } else {
+        __builtin_prefetch(from + at * 64, 0, 2);
+      }
+    }
+  }
+};
+
+template <typename Weights>
+PB_INLINE void multiply_rows(const AmxBlock& b, const uint16_t* w, int row, int rows,
+                             Ahead<Weights>& ahead) {
+  float* parked = b.parked + static_cast<size_t>(row) * kAmxColumns;
+  const bool below = rows > kTileRows;
+  begin_tiles(parked, b.first, below);
+  const auto* x = reinterpret_cast<const char*>(b.x) + row * b.x_bytes;
+  for (int s = 0; s < b.steps; ++s) {
+    ahead.step();
+    multiply_step(x, b.x_bytes, below, w);
+    x += kStepK * 2;
+    w += kStepNumbers;
+  }
+  end_tiles(b, parked, row, rows);
+}
+
+// More rows, in register blocks.
+template <typename Weights>
+inline __attribute__((noinline)) void multiply_many(const AmxBlock& b, const uint16_t* w,
+                                                    Ahead<Weights> ahead) {
+  configure_tiles(kTileRows, kTileRows);
   int row = 0;
-  if (b.rows >= kPairRows) configure_tiles(kTileRows, kTileRows);
-  for (; b.rows - row >= kPairRows; row += kPairRows) multiply_pair(b, row, kPairRows);
+  for (; b.rows - row >= kPairRows; row += kPairRows) multiply_rows(b, w, row, kPairRows, ahead);
   const int rows = b.rows - row;
   if (rows == 0) return;
   configure_tiles(rows < kTileRows ? rows : kTileRows, rows > kTileRows ? rows - kTileRows : 1);
-  multiply_pair(b, row, rows);
+  multiply_rows(b, w, row, rows, ahead);
 }
 
 // Some steps of K, for some rows, of weight tiles [tile_begin, tile_end).
@@ -184,21 +222,14 @@ struct AmxPass {
   int step, end_step;
 };
 
-// What to ask for while a block at `w` is multiplied. One pair of rows reads weights
-// once, as fast as they come; a few pairs do best when they are left to the first of them.
-PB_INLINE Ahead ahead_of(const uint16_t* w, const uint16_t* next, int pairs) {
-  constexpr int kStepLines = kStepNumbers * 2 / 64;
-  if (pairs == 1) return {reinterpret_cast<const char*>(w) + kFarPrefetch, kStepLines};
-  if (pairs < kStreamedPairs) return {nullptr, 0};
-  return {reinterpret_cast<const char*>(next), (kStepLines + pairs - 1) / pairs};
-}
-
+template <typename Weights>
 inline void multiply_pass(const GemmArgs& args, const AmxPass& pass, float* scratch) {
   const int steps = (args.n_in + kStepK - 1) / kStepK;
-  const size_t tile_numbers = static_cast<size_t>(steps) * kStepNumbers;
-  const auto* weights = static_cast<const uint16_t*>(args.weights);
+  const size_t tile_bytes = static_cast<size_t>(steps) * Weights::kStepBytes;
+  const auto* weights = static_cast<const uint8_t*>(args.weights);
   const auto* x = static_cast<const uint16_t*>(args.x) + pass.row * args.x_stride;
   float* y = args.y + static_cast<size_t>(pass.row) * args.n_out;
+  auto* expanded = reinterpret_cast<uint16_t*>(scratch + kParkedFloats);
   const int pairs = (pass.rows + kPairRows - 1) / kPairRows;
   const int n_steps = pass.end_step - pass.step;
   const int n_blocks = pairs == 1 ? 1 : (n_steps + kBlockSteps - 1) / kBlockSteps;
@@ -206,33 +237,53 @@ inline void multiply_pass(const GemmArgs& args, const AmxPass& pass, float* scra
   const bool whole_k = n_steps == steps;
   const bool stream = pairs >= kStreamedPairs && !args.add && args.n_out % kWidth == 0 &&
                       reinterpret_cast<uintptr_t>(y) % 64 == 0;
-  for (int tile = pass.tile_begin; tile < pass.tile_end; ++tile) {
+  const int total = (pass.tile_end - pass.tile_begin) * n_blocks;
+  // Block number i of the pass: tile by tile, each from its first k to its last.
+  const auto step_of = [&](int i) { return pass.step + i % n_blocks * block_steps; };
+  const auto steps_of = [&](int i) {
+    const int left = pass.end_step - step_of(i);
+    return left < block_steps ? left : block_steps;
+  };
+  const auto weights_of = [&](int i) {
+    return weights + (pass.tile_begin + i / n_blocks) * tile_bytes +
+           static_cast<size_t>(step_of(i)) * Weights::kStepBytes;
+  };
+  if constexpr (Weights::kUnits > 0) {
+    for (int s = 0; pairs > 1 && s < steps_of(0); ++s) {
+      expand_step<Weights>(weights_of(0) + s * Weights::kStepBytes, expanded + s * kStepNumbers);
+    }
+  }
+  for (int i = 0; i < total; ++i) {
+    const int tile = pass.tile_begin + i / n_blocks;
     const int column = tile * kAmxColumns;
     const int place = whole_k ? 0 : tile - pass.tile_begin;
-    for (int step = pass.step; step < pass.end_step; step += block_steps) {
-      const int n = pass.end_step - step < block_steps ? pass.end_step - step : block_steps;
-      const uint16_t* w = weights + tile * tile_numbers + static_cast<size_t>(step) * kStepNumbers;
-      const uint16_t* next =
-          w + (step + n == pass.end_step ? tile_numbers : 0) +
-          static_cast<int64_t>(step + n == pass.end_step ? pass.step - step : n) * kStepNumbers;
-      const AmxBlock block{
-          x + step * kStepK,
-          args.x_stride * 2,
-          w,
-          n,
-          pass.rows,
-          step == 0,
-          step + n == steps,
-          scratch + static_cast<size_t>(place) * kPassRows * kAmxColumns,
-          {y + column, args.n_out, args.bias == nullptr ? nullptr : args.bias + column,
-           args.n_out - column, args.add, stream},
-          ahead_of(w, next, pairs)};
-      pass.rows <= kTileRows ? multiply_few(block) : multiply_many(block);
+    const AmxBlock block{
+        x + step_of(i) * kStepK,
+        args.x_stride * 2,
+        steps_of(i),
+        pass.rows,
+        step_of(i) == 0,
+        step_of(i) + steps_of(i) == steps,
+        scratch + static_cast<size_t>(place) * kPassRows * kAmxColumns,
+        {y + column, args.n_out, args.bias == nullptr ? nullptr : args.bias + column,
+         args.n_out - column, args.add, stream}};
+    if (pairs == 1) {
+      multiply_once<Weights>(block, weights_of(i), expanded);
+      continue;
     }
+    uint16_t* next = expanded + (i + 1) % 2 * kExpandedNumbers;
+    // A few pairs of rows do best when reading is left to the first of them.
+    const bool ahead = i + 1 < total && (Weights::kUnits > 0 || pairs >= kStreamedPairs);
+    multiply_many<Weights>(
+        block,
+        Weights::kUnits > 0 ? expanded + i % 2 * kExpandedNumbers
+                            : reinterpret_cast<const uint16_t*>(weights_of(i)),
+        {weights_of(i + 1), next, ahead ? steps_of(i + 1) : 0, pairs * block.steps});
   }
 }
 
 // Rows [row_begin, row_end) of weight tiles [tile_begin, tile_end), at most kAmxTiles.
+template <typename Weights>
 inline void amx_tiles(const GemmArgs& args, int tile_begin, int tile_end, int row_begin,
                       int row_end, void* scratch) {
   const int steps = (args.n_in + kStepK - 1) / kStepK;
@@ -241,13 +292,13 @@ inline void amx_tiles(const GemmArgs& args, int tile_begin, int tile_end, int ro
   const int pass_rows = (even_rows + kPairRows - 1) / kPairRows * kPairRows;
   for (int row = row_begin; row < row_end; row += pass_rows) {
     const int rows = row_end - row < pass_rows ? row_end - row : pass_rows;
-    const int most = rows <= kTileRows ? steps : kPassBytes / (rows * kStepK * 2);
+    const int most = rows <= kPairRows ? steps : kPassBytes / (rows * kStepK * 2);
     const int n_parts = (steps + most - 1) / most;
     const int part_steps = (steps + n_parts - 1) / n_parts;
     for (int step = 0; step < steps; step += part_steps) {
       const int end_step = step + part_steps < steps ? step + part_steps : steps;
-      multiply_pass(args, {tile_begin, tile_end, row, rows, step, end_step},
-                    static_cast<float*>(scratch));
+      multiply_pass<Weights>(args, {tile_begin, tile_end, row, rows, step, end_step},
+                             static_cast<float*>(scratch));
     }
   }
   release_tiles();

@@ -26,14 +26,16 @@ const Kernels kKernels = {
     .f32 = {kTileColumns, RowFormat::kF32, kScratch<kTileColumns>, 1,
             each_tile<gemm_tile<F32Product>>},
 #ifdef __AMX_BF16__
-    .bf16 = {kAmxColumns, kBf16Row, kAmxScratch, kAmxTiles, amx_tiles},
+    .bf16 = {kAmxColumns, kBf16Row, kAmxScratch, kAmxTiles, amx_tiles<NoExpansion>},
+    .int8 = {kAmxColumns, kBf16Row, kAmxScratch, kAmxTiles, amx_tiles<Int8Expansion>},
+    .int4 = {kAmxColumns, kBf16Row, kAmxScratch, kAmxTiles, amx_tiles<Int4Expansion>},
 #else
     .bf16 = {kTileColumns, kBf16Row, kScratch<kTileColumns>, 1, each_tile<gemm_tile<Bf16Product>>},
-#endif
     .int8 = {kGroupTileColumns, RowFormat::kInt8, kScratch<kGroupTileColumns>, 1,
              each_tile<group_tile<Int8Weights>>},
     .int4 = {kGroupTileColumns, RowFormat::kInt8, kScratch<kGroupTileColumns>, 1,
              each_tile<group_tile<Int4Weights>>},
+#endif
     .rms_norm = rms_norm,
     .layer_norm = layer_norm,
     .silu = activate<silu>,
