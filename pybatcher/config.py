@@ -5,11 +5,14 @@ from __future__ import annotations
 import math
 import warnings
 from dataclasses import dataclass, fields
+from pathlib import PurePath
 from typing import Any
 
 from .errors import ConfigError
 
-__all__ = ["EngineConfig", "SchedulerConfig", "split_options"]
+__all__ = ["CachePlace", "EngineConfig", "SchedulerConfig", "split_options"]
+
+CachePlace = str | PurePath | bool | None
 
 _DTYPES = ("auto", "f32", "bf16", "int8", "int4")
 _KV_DTYPES = ("auto", "f32", "bf16", "int8", "int4")
@@ -30,6 +33,9 @@ class EngineConfig:
     n_ubatch: rows of one physical pass.
     n_threads: compute threads; 0 = the cores this process may use.
     block_size: positions of a KV block.
+    weights_cache: where weights stay, packed, for the next start: a directory;
+        "off" or False: nowhere. "auto" or None: in the user's cache directory,
+        for models of more than 100 MB.
     """
 
     dtype: str = "auto"
@@ -40,6 +46,7 @@ class EngineConfig:
     n_ubatch: int = 512
     n_threads: int = 0
     block_size: int = 32
+    weights_cache: CachePlace = "auto"
 
     def __post_init__(self) -> None:
         _check_choice("dtype", self.dtype, _DTYPES)
@@ -50,6 +57,9 @@ class EngineConfig:
         _check_int("n_parallel", self.n_parallel, 1, 65536)
         _check_int("n_ubatch", self.n_ubatch, 1, 65536)
         _check_int("n_threads", self.n_threads, 0, 1024)
+        place = self.weights_cache
+        if place is not None and place is not False and not _is_path(place):
+            raise _bad("weights_cache", place, "'auto', 'off' or a directory")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,6 +122,10 @@ def split_options(options: dict[str, Any]) -> tuple[EngineConfig, SchedulerConfi
 
 def _bad(name: str, value: object, wanted: str) -> ConfigError:
     return ConfigError(f"{name} is {value!r}; it must be {wanted}")
+
+
+def _is_path(value: object) -> bool:
+    return isinstance(value, (str, PurePath)) and str(value) != "" and "\0" not in str(value)
 
 
 def _check_choice(name: str, value: object, choices: tuple[Any, ...]) -> None:

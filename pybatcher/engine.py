@@ -14,19 +14,24 @@ Usable alone, without asyncio and without a scheduler:
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+import warnings
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from itertools import chain
 from typing import Self
 
 from . import _core
-from .config import EngineConfig
+from .config import CachePlace, EngineConfig
 from .errors import InvalidRequestError, ModelFormatError
 from .loading import LoadedModel, open_model
 from .params import SamplingParams
 from .scheduling.plan import SampledToken, StepPlan, StepResult
+from .weights_cache import cache_for
 
-__all__ = ["Engine"]
+__all__ = ["Engine", "Progress"]
+
+Progress = Callable[[int, int], object]
+"""Told of a load's progress: bytes done, bytes in all."""
 
 
 class Engine(_core.Engine):
@@ -51,11 +56,15 @@ class Engine(_core.Engine):
         n_ubatch: int = 512,
         n_threads: int = 0,
         block_size: int = 32,
+        weights_cache: CachePlace = "auto",
+        progress: Progress | None = None,
     ) -> Self:
         """Load a model directory; None: the model that ships with pybatcher.
 
-        The options are those of `EngineConfig`. Raises ConfigError and
-        ModelFormatError, and EngineError where memory is short.
+        The options are those of `EngineConfig`. progress: called with the bytes of
+        the checkpoint that are loaded, and all of them; what it raises ends the
+        load. Raises ConfigError and ModelFormatError, and EngineError where memory
+        is short.
         """
         config = EngineConfig(
             dtype=dtype,
@@ -66,12 +75,18 @@ class Engine(_core.Engine):
             n_ubatch=n_ubatch,
             n_threads=n_threads,
             block_size=block_size,
+            weights_cache=weights_cache,
         )
-        return cls.from_loaded(open_model(path), config)
+        return cls.from_loaded(open_model(path), config, progress)
 
     @classmethod
-    def from_loaded(cls, model: LoadedModel, config: EngineConfig) -> Self:
+    def from_loaded(
+        cls, model: LoadedModel, config: EngineConfig, progress: Progress | None = None
+    ) -> Self:
         """Pack the weights of an opened model; afterwards it may be dropped.
+
+        Where they were packed at an earlier start and kept, they are mapped from
+        there: see `EngineConfig.weights_cache`.
 
         "auto" is resolved here: `dtype` is f32 for f32 checkpoints and bf16 for
         all others, `kv_dtype` f32 with f32 weights and else bf16, `device` the CPU.
@@ -83,7 +98,7 @@ class Engine(_core.Engine):
         if kv_dtype == "auto":
             kv_dtype = "f32" if dtype == "f32" else "bf16"
         try:
-            return cls(
+            engine = cls(
                 asdict(model.config),
                 {name: (tensor.array, tensor.dtype) for name, tensor in model.tensors.items()},
                 dtype=dtype,
@@ -94,9 +109,18 @@ class Engine(_core.Engine):
                 n_ubatch=config.n_ubatch,
                 n_threads=config.n_threads,
                 block_size=config.block_size,
+                mapped={name for name, tensor in model.tensors.items() if tensor.mapped},
+                weights_cache=cache_for(model, config.weights_cache),
+                progress=progress,
             )
         except ModelFormatError as error:
             raise ModelFormatError(f"{model.path or model.name}: {error}") from error
+        if engine.weights_cache_problem:
+            warnings.warn(
+                f"packed weights are not taken from the cache: {engine.weights_cache_problem}",
+                stacklevel=2,
+            )
+        return engine
 
     def seq_sampling(
         self,

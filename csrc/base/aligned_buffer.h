@@ -1,4 +1,5 @@
-// Zeroed memory on a cache-line boundary, on huge pages where it is large and the system has them.
+// Memory on a cache-line boundary: zeroed and its own, on huge pages where it is large and the
+// system has them; or borrowed for reading.
 #pragma once
 
 #include <cstddef>
@@ -33,6 +34,16 @@ class AlignedBuffer {
     data_.reset(static_cast<std::byte*>(p));
   }
 
+  // Somebody else's memory, on a cache-line boundary too, that `owner` keeps alive. It may be
+  // mapped read-only: such a buffer is to be const from here on.
+  static AlignedBuffer borrowed(const std::byte* data, size_t bytes,
+                                std::shared_ptr<const void> owner) {
+    AlignedBuffer buffer;
+    buffer.bytes_ = bytes;
+    buffer.data_ = {const_cast<std::byte*>(data), Free{std::move(owner)}};
+    return buffer;
+  }
+
   template <typename T>
   T* as() {
     return reinterpret_cast<T*>(data_.get());
@@ -46,7 +57,10 @@ class AlignedBuffer {
 
  private:
   struct Free {
-    void operator()(std::byte* p) const { std::free(p); }
+    std::shared_ptr<const void> owner;  // null: the memory is the buffer's own
+    void operator()(std::byte* p) const {
+      if (owner == nullptr) std::free(p);
+    }
   };
   std::unique_ptr<std::byte, Free> data_;
   size_t bytes_ = 0;

@@ -41,7 +41,9 @@ std::unique_ptr<PyEngine> make_engine(const py::dict& config, const py::dict& te
                                       const std::string& dtype, const std::string& kv_dtype,
                                       const std::string& device, const py::object& n_ctx,
                                       const py::object& n_parallel, const py::object& n_ubatch,
-                                      const py::object& n_threads, const py::object& block_size) {
+                                      const py::object& n_threads, const py::object& block_size,
+                                      const py::set& mapped, const py::object& weights_cache,
+                                      const py::object& progress) {
   const EngineOptions options{.dtype = to_dtype("dtype", dtype),
                               .kv_dtype = to_dtype("kv_dtype", kv_dtype),
                               .n_ctx = to_option(n_ctx, "n_ctx", 1),
@@ -54,11 +56,12 @@ std::unique_ptr<PyEngine> make_engine(const py::dict& config, const py::dict& te
   const int threads = to_option(n_threads, "n_threads", 0);
   std::vector<py::object> keep_alive;
   ModelConfig model_config = to_model_config(config);
-  const TensorMap views = to_tensors(tensors, keep_alive);
+  const TensorMap views = to_tensors(tensors, mapped, keep_alive);
+  const LoadOptions load = to_load_options(weights_cache, progress);
   const py::gil_scoped_release release;
   auto backend = device == "cpu" ? make_cpu_backend(threads) : make_cuda_backend();
   auto engine =
-      std::make_unique<Engine>(std::move(model_config), views, options, std::move(backend));
+      std::make_unique<Engine>(std::move(model_config), views, options, std::move(backend), load);
   return std::make_unique<PyEngine>(std::move(engine), device);
 }
 
@@ -107,6 +110,7 @@ py::dict description(const PyEngine& self) {
   d["n_threads"] = facts.n_threads;
   d["weight_bytes"] = facts.weight_bytes;
   d["kv_bytes"] = facts.kv_bytes;
+  d["weights_cache"] = facts.weights_cache.state;
   return d;
 }
 
@@ -194,6 +198,8 @@ void bind_facts(py::class_<PyEngine>& engine) {
   fact(engine, "max_sequence_length",
        "Most tokens of one sequence: the smaller of the model's positions and n_ctx.",
        [](const PyEngine& e) { return e.facts.max_sequence_length; });
+  fact(engine, "weights_cache_problem", "What went wrong with the weights' cache; empty: nothing.",
+       [](const PyEngine& e) { return e.facts.weights_cache.problem; });
   fact(engine, "kv_total_blocks", "All KV blocks.",
        [](const PyEngine& e) { return e.facts.kv_total_blocks; });
   fact(engine, "kv_free_blocks", "KV blocks never used, or wiped. Never waits for a call.",
@@ -229,7 +235,8 @@ void bind_engine(py::module_& module) {
   engine.def(py::init(&make_engine), py::arg("config"), py::arg("tensors"), py::kw_only(),
              py::arg("dtype"), py::arg("kv_dtype"), py::arg("device"), py::arg("n_ctx"),
              py::arg("n_parallel"), py::arg("n_ubatch"), py::arg("n_threads"),
-             py::arg("block_size"), docs::kInit);
+             py::arg("block_size"), py::arg("mapped") = py::set(),
+             py::arg("weights_cache") = py::none(), py::arg("progress") = py::none(), docs::kInit);
   bind_sequences(engine);
   bind_compute(engine);
   bind_facts(engine);

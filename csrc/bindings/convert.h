@@ -29,7 +29,13 @@ std::vector<int32_t> to_ids(pybind11::handle value, const std::string& field, in
 ModelConfig to_model_config(const pybind11::dict& fields);
 
 // Views of numpy arrays, each with the name of its element type: {name: (array, "f32")}. A view is
-// valid as long as `keep_alive`.
-TensorMap to_tensors(const pybind11::dict& tensors, std::vector<pybind11::object>& keep_alive);
+// valid as long as `keep_alive`. mapped: names of those that lie in a mapped file, which may be
+// dropped from memory and read again.
+TensorMap to_tensors(const pybind11::dict& tensors, const pybind11::set& mapped,
+                     std::vector<pybind11::object>& keep_alive);
+
+// How to load. cache: (directory, name, key), or None for none. progress: None, or what to call,
+// which is done with the GIL; it must outlive the result.
+LoadOptions to_load_options(const pybind11::object& cache, const pybind11::object& progress);
 
 }  // namespace pb::bindings

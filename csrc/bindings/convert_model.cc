@@ -2,6 +2,7 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include <array>
 #include <string>
 #include <utility>
 
@@ -57,7 +58,17 @@ bool array_fits(const py::array& array, DType dtype) {
   return kind == (dtype == DType::kBF16 ? 'u' : 'f');
 }
 
-TensorView to_view(const std::string& name, const py::object& entry,
+// The memory between an array's first and last element; none where a stride is negative.
+std::span<const std::byte> extent(const py::array& array) {
+  py::ssize_t bytes = array.itemsize();
+  for (py::ssize_t d = 0; d < array.ndim(); ++d) {
+    if (array.strides(d) < 0 || array.shape(d) == 0) return {};
+    bytes += (array.shape(d) - 1) * array.strides(d);
+  }
+  return {static_cast<const std::byte*>(array.data()), static_cast<size_t>(bytes)};
+}
+
+TensorView to_view(const std::string& name, const py::object& entry, bool is_mapped,
                    std::vector<py::object>& keep_alive) {
   if (!py::isinstance<py::tuple>(entry) || py::len(entry) != 2) {
     refuse("tensor '" + name + "' must be a pair (array, element type)");
@@ -80,8 +91,10 @@ TensorView to_view(const std::string& name, const py::object& entry,
   bool aligned = reinterpret_cast<uintptr_t>(array.data()) % dtype_size(view.dtype) == 0;
   for (py::ssize_t d = 0; d < array.ndim(); ++d) aligned &= array.strides(d) % item == 0;
   if (!aligned) array = array.attr("copy")().cast<py::array>();
+  if (is_mapped && aligned) view.pages = extent(array);
   keep_alive.push_back(array);
   view.data = array.data();
+  view.bytes = array.nbytes();
   view.rows = array.shape(0);
   view.row_stride = array.strides(0) / item;
   if (array.ndim() == 2) {
@@ -119,14 +132,31 @@ ModelConfig to_model_config(const py::dict& fields) {
   return c;
 }
 
-TensorMap to_tensors(const py::dict& tensors, std::vector<py::object>& keep_alive) {
+TensorMap to_tensors(const py::dict& tensors, const py::set& mapped,
+                     std::vector<py::object>& keep_alive) {
   TensorMap map;
   for (const auto& [key, entry] : tensors) {
     if (!py::isinstance<py::str>(key)) refuse("a tensor's name is not a text");
     const auto name = key.cast<std::string>();
-    map[name] = to_view(name, py::reinterpret_borrow<py::object>(entry), keep_alive);
+    map[name] =
+        to_view(name, py::reinterpret_borrow<py::object>(entry), mapped.contains(key), keep_alive);
   }
   return map;
+}
+
+LoadOptions to_load_options(const py::object& cache, const py::object& progress) {
+  LoadOptions options;
+  if (!cache.is_none()) {
+    const auto parts = cache.cast<std::array<std::string, 3>>();
+    options.cache = {.directory = parts[0], .name = parts[1], .key = parts[2]};
+  }
+  if (!progress.is_none()) {
+    options.progress = [call = progress.ptr()](int64_t done, int64_t total) {
+      const py::gil_scoped_acquire acquire;
+      py::reinterpret_borrow<py::object>(call)(done, total);
+    };
+  }
+  return options;
 }
 
 }  // namespace pb::bindings

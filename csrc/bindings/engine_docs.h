@@ -23,6 +23,10 @@ tensors: canonical name -> (array, "f32" | "bf16" | "f16"); bf16 arrays are uint
 dtype, kv_dtype: "f32" | "bf16". device: "cpu" | "cuda".
 n_ctx, n_parallel, n_ubatch, block_size: as in pybatcher.EngineConfig.
 n_threads: 0 = the cores this process may use.
+mapped: names of tensors that lie in a mapped file; their pages are dropped once read.
+weights_cache: (directory, name, key) of packed weights to take or to leave for the next
+    start, or None. What goes wrong with it never raises: weights_cache_problem has it.
+progress: called with (done, total) bytes of the checkpoint; what it raises ends the load.
 
 Raises ModelFormatError, ConfigError, and EngineError where memory is short.)";
 
@@ -112,6 +116,7 @@ inline constexpr const char* kClose =
     "Free weights and KV at once, after a call in progress. A second time it does nothing.";
 
 inline constexpr const char* kDescription =
-    "What runs: dtype, kv_dtype, device, cpu_target, n_threads, weight_bytes, kv_bytes.";
+    R"(What runs: dtype, kv_dtype, device, cpu_target, n_threads, weight_bytes, kv_bytes, and
+weights_cache: "off", "written", "mapped", "copied" (found, but small pages) or "failed".)";
 
 }  // namespace pb::bindings::docs

@@ -21,6 +21,7 @@ struct EngineFacts {
         target(engine.backend().target()),
         n_threads(engine.backend().n_threads()),
         weight_bytes(engine.weight_bytes()),
+        weights_cache(engine.weights_cache()),
         kv_bytes(engine.kv_bytes()) {}
 
   EngineOptions options;
@@ -31,6 +32,7 @@ struct EngineFacts {
   std::string target;
   int n_threads;
   size_t weight_bytes;
+  CacheUse weights_cache;
   size_t kv_bytes;
 };
 

@@ -103,6 +103,14 @@ Matrix CpuBackend::make_matrix(std::span<const TensorView> parts,
   return pack_matrix(parts, biases, dtype, product(dtype).tile_columns, pool_);
 }
 
+std::string CpuBackend::layout() const {
+  return target() + " " + std::to_string(kPackedLayoutVersion);
+}
+
+MatrixBytes CpuBackend::matrix_bytes(int n_out, int n_in, DType dtype) const {
+  return packed_bytes(n_out, n_in, dtype, product(dtype).tile_columns);
+}
+
 Vector CpuBackend::make_vector(const TensorView& view) { return read_vector(view); }
 
 Activations CpuBackend::make_activations(int max_rows, int cols, DType weights) {

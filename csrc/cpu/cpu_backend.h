@@ -27,6 +27,8 @@ class CpuBackend final : public Backend {
 
   Matrix make_matrix(std::span<const TensorView> parts, std::span<const TensorView> biases,
                      DType dtype) override;
+  std::string layout() const override;
+  MatrixBytes matrix_bytes(int n_out, int n_in, DType dtype) const override;
   Vector make_vector(const TensorView& view) override;
   Activations make_activations(int max_rows, int cols, DType weights) override;
   RopeTable make_rope(std::span<const float> inv_freq, float attention_factor,

@@ -146,6 +146,12 @@ void visit_groups(std::byte* tile, const Matrix& m, int tile_columns, int column
 
 }  // namespace
 
+MatrixBytes packed_bytes(int n_out, int n_in, DType dtype, int tile_columns) {
+  const auto n_tiles = static_cast<size_t>((n_out + tile_columns - 1) / tile_columns);
+  return {.packed = n_tiles * tile_bytes_of(n_in, dtype, tile_columns),
+          .bias = n_tiles * tile_columns * sizeof(float)};
+}
+
 Matrix pack_matrix(std::span<const TensorView> parts, std::span<const TensorView> biases,
                    DType dtype, int tile_columns, ThreadPool& pool) {
   Stack stack(parts);

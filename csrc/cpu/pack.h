@@ -21,6 +21,10 @@
 
 namespace pb::cpu {
 
+// Of all that pack_matrix writes. To be raised with every change of it, or packed weights that
+// earlier versions have left on disk will be read as what they are not.
+inline constexpr int kPackedLayoutVersion = 1;
+
 inline int64_t tiles_of(const Matrix& matrix, int tile_columns) {
   return (matrix.n_out + tile_columns - 1) / tile_columns;
 }
@@ -29,6 +33,9 @@ inline int64_t tiles_of(const Matrix& matrix, int tile_columns) {
 // not finite (in the matrix's dtype), naming the tensor and the first such element.
 Matrix pack_matrix(std::span<const TensorView> parts, std::span<const TensorView> biases,
                    DType dtype, int tile_columns, ThreadPool& pool);
+
+// Sizes of what pack_matrix makes.
+MatrixBytes packed_bytes(int n_out, int n_in, DType dtype, int tile_columns);
 
 // out (n_in) = row `row` of the matrix in f32, added to what is there if `add`.
 void unpack_row(const Matrix& matrix, int tile_columns, int row, bool add, float* out);

@@ -37,11 +37,11 @@ void check_finite(int seq_id, const char* what, std::span<const float> values) {
 }  // namespace
 
 Engine::Engine(ModelConfig config, const TensorMap& tensors, const EngineOptions& options,
-               std::unique_ptr<Backend> backend)
+               std::unique_ptr<Backend> backend, const LoadOptions& load)
     : config_(checked(config, options)),
       options_(options),
       backend_(std::move(backend)),
-      weights_(load_weights(config_, tensors, options.dtype, *backend_)),
+      weights_(load_weights(config_, tensors, options.dtype, *backend_, load)),
       kv_storage_(backend_->make_kv(blocks_of(options), options.block_size, config_.n_layers,
                                     config_.n_kv_heads, config_.head_dim, options.kv_dtype)),
       kv_(blocks_of(options), options.block_size, options.n_parallel,

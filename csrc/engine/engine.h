@@ -46,9 +46,9 @@ enum class Pooling { kMean, kLast };
 
 class Engine {
  public:
-  // Packs the weights. Throws kConfig, kModelFormat or std::bad_alloc.
+  // Packs the weights. Throws kConfig, kModelFormat, std::bad_alloc, or what load.progress throws.
   Engine(ModelConfig config, const TensorMap& tensors, const EngineOptions& options,
-         std::unique_ptr<Backend> backend);
+         std::unique_ptr<Backend> backend, const LoadOptions& load = {});
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
@@ -94,6 +94,7 @@ class Engine {
   const EngineStatistics& statistics() const { return statistics_; }
   int max_sequence_length() const { return kv_.max_length(); }
   size_t weight_bytes() const { return weights_.bytes(); }
+  const CacheUse& weights_cache() const { return weights_.cache; }
   size_t kv_bytes() const { return kv_storage_.data.bytes(); }
 
   // Throws kEngine naming the first thing that is off.

@@ -1,6 +1,8 @@
 #include "model/weights.h"
 
+#include <algorithm>
 #include <array>
+#include <cstdio>
 #include <initializer_list>
 #include <set>
 #include <string>
@@ -8,6 +10,9 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/hash64.h"
+#include "base/mapped_file.h"
+#include "model/packed_file.h"
 
 namespace pb {
 namespace {
@@ -61,15 +66,30 @@ class Checkpoint {
   std::set<std::string> used_;
 };
 
+// The one walk over the weights. Matrices come from `reader` if there is one, else the backend
+// packs them; they go to `writer` too if there is one.
 class Loader {
  public:
-  Loader(const ModelConfig& config, const TensorMap& tensors, DType dtype, Backend& backend)
-      : config_(config), checkpoint_(tensors), dtype_(dtype), backend_(backend) {}
+  Loader(const ModelConfig& config, const TensorMap& tensors, DType dtype, Backend& backend,
+         const LoadOptions& options, PackedReader* reader, PackedWriter* writer)
+      : config_(config),
+        checkpoint_(tensors),
+        dtype_(dtype),
+        backend_(backend),
+        progress_(options.progress),
+        reader_(reader),
+        writer_(writer) {
+    for (const auto& [name, view] : tensors) total_ += view.bytes;
+  }
 
   Weights load() {
     const int hidden = config_.hidden_size;
     Weights w;
     w.token_embedding = table("token_embedding", config_.vocab_size, dtype_);
+    // Early: while a matrix is packed it is in memory twice, and this may be the largest.
+    if (checkpoint_.has("head.weight")) {
+      w.head = linear("", {{"head", config_.vocab_size}}, hidden);
+    }
     if (config_.learned_positions) {  // small, and no product: not worth quantising
       w.position_embedding = table("position_embedding", config_.max_position_embeddings,
                                    is_quantised(dtype_) ? DType::kF32 : dtype_);
@@ -79,9 +99,6 @@ class Loader {
       w.layers.push_back(layer("layers." + std::to_string(i) + "."));
     }
     w.final_norm = norm("final_norm", hidden);
-    if (checkpoint_.has("head.weight")) {
-      w.head = linear("", {{"head", config_.vocab_size}}, hidden);
-    }
     checkpoint_.expect_all_used();
     return w;
   }
@@ -123,23 +140,64 @@ class Loader {
       weights.push_back(checkpoint_.get(prefix + part.name + ".weight", part.n_out, n_in));
       biases.push_back(checkpoint_.bias(prefix + part.name + ".bias", part.n_out));
     }
-    return backend_.make_matrix(weights, biases, dtype_);
+    return matrix(weights, biases, dtype_);
   }
 
   Matrix table(const std::string& name, int rows, DType dtype) {
     const std::array parts = {checkpoint_.get(name, rows, config_.hidden_size)};
     const std::array biases = {TensorView{}};
-    return backend_.make_matrix(parts, biases, dtype);
+    return matrix(parts, biases, dtype);
+  }
+
+  Matrix matrix(std::span<const TensorView> parts, std::span<const TensorView> biases,
+                DType dtype) {
+    Matrix m = reader_ != nullptr ? packed_before(parts, biases, dtype)
+                                  : backend_.make_matrix(parts, biases, dtype);
+    if (writer_ != nullptr) {
+      writer_->put(m.packed);
+      writer_->put(m.bias);
+    }
+    for (const auto& views : {parts, biases}) {
+      for (const TensorView& view : views) have(view);
+    }
+    return m;
+  }
+
+  // What make_matrix made at an earlier start.
+  Matrix packed_before(std::span<const TensorView> parts, std::span<const TensorView> biases,
+                       DType dtype) {
+    Matrix m;
+    m.dtype = dtype;
+    m.n_in = static_cast<int>(parts[0].cols);
+    for (const TensorView& part : parts) m.n_out += static_cast<int>(part.rows);
+    const MatrixBytes sizes = backend_.matrix_bytes(m.n_out, m.n_in, dtype);
+    m.packed = reader_->take(sizes.packed);
+    const bool has_bias = std::ranges::any_of(biases, [](const auto& b) { return b.data; });
+    if (has_bias) m.bias = reader_->take(sizes.bias);
+    return m;
+  }
+
+  // A tensor is where it belongs: its place in the checkpoint is not needed any more.
+  void have(const TensorView& view) {
+    if (view.data == nullptr) return;  // a bias that is not there
+    drop_mapped_pages(view.pages);
+    done_ += view.bytes;
+    if (progress_) progress_(done_, total_);
+  }
+
+  Vector vector(const std::string& name, int size) {
+    const TensorView& view = checkpoint_.get(name, size, 1);
+    Vector v = backend_.make_vector(view);
+    have(view);
+    return v;
   }
 
   Norm norm(const std::string& name, int size) {
     Norm n;
     n.kind = config_.norm;
     n.eps = config_.norm_eps;
-    n.weight = backend_.make_vector(checkpoint_.get(name + ".weight", size, 1));
-    if (config_.norm == NormKind::kLayer) {
-      n.bias = backend_.make_vector(checkpoint_.get(name + ".bias", size, 1));
-    }
+    n.weight = vector(name + ".weight", size);
+    if (config_.norm == NormKind::kLayer) n.bias = vector(name + ".bias", size);
     return n;
   }
 
@@ -147,7 +205,35 @@ class Loader {
   Checkpoint checkpoint_;
   DType dtype_;
   Backend& backend_;
+  const std::function<void(int64_t, int64_t)>& progress_;
+  PackedReader* reader_;
+  PackedWriter* writer_;
+  int64_t done_ = 0;
+  int64_t total_ = 0;
 };
+
+// All that the bytes of packed weights depend on.
+std::string full_key(const WeightsCache& cache, DType dtype, const Backend& backend) {
+  return cache.key + " dtype=" + dtype_name(dtype) + " layout=" + backend.layout() +
+         " file=" + std::to_string(kPackedFileVersion);
+}
+
+std::string cache_path(const WeightsCache& cache, const std::string& key) {
+  std::array<char, 17> digits{};
+  const uint64_t hash = hash64({reinterpret_cast<const std::byte*>(key.data()), key.size()});
+  std::snprintf(digits.data(), digits.size(), "%016llx", static_cast<unsigned long long>(hash));
+  return cache.directory + "/" + cache.name + "-" + digits.data() + ".packed";
+}
+
+size_t packed_bytes(const TensorMap& tensors, DType dtype, const Backend& backend) {
+  size_t bytes = 0;
+  for (const auto& [name, view] : tensors) {
+    const auto sizes =
+        backend.matrix_bytes(static_cast<int>(view.rows), static_cast<int>(view.cols), dtype);
+    if (view.cols != 1) bytes += sizes.packed;
+  }
+  return bytes;
+}
 
 size_t bytes_of(const Matrix& m) { return m.packed.bytes() + m.bias.bytes(); }
 size_t bytes_of(const Norm& n) { return n.weight.values.bytes() + n.bias.values.bytes(); }
@@ -169,8 +255,31 @@ size_t Weights::bytes() const {
 }
 
 Weights load_weights(const ModelConfig& config, const TensorMap& tensors, DType dtype,
-                     Backend& backend) {
-  return Loader(config, tensors, dtype, backend).load();
+                     Backend& backend, const LoadOptions& options) {
+  const auto load = [&](PackedReader* reader, PackedWriter* writer) {
+    return Loader(config, tensors, dtype, backend, options, reader, writer).load();
+  };
+  if (options.cache.directory.empty()) return load(nullptr, nullptr);
+
+  const std::string key = full_key(options.cache, dtype, backend);
+  const std::string path = cache_path(options.cache, key);
+  std::string problem;
+  try {
+    if (auto reader = PackedReader::open(path, key, backend.n_threads())) {
+      Weights weights = load(&*reader, nullptr);
+      reader->expect_end();
+      weights.cache.state = reader->is_mapped() ? "mapped" : "copied";
+      return weights;
+    }
+  } catch (const PackedFileError& error) {
+    problem = error.problem;
+  }
+  PackedWriter writer(path, key, packed_bytes(tensors, dtype, backend));
+  Weights weights = load(nullptr, &writer);
+  writer.commit();
+  weights.cache.state = writer.problem().empty() ? "written" : "failed";
+  weights.cache.problem = writer.problem().empty() ? problem : writer.problem();
+  return weights;
 }
 
 }  // namespace pb

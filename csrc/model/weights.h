@@ -3,6 +3,8 @@
 // Each tensor is checked for presence and shape where it is used; nothing is guessed.
 #pragma once
 
+#include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -20,6 +22,26 @@ namespace pb {
 //   layers.{i}.mlp_norm.{weight,bias} · layers.{i}.{gate,up,down}.{weight,bias}
 //   final_norm.{weight,bias} · head.weight
 using TensorMap = std::map<std::string, TensorView>;
+
+// Where packed weights are kept from one start to the next.
+struct WeightsCache {
+  std::string directory;  // that exists; empty = nowhere
+  std::string name;       // of the model, which the file's name begins with
+  std::string key;        // of the checkpoint's contents, and of the code that read it
+};
+
+// What a start did with the cache.
+struct CacheUse {
+  std::string state = "off";  // "off" | "mapped" | "copied" | "written" | "failed"
+  std::string problem;        // what went wrong on the way, for a warning; the weights are whole
+};
+
+struct LoadOptions {
+  WeightsCache cache;
+  // Called with the bytes of the checkpoint that are packed by now, and with all of them. It may
+  // throw, which ends the load.
+  std::function<void(int64_t done, int64_t total)> progress;
+};
 
 struct LayerWeights {
   Norm attn_norm;              // (hidden)
@@ -39,14 +61,17 @@ struct Weights {
   Norm final_norm;             // (hidden)
   std::optional<Matrix> head;  // (vocab, hidden); none = tied to token_embedding
 
+  CacheUse cache;
+
   const Matrix& output_head() const { return head ? *head : token_embedding; }
   size_t bytes() const;  // that the weights occupy
 };
 
-// Packs `tensors` for `backend` with matrices in `dtype`; norms and biases stay f32. Throws
-// kModelFormat naming the tensor where one is missing, has another shape than `config` says, holds
-// a number that is not finite, or is of no use to this model.
+// Packs `tensors` for `backend` with matrices in `dtype`, or takes them packed from the cache;
+// norms stay f32. Pages of mapped files are dropped as they have been read. Throws kModelFormat
+// naming the tensor where one is missing, has another shape than `config` says, holds a number that
+// is not finite, or is of no use to this model; what is wrong with the cache is never thrown.
 Weights load_weights(const ModelConfig& config, const TensorMap& tensors, DType dtype,
-                     Backend& backend);
+                     Backend& backend, const LoadOptions& options = {});
 
 }  // namespace pb

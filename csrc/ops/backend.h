@@ -29,6 +29,9 @@ struct TensorView {
   int64_t cols = 1;  // a vector is (n, 1)
   int64_t row_stride = 1;
   int64_t col_stride = 1;
+  int64_t bytes = 0;  // of its elements, which progress counts
+  // Around it in a mapped file, which can be dropped once it is read; empty where it is in memory.
+  std::span<const std::byte> pages = {};
 };
 
 // A dense weight y = x W^T + bias in the backend's own layout.
@@ -38,6 +41,12 @@ struct Matrix {
   DType dtype = DType::kF32;
   AlignedBuffer packed;
   AlignedBuffer bias;  // f32 (n_out), or empty
+};
+
+// Sizes of a Matrix's buffers in bytes.
+struct MatrixBytes {
+  size_t packed = 0;
+  size_t bias = 0;  // where there is one
 };
 
 struct Vector {
@@ -136,6 +145,11 @@ class Backend {
   // finite. Blocks of the same dtype are taken as they are, all else is rounded to it.
   virtual Matrix make_matrix(std::span<const TensorView> parts, std::span<const TensorView> biases,
                              DType dtype) = 0;
+  // The layout of what make_matrix makes, its version included: where two backends say the same,
+  // one can compute with what the other has packed.
+  virtual std::string layout() const = 0;
+  // What make_matrix makes of n_out rows of n_in.
+  virtual MatrixBytes matrix_bytes(int n_out, int n_in, DType dtype) const = 0;
   virtual Vector make_vector(const TensorView& view) = 0;
   virtual Activations make_activations(int max_rows, int cols, DType weights) = 0;
   virtual RopeTable make_rope(std::span<const float> inv_freq, float attention_factor,

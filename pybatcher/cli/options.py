@@ -16,7 +16,7 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
-from ..config import EngineConfig, SchedulerConfig
+from ..config import CachePlace, EngineConfig, SchedulerConfig
 from ..params import SamplingParams
 
 __all__ = ["BatcherOptions", "ModelOption", "SystemPromptOption", "takes_options"]
@@ -40,7 +40,12 @@ SystemPromptOption = Annotated[
     ),
 ]
 
-_LISTS: dict[Any, Any] = {Sequence[str]: list[str], Sequence[int]: list[int]}
+# How a type of the library is written on the command line, where that is not the same.
+_SPELLED: dict[Any, Any] = {
+    Sequence[str]: list[str],
+    Sequence[int]: list[int],
+    CachePlace: str,
+}
 _PANELS = {SamplingParams: "Sampling", EngineConfig: "Engine", SchedulerConfig: "Scheduler"}
 _NOT_ON_THE_COMMAND_LINE = {"logit_bias", "logprobs", "skip_special_tokens"}
 
@@ -103,7 +108,7 @@ def _parameter(field: Field[Any], hint: Any, meaning: str, panel: str) -> inspec
         field.name,
         inspect.Parameter.KEYWORD_ONLY,
         default=None,
-        annotation=Annotated[_LISTS.get(hint, hint) | None, option],
+        annotation=Annotated[_SPELLED.get(hint, hint) | None, option],
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 from ..errors import ModelFormatError
@@ -10,32 +11,39 @@ from .json_file import read_fields
 from .safetensors_file import map_tensors
 from .tensors import Tensor
 
-__all__ = ["map_checkpoint"]
+__all__ = ["map_checkpoint", "weight_files"]
 
 _SINGLE = "model.safetensors"
 _INDEX = "model.safetensors.index.json"
 
 
-def map_checkpoint(directory: Path) -> dict[str, Tensor]:
-    """All weights of the directory by the checkpoint's names, mapped, not read.
+def weight_files(directory: Path) -> list[Path]:
+    """The files that the directory's weights lie in.
 
-    They lie in `model.safetensors` or in the files that
-    `model.safetensors.index.json` names. Raises ModelFormatError if a file is
-    missing, damaged, or not in the directory itself, or if two hold the same
-    tensor.
+    `model.safetensors`, or those that `model.safetensors.index.json` names.
+    Raises ModelFormatError if there is neither, or the index names a file that
+    is not in the directory itself.
     """
     index = directory / _INDEX
-    if (directory / _SINGLE).is_file() or not index.is_file():
-        if not (directory / _SINGLE).is_file():
-            raise ModelFormatError(
-                f"{directory}: no {_SINGLE} and no {_INDEX}; weights are read from "
-                "safetensors files only (save_pretrained writes them)"
-            )
-        return map_tensors(directory / _SINGLE)
+    if (directory / _SINGLE).is_file():
+        return [directory / _SINGLE]
+    if index.is_file():
+        return [directory / file for file in _read_file_names(index)]
+    raise ModelFormatError(
+        f"{directory}: no {_SINGLE} and no {_INDEX}; weights are read from "
+        "safetensors files only (save_pretrained writes them)"
+    )
 
+
+def map_checkpoint(files: Iterable[Path]) -> dict[str, Tensor]:
+    """All weights of the files by the checkpoint's names, mapped, not read.
+
+    Raises ModelFormatError if a file is missing or damaged, or if two hold the
+    same tensor.
+    """
     tensors: dict[str, Tensor] = {}
-    for file in _read_file_names(index):
-        for name, tensor in map_tensors(directory / file).items():
+    for file in files:
+        for name, tensor in map_tensors(file).items():
             if name in tensors:
                 raise ModelFormatError(f"{tensor.source}: is in {tensors[name].source} too")
             tensors[name] = tensor

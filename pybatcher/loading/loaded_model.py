@@ -47,6 +47,7 @@ class LoadedModel:
     dtype: of the token embedding, "f32" | "f16" | "bf16"; the others may differ.
     name: for people: the directory's, or the module's class.
     path: None where the model was a module in memory.
+    fingerprint: of the files that it was read from; empty where there are none.
     """
 
     config: ModelConfig
@@ -55,3 +56,4 @@ class LoadedModel:
     dtype: str
     name: str
     path: Path | None
+    fingerprint: str = ""

@@ -7,8 +7,9 @@ from pathlib import Path
 
 from ..errors import ModelFormatError
 from .blueprint import EMBEDDING
-from .checkpoint import map_checkpoint
+from .checkpoint import map_checkpoint, weight_files
 from .families import read_blueprint
+from .fingerprint import fingerprint
 from .json_file import read_fields
 from .loaded_model import LoadedModel
 from .tokenizer_files import read_tokenizer
@@ -34,7 +35,9 @@ def open_model(path: str | os.PathLike[str] | None = None) -> LoadedModel:
     fields = read_fields(directory / "config.json")
     blueprint = read_blueprint(fields)
     tokenizer = read_tokenizer(directory, fields)
-    tensors = blueprint.fill(map_checkpoint(directory), str(directory))
+    files = weight_files(directory)
+    identity = fingerprint(files)
+    tensors = blueprint.fill(map_checkpoint(files), str(directory))
     return LoadedModel(
         config=blueprint.config,
         tensors=tensors,
@@ -42,6 +45,7 @@ def open_model(path: str | os.PathLike[str] | None = None) -> LoadedModel:
         dtype=tensors[EMBEDDING].dtype,
         name=directory.resolve().name,
         path=directory,
+        fingerprint=identity,
     )
 
 

@@ -53,14 +53,15 @@ def map_tensors(path: Path) -> dict[str, Tensor]:
             continue
         source = f"{path}: tensor {shown(name)}"
         dtype, shape, begin, end = _read_entry(entry, source)
-        array: NDArray[Any] = data[start + begin : start + end]
+        raw: NDArray[Any] = data[start + begin : start + end]
+        array = raw
         if dtype in _DTYPES:
             dtype, numpy_dtype = _DTYPES[dtype]
             try:
-                array = _aligned(array, numpy_dtype).reshape(shape)
+                array = _aligned(raw, numpy_dtype).reshape(shape)
             except ValueError as error:  # 65 dimensions, or none long beside a huge one
                 raise ModelFormatError(f"{source}: shape {shown(shape)}: {error}") from error
-        tensors[name] = Tensor(array, dtype, source)
+        tensors[name] = Tensor(array, dtype, source, mapped=np.may_share_memory(array, raw))
     return tensors
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -24,11 +24,14 @@ class Tensor:
         type, so its bits are uint16.
     dtype: "f32" | "f16" | "bf16".
     source: the file (or module) and the tensor's name there, for messages.
+    mapped: lies in a file mapped for reading, so that its pages can be dropped
+        from memory and read again.
     """
 
     array: NDArray[Any]
     dtype: str
     source: str
+    mapped: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,5 +79,5 @@ def gather(
         array = tensor.array.T if rule.transposed else tensor.array
         if rule.rows is not None:
             array = array[rule.rows[0] : rule.rows[1]]
-        result[rule.name] = Tensor(np.asarray(array), tensor.dtype, tensor.source)
+        result[rule.name] = replace(tensor, array=np.asarray(array))
     return result

@@ -54,6 +54,12 @@ class NaiveBackend : public Backend {
     return m;
   }
 
+  std::string layout() const override { return "naive"; }
+  MatrixBytes matrix_bytes(int n_out, int n_in, DType) const override {
+    return {.packed = size_t(n_out) * size_t(n_in) * sizeof(float),
+            .bias = size_t(n_out) * sizeof(float)};
+  }
+
   Vector make_vector(const TensorView& view) override {
     Vector v{.size = static_cast<int>(view.rows), .values = AlignedBuffer(size_t(view.rows) * 4)};
     for (int i = 0; i < v.size; ++i) v.values.as<float>()[i] = finite(view, i, 0, DType::kF32);

@@ -1,0 +1,33 @@
+// A 64-bit hash that finds damage at the speed of memory. It is no defence against somebody who
+// looks for two texts with the same one.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+namespace pb {
+
+class Hash64 {
+ public:
+  static constexpr size_t kBlock = 64;
+
+  Hash64();
+
+  // The number of bytes is a multiple of kBlock in all calls but the last.
+  void update(std::span<const std::byte> bytes);
+  uint64_t digest() const;
+
+ private:
+  std::array<uint64_t, kBlock / sizeof(uint64_t)> lanes_;
+  uint64_t length_ = 0;
+};
+
+inline uint64_t hash64(std::span<const std::byte> bytes) {
+  Hash64 hash;
+  hash.update(bytes);
+  return hash.digest();
+}
+
+}  // namespace pb

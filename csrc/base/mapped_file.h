@@ -1,0 +1,45 @@
+// A file of this user's, mapped for reading.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string>
+
+namespace pb {
+
+class MappedFile {
+ public:
+  // Null where it cannot be had, with the reason in `problem`; a file that is not there is no
+  // problem and leaves it empty. Refused are links, what is no plain file, and a file that
+  // another user owns or may write: its contents are going to be trusted.
+  //
+  // A file that is replaced (by rename) stays as it was for those who have mapped it. One that is
+  // cut short under them is SIGBUS for the process, which nothing here can prevent.
+  static std::shared_ptr<const MappedFile> open(const std::string& path, std::string* problem);
+
+  ~MappedFile();
+  MappedFile(const MappedFile&) = delete;
+  MappedFile& operator=(const MappedFile&) = delete;
+
+  std::span<const std::byte> bytes() const { return bytes_; }
+
+  // Reads pages [begin, end) in and maps them, where the system can do so at once.
+  void populate(size_t begin, size_t end) const;
+
+  // Whether most of what is mapped by now lies in huge pages, so that it can be read as fast as
+  // memory. That is up to the system: newer Linux kernels on most file systems.
+  bool in_huge_pages() const;
+
+ private:
+  explicit MappedFile(std::span<const std::byte> bytes) : bytes_(bytes) {}
+
+  std::span<const std::byte> bytes_;
+};
+
+// Gives back the page frames that hold `bytes` of a mapped file: they are read again when they are
+// touched again. Whole pages, those included that the ends lie in. Not for memory of another kind,
+// whose contents this would destroy.
+void drop_mapped_pages(std::span<const std::byte> bytes);
+
+}  // namespace pb

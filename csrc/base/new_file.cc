@@ -1,0 +1,78 @@
+#include "base/new_file.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <limits>
+#include <random>
+#include <utility>
+
+namespace pb {
+
+NewFile::NewFile(std::string path) : path_(std::move(path)) {
+  temporary_ = path_ + "." + std::to_string(getpid()) + "-" +
+               std::to_string(std::random_device{}()) + ".tmp";
+  file_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW,
+                 S_IRUSR | S_IWUSR);
+  if (file_ < 0) problem_ = temporary_ + ": " + std::strerror(errno);
+}
+
+NewFile::~NewFile() { close_and_remove(); }
+
+size_t NewFile::room() const {
+  struct statvfs status{};
+  if (!is_open() || fstatvfs(file_, &status) != 0) return std::numeric_limits<size_t>::max();
+  return static_cast<size_t>(status.f_bavail) * status.f_frsize;
+}
+
+void NewFile::write(std::span<const std::byte> bytes) {
+  constexpr size_t kMostAtOnce = size_t{8} << 20;
+  while (is_open() && !bytes.empty()) {
+    const ssize_t n = ::write(file_, bytes.data(), std::min(bytes.size(), kMostAtOnce));
+    if (n > 0) {
+      bytes = bytes.subspan(static_cast<size_t>(n));
+    } else if (n == 0 || errno != EINTR) {
+      fail();
+    }
+  }
+}
+
+void NewFile::overwrite(size_t offset, std::span<const std::byte> bytes) {
+  if (!is_open()) return;
+  const ssize_t n = ::pwrite(file_, bytes.data(), bytes.size(), static_cast<off_t>(offset));
+  if (n != static_cast<ssize_t>(bytes.size())) fail();
+}
+
+void NewFile::commit() {
+  if (!is_open()) return;
+  // Closing can bring up what writing did not (a network file system, a quota).
+  const int closed = ::close(std::exchange(file_, -1));
+  if (closed == 0 && std::rename(temporary_.c_str(), path_.c_str()) == 0) return;
+  problem_ = path_ + ": " + std::strerror(errno);
+  ::unlink(temporary_.c_str());
+}
+
+void NewFile::give_up(const std::string& why) {
+  if (!is_open()) return;
+  problem_ = path_ + ": " + why;
+  close_and_remove();
+}
+
+void NewFile::fail() {
+  const int error = errno;
+  give_up(std::strerror(error));
+}
+
+void NewFile::close_and_remove() {
+  if (!is_open()) return;
+  ::close(std::exchange(file_, -1));
+  ::unlink(temporary_.c_str());
+}
+
+}  // namespace pb

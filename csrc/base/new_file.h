@@ -1,0 +1,40 @@
+// A file that appears under its name whole, or not at all.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string>
+
+namespace pb {
+
+// Written under another name beside it and renamed by commit(); gone if there was none. Whoever
+// opens the name meanwhile finds the file that was there before, or none. The first thing that goes
+// wrong is kept in problem(), and everything after it does nothing. Readable by its owner alone.
+class NewFile {
+ public:
+  explicit NewFile(std::string path);
+  ~NewFile();
+  NewFile(const NewFile&) = delete;
+  NewFile& operator=(const NewFile&) = delete;
+
+  // Bytes that the file system has left for this user; a large number where it does not say.
+  size_t room() const;
+  void write(std::span<const std::byte> bytes);
+  void overwrite(size_t offset, std::span<const std::byte> bytes);
+  void commit();
+  void give_up(const std::string& why);
+
+  bool is_open() const { return file_ >= 0; }
+  const std::string& problem() const { return problem_; }
+
+ private:
+  void fail();  // with errno
+  void close_and_remove();
+
+  std::string path_;
+  std::string temporary_;
+  std::string problem_;
+  int file_ = -1;
+};
+
+}  // namespace pb

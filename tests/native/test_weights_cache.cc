@@ -1,0 +1,218 @@
+// load_weights with a cache: what the second start has is what the first one packed, bit for bit.
+#include <cstring>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "base/hash64.h"
+#include "check.h"
+#include "cpu_fixture.h"
+#include "model/weights.h"
+#include "temporary_directory.h"
+#include "tiny_model.h"
+
+namespace pb::test {
+namespace {
+
+using Bytes = std::vector<std::byte>;
+
+Bytes bytes_of(const Matrix& m) {
+  Bytes all(m.packed.as<std::byte>(), m.packed.as<std::byte>() + m.packed.bytes());
+  all.insert(all.end(), m.bias.as<std::byte>(), m.bias.as<std::byte>() + m.bias.bytes());
+  return all;
+}
+
+std::vector<Bytes> matrices(const Weights& w) {
+  std::vector<Bytes> all = {bytes_of(w.token_embedding)};
+  if (w.position_embedding) all.push_back(bytes_of(*w.position_embedding));
+  if (w.head) all.push_back(bytes_of(*w.head));
+  for (const LayerWeights& layer : w.layers) {
+    for (const Matrix* m : {&layer.qkv, &layer.o, &layer.gate_up, &layer.down}) {
+      all.push_back(bytes_of(*m));
+    }
+  }
+  return all;
+}
+
+LoadOptions cached_in(const TemporaryDirectory& directory, const std::string& key = "key") {
+  LoadOptions options;
+  options.cache = {.directory = directory.path(), .name = "model", .key = key};
+  return options;
+}
+
+bool was_found(const Weights& weights) {
+  return weights.cache.state == "mapped" || weights.cache.state == "copied";
+}
+
+std::unique_ptr<Backend> best_backend() { return make_cpu_backend(2, ""); }
+
+}  // namespace
+
+TEST(a_second_start_has_what_the_first_one_packed) {
+  for (const TinyModel& model : {rotary_model(), learned_model()}) {
+    for (const cpu::Kernels* target : runnable_targets()) {
+      const TemporaryDirectory directory;
+      for (DType dtype : {DType::kF32, DType::kBF16, DType::kInt8, DType::kInt4}) {
+        const auto backend = make_cpu_backend(2, target->name);
+        const auto load = [&](const LoadOptions& options) {
+          return load_weights(model.config, model.tensors, dtype, *backend, options);
+        };
+        const Weights plain = load({});
+        EXPECT_EQ(plain.cache.state, "off");
+        const Weights first = load(cached_in(directory));
+        EXPECT_EQ(first.cache.state, "written");
+        EXPECT_EQ(first.cache.problem, "");
+        const Weights second = load(cached_in(directory));
+        EXPECT(was_found(second));
+        EXPECT_EQ(second.cache.problem, "");
+        EXPECT(matrices(first) == matrices(plain));
+        EXPECT(matrices(second) == matrices(plain));
+        EXPECT_EQ(second.bytes(), plain.bytes());
+      }
+      EXPECT_EQ(directory.names().size(), 4u);
+    }
+  }
+}
+
+TEST(another_checkpoint_or_target_has_another_file) {
+  const TinyModel model = rotary_model();
+  const TemporaryDirectory directory;
+  const auto state = [&](Backend& backend, const std::string& key) {
+    return load_weights(model.config, model.tensors, DType::kF32, backend,
+                        cached_in(directory, key))
+        .cache.state;
+  };
+  size_t n_files = 0;
+  for (const cpu::Kernels* target : runnable_targets()) {
+    const auto backend = make_cpu_backend(1, target->name);
+    for (const char* key : {"one", "two"}) {
+      EXPECT_EQ(state(*backend, key), "written");
+      EXPECT_EQ(directory.names().size(), ++n_files);
+    }
+  }
+}
+
+TEST(a_damaged_file_is_told_and_replaced) {
+  const TinyModel model = learned_model();
+  const TemporaryDirectory directory;
+  const auto backend = best_backend();
+  const auto load = [&] {
+    return load_weights(model.config, model.tensors, DType::kF32, *backend, cached_in(directory));
+  };
+  const auto expected = matrices(load());
+  const std::string path = directory.file(directory.names().front());
+  const std::string whole = read_file(path);
+  std::string flipped = whole;
+  flipped[5000] ^= 1;
+  for (const std::string& damaged : {flipped, whole.substr(0, 5000), std::string("x")}) {
+    write_file(path, damaged);
+    const Weights weights = load();
+    EXPECT_EQ(weights.cache.state, "written");
+    EXPECT(weights.cache.problem.starts_with(path + ": is "));
+    EXPECT(matrices(weights) == expected);
+    EXPECT(was_found(load()));
+  }
+}
+
+// Whole and with the right key, but of another length: as if the layout had changed without a new
+// version.
+TEST(a_file_that_does_not_fit_the_shapes_is_replaced) {
+  const TemporaryDirectory directory;
+  const auto backend = best_backend();
+  TinyModel model = rotary_model();
+  load_weights(model.config, model.tensors, DType::kF32, *backend, cached_in(directory));
+  for (int vocab_size : {3000, 61}) {
+    model.config.vocab_size = vocab_size;
+    model.add("token_embedding", vocab_size, model.config.hidden_size);
+    model.add("head.weight", vocab_size, model.config.hidden_size);
+    const Weights weights =
+        load_weights(model.config, model.tensors, DType::kF32, *backend, cached_in(directory));
+    EXPECT_EQ(weights.cache.state, "written");
+    EXPECT(weights.cache.problem.find("than the weights") != std::string::npos);
+  }
+}
+
+TEST(no_directory_is_told_and_no_error) {
+  const TinyModel model = rotary_model();
+  const auto backend = best_backend();
+  LoadOptions options;
+  options.cache = {.directory = "/nonexistent", .name = "model", .key = "key"};
+  const Weights weights = load_weights(model.config, model.tensors, DType::kF32, *backend, options);
+  EXPECT_EQ(weights.cache.state, "failed");
+  EXPECT(weights.cache.problem.ends_with("No such file or directory"));
+}
+
+TEST(progress_ends_at_the_whole_and_may_end_the_load) {
+  TinyModel model = rotary_model();
+  int64_t total = 0;
+  for (auto& [name, view] : model.tensors) total += view.bytes = view.rows * view.cols * 4;
+  const TemporaryDirectory directory;
+  const auto backend = best_backend();
+  LoadOptions options = cached_in(directory);
+  for (const char* state : {"written", "found"}) {
+    int64_t last = 0;
+    options.progress = [&](int64_t done, int64_t of) {
+      EXPECT(done > last);
+      EXPECT_EQ(of, total);
+      last = done;
+    };
+    const Weights weights =
+        load_weights(model.config, model.tensors, DType::kF32, *backend, options);
+    EXPECT_EQ(last, total);
+    EXPECT_EQ(was_found(weights), std::string(state) == "found");
+  }
+  options.cache.key = "another";
+  options.progress = [&](int64_t done, int64_t) {
+    if (done > total / 2) throw 7;
+  };
+  int caught = 0;
+  try {
+    load_weights(model.config, model.tensors, DType::kF32, *backend, options);
+  } catch (int thrown) {
+    caught = thrown;
+  }
+  EXPECT_EQ(caught, 7);
+  EXPECT_EQ(directory.names().size(), 1u);  // half a file is no file
+}
+
+// Packed weights outlive the program that made them. If this fails, the layout has changed: raise
+// the layout's version (cpu/pack.h), then put the hashes that are printed here.
+TEST(the_layout_is_the_one_of_its_version) {
+  const std::map<std::string, uint64_t> expected = {
+      {"avx512_bf16 1 f32", 0x7ad879b7c6626e11u},  {"avx512_bf16 1 bf16", 0xe0e25da00d34c221u},
+      {"avx512_bf16 1 int8", 0x24721ea1909e7222u}, {"avx512_bf16 1 int4", 0x437b9291c2712d40u},
+      {"avx512_vnni 1 f32", 0x7ad879b7c6626e11u},  {"avx512_vnni 1 bf16", 0xe0e25da00d34c221u},
+      {"avx512_vnni 1 int8", 0x24721ea1909e7222u}, {"avx512_vnni 1 int4", 0x437b9291c2712d40u},
+      {"avx512 1 f32", 0x7ad879b7c6626e11u},       {"avx512 1 bf16", 0xe0e25da00d34c221u},
+      {"avx512 1 int8", 0x24721ea1909e7222u},      {"avx512 1 int4", 0x437b9291c2712d40u},
+      {"avx2 1 f32", 0x30664860b8177a6cu},         {"avx2 1 bf16", 0xe89b8212ff9ac9c1u},
+      {"avx2 1 int8", 0xb375be447d105a87u},        {"avx2 1 int4", 0x768b407e7265b73au},
+      {"scalar 1 f32", 0xe510a634d54f58f9u},       {"scalar 1 bf16", 0x3cf8aaf76f5c0b2du},
+      {"scalar 1 int8", 0x5a1efc05bfd3db44u},      {"scalar 1 int4", 0x7beabd26a1c69353u},
+  };
+  constexpr int kOut = 150, kIn = 97;  // no multiple of anything
+  const auto values = numbers(kOut * kIn, 5);
+  const auto bias = numbers(kOut, 6);
+  for (const cpu::Kernels* target : runnable_targets()) {
+    const auto backend = make_cpu_backend(1, target->name);
+    for (DType dtype : {DType::kF32, DType::kBF16, DType::kInt8, DType::kInt4}) {
+      const std::vector parts = {view_of(values, kOut, kIn)};
+      const std::vector biases = {view_of(bias, kOut, 1)};
+      const Matrix matrix = backend->make_matrix(parts, biases, dtype);
+      const MatrixBytes sizes = backend->matrix_bytes(kOut, kIn, dtype);
+      EXPECT_EQ(matrix.packed.bytes(), sizes.packed);
+      EXPECT_EQ(matrix.bias.bytes(), sizes.bias);
+      const std::string name = backend->layout() + " " + dtype_name(dtype);
+      const uint64_t hash = hash64(bytes_of(matrix));
+      if (!expected.contains(name) || expected.at(name) != hash) {
+        std::printf("      {\"%s\", 0x%016llxu},\n", name.c_str(),
+                    static_cast<unsigned long long>(hash));
+        fail(__FILE__, __LINE__, "the layout of " + name + " has changed");
+      }
+    }
+  }
+}
+
+}  // namespace pb::test
+
+PB_TEST_MAIN()
