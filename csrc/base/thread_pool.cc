@@ -18,7 +18,8 @@
 // publishes and then looks at parked_. All four are sequentially consistent, so at least one sees
 // the other: the worker finds the loop, or the caller finds somebody parked. In the second case the
 // caller passes through the mutex before it notifies, and the worker holds the mutex from before
-// its look at state_ until it waits.
+// its look at state_ until it waits. It is the same the other way round, for a caller that sets
+// caller_waits_ and a last worker that leaves.
 
 #include "base/thread_pool.h"
 
@@ -53,8 +54,9 @@ constexpr bool is_new_loop(uint64_t state, uint64_t last_loop) {
 // that shows when the pass is over.
 constexpr std::chrono::microseconds kSpinBeforeParking{40};
 constexpr int kPausesPerClockRead = 32;
-// The caller waits for workers that are about to finish; one that lost its core needs ours.
-constexpr int kPausesBeforeYield = 4000;
+// The caller waits for workers that are about to finish. One that takes longer has lost its core to
+// another program: it waits in line there, and comes over to ours as soon as we leave it.
+constexpr std::chrono::microseconds kSpinBeforeLeaving{100};
 
 inline void pause() {
 #if defined(__x86_64__) || defined(__i386__)
@@ -143,14 +145,35 @@ void ThreadPool::run(int64_t n, int64_t grain, Call call, void* body) {
   }
   take_chunks(0);
   state_.fetch_and(~kOpen, std::memory_order_relaxed);  // close
-  for (int pauses = 0; (state_.load(std::memory_order_acquire) & kInsideMask) != 0;) {
-    if (pauses < kPausesBeforeYield) {
-      ++pauses;
+  await_workers();
+}
+
+void ThreadPool::await_workers() {
+  const auto all_left = [&](std::memory_order order) {
+    return (state_.load(order) & kInsideMask) == 0;
+  };
+  if (all_left(std::memory_order_acquire)) return;
+  const auto leave_at = std::chrono::steady_clock::now() + kSpinBeforeLeaving;
+  do {
+    for (int i = 0; i < kPausesPerClockRead; ++i) {
+      if (all_left(std::memory_order_acquire)) return;
       pause();
-    } else {
-      std::this_thread::yield();
     }
+  } while (std::chrono::steady_clock::now() < leave_at);
+
+  std::unique_lock lock(mutex_);
+  caller_waits_.store(true, std::memory_order_seq_cst);
+  left_.wait(lock, [&] { return all_left(std::memory_order_seq_cst); });
+  caller_waits_.store(false, std::memory_order_relaxed);
+}
+
+void ThreadPool::leave() {
+  const uint64_t before = state_.fetch_sub(1, std::memory_order_seq_cst);
+  if ((before & kInsideMask) != 1 || !caller_waits_.load(std::memory_order_seq_cst)) return;
+  {
+    const std::lock_guard lock(mutex_);
   }
+  left_.notify_one();
 }
 
 void ThreadPool::take_chunks(int worker) {
@@ -168,7 +191,7 @@ void ThreadPool::worker_main(int worker) {
   while ((await_loop(last_loop) & kStop) == 0) {
     if (!enter(&last_loop)) continue;
     take_chunks(worker);
-    state_.fetch_sub(1, std::memory_order_release);  // leave
+    leave();
   }
 }
 

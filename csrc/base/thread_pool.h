@@ -3,7 +3,8 @@
 // Work is handed out in chunks of a shared counter, so a thread that the system
 // delays holds nobody up. Which thread runs which chunk is never fixed: callers may
 // split work over outputs only, never over a reduction (invariant 1).
-// Between loops the workers spin for a few tens of microseconds, then park.
+// Between loops the workers spin for a few tens of microseconds, then park; so does a caller that
+// waits for a worker.
 #pragma once
 
 #include <atomic>
@@ -50,6 +51,8 @@ class ThreadPool {
   void worker_main(int worker);
   uint64_t await_loop(uint64_t last_loop);  // the state once there is a loop to enter, or the end
   bool enter(uint64_t* last_loop);
+  void leave();
+  void await_workers();  // until none is inside
   void stop_workers();
 
   // The loop in progress. Written by the caller while the loop is closed and nobody is inside, read
@@ -64,8 +67,10 @@ class ThreadPool {
   // that entering is one atomic step.
   alignas(64) std::atomic<uint64_t> state_{0};
   alignas(64) std::atomic<int> parked_{0};
+  std::atomic<bool> caller_waits_{false};
   std::mutex mutex_;
-  std::condition_variable wake_;
+  std::condition_variable wake_;  // workers
+  std::condition_variable left_;  // the caller
   std::vector<std::thread> workers_;
 };
 

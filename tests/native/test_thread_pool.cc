@@ -133,6 +133,25 @@ TEST(pools_come_and_go) {
   }
 }
 
+// As when another program has taken the core of one of them: the caller gives its own away.
+TEST(a_caller_that_waits_for_a_worker_uses_no_cpu_time) {
+  pb::ThreadPool pool(2);
+  std::array<int, 2> runs{};
+  const double before = process_cpu_seconds();
+  for (int i = 0; i < 20; ++i) {
+    std::atomic<int> started{0};
+    pool.parallel_for(2, 1, [&](int64_t begin, int64_t, int worker) {
+      ++started;
+      while (started < 2) std::this_thread::yield();  // one chunk each
+      if (worker != 0) std::this_thread::sleep_for(20ms);
+      ++runs[static_cast<size_t>(begin)];
+    });
+  }
+  EXPECT(process_cpu_seconds() - before < 0.05);  // of the 0.4 s that it waited
+  EXPECT_EQ(runs[0], 20);
+  EXPECT_EQ(runs[1], 20);
+}
+
 TEST(two_pools_do_not_disturb_each_other) {
   std::array<int64_t, 2> sums{};
   std::array<std::thread, 2> callers;

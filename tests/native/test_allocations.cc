@@ -1,0 +1,125 @@
+// Invariant 8: once an engine is warm, its steps allocate nothing.
+//
+// Counted is what the whole process asks of the heap, by operator new and by malloc and its kin,
+// from all threads of it.
+#include <atomic>
+#include <cstdint>
+#include <cstdlib>
+#include <memory>
+#include <new>
+#include <string>
+#include <vector>
+
+#include "check.h"
+#include "cpu_fixture.h"
+#include "engine/engine.h"
+#include "tiny_model.h"
+
+namespace {
+
+std::atomic<int64_t> n_allocations{0};
+
+}  // namespace
+
+// Sanitizers have a malloc of their own, through which operator new goes.
+#if defined(__GLIBC__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+extern "C" {
+
+void* __libc_malloc(size_t);
+void* __libc_calloc(size_t, size_t);
+void* __libc_realloc(void*, size_t);
+void* __libc_memalign(size_t, size_t);
+
+void* malloc(size_t bytes) {
+  ++n_allocations;
+  return __libc_malloc(bytes);
+}
+void* calloc(size_t n, size_t bytes) {
+  ++n_allocations;
+  return __libc_calloc(n, bytes);
+}
+void* realloc(void* p, size_t bytes) {
+  ++n_allocations;
+  return __libc_realloc(p, bytes);
+}
+void* aligned_alloc(size_t alignment, size_t bytes) {
+  ++n_allocations;
+  return __libc_memalign(alignment, bytes);
+}
+}
+#else
+[[gnu::noinline]] void* operator new(size_t bytes) {
+  ++n_allocations;
+  void* p = std::malloc(bytes);
+  if (p == nullptr) throw std::bad_alloc();
+  return p;
+}
+[[gnu::noinline]] void operator delete(void* p) noexcept { std::free(p); }
+[[gnu::noinline]] void operator delete(void* p, size_t) noexcept { std::free(p); }
+#endif
+
+namespace pb::test {
+namespace {
+
+// Allocations while f runs.
+template <typename F>
+int64_t allocations_of(F f) {
+  const int64_t before = n_allocations;
+  f();
+  return n_allocations - before;
+}
+
+}  // namespace
+
+TEST(allocations_are_counted) {
+  EXPECT_EQ(allocations_of([] {}), 0);
+  EXPECT(allocations_of([] { std::vector<int> made(100); }) > 0);
+  const auto one_more = allocations_of([] { std::free(std::malloc(100)); });
+  EXPECT(one_more == 1 || allocations_of([] { delete new int; }) == 1);
+}
+
+// Not counted against a step are two short lists, whose length the caller chooses: the draws that
+// step() returns and the entries that decode_batch() makes of its arguments.
+constexpr int64_t kLists = 1;
+
+TEST(steps_allocate_nothing_but_their_result) {
+  for (const TinyModel& model : {rotary_model(), learned_model()}) {
+    for (const cpu::Kernels* target : runnable_targets()) {
+      for (DType dtype : {DType::kF32, DType::kBF16, DType::kInt8, DType::kInt4}) {
+        Engine engine(
+            model.config, model.tensors,
+            {.dtype = dtype, .n_ctx = 256, .n_parallel = 4, .n_ubatch = 8, .block_size = 16},
+            make_cpu_backend(2, target->name));
+        const std::vector<int32_t> ids = {engine.seq_new(""), engine.seq_new("")};
+        Sampling sampling;
+        sampling.temperature = 0.8;
+        sampling.top_k = 20;
+        sampling.top_p = 0.9;
+        sampling.repetition_penalty = 1.1;
+        engine.seq_sampling(ids[1], sampling);
+        std::vector<int32_t> prompt(12);  // two tiles
+        for (size_t i = 0; i < prompt.size(); ++i) prompt[i] = static_cast<int32_t>(i * 3 % 50);
+        std::vector<float> logits(2 * static_cast<size_t>(model.config.vocab_size));
+        std::vector<int32_t> next = {3, 4};
+        const std::vector<StepEntry> entries = {
+            {.seq_id = ids[0], .tokens = prompt, .wants_logits = true},
+            {.seq_id = ids[1], .tokens = {next.data(), 1}, .wants_logits = true}};
+
+        EXPECT_EQ(allocations_of([&] { engine.prefill_chunk(ids[0], prompt, logits.data()); }), 0);
+        EXPECT_EQ(allocations_of([&] { engine.prefill_chunk(ids[1], prompt, nullptr); }), 0);
+        engine.step(entries);  // the sampler's first draw
+        EXPECT(allocations_of([&] { engine.step(entries); }) <= kLists);
+        for (int i = 0; i < 14; ++i) {  // past a page
+          const auto allocations = allocations_of([&] {
+            engine.decode_batch(ids, next, next.data(), i % 2 ? logits.data() : nullptr);
+          });
+          EXPECT(allocations <= kLists);
+        }
+      }
+    }
+  }
+}
+
+}  // namespace pb::test
+
+PB_TEST_MAIN()
