@@ -15,7 +15,7 @@ __all__ = ["CachePlace", "EngineConfig", "SchedulerConfig", "split_options"]
 CachePlace = str | PurePath | bool | None
 
 _DTYPES = ("auto", "f32", "bf16", "int8", "int4")
-_KV_DTYPES = ("auto", "f32", "bf16", "int8", "int4")
+_KV_DTYPES = ("auto", "f32", "bf16", "f16", "int8")
 _DEVICES = ("auto", "cpu", "cuda")
 _BLOCK_SIZES = (16, 32, 64, 128, 256)
 
@@ -26,7 +26,9 @@ class EngineConfig:
 
     dtype: of the weights. "auto": f32 for f32 checkpoints, else bf16. "int8"
         and "int4" (groups of 32 with a scale each) are quantised while loading.
-    kv_dtype: of keys and values. "auto": f32 with f32 weights, else bf16.
+    kv_dtype: of keys and values. "auto": f32 with f32 weights, else bf16. "f16" is
+        finer than bf16 up to 65504 and held there; "int8" has a scale for each
+        token and kv head, and takes half the memory of either.
     device: "cpu"; "auto" is "cpu" where no other is built.
     n_ctx: KV capacity in tokens, shared by all sequences. Rounded up to blocks.
     n_parallel: most sequences that may hold KV at once.

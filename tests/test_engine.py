@@ -67,6 +67,8 @@ def test_short_context_limits_a_sequence(checkpoint: Path) -> None:
         ("float16", ("auto", "auto"), ("bf16", "bf16")),
         ("float32", ("bf16", "auto"), ("bf16", "bf16")),
         ("bfloat16", ("f32", "bf16"), ("f32", "bf16")),
+        ("bfloat16", ("auto", "f16"), ("bf16", "f16")),
+        ("float32", ("auto", "int8"), ("f32", "int8")),
     ],
 )
 def test_auto_dtypes(
@@ -85,7 +87,7 @@ def test_auto_dtypes(
     ("option", "value"),
     [
         ("dtype", "int3"),
-        ("kv_dtype", "f16"),
+        ("kv_dtype", "int4"),
         ("device", "tpu"),
         ("device", "cuda"),
         ("n_ctx", 0),

@@ -20,7 +20,8 @@ inline constexpr const char* kInit = R"(Pack a model's weights for the device.
 config: the fields of pybatcher.loading.ModelConfig by name.
 tensors: canonical name -> (array, "f32" | "bf16" | "f16"); bf16 arrays are uint16.
     They are not kept: the packed weights are a copy.
-dtype, kv_dtype: "f32" | "bf16". device: "cpu" | "cuda".
+dtype: "f32" | "bf16" | "int8" | "int4". kv_dtype: "f32" | "bf16" | "f16" | "int8".
+device: "cpu" | "cuda".
 n_ctx, n_parallel, n_ubatch, block_size: as in pybatcher.EngineConfig.
 n_threads: 0 = the cores this process may use.
 mapped: names of tensors that lie in a mapped file; their pages are dropped once read.

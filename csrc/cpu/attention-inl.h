@@ -10,6 +10,7 @@
 #pragma once
 
 #include "cpu/kernels.h"
+#include "cpu/kv_numbers-inl.h"
 #include "cpu/math-inl.h"
 #include "cpu/rows-inl.h"
 #include "cpu/vec-inl.h"
@@ -17,149 +18,183 @@
 namespace pb::cpu::PB_CPU_TARGET {
 namespace {
 
-constexpr int kQueryRows = 6;  // queries of a register block
+// Queries of a register block; vectors of keys, and twos of vectors of values, that they go over
+// together.
+constexpr int kQueryRows = kRegisters == 32 ? 8 : 6;
 constexpr int kKeyVectors = 2;
-constexpr int kValueVectors = kRegisters == 32 ? 4 : 2;
+constexpr int value_twos(int queries) { return kRegisters == 32 && queries <= 6 ? 2 : 1; }
 
-struct F32Kv {
-  using Number = float;
-  static constexpr int kPair = 1;
-  static PB_INLINE Vec load_values(const float* p) { return load(p); }
-
-  // sum[i][v] += q[i] k over head_dim, for kVectors vectors of keys.
-  template <int kQueries, int kVectors>
-  static PB_INLINE void score(const float* keys, int stride, int head_dim, const float* const* q,
-                              Vec (&sum)[kQueries][kVectors]) {
-    for (int d = 0; d < head_dim; ++d) {
-#pragma GCC unroll 2
-      for (int v = 0; v < kVectors; ++v) {
-        const Vec k = load(keys + static_cast<size_t>(d) * stride + v * kWidth);
-#pragma GCC unroll 6
-        for (int i = 0; i < kQueries; ++i) sum[i][v] = mul_add(k, set1(q[i][d]), sum[i][v]);
-      }
-    }
-  }
-};
-
-struct Bf16Kv {
-  using Number = uint16_t;
-  static constexpr int kPair = 2;
-  static PB_INLINE Vec load_values(const uint16_t* p) { return load_bf16(p); }
-
-  template <int kQueries, int kVectors>
-  static PB_INLINE void score(const uint16_t* keys, int stride, int head_dim, const float* const* q,
-                              Vec (&sum)[kQueries][kVectors]) {
-    for (int d = 0; d < head_dim; d += 2) {
-      const bool whole = d + 1 < head_dim;  // an odd head_dim ends in half a pair
-#pragma GCC unroll 2
-      for (int v = 0; v < kVectors; ++v) {
-        const Pairs pairs =
-            load_pairs(keys + (static_cast<size_t>(d / 2) * stride + v * kWidth) * 2);
-        const Vec first = even(pairs);
-        const Vec second = odd(pairs);
-#pragma GCC unroll 6
-        for (int i = 0; i < kQueries; ++i) sum[i][v] = mul_add(first, set1(q[i][d]), sum[i][v]);
-        if (!whole) continue;
-#pragma GCC unroll 6
-        for (int i = 0; i < kQueries; ++i) {
-          sum[i][v] = mul_add(second, set1(q[i][d + 1]), sum[i][v]);
-        }
-      }
-    }
-  }
-};
-
-template <typename Kv>
-PB_INLINE const typename Kv::Number* keys_of(const AttentionArgs& args, int page) {
-  return reinterpret_cast<const typename Kv::Number*>(
-      args.head + static_cast<size_t>(args.pages[page]) * args.layout.page_bytes);
+PB_INLINE const std::byte* keys_of(const AttentionArgs& args, int page) {
+  return args.head + static_cast<size_t>(args.pages[page]) * args.layout.key_page_bytes;
+}
+PB_INLINE const std::byte* values_of(const AttentionArgs& args, int page) {
+  return args.head + args.layout.values +
+         static_cast<size_t>(args.pages[page]) * args.layout.value_page_bytes;
 }
 
-template <typename Kv>
-PB_INLINE const typename Kv::Number* values_of(const AttentionArgs& args, int page) {
-  return reinterpret_cast<const typename Kv::Number*>(
-      args.head + static_cast<size_t>(args.pages[page]) * args.layout.page_bytes +
-      args.layout.value_offset);
-}
-
-// scores[i][slot] of kQueries queries over the slots of one page.
-template <typename Kv, int kQueries>
-inline void score_page(const KvLayout& kv, const typename Kv::Number* keys, const float* const* q,
-                       float* scores) {
-  for (int slot = 0; slot < kv.block_size; slot += kKeyVectors * kWidth) {
-    const auto* column = keys + static_cast<size_t>(slot) * Kv::kPair;
-    if (kv.block_size - slot >= kKeyVectors * kWidth) {
-      Vec sum[kQueries][kKeyVectors] = {};
-      Kv::score(column, kv.key_stride, kv.head_dim, q, sum);
-      for (int i = 0; i < kQueries; ++i) {
-        for (int v = 0; v < kKeyVectors; ++v) {
-          store(scores + i * kSegment + slot + v * kWidth, sum[i][v]);
-        }
-      }
-      continue;
-    }
-    for (int at = slot; at < kv.block_size; at += kWidth) {
-      Vec sum[kQueries][1] = {};
-      Kv::score(keys + static_cast<size_t>(at) * Kv::kPair, kv.key_stride, kv.head_dim, q, sum);
-      for (int i = 0; i < kQueries; ++i) {
-        store_tail(scores + i * kSegment, at, kv.block_size, sum[i][0]);
-      }
-    }
+// Asks for what lies `ahead` bytes from the i-th of a row's pieces of kBytes: once a cache line.
+template <int kBytes>
+PB_INLINE void prefetch_piece(const void* piece, int i, ptrdiff_t ahead) {
+  if (i * kBytes % 64 != 0) return;
+  for (int byte = 0; byte < kBytes; byte += 64) {
+    prefetch_far(static_cast<const std::byte*>(piece) + ahead + byte);
   }
 }
 
-// accumulator[i] += weights[i][key] values[key] for keys [begin, end) of the segment, ascending.
+// sum[i][v] += q[i] k over head_dim, for kVectors vectors of keys. What lies `ahead` of the keys is
+// asked for.
 template <typename Kv, int kQueries, int kVectors>
-inline void add_values(const AttentionArgs& args, int segment, int begin, int end,
-                       const float* weights, float* accumulator, int d) {
-  const KvLayout& kv = args.layout;
-  Vec sum[kQueries][kVectors];
-#pragma GCC unroll 6
-  for (int i = 0; i < kQueries; ++i) {
-#pragma GCC unroll 4
+PB_INLINE void score(const typename Kv::Number* keys, const KvLayout& kv, const float* const* q,
+                     ptrdiff_t ahead, Vec (&sum)[kQueries][kVectors]) {
+  constexpr int kBytes = kWidth * sizeof(typename Kv::Number);
+  for (int d = 0; d < kv.head_dim; ++d, keys += kv.key_stride) {
+#pragma GCC unroll 2
     for (int v = 0; v < kVectors; ++v) {
-      sum[i][v] = load(accumulator + i * kv.value_stride + d + v * kWidth);
+      prefetch_piece<kBytes>(keys + v * kWidth, v, ahead);
+      const Vec k = Kv::read(keys + v * kWidth);
+#pragma GCC unroll 8
+      for (int i = 0; i < kQueries; ++i) sum[i][v] = mul_add(k, set1(q[i][d]), sum[i][v]);
     }
   }
-  const int pages_before = segment * (kSegment / kv.block_size);
-  for (int key = begin; key < end;) {
-    const int page = key / kv.block_size;
-    const int page_end = (page + 1) * kv.block_size;
-    const int last = page_end < end ? page_end : end;
-    const auto* values = values_of<Kv>(args, pages_before + page) + d +
-                         static_cast<size_t>(key - page * kv.block_size) * kv.value_stride;
+}
+
+// The same over pairs: the even one first, then the odd one.
+template <int kQueries, int kVectors>
+PB_INLINE void score_pairs(const uint16_t* keys, const KvLayout& kv, const float* const* q,
+                           ptrdiff_t ahead, Vec (&sum)[kQueries][kVectors]) {
+  constexpr int kBytes = 2 * kWidth * sizeof(uint16_t);
+  for (int d = 0; d < kv.head_dim; d += 2, keys += 2 * kv.key_stride) {
+    const bool whole = d + 1 < kv.head_dim;  // an odd head_dim ends in half a pair
+#pragma GCC unroll 2
+    for (int v = 0; v < kVectors; ++v) {
+      prefetch_piece<kBytes>(keys + v * 2 * kWidth, v, ahead);
+      const Pairs pairs = load_pairs(keys + v * 2 * kWidth);
+      const Vec first = even(pairs);
+      const Vec second = odd(pairs);
+#pragma GCC unroll 8
+      for (int i = 0; i < kQueries; ++i) sum[i][v] = mul_add(first, set1(q[i][d]), sum[i][v]);
+      if (!whole) continue;
+#pragma GCC unroll 8
+      for (int i = 0; i < kQueries; ++i) sum[i][v] = mul_add(second, set1(q[i][d + 1]), sum[i][v]);
+    }
+  }
+}
+
+// kVectors vectors of scores from `slot` of a page on.
+template <typename Kv, int kQueries, int kVectors>
+PB_INLINE void score_slots(const KvLayout& kv, const typename Kv::Number* keys, int slot,
+                           const float* const* q, ptrdiff_t ahead, float* scores) {
+  Vec sum[kQueries][kVectors] = {};
+  if constexpr (Kv::kPaired) {
+    score_pairs(keys + 2 * slot, kv, q, ahead, sum);
+  } else {
+    score<Kv>(keys + slot, kv, q, ahead, sum);
+  }
+#pragma GCC unroll 2
+  for (int v = 0; v < kVectors; ++v) {
+    const int at = slot + v * kWidth;
+    [[maybe_unused]] Vec scale;
+    if constexpr (Kv::kScaled) {
+      const auto* bytes = reinterpret_cast<const std::byte*>(keys) + kv.key_scales;
+      scale = load(reinterpret_cast<const float*>(bytes) + at);
+    }
+#pragma GCC unroll 8
+    for (int i = 0; i < kQueries; ++i) {
+      if constexpr (Kv::kScaled) sum[i][v] = mul(sum[i][v], scale);
+      store_tail(scores + i * kSegment, at, kv.block_size, sum[i][v]);
+    }
+  }
+}
+
+// scores[i][slot] of kQueries queries over the first slots of one page, n_slots at least.
+template <typename Kv, int kQueries>
+inline void score_page(const KvLayout& kv, const typename Kv::Number* keys, int n_slots,
+                       const float* const* q, ptrdiff_t ahead, float* scores) {
+  int slot = 0;
+  for (; slot + kKeyVectors * kWidth <= kv.block_size && slot < n_slots;
+       slot += kKeyVectors * kWidth) {
+    score_slots<Kv, kQueries, kKeyVectors>(kv, keys, slot, q, ahead, scores);
+  }
+  for (; slot < n_slots; slot += kWidth) {
+    score_slots<Kv, kQueries, 1>(kv, keys, slot, q, ahead, scores);
+  }
+}
+
+// Which keys of a segment are added up, and where the pages of the segment begin and end.
+struct Keys {
+  int begin;
+  int end;
+  int first_page;
+  int end_page;  // of the sequence: what is asked for ahead of use lies before it
+};
+
+// accumulator[i] += weights[i][key] values[key] for the keys, ascending, and 2 kTwos vectors of
+// columns from the `two`-th two on.
+template <typename Kv, int kQueries, int kTwos>
+inline void add_values(const AttentionArgs& args, const Keys& keys, const float* weights,
+                       float* accumulator, int two) {
+  using Number = typename Kv::Number;
+  const KvLayout& kv = args.layout;
+  const int pages_per_segment = kSegment / kv.block_size;
+  Vec sum[kQueries][kTwos * 2];
+#pragma GCC unroll 8
+  for (int i = 0; i < kQueries; ++i) {
+#pragma GCC unroll 2
+    for (int t = 0; t < kTwos; ++t) {
+      const float* from = accumulator + i * kv.value_stride + Kv::column(two + t);
+      sum[i][2 * t] = load(from);
+      sum[i][2 * t + 1] = load(from + Kv::kSecond);
+    }
+  }
+  int page = keys.first_page + keys.begin / kv.block_size;
+  int slot = keys.begin % kv.block_size;
+  for (int key = keys.begin; key < keys.end; ++page, slot = 0) {
+    const int page_end = key - slot + kv.block_size;
+    const int last = page_end < keys.end ? page_end : keys.end;
+    const std::byte* page_values = values_of(args, page);
+    // The keys of the same page of the next segment.
+    const int next = page + pages_per_segment;
+    const ptrdiff_t ahead = next < keys.end_page ? keys_of(args, next) - page_values : 0;
+    const Number* values =
+        reinterpret_cast<const Number*>(page_values) + static_cast<size_t>(slot) * kv.value_stride;
     for (; key < last; ++key, values += kv.value_stride) {
-      Vec value[kVectors];
-#pragma GCC unroll 4
-      for (int v = 0; v < kVectors; ++v) value[v] = Kv::load_values(values + v * kWidth);
-#pragma GCC unroll 6
+      Vec value[kTwos * 2];
+#pragma GCC unroll 2
+      for (int t = 0; t < kTwos; ++t) {
+        constexpr int kNumbers = 2 * kWidth;
+        prefetch_piece<kNumbers * sizeof(Number)>(values + (two + t) * kNumbers, t, ahead);
+        load_two<Kv>(values, two + t, value[2 * t], value[2 * t + 1]);
+      }
+#pragma GCC unroll 8
       for (int i = 0; i < kQueries; ++i) {
         const Vec w = set1(weights[i * kSegment + key]);
 #pragma GCC unroll 4
-        for (int v = 0; v < kVectors; ++v) sum[i][v] = mul_add(value[v], w, sum[i][v]);
+        for (int v = 0; v < kTwos * 2; ++v) sum[i][v] = mul_add(value[v], w, sum[i][v]);
       }
     }
   }
-#pragma GCC unroll 6
+#pragma GCC unroll 8
   for (int i = 0; i < kQueries; ++i) {
-#pragma GCC unroll 4
-    for (int v = 0; v < kVectors; ++v) {
-      store(accumulator + i * kv.value_stride + d + v * kWidth, sum[i][v]);
+#pragma GCC unroll 2
+    for (int t = 0; t < kTwos; ++t) {
+      float* to = accumulator + i * kv.value_stride + Kv::column(two + t);
+      store(to, sum[i][2 * t]);
+      store(to + Kv::kSecond, sum[i][2 * t + 1]);
     }
   }
 }
 
 template <typename Kv, int kQueries>
-inline void add_all_values(const AttentionArgs& args, int segment, int begin, int end,
-                           const float* weights, float* accumulator) {
-  if (begin >= end) return;
-  int d = 0;
-  for (; d + kValueVectors * kWidth <= args.layout.value_stride; d += kValueVectors * kWidth) {
-    add_values<Kv, kQueries, kValueVectors>(args, segment, begin, end, weights, accumulator, d);
+inline void add_all_values(const AttentionArgs& args, const Keys& keys, const float* weights,
+                           float* accumulator) {
+  if (keys.begin >= keys.end) return;
+  constexpr int kTwos = value_twos(kQueries);
+  const int n_twos = args.layout.value_stride / (2 * kWidth);
+  int two = 0;
+  for (; two + kTwos <= n_twos; two += kTwos) {
+    add_values<Kv, kQueries, kTwos>(args, keys, weights, accumulator, two);
   }
-  for (; d < args.layout.value_stride; d += kWidth) {
-    add_values<Kv, kQueries, 1>(args, segment, begin, end, weights, accumulator, d);
-  }
+  for (; two < n_twos; ++two) add_values<Kv, kQueries, 1>(args, keys, weights, accumulator, two);
 }
 
 // The keys of a segment that query i sees, by position in the segment.
@@ -173,8 +208,10 @@ PB_INLINE int end_key(const QueryBlock& block, int i, int segment) {
 }
 
 // scores[0, kSegment) -> exp(scale * score - max) at keys [begin, end), zero elsewhere in their
-// vectors.
-inline void softmax_row(float* scores, int begin, int end, float scale, float* max_out,
+// vectors; then times the scales of the values, if these have any. The sum is of the exponentials.
+template <typename Kv>
+inline void softmax_row(float* scores, int begin, int end, float scale,
+                        [[maybe_unused]] const float* value_scales, float* max_out,
                         float* sum_out) {
   const int first = begin / kWidth * kWidth;
   const Vec minus_infinity = set1(-__builtin_inff());
@@ -189,16 +226,18 @@ inline void softmax_row(float* scores, int begin, int end, float scale, float* m
   Vec sum = zero();
   for (int i = first; i < end; i += kWidth) {
     const Vec p = exp(sub(load(scores + i), set1(top)));  // 0 of minus infinity, exactly
-    store(scores + i, p);
     sum = add(sum, p);
+    store(scores + i, Kv::kScaled ? mul(p, load(value_scales + i)) : p);
   }
   *max_out = top;
   *sum_out = reduce_add(sum);
 }
 
+// scratch: scores of the queries (kQueries, kSegment), and scales of the values (kSegment).
 template <typename Kv, int kQueries>
 inline void attend_queries(const AttentionArgs& args, const QueryBlock& block, int from,
-                           int segment, float* scores, const SoftmaxState& out) {
+                           int segment, int end_page, float* scratch, const SoftmaxState& out) {
+  using Number = typename Kv::Number;
   const KvLayout& kv = args.layout;
   int lowest = kSegment, highest = 0;           // keys that any of these queries sees
   int common_begin = 0, common_end = kSegment;  // and that all of them see
@@ -212,61 +251,85 @@ inline void attend_queries(const AttentionArgs& args, const QueryBlock& block, i
   }
   if (lowest >= highest) return;
 
-  const int pages_before = segment * (kSegment / kv.block_size);
+  float* scores = scratch;
+  float* value_scales = scratch + kQueriesPerBlock * kSegment;
+  const int first_page = segment * (kSegment / kv.block_size);
   for (int page = lowest / kv.block_size; page * kv.block_size < highest; ++page) {
-    score_page<Kv, kQueries>(kv, keys_of<Kv>(args, pages_before + page), block.q + from,
-                             scores + page * kv.block_size);
+    const std::byte* keys = keys_of(args, first_page + page);
+    const std::byte* values = values_of(args, first_page + page);
+    const int first = page * kv.block_size;
+    const int n_slots = highest - first < kv.block_size ? highest - first : kv.block_size;
+    score_page<Kv, kQueries>(kv, reinterpret_cast<const Number*>(keys), n_slots, block.q + from,
+                             values - keys, scores + first);
+    if constexpr (Kv::kScaled) {
+      const auto* scales = reinterpret_cast<const float*>(values + kv.value_scales);
+      for (int slot = 0; slot < kv.block_size; ++slot) value_scales[first + slot] = scales[slot];
+    }
   }
   float* accumulator = out.accumulator + static_cast<size_t>(from) * kv.value_stride;
   for (int i = 0; i < kQueries * kv.value_stride; i += kWidth) store(accumulator + i, zero());
-  for (int i = 0; i < kQueries; ++i) {
-    const int begin = first_key(block, from + i, segment);
-    const int end = end_key(block, from + i, segment);
-    if (begin >= end) continue;
-    softmax_row(scores + i * kSegment, begin, end, args.scale, out.max + from + i,
-                out.sum + from + i);
-    add_all_values<Kv, 1>(args, segment, begin, common_begin < end ? common_begin : end,
-                          scores + i * kSegment, accumulator + i * kv.value_stride);
-  }
-  add_all_values<Kv, kQueries>(args, segment, common_begin, common_end, scores, accumulator);
-  for (int i = 0; i < kQueries; ++i) {
-    const int begin = first_key(block, from + i, segment);
-    const int end = end_key(block, from + i, segment);
-    if (begin >= end) continue;
-    const int done = common_begin < common_end ? common_end : common_begin;
-    add_all_values<Kv, 1>(args, segment, begin > done ? begin : done, end, scores + i * kSegment,
+  const auto add_alone = [&](int i, int begin, int end) {
+    add_all_values<Kv, 1>(args, {begin, end, first_page, end_page}, scores + i * kSegment,
                           accumulator + i * kv.value_stride);
+  };
+  for (int i = 0; i < kQueries; ++i) {
+    const int begin = first_key(block, from + i, segment);
+    const int end = end_key(block, from + i, segment);
+    if (begin >= end) continue;
+    softmax_row<Kv>(scores + i * kSegment, begin, end, args.scale, value_scales, out.max + from + i,
+                    out.sum + from + i);
+    add_alone(i, begin, common_begin < end ? common_begin : end);
+  }
+  add_all_values<Kv, kQueries>(args, {common_begin, common_end, first_page, end_page}, scores,
+                               accumulator);
+  const int done = common_begin < common_end ? common_end : common_begin;
+  for (int i = 0; i < kQueries; ++i) {
+    const int begin = first_key(block, from + i, segment);
+    add_alone(i, begin > done ? begin : done, end_key(block, from + i, segment));
   }
 }
 
 // attend_queries for 1 <= n <= kQueries.
 template <typename Kv, int kQueries>
 PB_INLINE void attend_some(const AttentionArgs& args, const QueryBlock& block, int from, int n,
-                           int segment, float* scores, const SoftmaxState& out) {
+                           int segment, int end_page, float* scratch, const SoftmaxState& out) {
   if constexpr (kQueries > 1) {
     if (n < kQueries) {
-      return attend_some<Kv, kQueries - 1>(args, block, from, n, segment, scores, out);
+      return attend_some<Kv, kQueries - 1>(args, block, from, n, segment, end_page, scratch, out);
     }
   }
-  attend_queries<Kv, kQueries>(args, block, from, segment, scores, out);
+  attend_queries<Kv, kQueries>(args, block, from, segment, end_page, scratch, out);
 }
 
 template <typename Kv>
 inline void attend_block(const AttentionArgs& args, const QueryBlock& block, int segment,
-                         float* scores, const SoftmaxState& out) {
-  const int n_groups = (block.n + kQueryRows - 1) / kQueryRows;
-  int from = 0;
+                         float* scratch, const SoftmaxState& out) {
+  int end = 0;
+  for (int i = args.first_query; i < args.end_query; ++i) {
+    if (block.end[i] > end) end = block.end[i];
+  }
+  const int end_page = (end + args.layout.block_size - 1) / args.layout.block_size;
+  const int n_groups = (args.end_query - args.first_query + kQueryRows - 1) / kQueryRows;
+  int from = args.first_query;
   for (int g = 0; g < n_groups; ++g) {
-    const int n = (block.n - from + n_groups - g - 1) / (n_groups - g);
-    attend_some<Kv, kQueryRows>(args, block, from, n, segment, scores, out);
+    const int n = (args.end_query - from + n_groups - g - 1) / (n_groups - g);
+    attend_some<Kv, kQueryRows>(args, block, from, n, segment, end_page, scratch, out);
     from += n;
   }
 }
 
 inline void attend_segment(const AttentionArgs& args, const QueryBlock& block, int segment,
-                           float* scores, const SoftmaxState& out) {
-  args.layout.bf16 ? attend_block<Bf16Kv>(args, block, segment, scores, out)
-                   : attend_block<F32Kv>(args, block, segment, scores, out);
+                           float* scratch, const SoftmaxState& out) {
+  switch (args.layout.numbers) {
+    case KvNumbers::kF32:
+      return attend_block<F32Kv>(args, block, segment, scratch, out);
+    case KvNumbers::kBf16:
+      return attend_block<Bf16Kv>(args, block, segment, scratch, out);
+    case KvNumbers::kF16:
+      return attend_block<F16Kv>(args, block, segment, scratch, out);
+    case KvNumbers::kInt8:
+      return attend_block<Int8Kv>(args, block, segment, scratch, out);
+  }
 }
 
 }  // namespace

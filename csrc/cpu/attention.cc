@@ -10,24 +10,47 @@ namespace {
 
 static_assert(kSegment == kAttentionSegment);
 
-constexpr int kItemsPerThread = 4;        // fewer than that are split by segments
-constexpr int kSplitSlotsPerThread = 16;  // parts a round of a split pass may hold
+constexpr int kFanOutBits = 3;
+constexpr int kFanOut = 1 << kFanOutBits;
+constexpr int kLevels = 8;                // enough for 2^29 positions
+constexpr int kTasksPerThread = 4;        // what the work is cut into, where it is cut
 constexpr int64_t kWorthThreads = 32768;  // multiply-adds below which threads are not woken
+
+// Segments of a node.
+constexpr int size_of(int level) { return 1 << (kFanOutBits * level); }
+
+// The nodes of a level that hold segments [first, end).
+struct Nodes {
+  int first;
+  int end;
+};
+Nodes nodes_of(int first_segment, int end_segment, int level) {
+  const int size = size_of(level);
+  return {first_segment / size, (end_segment + size - 1) / size};
+}
+
+// The first key that the query at `position` sees.
+int first_seen(int position, const AttentionLayer& layer) {
+  return layer.sliding_window > 0 ? std::max(0, position + 1 - layer.sliding_window) : 0;
+}
 
 }  // namespace
 
-void AttentionRunner::prepare(int max_rows, int n_heads, int head_dim) {
+void AttentionRunner::prepare(int max_rows, int n_heads, int n_kv_heads, int head_dim) {
   const int threads = pool_.n_threads();
-  value_stride_ = (head_dim + kLayoutVector - 1) / kLayoutVector * kLayoutVector;
-  n_split_slots_ = kSplitSlotsPerThread * threads;
-  // Blocks of a pass: full ones, and at most one rest for each sequence, of which there are at most
-  // max_rows.
-  const int64_t full_blocks = static_cast<int64_t>(max_rows) * n_heads / kQueriesPerBlock;
-  blocks_.assign(full_blocks + max_rows, Block{});
-  scores_ = AlignedBuffer(sizeof(float) * threads * kQueriesPerBlock * kSegment);
-  const size_t slots =
-      static_cast<size_t>(2 * threads) + n_split_slots_ + kItemsPerThread * threads;
+  plan_.reserve(max_rows, n_heads / n_kv_heads);
+  value_stride_ = value_stride_of(head_dim);
+  // A split block has at most kFanOut + 2 nodes for each of the shares that the work is cut into.
+  max_parts_ = threads == 1 ? 0 : (kFanOut + 2) * kTasksPerThread * threads;
+  tasks_.reserve(plan_.max_blocks() + static_cast<size_t>(max_parts_));
+  splits_.reserve(static_cast<size_t>(max_parts_));
+  scratch_ = AlignedBuffer(sizeof(float) * threads * kAttentionScratch);
+  const auto slots = static_cast<size_t>(threads * kLevels + max_parts_);
   states_ = AlignedBuffer(sizeof(float) * slots * kQueriesPerBlock * (value_stride_ + 2));
+}
+
+float* AttentionRunner::scratch_at(int worker) {
+  return scratch_.as<float>() + static_cast<size_t>(worker) * kAttentionScratch;
 }
 
 SoftmaxState AttentionRunner::state_at(int slot) {
@@ -36,136 +59,199 @@ SoftmaxState AttentionRunner::state_at(int slot) {
   return {base, base + kQueriesPerBlock, base + 2 * kQueriesPerBlock};
 }
 
-void AttentionRunner::clear(const SoftmaxState& state) const {
-  std::fill_n(state.max, kQueriesPerBlock, -std::numeric_limits<float>::infinity());
-  std::fill_n(state.sum, kQueriesPerBlock, 0.0f);
-  std::fill_n(state.accumulator, kQueriesPerBlock * value_stride_, 0.0f);
+SoftmaxState AttentionRunner::state_at(int worker, int level) {
+  return state_at(worker * kLevels + level);
 }
 
-void AttentionRunner::plan_blocks(const RowBatch& batch, Pass& pass) {
-  int n = 0;
-  for (const SequenceRows& sequence : batch.sequences) {
-    const int queries = sequence.n_rows * pass.group;
-    for (int first = 0; first < queries; first += kQueriesPerBlock) {
-      blocks_[n++] = {&sequence, first, std::min(kQueriesPerBlock, queries - first)};
+int AttentionRunner::part_slot(int kv_head, int part) const {
+  return pool_.n_threads() * kLevels + kv_head * n_parts_ + part;
+}
+
+// Cuts the work of a kv head into tasks. Returns the multiply-adds of all heads.
+int64_t AttentionRunner::make_tasks(const AttentionLayer& layer) {
+  tasks_.clear();
+  splits_.clear();
+  n_parts_ = 0;
+  int64_t keys = 0, segments = 0;  // times queries
+  const auto for_blocks = [&](auto body) {
+    for (int b = 0; b < static_cast<int>(plan_.blocks().size()); ++b) {
+      const AttentionPlan::Block& block = plan_.blocks()[static_cast<size_t>(b)];
+      int lowest = std::numeric_limits<int>::max(), highest = 0;
+      for (const AttentionPlan::Member& member : plan_.members(block)) {
+        const int position = member.sequence->first_position;
+        lowest = std::min(lowest, first_seen(position + member.first / plan_.group(), layer));
+        highest = std::max(highest, position + (member.first + member.n - 1) / plan_.group() + 1);
+      }
+      body(b, block.n_queries, lowest, highest);
+    }
+  };
+  for_blocks([&](int, int n_queries, int lowest, int highest) {
+    const Nodes nodes = nodes_of(lowest / kSegment, (highest + kSegment - 1) / kSegment, 0);
+    keys += int64_t{n_queries} * (highest - lowest);
+    segments += int64_t{n_queries} * (nodes.end - nodes.first);
+  });
+  const int64_t shares = int64_t{kTasksPerThread} * pool_.n_threads();
+  const int64_t most = pool_.n_threads() == 1 ? std::numeric_limits<int>::max()
+                                              : segments * layer.n_kv_heads / shares;
+  for_blocks([&](int block, int, int lowest, int highest) {
+    add_tasks(block, lowest / kSegment, (highest + kSegment - 1) / kSegment, most,
+              layer.n_kv_heads);
+  });
+  return keys * 2 * layer.head_dim * layer.n_kv_heads;
+}
+
+// The block as a whole, or its nodes of the highest level at which one costs no more than `most`,
+// counted in segments times queries.
+void AttentionRunner::add_tasks(int block, int first_segment, int end_segment, int64_t most,
+                                int n_kv_heads) {
+  const int64_t queries = plan_.blocks()[static_cast<size_t>(block)].n_queries;
+  if (queries * (end_segment - first_segment) > 2 * most) {
+    int level = 0;
+    while (queries * size_of(level + 1) <= most) ++level;
+    const Nodes nodes = nodes_of(first_segment, end_segment, level);
+    const int n = nodes.end - nodes.first;
+    if (n > 1 && (n_parts_ + n) * n_kv_heads <= max_parts_) {
+      splits_.push_back({block, level, nodes.first, n_parts_});
+      for (int node = nodes.first; node < nodes.end; ++node) {
+        tasks_.push_back({block, static_cast<int>(splits_.size()) - 1, node});
+      }
+      n_parts_ += n;
+      return;
     }
   }
-  pass.n_blocks = n;
-  pass.n_items = n * pass.layer->n_kv_heads;
+  tasks_.push_back({block, -1, 0});
 }
 
-AttentionRunner::Item AttentionRunner::make_item(const Pass& pass, int index) const {
+AttentionRunner::Item AttentionRunner::make_item(const Pass& pass, int block, int kv_head) const {
   const AttentionLayer& layer = *pass.layer;
-  const int kv_head = index / pass.n_blocks;
-  const Block& block = blocks_[index % pass.n_blocks];
   const int64_t row_size =
       static_cast<int64_t>(layer.n_heads + 2 * layer.n_kv_heads) * layer.head_dim;
   Item item;
   item.args.layout = pass.layout;
   item.args.head = pass.keys + kv_head * pass.layout.head_bytes;
-  item.args.pages = block.sequence->pages;
   item.args.scale = layer.scale;
-  item.queries.n = block.n;
+  item.members = plan_.members(plan_.blocks()[static_cast<size_t>(block)]);
   int lowest = std::numeric_limits<int>::max();
   int highest = 0;
-  for (int i = 0; i < block.n; ++i) {
-    const int row = (block.first + i) / pass.group;
-    const int head = kv_head * pass.group + (block.first + i) % pass.group;
-    const int position = block.sequence->first_position + row;
-    item.queries.q[i] =
-        pass.qkv + (block.sequence->first_row + row) * row_size + head * layer.head_dim;
-    item.queries.end[i] = position + 1;
-    item.queries.begin[i] =
-        layer.sliding_window > 0 ? std::max(0, position + 1 - layer.sliding_window) : 0;
-    lowest = std::min(lowest, item.queries.begin[i]);
-    highest = std::max(highest, item.queries.end[i]);
+  int query = 0;
+  for (const AttentionPlan::Member& member : item.members) {
+    int row = member.first / plan_.group();
+    int head = member.first % plan_.group();
+    for (const int end = query + member.n; query < end; ++query) {
+      const int position = member.sequence->first_position + row;
+      item.queries.q[query] = pass.qkv + (member.sequence->first_row + row) * row_size +
+                              (kv_head * plan_.group() + head) * layer.head_dim;
+      item.queries.begin[query] = first_seen(position, layer);
+      item.queries.end[query] = position + 1;
+      lowest = std::min(lowest, item.queries.begin[query]);
+      highest = std::max(highest, position + 1);
+      if (++head == plan_.group()) head = 0, ++row;
+    }
   }
+  item.queries.n = query;
   item.first_segment = lowest / kSegment;
   item.end_segment = (highest + kSegment - 1) / kSegment;
   return item;
 }
 
-void AttentionRunner::finish(const Pass& pass, int index, const SoftmaxState& state) const {
-  const int kv_head = index / pass.n_blocks;
-  const Block& block = blocks_[index % pass.n_blocks];
-  for (int i = 0; i < block.n; ++i) {
-    const int row = block.sequence->first_row + (block.first + i) / pass.group;
-    const int head = kv_head * pass.group + (block.first + i) % pass.group;
-    kernels_.finish_attention(pass.layout, state, i, pass.out->row(row),
-                              head * pass.layout.head_dim);
+void AttentionRunner::finish(const Pass& pass, int block, int kv_head,
+                             const SoftmaxState& state) const {
+  int query = 0;
+  for (const AttentionPlan::Member& member :
+       plan_.members(plan_.blocks()[static_cast<size_t>(block)])) {
+    for (int i = member.first; i < member.first + member.n; ++i, ++query) {
+      const int row = member.sequence->first_row + i / plan_.group();
+      const int head = kv_head * plan_.group() + i % plan_.group();
+      kernels_.finish_attention(pass.layout, state, query, pass.out->row(row),
+                                head * pass.layout.head_dim);
+    }
   }
 }
 
-void AttentionRunner::run_whole(const Pass& pass, int64_t work) {
-  const int64_t grain = work < kWorthThreads ? std::max(1, pass.n_items) : 1;
-  pool_.parallel_for(pass.n_items, grain, [&](int64_t begin, int64_t end, int worker) {
-    float* scores = scores_.as<float>() + static_cast<size_t>(worker) * kQueriesPerBlock * kSegment;
-    const SoftmaxState part = state_at(2 * worker);
-    const SoftmaxState total = state_at(2 * worker + 1);
-    for (int64_t index = begin; index < end; ++index) {
-      const Item item = make_item(pass, static_cast<int>(index));
-      clear(total);
-      for (int segment = item.first_segment; segment < item.end_segment; ++segment) {
-        kernels_.attend_segment(item.args, item.queries, segment, scores, part);
-        kernels_.merge_segment(pass.layout, item.queries, segment, part, total);
-      }
-      finish(pass, static_cast<int>(index), total);
+// A segment lies in the same pages for members that share it; these read it together.
+void AttentionRunner::attend(const Item& item, int segment, float* scratch,
+                             const SoftmaxState& out) const {
+  AttentionArgs args = item.args;
+  for (size_t m = 0; m < item.members.size();) {
+    args.pages = item.members[m].sequence->pages;
+    args.first_query = args.end_query;
+    do {
+      args.end_query += item.members[m++].n;
+    } while (m < item.members.size() && item.members[m].shared > segment);
+    kernels_.attend_segment(args, item.queries, segment, scratch, out);
+  }
+}
+
+// out = the state of a node, of which the item sees some.
+void AttentionRunner::fold(const Item& item, int level, int node, int worker, const Done& done,
+                           const SoftmaxState& out) {
+  if (level == 0) return attend(item, node, scratch_at(worker), out);
+  std::fill_n(out.max, item.queries.n, -std::numeric_limits<float>::infinity());
+  std::fill_n(out.sum, item.queries.n, 0.0f);
+  std::fill_n(out.accumulator, item.queries.n * value_stride_, 0.0f);
+  const int below = level - 1;
+  const Nodes seen = nodes_of(item.first_segment, item.end_segment, below);
+  const int end = std::min((node + 1) * kFanOut, seen.end);
+  for (int child = std::max(node * kFanOut, seen.first); child < end; ++child) {
+    SoftmaxState part = state_at(worker, below);
+    if (below == done.level) {
+      part = state_at(done.first_slot + child - done.first_node);
+    } else {
+      fold(item, below, child, worker, done, part);
+    }
+    kernels_.merge_states(item.args.layout, item.queries, child * size_of(below) * kSegment,
+                          (child + 1) * size_of(below) * kSegment, part, out);
+  }
+}
+
+// The state of the lowest node that holds all of the item and is no leaf. How high that is makes no
+// difference: merged into an empty state, a state stays what it is.
+SoftmaxState AttentionRunner::fold_all(const Item& item, int worker, const Done& done) {
+  int level = 1;
+  while (size_of(level) < item.end_segment) ++level;
+  const SoftmaxState total = state_at(worker, level);
+  fold(item, level, 0, worker, done, total);
+  return total;
+}
+
+void AttentionRunner::run_task(const Pass& pass, const Task& task, int kv_head, int worker) {
+  const Item item = make_item(pass, task.block, kv_head);
+  if (task.split < 0) {
+    return finish(pass, task.block, kv_head, fold_all(item, worker, Done{}));
+  }
+  const Split& split = splits_[static_cast<size_t>(task.split)];
+  const int part = split.first_part + task.node - split.first_node;
+  fold(item, split.level, task.node, worker, Done{}, state_at(part_slot(kv_head, part)));
+}
+
+void AttentionRunner::finish_split(const Pass& pass, const Split& split, int kv_head, int worker) {
+  const Item item = make_item(pass, split.block, kv_head);
+  const Done done{split.level, split.first_node, part_slot(kv_head, split.first_part)};
+  finish(pass, split.block, kv_head, fold_all(item, worker, done));
+}
+
+void AttentionRunner::run(const float* qkv, const AttentionLayer& layer, const KvStorage& kv,
+                          const RowsOut& out) {
+  Pass pass{qkv, &layer, kv_layout(kv), nullptr, &out};
+  pass.keys = kv.data.as<std::byte>() + layer.layer * pass.layout.layer_bytes;
+  const int64_t work = make_tasks(layer);
+  // A kv head's blocks follow each other: what one has read, the next finds in the cache.
+  const auto n_tasks = static_cast<int64_t>(tasks_.size());
+  const int64_t grain = work < kWorthThreads ? n_tasks * layer.n_kv_heads : 1;
+  pool_.parallel_for(n_tasks * layer.n_kv_heads, grain,
+                     [&](int64_t begin, int64_t end, int worker) {
+                       for (int64_t i = begin; i < end; ++i) {
+                         run_task(pass, tasks_[static_cast<size_t>(i % n_tasks)],
+                                  static_cast<int>(i / n_tasks), worker);
+                       }
+                     });
+  const auto n_splits = static_cast<int64_t>(splits_.size());
+  pool_.parallel_for(n_splits * layer.n_kv_heads, 1, [&](int64_t begin, int64_t end, int worker) {
+    for (int64_t i = begin; i < end; ++i) {
+      finish_split(pass, splits_[static_cast<size_t>(i % n_splits)], static_cast<int>(i / n_splits),
+                   worker);
     }
   });
-}
-
-void AttentionRunner::run_split(const Pass& pass, int n_segments) {
-  const int threads = pool_.n_threads();
-  const int first_part = 2 * threads;
-  const int first_total = first_part + n_split_slots_;
-  const int per_round = n_split_slots_ / pass.n_items;  // segments of each item
-  for (int i = 0; i < pass.n_items; ++i) clear(state_at(first_total + i));
-  for (int round = 0; round < n_segments; round += per_round) {
-    const int in_round = std::min(per_round, n_segments - round);
-    pool_.parallel_for(pass.n_items * in_round, 1, [&](int64_t begin, int64_t end, int worker) {
-      float* scores =
-          scores_.as<float>() + static_cast<size_t>(worker) * kQueriesPerBlock * kSegment;
-      for (int64_t index = begin; index < end; ++index) {
-        const Item item = make_item(pass, static_cast<int>(index / in_round));
-        const int segment = item.first_segment + round + static_cast<int>(index % in_round);
-        if (segment >= item.end_segment) continue;
-        kernels_.attend_segment(item.args, item.queries, segment, scores,
-                                state_at(first_part + static_cast<int>(index)));
-      }
-    });
-    for (int i = 0; i < pass.n_items; ++i) {
-      const Item item = make_item(pass, i);
-      for (int j = 0; j < in_round; ++j) {
-        const int segment = item.first_segment + round + j;
-        if (segment >= item.end_segment) break;
-        kernels_.merge_segment(pass.layout, item.queries, segment,
-                               state_at(first_part + i * in_round + j), state_at(first_total + i));
-      }
-    }
-  }
-  for (int i = 0; i < pass.n_items; ++i) finish(pass, i, state_at(first_total + i));
-}
-
-void AttentionRunner::run(const float* qkv, const RowBatch& batch, const AttentionLayer& layer,
-                          const KvStorage& kv, const RowsOut& out) {
-  Pass pass{qkv, &layer, kv_layout(kv), nullptr, &out, layer.n_heads / layer.n_kv_heads, 0, 0};
-  pass.keys = kv.data.as<std::byte>() + layer.layer * pass.layout.layer_bytes;
-  plan_blocks(batch, pass);
-
-  int n_segments = 0;
-  int64_t work = 0;
-  for (int i = 0; i < pass.n_blocks; ++i) {
-    const Item item = make_item(pass, i);  // of kv head 0; the others see the same positions
-    n_segments = std::max(n_segments, item.end_segment - item.first_segment);
-    for (int q = 0; q < item.queries.n; ++q) work += item.queries.end[q] - item.queries.begin[q];
-  }
-  work *= int64_t{2} * layer.head_dim * layer.n_kv_heads;
-  const int threads = pool_.n_threads();
-  if (threads > 1 && n_segments > 1 && pass.n_items < kItemsPerThread * threads) {
-    run_split(pass, n_segments);
-  } else {
-    run_whole(pass, work);
-  }
 }
 
 }  // namespace pb::cpu

@@ -1,17 +1,19 @@
-// Attention of a pass: cuts the rows into blocks of queries, shares these among the threads, and
-// merges the segments of each in order.
+// Attention of a pass: shares the planned blocks of queries among the threads, and merges the
+// segments of each in a fixed order.
 //
-// A block is up to kQueriesPerBlock queries of one sequence and kv head: neighbouring rows times
-// the q heads that share the kv head. Where there are fewer blocks than would keep the threads busy
-// (a decode with a long context), the segments of a block are shared too, and merged afterwards;
-// the borders and the order are those of the unshared way, and so are the bits.
+// The order is a tree over absolute positions: a node of level 0 is a segment; one of level l is
+// kFanOut nodes of level l - 1, merged in ascending order. Where the tree is cut for the threads
+// depends on how much there is to do, so that a long context beside many short ones keeps no thread
+// waiting; what is merged with what, and when, does not, and so neither do the bits.
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "base/aligned_buffer.h"
 #include "base/thread_pool.h"
+#include "cpu/attention_plan.h"
 #include "cpu/kernels.h"
 #include "ops/backend.h"
 
@@ -36,23 +38,32 @@ class AttentionRunner {
   AttentionRunner(const Kernels& kernels, ThreadPool& pool) : kernels_(kernels), pool_(pool) {}
 
   // Allocates for passes of at most max_rows rows.
-  void prepare(int max_rows, int n_heads, int head_dim);
+  void prepare(int max_rows, int n_heads, int n_kv_heads, int head_dim);
 
-  // See Backend::attention. Quantised rows: heads are whole groups.
-  void run(const float* qkv, const RowBatch& batch, const AttentionLayer& layer,
-           const KvStorage& kv, const RowsOut& out);
+  // See Backend::plan and Backend::attention. Quantised rows: heads are whole groups.
+  void plan(const RowBatch& batch, int block_size) { plan_.make(batch, block_size); }
+  void run(const float* qkv, const AttentionLayer& layer, const KvStorage& kv, const RowsOut& out);
 
  private:
-  // Queries [first, first + n) of a sequence: query i is row i / group, head i % group.
-  struct Block {
-    const SequenceRows* sequence;
-    int first;
-    int n;
+  // A block that is cut into nodes of one level of the tree, from first_node on. The states of the
+  // nodes are kept as parts of their kv head, from first_part on.
+  struct Split {
+    int block;
+    int level;
+    int first_node;
+    int first_part;
+  };
+  // A block as a whole (split < 0), or one node of a split block.
+  struct Task {
+    int block;
+    int split;
+    int node;
   };
   // One block and one kv head.
   struct Item {
     AttentionArgs args;
     QueryBlock queries;
+    std::span<const AttentionPlan::Member> members;
     int first_segment;
     int end_segment;
   };
@@ -62,27 +73,41 @@ class AttentionRunner {
     KvLayout layout;
     const std::byte* keys;
     const RowsOut* out;
-    int group;
-    int n_blocks;
-    int n_items;
+  };
+  // The nodes of an item that are computed already: those of a level, in slots of states_.
+  struct Done {
+    int level = -1;
+    int first_node = 0;
+    int first_slot = 0;
   };
 
-  void plan_blocks(const RowBatch& batch, Pass& pass);
-  Item make_item(const Pass& pass, int index) const;
+  int64_t make_tasks(const AttentionLayer& layer);
+  void add_tasks(int block, int first_segment, int end_segment, int64_t most, int n_kv_heads);
+  Item make_item(const Pass& pass, int block, int kv_head) const;
+  void finish(const Pass& pass, int block, int kv_head, const SoftmaxState& state) const;
+  void run_task(const Pass& pass, const Task& task, int kv_head, int worker);
+  void finish_split(const Pass& pass, const Split& split, int kv_head, int worker);
+
+  void attend(const Item& item, int segment, float* scratch, const SoftmaxState& out) const;
+  void fold(const Item& item, int level, int node, int worker, const Done& done,
+            const SoftmaxState& out);
+  SoftmaxState fold_all(const Item& item, int worker, const Done& done);
+
+  float* scratch_at(int worker);
   SoftmaxState state_at(int slot);
-  void clear(const SoftmaxState& state) const;
-  void finish(const Pass& pass, int index, const SoftmaxState& state) const;
-  void run_whole(const Pass& pass, int64_t work);
-  void run_split(const Pass& pass, int n_segments);
+  SoftmaxState state_at(int worker, int level);
+  int part_slot(int kv_head, int part) const;
 
   const Kernels& kernels_;
   ThreadPool& pool_;
+  AttentionPlan plan_;
   int value_stride_ = 0;
-  int n_split_slots_ = 0;
-  std::vector<Block> blocks_;
-  AlignedBuffer scores_;  // (threads, kQueriesPerBlock, kSegment)
-  AlignedBuffer
-      states_;  // slots: two a thread, then n_split_slots_ parts, then split items' totals
+  int max_parts_ = 0;          // of all kv heads
+  int n_parts_ = 0;            // of a kv head
+  std::vector<Task> tasks_;    // of a kv head
+  std::vector<Split> splits_;  // of a kv head
+  AlignedBuffer scratch_;      // (threads, kAttentionScratch)
+  AlignedBuffer states_;       // slots: one a level for each thread, then max_parts_
 };
 
 }  // namespace pb::cpu

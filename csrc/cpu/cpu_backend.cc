@@ -173,13 +173,14 @@ KvStorage CpuBackend::make_kv(int n_pages, int block_size, int n_layers, int n_k
   kv.n_kv_heads = n_kv_heads;
   kv.head_dim = head_dim;
   kv.dtype = dtype;
-  kv.page_bytes = kv_layout(kv).page_bytes;
+  const KvLayout layout = kv_layout(kv);
+  kv.page_bytes = (layout.key_page_bytes + layout.value_page_bytes) * n_kv_heads * n_layers;
   kv.data = AlignedBuffer(kv.page_bytes * n_pages);
   return kv;
 }
 
-void CpuBackend::prepare(int max_rows, int n_heads, int head_dim) {
-  attention_.prepare(max_rows, n_heads, head_dim);
+void CpuBackend::prepare(int max_rows, int n_heads, int n_kv_heads, int head_dim) {
+  attention_.prepare(max_rows, n_heads, n_kv_heads, head_dim);
   sequence_of_row_.assign(max_rows, nullptr);
   if (head_dim % kGroupSize != 0) {
     attended_ = AlignedBuffer(sizeof(float) * max_rows * n_heads * head_dim);
@@ -187,6 +188,13 @@ void CpuBackend::prepare(int max_rows, int n_heads, int head_dim) {
 }
 
 // -- in the forward pass ----------------------------------------------------------------------
+
+void CpuBackend::plan(const RowBatch& batch, const KvStorage& kv) {
+  for (const SequenceRows& sequence : batch.sequences) {
+    std::fill_n(sequence_of_row_.begin() + sequence.first_row, sequence.n_rows, &sequence);
+  }
+  attention_.plan(batch, kv.block_size);
+}
 
 void CpuBackend::gather(std::span<const int32_t> ids, const Matrix& table, bool add, float* x) {
   const int64_t n = static_cast<int64_t>(ids.size());
@@ -267,9 +275,6 @@ void CpuBackend::rope_and_store(float* qkv, const RowBatch& batch, const Attenti
   const int head_dim = layer.head_dim;
   const int n_rotated = layer.n_heads + layer.n_kv_heads;
   const int64_t row_size = static_cast<int64_t>(n_rotated + layer.n_kv_heads) * head_dim;
-  for (const SequenceRows& sequence : batch.sequences) {
-    std::fill_n(sequence_of_row_.begin() + sequence.first_row, sequence.n_rows, &sequence);
-  }
   for_range(batch.n_rows, 1, batch.n_rows * row_size, [&](int64_t begin, int64_t end, int) {
     for (int64_t row = begin; row < end; ++row) {
       const SequenceRows& sequence = *sequence_of_row_[row];
@@ -290,13 +295,12 @@ void CpuBackend::rope_and_store(float* qkv, const RowBatch& batch, const Attenti
       }
       const float* keys = heads + static_cast<int64_t>(layer.n_heads) * head_dim;
       const float* values = heads + static_cast<int64_t>(n_rotated) * head_dim;
-      std::byte* page = kv.data.as<std::byte>() +
-                        sequence.pages[position / kv.block_size] * layout.page_bytes +
-                        layer.layer * layout.layer_bytes;
+      std::byte* kv_heads = kv.data.as<std::byte>() + layer.layer * layout.layer_bytes;
       for (int h = 0; h < layer.n_kv_heads; ++h) {
-        kernels_.store_key_value(layout, keys + static_cast<int64_t>(h) * head_dim,
-                                 values + static_cast<int64_t>(h) * head_dim,
-                                 page + h * layout.head_bytes, position % kv.block_size);
+        kernels_.store_key_value(
+            layout, keys + static_cast<int64_t>(h) * head_dim,
+            values + static_cast<int64_t>(h) * head_dim, kv_heads + h * layout.head_bytes,
+            sequence.pages[position / kv.block_size], position % kv.block_size);
       }
     }
   });
@@ -307,13 +311,13 @@ void CpuBackend::attention(const float* qkv, const RowBatch& batch, const Attent
   const RowsOut to = rows_of(out);
   // Heads that end inside a group cannot be quantised one by one.
   if (to.first.format != RowFormat::kInt8 || layer.head_dim % kGroupSize == 0) {
-    attention_.run(qkv, batch, layer, kv, to);
+    attention_.run(qkv, layer, kv, to);
     return;
   }
   const RowsOut plain{{RowFormat::kF32, attended_.as<float>(), nullptr, 0},
                       out.cols * static_cast<int64_t>(sizeof(float)),
                       0};
-  attention_.run(qkv, batch, layer, kv, plain);
+  attention_.run(qkv, layer, kv, plain);
   for_range(batch.n_rows, 1, int64_t{4} * batch.n_rows * out.cols,
             [&](int64_t begin, int64_t end, int) {
               for (int64_t row = begin; row < end; ++row) {
@@ -343,8 +347,15 @@ void CpuBackend::activate(const float* gate_up, int n_rows, Activation kind, boo
 }
 
 void CpuBackend::copy_page(KvStorage& kv, int from, int to) {
-  std::byte* pages = kv.data.as<std::byte>();
-  std::memcpy(pages + to * kv.page_bytes, pages + from * kv.page_bytes, kv.page_bytes);
+  const KvLayout layout = kv_layout(kv);
+  std::byte* head = kv.data.as<std::byte>();
+  for (int i = 0; i < kv.n_layers * kv.n_kv_heads; ++i, head += layout.head_bytes) {
+    const auto copy = [&](std::byte* pages, size_t bytes) {
+      std::memcpy(pages + to * bytes, pages + from * bytes, bytes);
+    };
+    copy(head, layout.key_page_bytes);
+    copy(head + layout.values, layout.value_page_bytes);
+  }
 }
 
 }  // namespace cpu

@@ -35,8 +35,9 @@ class CpuBackend final : public Backend {
                       int n_positions) override;
   KvStorage make_kv(int n_pages, int block_size, int n_layers, int n_kv_heads, int head_dim,
                     DType dtype) override;
-  void prepare(int max_rows, int n_heads, int head_dim) override;
+  void prepare(int max_rows, int n_heads, int n_kv_heads, int head_dim) override;
 
+  void plan(const RowBatch& batch, const KvStorage& kv) override;
   void embed(std::span<const int32_t> ids, const Matrix& table, float* x) override;
   void embed_add(std::span<const int32_t> ids, const Matrix& table, float* x) override;
   void norm(const float* x, std::span<const int32_t> rows, const Norm& norm,

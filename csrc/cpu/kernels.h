@@ -10,27 +10,41 @@
 
 namespace pb::cpu {
 
-// Shape of a page of KV for one layer and one kv head, the unit attention reads:
-//   keys    f32 (head_dim, key_stride), or bf16 (ceil(head_dim / 2), key_stride, 2): a page of keys
-//           is a packed column tile, so scores need no horizontal sums
-//   values  (block_size, value_stride)
+// The numbers that keys and values are kept as. See kv_numbers-inl.h.
+enum class KvNumbers : uint8_t { kF32, kBf16, kF16, kInt8 };
+
+// Numbers of a row of bf16 values that lie in pairs with the next as many: (d, d + kValuePair).
+inline constexpr int kValuePair = 16;
+
+// Where keys and values lie. Of a layer and kv head, the unit attention reads, first the keys of
+// all pages and then the values of all pages: pages that follow each other, as those of a prompt
+// mostly do, are one stream. A page of
+//   keys    is (head_dim, key_stride), or bf16 (ceil(head_dim / 2), key_stride, 2): a packed column
+//           tile, so that scores need no horizontal sums; int8: then scales, f32 (key_stride)
+//   values  is (block_size, value_stride); bf16 (block_size, value_stride / 32, 16, 2), so that one
+//           load gives two vectors; int8: then scales, f32 (block_size)
 // Strides are whole vectors of every target; what pads them reaches no result.
 struct KvLayout {
-  bool bf16 = false;
+  KvNumbers numbers = KvNumbers::kF32;
   int block_size = 0;
   int head_dim = 0;
   int key_stride = 0;
   int value_stride = 0;
-  size_t value_offset = 0;  // bytes from a head's keys to its values
+  size_t key_scales = 0;      // bytes from a page's keys to their scales
+  size_t value_scales = 0;    // and from its values to theirs
+  size_t key_page_bytes = 0;  // from a page's keys to the next page's
+  size_t value_page_bytes = 0;
+  size_t values = 0;  // bytes from a head's keys to its values
   size_t head_bytes = 0;
   size_t layer_bytes = 0;
-  size_t page_bytes = 0;
 };
 
 inline constexpr int kGroupSize = 32;        // = kGroup (base/quantise.h)
 inline constexpr int kBf16Padding = 32;      // bf16 tiles are padded to a multiple of so many k's
 inline constexpr int kSegment = 256;         // = kAttentionSegment (ops/backend.h)
 inline constexpr int kQueriesPerBlock = 16;  // queries that share one pass over the keys
+// Floats of scratch of attend_segment: scores of the queries, and scales of the values.
+inline constexpr int kAttentionScratch = (kQueriesPerBlock + 1) * kSegment;
 
 // What belongs to a group of 32 quantised activations: a number is a whole number times `scale`.
 struct RowGroup {
@@ -83,7 +97,7 @@ struct RotateArgs {
   float norm_eps = 0.0f;
 };
 
-// At most kQueriesPerBlock queries that read the same kv head of one sequence.
+// At most kQueriesPerBlock queries that read the same kv head.
 struct QueryBlock {
   int n = 0;
   const float* q[kQueriesPerBlock] = {};  // (head_dim) each
@@ -91,10 +105,13 @@ struct QueryBlock {
   int end[kQueriesPerBlock] = {};
 };
 
+// Queries [first_query, end_query) of a block, which read the same pages.
 struct AttentionArgs {
   KvLayout layout;
-  const std::byte* head = nullptr;  // page 0 of the layer's kv head
+  const std::byte* head = nullptr;  // of the layer and kv head
   const int32_t* pages = nullptr;
+  int first_query = 0;
+  int end_query = 0;
   float scale = 1.0f;
 };
 
@@ -139,17 +156,17 @@ struct Kernels {
 
   // Norms (if asked) and rotates (if asked) one head in place.
   void (*rotate)(const RotateArgs&, float* head);
-  // Writes one position's key and value to `slot` of a page's head.
+  // Writes one position's key and value to `slot` of a page of a layer and kv head.
   void (*store_key_value)(const KvLayout&, const float* key, const float* value, std::byte* head,
-                          int slot);
+                          int page, int slot);
 
   // Attention of the queries over the keys they may see in segment `segment`; queries that see
-  // none are left alone. scores: (kQueriesPerBlock, kSegment) scratch.
-  void (*attend_segment)(const AttentionArgs&, const QueryBlock&, int segment, float* scores,
+  // none are left alone. scratch: (kAttentionScratch).
+  void (*attend_segment)(const AttentionArgs&, const QueryBlock&, int segment, float* scratch,
                          const SoftmaxState& out);
-  // total = total + part, for the queries that see keys in `segment`.
-  void (*merge_segment)(const KvLayout&, const QueryBlock&, int segment, const SoftmaxState& part,
-                        const SoftmaxState& total);
+  // total = total + part, for the queries that see keys in [begin, end).
+  void (*merge_states)(const KvLayout&, const QueryBlock&, int begin, int end,
+                       const SoftmaxState& part, const SoftmaxState& total);
   // out[begin, begin + head_dim) = accumulator / sum for query i of the state. Quantised rows:
   // whole groups.
   void (*finish_attention)(const KvLayout&, const SoftmaxState&, int i, const RowOut& out,

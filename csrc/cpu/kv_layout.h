@@ -9,21 +9,47 @@ namespace pb::cpu {
 // Padding that is a whole vector of every target.
 inline constexpr int kLayoutVector = 16;
 
+// Numbers from one row of values to the next.
+inline int value_stride_of(int head_dim) {
+  constexpr int kPadding = 2 * kValuePair;
+  return (head_dim + kPadding - 1) / kPadding * kPadding;
+}
+
+inline KvNumbers kv_numbers(DType dtype) {
+  switch (dtype) {
+    case DType::kBF16:
+      return KvNumbers::kBf16;
+    case DType::kF16:
+      return KvNumbers::kF16;
+    case DType::kInt8:
+      return KvNumbers::kInt8;
+    default:
+      return KvNumbers::kF32;
+  }
+}
+
 inline KvLayout kv_layout(const KvStorage& kv) {
-  auto padded = [](int n) { return (n + kLayoutVector - 1) / kLayoutVector * kLayoutVector; };
+  constexpr size_t kLine = 64;
+  const auto padded = [](size_t bytes) { return (bytes + kLine - 1) / kLine * kLine; };
   KvLayout layout;
-  layout.bf16 = kv.dtype == DType::kBF16;
+  layout.numbers = kv_numbers(kv.dtype);
   layout.block_size = kv.block_size;
   layout.head_dim = kv.head_dim;
-  layout.key_stride = padded(kv.block_size);
-  layout.value_stride = padded(kv.head_dim);
-  const size_t key_rows = layout.bf16 ? (kv.head_dim + 1) / 2 * 2 : kv.head_dim;
-  layout.value_offset = key_rows * layout.key_stride * dtype_size(kv.dtype);
-  const size_t value_bytes =
-      static_cast<size_t>(kv.block_size) * layout.value_stride * dtype_size(kv.dtype);
-  layout.head_bytes = (layout.value_offset + value_bytes + 63) / 64 * 64;
+  layout.key_stride = (kv.block_size + kLayoutVector - 1) / kLayoutVector * kLayoutVector;
+  layout.value_stride = value_stride_of(kv.head_dim);
+  const bool scaled = layout.numbers == KvNumbers::kInt8;
+  const size_t number = scaled ? 1 : dtype_size(kv.dtype);
+  const size_t scale = scaled ? sizeof(float) : 0;
+  const size_t key_rows =
+      layout.numbers == KvNumbers::kBf16 ? (kv.head_dim + 1) / 2 * 2 : kv.head_dim;
+  const size_t value_rows = kv.block_size;
+  layout.key_scales = padded(key_rows * layout.key_stride * number);
+  layout.value_scales = padded(value_rows * layout.value_stride * number);
+  layout.key_page_bytes = padded(layout.key_scales + layout.key_stride * scale);
+  layout.value_page_bytes = padded(layout.value_scales + value_rows * scale);
+  layout.values = layout.key_page_bytes * kv.n_pages;
+  layout.head_bytes = layout.values + layout.value_page_bytes * kv.n_pages;
   layout.layer_bytes = layout.head_bytes * kv.n_kv_heads;
-  layout.page_bytes = layout.layer_bytes * kv.n_layers;
   return layout;
 }
 

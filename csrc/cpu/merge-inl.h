@@ -1,7 +1,6 @@
 // The one place that adds up partial softmax states.
 #pragma once
 
-#include "cpu/attention-inl.h"
 #include "cpu/kernels.h"
 #include "cpu/math-inl.h"
 #include "cpu/rows-inl.h"
@@ -10,19 +9,30 @@
 namespace pb::cpu::PB_CPU_TARGET {
 namespace {
 
-// total = total + part. The first part meets max = -infinity, sum = 0, accumulator = 0.
-inline void merge_segment(const KvLayout& kv, const QueryBlock& block, int segment,
-                          const SoftmaxState& part, const SoftmaxState& total) {
-  for (int i = 0; i < block.n; ++i) {
-    if (first_key(block, i, segment) >= end_key(block, i, segment)) continue;
-    const Vec old_max = set1(total.max[i]);
-    const Vec part_max = set1(part.max[i]);
+// total = total + part. The first part meets max = -infinity, sum = 0, accumulator = 0, and is
+// taken over as it is: exp(0) is 1.
+inline void merge_states(const KvLayout& kv, const QueryBlock& block, int begin, int end,
+                         const SoftmaxState& part, const SoftmaxState& total) {
+  // Of all queries, with what is left in those that see no key: nobody reads it.
+  alignas(64) float old_factors[kQueriesPerBlock], part_factors[kQueriesPerBlock];
+  alignas(64) float maxima[kQueriesPerBlock], sums[kQueriesPerBlock];
+  for (int i = 0; i < block.n; i += kWidth) {
+    const Vec old_max = load(total.max + i);
+    const Vec part_max = load(part.max + i);
     const Vec new_max = max(old_max, part_max);
     const Vec old_factor = exp(sub(old_max, new_max));
     const Vec part_factor = exp(sub(part_max, new_max));
-    const Vec sum = mul_add(set1(part.sum[i]), part_factor, mul(set1(total.sum[i]), old_factor));
-    store_n(total.max + i, new_max, 1);
-    store_n(total.sum + i, sum, 1);
+    store(old_factors + i, old_factor);
+    store(part_factors + i, part_factor);
+    store(maxima + i, new_max);
+    store(sums + i, mul_add(load(part.sum + i), part_factor, mul(load(total.sum + i), old_factor)));
+  }
+  for (int i = 0; i < block.n; ++i) {
+    if (block.begin[i] >= end || block.end[i] <= begin) continue;
+    total.max[i] = maxima[i];
+    total.sum[i] = sums[i];
+    const Vec old_factor = set1(old_factors[i]);
+    const Vec part_factor = set1(part_factors[i]);
     float* to = total.accumulator + static_cast<size_t>(i) * kv.value_stride;
     const float* from = part.accumulator + static_cast<size_t>(i) * kv.value_stride;
     for (int d = 0; d < kv.value_stride; d += kWidth) {

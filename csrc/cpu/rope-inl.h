@@ -2,6 +2,7 @@
 #pragma once
 
 #include "cpu/kernels.h"
+#include "cpu/kv_numbers-inl.h"
 #include "cpu/norm-inl.h"
 #include "cpu/rows-inl.h"
 #include "cpu/vec-inl.h"
@@ -30,40 +31,53 @@ inline void rotate_head(const RotateArgs& args, float* head) {
   }
 }
 
-// Spreads a row of numbers over the column `slot` of a page's keys.
-inline void store_key(const KvLayout& kv, const float* key, std::byte* keys, int slot) {
-  for (int i = 0; i < kv.head_dim; i += kWidth) {
-    const int n = kv.head_dim - i < kWidth ? kv.head_dim - i : kWidth;
-    const Vec v = load_tail(key, i, kv.head_dim);
-    if (kv.bf16) {
-      alignas(64) uint16_t lanes[kWidth];
-      store_bf16_n(lanes, round_to_bf16(v), n);
-      auto* pairs = reinterpret_cast<uint16_t*>(keys);
-      for (int j = 0; j < n; ++j) {
-        const int d = i + j;
-        pairs[(static_cast<size_t>(d / 2) * kv.key_stride + slot) * 2 + d % 2] = lanes[j];
-      }
-    } else {
-      auto* columns = reinterpret_cast<float*>(keys);
-      for (int j = 0; j < n; ++j)
-        columns[static_cast<size_t>(i + j) * kv.key_stride + slot] = key[i + j];
-    }
+// One key or value: numbers d lie at `to[at(d)]`. `scale` is where its scale goes, if it has one.
+template <typename Kv, typename At>
+PB_INLINE void store_numbers(const float* numbers, int n, typename Kv::Number* to, At at,
+                             [[maybe_unused]] float* scale) {
+  [[maybe_unused]] Vec divisor;
+  if constexpr (Kv::kScaled) {
+    *scale = int8_scale(numbers, n);
+    divisor = set1(*scale > 0.0f ? *scale : 1.0f);
+  }
+  for (int i = 0; i < n; i += kWidth) {
+    const int n_lanes = n - i < kWidth ? n - i : kWidth;
+    Vec v = load_tail(numbers, i, n);
+    if constexpr (Kv::kScaled) v = div(v, divisor);
+    alignas(64) typename Kv::Number lanes[kWidth];
+    Kv::write_n(lanes, v, n_lanes);
+    for (int j = 0; j < n_lanes; ++j) to[at(i + j)] = lanes[j];
   }
 }
 
+template <typename Kv>
+inline void store_kv(const KvLayout& kv, const float* key, const float* value, std::byte* head,
+                     int page, int slot) {
+  using Number = typename Kv::Number;
+  std::byte* keys = head + page * kv.key_page_bytes;
+  store_numbers<Kv>(
+      key, kv.head_dim, reinterpret_cast<Number*>(keys),
+      [&](int d) { return Kv::key_at(d, slot, kv.key_stride); },
+      reinterpret_cast<float*>(keys + kv.key_scales) + slot);
+  std::byte* values = head + kv.values + page * kv.value_page_bytes;
+  store_numbers<Kv>(
+      value, kv.head_dim,
+      reinterpret_cast<Number*>(values) + static_cast<size_t>(slot) * kv.value_stride,
+      [](int d) { return Kv::value_at(d); },
+      reinterpret_cast<float*>(values + kv.value_scales) + slot);
+}
+
 inline void store_key_value(const KvLayout& kv, const float* key, const float* value,
-                            std::byte* head, int slot) {
-  store_key(kv, key, head, slot);
-  std::byte* values = head + kv.value_offset;
-  const size_t first = static_cast<size_t>(slot) * kv.value_stride;
-  for (int i = 0; i < kv.head_dim; i += kWidth) {
-    const int n = kv.head_dim - i < kWidth ? kv.head_dim - i : kWidth;
-    const Vec v = load_tail(value, i, kv.head_dim);
-    if (kv.bf16) {
-      store_bf16_n(reinterpret_cast<uint16_t*>(values) + first + i, round_to_bf16(v), n);
-    } else {
-      store_tail(reinterpret_cast<float*>(values) + first, i, kv.head_dim, v);
-    }
+                            std::byte* head, int page, int slot) {
+  switch (kv.numbers) {
+    case KvNumbers::kF32:
+      return store_kv<F32Kv>(kv, key, value, head, page, slot);
+    case KvNumbers::kBf16:
+      return store_kv<Bf16Kv>(kv, key, value, head, page, slot);
+    case KvNumbers::kF16:
+      return store_kv<F16Kv>(kv, key, value, head, page, slot);
+    case KvNumbers::kInt8:
+      return store_kv<Int8Kv>(kv, key, value, head, page, slot);
   }
 }
 

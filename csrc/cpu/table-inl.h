@@ -45,7 +45,7 @@ const Kernels kKernels = {
     .rotate = rotate_head,
     .store_key_value = store_key_value,
     .attend_segment = attend_segment,
-    .merge_segment = merge_segment,
+    .merge_states = merge_states,
     .finish_attention = finish_attention,
     .exp = exp_of,
 };

@@ -25,7 +25,7 @@ namespace pb {
 
 struct EngineOptions {
   DType dtype = DType::kF32;     // of the weights
-  DType kv_dtype = DType::kF32;  // of keys and values
+  DType kv_dtype = DType::kF32;  // of keys and values; all but int4
   int n_ctx = 8192;              // KV capacity in tokens; rounded up to whole blocks
   int n_parallel = 8;            // most sequences at once
   int n_ubatch = 512;            // rows of a physical pass

@@ -34,11 +34,12 @@ Forward::Forward(const ModelConfig& config, const Weights& weights, Backend& bac
   if (!config.learned_positions) {
     rope_ = backend.make_rope(config.rope_inv_freq, config.rope_attention_factor, n_positions);
   }
-  backend.prepare(n_ubatch, config.n_heads, config.head_dim);
+  backend.prepare(n_ubatch, config.n_heads, config.n_kv_heads, config.head_dim);
 }
 
 void Forward::run(const RowBatch& batch, KvStorage& kv) {
   const auto n_rows = static_cast<size_t>(batch.n_rows);
+  backend_.plan(batch, kv);
   backend_.embed({batch.tokens, n_rows}, weights_.token_embedding, x_.as<float>());
   if (weights_.position_embedding) {
     backend_.embed_add({batch.positions, n_rows}, *weights_.position_embedding, x_.as<float>());

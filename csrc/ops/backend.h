@@ -156,11 +156,14 @@ class Backend {
                               int n_positions) = 0;
   virtual KvStorage make_kv(int n_pages, int block_size, int n_layers, int n_kv_heads, int head_dim,
                             DType dtype) = 0;
-  // Scratch of attention for passes of at most max_rows rows with n_heads heads. Called once,
-  // before any pass.
-  virtual void prepare(int max_rows, int n_heads, int head_dim) = 0;
+  // Scratch of attention for passes of at most max_rows rows. Called once, before any pass.
+  virtual void prepare(int max_rows, int n_heads, int n_kv_heads, int head_dim) = 0;
 
   // -- in the forward pass --------------------------------------------------------------------
+
+  // Once a pass, before its layers: how rope_and_store and attention will go about the batch, which
+  // must stay as it is until the pass is over.
+  virtual void plan(const RowBatch& batch, const KvStorage& kv) = 0;
 
   // x[r] = table[ids[r]].  x (n, n_in) f32
   virtual void embed(std::span<const int32_t> ids, const Matrix& table, float* x) = 0;

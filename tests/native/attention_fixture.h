@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "cpu_fixture.h"
+#include "kv_reference.h"
 
 namespace pb::test {
 
@@ -20,8 +21,19 @@ struct AttentionCase {
   int out_size() const { return n_heads * head_dim; }
 };
 
-// One backend with a KV storage whose every byte is 0xff, which is NaN in f32 and in bf16: whatever
-// reads a slot that was not written, shows.
+inline std::vector<AttentionCase> with_every_kv_dtype(std::span<const AttentionCase> shapes) {
+  std::vector<AttentionCase> cases;
+  for (DType dtype : {DType::kF32, DType::kBF16, DType::kF16, DType::kInt8}) {
+    for (AttentionCase c : shapes) {
+      c.kv_dtype = dtype;
+      cases.push_back(c);
+    }
+  }
+  return cases;
+}
+
+// One backend with a KV storage whose every byte is 0xff, which is NaN in every type (of an int8
+// key or value, in its scale): whatever reads a slot that was not written, shows.
 class AttentionBench {
  public:
   AttentionBench(const AttentionCase& c, const cpu::Kernels& target, int n_threads, int n_pages,
@@ -32,12 +44,12 @@ class AttentionBench {
         backend_(make_cpu_backend(n_threads, target.name)) {
     kv_ = backend_->make_kv(n_pages, c.block_size, kLayers, c.n_kv_heads, c.head_dim, c.kv_dtype);
     std::memset(kv_.data.as<std::byte>(), 0xff, kv_.data.bytes());
-    backend_->prepare(max_rows, c.n_heads, c.head_dim);
+    backend_->prepare(max_rows, c.n_heads, c.n_kv_heads, c.head_dim);
     out_ = backend_->make_activations(max_rows, c.out_size(), c.out_dtype);
     for (int i = 0; i < c.head_dim / 2; ++i) {
       inv_freq_.push_back(static_cast<float>(std::pow(1000.0, -2.0 * i / c.head_dim)));
     }
-    rope_ = backend_->make_rope(inv_freq_, 1.0f, 2048);
+    rope_ = backend_->make_rope(inv_freq_, 1.0f, kPositions);
     layer_.layer = 1;
     layer_.n_heads = c.n_heads;
     layer_.n_kv_heads = c.n_kv_heads;
@@ -48,8 +60,8 @@ class AttentionBench {
   }
 
   // One pass. Each entry: the sequence's rows (pages, first position) and where they start in its
-  // qkv (positions, row_size). Returns the rows' outputs in the order given; `rotated` gets their
-  // qkv.
+  // qkv (positions, row_size). Returns the rows' outputs in the order given, if they are to attend
+  // and not only to be stored; `rotated` gets their qkv.
   struct Part {
     const std::vector<float>* qkv;
     const std::vector<int32_t>* pages;
@@ -57,7 +69,7 @@ class AttentionBench {
     int n_rows;
   };
   std::vector<std::vector<float>> pass(const std::vector<Part>& parts,
-                                       std::vector<float>* rotated = nullptr) {
+                                       std::vector<float>* rotated = nullptr, bool attend = true) {
     std::vector<float> qkv;
     std::vector<SequenceRows> sequences;
     std::vector<int32_t> positions;
@@ -73,11 +85,13 @@ class AttentionBench {
     batch.n_rows = static_cast<int>(positions.size());
     batch.positions = positions.data();
     batch.sequences = sequences;
+    backend_->plan(batch, kv_);
     backend_->rope_and_store(qkv.data(), batch, layer_, kv_);
+    if (rotated != nullptr) *rotated = qkv;
+    if (!attend) return {};
     backend_->attention(qkv.data(), batch, layer_, kv_, out_);
     std::vector<std::vector<float>> out;
     for (int r = 0; r < batch.n_rows; ++r) out.push_back(read_activations(out_, target_, r));
-    if (rotated != nullptr) *rotated = qkv;
     return out;
   }
 
@@ -101,6 +115,7 @@ class AttentionBench {
 
  private:
   static constexpr int kLayers = 2;
+  static constexpr int kPositions = 8192;
   AttentionCase case_;
   const cpu::Kernels& target_;
   int max_rows_;
@@ -119,6 +134,64 @@ inline std::vector<int32_t> scattered_pages(int length, int block_size, int n_pa
   for (int page : shuffled(n_pages, seed)) pages.push_back(page);
   pages.resize((length + block_size - 1) / block_size);
   return pages;
+}
+
+inline std::vector<float> random_qkv(const AttentionCase& c, int length, uint64_t seed) {
+  return numbers(static_cast<size_t>(length) * c.row_size(), seed, 2.0f);
+}
+
+inline bool same_rows(const std::vector<std::vector<float>>& a,
+                      const std::vector<std::vector<float>>& b) {
+  if (a.size() != b.size()) return false;
+  for (size_t i = 0; i < a.size(); ++i) {
+    if (!same_bits(a[i], b[i])) return false;
+  }
+  return true;
+}
+
+// Checks one row of output against softmax(scale q k) v in double over the rotated qkv.
+inline void check_row(const AttentionCase& c, const AttentionLayer& layer,
+                      const std::vector<float>& qkv, int row, const std::vector<float>& out) {
+  const int group = c.n_heads / c.n_kv_heads;
+  const int begin = c.sliding_window > 0 ? std::max(0, row + 1 - c.sliding_window) : 0;
+  for (int head = 0; head < c.n_heads; ++head) {
+    const float* q = qkv.data() + static_cast<size_t>(row) * c.row_size() + head * c.head_dim;
+    auto key_of = [&](int position) {
+      return qkv.data() + static_cast<size_t>(position) * c.row_size() +
+             (c.n_heads + head / group) * c.head_dim;
+    };
+    std::vector<double> weights;
+    double top = -1e300, size = 0.0, sum = 0.0;
+    for (int position = begin; position <= row; ++position) {
+      const std::vector<double> key = kept(key_of(position), c.head_dim, c.kv_dtype);
+      double score = 0.0, terms = 0.0;
+      for (int d = 0; d < c.head_dim; ++d) {
+        const double term = static_cast<double>(q[d]) * key[d];
+        score += term;
+        terms += std::abs(term);
+      }
+      weights.push_back(score * layer.scale);
+      top = std::max(top, weights.back());
+      size = std::max(size, terms * layer.scale);
+    }
+    for (double& w : weights) sum += w = std::exp(w - top);
+    std::vector<double> exacts(c.head_dim, 0.0);
+    for (int position = begin; position <= row; ++position) {
+      const float* value = key_of(position) + c.n_kv_heads * c.head_dim;
+      const std::vector<double> v = kept(value, c.head_dim, c.kv_dtype);
+      for (int d = 0; d < c.head_dim; ++d) exacts[d] += weights[position - begin] / sum * v[d];
+    }
+    for (int d = 0; d < c.head_dim; ++d) {
+      const double exact = exacts[d];
+      // A score is off by head_dim roundings of its terms, an exponential by that and a few units,
+      // a sum of n of them by n more; |v| <= 2. How keys and values are kept is not in it: both
+      // sides start from what is kept.
+      const double unit = 0x1p-24;
+      const double off = 2.0 * ((c.head_dim + 4) * unit * size + (weights.size() + 16) * unit);
+      const double rounding = c.out_dtype == DType::kBF16 ? 0x1p-8 * std::abs(exact) : 0.0;
+      EXPECT(std::abs(out[head * c.head_dim + d] - exact) <= 2.0 * 2.0 * off + rounding);
+    }
+  }
 }
 
 }  // namespace pb::test

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "kv_reference.h"
 #include "ops/backend.h"
 
 namespace pb::test {
@@ -107,7 +108,8 @@ class NaiveBackend : public Backend {
     return kv;
   }
 
-  void prepare(int, int, int) override {}
+  void prepare(int, int, int, int) override {}
+  void plan(const RowBatch&, const KvStorage&) override {}
 
   void embed(std::span<const int32_t> ids, const Matrix& table, float* x) override {
     for (size_t r = 0; r < ids.size(); ++r) {
@@ -160,9 +162,12 @@ class NaiveBackend : public Backend {
         const float* k = row + layer.n_heads * dim;
         const float* v = k + layer.n_kv_heads * dim;
         for (int h = 0; h < layer.n_kv_heads; ++h) {
+          const std::vector<double> key = kept(k + h * dim, dim, kv.dtype);
+          const std::vector<double> value = kept(v + h * dim, dim, kv.dtype);
           for (int c = 0; c < dim; ++c) {
-            at(kv, layer.layer, rows.pages, position, h, 0)[c] = rounded(k[h * dim + c], kv.dtype);
-            at(kv, layer.layer, rows.pages, position, h, 1)[c] = rounded(v[h * dim + c], kv.dtype);
+            at(kv, layer.layer, rows.pages, position, h, 0)[c] = static_cast<float>(key[size_t(c)]);
+            at(kv, layer.layer, rows.pages, position, h, 1)[c] =
+                static_cast<float>(value[size_t(c)]);
           }
         }
       }

@@ -91,7 +91,7 @@ TEST(options_are_checked) {
   refused([](EngineOptions& o) { o.n_ubatch = -1; });
   refused([](EngineOptions& o) { o.block_size = 24; });
   refused([](EngineOptions& o) { o.dtype = DType::kF16; });
-  refused([](EngineOptions& o) { o.kv_dtype = DType::kF16; });
+  refused([](EngineOptions& o) { o.kv_dtype = DType::kInt4; });
   EXPECT_EQ(make_engine()->options().n_ctx, 96);
   EXPECT_EQ(make_engine()->max_sequence_length(), 96);
 }

@@ -8,81 +8,23 @@ using namespace pb;
 using namespace pb::test;
 
 // Every odd thing at least once: no GQA and much of it, odd head_dim, blocks under and over a
-// vector, windows inside a page and across segments.
-const AttentionCase kCases[] = {
+// vector, windows inside a page and across segments; each with every type of key and value.
+const AttentionCase kShapes[] = {
     {.n_heads = 4, .n_kv_heads = 2, .head_dim = 64, .block_size = 32},
-    {.n_heads = 4, .n_kv_heads = 1, .head_dim = 64, .block_size = 16, .kv_dtype = DType::kBF16},
-    {.n_heads = 3, .n_kv_heads = 3, .head_dim = 5, .block_size = 4, .kv_dtype = DType::kBF16},
+    {.n_heads = 4, .n_kv_heads = 1, .head_dim = 64, .block_size = 16},
+    {.n_heads = 3, .n_kv_heads = 3, .head_dim = 5, .block_size = 4},
     {.n_heads = 3, .n_kv_heads = 1, .head_dim = 7, .block_size = 1},
     {.n_heads = 20, .n_kv_heads = 1, .head_dim = 16, .block_size = 256, .sliding_window = 300},
-    {.n_heads = 2,
-     .n_kv_heads = 2,
-     .head_dim = 80,
-     .block_size = 8,
-     .sliding_window = 7,
-     .kv_dtype = DType::kBF16},
+    {.n_heads = 2, .n_kv_heads = 2, .head_dim = 80, .block_size = 8, .sliding_window = 7},
     {.n_heads = 2,
      .n_kv_heads = 1,
      .head_dim = 128,
      .block_size = 64,
      .sliding_window = 256,
-     .kv_dtype = DType::kBF16,
      .out_dtype = DType::kBF16},
 };
+const std::vector<AttentionCase> kCases = with_every_kv_dtype(kShapes);
 constexpr int kLength = 530;  // crosses two segment borders
-
-std::vector<float> random_qkv(const AttentionCase& c, int length, uint64_t seed) {
-  return numbers(static_cast<size_t>(length) * c.row_size(), seed, 2.0f);
-}
-
-bool same_rows(const std::vector<std::vector<float>>& a, const std::vector<std::vector<float>>& b) {
-  if (a.size() != b.size()) return false;
-  for (size_t i = 0; i < a.size(); ++i) {
-    if (!same_bits(a[i], b[i])) return false;
-  }
-  return true;
-}
-
-// Checks one row of output against softmax(scale q k) v in double over the rotated qkv.
-void check_row(const AttentionCase& c, const AttentionLayer& layer, const std::vector<float>& qkv,
-               int row, const std::vector<float>& out) {
-  const int group = c.n_heads / c.n_kv_heads;
-  const int begin = c.sliding_window > 0 ? std::max(0, row + 1 - c.sliding_window) : 0;
-  for (int head = 0; head < c.n_heads; ++head) {
-    const float* q = qkv.data() + static_cast<size_t>(row) * c.row_size() + head * c.head_dim;
-    auto key_of = [&](int position) {
-      return qkv.data() + static_cast<size_t>(position) * c.row_size() +
-             (c.n_heads + head / group) * c.head_dim;
-    };
-    std::vector<double> weights;
-    double top = -1e300, size = 0.0, sum = 0.0;
-    for (int position = begin; position <= row; ++position) {
-      double score = 0.0, terms = 0.0;
-      for (int d = 0; d < c.head_dim; ++d) {
-        const double term = static_cast<double>(q[d]) * rounded(key_of(position)[d], c.kv_dtype);
-        score += term;
-        terms += std::abs(term);
-      }
-      weights.push_back(score * layer.scale);
-      top = std::max(top, weights.back());
-      size = std::max(size, terms * layer.scale);
-    }
-    for (double& w : weights) sum += w = std::exp(w - top);
-    for (int d = 0; d < c.head_dim; ++d) {
-      double exact = 0.0;
-      for (int position = begin; position <= row; ++position) {
-        const float v = key_of(position)[c.n_kv_heads * c.head_dim + d];
-        exact += weights[position - begin] / sum * rounded(v, c.kv_dtype);
-      }
-      // A score is off by head_dim roundings of its terms, an exponential by that and a few units,
-      // a sum of n of them by n more; |v| <= 2.
-      const double unit = 0x1p-24;
-      const double off = 2.0 * ((c.head_dim + 4) * unit * size + (weights.size() + 16) * unit);
-      const double rounding = c.out_dtype == DType::kBF16 ? 0x1p-8 * std::abs(exact) : 0.0;
-      EXPECT(std::abs(out[head * c.head_dim + d] - exact) <= 2.0 * 2.0 * off + rounding);
-    }
-  }
-}
 
 }  // namespace
 
@@ -161,32 +103,82 @@ TEST(neighbours_change_no_bit) {
 }
 
 TEST(a_copied_page_stands_in_for_the_original) {
-  const AttentionCase& c = kCases[1];
   constexpr int kPages = 12, kRows = 50;
   for (const cpu::Kernels* target : runnable_targets()) {
-    AttentionBench bench(c, *target, 1, kPages, kRows);
-    const std::vector<float> qkv = random_qkv(c, kRows, 1);
-    const std::vector<int32_t> pages = {3, 5, 7, 9};
-    const auto expected = bench.pass({{&qkv, &pages, 0, kRows}});
-    bench.backend().copy_page(bench.kv(), 5, 11);
-    const std::vector<int32_t> copied = {3, 11, 7, 9};
-    const auto last = bench.pass({{&qkv, &copied, kRows - 1, 1}});
-    EXPECT(same_bits(last[0], expected[kRows - 1]));
+    for (const AttentionCase& c : with_every_kv_dtype({kShapes + 1, 1})) {
+      AttentionBench bench(c, *target, 1, kPages, kRows);
+      const std::vector<float> qkv = random_qkv(c, kRows, 1);
+      const std::vector<int32_t> pages = {3, 5, 7, 9};
+      const auto expected = bench.pass({{&qkv, &pages, 0, kRows}});
+      bench.backend().copy_page(bench.kv(), 5, 11);
+      const std::vector<int32_t> copied = {3, 11, 7, 9};
+      const auto last = bench.pass({{&qkv, &copied, kRows - 1, 1}});
+      EXPECT(same_bits(last[0], expected[kRows - 1]));
+    }
   }
 }
 
 TEST(a_poisoned_later_row_reaches_no_earlier_one) {
-  const AttentionCase& c = kCases[0];
   constexpr int kRows = 40;
   for (const cpu::Kernels* target : runnable_targets()) {
-    AttentionBench bench(c, *target, 2, 4, kRows);
-    std::vector<float> qkv = random_qkv(c, kRows, 1);
-    const std::vector<int32_t> pages = {0, 2};
-    const auto expected = bench.pass({{&qkv, &pages, 0, kRows}});
-    std::fill_n(qkv.end() - c.row_size(), c.row_size(), std::nanf(""));
-    const auto poisoned = bench.pass({{&qkv, &pages, 0, kRows}});
-    for (int r = 0; r + 1 < kRows; ++r) EXPECT(same_bits(poisoned[r], expected[r]));
-    EXPECT(std::isnan(poisoned[kRows - 1][0]));
+    for (const AttentionCase& c : with_every_kv_dtype({kShapes, 1})) {
+      AttentionBench bench(c, *target, 2, 4, kRows);
+      std::vector<float> qkv = random_qkv(c, kRows, 1);
+      const std::vector<int32_t> pages = {0, 2};
+      const auto expected = bench.pass({{&qkv, &pages, 0, kRows}});
+      std::fill_n(qkv.end() - c.row_size(), c.row_size(), std::nanf(""));
+      const auto poisoned = bench.pass({{&qkv, &pages, 0, kRows}});
+      for (int r = 0; r + 1 < kRows; ++r) EXPECT(same_bits(poisoned[r], expected[r]));
+      EXPECT(std::isnan(poisoned[kRows - 1][0]));
+    }
+  }
+}
+
+TEST(a_number_that_is_not_finite_shows_in_its_own_sequence_whatever_the_type) {
+  const float bad_numbers[] = {std::numeric_limits<float>::infinity(), std::nanf("")};
+  for (const cpu::Kernels* target : runnable_targets()) {
+    for (const AttentionCase& c : with_every_kv_dtype({kShapes, 1})) {
+      for (float bad : bad_numbers) {
+        for (int part = 1; part < 3; ++part) {  // a key, a value
+          AttentionBench bench(c, *target, 1, 2, 4);
+          std::vector<float> qkv = random_qkv(c, 2, 1);
+          const std::vector<float> other = random_qkv(c, 2, 2);
+          const std::vector<int32_t> pages = {0}, others = {1};
+          const auto expected = bench.pass({{&other, &others, 0, 2}});
+          qkv[static_cast<size_t>(c.n_heads + (part - 1) * c.n_kv_heads) * c.head_dim + 17] = bad;
+          const auto out = bench.pass({{&qkv, &pages, 0, 2}, {&other, &others, 0, 2}});
+          bool finite = true;
+          for (float x : out[1]) finite = finite && std::isfinite(x);
+          EXPECT(!finite);
+          EXPECT(same_bits(out[2], expected[0]) && same_bits(out[3], expected[1]));
+        }
+      }
+    }
+  }
+}
+
+// The first row sees one key, its own, so that it gives back the value as it is kept.
+TEST(what_is_kept_is_the_nearest_number_of_the_type) {
+  const std::vector<float> hard = {0.0f,     -0.0f,    1e-8f,    6e-8f,   -3.1e-5f,
+                                   6.2e-5f,  1.0f / 3, -2047.5f, 2049.0f, 65503.0f,
+                                   65519.9f, 65520.0f, -1e6f,    3e38f};
+  constexpr int kDim = 40;
+  for (const cpu::Kernels* target : runnable_targets()) {
+    for (DType dtype : {DType::kF32, DType::kBF16, DType::kF16, DType::kInt8}) {
+      const AttentionCase c = {
+          .n_heads = 1, .n_kv_heads = 1, .head_dim = kDim, .block_size = 16, .kv_dtype = dtype};
+      AttentionBench bench(c, *target, 1, 1, 1);
+      const std::vector<int32_t> pages = {0};
+      for (int n_hard : {0, 10, static_cast<int>(hard.size())}) {
+        for (float size : {1e-40f, 1.0f, 127.0f}) {
+          std::vector<float> qkv = numbers(3 * kDim, 9, size);
+          std::copy_n(hard.begin(), n_hard, qkv.begin() + 2 * kDim);
+          const auto out = bench.pass({{&qkv, &pages, 0, 1}});
+          const std::vector<double> expected = kept(qkv.data() + 2 * kDim, kDim, dtype);
+          for (int d = 0; d < kDim; ++d) EXPECT_EQ(out[0][d], static_cast<float>(expected[d]));
+        }
+      }
+    }
   }
 }
 
