@@ -32,6 +32,7 @@ CASES = [
     *itertools.product([BEST], ["qwen3", "gpt2"], ["f32", "bf16"], ["auto"]),
     (BEST, "llama", "f32", "bf16"),
     (BEST, "llama", "bf16", "f32"),
+    *itertools.product(TARGETS, ["llama"], ["bf16"], ["f16", "int8"]),
 ]
 
 
