@@ -23,7 +23,7 @@ from typing import Self
 from . import _core
 from .config import CachePlace, EngineConfig
 from .errors import InvalidRequestError, ModelFormatError
-from .loading import LoadedModel, open_model
+from .loading import LoadedModel, converted, open_model
 from .params import SamplingParams
 from .scheduling.plan import SampledToken, StepPlan, StepResult
 from .weights_cache import cache_for
@@ -97,10 +97,11 @@ class Engine(_core.Engine):
         kv_dtype = config.kv_dtype
         if kv_dtype == "auto":
             kv_dtype = "f32" if dtype == "f32" else "bf16"
+        tensors = converted(model.tensors, dtype, str(model.path or model.name))
         try:
             engine = cls(
                 asdict(model.config),
-                {name: (tensor.array, tensor.dtype) for name, tensor in model.tensors.items()},
+                {name: (tensor.array, tensor.dtype) for name, tensor in tensors.items()},
                 dtype=dtype,
                 kv_dtype=kv_dtype,
                 device="cpu" if config.device == "auto" else config.device,

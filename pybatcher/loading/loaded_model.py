@@ -44,8 +44,9 @@ class LoadedModel:
         layers.{i}.q_norm, k_norm .weight (head_dim,)
         layers.{i}.gate, up (intermediate, hidden), down (hidden, intermediate) .weight .bias
         final_norm .weight .bias (hidden,) · head.weight (vocab, hidden)
-    dtype: of the token embedding, "f32" | "f16" | "bf16"; the others may differ.
-    name: for people: the directory's, or the module's class.
+    dtype: of the token embedding, "f32" | "f16" | "bf16"; the others may differ. Of a
+        GGUF that of most of its matrices, which may be "int8" | "int4" too.
+    name: for people: the directory's, the file's, or the module's class.
     path: None where the model was a module in memory.
     fingerprint: of the files that it was read from; empty where there are none.
     """

@@ -1,4 +1,4 @@
-"""`open_model`: a Hugging Face directory, as it was downloaded, opened for the engine."""
+"""`open_model`: a Hugging Face directory or a GGUF file, as downloaded, opened for the engine."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from .blueprint import EMBEDDING
 from .checkpoint import map_checkpoint, weight_files
 from .families import read_blueprint
 from .fingerprint import fingerprint
+from .gguf_file import is_gguf
+from .gguf_model import open_gguf
 from .json_file import read_fields
 from .loaded_model import LoadedModel
 from .tokenizer_files import read_tokenizer
@@ -20,17 +22,19 @@ SHIPPED_MODEL = Path(__file__).resolve().parent.parent / "models" / "tiny"
 
 
 def open_model(path: str | os.PathLike[str] | None = None) -> LoadedModel:
-    """Open a model directory; None: the one that ships with pybatcher.
+    """Open a model directory or a GGUF file; None: the model that ships with pybatcher.
 
     Weights are mapped, not read: this is quick at any size. Raises
     ModelFormatError that names file, field or tensor, what was found and what
     was expected.
     """
     directory = SHIPPED_MODEL if path is None else Path(path)
+    if is_gguf(directory):
+        return open_gguf(directory)
     if not _is_directory(directory):
         raise ModelFormatError(
-            f"{str(directory)!r}: no such directory; a model is given as the path of a "
-            "Hugging Face directory (config.json, *.safetensors, tokenizer.json)"
+            f"{str(directory)!r}: no such directory or GGUF file; a model is given as the path of "
+            "a Hugging Face directory (config.json, *.safetensors, tokenizer.json) or of a .gguf"
         )
     fields = read_fields(directory / "config.json")
     blueprint = read_blueprint(fields)

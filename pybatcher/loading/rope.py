@@ -30,11 +30,17 @@ class Rope:
     attention_factor: float
 
 
-def read_rope(fields: Fields, head_dim: int, max_position_embeddings: int) -> Rope:
+def read_rope(
+    fields: Fields,
+    head_dim: int,
+    max_position_embeddings: int,
+    divisors: NDArray[np.float64] | None = None,
+) -> Rope:
     """The frequencies that config.json describes, in either of its spellings.
 
     transformers 5 writes one object, `rope_parameters`; older files have
-    `rope_theta` beside an optional `rope_scaling`.
+    `rope_theta` beside an optional `rope_scaling`. `divisors` (head_dim / 2,)
+    come on top: a GGUF has the scaling of Llama 3 in this form.
     """
     name = "rope_scaling" if "rope_scaling" in fields else "rope_parameters"
     scaling = fields.child(name)
@@ -57,7 +63,11 @@ def read_rope(fields: Fields, head_dim: int, max_position_embeddings: int) -> Ro
     elif rope_type == "llama3":
         inv_freq = _llama3(inv_freq, scaling, max_position_embeddings)
     elif rope_type == "yarn":
+        if theta <= 1:
+            raise source.error("rope_theta", "more than 1, as YaRN takes its logarithm")
         inv_freq, attention_factor = _yarn(inv_freq, theta, scaling, max_position_embeddings)
+    if divisors is not None:
+        inv_freq = inv_freq / divisors
     values = inv_freq.astype(np.float32).tolist()
     return Rope(tuple(values), float(np.float32(attention_factor)))
 

@@ -10,10 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import ModelFormatError
+from .blocks import BLOCKS
 
 __all__ = ["DTYPES", "Tensor", "TensorRule", "gather"]
 
-DTYPES = ("f32", "f16", "bf16")
+DTYPES = ("f32", "f16", "bf16", *BLOCKS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,8 +22,8 @@ class Tensor:
     """One weight, never copied: a view of a mapped file or of a module's memory.
 
     array: the values; possibly strided (a transposed view). bf16 has no numpy
-        type, so its bits are uint16.
-    dtype: "f32" | "f16" | "bf16".
+        type, so its bits are uint16. Of weights in blocks the bytes, row by row.
+    dtype: "f32" | "f16" | "bf16", or the kind of the blocks, a key of BLOCKS.
     source: the file (or module) and the tensor's name there, for messages.
     mapped: lies in a file mapped for reading, so that its pages can be dropped
         from memory and read again.
@@ -32,6 +33,15 @@ class Tensor:
     dtype: str
     source: str
     mapped: bool = False
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """In elements, also where the array has blocks."""
+        block = BLOCKS.get(self.dtype)
+        if block is None:
+            return self.array.shape
+        *outer, n_bytes = self.array.shape
+        return (*outer, n_bytes // block.n_bytes * block.n_elements)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,9 +81,9 @@ def gather(
             raise ModelFormatError(
                 f"{tensor.source}: found dtype {tensor.dtype}; expected one of {', '.join(DTYPES)}"
             )
-        if tensor.array.shape != rule.shape:
+        if tensor.shape != rule.shape:
             raise ModelFormatError(
-                f"{tensor.source}: found shape {list(tensor.array.shape)}; "
+                f"{tensor.source}: found shape {list(tensor.shape)}; "
                 f"expected {list(rule.shape)}, by the model's configuration"
             )
         array = tensor.array.T if rule.transposed else tensor.array

@@ -23,14 +23,22 @@ from ..model_config import ModelConfig
 from ..rope import read_rope
 from ..tensors import TensorRule
 
-__all__ = ["read"]
+__all__ = ["read", "rules"]
 
 
 def read(fields: Fields) -> Blueprint:
     """The blueprint of a llama, mistral, qwen2 or qwen3 config.json."""
     config = _read_config(fields)
     tied = fields.boolean("tie_word_embeddings", False)
-    return Blueprint(config, tuple(_rules(config, fields)), tied)
+    qkv_bias = o_bias = mlp_bias = False
+    if config.architecture == "qwen2":
+        qkv_bias = True
+    elif config.architecture in ("llama", "qwen3"):
+        qkv_bias = o_bias = fields.boolean("attention_bias", False)
+    if config.architecture == "llama":
+        mlp_bias = fields.boolean("mlp_bias", False)
+    found = rules(config, qkv_bias=qkv_bias, o_bias=o_bias, mlp_bias=mlp_bias)
+    return Blueprint(config, tuple(found), tied)
 
 
 def _read_config(fields: Fields) -> ModelConfig:
@@ -98,16 +106,11 @@ def _read_windows(fields: Fields, architecture: str, n_layers: int) -> tuple[int
     return tuple(known[kind] for kind in kinds)
 
 
-def _rules(config: ModelConfig, fields: Fields) -> Iterator[TensorRule]:
+def rules(
+    config: ModelConfig, *, qkv_bias: bool, o_bias: bool, mlp_bias: bool
+) -> Iterator[TensorRule]:
+    """A rule for every tensor of the model, by transformers' names."""
     hidden, vocabulary = config.hidden_size, config.vocab_size
-    qkv_bias = o_bias = mlp_bias = False
-    if config.architecture == "qwen2":
-        qkv_bias = True
-    elif config.architecture in ("llama", "qwen3"):
-        qkv_bias = o_bias = fields.boolean("attention_bias", False)
-    if config.architecture == "llama":
-        mlp_bias = fields.boolean("mlp_bias", False)
-
     yield TensorRule(name=EMBEDDING, source="model.embed_tokens.weight", shape=(vocabulary, hidden))
     yield TensorRule(name="final_norm.weight", source="model.norm.weight", shape=(hidden,))
     yield TensorRule(name=HEAD, source="lm_head.weight", shape=(vocabulary, hidden))

@@ -1,0 +1,55 @@
+"""Weights in blocks: some elements of a row, as small numbers with scales they share.
+
+A row of such a weight is a row of bytes. Two kinds are the engine's own: "int8" is what GGUF
+calls Q8_0, "int4" what it calls Q4_0. The others are known by GGUF's name; the engine cannot
+multiply by them, so that `conversion.py` makes another kind of them.
+
+Layouts: https://github.com/ggml-org/ggml/blob/master/src/ggml-common.h
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["BLOCKS", "Block", "block_name"]
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """`n_elements` neighbours in a row take `n_bytes`."""
+
+    n_elements: int
+    n_bytes: int
+
+
+BLOCKS = {
+    "int8": Block(32, 34),
+    "int4": Block(32, 18),
+    "Q4_1": Block(32, 20),
+    "Q5_0": Block(32, 22),
+    "Q5_1": Block(32, 24),
+    "Q2_K": Block(256, 84),
+    "Q3_K": Block(256, 110),
+    "Q4_K": Block(256, 144),
+    "Q5_K": Block(256, 176),
+    "Q6_K": Block(256, 210),
+    "IQ1_S": Block(256, 50),
+    "IQ1_M": Block(256, 56),
+    "IQ2_XXS": Block(256, 66),
+    "IQ2_XS": Block(256, 74),
+    "IQ2_S": Block(256, 82),
+    "IQ3_XXS": Block(256, 98),
+    "IQ3_S": Block(256, 110),
+    "IQ4_NL": Block(32, 18),
+    "IQ4_XS": Block(256, 136),
+    "TQ1_0": Block(256, 54),
+    "TQ2_0": Block(256, 66),
+    "MXFP4": Block(32, 17),
+}
+
+_GGUF_NAMES = {"int8": "Q8_0", "int4": "Q4_0"}
+
+
+def block_name(dtype: str) -> str:
+    """What GGUF calls this kind of block."""
+    return _GGUF_NAMES.get(dtype, dtype)

@@ -1,0 +1,143 @@
+"""`read_config`: the architecture that a GGUF file's metadata describe."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .fields import Fields
+from .limits import MAX_HEAD_DIM, MAX_HEADS, MAX_LAYERS, MAX_POSITIONS, MAX_WIDTH
+from .model_config import ModelConfig
+from .rope import Rope, read_rope
+
+__all__ = ["ARCHITECTURES", "read_config"]
+
+ARCHITECTURES = ("llama", "qwen2", "qwen3")
+
+
+def read_config(
+    fields: Fields, vocab_size: int, rope_divisors: NDArray[np.float64] | None
+) -> ModelConfig:
+    """The configuration. ModelFormatError if it is not supported, or absurd.
+
+    vocab_size: rows of the token embedding; the key of that name may be absent, or wrong.
+    rope_divisors: what frequencies are divided by, (head_dim / 2,); None: nothing.
+    """
+    architecture = fields.text("general.architecture")
+    if architecture not in ARCHITECTURES:
+        raise fields.error("general.architecture", "one of " + ", ".join(map(repr, ARCHITECTURES)))
+    keys = _Keys(fields, architecture)
+    keys.refuse_unless("expert_count", 0)
+    keys.refuse_unless("attention.sliding_window", 0)
+    keys.refuse_unless("attention.causal", True)
+    keys.refuse_unless("attention.scale")
+    n_layers = keys.integer("block_count", 1, MAX_LAYERS)
+    hidden_size = keys.integer("embedding_length", 1, MAX_WIDTH)
+    n_heads = keys.integer("attention.head_count", 1, MAX_HEADS)
+    n_kv_heads = keys.integer("attention.head_count_kv", 1, MAX_HEADS, n_heads)
+    if n_heads % n_kv_heads:
+        raise keys.error("attention.head_count_kv", f"a divisor of head_count, {n_heads}")
+    head_dim = _read_head_dim(keys, hidden_size, n_heads)
+    max_positions = keys.integer("context_length", 1, MAX_POSITIONS)
+    rope = _read_rope(keys, head_dim, max_positions, rope_divisors)
+    return ModelConfig(
+        architecture=architecture,
+        vocab_size=vocab_size,
+        hidden_size=hidden_size,
+        n_layers=n_layers,
+        n_heads=n_heads,
+        n_kv_heads=n_kv_heads,
+        head_dim=head_dim,
+        intermediate_size=keys.integer("feed_forward_length", 1, MAX_WIDTH),
+        max_position_embeddings=max_positions,
+        norm="rms",
+        norm_eps=keys.number("attention.layer_norm_rms_epsilon", 0.0, 1.0),
+        activation="silu",
+        gated_mlp=True,
+        position="rope",
+        rope_inv_freq=rope.inv_freq,
+        rope_attention_factor=rope.attention_factor,
+        attention_scale=head_dim**-0.5,
+        sliding_windows=(0,) * n_layers,
+    )
+
+
+class _Keys:
+    """The keys of one architecture: `llama.block_count` as `block_count`."""
+
+    def __init__(self, fields: Fields, architecture: str) -> None:
+        self.fields = fields
+        self.prefix = f"{architecture}."
+
+    def get(self, name: str) -> Any:
+        return self.fields.get(self.prefix + name)
+
+    def error(self, name: str, expected: str) -> Exception:
+        return self.fields.error(self.prefix + name, expected)
+
+    def integer(self, name: str, low: int, high: int, *default: int) -> int:
+        value: int = self.fields.integer(self.prefix + name, low, high, *default)
+        return value
+
+    def number(self, name: str, low: float, high: float, *default: float) -> float:
+        value: float = self.fields.number(self.prefix + name, low, high, *default)
+        return value
+
+    def refuse_unless(self, name: str, *allowed: object) -> None:
+        self.fields.refuse_unless(self.prefix + name, *allowed)
+
+
+def _read_head_dim(keys: _Keys, hidden_size: int, n_heads: int) -> int:
+    if keys.get("attention.key_length") is None and hidden_size % n_heads:
+        raise keys.error("attention.head_count", f"a divisor of embedding_length, {hidden_size}")
+    head_dim = keys.integer("attention.key_length", 2, MAX_HEAD_DIM, hidden_size // n_heads)
+    if head_dim % 2 or not 2 <= head_dim <= MAX_HEAD_DIM:
+        raise keys.error(
+            "attention.key_length", f"an even number up to {MAX_HEAD_DIM} (it is {head_dim})"
+        )
+    keys.refuse_unless("attention.value_length", head_dim)
+    keys.refuse_unless("rope.dimension_count", head_dim)
+    return head_dim
+
+
+def _read_rope(
+    keys: _Keys, head_dim: int, max_positions: int, divisors: NDArray[np.float64] | None
+) -> Rope:
+    """By the reader of config.json, whose words for it are nearly the same."""
+    if divisors is not None and divisors.shape != (head_dim // 2,):
+        raise keys.error(
+            "attention.key_length",
+            f"twice the {divisors.size} elements of tensor rope_freqs.weight (it is {head_dim})",
+        )
+    for name in ("attn_factor", "yarn_ext_factor", "yarn_attn_factor"):
+        keys.refuse_unless(f"rope.scaling.{name}", 1.0)
+    scaling = {
+        "rope_theta": keys.number("rope.freq_base", 1e-3, 1e12, 10000.0),
+        **_read_scaling(keys, max_positions),
+    }
+    source = Fields({"rope_parameters": scaling}, f"{keys.fields.source}: {keys.prefix}rope")
+    return read_rope(source, head_dim, max_positions, divisors)
+
+
+def _read_scaling(keys: _Keys, max_positions: int) -> dict[str, Any]:
+    """The fields of config.json's rope_parameters. A factor of 0 is none, as in llama.cpp."""
+    name = "rope.scaling.type"
+    kind = keys.fields.text(keys.prefix + name, "linear")
+    if kind not in ("none", "linear", "yarn"):
+        raise keys.error(name, "'none', 'linear' or 'yarn'")
+    old = keys.number("rope.scale_linear", 0.0, 1e6, 0.0)
+    factor = keys.number("rope.scaling.factor", 0.0, 1e6, old)
+    if kind == "none" or factor == 0:
+        return {"rope_type": "default"}
+    scaling = {"rope_type": kind, "factor": factor}
+    if kind == "yarn":
+        scaling |= {
+            "original_max_position_embeddings": keys.integer(
+                "rope.scaling.original_context_length", 1, MAX_POSITIONS, max_positions
+            ),
+            "beta_fast": keys.number("rope.scaling.yarn_beta_fast", 1e-3, 1e6, 32.0),
+            "beta_slow": keys.number("rope.scaling.yarn_beta_slow", 1e-3, 1e6, 1.0),
+        }
+    return scaling

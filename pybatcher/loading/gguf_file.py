@@ -1,0 +1,71 @@
+"""Mapping the tensors of a GGUF file into memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import ModelFormatError
+from .fields import Fields, shown
+from .gguf_header import GgufTensor, read_header
+from .tensors import Tensor
+
+__all__ = ["GgufFile", "is_gguf", "map_gguf"]
+
+_MAGIC = b"GGUF"
+
+
+@dataclass(frozen=True, slots=True)
+class GgufFile:
+    """metadata: by key. tensors: by GGUF's names, read-only views of the mapped file."""
+
+    metadata: Fields
+    tensors: dict[str, Tensor]
+
+
+def is_gguf(path: Path) -> bool:
+    """Whether it is a file that begins as GGUF files do, or is named as they are."""
+    try:
+        if not path.is_file():
+            return False
+        with path.open("rb") as file:
+            return path.suffix == ".gguf" or file.read(len(_MAGIC)) == _MAGIC
+    except (OSError, ValueError):
+        return False
+
+
+def map_gguf(path: Path) -> GgufFile:
+    """The file's metadata and tensors. Weights are mapped, not read.
+
+    A tensor that is neither plain numbers nor of a kind in BLOCKS has GGUF's name
+    of its type as `dtype`; `gather` refuses it where it is needed. Raises
+    ModelFormatError if the file is not a whole, valid GGUF file.
+    """
+    try:
+        data = np.memmap(path, dtype=np.uint8, mode="r").view(np.ndarray)
+    except (OSError, ValueError) as error:
+        raise ModelFormatError(f"{path}: cannot be mapped: {error}") from error
+    header = read_header(data, path)
+    metadata = Fields(header.metadata, str(path))
+    n_files = metadata.integer("split.count", 0, 2**16, 1)
+    if n_files > 1:
+        raise metadata.error("split.count", "one file; llama-gguf-split --merge makes one of them")
+    tensors = {
+        entry.name: Tensor(
+            _array(data, entry), entry.type.dtype, f"{path}: tensor {shown(entry.name)}"
+        )
+        for entry in header.tensors
+    }
+    return GgufFile(metadata, tensors)
+
+
+def _array(data: NDArray[np.uint8], entry: GgufTensor) -> NDArray[Any]:
+    """(..., elements), or (..., bytes of the blocks of a row)."""
+    raw = data[entry.begin : entry.end]
+    if raw.ctypes.data % entry.type.array_dtype.itemsize:  # an alignment of 1 or 2
+        raw = raw.copy()
+    return raw.view(entry.type.array_dtype).reshape(*entry.shape[:-1], -1)

@@ -1,0 +1,165 @@
+"""`open_gguf`: a model of one GGUF file, weights, tokenizer and chat template, for the engine.
+
+The keys are those that llama.cpp's converter writes and its loader reads:
+https://github.com/ggml-org/ggml/blob/master/docs/gguf.md. Where a key may be absent, its
+default is llama.cpp's.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import ModelFormatError
+from .blocks import BLOCKS
+from .blueprint import EMBEDDING, HEAD, Blueprint
+from .families import llama
+from .fields import Fields, shown
+from .gguf_config import read_config
+from .gguf_file import map_gguf
+from .gguf_tokenizer import read_tokenizer
+from .limits import MAX_VOCABULARY
+from .loaded_model import LoadedModel
+from .model_config import ModelConfig
+from .tensors import Tensor
+
+__all__ = ["open_gguf"]
+
+_SUIT_INT8 = ("int8", "Q5_0", "Q5_1", "Q5_K", "Q6_K", "IQ4_NL")  # int4 would lose much of them
+_ROPE_DIVISORS = "rope_freqs.weight"
+_NAMES = {
+    "attn_norm": "attn_norm",
+    "q_norm": "attn_q_norm",
+    "k_norm": "attn_k_norm",
+    "q": "attn_q",
+    "k": "attn_k",
+    "v": "attn_v",
+    "o": "attn_output",
+    "mlp_norm": "ffn_norm",
+    "gate": "ffn_gate",
+    "up": "ffn_up",
+    "down": "ffn_down",
+}
+
+
+def open_gguf(path: Path) -> LoadedModel:
+    """Open a GGUF file of the llama, qwen2 or qwen3 architecture.
+
+    Weights are mapped, not read, but for the query and key weights of the llama
+    architecture, whose rows are put in order. Raises ModelFormatError that names
+    file, key or tensor, what was found and what was expected.
+    """
+    file = map_gguf(path)
+    tensors = file.tensors
+    divisors = _rope_divisors(tensors.get(_ROPE_DIVISORS))
+    config = read_config(file.metadata, _vocab_size(tensors, path), divisors)
+    blueprint = _blueprint(config, tensors)
+    tokenizer = read_tokenizer(file.metadata, config.vocab_size)
+    weights = blueprint.fill(tensors, str(path))
+    _refuse_others(tensors, blueprint, file.metadata)
+    if config.architecture == "llama":
+        weights = {
+            name: _with_halves(name, tensor, config.head_dim) for name, tensor in weights.items()
+        }
+    return LoadedModel(
+        config=config,
+        tensors=weights,
+        tokenizer=tokenizer,
+        dtype=_prevailing_dtype(weights),
+        name=path.stem,
+        path=path,
+    )
+
+
+def _vocab_size(tensors: Mapping[str, Tensor], path: Path) -> int:
+    name = gguf_name(EMBEDDING)
+    embedding = tensors.get(name)
+    if embedding is None:
+        raise ModelFormatError(f"{path}: tensor {name} is missing")
+    if embedding.shape[0] > MAX_VOCABULARY:
+        raise ModelFormatError(
+            f"{embedding.source}: found shape {list(embedding.shape)}; "
+            f"expected at most {MAX_VOCABULARY} rows"
+        )
+    return embedding.shape[0]
+
+
+def _rope_divisors(tensor: Tensor | None) -> NDArray[np.float64] | None:
+    if tensor is None:
+        return None
+    values = tensor.array.ravel()
+    if tensor.dtype != "f32" or not np.all((values > 0) & (values < np.inf)):
+        raise ModelFormatError(
+            f"{tensor.source}: found {tensor.dtype} {shown(values)}; expected F32 above 0"
+        )
+    return values.astype(np.float64)
+
+
+def _blueprint(config: ModelConfig, tensors: Mapping[str, Tensor]) -> Blueprint:
+    """As transformers' rules, by GGUF's names. Which biases there are, the tensors say."""
+    rules = llama.rules(
+        config,
+        qkv_bias=config.architecture == "qwen2" or "blk.0.attn_q.bias" in tensors,
+        o_bias="blk.0.attn_output.bias" in tensors,
+        mlp_bias="blk.0.ffn_gate.bias" in tensors,
+    )
+    renamed = tuple(replace(rule, source=gguf_name(rule.name)) for rule in rules)
+    return Blueprint(config, renamed, tied=gguf_name(HEAD) not in tensors)
+
+
+def gguf_name(name: str) -> str:
+    """GGUF's name of a canonical tensor."""
+    if name == EMBEDDING:
+        return "token_embd.weight"
+    stem, _, kind = name.rpartition(".")
+    if stem == "final_norm":
+        return f"output_norm.{kind}"
+    if stem == "head":
+        return f"output.{kind}"
+    _, layer, part = stem.split(".")
+    return f"blk.{layer}.{_NAMES[part]}.{kind}"
+
+
+def _refuse_others(tensors: Mapping[str, Tensor], blueprint: Blueprint, metadata: Fields) -> None:
+    """A tensor that no rule takes is a part of the model that would be left out."""
+    known = {rule.source for rule in blueprint.rules} | {_ROPE_DIVISORS}
+    for name, tensor in tensors.items():
+        if name not in known:
+            architecture = metadata.get("general.architecture")
+            raise ModelFormatError(
+                f"{tensor.source} has no place in the {architecture} architecture; "
+                "expected only tensors that the metadata call for"
+            )
+
+
+def _with_halves(name: str, tensor: Tensor, head_dim: int) -> Tensor:
+    """Query and key rows of a head, from neighbouring pairs to halves, as the engine rotates.
+
+    llama.cpp rotates dimensions 2i and 2i + 1 together in its llama architecture, so
+    that its converter puts row i + head_dim / 2 beside row i. Rows of blocks are rows too.
+    """
+    if not re.fullmatch(r"layers\.\d+\.[qk]\.(weight|bias)", name):
+        return tensor
+    rows = tensor.array.reshape(-1, head_dim // 2, 2, *tensor.array.shape[1:])
+    ordered: NDArray[Any] = rows.swapaxes(1, 2).reshape(tensor.array.shape)
+    return Tensor(ordered, tensor.dtype, tensor.source)
+
+
+def _prevailing_dtype(weights: Mapping[str, Tensor]) -> str:
+    """What suits most of the numbers in matrices: their own type, of blocks int8 or int4."""
+    counts: Counter[str] = Counter()
+    for tensor in weights.values():
+        if tensor.array.ndim == 2:
+            dtype = tensor.dtype
+            if dtype in BLOCKS:
+                dtype = "int8" if dtype in _SUIT_INT8 else "int4"
+            counts[dtype] += math.prod(tensor.shape)
+    return counts.most_common(1)[0][0]

@@ -1,0 +1,247 @@
+"""GGUF files for tests: a checkpoint as llama.cpp's converter would write it, and bytes by hand.
+
+Written with the `gguf` package, which knows nothing of pybatcher: an oracle for reading.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import gguf
+import numpy as np
+import torch
+from gguf import GGMLQuantizationType as Kind
+from numpy.typing import NDArray
+from safetensors.torch import load_file
+
+_PARTS = {
+    "input_layernorm": "attn_norm",
+    "self_attn.q_proj": "attn_q",
+    "self_attn.k_proj": "attn_k",
+    "self_attn.v_proj": "attn_v",
+    "self_attn.o_proj": "attn_output",
+    "self_attn.q_norm": "attn_q_norm",
+    "self_attn.k_norm": "attn_k_norm",
+    "post_attention_layernorm": "ffn_norm",
+    "mlp.gate_proj": "ffn_gate",
+    "mlp.up_proj": "ffn_up",
+    "mlp.down_proj": "ffn_down",
+}
+_PLAIN = {torch.float32: Kind.F32, torch.float16: Kind.F16, torch.bfloat16: Kind.BF16}
+_CONTROL, _USER_DEFINED, _UNUSED, _NORMAL = 3, 4, 5, 1
+
+
+def gguf_name(name: str) -> str:
+    """llama.cpp's name of a transformers tensor."""
+    stem, _, kind = name.rpartition(".")
+    whole = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output"}
+    if stem in whole:
+        return f"{whole[stem]}.{kind}"
+    _, _, layer, part = stem.split(".", 3)
+    return f"blk.{layer}.{_PARTS[part]}.{kind}"
+
+
+def quantise(weight: torch.Tensor, kind: Kind) -> NDArray[Any]:
+    """What `GGUFWriter.add_tensor` takes for `weight` as `kind`.
+
+    The package quantises to the plain and the 32-wide kinds. Of the others blocks
+    are made up, from bytes that are small numbers wherever a scale may be.
+    """
+    if kind == _PLAIN.get(weight.dtype) and kind != Kind.BF16:
+        return weight.numpy()
+    if kind == Kind.BF16:
+        return weight.bfloat16().view(torch.uint16).numpy().view(np.uint8)
+    try:
+        return gguf.quants.quantize(weight.float().numpy(), kind)
+    except NotImplementedError:
+        n_elements, n_bytes = gguf.GGML_QUANT_SIZES[kind]
+        rows, columns = weight.shape
+        rng = np.random.default_rng([rows, columns, kind])
+        return rng.integers(0, 0x28, (rows, columns // n_elements * n_bytes), dtype=np.uint8)
+
+
+def in_pairs(weight: torch.Tensor, n_heads: int) -> torch.Tensor:
+    """Rows of a head: halves to neighbouring pairs, as llama.cpp rotates in its llama family."""
+    halves = weight.reshape(n_heads, 2, len(weight) // n_heads // 2, *weight.shape[1:])
+    return halves.swapaxes(1, 2).reshape(weight.shape).contiguous()
+
+
+def write_gguf(
+    directory: Path,
+    target: Path,
+    kind: Kind | Callable[[str], Kind] | None = None,
+    *,
+    pre: str = "gpt-2",
+    tokenizer: bool = True,
+    keys: dict[str, Any] | None = None,
+) -> Path:
+    """The checkpoint of a Hugging Face directory as one GGUF file.
+
+    kind: of the matrices, or a function from GGUF's tensor name to it; None: as they are.
+    pre: the name of the way to cut texts into words.
+    keys: metadata that are added, or replaced, or, where None, left out.
+    """
+    config = json.loads((directory / "config.json").read_text())
+    architecture = config["model_type"]
+    writer = gguf.GGUFWriter(target, architecture)
+    _add_config(writer, config)
+    if tokenizer:
+        _add_tokenizer(writer, directory, config, pre)
+    for key, value in (keys or {}).items():
+        writer.kv_data[0].pop(key, None)
+        if value is not None:
+            _add_key(writer, key, value)
+    heads = {"q_proj": config["num_attention_heads"], "k_proj": config["num_key_value_heads"]}
+    divisors = llama3_divisors(config)
+    if divisors is not None:
+        writer.add_tensor("rope_freqs.weight", divisors)
+    for name, weight in load_file(directory / "model.safetensors").items():
+        if architecture == "llama" and name.split(".")[-2] in heads:
+            weight = in_pairs(weight, heads[name.split(".")[-2]])
+        chosen = kind(gguf_name(name)) if callable(kind) else kind
+        if weight.ndim == 1:
+            writer.add_tensor(gguf_name(name), weight.float().numpy())
+            continue
+        chosen = _PLAIN[weight.dtype] if chosen is None else chosen
+        writer.add_tensor(gguf_name(name), quantise(weight, chosen), raw_dtype=chosen)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return target
+
+
+def _add_config(writer: gguf.GGUFWriter, config: dict[str, Any]) -> None:
+    writer.add_block_count(config["num_hidden_layers"])
+    writer.add_context_length(config["max_position_embeddings"])
+    writer.add_embedding_length(config["hidden_size"])
+    writer.add_feed_forward_length(config["intermediate_size"])
+    writer.add_head_count(config["num_attention_heads"])
+    writer.add_head_count_kv(config["num_key_value_heads"])
+    writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
+    if config.get("head_dim") is not None:
+        writer.add_key_length(config["head_dim"])
+        writer.add_value_length(config["head_dim"])
+        writer.add_rope_dimension_count(config["head_dim"])
+    rope = config["rope_parameters"]
+    writer.add_rope_freq_base(rope["rope_theta"])
+    if rope["rope_type"] in ("linear", "yarn"):
+        writer.add_rope_scaling_type(gguf.RopeScalingType(rope["rope_type"]))
+        writer.add_rope_scaling_factor(rope["factor"])
+    if rope["rope_type"] == "yarn":
+        writer.add_rope_scaling_orig_ctx_len(rope["original_max_position_embeddings"])
+
+
+def llama3_divisors(config: dict[str, Any]) -> NDArray[np.float32] | None:
+    """Llama 3's scaling as the converter writes it: (head_dim / 2,), by the published rule."""
+    rope = config["rope_parameters"]
+    if rope["rope_type"] != "llama3":
+        return None
+    head_dim = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
+    low, high = rope["low_freq_factor"], rope["high_freq_factor"]
+    old = rope["original_max_position_embeddings"]
+    divisors = []
+    for index in range(0, head_dim, 2):
+        wavelength = 2 * np.pi * rope["rope_theta"] ** (index / head_dim)
+        if wavelength < old / high:
+            divisors.append(1.0)
+        elif wavelength > old / low:
+            divisors.append(rope["factor"])
+        else:
+            smooth = (old / wavelength - low) / (high - low)
+            divisors.append(1 / ((1 - smooth) / rope["factor"] + smooth))
+    return np.array(divisors, np.float32)
+
+
+def _add_tokenizer(
+    writer: gguf.GGUFWriter, directory: Path, config: dict[str, Any], pre: str
+) -> None:
+    """A byte-level tokenizer.json, as the converter writes it."""
+    described = json.loads((directory / "tokenizer.json").read_text())
+    settings = json.loads((directory / "tokenizer_config.json").read_text())
+    tokens, kinds = tokens_and_kinds(described, config["vocab_size"])
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre(pre)
+    writer.add_token_list(tokens)
+    writer.add_token_types(kinds)
+    writer.add_token_merges(merge_lines(described))
+    ids = {token: index for index, token in enumerate(tokens)}
+    writer.add_bos_token_id(ids[settings["bos_token"]])
+    writer.add_eos_token_id(ids[settings["eos_token"]])
+    if settings.get("pad_token") is not None:
+        writer.add_pad_token_id(ids[settings["pad_token"]])
+    writer.add_add_bos_token("TemplateProcessing" in json.dumps(described["post_processor"]))
+    if settings.get("chat_template") is not None:
+        writer.add_chat_template(settings["chat_template"])
+
+
+def tokens_and_kinds(described: dict[str, Any], vocab_size: int) -> tuple[list[str], list[int]]:
+    """Every id's token and kind; ids that no token has are filled up with unused ones."""
+    by_id = {index: (token, _NORMAL) for token, index in described["model"]["vocab"].items()}
+    for added in described["added_tokens"]:
+        by_id[added["id"]] = (added["content"], _CONTROL if added["special"] else _USER_DEFINED)
+    entries = [by_id.get(i, (f"[PAD{i}]", _UNUSED)) for i in range(vocab_size)]
+    return [token for token, _ in entries], [kind for _, kind in entries]
+
+
+def merge_lines(described: dict[str, Any]) -> list[str]:
+    merges = described["model"]["merges"]
+    return [merge if isinstance(merge, str) else " ".join(merge) for merge in merges]
+
+
+def _add_key(writer: gguf.GGUFWriter, key: str, value: Any) -> None:
+    match value:
+        case bool():
+            writer.add_bool(key, value)
+        case int():
+            writer.add_int64(key, value)
+        case float():
+            writer.add_float32(key, value)
+        case str():
+            writer.add_string(key, value)
+        case _:
+            writer.add_array(key, value)
+
+
+# -- bytes by hand ---------------------------------------------------------------------------
+
+
+def text(value: str | bytes) -> bytes:
+    raw = value if isinstance(value, bytes) else value.encode()
+    return struct.pack("<Q", len(raw)) + raw
+
+
+def pair(key: str | bytes, kind: int, value: bytes) -> bytes:
+    return text(key) + struct.pack("<I", kind) + value
+
+
+def array(kind: int, count: int, values: bytes) -> bytes:
+    return struct.pack("<IQ", kind, count) + values
+
+
+def tensor(name: str | bytes, shape: list[int], kind: int = 0, offset: int = 0) -> bytes:
+    """`shape`: innermost first, as the file has it."""
+    sizes = struct.pack(f"<I{len(shape)}Q", len(shape), *shape)
+    return text(name) + sizes + struct.pack("<IQ", kind, offset)
+
+
+def raw_gguf(
+    keys: list[bytes],
+    tensors: list[bytes],
+    data: bytes = b"",
+    *,
+    version: int = 3,
+    n_keys: int | None = None,
+    n_tensors: int | None = None,
+    alignment: int = 32,
+) -> bytes:
+    """A whole file of parts that `pair` and `tensor` made; the counts may be lies."""
+    n_keys = len(keys) if n_keys is None else n_keys
+    n_tensors = len(tensors) if n_tensors is None else n_tensors
+    header = b"GGUF" + struct.pack("<IQQ", version, n_tensors, n_keys)
+    header += b"".join(keys) + b"".join(tensors)
+    return header + bytes(-len(header) % alignment) + data
