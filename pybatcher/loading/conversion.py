@@ -47,11 +47,11 @@ def check_conversion(tensors: Mapping[str, Tensor], dtype: str, origin: str) -> 
             name = block_name(tensor.dtype)
             lost[name] = lost.get(name, 0) + 1
     if lost:
-        counts = ", ".join(f"{count} {name}" for name, count in sorted(lost.items()))
-        advice = "" if dtype == "bf16" else "; dtype='bf16' keeps more of them"
+        counts = " and ".join(f"{count} of {name}" for name, count in sorted(lost.items()))
+        advice = "" if dtype == "bf16" else "; dtype='bf16' would keep more of them"
         warnings.warn(
-            f"{origin}: the weights of one engine are all of one dtype: matrices that are "
-            f"{counts} are rounded to {dtype}, not used as they are{advice}",
+            f"{origin}: matrices are rounded to {dtype}, the one dtype of the engine: {counts}"
+            f"{advice}",
             stacklevel=3,
         )
 
@@ -145,12 +145,14 @@ def _reference(kind: str, origin: str) -> _Dequantise:
     try:
         from gguf.constants import GGMLQuantizationType
         from gguf.quants import dequantize
-    except ImportError as error:
+
+        number = GGMLQuantizationType[kind]
+        dequantize(np.zeros((1, BLOCKS[kind].n_bytes), np.uint8), number)
+    except (ImportError, KeyError, NotImplementedError) as error:
         raise ModelFormatError(
             f"{origin}: has {kind} weights, which are read with the gguf package ({error}); "
-            "pip install 'pybatcher[gguf]'"
+            "pip install --upgrade 'pybatcher[gguf]'"
         ) from error
-    number = GGMLQuantizationType[kind]
 
     def dequantise(rows: NDArray[np.uint8]) -> NDArray[np.float32]:
         values: NDArray[np.float32] = dequantize(rows, number)

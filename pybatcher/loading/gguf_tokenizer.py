@@ -177,9 +177,7 @@ def _byte_level(fields: Fields, vocabulary: _Vocabulary) -> tuple[TokenizerBacke
         raise fields.error(key, "one of " + ", ".join(map(repr, PRE_TOKENIZERS)))
     how = PRE_TOKENIZERS[name]
     merges = split_merges(_texts(fields, "tokenizer.ggml.merges"), fields.source)
-    backend = TokenizerBackend(
-        models.BPE(vocabulary.ids, merges, ignore_merges=how.ignore_merges)
-    )
+    backend = TokenizerBackend(models.BPE(vocabulary.ids, merges, ignore_merges=how.ignore_merges))
     normalizer = how.normalizer()
     if normalizer is not None:
         backend.normalizer = normalizer

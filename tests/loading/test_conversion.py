@@ -1,0 +1,163 @@
+"""Blocks to what an engine takes. The `gguf` package's own quantisation is the oracle."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from typing import Any
+
+import gguf
+import numpy as np
+import pytest
+import torch
+from gguf import GGMLQuantizationType as Kind
+from numpy.typing import NDArray
+
+from pybatcher.errors import ModelFormatError
+from pybatcher.loading import Tensor, conversion
+from pybatcher.loading.blocks import BLOCKS, block_name
+from pybatcher.loading.conversion import check_conversion, convert
+
+ROWS, COLUMNS = 5, 512
+
+
+def blocks(dtype: str, rows: int = ROWS, columns: int = COLUMNS) -> Tensor:
+    """Random blocks, every scale among them a number below one half."""
+    block = BLOCKS[dtype]
+    rng = np.random.default_rng(rows)
+    shape = (rows, columns // block.n_elements * block.n_bytes)
+    return Tensor(rng.integers(0, 0x38, shape, np.uint8), dtype, f"file: tensor {dtype}")
+
+
+def reference(tensor: Tensor) -> NDArray[np.float32]:
+    values: NDArray[np.float32] = gguf.quants.dequantize(
+        tensor.array, Kind[block_name(tensor.dtype)]
+    )
+    return values
+
+
+@pytest.mark.parametrize("dtype", BLOCKS)
+def test_f32_is_what_the_reference_makes(dtype: str) -> None:
+    tensor = blocks(dtype)
+    made = convert(tensor, "f32")
+    assert (made.dtype, made.shape, made.source) == ("f32", tensor.shape, tensor.source)
+    assert made.array.any()
+    np.testing.assert_array_equal(made.array, reference(tensor))
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int4", "Q6_K"])
+def test_bf16_is_rounded_to_nearest_even(dtype: str) -> None:
+    tensor = blocks(dtype)
+    made = convert(tensor, "bf16")
+    rounded = torch.from_numpy(reference(tensor)).bfloat16().view(torch.uint16).numpy()
+    assert made.dtype == "bf16"
+    np.testing.assert_array_equal(made.array, rounded)
+
+
+def test_bf16_keeps_what_is_no_number() -> None:
+    """So that the engine can refuse it by name."""
+    tensor = blocks("int8", 1, 64)
+    scales = np.array([np.nan, np.inf], np.float16)
+    tensor.array.reshape(2, 34)[:, :2] = scales.view(np.uint8).reshape(2, 2)
+    made = convert(tensor, "bf16").array.astype(np.uint32) << 16
+    assert not np.isfinite(made.view(np.float32)).any()
+
+
+@pytest.mark.parametrize("dtype", ["int4", "Q5_0", "IQ4_NL"])
+def test_int8_blocks_hold_narrower_ones_exactly(dtype: str) -> None:
+    tensor = blocks(dtype)
+    made = convert(tensor, "int8")
+    assert (made.dtype, made.shape) == ("int8", tensor.shape)
+    np.testing.assert_array_equal(reference(made), reference(tensor))
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int4"])
+def test_an_engine_of_the_same_dtype_gets_the_very_blocks(dtype: str) -> None:
+    tensor = blocks(dtype)
+    assert convert(tensor, dtype) is tensor
+    vector = Tensor(tensor.array[0], dtype, "a vector")
+    made = convert(vector, dtype)
+    assert (made.dtype, made.shape) == ("f32", (COLUMNS,))
+    np.testing.assert_array_equal(made.array, reference(tensor)[0])
+
+
+@pytest.mark.parametrize("dtype", ["f32", "bf16", "int8", "int4"])
+def test_plain_numbers_go_as_they_are(dtype: str) -> None:
+    for kind, numpy_type in (("f32", np.float32), ("f16", np.float16), ("bf16", np.uint16)):
+        tensor = Tensor(np.zeros((3, 4), numpy_type), kind, "a tensor")
+        assert convert(tensor, dtype) is tensor
+
+
+def test_rows_in_parts_are_rows_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    tensor = blocks("Q4_K", 67)
+    at_once = convert(tensor, "f32").array
+    monkeypatch.setattr(conversion, "_CHUNK", 2 * COLUMNS + 1)
+    np.testing.assert_array_equal(convert(tensor, "f32").array, at_once)
+    monkeypatch.setattr(conversion, "_CHUNK", 1)
+    np.testing.assert_array_equal(convert(tensor, "f32").array, at_once)
+
+
+def warned(tensors: dict[str, Tensor], dtype: str) -> list[str]:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        check_conversion(tensors, dtype, "model.gguf")
+    return [str(warning.message) for warning in caught]
+
+
+@pytest.mark.parametrize(
+    ("kinds", "dtype", "lost"),
+    [
+        (["int8", "int8"], "int8", None),
+        (["int4", "f32"], "int4", None),
+        (["int4", "Q5_0", "int8"], "int8", None),
+        (["Q4_K", "Q6_K", "int8"], "f32", None),
+        (
+            ["Q4_K", "Q6_K", "Q4_K"],
+            "int4",
+            "rounded to int4, the one dtype of the engine: 2 of Q4_K and 1 of Q6_K;",
+        ),
+        (
+            ["int4", "int4", "Q6_K"],
+            "int4",
+            "rounded to int4, the one dtype of the engine: 1 of Q6_K;",
+        ),
+        (["int8", "f16"], "bf16", "rounded to bf16, the one dtype of the engine: 1 of Q8_0"),
+    ],
+)
+def test_one_warning_says_what_is_lost(kinds: list[str], dtype: str, lost: str | None) -> None:
+    plain: dict[str, Any] = {"f32": np.float32, "f16": np.float16}
+    tensors = {
+        str(i): Tensor(np.zeros((3, 4), plain[kind]), kind, "") if kind in plain else blocks(kind)
+        for i, kind in enumerate(kinds)
+    }
+    messages = warned(tensors, dtype)
+    if lost is None:
+        assert messages == []
+    else:
+        (message,) = messages
+        assert message.startswith("model.gguf: ")
+        assert lost in message
+
+
+def test_without_the_gguf_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name.split(".")[0] == "gguf"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "gguf", None)
+    assert warned({"a": blocks("int8"), "b": blocks("int4")}, "f32") == []
+    convert(blocks("int8"), "f32")
+    convert(blocks("int4"), "bf16")
+    convert(blocks("int4"), "int8")
+    with pytest.raises(
+        ModelFormatError, match=r"pip install --upgrade 'pybatcher\[gguf\]'"
+    ) as caught:
+        warned({"a": blocks("Q4_K")}, "f32")
+    assert str(caught.value).startswith("model.gguf: has Q4_K weights")
+
+
+def test_a_gguf_package_that_is_too_old(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise NotImplementedError("Dequantization for IQ4_NL is not yet implemented")
+
+    monkeypatch.setattr(gguf.quants, "dequantize", refuse)
+    with pytest.raises(ModelFormatError, match=r"pip install --upgrade 'pybatcher\[gguf\]'"):
+        check_conversion({"a": blocks("IQ4_NL")}, "f32", "model.gguf")

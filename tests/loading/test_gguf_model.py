@@ -1,0 +1,295 @@
+"""The same checkpoint as safetensors is the oracle, and the `gguf` package for weights in blocks."""
+
+from __future__ import annotations
+
+import shutil
+import warnings
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import gguf
+import numpy as np
+import pytest
+import torch
+from gguf import GGMLQuantizationType as Kind
+from gguf_files import pair, raw_gguf, tensor, text, write_gguf
+from numpy.typing import NDArray
+from safetensors.torch import load_file, save_file
+
+from pybatcher.engine import Engine
+from pybatcher.errors import ModelFormatError
+from pybatcher.loading import Tensor, conversion, open_model
+from pybatcher.loading.gguf_model import gguf_name, open_gguf
+from pybatcher.testing.checkpoints import make_checkpoint
+
+ARCHITECTURES = ("llama", "qwen2", "qwen3")
+PROMPT = list(range(5, 60))
+# Every architecture with heads of another size, groups, a tied head and not, all biases there are.
+VARIANTS: list[tuple[str, dict[str, Any]]] = [
+    ("llama", {}),
+    ("llama", {"attention_bias": True, "mlp_bias": True, "tie_word_embeddings": True}),
+    ("llama", {"num_attention_heads": 3, "num_key_value_heads": 1, "head_dim": None}),
+    ("qwen2", {}),
+    ("qwen2", {"tie_word_embeddings": False, "num_key_value_heads": 6}),
+    ("qwen3", {}),
+    ("qwen3", {"tie_word_embeddings": True}),
+]
+WIDE = {  # enough for every kind of block
+    "hidden_size": 256,
+    "intermediate_size": 512,
+    "num_attention_heads": 8,
+    "head_dim": 32,
+    "num_hidden_layers": 2,
+}
+PLAIN = {"float32": Kind.F32, "float16": Kind.F16, "bfloat16": Kind.BF16}
+
+
+def logits(path: Path, dtype: str = "f32") -> NDArray[np.float32]:
+    """Of the last token of PROMPT, then of every token of a few, one by one."""
+    engine = Engine.load(path, dtype=dtype, n_ctx=128, n_parallel=2)
+    seq_id = engine.seq_new()
+    rows = [engine.prefill_chunk(seq_id, PROMPT, logits=True)]
+    rows += [engine.prefill_chunk(seq_id, [token], logits=True) for token in (9, 300, 12)]
+    engine.close()
+    return np.array(rows)
+
+
+def values(loaded: Tensor) -> NDArray[np.float32]:
+    """What the tensor's elements are, whatever their type."""
+    if loaded.dtype == "bf16":
+        return (loaded.array.astype(np.uint32) << 16).view(np.float32)
+    array: NDArray[np.float32] = conversion.convert(loaded, "f32").array.astype(np.float32)
+    return array
+
+
+@pytest.mark.parametrize("dtype", PLAIN)
+@pytest.mark.parametrize(("architecture", "changes"), VARIANTS)
+def test_plain_weights_and_logits_bit_for_bit(
+    architecture: str, changes: dict[str, Any], dtype: str, tmp_path: Path
+) -> None:
+    directory = make_checkpoint(tmp_path / "hf", architecture, dtype=dtype, **changes)
+    path = write_gguf(directory, tmp_path / "model.gguf")
+    known, loaded = open_model(directory), open_model(path)
+    eps = np.float32(known.config.norm_eps)
+    assert np.float32(loaded.config.norm_eps) == eps
+    assert replace(loaded.config, norm_eps=eps) == replace(known.config, norm_eps=eps)
+    assert loaded.dtype == known.dtype
+    assert loaded.tensors.keys() == known.tensors.keys()
+    for name, expected in known.tensors.items():
+        made = loaded.tensors[name]
+        assert made.dtype == ("f32" if expected.array.ndim == 1 else expected.dtype)
+        np.testing.assert_array_equal(values(made), values(expected), err_msg=name)
+    for engine_dtype in ("f32", "bf16"):
+        np.testing.assert_array_equal(logits(path, engine_dtype), logits(directory, engine_dtype))
+
+
+def test_scaling_of_llama_3(tmp_path: Path) -> None:
+    rope = {
+        "rope_type": "llama3",
+        "rope_theta": 1e4,
+        "factor": 8.0,
+        "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 64,
+    }
+    directory = make_checkpoint(tmp_path / "hf", "llama", rope_parameters=rope)
+    path = write_gguf(directory, tmp_path / "model.gguf")
+    np.testing.assert_allclose(logits(path), logits(directory), rtol=0, atol=1e-4)
+    plain = make_checkpoint(tmp_path / "plain", "llama")
+    assert np.abs(logits(plain) - logits(path)).max() > 1e-2
+
+
+@pytest.mark.parametrize("dtype", ["linear", "yarn"])
+def test_scaled_rope_bit_for_bit(dtype: str, tmp_path: Path) -> None:
+    rope: dict[str, Any] = {"rope_type": dtype, "rope_theta": 1e4, "factor": 4.0}
+    if dtype == "yarn":
+        rope["original_max_position_embeddings"] = 128
+    directory = make_checkpoint(tmp_path / "hf", "qwen2", rope_parameters=rope)
+    path = write_gguf(directory, tmp_path / "model.gguf")
+    np.testing.assert_array_equal(logits(path), logits(directory))
+
+
+# -- blocks ----------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def wide(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    root = tmp_path_factory.mktemp("wide")
+    return {name: make_checkpoint(root / name, name, **WIDE) for name in ARCHITECTURES}
+
+
+@pytest.mark.parametrize("kind", [Kind.Q8_0, Kind.Q4_0, Kind.Q5_1, Kind.Q4_K, Kind.Q6_K])
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_blocks(architecture: str, kind: Kind, wide: dict[str, Path], tmp_path: Path) -> None:
+    """As the file has them, rows of q and k put in order; they mean what the package says."""
+    path = write_gguf(wide[architecture], tmp_path / "model.gguf", kind)
+    written = {
+        entry.name: gguf.quants.dequantize(entry.data, entry.tensor_type)
+        for entry in gguf.GGUFReader(path).tensors
+    }
+    loaded = open_gguf(path)
+    dtype = {Kind.Q8_0: "int8", Kind.Q4_0: "int4"}.get(kind, kind.name)
+    for name, made in loaded.tensors.items():
+        expected = written[gguf_name(name)]
+        assert made.shape == expected.shape
+        assert made.dtype == ("f32" if made.array.ndim == 1 else dtype)
+        if architecture == "llama" and name.split(".")[-2:-1] in (["q"], ["k"]):
+            pairs = expected.reshape(-1, loaded.config.head_dim // 2, 2, expected.shape[1])
+            expected = np.concatenate([pairs[:, :, 0], pairs[:, :, 1]], axis=1)
+            expected = expected.reshape(made.shape)
+        np.testing.assert_array_equal(values(made), expected, err_msg=name)
+
+
+def dequantised(directory: Path, target: Path, kind: Kind) -> Path:
+    """The checkpoint with matrices that have been through `kind`."""
+    shutil.copytree(directory, target)
+    weights = load_file(directory / "model.safetensors")
+    for name, weight in weights.items():
+        if weight.ndim == 2:
+            blocks = gguf.quants.quantize(weight.numpy(), kind)
+            weights[name] = torch.from_numpy(gguf.quants.dequantize(blocks, kind))
+    save_file(weights, target / "model.safetensors")
+    return target
+
+
+@pytest.mark.parametrize("kind", [Kind.Q8_0, Kind.Q4_0, Kind.Q5_0])
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_logits_of_blocks_are_those_of_their_values(
+    architecture: str, kind: Kind, wide: dict[str, Path], tmp_path: Path
+) -> None:
+    """Quantising a row knows no other row: before or after they are put in order is the same."""
+    path = write_gguf(wide[architecture], tmp_path / "model.gguf", kind)
+    plain = dequantised(wide[architecture], tmp_path / "plain", kind)
+    np.testing.assert_array_equal(logits(path), logits(plain))
+
+
+def q4_k_m(name: str) -> Kind:
+    """A mixture as llama.cpp makes them."""
+    if name == "token_embd.weight" or "attn_v" in name or "ffn_down" in name:
+        return Kind.Q6_K
+    return Kind.Q4_K
+
+
+@pytest.mark.parametrize(
+    ("kind", "dtype"),
+    [
+        (Kind.F32, "f32"),
+        (Kind.F16, "f16"),
+        (Kind.BF16, "bf16"),
+        (Kind.Q8_0, "int8"),
+        (Kind.Q6_K, "int8"),
+        (Kind.Q5_K, "int8"),
+        (Kind.IQ4_NL, "int8"),
+        (Kind.Q4_0, "int4"),
+        (Kind.Q4_K, "int4"),
+        (Kind.Q2_K, "int4"),
+        (lambda name: Kind.Q6_K if name == "output.weight" else Kind.Q4_0, "int4"),
+        (lambda name: Kind.F16 if name == "token_embd.weight" else Kind.Q8_0, "int8"),
+    ],
+)
+def test_the_dtype_that_prevails(
+    kind: Kind | Callable[[str], Kind], dtype: str, wide: dict[str, Path], tmp_path: Path
+) -> None:
+    assert open_gguf(write_gguf(wide["llama"], tmp_path / "model.gguf", kind)).dtype == dtype
+
+
+def test_a_mixture_loads_with_one_warning(wide: dict[str, Path], tmp_path: Path) -> None:
+    path = write_gguf(wide["llama"], tmp_path / "model.gguf", q4_k_m)
+    with pytest.warns(UserWarning, match="model.gguf: .* to bf16") as caught:
+        assert np.isfinite(logits(path, "bf16")).all()
+    assert len(caught) == 1
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert np.isfinite(logits(path, "f32")).all()
+
+
+def test_blocks_whose_scale_is_no_number(wide: dict[str, Path], tmp_path: Path) -> None:
+    path = write_gguf(wide["llama"], tmp_path / "model.gguf", Kind.Q8_0)
+    (entry,) = [t for t in gguf.GGUFReader(path).tensors if t.name == "blk.1.ffn_up.weight"]
+    damaged = bytearray(path.read_bytes())
+    damaged[entry.data_offset : entry.data_offset + 2] = np.float16(np.nan).tobytes()
+    path.write_bytes(damaged)
+    with pytest.raises(ModelFormatError, match=r"model\.gguf: .*layers\.1\.up\.weight"):
+        logits(path)
+
+
+# -- what does not fit -----------------------------------------------------------------------
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Path:
+    return make_checkpoint(tmp_path / "hf", "llama")
+
+
+def renamed(directory: Path, path: Path, old: str, new: str) -> Path:
+    """The checkpoint as GGUF with a tensor's name changed to another of its length."""
+    write_gguf(directory, path)
+    raw = path.read_bytes()
+    assert len(old) == len(new)
+    assert raw.count(text(old)) == 1
+    path.write_bytes(raw.replace(text(old), text(new)))
+    return path
+
+
+def test_a_missing_tensor(small: Path, tmp_path: Path) -> None:
+    path = renamed(small, tmp_path / "model.gguf", "blk.1.ffn_up.weight", "blk.1.ffn_xx.weight")
+    with pytest.raises(
+        ModelFormatError, match=r"model\.gguf: tensor blk\.1\.ffn_up\.weight is missing"
+    ):
+        open_gguf(path)
+    path = renamed(small, tmp_path / "model.gguf", "token_embd.weight", "token_embe.weight")
+    with pytest.raises(ModelFormatError, match=r"tensor token_embd\.weight is missing"):
+        open_gguf(path)
+
+
+def test_a_tensor_that_has_no_place(small: Path, tmp_path: Path) -> None:
+    """A head that is left out would be taken for a tied one, an expert for nothing."""
+    path = renamed(small, tmp_path / "model.gguf", "output.weight", "outputs.weigh")
+    with pytest.raises(ModelFormatError, match=r"tensor 'outputs\.weigh' has no place in the lla"):
+        open_gguf(path)
+
+
+def test_a_shape_that_the_metadata_do_not_call_for(small: Path, tmp_path: Path) -> None:
+    path = write_gguf(small, tmp_path / "model.gguf", keys={"llama.feed_forward_length": 90})
+    with pytest.raises(
+        ModelFormatError, match=r"'blk.0.ffn_gate.weight': found shape \[88, 48\]; expected \[90"
+    ):
+        open_gguf(path)
+
+
+def test_a_weight_of_whole_numbers(tmp_path: Path) -> None:
+    keys = [pair("general.architecture", 8, text("llama"))]
+    numbers = {
+        "block_count": 1,
+        "context_length": 8,
+        "embedding_length": 4,
+        "feed_forward_length": 4,
+        "attention.head_count": 2,
+    }
+    keys += [pair(f"llama.{k}", 4, v.to_bytes(4, "little")) for k, v in numbers.items()]
+    keys += [pair("llama.attention.layer_norm_rms_epsilon", 6, bytes(4))]
+    raw = raw_gguf(keys, [tensor("token_embd.weight", [4, 8], 26)], bytes(128))
+    path = tmp_path / "model.gguf"
+    path.write_bytes(raw)
+    with pytest.raises(
+        ModelFormatError, match=r"'token_embd\.weight': found dtype I32; expected one of f32, "
+    ):
+        open_gguf(path)
+
+
+def test_part_of_a_split_model(small: Path, tmp_path: Path) -> None:
+    path = write_gguf(small, tmp_path / "model.gguf", keys={"split.count": 3})
+    with pytest.raises(ModelFormatError, match="split.count is 3; expected one file; llama-gguf-"):
+        open_gguf(path)
+
+
+@pytest.mark.parametrize("bad", [0.0, -1.0, float("nan"), float("inf")])
+def test_divisors_that_are_none(bad: float, tmp_path: Path) -> None:
+    array = np.array([1.0, bad], "<f4").tobytes()
+    raw = raw_gguf([], [tensor("rope_freqs.weight", [2])], array)
+    path = tmp_path / "model.gguf"
+    path.write_bytes(raw)
+    with pytest.raises(ModelFormatError, match="'rope_freqs.weight': found f32 .*expected F32 abo"):
+        open_gguf(path)
