@@ -59,7 +59,7 @@ class Engine(_core.Engine):
         weights_cache: CachePlace = "auto",
         progress: Progress | None = None,
     ) -> Self:
-        """Load a model directory; None: the model that ships with pybatcher.
+        """Load a model directory or a GGUF file; None: the model that ships with pybatcher.
 
         The options are those of `EngineConfig`. progress: called with the bytes of
         the checkpoint that are loaded, and all of them; what it raises ends the
@@ -88,12 +88,13 @@ class Engine(_core.Engine):
         Where they were packed at an earlier start and kept, they are mapped from
         there: see `EngineConfig.weights_cache`.
 
-        "auto" is resolved here: `dtype` is f32 for f32 checkpoints and bf16 for
-        all others, `kv_dtype` f32 with f32 weights and else bf16, `device` the CPU.
+        "auto" is resolved here: `dtype` is f32 for f32 checkpoints, int8 or int4 for
+        a GGUF file of mostly such weights, bf16 for all others; `kv_dtype` f32 with
+        f32 weights and else bf16; `device` the CPU.
         """
         dtype = config.dtype
         if dtype == "auto":
-            dtype = "f32" if model.dtype == "f32" else "bf16"
+            dtype = model.dtype if model.dtype in ("f32", "int8", "int4") else "bf16"
         kv_dtype = config.kv_dtype
         if kv_dtype == "auto":
             kv_dtype = "f32" if dtype == "f32" else "bf16"

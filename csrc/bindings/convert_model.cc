@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/quantise.h"
 #include "bindings/convert.h"
 
 namespace py = pybind11;
@@ -42,10 +43,11 @@ T choice(const py::dict& fields, const char* name,
 }
 
 DType tensor_dtype(const std::string& name, const std::string& dtype) {
-  for (DType t : {DType::kF32, DType::kBF16, DType::kF16}) {
+  for (DType t : {DType::kF32, DType::kBF16, DType::kF16, DType::kInt8, DType::kInt4}) {
     if (dtype == dtype_name(t)) return t;
   }
-  refuse("tensor '" + name + "' has element type '" + dtype + "'; expected 'f32', 'bf16' or 'f16'");
+  refuse("tensor '" + name + "' has element type '" + dtype +
+         "'; expected 'f32', 'bf16', 'f16', 'int8' or 'int4'");
 }
 
 // "f4" and so on: what a numpy array of `dtype` may be; bf16 has no numpy type, its bits are
@@ -68,6 +70,24 @@ std::span<const std::byte> extent(const py::array& array) {
   return {static_cast<const std::byte*>(array.data()), static_cast<size_t>(bytes)};
 }
 
+std::string described(const py::array& array) {
+  return "an array of " + std::to_string(array.ndim()) + " dimensions and type " +
+         py::str(array.dtype()).cast<std::string>();
+}
+
+// Of weights in blocks: rows of bytes that follow one another, whole blocks each.
+void view_blocks(const py::array& array, TensorView& view) {
+  const py::ssize_t block = view.dtype == DType::kInt8 ? sizeof(Int8Group) : sizeof(Int4Group);
+  if (array.dtype().kind() != 'u' || array.itemsize() != 1 || array.ndim() != 2 ||
+      array.strides(1) != 1 || array.shape(1) % block != 0 || array.strides(0) % block != 0) {
+    refuse("tensor '" + view.name + "' is " + described(array) + "; expected rows of uint8, " +
+           std::to_string(block) + " a block");
+  }
+  view.rows = array.shape(0);
+  view.cols = array.shape(1) / block * kGroup;
+  view.row_stride = array.strides(0) / block * kGroup;
+}
+
 TensorView to_view(const std::string& name, const py::object& entry, bool is_mapped,
                    std::vector<py::object>& keep_alive) {
   if (!py::isinstance<py::tuple>(entry) || py::len(entry) != 2) {
@@ -81,9 +101,14 @@ TensorView to_view(const std::string& name, const py::object& entry, bool is_map
   TensorView view;
   view.name = name;
   view.dtype = tensor_dtype(name, pair[1].cast<std::string>());
+  if (is_quantised(view.dtype)) {
+    view_blocks(array, view);
+    keep_alive.push_back(array);
+    view.data = array.data();
+    return view;
+  }
   if (!array_fits(array, view.dtype) || array.ndim() < 1 || array.ndim() > 2) {
-    refuse("tensor '" + name + "' is an array of " + std::to_string(array.ndim()) +
-           " dimensions and type " + py::str(array.dtype()).cast<std::string>() +
+    refuse("tensor '" + name + "' is " + described(array) +
            "; expected 1 or 2 dimensions and the numpy type of " + dtype_name(view.dtype));
   }
   // A mapped file may put a tensor at an odd address; reading that in place would be undefined.

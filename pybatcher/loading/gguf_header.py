@@ -57,7 +57,7 @@ _U32, _U64 = Struct("<I"), Struct("<Q")
 
 @dataclass(frozen=True, slots=True)
 class GgufTensor:
-    """Where a tensor lies. `shape`: outermost first, as numpy has it; `begin`, `end`: in the file."""
+    """Where a tensor lies: from `begin` to `end` in the file. `shape`: outermost first."""
 
     name: str
     type: GgufType

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from ..errors import ModelFormatError
 from .blocks import BLOCKS
 
-__all__ = ["DTYPES", "Tensor", "TensorRule", "gather"]
+__all__ = ["Tensor", "TensorRule", "gather"]
 
-DTYPES = ("f32", "f16", "bf16", *BLOCKS)
+_PLAIN = ("f32", "f16", "bf16")
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class Tensor:
 
     array: the values; possibly strided (a transposed view). bf16 has no numpy
         type, so its bits are uint16. Of weights in blocks the bytes, row by row.
-    dtype: "f32" | "f16" | "bf16", or the kind of the blocks, a key of BLOCKS.
+    dtype: "f32" | "f16" | "bf16"; of matrices also a kind of blocks, a key of BLOCKS.
     source: the file (or module) and the tensor's name there, for messages.
     mapped: lies in a file mapped for reading, so that its pages can be dropped
         from memory and read again.
@@ -77,9 +77,10 @@ def gather(
             raise ModelFormatError(
                 f"{origin}: tensor {rule.source} is missing; expected shape {list(rule.shape)}"
             )
-        if tensor.dtype not in DTYPES:
+        allowed = _PLAIN if len(rule.shape) == 1 else (*_PLAIN, *BLOCKS)
+        if tensor.dtype not in allowed:
             raise ModelFormatError(
-                f"{tensor.source}: found dtype {tensor.dtype}; expected one of {', '.join(DTYPES)}"
+                f"{tensor.source}: found dtype {tensor.dtype}; expected one of {', '.join(allowed)}"
             )
         if tensor.shape != rule.shape:
             raise ModelFormatError(

@@ -181,10 +181,12 @@ def test_other_architectures(architecture: str) -> None:
     fields = Fields({**LLAMA, "general.architecture": architecture}, "model.gguf")
     with pytest.raises(ModelFormatError, match="one of 'llama', 'qwen2', 'qwen3'"):
         read_config(fields, 384, None)
-    with pytest.raises(ModelFormatError, match="general.architecture is missing"):
+    with pytest.raises(ModelFormatError, match=r"general\.architecture is missing"):
         read_config(Fields({}, "model.gguf"), 384, None)
 
 
 def test_divisors_of_another_head() -> None:
-    with pytest.raises(ModelFormatError, match="twice the 3 elements of tensor rope_freqs.weight"):
+    with pytest.raises(
+        ModelFormatError, match=r"twice the 3 elements of tensor rope_freqs\.weight"
+    ):
         read(np.ones(3))

@@ -1,4 +1,4 @@
-"""The `gguf` package writes the good files; bad ones, made by hand, may only be ModelFormatErrors."""
+"""The `gguf` package writes the good files; bad ones may only be ModelFormatErrors."""
 
 from __future__ import annotations
 

@@ -158,9 +158,16 @@ def test_what_is_no_directory(path: str) -> None:
 
 
 def test_a_file_is_no_directory(tmp_path: Path) -> None:
-    (tmp_path / "model.gguf").write_bytes(b"GGUF")
+    (tmp_path / "model.bin").write_bytes(b"PK")
     with pytest.raises(ModelFormatError, match="no such directory"):
-        open_model(tmp_path / "model.gguf")
+        open_model(tmp_path / "model.bin")
+
+
+def test_a_directory_of_gguf_files(tmp_path: Path) -> None:
+    for name in ("b-Q8_0.gguf", "a-Q4_0.gguf"):
+        (tmp_path / name).write_bytes(b"GGUF")
+    with pytest.raises(ModelFormatError, match=r"no config\.json .*a-Q4_0\.gguf, say"):
+        open_model(tmp_path)
 
 
 def test_an_empty_directory(tmp_path: Path) -> None:

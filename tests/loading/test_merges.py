@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import random
+from itertools import pairwise
 
 import pytest
 from tokenizers import Tokenizer, models
@@ -26,7 +27,7 @@ def sentencepiece(text: str, scores: dict[str, float]) -> list[str]:
     while True:
         joints = [
             (scores[left + right], -place)
-            for place, (left, right) in enumerate(zip(pieces, pieces[1:], strict=False))
+            for place, (left, right) in enumerate(pairwise(pieces))
             if left + right in scores
         ]
         if not joints:
