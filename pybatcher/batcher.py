@@ -36,7 +36,8 @@ class Batcher:
         async with Batcher("path/to/model") as batcher:
             answer = await batcher.generate("Once upon a time", max_tokens=64)
 
-    model: a Hugging Face directory; None: the small model that ships inside.
+    model: a Hugging Face directory or a .gguf file; None: the small model that
+        ships inside.
     system_prompt: comes before every prompt that is a text, and is the system
         message of every chat without one. Its KV is computed once. Prompts of
         token ids are taken as they are.

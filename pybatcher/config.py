@@ -24,8 +24,9 @@ _BLOCK_SIZES = (16, 32, 64, 128, 256)
 class EngineConfig:
     """How the compiled engine holds weights and KV, and what it computes with.
 
-    dtype: of the weights. "auto": f32 for f32 checkpoints, else bf16. "int8"
-        and "int4" (groups of 32 with a scale each) are quantised while loading.
+    dtype: of the weights. "auto": f32 for f32 checkpoints, int8 or int4 for GGUF
+        files of mostly such weights, else bf16. "int8" and "int4" (groups of 32
+        with a scale each) are quantised while loading.
     kv_dtype: of keys and values. "auto": f32 with f32 weights, else bf16. "f16" is
         finer than bf16 up to 65504 and held there; "int8" has a scale for each
         token and kv head, and takes half the memory of either.

@@ -34,7 +34,7 @@ Opener = Callable[[EngineConfig], Runtime]
 
 
 def open_checkpoint(path: str | os.PathLike[str] | None, config: EngineConfig) -> Runtime:
-    """Open a model directory; None: the model that ships with pybatcher. ModelFormatError."""
+    """Open a directory or a GGUF file; None: the shipped model. ModelFormatError."""
     return _from_loaded(open_model(path), config)
 
 

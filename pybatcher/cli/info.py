@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from rich.console import Console
@@ -31,7 +32,7 @@ def info(model: ModelOption = None, *, options: dict[str, Any]) -> None:
 
 def _model_facts(model: LoadedModel) -> dict[str, str]:
     config = model.config
-    parameters = sum(tensor.array.size for tensor in model.tensors.values())
+    parameters = sum(math.prod(tensor.shape) for tensor in model.tensors.values())
     return {
         "model": model.name,
         "architecture": config.architecture,

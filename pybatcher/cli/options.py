@@ -26,7 +26,7 @@ ModelOption = Annotated[
     typer.Option(
         "--model",
         "-m",
-        help="A Hugging Face directory; without it, the model that ships inside.",
+        help="A Hugging Face directory or a .gguf file; without it, the model that ships inside.",
         show_default=False,
     ),
 ]

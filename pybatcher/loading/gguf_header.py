@@ -40,7 +40,7 @@ _ALIGNMENT_KEY = "general.alignment"
 _DEFAULT_ALIGNMENT = 32
 
 _BOOL, _TEXT, _ARRAY = 7, 8, 9
-_NUMBERS = {
+_NUMBERS: dict[int, np.dtype[Any]] = {
     0: np.dtype("u1"),
     1: np.dtype("i1"),
     2: np.dtype("<u2"),
@@ -76,7 +76,7 @@ class GgufHeader:
 
 def read_header(data: NDArray[np.uint8], path: Path) -> GgufHeader:
     """The header of the GGUF file whose bytes are `data`. ModelFormatError if it is not valid."""
-    cursor = _Cursor(memoryview(data[:_MAX_HEADER_BYTES]), data.size, str(path))
+    cursor = _Cursor(data[:_MAX_HEADER_BYTES].data, data.size, str(path))
     if bytes(cursor.take(4, "the magic")) != _MAGIC:
         raise ModelFormatError(f"{path}: does not begin with 'GGUF'; expected a GGUF file")
     version = cursor.u32("the version")

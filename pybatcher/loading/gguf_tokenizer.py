@@ -215,7 +215,7 @@ def _sentencepiece(fields: Fields, vocabulary: _Vocabulary) -> tuple[TokenizerBa
         )
     )
     prefixed = fields.boolean("tokenizer.ggml.add_space_prefix", True)
-    marks = [normalizers.Replace(" ", _SPACE)]
+    marks: list[normalizers.Normalizer] = [normalizers.Replace(" ", _SPACE)]
     stages = [decoders.Replace(_SPACE, " "), decoders.ByteFallback(), decoders.Fuse()]
     if prefixed:
         marks = [normalizers.Prepend(_SPACE), *marks]

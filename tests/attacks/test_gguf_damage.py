@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import random
 import warnings
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -18,8 +19,9 @@ from gguf_files import array, pair, raw_gguf, tensor, text, write_gguf
 from pybatcher.config import EngineConfig
 from pybatcher.engine import Engine
 from pybatcher.errors import ModelFormatError, PybatcherError
+from pybatcher.loading import from_torch
 from pybatcher.loading.gguf_model import open_gguf
-from pybatcher.testing.checkpoints import make_checkpoint
+from pybatcher.testing.checkpoints import make_checkpoint, make_module
 
 SHAPE = {
     "hidden_size": 32,
@@ -51,6 +53,7 @@ def whole(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 def survives(raw: bytes, path: Path, *, dtype: str = "f32") -> bool:
     """Whether the file loads and answers; if not, that the error is a typed one with its name."""
     path.write_bytes(raw)
+    message = ""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -58,8 +61,10 @@ def survives(raw: bytes, path: Path, *, dtype: str = "f32") -> bool:
             config = EngineConfig(dtype=dtype, n_ctx=64, n_parallel=1, n_threads=1)
             engine = Engine.from_loaded(model, config)
     except ModelFormatError as error:
-        assert path.name in str(error)
-        assert len(str(error)) < 5000
+        message = str(error)
+    if message:
+        assert path.name in message
+        assert len(message) < 5000
         return False
     try:
         if model.tokenizer.backend is not None:
@@ -82,7 +87,11 @@ def test_undamaged(whole: bytes, tmp_path: Path) -> None:
 def test_truncation(whole: bytes, tmp_path: Path) -> None:
     rng = random.Random(5)
     end_of_header = whole.index(b"blk.0.ffn_up.weight") + 400
-    sizes = [*range(0, 40), *rng.sample(range(end_of_header), 80), *rng.sample(range(len(whole)), 20)]
+    sizes = [
+        *range(0, 40),
+        *rng.sample(range(end_of_header), 80),
+        *rng.sample(range(len(whole)), 20),
+    ]
     for size in sizes:
         assert not survives(whole[:size], tmp_path / "model.gguf")
     assert survives(whole + b"something after it", tmp_path / "model.gguf")
@@ -155,11 +164,6 @@ def test_metadata_that_would_make_giants(tmp_path: Path) -> None:
 
 def test_blocks_of_the_wrong_size_are_not_handed_to_the_engine() -> None:
     """What the binding itself refuses, whoever made the tensors."""
-    from dataclasses import asdict
-
-    from pybatcher.loading import from_torch
-    from pybatcher.testing.checkpoints import make_module
-
     model = from_torch(make_module("llama", **SHAPE))
     pairs = {name: (t.array, t.dtype) for name, t in model.tensors.items()}
     good = np.zeros((384, 34), np.uint8)

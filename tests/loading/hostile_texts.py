@@ -1,4 +1,4 @@
-"""Texts that pull tokenizers apart: scripts, digits, spaces, marks, emoji, things that look special."""
+"""Texts that pull tokenizers apart: scripts, digits, spaces, marks, emoji, would-be specials."""
 
 from __future__ import annotations
 
@@ -8,10 +8,35 @@ PIECES = (
     *("Hello", " ", "  ", "   ", "\n", "\r\n", "\t", "\n\n", " \n ", "\u00a0", "\u3000", "\u200b"),
     *("'s", "'S", "'LL", " don't", "'\u017f", "\u2019s", "123", "12345678", "3.14", "-1e-5"),
     *("\uff11\uff12\uff13", "\u00bd", "\u0663\u0664", "\u2163", "日本語", "한국어", "é", "e\u0301"),
-    *("Å", "\u212b", "ß", "ı", "İ", "ﬁ", "अनुच्छेद", "ไทย", "العربية", "𝔘", "👍🏽", "👩‍👩‍👧", "🇩🇪"),
+    *(
+        "Å",
+        "\u212b",
+        "ß",
+        "\u0131",
+        "İ",
+        "ﬁ",
+        "अनुच्छेद",
+        "ไทย",
+        "العربية",
+        "\U0001d518",
+        "👍🏽",
+        "👩‍👩‍👧",
+        "🇩🇪",
+    ),
     *("…", "—", "«»", "$", "€", "\\", "/", "//", "!!!", "?!", "...", "`|~", "abc_def", "camelCase"),
     *("<|im_start|>", "<|end|>", "<|", "<s>", "</s>", "<unk>", "<0x41>", "\u2581", "\u2581\u2581"),
-    *("\ufffd", "\0", "\x1f", "\x7f", "\ue000", "\u2028", "\u0085", "\U0010ffff", "x" * 40, " " * 40),
+    *(
+        "\ufffd",
+        "\0",
+        "\x1f",
+        "\x7f",
+        "\ue000",
+        "\u2028",
+        "\u0085",
+        "\U0010ffff",
+        "x" * 40,
+        " " * 40,
+    ),
     *("once upon", " a time", "The fox", "http://a.b/c?d=e", "\u0130stanbul", "Ω", "the river"),
 )
 

@@ -1,4 +1,4 @@
-"""The tokenizer.json that a GGUF file was made from is the oracle; transformers' reader another."""
+"""The tokenizer.json that a GGUF was made from is the oracle; transformers' reader another."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from gguf_files import merge_lines, tokens_and_kinds, write_gguf
 from hostile_texts import hostile_texts
+from published_words import LLAMA3, QWEN2
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, trainers
 from tokenizers.pre_tokenizers import ByteLevel, Digits, Sequence, Split
 from tokenizers.processors import TemplateProcessing
-from test_gguf_pretokenizers import LLAMA3, QWEN2
 
 from pybatcher.errors import ModelFormatError
 from pybatcher.loading import TokenizerParts
@@ -297,7 +297,12 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "a number for a truth value": ({"add_bos_token": 1}, "add_bos_token is 1; expected true or"),
     "megabytes of special tokens": (
-        {"tokens": ["x" * 2**23], "token_type": np.array([3]), "merges": [], "add_bos_token": False},
+        {
+            "tokens": ["x" * 2**23],
+            "token_type": np.array([3]),
+            "merges": [],
+            "add_bos_token": False,
+        },
         "has 8388608 characters in special and user-defined tokens; expected at most 4194304",
     ),
 }

@@ -1,0 +1,123 @@
+"""The shipped model as one GGUF file: whatever is asked of it, the answers are the directory's."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import warnings
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gguf import GGMLQuantizationType as Kind
+from gguf_files import write_gguf
+from typer.testing import CliRunner
+
+from pybatcher import Batcher, Completion, Engine, ModelFormatError
+from pybatcher.cli import app
+from pybatcher.models import tiny_path
+
+PROMPTS = ("Once upon a time", "The fox looked at 12 stars.", "A", "\n\nWhy? \u2013 caf\u00e9")
+CHATS = ("What color is the sky?", "How many legs has a spider?")
+SYSTEM = "You are a friendly storyteller."
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_gguf(tiny_path(), tmp_path_factory.mktemp("gguf") / "tiny-bf16.gguf", pre="smollm")
+
+
+@pytest.fixture
+def without_gguf(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Makes the `gguf` package one that is not installed, for the rest of a test."""
+
+    def hide() -> None:
+        for name in [name for name in sys.modules if name.split(".")[0] == "gguf"]:
+            monkeypatch.delitem(sys.modules, name)
+        monkeypatch.setitem(sys.modules, "gguf", None)
+
+    return hide
+
+
+async def answers(model: Path | None, **options: Any) -> list[Completion]:
+    async with Batcher(model, system_prompt=SYSTEM, **options) as batcher:
+        return await asyncio.gather(
+            *(batcher.generate(prompt, max_tokens=40) for prompt in PROMPTS),
+            batcher.generate(PROMPTS[0], max_tokens=40, temperature=0.8, seed=3),
+            *(
+                batcher.chat([{"role": "user", "content": question}], max_tokens=60)
+                for question in CHATS
+            ),
+        )
+
+
+def told(completions: Sequence[Completion]) -> list[tuple[object, ...]]:
+    return [(c.text, c.token_ids, c.finish_reason, c.usage.prompt_tokens) for c in completions]
+
+
+async def test_the_same_texts_as_from_safetensors(tiny: Path) -> None:
+    known, made = await answers(None), await answers(tiny)
+    assert told(made) == told(known)
+    assert any(completion.finish_reason == "stop" for completion in made)
+    async with Batcher(tiny) as batcher, Batcher() as other:
+        assert batcher.runtime.name == "tiny-bf16"
+        assert batcher.runtime.tokenizer.eos_token_ids == other.runtime.tokenizer.eos_token_ids
+        assert batcher.runtime.tokenizer.bos_token_id == other.runtime.tokenizer.bos_token_id
+
+
+async def test_blocks_need_no_gguf_package(
+    tmp_path: Path, without_gguf: Callable[[], None]
+) -> None:
+    path = write_gguf(tiny_path(), tmp_path / "tiny-q8_0.gguf", Kind.Q8_0, pre="smollm")
+    without_gguf()
+    completions = await answers(path)
+    assert all(completion.text for completion in completions)
+    async with Batcher(path) as batcher:
+        assert batcher.runtime.engine.description()["dtype"] == "int8"
+
+
+async def test_the_package_that_is_missing_is_named(
+    tmp_path: Path, without_gguf: Callable[[], None]
+) -> None:
+    path = write_gguf(tiny_path(), tmp_path / "tiny-q5_1.gguf", Kind.Q5_1, pre="smollm")
+    without_gguf()
+    with pytest.raises(ModelFormatError, match=r"tiny-q5_1.*pip install .*pybatcher\[gguf\]"):
+        await Batcher(path).start()
+
+
+def test_blocks_of_other_kinds(tmp_path: Path) -> None:
+    path = write_gguf(tiny_path(), tmp_path / "tiny-q5_1.gguf", Kind.Q5_1, pre="smollm")
+    with pytest.warns(UserWarning, match="rounded to int8, the one dtype of the engine: 29 of Q5_"):
+        engine = Engine.load(path, n_ctx=64, n_parallel=1)
+    assert engine.description()["dtype"] == "int8"
+    engine.close()
+
+
+def test_command_line(tiny: Path) -> None:
+    runner = CliRunner()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        shown = runner.invoke(app, ["info", "--model", str(tiny), "--n-ctx", "64"])
+        options = ["--max-tokens", "20", "Once upon a time"]
+        made = runner.invoke(app, ["generate", "--model", str(tiny), *options])
+        known = runner.invoke(app, ["generate", *options])
+    assert shown.exit_code == made.exit_code == known.exit_code == 0
+    assert "tiny-bf16" in shown.output
+    assert made.output == known.output
+    lost = runner.invoke(app, ["info", "--model", str(tiny.with_name("lost.gguf"))])
+    assert lost.exit_code != 0
+
+
+@pytest.mark.parametrize("dtype", ["f32", "bf16", "int8", "int4"])
+def test_parameters_are_counted_in_elements(dtype: str, tiny: Path, tmp_path: Path) -> None:
+    path = write_gguf(tiny_path(), tmp_path / "tiny-q4_0.gguf", Kind.Q4_0, pre="smollm")
+    runner = CliRunner()
+    counts = set()
+    for model in (tiny, path):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            shown = runner.invoke(app, ["info", "--model", str(model), "--dtype", dtype])
+        (line,) = [line for line in shown.output.splitlines() if "parameters" in line]
+        counts.add(line)
+    assert len(counts) == 1
