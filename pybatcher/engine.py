@@ -98,11 +98,12 @@ class Engine(_core.Engine):
         kv_dtype = config.kv_dtype
         if kv_dtype == "auto":
             kv_dtype = "f32" if dtype == "f32" else "bf16"
-        tensors = converted(model.tensors, dtype, str(model.path or model.name))
+        origin = str(model.path or model.name)
+        tensors = converted(model.tensors, dtype, origin)
         try:
             engine = cls(
                 asdict(model.config),
-                {name: (tensor.array, tensor.dtype) for name, tensor in tensors.items()},
+                tensors,
                 dtype=dtype,
                 kv_dtype=kv_dtype,
                 device="cpu" if config.device == "auto" else config.device,
@@ -116,7 +117,7 @@ class Engine(_core.Engine):
                 progress=progress,
             )
         except ModelFormatError as error:
-            raise ModelFormatError(f"{model.path or model.name}: {error}") from error
+            raise ModelFormatError(f"{origin}: {error}") from error
         if engine.weights_cache_problem:
             warnings.warn(
                 f"packed weights are not taken from the cache: {engine.weights_cache_problem}",

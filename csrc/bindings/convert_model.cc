@@ -3,6 +3,7 @@
 #include <pybind11/stl.h>
 
 #include <array>
+#include <memory>
 #include <string>
 #include <utility>
 
@@ -88,19 +89,12 @@ void view_blocks(const py::array& array, TensorView& view) {
   view.row_stride = array.strides(0) / block * kGroup;
 }
 
-TensorView to_view(const std::string& name, const py::object& entry, bool is_mapped,
+TensorView view_of(const std::string& name, py::array array, const std::string& dtype,
+                   bool is_mapped,
                    std::vector<py::object>& keep_alive) {
-  if (!py::isinstance<py::tuple>(entry) || py::len(entry) != 2) {
-    refuse("tensor '" + name + "' must be a pair (array, element type)");
-  }
-  const auto pair = py::reinterpret_borrow<py::tuple>(entry);
-  if (!py::isinstance<py::array>(pair[0]) || !py::isinstance<py::str>(pair[1])) {
-    refuse("tensor '" + name + "' must be a pair (numpy array, element type)");
-  }
-  auto array = py::reinterpret_borrow<py::array>(pair[0]);
   TensorView view;
   view.name = name;
-  view.dtype = tensor_dtype(name, pair[1].cast<std::string>());
+  view.dtype = tensor_dtype(name, dtype);
   if (is_quantised(view.dtype)) {
     view_blocks(array, view);
     keep_alive.push_back(array);
@@ -127,6 +121,72 @@ TensorView to_view(const std::string& name, const py::object& entry, bool is_map
     view.col_stride = array.strides(1) / item;
   }
   return view;
+}
+
+// A tensor that a Python function has made, with what keeps it.
+struct MadeTensor {
+  TensorView view;
+  std::vector<py::object> keep_alive;
+
+  MadeTensor() = default;
+  MadeTensor(const MadeTensor&) = delete;
+  MadeTensor& operator=(const MadeTensor&) = delete;
+  ~MadeTensor() {
+    const py::gil_scoped_acquire acquire;
+    keep_alive.clear();
+  }
+};
+
+std::shared_ptr<const TensorView> made_by(py::handle function, const TensorView& promised,
+                                          const std::string& dtype) {
+  const py::gil_scoped_acquire acquire;
+  auto made = std::make_shared<MadeTensor>();
+  const py::object array = function();
+  if (!py::isinstance<py::array>(array)) {
+    refuse("tensor '" + promised.name + "' was not made as a numpy array");
+  }
+  made->view =
+      view_of(promised.name, py::reinterpret_borrow<py::array>(array), dtype, made->keep_alive);
+  if (made->view.rows != promised.rows || made->view.cols != promised.cols) {
+    refuse("tensor '" + promised.name + "' was not made in the shape that was promised");
+  }
+  return {made, &made->view};
+}
+
+// (function, element type, rows, columns): the array is what the function will return.
+TensorView to_view_of_promise(const std::string& name, const py::tuple& entry,
+                              std::vector<py::object>& keep_alive) {
+  TensorView view;
+  view.name = name;
+  view.rows = entry[2].cast<int64_t>();
+  view.cols = entry[3].cast<int64_t>();
+  const auto dtype = entry[1].cast<std::string>();
+  view.dtype = tensor_dtype(name, dtype);
+  keep_alive.push_back(entry);
+  // A view is copied without the GIL, so that it must not count references.
+  view.make = [function = py::object(entry[0]).ptr(), promised = view, dtype] {
+    return made_by(function, promised, dtype);
+  };
+  return view;
+}
+
+TensorView to_view(const std::string& name, const py::object& entry,
+                   std::vector<py::object>& keep_alive) {
+  const bool is_tuple = py::isinstance<py::tuple>(entry);
+  const auto parts = is_tuple ? py::reinterpret_borrow<py::tuple>(entry) : py::tuple();
+  if (parts.size() == 4 && PyCallable_Check(py::object(parts[0]).ptr()) != 0 &&
+      py::isinstance<py::str>(parts[1]) && py::isinstance<py::int_>(parts[2]) &&
+      py::isinstance<py::int_>(parts[3])) {
+    return to_view_of_promise(name, parts, keep_alive);
+  }
+  if (parts.size() != 2) {
+    refuse("tensor '" + name + "' must be a pair (array, element type)");
+  }
+  if (!py::isinstance<py::array>(parts[0]) || !py::isinstance<py::str>(parts[1])) {
+    refuse("tensor '" + name + "' must be a pair (numpy array, element type)");
+  }
+  return view_of(name, py::reinterpret_borrow<py::array>(parts[0]), parts[1].cast<std::string>(),
+                 keep_alive);
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdio>
 #include <initializer_list>
+#include <memory>
 #include <set>
 #include <string>
 #include <utility>
@@ -152,7 +153,7 @@ class Loader {
   Matrix matrix(std::span<const TensorView> parts, std::span<const TensorView> biases,
                 DType dtype) {
     Matrix m = reader_ != nullptr ? packed_before(parts, biases, dtype)
-                                  : backend_.make_matrix(parts, biases, dtype);
+                                  : packed_now(parts, biases, dtype);
     if (writer_ != nullptr) {
       writer_->put(m.packed);
       writer_->put(m.bias);
@@ -161,6 +162,17 @@ class Loader {
       for (const TensorView& view : views) have(view);
     }
     return m;
+  }
+
+  Matrix packed_now(std::span<const TensorView> parts, std::span<const TensorView> biases,
+                    DType dtype) {
+    std::vector<std::shared_ptr<const TensorView>> made;
+    std::vector<TensorView> views;
+    for (const TensorView& part : parts) {
+      if (part.make) made.push_back(part.make());
+      views.push_back(part.make ? *made.back() : part);
+    }
+    return backend_.make_matrix(views, biases, dtype);
   }
 
   // What make_matrix made at an earlier start.
@@ -179,7 +191,7 @@ class Loader {
 
   // A tensor is where it belongs: its place in the checkpoint is not needed any more.
   void have(const TensorView& view) {
-    if (view.data == nullptr) return;  // a bias that is not there
+    if (view.data == nullptr && !view.make) return;  // a bias that is not there
     drop_mapped_pages(view.pages);
     done_ += view.bytes;
     if (progress_) progress_(done_, total_);

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -32,6 +33,9 @@ struct TensorView {
   int64_t bytes = 0;  // of its elements, which progress counts
   // Around it in a mapped file, which can be dropped once it is read; empty where it is in memory.
   std::span<const std::byte> pages = {};
+  // For a matrix that is made when it is needed, and not before: makes it, of this dtype and these
+  // sizes, to be kept as long as it is read. May throw. Null: it lies at `data`.
+  std::function<std::shared_ptr<const TensorView>()> make = {};
 };
 
 // A dense weight y = x W^T + bias in the backend's own layout.

@@ -10,6 +10,7 @@ from __future__ import annotations
 import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,21 +20,37 @@ from ..errors import ModelFormatError
 from .blocks import BLOCKS, block_name
 from .tensors import Tensor
 
-__all__ = ["check_conversion", "convert", "converted"]
+__all__ = ["check_conversion", "convert", "converted", "target_dtype"]
 
-_CHUNK = 2**22  # elements converted at a time
+_CHUNK = 2**20  # elements converted at a time
 _ENGINE_HAS = ("int8", "int4")
 _WHOLE_IN_INT8 = ("int4", "Q5_0", "IQ4_NL")
 """Kinds of 32 elements that are one f16 scale, in the first two bytes, times int8 numbers."""
+
+_WOULD_KEEP_MORE = {
+    "int4": "; dtype='int8' would keep nearly all of what they hold",
+    "int8": "; dtype='bf16' would keep more of what they hold",
+}
 
 _Rows = NDArray[np.uint8]
 _Function = Callable[[_Rows], NDArray[Any]]
 
 
-def converted(tensors: Mapping[str, Tensor], dtype: str, origin: str) -> dict[str, Tensor]:
-    """All tensors of `origin` as an engine of `dtype` takes them: see the two below."""
+def converted(tensors: Mapping[str, Tensor], dtype: str, origin: str) -> dict[str, Any]:
+    """All tensors of `origin` as an engine of `dtype` takes them: see the two below.
+
+    By name (array, dtype), or, what is yet to be converted, (function, dtype, rows,
+    columns): no more of that than the engine packs at a time is ever in memory.
+    """
     check_conversion(tensors, dtype, origin)
-    return {name: convert(tensor, dtype) for name, tensor in tensors.items()}
+    return {name: _entry(tensor, dtype) for name, tensor in tensors.items()}
+
+
+def _entry(tensor: Tensor, dtype: str) -> tuple[Any, ...]:
+    target = target_dtype(tensor.dtype, dtype)
+    if target == tensor.dtype:
+        return tensor.array, tensor.dtype
+    return partial(convert, tensor, target), target, *tensor.shape
 
 
 def check_conversion(tensors: Mapping[str, Tensor], dtype: str, origin: str) -> None:
@@ -49,7 +66,7 @@ def check_conversion(tensors: Mapping[str, Tensor], dtype: str, origin: str) -> 
     lost = sorted((block_name(k), n) for k, n in kinds.items() if k not in lossless.get(dtype, ()))
     if lost:
         counts = " and ".join(f"{count} of {name}" for name, count in lost)
-        advice = "" if dtype == "bf16" else "; dtype='bf16' would keep more of them"
+        advice = _WOULD_KEEP_MORE.get(dtype, "")
         warnings.warn(
             f"{origin}: matrices are rounded to {dtype}, the one dtype of the engine: {counts}"
             f"{advice}",
@@ -57,23 +74,28 @@ def check_conversion(tensors: Mapping[str, Tensor], dtype: str, origin: str) -> 
         )
 
 
-def convert(tensor: Tensor, dtype: str) -> Tensor:
-    """The tensor as an engine of `dtype` takes it, with as much of its values as that can hold.
+def target_dtype(kind: str, dtype: str) -> str:
+    """What `convert` makes of weights of a kind for an engine of `dtype`.
 
-    What the engine knows is not copied. Other blocks become f32, or bf16 for a bf16
+    What the engine knows stays what it is. Other blocks become f32, or bf16 for a bf16
     engine; int8 blocks for an int8 engine where that loses nothing.
     """
-    kind = tensor.dtype
     if dtype == "int8" and kind in _WHOLE_IN_INT8:
-        array = _in_parts(tensor, lambda rows: _to_int8(rows, kind), 34 / 32, np.uint8)
-        return Tensor(array, "int8", tensor.source)
+        return "int8"
     if kind not in BLOCKS or kind in _ENGINE_HAS:
-        return tensor
+        return kind
+    return "bf16" if dtype == "bf16" else "f32"
+
+
+def convert(tensor: Tensor, target: str) -> NDArray[Any]:
+    """The array of a matrix in blocks as `target`, one that `target_dtype` named for it."""
+    kind = tensor.dtype
+    if target == "int8":
+        return _in_parts(tensor, lambda rows: _to_int8(rows, kind), 34 / 32, np.uint8)
     to_f32 = _reference(kind, tensor.source)
-    if dtype == "bf16":
-        array = _in_parts(tensor, lambda rows: _to_bf16(to_f32(rows)), 1, np.uint16)
-        return Tensor(array, "bf16", tensor.source)
-    return Tensor(_in_parts(tensor, to_f32, 1, np.float32), "f32", tensor.source)
+    if target == "bf16":
+        return _in_parts(tensor, lambda rows: _to_bf16(to_f32(rows)), 1, np.uint16)
+    return _in_parts(tensor, to_f32, 1, np.float32)
 
 
 def _in_parts(tensor: Tensor, function: _Function, width: float, dtype: Any) -> NDArray[Any]:
