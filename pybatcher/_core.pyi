@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 _Ids = NDArray[np.integer[Any]] | Sequence[int]
+_Tensor = tuple[NDArray[Any], str] | tuple[Callable[[], NDArray[Any]], str, int, int]
 _TopLogprobs = tuple[tuple[int, float], ...]
 _Drawn = tuple[int, int, float | None, _TopLogprobs]
 
@@ -16,7 +17,7 @@ class Engine:
     def __init__(
         self,
         config: dict[str, Any],
-        tensors: dict[str, tuple[NDArray[Any], str]],
+        tensors: dict[str, _Tensor],
         *,
         dtype: str,
         kv_dtype: str,

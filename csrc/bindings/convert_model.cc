@@ -3,6 +3,7 @@
 #include <pybind11/stl.h>
 
 #include <array>
+#include <limits>
 #include <memory>
 #include <string>
 #include <utility>
@@ -153,13 +154,25 @@ std::shared_ptr<const TensorView> made_by(py::handle function, const TensorView&
   return {made, &made->view};
 }
 
-// (function, element type, rows, columns): the array is what the function will return.
+int64_t promised_size(py::handle value, int64_t low, const std::string& name) {
+  try {
+    return to_integer(value, name, low, std::numeric_limits<int>::max());
+  } catch (const Error&) {
+    refuse("tensor '" + name + "' is promised with a size that is no number of rows or columns");
+  }
+}
+
+// (function, element type, rows, columns): the array is what the function will return. Not for
+// vectors, which are read at once.
 TensorView to_view_of_promise(const std::string& name, const py::tuple& entry,
                               std::vector<py::object>& keep_alive) {
+  if (PyCallable_Check(py::object(entry[0]).ptr()) == 0 || !py::isinstance<py::str>(entry[1])) {
+    refuse("tensor '" + name + "' must be (function, element type, rows, columns)");
+  }
   TensorView view;
   view.name = name;
-  view.rows = entry[2].cast<int64_t>();
-  view.cols = entry[3].cast<int64_t>();
+  view.rows = promised_size(py::object(entry[2]), 1, name);
+  view.cols = promised_size(py::object(entry[3]), 2, name);
   const auto dtype = entry[1].cast<std::string>();
   view.dtype = tensor_dtype(name, dtype);
   keep_alive.push_back(entry);
@@ -174,11 +187,7 @@ TensorView to_view(const std::string& name, const py::object& entry,
                    std::vector<py::object>& keep_alive) {
   const bool is_tuple = py::isinstance<py::tuple>(entry);
   const auto parts = is_tuple ? py::reinterpret_borrow<py::tuple>(entry) : py::tuple();
-  if (parts.size() == 4 && PyCallable_Check(py::object(parts[0]).ptr()) != 0 &&
-      py::isinstance<py::str>(parts[1]) && py::isinstance<py::int_>(parts[2]) &&
-      py::isinstance<py::int_>(parts[3])) {
-    return to_view_of_promise(name, parts, keep_alive);
-  }
+  if (parts.size() == 4) return to_view_of_promise(name, parts, keep_alive);
   if (parts.size() != 2) {
     refuse("tensor '" + name + "' must be a pair (array, element type)");
   }

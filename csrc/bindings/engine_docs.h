@@ -18,7 +18,9 @@ whole numbers.)";
 inline constexpr const char* kInit = R"(Pack a model's weights for the device.
 
 config: the fields of pybatcher.loading.ModelConfig by name.
-tensors: canonical name -> (array, "f32" | "bf16" | "f16"); bf16 arrays are uint16.
+tensors: canonical name -> (array, "f32" | "bf16" | "f16"); bf16 arrays are uint16. Matrices
+    also as "int8" | "int4": rows of GGUF's Q8_0 and Q4_0 blocks, uint8. And as (function, type,
+    rows, columns): it is called when the matrix is packed, and what it returns then dropped.
     They are not kept: the packed weights are a copy.
 dtype: "f32" | "bf16" | "int8" | "int4". kv_dtype: "f32" | "bf16" | "f16" | "int8".
 device: "cpu" | "cuda".
