@@ -111,8 +111,12 @@ class Model:
         sequence.pages_before = pages_before
         return True
 
-    def commit(self, sequence: Sequence) -> None:
+    def commit(self, sequence: Sequence, n_tokens: int) -> None:
         assert sequence.pages_before is not None
+        sequence.reserved = sequence.reserved[:n_tokens]
+        n_pages = -(-(len(sequence.tokens) + n_tokens) // self.block_size)
+        while len(sequence.pages) > n_pages:
+            self.drop(sequence.pages.pop())
         for page in set(sequence.pages_before) - set(sequence.pages):
             self.drop(page)
         first = len(sequence.tokens) // self.block_size

@@ -166,6 +166,15 @@ class KvCacheMachine(RuleBasedStateMachine):
         self.commit_one(self.reserved()[pick % len(self.reserved())])
 
     @precondition(lambda self: self.reserved())
+    @rule(pick=picks, share=st.floats(0, 1))
+    def commit_in_part(self, pick: int, share: float) -> None:
+        seq_id = self.reserved()[pick % len(self.reserved())]
+        sequence = self.sequences[seq_id]
+        n_tokens = max(1, round(share * len(sequence.reserved)))
+        self.cache.commit(seq_id, n_tokens)
+        self.model.commit(sequence, n_tokens)
+
+    @precondition(lambda self: self.reserved())
     @rule(pick=picks)
     def rollback(self, pick: int) -> None:
         seq_id = self.reserved()[pick % len(self.reserved())]
@@ -212,7 +221,7 @@ class KvCacheMachine(RuleBasedStateMachine):
 
     def commit_one(self, seq_id: int) -> None:
         self.cache.commit(seq_id)
-        self.model.commit(self.sequences[seq_id])
+        self.model.commit(self.sequences[seq_id], len(self.sequences[seq_id].reserved))
 
     # -- calls that must fail; the invariants see that they change nothing
 
@@ -222,6 +231,8 @@ class KvCacheMachine(RuleBasedStateMachine):
         seq_id = self.reserved()[pick % len(self.reserved())]
         for call in (
             lambda: self.cache.reserve(seq_id, [1]),
+            lambda: self.cache.commit(seq_id, 0),
+            lambda: self.cache.commit(seq_id, len(self.sequences[seq_id].reserved) + 1),
             lambda: self.cache.seq_remove(seq_id),
             lambda: self.cache.seq_match(seq_id, [1, 1]),
             lambda: self.cache.seq_copy(seq_id, seq_id, 0),

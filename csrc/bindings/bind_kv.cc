@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -93,8 +94,14 @@ void bind_kv(py::module_& module) {
             self.reserve(seq_id, to_tokens(tokens));
           },
           py::arg("seq_id"), py::arg("tokens"), kReserveDoc)
-      .def("commit", &KvCache::commit, py::arg("seq_id"),
-           "Makes the reserved tokens part of the sequence; pages they fill enter the index.")
+      .def(
+          "commit",
+          [](KvCache& self, int seq_id, std::optional<int> n_tokens) {
+            n_tokens ? self.commit(seq_id, *n_tokens) : self.commit(seq_id);
+          },
+          py::arg("seq_id"), py::arg("n_tokens") = py::none(),
+          "Makes the reserved tokens part of the sequence, or the first n_tokens of them and gives "
+          "the rest up; pages they fill enter the index.")
       .def("rollback", &KvCache::rollback, py::arg("seq_id"),
            "Gives the reserved tokens up. Does nothing where there are none.")
       .def(

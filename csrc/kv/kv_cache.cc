@@ -153,11 +153,20 @@ void KvCache::reserve(int seq_id, std::span<const int32_t> tokens) {
 }
 
 void KvCache::commit(int seq_id) {
+  commit(seq_id, std::max(1, existing("seq_id", seq_id).n_reserved));
+}
+
+void KvCache::commit(int seq_id, int n_tokens) {
   Sequence& sequence = existing("seq_id", seq_id);
-  if (sequence.n_reserved == 0) {
-    throw Error(ErrorCode::kEngine,
-                "sequence " + str(seq_id) + " has nothing reserved to commit; call reserve first");
+  if (n_tokens < 1 || n_tokens > sequence.n_reserved) {
+    throw Error(ErrorCode::kEngine, "n_tokens is " + str(n_tokens) + "; sequence " + str(seq_id) +
+                                        " has " + str(sequence.n_reserved) +
+                                        " tokens reserved; commit one to all of them"
+                                        " after reserve");
   }
+  sequence.tokens.resize(static_cast<size_t>(sequence.length() + n_tokens));
+  release_tail(sequence, static_cast<size_t>(pages_for(sequence.tokens.size())));
+  sequence.n_reserved = n_tokens;
   const size_t block = static_cast<size_t>(block_size_);
   const size_t first = static_cast<size_t>(sequence.length()) / block;
   const size_t n_full = sequence.tokens.size() / block;

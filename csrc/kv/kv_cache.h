@@ -81,6 +81,10 @@ class KvCache {
   // for bit, by invariant 1). Throws kEngine where nothing is reserved.
   void commit(int seq_id);
 
+  // The first n_tokens (at least one) of the reserved are committed and the rest given up, which
+  // has never been in the index then. Throws kEngine where there are not so many.
+  void commit(int seq_id, int n_tokens);
+
   // The reserved tokens are given up: length, tokens and pages are as before the reservation. Does
   // nothing where nothing is reserved, so that a failed step may roll back all of its sequences.
   void rollback(int seq_id);

@@ -23,6 +23,25 @@ TEST(equal_pages_computed_twice_become_one) {
   EXPECT(f.copies.empty());
 }
 
+TEST(what_is_not_committed_was_never_there) {
+  Fixture f;
+  const int a = f.make(run(3));
+  f.cache.reserve(a, run(10, 3));  // to the end of page 3, and one more
+  f.expect_pages(4, 0);
+  f.cache.commit(a, 2);
+  EXPECT(f.tokens(a) == run(5));
+  f.expect_pages(6, 0);
+  EXPECT_EQ(f.cache.seq_match(f.cache.seq_new(), run(13)), 4);
+  f.append(a, {90});
+  EXPECT(f.tokens(a) == (Tokens{0, 1, 2, 3, 4, 90}));
+  f.cache.reserve(a, run(3));
+  for (int n_tokens : {0, 4, -1}) EXPECT_THROWS(Code::kEngine, f.cache.commit(a, n_tokens));
+  f.cache.rollback(a);
+  EXPECT_THROWS(Code::kEngine, f.cache.commit(a, 1));
+  EXPECT(f.tokens(a) == (Tokens{0, 1, 2, 3, 4, 90}));
+  f.expect_pages(6, 0);
+}
+
 TEST(a_page_in_the_cache_is_taken_up_again_by_a_commit) {
   Fixture f;
   f.cache.seq_remove(f.make(run(4)));
