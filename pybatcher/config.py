@@ -73,6 +73,8 @@ class SchedulerConfig:
     batch_size, batch_timeout: an idle coordinator starts its first step when
         `batch_size` requests wait, or `batch_timeout` seconds after the first.
     max_prefill_tokens: most prefill tokens in a step that also decodes, 0 = no cap.
+    max_draft_tokens: most guesses at its next tokens that a sequence has verified
+        in a step, 0 = none. They change when tokens come, never which.
     max_queue_requests, max_queue_tokens: past either, `QueueFullError`.
     """
 
@@ -80,6 +82,7 @@ class SchedulerConfig:
     batch_size: int = 8
     batch_timeout: float = 0.002
     max_prefill_tokens: int = 0
+    max_draft_tokens: int = 8
     max_queue_requests: int = 4096
     max_queue_tokens: int = 4_194_304
 
@@ -87,6 +90,7 @@ class SchedulerConfig:
         _check_int("n_batch", self.n_batch, 1, 2**20)
         _check_int("batch_size", self.batch_size, 1, 65536)
         _check_int("max_prefill_tokens", self.max_prefill_tokens, 0, 2**20)
+        _check_int("max_draft_tokens", self.max_draft_tokens, 0, 64)
         _check_int("max_queue_requests", self.max_queue_requests, 1, 2**31 - 1)
         _check_int("max_queue_tokens", self.max_queue_tokens, 1, 2**31 - 1)
         value: Any = self.batch_timeout

@@ -173,8 +173,9 @@ class Engine(_core.Engine):
         """One forward pass over the plan's entries, sampling included.
 
         The tokens of every entry are appended, those of a sequence in `failed`
-        too. Raises RequestTooLongError past `max_sequence_length`,
-        KvCacheFullError, and InvalidRequestError, all for the step as a whole.
+        too; of guesses those that were right. Raises RequestTooLongError past
+        `max_sequence_length`, KvCacheFullError, and InvalidRequestError, all for
+        the step as a whole.
         """
         entries = plan.entries
         drawn, failed = self.run_step(
@@ -182,8 +183,9 @@ class Engine(_core.Engine):
             [len(entry.tokens) for entry in entries],
             list(chain.from_iterable(entry.tokens for entry in entries)),
             [entry.sample for entry in entries],
+            [entry.n_draft for entry in entries],
         )
-        sampled = {
-            seq_id: SampledToken(token, logprob, top) for seq_id, token, logprob, top in drawn
-        }
+        sampled: dict[int, tuple[SampledToken, ...]] = {}
+        for seq_id, token, logprob, top in drawn:
+            sampled[seq_id] = (*sampled.get(seq_id, ()), SampledToken(token, logprob, top))
         return StepResult(sampled, failed)

@@ -15,7 +15,8 @@ class BatcherStatistics:
     submitted = queued + running + completed + cancelled + expired + failed;
     `rejected` ones (queue full, or too long) were never submitted. Token counts
     are of admitted requests; `computed_tokens` are rows of forward passes,
-    those of a shared system prompt included; `steps` are forward passes. KV
+    those of a shared system prompt and of guesses included (`proposed_tokens`,
+    of which `accepted_tokens` were right); `steps` are forward passes. KV
     blocks: total = free + cached + in use, as after the engine's last call.
     """
 
@@ -33,6 +34,8 @@ class BatcherStatistics:
     cached_tokens: int
     generated_tokens: int
     computed_tokens: int
+    proposed_tokens: int
+    accepted_tokens: int
     kv_total_blocks: int
     kv_free_blocks: int
     kv_cached_blocks: int

@@ -27,7 +27,7 @@ def tokens_alone(request: Request, max_length: int, engine: StepEngine | None = 
     most = min(request.params.max_tokens, max_length - len(request.prompt))
     while len(output) < most and not request.end_token_ids.intersection(output[-1:]):
         plan = StepPlan((StepEntry(seq_id, tokens, True),), 0, len(tokens))
-        output.append(engine.step(plan).sampled[seq_id].token_id)
+        output.append(engine.step(plan).sampled[seq_id][0].token_id)
         tokens = (output[-1],)
     engine.seq_remove(seq_id)
     return output

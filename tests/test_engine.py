@@ -241,10 +241,12 @@ def test_step_mixes_decode_and_prefill(engine: Engine) -> None:
         "computed_tokens": 36,
         "logits_rows": 2,
         "sampled_tokens": 2,
+        "proposed_tokens": 0,
+        "accepted_tokens": 0,
     }
     alone = engine.seq_new()
     logits = engine.prefill_chunk(alone, ids(30, 1), logits=True)
-    assert result.sampled[prefilling] == SampledToken(int(logits.argmax()))
+    assert result.sampled[prefilling] == (SampledToken(int(logits.argmax())),)
 
 
 def test_step_reports_logprobs(engine: Engine) -> None:
@@ -254,13 +256,13 @@ def test_step_reports_logprobs(engine: Engine) -> None:
     logits = engine.prefill_chunk(engine.seq_new(), ids(10), logits=True).astype(np.float64)
     logprobs = logits - logits.max()
     logprobs -= np.log(np.exp(logprobs).sum())
-    drawn = result.sampled[seq_id]
+    (drawn,) = result.sampled[seq_id]
     best = np.argsort(-logprobs, kind="stable")[:3]
     assert drawn.token_id == best[0]
     assert drawn.logprob == pytest.approx(logprobs[best[0]], abs=1e-5)
     assert [token for token, _ in drawn.top_logprobs] == best.tolist()
     assert [p for _, p in drawn.top_logprobs] == pytest.approx(logprobs[best].tolist(), abs=1e-5)
-    assert result.sampled[other] == SampledToken(drawn.token_id)
+    assert result.sampled[other] == (SampledToken(drawn.token_id),)
 
 
 @pytest.mark.parametrize("pooling", ["mean", "last"])

@@ -252,7 +252,7 @@ def generate(
     appended = tuple(prompt)
     for _ in range(n):
         plan = StepPlan((StepEntry(seq_id, appended, True),), 0, len(appended))
-        tokens.append(engine.step(plan).sampled[seq_id].token_id)
+        tokens.append(engine.step(plan).sampled[seq_id][0].token_id)
         appended = (tokens[-1],)
     engine.seq_remove(seq_id)
     return tokens
@@ -335,7 +335,7 @@ def test_logprobs_are_of_the_model_and_sorted(engine: Engine) -> None:
     params = SamplingParams(temperature=1.5, logprobs=32, logit_bias={11: 100.0})
     engine.seq_sampling(seq_id, params, seed=1)
     plan = StepPlan((StepEntry(seq_id, tuple(PROMPT), True),), 0, 0)
-    sampled = engine.step(plan).sampled[seq_id]
+    (sampled,) = engine.step(plan).sampled[seq_id]
     logits = engine.prefill_chunk(engine.seq_new(), PROMPT, logits=True).astype(np.float64)
     logprobs = logits - logits.max() - math.log(np.exp(logits - logits.max()).sum())
     assert sampled.token_id == 11

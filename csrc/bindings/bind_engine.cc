@@ -94,10 +94,9 @@ void set_sampling(PyEngine& self, const py::object& seq_id, double temperature,
 
 std::map<std::string, int64_t> statistics(const PyEngine& self) {
   const EngineStatistics s = self.guarded.counters().statistics;
-  return {{"forward_passes", s.forward_passes},
-          {"computed_tokens", s.computed_tokens},
-          {"logits_rows", s.logits_rows},
-          {"sampled_tokens", s.sampled_tokens}};
+  return {{"forward_passes", s.forward_passes},   {"computed_tokens", s.computed_tokens},
+          {"logits_rows", s.logits_rows},         {"sampled_tokens", s.sampled_tokens},
+          {"proposed_tokens", s.proposed_tokens}, {"accepted_tokens", s.accepted_tokens}};
 }
 
 py::dict description(const PyEngine& self) {
@@ -168,7 +167,7 @@ void bind_sequences(py::class_<PyEngine>& engine) {
 void bind_compute(py::class_<PyEngine>& engine) {
   engine
       .def("run_step", &run_step, py::arg("seq_ids"), py::arg("counts"), py::arg("tokens"),
-           py::arg("samples"), docs::kRunStep)
+           py::arg("samples"), py::arg("drafts") = py::tuple(), docs::kRunStep)
       .def("prefill_chunk", &prefill_chunk, py::arg("seq_id"), py::arg("tokens"), py::kw_only(),
            py::arg("logits") = false, docs::kPrefillChunk)
       .def("decode_batch", &decode_batch, py::arg("seq_ids"), py::arg("tokens"), py::kw_only(),

@@ -25,25 +25,33 @@ py::tuple drawn_tuple(const StepDraw& entry) {
 }  // namespace
 
 py::tuple run_step(PyEngine& self, const py::object& seq_ids, const py::object& counts,
-                   const py::object& tokens, const std::vector<bool>& samples) {
+                   const py::object& tokens, const std::vector<bool>& samples,
+                   const py::object& drafts) {
   const auto ids = to_ids(seq_ids, "seq_ids", self.facts.options.n_parallel - 1);
   const auto n_tokens = to_ids(counts, "counts", static_cast<int32_t>(kMaxInt));
   const auto all_tokens = to_tokens(self, tokens);
+  const auto n_drafts = to_ids(drafts, "drafts", static_cast<int32_t>(kMaxInt));
   size_t total = 0;
   for (int32_t n : n_tokens) total += static_cast<size_t>(n);
-  if (n_tokens.size() != ids.size() || samples.size() != ids.size() || total != all_tokens.size()) {
+  if (n_tokens.size() != ids.size() || samples.size() != ids.size() ||
+      (!n_drafts.empty() && n_drafts.size() != ids.size()) || total != all_tokens.size()) {
     throw Error(ErrorCode::kInvalidRequest,
-                "seq_ids, counts and samples have " + std::to_string(ids.size()) + ", " +
-                    std::to_string(n_tokens.size()) + " and " + std::to_string(samples.size()) +
-                    " items, tokens " + std::to_string(all_tokens.size()) +
-                    "; the first three must be equal, and the counts sum to the last");
+                "seq_ids, counts, samples and drafts have " + std::to_string(ids.size()) + ", " +
+                    std::to_string(n_tokens.size()) + ", " + std::to_string(samples.size()) +
+                    " and " + std::to_string(n_drafts.size()) + " items, tokens " +
+                    std::to_string(all_tokens.size()) +
+                    "; the first four must be equal (drafts may be empty), and the counts sum "
+                    "to the last");
   }
   std::vector<StepEntry> entries;
   entries.reserve(ids.size());
   std::span<const int32_t> rest = all_tokens;
   for (size_t i = 0; i < ids.size(); ++i) {
     const auto n = static_cast<size_t>(n_tokens[i]);
-    entries.push_back({.seq_id = ids[i], .tokens = rest.first(n), .wants_logits = samples[i]});
+    entries.push_back({.seq_id = ids[i],
+                       .tokens = rest.first(n),
+                       .wants_logits = samples[i],
+                       .n_draft = n_drafts.empty() ? 0 : n_drafts[i]});
     rest = rest.subspan(n);
   }
   const auto draws = call(self, [&](Engine& engine) { return engine.step(entries); });

@@ -76,12 +76,14 @@ inline constexpr const char* kRunStep =
 
 seq_ids (n): a sequence each, none twice. counts (n): how many of `tokens` each appends.
 tokens (sum of counts): one sequence's after the other's. samples (n): whose next
-token to draw.
+token to draw. drafts (n, or empty: none): how many of a sequence's last tokens are
+guesses at what will be drawn. A guess that is what is drawn before it stays, and is
+drawn after; from the first that is not, they are given up.
 
 Returns (drawn, failed). drawn, in the order of the entries: (seq_id, token, logprob or
-None, ((token, logprob), ...)). failed: seq_id -> why that one sequence could not draw a
-token, its logits not being finite, say. The tokens of all entries, failed ones too,
-are appended.
+None, ((token, logprob), ...)), for a sequence as many as guesses were right, and one
+more. failed: seq_id -> why that one sequence could not draw a further token, its logits
+not being finite, say. The tokens of all entries, failed ones too, are appended.
 
 Raises RequestTooLongError past max_sequence_length and KvCacheFullError, for the step
 as a whole.)";
@@ -110,6 +112,7 @@ inline constexpr const char* kStatistics = R"(Counters since the engine was made
 
 forward_passes: calls that computed, each one pass. computed_tokens: rows through the
 layers. logits_rows: rows through the output head. sampled_tokens: tokens drawn.
+proposed_tokens: rows that were guesses. accepted_tokens: those of them that were right.
 As of the last call that ended; never waits for one in progress.)";
 
 inline constexpr const char* kCheckIntegrity =

@@ -27,6 +27,17 @@ int blocks_of(const EngineOptions& options) {
   throw Error(ErrorCode::kInvalidRequest, message);
 }
 
+void check_draft(const StepEntry& entry) {
+  const auto n_tokens = static_cast<int64_t>(entry.tokens.size());
+  const int64_t most = entry.wants_logits ? n_tokens - 1 : 0;
+  if (entry.n_draft < 0 || entry.n_draft > most) {
+    refuse("n_draft of sequence " + std::to_string(entry.seq_id) + " is " +
+           std::to_string(entry.n_draft) + "; of its " + std::to_string(n_tokens) +
+           " tokens it must be 0 to " + std::to_string(most) +
+           (entry.wants_logits ? " (the first is no guess)" : " (it samples nothing)"));
+  }
+}
+
 void check_finite(int seq_id, const char* what, std::span<const float> values) {
   if (all_finite(values)) return;
   throw Error(ErrorCode::kEngine, "sequence " + std::to_string(seq_id) + ": the model's " + what +
@@ -51,7 +62,8 @@ Engine::Engine(ModelConfig config, const TensorMap& tensors, const EngineOptions
       sampler_(config_.vocab_size),
       tiler_(options.n_ubatch),
       samplings_(static_cast<size_t>(options.n_parallel)),
-      in_step_(static_cast<size_t>(options.n_parallel)) {
+      in_step_(static_cast<size_t>(options.n_parallel)),
+      n_rejected_(static_cast<size_t>(options.n_parallel)) {
   options_.n_ctx = blocks_of(options) * options.block_size;
 }
 
@@ -104,6 +116,7 @@ void Engine::check_entries(std::span<const StepEntry> entries) {
              " are empty; there must be one or more");
     }
     check_tokens(entry.tokens);
+    check_draft(entry);
     const size_t length = static_cast<size_t>(kv_.seq_length(entry.seq_id)) + entry.tokens.size();
     if (length > static_cast<size_t>(max_sequence_length())) {
       throw Error(ErrorCode::kRequestTooLong,
@@ -128,6 +141,7 @@ void Engine::check_entries(std::span<const StepEntry> entries) {
 template <typename OnTile>
 void Engine::run(std::span<const StepEntry> entries, OnTile on_tile) {
   check_entries(entries);
+  std::fill_n(n_rejected_.begin(), entries.size(), 0);
   Reservation reservation(kv_, entries);
   EngineStatistics added{.forward_passes = 1};
   tiler_.start(entries, kv_);
@@ -137,7 +151,7 @@ void Engine::run(std::span<const StepEntry> entries, OnTile on_tile) {
     added.logits_rows += static_cast<int64_t>(tiler_.wanted_rows().size());
     on_tile();
   }
-  reservation.commit();
+  reservation.commit(n_rejected_);
   statistics_.forward_passes += added.forward_passes;
   statistics_.computed_tokens += added.computed_tokens;
   statistics_.logits_rows += added.logits_rows;
@@ -152,26 +166,40 @@ void Engine::for_wanted_logits(OnRow on_row) {
     const float* logits = forward_.logits(rows.subspan(begin, n));
     for (size_t i = 0; i < n; ++i) {
       on_row(static_cast<size_t>(tiler_.wanted_entries()[begin + i]),
+             static_cast<size_t>(tiler_.wanted_offsets()[begin + i]),
              std::span<const float>(logits + i * vocab, vocab));
     }
   }
 }
 
 // The tokens of the entry are reserved, not yet part of kv_.tokens().
-Draw Engine::draw(const StepEntry& entry, std::span<const float> logits) {
+Draw Engine::draw(const StepEntry& entry, size_t n_appended, std::span<const float> logits) {
   return sampler_.draw(logits, samplings_[static_cast<size_t>(entry.seq_id)],
-                       kv_.tokens(entry.seq_id), entry.tokens);
+                       kv_.tokens(entry.seq_id), entry.tokens.first(n_appended));
 }
 
 std::vector<StepDraw> Engine::step(std::span<const StepEntry> entries) {
+  size_t n_wanted = 0;
+  for (const StepEntry& entry : entries) n_wanted += entry.n_wanted();
   std::vector<StepDraw> draws;
-  draws.reserve(static_cast<size_t>(
-      std::ranges::count_if(entries, [](const StepEntry& entry) { return entry.wants_logits; })));
+  draws.reserve(n_wanted);
   run(entries, [&] {
-    for_wanted_logits([&](size_t i, std::span<const float> logits) {
-      draws.push_back({.seq_id = entries[i].seq_id, .draw = draw(entries[i], logits)});
+    for_wanted_logits([&](size_t i, size_t offset, std::span<const float> logits) {
+      const StepEntry& entry = entries[i];
+      const size_t n_after = entry.tokens.size() - 1 - offset;
+      const bool is_void = n_after < static_cast<size_t>(n_rejected_[i]);
+      if (is_void) return;
+      const Draw drawn = draw(entry, offset + 1, logits);
+      if (n_after > 0 && (drawn.failure != nullptr || drawn.token != entry.tokens[offset + 1])) {
+        n_rejected_[i] = static_cast<int32_t>(n_after);
+      }
+      draws.push_back({.seq_id = entry.seq_id, .draw = drawn});
     });
   });
+  for (size_t i = 0; i < entries.size(); ++i) {
+    statistics_.proposed_tokens += entries[i].n_draft;
+    statistics_.accepted_tokens += entries[i].n_draft - n_rejected_[i];
+  }
   statistics_.sampled_tokens +=
       std::ranges::count_if(draws, [](const StepDraw& d) { return d.draw.failure == nullptr; });
   return draws;
@@ -181,7 +209,7 @@ void Engine::prefill_chunk(int seq_id, std::span<const int32_t> tokens, float* l
   const std::array entries = {
       StepEntry{.seq_id = seq_id, .tokens = tokens, .wants_logits = logits != nullptr}};
   run(entries, [&] {
-    for_wanted_logits([&](size_t, std::span<const float> row) {
+    for_wanted_logits([&](size_t, size_t, std::span<const float> row) {
       check_finite(seq_id, "logits", row);
       std::copy(row.begin(), row.end(), logits);
     });
@@ -200,8 +228,8 @@ void Engine::decode_batch(std::span<const int32_t> seq_ids, std::span<const int3
     entries.push_back({.seq_id = seq_ids[i], .tokens = tokens.subspan(i, 1), .wants_logits = true});
   }
   run(entries, [&] {
-    for_wanted_logits([&](size_t i, std::span<const float> row) {
-      const Draw drawn = draw(entries[i], row);
+    for_wanted_logits([&](size_t i, size_t, std::span<const float> row) {
+      const Draw drawn = draw(entries[i], 1, row);
       if (drawn.failure != nullptr) {
         throw Error(ErrorCode::kEngine, "sequence " + std::to_string(entries[i].seq_id) + ": " +
                                             drawn.failure + "; take it out of the batch");

@@ -40,6 +40,8 @@ struct EngineStatistics {
   int64_t computed_tokens = 0;  // rows that went through the layers
   int64_t logits_rows = 0;      // rows that went through the output head
   int64_t sampled_tokens = 0;   // tokens drawn
+  int64_t proposed_tokens = 0;  // rows among computed_tokens that were guesses
+  int64_t accepted_tokens = 0;  // those of them that were right, and stayed
 };
 
 enum class Pooling { kMean, kLast };
@@ -70,7 +72,8 @@ class Engine {
 
   // One forward pass over ragged rows: appends every entry's tokens and draws a token for each that
   // wants logits, in the order of the entries. A sequence whose logits are not finite has a Draw
-  // with `failure` set; its tokens are appended like all others'.
+  // with `failure` set; its tokens are appended like all others'. Of proposed tokens those that are
+  // right are appended, and a token is drawn after each; a failure ends the sequence's draws.
   std::vector<StepDraw> step(std::span<const StepEntry> entries);
 
   // Appends `tokens`. logits: (vocab_size) of the last row, or null. Throws kEngine where they are
@@ -110,11 +113,13 @@ class Engine {
   template <typename OnTile>
   void run(std::span<const StepEntry> entries, OnTile on_tile);
 
-  // Calls on_row(entry index, logits (vocab_size)) for each wanted row of the tile.
+  // Calls on_row(entry index, row's offset in the entry, logits (vocab_size)) for each wanted row
+  // of the tile.
   template <typename OnRow>
   void for_wanted_logits(OnRow on_row);
 
-  Draw draw(const StepEntry& entry, std::span<const float> logits);
+  // The token after the first n_appended tokens of the entry.
+  Draw draw(const StepEntry& entry, size_t n_appended, std::span<const float> logits);
 
   ModelConfig config_;
   EngineOptions options_;
@@ -127,6 +132,7 @@ class Engine {
   Tiler tiler_;
   std::vector<Sampling> samplings_;  // (n_parallel), by seq_id
   std::vector<uint8_t> in_step_;     // (n_parallel): zero between calls
+  std::vector<int32_t> n_rejected_;  // (n_parallel), by entry: its last tokens that are given up
   EngineStatistics statistics_;
 };
 

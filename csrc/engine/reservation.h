@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
 
 #include "engine/step.h"
@@ -29,9 +30,12 @@ class Reservation {
   Reservation& operator=(const Reservation&) = delete;
 
   // Commits in the order of the entries, so equal pages of one step are told apart the same way
-  // always.
-  void commit() {
-    for (; n_committed_ < n_held_; ++n_committed_) kv_.commit(entries_[n_committed_].seq_id);
+  // always. n_rejected (entries): how many of an entry's last tokens are given up.
+  void commit(std::span<const int32_t> n_rejected) {
+    for (; n_committed_ < n_held_; ++n_committed_) {
+      const StepEntry& entry = entries_[n_committed_];
+      kv_.commit(entry.seq_id, static_cast<int>(entry.tokens.size()) - n_rejected[n_committed_]);
+    }
   }
 
  private:

@@ -10,6 +10,7 @@ Tiler::Tiler(int n_ubatch) : n_ubatch_(static_cast<size_t>(n_ubatch)) {
   sequences_.reserve(n_ubatch_);
   wanted_rows_.reserve(n_ubatch_);
   wanted_entries_.reserve(n_ubatch_);
+  wanted_offsets_.reserve(n_ubatch_);
 }
 
 void Tiler::start(std::span<const StepEntry> entries, const KvCache& kv) {
@@ -25,6 +26,7 @@ bool Tiler::next() {
   sequences_.clear();
   wanted_rows_.clear();
   wanted_entries_.clear();
+  wanted_offsets_.clear();
   while (entry_ < entries_.size() && tokens_.size() < n_ubatch_) {
     take(entries_[entry_], static_cast<int>(entry_));
   }
@@ -45,16 +47,19 @@ void Tiler::take(const StepEntry& entry, int entry_index) {
       .first_position = first_position,
       .pages = kv_->pages(entry.seq_id).data(),
   });
+  const size_t first_wanted = entry.tokens.size() - entry.n_wanted();
   for (size_t i = 0; i < n_rows; ++i) {
-    tokens_.push_back(entry.tokens[entry_offset_ + i]);
+    const size_t offset = entry_offset_ + i;
+    if (offset >= first_wanted) {
+      wanted_rows_.push_back(static_cast<int32_t>(tokens_.size()));
+      wanted_entries_.push_back(entry_index);
+      wanted_offsets_.push_back(static_cast<int32_t>(offset));
+    }
+    tokens_.push_back(entry.tokens[offset]);
     positions_.push_back(first_position + static_cast<int>(i));
   }
   entry_offset_ += n_rows;
   if (entry_offset_ < entry.tokens.size()) return;
-  if (entry.wants_logits) {
-    wanted_rows_.push_back(static_cast<int32_t>(tokens_.size()) - 1);
-    wanted_entries_.push_back(entry_index);
-  }
   ++entry_;
   entry_offset_ = 0;
 }

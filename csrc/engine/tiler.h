@@ -28,9 +28,10 @@ class Tiler {
   // The tile: its rows, with page tables.
   const RowBatch& batch() const { return batch_; }
 
-  // Rows of this tile whose logits are wanted, and the entry of each.
+  // Rows of this tile whose logits are wanted; of each its entry, and which of its tokens it is.
   std::span<const int32_t> wanted_rows() const { return wanted_rows_; }
   std::span<const int32_t> wanted_entries() const { return wanted_entries_; }
+  std::span<const int32_t> wanted_offsets() const { return wanted_offsets_; }
 
  private:
   void take(const StepEntry& entry, int entry_index);
@@ -46,6 +47,7 @@ class Tiler {
   std::vector<SequenceRows> sequences_;
   std::vector<int32_t> wanted_rows_;
   std::vector<int32_t> wanted_entries_;
+  std::vector<int32_t> wanted_offsets_;
   RowBatch batch_;
 };
 

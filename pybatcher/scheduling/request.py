@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ..params import SamplingParams
+from .drafter import Drafter
 
 __all__ = ["Request", "RunningRequest"]
 
@@ -34,7 +35,11 @@ class Request:
 
         The last token of an output is drawn but never computed, so it needs none.
         """
-        return min(len(self.prompt) + self.params.max_tokens, max_sequence_length) - 1
+        return len(self.prompt) + self.max_output(max_sequence_length) - 1
+
+    def max_output(self, max_sequence_length: int) -> int:
+        """Most tokens it can come to draw, before `max_tokens` or its positions are used up."""
+        return min(self.params.max_tokens, max_sequence_length - len(self.prompt))
 
 
 @dataclass(slots=True, eq=False)
@@ -44,7 +49,8 @@ class RunningRequest:
     `num_computed_tokens` is the only record of its progress: everything else
     follows from how far that is behind its length. `reserved_blocks` is what
     its whole sequence can come to hold. `ended`: it ended during a step, its
-    KV goes when that step is over.
+    KV goes when that step is over. `drafter`: who guesses its next tokens, if
+    anybody does.
     """
 
     request: Request
@@ -53,6 +59,7 @@ class RunningRequest:
     num_computed_tokens: int
     output: list[int] = field(default_factory=list)
     ended: bool = False
+    drafter: Drafter | None = None
 
     @property
     def num_tokens(self) -> int:

@@ -27,10 +27,11 @@ from ..errors import (
 from .admission import Admission
 from .events import Admitted, Event, Expired, Failed, Generated, own_copy
 from .kv_book import KvBook
-from .plan import StepEntry, StepPlan, StepResult
+from .plan import SampledToken, StepEntry, StepPlan, StepResult
 from .prefix import SharedPrefix
 from .queue import WaitingQueue
 from .request import Request, RunningRequest
+from .speculation import Speculation
 from .statistics import SchedulerStatistics
 
 __all__ = ["Scheduler"]
@@ -49,9 +50,10 @@ class Scheduler:
         self._config = config
         self._kv = kv
         self._admission = Admission(kv, reserved_sequences)
+        self._speculation = Speculation(config.max_draft_tokens)
         self._waiting = WaitingQueue(config.max_queue_requests, config.max_queue_tokens)
         self._running: dict[int, RunningRequest] = {}  # by request id, oldest first
-        self._in_flight: list[tuple[RunningRequest | SharedPrefix, int]] | None = None
+        self._in_flight: list[tuple[RunningRequest | SharedPrefix, StepEntry]] | None = None
         self._ended_in_flight: list[RunningRequest] = []
         self._events: list[Event] = []
         self._head_must_wait = False
@@ -123,7 +125,8 @@ class Scheduler:
         Expires what is past its deadline, then seats, within `n_batch` rows:
         one row of every generating request, the rest of started prompts
         (oldest first), then waiting requests in their order, as long as they
-        fit. Takes sequences and attaches cached prefixes on the way.
+        fit; guesses at what comes next, in rows that nobody else wants. Takes
+        sequences and attaches cached prefixes on the way.
         """
         if self._in_flight is not None:
             raise RuntimeError("plan() was called before the last step was applied")
@@ -146,14 +149,20 @@ class Scheduler:
             budget -= seats[-1][1]
         if not seats:
             return None
-        self._in_flight = seats
+        prefill_rows = sum(count for _, count in seats[decode_rows:])
+        drafts = self._speculation.drafts(
+            self._running.values(),
+            self._config.n_batch - decode_rows - prefill_rows,
+            self._kv.max_sequence_length,
+        )
+        self._in_flight = [
+            (owner, _entry(owner, count, drafts.get(owner.seq_id, ()))) for owner, count in seats
+        ]
         return StepPlan(
-            entries=tuple(
-                StepEntry(owner.seq_id, owner.next_tokens(count), owner.draws_after(count))
-                for owner, count in seats
-            ),
+            entries=tuple(entry for _, entry in self._in_flight),
             decode_rows=decode_rows,
-            prefill_rows=sum(count for _, count in seats[decode_rows:]),
+            prefill_rows=prefill_rows,
+            draft_rows=sum(map(len, drafts.values())),
         )
 
     def apply(self, result: StepResult, now: float) -> list[Event]:
@@ -162,14 +171,13 @@ class Scheduler:
             raise RuntimeError("apply() was called without a planned step")
         seats, self._in_flight = self._in_flight, None
         self._steps += 1
-        for owner, count in seats:
-            draws = owner.draws_after(count)
-            owner.num_computed_tokens += count
-            self._computed_tokens += count
+        for owner, entry in seats:
+            self._computed_tokens += len(entry.tokens)
+            owner.num_computed_tokens += len(entry.tokens) - entry.n_draft
             if isinstance(owner, SharedPrefix):
                 self._head_must_wait = False
-            elif draws and not owner.ended:
-                self._take_token(owner, result)
+            elif entry.sample:
+                self._take_tokens(owner, entry, result)
         self._free_ended()
         return self.take_events()
 
@@ -227,6 +235,8 @@ class Scheduler:
             cached_tokens=self._cached_tokens,
             generated_tokens=self._generated_tokens,
             computed_tokens=self._computed_tokens,
+            proposed_tokens=self._speculation.proposed_tokens,
+            accepted_tokens=self._speculation.accepted_tokens,
         )
 
     # -- inside -----------------------------------------------------------------------------
@@ -250,6 +260,7 @@ class Scheduler:
                 return None
             self._waiting.admit_head(now)
             self._running[request.request_id] = running
+            self._speculation.begin(running)
             self._prompt_tokens += len(request.prompt)
             self._cached_tokens += running.num_computed_tokens
             self._events.append(Admitted(request.request_id, running.num_computed_tokens))
@@ -271,21 +282,31 @@ class Scheduler:
                 self._take_back(request.request_id)
                 self._fail(request.request_id, error)
 
-    def _take_token(self, running: RunningRequest, result: StepResult) -> None:
-        """The token that the step drew for a request, and whether it is the last one."""
-        request = running.request
-        token = result.sampled.get(running.seq_id)
-        if token is None:
-            why = result.failed.get(running.seq_id, "the engine drew no token for it")
+    def _take_tokens(self, running: RunningRequest, entry: StepEntry, result: StepResult) -> None:
+        """The tokens that the step drew for a request, as far as its output goes."""
+        tokens = result.sampled.get(running.seq_id, ())
+        why = result.failed.get(running.seq_id)
+        if not tokens and why is None:
+            why = "the engine drew no token for it"
+        n_accepted = len(tokens) - (why is None)  # one token came before any guess, or nothing did
+        running.num_computed_tokens += n_accepted
+        self._speculation.judge(running, tokens, entry.n_draft, n_accepted)
+        for token in tokens:
+            if not running.ended:
+                self._take_token(running, token)
+        if why is not None and not running.ended:
             self._end(running)
-            self._fail(request.request_id, EngineFailedError(f"this request failed: {why}"))
-            return
+            error = EngineFailedError(f"this request failed: {why}")
+            self._fail(running.request.request_id, error)
+
+    def _take_token(self, running: RunningRequest, token: SampledToken) -> None:
+        """A request's next token, and whether it is the last one."""
+        request = running.request
         running.output.append(token.token_id)
         self._generated_tokens += 1
-        n_most = min(request.params.max_tokens, self._max_output(request))
         if token.token_id in request.end_token_ids:
             event = Generated(request.request_id, token, "stop")
-        elif len(running.output) >= n_most:
+        elif len(running.output) >= request.max_output(self._kv.max_sequence_length):
             event = Generated(request.request_id, token, "length")
         else:
             event = Generated(request.request_id, token)
@@ -293,10 +314,6 @@ class Scheduler:
             self._end(running)
             self._completed += 1
         self._events.append(event)
-
-    def _max_output(self, request: Request) -> int:
-        """Tokens after which the sequence has no position left."""
-        return self._kv.max_sequence_length - len(request.prompt)
 
     def _expire(self, now: float) -> None:
         late = [
@@ -329,10 +346,10 @@ class Scheduler:
 
     def _end(self, running: RunningRequest) -> None:
         """Free its KV: now, or after the step that may be computing it."""
+        running.ended = True
         if self._in_flight is None:
             self._free(running)
         else:
-            running.ended = True
             self._ended_in_flight.append(running)
 
     def _free_ended(self) -> None:
@@ -343,3 +360,8 @@ class Scheduler:
         del self._running[running.request.request_id]
         self._head_must_wait = False
         self._kv.seq_remove(running.seq_id)
+
+
+def _entry(owner: RunningRequest | SharedPrefix, count: int, draft: tuple[int, ...]) -> StepEntry:
+    tokens = owner.next_tokens(count) + draft
+    return StepEntry(owner.seq_id, tokens, owner.draws_after(count), len(draft))

@@ -13,7 +13,8 @@ class SchedulerStatistics:
 
     submitted = queued + running + completed + cancelled + expired + failed.
     Token counts are of requests that were admitted; `computed_tokens` are rows
-    of forward passes, those of shared prefixes included.
+    of forward passes, those of shared prefixes and of guesses included.
+    `proposed_tokens` are guesses that had rows, `accepted_tokens` the right ones.
     """
 
     queued: int
@@ -29,3 +30,5 @@ class SchedulerStatistics:
     cached_tokens: int
     generated_tokens: int
     computed_tokens: int
+    proposed_tokens: int
+    accepted_tokens: int

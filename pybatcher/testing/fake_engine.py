@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from ..config import EngineConfig
 from ..errors import EngineError, InvalidRequestError
 from ..params import SamplingParams
-from ..scheduling.plan import SampledToken, StepPlan, StepResult
+from ..scheduling.plan import SampledToken, StepEntry, StepPlan, StepResult
 from .fake_kv import FakeKv
 
 if TYPE_CHECKING:
@@ -66,6 +66,7 @@ class FakeEngine:
         self._sampling: dict[int, _Sampling] = {}
         self._one_call = threading.Lock()
         self._computed_tokens = self._logits_rows = 0
+        self._proposed_tokens = self._accepted_tokens = 0
 
     @classmethod
     def from_config(cls, config: EngineConfig) -> Self:
@@ -128,12 +129,16 @@ class FakeEngine:
             if self.step_delay:
                 time.sleep(self.step_delay)
             self._check(plan)
-            self._kv.append({entry.seq_id: entry.tokens for entry in plan.entries})
-            self._computed_tokens += sum(len(entry.tokens) for entry in plan.entries)
-            drawing = [entry.seq_id for entry in plan.entries if entry.sample]
-            self._logits_rows += len(drawing)
+            self._kv.check_room({entry.seq_id: entry.tokens for entry in plan.entries})
             failed = dict(self.fail_sequences(plan)) if self.fail_sequences is not None else {}
-            sampled = {seq_id: self._draw(seq_id) for seq_id in drawing if seq_id not in failed}
+            sampled = {}
+            for entry in plan.entries:
+                self._kv.append({entry.seq_id: entry.tokens[: len(entry.tokens) - entry.n_draft]})
+                self._computed_tokens += len(entry.tokens)
+                self._proposed_tokens += entry.n_draft
+                self._logits_rows += entry.n_draft + entry.sample
+                if entry.sample and entry.seq_id not in failed:
+                    sampled[entry.seq_id] = self._draw_all(entry)
             return StepResult(sampled, failed)
 
     # -- questions --------------------------------------------------------------------------
@@ -174,6 +179,8 @@ class FakeEngine:
             "forward_passes": len(self.plans),
             "computed_tokens": self._computed_tokens,
             "logits_rows": self._logits_rows,
+            "proposed_tokens": self._proposed_tokens,
+            "accepted_tokens": self._accepted_tokens,
         }
 
     def description(self) -> dict[str, str | int]:
@@ -211,6 +218,19 @@ class FakeEngine:
                 raise EngineError(f"the entry of seq_id {entry.seq_id} has no tokens")
             if not all(0 <= token < self.vocab_size for token in entry.tokens):
                 raise EngineError(f"a token of seq_id {entry.seq_id} is not in the vocabulary")
+            if not 0 <= entry.n_draft <= (len(entry.tokens) - 1) * entry.sample:
+                raise EngineError(f"seq_id {entry.seq_id} cannot have {entry.n_draft} guesses")
+
+    def _draw_all(self, entry: StepEntry) -> tuple[SampledToken, ...]:
+        """A token, and one more after each guess that was right: those are appended."""
+        drawn = [self._draw(entry.seq_id)]
+        for guess in entry.tokens[len(entry.tokens) - entry.n_draft :]:
+            if guess != drawn[-1].token_id:
+                break
+            self._kv.append({entry.seq_id: (guess,)})
+            self._accepted_tokens += 1
+            drawn.append(self._draw(entry.seq_id))
+        return tuple(drawn)
 
     def _draw(self, seq_id: int) -> SampledToken:
         sampling = self._sampling.get(seq_id, _Sampling(None, 0, 0, ()))

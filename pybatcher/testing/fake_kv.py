@@ -131,6 +131,13 @@ class FakeKv:
 
     def append(self, additions: Mapping[int, Sequence[int]]) -> None:
         """Append to several sequences, all or nothing."""
+        self.check_room(additions)
+        for seq_id, tokens in additions.items():
+            for token in tokens:
+                self._append_one(self._sequences[seq_id], token)
+
+    def check_room(self, additions: Mapping[int, Sequence[int]]) -> None:
+        """Raise what appending all of them would."""
         needed = 0
         for seq_id, tokens in additions.items():
             length = self.length(seq_id)
@@ -145,9 +152,6 @@ class FakeKv:
             raise KvCacheFullError(
                 f"{needed} KV blocks are needed and {self.free_blocks + self.cached_blocks} left"
             )
-        for seq_id, tokens in additions.items():
-            for token in tokens:
-                self._append_one(self._sequences[seq_id], token)
 
     def check_integrity(self) -> None:
         """Recount everything from the sequences up; EngineError that names what is off."""

@@ -31,6 +31,8 @@ class Driver:
         block_size: int = 16,
         max_positions: int | None = None,
         reserved_sequences: int = 0,
+        vocab_size: int = 258,
+        max_draft_tokens: int = 0,
         **config: int,
     ) -> None:
         self.engine = FakeEngine(
@@ -38,8 +40,9 @@ class Driver:
             n_parallel=n_parallel,
             block_size=block_size,
             max_positions=max_positions,
+            vocab_size=vocab_size,
         )
-        self.config = SchedulerConfig(**config)
+        self.config = SchedulerConfig(max_draft_tokens=max_draft_tokens, **config)
         self.scheduler = Scheduler(self.config, self.engine, reserved_sequences=reserved_sequences)
         self.clock = FakeClock()
         self.events: list[Event] = []
@@ -124,16 +127,23 @@ class Driver:
         decode, prefill = split(plan)
         assert len(decode) == plan.decode_rows
         assert sum(len(entry.tokens) for entry in prefill) == plan.prefill_rows
-        assert 0 < plan.decode_rows + plan.prefill_rows <= self.config.n_batch
+        assert sum(entry.n_draft for entry in plan.entries) == plan.draft_rows
+        n_rows = plan.decode_rows + plan.prefill_rows + plan.draft_rows
+        assert 0 < n_rows <= self.config.n_batch
         if decode and self.config.max_prefill_tokens:
             assert plan.prefill_rows <= self.config.max_prefill_tokens
-        assert all(len(entry.tokens) == 1 and entry.sample for entry in decode)
+        assert all(len(entry.tokens) == 1 + entry.n_draft and entry.sample for entry in decode)
+        assert all(entry.n_draft <= self.config.max_draft_tokens for entry in decode)
+        assert not any(entry.n_draft for entry in prefill)
         generating = {
-            running.seq_id
+            running.seq_id: running.request
             for running in self.scheduler._running.values()
             if self.engine.seq_length(running.seq_id) >= len(running.request.prompt)
         }
-        assert {entry.seq_id for entry in decode} == generating
+        assert {entry.seq_id for entry in decode} == set(generating)
+        for entry in decode:
+            promised = generating[entry.seq_id].positions_needed(self.engine.max_sequence_length)
+            assert self.engine.seq_length(entry.seq_id) + len(entry.tokens) <= promised
         needed = 0
         for entry in plan.entries:
             length, size = self.engine.seq_length(entry.seq_id), self.engine.block_size

@@ -17,7 +17,8 @@ from pybatcher.testing import FakeEngine
 def compute(engine: FakeEngine, *rows: tuple[int, list[int]]) -> dict[int, SampledToken]:
     """One step that appends to each sequence and draws."""
     entries = tuple(StepEntry(seq_id, tuple(tokens), True) for seq_id, tokens in rows)
-    return dict(engine.step(StepPlan(entries, 0, sum(len(e.tokens) for e in entries))).sampled)
+    sampled = engine.step(StepPlan(entries, 0, sum(len(e.tokens) for e in entries))).sampled
+    return {seq_id: only for seq_id, (only,) in sampled.items()}
 
 
 def drawn(engine: FakeEngine, seq_id: int, tokens: list[int]) -> int:

@@ -1,0 +1,79 @@
+"""`Drafter`: how much of what may come next is worth a row of the next step."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from .lookup import PromptLookup
+
+__all__ = ["Drafter"]
+
+_PRIORS = (0.2, 0.4, 0.5)  # chance of a guess founded on 2, 3, more tokens; of none seen yet
+_PRIOR_WEIGHT = 4.0  # guesses that a prior stands for
+_FORGETTING = 0.97  # what a guess still counts when another of its kind has been judged
+
+
+class Drafter:
+    """Guesses the next tokens of one sequence, and learns how often it is right.
+
+    Each guess is judged by the tokens that come, whether it was given rows or
+    not. So a text that begins to repeat itself is noticed without a row spent on
+    finding out, and one that ceases to is left alone again.
+    """
+
+    def __init__(self, prompt: Sequence[int], end_token_ids: Collection[int]) -> None:
+        self._lookup = PromptLookup(prompt)
+        self._end_token_ids = end_token_ids
+        self._chances = [_Chance(prior) for prior in _PRIORS]
+        self._guess: tuple[int, ...] = ()
+        self._chance = self._chances[0]
+
+    def read(self, count: int) -> int:
+        """Learn `count` more tokens of those there are; how many it was in the end."""
+        return self._lookup.index(count)
+
+    def draft(self, n_most: int, worth: float) -> tuple[int, ...]:
+        """The tokens that should have rows, at most `n_most` (at least 1).
+
+        worth: how likely a guess must be to be worth its row, between 0 and 1.
+        An end token is never among them: nothing is to be computed after it.
+        """
+        self._guess, n_common = self._lookup.propose(n_most)
+        if not self._guess:
+            return ()
+        self._chance = self._chances[min(n_common - 2, len(self._chances) - 1)]
+        draft = self._guess[: self._chance.worthy_length(worth)]
+        for i, token in enumerate(draft):
+            if token in self._end_token_ids:
+                return draft[:i]
+        return draft
+
+    def take(self, tokens: Sequence[int]) -> None:
+        """These came after what there was: judge the guess by them."""
+        for guessed, token in zip(self._guess, tokens, strict=False):
+            self._chance.judge(guessed == token)
+            if guessed != token:
+                break
+        self._guess = ()
+        for token in tokens:
+            self._lookup.append(token)
+
+
+@dataclass(slots=True)
+class _Chance:
+    """How likely the next token of a guess is right when those before it were."""
+
+    prior: float
+    right: float = 0.0
+    judged: float = 0.0
+
+    def judge(self, right: bool) -> None:
+        self.right = self.right * _FORGETTING + right
+        self.judged = self.judged * _FORGETTING + 1.0
+
+    def worthy_length(self, worth: float) -> int:
+        """How many tokens in a row are likely enough: the last is right only if all are."""
+        chance = (self.prior * _PRIOR_WEIGHT + self.right) / (_PRIOR_WEIGHT + self.judged)
+        return int(math.log(worth) / math.log(chance))

@@ -1,0 +1,94 @@
+"""`PromptLookup`: where a text's last tokens stood before, and what followed them there.
+
+Prompt lookup decoding (Saxena 2023; n-gram matching in the sequence's own tokens, no second
+model), with the match finder of LZ77 coders: chains of earlier places with the same last two
+tokens, walked from the latest one on, a bounded number of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+__all__ = ["PromptLookup"]
+
+_SHORTEST = 2  # tokens that a place must have in common with the end to be one
+_LONGEST = 8  # past this no longer match is looked for
+_MOST_PLACES = 16  # looked at in one search
+_BUCKETS = 4096  # a power of two
+_SPREAD = 0x9E37  # odd: neighbouring token ids fall into different buckets
+
+
+class PromptLookup:
+    """The tokens of one sequence, and an index of where their pairs stand.
+
+    Memory: two numbers a token and `_BUCKETS` more. `index` takes time for
+    each token of its count, `propose` a bounded time whatever the length.
+    """
+
+    def __init__(self, tokens: Iterable[int]) -> None:
+        self._tokens = list(tokens)
+        # A place is the position after a pair. Chains run from the latest place to earlier ones;
+        # places of other pairs may be among them.
+        self._latest = [-1] * _BUCKETS
+        self._earlier = [-1] * _SHORTEST
+
+    def append(self, token: int) -> None:
+        """The text goes on."""
+        self._tokens.append(token)
+
+    def index(self, count: int) -> int:
+        """Make `count` more places known to `propose`, or all there are; returns how many."""
+        tokens, latest, earlier = self._tokens, self._latest, self._earlier
+        known = len(earlier)
+        for place in range(known, min(known + count, len(tokens))):
+            bucket = (tokens[place - 2] * _SPREAD + tokens[place - 1]) % _BUCKETS
+            earlier.append(latest[bucket])
+            latest[bucket] = place
+        return len(earlier) - known
+
+    def propose(self, count: int) -> tuple[tuple[int, ...], int]:
+        """What may come next, and how many tokens that is founded on.
+
+        `count` tokens: what followed the place that has most in common with the
+        end, of equals the latest; where that runs into the end, the text is
+        taken to go round in a circle. Nothing, founded on 0, where the end is new.
+        """
+        tokens = self._tokens
+        end = len(tokens)
+        place, n_common = self._best_place()
+        if not n_common:
+            return (), 0
+        circle = tokens[place : min(place + count, end)]
+        if len(circle) < count:
+            circle *= -(-count // len(circle))
+        return tuple(circle[:count]), n_common
+
+    def _best_place(self) -> tuple[int, int]:
+        """The place, and how many tokens before it stand at the end too; 0: there is none."""
+        tokens = self._tokens
+        end = len(tokens)
+        if end <= _SHORTEST:
+            return 0, 0
+        bucket = (tokens[-2] * _SPREAD + tokens[-1]) % _BUCKETS
+        place, best, most = self._latest[bucket], 0, _SHORTEST - 1
+        for _ in range(_MOST_PLACES):
+            if place < 0:
+                break
+            # Only what agrees one token further back than the best can be better.
+            if place > most and tokens[place - most - 1] == tokens[end - most - 1]:
+                n_common = self._n_common(place)
+                if n_common > most:
+                    best, most = place, n_common
+                    if most == _LONGEST:
+                        break
+            place = self._earlier[place]
+        return best, most if most >= _SHORTEST else 0
+
+    def _n_common(self, place: int) -> int:
+        """How many tokens before `place` are those at the end, up to `_LONGEST`."""
+        tokens = self._tokens
+        limit = min(_LONGEST, place)
+        for i in range(1, limit + 1):
+            if tokens[place - i] != tokens[-i]:
+                return i - 1
+        return limit

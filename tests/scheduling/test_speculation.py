@@ -1,0 +1,201 @@
+"""Guesses change when tokens come, and how many at once; never which."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import pytest
+from alone import tokens_alone
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scheduler_driver import Driver, numbers, split
+
+from pybatcher.scheduling import Failed, SampledToken, StepResult
+from pybatcher.scheduling.drafter import Drafter
+
+
+class Oracle:
+    """Stands in for what drafters would guess: true tokens, spoilt here and there."""
+
+    def __init__(self, lengths: Iterator[int], spoilt: Iterator[bool]) -> None:
+        self._lengths, self._spoilt = lengths, spoilt
+        self.texts: dict[tuple[int, ...], list[int]] = {}  # by prompt: the output it will have
+
+    def install(self, patch: pytest.MonkeyPatch) -> None:
+        oracle = self
+
+        def init(self: Drafter, prompt: tuple[int, ...], end_token_ids: frozenset[int]) -> None:
+            self.future = list(oracle.texts[prompt])  # type: ignore[attr-defined]
+
+        def draft(self: Drafter, n_most: int, worth: float) -> tuple[int, ...]:
+            true = self.future[: min(n_most, next(oracle._lengths))]  # type: ignore[attr-defined]
+            return tuple(token ^ next(oracle._spoilt) for token in true)
+
+        def take(self: Drafter, tokens: list[int]) -> None:
+            del self.future[: len(tokens)]  # type: ignore[attr-defined]
+
+        patch.setattr(Drafter, "__init__", init)
+        patch.setattr(Drafter, "draft", draft)
+        patch.setattr(Drafter, "take", take)
+        patch.setattr(Drafter, "read", lambda self, count: 0)
+
+
+@settings(max_examples=200, deadline=None)
+@given(data=st.data())
+def test_every_request_gets_the_tokens_it_would_get_without(data: st.DataObject) -> None:
+    """With any guesses: right, half right, wrong; at the end of positions, KV and output."""
+    lengths = st.integers(0, 12)
+    spoilt = st.sampled_from([False, False, False, True])
+    oracle = Oracle(iter(lambda: data.draw(lengths), None), iter(lambda: data.draw(spoilt), None))
+    driver = Driver(
+        n_ctx=data.draw(st.integers(3, 12)) * 16,
+        n_parallel=3,
+        max_positions=data.draw(st.none() | st.integers(12, 60)),
+        n_batch=data.draw(st.sampled_from([4, 7, 30, 512])),
+        max_draft_tokens=data.draw(st.integers(1, 8)),
+    )
+    end_token_ids = frozenset(range(0, 258, data.draw(st.sampled_from([9, 31]))))
+    requests = []
+    with pytest.MonkeyPatch.context() as patch:
+        oracle.install(patch)
+        for request_id in range(data.draw(st.integers(1, 5))):
+            prompt = numbers(data.draw(st.integers(1, 11)), request_id)
+            max_tokens = data.draw(st.integers(1, 36))
+            oracle.texts.setdefault(prompt, [])
+            request = driver.submit(
+                request_id,
+                prompt,
+                max_tokens=max_tokens,
+                min_tokens=data.draw(st.integers(0, max_tokens)),
+                temperature=data.draw(st.sampled_from([0.0, 1.0])),
+                seed=request_id,
+                end_token_ids=end_token_ids,
+                logprobs=data.draw(st.sampled_from([None, 2])),
+            )
+            expected = tokens_alone(request, driver.engine.max_sequence_length)
+            oracle.texts[prompt] = [*expected, 1, 2, 3, 4, 5, 6]  # it may guess past the end
+            requests.append((request, expected))
+        driver.run()
+    for request, expected in requests:
+        assert driver.output(request.request_id) == expected
+        last = expected[-1] in end_token_ids
+        assert driver.endings(request.request_id) == ["stop" if last else "length"]
+    counts, engine_counts = driver.scheduler.statistics(), driver.engine.statistics()
+    for name in ("computed_tokens", "proposed_tokens", "accepted_tokens"):
+        assert getattr(counts, name) == engine_counts[name]
+    assert counts.accepted_tokens <= counts.proposed_tokens
+    assert counts.generated_tokens == sum(len(expected) for _, expected in requests)
+    driver.check_nothing_held()
+
+
+def repetitive(**config: int) -> Driver:
+    """A model of two tokens, whose texts repeat themselves by chance all the time."""
+    return Driver(vocab_size=2, n_ctx=4096, **config)
+
+
+def test_what_repeats_itself_takes_fewer_steps() -> None:
+    steps, outputs = [], []
+    for max_draft_tokens in (0, 8):
+        driver = repetitive(max_draft_tokens=max_draft_tokens)
+        driver.submit(0, (0, 1) * 10, max_tokens=200)
+        driver.run()
+        steps.append(len(driver.plans))
+        outputs.append(driver.output(0))
+        counts = driver.scheduler.statistics()
+        assert counts.accepted_tokens == 200 - len(driver.plans)
+    assert outputs[0] == outputs[1]
+    assert steps[0] == 200
+    assert steps[1] < 160
+
+
+def test_off_means_off() -> None:
+    driver = repetitive(max_draft_tokens=0)
+    driver.submit(0, (0, 1) * 10, max_tokens=50)
+    driver.run()
+    assert all(plan.draft_rows == 0 for plan in driver.plans)
+    assert driver.scheduler.statistics().proposed_tokens == 0
+
+
+def test_guesses_take_only_rows_that_prompts_leave() -> None:
+    driver = repetitive(n_batch=12, max_draft_tokens=8)
+    driver.submit(0, (0, 1) * 5, max_tokens=100)
+    for _ in range(20):
+        driver.step()
+    drafting = driver.plans[-10:]
+    assert any(plan.draft_rows for plan in drafting)
+    driver.submit(1, (1, 0) * 30, max_tokens=1)
+    for _ in range(5):
+        driver.step()
+        assert (driver.plans[-1].prefill_rows, driver.plans[-1].draft_rows) == (11, 0)
+    driver.step()
+    assert driver.plans[-1].prefill_rows == 5
+    assert driver.plans[-1].draft_rows <= 6
+
+
+def test_a_prompt_under_a_cap_leaves_rows_for_guesses() -> None:
+    driver = repetitive(n_batch=64, max_prefill_tokens=4, max_draft_tokens=8)
+    driver.submit(0, (0, 1) * 10, max_tokens=200)
+    driver.step()
+    driver.submit(1, (1, 0) * 30, max_tokens=1)
+    for _ in range(10):
+        driver.step()
+        assert driver.plans[-1].prefill_rows == 4
+    assert any(plan.draft_rows for plan in driver.plans[-10:])
+
+
+def test_cancelled_in_a_step_that_verifies() -> None:
+    driver = repetitive(max_draft_tokens=8)
+    driver.submit(0, (0, 1) * 10, max_tokens=200)
+    while not (driver.plans and driver.plans[-1].draft_rows):
+        driver.step()
+    n_before = len(driver.output(0))
+    driver.step(during=lambda: driver.scheduler.cancel(0))
+    assert len(driver.output(0)) == n_before
+    driver.check_nothing_held()
+
+
+def drawn(*tokens: int) -> tuple[SampledToken, ...]:
+    return tuple(map(SampledToken, tokens))
+
+
+@pytest.mark.parametrize(
+    ("sampled", "failed", "outputs", "ending"),
+    [
+        ({0: drawn(5, 6, 7)}, {}, [5, 6, 7], []),
+        ({0: drawn(5, 6)}, {0: "not finite"}, [5, 6], ["failed"]),
+        ({}, {0: "not finite"}, [], ["failed"]),
+        ({}, {}, [], ["failed"]),
+        ({0: drawn(5, 99, 7)}, {}, [5, 99], ["stop"]),
+        ({0: drawn(5, 99)}, {0: "not finite"}, [5, 99], ["stop"]),
+        ({0: drawn(1, 2, 3, 4, 5)}, {}, [1, 2, 3, 4], ["length"]),
+    ],
+    ids=["all", "a failure after two", "a failure", "none", "end", "end before failure", "length"],
+)
+def test_several_tokens_are_taken_as_one_after_the_other(
+    sampled: Mapping[int, tuple[SampledToken, ...]],
+    failed: Mapping[int, str],
+    outputs: list[int],
+    ending: list[str],
+) -> None:
+    driver = Driver()
+    driver.submit(0, numbers(5), max_tokens=5, end_token_ids=frozenset({99}))
+    driver.step()
+    first = driver.output(0)
+    assert driver.scheduler.plan(0.0) is not None
+    driver.events += driver.scheduler.apply(StepResult(sampled, failed), 0.0)
+    assert driver.output(0) == first + outputs
+    assert driver.endings(0) == ending
+    assert driver.scheduler.statistics().generated_tokens == 1 + len(outputs)
+    errors = [str(event.error) for event in driver.events if isinstance(event, Failed)]
+    assert all("not finite" in error for error in errors if failed)
+    driver.scheduler.cancel(0)
+    assert driver.scheduler.is_idle
+
+
+def test_decode_entries_say_how_much_of_them_is_guessed() -> None:
+    driver = repetitive(max_draft_tokens=3)
+    driver.submit(0, (0, 1) * 10, max_tokens=60)
+    driver.run()
+    lengths = {entry.n_draft for plan in driver.plans for entry in split(plan)[0]}
+    assert lengths <= {0, 1, 2, 3}
+    assert max(lengths) == 3

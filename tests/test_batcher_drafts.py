@@ -1,0 +1,122 @@
+"""The batcher with guesses and without: the same answers, in fewer steps."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from batcher_helpers import until
+
+from pybatcher import Batcher, BatcherStatistics, Completion, SamplingParams
+
+REPETITIVE = "The red fox ran to the old mill. " * 6
+PROMPTS = [
+    REPETITIVE,
+    "Tim said: I like my kite. Tim said: I like my kite. Tim said:",
+    "one two three four " * 10,
+    "Once upon a time",
+]
+FEW_WORDS = dict.fromkeys((300, 410, 520), 40.0)  # with so few, any text repeats itself
+WAYS = {
+    "greedy": SamplingParams(max_tokens=60, logit_bias=FEW_WORDS),
+    "sampled": SamplingParams(
+        max_tokens=60, temperature=0.9, seed=3, logit_bias=FEW_WORDS, logprobs=3
+    ),
+    "penalised": SamplingParams(
+        max_tokens=60,
+        temperature=0.3,
+        seed=4,
+        repetition_penalty=1.2,
+        frequency_penalty=0.1,
+        logit_bias=FEW_WORDS,
+        logprobs=1,
+    ),
+    "its own words": SamplingParams(max_tokens=60, min_tokens=50),
+}
+
+
+def outputs(completions: list[Completion]) -> list[object]:
+    return [(c.text, c.token_ids, c.finish_reason, c.usage, c.logprobs) for c in completions]
+
+
+async def ask(
+    prompts: list[str], params: SamplingParams, **options: object
+) -> tuple[list[object], BatcherStatistics]:
+    async with Batcher(**options) as batcher:
+        answers = await asyncio.gather(*(batcher.generate(p, params) for p in prompts))
+        return outputs(list(answers)), batcher.statistics()
+
+
+@pytest.mark.parametrize("dtype", ["f32", "bf16"])
+@pytest.mark.parametrize("way", WAYS)
+async def test_answers_do_not_depend_on_guesses(way: str, dtype: str) -> None:
+    plain, without = await ask(PROMPTS, WAYS[way], dtype=dtype, max_draft_tokens=0)
+    assert without.proposed_tokens == 0
+    for max_draft_tokens, n_batch in ((1, 512), (8, 512), (64, 512), (8, 9)):
+        options = {"max_draft_tokens": max_draft_tokens, "n_batch": n_batch, "dtype": dtype}
+        guessed, counts = await ask(PROMPTS, WAYS[way], **options)
+        assert guessed == plain
+        assert counts.accepted_tokens <= counts.proposed_tokens
+        assert counts.accepted_tokens > 0 or way == "its own words"
+        alone = [(await ask([prompt], WAYS[way], **options))[0][0] for prompt in PROMPTS]
+        assert alone == plain
+
+
+async def test_fewer_steps_where_a_text_repeats_itself() -> None:
+    _, without = await ask([REPETITIVE], WAYS["greedy"], max_draft_tokens=0)
+    _, counts = await ask([REPETITIVE], WAYS["greedy"], max_draft_tokens=8)
+    assert counts.steps < without.steps * 0.7
+    assert counts.steps + counts.accepted_tokens == without.steps
+
+
+async def test_a_stop_text_in_the_middle_of_what_a_step_gave() -> None:
+    """What was drawn after it is dropped: text, tokens, pieces."""
+    async with Batcher(max_draft_tokens=0) as batcher:
+        whole = await batcher.generate(REPETITIVE, WAYS["greedy"])
+    stops = [whole.text[i : i + 5] for i in range(0, len(whole.text) - 5, 7)]
+    results = []
+    for max_draft_tokens in (0, 8):
+        async with Batcher(max_draft_tokens=max_draft_tokens) as batcher:
+            answers = [
+                await batcher.generate(REPETITIVE, WAYS["greedy"], stop=(stop,)) for stop in stops
+            ]
+            results.append((outputs(answers), batcher.statistics().completed))
+    assert results[0] == results[1]
+
+
+async def test_the_pieces_of_a_stream_are_the_same() -> None:
+    streams = []
+    for max_draft_tokens in (0, 8):
+        async with Batcher(max_draft_tokens=max_draft_tokens) as batcher:
+            stream = batcher.stream(REPETITIVE, WAYS["sampled"])
+            streams.append([piece async for piece in stream])
+    assert streams[0] == streams[1]
+
+
+async def test_leaving_while_guesses_are_verified() -> None:
+    """No KV is left (the fixture looks), and the others go on as before."""
+    plain, _ = await ask([PROMPTS[1]], WAYS["greedy"], max_draft_tokens=0)
+    async with Batcher(max_draft_tokens=8) as batcher:
+        leaving = asyncio.create_task(
+            batcher.generate(REPETITIVE, max_tokens=900, logit_bias=FEW_WORDS)
+        )
+        staying = asyncio.create_task(batcher.generate(PROMPTS[1], WAYS["greedy"]))
+        late = asyncio.create_task(
+            batcher.generate(REPETITIVE, max_tokens=900, logit_bias=FEW_WORDS, timeout=0.15)
+        )
+        await until(lambda: batcher.statistics().accepted_tokens > 0)
+        leaving.cancel()
+        assert outputs([await staying]) == plain
+        assert (await late).finish_reason in ("deadline", "length")
+        await until(lambda: batcher.statistics().running == 0)
+        assert leaving.cancelled()
+
+
+async def test_a_full_context() -> None:
+    """Where positions and KV are all promised, guesses take none besides."""
+    params = SamplingParams(max_tokens=500, logit_bias=FEW_WORDS)
+    options = {"n_ctx": 256, "n_parallel": 2, "block_size": 16}
+    plain, _ = await ask([REPETITIVE, PROMPTS[1]], params, max_draft_tokens=0, **options)
+    guessed, counts = await ask([REPETITIVE, PROMPTS[1]], params, max_draft_tokens=8, **options)
+    assert guessed == plain
+    assert counts.accepted_tokens > 0
