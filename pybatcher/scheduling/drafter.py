@@ -27,11 +27,16 @@ class Drafter:
         self._lookup = PromptLookup(prompt)
         self._end_token_ids = end_token_ids
         self._chances = [_Chance(prior) for prior in _PRIORS]
-        self._guess: tuple[int, ...] = ()
+        self._guess: list[int] = []
         self._chance = self._chances[0]
 
+    @property
+    def has_read(self) -> bool:
+        """The whole prompt; what came after it is read as it comes."""
+        return self._lookup.is_indexed
+
     def read(self, count: int) -> int:
-        """Learn `count` more tokens of those there are; how many it was in the end."""
+        """Read `count` more tokens of the prompt, or what is left of it; returns how many."""
         return self._lookup.index(count)
 
     def draft(self, n_most: int, worth: float) -> tuple[int, ...]:
@@ -41,14 +46,14 @@ class Drafter:
         An end token is never among them: nothing is to be computed after it.
         """
         self._guess, n_common = self._lookup.propose(n_most)
-        if not self._guess:
+        if not n_common:
             return ()
         self._chance = self._chances[min(n_common - 2, len(self._chances) - 1)]
         draft = self._guess[: self._chance.worthy_length(worth)]
         for i, token in enumerate(draft):
             if token in self._end_token_ids:
-                return draft[:i]
-        return draft
+                return tuple(draft[:i])
+        return tuple(draft)
 
     def take(self, tokens: Sequence[int]) -> None:
         """These came after what there was: judge the guess by them."""
@@ -56,7 +61,7 @@ class Drafter:
             self._chance.judge(guessed == token)
             if guessed != token:
                 break
-        self._guess = ()
+        self._guess = []
         for token in tokens:
             self._lookup.append(token)
 

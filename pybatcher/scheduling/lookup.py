@@ -21,8 +21,8 @@ _SPREAD = 0x9E37  # odd: neighbouring token ids fall into different buckets
 class PromptLookup:
     """The tokens of one sequence, and an index of where their pairs stand.
 
-    Memory: two numbers a token and `_BUCKETS` more. `index` takes time for
-    each token of its count, `propose` a bounded time whatever the length.
+    Memory: two numbers a token and `_BUCKETS` more. A search takes a bounded
+    time, whatever the length; what is not indexed yet is not found by it.
     """
 
     def __init__(self, tokens: Iterable[int]) -> None:
@@ -32,50 +32,56 @@ class PromptLookup:
         self._latest = [-1] * _BUCKETS
         self._earlier = [-1] * _SHORTEST
 
-    def append(self, token: int) -> None:
-        """The text goes on."""
-        self._tokens.append(token)
+    @property
+    def is_indexed(self) -> bool:
+        """All tokens there are can be found; `append` keeps it so."""
+        return len(self._earlier) >= len(self._tokens)
 
     def index(self, count: int) -> int:
-        """Make `count` more places known to `propose`, or all there are; returns how many."""
-        tokens, latest, earlier = self._tokens, self._latest, self._earlier
-        known = len(earlier)
-        for place in range(known, min(known + count, len(tokens))):
-            bucket = (tokens[place - 2] * _SPREAD + tokens[place - 1]) % _BUCKETS
-            earlier.append(latest[bucket])
-            latest[bucket] = place
-        return len(earlier) - known
+        """Index `count` more tokens, or all there are; returns how many."""
+        known = len(self._earlier)
+        for place in range(known, min(known + count, len(self._tokens))):
+            self._add(place)
+        return len(self._earlier) - known
 
-    def propose(self, count: int) -> tuple[tuple[int, ...], int]:
+    def append(self, token: int) -> None:
+        """The text goes on."""
+        tokens = self._tokens
+        tokens.append(token)
+        if len(self._earlier) == len(tokens) - 1:
+            self._add(len(tokens) - 1)
+
+    def propose(self, count: int) -> tuple[list[int], int]:
         """What may come next, and how many tokens that is founded on.
 
         `count` tokens: what followed the place that has most in common with the
         end, of equals the latest; where that runs into the end, the text is
         taken to go round in a circle. Nothing, founded on 0, where the end is new.
         """
-        tokens = self._tokens
-        end = len(tokens)
         place, n_common = self._best_place()
         if not n_common:
-            return (), 0
-        circle = tokens[place : min(place + count, end)]
-        if len(circle) < count:
-            circle *= -(-count // len(circle))
-        return tuple(circle[:count]), n_common
+            return [], 0
+        found = self._tokens[place : place + count]
+        if len(found) < count:
+            found = (found * -(-count // len(found)))[:count]
+        return found, n_common
+
+    def _add(self, place: int) -> None:
+        bucket = _bucket(self._tokens[place - 2], self._tokens[place - 1])
+        self._earlier.append(self._latest[bucket])
+        self._latest[bucket] = place
 
     def _best_place(self) -> tuple[int, int]:
         """The place, and how many tokens before it stand at the end too; 0: there is none."""
         tokens = self._tokens
-        end = len(tokens)
-        if end <= _SHORTEST:
+        if len(tokens) <= _SHORTEST:
             return 0, 0
-        bucket = (tokens[-2] * _SPREAD + tokens[-1]) % _BUCKETS
-        place, best, most = self._latest[bucket], 0, _SHORTEST - 1
+        place, best, most = self._latest[_bucket(tokens[-2], tokens[-1])], 0, _SHORTEST - 1
         for _ in range(_MOST_PLACES):
             if place < 0:
                 break
             # Only what agrees one token further back than the best can be better.
-            if place > most and tokens[place - most - 1] == tokens[end - most - 1]:
+            if place > most and tokens[place - most - 1] == tokens[-most - 1]:
                 n_common = self._n_common(place)
                 if n_common > most:
                     best, most = place, n_common
@@ -92,3 +98,7 @@ class PromptLookup:
             if tokens[place - i] != tokens[-i]:
                 return i - 1
         return limit
+
+
+def _bucket(first: int, second: int) -> int:
+    return (first * _SPREAD + second) % _BUCKETS

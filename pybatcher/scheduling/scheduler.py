@@ -158,12 +158,14 @@ class Scheduler:
         self._in_flight = [
             (owner, _entry(owner, count, drafts.get(owner.seq_id, ()))) for owner, count in seats
         ]
-        return StepPlan(
+        plan = StepPlan(
             entries=tuple(entry for _, entry in self._in_flight),
             decode_rows=decode_rows,
             prefill_rows=prefill_rows,
             draft_rows=sum(map(len, drafts.values())),
         )
+        self._speculation.step_begins(plan, now)
+        return plan
 
     def apply(self, result: StepResult, now: float) -> list[Event]:
         """Take in what the planned step gave. Returns all events not yet taken."""
@@ -171,6 +173,7 @@ class Scheduler:
             raise RuntimeError("apply() was called without a planned step")
         seats, self._in_flight = self._in_flight, None
         self._steps += 1
+        self._speculation.step_ends(now)
         for owner, entry in seats:
             self._computed_tokens += len(entry.tokens)
             owner.num_computed_tokens += len(entry.tokens) - entry.n_draft

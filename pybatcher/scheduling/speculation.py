@@ -1,23 +1,23 @@
 """`Speculation`: which sequences compute guesses beside their next token, and how many.
 
-A row costs a step some time; a step costs time even before its first row (the weights are read
-once, whatever the rows). A guess that comes true saves its sequence its share of one step. With
-n sequences in a step, and a step that costs as much as k rows before its first one, a guess is
-worth its row where it is right more often than n / (n + k).
+A guess takes a row, and one that comes true saves its sequence a row of a later step and the share
+of that step that is not rows. With n sequences in a step, and a step that costs as much as k rows
+before its first one, a guess is worth its row where it is right more often than n / (n + k).
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Collection, Sequence
 
 from .drafter import Drafter
-from .plan import SampledToken
+from .plan import SampledToken, StepPlan
 from .request import RunningRequest
+from .step_cost import StepCost
 
 __all__ = ["Speculation"]
 
-_ROWS_OF_AN_EMPTY_STEP = 16  # k, above, as bench/speculation.py measures it
-_INDEXED_IN_A_STEP = 2048  # tokens of prompts: a fraction of a millisecond
+_READ_IN_A_STEP = 2048  # tokens of prompts: a fraction of a millisecond
 
 
 class Speculation:
@@ -28,12 +28,16 @@ class Speculation:
 
     def __init__(self, max_draft_tokens: int) -> None:
         self._max_draft_tokens = max_draft_tokens
+        self._cost = StepCost()
+        self._unread: deque[Drafter] = deque()  # who has not read the whole prompt
+        self._step: tuple[StepPlan, float] | None = None
         self.proposed_tokens = self.accepted_tokens = 0
 
     def begin(self, running: RunningRequest) -> None:
         """The request was admitted."""
         if self._max_draft_tokens:
             running.drafter = Drafter(running.request.prompt, running.request.end_token_ids)
+            self._unread.append(running.drafter)
 
     def drafts(
         self, running: Collection[RunningRequest], n_rows: int, max_sequence_length: int
@@ -45,9 +49,10 @@ class Speculation:
         """
         if not self._max_draft_tokens:
             return {}
-        self._read_prompts(running)
+        if self._unread:
+            self._read_prompts()
         generating = [owner for owner in running if owner.is_generating]
-        worth = len(generating) / (len(generating) + _ROWS_OF_AN_EMPTY_STEP)
+        worth = len(generating) / (len(generating) + self._cost.rows_of_an_empty_step)
         drafts = {}
         for owner in generating:
             may_draw = owner.request.max_output(max_sequence_length) - len(owner.output)
@@ -66,8 +71,21 @@ class Speculation:
         if owner.drafter is not None:
             owner.drafter.take([token.token_id for token in tokens])
 
-    def _read_prompts(self, running: Collection[RunningRequest]) -> None:
-        left = _INDEXED_IN_A_STEP
-        for owner in running:
-            if owner.drafter is not None:
-                left -= owner.drafter.read(left)
+    def step_begins(self, plan: StepPlan, now: float) -> None:
+        """The plan goes to the engine."""
+        self._step = (plan, now)
+
+    def step_ends(self, now: float) -> None:
+        """It is done. What it took tells what rows cost; those of prompts cost less in company."""
+        if self._step is not None and self._max_draft_tokens:
+            plan, began = self._step
+            if not plan.prefill_rows:
+                self._cost.note(plan.decode_rows + plan.draft_rows, now - began)
+
+    def _read_prompts(self) -> None:
+        left = _READ_IN_A_STEP
+        while self._unread and left:
+            drafter = self._unread[0]
+            left -= drafter.read(left)
+            if drafter.has_read:
+                self._unread.popleft()

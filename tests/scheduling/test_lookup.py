@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,7 +15,7 @@ def lookup(text: list[int]) -> PromptLookup:
     return made
 
 
-def by_hand(text: list[int], count: int) -> tuple[tuple[int, ...], int]:
+def by_hand(text: list[int], count: int) -> tuple[list[int], int]:
     """The same, looking at every place."""
     best, most = 0, 1
     for place in range(len(text) - 1, 1, -1):
@@ -24,11 +25,11 @@ def by_hand(text: list[int], count: int) -> tuple[tuple[int, ...], int]:
         if common > most:
             best, most = place, common
     if most < 2:
-        return (), 0
+        return [], 0
     going_on = list(text)
     for i in range(count):
         going_on.append(going_on[best + i])
-    return tuple(going_on[len(text) :]), most
+    return going_on[len(text) :], most
 
 
 @given(st.lists(st.integers(0, 2), max_size=16), st.integers(1, 9))
@@ -37,45 +38,57 @@ def test_it_finds_the_longest_and_of_equals_the_latest(text: list[int], count: i
 
 
 def test_what_followed_last_time() -> None:
-    assert lookup([1, 2, 3, 4, 5, 9, 1, 2]).propose(3) == ((3, 4, 5), 2)
+    assert lookup([1, 2, 3, 4, 5, 9, 1, 2]).propose(3) == ([3, 4, 5], 2)
 
 
 def test_a_longer_match_counts_more_than_a_later_one() -> None:
-    assert lookup([7, 1, 2, 3, 0, 1, 2, 4, 7, 1, 2]).propose(1) == ((3,), 3)
+    assert lookup([7, 1, 2, 3, 0, 1, 2, 4, 7, 1, 2]).propose(1) == ([3], 3)
 
 
 def test_a_text_that_goes_round_goes_on_going_round() -> None:
-    assert lookup([5, 1, 2, 3, 1, 2, 3, 1, 2]).propose(7) == ((3, 1, 2, 3, 1, 2, 3), 5)
-    assert lookup([4, 4, 4]).propose(5) == ((4, 4, 4, 4, 4), 2)
+    assert lookup([5, 1, 2, 3, 1, 2, 3, 1, 2]).propose(7) == ([3, 1, 2, 3, 1, 2, 3], 5)
+    assert lookup([4, 4, 4]).propose(5) == ([4, 4, 4, 4, 4], 2)
 
 
 def test_a_new_end_has_nothing_before_it() -> None:
     for text in ([], [1], [1, 1], [1, 2, 3, 4], [1, 2, 3, 2, 4, 3]):
-        assert lookup(text).propose(4) == ((), 0)
+        assert lookup(text).propose(4) == ([], 0)
 
 
-def test_what_is_appended_is_found_once_it_is_indexed() -> None:
-    found = lookup([1, 2, 3])
-    for token in (1, 2):
+@pytest.mark.parametrize("text", [[], [1], [1, 2], [1, 2, 3]])
+def test_what_is_appended_is_found(text: list[int]) -> None:
+    found = lookup(text)
+    for token in (5, 6, 7, 5, 6):
         found.append(token)
-    assert found.propose(1) == ((3,), 2)
-    found.append(9)
-    found.append(3)
+        assert found.is_indexed
+    assert found.propose(1) == ([7], 2)
+
+
+def test_what_is_not_indexed_yet_is_not_found() -> None:
+    found = PromptLookup([1, 2, 3, 1, 2, 4, 0, 1, 2])
+    assert not found.is_indexed
+    assert found.propose(1) == ([], 0)
+    assert found.index(1) == 1
+    assert found.propose(1) == ([3], 2)
+    found.append(4)
     found.append(1)
     found.append(2)
-    assert found.propose(1) == ((3,), 2), "the later place is not indexed yet"
+    assert found.propose(1) == ([3], 2), "what is appended waits for its turn"
     assert found.index(3) == 3
-    assert found.index(100) == 3
-    assert found.propose(1) == ((9,), 3)
+    assert found.propose(1) == ([4], 2)
+    assert not found.is_indexed
+    assert found.index(100) == 6
+    assert found.is_indexed
+    assert found.propose(2) == ([4, 1], 2)
 
 
 def test_pairs_of_one_bucket_are_told_apart() -> None:
     text = [1, 2, 3, 1, 2 + 4096, 7, 1, 2]
-    assert lookup(text).propose(1) == ((3,), 2)
-    assert lookup([1, 2 + 4096, 7, 1, 2]).propose(1) == ((), 0)
+    assert lookup(text).propose(1) == ([3], 2)
+    assert lookup([1, 2 + 4096, 7, 1, 2]).propose(1) == ([], 0)
 
 
 def test_a_search_looks_at_so_many_places_and_no_more() -> None:
     rare, common = [8, 1, 2, 3], [9, 1, 2, 4]
-    assert lookup(rare + common * 10 + [8, 1, 2]).propose(1) == ((3,), 3)
-    assert lookup(rare + common * 20 + [8, 1, 2]).propose(1) == ((4,), 2)
+    assert lookup(rare + common * 10 + [8, 1, 2]).propose(1) == ([3], 3)
+    assert lookup(rare + common * 20 + [8, 1, 2]).propose(1) == ([4], 2)

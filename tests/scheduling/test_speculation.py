@@ -37,6 +37,7 @@ class Oracle:
         patch.setattr(Drafter, "__init__", init)
         patch.setattr(Drafter, "draft", draft)
         patch.setattr(Drafter, "take", take)
+        patch.setattr(Drafter, "has_read", True)
         patch.setattr(Drafter, "read", lambda self, count: 0)
 
 
