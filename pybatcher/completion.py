@@ -49,7 +49,8 @@ class Usage:
 class Timeline:
     """When things happened to a request: seconds of one monotonic clock.
 
-    Tokens are stamped where they are handed to their caller's stream.
+    Tokens are stamped where they are handed to their caller's stream. A step
+    that verified guesses may hand over several at one time.
     `token_times` has one entry a generated token; `first_token` is the first.
     """
 
@@ -84,7 +85,7 @@ class Timeline:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """What one step added to a stream. `str(piece)` is its text.
+    """What one token added to a stream. `str(piece)` is its text.
 
     The texts of a stream's pieces, put together, are the completion's text,
     and so are the token ids. A token may come with no text (half a character,
