@@ -56,11 +56,9 @@ class Drafter:
         return tuple(draft)
 
     def take(self, tokens: Sequence[int]) -> None:
-        """These came after what there was: judge the guess by them."""
+        """These came, of a guess no more than one wrong one: judge it by them."""
         for guessed, token in zip(self._guess, tokens, strict=False):
             self._chance.judge(guessed == token)
-            if guessed != token:
-                break
         self._guess = []
         for token in tokens:
             self._lookup.append(token)

@@ -197,7 +197,7 @@ TEST(what_cannot_be_drawn_ends_the_draws_of_its_sequence) {
   const int other = engine->seq_new("");
   engine->seq_sampling(id, poisoned);
   Ids tokens = prompt;
-  tokens.insert(tokens.end(), {kPoison, 5, 6});
+  tokens.insert(tokens.end(), {kPoison, 0, 0});  // a draw that fails has no token, not even 0
   const std::vector<StepEntry> entries = {
       {.seq_id = id, .tokens = tokens, .wants_logits = true, .n_draft = 3},
       {.seq_id = other, .tokens = prompt, .wants_logits = true}};

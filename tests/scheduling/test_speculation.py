@@ -12,6 +12,7 @@ from scheduler_driver import Driver, numbers, split
 
 from pybatcher.scheduling import Failed, SampledToken, StepResult
 from pybatcher.scheduling.drafter import Drafter
+from pybatcher.scheduling.step_cost import StepCost
 
 
 class Oracle:
@@ -142,6 +143,21 @@ def test_a_prompt_under_a_cap_leaves_rows_for_guesses() -> None:
         driver.step()
         assert driver.plans[-1].prefill_rows == 4
     assert any(plan.draft_rows for plan in driver.plans[-10:])
+
+
+def test_what_rows_cost_is_learnt_from_steps_without_prompts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    noted = []
+    monkeypatch.setattr(StepCost, "note", lambda self, rows, seconds: noted.append((rows, seconds)))
+    driver = repetitive(max_draft_tokens=8, n_batch=16)
+    driver.submit(0, (0, 1) * 20, max_tokens=30)
+    driver.submit(1, (0, 1, 1) * 5, max_tokens=60)
+    driver.run()
+    without = [plan for plan in driver.plans if not plan.prefill_rows]
+    assert [rows for rows, _ in noted] == [p.decode_rows + p.draft_rows for p in without]
+    assert [seconds for _, seconds in noted] == pytest.approx([0.01] * len(noted))
+    assert 0 < len(without) < len(driver.plans)
 
 
 def test_cancelled_in_a_step_that_verifies() -> None:
