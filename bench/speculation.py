@@ -217,6 +217,7 @@ def main() -> None:
     parser.add_argument("--max-draft-tokens", type=int, default=8)
     parser.add_argument("--max-tokens", type=int, default=128)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--workloads", default="", help="names, separated by commas; else all")
     arguments = parser.parse_args()
     sizes = [int(size) for size in arguments.batch_sizes.split(",")]
     run_of = describe_run()
@@ -230,7 +231,10 @@ def main() -> None:
     cost = cost_of_rows(runtime, sizes, 3 * arguments.rounds)
     print(f"an empty step costs as much as {cost['rows of an empty step']} rows", file=sys.stderr)
     results = []
+    chosen = set(filter(None, arguments.workloads.split(",")))
     for workload in workloads(runtime, arguments.max_tokens):
+        if chosen and workload.name not in chosen:
+            continue
         for size in sizes:
             found = compare(runtime, workload, size, arguments.max_draft_tokens, arguments.rounds)
             results.append(found)

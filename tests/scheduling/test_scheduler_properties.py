@@ -12,6 +12,7 @@ from scheduler_driver import Driver
 
 from pybatcher.errors import QueueFullError, RequestTooLongError
 from pybatcher.scheduling import Generated, Request
+from pybatcher.testing import FakeEngine
 
 _SHARED = tuple(range(40))  # what many prompts begin with, so that they share blocks
 
@@ -63,6 +64,8 @@ def drivers(draw: st.DrawFn) -> Driver:
         max_prefill_tokens=draw(st.integers(0, 10)),
         max_queue_requests=draw(st.sampled_from([3, 1000])),
         max_queue_tokens=draw(st.sampled_from([100, 100_000])),
+        vocab_size=draw(st.sampled_from([258, 3])),  # with three tokens, guesses are often right
+        max_draft_tokens=draw(st.sampled_from([0, 1, 8])),
     )
 
 
@@ -85,12 +88,12 @@ def test_promises_hold_for_random_requests(
         try:
             requests[request_id] = driver.submit(
                 request_id,
-                what.prompt,
+                tuple(token % driver.engine.vocab_size for token in what.prompt),
                 max_tokens=what.max_tokens,
                 min_tokens=what.min_tokens,
                 temperature=what.temperature,
                 seed=what.seed,
-                end_token_ids=frozenset(range(0, 258, 9)),
+                end_token_ids=frozenset(range(0, driver.engine.vocab_size, 9)),
                 namespace=what.namespace,
                 deadline=None if what.timeout is None else driver.clock() + what.timeout,
             )
@@ -113,7 +116,8 @@ def test_promises_hold_for_random_requests(
                 ask(request_id, what)
         if step == shared_at_step:
             with suppress(RequestTooLongError):
-                driver.scheduler.share_prefix(_SHARED[:n_shared])
+                shared = tuple(token % driver.engine.vocab_size for token in _SHARED[:n_shared])
+                driver.scheduler.share_prefix(shared)
         give_up(step, during=False)
         n_steps += driver.step(during=lambda step=step: give_up(step, during=True))
     assert driver.scheduler.is_idle, "starved"
@@ -123,7 +127,8 @@ def test_promises_hold_for_random_requests(
     for request_id, request in requests.items():
         endings = driver.endings(request_id)
         output = driver.output(request_id)
-        expected = tokens_alone(request, driver.engine.max_sequence_length)
+        alone = FakeEngine(n_ctx=4096, n_parallel=1, vocab_size=driver.engine.vocab_size)
+        expected = tokens_alone(request, driver.engine.max_sequence_length, alone)
         assert output == expected[: len(output)]
         if request_id in cancelled:
             assert endings == []
@@ -141,6 +146,7 @@ def test_promises_hold_for_random_requests(
     assert ended == counts.submitted
     assert counts.generated_tokens == sum(isinstance(e, Generated) for e in driver.events)
     assert counts.steps == n_steps == driver.engine.statistics()["forward_passes"]
-    assert counts.computed_tokens == driver.engine.statistics()["computed_tokens"]
+    for name in ("computed_tokens", "proposed_tokens", "accepted_tokens"):
+        assert getattr(counts, name) == driver.engine.statistics()[name]
     driver.scheduler.drop_prefixes()
     driver.check_nothing_held()
