@@ -37,7 +37,7 @@ template <int kBytes>
 PB_INLINE void prefetch_piece(const void* piece, int i, ptrdiff_t ahead) {
   if (i * kBytes % 64 != 0) return;
   for (int byte = 0; byte < kBytes; byte += 64) {
-    prefetch_far(static_cast<const std::byte*>(piece) + ahead + byte);
+    __builtin_prefetch(static_cast<const std::byte*>(piece) + ahead + byte, 0, 2);
   }
 }
 

@@ -16,7 +16,7 @@ namespace {
 // Kv::Number  as stored
 // kPaired     two numbers lie in one lane
 // kScaled     a scale goes with each key and each value
-// write_n     rounds the first n lanes and stores them next to each other
+// write       rounds a vector and stores its numbers next to each other
 // key_at      where number d of a key in `slot` lies; value_at  where number d of a value lies
 // column      of the i-th two vectors of a row of values: they are its columns from there, and from
 //             kSecond further, on
@@ -36,15 +36,15 @@ struct Plain {
 struct F32Kv : Plain {
   using Number = float;
   static PB_INLINE Vec read(const float* p) { return load(p); }
-  static PB_INLINE void write_n(float* p, Vec v, int n) { store_n(p, v, n); }
+  static PB_INLINE void write(float* p, Vec v) { store(p, v); }
 };
 
 struct F16Kv : Plain {
   using Number = uint16_t;
   static PB_INLINE Vec read(const uint16_t* p) { return load_f16(p); }
-  static PB_INLINE void write_n(uint16_t* p, Vec v, int n) {
+  static PB_INLINE void write(uint16_t* p, Vec v) {
     const Vec held = max(set1(-65504.0f), min(set1(65504.0f), v));
-    store_f16_n(p, select_less(abs(v), set1(__builtin_inff()), held, v), n);
+    store_f16(p, select_less(abs(v), set1(__builtin_inff()), held, v));
   }
 };
 
@@ -53,10 +53,9 @@ struct Int8Kv : Plain {
   using Number = int8_t;
   static constexpr bool kScaled = true;
   static PB_INLINE Vec read(const int8_t* p) { return load_int8(p); }
-  static PB_INLINE void write_n(int8_t* p, Vec v, int n) {
-    const Vec held = max(min(v, set1(127.0f)), set1(-127.0f));  // in this order NaN is 127
-    const Vec shift = set1(12582912.0f);  // adding 1.5 * 2^23 leaves a whole number
-    store_int8_n(p, sub(add(held, shift), shift), n);
+  static PB_INLINE void write(int8_t* p, Vec v) {
+    // In this order NaN is 127, whose scale is NaN.
+    store_bytes(p, to_nearest(max(min(v, set1(127.0f)), set1(-127.0f))));
   }
 };
 
@@ -66,7 +65,7 @@ struct Bf16Kv {
   static constexpr bool kPaired = true;
   static constexpr bool kScaled = false;
   static constexpr int kSecond = kValuePair;
-  static PB_INLINE void write_n(uint16_t* p, Vec v, int n) { store_bf16_n(p, round_to_bf16(v), n); }
+  static PB_INLINE void write(uint16_t* p, Vec v) { store_bf16_n(p, round_to_bf16(v), kWidth); }
   static PB_INLINE size_t key_at(int d, int slot, int stride) {
     return (static_cast<size_t>(d / 2) * stride + slot) * 2 + d % 2;
   }
@@ -94,13 +93,9 @@ PB_INLINE void load_two(const typename Kv::Number* row, int i, Vec& first, Vec& 
 // The scale of n numbers; NaN where one of them is not finite.
 inline float int8_scale(const float* numbers, int n) {
   Vec highest = zero();
-  Vec poison = zero();
-  for (int i = 0; i < n; i += kWidth) {
-    const Vec v = load_tail(numbers, i, n);
-    highest = max(highest, abs(v));
-    poison = add(poison, mul(v, zero()));
-  }
-  return reduce_max(highest) / 127.0f + reduce_add(poison);
+  for (int i = 0; i < n; i += kWidth) highest = max_or_nan(highest, abs(load_tail(numbers, i, n)));
+  const float top = reduce_max_or_nan(highest);
+  return top / 127.0f + 0.0f * top;  // 0 times infinity is NaN
 }
 
 }  // namespace

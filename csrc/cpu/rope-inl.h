@@ -45,7 +45,7 @@ PB_INLINE void store_numbers(const float* numbers, int n, typename Kv::Number* t
     Vec v = load_tail(numbers, i, n);
     if constexpr (Kv::kScaled) v = div(v, divisor);
     alignas(64) typename Kv::Number lanes[kWidth];
-    Kv::write_n(lanes, v, n_lanes);
+    Kv::write(lanes, v);
     for (int j = 0; j < n_lanes; ++j) to[at(i + j)] = lanes[j];
   }
 }

@@ -70,32 +70,15 @@ PB_INLINE Vec scale_by_power_of_2(Vec p, Vec n) {
   return _mm256_mul_ps(_mm256_mul_ps(p, _mm256_castsi256_ps(first)), _mm256_castsi256_ps(second));
 }
 
-PB_INLINE void prefetch_far(const void* p) { __builtin_prefetch(p, 0, 2); }
-
-PB_INLINE Vec load_f16(const uint16_t* p) {
-  return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
-}
-PB_INLINE void store_f16_n(uint16_t* p, Vec v, int n) {
-  alignas(16) uint16_t lanes[kWidth];
-  _mm_store_si128(reinterpret_cast<__m128i*>(lanes),
-                  _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
-  for (int i = 0; i < kWidth; ++i) {
-    if (i < n) p[i] = lanes[i];
-  }
+PB_INLINE void store_f16(uint16_t* p, Vec v) {
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(p),
+                   _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
 }
 
 PB_INLINE Vec load_int8(const int8_t* p) {
   const __m128i narrow = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p));
   return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(narrow));
 }
-PB_INLINE void store_int8_n(int8_t* p, Vec v, int n) {
-  alignas(32) int32_t lanes[kWidth];
-  _mm256_store_si256(reinterpret_cast<__m256i*>(lanes), _mm256_cvtps_epi32(v));
-  for (int i = 0; i < kWidth; ++i) {
-    if (i < n) p[i] = static_cast<int8_t>(lanes[i]);
-  }
-}
-
 using Pairs = __m256i;
 PB_INLINE Pairs load_pairs(const uint16_t* p) {
   return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));

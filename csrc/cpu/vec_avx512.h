@@ -76,24 +76,15 @@ PB_INLINE float reduce_max(Vec v) {
 
 PB_INLINE Vec scale_by_power_of_2(Vec p, Vec n) { return _mm512_scalef_ps(p, n); }
 
-PB_INLINE void prefetch_far(const void* p) { __builtin_prefetch(p, 0, 2); }
-
-PB_INLINE Vec load_f16(const uint16_t* p) {
-  return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
-}
-PB_INLINE void store_f16_n(uint16_t* p, Vec v, int n) {
-  _mm256_mask_storeu_epi16(p, first_lanes(n),
-                           _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+PB_INLINE void store_f16(uint16_t* p, Vec v) {
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p),
+                      _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
 }
 
 PB_INLINE Vec load_int8(const int8_t* p) {
   const __m128i narrow = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
   return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(narrow));
 }
-PB_INLINE void store_int8_n(int8_t* p, Vec v, int n) {
-  _mm512_mask_cvtepi32_storeu_epi8(p, first_lanes(n), _mm512_cvtps_epi32(v));
-}
-
 using Pairs = __m512i;
 PB_INLINE Pairs load_pairs(const uint16_t* p) { return _mm512_loadu_si512(p); }
 PB_INLINE Vec even(Pairs p) { return _mm512_castsi512_ps(_mm512_slli_epi32(p, 16)); }

@@ -73,18 +73,8 @@ PB_INLINE Vec scale_by_power_of_2(Vec p, Vec n) {
   return p * (Vec)((half + 127) << 23) * (Vec)((whole - half + 127) << 23);
 }
 
-// Asks for the cache line of p, into the second cache. p may lie anywhere.
-PB_INLINE void prefetch_far(const void* p) { __builtin_prefetch(p, 0, 2); }
-
-PB_INLINE Vec load_f16(const uint16_t* p) {
-  const UBits h = {p[0], p[1], p[2], p[3]};
-  const UBits magnitude = (h & 0x7fffu) << 13;
-  const UBits value = (UBits)((Vec)magnitude * 0x1p112f);  // subnormals too, exact
-  const UBits special = (UBits)(magnitude >= 0x7c00u << 13);
-  return (Vec)(value | (special & 0x7f800000u) | (h & 0x8000u) << 16);
-}
-// The first n lanes, rounded to f16, to nearest even; infinite from 65520 on. NaN stays NaN.
-PB_INLINE void store_f16_n(uint16_t* p, Vec v, int n) {
+// Rounded to f16, to nearest even; infinite from 65520 on. NaN stays NaN.
+PB_INLINE void store_f16(uint16_t* p, Vec v) {
   const UBits u = (UBits)v;
   const UBits magnitude = u & 0x7fffffffu;
   const UBits small = (UBits)((Vec)magnitude * 0x1p24f + 0x1p23f) - 0x4b000000u;  // steps of 2^-24
@@ -93,22 +83,13 @@ PB_INLINE void store_f16_n(uint16_t* p, Vec v, int n) {
   const UBits finite = magnitude < 0x38800000u ? small : normal;
   const UBits number = magnitude < 0x477ff000u ? finite : infinite;
   const UBits h = (u >> 16 & 0x8000u) | (magnitude > 0x7f800000u ? UBits{} + 0x7e00u : number);
-  for (int i = 0; i < kWidth; ++i) {
-    if (i < n) p[i] = static_cast<uint16_t>(h[i]);
-  }
+  for (int i = 0; i < kWidth; ++i) p[i] = static_cast<uint16_t>(h[i]);
 }
 
 PB_INLINE Vec load_int8(const int8_t* p) {
   return Vec{static_cast<float>(p[0]), static_cast<float>(p[1]), static_cast<float>(p[2]),
              static_cast<float>(p[3])};
 }
-// The first n lanes of v, which are whole numbers from -127 to 127.
-PB_INLINE void store_int8_n(int8_t* p, Vec v, int n) {
-  for (int i = 0; i < kWidth; ++i) {
-    if (i < n) p[i] = static_cast<int8_t>(v[i]);
-  }
-}
-
 // Pairs of bf16 numbers, one pair a lane.
 typedef UBits Pairs;
 PB_INLINE Pairs load_pairs(const uint16_t* p) {
