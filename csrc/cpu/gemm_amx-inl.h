@@ -120,10 +120,18 @@ PB_INLINE void multiply_step(const char* x, int64_t x_bytes, bool below, const u
   tile_bf16_product<3, 5, 7>();
 }
 
+// Expansion is slow beside reading: a prefetch from far would come before the core's own, which
+// keeps more lines under way.
+template <typename Weights>
+PB_INLINE void expand_unit(const uint8_t* step, int unit, uint16_t* to) {
+  __builtin_prefetch(step + kNearPrefetch + unit * 64, 0, 3);
+  Weights::expand(step, unit, to);
+}
+
 template <typename Weights>
 PB_INLINE void expand_step(const uint8_t* step, uint16_t* to) {
 #pragma GCC unroll 16
-  for (int unit = 0; unit < Weights::kUnits; ++unit) Weights::expand(step, unit, to);
+  for (int unit = 0; unit < Weights::kUnits; ++unit) expand_unit<Weights>(step, unit, to);
 }
 
 // At most kPairRows rows: weights are used as they come from memory, which takes longer than all
@@ -138,16 +146,16 @@ inline __attribute__((noinline)) void multiply_once(const AmxBlock& b, const uin
   const auto* x = reinterpret_cast<const char*>(b.x);
   if constexpr (Weights::kUnits > 0) expand_step<Weights>(w, expanded);
   for (int s = 0; s < b.steps; ++s) {
-#pragma GCC unroll 32
-    for (int line = 0; line < Weights::kStepBytes; line += 64) {
-      __builtin_prefetch(w + kFarPrefetch + line, 0, 2);
-    }
     if constexpr (Weights::kUnits > 0) {
       if (s + 1 < b.steps) {
         expand_step<Weights>(w + Weights::kStepBytes, expanded + (s + 1) % kSteps * kStepNumbers);
       }
       multiply_step(x, b.x_bytes, below, expanded + s % kSteps * kStepNumbers);
     } else {
+#pragma GCC unroll 32
+      for (int line = 0; line < Weights::kStepBytes; line += 64) {
+        __builtin_prefetch(w + kFarPrefetch + line, 0, 2);
+      }
       multiply_step(x, b.x_bytes, below, reinterpret_cast<const uint16_t*>(w));
     }
     x += kStepK * 2;
@@ -176,9 +184,8 @@ struct Ahead {
     for (; at < end; ++at) {
       if constexpr (Weights::kUnits > 0) {
         const int s = at / Weights::kUnits;
-        const uint8_t* step = from + s * Weights::kStepBytes;
-        __builtin_prefetch(step + kFarPrefetch + at % Weights::kUnits * 64, 0, 2);
-        Weights::expand(step, at % Weights::kUnits, to + s * kStepNumbers);
+        expand_unit<Weights>(from + s * Weights::kStepBytes, at % Weights::kUnits,
+                             to + s * kStepNumbers);
       } else {
         __builtin_prefetch(from + at * 64, 0, 2);
       }
