@@ -27,6 +27,8 @@ from .system_prompt import SHARED_PREFIXES, check_system_prompt
 if TYPE_CHECKING:
     from typing import Self
 
+    from .engine import Progress
+
 __all__ = ["Batcher"]
 
 
@@ -41,6 +43,8 @@ class Batcher:
     system_prompt: comes before every prompt that is a text, and is the system
         message of every chat without one. Its KV is computed once. Prompts of
         token ids are taken as they are.
+    progress: called while the model is opened, on the thread that opens it, with
+        the bytes of weights that are loaded and all of them.
     options: the fields of EngineConfig and SchedulerConfig, by name.
 
     Belongs to the event loop and to the process it was started in. Sets no
@@ -54,9 +58,10 @@ class Batcher:
         model: str | os.PathLike[str] | None = None,
         *,
         system_prompt: str | None = None,
+        progress: Progress | None = None,
         **options: Any,
     ) -> None:
-        self._configure(partial(open_checkpoint, model), system_prompt, options)
+        self._configure(partial(open_checkpoint, model, progress), system_prompt, options)
 
     @classmethod
     def from_torch(

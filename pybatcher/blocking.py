@@ -20,6 +20,8 @@ from .stream import Stream
 if TYPE_CHECKING:
     from typing import Self
 
+    from .engine import Progress
+
 __all__ = ["BlockingBatcher", "BlockingStream"]
 
 
@@ -40,9 +42,10 @@ class BlockingBatcher:
         model: str | os.PathLike[str] | None = None,
         *,
         system_prompt: str | None = None,
+        progress: Progress | None = None,
         **options: Any,
     ) -> None:
-        self._configure(Batcher(model, system_prompt=system_prompt, **options))
+        self._configure(Batcher(model, system_prompt=system_prompt, progress=progress, **options))
 
     @classmethod
     def from_torch(

@@ -9,12 +9,15 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .config import EngineConfig
 from .coordinator import StepEngine
 from .loading import LoadedModel, from_torch, open_model
 from .text import ChatTemplate, Tokenizer
+
+if TYPE_CHECKING:
+    from .engine import Progress
 
 __all__ = ["Opener", "Runtime", "open_checkpoint", "open_torch_module"]
 
@@ -33,17 +36,19 @@ Opener = Callable[[EngineConfig], Runtime]
 """Opens a model with these options. Blocks; called on a thread of its own."""
 
 
-def open_checkpoint(path: str | os.PathLike[str] | None, config: EngineConfig) -> Runtime:
+def open_checkpoint(
+    path: str | os.PathLike[str] | None, progress: Progress | None, config: EngineConfig
+) -> Runtime:
     """Open a directory or a GGUF file; None: the shipped model. ModelFormatError."""
-    return _from_loaded(open_model(path), config)
+    return _from_loaded(open_model(path), config, progress)
 
 
 def open_torch_module(module: Any, tokenizer: Any, config: EngineConfig) -> Runtime:
     """Take over a live transformers module, without a trip through the disk. ModelFormatError."""
-    return _from_loaded(from_torch(module, tokenizer), config)
+    return _from_loaded(from_torch(module, tokenizer), config, None)
 
 
-def _from_loaded(model: LoadedModel, config: EngineConfig) -> Runtime:
+def _from_loaded(model: LoadedModel, config: EngineConfig, progress: Progress | None) -> Runtime:
     from .engine import Engine
 
     parts = model.tokenizer
@@ -51,4 +56,4 @@ def _from_loaded(model: LoadedModel, config: EngineConfig) -> Runtime:
         parts.backend, bos_token_id=parts.bos_token_id, eos_token_ids=parts.eos_token_ids
     )
     template = ChatTemplate(parts.chat_template, special_tokens=parts.special_tokens)
-    return Runtime(Engine.from_loaded(model, config), tokenizer, template, model.name)
+    return Runtime(Engine.from_loaded(model, config, progress), tokenizer, template, model.name)

@@ -107,3 +107,11 @@ async def test_a_live_torch_module() -> None:
                 torch.tensor([prompt]), max_new_tokens=16, do_sample=False, pad_token_id=0
             )
         assert list(completion.token_ids) == ids[0, len(prompt) :].tolist()
+
+
+async def test_progress_of_the_load() -> None:
+    told: list[tuple[int, int]] = []
+    async with Batcher(n_ctx=256, progress=lambda done, total: told.append((done, total))):
+        assert told == sorted(set(told))
+        done, total = told[-1]
+        assert done == total > 1_000_000

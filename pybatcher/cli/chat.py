@@ -13,6 +13,7 @@ from ..config import EngineConfig, SchedulerConfig
 from ..errors import InvalidRequestError
 from ..params import SamplingParams
 from .console import report_error, write
+from .loading_bar import loading_bar
 from .options import ModelOption, SystemPromptOption, takes_options
 
 __all__ = ["chat"]
@@ -31,11 +32,12 @@ def chat(
 ) -> None:
     """Talk with the model. Ctrl-C stops an answer, Ctrl-D leaves."""
     params = SamplingParams(**sampling)
-    batcher = Batcher(model, system_prompt=system_prompt, **options)
     # One loop, run while an answer streams and at rest while the user types: the prompt needs no
     # thread, and the runner turns Ctrl-C into the cancellation of the answer alone.
     with asyncio.Runner() as runner:
-        runner.run(batcher.start())
+        with loading_bar() as progress:
+            batcher = Batcher(model, system_prompt=system_prompt, progress=progress, **options)
+            runner.run(batcher.start())
         try:
             _converse(runner, batcher, params)
         finally:

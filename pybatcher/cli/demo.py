@@ -18,6 +18,7 @@ from ..params import SamplingParams
 from ..stream import Stream
 from .demo_view import DemoView, Transcript
 from .figures import Figures
+from .loading_bar import loading_bar
 from .options import ModelOption, takes_options
 
 __all__ = ["demo", "same_answers"]
@@ -37,8 +38,11 @@ def demo(
     options: dict[str, Any],
 ) -> None:
     """Watch eight callers answered together, and what it changes: the time and nothing else."""
-    callers = Callers(Batcher(model, **options), SamplingParams(max_tokens=max_tokens, **sampling))
-    if not asyncio.run(_show(callers)):
+    params = SamplingParams(max_tokens=max_tokens, **sampling)
+    with loading_bar() as progress:
+        callers = Callers(Batcher(model, progress=progress, **options), params)
+        equal = asyncio.run(_show(callers))
+    if not equal:
         raise typer.Exit(TEXTS_DIFFER)
 
 

@@ -14,6 +14,7 @@ from ..config import EngineConfig, SchedulerConfig
 from ..errors import InvalidRequestError
 from ..params import SamplingParams
 from .console import write
+from .loading_bar import loading_bar
 from .options import ModelOption, SystemPromptOption, takes_options
 
 __all__ = ["generate"]
@@ -45,10 +46,10 @@ async def _generate(
     system_prompt: str | None,
     options: dict[str, Any],
 ) -> None:
-    async with (
-        Batcher(model, system_prompt=system_prompt, **options) as batcher,
-        batcher.stream(prompt, params) as pieces,
-    ):
+    with loading_bar() as progress:
+        batcher = Batcher(model, system_prompt=system_prompt, progress=progress, **options)
+        await batcher.start()
+    async with batcher, batcher.stream(prompt, params) as pieces:
         async for piece in pieces:
             write(piece.text)
     write("\n")

@@ -12,6 +12,7 @@ from rich.text import Text
 from ..config import EngineConfig, split_options
 from ..engine import Engine
 from ..loading import LoadedModel, open_model
+from .loading_bar import loading_bar
 from .options import ModelOption, takes_options
 
 __all__ = ["info"]
@@ -22,7 +23,8 @@ def info(model: ModelOption = None, *, options: dict[str, Any]) -> None:
     """Tell what a model is, how it runs here and how much memory it takes."""
     engine_config, _ = split_options(options)
     loaded = open_model(model)
-    engine = Engine.from_loaded(loaded, engine_config)
+    with loading_bar() as progress:
+        engine = Engine.from_loaded(loaded, engine_config, progress)
     table = Table.grid(padding=(0, 2))
     for name, value in (_model_facts(loaded) | _engine_facts(engine)).items():
         table.add_row(Text(name, style="dim"), Text(value))
@@ -50,7 +52,7 @@ def _engine_facts(engine: Engine) -> dict[str, str]:
     return {
         "dtype": f"{facts['dtype']}, KV in {facts['kv_dtype']}",
         "device": f"{facts['device']}, {facts['cpu_target']}, {facts['n_threads']} threads",
-        "weights": _megabytes(facts["weight_bytes"]),
+        "weights": f"{_megabytes(facts['weight_bytes'])}, cache: {facts['weights_cache']}",
         "KV": f"{_megabytes(facts['kv_bytes'])}, n_ctx {engine.n_ctx:,}, "
         f"n_parallel {engine.n_parallel}",
         "longest sequence": f"{engine.max_sequence_length:,} tokens",

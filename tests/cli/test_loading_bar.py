@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+import io
+import sys
+
+import pytest
+
+import pybatcher.cli.loading_bar
+from pybatcher.cli.loading_bar import loading_bar
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def open_terminal(monkeypatch: pytest.MonkeyPatch, patience: float) -> Terminal:
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(pybatcher.cli.loading_bar, "PATIENCE", patience)
+    return terminal
+
+
+def test_there_is_none_where_nobody_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    with loading_bar() as progress:
+        assert progress is None
+
+
+def test_a_quick_load_shows_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = open_terminal(monkeypatch, patience=1000.0)
+    with loading_bar() as progress:
+        assert progress is not None
+        for done in range(1, 11):
+            progress(done * 1000, 10_000)
+    assert terminal.getvalue() == ""
+
+
+def test_a_slow_load_shows_a_bar_that_goes_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = open_terminal(monkeypatch, patience=0.0)
+    with loading_bar() as progress:
+        assert progress is not None
+        progress(5_000_000, 10_000_000)
+        progress(10_000_000, 10_000_000)
+    shown = terminal.getvalue()
+    assert "loading the model" in shown
+    assert shown.endswith("\x1b[2K")  # the line is cleared
+
+
+def test_a_load_that_fails_takes_the_bar_along(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = open_terminal(monkeypatch, patience=0.0)
+
+    def load() -> None:
+        with loading_bar() as progress:
+            assert progress is not None
+            progress(1, 2)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        load()
+    assert terminal.getvalue().endswith("\x1b[2K")
