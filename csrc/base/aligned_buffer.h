@@ -28,9 +28,10 @@ class AlignedBuffer {
     void* p = std::aligned_alloc(alignment, rounded);
     if (p == nullptr) throw std::bad_alloc();
 #ifdef __linux__
-    if (alignment == kHugePage) madvise(p, rounded, MADV_HUGEPAGE);
+    // Whole ones only: of the last one, most could be memory that nobody uses.
+    if (alignment == kHugePage) madvise(p, bytes / kHugePage * kHugePage, MADV_HUGEPAGE);
 #endif
-    std::memset(p, 0, rounded);
+    std::memset(p, 0, bytes);
     data_.reset(static_cast<std::byte*>(p));
   }
 
