@@ -31,7 +31,8 @@ ModelConfig to_model_config(const pybind11::dict& fields);
 // Views of numpy arrays, each with the name of its element type: {name: (array, "f32")}. Or of
 // matrices yet to be made: {name: (function, "f32", rows, columns)}, where the function, called
 // without arguments and with the GIL, returns the array. A view is valid as long as `keep_alive`.
-// mapped: names of those that lie in a mapped file, which may be dropped from memory and read again.
+// mapped: names of those that lie in a mapped file, which may be dropped from memory and read
+// again.
 TensorMap to_tensors(const pybind11::dict& tensors, const pybind11::set& mapped,
                      std::vector<pybind11::object>& keep_alive);
 

@@ -91,15 +91,16 @@ void view_blocks(const py::array& array, TensorView& view) {
 }
 
 TensorView view_of(const std::string& name, py::array array, const std::string& dtype,
-                   bool is_mapped,
-                   std::vector<py::object>& keep_alive) {
+                   bool is_mapped, std::vector<py::object>& keep_alive) {
   TensorView view;
   view.name = name;
   view.dtype = tensor_dtype(name, dtype);
   if (is_quantised(view.dtype)) {
     view_blocks(array, view);
+    if (is_mapped) view.pages = extent(array);
     keep_alive.push_back(array);
     view.data = array.data();
+    view.bytes = array.nbytes();
     return view;
   }
   if (!array_fits(array, view.dtype) || array.ndim() < 1 || array.ndim() > 2) {
@@ -146,8 +147,8 @@ std::shared_ptr<const TensorView> made_by(py::handle function, const TensorView&
   if (!py::isinstance<py::array>(array)) {
     refuse("tensor '" + promised.name + "' was not made as a numpy array");
   }
-  made->view =
-      view_of(promised.name, py::reinterpret_borrow<py::array>(array), dtype, made->keep_alive);
+  made->view = view_of(promised.name, py::reinterpret_borrow<py::array>(array), dtype, false,
+                       made->keep_alive);
   if (made->view.rows != promised.rows || made->view.cols != promised.cols) {
     refuse("tensor '" + promised.name + "' was not made in the shape that was promised");
   }
@@ -175,6 +176,7 @@ TensorView to_view_of_promise(const std::string& name, const py::tuple& entry,
   view.cols = promised_size(py::object(entry[3]), 2, name);
   const auto dtype = entry[1].cast<std::string>();
   view.dtype = tensor_dtype(name, dtype);
+  view.bytes = view.rows * view.cols * (is_quantised(view.dtype) ? 1 : dtype_size(view.dtype));
   keep_alive.push_back(entry);
   // A view is copied without the GIL, so that it must not count references.
   view.make = [function = py::object(entry[0]).ptr(), promised = view, dtype] {
@@ -183,7 +185,7 @@ TensorView to_view_of_promise(const std::string& name, const py::tuple& entry,
   return view;
 }
 
-TensorView to_view(const std::string& name, const py::object& entry,
+TensorView to_view(const std::string& name, const py::object& entry, bool is_mapped,
                    std::vector<py::object>& keep_alive) {
   const bool is_tuple = py::isinstance<py::tuple>(entry);
   const auto parts = is_tuple ? py::reinterpret_borrow<py::tuple>(entry) : py::tuple();
@@ -195,7 +197,7 @@ TensorView to_view(const std::string& name, const py::object& entry,
     refuse("tensor '" + name + "' must be a pair (numpy array, element type)");
   }
   return view_of(name, py::reinterpret_borrow<py::array>(parts[0]), parts[1].cast<std::string>(),
-                 keep_alive);
+                 is_mapped, keep_alive);
 }
 
 }  // namespace

@@ -152,8 +152,8 @@ class Loader {
 
   Matrix matrix(std::span<const TensorView> parts, std::span<const TensorView> biases,
                 DType dtype) {
-    Matrix m = reader_ != nullptr ? packed_before(parts, biases, dtype)
-                                  : packed_now(parts, biases, dtype);
+    Matrix m =
+        reader_ != nullptr ? packed_before(parts, biases, dtype) : packed_now(parts, biases, dtype);
     if (writer_ != nullptr) {
       writer_->put(m.packed);
       writer_->put(m.bias);

@@ -54,18 +54,15 @@ def map_gguf(path: Path) -> GgufFile:
     n_files = metadata.integer("split.count", 0, 2**16, 1)
     if n_files > 1:
         raise metadata.error("split.count", "one file; llama-gguf-split --merge makes one of them")
-    tensors = {
-        entry.name: Tensor(
-            _array(data, entry), entry.type.dtype, f"{path}: tensor {shown(entry.name)}"
-        )
-        for entry in header.tensors
-    }
-    return GgufFile(metadata, tensors)
+    return GgufFile(metadata, {entry.name: _tensor(data, entry, path) for entry in header.tensors})
 
 
-def _array(data: NDArray[np.uint8], entry: GgufTensor) -> NDArray[Any]:
+def _tensor(data: NDArray[np.uint8], entry: GgufTensor, path: Path) -> Tensor:
     """(..., elements), or (..., bytes of the blocks of a row)."""
-    raw = data[entry.begin : entry.end]
-    if raw.ctypes.data % entry.type.array_dtype.itemsize:  # an alignment of 1 or 2
+    raw: NDArray[Any] = data[entry.begin : entry.end]
+    mapped = raw.ctypes.data % entry.type.array_dtype.itemsize == 0
+    if not mapped:  # an alignment of 1 or 2
         raw = raw.copy()
-    return raw.view(entry.type.array_dtype).reshape(*entry.shape[:-1], -1)
+    array = raw.view(entry.type.array_dtype).reshape(*entry.shape[:-1], -1)
+    source = f"{path}: tensor {shown(entry.name)}"
+    return Tensor(array, entry.type.dtype, source, mapped=mapped)

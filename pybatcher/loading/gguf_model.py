@@ -23,6 +23,7 @@ from .blocks import BLOCKS
 from .blueprint import EMBEDDING, HEAD, Blueprint
 from .families import llama
 from .fields import Fields, shown
+from .fingerprint import fingerprint
 from .gguf_config import read_config
 from .gguf_file import map_gguf
 from .gguf_tokenizer import read_tokenizer
@@ -57,6 +58,7 @@ def open_gguf(path: Path) -> LoadedModel:
     architecture, whose rows are put in order. Raises ModelFormatError that names
     file, key or tensor, what was found and what was expected.
     """
+    identity = fingerprint([path])
     file = map_gguf(path)
     tensors = file.tensors
     divisors = _rope_divisors(tensors.get(_ROPE_DIVISORS))
@@ -76,6 +78,7 @@ def open_gguf(path: Path) -> LoadedModel:
         dtype=_prevailing_dtype(weights),
         name=path.stem,
         path=path,
+        fingerprint=identity,
     )
 
 

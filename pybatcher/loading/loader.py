@@ -36,10 +36,10 @@ def open_model(path: str | os.PathLike[str] | None = None) -> LoadedModel:
             f"{str(directory)!r}: no such directory or GGUF file; a model is given as the path of "
             "a Hugging Face directory (config.json, *.safetensors, tokenizer.json) or of a .gguf"
         )
-    files = sorted(directory.glob("*.gguf"))
-    if files and not (directory / "config.json").is_file():
+    ggufs = sorted(directory.glob("*.gguf"))
+    if ggufs and not (directory / "config.json").is_file():
         raise ModelFormatError(
-            f"{directory}: no config.json in it; name one of its GGUF files: {files[0]}, say"
+            f"{directory}: no config.json in it; name one of its GGUF files: {ggufs[0]}, say"
         )
     fields = read_fields(directory / "config.json")
     blueprint = read_blueprint(fields)

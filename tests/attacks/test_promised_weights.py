@@ -1,4 +1,4 @@
-"""Matrices that a function makes while the engine is built: one product's at a time, or no engine."""
+"""Matrices that a function makes while an engine is built: one product's at a time, or none."""
 
 from __future__ import annotations
 
