@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 
 from pybatcher import Batcher, Completion, Engine, ModelFormatError
 from pybatcher.cli import app
+from pybatcher.loading import conversion
 from pybatcher.models import tiny_path
 
 PROMPTS = ("Once upon a time", "The fox looked at 12 stars.", "A", "\n\nWhy? \u2013 caf\u00e9")
@@ -92,6 +93,28 @@ def test_blocks_of_other_kinds(tmp_path: Path) -> None:
         engine = Engine.load(path, n_ctx=64, n_parallel=1)
     assert engine.description()["dtype"] == "int8"
     engine.close()
+
+
+def test_packed_weights_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second start converts nothing; the first tells of its progress to the end."""
+    path = write_gguf(tiny_path(), tmp_path / "tiny-q5_0.gguf", Kind.Q5_0, pre="smollm")
+    told: list[tuple[int, int]] = []
+    options: dict[str, Any] = {
+        "n_ctx": 64,
+        "n_parallel": 1,
+        "weights_cache": str(tmp_path / "cache"),
+    }
+    first = Engine.load(path, progress=lambda done, total: told.append((done, total)), **options)
+    assert told == sorted(told)
+    assert told[-1][0] == told[-1][1] > 0
+    monkeypatch.setattr(conversion, "_in_parts", None)
+    second = Engine.load(path, **options)
+    assert second.description()["weights_cache"] in ("mapped", "copied")
+    rows = []
+    for engine in (first, second):
+        rows.append(engine.prefill_chunk(engine.seq_new(), [5, 6, 7], logits=True))
+        engine.close()
+    assert (rows[0] == rows[1]).all()
 
 
 def test_command_line(tiny: Path) -> None:
