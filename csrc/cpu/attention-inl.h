@@ -120,13 +120,23 @@ inline void score_page(const KvLayout& kv, const typename Kv::Number* keys, int 
   }
 }
 
-// Which keys of a segment are added up, and where the pages of the segment begin and end.
+// Which keys of a segment are added up.
 struct Keys {
   int begin;
   int end;
-  int first_page;
-  int end_page;  // of the sequence: what is asked for ahead of use lies before it
+  int first_page;  // of the segment
+  int end_page;    // of the sequence
 };
+
+// What will be read when the values of a page are done with: the keys of the same page of the next
+// segment, or of the next item. Null if there are none.
+PB_INLINE const std::byte* keys_after(const AttentionArgs& args, const Keys& keys, int page) {
+  const int next = page + kSegment / args.layout.block_size;
+  if (next < keys.end_page) return keys_of(args, next);
+  const int i = page - keys.first_page;
+  if (i >= args.n_next_pages) return nullptr;
+  return args.next_head + static_cast<size_t>(args.next_pages[i]) * args.layout.key_page_bytes;
+}
 
 // accumulator[i] += weights[i][key] values[key] for the keys, ascending, and 2 kTwos vectors of
 // columns from the `two`-th two on.
@@ -135,7 +145,6 @@ inline void add_values(const AttentionArgs& args, const Keys& keys, const float*
                        float* accumulator, int two) {
   using Number = typename Kv::Number;
   const KvLayout& kv = args.layout;
-  const int pages_per_segment = kSegment / kv.block_size;
   Vec sum[kQueries][kTwos * 2];
 #pragma GCC unroll 8
   for (int i = 0; i < kQueries; ++i) {
@@ -152,9 +161,8 @@ inline void add_values(const AttentionArgs& args, const Keys& keys, const float*
     const int page_end = key - slot + kv.block_size;
     const int last = page_end < keys.end ? page_end : keys.end;
     const std::byte* page_values = values_of(args, page);
-    // The keys of the same page of the next segment.
-    const int next = page + pages_per_segment;
-    const ptrdiff_t ahead = next < keys.end_page ? keys_of(args, next) - page_values : 0;
+    const std::byte* next = keys_after(args, keys, page);
+    const ptrdiff_t ahead = next == nullptr ? 0 : next - page_values;
     const Number* values =
         reinterpret_cast<const Number*>(page_values) + static_cast<size_t>(slot) * kv.value_stride;
     for (; key < last; ++key, values += kv.value_stride) {

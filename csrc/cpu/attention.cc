@@ -214,8 +214,32 @@ SoftmaxState AttentionRunner::fold_all(const Item& item, int worker, const Done&
   return total;
 }
 
-void AttentionRunner::run_task(const Pass& pass, const Task& task, int kv_head, int worker) {
-  const Item item = make_item(pass, task.block, kv_head);
+// Has the keys asked for that this thread will read first if it gets `task` next. Should another
+// thread get it, no more than that is lost.
+void AttentionRunner::expect(const Pass& pass, int64_t task, Item& item) const {
+  const auto n_tasks = static_cast<int64_t>(tasks_.size());
+  if (task >= n_tasks * pass.layer->n_kv_heads) return;
+  const Task& next = tasks_[static_cast<size_t>(task % n_tasks)];
+  const AttentionPlan::Member& member =
+      plan_.members(plan_.blocks()[static_cast<size_t>(next.block)]).front();
+  const int position = member.sequence->first_position + member.first / plan_.group();
+  int segment = first_seen(position, *pass.layer) / kSegment;
+  if (next.split >= 0) {
+    const int size = size_of(splits_[static_cast<size_t>(next.split)].level);
+    segment = std::max(segment, next.node * size);
+  }
+  const int first = segment * (kSegment / pass.layout.block_size);
+  item.args.next_head = pass.keys + task / n_tasks * pass.layout.head_bytes;
+  item.args.next_pages = member.sequence->pages + first;
+  item.args.n_next_pages = position / pass.layout.block_size + 1 - first;
+}
+
+void AttentionRunner::run_task(const Pass& pass, int64_t index, int worker) {
+  const auto n_tasks = static_cast<int64_t>(tasks_.size());
+  const Task& task = tasks_[static_cast<size_t>(index % n_tasks)];
+  const int kv_head = static_cast<int>(index / n_tasks);
+  Item item = make_item(pass, task.block, kv_head);
+  expect(pass, index + pool_.n_threads(), item);
   if (task.split < 0) {
     return finish(pass, task.block, kv_head, fold_all(item, worker, Done{}));
   }
@@ -240,10 +264,7 @@ void AttentionRunner::run(const float* qkv, const AttentionLayer& layer, const K
   const int64_t grain = work < kWorthThreads ? n_tasks * layer.n_kv_heads : 1;
   pool_.parallel_for(n_tasks * layer.n_kv_heads, grain,
                      [&](int64_t begin, int64_t end, int worker) {
-                       for (int64_t i = begin; i < end; ++i) {
-                         run_task(pass, tasks_[static_cast<size_t>(i % n_tasks)],
-                                  static_cast<int>(i / n_tasks), worker);
-                       }
+                       for (int64_t i = begin; i < end; ++i) run_task(pass, i, worker);
                      });
   const auto n_splits = static_cast<int64_t>(splits_.size());
   pool_.parallel_for(n_splits * layer.n_kv_heads, 1, [&](int64_t begin, int64_t end, int worker) {

@@ -85,7 +85,8 @@ class AttentionRunner {
   void add_tasks(int block, int first_segment, int end_segment, int64_t most, int n_kv_heads);
   Item make_item(const Pass& pass, int block, int kv_head) const;
   void finish(const Pass& pass, int block, int kv_head, const SoftmaxState& state) const;
-  void run_task(const Pass& pass, const Task& task, int kv_head, int worker);
+  void expect(const Pass& pass, int64_t task, Item& item) const;
+  void run_task(const Pass& pass, int64_t task, int worker);
   void finish_split(const Pass& pass, const Split& split, int kv_head, int worker);
 
   void attend(const Item& item, int segment, float* scratch, const SoftmaxState& out) const;

@@ -113,6 +113,10 @@ struct AttentionArgs {
   int first_query = 0;
   int end_query = 0;
   float scale = 1.0f;
+  // What is likely wanted after the last of these pages, to be asked for ahead of use.
+  const std::byte* next_head = nullptr;
+  const int32_t* next_pages = nullptr;
+  int n_next_pages = 0;
 };
 
 // Softmax over some of the keys: sum_i exp(s_i - max) v_i and sum_i exp(s_i - max).
