@@ -1,0 +1,80 @@
+"""What a model takes in memory: its weights, its KV and little more, while it is loaded too.
+
+Measured in a process of its own, by the kernel's count of resident pages.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench.make_checkpoint import write_safetensors
+from bench.shapes import SHAPES
+
+MARGIN = 200 * 2**20  # for the interpreter, its libraries and the buffers of a pass
+# A sixth of the width and a third of the depth, and more memory than the margin: what is in memory
+# twice does not go unnoticed.
+SHAPE: dict[str, Any] = SHAPES["llama-3.2-1b"] | {
+    "vocab_size": 32_000,
+    "hidden_size": 1024,
+    "intermediate_size": 4096,
+    "num_hidden_layers": 10,
+    "num_attention_heads": 16,
+    "num_key_value_heads": 4,
+}
+LOAD = """
+import json, sys
+from pybatcher.engine import Engine
+
+def memory():
+    lines = (line.split() for line in open("/proc/self/status"))
+    return {line[0][:-1]: int(line[1]) * 1024 for line in lines if line[0].startswith("Vm")}
+
+path, dtype, place = sys.argv[1:]
+peaks = []
+engine = Engine.load(path, dtype=dtype, n_ctx=4096, weights_cache=place,
+                     progress=lambda done, total: peaks.append((memory()["VmRSS"], done, total)))
+facts = engine.description() | {"resident": memory()["VmRSS"], "peak": memory()["VmHWM"]}
+facts["loading"] = max(peaks)[0]
+facts["checkpoint"] = peaks[-1][2]
+seq_id = engine.seq_new()
+engine.prefill_chunk(seq_id, list(range(600)), logits=True)
+engine.decode_batch([seq_id], [1])
+facts["after_a_step"] = memory()["VmHWM"]
+print(json.dumps(facts))
+"""
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("model")
+    (path / "config.json").write_text(json.dumps(SHAPE))
+    write_safetensors(path / "model.safetensors", SHAPE, seed=0)
+    return path
+
+
+def load(checkpoint: Path, dtype: str, place: str) -> dict[str, Any]:
+    arguments = [sys.executable, "-c", LOAD, str(checkpoint), dtype, place]
+    done = subprocess.run(arguments, capture_output=True, text=True, check=True)
+    facts: dict[str, Any] = json.loads(done.stdout)
+    return facts
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="asks the Linux kernel")
+@pytest.mark.parametrize("dtype", ["bf16", "int8"])
+def test_weights_kv_and_little_more(checkpoint: Path, tmp_path: Path, dtype: str) -> None:
+    for state in ("written", "mapped or copied"):
+        facts = load(checkpoint, dtype, str(tmp_path))
+        assert facts["weights_cache"] in state
+        needed = facts["weight_bytes"] + facts["kv_bytes"]
+        assert facts["resident"] < needed + MARGIN
+        assert facts["after_a_step"] < needed + MARGIN
+        # Of the checkpoint, no more than one matrix is in memory at a time.
+        assert facts["weight_bytes"] > MARGIN or dtype == "int8"
+        assert facts["peak"] < needed + MARGIN
+        assert facts["loading"] < 1.1 * facts["checkpoint"] + MARGIN / 2
