@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
-from enum import IntEnum
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,7 @@ from tokenizers import AddedToken, decoders, models, normalizers, processors
 from tokenizers import Tokenizer as TokenizerBackend
 
 from ..errors import ModelFormatError
-from .fields import Fields
+from .fields import Fields, shown
 from .gguf_pretokenizers import PRE_TOKENIZERS
 from .loaded_model import TokenizerParts
 from .merges import merges_of_scores, split_merges
@@ -50,18 +49,8 @@ _TEXTS_OF_ENDS = (
 """A GGUF names one EOS, though a model may have several: as in llama.cpp, these texts tell."""
 
 
-class _Kind(IntEnum):
-    """What a token is: tokenizer.ggml.token_type."""
-
-    NORMAL = 1
-    UNKNOWN = 2
-    CONTROL = 3
-    USER_DEFINED = 4
-    UNUSED = 5
-    BYTE = 6
-
-
-_SPECIAL = (_Kind.UNKNOWN, _Kind.CONTROL)
+# What a token is: tokenizer.ggml.token_type.
+_NORMAL, _UNKNOWN, _CONTROL, _USER_DEFINED, _UNUSED, _BYTE = range(1, 7)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +60,11 @@ class _Vocabulary:
     tokens: list[str]
     kinds: NDArray[np.int64]
     ids: dict[str, int]
+
+    def of_kind(self, *kinds: int) -> list[str]:
+        """The tokens of these kinds that are used, by id."""
+        found = np.flatnonzero(np.isin(self.kinds, kinds)).tolist()
+        return [self.tokens[i] for i in found if self.tokens[i] in self.ids]
 
 
 def read_tokenizer(fields: Fields, vocab_size: int) -> TokenizerParts:
@@ -92,13 +86,8 @@ def read_tokenizer(fields: Fields, vocab_size: int) -> TokenizerParts:
     if model in ("none", "no_vocab"):
         return _parts(None, template, ids, ends, [])
     vocabulary = _read_vocabulary(fields, vocab_size)
-    for text in _TEXTS_OF_ENDS:
-        token_id = vocabulary.ids.get(text)
-        if token_id is not None and vocabulary.kinds[token_id] in (
-            _Kind.CONTROL,
-            _Kind.USER_DEFINED,
-        ):
-            ends.add(token_id)
+    added = set(vocabulary.of_kind(_CONTROL, _USER_DEFINED))
+    ends |= {vocabulary.ids[text] for text in _TEXTS_OF_ENDS if text in added}
     try:
         make = _byte_level if model == "gpt2" else _sentencepiece
         backend, add_bos = make(fields, vocabulary)
@@ -149,17 +138,17 @@ def _read_vocabulary(fields: Fields, vocab_size: int) -> _Vocabulary:
             f"expected 1 to {vocab_size}, the rows of the token embedding"
         )
     key = "tokenizer.ggml.token_type"
-    kinds = _numbers(fields, key, len(tokens), np.full(len(tokens), _Kind.NORMAL, np.int64))
+    kinds = _numbers(fields, key, len(tokens), np.full(len(tokens), _NORMAL)).astype(np.int64)
     ids: dict[str, int] = {}
-    for token_id, (token, kind) in enumerate(zip(tokens, kinds, strict=True)):
-        if kind == _Kind.UNUSED or not token:
+    for token_id, (token, unused) in enumerate(zip(tokens, kinds == _UNUSED, strict=True)):
+        if unused or not token:
             continue
         if ids.setdefault(token, token_id) != token_id:
             raise ModelFormatError(
-                f"{fields.source}: tokenizer.ggml.tokens has {token!r:.120} "
+                f"{fields.source}: tokenizer.ggml.tokens has {shown(token)} "
                 f"at {ids[token]} and at {token_id}; expected every token once"
             )
-    return _Vocabulary(tokens, kinds.astype(np.int64), ids)
+    return _Vocabulary(tokens, kinds, ids)
 
 
 def _byte_level(fields: Fields, vocabulary: _Vocabulary) -> tuple[TokenizerBackend, bool]:
@@ -193,23 +182,22 @@ def _sentencepiece(fields: Fields, vocabulary: _Vocabulary) -> tuple[TokenizerBa
     scores = _numbers(fields, key, n_tokens).astype(np.float64)
     if np.isnan(scores).any():
         raise fields.error(key, "numbers")
-    pieces = {
-        token: float(scores[i])
-        for token, i in vocabulary.ids.items()
-        if vocabulary.kinds[i] == _Kind.NORMAL
-    }
+    others = (_UNKNOWN, _CONTROL, _USER_DEFINED, _BYTE)
+    by_id = scores.tolist()
+    kept = vocabulary.ids.keys() - set(vocabulary.of_kind(*others))
+    pieces = {token: by_id[i] for token, i in vocabulary.ids.items() if token in kept}
     longest = max(pieces, key=len, default="")
     if len(longest) > _MAX_PIECE:
         raise ModelFormatError(
             f"{fields.source}: tokenizer.ggml.tokens has one of {len(longest)} characters; "
             f"expected at most {_MAX_PIECE}"
         )
-    unknown = np.flatnonzero(vocabulary.kinds == _Kind.UNKNOWN)
+    unknown = vocabulary.of_kind(_UNKNOWN)
     backend = TokenizerBackend(
         models.BPE(
             vocabulary.ids,
             merges_of_scores(pieces),
-            unk_token=vocabulary.tokens[unknown[0]] if unknown.size else None,
+            unk_token=unknown[0] if unknown else None,
             fuse_unk=True,
             byte_fallback=True,
         )
@@ -227,21 +215,16 @@ def _sentencepiece(fields: Fields, vocabulary: _Vocabulary) -> tuple[TokenizerBa
 
 def _add_tokens(backend: TokenizerBackend, vocabulary: _Vocabulary, fields: Fields) -> None:
     """Tokens that are found in a text before anything else, and special ones that have no text."""
-    added = {
-        token: vocabulary.kinds[i]
-        for token, i in vocabulary.ids.items()
-        if vocabulary.kinds[i] in (*_SPECIAL, _Kind.USER_DEFINED)
-    }
-    n_characters = sum(map(len, added))
+    special = vocabulary.of_kind(_UNKNOWN, _CONTROL)
+    plain = vocabulary.of_kind(_USER_DEFINED)
+    n_characters = sum(map(len, special)) + sum(map(len, plain))
     if n_characters > _MAX_ADDED_TEXT:
         raise ModelFormatError(
             f"{fields.source}: tokenizer.ggml.tokens has {n_characters} characters in special and "
             f"user-defined tokens; expected at most {_MAX_ADDED_TEXT}"
         )
-    special = [AddedToken(t, special=True, normalized=False) for t in added if added[t] in _SPECIAL]
-    plain = [AddedToken(t, normalized=False) for t in added if added[t] not in _SPECIAL]
-    backend.add_special_tokens(special)
-    backend.add_tokens(plain)
+    backend.add_special_tokens([AddedToken(t, special=True, normalized=False) for t in special])
+    backend.add_tokens([AddedToken(token, normalized=False) for token in plain])
 
 
 def _put_around(

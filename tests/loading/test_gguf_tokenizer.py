@@ -195,6 +195,17 @@ def test_sentencepiece(prefix: bool) -> None:
     assert longest > 3
 
 
+def test_kinds_that_nobody_knows_are_normal() -> None:
+    keys = spm_keys()
+    kinds = keys["ggml.token_type"]
+    kinds[kinds == NORMAL] = 0
+    made, known = read(keys).backend, read(spm_keys()).backend
+    assert made is not None
+    assert known is not None
+    for text in hostile_texts(50):
+        assert made.encode(text).ids == known.encode(text).ids
+
+
 def test_sentencepiece_comes_back() -> None:
     made = read(spm_keys()).backend
     assert made is not None

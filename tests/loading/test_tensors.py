@@ -46,3 +46,28 @@ def test_a_type_that_is_no_weights() -> None:
     said = "^file: tensor mask: found dtype BOOL; expected one of f32, f16, bf16"
     with pytest.raises(ModelFormatError, match=said):
         take(source="mask", shape=(8,))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "n_bytes", "n_elements"), [("int8", 68, 64), ("int4", 36, 64), ("Q6_K", 420, 512)]
+)
+def test_weights_in_blocks_are_measured_in_elements(
+    dtype: str, n_bytes: int, n_elements: int
+) -> None:
+    tensor = Tensor(np.zeros((3, n_bytes), np.uint8), dtype, "file: tensor there")
+    assert tensor.shape == (3, n_elements)
+    rule = TensorRule(name="here", source="there", shape=(3, n_elements))
+    assert gather([rule], {"there": tensor}, "")["here"].dtype == dtype
+    with pytest.raises(
+        ModelFormatError, match=rf"found shape \[3, {n_elements}\]; expected \[3, 4"
+    ):
+        gather([TensorRule(name="here", source="there", shape=(3, 4))], {"there": tensor}, "")
+
+
+def test_vectors_are_not_in_blocks() -> None:
+    tensor = Tensor(np.zeros(34, np.uint8), "int8", "file: tensor there")
+    rule = TensorRule(name="here", source="there", shape=(32,))
+    with pytest.raises(
+        ModelFormatError, match=r"found dtype int8; expected one of f32, f16, bf16$"
+    ):
+        gather([rule], {"there": tensor}, "")
