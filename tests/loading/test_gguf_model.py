@@ -212,6 +212,7 @@ def q4_k_m(name: str) -> Kind:
         (Kind.Q2_K, "int4"),
         (lambda name: Kind.Q6_K if name == "output.weight" else Kind.Q4_0, "int4"),
         (lambda name: Kind.F16 if name == "token_embd.weight" else Kind.Q8_0, "int8"),
+        (lambda name: Kind.Q8_0 if "ffn" in name else Kind.F16, "int8"),  # few, but large
     ],
 )
 def test_the_dtype_that_prevails(

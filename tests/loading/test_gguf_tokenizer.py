@@ -88,6 +88,24 @@ def test_byte_level(name: str) -> None:
             assert made.decode(ids, skip_special_tokens=skip) == decoded
 
 
+@pytest.mark.parametrize(("name", "n_tokens"), [("llama-bpe", 1), ("qwen2", 7)])
+def test_a_token_that_no_merges_make(name: str, n_tokens: int) -> None:
+    keys = as_keys(trained(name), name)
+    keys["ggml.tokens"][-1], keys["ggml.token_type"][-1] = "Ġxyzzyx", NORMAL
+    made = read({**keys, "ggml.add_bos_token": False}).backend
+    assert made is not None
+    assert len(made.encode(" xyzzyx").ids) == n_tokens
+
+
+def test_unused_ids_have_no_token() -> None:
+    keys = as_keys(trained("gpt-2"), "gpt-2")
+    assert keys["ggml.tokens"][-1] == "[PAD599]"
+    made = read(keys).backend
+    assert made is not None
+    assert made.id_to_token(599) is None
+    assert made.token_to_id("[PAD599]") is None
+
+
 @pytest.mark.parametrize("name", ["llama-bpe", "qwen2", "gpt-2"])
 def test_of_transformers_own_reader(name: str, tmp_path: Path) -> None:
     transformers = pytest.importorskip("transformers")
