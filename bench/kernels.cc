@@ -1,192 +1,173 @@
 // Speed of the CPU's matrix products against what the machine can do at most, in one run:
-//   bench_kernels [target] [threads]
-// Read bandwidth is a plain sum over 256 MiB; the peaks are chains of fma, vdpbf16ps and
-// tdpbf16ps in registers.
-#include <immintrin.h>
-
-#include <algorithm>
-#include <chrono>
+//   bench_kernels [--target NAME] [--threads N] [--mib N] [--rows 1,8,512] [--dtypes bf16,int8]
+//
+// Each line it prints is a JSON object: first the machine, then one a product. Passes over the
+// weights of a product and plain reads of as many bytes take turns, and `of_read` is the median of
+// neighbouring pairs: how much of the bandwidth that there was at that moment the product used.
+#include <array>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <sstream>
+#include <stdexcept>
 #include <string>
-#include <vector>
 
-#include "base/thread_pool.h"
 #include "cpu/cpu_backend.h"
-#include "cpu/dispatch.h"
+#include "machine_limits.h"
 
 namespace {
 
 using namespace pb;
 
-double now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+struct Options {
+  std::string target;
+  std::string dtypes = "f32,bf16,int8,int4";
+  std::string rows = "1,4,8,16,32,128,512";
+  int threads = 0;
+  int mebibytes = 256;
+};
+
+std::vector<std::string> split(const std::string& text) {
+  std::vector<std::string> parts;
+  std::istringstream stream(text);
+  for (std::string part; std::getline(stream, part, ',');) parts.push_back(part);
+  return parts;
 }
 
-// Seconds of the fastest of at least three calls, about `budget` seconds of them.
-template <typename F>
-double fastest(F f, double budget = 0.25) {
-  double best = 1e30;
-  const double start = now();
-  for (int i = 0; i < 3 || now() - start < budget; ++i) {
-    const double begin = now();
-    f();
-    best = std::min(best, now() - begin);
+Options parse(int argc, char** argv) {
+  Options o;
+  for (int i = 1; i + 1 < argc; i += 2) {
+    const std::string name = argv[i], value = argv[i + 1];
+    if (name == "--target") o.target = value;
+    if (name == "--dtypes") o.dtypes = value;
+    if (name == "--rows") o.rows = value;
+    if (name == "--threads") o.threads = std::stoi(value);
+    if (name == "--mib") o.mebibytes = std::stoi(value);
   }
-  return best;
+  return o;
 }
 
-constexpr int kChains = 12;
-constexpr int64_t kPeakSteps = 2'000'000;
-constexpr int64_t kTileSteps = 200'000;
-
-__attribute__((target("avx2,fma"))) float fma_chains_256() {
-  __m256 sums[kChains];
-  for (int i = 0; i < kChains; ++i) sums[i] = _mm256_set1_ps(static_cast<float>(i));
-  const __m256 a = _mm256_set1_ps(0.999f);
-  for (int64_t i = 0; i < kPeakSteps; ++i) {
-#pragma GCC unroll 12
-    for (auto& s : sums) s = _mm256_fmadd_ps(s, a, a);
+DType dtype_of(const std::string& name) {
+  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kInt8, DType::kInt4}) {
+    if (name == dtype_name(dtype)) return dtype;
   }
-  for (auto& s : sums) sums[0] = _mm256_add_ps(sums[0], s);
-  return _mm256_cvtss_f32(sums[0]);
+  throw std::invalid_argument("no dtype is called " + name);
 }
 
-__attribute__((target("avx512f"))) float fma_chains_512() {
-  __m512 sums[kChains];
-  for (int i = 0; i < kChains; ++i) sums[i] = _mm512_set1_ps(static_cast<float>(i));
-  const __m512 a = _mm512_set1_ps(0.999f);
-  for (int64_t i = 0; i < kPeakSteps; ++i) {
-#pragma GCC unroll 12
-    for (auto& s : sums) s = _mm512_fmadd_ps(s, a, a);
-  }
-  for (auto& s : sums) sums[0] = _mm512_add_ps(sums[0], s);
-  return _mm512_cvtss_f32(sums[0]);
-}
+struct Shape {
+  const char* name;
+  int n_out;
+  int n_in;
+};
 
-__attribute__((target("avx512f,avx512bf16"))) float bf16_chains() {
-  __m512 sums[kChains];
-  for (int i = 0; i < kChains; ++i) sums[i] = _mm512_set1_ps(static_cast<float>(i));
-  const __m512bh a = (__m512bh)_mm512_set1_epi16(0x3c00);
-  for (int64_t i = 0; i < kPeakSteps; ++i) {
-#pragma GCC unroll 12
-    for (auto& s : sums) s = _mm512_dpbf16_ps(s, a, a);
-  }
-  for (auto& s : sums) sums[0] = _mm512_add_ps(sums[0], s);
-  return _mm512_cvtss_f32(sums[0]);
-}
+// Of the 1B Llama shape.
+constexpr std::array kShapes = {Shape{"o", 2048, 2048}, Shape{"gate_up", 16384, 2048},
+                                Shape{"down", 2048, 8192}, Shape{"head", 128256, 2048}};
+constexpr int kMostHeadRows = 32;  // the head never sees a whole prefill
 
-// Four chains of tiles; a thread of a process that may not use them never gets here.
-__attribute__((target("amx-tile,amx-bf16"))) float amx_chains() {
-  alignas(64) uint8_t shapes[64] = {1};
-  for (int t = 0; t < 8; ++t) {
-    shapes[16 + 2 * t] = 64;
-    shapes[48 + t] = 16;
-  }
-  asm volatile("ldtilecfg %0" ::"m"(shapes) : "memory");
-  for (int64_t i = 0; i < kTileSteps; ++i) {
-    asm volatile(
-        "tdpbf16ps %tmm6, %tmm4, %tmm0\n tdpbf16ps %tmm7, %tmm4, %tmm1\n"
-        "tdpbf16ps %tmm6, %tmm5, %tmm2\n tdpbf16ps %tmm7, %tmm5, %tmm3");
-  }
-  asm volatile("tilerelease");
-  return 0.0f;
-}
-
-__attribute__((target("avx2"))) float sum_of(const float* p, int64_t n) {
-  __m256 sums[8];
-  for (auto& s : sums) s = _mm256_setzero_ps();
-  for (int64_t i = 0; i < n; i += 64) {
-#pragma GCC unroll 8
-    for (int j = 0; j < 8; ++j) sums[j] = _mm256_add_ps(sums[j], _mm256_loadu_ps(p + i + j * 8));
-  }
-  for (auto& s : sums) sums[0] = _mm256_add_ps(sums[0], s);
-  return _mm256_cvtss_f32(sums[0]);
-}
-
-volatile float sink;
-
-double peak_gflops(ThreadPool& pool, float (*chains)(), double flops) {
-  const double t = fastest(
-      [&] {
-        pool.parallel_for(pool.n_threads(), 1, [&](int64_t, int64_t, int) { sink = chains(); });
-      },
-      0.1);
-  return pool.n_threads() * flops / t / 1e9;
-}
-
-double read_bandwidth(ThreadPool& pool) {
-  constexpr int64_t kBytes = int64_t{256} << 20;
-  constexpr int64_t kChunk = 65536;
-  AlignedBuffer data(kBytes);
-  const float* p = data.as<float>();
-  const double t = fastest([&] {
-    pool.parallel_for(kBytes / kChunk, 1, [&](int64_t begin, int64_t end, int) {
-      sink = sum_of(p + begin * kChunk / 4, (end - begin) * kChunk / 4);
-    });
-  });
-  return kBytes / t / 1e9;
-}
-
-Matrix random_matrix(Backend& backend, int n_out, int n_in, DType dtype) {
-  std::vector<uint16_t> values(static_cast<size_t>(n_out) * n_in);
+std::vector<uint16_t> random_bf16(size_t count) {
+  std::vector<uint16_t> values(count);
   uint32_t state = 1;
   for (uint16_t& v : values) {
     state = state * 1664525u + 1013904223u;
     v = static_cast<uint16_t>(0x3c00u | (state >> 31 << 15) |
                               (state >> 16 & 0x7f));  // +-[2^-7, 2^-6)
   }
-  const TensorView part{"w", values.data(), DType::kBF16, n_out, n_in, n_in, 1};
+  return values;
+}
+
+Matrix make_matrix(Backend& backend, const Shape& shape, const std::vector<uint16_t>& values,
+                   DType dtype) {
+  const TensorView part{"w", values.data(), DType::kBF16, shape.n_out, shape.n_in, shape.n_in, 1};
   const TensorView no_bias;
   return backend.make_matrix({&part, 1}, {&no_bias, 1}, dtype);
+}
+
+// The same weights elsewhere in memory, which is faster than packing them again.
+Matrix copy_of(const Matrix& m) {
+  Matrix copy;
+  copy.n_out = m.n_out;
+  copy.n_in = m.n_in;
+  copy.dtype = m.dtype;
+  copy.packed = AlignedBuffer(m.packed.bytes());
+  std::memcpy(copy.packed.as<std::byte>(), m.packed.as<std::byte>(), m.packed.bytes());
+  return copy;
+}
+
+// Rows as the model makes them: the output of a norm.
+Activations make_rows(Backend& backend, int rows, int n_in, DType dtype) {
+  const std::vector<float> ones(static_cast<size_t>(n_in), 1.0f);
+  std::vector<float> x(static_cast<size_t>(n_in) * static_cast<size_t>(rows));
+  for (size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(i * 7919 % 251) - 125.0f;
+  std::vector<int32_t> ids;
+  for (int r = 0; r < rows; ++r) ids.push_back(r);
+  const Norm norm{NormKind::kRms, 1e-5f,
+                  backend.make_vector({"ones", ones.data(), DType::kF32, n_in, 1, 1, 1}), Vector{}};
+  Activations out = backend.make_activations(rows, n_in, dtype);
+  backend.norm(x.data(), ids, norm, out);
+  return out;
+}
+
+void measure(Backend& backend, ThreadPool& pool, const AlignedBuffer& readable, const Shape& shape,
+             DType dtype, const std::vector<Matrix>& matrices, int rows) {
+  const Activations x = make_rows(backend, rows, shape.n_in, dtype);
+  std::vector<float> y(static_cast<size_t>(rows) * static_cast<size_t>(shape.n_out));
+  const double product_bytes = static_cast<double>(matrices[0].packed.bytes());
+  const size_t passes = rows >= 128 ? 1 : matrices.size();
+  std::vector<double> seconds, of_read;
+  const double start = bench::now();
+  for (size_t i = 0; seconds.size() < 3 || bench::now() - start < 0.3; ++i) {
+    const double read_rate =
+        static_cast<double>(readable.bytes()) / bench::read_once(pool, readable);
+    const double begin = bench::now();
+    for (size_t p = 0; p < passes; ++p) {
+      backend.matmul(x, rows, matrices[(i + p) % matrices.size()], y.data(), Store::kSet);
+    }
+    const double each = (bench::now() - begin) / static_cast<double>(passes);
+    seconds.push_back(each);
+    of_read.push_back(product_bytes / each / read_rate);
+  }
+  const double each = bench::median(seconds);
+  std::printf(
+      "{\"dtype\": \"%s\", \"product\": \"%s\", \"n_out\": %d, \"n_in\": %d, \"rows\": %d, "
+      "\"ms\": %.4f, \"gb_s\": %.2f, \"of_read\": %.4f, \"gop_s\": %.1f}\n",
+      dtype_name(dtype), shape.name, shape.n_out, shape.n_in, rows, each * 1e3,
+      product_bytes / each / 1e9, bench::median(of_read),
+      2.0 * shape.n_out * shape.n_in * rows / each / 1e9);
+  std::fflush(stdout);
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  const std::string target = argc > 1 ? argv[1] : "";
-  const int threads = argc > 2 ? std::atoi(argv[2]) : 0;
-  auto backend = make_cpu_backend(threads, target);
+  const Options options = parse(argc, argv);
+  const auto backend = make_cpu_backend(options.threads, options.target);
   ThreadPool pool(backend->n_threads());
-  std::printf("%s, %d threads\n", backend->target().c_str(), backend->n_threads());
-  std::printf("read %.1f GB/s", read_bandwidth(pool));
-  constexpr double kSteps = static_cast<double>(kPeakSteps) * kChains;
-  std::printf(", fma 256 %.0f GFLOP/s", peak_gflops(pool, fma_chains_256, kSteps * 16));
-  if (__builtin_cpu_supports("avx512f")) {
-    std::printf(", fma 512 %.0f", peak_gflops(pool, fma_chains_512, kSteps * 32));
+  const size_t held_bytes = static_cast<size_t>(options.mebibytes) << 20;
+  const AlignedBuffer readable = bench::make_readable(held_bytes);
+  std::printf("{\"target\": \"%s\", \"threads\": %d, \"mib\": %d, \"peak_gop_s\": {",
+              backend->target().c_str(), backend->n_threads(), options.mebibytes);
+  const char* separator = "";
+  for (const bench::Peak& peak : bench::peaks(pool)) {
+    std::printf("%s\"%s\": %.0f", separator, peak.name, peak.gop_s);
+    separator = ", ";
   }
-  if (__builtin_cpu_supports("avx512bf16")) {
-    std::printf(", vdpbf16ps %.0f", peak_gflops(pool, bf16_chains, kSteps * 64));
-  }
-  if (cpu::cpu_supports(cpu::avx512_amx::kKernels)) {
-    std::printf(", tdpbf16ps %.0f", peak_gflops(pool, amx_chains, kTileSteps * 4.0 * 16384));
-  }
-  std::printf("\n");
+  std::printf("}}\n");
+  std::fflush(stdout);
 
-  constexpr int kShapes[][2] = {{2048, 2048}, {8192, 2048}, {2048, 8192}, {128256, 2048}};
-  constexpr int kRows[] = {1, 4, 8, 16, 32, 512};
-  for (DType dtype : {DType::kBF16, DType::kF32}) {
-    for (const auto& [n_out, n_in] : kShapes) {
+  for (const Shape& shape : kShapes) {
+    const auto values = random_bf16(static_cast<size_t>(shape.n_out) * shape.n_in);
+    for (const std::string& dtype_text : split(options.dtypes)) {
+      const DType dtype = dtype_of(dtype_text);
       // Copies enough that the caches do not hold them all.
-      const size_t bytes = static_cast<size_t>(n_out) * n_in * dtype_size(dtype);
       std::vector<Matrix> matrices;
-      for (size_t held = 0; held < (size_t{192} << 20); held += bytes) {
-        matrices.push_back(random_matrix(*backend, n_out, n_in, dtype));
-      }
-      for (int rows : kRows) {
-        if (rows == 512 && n_out > 10000) continue;  // the head never sees a whole prefill
-        Activations x = backend->make_activations(rows, n_in, dtype);
-        std::memset(x.data.as<std::byte>(), 0x3c, x.data.bytes());
-        std::vector<float> y(static_cast<size_t>(rows) * n_out);
-        const size_t passes = rows == 512 ? 1 : matrices.size();
-        const double t = fastest([&] {
-          for (size_t i = 0; i < passes; ++i)
-            backend->matmul(x, rows, matrices[i], y.data(), Store::kSet);
-        });
-        std::printf("%s %6d x %4d, %3d rows: %8.3f ms  %6.1f GB/s  %7.1f GFLOP/s\n",
-                    dtype_name(dtype), n_out, n_in, rows, t * 1e3 / passes,
-                    bytes * passes / t / 1e9, 2.0 * n_out * n_in * rows * passes / t / 1e9);
+      matrices.push_back(make_matrix(*backend, shape, values, dtype));
+      const size_t copies = held_bytes / matrices[0].packed.bytes();
+      while (matrices.size() < copies) matrices.push_back(copy_of(matrices[0]));
+      for (const std::string& rows_text : split(options.rows)) {
+        const int rows = std::stoi(rows_text);
+        if (shape.n_out > 100'000 && rows > kMostHeadRows) continue;
+        measure(*backend, pool, readable, shape, dtype, matrices, rows);
       }
     }
   }

@@ -8,6 +8,7 @@ import platform
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 __all__ = ["describe_run"]
 
@@ -15,7 +16,14 @@ __all__ = ["describe_run"]
 BUSY = 0.5  # load average from which others are felt
 
 
-def describe_run() -> dict[str, str | float]:
+# What the speed of a matrix product hangs on, as /proc/cpuinfo calls it.
+FLAGS = (
+    "avx2", "avx512f", "avx512_vnni", "avx512_bf16", "avx512_fp16", "avx_vnni",
+    "amx_tile", "amx_bf16", "amx_int8",
+)  # fmt: skip
+
+
+def describe_run() -> dict[str, Any]:
     """The command, the date, the commit and the machine of this run, before it begins.
 
     Says on stderr if the machine is busy with something else.
@@ -29,7 +37,8 @@ def describe_run() -> dict[str, str | float]:
         "command": " ".join([command, *sys.argv[1:]]),
         "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
         "commit": _commit(),
-        "cpu": _cpu_name(),
+        "cpu": _cpu_field("model name") or platform.processor() or platform.machine(),
+        "cpu_flags": [flag for flag in FLAGS if flag in _cpu_field("flags").split()],
         "cores": os.cpu_count() or 1,
         "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30),
         "load_average": load,
@@ -45,8 +54,10 @@ def _commit() -> str:
     return described.stdout.strip() or "unknown"
 
 
-def _cpu_name() -> str:
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith("model name"):
+def _cpu_field(name: str) -> str:
+    """Of the first CPU that Linux lists; "" where there is none."""
+    path = Path("/proc/cpuinfo")
+    for line in path.read_text().splitlines() if path.exists() else ():
+        if line.startswith(name):
             return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
+    return ""

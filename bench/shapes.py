@@ -8,7 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["SHAPES"]
+__all__ = ["DTYPES", "SHAPES"]
+
+DTYPES = ("bf16", "int8", "int4")
+"""Of weights, which everybody has in some form."""
 
 _COMMON: dict[str, Any] = {
     "hidden_act": "silu",

@@ -1,0 +1,50 @@
+"""The native benchmark programs: built where `make native` builds; their output is JSON."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from .entrants import ROOT
+
+__all__ = ["build", "run"]
+
+FOLDER = ROOT / "build" / "native"
+CONFIGURE = ["-DPYBATCHER_PYTHON=OFF", "-DPYBATCHER_NATIVE_TESTS=ON"]
+
+
+def build() -> None:
+    """Bring the programs up to date; a minute or two the first time."""
+    jobs = os.environ.get("CMAKE_BUILD_PARALLEL_LEVEL", str(os.cpu_count()))
+    commands = [
+        ["cmake", "--build", str(FOLDER), "--target", "bench_native", "--parallel", jobs],
+    ]
+    if not (FOLDER / "CMakeCache.txt").exists():
+        commands.insert(0, ["cmake", "-S", str(ROOT), "-B", str(FOLDER), *CONFIGURE])
+    for command in commands:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            sys.exit(f"{' '.join(command)} failed:\n{done.stdout}{done.stderr}")
+
+
+def run(program: str, *arguments: str) -> Iterator[dict[str, Any]]:
+    """The JSON objects that a program prints, one a line, as they come."""
+    command = [str(_path(program)), *arguments]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            yield json.loads(line)
+    if process.returncode != 0:
+        raise RuntimeError(f"{' '.join(command)} ended with {process.returncode}")
+
+
+def _path(program: str) -> Path:
+    path = FOLDER / program
+    if not path.exists():
+        build()
+    return path

@@ -1,0 +1,35 @@
+"""Results as JSON files in bench/results/: one a subject, the newest only."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+__all__ = ["RESULTS", "read_results", "write_result"]
+
+RESULTS = Path(__file__).parent / "results"
+
+
+def write_result(name: str, result: dict[str, Any]) -> Path:
+    """Replace the result of that name."""
+    RESULTS.mkdir(exist_ok=True)
+    target = RESULTS / f"{name}.json"
+    target.write_text(json.dumps(_rounded(result), indent=1) + "\n")
+    return target
+
+
+def read_results(pattern: str, folder: Path = RESULTS) -> list[dict[str, Any]]:
+    """All results whose name matches, in the order of their names."""
+    return [json.loads(file.read_text()) for file in sorted(folder.glob(f"{pattern}.json"))]
+
+
+def _rounded(value: Any) -> Any:
+    """Five digits of every float: more were never measured."""
+    if isinstance(value, float):
+        return float(f"{value:.5g}")
+    if isinstance(value, dict):
+        return {key: _rounded(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_rounded(item) for item in value]
+    return value

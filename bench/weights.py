@@ -1,0 +1,17 @@
+"""How much a token of a shape costs: weights that it is multiplied with."""
+
+from __future__ import annotations
+
+from .shapes import SHAPES
+
+__all__ = ["n_weights"]
+
+
+def n_weights(shape: str) -> int:
+    """Of the matrices that every token of a prompt goes through: all but embedding and head."""
+    c = SHAPES[shape]
+    q = c["num_attention_heads"] * c["head_dim"]
+    kv = c["num_key_value_heads"] * c["head_dim"]
+    attention = c["hidden_size"] * (2 * q + 2 * kv)
+    mlp = 3 * c["hidden_size"] * c["intermediate_size"]
+    return int(c["num_hidden_layers"] * (attention + mlp))
