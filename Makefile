@@ -22,14 +22,15 @@ INSTALL := $(PIP) install --no-build-isolation --editable
 BUILD_TOOLS := "scikit-build-core>=0.11" "pybind11>=3.0" ninja
 
 NATIVE_SOURCES := $(shell find csrc -name '*.h' -o -name '*.cc' | sort)
-NATIVE_OTHERS := $(wildcard tests/native/*.h tests/native/*.cc bench/*.cc)
+NATIVE_OTHERS := $(wildcard tests/native/*.h tests/native/*.cc bench/*.h bench/*.cc)
 BUILD_INPUTS := pyproject.toml CMakeLists.txt $(NATIVE_SOURCES)
 NATIVE_BUILD := -DPYBATCHER_PYTHON=OFF -DPYBATCHER_NATIVE_TESTS=ON
 
 # ThreadSanitizer of older compilers cannot run where addresses are randomised widely.
 FIXED_ADDRESSES := $(shell setarch -R true 2>/dev/null && echo setarch -R)
 
-.PHONY: help build demo test check format native sanitize wheel bench rivals clean
+.PHONY: help build demo test check format native sanitize wheel bench rivals rival-llamacpp \
+    rival-openvino clean
 
 help:
 	@echo "make demo      build pybatcher in $(VENV) and show eight callers answered together"
@@ -39,8 +40,9 @@ help:
 	@echo "make native    the C++ tests"
 	@echo "make sanitize  the C++ tests under AddressSanitizer, UBSan and ThreadSanitizer"
 	@echo "make wheel     a wheel in dist/"
-	@echo "make bench     speed of the engine alone (ARGS passes options to bench/engine.py)"
-	@echo "make rivals    llama.cpp in .venv-rivals, for bench/compare.py"
+	@echo "make bench     its speed against this machine's limits and the rivals that are installed"
+	@echo "make rivals    llama.cpp and OpenVINO GenAI, each in an environment of its own;"
+	@echo "               or one: make rival-llamacpp, make rival-openvino"
 	@echo "make clean     remove what the other targets made, but for the environments"
 
 $(BIN)/python:
@@ -103,15 +105,29 @@ wheel: $(VENV)/.build-tools
 	$(PIP) wheel --no-build-isolation --no-deps --wheel-dir dist .
 
 bench: $(VENV)/.core
-	$(BIN)/python -m bench.make_checkpoint smollm2-135m
-	$(BIN)/python -m bench.engine bench/checkpoints/smollm2-135m $(ARGS)
+	$(BIN)/python -m bench.short $(ARGS)
 
-rivals: .venv-rivals/.llama-cpp
+# Each rival in an environment of its own, since their dependencies do not agree.
+rivals: rival-llamacpp rival-openvino
 
-.venv-rivals/.llama-cpp: bench/rivals.txt
+rival-llamacpp: .venv-rivals/.rival-llamacpp
+
+.venv-rivals/.rival-llamacpp: bench/rival-llamacpp.txt bench/amx_with_gcc.h
 	$(PYTHON) -m venv .venv-rivals
 	.venv-rivals/bin/pip install --quiet "scikit-build-core>=0.11" cmake ninja
-	.venv-rivals/bin/pip install --no-build-isolation -r bench/rivals.txt
+	CMAKE_ARGS="-DCMAKE_CXX_FLAGS='-include $(CURDIR)/bench/amx_with_gcc.h'" \
+	    .venv-rivals/bin/pip install --no-build-isolation -r bench/rival-llamacpp.txt
+	@touch $@
+
+rival-openvino: .venv-openvino/.rival-openvino
+
+# torch first and by its exact version: left to itself, pip takes a newer one with CUDA. A torchvision
+# that does not match it breaks the import of transformers.
+.venv-openvino/.rival-openvino: bench/rival-openvino.txt
+	$(PYTHON) -m venv .venv-openvino
+	.venv-openvino/bin/pip install --quiet torch==2.13.0
+	.venv-openvino/bin/pip install --quiet torch==2.13.0 -r bench/rival-openvino.txt
+	.venv-openvino/bin/pip uninstall --quiet --yes torchvision
 	@touch $@
 
 clean:

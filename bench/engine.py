@@ -1,38 +1,147 @@
-"""Speed of the compiled engine alone: prefill and decode tokens a second, as JSON.
+"""Speed of the compiled engine alone: prefill and decode, as JSON in bench/results/.
 
-python -m bench.engine bench/checkpoints/smollm2-135m --batch-sizes 1,8,32
+    .venv/bin/python -m bench.engine llama-3.2-1b --dtype bf16,int8,int4 --threads 1,2
+
+Prefill of several lengths, decode steps of several batch sizes, and of one sequence behind
+contexts of several lengths. Decoding one sequence reads every weight once: the share of the read
+bandwidth that this uses is taken against plain reading of as much memory, in turns.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
+import itertools
 import statistics
-import sys
-from pathlib import Path
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
 
 from .contestants.contestant import Settings
 from .contestants.pybatcher_engine import open_contestant
+from .limits import peak_for, read_limits
 from .machine import describe_run
-from .measure import Plan, add_plan_arguments, plan_from
+from .make_checkpoint import make_checkpoint
+from .measure import Plan, Row, add_plan_arguments, numbers, plan_from
+from .progress import bar
+from .results import write_result
+from .shapes import SHAPES
+from .weights import n_weights
 from .worker import answer
+
+
+class Local:
+    """The engine of this very process, asked as a Worker is."""
+
+    name = "pybatcher"
+
+    def __init__(self, shape: str, settings: Settings) -> None:
+        self._engine = open_contestant(make_checkpoint(shape), settings)
+
+    def ask(self, call: str, **arguments: Any) -> Any:
+        """See `Worker`."""
+        return answer(self._engine, {"call": call} | arguments)
+
+
+def at_contexts(engine: Local, contexts: tuple[int, ...], plan: Plan) -> Iterator[Row]:
+    """Steps of one sequence behind each context."""
+    for context in contexts:
+        engine.ask("extend", first=0, count=1, n_tokens=context)
+        engine.ask("steps", count=1)
+        rounds = [
+            1 / statistics.median(engine.ask("steps", count=plan.steps)) for _ in range(plan.rounds)
+        ]
+        engine.ask("clear")
+        yield {
+            "measure": f"decode at {context}",
+            "median": {"pybatcher": statistics.median(rounds)},
+        }
+
+
+def bandwidth_used(engine: Local, n_bytes: int, n_threads: int, plan: Plan) -> Row:
+    """Bytes of weights a second at one sequence, and their share of plain reading, in turns."""
+    engine.ask("extend", first=0, count=1, n_tokens=plan.prompt)
+    engine.ask("steps", count=1)
+    pairs = []
+    for _ in range(plan.rounds):
+        seconds = statistics.median(engine.ask("steps", count=plan.steps))
+        reading = read_limits(n_threads, n_bytes)["read_gb_s"]
+        pairs.append((n_bytes / seconds / 1e9, reading))
+    engine.ask("clear")
+    return {
+        "weights_gb_s": statistics.median(used for used, _ in pairs),
+        "read_gb_s": statistics.median(reading for _, reading in pairs),
+        "of_read": statistics.median(used / reading for used, reading in pairs),
+    }
+
+
+def describe(result: dict[str, Any]) -> list[str]:
+    """For people."""
+    title = f"{result['shape']} {result['dtype']}, KV {result['kv_dtype']}, "
+    lines = [title + f"{result['threads']} threads, {result['engine']['cpu_target']}"]
+    lines += [f"{r['measure']:>16} {r['median']['pybatcher']:9.1f} tok/s" for r in result["tok/s"]]
+    used = result["bandwidth"]
+    lines.append(
+        f"weights at B=1: {used['weights_gb_s']:.1f} GB/s, {used['of_read']:.0%} of reading"
+    )
+    prefill = result["prefill_of_peak"]
+    lines += [f"prefill {n}: {share:.0%} of {result['peak']}" for n, share in prefill.items()]
+    return lines
+
+
+def measure(
+    shape: str, settings: Settings, plan: Plan, contexts: tuple[int, ...], advance: Any
+) -> dict[str, Any]:
+    """Everything of one dtype, KV dtype and number of threads."""
+    engine = Local(shape, settings)
+    facts = engine.ask("facts")
+    rows = []
+    for row in itertools.chain(plan.run([engine], advance), at_contexts(engine, contexts, plan)):
+        rows.append(row)
+    n_bytes = int(facts["weight_bytes"])
+    used = bandwidth_used(engine, n_bytes, settings.n_threads, plan)
+    limits = read_limits(settings.n_threads, n_bytes)
+    peak, gop_s = peak_for(facts["cpu_target"], settings.dtype, limits["peak_gop_s"])
+    speeds = {row["measure"]: row["median"]["pybatcher"] for row in rows}
+    return {
+        "shape": shape,
+        "dtype": settings.dtype,
+        "kv_dtype": settings.kv_dtype,
+        "threads": settings.n_threads,
+        "engine": facts,
+        "limits": limits,
+        "peak": peak,
+        "tok/s": rows,
+        "bandwidth": used,
+        "prefill_of_peak": {
+            str(n): speeds[f"prefill {n}"] * 2 * n_weights(shape) / gop_s / 1e9
+            for n in plan.prefill
+        },
+    }
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("checkpoint", type=Path)
-    add_plan_arguments(parser)
-    arguments = parser.parse_args()
-    plan: Plan = plan_from(arguments)
-    settings: Settings = plan.settings(arguments.dtype, arguments.threads)
+    parser.add_argument("shape", choices=sorted(SHAPES))
+    parser.add_argument("--dtype", default="bf16,int8,int4", help="one or several, as those below")
+    parser.add_argument("--kv-dtype", default="auto")
+    parser.add_argument("--context", default="128,1024,4096,8192", help="tokens before decoding")
+    add_plan_arguments(parser, threads="2", prefill="128,512,2048", rounds=3)
+    a = parser.parse_args()
+    plan, contexts = plan_from(a), numbers(a.context)
+    grid = list(itertools.product(a.dtype.split(","), a.kv_dtype.split(","), numbers(a.threads)))
     run = describe_run()
-    contestant = open_contestant(arguments.checkpoint, settings)
-    results = {}
-    for measure in plan.measures():
-        speeds = [measure.run(lambda r: answer(contestant, r)) for _ in range(plan.rounds)]
-        results[measure.name] = {"median": statistics.median(speeds), "rounds": speeds}
-        print(f"{measure.name:>14} {statistics.median(speeds):10.1f} tok/s", file=sys.stderr)
-    print(json.dumps({"run": run, "engine": contestant.facts(), "tok/s": results}, indent=2))
+    results = []
+    with bar(len(grid) * plan.n_turns) as progress:
+        for dtype, kv_dtype, n_threads in grid:
+            progress.now(f"{dtype}, KV {kv_dtype}, {n_threads} threads")
+            settings = plan.settings(dtype, n_threads)
+            longest = max((*plan.prefill, *contexts, 0)) + (plan.rounds + 2) * plan.steps + 64
+            decoding = plan.decode_length * settings.n_parallel
+            settings = replace(settings, n_ctx=max(longest, decoding), kv_dtype=kv_dtype)
+            results.append(measure(a.shape, settings, plan, contexts, progress.advance))
+            progress.say("\n".join(describe(results[-1])))
+        path = write_result(f"engine-{a.shape}", {"run": run, "results": results})
+        progress.say(f"wrote {path}")
 
 
 if __name__ == "__main__":

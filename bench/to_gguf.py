@@ -1,6 +1,6 @@
-"""Write a bf16 GGUF file of the very weights of a checkpoint, for llama.cpp to run.
+"""Write a GGUF file of the very weights of a checkpoint, for llama.cpp to run.
 
-    .venv-rivals/bin/python -m bench.to_gguf bench/checkpoints/llama-3.2-1b
+    .venv-rivals/bin/python -m bench.to_gguf bench/checkpoints/llama-3.2-1b int8
 
 Knows the two families that bench/shapes.py has. llama.cpp rotates neighbouring pairs in the
 `llama` family where the checkpoint rotates halves, so the rows of q and k are put in its order;
@@ -19,6 +19,7 @@ from typing import Any
 import gguf
 import numpy as np
 
+QUANTISED = {"int8": "Q8_0", "int4": "Q4_0"}
 NAMES = {
     "input_layernorm": "attn_norm",
     "self_attn.q_proj": "attn_q",
@@ -86,7 +87,7 @@ def write_metadata(writer: gguf.GGUFWriter, config: dict[str, Any]) -> None:
     writer.add_head_count(config["num_attention_heads"])
     writer.add_head_count_kv(config["num_key_value_heads"])
     writer.add_rope_dimension_count(config["head_dim"])
-    writer.add_rope_freq_base(config["rope_theta"])
+    writer.add_rope_freq_base(config.get("rope_parameters", config)["rope_theta"])
     writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
     writer.add_vocab_size(config["vocab_size"])
     writer.add_file_type(gguf.LlamaFileType.MOSTLY_BF16)
@@ -94,7 +95,7 @@ def write_metadata(writer: gguf.GGUFWriter, config: dict[str, Any]) -> None:
 
 
 def to_gguf(directory: Path) -> Path:
-    """The GGUF file beside the checkpoint, written if it is not there yet."""
+    """The bf16 file beside the checkpoint, written if it is not there yet."""
     target = directory / "model-bf16.gguf"
     if target.exists():
         return target
@@ -123,10 +124,35 @@ def to_gguf(directory: Path) -> Path:
     return unfinished.rename(target)
 
 
+def quantise(source: Path, target: Path, dtype: str) -> None:
+    """By llama.cpp's own quantiser, every matrix alike: what users call Q8_0 and Q4_0, pure."""
+    import llama_cpp
+
+    params = llama_cpp.llama_model_quantize_default_params()
+    params.ftype = getattr(llama_cpp, f"LLAMA_FTYPE_MOSTLY_{QUANTISED[dtype]}")
+    params.pure = params.allow_requantize = True
+    unfinished = target.with_suffix(".part")
+    names = str(source).encode(), str(unfinished).encode()
+    if llama_cpp.llama_model_quantize(*names, params) != 0:
+        raise RuntimeError(f"llama.cpp cannot quantise {source} to {dtype}")
+    unfinished.rename(target)
+
+
+def gguf_of(directory: Path, dtype: str) -> Path:
+    """The GGUF file of `dtype` beside the checkpoint, made if it is not there yet."""
+    source = to_gguf(directory)
+    target = directory / f"model-{dtype}.gguf"
+    if not target.exists():
+        quantise(source, target, dtype)
+    return target
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("directory", type=Path)
-    print(to_gguf(parser.parse_args().directory))
+    parser.add_argument("dtype", choices=["bf16", *QUANTISED])
+    arguments = parser.parse_args()
+    print(gguf_of(arguments.directory, arguments.dtype))
 
 
 if __name__ == "__main__":

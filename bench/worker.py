@@ -1,4 +1,4 @@
-"""A process that holds one contestant and measures when told to.
+"""A process that holds one engine and measures when told to.
 
     python -m bench.worker pybatcher_engine CHECKPOINT SETTINGS
 
@@ -13,25 +13,40 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from .contestants.contestant import Contestant, Settings, random_tokens
+import numpy as np
+
+from .contestants.contestant import Arrival, Contestant, Server, Settings, random_tokens
+from .entrants import ROOT
 
 __all__ = ["Worker", "answer"]
 
 
 class Worker:
-    """A contestant in a process and a virtual environment of its own."""
+    """An engine in a process and a virtual environment of its own."""
 
-    def __init__(self, python: Path, contestant: str, checkpoint: Path, settings: Settings) -> None:
-        command = [str(python), "-m", "bench.worker", contestant, str(checkpoint)]
+    def __init__(
+        self,
+        name: str,
+        python: Path,
+        module: str,
+        checkpoint: Path,
+        settings: Settings,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        self.name = name
+        command = [str(python), "-m", "bench.worker", module, str(checkpoint.resolve())]
         self._process = subprocess.Popen(
             [*command, json.dumps(asdict(settings))],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
+            cwd=ROOT,
+            env=os.environ | dict(environment or {}),
         )
 
     def ask(self, call: str, **arguments: Any) -> Any:
@@ -45,42 +60,52 @@ class Worker:
             pass
         line = self._process.stdout.readline()
         if not line:
-            raise RuntimeError(f"a worker ended with status {self._process.wait()}")
+            raise RuntimeError(f"the worker of {self.name} ended with {self._process.wait()}")
         return json.loads(line)
 
     def close(self) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        self._process.wait()
+        """End it and wait until it has ended: its memory is free then."""
+        self._process.communicate()
 
 
-def answer(contestant: Contestant, request: dict[str, Any]) -> Any:
-    """Carry out one request: facts, logits, prefill or decode."""
+def answer(engine: Contestant | Server, request: dict[str, Any]) -> Any:
+    """Carry out one request. Those after `serve` are for a Contestant, `serve` for a Server."""
+    engine_: Any = engine
     match request["call"]:
         case "facts":
-            return contestant.facts()
+            return engine_.facts()
+        case "serve":
+            return engine_.serve([Arrival(**arrival) for arrival in request["arrivals"]])
+        case "last_logits":
+            return engine_.last_logits(random_tokens(request["n_tokens"], seed=0)).tolist()
         case "logits":
-            return contestant.logits(random_tokens(request["n_tokens"], seed=0)).tolist()
+            np.save(request["path"], engine_.logits(request["sequences"]))
+            return request["path"]
         case "prefill":
-            return contestant.prefill(random_tokens(request["n_tokens"], seed=1))
-        case "decode":
-            prompts = [
-                random_tokens(request["n_tokens"], seed=2 + i)
-                for i in range(request["n_sequences"])
-            ]
-            return contestant.decode(prompts, request["steps"])
+            return engine_.prefill(random_tokens(request["n_tokens"], seed=request.get("seed", 1)))
+        case "extend":
+            first, count = request["first"], request["count"]
+            tokens = request["n_tokens"]
+            prompts = [random_tokens(tokens, seed=2 + i) for i in range(first, first + count)]
+            return engine_.extend(prompts)
+        case "steps":
+            return engine_.steps(request["count"])
+        case "clear":
+            return engine_.clear()
         case unknown:
-            raise ValueError(f"call is {unknown!r}; it must be facts, logits, prefill or decode")
+            raise ValueError(f"call is {unknown!r}, which no engine answers")
 
 
 def main() -> None:
-    contestant_name, checkpoint, settings = sys.argv[1:]
+    module_name, checkpoint, settings = sys.argv[1:]
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what a native library prints must not land among the answers
-    module = importlib.import_module(f"bench.contestants.{contestant_name}")
-    contestant = module.open_contestant(Path(checkpoint), Settings(**json.loads(settings)))
+    module = importlib.import_module(f"bench.contestants.{module_name}")
+    open_engine = getattr(module, "open_contestant", None) or module.open_server
+    engine = open_engine(Path(checkpoint), Settings(**json.loads(settings)))
     for line in sys.stdin:
-        print(json.dumps(answer(contestant, json.loads(line))), file=answers, flush=True)
+        print(json.dumps(answer(engine, json.loads(line))), file=answers, flush=True)
+    engine.close()
 
 
 if __name__ == "__main__":

@@ -10,13 +10,15 @@ from pathlib import Path
 import llama_cpp
 import numpy as np
 
-from bench.to_gguf import to_gguf
+from bench.to_gguf import gguf_of
 
 from .contestant import Contestant, Settings
 
-__all__ = ["open_contestant"]
+__all__ = ["LlamaContext", "Row", "open_contestant"]
 
 Row = tuple[int, int, int, bool]  # token, position, sequence, wants logits
+
+KV_TYPES = {"f32": 0, "f16": 1, "int8": 8, "bf16": 30}  # ggml_type
 
 
 def open_contestant(checkpoint: Path, settings: Settings) -> Contestant:
@@ -28,81 +30,57 @@ def _silence(level: int, text: bytes, user_data: object) -> None:
     """llama.cpp tells the terminal all it does unless something listens."""
 
 
-class LlamaCpp:
-    """See `Contestant`.
-
-    Decoding feeds back the same tokens over and over instead of what a sampler would draw: its
-    times are without sampling, which favours it a little.
-    """
+class LlamaContext:
+    """A model and a context of it, which computes rows."""
 
     def __init__(self, checkpoint: Path, settings: Settings) -> None:
-        if settings.dtype != "bf16":
-            raise ValueError(f"dtype is {settings.dtype!r}; the GGUF file is written in bf16")
         llama_cpp.llama_log_set(_silence, None)
         llama_cpp.llama_backend_init()
-        path = str(to_gguf(checkpoint)).encode()
+        path = gguf_of(checkpoint, settings.dtype)
         self._model = llama_cpp.llama_model_load_from_file(
-            path, llama_cpp.llama_model_default_params()
+            str(path).encode(), llama_cpp.llama_model_default_params()
         )
         if not self._model:
-            raise RuntimeError(f"llama.cpp cannot load {path.decode()}")
+            raise RuntimeError(f"llama.cpp cannot load {path}")
         params = llama_cpp.llama_context_default_params()
         params.n_ctx = settings.n_ctx
         params.n_batch = params.n_ubatch = settings.n_batch
         params.n_seq_max = settings.n_parallel
         params.n_threads = params.n_threads_batch = settings.n_threads
+        params.kv_unified = settings.share_prefixes  # a prefix then costs nothing to copy
+        if settings.kv_dtype != "auto":
+            params.type_k = params.type_v = KV_TYPES[settings.kv_dtype]
         self._context = llama_cpp.llama_init_from_model(self._model, params)
         if not self._context:
             raise RuntimeError(f"llama.cpp cannot make a context of n_ctx={settings.n_ctx}")
         vocabulary = llama_cpp.llama_model_get_vocab(self._model)
         self._vocab_size = llama_cpp.llama_vocab_n_tokens(vocabulary)
         self._batch = llama_cpp.llama_batch_init(settings.n_batch, 0, 1)
-        self._n_batch = settings.n_batch
+        self._dtype = settings.dtype
+        self.n_batch = settings.n_batch
 
     def facts(self) -> dict[str, str]:
         return {
             "name": "llama.cpp",
             "version": "llama-cpp-python " + importlib.metadata.version("llama-cpp-python"),
+            "weights": {"int8": "Q8_0, pure", "int4": "Q4_0, pure"}.get(self._dtype, self._dtype),
+            "weight_bytes": str(llama_cpp.llama_model_size(self._model)),
             "system": llama_cpp.llama_print_system_info().decode().strip(),
         }
 
-    def logits(self, tokens: Sequence[int]) -> np.ndarray:
-        self._prefill(tokens, 0)
-        pointer = llama_cpp.llama_get_logits_ith(self._context, -1)
-        return np.ctypeslib.as_array(pointer, shape=(self._vocab_size,)).copy()
-
-    def prefill(self, tokens: Sequence[int]) -> float:
-        self._clear()
-        begin = time.perf_counter()
-        self._prefill(tokens, 0, clear=False)
-        return time.perf_counter() - begin
-
-    def decode(self, prompts: Sequence[Sequence[int]], steps: int) -> list[float]:
-        self._clear()
-        for seq_id, prompt in enumerate(prompts):
-            self._prefill(prompt[:-1], seq_id, clear=False)
-        times = []
-        for step in range(steps):
-            begin = time.perf_counter()
-            self._run(
-                (prompt[-1], len(prompt) - 1 + step, seq_id, True)
-                for seq_id, prompt in enumerate(prompts)
-            )
-            times.append(time.perf_counter() - begin)
-        return times
-
-    def _clear(self) -> None:
+    def clear(self) -> None:
         llama_cpp.llama_memory_clear(llama_cpp.llama_get_memory(self._context), False)
 
-    def _prefill(self, tokens: Sequence[int], seq_id: int, *, clear: bool = True) -> None:
-        if clear:
-            self._clear()
-        last = len(tokens) - 1
-        for begin in range(0, len(tokens), self._n_batch):
-            end = min(begin + self._n_batch, len(tokens))
-            self._run((tokens[p], p, seq_id, p == last) for p in range(begin, end))
+    def copy(self, source: int, target: int, length: int) -> None:
+        memory = llama_cpp.llama_get_memory(self._context)
+        llama_cpp.llama_memory_seq_cp(memory, source, target, 0, length)
 
-    def _run(self, rows: Iterable[Row]) -> None:
+    def remove(self, seq_id: int) -> None:
+        memory = llama_cpp.llama_get_memory(self._context)
+        llama_cpp.llama_memory_seq_rm(memory, seq_id, -1, -1)
+
+    def run(self, rows: Iterable[Row]) -> None:
+        """One pass over at most n_batch rows."""
         batch, count = self._batch, 0
         for i, (token, position, seq_id, wants_logits) in enumerate(rows):
             batch.token[i] = token
@@ -115,3 +93,77 @@ class LlamaCpp:
         if llama_cpp.llama_decode(self._context, batch) != 0:
             raise RuntimeError(f"llama.cpp failed on a batch of {count} rows")
         llama_cpp.llama_synchronize(self._context)
+
+    def append(self, seq_id: int, tokens: Sequence[int], *, every_logits: bool = False) -> None:
+        """A sequence from its start, in passes of n_batch; logits of the last row at least."""
+        last = len(tokens) - 1
+        for begin in range(0, len(tokens), self.n_batch):
+            end = min(begin + self.n_batch, len(tokens))
+            self.run((tokens[p], p, seq_id, every_logits or p == last) for p in range(begin, end))
+
+    def logits_of_row(self, row: int) -> np.ndarray:
+        """float32 (vocab,) of a row of the last pass that wanted them; a view."""
+        pointer = llama_cpp.llama_get_logits_ith(self._context, row)
+        return np.ctypeslib.as_array(pointer, shape=(self._vocab_size,))
+
+
+class LlamaCpp:
+    """See `Contestant`.
+
+    Decoding feeds back the same tokens over and over instead of what a sampler would draw: its
+    times are without sampling, which favours it a little.
+    """
+
+    def __init__(self, checkpoint: Path, settings: Settings) -> None:
+        self._context = LlamaContext(checkpoint, settings)
+        self._live: list[tuple[int, int]] = []  # token, position
+
+    def facts(self) -> dict[str, str]:
+        return self._context.facts()
+
+    def logits(self, sequences: Sequence[Sequence[int]]) -> np.ndarray:
+        results = []
+        for tokens in sequences:
+            if len(tokens) > self._context.n_batch:
+                raise ValueError(f"{len(tokens)} tokens; one pass takes {self._context.n_batch}")
+            self._context.clear()
+            self._context.append(0, tokens, every_logits=True)
+            rows = range(len(tokens))
+            results.append(np.stack([self._context.logits_of_row(row) for row in rows]))
+        self._context.clear()
+        return np.stack(results)
+
+    def last_logits(self, tokens: Sequence[int]) -> np.ndarray:
+        self._context.append(0, tokens)
+        logits = self._context.logits_of_row(-1).copy()
+        self._context.clear()
+        return logits
+
+    def prefill(self, tokens: Sequence[int]) -> float:
+        begin = time.perf_counter()
+        self._context.append(0, tokens)
+        seconds = time.perf_counter() - begin
+        self._context.clear()
+        return seconds
+
+    def extend(self, prompts: Sequence[Sequence[int]]) -> None:
+        for prompt in prompts:
+            self._context.append(len(self._live), prompt[:-1])
+            self._live.append((prompt[-1], len(prompt) - 1))
+
+    def steps(self, count: int) -> list[float]:
+        times = []
+        for _ in range(count):
+            begin = time.perf_counter()
+            rows = [(token, at, seq_id, True) for seq_id, (token, at) in enumerate(self._live)]
+            self._context.run(rows)
+            times.append(time.perf_counter() - begin)
+            self._live = [(token, at + 1) for token, at in self._live]
+        return times
+
+    def clear(self) -> None:
+        self._context.clear()
+        self._live = []
+
+    def close(self) -> None:
+        self.clear()

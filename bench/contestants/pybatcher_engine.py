@@ -13,11 +13,17 @@ from pybatcher.engine import Engine
 
 from .contestant import Contestant, Settings
 
-__all__ = ["open_contestant"]
+__all__ = ["describe", "open_contestant"]
 
 
 def open_contestant(checkpoint: Path, settings: Settings) -> Contestant:
     return PybatcherEngine(checkpoint, settings)
+
+
+def describe(engine: Engine) -> dict[str, str]:
+    """Name, version, and what the engine says of itself."""
+    facts = {"name": "pybatcher", "version": importlib.metadata.version("pybatcher")}
+    return facts | {name: str(value) for name, value in engine.description().items()}
 
 
 class PybatcherEngine:
@@ -27,18 +33,30 @@ class PybatcherEngine:
         self._engine = Engine.load(
             checkpoint,
             dtype=settings.dtype,
+            kv_dtype=settings.kv_dtype,
             n_ctx=settings.n_ctx,
             n_parallel=settings.n_parallel,
             n_threads=settings.n_threads,
+            weights_cache=checkpoint.parent / "packed",
             n_ubatch=settings.n_batch,
         )
+        self._live: list[int] = []
+        self._tokens = np.zeros(0, dtype=np.int32)
 
     def facts(self) -> dict[str, str]:
-        version = importlib.metadata.version("pybatcher")
-        description = {name: str(value) for name, value in self._engine.description().items()}
-        return {"name": "pybatcher", "version": version} | description
+        return describe(self._engine)
 
-    def logits(self, tokens: Sequence[int]) -> np.ndarray:
+    def logits(self, sequences: Sequence[Sequence[int]]) -> np.ndarray:
+        seq_ids = [self._engine.seq_new() for _ in sequences]
+        rows = [
+            np.array(self._engine.decode_batch(seq_ids, list(tokens), logits=True)[1])
+            for tokens in zip(*sequences, strict=True)
+        ]
+        for seq_id in seq_ids:
+            self._engine.seq_remove(seq_id)
+        return np.stack(rows, axis=1)
+
+    def last_logits(self, tokens: Sequence[int]) -> np.ndarray:
         seq_id = self._engine.seq_new()
         logits = self._engine.prefill_chunk(seq_id, list(tokens), logits=True)
         self._engine.seq_remove(seq_id)
@@ -52,16 +70,26 @@ class PybatcherEngine:
         self._engine.seq_remove(seq_id)
         return seconds
 
-    def decode(self, prompts: Sequence[Sequence[int]], steps: int) -> list[float]:
-        seq_ids = [self._engine.seq_new() for _ in prompts]
-        for seq_id, prompt in zip(seq_ids, prompts, strict=True):
+    def extend(self, prompts: Sequence[Sequence[int]]) -> None:
+        for prompt in prompts:
+            seq_id = self._engine.seq_new()
             self._engine.prefill_chunk(seq_id, list(prompt[:-1]))
-        tokens = np.array([prompt[-1] for prompt in prompts], dtype=np.int32)
+            self._live.append(seq_id)
+        last = np.array([prompt[-1] for prompt in prompts], dtype=np.int32)
+        self._tokens = np.concatenate([self._tokens, last])
+
+    def steps(self, count: int) -> list[float]:
         times = []
-        for _ in range(steps):
+        for _ in range(count):
             begin = time.perf_counter()
-            tokens = self._engine.decode_batch(seq_ids, tokens)
+            self._tokens = self._engine.decode_batch(self._live, self._tokens)
             times.append(time.perf_counter() - begin)
-        for seq_id in seq_ids:
-            self._engine.seq_remove(seq_id)
         return times
+
+    def clear(self) -> None:
+        while self._live:
+            self._engine.seq_remove(self._live.pop())
+        self._tokens = np.zeros(0, dtype=np.int32)
+
+    def close(self) -> None:
+        self._engine.close()

@@ -1,0 +1,59 @@
+"""pybatcher as an application uses it: a `Batcher` on an event loop, one task a request."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from pybatcher import Batcher
+from pybatcher.completion import Completion
+
+from .contestant import Arrival, Server, Settings
+from .pybatcher_engine import describe
+
+__all__ = ["open_server"]
+
+
+def open_server(checkpoint: Path, settings: Settings) -> Server:
+    return PybatcherBatcher(checkpoint, settings)
+
+
+class PybatcherBatcher:
+    """See `Server`. Prefixes are shared as pybatcher does it, without being told of them."""
+
+    def __init__(self, checkpoint: Path, settings: Settings) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._batcher = Batcher(
+            checkpoint,
+            dtype=settings.dtype,
+            kv_dtype=settings.kv_dtype,
+            n_ctx=settings.n_ctx,
+            n_parallel=settings.n_parallel,
+            n_threads=settings.n_threads,
+            weights_cache=checkpoint.parent / "packed",
+            n_batch=settings.n_batch,
+        )
+        self._loop.run_until_complete(self._batcher.start())
+
+    def facts(self) -> dict[str, str]:
+        return describe(self._batcher.runtime.engine)
+
+    def serve(self, arrivals: Sequence[Arrival]) -> list[list[float]]:
+        start = time.monotonic()  # the clock that tokens are stamped with
+        completions = self._loop.run_until_complete(self._all(arrivals))
+        return [[t - start for t in done.timeline.token_times] for done in completions]
+
+    def close(self) -> None:
+        self._loop.run_until_complete(self._batcher.close())
+        self._loop.close()
+
+    async def _all(self, arrivals: Sequence[Arrival]) -> list[Completion]:
+        return await asyncio.gather(*(self._one(arrival) for arrival in arrivals))
+
+    async def _one(self, arrival: Arrival) -> Completion:
+        await asyncio.sleep(arrival.at)
+        return await self._batcher.generate(
+            list(arrival.tokens), max_tokens=arrival.n_new, ignore_eos=True
+        )
