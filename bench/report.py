@@ -1,62 +1,64 @@
-"""Write the README's speed table from the JSON files in bench/results/.
+"""Write the tables of README.md and docs/benchmarks.md, and the plots, from bench/results/.
 
-python -m bench.report
+    .venv/bin/python -m bench.report
+
+Needs matplotlib for the plots (the extra `bench`); without it they stay as they are.
 """
 
 from __future__ import annotations
 
-import json
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+from . import tables
+from .results import RESULTS, read_results
+from .shapes import DTYPES, SHAPES
 
 ROOT = Path(__file__).parents[1]
 BEGIN, END = "<!-- bench:begin -->", "<!-- bench:end -->"
 
 
-def rows(result: dict[str, Any]) -> list[str]:
-    """Markdown rows of one file of bench/compare.py."""
-    what = f"{result['shape']} {result['dtype']}"
-    return [
-        f"| {what} | {row['measure']} | {row['pybatcher']:.1f} | {row['rival']:.1f} "
-        f"| {row['ratio']:.2f} |"
-        for row in result["tok/s"]
-    ]
-
-
-def table(results: list[dict[str, Any]]) -> str:
-    """A section: the table and what it was measured on, which is one machine for all results."""
-    run = results[0]["run"]
-    rival = results[0]["contestants"][1]
-    rounds = len(results[0]["tok/s"][0]["rounds"])
-    lines = [
-        "## Speed",
-        "",
-        f"Tokens a second, {results[0]['threads']} threads, {run['cpu']} ({run['cores']} cores, "
-        f"{run['memory_gib']} GiB), {run['date']}; medians of {rounds} "
-        f"rounds in turn with {rival['name']} ({rival['version']}) on the same weights, the ratio "
-        "that of neighbouring rounds.",
-        "",
-        f"| model shape | | pybatcher | {rival['name']} | ratio |",
-        "|---|---|---:|---:|---:|",
-    ]
-    for result in results:
-        lines += rows(result)
-    commands = sorted({result["run"]["command"] for result in results})
-    lines += ["", "Measured with " + ", ".join(f"`{command}`" for command in commands) + "."]
-    return "\n".join(lines)
-
-
-def main() -> None:
-    files = sorted((ROOT / "bench" / "results").glob("compare-*.json"))
-    if not files:
-        raise SystemExit("bench/results/ holds no compare-*.json: run `python -m bench.compare`")
-    results = [json.loads(file.read_text()) for file in files]
-    readme = ROOT / "README.md"
-    before, begin, rest = readme.read_text().partition(BEGIN)
+def put_between_marks(file: Path, lines: Sequence[str]) -> None:
+    """Replace what is between the marks of a Markdown file; ends the program if it has none."""
+    before, begin, rest = file.read_text().partition(BEGIN)
     _, end, after = rest.partition(END)
     if not begin or not end:
-        raise SystemExit(f"README.md has no {BEGIN} ... {END} to write the table between")
-    readme.write_text(f"{before}{BEGIN}\n{table(results)}\n{END}{after}")
+        raise SystemExit(f"{file.name} has no {BEGIN} ... {END} to write the tables between")
+    text = "\n".join(lines)
+    file.write_text(f"{before}{BEGIN}\n{text}\n{END}{after}")
+
+
+def plot(results: dict[str, list[dict[str, Any]]], folder: Path) -> list[str]:
+    """Draw what there are results for; names of the files."""
+    try:
+        from . import plots
+    except ImportError as error:
+        print(f"no plots: {error}; `pip install '.[bench]'` brings it", file=sys.stderr)
+        return []
+    folder.mkdir(parents=True, exist_ok=True)
+    names = []
+    for shape in dict.fromkeys(result["shape"] for result in results["compare"]):
+        of_shape = [result for result in results["compare"] if result["shape"] == shape]
+        names.append(f"throughput-{shape}.svg")
+        plots.throughput(of_shape, folder / names[-1])
+    for result in results["kernels"]:
+        names.append(f"roofline-{result['runs'][-1]['target']}.svg")
+        plots.roofline(result["runs"][-1], folder / names[-1])
+    return names
+
+
+def main(root: Path = ROOT, folder: Path = RESULTS) -> None:
+    order = {name: i for i, name in enumerate((*SHAPES, *DTYPES))}
+    kinds = ("compare", "serving", "engine", "kernels", "profile", "quality")
+    results = {kind: read_results(f"{kind}-*", folder) for kind in kinds}
+    if not results["compare"]:
+        raise SystemExit("bench/results/ holds no compare-*.json: run `python -m bench.compare`")
+    results["compare"].sort(key=lambda r: [order.get(r[key], 99) for key in ("shape", "dtype")])
+    drawn = plot(results, root / "docs" / "plots")
+    put_between_marks(root / "README.md", tables.speed(results["compare"]))
+    put_between_marks(root / "docs" / "benchmarks.md", tables.everything(results, drawn))
 
 
 if __name__ == "__main__":

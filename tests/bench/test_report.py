@@ -2,36 +2,131 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from bench import report
+from bench.results import read_results
+
+RUN = {
+    "cpu": "A CPU",
+    "cpu_flags": ["avx2"],
+    "cores": 2,
+    "memory_gib": 24,
+    "date": "today",
+    "commit": "abc",
+    "command": "run",
+}
+OURS = {"name": "pybatcher", "version": "1", "cpu_target": "avx2"}
+RIVAL = {"name": "Rival", "version": "2"}
+THIRD = {"name": "Third", "version": "3"}
 
 
-def test_the_report_goes_between_its_marks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(report, "ROOT", tmp_path)
-    readme = tmp_path / "README.md"
-    readme.write_text("before\n<!-- bench:begin -->\nold\n<!-- bench:end -->\nafter\n")
+def compared(dtype: str, **others: Any) -> dict[str, Any]:
+    names = {"pybatcher": OURS, "rival": RIVAL, "third": THIRD}
+    rows = [
+        {
+            "measure": "prefill 512",
+            "median": {"pybatcher": 1234.0, "rival": 20.0, "third": 600.0},
+            "ratio": {"rival": 60.0, "third": 2.04},
+            "rounds": [[1234, 20, 600]],
+        },
+        {
+            "measure": "decode B=1",
+            "median": {"pybatcher": 30.0, "rival": 20.0, "third": 5.0},
+            "ratio": {"rival": 1.5, "third": 6.0},
+            "rounds": [[30, 20, 5]],
+        },
+    ]
+    subject = {"run": RUN, "shape": "tiny", "dtype": dtype, "threads": 2}
+    return {**subject, "contestants": names, "limits": {}, "tok/s": rows} | others
+
+
+def write(folder: Path, name: str, result: dict[str, Any]) -> None:
+    folder.mkdir(exist_ok=True)
+    (folder / f"{name}.json").write_text(json.dumps(result))
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    (tmp_path / "docs").mkdir()
+    for file in ("README.md", "docs/benchmarks.md"):
+        text = "before\n<!-- bench:begin -->\nold\n<!-- bench:end -->\nafter\n"
+        (tmp_path / file).write_text(text)
+    return tmp_path
+
+
+def test_the_report_goes_between_its_marks(root: Path) -> None:
+    folder = root / "results"
     with pytest.raises(SystemExit, match="no compare-"):
-        report.main()
-    result = {
-        "run": {"cpu": "A CPU", "cores": 2, "memory_gib": 24, "date": "today", "command": "run"},
-        "shape": "tiny",
-        "dtype": "bf16",
-        "threads": 2,
-        "contestants": [{"name": "pybatcher"}, {"name": "rival", "version": "1"}],
-        "tok/s": [
-            {"measure": "B=1", "pybatcher": 30.0, "rival": 20.0, "ratio": 1.5, "rounds": [[30, 20]]}
-        ],
-    }
-    (tmp_path / "bench" / "results").mkdir(parents=True)
-    (tmp_path / "bench" / "results" / "compare-tiny.json").write_text(json.dumps(result))
+        report.main(root, folder)
+    write(folder, "compare-tiny-int8", compared("int8"))
     for _ in range(2):
-        report.main()
-        text = readme.read_text()
-        assert text.startswith(
-            "before\n<!-- bench:begin -->\n## Speed\n\nTokens a second, 2 threads, A CPU"
-        )
-        assert "| tiny bf16 | B=1 | 30.0 | 20.0 | 1.50 |" in text
-        assert text.endswith("`run`.\n<!-- bench:end -->\nafter\n")
+        report.main(root, folder)
+        text = (root / "README.md").read_text()
+        assert text.startswith("before\n<!-- bench:begin -->\n## Speed\n\nTokens a second on 2 thr")
+        assert "| tiny int8 | pybatcher (avx2) | 1,234 | 30.0 |" in text
+        assert "|  | ratio to the best rival | **2.04** | **1.50** |" in text
+        assert "Third 3." in text
+        assert text.endswith("<!-- bench:end -->\nafter\n")
         assert "old" not in text
+        details = (root / "docs" / "benchmarks.md").read_text()
+        assert "Measured with `run`." in details
+    (root / "README.md").write_text("no marks")
+    with pytest.raises(SystemExit, match="README"):
+        report.main(root, folder)
+
+
+def test_without_rivals_there_are_no_ratios(root: Path) -> None:
+    rows = [
+        {
+            "measure": "decode B=1",
+            "median": {"pybatcher": 30.0},
+            "ratio": {},
+            "rounds": [[30]],
+        }
+    ]
+    alone = compared("bf16", contestants={"pybatcher": OURS}) | {"tok/s": rows}
+    write(root / "results", "compare-tiny-bf16", alone)
+    report.main(root, root / "results")
+    text = (root / "README.md").read_text()
+    assert "| tiny bf16 | pybatcher (avx2) | 30.0 |" in text
+    assert "best rival" not in text
+
+
+def test_every_kind_of_result_has_its_table(root: Path) -> None:
+    folder = root / "results"
+    write(folder, "compare-tiny-int8", compared("int8"))
+    figures = {"total_s": 14.8, "itl_p50_s": 0.25, "tokens_per_s": 120.0}
+    serving = {"run": RUN, "shape": "tiny", "dtype": "int8", "threads": 2, "load": "shared"}
+    serving |= {"n_batch": 256, "contestants": {"pybatcher": OURS}, "rounds": [{}]}
+    write(folder, "serving-shared", serving | {"median": {"pybatcher": figures}})
+    product = {"dtype": "int8", "product": "o", "rows": 1, "gb_s": 40.0, "of_read": 0.93}
+    product |= {"gop_s": 80.0, "of_peak": 0.04, "peak": "vpdpbusd", "ms": 1.0}
+    kernels = {"target": "avx2", "threads": 2, "peak_gop_s": {"vpdpbusd": 2000.0}}
+    write(folder, "kernels-a", {"run": RUN, "runs": [kernels | {"products": [product]}]})
+    kl = {"mean": 0.00123, "median": 0.001, "p99": 0.01, "same_top": 0.985}
+    row = {"contestant": "rival", "dtype": "int4", "kv_dtype": "f32", "target": "", "kl_nats": kl}
+    write(folder, "quality-tiny", {"run": RUN, "model": "tiny", "positions": 9, "rows": [row]})
+    share = {"products": 0.5, "attention": 0.4, "other": 0.1}
+    profile = {"dtype": "int8", "kv_dtype": "bf16", "threads": 2, "sequences": 32, "context": 4096}
+    profile |= {"ms": {"total": 98.7}, "share": share}
+    write(folder, "profile-tiny", {"run": RUN, "shape": "tiny", "profiles": [profile]})
+    engine = compared("int8") | {"engine": OURS | {"kv_dtype": "bf16"}, "peak": "vpdpbusd"}
+    engine |= {"bandwidth": {"of_read": 0.91}, "prefill_of_peak": {"512": 0.66}}
+    write(folder, "engine-tiny", {"run": RUN, "results": [engine]})
+    report.main(root, folder)
+    text = (root / "docs" / "benchmarks.md").read_text()
+    assert "|  | total s | ITL p50 ms | tokens a second |" in text
+    assert "| pybatcher (avx2) | 14.8 | 250 | 120 |" in text
+    assert "| 2 | int8 | o | 1 | 40.0 | 93% | 80 | 4% | vpdpbusd |" in text
+    assert "| rival | int4 | f32 | 1.23e-03 | 1.00e-03 | 1.00e-02 | 98.5% |" in text
+    assert "| int8, KV bf16 | 32 x 4096 | 98.7 | 50.0% | 40.0% | 10.0% |" in text
+    assert "| int8, KV bf16, 2 threads | 1,234 | 30.0 | 91% | 66% of vpdpbusd |" in text
+
+
+def test_results_that_are_in_the_repository_can_be_read() -> None:
+    for pattern in ("compare-*", "serving-*", "engine-*"):
+        for result in read_results(pattern):
+            assert result["run"]["command"]

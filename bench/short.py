@@ -1,0 +1,124 @@
+"""The short form of all benchmarks: `make bench`. Within minutes, for people to read.
+
+What pybatcher does on this machine, beside the most that the machine can do, and beside the rivals
+that are installed (`make rivals`) and whose models were converted. What the time does not suffice
+for is left out, and named. The figures in the README come from the long form: bench/README.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from . import native
+from .compare import compare
+from .entrants import Entrant, choose
+from .kernels import measure as measure_kernels
+from .kernels import n_lines, table
+from .limits import peak_for
+from .machine import describe_run
+from .make_checkpoint import make_checkpoint
+from .measure import Plan
+from .progress import Bar, bar
+from .results import write_result
+from .shapes import DTYPES
+from .weights import n_weights
+
+PLAN = Plan(prefill=(512,), prompt=32, steps=6, batch_sizes=(1, 8, 32), rounds=2)
+KERNEL_ROWS = "1,32,512"
+KERNEL_MIB = 128
+
+
+def compare_shapes(
+    shapes: Sequence[str], entrants: Sequence[Entrant], n_threads: int, end: float, progress: Bar
+) -> tuple[list[dict[str, Any]], list[str]]:
+    """Results, and what was left out and why. A subject takes as long as the slowest before it."""
+    results, left_out, slowest = [], [], 0.0
+    for shape in shapes:
+        checkpoint = make_checkpoint(shape)
+        for dtype in DTYPES:
+            begin = time.monotonic()
+            if begin + slowest > end:
+                left_out.append(f"{shape} {dtype}: no time left")
+                continue
+            ready = [e for e in entrants if e.has_model(checkpoint, dtype)]
+            left_out += [
+                f"{e.name} on {shape} {dtype}: not converted; `{e.python} -m bench.{e.converter} "
+                f"{checkpoint} {dtype}` does it, once"
+                for e in entrants
+                if e not in ready
+            ]
+            results.append(compare(shape, dtype, PLAN, n_threads, ready, progress))
+            slowest = max(slowest, time.monotonic() - begin)
+    return results, left_out
+
+
+def speeds_table(result: dict[str, Any]) -> Table:
+    """One shape and dtype: tokens a second, ratios, and how near the limits ours comes."""
+    names = list(result["contestants"])
+    shown = Table(
+        title=f"{result['shape']} {result['dtype']}: tokens a second", title_justify="left"
+    )
+    shown.add_column("")
+    for name in names:
+        shown.add_column(name, justify="right")
+    for name in names[1:]:
+        shown.add_column(f"x {name}", justify="right")
+    shown.add_column("of the limit", justify="right")
+    for row in result["tok/s"]:
+        speeds = [f"{row['median'][name]:.1f}" for name in names]
+        ratios = [f"{row['ratio'][name]:.2f}" for name in names[1:]]
+        shown.add_row(row["measure"], *speeds, *ratios, share_of_limit(result, row))
+    return shown
+
+
+def share_of_limit(result: dict[str, Any], row: dict[str, Any]) -> str:
+    """Of the read bandwidth at one sequence, of the multiplying peak in prefill; else nothing."""
+    facts, limits = result["contestants"]["pybatcher"], result["limits"]
+    speed = row["median"]["pybatcher"]
+    if row["measure"] == "decode B=1":
+        return f"{speed * int(facts['weight_bytes']) / 1e9 / limits['read_gb_s']:.0%} of reading"
+    if row["measure"].startswith("prefill"):
+        name, peak = peak_for(facts["cpu_target"], result["dtype"], limits["peak_gop_s"])
+        return f"{speed * 2 * n_weights(result['shape']) / 1e9 / peak:.0%} of {name}"
+    return ""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--shapes", default="llama-3.2-1b,smollm2-135m")
+    parser.add_argument("--contestants", default="", help="names; default: all installed")
+    parser.add_argument("--threads", type=int, default=0, help="0: the cores there are")
+    parser.add_argument("--minutes", type=float, default=13.0, help="when to begin nothing new")
+    a = parser.parse_args()
+    end = time.monotonic() + 60 * a.minutes
+    run, console = describe_run(), Console()
+    n_threads = a.threads or int(run["cores"])
+    entrants, shapes = choose(a.contestants), a.shapes.split(",")
+    dtypes = ",".join(DTYPES)
+    turns = len(shapes) * len(DTYPES) * len(entrants) * PLAN.n_turns
+    with bar(n_lines(KERNEL_ROWS, dtypes) + turns) as progress:
+        progress.now("building the native programs")
+        native.build()
+        kernels = measure_kernels(n_threads, "", dtypes, KERNEL_ROWS, KERNEL_MIB, progress)
+        results, left_out = compare_shapes(shapes, entrants, n_threads, end, progress)
+    console.print(f"\n{run['cpu']}, {n_threads} threads, {run['date']}\n")
+    console.print("Matrix products of the 1B shape against this machine's limits", style="italic")
+    for line in table(kernels):
+        console.print(line, highlight=False)
+    for result in results:
+        console.print()
+        console.print(speeds_table(result))
+    for line in left_out:
+        console.print(f"left out: {line}", highlight=False, soft_wrap=True)
+    path = write_result("short", {"run": run, "kernels": kernels, "compare": results})
+    console.print(f"wrote {path}", highlight=False, soft_wrap=True)
+
+
+if __name__ == "__main__":
+    main()

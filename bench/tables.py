@@ -1,0 +1,261 @@
+"""Results as Markdown. Everything here is from the JSON files; nothing is measured or judged."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+__all__ = ["everything", "speed"]
+
+Result = dict[str, Any]
+Lines = list[str]
+
+
+def _table(header: Sequence[str], rows: Iterable[Sequence[str]], left: int = 1) -> Lines:
+    """A Markdown table whose first `left` columns are flush left."""
+    rule = ["---" if i < left else "---:" for i in range(len(header))]
+    return ["|" + "|".join(f" {c} " for c in row) + "|" for row in (header, rule, *rows)]
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
+
+
+def machine(run: Mapping[str, Any], threads: int) -> str:
+    """What a result was measured on."""
+    flags = f", {', '.join(run['cpu_flags'])}" if run.get("cpu_flags") else ""
+    return (
+        f"{threads} threads of {run['cpu']} ({run['cores']} cores, {run['memory_gib']} GiB"
+        f"{flags}), {run['date']}, commit {run['commit']}"
+    )
+
+
+def when(run: Mapping[str, Any], threads: int) -> str:
+    """The same machine, another hour."""
+    return f"{threads} threads, {run['date']}, commit {run['commit']}"
+
+
+def commands(results: Iterable[Result]) -> str:
+    """How they were made."""
+    made = dict.fromkeys(result["run"]["command"] for result in results)
+    return "Measured with " + ", ".join(f"`{command}`" for command in made) + "."
+
+
+def _measures(results: Sequence[Result]) -> list[str]:
+    """Names of all measures, in the order of their first appearance."""
+    return list(dict.fromkeys(row["measure"] for r in results for row in r["tok/s"]))
+
+
+def _best_ratio(row: Result) -> str:
+    """Ours to the best rival's; the ratio to each was taken round by round."""
+    return f"**{min(row['ratio'].values()):.2f}**" if row["ratio"] else ""
+
+
+def _speed_rows(result: Result, measures: Sequence[str]) -> Iterable[list[str]]:
+    by_measure = {row["measure"]: row for row in result["tok/s"]}
+    rows = [by_measure.get(measure) for measure in measures]
+    title = f"{result['shape']} {result['dtype']}"
+    for name in result["contestants"]:
+        speeds = [_number(row["median"][name]) if row else "" for row in rows]
+        yield [title, _full_name(result, name), *speeds]
+        title = ""
+    if len(result["contestants"]) > 1:
+        yield ["", "ratio to the best rival", *(_best_ratio(row) if row else "" for row in rows)]
+
+
+def _full_name(result: Result, name: str) -> str:
+    facts = result["contestants"][name]
+    return f"{facts['name']} ({facts['cpu_target']})" if "cpu_target" in facts else facts["name"]
+
+
+def _versions(results: Sequence[Result]) -> str:
+    known = {
+        facts["name"]: facts["version"]
+        for result in results
+        for facts in result["contestants"].values()
+    }
+    return ", ".join(f"{name} {version}" for name, version in known.items())
+
+
+def speed(results: Sequence[Result]) -> Lines:
+    """The section of the README: tokens a second of everybody, all shapes and dtypes."""
+    measures = _measures(results)
+    rounds = len(results[0]["tok/s"][0]["rounds"])
+    rows = [row for result in results for row in _speed_rows(result, measures)]
+    header = ["model shape, weights", "", *(m.removeprefix("decode ") for m in measures)]
+    return [
+        "## Speed",
+        "",
+        f"Tokens a second on {machine(results[0]['run'], results[0]['threads'])}. Everybody runs "
+        f"the same weights and takes turns; figures are medians of {rounds} rounds, ratios those "
+        "within a round. Prefill is one prompt; B is the number of sequences that each step gives "
+        "a token. How it is measured, and all other figures: [benchmarks](docs/benchmarks.md).",
+        "",
+        *_table(header, rows, left=2),
+        "",
+        f"{_versions(results)}.",
+    ]
+
+
+def _latency_name(figure: str) -> str:
+    words = figure.replace("_per_s", " a second").split("_")
+    words = [word.upper() if word in ("ttft", "itl") else word for word in words]
+    return " ".join([*words[:-1], "ms"] if "ITL" in words else words)
+
+
+def _latency(figure: str, value: float) -> str:
+    """Seconds, but gaps between tokens in milliseconds."""
+    return _number(value * 1e3 if figure.startswith("itl") else value)
+
+
+def _serving(results: Sequence[Result]) -> Lines:
+    lines: Lines = []
+    titles = {
+        "shared": "### Callers that share a prompt, all at once",
+        "mixed": "### Short streams and a long prompt",
+    }
+    for result in results:
+        medians = result["median"]
+        figures = list(next(iter(medians.values())))
+        rows = [
+            [_full_name(result, name), *(_latency(f, values[f]) for f in figures)]
+            for name, values in medians.items()
+        ]
+        lines += [
+            f"{titles[result['load']]}: {result['shape']} {result['dtype']}",
+            "",
+            f"Steps of at most {result['n_batch']} tokens; medians of {len(result['rounds'])} "
+            f"rounds; {when(result['run'], result['threads'])}.",
+            "",
+            *_table(["", *map(_latency_name, figures)], rows),
+            "",
+            commands([result]),
+            "",
+        ]
+    return lines
+
+
+def _engine(results: Sequence[Result]) -> Lines:
+    lines: Lines = []
+    for file in results:
+        runs = file["results"]
+        measures = _measures(runs)
+        rows = []
+        for r in runs:
+            speeds = {row["measure"]: _number(row["median"]["pybatcher"]) for row in r["tok/s"]}
+            what = f"{r['dtype']}, KV {r['engine']['kv_dtype']}, {r['threads']} threads"
+            largest = list(r["prefill_of_peak"])[-1]
+            of_peak = f"{r['prefill_of_peak'][largest]:.0%} of {r['peak']}"
+            of_read = f"{r['bandwidth']['of_read']:.0%}"
+            rows.append([what, *(speeds.get(m, "") for m in measures), of_read, of_peak])
+        header = ["", *measures, "B=1 of reading", "longest prefill of the peak"]
+        lines += [
+            f"### The engine alone: {runs[0]['shape']}",
+            "",
+            f"Tokens a second; target {runs[0]['engine']['cpu_target']}, {file['run']['date']}, "
+            f"commit {file['run']['commit']}.",
+            "",
+            *_table(header, rows),
+            "",
+            commands([file]),
+            "",
+        ]
+    return lines
+
+
+def _profiles(results: Sequence[Result]) -> Lines:
+    lines: Lines = []
+    for file in results:
+        rows = [
+            [
+                f"{p['dtype']}, KV {p['kv_dtype']}",
+                f"{p['sequences']} x {p['context']}",
+                f"{p['ms']['total']:.1f}",
+                *(f"{share:.1%}" for share in p["share"].values()),
+            ]
+            for p in file["profiles"]
+        ]
+        header = ["", "sequences x context", "ms a step", *file["profiles"][0]["share"]]
+        lines += [
+            f"### Where a step's time goes: {file['shape']}",
+            "",
+            f"One token a sequence; {when(file['run'], file['profiles'][0]['threads'])}.",
+            "",
+            *_table(header, rows),
+            "",
+            commands([file]),
+            "",
+        ]
+    return lines
+
+
+def _kernels(results: Sequence[Result]) -> Lines:
+    lines: Lines = []
+    for file in results:
+        rows = [
+            [
+                str(run["threads"]),
+                p["dtype"],
+                p["product"],
+                str(p["rows"]),
+                f"{p['gb_s']:.1f}",
+                f"{p['of_read']:.0%}",
+                f"{p['gop_s']:,.0f}",
+                f"{p['of_peak']:.0%}",
+                p["peak"],
+            ]
+            for run in file["runs"]
+            for p in run["products"]
+        ]
+        header = ["threads", "weights", "product", "rows", "GB/s", "of reading", "GOP/s", "of peak"]
+        lines += [
+            f"### Matrix products: {file['runs'][0]['target']}",
+            "",
+            f"{file['run']['date']}, commit {file['run']['commit']}.",
+            "",
+            *_table([*header, "peak of"], rows, left=3),
+            "",
+            commands([file]),
+            "",
+        ]
+    return lines
+
+
+def _quality(results: Sequence[Result]) -> Lines:
+    lines: Lines = []
+    for file in results:
+        rows = []
+        for row in file["rows"]:
+            kl = row["kl_nats"]
+            who = row["contestant"] + (f" ({row['target']})" if row["target"] else "")
+            what = [who, row["dtype"], row["kv_dtype"]]
+            distances = [f"{kl[name]:.2e}" for name in ("mean", "median", "p99")]
+            rows.append([*what, *distances, f"{kl['same_top']:.1%}"])
+        header = ["", "weights", "KV", "mean KL", "median KL", "p99 KL", "same first choice"]
+        lines += [
+            f"### Quality: {file['model']}",
+            "",
+            f"Divergence, in nats, from the f32 weights, over {file['positions']} positions.",
+            "",
+            *_table(header, rows, left=3),
+            "",
+            commands([file]),
+            "",
+        ]
+    return lines
+
+
+def everything(results: Mapping[str, Sequence[Result]], plots: Sequence[str]) -> Lines:
+    """The generated part of docs/benchmarks.md."""
+    lines = speed(results["compare"])
+    lines[0] = "## Results"
+    lines = [line for line in lines if "docs/benchmarks.md" not in line] + [
+        "",
+        f"On {machine(results['compare'][0]['run'], results['compare'][0]['threads'])}. "
+        + commands(results["compare"]),
+        "",
+    ]
+    lines += [line for name in plots for line in (f"![{name}](plots/{name})", "")]
+    lines += _serving(results["serving"]) + _engine(results["engine"])
+    lines += _profiles(results["profile"]) + _quality(results["quality"])
+    return [*lines, *_kernels(results["kernels"])]
