@@ -57,7 +57,9 @@ def main(root: Path = ROOT, folder: Path = RESULTS) -> None:
         raise SystemExit("bench/results/ holds no compare-*.json: run `python -m bench.compare`")
     results["compare"].sort(key=lambda r: [order.get(r[key], 99) for key in ("shape", "dtype")])
     drawn = plot(results, root / "docs" / "plots")
-    put_between_marks(root / "README.md", tables.speed(results["compare"]))
+    first_shape = results["compare"][0]["shape"]
+    of_first = [result for result in results["compare"] if result["shape"] == first_shape]
+    put_between_marks(root / "README.md", tables.speed(of_first))
     put_between_marks(root / "docs" / "benchmarks.md", tables.everything(results, drawn))
 
 

@@ -89,7 +89,8 @@ def speed(results: Sequence[Result]) -> Lines:
         f"Tokens a second on {machine(results[0]['run'], results[0]['threads'])}. Everybody runs "
         f"the same weights and takes turns; figures are medians of {rounds} rounds, ratios those "
         "within a round. Prefill is one prompt; B is the number of sequences that each step gives "
-        "a token. How it is measured, and all other figures: [benchmarks](docs/benchmarks.md).",
+        "a token. How it is measured, other shapes and all other figures: "
+        "[benchmarks](docs/benchmarks.md).",
         "",
         *_table(header, rows, left=2),
         "",
