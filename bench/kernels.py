@@ -52,7 +52,8 @@ def measure(
 
 def table(result: dict[str, Any]) -> list[str]:
     """For people: a line a dtype and row count, over all products by their share of the time."""
-    lines = [f"{result['target']}, {result['threads']} threads, {result['peak_gop_s']} GOP/s"]
+    peaks = ", ".join(f"{name} {gop_s:,.0f}" for name, gop_s in result["peak_gop_s"].items())
+    lines = [f"{result['target']}, {result['threads']} threads; peaks in GOP/s: {peaks}"]
     keys = dict.fromkeys((p["dtype"], p["rows"]) for p in result["products"])
     for dtype, rows in keys:
         group = [p for p in result["products"] if (p["dtype"], p["rows"]) == (dtype, rows)]

@@ -1,7 +1,7 @@
 """What quantised weights cost in quality, beside llama.cpp's Q8_0 and Q4_0 of the same weights.
 
     .venv/bin/python -m bench.quality tiny
-    .venv/bin/python -m bench.quality llama-3.2-1b --sequences 4
+    .venv/bin/python -m bench.quality llama-3.2-1b
 
 The measure is the Kullback-Leibler divergence, in nats, of the next token's distribution from that
 of the f32 weights (computed by pybatcher), over all positions of some sequences. `tiny` is the
@@ -153,16 +153,16 @@ def main() -> None:
     parser.add_argument("--dtypes", default="bf16,int8,int4")
     parser.add_argument("--kv-dtypes", default="f32")
     parser.add_argument("--targets", default="", help="CPU targets of pybatcher")
-    parser.add_argument("--sequences", type=int, default=8)
-    parser.add_argument("--length", type=int, default=128)
+    parser.add_argument("--sequences", type=int, default=0, help="0: 24 of tiny, 4 of others")
+    parser.add_argument("--length", type=int, default=0, help="0: 256 of tiny, 64 of others")
     parser.add_argument("--threads", type=int, default=2)
     a = parser.parse_args()
     run = describe_run()
     checkpoint = checkpoint_of(a.model)
     if a.model == "tiny":
-        sequences = asyncio.run(texts(a.sequences, a.length))
+        sequences = asyncio.run(texts(a.sequences or 24, a.length or 256))
     else:
-        sequences = [random_tokens(a.length, seed=i) for i in range(a.sequences)]
+        sequences = [random_tokens(a.length or 64, seed=i) for i in range(a.sequences or 4)]
     todo = list(candidates(a.dtypes, a.kv_dtypes, a.targets))
     rows: list[dict[str, Any]] = []
     with bar(len(todo) + 1) as progress:

@@ -30,6 +30,10 @@ from .shapes import DTYPES
 from .weights import n_weights
 
 PLAN = Plan(prefill=(512,), prompt=32, steps=6, batch_sizes=(1, 8, 32), rounds=2)
+EXPLANATION = """
+prefill: one prompt; decode: steps that give each of B sequences a token. Figures are tokens a
+second; "x NAME" is our speed over theirs within a round. Reading all weights bounds decode B=1, the
+named instruction's peak bounds prefill."""
 KERNEL_ROWS = "1,32,512"
 KERNEL_MIB = 128
 
@@ -110,7 +114,8 @@ def main() -> None:
     console.print(f"\n{run['cpu']}, {n_threads} threads, {run['date']}\n")
     console.print("Matrix products of the 1B shape against this machine's limits", style="italic")
     for line in table(kernels):
-        console.print(line, highlight=False)
+        console.print(line, highlight=False, soft_wrap=True)
+    console.print(EXPLANATION, style="italic")
     for result in results:
         console.print()
         console.print(speeds_table(result))
