@@ -35,7 +35,7 @@ def rounded(x: torch.Tensor, kv_dtype: str) -> torch.Tensor:
     return (x / scale).round() * scale
 
 
-class RoundingCache(DynamicCache):
+class RoundingCache(DynamicCache):  # type: ignore[misc]
     def __init__(self, kv_dtype: str) -> None:
         super().__init__()
         self.kv_dtype = kv_dtype
@@ -49,7 +49,10 @@ class RoundingCache(DynamicCache):
         **kw: Any,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         keys, values = rounded(key_states, self.kv_dtype), rounded(value_states, self.kv_dtype)
-        return super().update(keys, values, layer_idx, *args, **kw)
+        kept: tuple[torch.Tensor, torch.Tensor] = super().update(
+            keys, values, layer_idx, *args, **kw
+        )
+        return kept
 
 
 def distance(logits: Floats, expected: Floats) -> float:

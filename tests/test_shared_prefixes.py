@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from engine_helpers import TARGETS
 from numpy.typing import NDArray
-from test_invariance import TARGETS
 
 from pybatcher.engine import Engine
 from pybatcher.scheduling.plan import StepEntry, StepPlan

@@ -157,6 +157,23 @@ TEST(a_number_that_is_not_finite_shows_in_its_own_sequence_whatever_the_type) {
   }
 }
 
+// Its score may be minus infinity, and a probability of 0 would hide it: the scale is NaN.
+TEST(an_infinite_number_shows_in_int8_whatever_the_sign_of_its_score) {
+  const AttentionCase c = {
+      .n_heads = 1, .n_kv_heads = 1, .head_dim = 5, .block_size = 16, .kv_dtype = DType::kInt8};
+  for (const cpu::Kernels* target : runnable_targets()) {
+    for (float sign : {1.0f, -1.0f}) {
+      AttentionBench bench(c, *target, 1, 1, 2);
+      std::vector<float> qkv = random_qkv(c, 2, 1);
+      qkv[c.head_dim + 2] = std::numeric_limits<float>::infinity();  // of the first row's key
+      for (int d = 0; d < c.head_dim; ++d) qkv[c.row_size() + d] *= sign;
+      const std::vector<int32_t> pages = {0};
+      const auto out = bench.pass({{&qkv, &pages, 0, 2}});
+      EXPECT(std::isnan(out[1][0]));
+    }
+  }
+}
+
 // The first row sees one key, its own, so that it gives back the value as it is kept.
 TEST(what_is_kept_is_the_nearest_number_of_the_type) {
   const std::vector<float> hard = {0.0f,     -0.0f,    1e-8f,    6e-8f,   -3.1e-5f,
