@@ -49,8 +49,8 @@ class Sequence:
     params: SamplingParams
     expected: list[SampledToken] = field(default_factory=list)
 
-    def start(self, engine: Engine) -> int:
-        seq_id = engine.seq_new(str(self.number))
+    def start(self, engine: Engine, namespace: str | None = None) -> int:
+        seq_id = engine.seq_new(str(self.number) if namespace is None else namespace)
         engine.seq_sampling(
             seq_id,
             self.params,
@@ -85,9 +85,11 @@ def rig(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     )
     rng = np.random.default_rng(5)
     lengths = [LONGEST - N_DRAWN - 1, 240, *rng.integers(1, 70, 6)]
+    prompts = [rng.integers(0, VOCAB, length).tolist() for length in lengths]
+    head = rng.integers(0, VOCAB, 70).tolist()  # what the later ones can share
     sequences = [
-        Sequence(i, rng.integers(0, VOCAB, length).tolist(), WAYS[i % len(WAYS)])
-        for i, length in enumerate(lengths)
+        Sequence(i, head * (i > 1) + prompt, WAYS[i % len(WAYS)])
+        for i, prompt in enumerate(prompts)
     ]
     options = {
         "path": path,
@@ -111,17 +113,25 @@ def rig(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
         yield Rig(options, sequences)
 
 
-@pytest.mark.parametrize(("n_ubatch", "n_threads"), [(1, 1), (5, 2), (64, 1), (512, 2)])
-def test_guesses_right_and_wrong(rig: Rig, n_ubatch: int, n_threads: int) -> None:
-    """Steps of several sequences, at the end of a prompt and after; drafts spoilt anywhere."""
+@pytest.mark.parametrize(
+    ("n_ubatch", "n_threads", "shares"),
+    [(1, 1, False), (5, 2, True), (64, 1, False), (512, 2, True)],
+)
+def test_guesses_right_and_wrong(rig: Rig, n_ubatch: int, n_threads: int, shares: bool) -> None:
+    """Steps of several sequences, at the end of a prompt and after; drafts spoilt anywhere.
+
+    shares: the pages of equal beginnings, which are then attended to together.
+    """
     rng = np.random.default_rng([n_ubatch, n_threads])
     engine = Engine.load(**rig.options, n_ubatch=n_ubatch, n_threads=n_threads)
-    ids = {sequence.start(engine): sequence for sequence in rig.sequences}
+    namespace = "" if shares else None
+    ids = {sequence.start(engine, namespace): sequence for sequence in rig.sequences}
     n_drawn = dict.fromkeys(ids, 0)
     while live := [seq_id for seq_id in ids if n_drawn[seq_id] < N_DRAWN]:
         entries = []
         for seq_id in rng.permutation(live)[: int(rng.integers(1, len(live) + 1))].tolist():
-            sequence, length = ids[seq_id], engine.seq_length(seq_id)
+            sequence = ids[seq_id]
+            length = engine.seq_length(seq_id) or engine.seq_match(seq_id, sequence.prompt)
             known = len(sequence.prompt) + n_drawn[seq_id]
             n_draft = min(int(rng.integers(0, 10)), N_DRAWN - n_drawn[seq_id] - 1)
             tokens = sequence.tokens(known + n_draft)[length:]
