@@ -227,7 +227,7 @@ def main() -> None:
         n_parallel=max(sizes),
         n_ctx=512 * max(sizes),
     )
-    runtime = open_checkpoint(arguments.checkpoint, config)
+    runtime = open_checkpoint(arguments.checkpoint, None, config)
     cost = cost_of_rows(runtime, sizes, 3 * arguments.rounds)
     print(f"an empty step costs as much as {cost['rows of an empty step']} rows", file=sys.stderr)
     results = []
