@@ -12,6 +12,7 @@ __all__ = ["Drafter"]
 
 _PRIORS = (0.2, 0.4, 0.5)  # chance of a guess founded on 2, 3, more tokens; of none seen yet
 _PRIOR_WEIGHT = 4.0  # guesses that a prior stands for
+_LONGEST_REST = 7  # steps
 _FORGETTING = 0.97  # what a guess still counts when another of its kind has been judged
 
 
@@ -20,33 +21,43 @@ class Drafter:
 
     Each guess is judged by the tokens that come, whether it was given rows or
     not. So a text that begins to repeat itself is noticed without a row spent on
-    finding out, and one that ceases to is left alone again.
+    finding out, and one that ceases to is left alone again. A text that gives
+    no good guesses is looked at in fewer and fewer steps, one of `_LONGEST_REST`
+    at last: that a search costs little next to a row is not true of every model.
+
+    rest: steps until it is worth asking again; whoever asks counts it down.
     """
 
     def __init__(self, prompt: Sequence[int], end_token_ids: Collection[int]) -> None:
+        self.rest = 0
+        self._next_rest = 0
         self._lookup = PromptLookup(prompt)
         self._end_token_ids = end_token_ids
         self._chances = [_Chance(prior) for prior in _PRIORS]
+        self._n_taken = 0  # tokens of the output that were looked at
         self._guess: list[int] = []
         self._chance = self._chances[0]
 
     @property
     def has_read(self) -> bool:
-        """The whole prompt; what came after it is read as it comes."""
-        return self._lookup.is_indexed
+        """The whole prompt; the output it reads when it makes a draft."""
+        return not self._lookup.n_unindexed
 
     def read(self, count: int) -> int:
         """Read `count` more tokens of the prompt, or what is left of it; returns how many."""
         return self._lookup.index(count)
 
-    def draft(self, n_most: int, worth: float) -> tuple[int, ...]:
+    def draft(self, output: list[int], n_most: int, worth: float) -> tuple[int, ...]:
         """The tokens that should have rows, at most `n_most` (at least 1).
 
+        output: what came after the prompt.
         worth: how likely a guess must be to be worth its row, between 0 and 1.
         An end token is never among them: nothing is to be computed after it.
         """
+        self._take(output[self._n_taken :])
         self._guess, n_common = self._lookup.propose(n_most)
         if not n_common:
+            self._get_tired()
             return ()
         self._chance = self._chances[min(n_common - 2, len(self._chances) - 1)]
         draft = self._guess[: self._chance.worthy_length(worth)]
@@ -55,13 +66,26 @@ class Drafter:
                 return tuple(draft[:i])
         return tuple(draft)
 
-    def take(self, tokens: Sequence[int]) -> None:
-        """These came, of a guess no more than one wrong one: judge it by them."""
+    def _take(self, tokens: list[int]) -> None:
+        """These came: judge the last guess by them, and know them from now on."""
+        self._n_taken += len(tokens)
         for guessed, token in zip(self._guess, tokens, strict=False):
             self._chance.judge(guessed == token)
-        self._guess = []
-        for token in tokens:
-            self._lookup.append(token)
+            if guessed != token:
+                break
+        if tokens and self._guess:
+            if self._guess[0] == tokens[0]:
+                self.rest = self._next_rest = 0
+            else:
+                self._get_tired()
+        has_read = self.has_read
+        self._lookup.extend(tokens)
+        if has_read:
+            self._lookup.index(len(tokens))
+
+    def _get_tired(self) -> None:
+        self.rest = self._next_rest
+        self._next_rest = min(2 * self._next_rest + 1, _LONGEST_REST)
 
 
 @dataclass(slots=True)

@@ -32,24 +32,24 @@ class PromptLookup:
         self._latest = [-1] * _BUCKETS
         self._earlier = [-1] * _SHORTEST
 
+    def extend(self, tokens: Iterable[int]) -> None:
+        """The text goes on."""
+        self._tokens.extend(tokens)
+
     @property
-    def is_indexed(self) -> bool:
-        """All tokens there are can be found; `append` keeps it so."""
-        return len(self._earlier) >= len(self._tokens)
+    def n_unindexed(self) -> int:
+        """Tokens that a search does not find yet."""
+        return max(0, len(self._tokens) - len(self._earlier))
 
     def index(self, count: int) -> int:
         """Index `count` more tokens, or all there are; returns how many."""
-        known = len(self._earlier)
-        for place in range(known, min(known + count, len(self._tokens))):
-            self._add(place)
-        return len(self._earlier) - known
-
-    def append(self, token: int) -> None:
-        """The text goes on."""
-        tokens = self._tokens
-        tokens.append(token)
-        if len(self._earlier) == len(tokens) - 1:
-            self._add(len(tokens) - 1)
+        tokens, latest, earlier = self._tokens, self._latest, self._earlier
+        known = len(earlier)
+        for place in range(known, min(known + count, len(tokens))):
+            bucket = _bucket(tokens[place - 2], tokens[place - 1])
+            earlier.append(latest[bucket])
+            latest[bucket] = place
+        return len(earlier) - known
 
     def propose(self, count: int) -> tuple[list[int], int]:
         """What may come next, and how many tokens that is founded on.
@@ -65,11 +65,6 @@ class PromptLookup:
         if len(found) < count:
             found = (found * -(-count // len(found)))[:count]
         return found, n_common
-
-    def _add(self, place: int) -> None:
-        bucket = _bucket(self._tokens[place - 2], self._tokens[place - 1])
-        self._earlier.append(self._latest[bucket])
-        self._latest[bucket] = place
 
     def _best_place(self) -> tuple[int, int]:
         """The place, and how many tokens before it stand at the end too; 0: there is none."""

@@ -131,9 +131,8 @@ class Scheduler:
         if self._in_flight is not None:
             raise RuntimeError("plan() was called before the last step was applied")
         self._expire(now)
-        seats: list[tuple[RunningRequest | SharedPrefix, int]] = [
-            (running, 1) for running in self._running.values() if running.is_generating
-        ]
+        generating = [running for running in self._running.values() if running.is_generating]
+        seats: list[tuple[RunningRequest | SharedPrefix, int]] = [(r, 1) for r in generating]
         decode_rows = len(seats)
         budget = self._config.n_batch - decode_rows
         if decode_rows and self._config.max_prefill_tokens:
@@ -151,7 +150,7 @@ class Scheduler:
             return None
         prefill_rows = sum(count for _, count in seats[decode_rows:])
         drafts = self._speculation.drafts(
-            self._running.values(),
+            generating,
             self._config.n_batch - decode_rows - prefill_rows,
             self._kv.max_sequence_length,
         )
@@ -293,7 +292,7 @@ class Scheduler:
             why = "the engine drew no token for it"
         n_accepted = len(tokens) - (why is None)  # one token came before any guess, or nothing did
         running.num_computed_tokens += n_accepted
-        self._speculation.judge(running, tokens, entry.n_draft, n_accepted)
+        self._speculation.judge(entry.n_draft, n_accepted)
         for token in tokens:
             if not running.ended:
                 self._take_token(running, token)

@@ -8,10 +8,10 @@ before its first one, a guess is worth its row where it is right more often than
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
 from .drafter import Drafter
-from .plan import SampledToken, StepPlan
+from .plan import StepPlan
 from .request import RunningRequest
 from .step_cost import StepCost
 
@@ -40,36 +40,37 @@ class Speculation:
             self._unread.append(running.drafter)
 
     def drafts(
-        self, running: Collection[RunningRequest], n_rows: int, max_sequence_length: int
+        self, generating: Sequence[RunningRequest], n_rows: int, max_sequence_length: int
     ) -> dict[int, tuple[int, ...]]:
         """By seq_id, the guesses that shall have rows in the next step: `n_rows` at most, in all.
 
         A draft is shorter than what its request may yet draw. So none needs KV, or
         a position, that the request was not promised.
         """
+        drafts: dict[int, tuple[int, ...]] = {}
         if not self._max_draft_tokens:
-            return {}
+            return drafts
         if self._unread:
             self._read_prompts()
-        generating = [owner for owner in running if owner.is_generating]
         worth = len(generating) / (len(generating) + self._cost.rows_of_an_empty_step)
-        drafts = {}
         for owner in generating:
+            drafter = owner.drafter
+            if drafter is None:
+                continue
+            if drafter.rest:
+                drafter.rest -= 1
+                continue
             may_draw = owner.request.max_output(max_sequence_length) - len(owner.output)
             n_most = min(self._max_draft_tokens, may_draw - 1, n_rows)
-            if owner.drafter is not None and n_most > 0:
-                drafts[owner.seq_id] = owner.drafter.draft(n_most, worth)
-                n_rows -= len(drafts[owner.seq_id])
+            if n_most > 0 and (draft := drafter.draft(owner.output, n_most, worth)):
+                drafts[owner.seq_id] = draft
+                n_rows -= len(draft)
         return drafts
 
-    def judge(
-        self, owner: RunningRequest, tokens: Sequence[SampledToken], n_draft: int, n_accepted: int
-    ) -> None:
-        """A step drew `tokens`; of `n_draft` guesses in it `n_accepted` were right."""
-        self.proposed_tokens += n_draft
+    def judge(self, n_proposed: int, n_accepted: int) -> None:
+        """Of so many guesses in a step so many were right."""
+        self.proposed_tokens += n_proposed
         self.accepted_tokens += n_accepted
-        if owner.drafter is not None:
-            owner.drafter.take([token.token_id for token in tokens])
 
     def step_begins(self, plan: StepPlan, now: float) -> None:
         """The plan goes to the engine."""

@@ -8,47 +8,75 @@ CHEAP, DEAR = 1 / 17, 0.7  # one sequence in a step, and some forty
 CIRCLE = [1, 2, 3, 4, 5]
 
 
-def drafter(prompt: list[int], end_token_ids: frozenset[int] = frozenset()) -> Drafter:
-    made = Drafter(prompt, end_token_ids)
-    made.read(10**9)
-    return made
+class Text:
+    """A drafter, what came after its prompt, and what is yet to come."""
 
+    def __init__(
+        self,
+        prompt: list[int],
+        coming: list[int] | None = None,
+        end_token_ids: frozenset[int] = frozenset(),
+    ) -> None:
+        self.drafter = Drafter(prompt, end_token_ids)
+        self.drafter.read(10**9)
+        self.output: list[int] = []
+        self.coming = coming or []
+        self.searches = 0
 
-def step(guessing: Drafter, coming: list[int], worth: float, n_most: int = 8) -> tuple[int, int]:
-    """A step of a text that goes on with `coming`: how many guesses it had, and right ones."""
-    guessing.read(100)
-    draft = guessing.draft(n_most, worth)
-    n_right = 0
-    while n_right < len(draft) and draft[n_right] == coming[n_right]:
-        n_right += 1
-    guessing.take(coming[: n_right + 1])
-    del coming[: n_right + 1]
-    return len(draft), n_right
+    def draft(self, worth: float, n_most: int = 8) -> tuple[int, ...]:
+        return self.drafter.draft(self.output, n_most, worth)
+
+    def step(self, worth: float) -> int:
+        """A step, as the scheduler and the engine do it; how many guesses it had."""
+        draft: tuple[int, ...] = ()
+        if self.drafter.rest:
+            self.drafter.rest -= 1
+        else:
+            self.searches += 1
+            draft = self.draft(worth)
+        n_right = 0
+        while n_right < len(draft) and draft[n_right] == self.coming[n_right]:
+            n_right += 1
+        self.output += self.coming[: n_right + 1]
+        del self.coming[: n_right + 1]
+        return len(draft)
 
 
 def test_a_text_that_repeats_itself_gets_longer_drafts() -> None:
-    guessing, coming = drafter(CIRCLE * 2), CIRCLE * 30
-    lengths = [step(guessing, coming, CHEAP)[0] for _ in range(12)]
+    text = Text(CIRCLE * 2, CIRCLE * 30)
+    lengths = [text.step(CHEAP) for _ in range(12)]
     assert 1 <= lengths[0] < 8
     assert lengths == sorted(lengths)
     assert lengths[-1] == 8
 
 
 def test_a_text_that_goes_another_way_each_time_gets_none() -> None:
-    guessing = drafter([1, 2, 3])
-    lengths = []
-    for new in range(100, 200):
-        for token in (1, 2, new):
-            guessing.read(100)
-            lengths.append(len(guessing.draft(8, CHEAP)))
-            guessing.take([token])
+    coming = [token for new in range(100, 300) for token in (1, 2, new)]
+    text = Text([1, 2, 3], coming)
+    lengths = [text.step(CHEAP) for _ in range(500)]
     assert max(lengths) > 0
-    assert sum(lengths[-30:]) == 0
+    assert sum(lengths[-60:]) <= 2
+
+
+def test_a_text_where_nothing_comes_again_is_seldom_looked_at() -> None:
+    text = Text([1, 2, 3], list(range(100, 500)))
+    for _ in range(400):
+        assert text.step(CHEAP) == 0
+    assert text.searches < 400 / 7
+    text.coming += CIRCLE * 20
+    steps = 0
+    while text.coming[60:]:
+        text.step(CHEAP)
+        steps += 1
+    assert steps < 30, "and noticed soon when that changes"
+    before, first = text.searches, len(text.output)
+    text.step(CHEAP)
+    assert (text.searches - before, len(text.output) - first) == (1, 9), "no rest any more"
 
 
 def test_where_rows_are_dear_it_looks_on_until_guesses_come_true() -> None:
-    guessing, coming = drafter(CIRCLE * 2), CIRCLE * 60
-    lengths = [step(guessing, coming, DEAR)[0] for _ in range(40)]
+    text = Text(CIRCLE * 2, CIRCLE * 60)
+    lengths = [text.step(DEAR) for _ in range(40)]
     assert lengths[0] == 0
     assert lengths[-1] > 1
 
@@ -56,26 +84,26 @@ def test_where_rows_are_dear_it_looks_on_until_guesses_come_true() -> None:
 def test_dearer_rows_make_shorter_drafts() -> None:
     lengths = []
     for worth in (0.05, 0.2, 0.4, 0.6, 0.9):
-        lengths.append(len(drafter(CIRCLE * 4).draft(8, worth)))
+        lengths.append(len(Text(CIRCLE * 4).draft(worth)))
     assert lengths == sorted(lengths, reverse=True)
     assert lengths[0] > lengths[2] > lengths[-1] == 0
 
 
 def test_a_longer_common_past_is_trusted_more() -> None:
-    short = drafter([1, 2, 7, 7, 7, 8, 1, 2]).draft(8, 0.15)
-    long = drafter([1, 2, 3, 4, 7, 7, 8, 1, 2, 3, 4]).draft(8, 0.15)
+    short = Text([1, 2, 7, 7, 7, 8, 1, 2]).draft(0.15)
+    long = Text([1, 2, 3, 4, 7, 7, 8, 1, 2, 3, 4]).draft(0.15)
     assert 0 < len(short) < len(long)
 
 
 def test_no_more_than_it_may() -> None:
-    guessing, coming = drafter(CIRCLE * 8), CIRCLE * 8
+    text = Text(CIRCLE * 8, CIRCLE * 8)
     for _ in range(4):
-        step(guessing, coming, CHEAP)
-    assert [len(guessing.draft(n, CHEAP)) for n in (1, 2, 8)] == [1, 2, 8]
+        text.step(CHEAP)
+    assert [len(text.draft(CHEAP, n)) for n in (1, 2, 8)] == [1, 2, 8]
 
 
 def test_an_end_token_is_never_guessed() -> None:
     text = [1, 2, 3, 9, 5, 1, 2]
-    assert drafter(text).draft(8, 0.01)[:2] == (3, 9)
-    assert drafter(text, frozenset({9})).draft(8, 0.01) == (3,)
-    assert drafter(text, frozenset({3})).draft(8, 0.01) == ()
+    assert Text(text).draft(0.01)[:2] == (3, 9)
+    assert Text(text, end_token_ids=frozenset({9})).draft(0.01) == (3,)
+    assert Text(text, end_token_ids=frozenset({3})).draft(0.01) == ()

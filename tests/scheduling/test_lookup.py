@@ -56,29 +56,28 @@ def test_a_new_end_has_nothing_before_it() -> None:
 
 
 @pytest.mark.parametrize("text", [[], [1], [1, 2], [1, 2, 3]])
-def test_what_is_appended_is_found(text: list[int]) -> None:
+def test_what_comes_later_is_found(text: list[int]) -> None:
     found = lookup(text)
     for token in (5, 6, 7, 5, 6):
-        found.append(token)
-        assert found.is_indexed
+        found.extend([token])
+        found.index(1)
+        assert not found.n_unindexed
     assert found.propose(1) == ([7], 2)
 
 
 def test_what_is_not_indexed_yet_is_not_found() -> None:
     found = PromptLookup([1, 2, 3, 1, 2, 4, 0, 1, 2])
-    assert not found.is_indexed
+    assert found.n_unindexed == 7
     assert found.propose(1) == ([], 0)
     assert found.index(1) == 1
     assert found.propose(1) == ([3], 2)
-    found.append(4)
-    found.append(1)
-    found.append(2)
-    assert found.propose(1) == ([3], 2), "what is appended waits for its turn"
+    found.extend([4, 1, 2])
+    assert found.propose(1) == ([3], 2)
     assert found.index(3) == 3
     assert found.propose(1) == ([4], 2)
-    assert not found.is_indexed
+    assert found.n_unindexed == 6
     assert found.index(100) == 6
-    assert found.is_indexed
+    assert found.n_unindexed == 0
     assert found.propose(2) == ([4, 1], 2)
 
 

@@ -26,18 +26,16 @@ class Oracle:
         oracle = self
 
         def init(self: Drafter, prompt: tuple[int, ...], end_token_ids: frozenset[int]) -> None:
-            self.future = list(oracle.texts[prompt])  # type: ignore[attr-defined]
+            self.rest = 0
+            self.future = oracle.texts[prompt]  # type: ignore[attr-defined]
 
-        def draft(self: Drafter, n_most: int, worth: float) -> tuple[int, ...]:
-            true = self.future[: min(n_most, next(oracle._lengths))]  # type: ignore[attr-defined]
+        def draft(self: Drafter, output: list[int], n_most: int, worth: float) -> tuple[int, ...]:
+            future = self.future[len(output) :]  # type: ignore[attr-defined]
+            true = future[: min(n_most, next(oracle._lengths))]
             return tuple(token ^ next(oracle._spoilt) for token in true)
-
-        def take(self: Drafter, tokens: list[int]) -> None:
-            del self.future[: len(tokens)]  # type: ignore[attr-defined]
 
         patch.setattr(Drafter, "__init__", init)
         patch.setattr(Drafter, "draft", draft)
-        patch.setattr(Drafter, "take", take)
         patch.setattr(Drafter, "has_read", True)
         patch.setattr(Drafter, "read", lambda self, count: 0)
 
