@@ -13,6 +13,14 @@ from pybatcher.coordinator import Coordinator
 _PATIENCE = 5.0  # seconds for threads that were told to end
 
 
+@pytest.fixture(autouse=True, scope="session")
+def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """What tests leave in the user's cache directory goes with them."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
 @pytest.fixture(autouse=True)
 def no_leaks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Look into each engine when its batcher has let go of everything, before it is closed."""

@@ -46,6 +46,10 @@ std::shared_ptr<const MappedFile> MappedFile::open(const std::string& path, std:
   }
   ::close(file);
   if (data == MAP_FAILED) return nullptr;
+#ifdef __linux__
+  // What is not in memory yet comes in as huge pages, where the file system has them.
+  madvise(data, static_cast<size_t>(status.st_size), MADV_HUGEPAGE);
+#endif
   return std::shared_ptr<const MappedFile>(
       new MappedFile({static_cast<const std::byte*>(data), static_cast<size_t>(status.st_size)}));
 }

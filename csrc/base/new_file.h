@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <span>
 #include <string>
+#include <vector>
 
 namespace pb {
 
@@ -28,6 +29,7 @@ class NewFile {
   const std::string& problem() const { return problem_; }
 
  private:
+  void flush();
   void fail();  // with errno
   void close_and_remove();
 
@@ -35,6 +37,7 @@ class NewFile {
   std::string temporary_;
   std::string problem_;
   int file_ = -1;
+  std::vector<std::byte> piece_;  // not yet written
 };
 
 }  // namespace pb

@@ -75,12 +75,26 @@ TEST(a_write_that_fails_is_told_and_leaves_nothing) {
   NewFile file(directory.file("a"));
   file.write(bytes(std::string(4096, 'x')));
   EXPECT_EQ(file.problem(), "");
-  file.write(bytes(std::string(4096, 'x')));
   file.write(bytes("more"));
   file.commit();
   setrlimit(RLIMIT_FSIZE, &before);
   EXPECT(file.problem().ends_with(": File too large"));
   EXPECT_EQ(directory.names().size(), 0u);
+}
+
+TEST(what_is_written_in_many_pieces_is_one) {
+  const TemporaryDirectory directory;
+  NewFile file(directory.file("a"));
+  std::string expected;
+  for (size_t i = 0; i < 23; ++i) {
+    const std::string text(i * 100'003, static_cast<char>('a' + i));
+    file.write(bytes(text));
+    expected += text;
+  }
+  file.overwrite(0, bytes("start"));
+  file.commit();
+  EXPECT_EQ(file.problem(), "");
+  EXPECT(read_file(directory.file("a")) == "start" + expected.substr(5));
 }
 
 TEST(no_directory_is_told) {
