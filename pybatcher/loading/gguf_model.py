@@ -34,7 +34,8 @@ from .tensors import Tensor
 
 __all__ = ["open_gguf"]
 
-_SUIT_INT8 = ("int8", "Q5_0", "Q5_1", "Q5_K", "Q6_K", "IQ4_NL")  # int4 would lose much of them
+# int4 would lose much of them: 4 bits with finer scales, or more.
+_SUIT_INT8 = ("int8", "Q5_0", "Q5_1", "Q4_K", "Q5_K", "Q6_K", "IQ4_NL", "IQ4_XS")
 _ROPE_DIVISORS = "rope_freqs.weight"
 _NAMES = {
     "attn_norm": "attn_norm",
