@@ -1,6 +1,6 @@
 """What guesses gain: the same requests with and without them, in turn, on one engine. As JSON.
 
-    python -m bench.speculation > bench/results/speculation-tiny-f32.json
+    python -m bench.speculation > bench/results/speculation-tiny-bf16.json
     python -m bench.speculation --checkpoint bench/checkpoints/smollm2-135m
 
 Requests of five kinds, in batches: stories (the demo prompts, where there is a chat template), what
