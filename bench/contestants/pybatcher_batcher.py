@@ -11,7 +11,7 @@ from pybatcher import Batcher
 from pybatcher.completion import Completion
 
 from .contestant import Arrival, Server, Settings
-from .pybatcher_engine import describe
+from .pybatcher_engine import describe, engine_options
 
 __all__ = ["open_server"]
 
@@ -27,13 +27,8 @@ class PybatcherBatcher:
         self._loop = asyncio.new_event_loop()
         self._batcher = Batcher(
             checkpoint,
-            dtype=settings.dtype,
-            kv_dtype=settings.kv_dtype,
-            n_ctx=settings.n_ctx,
-            n_parallel=settings.n_parallel,
-            n_threads=settings.n_threads,
-            weights_cache=checkpoint.parent / "packed",
             n_batch=settings.n_batch,
+            **engine_options(checkpoint, settings),
         )
         self._loop.run_until_complete(self._batcher.start())
 

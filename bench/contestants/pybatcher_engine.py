@@ -6,6 +6,7 @@ import importlib.metadata
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -13,11 +14,23 @@ from pybatcher.engine import Engine
 
 from .contestant import Contestant, Settings
 
-__all__ = ["describe", "open_contestant"]
+__all__ = ["describe", "engine_options", "open_contestant"]
 
 
 def open_contestant(checkpoint: Path, settings: Settings) -> Contestant:
     return PybatcherEngine(checkpoint, settings)
+
+
+def engine_options(checkpoint: Path, settings: Settings) -> dict[str, Any]:
+    """What the settings are to an engine, inside a batcher or not."""
+    return {
+        "dtype": settings.dtype,
+        "kv_dtype": settings.kv_dtype,
+        "n_ctx": settings.n_ctx,
+        "n_parallel": settings.n_parallel,
+        "n_threads": settings.n_threads,
+        "weights_cache": checkpoint.parent / "packed",
+    }
 
 
 def describe(engine: Engine) -> dict[str, str]:
@@ -32,13 +45,8 @@ class PybatcherEngine:
     def __init__(self, checkpoint: Path, settings: Settings) -> None:
         self._engine = Engine.load(
             checkpoint,
-            dtype=settings.dtype,
-            kv_dtype=settings.kv_dtype,
-            n_ctx=settings.n_ctx,
-            n_parallel=settings.n_parallel,
-            n_threads=settings.n_threads,
-            weights_cache=checkpoint.parent / "packed",
             n_ubatch=settings.n_batch,
+            **engine_options(checkpoint, settings),
         )
         self._live: list[int] = []
         self._tokens = np.zeros(0, dtype=np.int32)

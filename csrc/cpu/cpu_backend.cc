@@ -90,7 +90,7 @@ RowsOut CpuBackend::rows_of(Activations& a) const {
   rows.row_bytes = a.row_stride * static_cast<int64_t>(number_bytes(rows.first.format));
   if (rows.first.format == RowFormat::kInt8) {
     rows.first.groups = a.groups.as<RowGroup>();
-    rows.first.zero_point = a.dtype == DType::kInt8 ? 128 : 8;
+    rows.first.zero_point = zero_point(a.dtype);
     rows.group_stride = a.group_stride;
   }
   return rows;

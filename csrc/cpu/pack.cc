@@ -32,6 +32,15 @@ size_t tile_bytes_of(int n_in, DType dtype, int tile_columns) {
   }
 }
 
+// values (n) = elements [k, k + n) of a row, those that `dtype` cannot hold noted.
+void read_noting(Stack& stack, int64_t row, int64_t k, int n, DType dtype, float* values) {
+  const Stack::Row from = stack.row(row);
+  read_row(*from.view, from.row, k, n, values);
+  for (int i = 0; i < n; ++i) {
+    if (!fits(values[i], dtype)) stack.note_bad(row, k + i);
+  }
+}
+
 // -- plain numbers ------------------------------------------------------------------------------
 
 // Writes elements [first, first + n) of k of one output to its column of a tile.
@@ -51,13 +60,9 @@ void write_column(const float* values, int64_t first, int n, DType dtype, int ti
 // Elements [k, k + kReadBlock) of one output, as far as there are any, to its column of a tile.
 void pack_plain(Stack& stack, int64_t row, int64_t k, DType dtype, int tile_columns, int column,
                 std::byte* tile) {
-  const Stack::Row from = stack.row(row);
   float values[kReadBlock];
   const int n = static_cast<int>(std::min<int64_t>(kReadBlock, stack.cols() - k));
-  read_row(*from.view, from.row, k, n, values);
-  for (int i = 0; i < n; ++i) {
-    if (!fits(values[i], dtype)) stack.note_bad(row, k + i);
-  }
+  read_noting(stack, row, k, n, dtype, values);
   write_column(values, k, n, dtype, tile_columns, column, tile);
 }
 
@@ -81,7 +86,8 @@ void write_bytes(const GroupPlace& to, uint16_t scale, const uint8_t* bytes, int
 
 void write_group(const GroupPlace& to, const Int8Group& group) {
   uint8_t bytes[kGroup];
-  for (int i = 0; i < kGroup; ++i) bytes[i] = static_cast<uint8_t>(group.values[i] + 128);
+  for (int i = 0; i < kGroup; ++i)
+    bytes[i] = static_cast<uint8_t>(group.values[i] + zero_point(DType::kInt8));
   write_bytes(to, group.scale, bytes, kGroup);
 }
 
@@ -101,11 +107,8 @@ void pack_groups(Stack& stack, int64_t row, int64_t k, DType dtype, int tile_col
   float values[kGroup];
   for (int64_t g = k / kGroup; g * kGroup < end; ++g) {
     const int n = static_cast<int>(std::min<int64_t>(kGroup, stack.cols() - g * kGroup));
-    read_row(*from.view, from.row, g * kGroup, n, values);
+    read_noting(stack, row, g * kGroup, n, dtype, values);
     std::fill(values + n, values + kGroup, 0.0f);
-    for (int i = 0; i < n; ++i) {
-      if (!fits(values[i], dtype)) stack.note_bad(row, g * kGroup + i);
-    }
     Group group;
     if (from.view->dtype == dtype) {
       read_group(*from.view, from.row, g, group);
@@ -124,7 +127,8 @@ void read_placed(const GroupPlace& from, uint16_t& scale, uint8_t* bytes, int n)
 void read_placed(const GroupPlace& from, Int8Group& group) {
   uint8_t bytes[kGroup];
   read_placed(from, group.scale, bytes, kGroup);
-  for (int i = 0; i < kGroup; ++i) group.values[i] = static_cast<int8_t>(bytes[i] - 128);
+  for (int i = 0; i < kGroup; ++i)
+    group.values[i] = static_cast<int8_t>(bytes[i] - zero_point(DType::kInt8));
 }
 
 void read_placed(const GroupPlace& from, Int4Group& group) {

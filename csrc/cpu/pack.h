@@ -25,6 +25,9 @@ namespace pb::cpu {
 // earlier versions have left on disk will be read as what they are not.
 inline constexpr int kPackedLayoutVersion = 1;
 
+// What is added to the whole numbers of quantised weights, so that they lie there unsigned.
+constexpr int zero_point(DType dtype) { return dtype == DType::kInt8 ? 128 : 8; }
+
 inline int64_t tiles_of(const Matrix& matrix, int tile_columns) {
   return (matrix.n_out + tile_columns - 1) / tile_columns;
 }

@@ -14,6 +14,7 @@
 #include "check.h"
 #include "cpu/cpu_backend.h"
 #include "cpu/dispatch.h"
+#include "cpu/pack.h"
 
 namespace pb::test {
 
@@ -97,7 +98,7 @@ inline void write_activations(Activations& a, const cpu::Kernels& target, int ro
   out.format = product_of(target, a.dtype).row;
   out.numbers = a.data.as<std::byte>() + row * a.row_stride * element_bytes(a, target);
   if (a.groups) out.groups = a.groups.as<cpu::RowGroup>() + row * a.group_stride;
-  out.zero_point = a.dtype == DType::kInt8 ? 128 : 8;
+  out.zero_point = cpu::zero_point(a.dtype);
   target.copy(values, out, a.cols);
 }
 
@@ -122,6 +123,21 @@ inline std::vector<float> read_activations(const Activations& a, const cpu::Kern
     }
   }
   return out;
+}
+
+// All rows of a matrix, as embed gives them back.
+inline std::vector<float> stored(Backend& backend, const Matrix& m) {
+  std::vector<int32_t> ids(m.n_out);
+  for (int i = 0; i < m.n_out; ++i) ids[i] = i;
+  std::vector<float> out(static_cast<size_t>(m.n_out) * m.n_in);
+  backend.embed(ids, m, out.data());
+  return out;
+}
+
+inline Matrix make(Backend& backend, const std::vector<TensorView>& parts, DType dtype,
+                   std::vector<TensorView> biases = {}) {
+  biases.resize(parts.size());
+  return backend.make_matrix(parts, biases, dtype);
 }
 
 // The message of the Error that f throws.

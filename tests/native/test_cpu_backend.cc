@@ -7,27 +7,8 @@
 #include "cpu/pack.h"
 #include "cpu_fixture.h"
 
-namespace {
-
 using namespace pb;
 using namespace pb::test;
-
-// All rows of a matrix, as embed gives them back.
-std::vector<float> stored(Backend& backend, const Matrix& m) {
-  std::vector<int32_t> ids(m.n_out);
-  for (int i = 0; i < m.n_out; ++i) ids[i] = i;
-  std::vector<float> out(static_cast<size_t>(m.n_out) * m.n_in);
-  backend.embed(ids, m, out.data());
-  return out;
-}
-
-Matrix make(Backend& backend, const std::vector<TensorView>& parts, DType dtype,
-            std::vector<TensorView> biases = {}) {
-  biases.resize(parts.size());
-  return backend.make_matrix(parts, biases, dtype);
-}
-
-}  // namespace
 
 TEST(the_named_target_runs) {
   for (const cpu::Kernels* target : runnable_targets()) {

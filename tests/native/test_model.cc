@@ -1,30 +1,17 @@
 // ModelConfig::validate, load_weights and Forward over the naive backend: what is refused, and that
 // the passes are cut without a trace. That the numbers are those of the papers is
 // tests/test_oracle.py's part.
-#include <atomic>
 #include <cmath>
-#include <cstdlib>
 #include <functional>
 #include <limits>
-#include <new>
 #include <numeric>
 #include <vector>
 
 #include "check.h"
+#include "counted_heap.h"
 #include "model/forward.h"
 #include "naive_backend.h"
 #include "tiny_model.h"
-
-static std::atomic<int64_t> n_allocations{0};
-
-[[gnu::noinline]] void* operator new(size_t bytes) {
-  ++n_allocations;
-  void* p = std::malloc(bytes);
-  if (p == nullptr) throw std::bad_alloc();
-  return p;
-}
-[[gnu::noinline]] void operator delete(void* p) noexcept { std::free(p); }
-[[gnu::noinline]] void operator delete(void* p, size_t) noexcept { std::free(p); }
 
 namespace pb::test {
 namespace {

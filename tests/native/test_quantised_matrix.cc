@@ -6,20 +6,6 @@ namespace {
 using namespace pb;
 using namespace pb::test;
 
-Matrix make(Backend& backend, const std::vector<TensorView>& parts, DType dtype) {
-  const std::vector<TensorView> biases(parts.size());
-  return backend.make_matrix(parts, biases, dtype);
-}
-
-// The rows of a matrix, in f32.
-std::vector<float> stored(Backend& backend, const Matrix& m) {
-  std::vector<int32_t> ids(m.n_out);
-  for (int i = 0; i < m.n_out; ++i) ids[i] = i;
-  std::vector<float> x(static_cast<size_t>(m.n_out) * m.n_in);
-  backend.embed(ids, m, x.data());
-  return x;
-}
-
 // Blocks of random bytes with scales that are finite, as a file holds them.
 template <typename Group>
 struct Blocks {
