@@ -55,6 +55,9 @@ class StepEngine(KvBook, Protocol):
     def step(self, plan: StepPlan) -> StepResult:
         """One forward pass. Blocks, with the GIL released."""
 
+    def restart(self) -> None:
+        """Forget every sequence and all cached KV, whatever a failed call left; weights stay."""
+
     def close(self) -> None:
         """Free weights and KV."""
 

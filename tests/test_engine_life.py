@@ -92,6 +92,7 @@ def test_close(checkpoint: Path) -> None:
         lambda: engine.step(plan((seq_id, [1], True))),
         lambda: engine.embed(seq_id, [1]),
         lambda: engine.check_integrity(),
+        lambda: engine.restart(),
         lambda: engine.statistics(),
         lambda: engine.kv_free_blocks,
         lambda: engine.kv_cached_blocks,
@@ -140,3 +141,52 @@ def test_a_forked_child_is_told_what_to_do(engine: Engine) -> None:
     assert len(said) == 3
     assert all("fork" in text and "spawn" in text for text in said)
     assert engine.seq_new() == 0
+
+
+# -- a new start -----------------------------------------------------------------------------------
+
+
+def test_restart_forgets_all_but_weights_and_statistics(engine: Engine) -> None:
+    expected = engine.prefill_chunk(engine.seq_new(), ids(60), logits=True)
+    other = engine.seq_new()
+    engine.prefill_chunk(other, ids(40, 1))
+    engine.seq_remove(other)
+    assert engine.kv_cached_blocks == 2
+    counts = engine.statistics()
+    engine.restart()
+    assert engine.statistics() == counts
+    assert (engine.used_sequences, engine.kv_cached_blocks) == (0, 0)
+    assert engine.kv_free_blocks == engine.kv_total_blocks
+    with pytest.raises(errors.InvalidRequestError):
+        engine.seq_length(0)
+    seq_id = engine.seq_new()
+    assert engine.seq_match(seq_id, ids(60)) == 0
+    assert np.array_equal(engine.prefill_chunk(seq_id, ids(60), logits=True), expected)
+
+
+def test_restart_among_threads(engine: Engine) -> None:
+    """A call either comes before it, or finds its sequence gone."""
+    stop = threading.Event()
+    wrong: list[BaseException] = []
+
+    def work(space: str) -> None:
+        while not stop.is_set():
+            try:
+                engine.prefill_chunk(engine.seq_new(space), ids(60))
+            except (errors.InvalidRequestError, errors.EngineError):
+                pass
+            except BaseException as error:
+                wrong.append(error)
+
+    threads = [threading.Thread(target=work, args=(str(i),)) for i in range(3)]
+    for thread in threads:
+        thread.start()
+    for _ in range(50):
+        engine.restart()
+        engine.check_integrity()
+    stop.set()
+    for thread in threads:
+        thread.join()
+    engine.restart()
+    assert not wrong
+    assert engine.kv_free_blocks == engine.kv_total_blocks

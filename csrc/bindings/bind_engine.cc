@@ -215,6 +215,9 @@ void bind_facts(py::class_<PyEngine>& engine) {
           [](PyEngine& self) { call(self, [](Engine& e) { e.check_integrity(); }); },
           docs::kCheckIntegrity)
       .def(
+          "restart", [](PyEngine& self) { call(self, [](Engine& e) { e.restart(); }); },
+          docs::kRestart)
+      .def(
           "close",
           [](PyEngine& self) {
             const py::gil_scoped_release release;

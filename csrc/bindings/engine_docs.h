@@ -115,6 +115,12 @@ layers. logits_rows: rows through the output head. sampled_tokens: tokens drawn.
 proposed_tokens: rows that were guesses. accepted_tokens: those of them that were right.
 As of the last call that ended; never waits for one in progress.)";
 
+inline constexpr const char* kRestart =
+    R"(Forget every sequence and all cached KV, as if the engine had just been loaded.
+
+Weights and the counters of statistics() stay. For a supervisor, after a call failed in a
+way it should not have: the bookkeeping is made anew, whatever state that call left.)";
+
 inline constexpr const char* kCheckIntegrity =
     "Recount the KV bookkeeping; EngineError that names the first thing that is off.";
 

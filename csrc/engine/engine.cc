@@ -55,10 +55,8 @@ Engine::Engine(ModelConfig config, const TensorMap& tensors, const EngineOptions
       weights_(load_weights(config_, tensors, options.dtype, *backend_, load)),
       kv_storage_(backend_->make_kv(blocks_of(options), options.block_size, config_.n_layers,
                                     config_.n_kv_heads, config_.head_dim, options.kv_dtype)),
-      kv_(blocks_of(options), options.block_size, options.n_parallel,
-          std::min(config_.max_position_embeddings, blocks_of(options) * options.block_size),
-          [this](int from, int to) { backend_->copy_page(kv_storage_, from, to); }),
-      forward_(config_, weights_, *backend_, options.n_ubatch, kv_.max_length()),
+      kv_(empty_kv()),
+      forward_(config_, weights_, *backend_, options.n_ubatch, kv_->max_length()),
       sampler_(config_.vocab_size),
       tiler_(options.n_ubatch),
       samplings_(static_cast<size_t>(options.n_parallel)),
@@ -67,21 +65,39 @@ Engine::Engine(ModelConfig config, const TensorMap& tensors, const EngineOptions
   options_.n_ctx = blocks_of(options) * options.block_size;
 }
 
+std::unique_ptr<KvCache> Engine::empty_kv() {
+  const int n_blocks = blocks_of(options_);
+  return std::make_unique<KvCache>(
+      n_blocks, options_.block_size, options_.n_parallel,
+      std::min(config_.max_position_embeddings, n_blocks * options_.block_size),
+      [this](int from, int to) { backend_->copy_page(kv_storage_, from, to); });
+}
+
+// What may be wrong is made anew, not mended. Keys and values need no wiping: nothing reads a page
+// that was not written since it was taken.
+void Engine::restart() {
+  auto kv = empty_kv();
+  Sampler sampler(config_.vocab_size);
+  kv_ = std::move(kv);
+  sampler_ = std::move(sampler);
+  std::ranges::fill(in_step_, uint8_t{0});
+}
+
 int Engine::seq_new(std::string_view name_space) {
-  const int seq_id = kv_.seq_new(name_space);
+  const int seq_id = kv_->seq_new(name_space);
   samplings_[static_cast<size_t>(seq_id)] = Sampling{};
   return seq_id;
 }
 
-void Engine::seq_copy(int src, int dst, int n_tokens) { kv_.seq_copy(src, dst, n_tokens); }
+void Engine::seq_copy(int src, int dst, int n_tokens) { kv_->seq_copy(src, dst, n_tokens); }
 
-void Engine::seq_remove(int seq_id, int start, int end) { kv_.seq_remove(seq_id, start, end); }
+void Engine::seq_remove(int seq_id, int start, int end) { kv_->seq_remove(seq_id, start, end); }
 
-int Engine::seq_length(int seq_id) const { return kv_.seq_length(seq_id); }
+int Engine::seq_length(int seq_id) const { return kv_->seq_length(seq_id); }
 
 int Engine::seq_match(int seq_id, std::span<const int32_t> tokens) {
   check_tokens(tokens);
-  return kv_.seq_match(seq_id, tokens);
+  return kv_->seq_match(seq_id, tokens);
 }
 
 void Engine::seq_sampling(int seq_id, std::optional<Sampling> sampling) {
@@ -92,7 +108,7 @@ void Engine::seq_sampling(int seq_id, std::optional<Sampling> sampling) {
 }
 
 void Engine::check_sequence(int seq_id) const {
-  if (!kv_.seq_exists(seq_id)) {
+  if (!kv_->seq_exists(seq_id)) {
     refuse("seq_id is " + std::to_string(seq_id) +
            "; it must be a sequence that seq_new gave and seq_remove has not freed");
   }
@@ -117,7 +133,7 @@ void Engine::check_entries(std::span<const StepEntry> entries) {
     }
     check_tokens(entry.tokens);
     check_draft(entry);
-    const size_t length = static_cast<size_t>(kv_.seq_length(entry.seq_id)) + entry.tokens.size();
+    const size_t length = static_cast<size_t>(kv_->seq_length(entry.seq_id)) + entry.tokens.size();
     if (length > static_cast<size_t>(max_sequence_length())) {
       throw Error(ErrorCode::kRequestTooLong,
                   "sequence " + std::to_string(entry.seq_id) + " would have " +
@@ -142,9 +158,9 @@ template <typename OnTile>
 void Engine::run(std::span<const StepEntry> entries, OnTile on_tile) {
   check_entries(entries);
   std::fill_n(n_rejected_.begin(), entries.size(), 0);
-  Reservation reservation(kv_, entries);
+  Reservation reservation(*kv_, entries);
   EngineStatistics added{.forward_passes = 1};
-  tiler_.start(entries, kv_);
+  tiler_.start(entries, *kv_);
   while (tiler_.next()) {
     forward_.run(tiler_.batch(), kv_storage_);
     added.computed_tokens += tiler_.batch().n_rows;
@@ -172,10 +188,10 @@ void Engine::for_wanted_logits(OnRow on_row) {
   }
 }
 
-// The tokens of the entry are reserved, not yet part of kv_.tokens().
+// The tokens of the entry are reserved, not yet part of kv_->tokens().
 Draw Engine::draw(const StepEntry& entry, size_t n_appended, std::span<const float> logits) {
   return sampler_.draw(logits, samplings_[static_cast<size_t>(entry.seq_id)],
-                       kv_.tokens(entry.seq_id), entry.tokens.first(n_appended));
+                       kv_->tokens(entry.seq_id), entry.tokens.first(n_appended));
 }
 
 std::vector<StepDraw> Engine::step(std::span<const StepEntry> entries) {

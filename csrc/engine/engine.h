@@ -67,6 +67,10 @@ class Engine {
   int seq_match(int seq_id, std::span<const int32_t> tokens);
   // How the sequence draws; nullopt = greedy, as when never set.
   void seq_sampling(int seq_id, std::optional<Sampling> sampling);
+  // Forgets every sequence and all cached KV, as if the engine had just been made; weights and
+  // statistics stay. For a supervisor, after a call that failed in a way it should not have:
+  // whatever state that left. Throws std::bad_alloc, and then nothing has changed.
+  void restart();
 
   // -- calls that compute. All throw kInvalidRequest, kRequestTooLong or kKvCacheFull
 
@@ -92,18 +96,19 @@ class Engine {
 
   const ModelConfig& config() const { return config_; }
   const EngineOptions& options() const { return options_; }
-  const KvCache& kv() const { return kv_; }
+  const KvCache& kv() const { return *kv_; }
   const Backend& backend() const { return *backend_; }
   const EngineStatistics& statistics() const { return statistics_; }
-  int max_sequence_length() const { return kv_.max_length(); }
+  int max_sequence_length() const { return kv_->max_length(); }
   size_t weight_bytes() const { return weights_.bytes(); }
   const CacheUse& weights_cache() const { return weights_.cache; }
   size_t kv_bytes() const { return kv_storage_.data.bytes(); }
 
   // Throws kEngine naming the first thing that is off.
-  void check_integrity() const { kv_.check_integrity(); }
+  void check_integrity() const { kv_->check_integrity(); }
 
  private:
+  std::unique_ptr<KvCache> empty_kv();
   void check_entries(std::span<const StepEntry> entries);
   void check_tokens(std::span<const int32_t> tokens) const;
   void check_sequence(int seq_id) const;
@@ -126,7 +131,7 @@ class Engine {
   std::unique_ptr<Backend> backend_;
   Weights weights_;
   KvStorage kv_storage_;
-  KvCache kv_;
+  std::unique_ptr<KvCache> kv_;
   Forward forward_;
   Sampler sampler_;
   Tiler tiler_;

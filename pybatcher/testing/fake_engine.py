@@ -13,6 +13,7 @@ import time
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from hashlib import blake2b
 from itertools import count
 from typing import TYPE_CHECKING
@@ -62,7 +63,8 @@ class FakeEngine:
         self.fail_sequences = fail_sequences
         self.plans: list[StepPlan] = []
         self.closed = False
-        self._kv = FakeKv(n_blocks, block_size, n_parallel, self.max_sequence_length)
+        self._empty_kv = partial(FakeKv, n_blocks, block_size, n_parallel, self.max_sequence_length)
+        self._kv = self._empty_kv()
         self._sampling: dict[int, _Sampling] = {}
         self._one_call = threading.Lock()
         self._computed_tokens = self._logits_rows = 0
@@ -117,6 +119,12 @@ class FakeEngine:
             if any(not 0 <= token < self.vocab_size for token in stop_token_ids):
                 raise InvalidRequestError(f"stop_token_ids has a token past {self.vocab_size - 1}")
             self._sampling[seq_id] = _Sampling(params, seed, n_prompt, stop_token_ids)
+
+    def restart(self) -> None:
+        """Forget every sequence and all cached KV; the counters of `statistics()` stay."""
+        with self._call():
+            self._kv = self._empty_kv()
+            self._sampling.clear()
 
     # -- compute ----------------------------------------------------------------------------
 

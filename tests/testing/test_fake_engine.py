@@ -231,12 +231,30 @@ def test_one_call_at_a_time() -> None:
     assert engine.seq_length(seq_id) == 1
 
 
+def test_restart_forgets_all_but_statistics() -> None:
+    engine = FakeEngine(block_size=4)
+    seq_id, other = engine.seq_new(), engine.seq_new()
+    engine.seq_sampling(other, SamplingParams(temperature=1.0), seed=3)
+    first = drawn(engine, seq_id, list(range(10)))
+    engine.seq_remove(seq_id)
+    counts = engine.statistics()
+    engine.restart()
+    assert engine.statistics() == counts
+    assert (engine.used_sequences, engine.kv_cached_blocks) == (0, 0)
+    assert engine.kv_free_blocks == engine.kv_total_blocks
+    engine.check_integrity()
+    assert [engine.seq_new(), engine.seq_new()] == [0, 1]
+    assert engine.seq_match(0, list(range(10))) == 0
+    assert drawn(engine, 1, list(range(10))) == first
+
+
 def test_closed() -> None:
     engine = FakeEngine()
     engine.close()
     engine.close()
-    with pytest.raises(EngineError, match="closed"):
-        engine.seq_new()
+    for call in (engine.seq_new, engine.restart):
+        with pytest.raises(EngineError, match="closed"):
+            call()
 
 
 @settings(max_examples=150, deadline=None)
