@@ -159,6 +159,7 @@ def test_copy_shares_and_continues(engine: Engine) -> None:
     engine.seq_copy(source, target, 35)
     assert engine.kv_free_blocks == free - 1  # 2 blocks shared, 1 copied
     assert engine.seq_length(target) == 35
+    assert engine.seq_exclusive_blocks(source) == engine.seq_exclusive_blocks(target) == 1
     computed = engine.statistics()["computed_tokens"]
     np.testing.assert_array_equal(engine.prefill_chunk(target, prompt[35:], logits=True), expected)
     assert engine.statistics()["computed_tokens"] == computed + 5

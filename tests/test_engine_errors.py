@@ -85,6 +85,7 @@ def test_bad_sequence_ids(engine: Engine, seq_id: Any) -> None:
     before = state(engine)
     calls: list[Callable[[], object]] = [
         lambda: engine.seq_length(seq_id),
+        lambda: engine.seq_exclusive_blocks(seq_id),
         lambda: engine.seq_remove(seq_id),
         lambda: engine.seq_copy(seq_id, good, 1),
         lambda: engine.seq_copy(good, seq_id, 1),

@@ -120,7 +120,10 @@ class KvCacheMachine(RuleBasedStateMachine):
     @rule(pick=picks)
     def seq_remove(self, pick: int) -> None:
         seq_id = self.settled()[pick % len(self.settled())]
+        exclusive = self.cache.seq_exclusive_pages(seq_id)
+        available = self.cache.free_pages + self.cache.cached_pages
         self.cache.seq_remove(seq_id)
+        assert self.cache.free_pages + self.cache.cached_pages == available + exclusive
         self.model.truncate(self.sequences.pop(seq_id), 0)
 
     @precondition(lambda self: self.filled())
@@ -255,6 +258,7 @@ class KvCacheMachine(RuleBasedStateMachine):
             lambda: self.cache.reserve(seq_id, []),
             lambda: self.cache.reserve(unknown, [1]),
             lambda: self.cache.seq_length(unknown),
+            lambda: self.cache.seq_exclusive_pages(unknown),
         ):
             with pytest.raises(InvalidRequestError):
                 call()
@@ -277,6 +281,8 @@ class KvCacheMachine(RuleBasedStateMachine):
             assert cache.seq_exists(seq_id)
             assert cache.seq_length(seq_id) == len(sequence.tokens)
             assert cache.tokens(seq_id) == sequence.tokens
+            held = set(sequence.pages) | set(sequence.pages_before or ())
+            assert cache.seq_exclusive_pages(seq_id) == sum(page.holders == 1 for page in held)
             # The same pages shared between the same sequences, whatever their numbers.
             for number, page in zip(cache.pages(seq_id), sequence.pages, strict=True):
                 assert page_of_model.setdefault(number, page) is page

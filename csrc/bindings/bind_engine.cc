@@ -148,6 +148,13 @@ void bind_sequences(py::class_<PyEngine>& engine) {
           },
           py::arg("seq_id"), docs::kSeqLength)
       .def(
+          "seq_exclusive_blocks",
+          [](PyEngine& self, const py::object& seq_id) {
+            const int id = to_seq_id(self, seq_id);
+            return call(self, [&](Engine& e) { return e.seq_exclusive_blocks(id); });
+          },
+          py::arg("seq_id"), docs::kSeqExclusiveBlocks)
+      .def(
           "seq_match",
           [](PyEngine& self, const py::object& seq_id, const py::object& tokens) {
             const int id = to_seq_id(self, seq_id);

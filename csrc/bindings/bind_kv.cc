@@ -80,6 +80,9 @@ void bind_kv(py::module_& module) {
            "Drops the tail [start, end) of a sequence; all of it frees the id.")
       .def("seq_length", &KvCache::seq_length, py::arg("seq_id"),
            "Tokens of a sequence, the reserved ones not included.")
+      .def("seq_exclusive_pages", &KvCache::seq_exclusive_pages, py::arg("seq_id"),
+           "Pages that this sequence alone holds: so many more are free or cached once it is "
+           "removed.")
       .def(
           "seq_match",
           [](KvCache& self, int seq_id, py::handle tokens) {

@@ -52,6 +52,9 @@ freed; its full blocks stay cached for seq_match.)";
 
 inline constexpr const char* kSeqLength = "Tokens whose KV the sequence holds.";
 
+inline constexpr const char* kSeqExclusiveBlocks =
+    "KV blocks that this sequence alone holds: removing it makes them free or cached.";
+
 inline constexpr const char* kSeqMatch =
     R"(Attach the longest cached prefix of `tokens` to an empty sequence.
 

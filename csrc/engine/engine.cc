@@ -95,6 +95,8 @@ void Engine::seq_remove(int seq_id, int start, int end) { kv_->seq_remove(seq_id
 
 int Engine::seq_length(int seq_id) const { return kv_->seq_length(seq_id); }
 
+int Engine::seq_exclusive_blocks(int seq_id) const { return kv_->seq_exclusive_pages(seq_id); }
+
 int Engine::seq_match(int seq_id, std::span<const int32_t> tokens) {
   check_tokens(tokens);
   return kv_->seq_match(seq_id, tokens);

@@ -63,6 +63,8 @@ class Engine {
   // Drops KV [start, end); end is the length (or -1, the same). All of it: the sequence is freed.
   void seq_remove(int seq_id, int start, int end);
   int seq_length(int seq_id) const;
+  // KV blocks that this sequence alone holds: removing it makes them free or cached.
+  int seq_exclusive_blocks(int seq_id) const;
   // Attaches the longest cached prefix of `tokens` to an empty sequence: tokens attached.
   int seq_match(int seq_id, std::span<const int32_t> tokens);
   // How the sequence draws; nullopt = greedy, as when never set.

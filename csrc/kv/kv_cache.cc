@@ -98,6 +98,13 @@ void KvCache::seq_remove(int seq_id, int start, int end) {
 
 int KvCache::seq_length(int seq_id) const { return existing("seq_id", seq_id).length(); }
 
+int KvCache::seq_exclusive_pages(int seq_id) const {
+  const Sequence& sequence = existing("seq_id", seq_id);
+  const auto is_exclusive = [this](int page) { return pool_.refcount(page) == 1; };
+  const bool replaces = sequence.replaced_page != kNone && is_exclusive(sequence.replaced_page);
+  return static_cast<int>(std::ranges::count_if(sequence.pages, is_exclusive)) + (replaces ? 1 : 0);
+}
+
 int KvCache::seq_match(int seq_id, std::span<const int32_t> tokens) {
   Sequence& sequence = empty("seq_id", seq_id);
   const size_t block = static_cast<size_t>(block_size_);

@@ -65,6 +65,9 @@ class KvCache {
 
   int seq_length(int seq_id) const;
 
+  // Pages that this sequence alone holds: so many more are free or cached once it is removed.
+  int seq_exclusive_pages(int seq_id) const;
+
   // Attaches to an empty sequence the longest cached prefix of `tokens`: whole pages, at most
   // tokens.size() - 1 tokens, so that one is left to compute. Returns the tokens attached.
   int seq_match(int seq_id, std::span<const int32_t> tokens);

@@ -54,6 +54,9 @@ class KvBook(Protocol):
     def seq_length(self, seq_id: int) -> int:
         """Tokens whose KV the sequence holds."""
 
+    def seq_exclusive_blocks(self, seq_id: int) -> int:
+        """Blocks that this sequence alone holds: removing it makes them free or cached."""
+
     def seq_match(self, seq_id: int, tokens: Sequence[int]) -> int:
         """Attach the longest cached prefix, whole blocks, at most len - 1 tokens."""
 

@@ -99,6 +99,11 @@ class FakeEngine:
         with self._call():
             return self._kv.length(seq_id)
 
+    def seq_exclusive_blocks(self, seq_id: int) -> int:
+        """Blocks that removing the sequence makes free or cached."""
+        with self._call():
+            return self._kv.exclusive_blocks(seq_id)
+
     def seq_match(self, seq_id: int, tokens: Sequence[int]) -> int:
         """Attach the longest cached prefix."""
         with self._call():

@@ -78,6 +78,10 @@ class FakeKv:
             0, len(blocks) - 1
         )
 
+    def exclusive_blocks(self, seq_id: int) -> int:
+        """Blocks that no other sequence holds."""
+        return sum(block.refcount == 1 for block in self._sequence(seq_id).blocks)
+
     def match(self, seq_id: int, tokens: Sequence[int]) -> int:
         """Attach the longest cached prefix; at most len(tokens) - 1 tokens of it."""
         sequence = self._sequence(seq_id)

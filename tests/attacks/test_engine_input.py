@@ -88,6 +88,7 @@ METHODS: dict[str, int] = {
     "seq_copy": 3,
     "seq_remove": 3,
     "seq_length": 1,
+    "seq_exclusive_blocks": 1,
     "seq_match": 2,
     "prefill_chunk": 2,
     "decode_batch": 2,

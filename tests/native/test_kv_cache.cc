@@ -65,6 +65,23 @@ TEST(match_takes_more_tokens_than_a_sequence_may_have) {
   EXPECT_EQ(f.cache.seq_match(b, run(50)), 8);
 }
 
+TEST(exclusive_pages_are_those_that_nobody_else_holds) {
+  Fixture f;
+  const int a = f.make(run(10));
+  EXPECT_EQ(f.cache.seq_exclusive_pages(a), 3);
+  const int b = f.cache.seq_new();
+  EXPECT_EQ(f.cache.seq_exclusive_pages(b), 0);
+  EXPECT_EQ(f.cache.seq_match(b, run(9)), 8);
+  EXPECT_EQ(f.cache.seq_exclusive_pages(a), 1);
+  EXPECT_EQ(f.cache.seq_exclusive_pages(b), 0);
+  f.cache.reserve(b, run(6));
+  EXPECT_EQ(f.cache.seq_exclusive_pages(b), 2);
+  f.cache.rollback(b);
+  f.cache.seq_remove(a);
+  EXPECT_EQ(f.cache.seq_exclusive_pages(b), 2);
+  EXPECT_THROWS(Code::kInvalidRequest, f.cache.seq_exclusive_pages(a));
+}
+
 TEST(name_spaces_never_share) {
   Fixture f;
   f.make(run(8), "alice");

@@ -125,6 +125,7 @@ def test_copy_shares_full_blocks_and_copies_a_partial_one() -> None:
     engine.seq_copy(src, dst, 33)
     assert engine.seq_length(dst) == 33
     assert engine.kv_free_blocks == 0
+    assert [engine.seq_exclusive_blocks(seq_id) for seq_id in (src, dst)] == [1, 1]
     assert drawn(engine, dst, [33]) == drawn_new(FakeEngine(), list(range(34)))
     assert drawn(engine, src, [40]) == drawn_new(FakeEngine(), list(range(41)))
     engine.check_integrity()
@@ -281,7 +282,12 @@ def test_blocks_hold_what_each_sequence_was_given(data: st.DataObject) -> None:
             elif used is not None and operation == "remove":
                 seq_id = data.draw(used)
                 start = data.draw(st.integers(0, 40))
+                exclusive = engine.seq_exclusive_blocks(seq_id)
+                available = engine.kv_free_blocks + engine.kv_cached_blocks
                 engine.seq_remove(seq_id, start)
+                if start == 0:
+                    available += exclusive
+                    assert engine.kv_free_blocks + engine.kv_cached_blocks == available
                 model[seq_id] = model[seq_id][:start]
                 if start == 0:
                     del model[seq_id]
