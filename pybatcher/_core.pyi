@@ -62,7 +62,14 @@ class Engine:
         tokens: _Ids,
         samples: Sequence[bool],
         drafts: _Ids = (),
-    ) -> tuple[list[_Drawn], dict[int, str]]: ...
+        targets: Sequence[_Ids] = (),
+        poolings: Sequence[str | None] = (),
+    ) -> tuple[
+        list[_Drawn],
+        dict[int, str],
+        dict[int, tuple[float, ...]],
+        dict[int, NDArray[np.float32]],
+    ]: ...
     @overload
     def prefill_chunk(
         self, seq_id: int, tokens: _Ids, *, logits: Literal[False] = False

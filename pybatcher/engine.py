@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import os
 import warnings
+from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from itertools import chain
@@ -172,20 +173,25 @@ class Engine(_core.Engine):
     def step(self, plan: StepPlan) -> StepResult:
         """One forward pass over the plan's entries, sampling included.
 
+        Log-probabilities and pooled vectors included, where entries ask for them.
         The tokens of every entry are appended, those of a sequence in `failed`
         too; of guesses those that were right. Raises RequestTooLongError past
         `max_sequence_length`, KvCacheFullError, and InvalidRequestError, all for
         the step as a whole.
         """
         entries = plan.entries
-        drawn, failed = self.run_step(
+        asks = any(entry.targets or entry.pooling for entry in entries)
+        drawn, failed, logprobs, pooled = self.run_step(
             [entry.seq_id for entry in entries],
             [len(entry.tokens) for entry in entries],
             list(chain.from_iterable(entry.tokens for entry in entries)),
             [entry.sample for entry in entries],
             [entry.n_draft for entry in entries],
+            [entry.targets for entry in entries] if asks else (),
+            [entry.pooling for entry in entries] if asks else (),
         )
         sampled: dict[int, tuple[SampledToken, ...]] = {}
         for seq_id, token, logprob, top in drawn:
             sampled[seq_id] = (*sampled.get(seq_id, ()), SampledToken(token, logprob, top))
-        return StepResult(sampled, failed)
+        embeddings = {seq_id: array("f", vector.tobytes()) for seq_id, vector in pooled.items()}
+        return StepResult(sampled, failed, logprobs, embeddings)

@@ -14,6 +14,9 @@
 
 namespace pb::bindings {
 
+// repr(value), cut short: a hostile value may be of any size. Never throws a Python error.
+std::string shown(pybind11::handle value);
+
 // A whole number (int or anything with __index__, but no bool) from low to high, else
 // kInvalidRequest that names `field`.
 int64_t to_integer(pybind11::handle value, const std::string& field, int64_t low, int64_t high);

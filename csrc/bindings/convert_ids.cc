@@ -12,25 +12,6 @@ namespace py = pybind11;
 namespace pb::bindings {
 namespace {
 
-// repr(value), cut short: a hostile value may be of any size. Never throws a Python error.
-std::string shown(py::handle value) {
-  constexpr size_t kMost = 80;
-  if (PyLong_Check(value.ptr()) && !PyBool_Check(value.ptr())) {
-    int overflow = 0;
-    const long long small = PyLong_AsLongLongAndOverflow(value.ptr(), &overflow);
-    if (overflow == 0) return std::to_string(small);
-    return overflow > 0 ? "a number above 2**63" : "a number below -2**63";
-  }
-  std::string type = Py_TYPE(value.ptr())->tp_name;
-  if (!PyFloat_CheckExact(value.ptr()) && !PyBool_Check(value.ptr()) &&
-      !PyUnicode_CheckExact(value.ptr())) {
-    return "a " + type;
-  }
-  std::string text = py::repr(value).cast<std::string>();
-  if (text.size() > kMost) text = text.substr(0, kMost) + "...";
-  return text;
-}
-
 [[noreturn]] void refuse(const std::string& field, const std::string& found,
                          const std::string& wanted) {
   throw Error(ErrorCode::kInvalidRequest, field + " is " + found + "; it must be " + wanted);
@@ -102,6 +83,24 @@ std::vector<int32_t> from_array(const py::array& array, const std::string& field
 }
 
 }  // namespace
+
+std::string shown(py::handle value) {
+  constexpr size_t kMost = 80;
+  if (PyLong_Check(value.ptr()) && !PyBool_Check(value.ptr())) {
+    int overflow = 0;
+    const long long small = PyLong_AsLongLongAndOverflow(value.ptr(), &overflow);
+    if (overflow == 0) return std::to_string(small);
+    return overflow > 0 ? "a number above 2**63" : "a number below -2**63";
+  }
+  std::string type = Py_TYPE(value.ptr())->tp_name;
+  if (!PyFloat_CheckExact(value.ptr()) && !PyBool_Check(value.ptr()) &&
+      !PyUnicode_CheckExact(value.ptr())) {
+    return "a " + type;
+  }
+  std::string text = py::repr(value).cast<std::string>();
+  if (text.size() > kMost) text = text.substr(0, kMost) + "...";
+  return text;
+}
 
 int64_t to_integer(py::handle value, const std::string& field, int64_t low, int64_t high) {
   bool failed = false;

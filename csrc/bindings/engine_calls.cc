@@ -22,11 +22,92 @@ py::tuple drawn_tuple(const StepDraw& entry) {
   return py::make_tuple(entry.seq_id, draw.token, logprob, top);
 }
 
+Pooling to_pooling(const std::string& field, py::handle name) {
+  const auto is = [&](const char* text) {
+    return PyUnicode_Check(name.ptr()) && PyUnicode_CompareWithASCIIString(name.ptr(), text) == 0;
+  };
+  if (is("mean")) return Pooling::kMean;
+  if (is("last")) return Pooling::kLast;
+  throw Error(ErrorCode::kInvalidRequest,
+              field + " is " + shown(name) + "; it must be None, 'mean' or 'last'");
+}
+
+// What the entries of a step ask besides drawing, and room for the answers.
+class Questions {
+ public:
+  // Makes `entries` ask: one item of each an entry, or none at all.
+  Questions(const PyEngine& self, const py::sequence& targets, const py::sequence& poolings,
+            std::vector<StepEntry>& entries)
+      : entries_(entries) {
+    ask(targets, "targets", [&](StepEntry& entry, size_t i, py::handle tokens) {
+      targets_.resize(entries.size());
+      scores_.resize(entries.size());
+      targets_[i] = to_ids(tokens, "targets", self.facts.vocab_size - 1);
+      scores_[i].resize(targets_[i].size());
+      entry.targets = targets_[i];
+      entry.logprobs = scores_[i].data();
+    });
+    ask(poolings, "poolings", [&](StepEntry& entry, size_t i, py::handle name) {
+      pooled_.resize(entries.size());
+      if (name.is_none()) return;
+      entry.pooling = to_pooling("poolings[" + std::to_string(i) + "]", name);
+      pooled_[i] = py::array_t<float>(self.facts.hidden_size);
+      entry.embedding = pooled_[i].mutable_data();
+    });
+  }
+
+  // seq_id -> (logprob, ...)
+  py::dict logprobs(const py::dict& failed) const {
+    py::dict answers;
+    for (size_t i = 0; i < scores_.size(); ++i) {
+      const py::int_ seq_id(entries_[i].seq_id);
+      if (scores_[i].empty() || failed.contains(seq_id)) continue;
+      py::tuple numbers(scores_[i].size());
+      for (size_t j = 0; j < scores_[i].size(); ++j) numbers[j] = py::float_(scores_[i][j]);
+      answers[seq_id] = numbers;
+    }
+    return answers;
+  }
+
+  // seq_id -> float32 (hidden_size)
+  py::dict embeddings(const py::dict& failed) const {
+    py::dict answers;
+    for (size_t i = 0; i < pooled_.size(); ++i) {
+      const py::int_ seq_id(entries_[i].seq_id);
+      if (entries_[i].pooling == Pooling::kNone || failed.contains(seq_id)) continue;
+      answers[seq_id] = pooled_[i];
+    }
+    return answers;
+  }
+
+ private:
+  // A copy of `items`, since converting one may run Python code that changes them.
+  template <typename Ask>
+  void ask(const py::sequence& items, const char* field, Ask ask_one) {
+    const auto copied = py::tuple(items);
+    if (copied.empty()) return;
+    if (copied.size() != entries_.size()) {
+      throw Error(ErrorCode::kInvalidRequest,
+                  std::string(field) + " has " + std::to_string(copied.size()) + " items for " +
+                      std::to_string(entries_.size()) +
+                      " sequences; it must have one a sequence, or none");
+    }
+    for (size_t i = 0; i < copied.size(); ++i) ask_one(entries_[i], i, copied[i]);
+  }
+
+  std::vector<StepEntry>& entries_;
+  // An item an entry, or none at all.
+  std::vector<std::vector<int32_t>> targets_;
+  std::vector<std::vector<float>> scores_;
+  std::vector<py::array_t<float>> pooled_;
+};
+
 }  // namespace
 
 py::tuple run_step(PyEngine& self, const py::object& seq_ids, const py::object& counts,
                    const py::object& tokens, const std::vector<bool>& samples,
-                   const py::object& drafts) {
+                   const py::object& drafts, const py::sequence& targets,
+                   const py::sequence& poolings) {
   const auto ids = to_ids(seq_ids, "seq_ids", self.facts.options.n_parallel - 1);
   const auto n_tokens = to_ids(counts, "counts", static_cast<int32_t>(kMaxInt));
   const auto all_tokens = to_tokens(self, tokens);
@@ -54,6 +135,7 @@ py::tuple run_step(PyEngine& self, const py::object& seq_ids, const py::object& 
                        .n_draft = n_drafts.empty() ? 0 : n_drafts[i]});
     rest = rest.subspan(n);
   }
+  Questions questions(self, targets, poolings, entries);
   const auto draws = call(self, [&](Engine& engine) { return engine.step(entries); });
   py::list drawn;
   py::dict failed;
@@ -64,7 +146,7 @@ py::tuple run_step(PyEngine& self, const py::object& seq_ids, const py::object& 
       failed[py::int_(entry.seq_id)] = entry.draw.failure;
     }
   }
-  return py::make_tuple(drawn, failed);
+  return py::make_tuple(drawn, failed, questions.logprobs(failed), questions.embeddings(failed));
 }
 
 py::object prefill_chunk(PyEngine& self, const py::object& seq_id, const py::object& tokens,

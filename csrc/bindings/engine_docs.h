@@ -82,11 +82,17 @@ tokens (sum of counts): one sequence's after the other's. samples (n): whose nex
 token to draw. drafts (n, or empty: none): how many of a sequence's last tokens are
 guesses at what will be drawn. A guess that is what is drawn before it stays, and is
 drawn after; from the first that is not, they are given up.
+targets (n, or empty: none): per sequence, tokens whose log-probability is wanted, one
+after each of its last rows; no more than it appends. poolings (n, or empty: none): None,
+"mean" or "last": its rows, or the last of them, after the final norm, as one vector.
+Neither goes with sampling.
 
-Returns (drawn, failed). drawn, in the order of the entries: (seq_id, token, logprob or
+Returns (drawn, failed, logprobs, embeddings). drawn, in the order of the entries: (seq_id, token, logprob or
 None, ((token, logprob), ...)), for a sequence as many as guesses were right, and one
 more. failed: seq_id -> why that one sequence could not draw a further token, its logits
-not being finite, say. The tokens of all entries, failed ones too, are appended.
+not being finite, say, or be scored or pooled. The tokens of all entries, failed ones too,
+are appended. logprobs: seq_id -> a number for each target, of the model's own distribution.
+embeddings: seq_id -> float32 (hidden_size). Both without those that failed.
 
 Raises RequestTooLongError past max_sequence_length and KvCacheFullError, for the step
 as a whole.)";

@@ -1,14 +1,10 @@
 #include "engine/engine.h"
 
 #include <algorithm>
-#include <array>
-#include <cstring>
 #include <string>
 #include <utility>
 
 #include "base/error.h"
-#include "engine/finite.h"
-#include "engine/reservation.h"
 
 namespace pb {
 namespace {
@@ -38,11 +34,17 @@ void check_draft(const StepEntry& entry) {
   }
 }
 
-void check_finite(int seq_id, const char* what, std::span<const float> values) {
-  if (all_finite(values)) return;
-  throw Error(ErrorCode::kEngine, "sequence " + std::to_string(seq_id) + ": the model's " + what +
-                                      " are not all finite; check the checkpoint, or load it "
-                                      "with dtype='f32'");
+void check_questions(const StepEntry& entry) {
+  const std::string name = " of sequence " + std::to_string(entry.seq_id);
+  if (entry.targets.size() > entry.tokens.size()) {
+    refuse("targets" + name + " are " + std::to_string(entry.targets.size()) +
+           "; there may be one after each of its " + std::to_string(entry.tokens.size()) +
+           " tokens");
+  }
+  if (entry.wants_logits && entry.asks()) {
+    refuse(std::string(entry.targets.empty() ? "pooling" : "targets") + name +
+           " cannot go with sampling; give it another sequence, or another step");
+  }
 }
 
 }  // namespace
@@ -61,7 +63,9 @@ Engine::Engine(ModelConfig config, const TensorMap& tensors, const EngineOptions
       tiler_(options.n_ubatch),
       samplings_(static_cast<size_t>(options.n_parallel)),
       in_step_(static_cast<size_t>(options.n_parallel)),
-      n_rejected_(static_cast<size_t>(options.n_parallel)) {
+      n_rejected_(static_cast<size_t>(options.n_parallel)),
+      failures_(static_cast<size_t>(options.n_parallel)),
+      pooled_(static_cast<size_t>(config_.hidden_size)) {
   options_.n_ctx = blocks_of(options) * options.block_size;
 }
 
@@ -116,10 +120,10 @@ void Engine::check_sequence(int seq_id) const {
   }
 }
 
-void Engine::check_tokens(std::span<const int32_t> tokens) const {
+void Engine::check_tokens(std::span<const int32_t> tokens, const char* field) const {
   for (size_t i = 0; i < tokens.size(); ++i) {
     if (tokens[i] < 0 || tokens[i] >= config_.vocab_size) {
-      refuse("tokens[" + std::to_string(i) + "] is " + std::to_string(tokens[i]) +
+      refuse(std::string(field) + "[" + std::to_string(i) + "] is " + std::to_string(tokens[i]) +
              "; it must be a token id from 0 to " + std::to_string(config_.vocab_size - 1));
     }
   }
@@ -135,6 +139,8 @@ void Engine::check_entries(std::span<const StepEntry> entries) {
     }
     check_tokens(entry.tokens);
     check_draft(entry);
+    check_questions(entry);
+    check_tokens(entry.targets, "targets");
     const size_t length = static_cast<size_t>(kv_->seq_length(entry.seq_id)) + entry.tokens.size();
     if (length > static_cast<size_t>(max_sequence_length())) {
       throw Error(ErrorCode::kRequestTooLong,
@@ -154,136 +160,6 @@ void Engine::check_entries(std::span<const StepEntry> entries) {
     refuse("sequence " + std::to_string(duplicate) +
            " is named twice in one step; it must be named once, with all of its tokens");
   }
-}
-
-template <typename OnTile>
-void Engine::run(std::span<const StepEntry> entries, OnTile on_tile) {
-  check_entries(entries);
-  std::fill_n(n_rejected_.begin(), entries.size(), 0);
-  Reservation reservation(*kv_, entries);
-  EngineStatistics added{.forward_passes = 1};
-  tiler_.start(entries, *kv_);
-  while (tiler_.next()) {
-    forward_.run(tiler_.batch(), kv_storage_);
-    added.computed_tokens += tiler_.batch().n_rows;
-    added.logits_rows += static_cast<int64_t>(tiler_.wanted_rows().size());
-    on_tile();
-  }
-  reservation.commit(n_rejected_);
-  statistics_.forward_passes += added.forward_passes;
-  statistics_.computed_tokens += added.computed_tokens;
-  statistics_.logits_rows += added.logits_rows;
-}
-
-template <typename OnRow>
-void Engine::for_wanted_logits(OnRow on_row) {
-  const auto vocab = static_cast<size_t>(config_.vocab_size);
-  const std::span<const int32_t> rows = tiler_.wanted_rows();
-  for (size_t begin = 0; begin < rows.size(); begin += Forward::kOutputRows) {
-    const size_t n = std::min<size_t>(Forward::kOutputRows, rows.size() - begin);
-    const float* logits = forward_.logits(rows.subspan(begin, n));
-    for (size_t i = 0; i < n; ++i) {
-      on_row(static_cast<size_t>(tiler_.wanted_entries()[begin + i]),
-             static_cast<size_t>(tiler_.wanted_offsets()[begin + i]),
-             std::span<const float>(logits + i * vocab, vocab));
-    }
-  }
-}
-
-// The tokens of the entry are reserved, not yet part of kv_->tokens().
-Draw Engine::draw(const StepEntry& entry, size_t n_appended, std::span<const float> logits) {
-  return sampler_.draw(logits, samplings_[static_cast<size_t>(entry.seq_id)],
-                       kv_->tokens(entry.seq_id), entry.tokens.first(n_appended));
-}
-
-std::vector<StepDraw> Engine::step(std::span<const StepEntry> entries) {
-  size_t n_wanted = 0;
-  for (const StepEntry& entry : entries) n_wanted += entry.n_wanted();
-  std::vector<StepDraw> draws;
-  draws.reserve(n_wanted);
-  run(entries, [&] {
-    for_wanted_logits([&](size_t i, size_t offset, std::span<const float> logits) {
-      const StepEntry& entry = entries[i];
-      const size_t n_after = entry.tokens.size() - 1 - offset;
-      const bool is_void = n_after < static_cast<size_t>(n_rejected_[i]);
-      if (is_void) return;
-      const Draw drawn = draw(entry, offset + 1, logits);
-      if (n_after > 0 && (drawn.failure != nullptr || drawn.token != entry.tokens[offset + 1])) {
-        n_rejected_[i] = static_cast<int32_t>(n_after);
-      }
-      draws.push_back({.seq_id = entry.seq_id, .draw = drawn});
-    });
-  });
-  for (size_t i = 0; i < entries.size(); ++i) {
-    statistics_.proposed_tokens += entries[i].n_draft;
-    statistics_.accepted_tokens += entries[i].n_draft - n_rejected_[i];
-  }
-  statistics_.sampled_tokens +=
-      std::ranges::count_if(draws, [](const StepDraw& d) { return d.draw.failure == nullptr; });
-  return draws;
-}
-
-void Engine::prefill_chunk(int seq_id, std::span<const int32_t> tokens, float* logits) {
-  const std::array entries = {
-      StepEntry{.seq_id = seq_id, .tokens = tokens, .wants_logits = logits != nullptr}};
-  run(entries, [&] {
-    for_wanted_logits([&](size_t, size_t, std::span<const float> row) {
-      check_finite(seq_id, "logits", row);
-      std::copy(row.begin(), row.end(), logits);
-    });
-  });
-}
-
-void Engine::decode_batch(std::span<const int32_t> seq_ids, std::span<const int32_t> tokens,
-                          int32_t* next_tokens, float* logits) {
-  if (seq_ids.size() != tokens.size()) {
-    refuse("tokens has " + std::to_string(tokens.size()) + " ids for " +
-           std::to_string(seq_ids.size()) + " sequences; it must have one a sequence");
-  }
-  std::vector<StepEntry> entries;
-  entries.reserve(seq_ids.size());
-  for (size_t i = 0; i < seq_ids.size(); ++i) {
-    entries.push_back({.seq_id = seq_ids[i], .tokens = tokens.subspan(i, 1), .wants_logits = true});
-  }
-  run(entries, [&] {
-    for_wanted_logits([&](size_t i, size_t, std::span<const float> row) {
-      const Draw drawn = draw(entries[i], 1, row);
-      if (drawn.failure != nullptr) {
-        throw Error(ErrorCode::kEngine, "sequence " + std::to_string(entries[i].seq_id) + ": " +
-                                            drawn.failure + "; take it out of the batch");
-      }
-      next_tokens[i] = drawn.token;
-      if (logits != nullptr) std::copy(row.begin(), row.end(), logits + i * row.size());
-    });
-  });
-  statistics_.sampled_tokens += static_cast<int64_t>(seq_ids.size());
-}
-
-void Engine::embed(int seq_id, std::span<const int32_t> tokens, Pooling pooling, float* embedding) {
-  const std::array entries = {StepEntry{.seq_id = seq_id, .tokens = tokens}};
-  const auto hidden = static_cast<size_t>(config_.hidden_size);
-  std::vector<double> sum(hidden);  // row by row in order of position, however they are tiled
-  std::vector<int32_t> rows;
-  rows.reserve(Forward::kOutputRows);
-  run(entries, [&] {
-    const int n_rows = tiler_.batch().n_rows;
-    for (int begin = 0; begin < n_rows; begin += Forward::kOutputRows) {
-      rows.clear();
-      for (int r = begin; r < std::min(n_rows, begin + Forward::kOutputRows); ++r)
-        rows.push_back(r);
-      const Activations& states = forward_.hidden(rows);
-      for (size_t r = 0; r < rows.size(); ++r) {
-        const auto offset = static_cast<int64_t>(r) * states.row_stride;
-        const std::span<const float> state(states.data.as<float>() + offset, hidden);
-        check_finite(seq_id, "states", state);
-        for (size_t c = 0; c < hidden; ++c) {
-          sum[c] = pooling == Pooling::kMean ? sum[c] + state[c] : state[c];
-        }
-      }
-    }
-  });
-  const double divisor = pooling == Pooling::kMean ? static_cast<double>(tokens.size()) : 1.0;
-  for (size_t c = 0; c < hidden; ++c) embedding[c] = static_cast<float>(sum[c] / divisor);
 }
 
 }  // namespace pb

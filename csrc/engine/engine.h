@@ -44,8 +44,6 @@ struct EngineStatistics {
   int64_t accepted_tokens = 0;  // those of them that were right, and stayed
 };
 
-enum class Pooling { kMean, kLast };
-
 class Engine {
  public:
   // Packs the weights. Throws kConfig, kModelFormat, std::bad_alloc, or what load.progress throws.
@@ -80,6 +78,8 @@ class Engine {
   // wants logits, in the order of the entries. A sequence whose logits are not finite has a Draw
   // with `failure` set; its tokens are appended like all others'. Of proposed tokens those that are
   // right are appended, and a token is drawn after each; a failure ends the sequence's draws.
+  // Entries that ask for log-probabilities or pooling have them written to where they say; those
+  // that cannot have a Draw with `failure` after all that are drawn.
   std::vector<StepDraw> step(std::span<const StepEntry> entries);
 
   // Appends `tokens`. logits: (vocab_size) of the last row, or null. Throws kEngine where they are
@@ -112,7 +112,7 @@ class Engine {
  private:
   std::unique_ptr<KvCache> empty_kv();
   void check_entries(std::span<const StepEntry> entries);
-  void check_tokens(std::span<const int32_t> tokens) const;
+  void check_tokens(std::span<const int32_t> tokens, const char* field = "tokens") const;
   void check_sequence(int seq_id) const;
 
   // The one path of all calls that compute: checks, reserves, computes tile by tile, calls
@@ -128,6 +128,14 @@ class Engine {
   // The token after the first n_appended tokens of the entry.
   Draw draw(const StepEntry& entry, size_t n_appended, std::span<const float> logits);
 
+  // What there is to say of a wanted row of an entry: none where a guess before it was wrong.
+  std::optional<Draw> outcome(std::span<const StepEntry> entries, size_t index, size_t offset,
+                              std::span<const float> logits);
+
+  // Adds the tile's rows to the vectors of their entries. on_pooled(entry index) once one is there.
+  template <typename OnPooled>
+  void pool(std::span<const StepEntry> entries, OnPooled on_pooled);
+
   ModelConfig config_;
   EngineOptions options_;
   std::unique_ptr<Backend> backend_;
@@ -137,9 +145,11 @@ class Engine {
   Forward forward_;
   Sampler sampler_;
   Tiler tiler_;
-  std::vector<Sampling> samplings_;  // (n_parallel), by seq_id
-  std::vector<uint8_t> in_step_;     // (n_parallel): zero between calls
-  std::vector<int32_t> n_rejected_;  // (n_parallel), by entry: its last tokens that are given up
+  std::vector<Sampling> samplings_;    // (n_parallel), by seq_id
+  std::vector<uint8_t> in_step_;       // (n_parallel): zero between calls
+  std::vector<int32_t> n_rejected_;    // (n_parallel), by entry: its last tokens that are given up
+  std::vector<const char*> failures_;  // (n_parallel), by entry that asks: why there is no answer
+  std::vector<double> pooled_;  // (hidden): the sum of the rows so far of the entry in progress
   EngineStatistics statistics_;
 };
 

@@ -5,60 +5,16 @@
 #include <cmath>
 #include <cstddef>
 #include <limits>
-#include <numeric>
 
 #include "base/rng.h"
-#include "engine/fast_exp.h"
 #include "engine/finite.h"
+#include "engine/softmax.h"
 
 namespace pb {
 namespace {
 
 constexpr float kForbidden = -std::numeric_limits<float>::infinity();
-
-// The index of the largest value, of equals the first. In lanes, so that it vectorises.
-int32_t argmax(std::span<const float> values) {
-  constexpr size_t kLanes = 16;
-  std::array<float, kLanes> largest;
-  largest.fill(values[0]);
-  size_t i = 0;
-  for (; i + kLanes <= values.size(); i += kLanes) {
-    for (size_t lane = 0; lane < kLanes; ++lane) {
-      largest[lane] = std::max(largest[lane], values[i + lane]);
-    }
-  }
-  for (; i < values.size(); ++i) largest[0] = std::max(largest[0], values[i]);
-  const float all = *std::max_element(largest.begin(), largest.end());
-  return static_cast<int32_t>(std::find(values.begin(), values.end(), all) - values.begin());
-}
-
-// exp((score - largest) / temperature)
-class Weight {
- public:
-  Weight(float largest, double temperature)
-      : largest_(largest), inverse_(static_cast<float>(std::min(1.0 / temperature, 1e30))) {}
-
-  float operator()(float score) const { return exp_not_positive((score - largest_) * inverse_); }
-
- private:
-  float largest_;
-  float inverse_;
-};
-
-// The sum of all weights, in an order fixed by index: eight lanes a block, so that it vectorises.
-double total_weight(std::span<const float> scores, const Weight& weight) {
-  constexpr size_t kBlock = 256;
-  constexpr size_t kLanes = 8;
-  std::array<float, kBlock> weights;
-  std::array<double, kLanes> sums{};
-  for (size_t begin = 0; begin < scores.size(); begin += kBlock) {
-    const size_t n = std::min(kBlock, scores.size() - begin);
-    for (size_t i = 0; i < n; ++i) weights[i] = weight(scores[begin + i]);
-    for (size_t i = n; i < kBlock; ++i) weights[i] = 0.0f;
-    for (size_t i = 0; i < kBlock; ++i) sums[i % kLanes] += weights[i];
-  }
-  return std::accumulate(sums.begin(), sums.end(), 0.0);
-}
+constexpr const char* kNotFinite = "the model's logits for its next token are not all finite";
 
 // Token ids, likeliest first, of equals the lower id first; brought into that order only as far as
 // asked. A token is one number that sorts so: its score, turned round, above its id.
@@ -182,6 +138,18 @@ bool changes_scores(const Sampling& s, int64_t n_drawn) {
 
 }  // namespace
 
+Draw scored(std::span<const float> logits, int32_t token) {
+  Draw draw;
+  draw.token = token;
+  if (!all_finite(logits)) {
+    draw.failure = kNotFinite;
+  } else {
+    draw.has_logprobs = true;
+    draw.logprob = LogSoftmax(logits)(token);
+  }
+  return draw;
+}
+
 Sampler::Sampler(int vocab_size)
     : scores_(static_cast<size_t>(vocab_size)),
       ranking_(static_cast<size_t>(vocab_size)),
@@ -192,7 +160,7 @@ Draw Sampler::draw(std::span<const float> logits, const Sampling& sampling,
                    std::span<const int32_t> history, std::span<const int32_t> appended) {
   Draw draw;
   if (!all_finite(logits)) {
-    draw.failure = "the model's logits for its next token are not all finite";
+    draw.failure = kNotFinite;
     return draw;
   }
   const uint64_t position = history.size() + appended.size();
@@ -253,13 +221,8 @@ void Sampler::penalise(const Sampling& sampling, std::span<const int32_t> histor
 }
 
 void Sampler::note_logprobs(std::span<const float> logits, int n_top, Draw& draw) {
-  const float largest = logits[static_cast<size_t>(argmax(logits))];
-  RankedTokens ranked(logits, largest, 1.0, ranking_);
-  const double log_total = std::log(total_weight(logits, Weight(largest, 1.0)));
-  const auto logprob = [&](int32_t token) {
-    const double above = double{logits[static_cast<size_t>(token)]} - double{largest};
-    return static_cast<float>(above - log_total);
-  };
+  const LogSoftmax logprob(logits);
+  RankedTokens ranked(logits, logprob.largest(), 1.0, ranking_);
   draw.has_logprobs = true;
   draw.logprob = logprob(draw.token);
   draw.n_top = static_cast<int>(std::min(static_cast<size_t>(n_top), ranked.size()));

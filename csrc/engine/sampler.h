@@ -45,6 +45,9 @@ struct Draw {
   std::array<TokenLogprob, kMaxLogprobs> top{};  // likeliest first, of equals the lowest id first
 };
 
+// What a draw of `token` from logits (vocab_size) would say: its log-probability, or why none.
+Draw scored(std::span<const float> logits, int32_t token);
+
 class Sampler {
  public:
   explicit Sampler(int vocab_size);

@@ -4,13 +4,30 @@
 
 namespace pb {
 
+void TileRows::reserve(size_t n) {
+  rows.reserve(n);
+  entries.reserve(n);
+  offsets.reserve(n);
+}
+
+void TileRows::clear() {
+  rows.clear();
+  entries.clear();
+  offsets.clear();
+}
+
+void TileRows::push_back(size_t row, size_t entry, size_t offset) {
+  rows.push_back(static_cast<int32_t>(row));
+  entries.push_back(static_cast<int32_t>(entry));
+  offsets.push_back(static_cast<int32_t>(offset));
+}
+
 Tiler::Tiler(int n_ubatch) : n_ubatch_(static_cast<size_t>(n_ubatch)) {
   tokens_.reserve(n_ubatch_);
   positions_.reserve(n_ubatch_);
   sequences_.reserve(n_ubatch_);
-  wanted_rows_.reserve(n_ubatch_);
-  wanted_entries_.reserve(n_ubatch_);
-  wanted_offsets_.reserve(n_ubatch_);
+  wanted_.reserve(n_ubatch_);
+  pooled_.reserve(n_ubatch_);
 }
 
 void Tiler::start(std::span<const StepEntry> entries, const KvCache& kv) {
@@ -24,11 +41,10 @@ bool Tiler::next() {
   tokens_.clear();
   positions_.clear();
   sequences_.clear();
-  wanted_rows_.clear();
-  wanted_entries_.clear();
-  wanted_offsets_.clear();
+  wanted_.clear();
+  pooled_.clear();
   while (entry_ < entries_.size() && tokens_.size() < n_ubatch_) {
-    take(entries_[entry_], static_cast<int>(entry_));
+    take(entries_[entry_]);
   }
   batch_.n_rows = static_cast<int>(tokens_.size());
   batch_.tokens = tokens_.data();
@@ -38,7 +54,7 @@ bool Tiler::next() {
 }
 
 // Appends as many of the entry's remaining rows as the tile has room for.
-void Tiler::take(const StepEntry& entry, int entry_index) {
+void Tiler::take(const StepEntry& entry) {
   const size_t n_rows = std::min(n_ubatch_ - tokens_.size(), entry.tokens.size() - entry_offset_);
   const int first_position = kv_->seq_length(entry.seq_id) + static_cast<int>(entry_offset_);
   sequences_.push_back({
@@ -48,13 +64,11 @@ void Tiler::take(const StepEntry& entry, int entry_index) {
       .pages = kv_->pages(entry.seq_id).data(),
   });
   const size_t first_wanted = entry.tokens.size() - entry.n_wanted();
+  const size_t first_pooled = entry.tokens.size() - entry.n_pooled();
   for (size_t i = 0; i < n_rows; ++i) {
     const size_t offset = entry_offset_ + i;
-    if (offset >= first_wanted) {
-      wanted_rows_.push_back(static_cast<int32_t>(tokens_.size()));
-      wanted_entries_.push_back(entry_index);
-      wanted_offsets_.push_back(static_cast<int32_t>(offset));
-    }
+    if (offset >= first_wanted) wanted_.push_back(tokens_.size(), entry_, offset);
+    if (offset >= first_pooled) pooled_.push_back(tokens_.size(), entry_, offset);
     tokens_.push_back(entry.tokens[offset]);
     positions_.push_back(first_position + static_cast<int>(i));
   }

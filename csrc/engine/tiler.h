@@ -12,6 +12,18 @@
 
 namespace pb {
 
+// Some rows of a tile.
+struct TileRows {
+  std::vector<int32_t> rows;     // which they are
+  std::vector<int32_t> entries;  // whose
+  std::vector<int32_t> offsets;  // which of the entry's tokens
+
+  size_t size() const { return rows.size(); }
+  void reserve(size_t n);
+  void clear();
+  void push_back(size_t row, size_t entry, size_t offset);
+};
+
 // Tiles in the order of the entries, each full but the last; the rows of one entry may lie in
 // several. Allocates only when made.
 class Tiler {
@@ -28,13 +40,12 @@ class Tiler {
   // The tile: its rows, with page tables.
   const RowBatch& batch() const { return batch_; }
 
-  // Rows of this tile whose logits are wanted; of each its entry, and which of its tokens it is.
-  std::span<const int32_t> wanted_rows() const { return wanted_rows_; }
-  std::span<const int32_t> wanted_entries() const { return wanted_entries_; }
-  std::span<const int32_t> wanted_offsets() const { return wanted_offsets_; }
+  // Rows of this tile whose logits are wanted, and those that are pooled; in order.
+  const TileRows& wanted() const { return wanted_; }
+  const TileRows& pooled() const { return pooled_; }
 
  private:
-  void take(const StepEntry& entry, int entry_index);
+  void take(const StepEntry& entry);
 
   size_t n_ubatch_;
   std::span<const StepEntry> entries_;
@@ -45,9 +56,8 @@ class Tiler {
   std::vector<int32_t> tokens_;     // (rows of the tile)
   std::vector<int32_t> positions_;  // (rows of the tile)
   std::vector<SequenceRows> sequences_;
-  std::vector<int32_t> wanted_rows_;
-  std::vector<int32_t> wanted_entries_;
-  std::vector<int32_t> wanted_offsets_;
+  TileRows wanted_;
+  TileRows pooled_;
   RowBatch batch_;
 };
 

@@ -6,8 +6,10 @@ Plain values without behaviour: the scheduler makes a `StepPlan`, the engine
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 __all__ = ["SampledToken", "StepEntry", "StepPlan", "StepResult"]
 
@@ -24,12 +26,22 @@ class StepEntry:
     drawn. A guess that is just what is drawn before it stays, and a token is
     drawn after it too; from the first that is not, they leave no trace. So
     the tokens are those of steps without guesses, and more of them a step.
+
+    An entry that does not sample may ask about its own tokens.
+    targets: tokens whose log-probability is wanted, one after each of the
+        entry's last len(targets) rows; the last of them is what comes after the
+        entry's last token.
+    pooling: the entry's rows after the final norm as one vector: their mean, or
+        the last of them. Of a prompt that is cut into several entries it would
+        be that of its part.
     """
 
     seq_id: int
     tokens: tuple[int, ...]
     sample: bool
     n_draft: int = 0
+    targets: tuple[int, ...] = ()
+    pooling: Literal["mean", "last"] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,14 +68,19 @@ class SampledToken:
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """What a step gave: by seq_id, the tokens drawn, or why there is none.
+    """What a step gave: by seq_id, what its entry asked for, or why there is none.
 
-    A sequence is here only if its entry asked to sample. It has a token, and one
-    more for each guess of its entry that was right. `failed` says, in words, why
-    this one sequence could not draw a token (its logits are not finite, say), or
-    no further one: then it is in `sampled` too, with those before. The others
-    are unharmed.
+    sampled: the token drawn, and one more for each guess that was right.
+    failed: in words, why this one sequence could not draw a token (its logits
+        are not finite, say), or no further one: then it is in `sampled` too, with
+        those before. Or why it could not be scored or pooled. The others are
+        unharmed.
+    logprobs: one for each of the entry's targets, of the model's own
+        distribution: what `SampledToken.logprob` says of a token that is drawn.
+    embeddings: float32 (hidden_size), where pooling was asked for.
     """
 
     sampled: Mapping[int, tuple[SampledToken, ...]]
     failed: Mapping[int, str] = field(default_factory=dict)
+    logprobs: Mapping[int, tuple[float, ...]] = field(default_factory=dict)
+    embeddings: Mapping[int, array[float]] = field(default_factory=dict)

@@ -1,9 +1,9 @@
 """`FakeEngine`: the engine's calls and rules without a model.
 
-The next token is a hash of all tokens before it (and of the seed, where the
-temperature is not 0), read back from the blocks of `FakeKv`: the same tokens
-whatever shares the step, as invariant 1 has it, and wrong ones as soon as
-somebody mixes KV up.
+What it says (`FakeModel`) is a hash of all tokens so far (and of the seed, where
+the temperature is not 0), read back from the blocks of `FakeKv`: the same
+whatever shares the step, as invariant 1 has it, and wrong as soon as somebody
+mixes KV up.
 """
 
 from __future__ import annotations
@@ -14,8 +14,6 @@ from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from hashlib import blake2b
-from itertools import count
 from typing import TYPE_CHECKING
 
 from ..config import EngineConfig
@@ -23,6 +21,7 @@ from ..errors import EngineError, InvalidRequestError
 from ..params import SamplingParams
 from ..scheduling.plan import SampledToken, StepEntry, StepPlan, StepResult
 from .fake_kv import FakeKv
+from .fake_model import FakeModel, FakeSampling
 
 if TYPE_CHECKING:
     from typing import Self
@@ -49,6 +48,7 @@ class FakeEngine:
         n_parallel: int = 8,
         block_size: int = 32,
         vocab_size: int = 258,
+        hidden_size: int = 8,
         max_positions: int | None = None,
         step_delay: float = 0.0,
         before_step: Callable[[StepPlan], None] | None = None,
@@ -57,6 +57,7 @@ class FakeEngine:
         n_blocks = -(-n_ctx // block_size)
         self.n_ctx = n_blocks * block_size
         self.vocab_size = vocab_size
+        self.hidden_size = hidden_size
         self.max_sequence_length = min(max_positions or self.n_ctx, self.n_ctx)
         self.step_delay = step_delay
         self.before_step = before_step
@@ -65,7 +66,8 @@ class FakeEngine:
         self.closed = False
         self._empty_kv = partial(FakeKv, n_blocks, block_size, n_parallel, self.max_sequence_length)
         self._kv = self._empty_kv()
-        self._sampling: dict[int, _Sampling] = {}
+        self._model = FakeModel(vocab_size, hidden_size)
+        self._sampling: dict[int, FakeSampling] = {}
         self._one_call = threading.Lock()
         self._computed_tokens = self._logits_rows = 0
         self._proposed_tokens = self._accepted_tokens = 0
@@ -123,7 +125,9 @@ class FakeEngine:
             self._kv.length(seq_id)
             if any(not 0 <= token < self.vocab_size for token in stop_token_ids):
                 raise InvalidRequestError(f"stop_token_ids has a token past {self.vocab_size - 1}")
-            self._sampling[seq_id] = _Sampling(params, seed, n_prompt, stop_token_ids)
+            self._sampling[seq_id] = FakeSampling(
+                params or SamplingParams(), seed, n_prompt, frozenset(stop_token_ids)
+            )
 
     def restart(self) -> None:
         """Forget every sequence and all cached KV; the counters of `statistics()` stay."""
@@ -144,15 +148,23 @@ class FakeEngine:
             self._check(plan)
             self._kv.check_room({entry.seq_id: entry.tokens for entry in plan.entries})
             failed = dict(self.fail_sequences(plan)) if self.fail_sequences is not None else {}
-            sampled = {}
+            sampled: dict[int, tuple[SampledToken, ...]] = {}
+            logprobs: dict[int, tuple[float, ...]] = {}
+            embeddings: dict[int, array[float]] = {}
             for entry in plan.entries:
                 self._kv.append({entry.seq_id: entry.tokens[: len(entry.tokens) - entry.n_draft]})
                 self._computed_tokens += len(entry.tokens)
                 self._proposed_tokens += entry.n_draft
-                self._logits_rows += entry.n_draft + entry.sample
-                if entry.sample and entry.seq_id not in failed:
+                self._logits_rows += entry.n_draft + entry.sample + len(entry.targets)
+                if entry.seq_id in failed:
+                    continue
+                if entry.sample:
                     sampled[entry.seq_id] = self._draw_all(entry)
-            return StepResult(sampled, failed)
+                if entry.targets:
+                    logprobs[entry.seq_id] = self._score(entry)
+                if entry.pooling:
+                    embeddings[entry.seq_id] = self._pool(entry)
+            return StepResult(sampled, failed, logprobs, embeddings)
 
     # -- questions --------------------------------------------------------------------------
 
@@ -233,6 +245,14 @@ class FakeEngine:
                 raise EngineError(f"a token of seq_id {entry.seq_id} is not in the vocabulary")
             if not 0 <= entry.n_draft <= (len(entry.tokens) - 1) * entry.sample:
                 raise EngineError(f"seq_id {entry.seq_id} cannot have {entry.n_draft} guesses")
+            if len(entry.targets) > len(entry.tokens):
+                raise InvalidRequestError(f"seq_id {entry.seq_id} has more targets than tokens")
+            if not all(0 <= token < self.vocab_size for token in entry.targets):
+                raise InvalidRequestError(f"a target of seq_id {entry.seq_id} is no token id")
+            if entry.pooling not in (None, "mean", "last"):
+                raise InvalidRequestError(f"pooling is {entry.pooling!r}, not 'mean' or 'last'")
+            if entry.sample and (entry.targets or entry.pooling):
+                raise InvalidRequestError(f"seq_id {entry.seq_id} samples: it can ask no more")
 
     def _draw_all(self, entry: StepEntry) -> tuple[SampledToken, ...]:
         """A token, and one more after each guess that was right: those are appended."""
@@ -246,44 +266,18 @@ class FakeEngine:
         return tuple(drawn)
 
     def _draw(self, seq_id: int) -> SampledToken:
-        sampling = self._sampling.get(seq_id, _Sampling(None, 0, 0, ()))
-        tokens = self._kv.tokens(seq_id)
-        content = array("Q", tokens)
-        content.append(sampling.key)
-        forbidden = sampling.forbidden(len(tokens))
-        for attempt in count():
-            salted = content.tobytes() + attempt.to_bytes(4, "little")
-            drawn = int.from_bytes(blake2b(salted, digest_size=8).digest(), "little")
-            if drawn % self.vocab_size not in forbidden:
-                break
-        return sampling.describe(drawn, self.vocab_size)
+        return self._model.draw(self._kv.tokens(seq_id), self._sampling.get(seq_id, FakeSampling()))
 
+    def _score(self, entry: StepEntry) -> tuple[float, ...]:
+        """The log-probability of each target, after the entry's tokens are appended."""
+        tokens = self._kv.tokens(entry.seq_id)
+        first = len(tokens) - len(entry.targets) + 1
+        return tuple(
+            self._model.logprob(tokens[: first + i], target)
+            for i, target in enumerate(entry.targets)
+        )
 
-class _Sampling:
-    """How one sequence draws."""
-
-    def __init__(
-        self,
-        params: SamplingParams | None,
-        seed: int,
-        n_prompt: int,
-        stop_token_ids: Sequence[int],
-    ) -> None:
-        self._params = params or SamplingParams()
-        self._n_prompt = n_prompt
-        self._stop_token_ids = frozenset(stop_token_ids)
-        self.key = seed if self._params.temperature else 0
-
-    def forbidden(self, length: int) -> frozenset[int]:
-        """What must not be drawn after `length` tokens."""
-        too_early = length - self._n_prompt < self._params.min_tokens
-        return self._stop_token_ids if too_early else frozenset()
-
-    def describe(self, drawn: int, vocab_size: int) -> SampledToken:
-        """The token, and made-up log-probabilities where they were asked for."""
-        token_id, n_top = drawn % vocab_size, self._params.logprobs
-        if n_top is None:
-            return SampledToken(token_id)
-        logprob = -(drawn % 1009) / 1009
-        top = tuple(((token_id + i) % vocab_size, logprob - i) for i in range(n_top))
-        return SampledToken(token_id, logprob, top)
+    def _pool(self, entry: StepEntry) -> array[float]:
+        tokens = self._kv.tokens(entry.seq_id)
+        n_pooled = len(entry.tokens) if entry.pooling == "mean" else 1
+        return self._model.pooled(tokens, len(tokens) - n_pooled)

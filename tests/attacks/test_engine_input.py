@@ -93,7 +93,7 @@ METHODS: dict[str, int] = {
     "prefill_chunk": 2,
     "decode_batch": 2,
     "embed": 3,
-    "run_step": 5,
+    "run_step": 7,
     "set_sampling": 1,
 }
 
@@ -104,7 +104,7 @@ def test_any_arguments(shared: Engine, expected: NDArray[np.float32], data: st.D
     for _ in range(6):
         name = data.draw(st.sampled_from(sorted(METHODS)))
         arguments = [
-            data.draw(st.one_of(good_ids, anything)) for _ in range(data.draw(st.integers(0, 5)))
+            data.draw(st.one_of(good_ids, anything)) for _ in range(data.draw(st.integers(0, 7)))
         ]
         with suppress(errors.PybatcherError, TypeError):
             getattr(shared, name)(*arguments)

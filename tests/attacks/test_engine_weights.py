@@ -64,10 +64,21 @@ def test_logits_that_overflow(model: LoadedModel) -> None:
         with pytest.raises(errors.EngineError, match="finite"):
             call()
         assert engine.seq_length(seq_id) == 0
-    drawn, failed = engine.run_step([seq_id], [2], [1, 2], [True])
+    scored, pooled = engine.seq_new(), engine.seq_new()
+    drawn, failed, logprobs, embeddings = engine.run_step(
+        [seq_id, scored, pooled],
+        [2, 2, 2],
+        [1, 2] * 3,
+        [True, False, False],
+        targets=[(), (3,), ()],
+        poolings=[None, None, "mean"],
+    )
     assert drawn == []
-    assert "finite" in failed[seq_id]
-    assert engine.seq_length(seq_id) == 2
+    assert logprobs == embeddings == {}
+    assert set(failed) == {seq_id, scored, pooled}
+    for failed_id, why in failed.items():
+        assert "finite" in why
+        assert engine.seq_length(failed_id) == 2
     engine.check_integrity()
     engine.close()
 

@@ -1,0 +1,121 @@
+"""`Engine.step` with entries that ask for log-probabilities or pooled states."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from engine_helpers import OPTIONS, VOCAB, ids, state
+
+from pybatcher import errors
+from pybatcher.engine import Engine
+from pybatcher.scheduling.plan import StepEntry, StepPlan, StepResult
+from pybatcher.testing.checkpoints import make_checkpoint
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_checkpoint(tmp_path_factory.mktemp("model"), "llama", max_position_embeddings=200)
+
+
+@pytest.fixture
+def engine(checkpoint: Path) -> Iterator[Engine]:
+    engine = Engine.load(checkpoint, n_threads=1, **OPTIONS)
+    yield engine
+    engine.check_integrity()
+    engine.close()
+
+
+def step(engine: Engine, *entries: StepEntry) -> StepResult:
+    return engine.step(StepPlan(entries, 0, sum(len(entry.tokens) for entry in entries)))
+
+
+def test_one_pass_draws_scores_and_pools(engine: Engine) -> None:
+    drawing, scoring, mean, last = (engine.seq_new(str(i)) for i in range(4))
+    prompt = tuple(ids(40))
+    entries = (
+        StepEntry(drawing, prompt[:5], True),
+        StepEntry(scoring, prompt, False, 0, (7, 8, 9)),
+        StepEntry(mean, prompt, False, pooling="mean"),
+        StepEntry(last, prompt, False, pooling="last"),
+    )
+    result = step(engine, *entries)
+    counts = engine.statistics()
+    assert (counts["forward_passes"], counts["logits_rows"], counts["sampled_tokens"]) == (1, 4, 1)
+    assert set(result.sampled) == {drawing}
+    assert set(result.logprobs) == {scoring}
+    assert set(result.embeddings) == {mean, last}
+    assert not result.failed
+    engine.restart()
+    for pooling, seq_id in (("mean", mean), ("last", last)):
+        expected = engine.embed(engine.seq_new(), prompt, pooling)
+        made = np.asarray(result.embeddings[seq_id])
+        assert made.dtype == np.float32
+        assert np.array_equal(made, expected)
+    for i, target in enumerate((7, 8, 9)):
+        seq_id = engine.seq_new(str(i))
+        logits = engine.prefill_chunk(seq_id, prompt[: 38 + i], logits=True).astype(np.float64)
+        engine.seq_remove(seq_id)
+        expected = logits[target] - logits.max() - np.log(np.exp(logits - logits.max()).sum())
+        assert result.logprobs[scoring][i] == pytest.approx(expected, abs=1e-5)
+
+
+def test_what_cannot_be_asked(engine: Engine) -> None:
+    seq_id = engine.seq_new()
+    before = state(engine)
+    for entry in (
+        StepEntry(seq_id, (1, 2), False, 0, (1, 2, 3)),
+        StepEntry(seq_id, (1, 2), False, 0, (VOCAB,)),
+        StepEntry(seq_id, (1, 2), False, 0, (-1,)),
+        StepEntry(seq_id, (1, 2), True, 0, (1,)),
+        StepEntry(seq_id, (1, 2), True, 1, (1,)),
+        StepEntry(seq_id, (1, 2), True, pooling="last"),
+        StepEntry(seq_id, (1, 2), False, 1, (1,)),
+        StepEntry(seq_id, (1, 2), False, pooling="max"),  # type: ignore[arg-type]
+    ):
+        with pytest.raises(errors.InvalidRequestError):
+            step(engine, entry)
+        assert state(engine) == before
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"targets": [[1], [1]]},
+        {"targets": [1]},
+        {"targets": [None]},
+        {"targets": ["1"]},
+        {"targets": [[1.5]]},
+        {"poolings": ["mean", "mean"]},
+        {"poolings": ["", ""]},
+        {"poolings": [b"mean"]},
+        {"poolings": [1]},
+        {"poolings": "mean"},
+        {"poolings": ["\udc80"]},
+    ],
+    ids=repr,
+)
+def test_arguments_of_another_kind(engine: Engine, asked: dict[str, Any]) -> None:
+    seq_id = engine.seq_new()
+    before = state(engine)
+    with pytest.raises(errors.InvalidRequestError):
+        engine.run_step([seq_id], [1], [1], [False], **asked)
+    assert state(engine) == before
+
+
+def test_targets_may_be_arrays_and_a_list_that_changes(engine: Engine) -> None:
+    targets: list[Any] = [np.array([3], np.uint8)]
+
+    class Index:
+        def __index__(self) -> int:
+            targets.clear()
+            return 3
+
+    expected = engine.run_step([engine.seq_new("a")], [1], [1], [False], (), targets)[2][0]
+    targets[:] = [[Index()], (3,)]
+    ids_of = [engine.seq_new("b"), engine.seq_new("c")]
+    logprobs = engine.run_step(ids_of, [1, 1], [1, 1], [False, False], (), targets)[2]
+    assert list(logprobs.values()) == [expected, expected]
