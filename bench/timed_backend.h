@@ -76,6 +76,10 @@ class TimedBackend final : public Backend {
     timed("activate", [&] { inner_.activate(gate_up, n_rows, kind, gated, out); });
   }
   void copy_page(KvStorage& kv, int from, int to) override { inner_.copy_page(kv, from, to); }
+  void for_each(int64_t n, int64_t work,
+                FunctionRef<void(int64_t item, int worker)> task) override {
+    timed("sample", [&] { inner_.for_each(n, work, task); });
+  }
 
  private:
   template <typename F>

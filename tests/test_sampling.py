@@ -343,3 +343,22 @@ def test_logprobs_are_of_the_model_and_sorted(engine: Engine) -> None:
     order = np.lexsort((np.arange(VOCAB), -logits))[:32]
     assert [token for token, _ in sampled.top_logprobs] == order.tolist()
     np.testing.assert_allclose([p for _, p in sampled.top_logprobs], logprobs[order], atol=1e-5)
+
+
+def test_threads_draw_the_same(checkpoint: Path) -> None:
+    """Enough rows of a vocabulary this large that threads share them."""
+    drawn = []
+    for n_threads in (1, 2, 3):
+        engine = Engine.load(checkpoint, n_threads=n_threads, n_parallel=64)
+        for i in range(64):
+            params = SamplingParams(temperature=0.8, top_p=0.95, repetition_penalty=1.1, logprobs=2)
+            engine.seq_sampling(engine.seq_new(str(i)), params, seed=i)
+        tokens: dict[int, tuple[int, ...]] = {i: (i, 2 * i) for i in range(64)}
+        for _ in range(4):
+            plan = StepPlan(tuple(StepEntry(i, t, True) for i, t in tokens.items()), 0, 0)
+            sampled = engine.step(plan).sampled
+            assert list(sampled) == list(tokens)
+            drawn.append(sampled)
+            tokens = {i: (only.token_id,) for i, (only,) in sampled.items()}
+        engine.close()
+    assert drawn[:4] == drawn[4:8] == drawn[8:]

@@ -358,5 +358,12 @@ void CpuBackend::copy_page(KvStorage& kv, int from, int to) {
   }
 }
 
+void CpuBackend::for_each(int64_t n, int64_t work,
+                          FunctionRef<void(int64_t item, int worker)> task) {
+  for_range(n, 1, work, [&](int64_t begin, int64_t end, int worker) {
+    for (int64_t item = begin; item < end; ++item) task(item, worker);
+  });
+}
+
 }  // namespace cpu
 }  // namespace pb

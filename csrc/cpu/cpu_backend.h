@@ -50,6 +50,7 @@ class CpuBackend final : public Backend {
   void activate(const float* gate_up, int n_rows, Activation kind, bool gated,
                 Activations& out) override;
   void copy_page(KvStorage& kv, int from, int to) override;
+  void for_each(int64_t n, int64_t work, FunctionRef<void(int64_t item, int worker)> task) override;
 
  private:
   // parallel_for, in one chunk (which wakes no thread) where `work`, the numbers touched or

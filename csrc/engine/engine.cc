@@ -59,7 +59,7 @@ Engine::Engine(ModelConfig config, const TensorMap& tensors, const EngineOptions
                                     config_.n_kv_heads, config_.head_dim, options.kv_dtype)),
       kv_(empty_kv()),
       forward_(config_, weights_, *backend_, options.n_ubatch, kv_->max_length()),
-      sampler_(config_.vocab_size),
+      samplers_(static_cast<size_t>(backend_->n_threads()), Sampler(config_.vocab_size)),
       tiler_(options.n_ubatch),
       samplings_(static_cast<size_t>(options.n_parallel)),
       in_step_(static_cast<size_t>(options.n_parallel)),
@@ -81,9 +81,9 @@ std::unique_ptr<KvCache> Engine::empty_kv() {
 // that was not written since it was taken.
 void Engine::restart() {
   auto kv = empty_kv();
-  Sampler sampler(config_.vocab_size);
+  std::vector<Sampler> samplers(samplers_.size(), Sampler(config_.vocab_size));
   kv_ = std::move(kv);
-  sampler_ = std::move(sampler);
+  samplers_ = std::move(samplers);
   std::ranges::fill(in_step_, uint8_t{0});
 }
 

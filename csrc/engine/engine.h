@@ -120,17 +120,21 @@ class Engine {
   template <typename OnTile>
   void run(std::span<const StepEntry> entries, OnTile on_tile);
 
-  // Calls on_row(entry index, row's offset in the entry, logits (vocab_size)) for each wanted row
-  // of the tile.
-  template <typename OnRow>
-  void for_wanted_logits(OnRow on_row);
+  // The wanted rows of the tile, group by group: on_rows(first of them, their logits (n,
+  // vocab_size), n).
+  template <typename OnRows>
+  void for_wanted_logits(OnRows on_rows);
 
-  // The token after the first n_appended tokens of the entry.
-  Draw draw(const StepEntry& entry, size_t n_appended, std::span<const float> logits);
+  // Draws or scores after each wanted row of the tile, on all threads, then calls on_draw(entry
+  // index, row's offset in the entry, Draw, logits (vocab_size)) in order, here. Rows after a guess
+  // that was wrong are left out.
+  template <typename OnDraw>
+  void for_draws(std::span<const StepEntry> entries, OnDraw on_draw);
 
-  // What there is to say of a wanted row of an entry: none where a guess before it was wrong.
-  std::optional<Draw> outcome(std::span<const StepEntry> entries, size_t index, size_t offset,
-                              std::span<const float> logits);
+  // What comes after the first n_appended tokens of the entry: a token, or that of its targets.
+  // Changes `sampler` alone.
+  Draw draw(const StepEntry& entry, size_t n_appended, std::span<const float> logits,
+            Sampler& sampler) const;
 
   // Adds the tile's rows to the vectors of their entries. on_pooled(entry index) once one is there.
   template <typename OnPooled>
@@ -143,7 +147,7 @@ class Engine {
   KvStorage kv_storage_;
   std::unique_ptr<KvCache> kv_;
   Forward forward_;
-  Sampler sampler_;
+  std::vector<Sampler> samplers_;  // (threads): their scratch
   Tiler tiler_;
   std::vector<Sampling> samplings_;    // (n_parallel), by seq_id
   std::vector<uint8_t> in_step_;       // (n_parallel): zero between calls

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <optional>
 #include <string>
 
 #include "base/error.h"
@@ -12,6 +13,8 @@
 
 namespace pb {
 namespace {
+
+constexpr size_t kPassesOfADraw = 2;  // over the logits, at the least
 
 constexpr const char* kStatesNotFinite = "the model's states are not all finite";
 
@@ -43,40 +46,74 @@ void Engine::run(std::span<const StepEntry> entries, OnTile on_tile) {
   statistics_.logits_rows += added.logits_rows;
 }
 
-template <typename OnRow>
-void Engine::for_wanted_logits(OnRow on_row) {
-  const auto vocab = static_cast<size_t>(config_.vocab_size);
-  const TileRows& wanted = tiler_.wanted();
-  const std::span<const int32_t> rows = wanted.rows;
+template <typename OnRows>
+void Engine::for_wanted_logits(OnRows on_rows) {
+  const std::span<const int32_t> rows = tiler_.wanted().rows;
   for (size_t begin = 0; begin < rows.size(); begin += Forward::kOutputRows) {
     const size_t n = std::min<size_t>(Forward::kOutputRows, rows.size() - begin);
-    const float* logits = forward_.logits(rows.subspan(begin, n));
-    for (size_t i = 0; i < n; ++i) {
-      on_row(static_cast<size_t>(wanted.entries[begin + i]),
-             static_cast<size_t>(wanted.offsets[begin + i]),
-             std::span<const float>(logits + i * vocab, vocab));
-    }
+    on_rows(begin, forward_.logits(rows.subspan(begin, n)), n);
   }
 }
 
 // The tokens of the entry are reserved, not yet part of kv_->tokens().
-Draw Engine::draw(const StepEntry& entry, size_t n_appended, std::span<const float> logits) {
-  return sampler_.draw(logits, samplings_[static_cast<size_t>(entry.seq_id)],
-                       kv_->tokens(entry.seq_id), entry.tokens.first(n_appended));
+Draw Engine::draw(const StepEntry& entry, size_t n_appended, std::span<const float> logits,
+                  Sampler& sampler) const {
+  if (!entry.wants_logits) {
+    return scored(logits,
+                  entry.targets[n_appended - 1 + entry.targets.size() - entry.tokens.size()]);
+  }
+  return sampler.draw(logits, samplings_[static_cast<size_t>(entry.seq_id)],
+                      kv_->tokens(entry.seq_id), entry.tokens.first(n_appended));
 }
 
-std::optional<Draw> Engine::outcome(std::span<const StepEntry> entries, size_t index, size_t offset,
-                                    std::span<const float> logits) {
-  const StepEntry& entry = entries[index];
-  const size_t n_after = entry.tokens.size() - 1 - offset;
-  if (!entry.targets.empty())
-    return scored(logits, entry.targets[entry.targets.size() - 1 - n_after]);
-  if (n_after < static_cast<size_t>(n_rejected_[index])) return std::nullopt;
-  const Draw drawn = draw(entry, offset + 1, logits);
-  if (n_after > 0 && (drawn.failure != nullptr || drawn.token != entry.tokens[offset + 1])) {
-    n_rejected_[index] = static_cast<int32_t>(n_after);
-  }
-  return drawn;
+// A row of guesses has to know what was drawn before it, so rows of an entry that draws are one
+// task. Tasks write nothing that another reads: draws by row, n_rejected_ by entry, a sampler by
+// worker.
+template <typename OnDraw>
+void Engine::for_draws(std::span<const StepEntry> entries, OnDraw on_draw) {
+  const auto vocab = static_cast<size_t>(config_.vocab_size);
+  for_wanted_logits([&](size_t first, const float* logits, size_t n_rows) {
+    const auto index_of = [&](size_t row) {
+      return static_cast<size_t>(tiler_.wanted().entries[first + row]);
+    };
+    const auto offset_of = [&](size_t row) {
+      return static_cast<size_t>(tiler_.wanted().offsets[first + row]);
+    };
+    const auto logits_of = [&](size_t row) { return std::span(logits + row * vocab, vocab); };
+
+    std::array<size_t, Forward::kOutputRows + 1> task_begin;
+    size_t n_tasks = 0;
+    for (size_t row = 0; row < n_rows; ++row) {
+      const bool goes_on =
+          row > 0 && index_of(row) == index_of(row - 1) && entries[index_of(row)].wants_logits;
+      if (!goes_on) task_begin[n_tasks++] = row;
+    }
+    task_begin[n_tasks] = n_rows;
+
+    std::array<std::optional<Draw>, Forward::kOutputRows> draws;
+    const auto draw_row = [&](size_t row, Sampler& sampler) {
+      const StepEntry& entry = entries[index_of(row)];
+      int32_t& n_rejected = n_rejected_[index_of(row)];
+      const size_t n_appended = offset_of(row) + 1;
+      const size_t n_after = entry.tokens.size() - n_appended;
+      if (n_after < static_cast<size_t>(n_rejected)) return;
+      const Draw& drawn = draws[row].emplace(draw(entry, n_appended, logits_of(row), sampler));
+      const bool is_guessed = entry.wants_logits && n_after > 0;
+      if (is_guessed && (drawn.failure != nullptr || drawn.token != entry.tokens[n_appended])) {
+        n_rejected = static_cast<int32_t>(n_after);
+      }
+    };
+    const auto work = static_cast<int64_t>(kPassesOfADraw * n_rows * vocab);
+    backend_->for_each(static_cast<int64_t>(n_tasks), work, [&](int64_t task, int worker) {
+      const auto t = static_cast<size_t>(task);
+      for (size_t row = task_begin[t]; row < task_begin[t + 1]; ++row) {
+        draw_row(row, samplers_[static_cast<size_t>(worker)]);
+      }
+    });
+    for (size_t row = 0; row < n_rows; ++row) {
+      if (draws[row]) on_draw(index_of(row), offset_of(row), *draws[row], logits_of(row));
+    }
+  });
 }
 
 // Rows are added one by one in order of position, in double, however they are tiled. All rows of
@@ -114,16 +151,14 @@ std::vector<StepDraw> Engine::step(std::span<const StepEntry> entries) {
   draws.reserve(n_draws);
   std::ranges::fill(failures_, nullptr);
   run(entries, [&] {
-    for_wanted_logits([&](size_t i, size_t offset, std::span<const float> logits) {
-      const std::optional<Draw> drawn = outcome(entries, i, offset, logits);
+    for_draws(entries, [&](size_t i, size_t offset, const Draw& drawn, std::span<const float>) {
       const StepEntry& entry = entries[i];
-      if (!drawn) return;
       if (entry.wants_logits) {
-        draws.push_back({.seq_id = entry.seq_id, .draw = *drawn});
-      } else if (drawn->failure != nullptr) {
-        failures_[i] = drawn->failure;
+        draws.push_back({.seq_id = entry.seq_id, .draw = drawn});
+      } else if (drawn.failure != nullptr) {
+        failures_[i] = drawn.failure;
       } else {
-        entry.logprobs[offset + entry.targets.size() - entry.tokens.size()] = drawn->logprob;
+        entry.logprobs[offset + entry.targets.size() - entry.tokens.size()] = drawn.logprob;
       }
     });
     pool(entries, [&](size_t i) {
@@ -148,9 +183,10 @@ void Engine::prefill_chunk(int seq_id, std::span<const int32_t> tokens, float* l
   const std::array entries = {
       StepEntry{.seq_id = seq_id, .tokens = tokens, .wants_logits = logits != nullptr}};
   run(entries, [&] {
-    for_wanted_logits([&](size_t, size_t, std::span<const float> row) {
-      check_finite(seq_id, "logits", row);
-      std::copy(row.begin(), row.end(), logits);
+    for_wanted_logits([&](size_t, const float* row, size_t) {
+      const std::span<const float> last(row, static_cast<size_t>(config_.vocab_size));
+      check_finite(seq_id, "logits", last);
+      std::ranges::copy(last, logits);
     });
   });
 }
@@ -168,8 +204,7 @@ void Engine::decode_batch(std::span<const int32_t> seq_ids, std::span<const int3
     entries.push_back({.seq_id = seq_ids[i], .tokens = tokens.subspan(i, 1), .wants_logits = true});
   }
   run(entries, [&] {
-    for_wanted_logits([&](size_t i, size_t, std::span<const float> row) {
-      const Draw drawn = draw(entries[i], 1, row);
+    for_draws(entries, [&](size_t i, size_t, const Draw& drawn, std::span<const float> row) {
       if (drawn.failure != nullptr) {
         throw Error(ErrorCode::kEngine, "sequence " + std::to_string(entries[i].seq_id) + ": " +
                                             drawn.failure + "; take it out of the batch");

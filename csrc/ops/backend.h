@@ -15,6 +15,7 @@
 
 #include "base/aligned_buffer.h"
 #include "base/dtype.h"
+#include "base/function_ref.h"
 #include "model/config.h"
 
 namespace pb {
@@ -199,6 +200,15 @@ class Backend {
 
   // Copies all layers of a page.
   virtual void copy_page(KvStorage& kv, int from, int to) = 0;
+
+  // -- on the host ----------------------------------------------------------------------------
+
+  // task(item, worker) for each item of [0, n), on the backend's threads; 0 <= worker <
+  // n_threads(), one item of a worker at a time. Returns when all are done. work: the numbers
+  // touched in all, by which threads are woken or left alone. `task` may neither throw nor call
+  // the backend.
+  virtual void for_each(int64_t n, int64_t work,
+                        FunctionRef<void(int64_t item, int worker)> task) = 0;
 };
 
 // Factories of the devices. n_threads 0 = the cores this process may use. Throw kConfig.

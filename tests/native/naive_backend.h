@@ -198,6 +198,10 @@ class NaiveBackend : public Backend {
     }
   }
 
+  void for_each(int64_t n, int64_t, FunctionRef<void(int64_t item, int worker)> task) override {
+    for (int64_t item = 0; item < n; ++item) task(item, 0);
+  }
+
   void copy_page(KvStorage& kv, int from, int to) override {
     std::memcpy(kv.data.as<std::byte>() + kv.page_bytes * size_t(to),
                 kv.data.as<std::byte>() + kv.page_bytes * size_t(from), kv.page_bytes);

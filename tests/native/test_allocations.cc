@@ -57,13 +57,22 @@ TEST(steps_allocate_nothing_but_their_result) {
         std::vector<float> logits(2 * static_cast<size_t>(model.config.vocab_size));
         std::vector<int32_t> next = {3, 4};
         const std::vector<StepEntry> entries = {
-            {.seq_id = ids[0], .tokens = prompt, .wants_logits = true},
+            {.seq_id = ids[0], .tokens = prompt, .wants_logits = true, .n_draft = 2},
             {.seq_id = ids[1], .tokens = {next.data(), 1}, .wants_logits = true}};
+        std::vector<float> embedding(static_cast<size_t>(model.config.hidden_size));
+        const std::vector<StepEntry> questions = {{.seq_id = ids[0],
+                                                   .tokens = {next.data(), 2},
+                                                   .targets = next,
+                                                   .logprobs = logits.data(),
+                                                   .pooling = Pooling::kMean,
+                                                   .embedding = embedding.data()},
+                                                  entries[1]};
 
         EXPECT_EQ(allocations_of([&] { engine.prefill_chunk(ids[0], prompt, logits.data()); }), 0);
         EXPECT_EQ(allocations_of([&] { engine.prefill_chunk(ids[1], prompt, nullptr); }), 0);
         engine.step(entries);  // the sampler's first draw
         EXPECT(allocations_of([&] { engine.step(entries); }) <= kLists);
+        EXPECT(allocations_of([&] { engine.step(questions); }) <= kLists);
         for (int i = 0; i < 14; ++i) {  // past a page
           const auto allocations = allocations_of([&] {
             engine.decode_batch(ids, next, next.data(), i % 2 ? logits.data() : nullptr);
