@@ -14,7 +14,10 @@ from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, cast
+
+import numpy as np
+from numpy.typing import NDArray
 
 from ..config import EngineConfig
 from ..errors import EngineError, InvalidRequestError
@@ -27,6 +30,8 @@ if TYPE_CHECKING:
     from typing import Self
 
 __all__ = ["FakeEngine"]
+
+Pooling = Literal["mean", "last"]
 
 
 class FakeEngine:
@@ -70,7 +75,7 @@ class FakeEngine:
         self._sampling: dict[int, FakeSampling] = {}
         self._one_call = threading.Lock()
         self._computed_tokens = self._logits_rows = 0
-        self._proposed_tokens = self._accepted_tokens = 0
+        self._sampled_tokens = self._proposed_tokens = self._accepted_tokens = 0
 
     @classmethod
     def from_config(cls, config: EngineConfig) -> Self:
@@ -139,6 +144,45 @@ class FakeEngine:
 
     def step(self, plan: StepPlan) -> StepResult:
         """One forward pass. Sleeps `step_delay` first, holding no lock of Python's."""
+        return self._step(plan)
+
+    def prefill_chunk(
+        self, seq_id: int, tokens: Sequence[int], *, logits: bool = False
+    ) -> NDArray[np.float32] | None:
+        """Append tokens; the logits of the last row, (vocab_size), if asked for."""
+        entry = StepEntry(seq_id, _ids(tokens), False)
+        self._step(_plan(entry), raises=logits)
+        if not logits:
+            return None
+        self._logits_rows += 1
+        return np.array(self._model.logits(self._kv.tokens(seq_id)), np.float32)
+
+    def decode_batch(
+        self, seq_ids: Sequence[int], tokens: Sequence[int], *, logits: bool = False
+    ) -> NDArray[np.int32] | tuple[NDArray[np.int32], NDArray[np.float32]]:
+        """Append one token to each sequence and draw the next: (n); logits (n, vocab_size)."""
+        if len(seq_ids) != len(tokens):
+            raise InvalidRequestError(f"{len(tokens)} tokens for {len(seq_ids)} sequences")
+        pairs = zip(_ids(seq_ids), _ids(tokens), strict=True)
+        entries = [StepEntry(seq_id, (token,), True) for seq_id, token in pairs]
+        sampled = self._step(_plan(*entries), raises=True).sampled
+        drawn = np.array([sampled[entry.seq_id][0].token_id for entry in entries], np.int32)
+        if not logits:
+            return drawn
+        rows = [self._model.logits(self._kv.tokens(entry.seq_id)) for entry in entries]
+        return drawn, np.array(rows, np.float32)
+
+    def embed(
+        self, seq_id: int, tokens: Sequence[int], pooling: str = "mean"
+    ) -> NDArray[np.float32]:
+        """Append tokens; their states as one vector, (hidden_size)."""
+        if pooling not in ("mean", "last"):
+            raise InvalidRequestError(f"pooling is {pooling!r}; it must be 'mean' or 'last'")
+        entry = StepEntry(seq_id, _ids(tokens), False, pooling=cast("Pooling", pooling))
+        return np.array(self._step(_plan(entry), raises=True).embeddings[seq_id], np.float32)
+
+    def _step(self, plan: StepPlan, *, raises: bool = False) -> StepResult:
+        """raises: a sequence that fails fails the call, before anything is appended."""
         with self._call():
             self.plans.append(plan)
             if self.before_step is not None:
@@ -148,6 +192,9 @@ class FakeEngine:
             self._check(plan)
             self._kv.check_room({entry.seq_id: entry.tokens for entry in plan.entries})
             failed = dict(self.fail_sequences(plan)) if self.fail_sequences is not None else {}
+            if failed and raises:
+                seq_id, why = next(iter(failed.items()))
+                raise EngineError(f"sequence {seq_id}: {why}")
             sampled: dict[int, tuple[SampledToken, ...]] = {}
             logprobs: dict[int, tuple[float, ...]] = {}
             embeddings: dict[int, array[float]] = {}
@@ -160,6 +207,7 @@ class FakeEngine:
                     continue
                 if entry.sample:
                     sampled[entry.seq_id] = self._draw_all(entry)
+                    self._sampled_tokens += len(sampled[entry.seq_id])
                 if entry.targets:
                     logprobs[entry.seq_id] = self._score(entry)
                 if entry.pooling:
@@ -204,6 +252,7 @@ class FakeEngine:
             "forward_passes": len(self.plans),
             "computed_tokens": self._computed_tokens,
             "logits_rows": self._logits_rows,
+            "sampled_tokens": self._sampled_tokens,
             "proposed_tokens": self._proposed_tokens,
             "accepted_tokens": self._accepted_tokens,
         }
@@ -235,24 +284,30 @@ class FakeEngine:
             self._one_call.release()
 
     def _check(self, plan: StepPlan) -> None:
-        seq_ids = [entry.seq_id for entry in plan.entries]
-        if len(set(seq_ids)) != len(seq_ids):
-            raise EngineError(f"a sequence is in the step twice: {seq_ids}")
+        def refuse(why: str) -> None:
+            raise InvalidRequestError(f"seq_id {entry.seq_id} {why}")
+
+        if not plan.entries:
+            raise InvalidRequestError("the step has no entries; it must have one or more")
+        seen: set[int] = set()
         for entry in plan.entries:
+            n_tokens, vocabulary = len(entry.tokens), range(self.vocab_size)
+            self._kv.length(entry.seq_id)
+            if entry.seq_id in seen:
+                refuse("is in the step twice")
+            seen.add(entry.seq_id)
             if not entry.tokens:
-                raise EngineError(f"the entry of seq_id {entry.seq_id} has no tokens")
-            if not all(0 <= token < self.vocab_size for token in entry.tokens):
-                raise EngineError(f"a token of seq_id {entry.seq_id} is not in the vocabulary")
-            if not 0 <= entry.n_draft <= (len(entry.tokens) - 1) * entry.sample:
-                raise EngineError(f"seq_id {entry.seq_id} cannot have {entry.n_draft} guesses")
-            if len(entry.targets) > len(entry.tokens):
-                raise InvalidRequestError(f"seq_id {entry.seq_id} has more targets than tokens")
-            if not all(0 <= token < self.vocab_size for token in entry.targets):
-                raise InvalidRequestError(f"a target of seq_id {entry.seq_id} is no token id")
+                refuse("has no tokens")
+            if not all(token in vocabulary for token in (*entry.tokens, *entry.targets)):
+                refuse("has a token or target that is not in the vocabulary")
+            if not 0 <= entry.n_draft <= (n_tokens - 1) * entry.sample:
+                refuse(f"cannot have {entry.n_draft} guesses")
+            if len(entry.targets) > n_tokens:
+                refuse(f"has {len(entry.targets)} targets for {n_tokens} tokens")
             if entry.pooling not in (None, "mean", "last"):
-                raise InvalidRequestError(f"pooling is {entry.pooling!r}, not 'mean' or 'last'")
+                refuse(f"has pooling {entry.pooling!r}; it must be 'mean' or 'last'")
             if entry.sample and (entry.targets or entry.pooling):
-                raise InvalidRequestError(f"seq_id {entry.seq_id} samples: it can ask no more")
+                refuse("samples, and cannot ask for log-probabilities or pooling too")
 
     def _draw_all(self, entry: StepEntry) -> tuple[SampledToken, ...]:
         """A token, and one more after each guess that was right: those are appended."""
@@ -281,3 +336,11 @@ class FakeEngine:
         tokens = self._kv.tokens(entry.seq_id)
         n_pooled = len(entry.tokens) if entry.pooling == "mean" else 1
         return self._model.pooled(tokens, len(tokens) - n_pooled)
+
+
+def _ids(values: Sequence[int]) -> tuple[int, ...]:
+    return tuple(int(value) for value in values)
+
+
+def _plan(*entries: StepEntry) -> StepPlan:
+    return StepPlan(entries, 0, sum(len(entry.tokens) for entry in entries))

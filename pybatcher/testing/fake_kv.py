@@ -11,7 +11,13 @@ from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ..errors import EngineError, KvCacheFullError, NoFreeSequenceError
+from ..errors import (
+    EngineError,
+    InvalidRequestError,
+    KvCacheFullError,
+    NoFreeSequenceError,
+    RequestTooLongError,
+)
 
 __all__ = ["FakeKv"]
 
@@ -86,7 +92,7 @@ class FakeKv:
         """Attach the longest cached prefix; at most len(tokens) - 1 tokens of it."""
         sequence = self._sequence(seq_id)
         if sequence.blocks:
-            raise EngineError(f"seq_id {seq_id} holds tokens; match only an empty sequence")
+            raise InvalidRequestError(f"seq_id {seq_id} holds tokens; match only an empty sequence")
         for end in range(self.block_size, len(tokens), self.block_size):
             block = self._index.get((sequence.namespace, tuple(tokens[:end])))
             if block is None:
@@ -99,9 +105,13 @@ class FakeKv:
         """Full blocks shared, a partial last one copied."""
         source, target = self._sequence(src), self._sequence(dst)
         if target.blocks or src == dst or source.namespace != target.namespace:
-            raise EngineError(f"seq_id {dst} must be empty, not {src}, and of its namespace")
+            raise InvalidRequestError(
+                f"seq_id {dst} must be empty, not {src}, and of its namespace"
+            )
         if not 0 <= n_tokens <= self.length(src):
-            raise EngineError(f"n_tokens is {n_tokens}; seq_id {src} has {self.length(src)}")
+            raise InvalidRequestError(
+                f"n_tokens is {n_tokens}; seq_id {src} has {self.length(src)}"
+            )
         n_full, rest = divmod(n_tokens, self.block_size)
         if rest and self.free_blocks + self.cached_blocks < 1:
             raise KvCacheFullError("no KV block is left for the copy of a partial block")
@@ -116,7 +126,9 @@ class FakeKv:
         """Drop [start, length); all of it frees the id."""
         sequence, length = self._sequence(seq_id), self.length(seq_id)
         if end not in (-1, length) or not 0 <= start <= length:
-            raise EngineError(f"[{start}, {end}) is no tail of seq_id {seq_id}, length {length}")
+            raise InvalidRequestError(
+                f"[{start}, {end}) is no tail of seq_id {seq_id}, length {length}"
+            )
         n_kept, rest = divmod(start, self.block_size)
         cuts_shared = rest and start < length and sequence.blocks[n_kept].refcount > 1
         if cuts_shared and not self.free_blocks + self.cached_blocks:
@@ -146,7 +158,7 @@ class FakeKv:
         for seq_id, tokens in additions.items():
             length = self.length(seq_id)
             if length + len(tokens) > self.max_length:
-                raise EngineError(
+                raise RequestTooLongError(
                     f"seq_id {seq_id} would have {length + len(tokens)} tokens; "
                     f"a sequence has {self.max_length} positions"
                 )
@@ -182,7 +194,7 @@ class FakeKv:
         try:
             return self._sequences[seq_id]
         except KeyError:
-            raise EngineError(f"seq_id {seq_id} is not in use") from None
+            raise InvalidRequestError(f"seq_id {seq_id} is not in use") from None
 
     def _append_one(self, sequence: _Sequence, token: int) -> None:
         if not sequence.blocks or len(sequence.blocks[-1].tokens) == self.block_size:

@@ -68,8 +68,16 @@ class FakeModel:
 
     def logprob(self, tokens: Sequence[int], token: int) -> float:
         """Of `token` after `tokens`, before any sampling parameter."""
-        above = (token - self._likeliest(tokens)) % self.vocab_size
-        return -(_hash(tokens, 0, 0) % 1009) / 1009 - above
+        drawn = _hash(tokens, 0, 0)
+        return -(drawn % 1009) / 1009 - (token - drawn) % self.vocab_size
+
+    def logits(self, tokens: Sequence[int]) -> list[float]:
+        """Of every token after `tokens`: (vocab_size)."""
+        drawn = _hash(tokens, 0, 0)
+        return [
+            -(drawn % 1009) / 1009 - (token - drawn) % self.vocab_size
+            for token in range(self.vocab_size)
+        ]
 
     def pooled(self, tokens: Sequence[int], first: int) -> array[float]:
         """The mean of the states of the tokens from index `first` on: (hidden_size)."""

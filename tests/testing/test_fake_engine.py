@@ -8,7 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pybatcher.errors import EngineError, KvCacheFullError, NoFreeSequenceError
+from pybatcher.errors import (
+    EngineError,
+    InvalidRequestError,
+    KvCacheFullError,
+    NoFreeSequenceError,
+    PybatcherError,
+)
 from pybatcher.params import SamplingParams
 from pybatcher.scheduling import SampledToken, StepEntry, StepPlan
 from pybatcher.testing import FakeEngine
@@ -104,7 +110,7 @@ def test_guesses_need_room_and_a_token_before_them() -> None:
         StepEntry(seq_id, (1, 2), True, -1),
         StepEntry(seq_id, (1, 2), False, 1),
     ):
-        with pytest.raises(EngineError):
+        with pytest.raises(InvalidRequestError):
             engine.step(StepPlan((entry,), 0, 0))
         assert engine.seq_length(seq_id) == 38
     engine.step(StepPlan((StepEntry(seq_id, (1, 2), True, 1),), 0, 0))
@@ -190,7 +196,7 @@ def test_a_failed_step_changes_nothing() -> None:
         [(a, [1] * 30), (b, [1] * 40)],  # no room
     ]
     for rows in bad_plans:
-        with pytest.raises(EngineError):
+        with pytest.raises(PybatcherError):
             compute(engine, *rows)
         assert (engine.seq_length(a), engine.seq_length(b)) == (10, 0)
         assert engine.kv_free_blocks == 3
@@ -202,7 +208,7 @@ def test_remove_takes_only_tails() -> None:
     seq_id = engine.seq_new()
     compute(engine, (seq_id, list(range(40))))
     for start, end in [(-1, -1), (41, -1), (0, 39), (5, 6)]:
-        with pytest.raises(EngineError):
+        with pytest.raises(InvalidRequestError):
             engine.seq_remove(seq_id, start, end)
     engine.seq_remove(seq_id, 35, 40)
     engine.seq_remove(seq_id, 20)
@@ -210,7 +216,7 @@ def test_remove_takes_only_tails() -> None:
     assert drawn(engine, seq_id, [9]) == drawn_new(FakeEngine(), [*range(20), 9])
     engine.check_integrity()
     engine.seq_remove(seq_id)
-    with pytest.raises(EngineError, match="not in use"):
+    with pytest.raises(InvalidRequestError, match="not in use"):
         engine.seq_length(seq_id)
 
 
@@ -298,7 +304,7 @@ def test_blocks_hold_what_each_sequence_was_given(data: st.DataObject) -> None:
                 seq_id = data.draw(used)
                 tokens = data.draw(st.lists(st.integers(0, 1), max_size=40))
                 model[seq_id] = tokens[: engine.seq_match(seq_id, tokens)]
-        except EngineError:
+        except PybatcherError:
             pass
         engine.check_integrity()
         for seq_id, tokens in model.items():
