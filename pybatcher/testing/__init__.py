@@ -1,4 +1,4 @@
-"""Test doubles, for our tests and for yours: an engine without a model, a clock that you turn."""
+"""Test doubles, for our tests and for yours: an engine without a model, its faults, a clock."""
 
 from __future__ import annotations
 
@@ -6,5 +6,34 @@ from .byte_tokenizer import byte_tokenizer
 from .fake_batcher import fake_batcher
 from .fake_clock import FakeClock
 from .fake_engine import FakeEngine
+from .faults import (
+    FailAtRandom,
+    FailRestart,
+    FailStep,
+    FailWhen,
+    Fault,
+    FaultyEngine,
+    HangStep,
+    InjectedError,
+    SlowStep,
+    StepFacts,
+    computes,
+)
 
-__all__ = ["FakeClock", "FakeEngine", "byte_tokenizer", "fake_batcher"]
+__all__ = [
+    "FailAtRandom",
+    "FailRestart",
+    "FailStep",
+    "FailWhen",
+    "FakeClock",
+    "FakeEngine",
+    "Fault",
+    "FaultyEngine",
+    "HangStep",
+    "InjectedError",
+    "SlowStep",
+    "StepFacts",
+    "byte_tokenizer",
+    "computes",
+    "fake_batcher",
+]

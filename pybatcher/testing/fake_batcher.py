@@ -8,6 +8,7 @@ from typing import Any
 
 from ..batcher import Batcher
 from ..config import EngineConfig
+from ..coordinator import StepEngine
 from ..runtime import Runtime
 from ..text import ChatTemplate, Tokenizer
 from .byte_tokenizer import byte_tokenizer
@@ -17,7 +18,7 @@ __all__ = ["fake_batcher"]
 
 
 def fake_batcher(
-    engine: FakeEngine | None = None,
+    engine: StepEngine | None = None,
     *,
     tokenizer: Tokenizer | None = None,
     chat_template: str | None = None,
