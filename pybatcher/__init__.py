@@ -33,6 +33,7 @@ from .errors import (
 from .params import SamplingParams
 from .statistics import BatcherStatistics, Health
 from .stream import Stream
+from .telemetry import RequestEvent, StepEvent, TelemetryEvent
 
 if TYPE_CHECKING:
     from .engine import Engine
@@ -62,10 +63,13 @@ __all__ = [
     "ProtocolError",
     "PybatcherError",
     "QueueFullError",
+    "RequestEvent",
     "RequestTooLongError",
     "SamplingParams",
     "SchedulerConfig",
+    "StepEvent",
     "Stream",
+    "TelemetryEvent",
     "Timeline",
     "TokenLogprob",
     "Usage",

@@ -23,6 +23,7 @@ from .service import Call, Service
 from .statistics import BatcherStatistics, Health
 from .stream import Reply, Stream
 from .system_prompt import SHARED_PREFIXES, check_system_prompt
+from .telemetry import Handler, Telemetry
 
 if TYPE_CHECKING:
     from typing import Self
@@ -97,6 +98,7 @@ class Batcher:
         self._system_prompt = check_system_prompt(system_prompt)
         self._opener = opener
         self._clock = clock
+        self._telemetry = Telemetry(clock)
         self._starting = asyncio.Lock()
         self._closed = False
         self._service: Service | None = None
@@ -117,7 +119,11 @@ class Batcher:
             runtime = await self._open()
             try:
                 self._service = Service(
-                    runtime, self._scheduler_config, self._system_prompt, self._clock
+                    runtime,
+                    self._scheduler_config,
+                    self._system_prompt,
+                    self._clock,
+                    self._telemetry,
                 )
             except BaseException:
                 runtime.engine.close()
@@ -282,6 +288,20 @@ class Batcher:
 
     # -- questions --------------------------------------------------------------------------
 
+    def attach(self, handler: Handler) -> Callable[[], None]:
+        """Have `handler` called with every event from now on. Call what is returned to detach it.
+
+        Events are a `StepEvent` after each step, and a `RequestEvent` at the end of each
+        request. There may be several handlers, attached and detached before the start, after
+        it, and from any thread. They run on the batcher's event loop and hold it up: each must
+        be quick and must not block. One that raises is detached, with a line in the log
+        "pybatcher", and harms nobody. It is kept as long as the batcher runs: one that holds
+        the batcher keeps it from closing itself when it is dropped.
+
+        Raises ConfigError for what cannot be called so.
+        """
+        return self._telemetry.attach(handler)
+
     def statistics(self) -> BatcherStatistics:
         """Counts since the start. Raises BatcherClosedError before `start`."""
         return self._running_service().statistics()
@@ -293,6 +313,11 @@ class Batcher:
         if self._closed:
             return Health("closed", "the batcher was closed before it was started")
         return Health("new", "the batcher was not started")
+
+    @property
+    def model_name(self) -> str:
+        """Of the model, for people. Raises BatcherClosedError before `start`."""
+        return self.runtime.name
 
     @property
     def runtime(self) -> Runtime:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,7 @@ from .params import SamplingParams
 from .prompts import Messages, Prompt
 from .statistics import BatcherStatistics, Health
 from .stream import Stream
+from .telemetry import Handler
 
 if TYPE_CHECKING:
     from typing import Self
@@ -161,6 +162,20 @@ class BlockingBatcher:
                 messages, params, timeout=timeout, namespace=namespace, **sampling
             ),
         )
+
+    def attach(self, handler: Handler) -> Callable[[], None]:
+        """Have `handler` called with every event, on the batcher's own thread.
+
+        It must not call this batcher's waiting methods: they wait for that thread. Call what is
+        returned to detach it; from another thread, an event that is under way may still come.
+        See `Batcher.attach`.
+        """
+        return self._batcher.attach(handler)
+
+    @property
+    def model_name(self) -> str:
+        """Of the model, for people. Raises BatcherClosedError before `start`."""
+        return self._batcher.model_name
 
     def statistics(self) -> BatcherStatistics:
         """Counts since the start. Raises BatcherClosedError before `start`."""

@@ -52,6 +52,8 @@ class Timeline:
     Tokens are stamped where they are handed to their caller's stream. A step
     that verified guesses may hand over several at one time.
     `token_times` has one entry a generated token; `first_token` is the first.
+    `preemptions`: how often the request gave its KV up to others and went back
+    to the queue, and `recomputed_tokens`: what was computed again for that.
     """
 
     submitted: float
@@ -59,6 +61,8 @@ class Timeline:
     first_token: float
     finished: float
     token_times: tuple[float, ...]
+    preemptions: int = 0
+    recomputed_tokens: int = 0
 
     @property
     def queued(self) -> float:

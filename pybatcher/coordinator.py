@@ -40,6 +40,7 @@ from .scheduling import (
     own_copy,
 )
 from .statistics import BatcherStatistics, Health
+from .telemetry import Telemetry
 from .text import Tokenizer
 
 __all__ = ["Coordinator", "StepEngine"]
@@ -80,6 +81,7 @@ class Coordinator:
         *,
         reserved_sequences: int,
         clock: Callable[[], float],
+        telemetry: Telemetry,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._loop_thread = threading.get_ident()
@@ -88,6 +90,7 @@ class Coordinator:
         self._tokenizer = tokenizer
         self._config = config
         self._clock = clock
+        self._telemetry = telemetry
         self._scheduler = Scheduler(config, engine, reserved_sequences=reserved_sequences)
         self._thread: EngineThread | None = None
         self._deliveries: dict[int, Delivery] = {}
@@ -187,13 +190,14 @@ class Coordinator:
             case Submit():
                 self._submit(message)
             case Cancel(request_id):
-                self._deliveries.pop(request_id, None)
+                if (delivery := self._deliveries.pop(request_id, None)) is not None:
+                    delivery.cancelled()
                 self._scheduler.cancel(request_id)
             case SharePrefix(tokens):
                 with suppress(RequestTooLongError):  # then so is each prompt that has it
                     self._scheduler.share_prefix(tokens)
-            case StepEnded(outcome):
-                self._end_step(outcome)
+            case StepEnded(outcome, engine_seconds):
+                self._end_step(outcome, engine_seconds)
             case Close(drain):
                 self._closing = True
                 if not drain:
@@ -203,7 +207,9 @@ class Coordinator:
         request, now = message.request, self._clock()
         try:
             self.check_open()
-            delivery = Delivery(request, message.reply, self._tokenizer, message.submitted)
+            delivery = Delivery(
+                request, message.reply, self._tokenizer, message.submitted, self._telemetry
+            )
             self._scheduler.submit(request, now)
         except PybatcherError as error:
             self._rejected += 1
@@ -214,13 +220,15 @@ class Coordinator:
     def _begin_step_if_due(self, thread: EngineThread) -> None:
         if self._step_is_running or self._failure is not None or not self._is_due():
             return
-        plan = self._scheduler.plan(self._clock())
+        now = self._clock()
+        plan = self._scheduler.plan(now)
         self._deliver(self._scheduler.take_events())
         if plan is not None:
             self._step_is_running = True
-            thread.run(partial(_step, self._engine, plan, self.mailbox))
+            self._telemetry.step_began(plan, now)
+            thread.run(partial(_step, self._engine, plan, self.mailbox, self._clock))
 
-    def _end_step(self, outcome: StepResult | BaseException) -> None:
+    def _end_step(self, outcome: StepResult | BaseException, engine_seconds: float) -> None:
         self._step_is_running = False
         if isinstance(outcome, BaseException):
             self._break(outcome)
@@ -228,6 +236,7 @@ class Coordinator:
             self._scheduler.abandon_step()
         else:
             self._deliver(self._scheduler.apply(outcome, self._clock()))
+            self._telemetry.step_ended(engine_seconds, self._scheduler.statistics, self._engine)
 
     def _is_due(self) -> bool:
         """Busy: always. Idle: when enough wait, or the first has waited long enough."""
@@ -321,14 +330,15 @@ def _closed_under_request() -> BatcherClosedError:
     return BatcherClosedError("the batcher was closed before this request was finished")
 
 
-def _step(engine: StepEngine, plan: StepPlan, mailbox: Mailbox) -> None:
+def _step(engine: StepEngine, plan: StepPlan, mailbox: Mailbox, clock: Callable[[], float]) -> None:
     """On the engine thread: compute, and say so."""
     outcome: StepResult | BaseException
+    began = clock()
     try:
         outcome = engine.step(plan)
     except BaseException as error:  # whatever it is, the coordinator has to hear of it
         outcome = error
-    mailbox.put_threadsafe(StepEnded(outcome))
+    mailbox.put_threadsafe(StepEnded(outcome, clock() - began))
 
 
 def _close_engine(

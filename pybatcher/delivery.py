@@ -2,30 +2,40 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from .completion import Completion, FinishReason, Piece, Timeline, TokenLogprob, Usage
 from .errors import DeadlineExceededError, PybatcherError
 from .scheduling import Request, SampledToken
 from .stream import Reply
+from .telemetry import RequestEvent, Telemetry
 from .text import Detokenizer, StopMatcher, Tokenizer
 
 __all__ = ["Delivery"]
 
 
 class Delivery:
-    """Detokenises, looks for stop texts, stamps times, and fills the reply.
+    """Detokenises, looks for stop texts, stamps times, fills the reply, and tells of the end.
 
-    submitted: when the caller asked. All times: seconds of one monotonic clock.
+    submitted: when the caller asked. All times: seconds of the telemetry's clock.
     """
 
     def __init__(
-        self, request: Request, reply: Reply, tokenizer: Tokenizer, submitted: float
+        self,
+        request: Request,
+        reply: Reply,
+        tokenizer: Tokenizer,
+        submitted: float,
+        telemetry: Telemetry,
     ) -> None:
         params = request.params
+        self._request = request
         self._reply = reply
-        self._n_prompt = len(request.prompt)
+        self._telemetry = telemetry
         self._submitted = submitted
-        self._admitted = submitted
-        self._cached_tokens = 0
+        self._admitted: float | None = None
+        self._cached_tokens = self._preemptions = self._recomputed_tokens = 0
+        self._ended = False
         self._detokenizer = Detokenizer(
             tokenizer,
             skip_special_tokens=params.skip_special_tokens,
@@ -41,6 +51,14 @@ class Delivery:
         """The request holds a sequence now."""
         self._admitted = now
         self._cached_tokens = cached_tokens
+
+    def preempted(self) -> None:
+        """It lost its KV to others and waits again."""
+        self._preemptions += 1
+
+    def resumed(self, recomputed_tokens: int) -> None:
+        """It goes on after that; so many of its tokens are computed once more."""
+        self._recomputed_tokens += recomputed_tokens
 
     def token(self, token: SampledToken, finish_reason: FinishReason | None, now: float) -> bool:
         """The next token. True if with it the output has ended.
@@ -89,6 +107,11 @@ class Delivery:
     def fail(self, error: PybatcherError) -> None:
         """The request ends without a completion."""
         self._reply.fail(error)
+        self._tell(type(error).__name__, self._telemetry.now())
+
+    def cancelled(self) -> None:
+        """Nobody waits for the request any more."""
+        self._tell("cancelled", self._telemetry.now())
 
     def _rest(self) -> tuple[str, bool]:
         """The text that was held back; whether a stop text came out of it."""
@@ -101,14 +124,41 @@ class Delivery:
                 text="".join(self._text),
                 token_ids=tuple(self._token_ids),
                 finish_reason=finish_reason,
-                usage=Usage(self._n_prompt, self._cached_tokens, len(self._token_ids)),
+                usage=Usage(len(self._request.prompt), self._cached_tokens, len(self._token_ids)),
                 timeline=Timeline(
                     submitted=self._submitted,
-                    admitted=self._admitted,
+                    admitted=self._submitted if self._admitted is None else self._admitted,
                     first_token=self._token_times[0],
                     finished=now,
                     token_times=tuple(self._token_times),
+                    preemptions=self._preemptions,
+                    recomputed_tokens=self._recomputed_tokens,
                 ),
                 logprobs=None if self._logprobs is None else tuple(self._logprobs),
+            )
+        )
+        self._tell(finish_reason, now)
+
+    def _tell(self, finish_reason: str, now: float) -> None:
+        """Say once that the request is over, if anybody listens."""
+        first, self._ended = not self._ended, True
+        if not (first and self._telemetry.has_handlers):
+            return
+        times = self._token_times
+        self._telemetry.emit(
+            RequestEvent(
+                when=now,
+                request_id=self._request.request_id,
+                namespace=self._request.namespace,
+                finish_reason=finish_reason,
+                prompt_tokens=len(self._request.prompt),
+                cached_tokens=self._cached_tokens,
+                generated_tokens=len(self._token_ids),
+                queued=(now if self._admitted is None else self._admitted) - self._submitted,
+                ttft=times[0] - self._submitted if times else None,
+                itl=tuple(later - sooner for sooner, later in pairwise(times)),
+                total=now - self._submitted,
+                preemptions=self._preemptions,
+                recomputed_tokens=self._recomputed_tokens,
             )
         )

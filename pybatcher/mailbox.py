@@ -37,9 +37,10 @@ class SharePrefix:
 
 @dataclass(frozen=True, slots=True)
 class StepEnded:
-    """The engine thread is done with a step: its result, or what it raised."""
+    """The engine thread is done with a step: its result, or what it raised, and its seconds."""
 
     outcome: StepResult | BaseException
+    engine_seconds: float
 
 
 @dataclass(frozen=True, slots=True)

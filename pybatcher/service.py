@@ -22,6 +22,7 @@ from .scheduling import Request
 from .statistics import BatcherStatistics, Health
 from .stream import Reply
 from .system_prompt import SHARED_PREFIXES, SystemPrompt
+from .telemetry import Telemetry
 
 __all__ = ["Call", "Service"]
 
@@ -51,6 +52,7 @@ class Service:
         config: SchedulerConfig,
         system_prompt: str | None,
         clock: Callable[[], float],
+        telemetry: Telemetry,
     ) -> None:
         self._pid = os.getpid()
         self._loop = asyncio.get_running_loop()
@@ -70,6 +72,7 @@ class Service:
             config,
             reserved_sequences=0 if system_prompt is None else SHARED_PREFIXES,
             clock=clock,
+            telemetry=telemetry,
         )
         if system_prompt is not None:
             try:

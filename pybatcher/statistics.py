@@ -16,8 +16,10 @@ class BatcherStatistics:
     `rejected` ones (queue full, or too long) were never submitted. Token counts
     are of admitted requests; `computed_tokens` are rows of forward passes,
     those of a shared system prompt and of guesses included (`proposed_tokens`,
-    of which `accepted_tokens` were right); `steps` are forward passes. KV
-    blocks: total = free + cached + in use, as after the engine's last call.
+    of which `accepted_tokens` were right); `steps` are forward passes;
+    `preemptions`: how often a request gave its KV up to others, and
+    `recomputed_tokens`: what was computed again for that. KV blocks: total =
+    free + cached + in use, as after the engine's last call.
     """
 
     queued: int
@@ -36,6 +38,8 @@ class BatcherStatistics:
     computed_tokens: int
     proposed_tokens: int
     accepted_tokens: int
+    preemptions: int = 0
+    recomputed_tokens: int = 0
     kv_total_blocks: int
     kv_free_blocks: int
     kv_cached_blocks: int

@@ -20,6 +20,7 @@ from pybatcher.batcher import Batcher
 from pybatcher.config import SchedulerConfig
 from pybatcher.coordinator import Coordinator
 from pybatcher.runtime import Runtime
+from pybatcher.telemetry import Telemetry
 from pybatcher.testing import FakeEngine, byte_tokenizer, fake_batcher
 
 PROMPT = "Once upon a time"
@@ -48,6 +49,7 @@ def test_abandoned_before_it_ran() -> None:
             SchedulerConfig(),
             reserved_sequences=0,
             clock=time.monotonic,
+            telemetry=Telemetry(time.monotonic),
         )
 
     asyncio.run(make()).abandon()

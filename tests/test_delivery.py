@@ -8,6 +8,7 @@ from pybatcher import Completion, DeadlineExceededError, EngineFailedError, Samp
 from pybatcher.delivery import Delivery
 from pybatcher.scheduling import Request, SampledToken
 from pybatcher.stream import Reply
+from pybatcher.telemetry import RequestEvent, Telemetry
 from pybatcher.testing import byte_tokenizer
 from pybatcher.testing.byte_tokenizer import EOS_TOKEN_ID
 
@@ -18,11 +19,16 @@ class Case:
     """A delivery of tokens, one a second."""
 
     def __init__(self, **sampling: object) -> None:
-        request = Request(request_id=1, prompt=(65,) * 7, params=SamplingParams(**sampling))
+        request = Request(
+            request_id=1, prompt=(65,) * 7, params=SamplingParams(**sampling), namespace="tenant"
+        )
         self.reply = Reply(streams=True)
-        self.delivery = Delivery(request, self.reply, TOKENIZER, submitted=10.0)
-        self.delivery.admitted(3, 11.0)
         self.now = 11.0
+        self.events: list[RequestEvent] = []
+        telemetry = Telemetry(lambda: self.now)
+        telemetry.attach(self.events.append)
+        self.delivery = Delivery(request, self.reply, TOKENIZER, 10.0, telemetry)
+        self.delivery.admitted(3, 11.0)
 
     def token(self, token_id: int, finish_reason: object = None) -> bool:
         self.now += 1.0
@@ -129,3 +135,64 @@ def test_failed() -> None:
     assert case.shown == ["a"]
     with pytest.raises(EngineFailedError, match="broken"):
         case.reply.result()
+
+
+def test_the_event_of_a_completion() -> None:
+    case = Case()
+    case.text("abc", "length")
+    assert case.events == [
+        RequestEvent(
+            when=14.0,
+            request_id=1,
+            namespace="tenant",
+            finish_reason="length",
+            prompt_tokens=7,
+            cached_tokens=3,
+            generated_tokens=3,
+            queued=1.0,
+            ttft=2.0,
+            itl=(1.0, 1.0),
+            total=4.0,
+            preemptions=0,
+            recomputed_tokens=0,
+        )
+    ]
+
+
+def test_preemptions_and_what_they_cost_are_counted() -> None:
+    case = Case()
+    case.text("a")
+    case.delivery.preempted()
+    case.delivery.resumed(5)
+    case.delivery.preempted()
+    case.delivery.resumed(6)
+    case.text("b", "length")
+    (event,), timeline = case.events, case.completion.timeline
+    assert (timeline.preemptions, timeline.recomputed_tokens) == (2, 11)
+    assert (event.preemptions, event.recomputed_tokens) == (2, 11)
+
+
+def test_the_event_of_one_that_fails_expires_or_is_cancelled() -> None:
+    failed, late, waiting, cancelled = Case(), Case(), Case(), Case()
+    failed.text("ab")
+    failed.delivery.fail(EngineFailedError("broken"))
+    late.text("a")
+    late.delivery.expire(20.0)
+    waiting.delivery.expire(20.0)
+    cancelled.text("abc")
+    cancelled.delivery.cancelled()
+    events = [case.events for case in (failed, late, waiting, cancelled)]
+    assert [len(of_one) for of_one in events] == [1, 1, 1, 1]
+    assert [(e.finish_reason, e.generated_tokens, e.ttft, e.total) for (e,) in events] == [
+        ("EngineFailedError", 2, 2.0, 3.0),
+        ("deadline", 1, 2.0, 10.0),
+        ("DeadlineExceededError", 0, None, 1.0),
+        ("cancelled", 3, 2.0, 4.0),
+    ]
+
+
+def test_a_second_end_has_no_event() -> None:
+    case = Case()
+    case.text("a", "length")
+    case.delivery.fail(EngineFailedError("its KV cannot be freed"))
+    assert [event.finish_reason for event in case.events] == ["length"]

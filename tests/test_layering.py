@@ -37,6 +37,7 @@ SHELL = {
     "statistics",
     "stream",
     "system_prompt",
+    "telemetry",
 }
 PARTS = {**dict.fromkeys(VALUES, "values"), **dict.fromkeys(SHELL, "batcher")}
 MAY_IMPORT = {
@@ -138,6 +139,11 @@ def test_the_pure_parts_know_no_clock_thread_or_loop(folder: str) -> None:
     for path in sorted((PACKAGE / folder).rglob("*.py")):
         used = {name.split(".")[0] for name in imports(path)}
         assert not used & PURE, f"{path.relative_to(ROOT)} imports {used & PURE}"
+
+
+def test_telemetry_knows_no_clock_thread_or_loop_either() -> None:
+    used = {name.split(".")[0] for name in imports(PACKAGE / "telemetry.py")}
+    assert not used & PURE
 
 
 def test_values_need_the_standard_library_only() -> None:
