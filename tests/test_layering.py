@@ -1,7 +1,7 @@
 """The layers: imports run one way, in Python and in C++, and no source file is long.
 
 errors config params <- scheduling loading text (not of each other) <- engine <- batcher
-                                                                 <- testing <- cli
+                                                          <- metrics, testing <- cli
 base <- kv ops <- cpu cuda model <- engine <- bindings
 """
 
@@ -49,6 +49,7 @@ MAY_IMPORT = {
     "weights_cache": {"values", "loading"},
     "engine": {"values", "scheduling", "loading", "weights_cache", "_core"},
     "batcher": {"values", "scheduling", "loading", "text", "engine"},
+    "metrics": {"values", "batcher"},
     "testing": {"values", "scheduling", "loading", "text", "engine", "batcher"},
     "__init__": {"values", "engine", "batcher"},
     "cli": {
