@@ -1,4 +1,4 @@
-"""The command line: `pybatcher generate | chat | info | demo | cache`.
+"""The command line: `pybatcher generate | chat | info | demo | top | cache`.
 
 A thin client of `Batcher`. Each command has a file; their options are the fields of
 `SamplingParams`, `EngineConfig` and `SchedulerConfig`, by name (see options.py).
@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from . import cache, chat, demo, generate, info
+from . import cache, chat, demo, generate, info, top
 from .console import errors_reported, write
 
 __all__ = ["app", "main"]
@@ -44,7 +44,7 @@ def _root(
     """An LLM inference engine you await."""
 
 
-for _command in (generate.generate, chat.chat, info.info, demo.demo, cache.cache):
+for _command in (generate.generate, chat.chat, info.info, demo.demo, top.top, cache.cache):
     app.command()(_command)
 
 

@@ -1,0 +1,48 @@
+"""Events and statistics of a batcher that is not there."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+
+from pybatcher import BatcherStatistics, RequestEvent, StepEvent
+
+
+def _zeros(of: type) -> dict[str, Any]:
+    return {field.name: 0 for field in fields(of)}
+
+
+def step(when: float, **changes: object) -> StepEvent:
+    """A step of one row of each kind."""
+    usual = {
+        "seconds": 0.002,
+        "engine_seconds": 0.001,
+        "decode_rows": 1,
+        "prefill_rows": 1,
+        "draft_rows": 1,
+        "n_sequences": 2,
+    }
+    return StepEvent(**{**_zeros(StepEvent), **usual, **changes, "when": when})
+
+
+def request(when: float, request_id: int = 1, **changes: object) -> RequestEvent:
+    """A request of two tokens."""
+    usual = {
+        "request_id": request_id,
+        "namespace": "",
+        "finish_reason": "length",
+        "prompt_tokens": 10,
+        "cached_tokens": 4,
+        "generated_tokens": 2,
+        "queued": 0.001,
+        "ttft": 0.010,
+        "itl": (0.020,),
+        "total": 0.030,
+    }
+    return RequestEvent(**{**_zeros(RequestEvent), **usual, **changes, "when": when})
+
+
+def statistics(**changes: int) -> BatcherStatistics:
+    """Nothing has happened but this; ten KV blocks, free unless said otherwise."""
+    usual = {"kv_total_blocks": 10, "kv_free_blocks": 10}
+    return BatcherStatistics(**{**_zeros(BatcherStatistics), **usual, **changes})
