@@ -218,6 +218,8 @@ _FIGURES = (
             lambda c: c.preemptions),
     _Figure(_COUNTER, "recomputed_tokens", "Tokens computed again after preemptions.",
             lambda c: c.recomputed_tokens),
+    _Figure(_COUNTER, "engine_restarts", "Times the engine was restarted after a failure.",
+            lambda c: c.restarts),
     _Figure(_COUNTER, "spec_decode_num_draft_tokens", "Guesses that had rows.",
             lambda c: c.proposed_tokens),
     _Figure(_COUNTER, "spec_decode_num_accepted_tokens", "Guesses that were right.",

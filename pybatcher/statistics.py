@@ -18,8 +18,9 @@ class BatcherStatistics:
     those of a shared system prompt and of guesses included (`proposed_tokens`,
     of which `accepted_tokens` were right); `steps` are forward passes;
     `preemptions`: how often a request gave its KV up to others, and
-    `recomputed_tokens`: what was computed again for that. KV blocks: total =
-    free + cached + in use, as after the engine's last call.
+    `recomputed_tokens`: what was computed again for that; `restarts`: of the
+    engine. KV blocks: total = free + cached + in use, as after the engine's last
+    call.
     """
 
     queued: int
@@ -40,6 +41,7 @@ class BatcherStatistics:
     accepted_tokens: int
     preemptions: int = 0
     recomputed_tokens: int = 0
+    restarts: int = 0
     kv_total_blocks: int
     kv_free_blocks: int
     kv_cached_blocks: int

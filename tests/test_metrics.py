@@ -83,6 +83,7 @@ async def test_the_scrape_is_what_statistics_and_events_say() -> None:
     assert scrape["spec_decode_num_draft_tokens_total"] == counts.proposed_tokens
     assert scrape["spec_decode_num_accepted_tokens_total"] == counts.accepted_tokens
     assert scrape["num_preemptions_total"] == sum(e.preemptions for e in requests)
+    assert scrape["engine_restarts_total"] == 0
     assert scrape["recomputed_tokens_total"] == sum(e.recomputed_tokens for e in requests)
     assert scrape.by("batch_rows_total", "kind") == {
         "decode": sum(e.decode_rows for e in steps),

@@ -216,7 +216,8 @@ class TopView:
             _labelled(
                 "besides",
                 f"{c.preemptions:,} preemptions, {c.recomputed_tokens:,} tokens recomputed, "
-                f"{right:.0%} of guesses right",
+                f"{right:.0%} of guesses right, ",
+                (f"{c.restarts:,} restarts", "red" if c.restarts else ""),
             ),
         ]
 

@@ -56,6 +56,7 @@ def view() -> TopView:
         accepted_tokens=2,
         preemptions=9,
         recomputed_tokens=77,
+        restarts=3,
         kv_free_blocks=3,
         kv_cached_blocks=2,
     )
@@ -110,7 +111,7 @@ def test_totals(view: TopView) -> None:
         "2 run, 11 completed, 3 cancelled, 1 expired, 4 failed, 6 rejected"
     )
     assert about("besides", view).endswith(
-        "9 preemptions, 77 tokens recomputed, 25% of guesses right"
+        "9 preemptions, 77 tokens recomputed, 25% of guesses right, 3 restarts"
     )
 
 
