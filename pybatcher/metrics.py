@@ -158,9 +158,7 @@ class Metrics:
         if event.ttft is not None:
             seen["time_to_first_token_seconds"].add(event.ttft)
         if event.itl:
-            gaps = seen["inter_token_latency_seconds"]
-            for gap in event.itl:
-                gaps.add(gap)
+            seen["inter_token_latency_seconds"].add(*event.itl)
             seen["request_time_per_output_token_seconds"].add(sum(event.itl) / len(event.itl))
 
 
@@ -176,9 +174,11 @@ class _Histogram:
         self._counts = [0] * (len(bounds) + 1)
         self._sum = 0.0
 
-    def add(self, value: float) -> None:
-        self._counts[bisect_left(self._bounds, value)] += 1
-        self._sum += value
+    def add(self, *values: float) -> None:
+        bounds, counts = self._bounds, self._counts
+        for value in values:
+            counts[bisect_left(bounds, value)] += 1
+        self._sum += sum(values)
 
     def cumulative(self) -> tuple[list[tuple[str, int]], float]:
         """How many are not above each bound, by its name; their sum."""
