@@ -13,13 +13,14 @@ mpl.rcParams["svg.hashsalt"] = "pybatcher"
 
 from matplotlib import pyplot as plt  # noqa: E402
 
-__all__ = ["roofline", "throughput"]
+__all__ = ["plt", "roofline", "save", "throughput"]
 
 COLOURS = {"pybatcher": "#c2410c", "llama.cpp": "#0f766e", "openvino": "#4338ca"}
 DTYPE_COLOURS = {"f32": "#525252", "bf16": "#4338ca", "int8": "#0f766e", "int4": "#c2410c"}
 
 
-def _save(figure: Any, path: Path) -> None:
+def save(figure: Any, path: Path) -> None:
+    """As SVG, without a date; and forget it."""
     figure.savefig(path, metadata={"Date": None}, bbox_inches="tight")
     plt.close(figure)
 
@@ -42,7 +43,7 @@ def throughput(results: Sequence[dict[str, Any]], path: Path) -> None:
         axis.grid(alpha=0.3)
     axes[0][0].set_ylabel("tokens a second")
     max(axes[0], key=lambda axis: len(axis.lines)).legend(frameon=False)
-    _save(figure, path)
+    save(figure, path)
 
 
 def roofline(run: dict[str, Any], path: Path) -> None:
@@ -78,4 +79,4 @@ def roofline(run: dict[str, Any], path: Path) -> None:
     axis.set_title(f"{run['target']}, {threads} threads, {bandwidth:.0f} GB/s read", fontsize=10)
     axis.grid(alpha=0.3, which="both")
     axis.legend(frameon=False)
-    _save(figure, path)
+    save(figure, path)

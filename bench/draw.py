@@ -1,0 +1,34 @@
+"""Which picture a result has, and drawing it into docs/plots/."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+__all__ = ["PLOTS", "draw_result", "picture_name"]
+
+PLOTS = Path(__file__).parents[1] / "docs" / "plots"
+
+_NAMES: dict[str, Callable[[dict[str, Any]], str]] = {
+    "load": lambda r: f"load-{r['load']}-{r['shape']}-{r['dtype']}.svg",
+}
+
+
+def picture_name(kind: str, result: dict[str, Any]) -> str:
+    """The file of a result's picture."""
+    return _NAMES[kind](result)
+
+
+def draw_result(kind: str, result: dict[str, Any], folder: Path = PLOTS) -> str | None:
+    """Draw it; the file's name, or None, with a word on stderr, where matplotlib is not there."""
+    try:
+        from . import load_plots
+    except ImportError as error:
+        print(f"no plots: {error}; `pip install '.[bench]'` brings it", file=sys.stderr)
+        return None
+    folder.mkdir(parents=True, exist_ok=True)
+    name = picture_name(kind, result)
+    load_plots.PICTURES[kind](result, folder / name)
+    return name

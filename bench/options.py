@@ -1,0 +1,75 @@
+"""Options of a batcher by name, as they come on a command line: `victim_policy=cheapest`."""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import fields
+from typing import Any
+
+from pybatcher.config import EngineConfig, SchedulerConfig, split_options
+from pybatcher.errors import ConfigError
+
+__all__ = ["add_policy_arguments", "exists", "parse", "policies_from", "scheduler_config"]
+
+
+def exists(name: str) -> bool:
+    """Whether a batcher has an option of that name."""
+    return name in {f.name for f in (*fields(EngineConfig), *fields(SchedulerConfig))}
+
+
+def parse(texts: Iterable[str]) -> dict[str, Any]:
+    """["victim_policy=cheapest", "n_batch=256"] as keywords of a Batcher.
+
+    Ends the program with what is wrong where one is unknown, or its value not taken.
+    """
+    options: dict[str, Any] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals:
+            sys.exit(f"option {text!r} has no value; write it as name=value")
+        options[name.strip()] = _value(value.strip())
+    try:
+        split_options(options)
+    except ConfigError as error:
+        sys.exit(str(error))
+    return options
+
+
+def add_policy_arguments(parser: argparse.ArgumentParser) -> None:
+    """--option for all runs, and --policy for each run that is set beside the others."""
+    parser.add_argument(
+        "--option", action="append", default=[], metavar="NAME=VALUE", help="of every run"
+    )
+    parser.add_argument(
+        "--policy",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE,...",
+        help="options of one run of several; '' is a run without any",
+    )
+
+
+def policies_from(arguments: argparse.Namespace) -> dict[str, dict[str, Any]]:
+    """The options of each run by its name, those of all runs included."""
+    common = parse(arguments.option)
+    texts: list[str] = arguments.policy or [""]
+    return {
+        text or "defaults": common | parse(part for part in text.split(",") if part)
+        for text in texts
+    }
+
+
+def scheduler_config(options: Mapping[str, Any]) -> SchedulerConfig:
+    """The scheduler's part of options."""
+    return split_options(dict(options))[1]
+
+
+def _value(text: str) -> Any:
+    """A number, True, False or None where it reads so, else the text."""
+    try:
+        return ast.literal_eval(text)
+    except (SyntaxError, ValueError):
+        return text

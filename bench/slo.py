@@ -1,0 +1,92 @@
+"""What requests got, in percentiles, and how many of them got it soon enough (goodput)."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import asdict, dataclass, fields
+from math import inf
+from typing import Any
+
+import numpy as np
+
+__all__ = ["PERCENTILES", "Slo", "parse_slo", "percentiles", "summary"]
+
+PERCENTILES = (50, 95, 99)
+
+
+@dataclass(frozen=True, slots=True)
+class Slo:
+    """What a request may take, in seconds, to count as served well.
+
+    ttft: from its arrival to its first token. tpot: mean gap between its tokens. itl: its longest
+    gap. e2e: from its arrival to its last token.
+    """
+
+    ttft: float = inf
+    tpot: float = inf
+    itl: float = inf
+    e2e: float = inf
+
+    def met(
+        self, ttft: np.ndarray, tpot: np.ndarray, longest_gap: np.ndarray, e2e: np.ndarray
+    ) -> np.ndarray:
+        """Which requests kept it. nan, as of gaps where there is one token, is no breach."""
+        breach = (ttft > self.ttft) | (tpot > self.tpot)
+        return ~(breach | (longest_gap > self.itl) | (e2e > self.e2e))
+
+    def limits(self) -> dict[str, float]:
+        """Those that there are."""
+        return {name: limit for name, limit in asdict(self).items() if limit < inf}
+
+
+def parse_slo(text: str) -> Slo:
+    """ "ttft=1.0,itl=0.2"; ends the program with what is wrong."""
+    names = [f.name for f in fields(Slo)]
+    limits = {}
+    for part in filter(None, text.split(",")):
+        name, _, value = part.partition("=")
+        try:
+            limits[name] = float(value)
+        except ValueError:
+            sys.exit(f"--slo: {part!r} is not name=seconds")
+        if name not in names or not limits[name] > 0.0:
+            sys.exit(f"--slo: {part!r}: the names are {', '.join(names)}, the seconds above 0")
+    return Slo(**limits)
+
+
+def percentiles(values: np.ndarray) -> dict[str, float]:
+    """p50, p95, p99 and the maximum of what is not nan; all of them nan where there is nothing."""
+    known = values[~np.isnan(values)]
+    if not len(known):
+        return {**{f"p{p}": float("nan") for p in PERCENTILES}, "max": float("nan")}
+    found = np.percentile(known, PERCENTILES)
+    return {f"p{p}": float(v) for p, v in zip(PERCENTILES, found, strict=True)} | {
+        "max": float(known.max())
+    }
+
+
+def summary(
+    slo: Slo,
+    *,
+    ttft: np.ndarray,
+    tpot: np.ndarray,
+    longest_gap: np.ndarray,
+    e2e: np.ndarray,
+    tokens: int,
+    n_asked: int,
+    seconds: float,
+) -> dict[str, Any]:
+    """Of the requests that were finished (one value each), of `n_asked` in so many seconds."""
+    n_met = int(slo.met(ttft, tpot, longest_gap, e2e).sum())
+    return {
+        "requests": n_asked,
+        "finished": len(e2e),
+        "seconds": seconds,
+        "ttft_s": percentiles(ttft),
+        "tpot_s": percentiles(tpot),
+        "e2e_s": percentiles(e2e),
+        "tokens_per_s": tokens / seconds,
+        "requests_per_s": len(e2e) / seconds,
+        "goodput_per_s": n_met / seconds,
+        "met": n_met / n_asked,
+    }
