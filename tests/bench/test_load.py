@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -69,6 +70,27 @@ async def test_requests_come_when_they_are_due_and_a_refused_one_is_noted() -> N
     assert all(t is None or (t == sorted(t) and t[0] > 0) for t in times)
     prompts = [e.tokens for plan in engine.plans for e in plan.entries if len(e.tokens) == 40]
     assert len(prompts) == 2
+
+
+async def test_times_count_from_when_a_request_was_due(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bench.load.time", SimpleNamespace(monotonic=lambda: 100.0))
+
+    class Client:
+        asked: list[dict[str, object]] = []  # noqa: RUF012
+
+        async def generate(self, prompt: list[int], **options: object) -> SimpleNamespace:
+            self.asked.append(options)
+            return SimpleNamespace(timeline=SimpleNamespace(token_times=(100.5, 101.0)))
+
+    trace = [
+        TraceRequest(at=0.0, prompt_tokens=4, new_tokens=2),
+        TraceRequest(at=0.01, prompt_tokens=4, new_tokens=2, priority=3, namespace="b"),
+    ]
+    times = await serve(Client(), trace)  # type: ignore[arg-type]
+    assert times == [[0.5, 1.0], [pytest.approx(0.49), pytest.approx(0.99)]]
+    common = {"max_tokens": 2, "ignore_eos": True}
+    assert Client.asked[0] == common | {"namespace": None}
+    assert Client.asked[1] == common | {"namespace": "b", "priority": 3}
 
 
 def test_the_picture(tmp_path: Path) -> None:
