@@ -12,6 +12,7 @@ __all__ = ["PLOTS", "draw_result", "picture_name"]
 PLOTS = Path(__file__).parents[1] / "docs" / "plots"
 
 _NAMES: dict[str, Callable[[dict[str, Any]], str]] = {
+    "simulation": lambda r: f"simulation-{r['load']}.svg",
     "load": lambda r: f"load-{r['load']}-{r['shape']}-{r['dtype']}.svg",
 }
 

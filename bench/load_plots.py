@@ -8,7 +8,7 @@ from typing import Any
 
 from .plots import plt, save
 
-__all__ = ["PICTURES", "loads"]
+__all__ = ["PICTURES", "loads", "policies"]
 
 
 def loads(result: dict[str, Any], path: Path) -> None:
@@ -34,5 +34,41 @@ def loads(result: dict[str, Any], path: Path) -> None:
     save(figure, path)
 
 
-PICTURES: dict[str, Callable[[dict[str, Any], Path], None]] = {"load": loads}
+def policies(result: dict[str, Any], path: Path) -> None:
+    """Bars side by side, a colour a policy: waits, gaps, what was served well, lost work."""
+    figure, axes = plt.subplots(1, 4, figsize=(15, 3.6))
+    rows = result["rows"]
+    width = 0.8 / len(rows)
+    percentiles = ("p50", "p95", "p99")
+    for i, row in enumerate(rows):
+        at = [place + (i - (len(rows) - 1) / 2) * width for place in range(len(percentiles))]
+        ttft = [row["ttft_s"][p] for p in percentiles]
+        gaps = [row["itl_s"][p] * 1e3 for p in percentiles]
+        axes[0].bar(at, ttft, width, label=row["policy"])
+        axes[1].bar(at, gaps, width)
+        axes[2].bar([at[1]], [row["goodput_per_s"]], width)
+        axes[3].bar([at[1]], [row["recomputed_tokens"] / max(row["computed_tokens"], 1)], width)
+    titles = ("TTFT, s", "ITL, ms", "goodput, requests a second", "share of rows recomputed")
+    for axis, title in zip(axes, titles, strict=True):
+        axis.set_title(title, fontsize=10)
+        axis.grid(alpha=0.3, axis="y")
+    for axis in axes[:2]:
+        axis.set_yscale("log")
+        axis.set_xticks(range(len(percentiles)), percentiles)
+    for axis in axes[2:]:
+        axis.set_xticks([])
+    axes[0].legend(frameon=False, fontsize=8)
+    costs = result["costs"]
+    requests = rows[0]["requests"]
+    title = (
+        f"{result['load']}: {requests:,} requests, steps as of {costs['shape']} {costs['dtype']}"
+    )
+    figure.suptitle(title, fontsize=10)
+    save(figure, path)
+
+
+PICTURES: dict[str, Callable[[dict[str, Any], Path], None]] = {
+    "load": loads,
+    "simulation": policies,
+}
 """By kind of result."""

@@ -28,6 +28,10 @@ LOADS = {
     "chat": NamedLoad(
         Load(own_tokens=Lengths(200, 1.0, 4096), new_tokens=Lengths(100, 0.8, 1024)), _ROOMY
     ),
+    # Questions with short answers: a million of them are simulated in minutes.
+    "short": NamedLoad(
+        Load(own_tokens=Lengths(60, 0.8, 1024), new_tokens=Lengths(12, 0.7, 128)), _ROOMY
+    ),
     # Applications with a long prompt of their own and a little that is new.
     "agents": NamedLoad(
         Load(

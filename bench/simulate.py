@@ -1,0 +1,183 @@
+"""Policies side by side: the real scheduler, steps that take as long as a fit says, virtual time.
+
+    .venv/bin/python -m bench.simulate --fit smollm2-135m
+    .venv/bin/python -m bench.simulate --load starved --requests 100000 \\
+        --policy victim_policy=youngest --policy victim_policy=cheapest
+    .venv/bin/python -m bench.simulate --load short --requests 1000000
+    .venv/bin/python -m bench.simulate --scheduler-cost
+
+What waits, runs, is shared and evicted is decided by the scheduler and by the engine's own
+bookkeeping of KV; only the forward pass is replaced, by its time. That is fitted to a short
+measurement of a model on this machine (--fit), which stays in bench/results/costs-*.json.
+Everything is drawn from a seed: two runs differ in nothing but the wall-clock time of `plan` and
+`apply`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from pybatcher.config import split_options
+from pybatcher.engine import Engine
+
+from .draw import draw_result
+from .loads import LOADS, add_load_arguments, trace_from
+from .machine import describe_run
+from .make_checkpoint import make_checkpoint
+from .options import add_policy_arguments, policies_from
+from .progress import bar
+from .results import write_result
+from .shapes import SHAPES
+from .simulation.costs import as_fields, capacity, errors, fit, read_costs
+from .simulation.fitting import SEQUENCES, measure_steps, positions_needed
+from .simulation.run import Simulation
+from .simulation.scheduler_cost import scheduler_cost
+from .slo import Slo, parse_slo
+from .traces import draw
+
+COST_SIZES = ((16, 0), (64, 0), (256, 0), (256, 1_000), (256, 10_000), (256, 100_000))
+"""Sequences and waiting requests of --scheduler-cost."""
+
+
+def make_fit(shape: str, dtype: str, n_threads: int) -> None:
+    """Measure steps of a model and keep the fit."""
+    run, checkpoint = describe_run(), make_checkpoint(shape)
+    engine = Engine.load(
+        checkpoint,
+        dtype=dtype,
+        n_threads=n_threads,
+        n_ctx=positions_needed(),
+        n_parallel=SEQUENCES + 1,
+        weights_cache=checkpoint.parent / "packed",
+    )
+    measured = measure_steps(engine)
+    engine.close()
+    costs = fit(measured)
+    result = {
+        "run": run,
+        "shape": shape,
+        "dtype": dtype,
+        "threads": n_threads,
+        "costs": as_fields(costs),
+        "error": errors(costs, measured),
+        "steps": [[*work, seconds] for work, seconds in measured],
+    }
+    print(f"wrote {write_result(f'costs-{shape}-{dtype}', result)}")
+    for name, seconds in result["costs"].items():
+        print(f"{name:>16} {seconds * 1e6:12.4f} us")
+    off = result["error"]
+    print(f"off by {off['median']:.1%} in the median, {off['max']:.0%} at most")
+
+
+def show(rows: Sequence[dict[str, Any]]) -> None:
+    """A line a policy."""
+    table = Table(box=None)
+    table.add_column("policy")
+    columns = (
+        "TTFT p50", "p99 s", "ITL p50", "p99 ms", "E2E p50", "p99 s", "tok/s", "goodput/s", "met",
+        "refused", "preempted", "recomputed", "plan+apply p50", "p99 us",
+    )  # fmt: skip
+    for name in columns:
+        table.add_column(name, justify="right")
+    for row in rows:
+        ttft, itl, e2e, us = row["ttft_s"], row["itl_s"], row["e2e_s"], row["scheduler"]["all"]
+        table.add_row(
+            row["policy"],
+            f"{ttft['p50']:.3f}", f"{ttft['p99']:.3f}",
+            f"{itl['p50'] * 1e3:.1f}", f"{itl['p99'] * 1e3:.1f}",
+            f"{e2e['p50']:.2f}", f"{e2e['p99']:.2f}",
+            f"{row['tokens_per_s']:.0f}", f"{row['goodput_per_s']:.3f}", f"{row['met']:.1%}",
+            str(row["refused"]), str(row["preemptions"]), str(row["recomputed_tokens"]),
+            f"{us['p50_us']:.0f}", f"{us['p99_us']:.0f}",
+        )  # fmt: skip
+    console = Console()
+    console.print(table, width=None if console.is_terminal else 200)
+
+
+def simulate(a: argparse.Namespace) -> None:
+    """Every policy on one trace."""
+    run, policies = describe_run(), policies_from(a)
+    costs, kept = read_costs(a.costs)
+    preset = LOADS[a.load]
+    rate = a.rate
+    if a.trace is not None:
+        trace = trace_from(a, 1.0)
+    else:
+        engine, _ = split_options(dict(preset.options))
+        probe = draw(preset.load, 1000, 1.0, a.seed)
+        rate = rate or a.share * capacity(costs, probe, engine.n_parallel, engine.n_ctx)
+        trace = trace_from(a, rate)
+    gc.freeze()  # the trace is no garbage; looking at it again and again would be timed
+    rows = []
+    with bar(len(policies) * len(trace)) as progress:
+        for name, options in policies.items():
+            progress.now(name)
+            begin = time.perf_counter()
+            merged = dict(preset.options) | options
+            simulation = Simulation(trace, merged, costs, seed=a.seed, on_end=progress.advance)
+            simulation.run()
+            simulation.book.check_integrity()
+            found = simulation.figures(a.slo)
+            rows.append({"policy": name, "wall_s": time.perf_counter() - begin} | found)
+            progress.say(
+                f"{name}: {len(trace)} requests, {found['seconds']:.0f} s of virtual time in "
+                f"{rows[-1]['wall_s']:.0f} s"
+            )
+    show(rows)
+    what = a.load if a.trace is None else a.trace.stem
+    subject = {"load": what, "costs": {k: kept[k] for k in ("shape", "dtype", "threads", "run")}}
+    result = {"run": run, **subject, "rate": rate, "slo": a.slo.limits(), "rows": rows}
+    print(f"wrote {write_result(f'simulation-{what}', result)}")
+    draw_result("simulation", result)
+
+
+def show_scheduler_cost(a: argparse.Namespace) -> None:
+    """plan + apply by sequences of a step and by requests that wait."""
+    run, rows = describe_run(), []
+    policies = policies_from(a)
+    with bar(len(policies) * len(COST_SIZES)) as progress:
+        for name, options in policies.items():
+            for n_sequences, n_queued in COST_SIZES:
+                row = scheduler_cost(n_sequences, n_queued, a.steps, options)
+                rows.append({"policy": name} | row)
+                progress.say(
+                    f"{name:>16}: {n_sequences:4} sequences, {n_queued:6} queued:"
+                    f" plan + apply p50 {row['p50_us'] / 1e3:.3f} ms,"
+                    f" p99 {row['p99_us'] / 1e3:.3f} ms"
+                    f" ({row['admitted']} admitted meanwhile)"
+                )
+                progress.advance()
+    print(f"wrote {write_result('scheduler-cost', {'run': run, 'rows': rows})}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    add_load_arguments(parser, requests=10_000)
+    parser.add_argument("--rate", type=float, help="requests a second; default: see --share")
+    parser.add_argument("--share", type=float, default=0.9, help="... of what can be served")
+    parser.add_argument("--costs", default="smollm2-135m-int8", help="a fit: SHAPE-DTYPE or a file")
+    parser.add_argument("--slo", type=parse_slo, default=Slo(ttft=1.0, itl=0.2))
+    add_policy_arguments(parser)
+    parser.add_argument("--fit", choices=sorted(SHAPES), help="measure steps of this shape")
+    parser.add_argument("--dtype", default="int8", help="of --fit")
+    parser.add_argument("--threads", type=int, default=2, help="of --fit")
+    parser.add_argument("--scheduler-cost", action="store_true", help="wall-clock time of deciding")
+    parser.add_argument("--steps", type=int, default=300, help="of --scheduler-cost")
+    a = parser.parse_args()
+    if a.fit:
+        make_fit(a.fit, a.dtype, a.threads)
+    elif a.scheduler_cost:
+        show_scheduler_cost(a)
+    else:
+        simulate(a)
+
+
+if __name__ == "__main__":
+    main()

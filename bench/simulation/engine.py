@@ -1,0 +1,124 @@
+"""An engine without a model: the compiled bookkeeping of KV, and tokens that are made up."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pybatcher import _core
+from pybatcher.params import SamplingParams
+from pybatcher.scheduling import SampledToken, StepPlan, StepResult
+
+from ..traces import TraceRequest
+from .costs import Work
+
+__all__ = ["END_TOKEN", "Book", "SimulatedEngine"]
+
+END_TOKEN = 256
+_TOKENS = [SampledToken(token) for token in range(END_TOKEN + 1)]
+
+
+class Book(_core.KvCache):
+    """The engine's own bookkeeping as a `KvBook`: as quick, and with the same answers.
+
+    owners: by sequence, the seed and the prompt's length that it draws its tokens with.
+    """
+
+    max_sequence_length = _core.KvCache.max_length
+    kv_total_blocks = _core.KvCache.total_pages
+    kv_free_blocks = _core.KvCache.free_pages
+    kv_cached_blocks = _core.KvCache.cached_pages
+
+    def __init__(self, *, n_ctx: int, n_parallel: int, block_size: int) -> None:
+        n_pages = -(-n_ctx // block_size)
+        super().__init__(
+            n_pages=n_pages,
+            block_size=block_size,
+            n_parallel=n_parallel,
+            max_length=n_pages * block_size,
+            copy_page=lambda source, target: None,
+        )
+        self.owners: dict[int, tuple[int, int]] = {}
+
+    def seq_sampling(
+        self,
+        seq_id: int,
+        params: SamplingParams | None,
+        *,
+        seed: int = 0,
+        n_prompt: int = 0,
+        stop_token_ids: Sequence[int] = (),
+    ) -> None:
+        """The seed names the request: it is its place in the trace."""
+        self.owners[seq_id] = (seed, n_prompt)
+
+
+class SimulatedEngine:
+    """Steps over a `Book`. The token at a position is a hash of the position and of the request.
+
+    A request ends as its trace says, with an end token where it asked for more.
+
+    preemptions: how often a request went on with less KV than it had had.
+    recomputed_tokens: rows that were for tokens computed before.
+    """
+
+    def __init__(self, book: Book, trace: Sequence[TraceRequest]) -> None:
+        self._book = book
+        self._trace = trace
+        self._held = [0] * len(trace)  # tokens in KV after a request's last step
+        self._computed = [0] * len(trace)  # ... and the most it ever had there
+        self.preemptions = self.recomputed_tokens = 0
+
+    def step(self, plan: StepPlan) -> tuple[StepResult, Work]:
+        """What a real engine would give for the plan, and what it would have to do for it."""
+        book = self._book
+        sampled: dict[int, tuple[SampledToken, ...]] = {}
+        decode_context = prefill_context = 0
+        for place, entry in enumerate(plan.entries):
+            seq_id, tokens = entry.seq_id, entry.tokens
+            before, count = book.seq_length(seq_id), len(tokens)
+            if place < plan.decode_rows:
+                decode_context += count * (before + 1)
+            else:
+                prefill_context += count * before + count * (count + 1) // 2
+            book.reserve(seq_id, tokens)
+            kept = count
+            if entry.sample:
+                drawn = self._draw(seq_id, before + count - entry.n_draft, tokens, entry.n_draft)
+                sampled[seq_id] = drawn
+                kept = count - entry.n_draft + len(drawn) - 1
+            book.commit(seq_id, kept)
+            if seq_id in book.owners:
+                self._count(book.owners[seq_id][0], before, before + kept)
+        work = Work(
+            plan.decode_rows + plan.draft_rows, plan.prefill_rows, decode_context, prefill_context
+        )
+        return StepResult(sampled), work
+
+    def token(self, index: int, position: int) -> int:
+        """What the trace's `index`-th request has there; behind its output END_TOKEN."""
+        request = self._trace[index]
+        last = request.prompt_tokens + request.new_tokens - 1
+        if position > last or (position == last and request.max_tokens > request.new_tokens):
+            return END_TOKEN
+        return (index * 0x9E3779B1 ^ position * 0x85EBCA6B) >> 13 & 255
+
+    def _draw(
+        self, seq_id: int, position: int, tokens: Sequence[int], n_draft: int
+    ) -> tuple[SampledToken, ...]:
+        """The next token, and one more for each guess that was right."""
+        index, _ = self._book.owners[seq_id]
+        drawn = [self.token(index, position)]
+        for guess in tokens[len(tokens) - n_draft :]:
+            if guess != drawn[-1]:
+                break
+            drawn.append(self.token(index, position + len(drawn)))
+        return tuple([_TOKENS[token] for token in drawn])
+
+    def _count(self, index: int, before: int, after: int) -> None:
+        known = self._computed[index]
+        if before < self._held[index]:
+            self.preemptions += 1
+        if before < known:
+            self.recomputed_tokens += min(known, after) - before
+        self._held[index] = after
+        self._computed[index] = max(known, after)

@@ -1,0 +1,233 @@
+"""A trace through the real scheduler in virtual time: what all got, and what deciding cost."""
+
+from __future__ import annotations
+
+import math
+import time
+from array import array
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from pybatcher.config import EngineConfig, split_options
+from pybatcher.errors import QueueFullError, RequestTooLongError
+from pybatcher.params import SamplingParams
+from pybatcher.scheduling import Event, Expired, Failed, Generated, Request, Scheduler
+
+from ..slo import PERCENTILES, Slo, summary
+from ..traces import TraceRequest, prompt_of
+from .costs import StepCosts
+from .engine import END_TOKEN, Book, SimulatedEngine
+
+__all__ = ["GapHistogram", "SchedulerTimes", "Simulation", "open_book"]
+
+_END_TOKENS = frozenset({END_TOKEN})
+
+
+class GapHistogram:
+    """Percentiles of any number of times, to one in a hundred."""
+
+    _LEAST = 1e-6
+
+    def __init__(self) -> None:
+        self._counts: dict[int, int] = {}
+        self._most = 0.0
+
+    def add(self, seconds: float) -> None:
+        place = int(math.log1p(seconds / self._LEAST) * 100)
+        self._counts[place] = self._counts.get(place, 0) + 1
+        self._most = max(self._most, seconds)
+
+    def percentiles(self) -> dict[str, float]:
+        """As slo.percentiles."""
+        places = sorted(self._counts)
+        if not places:
+            return {**{f"p{p}": math.nan for p in PERCENTILES}, "max": math.nan}
+        total = np.cumsum([self._counts[place] for place in places])
+        found = {}
+        for p in PERCENTILES:
+            place = places[int(np.searchsorted(total, total[-1] * p / 100))]
+            found[f"p{p}"] = min(self._LEAST * math.expm1((place + 0.5) / 100), self._most)
+        return found | {"max": self._most}
+
+
+class SchedulerTimes:
+    """Wall-clock seconds of `plan` and `apply` together, of each step."""
+
+    def __init__(self) -> None:
+        self._seconds, self._sequences, self._queued = array("d"), array("l"), array("l")
+
+    def add(self, seconds: float, n_sequences: int, n_queued: int) -> None:
+        self._seconds.append(seconds)
+        self._sequences.append(n_sequences)
+        self._queued.append(n_queued)
+
+    def figures(self) -> dict[str, Any]:
+        """Microseconds a step: over all, by sequences of the step, by requests that wait."""
+        us = np.frombuffer(self._seconds) * 1e6 if self._seconds else np.zeros(0)
+        found: dict[str, Any] = {"all": self._of(us)}
+        for name, values in (("sequences", self._sequences), ("queued", self._queued)):
+            kind = np.array(values)
+            found[name] = {}
+            for low, high in ((0, 1), (1, 17), (17, 65), (65, 257), (257, 10_000), (10_000, 10**9)):
+                chosen = us[(kind >= low) & (kind < high)]
+                if len(chosen):
+                    label = f"{low}-{high - 1}" if high < 10**9 else f"{low}-"
+                    found[name][label if high > 1 else "0"] = self._of(chosen)
+        return found
+
+    @staticmethod
+    def _of(us: np.ndarray) -> dict[str, float]:
+        if not len(us):
+            return {"steps": 0}
+        p50, p99 = np.percentile(us, (50, 99))
+        return {
+            "steps": len(us),
+            "p50_us": float(p50),
+            "p99_us": float(p99),
+            "max_us": float(us.max()),
+        }
+
+
+@cache
+def _params(max_tokens: int) -> SamplingParams:
+    return SamplingParams(max_tokens=max_tokens)
+
+
+def open_book(engine: EngineConfig) -> Book:
+    """What an engine with these options keeps."""
+    return Book(n_ctx=engine.n_ctx, n_parallel=engine.n_parallel, block_size=engine.block_size)
+
+
+class Simulation:
+    """One run. `options`: of a Batcher; the queue takes everybody unless they say otherwise."""
+
+    def __init__(
+        self,
+        trace: Sequence[TraceRequest],
+        options: Mapping[str, Any],
+        costs: StepCosts,
+        *,
+        seed: int = 0,
+        on_end: Callable[[], None] = lambda: None,
+    ) -> None:
+        roomy = {"max_queue_requests": 2**31 - 1, "max_queue_tokens": 2**31 - 1}
+        # What is made up has no text to guess from.
+        engine, config = split_options(roomy | {"max_draft_tokens": 0} | dict(options))
+        self.book = open_book(engine)
+        self.scheduler = Scheduler(config, self.book)
+        self.engine = SimulatedEngine(self.book, trace)
+        self.times = SchedulerTimes()
+        self.now = 0.0
+        self._trace, self._costs, self._seed, self._on_end = trace, costs, seed, on_end
+        self._coming = 0  # place of the next arrival
+        self._refused = self._tokens = 0
+        self._gaps = GapHistogram()
+        nan = math.nan
+        self._first, self._last = array("d", [nan]) * len(trace), array("d", [nan]) * len(trace)
+        self._longest, self._counts = array("d", [nan]) * len(trace), array("l", [0]) * len(trace)
+        self._finished = bytearray(len(trace))
+
+    def run(self) -> None:
+        """To the end of the trace. RuntimeError if somebody is left waiting for ever."""
+        while self.step():
+            pass
+
+    def step(self) -> bool:
+        """One step, or a jump to the next arrival. False when nothing is left to do."""
+        self._submit_until(self.now)
+        begin = time.perf_counter()
+        plan = self.scheduler.plan(self.now)
+        seconds = time.perf_counter() - begin
+        if plan is None:
+            self._take(self.scheduler.take_events())
+            if self._coming < len(self._trace):
+                self.now = max(self.now, self._trace[self._coming].at)
+                return True
+            if self.scheduler.n_waiting:
+                raise RuntimeError(f"{self.scheduler.n_waiting} requests wait, and nothing runs")
+            return False
+        result, work = self.engine.step(plan)
+        self.now += self._costs.seconds(work)
+        self._submit_until(self.now)
+        begin = time.perf_counter()
+        events = self.scheduler.apply(result, self.now)
+        seconds += time.perf_counter() - begin
+        self.times.add(seconds, len(plan.entries), self.scheduler.n_waiting)
+        self._take(events)
+        return True
+
+    def figures(self, slo: Slo) -> dict[str, Any]:
+        """What the requests got, what was computed twice, what the scheduler took."""
+        done = np.frombuffer(self._finished, dtype=bool)
+        at = np.array([request.at for request in self._trace])[done]
+        first, last = np.array(self._first)[done], np.array(self._last)[done]
+        n_gaps = np.array(self._counts)[done] - 1
+        counts = self.scheduler.statistics()
+        found = summary(
+            slo,
+            ttft=first - at,
+            tpot=np.divide(last - first, n_gaps, out=np.full(len(at), np.nan), where=n_gaps > 0),
+            longest_gap=np.array(self._longest)[done],
+            e2e=last - at,
+            tokens=self._tokens,
+            n_asked=len(self._trace),
+            seconds=self.now,
+        )
+        return found | {
+            "itl_s": self._gaps.percentiles(),
+            "refused": self._refused,
+            "steps": counts.steps,
+            "computed_tokens": counts.computed_tokens,
+            "cached_tokens": counts.cached_tokens,
+            "preemptions": self.engine.preemptions,
+            "recomputed_tokens": self.engine.recomputed_tokens,
+            "scheduler": self.times.figures(),
+        }
+
+    def _submit_until(self, now: float) -> None:
+        """Hand over all that have come by then, each at its own time."""
+        while self._coming < len(self._trace) and self._trace[self._coming].at <= now:
+            index, self._coming = self._coming, self._coming + 1
+            try:
+                self.scheduler.submit(self._request(index), self._trace[index].at)
+            except (QueueFullError, RequestTooLongError):
+                self._refused += 1
+                self._on_end()
+
+    def _request(self, index: int) -> Request:
+        request = self._trace[index]
+        urgency: dict[str, Any] = {"priority": request.priority} if request.priority else {}
+        return Request(
+            request_id=index,
+            prompt=prompt_of(request, index, self._seed),
+            params=_params(request.max_tokens or request.new_tokens),
+            seed=index,
+            end_token_ids=_END_TOKENS,
+            namespace=request.namespace,
+            **urgency,
+        )
+
+    def _take(self, events: Sequence[Event]) -> None:
+        now = self.now
+        for event in events:
+            if isinstance(event, Generated):
+                index = event.request_id
+                self._tokens += 1
+                if self._counts[index]:
+                    gap = now - self._last[index]
+                    self._gaps.add(gap)
+                    if not gap <= self._longest[index]:
+                        self._longest[index] = gap
+                else:
+                    self._first[index] = now
+                self._last[index] = now
+                self._counts[index] += 1
+                if event.finish_reason is not None:
+                    self._finished[index] = True
+                    self._on_end()
+            elif isinstance(event, (Failed, Expired)):
+                self._refused += 1
+                self._on_end()

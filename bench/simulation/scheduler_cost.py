@@ -1,0 +1,68 @@
+"""What `plan` and `apply` take with so many sequences running and so many requests waiting."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from pybatcher.config import SchedulerConfig
+
+from ..traces import TraceRequest
+from .costs import StepCosts
+from .run import SchedulerTimes, Simulation
+
+__all__ = ["scheduler_cost", "trace_for"]
+
+_PROMPT = 64
+
+
+def trace_for(n_sequences: int, n_queued: int, n_steps: int) -> list[TraceRequest]:
+    """Everybody comes at once, and ends at another step than most: some end in every step."""
+    rng = np.random.default_rng(0)
+    lengths = rng.integers(n_steps // 2, 2 * n_steps, n_sequences + n_queued).tolist()
+    return [TraceRequest(at=0.0, prompt_tokens=_PROMPT, new_tokens=n) for n in lengths]
+
+
+def scheduler_cost(
+    n_sequences: int,
+    n_queued: int,
+    n_steps: int,
+    options: Mapping[str, Any],
+    on_step: Callable[[], None] = lambda: None,
+) -> dict[str, Any]:
+    """Microseconds of `n_steps` steps, in each of which so many sequences have a token.
+
+    Those that end make room for others, so what is timed has admissions in it too.
+    """
+    trace = trace_for(n_sequences, n_queued, n_steps)
+    roomy = {
+        "n_parallel": n_sequences,
+        "n_ctx": n_sequences * (_PROMPT + 2 * n_steps + 64),
+        "n_batch": max(512, 2 * n_sequences),
+        "max_draft_tokens": SchedulerConfig().max_draft_tokens,  # what is looked up costs, too
+    }
+    simulation = Simulation(trace, roomy | dict(options), StepCosts(0.01, 0.0, 0.0, 0.0, 0.0))
+    running = 0
+    while running < n_sequences:  # prompts first
+        simulation.step()
+        running = simulation.scheduler.statistics().running
+    simulation.step()
+    times = simulation.times = SchedulerTimes()
+    gc.collect()
+    gc.freeze()  # what waits is no garbage, and a real queue's requests are as long-lived
+    try:
+        for _ in range(n_steps):
+            simulation.step()
+            on_step()
+    finally:
+        gc.unfreeze()
+    counts = simulation.scheduler.statistics()
+    return {
+        "sequences": n_sequences,
+        "queued": n_queued,
+        "admitted": counts.submitted - counts.queued - n_sequences,
+        **times.figures()["all"],
+    }
