@@ -8,7 +8,7 @@ from typing import Any
 
 from .plots import plt, save
 
-__all__ = ["PICTURES", "loads", "policies"]
+__all__ = ["PICTURES", "frontier", "loads", "policies"]
 
 
 def loads(result: dict[str, Any], path: Path) -> None:
@@ -67,7 +67,45 @@ def policies(result: dict[str, Any], path: Path) -> None:
     save(figure, path)
 
 
+def frontier(result: dict[str, Any], path: Path) -> None:
+    """ITL p99 over the long prompt's TTFT: a line over chunk sizes, marks where targets land."""
+    figure, axis = plt.subplots(figsize=(6.4, 4.4))
+    points = result["points"]
+    caps = [p for p in points if "itl_target_s" not in p]
+    caps.sort(key=lambda p: p["max_prefill_tokens"] or float("inf"))
+    at = [(p["long_ttft_s"], p["itl_p99_s"] * 1e3) for p in caps]
+    axis.plot([x for x, _ in at], [y for _, y in at], "o-", color="#0f766e", label="chunk size")
+    for point, place in zip(caps, at, strict=True):
+        axis.annotate(point["name"], place, xytext=(4, 4), textcoords="offset points", fontsize=8)
+    label = "itl_target, and the target"
+    for point in points:
+        if "itl_target_s" in point:
+            x, y = point["long_ttft_s"], point["itl_p99_s"] * 1e3
+            target = point["itl_target_s"] * 1e3
+            axis.plot([x, x], [y, target], "-", color="#c2410c", lw=0.8)
+            axis.plot([x], [target], "_", color="#c2410c", ms=10)
+            axis.plot([x], [y], "D", color="#c2410c", label=label)
+            axis.annotate(
+                point["name"], (x, y), xytext=(4, -10), textcoords="offset points", fontsize=8
+            )
+            label = "_"  # once in the legend
+    axis.axhline(result["decode_only_s"] * 1e3, color="k", lw=0.6, ls=":")
+    axis.set_xlabel("TTFT of the long prompt, s")
+    axis.set_ylabel("ITL p99 of the streams beside it, ms")
+    axis.set_ylim(bottom=0)
+    load = result["load"]
+    axis.set_title(
+        f"{result['shape']} {result['dtype']}: {load['n_streams']} streams, a prompt of "
+        f"{load['long_prompt']}; dotted: a step that only decodes",
+        fontsize=9,
+    )
+    axis.grid(alpha=0.3)
+    axis.legend(frameon=False)
+    save(figure, path)
+
+
 PICTURES: dict[str, Callable[[dict[str, Any], Path], None]] = {
+    "frontier": frontier,
     "load": loads,
     "simulation": policies,
 }
