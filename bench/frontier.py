@@ -37,7 +37,7 @@ from .measure import numbers
 from .options import exists, parse
 from .progress import bar
 from .results import write_result
-from .shapes import SHAPES
+from .shapes import ALL_SHAPES
 
 __all__ = ["Beside", "Mixed", "figures", "serve_mixed", "summary"]
 
@@ -162,7 +162,7 @@ def describe(point: dict[str, Any]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("shape", choices=sorted(SHAPES))
+    parser.add_argument("shape", choices=sorted(ALL_SHAPES))
     parser.add_argument("--dtype", default="int8")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--streams", type=int, default=16)

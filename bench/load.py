@@ -31,7 +31,7 @@ from .make_checkpoint import make_checkpoint
 from .options import add_policy_arguments, policies_from
 from .progress import Bar, bar
 from .results import write_result
-from .shapes import SHAPES
+from .shapes import ALL_SHAPES
 from .slo import Slo, parse_slo, percentiles, summary
 from .traces import TraceRequest, prompt_of
 
@@ -134,7 +134,7 @@ def describe(row: dict[str, Any]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("shape", choices=sorted(SHAPES))
+    parser.add_argument("shape", choices=sorted(ALL_SHAPES))
     parser.add_argument("--dtype", default="int8")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rate", default="1", help="requests a second, one or several")

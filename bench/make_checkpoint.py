@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
-from .shapes import SHAPES
+from .shapes import ALL_SHAPES, config_of
 
 CHECKPOINTS = Path(__file__).parent / "checkpoints"
 SPREAD = 0.02  # standard deviation of the weights, as models are initialised
@@ -27,7 +27,10 @@ END_TOKEN = "<|end|>"
 
 
 def tensor_shapes(config: dict[str, Any]) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """Name and shape (n_out, n_in) of every tensor of a Llama or Qwen2 checkpoint."""
+    """Name and shape of every tensor of a checkpoint; matrices (n_out, n_in), GPT-2's reversed."""
+    if config["model_type"] == "gpt2":
+        yield from _gpt2_tensor_shapes(config)
+        return
     hidden, intermediate = config["hidden_size"], config["intermediate_size"]
     q_size = config["num_attention_heads"] * config["head_dim"]
     kv_size = config["num_key_value_heads"] * config["head_dim"]
@@ -45,6 +48,34 @@ def tensor_shapes(config: dict[str, Any]) -> Iterator[tuple[str, tuple[int, ...]
         yield layer + "mlp.up_proj.weight", (intermediate, hidden)
         yield layer + "mlp.down_proj.weight", (hidden, intermediate)
     yield "model.norm.weight", (hidden,)
+
+
+def _gpt2_tensor_shapes(config: dict[str, Any]) -> Iterator[tuple[str, tuple[int, ...]]]:
+    hidden = config["n_embd"]
+    yield "transformer.wte.weight", (config["vocab_size"], hidden)
+    yield "transformer.wpe.weight", (config["n_positions"], hidden)
+    for i in range(config["n_layer"]):
+        layer = f"transformer.h.{i}."
+        for norm in ("ln_1", "ln_2"):
+            yield f"{layer}{norm}.weight", (hidden,)
+            yield f"{layer}{norm}.bias", (hidden,)
+        products = {
+            "attn.c_attn": (hidden, 3 * hidden),
+            "attn.c_proj": (hidden, hidden),
+            "mlp.c_fc": (hidden, 4 * hidden),
+            "mlp.c_proj": (4 * hidden, hidden),
+        }
+        for name, shape in products.items():
+            yield f"{layer}{name}.weight", shape
+            yield f"{layer}{name}.bias", shape[1:]
+    yield "transformer.ln_f.weight", (hidden,)
+    yield "transformer.ln_f.bias", (hidden,)
+
+
+def is_norm_weight(name: str) -> bool:
+    """Whether the tensor scales: those are about 1, all others about 0."""
+    module, _, kind = name.rpartition(".")
+    return kind == "weight" and (module.endswith("norm") or ".ln_" in module)
 
 
 def random_bf16(rng: np.random.Generator, count: int, mean: float) -> np.ndarray:
@@ -68,7 +99,7 @@ def write_safetensors(path: Path, config: dict[str, Any], seed: int) -> None:
         file.write(len(encoded).to_bytes(8, "little") + encoded)
         for name, shape in tensor_shapes(config):
             left = int(np.prod(shape))
-            mean = 1.0 if name.endswith("norm.weight") else 0.0
+            mean = 1.0 if is_norm_weight(name) else 0.0
             while left:
                 count = min(left, CHUNK)
                 file.write(random_bf16(rng, count, mean).tobytes())
@@ -96,14 +127,14 @@ def make_checkpoint(shape: str, seed: int = 0) -> Path:
         return directory
     directory.mkdir(parents=True, exist_ok=True)
     write_tokenizer(directory)
-    write_safetensors(directory / "model.safetensors", SHAPES[shape], seed)
-    finished.write_text(json.dumps(SHAPES[shape], indent=2))  # last: marks it complete
+    write_safetensors(directory / "model.safetensors", config_of(shape), seed)
+    finished.write_text(json.dumps(config_of(shape), indent=2))  # last: marks it complete
     return directory
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("shape", choices=sorted(SHAPES))
+    parser.add_argument("shape", choices=sorted(ALL_SHAPES))
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
     print(make_checkpoint(arguments.shape, arguments.seed))

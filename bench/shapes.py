@@ -1,4 +1,4 @@
-"""The shapes of three published models, as the fields of their `config.json`.
+"""The shapes of published models, as the fields of their `config.json`.
 
 Speed does not depend on the values of the weights, so a checkpoint of random numbers in the
 shape of a model is as fast as the model.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["DTYPES", "SHAPES"]
+__all__ = ["ALL_SHAPES", "DTYPES", "GPT2", "SHAPES", "config_of"]
 
 DTYPES = ("bf16", "int8", "int4")
 """Of weights, which everybody has in some form."""
@@ -76,3 +76,28 @@ SHAPES: dict[str, dict[str, Any]] = {
         "rope_theta": 100_000.0,
     },
 }
+
+GPT2: dict[str, Any] = {
+    "architectures": ["GPT2LMHeadModel"],
+    "model_type": "gpt2",
+    "torch_dtype": "bfloat16",
+    "vocab_size": 50_257,
+    "n_embd": 768,
+    "n_layer": 12,
+    "n_head": 12,
+    "n_positions": 1024,
+    "layer_norm_epsilon": 1e-5,
+    "activation_function": "gelu_new",
+    "tie_word_embeddings": True,
+    "bos_token_id": 256,
+    "eos_token_id": 256,
+}
+"""Names its sizes otherwise, so it is for those tools only that ask the engine for them."""
+
+ALL_SHAPES = (*SHAPES, "gpt2")
+"""Names."""
+
+
+def config_of(shape: str) -> dict[str, Any]:
+    """The config.json of a shape."""
+    return GPT2 if shape == "gpt2" else SHAPES[shape]

@@ -13,7 +13,7 @@ def test_gaps_count_while_the_long_prompt_is_computed() -> None:
     seen = Beside(
         came=10.0,
         answered=12.0,
-        streams=[[9.8, 9.9, 10.0, 10.5, 11.5, 12.5, 13.0], [9.7, 9.9, 10.1, 11.1, 12.1]],
+        streams=[[9.8, 9.9, 10.0, 10.5, 11.5, 12.5, 15.5], [9.7, 9.9, 10.1, 11.1, 12.1]],
     )
     found = figures(seen)
     assert found["decode_only_s"] == pytest.approx(0.1)

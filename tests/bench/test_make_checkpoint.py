@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from bench import make_checkpoint
-from bench.shapes import SHAPES
+from bench.shapes import GPT2, SHAPES
 from pybatcher.loading import open_model
 
 SMALL = {
@@ -44,3 +44,17 @@ def test_the_same_seed_gives_the_same_bytes(tmp_path: Path) -> None:
         make_checkpoint.write_safetensors(file, config, seed)
     assert files[0].read_bytes() == files[1].read_bytes()
     assert files[0].read_bytes() != files[2].read_bytes()
+
+
+def test_a_checkpoint_of_gpt2_opens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(make_checkpoint, "CHECKPOINTS", tmp_path)
+    small = {"vocab_size": 300, "n_embd": 48, "n_layer": 2, "n_head": 4, "n_positions": 64}
+    for name, value in small.items():
+        monkeypatch.setitem(GPT2, name, value)
+    model = open_model(make_checkpoint.make_checkpoint("gpt2"))
+    assert (model.config.n_layers, model.config.max_position_embeddings) == (2, 64)
+    assert model.tensors["layers.1.up.weight"].array.shape == (192, 48)
+    assert make_checkpoint.is_norm_weight("transformer.h.0.ln_2.weight")
+    assert make_checkpoint.is_norm_weight("model.layers.0.input_layernorm.weight")
+    assert not make_checkpoint.is_norm_weight("transformer.h.0.ln_2.bias")
+    assert not make_checkpoint.is_norm_weight("transformer.h.0.mlp.c_fc.weight")
