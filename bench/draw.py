@@ -14,6 +14,7 @@ PLOTS = Path(__file__).parents[1] / "docs" / "plots"
 _NAMES: dict[str, Callable[[dict[str, Any]], str]] = {
     "simulation": lambda r: f"simulation-{r['load']}.svg",
     "frontier": lambda r: f"frontier-{r['shape']}-{r['dtype']}.svg",
+    "soak": lambda r: "soak.svg",
     "load": lambda r: f"load-{r['load']}-{r['shape']}-{r['dtype']}.svg",
 }
 

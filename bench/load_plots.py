@@ -8,7 +8,7 @@ from typing import Any
 
 from .plots import plt, save
 
-__all__ = ["PICTURES", "frontier", "loads", "policies"]
+__all__ = ["PICTURES", "frontier", "loads", "policies", "soak"]
 
 
 def loads(result: dict[str, Any], path: Path) -> None:
@@ -104,9 +104,31 @@ def frontier(result: dict[str, Any], path: Path) -> None:
     save(figure, path)
 
 
+def soak(result: dict[str, Any], path: Path) -> None:
+    """Memory over time: under load, and in the pauses."""
+    figure, axis = plt.subplots(figsize=(8, 3.6))
+    axis.plot([t / 60 for t, _ in result["rss"]], [mib for _, mib in result["rss"]], lw=0.8)
+    looks = result["looks"]
+    at, held = [look["at"] / 60 for look in looks], [look["held"]["rss_mib"] for look in looks]
+    axis.plot(at, held, "o", ms=3, color="#c2410c", label="in a pause")
+    axis.set_xlabel("minutes")
+    axis.set_ylabel("resident memory, MiB")
+    axis.set_ylim(bottom=0)
+    lag = result["lag_s"]
+    axis.set_title(
+        f"{sum(result['endings'].values()):,} requests; loop lag p50 {lag['p50'] * 1e3:.2f}, "
+        f"p99 {lag['p99'] * 1e3:.2f} ms",
+        fontsize=10,
+    )
+    axis.grid(alpha=0.3)
+    axis.legend(frameon=False)
+    save(figure, path)
+
+
 PICTURES: dict[str, Callable[[dict[str, Any], Path], None]] = {
     "frontier": frontier,
     "load": loads,
     "simulation": policies,
+    "soak": soak,
 }
 """By kind of result."""

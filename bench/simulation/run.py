@@ -16,41 +16,15 @@ from pybatcher.errors import QueueFullError, RequestTooLongError
 from pybatcher.params import SamplingParams
 from pybatcher.scheduling import Event, Expired, Failed, Generated, Request, Scheduler
 
-from ..slo import PERCENTILES, Slo, summary
+from ..histogram import TimeHistogram
+from ..slo import Slo, summary
 from ..traces import TraceRequest, prompt_of
 from .costs import StepCosts
 from .engine import END_TOKEN, Book, SimulatedEngine
 
-__all__ = ["GapHistogram", "SchedulerTimes", "Simulation", "open_book"]
+__all__ = ["SchedulerTimes", "Simulation", "open_book"]
 
 _END_TOKENS = frozenset({END_TOKEN})
-
-
-class GapHistogram:
-    """Percentiles of any number of times, to one in a hundred."""
-
-    _LEAST = 1e-6
-
-    def __init__(self) -> None:
-        self._counts: dict[int, int] = {}
-        self._most = 0.0
-
-    def add(self, seconds: float) -> None:
-        place = int(math.log1p(seconds / self._LEAST) * 100)
-        self._counts[place] = self._counts.get(place, 0) + 1
-        self._most = max(self._most, seconds)
-
-    def percentiles(self) -> dict[str, float]:
-        """As slo.percentiles."""
-        places = sorted(self._counts)
-        if not places:
-            return {**{f"p{p}": math.nan for p in PERCENTILES}, "max": math.nan}
-        total = np.cumsum([self._counts[place] for place in places])
-        found = {}
-        for p in PERCENTILES:
-            place = places[int(np.searchsorted(total, total[-1] * p / 100))]
-            found[f"p{p}"] = min(self._LEAST * math.expm1((place + 0.5) / 100), self._most)
-        return found | {"max": self._most}
 
 
 class SchedulerTimes:
@@ -124,7 +98,7 @@ class Simulation:
         self._trace, self._costs, self._seed, self._on_end = trace, costs, seed, on_end
         self._coming = 0  # place of the next arrival
         self._refused = self._tokens = 0
-        self._gaps = GapHistogram()
+        self._gaps = TimeHistogram()
         nan = math.nan
         self._first, self._last = array("d", [nan]) * len(trace), array("d", [nan]) * len(trace)
         self._longest, self._counts = array("d", [nan]) * len(trace), array("l", [0]) * len(trace)

@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 
 from bench import draw as pictures
+from bench.histogram import TimeHistogram
 from bench.loads import LOADS
 from bench.results import RESULTS
 from bench.simulation.costs import StepCosts, Work, capacity, errors, fit, read_costs
 from bench.simulation.engine import END_TOKEN, Book, SimulatedEngine
 from bench.simulation.fitting import SEQUENCES, measure_steps, positions_needed
-from bench.simulation.run import GapHistogram, SchedulerTimes, Simulation
+from bench.simulation.run import SchedulerTimes, Simulation
 from bench.simulation.scheduler_cost import scheduler_cost
 from bench.slo import Slo
 from bench.traces import TraceRequest, draw
@@ -139,13 +140,13 @@ def test_who_can_never_fit_is_refused() -> None:
 
 def test_gaps_are_counted_to_one_in_a_hundred() -> None:
     values = np.random.default_rng(0).lognormal(-4, 1.5, 20_000)
-    histogram = GapHistogram()
+    histogram = TimeHistogram()
     for value in values.tolist():
         histogram.add(value)
     for name, value in histogram.percentiles().items():
         exact = values.max() if name == "max" else np.percentile(values, int(name[1:]))
         assert value == pytest.approx(exact, rel=0.011)
-    assert math.isnan(GapHistogram().percentiles()["p50"])
+    assert math.isnan(TimeHistogram().percentiles()["p50"])
 
 
 def test_the_schedulers_time_by_sequences_and_by_queue() -> None:
