@@ -19,19 +19,23 @@ _NAMES: dict[str, Callable[[dict[str, Any]], str]] = {
 }
 
 
-def picture_name(kind: str, result: dict[str, Any]) -> str:
-    """The file of a result's picture."""
-    return _NAMES[kind](result)
+def picture_name(kind: str, result: dict[str, Any]) -> str | None:
+    """The file of a result's picture, if that kind has one."""
+    return _NAMES[kind](result) if kind in _NAMES else None
 
 
 def draw_result(kind: str, result: dict[str, Any], folder: Path = PLOTS) -> str | None:
-    """Draw it; the file's name, or None, with a word on stderr, where matplotlib is not there."""
+    """Draw it, if its kind has a picture; the file's name. None, and a word on stderr, without
+    matplotlib.
+    """
+    name = picture_name(kind, result)
+    if name is None:
+        return None
     try:
         from . import load_plots
     except ImportError as error:
         print(f"no plots: {error}; `pip install '.[bench]'` brings it", file=sys.stderr)
         return None
     folder.mkdir(parents=True, exist_ok=True)
-    name = picture_name(kind, result)
     load_plots.PICTURES[kind](result, folder / name)
     return name

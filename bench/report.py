@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from . import tables
+from . import load_tables, tables
+from .draw import draw_result
 from .results import RESULTS, read_results
 from .shapes import DTYPES, SHAPES
 
@@ -56,11 +57,20 @@ def main(root: Path = ROOT, folder: Path = RESULTS) -> None:
     if not results["compare"]:
         raise SystemExit("bench/results/ holds no compare-*.json: run `python -m bench.compare`")
     results["compare"].sort(key=lambda r: [order.get(r[key], 99) for key in ("shape", "dtype")])
-    drawn = plot(results, root / "docs" / "plots")
+    folder_of_plots = root / "docs" / "plots"
+    drawn = plot(results, folder_of_plots)
+    loads = {
+        kind: read_results(pattern, folder) for kind, (pattern, _) in load_tables.KINDS.items()
+    }
+    of_loads = [
+        draw_result(kind, result, folder_of_plots) for kind in loads for result in loads[kind]
+    ]
     first_shape = results["compare"][0]["shape"]
     of_first = [result for result in results["compare"] if result["shape"] == first_shape]
     put_between_marks(root / "README.md", tables.speed(of_first))
-    put_between_marks(root / "docs" / "benchmarks.md", tables.everything(results, drawn))
+    lines = tables.everything(results, drawn)
+    lines += load_tables.sections(loads, [name for name in of_loads if name])
+    put_between_marks(root / "docs" / "benchmarks.md", lines)
 
 
 if __name__ == "__main__":

@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-__all__ = ["everything", "speed"]
+__all__ = ["commands", "everything", "number", "speed", "table", "when"]
 
 Result = dict[str, Any]
 Lines = list[str]
 
 
-def _table(header: Sequence[str], rows: Iterable[Sequence[str]], left: int = 1) -> Lines:
+def table(header: Sequence[str], rows: Iterable[Sequence[str]], left: int = 1) -> Lines:
     """A Markdown table whose first `left` columns are flush left."""
     rule = ["---" if i < left else "---:" for i in range(len(header))]
     return ["|" + "|".join(f" {c} " for c in row) + "|" for row in (header, rule, *rows)]
 
 
-def _number(value: float) -> str:
+def number(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
 
 
@@ -56,7 +56,7 @@ def _speed_rows(result: Result, measures: Sequence[str]) -> Iterable[list[str]]:
     rows = [by_measure.get(measure) for measure in measures]
     title = f"{result['shape']} {result['dtype']}"
     for name in result["contestants"]:
-        speeds = [_number(row["median"][name]) if row else "" for row in rows]
+        speeds = [number(row["median"][name]) if row else "" for row in rows]
         yield [title, _full_name(result, name), *speeds]
         title = ""
     if len(result["contestants"]) > 1:
@@ -92,7 +92,7 @@ def speed(results: Sequence[Result]) -> Lines:
         "a token. How it is measured, other shapes and all other figures: "
         "[benchmarks](docs/benchmarks.md).",
         "",
-        *_table(header, rows, left=2),
+        *table(header, rows, left=2),
         "",
         f"{_versions(results)}.",
     ]
@@ -106,7 +106,7 @@ def _latency_name(figure: str) -> str:
 
 def _latency(figure: str, value: float) -> str:
     """Seconds, but gaps between tokens in milliseconds."""
-    return _number(value * 1e3 if figure.startswith("itl") else value)
+    return number(value * 1e3 if figure.startswith("itl") else value)
 
 
 def _serving(results: Sequence[Result]) -> Lines:
@@ -128,7 +128,7 @@ def _serving(results: Sequence[Result]) -> Lines:
             f"Steps of at most {result['n_batch']} tokens; medians of {len(result['rounds'])} "
             f"rounds; {when(result['run'], result['threads'])}.",
             "",
-            *_table(["", *map(_latency_name, figures)], rows),
+            *table(["", *map(_latency_name, figures)], rows),
             "",
             commands([result]),
             "",
@@ -143,7 +143,7 @@ def _engine(results: Sequence[Result]) -> Lines:
         measures = _measures(runs)
         rows = []
         for r in runs:
-            speeds = {row["measure"]: _number(row["median"]["pybatcher"]) for row in r["tok/s"]}
+            speeds = {row["measure"]: number(row["median"]["pybatcher"]) for row in r["tok/s"]}
             what = f"{r['dtype']}, KV {r['engine']['kv_dtype']}, {r['threads']} threads"
             largest = list(r["prefill_of_peak"])[-1]
             of_peak = f"{r['prefill_of_peak'][largest]:.0%} of {r['peak']}"
@@ -156,7 +156,7 @@ def _engine(results: Sequence[Result]) -> Lines:
             f"Tokens a second; target {runs[0]['engine']['cpu_target']}, {file['run']['date']}, "
             f"commit {file['run']['commit']}.",
             "",
-            *_table(header, rows),
+            *table(header, rows),
             "",
             commands([file]),
             "",
@@ -182,7 +182,7 @@ def _profiles(results: Sequence[Result]) -> Lines:
             "",
             f"One token a sequence; {when(file['run'], file['profiles'][0]['threads'])}.",
             "",
-            *_table(header, rows),
+            *table(header, rows),
             "",
             commands([file]),
             "",
@@ -214,7 +214,7 @@ def _kernels(results: Sequence[Result]) -> Lines:
             "",
             f"{file['run']['date']}, commit {file['run']['commit']}.",
             "",
-            *_table([*header, "peak of"], rows, left=3),
+            *table([*header, "peak of"], rows, left=3),
             "",
             commands([file]),
             "",
@@ -238,7 +238,7 @@ def _quality(results: Sequence[Result]) -> Lines:
             "",
             f"Divergence, in nats, from the f32 weights, over {file['positions']} positions.",
             "",
-            *_table(header, rows, left=3),
+            *table(header, rows, left=3),
             "",
             commands([file]),
             "",
