@@ -54,9 +54,13 @@ def policies(result: dict[str, Any], path: Path) -> None:
         axis.grid(alpha=0.3, axis="y")
     for axis in axes[:2]:
         axis.set_yscale("log")
+        axis.yaxis.set_major_formatter("{x:g}")
+        axis.yaxis.set_minor_formatter("{x:g}")
+        axis.tick_params(which="minor", labelsize=7)
         axis.set_xticks(range(len(percentiles)), percentiles)
     for axis in axes[2:]:
         axis.set_xticks([])
+        axis.set_ylim(bottom=0)
     axes[0].legend(frameon=False, fontsize=8)
     costs = result["costs"]
     requests = rows[0]["requests"]

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import gc
+import sys
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -97,8 +98,17 @@ def show(rows: Sequence[dict[str, Any]]) -> None:
             str(row["refused"]), str(row["preemptions"]), str(row["recomputed_tokens"]),
             f"{us['p50_us']:.0f}", f"{us['p99_us']:.0f}",
         )  # fmt: skip
-    console = Console()
-    console.print(table, width=None if console.is_terminal else 200)
+    deciding = Table(box=None)
+    for name in ("policy", "plan + apply with", "steps", "p50 us", "p99 us", "max us"):
+        deciding.add_column(name, justify="left" if name.startswith("pol") else "right")
+    for row in rows:
+        for kind in ("sequences", "queued"):
+            for span, us in row["scheduler"][kind].items():
+                shown = (f"{us[name]:.0f}" for name in ("p50_us", "p99_us", "max_us"))
+                deciding.add_row(row["policy"], f"{span} {kind}", str(us["steps"]), *shown)
+    width = None if sys.stdout.isatty() else 200
+    for shown_table in (table, deciding):
+        Console(width=width).print(shown_table)
 
 
 def simulate(a: argparse.Namespace) -> None:
