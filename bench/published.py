@@ -76,7 +76,7 @@ async def measure(
 ) -> dict[str, Any]:  # fmt: skip
     """All that is compared, in turns: table, 1, 8, 16 sequences, table, ... Medians of rounds."""
     sizes = tuple(PUBLISHED_SCALING)
-    options = {
+    options: dict[str, Any] = {
         "dtype": dtype,
         "n_threads": n_threads,
         "n_parallel": _PROMPTS,

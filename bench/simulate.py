@@ -61,7 +61,7 @@ def make_fit(shape: str, dtype: str, n_threads: int) -> None:
     measured = measure_steps(engine)
     engine.close()
     costs = fit(measured)
-    result = {
+    result: dict[str, Any] = {
         "run": run,
         "shape": shape,
         "dtype": dtype,
