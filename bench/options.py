@@ -6,18 +6,20 @@ import argparse
 import ast
 import sys
 from collections.abc import Iterable, Mapping
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
 from typing import Any
 
+from pybatcher import config
 from pybatcher.config import EngineConfig, SchedulerConfig, split_options
 from pybatcher.errors import ConfigError
 
-__all__ = ["add_policy_arguments", "exists", "parse", "policies_from", "scheduler_config"]
+__all__ = ["add_policy_arguments", "configs_of", "exists", "parse", "policies_from"]
 
 
 def exists(name: str) -> bool:
     """Whether a batcher has an option of that name."""
-    return name in {f.name for f in (*fields(EngineConfig), *fields(SchedulerConfig))}
+    configs = [kind for kind in vars(config).values() if is_dataclass(kind)]
+    return name in {field.name for kind in configs for field in fields(kind)}
 
 
 def parse(texts: Iterable[str]) -> dict[str, Any]:
@@ -62,9 +64,10 @@ def policies_from(arguments: argparse.Namespace) -> dict[str, dict[str, Any]]:
     }
 
 
-def scheduler_config(options: Mapping[str, Any]) -> SchedulerConfig:
-    """The scheduler's part of options."""
-    return split_options(dict(options))[1]
+def configs_of(options: Mapping[str, Any]) -> tuple[EngineConfig, SchedulerConfig]:
+    """The engine's and the scheduler's part of options."""
+    engine, scheduler, *_ = split_options(dict(options))
+    return engine, scheduler
 
 
 def _value(text: str) -> Any:

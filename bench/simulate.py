@@ -9,8 +9,8 @@
 What waits, runs, is shared and evicted is decided by the scheduler and by the engine's own
 bookkeeping of KV; only the forward pass is replaced, by its time. That is fitted to a short
 measurement of a model on this machine (--fit), which stays in bench/results/costs-*.json.
-Everything is drawn from a seed: two runs differ in nothing but the wall-clock time of `plan` and
-`apply`.
+Everything is drawn from a seed: two runs differ in nothing but the time that `plan` and `apply`
+take.
 """
 
 from __future__ import annotations
@@ -25,14 +25,13 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from pybatcher.config import split_options
 from pybatcher.engine import Engine
 
 from .draw import draw_result
 from .loads import LOADS, add_load_arguments, trace_from
 from .machine import describe_run
 from .make_checkpoint import make_checkpoint
-from .options import add_policy_arguments, policies_from
+from .options import add_policy_arguments, configs_of, policies_from
 from .progress import bar
 from .results import write_result
 from .shapes import ALL_SHAPES
@@ -120,7 +119,7 @@ def simulate(a: argparse.Namespace) -> None:
     if a.trace is not None:
         trace = trace_from(a, 1.0)
     else:
-        engine, _ = split_options(dict(preset.options))
+        engine, _ = configs_of(preset.options)
         probe = draw(preset.load, 1000, 1.0, a.seed)
         rate = rate or a.share * capacity(costs, probe, engine.n_parallel, engine.n_ctx)
         trace = trace_from(a, rate)
@@ -178,7 +177,7 @@ def main() -> None:
     parser.add_argument("--fit", choices=sorted(ALL_SHAPES), help="measure steps of this shape")
     parser.add_argument("--dtype", default="int8", help="of --fit")
     parser.add_argument("--threads", type=int, default=2, help="of --fit")
-    parser.add_argument("--scheduler-cost", action="store_true", help="wall-clock time of deciding")
+    parser.add_argument("--scheduler-cost", action="store_true", help="time of deciding")
     parser.add_argument("--steps", type=int, default=300, help="of --scheduler-cost")
     a = parser.parse_args()
     if a.fit:

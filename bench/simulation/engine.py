@@ -39,6 +39,10 @@ class Book(_core.KvCache):
         )
         self.owners: dict[int, tuple[int, int]] = {}
 
+    def seq_exclusive_blocks(self, seq_id: int) -> int:
+        """Blocks that this sequence alone holds."""
+        return int(self.seq_exclusive_pages(seq_id))
+
     def seq_sampling(
         self,
         seq_id: int,

@@ -11,12 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from pybatcher.config import EngineConfig, split_options
+from pybatcher.config import EngineConfig, SchedulerConfig
 from pybatcher.errors import QueueFullError, RequestTooLongError
 from pybatcher.params import SamplingParams
 from pybatcher.scheduling import Event, Expired, Failed, Generated, Request, Scheduler
 
 from ..histogram import TimeHistogram
+from ..options import configs_of
 from ..slo import Slo, summary
 from ..traces import TraceRequest, prompt_of
 from .costs import StepCosts
@@ -28,7 +29,10 @@ _END_TOKENS = frozenset({END_TOKEN})
 
 
 class SchedulerTimes:
-    """Wall-clock seconds of `plan` and `apply` together, of each step."""
+    """Seconds of `plan` and `apply` together, of each step.
+
+    Of the thread's own time: neither waits, and who else wants the core does not count.
+    """
 
     def __init__(self) -> None:
         self._seconds, self._sequences, self._queued = array("d"), array("l"), array("l")
@@ -70,9 +74,15 @@ def _params(max_tokens: int) -> SamplingParams:
     return SamplingParams(max_tokens=max_tokens)
 
 
-def open_book(engine: EngineConfig) -> Book:
+def open_book(engine: EngineConfig, config: SchedulerConfig) -> Book:
     """What an engine with these options keeps."""
-    return Book(n_ctx=engine.n_ctx, n_parallel=engine.n_parallel, block_size=engine.block_size)
+    # A scheduler that may keep shared prefixes does so in sequences beside those of requests.
+    n_prefixes: int = getattr(config, "max_prefixes", 0)
+    return Book(
+        n_ctx=engine.n_ctx,
+        n_parallel=engine.n_parallel + n_prefixes,
+        block_size=engine.block_size,
+    )
 
 
 class Simulation:
@@ -89,8 +99,8 @@ class Simulation:
     ) -> None:
         roomy = {"max_queue_requests": 2**31 - 1, "max_queue_tokens": 2**31 - 1}
         # What is made up has no text to guess from.
-        engine, config = split_options(roomy | {"max_draft_tokens": 0} | dict(options))
-        self.book = open_book(engine)
+        engine, config = configs_of(roomy | {"max_draft_tokens": 0} | dict(options))
+        self.book = open_book(engine, config)
         self.scheduler = Scheduler(config, self.book)
         self.engine = SimulatedEngine(self.book, trace)
         self.times = SchedulerTimes()
@@ -112,9 +122,9 @@ class Simulation:
     def step(self) -> bool:
         """One step, or a jump to the next arrival. False when nothing is left to do."""
         self._submit_until(self.now)
-        begin = time.perf_counter()
+        begin = time.thread_time()
         plan = self.scheduler.plan(self.now)
-        seconds = time.perf_counter() - begin
+        seconds = time.thread_time() - begin
         if plan is None:
             self._take(self.scheduler.take_events())
             if self._coming < len(self._trace):
@@ -126,9 +136,9 @@ class Simulation:
         result, work = self.engine.step(plan)
         self.now += self._costs.seconds(work)
         self._submit_until(self.now)
-        begin = time.perf_counter()
+        begin = time.thread_time()
         events = self.scheduler.apply(result, self.now)
-        seconds += time.perf_counter() - begin
+        seconds += time.thread_time() - begin
         self.times.add(seconds, len(plan.entries), self.scheduler.n_waiting)
         self._take(events)
         return True

@@ -46,8 +46,8 @@ def test_policies_stand_side_by_side() -> None:
 
 
 def test_the_schedulers_part_is_told_apart() -> None:
-    config = options.scheduler_config({"n_ctx": 1024, "n_batch": 64, "n_ubatch": 32})
-    assert config.n_batch == 64
+    engine, scheduler = options.configs_of({"n_ctx": 1024, "n_batch": 64, "n_ubatch": 32})
+    assert (engine.n_ctx, engine.n_ubatch, scheduler.n_batch) == (1024, 32, 64)
     assert options.exists("n_ctx")
     assert options.exists("n_batch")
     assert not options.exists("n_bitch")
