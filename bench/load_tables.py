@@ -150,9 +150,11 @@ def _published(result: Result) -> Lines:
 
 def _soak(result: Result) -> Lines:
     lag, looks = result["lag_s"], result["looks"]
+    beside = [result["bystander_lag_s"][name] for name in ("p50", "p99", "max")]
     rows = [
         ["requests", f"{sum(result['endings'].values()):,} in {result['seconds'] / 60:.0f} min"],
         ["loop lag p50, p99, max ms", ", ".join(_ms(lag[name]) for name in ("p50", "p99", "max"))],
+        ["... of a process that does nothing", ", ".join(map(_ms, beside))],
         ["idle, of a core", f"{result['idle_cpu']:.2%}"],
         [
             "memory, first and last pause, MiB",

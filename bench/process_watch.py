@@ -1,17 +1,26 @@
-"""What a process holds (memory, files, threads, tasks), and how late its event loop runs. Linux."""
+"""What a process holds (memory, files, threads, tasks), and how late its event loop runs. Linux.
+
+    python -m bench.process_watch
+
+is a process with nothing else to do: how late it runs, as JSON, once its input ends.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import os
+import subprocess
+import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
+from .entrants import ROOT
 from .histogram import TimeHistogram
 
-__all__ = ["Held", "held_now", "rss_mib", "watch_lag"]
+__all__ = ["Bystander", "Held", "held_now", "rss_mib", "watch_lag"]
 
 _PROCESS = Path("/proc/self")
 _TICK = 0.005  # seconds between looks at the loop's lag
@@ -49,3 +58,34 @@ async def watch_lag(lag: TimeHistogram) -> NoReturn:
         due = time.monotonic() + _TICK
         await asyncio.sleep(_TICK)
         lag.add(max(0.0, time.monotonic() - due))
+
+
+class Bystander:
+    """A process beside this one that does nothing: what it lags is the machine's, not ours."""
+
+    def __init__(self) -> None:
+        command = [sys.executable, "-m", "bench.process_watch"]
+        pipe = subprocess.PIPE
+        self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, cwd=ROOT)
+        assert self._process.stdout is not None
+        self._process.stdout.readline()  # it watches
+
+    def close(self) -> dict[str, float]:
+        """End it; percentiles of its lag, in seconds."""
+        output, _ = self._process.communicate()
+        found: dict[str, float] = json.loads(output)
+        return found
+
+
+async def _watch_until_input_ends() -> TimeHistogram:
+    lag = TimeHistogram()
+    watch = asyncio.create_task(watch_lag(lag))
+    await asyncio.sleep(3 * _TICK)
+    print("ready", flush=True)
+    await asyncio.to_thread(sys.stdin.read)
+    watch.cancel()
+    return lag
+
+
+if __name__ == "__main__":
+    print(json.dumps(asyncio.run(_watch_until_input_ends()).percentiles()))

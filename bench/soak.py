@@ -5,7 +5,8 @@
 
 On the model that ships inside. Load and pauses take turns. In each pause, once nothing runs, KV is
 recounted, and memory, open files, threads and tasks are noted, and what the idle process takes of a
-core. While there is load, the event loop's lag is measured. --faults makes so many steps a minute
+core. While there is load, the event loop's lag is measured, and beside it that of a process that
+does nothing: on a busy machine both are late. --faults makes so many steps a minute
 raise after they were computed; the batcher has to restart its engine then, and nobody may notice.
 Ends with 1, and says what, if anything leaked, grew or came late. Results land in
 bench/results/soak.json and docs/plots/.
@@ -31,7 +32,7 @@ from .draw import draw_result
 from .histogram import TimeHistogram
 from .machine import describe_run
 from .options import exists, parse
-from .process_watch import Held, held_now, rss_mib, watch_lag
+from .process_watch import Bystander, Held, held_now, rss_mib, watch_lag
 from .progress import Bar, bar
 from .results import write_result
 from .soak_callers import Callers
@@ -239,8 +240,13 @@ def main() -> None:
         options |= {"max_restarts": 1_000_000}
     run, options = describe_run(), options | parse(a.option)
     turns = max(1, round(a.minutes * 60 / (a.busy + a.pause)))
-    with bar(turns) as progress:
-        result = {"run": run, **asyncio.run(soak(a, options, progress))}
+    bystander = Bystander()
+    try:
+        with bar(turns) as progress:
+            result = {"run": run, **asyncio.run(soak(a, options, progress))}
+    finally:
+        beside = bystander.close()
+    result["bystander_lag_s"] = beside
     lag, leaked, looks = result["lag_s"], result["leaked"], result["looks"]
     for ending, count in result["endings"].items():
         print(f"{count:8} {ending}")
@@ -248,7 +254,9 @@ def main() -> None:
         f"{result['seconds']:.0f} s, memory {looks[0]['held']['rss_mib']:.1f} to "
         f"{looks[-1]['held']['rss_mib']:.1f} MiB, {sum(result['endings'].values())} requests; "
         f"loop lag p50 {lag['p50'] * 1e3:.2f}, p99 {lag['p99'] * 1e3:.2f}, "
-        f"max {lag['max'] * 1e3:.1f} ms; idle {result['idle_cpu']:.2%} of a core"
+        f"max {lag['max'] * 1e3:.1f} ms "
+        f"(of a process that does nothing: {beside['p50'] * 1e3:.2f}, {beside['p99'] * 1e3:.2f}, "
+        f"{beside['max'] * 1e3:.1f}); idle {result['idle_cpu']:.2%} of a core"
     )
     print(f"wrote {write_result('soak', result)}")
     draw_result("soak", result)

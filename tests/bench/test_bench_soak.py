@@ -141,6 +141,7 @@ def test_the_tool_ends_with_one_and_says_why(
     assert "requests; loop lag" in capsys.readouterr().out
     result = json.loads((tmp_path / "soak.json").read_text())
     assert "a page" in result["leaked"][0]
+    assert 0.0 < result["bystander_lag_s"]["p50"] <= result["bystander_lag_s"]["max"]
 
 
 def test_the_picture_of_a_soak(tmp_path: Path) -> None:

@@ -44,6 +44,7 @@ def one_of_each() -> dict[str, list[dict[str, Any]]]:
     theirs["tokens_per_s"] = {str(size): speed for size, speed in PUBLISHED_SCALING.items()}
     look = {"at": 60.0, "held": {"rss_mib": 50.0}}
     soak = {"endings": {"a": 1000, "b": 234}, "seconds": 1800.0, "idle_cpu": 0.0, "leaked": []}
+    soak |= {"bystander_lag_s": {"p50": 0.0002, "p99": 0.003, "max": 0.02}}
     soak |= {"lag_s": {"p50": 0.0001, "p99": 0.001, "max": 0.01}, "looks": [look], "rss": [(0, 1)]}
     return {
         "frontier": [frontier],
@@ -70,6 +71,7 @@ def test_every_kind_has_its_section() -> None:
     assert "| published | 143 | 150 | 254 | 30.0 (1.00 x) | 200 (6.67 x) | 350 (11.7 x) |" in text
     assert "| pybatcher f32 |" in text
     assert "| requests | 1,234 in 30 min |" in text
+    assert "| ... of a process that does nothing | 0.20, 3.00, 20.0 |" in text
     assert "| what leaked or came late | nothing |" in text
     assert text.count("plots/") == 1
     assert text.count("Measured with `run this`.") == 6
