@@ -26,6 +26,7 @@ from .entrants import Entrant, choose
 from .latency import latencies, mixed_load, shared_prompt
 from .machine import describe_run
 from .make_checkpoint import make_checkpoint
+from .options import parse
 from .progress import Bar, bar
 from .results import write_result
 from .shapes import SHAPES
@@ -88,7 +89,11 @@ def main() -> None:
     parser.add_argument("--long-prompt", type=int, default=4096)
     parser.add_argument("--long-at", type=float, default=6.0, help="seconds from the start")
     parser.add_argument("--rate", type=float, default=1.0, help="streams a second")
+    parser.add_argument(
+        "--option", action="append", default=[], metavar="NAME=VALUE", help="of pybatcher"
+    )
     a = parser.parse_args()
+    options = parse(a.option)
     entrants = choose(a.contestants)
     loads = {
         "shared": partial(
@@ -112,12 +117,13 @@ def main() -> None:
                 n_threads=a.threads,
                 n_batch=a.n_batch,
                 share_prefixes=True,
+                options=options,
             )
             progress.say(f"{a.shape} {a.dtype}: {name}")
             n_long = 1 if name == "mixed" else 0
             figures = measure(entrants, a.shape, settings, rounds, n_long, progress)
             subject = {"shape": a.shape, "dtype": a.dtype, "threads": a.threads, "load": name}
-            result = {"run": run, **subject, "n_batch": a.n_batch, **figures}
+            result = {"run": run, **subject, "n_batch": a.n_batch, "options": options, **figures}
             progress.say(f"wrote {write_result(f'serving-{name}-{a.shape}-{a.dtype}', result)}")
 
 

@@ -79,7 +79,8 @@ class Outcome:
 
 def run(runtime: Runtime, requests: list[Request], max_draft_tokens: int) -> Outcome:
     """Serve the requests together. All clocks are of this process; nothing else is in it."""
-    scheduler = Scheduler(SchedulerConfig(max_draft_tokens=max_draft_tokens), runtime.engine)
+    config = SchedulerConfig(max_draft_tokens=max_draft_tokens, max_prefixes=0)
+    scheduler = Scheduler(config, runtime.engine)
     for request in requests:
         scheduler.submit(request, 0.0)
     tokens: list[tuple[int, int]] = []

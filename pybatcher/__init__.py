@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from .batcher import Batcher
 from .blocking import BlockingBatcher, BlockingStream
 from .completion import Completion, FinishReason, Piece, Timeline, TokenLogprob, Usage
-from .config import EngineConfig, SchedulerConfig
+from .config import EngineConfig, SchedulerConfig, SupervisionConfig
 from .errors import (
     BatcherClosedError,
     ConfigError,
@@ -30,10 +30,13 @@ from .errors import (
     QueueFullError,
     RequestTooLongError,
 )
+from .inquiry import Embedding, Score
 from .params import SamplingParams
+from .prefix_info import PrefixInfo
 from .statistics import BatcherStatistics, Health
 from .stream import Stream
 from .telemetry import RequestEvent, StepEvent, TelemetryEvent
+from .threadsafe import ThreadsafeBatcher, ThreadsafeStream
 
 if TYPE_CHECKING:
     from .engine import Engine
@@ -49,6 +52,7 @@ __all__ = [
     "Completion",
     "ConfigError",
     "DeadlineExceededError",
+    "Embedding",
     "Engine",
     "EngineConfig",
     "EngineError",
@@ -60,6 +64,7 @@ __all__ = [
     "ModelFormatError",
     "NoFreeSequenceError",
     "Piece",
+    "PrefixInfo",
     "ProtocolError",
     "PybatcherError",
     "QueueFullError",
@@ -67,9 +72,13 @@ __all__ = [
     "RequestTooLongError",
     "SamplingParams",
     "SchedulerConfig",
+    "Score",
     "StepEvent",
     "Stream",
+    "SupervisionConfig",
     "TelemetryEvent",
+    "ThreadsafeBatcher",
+    "ThreadsafeStream",
     "Timeline",
     "TokenLogprob",
     "Usage",

@@ -4,14 +4,24 @@ from __future__ import annotations
 
 import math
 import reprlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
 from .errors import InvalidRequestError
 from .params import SamplingParams
+from .scheduling import Pooling
 
-__all__ = ["check_namespace", "check_timeout", "merge_params"]
+__all__ = [
+    "check_namespace",
+    "check_pooling",
+    "check_priority",
+    "check_several",
+    "check_timeout",
+    "merge_params",
+]
+
+_HIGHEST_PRIORITY = 1000  # either way: each level is worth `priority_aging` seconds of waiting
 
 
 def merge_params(
@@ -60,6 +70,38 @@ def check_timeout(timeout: object) -> float | None:
     if math.isnan(timeout) or timeout <= 0:
         raise InvalidRequestError(f"timeout is {timeout!r}; it must be seconds above 0, or None")
     return float(timeout)
+
+
+def check_priority(priority: object) -> int:
+    """A whole number; the lower, the sooner. Raises InvalidRequestError."""
+    if isinstance(priority, bool) or not isinstance(priority, int):
+        raise _bad_priority(priority)
+    if not -_HIGHEST_PRIORITY <= priority <= _HIGHEST_PRIORITY:
+        raise _bad_priority(priority)
+    return priority
+
+
+def _bad_priority(priority: object) -> InvalidRequestError:
+    return InvalidRequestError(
+        f"priority is {reprlib.repr(priority)}; it must be a whole number from "
+        f"{-_HIGHEST_PRIORITY} (served first) to {_HIGHEST_PRIORITY}"
+    )
+
+
+def check_pooling(pooling: object) -> Pooling:
+    """A known one. Raises InvalidRequestError."""
+    if pooling == "mean" or pooling == "last":
+        return pooling
+    raise InvalidRequestError(f"pooling is {reprlib.repr(pooling)}; it must be 'last' or 'mean'")
+
+
+def check_several(field: str, texts: object) -> Sequence[Any]:
+    """A list of at least one text, or of lists of token ids. Raises InvalidRequestError."""
+    if isinstance(texts, Sequence) and not isinstance(texts, (str, bytes, bytearray)) and texts:
+        return texts
+    raise InvalidRequestError(
+        f"{field} is {reprlib.repr(texts)}; it must be a list of at least one text"
+    )
 
 
 def check_namespace(namespace: object) -> str:

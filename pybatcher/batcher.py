@@ -17,13 +17,16 @@ from .completion import Completion
 from .config import split_options
 from .errors import BatcherClosedError
 from .params import SamplingParams
+from .prefix_calls import PrefixCalls
 from .prompts import Messages, Prompt
 from .runtime import Opener, Runtime, open_checkpoint, open_torch_module
+from .scoring_calls import ScoringCalls
 from .service import Call, Service
 from .statistics import BatcherStatistics, Health
 from .stream import Reply, Stream
-from .system_prompt import SHARED_PREFIXES, check_system_prompt
+from .system_prompt import check_system_prompt
 from .telemetry import Handler, Telemetry
+from .threadsafe import ThreadsafeBatcher
 
 if TYPE_CHECKING:
     from typing import Self
@@ -33,7 +36,7 @@ if TYPE_CHECKING:
 __all__ = ["Batcher"]
 
 
-class Batcher:
+class Batcher(PrefixCalls, ScoringCalls):
     """A model inside this process that answers many callers at once.
 
         async with Batcher("path/to/model") as batcher:
@@ -46,10 +49,11 @@ class Batcher:
         token ids are taken as they are.
     progress: called while the model is opened, on the thread that opens it, with
         the bytes of weights that are loaded and all of them.
-    options: the fields of EngineConfig and SchedulerConfig, by name.
+    options: the fields of EngineConfig, SchedulerConfig and SupervisionConfig, by name.
 
-    Belongs to the event loop and to the process it was started in. Sets no
-    signal handlers and keeps nothing global: there can be several.
+    Belongs to the event loop and to the process it was started in; `threadsafe`
+    has the way in from other threads and loops. Sets no signal handlers and
+    keeps nothing global: there can be several.
 
     Raises ConfigError for options that cannot work.
     """
@@ -94,7 +98,9 @@ class Batcher:
         options: Mapping[str, Any],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._engine_config, self._scheduler_config = split_options(dict(options))
+        self._engine_config, self._scheduler_config, self._supervision = split_options(
+            dict(options)
+        )
         self._system_prompt = check_system_prompt(system_prompt)
         self._opener = opener
         self._clock = clock
@@ -121,6 +127,7 @@ class Batcher:
                 self._service = Service(
                     runtime,
                     self._scheduler_config,
+                    self._supervision,
                     self._system_prompt,
                     self._clock,
                     self._telemetry,
@@ -132,8 +139,8 @@ class Batcher:
 
     async def _open(self) -> Runtime:
         config = self._engine_config
-        if self._system_prompt is not None:
-            config = replace(config, n_parallel=config.n_parallel + SHARED_PREFIXES)
+        n_sequences = config.n_parallel + self._scheduler_config.max_prefixes
+        config = replace(config, n_parallel=n_sequences)
         loop = asyncio.get_running_loop()
         opening = loop.run_in_executor(None, self._opener, config)
         try:
@@ -146,7 +153,10 @@ class Batcher:
         """Take no more requests, finish the ones there are, free everything.
 
         drain: False fails what is in flight with BatcherClosedError instead.
-        timeout: seconds to drain; what is not finished then fails so too.
+        timeout: seconds to drain; what is not finished then fails so too. So long
+            again, and at least 5 s, it waits for the step under way. A step that
+            takes longer, or that is hung, is left alone with its thread, which
+            frees the engine when it ends.
         Closing again, or while another task closes, waits for the same end.
         """
         timeout = check_timeout(timeout)
@@ -176,6 +186,7 @@ class Batcher:
         prompt: Prompt,
         params: SamplingParams | None = None,
         *,
+        priority: int = 0,
         timeout: float | None = None,  # noqa: ASYNC109
         namespace: str | None = None,
         **sampling: Any,
@@ -185,6 +196,8 @@ class Batcher:
         prompt: a text, or token ids.
         params, sampling: how to draw: `SamplingParams`, or its fields as
             keywords, or both; keywords win.
+        priority: the lower, the sooner it is served; waiting makes up for it
+            (`priority_aging`). From -1000 to 1000.
         timeout: seconds from now. When they are over, what there is of the
             output is returned (finish_reason "deadline"), or, without a token
             yet, DeadlineExceededError raised.
@@ -198,6 +211,7 @@ class Batcher:
             Call(
                 content=prompt,
                 params=params,
+                priority=priority,
                 timeout=timeout,
                 namespace=namespace,
                 sampling=sampling,
@@ -209,6 +223,7 @@ class Batcher:
         prompt: Prompt,
         params: SamplingParams | None = None,
         *,
+        priority: int = 0,
         timeout: float | None = None,
         namespace: str | None = None,
         **sampling: Any,
@@ -218,6 +233,7 @@ class Batcher:
             Call(
                 content=prompt,
                 params=params,
+                priority=priority,
                 timeout=timeout,
                 namespace=namespace,
                 sampling=sampling,
@@ -229,6 +245,7 @@ class Batcher:
         messages: Messages,
         params: SamplingParams | None = None,
         *,
+        priority: int = 0,
         timeout: float | None = None,  # noqa: ASYNC109
         namespace: str | None = None,
         **sampling: Any,
@@ -242,6 +259,7 @@ class Batcher:
                 content=messages,
                 is_chat=True,
                 params=params,
+                priority=priority,
                 timeout=timeout,
                 namespace=namespace,
                 sampling=sampling,
@@ -253,6 +271,7 @@ class Batcher:
         messages: Messages,
         params: SamplingParams | None = None,
         *,
+        priority: int = 0,
         timeout: float | None = None,
         namespace: str | None = None,
         **sampling: Any,
@@ -263,28 +282,34 @@ class Batcher:
                 content=messages,
                 is_chat=True,
                 params=params,
+                priority=priority,
                 timeout=timeout,
                 namespace=namespace,
                 sampling=sampling,
             )
         )
 
+    @property
+    def threadsafe(self) -> ThreadsafeBatcher:
+        """The same calls for other threads and other event loops."""
+        return ThreadsafeBatcher(self, lambda: self._running_service().remote_calls())
+
     async def _complete(self, call: Call) -> Completion:
         service, reply = self._running_service(), Reply(streams=False)
-        request_id = await service.submit(call, reply)
+        request_ids = await service.submit(call, reply)
         try:
             while not reply.ended:
                 await reply.wait()
         except BaseException:  # cancelled: nobody waits for it any more
-            service.cancel(request_id)
+            service.cancel(request_ids)
             raise
         return reply.result()
 
     def _stream(self, call: Call) -> Stream:
         return Stream(lambda reply: self._running_service().submit(call, reply), self._cancel)
 
-    def _cancel(self, request_id: int) -> None:
-        self._running_service().cancel(request_id)
+    def _cancel(self, request_ids: range) -> None:
+        self._running_service().cancel(request_ids)
 
     # -- questions --------------------------------------------------------------------------
 

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from .batcher import Batcher
 from .completion import Completion, Piece
 from .errors import BatcherClosedError
+from .inquiry import Embedding, Score
 from .loop_thread import LoopThread
 from .params import SamplingParams
+from .prefix_info import PrefixInfo
 from .prompts import Messages, Prompt
+from .scheduling import Pooling
 from .statistics import BatcherStatistics, Health
-from .stream import Stream
+from .stream import Stream, next_piece
 from .telemetry import Handler
 
 if TYPE_CHECKING:
@@ -106,13 +109,16 @@ class BlockingBatcher:
         prompt: Prompt,
         params: SamplingParams | None = None,
         *,
+        priority: int = 0,
         timeout: float | None = None,
         namespace: str | None = None,
         **sampling: Any,
     ) -> Completion:
         """Continue `prompt`. See `Batcher.generate`."""
         return self._running_thread().call(
-            self._batcher.generate(prompt, params, timeout=timeout, namespace=namespace, **sampling)
+            self._batcher.generate(
+                prompt, params, priority=priority, timeout=timeout, namespace=namespace, **sampling
+            )
         )
 
     def stream(
@@ -120,6 +126,7 @@ class BlockingBatcher:
         prompt: Prompt,
         params: SamplingParams | None = None,
         *,
+        priority: int = 0,
         timeout: float | None = None,
         namespace: str | None = None,
         **sampling: Any,
@@ -128,7 +135,9 @@ class BlockingBatcher:
         return BlockingStream(
             self,
             self._running_thread(),
-            self._batcher.stream(prompt, params, timeout=timeout, namespace=namespace, **sampling),
+            self._batcher.stream(
+                prompt, params, priority=priority, timeout=timeout, namespace=namespace, **sampling
+            ),
         )
 
     def chat(
@@ -136,13 +145,21 @@ class BlockingBatcher:
         messages: Messages,
         params: SamplingParams | None = None,
         *,
+        priority: int = 0,
         timeout: float | None = None,
         namespace: str | None = None,
         **sampling: Any,
     ) -> Completion:
         """The assistant's next turn. See `Batcher.chat`."""
         return self._running_thread().call(
-            self._batcher.chat(messages, params, timeout=timeout, namespace=namespace, **sampling)
+            self._batcher.chat(
+                messages,
+                params,
+                priority=priority,
+                timeout=timeout,
+                namespace=namespace,
+                **sampling,
+            )
         )
 
     def stream_chat(
@@ -150,6 +167,7 @@ class BlockingBatcher:
         messages: Messages,
         params: SamplingParams | None = None,
         *,
+        priority: int = 0,
         timeout: float | None = None,
         namespace: str | None = None,
         **sampling: Any,
@@ -159,9 +177,62 @@ class BlockingBatcher:
             self,
             self._running_thread(),
             self._batcher.stream_chat(
-                messages, params, timeout=timeout, namespace=namespace, **sampling
+                messages,
+                params,
+                priority=priority,
+                timeout=timeout,
+                namespace=namespace,
+                **sampling,
             ),
         )
+
+    def score(
+        self,
+        prompt: Prompt,
+        continuations: Sequence[Prompt],
+        *,
+        priority: int = 0,
+        timeout: float | None = None,
+        namespace: str | None = None,
+    ) -> list[Score]:
+        """How likely each continuation is. See `Batcher.score`."""
+        return self._running_thread().call(
+            self._batcher.score(
+                prompt, continuations, priority=priority, timeout=timeout, namespace=namespace
+            )
+        )
+
+    def embed(
+        self,
+        texts: Sequence[Prompt],
+        *,
+        pooling: Pooling = "last",
+        priority: int = 0,
+        timeout: float | None = None,
+        namespace: str | None = None,
+    ) -> list[Embedding]:
+        """Each text as one vector. See `Batcher.embed`."""
+        return self._running_thread().call(
+            self._batcher.embed(
+                texts, pooling=pooling, priority=priority, timeout=timeout, namespace=namespace
+            )
+        )
+
+    def add_prefix(
+        self, prefix: Prompt, *, name: str | None = None, namespace: str | None = None
+    ) -> PrefixInfo:
+        """Compute a beginning once and keep it. See `Batcher.add_prefix`."""
+        return self._running_thread().call(
+            self._batcher.add_prefix(prefix, name=name, namespace=namespace)
+        )
+
+    def remove_prefix(self, name: str, namespace: str | None = None) -> None:
+        """Undo one `add_prefix`. See `Batcher.remove_prefix`."""
+        self._running_thread().call(self._batcher.remove_prefix(name, namespace))
+
+    def prefixes(self) -> tuple[PrefixInfo, ...]:
+        """All that are kept. See `Batcher.prefixes`."""
+        return self._batcher.prefixes()
 
     def attach(self, handler: Handler) -> Callable[[], None]:
         """Have `handler` called with every event, on the batcher's own thread.
@@ -210,7 +281,7 @@ class BlockingStream(Iterator[Piece]):
         return self._stream.completion
 
     def __next__(self) -> Piece:
-        piece = self._thread.call(_next_piece(self._stream))
+        piece = self._thread.call(next_piece(self._stream))
         if piece is None:
             raise StopIteration
         return piece
@@ -229,10 +300,6 @@ class BlockingStream(Iterator[Piece]):
         traceback: TracebackType | None,
     ) -> None:
         self.close()
-
-
-async def _next_piece(stream: Stream) -> Piece | None:
-    return await anext(stream, None)
 
 
 def _abandon(thread: LoopThread, batcher: Batcher) -> None:

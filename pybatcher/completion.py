@@ -94,13 +94,15 @@ class Piece:
     The texts of a stream's pieces, put together, are the completion's text,
     and so are the token ids. A token may come with no text (half a character,
     or text that may yet turn out to be a stop text) and text may come later
-    than its token. Only the last piece has a `finish_reason`.
+    than its token. Only the last piece has a `finish_reason`. With `n` > 1 all
+    of this holds for the pieces of one `index`; they come as they are drawn.
     """
 
     text: str
     token_ids: tuple[int, ...]
     logprobs: tuple[TokenLogprob, ...] | None
     finish_reason: FinishReason | None = None
+    index: int = 0
 
     def __str__(self) -> str:
         return self.text
@@ -113,6 +115,9 @@ class Completion:
     `token_ids` are all generated tokens, the end token included; `text` ends
     before an end token or a stop text. `logprobs` has one entry a token, where
     asked for.
+
+    With `n` > 1 it is the first of its `choices`, and its `usage` that of the whole call:
+    the tokens of all choices, and the prompt once.
     """
 
     text: str
@@ -121,6 +126,12 @@ class Completion:
     usage: Usage
     timeline: Timeline
     logprobs: tuple[TokenLogprob, ...] | None = None
+    other_choices: tuple[Completion, ...] = ()
+
+    @property
+    def choices(self) -> tuple[Completion, ...]:
+        """All `n` outputs: this one first."""
+        return (self, *self.other_choices)
 
     def __str__(self) -> str:
         return self.text

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import warnings
 from dataclasses import dataclass, fields
 from pathlib import PurePath
@@ -10,7 +9,7 @@ from typing import Any
 
 from .errors import ConfigError
 
-__all__ = ["CachePlace", "EngineConfig", "SchedulerConfig", "split_options"]
+__all__ = ["CachePlace", "EngineConfig", "SchedulerConfig", "SupervisionConfig", "split_options"]
 
 CachePlace = str | PurePath | bool | None
 
@@ -18,6 +17,7 @@ _DTYPES = ("auto", "f32", "bf16", "int8", "int4")
 _KV_DTYPES = ("auto", "f32", "bf16", "f16", "int8")
 _DEVICES = ("auto", "cpu", "cuda")
 _BLOCK_SIZES = (16, 32, 64, 128, 256)
+_VICTIM_POLICIES = ("youngest", "priority", "cheapest")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,12 +67,31 @@ class EngineConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchedulerConfig:
-    """What one step may hold, when a step starts, and how much may wait.
+    """What one step may hold, who is in it, when it starts, and how much may wait.
+
+    No option changes which tokens a request gets, only when.
 
     n_batch: token budget of one step, decode and prefill together.
     batch_size, batch_timeout: an idle coordinator starts its first step when
         `batch_size` requests wait, or `batch_timeout` seconds after the first.
     max_prefill_tokens: most prefill tokens in a step that also decodes, 0 = no cap.
+    long_prefill_token_threshold: most tokens that one request prefills in a step,
+        0 = no cap, or 4 % of the longest sequence if `max_num_partial_prefills` > 1.
+    max_num_partial_prefills: most prompts that are computed in part between two
+        steps. With more than one, short prompts pass a long one.
+    itl_target: seconds that a step which decodes should take at most; prefill gets
+        what the decode rows leave of it, by a model of step times that is fitted
+        while serving. None: no target.
+    dynamic_chunking: a chunk of prefill shrinks as the tokens before it grow, so
+        that steps take equal time.
+    watermark: share of the KV blocks that admission leaves free while others run.
+    output_reserve: so many tokens of its coming output, at most, admission wants
+        room for. Fewer: more run at once, and more are preempted.
+    victim_policy: who gives up its KV when there is too little: "youngest";
+        "priority", the highest value and then the youngest; "cheapest", the youngest
+        of those who free enough for a while, so that no other has to follow soon.
+    priority_aging: seconds of waiting that make up for one level of priority.
+    max_prefixes: most shared prefixes (`add_prefix`) at a time.
     max_draft_tokens: most guesses at its next tokens that a sequence has verified
         in a step, 0 = none. They change when tokens come, never which.
     max_queue_requests, max_queue_tokens: past either, `QueueFullError`.
@@ -82,6 +101,15 @@ class SchedulerConfig:
     batch_size: int = 8
     batch_timeout: float = 0.002
     max_prefill_tokens: int = 0
+    long_prefill_token_threshold: int = 0
+    max_num_partial_prefills: int = 1
+    itl_target: float | None = None
+    dynamic_chunking: bool = False
+    watermark: float = 0.01
+    output_reserve: int = 32
+    victim_policy: str = "cheapest"
+    priority_aging: float = 10.0
+    max_prefixes: int = 16
     max_draft_tokens: int = 8
     max_queue_requests: int = 4096
     max_queue_tokens: int = 4_194_304
@@ -90,31 +118,66 @@ class SchedulerConfig:
         _check_int("n_batch", self.n_batch, 1, 2**20)
         _check_int("batch_size", self.batch_size, 1, 65536)
         _check_int("max_prefill_tokens", self.max_prefill_tokens, 0, 2**20)
+        threshold = self.long_prefill_token_threshold
+        _check_int("long_prefill_token_threshold", threshold, 0, 2**20)
+        _check_int("max_num_partial_prefills", self.max_num_partial_prefills, 1, 65536)
+        _check_int("output_reserve", self.output_reserve, 0, 2**26)
+        _check_int("max_prefixes", self.max_prefixes, 0, 4096)
         _check_int("max_draft_tokens", self.max_draft_tokens, 0, 64)
         _check_int("max_queue_requests", self.max_queue_requests, 1, 2**31 - 1)
         _check_int("max_queue_tokens", self.max_queue_tokens, 1, 2**31 - 1)
-        value: Any = self.batch_timeout
-        if isinstance(value, bool) or not isinstance(value, (int, float)):
-            raise _bad("batch_timeout", value, "a number of seconds from 0 to 60")
-        if math.isnan(value) or not 0.0 <= value <= 60.0:
-            raise _bad("batch_timeout", value, "a number of seconds from 0 to 60")
+        _check_number("batch_timeout", self.batch_timeout, 0.0, 60.0, " of seconds")
+        _check_number("watermark", self.watermark, 0.0, 0.9)
+        _check_number("priority_aging", self.priority_aging, 0.001, 1e6, " of seconds")
+        if self.itl_target is not None:
+            _check_number("itl_target", self.itl_target, 0.0001, 3600.0, " of seconds, or None")
+        _check_choice("victim_policy", self.victim_policy, _VICTIM_POLICIES)
+        if not isinstance(self.dynamic_chunking, bool):
+            raise _bad("dynamic_chunking", self.dynamic_chunking, "True or False")
 
 
-def split_options(options: dict[str, Any]) -> tuple[EngineConfig, SchedulerConfig]:
-    """Sort options by name into the two configurations.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SupervisionConfig:
+    """What is done about an engine that fails or hangs.
+
+    max_restarts, restart_window: an engine that fails is restarted in place, so
+        often in so many seconds at most; past that every request fails. A loop of
+        failures must fit into the window: on a slow CPU the replay of long
+        prompts takes many seconds.
+    step_timeout: seconds after which a step counts as hung and its callers get
+        an error; None = never. The default is far above a step of 512 prompt
+        tokens of a large model on a slow CPU.
+    """
+
+    max_restarts: int = 3
+    restart_window: float = 60.0
+    step_timeout: float | None = 300.0
+
+    def __post_init__(self) -> None:
+        _check_int("max_restarts", self.max_restarts, 0, 2**31 - 1)
+        _check_number("restart_window", self.restart_window, 0.001, 1e6, " of seconds")
+        if self.step_timeout is not None:
+            _check_number("step_timeout", self.step_timeout, 0.001, 1e6, " of seconds")
+
+
+def split_options(
+    options: dict[str, Any],
+) -> tuple[EngineConfig, SchedulerConfig, SupervisionConfig]:
+    """Sort options by name into the configurations.
 
     `n_ubatch` follows `n_batch` where only that is given, and is clamped to
     it, with a warning, where both are given. An unknown name is a ConfigError
     that lists the known ones.
     """
-    engine_names = {f.name for f in fields(EngineConfig)}
-    scheduler_names = {f.name for f in fields(SchedulerConfig)}
+    names = {kind: {f.name for f in fields(kind)} for kind in _CONFIGS}
+    known = set().union(*names.values())
     for name in options:
-        if name not in engine_names | scheduler_names:
-            known = ", ".join(sorted(engine_names | scheduler_names))
-            raise ConfigError(f"unknown option {name!r}; the options are: {known}")
-    scheduler = SchedulerConfig(**{k: v for k, v in options.items() if k in scheduler_names})
-    engine_options = {k: v for k, v in options.items() if k in engine_names}
+        if name not in known:
+            listed = ", ".join(sorted(known))
+            raise ConfigError(f"unknown option {name!r}; the options are: {listed}")
+    given = {kind: {k: v for k, v in options.items() if k in names[kind]} for kind in _CONFIGS}
+    scheduler = SchedulerConfig(**given[SchedulerConfig])
+    engine_options = given[EngineConfig]
     engine = EngineConfig(**engine_options)
     if engine.n_ubatch > scheduler.n_batch:
         if "n_ubatch" in engine_options:
@@ -124,7 +187,14 @@ def split_options(options: dict[str, Any]) -> tuple[EngineConfig, SchedulerConfi
                 stacklevel=3,
             )
         engine = EngineConfig(**{**engine_options, "n_ubatch": scheduler.n_batch})
-    return engine, scheduler
+    return engine, scheduler, SupervisionConfig(**given[SupervisionConfig])
+
+
+_CONFIGS: tuple[type[EngineConfig | SchedulerConfig | SupervisionConfig], ...] = (
+    EngineConfig,
+    SchedulerConfig,
+    SupervisionConfig,
+)
 
 
 def _bad(name: str, value: object, wanted: str) -> ConfigError:
@@ -143,3 +213,9 @@ def _check_choice(name: str, value: object, choices: tuple[Any, ...]) -> None:
 def _check_int(name: str, value: object, low: int, high: int) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
         raise _bad(name, value, f"a whole number from {low} to {high}")
+
+
+def _check_number(name: str, value: object, low: float, high: float, unit: str = "") -> None:
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not is_number or not low <= float(value) <= high:  # type: ignore[arg-type]  # also NaN
+        raise _bad(name, value, f"a number{unit} from {low:g} to {high:g}")

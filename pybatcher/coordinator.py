@@ -14,53 +14,34 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict
 from functools import partial
-from typing import Protocol
 
-from .config import SchedulerConfig
+from .config import SchedulerConfig, SupervisionConfig
 from .delivery import Delivery
-from .engine_thread import EngineThread
-from .errors import (
-    BatcherClosedError,
-    EngineError,
-    EngineFailedError,
-    PybatcherError,
-    RequestTooLongError,
-)
-from .mailbox import Cancel, Close, Mailbox, Message, SharePrefix, StepEnded, Submit
+from .engine_room import EngineRoom, StepEngine
+from .errors import BatcherClosedError, EngineError, PybatcherError, RequestTooLongError
+from .inquiry_delivery import InquiryDelivery
+from .mailbox import Cancel, Close, Mailbox, Message, Restarted, SharePrefix, StepEnded, Submit
+from .prefix_names import PrefixNames
 from .scheduling import (
     Admitted,
+    Answered,
     Event,
     Expired,
     Failed,
     Generated,
-    KvBook,
+    Preempted,
+    Resumed,
     Scheduler,
-    StepPlan,
     StepResult,
     own_copy,
 )
 from .statistics import BatcherStatistics, Health
+from .stream import Reply
+from .supervision import Supervisor
 from .telemetry import Telemetry
 from .text import Tokenizer
 
-__all__ = ["Coordinator", "StepEngine"]
-
-
-class StepEngine(KvBook, Protocol):
-    """What a batcher needs of an engine."""
-
-    @property
-    def vocab_size(self) -> int:
-        """Token ids are below it."""
-
-    def step(self, plan: StepPlan) -> StepResult:
-        """One forward pass. Blocks, with the GIL released."""
-
-    def restart(self) -> None:
-        """Forget every sequence and all cached KV, whatever a failed call left; weights stay."""
-
-    def close(self) -> None:
-        """Free weights and KV."""
+__all__ = ["Coordinator"]
 
 
 class Coordinator:
@@ -69,7 +50,7 @@ class Coordinator:
     Made on the event loop it is to run on. Everything but `mailbox` (its
     `put_threadsafe`) is for that loop's thread only.
 
-    reserved_sequences: how many shared prefixes there can be.
+    supervision: what is done about an engine that fails or hangs.
     clock: monotonic, seconds.
     """
 
@@ -78,8 +59,8 @@ class Coordinator:
         engine: StepEngine,
         tokenizer: Tokenizer,
         config: SchedulerConfig,
+        supervision: SupervisionConfig,
         *,
-        reserved_sequences: int,
         clock: Callable[[], float],
         telemetry: Telemetry,
     ) -> None:
@@ -90,38 +71,43 @@ class Coordinator:
         self._tokenizer = tokenizer
         self._config = config
         self._clock = clock
+        self._scheduler = Scheduler(config, engine)
+        self.prefixes = PrefixNames(self._scheduler)
         self._telemetry = telemetry
-        self._scheduler = Scheduler(config, engine, reserved_sequences=reserved_sequences)
-        self._thread: EngineThread | None = None
-        self._deliveries: dict[int, Delivery] = {}
-        self._step_is_running = False
-        self._failure: EngineFailedError | None = None
+        self._supervisor = Supervisor(supervision)
+        self._deliveries: dict[int, Delivery | InquiryDelivery] = {}
+        self._defect: Exception | None = None
+        self._is_flushing = False
         self._rejected = 0
         self._closing = self._closed = False
         self.mailbox = Mailbox(self._loop)
+        self._room = EngineRoom(
+            engine, self.mailbox, patience=supervision.step_timeout, clock=clock
+        )
 
     # -- for the batcher --------------------------------------------------------------------
 
     def share_prefix(self, tokens: tuple[int, ...]) -> None:
-        """See `Scheduler.share_prefix`. Before `run`; later, send `SharePrefix`."""
-        self._scheduler.share_prefix(tokens)
+        """See `Scheduler.add_prefix`. Before `run`; later, send `SharePrefix`."""
+        self._scheduler.add_prefix(tokens)
 
     def check_open(self) -> None:
         """Raise what a request that is sent now would get: closed, or the engine is broken."""
         if self._closing:
             raise BatcherClosedError("the batcher is closed; start another")
-        if self._failure is not None:
-            raise own_copy(self._failure)
+        if self._supervisor.failure is not None:
+            raise own_copy(self._supervisor.failure)
 
     def health(self) -> Health:
         """Whether requests are served."""
+        reason = self._supervisor.reason(self._clock())
         if self._closed:
             return Health("closed", "the batcher was closed")
-        if self._failure is not None:
-            return Health("failed", str(self._failure))
+        if self._supervisor.failure is not None:
+            return Health("failed" if self._supervisor.status == "failed" else "hung", reason)
         if self._closing:
             return Health("closing", "requests in flight are being finished")
-        return Health("ready", "requests are served")
+        return Health("ready", reason)
 
     def statistics(self) -> BatcherStatistics:
         """See `BatcherStatistics`."""
@@ -129,6 +115,7 @@ class Coordinator:
         return BatcherStatistics(
             **asdict(counts),
             rejected=self._rejected,
+            restarts=self._supervisor.restarts,
             kv_total_blocks=self._engine.kv_total_blocks,
             kv_free_blocks=self._engine.kv_free_blocks,
             kv_cached_blocks=self._engine.kv_cached_blocks,
@@ -137,17 +124,18 @@ class Coordinator:
     async def run(self) -> None:
         """Serve until closed. Then nothing is left: no request, no KV, no thread, no engine.
 
-        Cancelled (as `asyncio.run` does with what is left at its end), it fails
-        every request and does not wait for the engine thread, which closes the
-        engine after the step it may be in.
+        Cancelled (as `asyncio.run` does with what is left at its end), and where a
+        step hangs, it fails every request and does not wait for the engine thread,
+        which closes the engine after the step it may be in.
         """
-        thread = self._thread = EngineThread("pybatcher-engine")
+        self._room.open()
         try:
-            await self._serve(thread)
+            await self._serve()
         finally:
             self._end_all()
-            engine_closed = self._loop.create_future()
-            thread.stop(partial(_close_engine, self._engine, self._loop, engine_closed))
+            engine_closed = self._room.close()
+        if self._supervisor.status == "hung":
+            return
         error = await engine_closed
         if error is not None:
             raise error
@@ -156,7 +144,8 @@ class Coordinator:
         """Nobody holds the batcher any more, or the interpreter exits. From any thread.
 
         Waits for the step under way, where that does not hold up the loop: a
-        thread that is computing must not meet the end of the interpreter.
+        thread that is computing must not meet the end of the interpreter. One that
+        hangs is left alone.
         """
         if os.getpid() != self._pid:
             return  # a forked child has this object, but neither the loop nor the thread
@@ -164,26 +153,31 @@ class Coordinator:
             self.mailbox.put_threadsafe(Close(drain=False))
             if threading.get_ident() == self._loop_thread:
                 return
-        elif self._thread is not None:
-            self._thread.stop(self._engine.close)
         else:
-            self._engine.close()
-        if self._thread is not None:
-            self._thread.join(_EXIT_PATIENCE)
+            self._room.abandon()
+        if self._supervisor.status != "hung":
+            self._room.join(_EXIT_PATIENCE)
 
     # -- the loop ---------------------------------------------------------------------------
 
-    async def _serve(self, thread: EngineThread) -> None:
+    async def _serve(self) -> None:
         while True:
-            try:
-                for message in self.mailbox.take_all():
-                    self._handle(message)
-                if self._is_over():
-                    return
-                self._begin_step_if_due(thread)
-            except Exception as error:  # a defect of ours, or of the engine between steps
-                self._break(error)
+            for message in self.mailbox.take_all():
+                self._attempt(partial(self._handle, message))
+            self._attempt(self._act)
+            if self._is_over():
+                return
             await self.mailbox.wait(self._seconds_until_due())
+
+    def _attempt(self, action: Callable[[], None]) -> None:
+        """What raises here is a defect of ours, or of the engine between steps: let it crash."""
+        try:
+            action()
+        except Exception as error:
+            if self._room.is_busy:
+                self._defect = error  # for when the engine is back
+            else:
+                self._engine_failed(error)
 
     def _handle(self, message: Message) -> None:
         match message:
@@ -195,58 +189,101 @@ class Coordinator:
                 self._scheduler.cancel(request_id)
             case SharePrefix(tokens):
                 with suppress(RequestTooLongError):  # then so is each prompt that has it
-                    self._scheduler.share_prefix(tokens)
+                    self._scheduler.add_prefix(tokens)
             case StepEnded(outcome, engine_seconds):
                 self._end_step(outcome, engine_seconds)
+            case Restarted(error):
+                self._end_restart(error)
             case Close(drain):
                 self._closing = True
                 if not drain:
                     self._deliver(self._scheduler.fail_all(_closed_under_request()))
+            case _:
+                self.prefixes.handle(message)
 
     def _submit(self, message: Submit) -> None:
         request, now = message.request, self._clock()
         try:
             self.check_open()
-            delivery = Delivery(
-                request, message.reply, self._tokenizer, message.submitted, self._telemetry
-            )
+            delivery = self._delivery(message)
             self._scheduler.submit(request, now)
-        except PybatcherError as error:
+        except Exception as error:
             self._rejected += 1
-            message.reply.fail(error)
+            if isinstance(error, PybatcherError):
+                message.reply.fail(error)
+                return
+            message.reply.fail(EngineError(f"this request could not be taken: {error!r}"))
+            raise
         else:
             self._deliveries[request.request_id] = delivery
 
-    def _begin_step_if_due(self, thread: EngineThread) -> None:
-        if self._step_is_running or self._failure is not None or not self._is_due():
+    def _delivery(self, message: Submit) -> Delivery | InquiryDelivery:
+        request, reply, submitted = message.request, message.reply, message.submitted
+        if isinstance(reply, Reply):
+            return Delivery(request, reply, self._tokenizer, submitted, self._telemetry)
+        return InquiryDelivery(request, reply, submitted, self._telemetry)
+
+    def _act(self) -> None:
+        """Begin a step if one is due. If one is overdue, say so."""
+        self.prefixes.settle(self._supervisor.failure)
+        overdue_in = self._room.seconds_until_overdue
+        if overdue_in is not None and overdue_in <= 0 and self._supervisor.status != "hung":
+            self._supervisor.overdue(self._room.job, self._clock())
+            self._refuse_all()
+        if self._room.is_busy or self._supervisor.failure is not None or self._is_over():
+            return
+        if not self._is_due():
             return
         now = self._clock()
         plan = self._scheduler.plan(now)
         self._deliver(self._scheduler.take_events())
+        self._is_flushing = plan is not None
         if plan is not None:
-            self._step_is_running = True
             self._telemetry.step_began(plan, now)
-            thread.run(partial(_step, self._engine, plan, self.mailbox, self._clock))
+            self._room.begin_step(plan)
 
     def _end_step(self, outcome: StepResult | BaseException, engine_seconds: float) -> None:
-        self._step_is_running = False
-        if isinstance(outcome, BaseException):
-            self._break(outcome)
-        elif self._failure is not None:
-            self._scheduler.abandon_step()
+        self._room.end_job()
+        defect, self._defect = self._defect, None
+        if self._supervisor.status == "hung":
+            self._hang_ended()
+        elif isinstance(outcome, BaseException):
+            self._engine_failed(outcome)
+        elif defect is not None:
+            self._engine_failed(defect)
         else:
             self._deliver(self._scheduler.apply(outcome, self._clock()))
             self._telemetry.step_ended(engine_seconds, self._scheduler.statistics, self._engine)
 
+    def _end_restart(self, error: BaseException | None) -> None:
+        self._room.end_job()
+        if error is not None:
+            if self._supervisor.status == "hung":
+                self._hang_ended()
+            else:
+                self._engine_failed(error)
+            return
+        self._defect = None
+        self._supervisor.restarted()
+
     def _is_due(self) -> bool:
-        """Busy: always. Idle: when enough wait, or the first has waited long enough."""
+        """Busy: always. Idle: when enough wait, or the first has waited long enough.
+
+        Who waited for room while others ran has been flushed with them.
+        """
         wait = self._seconds_until_due()
-        return not self._scheduler.is_idle or (wait is not None and wait <= 0)
+        due = wait is not None and wait <= 0
+        return due or self._is_flushing or not self._scheduler.is_idle
 
     def _seconds_until_due(self) -> float | None:
         """Until an idle coordinator has to act without mail; None: it need not."""
+        if self._room.is_busy:
+            is_known = self._supervisor.status == "hung"
+            return None if is_known else self._room.seconds_until_overdue
+        if self._supervisor.failure is not None:
+            return None
         since = self._scheduler.waiting_since
-        if self._step_is_running or self._failure is not None or since is None:
+        if since is None:
             return None
         if self._closing or self._scheduler.n_waiting >= self._config.batch_size:
             return 0.0
@@ -255,8 +292,12 @@ class Coordinator:
         return max(0.0, min(due, due if deadline is None else deadline) - self._clock())
 
     def _is_over(self) -> bool:
+        if not self._closing:
+            return False
         counts = self._scheduler.statistics()
-        return self._closing and not (self._step_is_running or counts.queued or counts.running)
+        if counts.queued or counts.running:
+            return False
+        return not self._room.is_busy or self._supervisor.status == "hung"
 
     # -- outcomes ---------------------------------------------------------------------------
 
@@ -277,17 +318,29 @@ class Coordinator:
             if ended:
                 del self._deliveries[event.request_id]
 
-    def _deliver_one(self, event: Event, delivery: Delivery) -> bool:
+    def _deliver_one(self, event: Event, delivery: Delivery | InquiryDelivery) -> bool:
         """True if the request has ended with it."""
         match event:
             case Admitted(_, cached_tokens):
                 delivery.admitted(cached_tokens, self._clock())
                 return False
             case Generated(request_id, token, finish_reason):
+                assert isinstance(delivery, Delivery)
                 ended = delivery.token(token, finish_reason, self._clock())
                 if ended and finish_reason is None:
                     self._scheduler.finish(request_id)
                 return ended
+            case Preempted():
+                delivery.preempted()
+                return False
+            case Resumed(_, recomputed_tokens, after_restart):
+                if not after_restart:
+                    delivery.resumed(recomputed_tokens)
+                return False
+            case Answered():
+                assert isinstance(delivery, InquiryDelivery)
+                delivery.answered(event, self._clock())
+                return True
             case Expired():
                 delivery.expire(self._clock())
                 return True
@@ -295,29 +348,41 @@ class Coordinator:
                 delivery.fail(error)
                 return True
 
-    def _break(self, error: BaseException) -> None:
-        """The engine cannot be trusted any more: every request fails, and every later one."""
-        if self._failure is None:
-            self._failure = EngineFailedError(
-                f"the engine failed: {error!r}; close this batcher and start another"
-            )
-            self._failure.__cause__ = error
-        if not self._step_is_running:
-            self._scheduler.abandon_step()
-        self._deliver(self._scheduler.fail_all(self._failure))
+    def _engine_failed(self, error: BaseException) -> None:
+        """Restart it, so that all in flight go on; where that happens too often, refuse all."""
+        self._deliver(self._scheduler.step_failed(error))
+        if self._supervisor.failed(error, self._clock()):
+            self._room.begin_restart()
+        else:
+            self._refuse_all()
+
+    def _hang_ended(self) -> None:
+        """Against all hope. Nobody waits for what it gave."""
+        self._scheduler.step_failed(TimeoutError())
+        if self._supervisor.hang_ended(self._clock()):
+            self._room.begin_restart()
+
+    def _refuse_all(self) -> None:
+        """Every request fails; later ones do so in `check_open`."""
+        assert self._supervisor.failure is not None
+        self._deliver(self._scheduler.fail_all(self._supervisor.failure))
 
     def _end_all(self) -> None:
-        """Every request that is left fails; KV is freed, unless the engine is in a step."""
+        """Every request that is left fails; KV is freed, unless the engine is busy or broken."""
         self._closing = self._closed = True
-        with suppress(EngineError):
+        with suppress(Exception):  # whatever state it is in, nobody may be left waiting
             self._deliver(self._scheduler.fail_all(_closed_under_request()))
         for delivery in self._deliveries.values():
             delivery.fail(_closed_under_request())
         self._deliveries.clear()
+        with suppress(Exception):
+            self.prefixes.settle(_closed_under_request())
         for message in self.mailbox.take_all():
             if isinstance(message, Submit):
                 message.reply.fail(_closed_under_request())
-        if not self._step_is_running:
+            else:
+                self.prefixes.refuse(message, _closed_under_request())
+        if not self._room.is_busy and self._supervisor.failure is None:
             with suppress(EngineError):
                 self._scheduler.drop_prefixes()
 
@@ -328,34 +393,3 @@ _EXIT_PATIENCE = 5.0
 
 def _closed_under_request() -> BatcherClosedError:
     return BatcherClosedError("the batcher was closed before this request was finished")
-
-
-def _step(engine: StepEngine, plan: StepPlan, mailbox: Mailbox, clock: Callable[[], float]) -> None:
-    """On the engine thread: compute, and say so."""
-    outcome: StepResult | BaseException
-    began = clock()
-    try:
-        outcome = engine.step(plan)
-    except BaseException as error:  # whatever it is, the coordinator has to hear of it
-        outcome = error
-    mailbox.put_threadsafe(StepEnded(outcome, clock() - began))
-
-
-def _close_engine(
-    engine: StepEngine,
-    loop: asyncio.AbstractEventLoop,
-    closed: asyncio.Future[BaseException | None],
-) -> None:
-    """On the engine thread: free everything, and say so."""
-    error: BaseException | None = None
-    try:
-        engine.close()
-    except BaseException as raised:
-        error = raised
-    with suppress(RuntimeError):  # the loop is closed: nobody waits
-        loop.call_soon_threadsafe(_set_result, closed, error)
-
-
-def _set_result(future: asyncio.Future[BaseException | None], value: BaseException | None) -> None:
-    if not future.done():
-        future.set_result(value)

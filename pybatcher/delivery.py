@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 from .completion import Completion, FinishReason, Piece, Timeline, TokenLogprob, Usage
 from .errors import DeadlineExceededError, PybatcherError
+from .request_tale import RequestTale
 from .scheduling import Request, SampledToken
 from .stream import Reply
-from .telemetry import RequestEvent, Telemetry
+from .telemetry import Telemetry
 from .text import Detokenizer, StopMatcher, Tokenizer
 
 __all__ = ["Delivery"]
 
 
-class Delivery:
+class Delivery(RequestTale):
     """Detokenises, looks for stop texts, stamps times, fills the reply, and tells of the end.
 
     submitted: when the caller asked. All times: seconds of the telemetry's clock.
@@ -29,13 +28,8 @@ class Delivery:
         telemetry: Telemetry,
     ) -> None:
         params = request.params
-        self._request = request
+        super().__init__(request, submitted, telemetry)
         self._reply = reply
-        self._telemetry = telemetry
-        self._submitted = submitted
-        self._admitted: float | None = None
-        self._cached_tokens = self._preemptions = self._recomputed_tokens = 0
-        self._ended = False
         self._detokenizer = Detokenizer(
             tokenizer,
             skip_special_tokens=params.skip_special_tokens,
@@ -44,21 +38,7 @@ class Delivery:
         self._stops = StopMatcher(tuple(params.stop))
         self._text: list[str] = []
         self._token_ids: list[int] = []
-        self._token_times: list[float] = []
         self._logprobs: list[TokenLogprob] | None = None if params.logprobs is None else []
-
-    def admitted(self, cached_tokens: int, now: float) -> None:
-        """The request holds a sequence now."""
-        self._admitted = now
-        self._cached_tokens = cached_tokens
-
-    def preempted(self) -> None:
-        """It lost its KV to others and waits again."""
-        self._preemptions += 1
-
-    def resumed(self, recomputed_tokens: int) -> None:
-        """It goes on after that; so many of its tokens are computed once more."""
-        self._recomputed_tokens += recomputed_tokens
 
     def token(self, token: SampledToken, finish_reason: FinishReason | None, now: float) -> bool:
         """The next token. True if with it the output has ended.
@@ -109,10 +89,6 @@ class Delivery:
         self._reply.fail(error)
         self._tell(type(error).__name__, self._telemetry.now())
 
-    def cancelled(self) -> None:
-        """Nobody waits for the request any more."""
-        self._tell("cancelled", self._telemetry.now())
-
     def _rest(self) -> tuple[str, bool]:
         """The text that was held back; whether a stop text came out of it."""
         text, stopped = self._stops.push(self._detokenizer.flush())
@@ -138,27 +114,3 @@ class Delivery:
             )
         )
         self._tell(finish_reason, now)
-
-    def _tell(self, finish_reason: str, now: float) -> None:
-        """Say once that the request is over, if anybody listens."""
-        first, self._ended = not self._ended, True
-        if not (first and self._telemetry.has_handlers):
-            return
-        times = self._token_times
-        self._telemetry.emit(
-            RequestEvent(
-                when=now,
-                request_id=self._request.request_id,
-                namespace=self._request.namespace,
-                finish_reason=finish_reason,
-                prompt_tokens=len(self._request.prompt),
-                cached_tokens=self._cached_tokens,
-                generated_tokens=len(self._token_ids),
-                queued=(now if self._admitted is None else self._admitted) - self._submitted,
-                ttft=times[0] - self._submitted if times else None,
-                itl=tuple(later - sooner for sooner, later in pairwise(times)),
-                total=now - self._submitted,
-                preemptions=self._preemptions,
-                recomputed_tokens=self._recomputed_tokens,
-            )
-        )

@@ -6,10 +6,25 @@ import asyncio
 from contextlib import suppress
 from dataclasses import dataclass
 
+from .inquiry import InquiryReply
+from .prefix_info import PrefixInfo
 from .scheduling import Request, StepResult
 from .stream import Reply
 
-__all__ = ["Cancel", "Close", "Mailbox", "Message", "SharePrefix", "StepEnded", "Submit"]
+__all__ = [
+    "AddPrefix",
+    "Cancel",
+    "Close",
+    "Mailbox",
+    "Message",
+    "PrefixMessage",
+    "RemovePrefix",
+    "Restarted",
+    "SharePrefix",
+    "StepEnded",
+    "Submit",
+    "WithdrawPrefix",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +32,7 @@ class Submit:
     """Serve this request. `submitted`: when its caller asked, on the coordinator's clock."""
 
     request: Request
-    reply: Reply
+    reply: Reply | InquiryReply
     submitted: float
 
 
@@ -35,6 +50,32 @@ class SharePrefix:
     tokens: tuple[int, ...]
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class AddPrefix:
+    """Keep the KV of these tokens by a name (None: make one up), and say when it is there."""
+
+    tokens: tuple[int, ...]
+    name: str | None
+    namespace: str
+    added: asyncio.Future[PrefixInfo]
+
+
+@dataclass(frozen=True, slots=True)
+class WithdrawPrefix:
+    """Whoever sent this before waits no more, and holds nothing."""
+
+    message: AddPrefix
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RemovePrefix:
+    """Let go of a prefix, once."""
+
+    name: str
+    namespace: str
+    removed: asyncio.Future[None]
+
+
 @dataclass(frozen=True, slots=True)
 class StepEnded:
     """The engine thread is done with a step: its result, or what it raised, and its seconds."""
@@ -44,13 +85,22 @@ class StepEnded:
 
 
 @dataclass(frozen=True, slots=True)
+class Restarted:
+    """The engine thread is done with a restart of the engine. `error`: what it raised."""
+
+    error: BaseException | None
+
+
+@dataclass(frozen=True, slots=True)
 class Close:
     """Take no more requests; finish (`drain`) or fail the ones there are; then end."""
 
     drain: bool
 
 
-Message = Submit | Cancel | SharePrefix | StepEnded | Close
+PrefixMessage = AddPrefix | WithdrawPrefix | RemovePrefix
+
+Message = Submit | Cancel | SharePrefix | PrefixMessage | StepEnded | Restarted | Close
 
 
 class Mailbox:

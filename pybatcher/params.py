@@ -14,6 +14,7 @@ __all__ = ["SamplingParams"]
 _MAX_TOKENS = 2**31 - 1
 _MAX_LOGPROBS = 32
 _MAX_STOPS = 64
+_MAX_SAMPLES = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +41,10 @@ class SamplingParams:
         the n most likely ones, of the model's own distribution (before
         penalties, bias and temperature).
     skip_special_tokens: special tokens leave no trace in the text.
+    n: so many outputs (1 to 64) of the prompt, whose KV they share:
+        `Completion.choices`, or pieces with an `index`. The first is the one
+        there would be with n = 1; the others draw with seeds made of its seed. If
+        one fails all do; so each has to have a token before a `timeout` is over.
 
     Raises InvalidRequestError that names the field, the value and the range.
     """
@@ -60,9 +65,11 @@ class SamplingParams:
     logit_bias: Mapping[int, float] | None = None
     logprobs: int | None = None
     skip_special_tokens: bool = True
+    n: int = 1
 
     def __post_init__(self) -> None:
         _check_int("max_tokens", self.max_tokens, 1, _MAX_TOKENS)
+        _check_int("n", self.n, 1, _MAX_SAMPLES)
         _check_int("top_k", self.top_k, 0, _MAX_TOKENS)
         _check_int("min_tokens", self.min_tokens, 0, self.max_tokens)
         _check_float("temperature", self.temperature, 0.0, 100.0)

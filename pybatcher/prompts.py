@@ -36,22 +36,25 @@ class PromptReader:
         self._chat_template = chat_template
         self._vocab_size = vocab_size
 
-    async def read(self, prompt: object, *, before: tuple[int, ...] = ()) -> tuple[int, ...]:
+    async def read(
+        self, prompt: object, *, before: tuple[int, ...] = (), field: str = "prompt"
+    ) -> tuple[int, ...]:
         """The prompt's token ids, at least one. A long text is tokenised on another thread.
 
         before: tokens that a text is put after; then it begins with none of its
         own special tokens. Token ids are taken as they are.
+        field: what errors call it.
 
         Raises InvalidRequestError for what is empty, neither a text nor a
         sequence of whole numbers, or not in the vocabulary.
         """
         if not isinstance(prompt, str):
-            return await _check_ids(prompt, self._vocab_size)
+            return await _check_ids(prompt, self._vocab_size, field)
         if not prompt:
-            raise InvalidRequestError("prompt is ''; it must have at least one character")
+            raise InvalidRequestError(f"{field} is ''; it must have at least one character")
         tokens = before + await self._encode(prompt, add_special_tokens=not before)
         if not tokens:
-            raise InvalidRequestError(f"prompt is {reprlib.repr(prompt)}, which makes no token")
+            raise InvalidRequestError(f"{field} is {reprlib.repr(prompt)}, which makes no token")
         return tokens
 
     async def read_chat(self, messages: object) -> tuple[int, ...]:
@@ -88,25 +91,25 @@ class PromptReader:
         return tokens
 
 
-async def _check_ids(prompt: object, vocab_size: int) -> tuple[int, ...]:
+async def _check_ids(prompt: object, vocab_size: int, field: str) -> tuple[int, ...]:
     if hasattr(prompt, "tolist"):  # numpy arrays and torch tensors
         prompt = prompt.tolist()
     if not isinstance(prompt, Sequence) or isinstance(prompt, (bytes, bytearray, memoryview)):
         raise InvalidRequestError(
-            f"prompt is {reprlib.repr(prompt)}, of type {type(prompt).__name__}; "
+            f"{field} is {reprlib.repr(prompt)}, of type {type(prompt).__name__}; "
             "it must be a text or a sequence of token ids"
         )
     if not prompt:
-        raise InvalidRequestError(f"prompt is {prompt!r}; it must have at least one token id")
+        raise InvalidRequestError(f"{field} is {prompt!r}; it must have at least one token id")
     ids: list[int] = []
     for start in range(0, len(prompt), _SLICE):
         if start:
             await asyncio.sleep(0)
-        ids += _check_slice(prompt[start : start + _SLICE], start, vocab_size)
+        ids += _check_slice(prompt[start : start + _SLICE], start, vocab_size, field)
     return tuple(ids)
 
 
-def _check_slice(values: Sequence[Any], start: int, vocab_size: int) -> list[int]:
+def _check_slice(values: Sequence[Any], start: int, vocab_size: int, field: str) -> list[int]:
     try:
         if bool in set(map(type, values)):
             raise TypeError
@@ -114,13 +117,13 @@ def _check_slice(values: Sequence[Any], start: int, vocab_size: int) -> list[int
     except TypeError:
         bad = next(i for i, value in enumerate(values) if not _is_whole_number(value))
         raise InvalidRequestError(
-            f"prompt[{start + bad}] is {reprlib.repr(values[bad])}, of type "
+            f"{field}[{start + bad}] is {reprlib.repr(values[bad])}, of type "
             f"{type(values[bad]).__name__}; a token id is a whole number"
         ) from None
     if min(ids) < 0 or max(ids) >= vocab_size:
         bad = next(i for i, token in enumerate(ids) if not 0 <= token < vocab_size)
         raise InvalidRequestError(
-            f"prompt[{start + bad}] is {ids[bad]}; token ids of this model are "
+            f"{field}[{start + bad}] is {ids[bad]}; token ids of this model are "
             f"from 0 to {vocab_size - 1}"
         )
     return ids

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from .config import EngineConfig
-from .coordinator import StepEngine
+from .engine_room import StepEngine
 from .loading import LoadedModel, from_torch, open_model
 from .text import ChatTemplate, Tokenizer
 

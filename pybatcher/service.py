@@ -3,28 +3,47 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import secrets
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from itertools import count
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
-from .arguments import check_namespace, check_timeout, merge_params
-from .config import SchedulerConfig
+from .arguments import (
+    check_namespace,
+    check_pooling,
+    check_priority,
+    check_several,
+    check_timeout,
+    merge_params,
+)
+from .config import SchedulerConfig, SupervisionConfig
 from .coordinator import Coordinator
 from .errors import BatcherClosedError, ConfigError, InvalidRequestError
-from .mailbox import Cancel, Close, SharePrefix, Submit
+from .inquiry import Answer, Embedding, Inquiry, Score
+from .mailbox import (
+    AddPrefix,
+    Cancel,
+    Close,
+    RemovePrefix,
+    SharePrefix,
+    Submit,
+    WithdrawPrefix,
+)
 from .params import SamplingParams
+from .prefix_info import PrefixInfo, check_prefix_name
 from .prompts import Messages, Prompt, PromptReader
+from .remote_calls import RemoteCalls
 from .runtime import Runtime
+from .samples import Samples, sample_seed
 from .scheduling import Request
 from .statistics import BatcherStatistics, Health
 from .stream import Reply
-from .system_prompt import SHARED_PREFIXES, SystemPrompt
+from .system_prompt import SystemPrompt
 from .telemetry import Telemetry
 
-__all__ = ["Call", "Service"]
+__all__ = ["Beside", "Call", "Service"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,9 +53,19 @@ class Call:
     content: Prompt | Messages
     is_chat: bool = False
     params: SamplingParams | None
+    priority: int = 0
     timeout: float | None
     namespace: str | None
     sampling: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Beside:
+    """What comes beside the texts of an inquiry, not checked yet."""
+
+    priority: int
+    timeout: float | None
+    namespace: str | None
 
 
 class Service:
@@ -50,6 +79,7 @@ class Service:
         self,
         runtime: Runtime,
         config: SchedulerConfig,
+        supervision: SupervisionConfig,
         system_prompt: str | None,
         clock: Callable[[], float],
         telemetry: Telemetry,
@@ -59,7 +89,7 @@ class Service:
         self._runtime = runtime
         self._clock = clock
         self._vocab_size = runtime.engine.vocab_size
-        self._request_ids = count(1)
+        self._n_request_ids = 0
         self._prompts = PromptReader(
             runtime.tokenizer, runtime.chat_template, vocab_size=self._vocab_size
         )
@@ -70,7 +100,7 @@ class Service:
             runtime.engine,
             runtime.tokenizer,
             config,
-            reserved_sequences=0 if system_prompt is None else SHARED_PREFIXES,
+            supervision,
             clock=clock,
             telemetry=telemetry,
         )
@@ -83,14 +113,16 @@ class Service:
             except InvalidRequestError as error:
                 raise ConfigError(f"system_prompt: {error}") from error
         self._task = self._loop.create_task(self._coordinator.run(), name="pybatcher-coordinator")
+        self._remote_calls = RemoteCalls()
+        self._task.add_done_callback(lambda _: self._remote_calls.close())
 
     @property
     def runtime(self) -> Runtime:
         """Engine, tokenizer and chat template."""
         return self._runtime
 
-    async def submit(self, call: Call, reply: Reply) -> int:
-        """Check a call and send it; the id of the request. What comes of it goes to `reply`.
+    async def submit(self, call: Call, reply: Reply) -> range:
+        """Check a call and send it; the ids of its requests. What comes of it goes to `reply`.
 
         Nothing is sent if it raises, or is cancelled on the way.
         """
@@ -101,31 +133,139 @@ class Service:
         timeout = check_timeout(call.timeout)
         namespace = check_namespace(call.namespace)
         prompt = await self._tokens(call)
+        request_ids = self._new_ids(params.n)
         request = Request(
-            request_id=next(self._request_ids),
+            request_id=request_ids[0],
             prompt=prompt,
             params=params,
             seed=secrets.randbits(64) if params.seed is None else params.seed,
             end_token_ids=self._end_token_ids(params),
             namespace=namespace,
+            priority=check_priority(call.priority),
             deadline=None if timeout is None else submitted + timeout,
         )
         self._coordinator.check_open()
-        self._coordinator.mailbox.put(Submit(request, reply, submitted))
-        return request.request_id
+        mailbox = self._coordinator.mailbox
+        if params.n == 1:
+            mailbox.put(Submit(request, reply, submitted))
+            return request_ids
+        samples = Samples(reply, params.n, lambda: self.cancel(request_ids))
+        for i, request_id in enumerate(request_ids):
+            seed = sample_seed(request.seed, i)
+            sample = replace(request, request_id=request_id, seed=seed)
+            mailbox.put(Submit(sample, samples.replies[i], submitted))
+        return request_ids
 
-    def cancel(self, request_id: int) -> None:
-        """Nobody waits for it any more. From any thread; never waits."""
-        self._coordinator.mailbox.put_threadsafe(Cancel(request_id))
+    def cancel(self, request_ids: range) -> None:
+        """Nobody waits for them any more. From any thread; never waits."""
+        for request_id in request_ids:
+            self._coordinator.mailbox.put_threadsafe(Cancel(request_id))
+
+    async def score(self, prompt: object, continuations: object, beside: Beside) -> list[Score]:
+        """See `Batcher.score`."""
+        submitted, of_all = self._of_all(beside)
+        begin = await self._prompts.read(prompt, before=self._before_texts)
+        asked = []
+        for i, one in enumerate(check_several("continuations", continuations)):
+            tokens = await self._prompts.read(one, before=begin, field=f"continuations[{i}]")
+            asked.append(tokens[len(begin) :] if isinstance(one, str) else tokens)
+            await asyncio.sleep(0)  # many short texts are as long as a long one
+        answers = await self._inquire(
+            [replace(of_all, prompt=(begin + tokens)[:-1], targets=tokens) for tokens in asked],
+            submitted,
+        )
+        return [
+            Score(math.fsum(answer.logprobs), answer.logprobs, tokens)
+            for tokens, answer in zip(asked, answers, strict=True)
+        ]
+
+    async def embed(self, texts: object, pooling: object, beside: Beside) -> list[Embedding]:
+        """See `Batcher.embed`."""
+        import numpy as np
+
+        submitted, of_all = self._of_all(beside)
+        how = check_pooling(pooling)
+        requests = []
+        for i, one in enumerate(check_several("texts", texts)):
+            tokens = await self._prompts.read(one, field=f"texts[{i}]")
+            requests.append(replace(of_all, prompt=tokens, pooling=how))
+            await asyncio.sleep(0)
+        answers = await self._inquire(requests, submitted)
+        return [
+            Embedding(np.array(answer.vector), len(request.prompt), answer.cached_tokens)
+            for request, answer in zip(requests, answers, strict=True)
+        ]
+
+    def _of_all(self, beside: Beside) -> tuple[float, Request]:
+        """When a call was made, and what its requests have in common."""
+        self.check_home()
+        self._coordinator.check_open()
+        timeout, submitted = check_timeout(beside.timeout), self._clock()
+        return submitted, Request(
+            request_id=0,
+            prompt=(),
+            namespace=check_namespace(beside.namespace),
+            priority=check_priority(beside.priority),
+            deadline=None if timeout is None else submitted + timeout,
+        )
+
+    async def _inquire(self, requests: Sequence[Request], submitted: float) -> Sequence[Answer]:
+        """Send all, and wait for all."""
+        self._coordinator.check_open()
+        mailbox, inquiry = self._coordinator.mailbox, Inquiry(len(requests))
+        request_ids = self._new_ids(len(requests))
+        for request_id, request, reply in zip(request_ids, requests, inquiry.replies, strict=True):
+            mailbox.put(Submit(replace(request, request_id=request_id), reply, submitted))
+        try:
+            return await inquiry.answers
+        except BaseException:  # one failed, or nobody waits any more
+            for request_id in request_ids:
+                mailbox.put(Cancel(request_id))
+            raise
+
+    async def add_prefix(self, prefix: object, name: object, namespace: object) -> PrefixInfo:
+        """See `Batcher.add_prefix`."""
+        self.check_home()
+        self._coordinator.check_open()
+        own_name = None if name is None else check_prefix_name(name)
+        space = check_namespace(namespace)
+        tokens = await self._prompts.read(prefix, before=self._before_texts, field="prefix")
+        self._coordinator.check_open()
+        message = AddPrefix(tokens, own_name, space, self._loop.create_future())
+        mailbox = self._coordinator.mailbox
+        mailbox.put(message)
+        try:
+            return await message.added
+        except asyncio.CancelledError:
+            mailbox.put(WithdrawPrefix(message))
+            raise
+
+    async def remove_prefix(self, name: object, namespace: object) -> None:
+        """See `Batcher.remove_prefix`."""
+        self.check_home()
+        self._coordinator.check_open()
+        message = RemovePrefix(
+            check_prefix_name(name), check_namespace(namespace), self._loop.create_future()
+        )
+        self._coordinator.mailbox.put(message)
+        await message.removed
+
+    def prefixes(self) -> tuple[PrefixInfo, ...]:
+        """See `Batcher.prefixes`."""
+        return self._coordinator.prefixes.infos()
 
     async def close(self, drain: bool, patience: float | None) -> None:
         """See `Batcher.close`."""
         self.check_home()
         mailbox = self._coordinator.mailbox
         mailbox.put(Close(drain))
-        _, unfinished = await asyncio.wait({self._task}, timeout=patience if drain else None)
-        if unfinished:
+        if drain and patience is not None:
+            await asyncio.wait({self._task}, timeout=patience)
             mailbox.put(Close(drain=False))
+        limit = None if patience is None else max(patience, _LEAST_PATIENCE)
+        _, unfinished = await asyncio.wait({self._task}, timeout=limit)
+        if unfinished:  # the engine thread is in a step: it closes the engine after that
+            self._task.cancel()
             await asyncio.wait({self._task})
         if not self._task.cancelled():
             self._task.result()
@@ -142,17 +282,30 @@ class Service:
         """See `Health`."""
         return self._coordinator.health()
 
+    def remote_calls(self) -> RemoteCalls:
+        """The way here from other threads. Raises in a fork."""
+        self._check_process()
+        return self._remote_calls
+
     def check_home(self) -> None:
         """Raise where this is not the process or not the loop that the batcher was started in."""
+        self._check_process()
+        if asyncio.get_running_loop() is not self._loop:
+            raise InvalidRequestError(
+                "the batcher was started in another event loop; call it there, or use "
+                "`batcher.threadsafe`, or a BlockingBatcher"
+            )
+
+    def _new_ids(self, n: int) -> range:
+        first = self._n_request_ids + 1
+        self._n_request_ids += n
+        return range(first, first + n)
+
+    def _check_process(self) -> None:
         if os.getpid() != self._pid:
             raise BatcherClosedError(
                 f"the batcher runs in process {self._pid} and this is a fork of it, without its "
                 "threads; make a batcher in each process, after the fork"
-            )
-        if asyncio.get_running_loop() is not self._loop:
-            raise InvalidRequestError(
-                "the batcher was started in another event loop; call it there "
-                "(asyncio.run_coroutine_threadsafe), or use a BlockingBatcher"
             )
 
     def _end_token_ids(self, params: SamplingParams) -> frozenset[int]:
@@ -169,13 +322,22 @@ class Service:
                 messages = system_prompt.before_messages(messages)
                 await self._share_beginning_of_chats(system_prompt)
             return await self._prompts.read_chat(messages)
-        before = () if system_prompt is None else system_prompt.tokens
-        return await self._prompts.read(call.content, before=before)
+        return await self._prompts.read(call.content, before=self._before_texts)
+
+    @property
+    def _before_texts(self) -> tuple[int, ...]:
+        """What every prompt that is a text is put after."""
+        return () if self._system_prompt is None else self._system_prompt.tokens
 
     async def _share_beginning_of_chats(self, system_prompt: SystemPrompt) -> None:
         """Once, at the first chat; the others wait until it is known what they share."""
         async with self._first_chat:
             if not self._chats_share_beginning:
                 tokens = await asyncio.to_thread(system_prompt.chat_tokens)
-                self._coordinator.mailbox.put(SharePrefix(tokens))
+                if tokens:
+                    self._coordinator.mailbox.put(SharePrefix(tokens))
                 self._chats_share_beginning = True
+
+
+_LEAST_PATIENCE = 5.0
+"""Seconds that a step under way is waited for, at least, by a `close` with a timeout."""

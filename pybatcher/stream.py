@@ -14,7 +14,7 @@ from .errors import PybatcherError
 if TYPE_CHECKING:
     from typing import Self
 
-__all__ = ["Reply", "Stream"]
+__all__ = ["Reply", "Stream", "next_piece"]
 
 
 class Reply:
@@ -84,14 +84,14 @@ class Stream(AsyncIterator[Piece]):
 
     def __init__(
         self,
-        submit: Callable[[Reply], Awaitable[int]],
-        cancel: Callable[[int], None],
+        submit: Callable[[Reply], Awaitable[range]],
+        cancel: Callable[[range], None],
     ) -> None:
-        """submit: sends the request, gives its id. cancel: takes it back, from any thread."""
+        """submit: sends the request, gives its ids. cancel: takes it back, from any thread."""
         self._submit = submit
         self._cancel = cancel
         self._reply = Reply(streams=True)
-        self._request_id: int | None = None
+        self._request_ids: range | None = None
         self._closed = False
         self._is_read = False
 
@@ -117,8 +117,8 @@ class Stream(AsyncIterator[Piece]):
 
     async def _next(self) -> Piece:
         reply = self._reply
-        if self._request_id is None and not self._closed:
-            self._request_id = await self._submit(reply)
+        if self._request_ids is None and not self._closed:
+            self._request_ids = await self._submit(reply)
         while not (reply.pieces or reply.ended or self._closed):
             await reply.wait()
         if self._closed:
@@ -132,8 +132,8 @@ class Stream(AsyncIterator[Piece]):
         """Take no more; cancels the request if it has not ended. Never waits."""
         if not self._closed:
             self._closed = True
-            if self._request_id is not None and not self._reply.ended:
-                self._cancel(self._request_id)
+            if self._request_ids is not None and not self._reply.ended:
+                self._cancel(self._request_ids)
             self._reply.wake()
 
     async def aclose(self) -> None:
@@ -153,5 +153,10 @@ class Stream(AsyncIterator[Piece]):
 
     def __del__(self) -> None:
         # Any thread may be the one that collects: nothing but `cancel` is safe here.
-        if not self._closed and self._request_id is not None and not self._reply.ended:
-            self._cancel(self._request_id)
+        if not self._closed and self._request_ids is not None and not self._reply.ended:
+            self._cancel(self._request_ids)
+
+
+async def next_piece(stream: Stream) -> Piece | None:
+    """The next piece; None: there is none."""
+    return await anext(stream, None)

@@ -57,8 +57,10 @@ class RequestEvent:
     """A request is over. Each one that was accepted into the queue gives exactly one of these.
 
     when: on the batcher's clock, as all times of `Timeline`.
+    namespace, priority: as asked for; no namespace is "".
     finish_reason: "stop", "length" or "deadline" where there is a completion,
-        "cancelled", or the name of the error's type ("EngineFailedError", ...).
+        "scored" or "embedded" where there is an answer, "cancelled", or the name of the
+        error's type ("EngineFailedError", ...).
     prompt_tokens, cached_tokens, generated_tokens: as in `Usage`.
     queued: seconds until it was admitted, or, where it never was, until it ended.
     ttft: seconds from submit to the first token; None where none came.
@@ -71,6 +73,7 @@ class RequestEvent:
     when: float
     request_id: int
     namespace: str
+    priority: int
     finish_reason: str
     prompt_tokens: int
     cached_tokens: int

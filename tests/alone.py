@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pybatcher.coordinator import StepEngine
+from pybatcher.engine_room import StepEngine
 from pybatcher.scheduling import Request, StepEntry, StepPlan
 from pybatcher.testing import FakeEngine
 

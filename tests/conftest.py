@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 import time
 from collections.abc import Iterator
@@ -19,6 +20,13 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
         yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _interruptible() -> None:
+    """A shell lets what it starts in the background ignore Ctrl-C, and its children too."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +48,7 @@ def no_leaks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
     def end_all_and_look(self: Coordinator) -> None:
         end_all(self)
-        if self._step_is_running or self._failure is not None:
+        if self._room.is_busy or self._supervisor.failure is not None:
             return  # then nothing can be freed: the engine is closed as it is
         engine = self._engine
         engine.check_integrity()

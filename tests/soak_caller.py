@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from alone import tokens_alone
 
 from pybatcher import Batcher, Completion, DeadlineExceededError, SamplingParams
-from pybatcher.coordinator import StepEngine
+from pybatcher.engine_room import StepEngine
 from pybatcher.scheduling import Request
 from pybatcher.text import Tokenizer
 

@@ -39,6 +39,10 @@ BAD_ARGUMENTS = [
     ({"timeout": math.nan}, "timeout is nan"),
     ({"timeout": True}, "timeout is True"),
     ({"timeout": "1"}, "timeout is '1'"),
+    ({"priority": 1001}, "priority is 1001; it must be a whole number from -1000 .* to 1000"),
+    ({"priority": -1001}, "priority is -1001"),
+    ({"priority": True}, "priority is True"),
+    ({"priority": 1.0}, "priority is 1.0"),
     ({"namespace": 5}, "namespace is 5; it must be a str, or None"),
 ]
 

@@ -17,7 +17,7 @@ from batcher_helpers import until, wait_for
 
 from pybatcher import BatcherClosedError, InvalidRequestError
 from pybatcher.batcher import Batcher
-from pybatcher.config import SchedulerConfig
+from pybatcher.config import EngineConfig, SchedulerConfig, SupervisionConfig
 from pybatcher.coordinator import Coordinator
 from pybatcher.runtime import Runtime
 from pybatcher.telemetry import Telemetry
@@ -46,8 +46,8 @@ def test_abandoned_before_it_ran() -> None:
         return Coordinator(
             engine,
             byte_tokenizer(),
-            SchedulerConfig(),
-            reserved_sequences=0,
+            SchedulerConfig(max_prefixes=0),
+            SupervisionConfig(),
             clock=time.monotonic,
             telemetry=Telemetry(time.monotonic),
         )
@@ -86,7 +86,7 @@ async def test_another_loop_is_refused() -> None:
     async with fake_batcher() as batcher:
 
         def elsewhere() -> None:
-            with pytest.raises(InvalidRequestError, match="another event loop"):
+            with pytest.raises(InvalidRequestError, match=r"another event loop.*threadsafe"):
                 asyncio.run(batcher.generate(PROMPT))
             with pytest.raises(InvalidRequestError, match="another event loop"):
                 asyncio.run(batcher.close())
@@ -126,11 +126,11 @@ def _ask_in_child(batcher: Batcher, writer: int) -> None:
 async def test_start_that_fails_can_be_tried_again() -> None:
     attempts: list[int] = []
 
-    def opener(config: object) -> Runtime:
+    def opener(config: EngineConfig) -> Runtime:
         attempts.append(1)
         if len(attempts) == 1:
             raise OSError("no such disk")
-        return Runtime(FakeEngine(), byte_tokenizer())
+        return Runtime(FakeEngine.from_config(config), byte_tokenizer())
 
     batcher = Batcher._over(opener, None, {})
     with pytest.raises(OSError, match="no such disk"):
@@ -165,7 +165,7 @@ async def test_the_engine_gets_the_options() -> None:
         pass
     async with Batcher._over(opener, "You are.", {"n_parallel": 3}):
         pass
-    assert [(config.n_parallel, config.n_ctx) for config in configs] == [(3, 640), (5, 8192)]
+    assert [(config.n_parallel, config.n_ctx) for config in configs] == [(19, 640), (19, 8192)]
     assert configs[0].n_ubatch == 99
 
 

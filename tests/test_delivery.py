@@ -20,7 +20,11 @@ class Case:
 
     def __init__(self, **sampling: object) -> None:
         request = Request(
-            request_id=1, prompt=(65,) * 7, params=SamplingParams(**sampling), namespace="tenant"
+            request_id=1,
+            prompt=(65,) * 7,
+            params=SamplingParams(**sampling),
+            namespace="tenant",
+            priority=-3,
         )
         self.reply = Reply(streams=True)
         self.now = 11.0
@@ -145,6 +149,7 @@ def test_the_event_of_a_completion() -> None:
             when=14.0,
             request_id=1,
             namespace="tenant",
+            priority=-3,
             finish_reason="length",
             prompt_tokens=7,
             cached_tokens=3,

@@ -190,7 +190,7 @@ async def test_errors_come_out_of_the_stream() -> None:
             raise ValueError("broken")
 
     engine.before_step = break_later
-    async with fake_batcher(engine) as batcher:
+    async with fake_batcher(engine, max_restarts=0) as batcher:
         with pytest.raises(InvalidRequestError, match="max_tokens"):
             await anext(batcher.stream(PROMPT, max_tokens=0))
         stream = batcher.stream(PROMPT, **LONG)

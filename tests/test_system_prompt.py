@@ -24,7 +24,7 @@ def user(text: str) -> list[dict[str, str]]:
 
 async def test_only_the_users_tokens_are_computed() -> None:
     engine = FakeEngine(n_parallel=6)
-    prompts = [f"question {i}" for i in range(12)]
+    prompts = [f"{i}. question" for i in range(12)]
     async with fake_batcher(engine, system_prompt=SYSTEM) as batcher:
         shared = await asyncio.gather(*(batcher.generate(p, max_tokens=1) for p in prompts))
     n_system = 1 + len(SYSTEM)
@@ -40,7 +40,7 @@ async def test_only_the_users_tokens_are_computed() -> None:
 
 async def test_it_does_not_cost_the_callers_a_sequence() -> None:
     async with fake_batcher(n_parallel=3, system_prompt=SYSTEM) as batcher:
-        assert batcher.runtime.engine.n_parallel == 5
+        assert batcher.runtime.engine.n_parallel == 3 + 16
         streams = [batcher.stream(f"{i}", max_tokens=500, ignore_eos=True) for i in range(4)]
         first = [asyncio.create_task(anext(stream)) for stream in streams[:3]]
         await asyncio.gather(*first)

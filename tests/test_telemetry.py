@@ -13,7 +13,7 @@ from collections import Counter
 import pytest
 from batcher_helpers import until, wait_for
 
-import pybatcher.delivery
+import pybatcher.request_tale
 import pybatcher.telemetry
 from pybatcher import (
     BatcherClosedError,
@@ -226,7 +226,7 @@ async def test_an_engine_that_fails_ends_them_all() -> None:
             raise OSError("the weights are gone")
 
     engine.before_step = fail
-    async with fake_batcher(engine) as batcher:
+    async with fake_batcher(engine, max_restarts=0) as batcher:
         batcher.attach(log)
         await asyncio.gather(
             *(batcher.generate(PROMPT, max_tokens=9, ignore_eos=True) for _ in range(4)),
@@ -312,7 +312,7 @@ async def test_without_handlers_no_event_is_built(monkeypatch: pytest.MonkeyPatc
         raise AssertionError("an event for nobody")
 
     monkeypatch.setattr(pybatcher.telemetry, "StepEvent", build)
-    monkeypatch.setattr(pybatcher.delivery, "RequestEvent", build)
+    monkeypatch.setattr(pybatcher.request_tale, "RequestEvent", build)
     async with fake_batcher() as batcher:
         batcher.attach(Log())()
         assert await batcher.generate(PROMPT, max_tokens=3)

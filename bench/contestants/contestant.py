@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -19,6 +19,7 @@ class Settings:
     kv_dtype: "auto" is what the engine does when nobody asks.
     n_batch: tokens of one step, for who cuts long prompts into several.
     share_prefixes: prompts that begin alike may share KV, where the engine can.
+    options: of pybatcher's Batcher, by name; no rival has them.
     """
 
     dtype: str
@@ -28,6 +29,7 @@ class Settings:
     n_batch: int = 512
     kv_dtype: str = "auto"
     share_prefixes: bool = False
+    options: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

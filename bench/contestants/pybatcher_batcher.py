@@ -27,7 +27,7 @@ class PybatcherBatcher:
         self._loop = asyncio.new_event_loop()
         self._batcher = Batcher(
             checkpoint,
-            n_batch=settings.n_batch,
+            **{"n_batch": settings.n_batch, **settings.options},
             **engine_options(checkpoint, settings),
         )
         self._loop.run_until_complete(self._batcher.start())

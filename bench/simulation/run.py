@@ -77,7 +77,7 @@ def _params(max_tokens: int) -> SamplingParams:
 def open_book(engine: EngineConfig, config: SchedulerConfig) -> Book:
     """What an engine with these options keeps."""
     # A scheduler that may keep shared prefixes does so in sequences beside those of requests.
-    n_prefixes: int = getattr(config, "max_prefixes", 0)
+    n_prefixes: int = config.max_prefixes
     return Book(
         n_ctx=engine.n_ctx,
         n_parallel=engine.n_parallel + n_prefixes,
@@ -98,8 +98,9 @@ class Simulation:
         on_end: Callable[[], None] = lambda: None,
     ) -> None:
         roomy = {"max_queue_requests": 2**31 - 1, "max_queue_tokens": 2**31 - 1}
-        # What is made up has no text to guess from.
-        engine, config = configs_of(roomy | {"max_draft_tokens": 0} | dict(options))
+        # What is made up has no text to guess from, and no prefix is told to be shared.
+        made_up = {"max_draft_tokens": 0, "max_prefixes": 0}
+        engine, config = configs_of(roomy | made_up | dict(options))
         self.book = open_book(engine, config)
         self.scheduler = Scheduler(config, self.book)
         self.engine = SimulatedEngine(self.book, trace)

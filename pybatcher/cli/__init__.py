@@ -1,7 +1,7 @@
 """The command line: `pybatcher generate | chat | info | demo | top | cache`.
 
 A thin client of `Batcher`. Each command has a file; their options are the fields of
-`SamplingParams`, `EngineConfig` and `SchedulerConfig`, by name (see options.py).
+`SamplingParams` and of the configurations (config.py), by name (see options.py).
 """
 
 from __future__ import annotations

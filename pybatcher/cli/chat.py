@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import Any
 
 from ..batcher import Batcher
-from ..config import EngineConfig, SchedulerConfig
+from ..config import EngineConfig, SchedulerConfig, SupervisionConfig
 from ..errors import InvalidRequestError
 from ..params import SamplingParams
 from .console import report_error, write
@@ -22,7 +22,7 @@ HINT = "Ctrl-C stops an answer, Ctrl-D leaves, /reset starts over.\n"
 Message = dict[str, str]
 
 
-@takes_options(SamplingParams, EngineConfig, SchedulerConfig)
+@takes_options(SamplingParams, EngineConfig, SchedulerConfig, SupervisionConfig)
 def chat(
     model: ModelOption = None,
     system_prompt: SystemPromptOption = None,

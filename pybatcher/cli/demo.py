@@ -11,7 +11,7 @@ from rich.console import Console
 
 from ..batcher import Batcher
 from ..completion import Completion
-from ..config import EngineConfig, SchedulerConfig
+from ..config import EngineConfig, SchedulerConfig, SupervisionConfig
 from ..errors import InvalidRequestError
 from ..models import DEMO_PROMPTS
 from ..params import SamplingParams
@@ -29,7 +29,9 @@ DemoPrompt = str | tuple[dict[str, str], ...]
 MaxTokensOption = Annotated[int, typer.Option(help="Most tokens of an answer.")]
 
 
-@takes_options(SamplingParams, EngineConfig, SchedulerConfig, only=("temperature", "seed"))
+@takes_options(
+    SamplingParams, EngineConfig, SchedulerConfig, SupervisionConfig, only=("temperature", "seed")
+)
 def demo(
     model: ModelOption = None,
     max_tokens: MaxTokensOption = 256,

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from ..batcher import Batcher
-from ..config import EngineConfig, SchedulerConfig
+from ..config import EngineConfig, SchedulerConfig, SupervisionConfig
 from ..errors import InvalidRequestError
 from ..params import SamplingParams
 from .console import write
@@ -24,7 +24,7 @@ PromptArgument = Annotated[
 ]
 
 
-@takes_options(SamplingParams, EngineConfig, SchedulerConfig)
+@takes_options(SamplingParams, EngineConfig, SchedulerConfig, SupervisionConfig)
 def generate(
     prompt: PromptArgument,
     model: ModelOption = None,

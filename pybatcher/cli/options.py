@@ -16,7 +16,7 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
-from ..config import CachePlace, EngineConfig, SchedulerConfig
+from ..config import CachePlace, EngineConfig, SchedulerConfig, SupervisionConfig
 from ..params import SamplingParams
 
 __all__ = ["BatcherOptions", "ModelOption", "SystemPromptOption", "takes_options"]
@@ -46,7 +46,12 @@ _SPELLED: dict[Any, Any] = {
     Sequence[int]: list[int],
     CachePlace: str,
 }
-_PANELS = {SamplingParams: "Sampling", EngineConfig: "Engine", SchedulerConfig: "Scheduler"}
+_PANELS = {
+    SamplingParams: "Sampling",
+    EngineConfig: "Engine",
+    SchedulerConfig: "Scheduler",
+    SupervisionConfig: "Supervision",
+}
 _NOT_ON_THE_COMMAND_LINE = {"logit_bias", "logprobs", "skip_special_tokens"}
 
 BatcherOptions = dict[str, Any]

@@ -2,25 +2,40 @@
 
 from __future__ import annotations
 
-from .events import Admitted, Event, Expired, Failed, Generated, own_copy
+from .events import (
+    Admitted,
+    Answered,
+    Event,
+    Expired,
+    Failed,
+    Generated,
+    Preempted,
+    Resumed,
+    own_copy,
+)
 from .kv_book import KvBook
-from .plan import SampledToken, StepEntry, StepPlan, StepResult
-from .prefix import common_length
+from .plan import Pooling, SampledToken, StepEntry, StepPlan, StepResult
+from .prefix import SharedPrefix, common_length
 from .request import Request
 from .scheduler import Scheduler
 from .statistics import SchedulerStatistics
 
 __all__ = [
     "Admitted",
+    "Answered",
     "Event",
     "Expired",
     "Failed",
     "Generated",
     "KvBook",
+    "Pooling",
+    "Preempted",
     "Request",
+    "Resumed",
     "SampledToken",
     "Scheduler",
     "SchedulerStatistics",
+    "SharedPrefix",
     "StepEntry",
     "StepPlan",
     "StepResult",

@@ -1,46 +1,50 @@
-"""`Admission`: who may hold a sequence. Counts whole sequences, so that nobody runs dry."""
+"""`Admission`: who may hold a sequence, and what of its tokens needs no computing."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Iterable
 
-from ..errors import InvalidRequestError, KvCacheFullError, NoFreeSequenceError, RequestTooLongError
+from ..config import SchedulerConfig
+from ..errors import InvalidRequestError, KvCacheFullError, RequestTooLongError
 from .kv_book import KvBook
-from .prefix import SharedPrefix, common_length
-from .request import Request, RunningRequest
+from .prefix import SharedPrefixes, common_length
+from .request import Leader, LiveRequest, Request
 
 __all__ = ["Admission"]
 
 
 class Admission:
-    """Gives sequences to requests and to shared prefixes, if all they can need is there.
+    """Gives sequences to requests, if there is room for all of their tokens and some to come.
 
-    A request is promised the blocks of its prompt and of all its output; what
-    it shares with sequences in use is not counted twice. So a running request
-    never lacks KV, and nothing is ever preempted.
-
-    reserved_sequences: sequences of the KvBook that are kept for shared
-    prefixes and never given to requests.
+    Room is wanted for the whole prompt (and what was drawn before a preemption)
+    and for `output_reserve` tokens of output; beside what those who run were
+    promised, and, while anybody runs, beside the watermark.
     """
 
-    def __init__(self, kv: KvBook, reserved_sequences: int) -> None:
+    def __init__(self, kv: KvBook, config: SchedulerConfig, prefixes: SharedPrefixes) -> None:
         self._kv = kv
-        self._reserved_sequences = reserved_sequences
-        self._wanted_prefixes: list[tuple[int, ...]] = []
-        self.max_running = kv.n_parallel - reserved_sequences
-        self.prefixes: list[SharedPrefix] = []
+        self._prefixes = prefixes
+        self._output_reserve = config.output_reserve
+        self._n_batch = config.n_batch
+        self._watermark_blocks = int(config.watermark * kv.kv_total_blocks)
 
     def check_can_ever_fit(self, request: Request) -> None:
         """Raise RequestTooLongError for what could not even run alone."""
         kv, n_prompt = self._kv, len(request.prompt)
-        if n_prompt >= kv.max_sequence_length:
+        if request.is_whole and n_prompt > self._n_batch:
             raise RequestTooLongError(
-                f"prompt has {n_prompt} tokens; a sequence has {kv.max_sequence_length} positions, "
-                "one of which the answer needs: shorten the prompt or raise n_ctx"
+                f"input too large: it has {n_prompt} tokens, and mean pooling takes them in one "
+                f"step, which has n_batch = {self._n_batch} rows: shorten it, raise n_batch, or "
+                'ask for pooling="last"'
             )
-        _, common = self._longest_prefix(request)
-        blocks = self._blocks_of(request) - common // kv.block_size
-        room = kv.kv_total_blocks - sum(prefix.reserved_blocks for prefix in self.prefixes)
+        if n_prompt + request.draws > kv.max_sequence_length:
+            for_answer = ", one of which the answer needs" if request.draws else ""
+            raise RequestTooLongError(
+                f"prompt has {n_prompt} tokens; a sequence has {kv.max_sequence_length} positions"
+                f"{for_answer}: shorten the prompt or raise n_ctx"
+            )
+        blocks = self._most_blocks(request)
+        room = kv.kv_total_blocks - self._prefixes.blocks
         if blocks > room:
             raise RequestTooLongError(
                 f"prompt ({n_prompt} tokens) and max_tokens ({request.params.max_tokens}) need "
@@ -48,113 +52,155 @@ class Admission:
                 "lower max_tokens, shorten the prompt or raise n_ctx"
             )
 
-    def want_prefix(self, tokens: tuple[int, ...]) -> None:
-        """Note a prefix to share; RequestTooLongError if there is no room for it at all."""
-        known = [prefix.tokens for prefix in self.prefixes] + self._wanted_prefixes
-        if not tokens or tokens in known:
-            return
-        if len(known) >= self._reserved_sequences:
-            raise NoFreeSequenceError(
-                f"all {self._reserved_sequences} sequences for shared prefixes are in use"
-            )
-        kv = self._kv
-        spare_blocks = kv.kv_total_blocks - 1 - sum(map(self._blocks_for, map(len, known)))
-        room = min(kv.max_sequence_length - 2, spare_blocks * kv.block_size)
-        if len(tokens) > room:
-            raise RequestTooLongError(
-                f"the shared prefix has {len(tokens)} tokens; there is room for {room}: "
-                "shorten it or raise n_ctx"
-            )
-        self._wanted_prefixes.append(tokens)
+    def start_prefixes(
+        self, running: Iterable[LiveRequest], admitted: Iterable[LiveRequest]
+    ) -> bool:
+        """Give shared prefixes their sequences, as far as KV goes. True if there was one.
 
-    def start_prefixes(self, running: Collection[RunningRequest]) -> bool:
-        """Give wanted prefixes their sequences, as far as KV goes. True if there was one."""
-        n_before = len(self.prefixes)
-        while self._wanted_prefixes:
-            tokens = self._wanted_prefixes[0]
-            blocks = self._blocks_for(len(tokens))
-            if blocks > self._spare_blocks(running):
+        They take it for good: so not before each of `admitted` could still run alone.
+        """
+        waiting = self._prefixes.waiting
+        if not waiting:
+            return False
+        kv, started = self._kv, False
+        spare = self._spare_blocks(running)
+        most = max((self._most_blocks(live.request) for live in admitted), default=0)
+        room = kv.kv_total_blocks - most - self._prefixes.blocks
+        room += sum(self._blocks_for(len(prefix.tokens)) for prefix in waiting)
+        for prefix in waiting:
+            blocks = self._blocks_for(len(prefix.tokens))
+            spare, room = spare - blocks, room - blocks
+            if spare < 0 or room < 0:
                 break
-            seq_id = self._kv.seq_new()
-            cached = self._kv.seq_match(seq_id, tokens)
-            self.prefixes.append(SharedPrefix(tokens, seq_id, blocks, cached))
-            del self._wanted_prefixes[0]
-        return len(self.prefixes) > n_before
+            self._prefixes.start(prefix)
+            started = True
+        return started
 
-    @property
-    def wants_prefixes(self) -> bool:
-        """A prefix still waits for its sequence. Nobody is admitted before it."""
-        return bool(self._wanted_prefixes)
-
-    def drop_prefixes(self) -> None:
-        """Free the KV of all shared prefixes."""
-        while self.prefixes:
-            self._kv.seq_remove(self.prefixes.pop().seq_id)
-
-    def admit(self, request: Request, running: Collection[RunningRequest]) -> RunningRequest | None:
-        """A sequence that starts with what is known of the prompt; None if it has to wait.
+    def admit(
+        self,
+        live: LiveRequest,
+        running: Iterable[LiveRequest],
+        leaders: Iterable[LiveRequest],
+        *,
+        alone: bool,
+    ) -> bool:
+        """Let it begin with what is known of its tokens; False if it has to wait.
 
         What is shared with a sequence in use takes no block, and how much that
-        is shows only once it is attached: so attach, count, and give it back
-        if the rest does not fit. InvalidRequestError for parameters that the
-        engine does not take.
+        is shows only once it is attached: so attach, count, and give it back if
+        the rest does not fit. Where a shared prefix, or one of `leaders`, whose
+        prompts are being computed, will have more of its tokens, it is to follow it.
+        alone: nobody else runs; then all that it needs is there.
+
+        InvalidRequestError for parameters that the engine does not take.
         """
-        kv, n_prompt = self._kv, len(request.prompt)
-        blocks = self._blocks_of(request)
-        prefix, common = self._longest_prefix(request)
-        if prefix is not None and prefix.num_tokens_to_compute:
-            return None
-        if blocks - self._blocks_for(n_prompt) > self._spare_blocks(running):
-            return None
-        seq_id = kv.seq_new(request.namespace)
-        cached = kv.seq_match(seq_id, request.prompt)
-        if prefix is not None and common > cached:
-            if cached:
-                kv.seq_remove(seq_id)
-                seq_id = kv.seq_new(request.namespace)
-            try:
-                kv.seq_copy(prefix.seq_id, seq_id, common)
-            except KvCacheFullError:
-                kv.seq_remove(seq_id)
-                return None
-            cached = common
-        if blocks - self._blocks_for(cached) > self._spare_blocks(running):
-            kv.seq_remove(seq_id)
-            return None
+        kv, request, tokens = self._kv, live.request, live.tokens
+        blocks = self._blocks_for(live.promised_tokens(self._output_reserve))
+        spare = self._spare_blocks(running) - (0 if alone else self._watermark_blocks)
+        if alone:
+            blocks = min(blocks, self._blocks_for(len(tokens)))
+        if blocks - self._blocks_for(len(tokens)) > spare:
+            return False
+        live.seq_id = kv.seq_new(request.namespace)
+        shareable = live.shareable_tokens
+        cached = kv.seq_match(live.seq_id, shareable)
+        leader, n_led = self._best_leader(live, shareable, cached, leaders)
+        if leader is not None:
+            self.forget(live)
+            live.seq_id = kv.seq_new(request.namespace)
+            live.leader, live.num_led_tokens = leader, n_led
+            cached = 0
+            shared_blocks = n_led // kv.block_size
+        else:
+            shared_blocks = self._blocks_for(cached)
+        spare = self._spare_blocks(running) - (0 if alone else self._watermark_blocks)
+        if blocks - shared_blocks > spare:
+            self.forget(live)
+            return False
         try:
             kv.seq_sampling(
-                seq_id,
+                live.seq_id,
                 request.params,
                 seed=request.seed,
-                n_prompt=n_prompt,
+                n_prompt=len(request.prompt),
                 stop_token_ids=sorted(request.end_token_ids),
             )
         except InvalidRequestError:
-            kv.seq_remove(seq_id)
+            self.forget(live)
             raise
-        return RunningRequest(request, seq_id, blocks, cached)
+        live.num_computed_tokens = cached
+        return True
 
-    def _longest_prefix(self, request: Request) -> tuple[SharedPrefix | None, int]:
-        """The shared prefix that gives the prompt most, and how many tokens; one is left over."""
-        best, most = None, 0
-        if request.namespace == "":
-            for prefix in self.prefixes:
-                common = common_length(prefix.tokens, request.prompt[:-1])
-                if common > most:
-                    best, most = prefix, common
+    def join(self, live: LiveRequest) -> bool:
+        """Take what its leader was to compute for it. False: that is not there yet.
+
+        Where the leader has lost its KV, it takes what is left of that.
+        """
+        leader, kv = live.leader, self._kv
+        if leader is None:
+            return True
+        if leader.seq_id < 0:
+            live.num_computed_tokens = kv.seq_match(live.seq_id, live.shareable_tokens)
+        elif leader.num_computed_tokens < live.num_led_tokens:
+            return False
+        else:
+            n_led = live.num_led_tokens
+            try:
+                kv.seq_copy(leader.seq_id, live.seq_id, n_led)
+            except KvCacheFullError:  # no block for the copy of a partial one
+                n_led -= n_led % kv.block_size
+                kv.seq_copy(leader.seq_id, live.seq_id, n_led)
+            live.num_computed_tokens = n_led
+        live.leader = None
+        return True
+
+    def forget(self, live: LiveRequest) -> None:
+        """Free its sequence."""
+        self._kv.seq_remove(live.seq_id)
+        live.seq_id, live.leader = -1, None
+
+    def _best_leader(
+        self,
+        live: LiveRequest,
+        tokens: tuple[int, ...],
+        n_cached: int,
+        leaders: Iterable[LiveRequest],
+    ) -> tuple[Leader | None, int]:
+        """Who has, or will have, more of its first tokens than the cache, and how many.
+
+        One token is left over. Another request is worth waiting for where that spares a
+        block, or all that could be spared; a shared prefix always is.
+        """
+        best: Leader | None
+        best, most = self._prefixes.longest(tokens, live.request.namespace)
+        if most <= n_cached:
+            best, most = None, n_cached
+        for other in leaders:
+            common = min(common_length(other.request.prompt, tokens), len(tokens) - 1)
+            is_all = common > most and common == len(tokens) - 1
+            if is_all or common >= most + self._kv.block_size:
+                best, most = other, common
         return best, most
 
-    def _spare_blocks(self, running: Collection[RunningRequest]) -> int:
-        """Blocks that nobody holds and nobody who runs will still need."""
-        promised = sum(
-            owner.reserved_blocks - self._blocks_for(owner.num_computed_tokens)
-            for owners in (running, self.prefixes)
-            for owner in owners
-        )
+    def _spare_blocks(self, running: Iterable[LiveRequest]) -> int:
+        """Blocks that nobody holds and nobody who runs was promised."""
+        block_size, reserve = self._kv.block_size, self._output_reserve
+        promised = 0
+        for live in running:
+            computed = live.num_led_tokens if live.leader is not None else live.num_computed_tokens
+            promised += -(-live.promised_tokens(reserve) // block_size) - -(-computed // block_size)
+        for prefix in self._prefixes:
+            if prefix.seq_id >= 0:
+                promised += self._blocks_for(prefix.num_tokens_to_compute)
         return self._kv.kv_free_blocks + self._kv.kv_cached_blocks - promised
 
-    def _blocks_of(self, request: Request) -> int:
-        return self._blocks_for(request.positions_needed(self._kv.max_sequence_length))
+    def _most_blocks(self, request: Request) -> int:
+        """All that it can come to need, but for what it has of a shared prefix."""
+        n_own = max(len(request.targets), 1)
+        shareable = request.prompt[: 1 if request.is_whole else len(request.prompt) - n_own + 1]
+        _, common = self._prefixes.longest(shareable, request.namespace)
+        positions = request.positions_needed(self._kv.max_sequence_length)
+        return self._blocks_for(positions) - common // self._kv.block_size
 
     def _blocks_for(self, positions: int) -> int:
         return -(-positions // self._kv.block_size)

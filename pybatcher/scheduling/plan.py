@@ -1,7 +1,9 @@
 """What the scheduler asks of one engine step, and what comes back.
 
 Plain values without behaviour: the scheduler makes a `StepPlan`, the engine
-(or a fake) turns it into a `StepResult`, the scheduler applies it.
+(or a fake) turns it into a `StepResult`, the scheduler applies it. What there is
+one of for every sequence in every step is a named tuple: it is made four times as
+fast as a frozen dataclass.
 """
 
 from __future__ import annotations
@@ -9,13 +11,16 @@ from __future__ import annotations
 from array import array
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
 
-__all__ = ["SampledToken", "StepEntry", "StepPlan", "StepResult"]
+__all__ = ["Pooling", "SampledToken", "StepEntry", "StepPlan", "StepResult"]
 
 
-@dataclass(frozen=True, slots=True)
-class StepEntry:
+Pooling = Literal["mean", "last"]
+"""Of the states of a text's tokens after the final norm: their mean, or the last of them."""
+
+
+class StepEntry(NamedTuple):
     """Tokens to append to one sequence in this step.
 
     `sample`: the last of them is followed by a new token, drawn as the
@@ -41,7 +46,7 @@ class StepEntry:
     sample: bool
     n_draft: int = 0
     targets: tuple[int, ...] = ()
-    pooling: Literal["mean", "last"] | None = None
+    pooling: Pooling | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +62,7 @@ class StepPlan:
     draft_rows: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class SampledToken:
+class SampledToken(NamedTuple):
     """A drawn token. `logprob` and `top_logprobs` only where asked for."""
 
     token_id: int

@@ -1,12 +1,14 @@
-"""`WaitingQueue`: requests that hold no sequence yet, first come first served."""
+"""`WaitingQueue`: requests that hold no sequence, and whose turn it is."""
 
 from __future__ import annotations
 
 import heapq
+from bisect import insort
 from collections import OrderedDict, deque
+from collections.abc import Iterator, Mapping, Sequence
 
 from ..errors import QueueFullError
-from .request import Request
+from .request import LiveRequest
 
 __all__ = ["WaitingQueue"]
 
@@ -16,83 +18,134 @@ _MIN_RETRY, _MAX_RETRY = 0.05, 60.0
 
 
 class WaitingQueue:
-    """Bounded by requests and by prompt tokens. No operation looks at all who wait.
+    """Who came back first, then namespaces in turn, then by seniority in each.
 
-    It also measures its pace, the seconds between admissions, which is what
-    `QueueFullError.retry_after` is estimated from.
+    Who has been admitted before (preempted, or a restart's survivor) goes before
+    all others. Namespaces take turns by start-time fair queueing (Goyal, Vin and
+    Cheng 1996): each request is charged with its tokens, and the namespace that has
+    been charged least is next. So one with a thousand requests does not delay
+    another's first. In a namespace the earlier seniority goes first.
+
+    Bounded by requests and by prompt tokens, which are those of newcomers. No
+    operation looks at all who wait. It also measures its pace, the seconds between
+    admissions, which is what `QueueFullError.retry_after` is estimated from.
     """
 
-    def __init__(self, max_requests: int, max_tokens: int) -> None:
+    def __init__(self, max_requests: int, max_tokens: int, output_reserve: int) -> None:
         self._max_requests = max_requests
         self._max_tokens = max_tokens
-        self._requests: OrderedDict[int, tuple[Request, float]] = OrderedDict()
-        self._deadlines: list[tuple[float, int]] = []  # a heap; may name some who left
+        self._output_reserve = output_reserve
+        self._returned: list[LiveRequest] = []  # by seniority
+        self._waiting: OrderedDict[int, LiveRequest] = OrderedDict()  # newcomers by id, in order
+        self._namespaces: dict[str, _Namespace] = {}  # of those with anybody waiting
+        self._turns: list[tuple[float, int, _Namespace]] = []  # a heap; may name empty ones
+        self._charged: dict[str, float] = {}  # of those who have left with a debt
+        self._now_served = 0.0  # the start tag of the latest turn
+        self._n_turns = 0
         self._admitted_at: deque[float] = deque(maxlen=_PACE_SAMPLES)
         self._tokens = 0
 
     def __len__(self) -> int:
-        return len(self._requests)
+        return len(self._returned) + len(self._waiting)
 
-    def __contains__(self, request_id: int) -> bool:
-        return request_id in self._requests
+    def __iter__(self) -> Iterator[LiveRequest]:
+        yield from self._returned
+        yield from self._waiting.values()
 
     @property
     def tokens(self) -> int:
-        """Prompt tokens that wait."""
+        """Prompt tokens of newcomers."""
         return self._tokens
 
     @property
-    def requests(self) -> list[Request]:
-        """All who wait, in their order."""
-        return [request for request, _ in self._requests.values()]
-
-    @property
-    def head(self) -> Request | None:
-        """Who is next."""
-        return next((request for request, _ in self._requests.values()), None)
+    def returned(self) -> Sequence[LiveRequest]:
+        """Those who have been admitted before."""
+        return self._returned
 
     @property
     def waiting_since(self) -> float | None:
-        """When the one who is next was submitted."""
-        return next((submitted for _, submitted in self._requests.values()), None)
+        """When the one who waits longest was submitted."""
+        if self._returned:
+            return min(live.submitted for live in self._returned)
+        return next((live.submitted for live in self._waiting.values()), None)
 
     @property
-    def next_deadline(self) -> float | None:
-        """The earliest deadline of all who wait."""
-        while self._deadlines and self._deadlines[0][1] not in self._requests:
-            heapq.heappop(self._deadlines)
-        return self._deadlines[0][0] if self._deadlines else None
+    def head(self) -> LiveRequest | None:
+        """Who is next."""
+        if self._returned:
+            return self._returned[0]
+        while self._turns:
+            head = self._turns[0][2].head
+            if head is not None:
+                return head
+            self._leave(heapq.heappop(self._turns)[2])
+        return None
 
-    def append(self, request: Request, now: float) -> None:
-        """Queue up. QueueFullError past a limit, but somebody may always wait."""
-        n_requests = len(self._requests) + 1
-        n_tokens = self._tokens + len(request.prompt)
+    def check_room(self, n_prompt: int) -> None:
+        """Raise QueueFullError where a prompt of so many tokens would be past a limit.
+
+        Somebody may always wait.
+        """
+        n_requests, n_tokens = len(self._waiting) + 1, self._tokens + n_prompt
         if n_requests > self._max_requests:
             raise self._full("max_queue_requests", self._max_requests, n_requests)
         if n_requests > 1 and n_tokens > self._max_tokens:
             raise self._full("max_queue_tokens", self._max_tokens, n_tokens)
-        self._requests[request.request_id] = (request, now)
-        self._tokens = n_tokens
-        if request.deadline is not None:
-            heapq.heappush(self._deadlines, (request.deadline, request.request_id))
 
-    def remove(self, request_id: int) -> Request:
+    def append(self, live: LiveRequest) -> None:
+        """A newcomer."""
+        name = live.request.namespace
+        namespace = self._namespaces.get(name)
+        if namespace is None:
+            start = max(self._now_served, self._charged.pop(name, 0.0))
+            namespace = self._namespaces[name] = _Namespace(name, start, self._waiting)
+            self._take_turn(namespace)
+        self._waiting[live.request.request_id] = live
+        namespace.append(live)
+        self._tokens += len(live.request.prompt)
+
+    def come_back(self, live: LiveRequest) -> None:
+        """Somebody who lost its sequence."""
+        insort(self._returned, live, key=lambda other: (other.seniority, other.number))
+
+    def remove(self, live: LiveRequest) -> None:
         """Leave the queue, from wherever in it."""
-        request, _ = self._requests.pop(request_id)
-        self._tokens -= len(request.prompt)
-        return request
+        if self._waiting.pop(live.request.request_id, None) is None:
+            self._returned.remove(live)
+        else:
+            self._tokens -= len(live.request.prompt)
+            self._namespaces[live.request.namespace].n_waiting -= 1
 
-    def admit_head(self, now: float) -> Request:
-        """Take out the one who is next, to be served."""
-        self._admitted_at.append(now)
-        return self.remove(next(iter(self._requests)))
+    def admit(self, live: LiveRequest, now: float) -> None:
+        """Take one out to be served, whose turn it is or who goes before all."""
+        if live is not self.head:
+            self.remove(live)
+        elif self._returned:
+            del self._returned[0]
+        else:
+            self._admitted_at.append(now)
+            start, _, namespace = heapq.heappop(self._turns)
+            namespace.pop()
+            del self._waiting[live.request.request_id]
+            self._tokens -= len(live.request.prompt)
+            self._now_served = max(self._now_served, start)
+            namespace.start += live.promised_tokens(self._output_reserve)
+            if namespace.n_waiting:
+                self._take_turn(namespace)
+            else:
+                self._leave(namespace)
 
-    def expired(self, now: float) -> list[int]:
-        """Those whose deadline has passed."""
-        late = []
-        while (deadline := self.next_deadline) is not None and deadline <= now:
-            late.append(heapq.heappop(self._deadlines)[1])
-        return late
+    def _take_turn(self, namespace: _Namespace) -> None:
+        self._n_turns += 1
+        heapq.heappush(self._turns, (namespace.start, self._n_turns, namespace))
+
+    def _leave(self, namespace: _Namespace) -> None:
+        """Nobody of it waits. What it has been charged is kept while it counts."""
+        del self._namespaces[namespace.name]
+        if not self._namespaces or len(self._charged) >= self._max_requests:
+            self._charged.clear()  # nobody else waited for it; or too many to remember
+        elif namespace.start > self._now_served:
+            self._charged[namespace.name] = namespace.start
 
     def _full(self, field: str, limit: int, wanted: int) -> QueueFullError:
         retry_after = self._retry_after()
@@ -109,4 +162,40 @@ class WaitingQueue:
         """
         times = self._admitted_at
         pace = (times[-1] - times[0]) / (len(times) - 1) if len(times) > 1 else _DEFAULT_PACE
-        return min(max(pace * (len(self._requests) + 1) / 2, _MIN_RETRY), _MAX_RETRY)
+        return min(max(pace * (len(self._waiting) + 1) / 2, _MIN_RETRY), _MAX_RETRY)
+
+
+class _Namespace:
+    """Those of one namespace who wait. start: the tokens it has been charged with."""
+
+    def __init__(self, name: str, start: float, waiting: Mapping[int, LiveRequest]) -> None:
+        self.name = name
+        self.start = start
+        self._waiting = waiting
+        self.n_waiting = 0
+        self._heap: list[tuple[float, int, LiveRequest]] = []  # may hold some who left
+
+    @property
+    def head(self) -> LiveRequest | None:
+        """Who is next of them."""
+        if not self.n_waiting:
+            return None
+        while self._has_left(self._heap[0][2]):
+            heapq.heappop(self._heap)
+        return self._heap[0][2]
+
+    def append(self, live: LiveRequest) -> None:
+        """One more."""
+        self.n_waiting += 1
+        if len(self._heap) > 2 * self.n_waiting + 64:  # most of it are some who left
+            self._heap = [entry for entry in self._heap if not self._has_left(entry[2])]
+            heapq.heapify(self._heap)
+        heapq.heappush(self._heap, (live.seniority, live.number, live))
+
+    def pop(self) -> None:
+        """The one who is next has been admitted."""
+        self.n_waiting -= 1
+        heapq.heappop(self._heap)
+
+    def _has_left(self, live: LiveRequest) -> bool:
+        return live.request.request_id not in self._waiting

@@ -12,11 +12,12 @@ from collections.abc import Sequence
 
 from .drafter import Drafter
 from .plan import StepPlan
-from .request import RunningRequest
+from .request import LiveRequest
 from .step_cost import StepCost
 
 __all__ = ["Speculation"]
 
+_HOPELESS = 0.9  # a guess that must be right so often is not worth looking for
 _READ_IN_A_STEP = 2048  # tokens of prompts: a fraction of a millisecond
 
 
@@ -33,19 +34,19 @@ class Speculation:
         self._step: tuple[StepPlan, float] | None = None
         self.proposed_tokens = self.accepted_tokens = 0
 
-    def begin(self, running: RunningRequest) -> None:
+    def begin(self, running: LiveRequest) -> None:
         """The request was admitted."""
         if self._max_draft_tokens:
             running.drafter = Drafter(running.request.prompt, running.request.end_token_ids)
             self._unread.append(running.drafter)
 
     def drafts(
-        self, generating: Sequence[RunningRequest], n_rows: int, max_sequence_length: int
+        self, generating: Sequence[LiveRequest], n_rows: int, n_blocks: int, block_size: int
     ) -> dict[int, tuple[int, ...]]:
         """By seq_id, the guesses that shall have rows in the next step: `n_rows` at most, in all.
 
-        A draft is shorter than what its request may yet draw. So none needs KV, or
-        a position, that the request was not promised.
+        They take at most `n_blocks` KV blocks beside those of the rows before them. A draft is
+        shorter than what its request may yet draw, so that it needs no position past the last.
         """
         drafts: dict[int, tuple[int, ...]] = {}
         if not self._max_draft_tokens:
@@ -53,6 +54,8 @@ class Speculation:
         if self._unread:
             self._read_prompts()
         worth = len(generating) / (len(generating) + self._cost.rows_of_an_empty_step)
+        if worth > _HOPELESS:
+            return drafts
         for owner in generating:
             drafter = owner.drafter
             if drafter is None:
@@ -60,11 +63,13 @@ class Speculation:
             if drafter.rest:
                 drafter.rest -= 1
                 continue
-            may_draw = owner.request.max_output(max_sequence_length) - len(owner.output)
-            n_most = min(self._max_draft_tokens, may_draw - 1, n_rows)
+            may_draw = owner.max_output - len(owner.output)
+            room = -(owner.num_computed_tokens + 1) % block_size  # positions left in its last block
+            n_most = min(self._max_draft_tokens, may_draw - 1, n_rows, room + n_blocks * block_size)
             if n_most > 0 and (draft := drafter.draft(owner.output, n_most, worth)):
                 drafts[owner.seq_id] = draft
                 n_rows -= len(draft)
+                n_blocks -= -(-max(0, len(draft) - room) // block_size)
         return drafts
 
     def judge(self, n_proposed: int, n_accepted: int) -> None:

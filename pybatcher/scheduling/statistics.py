@@ -15,6 +15,8 @@ class SchedulerStatistics:
     Token counts are of requests that were admitted; `computed_tokens` are rows
     of forward passes, those of shared prefixes and of guesses included.
     `proposed_tokens` are guesses that had rows, `accepted_tokens` the right ones.
+    `recomputed_tokens` were computed again after `preemptions`, `replayed_tokens`
+    after restarts of the engine.
     """
 
     queued: int
@@ -32,3 +34,6 @@ class SchedulerStatistics:
     computed_tokens: int
     proposed_tokens: int
     accepted_tokens: int
+    preemptions: int
+    recomputed_tokens: int
+    replayed_tokens: int

@@ -8,8 +8,9 @@ from typing import Any
 
 from ..batcher import Batcher
 from ..config import EngineConfig
-from ..coordinator import StepEngine
+from ..engine_room import StepEngine
 from ..runtime import Runtime
+from ..system_prompt import SHARED_PREFIXES
 from ..text import ChatTemplate, Tokenizer
 from .byte_tokenizer import byte_tokenizer
 from .fake_engine import FakeEngine
@@ -29,11 +30,15 @@ def fake_batcher(
     """A batcher that needs no model and no compiled engine.
 
     engine: None: one is made from the options. One that is given has options
-        of its own: with a system prompt it needs two more sequences.
+        of its own. Of its sequences `max_prefixes` are for shared prefixes: two
+        with a system prompt, else none, if not said otherwise.
     tokenizer: None: one token a byte.
     chat_template: Jinja source.
     clock: what deadlines, `batch_timeout` and timelines are measured with.
     """
+
+    if engine is not None:
+        options.setdefault("max_prefixes", 0 if system_prompt is None else SHARED_PREFIXES)
 
     def open_fake(config: EngineConfig) -> Runtime:
         return Runtime(

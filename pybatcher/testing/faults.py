@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..coordinator import StepEngine
+from ..engine_room import StepEngine
 from ..params import SamplingParams
 from ..scheduling.plan import StepPlan, StepResult
 

@@ -30,6 +30,7 @@ def request(when: float, request_id: int = 1, **changes: object) -> RequestEvent
     usual = {
         "request_id": request_id,
         "namespace": "",
+        "priority": 0,
         "finish_reason": "length",
         "prompt_tokens": 10,
         "cached_tokens": 4,

@@ -8,7 +8,7 @@ import typer
 from typer.testing import CliRunner
 
 from pybatcher.cli.options import takes_options
-from pybatcher.config import EngineConfig, SchedulerConfig
+from pybatcher.config import EngineConfig, SchedulerConfig, SupervisionConfig
 from pybatcher.params import SamplingParams
 
 Collected = dict[str, dict[str, Any]]
@@ -24,7 +24,7 @@ def app(collected: Collected) -> typer.Typer:
     app = typer.Typer()
 
     @app.command()
-    @takes_options(SamplingParams, EngineConfig, SchedulerConfig)
+    @takes_options(SamplingParams, EngineConfig, SchedulerConfig, SupervisionConfig)
     def command(word: str, *, sampling: dict[str, Any], options: dict[str, Any]) -> None:
         collected.update(sampling=sampling, options=options, word={"word": word})
 
@@ -70,7 +70,9 @@ def test_a_value_of_another_type_is_refused(app: typer.Typer) -> None:
     assert run(app, "w", "--max-tokens", "many") == 2
 
 
-@pytest.mark.parametrize("owner", [SamplingParams, EngineConfig, SchedulerConfig])
+@pytest.mark.parametrize(
+    "owner", [SamplingParams, EngineConfig, SchedulerConfig, SupervisionConfig]
+)
 def test_every_field_is_an_option_and_is_explained(owner: type, app: typer.Typer) -> None:
     text = CliRunner().invoke(app, ["--help"], env={"COLUMNS": "200"}).stdout
     lines = text.splitlines()

@@ -8,6 +8,7 @@ from pybatcher.config import SchedulerConfig
 from pybatcher.params import SamplingParams
 from pybatcher.scheduling import (
     Admitted,
+    Answered,
     Event,
     Expired,
     Failed,
@@ -30,10 +31,10 @@ class Driver:
         n_parallel: int = 4,
         block_size: int = 16,
         max_positions: int | None = None,
-        reserved_sequences: int = 0,
+        max_prefixes: int = 0,
         vocab_size: int = 258,
         max_draft_tokens: int = 0,
-        **config: int,
+        **config: object,
     ) -> None:
         self.engine = FakeEngine(
             n_ctx=n_ctx,
@@ -42,16 +43,20 @@ class Driver:
             max_positions=max_positions,
             vocab_size=vocab_size,
         )
-        self.config = SchedulerConfig(max_draft_tokens=max_draft_tokens, **config)
-        self.scheduler = Scheduler(self.config, self.engine, reserved_sequences=reserved_sequences)
+        self.config = SchedulerConfig(
+            max_draft_tokens=max_draft_tokens, max_prefixes=max_prefixes, **config
+        )
+        self.scheduler = Scheduler(self.config, self.engine)
         self.clock = FakeClock()
         self.events: list[Event] = []
         self.plans: list[StepPlan] = []
+        self.n_failures = 0
         self._prompt_lengths: dict[int, int] = {}
 
     def submit(self, request_id: int, prompt: tuple[int, ...], **fields: object) -> Request:
         """Submit a request; fields of SamplingParams and of Request by name."""
-        of_request = {"seed", "end_token_ids", "namespace", "deadline"}
+        of_request = {"seed", "end_token_ids", "namespace", "deadline", "priority"}
+        of_request |= {"targets", "pooling"}
         params = {name: value for name, value in fields.items() if name not in of_request}
         others = {name: value for name, value in fields.items() if name in of_request}
         request = Request(
@@ -60,16 +65,31 @@ class Driver:
         self.scheduler.submit(request, self.clock())
         return request
 
-    def step(self, during: Callable[[], None] | None = None) -> bool:
-        """Plan, compute, apply; False when there was nothing to do. `during`: meanwhile."""
+    def step(
+        self,
+        during: Callable[[], None] | None = None,
+        fails: Callable[[StepPlan], bool] | None = None,
+    ) -> bool:
+        """Plan, compute, apply; False when there was nothing to do.
+
+        during: called meanwhile. fails: whether the engine breaks in this step.
+        """
         plan = self.scheduler.plan(self.clock())
         self.events += self.scheduler.take_events()
         if plan is None:
+            self._check_nothing_lost()
             return False
         self._check(plan)
-        result = self.engine.step(plan)
+        broken = fails is not None and fails(plan)
+        if not broken:
+            result = self.engine.step(plan)
         if during is not None:
             during()
+        if broken:
+            self.n_failures += 1
+            self.events += self.scheduler.step_failed(RuntimeError("injected"))
+            self.engine.restart()
+            return True
         self.clock.advance(0.01)
         self.events += self.scheduler.apply(result, self.clock())
         self.plans.append(plan)
@@ -99,16 +119,24 @@ class Driver:
         ]
 
     def endings(self, request_id: int) -> list[str]:
-        """How a request ended: finish reasons, "expired", "failed"."""
+        """How a request ended: finish reasons, "answered", "expired", "failed"."""
         found = []
         for event in self.events:
             if event.request_id != request_id:
                 continue
             if isinstance(event, Generated) and event.finish_reason is not None:
                 found.append(event.finish_reason)
-            elif isinstance(event, (Expired, Failed)):
+            elif isinstance(event, (Answered, Expired, Failed)):
                 found.append(type(event).__name__.lower())
         return found
+
+    def answer(self, request_id: int) -> Answered:
+        """What a request was told."""
+        return next(
+            event
+            for event in self.events
+            if isinstance(event, Answered) and event.request_id == request_id
+        )
 
     def admitted(self) -> list[int]:
         """Request ids in the order of their admission."""
@@ -131,24 +159,36 @@ class Driver:
         n_rows = plan.decode_rows + plan.prefill_rows + plan.draft_rows
         assert 0 < n_rows <= self.config.n_batch
         if decode and self.config.max_prefill_tokens:
-            assert plan.prefill_rows <= self.config.max_prefill_tokens
+            whole = sum(len(entry.tokens) for entry in prefill if entry.pooling == "mean")
+            assert plan.prefill_rows - whole <= self.config.max_prefill_tokens
         assert all(len(entry.tokens) == 1 + entry.n_draft and entry.sample for entry in decode)
         assert all(entry.n_draft <= self.config.max_draft_tokens for entry in decode)
         assert not any(entry.n_draft for entry in prefill)
         generating = {
-            running.seq_id: running.request
-            for running in self.scheduler._running.values()
-            if self.engine.seq_length(running.seq_id) >= len(running.request.prompt)
+            live.seq_id: live.request
+            for live in self.scheduler._roster.running.values()
+            if live.output and self.engine.seq_length(live.seq_id) == live.num_tokens - 1
         }
-        assert {entry.seq_id for entry in decode} == set(generating)
+        if self.scheduler._quarantine.current is None:
+            drawing = {entry.seq_id for entry in plan.entries if entry.sample}
+            assert {entry.seq_id for entry in decode} <= set(generating) <= drawing, "skipped"
+        else:
+            assert len(plan.entries) == 1, "a suspect runs alone"
         for entry in decode:
-            promised = generating[entry.seq_id].positions_needed(self.engine.max_sequence_length)
-            assert self.engine.seq_length(entry.seq_id) + len(entry.tokens) <= promised
+            needed = generating[entry.seq_id].positions_needed(self.engine.max_sequence_length)
+            assert self.engine.seq_length(entry.seq_id) + len(entry.tokens) <= needed
         needed = 0
         for entry in plan.entries:
             length, size = self.engine.seq_length(entry.seq_id), self.engine.block_size
             needed += -(-(length + len(entry.tokens)) // size) - -(-length // size)
         assert needed <= self.engine.kv_free_blocks + self.engine.kv_cached_blocks
+
+    def _check_nothing_lost(self) -> None:
+        """Who has not ended waits or runs, and not both."""
+        roster = self.scheduler._roster
+        waiting = [live.request.request_id for live in roster.waiting]
+        assert len(waiting) == len(set(waiting)) == len(roster.waiting)
+        assert sorted([*waiting, *roster.running]) == sorted(roster.live)
 
 
 def split(plan: StepPlan) -> tuple[tuple[StepEntry, ...], tuple[StepEntry, ...]]:

@@ -8,6 +8,7 @@ from scheduler_driver import Driver, numbers
 from pybatcher.errors import (
     BatcherClosedError,
     EngineFailedError,
+    InvalidRequestError,
     NoFreeSequenceError,
     RequestTooLongError,
 )
@@ -211,17 +212,6 @@ def test_fail_all_during_a_step_frees_when_it_ends() -> None:
     driver.check_nothing_held()
 
 
-def test_abandon_step_computes_nothing_and_the_same_is_planned_again() -> None:
-    driver = Driver()
-    driver.submit(0, numbers(5), max_tokens=2)
-    plan = driver.scheduler.plan(0.0)
-    driver.scheduler.abandon_step()
-    assert driver.scheduler.plan(0.0) == plan
-    driver.scheduler.cancel(0)
-    driver.scheduler.abandon_step()
-    driver.check_nothing_held()
-
-
 def test_plan_and_apply_alternate() -> None:
     driver = Driver()
     with pytest.raises(RuntimeError, match="without a planned step"):
@@ -230,8 +220,6 @@ def test_plan_and_apply_alternate() -> None:
     driver.scheduler.plan(0.0)
     with pytest.raises(RuntimeError, match="before the last step was applied"):
         driver.scheduler.plan(0.0)
-    driver.scheduler.abandon_step()
-    driver.scheduler.cancel(0)
 
 
 def test_first_come_first_served_even_where_a_later_one_would_fit() -> None:
@@ -253,10 +241,11 @@ def test_no_more_run_than_a_step_has_rows() -> None:
 
 
 def test_shared_prefix_is_computed_once_however_often_it_is_asked_for() -> None:
-    driver = Driver(reserved_sequences=2)
-    driver.scheduler.share_prefix(numbers(40))
-    driver.scheduler.share_prefix(numbers(40))
-    driver.scheduler.share_prefix(())
+    driver = Driver(max_prefixes=2)
+    driver.scheduler.add_prefix(numbers(40))
+    driver.scheduler.add_prefix(numbers(40))
+    with pytest.raises(InvalidRequestError, match="has no tokens"):
+        driver.scheduler.add_prefix(())
     assert not driver.scheduler.is_idle
     driver.run()
     assert driver.engine.statistics()["computed_tokens"] == 40
@@ -266,8 +255,8 @@ def test_shared_prefix_is_computed_once_however_often_it_is_asked_for() -> None:
 
 
 def test_shared_prefix_helps_prompts_that_have_only_some_of_it() -> None:
-    driver = Driver(reserved_sequences=1)
-    driver.scheduler.share_prefix(numbers(40))
+    driver = Driver(max_prefixes=1)
+    driver.scheduler.add_prefix(numbers(40))
     driver.submit(0, (*numbers(23), 251, 252), max_tokens=1)
     driver.submit(1, numbers(40), max_tokens=1)
     driver.submit(2, (255, *numbers(40)), max_tokens=1)
@@ -276,8 +265,8 @@ def test_shared_prefix_helps_prompts_that_have_only_some_of_it() -> None:
 
 
 def test_the_prefix_cache_wins_where_it_has_more_than_the_shared_prefix() -> None:
-    driver = Driver(reserved_sequences=1, block_size=16)
-    driver.scheduler.share_prefix(numbers(20))
+    driver = Driver(max_prefixes=1, block_size=16)
+    driver.scheduler.add_prefix(numbers(20))
     driver.submit(0, numbers(70), max_tokens=1)
     driver.run()
     driver.submit(1, numbers(70), max_tokens=1)
@@ -286,18 +275,18 @@ def test_the_prefix_cache_wins_where_it_has_more_than_the_shared_prefix() -> Non
 
 
 def test_shared_prefix_stays_in_its_namespace() -> None:
-    driver = Driver(reserved_sequences=1)
-    driver.scheduler.share_prefix(numbers(40))
+    driver = Driver(max_prefixes=1)
+    driver.scheduler.add_prefix(numbers(40))
     driver.submit(0, numbers(50), max_tokens=1, namespace="tenant")
     driver.run()
     assert driver.cached_tokens(0) == 0
 
 
 def test_shared_prefix_waits_for_kv_that_is_promised_and_nobody_passes_it() -> None:
-    driver = Driver(n_ctx=64, block_size=16, reserved_sequences=1)
+    driver = Driver(n_ctx=64, block_size=16, max_prefixes=1)
     driver.submit(0, numbers(5), max_tokens=40)  # 3 blocks of 4
     driver.step()
-    driver.scheduler.share_prefix(numbers(30, 9))  # 2 blocks
+    driver.scheduler.add_prefix(numbers(30, 9))  # 2 blocks
     driver.submit(1, numbers(5, 3), max_tokens=3)
     driver.step()
     assert driver.admitted() == [0]
@@ -307,11 +296,11 @@ def test_shared_prefix_waits_for_kv_that_is_promised_and_nobody_passes_it() -> N
 
 
 def test_a_shared_prefix_refuses_those_who_waited_and_fit_no_more() -> None:
-    driver = Driver(n_ctx=64, block_size=16, n_parallel=2, reserved_sequences=1)
+    driver = Driver(n_ctx=64, block_size=16, n_parallel=2, max_prefixes=1)
     driver.submit(0, numbers(5), max_tokens=5)
     driver.submit(1, numbers(5), max_tokens=50)
     driver.step()
-    driver.scheduler.share_prefix(numbers(30, 9))
+    driver.scheduler.add_prefix(numbers(30, 9))
     driver.run()
     assert driver.endings(0) == ["length"]
     errors = [event.error for event in driver.events if isinstance(event, Failed)]
@@ -319,8 +308,8 @@ def test_a_shared_prefix_refuses_those_who_waited_and_fit_no_more() -> None:
 
 
 def test_shared_blocks_do_not_count_against_who_shares_them() -> None:
-    driver = Driver(n_ctx=64, block_size=16, reserved_sequences=1)
-    driver.scheduler.share_prefix(numbers(32))
+    driver = Driver(n_ctx=64, block_size=16, max_prefixes=1)
+    driver.scheduler.add_prefix(numbers(32))
     driver.run()
     driver.submit(0, numbers(40), max_tokens=20)  # 4 blocks of 4, two of them the prefix's
     driver.run()
@@ -330,10 +319,10 @@ def test_shared_blocks_do_not_count_against_who_shares_them() -> None:
 
 
 def test_what_a_half_computed_prefix_will_need_is_promised_to_it() -> None:
-    driver = Driver(n_ctx=96, block_size=16, n_batch=16, reserved_sequences=1)
+    driver = Driver(n_ctx=96, block_size=16, n_batch=16, max_prefixes=1)
     driver.submit(0, numbers(5), max_tokens=20)  # 2 blocks of 6
     driver.step()
-    driver.scheduler.share_prefix(numbers(40, 9))  # 3 blocks
+    driver.scheduler.add_prefix(numbers(40, 9))  # 3 blocks
     driver.submit(1, numbers(5, 3), max_tokens=20)  # 2 blocks: one too many
     while not driver.endings(0):
         driver.step()
@@ -343,12 +332,12 @@ def test_what_a_half_computed_prefix_will_need_is_promised_to_it() -> None:
 
 
 def test_shared_prefix_that_has_no_room() -> None:
-    driver = Driver(n_ctx=64, block_size=16, reserved_sequences=1)
+    driver = Driver(n_ctx=64, block_size=16, max_prefixes=1)
     with pytest.raises(RequestTooLongError, match="has 49 tokens; there is room for 48"):
-        driver.scheduler.share_prefix(numbers(49))
-    driver.scheduler.share_prefix(numbers(48))
-    with pytest.raises(NoFreeSequenceError, match="all 1 sequences"):
-        driver.scheduler.share_prefix(numbers(3))
+        driver.scheduler.add_prefix(numbers(49))
+    driver.scheduler.add_prefix(numbers(48))
+    with pytest.raises(NoFreeSequenceError, match="all 1 shared prefixes are in use"):
+        driver.scheduler.add_prefix(numbers(3))
 
 
 def _assert(truth: bool) -> None:

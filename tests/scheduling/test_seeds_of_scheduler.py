@@ -110,8 +110,8 @@ def test_sequence_pool() -> None:
 @pytest.mark.parametrize("n_user_tokens", [1, 5, 40])
 def test_shared_system_prompt(n_user_tokens: int) -> None:
     system = numbers(50, 3)
-    driver = Driver(n_parallel=5, reserved_sequences=1)
-    driver.scheduler.share_prefix(system)
+    driver = Driver(n_parallel=5, max_prefixes=1)
+    driver.scheduler.add_prefix(system)
     requests = [
         driver.submit(i, system + numbers(n_user_tokens, 10 + i), max_tokens=1) for i in range(6)
     ]
@@ -149,7 +149,7 @@ def test_goes_on_with_an_empty_queue() -> None:
 
 
 def test_admission_counts_future_output() -> None:
-    driver = Driver(n_ctx=128, block_size=16)
+    driver = Driver(n_ctx=128, block_size=16, output_reserve=256)
     driver.submit(0, numbers(16), max_tokens=81)  # 96 positions of 128
     driver.submit(1, numbers(16, 1), max_tokens=33)  # 48 positions: over-commit, so it waits
     for _ in range(10):
@@ -230,8 +230,8 @@ def test_full_sequence_admission() -> None:
 
 
 def test_full_sequence_admission_refuses_what_can_never_fit() -> None:
-    driver = Driver(n_ctx=64, block_size=16, reserved_sequences=1)
-    driver.scheduler.share_prefix(numbers(20, 100))
+    driver = Driver(n_ctx=64, block_size=16, max_prefixes=1)
+    driver.scheduler.add_prefix(numbers(20, 100))
     driver.run()
     driver.submit(0, numbers(20), max_tokens=13)
     with pytest.raises(RequestTooLongError, match=r"20 tokens.*\(14\).*3 KV blocks of 16.*are 2"):

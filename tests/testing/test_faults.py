@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from pybatcher import Batcher, EngineFailedError
-from pybatcher.coordinator import StepEngine
 from pybatcher.engine import Engine
+from pybatcher.engine_room import StepEngine
 from pybatcher.scheduling import StepEntry, StepPlan, StepResult
 from pybatcher.testing import (
     FailAtRandom,

@@ -1,0 +1,79 @@
+"""`StepBudget`: how many rows of prefill a step has left, and whose."""
+
+from __future__ import annotations
+
+from ..config import SchedulerConfig
+from .step_time import StepLoad, StepTime
+
+__all__ = ["LEAST_CHUNK", "StepBudget", "long_prefill_threshold"]
+
+LEAST_CHUNK = 16
+"""Rows that a step which decodes gives prefill although `itl_target` leaves none: it must go on."""
+
+_LONG_PROMPT = 0.04  # of the longest sequence, where several prompts may be half computed
+
+
+def long_prefill_threshold(config: SchedulerConfig, max_sequence_length: int) -> int:
+    """Most tokens that one request prefills in a step; 0 = no cap."""
+    threshold = config.long_prefill_token_threshold
+    if threshold == 0 and config.max_num_partial_prefills > 1:
+        threshold = int(max_sequence_length * _LONG_PROMPT)
+    return threshold
+
+
+class StepBudget:
+    """Rows, and seconds where there is a target. One a step, made when decode rows are seated.
+
+    load: of the decode rows; `take` adds what it grants. step_time: None: nobody asks for seconds.
+    """
+
+    def __init__(
+        self,
+        config: SchedulerConfig,
+        threshold: int,
+        load: StepLoad,
+        step_time: StepTime | None,
+    ) -> None:
+        self._threshold = threshold
+        self._step_time = step_time
+        self._n_batch = config.n_batch
+        self.load = load
+        self.rows = config.n_batch - load.decode_rows
+        self._free_rows = self.rows
+        self._seconds = config.itl_target if load.decode_rows else None
+        if load.decode_rows and config.max_prefill_tokens:
+            self.rows = min(self.rows, config.max_prefill_tokens)
+        if config.dynamic_chunking and step_time is not None:
+            self._limit_to_time_of_a_full_step(step_time)
+
+    def offer(self, length: int, wanted: int) -> int:
+        """Rows that a prompt with `length` tokens computed, and `wanted` left, may have now."""
+        rows = min(wanted, self.rows)
+        if self._threshold:
+            rows = min(rows, self._threshold)
+        if self._step_time is not None and self._seconds is not None and rows > 0:
+            within = self._step_time.prefill_rows_within(self._seconds, self.load, length, rows)
+            if within < rows:
+                rows = max(within, min(rows, LEAST_CHUNK - self.load.prefill_rows))
+        return max(rows, 0)
+
+    def offer_whole(self, wanted: int) -> int:
+        """As `offer`, for what has to be in one step: all, or 0. No cap but that of the step.
+
+        A cap, or a target of seconds, could keep it from ever being computed.
+        """
+        return wanted if wanted <= self._free_rows else 0
+
+    def take(self, length: int, rows: int) -> None:
+        """They are seated."""
+        self.rows -= rows
+        self._free_rows -= rows
+        self.load.add_prefill(length, rows)
+
+    def _limit_to_time_of_a_full_step(self, step_time: StepTime) -> None:
+        """Steps take what one of `n_batch` rows at the beginning of a prompt does."""
+        full = StepLoad()
+        full.add_prefill(0, self._n_batch)
+        seconds = step_time.seconds(full)
+        if seconds > 0.0 and step_time.most_prefill_rows >= self._n_batch:
+            self._seconds = min(self._seconds or seconds, seconds)
