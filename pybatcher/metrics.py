@@ -123,7 +123,8 @@ class Metrics:
             ("batch_rows", "Rows of forward passes, by their kind.", "kind", self._rows),
             (
                 "request_success",
-                "Requests that ended, by how: stop, length, deadline, cancelled, or an error.",
+                "Requests that ended, by how: stop, length, scored, embedded, deadline, cancelled, "
+                "or an error.",
                 "finished_reason",
                 self._ended,
             ),

@@ -259,7 +259,7 @@ def _request_table(events: Sequence[RequestEvent]) -> Table:
 
 
 def _style_of(finish_reason: str) -> str:
-    if finish_reason in ("stop", "length"):
+    if finish_reason in ("stop", "length", "scored", "embedded"):
         return "green"
     return "yellow" if finish_reason in ("cancelled", "deadline") else "red"
 

@@ -176,3 +176,16 @@ def test_names_are_no_markup() -> None:
 )
 def test_sparkline(values: list[float], bars: str) -> None:
     assert sparkline(values) == bars
+
+
+@pytest.mark.parametrize(
+    ("reason", "colour"),
+    [("length", 32), ("scored", 32), ("embedded", 32), ("cancelled", 33), ("QueueFullError", 31)],
+)
+def test_good_ends_are_green(view: TopView, reason: str, colour: int) -> None:
+    view.take(request(101.9, 9, finish_reason=reason, ttft=None, itl=()))
+    console = Console(
+        file=io.StringIO(), width=100, height=40, color_system="standard", force_terminal=True
+    )
+    console.print(view.render(100, 40))
+    assert f"\x1b[{colour}m{reason}" in console.file.getvalue()
