@@ -78,7 +78,8 @@ class SchedulerConfig:
     long_prefill_token_threshold: most tokens that one request prefills in a step,
         0 = no cap, or 4 % of the longest sequence if `max_num_partial_prefills` > 1.
     max_num_partial_prefills: most prompts that are computed in part between two
-        steps. With more than one, short prompts pass a long one.
+        steps. With more than one, each has its share of a step's rows, and short
+        prompts pass a long one.
     itl_target: seconds that a step which decodes should take at most; prefill gets
         what the decode rows leave of it, by a model of step times that is fitted
         while serving. None: no target.

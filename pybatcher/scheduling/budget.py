@@ -24,6 +24,10 @@ def long_prefill_threshold(config: SchedulerConfig, max_sequence_length: int) ->
 class StepBudget:
     """Rows, and seconds where there is a target. One a step, made when decode rows are seated.
 
+    Where several prompts may be half computed, each is sure of its share first, and what is
+    left over tops up whoever is nearest to its end: so short prompts pass a long one, also
+    where a target leaves few rows, and the long one never stands still.
+
     load: of the decode rows; `take` adds what it grants. step_time: None: nobody asks for seconds.
     """
 
@@ -45,17 +49,19 @@ class StepBudget:
             self.rows = min(self.rows, config.max_prefill_tokens)
         if config.dynamic_chunking and step_time is not None:
             self._limit_to_time_of_a_full_step(step_time)
+        self._share = self.rows
+        if config.max_num_partial_prefills > 1:
+            self._share = -(-self._affordable(0, self.rows) // config.max_num_partial_prefills)
 
-    def offer(self, length: int, wanted: int) -> int:
-        """Rows that a prompt with `length` tokens computed, and `wanted` left, may have now."""
-        rows = min(wanted, self.rows)
+    def offer(self, length: int, wanted: int, *, had: int = 0) -> int:
+        """Rows that a prompt with `length` tokens computed, and `wanted` left, may have now.
+
+        had: rows that it has in this step already: then it is topped up.
+        """
+        rows = min(wanted, self.rows) if had else min(wanted, self.rows, self._share)
         if self._threshold:
-            rows = min(rows, self._threshold)
-        if self._step_time is not None and self._seconds is not None and rows > 0:
-            within = self._step_time.prefill_rows_within(self._seconds, self.load, length, rows)
-            if within < rows:
-                rows = max(within, min(rows, LEAST_CHUNK - self.load.prefill_rows))
-        return max(rows, 0)
+            rows = min(rows, self._threshold - had)
+        return max(self._affordable(length, rows), 0)
 
     def offer_whole(self, wanted: int) -> int:
         """As `offer`, for what has to be in one step: all, or 0. No cap but that of the step.
@@ -69,6 +75,14 @@ class StepBudget:
         self.rows -= rows
         self._free_rows -= rows
         self.load.add_prefill(length, rows)
+
+    def _affordable(self, length: int, rows: int) -> int:
+        """Of so many rows those that keep the step within its time, if it has one."""
+        if self._step_time is not None and self._seconds is not None and rows > 0:
+            within = self._step_time.prefill_rows_within(self._seconds, self.load, length, rows)
+            if within < rows:
+                rows = max(within, min(rows, LEAST_CHUNK - self.load.prefill_rows))
+        return rows
 
     def _limit_to_time_of_a_full_step(self, step_time: StepTime) -> None:
         """Steps take what one of `n_batch` rows at the beginning of a prompt does."""

@@ -98,6 +98,8 @@ class Seating:
             if live.leader is None or self._join(live):
                 leaders.add(live)
                 n_partial += self._seat(seats, live, budget)
+        if self._config.max_num_partial_prefills > 1:
+            self._top_up(seats, len(generating), budget)
         if not seats and self._roster.running:
             self._seat_by_force(seats, budget)
         return seats, generating
@@ -172,9 +174,28 @@ class Seating:
             count = min(budget.offer(computed, left), room)
         if count:
             seats.append((owner, count))
-            budget.take(computed, count)
-            self._taken_blocks += -(-(computed + count) // block_size) - -(-computed // block_size)
+            self._take(computed, count, budget)
         return count < left
+
+    def _top_up(self, seats: Seats, n_generating: int, budget: StepBudget) -> None:
+        """Each prompt has its share: what rows are left go to whoever is nearest to its end."""
+        block_size = self._kv.block_size
+        for left, i in sorted(
+            (owner.num_tokens_to_compute - count, i + n_generating)
+            for i, (owner, count) in enumerate(seats[n_generating:])
+        ):
+            owner, count = seats[i]
+            computed = owner.num_computed_tokens + count
+            room = -computed % block_size + max(self.blocks, 0) * block_size
+            more = min(budget.offer(computed, left, had=count), room)
+            if more > 0:
+                seats[i] = (owner, count + more)
+                self._take(computed, more, budget)
+
+    def _take(self, computed: int, count: int, budget: StepBudget) -> None:
+        block_size = self._kv.block_size
+        budget.take(computed, count)
+        self._taken_blocks += -(-(computed + count) // block_size) - -(-computed // block_size)
 
     def _seat_by_force(self, seats: Seats, budget: StepBudget) -> None:
         """Prompts are half computed, and none of them has KV to go on: the eldest shall."""

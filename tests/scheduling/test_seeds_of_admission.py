@@ -74,6 +74,31 @@ def test_short_prompts_pass_a_long_one() -> None:
     assert steps_to_first_token[1] == 8
 
 
+@pytest.mark.parametrize("limit", [{"max_prefill_tokens": 40}, {"itl_target": 0.035}], ids=str)
+def test_short_prompts_pass_a_long_one_where_few_rows_are_left(limit: dict[str, object]) -> None:
+    """The long one has its share all the while, and the rest goes to who is nearest to its end."""
+    driver = Driver(n_ctx=8192, n_parallel=8, n_batch=512, max_num_partial_prefills=4, **limit)
+    driver.submit(0, numbers(9), max_tokens=2000)
+    driver.submit(1, numbers(3000, 1), max_tokens=1)
+    for _ in range(20):
+        _timed_step(driver)
+    assert not driver.output(1)
+    for request_id in range(2, 5):
+        driver.submit(request_id, numbers(50, request_id), max_tokens=1)
+    before = len(driver.plans)
+    while not all(driver.output(request_id) for request_id in range(2, 5)):
+        _timed_step(driver)
+        assert len(driver.plans) < before + 12
+    long = [
+        len(entry.tokens)
+        for plan in driver.plans[before:]
+        for entry in split(plan)[1]
+        if entry.seq_id == 1
+    ]
+    assert len(long) == len(driver.plans) - before, "it never stands still"
+    driver.run()
+
+
 def test_a_short_prompt_passes_where_it_is_computed_whole() -> None:
     driver = Driver(n_ctx=8192, n_batch=128, long_prefill_token_threshold=64)
     driver.submit(0, numbers(1000), max_tokens=1)
