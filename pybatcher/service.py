@@ -6,7 +6,7 @@ import asyncio
 import math
 import os
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -171,13 +171,16 @@ class Service:
             asked.append(tokens[len(begin) :] if isinstance(one, str) else tokens)
             await asyncio.sleep(0)  # many short texts are as long as a long one
         answers = await self._inquire(
-            [replace(of_all, prompt=(begin + tokens)[:-1], targets=tokens) for tokens in asked],
+            (replace(of_all, prompt=(begin + tokens)[:-1], targets=tokens) for tokens in asked),
+            len(asked),
             submitted,
         )
-        return [
-            Score(math.fsum(answer.logprobs), answer.logprobs, tokens)
-            for tokens, answer in zip(asked, answers, strict=True)
-        ]
+        scores = []
+        for tokens, answer in zip(asked, answers, strict=True):
+            scores.append(Score(math.fsum(answer.logprobs), answer.logprobs, tokens))
+            if len(scores) % _AT_ONCE == 0:
+                await asyncio.sleep(0)
+        return scores
 
     async def embed(self, texts: object, pooling: object, beside: Beside) -> list[Embedding]:
         """See `Batcher.embed`."""
@@ -190,11 +193,14 @@ class Service:
             tokens = await self._prompts.read(one, field=f"texts[{i}]")
             requests.append(replace(of_all, prompt=tokens, pooling=how))
             await asyncio.sleep(0)
-        answers = await self._inquire(requests, submitted)
-        return [
-            Embedding(np.array(answer.vector), len(request.prompt), answer.cached_tokens)
-            for request, answer in zip(requests, answers, strict=True)
-        ]
+        answers = await self._inquire(requests, len(requests), submitted)
+        made = []
+        for request, answer in zip(requests, answers, strict=True):
+            vector, n_tokens = np.array(answer.vector), len(request.prompt)
+            made.append(Embedding(vector, n_tokens, answer.cached_tokens))
+            if len(made) % _AT_ONCE == 0:
+                await asyncio.sleep(0)
+        return made
 
     def _of_all(self, beside: Beside) -> tuple[float, Request]:
         """When a call was made, and what its requests have in common."""
@@ -209,14 +215,21 @@ class Service:
             deadline=None if timeout is None else submitted + timeout,
         )
 
-    async def _inquire(self, requests: Sequence[Request], submitted: float) -> Sequence[Answer]:
+    async def _inquire(
+        self, requests: Iterable[Request], n_requests: int, submitted: float
+    ) -> Sequence[Answer]:
         """Send all, and wait for all."""
         self._coordinator.check_open()
-        mailbox, inquiry = self._coordinator.mailbox, Inquiry(len(requests))
-        request_ids = self._new_ids(len(requests))
-        for request_id, request, reply in zip(request_ids, requests, inquiry.replies, strict=True):
-            mailbox.put(Submit(replace(request, request_id=request_id), reply, submitted))
+        mailbox, inquiry = self._coordinator.mailbox, Inquiry(n_requests)
+        request_ids = self._new_ids(n_requests)
         try:
+            for i, (request_id, request) in enumerate(zip(request_ids, requests, strict=True)):
+                if i and i % _AT_ONCE == 0:
+                    await asyncio.sleep(0)
+                    if inquiry.answers.done():  # one has failed already
+                        break
+                own = replace(request, request_id=request_id)
+                mailbox.put(Submit(own, inquiry.replies[i], submitted))
             return await inquiry.answers
         except BaseException:  # one failed, or nobody waits any more
             for request_id in request_ids:
@@ -338,6 +351,9 @@ class Service:
                     self._coordinator.mailbox.put(SharePrefix(tokens))
                 self._chats_share_beginning = True
 
+
+_AT_ONCE = 32
+"""Requests of one inquiry that are sent, and answers taken, without letting the loop go on."""
 
 _LEAST_PATIENCE = 5.0
 """Seconds that a step under way is waited for, at least, by a `close` with a timeout."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import threading
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -118,6 +119,28 @@ async def test_bad_arguments(
         with pytest.raises(InvalidRequestError, match=message):
             await getattr(batcher, method)(*positional, **others)
         assert batcher.statistics().submitted == 0
+
+
+async def test_many_are_sent_without_holding_up_the_loop() -> None:
+    go_on = threading.Event()
+    engine = FakeEngine(n_parallel=4, before_step=lambda plan: wait_for(go_on))
+    async with fake_batcher(engine) as batcher:
+        task = asyncio.create_task(batcher.score(PROMPT, [f"{i}" for i in range(500)]))
+        seen = [0]
+        while seen[-1] < 500:
+            await asyncio.sleep(0)
+            seen.append(batcher.statistics().submitted)
+        go_on.set()
+        assert [len(score.token_ids) for score in await task] == [len(str(i)) for i in range(500)]
+    assert max(later - sooner for sooner, later in pairwise(seen)) <= 64
+
+
+async def test_a_full_queue_ends_the_sending() -> None:
+    async with fake_batcher(max_queue_requests=40, batch_timeout=60.0, batch_size=500) as batcher:
+        with pytest.raises(QueueFullError):
+            await batcher.score(PROMPT, ["a"] * 500)
+        assert batcher.statistics().submitted == 40
+        assert batcher.statistics().rejected < 100
 
 
 async def test_cancelled_it_cancels_all_of_them() -> None:
