@@ -366,6 +366,7 @@ class Coordinator:
         """Every request fails; later ones do so in `check_open`."""
         assert self._supervisor.failure is not None
         self._deliver(self._scheduler.fail_all(self._supervisor.failure))
+        self.prefixes.settle(self._supervisor.failure)
 
     def _end_all(self) -> None:
         """Every request that is left fails; KV is freed, unless the engine is busy or broken."""

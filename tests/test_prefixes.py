@@ -207,6 +207,19 @@ async def test_an_engine_that_fails_for_good_fails_who_waits_for_it() -> None:
         assert batcher.prefixes() == ()
 
 
+async def test_an_engine_that_hangs_fails_who_waits_for_it() -> None:
+    go_on = threading.Event()
+    engine = FakeEngine(n_parallel=6, before_step=lambda plan: wait_for(go_on))
+    async with batcher_over(engine, step_timeout=0.05) as batcher:
+        try:
+            with pytest.raises(EngineFailedError, match="step_timeout"):
+                await asyncio.wait_for(batcher.add_prefix(MANUAL), PATIENCE / 3)
+        finally:
+            go_on.set()
+        await until(lambda: batcher.health().ok)
+        assert (await batcher.add_prefix(MANUAL)).computed_tokens == N_MANUAL
+
+
 @pytest.mark.parametrize("steps", [0, 1, 1000])
 async def test_cancelled_it_leaves_nothing(steps: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Before it is known, while it is computed, and in the moment when it is there."""
