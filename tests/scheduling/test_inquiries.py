@@ -8,6 +8,7 @@ import pytest
 from scheduler_driver import Driver, numbers, split
 
 from pybatcher.errors import RequestTooLongError
+from pybatcher.scheduling import Preempted
 from pybatcher.testing.fake_model import FakeModel
 
 PROMPT = numbers(70)
@@ -242,3 +243,18 @@ def test_known_log_probabilities_are_not_asked_for_again() -> None:
     n_targets = [len(e.targets) for plan in driver.plans for e in plan.entries]
     assert n_targets == [10, 10, 0, 0, 10, 10]
     assert driver.answer(1).logprobs == expected_logprobs(numbers(40), tuple(range(40)))
+
+
+def test_preempted_it_keeps_what_it_knows() -> None:
+    driver = Driver(n_ctx=96, n_batch=4, output_reserve=0, watermark=0.0, victim_policy="youngest")
+    driver.submit(1, numbers(20), max_tokens=70)
+    for _ in range(6):
+        driver.step()
+    targets = tuple(range(40))
+    driver.submit(2, numbers(60, 5), targets=targets)
+    driver.run()
+    assert [e.request_id for e in driver.events if isinstance(e, Preempted)] == [2]
+    assert driver.answer(2).logprobs == expected_logprobs(numbers(60, 5), targets)
+    asked = [len(entry.targets) for plan in driver.plans for entry in plan.entries]
+    assert sum(asked) == len(targets), "each of them once"
+    driver.check_nothing_held()
