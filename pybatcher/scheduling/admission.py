@@ -173,7 +173,7 @@ class Admission:
         """
         best: Leader | None
         best, most = self._prefixes.longest(tokens, live.request.namespace)
-        if most <= n_cached:
+        if best is None or best.seq_id < 0 or most <= n_cached:
             best, most = None, n_cached
         for other in leaders:
             common = min(common_length(other.request.prompt, tokens), len(tokens) - 1)

@@ -128,6 +128,7 @@ class Seating:
 
     def let_followers_join(self) -> None:
         """A step is over: who waited for KV that is there now takes it."""
+        self._taken_blocks = 0  # they are taken now
         self._followers = [
             live
             for live in self._followers
@@ -262,10 +263,16 @@ class Seating:
             self._followers.append(live)
 
     def _join(self, follower: LiveRequest) -> bool:
-        """It has what its leader computed for it; False if it has to go on waiting."""
+        """It has what its leader computed for it; False if it has to go on waiting.
+
+        Where that takes blocks that the seats so far are to have, it gives them up again.
+        """
         if not self._admission.join(follower):
             return False
         self._begin(follower)
+        if self.blocks < 0:
+            self._roster.preempt(follower)
+            return False
         return True
 
     def _begin(self, live: LiveRequest) -> None:
