@@ -157,7 +157,7 @@ class Admission:
     def forget(self, live: LiveRequest) -> None:
         """Free its sequence."""
         self._kv.seq_remove(live.seq_id)
-        live.seq_id, live.leader = -1, None
+        live.seq_id, live.leader, live.num_computed_tokens = -1, None, 0
 
     def _best_leader(
         self,

@@ -141,7 +141,7 @@ class Scheduler:
         generating: list[LiveRequest] = []
         seats = self._seats_of_suspect()
         if not seats:
-            seats, generating = self._seating.seats(now)
+            seats, generating = self._seating.seats()
         if not seats:
             return None
         decode_rows = len(generating)

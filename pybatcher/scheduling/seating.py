@@ -67,7 +67,7 @@ class Seating:
 
     # -- the two kinds of steps ---------------------------------------------------------------
 
-    def seats(self, now: float) -> tuple[Seats, list[LiveRequest]]:
+    def seats(self) -> tuple[Seats, list[LiveRequest]]:
         """Those of an ordinary step, and who of them is generating."""
         self._start_prefixes()
         generating = self._generating()
