@@ -12,6 +12,8 @@ _FADED = 1e-9  # of a kind of row that has not been seen for so long the last an
 _SWEEPS = 24
 _GROWTH = 2  # how much larger than what was seen a prefill may be foretold
 _FIRST_CHUNK = 32  # rows, before any was seen
+_LEARNING = 0.1
+_CAUTION = 3.0  # times the average excess: what few steps go beyond
 _HICCUP = 4.0  # a step that takes so many times what is expected says nothing
 
 
@@ -48,7 +50,8 @@ class StepTime:
         self._vector = [0.0] * _N
         self._fit = [0.0] * _N
         self._stale = False
-        self._doubt = 0.0  # how much longer steps take than foretold, as a share, usually
+        self._bias = 1.0  # of steps with rows of both kinds: how long they take, over the fit
+        self._doubt = 0.0  # and by what share longer than even that, on the average
         self._most_rows = 0
 
     @property
@@ -67,7 +70,7 @@ class StepTime:
         At most `wanted`; 0 where the step takes as long without them.
         """
         fit = self._solved()
-        left = seconds / (1.0 + self._doubt) - self.seconds(load)
+        left = seconds / (self._bias * (1.0 + _CAUTION * self._doubt)) - self.seconds(load)
         row = fit[2] + fit[4] * (length + 0.5)  # and fit[4] / 2 more for each further one
         if left <= 0.0:
             return 0
@@ -79,9 +82,10 @@ class StepTime:
         expected = self.seconds(load)
         self._most_rows = max(self._most_rows, load.prefill_rows)
         if expected > 0.0:
-            error = seconds / expected - 1.0
             if load.prefill_rows and load.decode_rows:
-                self._doubt += 0.1 * (min(max(error, 0.0), 1.0) - self._doubt)
+                ratio = min(seconds / expected, _HICCUP)
+                self._bias += _LEARNING * (ratio - self._bias)
+                self._doubt += _LEARNING * (max(ratio / self._bias - 1.0, 0.0) - self._doubt)
             seconds = min(seconds, expected * _HICCUP)
         if seconds <= 0.0:
             return
