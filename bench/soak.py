@@ -17,6 +17,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import gc
+import math
 import random
 import statistics
 import sys
@@ -90,7 +91,7 @@ class Soak:
 
     async def _load(self) -> None:
         watch = asyncio.create_task(watch_lag(self.lag))
-        end, tasks, noted = self._now() + self._busy, set[asyncio.Task[None]](), 0.0
+        end, tasks, noted = self._now() + self._busy, set[asyncio.Task[None]](), -math.inf
         while self._now() < end:
             task = asyncio.create_task(self.callers.ask())
             tasks.add(task)
