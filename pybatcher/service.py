@@ -47,25 +47,22 @@ __all__ = ["Beside", "Call", "Service"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Call:
-    """What a caller asked for, not checked yet: a prompt, or messages if it `is_chat`."""
-
-    content: Prompt | Messages
-    is_chat: bool = False
-    params: SamplingParams | None
-    priority: int = 0
-    timeout: float | None
-    namespace: str | None
-    sampling: Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Beside:
-    """What comes beside the texts of an inquiry, not checked yet."""
+    """What comes beside the texts of a call, not checked yet."""
 
     priority: int
     timeout: float | None
     namespace: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call(Beside):
+    """What is to be continued, not checked yet: a prompt, or messages if it `is_chat`."""
+
+    content: Prompt | Messages
+    is_chat: bool = False
+    params: SamplingParams | None
+    sampling: Mapping[str, Any]
 
 
 class Service:
@@ -126,23 +123,17 @@ class Service:
 
         Nothing is sent if it raises, or is cancelled on the way.
         """
-        self.check_home()
-        self._coordinator.check_open()
-        submitted = self._clock()
+        submitted, of_all = self._of_all(call)
         params = merge_params(call.params, call.sampling, vocab_size=self._vocab_size)
-        timeout = check_timeout(call.timeout)
-        namespace = check_namespace(call.namespace)
         prompt = await self._tokens(call)
         request_ids = self._new_ids(params.n)
-        request = Request(
+        request = replace(
+            of_all,
             request_id=request_ids[0],
             prompt=prompt,
             params=params,
             seed=secrets.randbits(64) if params.seed is None else params.seed,
             end_token_ids=self._end_token_ids(params),
-            namespace=namespace,
-            priority=check_priority(call.priority),
-            deadline=None if timeout is None else submitted + timeout,
         )
         self._coordinator.check_open()
         mailbox = self._coordinator.mailbox

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from abc import abstractmethod
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from types import TracebackType
@@ -14,7 +15,7 @@ from .errors import PybatcherError
 if TYPE_CHECKING:
     from typing import Self
 
-__all__ = ["Reply", "Stream", "next_piece"]
+__all__ = ["ClosablePieces", "Reply", "Stream", "next_piece"]
 
 
 class Reply:
@@ -73,7 +74,33 @@ class Reply:
         return self.completion
 
 
-class Stream(AsyncIterator[Piece]):
+class ClosablePieces(AsyncIterator[Piece]):
+    """Pieces that an event loop reads, and the ways to read no more of them."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Take no more; cancels the request if it has not ended. Never waits."""
+
+    async def aclose(self) -> None:
+        """As `close`, for those who expect an async generator."""
+        self.close()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+class Stream(ClosablePieces):
     """An output as it comes: `async for piece in stream`.
 
     The request is submitted when the first piece is asked for. It is cancelled,
@@ -99,9 +126,6 @@ class Stream(AsyncIterator[Piece]):
     def completion(self) -> Completion | None:
         """The whole output, once it has ended."""
         return self._reply.completion
-
-    def __aiter__(self) -> Self:
-        return self
 
     async def __anext__(self) -> Piece:
         if self._is_read:
@@ -135,21 +159,6 @@ class Stream(AsyncIterator[Piece]):
             if self._request_ids is not None and not self._reply.ended:
                 self._cancel(self._request_ids)
             self._reply.wake()
-
-    async def aclose(self) -> None:
-        """As `close`, for those who expect an async generator."""
-        self.close()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def __del__(self) -> None:
         # Any thread may be the one that collects: nothing but `cancel` is safe here.

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from functools import partial
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from .completion import Completion, Piece
@@ -15,11 +14,9 @@ from .params import SamplingParams
 from .prefix_info import PrefixInfo
 from .prompts import Messages, Prompt
 from .remote_calls import RemoteCalls
-from .stream import Stream, next_piece
+from .stream import ClosablePieces, Stream, next_piece
 
 if TYPE_CHECKING:
-    from typing import Self
-
     from .batcher import Batcher
 
 __all__ = ["ThreadsafeBatcher", "ThreadsafeStream"]
@@ -93,7 +90,7 @@ class ThreadsafeBatcher:
         return self._calls().run(partial(self._batcher.remove_prefix, name, namespace))
 
 
-class ThreadsafeStream(AsyncIterator[Piece]):
+class ThreadsafeStream(ClosablePieces):
     """A `Stream` that is read in another loop than its batcher's. Else the same."""
 
     def __init__(self, stream: Stream, calls: RemoteCalls) -> None:
@@ -114,18 +111,3 @@ class ThreadsafeStream(AsyncIterator[Piece]):
     def close(self) -> None:
         """Take no more; cancels the request if it has not ended. Never waits."""
         self._calls.call_soon(self._stream.close)
-
-    async def aclose(self) -> None:
-        """As `close`."""
-        self.close()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()

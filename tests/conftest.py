@@ -6,10 +6,15 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from pybatcher.coordinator import Coordinator
+
+if TYPE_CHECKING:
+    from pybatcher.engine import Engine
 
 _PATIENCE = 5.0  # seconds for threads that were told to end
 
@@ -38,6 +43,27 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small random model of 200 positions."""
+    from pybatcher.testing.checkpoints import make_checkpoint
+
+    return make_checkpoint(tmp_path_factory.mktemp("model"), "llama", max_position_embeddings=200)
+
+
+@pytest.fixture
+def engine(checkpoint: Path) -> Iterator[Engine]:
+    """It, loaded; looked into when the test is over."""
+    from engine_helpers import OPTIONS
+
+    from pybatcher.engine import Engine
+
+    engine = Engine.load(checkpoint, n_threads=1, **OPTIONS)
+    yield engine
+    engine.check_integrity()
+    engine.close()
 
 
 @pytest.fixture(autouse=True)

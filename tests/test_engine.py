@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from engine_helpers import OPTIONS, TARGETS, VOCAB, ids, plan, state
+from engine_helpers import TARGETS, VOCAB, ids, plan, state
 
 from pybatcher import errors
 from pybatcher.config import EngineConfig
@@ -17,20 +17,6 @@ from pybatcher.loading import open_model
 from pybatcher.params import SamplingParams
 from pybatcher.scheduling.plan import SampledToken
 from pybatcher.testing.checkpoints import make_checkpoint, make_module
-
-
-@pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_checkpoint(tmp_path_factory.mktemp("model"), "llama", max_position_embeddings=200)
-
-
-@pytest.fixture
-def engine(checkpoint: Path) -> Iterator[Engine]:
-    engine = Engine.load(checkpoint, n_threads=1, **OPTIONS)
-    yield engine
-    engine.check_integrity()
-    engine.close()
-
 
 # -- making one ------------------------------------------------------------------------------
 

@@ -2,32 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
-from engine_helpers import OPTIONS, VOCAB, ids, plan, state
+from engine_helpers import VOCAB, ids, plan, state
 
 from pybatcher import errors
 from pybatcher.engine import Engine
 from pybatcher.params import SamplingParams
-from pybatcher.testing.checkpoints import make_checkpoint
-
-
-@pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_checkpoint(tmp_path_factory.mktemp("model"), "llama", max_position_embeddings=200)
-
-
-@pytest.fixture
-def engine(checkpoint: Path) -> Iterator[Engine]:
-    engine = Engine.load(checkpoint, n_threads=1, **OPTIONS)
-    yield engine
-    engine.check_integrity()
-    engine.close()
-
 
 # -- errors: each leaves everything as it was ---------------------------------------------------
 

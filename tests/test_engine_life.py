@@ -6,7 +6,6 @@ import multiprocessing
 import os
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,20 +16,6 @@ from engine_helpers import OPTIONS, VOCAB, ids, plan
 from pybatcher import errors
 from pybatcher.engine import Engine
 from pybatcher.testing.checkpoints import make_checkpoint
-
-
-@pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_checkpoint(tmp_path_factory.mktemp("model"), "llama", max_position_embeddings=200)
-
-
-@pytest.fixture
-def engine(checkpoint: Path) -> Iterator[Engine]:
-    engine = Engine.load(checkpoint, n_threads=1, **OPTIONS)
-    yield engine
-    engine.check_integrity()
-    engine.close()
-
 
 # -- threads, processes, the end -------------------------------------------------------------------
 

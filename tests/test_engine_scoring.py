@@ -2,31 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from engine_helpers import OPTIONS, VOCAB, ids, state
+from engine_helpers import VOCAB, ids, state
 
 from pybatcher import errors
 from pybatcher.engine import Engine
 from pybatcher.scheduling.plan import StepEntry, StepPlan, StepResult
-from pybatcher.testing.checkpoints import make_checkpoint
-
-
-@pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_checkpoint(tmp_path_factory.mktemp("model"), "llama", max_position_embeddings=200)
-
-
-@pytest.fixture
-def engine(checkpoint: Path) -> Iterator[Engine]:
-    engine = Engine.load(checkpoint, n_threads=1, **OPTIONS)
-    yield engine
-    engine.check_integrity()
-    engine.close()
 
 
 def step(engine: Engine, *entries: StepEntry) -> StepResult:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from ..config import SchedulerConfig
 from ..errors import InvalidRequestError, KvCacheFullError, RequestTooLongError
-from .kv_book import KvBook
+from .kv_book import KvBook, blocks_for
 from .prefix import SharedPrefixes, common_length
 from .request import Leader, LiveRequest, Request
 
@@ -188,7 +188,8 @@ class Admission:
         promised = 0
         for live in running:
             computed = live.num_led_tokens if live.leader is not None else live.num_computed_tokens
-            promised += -(-live.promised_tokens(reserve) // block_size) - -(-computed // block_size)
+            promised += blocks_for(live.promised_tokens(reserve), block_size)
+            promised -= blocks_for(computed, block_size)
         for prefix in self._prefixes:
             if prefix.seq_id >= 0:
                 promised += self._blocks_for(prefix.num_tokens_to_compute)
@@ -203,4 +204,4 @@ class Admission:
         return self._blocks_for(positions) - common // self._kv.block_size
 
     def _blocks_for(self, positions: int) -> int:
-        return -(-positions // self._kv.block_size)
+        return blocks_for(positions, self._kv.block_size)

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from ..params import SamplingParams
 
-__all__ = ["KvBook"]
+__all__ = ["KvBook", "blocks_for"]
 
 
 class KvBook(Protocol):
@@ -70,3 +70,8 @@ class KvBook(Protocol):
         stop_token_ids: Sequence[int] = (),
     ) -> None:
         """Say how this sequence draws its tokens."""
+
+
+def blocks_for(positions: int, block_size: int) -> int:
+    """Blocks that hold so many positions, the last one perhaps in part."""
+    return -(-positions // block_size)

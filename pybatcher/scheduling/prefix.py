@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from ..errors import InvalidRequestError, NoFreeSequenceError, RequestTooLongError
-from .kv_book import KvBook
+from .kv_book import KvBook, blocks_for
 
 __all__ = ["SharedPrefix", "SharedPrefixes", "common_length"]
 
@@ -66,7 +66,7 @@ class SharedPrefixes:
     @property
     def blocks(self) -> int:
         """KV blocks that they take, or will."""
-        return sum(self._blocks_for(len(prefix.tokens)) for prefix in self)
+        return sum(blocks_for(len(prefix.tokens), self._kv.block_size) for prefix in self)
 
     @property
     def waiting(self) -> list[SharedPrefix]:
@@ -134,9 +134,6 @@ class SharedPrefixes:
                 if common > most:
                     best, most = prefix, common
         return best, most
-
-    def _blocks_for(self, positions: int) -> int:
-        return -(-positions // self._kv.block_size)
 
 
 def common_length(first: Sequence[int], second: Sequence[int]) -> int:

@@ -82,7 +82,7 @@ class LiveRequest:
     outlived_engine: and it lost it to a restart of the engine.
     leader, num_led_tokens: so many tokens of another's KV will be copied when they
         are there, and until then nothing of it is computed.
-    ended: it ended during a step; its KV goes when that step is over.
+    ended: nothing more comes of it; its KV goes when the step that may compute it is over.
     logprobs: of its first targets, as far as they are known; preemption takes none away.
     suspect_length: it was in a step that failed, and is watched until it is longer
         than this; -1: it is not.

@@ -9,7 +9,7 @@ from ..errors import ConfigError, InvalidRequestError, KvCacheFullError, Request
 from .admission import Admission
 from .budget import StepBudget, long_prefill_threshold
 from .events import Admitted, Resumed
-from .kv_book import KvBook
+from .kv_book import KvBook, blocks_for
 from .preemption import VICTIM_POLICIES
 from .prefix import SharedPrefix
 from .request import LiveRequest, Request
@@ -167,8 +167,7 @@ class Seating:
     def _seat(self, seats: Seats, owner: LiveRequest | SharedPrefix, budget: StepBudget) -> bool:
         """Give it rows, as far as the step and KV go. True if tokens of it are left over."""
         computed, left = owner.num_computed_tokens, owner.num_tokens_to_compute
-        block_size = self._kv.block_size
-        room = -computed % block_size + max(self.blocks, 0) * block_size
+        room = self._room_after(computed)
         if isinstance(owner, LiveRequest) and owner.request.is_whole:
             count = budget.offer_whole(left) if left <= room else 0
         else:
@@ -180,15 +179,13 @@ class Seating:
 
     def _top_up(self, seats: Seats, n_generating: int, budget: StepBudget) -> None:
         """Each prompt has its share: what rows are left go to whoever is nearest to its end."""
-        block_size = self._kv.block_size
         for left, i in sorted(
             (owner.num_tokens_to_compute - count, i + n_generating)
             for i, (owner, count) in enumerate(seats[n_generating:])
         ):
             owner, count = seats[i]
             computed = owner.num_computed_tokens + count
-            room = -computed % block_size + max(self.blocks, 0) * block_size
-            more = min(budget.offer(computed, left, had=count), room)
+            more = min(budget.offer(computed, left, had=count), self._room_after(computed))
             if more > 0:
                 seats[i] = (owner, count + more)
                 self._take(computed, more, budget)
@@ -196,7 +193,13 @@ class Seating:
     def _take(self, computed: int, count: int, budget: StepBudget) -> None:
         block_size = self._kv.block_size
         budget.take(computed, count)
-        self._taken_blocks += -(-(computed + count) // block_size) - -(-computed // block_size)
+        self._taken_blocks += blocks_for(computed + count, block_size)
+        self._taken_blocks -= blocks_for(computed, block_size)
+
+    def _room_after(self, computed: int) -> int:
+        """Tokens that fit after so many: into the last block of those, and into free ones."""
+        block_size = self._kv.block_size
+        return -computed % block_size + max(self.blocks, 0) * block_size
 
     def _seat_by_force(self, seats: Seats, budget: StepBudget) -> None:
         """Prompts are half computed, and none of them has KV to go on: the eldest shall."""

@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Sequence
 
 from .drafter import Drafter
+from .kv_book import blocks_for
 from .plan import StepPlan
 from .request import LiveRequest
 from .step_cost import StepCost
@@ -69,7 +70,7 @@ class Speculation:
             if n_most > 0 and (draft := drafter.draft(owner.output, n_most, worth)):
                 drafts[owner.seq_id] = draft
                 n_rows -= len(draft)
-                n_blocks -= -(-max(0, len(draft) - room) // block_size)
+                n_blocks -= blocks_for(max(0, len(draft) - room), block_size)
         return drafts
 
     def judge(self, n_proposed: int, n_accepted: int) -> None:
