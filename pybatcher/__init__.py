@@ -18,6 +18,7 @@ from .config import EngineConfig, SchedulerConfig, SupervisionConfig
 from .errors import (
     BatcherClosedError,
     ConfigError,
+    ConnectionLostError,
     DeadlineExceededError,
     EngineError,
     EngineFailedError,
@@ -51,6 +52,7 @@ __all__ = [
     "BlockingStream",
     "Completion",
     "ConfigError",
+    "ConnectionLostError",
     "DeadlineExceededError",
     "Embedding",
     "Engine",

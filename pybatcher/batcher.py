@@ -13,17 +13,15 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from .arguments import check_timeout
-from .completion import Completion
 from .config import split_options
 from .errors import BatcherClosedError
-from .params import SamplingParams
+from .generating_calls import GeneratingCalls
 from .prefix_calls import PrefixCalls
-from .prompts import Messages, Prompt
+from .prefix_info import PrefixInfo
 from .runtime import Opener, Runtime, open_checkpoint, open_torch_module
 from .scoring_calls import ScoringCalls
-from .service import Call, Service
+from .service import Service
 from .statistics import BatcherStatistics, Health
-from .stream import Reply, Stream
 from .system_prompt import check_system_prompt
 from .telemetry import Handler, Telemetry
 from .threadsafe import ThreadsafeBatcher
@@ -36,7 +34,7 @@ if TYPE_CHECKING:
 __all__ = ["Batcher"]
 
 
-class Batcher(PrefixCalls, ScoringCalls):
+class Batcher(GeneratingCalls, PrefixCalls, ScoringCalls):
     """A model inside this process that answers many callers at once.
 
         async with Batcher("path/to/model") as batcher:
@@ -181,135 +179,10 @@ class Batcher(PrefixCalls, ScoringCalls):
 
     # -- requests ---------------------------------------------------------------------------
 
-    async def generate(
-        self,
-        prompt: Prompt,
-        params: SamplingParams | None = None,
-        *,
-        priority: int = 0,
-        timeout: float | None = None,  # noqa: ASYNC109
-        namespace: str | None = None,
-        **sampling: Any,
-    ) -> Completion:
-        """Continue `prompt`.
-
-        prompt: a text, or token ids.
-        params, sampling: how to draw: `SamplingParams`, or its fields as
-            keywords, or both; keywords win.
-        priority: the lower, the sooner it is served; waiting makes up for it
-            (`priority_aging`). From -1000 to 1000.
-        timeout: seconds from now. When they are over, what there is of the
-            output is returned (finish_reason "deadline"), or, without a token
-            yet, DeadlineExceededError raised.
-        namespace: cached prefixes are shared with requests of the same one only.
-
-        Cancelling the task that awaits cancels the request. Raises
-        InvalidRequestError, RequestTooLongError, QueueFullError,
-        DeadlineExceededError, EngineFailedError, BatcherClosedError.
-        """
-        return await self._complete(
-            Call(
-                content=prompt,
-                params=params,
-                priority=priority,
-                timeout=timeout,
-                namespace=namespace,
-                sampling=sampling,
-            )
-        )
-
-    def stream(
-        self,
-        prompt: Prompt,
-        params: SamplingParams | None = None,
-        *,
-        priority: int = 0,
-        timeout: float | None = None,
-        namespace: str | None = None,
-        **sampling: Any,
-    ) -> Stream:
-        """As `generate`, in pieces as they come: `async for piece in batcher.stream(prompt)`."""
-        return self._stream(
-            Call(
-                content=prompt,
-                params=params,
-                priority=priority,
-                timeout=timeout,
-                namespace=namespace,
-                sampling=sampling,
-            )
-        )
-
-    async def chat(
-        self,
-        messages: Messages,
-        params: SamplingParams | None = None,
-        *,
-        priority: int = 0,
-        timeout: float | None = None,  # noqa: ASYNC109
-        namespace: str | None = None,
-        **sampling: Any,
-    ) -> Completion:
-        """The assistant's next turn, by the model's own chat template. Else as `generate`.
-
-        messages: [{"role": "user", "content": "..."}, ...].
-        """
-        return await self._complete(
-            Call(
-                content=messages,
-                is_chat=True,
-                params=params,
-                priority=priority,
-                timeout=timeout,
-                namespace=namespace,
-                sampling=sampling,
-            )
-        )
-
-    def stream_chat(
-        self,
-        messages: Messages,
-        params: SamplingParams | None = None,
-        *,
-        priority: int = 0,
-        timeout: float | None = None,
-        namespace: str | None = None,
-        **sampling: Any,
-    ) -> Stream:
-        """As `chat`, in pieces as they come."""
-        return self._stream(
-            Call(
-                content=messages,
-                is_chat=True,
-                params=params,
-                priority=priority,
-                timeout=timeout,
-                namespace=namespace,
-                sampling=sampling,
-            )
-        )
-
     @property
     def threadsafe(self) -> ThreadsafeBatcher:
         """The same calls for other threads and other event loops."""
         return ThreadsafeBatcher(self, lambda: self._running_service().remote_calls())
-
-    async def _complete(self, call: Call) -> Completion:
-        service, reply = self._running_service(), Reply(streams=False)
-        request_ids = await service.submit(call, reply)
-        try:
-            while not reply.ended:
-                await reply.wait()
-        except BaseException:  # cancelled: nobody waits for it any more
-            service.cancel(request_ids)
-            raise
-        return reply.result()
-
-    def _stream(self, call: Call) -> Stream:
-        return Stream(lambda reply: self._running_service().submit(call, reply), self._cancel)
-
-    def _cancel(self, request_ids: range) -> None:
-        self._running_service().cancel(request_ids)
 
     # -- questions --------------------------------------------------------------------------
 
@@ -326,6 +199,10 @@ class Batcher(PrefixCalls, ScoringCalls):
         Raises ConfigError for what cannot be called so.
         """
         return self._telemetry.attach(handler)
+
+    def prefixes(self) -> tuple[PrefixInfo, ...]:
+        """All that are kept: the system prompt (no name), then as they were added."""
+        return self._running_service().prefixes()
 
     def statistics(self) -> BatcherStatistics:
         """Counts since the start. Raises BatcherClosedError before `start`."""

@@ -9,6 +9,7 @@
     ├── DeadlineExceededError    the request's own `timeout` ran out
     ├── BatcherClosedError       the batcher was closed, or closes, under the request
     ├── ProtocolError            a peer of the sidecar broke the protocol
+    ├── ConnectionLostError      the connection to the sidecar was lost, or cannot be made
     └── EngineError              the compiled engine could not do what it was asked
         ├── NoFreeSequenceError  all `n_parallel` sequences are in use
         ├── KvCacheFullError     no KV block is left for the tokens of this call
@@ -24,6 +25,7 @@ from __future__ import annotations
 __all__ = [
     "BatcherClosedError",
     "ConfigError",
+    "ConnectionLostError",
     "DeadlineExceededError",
     "EngineError",
     "EngineFailedError",
@@ -79,6 +81,13 @@ class BatcherClosedError(PybatcherError, RuntimeError):
 
 class ProtocolError(PybatcherError):
     """A peer of the sidecar broke the protocol."""
+
+
+class ConnectionLostError(PybatcherError, ConnectionError):
+    """The connection to the sidecar was lost, or cannot be made.
+
+    Nobody here knows what became of what was in flight.
+    """
 
 
 class EngineError(PybatcherError, RuntimeError):

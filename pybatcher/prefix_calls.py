@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 
+from .call import CallService
 from .prefix_info import PrefixInfo
 from .prompts import Prompt
-from .service import Service
 
 __all__ = ["PrefixCalls"]
 
@@ -15,7 +15,7 @@ class PrefixCalls(ABC):
     """Prefixes that are named, computed once and kept until they are removed."""
 
     @abstractmethod
-    def _running_service(self) -> Service:
+    def _running_service(self) -> CallService:
         """Or BatcherClosedError."""
 
     async def add_prefix(
@@ -50,7 +50,3 @@ class PrefixCalls(ABC):
         Raises InvalidRequestError where there is no such name.
         """
         await self._running_service().remove_prefix(name, namespace)
-
-    def prefixes(self) -> tuple[PrefixInfo, ...]:
-        """All that are kept: the system prompt (no name), then as they were added."""
-        return self._running_service().prefixes()

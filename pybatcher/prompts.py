@@ -49,13 +49,17 @@ class PromptReader:
         sequence of whole numbers, or not in the vocabulary.
         """
         if not isinstance(prompt, str):
-            return await _check_ids(prompt, self._vocab_size, field)
+            return await self.read_ids(prompt, field=field)
         if not prompt:
             raise InvalidRequestError(f"{field} is ''; it must have at least one character")
         tokens = before + await self._encode(prompt, add_special_tokens=not before)
         if not tokens:
             raise InvalidRequestError(f"{field} is {reprlib.repr(prompt)}, which makes no token")
         return tokens
+
+    async def read_ids(self, ids: object, *, field: str) -> tuple[int, ...]:
+        """Token ids, at least one, checked. Raises InvalidRequestError."""
+        return await _check_ids(ids, self._vocab_size, field)
 
     async def read_chat(self, messages: object) -> tuple[int, ...]:
         """The token ids of a chat, up to where the assistant's turn begins.

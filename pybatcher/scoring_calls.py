@@ -5,10 +5,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
+from .call import Beside, CallService
 from .inquiry import Embedding, Score
 from .prompts import Prompt
 from .scheduling import Pooling
-from .service import Beside, Service
 
 __all__ = ["ScoringCalls"]
 
@@ -17,7 +17,7 @@ class ScoringCalls(ABC):
     """Log-probabilities and pooled states, in the forward passes of everybody else."""
 
     @abstractmethod
-    def _running_service(self) -> Service:
+    def _running_service(self) -> CallService:
         """Or BatcherClosedError."""
 
     async def score(

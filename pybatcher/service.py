@@ -6,9 +6,8 @@ import asyncio
 import math
 import os
 import secrets
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 
 from .arguments import (
     check_namespace,
@@ -18,6 +17,7 @@ from .arguments import (
     check_timeout,
     merge_params,
 )
+from .call import Beside, Call, CallService
 from .config import SchedulerConfig, SupervisionConfig
 from .coordinator import Coordinator
 from .errors import BatcherClosedError, ConfigError, InvalidRequestError
@@ -33,7 +33,7 @@ from .mailbox import (
 )
 from .params import SamplingParams
 from .prefix_info import PrefixInfo, check_prefix_name
-from .prompts import Messages, Prompt, PromptReader
+from .prompts import PromptReader
 from .remote_calls import RemoteCalls
 from .runtime import Runtime
 from .samples import Samples, sample_seed
@@ -43,29 +43,10 @@ from .stream import Reply
 from .system_prompt import SystemPrompt
 from .telemetry import Telemetry
 
-__all__ = ["Beside", "Call", "Service"]
+__all__ = ["Service"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Beside:
-    """What comes beside the texts of a call, not checked yet."""
-
-    priority: int
-    timeout: float | None
-    namespace: str | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Call(Beside):
-    """What is to be continued, not checked yet: a prompt, or messages if it `is_chat`."""
-
-    content: Prompt | Messages
-    is_chat: bool = False
-    params: SamplingParams | None
-    sampling: Mapping[str, Any]
-
-
-class Service:
+class Service(CallService):
     """A running coordinator, and the way to it from calls of its own loop and process.
 
     Made on the event loop it is to run on. Raises ConfigError for a system
@@ -125,7 +106,7 @@ class Service:
         """
         submitted, of_all = self._of_all(call)
         params = merge_params(call.params, call.sampling, vocab_size=self._vocab_size)
-        prompt = await self._tokens(call)
+        prompt = await self.tokenize(call.content, call.is_chat)
         request_ids = self._new_ids(params.n)
         request = replace(
             of_all,
@@ -151,6 +132,25 @@ class Service:
         """Nobody waits for them any more. From any thread; never waits."""
         for request_id in request_ids:
             self._coordinator.mailbox.put_threadsafe(Cancel(request_id))
+
+    async def tokenize(self, content: object, is_chat: bool) -> tuple[int, ...]:
+        """See `Batcher.tokenize`."""
+        self.check_home()
+        system_prompt = self._system_prompt
+        if not is_chat:
+            return await self._prompts.read(content, before=self._before_texts)
+        if system_prompt is not None:
+            content = system_prompt.before_messages(content)
+            await self._share_beginning_of_chats(system_prompt)
+        return await self._prompts.read_chat(content)
+
+    async def detokenize(self, token_ids: object) -> str:
+        """See `Batcher.detokenize`."""
+        self.check_home()
+        ids = await self._prompts.read_ids(token_ids, field="token_ids")
+        return await asyncio.to_thread(
+            self._runtime.tokenizer.decode, ids, skip_special_tokens=False
+        )
 
     async def score(self, prompt: object, continuations: object, beside: Beside) -> list[Score]:
         """See `Batcher.score`."""
@@ -317,16 +317,6 @@ class Service:
         asked = frozenset(params.stop_token_ids)
         own = () if params.ignore_eos else self._runtime.tokenizer.eos_token_ids
         return asked.union(token for token in own if token < self._vocab_size)
-
-    async def _tokens(self, call: Call) -> tuple[int, ...]:
-        system_prompt = self._system_prompt
-        if call.is_chat:
-            messages: object = call.content
-            if system_prompt is not None:
-                messages = system_prompt.before_messages(messages)
-                await self._share_beginning_of_chats(system_prompt)
-            return await self._prompts.read_chat(messages)
-        return await self._prompts.read(call.content, before=self._before_texts)
 
     @property
     def _before_texts(self) -> tuple[int, ...]:

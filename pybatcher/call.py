@@ -1,0 +1,78 @@
+"""`Call`: what somebody asks for, before it is checked. `CallService`: who takes calls."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from .inquiry import Embedding, Score
+from .params import SamplingParams
+from .prefix_info import PrefixInfo
+from .prompts import Messages, Prompt
+from .stream import Reply
+
+__all__ = ["Beside", "Call", "CallService"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Beside:
+    """What comes beside the texts of a call, not checked yet."""
+
+    priority: int
+    timeout: float | None
+    namespace: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call(Beside):
+    """What is to be continued, not checked yet: a prompt, or messages if it `is_chat`.
+
+    output: token ids that were drawn for it already. It goes on after them.
+    """
+
+    content: Prompt | Messages
+    is_chat: bool = False
+    params: SamplingParams | None
+    sampling: Mapping[str, Any]
+    output: Prompt = ()
+
+
+class CallService(Protocol):
+    """Who takes calls and sees to it that something comes of them, here or elsewhere."""
+
+    @abstractmethod
+    async def submit(self, call: Call, reply: Reply) -> range:
+        """Check a call and send it; the ids of its requests. What comes of it goes to `reply`.
+
+        Nothing is sent if it raises, or is cancelled on the way.
+        """
+
+    @abstractmethod
+    def cancel(self, request_ids: range) -> None:
+        """Nobody waits for them any more. From any thread; never waits."""
+
+    @abstractmethod
+    async def score(self, prompt: object, continuations: object, beside: Beside) -> list[Score]:
+        """See `Batcher.score`."""
+
+    @abstractmethod
+    async def embed(self, texts: object, pooling: object, beside: Beside) -> list[Embedding]:
+        """See `Batcher.embed`."""
+
+    @abstractmethod
+    async def add_prefix(self, prefix: object, name: object, namespace: object) -> PrefixInfo:
+        """See `Batcher.add_prefix`."""
+
+    @abstractmethod
+    async def remove_prefix(self, name: object, namespace: object) -> None:
+        """See `Batcher.remove_prefix`."""
+
+    @abstractmethod
+    async def tokenize(self, content: object, is_chat: bool) -> tuple[int, ...]:
+        """See `Batcher.tokenize`."""
+
+    @abstractmethod
+    async def detokenize(self, token_ids: object) -> str:
+        """See `Batcher.detokenize`."""

@@ -1,0 +1,166 @@
+"""`GeneratingCalls`: the part of a batcher's interface that continues texts."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from .call import Call, CallService
+from .completion import Completion
+from .params import SamplingParams
+from .prompts import Messages, Prompt
+from .stream import Reply, Stream
+
+__all__ = ["GeneratingCalls"]
+
+
+class GeneratingCalls(ABC):
+    """Prompts and chats that are continued, at once or in pieces, and their tokens."""
+
+    @abstractmethod
+    def _running_service(self) -> CallService:
+        """Or BatcherClosedError."""
+
+    async def generate(
+        self,
+        prompt: Prompt,
+        params: SamplingParams | None = None,
+        *,
+        priority: int = 0,
+        timeout: float | None = None,  # noqa: ASYNC109
+        namespace: str | None = None,
+        **sampling: Any,
+    ) -> Completion:
+        """Continue `prompt`.
+
+        prompt: a text, or token ids.
+        params, sampling: how to draw: `SamplingParams`, or its fields as
+            keywords, or both; keywords win.
+        priority: the lower, the sooner it is served; waiting makes up for it
+            (`priority_aging`). From -1000 to 1000.
+        timeout: seconds from now. When they are over, what there is of the
+            output is returned (finish_reason "deadline"), or, without a token
+            yet, DeadlineExceededError raised.
+        namespace: cached prefixes are shared with requests of the same one only.
+
+        Cancelling the task that awaits cancels the request. Raises
+        InvalidRequestError, RequestTooLongError, QueueFullError,
+        DeadlineExceededError, EngineFailedError, BatcherClosedError.
+        """
+        return await self._complete(
+            Call(
+                content=prompt,
+                params=params,
+                priority=priority,
+                timeout=timeout,
+                namespace=namespace,
+                sampling=sampling,
+            )
+        )
+
+    def stream(
+        self,
+        prompt: Prompt,
+        params: SamplingParams | None = None,
+        *,
+        priority: int = 0,
+        timeout: float | None = None,
+        namespace: str | None = None,
+        **sampling: Any,
+    ) -> Stream:
+        """As `generate`, in pieces as they come: `async for piece in batcher.stream(prompt)`."""
+        return self._stream(
+            Call(
+                content=prompt,
+                params=params,
+                priority=priority,
+                timeout=timeout,
+                namespace=namespace,
+                sampling=sampling,
+            )
+        )
+
+    async def chat(
+        self,
+        messages: Messages,
+        params: SamplingParams | None = None,
+        *,
+        priority: int = 0,
+        timeout: float | None = None,  # noqa: ASYNC109
+        namespace: str | None = None,
+        **sampling: Any,
+    ) -> Completion:
+        """The assistant's next turn, by the model's own chat template. Else as `generate`.
+
+        messages: [{"role": "user", "content": "..."}, ...].
+        """
+        return await self._complete(
+            Call(
+                content=messages,
+                is_chat=True,
+                params=params,
+                priority=priority,
+                timeout=timeout,
+                namespace=namespace,
+                sampling=sampling,
+            )
+        )
+
+    def stream_chat(
+        self,
+        messages: Messages,
+        params: SamplingParams | None = None,
+        *,
+        priority: int = 0,
+        timeout: float | None = None,
+        namespace: str | None = None,
+        **sampling: Any,
+    ) -> Stream:
+        """As `chat`, in pieces as they come."""
+        return self._stream(
+            Call(
+                content=messages,
+                is_chat=True,
+                params=params,
+                priority=priority,
+                timeout=timeout,
+                namespace=namespace,
+                sampling=sampling,
+            )
+        )
+
+    async def tokenize(self, content: Prompt | Messages) -> tuple[int, ...]:
+        """The token ids that `generate` would go on from, or `chat` for messages.
+
+        With the special tokens and the system prompt that come before. Raises
+        InvalidRequestError, BatcherClosedError.
+        """
+        is_chat = (
+            isinstance(content, Sequence)
+            and not isinstance(content, str)
+            and len(content) > 0
+            and isinstance(content[0], Mapping)
+        )
+        return await self._running_service().tokenize(content, is_chat)
+
+    async def detokenize(self, token_ids: Sequence[int]) -> str:
+        """The text of token ids, special tokens included. Raises InvalidRequestError."""
+        return await self._running_service().detokenize(token_ids)
+
+    async def _complete(self, call: Call) -> Completion:
+        service, reply = self._running_service(), Reply(streams=False)
+        request_ids = await service.submit(call, reply)
+        try:
+            while not reply.ended:
+                await reply.wait()
+        except BaseException:  # cancelled: nobody waits for it any more
+            service.cancel(request_ids)
+            raise
+        return reply.result()
+
+    def _stream(self, call: Call) -> Stream:
+        return Stream(lambda reply: self._running_service().submit(call, reply), self._cancel)
+
+    def _cancel(self, request_ids: range) -> None:
+        self._running_service().cancel(request_ids)
