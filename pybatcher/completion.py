@@ -15,7 +15,8 @@ FinishReason = Literal["stop", "length", "deadline"]
 """Why an output ended.
 
 stop: an end token or a stop text. length: `max_tokens`, or the sequence's last
-position. deadline: the request's `timeout` ran out after its first token.
+position. deadline: the request's `timeout` ran out after its first token. Where the tokens
+that a request came with (`output`) have ended it: why they have.
 """
 
 
@@ -51,7 +52,8 @@ class Timeline:
 
     Tokens are stamped where they are handed to their caller's stream. A step
     that verified guesses may hand over several at one time.
-    `token_times` has one entry a generated token; `first_token` is the first.
+    `token_times` has one entry a generated token; `first_token` is the first, and
+    `finished` where a request that came with `output` has no new one.
     `preemptions`: how often the request gave its KV up to others and went back
     to the queue, and `recomputed_tokens`: what was computed again for that.
     """
@@ -114,7 +116,8 @@ class Completion:
 
     `token_ids` are all generated tokens, the end token included; `text` ends
     before an end token or a stop text. `logprobs` has one entry a token, where
-    asked for.
+    asked for. Of a request that came with `output` all of them, and the usage,
+    are what is new.
 
     With `n` > 1 it is the first of its `choices`, and its `usage` that of the whole call:
     the tokens of all choices, and the prompt once.

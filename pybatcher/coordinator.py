@@ -21,6 +21,7 @@ from .engine_room import EngineRoom, StepEngine
 from .errors import BatcherClosedError, EngineError, PybatcherError, RequestTooLongError
 from .inquiry_delivery import InquiryDelivery
 from .mailbox import Cancel, Close, Mailbox, Message, Restarted, SharePrefix, StepEnded, Submit
+from .output_text import OutputText
 from .prefix_names import PrefixNames
 from .scheduling import (
     Admitted,
@@ -220,7 +221,8 @@ class Coordinator:
     def _delivery(self, message: Submit) -> Delivery | InquiryDelivery:
         request, reply, submitted = message.request, message.reply, message.submitted
         if isinstance(reply, Reply):
-            return Delivery(request, reply, self._tokenizer, submitted, self._telemetry)
+            text = message.text or OutputText(request, self._tokenizer)
+            return Delivery(request, reply, text, submitted, self._telemetry)
         return InquiryDelivery(request, reply, submitted, self._telemetry)
 
     def _act(self) -> None:

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from .completion import Completion, FinishReason, Piece, Timeline, TokenLogprob, Usage
 from .errors import DeadlineExceededError, PybatcherError
+from .output_text import OutputText
 from .request_tale import RequestTale
 from .scheduling import Request, SampledToken
 from .stream import Reply
 from .telemetry import Telemetry
-from .text import Detokenizer, StopMatcher, Tokenizer
 
 __all__ = ["Delivery"]
 
 
 class Delivery(RequestTale):
-    """Detokenises, looks for stop texts, stamps times, fills the reply, and tells of the end.
+    """Turns tokens into text, stamps times, fills the reply, and tells of the end.
 
+    text: of the output so far; of what the request came with all is told already.
     submitted: when the caller asked. All times: seconds of the telemetry's clock.
     """
 
@@ -23,28 +24,22 @@ class Delivery(RequestTale):
         self,
         request: Request,
         reply: Reply,
-        tokenizer: Tokenizer,
+        text: OutputText,
         submitted: float,
         telemetry: Telemetry,
     ) -> None:
-        params = request.params
         super().__init__(request, submitted, telemetry)
         self._reply = reply
-        self._detokenizer = Detokenizer(
-            tokenizer,
-            skip_special_tokens=params.skip_special_tokens,
-            prompt_ids=request.prompt,
-        )
-        self._stops = StopMatcher(tuple(params.stop))
+        self._output_text = text
         self._text: list[str] = []
         self._token_ids: list[int] = []
-        self._logprobs: list[TokenLogprob] | None = None if params.logprobs is None else []
+        wants_logprobs = request.params.logprobs is not None
+        self._logprobs: list[TokenLogprob] | None = [] if wants_logprobs else None
 
     def token(self, token: SampledToken, finish_reason: FinishReason | None, now: float) -> bool:
         """The next token. True if with it the output has ended.
 
         It ends where `finish_reason` says so, and where a stop text is complete.
-        An end token has no text.
         """
         self._token_ids.append(token.token_id)
         self._token_times.append(now)
@@ -52,14 +47,8 @@ class Delivery(RequestTale):
         if self._logprobs is not None and token.logprob is not None:
             logprobs = (TokenLogprob(token.token_id, token.logprob, token.top_logprobs),)
             self._logprobs.extend(logprobs)
-        drawn_text = "" if finish_reason == "stop" else self._detokenizer.push(token.token_id)
-        text, stopped = self._stops.push(drawn_text)
-        if stopped:
-            finish_reason = "stop"
-        elif finish_reason is not None:
-            rest, stopped = self._rest()
-            text += rest
-            finish_reason = "stop" if stopped else finish_reason
+        text = self._output_text.push(token.token_id, finish_reason)
+        finish_reason = self._output_text.finish_reason
         self._text.append(text)
         if self._reply.streams:
             self._reply.push(Piece(text, (token.token_id,), logprobs, finish_reason))
@@ -69,7 +58,7 @@ class Delivery(RequestTale):
 
     def expire(self, now: float) -> None:
         """The deadline has passed: what there is of the output is all of it."""
-        if not self._token_ids:
+        if not self._token_ids and not self._request.output:
             self.fail(
                 DeadlineExceededError(
                     f"no token came within {now - self._submitted:.3f} s; raise timeout, or "
@@ -77,22 +66,24 @@ class Delivery(RequestTale):
                 )
             )
             return
-        text, _ = self._rest()
-        self._text.append(text)
-        if self._reply.streams:
-            logprobs = None if self._logprobs is None else ()
-            self._reply.push(Piece(text, (), logprobs, "deadline"))
-        self._finish("deadline", now)
+        self._end_without_token(self._output_text.flush(), "deadline", now)
+
+    def end_with_given(self, now: float) -> None:
+        """The tokens that the request came with have ended the output: nothing is new."""
+        assert self._output_text.finish_reason is not None
+        self._end_without_token("", self._output_text.finish_reason, now)
 
     def fail(self, error: PybatcherError) -> None:
         """The request ends without a completion."""
         self._reply.fail(error)
         self._tell(type(error).__name__, self._telemetry.now())
 
-    def _rest(self) -> tuple[str, bool]:
-        """The text that was held back; whether a stop text came out of it."""
-        text, stopped = self._stops.push(self._detokenizer.flush())
-        return (text, True) if stopped else (text + self._stops.flush(), False)
+    def _end_without_token(self, text: str, finish_reason: FinishReason, now: float) -> None:
+        self._text.append(text)
+        if self._reply.streams:
+            logprobs = None if self._logprobs is None else ()
+            self._reply.push(Piece(text, (), logprobs, finish_reason))
+        self._finish(finish_reason, now)
 
     def _finish(self, finish_reason: FinishReason, now: float) -> None:
         self._reply.finish(
@@ -104,7 +95,7 @@ class Delivery(RequestTale):
                 timeline=Timeline(
                     submitted=self._submitted,
                     admitted=self._submitted if self._admitted is None else self._admitted,
-                    first_token=self._token_times[0],
+                    first_token=self._token_times[0] if self._token_times else now,
                     finished=now,
                     token_times=tuple(self._token_times),
                     preemptions=self._preemptions,

@@ -30,6 +30,7 @@ class GeneratingCalls(ABC):
         priority: int = 0,
         timeout: float | None = None,  # noqa: ASYNC109
         namespace: str | None = None,
+        output: Sequence[int] = (),
         **sampling: Any,
     ) -> Completion:
         """Continue `prompt`.
@@ -41,8 +42,15 @@ class GeneratingCalls(ABC):
             (`priority_aging`). From -1000 to 1000.
         timeout: seconds from now. When they are over, what there is of the
             output is returned (finish_reason "deadline"), or, without a token
-            yet, DeadlineExceededError raised.
+            yet (nor one in `output`), DeadlineExceededError raised.
         namespace: cached prefixes are shared with requests of the same one only.
+        output: token ids that were drawn for this prompt already. It goes on after
+            them with what an undisturbed run would have drawn next (one that is
+            sampled: with the same `seed`), and only that is returned and counted,
+            its text from where a stream of those tokens would have been;
+            `max_tokens` and `min_tokens` count both. For one output only (`n` = 1).
+            Where they have ended the output, there is a completion at once,
+            without a new token.
 
         Cancelling the task that awaits cancels the request. Raises
         InvalidRequestError, RequestTooLongError, QueueFullError,
@@ -55,6 +63,7 @@ class GeneratingCalls(ABC):
                 priority=priority,
                 timeout=timeout,
                 namespace=namespace,
+                output=output,
                 sampling=sampling,
             )
         )
@@ -67,6 +76,7 @@ class GeneratingCalls(ABC):
         priority: int = 0,
         timeout: float | None = None,
         namespace: str | None = None,
+        output: Sequence[int] = (),
         **sampling: Any,
     ) -> Stream:
         """As `generate`, in pieces as they come: `async for piece in batcher.stream(prompt)`."""
@@ -77,6 +87,7 @@ class GeneratingCalls(ABC):
                 priority=priority,
                 timeout=timeout,
                 namespace=namespace,
+                output=output,
                 sampling=sampling,
             )
         )

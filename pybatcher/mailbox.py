@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from .inquiry import InquiryReply
+from .output_text import OutputText
 from .prefix_info import PrefixInfo
 from .scheduling import Request, StepResult
 from .stream import Reply
@@ -29,11 +30,15 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Submit:
-    """Serve this request. `submitted`: when its caller asked, on the coordinator's clock."""
+    """Serve this request. `submitted`: when its caller asked, on the coordinator's clock.
+
+    text: of one that comes with output, as it is after that.
+    """
 
     request: Request
     reply: Reply | InquiryReply
     submitted: float
+    text: OutputText | None = None
 
 
 @dataclass(frozen=True, slots=True)

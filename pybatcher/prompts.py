@@ -49,7 +49,8 @@ class PromptReader:
         sequence of whole numbers, or not in the vocabulary.
         """
         if not isinstance(prompt, str):
-            return await self.read_ids(prompt, field=field)
+            ids = _listed(prompt, field, "a text or a sequence of token ids")
+            return await _check_ids(ids, self._vocab_size, field)
         if not prompt:
             raise InvalidRequestError(f"{field} is ''; it must have at least one character")
         tokens = before + await self._encode(prompt, add_special_tokens=not before)
@@ -57,9 +58,14 @@ class PromptReader:
             raise InvalidRequestError(f"{field} is {reprlib.repr(prompt)}, which makes no token")
         return tokens
 
-    async def read_ids(self, ids: object, *, field: str) -> tuple[int, ...]:
-        """Token ids, at least one, checked. Raises InvalidRequestError."""
-        return await _check_ids(ids, self._vocab_size, field)
+    async def read_ids(
+        self, ids: object, *, field: str, may_be_empty: bool = False
+    ) -> tuple[int, ...]:
+        """Token ids, checked: at least one, or else none either. Raises InvalidRequestError."""
+        listed = _listed(ids, field, "a sequence of token ids")
+        if may_be_empty and not listed:
+            return ()
+        return await _check_ids(listed, self._vocab_size, field)
 
     async def read_chat(self, messages: object) -> tuple[int, ...]:
         """The token ids of a chat, up to where the assistant's turn begins.
@@ -95,14 +101,17 @@ class PromptReader:
         return tokens
 
 
-async def _check_ids(prompt: object, vocab_size: int, field: str) -> tuple[int, ...]:
-    if hasattr(prompt, "tolist"):  # numpy arrays and torch tensors
-        prompt = prompt.tolist()
-    if not isinstance(prompt, Sequence) or isinstance(prompt, (bytes, bytearray, memoryview)):
+def _listed(ids: object, field: str, wanted: str) -> Sequence[Any]:
+    if hasattr(ids, "tolist"):  # numpy arrays and torch tensors
+        ids = ids.tolist()
+    if not isinstance(ids, Sequence) or isinstance(ids, (str, bytes, bytearray, memoryview)):
         raise InvalidRequestError(
-            f"{field} is {reprlib.repr(prompt)}, of type {type(prompt).__name__}; "
-            "it must be a text or a sequence of token ids"
+            f"{field} is {reprlib.repr(ids)}, of type {type(ids).__name__}; it must be {wanted}"
         )
+    return ids
+
+
+async def _check_ids(prompt: Sequence[Any], vocab_size: int, field: str) -> tuple[int, ...]:
     if not prompt:
         raise InvalidRequestError(f"{field} is {prompt!r}; it must have at least one token id")
     ids: list[int] = []

@@ -20,7 +20,8 @@ from .arguments import (
 from .call import Beside, Call, CallService
 from .config import SchedulerConfig, SupervisionConfig
 from .coordinator import Coordinator
-from .errors import BatcherClosedError, ConfigError, InvalidRequestError
+from .delivery import Delivery
+from .errors import BatcherClosedError, ConfigError, InvalidRequestError, RequestTooLongError
 from .inquiry import Answer, Embedding, Inquiry, Score
 from .mailbox import (
     AddPrefix,
@@ -31,6 +32,7 @@ from .mailbox import (
     Submit,
     WithdrawPrefix,
 )
+from .output_text import OutputText, text_after_output
 from .params import SamplingParams
 from .prefix_info import PrefixInfo, check_prefix_name
 from .prompts import PromptReader
@@ -66,6 +68,7 @@ class Service(CallService):
         self._loop = asyncio.get_running_loop()
         self._runtime = runtime
         self._clock = clock
+        self._telemetry = telemetry
         self._vocab_size = runtime.engine.vocab_size
         self._n_request_ids = 0
         self._prompts = PromptReader(
@@ -106,6 +109,11 @@ class Service(CallService):
         """
         submitted, of_all = self._of_all(call)
         params = merge_params(call.params, call.sampling, vocab_size=self._vocab_size)
+        output = await self._prompts.read_ids(call.output, field="output", may_be_empty=True)
+        if output and params.n > 1:
+            raise InvalidRequestError(
+                f"n is {params.n}; with output, which one sample has drawn, it must be 1"
+            )
         prompt = await self.tokenize(call.content, call.is_chat)
         request_ids = self._new_ids(params.n)
         request = replace(
@@ -115,11 +123,17 @@ class Service(CallService):
             params=params,
             seed=secrets.randbits(64) if params.seed is None else params.seed,
             end_token_ids=self._end_token_ids(params),
+            output=output,
         )
+        text = await self._text_after(request) if output else None
         self._coordinator.check_open()
+        if text is not None and text.finish_reason is not None:
+            delivery = Delivery(request, reply, text, submitted, self._telemetry)
+            delivery.end_with_given(self._clock())
+            return request_ids
         mailbox = self._coordinator.mailbox
         if params.n == 1:
-            mailbox.put(Submit(request, reply, submitted))
+            mailbox.put(Submit(request, reply, submitted, text))
             return request_ids
         samples = Samples(reply, params.n, lambda: self.cancel(request_ids))
         for i, request_id in enumerate(request_ids):
@@ -311,6 +325,18 @@ class Service(CallService):
                 f"the batcher runs in process {self._pid} and this is a fork of it, without its "
                 "threads; make a batcher in each process, after the fork"
             )
+
+    async def _text_after(self, request: Request) -> OutputText:
+        """What the tokens that it comes with said. RequestTooLongError where they have no room."""
+        n_prompt, n_output = len(request.prompt), len(request.output)
+        n_positions = self._runtime.engine.max_sequence_length
+        if n_prompt + n_output > n_positions:
+            raise RequestTooLongError(
+                f"prompt ({n_prompt} tokens) and output ({n_output}) have {n_prompt + n_output} "
+                f"tokens; a sequence has {n_positions} positions: shorten them or raise n_ctx"
+            )
+        max_output = request.max_output(n_positions)
+        return await text_after_output(request, self._runtime.tokenizer, max_output)
 
     def _end_token_ids(self, params: SamplingParams) -> frozenset[int]:
         """What ends an output: the model's own end tokens, those it can draw, and the caller's."""

@@ -31,7 +31,8 @@ class StepEvent:
     engine_seconds: of these, inside the engine, measured on its thread.
     decode_rows, prefill_rows, draft_rows: the batch; its rows are their sum.
     n_sequences: how many had rows in it.
-    queued, queued_tokens, running: requests, and prompt tokens that wait, after it.
+    queued, queued_tokens, running: requests, and the tokens that they came with and that
+        wait, after it.
     kv_total_blocks, kv_free_blocks, kv_cached_blocks: after it; the rest is in use.
 
     A step that the engine could not do has no event.
@@ -54,7 +55,8 @@ class StepEvent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestEvent:
-    """A request is over. Each one that was accepted into the queue gives exactly one of these.
+    """A request is over. Each one that was accepted into the queue gives exactly one of these,
+    and each whose `output` had ended already.
 
     when: on the batcher's clock, as all times of `Timeline`.
     namespace, priority: as asked for; no namespace is "".

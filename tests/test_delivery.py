@@ -6,6 +6,7 @@ import pytest
 
 from pybatcher import Completion, DeadlineExceededError, EngineFailedError, SamplingParams
 from pybatcher.delivery import Delivery
+from pybatcher.output_text import OutputText
 from pybatcher.scheduling import Request, SampledToken
 from pybatcher.stream import Reply
 from pybatcher.telemetry import RequestEvent, Telemetry
@@ -31,7 +32,8 @@ class Case:
         self.events: list[RequestEvent] = []
         telemetry = Telemetry(lambda: self.now)
         telemetry.attach(self.events.append)
-        self.delivery = Delivery(request, self.reply, TOKENIZER, 10.0, telemetry)
+        text = OutputText(request, TOKENIZER)
+        self.delivery = Delivery(request, self.reply, text, 10.0, telemetry)
         self.delivery.admitted(3, 11.0)
 
     def token(self, token_id: int, finish_reason: object = None) -> bool:

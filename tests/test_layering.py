@@ -36,6 +36,7 @@ SHELL = {
     "inquiry_delivery",
     "loop_thread",
     "mailbox",
+    "output_text",
     "prefix_calls",
     "prefix_info",
     "prefix_names",

@@ -16,8 +16,8 @@ __all__ = ["Admission"]
 class Admission:
     """Gives sequences to requests, if there is room for all of their tokens and some to come.
 
-    Room is wanted for the whole prompt (and what was drawn before a preemption)
-    and for `output_reserve` tokens of output; beside what those who run were
+    Room is wanted for the whole prompt (and what was drawn before it came, or before a
+    preemption) and for `output_reserve` tokens of output; beside what those who run were
     promised, and, while anybody runs, beside the watermark.
     """
 
@@ -176,7 +176,7 @@ class Admission:
         if best is None or best.seq_id < 0 or most <= n_cached:
             best, most = None, n_cached
         for other in leaders:
-            common = min(common_length(other.request.prompt, tokens), len(tokens) - 1)
+            common = min(common_length(other.tokens, tokens), len(tokens) - 1)
             is_all = common > most and common == len(tokens) - 1
             if is_all or common >= most + self._kv.block_size:
                 best, most = other, common

@@ -25,26 +25,32 @@ class Drafter:
     no good guesses is looked at in fewer and fewer steps, one of `_LONGEST_REST`
     at last: that a search costs little next to a row is not true of every model.
 
+    output: what came after the prompt before this began.
     rest: steps until it is worth asking again; whoever asks counts it down.
     """
 
-    def __init__(self, prompt: Sequence[int], end_token_ids: Collection[int]) -> None:
+    def __init__(
+        self,
+        prompt: Sequence[int],
+        end_token_ids: Collection[int],
+        output: Sequence[int] = (),
+    ) -> None:
         self.rest = 0
         self._next_rest = 0
-        self._lookup = PromptLookup(prompt)
+        self._lookup = PromptLookup((*prompt, *output))
         self._end_token_ids = end_token_ids
         self._chances = [_Chance(prior) for prior in _PRIORS]
-        self._n_taken = 0  # tokens of the output that were looked at
+        self._n_taken = len(output)  # of the output, that were looked at
         self._guess: list[int] = []
         self._chance = self._chances[0]
 
     @property
     def has_read(self) -> bool:
-        """The whole prompt; the output it reads when it makes a draft."""
+        """All that it began with; further output it reads when it makes a draft."""
         return not self._lookup.n_unindexed
 
     def read(self, count: int) -> int:
-        """Read `count` more tokens of the prompt, or what is left of it; returns how many."""
+        """Read `count` more tokens of that, or what is left of it; returns how many."""
         return self._lookup.index(count)
 
     def draft(self, output: list[int], n_most: int, worth: float) -> tuple[int, ...]:

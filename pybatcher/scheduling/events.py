@@ -29,7 +29,10 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """The request's computing can begin; `cached_tokens` of its prompt need none."""
+    """The request's computing can begin; `cached_tokens` of its prompt need none.
+
+    One that comes with output is admitted too, and not resumed.
+    """
 
     request_id: int
     cached_tokens: int

@@ -26,7 +26,7 @@ class WaitingQueue:
     been charged least is next. So one with a thousand requests does not delay
     another's first. In a namespace the earlier seniority goes first.
 
-    Bounded by requests and by prompt tokens, which are those of newcomers. No
+    Bounded by requests and by the tokens they came with, of newcomers both. No
     operation looks at all who wait. It also measures its pace, the seconds between
     admissions, which is what `QueueFullError.retry_after` is estimated from.
     """
@@ -54,7 +54,7 @@ class WaitingQueue:
 
     @property
     def tokens(self) -> int:
-        """Prompt tokens of newcomers."""
+        """Those that newcomers came with: prompts, and what of their outputs was there."""
         return self._tokens
 
     @property
@@ -81,12 +81,12 @@ class WaitingQueue:
             self._leave(heapq.heappop(self._turns)[2])
         return None
 
-    def check_room(self, n_prompt: int) -> None:
-        """Raise QueueFullError where a prompt of so many tokens would be past a limit.
+    def check_room(self, n_new: int) -> None:
+        """Raise QueueFullError where a newcomer with so many tokens would be past a limit.
 
         Somebody may always wait.
         """
-        n_requests, n_tokens = len(self._waiting) + 1, self._tokens + n_prompt
+        n_requests, n_tokens = len(self._waiting) + 1, self._tokens + n_new
         if n_requests > self._max_requests:
             raise self._full("max_queue_requests", self._max_requests, n_requests)
         if n_requests > 1 and n_tokens > self._max_tokens:
@@ -102,7 +102,7 @@ class WaitingQueue:
             self._take_turn(namespace)
         self._waiting[live.request.request_id] = live
         namespace.append(live)
-        self._tokens += len(live.request.prompt)
+        self._tokens += live.num_tokens
 
     def come_back(self, live: LiveRequest) -> None:
         """Somebody who lost its sequence."""
@@ -113,7 +113,7 @@ class WaitingQueue:
         if self._waiting.pop(live.request.request_id, None) is None:
             self._returned.remove(live)
         else:
-            self._tokens -= len(live.request.prompt)
+            self._tokens -= live.num_tokens
             self._namespaces[live.request.namespace].n_waiting -= 1
 
     def admit(self, live: LiveRequest, now: float) -> None:
@@ -127,7 +127,7 @@ class WaitingQueue:
             start, _, namespace = heapq.heappop(self._turns)
             namespace.pop()
             del self._waiting[live.request.request_id]
-            self._tokens -= len(live.request.prompt)
+            self._tokens -= live.num_tokens
             self._now_served = max(self._now_served, start)
             namespace.start += live.promised_tokens(self._output_reserve)
             if namespace.n_waiting:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Literal
 
 from ..params import SamplingParams
 from .drafter import Drafter
@@ -25,6 +26,8 @@ class Request:
     deadline: on the owner's clock, in seconds; None = none.
     targets, pooling: as of a `StepEntry`, over the whole prompt. With either, nothing is
         drawn: the request ends when its prompt is computed.
+    output: tokens that were drawn for it already, none of which has ended it
+        (`finish_reason`). It goes on after them as if it had drawn them here.
     """
 
     request_id: int
@@ -37,6 +40,7 @@ class Request:
     deadline: float | None = None
     targets: tuple[int, ...] = ()
     pooling: Pooling | None = None
+    output: tuple[int, ...] = ()
 
     @property
     def draws(self) -> bool:
@@ -56,13 +60,21 @@ class Request:
         return len(self.prompt) + self.max_output(max_sequence_length) - 1
 
     def max_output(self, max_sequence_length: int) -> int:
-        """Most tokens it can come to draw, before `max_tokens` or its positions are used up.
+        """Most tokens its output can come to have, before `max_tokens` or positions are used up.
 
-        One that draws none counts as one that ends with its first.
+        Those it comes with count. One that draws none counts as one that ends with its first.
         """
         if not self.draws:
             return 1
         return min(self.params.max_tokens, max_sequence_length - len(self.prompt))
+
+    def finish_reason(
+        self, token_id: int, n_output: int, max_output: int
+    ) -> Literal["stop", "length"] | None:
+        """Why its output of `n_output` tokens ends with this last one; None: it goes on."""
+        if token_id in self.end_token_ids:
+            return "stop"
+        return "length" if n_output >= max_output else None
 
 
 @dataclass(slots=True, eq=False)
@@ -71,14 +83,15 @@ class LiveRequest:
 
     `num_computed_tokens` is the only record of its progress: everything else
     follows from how far that is behind its length. Who has been preempted, or
-    outlived its engine, has its output and no KV.
+    outlived its engine, has its output and no KV; so does a newcomer that comes with one.
 
     submitted: when, on the owner's clock. seniority: a time; of two requests of a
         namespace the one with the earlier goes first. number: of its submission.
-    max_output: most tokens it can come to draw.
+    max_output: most tokens its output can come to have.
     seq_id: its sequence while it runs; -1: it has none.
     was_admitted: it has run before.
-    num_lost_tokens: so many had been computed when it last lost its KV.
+    num_lost_tokens: so many had been computed when it last lost its KV, or, of a newcomer
+        with output, when that was drawn elsewhere.
     outlived_engine: and it lost it to a restart of the engine.
     leader, num_led_tokens: so many tokens of another's KV will be copied when they
         are there, and until then nothing of it is computed.

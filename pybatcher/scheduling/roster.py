@@ -44,7 +44,8 @@ class Roster:
 
     def add(self, request: Request, now: float) -> None:
         """A newcomer waits. QueueFullError; then nothing has changed."""
-        self.waiting.check_room(len(request.prompt))
+        n_tokens = len(request.prompt) + len(request.output)
+        self.waiting.check_room(n_tokens)
         self.ledger.submitted += 1
         live = LiveRequest(
             request=request,
@@ -52,6 +53,8 @@ class Roster:
             seniority=now + request.priority * self._aging,
             number=self.ledger.submitted,
             max_output=request.max_output(self._kv.max_sequence_length),
+            output=list(request.output),
+            num_lost_tokens=n_tokens - 1 if request.output else 0,
         )
         head = self.waiting.head
         self.waiting.append(live)

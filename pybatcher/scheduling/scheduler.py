@@ -16,7 +16,6 @@ belongs to the engine: who ends then keeps its sequence until the step is over.
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import Literal
 
 from ..config import SchedulerConfig
 from ..errors import EngineError, EngineFailedError, PybatcherError
@@ -308,11 +307,7 @@ class Scheduler:
         request, output, ledger = live.request, live.output, self._ledger
         output.append(token.token_id)
         ledger.generated_tokens += 1
-        reason: Literal["stop", "length"] | None = None
-        if token.token_id in request.end_token_ids:
-            reason = "stop"
-        elif len(output) >= live.max_output:
-            reason = "length"
+        reason = request.finish_reason(token.token_id, len(output), live.max_output)
         if reason is not None:
             self._roster.end(live)
             ledger.completed += 1

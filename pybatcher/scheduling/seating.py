@@ -281,15 +281,18 @@ class Seating:
     def _begin(self, live: LiveRequest) -> None:
         """What need not be computed is attached: say so, and what it costs to come back."""
         request_id, ledger = live.request.request_id, self._roster.ledger
+        again = max(0, live.num_lost_tokens - live.num_computed_tokens)
         if not live.was_admitted:
             live.was_admitted = True
             if live.request.draws:
                 self._speculation.begin(live)
-            ledger.prompt_tokens += len(live.request.prompt)
-            ledger.cached_tokens += live.num_computed_tokens
-            ledger.events.append(Admitted(request_id, live.num_computed_tokens))
+            n_prompt = len(live.request.prompt)
+            n_cached = min(live.num_computed_tokens, n_prompt)  # the output's are none of its
+            ledger.prompt_tokens += n_prompt
+            ledger.cached_tokens += n_cached
+            ledger.replayed_tokens += again
+            ledger.events.append(Admitted(request_id, n_cached))
         else:
-            again = max(0, live.num_lost_tokens - live.num_computed_tokens)
             if live.outlived_engine:
                 ledger.replayed_tokens += again
             else:

@@ -38,7 +38,8 @@ class Speculation:
     def begin(self, running: LiveRequest) -> None:
         """The request was admitted."""
         if self._max_draft_tokens:
-            running.drafter = Drafter(running.request.prompt, running.request.end_token_ids)
+            request = running.request
+            running.drafter = Drafter(request.prompt, request.end_token_ids, request.output)
             self._unread.append(running.drafter)
 
     def drafts(

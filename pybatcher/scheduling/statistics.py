@@ -16,7 +16,9 @@ class SchedulerStatistics:
     of forward passes, those of shared prefixes and of guesses included.
     `proposed_tokens` are guesses that had rows, `accepted_tokens` the right ones.
     `recomputed_tokens` were computed again after `preemptions`, `replayed_tokens`
-    after restarts of the engine.
+    after restarts of the engine, and where a request came with tokens of its output:
+    of its prompt and those what had been computed when they were drawn, elsewhere.
+    `queued_tokens` are those that requests came with, prompts and outputs.
     """
 
     queued: int

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from alone import tokens_alone
@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from scheduler_driver import Driver
 
 from pybatcher.errors import QueueFullError, RequestTooLongError
+from pybatcher.params import SamplingParams
 from pybatcher.scheduling import Failed, Generated, Preempted, Request, Resumed, StepPlan
 from pybatcher.testing import FakeEngine
 
@@ -33,6 +34,7 @@ class Asked:
     timeout: float | None
     namespace: str
     priority: int
+    n_given: int
     is_poison: bool
 
 
@@ -57,6 +59,7 @@ def asked(draw: st.DrawFn) -> Asked:
         timeout=draw(_seldom(st.floats(0.001, 0.3))),
         namespace=draw(st.sampled_from(["", "other"])),
         priority=draw(st.integers(-1, 1)),
+        n_given=draw(st.sampled_from([0, 0, 1, 2, 17, 40])),
         is_poison=draw(st.sampled_from([False] * 9 + [True])),
     )
 
@@ -106,20 +109,31 @@ def test_promises_hold_for_random_requests(
     submitted: list[int] = []
     refused: set[int] = set()
 
+    expected: dict[int, list[int]] = {}
+
     def ask(request_id: int, what: Asked) -> None:
-        try:
-            requests[request_id] = driver.submit(
-                request_id,
-                tuple(token % driver.engine.vocab_size for token in what.prompt),
+        request = Request(
+            request_id=request_id,
+            prompt=tuple(token % driver.engine.vocab_size for token in what.prompt),
+            params=SamplingParams(
                 max_tokens=what.max_tokens,
                 min_tokens=what.min_tokens,
                 temperature=what.temperature,
-                seed=what.seed,
-                end_token_ids=frozenset(range(0, driver.engine.vocab_size, 9)),
-                namespace=what.namespace,
-                priority=what.priority,
-                deadline=None if what.timeout is None else driver.clock() + what.timeout,
-            )
+            ),
+            seed=what.seed,
+            end_token_ids=frozenset(range(0, driver.engine.vocab_size, 9)),
+            namespace=what.namespace,
+            priority=what.priority,
+            deadline=None if what.timeout is None else driver.clock() + what.timeout,
+        )
+        alone = FakeEngine(n_ctx=4096, n_parallel=1, vocab_size=driver.engine.vocab_size)
+        tokens = tokens_alone(request, driver.engine.max_sequence_length, alone)
+        n_given = max(0, min(what.n_given, len(tokens) - 1))  # the last one ends it
+        expected[request_id] = tokens[n_given:]
+        request = replace(request, output=tuple(tokens[:n_given]))
+        try:
+            driver.scheduler.submit(request, driver.clock())
+            requests[request_id] = request
             submitted.append(request_id)
         except (QueueFullError, RequestTooLongError):
             refused.add(request_id)
@@ -157,18 +171,16 @@ def test_promises_hold_for_random_requests(
     assert driver.scheduler.is_idle, "starved"
     assert driver.scheduler.n_waiting == 0, "starved"
 
-    for request_id, request in requests.items():
+    for request_id in requests:
         endings = driver.endings(request_id)
         output = driver.output(request_id)
-        alone = FakeEngine(n_ctx=4096, n_parallel=1, vocab_size=driver.engine.vocab_size)
-        expected = tokens_alone(request, driver.engine.max_sequence_length, alone)
-        assert output == expected[: len(output)]
+        assert output == expected[request_id][: len(output)]
         if request_id in cancelled:
             assert endings == []
         else:
             assert len(endings) == 1
             if endings[0] in ("stop", "length"):
-                assert output == expected
+                assert output == expected[request_id]
                 assert not plan[request_id].is_poison
             if endings[0] == "failed":
                 # On a broken step of its own that comes when it is alone, one is taken for poison.
@@ -186,7 +198,9 @@ def test_promises_hold_for_random_requests(
     assert counts.generated_tokens == sum(isinstance(e, Generated) for e in driver.events)
     assert counts.preemptions == sum(isinstance(e, Preempted) for e in driver.events)
     again = sum(e.recomputed_tokens for e in driver.events if isinstance(e, Resumed))
-    assert counts.recomputed_tokens + counts.replayed_tokens == again
+    came_with = {i: r for i, r in requests.items() if r.output and i in driver.admitted()}
+    carried = sum(len(r.prompt) + len(r.output) - 1 for r in came_with.values())
+    assert again <= counts.recomputed_tokens + counts.replayed_tokens <= again + carried
     assert counts.steps == n_steps - driver.n_failures
     assert counts.steps == driver.engine.statistics()["forward_passes"]
     for name in ("computed_tokens", "proposed_tokens", "accepted_tokens"):

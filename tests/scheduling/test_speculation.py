@@ -25,7 +25,12 @@ class Oracle:
     def install(self, patch: pytest.MonkeyPatch) -> None:
         oracle = self
 
-        def init(self: Drafter, prompt: tuple[int, ...], end_token_ids: frozenset[int]) -> None:
+        def init(
+            self: Drafter,
+            prompt: tuple[int, ...],
+            end_token_ids: frozenset[int],
+            output: tuple[int, ...],
+        ) -> None:
             self.rest = 0
             self.future = oracle.texts[prompt]  # type: ignore[attr-defined]
 
