@@ -97,9 +97,9 @@ sanitize:
 	cmake --build build/asan
 	ctest --test-dir build/asan --output-on-failure --no-tests=error --parallel $(JOBS)
 	cmake -S . -B build/tsan $(NATIVE_BUILD) -DPYBATCHER_SANITIZE=thread
-	cmake --build build/tsan --target test_thread_pool test_engine
+	cmake --build build/tsan --target test_thread_pool test_engine test_engine_progress
 	$(FIXED_ADDRESSES) ctest --test-dir build/tsan --output-on-failure --no-tests=error --parallel $(JOBS) \
-	    --tests-regex '^test_(thread_pool|engine)$$'
+	    --tests-regex '^test_(thread_pool|engine|engine_progress)$$'
 
 wheel: $(VENV)/.build-tools
 	$(PIP) wheel --no-build-isolation --no-deps --wheel-dir dist .

@@ -122,6 +122,10 @@ class Coordinator:
             kv_cached_blocks=self._engine.kv_cached_blocks,
         )
 
+    def heartbeat(self) -> tuple[bool, int]:
+        """See `Service.heartbeat`."""
+        return self._room.is_busy, self._engine.progress
+
     async def run(self) -> None:
         """Serve until closed. Then nothing is left: no request, no KV, no thread, no engine.
 
@@ -208,6 +212,7 @@ class Coordinator:
             self.check_open()
             delivery = self._delivery(message)
             self._scheduler.submit(request, now)
+            self._deliveries[request.request_id] = delivery
         except Exception as error:
             self._rejected += 1
             if isinstance(error, PybatcherError):
@@ -215,8 +220,6 @@ class Coordinator:
                 return
             message.reply.fail(EngineError(f"this request could not be taken: {error!r}"))
             raise
-        else:
-            self._deliveries[request.request_id] = delivery
 
     def _delivery(self, message: Submit) -> Delivery | InquiryDelivery:
         request, reply, submitted = message.request, message.reply, message.submitted
@@ -259,14 +262,13 @@ class Coordinator:
 
     def _end_restart(self, error: BaseException | None) -> None:
         self._room.end_job()
-        if error is not None:
-            if self._supervisor.status == "hung":
-                self._hang_ended()
-            else:
-                self._engine_failed(error)
-            return
-        self._defect = None
-        self._supervisor.restarted()
+        if error is None:
+            self._defect = None
+            self._supervisor.restarted()
+        elif self._supervisor.status == "hung":
+            self._hang_ended()
+        else:
+            self._engine_failed(error)
 
     def _is_due(self) -> bool:
         """Busy: always. Idle: when enough wait, or the first has waited long enough.

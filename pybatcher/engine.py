@@ -42,6 +42,10 @@ class Engine(_core.Engine):
     call checks all of its arguments before it changes anything, and one that
     raises has left every sequence as it was. After `close()`, and in a forked
     child, every call raises EngineError.
+
+    `progress` is a count that grows while a call computes, with every layer and every
+    draw. Any thread may read it at any time, also after `close`: it waits for nothing.
+    One that stands still in a call tells a hang from a long step.
     """
 
     @classmethod

@@ -22,6 +22,10 @@ class StepEngine(KvBook, Protocol):
     def vocab_size(self) -> int:
         """Token ids are below it."""
 
+    @property
+    def progress(self) -> int:
+        """Grows while a step is computed. May always be read, from any thread."""
+
     def step(self, plan: StepPlan) -> StepResult:
         """One forward pass. Blocks, with the GIL released."""
 

@@ -300,6 +300,13 @@ class Service(CallService):
         """See `Health`."""
         return self._coordinator.health()
 
+    def heartbeat(self) -> tuple[bool, int]:
+        """Whether the engine has a job under way, and how far it has come: `StepEngine.progress`.
+
+        Busy, and for long no further, it hangs. From any thread; never waits.
+        """
+        return self._coordinator.heartbeat()
+
     def remote_calls(self) -> RemoteCalls:
         """The way here from other threads. Raises in a fork."""
         self._check_process()

@@ -214,6 +214,11 @@ void bind_facts(py::class_<PyEngine>& engine) {
   fact(engine, "kv_cached_blocks",
        "KV blocks that no sequence holds, kept for seq_match until needed. Never waits for a call.",
        [](const PyEngine& e) { return e.guarded.counters().kv_cached_blocks; });
+  fact(
+      engine, "progress",
+      "Grows while a call computes, with every layer and every draw. Never waits for a call, never "
+      "raises.",
+      [](const PyEngine& e) { return e.guarded.progress(); });
   fact(engine, "used_sequences", "Sequence ids in use. Never waits for a call.",
        [](const PyEngine& e) { return e.guarded.counters().used_sequences; });
   engine.def("statistics", &statistics, docs::kStatistics)

@@ -12,6 +12,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/heartbeat.h"
 #include "engine/sampler.h"
 #include "engine/step.h"
 #include "engine/tiler.h"
@@ -105,6 +106,9 @@ class Engine {
   size_t weight_bytes() const { return weights_.bytes(); }
   const CacheUse& weights_cache() const { return weights_.cache; }
   size_t kv_bytes() const { return kv_storage_.data.bytes(); }
+  // Beats while a call computes: with every layer, with every group of rows that goes through the
+  // head, and when their tokens are drawn.
+  std::shared_ptr<const Heartbeat> heartbeat() const { return forward_.heartbeat(); }
 
   // Throws kEngine naming the first thing that is off.
   void check_integrity() const { kv_->check_integrity(); }

@@ -110,6 +110,7 @@ void Engine::for_draws(std::span<const StepEntry> entries, OnDraw on_draw) {
         draw_row(row, samplers_[static_cast<size_t>(worker)]);
       }
     });
+    forward_.heartbeat()->beat();
     for (size_t row = 0; row < n_rows; ++row) {
       if (draws[row]) on_draw(index_of(row), offset_of(row), *draws[row], logits_of(row));
     }

@@ -25,7 +25,10 @@ class GuardedEngine {
     EngineStatistics statistics;
   };
 
-  explicit GuardedEngine(std::unique_ptr<Engine> engine) : engine_(std::move(engine)) { publish(); }
+  explicit GuardedEngine(std::unique_ptr<Engine> engine)
+      : engine_(std::move(engine)), heartbeat_(engine_->heartbeat()) {
+    publish();
+  }
 
   // In a forked child the compute threads do not exist and cannot be joined: the copy of the
   // engine's memory there is left to the end of the process.
@@ -53,6 +56,9 @@ class GuardedEngine {
     if (closed_) throw_closed();
     return counters_;
   }
+
+  // How far the calls so far have come: grows while one computes. Takes no lock, never throws.
+  int64_t progress() const { return heartbeat_->count(); }
 
   // Frees weights and KV, after the call in progress. A second time it does nothing.
   void close() {
@@ -99,7 +105,8 @@ class GuardedEngine {
   const pid_t owner_ = getpid();
   std::mutex mutex_;  // held for a whole call
   std::unique_ptr<Engine> engine_;
-  mutable std::mutex counters_mutex_;  // held for an instant; taken last
+  const std::shared_ptr<const Heartbeat> heartbeat_;  // outlives the engine
+  mutable std::mutex counters_mutex_;                 // held for an instant; taken last
   Counters counters_;
   bool closed_ = false;
 };

@@ -47,6 +47,7 @@ void Forward::run(const RowBatch& batch, KvStorage& kv) {
   for (int layer = 0; layer < config_.n_layers; ++layer) {
     attention_block(batch, layer, kv);
     mlp_block(batch, layer);
+    heartbeat_->beat();
   }
 }
 
@@ -87,11 +88,13 @@ const float* Forward::logits(std::span<const int32_t> rows) {
   backend_.norm(x_.as<float>(), rows, weights_.final_norm, selected_);
   backend_.matmul(selected_, static_cast<int>(rows.size()), weights_.output_head(),
                   logits_.as<float>(), Store::kSet);
+  heartbeat_->beat();
   return logits_.as<float>();
 }
 
 const Activations& Forward::hidden(std::span<const int32_t> rows) {
   backend_.norm(x_.as<float>(), rows, weights_.final_norm, states_);
+  heartbeat_->beat();
   return states_;
 }
 

@@ -7,10 +7,12 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
 #include "base/aligned_buffer.h"
+#include "base/heartbeat.h"
 #include "model/config.h"
 #include "model/weights.h"
 #include "ops/backend.h"
@@ -40,6 +42,9 @@ class Forward {
   // (rows.size(), hidden_size) of kF32, valid until the next call.
   const Activations& hidden(std::span<const int32_t> rows);
 
+  // Beats with every layer of a pass, and with every call to logits() and hidden().
+  const std::shared_ptr<Heartbeat>& heartbeat() const { return heartbeat_; }
+
  private:
   void attention_block(const RowBatch& batch, int layer, KvStorage& kv);
   void mlp_block(const RowBatch& batch, int layer);
@@ -49,6 +54,7 @@ class Forward {
   Backend& backend_;
   RopeTable rope_;                  // empty where positions are learned
   std::vector<int32_t> every_row_;  // 0, 1, ..., n_ubatch - 1
+  std::shared_ptr<Heartbeat> heartbeat_ = std::make_shared<Heartbeat>();  // may outlive this
 
   AlignedBuffer x_;        // (n_ubatch, hidden) f32: the residual stream
   Activations normed_;     // (n_ubatch, hidden)

@@ -74,7 +74,7 @@ class FakeEngine:
         self._model = FakeModel(vocab_size, hidden_size)
         self._sampling: dict[int, FakeSampling] = {}
         self._one_call = threading.Lock()
-        self._computed_tokens = self._logits_rows = 0
+        self._computed_tokens = self._logits_rows = self._progress = 0
         self._sampled_tokens = self._proposed_tokens = self._accepted_tokens = 0
 
     @classmethod
@@ -212,6 +212,7 @@ class FakeEngine:
                     logprobs[entry.seq_id] = self._score(entry)
                 if entry.pooling:
                     embeddings[entry.seq_id] = self._pool(entry)
+            self._progress += 1
             return StepResult(sampled, failed, logprobs, embeddings)
 
     # -- questions --------------------------------------------------------------------------
@@ -240,6 +241,11 @@ class FakeEngine:
     def kv_cached_blocks(self) -> int:
         """Blocks that no sequence holds, kept for `seq_match`. Never waits, never raises."""
         return self._kv.cached_blocks
+
+    @property
+    def progress(self) -> int:
+        """Steps that were computed. Never waits, never raises."""
+        return self._progress
 
     @property
     def used_sequences(self) -> int:

@@ -266,6 +266,11 @@ class FaultyEngine:
         return self._engine.vocab_size
 
     @property
+    def progress(self) -> int:
+        """See `StepEngine`."""
+        return self._engine.progress
+
+    @property
     def block_size(self) -> int:
         """See `KvBook`."""
         return self._engine.block_size
