@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from .any_batcher import AnyBatcher
 from .batcher import Batcher
 from .blocking import BlockingBatcher, BlockingStream
 from .completion import Completion, FinishReason, Piece, Timeline, TokenLogprob, Usage
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     __version__: str
 
 __all__ = [
+    "AnyBatcher",
     "Batcher",
     "BatcherClosedError",
     "BatcherStatistics",

@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from .arguments import check_timeout
+from .call import HasCallService
 from .config import split_options
 from .errors import BatcherClosedError
 from .generating_calls import GeneratingCalls
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 __all__ = ["Batcher"]
 
 
-class Batcher(GeneratingCalls, PrefixCalls, ScoringCalls):
+class Batcher(HasCallService, GeneratingCalls, PrefixCalls, ScoringCalls):
     """A model inside this process that answers many callers at once.
 
         async with Batcher("path/to/model") as batcher:

@@ -1,8 +1,11 @@
-"""`Call`: what somebody asks for, before it is checked. `CallService`: who takes calls."""
+"""`Call`: what somebody asks for, before it is checked. `CallService`: who takes calls.
+
+`HasCallService` is a class that users call: its methods hand calls on to the service behind it.
+"""
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -13,7 +16,7 @@ from .prefix_info import PrefixInfo
 from .prompts import Messages, Prompt
 from .stream import Reply
 
-__all__ = ["Beside", "Call", "CallService"]
+__all__ = ["Beside", "Call", "CallService", "HasCallService", "service_of"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,3 +79,22 @@ class CallService(Protocol):
     @abstractmethod
     async def detokenize(self, token_ids: object) -> str:
         """See `Batcher.detokenize`."""
+
+
+class HasCallService(ABC):
+    """A batcher whose calls a `CallService` takes, from its start on."""
+
+    @abstractmethod
+    def _running_service(self) -> CallService:
+        """Or BatcherClosedError."""
+
+
+def service_of(batcher: object) -> CallService:
+    """Who takes the calls of a batcher, or BatcherClosedError.
+
+    A function, so that the classes with the calls have nothing but what users call, and a
+    Protocol made of them asks for no more.
+    """
+    if not isinstance(batcher, HasCallService):
+        raise TypeError(f"{type(batcher).__name__} is no HasCallService and must define its calls")
+    return batcher._running_service()

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
-from .call import Call, CallService
+from .call import Call, service_of
 from .completion import Completion
 from .params import SamplingParams
 from .prompts import Messages, Prompt
@@ -15,12 +14,8 @@ from .stream import Reply, Stream
 __all__ = ["GeneratingCalls"]
 
 
-class GeneratingCalls(ABC):
+class GeneratingCalls(Protocol):
     """Prompts and chats that are continued, at once or in pieces, and their tokens."""
-
-    @abstractmethod
-    def _running_service(self) -> CallService:
-        """Or BatcherClosedError."""
 
     async def generate(
         self,
@@ -56,7 +51,8 @@ class GeneratingCalls(ABC):
         InvalidRequestError, RequestTooLongError, QueueFullError,
         DeadlineExceededError, EngineFailedError, BatcherClosedError.
         """
-        return await self._complete(
+        return await _complete(
+            self,
             Call(
                 content=prompt,
                 params=params,
@@ -65,7 +61,7 @@ class GeneratingCalls(ABC):
                 namespace=namespace,
                 output=output,
                 sampling=sampling,
-            )
+            ),
         )
 
     def stream(
@@ -80,7 +76,8 @@ class GeneratingCalls(ABC):
         **sampling: Any,
     ) -> Stream:
         """As `generate`, in pieces as they come: `async for piece in batcher.stream(prompt)`."""
-        return self._stream(
+        return _stream(
+            self,
             Call(
                 content=prompt,
                 params=params,
@@ -89,7 +86,7 @@ class GeneratingCalls(ABC):
                 namespace=namespace,
                 output=output,
                 sampling=sampling,
-            )
+            ),
         )
 
     async def chat(
@@ -106,7 +103,8 @@ class GeneratingCalls(ABC):
 
         messages: [{"role": "user", "content": "..."}, ...].
         """
-        return await self._complete(
+        return await _complete(
+            self,
             Call(
                 content=messages,
                 is_chat=True,
@@ -115,7 +113,7 @@ class GeneratingCalls(ABC):
                 timeout=timeout,
                 namespace=namespace,
                 sampling=sampling,
-            )
+            ),
         )
 
     def stream_chat(
@@ -129,7 +127,8 @@ class GeneratingCalls(ABC):
         **sampling: Any,
     ) -> Stream:
         """As `chat`, in pieces as they come."""
-        return self._stream(
+        return _stream(
+            self,
             Call(
                 content=messages,
                 is_chat=True,
@@ -138,7 +137,7 @@ class GeneratingCalls(ABC):
                 timeout=timeout,
                 namespace=namespace,
                 sampling=sampling,
-            )
+            ),
         )
 
     async def tokenize(self, content: Prompt | Messages) -> tuple[int, ...]:
@@ -153,25 +152,28 @@ class GeneratingCalls(ABC):
             and len(content) > 0
             and isinstance(content[0], Mapping)
         )
-        return await self._running_service().tokenize(content, is_chat)
+        return await service_of(self).tokenize(content, is_chat)
 
     async def detokenize(self, token_ids: Sequence[int]) -> str:
         """The text of token ids, special tokens included. Raises InvalidRequestError."""
-        return await self._running_service().detokenize(token_ids)
+        return await service_of(self).detokenize(token_ids)
 
-    async def _complete(self, call: Call) -> Completion:
-        service, reply = self._running_service(), Reply(streams=False)
-        request_ids = await service.submit(call, reply)
-        try:
-            while not reply.ended:
-                await reply.wait()
-        except BaseException:  # cancelled: nobody waits for it any more
-            service.cancel(request_ids)
-            raise
-        return reply.result()
 
-    def _stream(self, call: Call) -> Stream:
-        return Stream(lambda reply: self._running_service().submit(call, reply), self._cancel)
+async def _complete(batcher: GeneratingCalls, call: Call) -> Completion:
+    service, reply = service_of(batcher), Reply(streams=False)
+    request_ids = await service.submit(call, reply)
+    try:
+        while not reply.ended:
+            await reply.wait()
+    except BaseException:  # cancelled: nobody waits for it any more
+        service.cancel(request_ids)
+        raise
+    return reply.result()
 
-    def _cancel(self, request_ids: range) -> None:
-        self._running_service().cancel(request_ids)
+
+def _stream(batcher: GeneratingCalls, call: Call) -> Stream:
+    """It holds the batcher, which would close itself if nobody did."""
+    return Stream(
+        lambda reply: service_of(batcher).submit(call, reply),
+        lambda request_ids: service_of(batcher).cancel(request_ids),
+    )

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from typing import Protocol
 
-from .call import CallService
+from .call import service_of
 from .prefix_info import PrefixInfo
 from .prompts import Prompt
 
 __all__ = ["PrefixCalls"]
 
 
-class PrefixCalls(ABC):
+class PrefixCalls(Protocol):
     """Prefixes that are named, computed once and kept until they are removed."""
-
-    @abstractmethod
-    def _running_service(self) -> CallService:
-        """Or BatcherClosedError."""
 
     async def add_prefix(
         self, prefix: Prompt, *, name: str | None = None, namespace: str | None = None
@@ -42,11 +38,11 @@ class PrefixCalls(ABC):
         of other tokens, RequestTooLongError where KV has no room for it, NoFreeSequenceError
         past `max_prefixes`, EngineFailedError, BatcherClosedError.
         """
-        return await self._running_service().add_prefix(prefix, name, namespace)
+        return await service_of(self).add_prefix(prefix, name, namespace)
 
     async def remove_prefix(self, name: str, namespace: str | None = None) -> None:
         """Undo one `add_prefix`. With the last, the KV is free, but for what is in use of it.
 
         Raises InvalidRequestError where there is no such name.
         """
-        await self._running_service().remove_prefix(name, namespace)
+        await service_of(self).remove_prefix(name, namespace)

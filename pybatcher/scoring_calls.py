@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from typing import Protocol
 
-from .call import Beside, CallService
+from .call import Beside, service_of
 from .inquiry import Embedding, Score
 from .prompts import Prompt
 from .scheduling import Pooling
@@ -13,12 +13,8 @@ from .scheduling import Pooling
 __all__ = ["ScoringCalls"]
 
 
-class ScoringCalls(ABC):
+class ScoringCalls(Protocol):
     """Log-probabilities and pooled states, in the forward passes of everybody else."""
-
-    @abstractmethod
-    def _running_service(self) -> CallService:
-        """Or BatcherClosedError."""
 
     async def score(
         self,
@@ -44,7 +40,7 @@ class ScoringCalls(ABC):
         prompt. If one fails all do. The bits are those that a completion's `logprobs` have.
         Cancelling cancels all. Raises what `generate` does.
         """
-        return await self._running_service().score(
+        return await service_of(self).score(
             prompt,
             continuations,
             Beside(priority=priority, timeout=timeout, namespace=namespace),
@@ -76,6 +72,6 @@ class ScoringCalls(ABC):
         cancels all. Raises what `generate` does, and RequestTooLongError for a text that is
         too long for its pooling.
         """
-        return await self._running_service().embed(
+        return await service_of(self).embed(
             texts, pooling, Beside(priority=priority, timeout=timeout, namespace=namespace)
         )

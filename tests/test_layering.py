@@ -22,6 +22,7 @@ MOST_LINES = 400
 # What each part may import besides itself. A part is a folder, or a group of files.
 VALUES = {"errors", "config", "params"}
 SHELL = {
+    "any_batcher",
     "arguments",
     "batcher",
     "blocking",

@@ -1,0 +1,81 @@
+"""The interface that a batcher in this process and the client of a sidecar have in common.
+
+That the types agree is for mypy, in `make check`; here is what it does not see.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable
+from typing import TypeVar
+
+import pytest
+
+from pybatcher import AnyBatcher, Batcher
+from pybatcher.call import service_of
+from pybatcher.generating_calls import GeneratingCalls
+from pybatcher.testing import fake_batcher
+
+_T = TypeVar("_T")
+
+CALLS = {
+    "generate",
+    "stream",
+    "chat",
+    "stream_chat",
+    "score",
+    "embed",
+    "add_prefix",
+    "remove_prefix",
+    "tokenize",
+    "detokenize",
+}
+LIFE = {"start", "close", "__aenter__", "__aexit__"}
+QUESTIONS = {"attach", "model_name", "statistics", "health", "prefixes"}
+
+
+async def there(found: _T | Awaitable[_T]) -> _T:
+    return await found if inspect.isawaitable(found) else found
+
+
+async def use(batcher: AnyBatcher) -> tuple[str, int]:
+    """As an application does that does not care which of them it has."""
+    completion = await batcher.generate("Once upon a time", max_tokens=4)
+    return str(completion), (await there(batcher.statistics())).completed
+
+
+def test_it_asks_for_what_users_call_and_nothing_else() -> None:
+    public = {name for name in dir(AnyBatcher) if not name.startswith("_")}
+    assert public == (CALLS | LIFE | QUESTIONS) - {"__aenter__", "__aexit__"}
+    assert not hasattr(AnyBatcher, "_running_service")
+
+
+@pytest.mark.parametrize("name", sorted(CALLS | LIFE | QUESTIONS))
+def test_a_batcher_has_all_of_it_with_the_same_arguments(name: str) -> None:
+    theirs, ours = getattr(AnyBatcher, name), getattr(Batcher, name)
+    if isinstance(theirs, property):
+        assert isinstance(ours, property)
+        return
+    assert inspect.iscoroutinefunction(theirs) == inspect.iscoroutinefunction(ours)
+    taken = [
+        [(one.name, one.kind, one.default) for one in inspect.signature(method).parameters.values()]
+        for method in (theirs, ours)
+    ]
+    assert taken[0] == taken[1]
+
+
+async def test_code_that_takes_either_runs_on_a_batcher() -> None:
+    async with fake_batcher() as batcher:
+        text, completed = await use(batcher)
+        assert text == str(await batcher.generate("Once upon a time", max_tokens=4))
+        assert completed == 1
+
+
+async def test_calls_without_a_service_behind_them_say_so() -> None:
+    class Half(GeneratingCalls):
+        pass
+
+    with pytest.raises(TypeError, match="Half is no HasCallService"):
+        await Half().generate("x")
+    async with fake_batcher() as batcher:
+        assert service_of(batcher) is batcher._running_service()
