@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 
 from .any_batcher import AnyBatcher
 from .batcher import Batcher
-from .blocking import BlockingBatcher, BlockingStream
+from .blocking import BlockingBatcher
+from .blocking_stream import BlockingStream
 from .completion import Completion, FinishReason, Piece, Timeline, TokenLogprob, Usage
 from .config import EngineConfig, SchedulerConfig, SupervisionConfig
 from .errors import (

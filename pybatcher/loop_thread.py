@@ -17,9 +17,13 @@ _T = TypeVar("_T")
 
 
 class LoopThread:
-    """A daemon thread that runs an event loop until it is stopped."""
+    """A daemon thread that runs an event loop until it is stopped.
 
-    def __init__(self, name: str) -> None:
+    owner: what errors call what runs there.
+    """
+
+    def __init__(self, name: str, *, owner: str = "batcher") -> None:
+        self._owner = owner
         self._pid = os.getpid()
         self._lock = threading.Lock()
         self._stopping = False
@@ -35,13 +39,13 @@ class LoopThread:
         if os.getpid() != self._pid:
             coroutine.close()
             raise BatcherClosedError(
-                f"the batcher runs in process {self._pid} and this is a fork of it, without its "
-                "threads; make a batcher in each process, after the fork"
+                f"the {self._owner} runs in process {self._pid} and this is a fork of it, without "
+                f"its threads; make a {self._owner} in each process, after the fork"
             )
         with self._lock:
             if self._stopping:
                 coroutine.close()
-                raise BatcherClosedError("the batcher is closed; make another")
+                raise BatcherClosedError(f"the {self._owner} is closed; make another")
             future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
         try:
             return future.result()

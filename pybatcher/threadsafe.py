@@ -67,6 +67,14 @@ class ThreadsafeBatcher:
         stream = self._batcher.stream_chat(messages, params, **arguments)
         return ThreadsafeStream(stream, self._calls())
 
+    def tokenize(self, content: Prompt | Messages) -> Future[tuple[int, ...]]:
+        """See `Batcher.tokenize`. Never waits."""
+        return self._calls().run(partial(self._batcher.tokenize, content))
+
+    def detokenize(self, token_ids: Sequence[int]) -> Future[str]:
+        """See `Batcher.detokenize`. Never waits."""
+        return self._calls().run(partial(self._batcher.detokenize, token_ids))
+
     def score(
         self, prompt: Prompt, continuations: Sequence[Prompt], **arguments: Any
     ) -> Future[list[Score]]:

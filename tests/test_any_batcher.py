@@ -11,7 +11,7 @@ from typing import TypeVar
 
 import pytest
 
-from pybatcher import AnyBatcher, Batcher
+from pybatcher import AnyBatcher, Batcher, BlockingBatcher, ThreadsafeBatcher
 from pybatcher.call import service_of
 from pybatcher.generating_calls import GeneratingCalls
 from pybatcher.testing import fake_batcher
@@ -62,6 +62,11 @@ def test_a_batcher_has_all_of_it_with_the_same_arguments(name: str) -> None:
         for method in (theirs, ours)
     ]
     assert taken[0] == taken[1]
+
+
+@pytest.mark.parametrize("other_way_in", [BlockingBatcher, ThreadsafeBatcher])
+def test_every_call_is_there_for_threads_too(other_way_in: type) -> None:
+    assert set(dir(other_way_in)) >= CALLS | {"prefixes"}
 
 
 async def test_code_that_takes_either_runs_on_a_batcher() -> None:

@@ -59,7 +59,11 @@ def test_all_methods() -> None:
         chat = batcher.chat(messages, max_tokens=5)
         pieces = list(batcher.stream_chat(messages, max_tokens=5))
         assert sum((piece.token_ids for piece in pieces), ()) == chat.token_ids
-        assert batcher.statistics().completed == 4
+        tokens = batcher.tokenize(PROMPT)
+        assert batcher.generate(tokens, max_tokens=20).text == completion.text
+        assert batcher.detokenize(tokens) == f"<bos>{PROMPT}"
+        assert batcher.tokenize(messages) == tokens[1:]
+        assert batcher.statistics().completed == 5
         assert batcher.health().ok
         with pytest.raises(InvalidRequestError, match="max_tokens is 0"):
             batcher.generate(PROMPT, max_tokens=0)

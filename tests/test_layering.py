@@ -26,6 +26,8 @@ SHELL = {
     "arguments",
     "batcher",
     "blocking",
+    "blocking_calls",
+    "blocking_stream",
     "call",
     "completion",
     "coordinator",

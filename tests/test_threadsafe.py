@@ -39,6 +39,16 @@ async def test_generate_and_chat_from_many_threads() -> None:
             assert chatted.text == (await batcher.chat(MESSAGES, max_tokens=9)).text
 
 
+async def test_tokens_of_texts_and_texts_of_tokens() -> None:
+    async with fake_batcher(chat_template=TEMPLATE) as batcher:
+        remote = batcher.threadsafe
+        tokens = await asyncio.wrap_future(remote.tokenize(MESSAGES))
+        assert tokens == (await asyncio.wrap_future(remote.tokenize(PROMPT)))[1:]
+        assert await asyncio.wrap_future(remote.detokenize(tokens)) == PROMPT
+        with pytest.raises(InvalidRequestError, match="token_ids"):
+            await asyncio.wrap_future(remote.detokenize([-1]))
+
+
 async def test_from_another_loop() -> None:
     async with fake_batcher(chat_template=TEMPLATE) as batcher:
 
