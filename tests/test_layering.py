@@ -1,7 +1,7 @@
 """The layers: imports run one way, in Python and in C++, and no source file is long.
 
 errors config params <- scheduling loading text (not of each other) <- engine <- batcher
-                                                          <- metrics, testing <- cli
+                                                          <- metrics, testing, sidecar <- cli
 base <- kv ops <- cpu cuda model <- engine <- bindings
 """
 
@@ -159,6 +159,12 @@ def test_the_pure_parts_know_no_clock_thread_or_loop(folder: str) -> None:
     for path in sorted((PACKAGE / folder).rglob("*.py")):
         used = {name.split(".")[0] for name in imports(path)}
         assert not used & PURE, f"{path.relative_to(ROOT)} imports {used & PURE}"
+
+
+@pytest.mark.parametrize("name", ["frame_head", "frames", "limits", "protocol"])
+def test_the_pure_parts_of_the_sidecar_know_none_either(name: str) -> None:
+    used = {name.split(".")[0] for name in imports(PACKAGE / "sidecar" / f"{name}.py")}
+    assert not used & PURE
 
 
 def test_telemetry_knows_no_clock_thread_or_loop_either() -> None:

@@ -1,0 +1,1 @@
+"""The sidecar: one engine for every process of a machine, over a unix socket."""

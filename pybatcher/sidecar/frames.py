@@ -1,0 +1,256 @@
+"""Frames: msgpack arrays back to back on a stream, out of bytes and into bytes, within limits.
+
+A header of 5 bytes may claim 2**32 elements, and msgpack makes room for what a
+header claims. So a frame is first passed over (`Unpacker.skip`), which finds its end
+and builds nothing, and only when all of it is there is it built: by then every claim
+in it is backed by bytes that have come. `frame_head.py` reads claims that are not.
+
+What cannot be a frame ends the stream: there is no way to tell where the next begins.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import partial
+from typing import Any, NamedTuple
+
+import msgpack
+
+from ..errors import InvalidRequestError
+from .frame_head import FrameHead
+from .limits import Limits
+
+__all__ = ["Fault", "FrameReader", "FrameWriter"]
+
+SLICE = 65536
+"""Bytes given to the parser at a time, so that its buffer stays small."""
+
+_SMALL = 2048
+"""Bytes of a frame in which counting is quicker than parsing."""
+
+_NOT_CONTAINERS = bytes(b for b in range(256) if not (0x80 <= b <= 0x9F or 0xDC <= b <= 0xDF))
+_BIG_MAP = re.compile(rb"\xdf\x00[\x01-\x7f]")  # the header of a map of 2**16 pairs or more
+_OPEN_ARRAY = b"\x91"  # the header of an array of one element
+
+
+class Fault(NamedTuple):
+    """Why a stream of frames cannot be read on."""
+
+    reason: str
+    msgid: int | None
+    """Of the Request that the faulty frame is, where that can be read."""
+
+
+class MalformedFrameError(Exception):
+    """A frame that cannot be built, or passes a limit."""
+
+
+def _height_of_parser() -> int:
+    """How many containers within each other the parser can have open: it is fixed."""
+    parser = msgpack.Unpacker()
+    parser.feed(_OPEN_ARRAY * 65536)
+    try:
+        parser.skip()
+    except msgpack.StackError:
+        return int(parser.tell())
+    except msgpack.OutOfData:
+        pass
+    raise ImportError("pybatcher.sidecar needs msgpack with its compiled extension")
+
+
+_HEIGHT = _height_of_parser()
+
+
+class _Builder:
+    """Builds frames that are whole. MalformedFrameError for what passes a limit."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        # With so many arrays around it, the parser's own limit is hit by one container too many.
+        self._around = _OPEN_ARRAY * (_HEIGHT - limits.max_depth)
+        self._unpack = partial(
+            msgpack.unpackb,
+            raw=False,
+            unicode_errors="surrogateescape",
+            strict_map_key=False,
+            timestamp=1,  # as keys, msgpack's Timestamps are slow and share hashes: n**2 for a map
+            max_array_len=limits.max_elements,
+            max_map_len=limits.max_pairs,
+        )
+
+    def check(self, frame: bytes) -> None:
+        """Whether `build` takes a well-formed frame, built only where its size leaves doubt."""
+        limits = self._limits
+        self._check_size_and_depth(frame)
+        may_have_big_map = len(frame) > 2 * limits.max_pairs and (
+            limits.max_pairs < 2**16 or _BIG_MAP.search(frame) is not None
+        )
+        if may_have_big_map or len(frame) > limits.max_elements:
+            self.build(frame)
+
+    def build(self, frame: bytes) -> list[Any]:
+        """The array that these bytes are, which are exactly one msgpack object."""
+        self._check_size_and_depth(frame)
+        hook = self._weighing_hook(len(frame))
+        try:
+            built = self._unpack(frame, list_hook=hook, object_hook=hook)
+        except MalformedFrameError:
+            raise
+        except Exception as error:  # what a hostile frame raises is no closed list
+            reason = f"{type(error).__name__}: {error}"[:200]
+            raise MalformedFrameError(f"cannot be read: {reason}") from error
+        if type(built) is not list:
+            raise MalformedFrameError("a frame must be an array")
+        return built
+
+    def _check_size_and_depth(self, frame: bytes) -> None:
+        if len(frame) > self._limits.max_frame:
+            raise MalformedFrameError(
+                f"a frame of {len(frame)} bytes; max_frame is {self._limits.max_frame}"
+            )
+        if self._is_too_deep(frame):
+            raise MalformedFrameError(f"nested deeper than max_depth = {self._limits.max_depth}")
+
+    def _is_too_deep(self, frame: bytes) -> bool:
+        if len(frame) <= _SMALL:
+            # Bytes that could open a container, whether they do or not.
+            n_containers = len(frame.translate(None, _NOT_CONTAINERS))
+            if n_containers <= self._limits.max_depth:
+                return False
+        parser = msgpack.Unpacker(read_size=SLICE, max_buffer_size=_HEIGHT + len(frame))
+        parser.feed(self._around)
+        parser.feed(frame)
+        try:
+            parser.skip()
+        except msgpack.StackError:
+            return True
+        except msgpack.OutOfData:
+            pass  # the arrays around it stay open
+        return False
+
+    def _weighing_hook(self, n_bytes: int) -> Any:
+        """Called with each container; None for frames too small to weigh too much."""
+        limit = self._limits.max_weight
+        if n_bytes * 9 <= limit:  # the heaviest byte is an empty container in another
+            return None
+        weight = 0
+
+        def weigh(container: Any) -> Any:
+            nonlocal weight
+            weight += 8 + len(container)
+            if weight > limit:
+                raise MalformedFrameError(
+                    f"more than {limit} elements in a frame, a container counting as 8 more"
+                )
+            return container
+
+        return weigh
+
+
+class FrameReader:
+    """Takes bytes as they come, gives frames. After a fault it takes and gives nothing more."""
+
+    def __init__(self, limits: Limits) -> None:
+        self.fault: Fault | None = None
+        self._limits = limits
+        self._builder = _Builder(limits)
+        self._begun = bytearray()  # what has come of the frame under way
+        self._head: FrameHead | None = None  # of that frame
+        self._start_over()
+
+    def read(self, data: bytes) -> list[list[Any]]:
+        """The frames that `data` completes, in order. Those before a fault are among them."""
+        frames: list[list[Any]] = []
+        if len(data) <= SLICE:
+            if self.fault is None:
+                self._read_slice(bytes(data), frames)
+            return frames
+        for start in range(0, len(data), SLICE):
+            if self.fault is not None:
+                break
+            self._read_slice(bytes(data[start : start + SLICE]), frames)
+        return frames
+
+    def _start_over(self) -> None:
+        """Make a parser that has fed on nothing: one that had a long text keeps room for it."""
+        self._parser = msgpack.Unpacker(
+            read_size=4096, max_buffer_size=self._limits.max_frame + 2 * SLICE
+        )
+        self._n_fed = 0
+
+    def _read_slice(self, data: bytes, frames: list[list[Any]]) -> None:
+        parser = self._parser
+        offset = self._n_fed  # of `data` in what the parser was fed
+        start, size = 0, len(data)
+        parser.feed(data)
+        self._n_fed = offset + size
+        while start < size:
+            try:
+                parser.skip()
+            except msgpack.OutOfData:
+                self._keep(data[start:])
+                return
+            except (msgpack.FormatError, msgpack.StackError, ValueError) as error:
+                what = f"no msgpack: {type(error).__name__}"
+                self._fail(what, bytes(self._begun) + data[start:])
+                return
+            end = parser.tell() - offset
+            frame = data[start:end]
+            if self._begun:
+                frame = bytes(self._begun) + frame
+            try:
+                frames.append(self._builder.build(frame))
+            except MalformedFrameError as error:
+                self._fail(str(error), frame)
+                return
+            if self._begun:
+                self._begun = bytearray()
+                self._head = None
+            start = end
+        if self._n_fed > SLICE:
+            self._start_over()
+
+    def _keep(self, data: bytes) -> None:
+        """`data` is (more of) a frame whose end has not come."""
+        self._begun += data
+        if self._head is None:
+            self._head = FrameHead(self._limits)
+        reason = self._head.read_on(self._begun)
+        if reason is None and len(self._begun) >= self._limits.max_frame:
+            reason = f"a frame of more than max_frame = {self._limits.max_frame} bytes"
+        if reason is not None:
+            self._end(Fault(reason, self._head.msgid))
+
+    def _fail(self, reason: str, frame: bytes) -> None:
+        """`frame` is faulty as a whole. Its head may know better why than `reason`."""
+        head = FrameHead(self._limits)
+        reason = head.read_on(frame) or reason
+        self._end(Fault(reason, head.msgid))
+
+    def _end(self, fault: Fault) -> None:
+        self.fault = fault
+        self._begun = bytearray()
+        self._start_over()
+
+
+class FrameWriter:
+    """Makes frames. One msgpack.Packer, used again and again."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._builder = _Builder(limits)
+        self._packer = msgpack.Packer(unicode_errors="surrogateescape", buf_size=4096)
+        self.write = self._packer.pack
+        """The frame as bytes, unchecked. What msgpack raises for what it cannot have."""
+
+    def write_checked(self, frame: tuple[Any, ...]) -> bytes:
+        """The frame as bytes, if a reader with these limits takes it; else InvalidRequestError."""
+        try:
+            data: bytes = self.write(frame)
+        except (TypeError, ValueError, OverflowError) as error:
+            raise InvalidRequestError(f"cannot be sent: {error}") from error
+        try:
+            self._builder.check(data)
+        except MalformedFrameError as error:
+            raise InvalidRequestError(f"cannot be sent: {error}") from error
+        return data

@@ -1,0 +1,293 @@
+"""The sidecar's protocol, both sides of one connection: bytes in, events out, and the reverse.
+
+MessagePack-RPC: `[0, msgid, method, params]` is a Request, `[1, msgid, error, result]` its
+Response, `[2, method, params]` a Notification. No socket, loop or clock is in here.
+
+A side is OPEN until its peer breaks the protocol; then it is VIOLATED for good:
+`must_close` is set, what is to be sent ends with the answer to the violation, and
+its owner sends that and closes. What happens in each state:
+
+    ServerProtocol            OPEN                                      VIOLATED
+    receive: Request, new     in flight; the event                      ignored
+      msgid is in flight      answered duplicate_id; the first goes on  ignored
+      max_in_flight are       answered queue_full                       ignored
+    receive: Notification     the event                                 ignored
+    receive: Response         -> VIOLATED                               ignored
+    receive: faulty frame     answered invalid_request, where a msgid   ignored
+                              can be read; -> VIOLATED
+    respond, fail: in flight  sent; no more in flight                   no more in flight
+    respond, fail: not        RuntimeError                              RuntimeError
+    notify                    sent                                      dropped
+
+    ClientProtocol            OPEN                                      VIOLATED
+    receive: Response to one  no more in flight; the event              ignored
+      in flight
+    receive: Response else    -> VIOLATED                               ignored
+    receive: Notification     the event                                 ignored
+    receive: Request          -> VIOLATED                               ignored
+    receive: faulty frame     -> VIOLATED                               ignored
+    request                   sent; in flight                           ProtocolError
+    notify                    sent                                      dropped
+
+A faulty frame is one that is malformed, passes a limit, or is none of the three
+kinds. Frames before it in the same bytes count. A Request in flight has exactly one
+Response; a duplicate's answer comes besides, with the same msgid.
+
+What a client sends is answered with more bytes than it has, at worst with some 20
+for each: who owns a ServerProtocol stops to read where its peer does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from ..errors import InvalidRequestError, ProtocolError
+from .frames import Fault, FrameReader, FrameWriter
+from .limits import Limits
+
+__all__ = [
+    "ClientProtocol",
+    "Limits",
+    "Notification",
+    "Request",
+    "Response",
+    "ServerProtocol",
+]
+
+REQUEST, RESPONSE, NOTIFICATION = 0, 1, 2
+MAX_MSGID = 2**32 - 1
+RETRY_AFTER_MS = 100
+
+
+class Request(NamedTuple):
+    """The peer wants `method` done, and a Response with this msgid."""
+
+    msgid: int
+    method: str
+    params: list[Any]
+
+
+class Response(NamedTuple):
+    """What came of the Request with this msgid. `error` is None if it went well."""
+
+    msgid: int
+    error: Any
+    result: Any
+
+
+class Notification(NamedTuple):
+    """The peer says something, and wants no answer."""
+
+    method: str
+    params: list[Any]
+
+
+Event = Request | Response | Notification
+
+
+def _event(frame: list[Any]) -> Event | Fault:
+    """Which event a frame is. `type` and not `isinstance`: True and 1.0 are no message type."""
+    kind = frame[0] if frame else None
+    if type(kind) is not int or not REQUEST <= kind <= NOTIFICATION:
+        return Fault("a frame must begin with 0, 1 or 2", None)
+    if kind == NOTIFICATION:
+        if len(frame) != 3:
+            return Fault(f"a Notification must have 3 elements, not {len(frame)}", None)
+        method, params = _method(frame[1]), frame[2]
+        if method is None or type(params) is not list:
+            return Fault("a Notification must be [2, method: str, params: array]", None)
+        return Notification(method, params)
+    msgid = frame[1] if len(frame) > 1 else None
+    if type(msgid) is not int or not 0 <= msgid <= MAX_MSGID:
+        return Fault("msgid must be a whole number from 0 to 2**32 - 1", None)
+    if len(frame) != 4:
+        return Fault(f"a Request or Response must have 4 elements, not {len(frame)}", msgid)
+    if kind == RESPONSE:
+        return Response(msgid, frame[2], frame[3])
+    method, params = _method(frame[2]), frame[3]
+    if method is None or type(params) is not list:
+        return Fault("a Request must be [0, msgid, method: str, params: array]", msgid)
+    return Request(msgid, method, params)
+
+
+def _method(value: object) -> str | None:
+    if type(value) is str:
+        return value
+    if type(value) is bytes:  # old packers know no text
+        try:
+            return value.decode()
+        except UnicodeDecodeError:
+            pass
+    return None
+
+
+class _Side:
+    """What both sides of a connection have in common."""
+
+    def __init__(self, limits: Limits | None = None) -> None:
+        self.limits = limits or Limits()
+        self.must_close = False
+        """The peer broke the protocol: send `data_to_send()`, then close the connection."""
+        self.violation: str | None = None
+        """How it did, for the log."""
+        self._reader = FrameReader(self.limits)
+        self._writer = FrameWriter(self.limits)
+        self._in_flight: set[int] = set()
+        self._out: list[bytes] = []
+
+    @property
+    def n_in_flight(self) -> int:
+        """Requests that have no Response yet."""
+        return len(self._in_flight)
+
+    def notify(self, method: str, params: list[Any]) -> None:
+        """Send a Notification."""
+        if not self.must_close:
+            self._out.append(self._writer.write((NOTIFICATION, method, params)))
+
+    def data_to_send(self) -> bytes:
+        """Take what is to be sent, in order. b"" if nothing is."""
+        out = self._out
+        if not out:
+            return b""
+        data = out[0] if len(out) == 1 else b"".join(out)
+        out.clear()
+        return data
+
+    def _events(self, data: bytes) -> Iterator[Event | Fault]:
+        """The events in `data`; the last may be a fault."""
+        if self.must_close:
+            return
+        for frame in self._reader.read(data):
+            event = _event(frame)
+            yield event
+            if self.must_close:
+                return
+        if self._reader.fault is not None:
+            yield self._reader.fault
+
+    def _violate(self, reason: str) -> None:
+        self.must_close = True
+        self.violation = reason
+
+
+class ServerProtocol(_Side):
+    """The side that answers. See the table above."""
+
+    def receive(self, data: bytes) -> list[Request | Notification]:
+        """The events that these bytes complete, in order. Never raises for what a peer sends."""
+        events: list[Request | Notification] = []
+        for event in self._events(data):
+            if type(event) is Request:
+                if self._admit(event.msgid):
+                    events.append(event)
+            elif type(event) is Notification:
+                events.append(event)
+            elif type(event) is Fault:
+                if event.msgid is not None:
+                    self._refuse(event.msgid, "invalid_request", event.reason)
+                self._violate(event.reason)
+            else:
+                self._violate("a Response, which only a server sends")
+        return events
+
+    def respond(self, msgid: int, result: object) -> None:
+        """Answer a request in flight; too large a result becomes the error `too_long`.
+
+        RuntimeError if it is not in flight. TypeError, ValueError or OverflowError for
+        what msgpack cannot have: it is in flight still.
+        """
+        self._check_in_flight(msgid)
+        try:
+            frame = self._writer.write_checked((RESPONSE, msgid, None, result))
+        except InvalidRequestError as error:
+            if isinstance(error.__cause__, (TypeError, ValueError, OverflowError)):
+                raise error.__cause__ from None
+            self.fail(msgid, _error("too_long", f"the result {error}"))
+            return
+        self._answer(msgid, frame)
+
+    def fail(self, msgid: int, error: dict[str, Any]) -> None:
+        """Answer a request in flight with an error. RuntimeError if it is not in flight."""
+        self._check_in_flight(msgid)
+        self._answer(msgid, self._writer.write((RESPONSE, msgid, error, None)))
+
+    def _admit(self, msgid: int) -> bool:
+        """Whether a new request may go on. If not, it is answered here."""
+        limit = self.limits.max_in_flight
+        if msgid in self._in_flight:
+            self._refuse(msgid, "duplicate_id", f"msgid {msgid} is in flight")
+            return False
+        if len(self._in_flight) >= limit:
+            self._refuse(
+                msgid,
+                "queue_full",
+                f"{limit} requests of this connection are in flight",
+                retryable=True,
+                retry_after_ms=RETRY_AFTER_MS,
+            )
+            return False
+        self._in_flight.add(msgid)
+        return True
+
+    def _check_in_flight(self, msgid: int) -> None:
+        if msgid not in self._in_flight:
+            raise RuntimeError(f"no request with msgid {msgid} is in flight")
+
+    def _answer(self, msgid: int, frame: bytes) -> None:
+        self._in_flight.remove(msgid)
+        if not self.must_close:
+            self._out.append(frame)
+
+    def _refuse(self, msgid: int, code: str, message: str, **more: Any) -> None:
+        error = _error(code, message, **more)
+        self._out.append(self._writer.write((RESPONSE, msgid, error, None)))
+
+
+class ClientProtocol(_Side):
+    """The side that asks. See the table above."""
+
+    def __init__(self, limits: Limits | None = None) -> None:
+        super().__init__(limits)
+        self._last_msgid = 0
+
+    def request(self, method: str, params: list[Any]) -> int:
+        """Send a Request. Its msgid.
+
+        InvalidRequestError for what a server with these limits would refuse to read;
+        nothing is sent then. ProtocolError after a violation.
+        """
+        if self.violation is not None:
+            raise ProtocolError(f"the server broke the protocol: {self.violation}")
+        msgid = self._last_msgid
+        while True:
+            msgid = msgid % MAX_MSGID + 1
+            if msgid not in self._in_flight:
+                break
+        self._out.append(self._writer.write_checked((REQUEST, msgid, method, params)))
+        self._last_msgid = msgid
+        self._in_flight.add(msgid)
+        return msgid
+
+    def receive(self, data: bytes) -> list[Response | Notification]:
+        """The events that these bytes complete, in order. Never raises for what a peer sends."""
+        events: list[Response | Notification] = []
+        for event in self._events(data):
+            if type(event) is Notification:
+                events.append(event)
+            elif type(event) is Response:
+                if event.msgid in self._in_flight:
+                    self._in_flight.remove(event.msgid)
+                    events.append(event)
+                else:
+                    self._violate(f"a Response to msgid {event.msgid}, which is not in flight")
+            elif type(event) is Fault:
+                self._violate(event.reason)
+            else:
+                self._violate("a Request, which only a client sends")
+        return events
+
+
+def _error(code: str, message: str, *, retryable: bool = False, **more: Any) -> dict[str, Any]:
+    return {"code": code, "message": message, "retryable": retryable, **more}
