@@ -11,7 +11,7 @@ What cannot be a frame ends the stream: there is no way to tell where the next b
 from __future__ import annotations
 
 import re
-from functools import partial
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import msgpack
@@ -66,17 +66,20 @@ class _Builder:
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
+        self._max_frame, self._max_depth = limits.max_frame, limits.max_depth
         # With so many arrays around it, the parser's own limit is hit by one container too many.
         self._around = _OPEN_ARRAY * (_HEIGHT - limits.max_depth)
-        self._unpack = partial(
-            msgpack.unpackb,
-            raw=False,
-            unicode_errors="surrogateescape",
-            strict_map_key=False,
-            timestamp=1,  # as keys, msgpack's Timestamps are slow and share hashes: n**2 for a map
-            max_array_len=limits.max_elements,
-            max_map_len=limits.max_pairs,
-        )
+        self._options: dict[str, Any] = {
+            "raw": False,
+            "unicode_errors": "surrogateescape",
+            "strict_map_key": False,
+            "timestamp": 1,  # as keys, msgpack's Timestamps can share a hash: n**2 for a map
+            "max_array_len": limits.max_elements,
+            "max_map_len": limits.max_pairs,
+        }
+        # An empty container in another is the heaviest byte. Shorter frames need no weighing.
+        self._most_simple = min(SLICE, limits.max_weight // 9)
+        self._new_parser()
 
     def check(self, frame: bytes) -> None:
         """Whether `build` takes a well-formed frame, built only where its size leaves doubt."""
@@ -91,32 +94,37 @@ class _Builder:
     def build(self, frame: bytes) -> list[Any]:
         """The array that these bytes are, which are exactly one msgpack object."""
         self._check_size_and_depth(frame)
-        hook = self._weighing_hook(len(frame))
         try:
-            built = self._unpack(frame, list_hook=hook, object_hook=hook)
+            if len(frame) <= self._most_simple:
+                self._parser.feed(frame)
+                built = self._parser.unpack()
+            else:
+                hook = self._weighing_hook()
+                built = msgpack.unpackb(frame, list_hook=hook, object_hook=hook, **self._options)
         except MalformedFrameError:
             raise
         except Exception as error:  # what a hostile frame raises is no closed list
+            self._new_parser()
             reason = f"{type(error).__name__}: {error}"[:200]
             raise MalformedFrameError(f"cannot be read: {reason}") from error
         if type(built) is not list:
             raise MalformedFrameError("a frame must be an array")
         return built
 
+    def _new_parser(self) -> None:
+        self._parser = msgpack.Unpacker(read_size=4096, **self._options)
+
     def _check_size_and_depth(self, frame: bytes) -> None:
-        if len(frame) > self._limits.max_frame:
-            raise MalformedFrameError(
-                f"a frame of {len(frame)} bytes; max_frame is {self._limits.max_frame}"
-            )
+        n_bytes, max_depth = len(frame), self._max_depth
+        if n_bytes > self._max_frame:
+            raise MalformedFrameError(f"a frame of {n_bytes} bytes; max_frame is {self._max_frame}")
+        # First by the bytes that could open a container, whether they do or not.
+        if n_bytes <= _SMALL and len(frame.translate(None, _NOT_CONTAINERS)) <= max_depth:
+            return
         if self._is_too_deep(frame):
-            raise MalformedFrameError(f"nested deeper than max_depth = {self._limits.max_depth}")
+            raise MalformedFrameError(f"nested deeper than max_depth = {max_depth}")
 
     def _is_too_deep(self, frame: bytes) -> bool:
-        if len(frame) <= _SMALL:
-            # Bytes that could open a container, whether they do or not.
-            n_containers = len(frame.translate(None, _NOT_CONTAINERS))
-            if n_containers <= self._limits.max_depth:
-                return False
         parser = msgpack.Unpacker(read_size=SLICE, max_buffer_size=_HEIGHT + len(frame))
         parser.feed(self._around)
         parser.feed(frame)
@@ -128,11 +136,9 @@ class _Builder:
             pass  # the arrays around it stay open
         return False
 
-    def _weighing_hook(self, n_bytes: int) -> Any:
-        """Called with each container; None for frames too small to weigh too much."""
+    def _weighing_hook(self) -> Callable[[Any], Any]:
+        """To be called with each container that is built."""
         limit = self._limits.max_weight
-        if n_bytes * 9 <= limit:  # the heaviest byte is an empty container in another
-            return None
         weight = 0
 
         def weigh(container: Any) -> Any:

@@ -39,7 +39,6 @@ for each: who owns a ServerProtocol stops to read where its peer does not.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from ..errors import InvalidRequestError, ProtocolError
@@ -101,10 +100,12 @@ def _event(frame: list[Any]) -> Event | Fault:
     msgid = frame[1] if len(frame) > 1 else None
     if type(msgid) is not int or not 0 <= msgid <= MAX_MSGID:
         return Fault("msgid must be a whole number from 0 to 2**32 - 1", None)
-    if len(frame) != 4:
-        return Fault(f"a Request or Response must have 4 elements, not {len(frame)}", msgid)
     if kind == RESPONSE:
+        if len(frame) != 4:
+            return Fault(f"a Response must have 4 elements, not {len(frame)}", None)
         return Response(msgid, frame[2], frame[3])
+    if len(frame) != 4:
+        return Fault(f"a Request must have 4 elements, not {len(frame)}", msgid)
     method, params = _method(frame[2]), frame[3]
     if method is None or type(params) is not list:
         return Fault("a Request must be [0, msgid, method: str, params: array]", msgid)
@@ -155,18 +156,6 @@ class _Side:
         out.clear()
         return data
 
-    def _events(self, data: bytes) -> Iterator[Event | Fault]:
-        """The events in `data`; the last may be a fault."""
-        if self.must_close:
-            return
-        for frame in self._reader.read(data):
-            event = _event(frame)
-            yield event
-            if self.must_close:
-                return
-        if self._reader.fault is not None:
-            yield self._reader.fault
-
     def _violate(self, reason: str) -> None:
         self.must_close = True
         self.violation = reason
@@ -178,18 +167,23 @@ class ServerProtocol(_Side):
     def receive(self, data: bytes) -> list[Request | Notification]:
         """The events that these bytes complete, in order. Never raises for what a peer sends."""
         events: list[Request | Notification] = []
-        for event in self._events(data):
-            if type(event) is Request:
+        if self.must_close:
+            return events
+        for frame in self._reader.read(data):
+            event = _event(frame)
+            if type(event) is Notification:
+                events.append(event)
+            elif type(event) is Request:
                 if self._admit(event.msgid):
                     events.append(event)
-            elif type(event) is Notification:
-                events.append(event)
             elif type(event) is Fault:
-                if event.msgid is not None:
-                    self._refuse(event.msgid, "invalid_request", event.reason)
-                self._violate(event.reason)
+                self._refuse_fault(event)
+                return events
             else:
                 self._violate("a Response, which only a server sends")
+                return events
+        if self._reader.fault is not None:
+            self._refuse_fault(self._reader.fault)
         return events
 
     def respond(self, msgid: int, result: object) -> None:
@@ -212,6 +206,11 @@ class ServerProtocol(_Side):
         """Answer a request in flight with an error. RuntimeError if it is not in flight."""
         self._check_in_flight(msgid)
         self._answer(msgid, self._writer.write((RESPONSE, msgid, error, None)))
+
+    def _refuse_fault(self, fault: Fault) -> None:
+        if fault.msgid is not None:
+            self._refuse(fault.msgid, "invalid_request", fault.reason)
+        self._violate(fault.reason)
 
     def _admit(self, msgid: int) -> bool:
         """Whether a new request may go on. If not, it is answered here."""
@@ -273,20 +272,29 @@ class ClientProtocol(_Side):
     def receive(self, data: bytes) -> list[Response | Notification]:
         """The events that these bytes complete, in order. Never raises for what a peer sends."""
         events: list[Response | Notification] = []
-        for event in self._events(data):
+        if self.must_close:
+            return events
+        for frame in self._reader.read(data):
+            event = _event(frame)
             if type(event) is Notification:
                 events.append(event)
-            elif type(event) is Response:
-                if event.msgid in self._in_flight:
-                    self._in_flight.remove(event.msgid)
-                    events.append(event)
-                else:
-                    self._violate(f"a Response to msgid {event.msgid}, which is not in flight")
-            elif type(event) is Fault:
-                self._violate(event.reason)
+            elif type(event) is Response and event.msgid in self._in_flight:
+                self._in_flight.remove(event.msgid)
+                events.append(event)
             else:
-                self._violate("a Request, which only a client sends")
+                self._violate(_why_no_client_takes(event))
+                return events
+        if self._reader.fault is not None:
+            self._violate(self._reader.fault.reason)
         return events
+
+
+def _why_no_client_takes(event: Event | Fault) -> str:
+    if isinstance(event, Fault):
+        return event.reason
+    if isinstance(event, Response):
+        return f"a Response to msgid {event.msgid}, which is not in flight"
+    return "a Request, which only a client sends"
 
 
 def _error(code: str, message: str, *, retryable: bool = False, **more: Any) -> dict[str, Any]:
