@@ -78,6 +78,8 @@ class FrameHead:
             if self._position > 0 and not self._open:
                 return None  # that was the whole frame
             header = _HEADERS[frame[self._position]]
+            if self._position == 0 and header.kind != "array":
+                return "a frame must be an array"
             body = self._position + 1 + header.width
             if len(frame) < body:
                 return None
@@ -99,8 +101,6 @@ class FrameHead:
         limits = self._limits
         if kind == "never":
             return "a byte 0xc1, which msgpack never has"
-        if self._position == 0 and kind != "array":
-            return "a frame must be an array"
         if kind in ("array", "map") and len(self._open) >= limits.max_depth:
             return f"nested deeper than max_depth = {limits.max_depth}"
         if kind == "array" and amount > limits.max_elements:

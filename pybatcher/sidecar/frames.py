@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 
 import msgpack
 
-from ..errors import InvalidRequestError
 from .frame_head import FrameHead
 from .limits import Limits
 
@@ -125,7 +124,8 @@ class _Builder:
             raise MalformedFrameError(f"nested deeper than max_depth = {max_depth}")
 
     def _is_too_deep(self, frame: bytes) -> bool:
-        parser = msgpack.Unpacker(read_size=SLICE, max_buffer_size=_HEIGHT + len(frame))
+        n_bytes = len(self._around) + len(frame)
+        parser = msgpack.Unpacker(read_size=n_bytes, max_buffer_size=n_bytes)
         parser.feed(self._around)
         parser.feed(frame)
         try:
@@ -243,20 +243,24 @@ class FrameWriter:
     """Makes frames. One msgpack.Packer, used again and again."""
 
     def __init__(self, limits: Limits) -> None:
-        self._limits = limits
         self._builder = _Builder(limits)
-        self._packer = msgpack.Packer(unicode_errors="surrogateescape", buf_size=4096)
-        self.write = self._packer.pack
-        """The frame as bytes, unchecked. What msgpack raises for what it cannot have."""
+        self._start_over()
 
-    def write_checked(self, frame: tuple[Any, ...]) -> bytes:
-        """The frame as bytes, if a reader with these limits takes it; else InvalidRequestError."""
-        try:
-            data: bytes = self.write(frame)
-        except (TypeError, ValueError, OverflowError) as error:
-            raise InvalidRequestError(f"cannot be sent: {error}") from error
+    def write(self, frame: tuple[Any, ...]) -> bytes:
+        """The frame as bytes. TypeError, ValueError or OverflowError for what msgpack has not."""
+        data: bytes = self._pack(frame)
+        if len(data) > SLICE:
+            self._start_over()
+        return data
+
+    def refusal(self, data: bytes) -> str | None:
+        """Why a reader with these limits refuses a frame that was written; None: it does not."""
         try:
             self._builder.check(data)
         except MalformedFrameError as error:
-            raise InvalidRequestError(f"cannot be sent: {error}") from error
-        return data
+            return str(error)
+        return None
+
+    def _start_over(self) -> None:
+        """Make a packer: one that had a long frame keeps room for it."""
+        self._pack = msgpack.Packer(unicode_errors="surrogateescape", buf_size=4096).pack

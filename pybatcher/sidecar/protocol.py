@@ -187,20 +187,18 @@ class ServerProtocol(_Side):
         return events
 
     def respond(self, msgid: int, result: object) -> None:
-        """Answer a request in flight; too large a result becomes the error `too_long`.
+        """Answer a request in flight; a result past the limits becomes the error `too_long`.
 
         RuntimeError if it is not in flight. TypeError, ValueError or OverflowError for
         what msgpack cannot have: it is in flight still.
         """
         self._check_in_flight(msgid)
-        try:
-            frame = self._writer.write_checked((RESPONSE, msgid, None, result))
-        except InvalidRequestError as error:
-            if isinstance(error.__cause__, (TypeError, ValueError, OverflowError)):
-                raise error.__cause__ from None
-            self.fail(msgid, _error("too_long", f"the result {error}"))
-            return
-        self._answer(msgid, frame)
+        frame = self._writer.write((RESPONSE, msgid, None, result))
+        refusal = self._writer.refusal(frame)
+        if refusal is None:
+            self._answer(msgid, frame)
+        else:
+            self.fail(msgid, _error("too_long", f"the result cannot be sent: {refusal}"))
 
     def fail(self, msgid: int, error: dict[str, Any]) -> None:
         """Answer a request in flight with an error. RuntimeError if it is not in flight."""
@@ -259,12 +257,15 @@ class ClientProtocol(_Side):
         """
         if self.violation is not None:
             raise ProtocolError(f"the server broke the protocol: {self.violation}")
-        msgid = self._last_msgid
-        while True:
-            msgid = msgid % MAX_MSGID + 1
-            if msgid not in self._in_flight:
-                break
-        self._out.append(self._writer.write_checked((REQUEST, msgid, method, params)))
+        msgid = self._next_msgid()
+        try:
+            frame = self._writer.write((REQUEST, msgid, method, params))
+        except (TypeError, ValueError, OverflowError) as error:
+            raise InvalidRequestError(f"{method} cannot be sent: {error}") from error
+        refusal = self._writer.refusal(frame)
+        if refusal is not None:
+            raise InvalidRequestError(f"{method} cannot be sent: {refusal}")
+        self._out.append(frame)
         self._last_msgid = msgid
         self._in_flight.add(msgid)
         return msgid
@@ -287,6 +288,12 @@ class ClientProtocol(_Side):
         if self._reader.fault is not None:
             self._violate(self._reader.fault.reason)
         return events
+
+    def _next_msgid(self) -> int:
+        msgid = self._last_msgid % MAX_MSGID + 1
+        while msgid in self._in_flight:
+            msgid = msgid % MAX_MSGID + 1
+        return msgid
 
 
 def _why_no_client_takes(event: Event | Fault) -> str:
