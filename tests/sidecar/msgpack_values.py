@@ -1,9 +1,10 @@
-"""Strategies for what msgpack can have, and for streams cut anywhere."""
+"""What msgpack can have, streams of it cut anywhere, and what msgpack itself reads in one."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import msgpack
 from hypothesis import strategies as st
 
 _SCALARS = (
@@ -37,3 +38,10 @@ def depth_of(value: Any) -> int:
     elif not isinstance(value, list):
         return 0
     return 1 + max(map(depth_of, value), default=0)
+
+
+def frames_in(data: bytes) -> list[Any]:
+    """All that is in `data`, read by msgpack itself."""
+    unpacker = msgpack.Unpacker(strict_map_key=False)
+    unpacker.feed(data)
+    return list(unpacker)
