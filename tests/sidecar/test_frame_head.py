@@ -50,7 +50,7 @@ def test_only_a_request_has_a_msgid(begin: list[Any]) -> None:
     assert msgid_of(msgpack.packb([*begin, 7])) is None
 
 
-@pytest.mark.parametrize("msgid", [-1, 2**32, 2**64 - 1, None, True, 7.0, "7", [7]], ids=str)
+@pytest.mark.parametrize("msgid", [-1, -200, 2**32, 2**64 - 1, None, True, 7.0, "7", [7]], ids=str)
 def test_only_a_uint32_is_a_msgid(msgid: Any) -> None:
     assert msgid_of(msgpack.packb([0, msgid])) is None
 

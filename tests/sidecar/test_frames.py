@@ -131,8 +131,8 @@ def test_a_frame_of_the_most_bytes_is_taken_and_one_more_is_not() -> None:
         limits = Limits(max_frame=size)
         assert len(FrameReader(limits).read(frame(size))) == 1
         assert "max_frame" in fault_in(frame(size + 1), limits)
-        reader = FrameReader(limits)
-        assert [len(reader.read(frame(size)[i : i + 1])) for i in range(size)][-1] == 1
+        reader, data = FrameReader(limits), frame(size)
+        assert sum(len(reader.read(data[i : i + 99])) for i in range(0, size, 99)) == 1
 
 
 def test_a_frame_of_many_small_elements_ends_where_max_frame_is_reached() -> None:
@@ -276,10 +276,26 @@ def test_who_writes_knows_what_a_reader_would_refuse(value: Any) -> None:
     assert reader.fault is not None
 
 
-def test_a_map_too_large_by_the_default_limits_is_found_among_token_ids() -> None:
-    ids = list(range(100_000))
+@pytest.mark.parametrize(
+    ("most", "one_more"),
+    [
+        ([dict.fromkeys(range(65_536), 1)], [dict.fromkeys(range(65_537), 1)]),
+        ([[1] * 2**20], [[1] * (2**20 + 1)]),
+        ([[[1] * 2**20]] * 1, [[[1] * 2**20], [[1] * 2**20]]),
+    ],
+    ids=["map", "array", "frame"],
+)
+def test_and_knows_it_by_the_default_limits(most: list[Any], one_more: list[Any]) -> None:
     writer = FrameWriter(Limits())
-    for size, is_refused in ((65_536, False), (65_537, True)):
-        data = writer.write((dict.fromkeys(range(size), 1.0), ids))
+    for frame, is_refused in ((most, False), (one_more, True), (most, False)):
+        data = writer.write(tuple(frame))
         assert (writer.refusal(data) is not None) == is_refused
         assert len(FrameReader(Limits()).read(data)) == (not is_refused)
+
+
+def test_a_refusal_says_nothing_about_the_next_frame() -> None:
+    writer = FrameWriter(SMALL)
+    good = writer.write((dict.fromkeys(range(100), 0), "a" * 300))
+    for _ in range(3):
+        assert writer.refusal(writer.write(([1] * 1000, dict.fromkeys(range(101), 0)))) is not None
+        assert writer.refusal(good) is None

@@ -243,6 +243,82 @@ def test_after_a_violation_what_was_in_flight_ends_unsent() -> None:
     assert_is_over(server)
 
 
+# The whole table, against a model of it.
+
+_MSGIDS = st.integers(0, 5)
+_STEPS = (
+    st.tuples(st.just("request"), _MSGIDS)
+    | st.tuples(st.just("respond"), _MSGIDS)
+    | st.tuples(st.just("fail"), _MSGIDS)
+    | st.tuples(st.sampled_from(["notify", "notification", "take"]), _MSGIDS)
+    | st.tuples(st.sampled_from(["response", "broken request", "broken frame"]), _MSGIDS)
+)
+
+
+@given(st.lists(_STEPS, max_size=40))
+def test_whatever_happens_in_whatever_order(steps: list[tuple[str, int]]) -> None:
+    server = ServerProtocol(Limits(max_in_flight=3))
+    in_flight: set[int] = set()
+    is_over = False
+    to_send: list[Any] = []  # (msgid, what) of each Response, or the method of a Notification
+
+    for step, msgid in steps:
+        event: Request | Notification | None = None
+        received = {
+            "request": [0, msgid, "a", []],
+            "notification": [2, "b", []],
+            "response": [1, msgid, None, None],
+            "broken request": [0, msgid, "a"],
+            "broken frame": [0],
+        }.get(step)
+        if step == "request" and not is_over:
+            if msgid in in_flight:
+                to_send.append((msgid, "duplicate_id"))
+            elif len(in_flight) == 3:
+                to_send.append((msgid, "queue_full"))
+            else:
+                in_flight.add(msgid)
+                event = Request(msgid, "a", [])
+        elif step == "notification" and not is_over:
+            event = Notification("b", [])
+        elif received is not None and not is_over:
+            is_over = True
+            if step == "broken request":
+                to_send.append((msgid, "invalid_request"))
+        if received is not None:
+            assert server.receive(pack(received)) == ([] if event is None else [event])
+        elif step == "notify":
+            server.notify("c", [])
+            if not is_over:
+                to_send.append("c")
+        elif step == "take":
+            assert _in_short(sent_by(server)) == to_send
+            to_send = []
+        elif msgid not in in_flight:
+            with pytest.raises(RuntimeError):
+                server.respond(msgid, "result")
+            with pytest.raises(RuntimeError):
+                server.fail(msgid, {"code": "failed"})
+        else:
+            in_flight.remove(msgid)
+            if step == "respond":
+                server.respond(msgid, "result")
+            else:
+                server.fail(msgid, {"code": "failed"})
+            if not is_over:
+                to_send.append((msgid, "result" if step == "respond" else "failed"))
+        assert server.must_close == is_over
+        assert server.n_in_flight == len(in_flight)
+    assert _in_short(sent_by(server)) == to_send
+
+
+def _in_short(frames: list[Any]) -> list[Any]:
+    return [
+        frame[1] if frame[0] == 2 else (frame[1], frame[2]["code"] if frame[2] else frame[3])
+        for frame in frames
+    ]
+
+
 # With a client.
 
 _METHODS = st.text(max_size=10)
