@@ -81,13 +81,14 @@ class _Builder:
         self._new_parser()
 
     def check(self, frame: bytes) -> None:
-        """Whether `build` takes a well-formed frame, built only where its size leaves doubt."""
-        limits = self._limits
+        """Whether `build` takes a well-formed frame, built only where its bytes leave doubt."""
+        limits, n_bytes = self._limits, len(frame)
         self._check_size_and_depth(frame)
-        may_have_big_map = len(frame) > 2 * limits.max_pairs and (
-            limits.max_pairs < 2**16 or _BIG_MAP.search(frame) is not None
-        )
-        if may_have_big_map or len(frame) > limits.max_elements:
+        if (
+            n_bytes > limits.max_elements
+            or (n_bytes > self._most_simple and self._most_weight(frame) > limits.max_weight)
+            or (n_bytes > 2 * limits.max_pairs and self._may_have_big_map(frame))
+        ):
             self.build(frame)
 
     def build(self, frame: bytes) -> list[Any]:
@@ -135,6 +136,12 @@ class _Builder:
         except msgpack.OutOfData:
             pass  # the arrays around it stay open
         return False
+
+    def _most_weight(self, frame: bytes) -> int:
+        return len(frame) + 8 * len(frame.translate(None, _NOT_CONTAINERS))
+
+    def _may_have_big_map(self, frame: bytes) -> bool:
+        return self._limits.max_pairs < 2**16 or _BIG_MAP.search(frame) is not None
 
     def _weighing_hook(self) -> Callable[[Any], Any]:
         """To be called with each container that is built."""
@@ -196,7 +203,7 @@ class FrameReader:
             except msgpack.OutOfData:
                 self._keep(data[start:])
                 return
-            except (msgpack.FormatError, msgpack.StackError, ValueError) as error:
+            except (msgpack.UnpackException, ValueError) as error:
                 what = f"no msgpack: {type(error).__name__}"
                 self._fail(what, bytes(self._begun) + data[start:])
                 return

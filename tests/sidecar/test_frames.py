@@ -281,9 +281,10 @@ def test_who_writes_knows_what_a_reader_would_refuse(value: Any) -> None:
     [
         ([dict.fromkeys(range(65_536), 1)], [dict.fromkeys(range(65_537), 1)]),
         ([[1] * 2**20], [[1] * (2**20 + 1)]),
-        ([[[1] * 2**20]] * 1, [[[1] * 2**20], [[1] * 2**20]]),
+        ([[1] * 2**20], [[1] * 2**20, [1] * 2**20]),
+        ([[[]] * 233_000], [[[]] * 233_016]),
     ],
-    ids=["map", "array", "frame"],
+    ids=["map", "array", "frame", "frame of empty arrays"],
 )
 def test_and_knows_it_by_the_default_limits(most: list[Any], one_more: list[Any]) -> None:
     writer = FrameWriter(Limits())
@@ -295,7 +296,8 @@ def test_and_knows_it_by_the_default_limits(most: list[Any], one_more: list[Any]
 
 def test_a_refusal_says_nothing_about_the_next_frame() -> None:
     writer = FrameWriter(SMALL)
-    good = writer.write((dict.fromkeys(range(100), 0), "a" * 300))
+    good = writer.write((dict.fromkeys(range(100), 1), "a" * 30))
+    bad = writer.write((dict.fromkeys(range(101), 1), "a" * 30))
     for _ in range(3):
-        assert writer.refusal(writer.write(([1] * 1000, dict.fromkeys(range(101), 0)))) is not None
+        assert writer.refusal(bad) is not None
         assert writer.refusal(good) is None
