@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import msgpack
@@ -78,7 +79,6 @@ class _Builder:
         }
         # An empty container in another is the heaviest byte. Shorter frames need no weighing.
         self._most_simple = min(SLICE, limits.max_weight // 9)
-        self._new_parser()
 
     def check(self, frame: bytes) -> None:
         """Whether `build` takes a well-formed frame, built only where its bytes leave doubt."""
@@ -104,15 +104,17 @@ class _Builder:
         except MalformedFrameError:
             raise
         except Exception as error:  # what a hostile frame raises is no closed list
-            self._new_parser()
+            self.__dict__.pop("_parser", None)  # it may have stopped in the middle
             reason = f"{type(error).__name__}: {error}"[:200]
             raise MalformedFrameError(f"cannot be read: {reason}") from error
         if type(built) is not list:
             raise MalformedFrameError("a frame must be an array")
         return built
 
-    def _new_parser(self) -> None:
-        self._parser = msgpack.Unpacker(read_size=4096, **self._options)
+    @cached_property
+    def _parser(self) -> Any:
+        """For small frames, again and again. It takes 50 KB, so it is made when needed."""
+        return msgpack.Unpacker(read_size=4096, **self._options)
 
     def _check_size_and_depth(self, frame: bytes) -> None:
         n_bytes, max_depth = len(frame), self._max_depth
