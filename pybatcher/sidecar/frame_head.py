@@ -13,12 +13,13 @@ from typing import NamedTuple
 
 from .limits import Limits
 
-__all__ = ["FrameHead"]
+__all__ = ["MAX_MSGID", "FrameHead"]
 
 MOST_HEADERS = 256
 """Elements of a frame that are looked at. Behind them only the limits on the whole hold."""
 
 MAX_MSGID = 2**32 - 1
+"""A msgid is a uint32."""
 
 
 class _Header(NamedTuple):

@@ -42,6 +42,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from ..errors import InvalidRequestError, ProtocolError
+from .frame_head import MAX_MSGID
 from .frames import Fault, FrameReader, FrameWriter
 from .limits import Limits
 
@@ -55,8 +56,8 @@ __all__ = [
 ]
 
 REQUEST, RESPONSE, NOTIFICATION = 0, 1, 2
-MAX_MSGID = 2**32 - 1
 RETRY_AFTER_MS = 100
+"""What a client is told that has too many requests in flight: about one step of a large model."""
 
 
 class Request(NamedTuple):
