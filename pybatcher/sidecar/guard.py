@@ -1,0 +1,46 @@
+"""What a worker process does first: it lives as long as its front, and its front alone ends it."""
+
+from __future__ import annotations
+
+import ctypes
+import faulthandler
+import os
+import signal
+import sys
+
+__all__ = ["FRONT_SIGNALS", "PARENT_VARIABLE", "guard_child"]
+
+FRONT_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""What a terminal or an init system may send to all processes of the sidecar at once.
+
+They are the front's to act on: it drains, or reloads, and needs its worker for that.
+"""
+
+PARENT_VARIABLE = "PYBATCHER_FRONT_PID"
+"""The environment variable in which a front tells its worker who the front is."""
+
+_PR_SET_PDEATHSIG = 1  # linux/prctl.h
+_PARENT_IS_GONE = 3  # exit status; nobody is left to read it
+
+
+def guard_child() -> None:
+    """Tie this process to the front that spawned it (see worker_process.py). Main thread only.
+
+    It is killed when the front ends, exits if it has ended already, and leaves
+    signals that mean the front to the front. A crash inside compiled code
+    writes the Python stacks to stderr.
+    """
+    for number in FRONT_SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
+    # The front blocked them over the start; those that came meanwhile are gone by now.
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, FRONT_SIGNALS)
+    if sys.stderr is not None:
+        faulthandler.enable()
+    if sys.platform == "linux":
+        # What a kernel refuses here, EOF on the socket to the front says too, only later.
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, ctypes.c_ulong(signal.SIGKILL))
+    # Asked for after prctl, which says nothing of a front that ended before it. Whether the
+    # parent is process 1 would be no sign: in a container the front itself may be that.
+    front = os.environ.pop(PARENT_VARIABLE, None)
+    if front is not None and front != str(os.getppid()):
+        os._exit(_PARENT_IS_GONE)
