@@ -9,7 +9,17 @@ from typing import Any
 
 from .errors import ConfigError
 
-__all__ = ["CachePlace", "EngineConfig", "SchedulerConfig", "SupervisionConfig", "split_options"]
+__all__ = [
+    "CachePlace",
+    "EngineConfig",
+    "SchedulerConfig",
+    "SupervisionConfig",
+    "bad_value",
+    "check_choice",
+    "check_int",
+    "check_number",
+    "split_options",
+]
 
 CachePlace = str | PurePath | bool | None
 
@@ -52,17 +62,17 @@ class EngineConfig:
     weights_cache: CachePlace = "auto"
 
     def __post_init__(self) -> None:
-        _check_choice("dtype", self.dtype, _DTYPES)
-        _check_choice("kv_dtype", self.kv_dtype, _KV_DTYPES)
-        _check_choice("device", self.device, _DEVICES)
-        _check_choice("block_size", self.block_size, _BLOCK_SIZES)
-        _check_int("n_ctx", self.n_ctx, 16, 2**26)
-        _check_int("n_parallel", self.n_parallel, 1, 65536)
-        _check_int("n_ubatch", self.n_ubatch, 1, 65536)
-        _check_int("n_threads", self.n_threads, 0, 1024)
+        check_choice("dtype", self.dtype, _DTYPES)
+        check_choice("kv_dtype", self.kv_dtype, _KV_DTYPES)
+        check_choice("device", self.device, _DEVICES)
+        check_choice("block_size", self.block_size, _BLOCK_SIZES)
+        check_int("n_ctx", self.n_ctx, 16, 2**26)
+        check_int("n_parallel", self.n_parallel, 1, 65536)
+        check_int("n_ubatch", self.n_ubatch, 1, 65536)
+        check_int("n_threads", self.n_threads, 0, 1024)
         place = self.weights_cache
         if place is not None and place is not False and not _is_path(place):
-            raise _bad("weights_cache", place, "'auto', 'off' or a directory")
+            raise bad_value("weights_cache", place, "'auto', 'off' or a directory")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,25 +126,25 @@ class SchedulerConfig:
     max_queue_tokens: int = 4_194_304
 
     def __post_init__(self) -> None:
-        _check_int("n_batch", self.n_batch, 1, 2**20)
-        _check_int("batch_size", self.batch_size, 1, 65536)
-        _check_int("max_prefill_tokens", self.max_prefill_tokens, 0, 2**20)
+        check_int("n_batch", self.n_batch, 1, 2**20)
+        check_int("batch_size", self.batch_size, 1, 65536)
+        check_int("max_prefill_tokens", self.max_prefill_tokens, 0, 2**20)
         threshold = self.long_prefill_token_threshold
-        _check_int("long_prefill_token_threshold", threshold, 0, 2**20)
-        _check_int("max_num_partial_prefills", self.max_num_partial_prefills, 1, 65536)
-        _check_int("output_reserve", self.output_reserve, 0, 2**26)
-        _check_int("max_prefixes", self.max_prefixes, 0, 4096)
-        _check_int("max_draft_tokens", self.max_draft_tokens, 0, 64)
-        _check_int("max_queue_requests", self.max_queue_requests, 1, 2**31 - 1)
-        _check_int("max_queue_tokens", self.max_queue_tokens, 1, 2**31 - 1)
-        _check_number("batch_timeout", self.batch_timeout, 0.0, 60.0, " of seconds")
-        _check_number("watermark", self.watermark, 0.0, 0.9)
-        _check_number("priority_aging", self.priority_aging, 0.001, 1e6, " of seconds")
+        check_int("long_prefill_token_threshold", threshold, 0, 2**20)
+        check_int("max_num_partial_prefills", self.max_num_partial_prefills, 1, 65536)
+        check_int("output_reserve", self.output_reserve, 0, 2**26)
+        check_int("max_prefixes", self.max_prefixes, 0, 4096)
+        check_int("max_draft_tokens", self.max_draft_tokens, 0, 64)
+        check_int("max_queue_requests", self.max_queue_requests, 1, 2**31 - 1)
+        check_int("max_queue_tokens", self.max_queue_tokens, 1, 2**31 - 1)
+        check_number("batch_timeout", self.batch_timeout, 0.0, 60.0, " of seconds")
+        check_number("watermark", self.watermark, 0.0, 0.9)
+        check_number("priority_aging", self.priority_aging, 0.001, 1e6, " of seconds")
         if self.itl_target is not None:
-            _check_number("itl_target", self.itl_target, 0.0001, 3600.0, " of seconds, or None")
-        _check_choice("victim_policy", self.victim_policy, _VICTIM_POLICIES)
+            check_number("itl_target", self.itl_target, 0.0001, 3600.0, " of seconds, or None")
+        check_choice("victim_policy", self.victim_policy, _VICTIM_POLICIES)
         if not isinstance(self.dynamic_chunking, bool):
-            raise _bad("dynamic_chunking", self.dynamic_chunking, "True or False")
+            raise bad_value("dynamic_chunking", self.dynamic_chunking, "True or False")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,10 +165,10 @@ class SupervisionConfig:
     step_timeout: float | None = 300.0
 
     def __post_init__(self) -> None:
-        _check_int("max_restarts", self.max_restarts, 0, 2**31 - 1)
-        _check_number("restart_window", self.restart_window, 0.001, 1e6, " of seconds")
+        check_int("max_restarts", self.max_restarts, 0, 2**31 - 1)
+        check_number("restart_window", self.restart_window, 0.001, 1e6, " of seconds")
         if self.step_timeout is not None:
-            _check_number("step_timeout", self.step_timeout, 0.001, 1e6, " of seconds")
+            check_number("step_timeout", self.step_timeout, 0.001, 1e6, " of seconds")
 
 
 def split_options(
@@ -198,7 +208,8 @@ _CONFIGS: tuple[type[EngineConfig | SchedulerConfig | SupervisionConfig], ...] =
 )
 
 
-def _bad(name: str, value: object, wanted: str) -> ConfigError:
+def bad_value(name: str, value: object, wanted: str) -> ConfigError:
+    """What to raise for an option that is not as it must be."""
     return ConfigError(f"{name} is {value!r}; it must be {wanted}")
 
 
@@ -206,17 +217,20 @@ def _is_path(value: object) -> bool:
     return isinstance(value, (str, PurePath)) and str(value) != "" and "\0" not in str(value)
 
 
-def _check_choice(name: str, value: object, choices: tuple[Any, ...]) -> None:
+def check_choice(name: str, value: object, choices: tuple[Any, ...]) -> None:
+    """Raise ConfigError for what is none of `choices`."""
     if isinstance(value, bool) or value not in choices:
-        raise _bad(name, value, "one of " + ", ".join(map(repr, choices)))
+        raise bad_value(name, value, "one of " + ", ".join(map(repr, choices)))
 
 
-def _check_int(name: str, value: object, low: int, high: int) -> None:
+def check_int(name: str, value: object, low: int, high: int) -> None:
+    """Raise ConfigError for what is no whole number from `low` to `high`."""
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-        raise _bad(name, value, f"a whole number from {low} to {high}")
+        raise bad_value(name, value, f"a whole number from {low} to {high}")
 
 
-def _check_number(name: str, value: object, low: float, high: float, unit: str = "") -> None:
+def check_number(name: str, value: object, low: float, high: float, unit: str = "") -> None:
+    """Raise ConfigError for what is no number from `low` to `high`. `unit`: said in the error."""
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
     if not is_number or not low <= float(value) <= high:  # type: ignore[arg-type]  # also NaN
-        raise _bad(name, value, f"a number{unit} from {low:g} to {high:g}")
+        raise bad_value(name, value, f"a number{unit} from {low:g} to {high:g}")
