@@ -1,0 +1,90 @@
+"""What the command `serve` logs, and how: lines of text, or of JSON, on stderr.
+
+A library sets up no logging; a server that is the whole process does. What
+clients send may be in a line, so nothing in it can begin another line or
+speak to a terminal.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import reprlib
+import sys
+import traceback
+from datetime import UTC, datetime
+from typing import TextIO
+
+__all__ = ["JsonFormatter", "TextFormatter", "set_up_logs"]
+
+_OWN = {*vars(logging.makeLogRecord({})), "message", "asctime", "taskName"}
+
+
+def set_up_logs(log_format: str, log_level: str, stream: TextIO | None = None) -> None:
+    """Log what pybatcher says, in this process, in place of what was set up before.
+
+    log_format, log_level: as in ServeConfig. stream: stderr if None.
+    """
+    handler = logging.StreamHandler(sys.stderr if stream is None else stream)
+    handler.setFormatter(JsonFormatter() if log_format == "json" else TextFormatter())
+    logger = logging.getLogger("pybatcher")
+    logger.handlers[:] = [handler]
+    logger.setLevel(log_level.upper())
+    logger.propagate = False
+
+
+class JsonFormatter(logging.Formatter):
+    """One object a line, ASCII: time, level, event, `exception` if any, the fields of `extra`."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """What JSON does not have is written as Python would show it."""
+        fields = {
+            "time": _time(record),
+            "level": record.levelname.lower(),
+            "event": record.getMessage(),
+        }
+        if exception := _exception(record):
+            fields["exception"] = exception
+        entry = {**fields, **_extra(record), **fields}  # first, and not to be overridden
+        try:
+            return json.dumps(entry, default=repr, allow_nan=False)
+        except (TypeError, ValueError, RecursionError):  # keys that are no texts, NaN, a circle
+            return json.dumps({name: _plain(value) for name, value in entry.items()})
+
+
+class TextFormatter(logging.Formatter):
+    """Time, level, event, then the fields of `extra` as name=value; a traceback below it."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """One line, and four blanks before each line of a traceback."""
+        parts = [_time(record), f"{record.levelname.lower():7}", record.getMessage()]
+        parts += [f"{name}={value}" for name, value in _extra(record).items()]
+        lines = [" ".join(map(_printable, parts))]
+        lines += ["    " + _printable(line) for line in _exception(record).splitlines()]
+        return "\n".join(lines)
+
+
+def _time(record: logging.LogRecord) -> str:
+    """UTC, to the millisecond."""
+    when = datetime.fromtimestamp(record.created, UTC)
+    return when.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _extra(record: logging.LogRecord) -> dict[str, object]:
+    return {name: value for name, value in vars(record).items() if name not in _OWN}
+
+
+def _exception(record: logging.LogRecord) -> str:
+    if not record.exc_info or record.exc_info[1] is None:
+        return ""
+    return "".join(traceback.format_exception(record.exc_info[1])).rstrip("\n")
+
+
+def _plain(value: object) -> object:
+    return value if value is None or isinstance(value, (str, int)) else reprlib.repr(value)
+
+
+def _printable(text: str) -> str:
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
