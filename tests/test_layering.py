@@ -163,7 +163,7 @@ def test_the_pure_parts_know_no_clock_thread_or_loop(folder: str) -> None:
         assert not used & PURE, f"{path.relative_to(ROOT)} imports {used & PURE}"
 
 
-PURE_OF_SIDECAR = ["frame_head", "frames", "limits", "protocol", "wire*"]
+PURE_OF_SIDECAR = ["frame_head", "frames", "limits", "protocol", "flow", "wire*"]
 
 
 @pytest.mark.parametrize("pattern", PURE_OF_SIDECAR)
