@@ -198,5 +198,5 @@ def check_known(opts: Mapping[str, Any], known: Sequence[str]) -> None:
     """Raise for an option that there is not, and list those there are."""
     for name in opts:
         if name not in known:
-            listed = ", ".join(sorted(known))
+            listed = ", ".join(sorted(known)) or "none"
             raise InvalidRequestError(f"unknown option {short(name)}; there are: {listed}")

@@ -16,6 +16,8 @@ from ..errors import InvalidRequestError, ProtocolError, PybatcherError
 
 __all__ = ["ANSWERED", "ASKED", "Fields", "short"]
 
+# Kinds, to look at all elements of a list at once: each token of a stream comes by here.
+_WHOLE, _FLOAT, _TEXT = frozenset({int}), frozenset({float}), frozenset({str})
 _NO_LISTS = (bytearray, memoryview, array)
 _DEEPEST = 32  # levels of lists and maps inside a message
 _MOST_IN_FLOAT = 2**1023
@@ -98,7 +100,7 @@ class Fields:
     def wholes(self, value: object, name: str) -> tuple[int, ...]:
         """A list of whole numbers, 0 or more: token ids."""
         found = tuple(self.items(value, name))
-        if all(type(one) is int and one >= 0 for one in found):
+        if _WHOLE.issuperset(map(type, found)) and (not found or min(found) >= 0):
             return found
         bad = next(i for i, one in enumerate(found) if type(one) is not int or one < 0)
         raise self.bad(f"{name}[{bad}]", found[bad], "a whole number, 0 or more")
@@ -106,16 +108,16 @@ class Fields:
     def numbers(self, value: object, name: str) -> tuple[float, ...]:
         """A list of numbers, as floats."""
         found = self.items(value, name)
-        if all(type(one) is float for one in found):
+        if _FLOAT.issuperset(map(type, found)):
             return tuple(found)
         return tuple(self.number(one, f"{name}[{i}]") for i, one in enumerate(found))
 
     def map(self, value: object, name: str) -> dict[str, Any]:
-        """A map whose keys are texts."""
+        """A map whose keys are texts. It is not to be changed."""
+        if type(value) is dict and _TEXT.issuperset(map(type, value)):
+            return value
         if not isinstance(value, Mapping):
             raise self.bad(name, value, "a map")
-        if all(type(key) is str for key in value):
-            return dict(value)
         return {self.text(key, f"a key of {name}"): one for key, one in value.items()}
 
     def plain(self, value: object, name: str, depth: int = 0) -> Any:

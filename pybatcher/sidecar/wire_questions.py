@@ -146,7 +146,7 @@ def write_remove_prefix(name: object, namespace: object) -> list[Any]:
 def read_tokenize(params: Sequence[object]) -> tuple[Any, bool]:
     """What is to be tokenised, and whether it is a chat. See `read_score`."""
     content, opts = read_params(params, ("text or messages",))
-    check_known(opts, ("id",))
+    check_known(opts, ())
     is_chat = isinstance(content, list) and bool(content) and isinstance(content[0], Mapping)
     return write_tokenize(content, is_chat)[0], is_chat
 
@@ -159,7 +159,7 @@ def write_tokenize(content: object, is_chat: bool) -> list[Any]:
 def read_detokenize(params: Sequence[object]) -> list[Any]:
     """The token ids. See `read_score`."""
     ids, opts = read_params(params, ("ids",))
-    check_known(opts, ("id",))
+    check_known(opts, ())
     return ASKED.token_ids(ids, "token_ids")
 
 

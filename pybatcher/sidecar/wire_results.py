@@ -59,9 +59,13 @@ def delta_of(piece: Piece, seq: int = 1) -> dict[str, Any]:
 def piece_of(delta: object) -> Piece:
     """The piece that a delta was made of. Raises ProtocolError."""
     said = ANSWERED.map(delta, "the delta")
+    text = ANSWERED.text(said.get("text"), "the delta's text")
+    token_ids = ANSWERED.wholes(said.get("token_ids"), "the delta's token_ids")
+    if len(said) == 3 and "seq" in said:
+        return Piece(text, token_ids, None)
     return Piece(
-        ANSWERED.text(said.get("text"), "the delta's text"),
-        ANSWERED.wholes(said.get("token_ids"), "the delta's token_ids"),
+        text,
+        token_ids,
         _logprobs_from_wire(said.get("logprobs")),
         None if said.get("finish_reason") is None else _finish_reason(said),
         ANSWERED.whole(said.get("index", 0), "the delta's index"),
