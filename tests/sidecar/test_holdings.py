@@ -1,0 +1,50 @@
+"""What a connection holds besides its requests."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from pybatcher import InvalidRequestError
+from pybatcher.sidecar.backing import LocalBacking
+from pybatcher.sidecar.holdings import Holdings
+from pybatcher.testing import fake_batcher
+
+
+async def test_only_what_it_added_is_removed() -> None:
+    async with fake_batcher(max_prefixes=3) as batcher:
+        await batcher.add_prefix("c" * 40, name="c")
+        holdings = Holdings(LocalBacking(batcher), print)
+        assert not holdings.has_prefixes
+        info = await holdings.add_prefix("a" * 40, None, "")
+        assert info.name is not None
+        await holdings.add_prefix("b" * 40, "b", None)
+        await holdings.remove_prefix("b", "")
+        await holdings.remove_prefix("c", None)  # that of somebody else: it may
+        await batcher.remove_prefix(info.name)  # and somebody else removes its own
+        assert holdings.has_prefixes
+        await holdings.remove_prefixes()
+        assert not holdings.has_prefixes
+        assert batcher.prefixes() == ()
+
+
+async def test_what_fails_is_not_held() -> None:
+    async with fake_batcher(max_prefixes=1) as batcher:
+        holdings = Holdings(LocalBacking(batcher), print)
+        with pytest.raises(InvalidRequestError):
+            await holdings.add_prefix("", "a", None)
+        adding = asyncio.create_task(holdings.add_prefix("a" * 4000, "a", None))
+        await asyncio.sleep(0)
+        adding.cancel()
+        await asyncio.wait({adding})
+        assert adding.cancelled()
+        assert not holdings.has_prefixes
+
+
+async def test_a_watch_is_one_however_often_it_is_wanted() -> None:
+    async with fake_batcher() as batcher:
+        holdings = Holdings(LocalBacking(batcher), print)
+        for wanted in (False, True, True, False, False):
+            holdings.watch(wanted)
+            assert batcher._telemetry.has_handlers == wanted
