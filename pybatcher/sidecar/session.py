@@ -183,7 +183,6 @@ class ServerSession(asyncio.Protocol):
 
     def fail_unexpectedly(self, request: InFlight, defect: Exception) -> None:
         """A defect of ours ends this request and nothing else."""
-        request.task = None  # who says so may be it
         self._logger.error("request %s of %s failed", short(request.id), self.peer, exc_info=defect)
         if not request.has_ended:
             request.drop()
@@ -293,7 +292,6 @@ class ServerSession(asyncio.Protocol):
     def _end_if_cancelled_here(self, request: InFlight) -> None:
         """Its task was cancelled. If not by its client, that has to be told."""
         if not request.has_ended:
-            request.task = None
             request.drop()
             self.respond(request, _CANCELLED, None)
 

@@ -58,14 +58,18 @@ def delta_of(piece: Piece, seq: int = 1) -> dict[str, Any]:
 
 def piece_of(delta: object) -> Piece:
     """The piece that a delta was made of. Raises ProtocolError."""
+    if type(delta) is dict and len(delta) == 3 and "seq" in delta:  # nearly all are so
+        text: object = delta.get("text")
+        token_ids: Any = delta.get("token_ids")
+        is_one = type(token_ids) is list and len(token_ids) == 1
+        if is_one and type(text) is str and text.isascii():
+            (token,) = token_ids
+            if type(token) is int and token >= 0:
+                return Piece(text, (token,), None)
     said = ANSWERED.map(delta, "the delta")
-    text = ANSWERED.text(said.get("text"), "the delta's text")
-    token_ids = ANSWERED.wholes(said.get("token_ids"), "the delta's token_ids")
-    if len(said) == 3 and "seq" in said:
-        return Piece(text, token_ids, None)
     return Piece(
-        text,
-        token_ids,
+        ANSWERED.text(said.get("text"), "the delta's text"),
+        ANSWERED.wholes(said.get("token_ids"), "the delta's token_ids"),
         _logprobs_from_wire(said.get("logprobs")),
         None if said.get("finish_reason") is None else _finish_reason(said),
         ANSWERED.whole(said.get("index", 0), "the delta's index"),

@@ -138,6 +138,15 @@ def test_the_last_place_of_a_window_is_for_the_end() -> None:
     assert (delta["seq"], delta["token_ids"], delta["finish_reason"]) == (2, (1, 2), "length")
 
 
+def test_what_waits_when_it_fails_may_have_the_last_place_too() -> None:
+    flow = Flow(window=2)
+    flow.push(piece(0))
+    flow.push(piece(1))
+    assert flow.take() == []
+    flow.end()
+    assert [delta["seq"] for delta in flow.take()] == [2]
+
+
 def test_a_window_of_one_is_stop_and_wait() -> None:
     flow = Flow(window=1)
     assert flow.push(piece(0)) is not None
