@@ -37,6 +37,7 @@ RequestId = str | int
 _SAMPLING = {field.name: field.default for field in fields(SamplingParams)}
 _BESIDE = ("priority", "timeout_ms", "namespace")
 _OF_CALLS = ("id", "stream", "window", "output", *_BESIDE)
+_LONGEST_ID = 1024  # it comes again with every delta
 _MOST_TOKEN_IDS = 2**31  # of any model: they are 32 bits wide
 
 
@@ -116,11 +117,12 @@ def read_opts(opts: Mapping[str, Any], known: tuple[str, ...]) -> tuple[RequestI
 def _read_id(opts: Mapping[str, Any]) -> RequestId | None:
     """The client's own name for its request; None: the msgid."""
     value = opts.get("id")
-    if isinstance(value, (str, bytes)):
+    if isinstance(value, (str, bytes)) and len(value) <= _LONGEST_ID:
         return ASKED.text(value, "id")
     if value is None or (isinstance(value, int) and not isinstance(value, bool)):
         return value
-    raise ASKED.bad("id", value, "a text or a whole number")
+    wanted = f"a text of at most {_LONGEST_ID} characters, or a whole number"
+    raise ASKED.bad("id", value, wanted)
 
 
 def _read_beside(opts: Mapping[str, Any]) -> dict[str, Any]:

@@ -28,7 +28,7 @@ class Peer:
         self._n_requests = 0
 
     def send(self, frame: object) -> None:
-        self.writer.write(msgpack.packb(frame))
+        self.writer.write(msgpack.packb(frame, unicode_errors="surrogatepass"))
 
     def request(self, method: str, *params: Any) -> int:
         self._n_requests += 1

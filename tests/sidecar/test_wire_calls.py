@@ -141,6 +141,7 @@ def test_messages_that_hold_themselves_are_refused() -> None:
         ({"namespace": 5}, "namespace is 5"),
         ({"id": 1.5}, "id is 1.5"),
         ({"id": True}, "id is True"),
+        ({"id": "x" * 1025}, "id is 'xxx.*at most 1024 characters"),
         ({"id": "\udcff"}, "id is .* not valid UTF-8"),
         ({"stream": 1}, "stream is 1; it must be true or false"),
         ({"window": 0}, "window is 0; it must be a whole number, 1 or more"),
