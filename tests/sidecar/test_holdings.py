@@ -29,6 +29,18 @@ async def test_only_what_it_added_is_removed() -> None:
         assert batcher.prefixes() == ()
 
 
+async def test_what_it_has_removed_is_not_removed_again_from_others() -> None:
+    async with fake_batcher(max_prefixes=3) as batcher:
+        holdings = Holdings(LocalBacking(batcher), print)
+        for namespace, same in (("", None), (None, "")):
+            await holdings.add_prefix("a" * 40, "a", namespace)
+            await holdings.remove_prefix("a", same)
+            assert not holdings.has_prefixes
+        await batcher.add_prefix("a" * 40, name="a")
+        await holdings.remove_prefixes()
+        assert [info.name for info in batcher.prefixes()] == ["a"]
+
+
 async def test_what_fails_is_not_held() -> None:
     async with fake_batcher(max_prefixes=1) as batcher:
         holdings = Holdings(LocalBacking(batcher), print)

@@ -42,6 +42,12 @@ def test_a_piece_equals_the_one_that_was_sent(piece: Piece, seq: int) -> None:
     assert repr(wire.piece_of(delta)) == repr(piece)
 
 
+@pytest.mark.parametrize("token_ids", [[-1], [True], ["a"], [1.0], [1, -1], 5, None])
+def test_a_delta_whose_tokens_are_none_is_refused(token_ids: object) -> None:
+    with pytest.raises(ProtocolError, match="the delta's token_ids"):
+        wire.piece_of({"seq": 1, "text": "", "token_ids": token_ids})
+
+
 def test_a_delta_says_only_what_there_is_to_say() -> None:
     assert wire.delta_of(Piece("a", (1,), None), 7) == {"seq": 7, "text": "a", "token_ids": (1,)}
 
