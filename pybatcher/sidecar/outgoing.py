@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 
+from .incoming import Incoming
 from .protocol import ServerProtocol
 
 __all__ = ["Outgoing"]
@@ -20,14 +21,17 @@ _UNREAD_ANSWERS = 262144
 
 
 class Outgoing:
-    """Between a protocol and its transport, for one event loop."""
+    """Between a protocol and its transport, for one event loop.
 
-    def __init__(self, protocol: ServerProtocol) -> None:
+    incoming: from where the same client is read.
+    """
+
+    def __init__(self, protocol: ServerProtocol, incoming: Incoming) -> None:
         self._loop = asyncio.get_running_loop()
         self._protocol = protocol
         self._transport: asyncio.Transport | None = None
         self._will_flush = False
-        self._reads = True
+        self._incoming = incoming
         self._n_unread = 0
         self.may_send = True
         """The client reads what is sent; else deltas had better wait."""
@@ -57,9 +61,8 @@ class Outgoing:
         if not self.may_send:
             self._n_unread += len(data)
         transport.write(data)
-        if self._n_unread > _UNREAD_ANSWERS and self._reads and not transport.is_closing():
-            self._reads = False
-            transport.pause_reading()
+        if self._n_unread > _UNREAD_ANSWERS:
+            self._incoming.hold()
 
     def paused(self) -> None:
         """The transport has more than enough."""
@@ -69,6 +72,4 @@ class Outgoing:
         """Nearly all of it was read."""
         self.may_send = True
         self._n_unread = 0
-        if not self._reads and self._transport is not None and not self._transport.is_closing():
-            self._reads = True
-            self._transport.resume_reading()
+        self._incoming.release()

@@ -19,6 +19,7 @@ from ..telemetry import TelemetryEvent
 from .backing import Backing
 from .holdings import Holdings
 from .in_flight import Generation, InFlight
+from .incoming import Incoming
 from .outgoing import Outgoing
 from .protocol import Limits, Notification, Request, ServerProtocol
 from .questions import QUESTIONS, Question
@@ -74,7 +75,8 @@ class ServerSession(asyncio.Protocol):
         self._protocol = ServerProtocol(self._limits)
         self._holdings = Holdings(backing, self._tell)
         self._in_flight: dict[RequestId, InFlight] = {}
-        self._outgoing = Outgoing(self._protocol)
+        self._incoming = Incoming(self._take)
+        self._outgoing = Outgoing(self._protocol, self._incoming)
         self._transport: asyncio.Transport | None = None
         self._is_draining = False
         self._is_hanging_up = False
@@ -114,6 +116,7 @@ class ServerSession(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """See `asyncio.BaseProtocol`."""
         self._transport = cast(asyncio.Transport, transport)  # uvloop's are no subclass of it
+        self._incoming.open(self._transport)
         self._outgoing.open(self._transport)
         why = None if self._admit is None else self._admit(self, transport)
         if why is not None:
@@ -123,6 +126,9 @@ class ServerSession(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """See `asyncio.Protocol`."""
+        self._incoming.feed(data)
+
+    def _take(self, data: bytes) -> None:
         if self._is_hanging_up:
             return
         for event in self._protocol.receive(data):
@@ -143,6 +149,7 @@ class ServerSession(asyncio.Protocol):
         """See `asyncio.BaseProtocol`."""
         self._let_go()
         self._transport = None
+        self._incoming.close()
         self._outgoing.close()
         if self._patience is not None:
             self._patience.cancel()

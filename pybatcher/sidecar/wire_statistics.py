@@ -12,6 +12,7 @@ from typing import Any, get_args, get_type_hints
 
 from ..statistics import BatcherStatistics, Health
 from ..telemetry import RequestEvent, StepEvent, TelemetryEvent
+from .sidecar_statistics import SidecarStatistics
 from .wire_fields import ANSWERED
 
 __all__ = [
@@ -24,6 +25,13 @@ __all__ = [
 ]
 
 _EVENTS: dict[str, type[StepEvent | RequestEvent]] = {"step": StepEvent, "request": RequestEvent}
+_OF_NO_FRONT = {
+    "worker_restarts": 0,
+    "replayed_requests": 0,
+    "connections": 0,
+    "in_flight": 0,
+    "worker_pids": [],
+}
 _STATES = get_args(get_type_hints(Health)["status"])
 _TYPES = {kind: get_type_hints(kind) for kind in _EVENTS.values()}
 
@@ -33,14 +41,17 @@ def statistics_to_wire(statistics: BatcherStatistics) -> dict[str, Any]:
     return {field.name: getattr(statistics, field.name) for field in fields(statistics)}
 
 
-def statistics_from_wire(wire: object) -> BatcherStatistics:
-    """The ones that were sent. Raises ProtocolError."""
-    said = ANSWERED.map(wire, "the statistics")
-    return BatcherStatistics(
+def statistics_from_wire(wire: object) -> SidecarStatistics:
+    """The ones that were sent; what a batcher alone does not count is 0. Raises ProtocolError."""
+    said = {**_OF_NO_FRONT, **ANSWERED.map(wire, "the statistics")}
+    pids = ANSWERED.wholes(said["worker_pids"], "statistics.worker_pids")
+    return SidecarStatistics(
         **{
             field.name: ANSWERED.whole(said.get(field.name), f"statistics.{field.name}")
-            for field in fields(BatcherStatistics)
-        }
+            for field in fields(SidecarStatistics)
+            if field.name != "worker_pids"
+        },
+        worker_pids=tuple(pids),
     )
 
 

@@ -15,6 +15,7 @@ from pybatcher.completion import Piece
 from pybatcher.sidecar import outgoing
 from pybatcher.sidecar.backing import LocalBacking
 from pybatcher.sidecar.in_flight import Generation
+from pybatcher.sidecar.incoming import Incoming
 from pybatcher.sidecar.protocol import ServerProtocol
 from pybatcher.sidecar.session import ServerSession
 from pybatcher.testing import fake_batcher
@@ -59,7 +60,9 @@ class Transport:
 
 def open_outgoing() -> tuple[outgoing.Outgoing, ServerProtocol, Transport]:
     protocol, transport = ServerProtocol(), Transport()
-    made = outgoing.Outgoing(protocol)
+    incoming = Incoming(lambda _data: None)
+    incoming.open(cast(asyncio.Transport, transport))
+    made = outgoing.Outgoing(protocol, incoming)
     made.open(cast(asyncio.Transport, transport))
     return made, protocol, transport
 
@@ -183,7 +186,7 @@ async def test_an_end_does_not_wait_for_a_slow_reader(paused: bool) -> None:
 async def _flood(send: Callable[[], object], session: ServerSession) -> int:
     """Ask and read nothing, until the server does not read either. How often it was asked."""
     n = 0
-    while session._outgoing._reads and n < 20000:
+    while not session._incoming._is_held and n < 20000:
         send()
         n += 1
         await asyncio.sleep(0)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 from session_helpers import connected
 
 from pybatcher.sidecar import wire
@@ -57,7 +59,9 @@ async def test_prefixes() -> None:
 async def test_how_it_is_doing() -> None:
     async with fake_batcher() as batcher, connected(LocalBacking(batcher)) as (_, peer):
         await peer.ask("generate", "hi", {"max_tokens": 2})
-        assert wire.statistics_from_wire(await peer.ask("statistics")) == batcher.statistics()
+        own = asdict(batcher.statistics())
+        told = wire.statistics_from_wire(await peer.ask("statistics"))
+        assert own.items() <= asdict(told).items()
         assert wire.health_from_wire(await peer.ask("health")) == batcher.health()
 
 
