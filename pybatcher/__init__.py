@@ -43,6 +43,8 @@ from .threadsafe import ThreadsafeBatcher, ThreadsafeStream
 
 if TYPE_CHECKING:
     from .engine import Engine
+    from .sidecar.blocking_client import BlockingClient
+    from .sidecar.client import Client
 
     __version__: str
 
@@ -52,7 +54,9 @@ __all__ = [
     "BatcherClosedError",
     "BatcherStatistics",
     "BlockingBatcher",
+    "BlockingClient",
     "BlockingStream",
+    "Client",
     "Completion",
     "ConfigError",
     "ConnectionLostError",
@@ -93,8 +97,9 @@ __all__ = [
 def __getattr__(name: str) -> object:
     """What is looked up when it is asked for.
 
-    `Engine`: the rest works without the compiled extension. `__version__`: of the
-    installed package, which costs a look into its metadata.
+    `Engine`: the rest works without the compiled extension. `Client`, `BlockingClient`: who
+    has a batcher in process needs no sidecar. `__version__`: of the installed package, which
+    costs a look into its metadata.
     """
     if name == "__version__":
         from importlib import metadata
@@ -104,4 +109,12 @@ def __getattr__(name: str) -> object:
         from .engine import Engine
 
         return Engine
+    if name == "Client":
+        from .sidecar.client import Client
+
+        return Client
+    if name == "BlockingClient":
+        from .sidecar.blocking_client import BlockingClient
+
+        return BlockingClient
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

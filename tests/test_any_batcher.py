@@ -11,7 +11,14 @@ from typing import TypeVar
 
 import pytest
 
-from pybatcher import AnyBatcher, Batcher, BlockingBatcher, ThreadsafeBatcher
+from pybatcher import (
+    AnyBatcher,
+    Batcher,
+    BlockingBatcher,
+    BlockingClient,
+    Client,
+    ThreadsafeBatcher,
+)
 from pybatcher.call import service_of
 from pybatcher.generating_calls import GeneratingCalls
 from pybatcher.testing import fake_batcher
@@ -31,7 +38,8 @@ CALLS = {
     "detokenize",
 }
 LIFE = {"start", "close", "__aenter__", "__aexit__"}
-QUESTIONS = {"attach", "model_name", "statistics", "health", "prefixes"}
+MAY_BE_AWAITED = {"statistics", "health", "prefixes"}
+QUESTIONS = {"attach", "model_name"} | MAY_BE_AWAITED
 
 
 async def there(found: _T | Awaitable[_T]) -> _T:
@@ -50,13 +58,15 @@ def test_it_asks_for_what_users_call_and_nothing_else() -> None:
     assert not hasattr(AnyBatcher, "_running_service")
 
 
+@pytest.mark.parametrize("one", [Batcher, Client])
 @pytest.mark.parametrize("name", sorted(CALLS | LIFE | QUESTIONS))
-def test_a_batcher_has_all_of_it_with_the_same_arguments(name: str) -> None:
-    theirs, ours = getattr(AnyBatcher, name), getattr(Batcher, name)
+def test_both_have_all_of_it_with_the_same_arguments(one: type, name: str) -> None:
+    theirs, ours = getattr(AnyBatcher, name), getattr(one, name)
     if isinstance(theirs, property):
         assert isinstance(ours, property)
         return
-    assert inspect.iscoroutinefunction(theirs) == inspect.iscoroutinefunction(ours)
+    if name not in MAY_BE_AWAITED:
+        assert inspect.iscoroutinefunction(theirs) == inspect.iscoroutinefunction(ours)
     taken = [
         [(one.name, one.kind, one.default) for one in inspect.signature(method).parameters.values()]
         for method in (theirs, ours)
@@ -64,7 +74,7 @@ def test_a_batcher_has_all_of_it_with_the_same_arguments(name: str) -> None:
     assert taken[0] == taken[1]
 
 
-@pytest.mark.parametrize("other_way_in", [BlockingBatcher, ThreadsafeBatcher])
+@pytest.mark.parametrize("other_way_in", [BlockingBatcher, BlockingClient, ThreadsafeBatcher])
 def test_every_call_is_there_for_threads_too(other_way_in: type) -> None:
     assert set(dir(other_way_in)) >= CALLS | {"prefixes"}
 

@@ -72,6 +72,7 @@ MAY_IMPORT = {
     "testing": {"values", "scheduling", "loading", "text", "engine", "batcher"},
     "sidecar": {"values", "scheduling", "loading", "text", "engine", "batcher"},
     "__init__": {"values", "engine", "batcher"},
+    "__init__": {"values", "engine", "batcher", "sidecar"},
     "cli": {
         "values",
         "models",

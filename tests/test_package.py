@@ -27,3 +27,14 @@ def test_neither_the_version_nor_the_extension_is_looked_up_on_import() -> None:
 def test_what_is_not_there_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="no attribute 'engine_of_another_name'"):
         pybatcher.engine_of_another_name  # noqa: B018
+
+
+def test_the_client_is_imported_when_it_is_asked_for() -> None:
+    code = (
+        "import sys, pybatcher; "
+        "assert not {'pybatcher.sidecar', 'msgpack'} & set(sys.modules); "
+        "assert pybatcher.Client.__name__ == 'Client'; "
+        "assert pybatcher.BlockingClient.__name__ == 'BlockingClient'; "
+        "assert 'msgpack' in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

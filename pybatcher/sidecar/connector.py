@@ -102,6 +102,7 @@ class Connector(Generic[_C]):
         try:
             while not self._is_idle:
                 await asyncio.sleep(self._backoff.delay(self._loop.time()))
+                self._cause = None
                 try:
                     async with asyncio.timeout(self._try_timeout):
                         self._connection = await self._connect()
@@ -116,10 +117,10 @@ class Connector(Generic[_C]):
             self._trying = None
 
     def _unreachable(self, timeout: float) -> ConnectionLostError:
-        why = "nobody answers there"
+        why = "it is there and does not answer, it may be opening its model"
         if self._cause is not None and not isinstance(self._cause, TimeoutError):
             why = str(self._cause) or type(self._cause).__name__
         return ConnectionLostError(
             f"no connection to {self._path} within {timeout:g} s: {why}; is `pybatcher serve` "
-            "running, with this path as its --socket?"
+            "running, with this path as its --socket? (connect_timeout is how long to wait)"
         )
