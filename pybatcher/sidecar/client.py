@@ -179,14 +179,17 @@ class Client(HasCallService, GeneratingCalls, PrefixCalls, ScoringCalls):
         changes: `model`, `system_prompt` and options of a `Batcher`, by name; what is not named
             stays as it is. Requests that are in flight end where they are.
 
-        Returns, once the new one serves, what `hello` says from then on. Raises what is wrong
-        with the changes (ConfigError, ModelFormatError, ...); then all is as before.
+        Returns, once the new one serves, what it says of itself. Raises what is wrong with the
+        changes (ConfigError, ModelFormatError, ...); then all is as before.
         """
         return await self._running_service().reload(changes)
 
     @property
     def model_name(self) -> str:
-        """Of the model, for people, as of the last connect. BatcherClosedError before `start`."""
+        """Of the model, for people, as of the last connect or `reload` of this client.
+
+        Raises BatcherClosedError before `start`.
+        """
         return str(self._running_service().greeting.get("model", "unknown"))
 
     @property

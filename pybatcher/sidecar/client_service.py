@@ -184,8 +184,9 @@ class ClientService(CallService):
     async def reload(self, changes: Mapping[str, Any]) -> dict[str, Any]:
         """See `Client.reload`."""
         relay, _ = await self._ready()
-        self.greeting = {**self.greeting, **await relay.reload(dict(changes))}
-        return dict(self.greeting)
+        reloaded = await relay.reload(dict(changes))
+        self.greeting = await relay.hello()
+        return reloaded
 
     def watch(self) -> None:
         """Handlers have come or gone. From any thread; never waits."""

@@ -45,6 +45,7 @@ class Connector(Generic[_C]):
         self._connection: _C | None = None
         self._waiters: set[asyncio.Future[_C]] = set()
         self._trying: asyncio.Task[None] | None = None
+        self._try_began: float | None = None
         self._cause: BaseException | None = None
         self._closed = False
 
@@ -102,25 +103,32 @@ class Connector(Generic[_C]):
         try:
             while not self._is_idle:
                 await asyncio.sleep(self._backoff.delay(self._loop.time()))
-                self._cause = None
+                self._try_began = self._loop.time()
                 try:
                     async with asyncio.timeout(self._try_timeout):
                         self._connection = await self._connect()
                 except Exception as error:
-                    self._cause = error
+                    self._cause, self._try_began = error, None
                     continue
                 for waiter in self._waiters:
                     if not waiter.done():
                         waiter.set_result(self._connection)
                 return
         finally:
-            self._trying = None
+            self._trying = self._try_began = None
 
     def _unreachable(self, timeout: float) -> ConnectionLostError:
+        now, began, cause = self._loop.time(), self._try_began, self._cause
+        if began is not None and now - began >= min(timeout / 2, _SILENCE):
+            cause = None  # of a try before that
         why = "it is there and does not answer, it may be opening its model"
-        if self._cause is not None and not isinstance(self._cause, TimeoutError):
-            why = str(self._cause) or type(self._cause).__name__
+        if cause is not None and not isinstance(cause, TimeoutError):
+            why = str(cause) or type(cause).__name__
         return ConnectionLostError(
             f"no connection to {self._path} within {timeout:g} s: {why}; is `pybatcher serve` "
             "running, with this path as its --socket? (connect_timeout is how long to wait)"
         )
+
+
+_SILENCE = 0.5
+"""Seconds without an answer after which that is what is wrong."""

@@ -156,6 +156,15 @@ def test_life(elsewhere: Elsewhere) -> None:
         BlockingClient(elsewhere.path, connect_timeout=-1)
 
 
+def test_a_sidecar_that_is_gone_is_noticed(elsewhere: Elsewhere) -> None:
+    with BlockingClient(elsewhere.path, connect_timeout=0.1) as client:
+        elsewhere.thread.call(elsewhere.sidecar.close())
+        for call in (client.health, client.statistics, lambda: client.generate(PROMPT)):
+            with pytest.raises(ConnectionLostError):
+                call()
+        assert client.model_name == "fake"
+
+
 def test_over_a_client_that_was_not_started(elsewhere: Elsewhere) -> None:
     with BlockingClient.over(Client(elsewhere.path, idempotent=True)) as client:
         assert client.generate(PROMPT, max_tokens=3, ignore_eos=True).text

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,8 @@ from pybatcher import (
     SamplingParams,
     StepEvent,
 )
+from pybatcher.sidecar.backing import LocalBacking
+from pybatcher.sidecar.session import ServerSession
 from pybatcher.testing import FakeEngine, fake_batcher
 
 PROMPT = "Once upon a time"
@@ -140,6 +142,30 @@ async def test_questions(client: Client, served: SmallSidecar) -> None:
     assert client.limits["max_frame"] == 16 * 2**20
     with pytest.raises(InvalidRequestError, match="reload"):
         await client.reload(n_batch=64)
+
+
+async def test_a_reload_is_known_at_once(path: Path, served: SmallSidecar) -> None:
+    class Reloading(LocalBacking):
+        model = "fake"
+
+        async def hello(self) -> dict[str, Any]:
+            return {**await super().hello(), "model": self.model}
+
+        async def reload(self, changes: Mapping[str, Any]) -> dict[str, Any]:
+            self.model = changes["model"]
+            return {"model": self.model}
+
+    backing, loop = Reloading(served.batcher), asyncio.get_running_loop()
+    other = path.with_name("other.sock")
+    server = await loop.create_unix_server(
+        lambda: ServerSession(backing, on_end=lambda _: None), other
+    )
+    async with Client(other) as client:
+        assert client.model_name == "fake"
+        assert await client.reload(model="better") == {"model": "better"}
+        assert client.model_name == "better"
+        assert client.limits["max_frame"] == 16 * 2**20
+    server.close()
 
 
 WRONG: dict[str, Callable[[AnyBatcher], Any]] = {
@@ -293,6 +319,10 @@ async def test_events_come_as_long_as_somebody_is_attached(served: SmallSidecar)
         n_seen = len(seen)
         await client.generate(PROMPT, max_tokens=3)
         assert len(seen) == n_seen
+        client.attach(broken)
+        await until(lambda: served.batcher._telemetry.has_handlers)
+        await client.generate(PROMPT, max_tokens=3)
+        await until(lambda: not served.batcher._telemetry.has_handlers)
         again = client.attach(seen.append)
         await until(lambda: served.batcher._telemetry.has_handlers)
         again()

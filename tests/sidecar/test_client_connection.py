@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import msgpack
 import pytest
 from batcher_helpers import until
 from small_sidecar import LONG, TEMPLATE, SmallSidecar, n_running, raised_by, sidecar
@@ -24,7 +25,9 @@ from pybatcher import (
     InvalidRequestError,
     StepEvent,
 )
+from pybatcher.sidecar.backing import LocalBacking
 from pybatcher.sidecar.protocol import Limits
+from pybatcher.sidecar.session import ServerSession
 from pybatcher.testing import FakeEngine, fake_batcher
 
 PROMPT = "Once upon a time"
@@ -121,6 +124,35 @@ async def test_what_is_no_sidecar_is_not_taken_for_one(path: Path) -> None:
     server.close()
 
 
+async def test_a_connection_that_is_lost_with_its_first_answer_is_none(path: Path) -> None:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        _, msgid, method, _ = msgpack.unpackb(await reader.read(4096))
+        assert method == "hello"
+        writer.write(msgpack.packb([1, msgid, None, {"model": "x"}]) + b"\xc1")
+        await reader.read()
+        writer.close()
+
+    server = await asyncio.start_unix_server(answer, path)
+    error = await raised_by(Client(path, connect_timeout=SHORT).start)
+    assert isinstance(error, ConnectionLostError)
+    assert "broke the protocol" in str(error)
+    server.close()
+
+
+async def test_who_turns_clients_away_says_why(path: Path, batcher: Batcher) -> None:
+    loop = asyncio.get_running_loop()
+    server = await loop.create_unix_server(
+        lambda: ServerSession(
+            LocalBacking(batcher), on_end=lambda _: None, admit=lambda *_: "there are too many"
+        ),
+        path,
+    )
+    error = await raised_by(Client(path, connect_timeout=SHORT).start)
+    assert isinstance(error, ConnectionLostError)
+    assert "there are too many" in str(error)
+    server.close()
+
+
 async def test_who_takes_connections_and_does_not_answer_is_named(path: Path) -> None:
     async def hear(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read()  # to the end
@@ -165,6 +197,33 @@ async def test_the_sidecar_may_be_restarted(served: SmallSidecar) -> None:
         await late
 
 
+async def test_what_waited_for_a_connection_has_the_rest_of_its_time(served: SmallSidecar) -> None:
+    left = []
+    service = served.batcher._service
+    submit, score = service.submit, service.score
+
+    async def note_submit(call: Any, reply: Any) -> range:
+        left.append(call.timeout)
+        return await submit(call, reply)
+
+    async def note_score(prompt: Any, continuations: Any, beside: Any) -> Any:
+        left.append(beside.timeout)
+        return await score(prompt, continuations, beside)
+
+    service.submit, service.score = note_submit, note_score
+    async with Client(served.path) as client:
+        await served.close()
+        late = asyncio.create_task(_listen_late(served))
+        calls = (
+            client.generate(PROMPT, max_tokens=1, timeout=30.0),
+            client.score(PROMPT, ["x"], timeout=30.0),
+        )
+        await asyncio.gather(*calls)
+        await late
+    assert all(0 < one <= 30.0 - SHORT / 2 for one in left)
+    assert len(left) == 2
+
+
 async def test_idle_it_does_not_look_for_the_sidecar(served: SmallSidecar) -> None:
     async with Client(served.path) as client:
         served.hang_up()
@@ -188,6 +247,12 @@ async def test_it_looks_for_the_sidecar_while_somebody_hears_its_events(
             await served.batcher.generate(PROMPT, max_tokens=2)
             await until(lambda: any(isinstance(event, StepEvent) for event in seen))
             served.hang_up()
+    async with Client(served.path) as client:
+        n_before = served.n_connections
+        served.hang_up()
+        await until(lambda: not client._service._connector.is_connected)
+        client.attach(seen.append)
+        await until(lambda: served.n_connections == n_before + 1)
 
 
 async def test_prefixes_are_there_again_after_a_reconnect(served: SmallSidecar) -> None:

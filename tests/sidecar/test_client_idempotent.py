@@ -12,18 +12,22 @@ from batcher_helpers import until
 from small_sidecar import LONG, MESSAGES, TEMPLATE, SmallSidecar, n_running, sidecar
 
 from pybatcher import Client, ConnectionLostError
+from pybatcher.call import Call
+from pybatcher.stream import Reply
 from pybatcher.testing import FakeEngine, fake_batcher
 
 PROMPT = "Once upon a time"
 SHORT = 0.2  # seconds; of waits that are to be in vain
 SAMPLED = {"temperature": 1.0, "seed": 7, "max_tokens": 60, "ignore_eos": True}
 
+BESIDE = {"priority": 0, "timeout": None, "namespace": None}
+
 
 @pytest.fixture
 async def served(tmp_path: Path) -> AsyncIterator[SmallSidecar]:
     """Slow enough to be interrupted."""
     engine = FakeEngine(step_delay=0.002, n_ctx=2**16, n_parallel=16)
-    batcher = fake_batcher(engine, chat_template=TEMPLATE)
+    batcher = fake_batcher(engine, chat_template=TEMPLATE, max_prefixes=2)
     async with batcher, sidecar(tmp_path / "batcher.sock", batcher) as one:
         yield one
 
@@ -93,6 +97,7 @@ async def test_a_seed_that_nobody_gave_is_the_same_after_a_reconnect(served: Sma
 
 async def test_idempotent_calls_do_not_wait_for_ever(served: SmallSidecar) -> None:
     async with Client(served.path, idempotent=True, connect_timeout=SHORT) as client:
+        await client.add_prefix(PROMPT, name="begin")
         waiting = asyncio.create_task(client.generate(PROMPT, **LONG))
         await until(lambda: n_running(served.batcher) > 0)
         await served.close()
@@ -100,3 +105,19 @@ async def test_idempotent_calls_do_not_wait_for_ever(served: SmallSidecar) -> No
             await waiting
         await served.listen()
         assert (await client.generate(PROMPT, max_tokens=2, ignore_eos=True)).token_ids
+        await until(lambda: len(served.batcher.prefixes()) == 1)
+
+
+async def test_a_cancel_that_comes_late_meets_no_other_call(served: SmallSidecar) -> None:
+    async with Client(served.path, idempotent=True, connect_timeout=SHORT) as client:
+        service, reply = client._service, Reply(streams=False)
+        asked = Call(content=PROMPT, params=None, sampling=LONG, **BESIDE)
+        request_ids = await service.submit(asked, reply)
+        await until(lambda: n_running(served.batcher) > 0)
+        await served.close()
+        await until(lambda: reply.ended)
+        await served.listen()
+        next_call = asyncio.create_task(client.generate(PROMPT, max_tokens=20, ignore_eos=True))
+        await until(lambda: n_running(served.batcher) > 0)
+        service.cancel(request_ids)
+        assert len((await next_call).token_ids) == 20

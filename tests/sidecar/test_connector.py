@@ -68,6 +68,20 @@ async def test_who_has_waited_long_enough_is_told_where_and_why_and_the_way_out(
     one.close()
 
 
+async def test_the_reason_is_that_of_the_last_try() -> None:
+    server = Server(failures=1)
+    one = connector(server)
+    waiting = asyncio.create_task(one.connection(PATIENCE))
+    await until(lambda: server.tries == 1)
+    server.answers.clear()
+    await until(lambda: server.tries == 2)
+    with pytest.raises(ConnectionLostError, match="it is there and does not answer"):
+        await one.connection(0.01)
+    server.answers.set()
+    assert await waiting == 2
+    one.close()
+
+
 async def test_it_stops_trying_when_nobody_waits_any_more_and_begins_again_for_the_next() -> None:
     server = Server(failures=float("inf"))
     one = connector(server)
