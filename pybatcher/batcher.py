@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from .arguments import check_timeout
 from .call import HasCallService
 from .config import split_options
-from .errors import BatcherClosedError
+from .errors import BatcherClosedError, EngineFailedError
 from .generating_calls import GeneratingCalls
 from .prefix_calls import PrefixCalls
 from .prefix_info import PrefixInfo
@@ -48,6 +48,9 @@ class Batcher(HasCallService, GeneratingCalls, PrefixCalls, ScoringCalls):
         token ids are taken as they are.
     progress: called while the model is opened, on the thread that opens it, with
         the bytes of weights that are loaded and all of them.
+    on_failure: called on the event loop with the EngineFailedError when the engine has
+        failed too often, or hangs, before any caller hears of it: the place to end the
+        process, where another will be started.
     options: the fields of EngineConfig, SchedulerConfig and SupervisionConfig, by name.
 
     Belongs to the event loop and to the process it was started in; `threadsafe`
@@ -63,9 +66,11 @@ class Batcher(HasCallService, GeneratingCalls, PrefixCalls, ScoringCalls):
         *,
         system_prompt: str | None = None,
         progress: Progress | None = None,
+        on_failure: Callable[[EngineFailedError], object] | None = None,
         **options: Any,
     ) -> None:
-        self._configure(partial(open_checkpoint, model, progress), system_prompt, options)
+        opener = partial(open_checkpoint, model, progress)
+        self._configure(opener, system_prompt, options, on_failure=on_failure)
 
     @classmethod
     def from_torch(
@@ -84,10 +89,11 @@ class Batcher(HasCallService, GeneratingCalls, PrefixCalls, ScoringCalls):
         system_prompt: str | None,
         options: Mapping[str, Any],
         clock: Callable[[], float] = time.monotonic,
+        on_failure: Callable[[EngineFailedError], object] | None = None,
     ) -> Self:
         """A batcher over whatever `opener` opens. `pybatcher.testing.fake_batcher` uses it too."""
         self = cls.__new__(cls)
-        self._configure(opener, system_prompt, options, clock)
+        self._configure(opener, system_prompt, options, clock, on_failure)
         return self
 
     def _configure(
@@ -96,6 +102,7 @@ class Batcher(HasCallService, GeneratingCalls, PrefixCalls, ScoringCalls):
         system_prompt: str | None,
         options: Mapping[str, Any],
         clock: Callable[[], float] = time.monotonic,
+        on_failure: Callable[[EngineFailedError], object] | None = None,
     ) -> None:
         self._engine_config, self._scheduler_config, self._supervision = split_options(
             dict(options)
@@ -103,7 +110,7 @@ class Batcher(HasCallService, GeneratingCalls, PrefixCalls, ScoringCalls):
         self._system_prompt = check_system_prompt(system_prompt)
         self._opener = opener
         self._clock = clock
-        self._telemetry = Telemetry(clock)
+        self._telemetry = Telemetry(clock, on_failure)
         self._starting = asyncio.Lock()
         self._closed = False
         self._service: Service | None = None

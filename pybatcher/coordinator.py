@@ -127,11 +127,10 @@ class Coordinator:
         return self._room.is_busy, self._engine.progress
 
     async def run(self) -> None:
-        """Serve until closed. Then nothing is left: no request, no KV, no thread, no engine.
+        """Serve until closed. Then nothing is left: no request, KV, thread, engine.
 
-        Cancelled (as `asyncio.run` does with what is left at its end), and where a
-        step hangs, it fails every request and does not wait for the engine thread,
-        which closes the engine after the step it may be in.
+        Cancelled, as `asyncio.run` does at its end, and where a step hangs, it fails every request
+        and does not wait for the engine thread, which closes the engine after its step.
         """
         self._room.open()
         try:
@@ -369,6 +368,7 @@ class Coordinator:
     def _refuse_all(self) -> None:
         """Every request fails; later ones do so in `check_open`."""
         assert self._supervisor.failure is not None
+        self._telemetry.failed(self._supervisor.failure)
         self._deliver(self._scheduler.fail_all(self._supervisor.failure))
         self.prefixes.settle(self._supervisor.failure)
 

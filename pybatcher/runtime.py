@@ -24,12 +24,17 @@ __all__ = ["Opener", "Runtime", "open_checkpoint", "open_torch_module"]
 
 @dataclass(frozen=True, slots=True)
 class Runtime:
-    """What a batcher runs on. `name`: of the model, for people."""
+    """What a batcher runs on.
+
+    name: of the model, for people. fingerprint: of the files it was read from, "" if there are
+        none: another one may be another model.
+    """
 
     engine: StepEngine
     tokenizer: Tokenizer
     chat_template: ChatTemplate = field(default_factory=lambda: ChatTemplate(None))
     name: str = ""
+    fingerprint: str = ""
 
 
 Opener = Callable[[EngineConfig], Runtime]
@@ -56,4 +61,5 @@ def _from_loaded(model: LoadedModel, config: EngineConfig, progress: Progress | 
         parts.backend, bos_token_id=parts.bos_token_id, eos_token_ids=parts.eos_token_ids
     )
     template = ChatTemplate(parts.chat_template, special_tokens=parts.special_tokens)
-    return Runtime(Engine.from_loaded(model, config, progress), tokenizer, template, model.name)
+    engine = Engine.from_loaded(model, config, progress)
+    return Runtime(engine, tokenizer, template, model.name, model.fingerprint)

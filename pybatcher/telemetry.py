@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import count
 
-from .errors import ConfigError
+from .errors import ConfigError, EngineFailedError
 from .scheduling import KvBook, SchedulerStatistics, StepPlan
 
 __all__ = ["Handler", "RequestEvent", "StepEvent", "Telemetry", "TelemetryEvent"]
@@ -98,10 +98,16 @@ class Telemetry:
     """The handlers of one batcher. With none, nothing is built and nothing is asked.
 
     clock: monotonic, seconds.
+    on_failure: see `Batcher`.
     """
 
-    def __init__(self, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        clock: Callable[[], float],
+        on_failure: Callable[[EngineFailedError], object] | None = None,
+    ) -> None:
         self.now = clock
+        self._on_failure = on_failure
         # By a key of its own each, so that one function can be there twice. Single operations on
         # a dict are whole under threads: handlers come and go from any of them.
         self._handlers: dict[int, Handler] = {}
@@ -139,6 +145,14 @@ class Telemetry:
             except BaseException:  # a CancelledError too: it would end the batcher's own task
                 self._handlers.pop(key, None)
                 _LOGGER.exception("a telemetry handler raised and is detached: %r", handler)
+
+    def failed(self, error: EngineFailedError) -> None:
+        """The engine has failed for good, or hangs. Nobody else knows yet."""
+        if self._on_failure is not None:
+            try:
+                self._on_failure(error)
+            except Exception:
+                _LOGGER.exception("on_failure raised: %r", self._on_failure)
 
     def step_began(self, plan: StepPlan, planning_began: float) -> None:
         """The plan goes to the engine."""

@@ -9,6 +9,7 @@ from typing import Any
 from ..batcher import Batcher
 from ..config import EngineConfig
 from ..engine_room import StepEngine
+from ..errors import EngineFailedError
 from ..runtime import Runtime
 from ..system_prompt import SHARED_PREFIXES
 from ..text import ChatTemplate, Tokenizer
@@ -25,6 +26,7 @@ def fake_batcher(
     chat_template: str | None = None,
     system_prompt: str | None = None,
     clock: Callable[[], float] = time.monotonic,
+    on_failure: Callable[[EngineFailedError], object] | None = None,
     **options: Any,
 ) -> Batcher:
     """A batcher that needs no model and no compiled engine.
@@ -35,6 +37,7 @@ def fake_batcher(
     tokenizer: None: one token a byte.
     chat_template: Jinja source.
     clock: what deadlines, `batch_timeout` and timelines are measured with.
+    on_failure: as of `Batcher`.
     """
 
     if engine is not None:
@@ -48,4 +51,4 @@ def fake_batcher(
             "fake",
         )
 
-    return Batcher._over(open_fake, system_prompt, options, clock)
+    return Batcher._over(open_fake, system_prompt, options, clock, on_failure)
