@@ -1,4 +1,4 @@
-"""The command line: `pybatcher generate | chat | info | demo | top | cache`.
+"""The command line: `pybatcher generate | chat | serve | info | demo | top | cache`.
 
 A thin client of `Batcher`. Each command has a file; their options are the fields of
 `SamplingParams` and of the configurations (config.py), by name (see options.py).
@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from . import cache, chat, demo, generate, info, top
+from . import cache, chat, demo, generate, info, serve, top
 from .console import errors_reported, write
 
 __all__ = ["app", "main"]
@@ -44,7 +44,15 @@ def _root(
     """An LLM inference engine you await."""
 
 
-for _command in (generate.generate, chat.chat, info.info, demo.demo, top.top, cache.cache):
+for _command in (
+    generate.generate,
+    chat.chat,
+    serve.serve,
+    info.info,
+    demo.demo,
+    top.top,
+    cache.cache,
+):
     app.command()(_command)
 
 

@@ -18,6 +18,7 @@ import typer
 
 from ..config import CachePlace, EngineConfig, SchedulerConfig, SupervisionConfig
 from ..params import SamplingParams
+from ..sidecar.serve_config import ServeConfig
 
 __all__ = ["BatcherOptions", "ModelOption", "SystemPromptOption", "takes_options"]
 
@@ -51,6 +52,7 @@ _PANELS = {
     EngineConfig: "Engine",
     SchedulerConfig: "Scheduler",
     SupervisionConfig: "Supervision",
+    ServeConfig: "Serving",
 }
 _NOT_ON_THE_COMMAND_LINE = {"logit_bias", "logprobs", "skip_special_tokens"}
 

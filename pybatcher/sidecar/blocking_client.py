@@ -8,8 +8,9 @@ from typing import Any
 
 from ..blocking_calls import BlockingCalls
 from ..prefix_info import PrefixInfo
-from ..statistics import BatcherStatistics, Health
+from ..statistics import Health
 from .client import Client
+from .sidecar_statistics import SidecarStatistics
 
 __all__ = ["BlockingClient"]
 
@@ -40,7 +41,7 @@ class BlockingClient(BlockingCalls[Client]):
         """All that the sidecar keeps. See `Batcher.prefixes`."""
         return self._running_thread().call(self._batcher.prefixes())
 
-    def statistics(self) -> BatcherStatistics:
+    def statistics(self) -> SidecarStatistics:
         """Counts since the sidecar's start. See `Client.statistics`."""
         return self._running_thread().call(self._batcher.statistics())
 

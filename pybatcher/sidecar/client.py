@@ -20,10 +20,11 @@ from ..generating_calls import GeneratingCalls
 from ..prefix_calls import PrefixCalls
 from ..prefix_info import PrefixInfo
 from ..scoring_calls import ScoringCalls
-from ..statistics import BatcherStatistics, Health
+from ..statistics import Health
 from ..telemetry import Handler, Telemetry
 from .client_service import ClientService
 from .listening import default_socket_path
+from .sidecar_statistics import SidecarStatistics
 
 if TYPE_CHECKING:
     from typing import Self
@@ -152,7 +153,7 @@ class Client(HasCallService, GeneratingCalls, PrefixCalls, ScoringCalls):
         """All that the sidecar keeps, for whomever. See `Batcher.prefixes`."""
         return await self._running_service().prefixes()
 
-    async def statistics(self) -> BatcherStatistics:
+    async def statistics(self) -> SidecarStatistics:
         """Counts since the sidecar's start, of all its clients."""
         return await self._running_service().statistics()
 

@@ -23,7 +23,7 @@ from ..errors import (
 )
 from ..inquiry import Embedding, Score
 from ..prefix_info import PrefixInfo
-from ..statistics import BatcherStatistics, Health
+from ..statistics import Health
 from ..stream import Reply
 from ..telemetry import Telemetry
 from .connector import Connector
@@ -31,6 +31,7 @@ from .courier import Courier
 from .limits import Limits
 from .link import Link
 from .relay import Relay
+from .sidecar_statistics import SidecarStatistics
 
 __all__ = ["ClientService"]
 
@@ -171,7 +172,7 @@ class ClientService(CallService):
         relay, _ = await self._ready()
         return await relay.prefixes()
 
-    async def statistics(self) -> BatcherStatistics:
+    async def statistics(self) -> SidecarStatistics:
         """See `Batcher.statistics`."""
         relay, _ = await self._ready()
         return await relay.statistics()
@@ -243,7 +244,12 @@ class ClientService(CallService):
     async def _greet(self) -> tuple[Link, Mapping[str, Any]]:
         """A connection on which the other end has said what it is."""
         lost: asyncio.Future[ConnectionLostError] = self._loop.create_future()
-        link = Link(limits=self._limits, on_notification=self._take, on_lost=lost.set_result)
+        link = Link(
+            peer=str(self._path),
+            limits=self._limits,
+            on_notification=self._take,
+            on_lost=lost.set_result,
+        )
         self._refusal = ""
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         sock.setblocking(False)

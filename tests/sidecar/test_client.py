@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
-from dataclasses import fields
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
@@ -135,7 +135,8 @@ async def test_prefixes(client: Client, served: SmallSidecar) -> None:
 
 async def test_questions(client: Client, served: SmallSidecar) -> None:
     await client.generate(PROMPT, max_tokens=3)
-    assert await client.statistics() == served.batcher.statistics()
+    own = asdict(served.batcher.statistics())
+    assert own.items() <= asdict(await client.statistics()).items()
     assert (await client.health()).ok
     assert client.model_name == served.batcher.model_name == "fake"
     assert client.limits["max_queue_requests"] == 64

@@ -1,0 +1,92 @@
+"""`pybatcher serve`: one engine for every process of this machine, over a unix socket."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ..config import EngineConfig, SchedulerConfig, SupervisionConfig
+from ..errors import ConfigError
+from ..sidecar.serve_config import ServeConfig, read_config
+from ..sidecar.worker_spec import WorkerSpec
+from .options import ModelOption, SystemPromptOption, takes_options
+
+__all__ = ["serve"]
+
+ConfigOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--config",
+        help="A TOML file with options by their names; those of the command line win.",
+        show_default=False,
+    ),
+]
+SystemPromptFileOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--system-prompt-file", help="A file with the system prompt, UTF-8.", show_default=False
+    ),
+]
+
+_OWN = {field.name for field in fields(ServeConfig)}
+
+
+@takes_options(ServeConfig, EngineConfig, SchedulerConfig, SupervisionConfig)
+def serve(
+    model: ModelOption = None,
+    system_prompt: SystemPromptOption = None,
+    system_prompt_file: SystemPromptFileOption = None,
+    config: ConfigOption = None,
+    *,
+    options: dict[str, Any],
+) -> None:
+    """Serve other processes over a unix socket, in MessagePack-RPC.
+
+    A worker process has the engine; if it dies another takes its place and all
+    streams go on, with the same tokens. SIGTERM and Ctrl-C finish what is in flight,
+    a second Ctrl-C does not; SIGHUP reads the config file again and goes on with what it
+    says. Exit status: 0 told to end, 1 no worker can be had, 2 refused to start.
+    """
+    given = dict(options)
+    if model is not None:
+        given["model"] = str(model.absolute())
+    if system_prompt is not None:
+        given["system_prompt"] = system_prompt
+    if system_prompt_file is not None:
+        given["system_prompt_file"] = str(system_prompt_file)
+
+    def read() -> dict[str, Any]:
+        return {**({} if config is None else read_config(config)), **given}
+
+    asked = read()
+    own = ServeConfig(**{name: asked[name] for name in asked if name in _OWN})
+    spec = WorkerSpec().changed(_of_worker(asked))
+    sys.exit(_run(spec, own, lambda: _of_worker(read())))
+
+
+def _run(spec: WorkerSpec, config: ServeConfig, changes: Any) -> int:
+    from ..sidecar.logs import set_up_logs
+    from ..sidecar.loops import run
+    from ..sidecar.server import Server
+
+    set_up_logs(config.log_format, config.log_level)
+    return run(Server(spec, config, changes).run())
+
+
+def _of_worker(asked: Mapping[str, Any]) -> dict[str, Any]:
+    """What is the worker's, with the system prompt read from its file."""
+    theirs = {name: value for name, value in asked.items() if name not in _OWN}
+    file = theirs.pop("system_prompt_file", None)
+    if file is not None:
+        if theirs.get("system_prompt") is not None:
+            raise ConfigError("system_prompt and system_prompt_file are both given; give one")
+        try:
+            theirs["system_prompt"] = Path(file).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(f"cannot read system_prompt_file {file}: {error}") from error
+    return theirs

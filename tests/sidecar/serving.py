@@ -1,0 +1,98 @@
+"""A real `pybatcher serve` in a process of its own, for tests that talk to it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pybatcher import BlockingClient
+from pybatcher.errors import ConnectionLostError
+
+PATIENCE = 60.0  # seconds for what takes one or two
+
+
+@dataclass
+class Serving:
+    """One that runs. `log`: the file its stderr goes to."""
+
+    process: subprocess.Popen[bytes]
+    socket: Path
+    log: Path
+
+    def worker_pids(self) -> tuple[int, ...]:
+        with BlockingClient(self.socket) as client:
+            return tuple(client.statistics().worker_pids)
+
+    def wait(self) -> int:
+        """Its exit status."""
+        return self.process.wait(PATIENCE)
+
+    def said(self) -> str:
+        return self.log.read_text()
+
+
+def start_serving(folder: Path, *arguments: str, wait: bool = True, **more: Any) -> Serving:
+    """Start it with its socket in `folder`, and wait until it serves."""
+    folder.chmod(0o700)
+    socket, log = folder / "p.sock", folder / "serve.log"
+    command = [sys.executable, "-m", "pybatcher", "serve", "--socket", str(socket), *arguments]
+    with log.open("ab") as stderr:
+        process = subprocess.Popen(command, stderr=stderr, stdin=subprocess.DEVNULL, **more)
+    serving = Serving(process, socket, log)
+    if wait:
+        wait_until_ready(serving)
+    return serving
+
+
+def wait_until_ready(serving: Serving) -> None:
+    end = time.monotonic() + PATIENCE
+    while True:
+        assert serving.process.poll() is None, serving.said()
+        with suppress(ConnectionLostError), BlockingClient(serving.socket) as client:
+            client.tokenize("ready?")  # waits for the model
+            return
+        assert time.monotonic() < end, serving.said()
+        time.sleep(0.02)
+
+
+@contextmanager
+def serving(folder: Path, *arguments: str, **more: Any) -> Iterator[Serving]:
+    """One for the time of a test; it ends well when the test does."""
+    running = start_serving(folder, *arguments, **more)
+    try:
+        yield running
+        if running.process.poll() is None:
+            running.process.send_signal(signal.SIGTERM)
+            assert running.wait() == 0, running.said()
+        assert not running.socket.exists()
+    finally:
+        if running.process.poll() is None:
+            running.process.kill()
+            running.process.wait()
+
+
+def is_running(pid: int) -> bool:
+    """Whether there is such a process, and it is no zombie."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return state != "Z"
+
+
+def computing_thread(pid: int) -> int:
+    """A thread of the process that runs right now, most likely inside a kernel; else its first."""
+    for task in os.listdir(f"/proc/{pid}/task"):
+        with suppress(OSError):
+            stat = Path(f"/proc/{pid}/task/{task}/stat").read_text().rpartition(")")[2].split()
+            if stat[0] == "R" and task != str(pid):
+                return int(task)
+    return pid
