@@ -2,49 +2,27 @@
 
 from __future__ import annotations
 
-import io
 import os
 import pty
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass
 
 import pytest
+from command_line import Outcome, Run, runner
 
 import pybatcher.cli.demo
 from pybatcher import BlockingBatcher
-from pybatcher.cli import main
 from pybatcher.models import DEMO_PROMPTS
 
 STORY = "Once upon a time"
 COMMAND = [sys.executable, "-W", "error", "-m", "pybatcher"]
 
 
-@dataclass(frozen=True)
-class Outcome:
-    status: int
-    stdout: str
-    stderr: str
-
-
-Run = Callable[..., Outcome]
-
-
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
     """Runs a command in this process."""
-
-    def run(*arguments: str, stdin: bytes = b"") -> Outcome:
-        monkeypatch.setattr(sys, "argv", ["pybatcher", *arguments])
-        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin), "utf-8"))
-        with pytest.raises(SystemExit) as raised:
-            main()
-        captured = capsys.readouterr()
-        return Outcome(int(raised.value.code or 0), captured.out, captured.err)
-
-    return run
+    return runner(monkeypatch, capsys)
 
 
 # -- generate ---------------------------------------------------------------------------------
