@@ -1,7 +1,8 @@
-"""The command line: `pybatcher generate | chat | serve | info | demo | top | cache`.
+"""The command line: `pybatcher generate`, `chat`, `serve`, `info`, `demo` and more.
 
-A thin client of `Batcher`. Each command has a file; their options are the fields of
-`SamplingParams` and of the configurations (config.py), by name (see options.py).
+A thin client of `Batcher`; of `Client`, where `--socket` names a sidecar. Each command has a file;
+their options are the fields of `SamplingParams` and of the configurations (config.py), by name
+(see options.py).
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import typer
 
 from . import cache, chat, demo, generate, info, serve, top
 from .console import errors_reported, write
+from .over_socket import SocketCommand
 
 __all__ = ["app", "main"]
 
@@ -44,15 +46,9 @@ def _root(
     """An LLM inference engine you await."""
 
 
-for _command in (
-    generate.generate,
-    chat.chat,
-    serve.serve,
-    info.info,
-    demo.demo,
-    top.top,
-    cache.cache,
-):
+for _command in (generate.generate, chat.chat, top.top):
+    app.command(cls=SocketCommand)(_command)
+for _command in (serve.serve, info.info, demo.demo, cache.cache):
     app.command()(_command)
 
 

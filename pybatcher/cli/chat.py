@@ -8,13 +8,13 @@ import sys
 from contextlib import suppress
 from typing import Any
 
-from ..batcher import Batcher
+from ..any_batcher import AnyBatcher
 from ..config import EngineConfig, SchedulerConfig, SupervisionConfig
-from ..errors import InvalidRequestError
+from ..errors import ConnectionLostError, InvalidRequestError
 from ..params import SamplingParams
 from .console import report_error, write
-from .loading_bar import loading_bar
 from .options import ModelOption, SystemPromptOption, takes_options
+from .over_socket import SocketOption, opened
 
 __all__ = ["chat"]
 
@@ -26,6 +26,7 @@ Message = dict[str, str]
 def chat(
     model: ModelOption = None,
     system_prompt: SystemPromptOption = None,
+    socket: SocketOption = None,
     *,
     sampling: dict[str, Any],
     options: dict[str, Any],
@@ -35,16 +36,14 @@ def chat(
     # One loop, run while an answer streams and at rest while the user types: the prompt needs no
     # thread, and the runner turns Ctrl-C into the cancellation of the answer alone.
     with asyncio.Runner() as runner:
-        with loading_bar() as progress:
-            batcher = Batcher(model, system_prompt=system_prompt, progress=progress, **options)
-            runner.run(batcher.start())
+        batcher = runner.run(opened(socket, model, system_prompt, options))
         try:
             _converse(runner, batcher, params)
         finally:
             runner.run(batcher.close())
 
 
-def _converse(runner: asyncio.Runner, batcher: Batcher, params: SamplingParams) -> None:
+def _converse(runner: asyncio.Runner, batcher: AnyBatcher, params: SamplingParams) -> None:
     interactive = sys.stdin.isatty()
     if interactive:
         with suppress(ImportError):  # not in every build of Python
@@ -77,9 +76,9 @@ def _read_line(interactive: bool) -> str | None:
 
 
 def _answer(
-    runner: asyncio.Runner, batcher: Batcher, messages: list[Message], params: SamplingParams
+    runner: asyncio.Runner, batcher: AnyBatcher, messages: list[Message], params: SamplingParams
 ) -> str | None:
-    """Stream the answer; what there is of it where the user stops it; None where it is refused."""
+    """Stream the answer; what there is of it where the user stops it; None where there is none."""
     parts: list[str] = []
 
     async def stream() -> None:
@@ -94,6 +93,9 @@ def _answer(
         pass
     except InvalidRequestError as error:
         report_error(f"{error} (/reset starts the conversation over)")
+        return None
+    except ConnectionLostError as error:
+        report_error(f"{error} (ask again to have it made anew)")
         return None
     write("\n")
     return "".join(parts)

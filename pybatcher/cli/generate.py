@@ -9,13 +9,12 @@ from typing import Annotated, Any
 
 import typer
 
-from ..batcher import Batcher
 from ..config import EngineConfig, SchedulerConfig, SupervisionConfig
 from ..errors import InvalidRequestError
 from ..params import SamplingParams
 from .console import write
-from .loading_bar import loading_bar
 from .options import ModelOption, SystemPromptOption, takes_options
+from .over_socket import SocketOption, opened
 
 __all__ = ["generate"]
 
@@ -24,34 +23,49 @@ PromptArgument = Annotated[
 ]
 
 
+PriorityOption = Annotated[
+    int, typer.Option(help="The lower, the sooner it is served.", rich_help_panel="Sampling")
+]
+
+
 @takes_options(SamplingParams, EngineConfig, SchedulerConfig, SupervisionConfig)
 def generate(
     prompt: PromptArgument,
     model: ModelOption = None,
     system_prompt: SystemPromptOption = None,
+    socket: SocketOption = None,
+    priority: PriorityOption = 0,
     *,
     sampling: dict[str, Any],
     options: dict[str, Any],
 ) -> None:
-    """Continue a text, streaming to stdout."""
+    """Continue a text, streaming to stdout.
+
+    With --n, all continuations at the end, each below a line with its number.
+    """
     params = SamplingParams(**sampling)
     text = _read_stdin() if prompt == "-" else prompt
-    asyncio.run(_generate(text, params, model, system_prompt, options))
+    asyncio.run(_generate(text, params, priority, socket, model, system_prompt, options))
 
 
 async def _generate(
     prompt: str,
     params: SamplingParams,
+    priority: int,
+    socket: str | None,
     model: Path | None,
     system_prompt: str | None,
     options: dict[str, Any],
 ) -> None:
-    with loading_bar() as progress:
-        batcher = Batcher(model, system_prompt=system_prompt, progress=progress, **options)
-        await batcher.start()
-    async with batcher, batcher.stream(prompt, params) as pieces:
-        async for piece in pieces:
-            write(piece.text)
+    async with await opened(socket, model, system_prompt, options) as batcher:
+        if params.n > 1:  # pieces of several would come mixed
+            completion = await batcher.generate(prompt, params, priority=priority)
+            for number, choice in enumerate(completion.choices, 1):
+                write(f"-- {number}\n{choice.text}\n")
+            return
+        async with batcher.stream(prompt, params, priority=priority) as pieces:
+            async for piece in pieces:
+                write(piece.text)
     write("\n")
 
 

@@ -1,25 +1,31 @@
-"""`pybatcher top`: a live view of a batcher at work, under a load of its own making."""
+"""`pybatcher top`: a live view of a batcher at work.
+
+Of one in this process, under a load of its own making; or of a running `pybatcher serve`.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import inspect
 import math
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Annotated, Any
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
 
 import typer
 from rich.console import Console
 from rich.live import Live
 
+from ..any_batcher import AnyBatcher
 from ..batcher import Batcher
 from ..config import EngineConfig, SchedulerConfig
 from ..errors import ConfigError
 from ..params import SamplingParams
-from .loading_bar import loading_bar
 from .options import ModelOption, takes_options
+from .over_socket import SocketOption, opened
 from .random_load import RandomLoad
 from .top_view import TopView
 
@@ -27,45 +33,68 @@ __all__ = ["top"]
 
 FRAMES_PER_SECOND = 4
 LINES_PER_SECOND = 1  # where stdout is no terminal
-MOST_CALLERS = 10_000
+N_CALLERS, MOST_CALLERS = 12, 10_000
+MAX_TOKENS = 128
 
-LoadOption = Annotated[int, typer.Option(help="How many callers ask, at random.")]
+LoadOption = Annotated[
+    int | None, typer.Option(help="How many callers ask, at random.", show_default=str(N_CALLERS))
+]
 SecondsOption = Annotated[
     float | None, typer.Option(help="End after so long.", show_default="at Ctrl-C")
 ]
-MaxTokensOption = Annotated[int, typer.Option(help="Most tokens of an answer.")]
+MaxTokensOption = Annotated[
+    int | None, typer.Option(help="Most tokens of an answer.", show_default=str(MAX_TOKENS))
+]
+
+_T = TypeVar("_T")
 
 
 @takes_options(EngineConfig, SchedulerConfig)
 def top(
     model: ModelOption = None,
-    demo_load: LoadOption = 12,
+    socket: SocketOption = None,
+    demo_load: LoadOption = None,
     seconds: SecondsOption = None,
-    max_tokens: MaxTokensOption = 128,
+    max_tokens: MaxTokensOption = None,
     *,
     options: dict[str, Any],
 ) -> None:
     """Watch a batcher at work: throughput, batches, queue, KV, latencies.
 
     It opens the model in this process. Callers ask it at random; some leave
-    early, some have a deadline. Ctrl-C ends it. Where stdout is no terminal
-    there is a line a second.
+    early, some have a deadline. With --socket it watches a running `pybatcher
+    serve` instead, and asks it nothing. Ctrl-C ends it. Where stdout is no
+    terminal there is a line a second.
     """
-    if not 1 <= demo_load <= MOST_CALLERS:
+    if demo_load is not None and not 1 <= demo_load <= MOST_CALLERS:
         raise ConfigError(f"demo_load is {demo_load}; it must be from 1 to {MOST_CALLERS}")
     if seconds is not None and not 0 < seconds < math.inf:
         raise ConfigError(f"seconds is {seconds}; it must be above 0, and not infinite")
+    if socket is not None and (demo_load, max_tokens) != (None, None):
+        raise ConfigError("--demo-load and --max-tokens are of a load, and with --socket is none")
+    max_tokens = MAX_TOKENS if max_tokens is None else max_tokens
     SamplingParams(max_tokens=max_tokens)
-    with loading_bar() as progress:
-        batcher = Batcher(model, progress=progress, **options)
-        asyncio.run(_run(batcher, RandomLoad(batcher, demo_load, max_tokens), seconds))
+    asyncio.run(_top(socket, model, options, demo_load or N_CALLERS, max_tokens, seconds))
 
 
-async def _run(batcher: Batcher, load: RandomLoad, seconds: float | None) -> None:
+async def _top(
+    socket: str | None,
+    model: Path | None,
+    options: dict[str, Any],
+    n_callers: int,
+    max_tokens: int,
+    seconds: float | None,
+) -> None:
+    batcher = await opened(socket, model, None, options)
+    load = RandomLoad(batcher, n_callers, max_tokens) if isinstance(batcher, Batcher) else None
+    await _run(batcher, load, seconds)
+
+
+async def _run(batcher: AnyBatcher, load: RandomLoad | None, seconds: float | None) -> None:
     async with batcher:
         view = TopView(batcher.model_name)
         batcher.attach(view.take)
-        loading = asyncio.create_task(load.run())
+        loading = asyncio.create_task(load.run() if load is not None else _watch_only())
         try:
             with _ended_by_signals():
                 await _watch(batcher, view, loading, seconds)
@@ -74,21 +103,35 @@ async def _run(batcher: Batcher, load: RandomLoad, seconds: float | None) -> Non
             await asyncio.wait({loading})
 
 
+async def _watch_only() -> None:
+    await asyncio.Event().wait()
+
+
 async def _watch(
-    batcher: Batcher, view: TopView, loading: asyncio.Task[None], seconds: float | None
+    batcher: AnyBatcher, view: TopView, loading: asyncio.Task[None], seconds: float | None
 ) -> None:
     """Show the view until the time is over, or the load has failed: that error is raised."""
     console = Console(highlight=False)
     end = math.inf if seconds is None else time.monotonic() + seconds
-    view.update(batcher.statistics(), batcher.health(), time.monotonic())
+    await _update(view, batcher)
     with _shown(console, view) as show:
         period = 1 / (FRAMES_PER_SECOND if console.is_terminal else LINES_PER_SECOND)
         while (left := end - time.monotonic()) > 0:
             await asyncio.wait({loading}, timeout=min(period, left))
-            view.update(batcher.statistics(), batcher.health(), time.monotonic())
+            await _update(view, batcher)
             show()
             if loading.done():
                 loading.result()
+
+
+async def _update(view: TopView, batcher: AnyBatcher) -> None:
+    statistics, health = await _now(batcher.statistics()), await _now(batcher.health())
+    view.update(statistics, health, time.monotonic())
+
+
+async def _now(asked: _T | Awaitable[_T]) -> _T:
+    """The answer, which over a socket has to be waited for."""
+    return await asked if inspect.isawaitable(asked) else asked
 
 
 @contextmanager
