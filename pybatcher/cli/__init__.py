@@ -1,4 +1,4 @@
-"""The command line: `pybatcher generate`, `chat`, `serve`, `info`, `demo` and more.
+"""The command line: `pybatcher generate`, `chat`, `serve`, `status`, `info`, `demo` and more.
 
 A thin client of `Batcher`; of `Client`, where `--socket` names a sidecar. Each command has a file;
 their options are the fields of `SamplingParams` and of the configurations (config.py), by name
@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from . import cache, chat, demo, generate, info, serve, top
+from . import cache, chat, demo, generate, info, reload, serve, status, top
 from .console import errors_reported, write
 from .over_socket import SocketCommand
 
@@ -46,7 +46,7 @@ def _root(
     """An LLM inference engine you await."""
 
 
-for _command in (generate.generate, chat.chat, top.top):
+for _command in (generate.generate, chat.chat, status.status, reload.reload, top.top):
     app.command(cls=SocketCommand)(_command)
 for _command in (serve.serve, info.info, demo.demo, cache.cache):
     app.command()(_command)

@@ -119,7 +119,7 @@ async def opened(
     if refused:
         raise ConfigError(
             f"--{refused[0].replace('_', '-')} is for the process that has the model, which with "
-            "--socket is another; leave it out, or give it to `pybatcher serve`"
+            "--socket is another; leave it out, or have `pybatcher reload` tell it there"
         )
     path = socket_path(socket)
     link = await connect(path)

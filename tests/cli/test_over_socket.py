@@ -143,7 +143,7 @@ def test_a_prompt_may_look_like_the_option(run: Run) -> None:
     assert run("generate", "--max-tokens", "8", "--", "--socket") == expected
 
 
-@pytest.mark.parametrize("command", [["generate", STORY], ["chat"], ["top"]])
+@pytest.mark.parametrize("command", [["generate", STORY], ["chat"], ["top"], ["reload"]])
 def test_nobody_there_is_said_at_once(run: Run, tmp_path: Path, command: list[str]) -> None:
     path = tmp_path / "none.sock"
     outcome = run(*command, "--socket", str(path))

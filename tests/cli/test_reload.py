@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from command_line import Run
+from serving import Serving, serving
+
+from pybatcher import BlockingClient
+from pybatcher.models import tiny_path
+
+
+@pytest.fixture(scope="module")
+def reloaded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
+    """A sidecar of its own: it is changed."""
+    with serving(tmp_path_factory.mktemp("sidecar")) as running:
+        yield running
+
+
+def test_other_options_and_the_same_model(run: Run, reloaded: Serving) -> None:
+    before = reloaded.worker_pids()
+    outcome = run("reload", "--socket", str(reloaded.socket), "--n-ctx", "4096")
+    assert (outcome.status, outcome.stderr) == (0, "")
+    assert "ready: requests are served" in outcome.stdout
+    with BlockingClient(reloaded.socket) as client:
+        assert client.limits["n_ctx"] == 4096
+        assert client.generate("Once upon a time", max_tokens=3).text
+    assert not set(before) & set(reloaded.worker_pids())
+
+
+def test_a_model_by_a_path_from_here(
+    run: Run, reloaded: Serving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tiny_path().parent)
+    arguments = ["--model", "tiny", "--system-prompt", "Tom was a cat. "]
+    outcome = run("reload", "--socket", str(reloaded.socket), *arguments)
+    assert (outcome.status, outcome.stderr) == (0, "")
+    own = run("generate", "He liked", "--max-tokens", "8", "--system-prompt", "Tom was a cat. ")
+    over = run("generate", "He liked", "--max-tokens", "8", "--socket", str(reloaded.socket))
+    assert over == own
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["--model", "/no/such/model"], "/no/such/model"),
+        (["--n-ctx", "1"], "n_ctx is 1"),
+        (["--dtype", "int3"], "dtype is 'int3'"),
+    ],
+)
+def test_what_cannot_be_opened_changes_nothing(
+    run: Run, reloaded: Serving, arguments: list[str], complaint: str
+) -> None:
+    before = reloaded.worker_pids()
+    outcome = run("reload", "--socket", str(reloaded.socket), *arguments)
+    assert (outcome.status, outcome.stdout) == (2, "")
+    assert outcome.stderr.startswith("error: ")
+    assert complaint in outcome.stderr
+    assert run("status", "--socket", str(reloaded.socket)).status == 0
+    assert set(before) <= set(reloaded.worker_pids())
