@@ -28,6 +28,17 @@ def test_other_options_and_the_same_model(run: Run, reloaded: Serving) -> None:
     assert not set(before) & set(reloaded.worker_pids())
 
 
+def test_what_was_counted_is_counted_once_and_for_good(run: Run, reloaded: Serving) -> None:
+    with BlockingClient(reloaded.socket) as client:
+        before = client.statistics().completed
+        for done in range(1, 4):
+            client.generate("Once upon a time", max_tokens=3)
+            client.reload()
+            while len(client.statistics().worker_pids) > 1:  # the one before is being drained
+                assert client.statistics().completed == before + done
+            assert client.statistics().completed == before + done
+
+
 def test_a_model_by_a_path_from_here(
     run: Run, reloaded: Serving, monkeypatch: pytest.MonkeyPatch
 ) -> None:
