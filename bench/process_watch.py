@@ -20,7 +20,15 @@ from typing import NoReturn
 from .entrants import ROOT
 from .histogram import TimeHistogram
 
-__all__ = ["Bystander", "Held", "held_now", "rss_mib", "watch_lag"]
+__all__ = [
+    "Bystander",
+    "Held",
+    "cpu_seconds",
+    "held_now",
+    "n_files",
+    "rss_mib",
+    "watch_lag",
+]
 
 _PROCESS = Path("/proc/self")
 _TICK = 0.005  # seconds between looks at the loop's lag
@@ -36,10 +44,25 @@ class Held:
     tasks: int
 
 
-def rss_mib() -> float:
-    """Memory that is resident now."""
-    pages = int((_PROCESS / "statm").read_text().split()[1])
+def rss_mib(pid: int | None = None) -> float:
+    """Memory that is resident now, of this process or another."""
+    pages = int((_of(pid) / "statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+
+def n_files(pid: int) -> int:
+    """Descriptors that another process has open."""
+    return len(os.listdir(_of(pid) / "fd"))
+
+
+def cpu_seconds(pid: int | None = None) -> float:
+    """What this process or another has computed so far, all its threads and the kernel for it."""
+    times = (_of(pid) / "stat").read_text().rpartition(")")[2].split()[11:13]
+    return sum(map(int, times)) / os.sysconf("SC_CLK_TCK")
+
+
+def _of(pid: int | None) -> Path:
+    return _PROCESS if pid is None else Path(f"/proc/{pid}")
 
 
 def held_now() -> Held:

@@ -1,0 +1,121 @@
+"""A sidecar in processes of its own, for benchmarks that talk to it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from pybatcher import Client
+from pybatcher.errors import PybatcherError
+
+from .entrants import ROOT
+from .process_watch import n_files
+
+__all__ = ["Sidecar", "is_gone", "open_sidecar"]
+
+_PATIENCE = 120.0  # seconds for a model to be loaded, or a process to end
+
+
+class Sidecar:
+    """One that runs.
+
+    socket: where it listens. pid: of its front process. log: the file that its stderr goes to.
+    """
+
+    def __init__(self, folder: Path, arguments: Mapping[str, Any], *, watched: bool) -> None:
+        self.socket, self.log = folder / "bench.sock", folder / "log"
+        told = {"socket": str(self.socket), **arguments}
+        command = [sys.executable, "-m"]
+        if watched:
+            command += ["bench.watched_server", json.dumps(told)]
+        else:
+            command += ["pybatcher", "serve"]
+            for name, value in told.items():
+                command += [f"--{name.replace('_', '-')}", str(value)]
+        with self.log.open("wb") as log:
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, cwd=ROOT
+            )
+        self.pid = self._process.pid
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether its front runs."""
+        return self._process.poll() is None
+
+    @property
+    def worker_pids(self) -> tuple[int, ...]:
+        """Of the worker that serves, and then of one that waits to follow it, if there is one."""
+        children = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text()
+        return tuple(map(int, children.split()))  # the oldest first
+
+    @property
+    def n_files(self) -> int:
+        """Descriptors of the front, but for the two by which it holds each worker."""
+        n_workers = len(self.worker_pids)
+        return n_files(self.pid) - 2 * n_workers
+
+    def said(self) -> str:
+        """Its log so far."""
+        return self.log.read_text(errors="replace")
+
+    async def ready(self) -> None:
+        """Wait until its model is loaded. RuntimeError, with what it said, if that fails."""
+        end = time.monotonic() + _PATIENCE
+        while self.is_alive and time.monotonic() < end:
+            with suppress(PybatcherError):  # it is not there yet, or will say why it cannot
+                async with Client(self.socket, connect_timeout=1.0) as client:
+                    await client.tokenize("ready?")
+                    return
+        raise RuntimeError(f"the sidecar does not serve:\n{self.said()}")
+
+    def close(self) -> dict[str, float]:
+        """End it as an init system does; if it was watched, percentiles of its loop's lag."""
+        self._process.send_signal(signal.SIGTERM)
+        output, _ = self._process.communicate(timeout=_PATIENCE)
+        if self._process.returncode != 0:
+            raise RuntimeError(f"the sidecar ended with {self._process.returncode}:\n{self.said()}")
+        lag: dict[str, float] = json.loads(output or "{}")
+        return lag
+
+    def kill(self) -> None:
+        """End it at once, if it has not ended, and let go of it."""
+        self._process.kill()
+        self._process.wait()
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+
+
+@contextmanager
+def open_sidecar(*, watched: bool = False, **arguments: Any) -> Iterator[Sidecar]:
+    """A sidecar with a socket in a folder of its own; killed at the end if it was not closed.
+
+    watched: measure its event loop's lag, which costs it a little. arguments: `model` and options
+    of `pybatcher serve`, by name.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="pybatcher-bench-"))
+    running = Sidecar(folder, arguments, watched=watched)
+    try:
+        yield running
+    finally:
+        running.kill()
+        shutil.rmtree(folder)
+
+
+def is_gone(pid: int) -> bool:
+    """Whether that process has ended and its end was noticed."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    return False

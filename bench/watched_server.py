@@ -1,0 +1,48 @@
+"""A sidecar whose event loop's lag is measured in the very process that serves.
+
+    python -m bench.watched_server '{"socket": "/run/user/1000/p.sock", "n_ctx": 4096}'
+
+serves as `pybatcher serve` does, until SIGTERM; then it prints percentiles of the lag as JSON.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from dataclasses import fields
+from typing import Any
+
+from pybatcher.sidecar.logs import set_up_logs
+from pybatcher.sidecar.loops import run
+from pybatcher.sidecar.serve_config import ServeConfig
+from pybatcher.sidecar.server import Server
+from pybatcher.sidecar.worker_spec import WorkerSpec
+
+from .histogram import TimeHistogram
+from .process_watch import watch_lag
+
+_OWN = {field.name for field in fields(ServeConfig)}
+
+
+async def serve(arguments: dict[str, Any], lag: TimeHistogram) -> int:
+    """The server's exit status."""
+    config = ServeConfig(**{name: arguments.pop(name) for name in _OWN & arguments.keys()})
+    set_up_logs(config.log_format, config.log_level)
+    server = Server(WorkerSpec().changed(arguments), config)
+    watch = asyncio.create_task(watch_lag(lag))
+    try:
+        return await server.run()
+    finally:
+        watch.cancel()
+
+
+def main() -> None:
+    lag = TimeHistogram()
+    status = run(serve(json.loads(sys.argv[1]), lag))
+    print(json.dumps(lag.percentiles()))
+    sys.exit(status)
+
+
+if __name__ == "__main__":
+    main()
