@@ -1,0 +1,263 @@
+"""Many connections with many requests each, held for minutes: does the front stay nimble and small?
+
+    .venv/bin/python -m bench.hold --minutes 10
+
+Every connection has so many requests in flight all the time: when one ends the next is asked. The
+lag of the front's event loop is measured in the front itself, and beside it that of a process that
+does nothing: on a busy machine both are late. The front's memory and descriptors are noted every
+second, and the tokens in flight: prompts, and what was generated of requests that have not ended.
+Ends with 1, and says what, if anything failed, grew or came late. Results land in
+bench/results/hold.json and docs/plots/.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import random
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import asdict, dataclass
+from itertools import count
+from pathlib import Path
+from statistics import median
+from typing import Any, NoReturn
+
+from pybatcher import Client, Piece, PybatcherError
+
+from .contestants.contestant import random_tokens
+from .draw import draw_result
+from .machine import describe_run
+from .options import parse
+from .process_watch import Bystander, rss_mib
+from .progress import Bar, bar
+from .results import write_result
+from .shapes import SHAPES
+from .sidecar import SHIPPED, model_of
+from .sidecar_process import Sidecar, open_sidecar
+from .soak import grows
+from .streams import listen
+
+__all__ = ["HoldLimits", "Holders", "Sample", "what_is_wrong"]
+
+_PATIENCE = 120.0  # seconds until all requests are in flight
+
+
+@dataclass(frozen=True, slots=True)
+class HoldLimits:
+    """lag_s: how much later the front may be, p99, than a process that does nothing.
+    rss_mib: its growth after warm-up, from the first half of the time to the second.
+    """
+
+    lag_s: float = 0.002
+    rss_mib: float = 8.0
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """The front, `at` seconds, what is in flight there, and how many tokens have come so far."""
+
+    at: float
+    rss_mib: float
+    files: int
+    in_flight: int
+    tokens_in_flight: int
+    tokens: int
+
+
+class Holders:
+    """Connections that have `each` requests in flight, as long as they are told to.
+
+    tokens: how many have come. ended: requests. errors: by what they say.
+    """
+
+    def __init__(self, n_connections: int, each: int, seed: int) -> None:
+        self._n, self._each = n_connections, each
+        self._random = random.Random(seed)
+        self._in_flight: dict[int, int] = {}  # tokens, by the request's number
+        self._numbers = count()
+        self.tokens = 0
+        self.ended = 0
+        self.errors: Counter[str] = Counter()
+
+    @property
+    def wanted(self) -> int:
+        """Requests in flight all the time."""
+        return self._n * self._each
+
+    def sample(self, front: Sidecar, at: float) -> Sample:
+        """What is so now."""
+        in_flight = len(self._in_flight)
+        tokens = sum(self._in_flight.values())
+        return Sample(at, rss_mib(front.pid), front.n_files, in_flight, tokens, self.tokens)
+
+    async def run(self, socket: Path) -> NoReturn:
+        """Until cancelled."""
+        async with AsyncExitStack() as stack:
+            clients = [await stack.enter_async_context(Client(socket)) for _ in range(self._n)]
+            async with asyncio.TaskGroup() as group:
+                for client in clients:
+                    for _ in range(self._each):
+                        group.create_task(self._hold(client))
+        raise AssertionError("nobody stops holding")
+
+    async def _hold(self, client: Client) -> NoReturn:
+        while True:
+            prompt = random_tokens(self._random.randint(8, 64), self._random.randrange(2**31))
+            number = next(self._numbers)
+            self._in_flight[number] = len(prompt)
+
+            def note(piece: Piece, number: int = number) -> None:
+                self.tokens += len(piece.token_ids)
+                self._in_flight[number] += len(piece.token_ids)
+
+            try:
+                await listen(
+                    client,
+                    prompt,
+                    note,
+                    max_tokens=self._random.randint(16, 128),
+                    temperature=self._random.choice([0.0, 1.0]),
+                    ignore_eos=True,
+                )
+                self.ended += 1
+            except (PybatcherError, RuntimeError) as error:
+                self.errors[repr(error)[:200]] += 1
+                await asyncio.sleep(0.1)
+            finally:
+                del self._in_flight[number]
+
+
+def what_is_wrong(
+    lag: Mapping[str, float],
+    beside: Mapping[str, float],
+    samples: Sequence[Sample],
+    errors: Mapping[str, int],
+    limits: HoldLimits,
+    wanted_in_flight: int,
+) -> list[str]:
+    """In words; nothing if all is well. lag, beside: of the front and of who does nothing."""
+    found = [f"{n} times {error}" for error, n in errors.items()]
+    if lag["p99"] > beside["p99"] + limits.lag_s:
+        found.append(
+            f"p99 of the front's lag is {lag['p99'] * 1e3:.2f} ms, and {beside['p99'] * 1e3:.2f} "
+            "that of a process that does nothing"
+        )
+    rss = [sample.rss_mib for sample in samples]
+    after = rss[len(rss) // 4 :]
+    half = len(after) // 2
+    before, later = (median(part) if part else 0.0 for part in (after[:half], after[half:]))
+    if half and later > before + limits.rss_mib:
+        found.append(f"the front's memory grew from {before:.1f} to {later:.1f} MiB")
+    files = [sample.files for sample in samples]
+    if grows(files):
+        found.append(f"the front's descriptors grew from {files[len(files) // 4]} to {files[-1]}")
+    fewest = min((sample.in_flight for sample in samples), default=0)
+    if fewest < wanted_in_flight:
+        found.append(f"only {fewest} of {wanted_in_flight} requests were in flight at a time")
+    return found
+
+
+async def hold(
+    holders: Holders, front: Sidecar, seconds: float, on_sample: Callable[[Sample], None]
+) -> list[Sample]:
+    """Hold them for so long, from when all are in flight; a sample a second."""
+    holding = asyncio.ensure_future(holders.run(front.socket))
+    begin, samples = time.monotonic(), list[Sample]()
+    try:
+        while holders.sample(front, 0.0).in_flight < holders.wanted:
+            if holding.done() or time.monotonic() - begin > _PATIENCE:
+                raise RuntimeError(f"the requests do not get in flight: {dict(holders.errors)}")
+            await asyncio.sleep(0.05)
+        begin = time.monotonic()
+        while (at := time.monotonic() - begin) < seconds and not holding.done():
+            samples.append(holders.sample(front, at))
+            on_sample(samples[-1])
+            await asyncio.sleep(min(1.0, seconds - at))
+    finally:
+        holding.cancel()
+        await asyncio.wait([holding])
+    return samples
+
+
+async def measure(a: argparse.Namespace, options: dict[str, Any], shown: Bar) -> dict[str, Any]:
+    model = model_of(a.shape)
+    given: dict[str, Any] = {} if model is None else {"model": str(model)}
+    holders = Holders(a.connections, a.each, a.seed)
+
+    def on_sample(sample: Sample) -> None:
+        shown.now(f"{sample.rss_mib:.1f} MiB, {sample.in_flight} requests, {sample.tokens} tokens")
+        shown.advance()
+
+    limit = a.connections + 8
+    with open_sidecar(
+        watched=True, max_connections=limit, log_level="warning", **given, **options
+    ) as sidecar:
+        shown.now("loading")
+        await sidecar.ready()
+        samples = await hold(holders, sidecar, a.minutes * 60, on_sample)
+        lag = sidecar.close()
+    first, last = samples[0], samples[-1]
+    return {
+        "seconds": last.at,
+        "ended": holders.ended,
+        "errors": dict(holders.errors),
+        "tokens_per_s": (last.tokens - first.tokens) / max(last.at - first.at, 1e-9),
+        "front_lag_s": lag,
+        "samples": [asdict(sample) for sample in samples],
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument(
+        "shape", nargs="?", choices=[*sorted(SHAPES), SHIPPED], default="smollm2-135m"
+    )
+    parser.add_argument("--minutes", type=float, default=10.0)
+    parser.add_argument("--connections", type=int, default=256)
+    parser.add_argument("--each", type=int, default=4, help="requests in flight of a connection")
+    parser.add_argument("--dtype", default="int8")
+    parser.add_argument("--lag-limit", type=float, default=2.0, help="ms, p99; inf: any")
+    parser.add_argument("--rss-limit", type=float, default=8.0, help="MiB that the front may grow")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--option", action="append", default=[], metavar="NAME=VALUE")
+    a = parser.parse_args()
+    options = {"dtype": a.dtype, "n_ctx": 8192, "n_parallel": 32} | parse(a.option)
+    run = describe_run()
+    bystander = Bystander()
+    try:
+        with bar(round(a.minutes * 60)) as shown:
+            result = asyncio.run(measure(a, options, shown))
+    finally:
+        beside = bystander.close()
+    subject = {"shape": a.shape, "connections": a.connections, "each": a.each, "options": options}
+    result = {"run": run, **subject, "bystander_lag_s": beside, **result}
+    result["wrong"] = what_is_wrong(
+        result["front_lag_s"],
+        beside,
+        [Sample(**sample) for sample in result["samples"]],
+        result["errors"],
+        HoldLimits(a.lag_limit / 1e3, a.rss_limit),
+        a.connections * a.each,
+    )
+    lag, rss = result["front_lag_s"], [sample["rss_mib"] for sample in result["samples"]]
+    print(
+        f"{result['seconds']:.0f} s, {a.connections} connections with {a.each} requests each; "
+        f"{result['ended']} ended, {result['tokens_per_s']:.0f} tokens a second; "
+        f"the front: memory {rss[0]:.1f} to {rss[-1]:.1f} MiB, at most {max(rss):.1f}; "
+        f"lag p50 {lag['p50'] * 1e3:.2f}, p99 {lag['p99'] * 1e3:.2f}, "
+        f"max {lag['max'] * 1e3:.1f} ms "
+        f"(of a process that does nothing: {beside['p50'] * 1e3:.2f}, {beside['p99'] * 1e3:.2f}, "
+        f"{beside['max'] * 1e3:.1f})"
+    )
+    print(f"wrote {write_result('hold', result)}")
+    draw_result("hold", result)
+    if result["wrong"]:
+        sys.exit("not clean:\n  " + "\n  ".join(result["wrong"]))
+
+
+if __name__ == "__main__":
+    main()
