@@ -1,0 +1,86 @@
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from bench import chaos as tool
+from bench import results
+from bench.blows import Blow, ends_of_their_own, note_pauses
+from bench.chaos import Callers, asked, gist
+from pybatcher.testing import FakeEngine, fake_batcher
+
+
+def test_a_blow_has_the_longest_gap_that_it_fell_into() -> None:
+    blows = [Blow("SIGKILL", 10.0, noticed=0.5), Blow("SIGSTOP", 20.0, noticed=2.0)]
+    # Just after the second one some tokens still came.
+    note_pauses(blows, [(1.0, 9.0), (9.9, 11.0), (9.8, 11.5), (20.1, 23.0), (30.0, 40.0)])
+    assert [blow.pause for blow in blows] == pytest.approx([1.7, 2.9])
+
+
+def test_a_pause_is_told_in_parts() -> None:
+    blow = Blow("SIGKILL", 10.0, noticed=0.25, ready=0.75, waited=0.0, pause=1.5)
+    found = blow.split(start=0.5, begin=9.0)
+    assert found["at"] == 1.0
+    assert (found["start"], found["load"], found["replay"]) == (0.5, 0.25, 0.5)
+    blow.waited = 7.0  # the next process was there already
+    assert blow.split(start=0.5, begin=9.0)["start"] == 0.0
+
+
+def test_a_worker_that_ends_of_its_own_is_told_of() -> None:
+    class Said:
+        text = "info worker 1 serves tiny after 0.50 s\nwarning worker 1 hung\n"
+
+        def said(self) -> str:
+            return self.text
+
+    sidecar = Said()
+    assert ends_of_their_own(sidecar, []) == []
+    sidecar.text += "info worker 2 serves tiny after 0.50 s\n"
+    assert ends_of_their_own(sidecar, [Blow("SIGKILL", 1.0)]) == []
+    assert ends_of_their_own(sidecar, [])[1:] == ["warning worker 1 hung"]
+
+
+async def test_streams_that_are_others_are_told_of() -> None:
+    async with fake_batcher(FakeEngine(n_ctx=4096, n_parallel=4)) as batcher:
+        expected = []
+        for i in range(2):
+            prompt, params = asked(i, 6)
+            expected.append(gist(await batcher.generate(prompt, **params)))
+        callers = Callers(batcher, [expected[0], expected[0]], 6)
+        await callers.call(0)
+        await callers.call(1)
+    assert callers.wrong == ["stream 1 is not what it would have been"]
+    assert callers.rounds == 2
+    assert sum(callers.bins) == callers.tokens == 12
+
+
+def test_the_tool_strikes_and_the_streams_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(results, "RESULTS", tmp_path)
+    monkeypatch.setattr(tool, "draw_result", lambda kind, result: None)
+    arguments = [
+        "--streams",
+        "4",
+        "--tokens",
+        "64",
+        "--kills",
+        "1",
+        "--stops",
+        "1",
+        "--aborts",
+        "1",
+    ]
+    arguments += ["--lull", "0.2", "--hang-timeout", "1", "--option", "n_threads=1"]
+    monkeypatch.setattr(sys, "argv", ["chaos", *arguments])
+    tool.main()
+    assert "all as undisturbed: yes" in capsys.readouterr().out
+    result = json.loads((tmp_path / "chaos-tiny.json").read_text())
+    blows = {blow["kind"]: blow for blow in result["blows"]}
+    assert set(blows) == {"SIGKILL", "SIGSTOP", "SIGABRT"}
+    for blow in blows.values():
+        assert blow["pause"] > 0.0
+        assert blow["noticed"] > 0.0
