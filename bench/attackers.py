@@ -1,0 +1,271 @@
+"""What hostile clients do to a sidecar's socket: the kinds of them, and a process that is one.
+
+    python -m bench.attackers SOCKET KIND SECONDS RATE
+
+attacks until the time is over and says how often as JSON. RATE: acts a second at most.
+Each kind is a coroutine that does one act after the other. A server may hang up on any of them at
+any time: then they come back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import TypeAlias
+
+import msgpack
+
+__all__ = ["KINDS", "Attack", "attack"]
+
+_MANY = 1024  # requests that a connection may have in flight
+_IDLERS = 32  # connections that are held open without a use
+_TURN = 0.02  # seconds: who is ahead of the rate by less goes on
+
+Reader: TypeAlias = asyncio.StreamReader
+Writer: TypeAlias = asyncio.StreamWriter
+
+
+class Attack:
+    """One attacker: where, until when, at most how fast, and how many acts it has done."""
+
+    def __init__(self, socket: Path, seconds: float, rate: float) -> None:
+        self.socket = socket
+        self.random = random.Random(0)
+        self.acts = 0
+        self._rate = rate
+        self._begin = time.monotonic()
+        self._end = self._begin + seconds
+
+    @property
+    def is_over(self) -> bool:
+        """The time is."""
+        return time.monotonic() >= self._end
+
+    async def act(self) -> bool:
+        """Count an act, and wait where they come too fast. False: it is over."""
+        self.acts += 1
+        ahead = self.acts / self._rate - (time.monotonic() - self._begin)
+        left = self._end - time.monotonic()
+        await asyncio.sleep(min(ahead, left) if ahead > _TURN else 0)
+        return not self.is_over
+
+    async def connect(self) -> tuple[Reader, Writer]:
+        """A new connection, whatever it takes."""
+        while True:
+            try:
+                return await asyncio.open_unix_connection(str(self.socket))
+            except OSError:  # the backlog is full
+                await asyncio.sleep(0.05)
+
+
+def _request(msgid: int, method: str, *params: object) -> bytes:
+    packed: bytes = msgpack.packb([0, msgid, method, list(params)])
+    return packed
+
+
+def _generate(msgid: int, n_tokens: int = 1, **options: object) -> bytes:
+    return _request(msgid, "generate", "x", {"max_tokens": n_tokens, **options})
+
+
+async def _drop(reader: Reader, writer: Writer) -> None:
+    writer.close()
+    with suppress(OSError):
+        await writer.wait_closed()
+
+
+async def _each_on_its_own(a: Attack, bytes_of: Callable[[], bytes]) -> None:
+    """A connection, the bytes, whatever the server says to them, and the next connection."""
+    while not a.is_over:
+        reader, writer = await a.connect()
+        with suppress(OSError):
+            writer.write(bytes_of())
+            await writer.drain()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(reader.read(65536), 0.1)
+        await _drop(reader, writer)
+        if not await a.act():
+            return
+
+
+async def random_bytes(a: Attack) -> None:
+    """A kilobyte of anything."""
+    await _each_on_its_own(a, lambda: a.random.randbytes(1024))
+
+
+async def huge_headers(a: Attack) -> None:
+    """Headers that promise 4 GiB: of a text, bytes, an array, a map; alone or in a Request."""
+    longest = b"\xff\xff\xff\xff"
+    heads = [kind + longest for kind in (b"\xdb", b"\xc6", b"\xdd", b"\xdf", b"\xc9")]
+    begun = b"\x94\x00\x01\xa8generate"
+    whole = [*heads, *(begun + head for head in heads), *(begun + b"\x91" + h for h in heads)]
+    await _each_on_its_own(a, lambda: a.random.choice(whole) + b"x" * 512)
+
+
+async def nesting_bombs(a: Attack) -> None:
+    """Arrays and maps in each other, 100,000 deep."""
+    bombs = [
+        b"\x91" * 100_000,
+        b"\x81\xa1a" * 100_000,
+        b"\x94\x00\x01\xa8generate" + b"\x91" * 99_999,
+    ]
+    await _each_on_its_own(a, lambda: a.random.choice(bombs))
+
+
+async def tiny_frames(a: Attack) -> None:
+    """Notifications that nobody knows, as many as go into a read of the socket."""
+    frames = msgpack.packb([2, "x", []]) * 50_000
+    await _each_on_its_own(a, lambda: frames)
+
+
+async def wide_arrays(a: Attack) -> None:
+    """A frame of a million empty arrays: small to send, large to hold."""
+    frame = b"\x94\x00\x01\xa8generate\x91\xdd\x00\x0f\x42\x40" + b"\x90" * 1_000_000
+    await _each_on_its_own(a, lambda: frame)
+
+
+async def single_bytes(a: Attack) -> None:
+    """Good requests, a byte a write."""
+    while not a.is_over:
+        reader, writer = await a.connect()
+        with suppress(OSError):
+            for byte in _request(1, "tokenize", "x" * 100) * 4:
+                writer.write(bytes([byte]))
+                await writer.drain()
+                if not await a.act():
+                    break
+        await _drop(reader, writer)
+
+
+async def half_frames(a: Attack) -> None:
+    """Connections that begin a long frame, say a little more of it now and then, and stay."""
+    held = [await a.connect() for _ in range(_IDLERS)]
+    begun = b"\x94\x00\x01\xa8generate\x91\xdb\x00\xff\x00\x00"
+    for _, writer in held:
+        writer.write(begun)
+    while await a.act():
+        place = a.random.randrange(len(held))
+        try:
+            held[place][1].write(b"x" * 1000)
+            await held[place][1].drain()
+        except OSError:
+            held[place] = await a.connect()
+            held[place][1].write(begun)
+    for reader, writer in held:
+        await _drop(reader, writer)
+
+
+async def duplicate_msgids(a: Attack) -> None:
+    """One msgid for all, and requests that are no requests among them."""
+    frames = [
+        _generate(7, 4),
+        _generate(7),
+        _request(7, "nothing"),
+        _request(7, "generate", 1, 2, 3),
+    ]
+    await _talk(a, lambda: a.random.choice(frames))
+
+
+async def floods(a: Attack) -> None:
+    """A thousand questions that may be in flight, then more, over and over."""
+    number = iter(range(1, 2**31))
+    await _talk(a, lambda: _request(next(number), "tokenize", "x" * 50))
+
+
+async def floods_of_calls(a: Attack) -> None:
+    """Requests for tokens as many as may be in flight, and more, cancelled as soon as asked."""
+    while not a.is_over:
+        reader, writer = await a.connect()
+        with suppress(OSError):
+            for msgid in range(1, 2 * _MANY):
+                writer.write(
+                    _generate(msgid, 1, priority=9) + _request(msgid + 2**20, "cancel", msgid)
+                )
+                if not msgid % 16:
+                    await writer.drain()
+                if not await a.act():
+                    break
+        await _drop(reader, writer)
+
+
+async def never_read(a: Attack) -> None:
+    """Connections that ask and ask and never read an answer."""
+    held: list[tuple[Reader, Writer]] = []
+    number = iter(range(1, 2**31))
+    for _ in range(_IDLERS):
+        reader, writer = await a.connect()
+        writer.transport.pause_reading()  # type: ignore[attr-defined]
+        held.append((reader, writer))
+    while await a.act():
+        _, writer = a.random.choice(held)
+        with suppress(OSError):
+            if not writer.is_closing() and writer.transport.get_write_buffer_size() < 2**16:
+                writer.write(_request(next(number), "statistics"))
+    for _, writer in held:
+        writer.transport.abort()
+
+
+async def connects(a: Attack) -> None:
+    """Connections that are made and dropped."""
+    while await a.act():
+        _, writer = await a.connect()
+        writer.transport.abort()
+
+
+async def _talk(a: Attack, frame_of: Callable[[], bytes]) -> None:
+    """Send frame after frame, read what comes, come back if hung up on."""
+    while not a.is_over:
+        reader, writer = await a.connect()
+        reading = asyncio.ensure_future(_read_all(reader))
+        with suppress(OSError):
+            while not reading.done():
+                writer.write(frame_of())
+                await writer.drain()
+                if not await a.act():
+                    break
+        reading.cancel()
+        await _drop(reader, writer)
+
+
+async def _read_all(reader: Reader) -> None:
+    with suppress(OSError):
+        while await reader.read(65536):
+            pass
+
+
+KINDS: dict[str, tuple[Callable[[Attack], Awaitable[None]], float]] = {
+    "random bytes": (random_bytes, 200.0),
+    "single bytes": (single_bytes, 1000.0),
+    "half frames": (half_frames, 500.0),
+    "4 GiB headers": (huge_headers, 200.0),
+    "nesting bombs": (nesting_bombs, 50.0),
+    "tiny frames": (tiny_frames, 2.0),
+    "wide arrays": (wide_arrays, 2.0),
+    "duplicate msgids": (duplicate_msgids, 500.0),
+    "floods": (floods, 2000.0),
+    "floods of calls": (floods_of_calls, 200.0),
+    "never read": (never_read, 500.0),
+    "connects": (connects, 1000.0),
+}
+"""What an attacker does, and how often a second at most when it is to leave others a core."""
+
+
+async def attack(socket: Path, kind: str, seconds: float, rate: float) -> int:
+    """How many acts it did."""
+    own = Attack(socket, seconds, rate)
+    await KINDS[kind][0](own)
+    return own.acts
+
+
+if __name__ == "__main__":
+    os.nice(19)
+    count = asyncio.run(
+        attack(Path(sys.argv[1]), sys.argv[2], float(sys.argv[3]), float(sys.argv[4]))
+    )
+    print(json.dumps({"acts": count}))

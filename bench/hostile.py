@@ -1,0 +1,217 @@
+"""A client streams while others attack its sidecar. Does it notice?
+
+    .venv/bin/python -m bench.hostile
+
+For each kind of attack (bench/attackers.py) the client streams undisturbed for a while, then with
+an attacker beside it, in one run; what counts is how much the p99 of the gaps between its tokens
+(ITL) moves. What the server does about attackers is to be measured, not what they take of the
+machine themselves, so: the engine computes on one thread, which leaves a core; attackers run at the
+lowest priority, and not faster than their kind's rate; and the first of them is none: a process of
+the same priority that computes all the time and leaves the server alone. The front's memory and
+descriptors are noted before and after. Ends with 1, and says what, if a gap moved by more than a
+fifth (and by more than beside the one that is none), a stream was not what it should be, or
+anything leaked. Results land in bench/results/hostile.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pybatcher import AnyBatcher, Client
+
+from .attackers import KINDS
+from .contestants.contestant import random_tokens
+from .entrants import ROOT
+from .machine import describe_run
+from .options import parse
+from .process_watch import rss_mib
+from .progress import Bar, bar
+from .results import write_result
+from .shapes import SHAPES
+from .sidecar import SHIPPED, model_of
+from .sidecar_process import Sidecar, open_sidecar
+from .slo import percentiles
+from .streams import listen
+
+__all__ = ["CONTROL", "HostileLimits", "Victim", "what_is_wrong"]
+
+_SETTLE = 0.5  # seconds until what an attacker left behind is gone
+CONTROL = "only computes"
+_BURN = "import os\nos.nice(19)\nwhile True: pass"
+_PROMPT = 8  # tokens: so few that a new stream is no disturbance
+
+
+@dataclass(frozen=True, slots=True)
+class HostileLimits:
+    """itl_ratio: of p99, attacked to undisturbed. rss_mib: the front's growth by all of it."""
+
+    itl_ratio: float = 1.2
+    rss_mib: float = 64.0
+
+
+class Victim:
+    """A well-behaved client with a few streams at a time, the same over and over.
+
+    expected: the tokens of each stream, as they were the first time. wrong: what was not so later,
+    in words.
+    """
+
+    def __init__(self, batcher: AnyBatcher, n_streams: int, n_tokens: int) -> None:
+        self._batcher, self._n, self._n_tokens = batcher, n_streams, n_tokens
+        self.expected: dict[int, tuple[int, ...]] = {}
+        self.wrong: list[str] = []
+
+    async def stream(self, seconds: float) -> np.ndarray:
+        """For so long; the gaps between tokens, in seconds."""
+        end = time.monotonic() + seconds
+        gaps = await asyncio.gather(*(self._stream(i, end) for i in range(self._n)))
+        return np.array([gap for of_one in gaps for gap in of_one])
+
+    async def _stream(self, i: int, end: float) -> list[float]:
+        gaps: list[float] = []
+        while time.monotonic() < end:
+            heard = await listen(
+                self._batcher,
+                random_tokens(_PROMPT, i),
+                max_tokens=self._n_tokens,
+                ignore_eos=True,
+                temperature=float(i % 2),
+                seed=i,
+            )
+            found = heard.completion.token_ids
+            if self.expected.setdefault(i, found) != found:
+                self.wrong.append(f"stream {i} is not what it was at first")
+            gaps += heard.gaps
+        return gaps
+
+
+async def beside(
+    sidecar: Sidecar, kind: str, a: argparse.Namespace, victim: Victim
+) -> tuple[np.ndarray, int]:
+    """The victim's gaps while another process runs, and how many acts that says it did."""
+    command = ["-c", _BURN]
+    if kind != CONTROL:
+        told = [str(sidecar.socket), kind, str(a.seconds + 2 * _SETTLE)]
+        command = ["-m", "bench.attackers", *told, str(KINDS[kind][1] * a.rate)]
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, *command, stdout=asyncio.subprocess.PIPE, cwd=ROOT
+    )
+    try:
+        await asyncio.sleep(_SETTLE)  # it starts
+        gaps = await victim.stream(a.seconds)
+        if kind == CONTROL:
+            process.kill()
+        output, _ = await process.communicate()
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    return gaps, json.loads(output)["acts"] if output else 0
+
+
+async def attacked(
+    sidecar: Sidecar, kind: str, a: argparse.Namespace, victim: Victim
+) -> dict[str, Any]:
+    """A row: the victim alone, then attacked."""
+    undisturbed = await victim.stream(a.seconds)
+    rss, files = rss_mib(sidecar.pid), sidecar.n_files
+    gaps, acts = await beside(sidecar, kind, a, victim)
+    await asyncio.sleep(_SETTLE)
+    row: dict[str, Any] = {
+        "kind": kind,
+        "acts": acts,
+        "undisturbed_itl_s": percentiles(undisturbed),
+        "itl_s": percentiles(gaps),
+        "rss_mib": [rss, rss_mib(sidecar.pid)],
+        "files": [files, sidecar.n_files],
+    }
+    row["itl_p99_ratio"] = row["itl_s"]["p99"] / row["undisturbed_itl_s"]["p99"]
+    return row
+
+
+def what_is_wrong(
+    rows: Sequence[Mapping[str, Any]], wrong: Sequence[str], limits: HostileLimits
+) -> list[str]:
+    """In words; nothing if all is well."""
+    found = list(dict.fromkeys(wrong))
+    control = max((row["itl_p99_ratio"] for row in rows if row["kind"] == CONTROL), default=0.0)
+    for row in rows:
+        if row["itl_p99_ratio"] > max(limits.itl_ratio, control):
+            found.append(f"{row['kind']}: ITL p99 is {row['itl_p99_ratio']:.2f} of undisturbed")
+        if row["files"][1] > row["files"][0]:
+            found.append(f"{row['kind']}: descriptors went from {row['files'][0]} to "
+                         f"{row['files'][1]}")  # fmt: skip
+    grown = rows[-1]["rss_mib"][1] - rows[0]["rss_mib"][0] if rows else 0.0
+    if grown > limits.rss_mib:
+        found.append(f"the front's memory grew by {grown:.1f} MiB")
+    return found
+
+
+async def measure(a: argparse.Namespace, options: dict[str, Any], shown: Bar) -> dict[str, Any]:
+    model = model_of(a.shape)
+    given: dict[str, Any] = {} if model is None else {"model": str(model)}
+    rows = []
+    with open_sidecar(watched=True, log_level="error", **given, **options) as sidecar:
+        shown.now("loading")
+        await sidecar.ready()
+        async with Client(sidecar.socket) as client:
+            victim = Victim(client, a.streams, a.tokens)
+            await victim.stream(1.0)
+            for kind in (CONTROL, *a.kinds):
+                shown.now(kind)
+                row = await attacked(sidecar, kind, a, victim)
+                rows.append(row)
+                shown.say(_line(row))
+                shown.advance()
+        lag = sidecar.close()
+    wrong = what_is_wrong(rows, victim.wrong, HostileLimits(itl_ratio=a.itl_limit))
+    return {"rows": rows, "front_lag_s": lag, "wrong": wrong}
+
+
+def _line(row: Mapping[str, Any]) -> str:
+    p99 = [row[name]["p99"] * 1e3 for name in ("undisturbed_itl_s", "itl_s")]
+    return (
+        f"{row['kind']:>16}: {row['acts']:6} acts; ITL p99 {p99[0]:.2f} -> {p99[1]:.2f} ms, "
+        f"{row['itl_p99_ratio']:.2f}; "
+        f"memory {row['rss_mib'][0]:.1f} -> {row['rss_mib'][1]:.1f} MiB, "
+        f"descriptors {row['files'][0]} -> {row['files'][1]}"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument(
+        "shape", nargs="?", choices=[*sorted(SHAPES), SHIPPED], default="smollm2-135m"
+    )
+    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS), metavar="KIND")
+    parser.add_argument("--seconds", type=float, default=5.0, help="of each, undisturbed and not")
+    parser.add_argument("--itl-limit", type=float, default=1.2, help="attacked to undisturbed, p99")
+    parser.add_argument("--rate", type=float, default=1.0, help="times the rates of the kinds")
+    parser.add_argument("--streams", type=int, default=4)
+    parser.add_argument("--tokens", type=int, default=64, help="of a stream")
+    parser.add_argument("--dtype", default="int8")
+    parser.add_argument("--option", action="append", default=[], metavar="NAME=VALUE")
+    a = parser.parse_args()
+    # Guesses make steps of several lengths, and a thread less leaves the front a core.
+    room = {"n_ctx": 16_384, "n_parallel": 32, "n_threads": 1, "max_draft_tokens": 0}
+    options = {"dtype": a.dtype} | room | parse(a.option)
+    run = describe_run()
+    with bar(1 + len(a.kinds)) as shown:
+        result = {"run": run, "shape": a.shape, "options": options, "streams": a.streams}
+        result |= asyncio.run(measure(a, options, shown))
+    print(f"wrote {write_result('hostile', result)}")
+    if result["wrong"]:
+        sys.exit("not clean:\n  " + "\n  ".join(result["wrong"]))
+
+
+if __name__ == "__main__":
+    main()
