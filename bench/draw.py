@@ -15,6 +15,8 @@ _NAMES: dict[str, Callable[[dict[str, Any]], str]] = {
     "simulation": lambda r: f"simulation-{r['load']}.svg",
     "frontier": lambda r: f"frontier-{r['shape']}-{r['dtype']}.svg",
     "soak": lambda r: "soak.svg",
+    "hold": lambda r: "hold.svg",
+    "chaos": lambda r: f"chaos-{r['shape']}.svg",
     "load": lambda r: f"load-{r['load']}-{r['shape']}-{r['dtype']}.svg",
 }
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from . import sidecar_plots
 from .plots import plt, save
 
 __all__ = ["PICTURES", "frontier", "loads", "policies", "soak"]
@@ -134,5 +135,6 @@ PICTURES: dict[str, Callable[[dict[str, Any], Path], None]] = {
     "load": loads,
     "simulation": policies,
     "soak": soak,
+    **sidecar_plots.PICTURES,
 }
 """By kind of result."""

@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from . import sidecar_tables
 from .draw import picture_name
 from .tables import commands, number, table, when
+from .tables import milliseconds as _ms
 
 __all__ = ["KINDS", "sections"]
 
 Result = dict[str, Any]
 Lines = list[str]
-
-
-def _ms(seconds: float) -> str:
-    return number(seconds * 1e3)
 
 
 def _frontier(result: Result) -> Lines:
@@ -180,6 +178,7 @@ KINDS: dict[str, tuple[str, Callable[[Result], Lines]]] = {
     "scheduler-cost": ("scheduler-cost", _scheduler_cost),
     "published": ("published-*", _published),
     "soak": ("soak", _soak),
+    **sidecar_tables.KINDS,
 }
 """By kind of result, the names of its files and what is written of one."""
 
@@ -188,7 +187,7 @@ def sections(results: Mapping[str, Sequence[Result]], drawn: Sequence[str]) -> L
     """A section a result, with its picture where there is one."""
     lines: Lines = []
     for kind, (_, section) in KINDS.items():
-        for result in results[kind]:
+        for result in results.get(kind, ()):
             lines += [*section(result), ""]
             name = picture_name(kind, result)
             if name in drawn:

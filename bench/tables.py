@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-__all__ = ["commands", "everything", "number", "speed", "table", "when"]
+__all__ = ["commands", "everything", "milliseconds", "number", "speed", "table", "when"]
 
 Result = dict[str, Any]
 Lines = list[str]
@@ -19,6 +19,10 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]], left: int = 1) -
 
 def number(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
+
+
+def milliseconds(seconds: float) -> str:
+    return number(seconds * 1e3)
 
 
 def machine(run: Mapping[str, Any], threads: int) -> str:
