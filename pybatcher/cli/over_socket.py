@@ -79,7 +79,8 @@ async def connect(path: str) -> Link:
     loop = asyncio.get_running_loop()
     try:
         async with asyncio.timeout(_PATIENCE):
-            _, link = await loop.create_unix_connection(lambda: Link(on_notification=take), path)
+            link = Link(peer=str(path), on_notification=take)
+            await loop.create_unix_connection(lambda: link, path)
             try:
                 await link.request("health", [])
             except BaseException:
@@ -87,7 +88,8 @@ async def connect(path: str) -> Link:
                 raise
             return link
     except ConnectionLostError as error:
-        raise ConnectionLostError(f"{path}: {refusals[0] if refusals else error}") from error
+        why = f"{path}: {refusals[0]}" if refusals else str(error)
+        raise ConnectionLostError(why) from error
     except TimeoutError as error:
         raise ConnectionLostError(
             f"who listens at {path} does not answer within {_PATIENCE:g} s"

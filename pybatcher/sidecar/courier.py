@@ -89,22 +89,25 @@ class Courier:
         self._link = link
         self._send_waiting()
 
-    def link_lost(self, error: PybatcherError, *, final: bool = False) -> None:
+    def link_lost(
+        self, error: PybatcherError, *, final: bool = False, is_evidence: bool = True
+    ) -> None:
         """The link is gone, after all calls it had ended with ConnectionLostError.
 
         final: there will be no other: every call gets `error`, and later ones too.
+        is_evidence: one of the calls may be the cause.
         """
         self._link = None
         cut, self._cut = self._cut, []
         if final:
             self.fail_all(error)
             return
-        if self._suspicion is not None:
+        if self._suspicion is not None and is_evidence:
             guilty = self._suspicion.died(cut)
             if isinstance(guilty, Entry):
                 own = EngineFailedError(
-                    "this request failed: the worker died twice while it computed it, the second "
-                    f"time with nothing else to do: {error}"
+                    "this request failed: workers died while they computed it, the last two with "
+                    f"nothing else to do: {error}"
                 )
                 self._fail(guilty, own)
         for entry in list(self._journal.values()):
@@ -155,9 +158,9 @@ class Courier:
         self._journal[entry.number] = entry
         if self._on_work is not None:
             self._on_work()
-        if self._link is None:
+        if self._link is None or (self._suspicion is not None and self._suspicion.suspects):
             self._watch_deadline(entry)
-        elif self._suspicion is None or not self._suspicion.suspects:
+        else:
             self._send(entry)
 
     def cancel(self, numbers: range) -> None:
@@ -229,6 +232,7 @@ class Courier:
         if isinstance(error, QueueFullError) and entry.starts > 1:
             # It was let in once. All who were are here again at the same time: its turn will come.
             self._loop.call_later(error.retry_after, self._send_waiting)
+            self._watch_deadline(entry)
             return
         try:
             if error is not None:
@@ -237,6 +241,8 @@ class Courier:
                 self._forget(entry)
                 entry.end(None, result)
             elif isinstance(entry, Generation):
+                if (self.replays or entry.reply.streams) and isinstance(result, dict):
+                    result.pop("logprobs", None)  # they came with the deltas, a few at a time
                 whole = entry.whole(completion_from_wire(result), self.clock())
                 self._forget(entry)
                 entry.reply.finish(whole)
@@ -254,6 +260,7 @@ class Courier:
         while passed is not None:
             if isinstance(passed, Entry) and not passed.ended:
                 self._withdraw(passed)  # goes on later, when all have been tried
+                self._watch_deadline(passed)
             passed = self._suspicion.acquit()
         self._send_waiting()
 
@@ -294,7 +301,7 @@ class Courier:
                     waiter.set_result(None)
 
     def _watch_deadline(self, entry: Entry) -> None:
-        """While there is no link, the deadlines of those who wait are minded here."""
+        """The deadline of one that waits is minded here: nobody else knows of it."""
         if isinstance(entry, Generation) and entry.deadline is not None:
             left = entry.deadline - self.clock()
             self._loop.call_later(max(0.0, left), self._expire_if_waiting, entry)

@@ -62,10 +62,6 @@ class Front(Backing):
         """Wait for the first worker to serve. Raises why it cannot."""
         return await asyncio.shield(self._current.opened)
 
-    async def idle(self) -> None:
-        """Return when no call is in flight."""
-        await asyncio.gather(*(post.relay.courier.idle() for post in self._posts))
-
     async def close(self, error: PybatcherError) -> None:
         """End all workers; calls in flight get this error."""
         posts = dict(self._posts)

@@ -115,8 +115,9 @@ class Generation(Entry):
     def whole(self, last: Completion, now: float) -> Completion:
         """All of the output, of which `last` is what came from the one who finished it."""
         timeline = replace(last.timeline, submitted=self.submitted)
+        logprobs = tuple(self._logprobs) if self._logprobs else last.logprobs
         if self.starts <= 1:
-            return replace(last, timeline=timeline)
+            return replace(last, timeline=timeline, logprobs=logprobs)
         usage = last.usage
         times = tuple(self._token_times)
         first = times[0] if times else now

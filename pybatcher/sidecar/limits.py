@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..errors import ConfigError
 
@@ -24,9 +24,10 @@ class Limits:
     max_depth: containers (arrays and maps, empty ones too) within each other, the
         frame's own array being the first.
     max_in_flight: requests that wait for their Response at a time.
-    max_elements: elements of one array. A map may have a sixteenth of it in pairs,
-        a frame as a whole twice as many elements, where a container counts as 8
-        more: about what it takes in memory.
+    max_elements: elements of one array of an answer; of a request a quarter, since a server
+        that builds one has no time for others. A map may have a sixteenth of it in pairs, a
+        frame as a whole twice as many elements, where a container counts as 8 more: about
+        what it takes in memory.
     """
 
     max_frame: int = 16 * 2**20
@@ -41,6 +42,11 @@ class Limits:
                 raise ConfigError(
                     f"{name} is {value!r}; it must be a whole number from {low} to {high}"
                 )
+
+    @property
+    def of_requests(self) -> Limits:
+        """The limits of what a client sends."""
+        return replace(self, max_elements=max(self.max_elements // 4, _RANGES["max_elements"][0]))
 
     @property
     def max_pairs(self) -> int:

@@ -32,7 +32,7 @@ from .serve_config import ServeConfig
 from .sidecar_statistics import add_counts, no_counts, without_gauges
 from .watchdog import Watchdog
 from .wire import statistics_from_wire
-from .worker_process import WorkerProcess
+from .worker_process import ExitReason, WorkerProcess
 from .worker_spec import INTERNAL_LIMITS, WorkerSpec
 
 __all__ = ["Post"]
@@ -89,7 +89,7 @@ class Post:
         self._retiring = False
         self._retirement: asyncio.Task[None] | None = None
         self._loading = ""
-        self._last_death = ""
+        self._last_death = self._why_killed = ""
         self._fingerprint: str | None = None
         self.counts = no_counts()  # of workers that are gone
         self._last_counts = no_counts()  # of the one that serves, as of its last heartbeat
@@ -181,23 +181,11 @@ class Post:
         self._was_heard, self._silent_ticks = False, 0
         self._watch()
         try:
-            await self._loop.create_connection(lambda: link, sock=process.sock)
-            async with asyncio.timeout(self._config.start_timeout):
-                hello = await link.request("open", [self.spec.to_wire()])
-        except TimeoutError:
-            link.close()
-            process.kill()
-            late = f"took longer to open the model than start_timeout = {self._config.start_timeout:g} s"
-            await process.wait()
-            await self._died(late, ConnectionLostError(late))
-            return
+            hello = await self._open(process, link)
         except PybatcherError as error:
             link.close()
             await self._died(await _end_of(process), error)
             return
-        except BaseException:
-            link.close()
-            raise
         _LOGGER.info(
             "worker %d serves %s after %.2f s",
             process.pid,
@@ -217,6 +205,22 @@ class Post:
         self._preparing.cancel()
         await self._died(await _end_of(process), gone)
 
+    async def _open(self, process: WorkerProcess, link: Link) -> dict[str, Any]:
+        """Have the worker open the model; what it says of itself then."""
+        await self._loop.create_connection(lambda: link, sock=process.sock)
+        limit = self._config.start_timeout
+        try:
+            async with asyncio.timeout(limit):
+                hello: dict[str, Any] = await link.request("open", [self.spec.to_wire()])
+                return hello
+        except TimeoutError:
+            self._kill(process, f"it has not opened the model within start_timeout = {limit:g} s")
+            raise ConnectionLostError("the worker was killed") from None
+
+    def _kill(self, process: WorkerProcess, why: str) -> None:
+        self._why_killed = why
+        process.kill()
+
     async def _prepare(self) -> None:
         """Keep a process ready that has all but the model: starting Python takes the longest.
 
@@ -230,9 +234,12 @@ class Post:
             process.sock.close()
             await asyncio.sleep(_PREPARE_AFTER)
 
-    async def _died(self, how: str, error: PybatcherError) -> None:
+    async def _died(self, exit_reason: ExitReason, error: PybatcherError) -> None:
         """Decide what becomes of the calls, and whether there is to be another worker."""
         pid, self._process = self.worker_pid, None
+        how = exit_reason.text
+        if self._why_killed:
+            how, self._why_killed = f"was killed: {self._why_killed}", ""
         self._loading = ""
         self.counts = add_counts(self.counts, without_gauges(self._last_counts))
         self._last_counts = no_counts()
@@ -247,7 +254,8 @@ class Post:
         _LOGGER.warning("worker %s %s", pid, how, extra={"worker_pid": pid, "reason": how})
         if self._intensity.record(self._loop.time()):
             self.restarts += 1
-            self.relay.link_lost(ConnectionLostError(f"the worker {how}"))
+            lost = ConnectionLostError(f"the worker {how}")
+            self.relay.link_lost(lost, is_evidence=not exit_reason.from_outside)
             return
         self._fail(
             EngineFailedError(
@@ -307,23 +315,22 @@ class Post:
         if not self._was_heard:
             self._silent_ticks += 1
             hung = (
-                f"the worker has said nothing for {_BOOT_PATIENCE:g} s since its start"
+                f"it has said nothing for {_BOOT_PATIENCE:g} s since its start"
                 if self._silent_ticks * self.spec.beat_period > _BOOT_PATIENCE
                 else None
             )
         else:
             hung = self._watchdog.tick()
         if hung is not None:
-            _LOGGER.error("%s: it is killed", hung, extra={"worker_pid": process.pid})
-            process.kill()
+            self._kill(process, hung)
             self._watchdog.reset()
         self._timer = self._loop.call_later(self.spec.beat_period, self._tick)
 
 
-async def _end_of(process: WorkerProcess) -> str:
+async def _end_of(process: WorkerProcess) -> ExitReason:
     """How a worker ended that does not answer any more; it is killed if it is not about to."""
     with suppress(TimeoutError):
         async with asyncio.timeout(_LAST_BREATH):
-            return str(await process.wait())
+            return await process.wait()
     process.kill()
-    return str(await process.wait())
+    return await process.wait()

@@ -127,14 +127,14 @@ def _method(value: object) -> str | None:
 class _Side:
     """What both sides of a connection have in common."""
 
-    def __init__(self, limits: Limits | None = None) -> None:
-        self.limits = limits or Limits()
+    def __init__(self, limits: Limits, *, reads: Limits, writes: Limits) -> None:
+        self.limits = limits
         self.must_close = False
         """The peer broke the protocol: send `data_to_send()`, then close the connection."""
         self.violation: str | None = None
         """How it did, for the log."""
-        self._reader = FrameReader(self.limits)
-        self._writer = FrameWriter(self.limits)
+        self._reader = FrameReader(reads)
+        self._writer = FrameWriter(writes)
         self._in_flight: set[int] = set()
         self._out: list[bytes] = []
 
@@ -164,6 +164,10 @@ class _Side:
 
 class ServerProtocol(_Side):
     """The side that answers. See the table above."""
+
+    def __init__(self, limits: Limits | None = None) -> None:
+        limits = limits or Limits()
+        super().__init__(limits, reads=limits.of_requests, writes=limits)
 
     def receive(self, data: bytes) -> list[Request | Notification]:
         """The events that these bytes complete, in order. Never raises for what a peer sends."""
@@ -247,7 +251,8 @@ class ClientProtocol(_Side):
     """The side that asks. See the table above."""
 
     def __init__(self, limits: Limits | None = None) -> None:
-        super().__init__(limits)
+        limits = limits or Limits()
+        super().__init__(limits, reads=limits, writes=limits.of_requests)
         self._last_msgid = 0
 
     def request(self, method: str, params: list[Any]) -> int:

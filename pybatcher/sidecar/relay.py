@@ -73,9 +73,11 @@ class Relay(Backing):
         self.courier.link_made(link)
         self.watch_if_needed()
 
-    def link_lost(self, error: PybatcherError, *, final: bool = False) -> None:
+    def link_lost(
+        self, error: PybatcherError, *, final: bool = False, is_evidence: bool = True
+    ) -> None:
         """See `Courier.link_lost`."""
-        self.courier.link_lost(error, final=final)
+        self.courier.link_lost(error, final=final, is_evidence=is_evidence)
 
     def watch_if_needed(self) -> None:
         """Ask for events as long as somebody wants them."""

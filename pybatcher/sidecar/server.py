@@ -62,7 +62,6 @@ class Server:
         self._sessions: set[ServerSession] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._n_interrupts = 0
-        self._turned_away = 0
 
     async def run(self) -> int:
         """The exit status. Raises ConfigError, ModelFormatError: what keeps it from starting."""
@@ -100,53 +99,49 @@ class Server:
     async def _serve(self, server: asyncio.Server, listening: ListeningSocket) -> int:
         name = listening.sock.getsockname()
         _LOGGER.info("listening on %s", name, extra={"socket": name})
-        front = self._front
+        failed = self._front.failed
         ending = self._loop.create_task(self._told_to_end.wait())
-        opening = self._loop.create_task(front.opened())
+        opening = self._loop.create_task(self._front.opened())
         try:
             await asyncio.wait({opening, ending}, return_when=asyncio.FIRST_COMPLETED)
             if opening.done():
                 opening.result()
                 self._notifier.ready()
-                either: set[asyncio.Future[Any]] = {front.failed, ending}
+                either: set[asyncio.Future[Any]] = {failed, ending}
                 await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+            self._notifier.stopping()
+            if not failed.done():
+                server.close()  # whoever connects now is refused, and may find the next one
+                listening.close()
+                await self._drain()
         finally:
             opening.cancel()
             ending.cancel()
-        if front.failed.done():
-            _LOGGER.critical("%s", front.failed.result())
             await self._say_goodbye()
+        if failed.done():
+            _LOGGER.critical("%s", failed.result())
             return _FAILED
-        self._notifier.stopping()
-        server.close()  # whoever connects now is refused, and may find the next one
-        listening.close()
-        return await self._drain()
+        return _INTERRUPTED if self._told_to_stop.is_set() else 0
 
-    async def _drain(self) -> int:
+    async def _drain(self) -> None:
         """Finish what is in flight, for a while, or until told again."""
-        n_in_flight = self._front.n_in_flight
-        _LOGGER.info("ending: %d calls in flight are being finished", n_in_flight)
+        _LOGGER.info("ending: %d calls in flight are being finished", self._front.n_in_flight)
         for session in list(self._sessions):
             session.close_soon()
-        idle = self._loop.create_task(self._front.idle())
+        done = self._loop.create_task(self._all_gone.wait())
         stop = self._loop.create_task(self._told_to_stop.wait())
-        await asyncio.wait(
-            {idle, stop},
-            timeout=self._config.drain_timeout,
-            return_when=asyncio.FIRST_COMPLETED,
-        )
-        if not idle.done():
+        limit = self._config.drain_timeout
+        await asyncio.wait({done, stop}, timeout=limit, return_when=asyncio.FIRST_COMPLETED)
+        if not done.done():
             _LOGGER.warning("%d calls were not finished", self._front.n_in_flight)
             await self._front.close(
                 BatcherClosedError("the sidecar was told to end before this request was finished")
             )
-        idle.cancel()
+        done.cancel()
         stop.cancel()
-        await self._say_goodbye()
-        return _INTERRUPTED if self._told_to_stop.is_set() else 0
 
     async def _say_goodbye(self) -> None:
-        """Let clients read their answers, and hang up."""
+        """Let clients read their last answers, and hang up."""
         for session in list(self._sessions):
             session.close_soon()
         with suppress(TimeoutError):
@@ -198,6 +193,8 @@ class Server:
             self._told_to_stop.set()
 
     def _hang_up(self) -> None:
+        if self._told_to_end.is_set():
+            return
         task = self._loop.create_task(self._reload())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

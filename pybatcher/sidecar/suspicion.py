@@ -1,10 +1,10 @@
 """`Suspicion`: finds the request that kills workers, among those that were in flight. Pure.
 
-A worker is killed by the system, by somebody, or by a defect that one request meets. So nobody is
-suspected at once: after a first death all go on together. Who is in flight again when the next
-worker dies, without having got a token in between, may be the cause. Then all who were in flight
-go on one at a time, each alone in the worker until it has got a token or its end; and who is alone
-in a worker that dies is the cause.
+A worker is killed by somebody, by the system, or by a defect that one request meets. A signal
+from outside is no evidence. After a first death that is, nobody is suspected: all go on together.
+Who is in flight again when the next worker dies, without having got a token in between, may be
+the cause. Then all who were in flight go on one at a time, each alone in the worker until it has
+got a token or its end; and who is alone in two workers that die, one after the other, is the cause.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from collections.abc import Sequence
 from typing import Protocol
 
 __all__ = ["Suspect", "Suspicion"]
+
+_DEATHS_ALONE = 2
 
 
 class Suspect(Protocol):
@@ -37,13 +39,14 @@ class Suspicion:
 
     def __init__(self) -> None:
         self.suspects: list[Suspect] = []
+        self._deaths_alone = 0  # of the first one
 
     def died(self, in_flight: Sequence[Suspect]) -> Suspect | None:
         """A worker died with these in flight. Returns the cause, if that is clear."""
         in_flight = [suspect for suspect in in_flight if not suspect.ended]
-        was_alone = len(in_flight) == 1 and self.suspects[:1] == in_flight
-        if was_alone and self._is_stuck(in_flight[0]):
-            return self.suspects.pop(0)
+        if len(in_flight) == 1 and self.suspects[:1] == in_flight and self._is_stuck(in_flight[0]):
+            self._deaths_alone += 1
+            return self._pop() if self._deaths_alone >= _DEATHS_ALONE else None
         if any(map(self._is_stuck, in_flight)):
             known = set(map(id, self.suspects))
             self.suspects += [suspect for suspect in in_flight if id(suspect) not in known]
@@ -58,6 +61,10 @@ class Suspicion:
         first = self.suspects[0]
         if self._is_stuck(first) and not first.ended:
             return None
+        return self._pop()
+
+    def _pop(self) -> Suspect:
+        self._deaths_alone = 0
         return self.suspects.pop(0)
 
     @staticmethod

@@ -53,10 +53,10 @@ class Watchdog:
         if self._is_busy:
             self._ticks_stuck += 1
         if self._ticks_silent > self._most_ticks:
-            return f"the worker has not been heard of for hang_timeout = {self._hang_timeout:g} s"
+            return f"it has not been heard of for hang_timeout = {self._hang_timeout:g} s"
         if self._ticks_stuck > self._most_ticks:
             return (
-                "the worker has been computing without progress for hang_timeout = "
+                "it has been computing without progress for hang_timeout = "
                 f"{self._hang_timeout:g} s"
             )
         return None

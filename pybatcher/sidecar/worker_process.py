@@ -24,10 +24,12 @@ class ExitReason:
 
     status: its exit status, or minus the number of the signal that killed it.
     text: that, for people.
+    from_outside: somebody killed it, or the system did, and not a defect of its own.
     """
 
     status: int
     text: str
+    from_outside: bool = False
 
     def __str__(self) -> str:
         return self.text
@@ -115,7 +117,9 @@ class WorkerProcess:
 
     def _ended(self) -> None:
         status = self._process.wait()  # a zombie: this reaps it and does not block
-        self._exit.set_result(ExitReason(status, _in_words(status, self._was_killed_here)))
+        killed_here = self._was_killed_here
+        from_outside = not killed_here and -status in (signal.SIGKILL, signal.SIGTERM)
+        self._exit.set_result(ExitReason(status, _in_words(status, killed_here), from_outside))
 
 
 def _start(descriptor: int, module: str, argv_tail: Sequence[str]) -> subprocess.Popen[bytes]:

@@ -1,12 +1,17 @@
-"""A link whose other end is the test: what was sent is written down, answers are given by hand."""
+"""A link whose other end is the test, and a relay over it: answers are given by hand."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
+from pybatcher.call import Call
 from pybatcher.errors import ConnectionLostError, PybatcherError
+from pybatcher.sidecar.courier import Courier
 from pybatcher.sidecar.link import OnDelta, OnEnd
+from pybatcher.sidecar.relay import Relay
+from pybatcher.stream import Reply
 
 
 class LinkDouble:
@@ -76,3 +81,41 @@ def completion_map(text: str, token_ids: tuple[int, ...], reason: str = "length"
             "recomputed_tokens": 0,
         },
     }
+
+
+def a_call(content: Any = "Once", *, is_chat: bool = False, **sampling: Any) -> Call:
+    timeout = sampling.pop("timeout", None)
+    return Call(
+        priority=0,
+        timeout=timeout,
+        namespace=None,
+        content=content,
+        is_chat=is_chat,
+        params=None,
+        sampling=sampling,
+    )
+
+
+def made(relay: Relay) -> LinkDouble:
+    link = LinkDouble()
+    relay.link_made(link)  # type: ignore[arg-type]
+    return link
+
+
+def a_relay(*, replays: bool = True, suspects: bool = False, **more: Any) -> Relay:
+    return Relay(Courier(replays=replays, suspects=suspects, **more))
+
+
+def opts(link: LinkDouble, call_id: int) -> dict[str, Any]:
+    params = link.sent[call_id][1]
+    found: dict[str, Any] = params[1] if len(params) > 1 else {}
+    return found
+
+
+async def turn() -> None:
+    for _ in range(3):
+        await asyncio.sleep(0)
+
+
+def texts(reply: Reply) -> str:
+    return "".join(piece.text for piece in reply.pieces)

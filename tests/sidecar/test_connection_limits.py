@@ -27,3 +27,9 @@ def test_a_map_and_a_frame_are_limited_by_what_an_array_is() -> None:
 def test_a_limit_that_cannot_work_is_named_with_its_value(name: str, value: Any) -> None:
     with pytest.raises(ConfigError, match=rf"^{name} is {value!r}; it must be a whole number"):
         Limits(**{name: value})
+
+
+def test_a_request_may_be_less_than_an_answer() -> None:
+    limits = Limits(max_elements=4000, max_depth=7)
+    assert (limits.of_requests.max_elements, limits.of_requests.max_depth) == (1000, 7)
+    assert Limits(max_elements=64).of_requests.max_elements == 64

@@ -211,7 +211,7 @@ def test_what_has_no_msgid_to_answer_ends_the_connection(frame: Any) -> None:
     ("rest", "reason"),
     [
         (b"\xdb\xff\xff\xff\xff", "max_frame is 16777216"),
-        (b"\xdd\xff\xff\xff\xff", "max_elements is 1048576"),
+        (b"\xdd\xff\xff\xff\xff", "max_elements is 262144"),
         (b"\x91" * 40, "max_depth = 32"),
         (b"\x91" * 40 + b"\xc0", "max_depth = 32"),
         (b"\x91\xc1", "0xc1"),

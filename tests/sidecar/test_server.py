@@ -381,3 +381,18 @@ def test_a_directory_that_others_can_write_is_refused(tmp_path: Path) -> None:
     done = refused("--socket", str(open_to_all / "p.sock"))
     assert done.returncode == 2
     assert "chmod" in done.stderr
+
+
+def test_without_uvloop_it_is_the_same(tmp_path: Path) -> None:
+    """asyncio's own loop serves where there is no other."""
+    tmp_path.chmod(0o700)
+    (tmp_path / "hidden").mkdir()
+    (tmp_path / "hidden" / "uvloop.py").write_text("raise ImportError('not here')")
+    environ = {**os.environ, "PYTHONPATH": str(tmp_path / "hidden")}
+    with serving(tmp_path, env=environ) as running, BlockingClient(running.socket) as client:
+        (pid,) = client.statistics().worker_pids
+        for process in (pid, running.process.pid):
+            assert "uvloop" not in Path(f"/proc/{process}/maps").read_text()
+        assert client.generate("Once", max_tokens=3).token_ids
+        os.kill(pid, signal.SIGKILL)
+        assert client.generate("Once", max_tokens=3).token_ids

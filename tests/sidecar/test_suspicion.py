@@ -1,4 +1,4 @@
-"""Who kills workers is found, at the price of two more deaths, and nobody else is blamed."""
+"""Who kills workers is found, at the price of three more deaths, and nobody else is blamed."""
 
 from __future__ import annotations
 
@@ -49,7 +49,8 @@ def test_after_a_second_death_without_a_token_all_go_on_one_at_a_time() -> None:
     assert suspicion.suspects == [b, c]
     b.ended = True
     assert suspicion.acquit() is b
-    assert suspicion.died([c]) is c  # it was alone, and has died with its worker again
+    assert suspicion.died([c]) is None  # somebody may have killed it
+    assert suspicion.died([c]) is c  # it was alone, and again a worker has died with it
     assert not suspicion.suspects
 
 
@@ -65,10 +66,22 @@ def test_a_death_between_two_trials_blames_nobody() -> None:
 def test_an_ended_call_is_never_the_cause() -> None:
     suspicion = Suspicion()
     a = Call("a")
-    suspicion.died([a])
-    suspicion.died([a])
+    for _ in range(3):
+        assert suspicion.died([a]) is None
     a.ended = True
     assert suspicion.died([a]) is None
+
+
+def test_who_gets_a_token_between_two_deaths_alone_is_not_the_cause() -> None:
+    suspicion = Suspicion()
+    a = Call("a")
+    for _ in range(3):
+        assert suspicion.died([a]) is None
+    a.num_tokens = 1
+    assert suspicion.acquit() is a
+    for _ in range(3):
+        assert suspicion.died([a]) is None
+    assert suspicion.died([a]) is a
 
 
 @given(st.integers(1, 6), st.data())
@@ -90,7 +103,7 @@ def test_the_cause_is_found_whoever_it_is_and_nobody_else(n: int, data: st.DataO
             for call in sent:
                 call.num_tokens += 1
             assert suspicion.acquit() is not None
-    assert deaths == 3
+    assert deaths == 4
 
 
 @pytest.mark.parametrize("n", [1, 2, 5])

@@ -41,7 +41,7 @@ def test_silence_is_a_hang_and_a_beat_ends_it() -> None:
     dog = watchdog()
     *before, last = accused_of(dog, MOST + 1)
     assert before == [None] * MOST
-    assert last == "the worker has not been heard of for hang_timeout = 1.25 s"
+    assert last == "it has not been heard of for hang_timeout = 1.25 s"
     assert dog.tick() == last
     dog.beat(False, 0)
     assert dog.tick() is None
@@ -51,7 +51,7 @@ def test_computing_without_progress_is_a_hang_though_beats_come() -> None:
     dog = watchdog()
     *before, last = accused_of(dog, MOST + 1, (True, 7))
     assert before == [None] * MOST
-    expected = "the worker has been computing without progress for hang_timeout = 1.25 s"
+    expected = "it has been computing without progress for hang_timeout = 1.25 s"
     assert last == expected
     dog.beat(True, 8)
     assert dog.tick() is None

@@ -148,7 +148,8 @@ def test_kill_ends_it_also_when_it_is_stopped(run: Run) -> None:
 def test_its_end_in_words(
     run: Run, deed: tuple[object, ...], status: int, text: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(end_of(*deed)) == ExitReason(status, text)
+    from_outside = deed == ("signal", 9)
+    assert run(end_of(*deed)) == ExitReason(status, text, from_outside)
     is_crash = deed in {("signal", 6), ("signal", 11)}
     assert ("Fatal Python error" in capfd.readouterr().err) == is_crash
 
