@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -86,13 +85,3 @@ def is_running(pid: int) -> bool:
     except (FileNotFoundError, ProcessLookupError):
         return False
     return state != "Z"
-
-
-def computing_thread(pid: int) -> int:
-    """A thread of the process that runs right now, most likely inside a kernel; else its first."""
-    for task in os.listdir(f"/proc/{pid}/task"):
-        with suppress(OSError):
-            stat = Path(f"/proc/{pid}/task/{task}/stat").read_text().rpartition(")")[2].split()
-            if stat[0] == "R" and task != str(pid):
-                return int(task)
-    return pid

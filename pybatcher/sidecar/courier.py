@@ -62,7 +62,8 @@ class Courier:
         self._loop = asyncio.get_running_loop()
         self.replays = replays
         self.clock = clock
-        self._suspicion = Suspicion() if suspects else None
+        self._suspects = suspects
+        self._suspicion = Suspicion()  # of nobody, where nobody is suspected
         self._most_bytes = most_bytes
         self._bytes = 0
         self._on_work = on_work
@@ -71,7 +72,8 @@ class Courier:
         self._cut: list[Entry] = []  # in flight when the link was lost
         self._link: Link | None = None
         self._failure: PybatcherError | None = None
-        self._idle: list[asyncio.Future[None]] = []
+        self._is_idle = asyncio.Event()
+        self._is_idle.set()
         self.replayed_requests = 0
 
     @property
@@ -102,7 +104,7 @@ class Courier:
         if final:
             self.fail_all(error)
             return
-        if self._suspicion is not None and is_evidence:
+        if self._suspects and is_evidence:
             guilty = self._suspicion.died(cut)
             if isinstance(guilty, Entry):
                 own = EngineFailedError(
@@ -129,10 +131,8 @@ class Courier:
 
     async def idle(self) -> None:
         """Return when no call is in flight."""
-        while self._journal:
-            waiter: asyncio.Future[None] = self._loop.create_future()
-            self._idle.append(waiter)
-            await waiter
+        while self._journal:  # more may have come by the time that this task goes on
+            await self._is_idle.wait()
 
     # -- calls ------------------------------------------------------------------------------
 
@@ -156,9 +156,10 @@ class Courier:
             )
         self._bytes += entry.n_bytes
         self._journal[entry.number] = entry
+        self._is_idle.clear()
         if self._on_work is not None:
             self._on_work()
-        if self._link is None or (self._suspicion is not None and self._suspicion.suspects):
+        if self._link is None or self._suspicion.suspects:
             self._watch_deadline(entry)
         else:
             self._send(entry)
@@ -172,7 +173,7 @@ class Courier:
 
     def _send_waiting(self) -> None:
         """Send whose turn it is: all, or who has to be alone."""
-        suspects = [] if self._suspicion is None else self._suspicion.suspects
+        suspects = self._suspicion.suspects
         entries = suspects[:1] if suspects else list(self._journal.values())
         for entry in entries:
             assert isinstance(entry, Entry)
@@ -217,7 +218,7 @@ class Courier:
                 entry.reply.push(piece)
             except Exception as error:
                 self._fail_unexpectedly(entry, error)
-        if self._suspicion is not None and self._suspicion.suspects:
+        if self._suspicion.suspects:
             self._next_suspect()
 
     def _ended(self, entry: Entry, error: PybatcherError | None, result: Any) -> None:
@@ -250,12 +251,11 @@ class Courier:
             self._fail(entry, broken)
         except Exception as defect:
             self._fail_unexpectedly(entry, defect)
-        if self._suspicion is not None and self._suspicion.suspects:
+        if self._suspicion.suspects:
             self._next_suspect()
 
     def _next_suspect(self) -> None:
         """If who goes on alone has got past, the next one's turn has come, or everybody's."""
-        assert self._suspicion is not None
         passed = self._suspicion.acquit()
         while passed is not None:
             if isinstance(passed, Entry) and not passed.ended:
@@ -295,10 +295,7 @@ class Courier:
         if self._journal.pop(entry.number, None) is not None:
             self._bytes -= entry.n_bytes
         if not self._journal:
-            waiters, self._idle = self._idle, []
-            for waiter in waiters:
-                if not waiter.done():
-                    waiter.set_result(None)
+            self._is_idle.set()
 
     def _watch_deadline(self, entry: Entry) -> None:
         """The deadline of one that waits is minded here: nobody else knows of it."""

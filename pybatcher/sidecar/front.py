@@ -12,7 +12,6 @@ from itertools import count
 from typing import Any
 
 from ..call import Beside, Call
-from ..config import split_options
 from ..errors import EngineFailedError, PybatcherError
 from ..inquiry import Embedding, Score
 from ..prefix_info import PrefixInfo
@@ -21,6 +20,7 @@ from ..stream import Reply
 from ..telemetry import Handler, Telemetry
 from .backing import Backing
 from .post import Post
+from .relay import attach_and_watch
 from .serve_config import ServeConfig
 from .sidecar_statistics import SidecarStatistics, add_counts, no_counts
 from .worker_spec import WorkerSpec
@@ -93,7 +93,6 @@ class Front(Backing):
 
     def _man(self, spec: WorkerSpec) -> Post:
         """A new post, with its worker on the way."""
-        split_options(dict(spec.options))  # what is wrong with them is said before a worker starts
         post = Post(spec, self._config, numbers=self._numbers, telemetry=self._telemetry)
         task = self._posts[post] = self._loop.create_task(post.run(), name="pybatcher-post")
         task.add_done_callback(partial(self._post_over, post))
@@ -181,14 +180,7 @@ class Front(Backing):
 
     def attach(self, handler: Handler) -> Callable[[], None]:
         """See `Batcher.attach`. Events of all workers."""
-        detach = self._telemetry.attach(handler)
-        self._watch_if_needed()
-
-        def detach_and_unwatch() -> None:
-            detach()
-            self._watch_if_needed()
-
-        return detach_and_unwatch
+        return attach_and_watch(self._telemetry, handler, self._watch_if_needed)
 
     def _watch_if_needed(self) -> None:
         for post in self._posts:

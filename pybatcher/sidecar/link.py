@@ -10,7 +10,7 @@ from ..errors import ConnectionLostError, ProtocolError, PybatcherError
 from .protocol import ClientProtocol, Limits, Response
 from .wire import error_from_wire
 
-__all__ = ["Link"]
+__all__ = ["Link", "ending_of"]
 
 OnDelta = Callable[[dict[str, Any]], None]
 OnEnd = Callable[[PybatcherError | None, Any], None]
@@ -68,15 +68,7 @@ class Link(asyncio.Protocol):
         """Send a request and wait for its result. Raises what the peer says is wrong."""
         answer: asyncio.Future[Any] = self._loop.create_future()
 
-        def end(error: PybatcherError | None, result: Any) -> None:
-            if answer.done():
-                return
-            if error is not None:
-                answer.set_exception(error)
-            else:
-                answer.set_result(result)
-
-        call_id = self.start_call(method, params, end)
+        call_id = self.start_call(method, params, ending_of(answer))
         try:
             return await answer
         except asyncio.CancelledError:
@@ -184,3 +176,17 @@ class Link(asyncio.Protocol):
 
 def _ignore(_error: PybatcherError | None, _result: Any) -> None:
     """Nobody waits for this call."""
+
+
+def ending_of(answer: asyncio.Future[Any]) -> OnEnd:
+    """What hands a call's end to somebody who awaits it, if anybody still does."""
+
+    def end(error: PybatcherError | None, result: Any) -> None:
+        if answer.done():
+            return
+        if error is not None:
+            answer.set_exception(error)
+        else:
+            answer.set_result(result)
+
+    return end

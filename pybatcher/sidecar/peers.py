@@ -8,7 +8,7 @@ import struct
 from asyncio.trsock import TransportSocket
 from collections.abc import Collection
 
-__all__ = ["may_connect", "peer_uid"]
+__all__ = ["may_connect", "peer_credentials", "peer_uid"]
 
 _UCRED = struct.Struct("iII")  # pid, uid, gid: struct ucred of unix(7)
 _NOBODY = 2**32 - 1  # of a socket that is not connected

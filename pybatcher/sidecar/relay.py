@@ -27,7 +27,7 @@ from ..telemetry import Handler, Telemetry
 from .backing import Backing
 from .courier import Courier
 from .journal import Generation, Question, bytes_of
-from .link import Link
+from .link import Link, ending_of
 from .sidecar_statistics import SidecarStatistics
 from .wire import (
     embeddings_from_wire,
@@ -44,7 +44,7 @@ from .wire import (
     write_tokenize,
 )
 
-__all__ = ["Relay"]
+__all__ = ["Relay", "attach_and_watch"]
 
 _LOGGER = logging.getLogger("pybatcher")
 _ANY_TOKEN = 2**63  # the vocabulary is known where the engine is
@@ -204,14 +204,7 @@ class Relay(Backing):
 
     def attach(self, handler: Handler) -> Callable[[], None]:
         """See `Batcher.attach`."""
-        detach = self._telemetry.attach(handler)
-        self.watch_if_needed()
-
-        def detach_and_unwatch() -> None:
-            detach()
-            self.watch_if_needed()
-
-        return detach_and_unwatch
+        return attach_and_watch(self._telemetry, handler, self.watch_if_needed)
 
     # -- inside -----------------------------------------------------------------------------
 
@@ -231,17 +224,13 @@ class Relay(Backing):
         self.courier.check_open()
         answer: asyncio.Future[Any] = self._loop.create_future()
 
-        def end(error: PybatcherError | None, result: Any) -> None:
-            if answer.done():
-                return
-            if error is not None:
-                answer.set_exception(error)
-            else:
-                answer.set_result(result)
-
         numbers = self.courier.new_numbers(1)
         question = Question(
-            number=numbers[0], method=method, params=params, end=end, n_bytes=bytes_of(*params)
+            number=numbers[0],
+            method=method,
+            params=params,
+            end=ending_of(answer),
+            n_bytes=bytes_of(*params),
         )
         self.courier.add(question)
         try:
@@ -274,6 +263,23 @@ class Relay(Backing):
         self._n_restoring -= 1
         if not self._n_restoring:
             self._restored.set()
+
+
+def attach_and_watch(
+    telemetry: Telemetry, handler: Handler, watch_if_needed: Callable[[], None]
+) -> Callable[[], None]:
+    """Attach a handler to events that come from elsewhere; what detaches it.
+
+    watch_if_needed: called when handlers have come or gone.
+    """
+    detach = telemetry.attach(handler)
+    watch_if_needed()
+
+    def detach_and_unwatch() -> None:
+        detach()
+        watch_if_needed()
+
+    return detach_and_unwatch
 
 
 def _plain(value: Any) -> Any:

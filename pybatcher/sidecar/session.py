@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import socket
-import struct
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, cast
 
@@ -21,6 +19,7 @@ from .holdings import Holdings
 from .in_flight import Generation, InFlight
 from .incoming import Incoming
 from .outgoing import Outgoing
+from .peers import peer_credentials
 from .protocol import Limits, Notification, Request, ServerProtocol
 from .questions import QUESTIONS, Question
 from .wire import RequestId, error_to_wire, event_to_wire, plain_error, read_call
@@ -352,11 +351,5 @@ class ServerSession(asyncio.Protocol):
 def _peer(transport: asyncio.Transport | None) -> str:
     """By the process id, where the kernel tells it."""
     sock = None if transport is None else transport.get_extra_info("socket")
-    if sock is None or not hasattr(socket, "SO_PEERCRED"):
-        return "a client"
-    try:
-        credentials = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-    except OSError:
-        return "a client"
-    pid, _uid, _gid = struct.unpack("3i", credentials)
-    return f"process {pid}"
+    credentials = None if sock is None else peer_credentials(sock)
+    return "a client" if credentials is None else f"process {credentials[0]}"

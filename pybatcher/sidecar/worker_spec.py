@@ -40,9 +40,10 @@ class WorkerSpec:
         for name, value in own.items():
             if value is not None and not isinstance(value, str):
                 raise ConfigError(f"{name} is {reprlib.repr(value)}; it must be a text, or None")
-        options = {name: changes[name] for name in changes if name not in own}
-        split_options(options)
-        return replace(self, options={**self.options, **options}, **own)
+        changed = {name: changes[name] for name in changes if name not in own}
+        options = {**self.options, **changed}
+        split_options(dict(options))  # what is wrong with them is said before a worker starts
+        return replace(self, options=options, **own)
 
     @classmethod
     def from_wire(cls, spec: dict[str, Any]) -> WorkerSpec:

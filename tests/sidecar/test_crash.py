@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import os
 import random
 import signal
@@ -12,50 +11,24 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from serving import Serving, computing_thread, is_running, serving, start_serving
+from serving import Serving, is_running, serving, start_serving
 
 import pybatcher
+from bench.blows import strike
+from bench.chaos import asked, gist
 from pybatcher import Batcher, Client, Completion, EngineFailedError, Piece
 
 N_STREAMS = 32
 MAX_TOKENS = 160
 OPTIONS = ("--n-ctx", "16384", "--n-parallel", "32", "--hang-timeout", "2.0")
 BATCHER_OPTIONS = {"n_ctx": 16384, "n_parallel": 32}
-SIGABRT_TO_ONE_THREAD = 234  # tgkill(2) on x86-64
-
-
-def asked(i: int) -> tuple[Any, dict[str, Any]]:
-    """The i-th stream: greedy or sampled, of a text or ids, with stops, penalties, or logprobs."""
-    prompt: Any = f"Once upon a time there were {i} little"
-    params: dict[str, Any] = {"max_tokens": MAX_TOKENS, "ignore_eos": True}
-    if i % 4 == 1:
-        params |= {"temperature": 1.0, "seed": i, "top_p": 0.95}
-    if i % 4 == 2:
-        params |= {"temperature": 0.8, "seed": i, "repetition_penalty": 1.2, "logprobs": 2}
-    if i % 4 == 3:
-        params |= {"stop": ["zzz", " and they"], "presence_penalty": 0.5}
-    if i % 8 == 4:
-        prompt = [1 + i, 17, 300 + i, 5]
-    return prompt, params
-
-
-def gist(completion: Completion) -> tuple[Any, ...]:
-    """What must not depend on what happened on the way."""
-    return (
-        completion.text,
-        completion.token_ids,
-        completion.finish_reason,
-        completion.logprobs,
-        completion.usage.prompt_tokens,
-        completion.usage.completion_tokens,
-    )
 
 
 @pytest.fixture(scope="module")
 def undisturbed() -> list[tuple[Any, ...]]:
     async def generate() -> list[Completion]:
         async with Batcher(**BATCHER_OPTIONS) as batcher:
-            calls = map(asked, range(N_STREAMS))
+            calls = [asked(i, MAX_TOKENS) for i in range(N_STREAMS)]
             return await asyncio.gather(*(batcher.generate(p, **params) for p, params in calls))
 
     return [gist(completion) for completion in asyncio.run(generate())]
@@ -69,7 +42,6 @@ class Listeners:
         self._expected = expected
         self.rounds = 0
         self.tokens = 0
-        self.longest_pause = 0.0
         self.is_over = False
         self._more = asyncio.Event()
 
@@ -79,17 +51,14 @@ class Listeners:
                 group.create_task(self._listen(i))
 
     async def _listen(self, i: int) -> None:
-        prompt, params = asked(i)
+        prompt, params = asked(i, MAX_TOKENS)
         while not self.is_over:
             pieces: list[Piece] = []
             stream = self._client.stream(prompt, **params)
-            before = time.monotonic()
             async for piece in stream:
                 pieces.append(piece)
                 self.tokens += len(piece.token_ids)
                 self._more.set()
-                now = time.monotonic()
-                self.longest_pause, before = max(self.longest_pause, now - before), now
             completion = stream.completion
             assert completion is not None
             assert gist(completion) == self._expected[i]
@@ -121,12 +90,7 @@ async def disturb(
                 if listening.done():
                     break
                 (pid,) = (await client.statistics()).worker_pids
-                if blow == "abort":
-                    thread = computing_thread(pid)
-                    libc = ctypes.CDLL(None, use_errno=True)
-                    assert libc.syscall(SIGABRT_TO_ONE_THREAD, pid, thread, signal.SIGABRT) == 0
-                else:
-                    os.kill(pid, getattr(signal, blow))
+                strike(blow, pid)
                 while (await client.statistics()).worker_restarts < n_blows:  # noqa: ASYNC110
                     await asyncio.sleep(0.02)
         finally:
@@ -141,7 +105,7 @@ async def disturb(
 async def test_streams_go_on_over_kills_stops_and_aborts(
     tmp_path: Path, undisturbed: list[tuple[Any, ...]]
 ) -> None:
-    blows = ["SIGKILL", "SIGSTOP", "abort", "SIGSEGV", "SIGKILL", "SIGSTOP", "SIGKILL", "SIGKILL"]
+    blows = ["SIGKILL", "SIGSTOP", "SIGABRT", "SIGSEGV", "SIGKILL", "SIGSTOP", "SIGKILL", "SIGKILL"]
     with serving(tmp_path, *OPTIONS, "--max-worker-restarts", "1000") as running:
         listeners = await disturb(running, undisturbed, blows, random.Random(1))
         said = running.said()
