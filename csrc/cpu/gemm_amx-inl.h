@@ -21,14 +21,14 @@ namespace {
 
 // A block of K of a weight tile, of at most so many steps, stays in the first cache while rows pass
 // over it; the rows' loads are told not to drive it out.
-constexpr int kBlockSteps = 18;
+constexpr int kBlockSteps = 16;
 constexpr int kTileFloats = kTileRows * kWidth;  // of an accumulator tile
 constexpr int kPairRows = 2 * kTileRows;         // of a register block, of two by two tiles
 // A pass takes so many rows, and as much of K of them as stays in the second cache while weight
 // tiles stream by.
 constexpr int kPassRows = 512;
-constexpr int kPassBytes = 576 << 10;
-constexpr int kAmxTiles = 32;      // whose sums are parked from one part of K to the next
+constexpr int kPassBytes = 512 << 10;
+constexpr int kAmxTiles = 16;      // whose sums are parked from one part of K to the next
 constexpr int kStreamedPairs = 8;  // register blocks of rows from which on y bypasses the caches
 constexpr int kParkedFloats = kAmxTiles * kPassRows * kAmxColumns;
 constexpr int kExpandedNumbers = kBlockSteps * kStepNumbers;  // of one of two blocks
@@ -120,18 +120,25 @@ PB_INLINE void multiply_step(const char* x, int64_t x_bytes, bool below, const u
   tile_bf16_product<3, 5, 7>();
 }
 
-// Expansion is slow beside reading: a prefetch from far would come before the core's own, which
+// Bytes ahead that are asked for into the first cache: a step of bf16.
+constexpr int kStepAhead = kStepNumbers * 2;
+
+// Expansion is slow beside reading: a prefetch from further would come before the core's own, which
 // keeps more lines under way.
 template <typename Weights>
-PB_INLINE void expand_unit(const uint8_t* step, int unit, uint16_t* to) {
-  __builtin_prefetch(step + kNearPrefetch + unit * 64, 0, 3);
-  Weights::expand(step, unit, to);
+PB_INLINE void expand_unit(const uint8_t* step, int unit, const typename Weights::Scales& scales,
+                           uint16_t* to) {
+  __builtin_prefetch(step + kStepAhead + unit * 64, 0, 3);
+  Weights::expand(step, unit, scales, to);
 }
 
 template <typename Weights>
 PB_INLINE void expand_step(const uint8_t* step, uint16_t* to) {
+  const typename Weights::Scales scales[2] = {Weights::scales(step, 0), Weights::scales(step, 1)};
 #pragma GCC unroll 16
-  for (int unit = 0; unit < Weights::kUnits; ++unit) expand_unit<Weights>(step, unit, to);
+  for (int unit = 0; unit < Weights::kUnits; ++unit) {
+    expand_unit<Weights>(step, unit, scales[unit % 2], to);
+  }
 }
 
 // At most kPairRows rows: weights are used as they come from memory, which takes longer than all
@@ -155,6 +162,7 @@ inline __attribute__((noinline)) void multiply_once(const AmxBlock& b, const uin
 #pragma GCC unroll 32
       for (int line = 0; line < Weights::kStepBytes; line += 64) {
         __builtin_prefetch(w + kFarPrefetch + line, 0, 2);
+        __builtin_prefetch(w + kStepAhead + line, 0, 3);
       }
       multiply_step(x, b.x_bytes, below, reinterpret_cast<const uint16_t*>(w));
     }
@@ -184,7 +192,8 @@ struct Ahead {
     for (; at < end; ++at) {
       if constexpr (Weights::kUnits > 0) {
         const int s = at / Weights::kUnits;
-        expand_unit<Weights>(from + s * Weights::kStepBytes, at % Weights::kUnits,
+        const uint8_t* step = from + s * Weights::kStepBytes;
+        expand_unit<Weights>(step, at % Weights::kUnits, Weights::scales(step, at % 2),
                              to + s * kStepNumbers);
       } else {
         __builtin_prefetch(from + at * 64, 0, 2);
@@ -192,6 +201,15 @@ struct Ahead {
     }
   }
 };
+
+// In kBlockSteps steps, the parked sums of the register block to come.
+PB_INLINE void ask_for_parked(const float* next, int step) {
+  constexpr int kFloats = kPairRows * kAmxColumns / kBlockSteps;
+#pragma GCC unroll 4
+  for (int i = 0; i < kFloats; i += kWidth) {
+    __builtin_prefetch(next + step * kFloats + i, 0, 3);
+  }
+}
 
 template <typename Weights>
 PB_INLINE void multiply_rows(const AmxBlock& b, const uint16_t* w, int row, int rows,
@@ -202,6 +220,7 @@ PB_INLINE void multiply_rows(const AmxBlock& b, const uint16_t* w, int row, int 
   const auto* x = reinterpret_cast<const char*>(b.x) + row * b.x_bytes;
   for (int s = 0; s < b.steps; ++s) {
     ahead.step();
+    if (!b.first) ask_for_parked(parked + kPairRows * kAmxColumns, s);
     multiply_step(x, b.x_bytes, below, w);
     x += kStepK * 2;
     w += kStepNumbers;

@@ -1,6 +1,7 @@
 // What the tests of csrc/cpu share: the targets this CPU runs, numbers, activations, comparisons.
 #pragma once
 
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -84,6 +85,35 @@ inline const cpu::ProductKernel& product_of(const cpu::Kernels& target, DType dt
          : dtype == DType::kInt4 ? target.int4
          : dtype == DType::kBF16 ? target.bf16
                                  : target.f32;
+}
+
+// The numbers that a group stands for on the tile unit: the scale a little too great and held to 14
+// bits, its products with whole numbers cut to bf16. See cpu/expand_amx-inl.h.
+template <typename Group>
+void dequantise_cut(Group group, float* x) {
+  const auto with_bits = [](float v, uint32_t mask) {
+    return std::bit_cast<float>(std::bit_cast<uint32_t>(v) & mask);
+  };
+  const float scale = with_bits(f16_to_f32(group.scale) * (1.0f + 2.0f / 3.0f / 256.0f), ~0x3ffu);
+  group.scale = f32_to_f16(1.0f);
+  dequantise(group, x);
+  for (int i = 0; i < kGroup; ++i) x[i] = with_bits(x[i] * scale, 0xffff0000u);
+}
+
+// rounded_row, and what comes of it where the target multiplies quantised weights as bf16.
+inline std::vector<float> multiplied_row(std::vector<float> row, const cpu::Kernels& target,
+                                         DType dtype) {
+  if (!is_quantised(dtype) || product_of(target, dtype).row != cpu::RowFormat::kBf16) {
+    return rounded_row(std::move(row), dtype);
+  }
+  const size_t n = row.size();
+  row.resize((n + kGroup - 1) / kGroup * kGroup);
+  for (size_t i = 0; i < n; i += kGroup) {
+    dtype == DType::kInt8 ? dequantise_cut(quantise_int8(&row[i]), &row[i])
+                          : dequantise_cut(quantise_int4(&row[i]), &row[i]);
+  }
+  row.resize(n);
+  return row;
 }
 
 // Bytes of a number of a row of activations.

@@ -61,16 +61,6 @@ std::vector<int> first_rows(int n) {
   return rows;
 }
 
-// Stored weights as a product takes them: where it multiplies rows of bf16, to the nearest bf16, of
-// two as near the greater.
-std::vector<float> multiplied(std::vector<float> w, const cpu::Kernels& target, DType dtype) {
-  if (!is_quantised(dtype) || product_of(target, dtype).row != cpu::RowFormat::kBf16) return w;
-  for (float& x : w) {
-    x = std::bit_cast<float>((std::bit_cast<uint32_t>(x) + 0x8000u) & 0xffff0000u);
-  }
-  return w;
-}
-
 struct Shape {
   int n_out, n_in;
 };
@@ -91,8 +81,7 @@ TEST(products_are_within_rounding_of_double) {
         const Activations a = p.activations(*backend, *target, first_rows(kRows));
         for (int o = 0; o < n_out; ++o) {
           const float* row_of_w = p.w.data() + static_cast<size_t>(o) * n_in;
-          const std::vector<float> w =
-              multiplied(rounded_row({row_of_w, row_of_w + n_in}, dtype), *target, dtype);
+          const std::vector<float> w = multiplied_row({row_of_w, row_of_w + n_in}, *target, dtype);
           for (int r = 0; r < kRows; ++r) {
             const std::vector<float> x = read_activations(a, *target, r);
             double sum = p.bias[o];
