@@ -31,8 +31,7 @@ constexpr int kPassBytes = 512 << 10;
 constexpr int kAmxTiles = 16;      // whose sums are parked from one part of K to the next
 constexpr int kStreamedPairs = 8;  // register blocks of rows from which on y bypasses the caches
 constexpr int kParkedFloats = kAmxTiles * kPassRows * kAmxColumns;
-constexpr int kExpandedNumbers = kBlockSteps * kStepNumbers;  // of one of two blocks
-constexpr int kAmxScratch = kParkedFloats * 4 + 2 * kExpandedNumbers * 2;
+constexpr int kAmxScratch = kParkedFloats * 4 + kBlockSteps * kStepNumbers * 2;
 
 static_assert(kStepK == 32 && kBf16Padding == kStepK && kBf16Products);
 
@@ -172,33 +171,19 @@ inline __attribute__((noinline)) void multiply_once(const AmxBlock& b, const uin
   end_tiles(b, b.parked, 0, b.rows);
 }
 
-// What is done for the block of K to come while one is multiplied, bit by bit: its weights are
-// expanded, or asked for.
-template <typename Weights>
+// Asks for the weights of the block of K to come while one is multiplied, bit by bit.
 struct Ahead {
   const uint8_t* from = nullptr;
-  uint16_t* to = nullptr;
-  int n = 0;  // units of expansion, or cache lines
+  int n = 0;  // cache lines
   int per_step = 0;
   int at = 0;
 
-  Ahead(const uint8_t* w, uint16_t* expanded, int steps, int turns) : from(w), to(expanded) {
-    n = Weights::kUnits > 0 ? steps * Weights::kUnits : steps * Weights::kStepBytes / 64;
-    per_step = (n + turns - 1) / turns;
-  }
+  Ahead(const uint8_t* w, int lines, int turns)
+      : from(w), n(lines), per_step((lines + turns - 1) / turns) {}
 
   PB_INLINE void step() {
     const int end = at + per_step < n ? at + per_step : n;
-    for (; at < end; ++at) {
-      if constexpr (Weights::kUnits > 0) {
-        const int s = at / Weights::kUnits;
-        const uint8_t* step = from + s * Weights::kStepBytes;
-        expand_unit<Weights>(step, at % Weights::kUnits, Weights::scales(step, at % 2),
-                             to + s * kStepNumbers);
-      } else {
-        __builtin_prefetch(from + at * 64, 0, 2);
-      }
-    }
+    for (; at < end; ++at) __builtin_prefetch(from + at * 64, 0, 2);
   }
 };
 
@@ -211,9 +196,8 @@ PB_INLINE void ask_for_parked(const float* next, int step) {
   }
 }
 
-template <typename Weights>
 PB_INLINE void multiply_rows(const AmxBlock& b, const uint16_t* w, int row, int rows,
-                             Ahead<Weights>& ahead) {
+                             Ahead& ahead) {
   float* parked = b.parked + static_cast<size_t>(row) * kAmxColumns;
   const bool below = rows > kTileRows;
   begin_tiles(parked, b.first, below);
@@ -229,9 +213,8 @@ PB_INLINE void multiply_rows(const AmxBlock& b, const uint16_t* w, int row, int 
 }
 
 // More rows, in register blocks.
-template <typename Weights>
 inline __attribute__((noinline)) void multiply_many(const AmxBlock& b, const uint16_t* w,
-                                                    Ahead<Weights> ahead) {
+                                                    Ahead ahead) {
   configure_tiles(kTileRows, kTileRows);
   int row = 0;
   for (; b.rows - row >= kPairRows; row += kPairRows) multiply_rows(b, w, row, kPairRows, ahead);
@@ -274,11 +257,6 @@ inline void multiply_pass(const GemmArgs& args, const AmxPass& pass, float* scra
     return weights + (pass.tile_begin + i / n_blocks) * tile_bytes +
            static_cast<size_t>(step_of(i)) * Weights::kStepBytes;
   };
-  if constexpr (Weights::kUnits > 0) {
-    for (int s = 0; pairs > 1 && s < steps_of(0); ++s) {
-      expand_step<Weights>(weights_of(0) + s * Weights::kStepBytes, expanded + s * kStepNumbers);
-    }
-  }
   for (int i = 0; i < total; ++i) {
     const int tile = pass.tile_begin + i / n_blocks;
     const int column = tile * kAmxColumns;
@@ -297,14 +275,19 @@ inline void multiply_pass(const GemmArgs& args, const AmxPass& pass, float* scra
       multiply_once<Weights>(block, weights_of(i), expanded);
       continue;
     }
-    uint16_t* next = expanded + (i + 1) % 2 * kExpandedNumbers;
+    // Vectors and tiles share a port: weights are expanded before they are multiplied, not
+    // meanwhile.
+    const uint8_t* w = weights_of(i);
+    if constexpr (Weights::kUnits > 0) {
+      for (int s = 0; s < block.steps; ++s) {
+        expand_step<Weights>(w + s * Weights::kStepBytes, expanded + s * kStepNumbers);
+      }
+    }
     // A few pairs of rows do best when reading is left to the first of them.
     const bool ahead = i + 1 < total && (Weights::kUnits > 0 || pairs >= kStreamedPairs);
-    multiply_many<Weights>(
-        block,
-        Weights::kUnits > 0 ? expanded + i % 2 * kExpandedNumbers
-                            : reinterpret_cast<const uint16_t*>(weights_of(i)),
-        {weights_of(i + 1), next, ahead ? steps_of(i + 1) : 0, pairs * block.steps});
+    multiply_many(block, Weights::kUnits > 0 ? expanded : reinterpret_cast<const uint16_t*>(w),
+                  {weights_of(i + 1), ahead ? steps_of(i + 1) * Weights::kStepBytes / 64 : 0,
+                   pairs * block.steps});
   }
 }
 
