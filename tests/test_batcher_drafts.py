@@ -35,6 +35,13 @@ WAYS = {
 }
 
 
+@pytest.fixture(autouse=True)
+def free_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that there are guesses, whatever the clock says of steps as short as these."""
+    for name in ("_LOOKING", "_LOOK"):
+        monkeypatch.setattr(f"pybatcher.scheduling.speculation.{name}", 0.0)
+
+
 def outputs(completions: list[Completion]) -> list[object]:
     return [(c.text, c.token_ids, c.finish_reason, c.usage, c.logprobs) for c in completions]
 

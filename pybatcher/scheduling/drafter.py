@@ -5,15 +5,28 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from .lookup import PromptLookup
 
-__all__ = ["Drafter"]
+__all__ = ["Drafter", "Terms"]
 
 _PRIORS = (0.2, 0.4, 0.5)  # chance of a guess founded on 2, 3, more tokens; of none seen yet
 _PRIOR_WEIGHT = 4.0  # guesses that a prior stands for
-_LONGEST_REST = 7  # steps
 _FORGETTING = 0.97  # what a guess still counts when another of its kind has been judged
+
+
+class Terms(NamedTuple):
+    """What guesses have to bring now. Chances are between 0 and 1.
+
+    row: how likely a guess must be to be worth its row.
+    look: and to be worth looking for it as well.
+    longest_rest: steps that a text without good guesses is left alone at last.
+    """
+
+    row: float
+    look: float
+    longest_rest: int
 
 
 class Drafter:
@@ -21,12 +34,12 @@ class Drafter:
 
     Each guess is judged by the tokens that come, whether it was given rows or
     not. So a text that begins to repeat itself is noticed without a row spent on
-    finding out, and one that ceases to is left alone again. A text that gives
-    no good guesses is looked at in fewer and fewer steps, one of `_LONGEST_REST`
-    at last: that a search costs little next to a row is not true of every model.
+    finding out, and one that ceases to is left alone again. A text whose guesses
+    do not pay for looking is looked at in fewer and fewer steps: that a search
+    costs little next to a row is not true of every model.
 
     output: what came after the prompt before this began.
-    rest: steps until it is worth asking again; whoever asks counts it down.
+    rest: steps after this one until it is worth asking again.
     """
 
     def __init__(
@@ -43,6 +56,7 @@ class Drafter:
         self._n_taken = len(output)  # of the output, that were looked at
         self._guess: list[int] = []
         self._chance = self._chances[0]
+        self._pays = False  # the guess is likely enough to be worth the look
 
     @property
     def has_read(self) -> bool:
@@ -53,45 +67,47 @@ class Drafter:
         """Read `count` more tokens of that, or what is left of it; returns how many."""
         return self._lookup.index(count)
 
-    def draft(self, output: list[int], n_most: int, worth: float) -> tuple[int, ...]:
+    def draft(self, output: list[int], n_most: int, terms: Terms) -> tuple[int, ...]:
         """The tokens that should have rows, at most `n_most` (at least 1).
 
         output: what came after the prompt.
-        worth: how likely a guess must be to be worth its row, between 0 and 1.
         An end token is never among them: nothing is to be computed after it.
         """
-        self._take(output[self._n_taken :])
+        self.rest = 0
+        self._take(output[self._n_taken :], terms.longest_rest)
         self._guess, n_common = self._lookup.propose(n_most)
         if not n_common:
-            self._get_tired()
+            self._get_tired(terms.longest_rest)
             return ()
         self._chance = self._chances[min(n_common - 2, len(self._chances) - 1)]
-        draft = self._guess[: self._chance.worthy_length(worth)]
+        chance = self._chance.now
+        self._pays = chance > terms.look
+        if chance <= terms.row:
+            return ()
+        # The last is right only if all are: as many as are likely enough to be.
+        draft = self._guess[: int(math.log(terms.row) / math.log(chance))]
         for i, token in enumerate(draft):
             if token in self._end_token_ids:
                 return tuple(draft[:i])
         return tuple(draft)
 
-    def _take(self, tokens: list[int]) -> None:
+    def _take(self, tokens: list[int], longest_rest: int) -> None:
         """These came: judge the last guess by them, and know them from now on."""
         self._n_taken += len(tokens)
-        for guessed, token in zip(self._guess, tokens, strict=False):
-            self._chance.judge(guessed == token)
-            if guessed != token:
-                break
         if tokens and self._guess:
-            if self._guess[0] == tokens[0]:
-                self.rest = self._next_rest = 0
-            else:
-                self._get_tired()
-        has_read = self.has_read
+            for guessed, token in zip(self._guess, tokens, strict=False):
+                self._chance.judge(guessed == token)
+                if guessed != token:
+                    break
+            if self._guess[0] != tokens[0]:
+                self._get_tired(longest_rest)
+            elif self._pays:
+                self._next_rest = 0
         self._lookup.extend(tokens)
-        if has_read:
-            self._lookup.index(len(tokens))
 
-    def _get_tired(self) -> None:
+    def _get_tired(self, longest_rest: int) -> None:
         self.rest = self._next_rest
-        self._next_rest = min(2 * self._next_rest + 1, _LONGEST_REST)
+        self._next_rest = min(2 * self._next_rest + longest_rest // 7, longest_rest)
 
 
 @dataclass(slots=True)
@@ -106,7 +122,6 @@ class _Chance:
         self.right = self.right * _FORGETTING + right
         self.judged = self.judged * _FORGETTING + 1.0
 
-    def worthy_length(self, worth: float) -> int:
-        """How many tokens in a row are likely enough: the last is right only if all are."""
-        chance = (self.prior * _PRIOR_WEIGHT + self.right) / (_PRIOR_WEIGHT + self.judged)
-        return int(math.log(worth) / math.log(chance))
+    @property
+    def now(self) -> float:
+        return (self.prior * _PRIOR_WEIGHT + self.right) / (_PRIOR_WEIGHT + self.judged)

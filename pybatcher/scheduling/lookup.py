@@ -7,6 +7,7 @@ tokens, walked from the latest one on, a bounded number of them.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterable
 
 __all__ = ["PromptLookup"]
@@ -15,6 +16,7 @@ _SHORTEST = 2  # tokens that a place must have in common with the end to be one
 _LONGEST = 8  # past this no longer match is looked for
 _MOST_PLACES = 16  # looked at in one search
 _BUCKETS = 4096  # a power of two
+_NOWHERE = array("i", [-1]) * _BUCKETS
 _SPREAD = 0x9E37  # odd: neighbouring token ids fall into different buckets
 
 
@@ -29,12 +31,15 @@ class PromptLookup:
         self._tokens = list(tokens)
         # A place is the position after a pair. Chains run from the latest place to earlier ones;
         # places of other pairs may be among them.
-        self._latest = [-1] * _BUCKETS
+        self._latest = _NOWHERE[:]
         self._earlier = [-1] * _SHORTEST
 
     def extend(self, tokens: Iterable[int]) -> None:
-        """The text goes on."""
-        self._tokens.extend(tokens)
+        """The text goes on. If all of it was indexed, it still is."""
+        was_indexed = len(self._earlier) >= len(self._tokens)
+        self._tokens += tokens
+        if was_indexed:
+            self.index(len(self._tokens))
 
     @property
     def n_unindexed(self) -> int:
@@ -45,11 +50,16 @@ class PromptLookup:
         """Index `count` more tokens, or all there are; returns how many."""
         tokens, latest, earlier = self._tokens, self._latest, self._earlier
         known = len(earlier)
-        for place in range(known, min(known + count, len(tokens))):
-            bucket = _bucket(tokens[place - 2], tokens[place - 1])
+        if count <= 0 or known >= len(tokens):
+            return 0
+        first, stop = tokens[known - 2], min(known + count, len(tokens))
+        for place in range(known, stop):
+            second = tokens[place - 1]
+            bucket = (first * _SPREAD + second) % _BUCKETS
             earlier.append(latest[bucket])
             latest[bucket] = place
-        return len(earlier) - known
+            first = second
+        return stop - known
 
     def propose(self, count: int) -> tuple[list[int], int]:
         """What may come next, and how many tokens that is founded on.
@@ -71,7 +81,8 @@ class PromptLookup:
         tokens = self._tokens
         if len(tokens) <= _SHORTEST:
             return 0, 0
-        place, best, most = self._latest[_bucket(tokens[-2], tokens[-1])], 0, _SHORTEST - 1
+        place = self._latest[(tokens[-2] * _SPREAD + tokens[-1]) % _BUCKETS]
+        best, most = 0, _SHORTEST - 1
         for _ in range(_MOST_PLACES):
             if place < 0:
                 break
@@ -93,7 +104,3 @@ class PromptLookup:
             if tokens[place - i] != tokens[-i]:
                 return i - 1
         return limit
-
-
-def _bucket(first: int, second: int) -> int:
-    return (first * _SPREAD + second) % _BUCKETS

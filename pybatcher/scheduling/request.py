@@ -96,6 +96,7 @@ class LiveRequest:
     leader, num_led_tokens: so many tokens of another's KV will be copied when they
         are there, and until then nothing of it is computed.
     ended: nothing more comes of it; its KV goes when the step that may compute it is over.
+    next_look: the step of `Speculation` from which on guesses are worth looking for.
     logprobs: of its first targets, as far as they are known; preemption takes none away.
     suspect_length: it was in a step that failed, and is watched until it is longer
         than this; -1: it is not.
@@ -118,6 +119,7 @@ class LiveRequest:
     ended: bool = False
     suspect_length: int = -1
     drafter: Drafter | None = None
+    next_look: int = 0
     logprobs: list[float] = field(default_factory=list)
 
     @property

@@ -32,6 +32,11 @@ class StepCost:
             return _MOST
         return max(_LEAST, self._empty_step / self._row)
 
+    @property
+    def row(self) -> float:
+        """Seconds that a row costs; 0.0 until a step was seen."""
+        return self._seconds / (self._rows + self._steps * self.rows_of_an_empty_step or 1.0)
+
     def note(self, rows: int, seconds: float) -> None:
         """A step of so many rows took so long."""
         expected = self._empty_step + self._row * rows

@@ -34,6 +34,8 @@ class Driver:
         max_prefixes: int = 0,
         vocab_size: int = 258,
         max_draft_tokens: int = 0,
+        step_seconds: float = 0.01,
+        row_seconds: float = 0.0,
         **config: object,
     ) -> None:
         self.engine = FakeEngine(
@@ -48,6 +50,7 @@ class Driver:
         )
         self.scheduler = Scheduler(self.config, self.engine)
         self.clock = FakeClock()
+        self.step_seconds, self.row_seconds = step_seconds, row_seconds
         self.events: list[Event] = []
         self.plans: list[StepPlan] = []
         self.n_failures = 0
@@ -90,7 +93,8 @@ class Driver:
             self.events += self.scheduler.step_failed(RuntimeError("injected"))
             self.engine.restart()
             return True
-        self.clock.advance(0.01)
+        rows = sum(len(entry.tokens) for entry in plan.entries)
+        self.clock.advance(self.step_seconds + self.row_seconds * rows)
         self.events += self.scheduler.apply(result, self.clock())
         self.plans.append(plan)
         self.engine.check_integrity()

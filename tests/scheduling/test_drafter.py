@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from pybatcher.scheduling.drafter import Drafter
+import random
+
+import pytest
+
+from pybatcher.scheduling.drafter import Drafter, Terms
 
 CHEAP, DEAR = 1 / 17, 0.7  # one sequence in a step, and some forty
 CIRCLE = [1, 2, 3, 4, 5]
@@ -16,24 +20,31 @@ class Text:
         prompt: list[int],
         coming: list[int] | None = None,
         end_token_ids: frozenset[int] = frozenset(),
+        dearer_looks: float = 1.0,
+        longest_rest: int = 7,
     ) -> None:
+        self.dearer_looks = dearer_looks
+        self.longest_rest = longest_rest
         self.drafter = Drafter(prompt, end_token_ids)
         self.drafter.read(10**9)
         self.output: list[int] = []
         self.coming = coming or []
         self.searches = 0
+        self.rest = 0
 
     def draft(self, worth: float, n_most: int = 8) -> tuple[int, ...]:
-        return self.drafter.draft(self.output, n_most, worth)
+        terms = Terms(worth, worth * self.dearer_looks, self.longest_rest)
+        return self.drafter.draft(self.output, n_most, terms)
 
     def step(self, worth: float) -> int:
         """A step, as the scheduler and the engine do it; how many guesses it had."""
         draft: tuple[int, ...] = ()
-        if self.drafter.rest:
-            self.drafter.rest -= 1
+        if self.rest:
+            self.rest -= 1
         else:
             self.searches += 1
             draft = self.draft(worth)
+            self.rest = self.drafter.rest
         n_right = 0
         while n_right < len(draft) and draft[n_right] == self.coming[n_right]:
             n_right += 1
@@ -72,6 +83,29 @@ def test_a_text_where_nothing_comes_again_is_seldom_looked_at() -> None:
     before, first = text.searches, len(text.output)
     text.step(CHEAP)
     assert (text.searches - before, len(text.output) - first) == (1, 9), "no rest any more"
+
+
+@pytest.mark.parametrize("longest_rest", [7, 20, 50])
+def test_what_does_not_repeat_itself_rests_as_long_as_it_may(longest_rest: int) -> None:
+    text = Text([1, 2, 3], list(range(100, 1100)), longest_rest=longest_rest)
+    for _ in range(1000):
+        assert text.step(CHEAP) == 0
+    assert 1000 / (longest_rest + 1) - 1 < text.searches < 1000 / (longest_rest + 1) + 6
+
+
+def test_guesses_that_are_right_now_and_then_must_pay_for_looking() -> None:
+    searches = []
+    for dearer_looks in (1.0, 3.0):
+        rng = random.Random(5)
+        coming = rng.choices((1, 2, 3), (6, 1, 1), k=900)
+        text = Text([1, 2, 3] * 3, coming, dearer_looks=dearer_looks, longest_rest=50)
+        for _ in range(300):
+            text.step(0.25)
+        searches.append(text.searches)
+    assert searches[1] < searches[0] / 2
+    text.coming = CIRCLE * 200
+    lengths = [text.step(0.25) for _ in range(160)]
+    assert min(lengths[-5:]) > 5, "what pays is noticed after two rests at most"
 
 
 def test_where_rows_are_dear_it_looks_on_until_guesses_come_true() -> None:

@@ -11,7 +11,7 @@ from scheduler_driver import Driver, numbers
 from pybatcher.errors import QueueFullError, RequestTooLongError
 from pybatcher.params import SamplingParams
 from pybatcher.scheduling import Admitted, Preempted, Request, Resumed
-from pybatcher.scheduling.drafter import Drafter
+from pybatcher.scheduling.drafter import Drafter, Terms
 
 PROMPT = numbers(20)
 CIRCLE = (1, 2, 3, 4, 5)
@@ -166,14 +166,15 @@ def test_preempted_and_restarted_it_goes_on_again() -> None:
 
 def test_the_drafter_knows_what_it_came_with() -> None:
     """From the first step on, and without reading more of it in a step than of a prompt."""
+    terms = Terms(row=0.01, look=0.01, longest_rest=7)
     drafter = Drafter((9, 8), frozenset(), CIRCLE * 3)
     assert not drafter.has_read
     assert drafter.read(100) == 15
-    assert drafter.draft(list(CIRCLE * 3), 3, 0.01) == (1, 2, 3)
-    assert drafter.draft([*CIRCLE * 3, 1, 2], 3, 0.01) == (3, 4, 5)
+    assert drafter.draft(list(CIRCLE * 3), 3, terms) == (1, 2, 3)
+    assert drafter.draft([*CIRCLE * 3, 1, 2], 3, terms) == (3, 4, 5)
     drafter = Drafter((9, 8), frozenset(), CIRCLE)
     drafter.read(100)
-    assert drafter.draft(list(CIRCLE), 3, 0.01) == (), "it stands there once"
+    assert drafter.draft(list(CIRCLE), 3, terms) == (), "it stands there once"
 
 
 def test_a_long_output_is_read_by_the_drafter_in_parts() -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scheduler_driver import Driver, numbers, split
 
 from pybatcher.scheduling import Failed, SampledToken, StepResult
-from pybatcher.scheduling.drafter import Drafter
+from pybatcher.scheduling.drafter import Drafter, Terms
 from pybatcher.scheduling.step_cost import StepCost
 
 
@@ -34,7 +34,7 @@ class Oracle:
             self.rest = 0
             self.future = oracle.texts[prompt]  # type: ignore[attr-defined]
 
-        def draft(self: Drafter, output: list[int], n_most: int, worth: float) -> tuple[int, ...]:
+        def draft(self: Drafter, output: list[int], n_most: int, terms: Terms) -> tuple[int, ...]:
             future = self.future[len(output) :]  # type: ignore[attr-defined]
             true = future[: min(n_most, next(oracle._lengths))]
             return tuple(token ^ next(oracle._spoilt) for token in true)
@@ -158,9 +158,89 @@ def test_what_rows_cost_is_learnt_from_steps_without_prompts(
     driver.submit(1, (0, 1, 1) * 5, max_tokens=60)
     driver.run()
     without = [plan for plan in driver.plans if not plan.prefill_rows]
-    assert [rows for rows, _ in noted] == [p.decode_rows + p.draft_rows for p in without]
+    those = iter(p.decode_rows + p.draft_rows for p in without)
+    assert all(rows in those for rows, _ in noted), "in their order, some left out"
+    assert len(noted) >= sum(p.draft_rows > 0 for p in without)
     assert [seconds for _, seconds in noted] == pytest.approx([0.01] * len(noted))
     assert 0 < len(without) < len(driver.plans)
+
+
+SHORT, LONG = {"step_seconds": 2e-4, "row_seconds": 1e-5}, {"step_seconds": 8e-3}
+
+
+def searched(
+    monkeypatch: pytest.MonkeyPatch, n_requests: int, circle_from: int, **config: float
+) -> tuple[Driver, list[int]]:
+    """Requests whose texts never repeat themselves before they are so long; steps with searches."""
+    driver = Driver(n_ctx=65536, vocab_size=10**6, max_draft_tokens=8, **config)
+    monkeypatch.setattr(
+        driver.engine._model,
+        "draw",
+        lambda tokens, sampling: SampledToken(
+            tokens[-5] if len(tokens) >= circle_from else 1000 + len(tokens)
+        ),
+    )
+    steps: list[int] = []
+    draft = Drafter.draft
+
+    def noted(self: Drafter, output: list[int], n_most: int, terms: Terms) -> tuple[int, ...]:
+        steps.append(len(driver.plans))
+        return draft(self, output, n_most, terms)
+
+    monkeypatch.setattr(Drafter, "draft", noted)
+    for i in range(n_requests):
+        driver.submit(i, (i, 10 + i, 20 + i), max_tokens=1200)
+    return driver, steps
+
+
+@pytest.mark.parametrize("n_requests", [1, 4])
+def test_short_steps_are_not_made_longer_by_searches_in_vain(
+    monkeypatch: pytest.MonkeyPatch, n_requests: int
+) -> None:
+    driver, steps = searched(monkeypatch, n_requests, 10**9, **SHORT)
+    driver.run()
+    assert len(driver.plans) > 1100
+    assert 10 < len(set(steps)) < len(driver.plans) / 14
+    assert driver.scheduler.statistics().proposed_tokens == 0
+
+
+def test_long_steps_are_searched_as_often_as_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    driver, steps = searched(monkeypatch, 4, 10**9, **LONG)
+    driver.run()
+    assert len(set(steps)) == pytest.approx(len(driver.plans) / 8, abs=5)
+
+
+@pytest.mark.parametrize(("times", "soon"), [(SHORT, 40), (LONG, 16)], ids=["short", "long"])
+def test_a_text_that_begins_to_go_in_circles_is_noticed(
+    monkeypatch: pytest.MonkeyPatch, times: dict[str, float], soon: int
+) -> None:
+    driver, _ = searched(monkeypatch, 1, 600, **times)
+    driver.run()
+    first = next(i for i, plan in enumerate(driver.plans) if plan.draft_rows)
+    assert 590 < first < 600 + soon
+    assert len(driver.plans) < 600 + soon + 600 / 8
+
+
+def test_staggered_requests_are_searched_in_the_same_steps(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    driver, steps = searched(monkeypatch, 0, 10**9, **SHORT)
+    for i in range(4):
+        driver.submit(i, (i, 10 + i, 20 + i), max_tokens=1200)
+        for _ in range(5):
+            driver.step()
+    driver.run()
+    settled = {step for step in steps if 100 < step < 1100}
+    assert len(settled) <= 1000 / 8
+
+
+@pytest.mark.parametrize("max_tokens", [1, 2])
+def test_who_can_use_no_guess_has_no_drafter(max_tokens: int) -> None:
+    driver = repetitive(max_draft_tokens=8)
+    driver.submit(0, (0, 1) * 10, max_tokens=max_tokens)
+    (live,) = driver.scheduler._roster.waiting
+    driver.step()
+    assert (live.drafter is None) == (max_tokens == 1)
 
 
 def test_cancelled_in_a_step_that_verifies() -> None:

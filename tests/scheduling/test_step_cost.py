@@ -57,3 +57,11 @@ def test_it_stays_within_reason() -> None:
 def test_a_clock_that_stands_still_is_no_error() -> None:
     assert cost(*[(1, 0.0), (5, 0.0)] * 10).rows_of_an_empty_step == 64.0
     assert cost((1, 0.0), *[(1, 0.01), (5, 0.05)] * 100).rows_of_an_empty_step < 2.0
+
+
+def test_what_a_row_costs_is_in_seconds() -> None:
+    assert cost().row == 0.0
+    assert cost((4, 0.012)).row == pytest.approx(0.001), "as assumed: a step of eight rows and four"
+    steps = [(1 + i % 5, 0.012 + 0.001 * (1 + i % 5)) for i in range(300)]
+    assert cost(*steps).row == pytest.approx(0.001, rel=0.3)
+    assert cost(*[(1, 0.0), (5, 0.0)] * 10).row == 0.0
