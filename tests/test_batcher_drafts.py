@@ -8,6 +8,7 @@ import pytest
 from batcher_helpers import until
 
 from pybatcher import Batcher, BatcherStatistics, Completion, SamplingParams
+from pybatcher.scheduling.step_cost import StepCost
 
 REPETITIVE = "The red fox ran to the old mill. " * 6
 PROMPTS = [
@@ -36,10 +37,10 @@ WAYS = {
 
 
 @pytest.fixture(autouse=True)
-def free_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that there are guesses, whatever the clock says of steps as short as these."""
-    for name in ("_LOOKING", "_LOOK"):
-        monkeypatch.setattr(f"pybatcher.scheduling.speculation.{name}", 0.0)
+    monkeypatch.setattr(StepCost, "rows_of_an_empty_step", 30.0)
+    monkeypatch.setattr(StepCost, "row", 0.0)
 
 
 def outputs(completions: list[Completion]) -> list[object]:
