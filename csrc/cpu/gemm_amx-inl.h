@@ -21,13 +21,13 @@ namespace {
 
 // A block of K of a weight tile, of at most so many steps, stays in the first cache while rows pass
 // over it; the rows' loads are told not to drive it out.
-constexpr int kBlockSteps = 16;
+constexpr int kBlockSteps = 18;
 constexpr int kTileFloats = kTileRows * kWidth;  // of an accumulator tile
 constexpr int kPairRows = 2 * kTileRows;         // of a register block, of two by two tiles
 // A pass takes so many rows, and as much of K of them as stays in the second cache while weight
 // tiles stream by.
 constexpr int kPassRows = 512;
-constexpr int kPassBytes = 512 << 10;
+constexpr int kPassBytes = 576 << 10;
 constexpr int kAmxTiles = 16;      // whose sums are parked from one part of K to the next
 constexpr int kStreamedPairs = 8;  // register blocks of rows from which on y bypasses the caches
 constexpr int kParkedFloats = kAmxTiles * kPassRows * kAmxColumns;
@@ -187,9 +187,10 @@ struct Ahead {
   }
 };
 
-// In kBlockSteps steps, the parked sums of the register block to come.
+// In 16 steps, the parked sums of the register block to come.
 PB_INLINE void ask_for_parked(const float* next, int step) {
-  constexpr int kFloats = kPairRows * kAmxColumns / kBlockSteps;
+  constexpr int kFloats = kPairRows * kAmxColumns / 16;
+  if (step >= 16) return;
 #pragma GCC unroll 4
   for (int i = 0; i < kFloats; i += kWidth) {
     __builtin_prefetch(next + step * kFloats + i, 0, 3);
