@@ -43,8 +43,9 @@ inline constexpr int kGroupSize = 32;        // = kGroup (base/quantise.h)
 inline constexpr int kBf16Padding = 32;      // bf16 tiles are padded to a multiple of so many k's
 inline constexpr int kSegment = 256;         // = kAttentionSegment (ops/backend.h)
 inline constexpr int kQueriesPerBlock = 16;  // queries that share one pass over the keys
-// Floats of scratch of attend_segment: scores of the queries, and scales of the values.
-inline constexpr int kAttentionScratch = (kQueriesPerBlock + 1) * kSegment;
+// Floats of scratch of attend_segment, whole cache lines: scores of the queries and scales of the
+// values, or what goes through tiles (TileScratch in attention_amx-inl.h).
+inline constexpr int kAttentionScratch = 12288;
 
 // What belongs to a group of 32 quantised activations: a number is a whole number times `scale`.
 struct RowGroup {

@@ -9,6 +9,7 @@
 #include "cpu/gemm-inl.h"
 #include "cpu/gemm_groups-inl.h"
 #ifdef __AMX_BF16__
+#include "cpu/attention_amx-inl.h"
 #include "cpu/gemm_amx-inl.h"
 #endif
 #include "cpu/kernels.h"
@@ -44,7 +45,11 @@ const Kernels kKernels = {
     .copy = copy_row,
     .rotate = rotate_head,
     .store_key_value = store_key_value,
+#ifdef __AMX_BF16__
+    .attend_segment = attend_segment_amx,
+#else
     .attend_segment = attend_segment,
+#endif
     .merge_states = merge_states,
     .finish_attention = finish_attention,
     .exp = exp_of,

@@ -149,13 +149,21 @@ inline bool same_rows(const std::vector<std::vector<float>>& a,
   return true;
 }
 
-// Checks one row of output against softmax(scale q k) v in double over the rotated qkv.
+// Whether the tile unit computes it, from queries and probabilities that are rounded to bf16.
+inline bool on_tiles(const AttentionCase& c, const std::string& target) {
+  return target == "avx512_amx" && c.kv_dtype == DType::kBF16 && c.head_dim % 32 == 0;
+}
+
+// Checks one row of output against softmax(scale q k) v in double over the rotated qkv; `rounded`:
+// of queries rounded to bf16, and with probabilities that may be.
 inline void check_row(const AttentionCase& c, const AttentionLayer& layer,
-                      const std::vector<float>& qkv, int row, const std::vector<float>& out) {
+                      const std::vector<float>& qkv, int row, const std::vector<float>& out,
+                      bool rounded) {
   const int group = c.n_heads / c.n_kv_heads;
   const int begin = c.sliding_window > 0 ? std::max(0, row + 1 - c.sliding_window) : 0;
   for (int head = 0; head < c.n_heads; ++head) {
-    const float* q = qkv.data() + static_cast<size_t>(row) * c.row_size() + head * c.head_dim;
+    const float* query = qkv.data() + static_cast<size_t>(row) * c.row_size() + head * c.head_dim;
+    const std::vector<double> q = kept(query, c.head_dim, rounded ? DType::kBF16 : DType::kF32);
     auto key_of = [&](int position) {
       return qkv.data() + static_cast<size_t>(position) * c.row_size() +
              (c.n_heads + head / group) * c.head_dim;
@@ -166,7 +174,7 @@ inline void check_row(const AttentionCase& c, const AttentionLayer& layer,
       const std::vector<double> key = kept(key_of(position), c.head_dim, c.kv_dtype);
       double score = 0.0, terms = 0.0;
       for (int d = 0; d < c.head_dim; ++d) {
-        const double term = static_cast<double>(q[d]) * key[d];
+        const double term = q[d] * key[d];
         score += term;
         terms += std::abs(term);
       }
@@ -175,11 +183,14 @@ inline void check_row(const AttentionCase& c, const AttentionLayer& layer,
       size = std::max(size, terms * layer.scale);
     }
     for (double& w : weights) sum += w = std::exp(w - top);
-    std::vector<double> exacts(c.head_dim, 0.0);
+    std::vector<double> exacts(c.head_dim, 0.0), sizes(c.head_dim, 0.0);
     for (int position = begin; position <= row; ++position) {
       const float* value = key_of(position) + c.n_kv_heads * c.head_dim;
       const std::vector<double> v = kept(value, c.head_dim, c.kv_dtype);
-      for (int d = 0; d < c.head_dim; ++d) exacts[d] += weights[position - begin] / sum * v[d];
+      for (int d = 0; d < c.head_dim; ++d) {
+        exacts[d] += weights[position - begin] / sum * v[d];
+        sizes[d] += weights[position - begin] / sum * std::abs(v[d]);
+      }
     }
     for (int d = 0; d < c.head_dim; ++d) {
       const double exact = exacts[d];
@@ -188,7 +199,8 @@ inline void check_row(const AttentionCase& c, const AttentionLayer& layer,
       // sides start from what is kept.
       const double unit = 0x1p-24;
       const double off = 2.0 * ((c.head_dim + 4) * unit * size + (weights.size() + 16) * unit);
-      const double rounding = c.out_dtype == DType::kBF16 ? 0x1p-8 * std::abs(exact) : 0.0;
+      const double rounding = (c.out_dtype == DType::kBF16 ? 0x1p-8 * std::abs(exact) : 0.0) +
+                              (rounded ? 0x1p-8 * sizes[d] : 0.0);
       EXPECT(std::abs(out[head * c.head_dim + d] - exact) <= 2.0 * 2.0 * off + rounding);
     }
   }

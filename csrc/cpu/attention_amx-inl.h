@@ -1,0 +1,328 @@
+// Attention on the tile unit (Intel AMX), for keys and values in bf16 and whole tiles of head_dim.
+// What the vectors do otherwise: queries and probabilities are rounded to bf16; the sum of a
+// segment's exponentials is of those before rounding.
+//
+// A query's bits hang on its own keys alone. The queries of a call are rows of the same tiles, and
+// rows do not meet. Scores: products of 32 d's, ascending, whatever the columns beside a key.
+// Values: products of 32 keys by absolute position (kChunk), ascending. A key that a query does not
+// see has the probability zero there, and zero times what is finite adds nothing: so keys that no
+// query of the call sees are read as zeros, and those that only some see are looked at first. Where
+// one of them is not finite, the values of each query are added alone, through the same products.
+// Numbers below 2^-126 count as zero, probabilities among them.
+#pragma once
+
+#include "cpu/attention-inl.h"
+#include "cpu/kernels.h"
+#include "cpu/kv_numbers-inl.h"
+#include "cpu/rows-inl.h"
+#include "cpu/softmax_amx-inl.h"
+#include "cpu/tiles_amx-inl.h"
+#include "cpu/vec-inl.h"
+
+namespace pb::cpu::PB_CPU_TARGET {
+namespace {
+
+constexpr int kMostTileDim = 256;  // head_dim
+constexpr int kStripTiles = 4;     // columns of values that are added up at once
+constexpr int kStripColumns = kStripTiles * kWidth;
+// A tile of scores may reach a vector past the segment, where pages are narrower than a tile.
+constexpr int kScoreStride = kSegment + kWidth;
+constexpr int kTilePairs = kTileRows * kChunk;  // numbers of a tile of bf16
+
+struct TileScratch {
+  // Of each query; then its probabilities as bf16, from the start of its row on.
+  alignas(64) float scores[kQueriesPerBlock][kScoreStride];
+  uint16_t queries[kQueriesPerBlock * kMostTileDim];
+  uint16_t values[2][kStripTiles][kTilePairs];  // of two chunks, in turns
+  float alone[kTileRows][kStripColumns];
+};
+static_assert(sizeof(TileScratch) <= kAttentionScratch * sizeof(float));
+
+alignas(64) constexpr uint16_t kNoValue[kMostTileDim] = {};
+
+PB_INLINE bool fits_tiles(const KvLayout& kv) {
+  return kv.numbers == KvNumbers::kBf16 && kv.head_dim % kChunk == 0 && kv.head_dim <= kMostTileDim;
+}
+
+// The keys of a segment that some of the queries see, and those that all see, by position in the
+// segment. Queries that see none count for neither.
+struct SeenKeys {
+  int begin = kSegment, end = 0;
+  int common_begin = 0, common_end = kSegment;
+};
+
+PB_INLINE SeenKeys seen_keys(const AttentionArgs& args, const QueryBlock& block, int segment) {
+  SeenKeys seen;
+  for (int i = args.first_query; i < args.end_query; ++i) {
+    const int begin = first_key(block, i, segment);
+    const int end = end_key(block, i, segment);
+    if (begin >= end) continue;
+    if (begin < seen.begin) seen.begin = begin;
+    if (end > seen.end) seen.end = end;
+    if (begin > seen.common_begin) seen.common_begin = begin;
+    if (end < seen.common_end) seen.common_end = end;
+  }
+  return seen;
+}
+
+inline void round_queries(const AttentionArgs& args, const QueryBlock& block, uint16_t* to) {
+  for (int i = args.first_query; i < args.end_query; ++i) {
+    for (int d = 0; d < args.layout.head_dim; d += kWidth, to += kWidth) {
+      store_bf16_n(to, round_to_bf16(load(block.q[i] + d)), kWidth);
+    }
+  }
+}
+
+// Scores of kTiles tiles of keys, 1 or 2, whose addresses are given. What lies `ahead` of them, the
+// values in the same pages, is asked for.
+template <int kTiles>
+PB_INLINE void score_tiles(const KvLayout& kv, const uint16_t* queries,
+                           const std::byte* const* keys, const ptrdiff_t* ahead, int step,
+                           float* scores) {
+  const int64_t stride = kv.key_stride * 4;
+  const auto ask = [=](const std::byte* values) {
+#pragma GCC unroll 16
+    for (int row = 0; row < kTileRows; ++row) __builtin_prefetch(values + row * stride, 0, 2);
+  };
+  tile_zero<0>();
+  if constexpr (kTiles > 1) tile_zero<1>();
+  for (int d = 0; d < kv.head_dim; d += kChunk) {
+    const int64_t at = d / 2 * stride;
+    tile_load<4>(queries + d, kv.head_dim * 2);
+    tile_load_streamed<6>(keys[0] + at, stride);
+    ask(keys[0] + at + ahead[0]);
+    tile_bf16_product<0, 4, 6>();
+    if constexpr (kTiles > 1) {
+      tile_load_streamed<7>(keys[1] + at, stride);
+      ask(keys[1] + at + ahead[1]);
+      tile_bf16_product<1, 4, 7>();
+    }
+  }
+  constexpr int64_t kRow = kScoreStride * sizeof(float);
+  tile_store<0>(scores, kRow);
+  if constexpr (kTiles > 1) tile_store<1>(scores + step, kRow);
+}
+
+// Scores of keys [begin, end) of a segment and of some beside them, two tiles at a time: of pages
+// of 32 these are neighbouring lines. Tiles are stored in ascending order: what one of them has
+// past the end of its page, the next one overwrites.
+inline void score_keys(const AttentionArgs& args, int first_page, int begin, int end,
+                       TileScratch& s) {
+  const KvLayout& kv = args.layout;
+  const int step = kv.block_size < kWidth ? kv.block_size : kWidth;
+  for (int key = begin / step * step; key < end; key += 2 * step) {
+    const std::byte* keys[2];
+    ptrdiff_t ahead[2];
+    const int n = key + step < end ? 2 : 1;
+    for (int t = 0; t < n; ++t) {
+      const int of_tile = key + t * step;
+      const int page = first_page + of_tile / kv.block_size;
+      const std::byte* of_page = keys_of(args, page);
+      keys[t] = of_page + static_cast<size_t>(of_tile % kv.block_size) * 4;
+      ahead[t] = values_of(args, page) - of_page;
+    }
+    if (n == 2) {
+      score_tiles<2>(kv, s.queries, keys, ahead, step, s.scores[0] + key);
+    } else {
+      score_tiles<1>(kv, s.queries, keys, ahead, step, s.scores[0] + key);
+    }
+  }
+}
+
+// The values of keys [begin, end) of a segment.
+struct ValueRows {
+  const AttentionArgs& args;
+  Keys keys;
+
+  // That of one key.
+  PB_INLINE const uint16_t* at(int key) const {
+    const int block_size = args.layout.block_size;
+    const std::byte* values = values_of(args, keys.first_page + key / block_size);
+    return reinterpret_cast<const uint16_t*>(values) +
+           static_cast<size_t>(key % block_size) * args.layout.value_stride;
+  }
+
+  // Those of a chunk; zeros for keys that are not among these. What is wanted after them lies
+  // `ahead` bytes from those of either half.
+  PB_INLINE void chunk(int first, const uint16_t** rows, ptrdiff_t* ahead) const {
+    const int block_size = args.layout.block_size;
+    const int run = block_size < kWidth ? block_size : kWidth;
+    ahead[0] = ahead[1] = 0;
+    for (int i = 0; i < kChunk; i += run) {
+      const int key = first + i;
+      if (key + run <= keys.begin || key >= keys.end) {
+        for (int j = 0; j < run; ++j) rows[i + j] = kNoValue;
+        continue;
+      }
+      const uint16_t* row = at(key);
+      for (int j = 0; j < run; ++j) rows[i + j] = row + j * args.layout.value_stride;
+      const int page = keys.first_page + key / block_size;
+      const std::byte* next = keys_after(args, keys, page);
+      if (next != nullptr) ahead[i / kWidth] = next - values_of(args, page);
+    }
+    for (int i = 0; first + i < keys.begin; ++i) rows[i] = kNoValue;
+    for (int i = keys.end - first; i < kChunk; ++i) rows[i] = kNoValue;
+  }
+};
+
+PB_INLINE bool finite(const uint16_t* row, int n) {
+  const __m512i exponent = _mm512_set1_epi16(0x7f80);
+  __mmask32 bad = 0;
+  for (int i = 0; i < n; i += kChunk) {
+    const __m512i bits = _mm512_and_si512(_mm512_loadu_si512(row + i), exponent);
+    bad |= _mm512_cmpeq_epi16_mask(bits, exponent);
+  }
+  return bad == 0;
+}
+
+// Whether what only some of the queries see may be multiplied by the zeros of the others.
+inline bool strangers_are_finite(const AttentionArgs& args, int first_page, const SeenKeys& seen) {
+  const ValueRows values{args, {seen.begin, seen.end, first_page, first_page}};
+  for (int key = seen.begin; key < seen.end; ++key) {
+    if (key >= seen.common_begin && key < seen.common_end) continue;
+    if (!finite(values.at(key), args.layout.head_dim)) return false;
+  }
+  return true;
+}
+
+// A chunk of values, kTiles * 16 columns from `column` on, as tiles: row i of one holds pairs of
+// keys i and i + 16.
+template <int kTiles>
+PB_INLINE void pair_values(const uint16_t* const* rows, const ptrdiff_t* ahead, int column,
+                           uint16_t (*tiles)[kTilePairs]) {
+  const __mmask32 odd = 0xaaaaaaaau;
+#pragma GCC unroll 4
+  for (int i = 0; i < kTileRows; ++i) {
+#pragma GCC unroll 2
+    for (int t = 0; t < kTiles; t += 2) {
+      const uint16_t* first = rows[i] + column + t * kWidth;
+      const uint16_t* second = rows[i + kTileRows] + column + t * kWidth;
+      const __m512i x = _mm512_loadu_si512(first);
+      const __m512i y = _mm512_loadu_si512(second);
+      prefetch_piece<64>(first, t, ahead[0]);
+      prefetch_piece<64>(second, t, ahead[1]);
+      _mm512_store_si512(tiles[t] + i * kChunk,
+                         _mm512_mask_blend_epi16(odd, x, _mm512_slli_epi32(y, 16)));
+      _mm512_store_si512(tiles[t + 1] + i * kChunk,
+                         _mm512_mask_blend_epi16(odd, _mm512_srli_epi32(x, 16), y));
+    }
+  }
+}
+
+// The sums += probabilities (rows, 32) times a chunk of values.
+template <int kTiles>
+PB_INLINE void multiply_values(const uint16_t* probabilities, int64_t stride,
+                               const uint16_t (*tiles)[kTilePairs]) {
+  tile_load<4>(probabilities, stride);
+  tile_load<6>(tiles[0], 64);
+  tile_bf16_product<0, 4, 6>();
+  tile_load<7>(tiles[1], 64);
+  tile_bf16_product<1, 4, 7>();
+  if constexpr (kTiles > 2) {
+    tile_load<6>(tiles[2], 64);
+    tile_bf16_product<2, 4, 6>();
+    tile_load<7>(tiles[3], 64);
+    tile_bf16_product<3, 4, 7>();
+  }
+}
+
+// out (rows, out_stride) = probabilities times values, kTiles * 16 columns from `column` on. The
+// chunk to come is laid out while the last one is multiplied.
+template <int kTiles>
+inline void add_strip(const ValueRows& values, const uint16_t* probabilities, int64_t stride,
+                      int column, uint16_t (*tiles)[kStripTiles][kTilePairs], float* out,
+                      int out_stride) {
+  const int begin = values.keys.begin / kChunk;
+  const int end = (values.keys.end + kChunk - 1) / kChunk;
+  const uint16_t* rows[kChunk];
+  ptrdiff_t ahead[2];
+  const auto lay_out = [&](int chunk) {
+    values.chunk(chunk * kChunk, rows, ahead);
+    pair_values<kTiles>(rows, ahead, column, tiles[chunk % 2]);
+  };
+  tile_zero<0>();
+  tile_zero<1>();
+  if constexpr (kTiles > 2) tile_zero<2>();
+  if constexpr (kTiles > 2) tile_zero<3>();
+  lay_out(begin);
+  for (int chunk = begin; chunk < end; ++chunk) {
+    if (chunk + 1 < end) lay_out(chunk + 1);
+    multiply_values<kTiles>(probabilities + chunk * kChunk, stride, tiles[chunk % 2]);
+  }
+  const int64_t out_bytes = out_stride * static_cast<int64_t>(sizeof(float));
+  tile_store<0>(out, out_bytes);
+  tile_store<1>(out + kWidth, out_bytes);
+  if constexpr (kTiles > 2) tile_store<2>(out + 2 * kWidth, out_bytes);
+  if constexpr (kTiles > 2) tile_store<3>(out + 3 * kWidth, out_bytes);
+}
+
+PB_INLINE void add_strip(const ValueRows& values, const uint16_t* probabilities, int64_t stride,
+                         int column, TileScratch& s, float* out, int out_stride) {
+  if (values.args.layout.head_dim - column >= kStripColumns) {
+    add_strip<kStripTiles>(values, probabilities, stride, column, s.values, out, out_stride);
+  } else {
+    add_strip<2>(values, probabilities, stride, column, s.values, out, out_stride);
+  }
+}
+
+// One query's values, none but its own: its probabilities in every row of the tiles.
+inline void add_alone(const ValueRows& values, const float* row, TileScratch& s, float* out) {
+  for (int column = 0; column < values.args.layout.head_dim; column += kStripColumns) {
+    add_strip(values, reinterpret_cast<const uint16_t*>(row), 0, column, s, s.alone[0],
+              kStripColumns);
+    const int left = values.args.layout.head_dim - column;
+    for (int d = 0; d < kStripColumns && d < left; d += kWidth) {
+      store(out + column + d, load(s.alone[0] + d));
+    }
+  }
+}
+
+inline void attend_on_tiles(const AttentionArgs& args, const QueryBlock& block, int segment,
+                            TileScratch& s, const SoftmaxState& out) {
+  const KvLayout& kv = args.layout;
+  const SeenKeys seen = seen_keys(args, block, segment);
+  if (seen.begin >= seen.end) return;
+  int last = 0;
+  for (int i = args.first_query; i < args.end_query; ++i) {
+    if (block.end[i] > last) last = block.end[i];
+  }
+  const int end_page = (last + kv.block_size - 1) / kv.block_size;
+  const int first_page = segment * (kSegment / kv.block_size);
+  const int n = args.end_query - args.first_query;
+  configure_tiles(n, n);
+  round_queries(args, block, s.queries);
+  score_keys(args, first_page, seen.begin, seen.end, s);
+  const auto for_queries = [&](auto body) {
+    for (int i = args.first_query; i < args.end_query; ++i) {
+      const int begin = first_key(block, i, segment);
+      const int end = end_key(block, i, segment);
+      if (begin < end) body(i, s.scores[i - args.first_query], begin, end);
+    }
+  };
+  for_queries([&](int i, float* row, int begin, int end) {
+    tile_softmax(row, begin, end, seen.begin, seen.end, args.scale, out.max + i, out.sum + i);
+  });
+  if (strangers_are_finite(args, first_page, seen)) {
+    const ValueRows values{args, {seen.begin, seen.end, first_page, end_page}};
+    float* to = out.accumulator + static_cast<size_t>(args.first_query) * kv.value_stride;
+    for (int column = 0; column < kv.head_dim; column += kStripColumns) {
+      add_strip(values, reinterpret_cast<const uint16_t*>(s.scores), kScoreStride * 4, column, s,
+                to + column, kv.value_stride);
+    }
+  } else {
+    for_queries([&](int i, float* row, int begin, int end) {
+      add_alone({args, {begin, end, first_page, end_page}}, row, s,
+                out.accumulator + static_cast<size_t>(i) * kv.value_stride);
+    });
+  }
+  release_tiles();
+}
+
+inline void attend_segment_amx(const AttentionArgs& args, const QueryBlock& block, int segment,
+                               float* scratch, const SoftmaxState& out) {
+  if (!fits_tiles(args.layout)) return attend_segment(args, block, segment, scratch, out);
+  attend_on_tiles(args, block, segment, *reinterpret_cast<TileScratch*>(scratch), out);
+}
+
+}  // namespace
+}  // namespace pb::cpu::PB_CPU_TARGET
