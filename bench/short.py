@@ -8,6 +8,7 @@ for is left out, and named. The figures in the README come from the long form: b
 from __future__ import annotations
 
 import argparse
+import sys
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -101,7 +102,8 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=13.0, help="when to begin nothing new")
     a = parser.parse_args()
     end = time.monotonic() + 60 * a.minutes
-    run, console = describe_run(), Console()
+    # In a file or a pipe, as wide as the tables want to be.
+    run, console = describe_run(), Console(width=None if sys.stdout.isatty() else 110)
     n_threads = a.threads or int(run["cores"])
     entrants, shapes = choose(a.contestants), a.shapes.split(",")
     dtypes = ",".join(DTYPES)
