@@ -7,6 +7,7 @@
 #include <limits>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
@@ -53,18 +54,25 @@ inline float rounded(float x, DType dtype) {
   return dtype == DType::kBF16 ? bf16_to_f32(f32_to_bf16(x)) : x;
 }
 
-inline std::vector<float> rounded_row(std::vector<float> row, DType dtype) {
-  if (!is_quantised(dtype)) {
-    for (float& x : row) x = rounded(x, dtype);
-    return row;
-  }
+// What comes of a row's groups of 32 once they are quantised; `numbers_of` writes those of one.
+template <typename NumbersOf>
+std::vector<float> quantised_row(std::vector<float> row, DType dtype, NumbersOf numbers_of) {
   const size_t n = row.size();
   row.resize((n + kGroup - 1) / kGroup * kGroup);
   for (size_t i = 0; i < n; i += kGroup) {
-    dtype == DType::kInt8 ? dequantise(quantise_int8(&row[i]), &row[i])
-                          : dequantise(quantise_int4(&row[i]), &row[i]);
+    dtype == DType::kInt8 ? numbers_of(quantise_int8(&row[i]), &row[i])
+                          : numbers_of(quantise_int4(&row[i]), &row[i]);
   }
   row.resize(n);
+  return row;
+}
+
+inline std::vector<float> rounded_row(std::vector<float> row, DType dtype) {
+  if (is_quantised(dtype)) {
+    return quantised_row(std::move(row), dtype,
+                         [](const auto& group, float* x) { dequantise(group, x); });
+  }
+  for (float& x : row) x = rounded(x, dtype);
   return row;
 }
 
@@ -106,14 +114,8 @@ inline std::vector<float> multiplied_row(std::vector<float> row, const cpu::Kern
   if (!is_quantised(dtype) || product_of(target, dtype).row != cpu::RowFormat::kBf16) {
     return rounded_row(std::move(row), dtype);
   }
-  const size_t n = row.size();
-  row.resize((n + kGroup - 1) / kGroup * kGroup);
-  for (size_t i = 0; i < n; i += kGroup) {
-    dtype == DType::kInt8 ? dequantise_cut(quantise_int8(&row[i]), &row[i])
-                          : dequantise_cut(quantise_int4(&row[i]), &row[i]);
-  }
-  row.resize(n);
-  return row;
+  return quantised_row(std::move(row), dtype,
+                       [](const auto& group, float* x) { dequantise_cut(group, x); });
 }
 
 // Bytes of a number of a row of activations.
