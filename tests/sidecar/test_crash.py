@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 from serving import Serving, is_running, serving, start_serving
 
-import pybatcher
 from bench.blows import strike
 from bench.chaos import asked, gist
 from pybatcher import Batcher, Client, Completion, EngineFailedError, Piece
@@ -163,7 +162,3 @@ async def test_clients_that_come_back_go_on_with_the_same_tokens(
     running.process.send_signal(signal.SIGTERM)
     assert running.wait() == 0
     assert listeners.rounds >= N_STREAMS
-
-
-def test_the_client_is_the_public_one() -> None:
-    assert pybatcher.Client is Client
