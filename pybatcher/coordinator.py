@@ -16,28 +16,13 @@ from dataclasses import asdict
 from functools import partial
 
 from .config import SchedulerConfig, SupervisionConfig
-from .delivery import Delivery
+from .deliveries import Deliveries
 from .engine_room import EngineRoom, StepEngine
 from .errors import BatcherClosedError, EngineError, PybatcherError, RequestTooLongError
-from .inquiry_delivery import InquiryDelivery
 from .mailbox import Cancel, Close, Mailbox, Message, Restarted, SharePrefix, StepEnded, Submit
-from .output_text import OutputText
 from .prefix_names import PrefixNames
-from .scheduling import (
-    Admitted,
-    Answered,
-    Event,
-    Expired,
-    Failed,
-    Generated,
-    Preempted,
-    Resumed,
-    Scheduler,
-    StepResult,
-    own_copy,
-)
+from .scheduling import Scheduler, StepResult, own_copy
 from .statistics import BatcherStatistics, Health
-from .stream import Reply
 from .supervision import Supervisor
 from .telemetry import Telemetry
 from .text import Tokenizer
@@ -69,14 +54,13 @@ class Coordinator:
         self._loop_thread = threading.get_ident()
         self._pid = os.getpid()
         self._engine = engine
-        self._tokenizer = tokenizer
         self._config = config
         self._clock = clock
         self._scheduler = Scheduler(config, engine)
         self.prefixes = PrefixNames(self._scheduler)
         self._telemetry = telemetry
         self._supervisor = Supervisor(supervision)
-        self._deliveries: dict[int, Delivery | InquiryDelivery] = {}
+        self._deliveries = Deliveries(self._scheduler, tokenizer, clock, telemetry)
         self._defect: Exception | None = None
         self._is_flushing = False
         self._rejected = 0
@@ -188,9 +172,7 @@ class Coordinator:
             case Submit():
                 self._submit(message)
             case Cancel(request_id):
-                if (delivery := self._deliveries.pop(request_id, None)) is not None:
-                    delivery.cancelled()
-                self._scheduler.cancel(request_id)
+                self._deliveries.cancel(request_id)
             case SharePrefix(tokens):
                 with suppress(RequestTooLongError):  # then so is each prompt that has it
                     self._scheduler.add_prefix(tokens)
@@ -201,17 +183,14 @@ class Coordinator:
             case Close(drain):
                 self._closing = True
                 if not drain:
-                    self._deliver(self._scheduler.fail_all(_closed_under_request()))
+                    self._deliveries.deliver(self._scheduler.fail_all(_closed_under_request()))
             case _:
                 self.prefixes.handle(message)
 
     def _submit(self, message: Submit) -> None:
-        request, now = message.request, self._clock()
         try:
             self.check_open()
-            delivery = self._delivery(message)
-            self._scheduler.submit(request, now)
-            self._deliveries[request.request_id] = delivery
+            self._deliveries.submit(message)
         except Exception as error:
             self._rejected += 1
             if isinstance(error, PybatcherError):
@@ -219,13 +198,6 @@ class Coordinator:
                 return
             message.reply.fail(EngineError(f"this request could not be taken: {error!r}"))
             raise
-
-    def _delivery(self, message: Submit) -> Delivery | InquiryDelivery:
-        request, reply, submitted = message.request, message.reply, message.submitted
-        if isinstance(reply, Reply):
-            text = message.text or OutputText(request, self._tokenizer)
-            return Delivery(request, reply, text, submitted, self._telemetry)
-        return InquiryDelivery(request, reply, submitted, self._telemetry)
 
     def _act(self) -> None:
         """Begin a step if one is due. If one is overdue, say so."""
@@ -240,7 +212,7 @@ class Coordinator:
             return
         now = self._clock()
         plan = self._scheduler.plan(now)
-        self._deliver(self._scheduler.take_events())
+        self._deliveries.deliver(self._scheduler.take_events())
         self._is_flushing = plan is not None
         if plan is not None:
             self._telemetry.step_began(plan, now)
@@ -256,7 +228,7 @@ class Coordinator:
         elif defect is not None:
             self._engine_failed(defect)
         else:
-            self._deliver(self._scheduler.apply(outcome, self._clock()))
+            self._deliveries.deliver(self._scheduler.apply(outcome, self._clock()))
             self._telemetry.step_ended(engine_seconds, self._scheduler.statistics, self._engine)
 
     def _end_restart(self, error: BaseException | None) -> None:
@@ -304,56 +276,9 @@ class Coordinator:
 
     # -- outcomes ---------------------------------------------------------------------------
 
-    def _deliver(self, events: list[Event]) -> None:
-        """Pass events on. Whatever goes wrong with one request ends that one only."""
-        for event in events:
-            delivery = self._deliveries.get(event.request_id)
-            if delivery is None:
-                continue
-            try:
-                ended = self._deliver_one(event, delivery)
-            except Exception as error:
-                own = EngineError(f"the tokens of this request could not be delivered: {error!r}")
-                own.__cause__ = error
-                delivery.fail(own)
-                self._scheduler.fail(event.request_id)
-                ended = True
-            if ended:
-                del self._deliveries[event.request_id]
-
-    def _deliver_one(self, event: Event, delivery: Delivery | InquiryDelivery) -> bool:
-        """True if the request has ended with it."""
-        match event:
-            case Admitted(_, cached_tokens):
-                delivery.admitted(cached_tokens, self._clock())
-                return False
-            case Generated(request_id, token, finish_reason):
-                assert isinstance(delivery, Delivery)
-                ended = delivery.token(token, finish_reason, self._clock())
-                if ended and finish_reason is None:
-                    self._scheduler.finish(request_id)
-                return ended
-            case Preempted():
-                delivery.preempted()
-                return False
-            case Resumed(_, recomputed_tokens, after_restart):
-                if not after_restart:
-                    delivery.resumed(recomputed_tokens)
-                return False
-            case Answered():
-                assert isinstance(delivery, InquiryDelivery)
-                delivery.answered(event, self._clock())
-                return True
-            case Expired():
-                delivery.expire(self._clock())
-                return True
-            case Failed(_, error):
-                delivery.fail(error)
-                return True
-
     def _engine_failed(self, error: BaseException) -> None:
         """Restart it, so that all in flight go on; where that happens too often, refuse all."""
-        self._deliver(self._scheduler.step_failed(error))
+        self._deliveries.deliver(self._scheduler.step_failed(error))
         if self._supervisor.failed(error, self._clock()):
             self._room.begin_restart()
         else:
@@ -369,17 +294,15 @@ class Coordinator:
         """Every request fails; later ones do so in `check_open`."""
         assert self._supervisor.failure is not None
         self._telemetry.failed(self._supervisor.failure)
-        self._deliver(self._scheduler.fail_all(self._supervisor.failure))
+        self._deliveries.deliver(self._scheduler.fail_all(self._supervisor.failure))
         self.prefixes.settle(self._supervisor.failure)
 
     def _end_all(self) -> None:
         """Every request that is left fails; KV is freed, unless the engine is busy or broken."""
         self._closing = self._closed = True
         with suppress(Exception):  # whatever state it is in, nobody may be left waiting
-            self._deliver(self._scheduler.fail_all(_closed_under_request()))
-        for delivery in self._deliveries.values():
-            delivery.fail(_closed_under_request())
-        self._deliveries.clear()
+            self._deliveries.deliver(self._scheduler.fail_all(_closed_under_request()))
+        self._deliveries.fail_rest(_closed_under_request())
         with suppress(Exception):
             self.prefixes.settle(_closed_under_request())
         for message in self.mailbox.take_all():

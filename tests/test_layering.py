@@ -31,6 +31,7 @@ SHELL = {
     "call",
     "completion",
     "coordinator",
+    "deliveries",
     "delivery",
     "engine_room",
     "engine_thread",
