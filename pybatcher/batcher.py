@@ -213,7 +213,10 @@ class Batcher(HasCallService, GeneratingCalls, PrefixCalls, ScoringCalls):
         return self._running_service().prefixes()
 
     def statistics(self) -> BatcherStatistics:
-        """Counts since the start. Raises BatcherClosedError before `start`."""
+        """Counts since the start; after `close` the last ones.
+
+        Raises BatcherClosedError before `start`.
+        """
         return self._running_service().statistics()
 
     def health(self) -> Health:

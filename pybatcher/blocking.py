@@ -56,7 +56,7 @@ class BlockingBatcher(BlockingCalls[Batcher]):
         return self._batcher.prefixes()
 
     def statistics(self) -> BatcherStatistics:
-        """Counts since the start. Raises BatcherClosedError before `start`."""
+        """Counts since the start. See `Batcher.statistics`."""
         return self._batcher.statistics()
 
     def health(self) -> Health:

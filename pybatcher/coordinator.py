@@ -65,6 +65,7 @@ class Coordinator:
         self._is_flushing = False
         self._rejected = 0
         self._closing = self._closed = False
+        self._at_close: BatcherStatistics | None = None
         self.mailbox = Mailbox(self._loop)
         self._room = EngineRoom(
             engine, self.mailbox, patience=supervision.step_timeout, clock=clock
@@ -95,7 +96,10 @@ class Coordinator:
         return Health("ready", reason)
 
     def statistics(self) -> BatcherStatistics:
-        """See `BatcherStatistics`."""
+        """See `Batcher.statistics`."""
+        return self._at_close or self._statistics_now()
+
+    def _statistics_now(self) -> BatcherStatistics:
         counts = self._scheduler.statistics()
         return BatcherStatistics(
             **asdict(counts),
@@ -313,6 +317,8 @@ class Coordinator:
         if not self._room.is_busy and self._supervisor.failure is None:
             with suppress(EngineError):
                 self._scheduler.drop_prefixes()
+        with suppress(EngineError):  # a closed engine says nothing of its KV
+            self._at_close = self._statistics_now()
 
 
 _EXIT_PATIENCE = 5.0

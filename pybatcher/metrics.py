@@ -20,7 +20,7 @@ from itertools import accumulate
 from typing import Any, Protocol
 
 from .errors import ConfigError, PybatcherError
-from .statistics import BatcherStatistics
+from .statistics import BatcherStatistics, Health
 from .telemetry import Handler, StepEvent, TelemetryEvent
 
 try:
@@ -59,6 +59,9 @@ class Observed(Protocol):
     def statistics(self) -> BatcherStatistics:
         """Counts since the start."""
 
+    def health(self) -> Health:
+        """Whether it was closed."""
+
     def attach(self, handler: Handler) -> Callable[[], None]:
         """Have `handler` called with every event."""
 
@@ -68,8 +71,8 @@ class Metrics:
 
     The histograms, `batch_rows` and `request_success` count from when it is made, which may be
     before the batcher's start; the rest is the batcher's own count. There are no samples before
-    the start, nor once the engine is closed or the batcher gone, which it does not keep. To be
-    scraped from any thread.
+    the start, nor once the batcher is closed or gone: it is not kept. To be scraped from any
+    thread.
 
     Raises ConfigError where the registry has the figures of another batcher.
     """
@@ -106,11 +109,12 @@ class Metrics:
     def collect(self) -> Iterator[Any]:
         """The metric families as of now."""
         batcher = self._batcher()
+        if batcher is None or batcher.health().status == "closed":
+            return self._families(None)
         try:
-            seen = None if batcher is None else (batcher.model_name, batcher.statistics())
-        except PybatcherError:  # not started yet, or closed
-            seen = None
-        return self._families(seen)
+            return self._families((batcher.model_name, batcher.statistics()))
+        except PybatcherError:  # not started yet
+            return self._families(None)
 
     def _families(self, seen: tuple[str, BatcherStatistics] | None) -> Iterator[Any]:
         models, counts = ([], None) if seen is None else ([seen[0]], seen[1])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from batcher_helpers import until
 
 from pybatcher import Batcher, Completion, EngineError, SamplingParams
 
@@ -78,6 +79,22 @@ async def test_close_frees_the_engine() -> None:
         await batcher.generate(PROMPTS[0], max_tokens=2)
     with pytest.raises(EngineError, match="closed"):
         engine.seq_new()
+
+
+@pytest.mark.parametrize("drain", [True, False])
+async def test_statistics_after_the_close_are_the_last_ones(drain: bool) -> None:
+    batcher = Batcher(system_prompt=SYSTEM)
+    await batcher.start()
+    await batcher.generate(PROMPTS[0], max_tokens=2)
+    under_way = asyncio.create_task(batcher.generate(PROMPTS[1], max_tokens=300, ignore_eos=True))
+    await until(lambda: batcher.statistics().submitted == 2)
+    await batcher.close(drain=drain)
+    await asyncio.gather(under_way, return_exceptions=True)
+    counts = batcher.statistics()
+    assert (counts.submitted, counts.queued, counts.running) == (2, 0, 0)
+    assert (counts.completed, counts.failed) == ((2, 0) if drain else (1, 1))
+    assert counts.kv_free_blocks + counts.kv_cached_blocks == counts.kv_total_blocks > 0
+    assert batcher.statistics() == counts
 
 
 async def test_a_live_torch_module() -> None:

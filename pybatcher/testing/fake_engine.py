@@ -234,12 +234,14 @@ class FakeEngine:
 
     @property
     def kv_free_blocks(self) -> int:
-        """Blocks never used or wiped. Never waits, never raises."""
+        """Blocks never used or wiped. Never waits for a call."""
+        self._check_open()
         return self._kv.free_blocks
 
     @property
     def kv_cached_blocks(self) -> int:
-        """Blocks that no sequence holds, kept for `seq_match`. Never waits, never raises."""
+        """Blocks that no sequence holds, kept for `seq_match`. Never waits for a call."""
+        self._check_open()
         return self._kv.cached_blocks
 
     @property
@@ -280,14 +282,17 @@ class FakeEngine:
 
     @contextmanager
     def _call(self) -> Iterator[None]:
-        if self.closed:
-            raise EngineError("the engine is closed")
+        self._check_open()
         if not self._one_call.acquire(blocking=False):
             raise EngineError("the engine takes one call at a time, and one is under way")
         try:
             yield
         finally:
             self._one_call.release()
+
+    def _check_open(self) -> None:
+        if self.closed:
+            raise EngineError("the engine is closed")
 
     def _check(self, plan: StepPlan) -> None:
         def refuse(why: str) -> None:
