@@ -103,6 +103,7 @@ class Coordinator:
         counts = self._scheduler.statistics()
         return BatcherStatistics(
             **asdict(counts),
+            generated_tokens=self._deliveries.generated_tokens,
             rejected=self._rejected,
             restarts=self._supervisor.restarts,
             kv_total_blocks=self._engine.kv_total_blocks,

@@ -32,7 +32,10 @@ class Deliveries:
     """One `Delivery` or `InquiryDelivery` for each request that has not ended.
 
     Tells the scheduler of those that end by what was delivered: at a stop text, or because it
-    could not be. clock: monotonic, seconds.
+    could not be.
+
+    generated_tokens: those that were delivered, of all requests so far.
+    clock: monotonic, seconds.
     """
 
     def __init__(
@@ -47,6 +50,7 @@ class Deliveries:
         self._clock = clock
         self._telemetry = telemetry
         self._open: dict[int, Delivery | InquiryDelivery] = {}
+        self.generated_tokens = 0
 
     def submit(self, message: Submit) -> None:
         """Have the request scheduled; what comes of it goes to its reply.
@@ -67,7 +71,7 @@ class Deliveries:
         """Pass events on. Whatever goes wrong with one request ends that one only."""
         for event in events:
             delivery = self._open.get(event.request_id)
-            if delivery is None:
+            if delivery is None:  # of a step that drew more than was wanted
                 continue
             try:
                 ended = self._deliver_one(event, delivery)
@@ -102,6 +106,7 @@ class Deliveries:
             case Generated(request_id, token, finish_reason):
                 assert isinstance(delivery, Delivery)
                 ended = delivery.token(token, finish_reason, self._clock())
+                self.generated_tokens += 1
                 if ended and finish_reason is None:
                     self._scheduler.finish(request_id)
                 return ended

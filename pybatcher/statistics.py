@@ -14,11 +14,14 @@ __all__ = ["BatcherStatistics", "Health"]
 class BatcherStatistics(SchedulerStatistics):
     """The scheduler's counts, and those of what is around it, since the start.
 
+    `generated_tokens` are those that callers were given: of an output that a stop text ends in
+    the middle of what a step gave, what came after it is none of them.
     `rejected` requests (queue full, or too long) were never submitted. The engine
     was restarted `restarts` times. KV blocks: total = free + cached + in use, as
     after the engine's last call.
     """
 
+    generated_tokens: int
     rejected: int
     restarts: int
     kv_total_blocks: int

@@ -81,14 +81,18 @@ async def test_a_stop_text_in_the_middle_of_what_a_step_gave() -> None:
     """What was drawn after it is dropped: text, tokens, pieces."""
     async with Batcher(max_draft_tokens=0) as batcher:
         whole = await batcher.generate(REPETITIVE, WAYS["greedy"])
-    stops = [whole.text[i : i + 5] for i in range(0, len(whole.text) - 5, 7)]
+    stops = [whole.text[:n] for n in range(5, len(whole.text), 7)]  # nowhere before that
     results = []
     for max_draft_tokens in (0, 8):
         async with Batcher(max_draft_tokens=max_draft_tokens) as batcher:
             answers = [
                 await batcher.generate(REPETITIVE, WAYS["greedy"], stop=(stop,)) for stop in stops
             ]
-            results.append((outputs(answers), batcher.statistics().completed))
+            counts = batcher.statistics()
+            results.append((outputs(answers), counts.completed, counts.generated_tokens))
+            assert counts.generated_tokens == sum(a.usage.completion_tokens for a in answers)
+            drawn = batcher.runtime.engine.statistics()["sampled_tokens"]
+            assert (drawn > counts.generated_tokens) == (max_draft_tokens > 0)
     assert results[0] == results[1]
 
 

@@ -100,6 +100,8 @@ def test_a_stop_text_ends_the_request_and_what_was_drawn_after_it_is_dropped() -
     assert [piece.text for piece in reply.pieces][-1] == ""
     assert sum(len(piece.token_ids) for piece in reply.pieces) == len("The end")
     assert reply.result().text.endswith("The ")
+    n_told = reply.result().usage.completion_tokens
+    assert case.deliveries.generated_tokens == n_told == 1 + len("The end")
     counts = case.scheduler.statistics()
     assert (counts.completed, counts.running) == (1, 0)
 
@@ -121,6 +123,7 @@ def test_what_cannot_be_delivered_ends_its_own_request_only(
     with pytest.raises(EngineError, match=r"could not be delivered: KeyError\('broken'\)"):
         replies[0].result()
     assert len(replies[1].result().token_ids) == 4
+    assert case.deliveries.generated_tokens == 1 + 4
     counts = case.scheduler.statistics()
     assert (counts.failed, counts.completed) == (1, 1)
 

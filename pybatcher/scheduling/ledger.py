@@ -24,7 +24,6 @@ class Ledger:
     steps: int = 0
     prompt_tokens: int = 0
     cached_tokens: int = 0
-    generated_tokens: int = 0
     computed_tokens: int = 0
     preemptions: int = 0
     recomputed_tokens: int = 0

@@ -304,14 +304,13 @@ class Scheduler:
 
     def _take_token(self, live: LiveRequest, token: SampledToken) -> None:
         """A request's next token, and whether it is the last one."""
-        request, output, ledger = live.request, live.output, self._ledger
+        request, output = live.request, live.output
         output.append(token.token_id)
-        ledger.generated_tokens += 1
         reason = request.finish_reason(token.token_id, len(output), live.max_output)
         if reason is not None:
             self._roster.end(live)
-            ledger.completed += 1
-        ledger.events.append(Generated(request.request_id, token, reason))
+            self._ledger.completed += 1
+        self._ledger.events.append(Generated(request.request_id, token, reason))
 
 
 def _entry(owner: LiveRequest | SharedPrefix, count: int, draft: tuple[int, ...]) -> StepEntry:

@@ -32,7 +32,6 @@ class SchedulerStatistics:
     steps: int
     prompt_tokens: int
     cached_tokens: int
-    generated_tokens: int
     computed_tokens: int
     proposed_tokens: int
     accepted_tokens: int

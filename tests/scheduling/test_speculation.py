@@ -89,7 +89,6 @@ def test_every_request_gets_the_tokens_it_would_get_without(data: st.DataObject)
     for name in ("computed_tokens", "proposed_tokens", "accepted_tokens"):
         assert getattr(counts, name) == engine_counts[name]
     assert counts.accepted_tokens <= counts.proposed_tokens
-    assert counts.generated_tokens == sum(len(expected) for _, expected in requests)
     driver.check_nothing_held()
 
 
@@ -285,7 +284,6 @@ def test_several_tokens_are_taken_as_one_after_the_other(
     driver.events += driver.scheduler.apply(StepResult(sampled, failed), 0.0)
     assert driver.output(0) == first + outputs
     assert driver.endings(0) == ending
-    assert driver.scheduler.statistics().generated_tokens == 1 + len(outputs)
     errors = [str(event.error) for event in driver.events if isinstance(event, Failed)]
     assert all("not finite" in error for error in errors if failed)
     driver.scheduler.cancel(0)
