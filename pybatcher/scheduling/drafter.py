@@ -9,7 +9,10 @@ from typing import NamedTuple
 
 from .lookup import PromptLookup
 
-__all__ = ["Drafter", "Terms"]
+__all__ = ["LEAST_LONGEST_REST", "Drafter", "Terms"]
+
+LEAST_LONGEST_REST = 7
+"""Steps: the longest rest where looking costs next to nothing. Then the rests are 0, 1, 3 and 7."""
 
 _PRIORS = (0.2, 0.4, 0.5)  # chance of a guess founded on 2, 3, more tokens; of none seen yet
 _PRIOR_WEIGHT = 4.0  # guesses that a prior stands for
@@ -21,7 +24,8 @@ class Terms(NamedTuple):
 
     row: how likely a guess must be to be worth its row.
     look: and to be worth looking for it as well.
-    longest_rest: steps that a text without good guesses is left alone at last.
+    longest_rest: steps that a text without good guesses is left alone at last, LEAST_LONGEST_REST
+        or more.
     """
 
     row: float
@@ -107,7 +111,8 @@ class Drafter:
 
     def _get_tired(self, longest_rest: int) -> None:
         self.rest = self._next_rest
-        self._next_rest = min(2 * self._next_rest + longest_rest // 7, longest_rest)
+        first = longest_rest // LEAST_LONGEST_REST
+        self._next_rest = min(2 * self._next_rest + first, longest_rest)
 
 
 @dataclass(slots=True)

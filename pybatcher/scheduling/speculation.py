@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
-from .drafter import Drafter, Terms
+from .drafter import LEAST_LONGEST_REST, Drafter, Terms
 from .kv_book import blocks_for
 from .plan import StepPlan
 from .request import LiveRequest
@@ -25,7 +25,6 @@ __all__ = ["Speculation"]
 # pass over the weights all that a search touches is far from the processor.
 _LOOKING, _LOOK = 30e-6, 1.5e-6
 _SHARE = 1 / 150  # of the time of steps, that looking in vain may take in the long run
-_LONGEST_REST = 7  # steps, where that would allow for less
 _TOGETHER = 8  # steps: where it does not, those who rest long are looked for in the same ones
 _HOPELESS = 0.9  # a guess that must be right so often is not worth looking for
 _READ_IN_A_STEP = 2048  # tokens of prompts: a fraction of a millisecond
@@ -119,15 +118,15 @@ class Speculation:
         empty, row = self._cost.rows_of_an_empty_step, self._cost.row
         worth = n / (n + empty)
         if not row:
-            return Terms(worth, worth, _LONGEST_REST)
+            return Terms(worth, worth, LEAST_LONGEST_REST)
         look = _LOOKING + n * _LOOK
         affordable = int(look / (_SHARE * row * (n + empty)))
-        return Terms(worth, worth * (1.0 + look / (n * row)), max(_LONGEST_REST, affordable))
+        return Terms(worth, worth * (1.0 + look / (n * row)), max(LEAST_LONGEST_REST, affordable))
 
     def _after(self, rest: int, terms: Terms) -> int:
         """The step that comes after so many others."""
         step = self._n_steps + 1 + rest
-        if rest >= _TOGETHER and terms.longest_rest > _LONGEST_REST:
+        if rest >= _TOGETHER and terms.longest_rest > LEAST_LONGEST_REST:
             step -= step % _TOGETHER
         return step
 
