@@ -61,12 +61,6 @@ class SharedTensors {
  public:
   explicit SharedTensors(const ModelConfig& c) {
     const int64_t hidden = c.hidden_size, inner = c.intermediate_size;
-    numbers_.resize(static_cast<size_t>(std::max<int64_t>(c.vocab_size, inner) * hidden));
-    uint32_t state = 1;
-    for (uint16_t& v : numbers_) {
-      state = state * 1664525u + 1013904223u;
-      v = static_cast<uint16_t>(0x3c00u | (state >> 31 << 15) | (state >> 16 & 0x7f));
-    }
     add("token_embedding", c.vocab_size, hidden);
     add("final_norm.weight", hidden, 1);
     for (int i = 0; i < c.n_layers; ++i) {
@@ -81,13 +75,22 @@ class SharedTensors {
       add(layer + "up.weight", inner, hidden);
       add(layer + "down.weight", hidden, inner);
     }
+    int64_t most = 0;
+    for (const auto& [name, tensor] : map_) most = std::max(most, tensor.rows * tensor.cols);
+    numbers_.resize(static_cast<size_t>(most));
+    uint32_t state = 1;
+    for (uint16_t& v : numbers_) {
+      state = state * 1664525u + 1013904223u;
+      v = static_cast<uint16_t>(0x3c00u | (state >> 31 << 15) | (state >> 16 & 0x7f));
+    }
+    for (auto& [name, tensor] : map_) tensor.data = numbers_.data();
   }
 
   const TensorMap& map() const { return map_; }
 
  private:
   void add(const std::string& name, int64_t rows, int64_t cols) {
-    map_[name] = {name, numbers_.data(), DType::kBF16, rows, cols, cols, 1};
+    map_[name] = {name, nullptr, DType::kBF16, rows, cols, cols, 1};
   }
 
   std::vector<uint16_t> numbers_;
