@@ -32,10 +32,8 @@ size_t tile_bytes_of(int n_in, DType dtype, int tile_columns) {
   }
 }
 
-// values (n) = elements [k, k + n) of a row, those that `dtype` cannot hold noted.
-void read_noting(Stack& stack, int64_t row, int64_t k, int n, DType dtype, float* values) {
-  const Stack::Row from = stack.row(row);
-  read_row(*from.view, from.row, k, n, values);
+// Notes those of values (n), elements [k, k + n) of a row, that `dtype` cannot hold.
+void note_bad(Stack& stack, int64_t row, int64_t k, int n, DType dtype, const float* values) {
   for (int i = 0; i < n; ++i) {
     if (!fits(values[i], dtype)) stack.note_bad(row, k + i);
   }
@@ -62,7 +60,9 @@ void pack_plain(Stack& stack, int64_t row, int64_t k, DType dtype, int tile_colu
                 std::byte* tile) {
   float values[kReadBlock];
   const int n = static_cast<int>(std::min<int64_t>(kReadBlock, stack.cols() - k));
-  read_noting(stack, row, k, n, dtype, values);
+  const Stack::Row from = stack.row(row);
+  read_row(*from.view, from.row, k, n, values);
+  note_bad(stack, row, k, n, dtype, values);
   write_column(values, k, n, dtype, tile_columns, column, tile);
 }
 
@@ -95,6 +95,13 @@ void write_group(const GroupPlace& to, const Int4Group& group) {
   write_bytes(to, group.scale, group.pairs, kGroup / 2);
 }
 
+// Whether what a group stands for fits into its dtype, whatever its whole numbers are: most groups
+// need not be looked at any closer.
+bool all_fit(const Int8Group& group) {
+  return fits(128.0f * f16_to_f32(group.scale), DType::kInt8);
+}
+bool all_fit(const Int4Group& group) { return fits(8.0f * f16_to_f32(group.scale), DType::kInt4); }
+
 void quantise(const float* x, Int8Group& group) { group = quantise_int8(x); }
 void quantise(const float* x, Int4Group& group) { group = quantise_int4(x); }
 
@@ -107,12 +114,17 @@ void pack_groups(Stack& stack, int64_t row, int64_t k, DType dtype, int tile_col
   float values[kGroup];
   for (int64_t g = k / kGroup; g * kGroup < end; ++g) {
     const int n = static_cast<int>(std::min<int64_t>(kGroup, stack.cols() - g * kGroup));
-    read_noting(stack, row, g * kGroup, n, dtype, values);
-    std::fill(values + n, values + kGroup, 0.0f);
     Group group;
     if (from.view->dtype == dtype) {
       read_group(*from.view, from.row, g, group);
+      if (!all_fit(group)) {
+        dequantise(group, values);
+        note_bad(stack, row, g * kGroup, n, dtype, values);
+      }
     } else {
+      read_row(*from.view, from.row, g * kGroup, n, values);
+      note_bad(stack, row, g * kGroup, n, dtype, values);
+      std::fill(values + n, values + kGroup, 0.0f);
       quantise(values, group);
     }
     write_group(place_of(tile, g, dtype, tile_columns, column), group);

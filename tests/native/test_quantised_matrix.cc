@@ -105,6 +105,27 @@ TEST(a_damaged_scale_is_refused) {
                   "[1, 32]"));
 }
 
+TEST(under_a_great_scale_the_numbers_themselves_say_whether_they_overflow) {
+  auto backend = make_cpu_backend(1);
+  Blocks<Int8Group> eight(1, 64, 1);
+  eight.groups[1].scale = f32_to_f16(512.0f);  // times 127 it fits, times 128 it does not
+  std::ranges::fill(eight.groups[1].values, int8_t{127});
+  EXPECT(same_bits(stored(*backend, make(*backend, {eight.view(DType::kInt8)}, DType::kInt8)),
+                   eight.values()));
+  eight.groups[1].values[5] = -128;
+  EXPECT(contains(message_of([&] { make(*backend, {eight.view(DType::kInt8)}, DType::kInt8); }),
+                  "[0, 37]"));
+
+  Blocks<Int4Group> four(1, 64, 1);
+  four.groups[1].scale = f32_to_f16(8192.0f);  // times 7 it fits, times 8 it does not
+  std::ranges::fill(four.groups[1].pairs, uint8_t{0x1f});
+  EXPECT(same_bits(stored(*backend, make(*backend, {four.view(DType::kInt4)}, DType::kInt4)),
+                   four.values()));
+  four.groups[1].pairs[3] = 0x0f;
+  EXPECT(contains(message_of([&] { make(*backend, {four.view(DType::kInt4)}, DType::kInt4); }),
+                  "[0, 51]"));
+}
+
 TEST(quantised_rows_are_within_half_a_step) {
   constexpr int kCols = 100;  // three groups and a piece
   const std::vector<float> x = numbers(kCols, 1, 3.0f);
