@@ -44,8 +44,9 @@ inline constexpr int kBf16Padding = 32;      // bf16 tiles are padded to a multi
 inline constexpr int kSegment = 256;         // = kAttentionSegment (ops/backend.h)
 inline constexpr int kQueriesPerBlock = 16;  // queries that share one pass over the keys
 // Floats of scratch of attend_segment, whole cache lines: scores of the queries and scales of the
-// values, or what goes through tiles (TileScratch in attention_amx-inl.h).
+// values, or what goes through tiles (TileScratch; attention_amx-inl.h asserts that it fits).
 inline constexpr int kAttentionScratch = 12288;
+static_assert(kQueriesPerBlock * kSegment + kSegment <= kAttentionScratch);
 
 // What belongs to a group of 32 quantised activations: a number is a whole number times `scale`.
 struct RowGroup {
