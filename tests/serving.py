@@ -79,7 +79,7 @@ def serving(folder: Path, *arguments: str, **more: Any) -> Iterator[Serving]:
 
 
 def is_running(pid: int) -> bool:
-    """Whether there is such a process, and it is no zombie."""
+    """Not ended; whoever adopts orphans here may be slow to reap them."""
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except (FileNotFoundError, ProcessLookupError):

@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from serving import PATIENCE, is_running
 
 from pybatcher.sidecar.guard import PARENT_VARIABLE
 
-PATIENCE = 60.0
 FRONT = """
 import asyncio, sys
 from pybatcher.sidecar.worker_process import WorkerProcess
@@ -48,23 +48,14 @@ def until(condition: Callable[[], object]) -> None:
         time.sleep(0.01)
 
 
-def is_gone(pid: int) -> bool:
-    """Ended; whoever adopts orphans here may be slow to reap them."""
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except (FileNotFoundError, ProcessLookupError):
-        return True
-    return state == "Z"
-
-
 def test_it_is_killed_with_its_front_though_it_hears_nothing(tmp_path: Path) -> None:
     note = tmp_path / "pid"
     with subprocess.Popen([sys.executable, "-c", FRONT, str(note)]) as front:
         until(lambda: note.exists() and note.read_text())
         pid = int(note.read_text())
-        assert not is_gone(pid)
+        assert is_running(pid)
         front.kill()
-    until(lambda: is_gone(pid))
+    until(lambda: not is_running(pid))
 
 
 def test_a_stopped_one_is_killed_too(tmp_path: Path) -> None:
@@ -73,7 +64,7 @@ def test_a_stopped_one_is_killed_too(tmp_path: Path) -> None:
         until(lambda: note.exists() and note.read_text())
         os.kill(int(note.read_text()), signal.SIGSTOP)
         front.kill()
-    until(lambda: is_gone(int(note.read_text())))
+    until(lambda: not is_running(int(note.read_text())))
 
 
 def child(sock: socket.socket, front: int | None, shell: str = 'exec "$@"') -> int:
