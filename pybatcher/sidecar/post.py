@@ -80,9 +80,8 @@ class Post:
         )
         self.opened: asyncio.Future[dict[str, Any]] = self._loop.create_future()
         self._intensity = RestartIntensity(config.max_worker_restarts, config.worker_restart_window)
-        self._watchdog = Watchdog(config.hang_timeout, self.spec.beat_period)
+        self._watchdog = Watchdog(config.hang_timeout, _BOOT_PATIENCE, self.spec.beat_period)
         self._timer: asyncio.TimerHandle | None = None
-        self._was_heard, self._silent_ticks = False, 0
         self._process: WorkerProcess | None = None
         self._next: WorkerProcess | None = None  # has opened nothing yet
         self._preparing: asyncio.Task[None] | None = None
@@ -177,8 +176,7 @@ class Post:
             on_notification=self._take,
             on_lost=lost.set_result,
         )
-        self._watchdog.reset()
-        self._was_heard, self._silent_ticks = False, 0
+        self._watchdog.begin()
         self._watch()
         try:
             hello = await self._open(process, link)
@@ -291,7 +289,6 @@ class Post:
         """What the worker tells without being asked."""
         if self.relay.take_notification(method, params):
             return
-        self._was_heard = True
         if method == "beat":
             busy, progress, counts = params
             self._watchdog.beat(busy, progress)
@@ -312,16 +309,7 @@ class Post:
         process, courier = self._process, self.relay.courier
         if process is None or not (courier.n_in_flight or courier.link is None):
             return
-        if not self._was_heard:
-            self._silent_ticks += 1
-            hung = (
-                f"it has said nothing for {_BOOT_PATIENCE:g} s since its start"
-                if self._silent_ticks * self.spec.beat_period > _BOOT_PATIENCE
-                else None
-            )
-        else:
-            hung = self._watchdog.tick()
-        if hung is not None:
+        if (hung := self._watchdog.tick()) is not None:
             self._kill(process, hung)
             self._watchdog.reset()
         self._timer = self._loop.call_later(self.spec.beat_period, self._tick)

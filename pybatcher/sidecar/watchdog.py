@@ -2,7 +2,8 @@
 
 A worker tells with every beat whether it computes and how far it has come. It
 hangs if it tells nothing any more (its process is stopped, or its loop is
-stuck), or if it computes and comes no further (its engine is stuck).
+stuck), or if it computes and comes no further (its engine is stuck). Before
+its first beat it is being started, which may take longer.
 """
 
 from __future__ import annotations
@@ -21,16 +22,24 @@ class Watchdog:
     tick must be asked for when one is over, and none made up for.
 
     hang_timeout: seconds that a worker may be silent, or compute without progress.
+    start_timeout: seconds that it may take until its first beat.
     period: seconds between two ticks.
     """
 
-    def __init__(self, hang_timeout: float, period: float) -> None:
+    def __init__(self, hang_timeout: float, start_timeout: float, period: float) -> None:
         self._hang_timeout = hang_timeout
+        self._start_timeout = start_timeout
         self._most_ticks = math.ceil(hang_timeout / period)
+        self._most_ticks_at_start = math.ceil(start_timeout / period)
+        self.begin()
+
+    def begin(self) -> None:
+        """Another worker, of which nothing was heard."""
+        self._was_heard = False
         self.reset()
 
     def reset(self) -> None:
-        """Forget everything: another worker, or the first request after a time without ticks."""
+        """Forget the ticks: the first request after a time without any."""
         self._progress: int | None = None
         self._is_busy = False
         self._ticks_silent = 0
@@ -38,6 +47,7 @@ class Watchdog:
 
     def beat(self, busy: bool, progress: int) -> None:
         """The worker lives. `progress` is any number that is another one when it came further."""
+        self._was_heard = True
         self._ticks_silent = 0
         if not busy or progress != self._progress:
             self._ticks_stuck = 0
@@ -50,6 +60,10 @@ class Watchdog:
         right after a beat: nobody is accused before that time is over.
         """
         self._ticks_silent += 1
+        if not self._was_heard:
+            if self._ticks_silent > self._most_ticks_at_start:
+                return f"it has said nothing for {self._start_timeout:g} s since its start"
+            return None
         if self._is_busy:
             self._ticks_stuck += 1
         if self._ticks_silent > self._most_ticks:

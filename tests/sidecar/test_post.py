@@ -17,6 +17,7 @@ from pybatcher import Completion, EngineFailedError, ModelFormatError
 from pybatcher.call import Call
 from pybatcher.sidecar.post import Post
 from pybatcher.sidecar.serve_config import ServeConfig
+from pybatcher.sidecar.watchdog import Watchdog
 from pybatcher.sidecar.worker_spec import WorkerSpec
 from pybatcher.stream import Reply
 from pybatcher.telemetry import Telemetry
@@ -122,6 +123,26 @@ async def test_without_restarts_the_first_death_is_the_end() -> None:
             await asking
         assert post.health().status == "failed"
         assert (await post.statistics()).running == 0
+
+
+async def test_each_worker_has_the_time_that_starting_takes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    begun: list[Watchdog] = []
+
+    class Noting(Watchdog):
+        def begin(self) -> None:
+            begun.append(self)
+            super().begin()
+
+    monkeypatch.setattr("pybatcher.sidecar.post.Watchdog", Noting)
+    async with manned() as post:
+        await post.opened
+        n_begun = len(begun)
+        assert post.worker_pid is not None
+        os.kill(post.worker_pid, signal.SIGKILL)
+        assert (await generate(post, "Once", max_tokens=3)).token_ids
+        assert len(begun) == n_begun + post.restarts == n_begun + 1
 
 
 async def test_opening_has_its_time() -> None:

@@ -14,7 +14,10 @@ HISTORIES = st.lists(st.one_of(st.none(), BEATS), max_size=60)  # None: a tick
 
 
 def watchdog() -> Watchdog:
-    return Watchdog(hang_timeout=MOST * 0.25, period=0.25)
+    """Of a worker that was heard of."""
+    dog = Watchdog(hang_timeout=MOST * 0.25, start_timeout=10 * MOST * 0.25, period=0.25)
+    dog.beat(False, 0)
+    return dog
 
 
 def after(history: list[tuple[bool, int] | None]) -> Watchdog:
@@ -72,10 +75,23 @@ def test_a_job_that_begins_after_idling_has_the_whole_time() -> None:
 
 
 def test_a_time_that_periods_do_not_divide_is_not_cut_short() -> None:
-    dog = Watchdog(hang_timeout=1.0, period=0.3)
+    dog = Watchdog(hang_timeout=1.0, start_timeout=60.0, period=0.3)
+    dog.beat(False, 0)
     said = accused_of(dog, 5)  # the first tick may come right after a beat: 4 periods are 1.2 s
     assert said[:4] == [None] * 4
     assert said[4] is not None
+
+
+def test_a_worker_that_is_being_started_has_longer_until_its_first_beat() -> None:
+    dog = watchdog()
+    dog.begin()
+    *before, last = accused_of(dog, 10 * MOST + 1)
+    assert before == [None] * 10 * MOST
+    assert last == "it has said nothing for 12.5 s since its start"
+    dog.begin()
+    assert set(accused_of(dog, 10 * MOST)) == {None}
+    dog.beat(False, 0)
+    assert accused_of(dog, MOST + 1)[-1] is not None
 
 
 @pytest.mark.parametrize("beats", [(), ((True, 7),)])
