@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .fields import Fields
-from .limits import MAX_HEAD_DIM, MAX_HEADS, MAX_LAYERS, MAX_POSITIONS, MAX_WIDTH
+from .limits import MAX_POSITIONS
+from .llama_config import SizeNames, llama_config, read_sizes
 from .model_config import ModelConfig
 from .rope import Rope, read_rope
 
@@ -33,34 +34,28 @@ def read_config(
     keys.refuse_unless("attention.sliding_window", 0)
     keys.refuse_unless("attention.causal", True)
     keys.refuse_unless("attention.scale")
-    n_layers = keys.integer("block_count", 1, MAX_LAYERS)
-    hidden_size = keys.integer("embedding_length", 1, MAX_WIDTH)
-    n_heads = keys.integer("attention.head_count", 1, MAX_HEADS)
-    n_kv_heads = keys.integer("attention.head_count_kv", 1, MAX_HEADS, n_heads)
-    if n_heads % n_kv_heads:
-        raise keys.error("attention.head_count_kv", f"a divisor of head_count, {n_heads}")
-    head_dim = _read_head_dim(keys, hidden_size, n_heads)
-    max_positions = keys.integer("context_length", 1, MAX_POSITIONS)
-    rope = _read_rope(keys, head_dim, max_positions, rope_divisors)
-    return ModelConfig(
+    sizes = read_sizes(fields, _names(architecture))
+    keys.refuse_unless("attention.value_length", sizes.head_dim)
+    keys.refuse_unless("rope.dimension_count", sizes.head_dim)
+    return llama_config(
+        sizes,
         architecture=architecture,
         vocab_size=vocab_size,
-        hidden_size=hidden_size,
-        n_layers=n_layers,
-        n_heads=n_heads,
-        n_kv_heads=n_kv_heads,
-        head_dim=head_dim,
-        intermediate_size=keys.integer("feed_forward_length", 1, MAX_WIDTH),
-        max_position_embeddings=max_positions,
-        norm="rms",
         norm_eps=keys.number("attention.layer_norm_rms_epsilon", 0.0, 1.0),
-        activation="silu",
-        gated_mlp=True,
-        position="rope",
-        rope_inv_freq=rope.inv_freq,
-        rope_attention_factor=rope.attention_factor,
-        attention_scale=head_dim**-0.5,
-        sliding_windows=(0,) * n_layers,
+        rope=_read_rope(keys, sizes.head_dim, sizes.max_position_embeddings, rope_divisors),
+        sliding_windows=(0,) * sizes.n_layers,
+    )
+
+
+def _names(architecture: str) -> SizeNames:
+    return SizeNames(
+        hidden_size=f"{architecture}.embedding_length",
+        n_layers=f"{architecture}.block_count",
+        n_heads=f"{architecture}.attention.head_count",
+        n_kv_heads=f"{architecture}.attention.head_count_kv",
+        head_dim=f"{architecture}.attention.key_length",
+        intermediate_size=f"{architecture}.feed_forward_length",
+        max_position_embeddings=f"{architecture}.context_length",
     )
 
 
@@ -70,9 +65,6 @@ class _Keys:
     def __init__(self, fields: Fields, architecture: str) -> None:
         self.fields = fields
         self.prefix = f"{architecture}."
-
-    def get(self, name: str) -> Any:
-        return self.fields.get(self.prefix + name)
 
     def error(self, name: str, expected: str) -> Exception:
         return self.fields.error(self.prefix + name, expected)
@@ -87,19 +79,6 @@ class _Keys:
 
     def refuse_unless(self, name: str, *allowed: object) -> None:
         self.fields.refuse_unless(self.prefix + name, *allowed)
-
-
-def _read_head_dim(keys: _Keys, hidden_size: int, n_heads: int) -> int:
-    if keys.get("attention.key_length") is None and hidden_size % n_heads:
-        raise keys.error("attention.head_count", f"a divisor of embedding_length, {hidden_size}")
-    head_dim = keys.integer("attention.key_length", 2, MAX_HEAD_DIM, hidden_size // n_heads)
-    if head_dim % 2 or not 2 <= head_dim <= MAX_HEAD_DIM:
-        raise keys.error(
-            "attention.key_length", f"an even number up to {MAX_HEAD_DIM} (it is {head_dim})"
-        )
-    keys.refuse_unless("attention.value_length", head_dim)
-    keys.refuse_unless("rope.dimension_count", head_dim)
-    return head_dim
 
 
 def _read_rope(

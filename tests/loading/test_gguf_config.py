@@ -129,11 +129,11 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "uneven groups": (
         {"attention__head_count_kv": 4},
-        "head_count_kv is 4; expected a divisor of head_count, 6",
+        "head_count_kv is 4; expected a divisor of llama.attention.head_count, 6",
     ),
     "uneven heads": (
         {"embedding_length": 50},
-        "head_count is 6; expected a divisor of embedding_length, 50",
+        "head_count is 6; expected a divisor of llama.embedding_length, 50",
     ),
     "an odd head": ({"attention__key_length": 7}, "key_length is 7; expected an even number"),
     "a head of 3 by default": (

@@ -11,19 +11,23 @@ from collections.abc import Iterator
 
 from ..blueprint import EMBEDDING, HEAD, Blueprint
 from ..fields import Fields
-from ..limits import (
-    MAX_HEAD_DIM,
-    MAX_HEADS,
-    MAX_LAYERS,
-    MAX_POSITIONS,
-    MAX_VOCABULARY,
-    MAX_WIDTH,
-)
+from ..limits import MAX_LAYERS, MAX_POSITIONS, MAX_VOCABULARY
+from ..llama_config import SizeNames, llama_config, read_sizes
 from ..model_config import ModelConfig
 from ..rope import read_rope
 from ..tensors import TensorRule
 
 __all__ = ["read", "rules"]
+
+_NAMES = SizeNames(
+    hidden_size="hidden_size",
+    n_layers="num_hidden_layers",
+    n_heads="num_attention_heads",
+    n_kv_heads="num_key_value_heads",
+    head_dim="head_dim",
+    intermediate_size="intermediate_size",
+    max_position_embeddings="max_position_embeddings",
+)
 
 
 def read(fields: Fields) -> Blueprint:
@@ -43,46 +47,16 @@ def read(fields: Fields) -> Blueprint:
 
 def _read_config(fields: Fields) -> ModelConfig:
     architecture = fields.text("model_type")
-    hidden_size = fields.integer("hidden_size", 1, MAX_WIDTH)
-    n_layers = fields.integer("num_hidden_layers", 1, MAX_LAYERS)
-    n_heads = fields.integer("num_attention_heads", 1, MAX_HEADS)
-    n_kv_heads = fields.integer("num_key_value_heads", 1, MAX_HEADS, n_heads)
-    if n_heads % n_kv_heads:
-        raise fields.error("num_key_value_heads", f"a divisor of num_attention_heads, {n_heads}")
-    head_dim = _read_head_dim(fields, architecture, hidden_size, n_heads)
-    max_positions = fields.integer("max_position_embeddings", 1, MAX_POSITIONS)
+    sizes = read_sizes(fields, _NAMES, 128 if architecture == "qwen3" else None)
     fields.refuse_unless("hidden_act", "silu", "swish")
-    rope = read_rope(fields, head_dim, max_positions)
-    return ModelConfig(
+    return llama_config(
+        sizes,
         architecture=architecture,
         vocab_size=fields.integer("vocab_size", 1, MAX_VOCABULARY),
-        hidden_size=hidden_size,
-        n_layers=n_layers,
-        n_heads=n_heads,
-        n_kv_heads=n_kv_heads,
-        head_dim=head_dim,
-        intermediate_size=fields.integer("intermediate_size", 1, MAX_WIDTH),
-        max_position_embeddings=max_positions,
-        norm="rms",
         norm_eps=fields.number("rms_norm_eps", 0.0, 1.0, 1e-6),
-        activation="silu",
-        gated_mlp=True,
-        position="rope",
-        rope_inv_freq=rope.inv_freq,
-        rope_attention_factor=rope.attention_factor,
-        attention_scale=head_dim**-0.5,
-        sliding_windows=_read_windows(fields, architecture, n_layers),
+        rope=read_rope(fields, sizes.head_dim, sizes.max_position_embeddings),
+        sliding_windows=_read_windows(fields, architecture, sizes.n_layers),
     )
-
-
-def _read_head_dim(fields: Fields, architecture: str, hidden_size: int, n_heads: int) -> int:
-    default = 128 if architecture == "qwen3" else hidden_size // n_heads
-    if "head_dim" not in fields and architecture != "qwen3" and hidden_size % n_heads:
-        raise fields.error("num_attention_heads", f"a divisor of hidden_size, {hidden_size}")
-    head_dim: int = fields.integer("head_dim", 2, MAX_HEAD_DIM, default)
-    if head_dim % 2 or not 2 <= head_dim <= MAX_HEAD_DIM:
-        raise fields.error("head_dim", f"an even number up to {MAX_HEAD_DIM} (it is {head_dim})")
-    return head_dim
 
 
 def _read_windows(fields: Fields, architecture: str, n_layers: int) -> tuple[int, ...]:
