@@ -215,6 +215,15 @@ PB_INLINE int end_key(const QueryBlock& block, int i, int segment) {
   return key < kSegment ? key : kSegment;
 }
 
+// Where the pages end that the queries of the call see.
+PB_INLINE int end_page_of(const AttentionArgs& args, const QueryBlock& block) {
+  int end = 0;
+  for (int i = args.first_query; i < args.end_query; ++i) {
+    if (block.end[i] > end) end = block.end[i];
+  }
+  return (end + args.layout.block_size - 1) / args.layout.block_size;
+}
+
 // scores[0, kSegment) -> exp(scale * score - max) at keys [begin, end), zero elsewhere in their
 // vectors; then times the scales of the values, if these have any. The sum is of the exponentials.
 template <typename Kv>
@@ -312,11 +321,7 @@ PB_INLINE void attend_some(const AttentionArgs& args, const QueryBlock& block, i
 template <typename Kv>
 inline void attend_block(const AttentionArgs& args, const QueryBlock& block, int segment,
                          float* scratch, const SoftmaxState& out) {
-  int end = 0;
-  for (int i = args.first_query; i < args.end_query; ++i) {
-    if (block.end[i] > end) end = block.end[i];
-  }
-  const int end_page = (end + args.layout.block_size - 1) / args.layout.block_size;
+  const int end_page = end_page_of(args, block);
   const int n_groups = (args.end_query - args.first_query + kQueryRows - 1) / kQueryRows;
   int from = args.first_query;
   for (int g = 0; g < n_groups; ++g) {

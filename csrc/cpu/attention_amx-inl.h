@@ -282,11 +282,7 @@ inline void attend_on_tiles(const AttentionArgs& args, const QueryBlock& block, 
   const KvLayout& kv = args.layout;
   const SeenKeys seen = seen_keys(args, block, segment);
   if (seen.begin >= seen.end) return;
-  int last = 0;
-  for (int i = args.first_query; i < args.end_query; ++i) {
-    if (block.end[i] > last) last = block.end[i];
-  }
-  const int end_page = (last + kv.block_size - 1) / kv.block_size;
+  const int end_page = end_page_of(args, block);
   const int first_page = segment * (kSegment / kv.block_size);
   const int n = args.end_query - args.first_query;
   configure_tiles(n, n);
