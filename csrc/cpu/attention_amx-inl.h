@@ -8,10 +8,12 @@
 // see has the probability zero there, and zero times what is finite adds nothing: so keys that no
 // query of the call sees are read as zeros, and those that only some see are looked at first. Where
 // one of them is not finite, the values of each query are added alone, through the same products.
-// Numbers below 2^-126 count as zero, probabilities among them.
+// Numbers below 2^-126 count as zero, probabilities among them. One or two queries that see the
+// same keys go through the same products on vectors (few_queries_amx-inl.h).
 #pragma once
 
 #include "cpu/attention-inl.h"
+#include "cpu/few_queries_amx-inl.h"
 #include "cpu/kernels.h"
 #include "cpu/kv_numbers-inl.h"
 #include "cpu/rows-inl.h"
@@ -27,6 +29,7 @@ constexpr int kStripTiles = 4;     // columns of values that are added up at onc
 constexpr int kStripColumns = kStripTiles * kWidth;
 // A tile of scores may reach a vector past the segment, where pages are narrower than a tile.
 constexpr int kScoreStride = kSegment + kWidth;
+constexpr int kFewQueries = 2;                  // that vectors take no longer for than tiles
 constexpr int kTilePairs = kTileRows * kChunk;  // numbers of a tile of bf16
 
 struct TileScratch {
@@ -35,6 +38,7 @@ struct TileScratch {
   uint16_t queries[kQueriesPerBlock * kMostTileDim];
   uint16_t values[2][kStripTiles][kTilePairs];  // of two chunks, in turns
   float alone[kTileRows][kStripColumns];
+  float few_queries[kFewQueries * kMostTileDim];
 };
 static_assert(sizeof(TileScratch) <= kAttentionScratch * sizeof(float));
 
@@ -73,41 +77,46 @@ inline void round_queries(const AttentionArgs& args, const QueryBlock& block, ui
   }
 }
 
-// Scores of kTiles tiles of keys, 1 or 2, whose addresses are given. What lies `ahead` of them, the
-// values in the same pages, is asked for.
-template <int kTiles>
-PB_INLINE void score_tiles(const KvLayout& kv, const uint16_t* queries,
-                           const std::byte* const* keys, const ptrdiff_t* ahead, int step,
-                           float* scores) {
-  const int64_t stride = kv.key_stride * 4;
-  const auto ask = [=](const std::byte* values) {
+// The scores of queries.
+struct TileQueries {
+  const uint16_t* numbers;  // (queries, head_dim)
+
+  // Those of kTiles tiles of keys, 1 or 2, whose addresses are given. What lies `ahead` of them,
+  // the values in the same pages, is asked for.
+  template <int kTiles>
+  PB_INLINE void score(const KvLayout& kv, const std::byte* const* keys, const ptrdiff_t* ahead,
+                       int step, float* scores) const {
+    const int64_t stride = kv.key_stride * 4;
+    const auto ask = [=](const std::byte* values) {
 #pragma GCC unroll 16
-    for (int row = 0; row < kTileRows; ++row) __builtin_prefetch(values + row * stride, 0, 2);
-  };
-  tile_zero<0>();
-  if constexpr (kTiles > 1) tile_zero<1>();
-  for (int d = 0; d < kv.head_dim; d += kChunk) {
-    const int64_t at = d / 2 * stride;
-    tile_load<4>(queries + d, kv.head_dim * 2);
-    tile_load_streamed<6>(keys[0] + at, stride);
-    ask(keys[0] + at + ahead[0]);
-    tile_bf16_product<0, 4, 6>();
-    if constexpr (kTiles > 1) {
-      tile_load_streamed<7>(keys[1] + at, stride);
-      ask(keys[1] + at + ahead[1]);
-      tile_bf16_product<1, 4, 7>();
+      for (int row = 0; row < kTileRows; ++row) __builtin_prefetch(values + row * stride, 0, 2);
+    };
+    tile_zero<0>();
+    if constexpr (kTiles > 1) tile_zero<1>();
+    for (int d = 0; d < kv.head_dim; d += kChunk) {
+      const int64_t at = d / 2 * stride;
+      tile_load<4>(numbers + d, kv.head_dim * 2);
+      tile_load_streamed<6>(keys[0] + at, stride);
+      ask(keys[0] + at + ahead[0]);
+      tile_bf16_product<0, 4, 6>();
+      if constexpr (kTiles > 1) {
+        tile_load_streamed<7>(keys[1] + at, stride);
+        ask(keys[1] + at + ahead[1]);
+        tile_bf16_product<1, 4, 7>();
+      }
     }
+    constexpr int64_t kRow = kScoreStride * sizeof(float);
+    tile_store<0>(scores, kRow);
+    if constexpr (kTiles > 1) tile_store<1>(scores + step, kRow);
   }
-  constexpr int64_t kRow = kScoreStride * sizeof(float);
-  tile_store<0>(scores, kRow);
-  if constexpr (kTiles > 1) tile_store<1>(scores + step, kRow);
-}
+};
 
 // Scores of keys [begin, end) of a segment and of some beside them, two tiles at a time: of pages
 // of 32 these are neighbouring lines. Tiles are stored in ascending order: what one of them has
 // past the end of its page, the next one overwrites.
+template <typename Queries>
 inline void score_keys(const AttentionArgs& args, int first_page, int begin, int end,
-                       TileScratch& s) {
+                       const Queries& queries, float* scores) {
   const KvLayout& kv = args.layout;
   const int step = kv.block_size < kWidth ? kv.block_size : kWidth;
   for (int key = begin / step * step; key < end; key += 2 * step) {
@@ -122,9 +131,9 @@ inline void score_keys(const AttentionArgs& args, int first_page, int begin, int
       ahead[t] = values_of(args, page) - of_page;
     }
     if (n == 2) {
-      score_tiles<2>(kv, s.queries, keys, ahead, step, s.scores[0] + key);
+      queries.template score<2>(kv, keys, ahead, step, scores + key);
     } else {
-      score_tiles<1>(kv, s.queries, keys, ahead, step, s.scores[0] + key);
+      queries.template score<1>(kv, keys, ahead, step, scores + key);
     }
   }
 }
@@ -277,17 +286,46 @@ inline void add_alone(const ValueRows& values, const float* row, TileScratch& s,
   }
 }
 
+// On vectors, kQueries queries that all see the same keys.
+template <int kQueries>
+inline void attend_few(const AttentionArgs& args, const QueryBlock& block, const Keys& keys,
+                       TileScratch& s, const SoftmaxState& out) {
+  const KvLayout& kv = args.layout;
+  for (int q = 0; q < kQueries; ++q) {
+    const float* from = block.q[args.first_query + q];
+    float* to = s.few_queries + q * kv.head_dim;
+    for (int d = 0; d < kv.head_dim; d += kWidth) store(to + d, round_to_bf16(load(from + d)));
+  }
+  {
+    const TileRounding rounding;
+    score_keys(args, keys.first_page, keys.begin, keys.end,
+               FewQueries<kQueries>{s.few_queries, kScoreStride}, s.scores[0]);
+  }
+  for (int q = 0; q < kQueries; ++q) {
+    const int i = args.first_query + q;
+    tile_softmax<false>(s.scores[q], keys.begin, keys.end, keys.begin, keys.end, args.scale,
+                        out.max + i, out.sum + i);
+  }
+  const TileRounding rounding;
+  add_few<kQueries>(ValueRows{args, keys}, s.scores[0], kScoreStride,
+                    out.accumulator + static_cast<size_t>(args.first_query) * kv.value_stride);
+}
+
 inline void attend_on_tiles(const AttentionArgs& args, const QueryBlock& block, int segment,
                             TileScratch& s, const SoftmaxState& out) {
   const KvLayout& kv = args.layout;
   const SeenKeys seen = seen_keys(args, block, segment);
   if (seen.begin >= seen.end) return;
-  const int end_page = end_page_of(args, block);
   const int first_page = segment * (kSegment / kv.block_size);
+  const Keys keys{seen.begin, seen.end, first_page, end_page_of(args, block)};
   const int n = args.end_query - args.first_query;
+  if (seen.begin == seen.common_begin && seen.end == seen.common_end) {
+    if (n == 1) return attend_few<1>(args, block, keys, s, out);
+    if (n == 2) return attend_few<2>(args, block, keys, s, out);
+  }
   configure_tiles(n, n);
   round_queries(args, block, s.queries);
-  score_keys(args, first_page, seen.begin, seen.end, s);
+  score_keys(args, first_page, seen.begin, seen.end, TileQueries{s.queries}, s.scores[0]);
   const auto for_queries = [&](auto body) {
     for (int i = args.first_query; i < args.end_query; ++i) {
       const int begin = first_key(block, i, segment);
@@ -296,10 +334,10 @@ inline void attend_on_tiles(const AttentionArgs& args, const QueryBlock& block, 
     }
   };
   for_queries([&](int i, float* row, int begin, int end) {
-    tile_softmax(row, begin, end, seen.begin, seen.end, args.scale, out.max + i, out.sum + i);
+    tile_softmax<true>(row, begin, end, seen.begin, seen.end, args.scale, out.max + i, out.sum + i);
   });
   if (strangers_are_finite(args, first_page, seen)) {
-    const ValueRows values{args, {seen.begin, seen.end, first_page, end_page}};
+    const ValueRows values{args, keys};
     float* to = out.accumulator + static_cast<size_t>(args.first_query) * kv.value_stride;
     for (int column = 0; column < kv.head_dim; column += kStripColumns) {
       add_strip(values, reinterpret_cast<const uint16_t*>(s.scores), kScoreStride * 4, column, s,
@@ -307,7 +345,7 @@ inline void attend_on_tiles(const AttentionArgs& args, const QueryBlock& block, 
     }
   } else {
     for_queries([&](int i, float* row, int begin, int end) {
-      add_alone({args, {begin, end, first_page, end_page}}, row, s,
+      add_alone({args, {begin, end, first_page, keys.end_page}}, row, s,
                 out.accumulator + static_cast<size_t>(i) * kv.value_stride);
     });
   }

@@ -25,17 +25,25 @@ PB_INLINE Vec power_of_2(Vec x) {
   return _mm512_maskz_scalef_ps(keep, p, x);
 }
 
-// What cuts to the nearest bf16, of two as near the greater magnitude.
+// What cuts to the nearest bf16, of two as near to that of greater magnitude.
 PB_INLINE Vec half_up(Vec x) {
   return _mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(x), _mm512_set1_epi32(0x8000)));
 }
 
-// row: scores -> probabilities as bf16, those of keys k and k + 16 of a chunk in a pair, for the
-// chunks that [first, last) lies in; zero outside of the keys [begin, end), of which there are
-// some.
+// row: scores -> probabilities rounded to bf16, for the chunks that [first, last) lies in; zero
+// outside of the keys [begin, end), of which there are some. kPaired: as bf16, those of keys k and
+// k + 16 of a chunk in a pair; else as f32, each in its score's place.
+template <bool kPaired>
 inline void tile_softmax(float* row, int begin, int end, int first, int last, float scale,
                          float* max_out, float* sum_out) {
-  auto* out = reinterpret_cast<uint16_t*>(row);
+  const auto put = [=](int chunk, Vec low, Vec high) {
+    if constexpr (kPaired) {
+      store_pairs(reinterpret_cast<uint16_t*>(row) + chunk * kChunk, half_up(low), half_up(high));
+    } else {
+      store(row + chunk * kChunk, odd(_mm512_castps_si512(half_up(low))));
+      store(row + chunk * kChunk + kWidth, odd(_mm512_castps_si512(half_up(high))));
+    }
+  };
   const Vec minus_infinity = set1(-__builtin_inff());
   const int first_chunk = begin / kChunk, end_chunk = (end + kChunk - 1) / kChunk;
   for (int key = first_chunk * kChunk; key < begin; key += kWidth) {
@@ -55,19 +63,16 @@ inline void tile_softmax(float* row, int begin, int end, int first, int last, fl
   const auto power = [=](const float* scores) {
     return power_of_2(sub(mul(load(scores), factor), peak));
   };
-  const __m512i none = _mm512_setzero_si512();
-  for (int c = first / kChunk; c < first_chunk; ++c) _mm512_store_si512(out + c * kChunk, none);
+  for (int c = first / kChunk; c < first_chunk; ++c) put(c, zero(), zero());
   Vec sum[2] = {zero(), zero()};
   for (int c = first_chunk; c < end_chunk; ++c) {
     const Vec low = power(row + c * kChunk);
     const Vec high = power(row + c * kChunk + kWidth);
     sum[0] = add(sum[0], low);
     sum[1] = add(sum[1], high);
-    store_pairs(out + c * kChunk, half_up(low), half_up(high));
+    put(c, low, high);
   }
-  for (int c = end_chunk; c < (last + kChunk - 1) / kChunk; ++c) {
-    _mm512_store_si512(out + c * kChunk, none);
-  }
+  for (int c = end_chunk; c < (last + kChunk - 1) / kChunk; ++c) put(c, zero(), zero());
   *max_out = top * scale;
   *sum_out = reduce_add(add(sum[0], sum[1]));
 }

@@ -1,5 +1,6 @@
 // Attention in shapes that the tile unit takes where there is one: who sees what is not finite, and
-// that neither pages nor neighbours in a tile change a bit. Held against every target.
+// that neither pages nor neighbours in a tile change a bit, nor being too few for one. Held against
+// every target.
 #include "attention_fixture.h"
 
 namespace {
@@ -13,6 +14,7 @@ const AttentionCase kShapes[] = {
     {.n_heads = 3, .n_kv_heads = 1, .head_dim = 96, .block_size = 4},
     {.n_heads = 2, .n_kv_heads = 1, .head_dim = 128, .block_size = 16},
     {.n_heads = 20, .n_kv_heads = 1, .head_dim = 32, .block_size = 256},
+    {.n_heads = 1, .n_kv_heads = 1, .head_dim = 224, .block_size = 32},
 };
 
 bool all_finite(const std::vector<float>& row) {
@@ -98,6 +100,36 @@ TEST(pages_of_any_size_give_the_same_bits) {
           const auto out = bench.in_chunks(qkv, pages, kRows, {block_size, 40});
           if (expected.empty()) expected = out;
           EXPECT(same_rows(out, expected));
+        }
+      }
+    }
+  }
+}
+
+// Rows that vectors take alone, and tiles in company: in each of their numbers some are subnormal,
+// cancel, or overflow as a product.
+TEST(rows_alone_and_rows_in_a_tile_have_the_same_bits_at_every_magnitude) {
+  constexpr int kRows = 300;
+  const auto spread = [](std::vector<float> x, int lowest, int highest, uint64_t seed) {
+    const std::vector<int> order = shuffled(static_cast<int>(x.size()), seed);
+    for (size_t i = 0; i < x.size(); ++i) {
+      x[i] = std::ldexp(x[i], lowest + order[i] % (highest - lowest + 1));
+    }
+    return x;
+  };
+  for (const cpu::Kernels* target : runnable_targets()) {
+    for (AttentionCase c : {kShapes[2], kShapes[4]}) {
+      c.kv_dtype = DType::kBF16;
+      const int n_pages = kRows / c.block_size + 2;
+      const auto pages = scattered_pages(kRows, c.block_size, n_pages, 3);
+      AttentionBench bench(c, *target, 1, n_pages, kRows);
+      for (const auto& [lowest, highest] : {std::pair{-6, 2}, {-135, -120}, {-70, -56}, {56, 66}}) {
+        const std::vector<float> qkv = spread(random_qkv(c, kRows, 1), lowest, highest, 5);
+        const auto alone = bench.in_chunks(qkv, pages, kRows, {1});
+        const auto together = bench.pass({{&qkv, &pages, 0, kRows}});
+        for (int r = 0; r < kRows; ++r) {
+          EXPECT(same_bits(alone[r], together[r]) ||
+                 (!all_finite(alone[r]) && !all_finite(together[r])));
         }
       }
     }
