@@ -25,10 +25,10 @@ namespace pb::cpu::PB_CPU_TARGET {
 namespace {
 
 constexpr int kMostTileDim = 256;  // head_dim
-constexpr int kStripTiles = 4;     // columns of values that are added up at once
-constexpr int kStripColumns = kStripTiles * kWidth;
+constexpr int kStripTiles = 4;     // of columns of values, that are added up at once
 // A tile of scores may reach a vector past the segment, where pages are narrower than a tile.
 constexpr int kScoreStride = kSegment + kWidth;
+constexpr int kRowBytes = kScoreStride * sizeof(float);
 constexpr int kFewQueries = 2;                  // that vectors take no longer for than tiles
 constexpr int kTilePairs = kTileRows * kChunk;  // numbers of a tile of bf16
 
@@ -37,7 +37,6 @@ struct TileScratch {
   alignas(64) float scores[kQueriesPerBlock][kScoreStride];
   uint16_t queries[kQueriesPerBlock * kMostTileDim];
   uint16_t values[2][kStripTiles][kTilePairs];  // of two chunks, in turns
-  float alone[kTileRows][kStripColumns];
   float few_queries[kFewQueries * kMostTileDim];
 };
 static_assert(sizeof(TileScratch) <= kAttentionScratch * sizeof(float));
@@ -77,7 +76,9 @@ inline void round_queries(const AttentionArgs& args, const QueryBlock& block, ui
   }
 }
 
-// The scores of queries.
+// The scores of queries: of up to kTileRows, or, kBelow, of more, in two tiles that share what is
+// loaded of the keys.
+template <bool kBelow>
 struct TileQueries {
   const uint16_t* numbers;  // (queries, head_dim)
 
@@ -91,23 +92,31 @@ struct TileQueries {
 #pragma GCC unroll 16
       for (int row = 0; row < kTileRows; ++row) __builtin_prefetch(values + row * stride, 0, 2);
     };
+    const uint16_t* below = numbers + kTileRows * kv.head_dim;
     tile_zero<0>();
     if constexpr (kTiles > 1) tile_zero<1>();
+    if constexpr (kBelow) tile_zero<2>();
+    if constexpr (kBelow && kTiles > 1) tile_zero<3>();
     for (int d = 0; d < kv.head_dim; d += kChunk) {
       const int64_t at = d / 2 * stride;
       tile_load<4>(numbers + d, kv.head_dim * 2);
       tile_load_streamed<6>(keys[0] + at, stride);
       ask(keys[0] + at + ahead[0]);
       tile_bf16_product<0, 4, 6>();
+      if constexpr (kBelow) tile_load<5>(below + d, kv.head_dim * 2);
+      if constexpr (kBelow) tile_bf16_product<2, 5, 6>();
       if constexpr (kTiles > 1) {
         tile_load_streamed<7>(keys[1] + at, stride);
         ask(keys[1] + at + ahead[1]);
         tile_bf16_product<1, 4, 7>();
+        if constexpr (kBelow) tile_bf16_product<3, 5, 7>();
       }
     }
-    constexpr int64_t kRow = kScoreStride * sizeof(float);
-    tile_store<0>(scores, kRow);
-    if constexpr (kTiles > 1) tile_store<1>(scores + step, kRow);
+    float* scores_below = scores + kTileRows * kScoreStride;
+    tile_store<0>(scores, kRowBytes);
+    if constexpr (kTiles > 1) tile_store<1>(scores + step, kRowBytes);
+    if constexpr (kBelow) tile_store<2>(scores_below, kRowBytes);
+    if constexpr (kBelow && kTiles > 1) tile_store<3>(scores_below + step, kRowBytes);
   }
 };
 
@@ -219,15 +228,18 @@ PB_INLINE void pair_values(const uint16_t* const* rows, const ptrdiff_t* ahead, 
 }
 
 // The sums += probabilities (rows, 32) times a chunk of values.
-template <int kTiles>
-PB_INLINE void multiply_values(const uint16_t* probabilities, int64_t stride,
-                               const uint16_t (*tiles)[kTilePairs]) {
-  tile_load<4>(probabilities, stride);
+template <int kTiles, bool kBelow>
+PB_INLINE void multiply_values(const uint16_t* probabilities, const uint16_t (*tiles)[kTilePairs]) {
+  tile_load<4>(probabilities, kRowBytes);
   tile_load<6>(tiles[0], 64);
   tile_bf16_product<0, 4, 6>();
   tile_load<7>(tiles[1], 64);
   tile_bf16_product<1, 4, 7>();
-  if constexpr (kTiles > 2) {
+  if constexpr (kBelow) {
+    tile_load<5>(probabilities + kTileRows * (kRowBytes / 2), kRowBytes);
+    tile_bf16_product<2, 5, 6>();
+    tile_bf16_product<3, 5, 7>();
+  } else if constexpr (kTiles > 2) {
     tile_load<6>(tiles[2], 64);
     tile_bf16_product<2, 4, 6>();
     tile_load<7>(tiles[3], 64);
@@ -235,12 +247,13 @@ PB_INLINE void multiply_values(const uint16_t* probabilities, int64_t stride,
   }
 }
 
-// out (rows, out_stride) = probabilities times values, kTiles * 16 columns from `column` on. The
-// chunk to come is laid out while the last one is multiplied.
-template <int kTiles>
-inline void add_strip(const ValueRows& values, const uint16_t* probabilities, int64_t stride,
-                      int column, uint16_t (*tiles)[kStripTiles][kTilePairs], float* out,
-                      int out_stride) {
+// out (rows, value_stride) = probabilities (rows, kScoreStride * 2) times values, kTiles * 16
+// columns from `column` on. The chunk to come is laid out while the last one is multiplied.
+template <int kTiles, bool kBelow>
+inline void add_strip(const ValueRows& values, const uint16_t* probabilities, int column,
+                      uint16_t (*tiles)[kStripTiles][kTilePairs], float* out) {
+  static_assert(!kBelow || kTiles == 2);
+  constexpr bool kFourSums = kBelow || kTiles > 2;
   const int begin = values.keys.begin / kChunk;
   const int end = (values.keys.end + kChunk - 1) / kChunk;
   const uint16_t* rows[kChunk];
@@ -251,39 +264,35 @@ inline void add_strip(const ValueRows& values, const uint16_t* probabilities, in
   };
   tile_zero<0>();
   tile_zero<1>();
-  if constexpr (kTiles > 2) tile_zero<2>();
-  if constexpr (kTiles > 2) tile_zero<3>();
+  if constexpr (kFourSums) tile_zero<2>();
+  if constexpr (kFourSums) tile_zero<3>();
   lay_out(begin);
   for (int chunk = begin; chunk < end; ++chunk) {
     if (chunk + 1 < end) lay_out(chunk + 1);
-    multiply_values<kTiles>(probabilities + chunk * kChunk, stride, tiles[chunk % 2]);
+    multiply_values<kTiles, kBelow>(probabilities + chunk * kChunk, tiles[chunk % 2]);
   }
-  const int64_t out_bytes = out_stride * static_cast<int64_t>(sizeof(float));
+  const int stride = values.args.layout.value_stride;
+  const int64_t out_bytes = stride * static_cast<int64_t>(sizeof(float));
+  out += column;
   tile_store<0>(out, out_bytes);
   tile_store<1>(out + kWidth, out_bytes);
-  if constexpr (kTiles > 2) tile_store<2>(out + 2 * kWidth, out_bytes);
-  if constexpr (kTiles > 2) tile_store<3>(out + 3 * kWidth, out_bytes);
+  out += kBelow ? kTileRows * stride : 2 * kWidth;
+  if constexpr (kFourSums) tile_store<2>(out, out_bytes);
+  if constexpr (kFourSums) tile_store<3>(out + kWidth, out_bytes);
 }
 
-PB_INLINE void add_strip(const ValueRows& values, const uint16_t* probabilities, int64_t stride,
-                         int column, TileScratch& s, float* out, int out_stride) {
-  if (values.args.layout.head_dim - column >= kStripColumns) {
-    add_strip<kStripTiles>(values, probabilities, stride, column, s.values, out, out_stride);
-  } else {
-    add_strip<2>(values, probabilities, stride, column, s.values, out, out_stride);
+// The same for all columns.
+template <bool kBelow>
+inline void add_values_of(const ValueRows& values, const float* probabilities, TileScratch& s,
+                          float* out) {
+  constexpr int kTiles = kBelow ? 2 : kStripTiles;
+  const auto* pairs = reinterpret_cast<const uint16_t*>(probabilities);
+  const int head_dim = values.args.layout.head_dim;
+  int column = 0;
+  for (; column + kTiles * kWidth <= head_dim; column += kTiles * kWidth) {
+    add_strip<kTiles, kBelow>(values, pairs, column, s.values, out);
   }
-}
-
-// One query's values, none but its own: its probabilities in every row of the tiles.
-inline void add_alone(const ValueRows& values, const float* row, TileScratch& s, float* out) {
-  for (int column = 0; column < values.args.layout.head_dim; column += kStripColumns) {
-    add_strip(values, reinterpret_cast<const uint16_t*>(row), 0, column, s, s.alone[0],
-              kStripColumns);
-    const int left = values.args.layout.head_dim - column;
-    for (int d = 0; d < kStripColumns && d < left; d += kWidth) {
-      store(out + column + d, load(s.alone[0] + d));
-    }
-  }
+  if (column < head_dim) add_strip<2, kBelow>(values, pairs, column, s.values, out);
 }
 
 // On vectors, kQueries queries that all see the same keys.
@@ -323,9 +332,17 @@ inline void attend_on_tiles(const AttentionArgs& args, const QueryBlock& block, 
     if (n == 1) return attend_few<1>(args, block, keys, s, out);
     if (n == 2) return attend_few<2>(args, block, keys, s, out);
   }
-  configure_tiles(n, n);
+  const bool below = n > kTileRows;
+  configure_tiles(below ? kTileRows : n, below ? n - kTileRows : n);
   round_queries(args, block, s.queries);
-  score_keys(args, first_page, seen.begin, seen.end, TileQueries{s.queries}, s.scores[0]);
+  const auto score = [&](auto queries) {
+    score_keys(args, first_page, seen.begin, seen.end, queries, s.scores[0]);
+  };
+  if (below) {
+    score(TileQueries<true>{s.queries});
+  } else {
+    score(TileQueries<false>{s.queries});
+  }
   const auto for_queries = [&](auto body) {
     for (int i = args.first_query; i < args.end_query; ++i) {
       const int begin = first_key(block, i, segment);
@@ -336,18 +353,18 @@ inline void attend_on_tiles(const AttentionArgs& args, const QueryBlock& block, 
   for_queries([&](int i, float* row, int begin, int end) {
     tile_softmax<true>(row, begin, end, seen.begin, seen.end, args.scale, out.max + i, out.sum + i);
   });
-  if (strangers_are_finite(args, first_page, seen)) {
-    const ValueRows values{args, keys};
-    float* to = out.accumulator + static_cast<size_t>(args.first_query) * kv.value_stride;
-    for (int column = 0; column < kv.head_dim; column += kStripColumns) {
-      add_strip(values, reinterpret_cast<const uint16_t*>(s.scores), kScoreStride * 4, column, s,
-                to + column, kv.value_stride);
-    }
-  } else {
+  const auto accumulator = [&](int i) {
+    return out.accumulator + static_cast<size_t>(i) * kv.value_stride;
+  };
+  if (!strangers_are_finite(args, first_page, seen)) {
+    configure_tiles(1, 1);
     for_queries([&](int i, float* row, int begin, int end) {
-      add_alone({args, {begin, end, first_page, keys.end_page}}, row, s,
-                out.accumulator + static_cast<size_t>(i) * kv.value_stride);
+      add_values_of<false>({args, {begin, end, first_page, keys.end_page}}, row, s, accumulator(i));
     });
+  } else if (below) {
+    add_values_of<true>({args, keys}, s.scores[0], s, accumulator(args.first_query));
+  } else {
+    add_values_of<false>({args, keys}, s.scores[0], s, accumulator(args.first_query));
   }
   release_tiles();
 }

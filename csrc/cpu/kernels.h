@@ -42,10 +42,10 @@ struct KvLayout {
 inline constexpr int kGroupSize = 32;        // = kGroup (base/quantise.h)
 inline constexpr int kBf16Padding = 32;      // bf16 tiles are padded to a multiple of so many k's
 inline constexpr int kSegment = 256;         // = kAttentionSegment (ops/backend.h)
-inline constexpr int kQueriesPerBlock = 16;  // queries that share one pass over the keys
+inline constexpr int kQueriesPerBlock = 32;  // queries that share one pass over the keys
 // Floats of scratch of attend_segment, whole cache lines: scores of the queries and scales of the
 // values, or what goes through tiles (TileScratch; attention_amx-inl.h asserts that it fits).
-inline constexpr int kAttentionScratch = 12288;
+inline constexpr int kAttentionScratch = 16384;
 static_assert(kQueriesPerBlock * kSegment + kSegment <= kAttentionScratch);
 
 // What belongs to a group of 32 quantised activations: a number is a whole number times `scale`.

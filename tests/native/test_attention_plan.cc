@@ -69,7 +69,8 @@ TEST(a_segment_that_is_not_whole_is_not_shared) {
 
 TEST(longest_context_first_but_families_stay_together) {
   const Plan p(
-      {{{9}, 10, 1}, {{1, 2, 3}, 280, 1}, {{4, 5, 6, 7}, 500, 1}, {{1, 2, 8, 10, 11}, 600, 1}}, 16);
+      {{{9}, 10, 1}, {{1, 2, 3}, 280, 1}, {{4, 5, 6, 7}, 500, 1}, {{1, 2, 8, 10, 11}, 600, 1}},
+      cpu::kQueriesPerBlock);
   EXPECT_EQ(p.plan.blocks().size(), size_t{4});
   EXPECT(p.block(0) == (Members{{1, 0}}));
   EXPECT(p.block(1) == (Members{{3, 0}}));
