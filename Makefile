@@ -23,7 +23,7 @@ BUILD_TOOLS := "scikit-build-core>=0.11" "pybind11>=3.0" ninja
 
 NATIVE_SOURCES := $(shell find csrc -name '*.h' -o -name '*.cc' | sort)
 NATIVE_OTHERS := $(wildcard tests/native/*.h tests/native/*.cc bench/*.h bench/*.cc)
-BUILD_INPUTS := pyproject.toml CMakeLists.txt $(NATIVE_SOURCES)
+BUILD_INPUTS := pyproject.toml CMakeLists.txt cmake/cuda.cmake csrc/cuda/build.cc.in $(NATIVE_SOURCES)
 NATIVE_BUILD := -DPYBATCHER_PYTHON=OFF -DPYBATCHER_NATIVE_TESTS=ON
 
 # ThreadSanitizer of older compilers cannot run where addresses are randomised widely.
