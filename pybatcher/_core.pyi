@@ -11,6 +11,8 @@ _Tensor = tuple[NDArray[Any], str] | tuple[Callable[[], NDArray[Any]], str, int,
 _TopLogprobs = tuple[tuple[int, float], ...]
 _Drawn = tuple[int, int, float | None, _TopLogprobs]
 
+def cuda_info() -> dict[str, Any]: ...
+
 class Engine:
     """Weights, KV cache, device and sampler behind a handful of calls."""
 

@@ -40,7 +40,8 @@ class EngineConfig:
     kv_dtype: of keys and values. "auto": f32 with f32 weights, else bf16. "f16" is
         finer than bf16 up to 65504 and held there; "int8" has a scale for each
         token and kv head, and takes half the memory of either.
-    device: "cpu"; "auto" is "cpu" where no other is built.
+    device: "cpu", which "auto" is too. "cuda" has no backend yet: it is refused,
+        with what the machine lacks for it.
     n_ctx: KV capacity in tokens, shared by all sequences. Rounded up to blocks.
     n_parallel: most sequences that may hold KV at once.
     n_ubatch: rows of one physical pass.

@@ -23,6 +23,7 @@ from typing import Self
 
 from . import _core
 from .config import CachePlace, EngineConfig
+from .cuda import CudaDevice, CudaInfo
 from .errors import InvalidRequestError, ModelFormatError
 from .loading import LoadedModel, converted, open_model
 from .params import SamplingParams
@@ -129,6 +130,18 @@ class Engine(_core.Engine):
                 stacklevel=2,
             )
         return engine
+
+    @staticmethod
+    def cuda_info() -> CudaInfo:
+        """Look for the NVIDIA driver and its GPUs, and tell what of CUDA the build has.
+
+        The driver is started in this process, without a context on a GPU: a child
+        that is forked afterwards cannot use CUDA. Only this and device="cuda" ever
+        load it. Raises nothing: what is lacking is in the value.
+        """
+        found = _core.cuda_info()
+        devices = tuple(CudaDevice(*device) for device in found.pop("devices"))
+        return CudaInfo(**found, devices=devices)
 
     def seq_sampling(
         self,

@@ -87,6 +87,7 @@ def test_options_of_the_engine_and_the_scheduler_leave_the_text_alone(run: Run) 
         (["chat", "--model", "/no/such/model"], "/no/such/model"),
         (["info", "--n-parallel", "0"], "n_parallel is 0"),
         (["info", "--model", "/no/such/model"], "/no/such/model"),
+        (["info", "--device", "cuda"], "device is 'cuda'"),
         (["demo", "--max-tokens", "0"], "max_tokens is 0"),
     ],
 )

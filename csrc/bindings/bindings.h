@@ -6,3 +6,4 @@
 void bind_errors(pybind11::module_& module);
 void bind_kv(pybind11::module_& module);
 void bind_engine(pybind11::module_& module);
+void bind_cuda(pybind11::module_& module);

@@ -1,12 +1,12 @@
 // The one place where native errors become the exceptions of pybatcher/errors.py.
 #include <pybind11/pybind11.h>
 
-#include <cstring>
 #include <exception>
 #include <new>
 
 #include "base/error.h"
 #include "bindings/bindings.h"
+#include "bindings/text.h"
 
 namespace py = pybind11;
 
@@ -32,13 +32,9 @@ const char* class_name(pb::ErrorCode code) {
   return "EngineError";
 }
 
-// Looked up when needed: an error is rare, and no reference outlives the interpreter. A message may
-// quote bytes that are no UTF-8 (a `bytes` where a text belongs): they are written as escapes.
+// Looked up when needed: an error is rare, and no reference outlives the interpreter.
 void set_python_error(const char* name, const char* message) {
-  const auto length = static_cast<Py_ssize_t>(std::strlen(message));
-  const auto text =
-      py::reinterpret_steal<py::object>(PyUnicode_DecodeUTF8(message, length, "backslashreplace"));
-  if (!text) throw py::error_already_set();
+  const py::object text = pb::bindings::to_text(message);
   py::set_error(py::module_::import("pybatcher.errors").attr(name), text);
 }
 

@@ -6,4 +6,5 @@ PYBIND11_MODULE(_core, module) {
   bind_errors(module);
   bind_kv(module);
   bind_engine(module);
+  bind_cuda(module);
 }

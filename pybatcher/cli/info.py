@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..config import EngineConfig, split_options
+from ..cuda import CudaInfo
 from ..engine import Engine
 from ..loading import LoadedModel, open_model
 from .loading_bar import loading_bar
@@ -26,7 +27,8 @@ def info(model: ModelOption = None, *, options: dict[str, Any]) -> None:
     with loading_bar() as progress:
         engine = Engine.from_loaded(loaded, engine_config, progress)
     table = Table.grid(padding=(0, 2))
-    for name, value in (_model_facts(loaded) | _engine_facts(engine)).items():
+    facts = _model_facts(loaded) | _engine_facts(engine) | _cuda_facts(Engine.cuda_info())
+    for name, value in facts.items():
         table.add_row(Text(name, style="dim"), Text(value))
     engine.close()
     Console(highlight=False).print(table)
@@ -57,6 +59,21 @@ def _engine_facts(engine: Engine) -> dict[str, str]:
         f"n_parallel {engine.n_parallel}",
         "longest sequence": f"{engine.max_sequence_length:,} tokens",
     }
+
+
+def _cuda_facts(cuda: CudaInfo) -> dict[str, str]:
+    architectures = " ".join(f"sm_{number}" for number in cuda.architectures)
+    built = f"toolkit {cuda.toolkit} for {architectures}, no backend yet"
+    gpus = [str(len(cuda.devices))] if cuda.driver_state != "too_old" else ["not asked for"]
+    for gpu in cuda.devices:
+        major, minor = gpu.compute_capability
+        gpus.append(f"{gpu.name} (sm_{major}{minor}, {gpu.memory_bytes / 2**30:,.1f} GiB)")
+    facts = {
+        "CUDA": built if cuda.toolkit else f"none, {cuda.build_problem}",
+        "NVIDIA driver": f"for CUDA up to {cuda.driver_version}" if cuda.driver_version else "none",
+        "GPUs": ", ".join(gpus),
+    }
+    return facts | ({"lacking": cuda.driver_problem} if cuda.driver_problem else {})
 
 
 def _megabytes(count: int | str) -> str:

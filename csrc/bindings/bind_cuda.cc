@@ -1,0 +1,44 @@
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include "bindings/bindings.h"
+#include "bindings/text.h"
+#include "cuda/build.h"
+#include "cuda/driver.h"
+
+namespace py = pybind11;
+
+namespace pb::bindings {
+namespace {
+
+// The fields of CudaInfo in pybatcher/cuda.py.
+py::dict cuda_info() {
+  const cuda::Build& build = cuda::this_build();
+  const cuda::Driver driver = [&build] {
+    const py::gil_scoped_release release;  // starting a driver may take seconds
+    return cuda::probe(build);
+  }();
+  py::list devices;
+  for (const cuda::Device& device : driver.devices) {
+    devices.append(py::make_tuple(to_text(device.name), py::make_tuple(device.major, device.minor),
+                                  device.memory_bytes));
+  }
+  py::dict d;
+  d["toolkit"] = build.toolkit;
+  d["architectures"] = py::tuple(py::cast(build.architectures));
+  d["build_problem"] = to_text(build.problem);
+  d["driver_state"] = cuda::state_name(driver.state);
+  d["driver_version"] = driver.version == 0 ? "" : cuda::version_name(driver.version);
+  d["driver_error"] = driver.error;
+  d["driver_problem"] = to_text(driver.problem);
+  d["devices"] = devices;
+  return d;
+}
+
+}  // namespace
+}  // namespace pb::bindings
+
+void bind_cuda(py::module_& module) {
+  module.def("cuda_info", &pb::bindings::cuda_info,
+             "What Engine.cuda_info() makes a CudaInfo of; each device a tuple.");
+}

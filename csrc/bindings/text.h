@@ -1,0 +1,19 @@
+// From native text to Python's.
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+#include <string_view>
+
+namespace pb::bindings {
+
+// Bytes that are no UTF-8 (a `bytes` that a message quotes, a name from elsewhere) are written as
+// escapes.
+inline pybind11::object to_text(std::string_view bytes) {
+  auto text = pybind11::reinterpret_steal<pybind11::object>(PyUnicode_DecodeUTF8(
+      bytes.data(), static_cast<Py_ssize_t>(bytes.size()), "backslashreplace"));
+  if (!text) throw pybind11::error_already_set();
+  return text;
+}
+
+}  // namespace pb::bindings
