@@ -100,7 +100,7 @@ RowsOut CpuBackend::rows_of(Activations& a) const {
 
 Matrix CpuBackend::make_matrix(std::span<const TensorView> parts,
                                std::span<const TensorView> biases, DType dtype) {
-  return pack_matrix(parts, biases, dtype, product(dtype).tile_columns, pool_);
+  return pack_matrix(parts, biases, dtype, product(dtype).tile, pool_);
 }
 
 std::string CpuBackend::layout() const {
@@ -108,7 +108,7 @@ std::string CpuBackend::layout() const {
 }
 
 MatrixBytes CpuBackend::matrix_bytes(int n_out, int n_in, DType dtype) const {
-  return packed_bytes(n_out, n_in, dtype, product(dtype).tile_columns);
+  return packed_bytes(n_out, n_in, dtype, product(dtype).tile.columns);
 }
 
 Vector CpuBackend::make_vector(const TensorView& view) { return read_vector(view); }
@@ -202,7 +202,7 @@ void CpuBackend::gather(std::span<const int32_t> ids, const Matrix& table, bool 
   // work.
   for_range(n, 1, n * table.n_in * 8, [&](int64_t begin, int64_t end, int) {
     for (int64_t r = begin; r < end; ++r) {
-      unpack_row(table, product(table.dtype).tile_columns, ids[r], add, x + r * table.n_in);
+      unpack_row(table, product(table.dtype).tile, ids[r], add, x + r * table.n_in);
     }
   });
 }
@@ -242,7 +242,7 @@ void CpuBackend::matmul(const Activations& x, int n_rows, const Matrix& w, float
                       w.n_in,
                       store == Store::kAdd};
   const ProductKernel& kernel = product(w.dtype);
-  const int64_t all_tiles = tiles_of(w, kernel.tile_columns);
+  const int64_t all_tiles = tiles_of(w, kernel.tile.columns);
   const int64_t calls =
       (n_rows < kManyRows ? kItemsPerThread : kCallsPerThread) * pool_.n_threads();
   const int64_t tiles = std::clamp(all_tiles / calls, int64_t{1}, int64_t{kernel.tiles_per_call});
@@ -253,7 +253,7 @@ void CpuBackend::matmul(const Activations& x, int n_rows, const Matrix& w, float
   const int64_t parts =
       std::clamp((wanted + n_tiles - 1) / n_tiles, int64_t{1}, std::max(most, int64_t{1}));
   const int64_t rows_per_part = (n_rows + parts - 1) / parts;
-  const int64_t work = static_cast<int64_t>(n_rows) * w.n_in * kernel.tile_columns;
+  const int64_t work = static_cast<int64_t>(n_rows) * w.n_in * kernel.tile.columns;
   const int64_t grain = std::max<int64_t>(1, kWorthThreads / std::max<int64_t>(1, work / parts));
   for_range(n_tiles * parts, grain, work * n_tiles, [&](int64_t begin, int64_t end, int worker) {
     std::byte* scratch = scratch_.as<std::byte>() + scratch_bytes_ * worker;

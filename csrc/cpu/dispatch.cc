@@ -58,8 +58,9 @@ bool cpu_supports(const Kernels& target) {
   const bool has_vnni = has_avx512() && __builtin_cpu_supports("avx512vnni");
   const bool has_bf16 = has_vnni && __builtin_cpu_supports("avx512bf16");
   if (&target == &avx512_amx::kKernels) {
-    return has_bf16 && __builtin_cpu_supports("amx-tile") && __builtin_cpu_supports("amx-bf16") &&
-           __builtin_cpu_supports("amx-int8") && may_use_tiles();
+    return has_bf16 && __builtin_cpu_supports("avx512vbmi") && __builtin_cpu_supports("amx-tile") &&
+           __builtin_cpu_supports("amx-bf16") && __builtin_cpu_supports("amx-int8") &&
+           may_use_tiles();
   }
   if (&target == &avx512_bf16::kKernels) return has_bf16;
   if (&target == &avx512_vnni::kKernels) return has_vnni;

@@ -7,8 +7,9 @@
 // unit before it would be a quarter of all work. The error is 6 % more than that of the nearest
 // bf16; what a bf16 can say stays as it is.
 //
-// A step of quantised weights is expanded unit by unit: a unit is 64 neighbouring bytes, some k's
-// of 16 columns, so that tile products and expansion can take turns in small bites.
+// A step is expanded unit by unit, some k's of 16 columns each, so that tile products and expansion
+// can take turns in small bites. int4 can be had as lines instead, one column's 32 k's each: what
+// the first operand of a product takes, in two thirds of the time.
 #pragma once
 
 #include "cpu/kernels.h"
@@ -51,12 +52,14 @@ PB_INLINE Vec above_power(__m512i bits, int field, int exponent) {
 struct NoExpansion {
   static constexpr int kStepBytes = kStepNumbers * 2;
   static constexpr int kUnits = 0;  // nothing to expand
+  static constexpr bool kLines = false;
 };
 
 // See pack.h: 8 rows of four k's of every column, a byte each, 128 above its value.
 struct Int8Expansion {
   static constexpr int kStepBytes = kAmxScales + kStepNumbers;
   static constexpr int kUnits = 16;
+  static constexpr bool kLines = false;
 
   // Of columns 16 v to 16 v + 15: (2^15 + byte) * scale + offset is a number.
   struct Scales {
@@ -80,11 +83,11 @@ struct Int8Expansion {
   }
 };
 
-// See pack.h: 4 rows of bytes; row j holds k's 4 j to 4 j + 3 in the low nibbles and 16 more in the
-// high ones, 8 above their value.
+// See pack.h: 64 bytes of 4 columns each, (8, 4) words of four k's, 8 above their value.
 struct Int4Expansion {
   static constexpr int kStepBytes = kAmxScales + kStepNumbers / 2;
   static constexpr int kUnits = 8;
+  static constexpr bool kLines = true;  // for few rows: Int4Lines
 
   // (2^(12 - 4 i) + nibble) * scale + offsets[i] is a number.
   struct Scales {
@@ -99,7 +102,7 @@ struct Int4Expansion {
   }
 
   static PB_INLINE void expand(const uint8_t* step, int unit, const Scales& s, uint16_t* to) {
-    const __m512i octets = _mm512_loadu_si512(step + kAmxScales + unit * 64);
+    const __m512i octets = load_octets(step + kAmxScales + unit % 2 * 4 * 64 + unit / 2 * 16);
     // The nibble that starts at bit 11 + 4 i.
     const auto number = [&](__m512i bits, int i) {
       return mul_add(above_power(bits, 0xf << (11 + 4 * i), 12 - 4 * i), s.scale, s.offsets[i]);
@@ -107,12 +110,66 @@ struct Int4Expansion {
     const __m512i first = _mm512_slli_epi32(octets, 11);  // nibbles 0, 1, 2
     const __m512i second = _mm512_srli_epi32(octets, 1);  // 3, 4, 5
     const __m512i third = _mm512_srli_epi32(octets, 13);  // 6, 7
-    uint16_t* low = to + unit / 2 * 4 * kAmxColumns + unit % 2 * 2 * kWidth;
-    uint16_t* high = low + kStepNumbers / 2;
-    store_pairs(low, number(first, 0), number(first, 2));
-    store_pairs(high, number(first, 1), number(second, 0));
-    store_pairs(low + 2 * kAmxColumns, number(second, 1), number(third, 0));
-    store_pairs(high + 2 * kAmxColumns, number(second, 2), number(third, 1));
+    uint16_t* pairs = to + unit / 2 * 8 * kAmxColumns + unit % 2 * 2 * kWidth;
+    store_pairs(pairs, number(first, 0), number(first, 1));
+    store_pairs(pairs + 2 * kAmxColumns, number(first, 2), number(second, 0));
+    store_pairs(pairs + 4 * kAmxColumns, number(second, 1), number(second, 2));
+    store_pairs(pairs + 6 * kAmxColumns, number(third, 0), number(third, 1));
+  }
+
+  // Eight k's of each of 16 columns, from 16 bytes of 4 columns each.
+  static PB_INLINE __m512i load_octets(const uint8_t* from) {
+    const auto part = [from](int i) {
+      return _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + i * 64));
+    };
+    __m512i words = _mm512_castsi128_si512(part(0));  // (4, 2, 4): parts, four k's, columns
+    words = _mm512_inserti32x4(words, part(1), 1);
+    words = _mm512_inserti32x4(words, part(2), 2);
+    words = _mm512_inserti32x4(words, part(3), 3);
+    return _mm512_shuffle_epi8(words,
+                               _mm512_set4_epi32(0x0f0e0706, 0x0d0c0504, 0x0b0a0302, 0x09080100));
+  }
+};
+
+// For each of the 4 columns that share 64 bytes: the bit of 8 neighbouring bytes from which on a
+// byte of a lookup's index is taken, two below the nibble.
+struct LineControls {
+  alignas(64) uint8_t bit[4][64];
+  constexpr LineControls() : bit() {
+    for (int column = 0; column < 4; ++column) {
+      for (int i = 0; i < 64; ++i) {
+        bit[column][i] = static_cast<uint8_t>((16 * column + i % 8 / 2 * 4 - 2) & 63);
+      }
+    }
+  }
+};
+constexpr LineControls kLineControls;
+
+// int4 weights as lines of bf16, (32 columns, 32 k's). There are 16 numbers a group: they are
+// multiplied and cut once, and looked up 32 times.
+struct Int4Lines {
+  // scales (32). Wanted a step ahead: a store takes its time to be seen.
+  static PB_INLINE void load_scales(const uint8_t* step, float* scales) {
+    store(scales, cut_scales(step, 0));
+    store(scales + kWidth, cut_scales(step, 1));
+  }
+
+  // The columns of unit [0, 8).
+  static PB_INLINE void expand(const uint8_t* step, int unit, const float* scales, uint16_t* to) {
+    const __m512i packed = _mm512_loadu_si512(step + kAmxScales + unit * 64);
+    const Vec values = _mm512_setr_ps(-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7);
+#pragma GCC unroll 4
+    for (int c = 0; c < 4; ++c) {
+      const int column = unit * 4 + c;
+      // Bytes 4 i + 2 and 4 i + 3 of the table are number i.
+      const __m512i table = _mm512_castps_si512(mul(values, set1(scales[column])));
+      const __m512i bits =
+          _mm512_multishift_epi64_epi8(_mm512_load_si512(kLineControls.bit[c]), packed);
+      constexpr int kAAndBOrC = 0xea;
+      const __m512i bytes = _mm512_ternarylogic_epi32(bits, _mm512_set1_epi8(0xf << 2),
+                                                      _mm512_set1_epi16(0x0302), kAAndBOrC);
+      _mm512_store_si512(to + column * kStepK, _mm512_permutexvar_epi8(bytes, table));
+    }
   }
 };
 

@@ -10,9 +10,11 @@
 #pragma once
 
 #include "cpu/expand_amx-inl.h"
+#include "cpu/gemm_lines_amx-inl.h"
 #include "cpu/gemm_rows-inl.h"
 #include "cpu/kernels.h"
 #include "cpu/rows-inl.h"
+#include "cpu/sums_amx-inl.h"
 #include "cpu/tiles_amx-inl.h"
 #include "cpu/vec-inl.h"
 
@@ -22,8 +24,6 @@ namespace {
 // A block of K of a weight tile, of at most so many steps, stays in the first cache while rows pass
 // over it; the rows' loads are told not to drive it out.
 constexpr int kBlockSteps = 18;
-constexpr int kTileFloats = kTileRows * kWidth;  // of an accumulator tile
-constexpr int kPairRows = 2 * kTileRows;         // of a register block, of two by two tiles
 // A pass takes so many rows, and as much of K of them as stays in the second cache while weight
 // tiles stream by.
 constexpr int kPassRows = 512;
@@ -34,34 +34,6 @@ constexpr int kParkedFloats = kAmxTiles * kPassRows * kAmxColumns;
 constexpr int kAmxScratch = kParkedFloats * 4 + kBlockSteps * kStepNumbers * 2;
 
 static_assert(kStepK == 32 && kBf16Padding == kStepK && kBf16Products);
-
-// Where the sums of one weight tile go.
-struct TileOutput {
-  float* y;  // first row of the pass, first column of the tile
-  int64_t y_stride;
-  const float* bias;  // of the tile's columns, or null
-  int n_columns;      // that exist
-  bool add;
-  bool stream;  // past the caches: there is much, and all of it whole lines
-};
-
-// y (=|+=) an accumulator tile + bias, for `rows` rows from `row` and the columns from `column`.
-PB_INLINE void write_tile(const TileOutput& to, const float* tile, int column, int row, int rows) {
-  if (column >= to.n_columns) return;
-  const bool biased = to.bias != nullptr;
-  const Vec bias = biased ? load(to.bias + column) : zero();
-  for (int r = 0; r < rows; ++r) {
-    float* y = to.y + (row + r) * to.y_stride + column;
-    Vec out = load(tile + r * kWidth);
-    if (biased) out = add(out, bias);
-    if (to.stream) {
-      _mm512_stream_ps(y, out);
-      continue;
-    }
-    if (to.add) out = add(load_tail(y, 0, to.n_columns - column), out);
-    store_tail(y, 0, to.n_columns - column, out);
-  }
-}
 
 // The rows of a block of K of one weight tile.
 struct AmxBlock {
@@ -75,29 +47,9 @@ struct AmxBlock {
   TileOutput out;
 };
 
-// Sums of a register block: tiles 0 to 3, or 0 and 1 where there are no rows below.
-PB_INLINE void begin_tiles(const float* parked, bool first, bool below) {
-  if (first) {
-    tile_zero<0>();
-    tile_zero<1>();
-    tile_zero<2>();
-    tile_zero<3>();
-    return;
-  }
-  tile_load<0>(parked, 64);
-  tile_load<1>(parked + kTileFloats, 64);
-  if (!below) return;
-  tile_load<2>(parked + 2 * kTileFloats, 64);
-  tile_load<3>(parked + 3 * kTileFloats, 64);
-}
 PB_INLINE void end_tiles(const AmxBlock& b, float* parked, int row, int rows) {
   const bool below = rows > kTileRows;
-  tile_store<0>(parked, 64);
-  tile_store<1>(parked + kTileFloats, 64);
-  if (below) {
-    tile_store<2>(parked + 2 * kTileFloats, 64);
-    tile_store<3>(parked + 3 * kTileFloats, 64);
-  }
+  park_tiles(parked, below);
   if (!b.last) return;
   for (int t = 0; t < (below ? 4 : 2); ++t) {
     const int above = t / 2 * kTileRows;
@@ -173,9 +125,9 @@ inline __attribute__((noinline)) void multiply_once(const AmxBlock& b, const uin
 
 // Asks for the weights of the block of K to come while one is multiplied, bit by bit.
 struct Ahead {
-  const uint8_t* from = nullptr;
-  int n = 0;  // cache lines
-  int per_step = 0;
+  const uint8_t* from;
+  int n;  // cache lines
+  int per_step;
   int at = 0;
 
   Ahead(const uint8_t* w, int lines, int turns)
@@ -260,18 +212,15 @@ inline void multiply_pass(const GemmArgs& args, const AmxPass& pass, float* scra
   };
   for (int i = 0; i < total; ++i) {
     const int tile = pass.tile_begin + i / n_blocks;
-    const int column = tile * kAmxColumns;
     const int place = whole_k ? 0 : tile - pass.tile_begin;
-    const AmxBlock block{
-        x + step_of(i) * kStepK,
-        args.x_stride * 2,
-        steps_of(i),
-        pass.rows,
-        step_of(i) == 0,
-        step_of(i) + steps_of(i) == steps,
-        scratch + static_cast<size_t>(place) * kPassRows * kAmxColumns,
-        {y + column, args.n_out, args.bias == nullptr ? nullptr : args.bias + column,
-         args.n_out - column, args.add, stream}};
+    const AmxBlock block{x + step_of(i) * kStepK,
+                         args.x_stride * 2,
+                         steps_of(i),
+                         pass.rows,
+                         step_of(i) == 0,
+                         step_of(i) + steps_of(i) == steps,
+                         scratch + static_cast<size_t>(place) * kPassRows * kAmxColumns,
+                         output_of(args, pass.row, tile, stream)};
     if (pairs == 1) {
       multiply_once<Weights>(block, weights_of(i), expanded);
       continue;
@@ -296,6 +245,14 @@ inline void multiply_pass(const GemmArgs& args, const AmxPass& pass, float* scra
 template <typename Weights>
 inline void amx_tiles(const GemmArgs& args, int tile_begin, int tile_end, int row_begin,
                       int row_end, void* scratch) {
+  if constexpr (Weights::kLines) {
+    if (row_end - row_begin <= kLineRows) {
+      static_assert(kLinesScratch<kAmxTiles> <= kAmxScratch);
+      multiply_lines<kAmxTiles>(args, tile_begin, tile_end, row_begin, row_end,
+                                static_cast<float*>(scratch));
+      return;
+    }
+  }
   const int steps = (args.n_in + kStepK - 1) / kStepK;
   const int n_passes = (row_end - row_begin + kPassRows - 1) / kPassRows;
   const int even_rows = (row_end - row_begin + n_passes - 1) / n_passes;

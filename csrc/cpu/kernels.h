@@ -128,9 +128,15 @@ struct SoftmaxState {
   float* accumulator = nullptr;  // (queries, value_stride)
 };
 
+// How packed weights of a dtype lie. See pack.h.
+struct TileLayout {
+  int columns;         // outputs a tile holds
+  bool lines = false;  // int4: numbers of few columns lie together, instead of few k's
+};
+
 // The matrix product of one dtype of weights.
 struct ProductKernel {
-  int tile_columns;   // outputs a packed weight tile holds
+  TileLayout tile;
   RowFormat row;      // of the activations it takes
   int scratch_bytes;  // per thread
   // Rows [row_begin, row_end) of weight tiles [tile_begin, tile_end), at most tiles_per_call.

@@ -56,32 +56,56 @@ void write_column(const float* values, int64_t first, int n, DType dtype, int ti
 }
 
 // Elements [k, k + kReadBlock) of one output, as far as there are any, to its column of a tile.
-void pack_plain(Stack& stack, int64_t row, int64_t k, DType dtype, int tile_columns, int column,
-                std::byte* tile) {
+void pack_plain(Stack& stack, int64_t row, int64_t k, DType dtype, const TileLayout& layout,
+                int column, std::byte* tile) {
   float values[kReadBlock];
   const int n = static_cast<int>(std::min<int64_t>(kReadBlock, stack.cols() - k));
   const Stack::Row from = stack.row(row);
   read_row(*from.view, from.row, k, n, values);
   note_bad(stack, row, k, n, dtype, values);
-  write_column(values, k, n, dtype, tile_columns, column, tile);
+  write_column(values, k, n, dtype, layout.columns, column, tile);
 }
 
 // -- groups -------------------------------------------------------------------------------------
 
-// Where a group of a column lies: its scale, and its bytes, four at a time every `stride` bytes.
+// Where a group of a column lies: its scale, and its bytes, some at a time every `stride` bytes.
 struct GroupPlace {
   std::byte* scale;
-  std::byte* quads;
+  std::byte* bytes;
+  int at_a_time;
   int64_t stride;
+  bool is_line = false;
 };
-GroupPlace place_of(std::byte* tile, int64_t group, DType dtype, int tile_columns, int column) {
-  std::byte* start = tile + group * tile_columns * (int64_t{2} + group_bytes(dtype));
-  return {start + column * 2, start + tile_columns * 2 + column * 4, int64_t{4} * tile_columns};
+GroupPlace place_of(std::byte* tile, int64_t group, DType dtype, const TileLayout& layout,
+                    int column) {
+  std::byte* start = tile + group * layout.columns * (int64_t{2} + group_bytes(dtype));
+  std::byte* numbers = start + layout.columns * 2;
+  if (layout.lines)
+    return {start + column * 2, numbers + column / 4 * 64 + column % 4 * 2, 2, 8, true};
+  return {start + column * 2, numbers + column * 4, 4, int64_t{4} * layout.columns};
+}
+
+// The bytes of a group as lines have them, with neighbours in a byte, and back.
+void pair_neighbours(const Int4Group& group, uint8_t* bytes) {
+  for (int i = 0; i < kGroup / 4; ++i) {
+    const uint8_t even = group.pairs[2 * i], odd = group.pairs[2 * i + 1];
+    bytes[i] = static_cast<uint8_t>((even & 0xf) | odd << 4);
+    bytes[i + kGroup / 4] = static_cast<uint8_t>(even >> 4 | (odd & 0xf0));
+  }
+}
+void part_neighbours(const uint8_t* bytes, Int4Group& group) {
+  for (int i = 0; i < kGroup / 4; ++i) {
+    const uint8_t low = bytes[i], high = bytes[i + kGroup / 4];
+    group.pairs[2 * i] = static_cast<uint8_t>((low & 0xf) | high << 4);
+    group.pairs[2 * i + 1] = static_cast<uint8_t>(low >> 4 | (high & 0xf0));
+  }
 }
 
 void write_bytes(const GroupPlace& to, uint16_t scale, const uint8_t* bytes, int n) {
   std::memcpy(to.scale, &scale, sizeof(scale));
-  for (int i = 0; i < n; i += 4) std::memcpy(to.quads + i / 4 * to.stride, bytes + i, 4);
+  for (int i = 0; i < n; i += to.at_a_time) {
+    std::memcpy(to.bytes + i / to.at_a_time * to.stride, bytes + i, to.at_a_time);
+  }
 }
 
 void write_group(const GroupPlace& to, const Int8Group& group) {
@@ -92,7 +116,10 @@ void write_group(const GroupPlace& to, const Int8Group& group) {
 }
 
 void write_group(const GroupPlace& to, const Int4Group& group) {
-  write_bytes(to, group.scale, group.pairs, kGroup / 2);
+  if (!to.is_line) return write_bytes(to, group.scale, group.pairs, kGroup / 2);
+  uint8_t bytes[kGroup / 2];
+  pair_neighbours(group, bytes);
+  write_bytes(to, group.scale, bytes, kGroup / 2);
 }
 
 // Whether what a group stands for fits into its dtype, whatever its whole numbers are: most groups
@@ -107,8 +134,8 @@ void quantise(const float* x, Int4Group& group) { group = quantise_int4(x); }
 
 // As pack_plain.
 template <typename Group>
-void pack_groups(Stack& stack, int64_t row, int64_t k, DType dtype, int tile_columns, int column,
-                 std::byte* tile) {
+void pack_groups(Stack& stack, int64_t row, int64_t k, DType dtype, const TileLayout& layout,
+                 int column, std::byte* tile) {
   const Stack::Row from = stack.row(row);
   const int64_t end = std::min(stack.cols(), k + kReadBlock);
   float values[kGroup];
@@ -127,13 +154,15 @@ void pack_groups(Stack& stack, int64_t row, int64_t k, DType dtype, int tile_col
       std::fill(values + n, values + kGroup, 0.0f);
       quantise(values, group);
     }
-    write_group(place_of(tile, g, dtype, tile_columns, column), group);
+    write_group(place_of(tile, g, dtype, layout, column), group);
   }
 }
 
 void read_placed(const GroupPlace& from, uint16_t& scale, uint8_t* bytes, int n) {
   std::memcpy(&scale, from.scale, sizeof(scale));
-  for (int i = 0; i < n; i += 4) std::memcpy(bytes + i, from.quads + i / 4 * from.stride, 4);
+  for (int i = 0; i < n; i += from.at_a_time) {
+    std::memcpy(bytes + i, from.bytes + i / from.at_a_time * from.stride, from.at_a_time);
+  }
 }
 
 void read_placed(const GroupPlace& from, Int8Group& group) {
@@ -144,16 +173,20 @@ void read_placed(const GroupPlace& from, Int8Group& group) {
 }
 
 void read_placed(const GroupPlace& from, Int4Group& group) {
-  read_placed(from, group.scale, group.pairs, kGroup / 2);
+  if (!from.is_line) return read_placed(from, group.scale, group.pairs, kGroup / 2);
+  uint8_t bytes[kGroup / 2];
+  read_placed(from, group.scale, bytes, kGroup / 2);
+  part_neighbours(bytes, group);
 }
 
 // Hands out element k of a column, for each k in ascending order: visit(k, value).
 template <typename Group, typename Visit>
-void visit_groups(std::byte* tile, const Matrix& m, int tile_columns, int column, Visit visit) {
+void visit_groups(std::byte* tile, const Matrix& m, const TileLayout& layout, int column,
+                  Visit visit) {
   float values[kGroup];
   for (int g = 0; g < groups_of(m.n_in); ++g) {
     Group group;
-    read_placed(place_of(tile, g, m.dtype, tile_columns, column), group);
+    read_placed(place_of(tile, g, m.dtype, layout, column), group);
     dequantise(group, values);
     for (int i = 0; i < std::min(kGroup, m.n_in - g * kGroup); ++i)
       visit(g * kGroup + i, values[i]);
@@ -169,7 +202,7 @@ MatrixBytes packed_bytes(int n_out, int n_in, DType dtype, int tile_columns) {
 }
 
 Matrix pack_matrix(std::span<const TensorView> parts, std::span<const TensorView> biases,
-                   DType dtype, int tile_columns, ThreadPool& pool) {
+                   DType dtype, const TileLayout& layout, ThreadPool& pool) {
   Stack stack(parts);
   Matrix m;
   m.dtype = dtype;
@@ -178,36 +211,37 @@ Matrix pack_matrix(std::span<const TensorView> parts, std::span<const TensorView
   const auto pack = dtype == DType::kInt8   ? pack_groups<Int8Group>
                     : dtype == DType::kInt4 ? pack_groups<Int4Group>
                                             : pack_plain;
-  const int64_t n_tiles = tiles_of(m, tile_columns);
-  const size_t tile_bytes = tile_bytes_of(m.n_in, dtype, tile_columns);
+  const int64_t n_tiles = tiles_of(m, layout.columns);
+  const size_t tile_bytes = tile_bytes_of(m.n_in, dtype, layout.columns);
   m.packed = AlignedBuffer(tile_bytes * n_tiles);
   pool.parallel_for(n_tiles, 1, [&](int64_t begin, int64_t end, int) {
     for (int64_t tile = begin; tile < end; ++tile) {
       std::byte* to = m.packed.as<std::byte>() + tile * tile_bytes;
-      const int64_t first = tile * tile_columns;
-      const int64_t last = std::min<int64_t>(stack.rows(), first + tile_columns);
+      const int64_t first = tile * layout.columns;
+      const int64_t last = std::min<int64_t>(stack.rows(), first + layout.columns);
       for (int64_t k = 0; k < stack.cols(); k += kReadBlock) {
         for (int64_t row = first; row < last; ++row) {
-          pack(stack, row, k, dtype, tile_columns, static_cast<int>(row - first), to);
+          pack(stack, row, k, dtype, layout, static_cast<int>(row - first), to);
         }
       }
     }
   });
   stack.refuse_bad(dtype);
-  m.bias = read_biases(parts, biases, n_tiles * tile_columns);
+  m.bias = read_biases(parts, biases, n_tiles * layout.columns);
   return m;
 }
 
-void unpack_row(const Matrix& m, int tile_columns, int row, bool add, float* out) {
+void unpack_row(const Matrix& m, const TileLayout& layout, int row, bool add, float* out) {
+  const int tile_columns = layout.columns;
   const int column = row % tile_columns;
   // Only read here.
   std::byte* tile = const_cast<std::byte*>(m.packed.as<std::byte>()) +
                     row / tile_columns * tile_bytes_of(m.n_in, m.dtype, tile_columns);
   const auto put = [add, out](int64_t k, float value) { out[k] = add ? out[k] + value : value; };
   if (m.dtype == DType::kInt8) {
-    visit_groups<Int8Group>(tile, m, tile_columns, column, put);
+    visit_groups<Int8Group>(tile, m, layout, column, put);
   } else if (m.dtype == DType::kInt4) {
-    visit_groups<Int4Group>(tile, m, tile_columns, column, put);
+    visit_groups<Int4Group>(tile, m, layout, column, put);
   } else if (m.dtype == DType::kBF16) {
     const uint16_t* from = reinterpret_cast<const uint16_t*>(tile) + column * 2;
     for (int64_t k = 0; k < m.n_in; ++k) {

@@ -9,7 +9,9 @@
 //         the whole number + 128: four of k, the operand order of vpdpbusd
 //   int4  the same with (4, columns, 4) bytes, each two numbers + 8: byte b of row j holds k = 4 j
 //   +
-//         b of the group in its low nibble and 16 + 4 j + b in its high one
+//         b of the group in its low nibble and 16 + 4 j + b in its high one; where a product wants
+//         lines, (columns / 4, 8, 4) words instead, each four numbers: word (i, j, c) holds k's 4 j
+//         to 4 j + 3 of column 4 i + c, the lowest in the lowest nibble
 // Outputs and elements of k that do not exist are zero.
 #pragma once
 
@@ -17,13 +19,14 @@
 #include <span>
 
 #include "base/thread_pool.h"
+#include "cpu/kernels.h"
 #include "ops/backend.h"
 
 namespace pb::cpu {
 
 // Of all that pack_matrix writes. To be raised with every change of it, or packed weights that
 // earlier versions have left on disk will be read as what they are not.
-inline constexpr int kPackedLayoutVersion = 1;
+inline constexpr int kPackedLayoutVersion = 2;
 
 // What is added to the whole numbers of quantised weights, so that they lie there unsigned.
 constexpr int zero_point(DType dtype) { return dtype == DType::kInt8 ? 128 : 8; }
@@ -35,12 +38,12 @@ inline int64_t tiles_of(const Matrix& matrix, int tile_columns) {
 // See Backend::make_matrix. Throws kModelFormat where shapes do not fit each other or a number is
 // not finite (in the matrix's dtype), naming the tensor and the first such element.
 Matrix pack_matrix(std::span<const TensorView> parts, std::span<const TensorView> biases,
-                   DType dtype, int tile_columns, ThreadPool& pool);
+                   DType dtype, const TileLayout& layout, ThreadPool& pool);
 
 // Sizes of what pack_matrix makes.
 MatrixBytes packed_bytes(int n_out, int n_in, DType dtype, int tile_columns);
 
 // out (n_in) = row `row` of the matrix in f32, added to what is there if `add`.
-void unpack_row(const Matrix& matrix, int tile_columns, int row, bool add, float* out);
+void unpack_row(const Matrix& matrix, const TileLayout& layout, int row, bool add, float* out);
 
 }  // namespace pb::cpu

@@ -24,17 +24,31 @@ namespace pb::cpu::PB_CPU_TARGET {
 
 const Kernels kKernels = {
     .name = PB_STRING(PB_CPU_TARGET),
-    .f32 = {kTileColumns, RowFormat::kF32, kScratch<kTileColumns>, 1,
+    .f32 = {{kTileColumns},
+            RowFormat::kF32,
+            kScratch<kTileColumns>,
+            1,
             each_tile<gemm_tile<F32Product>>},
 #ifdef __AMX_BF16__
-    .bf16 = {kAmxColumns, kBf16Row, kAmxScratch, kAmxTiles, amx_tiles<NoExpansion>},
-    .int8 = {kAmxColumns, kBf16Row, kAmxScratch, kAmxTiles, amx_tiles<Int8Expansion>},
-    .int4 = {kAmxColumns, kBf16Row, kAmxScratch, kAmxTiles, amx_tiles<Int4Expansion>},
+    .bf16 = {{kAmxColumns}, kBf16Row, kAmxScratch, kAmxTiles, amx_tiles<NoExpansion>},
+    .int8 = {{kAmxColumns}, kBf16Row, kAmxScratch, kAmxTiles, amx_tiles<Int8Expansion>},
+    .int4 = {{kAmxColumns, Int4Expansion::kLines},
+             kBf16Row,
+             kAmxScratch,
+             kAmxTiles,
+             amx_tiles<Int4Expansion>},
 #else
-    .bf16 = {kTileColumns, kBf16Row, kScratch<kTileColumns>, 1, each_tile<gemm_tile<Bf16Product>>},
-    .int8 = {kGroupTileColumns, RowFormat::kInt8, kScratch<kGroupTileColumns>, 1,
+    .bf16 =
+        {{kTileColumns}, kBf16Row, kScratch<kTileColumns>, 1, each_tile<gemm_tile<Bf16Product>>},
+    .int8 = {{kGroupTileColumns},
+             RowFormat::kInt8,
+             kScratch<kGroupTileColumns>,
+             1,
              each_tile<group_tile<Int8Weights>>},
-    .int4 = {kGroupTileColumns, RowFormat::kInt8, kScratch<kGroupTileColumns>, 1,
+    .int4 = {{kGroupTileColumns},
+             RowFormat::kInt8,
+             kScratch<kGroupTileColumns>,
+             1,
              each_tile<group_tile<Int4Weights>>},
 #endif
     .rms_norm = rms_norm,

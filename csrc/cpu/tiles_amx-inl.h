@@ -41,21 +41,28 @@ PB_INLINE void tile_bf16_product() {
   asm volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(kSums), "i"(kX), "i"(kW));
 }
 
+// The operand of ldtilecfg.
+struct alignas(64) TileShapes {
+  uint8_t palette = 1;
+  uint8_t start_row = 0;
+  uint8_t reserved[14] = {};
+  uint16_t row_bytes[16] = {};
+  uint8_t rows[16] = {};
+};
+
+PB_INLINE void configure_tiles(const TileShapes& shapes) {
+  asm volatile("ldtilecfg %0" ::"m"(shapes) : "memory");
+}
+
 // Shapes of the tiles: sums 0 and 1 and x 4 have `rows` rows; sums 2 and 3 and x 5 rows_below
 // rows... all of 64 bytes.
 PB_INLINE void configure_tiles(int rows, int rows_below) {
-  struct alignas(64) Shapes {
-    uint8_t palette = 1;
-    uint8_t start_row = 0;
-    uint8_t reserved[14] = {};
-    uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
-    uint8_t rows[16] = {};
-  } shapes;
+  TileShapes shapes{.row_bytes = {64, 64, 64, 64, 64, 64, 64, 64}};
   const auto above = static_cast<uint8_t>(rows);
   const auto below = static_cast<uint8_t>(rows_below);
   const uint8_t of_tile[8] = {above, above, below, below, above, below, kTileRows, kTileRows};
   for (int t = 0; t < 8; ++t) shapes.rows[t] = of_tile[t];
-  asm volatile("ldtilecfg %0" ::"m"(shapes) : "memory");
+  configure_tiles(shapes);
 }
 
 // Threads that hold tiles are switched more slowly, and sleep less deeply.

@@ -61,7 +61,7 @@ struct Product {
   }
 
   int n_tiles() const {
-    return static_cast<int>(cpu::tiles_of(w, product_of(*amx_kernels(), dtype).tile_columns));
+    return static_cast<int>(cpu::tiles_of(w, product_of(*amx_kernels(), dtype).tile.columns));
   }
 
   std::vector<float> empty() const {
@@ -190,6 +190,21 @@ TEST(many_rows_in_passes_and_parts_of_k_change_no_bit) {
       p.run(0, p.n_tiles(), 0, p.rows, sum, true);
       EXPECT(same_bits(sum, expected));
     }
+  }
+}
+
+TEST(some_rows_in_parts_of_k_change_no_bit) {
+  if (amx() == nullptr) return;
+  const Product p(70, 6500, 64, DType::kInt4);  // two parts of K, three tiles
+  const std::vector<float> alone = p.row_by_row();
+  for (int rows : {33, 48, 49, 64}) {
+    std::vector<float> y = p.empty(), sum = numbers(y.size(), 7), expected = sum;
+    p.run(0, p.n_tiles(), 0, rows, y);
+    p.run(0, p.n_tiles(), 0, rows, sum, true);
+    const size_t n = static_cast<size_t>(rows) * p.n_out;
+    for (size_t i = 0; i < n; ++i) expected[i] += alone[i];
+    EXPECT(same_bits(y.data(), alone.data(), n));
+    EXPECT(same_bits(sum, expected));
   }
 }
 
