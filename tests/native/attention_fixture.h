@@ -49,7 +49,7 @@ class AttentionBench {
     for (int i = 0; i < c.head_dim / 2; ++i) {
       inv_freq_.push_back(static_cast<float>(std::pow(1000.0, -2.0 * i / c.head_dim)));
     }
-    rope_ = backend_->make_rope(inv_freq_, 1.0f, kPositions);
+    rope_ = backend_->make_rope(inv_freq_, 1.0f, n_pages * c.block_size);
     layer_.layer = 1;
     layer_.n_heads = c.n_heads;
     layer_.n_kv_heads = c.n_kv_heads;
@@ -115,7 +115,6 @@ class AttentionBench {
 
  private:
   static constexpr int kLayers = 2;
-  static constexpr int kPositions = 8192;
   AttentionCase case_;
   const cpu::Kernels& target_;
   int max_rows_;
@@ -161,17 +160,23 @@ inline void check_row(const AttentionCase& c, const AttentionLayer& layer,
                       bool rounded) {
   const int group = c.n_heads / c.n_kv_heads;
   const int begin = c.sliding_window > 0 ? std::max(0, row + 1 - c.sliding_window) : 0;
+  std::vector<std::vector<double>> keys, values;  // of the kv head, from `begin` on
   for (int head = 0; head < c.n_heads; ++head) {
+    if (head % group == 0) {
+      keys.clear();
+      values.clear();
+      for (int position = begin; position <= row; ++position) {
+        const float* key = qkv.data() + static_cast<size_t>(position) * c.row_size() +
+                           (c.n_heads + head / group) * c.head_dim;
+        keys.push_back(kept(key, c.head_dim, c.kv_dtype));
+        values.push_back(kept(key + c.n_kv_heads * c.head_dim, c.head_dim, c.kv_dtype));
+      }
+    }
     const float* query = qkv.data() + static_cast<size_t>(row) * c.row_size() + head * c.head_dim;
     const std::vector<double> q = kept(query, c.head_dim, rounded ? DType::kBF16 : DType::kF32);
-    auto key_of = [&](int position) {
-      return qkv.data() + static_cast<size_t>(position) * c.row_size() +
-             (c.n_heads + head / group) * c.head_dim;
-    };
     std::vector<double> weights;
     double top = -1e300, size = 0.0, sum = 0.0;
-    for (int position = begin; position <= row; ++position) {
-      const std::vector<double> key = kept(key_of(position), c.head_dim, c.kv_dtype);
+    for (const std::vector<double>& key : keys) {
       double score = 0.0, terms = 0.0;
       for (int d = 0; d < c.head_dim; ++d) {
         const double term = q[d] * key[d];
@@ -184,12 +189,10 @@ inline void check_row(const AttentionCase& c, const AttentionLayer& layer,
     }
     for (double& w : weights) sum += w = std::exp(w - top);
     std::vector<double> exacts(c.head_dim, 0.0), sizes(c.head_dim, 0.0);
-    for (int position = begin; position <= row; ++position) {
-      const float* value = key_of(position) + c.n_kv_heads * c.head_dim;
-      const std::vector<double> v = kept(value, c.head_dim, c.kv_dtype);
+    for (size_t i = 0; i < values.size(); ++i) {
       for (int d = 0; d < c.head_dim; ++d) {
-        exacts[d] += weights[position - begin] / sum * v[d];
-        sizes[d] += weights[position - begin] / sum * std::abs(v[d]);
+        exacts[d] += weights[i] / sum * values[i][d];
+        sizes[d] += weights[i] / sum * std::abs(values[i][d]);
       }
     }
     for (int d = 0; d < c.head_dim; ++d) {

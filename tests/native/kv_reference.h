@@ -25,12 +25,15 @@ inline float kept_number(float x, DType dtype) {
 // magnitude over 127.
 inline std::vector<double> kept(const float* numbers, int n, DType dtype) {
   std::vector<double> out;
+  out.reserve(n);
+  const bool is_finite =
+      std::all_of(numbers, numbers + n, [](float x) { return std::isfinite(x); });
   float scale = 0.0f;
   for (int i = 0; i < n; ++i) scale = std::max(scale, std::abs(numbers[i]) / 127.0f);
   for (int i = 0; i < n; ++i) {
     if (dtype != DType::kInt8) {
       out.push_back(kept_number(numbers[i], dtype));
-    } else if (!std::all_of(numbers, numbers + n, [](float x) { return std::isfinite(x); })) {
+    } else if (!is_finite) {
       out.push_back(std::numeric_limits<double>::quiet_NaN());
     } else {
       const float over = numbers[i] / (scale > 0.0f ? scale : 1.0f);
