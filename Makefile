@@ -73,8 +73,11 @@ build: $(VENV)/.core
 demo: $(VENV)/.core
 	@$(BIN)/pybatcher demo $(ARGS)
 
+# A worker a core, but no more than four: every test of the engine starts threads of its own. They
+# take over what is left of each other's tests, and `--pdb` in ARGS makes them one process again.
 test: $(VENV)/.core $(VENV)/.test
-	$(BIN)/python -m pytest $(ARGS)
+	PYTEST_XDIST_AUTO_NUM_WORKERS=$(JOBS) $(BIN)/python -m pytest \
+	    --numprocesses auto --maxprocesses 4 --dist worksteal $(ARGS)
 
 check: $(VENV)/.core $(VENV)/.dev
 	$(BIN)/ruff format --check .
