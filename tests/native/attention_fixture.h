@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <map>
 
 #include "cpu_fixture.h"
 #include "kv_reference.h"
@@ -135,8 +136,13 @@ inline std::vector<int32_t> scattered_pages(int length, int block_size, int n_pa
   return pages;
 }
 
+// The same for every target and type, so they are drawn once: drawing takes longer than attending.
 inline std::vector<float> random_qkv(const AttentionCase& c, int length, uint64_t seed) {
-  return numbers(static_cast<size_t>(length) * c.row_size(), seed, 2.0f);
+  static std::map<uint64_t, std::vector<float>> drawn;  // seed -> its first numbers
+  std::vector<float>& longest = drawn[seed];
+  const size_t n = static_cast<size_t>(length) * c.row_size();
+  if (longest.size() < n) longest = numbers(n, seed, 2.0f);
+  return {longest.begin(), longest.begin() + static_cast<std::ptrdiff_t>(n)};
 }
 
 inline bool same_rows(const std::vector<std::vector<float>>& a,
