@@ -1,5 +1,5 @@
-// Some rows times int4 weights on the tile unit, with weights as the first operand of a
-// product and rows as the second: sums are (columns, rows).
+// Up to 64 rows times int4 weights on the tile unit, with weights as the first operand of a product
+// and rows as the second: sums are (columns, rows).
 //
 // The weights come from memory and are expanded on the way, which takes longer than all else, and
 // lines of one column are expanded faster than pairs of k (Int4Lines). The products and the order
