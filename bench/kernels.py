@@ -78,7 +78,6 @@ def main() -> None:
     parser.add_argument("--mib", type=int, default=768, help="weights a product passes over")
     a = parser.parse_args()
     run = describe_run()
-    native.build()
     threads = [int(n) for n in a.threads.split(",")]
     with bar(len(threads) * n_lines(a.rows, a.dtypes)) as progress:
         runs = [measure(n, a.target, a.dtypes, a.rows, a.mib, progress) for n in threads]

@@ -60,7 +60,6 @@ def main() -> None:
     parser.add_argument("--passes", type=int, default=7)
     a = parser.parse_args()
     run = describe_run()
-    native.build()
     grid = list(
         itertools.product(*(x.split(",") for x in (a.dtype, a.kv_dtype, a.sequences, a.context)))
     )
