@@ -148,13 +148,15 @@ constexpr LineControls kLineControls;
 // int4 weights as lines of bf16, (32 columns, 32 k's). There are 16 numbers a group: they are
 // multiplied and cut once, and looked up 32 times.
 struct Int4Lines {
+  static constexpr int kUnits = kAmxColumns / 4;
+
   // scales (32). Wanted a step ahead: a store takes its time to be seen.
   static PB_INLINE void load_scales(const uint8_t* step, float* scales) {
     store(scales, cut_scales(step, 0));
     store(scales + kWidth, cut_scales(step, 1));
   }
 
-  // The columns of unit [0, 8).
+  // The columns of a unit.
   static PB_INLINE void expand(const uint8_t* step, int unit, const float* scales, uint16_t* to) {
     const __m512i packed = _mm512_loadu_si512(step + kAmxScales + unit * 64);
     const Vec values = _mm512_setr_ps(-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7);

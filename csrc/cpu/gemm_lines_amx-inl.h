@@ -85,9 +85,12 @@ inline RowPairs pair_rows(const uint16_t* x, int64_t x_stride, int rows, int ste
   return pairs;
 }
 
+// Of scratch: parked sums, rows in pairs, and the steps of expanded weights of two tiles.
+template <int kMostTiles>
+constexpr int kLinesParkedFloats = kMostTiles * kLineRows * kAmxColumns;
 template <int kMostTiles>
 constexpr int kLinesScratch =
-    kMostTiles * kLineRows * kAmxColumns * 4 + kPairsBytes + 2 * kTurns * kStepNumbers * 2;
+    kLinesParkedFloats<kMostTiles> * 4 + kPairsBytes + 2 * kTurns * kStepNumbers * 2;
 
 // Some steps of K of one weight tile, or of two neighbours, with one block of 16 rows or two.
 struct LineBlock {
@@ -124,7 +127,7 @@ inline __attribute__((noinline)) void multiply_line_block(const LineBlock& b) {
     __builtin_prefetch(from + kLinesAhead, 0, 3);
     uint16_t* to = b.expanded + (tile * kTurns + step % kTurns) * kStepNumbers;
 #pragma GCC unroll 8
-    for (int unit = 0; unit < Int4Expansion::kUnits; ++unit) {
+    for (int unit = 0; unit < Int4Lines::kUnits; ++unit) {
       __builtin_prefetch(from + kLinesAhead + (unit + 1) * 64, 0, 3);
       Int4Lines::expand(from, unit, scales[tile][step % 2], to);
     }
@@ -191,13 +194,12 @@ PB_INLINE void multiply_line_block(const LineBlock& b, int tiles) {
 template <int kMostTiles>
 inline void multiply_lines(const GemmArgs& args, int tile_begin, int tile_end, int row_begin,
                            int row_end, float* parked) {
-  constexpr int kParkedFloats = kMostTiles * kLineRows * kAmxColumns;
   const int steps = (args.n_in + kStepK - 1) / kStepK;
   const int rows = row_end - row_begin;
   const int even_rows = (rows + kTileRows - 1) / kTileRows * kTileRows;
   const auto* weights = static_cast<const uint8_t*>(args.weights);
   const auto* x = static_cast<const uint16_t*>(args.x) + row_begin * args.x_stride;
-  auto* pairs = reinterpret_cast<char*>(parked + kParkedFloats);
+  auto* pairs = reinterpret_cast<char*>(parked + kLinesParkedFloats<kMostTiles>);
   const int most = kPairsBytes / (even_rows * 64);
   const int n_parts = (steps + most - 1) / most;
   const int part_steps = (steps + n_parts - 1) / n_parts;

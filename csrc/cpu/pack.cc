@@ -72,17 +72,18 @@ void pack_plain(Stack& stack, int64_t row, int64_t k, DType dtype, const TileLay
 struct GroupPlace {
   std::byte* scale;
   std::byte* bytes;
-  int at_a_time;
   int64_t stride;
-  bool is_line = false;
+  bool is_line;
+
+  int at_a_time() const { return is_line ? 2 : 4; }
 };
 GroupPlace place_of(std::byte* tile, int64_t group, DType dtype, const TileLayout& layout,
                     int column) {
   std::byte* start = tile + group * layout.columns * (int64_t{2} + group_bytes(dtype));
   std::byte* numbers = start + layout.columns * 2;
   if (layout.lines)
-    return {start + column * 2, numbers + column / 4 * 64 + column % 4 * 2, 2, 8, true};
-  return {start + column * 2, numbers + column * 4, 4, int64_t{4} * layout.columns};
+    return {start + column * 2, numbers + column / 4 * 64 + column % 4 * 2, 8, true};
+  return {start + column * 2, numbers + column * 4, int64_t{4} * layout.columns, false};
 }
 
 // The bytes of a group as lines have them, with neighbours in a byte, and back.
@@ -103,8 +104,8 @@ void part_neighbours(const uint8_t* bytes, Int4Group& group) {
 
 void write_bytes(const GroupPlace& to, uint16_t scale, const uint8_t* bytes, int n) {
   std::memcpy(to.scale, &scale, sizeof(scale));
-  for (int i = 0; i < n; i += to.at_a_time) {
-    std::memcpy(to.bytes + i / to.at_a_time * to.stride, bytes + i, to.at_a_time);
+  for (int i = 0; i < n; i += to.at_a_time()) {
+    std::memcpy(to.bytes + i / to.at_a_time() * to.stride, bytes + i, to.at_a_time());
   }
 }
 
@@ -160,8 +161,8 @@ void pack_groups(Stack& stack, int64_t row, int64_t k, DType dtype, const TileLa
 
 void read_placed(const GroupPlace& from, uint16_t& scale, uint8_t* bytes, int n) {
   std::memcpy(&scale, from.scale, sizeof(scale));
-  for (int i = 0; i < n; i += from.at_a_time) {
-    std::memcpy(bytes + i, from.bytes + i / from.at_a_time * from.stride, from.at_a_time);
+  for (int i = 0; i < n; i += from.at_a_time()) {
+    std::memcpy(bytes + i, from.bytes + i / from.at_a_time() * from.stride, from.at_a_time());
   }
 }
 
