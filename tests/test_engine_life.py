@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import multiprocessing
-import os
 import threading
 import time
 from pathlib import Path
@@ -15,7 +14,6 @@ from engine_helpers import OPTIONS, VOCAB, ids, plan
 
 from pybatcher import errors
 from pybatcher.engine import Engine
-from pybatcher.testing.checkpoints import make_checkpoint
 
 # -- threads, processes, the end -------------------------------------------------------------------
 
@@ -85,22 +83,6 @@ def test_close(checkpoint: Path) -> None:
         with pytest.raises(errors.EngineError, match="closed"):
             call()
     assert engine.vocab_size == VOCAB
-
-
-def test_close_frees_memory(tmp_path: Path) -> None:
-    make_checkpoint(tmp_path, "llama", tokenizer=False, vocab_size=40000, hidden_size=480)
-
-    def resident() -> int:
-        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-
-    before = resident()
-    engine = Engine.load(tmp_path, n_ctx=16384)
-    held = resident() - before
-    description = engine.description()
-    owned = int(description["weight_bytes"]) + int(description["kv_bytes"])
-    assert held > 0.9 * owned
-    engine.close()
-    assert resident() - before < held - 0.8 * owned
 
 
 def _use_in_child(engine: Engine, results: Any) -> None:

@@ -1,4 +1,5 @@
-"""What a model takes in memory: its weights, its KV and little more, while it is loaded too.
+"""What a model takes in memory: its weights, its KV and little more, while it is loaded too, and no
+longer than until it is closed.
 
 Measured in a process of its own, by the kernel's count of resident pages.
 """
@@ -47,6 +48,9 @@ seq_id = engine.seq_new()
 engine.prefill_chunk(seq_id, list(range(600)), logits=True)
 engine.decode_batch([seq_id], [1])
 facts["after_a_step"] = memory()["VmHWM"]
+before = memory()["VmRSS"]
+engine.close()
+facts["given_back"] = before - memory()["VmRSS"]
 print(json.dumps(facts))
 """
 
@@ -81,3 +85,4 @@ def test_weights_kv_and_little_more(checkpoint: Path, tmp_path: Path, dtype: str
         assert facts["weight_bytes"] > MARGIN or dtype == "int8"
         assert facts["peak"] < needed + MARGIN
         assert facts["loading"] < 1.1 * facts["checkpoint"] + MARGIN / 2
+        assert facts["given_back"] > 0.9 * needed
