@@ -9,6 +9,7 @@
 // alike.
 #pragma once
 
+#include "cpu/ask_ahead_amx-inl.h"
 #include "cpu/expand_amx-inl.h"
 #include "cpu/gemm_lines_amx-inl.h"
 #include "cpu/gemm_rows-inl.h"
@@ -71,24 +72,15 @@ PB_INLINE void multiply_step(const char* x, int64_t x_bytes, bool below, const u
   tile_bf16_product<3, 5, 7>();
 }
 
-// Bytes ahead that are asked for into the first cache: a step of bf16.
-constexpr int kStepAhead = kStepNumbers * 2;
-
-// Expansion is slow beside reading: a prefetch from further would come before the core's own, which
-// keeps more lines under way.
-template <typename Weights>
-PB_INLINE void expand_unit(const uint8_t* step, int unit, const typename Weights::Scales& scales,
-                           uint16_t* to) {
-  __builtin_prefetch(step + kStepAhead + unit * 64, 0, 3);
-  Weights::expand(step, unit, scales, to);
-}
-
-template <typename Weights>
+// A step that comes from memory asks for those to come.
+template <typename Weights, bool kFromMemory>
 PB_INLINE void expand_step(const uint8_t* step, uint16_t* to) {
+  if constexpr (kFromMemory) ask_ahead(step);
   const typename Weights::Scales scales[2] = {Weights::scales(step, 0), Weights::scales(step, 1)};
 #pragma GCC unroll 16
   for (int unit = 0; unit < Weights::kUnits; ++unit) {
-    expand_unit<Weights>(step, unit, scales[unit % 2], to);
+    if constexpr (kFromMemory) ask_ahead(step + (unit + 1) * 64);
+    Weights::expand(step, unit, scales[unit % 2], to);
   }
 }
 
@@ -102,19 +94,16 @@ inline __attribute__((noinline)) void multiply_once(const AmxBlock& b, const uin
   configure_tiles(below ? kTileRows : b.rows, below ? b.rows - kTileRows : 1);
   begin_tiles(b.parked, b.first, below);
   const auto* x = reinterpret_cast<const char*>(b.x);
-  if constexpr (Weights::kUnits > 0) expand_step<Weights>(w, expanded);
+  if constexpr (Weights::kUnits > 0) expand_step<Weights, true>(w, expanded);
   for (int s = 0; s < b.steps; ++s) {
     if constexpr (Weights::kUnits > 0) {
       if (s + 1 < b.steps) {
-        expand_step<Weights>(w + Weights::kStepBytes, expanded + (s + 1) % kSteps * kStepNumbers);
+        expand_step<Weights, true>(w + Weights::kStepBytes,
+                                   expanded + (s + 1) % kSteps * kStepNumbers);
       }
       multiply_step(x, b.x_bytes, below, expanded + s % kSteps * kStepNumbers);
     } else {
-#pragma GCC unroll 32
-      for (int line = 0; line < Weights::kStepBytes; line += 64) {
-        __builtin_prefetch(w + kFarPrefetch + line, 0, 2);
-        __builtin_prefetch(w + kStepAhead + line, 0, 3);
-      }
+      ask_ahead(w, Weights::kStepBytes);
       multiply_step(x, b.x_bytes, below, reinterpret_cast<const uint16_t*>(w));
     }
     x += kStepK * 2;
@@ -230,7 +219,7 @@ inline void multiply_pass(const GemmArgs& args, const AmxPass& pass, float* scra
     const uint8_t* w = weights_of(i);
     if constexpr (Weights::kUnits > 0) {
       for (int s = 0; s < block.steps; ++s) {
-        expand_step<Weights>(w + s * Weights::kStepBytes, expanded + s * kStepNumbers);
+        expand_step<Weights, false>(w + s * Weights::kStepBytes, expanded + s * kStepNumbers);
       }
     }
     // A few pairs of rows do best when reading is left to the first of them.

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 
+#include "cpu/ask_ahead_amx-inl.h"
 #include "cpu/expand_amx-inl.h"
 #include "cpu/kernels.h"
 #include "cpu/sums_amx-inl.h"
@@ -17,8 +18,6 @@
 namespace pb::cpu::PB_CPU_TARGET {
 namespace {
 
-// Bytes ahead that weights are asked for into the first cache.
-constexpr int kLinesAhead = 2048;
 constexpr int kLineRows = 64;           // up to which this way is the faster one
 constexpr int kPairsBytes = 576 << 10;  // of rows that stay in the second cache
 constexpr int kTurns = 4;               // steps of expanded weights that take turns
@@ -124,11 +123,11 @@ inline __attribute__((noinline)) void multiply_line_block(const LineBlock& b) {
     if (step + 1 < b.steps) {
       Int4Lines::load_scales(from + Int4Expansion::kStepBytes, scales[tile][(step + 1) % 2]);
     }
-    __builtin_prefetch(from + kLinesAhead, 0, 3);
+    ask_ahead(from);
     uint16_t* to = b.expanded + (tile * kTurns + step % kTurns) * kStepNumbers;
 #pragma GCC unroll 8
     for (int unit = 0; unit < Int4Lines::kUnits; ++unit) {
-      __builtin_prefetch(from + kLinesAhead + (unit + 1) * 64, 0, 3);
+      ask_ahead(from + (unit + 1) * 64);
       Int4Lines::expand(from, unit, scales[tile][step % 2], to);
     }
   };
