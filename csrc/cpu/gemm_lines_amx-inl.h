@@ -18,6 +18,9 @@
 namespace pb::cpu::PB_CPU_TARGET {
 namespace {
 
+// Bytes ahead that a stream of weights is asked for, into the first cache. Where steps are as short
+// as these, asking for the second cache before that makes them longer.
+constexpr int kLinesAhead = 3072;
 constexpr int kLineRows = 64;           // up to which this way is the faster one
 constexpr int kPairsBytes = 576 << 10;  // of rows that stay in the second cache
 constexpr int kTurns = 4;               // steps of expanded weights that take turns
@@ -123,11 +126,14 @@ inline __attribute__((noinline)) void multiply_line_block(const LineBlock& b) {
     if (step + 1 < b.steps) {
       Int4Lines::load_scales(from + Int4Expansion::kStepBytes, scales[tile][(step + 1) % 2]);
     }
-    ask_ahead(from);
+    // Two tiles that take turns are two streams, each followed by what lies behind the other.
+    const bool ends = kTiles == 2 && from + kLinesAhead >= b.w + (tile + 1) * b.tile_bytes;
+    const uint8_t* ahead = from + kLinesAhead + (ends ? b.tile_bytes : 0);
+    ask_for<1>(ahead);
     uint16_t* to = b.expanded + (tile * kTurns + step % kTurns) * kStepNumbers;
 #pragma GCC unroll 8
     for (int unit = 0; unit < Int4Lines::kUnits; ++unit) {
-      ask_ahead(from + (unit + 1) * 64);
+      ask_for<1>(ahead + (unit + 1) * 64);
       Int4Lines::expand(from, unit, scales[tile][step % 2], to);
     }
   };
