@@ -132,7 +132,7 @@ __attribute__((target("amx-tile,amx-int8"))) float tile_int8() {
 }
 
 // Loads alone do not reach what the memory gives. Of the distances tried, and with every prefetch
-// just before a load, these and their neighbours read fastest; so do the kernels.
+// just before a load, these and their neighbours read fastest.
 constexpr int kFarPrefetch = 3584;  // bytes ahead, into the second level of the cache
 constexpr int kNearPrefetch = 768;
 

@@ -12,7 +12,6 @@
 #include "cpu/ask_ahead_amx-inl.h"
 #include "cpu/expand_amx-inl.h"
 #include "cpu/gemm_lines_amx-inl.h"
-#include "cpu/gemm_rows-inl.h"
 #include "cpu/kernels.h"
 #include "cpu/rows-inl.h"
 #include "cpu/sums_amx-inl.h"
