@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pybatcher.sidecar.worker_process import WorkerProcess
+from pybatcher.sidecar.front.worker_process import WorkerProcess
 
 from .sidecar_process import Sidecar, is_gone
 

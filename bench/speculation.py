@@ -27,8 +27,8 @@ import numpy as np
 from pybatcher.config import EngineConfig, SchedulerConfig
 from pybatcher.models import DEMO_PROMPTS
 from pybatcher.params import SamplingParams
-from pybatcher.runtime import Runtime, open_checkpoint
 from pybatcher.scheduling import Generated, Request, Scheduler, StepEntry, StepPlan
+from pybatcher.serving.runtime import Runtime, open_checkpoint
 
 from .machine import describe_run
 

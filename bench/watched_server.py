@@ -13,11 +13,11 @@ import sys
 from dataclasses import fields
 from typing import Any
 
-from pybatcher.sidecar.logs import set_up_logs
-from pybatcher.sidecar.loops import run
-from pybatcher.sidecar.serve_config import ServeConfig
-from pybatcher.sidecar.server import Server
-from pybatcher.sidecar.worker_spec import WorkerSpec
+from pybatcher.sidecar.front.logs import set_up_logs
+from pybatcher.sidecar.front.loops import run
+from pybatcher.sidecar.front.serve_config import ServeConfig
+from pybatcher.sidecar.front.server import Server
+from pybatcher.sidecar.front.worker_spec import WorkerSpec
 
 from .histogram import TimeHistogram
 from .process_watch import watch_lag

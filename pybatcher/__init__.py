@@ -11,11 +11,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .any_batcher import AnyBatcher
-from .batcher import Batcher
-from .blocking import BlockingBatcher
-from .blocking_stream import BlockingStream
-from .completion import Completion, FinishReason, Piece, Timeline, TokenLogprob, Usage
+from .batcher import Batcher, BlockingBatcher
+from .calls.any_batcher import AnyBatcher
+from .calls.completion import Completion, FinishReason, Piece, Timeline, TokenLogprob, Usage
+from .calls.inquiry import Embedding, Score
+from .calls.prefix_info import PrefixInfo
+from .calls.statistics import BatcherStatistics, Health
+from .calls.stream import Stream
+from .calls.telemetry import RequestEvent, StepEvent, TelemetryEvent
 from .config import EngineConfig, SchedulerConfig, SupervisionConfig
 from .errors import (
     BatcherClosedError,
@@ -33,18 +36,14 @@ from .errors import (
     QueueFullError,
     RequestTooLongError,
 )
-from .inquiry import Embedding, Score
 from .params import SamplingParams
-from .prefix_info import PrefixInfo
-from .statistics import BatcherStatistics, Health
-from .stream import Stream
-from .telemetry import RequestEvent, StepEvent, TelemetryEvent
-from .threadsafe import ThreadsafeBatcher, ThreadsafeStream
+from .threads.blocking_stream import BlockingStream
+from .threads.threadsafe import ThreadsafeBatcher, ThreadsafeStream
 
 if TYPE_CHECKING:
     from .engine import Engine
-    from .sidecar.blocking_client import BlockingClient
-    from .sidecar.client import Client
+    from .sidecar.client.blocking_client import BlockingClient
+    from .sidecar.client.client import Client
 
     __version__: str
 
@@ -110,11 +109,11 @@ def __getattr__(name: str) -> object:
 
         return Engine
     if name == "Client":
-        from .sidecar.client import Client
+        from .sidecar.client.client import Client
 
         return Client
     if name == "BlockingClient":
-        from .sidecar.blocking_client import BlockingClient
+        from .sidecar.client.blocking_client import BlockingClient
 
         return BlockingClient
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -12,27 +12,29 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from .arguments import check_timeout
-from .call import HasCallService
+from .calls.arguments import check_timeout
+from .calls.call import HasCallService
+from .calls.generating_calls import GeneratingCalls
+from .calls.prefix_calls import PrefixCalls
+from .calls.prefix_info import PrefixInfo
+from .calls.scoring_calls import ScoringCalls
+from .calls.statistics import BatcherStatistics, Health
+from .calls.telemetry import Handler, Telemetry
 from .config import split_options
 from .errors import BatcherClosedError, EngineFailedError
-from .generating_calls import GeneratingCalls
-from .prefix_calls import PrefixCalls
-from .prefix_info import PrefixInfo
-from .runtime import Opener, Runtime, open_checkpoint, open_torch_module
-from .scoring_calls import ScoringCalls
-from .service import Service
-from .statistics import BatcherStatistics, Health
-from .system_prompt import check_system_prompt
-from .telemetry import Handler, Telemetry
-from .threadsafe import ThreadsafeBatcher
+from .serving.runtime import Opener, Runtime, open_checkpoint, open_torch_module
+from .serving.service import Service
+from .serving.system_prompt import check_system_prompt
+from .threads.blocking_calls import BlockingCalls
+from .threads.threadsafe import ThreadsafeBatcher
 
 if TYPE_CHECKING:
     from typing import Self
 
+    from .calls.any_batcher import AnyBatcher
     from .engine import Progress
 
-__all__ = ["Batcher"]
+__all__ = ["Batcher", "BlockingBatcher"]
 
 
 class Batcher(HasCallService, GeneratingCalls, PrefixCalls, ScoringCalls):
@@ -249,3 +251,54 @@ def _close_what_was_opened(opening: asyncio.Future[Runtime]) -> None:
     """Nobody waits for the model any more."""
     if not opening.cancelled() and opening.exception() is None:
         opening.result().engine.close()
+
+
+class BlockingBatcher(BlockingCalls[Batcher]):
+    """A `Batcher` on an event loop and a thread of its own. Its methods wait and return.
+
+        with BlockingBatcher("path/to/model") as batcher:
+            answer = batcher.generate("Once upon a time", max_tokens=64)
+
+    Threads that call it at the same time share forward passes. A call that is
+    interrupted (Ctrl-C) cancels its request. What is not closed is closed,
+    without draining, when it is collected or the interpreter exits. Arguments
+    and errors are those of `Batcher`.
+    """
+
+    _own_name = "batcher"
+
+    def __init__(
+        self,
+        model: str | os.PathLike[str] | None = None,
+        *,
+        system_prompt: str | None = None,
+        progress: Progress | None = None,
+        **options: Any,
+    ) -> None:
+        self._configure(Batcher(model, system_prompt=system_prompt, progress=progress, **options))
+
+    @classmethod
+    def from_torch(
+        cls, module: Any, tokenizer: Any, *, system_prompt: str | None = None, **options: Any
+    ) -> Self:
+        """Over a live transformers module. See `Batcher.from_torch`."""
+        return cls.over(
+            Batcher.from_torch(module, tokenizer, system_prompt=system_prompt, **options)
+        )
+
+    def prefixes(self) -> tuple[PrefixInfo, ...]:
+        """All that are kept. See `Batcher.prefixes`."""
+        return self._batcher.prefixes()
+
+    def statistics(self) -> BatcherStatistics:
+        """Counts since the start. See `Batcher.statistics`."""
+        return self._batcher.statistics()
+
+    def health(self) -> Health:
+        """Whether requests are served, and if not, why."""
+        return self._batcher.health()
+
+
+if TYPE_CHECKING:
+    # A method that differs makes this wrong, and `make check` says so.
+    _a_batcher: type[AnyBatcher] = Batcher

@@ -23,12 +23,12 @@ from typing import Self
 
 from . import _core
 from .config import CachePlace, EngineConfig
-from .cuda import CudaDevice, CudaInfo
 from .errors import InvalidRequestError, ModelFormatError
 from .loading import LoadedModel, converted, open_model
+from .loading.cuda import CudaDevice, CudaInfo
+from .loading.weights_cache import cache_for
 from .params import SamplingParams
 from .scheduling.plan import SampledToken, StepPlan, StepResult
-from .weights_cache import cache_for
 
 __all__ = ["Engine", "Progress"]
 

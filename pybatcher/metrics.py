@@ -19,9 +19,9 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, Protocol
 
+from .calls.statistics import BatcherStatistics, Health
+from .calls.telemetry import Handler, StepEvent, TelemetryEvent
 from .errors import ConfigError, PybatcherError
-from .statistics import BatcherStatistics, Health
-from .telemetry import Handler, StepEvent, TelemetryEvent
 
 try:
     from prometheus_client import CollectorRegistry, generate_latest

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pybatcher.coordinator import Coordinator
+from pybatcher.serving.coordinator import Coordinator
 
 if TYPE_CHECKING:
     from pybatcher.engine import Engine
@@ -81,7 +81,7 @@ def no_leaks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         free, cached = engine.kv_free_blocks, engine.kv_cached_blocks
         if free + cached != engine.kv_total_blocks:
             leaks.append(f"{free} free + {cached} cached of {engine.kv_total_blocks} KV blocks")
-        if open_ends := self._deliveries._open:
+        if open_ends := self._outputs._open:
             leaks.append(f"{len(open_ends)} requests without an end")
 
     monkeypatch.setattr(Coordinator, "_end_all", end_all_and_look)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pybatcher import Batcher
-from pybatcher.completion import Completion
+from pybatcher.calls.completion import Completion
 
 from .contestant import Arrival, Server, Settings
 from .pybatcher_engine import describe, engine_options

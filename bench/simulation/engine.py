@@ -18,7 +18,7 @@ _TOKENS = [SampledToken(token) for token in range(END_TOKEN + 1)]
 
 
 class Book(_core.KvCache):
-    """The engine's own bookkeeping as a `KvBook`: as quick, and with the same answers.
+    """The engine's own bookkeeping as a `KvAllocator`: as quick, and with the same answers.
 
     owners: by sequence, the seed and the prompt's length that it draws its tokens with.
     """

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..errors import ConfigError
-from ..weights_cache import CachedWeights, default_directory, list_cached
+from ..loading.weights_cache import CachedWeights, default_directory, list_cached
 from .console import write
 
 __all__ = ["cache"]

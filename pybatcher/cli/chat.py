@@ -8,7 +8,7 @@ import sys
 from contextlib import suppress
 from typing import Any
 
-from ..any_batcher import AnyBatcher
+from ..calls.any_batcher import AnyBatcher
 from ..config import EngineConfig, SchedulerConfig, SupervisionConfig
 from ..errors import ConnectionLostError, InvalidRequestError
 from ..params import SamplingParams

@@ -16,7 +16,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from ..completion import Piece
+from ..calls.completion import Piece
 from .figures import Figures, percentile
 
 __all__ = ["DemoView", "Transcript"]

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..completion import Completion
+from ..calls.completion import Completion
 
 __all__ = ["Figures", "percentile"]
 

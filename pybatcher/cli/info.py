@@ -10,9 +10,9 @@ from rich.table import Table
 from rich.text import Text
 
 from ..config import EngineConfig, split_options
-from ..cuda import CudaInfo
 from ..engine import Engine
 from ..loading import LoadedModel, open_model
+from ..loading.cuda import CudaInfo
 from .loading_bar import loading_bar
 from .options import ModelOption, takes_options
 

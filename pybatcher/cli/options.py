@@ -18,7 +18,7 @@ import typer
 
 from ..config import CachePlace, EngineConfig, SchedulerConfig, SupervisionConfig
 from ..params import SamplingParams
-from ..sidecar.serve_config import ServeConfig
+from ..sidecar.front.serve_config import ServeConfig
 
 __all__ = ["BatcherOptions", "ModelOption", "SystemPromptOption", "takes_options"]
 

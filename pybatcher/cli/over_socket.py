@@ -13,13 +13,13 @@ from typer.core import TyperCommand
 
 from ..batcher import Batcher
 from ..errors import ConfigError, ConnectionLostError
-from ..sidecar.client import Client
-from ..sidecar.link import Link
-from ..sidecar.listening import default_socket_path
+from ..sidecar.client.client import Client
+from ..sidecar.protocol.address import default_socket_path
+from ..sidecar.replay.link import Link
 from .loading_bar import loading_bar
 
 if TYPE_CHECKING:
-    from ..any_batcher import AnyBatcher
+    from ..calls.any_batcher import AnyBatcher
 
 __all__ = ["SidecarOption", "SocketCommand", "SocketOption", "connect", "opened", "socket_path"]
 

@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 from ..config import EngineConfig, SchedulerConfig, SupervisionConfig
-from ..sidecar.client import Client
+from ..sidecar.client.client import Client
 from .options import ModelOption, SystemPromptOption, takes_options
 from .over_socket import SidecarOption, connect, socket_path
 from .status import Status, ask_status, show_status

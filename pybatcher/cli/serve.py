@@ -12,8 +12,8 @@ import typer
 
 from ..config import EngineConfig, SchedulerConfig, SupervisionConfig
 from ..errors import ConfigError
-from ..sidecar.serve_config import ServeConfig, read_config
-from ..sidecar.worker_spec import WorkerSpec
+from ..sidecar.front.serve_config import ServeConfig, read_config
+from ..sidecar.front.worker_spec import WorkerSpec
 from .options import ModelOption, SystemPromptOption, takes_options
 
 __all__ = ["serve"]
@@ -70,9 +70,9 @@ def serve(
 
 
 def _run(spec: WorkerSpec, config: ServeConfig, changes: Any) -> int:
-    from ..sidecar.logs import set_up_logs
-    from ..sidecar.loops import run
-    from ..sidecar.server import Server
+    from ..sidecar.front.logs import set_up_logs
+    from ..sidecar.front.loops import run
+    from ..sidecar.front.server import Server
 
     set_up_logs(config.log_format, config.log_level)
     return run(Server(spec, config, changes).run())

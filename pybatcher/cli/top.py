@@ -19,8 +19,8 @@ import typer
 from rich.console import Console
 from rich.live import Live
 
-from ..any_batcher import AnyBatcher
 from ..batcher import Batcher
+from ..calls.any_batcher import AnyBatcher
 from ..config import EngineConfig, SchedulerConfig
 from ..errors import ConfigError
 from ..params import SamplingParams

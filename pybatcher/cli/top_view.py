@@ -12,10 +12,10 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from ..statistics import BatcherStatistics, Health
-from ..telemetry import RequestEvent, TelemetryEvent
+from ..calls.statistics import BatcherStatistics, Health
+from ..calls.telemetry import RequestEvent, TelemetryEvent
 from .figures import percentile
-from .last_minute import LastMinute, Second
+from .rolling_window import RollingWindow, Second
 
 __all__ = ["TopView", "sparkline"]
 
@@ -35,7 +35,7 @@ class TopView:
 
     def __init__(self, model_name: str) -> None:
         self._model_name = model_name
-        self._minute = LastMinute()
+        self._minute = RollingWindow()
         self._updates: deque[tuple[float, BatcherStatistics]] = deque()
         self._health = Health("new", "")
         self._began: float | None = None

@@ -13,7 +13,7 @@ from .events import (
     Resumed,
     own_copy,
 )
-from .kv_book import KvBook
+from .kv_allocator import KvAllocator
 from .plan import Pooling, SampledToken, StepEntry, StepPlan, StepResult
 from .prefix import SharedPrefix, common_length
 from .request import Request
@@ -27,7 +27,7 @@ __all__ = [
     "Expired",
     "Failed",
     "Generated",
-    "KvBook",
+    "KvAllocator",
     "Pooling",
     "Preempted",
     "Request",

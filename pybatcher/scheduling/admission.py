@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from ..config import SchedulerConfig
 from ..errors import InvalidRequestError, KvCacheFullError, RequestTooLongError
-from .kv_book import KvBook, blocks_for
+from .kv_allocator import KvAllocator, blocks_for
 from .prefix import SharedPrefixes, common_length
 from .request import Leader, LiveRequest, Request
 
@@ -21,7 +21,7 @@ class Admission:
     promised, and, while anybody runs, beside the watermark.
     """
 
-    def __init__(self, kv: KvBook, config: SchedulerConfig, prefixes: SharedPrefixes) -> None:
+    def __init__(self, kv: KvAllocator, config: SchedulerConfig, prefixes: SharedPrefixes) -> None:
         self._kv = kv
         self._prefixes = prefixes
         self._output_reserve = config.output_reserve

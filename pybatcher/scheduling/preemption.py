@@ -4,29 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from .kv_book import KvBook
+from .kv_allocator import KvAllocator
 from .request import LiveRequest
 
 __all__ = ["VICTIM_POLICIES", "VictimPolicy"]
 
 _NEEDED_SOON = 4  # of so many who generate one will need a block in the next steps
 
-VictimPolicy = Callable[[Sequence[LiveRequest], KvBook], LiveRequest]
+VictimPolicy = Callable[[Sequence[LiveRequest], KvAllocator], LiveRequest]
 """Picks a victim of those who hold KV, at least one. The most senior is not among
 them, unless it is alone: so whatever is picked, somebody gets to its end."""
 
 
-def _youngest(candidates: Sequence[LiveRequest], kv: KvBook) -> LiveRequest:
+def _youngest(candidates: Sequence[LiveRequest], kv: KvAllocator) -> LiveRequest:
     """The least senior: what is nearest to its end is left alone."""
     return max(candidates, key=lambda live: (live.seniority, live.number))
 
 
-def _lowest_priority(candidates: Sequence[LiveRequest], kv: KvBook) -> LiveRequest:
+def _lowest_priority(candidates: Sequence[LiveRequest], kv: KvAllocator) -> LiveRequest:
     """The highest value of `priority`, and of those the latest."""
     return max(candidates, key=lambda live: (live.request.priority, live.submitted, live.number))
 
 
-def _cheapest(candidates: Sequence[LiveRequest], kv: KvBook) -> LiveRequest:
+def _cheapest(candidates: Sequence[LiveRequest], kv: KvAllocator) -> LiveRequest:
     """The least senior of those who free a block for every four that hold KV.
 
     What a victim frees stays cached until others take it, so what will be computed again is what

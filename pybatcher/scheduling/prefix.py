@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from ..errors import InvalidRequestError, NoFreeSequenceError, RequestTooLongError
-from .kv_book import KvBook, blocks_for
+from .kv_allocator import KvAllocator, blocks_for
 
 __all__ = ["SharedPrefix", "SharedPrefixes", "common_length"]
 
@@ -49,10 +49,10 @@ class SharedPrefix:
 class SharedPrefixes:
     """Who they are, and what they take of KV for good.
 
-    max_prefixes: so many sequences of the KvBook are theirs and never a request's.
+    max_prefixes: so many sequences of the KvAllocator are theirs and never a request's.
     """
 
-    def __init__(self, kv: KvBook, max_prefixes: int) -> None:
+    def __init__(self, kv: KvAllocator, max_prefixes: int) -> None:
         self._kv = kv
         self._max_prefixes = max_prefixes
         self._prefixes: dict[tuple[str, tuple[int, ...]], SharedPrefix] = {}

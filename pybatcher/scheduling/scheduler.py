@@ -1,7 +1,7 @@
 """`Scheduler`: which tokens the next forward pass computes. Sans-IO.
 
 No asyncio, no thread, no clock, no engine: times come in as arguments, KV
-questions go to a `KvBook`, and what happened comes out as events.
+questions go to a `KvAllocator`, and what happened comes out as events.
 
     submit ──> waiting ──plan──> running ──apply──> ... ──> Generated(finish_reason)
                   │  ^              │
@@ -19,14 +19,14 @@ from contextlib import suppress
 
 from ..config import SchedulerConfig
 from ..errors import EngineError, EngineFailedError, PybatcherError
+from .batch_builder import BatchBuilder, Seats
 from .events import Answered, Event, Generated, own_copy
-from .kv_book import KvBook
+from .kv_allocator import KvAllocator
 from .plan import SampledToken, StepEntry, StepPlan, StepResult
+from .poison import PoisonRequests
 from .prefix import SharedPrefix
-from .quarantine import Quarantine
 from .request import LiveRequest, Request
-from .roster import Roster
-from .seating import Seating, Seats
+from .request_table import RequestTable
 from .speculation import Speculation
 from .statistics import SchedulerStatistics
 from .step_time import StepTime
@@ -39,19 +39,19 @@ class Scheduler:
 
     A request is admitted in a step that has a row for it beside one for each
     that runs already. So no more than `n_batch` run, and each generating one has
-    a row in every step. `Roster` knows where everybody is, `WaitingQueue` whose turn it
-    is, `Seating` who has rows, `Admission` what it takes to run, `StepBudget` how much of
+    a row in every step. `RequestTable` knows where everybody is, `WaitingQueue` whose turn it
+    is, `BatchBuilder` who has rows, `Admission` what it takes to run, `StepBudget` how much of
     a prompt a step computes, `preemption` who gives way when KV runs out.
     """
 
-    def __init__(self, config: SchedulerConfig, kv: KvBook) -> None:
-        self._roster = Roster(config, kv)
-        self._ledger = self._roster.ledger
+    def __init__(self, config: SchedulerConfig, kv: KvAllocator) -> None:
+        self._table = RequestTable(config, kv)
+        self._counters = self._table.counters
         self._speculation = Speculation(config.max_draft_tokens)
         times_steps = config.itl_target is not None or config.dynamic_chunking
         self._step_time = StepTime() if times_steps else None
-        self._seating = Seating(config, kv, self._roster, self._speculation, self._step_time)
-        self._quarantine = Quarantine()
+        self._builder = BatchBuilder(config, kv, self._table, self._speculation, self._step_time)
+        self._poison = PoisonRequests()
         self._n_batch = config.n_batch
         self._kv = kv
         self._in_flight: list[tuple[LiveRequest | SharedPrefix, StepEntry]] | None = None
@@ -65,8 +65,8 @@ class Scheduler:
         Raises RequestTooLongError for what could never be admitted and
         QueueFullError for what cannot wait now; then nothing has changed.
         """
-        self._seating.check_can_ever_fit(request)
-        self._roster.add(request, now)
+        self._builder.check_can_ever_fit(request)
+        self._table.add(request, now)
 
     def cancel(self, request_id: int) -> bool:
         """Forget a request; its owner wants no events about it any more.
@@ -74,28 +74,28 @@ class Scheduler:
         Its KV is free at once, or when the step under way ends. False if it
         has ended already.
         """
-        gone = self._roster.take_back(request_id)
-        self._ledger.cancelled += gone
+        gone = self._table.take_back(request_id)
+        self._counters.cancelled += gone
         return gone
 
     def finish(self, request_id: int) -> bool:
         """Like `cancel`, for an owner that has all it wants (a stop text came, say)."""
-        gone = self._roster.take_back(request_id)
-        self._ledger.completed += gone
+        gone = self._table.take_back(request_id)
+        self._counters.completed += gone
         return gone
 
     def fail(self, request_id: int) -> bool:
         """Like `cancel`, for an owner that could not make use of what came."""
-        gone = self._roster.take_back(request_id)
-        self._ledger.failed += gone
+        gone = self._table.take_back(request_id)
+        self._counters.failed += gone
         return gone
 
     def fail_all(self, error: PybatcherError) -> list[Event]:
         """End every request, each with an error like this one. Returns all events not yet taken."""
-        for live in list(self._roster.live.values()):
+        for live in list(self._table.live.values()):
             with suppress(EngineError):  # a broken engine may refuse to free what it holds
-                self._roster.end(live)
-            self._ledger.note_failed(live.request.request_id, own_copy(error))
+                self._table.end(live)
+            self._counters.note_failed(live.request.request_id, own_copy(error))
         return self.take_events()
 
     def add_prefix(self, tokens: tuple[int, ...], namespace: str = "") -> SharedPrefix:
@@ -104,22 +104,22 @@ class Scheduler:
         They wait until it is there. Each call is to be undone by a `remove_prefix`.
         Raises RequestTooLongError and NoFreeSequenceError when there is no room for it.
         """
-        prefix = self._roster.prefixes.add(tokens, namespace)
-        self._roster.head_must_wait = False
+        prefix = self._table.prefixes.add(tokens, namespace)
+        self._table.head_must_wait = False
         return prefix
 
     def remove_prefix(self, prefix: SharedPrefix) -> None:
         """Let go of a prefix. Who uses it keeps what it has of it."""
-        self._roster.prefixes.release(prefix, self._roster.remove_sequence)
+        self._table.prefixes.release(prefix, self._table.remove_sequence)
 
     @property
     def prefixes(self) -> list[SharedPrefix]:
         """Those that are held."""
-        return list(self._roster.prefixes)
+        return list(self._table.prefixes)
 
     def drop_prefixes(self) -> None:
         """Let go of all shared prefixes, whoever holds them."""
-        for prefix in list(self._roster.prefixes):
+        for prefix in list(self._table.prefixes):
             prefix.holders = 1
             self.remove_prefix(prefix)
 
@@ -136,11 +136,11 @@ class Scheduler:
         """
         if self._in_flight is not None:
             raise RuntimeError("plan() was called before the last step was applied")
-        self._roster.expire(now)
+        self._table.expire(now)
         generating: list[LiveRequest] = []
         seats = self._seats_of_suspect()
         if not seats:
-            seats, generating = self._seating.seats()
+            seats, generating = self._builder.seats()
         if not seats:
             return None
         decode_rows = len(generating)
@@ -148,7 +148,7 @@ class Scheduler:
         drafts = self._speculation.drafts(
             generating,
             self._n_batch - decode_rows - prefill_rows,
-            self._seating.blocks,
+            self._builder.blocks,
             self._kv.block_size,
         )
         in_flight = self._in_flight = [
@@ -161,7 +161,7 @@ class Scheduler:
             prefill_rows=prefill_rows,
             draft_rows=sum(map(len, drafts.values())),
         )
-        self._roster.in_step = True
+        self._table.in_step = True
         self._began = now
         self._speculation.step_begins(plan, now)
         return plan
@@ -171,24 +171,24 @@ class Scheduler:
         if self._in_flight is None:
             raise RuntimeError("apply() was called without a planned step")
         seats, self._in_flight = self._in_flight, None
-        self._ledger.steps += 1
+        self._counters.steps += 1
         self._speculation.step_ends(now)
         if self._step_time is not None:
-            self._step_time.note(self._seating.load, now - self._began)
+            self._step_time.note(self._builder.load, now - self._began)
         n_rows = 0
         for owner, entry in seats:
             n_tokens, n_draft = len(entry.tokens), entry.n_draft
             n_rows += n_tokens
             owner.num_computed_tokens += n_tokens - n_draft
             if isinstance(owner, SharedPrefix):
-                self._roster.head_must_wait = False
+                self._table.head_must_wait = False
             elif entry.sample:
                 self._take_tokens(owner, n_draft, result)
             elif not owner.request.draws and not owner.ended:
                 self._take_answer(owner, entry, result)
-        self._ledger.computed_tokens += n_rows
-        self._seating.let_followers_join()
-        self._roster.step_over()
+        self._counters.computed_tokens += n_rows
+        self._builder.let_followers_join()
+        self._table.step_over()
         return self.take_events()
 
     def step_failed(self, error: BaseException) -> list[Event]:
@@ -196,24 +196,24 @@ class Scheduler:
 
         Who ran goes on from the tokens it has, at the front of the queue. Who was in the
         step runs alone for a while, and if a step fails with it alone, it ends. Returns
-        all events not yet taken. The KvBook is not asked before the next `plan`.
+        all events not yet taken. The KvAllocator is not asked before the next `plan`.
         """
         in_flight, self._in_flight = self._in_flight or [], None
         in_step = [owner for owner, _ in in_flight if isinstance(owner, LiveRequest)]
-        self._roster.lose_kv()
-        guilty = self._quarantine.put(in_step)
+        self._table.lose_kv()
+        guilty = self._poison.put(in_step)
         if guilty is not None:
             own = EngineFailedError(
                 "this request failed: the engine failed twice when it computed it, the second "
                 f"time with it alone in its step: {error!r}"
             )
             own.__cause__ = error
-            self._roster.fail(guilty, own)
+            self._table.fail(guilty, own)
         return self.take_events()
 
     def take_events(self) -> list[Event]:
         """Everything that happened since events were last taken."""
-        return self._ledger.take_events()
+        return self._counters.take_events()
 
     # -- questions --------------------------------------------------------------------------
 
@@ -222,34 +222,34 @@ class Scheduler:
         """Nothing runs: what waits, if anything, waits for company and not for room."""
         return (
             self._in_flight is None
-            and not self._roster.running
-            and not self._roster.waiting.returned
-            and not any(prefix.num_tokens_to_compute for prefix in self._roster.prefixes)
+            and not self._table.running
+            and not self._table.waiting.returned
+            and not any(prefix.num_tokens_to_compute for prefix in self._table.prefixes)
         )
 
     @property
     def n_waiting(self) -> int:
         """Requests that hold no sequence."""
-        return len(self._roster.waiting)
+        return len(self._table.waiting)
 
     @property
     def waiting_since(self) -> float | None:
         """When the request that waits longest was submitted; None when none waits."""
-        return self._roster.waiting.waiting_since
+        return self._table.waiting.waiting_since
 
     @property
     def next_deadline(self) -> float | None:
         """The earliest deadline of all that have not ended; None when none has one."""
-        return self._roster.next_deadline
+        return self._table.next_deadline
 
     def statistics(self) -> SchedulerStatistics:
         """Counts so far. See `SchedulerStatistics`."""
-        roster = self._roster
-        return self._ledger.statistics(
+        table = self._table
+        return self._counters.statistics(
             {
-                "queued": len(roster.waiting),
-                "queued_tokens": roster.waiting.tokens,
-                "running": len(roster.running) - len(roster.ended_in_step),
+                "queued": len(table.waiting),
+                "queued_tokens": table.waiting.tokens,
+                "running": len(table.running) - len(table.ended_in_step),
                 "proposed_tokens": self._speculation.proposed_tokens,
                 "accepted_tokens": self._speculation.accepted_tokens,
             }
@@ -259,11 +259,11 @@ class Scheduler:
 
     def _seats_of_suspect(self) -> Seats:
         """Those of who has to run alone now, if anybody has."""
-        while (suspect := self._quarantine.current) is not None:
-            if seats := self._seating.seats_of(suspect):
+        while (suspect := self._poison.current) is not None:
+            if seats := self._builder.seats_of(suspect):
                 return seats
             if not suspect.ended:
-                self._quarantine.acquit(suspect)
+                self._poison.acquit(suspect)
         return []
 
     def _take_tokens(self, live: LiveRequest, n_draft: int, result: StepResult) -> None:
@@ -280,7 +280,7 @@ class Scheduler:
             if not live.ended:
                 self._take_token(live, token)
         if why is not None and not live.ended:
-            self._roster.fail(live, EngineFailedError(f"this request failed: {why}"))
+            self._table.fail(live, EngineFailedError(f"this request failed: {why}"))
 
     def _take_answer(self, live: LiveRequest, entry: StepEntry, result: StepResult) -> None:
         """What the step said of a prompt, and with its last tokens the end."""
@@ -293,14 +293,14 @@ class Scheduler:
         ):
             why = "the engine gave no answer for it"
         if why is not None:
-            self._roster.fail(live, EngineFailedError(f"this request failed: {why}"))
+            self._table.fail(live, EngineFailedError(f"this request failed: {why}"))
             return
         live.logprobs += logprobs
         if not live.num_tokens_to_compute:
-            self._roster.end(live)
-            self._ledger.completed += 1
+            self._table.end(live)
+            self._counters.completed += 1
             answer = Answered(request.request_id, tuple(live.logprobs), vector)
-            self._ledger.events.append(answer)
+            self._counters.events.append(answer)
 
     def _take_token(self, live: LiveRequest, token: SampledToken) -> None:
         """A request's next token, and whether it is the last one."""
@@ -308,9 +308,9 @@ class Scheduler:
         output.append(token.token_id)
         reason = request.finish_reason(token.token_id, len(output), live.max_output)
         if reason is not None:
-            self._roster.end(live)
-            self._ledger.completed += 1
-        self._ledger.events.append(Generated(request.request_id, token, reason))
+            self._table.end(live)
+            self._counters.completed += 1
+        self._counters.events.append(Generated(request.request_id, token, reason))
 
 
 def _entry(owner: LiveRequest | SharedPrefix, count: int, draft: tuple[int, ...]) -> StepEntry:

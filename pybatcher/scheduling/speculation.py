@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Sequence
 
 from .drafter import LEAST_LONGEST_REST, Drafter, Terms
-from .kv_book import blocks_for
+from .kv_allocator import blocks_for
 from .plan import StepPlan
 from .request import LiveRequest
 from .step_cost import StepCost

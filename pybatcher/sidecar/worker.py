@@ -18,19 +18,19 @@ from typing import Any, NoReturn
 
 from ..batcher import Batcher
 from ..errors import PybatcherError
-from .backing import LocalBacking
-from .guard import guard_child
-from .loops import run
-from .session import ServerSession
-from .wire import statistics_to_wire
-from .worker_spec import INTERNAL_LIMITS, WorkerSpec
+from .front.guard import guard_child
+from .front.loops import run
+from .front.worker_spec import INTERNAL_LIMITS, WorkerSpec
+from .protocol.wire import statistics_to_wire
+from .session.service import BatcherService
+from .session.session import ServerSession
 
 __all__ = ["main"]
 
 _BATCHER_FAILED = 70  # exit status, EX_SOFTWARE
 
 
-class _OpenedLater(LocalBacking):
+class _OpenedLater(BatcherService):
     """Of use once the front has said what to open; it asks for nothing else before."""
 
     def __init__(self) -> None:

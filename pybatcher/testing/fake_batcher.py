@@ -8,10 +8,10 @@ from typing import Any
 
 from ..batcher import Batcher
 from ..config import EngineConfig
-from ..engine_room import StepEngine
 from ..errors import EngineFailedError
-from ..runtime import Runtime
-from ..system_prompt import SHARED_PREFIXES
+from ..serving.engine_executor import StepEngine
+from ..serving.runtime import Runtime
+from ..serving.system_prompt import SHARED_PREFIXES
 from ..text import ChatTemplate, Tokenizer
 from .byte_tokenizer import byte_tokenizer
 from .fake_engine import FakeEngine

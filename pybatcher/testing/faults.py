@@ -16,9 +16,9 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..engine_room import StepEngine
 from ..params import SamplingParams
 from ..scheduling.plan import StepPlan, StepResult
+from ..serving.engine_executor import StepEngine
 
 __all__ = [
     "FailAtRandom",
@@ -211,23 +211,23 @@ class FaultyEngine:
     # -- what sequences hold, followed ----------------------------------------------------------
 
     def seq_new(self, namespace: str = "") -> int:
-        """See `KvBook`."""
+        """See `KvAllocator`."""
         seq_id = self._engine.seq_new(namespace)
         self._sequences[seq_id] = []
         return seq_id
 
     def seq_copy(self, src: int, dst: int, n_tokens: int) -> None:
-        """See `KvBook`."""
+        """See `KvAllocator`."""
         self._engine.seq_copy(src, dst, n_tokens)
         self._sequences[dst] = self._sequences[src][:n_tokens]
 
     def seq_remove(self, seq_id: int, start: int = 0, end: int = -1) -> None:
-        """See `KvBook`."""
+        """See `KvAllocator`."""
         self._engine.seq_remove(seq_id, start, end)
         del self._sequences[seq_id][start:]
 
     def seq_match(self, seq_id: int, tokens: Sequence[int]) -> int:
-        """See `KvBook`."""
+        """See `KvAllocator`."""
         n_matched = self._engine.seq_match(seq_id, tokens)
         self._sequences[seq_id] = list(tokens[:n_matched])
         return n_matched
@@ -235,11 +235,11 @@ class FaultyEngine:
     # -- handed on ----------------------------------------------------------------------------
 
     def seq_length(self, seq_id: int) -> int:
-        """See `KvBook`."""
+        """See `KvAllocator`."""
         return self._engine.seq_length(seq_id)
 
     def seq_exclusive_blocks(self, seq_id: int) -> int:
-        """See `KvBook`."""
+        """See `KvAllocator`."""
         return self._engine.seq_exclusive_blocks(seq_id)
 
     def seq_sampling(
@@ -251,7 +251,7 @@ class FaultyEngine:
         n_prompt: int = 0,
         stop_token_ids: Sequence[int] = (),
     ) -> None:
-        """See `KvBook`."""
+        """See `KvAllocator`."""
         self._engine.seq_sampling(
             seq_id, params, seed=seed, n_prompt=n_prompt, stop_token_ids=stop_token_ids
         )
@@ -272,30 +272,30 @@ class FaultyEngine:
 
     @property
     def block_size(self) -> int:
-        """See `KvBook`."""
+        """See `KvAllocator`."""
         return self._engine.block_size
 
     @property
     def n_parallel(self) -> int:
-        """See `KvBook`."""
+        """See `KvAllocator`."""
         return self._engine.n_parallel
 
     @property
     def max_sequence_length(self) -> int:
-        """See `KvBook`."""
+        """See `KvAllocator`."""
         return self._engine.max_sequence_length
 
     @property
     def kv_total_blocks(self) -> int:
-        """See `KvBook`."""
+        """See `KvAllocator`."""
         return self._engine.kv_total_blocks
 
     @property
     def kv_free_blocks(self) -> int:
-        """See `KvBook`."""
+        """See `KvAllocator`."""
         return self._engine.kv_free_blocks
 
     @property
     def kv_cached_blocks(self) -> int:
-        """See `KvBook`."""
+        """See `KvAllocator`."""
         return self._engine.kv_cached_blocks

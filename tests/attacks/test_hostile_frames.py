@@ -11,7 +11,7 @@ from hostile_bytes import KINDS, TIGHT, ask, bombard, check, honest_frame, serve
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pybatcher.sidecar.protocol import Limits, ServerProtocol
+from pybatcher.sidecar.protocol.connection import Limits, ServerProtocol
 
 MIB = 2**20
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 from command_line import Run, runner
-from serving import Serving, serving
+from serving_doubles import Serving, serving
 
 
 @pytest.fixture

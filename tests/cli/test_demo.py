@@ -3,9 +3,9 @@ from __future__ import annotations
 import pytest
 
 from pybatcher import Batcher, SamplingParams
+from pybatcher.calls.completion import Completion, Timeline, Usage
 from pybatcher.cli.demo import Callers, same_answers
 from pybatcher.cli.demo_view import Transcript
-from pybatcher.completion import Completion, Timeline, Usage
 from pybatcher.models import DEMO_PROMPTS
 from pybatcher.testing import fake_batcher
 

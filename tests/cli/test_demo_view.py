@@ -5,8 +5,8 @@ import io
 import pytest
 from rich.console import Console
 
+from pybatcher.calls.completion import Piece
 from pybatcher.cli.demo_view import DemoView, Transcript
-from pybatcher.completion import Piece
 
 
 def transcripts(*answers: str) -> list[Transcript]:

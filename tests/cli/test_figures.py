@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
+from pybatcher.calls.completion import Completion, Timeline, Usage
 from pybatcher.cli.figures import Figures, percentile
-from pybatcher.completion import Completion, Timeline, Usage
 
 
 def completion(*token_times: float, submitted: float = 10.0) -> Completion:

@@ -12,7 +12,7 @@ from typing import Any
 import msgpack
 import pytest
 from command_line import Outcome, Run
-from serving import Serving, start_serving
+from serving_doubles import Serving, start_serving
 
 from pybatcher import BlockingClient
 from pybatcher.cli import over_socket

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 from command_line import Run
-from serving import Serving, serving
+from serving_doubles import Serving, serving
 
 from pybatcher import BlockingClient
 from pybatcher.models import tiny_path

@@ -11,12 +11,12 @@ from typing import Any
 import msgpack
 import pytest
 from command_line import Run
-from serving import Serving
+from serving_doubles import Serving
 
 from pybatcher import BlockingClient
 from pybatcher.cli import status as status_command
 from pybatcher.cli.status import Status, ask_status, show_status
-from pybatcher.sidecar.sidecar_statistics import SidecarStatistics, no_counts
+from pybatcher.sidecar.protocol.sidecar_statistics import SidecarStatistics, no_counts
 
 READY = {"status": "ready", "reason": "requests are served", "ok": True}
 OPENING = {"status": "new", "reason": "the model is being opened (12%)", "ok": False}

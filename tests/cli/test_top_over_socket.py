@@ -6,7 +6,7 @@ import threading
 from pathlib import Path
 
 from command_line import Run
-from serving import Serving
+from serving_doubles import Serving
 
 from pybatcher import BlockingClient
 

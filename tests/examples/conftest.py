@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from serving import Serving, serving
+from serving_doubles import Serving, serving
 
 
 @pytest.fixture(scope="session")

@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 import pytest
-from serving import Serving
+from serving_doubles import Serving
 
 from pybatcher import BlockingBatcher, BlockingClient
 

@@ -4,7 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from serving import Serving
+from serving_doubles import Serving
 
 from pybatcher import BlockingBatcher
 

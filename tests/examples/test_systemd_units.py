@@ -13,11 +13,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from serving import Serving, wait_until_ready
+from serving_doubles import Serving, wait_until_ready
 
 from pybatcher import BlockingClient
 from pybatcher.cli import app
-from pybatcher.sidecar.serve_config import ServeConfig, read_config
+from pybatcher.sidecar.front.serve_config import ServeConfig, read_config
 
 
 @pytest.fixture(scope="module")

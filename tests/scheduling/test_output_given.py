@@ -181,7 +181,7 @@ def test_a_long_output_is_read_by_the_drafter_in_parts() -> None:
     driver.submit(0, PROMPT, max_tokens=8000, output=numbers(5000))
     driver.step()
     driver.step()
-    drafter = driver.scheduler._roster.running[0].drafter
+    drafter = driver.scheduler._table.running[0].drafter
     assert drafter is not None
     assert not drafter.has_read
     driver.step()

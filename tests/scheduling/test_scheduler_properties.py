@@ -147,7 +147,7 @@ def test_promises_hold_for_random_requests(
                 cancelled.add(request_id)
 
     def fails(step: int, step_plan: StepPlan) -> bool:
-        running = driver.scheduler._roster.running
+        running = driver.scheduler._table.running
         poison = {running[i].seq_id for i in running if plan[i].is_poison}
         return step in broken_steps or any(e.seq_id in poison for e in step_plan.entries)
 

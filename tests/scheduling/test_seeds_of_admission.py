@@ -336,7 +336,7 @@ def _timed_step(driver: Driver) -> float | None:
 
 
 def _lengths(driver: Driver) -> list[tuple[int, int]]:
-    running = driver.scheduler._roster.running.values()
+    running = driver.scheduler._table.running.values()
     return [(live.seq_id, live.num_computed_tokens) for live in running]
 
 

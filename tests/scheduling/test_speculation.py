@@ -237,7 +237,7 @@ def test_staggered_requests_are_searched_in_the_same_steps(
 def test_who_can_use_no_guess_has_no_drafter(max_tokens: int) -> None:
     driver = repetitive(max_draft_tokens=8)
     driver.submit(0, (0, 1) * 10, max_tokens=max_tokens)
-    (live,) = driver.scheduler._roster.waiting
+    (live,) = driver.scheduler._table.waiting
     driver.step()
     assert (live.drafter is None) == (max_tokens == 1)
 

@@ -10,8 +10,8 @@ import pytest
 
 from pybatcher import Batcher, EngineFailedError
 from pybatcher.engine import Engine
-from pybatcher.engine_room import StepEngine
 from pybatcher.scheduling import StepEntry, StepPlan, StepResult
+from pybatcher.serving.engine_executor import StepEngine
 from pybatcher.testing import (
     FailAtRandom,
     FailRestart,

@@ -1,0 +1,39 @@
+"""`PrefixInfo`: what a caller is told of a prefix that is kept for it."""
+
+from __future__ import annotations
+
+import reprlib
+from dataclasses import dataclass
+
+from ..errors import InvalidRequestError
+
+__all__ = ["PrefixInfo", "check_prefix_name"]
+
+
+@dataclass(frozen=True, slots=True)
+class PrefixInfo:
+    """Tokens that are computed once and kept for the prompts that begin with them.
+
+    name: what `remove_prefix` takes. None: of the system prompt, or of how chats
+        with it begin.
+    namespace: prompts of this one only use it; None is the common one.
+    n_tokens: its length. Each KV block of them is there once, whoever uses it.
+    computed_tokens: of these, how many have their KV. All, but while it is being
+        computed, and for a moment after a restart of the engine.
+    holders: how many times it was added by this name and not yet removed.
+    """
+
+    name: str | None
+    namespace: str | None
+    n_tokens: int
+    computed_tokens: int
+    holders: int
+
+
+def check_prefix_name(name: object) -> str:
+    """A text that is not empty. Raises InvalidRequestError."""
+    if not isinstance(name, str) or not name:
+        raise InvalidRequestError(
+            f"name is {reprlib.repr(name)}; it must be a text of at least one character"
+        )
+    return name

@@ -1,0 +1,77 @@
+"""`KvAllocator`: what the scheduler asks about KV. The engine and a fake answer it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from ..params import SamplingParams
+
+__all__ = ["KvAllocator", "blocks_for"]
+
+
+class KvAllocator(Protocol):
+    """Who holds which KV block. No call during a step; properties may always be read.
+
+    Blocks are free (never used or wiped), cached (held by no sequence, kept
+    for `seq_match`, evicted when needed) or in use. What can be allocated is
+    therefore free + cached.
+    """
+
+    @property
+    def block_size(self) -> int:
+        """Positions of a block."""
+
+    @property
+    def n_parallel(self) -> int:
+        """Most sequences at once."""
+
+    @property
+    def max_sequence_length(self) -> int:
+        """Most positions of one sequence."""
+
+    @property
+    def kv_total_blocks(self) -> int:
+        """All blocks."""
+
+    @property
+    def kv_free_blocks(self) -> int:
+        """Blocks never used or wiped."""
+
+    @property
+    def kv_cached_blocks(self) -> int:
+        """Blocks that no sequence holds, kept until they are needed."""
+
+    def seq_new(self, namespace: str = "") -> int:
+        """Take the first free sequence id. Prefixes are shared inside a namespace only."""
+
+    def seq_copy(self, src: int, dst: int, n_tokens: int) -> None:
+        """Let the empty `dst` (same namespace) start with the first `n_tokens` of `src`."""
+
+    def seq_remove(self, seq_id: int, start: int = 0, end: int = -1) -> None:
+        """Drop a sequence's KV from `start` on; all of it frees the id."""
+
+    def seq_length(self, seq_id: int) -> int:
+        """Tokens whose KV the sequence holds."""
+
+    def seq_exclusive_blocks(self, seq_id: int) -> int:
+        """Blocks that this sequence alone holds: removing it makes them free or cached."""
+
+    def seq_match(self, seq_id: int, tokens: Sequence[int]) -> int:
+        """Attach the longest cached prefix, whole blocks, at most len - 1 tokens."""
+
+    def seq_sampling(
+        self,
+        seq_id: int,
+        params: SamplingParams | None,
+        *,
+        seed: int = 0,
+        n_prompt: int = 0,
+        stop_token_ids: Sequence[int] = (),
+    ) -> None:
+        """Say how this sequence draws its tokens."""
+
+
+def blocks_for(positions: int, block_size: int) -> int:
+    """Blocks that hold so many positions, the last one perhaps in part."""
+    return -(-positions // block_size)

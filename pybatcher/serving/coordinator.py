@@ -1,0 +1,330 @@
+"""`Coordinator`: the one task that owns a batcher's state.
+
+It wakes on a message, handles all there are, plans, hands the plan to the
+engine thread, and goes back to sleep; a step's end is a message too. Idle, it
+waits for mail and costs nothing. It never waits for a caller.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import asdict
+from functools import partial
+
+from ..calls.statistics import BatcherStatistics, Health
+from ..calls.telemetry import Telemetry
+from ..config import SchedulerConfig, SupervisionConfig
+from ..errors import BatcherClosedError, EngineError, PybatcherError, RequestTooLongError
+from ..scheduling import Scheduler, StepResult, own_copy
+from ..text import Tokenizer
+from .engine_executor import EngineExecutor, StepEngine
+from .mailbox import Cancel, Close, Mailbox, Message, Restarted, SharePrefix, StepEnded, Submit
+from .output_processor import OutputProcessor
+from .prefix_names import PrefixNames
+from .supervision import Supervisor
+
+__all__ = ["Coordinator"]
+
+
+class Coordinator:
+    """Mailbox in, replies out; in between a scheduler, and an engine on its own thread.
+
+    Made on the event loop it is to run on. Everything but `mailbox` (its
+    `put_threadsafe`) is for that loop's thread only.
+
+    supervision: what is done about an engine that fails or hangs.
+    clock: monotonic, seconds.
+    """
+
+    def __init__(
+        self,
+        engine: StepEngine,
+        tokenizer: Tokenizer,
+        config: SchedulerConfig,
+        supervision: SupervisionConfig,
+        *,
+        clock: Callable[[], float],
+        telemetry: Telemetry,
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._loop_thread = threading.get_ident()
+        self._pid = os.getpid()
+        self._engine = engine
+        self._config = config
+        self._clock = clock
+        self._scheduler = Scheduler(config, engine)
+        self.prefixes = PrefixNames(self._scheduler)
+        self._telemetry = telemetry
+        self._supervisor = Supervisor(supervision)
+        self._outputs = OutputProcessor(self._scheduler, tokenizer, clock, telemetry)
+        self._defect: Exception | None = None
+        self._is_flushing = False
+        self._rejected = 0
+        self._closing = self._closed = False
+        self._at_close: BatcherStatistics | None = None
+        self.mailbox = Mailbox(self._loop)
+        self._room = EngineExecutor(
+            engine, self.mailbox, patience=supervision.step_timeout, clock=clock
+        )
+
+    # -- for the batcher --------------------------------------------------------------------
+
+    def share_prefix(self, tokens: tuple[int, ...]) -> None:
+        """See `Scheduler.add_prefix`. Before `run`; later, send `SharePrefix`."""
+        self._scheduler.add_prefix(tokens)
+
+    def check_open(self) -> None:
+        """Raise what a request that is sent now would get: closed, or the engine is broken."""
+        if self._closing:
+            raise BatcherClosedError("the batcher is closed; start another")
+        if self._supervisor.failure is not None:
+            raise own_copy(self._supervisor.failure)
+
+    def health(self) -> Health:
+        """Whether requests are served."""
+        reason = self._supervisor.reason(self._clock())
+        if self._closed:
+            return Health("closed", "the batcher was closed")
+        if self._supervisor.failure is not None:
+            return Health("failed" if self._supervisor.status == "failed" else "hung", reason)
+        if self._closing:
+            return Health("closing", "requests in flight are being finished")
+        return Health("ready", reason)
+
+    def statistics(self) -> BatcherStatistics:
+        """See `Batcher.statistics`."""
+        return self._at_close or self._statistics_now()
+
+    def _statistics_now(self) -> BatcherStatistics:
+        counts = self._scheduler.statistics()
+        return BatcherStatistics(
+            **asdict(counts),
+            generated_tokens=self._outputs.generated_tokens,
+            rejected=self._rejected,
+            restarts=self._supervisor.restarts,
+            kv_total_blocks=self._engine.kv_total_blocks,
+            kv_free_blocks=self._engine.kv_free_blocks,
+            kv_cached_blocks=self._engine.kv_cached_blocks,
+        )
+
+    def heartbeat(self) -> tuple[bool, int]:
+        """See `Service.heartbeat`."""
+        return self._room.is_busy, self._engine.progress
+
+    async def run(self) -> None:
+        """Serve until closed. Then nothing is left: no request, KV, thread, engine.
+
+        Cancelled, as `asyncio.run` does at its end, and where a step hangs, it fails every request
+        and does not wait for the engine thread, which closes the engine after its step.
+        """
+        self._room.open()
+        try:
+            await self._serve()
+        finally:
+            self._end_all()
+            engine_closed = self._room.close()
+        if self._supervisor.status == "hung":
+            return
+        error = await engine_closed
+        if error is not None:
+            raise error
+
+    def abandon(self) -> None:
+        """Nobody holds the batcher any more, or the interpreter exits. From any thread.
+
+        Waits for the step under way, where that does not hold up the loop: a
+        thread that is computing must not meet the end of the interpreter. One that
+        hangs is left alone.
+        """
+        if os.getpid() != self._pid:
+            return  # a forked child has this object, but neither the loop nor the thread
+        if self._loop.is_running():
+            self.mailbox.put_threadsafe(Close(drain=False))
+            if threading.get_ident() == self._loop_thread:
+                return
+        else:
+            self._room.abandon()
+        if self._supervisor.status != "hung":
+            self._room.join(_EXIT_PATIENCE)
+
+    # -- the loop ---------------------------------------------------------------------------
+
+    async def _serve(self) -> None:
+        while True:
+            for message in self.mailbox.take_all():
+                self._attempt(partial(self._handle, message))
+            self._attempt(self._act)
+            if self._is_over():
+                return
+            await self.mailbox.wait(self._seconds_until_due())
+
+    def _attempt(self, action: Callable[[], None]) -> None:
+        """What raises here is a defect of ours, or of the engine between steps: let it crash."""
+        try:
+            action()
+        except Exception as error:
+            if self._room.is_busy:
+                self._defect = error  # for when the engine is back
+            else:
+                self._engine_failed(error)
+
+    def _handle(self, message: Message) -> None:
+        match message:
+            case Submit():
+                self._submit(message)
+            case Cancel(request_id):
+                self._outputs.cancel(request_id)
+            case SharePrefix(tokens):
+                with suppress(RequestTooLongError):  # then so is each prompt that has it
+                    self._scheduler.add_prefix(tokens)
+            case StepEnded(outcome, engine_seconds):
+                self._end_step(outcome, engine_seconds)
+            case Restarted(error):
+                self._end_restart(error)
+            case Close(drain):
+                self._closing = True
+                if not drain:
+                    self._outputs.deliver(self._scheduler.fail_all(_closed_under_request()))
+            case _:
+                self.prefixes.handle(message)
+
+    def _submit(self, message: Submit) -> None:
+        try:
+            self.check_open()
+            self._outputs.submit(message)
+        except Exception as error:
+            self._rejected += 1
+            if isinstance(error, PybatcherError):
+                message.reply.fail(error)
+                return
+            message.reply.fail(EngineError(f"this request could not be taken: {error!r}"))
+            raise
+
+    def _act(self) -> None:
+        """Begin a step if one is due. If one is overdue, say so."""
+        self.prefixes.settle(self._supervisor.failure)
+        overdue_in = self._room.seconds_until_overdue
+        if overdue_in is not None and overdue_in <= 0 and self._supervisor.status != "hung":
+            self._supervisor.overdue(self._room.job, self._clock())
+            self._refuse_all()
+        if self._room.is_busy or self._supervisor.failure is not None or self._is_over():
+            return
+        if not self._is_due():
+            return
+        now = self._clock()
+        plan = self._scheduler.plan(now)
+        self._outputs.deliver(self._scheduler.take_events())
+        self._is_flushing = plan is not None
+        if plan is not None:
+            self._telemetry.step_began(plan, now)
+            self._room.begin_step(plan)
+
+    def _end_step(self, outcome: StepResult | BaseException, engine_seconds: float) -> None:
+        self._room.end_job()
+        defect, self._defect = self._defect, None
+        if self._supervisor.status == "hung":
+            self._hang_ended()
+        elif isinstance(outcome, BaseException):
+            self._engine_failed(outcome)
+        elif defect is not None:
+            self._engine_failed(defect)
+        else:
+            self._outputs.deliver(self._scheduler.apply(outcome, self._clock()))
+            self._telemetry.step_ended(engine_seconds, self._scheduler.statistics, self._engine)
+
+    def _end_restart(self, error: BaseException | None) -> None:
+        self._room.end_job()
+        if error is None:
+            self._defect = None
+            self._supervisor.restarted()
+        elif self._supervisor.status == "hung":
+            self._hang_ended()
+        else:
+            self._engine_failed(error)
+
+    def _is_due(self) -> bool:
+        """Busy: always. Idle: when enough wait, or the first has waited long enough.
+
+        Who waited for room while others ran has been flushed with them.
+        """
+        wait = self._seconds_until_due()
+        due = wait is not None and wait <= 0
+        return due or self._is_flushing or not self._scheduler.is_idle
+
+    def _seconds_until_due(self) -> float | None:
+        """Until an idle coordinator has to act without mail; None: it need not."""
+        if self._room.is_busy:
+            is_known = self._supervisor.status == "hung"
+            return None if is_known else self._room.seconds_until_overdue
+        if self._supervisor.failure is not None:
+            return None
+        since = self._scheduler.waiting_since
+        if since is None:
+            return None
+        if self._closing or self._scheduler.n_waiting >= self._config.batch_size:
+            return 0.0
+        due = since + self._config.batch_timeout
+        deadline = self._scheduler.next_deadline
+        return max(0.0, min(due, due if deadline is None else deadline) - self._clock())
+
+    def _is_over(self) -> bool:
+        if not self._closing:
+            return False
+        counts = self._scheduler.statistics()
+        if counts.queued or counts.running:
+            return False
+        return not self._room.is_busy or self._supervisor.status == "hung"
+
+    # -- outcomes ---------------------------------------------------------------------------
+
+    def _engine_failed(self, error: BaseException) -> None:
+        """Restart it, so that all in flight go on; where that happens too often, refuse all."""
+        self._outputs.deliver(self._scheduler.step_failed(error))
+        if self._supervisor.failed(error, self._clock()):
+            self._room.begin_restart()
+        else:
+            self._refuse_all()
+
+    def _hang_ended(self) -> None:
+        """Against all hope. Nobody waits for what it gave."""
+        self._scheduler.step_failed(TimeoutError())
+        if self._supervisor.hang_ended(self._clock()):
+            self._room.begin_restart()
+
+    def _refuse_all(self) -> None:
+        """Every request fails; later ones do so in `check_open`."""
+        assert self._supervisor.failure is not None
+        self._telemetry.failed(self._supervisor.failure)
+        self._outputs.deliver(self._scheduler.fail_all(self._supervisor.failure))
+        self.prefixes.settle(self._supervisor.failure)
+
+    def _end_all(self) -> None:
+        """Every request that is left fails; KV is freed, unless the engine is busy or broken."""
+        self._closing = self._closed = True
+        with suppress(Exception):  # whatever state it is in, nobody may be left waiting
+            self._outputs.deliver(self._scheduler.fail_all(_closed_under_request()))
+        self._outputs.fail_rest(_closed_under_request())
+        with suppress(Exception):
+            self.prefixes.settle(_closed_under_request())
+        for message in self.mailbox.take_all():
+            if isinstance(message, Submit):
+                message.reply.fail(_closed_under_request())
+            else:
+                self.prefixes.refuse(message, _closed_under_request())
+        if not self._room.is_busy and self._supervisor.failure is None:
+            with suppress(EngineError):
+                self._scheduler.drop_prefixes()
+        with suppress(EngineError):  # a closed engine says nothing of its KV
+            self._at_close = self._statistics_now()
+
+
+_EXIT_PATIENCE = 5.0
+"""Seconds that an exiting interpreter waits for the step under way."""
+
+
+def _closed_under_request() -> BatcherClosedError:
+    return BatcherClosedError("the batcher was closed before this request was finished")

@@ -1,0 +1,65 @@
+"""`Runtime`: an engine with the tokenizer and chat template of its model, and how to open one.
+
+The compiled engine is imported where a model is opened, not before: everything
+else works, and is tested, without it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from ..config import EngineConfig
+from ..loading import LoadedModel, from_torch, open_model
+from ..text import ChatTemplate, Tokenizer
+from .engine_executor import StepEngine
+
+if TYPE_CHECKING:
+    from ..engine import Progress
+
+__all__ = ["Opener", "Runtime", "open_checkpoint", "open_torch_module"]
+
+
+@dataclass(frozen=True, slots=True)
+class Runtime:
+    """What a batcher runs on.
+
+    name: of the model, for people. fingerprint: of the files it was read from, "" if there are
+        none: another one may be another model.
+    """
+
+    engine: StepEngine
+    tokenizer: Tokenizer
+    chat_template: ChatTemplate = field(default_factory=lambda: ChatTemplate(None))
+    name: str = ""
+    fingerprint: str = ""
+
+
+Opener = Callable[[EngineConfig], Runtime]
+"""Opens a model with these options. Blocks; called on a thread of its own."""
+
+
+def open_checkpoint(
+    path: str | os.PathLike[str] | None, progress: Progress | None, config: EngineConfig
+) -> Runtime:
+    """Open a directory or a GGUF file; None: the shipped model. ModelFormatError."""
+    return _from_loaded(open_model(path), config, progress)
+
+
+def open_torch_module(module: Any, tokenizer: Any, config: EngineConfig) -> Runtime:
+    """Take over a live transformers module, without a trip through the disk. ModelFormatError."""
+    return _from_loaded(from_torch(module, tokenizer), config, None)
+
+
+def _from_loaded(model: LoadedModel, config: EngineConfig, progress: Progress | None) -> Runtime:
+    from ..engine import Engine
+
+    parts = model.tokenizer
+    tokenizer = Tokenizer(
+        parts.backend, bos_token_id=parts.bos_token_id, eos_token_ids=parts.eos_token_ids
+    )
+    template = ChatTemplate(parts.chat_template, special_tokens=parts.special_tokens)
+    engine = Engine.from_loaded(model, config, progress)
+    return Runtime(engine, tokenizer, template, model.name, model.fingerprint)

@@ -1,0 +1,1 @@
+"""The client of a sidecar: its connection, and the calls of a batcher over it."""

@@ -1,0 +1,60 @@
+"""`BlockingClient`: the client for code without asyncio, from any number of threads."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from ...calls.prefix_info import PrefixInfo
+from ...calls.statistics import Health
+from ...threads.blocking_calls import BlockingCalls
+from ..protocol.sidecar_statistics import SidecarStatistics
+from .client import Client
+
+__all__ = ["BlockingClient"]
+
+
+class BlockingClient(BlockingCalls[Client]):
+    """A `Client` on an event loop and a thread of its own. Its methods wait and return.
+
+        with BlockingClient("/run/user/1000/pybatcher.sock") as client:
+            answer = client.generate("Once upon a time", max_tokens=64)
+
+    Threads that call it at the same time are served at the same time. A call that is
+    interrupted (Ctrl-C) cancels its request. What is not closed is closed, without draining,
+    when it is collected or the interpreter exits. Arguments and errors are those of `Client`.
+    """
+
+    _own_name = "client"
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str] | None = None,
+        *,
+        idempotent: bool = False,
+        connect_timeout: float = 10.0,
+    ) -> None:
+        self._configure(Client(path, idempotent=idempotent, connect_timeout=connect_timeout))
+
+    def prefixes(self) -> tuple[PrefixInfo, ...]:
+        """All that the sidecar keeps. See `Batcher.prefixes`."""
+        return self._running_thread().call(self._batcher.prefixes())
+
+    def statistics(self) -> SidecarStatistics:
+        """Counts since the sidecar's start. See `Client.statistics`."""
+        return self._running_thread().call(self._batcher.statistics())
+
+    def health(self) -> Health:
+        """Whether the sidecar serves requests, and if not, why. See `Client.health`."""
+        own = self._batcher.own_health()
+        return self._running_thread().call(self._batcher.health()) if own.ok else own
+
+    def reload(self, **changes: Any) -> dict[str, Any]:
+        """Have the sidecar open another model. See `Client.reload`."""
+        return self._running_thread().call(self._batcher.reload(**changes))
+
+    @property
+    def limits(self) -> Mapping[str, Any]:
+        """What the sidecar takes at most. See `Client.limits`."""
+        return self._batcher.limits

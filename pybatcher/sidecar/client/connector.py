@@ -1,0 +1,134 @@
+"""`Connector`: has one connection, and makes another when there is a use for one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from random import Random
+from typing import Generic, TypeVar
+
+from ...errors import BatcherClosedError, ConnectionLostError
+from .backoff import Backoff
+
+__all__ = ["Connector"]
+
+_C = TypeVar("_C")
+
+
+class Connector(Generic[_C]):
+    """Connects when somebody waits for a connection, and tries again while somebody does.
+
+    Idle without a connection it does nothing. For one event loop.
+
+    path: what errors name.
+    connect: one try. Whatever it raises is a reason to try again.
+    try_timeout: seconds that one try may take.
+    is_wanted: whether a connection is wanted though nobody waits for it.
+    random: what waits between tries are made uneven with.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        connect: Callable[[], Awaitable[_C]],
+        *,
+        try_timeout: float,
+        random: Random,
+        is_wanted: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._path = path
+        self._connect = connect
+        self._try_timeout = try_timeout
+        self._is_wanted = is_wanted
+        self._backoff = Backoff(random)
+        self._loop = asyncio.get_running_loop()
+        self._connection: _C | None = None
+        self._waiters: set[asyncio.Future[_C]] = set()
+        self._trying: asyncio.Task[None] | None = None
+        self._try_began: float | None = None
+        self._cause: BaseException | None = None
+        self._closed = False
+
+    @property
+    def is_connected(self) -> bool:
+        """There is a connection now."""
+        return self._connection is not None
+
+    async def connection(self, timeout: float) -> _C:  # noqa: ASYNC109
+        """The connection; where there is none, one is made, for which `timeout` seconds are left.
+
+        Raises ConnectionLostError, BatcherClosedError after `close`.
+        """
+        if self._connection is not None:
+            return self._connection
+        if self._closed:
+            raise BatcherClosedError("the client is closed; make another")
+        waiter: asyncio.Future[_C] = self._loop.create_future()
+        self._waiters.add(waiter)
+        self.wake()
+        try:
+            async with asyncio.timeout(timeout):
+                return await waiter
+        except TimeoutError:
+            raise self._unreachable(timeout) from self._cause
+        finally:
+            self._waiters.discard(waiter)
+
+    def lost(self, error: BaseException) -> None:
+        """The connection is gone, and why."""
+        self._connection = None
+        self._cause = error
+        self.wake()
+
+    def wake(self) -> None:
+        """A connection may be wanted now: see to it."""
+        if not self._is_idle and self._connection is None and self._trying is None:
+            self._trying = self._loop.create_task(self._try(), name="pybatcher-connector")
+
+    def close(self) -> None:
+        """Try no more. Who waits is told so. The connection itself is its maker's to close."""
+        self._closed = True
+        self._connection = None
+        if self._trying is not None:
+            self._trying.cancel()
+        for waiter in self._waiters:
+            if not waiter.done():
+                waiter.set_exception(BatcherClosedError("the client was closed meanwhile"))
+
+    @property
+    def _is_idle(self) -> bool:
+        return self._closed or not (self._waiters or self._is_wanted())
+
+    async def _try(self) -> None:
+        try:
+            while not self._is_idle:
+                await asyncio.sleep(self._backoff.delay(self._loop.time()))
+                self._try_began = self._loop.time()
+                try:
+                    async with asyncio.timeout(self._try_timeout):
+                        self._connection = await self._connect()
+                except Exception as error:
+                    self._cause, self._try_began = error, None
+                    continue
+                for waiter in self._waiters:
+                    if not waiter.done():
+                        waiter.set_result(self._connection)
+                return
+        finally:
+            self._trying = self._try_began = None
+
+    def _unreachable(self, timeout: float) -> ConnectionLostError:
+        now, began, cause = self._loop.time(), self._try_began, self._cause
+        if began is not None and now - began >= min(timeout / 2, _SILENCE):
+            cause = None  # of a try before that
+        why = "it is there and does not answer, it may be opening its model"
+        if cause is not None and not isinstance(cause, TimeoutError):
+            why = str(cause) or type(cause).__name__
+        return ConnectionLostError(
+            f"no connection to {self._path} within {timeout:g} s: {why}; is `pybatcher serve` "
+            "running, with this path as its --socket? (connect_timeout is how long to wait)"
+        )
+
+
+_SILENCE = 0.5
+"""Seconds without an answer after which that is what is wrong."""

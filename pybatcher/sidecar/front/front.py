@@ -1,0 +1,191 @@
+"""`Front`: what the sidecar's clients talk to, whichever worker serves them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from functools import partial
+from itertools import count
+from typing import Any
+
+from ...calls.call import Call, CallOptions
+from ...calls.inquiry import Embedding, Score
+from ...calls.prefix_info import PrefixInfo
+from ...calls.statistics import Health
+from ...calls.stream import Reply
+from ...calls.telemetry import Handler, Telemetry
+from ...errors import EngineFailedError, PybatcherError
+from ..protocol.sidecar_statistics import SidecarStatistics, add_counts, no_counts
+from ..replay.remote_service import attach_and_watch
+from ..session.service import SidecarService
+from .serve_config import ServeConfig
+from .worker_spec import WorkerSpec
+from .worker_supervisor import WorkerSupervisor
+
+__all__ = ["Front"]
+
+_LOGGER = logging.getLogger("pybatcher.sidecar")
+
+
+class Front(SidecarService):
+    """Hands calls to the post that is current; after a `reload` that is another one.
+
+    n_connections: how many clients there are.
+    """
+
+    def __init__(
+        self, spec: WorkerSpec, config: ServeConfig, n_connections: Callable[[], int]
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._config = config
+        self._n_connections = n_connections
+        self._numbers = count(1)
+        self._telemetry = Telemetry(time.monotonic)
+        self._reloading = asyncio.Lock()
+        self._posts: dict[WorkerSupervisor, asyncio.Task[None]] = {}
+        self._counts = no_counts()  # of posts that are over
+        self._worker_restarts = self._replayed_requests = 0  # likewise
+        self.failed: asyncio.Future[PybatcherError] = self._loop.create_future()
+        self._current = self._man(spec)
+
+    # -- life -------------------------------------------------------------------------------
+
+    @property
+    def n_in_flight(self) -> int:
+        """Calls without an end."""
+        return sum(post.remote.pending.n_in_flight for post in self._posts)
+
+    async def opened(self) -> dict[str, Any]:
+        """Wait for the first worker to serve. Raises why it cannot."""
+        return await asyncio.shield(self._current.opened)
+
+    async def close(self, error: PybatcherError) -> None:
+        """End all workers; calls in flight get this error."""
+        posts = dict(self._posts)
+        for post in posts:
+            post.remote.pending.fail_all(error)
+            post.dismiss()
+        await asyncio.gather(*posts.values(), return_exceptions=True)
+
+    async def reload(self, changes: Mapping[str, Any]) -> dict[str, Any]:
+        """Open another model, or the same with other options, move new calls there, drain.
+
+        changes: `model`, `system_prompt` and options of the batcher, by name; what is not named
+        stays as it is. While the first worker is drained there are two. Raises what is wrong with
+        them, or with the model, and then everything is as before.
+        """
+        async with self._reloading:
+            before = self._current
+            after = self._man(before.spec.changed(changes))
+            try:
+                hello = await asyncio.shield(after.opened)
+            except BaseException:
+                after.dismiss()
+                raise
+            after.remote.take_prefixes_of(before.remote)
+            self._current = after
+            _LOGGER.info("reloaded: %s serves from now on", hello.get("model"))
+            before.retire_soon()
+            return hello
+
+    def _man(self, spec: WorkerSpec) -> WorkerSupervisor:
+        """A new post, with its worker on the way."""
+        post = WorkerSupervisor(
+            spec, self._config, numbers=self._numbers, telemetry=self._telemetry
+        )
+        task = self._posts[post] = self._loop.create_task(post.run(), name="pybatcher-post")
+        task.add_done_callback(partial(self._post_over, post))
+        return post
+
+    def _post_over(self, post: WorkerSupervisor, task: asyncio.Task[None]) -> None:
+        del self._posts[post]
+        self._counts = add_counts(self._counts, post.counts)
+        self._worker_restarts += post.restarts
+        self._replayed_requests += post.remote.pending.replayed_requests
+        defect = None if task.cancelled() else task.exception()
+        failure = post.failure
+        if defect is not None:
+            _LOGGER.error("a post ended by a defect", exc_info=defect)
+            failure = EngineFailedError(f"the front failed: {defect!r}")
+            post.remote.pending.fail_all(failure)
+        if post is self._current and failure is not None and not self.failed.done():
+            self.failed.set_result(failure)
+
+    # -- calls ------------------------------------------------------------------------------
+
+    async def submit(self, call: Call, reply: Reply) -> range:
+        """See `CallService`."""
+        return await self._current.remote.submit(call, reply)
+
+    def cancel(self, request_ids: range) -> None:
+        """See `CallService`."""
+        for post in self._posts:
+            post.remote.cancel(request_ids)
+
+    async def score(
+        self, prompt: object, continuations: object, beside: CallOptions
+    ) -> list[Score]:
+        """See `CallService`."""
+        return await self._current.remote.score(prompt, continuations, beside)
+
+    async def embed(self, texts: object, pooling: object, beside: CallOptions) -> list[Embedding]:
+        """See `CallService`."""
+        return await self._current.remote.embed(texts, pooling, beside)
+
+    async def add_prefix(self, prefix: object, name: object, namespace: object) -> PrefixInfo:
+        """See `CallService`."""
+        return await self._current.remote.add_prefix(prefix, name, namespace)
+
+    async def remove_prefix(self, name: object, namespace: object) -> None:
+        """See `CallService`."""
+        await self._current.remote.remove_prefix(name, namespace)
+
+    async def prefixes(self) -> tuple[PrefixInfo, ...]:
+        """See `Batcher.prefixes`."""
+        return await self._current.remote.prefixes()
+
+    async def tokenize(self, content: object, is_chat: bool) -> tuple[int, ...]:
+        """See `CallService`."""
+        return await self._current.remote.tokenize(content, is_chat)
+
+    async def detokenize(self, token_ids: object) -> str:
+        """See `CallService`."""
+        return await self._current.remote.detokenize(token_ids)
+
+    # -- questions --------------------------------------------------------------------------
+
+    async def hello(self) -> dict[str, Any]:
+        """What the worker has said of itself; before that, what it is told to be."""
+        return self._current.hello()
+
+    async def health(self) -> Health:
+        """Of the worker that new calls go to, at once, also where there is none."""
+        return self._current.health()
+
+    async def statistics(self) -> SidecarStatistics:
+        """Of all workers there are and were."""
+        counts = self._counts
+        posts = list(self._posts)
+        for own in await asyncio.gather(*(post.statistics() for post in posts)):
+            counts = add_counts(counts, own)
+        pending_calls = [post.remote.pending for post in posts]
+        return SidecarStatistics(
+            **asdict(counts),
+            worker_restarts=self._worker_restarts + sum(post.restarts for post in posts),
+            replayed_requests=self._replayed_requests
+            + sum(pending.replayed_requests for pending in pending_calls),
+            connections=self._n_connections(),
+            in_flight=sum(pending.n_in_flight for pending in pending_calls),
+            worker_pids=tuple(post.worker_pid for post in posts if post.worker_pid is not None),
+        )
+
+    def attach(self, handler: Handler) -> Callable[[], None]:
+        """See `Batcher.attach`. Events of all workers."""
+        return attach_and_watch(self._telemetry, handler, self._watch_if_needed)
+
+    def _watch_if_needed(self) -> None:
+        for post in self._posts:
+            post.remote.watch_if_needed()

@@ -1,0 +1,197 @@
+"""The unix socket that a server listens on: where it may lie, who it is taken from, when it goes.
+
+What guards it is the directory: who can write there could put a socket of
+their own in its place. Two servers that start at once take turns by a lock on
+that directory, so that neither takes the other's new socket for a stale one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import socket
+import stat
+import time
+from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
+
+from ...errors import ConfigError
+from ..session.peers import peer_credentials
+
+__all__ = ["ListeningSocket", "inherited_socket", "open_socket"]
+
+_LONGEST_PATH = 107  # bytes: sun_path has 108, and the last one is 0
+_FIRST_INHERITED = 3  # SD_LISTEN_FDS_START
+_LOCK_PATIENCE = 5.0  # seconds; a start holds the lock for a moment
+_LOCK_PAUSE = 0.01  # seconds
+
+
+class ListeningSocket:
+    """A listening socket, and the file it has, if that is ours.
+
+    sock: listens, non-blocking.
+    path: of the file that `close` removes; None for a socket somebody else made.
+    """
+
+    def __init__(self, sock: socket.socket, path: Path | None = None) -> None:
+        self.sock = sock
+        self.path = path
+        # Holds the file's inode, whose number could else be given to a successor's file once
+        # the socket is closed: then `close` would remove that.
+        self._file = None if path is None else os.open(path, os.O_PATH | os.O_NOFOLLOW)
+
+    def close(self) -> None:
+        """Remove the file if it is still the one that was made, and close the socket.
+
+        To be called when the event loop's server is closed, which closes the
+        socket as well. A server of asyncio must be made with
+        `cleanup_socket=False` where it has that: it removes any socket's file.
+        """
+        if self._file is not None and self.path is not None:
+            # Who keeps the lock from us keeps the file too; the next server replaces a stale one.
+            with contextlib.suppress(ConfigError, OSError), _locked(self.path.parent):
+                if os.path.samestat(os.fstat(self._file), os.lstat(self.path)):
+                    self.path.unlink()
+            os.close(self._file)
+            self._file = None
+        self.sock.close()
+
+
+def open_socket(
+    path: str | os.PathLike[str], *, backlog: int, allow_uids: Collection[int] = ()
+) -> ListeningSocket:
+    """Make a unix socket at `path` and listen. A stale one is replaced, nothing else.
+
+    Only this user may connect; with `allow_uids` everybody may, and whoever
+    accepts has to ask `may_connect`. `backlog`: connections that wait to be
+    accepted. ConfigError where the place will not do or is in use.
+    """
+    file = Path(os.path.abspath(path))
+    if len(os.fsencode(file)) > _LONGEST_PATH:
+        raise ConfigError(
+            f"socket is '{file}', a path of {len(os.fsencode(file))} bytes; that of a unix "
+            f"socket has {_LONGEST_PATH} at most: choose a shorter one"
+        )
+    _check_directory(file.parent)
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        sock.setblocking(False)
+        with _locked(file.parent):
+            _clear(file)
+            # The mode that bind() gives the file, less the umask: nobody else can open it first.
+            os.fchmod(sock.fileno(), 0o600)
+            sock.bind(os.fspath(file))
+            os.chmod(file, 0o666 if allow_uids else 0o600)
+            sock.listen(backlog)
+            return ListeningSocket(sock, file)
+    except OSError as error:
+        sock.close()
+        raise ConfigError(f"cannot make the socket '{file}': {error.strerror}") from error
+    except BaseException:
+        sock.close()
+        raise
+
+
+def inherited_socket(environ: Mapping[str, str], pid: int) -> socket.socket | None:
+    """The listening socket that an init system hands to process `pid`, which is this one.
+
+    None if it hands over none (LISTEN_PID, LISTEN_FDS: sd_listen_fds(3)). Its
+    file is not ours: `ListeningSocket` takes it without a path. ConfigError
+    for several, or for what is no listening unix stream socket.
+    """
+    if environ.get("LISTEN_PID") != str(pid) or environ.get("LISTEN_FDS", "0") == "0":
+        return None
+    if environ["LISTEN_FDS"] != "1":
+        raise ConfigError(
+            f"LISTEN_FDS is {environ['LISTEN_FDS']!r}; one socket can be served: "
+            "name one in the socket unit"
+        )
+    try:
+        os.set_inheritable(_FIRST_INHERITED, False)
+        sock = socket.socket(fileno=_FIRST_INHERITED)
+    except OSError as error:
+        raise ConfigError(
+            f"LISTEN_FDS is 1, but descriptor {_FIRST_INHERITED} is no socket: {error.strerror}"
+        ) from error
+    is_listening = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+    if (sock.family, sock.type, is_listening) != (socket.AF_UNIX, socket.SOCK_STREAM, 1):
+        sock.detach()
+        raise ConfigError(
+            "the socket that LISTEN_FDS hands over is no listening unix stream socket: "
+            "use ListenStream= with a path in the socket unit"
+        )
+    sock.setblocking(False)
+    return sock
+
+
+def _check_directory(directory: Path) -> None:
+    try:
+        status = os.stat(directory)
+    except OSError as error:
+        raise ConfigError(
+            f"the directory of the socket, '{directory}', cannot be used: {error.strerror}; "
+            f"make it with: mkdir -m 700 '{directory}'"
+        ) from error
+    if not stat.S_ISDIR(status.st_mode):
+        raise ConfigError(f"'{directory}' is no directory; a socket cannot lie in it")
+    if status.st_uid not in (0, os.geteuid()):
+        raise ConfigError(
+            f"the directory of the socket, '{directory}', belongs to user {status.st_uid}, who "
+            "could replace the socket; choose one that is yours"
+        )
+    if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise ConfigError(
+            f"others can write into the directory of the socket, '{directory}', and could "
+            f"replace it; choose another, or: chmod go-w '{directory}'"
+        )
+
+
+@contextlib.contextmanager
+def _locked(directory: Path) -> Iterator[None]:
+    """Keep other servers from this directory meanwhile. ConfigError if somebody keeps us."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        deadline = time.monotonic() + _LOCK_PATIENCE
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                # Who can read the directory can hold its lock, so we do not wait forever.
+                if time.monotonic() > deadline:
+                    raise ConfigError(
+                        f"the directory of the socket, '{directory}', has been locked by another "
+                        f"process for {_LOCK_PATIENCE:g} s; end it, or choose another directory"
+                    ) from None
+            time.sleep(_LOCK_PAUSE)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _clear(file: Path) -> None:
+    """Remove a socket that nobody listens on. ConfigError for anything else in its place."""
+    try:
+        mode = os.lstat(file).st_mode
+    except FileNotFoundError:
+        return
+    if not stat.S_ISSOCK(mode):
+        raise ConfigError(f"socket is '{file}', which is there and no socket; choose another path")
+    user = _user_of(file)
+    if user is not None:
+        raise ConfigError(f"the socket '{file}' is in use by {user}; end it, or choose another")
+    with contextlib.suppress(FileNotFoundError):
+        file.unlink()
+
+
+def _user_of(file: Path) -> str | None:
+    """Who listens on the socket, for people; None: nobody does."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.setblocking(False)  # a backlog that is full would block
+        if probe.connect_ex(os.fspath(file)) in (errno.ECONNREFUSED, errno.ENOENT):
+            return None
+        # Whatever else happened: somebody is there, perhaps with a socket of another kind.
+        pid, _ = peer_credentials(probe) or (0, 0)
+    return f"process {pid}" if pid else "another process"

@@ -1,0 +1,181 @@
+"""The options of the sidecar itself, and the file that all options can be read from."""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from ...config import (
+    EngineConfig,
+    SchedulerConfig,
+    SupervisionConfig,
+    bad_value,
+    check_choice,
+    check_int,
+    check_number,
+)
+from ...errors import ConfigError
+from ...serving.system_prompt import check_system_prompt
+
+__all__ = ["ServeConfig", "read_config"]
+
+_LOG_FORMATS = ("text", "json")
+_LOG_LEVELS = ("debug", "info", "warning", "error")
+_LONGEST = 1e6  # seconds
+_UID_MAX = 2**32 - 2  # -1 is nobody's
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServeConfig:
+    """How clients are served, and what is done about a worker that ends or hangs.
+
+    socket: path of the unix socket. None: pybatcher.sock in $XDG_RUNTIME_DIR, or the
+        socket that an init system hands over.
+    allow_uids: ids of users who may connect besides the one that serves.
+    max_connections: past it, whoever connects is turned away.
+    max_in_flight: most requests of one connection at a time.
+    max_frame: bytes of the longest message, either way.
+    max_depth: how deep arrays and maps of a message may nest.
+    max_worker_restarts, worker_restart_window: a worker that ends is followed by
+        another, so often in so many seconds at most; past that every request fails
+        and the server exits.
+    hang_timeout: seconds after which a worker that says nothing, or computes and
+        comes no further, is killed and followed by another.
+    start_timeout: seconds that a worker may take to open the model; None = no limit.
+    drain_timeout: seconds that requests in flight have left when the server is told
+        to end.
+    log_format: of the log on stderr: "text", or "json", one object a line.
+    log_level: the least that is logged: "debug", "info", "warning" or "error".
+    """
+
+    socket: str | None = None
+    allow_uids: Sequence[int] = ()
+    max_connections: int = 256
+    max_in_flight: int = 1024
+    max_frame: int = 16 * 2**20
+    max_depth: int = 32
+    max_worker_restarts: int = 5
+    worker_restart_window: float = 60.0
+    hang_timeout: float = 15.0
+    start_timeout: float | None = None
+    drain_timeout: float = 30.0
+    log_format: str = "text"
+    log_level: str = "info"
+
+    def __post_init__(self) -> None:
+        if self.socket is not None and not _is_text(self.socket):
+            raise bad_value("socket", self.socket, "a path, or None")
+        object.__setattr__(self, "allow_uids", _uids(self.allow_uids))
+        check_int("max_connections", self.max_connections, 1, 2**20)
+        check_int("max_in_flight", self.max_in_flight, 1, 2**20)
+        check_int("max_frame", self.max_frame, 1024, 2**31 - 1)
+        check_int("max_depth", self.max_depth, 4, 512)
+        check_int("max_worker_restarts", self.max_worker_restarts, 0, 2**31 - 1)
+        check_number(
+            "worker_restart_window", self.worker_restart_window, 0.001, _LONGEST, " of seconds"
+        )
+        check_number("hang_timeout", self.hang_timeout, 0.1, _LONGEST, " of seconds")
+        check_number("drain_timeout", self.drain_timeout, 0.0, _LONGEST, " of seconds")
+        if self.start_timeout is not None:
+            check_number("start_timeout", self.start_timeout, 0.1, _LONGEST, " of seconds")
+        check_choice("log_format", self.log_format, _LOG_FORMATS)
+        check_choice("log_level", self.log_level, _LOG_LEVELS)
+
+
+def _uids(value: object) -> tuple[int, ...]:
+    wanted = f"a list of user ids (whole numbers from 0 to {_UID_MAX})"
+    if not isinstance(value, Sequence) or isinstance(value, (str, bytes)):
+        raise bad_value("allow_uids", value, wanted)
+    for uid in value:
+        if isinstance(uid, bool) or not isinstance(uid, int) or not 0 <= uid <= _UID_MAX:
+            raise bad_value("allow_uids", value, wanted)
+    return tuple(value)
+
+
+_TABLES: dict[str, type] = {
+    "engine": EngineConfig,
+    "scheduler": SchedulerConfig,
+    "supervision": SupervisionConfig,
+    "serve": ServeConfig,
+}
+_OWNERS = {field.name: table for table, kind in _TABLES.items() for field in fields(kind)}
+_MODEL_KEYS = ("model", "system_prompt", "system_prompt_file")
+_PATHS = ("model", "system_prompt_file", "socket", "weights_cache")
+_NO_PATHS = ("auto", "off")  # ... of weights_cache
+
+
+def read_config(path: str | Path) -> dict[str, Any]:
+    """Options by their names, from a TOML file. All of them are checked.
+
+    Keys are `model`, `system_prompt` or `system_prompt_file`, and every field
+    of EngineConfig, SchedulerConfig, SupervisionConfig and ServeConfig, each
+    at the top or in its table: [engine], [scheduler], [supervision], [serve].
+    Paths in it start from the folder it lies in; they come back absolute.
+    ConfigError, with the file's name, for what cannot be read or is no option.
+    """
+    file = Path(path)
+    try:
+        with file.open("rb") as stream:
+            entries = tomllib.load(stream)
+    except OSError as error:
+        raise ConfigError(f"cannot read the config file {file}: {error.strerror}") from error
+    except (ValueError, RecursionError) as error:  # no TOML, or no UTF-8
+        raise ConfigError(f"the config file {file} is not TOML: {error}") from error
+    try:
+        options = _flat(entries)
+        _check(options)
+    except ConfigError as error:
+        raise ConfigError(f"in the config file {file}: {error}") from error
+    folder = file.absolute().parent
+    for name in _PATHS:
+        value = options.get(name)
+        if isinstance(value, str) and not (name == "weights_cache" and value in _NO_PATHS):
+            options[name] = str(folder / os.path.expanduser(value))
+    return options
+
+
+def _flat(entries: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of all tables together. ConfigError for an unknown, misplaced or repeated one."""
+    options: dict[str, Any] = {}
+    for name, value in entries.items():
+        if name not in _TABLES:
+            _add(options, name, value)
+            continue
+        if not isinstance(value, dict):
+            raise bad_value(name, value, f"a table of options: [{name}]")
+        for inner, inner_value in value.items():
+            if inner in _MODEL_KEYS:
+                raise ConfigError(f"{inner} is in [{name}]; its place is the top, before any table")
+            if _OWNERS.get(inner, name) != name:
+                raise ConfigError(f"{inner} is in [{name}]; its table is [{_OWNERS[inner]}]")
+            _add(options, inner, inner_value)
+    return options
+
+
+def _add(options: dict[str, Any], name: str, value: object) -> None:
+    if name not in _OWNERS and name not in _MODEL_KEYS:
+        known = ", ".join([*_MODEL_KEYS, *sorted(_OWNERS)])
+        raise ConfigError(f"unknown option {name!r}; the options are: {known}")
+    if name in options:
+        raise ConfigError(f"{name} is there twice: at the top and in [{_OWNERS[name]}]")
+    options[name] = value
+
+
+def _check(options: Mapping[str, Any]) -> None:
+    """ConfigError as the classes raise it, before anything is started with these options."""
+    for kind in _TABLES.values():
+        kind(**{f.name: options[f.name] for f in fields(kind) if f.name in options})
+    for name in ("model", "system_prompt_file"):
+        if name in options and not _is_text(options[name]):
+            raise bad_value(name, options[name], "a path")
+    check_system_prompt(options.get("system_prompt"))
+    if "system_prompt" in options and "system_prompt_file" in options:
+        raise ConfigError("system_prompt and system_prompt_file are both there; give one of them")
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str) and value != "" and "\0" not in value

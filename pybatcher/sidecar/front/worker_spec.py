@@ -1,0 +1,54 @@
+"""`WorkerSpec`: what a worker process is told to serve."""
+
+from __future__ import annotations
+
+import reprlib
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from ...config import split_options
+from ...errors import ConfigError
+from ..protocol.limits import Limits
+
+__all__ = ["INTERNAL_LIMITS", "WorkerSpec"]
+
+INTERNAL_LIMITS = Limits(max_frame=2**30, max_depth=128, max_in_flight=2**20, max_elements=2**26)
+"""Of the socket between front and worker: whatever the front let in must get through."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerSpec:
+    """The arguments of a `Batcher`, and how often it is to say that it lives.
+
+    model: a path, or None for the shipped one. options: of the batcher, by name.
+    beat_period: seconds between two heartbeats.
+    """
+
+    model: str | None = None
+    system_prompt: str | None = None
+    options: dict[str, Any] = field(default_factory=dict)
+    beat_period: float = 1.0
+
+    def to_wire(self) -> dict[str, Any]:
+        """As a map."""
+        return asdict(self)
+
+    def changed(self, changes: Mapping[str, Any]) -> WorkerSpec:
+        """With other values of `model`, `system_prompt` and options. Raises ConfigError."""
+        own = {name: changes[name] for name in ("model", "system_prompt") if name in changes}
+        for name, value in own.items():
+            if value is not None and not isinstance(value, str):
+                raise ConfigError(f"{name} is {reprlib.repr(value)}; it must be a text, or None")
+        changed = {name: changes[name] for name in changes if name not in own}
+        options = {**self.options, **changed}
+        split_options(dict(options))  # what is wrong with them is said before a worker starts
+        return replace(self, options=options, **own)
+
+    @classmethod
+    def from_wire(cls, spec: dict[str, Any]) -> WorkerSpec:
+        """From a map that `to_wire` made, by this version of the package."""
+        try:
+            return cls(**spec)
+        except TypeError as error:
+            raise ConfigError(f"the front and its worker are of two versions: {error}") from error

@@ -1,0 +1,1 @@
+"""The wire format: frames, the state machine of a connection, codecs, flow control. Pure."""

@@ -1,0 +1,314 @@
+"""The sidecar's protocol, both sides of one connection: bytes in, events out, and the reverse.
+
+MessagePack-RPC: `[0, msgid, method, params]` is a Request, `[1, msgid, error, result]` its
+Response, `[2, method, params]` a Notification. No socket, loop or clock is in here.
+
+A side is OPEN until its peer breaks the protocol; then it is VIOLATED for good:
+`must_close` is set, what is to be sent ends with the answer to the violation, and
+its owner sends that and closes. What happens in each state:
+
+    ServerProtocol            OPEN                                      VIOLATED
+    receive: Request, new     in flight; the event                      ignored
+      msgid is in flight      answered duplicate_id; the first goes on  ignored
+      max_in_flight are       answered queue_full                       ignored
+    receive: Notification     the event                                 ignored
+    receive: Response         -> VIOLATED                               ignored
+    receive: faulty frame     answered invalid_request, where a msgid   ignored
+                              can be read; -> VIOLATED
+    respond, fail: in flight  sent; no more in flight                   no more in flight
+    respond, fail: not        RuntimeError                              RuntimeError
+    notify                    sent                                      dropped
+
+    ClientProtocol            OPEN                                      VIOLATED
+    receive: Response to one  no more in flight; the event              ignored
+      in flight
+    receive: Response else    -> VIOLATED                               ignored
+    receive: Notification     the event                                 ignored
+    receive: Request          -> VIOLATED                               ignored
+    receive: faulty frame     -> VIOLATED                               ignored
+    request                   sent; in flight                           ProtocolError
+    notify                    sent                                      dropped
+
+A faulty frame is one that is malformed, passes a limit, or is none of the three
+kinds. Frames before it in the same bytes count. A Request in flight has exactly one
+Response; a duplicate's answer comes besides, with the same msgid.
+
+What a client sends is answered with more bytes than it has, at worst with some 20
+for each: who owns a ServerProtocol stops to read where its peer does not.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from ...errors import InvalidRequestError, ProtocolError
+from .frame_head import MAX_MSGID
+from .frames import Fault, FrameReader, FrameWriter
+from .limits import Limits
+
+__all__ = [
+    "ClientProtocol",
+    "Limits",
+    "Notification",
+    "Request",
+    "Response",
+    "ServerProtocol",
+]
+
+REQUEST, RESPONSE, NOTIFICATION = 0, 1, 2
+RETRY_AFTER_MS = 100
+"""What a client is told that has too many requests in flight: about one step of a large model."""
+
+
+class Request(NamedTuple):
+    """The peer wants `method` done, and a Response with this msgid."""
+
+    msgid: int
+    method: str
+    params: list[Any]
+
+
+class Response(NamedTuple):
+    """What came of the Request with this msgid. `error` is None if it went well."""
+
+    msgid: int
+    error: Any
+    result: Any
+
+
+class Notification(NamedTuple):
+    """The peer says something, and wants no answer."""
+
+    method: str
+    params: list[Any]
+
+
+Event = Request | Response | Notification
+
+
+def _event(frame: list[Any]) -> Event | Fault:
+    """Which event a frame is. `type` and not `isinstance`: True and 1.0 are no message type."""
+    kind = frame[0] if frame else None
+    if type(kind) is not int or not REQUEST <= kind <= NOTIFICATION:
+        return Fault("a frame must begin with 0, 1 or 2", None)
+    if kind == NOTIFICATION:
+        if len(frame) != 3:
+            return Fault(f"a Notification must have 3 elements, not {len(frame)}", None)
+        method, params = _method(frame[1]), frame[2]
+        if method is None or type(params) is not list:
+            return Fault("a Notification must be [2, method: str, params: array]", None)
+        return Notification(method, params)
+    msgid = frame[1] if len(frame) > 1 else None
+    if type(msgid) is not int or not 0 <= msgid <= MAX_MSGID:
+        return Fault("msgid must be a whole number from 0 to 2**32 - 1", None)
+    if kind == RESPONSE:
+        if len(frame) != 4:
+            return Fault(f"a Response must have 4 elements, not {len(frame)}", None)
+        return Response(msgid, frame[2], frame[3])
+    if len(frame) != 4:
+        return Fault(f"a Request must have 4 elements, not {len(frame)}", msgid)
+    method, params = _method(frame[2]), frame[3]
+    if method is None or type(params) is not list:
+        return Fault("a Request must be [0, msgid, method: str, params: array]", msgid)
+    return Request(msgid, method, params)
+
+
+def _method(value: object) -> str | None:
+    if type(value) is str:
+        return value
+    if type(value) is bytes:  # old packers know no text
+        try:
+            return value.decode()
+        except UnicodeDecodeError:
+            pass
+    return None
+
+
+class _Side:
+    """What both sides of a connection have in common."""
+
+    def __init__(self, limits: Limits, *, reads: Limits, writes: Limits) -> None:
+        self.limits = limits
+        self.must_close = False
+        """The peer broke the protocol: send `data_to_send()`, then close the connection."""
+        self.violation: str | None = None
+        """How it did, for the log."""
+        self._reader = FrameReader(reads)
+        self._writer = FrameWriter(writes)
+        self._in_flight: set[int] = set()
+        self._out: list[bytes] = []
+
+    @property
+    def n_in_flight(self) -> int:
+        """Requests that have no Response yet."""
+        return len(self._in_flight)
+
+    def notify(self, method: str, params: list[Any]) -> None:
+        """Send a Notification."""
+        if not self.must_close:
+            self._out.append(self._writer.write((NOTIFICATION, method, params)))
+
+    def data_to_send(self) -> bytes:
+        """Take what is to be sent, in order. b"" if nothing is."""
+        out = self._out
+        if not out:
+            return b""
+        data = out[0] if len(out) == 1 else b"".join(out)
+        out.clear()
+        return data
+
+    def _violate(self, reason: str) -> None:
+        self.must_close = True
+        self.violation = reason
+
+
+class ServerProtocol(_Side):
+    """The side that answers. See the table above."""
+
+    def __init__(self, limits: Limits | None = None) -> None:
+        limits = limits or Limits()
+        super().__init__(limits, reads=limits.of_requests, writes=limits)
+
+    def receive(self, data: bytes) -> list[Request | Notification]:
+        """The events that these bytes complete, in order. Never raises for what a peer sends."""
+        events: list[Request | Notification] = []
+        if self.must_close:
+            return events
+        for frame in self._reader.read(data):
+            event = _event(frame)
+            if type(event) is Notification:
+                events.append(event)
+            elif type(event) is Request:
+                if self._admit(event.msgid):
+                    events.append(event)
+            elif type(event) is Fault:
+                self._refuse_fault(event)
+                return events
+            else:
+                self._violate("a Response, which only a server sends")
+                return events
+        if self._reader.fault is not None:
+            self._refuse_fault(self._reader.fault)
+        return events
+
+    def respond(self, msgid: int, result: object) -> None:
+        """Answer a request in flight; a result past the limits becomes the error `too_long`.
+
+        RuntimeError if it is not in flight. TypeError, ValueError or OverflowError for
+        what msgpack cannot have: it is in flight still.
+        """
+        self._check_in_flight(msgid)
+        frame = self._writer.write((RESPONSE, msgid, None, result))
+        refusal = self._writer.refusal(frame)
+        if refusal is None:
+            self._answer(msgid, frame)
+        else:
+            self.fail(msgid, _error("too_long", f"the result cannot be sent: {refusal}"))
+
+    def fail(self, msgid: int, error: dict[str, Any]) -> None:
+        """Answer a request in flight with an error. RuntimeError if it is not in flight."""
+        self._check_in_flight(msgid)
+        self._answer(msgid, self._writer.write((RESPONSE, msgid, error, None)))
+
+    def _refuse_fault(self, fault: Fault) -> None:
+        if fault.msgid is not None:
+            self._refuse(fault.msgid, "invalid_request", fault.reason)
+        self._violate(fault.reason)
+
+    def _admit(self, msgid: int) -> bool:
+        """Whether a new request may go on. If not, it is answered here."""
+        limit = self.limits.max_in_flight
+        if msgid in self._in_flight:
+            self._refuse(msgid, "duplicate_id", f"msgid {msgid} is in flight")
+            return False
+        if len(self._in_flight) >= limit:
+            self._refuse(
+                msgid,
+                "queue_full",
+                f"{limit} requests of this connection are in flight",
+                retryable=True,
+                retry_after_ms=RETRY_AFTER_MS,
+            )
+            return False
+        self._in_flight.add(msgid)
+        return True
+
+    def _check_in_flight(self, msgid: int) -> None:
+        if msgid not in self._in_flight:
+            raise RuntimeError(f"no request with msgid {msgid} is in flight")
+
+    def _answer(self, msgid: int, frame: bytes) -> None:
+        self._in_flight.remove(msgid)
+        if not self.must_close:
+            self._out.append(frame)
+
+    def _refuse(self, msgid: int, code: str, message: str, **more: Any) -> None:
+        error = _error(code, message, **more)
+        self._out.append(self._writer.write((RESPONSE, msgid, error, None)))
+
+
+class ClientProtocol(_Side):
+    """The side that asks. See the table above."""
+
+    def __init__(self, limits: Limits | None = None) -> None:
+        limits = limits or Limits()
+        super().__init__(limits, reads=limits, writes=limits.of_requests)
+        self._last_msgid = 0
+
+    def request(self, method: str, params: list[Any]) -> int:
+        """Send a Request. Its msgid.
+
+        InvalidRequestError for what a server with these limits would refuse to read;
+        nothing is sent then. ProtocolError after a violation.
+        """
+        if self.violation is not None:
+            raise ProtocolError(f"the server broke the protocol: {self.violation}")
+        msgid = self._next_msgid()
+        try:
+            frame = self._writer.write((REQUEST, msgid, method, params))
+        except (TypeError, ValueError, OverflowError) as error:
+            raise InvalidRequestError(f"{method} cannot be sent: {error}") from error
+        refusal = self._writer.refusal(frame)
+        if refusal is not None:
+            raise InvalidRequestError(f"{method} cannot be sent: {refusal}")
+        self._out.append(frame)
+        self._last_msgid = msgid
+        self._in_flight.add(msgid)
+        return msgid
+
+    def receive(self, data: bytes) -> list[Response | Notification]:
+        """The events that these bytes complete, in order. Never raises for what a peer sends."""
+        events: list[Response | Notification] = []
+        if self.must_close:
+            return events
+        for frame in self._reader.read(data):
+            event = _event(frame)
+            if type(event) is Notification:
+                events.append(event)
+            elif type(event) is Response and event.msgid in self._in_flight:
+                self._in_flight.remove(event.msgid)
+                events.append(event)
+            else:
+                self._violate(_why_no_client_takes(event))
+                return events
+        if self._reader.fault is not None:
+            self._violate(self._reader.fault.reason)
+        return events
+
+    def _next_msgid(self) -> int:
+        msgid = self._last_msgid % MAX_MSGID + 1
+        while msgid in self._in_flight:
+            msgid = msgid % MAX_MSGID + 1
+        return msgid
+
+
+def _why_no_client_takes(event: Event | Fault) -> str:
+    if isinstance(event, Fault):
+        return event.reason
+    if isinstance(event, Response):
+        return f"a Response to msgid {event.msgid}, which is not in flight"
+    return "a Request, which only a client sends"
+
+
+def _error(code: str, message: str, *, retryable: bool = False, **more: Any) -> dict[str, Any]:
+    return {"code": code, "message": message, "retryable": retryable, **more}

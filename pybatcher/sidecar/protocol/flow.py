@@ -1,0 +1,113 @@
+"""`Flow`: the deltas of one stream: numbered, and held back where their reader is slow. Pure.
+
+A client that says `window` has at most so many deltas that it has not acknowledged. What comes
+past it waits, and goes out as one delta (one for each index of `n` > 1) when there is room.
+The last places of a window are kept for the ends: with a window above `n`, an end never waits.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...calls.completion import FinishReason, Piece, TokenLogprob
+from .wire_results import delta_of
+
+__all__ = ["Flow"]
+
+
+class Flow:
+    """Pieces in, deltas out: in order, none lost, `seq` from 1 without gaps.
+
+    window: most deltas on the way that are not acknowledged; None: any number.
+    n: how many outputs the stream has.
+    """
+
+    def __init__(self, *, window: int | None = None, n: int = 1) -> None:
+        self._window = window
+        self._kept_for_ends = 0 if window is None else min(n, window - 1)
+        self._last_seq = 0
+        self._acknowledged = 0
+        self._waiting: dict[int, _Waiting] = {}  # by index
+        self._has_ended = False
+
+    @property
+    def is_empty(self) -> bool:
+        """Nothing waits."""
+        return not self._waiting
+
+    def push(self, piece: Piece, may_send: bool = True) -> dict[str, Any] | None:
+        """More output: the delta to send now, or None: it waits.
+
+        may_send: somebody reads what is sent.
+        """
+        waiting = self._waiting.get(piece.index)
+        if may_send and self._has_room(piece.finish_reason is not None):
+            if waiting is not None:
+                waiting.add(piece)
+                del self._waiting[piece.index]
+                piece = waiting.as_piece(piece.index)
+            return self._number(piece)
+        if waiting is None:
+            waiting = self._waiting[piece.index] = _Waiting()
+        waiting.add(piece)
+        return None
+
+    def end(self) -> None:
+        """There will be no more pieces."""
+        self._has_ended = True
+
+    def acknowledge(self, seq: object) -> bool:
+        """The client has all deltas up to this one. False: that is nothing new."""
+        if type(seq) is not int or seq <= self._acknowledged:
+            return False
+        self._acknowledged = min(seq, self._last_seq)
+        return True
+
+    def take(self) -> list[dict[str, Any]]:
+        """What waits and may go now, one delta an index."""
+        deltas = []
+        for index, waiting in list(self._waiting.items()):
+            if self._has_room(self._has_ended or waiting.finish_reason is not None):
+                del self._waiting[index]
+                deltas.append(self._number(waiting.as_piece(index)))
+        return deltas
+
+    def _has_room(self, is_end: bool) -> bool:
+        if self._window is None:
+            return True
+        room = self._window - (self._last_seq - self._acknowledged)
+        return room > (0 if is_end else self._kept_for_ends)
+
+    def _number(self, piece: Piece) -> dict[str, Any]:
+        self._last_seq += 1
+        return delta_of(piece, self._last_seq)
+
+
+class _Waiting:
+    """Pieces that will be one."""
+
+    __slots__ = ("_logprobs", "_texts", "_token_ids", "finish_reason")
+
+    def __init__(self) -> None:
+        self._texts: list[str] = []
+        self._token_ids: list[int] = []
+        self._logprobs: list[TokenLogprob] | None = None
+        self.finish_reason: FinishReason | None = None
+
+    def add(self, piece: Piece) -> None:
+        self._texts.append(piece.text)
+        self._token_ids += piece.token_ids
+        if piece.logprobs is not None:
+            if self._logprobs is None:
+                self._logprobs = []
+            self._logprobs += piece.logprobs
+        self.finish_reason = piece.finish_reason
+
+    def as_piece(self, index: int) -> Piece:
+        return Piece(
+            "".join(self._texts),
+            tuple(self._token_ids),
+            None if self._logprobs is None else tuple(self._logprobs),
+            self.finish_reason,
+            index,
+        )

@@ -1,0 +1,59 @@
+"""What a peer of the sidecar may ask of one connection."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from ...errors import ConfigError
+
+__all__ = ["Limits"]
+
+_RANGES = {
+    "max_frame": (64, 2**31 - 1),
+    "max_depth": (3, 512),  # a delta is three deep: the frame, its params, the map in them
+    "max_in_flight": (1, 2**20),
+    "max_elements": (64, 2**26),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Limits of one connection: past one, a peer is refused. ConfigError for what cannot work.
+
+    max_frame: bytes of a frame.
+    max_depth: containers (arrays and maps, empty ones too) within each other, the
+        frame's own array being the first.
+    max_in_flight: requests that wait for their Response at a time.
+    max_elements: elements of one array of an answer; of a request a quarter, since a server
+        that builds one has no time for others. A map may have a sixteenth of it in pairs, a
+        frame as a whole twice as many elements, where a container counts as 8 more: about
+        what it takes in memory.
+    """
+
+    max_frame: int = 16 * 2**20
+    max_depth: int = 32
+    max_in_flight: int = 1024
+    max_elements: int = 2**20
+
+    def __post_init__(self) -> None:
+        for name, (low, high) in _RANGES.items():
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+                raise ConfigError(
+                    f"{name} is {value!r}; it must be a whole number from {low} to {high}"
+                )
+
+    @property
+    def of_requests(self) -> Limits:
+        """The limits of what a client sends."""
+        return replace(self, max_elements=max(self.max_elements // 4, _RANGES["max_elements"][0]))
+
+    @property
+    def max_pairs(self) -> int:
+        """Most pairs of one map."""
+        return self.max_elements // 16
+
+    @property
+    def max_weight(self) -> int:
+        """Most elements of a frame, all containers together, each counted as 8 more."""
+        return 2 * self.max_elements

@@ -1,0 +1,206 @@
+"""What a client asks for, as the params of a Request: to write them, and to read them.
+
+    generate [prompt, opts?]      chat [messages, opts?]
+
+`opts` are the fields of SamplingParams by their names, and those of `_OF_CALLS`. What is not
+said has its default. Every error names the field that is wrong.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+from ...calls.arguments import check_namespace, check_priority, check_timeout, merge_params
+from ...calls.call import Call, CallOptions
+from ...errors import InvalidRequestError
+from ...params import SamplingParams
+from .wire_fields import ASKED, short
+
+__all__ = [
+    "RequestId",
+    "WireCall",
+    "check_known",
+    "read_call",
+    "read_opts",
+    "read_params",
+    "write_beside",
+    "write_call",
+]
+
+RequestId = str | int
+"""What a client calls one of its requests."""
+
+_SAMPLING = {field.name: field.default for field in fields(SamplingParams)}
+_BESIDE = ("priority", "timeout_ms", "namespace")
+_OF_CALLS = ("id", "stream", "window", "output", *_BESIDE)
+_LONGEST_ID = 1024  # it comes again with every delta
+_MOST_TOKEN_IDS = 2**31  # of any model: they are 32 bits wide
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WireCall:
+    """One `generate` or `chat`. `id`, `window`: None: not said."""
+
+    call: Call
+    id: RequestId | None
+    stream: bool
+    window: int | None
+
+
+def read_call(params: Sequence[object], *, is_chat: bool) -> WireCall:
+    """What the params of `generate` or `chat` ask for. Raises InvalidRequestError."""
+    name = "messages" if is_chat else "prompt"
+    content, opts = read_params(params, (name,))
+    check_known(opts, (*_SAMPLING, *_OF_CALLS))
+    window = opts.get("window")
+    return WireCall(
+        call=Call(
+            content=_read_content(content, is_chat),
+            is_chat=is_chat,
+            params=SamplingParams(
+                **{key: _read_sampling(key, opts[key]) for key in opts if key in _SAMPLING}
+            ),
+            sampling={},
+            output=tuple(ASKED.token_ids(opts["output"], "output")) if "output" in opts else (),
+            **_read_beside(opts),
+        ),
+        id=_read_id(opts),
+        stream=ASKED.flag(opts.get("stream", False), "stream"),
+        window=None if window is None else ASKED.whole(window, "window", 1),
+    )
+
+
+def write_call(
+    call: Call, *, id: RequestId | None, stream: bool, window: int | None = None
+) -> list[Any]:
+    """The params that ask for it: what is not the default. Raises InvalidRequestError."""
+    params = merge_params(call.params, call.sampling, vocab_size=_MOST_TOKEN_IDS)
+    opts: dict[str, Any] = {}
+    for name, default in _SAMPLING.items():
+        value = getattr(params, name)
+        if value != default:
+            opts[name] = _write_sampling(name, value)
+    opts |= write_beside(call)
+    if len(call.output):
+        opts["output"] = ASKED.token_ids(call.output, "output")
+    if id is not None:
+        opts["id"] = id
+    if stream:
+        opts["stream"] = True
+    if window is not None:
+        opts["window"] = window
+    content = _read_content(call.content, call.is_chat)
+    return [content, opts] if opts else [content]
+
+
+def read_params(params: Sequence[object], names: tuple[str, ...]) -> tuple[Any, ...]:
+    """So many params, and after them the opts, which need not be there. Nil is not said."""
+    n_given = len(params)
+    if not len(names) <= n_given <= len(names) + 1:
+        wanted = ", ".join((*names, "opts?"))
+        raise InvalidRequestError(f"there are {n_given} params; they must be [{wanted}]")
+    opts = params[len(names)] if n_given > len(names) else None
+    said = {} if opts is None else ASKED.map(opts, "opts")
+    return (*params[: len(names)], {key: one for key, one in said.items() if one is not None})
+
+
+def read_opts(
+    opts: Mapping[str, Any], known: tuple[str, ...]
+) -> tuple[RequestId | None, CallOptions]:
+    """`id`, and what else any request may have beside its texts. `known`: names besides those."""
+    check_known(opts, (*known, "id", *_BESIDE))
+    return _read_id(opts), CallOptions(**_read_beside(opts))
+
+
+def _read_id(opts: Mapping[str, Any]) -> RequestId | None:
+    """The client's own name for its request; None: the msgid."""
+    value = opts.get("id")
+    if isinstance(value, (str, bytes)) and len(value) <= _LONGEST_ID:
+        return ASKED.text(value, "id")
+    if value is None or (isinstance(value, int) and not isinstance(value, bool)):
+        return value
+    wanted = f"a text of at most {_LONGEST_ID} characters, or a whole number"
+    raise ASKED.bad("id", value, wanted)
+
+
+def _read_beside(opts: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of `CallOptions`, checked."""
+    timeout_ms = opts.get("timeout_ms")
+    if timeout_ms is not None:
+        timeout_ms = ASKED.number(timeout_ms, "timeout_ms")
+        if math.isnan(timeout_ms) or timeout_ms <= 0:
+            raise ASKED.bad("timeout_ms", timeout_ms, "milliseconds above 0")
+    namespace = opts.get("namespace")
+    return {
+        "priority": check_priority(opts.get("priority", 0)),
+        # The least timeout there is stays one: divided, it would be 0, which is none.
+        "timeout": None if timeout_ms is None else max(timeout_ms / 1000, sys.float_info.min),
+        "namespace": None if namespace is None else ASKED.text(namespace, "namespace"),
+    }
+
+
+def write_beside(beside: CallOptions) -> dict[str, Any]:
+    """The opts that say it: what is not the default."""
+    opts: dict[str, Any] = {}
+    timeout = check_timeout(beside.timeout)
+    check_namespace(beside.namespace)
+    if check_priority(beside.priority) != 0:
+        opts["priority"] = beside.priority
+    if timeout is not None:
+        opts["timeout_ms"] = timeout * 1000
+    if beside.namespace is not None:
+        opts["namespace"] = ASKED.text(beside.namespace, "namespace")
+    return opts
+
+
+def _read_content(content: object, is_chat: bool) -> Any:
+    if not is_chat:
+        return ASKED.prompt(content, "prompt")
+    return ASKED.plain(content, "messages")
+
+
+def _read_sampling(name: str, value: object) -> Any:
+    """A field of SamplingParams, which says itself what it takes, in the types it is written in.
+
+    It shows the value in its errors: what is of any length is refused here.
+    """
+    if name == "stop" and not isinstance(value, (str, bytes)):
+        texts = ASKED.items(value, name)
+        return [ASKED.text(one, f"stop[{i}]") for i, one in enumerate(texts)]
+    if name == "stop_token_ids":
+        return ASKED.wholes(value, name)
+    if name == "logit_bias" and isinstance(value, Mapping):
+        return {_read_token_id(key): one for key, one in value.items()}
+    if isinstance(value, (bool, int, float)):
+        return value
+    return ASKED.text(value, name)
+
+
+def _read_token_id(key: object) -> object:
+    """JSON, and languages like it, have no keys but texts."""
+    if isinstance(key, (str, bytes)):
+        text = ASKED.text(key, "a key of logit_bias")
+        if not text.isascii() or not text.isdecimal() or len(text) > 10:
+            raise ASKED.bad("a key of logit_bias", text, "a token id")
+        return int(text)
+    return key
+
+
+def _write_sampling(name: str, value: Any) -> Any:
+    if name == "stop":
+        return [ASKED.text(one, f"stop[{i}]") for i, one in enumerate(value)]
+    if name == "stop_token_ids":
+        return list(value)
+    return value
+
+
+def check_known(opts: Mapping[str, Any], known: Sequence[str]) -> None:
+    """Raise for an option that there is not, and list those there are."""
+    for name in opts:
+        if name not in known:
+            listed = ", ".join(sorted(known)) or "none"
+            raise InvalidRequestError(f"unknown option {short(name)}; there are: {listed}")

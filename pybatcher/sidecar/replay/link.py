@@ -1,0 +1,192 @@
+"""`Link`: the asking end of one connection that speaks the sidecar protocol, on asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, cast
+
+from ...errors import ConnectionLostError, ProtocolError, PybatcherError
+from ..protocol.connection import ClientProtocol, Limits, Response
+from ..protocol.wire import error_from_wire
+
+__all__ = ["Link", "ending_of"]
+
+OnDelta = Callable[[dict[str, Any]], None]
+OnEnd = Callable[[PybatcherError | None, Any], None]
+
+
+class Link(asyncio.Protocol):
+    """Many calls at once over one connection. For the thread of its loop.
+
+    peer: the other end, for errors.
+    on_notification: called with the method and the parameters of what nobody asked for.
+    on_lost: called once, when the connection is gone and every call has ended.
+    """
+
+    def __init__(
+        self,
+        *,
+        peer: str,
+        limits: Limits | None = None,
+        on_notification: Callable[[str, list[Any]], None] | None = None,
+        on_lost: Callable[[ConnectionLostError], None] | None = None,
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._peer = peer
+        self._protocol = ClientProtocol(limits or Limits())
+        self._on_notification = on_notification
+        self._on_lost = on_lost
+        self._transport: asyncio.WriteTransport | None = None
+        self._calls: dict[int, tuple[OnDelta | None, OnEnd]] = {}
+        self._will_flush = False
+        self._lost: ConnectionLostError | None = None
+
+    # -- for its owner ----------------------------------------------------------------------
+
+    @property
+    def n_in_flight(self) -> int:
+        """Calls without an end yet."""
+        return len(self._calls)
+
+    def start_call(
+        self, method: str, params: list[Any], on_end: OnEnd, on_delta: OnDelta | None = None
+    ) -> int:
+        """Send a request; its id. `on_end` is called once: with an error, or the result.
+
+        on_delta: what is called with each delta of a stream, all before the end.
+        Raises ConnectionLostError if the connection is gone already.
+        """
+        if self._lost is not None:
+            raise ConnectionLostError(*self._lost.args)
+        call_id = self._protocol.request(method, params)
+        self._calls[call_id] = (on_delta, on_end)
+        self._flush_soon()
+        return call_id
+
+    async def request(self, method: str, params: list[Any]) -> Any:
+        """Send a request and wait for its result. Raises what the peer says is wrong."""
+        answer: asyncio.Future[Any] = self._loop.create_future()
+
+        call_id = self.start_call(method, params, ending_of(answer))
+        try:
+            return await answer
+        except asyncio.CancelledError:
+            self.cancel(call_id)
+            raise
+
+    def cancel(self, call_id: int) -> None:
+        """Nobody waits for a call any more; its end is not told. Ended already, nothing happens."""
+        if call_id in self._calls:
+            self._calls[call_id] = (None, _ignore)
+            self.notify("cancel", [call_id])
+
+    def notify(self, method: str, params: list[Any]) -> None:
+        """Tell something. Once the connection is gone, nothing happens."""
+        if self._lost is None:
+            self._protocol.notify(method, params)
+            self._flush_soon()
+
+    def close(self) -> None:
+        """Hang up. Every call ends with ConnectionLostError."""
+        if self._transport is not None:
+            self._flush()
+            self._transport.abort()
+
+    # -- for the loop -----------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """See `asyncio.BaseProtocol`."""
+        self._transport = cast(asyncio.WriteTransport, transport)  # uvloop's are no subclass
+        self._flush_soon()
+
+    def data_received(self, data: bytes) -> None:
+        """See `asyncio.Protocol`."""
+        calls = self._calls
+        for event in self._protocol.receive(data):
+            if isinstance(event, Response):
+                call = calls.pop(event.msgid, None)
+                if call is not None:
+                    if event.error is not None:
+                        call[1](error_from_wire(event.error), None)
+                    else:
+                        call[1](None, event.result)
+            elif event.method == "delta":
+                self._take_delta(event.params)
+            elif self._on_notification is not None:
+                self._on_notification(event.method, event.params)
+        if self._protocol.must_close:
+            self._give_up(
+                ProtocolError(f"{self._peer} broke the protocol: {self._protocol.violation}")
+            )
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """See `asyncio.BaseProtocol`."""
+        if self._lost is None:
+            why = f": {exc}" if exc is not None else ""
+            self._end(ConnectionLostError(f"the connection to {self._peer} was closed{why}"))
+
+    # -- inside -----------------------------------------------------------------------------
+
+    def _take_delta(self, params: list[Any]) -> None:
+        """A delta of a call that was cancelled, or never made, is of no interest."""
+        if len(params) != 2 or not isinstance(params[0], int) or not isinstance(params[1], dict):
+            self._give_up(ProtocolError(f"{self._peer} sent a delta that is not [id, map]"))
+            return
+        call = self._calls.get(params[0])
+        if call is None or call[0] is None:
+            return
+        try:
+            call[0](params[1])
+        except PybatcherError as error:
+            self._give_up(error)
+
+    def _give_up(self, error: PybatcherError) -> None:
+        own = ConnectionLostError(str(error))
+        own.__cause__ = error
+        self._end(own)
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _end(self, error: ConnectionLostError) -> None:
+        if self._lost is not None:
+            return
+        self._lost = error
+        calls, self._calls = self._calls, {}
+        for _, on_end in calls.values():
+            own = ConnectionLostError(*error.args)
+            own.__cause__ = error.__cause__
+            on_end(own, None)
+        if self._on_lost is not None:
+            self._on_lost(error)
+
+    def _flush_soon(self) -> None:
+        """One write for all that is said in one turn of the loop."""
+        if not self._will_flush:
+            self._will_flush = True
+            self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._will_flush = False
+        if self._transport is not None and self._lost is None:
+            data = self._protocol.data_to_send()
+            if data:
+                self._transport.write(data)
+
+
+def _ignore(_error: PybatcherError | None, _result: Any) -> None:
+    """Nobody waits for this call."""
+
+
+def ending_of(answer: asyncio.Future[Any]) -> OnEnd:
+    """What hands a call's end to somebody who awaits it, if anybody still does."""
+
+    def end(error: PybatcherError | None, result: Any) -> None:
+        if answer.done():
+            return
+        if error is not None:
+            answer.set_exception(error)
+        else:
+            answer.set_result(result)
+
+    return end

@@ -1,0 +1,322 @@
+"""`PendingCalls`: carries calls over a link that may be lost and made anew.
+
+add ──> journal ──link_made──> sent ──deltas──> ... ──> ended, forgotten
+           ^                     │
+           └──── link_lost ──────┘      if it replays; else it ends with the error
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import partial
+from itertools import count
+from typing import Any
+
+from ...errors import (
+    ConnectionLostError,
+    DeadlineExceededError,
+    EngineFailedError,
+    PybatcherError,
+    QueueFullError,
+)
+from ...scheduling import own_copy
+from ..protocol.wire import completion_from_wire, piece_of, write_call
+from .journal import Entry, Generation, Question
+from .link import Link
+from .poison import PoisonCalls
+
+__all__ = ["PendingCalls"]
+
+_RETRY_AFTER = 1.0  # seconds
+
+_LOGGER = logging.getLogger("pybatcher")
+
+
+class PendingCalls:
+    """The journal of all calls in flight, and the link they go over, if there is one.
+
+    replays: calls survive the link: they are sent again over the next one, with the tokens
+        they have. False: they end with ConnectionLostError.
+    suspects: a link that is lost means that a worker died: look for the call that is the cause.
+    most_bytes: of prompts in the journal, about; past it calls get QueueFullError.
+    on_work: called when a call is added.
+    numbers: of the calls, where several pending_calls have to tell theirs apart.
+
+    For one event loop; made while it runs. All times: seconds of `clock`.
+    """
+
+    def __init__(
+        self,
+        *,
+        replays: bool,
+        suspects: bool = False,
+        clock: Callable[[], float] = time.monotonic,
+        most_bytes: int = 2**28,
+        on_work: Callable[[], None] | None = None,
+        numbers: Iterator[int] | None = None,
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self.replays = replays
+        self.clock = clock
+        self._suspects = suspects
+        self._poison = PoisonCalls()  # of nobody, where nobody is suspected
+        self._most_bytes = most_bytes
+        self._bytes = 0
+        self._on_work = on_work
+        self._numbers = count(1) if numbers is None else numbers
+        self._journal: dict[int, Entry] = {}
+        self._cut: list[Entry] = []  # in flight when the link was lost
+        self._link: Link | None = None
+        self._failure: PybatcherError | None = None
+        self._is_idle = asyncio.Event()
+        self._is_idle.set()
+        self.replayed_requests = 0
+
+    @property
+    def n_in_flight(self) -> int:
+        """Calls without an end."""
+        return len(self._journal)
+
+    @property
+    def link(self) -> Link | None:
+        """The one that calls are sent over; None: there is none, and they wait."""
+        return self._link
+
+    def link_made(self, link: Link) -> None:
+        """There is a link: who waits is sent, in the order of their numbers."""
+        self._link = link
+        self._send_waiting()
+
+    def link_lost(
+        self, error: PybatcherError, *, final: bool = False, is_evidence: bool = True
+    ) -> None:
+        """The link is gone, after all calls it had ended with ConnectionLostError.
+
+        final: there will be no other: every call gets `error`, and later ones too.
+        is_evidence: one of the calls may be the cause.
+        """
+        self._link = None
+        cut, self._cut = self._cut, []
+        if final:
+            self.fail_all(error)
+            return
+        if self._suspects and is_evidence:
+            guilty = self._poison.died(cut)
+            if isinstance(guilty, Entry):
+                own = EngineFailedError(
+                    "this request failed: workers died while they computed it, the last two with "
+                    f"nothing else to do: {error}"
+                )
+                self._fail(guilty, own)
+        for entry in list(self._journal.values()):
+            self._watch_deadline(entry)
+
+    def fail_all(self, error: PybatcherError) -> None:
+        """Every call gets this error, and later ones too."""
+        self._failure = error
+        for entry in list(self._journal.values()):
+            self._withdraw(entry)
+            self._fail(entry, own_copy(error))
+
+    def fail_begun(self, error: PybatcherError) -> None:
+        """Calls that have tokens already get this error."""
+        for entry in list(self._journal.values()):
+            if entry.num_tokens:
+                self._withdraw(entry)
+                self._fail(entry, own_copy(error))
+
+    async def idle(self) -> None:
+        """Return when no call is in flight."""
+        while self._journal:  # more may have come by the time that this task goes on
+            await self._is_idle.wait()
+
+    # -- calls ------------------------------------------------------------------------------
+
+    def check_open(self) -> None:
+        """Raise what a call that is added now would get."""
+        if self._failure is not None:
+            raise own_copy(self._failure)
+
+    def new_numbers(self, n: int) -> range:
+        """Numbers for so many entries."""
+        numbers = [next(self._numbers) for _ in range(n)]
+        return range(numbers[0], numbers[-1] + 1)
+
+    def add(self, entry: Entry) -> None:
+        """Carry a call: now, or as soon as there is a link. Raises QueueFullError."""
+        if self._journal and self._bytes + entry.n_bytes > self._most_bytes:
+            raise QueueFullError(
+                f"the prompts in flight take {self._bytes} bytes, which may be {self._most_bytes}; "
+                "send it again later",
+                retry_after=_RETRY_AFTER,
+            )
+        self._bytes += entry.n_bytes
+        self._journal[entry.number] = entry
+        self._is_idle.clear()
+        if self._on_work is not None:
+            self._on_work()
+        if self._link is None or self._poison.suspects:
+            self._watch_deadline(entry)
+        else:
+            self._send(entry)
+
+    def cancel(self, numbers: range) -> None:
+        """Nobody waits for these any more. From any thread; never waits."""
+        with suppress(RuntimeError):  # the loop is closed: nobody waits for anything
+            self._loop.call_soon_threadsafe(self._cancel, numbers)
+
+    # -- inside -----------------------------------------------------------------------------
+
+    def _send_waiting(self) -> None:
+        """Send whose turn it is: all, or who has to be alone."""
+        suspects = self._poison.suspects
+        entries = suspects[:1] if suspects else list(self._journal.values())
+        for entry in entries:
+            assert isinstance(entry, Entry)
+            if self._link is not None and entry.call_id is None and not entry.ended:
+                self._send(entry)
+
+    def _send(self, entry: Entry) -> None:
+        link = self._link
+        assert link is not None
+        end = partial(self._ended, entry)
+        self.replayed_requests += entry.starts > 0
+        try:
+            if isinstance(entry, Question):
+                entry.call_id = link.start_call(entry.method, entry.params, end)
+            elif isinstance(entry, Generation):
+                now = self.clock()
+                call = entry.next_call(now)
+                if call.timeout is not None and call.timeout <= 0:
+                    self._expire(entry)
+                    return
+                streams = self.replays or entry.reply.streams
+                method = "chat" if call.is_chat else "generate"
+                params = write_call(call, id=None, stream=streams)
+                take = partial(self._take, entry) if streams else None
+                entry.call_id = link.start_call(method, params, end, take)
+        except ConnectionLostError as error:
+            if not self.replays:
+                self._fail(entry, error)
+        except PybatcherError as error:
+            self._fail(entry, error)
+        except Exception as defect:
+            self._fail_unexpectedly(entry, defect)
+        else:
+            entry.starts += 1
+
+    def _take(self, entry: Generation, delta: dict[str, Any]) -> None:
+        """More output. Whatever goes wrong with one call ends that one only."""
+        piece = piece_of(delta)
+        entry.take(piece, self.clock())
+        if entry.reply.streams:
+            try:
+                entry.reply.push(piece)
+            except Exception as error:
+                self._fail_unexpectedly(entry, error)
+        if self._poison.suspects:
+            self._next_suspect()
+
+    def _ended(self, entry: Entry, error: PybatcherError | None, result: Any) -> None:
+        entry.call_id = None
+        if entry.ended:
+            return
+        if isinstance(error, ConnectionLostError):
+            self._cut.append(entry)
+            if not self.replays:
+                self._fail(entry, error)
+            return
+        if isinstance(error, QueueFullError) and entry.starts > 1:
+            # It was let in once. All who were are here again at the same time: its turn will come.
+            self._loop.call_later(error.retry_after, self._send_waiting)
+            self._watch_deadline(entry)
+            return
+        try:
+            if error is not None:
+                self._fail(entry, error)
+            elif isinstance(entry, Question):
+                self._forget(entry)
+                entry.end(None, result)
+            elif isinstance(entry, Generation):
+                if (self.replays or entry.reply.streams) and isinstance(result, dict):
+                    result.pop("logprobs", None)  # they came with the deltas, a few at a time
+                whole = entry.whole(completion_from_wire(result), self.clock())
+                self._forget(entry)
+                entry.reply.finish(whole)
+        except PybatcherError as broken:
+            self._fail(entry, broken)
+        except Exception as defect:
+            self._fail_unexpectedly(entry, defect)
+        if self._poison.suspects:
+            self._next_suspect()
+
+    def _next_suspect(self) -> None:
+        """If who goes on alone has got past, the next one's turn has come, or everybody's."""
+        passed = self._poison.acquit()
+        while passed is not None:
+            if isinstance(passed, Entry) and not passed.ended:
+                self._withdraw(passed)  # goes on later, when all have been tried
+                self._watch_deadline(passed)
+            passed = self._poison.acquit()
+        self._send_waiting()
+
+    def _cancel(self, numbers: range) -> None:
+        for number in numbers:
+            entry = self._journal.get(number)
+            if entry is not None:
+                self._withdraw(entry)
+                self._forget(entry)
+
+    def _withdraw(self, entry: Entry) -> None:
+        """Have the other end drop it."""
+        if entry.call_id is not None and self._link is not None:
+            self._link.cancel(entry.call_id)
+        entry.call_id = None
+
+    def _fail(self, entry: Entry, error: PybatcherError) -> None:
+        self._forget(entry)
+        if isinstance(entry, Question):
+            entry.end(error, None)
+        elif isinstance(entry, Generation):
+            entry.reply.fail(error)
+
+    def _fail_unexpectedly(self, entry: Entry, defect: Exception) -> None:
+        _LOGGER.exception("a call could not be passed on")
+        self._withdraw(entry)
+        own = EngineFailedError(f"what came of this request could not be passed on: {defect!r}")
+        self._fail(entry, own)
+
+    def _forget(self, entry: Entry) -> None:
+        entry.ended = True
+        if self._journal.pop(entry.number, None) is not None:
+            self._bytes -= entry.n_bytes
+        if not self._journal:
+            self._is_idle.set()
+
+    def _watch_deadline(self, entry: Entry) -> None:
+        """The deadline of one that waits is minded here: nobody else knows of it."""
+        if isinstance(entry, Generation) and entry.deadline is not None:
+            left = entry.deadline - self.clock()
+            self._loop.call_later(max(0.0, left), self._expire_if_waiting, entry)
+
+    def _expire_if_waiting(self, entry: Generation) -> None:
+        if entry.call_id is None and not entry.ended:
+            self._expire(entry)
+
+    def _expire(self, entry: Generation) -> None:
+        now = self.clock()
+        if entry.token_ids:
+            self._forget(entry)
+            entry.reply.finish(entry.expired(now))
+            return
+        self._fail(
+            entry,
+            DeadlineExceededError(
+                f"no token came within {now - entry.submitted:.3f} s; raise timeout, or "
+                "send less at once"
+            ),
+        )

@@ -1,0 +1,1 @@
+"""The serving end of one client's connection."""

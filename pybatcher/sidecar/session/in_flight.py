@@ -1,0 +1,140 @@
+"""`InFlight`: a request of one connection, until its Response. `Generation`: one with an output."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from ...calls.completion import Completion, Piece
+from ...calls.stream import Reply
+from ...errors import PybatcherError
+from ..protocol.flow import Flow
+from ..protocol.wire import RequestId, WireCall, completion_to_wire, error_to_wire
+
+__all__ = ["Connection", "Generation", "InFlight"]
+
+
+class Connection(Protocol):
+    """What a request in flight needs of the connection that it came over."""
+
+    @property
+    def may_send(self) -> bool:
+        """The client reads what is sent; else deltas had better wait."""
+
+    def notify(self, method: str, params: list[Any]) -> None:
+        """Send a Notification."""
+
+    def respond(self, request: InFlight, error: dict[str, Any] | None, result: object) -> None:
+        """Send the Response. It has ended then."""
+
+    def fail_unexpectedly(self, request: InFlight, defect: Exception) -> None:
+        """Send a Response that says so, and have nothing more done for it."""
+
+
+class InFlight:
+    """One request. It ends once, with its Response, whatever races.
+
+    id: what the client calls it.
+    task: what is under way for it here, if anything.
+    """
+
+    def __init__(self, msgid: int, id: RequestId) -> None:
+        self.msgid = msgid
+        self.id = id
+        self.task: asyncio.Task[None] | None = None
+        self.has_ended = False
+
+    def drop(self) -> None:
+        """Nobody waits for it any more. It has ended."""
+        self.has_ended = True
+        if self.task is not None:
+            self.task.cancel()
+
+
+class Generation(InFlight, Reply):
+    """One `generate` or `chat`: a reply whose reader is at the other end of a connection."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        msgid: int,
+        asked: WireCall,
+        cancel: Callable[[range], None],
+    ) -> None:
+        """cancel: takes back requests that were submitted, by their ids."""
+        InFlight.__init__(self, msgid, msgid if asked.id is None else asked.id)
+        Reply.__init__(self, streams=asked.stream)
+        params = asked.call.params
+        self.call = asked.call
+        self._connection = connection
+        self._cancel = cancel
+        self._flow = Flow(window=asked.window, n=1 if params is None else params.n)
+        self._request_ids: range | None = None
+        self._response: tuple[dict[str, Any] | None, object] | None = None
+        self._takes_more = True
+
+    def submitted(self, request_ids: range) -> None:
+        """It is on its way, under these ids."""
+        self.task = None
+        self._request_ids = request_ids
+        if self.has_ended:  # cancelled, but whoever took it did not notice in time
+            self._cancel(request_ids)
+
+    def drop(self) -> None:
+        """See `InFlight.drop`."""
+        super().drop()
+        if self._request_ids is not None and self._takes_more:
+            self._cancel(self._request_ids)
+        self._takes_more = False
+
+    def push(self, piece: Piece) -> None:
+        """More output: it is sent, or waits until it may be."""
+        if not self._takes_more:
+            return
+        try:
+            delta = self._flow.push(piece, self._connection.may_send)
+            if delta is not None:
+                self._connection.notify("delta", [self.id, delta])
+        except Exception as defect:  # whoever pushes serves others too
+            self._connection.fail_unexpectedly(self, defect)
+
+    def finish(self, completion: Completion) -> None:
+        """All of the output."""
+        if not self._takes_more:
+            return
+        try:
+            super().finish(completion)
+            self._end(None, completion_to_wire(completion))
+        except Exception as defect:
+            self._connection.fail_unexpectedly(self, defect)
+
+    def fail(self, error: PybatcherError) -> None:
+        """There will be no more output, and why."""
+        if not self._takes_more:
+            return
+        try:
+            super().fail(error)
+            self._end(error_to_wire(error), None)
+        except Exception as defect:
+            self._connection.fail_unexpectedly(self, defect)
+
+    def acknowledge(self, seq: object) -> None:
+        """The client has all deltas up to this one."""
+        if self._flow.acknowledge(seq) and (
+            self._response is not None or self._connection.may_send
+        ):
+            self.go_on()
+
+    def go_on(self) -> None:
+        """Send what may be sent now: deltas, and once all are gone the Response, if it is due."""
+        for delta in self._flow.take():
+            self._connection.notify("delta", [self.id, delta])
+        if self._response is not None and self._flow.is_empty:
+            self._connection.respond(self, *self._response)
+
+    def _end(self, error: dict[str, Any] | None, result: object) -> None:
+        self._takes_more = False
+        self._flow.end()
+        self._response = (error, result)
+        self.go_on()

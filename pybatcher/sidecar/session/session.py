@@ -1,0 +1,355 @@
+"""`ServerSession`: one client of the sidecar. Requests in, calls on a `SidecarService`, answers out.
+
+A client that does not read what it is sent makes nobody wait, and takes no more memory than
+what it has in flight: its deltas wait, coalesced (`flow.py`), and where answers pile up its
+requests are not read, until it reads (`outgoing.py`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, cast
+
+from ...calls.telemetry import TelemetryEvent
+from ...errors import BatcherClosedError, PybatcherError
+from ..protocol.connection import Limits, Notification, Request, ServerProtocol
+from ..protocol.wire import RequestId, error_to_wire, event_to_wire, plain_error, read_call
+from ..protocol.wire_fields import ASKED, short
+from .in_flight import Generation, InFlight
+from .incoming import Incoming
+from .outgoing import Outgoing
+from .peers import peer_credentials
+from .questions import QUESTIONS, Question
+from .resources import SessionResources
+from .service import SidecarService
+
+__all__ = ["Method", "ServerSession"]
+
+_LOGGER = logging.getLogger("pybatcher.sidecar")
+
+_LAST_READ = 5.0
+"""Seconds that a client has to read the last answers before its connection is cut."""
+
+_WHILE_CLOSING = frozenset({"cancel", "health", "hello", "statistics"})
+"""What is still done when new requests are refused."""
+
+_CANCELLED = plain_error("cancelled", "the request was cancelled")
+
+Method = Callable[[list[Any]], Awaitable[object]]
+"""What a method does: from a request's params to its result. Raises PybatcherErrors."""
+
+
+class ServerSession(asyncio.Protocol):
+    """The serving end of one connection, for one event loop.
+
+    backing: whom it asks.
+    on_end: called once, when the connection is gone and nothing is in flight any more.
+    hello_limits: limits that `hello` tells besides those of the connection and the backing.
+    admit: called with the session and its transport when the connection is made. A text is
+        why it is turned away; the client gets it as the Notification `refused`.
+    methods: what there is besides the methods of every session, by name.
+    """
+
+    def __init__(
+        self,
+        backing: SidecarService,
+        *,
+        limits: Limits | None = None,
+        on_end: Callable[[ServerSession], object],
+        hello_limits: Mapping[str, Any] | None = None,
+        admit: Callable[[ServerSession, asyncio.BaseTransport], str | None] | None = None,
+        methods: Mapping[str, Method] | None = None,
+        logger: logging.Logger = _LOGGER,
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._backing = backing
+        self._limits = limits or Limits()
+        self._hello_limits = dict(hello_limits or {})
+        self._on_end = on_end
+        self._admit = admit
+        self._methods: dict[str, Method] = {"hello": self._hello, **(methods or {})}
+        self._logger = logger
+        self._protocol = ServerProtocol(self._limits)
+        self._resources = SessionResources(backing, self._tell)
+        self._in_flight: dict[RequestId, InFlight] = {}
+        self._incoming = Incoming(self._take)
+        self._outgoing = Outgoing(self._protocol, self._incoming)
+        self._transport: asyncio.Transport | None = None
+        self._is_draining = False
+        self._is_hanging_up = False
+        self._patience: asyncio.TimerHandle | None = None
+
+    # -- for its owner ----------------------------------------------------------------------
+
+    @property
+    def n_in_flight(self) -> int:
+        """Requests without a Response yet."""
+        return len(self._in_flight)
+
+    @property
+    def peer(self) -> str:
+        """The client, for logs."""
+        return _peer(self._transport)
+
+    def notify(self, method: str, params: list[Any]) -> None:
+        """Tell the client something. Once the connection is gone, nothing happens."""
+        if not self._is_hanging_up:
+            self._protocol.notify(method, params)
+            self._outgoing.flush_soon()
+
+    def close_soon(self) -> None:
+        """Refuse new requests, finish those in flight, then hang up."""
+        self._is_draining = True
+        self._loop.call_soon(self._hang_up_if_done)
+
+    def abort(self) -> None:
+        """Hang up now. What is in flight is cancelled."""
+        self._let_go()
+        if self._transport is not None:
+            self._transport.abort()
+
+    # -- for the loop -----------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """See `asyncio.BaseProtocol`."""
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's are no subclass of it
+        self._incoming.open(self._transport)
+        self._outgoing.open(self._transport)
+        why = None if self._admit is None else self._admit(self, transport)
+        if why is not None:
+            self.notify("refused", [why])
+            self._hang_up()
+        self._hang_up_if_done()
+
+    def data_received(self, data: bytes) -> None:
+        """See `asyncio.Protocol`."""
+        self._incoming.feed(data)
+
+    def _take(self, data: bytes) -> None:
+        if self._is_hanging_up:
+            return
+        for event in self._protocol.receive(data):
+            if isinstance(event, Request):
+                self._take_request(event)
+            else:
+                self._take_notification(event)
+        self._outgoing.flush_soon()  # also what the protocol has answered by itself
+        if self._protocol.must_close:
+            self._logger.warning("%s is cut off: %s", self.peer, self._protocol.violation)
+            self._hang_up()
+
+    def eof_received(self) -> None:
+        """See `asyncio.Protocol`. Who sends no more wants no more, and reads its last answers."""
+        self._hang_up()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """See `asyncio.BaseProtocol`."""
+        self._let_go()
+        self._transport = None
+        self._incoming.close()
+        self._outgoing.close()
+        if self._patience is not None:
+            self._patience.cancel()
+        if self._resources.has_prefixes:
+            # What it waits for holds the task: nobody else has to.
+            self._loop.create_task(self._resources.remove_prefixes(), name="pybatcher-prefixes")
+        self._on_end(self)
+
+    def pause_writing(self) -> None:
+        """See `asyncio.BaseProtocol`."""
+        self._outgoing.paused()
+
+    def resume_writing(self) -> None:
+        """See `asyncio.BaseProtocol`."""
+        self._outgoing.resumed()
+        for request in list(self._in_flight.values()):
+            if isinstance(request, Generation):
+                request.go_on()
+
+    # -- for requests in flight -------------------------------------------------------------
+
+    @property
+    def may_send(self) -> bool:
+        """The client reads what it is sent; else deltas had better wait."""
+        return self._outgoing.may_send
+
+    def respond(self, request: InFlight, error: dict[str, Any] | None, result: object) -> None:
+        """Send the Response. The request has ended then."""
+        if error is None:
+            self._protocol.respond(request.msgid, result)
+        else:
+            self._protocol.fail(request.msgid, error)
+        request.has_ended = True
+        del self._in_flight[request.id]
+        self._outgoing.flush_soon()
+        if self._is_draining:
+            self._loop.call_soon(self._hang_up_if_done)
+
+    def fail_unexpectedly(self, request: InFlight, defect: Exception) -> None:
+        """A defect of ours ends this request and nothing else."""
+        self._logger.error("request %s of %s failed", short(request.id), self.peer, exc_info=defect)
+        if not request.has_ended:
+            request.drop()
+            self.respond(request, error_to_wire(defect), None)
+
+    # -- requests ---------------------------------------------------------------------------
+
+    def _take_request(self, request: Request) -> None:
+        msgid, method, params = request
+        try:
+            if self._is_draining and method not in _WHILE_CLOSING:
+                raise BatcherClosedError("the sidecar is ending; ask the next one")
+            if method in ("generate", "chat"):
+                self._generate(msgid, params, is_chat=method == "chat")
+            elif method == "cancel":
+                self._protocol.respond(msgid, self._cancel(params))
+            elif method in self._methods:
+                own = self._methods[method]
+                self._ask(msgid, Question(lambda: own(params)))
+            elif method in QUESTIONS:
+                question = QUESTIONS[method](self._backing, self._resources, params)
+                self._ask(msgid, question)
+            else:
+                known = ", ".join(sorted(self._method_names()))
+                why = f"there is no method {short(method)}; there are: {known}"
+                self._protocol.fail(msgid, plain_error("unknown_method", why))
+        except PybatcherError as error:
+            self._protocol.fail(msgid, error_to_wire(error))
+        except Exception as defect:
+            self._logger.exception("%s of %s failed", method, self.peer)
+            self._protocol.fail(msgid, error_to_wire(defect))
+
+    def _take_notification(self, notification: Notification) -> None:
+        method, params = notification
+        try:
+            if method == "ack" and len(params) == 2:
+                request = self._find(params[0])
+                if isinstance(request, Generation):
+                    request.acknowledge(params[1])
+            elif method == "cancel":
+                self._cancel(params)
+        except PybatcherError as error:
+            self._logger.debug("%s of %s: %s", method, self.peer, error)
+
+    def _generate(self, msgid: int, params: list[Any], *, is_chat: bool) -> None:
+        asked = read_call(params, is_chat=is_chat)
+        generation = Generation(self, msgid, asked, self._backing.cancel)
+        if self._register(generation):
+            generation.task = self._loop.create_task(self._submit(generation))
+
+    async def _submit(self, generation: Generation) -> None:
+        try:
+            generation.submitted(await self._backing.submit(generation.call, generation))
+        except PybatcherError as error:
+            generation.fail(error)
+        except asyncio.CancelledError:
+            self._end_if_cancelled_here(generation)
+            raise
+        except Exception as defect:
+            self.fail_unexpectedly(generation, defect)
+
+    def _ask(self, msgid: int, question: Question) -> None:
+        request = InFlight(msgid, msgid if question.id is None else question.id)
+        if self._register(request):
+            request.task = self._loop.create_task(self._answer(request, question))
+
+    async def _answer(self, request: InFlight, question: Question) -> None:
+        try:
+            result = await question.answer()
+            if not request.has_ended:
+                self.respond(request, None, result)
+        except PybatcherError as error:
+            if not request.has_ended:
+                self.respond(request, error_to_wire(error), None)
+        except asyncio.CancelledError:
+            self._end_if_cancelled_here(request)
+            raise
+        except Exception as defect:
+            self.fail_unexpectedly(request, defect)
+
+    def _register(self, request: InFlight) -> bool:
+        """False: there is one of that name. It goes on; this one is refused."""
+        if request.id in self._in_flight:
+            why = f"id {short(request.id)} is in flight on this connection; choose another"
+            self._protocol.fail(request.msgid, plain_error("duplicate_id", why))
+            return False
+        self._in_flight[request.id] = request
+        return True
+
+    def _find(self, id: object) -> InFlight | None:
+        """By the name that the client gave it; 1 is neither 1.0 nor True."""
+        if type(id) is bytes:
+            id = ASKED.text(id, "id")
+        return self._in_flight.get(id) if isinstance(id, str) or type(id) is int else None
+
+    def _cancel(self, params: Sequence[Any]) -> bool:
+        """Whether there was something to cancel. It gets its own Response."""
+        if len(params) != 1:
+            raise ASKED.bad("the params of cancel", params, "[id]")
+        request = self._find(params[0])
+        if request is None:
+            return False
+        request.drop()
+        self.respond(request, _CANCELLED, None)
+        return True
+
+    def _end_if_cancelled_here(self, request: InFlight) -> None:
+        """Its task was cancelled. If not by its client, that has to be told."""
+        if not request.has_ended:
+            request.drop()
+            self.respond(request, _CANCELLED, None)
+
+    async def _hello(self, params: list[Any]) -> dict[str, Any]:
+        told = await self._backing.hello()
+        limits = {
+            "max_frame": self._limits.max_frame,
+            "max_depth": self._limits.max_depth,
+            "max_in_flight": self._limits.max_in_flight,
+        }
+        return {
+            **told,
+            "limits": {**told.get("limits", {}), **limits, **self._hello_limits},
+            "methods": sorted(self._method_names()),
+        }
+
+    def _method_names(self) -> set[str]:
+        return {"generate", "chat", "cancel", *self._methods, *QUESTIONS}
+
+    def _tell(self, event: TelemetryEvent) -> None:
+        """To a client that watches. Who does not read misses some."""
+        if self._outgoing.may_send:
+            self.notify("event", event_to_wire(event))
+
+    # -- the end ----------------------------------------------------------------------------
+
+    def _hang_up_if_done(self) -> None:
+        if self._is_draining and not self._in_flight:
+            self._hang_up()
+
+    def _hang_up(self) -> None:
+        """Say the last words, and close when they are read, or after a while."""
+        if self._is_hanging_up or self._transport is None:
+            return
+        self._let_go()
+        self._outgoing.flush()
+        self._transport.close()
+        self._patience = self._loop.call_later(_LAST_READ, self._transport.abort)
+
+    def _let_go(self) -> None:
+        """Cancel all that is in flight. The client is told, if it reads."""
+        self._is_hanging_up = True
+        self._resources.watch(False)
+        requests = list(self._in_flight.values())
+        self._in_flight.clear()
+        for request in requests:
+            request.drop()
+            self._protocol.fail(request.msgid, _CANCELLED)
+
+
+def _peer(transport: asyncio.Transport | None) -> str:
+    """By the process id, where the kernel tells it."""
+    sock = None if transport is None else transport.get_extra_info("socket")
+    credentials = None if sock is None else peer_credentials(sock)
+    return "a client" if credentials is None else f"process {credentials[0]}"

@@ -1,0 +1,94 @@
+"""`LoopThread`: an event loop on a thread of its own, to be called from others."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import suppress
+from typing import Any, TypeVar
+
+from ..errors import BatcherClosedError
+
+__all__ = ["LoopThread"]
+
+_T = TypeVar("_T")
+
+
+class LoopThread:
+    """A daemon thread that runs an event loop until it is stopped.
+
+    owner: what errors call what runs there.
+    """
+
+    def __init__(self, name: str, *, owner: str = "batcher") -> None:
+        self._owner = owner
+        self._pid = os.getpid()
+        self._lock = threading.Lock()
+        self._stopping = False
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def call(self, coroutine: Coroutine[Any, Any, _T]) -> _T:
+        """Run a coroutine on the loop and wait for it; interrupted (Ctrl-C), cancel it.
+
+        Raises BatcherClosedError once the loop is stopped, and in a fork.
+        """
+        if os.getpid() != self._pid:
+            coroutine.close()
+            raise BatcherClosedError(
+                f"the {self._owner} runs in process {self._pid} and this is a fork of it, without "
+                f"its threads; make a {self._owner} in each process, after the fork"
+            )
+        with self._lock:
+            if self._stopping:
+                coroutine.close()
+                raise BatcherClosedError(f"the {self._owner} is closed; make another")
+            future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+    def call_soon(self, function: Callable[[], None]) -> None:
+        """Have the loop call a function. Never waits; nothing happens once it is stopped."""
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(function)
+
+    def stop(
+        self,
+        after: Callable[[], Awaitable[None]] | None = None,
+        patience: float | None = None,
+    ) -> None:
+        """End loop and thread once `after` and everything under way is done.
+
+        patience: most seconds to wait for that; None: no limit. On the loop's
+        own thread, and in a fork, it does not wait at all.
+        """
+        with self._lock:
+            if self._stopping or os.getpid() != self._pid:
+                return
+            self._stopping = True
+        asyncio.run_coroutine_threadsafe(self._end(after), self._loop)
+        if threading.current_thread() is not self._thread:
+            self._thread.join(patience)
+
+    async def _end(self, after: Callable[[], Awaitable[None]] | None) -> None:
+        try:
+            if after is not None:
+                await after()
+            others = asyncio.all_tasks() - {asyncio.current_task()}
+            if others:
+                await asyncio.wait(others)
+        finally:
+            self._loop.stop()
+
+    def _run(self) -> None:
+        try:
+            self._loop.run_forever()
+            self._loop.run_until_complete(self._loop.shutdown_default_executor())
+        finally:
+            self._loop.close()

@@ -1,0 +1,96 @@
+"""`RemoteCalls`: coroutines that other threads want to have run on one event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
+from contextlib import suppress
+from typing import Any, TypeVar
+
+from ..errors import BatcherClosedError
+
+__all__ = ["RemoteCalls"]
+
+_T = TypeVar("_T")
+_Function = Callable[[], Coroutine[Any, Any, _T]]
+
+
+class RemoteCalls:
+    """As `asyncio.run_coroutine_threadsafe`, but no future is left without an end.
+
+    There, a call that comes just before its loop ends is lost, and the thread that
+    waits for it waits for ever. Made on the loop, and closed there before its end.
+    """
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._lock = threading.Lock()
+        self._is_open = True
+        self._not_begun: set[Future[Any]] = set()
+        self._tasks: set[asyncio.Task[Any]] = set()  # a loop holds its tasks weakly
+
+    def run(self, function: _Function[_T]) -> Future[_T]:
+        """Have `function` called and awaited on the loop. From any thread; never waits.
+
+        Cancelling the future cancels the task. Raises BatcherClosedError after `close`.
+        """
+        future: Future[_T] = Future()
+        with self._lock:
+            if not self._is_open:
+                raise BatcherClosedError("the batcher is closed; start another")
+            try:
+                self._loop.call_soon_threadsafe(self._begin, future, function)
+            except RuntimeError:
+                raise BatcherClosedError("the event loop of the batcher is closed") from None
+            self._not_begun.add(future)
+        return future
+
+    def call_soon(self, function: Callable[[], None]) -> None:
+        """Have the loop call a function. Nothing happens once it is closed."""
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(function)
+
+    def close(self) -> None:
+        """Take no more calls; those that have not begun fail. What has begun goes on."""
+        with self._lock:
+            self._is_open = False
+            not_begun, self._not_begun = self._not_begun, set()
+        for future in not_begun:
+            if future.set_running_or_notify_cancel():
+                error = "the batcher was closed before this call began"
+                future.set_exception(BatcherClosedError(error))
+
+    def _begin(self, future: Future[_T], function: _Function[_T]) -> None:
+        with self._lock:
+            if future not in self._not_begun:
+                return
+            self._not_begun.discard(future)
+        if future.cancelled():
+            future.set_running_or_notify_cancel()
+            return
+        task = self._loop.create_task(function())
+        self._tasks.add(task)
+        task.add_done_callback(lambda task: self._end(task, future))
+        future.add_done_callback(lambda future: self._cancel_with(future, task))
+
+    def _end(self, task: asyncio.Task[_T], future: Future[_T]) -> None:
+        self._tasks.discard(task)
+        if task.cancelled():
+            future.cancel()
+        error = None if task.cancelled() else task.exception()
+        if not future.set_running_or_notify_cancel():
+            return
+        if error is None:
+            future.set_result(task.result())
+        else:
+            future.set_exception(error)
+
+    def _cancel_with(self, future: Future[_T], task: asyncio.Task[_T]) -> None:
+        if future.cancelled() and not task.done():
+            self.call_soon(lambda: _cancel(task))
+
+
+def _cancel(task: asyncio.Task[Any]) -> None:
+    task.cancel()

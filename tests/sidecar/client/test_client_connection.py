@@ -1,0 +1,387 @@
+"""The client's connection: not there yet, lost, made anew, and closed."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import signal
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import msgpack
+import pytest
+from batcher_helpers import until
+from small_sidecar import LONG, TEMPLATE, SmallSidecar, n_running, raised_by, sidecar
+
+from pybatcher import (
+    Batcher,
+    BatcherClosedError,
+    Client,
+    ConfigError,
+    ConnectionLostError,
+    DeadlineExceededError,
+    InvalidRequestError,
+    StepEvent,
+)
+from pybatcher.sidecar.protocol.connection import Limits
+from pybatcher.sidecar.session.service import BatcherService
+from pybatcher.sidecar.session.session import ServerSession
+from pybatcher.testing import FakeEngine, fake_batcher
+
+PROMPT = "Once upon a time"
+SHORT = 0.2  # seconds; of waits that are to be in vain
+SAMPLED = {"temperature": 1.0, "seed": 7, "max_tokens": 60, "ignore_eos": True}
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "batcher.sock"
+
+
+@pytest.fixture
+async def batcher() -> AsyncIterator[Batcher]:
+    """Slow enough to be interrupted."""
+    engine = FakeEngine(step_delay=0.002, n_ctx=2**16, n_parallel=16)
+    async with fake_batcher(engine, chat_template=TEMPLATE, max_prefixes=2) as one:
+        yield one
+
+
+@pytest.fixture
+async def served(path: Path, batcher: Batcher) -> AsyncIterator[SmallSidecar]:
+    async with sidecar(path, batcher) as one:
+        yield one
+
+
+# -- before there is one ------------------------------------------------------------------
+
+
+async def test_without_a_sidecar_it_says_where_and_why_and_the_way_out(path: Path) -> None:
+    client = Client(path, connect_timeout=SHORT)
+    error = await raised_by(client.start)
+    assert isinstance(error, ConnectionLostError)
+    for part in (str(path), "No such file", "is `pybatcher serve` running"):
+        assert part in str(error)
+    with pytest.raises(BatcherClosedError, match="was not started"):
+        await client.generate(PROMPT)
+    assert (await client.health()).status == "new"
+    await client.close()
+    assert (await client.health()).status == "closed"
+    with pytest.raises(BatcherClosedError, match="make another"):
+        await client.start()
+
+
+async def test_it_waits_for_a_sidecar_that_is_being_started(path: Path, batcher: Batcher) -> None:
+    one = SmallSidecar(path, batcher, Limits())
+    late = asyncio.create_task(_listen_late(one))
+    async with Client(path) as client:
+        assert (await client.health()).ok
+    await late
+    await one.close()
+
+
+async def _listen_late(one: SmallSidecar) -> None:
+    await asyncio.sleep(SHORT)
+    await one.listen()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"path": ""}, "1 to 107 bytes"),
+        ({"path": "x" * 108}, "1 to 107 bytes"),
+        ({"path": "a\0b"}, "1 to 107 bytes"),
+        ({"path": 3}, "path is 3"),
+        ({"path": "x", "connect_timeout": 0}, "connect_timeout is 0"),
+        ({"path": "x", "connect_timeout": float("nan")}, "connect_timeout is nan"),
+        ({"path": "x", "connect_timeout": "1"}, "connect_timeout is '1'"),
+    ],
+)
+def test_arguments_that_cannot_work(arguments: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        Client(**arguments)
+
+
+async def test_the_path_is_where_serve_puts_the_socket(
+    tmp_path: Path, batcher: Batcher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    async with sidecar(tmp_path / "pybatcher.sock", batcher), Client() as client:
+        assert client.model_name == "fake"
+
+
+async def test_what_is_no_sidecar_is_not_taken_for_one(path: Path) -> None:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        await reader.read()  # to the end
+        writer.close()
+
+    server = await asyncio.start_unix_server(answer, path)
+    error = await raised_by(Client(path, connect_timeout=SHORT).start)
+    assert isinstance(error, ConnectionLostError)
+    assert "broke the protocol" in str(error)
+    server.close()
+
+
+async def test_a_connection_that_is_lost_with_its_first_answer_is_none(path: Path) -> None:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        _, msgid, method, _ = msgpack.unpackb(await reader.read(4096))
+        assert method == "hello"
+        writer.write(msgpack.packb([1, msgid, None, {"model": "x"}]) + b"\xc1")
+        await reader.read()
+        writer.close()
+
+    server = await asyncio.start_unix_server(answer, path)
+    error = await raised_by(Client(path, connect_timeout=SHORT).start)
+    assert isinstance(error, ConnectionLostError)
+    assert "broke the protocol" in str(error)
+    server.close()
+
+
+async def test_who_turns_clients_away_says_why(path: Path, batcher: Batcher) -> None:
+    loop = asyncio.get_running_loop()
+    server = await loop.create_unix_server(
+        lambda: ServerSession(
+            BatcherService(batcher), on_end=lambda _: None, admit=lambda *_: "there are too many"
+        ),
+        path,
+    )
+    error = await raised_by(Client(path, connect_timeout=SHORT).start)
+    assert isinstance(error, ConnectionLostError)
+    assert "there are too many" in str(error)
+    server.close()
+
+
+async def test_who_takes_connections_and_does_not_answer_is_named(path: Path) -> None:
+    async def hear(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()  # to the end
+        writer.close()
+
+    server = await asyncio.start_unix_server(hear, path)
+    error = await raised_by(Client(path, connect_timeout=SHORT).start)
+    assert isinstance(error, ConnectionLostError)
+    assert "may be opening its model" in str(error)
+    server.close()
+
+
+# -- lost ---------------------------------------------------------------------------------
+
+
+async def test_what_is_in_flight_fails_and_never_runs_twice(served: SmallSidecar) -> None:
+    batcher = served.batcher
+    async with Client(served.path) as client:
+        stream = client.stream(PROMPT, **LONG)
+        await anext(stream)
+        waiting = asyncio.create_task(client.generate(PROMPT, **LONG))
+        await until(lambda: batcher.statistics().running == 2)
+        served.hang_up()
+        with pytest.raises(ConnectionLostError):
+            await waiting
+        with pytest.raises(ConnectionLostError):
+            async for _ in stream:
+                pass
+        await until(lambda: batcher.statistics().cancelled == 2)
+        assert len((await client.generate(PROMPT, max_tokens=3, ignore_eos=True)).token_ids) == 3
+        assert batcher.statistics().submitted == 3
+        assert served.n_connections == 2
+
+
+async def test_the_sidecar_may_be_restarted(served: SmallSidecar) -> None:
+    async with Client(served.path) as client:
+        before = await client.generate(PROMPT, max_tokens=5)
+        await served.close()
+        late = asyncio.create_task(_listen_late(served))
+        assert await client.tokenize(PROMPT) == await served.batcher.tokenize(PROMPT)
+        assert (await client.generate(PROMPT, max_tokens=5)).token_ids == before.token_ids
+        await late
+
+
+async def test_what_waited_for_a_connection_has_the_rest_of_its_time(served: SmallSidecar) -> None:
+    left = []
+    service = served.batcher._service
+    submit, score = service.submit, service.score
+
+    async def note_submit(call: Any, reply: Any) -> range:
+        left.append(call.timeout)
+        return await submit(call, reply)
+
+    async def note_score(prompt: Any, continuations: Any, beside: Any) -> Any:
+        left.append(beside.timeout)
+        return await score(prompt, continuations, beside)
+
+    service.submit, service.score = note_submit, note_score
+    async with Client(served.path) as client:
+        await served.close()
+        late = asyncio.create_task(_listen_late(served))
+        calls = (
+            client.generate(PROMPT, max_tokens=1, timeout=30.0),
+            client.score(PROMPT, ["x"], timeout=30.0),
+        )
+        await asyncio.gather(*calls)
+        await late
+    assert all(0 < one <= 30.0 - SHORT / 2 for one in left)
+    assert len(left) == 2
+
+
+async def test_idle_it_does_not_look_for_the_sidecar(served: SmallSidecar) -> None:
+    async with Client(served.path) as client:
+        served.hang_up()
+        await until(lambda: not client._service._connector.is_connected)
+        await asyncio.sleep(SHORT)
+        assert served.n_connections == 1
+        assert (await client.health()).ok
+        assert served.n_connections == 2
+
+
+async def test_it_looks_for_the_sidecar_while_somebody_hears_its_events(
+    served: SmallSidecar,
+) -> None:
+    seen: list[Any] = []
+    async with Client(served.path) as client:
+        client.attach(seen.append)
+        for n in (1, 2):
+            await until(lambda n=n: served.n_connections == n)
+            await until(lambda: served.batcher._telemetry.has_handlers)
+            del seen[:]
+            await served.batcher.generate(PROMPT, max_tokens=2)
+            await until(lambda: any(isinstance(event, StepEvent) for event in seen))
+            served.hang_up()
+    async with Client(served.path) as client:
+        n_before = served.n_connections
+        served.hang_up()
+        await until(lambda: not client._service._connector.is_connected)
+        client.attach(seen.append)
+        await until(lambda: served.n_connections == n_before + 1)
+
+
+async def test_prefixes_are_there_again_after_a_reconnect(served: SmallSidecar) -> None:
+    async with Client(served.path) as client:
+        await client.add_prefix(PROMPT * 4, name="begin")
+        served.hang_up()
+        await until(lambda: not served.batcher.prefixes())
+        assert (await client.health()).ok
+        await until(lambda: len(served.batcher.prefixes()) == 1)
+
+
+async def test_what_is_called_without_a_sidecar_fails_in_time(served: SmallSidecar) -> None:
+    async with Client(served.path, connect_timeout=SHORT) as client:
+        await served.close()
+        with pytest.raises(ConnectionLostError, match="connect_timeout is how long"):
+            await client.generate(PROMPT)
+        with pytest.raises(ConnectionLostError):
+            await client.health()
+    async with sidecar(served.path, served.batcher), Client(served.path) as client:
+        one = client._service
+        await served_gone(client)
+        with pytest.raises(DeadlineExceededError, match="or raise timeout"):
+            await client.generate(PROMPT, timeout=0.01)
+        with pytest.raises(DeadlineExceededError):
+            await client.score(PROMPT, ["x"], timeout=0.01)
+        with pytest.raises(InvalidRequestError, match="timeout is -1"):
+            await client.generate(PROMPT, timeout=-1)
+        assert client._service is one
+
+
+async def served_gone(client: Client) -> None:
+    """Nobody is at the client's path any more, as far as it can know."""
+    service = client._service
+    service._path = service._path + ".gone"
+    service._hang_up()
+    await until(lambda: not service._connector.is_connected)
+
+
+# -- closed -------------------------------------------------------------------------------
+
+
+async def test_close_finishes_what_is_in_flight(served: SmallSidecar) -> None:
+    client = Client(served.path)
+    await client.start()
+    await client.start()
+    call = asyncio.create_task(client.generate(PROMPT, max_tokens=30, ignore_eos=True))
+    await until(lambda: n_running(served.batcher) == 1)
+    closing = asyncio.gather(client.close(), client.close())
+    await asyncio.sleep(0)
+    with pytest.raises(BatcherClosedError, match="make another"):
+        await client.generate(PROMPT)
+    await closing
+    assert len((await call).token_ids) == 30
+    await until(lambda: not served.sessions)
+    assert served.batcher.health().ok
+
+
+@pytest.mark.parametrize("how", [{"drain": False}, {"timeout": 0.01}], ids=["at once", "in time"])
+async def test_close_fails_and_cancels_what_is_not_finished(
+    served: SmallSidecar, how: dict[str, Any]
+) -> None:
+    client = Client(served.path)
+    await client.start()
+    call = asyncio.create_task(client.generate(PROMPT, **LONG))
+    await until(lambda: n_running(served.batcher) == 1)
+    await client.close(**how)
+    with pytest.raises(BatcherClosedError, match="before this request had ended"):
+        await call
+    await until(lambda: served.batcher.statistics().cancelled == 1)
+    with pytest.raises(InvalidRequestError, match="timeout is -1"):
+        await client.close(timeout=-1)
+
+
+async def test_close_ends_who_waits_for_a_connection(served: SmallSidecar) -> None:
+    client = Client(served.path)
+    await client.start()
+    await served.close()
+    call = asyncio.create_task(client.generate(PROMPT))
+    await until(lambda: client._service._connector._waiters)
+    await client.close()
+    with pytest.raises(BatcherClosedError):
+        await call
+
+
+async def test_a_client_that_is_dropped_hangs_up(served: SmallSidecar) -> None:
+    client = Client(served.path)
+    await client.start()
+    del client
+    gc.collect()
+    await until(lambda: not served.sessions)
+
+
+async def test_another_loop_is_told_so(served: SmallSidecar) -> None:
+    async with Client(served.path) as client:
+        for call in (client.health, lambda: client.generate(PROMPT), client.close):
+            error = await asyncio.to_thread(lambda call=call: asyncio.run(raised_by(call)))
+            assert isinstance(error, InvalidRequestError)
+            assert "another event loop" in str(error)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+async def test_a_fork_keeps_no_connection_that_was_closed(served: SmallSidecar) -> None:
+    client = Client(served.path)
+    await client.start()
+    child = os.fork()
+    if child == 0:
+        signal.pause()
+        os._exit(0)
+    try:
+        await client.close()
+        await until(lambda: not served.sessions)
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)  # noqa: ASYNC222
+
+
+async def test_what_the_sidecar_would_not_take_is_refused_here_and_harms_nobody(
+    path: Path, batcher: Batcher
+) -> None:
+    limits = Limits(max_frame=4096)
+    async with sidecar(path, batcher, limits) as served, Client(path) as client:
+        assert client.limits["max_frame"] == 4096
+        call = asyncio.create_task(client.generate(PROMPT, **LONG))
+        await until(lambda: n_running(batcher) == 1)
+        with pytest.raises(InvalidRequestError, match="4096"):
+            await client.generate("x" * 5000)
+        assert not call.done()
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        await until(lambda: n_running(batcher) == 0)
+        assert len(served.sessions) == 1

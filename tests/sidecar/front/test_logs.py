@@ -1,0 +1,162 @@
+"""Log lines: of JSON that any reader takes, or of text, and never one that a client made up."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import sys
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any
+
+import pytest
+
+from pybatcher.sidecar.front.logs import JsonFormatter, TextFormatter, set_up_logs
+
+FORGED = 'x\n{"level": "error"}\r\x1b[2J\u2028\x85\udc80 é "quoted"'
+
+
+@pytest.fixture(autouse=True)
+def logging_as_before() -> Iterator[None]:
+    logger = logging.getLogger("pybatcher")
+    before = (list(logger.handlers), logger.level, logger.propagate)
+    yield
+    logger.handlers[:], logger.propagate = before[0], before[2]
+    logger.setLevel(before[1])
+
+
+def record(event: str = "event", **extra: object) -> logging.LogRecord:
+    logger = logging.getLogger("pybatcher.sidecar")
+    made = logger.makeRecord(
+        logger.name, logging.WARNING, "file.py", 7, event, (), None, extra=extra
+    )
+    made.created = 1_000_000_000.1234
+    return made
+
+
+def failed() -> logging.LogRecord:
+    made = record()
+    try:
+        raise ValueError("first\nsecond\x1b")
+    except ValueError:
+        made.exc_info = sys.exc_info()
+    return made
+
+
+def parsed(made: logging.LogRecord) -> dict[str, Any]:
+    line = JsonFormatter().format(made)
+    assert line.isascii()
+    assert line.isprintable()
+    entry: dict[str, Any] = json.loads(line, parse_constant=pytest.fail)
+    return entry
+
+
+def test_a_line_of_json() -> None:
+    entry = parsed(record("worker started", pid=7, restarts=None, ratio=0.5, ids=[1, 2]))
+    assert list(entry.items()) == [
+        ("time", "2001-09-09T01:46:40.123Z"),
+        ("level", "warning"),
+        ("event", "worker started"),
+        ("pid", 7),
+        ("restarts", None),
+        ("ratio", 0.5),
+        ("ids", [1, 2]),
+    ]
+    assert datetime.fromisoformat(entry["time"]).timestamp() == pytest.approx(1e9 + 0.123)
+
+
+def test_a_line_of_text() -> None:
+    line = TextFormatter().format(record("worker started", pid=7, why="killed by SIGSEGV"))
+    assert line == "2001-09-09T01:46:40.123Z warning worker started pid=7 why=killed by SIGSEGV"
+
+
+def test_arguments_go_into_the_event() -> None:
+    made = record("%s of %d")
+    made.args = ("one", 2)
+    assert parsed(made)["event"] == "one of 2"
+    assert TextFormatter().format(made).endswith("one of 2")
+
+
+def test_nobody_can_make_up_a_line() -> None:
+    entry = parsed(record(FORGED, said=FORGED))
+    assert (entry["event"], entry["said"]) == (FORGED, FORGED)
+    line = TextFormatter().format(record(FORGED, said=FORGED))
+    assert line.isprintable()
+    assert r'x\n{"level": "error"}\r\x1b[2J\u2028\x85\udc80 é "quoted"' in line
+    line.encode()
+
+
+def test_an_exception() -> None:
+    exception = parsed(failed())["exception"]
+    assert exception.startswith("Traceback (most recent call last):\n")
+    assert exception.endswith("ValueError: first\nsecond\x1b")
+    first, *others = TextFormatter().format(failed()).split("\n")
+    assert first.endswith("warning event")
+    assert others[0] == "    Traceback (most recent call last):"
+    assert others[-2:] == ["    ValueError: first", r"    second\x1b"]
+    assert all(line.startswith("    ") for line in others)
+
+
+def test_no_exception_is_none() -> None:
+    made = record()
+    made.exc_info = (None, None, None)
+    assert "exception" not in parsed(made)
+    assert "\n" not in TextFormatter().format(made)
+
+
+def test_an_extra_field_cannot_pass_for_one_of_ours() -> None:
+    made = failed()
+    vars(made).update(dict.fromkeys(("time", "level", "event", "exception"), "another"))
+    entry = parsed(made)
+    assert (entry["time"][:4], entry["level"], entry["event"]) == ("2001", "warning", "event")
+    assert entry["exception"].startswith("Traceback")
+
+
+def test_what_json_does_not_have_is_still_logged() -> None:
+    circle: list[object] = []
+    circle.append(circle)
+    deep: list[object] = []
+    for _ in range(sys.getrecursionlimit()):
+        deep = [deep]
+    entry = parsed(record(what={1, 2}, ids=[1]))
+    assert (entry["what"], entry["ids"]) == ("{1, 2}", [1])
+    assert parsed(record(what=b"\xff"))["what"] == r"b'\xff'"
+    entry = parsed(record(what=float("nan"), other=2))
+    assert (entry["what"], entry["other"], entry["event"]) == ("nan", 2, "event")
+    assert parsed(record(what={"a": float("inf")}))["what"] == "{'a': inf}"
+    assert parsed(record(what={(1, 2): 3}))["what"] == "{(1, 2): 3}"
+    assert "..." in parsed(record(what=circle))["what"]
+    assert "..." in parsed(record(what=deep))["what"]
+
+
+def test_it_is_the_tree_of_pybatcher_alone_that_is_set_up(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    root = (list(logging.root.handlers), logging.root.level)
+    stream, before = io.StringIO(), io.StringIO()
+    set_up_logs("json", "info", before)
+    set_up_logs("json", "info", stream)
+    logging.getLogger("pybatcher").debug("too little")
+    logging.getLogger("pybatcher").info("one", extra={"n": 1})
+    logging.getLogger("pybatcher.sidecar").error("two")
+    logging.getLogger("another").error("three")
+    entries = [json.loads(line) for line in stream.getvalue().splitlines()]
+    assert [(entry["level"], entry["event"]) for entry in entries] == [
+        ("info", "one"),
+        ("error", "two"),
+    ]
+    assert entries[0]["n"] == 1
+    assert before.getvalue() == ""
+    assert [made.message for made in caplog.records] == ["three"]  # what came to the root
+    assert (list(logging.root.handlers), logging.root.level) == root
+
+
+@pytest.mark.parametrize("level", ["debug", "info", "warning", "error"])
+def test_levels_and_stderr(level: str, capsys: pytest.CaptureFixture[str]) -> None:
+    set_up_logs("text", level)
+    for name in ("debug", "info", "warning", "error"):
+        getattr(logging.getLogger("pybatcher"), name)(name)
+    lines = capsys.readouterr().err.splitlines()
+    expected = ["debug", "info", "warning", "error"]
+    assert [line.split()[-1] for line in lines] == expected[expected.index(level) :]

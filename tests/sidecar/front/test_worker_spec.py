@@ -1,0 +1,39 @@
+"""What a worker is told to serve, and what a reload changes of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from pybatcher.errors import ConfigError
+from pybatcher.sidecar.front.worker_spec import WorkerSpec
+
+SPEC = WorkerSpec(model="/a", system_prompt="s", options={"n_ctx": 512}, beat_period=0.5)
+
+
+def test_it_comes_over_the_wire_as_it_is() -> None:
+    assert WorkerSpec.from_wire(SPEC.to_wire()) == SPEC
+    with pytest.raises(ConfigError, match="two versions"):
+        WorkerSpec.from_wire({**SPEC.to_wire(), "newer": 1})
+
+
+def test_what_is_not_changed_stays() -> None:
+    assert SPEC.changed({}) == SPEC
+    other = SPEC.changed({"model": None, "n_batch": 64})
+    assert (other.model, other.system_prompt) == (None, "s")
+    assert other.options == {"n_ctx": 512, "n_batch": 64}
+    assert SPEC.options == {"n_ctx": 512}
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"n_ctx": 1}, "n_ctx is 1"),
+        ({"max_frame": 5000}, "unknown option 'max_frame'"),
+        ({"model": 5}, "model is 5"),
+        ({"system_prompt": ["s"]}, "system_prompt is"),
+        ({"beat_period": 1.0}, "unknown option 'beat_period'"),
+    ],
+)
+def test_what_cannot_be_is_refused(changes: dict[str, object], says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        SPEC.changed(changes)

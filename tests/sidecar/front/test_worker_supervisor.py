@@ -1,0 +1,151 @@
+"""What a post does about workers that die of a request, come no further, or are others."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+from collections.abc import AsyncIterator
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pybatcher import Completion, EngineFailedError, ModelFormatError
+from pybatcher.calls.call import Call
+from pybatcher.calls.stream import Reply
+from pybatcher.calls.telemetry import Telemetry
+from pybatcher.sidecar.front.serve_config import ServeConfig
+from pybatcher.sidecar.front.watchdog import Watchdog
+from pybatcher.sidecar.front.worker_spec import WorkerSpec
+from pybatcher.sidecar.front.worker_supervisor import WorkerSupervisor
+
+OPTIONS = {"n_ctx": 8192, "n_parallel": 16, "n_threads": 1}
+
+
+@contextlib.asynccontextmanager
+async def manned(way: str | None = None, **options: Any) -> AsyncIterator[WorkerSupervisor]:
+    """A post whose workers have something wrong with them."""
+    spec = WorkerSpec(system_prompt=way, options=OPTIONS, model=options.pop("model", None))
+    config = ServeConfig(**{"hang_timeout": 1.0, "max_worker_restarts": 9, **options})
+    telemetry = Telemetry(asyncio.get_running_loop().time)
+    module = "pybatcher.sidecar.worker" if way is None else "odd_worker"
+    post = WorkerSupervisor(spec, config, numbers=count(1), telemetry=telemetry, module=module)
+    running = asyncio.ensure_future(post.run())
+    try:
+        yield post
+    finally:
+        post.dismiss()
+        await running
+
+
+async def generate(post: WorkerSupervisor, prompt: str, **sampling: Any) -> Completion:
+    reply = Reply(streams=False)
+    sampling = {"max_tokens": 30, "ignore_eos": True, **sampling}
+    call = Call(
+        priority=0, timeout=None, namespace=None, content=prompt, params=None, sampling=sampling
+    )
+    await post.remote.submit(call, reply)
+    while not reply.ended:
+        await reply.wait()
+    return reply.result()
+
+
+async def test_a_request_that_kills_workers_fails_alone() -> None:
+    prompts = [f"Once upon {i}" for i in range(9)]
+    async with manned() as post:
+        healthy = [await generate(post, prompt) for prompt in prompts]
+    prompts.insert(4, "a poisonous one")
+    async with manned("poison") as post:
+        results = await asyncio.gather(
+            *(generate(post, prompt) for prompt in prompts), return_exceptions=True
+        )
+        assert post.restarts == 4
+        assert post.health().ok
+        assert (await generate(post, "and on it goes", max_tokens=3)).token_ids
+    poisonous = results.pop(4)
+    assert isinstance(poisonous, EngineFailedError)
+    assert "this request failed" in str(poisonous)
+    outputs = [result.token_ids for result in results if isinstance(result, Completion)]
+    assert outputs == [one.token_ids for one in healthy]
+
+
+@pytest.mark.parametrize("way", ["stuck", "deaf"])
+async def test_a_worker_that_hangs_is_killed_and_its_calls_go_on(way: str, tmp_path: Path) -> None:
+    async with manned(f"{way}:{tmp_path}") as post:
+        await post.opened
+        first = post.worker_pid
+        assert len((await generate(post, "Once")).token_ids) == 30
+        assert post.worker_pid != first
+        assert post.restarts == 1
+
+
+async def test_a_batcher_that_has_failed_for_good_takes_its_worker_along(tmp_path: Path) -> None:
+    async with manned(f"hopeless:{tmp_path}") as post:
+        assert len((await generate(post, "Once")).token_ids) == 30
+        assert post.restarts == 1
+        assert "status 70" in post.health().reason
+
+
+async def test_nobody_goes_on_with_another_model() -> None:
+    async with manned("other") as post:
+        begun = asyncio.ensure_future(generate(post, "Once", max_tokens=1900))
+        entries = post.remote.pending._journal
+        while not any(entry.num_tokens for entry in entries.values()):  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        assert post.worker_pid is not None
+        os.kill(post.worker_pid, signal.SIGKILL)
+        fresh = asyncio.ensure_future(generate(post, "Twice"))
+        with pytest.raises(EngineFailedError, match="another model's"):
+            await begun
+        assert len((await fresh).token_ids) == 30  # it has no tokens yet: any model will do
+
+
+async def test_a_model_that_cannot_be_opened_is_said_at_once(tmp_path: Path) -> None:
+    async with manned(None, model=str(tmp_path)) as post:
+        with pytest.raises(ModelFormatError):
+            await post.opened
+        assert post.restarts == 0
+        assert post.health().status == "failed"
+        with pytest.raises(ModelFormatError):
+            await generate(post, "Once")
+
+
+async def test_without_restarts_the_first_death_is_the_end() -> None:
+    async with manned(None, max_worker_restarts=0) as post:
+        await post.opened
+        asking = asyncio.ensure_future(generate(post, "Once", max_tokens=1900))
+        assert post.worker_pid is not None
+        os.kill(post.worker_pid, signal.SIGKILL)
+        with pytest.raises(EngineFailedError, match="max_worker_restarts"):
+            await asking
+        assert post.health().status == "failed"
+        assert (await post.statistics()).running == 0
+
+
+async def test_each_worker_has_the_time_that_starting_takes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    begun: list[Watchdog] = []
+
+    class Noting(Watchdog):
+        def begin(self) -> None:
+            begun.append(self)
+            super().begin()
+
+    monkeypatch.setattr("pybatcher.sidecar.front.worker_supervisor.Watchdog", Noting)
+    async with manned() as post:
+        await post.opened
+        n_begun = len(begun)
+        assert post.worker_pid is not None
+        os.kill(post.worker_pid, signal.SIGKILL)
+        assert (await generate(post, "Once", max_tokens=3)).token_ids
+        assert len(begun) == n_begun + post.restarts == n_begun + 1
+
+
+async def test_opening_has_its_time() -> None:
+    async with manned(None, start_timeout=0.1, max_worker_restarts=1) as post:
+        with pytest.raises(EngineFailedError, match="not opened the model within start_timeout"):
+            await post.opened

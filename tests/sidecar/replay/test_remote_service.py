@@ -1,0 +1,223 @@
+"""Calls go over a link that may be lost and made anew: nothing is lost, nothing comes twice."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from link_double import a_call, a_relay, made, opts, texts, turn
+
+from pybatcher.calls.call import CallOptions
+from pybatcher.calls.completion import Piece
+from pybatcher.calls.stream import Reply
+from pybatcher.calls.telemetry import RequestEvent
+from pybatcher.errors import (
+    ConnectionLostError,
+    InvalidRequestError,
+)
+from pybatcher.sidecar.protocol.wire import event_to_wire
+
+
+async def test_what_is_asked_before_there_is_a_link_waits_for_it() -> None:
+    remote, reply = a_relay(), Reply(streams=True)
+    await remote.submit(a_call(seed=3), reply)
+    link = made(remote)
+    (call_id,) = link.in_flight
+    assert link.sent[call_id][0] == "generate"
+    assert opts(link, call_id) == {"seed": 3, "stream": True}
+    link.delta(call_id, " upon", 5)
+    assert list(reply.pieces) == [Piece(" upon", (5,), None)]
+    link.finish(call_id, " upon", 5)
+    assert reply.result().text == " upon"
+    assert remote.pending.n_in_flight == 0
+
+
+async def test_after_a_loss_it_goes_on_from_the_tokens_it_has_with_the_same_seed() -> None:
+    remote, reply = a_relay(), Reply(streams=True)
+    await remote.submit(a_call(temperature=1.0), reply)
+    first = made(remote)
+    first.delta(1, " upon", 5)
+    first.delta(1, " a", 6)
+    first.lose(remote.link_lost)
+    assert not reply.ended
+    second = made(remote)
+    assert opts(second, 1)["output"] == [5, 6]
+    assert opts(second, 1)["seed"] == opts(first, 1)["seed"]
+    second.delta(1, " time", 7)
+    second.finish(1, " time", 7)
+    whole = reply.result()
+    assert (whole.text, whole.token_ids) == (" upon a time", (5, 6, 7))
+    assert texts(reply) == whole.text
+    assert remote.pending.replayed_requests == 1
+
+
+async def test_without_replays_a_loss_is_told() -> None:
+    remote, reply = a_relay(replays=False), Reply(streams=True)
+    await remote.submit(a_call(), reply)
+    made(remote).lose(remote.link_lost)
+    with pytest.raises(ConnectionLostError):
+        reply.result()
+    assert remote.pending.n_in_flight == 0
+
+
+async def test_without_replays_nothing_is_streamed_that_nobody_reads_in_pieces() -> None:
+    remote, reply = a_relay(replays=False), Reply(streams=False)
+    await remote.submit(a_call(), reply)
+    assert "stream" not in opts(made(remote), 1)
+
+
+async def test_samples_are_calls_of_their_own_and_each_goes_on_from_where_it_is() -> None:
+    remote, reply = a_relay(), Reply(streams=True)
+    await remote.submit(a_call(n=3, seed=1), reply)
+    first = made(remote)
+    seeds = {opts(first, i)["seed"] for i in (1, 2, 3)}
+    assert len(seeds) == 3
+    assert all("n" not in opts(first, i) for i in (1, 2, 3))
+    first.delta(2, "b", 2)
+    first.finish(1, "", reason="stop")
+    first.lose(remote.link_lost)
+    second = made(remote)
+    assert [opts(second, i).get("output") for i in (1, 2)] == [[2], None]
+    second.finish(1, "", reason="stop")
+    second.finish(2, "")
+    choices = reply.result().choices
+    assert [choice.token_ids for choice in choices] == [(), (2,), ()]
+
+
+async def test_if_one_sample_fails_the_others_are_taken_back() -> None:
+    remote, reply = a_relay(), Reply(streams=False)
+    await remote.submit(a_call(n=2), reply)
+    link = made(remote)
+    link.end(1, error=InvalidRequestError("no"))
+    await turn()
+    assert link.cancelled == [2]
+    with pytest.raises(InvalidRequestError):
+        reply.result()
+
+
+async def test_a_chat_is_read_once_and_goes_on_as_its_tokens() -> None:
+    remote, reply = a_relay(), Reply(streams=True)
+    messages = [{"role": "user", "content": "hi"}]
+    link = made(remote)
+    submitting = asyncio.ensure_future(remote.submit(a_call(messages, is_chat=True), reply))
+    await turn()
+    assert link.sent[1] == ("tokenize", [messages])
+    link.end(1, [7, 8, 9])
+    await submitting
+    assert link.sent[2][0] == "generate"
+    assert link.sent[2][1][0] == [7, 8, 9]
+
+
+async def test_a_chat_without_replays_is_sent_as_it_is() -> None:
+    remote = a_relay(replays=False)
+    link = made(remote)
+    messages = [{"role": "user", "content": "hi"}]
+    await remote.submit(a_call(messages, is_chat=True), Reply(streams=False))
+    assert link.sent[1][0] == "chat"
+
+
+async def test_what_is_wrong_with_a_request_is_told_before_it_is_sent() -> None:
+    remote = a_relay()
+    link = made(remote)
+    with pytest.raises(InvalidRequestError, match="temperature"):
+        await remote.submit(a_call(temperature=-1), Reply(streams=False))
+    with pytest.raises(InvalidRequestError, match="timeout"):
+        await remote.submit(a_call(timeout=-1), Reply(streams=False))
+    assert not link.sent
+
+
+async def test_questions_are_asked_again() -> None:
+    remote = a_relay()
+    asking = asyncio.ensure_future(remote.detokenize([1, 2]))
+    await turn()
+    made(remote).lose(remote.link_lost)
+    await turn()
+    second = made(remote)
+    assert second.sent[1] == ("detokenize", [[1, 2]])
+    second.end(1, "text")
+    assert await asking == "text"
+
+
+async def test_a_question_that_nobody_waits_for_is_cancelled() -> None:
+    remote = a_relay()
+    link = made(remote)
+    beside = CallOptions(priority=0, timeout=None, namespace=None)
+    asking = asyncio.ensure_future(remote.score("a", ["b"], beside))
+    await turn()
+    asking.cancel()
+    await turn()
+    assert link.cancelled == [1]
+
+
+async def test_prefixes_are_put_where_they_were_before_anybody_goes_on() -> None:
+    remote = a_relay()
+    first = made(remote)
+    adding = asyncio.ensure_future(remote.add_prefix("manual", None, None))
+    await turn()
+    info = {"name": "p1", "namespace": None, "n_tokens": 3, "computed_tokens": 3, "holders": 1}
+    first.end(1, info)
+    assert (await adding).name == "p1"
+    await remote.submit(a_call(), Reply(streams=True))
+    first.lose(remote.link_lost)
+    second = made(remote)
+    assert [method for method, _ in second.sent.values()] == ["add_prefix", "generate"]
+    assert second.sent[1][1] == ["manual", {"name": "p1"}]
+    removing = asyncio.ensure_future(remote.remove_prefix("p1", None))
+    await turn()
+    second.end(1, info)
+    second.end(3, None)
+    await removing
+    second.lose(remote.link_lost)
+    assert [method for method, _ in made(remote).sent.values()] == ["generate"]
+
+
+async def test_events_are_asked_for_as_long_as_somebody_wants_them() -> None:
+    remote, seen = a_relay(), []
+    detach = remote.attach(seen.append)
+    first = made(remote)
+    assert list(first.sent.values()) == [("watch", [True])]
+    event = RequestEvent(
+        when=1.0,
+        request_id=1,
+        namespace="",
+        priority=0,
+        finish_reason="stop",
+        prompt_tokens=1,
+        cached_tokens=0,
+        generated_tokens=1,
+        queued=0.0,
+        ttft=None,
+        itl=(),
+        total=1.0,
+        preemptions=0,
+        recomputed_tokens=0,
+    )
+    assert remote.take_notification("event", event_to_wire(event))
+    assert seen == [event]
+    assert remote.take_notification("event", ["what", {}])  # of a newer version: nothing
+    assert not remote.take_notification("beat", [])
+    first.lose(remote.link_lost)
+    second = made(remote)
+    detach()
+    assert list(second.sent.values()) == [("watch", [True]), ("watch", [False])]
+
+
+async def test_prefixes_are_told_when_they_are_there_again() -> None:
+    remote = a_relay()
+    first = made(remote)
+    adding = asyncio.ensure_future(remote.add_prefix("manual", "p", None))
+    await turn()
+    info = {"name": "p", "namespace": None, "n_tokens": 3, "computed_tokens": 3, "holders": 1}
+    first.end(1, info)
+    await adding
+    first.lose(remote.link_lost)
+    asking = asyncio.ensure_future(remote.prefixes())
+    await turn()
+    second = made(remote)
+    second.end(2, [])  # it has not heard of it yet
+    await turn()
+    assert not asking.done()
+    second.end(1, info)
+    await turn()
+    second.end(3, [info])
+    assert [one.name for one in await asking] == ["p"]

@@ -1,0 +1,62 @@
+"""What a connection holds besides its requests."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from pybatcher import InvalidRequestError
+from pybatcher.sidecar.session.resources import SessionResources
+from pybatcher.sidecar.session.service import BatcherService
+from pybatcher.testing import fake_batcher
+
+
+async def test_only_what_it_added_is_removed() -> None:
+    async with fake_batcher(max_prefixes=3) as batcher:
+        await batcher.add_prefix("c" * 40, name="c")
+        resources = SessionResources(BatcherService(batcher), print)
+        assert not resources.has_prefixes
+        info = await resources.add_prefix("a" * 40, None, "")
+        assert info.name is not None
+        await resources.add_prefix("b" * 40, "b", None)
+        await resources.remove_prefix("b", "")
+        await resources.remove_prefix("c", None)  # that of somebody else: it may
+        await batcher.remove_prefix(info.name)  # and somebody else removes its own
+        assert resources.has_prefixes
+        await resources.remove_prefixes()
+        assert not resources.has_prefixes
+        assert batcher.prefixes() == ()
+
+
+async def test_what_it_has_removed_is_not_removed_again_from_others() -> None:
+    async with fake_batcher(max_prefixes=3) as batcher:
+        resources = SessionResources(BatcherService(batcher), print)
+        for namespace, same in (("", None), (None, "")):
+            await resources.add_prefix("a" * 40, "a", namespace)
+            await resources.remove_prefix("a", same)
+            assert not resources.has_prefixes
+        await batcher.add_prefix("a" * 40, name="a")
+        await resources.remove_prefixes()
+        assert [info.name for info in batcher.prefixes()] == ["a"]
+
+
+async def test_what_fails_is_not_held() -> None:
+    async with fake_batcher(max_prefixes=1) as batcher:
+        resources = SessionResources(BatcherService(batcher), print)
+        with pytest.raises(InvalidRequestError):
+            await resources.add_prefix("", "a", None)
+        adding = asyncio.create_task(resources.add_prefix("a" * 4000, "a", None))
+        await asyncio.sleep(0)
+        adding.cancel()
+        await asyncio.wait({adding})
+        assert adding.cancelled()
+        assert not resources.has_prefixes
+
+
+async def test_a_watch_is_one_however_often_it_is_wanted() -> None:
+    async with fake_batcher() as batcher:
+        resources = SessionResources(BatcherService(batcher), print)
+        for wanted in (False, True, True, False, False):
+            resources.watch(wanted)
+            assert batcher._telemetry.has_handlers == wanted

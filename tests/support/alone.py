@@ -1,0 +1,33 @@
+"""What a request gets when nobody else is there: the reference for all that run together."""
+
+from __future__ import annotations
+
+from pybatcher.scheduling import Request, StepEntry, StepPlan
+from pybatcher.serving.engine_executor import StepEngine
+from pybatcher.testing import FakeEngine
+
+
+def tokens_alone(request: Request, max_length: int, engine: StepEngine | None = None) -> list[int]:
+    """Its tokens, from an engine that has no other sequence, and without a scheduler.
+
+    max_length: of a sequence. engine: None: a fake one.
+    """
+    if engine is None:
+        engine = FakeEngine(n_ctx=4096, n_parallel=1, block_size=16)
+    seq_id = engine.seq_new()
+    engine.seq_sampling(
+        seq_id,
+        request.params,
+        seed=request.seed,
+        n_prompt=len(request.prompt),
+        stop_token_ids=tuple(request.end_token_ids),
+    )
+    output: list[int] = []
+    tokens = request.prompt
+    most = min(request.params.max_tokens, max_length - len(request.prompt))
+    while len(output) < most and not request.end_token_ids.intersection(output[-1:]):
+        plan = StepPlan((StepEntry(seq_id, tokens, True),), 0, len(tokens))
+        output.append(engine.step(plan).sampled[seq_id][0].token_id)
+        tokens = (output[-1],)
+    engine.seq_remove(seq_id)
+    return output

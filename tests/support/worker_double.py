@@ -1,0 +1,53 @@
+"""What tests of worker processes spawn: `python -m worker_double FD DEED`."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import sys
+from pathlib import Path
+
+from pybatcher.sidecar.front.guard import guard_child
+
+
+def about_itself() -> dict[str, object]:
+    import calendar  # not a file of that name in the working directory
+
+    return {
+        "path": sys.path,
+        "warnoptions": sys.warnoptions,
+        "optimize": sys.flags.optimize,
+        "calendar": calendar.__file__,
+        "descriptors": sorted(int(name) for name in os.listdir("/proc/self/fd")),
+        "stdin": sys.stdin.read(),
+        "blocked": sorted(signal.pthread_sigmask(signal.SIG_BLOCK, ())),
+        "ignored": [n for n in signal.valid_signals() if signal.getsignal(n) is signal.SIG_IGN],
+        "environment": dict(os.environ),
+    }
+
+
+def main() -> None:
+    sock, deed = socket.socket(fileno=int(sys.argv[1])), sys.argv[2]
+    if deed == "late":  # what it is sent before it guards itself
+        sock.sendall(b"unguarded")
+        sock.recv(1)
+    guard_child()
+    if deed == "exit":
+        sys.exit(int(sys.argv[3]))
+    if deed == "signal":
+        os.kill(os.getpid(), int(sys.argv[3]))
+    if deed == "tell":
+        sock.sendall(json.dumps(about_itself()).encode())
+    if deed == "deaf":  # hears no EOF
+        Path(sys.argv[3]).write_text(str(os.getpid()))
+        while True:
+            signal.pause()
+    sock.sendall(b"guarded")
+    while message := sock.recv(1000):
+        sock.sendall(message)
+
+
+if __name__ == "__main__":
+    main()

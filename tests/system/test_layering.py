@@ -1,0 +1,164 @@
+"""The rooms: imports run one way between folders, in Python and in C++, and no source file is long.
+
+The lists below are the whole order: a room may import those before it, and itself. A line holds
+rooms that may not import each other.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGE = ROOT / "pybatcher"
+NATIVE = ROOT / "csrc"
+MOST_LINES = 400
+MOST_ENTRIES = 20
+
+PACKAGE_ORDER = [
+    ["errors"],
+    ["config", "params", "models"],
+    ["scheduling", "loading", "text"],
+    ["engine", "calls"],
+    ["threads", "metrics"],
+    ["serving"],
+    ["batcher"],
+    ["sidecar", "testing"],
+    ["__init__"],
+    ["cli"],
+    ["__main__"],
+]
+SIDECAR_ORDER = [["protocol"], ["session"], ["replay"], ["front", "client"], ["worker"]]
+NATIVE_ORDER = [
+    ["base"],
+    ["kv", "ops"],
+    ["model"],
+    ["cpu", "cuda"],
+    ["engine"],
+    ["bindings"],
+]
+
+# Rooms without time, threads and input or output: what they need of those comes as an argument.
+PURE_ROOMS = ["scheduling", "sidecar/protocol"]
+IMPURE = {"asyncio", "threading", "time", "random", "socket", "multiprocessing", "concurrent"}
+
+# Plain values that every layer may name, wherever the file lies; it knows nothing but base.
+VALUE_HEADERS = {"model/config.h"}
+
+
+def python_files() -> list[Path]:
+    return sorted(PACKAGE.rglob("*.py"))
+
+
+def native_files() -> list[Path]:
+    return sorted(p for p in NATIVE.rglob("*") if p.suffix in {".h", ".cc", ".inc", ".cu"})
+
+
+def rank(order: list[list[str]], room: str) -> int:
+    for i, rooms in enumerate(order):
+        if room in rooms:
+            return i
+    raise AssertionError(f"{room!r} is in no line of the order: add it where it belongs")
+
+
+def imports(path: Path) -> Iterator[str]:
+    """Dotted names of all that a file imports, those below pybatcher as `pybatcher.x.y`."""
+    package = ("pybatcher", *path.relative_to(PACKAGE).parent.parts)
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            above = package[: len(package) - node.level + 1] if node.level else ()
+            base = ".".join((*above, *filter(None, [node.module])))
+            yield from (f"{base}.{alias.name}" for alias in node.names)
+
+
+def room_of(path: Path, folder: Path) -> str:
+    """The entry of `folder` that a file below it belongs to."""
+    return path.relative_to(folder).parts[0].removesuffix(".py")
+
+
+def imported_rooms(path: Path, folder: Path) -> Iterator[tuple[str, str]]:
+    """(room, dotted name) of each import of a file that is answered below `folder`."""
+    prefix = ("pybatcher", *folder.relative_to(PACKAGE).parts)
+    for name in imports(path):
+        names = tuple(name.split("."))
+        if names[: len(prefix)] != prefix:
+            continue
+        below = names[len(prefix)] if len(names) > len(prefix) else ""
+        entry = folder / below
+        is_room = below and (entry.is_dir() or entry.with_suffix(".py").exists())
+        yield (below if is_room else "__init__"), name
+
+
+@pytest.mark.parametrize("path", python_files(), ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_python_imports_run_one_way(path: Path) -> None:
+    own = room_of(path, PACKAGE)
+    for room, name in imported_rooms(path, PACKAGE):
+        if room != own and not name.startswith("pybatcher._core"):
+            before = rank(PACKAGE_ORDER, room) < rank(PACKAGE_ORDER, own)
+            assert before, f"{path.relative_to(ROOT)} imports {name}"
+
+
+@pytest.mark.parametrize(
+    "path",
+    [*sorted((PACKAGE / "sidecar").glob("*/*.py")), PACKAGE / "sidecar" / "worker.py"],
+    ids=lambda p: str(p.relative_to(PACKAGE)),
+)
+def test_the_rooms_of_the_sidecar_import_one_way(path: Path) -> None:
+    own = room_of(path, PACKAGE / "sidecar")
+    for room, name in imported_rooms(path, PACKAGE / "sidecar"):
+        if room != own:
+            before = rank(SIDECAR_ORDER, room) < rank(SIDECAR_ORDER, own)
+            assert before, f"{path.relative_to(ROOT)} imports {name}"
+
+
+def test_only_the_engine_imports_the_extension() -> None:
+    importers = {
+        str(path.relative_to(PACKAGE))
+        for path in python_files()
+        if any(name.startswith("pybatcher._core") for name in imports(path))
+    }
+    assert importers == {"engine.py"}
+
+
+@pytest.mark.parametrize("room", PURE_ROOMS)
+def test_the_pure_rooms_know_no_clock_thread_or_loop(room: str) -> None:
+    for path in sorted((PACKAGE / room).rglob("*.py")):
+        used = {name.split(".")[0] for name in imports(path)}
+        assert not used & IMPURE, f"{path.relative_to(ROOT)} imports {used & IMPURE}"
+
+
+@pytest.mark.parametrize("name", ["errors", "config", "params"])
+def test_values_need_the_standard_library_only(name: str) -> None:
+    standard = {"__future__", "collections", "dataclasses", "math", "pathlib", "typing"}
+    used = {imported.split(".")[0] for imported in imports(PACKAGE / f"{name}.py")}
+    assert used <= standard | {"numbers", "pybatcher", "warnings"}
+
+
+def test_the_package_is_seen_at_a_glance() -> None:
+    entries = [p.name for p in PACKAGE.iterdir() if p.suffix != ".so" and p.name != "__pycache__"]
+    assert len(entries) <= MOST_ENTRIES, sorted(entries)
+
+
+@pytest.mark.parametrize("path", native_files(), ids=lambda p: str(p.relative_to(NATIVE)))
+def test_native_includes_run_one_way(path: Path) -> None:
+    name = path.relative_to(NATIVE).as_posix()
+    own = "ops" if name in VALUE_HEADERS else name.partition("/")[0]
+    for included in re.findall(r'^\s*#\s*include\s+"([^"]+)"', path.read_text(), re.MULTILINE):
+        if "/" in included and included not in VALUE_HEADERS:
+            room = included.partition("/")[0]
+            before = room == own or rank(NATIVE_ORDER, room) < rank(NATIVE_ORDER, own)
+            assert before, f"csrc/{name} includes {included}"
+
+
+@pytest.mark.parametrize(
+    "path", python_files() + native_files(), ids=lambda p: str(p.relative_to(ROOT))
+)
+def test_no_source_file_is_long(path: Path) -> None:
+    n_lines = len(path.read_text().splitlines())
+    assert n_lines <= MOST_LINES, f"{path.relative_to(ROOT)} has {n_lines} lines"

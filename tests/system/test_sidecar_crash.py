@@ -1,0 +1,164 @@
+"""Workers die, hang and abort under 32 streams: nobody notices more than a pause."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from serving_doubles import Serving, is_running, serving, start_serving
+
+from bench.blows import strike
+from bench.chaos import asked, gist
+from pybatcher import Batcher, Client, Completion, EngineFailedError, Piece
+
+N_STREAMS = 32
+MAX_TOKENS = 160
+OPTIONS = ("--n-ctx", "16384", "--n-parallel", "32", "--hang-timeout", "2.0")
+BATCHER_OPTIONS = {"n_ctx": 16384, "n_parallel": 32}
+
+
+@pytest.fixture(scope="module")
+def undisturbed() -> list[tuple[Any, ...]]:
+    async def generate() -> list[Completion]:
+        async with Batcher(**BATCHER_OPTIONS) as batcher:
+            calls = [asked(i, MAX_TOKENS) for i in range(N_STREAMS)]
+            return await asyncio.gather(*(batcher.generate(p, **params) for p, params in calls))
+
+    return [gist(completion) for completion in asyncio.run(generate())]
+
+
+class Listeners:
+    """Callers that ask for the same streams over and over and compare what comes."""
+
+    def __init__(self, client: Client, expected: list[tuple[Any, ...]]) -> None:
+        self._client = client
+        self._expected = expected
+        self.rounds = 0
+        self.tokens = 0
+        self.is_over = False
+        self._more = asyncio.Event()
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            for i in range(N_STREAMS):
+                group.create_task(self._listen(i))
+
+    async def _listen(self, i: int) -> None:
+        prompt, params = asked(i, MAX_TOKENS)
+        while not self.is_over:
+            pieces: list[Piece] = []
+            stream = self._client.stream(prompt, **params)
+            async for piece in stream:
+                pieces.append(piece)
+                self.tokens += len(piece.token_ids)
+                self._more.set()
+            completion = stream.completion
+            assert completion is not None
+            assert gist(completion) == self._expected[i]
+            assert "".join(piece.text for piece in pieces) == completion.text
+            assert sum((piece.token_ids for piece in pieces), ()) == completion.token_ids
+            assert [piece.finish_reason for piece in pieces[:-1]] == [None] * (len(pieces) - 1)
+            assert len(completion.timeline.token_times) == len(completion.token_ids)
+            self.rounds += 1
+
+    async def some_tokens(self, n: int) -> None:
+        """Wait until so many more have come: a worker is at it."""
+        enough = self.tokens + n
+        while self.tokens < enough:
+            self._more.clear()
+            await self._more.wait()
+
+
+async def disturb(
+    running: Serving, expected: list[tuple[Any, ...]], blows: list[str], rng: random.Random
+) -> Listeners:
+    async with Client(running.socket) as client:
+        listeners = Listeners(client, expected)
+        listening = asyncio.ensure_future(listeners.run())
+        try:
+            for n_blows, blow in enumerate(blows, 1):
+                waiting = asyncio.ensure_future(listeners.some_tokens(rng.randrange(1, 2000)))
+                await asyncio.wait({listening, waiting}, return_when=asyncio.FIRST_COMPLETED)
+                waiting.cancel()
+                if listening.done():
+                    break
+                (pid,) = (await client.statistics()).worker_pids
+                strike(blow, pid)
+                while (await client.statistics()).worker_restarts < n_blows:  # noqa: ASYNC110
+                    await asyncio.sleep(0.02)
+        finally:
+            listeners.is_over = True
+            await listening
+        statistics = await client.statistics()
+        assert statistics.worker_restarts == len(blows)
+        assert statistics.in_flight == 0
+    return listeners
+
+
+async def test_streams_go_on_over_kills_stops_and_aborts(
+    tmp_path: Path, undisturbed: list[tuple[Any, ...]]
+) -> None:
+    blows = ["SIGKILL", "SIGSTOP", "SIGABRT", "SIGSEGV", "SIGKILL", "SIGSTOP", "SIGKILL", "SIGKILL"]
+    with serving(tmp_path, *OPTIONS, "--max-worker-restarts", "1000") as running:
+        listeners = await disturb(running, undisturbed, blows, random.Random(1))
+        said = running.said()
+    assert listeners.rounds >= N_STREAMS
+    assert said.count("SIGKILL") >= 4
+    assert "SIGABRT" in said
+    assert "hang_timeout" in said
+
+
+async def test_past_the_intensity_everybody_is_told_and_the_server_exits(tmp_path: Path) -> None:
+    running = start_serving(tmp_path, *OPTIONS, "--max-worker-restarts", "1")
+    async with Client(running.socket) as client:
+        asking = asyncio.ensure_future(
+            client.generate("Once", max_tokens=4000, ignore_eos=True, temperature=1.0)
+        )
+        pids: set[int] = set()
+        while len(pids) < 2:
+            pids.update((await client.statistics()).worker_pids)
+            for pid in pids:
+                if is_running(pid):
+                    os.kill(pid, signal.SIGKILL)
+            await asyncio.sleep(0.05)
+        with pytest.raises(EngineFailedError, match="max_worker_restarts"):
+            await asking
+    assert running.wait() == 1
+    assert not running.socket.exists()
+
+
+async def test_a_worker_ends_with_its_front(tmp_path: Path) -> None:
+    running = start_serving(tmp_path, *OPTIONS)
+    (pid,) = running.worker_pids()
+    running.process.kill()
+    running.wait()
+    end = time.monotonic() + 10
+    while is_running(pid):
+        assert time.monotonic() < end
+        await asyncio.sleep(0.01)
+
+
+async def test_clients_that_come_back_go_on_with_the_same_tokens(
+    tmp_path: Path, undisturbed: list[tuple[Any, ...]]
+) -> None:
+    """The front dies, twice, and another takes its place: for idempotent clients a pause too."""
+    running = start_serving(tmp_path, *OPTIONS)
+    async with Client(running.socket, idempotent=True, connect_timeout=60.0) as client:
+        listeners = Listeners(client, undisturbed)
+        listening = asyncio.ensure_future(listeners.run())
+        for _ in range(2):
+            await listeners.some_tokens(1500)
+            running.process.kill()
+            running.wait()
+            running = start_serving(tmp_path, *OPTIONS, wait=False)
+        listeners.is_over = True
+        await listening
+    running.process.send_signal(signal.SIGTERM)
+    assert running.wait() == 0
+    assert listeners.rounds >= N_STREAMS
