@@ -39,7 +39,7 @@ from .progress import bar
 from .results import write_result
 from .shapes import ALL_SHAPES
 
-__all__ = ["Beside", "Mixed", "figures", "serve_mixed", "summary"]
+__all__ = ["Mixed", "MixedTimes", "figures", "serve_mixed", "summary"]
 
 
 _GENERATING = 16  # tokens that every stream has before the long prompt comes
@@ -68,7 +68,7 @@ class Mixed:
 
 
 @dataclass(frozen=True, slots=True)
-class Beside:
+class MixedTimes:
     """When things happened, on one clock: the long prompt came and had its first token; tokens."""
 
     came: float
@@ -76,7 +76,7 @@ class Beside:
     streams: list[list[float]]
 
 
-async def serve_mixed(batcher: Batcher, load: Mixed) -> Beside:
+async def serve_mixed(batcher: Batcher, load: Mixed) -> MixedTimes:
     """Streams go on until the long prompt has its first token."""
     rng_seed = load.seed * 1000
     times: list[list[float]] = [[] for _ in range(load.n_streams)]
@@ -100,10 +100,10 @@ async def serve_mixed(batcher: Batcher, load: Mixed) -> Beside:
         came = time.monotonic()
         done = await batcher.generate(prompt, max_tokens=1, ignore_eos=True)
         over.set()
-    return Beside(came, done.timeline.first_token, times)
+    return MixedTimes(came, done.timeline.first_token, times)
 
 
-def figures(seen: Beside) -> dict[str, float]:
+def figures(seen: MixedTimes) -> dict[str, float]:
     """Seconds: gaps that end while the prompt is computed, those before it came, its TTFT."""
     before, beside = [], []
     for times in seen.streams:

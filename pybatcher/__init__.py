@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 from .batcher import Batcher, BlockingBatcher
 from .calls.any_batcher import AnyBatcher
 from .calls.completion import Completion, FinishReason, Piece, Timeline, TokenLogprob, Usage
-from .calls.inquiry import Embedding, Score
 from .calls.prefix_info import PrefixInfo
+from .calls.scores import Embedding, Score
 from .calls.statistics import BatcherStatistics, Health
 from .calls.stream import Stream
 from .calls.telemetry import RequestEvent, StepEvent, TelemetryEvent
@@ -37,8 +37,8 @@ from .errors import (
     RequestTooLongError,
 )
 from .params import SamplingParams
-from .threads.blocking_stream import BlockingStream
-from .threads.threadsafe import ThreadsafeBatcher, ThreadsafeStream
+from .threads.calls import ThreadsafeBatcher
+from .threads.streams import BlockingStream, ThreadsafeStream
 
 if TYPE_CHECKING:
     from .engine import Engine

@@ -1,43 +1,40 @@
-"""`Batcher`: await an answer; everybody who awaits one shares the forward passes."""
+"""`Batcher`: await an answer; everybody who awaits one shares the forward passes.
+
+`BlockingBatcher`: the same for code without asyncio, from any number of threads.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import time
-import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from .calls.arguments import check_timeout
-from .calls.call import HasCallService
-from .calls.generating_calls import GeneratingCalls
-from .calls.prefix_calls import PrefixCalls
-from .calls.prefix_info import PrefixInfo
-from .calls.scoring_calls import ScoringCalls
+from typing_extensions import override
+
+from .calls.any_batcher import AnyBatcher
+from .calls.prefix_info import Prefixes
 from .calls.statistics import BatcherStatistics, Health
 from .calls.telemetry import Handler, Telemetry
 from .config import split_options
-from .errors import BatcherClosedError, EngineFailedError
+from .errors import EngineFailedError
 from .serving.runtime import Opener, Runtime, open_checkpoint, open_torch_module
 from .serving.service import Service
 from .serving.system_prompt import check_system_prompt
-from .threads.blocking_calls import BlockingCalls
-from .threads.threadsafe import ThreadsafeBatcher
+from .threads.calls import BlockingCalls, ThreadsafeBatcher
 
 if TYPE_CHECKING:
     from typing import Self
 
-    from .calls.any_batcher import AnyBatcher
     from .engine import Progress
 
 __all__ = ["Batcher", "BlockingBatcher"]
 
 
-class Batcher(HasCallService, GeneratingCalls, PrefixCalls, ScoringCalls):
+class Batcher(AnyBatcher):
     """A model inside this process that answers many callers at once.
 
         async with Batcher("path/to/model") as batcher:
@@ -62,6 +59,8 @@ class Batcher(HasCallService, GeneratingCalls, PrefixCalls, ScoringCalls):
     Raises ConfigError for options that cannot work.
     """
 
+    _own_name = "batcher"
+
     def __init__(
         self,
         model: str | os.PathLike[str] | None = None,
@@ -78,7 +77,7 @@ class Batcher(HasCallService, GeneratingCalls, PrefixCalls, ScoringCalls):
     def from_torch(
         cls, module: Any, tokenizer: Any, *, system_prompt: str | None = None, **options: Any
     ) -> Self:
-        """A batcher over a transformers module that is alive in this process.
+        """Make a batcher over a transformers module that is alive in this process.
 
         tokenizer: of transformers or tokenizers; None: prompts are token ids.
         """
@@ -93,7 +92,7 @@ class Batcher(HasCallService, GeneratingCalls, PrefixCalls, ScoringCalls):
         clock: Callable[[], float] = time.monotonic,
         on_failure: Callable[[EngineFailedError], object] | None = None,
     ) -> Self:
-        """A batcher over whatever `opener` opens. `pybatcher.testing.fake_batcher` uses it too."""
+        """Make a batcher over what `opener` opens. `pybatcher.testing.fake_batcher` uses it too."""
         self = cls.__new__(cls)
         self._configure(opener, system_prompt, options, clock, on_failure)
         return self
@@ -106,6 +105,7 @@ class Batcher(HasCallService, GeneratingCalls, PrefixCalls, ScoringCalls):
         clock: Callable[[], float] = time.monotonic,
         on_failure: Callable[[EngineFailedError], object] | None = None,
     ) -> None:
+        super().__init__()
         self._engine_config, self._scheduler_config, self._supervision = split_options(
             dict(options)
         )
@@ -113,37 +113,32 @@ class Batcher(HasCallService, GeneratingCalls, PrefixCalls, ScoringCalls):
         self._opener = opener
         self._clock = clock
         self._telemetry = Telemetry(clock, on_failure)
-        self._starting = asyncio.Lock()
-        self._closed = False
-        self._service: Service | None = None
-        self._abandon: weakref.finalize[..., Batcher] | None = None
 
     # -- life -------------------------------------------------------------------------------
 
-    async def start(self) -> None:
-        """Open the model (on a thread) and begin to serve. Started already, it does nothing.
-
-        Raises ModelFormatError, ConfigError, EngineError; BatcherClosedError after `close`.
-        """
-        async with self._starting:
-            if self._closed:
-                raise BatcherClosedError("the batcher was closed; make another")
-            if self._service is not None:
-                return
-            runtime = await self._open()
-            try:
-                self._service = Service(
-                    runtime,
-                    self._scheduler_config,
-                    self._supervision,
-                    self._system_prompt,
-                    self._clock,
-                    self._telemetry,
-                )
-            except BaseException:
-                runtime.engine.close()
-                raise
-            self._abandon = weakref.finalize(self, self._service.abandon)
+    @override
+    async def _start_service(self) -> Service:
+        runtime = await self._open()
+        engine, scheduler = self._engine_config, self._scheduler_config
+        try:
+            return Service(
+                runtime,
+                scheduler,
+                self._supervision,
+                self._system_prompt,
+                self._clock,
+                self._telemetry,
+                limits={
+                    "n_ctx": engine.n_ctx,
+                    "n_parallel": engine.n_parallel,
+                    "max_prefixes": scheduler.max_prefixes,
+                    "max_queue_requests": scheduler.max_queue_requests,
+                    "max_queue_tokens": scheduler.max_queue_tokens,
+                },
+            )
+        except BaseException:
+            runtime.engine.close()
+            raise
 
     async def _open(self) -> Runtime:
         config = self._engine_config
@@ -157,47 +152,16 @@ class Batcher(HasCallService, GeneratingCalls, PrefixCalls, ScoringCalls):
             opening.add_done_callback(_close_what_was_opened)
             raise
 
-    async def close(self, drain: bool = True, timeout: float | None = None) -> None:  # noqa: ASYNC109
-        """Take no more requests, finish the ones there are, free everything.
-
-        drain: False fails what is in flight with BatcherClosedError instead.
-        timeout: seconds to drain; what is not finished then fails so too. So long
-            again, and at least 5 s, it waits for the step under way. A step that
-            takes longer, or that is hung, is left alone with its thread, which
-            frees the engine when it ends.
-        Closing again, or while another task closes, waits for the same end.
-        """
-        timeout = check_timeout(timeout)
-        async with self._starting:
-            self._closed = True
-        if self._service is not None and self._abandon is not None:
-            await self._service.close(drain, timeout)
-            self._abandon.detach()
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        """Drains; after an exception it does not."""
-        await self.close(drain=exc_type is None)
-
-    # -- requests ---------------------------------------------------------------------------
+    # -- what is there at once --------------------------------------------------------------
 
     @property
     def threadsafe(self) -> ThreadsafeBatcher:
         """The same calls for other threads and other event loops."""
         return ThreadsafeBatcher(self, lambda: self._running_service().remote_calls())
 
-    # -- questions --------------------------------------------------------------------------
-
+    @override
     def attach(self, handler: Handler) -> Callable[[], None]:
-        """Have `handler` called with every event from now on. Call what is returned to detach it.
+        """Call `handler` with every event from now on. Return what detaches it.
 
         Events are a `StepEvent` after each step, and a `RequestEvent` at the end of each
         request. There may be several handlers, attached and detached before the start, after
@@ -210,28 +174,31 @@ class Batcher(HasCallService, GeneratingCalls, PrefixCalls, ScoringCalls):
         """
         return self._telemetry.attach(handler)
 
-    def prefixes(self) -> tuple[PrefixInfo, ...]:
-        """All that are kept: the system prompt (no name), then as they were added."""
+    @override
+    def prefixes(self) -> Prefixes:
+        """Return all prefixes that are kept: the system prompt (no name), then as added."""
         return self._running_service().prefixes()
 
+    @override
     def statistics(self) -> BatcherStatistics:
-        """Counts since the start; after `close` the last ones.
+        """Return the counts since the start; after `close` the last ones.
 
         Raises BatcherClosedError before `start`.
         """
         return self._running_service().statistics()
 
+    @override
     def health(self) -> Health:
-        """Whether requests are served, and if not, why."""
-        if self._service is not None:
+        """Return whether requests are served, and if not, why."""
+        if isinstance(self._service, Service):
             return self._service.health()
         if self._closed:
             return Health("closed", "the batcher was closed before it was started")
         return Health("new", "the batcher was not started")
 
     @property
+    @override
     def model_name(self) -> str:
-        """Of the model, for people. Raises BatcherClosedError before `start`."""
         return self.runtime.name
 
     @property
@@ -239,16 +206,15 @@ class Batcher(HasCallService, GeneratingCalls, PrefixCalls, ScoringCalls):
         """Engine, tokenizer and chat template, once started. The engine is not to be called."""
         return self._running_service().runtime
 
+    @override
     def _running_service(self) -> Service:
-        if self._service is None:
-            raise BatcherClosedError(
-                "the batcher was not started; use `async with batcher` or `await batcher.start()`"
-            )
-        return self._service
+        service = super()._running_service()
+        assert isinstance(service, Service)
+        return service
 
 
 def _close_what_was_opened(opening: asyncio.Future[Runtime]) -> None:
-    """Nobody waits for the model any more."""
+    """Close the engine of a model that is open now and that nobody waits for."""
     if not opening.cancelled() and opening.exception() is None:
         opening.result().engine.close()
 
@@ -281,24 +247,22 @@ class BlockingBatcher(BlockingCalls[Batcher]):
     def from_torch(
         cls, module: Any, tokenizer: Any, *, system_prompt: str | None = None, **options: Any
     ) -> Self:
-        """Over a live transformers module. See `Batcher.from_torch`."""
+        """Make a batcher over a transformers module that is alive in this process.
+
+        tokenizer: of transformers or tokenizers; None: prompts are token ids.
+        """
         return cls.over(
             Batcher.from_torch(module, tokenizer, system_prompt=system_prompt, **options)
         )
 
-    def prefixes(self) -> tuple[PrefixInfo, ...]:
-        """All that are kept. See `Batcher.prefixes`."""
+    @override
+    def prefixes(self) -> Prefixes:
         return self._batcher.prefixes()
 
+    @override
     def statistics(self) -> BatcherStatistics:
-        """Counts since the start. See `Batcher.statistics`."""
         return self._batcher.statistics()
 
+    @override
     def health(self) -> Health:
-        """Whether requests are served, and if not, why."""
         return self._batcher.health()
-
-
-if TYPE_CHECKING:
-    # A method that differs makes this wrong, and `make check` says so.
-    _a_batcher: type[AnyBatcher] = Batcher

@@ -74,7 +74,7 @@ def no_leaks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
     def end_all_and_look(self: Coordinator) -> None:
         end_all(self)
-        if self._room.is_busy or self._supervisor.failure is not None:
+        if self._executor.is_busy or self._supervisor.failure is not None:
             return  # then nothing can be freed: the engine is closed as it is
         engine = self._engine
         engine.check_integrity()

@@ -1,71 +1,327 @@
-"""`AnyBatcher`: what a `Batcher` and a `Client` have in common, for code that takes either."""
+"""`AnyBatcher`: the calls and the life cycle that a `Batcher` and a `Client` have in common."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from types import TracebackType
-from typing import TYPE_CHECKING, Protocol
+from abc import abstractmethod
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar, overload
 
-from .generating_calls import GeneratingCalls
-from .prefix_calls import PrefixCalls
+from typing_extensions import Unpack
+
+from ..errors import InvalidRequestError
+from ..params import SamplingParams
+from .bounded import map_bounded
+from .call import Call, Messages, Prompt, Prompts, Question, only_typed_errors
+from .completion import Completion
+from .lifecycle import Lifecycle
+from .options import (
+    ChatOptions,
+    EmbedOptions,
+    GenerateOptions,
+    PrefixOptions,
+    RequestOptions,
+)
 from .prefix_info import PrefixInfo
-from .scoring_calls import ScoringCalls
+from .questions import (
+    AddPrefix,
+    Detokenize,
+    EmbedTexts,
+    ListPrefixes,
+    ReadHealth,
+    ReadStatistics,
+    RemovePrefix,
+    ScoreContinuations,
+    Tokenize,
+)
+from .reply import Reply
+from .scores import Embedding, Score
 from .statistics import BatcherStatistics, Health
+from .stream import Stream
 from .telemetry import Handler
 
 if TYPE_CHECKING:
-    from typing import Self
-
+    pass
 
 __all__ = ["AnyBatcher"]
 
+T = TypeVar("T")
+_OF_THE_CALL = ("priority", "timeout", "namespace")
+_MOST_AT_ONCE = 256
+"""Prompts of one `generate` of a list that are in flight at a time."""
 
-class AnyBatcher(GeneratingCalls, ScoringCalls, PrefixCalls, Protocol):
+
+class AnyBatcher(Lifecycle):
     """Whoever serves requests: a `Batcher` in this process, or a `Client` of a sidecar.
 
         async def summarise(batcher: pybatcher.AnyBatcher, text: str) -> str:
             return str(await batcher.generate(f"{text}\\nIn short:", max_tokens=64))
 
-    For type checkers; what has these methods is one, and need not derive from it.
-
-    What is asked about a batcher (`statistics`, `health`, `prefixes`) is there at once in
-    process and has to be awaited over a socket, so here it is either:
-
-        found = batcher.statistics()
-        counts = await found if inspect.isawaitable(found) else found
+    `statistics`, `health` and `prefixes` are awaited. Those of a `Batcher` are there at once, and
+    may be used without.
     """
 
-    async def start(self) -> None:
-        """Begin to serve. Started already, it does nothing."""
+    # -- outputs ----------------------------------------------------------------------------
 
-    async def close(self, drain: bool = True, timeout: float | None = None) -> None:  # noqa: ASYNC109
-        """Take no more requests, finish the ones there are, let go of everything.
-
-        drain: False fails what is in flight with BatcherClosedError instead.
-        timeout: seconds to drain; what is not finished then fails so too.
-        """
-
-    async def __aenter__(self) -> Self: ...
-
-    async def __aexit__(
+    @overload
+    async def generate(
         self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None: ...
+        prompt: Prompt,
+        params: SamplingParams | None = None,
+        **options: Unpack[GenerateOptions],
+    ) -> Completion: ...
 
+    @overload
+    async def generate(
+        self,
+        prompt: Prompts,
+        params: SamplingParams | None = None,
+        **options: Unpack[GenerateOptions],
+    ) -> list[Completion]: ...
+
+    async def generate(
+        self,
+        prompt: Prompt | Prompts,
+        params: SamplingParams | None = None,
+        **options: Unpack[GenerateOptions],
+    ) -> Completion | list[Completion]:
+        """Continue `prompt`; of a list of prompts, each, in their order.
+
+        prompt: a text, or token ids; or a list of either. If one of a list fails all do.
+        params: how to draw. The fields of `SamplingParams` may also be given as keywords, or
+            both; keywords win.
+        priority: the lower, the sooner it is served; waiting makes up for it
+            (`priority_aging`). From -1000 to 1000.
+        timeout: seconds from now. When they are over, what there is of the
+            output is returned (finish_reason "deadline"), or, without a token
+            yet (nor one in `output`), DeadlineExceededError raised.
+        namespace: cached prefixes are shared with requests of the same one only.
+        output: token ids that were drawn for this prompt already. It goes on after
+            them with what an undisturbed run would have drawn next (one that is
+            sampled: with the same `seed`), and only that is returned and counted,
+            its text from where a stream of those tokens would have been;
+            `max_tokens` and `min_tokens` count both. For one output only (`n` = 1).
+            Where they have ended the output, there is a completion at once,
+            without a new token.
+
+        Cancelling the task that awaits cancels the request. Raises
+        InvalidRequestError, RequestTooLongError, QueueFullError,
+        DeadlineExceededError, EngineFailedError, BatcherClosedError.
+        """
+        return await self._generate(prompt, params, options)
+
+    def stream(
+        self,
+        prompt: Prompt,
+        params: SamplingParams | None = None,
+        **options: Unpack[GenerateOptions],
+    ) -> Stream:
+        """Continue `prompt` in pieces as they come: `async for piece in batcher.stream(prompt)`.
+
+        Arguments and errors are those of `generate`; the errors come with the first piece.
+        """
+        return self._stream(_call(prompt, params, options, is_chat=False))
+
+    async def chat(
+        self,
+        messages: Messages,
+        params: SamplingParams | None = None,
+        **options: Unpack[ChatOptions],
+    ) -> Completion:
+        """Return the assistant's next turn, by the model's own chat template.
+
+        messages: [{"role": "user", "content": "..."}, ...]. Other arguments and errors are
+        those of `generate`.
+        """
+        return await self._complete(_call(messages, params, options, is_chat=True))
+
+    def stream_chat(
+        self,
+        messages: Messages,
+        params: SamplingParams | None = None,
+        **options: Unpack[ChatOptions],
+    ) -> Stream:
+        """Stream the assistant's next turn. Arguments and errors are those of `chat`."""
+        return self._stream(_call(messages, params, options, is_chat=True))
+
+    # -- questions --------------------------------------------------------------------------
+
+    async def tokenize(self, content: Prompt | Messages) -> tuple[int, ...]:
+        """Return the token ids that `generate` would go on from, or `chat` for messages.
+
+        With the special tokens and the system prompt that come before. Raises
+        InvalidRequestError, BatcherClosedError.
+        """
+        with only_typed_errors("tokenize"):
+            is_chat = (
+                isinstance(content, Sequence)
+                and not isinstance(content, str)
+                and len(content) > 0
+                and isinstance(content[0], Mapping)
+            )
+        return await self._ask(Tokenize(content=content, is_chat=is_chat))
+
+    async def detokenize(self, token_ids: Sequence[int]) -> str:
+        """Return the text of token ids, special tokens included. Raises InvalidRequestError."""
+        return await self._ask(Detokenize(token_ids=token_ids))
+
+    async def score(
+        self,
+        prompt: Prompt,
+        continuations: Sequence[Prompt],
+        **options: Unpack[RequestOptions],
+    ) -> list[Score]:
+        """Return how likely each continuation of `prompt` is, in the order given.
+
+            yes, no = await batcher.score("Is the sky blue? Answer:", [" yes", " no"])
+            yes.logprob > no.logprob
+
+        prompt: a text, or token ids; begins as it would in `generate`.
+        continuations: texts, or token ids, at least one, any number. A text becomes tokens by
+            itself, without special tokens: where a tokenizer would join it with the prompt's
+            end in another way, hand in token ids.
+        priority, timeout, namespace: as of `generate`. Past the timeout nothing is returned.
+
+        Each continuation is a request of its own in the queue; they share the KV of the
+        prompt. If one fails all do. The bits are those that a completion's `logprobs` have.
+        Cancelling cancels all. Raises what `generate` does.
+        """
+        return await self._ask(
+            ScoreContinuations(prompt=prompt, continuations=continuations, **options)
+        )
+
+    async def embed(
+        self, texts: Sequence[Prompt], **options: Unpack[EmbedOptions]
+    ) -> list[Embedding]:
+        """Return each text as one vector: the model's states after its last norm, pooled.
+
+            cat, dog = await batcher.embed(["a cat", "a dog"], pooling="mean")
+            float(cat.vector @ dog.vector)
+
+        texts: texts, or token ids, at least one, any number. No system prompt comes before them.
+        pooling: "last": the state of the last token; a long text may take several steps.
+            "mean": that of all; it is computed in one step whatever `max_prefill_tokens`
+            and `itl_target` say, so it can have `n_batch` tokens at most. Up to `n_batch -
+            n_parallel` tokens it goes beside those who generate; a longer one waits until
+            enough of them have ended, and newcomers wait behind it.
+        priority, timeout, namespace: as of `generate`. Past the timeout nothing is returned.
+
+        Each text is a request of its own in the queue. If one fails all do. Cancelling
+        cancels all. Raises what `generate` does, and RequestTooLongError for a text that is
+        too long for its pooling.
+        """
+        return await self._ask(EmbedTexts(texts=texts, **options))
+
+    async def add_prefix(self, prefix: Prompt, **options: Unpack[PrefixOptions]) -> PrefixInfo:
+        """Compute the KV of a beginning that many prompts will have, and keep it.
+
+            await batcher.add_prefix(manual, name="manual")
+            await batcher.generate(manual + question)      # only `question` is computed
+
+        Returns when it is there. Prompts of the namespace that begin so take it from then on,
+        whatever the cache has had to give up meanwhile; its KV is taken from `n_ctx` for good.
+
+        prefix: a text, or token ids. A text becomes tokens as the beginning of a prompt does,
+            special tokens and the system prompt before it. What a prompt shares are the first
+            tokens that are the same: around the seam a tokenizer may join `prefix + rest` in
+            another way, and the last token or two of the prefix are then computed with the
+            rest. Chats go through a template: for theirs, hand in token ids.
+        name: for `remove_prefix`, one in each namespace. None: one is made up. The same tokens
+            under another name share the KV; the same name and tokens again count one more
+            holder, and it takes one more removal.
+        namespace: None is the common one.
+
+        Cancelled, it leaves nothing. Raises InvalidRequestError, also where the name is that
+        of other tokens, RequestTooLongError where KV has no room for it, NoFreeSequenceError
+        past `max_prefixes`, EngineFailedError, BatcherClosedError.
+        """
+        return await self._ask(AddPrefix(prefix=prefix, **options))
+
+    async def remove_prefix(self, name: str, namespace: str | None = None) -> None:
+        """Undo one `add_prefix`. With the last, the KV is free, but for what is in use of it.
+
+        Raises InvalidRequestError where there is no such name.
+        """
+        await self._ask(RemovePrefix(name=name, namespace=namespace))
+
+    def prefixes(self) -> Awaitable[tuple[PrefixInfo, ...]]:
+        """Return all prefixes that are kept: the system prompt (no name), then as added."""
+        return self._ask(ListPrefixes())
+
+    def statistics(self) -> Awaitable[BatcherStatistics]:
+        """Return the counts since the start. Raises BatcherClosedError before `start`."""
+        return self._ask(ReadStatistics())
+
+    def health(self) -> Awaitable[Health]:
+        """Return whether requests are served, and if not, why."""
+        return self._ask(ReadHealth())
+
+    @abstractmethod
     def attach(self, handler: Handler) -> Callable[[], None]:
-        """Have `handler` called with every event. Call what is returned to detach it."""
+        """Call `handler` with each telemetry event from now on. Return what detaches it."""
 
     @property
+    @abstractmethod
     def model_name(self) -> str:
-        """Of the model, for people. Raises BatcherClosedError before `start`."""
+        """The name of the model, for people. Raises BatcherClosedError before `start`."""
 
-    def prefixes(self) -> tuple[PrefixInfo, ...] | Awaitable[tuple[PrefixInfo, ...]]:
-        """All prefixes that are kept."""
+    # -- inside -----------------------------------------------------------------------------
 
-    def statistics(self) -> BatcherStatistics | Awaitable[BatcherStatistics]:
-        """Counts since the start."""
+    async def _generate(
+        self, prompt: object, params: SamplingParams | None, options: Mapping[str, Any]
+    ) -> Completion | list[Completion]:
+        """Continue a prompt, or each of a list, for `generate` of all surfaces."""
+        if not _is_several(prompt):
+            return await self._complete(_call(prompt, params, options, is_chat=False))
+        if options.get("output"):
+            raise InvalidRequestError("output goes with one prompt, and there is a list of them")
+        calls = [_call(one, params, options, is_chat=False) for one in prompt]
+        return await map_bounded(self._complete, calls, _MOST_AT_ONCE)
 
-    def health(self) -> Health | Awaitable[Health]:
-        """Whether requests are served, and if not, why."""
+    async def _complete(self, call: Call) -> Completion:
+        """Submit a call and wait for its output."""
+        service, reply = self._running_service(), Reply()
+        with only_typed_errors("this call"):
+            request_ids = await service.submit(call, reply)
+        try:
+            while not reply.ended:
+                await reply.wait()
+        except BaseException:  # the task was cancelled
+            service.cancel(request_ids)
+            raise
+        result = reply.result()
+        assert isinstance(result, Completion)
+        return result
+
+    def _stream(self, call: Call) -> Stream:
+        """Make a stream; it holds the batcher, which would close itself if nobody did."""
+
+        async def submit(reply: Reply) -> range:
+            with only_typed_errors("this call"):
+                return await self._running_service().submit(call, reply)
+
+        return Stream(submit, lambda ids: self._running_service().cancel(ids))
+
+    async def _ask(self, question: Question[T]) -> T:
+        service = self._running_service()
+        with only_typed_errors(type(question).__name__):
+            return await service.ask(question)
+
+
+def _call(
+    content: Any, params: SamplingParams | None, options: Mapping[str, Any], *, is_chat: bool
+) -> Call:
+    """Make a call of a user's arguments: what is no option of calls is one of sampling."""
+    sampling = dict(options)
+    of_the_call = {name: sampling.pop(name) for name in _OF_THE_CALL if name in sampling}
+    if not is_chat and "output" in sampling:
+        of_the_call["output"] = sampling.pop("output")
+    return Call(content=content, is_chat=is_chat, params=params, sampling=sampling, **of_the_call)
+
+
+def _is_several(prompt: object) -> TypeGuard[Sequence[Prompt]]:
+    """Return whether it is a list of prompts, and not one: a text or a list of token ids."""
+    return (
+        isinstance(prompt, (list, tuple))
+        and len(prompt) > 0
+        and isinstance(prompt[0], (str, list, tuple))
+    )

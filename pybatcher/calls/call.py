@@ -1,28 +1,31 @@
-"""`Call`: what somebody asks for, before it is checked. `CallService`: who takes calls.
+"""`Call`: a prompt to be continued, before it is checked. `CallService`: the seam behind all calls.
 
-`HasCallService` is a class that users call: its methods hand calls on to the service behind it.
+Whatever users call ends in one of three methods of a `CallService`: `submit`, `cancel`, `ask`.
+The batcher of a process has one (`serving.service.Service`), the client of a sidecar another.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
 
+from ..errors import EngineError, PybatcherError
 from ..params import SamplingParams
-from .inquiry import Embedding, Score
-from .prefix_info import PrefixInfo
-from .stream import Reply
+from .reply import Reply
+from .telemetry import Handler
 
 __all__ = [
     "Call",
     "CallOptions",
     "CallService",
-    "HasCallService",
     "Messages",
     "Prompt",
-    "service_of",
+    "Prompts",
+    "Question",
+    "only_typed_errors",
 ]
 
 Prompt = str | Sequence[int]
@@ -31,85 +34,75 @@ Prompt = str | Sequence[int]
 Messages = Sequence[Mapping[str, Any]]
 """A chat, as OpenAI has it: [{"role": "user", "content": "..."}, ...]."""
 
+Prompts = list[str] | list[list[int]] | tuple[str, ...] | tuple[list[int], ...]
+"""Several prompts: of a list, `generate` returns a list."""
+
+T = TypeVar("T")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallOptions:
-    """What comes beside the texts of a call, not checked yet."""
+    """What any call may have beside its texts, not checked yet: fields of `RequestOptions`."""
 
-    priority: int
-    timeout: float | None
-    namespace: str | None
+    priority: int = 0
+    timeout: float | None = None
+    namespace: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call(CallOptions):
-    """What is to be continued, not checked yet: a prompt, or messages if it `is_chat`.
+    """A prompt to be continued, or messages if it `is_chat`. Not checked yet.
 
-    output: token ids that were drawn for it already. It goes on after them.
+    sampling: fields of SamplingParams that win over those of `params`.
+    output: token ids that were drawn for the prompt already; the output goes on after them.
     """
 
     content: Prompt | Messages
     is_chat: bool = False
-    params: SamplingParams | None
-    sampling: Mapping[str, Any]
+    params: SamplingParams | None = None
+    sampling: Mapping[str, Any] = field(default_factory=dict)
     output: Prompt = ()
 
 
-class CallService(Protocol):
-    """Who takes calls and sees to it that something comes of them, here or elsewhere."""
+class Question(Generic[T]):
+    """Base of what is asked and has one answer, of type T. The kinds are in `questions.py`."""
+
+    __slots__ = ()
+
+
+class CallService(ABC):
+    """Takes calls and questions, and serves them here or elsewhere. For one event loop."""
 
     @abstractmethod
     async def submit(self, call: Call, reply: Reply) -> range:
-        """Check a call and send it; the ids of its requests. What comes of it goes to `reply`.
+        """Check a call and send it; return the ids of its requests. Results go to `reply`.
 
-        Nothing is sent if it raises, or is cancelled on the way.
+        Nothing is sent if it raises, or is cancelled on the way. Raises a PybatcherError.
         """
 
     @abstractmethod
     def cancel(self, request_ids: range) -> None:
-        """Nobody waits for them any more. From any thread; never waits."""
+        """Drop requests; their reply gets nothing more. From any thread; never waits."""
 
     @abstractmethod
-    async def score(
-        self, prompt: object, continuations: object, beside: CallOptions
-    ) -> list[Score]:
-        """See `Batcher.score`."""
+    async def ask(self, question: Question[T]) -> T:
+        """Return the answer. Cancelling drops the question. Raises a PybatcherError."""
 
     @abstractmethod
-    async def embed(self, texts: object, pooling: object, beside: CallOptions) -> list[Embedding]:
-        """See `Batcher.embed`."""
-
-    @abstractmethod
-    async def add_prefix(self, prefix: object, name: object, namespace: object) -> PrefixInfo:
-        """See `Batcher.add_prefix`."""
-
-    @abstractmethod
-    async def remove_prefix(self, name: object, namespace: object) -> None:
-        """See `Batcher.remove_prefix`."""
-
-    @abstractmethod
-    async def tokenize(self, content: object, is_chat: bool) -> tuple[int, ...]:
-        """See `Batcher.tokenize`."""
-
-    @abstractmethod
-    async def detokenize(self, token_ids: object) -> str:
-        """See `Batcher.detokenize`."""
+    def attach(self, handler: Handler) -> Callable[[], None]:
+        """Call `handler` with each telemetry event from now on. Return what detaches it."""
 
 
-class HasCallService(ABC):
-    """A batcher whose calls a `CallService` takes, from its start on."""
+@contextmanager
+def only_typed_errors(what: str) -> Iterator[None]:
+    """Raise an EngineError in place of any exception that is no PybatcherError, with its cause.
 
-    @abstractmethod
-    def _running_service(self) -> CallService:
-        """Or BatcherClosedError."""
-
-
-def service_of(batcher: object) -> CallService:
-    """Who takes the calls of a batcher, or BatcherClosedError.
-
-    A function, so that the classes with the calls have nothing but what users call, and a
-    Protocol made of them asks for no more.
+    what: the call, for the message. It is the one place where a defect met while a call is
+    read becomes that call's own error.
     """
-    if not isinstance(batcher, HasCallService):
-        raise TypeError(f"{type(batcher).__name__} is no HasCallService and must define its calls")
-    return batcher._running_service()
+    try:
+        yield
+    except (PybatcherError, StopAsyncIteration):
+        raise
+    except Exception as error:
+        raise EngineError(f"{what} failed, and no other call did: {error!r}") from error

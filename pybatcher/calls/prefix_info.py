@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import reprlib
+from collections.abc import Generator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from ..errors import InvalidRequestError
 
-__all__ = ["PrefixInfo", "check_prefix_name"]
+if TYPE_CHECKING:
+    from typing import Self
+
+__all__ = ["PrefixInfo", "Prefixes", "check_prefix_name"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +33,16 @@ class PrefixInfo:
     n_tokens: int
     computed_tokens: int
     holders: int
+
+
+class Prefixes(tuple[PrefixInfo, ...]):
+    """The prefixes that are kept. `await prefixes` is `prefixes`: see `AnyBatcher.prefixes`."""
+
+    __slots__ = ()
+
+    def __await__(self) -> Generator[None, None, Self]:
+        return self
+        yield  # a generator that waits for nothing
 
 
 def check_prefix_name(name: object) -> str:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from ..scheduling import SchedulerStatistics
+
+if TYPE_CHECKING:
+    from typing import Self
 
 __all__ = ["BatcherStatistics", "Health"]
 
@@ -28,6 +32,10 @@ class BatcherStatistics(SchedulerStatistics):
     kv_free_blocks: int
     kv_cached_blocks: int
 
+    def __await__(self) -> Generator[None, None, Self]:
+        return self
+        yield  # a generator that waits for nothing
+
 
 @dataclass(frozen=True, slots=True)
 class Health:
@@ -44,3 +52,7 @@ class Health:
     def ok(self) -> bool:
         """Requests are served."""
         return self.status == "ready"
+
+    def __await__(self) -> Generator[None, None, Self]:
+        return self
+        yield  # a generator that waits for nothing

@@ -6,11 +6,10 @@ Of one in this process, under a load of its own making; or of a running `pybatch
 from __future__ import annotations
 
 import asyncio
-import inspect
 import math
 import signal
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -125,13 +124,8 @@ async def _watch(
 
 
 async def _update(view: TopView, batcher: AnyBatcher) -> None:
-    statistics, health = await _now(batcher.statistics()), await _now(batcher.health())
+    statistics, health = await batcher.statistics(), await batcher.health()
     view.update(statistics, health, time.monotonic())
-
-
-async def _now(asked: _T | Awaitable[_T]) -> _T:
-    """The answer, which over a socket has to be waited for."""
-    return await asked if inspect.isawaitable(asked) else asked
 
 
 @contextmanager

@@ -18,11 +18,11 @@ from functools import partial
 from ..calls.statistics import BatcherStatistics, Health
 from ..calls.telemetry import Telemetry
 from ..config import SchedulerConfig, SupervisionConfig
-from ..errors import BatcherClosedError, EngineError, PybatcherError, RequestTooLongError
+from ..errors import BatcherClosedError, EngineError, PybatcherError
 from ..scheduling import Scheduler, StepResult, own_copy
-from ..text import Tokenizer
+from .delivery import Delivery
 from .engine_executor import EngineExecutor, StepEngine
-from .mailbox import Cancel, Close, Mailbox, Message, Restarted, SharePrefix, StepEnded, Submit
+from .mailbox import Cancel, Close, Mailbox, Message, Restarted, SharePrefix, StepEnded
 from .output_processor import OutputProcessor
 from .prefix_names import PrefixNames
 from .supervision import Supervisor
@@ -43,7 +43,6 @@ class Coordinator:
     def __init__(
         self,
         engine: StepEngine,
-        tokenizer: Tokenizer,
         config: SchedulerConfig,
         supervision: SupervisionConfig,
         *,
@@ -60,21 +59,21 @@ class Coordinator:
         self.prefixes = PrefixNames(self._scheduler)
         self._telemetry = telemetry
         self._supervisor = Supervisor(supervision)
-        self._outputs = OutputProcessor(self._scheduler, tokenizer, clock, telemetry)
+        self._outputs = OutputProcessor(self._scheduler, clock)
         self._defect: Exception | None = None
         self._is_flushing = False
         self._rejected = 0
         self._closing = self._closed = False
         self._at_close: BatcherStatistics | None = None
         self.mailbox = Mailbox(self._loop)
-        self._room = EngineExecutor(
-            engine, self.mailbox, patience=supervision.step_timeout, clock=clock
+        self._executor = EngineExecutor(
+            engine, self.mailbox, timeout=supervision.step_timeout, clock=clock
         )
 
     # -- for the batcher --------------------------------------------------------------------
 
     def share_prefix(self, tokens: tuple[int, ...]) -> None:
-        """See `Scheduler.add_prefix`. Before `run`; later, send `SharePrefix`."""
+        """Keep the KV of a prefix that has no name. Before `run`; later, send `SharePrefix`."""
         self._scheduler.add_prefix(tokens)
 
     def check_open(self) -> None:
@@ -96,7 +95,7 @@ class Coordinator:
         return Health("ready", reason)
 
     def statistics(self) -> BatcherStatistics:
-        """See `Batcher.statistics`."""
+        """Return the counts since the start; after the end the last ones."""
         return self._at_close or self._statistics_now()
 
     def _statistics_now(self) -> BatcherStatistics:
@@ -112,8 +111,8 @@ class Coordinator:
         )
 
     def heartbeat(self) -> tuple[bool, int]:
-        """See `Service.heartbeat`."""
-        return self._room.is_busy, self._engine.progress
+        """Return whether the engine has a job under way, and the progress it reports."""
+        return self._executor.is_busy, self._engine.progress
 
     async def run(self) -> None:
         """Serve until closed. Then nothing is left: no request, KV, thread, engine.
@@ -121,12 +120,12 @@ class Coordinator:
         Cancelled, as `asyncio.run` does at its end, and where a step hangs, it fails every request
         and does not wait for the engine thread, which closes the engine after its step.
         """
-        self._room.open()
+        self._executor.open()
         try:
             await self._serve()
         finally:
             self._end_all()
-            engine_closed = self._room.close()
+            engine_closed = self._executor.close()
         if self._supervisor.status == "hung":
             return
         error = await engine_closed
@@ -134,9 +133,9 @@ class Coordinator:
             raise error
 
     def abandon(self) -> None:
-        """Nobody holds the batcher any more, or the interpreter exits. From any thread.
+        """Close without draining: the batcher was collected, or the interpreter exits.
 
-        Waits for the step under way, where that does not hold up the loop: a
+        From any thread. Waits for the step under way, where that does not hold up the loop: a
         thread that is computing must not meet the end of the interpreter. One that
         hangs is left alone.
         """
@@ -147,9 +146,9 @@ class Coordinator:
             if threading.get_ident() == self._loop_thread:
                 return
         else:
-            self._room.abandon()
+            self._executor.abandon()
         if self._supervisor.status != "hung":
-            self._room.join(_EXIT_PATIENCE)
+            self._executor.join(_EXIT_PATIENCE)
 
     # -- the loop ---------------------------------------------------------------------------
 
@@ -163,23 +162,23 @@ class Coordinator:
             await self.mailbox.wait(self._seconds_until_due())
 
     def _attempt(self, action: Callable[[], None]) -> None:
-        """What raises here is a defect of ours, or of the engine between steps: let it crash."""
+        """Run an action; what raises belongs to no request: the engine counts as failed."""
         try:
             action()
         except Exception as error:
-            if self._room.is_busy:
+            if self._executor.is_busy:
                 self._defect = error  # for when the engine is back
             else:
                 self._engine_failed(error)
 
     def _handle(self, message: Message) -> None:
         match message:
-            case Submit():
+            case Delivery():
                 self._submit(message)
             case Cancel(request_id):
                 self._outputs.cancel(request_id)
             case SharePrefix(tokens):
-                with suppress(RequestTooLongError):  # then so is each prompt that has it
+                with suppress(PybatcherError):  # then each prompt that has it hears of it
                     self._scheduler.add_prefix(tokens)
             case StepEnded(outcome, engine_seconds):
                 self._end_step(outcome, engine_seconds)
@@ -188,43 +187,40 @@ class Coordinator:
             case Close(drain):
                 self._closing = True
                 if not drain:
-                    self._outputs.deliver(self._scheduler.fail_all(_closed_under_request()))
+                    self._outputs.process(self._scheduler.fail_all(_closed_under_request()))
             case _:
                 self.prefixes.handle(message)
 
-    def _submit(self, message: Submit) -> None:
+    def _submit(self, delivery: Delivery) -> None:
+        """Have a request scheduled. Whatever raises here ends that request, and no other."""
         try:
             self.check_open()
-            self._outputs.submit(message)
+            self._outputs.submit(delivery)
         except Exception as error:
             self._rejected += 1
-            if isinstance(error, PybatcherError):
-                message.reply.fail(error)
-                return
-            message.reply.fail(EngineError(f"this request could not be taken: {error!r}"))
-            raise
+            self._outputs.refuse(delivery, error)
 
     def _act(self) -> None:
         """Begin a step if one is due. If one is overdue, say so."""
         self.prefixes.settle(self._supervisor.failure)
-        overdue_in = self._room.seconds_until_overdue
+        overdue_in = self._executor.seconds_until_overdue
         if overdue_in is not None and overdue_in <= 0 and self._supervisor.status != "hung":
-            self._supervisor.overdue(self._room.job, self._clock())
+            self._supervisor.overdue(self._executor.job, self._clock())
             self._refuse_all()
-        if self._room.is_busy or self._supervisor.failure is not None or self._is_over():
+        if self._executor.is_busy or self._supervisor.failure is not None or self._is_over():
             return
         if not self._is_due():
             return
         now = self._clock()
         plan = self._scheduler.plan(now)
-        self._outputs.deliver(self._scheduler.take_events())
+        self._outputs.process(self._scheduler.take_events())
         self._is_flushing = plan is not None
         if plan is not None:
             self._telemetry.step_began(plan, now)
-            self._room.begin_step(plan)
+            self._executor.begin_step(plan)
 
     def _end_step(self, outcome: StepResult | BaseException, engine_seconds: float) -> None:
-        self._room.end_job()
+        self._executor.end_job()
         defect, self._defect = self._defect, None
         if self._supervisor.status == "hung":
             self._hang_ended()
@@ -233,11 +229,11 @@ class Coordinator:
         elif defect is not None:
             self._engine_failed(defect)
         else:
-            self._outputs.deliver(self._scheduler.apply(outcome, self._clock()))
+            self._outputs.process(self._scheduler.apply(outcome, self._clock()))
             self._telemetry.step_ended(engine_seconds, self._scheduler.statistics, self._engine)
 
     def _end_restart(self, error: BaseException | None) -> None:
-        self._room.end_job()
+        self._executor.end_job()
         if error is None:
             self._defect = None
             self._supervisor.restarted()
@@ -257,9 +253,9 @@ class Coordinator:
 
     def _seconds_until_due(self) -> float | None:
         """Until an idle coordinator has to act without mail; None: it need not."""
-        if self._room.is_busy:
+        if self._executor.is_busy:
             is_known = self._supervisor.status == "hung"
-            return None if is_known else self._room.seconds_until_overdue
+            return None if is_known else self._executor.seconds_until_overdue
         if self._supervisor.failure is not None:
             return None
         since = self._scheduler.waiting_since
@@ -277,15 +273,15 @@ class Coordinator:
         counts = self._scheduler.statistics()
         if counts.queued or counts.running:
             return False
-        return not self._room.is_busy or self._supervisor.status == "hung"
+        return not self._executor.is_busy or self._supervisor.status == "hung"
 
     # -- outcomes ---------------------------------------------------------------------------
 
     def _engine_failed(self, error: BaseException) -> None:
         """Restart it, so that all in flight go on; where that happens too often, refuse all."""
-        self._outputs.deliver(self._scheduler.step_failed(error))
+        self._outputs.process(self._scheduler.step_failed(error))
         if self._supervisor.failed(error, self._clock()):
-            self._room.begin_restart()
+            self._executor.begin_restart()
         else:
             self._refuse_all()
 
@@ -293,29 +289,29 @@ class Coordinator:
         """Against all hope. Nobody waits for what it gave."""
         self._scheduler.step_failed(TimeoutError())
         if self._supervisor.hang_ended(self._clock()):
-            self._room.begin_restart()
+            self._executor.begin_restart()
 
     def _refuse_all(self) -> None:
         """Every request fails; later ones do so in `check_open`."""
         assert self._supervisor.failure is not None
         self._telemetry.failed(self._supervisor.failure)
-        self._outputs.deliver(self._scheduler.fail_all(self._supervisor.failure))
+        self._outputs.process(self._scheduler.fail_all(self._supervisor.failure))
         self.prefixes.settle(self._supervisor.failure)
 
     def _end_all(self) -> None:
         """Every request that is left fails; KV is freed, unless the engine is busy or broken."""
         self._closing = self._closed = True
         with suppress(Exception):  # whatever state it is in, nobody may be left waiting
-            self._outputs.deliver(self._scheduler.fail_all(_closed_under_request()))
+            self._outputs.process(self._scheduler.fail_all(_closed_under_request()))
         self._outputs.fail_rest(_closed_under_request())
         with suppress(Exception):
             self.prefixes.settle(_closed_under_request())
         for message in self.mailbox.take_all():
-            if isinstance(message, Submit):
-                message.reply.fail(_closed_under_request())
+            if isinstance(message, Delivery):
+                self._outputs.refuse(message, _closed_under_request())
             else:
                 self.prefixes.refuse(message, _closed_under_request())
-        if not self._room.is_busy and self._supervisor.failure is None:
+        if not self._executor.is_busy and self._supervisor.failure is None:
             with suppress(EngineError):
                 self._scheduler.drop_prefixes()
         with suppress(EngineError):  # a closed engine says nothing of its KV

@@ -1,107 +1,266 @@
-"""`Delivery`: from the tokens of one request to the text its caller gets."""
+"""`Delivery`: one request on its way back to its caller: text, times, the reply, its last event."""
 
 from __future__ import annotations
 
-from ..calls.completion import Completion, FinishReason, Piece, Timeline, TokenLogprob, Usage
-from ..calls.stream import Reply
-from ..calls.telemetry import Telemetry
+import asyncio
+from collections.abc import Sequence
+from itertools import pairwise
+
+from ..calls.completion import (
+    Completion,
+    FinishReason,
+    Piece,
+    Timeline,
+    TokenLogprob,
+    Usage,
+)
+from ..calls.reply import Reply
+from ..calls.scores import Answer
+from ..calls.telemetry import RequestEvent, Telemetry
 from ..errors import DeadlineExceededError, PybatcherError
-from ..scheduling import Request, SampledToken
-from .output_text import OutputText
-from .request_record import RequestRecord
+from ..scheduling import Answered, Request, SampledToken
+from ..text import Detokenizer, StopMatcher, Tokenizer
 
 __all__ = ["Delivery"]
 
 
-class Delivery(RequestRecord):
-    """Turns tokens into text, stamps times, fills the reply, and tells of the end.
+class Delivery:
+    """Turns the tokens of a request into text, stamps times, fills the reply, tells of the end.
 
-    text: of the output so far; of what the request came with all is told already.
-    submitted: when the caller asked. All times: seconds of the telemetry's clock.
+    The message that submits the request, too. All times: seconds of the telemetry's clock.
+
+    tokenizer: of the model; None for a request that is scored or embedded: it has no text.
+    submitted: when the caller asked.
+    index: of the sample, where a reply has several.
+    siblings: ids of all requests of the reply; if one fails all do.
     """
+
+    __slots__ = (
+        "_admitted",
+        "_cached_tokens",
+        "_detokenizer",
+        "_ended",
+        "_index",
+        "_logprobs",
+        "_preemptions",
+        "_recomputed_tokens",
+        "_stops",
+        "_submitted",
+        "_telemetry",
+        "_text",
+        "_token_ids",
+        "_token_times",
+        "finish_reason",
+        "reply",
+        "request",
+        "siblings",
+    )
 
     def __init__(
         self,
         request: Request,
         reply: Reply,
-        text: OutputText,
         submitted: float,
         telemetry: Telemetry,
+        tokenizer: Tokenizer | None = None,
+        *,
+        index: int = 0,
+        siblings: range = range(0),
     ) -> None:
-        super().__init__(request, submitted, telemetry)
-        self._reply = reply
-        self._output_text = text
+        self.request = request
+        self.reply = reply
+        self.siblings = siblings
+        self.finish_reason: FinishReason | None = None
+        self._index = index
+        self._submitted = submitted
+        self._telemetry = telemetry
+        self._admitted: float | None = None
+        self._cached_tokens = self._preemptions = self._recomputed_tokens = 0
+        self._ended = False
+        self._token_times: list[float] = []
         self._text: list[str] = []
         self._token_ids: list[int] = []
-        wants_logprobs = request.params.logprobs is not None
-        self._logprobs: list[TokenLogprob] | None = [] if wants_logprobs else None
+        params = request.params
+        self._logprobs: list[TokenLogprob] | None = None if params.logprobs is None else []
+        self._detokenizer: Detokenizer | None = None
+        self._stops: StopMatcher | None = None
+        if tokenizer is not None:
+            self._detokenizer = Detokenizer(
+                tokenizer,
+                skip_special_tokens=params.skip_special_tokens,
+                prompt_ids=request.prompt,
+            )
+            if params.stop:
+                self._stops = StopMatcher(tuple(params.stop))
+
+    # -- before the first token ---------------------------------------------------------------
+
+    async def replay_output(self, max_output: int) -> None:
+        """Take the tokens that the request came with, up to one that ends the output.
+
+        Their text was told already. max_output: most tokens of the whole output. Lets the
+        loop go on meanwhile.
+        """
+        request = self.request
+        for n_output, token_id in enumerate(request.output, start=1):
+            self._next_text(token_id, request.finish_reason(token_id, n_output, max_output))
+            if self.finish_reason is not None:
+                break
+            if n_output % _SLICE == 0:
+                await asyncio.sleep(0)
+
+    def end_with_given(self, now: float) -> None:
+        """End an output that the tokens it came with have ended: nothing is new."""
+        assert self.finish_reason is not None
+        self._end_without_token("", self.finish_reason, now)
+
+    # -- what happens to the request ----------------------------------------------------------
+
+    def admitted(self, cached_tokens: int, now: float) -> None:
+        """Note that the request holds a sequence now, with so many cached tokens."""
+        self._admitted = now
+        self._cached_tokens = cached_tokens
+
+    def preempted(self) -> None:
+        """Note that the request lost its KV to others and waits again."""
+        self._preemptions += 1
+
+    def resumed(self, recomputed_tokens: int) -> None:
+        """Note that the request goes on, and how many of its tokens are computed once more."""
+        self._recomputed_tokens += recomputed_tokens
 
     def token(self, token: SampledToken, finish_reason: FinishReason | None, now: float) -> bool:
-        """The next token. True if with it the output has ended.
+        """Pass on the next token. True if the output has ended with it.
 
         It ends where `finish_reason` says so, and where a stop text is complete.
         """
-        self._token_ids.append(token.token_id)
+        token_id = token.token_id
+        self._token_ids.append(token_id)
         self._token_times.append(now)
         logprobs: tuple[TokenLogprob, ...] | None = None
         if self._logprobs is not None and token.logprob is not None:
-            logprobs = (TokenLogprob(token.token_id, token.logprob, token.top_logprobs),)
+            logprobs = (TokenLogprob(token_id, token.logprob, token.top_logprobs),)
             self._logprobs.extend(logprobs)
-        text = self._output_text.push(token.token_id, finish_reason)
-        finish_reason = self._output_text.finish_reason
+        text = self._next_text(token_id, finish_reason)
+        finish_reason = self.finish_reason
         self._text.append(text)
-        if self._reply.streams:
-            self._reply.push(Piece(text, (token.token_id,), logprobs, finish_reason))
-        if finish_reason is not None:
-            self._finish(finish_reason, now)
-        return finish_reason is not None
+        if self.reply.streams:
+            self.reply.push(Piece(text, (token_id,), logprobs, finish_reason, self._index))
+        if finish_reason is None:
+            return False
+        self._finish(finish_reason, now)
+        return True
+
+    def answered(self, answer: Answered, now: float) -> None:
+        """End a request that is scored or embedded, with its answer."""
+        result = Answer(answer.logprobs, answer.vector, self._cached_tokens)
+        self.reply.finish(result, self._index)
+        self._tell("scored" if self.request.targets else "embedded", now)
 
     def expire(self, now: float) -> None:
-        """The deadline has passed: what there is of the output is all of it."""
-        if not self._token_ids and not self._request.output:
-            self.fail(
-                DeadlineExceededError(
-                    f"no token came within {now - self._submitted:.3f} s; raise timeout, or "
-                    "send less at once"
-                )
-            )
+        """End the request by its deadline: what there is of the output is all of it."""
+        if self._token_ids or self.request.output:
+            self._end_without_token(self._rest_of_text()[0], "deadline", now)
             return
-        self._end_without_token(self._output_text.flush(), "deadline", now)
-
-    def end_with_given(self, now: float) -> None:
-        """The tokens that the request came with have ended the output: nothing is new."""
-        assert self._output_text.finish_reason is not None
-        self._end_without_token("", self._output_text.finish_reason, now)
+        what = "token" if self.request.draws else "answer"
+        self.fail(
+            DeadlineExceededError(
+                f"no {what} came within {now - self._submitted:.3f} s; raise timeout, or "
+                "send less at once"
+            )
+        )
 
     def fail(self, error: PybatcherError) -> None:
-        """The request ends without a completion."""
-        self._reply.fail(error)
+        """End the request, and with it the reply, with an error."""
+        self.reply.fail(error)
         self._tell(type(error).__name__, self._telemetry.now())
+
+    def cancelled(self) -> None:
+        """End the request without telling the reply."""
+        self._tell("cancelled", self._telemetry.now())
+
+    # -- inside -------------------------------------------------------------------------------
+
+    def _next_text(self, token_id: int, finish_reason: FinishReason | None) -> str:
+        """Return the text that may be told with this token, and set `finish_reason`.
+
+        An end token has no text. Where a stop text is complete, the output ends before it.
+        """
+        assert self._detokenizer is not None
+        text = "" if finish_reason == "stop" else self._detokenizer.push(token_id)
+        stopped = False
+        if self._stops is not None:
+            text, stopped = self._stops.push(text)
+        if not stopped and finish_reason is not None:
+            rest, stopped = self._rest_of_text()
+            text += rest
+        self.finish_reason = "stop" if stopped else finish_reason
+        return text
+
+    def _rest_of_text(self) -> tuple[str, bool]:
+        """Return the text that was held back, and whether a stop text came out of it."""
+        assert self._detokenizer is not None
+        text = self._detokenizer.flush()
+        if self._stops is None:
+            return text, False
+        text, stopped = self._stops.push(text)
+        return (text, True) if stopped else (text + self._stops.flush(), False)
 
     def _end_without_token(self, text: str, finish_reason: FinishReason, now: float) -> None:
         self._text.append(text)
-        if self._reply.streams:
+        if self.reply.streams:
             logprobs = None if self._logprobs is None else ()
-            self._reply.push(Piece(text, (), logprobs, finish_reason))
+            self.reply.push(Piece(text, (), logprobs, finish_reason, self._index))
         self._finish(finish_reason, now)
 
     def _finish(self, finish_reason: FinishReason, now: float) -> None:
-        self._reply.finish(
+        times = self._token_times
+        self.reply.finish(
             Completion(
                 text="".join(self._text),
                 token_ids=tuple(self._token_ids),
                 finish_reason=finish_reason,
-                usage=Usage(len(self._request.prompt), self._cached_tokens, len(self._token_ids)),
+                usage=Usage(len(self.request.prompt), self._cached_tokens, len(self._token_ids)),
                 timeline=Timeline(
                     submitted=self._submitted,
                     admitted=self._submitted if self._admitted is None else self._admitted,
-                    first_token=self._token_times[0] if self._token_times else now,
+                    first_token=times[0] if times else now,
                     finished=now,
-                    token_times=tuple(self._token_times),
+                    token_times=tuple(times),
                     preemptions=self._preemptions,
                     recomputed_tokens=self._recomputed_tokens,
                 ),
                 logprobs=None if self._logprobs is None else tuple(self._logprobs),
-            )
+            ),
+            self._index,
         )
         self._tell(finish_reason, now)
+
+    def _tell(self, finish_reason: str, now: float) -> None:
+        """Emit the request's one event, if anybody listens."""
+        first, self._ended = not self._ended, True
+        if not (first and self._telemetry.has_handlers):
+            return
+        times: Sequence[float] = self._token_times
+        self._telemetry.emit(
+            RequestEvent(
+                when=now,
+                request_id=self.request.request_id,
+                namespace=self.request.namespace,
+                priority=self.request.priority,
+                finish_reason=finish_reason,
+                prompt_tokens=len(self.request.prompt),
+                cached_tokens=self._cached_tokens,
+                generated_tokens=len(times),
+                queued=(now if self._admitted is None else self._admitted) - self._submitted,
+                ttft=times[0] - self._submitted if times else None,
+                itl=tuple(later - sooner for sooner, later in pairwise(times)),
+                total=now - self._submitted,
+                preemptions=self._preemptions,
+                recomputed_tokens=self._recomputed_tokens,
+            )
+        )
+
+
+_SLICE = 128
+"""Tokens whose text is looked at without letting the loop go on: well under a millisecond."""

@@ -1,15 +1,16 @@
-"""`EngineExecutor`: the engine and its thread. One job at a time; a message says that it is done."""
+"""`EngineExecutor`: the engine on its own thread: one job at a time, a message when it is done."""
 
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
+from queue import SimpleQueue
 from typing import Protocol
 
 from ..scheduling import KvAllocator, StepPlan, StepResult
-from .engine_thread import EngineThread
 from .mailbox import Mailbox, Restarted, StepEnded
 
 __all__ = ["EngineExecutor", "StepEngine"]
@@ -36,10 +37,17 @@ class StepEngine(KvAllocator, Protocol):
         """Free weights and KV."""
 
 
-class EngineExecutor:
-    """Made on the event loop it is to serve; for that loop's thread only, but for two methods.
+_Job = Callable[[], None]
 
-    patience: seconds after which a job is overdue; None: never.
+
+class EngineExecutor:
+    """Runs the engine's jobs, one at a time, on a thread of its own.
+
+    Made on the event loop it is to serve; for that loop's thread only, but for two methods. The
+    thread is a daemon, so that a batcher that was not closed does not keep the interpreter from
+    exiting. Jobs do not raise.
+
+    timeout: seconds after which a job is overdue; None: never.
     clock: monotonic, seconds.
     """
 
@@ -48,25 +56,30 @@ class EngineExecutor:
         engine: StepEngine,
         mailbox: Mailbox,
         *,
-        patience: float | None,
+        timeout: float | None,
         clock: Callable[[], float],
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._engine = engine
         self._mailbox = mailbox
-        self._patience = patience
+        self._timeout = timeout
         self._clock = clock
-        self._thread: EngineThread | None = None
+        self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._stopped = False
         self._job = ""
         self._began = 0.0
 
     def open(self) -> None:
         """Start the thread."""
-        self._thread = EngineThread("pybatcher-engine")
+        self._thread = threading.Thread(
+            target=_work, args=(self._jobs,), name="pybatcher-engine", daemon=True
+        )
+        self._thread.start()
 
     @property
     def is_busy(self) -> bool:
-        """A job is under way, and the engine belongs to it."""
+        """True while a job is under way: the engine belongs to it."""
         return bool(self._job)
 
     @property
@@ -76,50 +89,63 @@ class EngineExecutor:
 
     @property
     def seconds_until_overdue(self) -> float | None:
-        """Not above 0: the job under way is overdue. None: there is none, or no limit."""
-        if not self._job or self._patience is None:
+        """Seconds until the job under way is overdue; None without a job or a limit."""
+        if not self._job or self._timeout is None:
             return None
-        return self._began + self._patience - self._clock()
+        return self._began + self._timeout - self._clock()
 
     def begin_step(self, plan: StepPlan) -> None:
-        """Compute. `StepEnded` comes, and then `end_job` is to be called."""
+        """Compute a step. The message `StepEnded` follows; on it, call `end_job`."""
         self._begin("a step", partial(_step, self._engine, plan, self._mailbox, self._clock))
 
     def begin_restart(self) -> None:
-        """Restart the engine. `Restarted` comes, and then `end_job` is to be called."""
+        """Restart the engine. The message `Restarted` follows; on it, call `end_job`."""
         self._begin("a restart of the engine", partial(_restart, self._engine, self._mailbox))
 
     def end_job(self) -> None:
-        """The job's message has come."""
+        """Take back the engine after the message of its job."""
         self._job = ""
 
     def close(self) -> asyncio.Future[BaseException | None]:
-        """Close the engine, after the job it may be in. The future: what that raised."""
+        """Close the engine after the job under way. The future has what that raised, or None."""
         closed: asyncio.Future[BaseException | None] = self._loop.create_future()
-        assert self._thread is not None
-        self._thread.stop(partial(_close, self._engine, self._loop, closed))
+        self._stop(partial(_close, self._engine, self._loop, closed))
         return closed
 
     def abandon(self) -> None:
-        """As `close`, where no loop runs any more. From any thread; never waits."""
+        """Close the engine where no loop runs any more. From any thread; never waits."""
         if self._thread is not None:
-            self._thread.stop(self._engine.close)
+            self._stop(self._engine.close)
         else:
             self._engine.close()
 
     def join(self, timeout: float) -> None:
-        """Wait for the thread to end, so many seconds at most. From any thread."""
-        if self._thread is not None:
-            self._thread.join(timeout)
+        """Wait for the thread to end, at most `timeout` seconds. From any thread."""
+        thread = self._thread
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(timeout)
 
-    def _begin(self, what: str, job: Callable[[], None]) -> None:
-        assert self._thread is not None
+    def _begin(self, what: str, job: _Job) -> None:
         self._job, self._began = what, self._clock()
-        self._thread.run(job)
+        self._jobs.put(job)
+
+    def _stop(self, last_job: _Job) -> None:
+        """Queue one last job and end the thread after it. Only the first call counts."""
+        if not self._stopped:
+            self._stopped = True
+            self._jobs.put(last_job)
+            self._jobs.put(None)
+
+
+def _work(jobs: SimpleQueue[_Job | None]) -> None:
+    """Run jobs in their order, on the engine thread, until there is a None."""
+    while (job := jobs.get()) is not None:
+        job()
+        del job  # what it refers to is not kept while the thread waits for the next
 
 
 def _step(engine: StepEngine, plan: StepPlan, mailbox: Mailbox, clock: Callable[[], float]) -> None:
-    """On the engine thread: compute, and say so."""
+    """Compute a step, on the engine thread, and send `StepEnded`."""
     outcome: StepResult | BaseException
     began = clock()
     try:
@@ -130,7 +156,7 @@ def _step(engine: StepEngine, plan: StepPlan, mailbox: Mailbox, clock: Callable[
 
 
 def _restart(engine: StepEngine, mailbox: Mailbox) -> None:
-    """On the engine thread: begin anew, and say so."""
+    """Restart the engine, on its thread, and send `Restarted`."""
     mailbox.put_threadsafe(Restarted(_error_of(engine.restart)))
 
 
@@ -139,7 +165,7 @@ def _close(
     loop: asyncio.AbstractEventLoop,
     closed: asyncio.Future[BaseException | None],
 ) -> None:
-    """On the engine thread: free everything, and say so."""
+    """Close the engine, on its thread, and set the future on the loop."""
     error = _error_of(engine.close)
     with suppress(RuntimeError):  # the loop is closed: nobody waits
         loop.call_soon_threadsafe(_set_result, closed, error)

@@ -1,4 +1,7 @@
-"""`Mailbox`: how anybody tells the coordinator anything. The messages, and where they wait."""
+"""`Mailbox`: the messages that the coordinator gets, and where they wait.
+
+A `Delivery` is a message too: serve its request.
+"""
 
 from __future__ import annotations
 
@@ -6,58 +9,42 @@ import asyncio
 from contextlib import suppress
 from dataclasses import dataclass
 
-from ..calls.inquiry import InquiryReply
 from ..calls.prefix_info import PrefixInfo
-from ..calls.stream import Reply
-from ..scheduling import Request, StepResult
-from .output_text import OutputText
+from ..scheduling import StepResult
+from .delivery import Delivery
 
 __all__ = [
-    "AddPrefix",
     "Cancel",
     "Close",
+    "HoldPrefix",
     "Mailbox",
     "Message",
     "PrefixMessage",
-    "RemovePrefix",
+    "ReleasePrefix",
     "Restarted",
     "SharePrefix",
     "StepEnded",
-    "Submit",
     "WithdrawPrefix",
 ]
 
 
 @dataclass(frozen=True, slots=True)
-class Submit:
-    """Serve this request. `submitted`: when its caller asked, on the coordinator's clock.
-
-    text: of one that comes with output, as it is after that.
-    """
-
-    request: Request
-    reply: Reply | InquiryReply
-    submitted: float
-    text: OutputText | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Cancel:
-    """Nobody waits for this request any more."""
+    """Drop a request; its reply gets nothing more."""
 
     request_id: int
 
 
 @dataclass(frozen=True, slots=True)
 class SharePrefix:
-    """Many prompts will begin with these tokens."""
+    """Keep the KV of tokens that many prompts will begin with."""
 
     tokens: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class AddPrefix:
-    """Keep the KV of these tokens by a name (None: make one up), and say when it is there."""
+class HoldPrefix:
+    """Keep the KV of tokens under a name (None: make one up); `added` is set when it is there."""
 
     tokens: tuple[int, ...]
     name: str | None
@@ -67,14 +54,14 @@ class AddPrefix:
 
 @dataclass(frozen=True, slots=True)
 class WithdrawPrefix:
-    """Whoever sent this before waits no more, and holds nothing."""
+    """Undo a HoldPrefix whose sender waits no more."""
 
-    message: AddPrefix
+    message: HoldPrefix
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class RemovePrefix:
-    """Let go of a prefix, once."""
+class ReleasePrefix:
+    """Undo one HoldPrefix, by its name."""
 
     name: str
     namespace: str
@@ -103,9 +90,9 @@ class Close:
     drain: bool
 
 
-PrefixMessage = AddPrefix | WithdrawPrefix | RemovePrefix
+PrefixMessage = HoldPrefix | WithdrawPrefix | ReleasePrefix
 
-Message = Submit | Cancel | SharePrefix | PrefixMessage | StepEnded | Restarted | Close
+Message = Delivery | Cancel | SharePrefix | PrefixMessage | StepEnded | Restarted | Close
 
 
 class Mailbox:

@@ -1,11 +1,11 @@
-"""`OutputProcessor`: whoever waits for a request's outcome, and what the scheduler says to them."""
+"""`OutputProcessor`: from the scheduler's events to the deliveries of the requests in flight."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable
 
-from ..calls.stream import Reply
-from ..calls.telemetry import Telemetry
+from ..calls.reply import Reply
 from ..errors import EngineError, PybatcherError
 from ..scheduling import (
     Admitted,
@@ -19,111 +19,129 @@ from ..scheduling import (
     Scheduler,
     own_copy,
 )
-from ..text import Tokenizer
 from .delivery import Delivery
-from .inquiry_delivery import InquiryDelivery
-from .mailbox import Submit
-from .output_text import OutputText
 
 __all__ = ["OutputProcessor"]
 
+_LOGGER = logging.getLogger("pybatcher")
+
 
 class OutputProcessor:
-    """One `Delivery` or `InquiryDelivery` for each request that has not ended.
+    """Holds the `Delivery` of each request that has not ended. For the coordinator's task.
 
-    Tells the scheduler of those that end by what was delivered: at a stop text, or because it
-    could not be.
+    Ends a request in the scheduler too where its delivery ends it: at a stop text, because it
+    could not be delivered, or because another sample of its reply failed.
 
     generated_tokens: those that were delivered, of all requests so far.
     clock: monotonic, seconds.
     """
 
-    def __init__(
-        self,
-        scheduler: Scheduler,
-        tokenizer: Tokenizer,
-        clock: Callable[[], float],
-        telemetry: Telemetry,
-    ) -> None:
+    def __init__(self, scheduler: Scheduler, clock: Callable[[], float]) -> None:
         self._scheduler = scheduler
-        self._tokenizer = tokenizer
         self._clock = clock
-        self._telemetry = telemetry
-        self._open: dict[int, Delivery | InquiryDelivery] = {}
+        self._open: dict[int, Delivery] = {}
         self.generated_tokens = 0
 
-    def submit(self, message: Submit) -> None:
-        """Have the request scheduled; what comes of it goes to its reply.
+    @property
+    def n_open(self) -> int:
+        """Requests without an end."""
+        return len(self._open)
+
+    def submit(self, delivery: Delivery) -> None:
+        """Schedule the request of a delivery, unless another sample of its reply has failed.
 
         Raises what `Scheduler.submit` raises; then the reply has heard of nothing.
         """
-        delivery = self._delivery(message)
-        self._scheduler.submit(message.request, self._clock())
-        self._open[message.request.request_id] = delivery
+        if delivery.reply.failed:
+            return
+        self._scheduler.submit(delivery.request, self._clock())
+        self._open[delivery.request.request_id] = delivery
+
+    def refuse(self, delivery: Delivery, error: Exception) -> None:
+        """End a reply whose request was not taken; what is no typed error becomes one.
+
+        There is no event of such a request.
+        """
+        if not isinstance(error, PybatcherError):
+            error = _typed(f"this request could not be taken: {error!r}", error)
+        self._fail(delivery.reply, error)
+        self._end_siblings(delivery)
 
     def cancel(self, request_id: int) -> None:
-        """Nobody waits for it any more."""
+        """Drop a request. Its reply hears nothing more. Nothing happens if it has ended."""
         if (delivery := self._open.pop(request_id, None)) is not None:
             delivery.cancelled()
         self._scheduler.cancel(request_id)
 
-    def deliver(self, events: Iterable[Event]) -> None:
-        """Pass events on. Whatever goes wrong with one request ends that one only."""
+    def process(self, events: Iterable[Event]) -> None:
+        """Deliver events. Whatever goes wrong with one request ends that one only."""
         for event in events:
             delivery = self._open.get(event.request_id)
             if delivery is None:  # of a step that drew more than was wanted
                 continue
             try:
-                ended = self._deliver_one(event, delivery)
+                ended = self._deliver(event, delivery)
             except Exception as error:
-                own = EngineError(f"the tokens of this request could not be delivered: {error!r}")
-                own.__cause__ = error
-                delivery.fail(own)
+                own = _typed(f"this output could not be delivered: {error!r}", error)
                 self._scheduler.fail(event.request_id)
+                self._end_with(delivery, own)
                 ended = True
             if ended:
-                del self._open[event.request_id]
+                self._open.pop(event.request_id, None)
 
     def fail_rest(self, error: PybatcherError) -> None:
-        """End all that are left, each with an error like this one, whatever the scheduler knows."""
-        for delivery in self._open.values():
-            delivery.fail(own_copy(error))
-        self._open.clear()
+        """End every request, each with a copy of the error, whatever the scheduler knows."""
+        rest, self._open = self._open, {}
+        for delivery in rest.values():
+            self._end_with(delivery, own_copy(error))
 
-    def _delivery(self, message: Submit) -> Delivery | InquiryDelivery:
-        request, reply, submitted = message.request, message.reply, message.submitted
-        if isinstance(reply, Reply):
-            text = message.text or OutputText(request, self._tokenizer)
-            return Delivery(request, reply, text, submitted, self._telemetry)
-        return InquiryDelivery(request, reply, submitted, self._telemetry)
-
-    def _deliver_one(self, event: Event, delivery: Delivery | InquiryDelivery) -> bool:
-        """True if the request has ended with it."""
+    def _deliver(self, event: Event, delivery: Delivery) -> bool:
+        """Pass one event on. True if the request has ended with it."""
         match event:
-            case Admitted(_, cached_tokens):
-                delivery.admitted(cached_tokens, self._clock())
-                return False
             case Generated(request_id, token, finish_reason):
-                assert isinstance(delivery, Delivery)
                 ended = delivery.token(token, finish_reason, self._clock())
                 self.generated_tokens += 1
                 if ended and finish_reason is None:
                     self._scheduler.finish(request_id)
                 return ended
+            case Admitted(_, cached_tokens):
+                delivery.admitted(cached_tokens, self._clock())
             case Preempted():
                 delivery.preempted()
-                return False
             case Resumed(_, recomputed_tokens, after_restart):
                 if not after_restart:
                     delivery.resumed(recomputed_tokens)
-                return False
             case Answered():
-                assert isinstance(delivery, InquiryDelivery)
                 delivery.answered(event, self._clock())
                 return True
             case Expired():
                 delivery.expire(self._clock())
+                self._end_siblings(delivery)
                 return True
             case Failed(_, error):
-                delivery.fail(error)
+                self._end_with(delivery, error)
                 return True
+        return False
+
+    def _end_with(self, delivery: Delivery, error: PybatcherError) -> None:
+        self._fail(delivery, error)
+        self._end_siblings(delivery)
+
+    def _fail(self, ends: Delivery | Reply, error: PybatcherError) -> None:
+        try:
+            ends.fail(error)
+        except Exception:  # a reply of somebody else's making: the others are not to notice
+            _LOGGER.exception("a reply could not take its error: %s", error)
+
+    def _end_siblings(self, delivery: Delivery) -> None:
+        """Drop the other samples of a reply that has failed."""
+        if delivery.reply.failed:
+            for request_id in delivery.siblings:
+                if request_id != delivery.request.request_id:
+                    self.cancel(request_id)
+
+
+def _typed(message: str, cause: Exception) -> EngineError:
+    error = EngineError(message)
+    error.__cause__ = cause
+    return error

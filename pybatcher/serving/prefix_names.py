@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ..calls.prefix_info import PrefixInfo
 from ..errors import InvalidRequestError, PybatcherError
 from ..scheduling import Scheduler, SharedPrefix, own_copy
-from .mailbox import AddPrefix, Message, PrefixMessage, RemovePrefix, WithdrawPrefix
+from .mailbox import HoldPrefix, Message, PrefixMessage, ReleasePrefix, WithdrawPrefix
 
 __all__ = ["PrefixNames"]
 
@@ -40,18 +40,18 @@ class PrefixNames:
     def handle(self, message: PrefixMessage) -> None:
         """Do what it says."""
         match message:
-            case AddPrefix():
+            case HoldPrefix():
                 self._add(message)
             case WithdrawPrefix(withdrawn):
                 self._withdraw(withdrawn)
-            case RemovePrefix():
+            case ReleasePrefix():
                 self._remove(message)
 
     def refuse(self, message: Message, error: PybatcherError) -> None:
         """Answer a message that is not done any more, if it is one of these."""
-        if isinstance(message, AddPrefix) and not message.added.done():
+        if isinstance(message, HoldPrefix) and not message.added.done():
             message.added.set_exception(error)
-        elif isinstance(message, RemovePrefix) and not message.removed.done():
+        elif isinstance(message, ReleasePrefix) and not message.removed.done():
             message.removed.set_exception(error)
 
     def settle(self, failure: PybatcherError | None) -> None:
@@ -88,7 +88,7 @@ class PrefixNames:
             *(one.info for one in named),
         )
 
-    def _add(self, message: AddPrefix) -> None:
+    def _add(self, message: HoldPrefix) -> None:
         try:
             named = self._hold(message)
         except PybatcherError as error:
@@ -97,7 +97,7 @@ class PrefixNames:
             return
         self._awaited[message.added] = named
 
-    def _withdraw(self, message: AddPrefix) -> None:
+    def _withdraw(self, message: HoldPrefix) -> None:
         added = message.added
         named = self._awaited.pop(added, None)
         if named is not None:
@@ -107,7 +107,7 @@ class PrefixNames:
             if named is not None:
                 self._release(named)
 
-    def _remove(self, message: RemovePrefix) -> None:
+    def _remove(self, message: ReleasePrefix) -> None:
         named = self._named.get((message.namespace, message.name))
         if named is not None:
             self._release(named)
@@ -131,7 +131,7 @@ class PrefixNames:
                 added.set_exception(own_copy(error))
             self._release(named)
 
-    def _hold(self, message: AddPrefix) -> _Named:
+    def _hold(self, message: HoldPrefix) -> _Named:
         name = message.name or self._make_up_name(message.namespace)
         key = message.namespace, name
         named = self._named.get(key)

@@ -1,4 +1,4 @@
-"""`Service`: what a batcher is between start and close. From a call to a message, on the loop."""
+"""`Service`: what a batcher is between start and close: from a call to a message, on the loop."""
 
 from __future__ import annotations
 
@@ -6,46 +6,51 @@ import asyncio
 import math
 import os
 import secrets
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
+from importlib import metadata
+from typing import Any, TypeVar
+
+from typing_extensions import override
 
 from ..calls.arguments import (
     check_namespace,
     check_pooling,
-    check_priority,
     check_several,
-    check_timeout,
-    merge_params,
 )
-from ..calls.call import Call, CallOptions, CallService
-from ..calls.inquiry import Answer, Embedding, Inquiry, Score
-from ..calls.prefix_info import PrefixInfo, check_prefix_name
-from ..calls.samples import Samples, sample_seed
+from ..calls.call import Call, CallOptions, CallService, Question
+from ..calls.prefix_info import Prefixes, PrefixInfo, check_prefix_name
+from ..calls.questions import (
+    AddPrefix,
+    Describe,
+    Detokenize,
+    EmbedTexts,
+    ListPrefixes,
+    ReadHealth,
+    ReadStatistics,
+    Reload,
+    RemovePrefix,
+    ScoreContinuations,
+    Tokenize,
+)
+from ..calls.reply import Reply, sample_seed
+from ..calls.scores import Answer, Embedding, Score
 from ..calls.statistics import BatcherStatistics, Health
-from ..calls.stream import Reply
-from ..calls.telemetry import Telemetry
+from ..calls.telemetry import Handler, Telemetry
 from ..config import SchedulerConfig, SupervisionConfig
-from ..errors import BatcherClosedError, ConfigError, InvalidRequestError, RequestTooLongError
-from ..params import SamplingParams
+from ..errors import BatcherClosedError, ConfigError, InvalidRequestError
 from ..scheduling import Request
 from ..threads.remote_calls import RemoteCalls
+from .call_reader import CallReader
 from .coordinator import Coordinator
 from .delivery import Delivery
-from .mailbox import (
-    AddPrefix,
-    Cancel,
-    Close,
-    RemovePrefix,
-    SharePrefix,
-    Submit,
-    WithdrawPrefix,
-)
-from .output_text import OutputText, text_after_output
-from .prompts import PromptReader
+from .mailbox import Cancel, Close, HoldPrefix, ReleasePrefix, SharePrefix, WithdrawPrefix
+from .many import answer_each
 from .runtime import Runtime
-from .system_prompt import SystemPrompt
 
 __all__ = ["Service"]
+
+T = TypeVar("T")
 
 
 class Service(CallService):
@@ -53,6 +58,8 @@ class Service(CallService):
 
     Made on the event loop it is to run on. Raises ConfigError for a system
     prompt that there is no room for.
+
+    limits: what `Describe` tells of the batcher's configuration, by name.
     """
 
     def __init__(
@@ -63,34 +70,39 @@ class Service(CallService):
         system_prompt: str | None,
         clock: Callable[[], float],
         telemetry: Telemetry,
+        limits: Mapping[str, int],
     ) -> None:
         self._pid = os.getpid()
         self._loop = asyncio.get_running_loop()
         self._runtime = runtime
+        self._config = config
         self._clock = clock
         self._telemetry = telemetry
-        self._vocab_size = runtime.engine.vocab_size
+        self._limits = limits
         self._n_request_ids = 0
-        self._prompts = PromptReader(
-            runtime.tokenizer, runtime.chat_template, vocab_size=self._vocab_size
-        )
-        self._system_prompt: SystemPrompt | None = None
-        self._first_chat = asyncio.Lock()
-        self._chats_share_beginning = False
         self._coordinator = Coordinator(
-            runtime.engine,
-            runtime.tokenizer,
-            config,
-            supervision,
-            clock=clock,
-            telemetry=telemetry,
+            runtime.engine, config, supervision, clock=clock, telemetry=telemetry
         )
-        if system_prompt is not None:
+        self._mailbox = self._coordinator.mailbox
+        self._handlers: dict[type, Callable[[Any], Awaitable[Any]]] = {
+            ScoreContinuations: self._score,
+            EmbedTexts: self._embed,
+            Tokenize: self._tokenize,
+            Detokenize: self._detokenize,
+            AddPrefix: self._add_prefix,
+            RemovePrefix: self._remove_prefix,
+            ListPrefixes: self._list_prefixes,
+            ReadStatistics: self._read_statistics,
+            ReadHealth: self._read_health,
+            Describe: self._describe,
+            Reload: self._reload,
+        }
+        self._reader = CallReader(
+            runtime, system_prompt, lambda tokens: self._mailbox.put(SharePrefix(tokens))
+        )
+        if self._reader.before_texts:
             try:
-                self._system_prompt = SystemPrompt(
-                    system_prompt, self._prompts, runtime.chat_template
-                )
-                self._coordinator.share_prefix(self._system_prompt.tokens)
+                self._coordinator.share_prefix(self._reader.before_texts)
             except InvalidRequestError as error:
                 raise ConfigError(f"system_prompt: {error}") from error
         self._task = self._loop.create_task(self._coordinator.run(), name="pybatcher-coordinator")
@@ -102,187 +114,200 @@ class Service(CallService):
         """Engine, tokenizer and chat template."""
         return self._runtime
 
+    @override
     async def submit(self, call: Call, reply: Reply) -> range:
-        """Check a call and send it; the ids of its requests. What comes of it goes to `reply`.
-
-        Nothing is sent if it raises, or is cancelled on the way.
-        """
-        submitted, of_all = self._of_all(call)
-        params = merge_params(call.params, call.sampling, vocab_size=self._vocab_size)
-        output = await self._prompts.read_ids(call.output, field="output", may_be_empty=True)
-        if output and params.n > 1:
-            raise InvalidRequestError(
-                f"n is {params.n}; with output, which one sample has drawn, it must be 1"
-            )
-        prompt = await self.tokenize(call.content, call.is_chat)
+        submitted, common = self._check(call)
+        params = self._reader.params(call)
+        output = await self._reader.output(call, params)
+        prompt = await self._reader.prompt_tokens(call.content, call.is_chat)
+        seed = secrets.randbits(64) if params.seed is None else params.seed
         request_ids = self._new_ids(params.n)
-        request = replace(
-            of_all,
-            request_id=request_ids[0],
-            prompt=prompt,
-            params=params,
-            seed=secrets.randbits(64) if params.seed is None else params.seed,
-            end_token_ids=self._end_token_ids(params),
-            output=output,
-        )
-        text = await self._text_after(request) if output else None
-        self._coordinator.check_open()
-        if text is not None and text.finish_reason is not None:
-            delivery = Delivery(request, reply, text, submitted, self._telemetry)
-            delivery.end_with_given(self._clock())
-            return request_ids
-        mailbox = self._coordinator.mailbox
-        if params.n == 1:
-            mailbox.put(Submit(request, reply, submitted, text))
-            return request_ids
-        samples = Samples(reply, params.n, lambda: self.cancel(request_ids))
+        reply.expect(params.n)
         for i, request_id in enumerate(request_ids):
-            seed = sample_seed(request.seed, i)
-            sample = replace(request, request_id=request_id, seed=seed)
-            mailbox.put(Submit(sample, samples.replies[i], submitted))
+            request = replace(
+                common,
+                request_id=request_id,
+                prompt=prompt,
+                params=params,
+                seed=sample_seed(seed, i),
+                end_token_ids=self._reader.end_token_ids(params),
+                output=output,
+            )
+            delivery = Delivery(
+                request,
+                reply,
+                submitted,
+                self._telemetry,
+                self._runtime.tokenizer,
+                index=i,
+                siblings=request_ids,
+            )
+            if output:
+                await delivery.replay_output(self._reader.most_output(request))
+            self._coordinator.check_open()
+            if delivery.finish_reason is None:
+                self._mailbox.put(delivery)
+            else:
+                delivery.end_with_given(self._clock())
         return request_ids
 
+    @override
     def cancel(self, request_ids: range) -> None:
-        """Nobody waits for them any more. From any thread; never waits."""
         for request_id in request_ids:
-            self._coordinator.mailbox.put_threadsafe(Cancel(request_id))
+            self._mailbox.put_threadsafe(Cancel(request_id))
 
-    async def tokenize(self, content: object, is_chat: bool) -> tuple[int, ...]:
-        """See `Batcher.tokenize`."""
-        self.check_home()
-        system_prompt = self._system_prompt
-        if not is_chat:
-            return await self._prompts.read(content, before=self._before_texts)
-        if system_prompt is not None:
-            content = system_prompt.before_messages(content)
-            await self._share_beginning_of_chats(system_prompt)
-        return await self._prompts.read_chat(content)
+    @override
+    async def ask(self, question: Question[T]) -> T:
+        answer: T = await self._handlers[type(question)](question)
+        return answer
 
-    async def detokenize(self, token_ids: object) -> str:
-        """See `Batcher.detokenize`."""
+    @override
+    def attach(self, handler: Handler) -> Callable[[], None]:
+        return self._telemetry.attach(handler)
+
+    # -- questions --------------------------------------------------------------------------
+
+    async def _tokenize(self, question: Tokenize) -> tuple[int, ...]:
         self.check_home()
-        ids = await self._prompts.read_ids(token_ids, field="token_ids")
+        return await self._reader.prompt_tokens(question.content, question.is_chat)
+
+    async def _detokenize(self, question: Detokenize) -> str:
+        self.check_home()
+        ids = await self._reader.prompts.read_ids(question.token_ids, field="token_ids")
         return await asyncio.to_thread(
             self._runtime.tokenizer.decode, ids, skip_special_tokens=False
         )
 
-    async def score(
-        self, prompt: object, continuations: object, beside: CallOptions
-    ) -> list[Score]:
-        """See `Batcher.score`."""
-        submitted, of_all = self._of_all(beside)
-        begin = await self._prompts.read(prompt, before=self._before_texts)
-        asked = []
-        for i, one in enumerate(check_several("continuations", continuations)):
-            tokens = await self._prompts.read(one, before=begin, field=f"continuations[{i}]")
-            asked.append(tokens[len(begin) :] if isinstance(one, str) else tokens)
-            await asyncio.sleep(0)  # many short texts are as long as a long one
-        answers = await self._inquire(
-            (replace(of_all, prompt=(begin + tokens)[:-1], targets=tokens) for tokens in asked),
-            len(asked),
-            submitted,
-        )
-        scores = []
-        for tokens, answer in zip(asked, answers, strict=True):
-            scores.append(Score(math.fsum(answer.logprobs), answer.logprobs, tokens))
-            if len(scores) % _AT_ONCE == 0:
-                await asyncio.sleep(0)
-        return scores
+    async def _score(self, question: ScoreContinuations) -> list[Score]:
+        submitted, common = self._check(question)
+        begin = await self._reader.prompts.read(question.prompt, before=self._reader.before_texts)
+        continuations = check_several("continuations", question.continuations)
 
-    async def embed(self, texts: object, pooling: object, beside: CallOptions) -> list[Embedding]:
-        """See `Batcher.embed`."""
+        async def request(i: int) -> Request:
+            one, field = continuations[i], f"continuations[{i}]"
+            tokens = await self._reader.prompts.read(one, before=begin, field=field)
+            asked = tokens[len(begin) :] if isinstance(one, str) else tokens
+            return replace(common, prompt=(begin + asked)[:-1], targets=asked)
+
+        def score(request: Request, answer: Answer) -> Score:
+            return Score(math.fsum(answer.logprobs), answer.logprobs, request.targets)
+
+        return await self._answer_each(request, len(continuations), submitted, score)
+
+    async def _embed(self, question: EmbedTexts) -> list[Embedding]:
         import numpy as np
 
-        submitted, of_all = self._of_all(beside)
-        how = check_pooling(pooling)
-        requests = []
-        for i, one in enumerate(check_several("texts", texts)):
-            tokens = await self._prompts.read(one, field=f"texts[{i}]")
-            requests.append(replace(of_all, prompt=tokens, pooling=how))
-            await asyncio.sleep(0)
-        answers = await self._inquire(requests, len(requests), submitted)
-        made = []
-        for request, answer in zip(requests, answers, strict=True):
-            vector, n_tokens = np.array(answer.vector), len(request.prompt)
-            made.append(Embedding(vector, n_tokens, answer.cached_tokens))
-            if len(made) % _AT_ONCE == 0:
-                await asyncio.sleep(0)
-        return made
+        submitted, common = self._check(question)
+        common = replace(common, pooling=check_pooling(question.pooling))
+        texts = check_several("texts", question.texts)
 
-    def _of_all(self, beside: CallOptions) -> tuple[float, Request]:
-        """When a call was made, and what its requests have in common."""
-        self.check_home()
+        async def request(i: int) -> Request:
+            return replace(
+                common, prompt=await self._reader.prompts.read(texts[i], field=f"texts[{i}]")
+            )
+
+        def embedding(request: Request, answer: Answer) -> Embedding:
+            return Embedding(np.array(answer.vector), len(request.prompt), answer.cached_tokens)
+
+        return await self._answer_each(request, len(texts), submitted, embedding)
+
+    async def _answer_each(
+        self,
+        request: Callable[[int], Awaitable[Request]],
+        n_requests: int,
+        submitted: float,
+        result: Callable[[Request, Answer], T],
+    ) -> list[T]:
+        """Return the result of each of n requests; see `answer_each`."""
         self._coordinator.check_open()
-        timeout, submitted = check_timeout(beside.timeout), self._clock()
-        return submitted, Request(
-            request_id=0,
-            prompt=(),
-            namespace=check_namespace(beside.namespace),
-            priority=check_priority(beside.priority),
-            deadline=None if timeout is None else submitted + timeout,
+        request_ids = self._new_ids(n_requests)
+
+        def send(i: int, own: Request, reply: Reply) -> None:
+            self._coordinator.check_open()
+            own = replace(own, request_id=request_ids[i])
+            self._mailbox.put(Delivery(own, reply, submitted, self._telemetry, index=i))
+
+        return await answer_each(
+            request,
+            n_requests,
+            send=send,
+            cancel=lambda i: self._mailbox.put(Cancel(request_ids[i])),
+            result=result,
+            most_requests=self._config.max_queue_requests // 2,
+            most_tokens=self._config.max_queue_tokens // 2,
         )
 
-    async def _inquire(
-        self, requests: Iterable[Request], n_requests: int, submitted: float
-    ) -> Sequence[Answer]:
-        """Send all, and wait for all."""
-        self._coordinator.check_open()
-        mailbox, inquiry = self._coordinator.mailbox, Inquiry(n_requests)
-        request_ids = self._new_ids(n_requests)
-        try:
-            for i, (request_id, request) in enumerate(zip(request_ids, requests, strict=True)):
-                if i and i % _AT_ONCE == 0:
-                    await asyncio.sleep(0)
-                    if inquiry.answers.done():  # one has failed already
-                        break
-                own = replace(request, request_id=request_id)
-                mailbox.put(Submit(own, inquiry.replies[i], submitted))
-            return await inquiry.answers
-        except BaseException:  # one failed, or nobody waits any more
-            for request_id in request_ids:
-                mailbox.put(Cancel(request_id))
-            raise
-
-    async def add_prefix(self, prefix: object, name: object, namespace: object) -> PrefixInfo:
-        """See `Batcher.add_prefix`."""
+    async def _add_prefix(self, question: AddPrefix) -> PrefixInfo:
         self.check_home()
         self._coordinator.check_open()
-        own_name = None if name is None else check_prefix_name(name)
-        space = check_namespace(namespace)
-        tokens = await self._prompts.read(prefix, before=self._before_texts, field="prefix")
+        name = None if question.name is None else check_prefix_name(question.name)
+        namespace = check_namespace(question.namespace)
+        tokens = await self._reader.prompts.read(
+            question.prefix, before=self._reader.before_texts, field="prefix"
+        )
         self._coordinator.check_open()
-        message = AddPrefix(tokens, own_name, space, self._loop.create_future())
-        mailbox = self._coordinator.mailbox
-        mailbox.put(message)
+        message = HoldPrefix(tokens, name, namespace, self._loop.create_future())
+        self._mailbox.put(message)
         try:
             return await message.added
         except asyncio.CancelledError:
-            mailbox.put(WithdrawPrefix(message))
+            self._mailbox.put(WithdrawPrefix(message))
             raise
 
-    async def remove_prefix(self, name: object, namespace: object) -> None:
-        """See `Batcher.remove_prefix`."""
+    async def _remove_prefix(self, question: RemovePrefix) -> None:
         self.check_home()
         self._coordinator.check_open()
-        message = RemovePrefix(
-            check_prefix_name(name), check_namespace(namespace), self._loop.create_future()
-        )
-        self._coordinator.mailbox.put(message)
+        name, namespace = check_prefix_name(question.name), check_namespace(question.namespace)
+        message = ReleasePrefix(name, namespace, self._loop.create_future())
+        self._mailbox.put(message)
         await message.removed
 
-    def prefixes(self) -> tuple[PrefixInfo, ...]:
-        """See `Batcher.prefixes`."""
-        return self._coordinator.prefixes.infos()
+    async def _list_prefixes(self, _: ListPrefixes) -> Prefixes:
+        return self.prefixes()
 
-    async def close(self, drain: bool, patience: float | None) -> None:
-        """See `Batcher.close`."""
+    async def _read_statistics(self, _: ReadStatistics) -> BatcherStatistics:
+        return self.statistics()
+
+    async def _read_health(self, _: ReadHealth) -> Health:
+        return self.health()
+
+    async def _describe(self, _: Describe) -> dict[str, Any]:
+        n_positions = self._runtime.engine.max_sequence_length
+        return {
+            "version": metadata.version("pybatcher"),
+            "model": self._runtime.name,
+            "limits": {"max_sequence_length": n_positions, **self._limits},
+        }
+
+    async def _reload(self, _: Reload) -> dict[str, Any]:
+        raise InvalidRequestError("a reload is not for this process; ask `pybatcher serve`")
+
+    def prefixes(self) -> Prefixes:
+        """Return all prefixes that are kept."""
+        return Prefixes(self._coordinator.prefixes.infos())
+
+    def statistics(self) -> BatcherStatistics:
+        """Return the counts since the start; after `close` the last ones."""
+        return self._coordinator.statistics()
+
+    def health(self) -> Health:
+        """Return whether requests are served. In a fork of the process they are not."""
+        try:
+            self._check_process()
+        except BatcherClosedError as error:
+            return Health("closed", str(error))
+        return self._coordinator.health()
+
+    # -- life -------------------------------------------------------------------------------
+
+    async def close(self, drain: bool, timeout: float | None) -> None:  # noqa: ASYNC109
+        """Drain for `timeout` seconds at most, or fail what is in flight; then free everything."""
         self.check_home()
-        mailbox = self._coordinator.mailbox
-        mailbox.put(Close(drain))
-        if drain and patience is not None:
-            await asyncio.wait({self._task}, timeout=patience)
-            mailbox.put(Close(drain=False))
-        limit = None if patience is None else max(patience, _LEAST_PATIENCE)
+        self._mailbox.put(Close(drain))
+        if drain and timeout is not None:
+            await asyncio.wait({self._task}, timeout=timeout)
+            self._mailbox.put(Close(drain=False))
+        limit = None if timeout is None else max(timeout, _LEAST_STEP_WAIT)
         _, unfinished = await asyncio.wait({self._task}, timeout=limit)
         if unfinished:  # the engine thread is in a step: it closes the engine after that
             self._task.cancel()
@@ -291,26 +316,19 @@ class Service(CallService):
             self._task.result()
 
     def abandon(self) -> None:
-        """See `Coordinator.abandon`."""
+        """Close without draining, from any thread: the batcher was collected or Python exits."""
         self._coordinator.abandon()
 
-    def statistics(self) -> BatcherStatistics:
-        """See `BatcherStatistics`."""
-        return self._coordinator.statistics()
-
-    def health(self) -> Health:
-        """See `Health`."""
-        return self._coordinator.health()
-
     def heartbeat(self) -> tuple[bool, int]:
-        """Whether the engine has a job under way, and how far it has come: `StepEngine.progress`.
+        """Return whether the engine has a job under way, and how far it has come.
 
-        Busy, and for long no further, it hangs. From any thread; never waits.
+        The second is `StepEngine.progress`. Busy, and for long no further, it hangs. From any
+        thread; never waits.
         """
         return self._coordinator.heartbeat()
 
     def remote_calls(self) -> RemoteCalls:
-        """The way here from other threads. Raises in a fork."""
+        """Return the way here from other threads. Raises BatcherClosedError in a fork."""
         self._check_process()
         return self._remote_calls
 
@@ -322,6 +340,15 @@ class Service(CallService):
                 "the batcher was started in another event loop; call it there, or use "
                 "`batcher.threadsafe`, or a BlockingBatcher"
             )
+
+    # -- inside -----------------------------------------------------------------------------
+
+    def _check(self, call: CallOptions) -> tuple[float, Request]:
+        """Return when a call was made, and what its requests have in common."""
+        self.check_home()
+        self._coordinator.check_open()
+        submitted = self._clock()
+        return submitted, self._reader.common(call, submitted)
 
     def _new_ids(self, n: int) -> range:
         first = self._n_request_ids + 1
@@ -335,41 +362,6 @@ class Service(CallService):
                 "threads; make a batcher in each process, after the fork"
             )
 
-    async def _text_after(self, request: Request) -> OutputText:
-        """What the tokens that it comes with said. RequestTooLongError where they have no room."""
-        n_prompt, n_output = len(request.prompt), len(request.output)
-        n_positions = self._runtime.engine.max_sequence_length
-        if n_prompt + n_output > n_positions:
-            raise RequestTooLongError(
-                f"prompt ({n_prompt} tokens) and output ({n_output}) have {n_prompt + n_output} "
-                f"tokens; a sequence has {n_positions} positions: shorten them or raise n_ctx"
-            )
-        max_output = request.max_output(n_positions)
-        return await text_after_output(request, self._runtime.tokenizer, max_output)
 
-    def _end_token_ids(self, params: SamplingParams) -> frozenset[int]:
-        """What ends an output: the model's own end tokens, those it can draw, and the caller's."""
-        asked = frozenset(params.stop_token_ids)
-        own = () if params.ignore_eos else self._runtime.tokenizer.eos_token_ids
-        return asked.union(token for token in own if token < self._vocab_size)
-
-    @property
-    def _before_texts(self) -> tuple[int, ...]:
-        """What every prompt that is a text is put after."""
-        return () if self._system_prompt is None else self._system_prompt.tokens
-
-    async def _share_beginning_of_chats(self, system_prompt: SystemPrompt) -> None:
-        """Once, at the first chat; the others wait until it is known what they share."""
-        async with self._first_chat:
-            if not self._chats_share_beginning:
-                tokens = await asyncio.to_thread(system_prompt.chat_tokens)
-                if tokens:
-                    self._coordinator.mailbox.put(SharePrefix(tokens))
-                self._chats_share_beginning = True
-
-
-_AT_ONCE = 32
-"""Requests of one inquiry that are sent, and answers taken, without letting the loop go on."""
-
-_LEAST_PATIENCE = 5.0
+_LEAST_STEP_WAIT = 5.0
 """Seconds that a step under way is waited for, at least, by a `close` with a timeout."""

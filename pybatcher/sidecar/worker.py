@@ -13,32 +13,64 @@ import asyncio
 import os
 import socket
 import sys
+from collections.abc import Callable
 from importlib import import_module
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
+
+from typing_extensions import override
 
 from ..batcher import Batcher
-from ..errors import PybatcherError
+from ..calls.call import Call, CallService, Question
+from ..calls.questions import Describe
+from ..calls.reply import Reply
+from ..calls.telemetry import Handler
+from ..errors import BatcherClosedError, PybatcherError
 from .front.guard import guard_child
 from .front.loops import run
 from .front.worker_spec import INTERNAL_LIMITS, WorkerSpec
 from .protocol.wire import statistics_to_wire
-from .session.service import BatcherService
 from .session.session import ServerSession
 
 __all__ = ["main"]
 
+T = TypeVar("T")
+
 _BATCHER_FAILED = 70  # exit status, EX_SOFTWARE
 
 
-class _OpenedLater(BatcherService):
-    """Of use once the front has said what to open; it asks for nothing else before."""
+class _OpenedLater(CallService):
+    """The service of a batcher, of use once the front has said which to open.
+
+    The front asks for nothing else before.
+    """
 
     def __init__(self) -> None:
-        pass
+        self._service: CallService | None = None
 
-    def open(self, batcher: Batcher) -> None:
+    def open(self, service: CallService) -> None:
         """Serve from this one."""
-        super().__init__(batcher)
+        self._service = service
+
+    @override
+    async def submit(self, call: Call, reply: Reply) -> range:
+        return await self._opened().submit(call, reply)
+
+    @override
+    def cancel(self, request_ids: range) -> None:
+        self._opened().cancel(request_ids)
+
+    @override
+    async def ask(self, question: Question[T]) -> T:
+        return await self._opened().ask(question)
+
+    @override
+    def attach(self, handler: Handler) -> Callable[[], None]:
+        return self._opened().attach(handler)
+
+    def _opened(self) -> CallService:
+        if self._service is None:
+            raise BatcherClosedError("the worker has opened no model yet; send `open` first")
+        return self._service
 
 
 class Worker:
@@ -49,14 +81,14 @@ class Worker:
         self._loop = asyncio.get_running_loop()
         self._ended = asyncio.Event()
         self._batcher: Batcher | None = None
-        self._backing = _OpenedLater()
+        self._service = _OpenedLater()
         self._beat_period = 1.0
         self._loading = (0, 0)
 
     async def run(self) -> None:
         """Serve until the front hangs up."""
         self._session = ServerSession(
-            self._backing,
+            self._service,
             limits=INTERNAL_LIMITS,
             on_end=lambda _: self._ended.set(),
             methods={"open": self._open},
@@ -77,9 +109,10 @@ class Worker:
         )
         await batcher.start()
         self._batcher = batcher
-        self._backing.open(batcher)
+        self._service.open(batcher._running_service())
+        description: dict[str, Any] = await self._service.ask(Describe())
         return {
-            **await self._backing.hello(),
+            **description,
             "fingerprint": batcher.runtime.fingerprint,
             "pid": os.getpid(),
         }

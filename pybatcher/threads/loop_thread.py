@@ -61,11 +61,11 @@ class LoopThread:
     def stop(
         self,
         after: Callable[[], Awaitable[None]] | None = None,
-        patience: float | None = None,
+        timeout: float | None = None,
     ) -> None:
         """End loop and thread once `after` and everything under way is done.
 
-        patience: most seconds to wait for that; None: no limit. On the loop's
+        timeout: most seconds to wait for that; None: no limit. On the loop's
         own thread, and in a fork, it does not wait at all.
         """
         with self._lock:
@@ -74,7 +74,7 @@ class LoopThread:
             self._stopping = True
         asyncio.run_coroutine_threadsafe(self._end(after), self._loop)
         if threading.current_thread() is not self._thread:
-            self._thread.join(patience)
+            self._thread.join(timeout)
 
     async def _end(self, after: Callable[[], Awaitable[None]] | None) -> None:
         try:

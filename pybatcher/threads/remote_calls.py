@@ -9,12 +9,39 @@ from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any, TypeVar
 
-from ..errors import BatcherClosedError
+from typing_extensions import override
 
-__all__ = ["RemoteCalls"]
+from ..errors import BatcherClosedError, InvalidRequestError
+
+__all__ = ["LoopFuture", "RemoteCalls"]
 
 _T = TypeVar("_T")
 _Function = Callable[[], Coroutine[Any, Any, _T]]
+
+
+class LoopFuture(Future[_T]):
+    """A future whose work is done on an event loop: it does not let that loop wait for itself."""
+
+    def __init__(self, loop_thread: int) -> None:
+        super().__init__()
+        self._loop_thread = loop_thread
+
+    @override
+    def result(self, timeout: float | None = None) -> _T:
+        self._check_thread()
+        return super().result(timeout)
+
+    @override
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        self._check_thread()
+        return super().exception(timeout)
+
+    def _check_thread(self) -> None:
+        if threading.get_ident() == self._loop_thread and not self.done():
+            raise InvalidRequestError(
+                "this future is waited for on the event loop that has to do its work, which "
+                "would wait for ever; there, await the batcher's own method"
+            )
 
 
 class RemoteCalls:
@@ -26,6 +53,7 @@ class RemoteCalls:
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
+        self._loop_thread = threading.get_ident()
         self._lock = threading.Lock()
         self._is_open = True
         self._not_begun: set[Future[Any]] = set()
@@ -36,7 +64,7 @@ class RemoteCalls:
 
         Cancelling the future cancels the task. Raises BatcherClosedError after `close`.
         """
-        future: Future[_T] = Future()
+        future: Future[_T] = LoopFuture(self._loop_thread)
         with self._lock:
             if not self._is_open:
                 raise BatcherClosedError("the batcher is closed; start another")

@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 
 from bench import draw as pictures
-from bench.frontier import Beside, Mixed, describe, figures, serve_mixed, summary
+from bench.frontier import Mixed, MixedTimes, describe, figures, serve_mixed, summary
 from pybatcher.testing import FakeEngine, fake_batcher
 
 
 def test_gaps_count_while_the_long_prompt_is_computed() -> None:
-    seen = Beside(
+    seen = MixedTimes(
         came=10.0,
         answered=12.0,
         streams=[[9.8, 9.9, 10.0, 10.5, 11.5, 12.5, 15.5], [9.7, 9.9, 10.1, 11.1, 12.1]],

@@ -6,7 +6,6 @@ That the types agree is for mypy, in `make check`; here is what it does not see.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable
 from typing import TypeVar
 
 import pytest
@@ -19,8 +18,6 @@ from pybatcher import (
     Client,
     ThreadsafeBatcher,
 )
-from pybatcher.calls.call import service_of
-from pybatcher.calls.generating_calls import GeneratingCalls
 from pybatcher.testing import fake_batcher
 
 _T = TypeVar("_T")
@@ -42,20 +39,15 @@ MAY_BE_AWAITED = {"statistics", "health", "prefixes"}
 QUESTIONS = {"attach", "model_name"} | MAY_BE_AWAITED
 
 
-async def there(found: _T | Awaitable[_T]) -> _T:
-    return await found if inspect.isawaitable(found) else found
-
-
 async def use(batcher: AnyBatcher) -> tuple[str, int]:
     """As an application does that does not care which of them it has."""
     completion = await batcher.generate("Once upon a time", max_tokens=4)
-    return str(completion), (await there(batcher.statistics())).completed
+    return str(completion), (await batcher.statistics()).completed
 
 
 def test_it_asks_for_what_users_call_and_nothing_else() -> None:
     public = {name for name in dir(AnyBatcher) if not name.startswith("_")}
     assert public == (CALLS | LIFE | QUESTIONS) - {"__aenter__", "__aexit__"}
-    assert not hasattr(AnyBatcher, "_running_service")
 
 
 @pytest.mark.parametrize("one", [Batcher, Client])
@@ -84,13 +76,3 @@ async def test_code_that_takes_either_runs_on_a_batcher() -> None:
         text, completed = await use(batcher)
         assert text == str(await batcher.generate("Once upon a time", max_tokens=4))
         assert completed == 1
-
-
-async def test_calls_without_a_service_behind_them_say_so() -> None:
-    class Half(GeneratingCalls):
-        pass
-
-    with pytest.raises(TypeError, match="Half is no HasCallService"):
-        await Half().generate("x")
-    async with fake_batcher() as batcher:
-        assert service_of(batcher) is batcher._running_service()

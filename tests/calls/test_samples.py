@@ -18,7 +18,7 @@ from pybatcher import (
     QueueFullError,
     SamplingParams,
 )
-from pybatcher.calls.samples import sample_seed
+from pybatcher.calls.reply import sample_seed
 from pybatcher.scheduling import StepPlan
 from pybatcher.testing import FakeClock, FakeEngine, byte_tokenizer, fake_batcher
 

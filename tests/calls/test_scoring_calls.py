@@ -135,12 +135,27 @@ async def test_many_are_sent_without_holding_up_the_loop() -> None:
     assert max(later - sooner for sooner, later in pairwise(seen)) <= 64
 
 
-async def test_a_full_queue_ends_the_sending() -> None:
-    async with fake_batcher(max_queue_requests=40, batch_timeout=60.0, batch_size=500) as batcher:
+@pytest.mark.parametrize("options", [{"max_queue_requests": 4}, {"max_queue_tokens": 60}])
+async def test_any_number_goes_through_a_small_queue(options: dict[str, int]) -> None:
+    continuations = ["a", "bc", [5, 6, 7]] * 40
+    async with fake_batcher() as batcher:
+        expected = await batcher.score(PROMPT, continuations)
+    async with fake_batcher(**options) as batcher:
+        assert await batcher.score(PROMPT, continuations) == expected
+        assert len(await batcher.embed(["text"] * 5000)) == 5000
+        assert batcher.statistics().rejected == 0
+
+
+async def test_a_queue_that_others_have_filled_ends_the_sending() -> None:
+    async with fake_batcher(max_queue_requests=2, batch_timeout=60.0, batch_size=500) as batcher:
+        others = [asyncio.create_task(batcher.generate("x")) for _ in range(2)]
+        await until(lambda: batcher.statistics().queued == 2)
         with pytest.raises(QueueFullError):
             await batcher.score(PROMPT, ["a"] * 500)
-        assert batcher.statistics().submitted == 40
-        assert batcher.statistics().rejected < 100
+        assert batcher.statistics().rejected == 1
+        for other in others:
+            other.cancel()
+        await asyncio.wait(others)
 
 
 async def test_cancelled_it_cancels_all_of_them() -> None:
@@ -181,10 +196,6 @@ async def test_if_one_fails_all_do() -> None:
         assert counts.submitted == 3
         assert counts.failed >= 1
         await until(lambda: batcher.statistics().running == 0)
-    async with fake_batcher(max_queue_requests=2) as batcher:
-        with pytest.raises(QueueFullError):
-            await batcher.score(PROMPT, ANSWERS)
-        await until(lambda: batcher.statistics().queued == 0)
 
 
 async def test_a_restart_of_the_engine_leaves_no_trace() -> None:

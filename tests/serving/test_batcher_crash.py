@@ -19,6 +19,7 @@ from pybatcher import (
     SamplingParams,
 )
 from pybatcher.scheduling import Request, Scheduler, StepPlan
+from pybatcher.serving.mailbox import SharePrefix
 from pybatcher.testing import FakeClock, FakeEngine, fake_batcher
 
 PROMPT = "Once upon a time"
@@ -345,7 +346,7 @@ async def test_draining_is_over_when_the_engine_has_failed(where: str) -> None:
     assert engine.closed
 
 
-async def test_a_defect_while_the_engine_computes_waits_until_it_is_back(
+async def test_a_defect_in_taking_a_request_is_that_requests(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     submit = Scheduler.submit
@@ -356,6 +357,26 @@ async def test_a_defect_while_the_engine_computes_waits_until_it_is_back(
         submit(self, request, now)
 
     monkeypatch.setattr(Scheduler, "submit", defective)
+    async with fake_batcher() as batcher:
+        task = asyncio.create_task(batcher.generate(prompts(1)[0], params(4)))
+        for n in (1, 2):
+            with pytest.raises(EngineError, match="a defect"):
+                await batcher.generate([66], n=n, temperature=1.0)
+        disturbed = await task
+        assert batcher.statistics().restarts == 0
+        assert batcher.statistics().rejected >= 2
+        assert batcher.health().ok
+    async with fake_batcher() as batcher:
+        assert outputs([disturbed]) == outputs([await batcher.generate(prompts(1)[0], params(4))])
+
+
+async def test_a_defect_while_the_engine_computes_waits_until_it_is_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def defective(self: Scheduler, tokens: tuple[int, ...], namespace: str = "") -> None:
+        raise ZeroDivisionError("a defect")
+
+    monkeypatch.setattr(Scheduler, "add_prefix", defective)
     inside, go_on = threading.Event(), threading.Event()
 
     def block(plan: StepPlan) -> None:
@@ -369,14 +390,14 @@ async def test_a_defect_while_the_engine_computes_waits_until_it_is_back(
             asyncio.create_task(batcher.generate(prompts(2)[i], params(i + 4))) for i in range(2)
         ]
         await until(inside.is_set)
-        with pytest.raises(EngineError, match="a defect"):
-            await batcher.generate([66])
+        batcher._running_service()._mailbox.put(SharePrefix((66,)))  # of nobody
+        await batcher.detokenize([66])
         assert engine.n_restarts == 0
         go_on.set()
         together = await asyncio.gather(*tasks)
         assert engine.n_restarts == 1
         assert "ZeroDivisionError('a defect')" in batcher.health().reason
-        assert batcher.statistics().rejected == 1
+        assert batcher.statistics().rejected == 0
     async with fake_batcher() as batcher:
         alone = [await batcher.generate(prompts(2)[i], params(i + 4)) for i in range(2)]
     assert outputs(together) == outputs(alone)

@@ -210,7 +210,7 @@ async def test_close_when_the_hang_is_known(hanging: Hanging) -> None:
 async def test_close_has_no_more_patience_than_it_was_given(
     hanging: Hanging, drain: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(service, "_LEAST_PATIENCE", 0.01)
+    monkeypatch.setattr(service, "_LEAST_STEP_WAIT", 0.01)
     batcher = fake_batcher(hanging.engine, step_timeout=None, batch_size=1)
     await batcher.start()
     task = asyncio.create_task(batcher.generate(PROMPT, **LONG))

@@ -45,7 +45,6 @@ def test_abandoned_before_it_ran() -> None:
     async def make() -> Coordinator:
         return Coordinator(
             engine,
-            byte_tokenizer(),
             SchedulerConfig(max_prefixes=0),
             SupervisionConfig(),
             clock=time.monotonic,

@@ -5,11 +5,10 @@ from __future__ import annotations
 import pytest
 
 from pybatcher import Completion, DeadlineExceededError, EngineFailedError, SamplingParams
-from pybatcher.calls.stream import Reply
+from pybatcher.calls.reply import Reply
 from pybatcher.calls.telemetry import RequestEvent, Telemetry
 from pybatcher.scheduling import Request, SampledToken
 from pybatcher.serving.delivery import Delivery
-from pybatcher.serving.output_text import OutputText
 from pybatcher.testing import byte_tokenizer
 from pybatcher.testing.byte_tokenizer import EOS_TOKEN_ID
 
@@ -32,8 +31,7 @@ class Case:
         self.events: list[RequestEvent] = []
         telemetry = Telemetry(lambda: self.now)
         telemetry.attach(self.events.append)
-        text = OutputText(request, TOKENIZER)
-        self.delivery = Delivery(request, self.reply, text, 10.0, telemetry)
+        self.delivery = Delivery(request, self.reply, 10.0, telemetry, TOKENIZER)
         self.delivery.admitted(3, 11.0)
 
     def token(self, token_id: int, finish_reason: object = None) -> bool:

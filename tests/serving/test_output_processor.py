@@ -7,15 +7,15 @@ from collections.abc import Callable
 import pytest
 
 from pybatcher import BatcherClosedError, EngineError, RequestTooLongError, SamplingParams
-from pybatcher.calls.inquiry import Inquiry
-from pybatcher.calls.stream import Reply
+from pybatcher.calls.reply import Reply
+from pybatcher.calls.scores import Answer
 from pybatcher.calls.telemetry import RequestEvent, Telemetry
 from pybatcher.config import SchedulerConfig
-from pybatcher.scheduling import Generated, Request, SampledToken, Scheduler
-from pybatcher.serving.mailbox import Submit
+from pybatcher.scheduling import Failed, Generated, Request, SampledToken, Scheduler
+from pybatcher.serving.delivery import Delivery
 from pybatcher.serving.output_processor import OutputProcessor
-from pybatcher.serving.output_text import OutputText
 from pybatcher.testing import FakeClock, FakeEngine, byte_tokenizer
+from pybatcher.text import Detokenizer
 
 TOKENIZER = byte_tokenizer()
 
@@ -28,30 +28,33 @@ class Case:
         self.clock = clock
         self.engine = FakeEngine()
         self.scheduler = Scheduler(SchedulerConfig(max_draft_tokens=0, max_prefixes=0), self.engine)
-        telemetry = Telemetry(clock)
+        self.telemetry = telemetry = Telemetry(clock)
         self.told: list[RequestEvent] = []
         telemetry.attach(self.told.append)
-        self.deliveries = OutputProcessor(self.scheduler, TOKENIZER, clock, telemetry)
+        self.deliveries = OutputProcessor(self.scheduler, clock)
 
     def submit(self, request_id: int, **sampling: object) -> Reply:
         reply = Reply(streams=True)
         params = SamplingParams(**{"max_tokens": 4, **sampling})
         request = Request(request_id=request_id, prompt=(65,) * 5, params=params)
-        self.deliveries.submit(Submit(request, reply, self.clock()))
+        self.deliveries.submit(self.delivery(request, reply))
         return reply
+
+    def delivery(self, request: Request, reply: Reply) -> Delivery:
+        return Delivery(request, reply, self.clock(), self.telemetry, TOKENIZER)
 
     def step(self) -> bool:
         plan = self.scheduler.plan(self.clock())
-        self.deliveries.deliver(self.scheduler.take_events())
+        self.deliveries.process(self.scheduler.take_events())
         if plan is None:
             return False
-        self.deliveries.deliver(self.scheduler.apply(self.engine.step(plan), self.clock()))
+        self.deliveries.process(self.scheduler.apply(self.engine.step(plan), self.clock()))
         return True
 
     def say(self, request_id: int, text: str) -> None:
         """As if one step had drawn all of it."""
         ids = TOKENIZER.encode(text, add_special_tokens=False)
-        self.deliveries.deliver([Generated(request_id, SampledToken(token)) for token in ids])
+        self.deliveries.process([Generated(request_id, SampledToken(token)) for token in ids])
 
     def run(self) -> None:
         while self.step():
@@ -70,7 +73,7 @@ def test_each_reply_gets_what_is_said_of_its_request() -> None:
 def test_what_could_not_be_submitted_has_no_delivery() -> None:
     case = Case()
     request = Request(request_id=1, prompt=(65,) * 10**6, params=SamplingParams())
-    message = Submit(request, Reply(streams=False), case.clock())
+    message = case.delivery(request, Reply())
     with pytest.raises(RequestTooLongError):
         case.deliveries.submit(message)
     case.deliveries.fail_rest(BatcherClosedError("closed"))
@@ -117,7 +120,7 @@ def test_what_cannot_be_delivered_ends_its_own_request_only(
     replies = [case.submit(1), case.submit(2)]
     case.step()
     with monkeypatch.context() as patch:
-        patch.setattr(OutputText, "push", broken)
+        patch.setattr(Detokenizer, "push", broken)
         case.say(1, "x")
     case.run()
     with pytest.raises(EngineError, match=r"could not be delivered: KeyError\('broken'\)"):
@@ -128,15 +131,43 @@ def test_what_cannot_be_delivered_ends_its_own_request_only(
     assert (counts.failed, counts.completed) == (1, 1)
 
 
-async def test_an_inquiry_has_an_answer_and_no_tokens() -> None:
+def test_a_scored_request_has_an_answer_and_no_tokens() -> None:
     case = Case()
-    inquiry = Inquiry(1)
+    reply = Reply()
     request = Request(request_id=1, prompt=(65,) * 5, params=SamplingParams(), targets=(66, 67))
-    case.deliveries.submit(Submit(request, inquiry.replies[0], case.clock()))
+    case.deliveries.submit(Delivery(request, reply, case.clock(), case.telemetry))
     case.run()
-    (answer,) = await inquiry.answers
+    answer = reply.result()
+    assert isinstance(answer, Answer)
     assert len(answer.logprobs) == 2
     assert [event.finish_reason for event in case.told] == ["scored"]
+
+
+@pytest.mark.parametrize("is_submitted", [True, False])
+def test_if_one_sample_fails_all_of_its_reply_do(is_submitted: bool) -> None:
+    case = Case()
+    reply, other = Reply(n=3), case.submit(9)
+    params = SamplingParams(max_tokens=4)
+    for i, request_id in enumerate((1, 2, 3)):
+        request = Request(request_id=request_id, prompt=(65,) * 5, params=params)
+        delivery = Delivery(
+            request, reply, 0.0, case.telemetry, TOKENIZER, index=i, siblings=range(1, 4)
+        )
+        if is_submitted or i != 1:
+            case.deliveries.submit(delivery)
+        else:
+            case.deliveries.refuse(delivery, TypeError("odd"))
+    if is_submitted:
+        case.step()
+        case.scheduler.fail(2)
+        case.deliveries.process([Failed(2, EngineError("odd"))])
+    with pytest.raises(EngineError, match="odd"):
+        reply.result()
+    case.run()
+    assert case.deliveries.n_open == 0
+    assert len(other.result().token_ids) == 4
+    counts = case.scheduler.statistics()
+    assert (counts.running, counts.queued, counts.completed) == (0, 0, 1)
 
 
 @pytest.mark.parametrize("is_known", [True, False], ids=["scheduled", "lost by the scheduler"])

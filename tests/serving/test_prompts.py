@@ -44,7 +44,7 @@ BAD_PROMPTS = [
     ([1, 2.0], r"prompt\[1\] is 2.0, of type float"),
     (np.array([1.0]), r"prompt\[0\] is 1.0, of type float"),
     (np.array([[1, 2]]), r"prompt\[0\] is \[1, 2\], of type list"),
-    (["a", "b"], r"prompt\[0\] is 'a', of type str"),
+    ([65, "b"], r"prompt\[1\] is 'b', of type str"),
     ([1, True], r"prompt\[1\] is True, of type bool"),
     ([1, np.bool_(True)], r"prompt\[1\] is .*True.*, of type bool"),
     ([1, None], r"prompt\[1\] is None"),

@@ -18,7 +18,7 @@ from pybatcher import (
     RequestTooLongError,
 )
 from pybatcher.calls.call import Call
-from pybatcher.calls.stream import Reply
+from pybatcher.calls.reply import Reply
 from pybatcher.calls.telemetry import RequestEvent
 from pybatcher.testing import FakeClock, FakeEngine, byte_tokenizer, fake_batcher
 from pybatcher.testing.byte_tokenizer import EOS_TOKEN_ID

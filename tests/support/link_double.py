@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from pybatcher.calls.call import Call
-from pybatcher.calls.stream import Reply
+from pybatcher.calls.reply import Reply
 from pybatcher.errors import ConnectionLostError, PybatcherError
 from pybatcher.sidecar.replay.link import OnDelta, OnEnd
 from pybatcher.sidecar.replay.pending_calls import PendingCalls

@@ -16,12 +16,11 @@ from typing import Any
 
 from pybatcher.batcher import Batcher
 from pybatcher.calls.call import Call
-from pybatcher.calls.stream import Reply
+from pybatcher.calls.reply import Reply
 from pybatcher.serving.service import Service
 from pybatcher.sidecar import worker
-from pybatcher.sidecar.session.service import BatcherService
 
-_start, _submit, _heartbeat = Batcher.start, BatcherService.submit, Service.heartbeat
+_start, _submit, _heartbeat = Batcher.start, Service.submit, Service.heartbeat
 _ways: set[str] = set()
 
 
@@ -44,7 +43,7 @@ async def start(self: Batcher) -> None:
         object.__setattr__(runtime, "fingerprint", str(os.getpid()))
 
 
-async def submit(self: BatcherService, call: Call, reply: Reply) -> range:
+async def submit(self: Service, call: Call, reply: Reply) -> range:
     if "poison" in _ways and "poison" in str(call.content):
         os._exit(9)
     if "deaf" in _ways:
@@ -52,7 +51,7 @@ async def submit(self: BatcherService, call: Call, reply: Reply) -> range:
     if "stuck" in _ways:
         return range(0)  # and nothing ever comes of it
     if "hopeless" in _ways:
-        engine: Any = self._batcher.runtime.engine
+        engine: Any = self.runtime.engine
 
         def fail(_plan: object) -> None:
             raise RuntimeError("broken")
@@ -67,7 +66,7 @@ def heartbeat(self: Service) -> tuple[bool, int]:
 
 def main() -> None:
     Batcher.start = start  # type: ignore[method-assign]
-    BatcherService.submit = submit  # type: ignore[method-assign]
+    Service.submit = submit  # type: ignore[method-assign]
     Service.heartbeat = heartbeat  # type: ignore[method-assign]
     worker.main()
 

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
 import msgpack
 from batcher_helpers import PATIENCE, until
 
-from pybatcher.sidecar.session.service import SidecarService
+from pybatcher import Batcher
+from pybatcher.calls.call import Call, CallService, Question
+from pybatcher.calls.reply import Reply
+from pybatcher.calls.telemetry import Handler
 from pybatcher.sidecar.session.session import ServerSession
 
 Frame = list[Any]
@@ -91,14 +94,33 @@ class Peer:
                 self._unpacker.feed(data)
 
 
+class ServiceOf(CallService):
+    """The service of a started batcher, to be watched or held up by a test."""
+
+    def __init__(self, batcher: Batcher) -> None:
+        self.service = batcher._running_service()
+
+    async def submit(self, call: Call, reply: Reply) -> range:
+        return await self.service.submit(call, reply)
+
+    def cancel(self, request_ids: range) -> None:
+        self.service.cancel(request_ids)
+
+    async def ask(self, question: Question[Any]) -> Any:
+        return await self.service.ask(question)
+
+    def attach(self, handler: Handler) -> Callable[[], None]:
+        return self.service.attach(handler)
+
+
 @asynccontextmanager
 async def connected(
-    backing: SidecarService, **options: Any
+    service: CallService, **options: Any
 ) -> AsyncIterator[tuple[ServerSession, Peer]]:
     """A session over a socketpair, and its client. At the end the client hangs up."""
     its_end, clients_end = socket.socketpair()
     ended: list[ServerSession] = []
-    session = ServerSession(backing, on_end=ended.append, **options)
+    session = ServerSession(service, on_end=ended.append, **options)
     loop = asyncio.get_running_loop()
     reader, writer = await asyncio.open_unix_connection(sock=clients_end)
     await loop.create_connection(lambda: session, sock=its_end)

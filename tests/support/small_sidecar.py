@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from session_helpers import ServiceOf
 
 from pybatcher import Batcher
 from pybatcher.sidecar.protocol.connection import Limits
-from pybatcher.sidecar.session.service import BatcherService
 from pybatcher.sidecar.session.session import ServerSession
 
 TEMPLATE = "{% for message in messages %}{{ message['content'] }}{% endfor %}"
@@ -38,7 +38,7 @@ class SmallSidecar:
     def _session(self) -> ServerSession:
         self.n_connections += 1
         session = ServerSession(
-            BatcherService(self.batcher),
+            ServiceOf(self.batcher),
             limits=self._limits,
             hello_limits={},
             on_end=self.sessions.discard,

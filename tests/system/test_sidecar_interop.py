@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from batcher_helpers import PATIENCE, until
+from session_helpers import ServiceOf
 
-from pybatcher.sidecar.session.service import BatcherService
 from pybatcher.sidecar.session.session import ServerSession
 from pybatcher.testing import FakeEngine, fake_batcher
 
@@ -31,7 +31,7 @@ async def test_pynvim_is_served(tmp_path: Path) -> None:
     async with fake_batcher(FakeEngine(step_delay=0.001)) as batcher:
         expected = await batcher.generate("Once", max_tokens=8, ignore_eos=True)
         server = await asyncio.get_running_loop().create_unix_server(
-            lambda: ServerSession(BatcherService(batcher), on_end=ended.append), path
+            lambda: ServerSession(ServiceOf(batcher), on_end=ended.append), path
         )
         got = await asyncio.to_thread(run_client, path)
         await until(lambda: len(ended) == 1)

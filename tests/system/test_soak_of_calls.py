@@ -14,7 +14,7 @@ from pybatcher import (
     NoFreeSequenceError,
     SamplingParams,
 )
-from pybatcher.calls.samples import sample_seed
+from pybatcher.calls.reply import sample_seed
 from pybatcher.scheduling import StepPlan
 from pybatcher.testing import FakeEngine, fake_batcher
 from pybatcher.testing.fake_model import FakeModel, FakeSampling

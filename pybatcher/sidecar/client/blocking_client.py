@@ -6,9 +6,11 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from ...calls.prefix_info import PrefixInfo
+from typing_extensions import override
+
+from ...calls.prefix_info import Prefixes
 from ...calls.statistics import Health
-from ...threads.blocking_calls import BlockingCalls
+from ...threads.calls import BlockingCalls
 from ..protocol.sidecar_statistics import SidecarStatistics
 from .client import Client
 
@@ -37,24 +39,30 @@ class BlockingClient(BlockingCalls[Client]):
     ) -> None:
         self._configure(Client(path, idempotent=idempotent, connect_timeout=connect_timeout))
 
-    def prefixes(self) -> tuple[PrefixInfo, ...]:
-        """All that the sidecar keeps. See `Batcher.prefixes`."""
+    @override
+    def prefixes(self) -> Prefixes:
+        """Return all prefixes that the sidecar keeps, for whomever."""
         return self._running_thread().call(self._batcher.prefixes())
 
+    @override
     def statistics(self) -> SidecarStatistics:
-        """Counts since the sidecar's start. See `Client.statistics`."""
+        """Return the counts since the sidecar's start, of all its clients."""
         return self._running_thread().call(self._batcher.statistics())
 
+    @override
     def health(self) -> Health:
-        """Whether the sidecar serves requests, and if not, why. See `Client.health`."""
+        """Return whether the sidecar serves requests, and if not, why."""
         own = self._batcher.own_health()
         return self._running_thread().call(self._batcher.health()) if own.ok else own
 
     def reload(self, **changes: Any) -> dict[str, Any]:
-        """Have the sidecar open another model. See `Client.reload`."""
+        """Have the sidecar open another model, or the same with other options.
+
+        Arguments, result and errors are those of `Client.reload`.
+        """
         return self._running_thread().call(self._batcher.reload(**changes))
 
     @property
     def limits(self) -> Mapping[str, Any]:
-        """What the sidecar takes at most. See `Client.limits`."""
+        """What the sidecar takes at most, by name. Raises BatcherClosedError before `start`."""
         return self._batcher.limits

@@ -2,41 +2,33 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 import os
 import reprlib
 import time
-import weakref
 from collections.abc import Callable, Mapping
 from random import Random
-from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ...calls.arguments import check_timeout
-from ...calls.call import HasCallService
-from ...calls.generating_calls import GeneratingCalls
-from ...calls.prefix_calls import PrefixCalls
-from ...calls.prefix_info import PrefixInfo
-from ...calls.scoring_calls import ScoringCalls
+from typing_extensions import override
+
+from ...calls.any_batcher import AnyBatcher
+from ...calls.prefix_info import Prefixes
+from ...calls.questions import ListPrefixes, ReadHealth, ReadStatistics, Reload
 from ...calls.statistics import Health
 from ...calls.telemetry import Handler, Telemetry
-from ...errors import BatcherClosedError, ConfigError
+from ...errors import ConfigError
 from ..protocol.address import default_socket_path
 from ..protocol.sidecar_statistics import SidecarStatistics
+from ..replay.remote_service import attach_and_watch
 from .client_service import ClientService
-
-if TYPE_CHECKING:
-    from typing import Self
-
-    from ...calls.any_batcher import AnyBatcher
 
 __all__ = ["Client"]
 
 _LONGEST_PATH = 107  # bytes; of a unix socket's address
 
 
-class Client(HasCallService, GeneratingCalls, PrefixCalls, ScoringCalls):
+class Client(AnyBatcher):
     """The model of a sidecar (`pybatcher serve`), with the methods of a `Batcher`.
 
         async with Client("/run/user/1000/pybatcher.sock") as client:
@@ -59,6 +51,8 @@ class Client(HasCallService, GeneratingCalls, PrefixCalls, ScoringCalls):
     arguments that cannot work.
     """
 
+    _own_name = "client"
+
     def __init__(
         self,
         path: str | os.PathLike[str] | None = None,
@@ -66,108 +60,65 @@ class Client(HasCallService, GeneratingCalls, PrefixCalls, ScoringCalls):
         idempotent: bool = False,
         connect_timeout: float = 10.0,
     ) -> None:
+        super().__init__()
         self._path = _check_path(path)
         self._idempotent = idempotent
         self._connect_timeout = _check_connect_timeout(connect_timeout)
         self._telemetry = Telemetry(time.monotonic)
-        self._starting = asyncio.Lock()
-        self._closed = False
-        self._service: ClientService | None = None
-        self._abandon: weakref.finalize[..., Client] | None = None
 
-    # -- life -------------------------------------------------------------------------------
-
-    async def start(self) -> None:
-        """Connect. Started already, it does nothing.
-
-        Raises ConnectionLostError; BatcherClosedError after `close`.
-        """
-        async with self._starting:
-            if self._closed:
-                raise BatcherClosedError("the client was closed; make another")
-            if self._service is not None:
-                return
-            service = ClientService(
-                self._path,
-                idempotent=self._idempotent,
-                connect_timeout=self._connect_timeout,
-                random=Random(),
-                telemetry=self._telemetry,
-            )
-            try:
-                await service.start()
-            except BaseException:
-                await service.close(drain=False, patience=None)
-                raise
-            self._service = service
-            self._abandon = weakref.finalize(self, service.abandon)
-
-    async def close(self, drain: bool = True, timeout: float | None = None) -> None:  # noqa: ASYNC109
-        """Take no more requests, finish the ones there are, hang up. The sidecar goes on.
-
-        drain: False fails what is in flight with BatcherClosedError instead, and cancels it at
-            the other end.
-        timeout: seconds to drain; what is not finished then fails so too.
-        Closing again, or while another task closes, waits for the same end.
-        """
-        timeout = check_timeout(timeout)
-        async with self._starting:
-            self._closed = True
-        if self._service is not None and self._abandon is not None:
-            await self._service.close(drain, timeout)
-            self._abandon.detach()
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        """Drains; after an exception it does not."""
-        await self.close(drain=exc_type is None)
+    @override
+    async def _start_service(self) -> ClientService:
+        service = ClientService(
+            self._path,
+            idempotent=self._idempotent,
+            connect_timeout=self._connect_timeout,
+            random=Random(),
+            telemetry=self._telemetry,
+        )
+        try:
+            await service.start()
+        except BaseException:
+            await service.close(drain=False, timeout=None)
+            raise
+        return service
 
     # -- questions --------------------------------------------------------------------------
 
+    @override
     def attach(self, handler: Handler) -> Callable[[], None]:
-        """Have `handler` called with every event of the sidecar. Call what is returned to stop.
+        """Call `handler` with every event of the sidecar. Return what detaches it.
 
         As of `Batcher.attach`: the events are those of all its clients, and their times are of
         the sidecar's clock. What happens while there is no connection is not heard of.
 
         Raises ConfigError for what cannot be called so.
         """
-        detach = self._telemetry.attach(handler)
-        self._watch()
+        return attach_and_watch(self._telemetry, handler, self._watch)
 
-        def detach_and_unwatch() -> None:
-            detach()
-            self._watch()
+    @override
+    async def prefixes(self) -> Prefixes:
+        """Return all prefixes that the sidecar keeps, for whomever."""
+        return await self._ask(ListPrefixes())
 
-        return detach_and_unwatch
-
-    async def prefixes(self) -> tuple[PrefixInfo, ...]:
-        """All that the sidecar keeps, for whomever. See `Batcher.prefixes`."""
-        return await self._running_service().prefixes()
-
+    @override
     async def statistics(self) -> SidecarStatistics:
-        """Counts since the sidecar's start, of all its clients."""
-        return await self._running_service().statistics()
+        """Return the counts since the sidecar's start, of all its clients."""
+        statistics = await self._ask(ReadStatistics())
+        assert isinstance(statistics, SidecarStatistics)
+        return statistics
 
+    @override
     async def health(self) -> Health:
-        """Whether the sidecar serves requests, and if not, why.
+        """Return whether the sidecar serves requests, and if not, why.
 
         Raises ConnectionLostError where there is no sidecar.
         """
         if self._service is None or self._closed:
             return self.own_health()
-        return await self._service.health()
+        return await self._ask(ReadHealth())
 
     def own_health(self) -> Health:
-        """Of the client alone, as far as it is known without asking."""
+        """Return the health of the client alone, as far as it is known without asking."""
         if self._closed:
             return Health("closed", "the client was closed")
         if self._service is None:
@@ -183,9 +134,10 @@ class Client(HasCallService, GeneratingCalls, PrefixCalls, ScoringCalls):
         Returns, once the new one serves, what it says of itself. Raises what is wrong with the
         changes (ConfigError, ModelFormatError, ...); then all is as before.
         """
-        return await self._running_service().reload(changes)
+        return await self._ask(Reload(changes))
 
     @property
+    @override
     def model_name(self) -> str:
         """Of the model, for people, as of the last connect or `reload` of this client.
 
@@ -199,16 +151,15 @@ class Client(HasCallService, GeneratingCalls, PrefixCalls, ScoringCalls):
         said = self._running_service().greeting.get("limits")
         return dict(said) if isinstance(said, dict) else {}
 
+    @override
     def _running_service(self) -> ClientService:
-        if self._service is None:
-            raise BatcherClosedError(
-                "the client was not started; use `async with client` or `await client.start()`"
-            )
-        return self._service
+        service = super()._running_service()
+        assert isinstance(service, ClientService)
+        return service
 
     def _watch(self) -> None:
         if self._service is not None:
-            self._service.watch()
+            self._running_service().watch()
 
 
 def _check_path(path: object) -> str:
@@ -229,7 +180,3 @@ def _check_connect_timeout(value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < math.inf:
         raise ConfigError(f"connect_timeout is {value!r}; it must be seconds above 0")
     return float(value)
-
-
-if TYPE_CHECKING:
-    _a_batcher: type[AnyBatcher] = Client

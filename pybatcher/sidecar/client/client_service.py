@@ -10,15 +10,15 @@ from contextlib import suppress
 from dataclasses import replace
 from itertools import count
 from random import Random
-from typing import Any
+from typing import Any, TypeVar
+
+from typing_extensions import override
 
 from ...calls.arguments import check_timeout
-from ...calls.call import Call, CallOptions, CallService
-from ...calls.inquiry import Embedding, Score
-from ...calls.prefix_info import PrefixInfo
-from ...calls.statistics import Health
-from ...calls.stream import Reply
-from ...calls.telemetry import Telemetry
+from ...calls.call import Call, CallOptions, CallService, Question
+from ...calls.questions import Describe, Reload
+from ...calls.reply import Reply
+from ...calls.telemetry import Handler, Telemetry
 from ...errors import (
     BatcherClosedError,
     ConnectionLostError,
@@ -27,13 +27,14 @@ from ...errors import (
     ProtocolError,
 )
 from ..protocol.limits import Limits
-from ..protocol.sidecar_statistics import SidecarStatistics
 from ..replay.link import Link
 from ..replay.pending_calls import PendingCalls
-from ..replay.remote_service import RemoteService
+from ..replay.remote_service import RemoteService, attach_and_watch
 from .connector import Connector
 
 __all__ = ["ClientService"]
+
+T = TypeVar("T")
 
 
 class ClientService(CallService):
@@ -85,20 +86,20 @@ class ClientService(CallService):
         """Connect."""
         await self._connector.connection(self._connect_timeout)
 
-    async def close(self, drain: bool, patience: float | None) -> None:
-        """See `Client.close`."""
+    async def close(self, drain: bool, timeout: float | None) -> None:  # noqa: ASYNC109
+        """Drain for `timeout` seconds at most, or fail what is in flight; then hang up."""
         self.check_home()
         self._is_closing = True
         if drain:
             with suppress(TimeoutError):
-                async with asyncio.timeout(patience):
+                async with asyncio.timeout(timeout):
                     await self._remote.pending.idle()
         self._end()
         if self._lost is not None:
             await asyncio.wait({self._lost})
 
     def abandon(self) -> None:
-        """Nobody holds the client any more. From any thread; never waits."""
+        """Hang up, from any thread, without waiting: the client was collected or Python exits."""
         if os.getpid() == self._pid:
             with suppress(RuntimeError):  # the loop is closed, and with it the connection
                 self._loop.call_soon_threadsafe(self._end)
@@ -126,70 +127,33 @@ class ClientService(CallService):
 
     # -- calls ------------------------------------------------------------------------------
 
+    @override
     async def submit(self, call: Call, reply: Reply) -> range:
-        """See `CallService.submit`."""
         remote, timeout = await self._ready(call.timeout)
         return await remote.submit(replace(call, timeout=timeout), reply)
 
+    @override
     def cancel(self, request_ids: range) -> None:
-        """See `CallService.cancel`."""
         self._remote.cancel(request_ids)
 
-    async def score(
-        self, prompt: object, continuations: object, beside: CallOptions
-    ) -> list[Score]:
-        """See `Batcher.score`."""
-        remote, timeout = await self._ready(beside.timeout)
-        return await remote.score(prompt, continuations, replace(beside, timeout=timeout))
+    @override
+    async def ask(self, question: Question[T]) -> T:
+        if isinstance(question, CallOptions):
+            remote, timeout = await self._ready(question.timeout)
+            question = replace(question, timeout=timeout)
+        else:
+            remote, _ = await self._ready()
+        answer = await remote.ask(question)
+        if isinstance(question, Reload):
+            greeting: dict[str, Any] = await remote.ask(Describe())
+            self.greeting = greeting
+        return answer
 
-    async def embed(self, texts: object, pooling: object, beside: CallOptions) -> list[Embedding]:
-        """See `Batcher.embed`."""
-        remote, timeout = await self._ready(beside.timeout)
-        return await remote.embed(texts, pooling, replace(beside, timeout=timeout))
+    @override
+    def attach(self, handler: Handler) -> Callable[[], None]:
+        return attach_and_watch(self._telemetry, handler, self.watch)
 
-    async def add_prefix(self, prefix: object, name: object, namespace: object) -> PrefixInfo:
-        """See `Batcher.add_prefix`."""
-        remote, _ = await self._ready()
-        return await remote.add_prefix(prefix, name, namespace)
-
-    async def remove_prefix(self, name: object, namespace: object) -> None:
-        """See `Batcher.remove_prefix`."""
-        remote, _ = await self._ready()
-        await remote.remove_prefix(name, namespace)
-
-    async def tokenize(self, content: object, is_chat: bool) -> tuple[int, ...]:
-        """See `Batcher.tokenize`."""
-        remote, _ = await self._ready()
-        return await remote.tokenize(content, is_chat)
-
-    async def detokenize(self, token_ids: object) -> str:
-        """See `Batcher.detokenize`."""
-        remote, _ = await self._ready()
-        return await remote.detokenize(token_ids)
-
-    # -- questions --------------------------------------------------------------------------
-
-    async def prefixes(self) -> tuple[PrefixInfo, ...]:
-        """See `Batcher.prefixes`."""
-        remote, _ = await self._ready()
-        return await remote.prefixes()
-
-    async def statistics(self) -> SidecarStatistics:
-        """See `Batcher.statistics`."""
-        remote, _ = await self._ready()
-        return await remote.statistics()
-
-    async def health(self) -> Health:
-        """See `Batcher.health`."""
-        remote, _ = await self._ready()
-        return await remote.health()
-
-    async def reload(self, changes: Mapping[str, Any]) -> dict[str, Any]:
-        """See `Client.reload`."""
-        remote, _ = await self._ready()
-        reloaded = await remote.reload(dict(changes))
-        self.greeting = await remote.hello()
-        return reloaded
+    # -- events -----------------------------------------------------------------------------
 
     def watch(self) -> None:
         """Handlers have come or gone. From any thread; never waits."""

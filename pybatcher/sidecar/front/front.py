@@ -5,32 +5,33 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict
 from functools import partial
 from itertools import count
-from typing import Any
+from typing import Any, TypeVar
 
-from ...calls.call import Call, CallOptions
-from ...calls.inquiry import Embedding, Score
-from ...calls.prefix_info import PrefixInfo
+from typing_extensions import override
+
+from ...calls.call import Call, CallService, Question
+from ...calls.questions import Describe, ReadHealth, ReadStatistics, Reload
+from ...calls.reply import Reply
 from ...calls.statistics import Health
-from ...calls.stream import Reply
 from ...calls.telemetry import Handler, Telemetry
 from ...errors import EngineFailedError, PybatcherError
 from ..protocol.sidecar_statistics import SidecarStatistics, add_counts, no_counts
 from ..replay.remote_service import attach_and_watch
-from ..session.service import SidecarService
 from .serve_config import ServeConfig
 from .worker_spec import WorkerSpec
 from .worker_supervisor import WorkerSupervisor
 
 __all__ = ["Front"]
 
+T = TypeVar("T")
 _LOGGER = logging.getLogger("pybatcher.sidecar")
 
 
-class Front(SidecarService):
+class Front(CallService):
     """Hands calls to the post that is current; after a `reload` that is another one.
 
     n_connections: how many clients there are.
@@ -49,6 +50,12 @@ class Front(SidecarService):
         self._counts = no_counts()  # of posts that are over
         self._worker_restarts = self._replayed_requests = 0  # likewise
         self.failed: asyncio.Future[PybatcherError] = self._loop.create_future()
+        self._own_answers: dict[type, Callable[[Any], Awaitable[Any]]] = {
+            Describe: self._describe,
+            ReadHealth: self._health,
+            ReadStatistics: self._statistics,
+            Reload: lambda question: self.reload(question.changes),
+        }
         self._current = self._man(spec)
 
     # -- life -------------------------------------------------------------------------------
@@ -116,57 +123,34 @@ class Front(SidecarService):
 
     # -- calls ------------------------------------------------------------------------------
 
+    @override
     async def submit(self, call: Call, reply: Reply) -> range:
-        """See `CallService`."""
         return await self._current.remote.submit(call, reply)
 
+    @override
     def cancel(self, request_ids: range) -> None:
-        """See `CallService`."""
         for post in self._posts:
             post.remote.cancel(request_ids)
 
-    async def score(
-        self, prompt: object, continuations: object, beside: CallOptions
-    ) -> list[Score]:
-        """See `CallService`."""
-        return await self._current.remote.score(prompt, continuations, beside)
+    @override
+    async def ask(self, question: Question[T]) -> T:
+        """Answer what the front knows itself, and pass on the rest, to the current worker."""
+        own = self._own_answers.get(type(question))
+        if own is None:
+            return await self._current.remote.ask(question)
+        answer: T = await own(question)
+        return answer
 
-    async def embed(self, texts: object, pooling: object, beside: CallOptions) -> list[Embedding]:
-        """See `CallService`."""
-        return await self._current.remote.embed(texts, pooling, beside)
-
-    async def add_prefix(self, prefix: object, name: object, namespace: object) -> PrefixInfo:
-        """See `CallService`."""
-        return await self._current.remote.add_prefix(prefix, name, namespace)
-
-    async def remove_prefix(self, name: object, namespace: object) -> None:
-        """See `CallService`."""
-        await self._current.remote.remove_prefix(name, namespace)
-
-    async def prefixes(self) -> tuple[PrefixInfo, ...]:
-        """See `Batcher.prefixes`."""
-        return await self._current.remote.prefixes()
-
-    async def tokenize(self, content: object, is_chat: bool) -> tuple[int, ...]:
-        """See `CallService`."""
-        return await self._current.remote.tokenize(content, is_chat)
-
-    async def detokenize(self, token_ids: object) -> str:
-        """See `CallService`."""
-        return await self._current.remote.detokenize(token_ids)
-
-    # -- questions --------------------------------------------------------------------------
-
-    async def hello(self) -> dict[str, Any]:
-        """What the worker has said of itself; before that, what it is told to be."""
+    async def _describe(self, _: Describe) -> dict[str, Any]:
+        """Return what the worker has said of itself; before that, what it is told to be."""
         return self._current.hello()
 
-    async def health(self) -> Health:
-        """Of the worker that new calls go to, at once, also where there is none."""
+    async def _health(self, _: ReadHealth) -> Health:
+        """Return the health of the worker that new calls go to, also where there is none."""
         return self._current.health()
 
-    async def statistics(self) -> SidecarStatistics:
-        """Of all workers there are and were."""
+    async def _statistics(self, _: ReadStatistics) -> SidecarStatistics:
+        """Return the counts of all workers there are and were."""
         counts = self._counts
         posts = list(self._posts)
         for own in await asyncio.gather(*(post.statistics() for post in posts)):
@@ -182,8 +166,8 @@ class Front(SidecarService):
             worker_pids=tuple(post.worker_pid for post in posts if post.worker_pid is not None),
         )
 
+    @override
     def attach(self, handler: Handler) -> Callable[[], None]:
-        """See `Batcher.attach`. Events of all workers."""
         return attach_and_watch(self._telemetry, handler, self._watch_if_needed)
 
     def _watch_if_needed(self) -> None:

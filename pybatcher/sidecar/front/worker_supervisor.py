@@ -21,6 +21,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from ...calls.questions import ReadStatistics
 from ...calls.statistics import BatcherStatistics, Health
 from ...calls.telemetry import Telemetry
 from ...errors import ConnectionLostError, EngineFailedError, PybatcherError
@@ -160,7 +161,8 @@ class WorkerSupervisor:
         if self.remote.pending.link is not None and self.failure is None:
             with suppress(PybatcherError, TimeoutError):  # it may die, or hang, meanwhile
                 async with asyncio.timeout(1.0):
-                    now = self._last_counts = await self.remote.statistics()
+                    now = await self.remote.ask(ReadStatistics())
+                    self._last_counts = now
         # If it died, what it had counted last is in `counts` by now.
         return add_counts(self.counts, now or without_gauges(self._last_counts))
 

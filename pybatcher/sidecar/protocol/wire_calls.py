@@ -27,16 +27,16 @@ __all__ = [
     "read_call",
     "read_opts",
     "read_params",
-    "write_beside",
     "write_call",
+    "write_options",
 ]
 
 RequestId = str | int
 """What a client calls one of its requests."""
 
 _SAMPLING = {field.name: field.default for field in fields(SamplingParams)}
-_BESIDE = ("priority", "timeout_ms", "namespace")
-_OF_CALLS = ("id", "stream", "window", "output", *_BESIDE)
+_OPTIONS = ("priority", "timeout_ms", "namespace")
+_OF_CALLS = ("id", "stream", "window", "output", *_OPTIONS)
 _LONGEST_ID = 1024  # it comes again with every delta
 _MOST_TOKEN_IDS = 2**31  # of any model: they are 32 bits wide
 
@@ -66,7 +66,7 @@ def read_call(params: Sequence[object], *, is_chat: bool) -> WireCall:
             ),
             sampling={},
             output=tuple(ASKED.token_ids(opts["output"], "output")) if "output" in opts else (),
-            **_read_beside(opts),
+            **_read_options(opts),
         ),
         id=_read_id(opts),
         stream=ASKED.flag(opts.get("stream", False), "stream"),
@@ -84,7 +84,7 @@ def write_call(
         value = getattr(params, name)
         if value != default:
             opts[name] = _write_sampling(name, value)
-    opts |= write_beside(call)
+    opts |= write_options(call)
     if len(call.output):
         opts["output"] = ASKED.token_ids(call.output, "output")
     if id is not None:
@@ -110,10 +110,10 @@ def read_params(params: Sequence[object], names: tuple[str, ...]) -> tuple[Any, 
 
 def read_opts(
     opts: Mapping[str, Any], known: tuple[str, ...]
-) -> tuple[RequestId | None, CallOptions]:
-    """`id`, and what else any request may have beside its texts. `known`: names besides those."""
-    check_known(opts, (*known, "id", *_BESIDE))
-    return _read_id(opts), CallOptions(**_read_beside(opts))
+) -> tuple[RequestId | None, dict[str, Any]]:
+    """Return the `id`, and the fields of `CallOptions`. `known`: names besides those."""
+    check_known(opts, (*known, "id", *_OPTIONS))
+    return _read_id(opts), _read_options(opts)
 
 
 def _read_id(opts: Mapping[str, Any]) -> RequestId | None:
@@ -127,7 +127,7 @@ def _read_id(opts: Mapping[str, Any]) -> RequestId | None:
     raise ASKED.bad("id", value, wanted)
 
 
-def _read_beside(opts: Mapping[str, Any]) -> dict[str, Any]:
+def _read_options(opts: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of `CallOptions`, checked."""
     timeout_ms = opts.get("timeout_ms")
     if timeout_ms is not None:
@@ -143,17 +143,17 @@ def _read_beside(opts: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def write_beside(beside: CallOptions) -> dict[str, Any]:
-    """The opts that say it: what is not the default."""
+def write_options(options: CallOptions) -> dict[str, Any]:
+    """Return the opts of a call: what is not the default. Raises InvalidRequestError."""
     opts: dict[str, Any] = {}
-    timeout = check_timeout(beside.timeout)
-    check_namespace(beside.namespace)
-    if check_priority(beside.priority) != 0:
-        opts["priority"] = beside.priority
+    timeout = check_timeout(options.timeout)
+    check_namespace(options.namespace)
+    if check_priority(options.priority) != 0:
+        opts["priority"] = options.priority
     if timeout is not None:
         opts["timeout_ms"] = timeout * 1000
-    if beside.namespace is not None:
-        opts["namespace"] = ASKED.text(beside.namespace, "namespace")
+    if options.namespace is not None:
+        opts["namespace"] = ASKED.text(options.namespace, "namespace")
     return opts
 
 

@@ -17,8 +17,8 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from ...calls.completion import Completion, FinishReason, Piece, Timeline, TokenLogprob, Usage
-from ...calls.inquiry import Embedding, Score
 from ...calls.prefix_info import PrefixInfo
+from ...calls.scores import Embedding, Score
 from .wire_fields import ANSWERED
 
 if TYPE_CHECKING:

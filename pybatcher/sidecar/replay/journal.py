@@ -12,10 +12,10 @@ from typing import Any
 
 from ...calls.call import Call
 from ...calls.completion import Completion, Piece, Timeline, TokenLogprob, Usage
-from ...calls.stream import Reply
+from ...calls.reply import Reply
 from ...errors import PybatcherError
 
-__all__ = ["Entry", "Generation", "Question", "bytes_of"]
+__all__ = ["Entry", "PendingGeneration", "PendingQuestion", "bytes_of"]
 
 _BYTES_OF_INT = 36  # an int, and its place in a list
 
@@ -61,7 +61,7 @@ class Entry:
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
-class Question(Entry):
+class PendingQuestion(Entry):
     """A call whose result comes in one piece: asked again, it is computed again.
 
     end: what is called with its error, or with its result.
@@ -73,15 +73,18 @@ class Question(Entry):
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
-class Generation(Entry):
+class PendingGeneration(Entry):
     """One output that somebody waits for. Times: seconds of the owner's clock.
 
     call: of one sample, with its seed.
+    index, siblings: of the sample, and the numbers of all samples of the reply.
     submitted, deadline: when it was asked for, and until when (None: no end).
     """
 
     call: Call
     reply: Reply
+    index: int = 0
+    siblings: range = range(0)
     submitted: float
     deadline: float | None
     token_ids: list[int] = field(default_factory=list)

@@ -12,6 +12,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from itertools import count
 from typing import Any
@@ -25,7 +26,7 @@ from ...errors import (
 )
 from ...scheduling import own_copy
 from ..protocol.wire import completion_from_wire, piece_of, write_call
-from .journal import Entry, Generation, Question
+from .journal import Entry, PendingGeneration, PendingQuestion
 from .link import Link
 from .poison import PoisonCalls
 
@@ -165,7 +166,7 @@ class PendingCalls:
             self._send(entry)
 
     def cancel(self, numbers: range) -> None:
-        """Nobody waits for these any more. From any thread; never waits."""
+        """Drop calls; their replies get nothing more. From any thread; never waits."""
         with suppress(RuntimeError):  # the loop is closed: nobody waits for anything
             self._loop.call_soon_threadsafe(self._cancel, numbers)
 
@@ -186,9 +187,9 @@ class PendingCalls:
         end = partial(self._ended, entry)
         self.replayed_requests += entry.starts > 0
         try:
-            if isinstance(entry, Question):
+            if isinstance(entry, PendingQuestion):
                 entry.call_id = link.start_call(entry.method, entry.params, end)
-            elif isinstance(entry, Generation):
+            elif isinstance(entry, PendingGeneration):
                 now = self.clock()
                 call = entry.next_call(now)
                 if call.timeout is not None and call.timeout <= 0:
@@ -209,13 +210,13 @@ class PendingCalls:
         else:
             entry.starts += 1
 
-    def _take(self, entry: Generation, delta: dict[str, Any]) -> None:
+    def _take(self, entry: PendingGeneration, delta: dict[str, Any]) -> None:
         """More output. Whatever goes wrong with one call ends that one only."""
         piece = piece_of(delta)
         entry.take(piece, self.clock())
         if entry.reply.streams:
             try:
-                entry.reply.push(piece)
+                entry.reply.push(replace(piece, index=entry.index) if entry.index else piece)
             except Exception as error:
                 self._fail_unexpectedly(entry, error)
         if self._poison.suspects:
@@ -238,15 +239,15 @@ class PendingCalls:
         try:
             if error is not None:
                 self._fail(entry, error)
-            elif isinstance(entry, Question):
+            elif isinstance(entry, PendingQuestion):
                 self._forget(entry)
                 entry.end(None, result)
-            elif isinstance(entry, Generation):
+            elif isinstance(entry, PendingGeneration):
                 if (self.replays or entry.reply.streams) and isinstance(result, dict):
                     result.pop("logprobs", None)  # they came with the deltas, a few at a time
                 whole = entry.whole(completion_from_wire(result), self.clock())
                 self._forget(entry)
-                entry.reply.finish(whole)
+                entry.reply.finish(whole, entry.index)
         except PybatcherError as broken:
             self._fail(entry, broken)
         except Exception as defect:
@@ -279,10 +280,11 @@ class PendingCalls:
 
     def _fail(self, entry: Entry, error: PybatcherError) -> None:
         self._forget(entry)
-        if isinstance(entry, Question):
+        if isinstance(entry, PendingQuestion):
             entry.end(error, None)
-        elif isinstance(entry, Generation):
+        elif isinstance(entry, PendingGeneration):
             entry.reply.fail(error)
+            self._cancel(entry.siblings)  # the other samples of a reply that has failed
 
     def _fail_unexpectedly(self, entry: Entry, defect: Exception) -> None:
         _LOGGER.exception("a call could not be passed on")
@@ -299,19 +301,19 @@ class PendingCalls:
 
     def _watch_deadline(self, entry: Entry) -> None:
         """The deadline of one that waits is minded here: nobody else knows of it."""
-        if isinstance(entry, Generation) and entry.deadline is not None:
+        if isinstance(entry, PendingGeneration) and entry.deadline is not None:
             left = entry.deadline - self.clock()
             self._loop.call_later(max(0.0, left), self._expire_if_waiting, entry)
 
-    def _expire_if_waiting(self, entry: Generation) -> None:
+    def _expire_if_waiting(self, entry: PendingGeneration) -> None:
         if entry.call_id is None and not entry.ended:
             self._expire(entry)
 
-    def _expire(self, entry: Generation) -> None:
+    def _expire(self, entry: PendingGeneration) -> None:
         now = self.clock()
         if entry.token_ids:
             self._forget(entry)
-            entry.reply.finish(entry.expired(now))
+            entry.reply.finish(entry.expired(now), entry.index)
             return
         self._fail(
             entry,

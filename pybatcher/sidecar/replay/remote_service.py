@@ -9,55 +9,41 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import fields, is_dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
+
+from typing_extensions import override
 
 from ...calls.arguments import check_timeout, merge_params
-from ...calls.call import Call, CallOptions
-from ...calls.inquiry import Embedding, Score
-from ...calls.prefix_info import PrefixInfo
-from ...calls.samples import Samples, sample_seed
-from ...calls.statistics import Health
-from ...calls.stream import Reply
+from ...calls.call import Call, CallService, Messages, Prompt, Question
+from ...calls.questions import AddPrefix, ListPrefixes, RemovePrefix, Tokenize
+from ...calls.reply import Reply, sample_seed
 from ...calls.telemetry import Handler, Telemetry
 from ...errors import ConnectionLostError, DeadlineExceededError, PybatcherError
-from ..protocol.sidecar_statistics import SidecarStatistics
-from ..protocol.wire import (
-    embeddings_from_wire,
-    event_from_wire,
-    health_from_wire,
-    prefix_info_from_wire,
-    scores_from_wire,
-    statistics_from_wire,
-    write_add_prefix,
-    write_detokenize,
-    write_embed,
-    write_remove_prefix,
-    write_score,
-    write_tokenize,
-)
-from ..session.service import SidecarService
-from .journal import Generation, Question, bytes_of
+from ..protocol.codecs import Codec, codec_of
+from ..protocol.wire import event_from_wire
+from .journal import PendingGeneration, PendingQuestion, bytes_of
 from .link import Link, ending_of
 from .pending_calls import PendingCalls
 
 __all__ = ["RemoteService", "attach_and_watch"]
 
 _LOGGER = logging.getLogger("pybatcher")
+T = TypeVar("T")
 _ANY_TOKEN = 2**63  # the vocabulary is known where the engine is
 
 
-class RemoteService(SidecarService):
+class RemoteService(CallService):
     """What a batcher is asked, asked elsewhere. What has to be kept there is kept here too."""
 
     def __init__(self, pending: PendingCalls, telemetry: Telemetry | None = None) -> None:
         """telemetry: whose handlers get the events of the other end; None: one of its own."""
         self._loop = asyncio.get_running_loop()
         self.pending = pending
-        self._prefixes: list[tuple[object, str, object]] = []
+        self._prefixes: list[AddPrefix] = []
         self._telemetry = telemetry or Telemetry(pending.clock)
         self._is_watching = False
         self._n_restoring = 0
@@ -103,8 +89,8 @@ class RemoteService(SidecarService):
 
     # -- calls ------------------------------------------------------------------------------
 
+    @override
     async def submit(self, call: Call, reply: Reply) -> range:
-        """See `CallService`."""
         self.pending.check_open()
         now = self.pending.clock()
         timeout = check_timeout(call.timeout)
@@ -117,15 +103,15 @@ class RemoteService(SidecarService):
             call = replace(call, content=_plain(call.content))
         seed = secrets.randbits(64) if params.seed is None else params.seed
         ids = self.pending.new_numbers(params.n)
-        replies = [reply]
-        if params.n > 1:
-            replies = list(Samples(reply, params.n, partial(self.cancel, ids)).replies)
+        reply.expect(params.n)
         for i, number in enumerate(ids):
             own = replace(params, n=1, seed=sample_seed(seed, i))
-            entry = Generation(
+            entry = PendingGeneration(
                 number=number,
                 call=replace(call, params=own, sampling={}),
-                reply=replies[i],
+                reply=reply,
+                index=i,
+                siblings=ids,
                 submitted=now,
                 deadline=deadline,
                 n_bytes=bytes_of(call.content),
@@ -133,93 +119,64 @@ class RemoteService(SidecarService):
             self.pending.add(entry)
         return ids
 
+    @override
     def cancel(self, request_ids: range) -> None:
-        """See `CallService`."""
         self.pending.cancel(request_ids)
 
-    async def tokenize(self, content: object, is_chat: bool) -> tuple[int, ...]:
-        """See `CallService`."""
-        return tuple(await self._ask("tokenize", write_tokenize(_plain(content), is_chat)))
-
-    async def detokenize(self, token_ids: object) -> str:
-        """See `CallService`."""
-        return str(await self._ask("detokenize", write_detokenize(_plain(token_ids))))
-
-    async def score(
-        self, prompt: object, continuations: object, beside: CallOptions
-    ) -> list[Score]:
-        """See `CallService`."""
-        params = write_score(_plain(prompt), _plain(continuations), beside)
-        return scores_from_wire(await self._ask("score", params))
-
-    async def embed(self, texts: object, pooling: object, beside: CallOptions) -> list[Embedding]:
-        """See `CallService`."""
-        params = write_embed(_plain(texts), pooling, beside)
-        return embeddings_from_wire(await self._ask("embed", params))
-
-    async def add_prefix(self, prefix: object, name: object, namespace: object) -> PrefixInfo:
-        """See `CallService`. It is there again after the link was lost and made anew."""
-        content = _plain(prefix)
-        params = write_add_prefix(content, name, namespace)
-        asking = asyncio.ensure_future(self._ask("add_prefix", params))
-        try:
-            info = prefix_info_from_wire(await asyncio.shield(asking))
-        except asyncio.CancelledError:
-            asking.add_done_callback(partial(self._undo_added, namespace))
-            raise
-        self._prefixes.append((content, str(info.name), namespace))
-        return info
-
-    async def remove_prefix(self, name: object, namespace: object) -> None:
-        """See `CallService`."""
-        await self._ask("remove_prefix", write_remove_prefix(name, namespace))
-        for i, (_, own_name, own_namespace) in enumerate(self._prefixes):
-            if (own_name, own_namespace) == (name, namespace):
-                del self._prefixes[i]
-                break
-
-    async def prefixes(self) -> tuple[PrefixInfo, ...]:
-        """See `Batcher.prefixes`."""
-        while True:
-            infos = await self._ask("prefixes", [])
-            if self._restored.is_set():
-                return tuple(map(prefix_info_from_wire, infos))
+    @override
+    async def ask(self, question: Question[T]) -> T:
+        question = _plain_fields(question)
+        codec = codec_of(question)
+        params = codec.write(question)
+        answer: T
+        if isinstance(question, AddPrefix):
+            answer = await self._add_prefix(codec, question, params)
+            return answer
+        answer = codec.answer_from_wire(await self._ask(codec.method, params))
+        if isinstance(question, RemovePrefix):
+            self._forget_prefix(question)
+        while isinstance(question, ListPrefixes) and not self._restored.is_set():
             await self._restored.wait()
+            answer = codec.answer_from_wire(await self._ask(codec.method, params))
+        return answer
 
-    async def hello(self) -> dict[str, Any]:
-        """What the other end says of itself."""
-        hello: dict[str, Any] = await self._ask("hello", [{}])
-        return hello
-
-    async def statistics(self) -> SidecarStatistics:
-        """See `Batcher.statistics`."""
-        return statistics_from_wire(await self._ask("statistics", []))
-
-    async def health(self) -> Health:
-        """See `Batcher.health`."""
-        return health_from_wire(await self._ask("health", []))
-
-    async def reload(self, changes: Mapping[str, Any]) -> dict[str, Any]:
-        """See `Client.reload`."""
-        reloaded: dict[str, Any] = await self._ask("reload", [dict(changes)])
-        return reloaded
-
+    @override
     def attach(self, handler: Handler) -> Callable[[], None]:
-        """See `Batcher.attach`."""
         return attach_and_watch(self._telemetry, handler, self.watch_if_needed)
 
     # -- inside -----------------------------------------------------------------------------
 
-    async def _tokenize_until(self, content: object, deadline: float | None) -> tuple[int, ...]:
+    async def _tokenize_until(
+        self, content: Prompt | Messages, deadline: float | None
+    ) -> tuple[int, ...]:
         try:
             async with asyncio.timeout_at(
                 None if deadline is None else deadline - self.pending.clock() + self._loop.time()
             ):
-                return await self.tokenize(content, True)
+                return await self.ask(Tokenize(content=content, is_chat=True))
         except TimeoutError:
             raise DeadlineExceededError(
                 "the time was over before the chat could be read; raise timeout"
             ) from None
+
+    async def _add_prefix(
+        self, codec: Codec[AddPrefix], question: AddPrefix, params: list[Any]
+    ) -> Any:
+        """Add a prefix that is there again after the link was lost and made anew."""
+        asking = asyncio.ensure_future(self._ask(codec.method, params))
+        try:
+            info = codec.answer_from_wire(await asyncio.shield(asking))
+        except asyncio.CancelledError:
+            asking.add_done_callback(partial(self._undo_added, question))
+            raise
+        self._prefixes.append(replace(question, name=str(info.name)))
+        return info
+
+    def _forget_prefix(self, removed: RemovePrefix) -> None:
+        for i, kept in enumerate(self._prefixes):
+            if (kept.name, kept.namespace) == (removed.name, removed.namespace):
+                del self._prefixes[i]
+                break
 
     async def _ask(self, method: str, params: list[Any]) -> Any:
         """Have a question answered; over the next link, if this one is lost and it replays."""
@@ -227,7 +184,7 @@ class RemoteService(SidecarService):
         answer: asyncio.Future[Any] = self._loop.create_future()
 
         numbers = self.pending.new_numbers(1)
-        question = Question(
+        question = PendingQuestion(
             number=numbers[0],
             method=method,
             params=params,
@@ -241,27 +198,31 @@ class RemoteService(SidecarService):
             self.pending.cancel(numbers)
             raise
 
-    def _restore(self, link: Link, prefixes: list[tuple[object, str, object]]) -> None:
-        """Put there again what was kept. Prompts that begin so wait for it, as at first."""
-        for content, name, namespace in prefixes:
+    def _restore(self, link: Link, prefixes: list[AddPrefix]) -> None:
+        """Add prefixes again over a new link. Prompts that begin so wait for it, as at first."""
+        for question in prefixes:
             with suppress(ConnectionLostError):
-                params = write_add_prefix(content, name, namespace)
-                link.start_call("add_prefix", params, partial(self._restored_one, name))
+                codec = codec_of(question)
+                restored = partial(self._restored_one, question)
+                link.start_call(codec.method, codec.write(question), restored)
                 self._n_restoring += 1
                 self._restored.clear()
 
-    def _undo_added(self, namespace: object, added: asyncio.Future[Any]) -> None:
-        """Nobody waits for it any more, and it may be there all the same."""
+    def _undo_added(self, question: AddPrefix, added: asyncio.Future[Any]) -> None:
+        """Remove a prefix that was added for a caller who has given up meanwhile."""
         link = self.pending.link
         if not added.cancelled() and added.exception() is None and link is not None:
             with suppress(PybatcherError):
-                name = prefix_info_from_wire(added.result()).name
-                params = write_remove_prefix(name, namespace)
-                link.start_call("remove_prefix", params, lambda _error, _result: None)
+                info = codec_of(question).answer_from_wire(added.result())
+                undo = RemovePrefix(name=str(info.name), namespace=question.namespace)
+                codec = codec_of(undo)
+                link.start_call(codec.method, codec.write(undo), lambda _error, _result: None)
 
-    def _restored_one(self, name: str, error: PybatcherError | None, _result: Any) -> None:
+    def _restored_one(
+        self, question: AddPrefix, error: PybatcherError | None, _result: Any
+    ) -> None:
         if error is not None and not isinstance(error, ConnectionLostError):
-            _LOGGER.warning("the prefix %r could not be added again: %s", name, error)
+            _LOGGER.warning("the prefix %r could not be added again: %s", question.name, error)
         self._n_restoring -= 1
         if not self._n_restoring:
             self._restored.set()
@@ -285,7 +246,20 @@ def attach_and_watch(
 
 
 def _plain(value: Any) -> Any:
-    """numpy arrays and tensors as lists, also in a list; the rest is for the other end to judge."""
+    """Return numpy arrays and tensors as lists, also in a list; the rest as it is."""
     if isinstance(value, (list, tuple)):
         return [one.tolist() if hasattr(one, "tolist") else one for one in value]
     return value.tolist() if hasattr(value, "tolist") else value
+
+
+def _plain_fields(question: Question[T]) -> Question[T]:
+    """Return the question with plain lists in its fields, for the wire."""
+    if not is_dataclass(question):
+        return question
+    values = {one.name: getattr(question, one.name) for one in fields(question)}
+    plain = {name: _plain(value) for name, value in values.items() if _is_array(value)}
+    return replace(question, **plain) if plain else question
+
+
+def _is_array(value: object) -> bool:
+    return isinstance(value, (list, tuple)) or hasattr(value, "tolist")

@@ -1,4 +1,4 @@
-"""`InFlight`: a request of one connection, until its Response. `Generation`: one with an output."""
+"""`InFlight`: a request of one connection, until its Response. `InFlightOutput`: one with an output."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from ...calls.completion import Completion, Piece
-from ...calls.stream import Reply
+from typing_extensions import override
+
+from ...calls.completion import Piece
+from ...calls.reply import Reply, Result
 from ...errors import PybatcherError
 from ..protocol.flow import Flow
 from ..protocol.wire import RequestId, WireCall, completion_to_wire, error_to_wire
 
-__all__ = ["Connection", "Generation", "InFlight"]
+__all__ = ["Connection", "InFlight", "InFlightOutput"]
 
 
 class Connection(Protocol):
@@ -46,13 +48,13 @@ class InFlight:
         self.has_ended = False
 
     def drop(self) -> None:
-        """Nobody waits for it any more. It has ended."""
+        """Cancel the task and mark it ended. Sends no Response; the caller does."""
         self.has_ended = True
         if self.task is not None:
             self.task.cancel()
 
 
-class Generation(InFlight, Reply):
+class InFlightOutput(InFlight, Reply):
     """One `generate` or `chat`: a reply whose reader is at the other end of a connection."""
 
     def __init__(
@@ -81,15 +83,15 @@ class Generation(InFlight, Reply):
         if self.has_ended:  # cancelled, but whoever took it did not notice in time
             self._cancel(request_ids)
 
+    @override
     def drop(self) -> None:
-        """See `InFlight.drop`."""
         super().drop()
         if self._request_ids is not None and self._takes_more:
             self._cancel(self._request_ids)
         self._takes_more = False
 
+    @override
     def push(self, piece: Piece) -> None:
-        """More output: it is sent, or waits until it may be."""
         if not self._takes_more:
             return
         try:
@@ -99,18 +101,20 @@ class Generation(InFlight, Reply):
         except Exception as defect:  # whoever pushes serves others too
             self._connection.fail_unexpectedly(self, defect)
 
-    def finish(self, completion: Completion) -> None:
-        """All of the output."""
+    @override
+    def finish(self, result: Result, index: int = 0) -> None:
         if not self._takes_more:
             return
         try:
-            super().finish(completion)
-            self._end(None, completion_to_wire(completion))
+            super().finish(result, index)
+            completion = self.completion
+            if completion is not None:
+                self._end(None, completion_to_wire(completion))
         except Exception as defect:
             self._connection.fail_unexpectedly(self, defect)
 
+    @override
     def fail(self, error: PybatcherError) -> None:
-        """There will be no more output, and why."""
         if not self._takes_more:
             return
         try:

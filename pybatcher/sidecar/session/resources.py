@@ -1,59 +1,61 @@
-"""`SessionResources`: what one connection has at a backing beside its requests. It goes with it."""
+"""`SessionResources`: what one connection holds beside its requests. It goes with it."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
+from typing import TypeVar
 
-from ...calls.prefix_info import PrefixInfo
+from ...calls.call import CallService, Question
+from ...calls.questions import AddPrefix, RemovePrefix
 from ...calls.telemetry import Handler
 from ...errors import PybatcherError
-from .service import SidecarService
 
 __all__ = ["SessionResources"]
 
+T = TypeVar("T")
+
 
 class SessionResources:
-    """The prefixes that it has added and not removed, and whether it watches events.
+    """The prefixes that a connection has added and not removed, and whether it watches events.
 
     handler: gets the events while it does.
     """
 
-    def __init__(self, backing: SidecarService, handler: Handler) -> None:
-        self._backing = backing
+    def __init__(self, service: CallService, handler: Handler) -> None:
+        self._service = service
         self._handler = handler
         self._prefixes: Counter[tuple[str, str | None]] = Counter()
         self._detach: Callable[[], None] | None = None
 
-    async def add_prefix(self, prefix: object, name: str | None, space: str | None) -> PrefixInfo:
-        """See `Batcher.add_prefix`."""
-        info = await self._backing.add_prefix(prefix, name, space)
-        self._prefixes[str(info.name), space or None] += 1
-        return info
-
-    async def remove_prefix(self, name: str, space: str | None) -> None:
-        """See `Batcher.remove_prefix`. Whoever added it."""
-        await self._backing.remove_prefix(name, space)
-        self._prefixes -= Counter([(name, space or None)])
+    async def ask(self, question: Question[T]) -> T:
+        """Ask the service, and note which prefixes the connection holds after it."""
+        answer = await self._service.ask(question)
+        if isinstance(question, AddPrefix):
+            name = getattr(answer, "name", None)
+            self._prefixes[str(name), question.namespace or None] += 1
+        elif isinstance(question, RemovePrefix):
+            self._prefixes -= Counter([(question.name, question.namespace or None)])
+        return answer
 
     def watch(self, wanted: bool) -> None:
-        """Hear of events, or no more."""
+        """Begin to pass events to the handler, or stop."""
         if wanted and self._detach is None:
-            self._detach = self._backing.attach(self._handler)
+            self._detach = self._service.attach(self._handler)
         elif not wanted and self._detach is not None:
             self._detach()
             self._detach = None
 
     @property
     def has_prefixes(self) -> bool:
-        """There is something that takes a while to give back."""
+        """True if there are prefixes, which take a while to give back."""
         return bool(self._prefixes)
 
     async def remove_prefixes(self) -> None:
         """Undo every `add_prefix` that is left."""
         left = list(self._prefixes.elements())
         self._prefixes.clear()
-        for name, space in left:
+        for name, namespace in left:
             with suppress(PybatcherError):  # somebody else has removed it, or all is over
-                await self._backing.remove_prefix(name, space)
+                await self._service.ask(RemovePrefix(name=name, namespace=namespace))

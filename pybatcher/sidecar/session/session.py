@@ -1,4 +1,4 @@
-"""`ServerSession`: one client of the sidecar. Requests in, calls on a `SidecarService`, answers out.
+"""`ServerSession`: one client of the sidecar. Requests in, calls on a `CallService`, answers out.
 
 A client that does not read what it is sent makes nobody wait, and takes no more memory than
 what it has in flight: its deltas wait, coalesced (`flow.py`), and where answers pile up its
@@ -10,20 +10,22 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, cast
 
+from ...calls.call import CallService, Question
+from ...calls.questions import Describe
 from ...calls.telemetry import TelemetryEvent
 from ...errors import BatcherClosedError, PybatcherError
+from ..protocol.codecs import METHODS, Codec
 from ..protocol.connection import Limits, Notification, Request, ServerProtocol
 from ..protocol.wire import RequestId, error_to_wire, event_to_wire, plain_error, read_call
 from ..protocol.wire_fields import ASKED, short
-from .in_flight import Generation, InFlight
+from .in_flight import InFlight, InFlightOutput
 from .incoming import Incoming
 from .outgoing import Outgoing
 from .peers import peer_credentials
-from .questions import QUESTIONS, Question
 from .resources import SessionResources
-from .service import SidecarService
 
 __all__ = ["Method", "ServerSession"]
 
@@ -37,6 +39,8 @@ _WHILE_CLOSING = frozenset({"cancel", "health", "hello", "statistics"})
 
 _CANCELLED = plain_error("cancelled", "the request was cancelled")
 
+Answer = Callable[[], Awaitable[object]]
+
 Method = Callable[[list[Any]], Awaitable[object]]
 """What a method does: from a request's params to its result. Raises PybatcherErrors."""
 
@@ -44,7 +48,7 @@ Method = Callable[[list[Any]], Awaitable[object]]
 class ServerSession(asyncio.Protocol):
     """The serving end of one connection, for one event loop.
 
-    backing: whom it asks.
+    service: what serves its calls.
     on_end: called once, when the connection is gone and nothing is in flight any more.
     hello_limits: limits that `hello` tells besides those of the connection and the backing.
     admit: called with the session and its transport when the connection is made. A text is
@@ -54,7 +58,7 @@ class ServerSession(asyncio.Protocol):
 
     def __init__(
         self,
-        backing: SidecarService,
+        service: CallService,
         *,
         limits: Limits | None = None,
         on_end: Callable[[ServerSession], object],
@@ -64,15 +68,19 @@ class ServerSession(asyncio.Protocol):
         logger: logging.Logger = _LOGGER,
     ) -> None:
         self._loop = asyncio.get_running_loop()
-        self._backing = backing
+        self._service = service
         self._limits = limits or Limits()
         self._hello_limits = dict(hello_limits or {})
         self._on_end = on_end
         self._admit = admit
-        self._methods: dict[str, Method] = {"hello": self._hello, **(methods or {})}
+        self._methods: dict[str, Method] = {
+            "hello": self._hello,
+            "watch": self._watch,
+            **(methods or {}),
+        }
         self._logger = logger
         self._protocol = ServerProtocol(self._limits)
-        self._resources = SessionResources(backing, self._tell)
+        self._resources = SessionResources(service, self._tell)
         self._in_flight: dict[RequestId, InFlight] = {}
         self._incoming = Incoming(self._take)
         self._outgoing = Outgoing(self._protocol, self._incoming)
@@ -165,7 +173,7 @@ class ServerSession(asyncio.Protocol):
         """See `asyncio.BaseProtocol`."""
         self._outgoing.resumed()
         for request in list(self._in_flight.values()):
-            if isinstance(request, Generation):
+            if isinstance(request, InFlightOutput):
                 request.go_on()
 
     # -- for requests in flight -------------------------------------------------------------
@@ -206,11 +214,13 @@ class ServerSession(asyncio.Protocol):
             elif method == "cancel":
                 self._protocol.respond(msgid, self._cancel(params))
             elif method in self._methods:
-                own = self._methods[method]
-                self._ask(msgid, Question(lambda: own(params)))
-            elif method in QUESTIONS:
-                question = QUESTIONS[method](self._backing, self._resources, params)
-                self._ask(msgid, question)
+                own = partial(self._methods[method], params)
+                self._answer_soon(InFlight(msgid, msgid), own)
+            elif method in METHODS:
+                codec = METHODS[method]
+                question, id = codec.read(params)
+                named = InFlight(msgid, msgid if id is None else id)
+                self._answer_soon(named, partial(self._asked, codec, question))
             else:
                 known = ", ".join(sorted(self._method_names()))
                 why = f"there is no method {short(method)}; there are: {known}"
@@ -226,7 +236,7 @@ class ServerSession(asyncio.Protocol):
         try:
             if method == "ack" and len(params) == 2:
                 request = self._find(params[0])
-                if isinstance(request, Generation):
+                if isinstance(request, InFlightOutput):
                     request.acknowledge(params[1])
             elif method == "cancel":
                 self._cancel(params)
@@ -235,29 +245,36 @@ class ServerSession(asyncio.Protocol):
 
     def _generate(self, msgid: int, params: list[Any], *, is_chat: bool) -> None:
         asked = read_call(params, is_chat=is_chat)
-        generation = Generation(self, msgid, asked, self._backing.cancel)
-        if self._register(generation):
-            generation.task = self._loop.create_task(self._submit(generation))
+        output = InFlightOutput(self, msgid, asked, self._service.cancel)
+        if self._register(output):
+            output.task = self._loop.create_task(self._submit(output))
 
-    async def _submit(self, generation: Generation) -> None:
+    async def _submit(self, output: InFlightOutput) -> None:
         try:
-            generation.submitted(await self._backing.submit(generation.call, generation))
+            output.submitted(await self._service.submit(output.call, output))
         except PybatcherError as error:
-            generation.fail(error)
+            output.fail(error)
         except asyncio.CancelledError:
-            self._end_if_cancelled_here(generation)
+            self._end_if_cancelled_here(output)
             raise
         except Exception as defect:
-            self.fail_unexpectedly(generation, defect)
+            self.fail_unexpectedly(output, defect)
 
-    def _ask(self, msgid: int, question: Question) -> None:
-        request = InFlight(msgid, msgid if question.id is None else question.id)
+    async def _asked(self, codec: Codec[Any], question: Question[Any]) -> object:
+        return codec.answer_to_wire(await self._resources.ask(question))
+
+    async def _watch(self, params: list[Any]) -> bool:
+        wanted = ASKED.flag(params[0] if params else None, "watch")
+        self._resources.watch(wanted)
+        return wanted
+
+    def _answer_soon(self, request: InFlight, answer: Answer) -> None:
         if self._register(request):
-            request.task = self._loop.create_task(self._answer(request, question))
+            request.task = self._loop.create_task(self._answer(request, answer))
 
-    async def _answer(self, request: InFlight, question: Question) -> None:
+    async def _answer(self, request: InFlight, answer: Answer) -> None:
         try:
-            result = await question.answer()
+            result = await answer()
             if not request.has_ended:
                 self.respond(request, None, result)
         except PybatcherError as error:
@@ -302,7 +319,7 @@ class ServerSession(asyncio.Protocol):
             self.respond(request, _CANCELLED, None)
 
     async def _hello(self, params: list[Any]) -> dict[str, Any]:
-        told = await self._backing.hello()
+        told = await self._service.ask(Describe())
         limits = {
             "max_frame": self._limits.max_frame,
             "max_depth": self._limits.max_depth,
@@ -315,7 +332,7 @@ class ServerSession(asyncio.Protocol):
         }
 
     def _method_names(self) -> set[str]:
-        return {"generate", "chat", "cancel", *self._methods, *QUESTIONS}
+        return {"generate", "chat", "cancel", *self._methods, *METHODS}
 
     def _tell(self, event: TelemetryEvent) -> None:
         """To a client that watches. Who does not read misses some."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from batcher_helpers import until
+from session_helpers import ServiceOf
 from small_sidecar import LONG, MESSAGES, TEMPLATE, SmallSidecar, raised_by, sidecar
 
 from pybatcher import (
@@ -24,7 +25,8 @@ from pybatcher import (
     SamplingParams,
     StepEvent,
 )
-from pybatcher.sidecar.session.service import BatcherService
+from pybatcher.calls.call import Question
+from pybatcher.calls.questions import Describe, Reload
 from pybatcher.sidecar.session.session import ServerSession
 from pybatcher.testing import FakeEngine, fake_batcher
 
@@ -146,15 +148,16 @@ async def test_questions(client: Client, served: SmallSidecar) -> None:
 
 
 async def test_a_reload_is_known_at_once(path: Path, served: SmallSidecar) -> None:
-    class Reloading(BatcherService):
+    class Reloading(ServiceOf):
         model = "fake"
 
-        async def hello(self) -> dict[str, Any]:
-            return {**await super().hello(), "model": self.model}
-
-        async def reload(self, changes: Mapping[str, Any]) -> dict[str, Any]:
-            self.model = changes["model"]
-            return {"model": self.model}
+        async def ask(self, question: Question[Any]) -> Any:
+            if isinstance(question, Describe):
+                return {**await super().ask(question), "model": self.model}
+            if isinstance(question, Reload):
+                self.model = question.changes["model"]
+                return {"model": self.model}
+            return await super().ask(question)
 
     backing, loop = Reloading(served.batcher), asyncio.get_running_loop()
     other = path.with_name("other.sock")
@@ -293,7 +296,7 @@ async def test_clients_share_forward_passes(path: Path) -> None:
         calls = [(one, other)[i % 2].generate(f"prompt {i:02}", max_tokens=1) for i in range(16)]
         completions = await asyncio.gather(*calls)
         assert served.n_connections == 2
-        alone = [await batcher._service.tokenize(f"prompt {i:02}", False) for i in range(16)]
+        alone = [await batcher.tokenize(f"prompt {i:02}") for i in range(16)]
         assert len(set(alone)) == 16
     assert len({completion.token_ids for completion in completions}) > 1
     assert [len(plan.entries) for plan in engine.plans] == [16]

@@ -13,6 +13,7 @@ from typing import Any
 import msgpack
 import pytest
 from batcher_helpers import until
+from session_helpers import ServiceOf
 from small_sidecar import LONG, TEMPLATE, SmallSidecar, n_running, raised_by, sidecar
 
 from pybatcher import (
@@ -25,8 +26,8 @@ from pybatcher import (
     InvalidRequestError,
     StepEvent,
 )
+from pybatcher.calls.questions import ScoreContinuations
 from pybatcher.sidecar.protocol.connection import Limits
-from pybatcher.sidecar.session.service import BatcherService
 from pybatcher.sidecar.session.session import ServerSession
 from pybatcher.testing import FakeEngine, fake_batcher
 
@@ -143,7 +144,7 @@ async def test_who_turns_clients_away_says_why(path: Path, batcher: Batcher) -> 
     loop = asyncio.get_running_loop()
     server = await loop.create_unix_server(
         lambda: ServerSession(
-            BatcherService(batcher), on_end=lambda _: None, admit=lambda *_: "there are too many"
+            ServiceOf(batcher), on_end=lambda _: None, admit=lambda *_: "there are too many"
         ),
         path,
     )
@@ -200,17 +201,18 @@ async def test_the_sidecar_may_be_restarted(served: SmallSidecar) -> None:
 async def test_what_waited_for_a_connection_has_the_rest_of_its_time(served: SmallSidecar) -> None:
     left = []
     service = served.batcher._service
-    submit, score = service.submit, service.score
+    submit, ask = service.submit, service.ask
 
     async def note_submit(call: Any, reply: Any) -> range:
         left.append(call.timeout)
         return await submit(call, reply)
 
-    async def note_score(prompt: Any, continuations: Any, beside: Any) -> Any:
-        left.append(beside.timeout)
-        return await score(prompt, continuations, beside)
+    async def note_question(question: Any) -> Any:
+        if isinstance(question, ScoreContinuations):
+            left.append(question.timeout)
+        return await ask(question)
 
-    service.submit, service.score = note_submit, note_score
+    service.submit, service.ask = note_submit, note_question
     async with Client(served.path) as client:
         await served.close()
         late = asyncio.create_task(_listen_late(served))

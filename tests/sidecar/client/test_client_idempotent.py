@@ -13,7 +13,7 @@ from small_sidecar import LONG, MESSAGES, TEMPLATE, SmallSidecar, n_running, sid
 
 from pybatcher import Client, ConnectionLostError
 from pybatcher.calls.call import Call
-from pybatcher.calls.stream import Reply
+from pybatcher.calls.reply import Reply
 from pybatcher.testing import FakeEngine, fake_batcher
 
 PROMPT = "Once upon a time"

@@ -15,7 +15,7 @@ import pytest
 
 from pybatcher import Completion, EngineFailedError, ModelFormatError
 from pybatcher.calls.call import Call
-from pybatcher.calls.stream import Reply
+from pybatcher.calls.reply import Reply
 from pybatcher.calls.telemetry import Telemetry
 from pybatcher.sidecar.front.serve_config import ServeConfig
 from pybatcher.sidecar.front.watchdog import Watchdog

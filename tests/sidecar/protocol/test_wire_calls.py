@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -20,10 +21,24 @@ from wire_values import (
     sampling_params,
 )
 
-from pybatcher.calls.call import Call, CallOptions
+from pybatcher.calls import questions
+from pybatcher.calls.call import Call, CallOptions, Question
+from pybatcher.calls.questions import (
+    AddPrefix,
+    Describe,
+    Detokenize,
+    EmbedTexts,
+    ListPrefixes,
+    ReadHealth,
+    ReadStatistics,
+    Reload,
+    RemovePrefix,
+    ScoreContinuations,
+    Tokenize,
+)
 from pybatcher.errors import InvalidRequestError
 from pybatcher.params import SamplingParams
-from pybatcher.sidecar.protocol import wire
+from pybatcher.sidecar.protocol.codecs import CODECS, METHODS, codec_of
 from pybatcher.sidecar.protocol.wire import WireCall, read_call, write_call
 
 PLAIN = {"priority": 0, "timeout": None, "namespace": None}
@@ -189,17 +204,28 @@ def test_nil_is_not_said() -> None:
     assert read(None) == read_call(["hi"], is_chat=False)
 
 
+def crossed(question: Question[Any], id: str | int | None = None) -> object:
+    """What comes of a question at the other end, asked for under a name."""
+    codec = codec_of(question)
+    params = codec.write(question)
+    if id is not None:
+        *texts, last = params
+        params = [*texts, {**last, "id": id}] if isinstance(last, dict) else [*params, {"id": id}]
+    read, got = codec.read(over_the_wire(params))
+    assert got == id
+    return read
+
+
 @given(TEXTS | PROMPTS, st.lists(PROMPTS, min_size=1, max_size=3), BESIDES, IDS)
 def test_scores_and_vectors_are_asked_for_as_they_were_written(
     prompt: Any, several: list[Any], beside: CallOptions, id: str | int | None
 ) -> None:
-    score = wire.read_score(over_the_wire(wire.write_score(prompt, several, beside, id=id)))
-    assert score == wire.WireScore(prompt=prompt, continuations=several, beside=beside, id=id)
+    options = asdict(beside)
+    score = ScoreContinuations(prompt=prompt, continuations=several, **options)
+    assert crossed(score, id) == score
     for pooling in ("mean", "last"):
-        params = over_the_wire(wire.write_embed(several, pooling, beside, id=id))
-        assert wire.read_embed(params) == wire.WireEmbed(
-            texts=several, pooling=pooling, beside=beside, id=id
-        )
+        embed = EmbedTexts(texts=several, pooling=pooling, **options)
+        assert crossed(embed, id) == embed
 
 
 @given(PROMPTS, TEXTS.filter(bool), st.none() | TEXTS)
@@ -207,30 +233,36 @@ def test_prefixes_are_asked_for_as_they_were_written(
     prefix: Any, name: str, namespace: str | None
 ) -> None:
     for own in (name, None):
-        params = over_the_wire(wire.write_add_prefix(prefix, own, namespace))
-        assert wire.read_add_prefix(params) == wire.WirePrefix(
-            prefix=prefix, name=own, namespace=namespace
-        )
-    params = over_the_wire(wire.write_remove_prefix(name, namespace))
-    assert wire.read_remove_prefix(params) == wire.WirePrefix(name=name, namespace=namespace)
+        add = AddPrefix(prefix=prefix, name=own, namespace=namespace)
+        assert crossed(add) == add
+    remove = RemovePrefix(name=name, namespace=namespace)
+    assert crossed(remove) == remove
 
 
 def test_tokens_are_asked_for_as_they_were_written() -> None:
     for content, is_chat in (("hi", False), ([1, 2], False), ([{"role": "user"}], True)):
-        params = over_the_wire(wire.write_tokenize(content, is_chat))
-        assert wire.read_tokenize(params) == (content, is_chat)
-    assert wire.read_detokenize(over_the_wire(wire.write_detokenize((1, 2)))) == [1, 2]
+        tokenize = Tokenize(content=content, is_chat=is_chat)
+        assert crossed(tokenize) == tokenize
+    assert crossed(Detokenize(token_ids=(1, 2))) == Detokenize(token_ids=[1, 2])
+
+
+def test_what_has_no_params_is_read_whatever_there_is() -> None:
+    for question in (ReadHealth(), ReadStatistics(), ListPrefixes(), Describe()):
+        assert crossed(question) == question
+        assert codec_of(question).read([1, "more"]) == (question, None)
+    assert crossed(Reload({"n_batch": 7})) == Reload({"n_batch": 7})
+
+
+def test_every_kind_of_question_has_a_codec() -> None:
+    kinds = {getattr(questions, name) for name in questions.__all__}
+    assert kinds == {codec.question for codec in CODECS}
+    assert len(METHODS) == len(CODECS)
 
 
 READERS = [
     lambda params: read_call(params, is_chat=False),
     lambda params: read_call(params, is_chat=True),
-    wire.read_score,
-    wire.read_embed,
-    wire.read_add_prefix,
-    wire.read_remove_prefix,
-    wire.read_tokenize,
-    wire.read_detokenize,
+    *(codec.read for codec in CODECS),
 ]
 
 

@@ -22,8 +22,8 @@ from wire_values import (
 )
 
 from pybatcher.calls.completion import Completion, Piece, Timeline, Usage
-from pybatcher.calls.inquiry import Embedding, Score
 from pybatcher.calls.prefix_info import PrefixInfo
+from pybatcher.calls.scores import Embedding, Score
 from pybatcher.errors import ProtocolError
 from pybatcher.sidecar.protocol import wire
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from pybatcher.calls.call import Call
 from pybatcher.calls.completion import Completion, Piece, Timeline, TokenLogprob, Usage
-from pybatcher.calls.stream import Reply
+from pybatcher.calls.reply import Reply
 from pybatcher.params import SamplingParams
-from pybatcher.sidecar.replay.journal import Generation
+from pybatcher.sidecar.replay.journal import PendingGeneration
 
 
 def a_generation(
     *, logprobs: int | None = None, deadline: float | None = None, content: object = "Once"
-) -> Generation:
+) -> PendingGeneration:
     call = Call(
         priority=3,
         timeout=None,
@@ -20,7 +20,7 @@ def a_generation(
         params=SamplingParams(seed=7, logprobs=logprobs),
         sampling={},
     )
-    return Generation(
+    return PendingGeneration(
         number=1, call=call, reply=Reply(streams=True), submitted=10.0, deadline=deadline, starts=1
     )
 

@@ -9,7 +9,8 @@ import pytest
 from link_double import a_call, a_relay, made, opts, texts, turn
 
 from pybatcher.calls.completion import Piece
-from pybatcher.calls.stream import Reply
+from pybatcher.calls.questions import Detokenize
+from pybatcher.calls.reply import Reply
 from pybatcher.errors import (
     DeadlineExceededError,
     EngineFailedError,
@@ -41,7 +42,7 @@ async def test_a_call_cancelled_while_there_is_no_link_is_never_sent() -> None:
 async def test_past_the_last_worker_everybody_gets_the_error_and_later_ones_too() -> None:
     remote, reply = a_relay(), Reply(streams=True)
     await remote.submit(a_call(), reply)
-    asking = asyncio.ensure_future(remote.detokenize([1]))
+    asking = asyncio.ensure_future(remote.ask(Detokenize(token_ids=[1])))
     await turn()
     remote.link_lost(EngineFailedError("it died too often"), final=True)
     with pytest.raises(EngineFailedError, match="too often"):

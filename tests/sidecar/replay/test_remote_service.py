@@ -7,9 +7,15 @@ import asyncio
 import pytest
 from link_double import a_call, a_relay, made, opts, texts, turn
 
-from pybatcher.calls.call import CallOptions
 from pybatcher.calls.completion import Piece
-from pybatcher.calls.stream import Reply
+from pybatcher.calls.questions import (
+    AddPrefix,
+    Detokenize,
+    ListPrefixes,
+    RemovePrefix,
+    ScoreContinuations,
+)
+from pybatcher.calls.reply import Reply
 from pybatcher.calls.telemetry import RequestEvent
 from pybatcher.errors import (
     ConnectionLostError,
@@ -128,7 +134,7 @@ async def test_what_is_wrong_with_a_request_is_told_before_it_is_sent() -> None:
 
 async def test_questions_are_asked_again() -> None:
     remote = a_relay()
-    asking = asyncio.ensure_future(remote.detokenize([1, 2]))
+    asking = asyncio.ensure_future(remote.ask(Detokenize(token_ids=[1, 2])))
     await turn()
     made(remote).lose(remote.link_lost)
     await turn()
@@ -141,8 +147,7 @@ async def test_questions_are_asked_again() -> None:
 async def test_a_question_that_nobody_waits_for_is_cancelled() -> None:
     remote = a_relay()
     link = made(remote)
-    beside = CallOptions(priority=0, timeout=None, namespace=None)
-    asking = asyncio.ensure_future(remote.score("a", ["b"], beside))
+    asking = asyncio.ensure_future(remote.ask(ScoreContinuations(prompt="a", continuations=["b"])))
     await turn()
     asking.cancel()
     await turn()
@@ -152,7 +157,7 @@ async def test_a_question_that_nobody_waits_for_is_cancelled() -> None:
 async def test_prefixes_are_put_where_they_were_before_anybody_goes_on() -> None:
     remote = a_relay()
     first = made(remote)
-    adding = asyncio.ensure_future(remote.add_prefix("manual", None, None))
+    adding = asyncio.ensure_future(remote.ask(AddPrefix(prefix="manual")))
     await turn()
     info = {"name": "p1", "namespace": None, "n_tokens": 3, "computed_tokens": 3, "holders": 1}
     first.end(1, info)
@@ -162,7 +167,7 @@ async def test_prefixes_are_put_where_they_were_before_anybody_goes_on() -> None
     second = made(remote)
     assert [method for method, _ in second.sent.values()] == ["add_prefix", "generate"]
     assert second.sent[1][1] == ["manual", {"name": "p1"}]
-    removing = asyncio.ensure_future(remote.remove_prefix("p1", None))
+    removing = asyncio.ensure_future(remote.ask(RemovePrefix(name="p1")))
     await turn()
     second.end(1, info)
     second.end(3, None)
@@ -205,13 +210,13 @@ async def test_events_are_asked_for_as_long_as_somebody_wants_them() -> None:
 async def test_prefixes_are_told_when_they_are_there_again() -> None:
     remote = a_relay()
     first = made(remote)
-    adding = asyncio.ensure_future(remote.add_prefix("manual", "p", None))
+    adding = asyncio.ensure_future(remote.ask(AddPrefix(prefix="manual", name="p")))
     await turn()
     info = {"name": "p", "namespace": None, "n_tokens": 3, "computed_tokens": 3, "holders": 1}
     first.end(1, info)
     await adding
     first.lose(remote.link_lost)
-    asking = asyncio.ensure_future(remote.prefixes())
+    asking = asyncio.ensure_future(remote.ask(ListPrefixes()))
     await turn()
     second = made(remote)
     second.end(2, [])  # it has not heard of it yet

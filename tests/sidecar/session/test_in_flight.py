@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 from batcher_helpers import until
-from session_helpers import Peer, connected
+from session_helpers import Peer, ServiceOf, connected
 
 from pybatcher import EngineFailedError
-from pybatcher.calls.call import Call
+from pybatcher.calls.call import Call, Question
 from pybatcher.calls.completion import Piece
-from pybatcher.calls.stream import Reply
-from pybatcher.sidecar.session.service import BatcherService
+from pybatcher.calls.questions import Tokenize
+from pybatcher.calls.reply import Reply
 from pybatcher.testing import FakeEngine, fake_batcher
 
 LONG = {"max_tokens": 5000, "ignore_eos": True}
@@ -22,7 +22,7 @@ SHORT = {"max_tokens": 5, "ignore_eos": True}
 
 
 async def test_a_cancelled_stream_ends_with_its_own_response() -> None:
-    async with fake_batcher() as batcher, connected(BatcherService(batcher)) as (session, peer):
+    async with fake_batcher() as batcher, connected(ServiceOf(batcher)) as (session, peer):
         stream = peer.request("generate", "hi", {**LONG, "stream": True, "id": "a"})
         while (await peer.frame())[1] != "delta":
             pass
@@ -47,7 +47,7 @@ async def test_a_cancelled_stream_ends_with_its_own_response() -> None:
 async def test_a_request_is_cancelled_by_its_name_also_without_an_answer(
     opts: dict[str, Any],
 ) -> None:
-    async with fake_batcher() as batcher, connected(BatcherService(batcher)) as (_, peer):
+    async with fake_batcher() as batcher, connected(ServiceOf(batcher)) as (_, peer):
         msgid = peer.request("generate", "hi", {**LONG, **opts})
         peer.notify("cancel", opts.get("id", msgid))
         assert (await peer.answer(msgid))[0]["code"] == "cancelled"
@@ -55,7 +55,7 @@ async def test_a_request_is_cancelled_by_its_name_also_without_an_answer(
 
 
 async def test_nothing_else_is_cancelled() -> None:
-    async with fake_batcher() as batcher, connected(BatcherService(batcher)) as (_, peer):
+    async with fake_batcher() as batcher, connected(ServiceOf(batcher)) as (_, peer):
         first = peer.request("generate", "hi", LONG)
         assert first == 1
         for id in (2, "1", 1.0, True, None, [], {}, b"1"):
@@ -67,7 +67,7 @@ async def test_nothing_else_is_cancelled() -> None:
             assert (await peer.answer(msgid))[0]["code"] == "cancelled"
 
 
-class Gate(BatcherService):
+class Gate(ServiceOf):
     """Lets nobody through before it is open: as a long prompt does while it is tokenised."""
 
     def __init__(self, *args: Any) -> None:
@@ -89,9 +89,10 @@ class Gate(BatcherService):
         await self._wait()
         return await super().submit(call, reply)
 
-    async def tokenize(self, content: object, is_chat: bool) -> tuple[int, ...]:
-        await self._wait()
-        return await super().tokenize(content, is_chat)
+    async def ask(self, question: Question[Any]) -> Any:
+        if isinstance(question, Tokenize):
+            await self._wait()
+        return await super().ask(question)
 
 
 @pytest.mark.parametrize("method", ["generate", "tokenize"])
@@ -121,7 +122,7 @@ async def test_what_is_cancelled_on_the_way_is_not_sent(
 async def test_a_question_is_cancelled_by_its_id() -> None:
     async with (
         fake_batcher(FakeEngine(step_delay=0.01)) as batcher,
-        connected(BatcherService(batcher)) as (_, peer),
+        connected(ServiceOf(batcher)) as (_, peer),
     ):
         msgid = peer.request("score", "hi", ["a"] * 200, {"id": "s"})
         await until(lambda: batcher.statistics().running > 0)
@@ -145,7 +146,7 @@ async def test_a_task_that_somebody_else_cancels_is_answered() -> None:
 
 
 async def test_a_window_is_kept_and_the_rest_comes_with_the_acknowledgement() -> None:
-    async with fake_batcher() as batcher, connected(BatcherService(batcher)) as (_, peer):
+    async with fake_batcher() as batcher, connected(ServiceOf(batcher)) as (_, peer):
         expected = await batcher.generate("hi", max_tokens=200, ignore_eos=True)
         opts = {"max_tokens": 200, "ignore_eos": True, "stream": True, "id": "w", "window": 1}
         msgid = peer.request("generate", "hi", opts)
@@ -164,7 +165,7 @@ async def test_a_window_is_kept_and_the_rest_comes_with_the_acknowledgement() ->
 
 
 async def test_an_end_that_waits_for_an_acknowledgement_can_be_cancelled() -> None:
-    async with fake_batcher() as batcher, connected(BatcherService(batcher)) as (session, peer):
+    async with fake_batcher() as batcher, connected(ServiceOf(batcher)) as (session, peer):
         msgid = peer.request("generate", "hi", {**SHORT, "stream": True, "window": 1})
         await until(lambda: batcher.statistics().completed == 1)
         assert session.n_in_flight == 1
@@ -174,7 +175,7 @@ async def test_an_end_that_waits_for_an_acknowledgement_can_be_cancelled() -> No
 
 
 async def test_a_client_that_acknowledges_nothing_has_its_answer_all_the_same() -> None:
-    async with fake_batcher() as batcher, connected(BatcherService(batcher)) as (_, peer):
+    async with fake_batcher() as batcher, connected(ServiceOf(batcher)) as (_, peer):
         msgid = peer.request("generate", "hi", {**SHORT, "stream": True, "window": 3})
         error, result = await peer.answer(msgid)
         assert error is None
@@ -184,7 +185,7 @@ async def test_a_client_that_acknowledges_nothing_has_its_answer_all_the_same() 
 
 
 async def test_an_error_comes_after_what_there_was() -> None:
-    class Failing(BatcherService):
+    class Failing(ServiceOf):
         async def submit(self, call: Call, reply: Reply) -> range:
             ids = await super().submit(call, reply)
             replies.append(reply)
@@ -245,7 +246,7 @@ async def _play(peer: Peer, seed: int) -> None:
 async def test_whatever_races_each_request_has_one_answer() -> None:
     async with fake_batcher() as batcher:
         for seed in range(8):
-            async with connected(BatcherService(batcher)) as (session, peer):
+            async with connected(ServiceOf(batcher)) as (session, peer):
                 await _play(peer, seed)
                 assert session.n_in_flight == 0
         await until(lambda: batcher.statistics().running == batcher.statistics().queued == 0)

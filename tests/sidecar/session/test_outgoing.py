@@ -9,14 +9,13 @@ from typing import Any, cast
 import msgpack
 import pytest
 from batcher_helpers import until
-from session_helpers import connected
+from session_helpers import ServiceOf, connected
 
 from pybatcher.calls.completion import Piece
 from pybatcher.sidecar.protocol.connection import ServerProtocol
 from pybatcher.sidecar.session import outgoing
-from pybatcher.sidecar.session.in_flight import Generation
+from pybatcher.sidecar.session.in_flight import InFlightOutput
 from pybatcher.sidecar.session.incoming import Incoming
-from pybatcher.sidecar.session.service import BatcherService
 from pybatcher.sidecar.session.session import ServerSession
 from pybatcher.testing import fake_batcher
 
@@ -115,12 +114,12 @@ async def test_after_the_end_nothing_is_written() -> None:
     assert transport.writes == []
 
 
-class Kept(BatcherService):
+class Kept(ServiceOf):
     """Keeps the replies, for tests that say themselves what is drawn."""
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        self.replies: list[Generation] = []
+        self.replies: list[InFlightOutput] = []
 
     async def submit(self, call: Any, reply: Any) -> range:
         self.replies.append(reply)
@@ -138,7 +137,7 @@ async def test_deltas_wait_while_acknowledgements_and_cancels_are_read() -> None
         await until(lambda: len(backing.replies) == 2)
         first, second = backing.replies
 
-        def push(reply: Generation, n: int) -> None:
+        def push(reply: InFlightOutput, n: int) -> None:
             for i in range(n):
                 reply.push(Piece("x", (i,), None))
 
@@ -197,8 +196,8 @@ async def _flood(send: Callable[[], object], session: ServerSession) -> int:
 async def test_a_client_that_asks_and_never_reads_is_not_read_from() -> None:
     async with (
         fake_batcher() as batcher,
-        connected(BatcherService(batcher)) as (session, peer),
-        connected(BatcherService(batcher)) as (_, other),
+        connected(ServiceOf(batcher)) as (session, peer),
+        connected(ServiceOf(batcher)) as (_, other),
     ):
         transport = cast(asyncio.Transport, peer.writer.transport)
         transport.pause_reading()
@@ -218,7 +217,7 @@ async def test_a_client_that_asks_and_never_reads_is_not_read_from() -> None:
 
 async def test_a_client_that_is_not_read_from_and_goes_is_noticed() -> None:
     async with fake_batcher() as batcher:
-        async with connected(BatcherService(batcher)) as (session, peer):
+        async with connected(ServiceOf(batcher)) as (session, peer):
             cast(asyncio.Transport, peer.writer.transport).pause_reading()
             await _flood(lambda: peer.request("tokenize", "x" * 1000), session)
             for _ in range(3):
@@ -230,7 +229,7 @@ async def test_a_client_that_is_not_read_from_and_goes_is_noticed() -> None:
 async def test_a_stream_that_nobody_reads_waits_and_comes_whole() -> None:
     async with (
         fake_batcher() as batcher,
-        connected(BatcherService(batcher)) as (session, peer),
+        connected(ServiceOf(batcher)) as (session, peer),
     ):
         transport = cast(asyncio.Transport, peer.writer.transport)
         transport.pause_reading()

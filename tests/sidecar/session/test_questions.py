@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
-from session_helpers import connected
+from session_helpers import ServiceOf, connected
 
 from pybatcher.sidecar.protocol import wire
-from pybatcher.sidecar.session.service import BatcherService
 from pybatcher.testing import fake_batcher
 
 CHAT = [{"role": "user", "content": "hi"}]
@@ -15,7 +14,7 @@ TEMPLATE = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}"
 
 
 async def test_scores_and_vectors() -> None:
-    async with fake_batcher() as batcher, connected(BatcherService(batcher)) as (_, peer):
+    async with fake_batcher() as batcher, connected(ServiceOf(batcher)) as (_, peer):
         scores = await peer.ask("score", "a", ["b", [5, 6]], {"priority": 3})
         assert wire.scores_from_wire(scores) == await batcher.score("a", ["b", [5, 6]])
         vectors = await peer.ask("embed", ["a", [5, 6]], {"pooling": "mean", "timeout_ms": 60000})
@@ -32,7 +31,7 @@ async def test_scores_and_vectors() -> None:
 async def test_tokens() -> None:
     async with (
         fake_batcher(chat_template=TEMPLATE) as batcher,
-        connected(BatcherService(batcher)) as (_, peer),
+        connected(ServiceOf(batcher)) as (_, peer),
     ):
         tokens = await peer.ask("tokenize", "abc")
         assert tuple(tokens) == await batcher.tokenize("abc")
@@ -44,7 +43,7 @@ async def test_tokens() -> None:
 async def test_prefixes() -> None:
     async with (
         fake_batcher(max_prefixes=2) as batcher,
-        connected(BatcherService(batcher)) as (_, peer),
+        connected(ServiceOf(batcher)) as (_, peer),
     ):
         added = wire.prefix_info_from_wire(
             await peer.ask("add_prefix", "a" * 40, {"name": "a", "namespace": "s"})
@@ -57,7 +56,7 @@ async def test_prefixes() -> None:
 
 
 async def test_how_it_is_doing() -> None:
-    async with fake_batcher() as batcher, connected(BatcherService(batcher)) as (_, peer):
+    async with fake_batcher() as batcher, connected(ServiceOf(batcher)) as (_, peer):
         await peer.ask("generate", "hi", {"max_tokens": 2})
         own = asdict(batcher.statistics())
         told = wire.statistics_from_wire(await peer.ask("statistics"))
@@ -66,7 +65,7 @@ async def test_how_it_is_doing() -> None:
 
 
 async def test_events_come_as_long_as_they_are_wanted() -> None:
-    async with fake_batcher() as batcher, connected(BatcherService(batcher)) as (_, peer):
+    async with fake_batcher() as batcher, connected(ServiceOf(batcher)) as (_, peer):
         heard: list[object] = []
         batcher.attach(heard.append)
         for _ in range(2):  # twice is as once

@@ -5,23 +5,24 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from session_helpers import ServiceOf
 
 from pybatcher import InvalidRequestError
+from pybatcher.calls.questions import AddPrefix, RemovePrefix
 from pybatcher.sidecar.session.resources import SessionResources
-from pybatcher.sidecar.session.service import BatcherService
 from pybatcher.testing import fake_batcher
 
 
 async def test_only_what_it_added_is_removed() -> None:
     async with fake_batcher(max_prefixes=3) as batcher:
         await batcher.add_prefix("c" * 40, name="c")
-        resources = SessionResources(BatcherService(batcher), print)
+        resources = SessionResources(ServiceOf(batcher), print)
         assert not resources.has_prefixes
-        info = await resources.add_prefix("a" * 40, None, "")
+        info = await resources.ask(AddPrefix(prefix="a" * 40, name=None, namespace=""))
         assert info.name is not None
-        await resources.add_prefix("b" * 40, "b", None)
-        await resources.remove_prefix("b", "")
-        await resources.remove_prefix("c", None)  # that of somebody else: it may
+        await resources.ask(AddPrefix(prefix="b" * 40, name="b", namespace=None))
+        await resources.ask(RemovePrefix(name="b", namespace=""))
+        await resources.ask(RemovePrefix(name="c", namespace=None))  # that of somebody else: it may
         await batcher.remove_prefix(info.name)  # and somebody else removes its own
         assert resources.has_prefixes
         await resources.remove_prefixes()
@@ -31,10 +32,10 @@ async def test_only_what_it_added_is_removed() -> None:
 
 async def test_what_it_has_removed_is_not_removed_again_from_others() -> None:
     async with fake_batcher(max_prefixes=3) as batcher:
-        resources = SessionResources(BatcherService(batcher), print)
+        resources = SessionResources(ServiceOf(batcher), print)
         for namespace, same in (("", None), (None, "")):
-            await resources.add_prefix("a" * 40, "a", namespace)
-            await resources.remove_prefix("a", same)
+            await resources.ask(AddPrefix(prefix="a" * 40, name="a", namespace=namespace))
+            await resources.ask(RemovePrefix(name="a", namespace=same))
             assert not resources.has_prefixes
         await batcher.add_prefix("a" * 40, name="a")
         await resources.remove_prefixes()
@@ -43,10 +44,12 @@ async def test_what_it_has_removed_is_not_removed_again_from_others() -> None:
 
 async def test_what_fails_is_not_held() -> None:
     async with fake_batcher(max_prefixes=1) as batcher:
-        resources = SessionResources(BatcherService(batcher), print)
+        resources = SessionResources(ServiceOf(batcher), print)
         with pytest.raises(InvalidRequestError):
-            await resources.add_prefix("", "a", None)
-        adding = asyncio.create_task(resources.add_prefix("a" * 4000, "a", None))
+            await resources.ask(AddPrefix(prefix="", name="a", namespace=None))
+        adding = asyncio.create_task(
+            resources.ask(AddPrefix(prefix="a" * 4000, name="a", namespace=None))
+        )
         await asyncio.sleep(0)
         adding.cancel()
         await asyncio.wait({adding})
@@ -56,7 +59,7 @@ async def test_what_fails_is_not_held() -> None:
 
 async def test_a_watch_is_one_however_often_it_is_wanted() -> None:
     async with fake_batcher() as batcher:
-        resources = SessionResources(BatcherService(batcher), print)
+        resources = SessionResources(ServiceOf(batcher), print)
         for wanted in (False, True, True, False, False):
             resources.watch(wanted)
             assert batcher._telemetry.has_handlers == wanted

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 from batcher_helpers import until
-from session_helpers import Peer, connected
+from session_helpers import Peer, ServiceOf, connected
 
 from pybatcher import Completion
-from pybatcher.calls.call import Call
-from pybatcher.calls.stream import Reply
+from pybatcher.calls.call import Call, Question
+from pybatcher.calls.questions import Tokenize
+from pybatcher.calls.reply import Reply
 from pybatcher.sidecar.protocol.connection import Limits
 from pybatcher.sidecar.protocol.wire import completion_from_wire, piece_of
-from pybatcher.sidecar.session.service import BatcherService
 from pybatcher.testing import FakeEngine, fake_batcher
 
 OPTS = {"max_tokens": 6, "ignore_eos": True}
@@ -45,7 +45,7 @@ async def deltas_of(peer: Peer, msgid: int) -> tuple[list[Any], Any]:
 async def test_a_completion_is_what_the_batcher_makes(opts: dict[str, Any]) -> None:
     async with (
         fake_batcher(chat_template=TEMPLATE) as batcher,
-        connected(BatcherService(batcher)) as (_, peer),
+        connected(ServiceOf(batcher)) as (_, peer),
     ):
         for method, content in (("generate", "hi"), ("generate", [1, 2]), ("chat", CHAT)):
             expected = await getattr(batcher, method)(content, **opts)
@@ -55,7 +55,7 @@ async def test_a_completion_is_what_the_batcher_makes(opts: dict[str, Any]) -> N
 
 
 async def test_a_stream_is_deltas_and_then_all_of_it() -> None:
-    async with fake_batcher() as batcher, connected(BatcherService(batcher)) as (_, peer):
+    async with fake_batcher() as batcher, connected(ServiceOf(batcher)) as (_, peer):
         msgid = peer.request("generate", "hi", {**OPTS, "stream": True, "logprobs": 1})
         deltas, result = await deltas_of(peer, msgid)
         assert [id for id, _ in deltas] == [msgid] * len(deltas)
@@ -68,7 +68,7 @@ async def test_a_stream_is_deltas_and_then_all_of_it() -> None:
 
 
 async def test_the_samples_of_a_stream_have_an_index() -> None:
-    async with fake_batcher() as batcher, connected(BatcherService(batcher)) as (_, peer):
+    async with fake_batcher() as batcher, connected(ServiceOf(batcher)) as (_, peer):
         opts = {**OPTS, "stream": True, "n": 2, "temperature": 1.0, "id": "mine"}
         deltas, result = await deltas_of(peer, peer.request("generate", "hi", opts))
         assert {id for id, _ in deltas} == {"mine"}
@@ -79,7 +79,7 @@ async def test_the_samples_of_a_stream_have_an_index() -> None:
 
 
 async def test_many_requests_are_answered_each_by_its_own() -> None:
-    async with fake_batcher() as batcher, connected(BatcherService(batcher)) as (_, peer):
+    async with fake_batcher() as batcher, connected(ServiceOf(batcher)) as (_, peer):
         prompts = [f"prompt {i}" for i in range(50)]
         msgids = [peer.request("generate", prompt, OPTS) for prompt in prompts]
         for msgid, prompt in reversed(list(zip(msgids, prompts, strict=True))):
@@ -92,7 +92,7 @@ async def test_hello_says_what_there_is() -> None:
     async with fake_batcher(n_parallel=3) as batcher:
         limits = Limits(max_frame=4096, max_depth=16, max_in_flight=5)
         async with connected(
-            BatcherService(batcher), limits=limits, hello_limits={"max_connections": 7}
+            ServiceOf(batcher), limits=limits, hello_limits={"max_connections": 7}
         ) as (_, peer):
             told = await peer.ask("hello", {"client": "test"})
             assert told == await peer.ask("hello")
@@ -127,7 +127,7 @@ async def test_hello_says_what_there_is() -> None:
 async def test_what_is_wrong_with_a_request_is_said(
     method: str, params: list[Any], code: str, message: str
 ) -> None:
-    async with fake_batcher() as batcher, connected(BatcherService(batcher)) as (_, peer):
+    async with fake_batcher() as batcher, connected(ServiceOf(batcher)) as (_, peer):
         error = await peer.fail(method, *params)
         assert error["code"] == code
         assert message in error["message"]
@@ -138,7 +138,7 @@ async def test_what_is_wrong_with_a_request_is_said(
 async def test_a_full_queue_says_when_to_come_back() -> None:
     async with (
         fake_batcher(FakeEngine(step_delay=0.01), max_queue_requests=1) as batcher,
-        connected(BatcherService(batcher)) as (_, peer),
+        connected(ServiceOf(batcher)) as (_, peer),
     ):
         msgids = [peer.request("generate", "hi", OPTS) for _ in range(20)]
         errors = [(await peer.answer(msgid))[0] for msgid in msgids]
@@ -150,7 +150,7 @@ async def test_a_full_queue_says_when_to_come_back() -> None:
 
 
 async def test_an_id_in_flight_is_refused_and_the_first_goes_on() -> None:
-    async with fake_batcher() as batcher, connected(BatcherService(batcher)) as (_, peer):
+    async with fake_batcher() as batcher, connected(ServiceOf(batcher)) as (_, peer):
         first = peer.request("generate", "hi", {**OPTS, "id": "a"})
         second = peer.request("score", "hi", ["b"], {"id": "a"})
         number = peer.request("generate", "hi", {**OPTS, "id": first})  # that of nobody
@@ -165,14 +165,14 @@ async def test_an_id_in_flight_is_refused_and_the_first_goes_on() -> None:
 async def test_too_many_requests_in_flight_are_refused() -> None:
     async with (
         fake_batcher() as batcher,
-        connected(BatcherService(batcher), limits=Limits(max_in_flight=3)) as (_, peer),
+        connected(ServiceOf(batcher), limits=Limits(max_in_flight=3)) as (_, peer),
     ):
         msgids = [peer.request("generate", "hi", OPTS) for _ in range(5)]
         codes = [((await peer.answer(msgid))[0] or {}).get("code") for msgid in msgids]
         assert codes == [None] * 3 + ["queue_full"] * 2
 
 
-class Broken(BatcherService):
+class Broken(ServiceOf):
     """Raises what nobody should, wherever it is asked for "boom"."""
 
     async def submit(self, call: Call, reply: Reply) -> range:
@@ -180,12 +180,12 @@ class Broken(BatcherService):
             raise ZeroDivisionError("a defect")
         return await super().submit(call, reply)
 
-    async def tokenize(self, content: object, is_chat: bool) -> tuple[int, ...]:
-        if content == "boom":
+    async def ask(self, question: Question[Any]) -> Any:
+        if question == Tokenize(content="boom"):
             raise ZeroDivisionError("a defect")
-        if content == "odd":
+        if question == Tokenize(content="odd"):
             return (2**80,)  # msgpack has no such numbers
-        return await super().tokenize(content, is_chat)
+        return await super().ask(question)
 
 
 @pytest.mark.parametrize(
@@ -215,7 +215,7 @@ async def test_a_defect_ends_one_request_and_is_logged(
 async def test_a_delta_that_cannot_be_sent_ends_its_request_only(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    class Odd(BatcherService):
+    class Odd(ServiceOf):
         async def submit(self, call: Call, reply: Reply) -> range:
             if call.content == "odd":
                 push = reply.push
@@ -238,7 +238,7 @@ async def test_an_owner_may_add_methods_and_tell_things() -> None:
 
     async with (
         fake_batcher() as batcher,
-        connected(BatcherService(batcher), methods={"double": double}) as (session, peer),
+        connected(ServiceOf(batcher), methods={"double": double}) as (session, peer),
     ):
         assert await peer.ask("double", 21) == 42
         assert (await peer.fail("double"))["message"].startswith("IndexError")
@@ -248,7 +248,7 @@ async def test_an_owner_may_add_methods_and_tell_things() -> None:
 
 
 async def test_unknown_notifications_are_ignored() -> None:
-    async with fake_batcher() as batcher, connected(BatcherService(batcher)) as (_, peer):
+    async with fake_batcher() as batcher, connected(ServiceOf(batcher)) as (_, peer):
         for params in ([], [1], [1, 2], [None, None], [[], {}], [b"\xff", 5]):
             for method in ("sing", "ack", "cancel", "delta"):
                 peer.notify(method, *params)

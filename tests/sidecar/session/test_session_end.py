@@ -9,10 +9,10 @@ from typing import Any
 import msgpack
 import pytest
 from batcher_helpers import until
-from session_helpers import connected
+from session_helpers import ServiceOf, connected
 
+from pybatcher.calls.call import Question
 from pybatcher.sidecar.protocol.connection import Limits
-from pybatcher.sidecar.session.service import BatcherService
 from pybatcher.testing import fake_batcher
 
 LONG = {"max_tokens": 5000, "ignore_eos": True, "stream": True}
@@ -21,9 +21,9 @@ SHORT = {"max_tokens": 20, "ignore_eos": True}
 
 async def test_who_hangs_up_cancels_all_it_had() -> None:
     async with fake_batcher(max_prefixes=3) as batcher:
-        async with connected(BatcherService(batcher)) as (_, other):
+        async with connected(ServiceOf(batcher)) as (_, other):
             going = other.request("generate", "hi", SHORT)
-            async with connected(BatcherService(batcher)) as (session, peer):
+            async with connected(ServiceOf(batcher)) as (session, peer):
                 n_tasks = len(asyncio.all_tasks())
                 await peer.ask("add_prefix", "a" * 40, {"name": "a"})
                 await peer.ask("watch", True)
@@ -44,7 +44,7 @@ async def test_who_hangs_up_cancels_all_it_had() -> None:
 
 
 async def test_who_says_no_more_hears_the_end_of_what_it_asked() -> None:
-    async with fake_batcher() as batcher, connected(BatcherService(batcher)) as (session, peer):
+    async with fake_batcher() as batcher, connected(ServiceOf(batcher)) as (session, peer):
         msgids = [peer.request("generate", "hi", LONG) for _ in range(3)]
         await peer.frame()
         peer.writer.write_eof()
@@ -62,10 +62,10 @@ async def test_prefixes_of_who_hangs_up_are_removed_as_often_as_they_were_added(
 ) -> None:
     async with (
         fake_batcher(max_prefixes=2) as batcher,
-        connected(BatcherService(batcher)) as (_, on),
+        connected(ServiceOf(batcher)) as (_, on),
     ):
         await on.ask("add_prefix", "a" * 40, {"name": "a", "namespace": "s"})
-        async with connected(BatcherService(batcher)) as (_, peer):
+        async with connected(ServiceOf(batcher)) as (_, peer):
             for _ in range(how_often):
                 await peer.ask("add_prefix", "a" * 40, {"name": "a", "namespace": "s"})
             await peer.ask("remove_prefix", "a", {"namespace": "s"})
@@ -78,7 +78,7 @@ async def test_prefixes_of_who_hangs_up_are_removed_as_often_as_they_were_added(
 
 async def test_a_prefix_under_way_is_not_left_behind() -> None:
     async with fake_batcher(max_prefixes=2) as batcher:
-        async with connected(BatcherService(batcher)) as (session, peer):
+        async with connected(ServiceOf(batcher)) as (session, peer):
             peer.request("add_prefix", "a" * 4000)
             await until(lambda: session.n_in_flight == 1)
         await until(lambda: batcher.prefixes() == ())
@@ -97,10 +97,10 @@ async def test_who_breaks_the_protocol_is_cut_off_alone(
     data: bytes, msgid: int | None, caplog: pytest.LogCaptureFixture
 ) -> None:
     limits = Limits(max_frame=4096)
-    async with fake_batcher() as batcher, connected(BatcherService(batcher)) as (_, other):
+    async with fake_batcher() as batcher, connected(ServiceOf(batcher)) as (_, other):
         going = other.request("generate", "hi", SHORT)
         with caplog.at_level(logging.WARNING):
-            async with connected(BatcherService(batcher), limits=limits) as (session, peer):
+            async with connected(ServiceOf(batcher), limits=limits) as (session, peer):
                 peer.request("generate", "hi", LONG)
                 peer.writer.write(data)
                 peer.request("generate", "hi", LONG)
@@ -115,7 +115,7 @@ async def test_who_breaks_the_protocol_is_cut_off_alone(
 
 
 async def test_a_session_that_is_to_close_finishes_what_there_is() -> None:
-    async with fake_batcher() as batcher, connected(BatcherService(batcher)) as (session, peer):
+    async with fake_batcher() as batcher, connected(ServiceOf(batcher)) as (session, peer):
         going = peer.request("generate", "hi", {**LONG, "max_tokens": 100})
         await peer.frame()
         session.close_soon()
@@ -133,14 +133,14 @@ async def test_a_session_that_is_to_close_finishes_what_there_is() -> None:
 
 
 async def test_an_idle_session_that_is_to_close_closes() -> None:
-    async with fake_batcher() as batcher, connected(BatcherService(batcher)) as (session, peer):
+    async with fake_batcher() as batcher, connected(ServiceOf(batcher)) as (session, peer):
         await peer.ask("health")
         session.close_soon()
         assert await peer.rest() == []
 
 
 async def test_an_aborted_session_leaves_nothing() -> None:
-    async with fake_batcher() as batcher, connected(BatcherService(batcher)) as (session, peer):
+    async with fake_batcher() as batcher, connected(ServiceOf(batcher)) as (session, peer):
         peer.request("generate", "hi", LONG)
         await peer.frame()
         session.abort()
@@ -158,9 +158,9 @@ async def test_who_is_not_admitted_hears_why() -> None:
         return "no room" if len(asked) == 1 else None
 
     async with fake_batcher() as batcher:
-        async with connected(BatcherService(batcher), admit=admit) as (_, peer):
+        async with connected(ServiceOf(batcher), admit=admit) as (_, peer):
             assert await peer.rest() == [[2, "refused", ["no room"]]]
-        async with connected(BatcherService(batcher), admit=admit) as (_, peer):
+        async with connected(ServiceOf(batcher), admit=admit) as (_, peer):
             assert (await peer.ask("health"))["ok"] is True
     assert None not in asked
 
@@ -168,10 +168,10 @@ async def test_who_is_not_admitted_hears_why() -> None:
 async def test_a_client_that_does_not_read_its_last_answers_is_cut_off(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    class Wordy(BatcherService):
+    class Wordy(ServiceOf):
         n_asked = 0
 
-        async def detokenize(self, token_ids: object) -> str:
+        async def ask(self, question: Question[Any]) -> Any:
             self.n_asked += 1
             return "x" * 60000
 

@@ -7,11 +7,10 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from session_helpers import connected
+from session_helpers import ServiceOf, connected
 from wire_values import ANYTHING
 
-from pybatcher.sidecar.session.questions import QUESTIONS
-from pybatcher.sidecar.session.service import BatcherService
+from pybatcher.sidecar.protocol.codecs import METHODS as QUESTIONS
 from pybatcher.testing import fake_batcher
 
 METHODS = st.sampled_from(["generate", "chat", "cancel", "hello", *QUESTIONS]) | st.text(max_size=5)
@@ -31,8 +30,8 @@ FRAMES = st.lists(
 async def _play(frames: list[tuple[bool, str, list[Any]]]) -> None:
     async with (
         fake_batcher(max_prefixes=2) as batcher,
-        connected(BatcherService(batcher)) as (session, peer),
-        connected(BatcherService(batcher)) as (_, other),
+        connected(ServiceOf(batcher)) as (session, peer),
+        connected(ServiceOf(batcher)) as (_, other),
     ):
         asked = []
         for is_request, method, params in frames:

@@ -11,8 +11,11 @@ from hypothesis import strategies as st
 from sample_tokenizers import KINDS, build
 
 from pybatcher import SamplingParams
-from pybatcher.scheduling import Request
-from pybatcher.serving.output_text import OutputText, text_after_output
+from pybatcher.calls.completion import FinishReason
+from pybatcher.calls.reply import Reply
+from pybatcher.calls.telemetry import Telemetry
+from pybatcher.scheduling import Request, SampledToken
+from pybatcher.serving.delivery import Delivery
 from pybatcher.testing import byte_tokenizer
 from pybatcher.testing.byte_tokenizer import EOS_TOKEN_ID
 from pybatcher.text import Tokenizer
@@ -28,6 +31,35 @@ CASES: dict[str, tuple[str, dict[str, object]]] = {
     "the last of its tokens": ("nearly EN", {"stop": "END", "max_tokens": 9}),
     "special tokens shown": ("a<eos>b", {"skip_special_tokens": False}),
 }
+
+
+class OutputText:
+    """The text of one output, as its delivery tells it, token by token."""
+
+    def __init__(self, request: Request, tokenizer: Tokenizer) -> None:
+        self.reply = Reply(streams=True)
+        self.delivery = Delivery(request, self.reply, 0.0, Telemetry(lambda: 0.0), tokenizer)
+
+    @property
+    def finish_reason(self) -> str | None:
+        return self.delivery.finish_reason
+
+    def push(self, token_id: int, finish_reason: FinishReason | None) -> str:
+        self.delivery.token(SampledToken(token_id), finish_reason, 0.0)
+        return self.reply.pieces[-1].text
+
+    def flush(self) -> str:
+        """What a deadline would tell."""
+        if not (self.delivery.request.output or self.reply.pieces):
+            return ""
+        self.delivery.expire(0.0)
+        return self.reply.pieces[-1].text
+
+
+async def text_after_output(request: Request, tokenizer: Tokenizer, max_output: int) -> OutputText:
+    text = OutputText(request, tokenizer)
+    await text.delivery.replay_output(max_output)
+    return text
 
 
 def ids(text: str) -> list[int]:

@@ -1,0 +1,114 @@
+"""`Lifecycle`: the start and the end of a batcher, wherever it serves."""
+
+from __future__ import annotations
+
+import asyncio
+import weakref
+from abc import ABC, abstractmethod
+from types import TracebackType
+from typing import TYPE_CHECKING, ClassVar, Protocol, TypeVar
+
+from ..errors import BatcherClosedError
+from .arguments import check_timeout
+from .call import Call, Question
+from .reply import Reply
+
+if TYPE_CHECKING:
+    from typing import Self
+
+__all__ = ["Lifecycle", "RunningService"]
+
+T = TypeVar("T")
+
+
+class RunningService(Protocol):
+    """What `start` makes of a batcher: the seam behind its calls, and its end."""
+
+    async def submit(self, call: Call, reply: Reply) -> range:
+        """Check a call and send it; return the ids of its requests."""
+
+    def cancel(self, request_ids: range) -> None:
+        """Drop requests. From any thread; never waits."""
+
+    async def ask(self, question: Question[T]) -> T:
+        """Return the answer to a question."""
+
+    async def close(self, drain: bool, timeout: float | None) -> None:  # noqa: ASYNC109
+        """Drain for `timeout` seconds at most, or fail what is in flight; then end."""
+
+    def abandon(self) -> None:
+        """End without draining, from any thread."""
+
+
+class Lifecycle(ABC):
+    """Base of what is started, used with `async with`, drained and closed."""
+
+    _own_name: ClassVar[str]
+    """What errors call it."""
+
+    def __init__(self) -> None:
+        self._starting = asyncio.Lock()
+        self._closed = False
+        self._service: RunningService | None = None
+        self._abandon: weakref.finalize[..., Lifecycle] | None = None
+
+    # -- life -------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Begin to serve. Started already, it does nothing.
+
+        Raises BatcherClosedError after `close`, and what keeps it from starting:
+        ModelFormatError, ConfigError, EngineError, ConnectionLostError.
+        """
+        async with self._starting:
+            if self._closed:
+                raise BatcherClosedError(f"the {self._own_name} was closed; make another")
+            if self._service is None:
+                self._service = await self._start_service()
+                self._abandon = weakref.finalize(self, self._service.abandon)
+
+    async def close(self, drain: bool = True, timeout: float | None = None) -> None:  # noqa: ASYNC109
+        """Take no more requests, finish the ones there are, free everything.
+
+        drain: False fails what is in flight with BatcherClosedError instead.
+        timeout: seconds to drain; what is not finished then fails so too. A batcher waits as
+            long again, and at least 5 s, for the step under way. A step that takes longer, or
+            that hangs, is left alone with its thread, which frees the engine when it ends.
+
+        The sidecar of a client goes on. Closing again, or while another task closes, waits for
+        the same end.
+        """
+        timeout = check_timeout(timeout)
+        async with self._starting:
+            self._closed = True
+        if self._service is not None and self._abandon is not None:
+            await self._service.close(drain, timeout)
+            self._abandon.detach()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Close; drain unless an exception is under way."""
+        await self.close(drain=exc_type is None)
+
+    # -- inside -----------------------------------------------------------------------------
+
+    @abstractmethod
+    async def _start_service(self) -> RunningService:
+        """Open what serves the calls. Raises what keeps it from serving."""
+
+    def _running_service(self) -> RunningService:
+        """Return the service. Raises BatcherClosedError before `start`."""
+        if self._service is None:
+            name = self._own_name
+            raise BatcherClosedError(
+                f"the {name} was not started; use `async with {name}` or `await {name}.start()`"
+            )
+        return self._service

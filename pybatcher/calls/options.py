@@ -1,0 +1,74 @@
+"""The keywords of calls, as `TypedDict`s: an editor completes them, a type checker refuses others.
+
+The asynchronous, the blocking and the threadsafe surface take the same ones. Their meanings
+are those of `AnyBatcher.generate` and of `SamplingParams`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TypedDict
+
+from ..scheduling import Pooling
+
+__all__ = [
+    "ChatOptions",
+    "EmbedOptions",
+    "GenerateOptions",
+    "PrefixOptions",
+    "RequestOptions",
+    "SamplingOptions",
+]
+
+
+class RequestOptions(TypedDict, total=False):
+    """What any request may have: its priority, its time limit in seconds, its cache namespace."""
+
+    priority: int
+    timeout: float | None
+    namespace: str | None
+
+
+class SamplingOptions(TypedDict, total=False):
+    """The fields of `SamplingParams`."""
+
+    max_tokens: int
+    temperature: float
+    top_k: int
+    top_p: float
+    min_p: float
+    seed: int | None
+    stop: str | Sequence[str]
+    stop_token_ids: Sequence[int]
+    ignore_eos: bool
+    min_tokens: int
+    repetition_penalty: float
+    presence_penalty: float
+    frequency_penalty: float
+    logit_bias: Mapping[int, float] | None
+    logprobs: int | None
+    skip_special_tokens: bool
+    n: int
+
+
+class ChatOptions(RequestOptions, SamplingOptions, total=False):
+    """The keywords of `chat` and `stream_chat`."""
+
+
+class GenerateOptions(ChatOptions, total=False):
+    """The keywords of `generate` and `stream`: those of a chat, and the output so far."""
+
+    output: Sequence[int]
+
+
+class EmbedOptions(RequestOptions, total=False):
+    """The keywords of `embed`."""
+
+    pooling: Pooling
+
+
+class PrefixOptions(TypedDict, total=False):
+    """The keywords of `add_prefix`."""
+
+    name: str | None
+    namespace: str | None

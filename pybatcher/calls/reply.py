@@ -1,0 +1,148 @@
+"""`Reply`: where the results of one call are left for its caller.
+
+A call is one request of the scheduler, or `n` of them: several samples of one prompt. Sample 0
+draws as a request with n = 1 does. Sample i draws with the i-th number that splitmix64 (Steele,
+Lea and Flood 2014) makes of the request's seed: so the samples of a seed are the same whatever n
+is, and whatever else is asked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from dataclasses import replace
+
+from ..errors import PybatcherError
+from .completion import Completion, Piece, Usage
+from .scores import Answer
+
+__all__ = ["Reply", "Result", "sample_seed"]
+
+Result = Completion | Answer
+"""What one request ends with: an output, or, where nothing is drawn, an answer."""
+
+_MASK = 2**64 - 1
+
+
+def sample_seed(seed: int, index: int) -> int:
+    """Return the seed, 64 bit, of sample `index` of a request with this seed."""
+    if index == 0:
+        return seed
+    z = (seed + index * 0x9E3779B97F4A7C15) & _MASK
+    z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
+    z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & _MASK
+    return z ^ (z >> 31)
+
+
+class Reply:
+    """The results of one call: pieces (if it streams), then one result, or an error.
+
+    Written and read on one event loop. Writing never waits for the reader; what is not read
+    yet is bounded by the request's own `max_tokens`. The first error ends the reply, whatever
+    the other samples do.
+
+    n: requests whose results make up the reply.
+    streams: pieces are wanted, not only the result.
+    """
+
+    def __init__(self, *, streams: bool = False, n: int = 1) -> None:
+        self.streams = streams
+        self.pieces: deque[Piece] = deque()
+        self._results: list[Result | None] = [None] * n
+        self._n_left = n
+        self._fresh: list[int] = []  # indices of results that nobody has taken yet
+        self._error: PybatcherError | None = None
+        self._reader: asyncio.Future[None] | None = None
+
+    @property
+    def ended(self) -> bool:
+        """True once there will be no more pieces: all results are there, or an error."""
+        return not self._n_left or self._error is not None
+
+    @property
+    def failed(self) -> bool:
+        """True once the reply has ended with an error."""
+        return self._error is not None
+
+    @property
+    def completion(self) -> Completion | None:
+        """The whole output, with all its samples; None before the end, and after an error."""
+        if self._error is not None or self._n_left:
+            return None
+        first, *others = self._results
+        if not isinstance(first, Completion) or not others:
+            return first if isinstance(first, Completion) else None
+        choices = [one for one in others if isinstance(one, Completion)]
+        usage = Usage(
+            prompt_tokens=first.usage.prompt_tokens,
+            cached_tokens=first.usage.cached_tokens,
+            completion_tokens=sum(len(one.token_ids) for one in (first, *choices)),
+        )
+        return replace(first, usage=usage, other_choices=tuple(choices))
+
+    def expect(self, n: int) -> None:
+        """Set the number of requests. Only before the first result."""
+        self._results = [None] * n
+        self._n_left = n
+
+    def push(self, piece: Piece) -> None:
+        """Add output. Only for a reply that streams."""
+        self.pieces.append(piece)
+        self.wake()
+
+    def finish(self, result: Result, index: int = 0) -> None:
+        """Set the result of one request: of sample `index`."""
+        if self._results[index] is None:
+            self._results[index] = result
+            self._n_left -= 1
+            self._fresh.append(index)
+            self.wake()
+
+    def fail(self, error: PybatcherError) -> None:
+        """End the reply with an error. Ignored after the end."""
+        if not self.ended:
+            self._error = error
+            self.wake()
+
+    async def wait_for_result(self) -> None:
+        """Return when `take_answers` has something. Raises the error that ended the reply."""
+        while not self._fresh and self._error is None:
+            await self.wait()
+        if self._error is not None:
+            raise self._error
+
+    def take_answers(self) -> list[tuple[int, Answer]]:
+        """Return the answers that have come since the last time, with their indices."""
+        fresh, self._fresh = self._fresh, []
+        answers = []
+        for i in fresh:
+            answer, self._results[i] = self._results[i], None
+            assert isinstance(answer, Answer)
+            answers.append((i, answer))
+        return answers
+
+    def wake(self) -> None:
+        """Let the reader look again."""
+        if self._reader is not None and not self._reader.done():
+            self._reader.set_result(None)
+
+    async def wait(self) -> None:
+        """Return at the next change."""
+        self._reader = asyncio.get_running_loop().create_future()
+        try:
+            await self._reader
+        finally:
+            self._reader = None
+
+    def result(self) -> Result:
+        """Return the result, or raise the error. Only after the end."""
+        if self._error is not None:
+            raise self._error
+        if self._n_left:
+            raise RuntimeError("result() was called before the end")
+        completion = self.completion
+        if completion is not None:
+            return completion
+        answer = self._results[0]
+        assert answer is not None
+        return answer

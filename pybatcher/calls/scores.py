@@ -1,0 +1,54 @@
+"""`Score` and `Embedding`: what is said of texts that are not continued."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from array import array
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+__all__ = ["Answer", "Embedding", "Score"]
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """How likely a continuation is, in nats.
+
+    logprob: of the whole continuation, the sum of `token_logprobs`.
+    token_logprobs: of each token, given what is before it; by the model's own distribution,
+        as a completion's `logprobs` are.
+    token_ids: the continuation's tokens.
+    """
+
+    logprob: float
+    token_logprobs: tuple[float, ...]
+    token_ids: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Embedding:
+    """A text as one vector: (hidden_size) float32, as the model has it, not normalised.
+
+    prompt_tokens: of the text; `cached_tokens` of them were not computed again.
+    """
+
+    vector: NDArray[np.float32]
+    prompt_tokens: int
+    cached_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The result of one scored or embedded request, as the engine gives it.
+
+    logprobs: of each target, in nats; empty where an embedding was asked for.
+    vector: (hidden_size) float32; None where a score was asked for.
+    """
+
+    logprobs: tuple[float, ...]
+    vector: array[float] | None
+    cached_tokens: int

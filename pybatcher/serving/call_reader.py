@@ -1,0 +1,115 @@
+"""`CallReader`: from what a caller hands in to what a `Request` is made of, checked."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from ..calls.arguments import check_namespace, check_priority, check_timeout, merge_params
+from ..calls.call import Call, CallOptions
+from ..errors import ConfigError, InvalidRequestError, RequestTooLongError
+from ..params import SamplingParams
+from ..scheduling import Request
+from .prompts import PromptReader
+from .runtime import Runtime
+from .system_prompt import SystemPrompt
+
+__all__ = ["CallReader"]
+
+
+class CallReader:
+    """Reads the arguments of calls, for one model. For one event loop.
+
+    system_prompt: the text that comes before every prompt that is a text.
+    share: called once with the token ids that all chats begin with, if there are any.
+
+    Raises ConfigError for a system prompt that the model cannot read.
+    """
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        system_prompt: str | None,
+        share: Callable[[tuple[int, ...]], object],
+    ) -> None:
+        self._vocab_size = runtime.engine.vocab_size
+        self._n_positions = runtime.engine.max_sequence_length
+        self._eos_token_ids = runtime.tokenizer.eos_token_ids
+        self._share = share
+        self._first_chat = asyncio.Lock()
+        self._chats_share_beginning = False
+        self.prompts = PromptReader(
+            runtime.tokenizer, runtime.chat_template, vocab_size=self._vocab_size
+        )
+        self._system_prompt: SystemPrompt | None = None
+        self.before_texts: tuple[int, ...] = ()
+        """The tokens that every prompt that is a text is put after."""
+        if system_prompt is not None:
+            try:
+                self._system_prompt = SystemPrompt(
+                    system_prompt, self.prompts, runtime.chat_template
+                )
+            except InvalidRequestError as error:
+                raise ConfigError(f"system_prompt: {error}") from error
+            self.before_texts = self._system_prompt.tokens
+
+    def common(self, call: CallOptions, submitted: float) -> Request:
+        """Return what all requests of a call have in common. Raises InvalidRequestError.
+
+        submitted: when the call was made, in seconds of the coordinator's clock.
+        """
+        timeout = check_timeout(call.timeout)
+        return Request(
+            request_id=0,
+            prompt=(),
+            namespace=check_namespace(call.namespace),
+            priority=check_priority(call.priority),
+            deadline=None if timeout is None else submitted + timeout,
+        )
+
+    def params(self, call: Call) -> SamplingParams:
+        """Return how a call's output is drawn. Raises InvalidRequestError."""
+        return merge_params(call.params, call.sampling, vocab_size=self._vocab_size)
+
+    async def output(self, call: Call, params: SamplingParams) -> tuple[int, ...]:
+        """Return the token ids that were drawn for a call already. Raises InvalidRequestError."""
+        output = await self.prompts.read_ids(call.output, field="output", may_be_empty=True)
+        if output and params.n > 1:
+            raise InvalidRequestError(
+                f"n is {params.n}; with output, which one sample has drawn, it must be 1"
+            )
+        return output
+
+    async def prompt_tokens(self, content: object, is_chat: bool) -> tuple[int, ...]:
+        """Return the token ids of a prompt, or of messages if it `is_chat`."""
+        if not is_chat:
+            return await self.prompts.read(content, before=self.before_texts)
+        if self._system_prompt is not None:
+            content = self._system_prompt.before_messages(content)
+            await self._share_beginning_of_chats(self._system_prompt)
+        return await self.prompts.read_chat(content)
+
+    def end_token_ids(self, params: SamplingParams) -> frozenset[int]:
+        """Return what ends an output: the model's own end tokens, and the caller's."""
+        own = () if params.ignore_eos else self._eos_token_ids
+        known = (token for token in own if token < self._vocab_size)
+        return frozenset(params.stop_token_ids).union(known)
+
+    def most_output(self, request: Request) -> int:
+        """Return how long the output may become. Raises RequestTooLongError if it is longer."""
+        n_prompt, n_output = len(request.prompt), len(request.output)
+        if n_prompt + n_output > self._n_positions:
+            raise RequestTooLongError(
+                f"prompt ({n_prompt} tokens) and output ({n_output}) have {n_prompt + n_output} "
+                f"tokens; a sequence has {self._n_positions} positions: shorten them"
+            )
+        return request.max_output(self._n_positions)
+
+    async def _share_beginning_of_chats(self, system_prompt: SystemPrompt) -> None:
+        """Share what all chats begin with: once, at the first; other chats wait for it."""
+        async with self._first_chat:
+            if not self._chats_share_beginning:
+                tokens = await asyncio.to_thread(system_prompt.chat_tokens)
+                if tokens:
+                    self._share(tokens)
+                self._chats_share_beginning = True

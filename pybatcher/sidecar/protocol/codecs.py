@@ -1,0 +1,266 @@
+"""The codecs of questions: each kind as the params of a Request, and its answer as the result.
+
+    score [prompt, continuations, opts?]      embed [inputs, opts?]
+    add_prefix [prefix, opts?]                remove_prefix [name, opts?]
+    tokenize [text or messages]               detokenize [ids]
+    prefixes []    statistics []    health []    reload [changes?]
+
+What reads params raises InvalidRequestError and what reads answers ProtocolError, and nothing
+else; both name the field.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from ...calls import questions as q
+from ...calls.arguments import check_namespace, check_pooling, check_several
+from ...calls.call import CallOptions, Question
+from ...calls.prefix_info import Prefixes, PrefixInfo, check_prefix_name
+from ...errors import InvalidRequestError
+from .wire_calls import RequestId, check_known, read_opts, read_params, write_options
+from .wire_fields import ASKED
+from .wire_results import (
+    embeddings_from_wire,
+    embeddings_to_wire,
+    prefix_info_from_wire,
+    prefix_info_to_wire,
+    scores_from_wire,
+    scores_to_wire,
+)
+from .wire_statistics import (
+    health_from_wire,
+    health_to_wire,
+    statistics_from_wire,
+    statistics_to_wire,
+)
+
+__all__ = ["CODECS", "METHODS", "Codec", "codec_of"]
+
+Q = TypeVar("Q", bound=Question[Any])
+Params = Sequence[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Codec(Generic[Q]):
+    """How one kind of question crosses the wire.
+
+    method: of the Request.
+    question: the kind.
+    read, write: from the params to the question and the id the client gave it (None: none); and
+        from the question to the params.
+    answer_to_wire, answer_from_wire: of the result.
+    """
+
+    method: str
+    question: type[Q]
+    read: Callable[[Params], tuple[Q, RequestId | None]]
+    write: Callable[[Q], list[Any]]
+    answer_to_wire: Callable[[Any], object]
+    answer_from_wire: Callable[[Any], Any]
+
+
+def _read_score(params: Params) -> tuple[q.ScoreContinuations, RequestId | None]:
+    prompt, continuations, opts = read_params(params, ("prompt", "continuations"))
+    id, options = read_opts(opts, ())
+    question = q.ScoreContinuations(
+        prompt=ASKED.prompt(prompt, "prompt"),
+        continuations=_prompts(continuations, "continuations"),
+        **options,
+    )
+    return question, id
+
+
+def _write_score(question: q.ScoreContinuations) -> list[Any]:
+    prompt = ASKED.prompt(question.prompt, "prompt")
+    return _with_options([prompt, _prompts(question.continuations, "continuations")], question)
+
+
+def _read_embed(params: Params) -> tuple[q.EmbedTexts, RequestId | None]:
+    texts, opts = read_params(params, ("inputs",))
+    id, options = read_opts(opts, ("pooling",))
+    pooling = check_pooling(ASKED.text(opts.get("pooling", "last"), "pooling"))
+    return q.EmbedTexts(texts=_prompts(texts, "inputs"), pooling=pooling, **options), id
+
+
+def _write_embed(question: q.EmbedTexts) -> list[Any]:
+    pooling = check_pooling(question.pooling)
+    own = {} if pooling == "last" else {"pooling": pooling}
+    return _with_options([_prompts(question.texts, "texts")], question, own)
+
+
+def _read_add_prefix(params: Params) -> tuple[q.AddPrefix, None]:
+    prefix, opts = read_params(params, ("prefix",))
+    check_known(opts, ("name", "namespace"))
+    name = opts.get("name")
+    question = q.AddPrefix(
+        prefix=ASKED.prompt(prefix, "prefix"),
+        name=None if name is None else check_prefix_name(ASKED.text(name, "name")),
+        namespace=_namespace(opts),
+    )
+    return question, None
+
+
+def _write_add_prefix(question: q.AddPrefix) -> list[Any]:
+    opts = _in_namespace(question.namespace)
+    if question.name is not None:
+        opts["name"] = ASKED.text(check_prefix_name(question.name), "name")
+    return _with_opts([ASKED.prompt(question.prefix, "prefix")], opts)
+
+
+def _read_remove_prefix(params: Params) -> tuple[q.RemovePrefix, None]:
+    name, opts = read_params(params, ("name",))
+    check_known(opts, ("namespace",))
+    name = check_prefix_name(ASKED.text(name, "name"))
+    return q.RemovePrefix(name=name, namespace=_namespace(opts)), None
+
+
+def _write_remove_prefix(question: q.RemovePrefix) -> list[Any]:
+    name = ASKED.text(check_prefix_name(question.name), "name")
+    return _with_opts([name], _in_namespace(question.namespace))
+
+
+def _read_tokenize(params: Params) -> tuple[q.Tokenize, None]:
+    content, opts = read_params(params, ("text or messages",))
+    check_known(opts, ())
+    is_chat = isinstance(content, list) and bool(content) and isinstance(content[0], Mapping)
+    return q.Tokenize(content=_content(content, is_chat), is_chat=is_chat), None
+
+
+def _content(content: object, is_chat: bool) -> Any:
+    return ASKED.plain(content, "messages") if is_chat else ASKED.prompt(content, "prompt")
+
+
+def _read_detokenize(params: Params) -> tuple[q.Detokenize, None]:
+    ids, opts = read_params(params, ("ids",))
+    check_known(opts, ())
+    return q.Detokenize(token_ids=ASKED.token_ids(ids, "token_ids")), None
+
+
+def _read_reload(params: Params) -> tuple[q.Reload, None]:
+    if len(params) > 1:
+        raise InvalidRequestError(f"there are {len(params)} params; they must be [changes?]")
+    changes = ASKED.plain(ASKED.map(params[0] if params else {}, "changes"), "changes")
+    return q.Reload(changes), None
+
+
+def _nothing_more(question: type[Q]) -> Callable[[Params], tuple[Q, None]]:
+    """Return what reads a question that has no params; those of a newer client are ignored."""
+    return lambda _params: (question(), None)
+
+
+def _prefixes_from_wire(infos: Any) -> Prefixes:
+    return Prefixes(map(prefix_info_from_wire, infos))
+
+
+def _prefixes_to_wire(infos: Sequence[PrefixInfo]) -> list[Any]:
+    return [prefix_info_to_wire(info) for info in infos]
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+CODECS: tuple[Codec[Any], ...] = (
+    Codec(
+        "score", q.ScoreContinuations, _read_score, _write_score, scores_to_wire, scores_from_wire
+    ),
+    Codec(
+        "embed", q.EmbedTexts, _read_embed, _write_embed, embeddings_to_wire, embeddings_from_wire
+    ),
+    Codec(
+        "add_prefix",
+        q.AddPrefix,
+        _read_add_prefix,
+        _write_add_prefix,
+        prefix_info_to_wire,
+        prefix_info_from_wire,
+    ),
+    Codec("remove_prefix", q.RemovePrefix, _read_remove_prefix, _write_remove_prefix, _same, _same),
+    Codec(
+        "prefixes",
+        q.ListPrefixes,
+        _nothing_more(q.ListPrefixes),
+        lambda _: [],
+        _prefixes_to_wire,
+        _prefixes_from_wire,
+    ),
+    Codec(
+        "tokenize",
+        q.Tokenize,
+        _read_tokenize,
+        lambda question: [_content(question.content, question.is_chat)],
+        _same,
+        tuple,
+    ),
+    Codec(
+        "detokenize",
+        q.Detokenize,
+        _read_detokenize,
+        lambda question: [ASKED.token_ids(question.token_ids, "token_ids")],
+        _same,
+        str,
+    ),
+    Codec(
+        "statistics",
+        q.ReadStatistics,
+        _nothing_more(q.ReadStatistics),
+        lambda _: [],
+        statistics_to_wire,
+        statistics_from_wire,
+    ),
+    Codec(
+        "health",
+        q.ReadHealth,
+        _nothing_more(q.ReadHealth),
+        lambda _: [],
+        health_to_wire,
+        health_from_wire,
+    ),
+    Codec("hello", q.Describe, _nothing_more(q.Describe), lambda _: [{}], _same, _same),
+    Codec(
+        "reload",
+        q.Reload,
+        _read_reload,
+        lambda question: [dict(question.changes)],
+        _same,
+        _same,
+    ),
+)
+"""One codec a kind of question."""
+
+METHODS: Mapping[str, Codec[Any]] = {codec.method: codec for codec in CODECS}
+"""The codecs by the name of their method."""
+
+_OF_KIND = {codec.question: codec for codec in CODECS}
+
+
+def codec_of(question: Question[Any]) -> Codec[Any]:
+    """Return the codec of a question's kind."""
+    return _OF_KIND[type(question)]
+
+
+def _prompts(several: object, name: str) -> list[Any]:
+    return [ASKED.prompt(one, f"{name}[{i}]") for i, one in enumerate(check_several(name, several))]
+
+
+def _namespace(opts: Mapping[str, Any]) -> str | None:
+    value = opts.get("namespace")
+    return None if value is None else ASKED.text(value, "namespace")
+
+
+def _in_namespace(namespace: object) -> dict[str, Any]:
+    check_namespace(namespace)
+    return {} if namespace is None else {"namespace": ASKED.text(namespace, "namespace")}
+
+
+def _with_options(
+    params: list[Any], options: CallOptions, own: Mapping[str, Any] | None = None
+) -> list[Any]:
+    return _with_opts(params, {**write_options(options), **(own or {})})
+
+
+def _with_opts(params: list[Any], opts: Mapping[str, Any]) -> list[Any]:
+    return [*params, dict(opts)] if opts else params

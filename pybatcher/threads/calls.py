@@ -1,0 +1,336 @@
+"""The calls of a batcher for other threads: as futures, and waiting for their results.
+
+`ThreadsafeBatcher` is a door into a batcher that runs on somebody's event loop. `BlockingCalls`
+is a batcher with an event loop and a thread of its own.
+"""
+
+from __future__ import annotations
+
+import weakref
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from functools import partial
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, overload
+
+from typing_extensions import Unpack
+
+from ..calls.any_batcher import AnyBatcher
+from ..calls.call import Messages, Prompt, Prompts
+from ..calls.completion import Completion
+from ..calls.options import (
+    ChatOptions,
+    EmbedOptions,
+    GenerateOptions,
+    PrefixOptions,
+    RequestOptions,
+)
+from ..calls.prefix_info import PrefixInfo
+from ..calls.scores import Embedding, Score
+from ..calls.statistics import BatcherStatistics, Health
+from ..calls.telemetry import Handler
+from ..errors import BatcherClosedError
+from ..params import SamplingParams
+from .loop_thread import LoopThread
+from .remote_calls import RemoteCalls
+from .streams import BlockingStream, ThreadsafeStream
+
+if TYPE_CHECKING:
+    from typing import Self
+
+__all__ = ["BlockingCalls", "ThreadsafeBatcher"]
+
+B = TypeVar("B", bound=AnyBatcher)
+
+
+class ThreadsafeBatcher:
+    """What `Batcher.threadsafe` is: its calls, from any thread and any event loop.
+
+        batcher.threadsafe.generate(prompt).result()                       # in a thread
+        await asyncio.wrap_future(batcher.threadsafe.generate(prompt))     # in another loop
+        async for piece in batcher.threadsafe.stream(prompt): ...          # in another loop
+        for piece in batcher.threadsafe.stream(prompt): ...                # in a thread
+
+    Arguments are those of `Batcher`. No call waits. Cancelling a future cancels its request.
+    A call raises BatcherClosedError before `start`, after `close` and in a fork; all other
+    errors come out of the future. To wait for a future on the batcher's own event loop, with
+    `result`, would block what it waits for: that raises InvalidRequestError. The threads of its
+    `asyncio.to_thread` are needed too: do not block all of them.
+    """
+
+    def __init__(self, batcher: AnyBatcher, calls: Callable[[], RemoteCalls]) -> None:
+        """Make a door; `calls` returns the way to the batcher's loop, or raises."""
+        self._batcher = batcher
+        self._calls = calls
+
+    @overload
+    def generate(
+        self,
+        prompt: Prompt,
+        params: SamplingParams | None = None,
+        **options: Unpack[GenerateOptions],
+    ) -> Future[Completion]: ...
+
+    @overload
+    def generate(
+        self,
+        prompt: Prompts,
+        params: SamplingParams | None = None,
+        **options: Unpack[GenerateOptions],
+    ) -> Future[list[Completion]]: ...
+
+    def generate(
+        self,
+        prompt: Prompt | Prompts,
+        params: SamplingParams | None = None,
+        **options: Unpack[GenerateOptions],
+    ) -> Any:
+        """Continue a prompt, or each of a list. `AnyBatcher.generate` has the arguments."""
+        return self._calls().run(partial(self._batcher._generate, prompt, params, options))
+
+    def stream(
+        self,
+        prompt: Prompt,
+        params: SamplingParams | None = None,
+        **options: Unpack[GenerateOptions],
+    ) -> ThreadsafeStream:
+        """Continue a prompt in pieces. `AnyBatcher.generate` has the arguments."""
+        stream = self._batcher.stream(prompt, params, **options)
+        return ThreadsafeStream(stream, self._calls())
+
+    def chat(
+        self,
+        messages: Messages,
+        params: SamplingParams | None = None,
+        **options: Unpack[ChatOptions],
+    ) -> Future[Completion]:
+        """Return the assistant's next turn. `AnyBatcher.chat` has the arguments."""
+        return self._calls().run(partial(self._batcher.chat, messages, params, **options))
+
+    def stream_chat(
+        self,
+        messages: Messages,
+        params: SamplingParams | None = None,
+        **options: Unpack[ChatOptions],
+    ) -> ThreadsafeStream:
+        """Stream the assistant's next turn. `AnyBatcher.chat` has the arguments."""
+        stream = self._batcher.stream_chat(messages, params, **options)
+        return ThreadsafeStream(stream, self._calls())
+
+    def tokenize(self, content: Prompt | Messages) -> Future[tuple[int, ...]]:
+        """Return the token ids that `generate` or `chat` would go on from."""
+        return self._calls().run(partial(self._batcher.tokenize, content))
+
+    def detokenize(self, token_ids: Sequence[int]) -> Future[str]:
+        """Return the text of token ids, special tokens included."""
+        return self._calls().run(partial(self._batcher.detokenize, token_ids))
+
+    def score(
+        self, prompt: Prompt, continuations: Sequence[Prompt], **options: Unpack[RequestOptions]
+    ) -> Future[list[Score]]:
+        """Return how likely each continuation is. `AnyBatcher.score` has the arguments."""
+        return self._calls().run(partial(self._batcher.score, prompt, continuations, **options))
+
+    def embed(
+        self, texts: Sequence[Prompt], **options: Unpack[EmbedOptions]
+    ) -> Future[list[Embedding]]:
+        """Return each text as one vector. `AnyBatcher.embed` has the arguments."""
+        return self._calls().run(partial(self._batcher.embed, texts, **options))
+
+    def add_prefix(self, prefix: Prompt, **options: Unpack[PrefixOptions]) -> Future[PrefixInfo]:
+        """Keep the KV of a beginning. `AnyBatcher.add_prefix` has the arguments."""
+        return self._calls().run(partial(self._batcher.add_prefix, prefix, **options))
+
+    def remove_prefix(self, name: str, namespace: str | None = None) -> Future[None]:
+        """Undo one `add_prefix`."""
+        return self._calls().run(partial(self._batcher.remove_prefix, name, namespace))
+
+    def prefixes(self) -> tuple[PrefixInfo, ...]:
+        """Return all prefixes that are kept, at once."""
+        found = self._batcher.prefixes()
+        assert isinstance(found, tuple)
+        return found
+
+
+class BlockingCalls(ABC, Generic[B]):
+    """What serves, on an event loop and a thread of its own. The methods wait and return.
+
+    Threads that call at the same time are served at the same time. A call that is interrupted
+    (Ctrl-C) cancels its request. What is not closed is closed, without draining, when it is
+    collected or the interpreter exits.
+    """
+
+    _own_name: ClassVar[str]
+    """What errors call it."""
+
+    @classmethod
+    def over(cls, batcher: B) -> Self:
+        """Take over a batcher that was not started yet and is not to be used otherwise then."""
+        self = cls.__new__(cls)
+        self._configure(batcher)
+        return self
+
+    def _configure(self, batcher: B) -> None:
+        self._batcher = batcher
+        self._thread: LoopThread | None = None
+        self._abandon: weakref.finalize[..., BlockingCalls[B]] | None = None
+
+    def start(self) -> None:
+        """Begin to serve; started already, do nothing. Raises what keeps it from serving."""
+        if self._thread is None:
+            self._thread = LoopThread("pybatcher-loop", owner=self._own_name)
+            self._abandon = weakref.finalize(self, _abandon, self._thread, self._batcher)
+        try:
+            self._thread.call(self._batcher.start())
+        except BaseException:
+            self.close(drain=False)
+            raise
+
+    def close(self, drain: bool = True, timeout: float | None = None) -> None:
+        """Finish or fail what is in flight (`AnyBatcher.close`), and end the thread.
+
+        Closing again does nothing.
+        """
+        if self._thread is None or self._abandon is None or not self._abandon.alive:
+            return
+        self._thread.call(self._batcher.close(drain, timeout))
+        self._abandon.detach()
+        self._thread.stop()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Close; drain unless an exception is under way."""
+        self.close(drain=exc_type is None)
+
+    @overload
+    def generate(
+        self,
+        prompt: Prompt,
+        params: SamplingParams | None = None,
+        **options: Unpack[GenerateOptions],
+    ) -> Completion: ...
+
+    @overload
+    def generate(
+        self,
+        prompt: Prompts,
+        params: SamplingParams | None = None,
+        **options: Unpack[GenerateOptions],
+    ) -> list[Completion]: ...
+
+    def generate(
+        self,
+        prompt: Prompt | Prompts,
+        params: SamplingParams | None = None,
+        **options: Unpack[GenerateOptions],
+    ) -> Completion | list[Completion]:
+        """Continue a prompt, or each of a list. `AnyBatcher.generate` has the arguments."""
+        return self._running_thread().call(self._batcher._generate(prompt, params, options))
+
+    def stream(
+        self,
+        prompt: Prompt,
+        params: SamplingParams | None = None,
+        **options: Unpack[GenerateOptions],
+    ) -> BlockingStream:
+        """Continue a prompt in pieces: `for piece in batcher.stream(prompt)`."""
+        thread = self._running_thread()
+        return BlockingStream(self, thread, self._batcher.stream(prompt, params, **options))
+
+    def chat(
+        self,
+        messages: Messages,
+        params: SamplingParams | None = None,
+        **options: Unpack[ChatOptions],
+    ) -> Completion:
+        """Return the assistant's next turn. `AnyBatcher.chat` has the arguments."""
+        return self._running_thread().call(self._batcher.chat(messages, params, **options))
+
+    def stream_chat(
+        self,
+        messages: Messages,
+        params: SamplingParams | None = None,
+        **options: Unpack[ChatOptions],
+    ) -> BlockingStream:
+        """Stream the assistant's next turn. `AnyBatcher.chat` has the arguments."""
+        thread = self._running_thread()
+        return BlockingStream(self, thread, self._batcher.stream_chat(messages, params, **options))
+
+    def tokenize(self, content: Prompt | Messages) -> tuple[int, ...]:
+        """Return the token ids that `generate` or `chat` would go on from."""
+        return self._running_thread().call(self._batcher.tokenize(content))
+
+    def detokenize(self, token_ids: Sequence[int]) -> str:
+        """Return the text of token ids, special tokens included."""
+        return self._running_thread().call(self._batcher.detokenize(token_ids))
+
+    def score(
+        self, prompt: Prompt, continuations: Sequence[Prompt], **options: Unpack[RequestOptions]
+    ) -> list[Score]:
+        """Return how likely each continuation is. `AnyBatcher.score` has the arguments."""
+        return self._running_thread().call(self._batcher.score(prompt, continuations, **options))
+
+    def embed(self, texts: Sequence[Prompt], **options: Unpack[EmbedOptions]) -> list[Embedding]:
+        """Return each text as one vector. `AnyBatcher.embed` has the arguments."""
+        return self._running_thread().call(self._batcher.embed(texts, **options))
+
+    def add_prefix(self, prefix: Prompt, **options: Unpack[PrefixOptions]) -> PrefixInfo:
+        """Keep the KV of a beginning. `AnyBatcher.add_prefix` has the arguments."""
+        return self._running_thread().call(self._batcher.add_prefix(prefix, **options))
+
+    def remove_prefix(self, name: str, namespace: str | None = None) -> None:
+        """Undo one `add_prefix`."""
+        self._running_thread().call(self._batcher.remove_prefix(name, namespace))
+
+    @abstractmethod
+    def prefixes(self) -> tuple[PrefixInfo, ...]:
+        """Return all prefixes that are kept."""
+
+    @abstractmethod
+    def statistics(self) -> BatcherStatistics:
+        """Return the counts since the start. Raises BatcherClosedError before `start`."""
+
+    @abstractmethod
+    def health(self) -> Health:
+        """Return whether requests are served, and if not, why."""
+
+    def attach(self, handler: Handler) -> Callable[[], None]:
+        """Call `handler` with every event, on the batcher's own thread. Return what detaches it.
+
+        It must not call this batcher's waiting methods: they wait for that thread. Detached from
+        another thread, an event that is under way may still come. Raises ConfigError for what
+        cannot be called so.
+        """
+        return self._batcher.attach(handler)
+
+    @property
+    def model_name(self) -> str:
+        """The name of the model, for people. Raises BatcherClosedError before `start`."""
+        return self._batcher.model_name
+
+    def _running_thread(self) -> LoopThread:
+        """Return the thread of the event loop. Raises BatcherClosedError before `start`."""
+        if self._thread is None:
+            name = self._own_name
+            raise BatcherClosedError(
+                f"the {name} was not started; use `with {name}` or `{name}.start()`"
+            )
+        return self._thread
+
+
+def _abandon(thread: LoopThread, batcher: AnyBatcher) -> None:
+    """End a batcher that was collected, or whose interpreter exits."""
+    thread.stop(after=lambda: batcher.close(drain=False), timeout=_EXIT_TIMEOUT)
+
+
+_EXIT_TIMEOUT = 10.0
+"""Seconds that an exiting interpreter waits for what is under way."""

@@ -1,0 +1,109 @@
+"""`BlockingStream` and `ThreadsafeStream`: streams that are read outside their batcher's loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from concurrent.futures import Future
+from functools import partial
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from typing_extensions import override
+
+from ..calls.completion import Completion, Piece
+from ..calls.stream import ClosablePieces, Stream, next_piece
+from .loop_thread import LoopThread
+from .remote_calls import RemoteCalls
+
+if TYPE_CHECKING:
+    from typing import Self
+
+__all__ = ["BlockingStream", "ThreadsafeStream"]
+
+
+class BlockingStream(Iterator[Piece]):
+    """An output as it comes: `for piece in stream`. For one thread.
+
+    Closing it, the end of `with`, or dropping it unfinished cancels the request.
+    """
+
+    def __init__(self, batcher: object, thread: LoopThread, stream: Stream) -> None:
+        self._batcher = batcher  # which would close itself if nobody held it
+        self._thread = thread
+        self._stream = stream
+
+    @property
+    def completion(self) -> Completion | None:
+        """The whole output; None before its end."""
+        return self._stream.completion
+
+    @override
+    def __next__(self) -> Piece:
+        piece = self._thread.call(next_piece(self._stream))
+        if piece is None:
+            raise StopIteration
+        return piece
+
+    def close(self) -> None:
+        """Take no more pieces; cancel the request if it has not ended. Never waits."""
+        self._thread.call_soon(self._stream.close)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+class ThreadsafeStream(ClosablePieces, Iterator[Piece]):
+    """A `Stream` that is read in another loop (`async for`) or a thread (`for`). Else the same.
+
+    `for` on the batcher's own loop raises InvalidRequestError: it would wait for itself.
+    """
+
+    def __init__(self, stream: Stream, calls: RemoteCalls) -> None:
+        self._stream = stream
+        self._calls = calls
+
+    @property
+    def completion(self) -> Completion | None:
+        """The whole output; None before its end."""
+        return self._stream.completion
+
+    @override
+    async def __anext__(self) -> Piece:
+        piece = await asyncio.wrap_future(self._next())
+        if piece is None:
+            raise StopAsyncIteration
+        return piece
+
+    @override
+    def __next__(self) -> Piece:
+        piece = self._next().result()
+        if piece is None:
+            raise StopIteration
+        return piece
+
+    @override
+    def close(self) -> None:
+        self._calls.call_soon(self._stream.close)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _next(self) -> Future[Piece | None]:
+        return self._calls.run(partial(next_piece, self._stream))
