@@ -10,13 +10,13 @@ from ..errors import EngineError, PybatcherError
 from ..scheduling import (
     Admitted,
     Answered,
-    Event,
     Expired,
     Failed,
     Generated,
     Preempted,
     Resumed,
     Scheduler,
+    SchedulerEvent,
     own_copy,
 )
 from ..text import Tokenizer
@@ -67,7 +67,7 @@ class OutputProcessor:
             delivery.cancelled()
         self._scheduler.cancel(request_id)
 
-    def deliver(self, events: Iterable[Event]) -> None:
+    def deliver(self, events: Iterable[SchedulerEvent]) -> None:
         """Pass events on. Whatever goes wrong with one request ends that one only."""
         for event in events:
             delivery = self._open.get(event.request_id)
@@ -97,7 +97,7 @@ class OutputProcessor:
             return Delivery(request, reply, text, submitted, self._telemetry)
         return InquiryDelivery(request, reply, submitted, self._telemetry)
 
-    def _deliver_one(self, event: Event, delivery: Delivery | InquiryDelivery) -> bool:
+    def _deliver_one(self, event: SchedulerEvent, delivery: Delivery | InquiryDelivery) -> bool:
         """True if the request has ended with it."""
         match event:
             case Admitted(_, cached_tokens):

@@ -27,7 +27,7 @@ from ..calls.telemetry import Telemetry
 from ..config import SchedulerConfig, SupervisionConfig
 from ..errors import BatcherClosedError, ConfigError, InvalidRequestError, RequestTooLongError
 from ..params import SamplingParams
-from ..scheduling import Request
+from ..scheduling import Request, way_out
 from ..threads.remote_calls import RemoteCalls
 from .coordinator import Coordinator
 from .delivery import Delivery
@@ -342,7 +342,8 @@ class Service(CallService):
         if n_prompt + n_output > n_positions:
             raise RequestTooLongError(
                 f"prompt ({n_prompt} tokens) and output ({n_output}) have {n_prompt + n_output} "
-                f"tokens; a sequence has {n_positions} positions: shorten them or raise n_ctx"
+                f"tokens; a sequence has {n_positions} positions: "
+                + way_out(self._runtime.engine, "shorten them")
             )
         max_output = request.max_output(n_positions)
         return await text_after_output(request, self._runtime.tokenizer, max_output)

@@ -9,12 +9,12 @@ from pybatcher.params import SamplingParams
 from pybatcher.scheduling import (
     Admitted,
     Answered,
-    Event,
     Expired,
     Failed,
     Generated,
     Request,
     Scheduler,
+    SchedulerEvent,
     StepEntry,
     StepPlan,
 )
@@ -51,7 +51,7 @@ class Driver:
         self.scheduler = Scheduler(self.config, self.engine)
         self.clock = FakeClock()
         self.step_seconds, self.row_seconds = step_seconds, row_seconds
-        self.events: list[Event] = []
+        self.events: list[SchedulerEvent] = []
         self.plans: list[StepPlan] = []
         self.n_failures = 0
         self._prompt_lengths: dict[int, int] = {}
@@ -177,7 +177,7 @@ class Driver:
             drawing = {entry.seq_id for entry in plan.entries if entry.sample}
             assert {entry.seq_id for entry in decode} <= set(generating) <= drawing, "skipped"
         else:
-            assert len(plan.entries) == 1, "a suspect runs alone"
+            assert len(plan.entries) == 1, "a candidate for poison runs alone"
         for entry in decode:
             needed = generating[entry.seq_id].positions_needed(self.engine.max_sequence_length)
             assert self.engine.seq_length(entry.seq_id) + len(entry.tokens) <= needed
