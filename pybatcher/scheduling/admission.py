@@ -102,40 +102,24 @@ class Admission:
         have more of its tokens, that becomes the request's leader.
 
         alone: no other request runs; then only its own tokens have to fit.
-        Whatever the engine raises is raised; then the request may have a sequence.
+        Raises whatever is raised for this or another request; then it has no sequence.
         """
-        kv, request, tokens = self._kv, live.request, live.tokens
+        tokens = live.tokens
         blocks = self._blocks_for(live.promised_tokens(self._output_reserve))
         spare = self._spare_blocks(running) - (0 if alone else self._watermark_blocks)
         if alone:
             blocks = min(blocks, self._blocks_for(len(tokens)))
         if blocks - self._blocks_for(len(tokens)) > spare:
             return False
-        live.seq_id = kv.seq_new(request.namespace)
-        shareable = live.shareable_tokens
-        cached = kv.seq_match(live.seq_id, shareable)
-        leader, n_led = self._best_leader(live, shareable, cached, leaders)
-        if leader is not None:
+        try:
+            fits = self._attach(live, running, leaders, blocks, alone=alone)
+        except Exception:
+            if live.seq_id >= 0:
+                self.forget(live)
+            raise
+        if not fits:
             self.forget(live)
-            live.seq_id = kv.seq_new(request.namespace)
-            live.leader, live.num_led_tokens = leader, n_led
-            cached = 0
-            shared_blocks = n_led // kv.block_size
-        else:
-            shared_blocks = self._blocks_for(cached)
-        spare = self._spare_blocks(running) - (0 if alone else self._watermark_blocks)
-        if blocks - shared_blocks > spare:
-            self.forget(live)
-            return False
-        kv.seq_sampling(
-            live.seq_id,
-            request.params,
-            seed=request.seed,
-            n_prompt=len(request.prompt),
-            stop_token_ids=sorted(request.end_token_ids),
-        )
-        live.num_computed_tokens = cached
-        return True
+        return fits
 
     def join(self, live: LiveRequest) -> bool:
         """Copy the KV that the request's leader was to compute; False while that is not there yet.
@@ -166,6 +150,42 @@ class Admission:
         live.leader, live.num_computed_tokens = None, 0
         free_sequence(self._kv, seq_id)
 
+    def _attach(
+        self,
+        live: LiveRequest,
+        running: Iterable[LiveRequest],
+        leaders: Iterable[LiveRequest],
+        blocks: int,
+        *,
+        alone: bool,
+    ) -> bool:
+        """Take a sequence, attach what is cached, and count again; False if `blocks` do not fit."""
+        kv, request = self._kv, live.request
+        live.seq_id = kv.seq_new(request.namespace)
+        shareable = live.shareable_tokens
+        cached = kv.seq_match(live.seq_id, shareable)
+        leader, n_led = self._best_leader(live, shareable, cached, leaders)
+        if leader is not None:
+            self.forget(live)
+            live.seq_id = kv.seq_new(request.namespace)
+            live.leader, live.num_led_tokens = leader, n_led
+            cached = 0
+            shared_blocks = n_led // kv.block_size
+        else:
+            shared_blocks = self._blocks_for(cached)
+        spare = self._spare_blocks(running) - (0 if alone else self._watermark_blocks)
+        if blocks - shared_blocks > spare:
+            return False
+        kv.seq_sampling(
+            live.seq_id,
+            request.params,
+            seed=request.seed,
+            n_prompt=len(request.prompt),
+            stop_token_ids=sorted(request.end_token_ids),
+        )
+        live.num_computed_tokens = cached
+        return True
+
     def _best_leader(
         self,
         live: LiveRequest,
@@ -182,11 +202,12 @@ class Admission:
         best, most = self._prefixes.longest(tokens, live.request.namespace)
         if best is None or best.seq_id < 0 or most <= n_cached:
             best, most = None, n_cached
-        for other in leaders:
-            common = min(common_length(other.tokens, tokens), len(tokens) - 1)
-            is_all = common > most and common == len(tokens) - 1
-            if is_all or common >= most + self._kv.block_size:
-                best, most = other, common
+        with WorkFor("let another follow it") as work:
+            for work.owner in leaders:
+                common = min(common_length(work.owner.tokens, tokens), len(tokens) - 1)
+                is_all = common > most and common == len(tokens) - 1
+                if is_all or common >= most + self._kv.block_size:
+                    best, most = work.owner, common
         return best, most
 
     def _spare_blocks(self, running: Iterable[LiveRequest]) -> int:
@@ -200,9 +221,10 @@ class Admission:
                 computed = live.num_led_tokens if is_led else live.num_computed_tokens
                 promised += blocks_for(live.promised_tokens(reserve), block_size)
                 promised -= blocks_for(computed, block_size)
-        for prefix in self._prefixes:
-            if prefix.seq_id >= 0:
-                promised += self._blocks_for(prefix.num_tokens_to_compute)
+        with WorkFor("count what it was promised") as work:
+            for work.owner in self._prefixes:
+                if work.owner.seq_id >= 0:
+                    promised += self._blocks_for(work.owner.num_tokens_to_compute)
         return obtainable_blocks(self._kv) - promised
 
     def _most_blocks(self, request: Request) -> int:

@@ -83,8 +83,9 @@ class BatchBuilder:
             self.load.decode_context = sum(live.num_computed_tokens for live in generating)
         budget = StepBudget(self._config, self._threshold, self.load, self._step_time)
         n_partial = 0
-        for behind in self._started_prompts():
-            n_partial += self._schedule(rows, behind, budget)
+        with WorkFor("schedule its prompt") as work:
+            for work.owner in self._started_prompts():
+                n_partial += self._schedule(rows, work.owner, budget)
         self._schedule_newcomers(rows, n_partial, budget)
         if self._config.max_num_partial_prefills > 1:
             self._top_up(rows, len(generating), budget)
@@ -98,9 +99,10 @@ class BatchBuilder:
         rows: ScheduledRows = []
         self.load, self._taken_blocks = StepLoad(), 0
         budget = StepBudget(self._config, 0, self.load, None)
-        for prefix in self._table.prefixes:
-            if prefix.seq_id >= 0 and prefix.num_tokens_to_compute and not rows:
-                self._schedule(rows, prefix, budget)
+        with WorkFor("schedule it") as work:
+            for work.owner in self._started_prefixes():
+                if not rows:
+                    self._schedule(rows, work.owner, budget)
         if rows:
             return rows  # the candidate may begin with it
         with WorkFor("schedule it alone", candidate):
@@ -153,7 +155,7 @@ class BatchBuilder:
 
     def _started_prompts(self) -> Iterator[LiveRequest | SharedPrefix]:
         """Owners of prompts that are computed in part. Shared prefixes first: others need them."""
-        yield from (p for p in self._table.prefixes if p.seq_id >= 0 and p.num_tokens_to_compute)
+        yield from self._started_prefixes()
         behind = []
         with WorkFor("see how far its prompt is computed") as work:
             for work.owner in self._table.running.values():
@@ -165,6 +167,13 @@ class BatchBuilder:
                 if live.leader is not None and not self._join(live):
                     continue
             yield live
+
+    def _started_prefixes(self) -> Iterator[SharedPrefix]:
+        for prefix in self._table.prefixes:
+            with WorkFor("see how far it is computed", prefix):
+                is_behind = prefix.seq_id >= 0 and prefix.num_tokens_to_compute > 0
+            if is_behind:
+                yield prefix
 
     def _schedule_newcomers(self, rows: ScheduledRows, n_partial: int, budget: StepBudget) -> None:
         """Admit waiting requests, in turn, as long as there are rows and KV, and schedule them.
@@ -197,17 +206,16 @@ class BatchBuilder:
         self, rows: ScheduledRows, owner: LiveRequest | SharedPrefix, budget: StepBudget
     ) -> bool:
         """Append the owner's rows, as far as the step and KV go. True if tokens are left over."""
-        with WorkFor("schedule its prompt", owner):
-            computed, left = owner.num_computed_tokens, owner.num_tokens_to_compute
-            room = self._room_after(computed)
-            if isinstance(owner, LiveRequest) and owner.request.is_whole:
-                count = budget.offer_whole(left) if left <= room else 0
-            else:
-                count = min(budget.offer(computed, left), room)
-            if count:
-                rows.append((owner, count))
-                self._take(computed, count, budget)
-            return count < left
+        computed, left = owner.num_computed_tokens, owner.num_tokens_to_compute
+        room = self._room_after(computed)
+        if isinstance(owner, LiveRequest) and owner.request.is_whole:
+            count = budget.offer_whole(left) if left <= room else 0
+        else:
+            count = min(budget.offer(computed, left), room)
+        if count:
+            rows.append((owner, count))
+            self._take(computed, count, budget)
+        return count < left
 
     def _top_up(self, rows: ScheduledRows, n_generating: int, budget: StepBudget) -> None:
         """Give the rows that are left to the prompts that are nearest to their ends."""
@@ -238,8 +246,9 @@ class BatchBuilder:
     def _schedule_by_preemption(self, rows: ScheduledRows, budget: StepBudget) -> None:
         """Preempt until the most senior of the half computed prompts has KV to go on."""
         while not rows and self._preempt_one():
-            for behind in self._started_prompts():
-                self._schedule(rows, behind, budget)
+            with WorkFor("schedule its prompt") as work:
+                for work.owner in self._started_prompts():
+                    self._schedule(rows, work.owner, budget)
 
     # -- KV -----------------------------------------------------------------------------------
 

@@ -95,7 +95,7 @@ class WaitingQueue:
 
     def append(self, live: LiveRequest) -> None:
         """Queue a newcomer."""
-        name, n_tokens = live.request.namespace, live.num_tokens
+        name, live.num_queued_tokens = live.request.namespace, live.num_tokens
         namespace = self._namespaces.get(name)
         if namespace is None:
             start = max(self._now_served, self._charged.pop(name, 0.0))
@@ -103,7 +103,7 @@ class WaitingQueue:
             self._take_turn(namespace)
         namespace.append(live)
         self._waiting[live.request.request_id] = live
-        self._tokens += n_tokens
+        self._tokens += live.num_queued_tokens
 
     def come_back(self, live: LiveRequest) -> None:
         """Queue a request that lost its sequence, before all newcomers."""
@@ -115,7 +115,7 @@ class WaitingQueue:
         if live in self._returned:
             self._returned.remove(live)
         elif self._waiting.get(request_id) is live:
-            self._tokens -= live.num_tokens
+            self._tokens -= live.num_queued_tokens
             self._namespaces[live.request.namespace].n_waiting -= 1
             del self._waiting[request_id]
 
@@ -131,7 +131,7 @@ class WaitingQueue:
             start, _, namespace = heapq.heappop(self._turns)
             namespace.pop()
             del self._waiting[live.request.request_id]
-            self._tokens -= live.num_tokens
+            self._tokens -= live.num_queued_tokens
             self._now_served = max(self._now_served, start)
             namespace.start += charge
             if namespace.n_waiting:

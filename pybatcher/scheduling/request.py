@@ -88,6 +88,7 @@ class LiveRequest:
     submitted: when, on the owner's clock. seniority: a time; of two requests of a namespace the
         one with the earlier goes first. number: of its submission.
     max_output: most tokens that its output can come to have.
+    num_queued_tokens: how many it had when it was queued as a newcomer.
     seq_id: its sequence while it runs; -1: it has none.
     was_admitted: it has run before.
     num_lost_tokens: how many had been computed when it last lost its KV, or, of a newcomer with
@@ -109,6 +110,7 @@ class LiveRequest:
     max_output: int
     output: list[int] = field(default_factory=list)
     seq_id: int = -1
+    num_queued_tokens: int = 0
     num_computed_tokens: int = 0
     was_admitted: bool = False
     num_lost_tokens: int = 0

@@ -105,7 +105,8 @@ class RequestTable:
 
     def fail(self, live: LiveRequest, error: PybatcherError) -> None:
         """Queue `Failed` with the error, and end the request."""
-        self.counters.note_failed(live.request.request_id, error)  # also where freeing raises
+        live.ended = True  # also where its KV cannot be freed
+        self.counters.note_failed(live.request.request_id, error)
         self.end(live)
 
     def fail_prefix(self, prefix: SharedPrefix, error: PybatcherError) -> None:
@@ -117,7 +118,8 @@ class RequestTable:
         """Queue `Expired` for each request past its deadline and end it. Sets the table's time."""
         self._now = now
         while (live := self._deadlines.pop_passed(now)) is not None:
-            self.counters.note_expired(live.request.request_id)  # also where freeing raises
+            live.ended = True  # also where its KV cannot be freed
+            self.counters.note_expired(live.request.request_id)
             self.end(live)
 
     @property
@@ -137,7 +139,7 @@ class RequestTable:
         What of its KV no sequence needs stays cached, to be evicted from its end on: so in effect
         only the tail goes that is needed, and what is left is found again.
         """
-        free_sequence(self._kv, live.seq_id)
+        self._free(live)
         del self.running[live.request.request_id]
         live.lose_kv()
         live.num_preemptions += 1
@@ -179,7 +181,9 @@ class RequestTable:
         self._sequences_to_free.clear()
         self.head_must_wait = False
         self.prefixes.lose_kv()
-        for live in [live for live in self.waiting if live.ended]:  # its end was interrupted
+        for live in [live for live in self.live.values() if live.ended]:  # interrupted in `end`
+            del self.live[live.request.request_id]
+        for live in [live for live in self.waiting if live.ended]:
             self.waiting.discard(live)
         while self.running:
             _, live = self.running.popitem()

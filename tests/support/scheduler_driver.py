@@ -12,6 +12,7 @@ from pybatcher.scheduling import (
     Expired,
     Failed,
     Generated,
+    KvAllocator,
     Request,
     Scheduler,
     SchedulerEvent,
@@ -22,7 +23,10 @@ from pybatcher.testing import FakeClock, FakeEngine
 
 
 class Driver:
-    """One scheduler with its engine and clock; what happened is in `events` and `plans`."""
+    """One scheduler with its engine and clock; what happened is in `events` and `plans`.
+
+    kv: makes what the scheduler asks about KV of the engine.
+    """
 
     def __init__(
         self,
@@ -36,6 +40,7 @@ class Driver:
         max_draft_tokens: int = 0,
         step_seconds: float = 0.01,
         row_seconds: float = 0.0,
+        kv: Callable[[FakeEngine], KvAllocator] = lambda engine: engine,
         **config: object,
     ) -> None:
         self.engine = FakeEngine(
@@ -48,7 +53,7 @@ class Driver:
         self.config = SchedulerConfig(
             max_draft_tokens=max_draft_tokens, max_prefixes=max_prefixes, **config
         )
-        self.scheduler = Scheduler(self.config, self.engine)
+        self.scheduler = Scheduler(self.config, kv(self.engine))
         self.clock = FakeClock()
         self.step_seconds, self.row_seconds = step_seconds, row_seconds
         self.events: list[SchedulerEvent] = []
