@@ -1,4 +1,4 @@
-"""What raises for one caller ends that call with a typed error; no restart, and no other notices."""
+"""What raises for one caller ends that call with a typed error: no restart, others go on."""
 
 from __future__ import annotations
 
