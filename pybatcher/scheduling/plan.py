@@ -27,9 +27,9 @@ class StepEntry(NamedTuple):
     sequence's sampling parameters say. A decode row is an entry of one token
     that samples; a prefill chunk samples only when it ends its prompt.
 
-    n_draft: so many of the tokens, the last ones, are guesses at what will be
-    drawn. A guess that is just what is drawn before it stays, and a token is
-    drawn after it too; from the first that is not, they leave no trace. So
+    n_draft: how many of the tokens, the last ones, are a draft of what will be
+    drawn. A draft token equal to the one drawn before it is accepted, and a token
+    is drawn after it too; from the first that is not, they leave no trace. So
     the tokens are those of steps without drafts, and more of them a step.
 
     An entry that does not sample may ask about its own tokens.
