@@ -14,7 +14,14 @@ import numpy as np
 from pybatcher.config import EngineConfig, SchedulerConfig
 from pybatcher.errors import QueueFullError, RequestTooLongError
 from pybatcher.params import SamplingParams
-from pybatcher.scheduling import Event, Expired, Failed, Generated, Request, Scheduler
+from pybatcher.scheduling import (
+    Expired,
+    Failed,
+    Generated,
+    Request,
+    Scheduler,
+    SchedulerEvent,
+)
 
 from ..histogram import TimeHistogram
 from ..options import configs_of
@@ -195,7 +202,7 @@ class Simulation:
             **urgency,
         )
 
-    def _take(self, events: Sequence[Event]) -> None:
+    def _take(self, events: Sequence[SchedulerEvent]) -> None:
         now = self.now
         for event in events:
             if isinstance(event, Generated):

@@ -1,19 +1,19 @@
-"""Which tokens are computed next. Sans-IO: no asyncio, no thread, no clock, no engine."""
+"""Scheduling: which tokens are computed next. Sans-IO: no asyncio, thread, clock or engine."""
 
 from __future__ import annotations
 
 from .events import (
     Admitted,
     Answered,
-    Event,
     Expired,
     Failed,
     Generated,
     Preempted,
     Resumed,
+    SchedulerEvent,
     own_copy,
 )
-from .kv_allocator import KvAllocator
+from .kv_allocator import KvAllocator, way_out
 from .plan import Pooling, SampledToken, StepEntry, StepPlan, StepResult
 from .prefix import SharedPrefix, common_length
 from .request import Request
@@ -23,7 +23,6 @@ from .statistics import SchedulerStatistics
 __all__ = [
     "Admitted",
     "Answered",
-    "Event",
     "Expired",
     "Failed",
     "Generated",
@@ -34,6 +33,7 @@ __all__ = [
     "Resumed",
     "SampledToken",
     "Scheduler",
+    "SchedulerEvent",
     "SchedulerStatistics",
     "SharedPrefix",
     "StepEntry",
@@ -41,4 +41,5 @@ __all__ = [
     "StepResult",
     "common_length",
     "own_copy",
+    "way_out",
 ]

@@ -1,12 +1,19 @@
-"""`Admission`: who may hold a sequence, and what of its tokens needs no computing."""
+"""`Admission`: which request may have a sequence, and which of its tokens need no computing."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
 from ..config import SchedulerConfig
-from ..errors import InvalidRequestError, KvCacheFullError, RequestTooLongError
-from .kv_allocator import KvAllocator, blocks_for
+from ..errors import KvCacheFullError, RequestTooLongError
+from .containment import WorkFor
+from .kv_allocator import (
+    KvAllocator,
+    blocks_for,
+    free_sequence,
+    obtainable_blocks,
+    way_out,
+)
 from .prefix import SharedPrefixes, common_length
 from .request import Leader, LiveRequest, Request
 
@@ -14,11 +21,11 @@ __all__ = ["Admission"]
 
 
 class Admission:
-    """Gives sequences to requests, if there is room for all of their tokens and some to come.
+    """Gives a sequence to a request where KV has room for its tokens and for some of its output.
 
-    Room is wanted for the whole prompt (and what was drawn before it came, or before a
-    preemption) and for `output_reserve` tokens of output; beside what those who run were
-    promised, and, while anybody runs, beside the watermark.
+    Room is wanted for the whole prompt (and for output that was drawn before it was submitted, or
+    before a preemption) and for `output_reserve` tokens of output; beside what running requests
+    were promised, and, while any runs, beside the watermark.
     """
 
     def __init__(self, kv: KvAllocator, config: SchedulerConfig, prefixes: SharedPrefixes) -> None:
@@ -29,7 +36,7 @@ class Admission:
         self._watermark_blocks = int(config.watermark * kv.kv_total_blocks)
 
     def check_can_ever_fit(self, request: Request) -> None:
-        """Raise RequestTooLongError for what could not even run alone."""
+        """Raise RequestTooLongError for a request that could not even run alone."""
         kv, n_prompt = self._kv, len(request.prompt)
         if request.is_whole and n_prompt > self._n_batch:
             raise RequestTooLongError(
@@ -41,7 +48,7 @@ class Admission:
             for_answer = ", one of which the answer needs" if request.draws else ""
             raise RequestTooLongError(
                 f"prompt has {n_prompt} tokens; a sequence has {kv.max_sequence_length} positions"
-                f"{for_answer}: shorten the prompt or raise n_ctx"
+                f"{for_answer}: {way_out(kv, 'shorten the prompt')}"
             )
         blocks = self._most_blocks(request)
         room = kv.kv_total_blocks - self._prefixes.blocks
@@ -54,17 +61,21 @@ class Admission:
 
     def start_prefixes(
         self, running: Iterable[LiveRequest], admitted: Iterable[LiveRequest]
-    ) -> bool:
-        """Give shared prefixes their sequences, as far as KV goes. True if there was one.
+    ) -> None:
+        """Give waiting shared prefixes their sequences, as far as KV suffices.
 
-        They take it for good: so not before each of `admitted` could still run alone.
+        A prefix keeps its KV for good: so it gets none before each of `admitted` could still
+        run alone beside it.
         """
         waiting = self._prefixes.waiting
         if not waiting:
-            return False
-        kv, started = self._kv, False
+            return
+        kv = self._kv
         spare = self._spare_blocks(running)
-        most = max((self._most_blocks(live.request) for live in admitted), default=0)
+        most = 0
+        with WorkFor("make room for a shared prefix beside it") as work:
+            for work.owner in admitted:
+                most = max(most, self._most_blocks(work.owner.request))
         room = kv.kv_total_blocks - most - self._prefixes.blocks
         room += sum(self._blocks_for(len(prefix.tokens)) for prefix in waiting)
         for prefix in waiting:
@@ -72,9 +83,8 @@ class Admission:
             spare, room = spare - blocks, room - blocks
             if spare < 0 or room < 0:
                 break
-            self._prefixes.start(prefix)
-            started = True
-        return started
+            with WorkFor("give it a sequence", prefix):
+                self._prefixes.start(prefix)
 
     def admit(
         self,
@@ -84,57 +94,37 @@ class Admission:
         *,
         alone: bool,
     ) -> bool:
-        """Let it begin with what is known of its tokens; False if it has to wait.
+        """Give the request a sequence with its cached tokens; False if it has to wait.
 
-        What is shared with a sequence in use takes no block, and how much that
-        is shows only once it is attached: so attach, count, and give it back if
-        the rest does not fit. Where a shared prefix, or one of `leaders`, whose
-        prompts are being computed, will have more of its tokens, it is to follow it.
-        alone: nobody else runs; then all that it needs is there.
+        Tokens that are shared with a sequence in use take no block, and how many that are shows
+        only once they are attached: so attach, count, and give the sequence back if the rest does
+        not fit. Where a shared prefix, or one of `leaders`, whose prompts are being computed, will
+        have more of its tokens, that becomes the request's leader.
 
-        InvalidRequestError for parameters that the engine does not take.
+        alone: no other request runs; then only its own tokens have to fit.
+        Raises whatever is raised for this or another request; then it has no sequence.
         """
-        kv, request, tokens = self._kv, live.request, live.tokens
+        tokens = live.tokens
         blocks = self._blocks_for(live.promised_tokens(self._output_reserve))
         spare = self._spare_blocks(running) - (0 if alone else self._watermark_blocks)
         if alone:
             blocks = min(blocks, self._blocks_for(len(tokens)))
         if blocks - self._blocks_for(len(tokens)) > spare:
             return False
-        live.seq_id = kv.seq_new(request.namespace)
-        shareable = live.shareable_tokens
-        cached = kv.seq_match(live.seq_id, shareable)
-        leader, n_led = self._best_leader(live, shareable, cached, leaders)
-        if leader is not None:
-            self.forget(live)
-            live.seq_id = kv.seq_new(request.namespace)
-            live.leader, live.num_led_tokens = leader, n_led
-            cached = 0
-            shared_blocks = n_led // kv.block_size
-        else:
-            shared_blocks = self._blocks_for(cached)
-        spare = self._spare_blocks(running) - (0 if alone else self._watermark_blocks)
-        if blocks - shared_blocks > spare:
-            self.forget(live)
-            return False
         try:
-            kv.seq_sampling(
-                live.seq_id,
-                request.params,
-                seed=request.seed,
-                n_prompt=len(request.prompt),
-                stop_token_ids=sorted(request.end_token_ids),
-            )
-        except InvalidRequestError:
-            self.forget(live)
+            fits = self._attach(live, running, leaders, blocks, alone=alone)
+        except Exception:
+            if live.seq_id >= 0:
+                self.forget(live)
             raise
-        live.num_computed_tokens = cached
-        return True
+        if not fits:
+            self.forget(live)
+        return fits
 
     def join(self, live: LiveRequest) -> bool:
-        """Take what its leader was to compute for it. False: that is not there yet.
+        """Copy the KV that the request's leader was to compute; False while that is not there yet.
 
-        Where the leader has lost its KV, it takes what is left of that.
+        Where the leader has lost its KV, attach what of it is still cached.
         """
         leader, kv = live.leader, self._kv
         if leader is None:
@@ -155,9 +145,46 @@ class Admission:
         return True
 
     def forget(self, live: LiveRequest) -> None:
-        """Free its sequence."""
-        self._kv.seq_remove(live.seq_id)
-        live.seq_id, live.leader, live.num_computed_tokens = -1, None, 0
+        """Free the request's sequence. Raises EngineFailedError where the engine does not."""
+        seq_id, live.seq_id = live.seq_id, -1
+        live.leader, live.num_computed_tokens = None, 0
+        free_sequence(self._kv, seq_id)
+
+    def _attach(
+        self,
+        live: LiveRequest,
+        running: Iterable[LiveRequest],
+        leaders: Iterable[LiveRequest],
+        blocks: int,
+        *,
+        alone: bool,
+    ) -> bool:
+        """Take a sequence, attach what is cached, and count again; False if `blocks` do not fit."""
+        kv, request = self._kv, live.request
+        live.seq_id = kv.seq_new(request.namespace)
+        shareable = live.shareable_tokens
+        cached = kv.seq_match(live.seq_id, shareable)
+        leader, n_led = self._best_leader(live, shareable, cached, leaders)
+        if leader is not None:
+            self.forget(live)
+            live.seq_id = kv.seq_new(request.namespace)
+            live.leader, live.num_led_tokens = leader, n_led
+            cached = 0
+            shared_blocks = n_led // kv.block_size
+        else:
+            shared_blocks = self._blocks_for(cached)
+        spare = self._spare_blocks(running) - (0 if alone else self._watermark_blocks)
+        if blocks - shared_blocks > spare:
+            return False
+        kv.seq_sampling(
+            live.seq_id,
+            request.params,
+            seed=request.seed,
+            n_prompt=len(request.prompt),
+            stop_token_ids=sorted(request.end_token_ids),
+        )
+        live.num_computed_tokens = cached
+        return True
 
     def _best_leader(
         self,
@@ -166,37 +193,42 @@ class Admission:
         n_cached: int,
         leaders: Iterable[LiveRequest],
     ) -> tuple[Leader | None, int]:
-        """Who has, or will have, more of its first tokens than the cache, and how many.
+        """Return who has, or will have, more of the first tokens than the cache, and how many.
 
-        One token is left over. Another request is worth waiting for where that spares a
+        The last token never counts. Another request is worth waiting for where that spares a
         block, or all that could be spared; a shared prefix always is.
         """
         best: Leader | None
         best, most = self._prefixes.longest(tokens, live.request.namespace)
         if best is None or best.seq_id < 0 or most <= n_cached:
             best, most = None, n_cached
-        for other in leaders:
-            common = min(common_length(other.tokens, tokens), len(tokens) - 1)
-            is_all = common > most and common == len(tokens) - 1
-            if is_all or common >= most + self._kv.block_size:
-                best, most = other, common
+        with WorkFor("let another follow it") as work:
+            for work.owner in leaders:
+                common = min(common_length(work.owner.tokens, tokens), len(tokens) - 1)
+                is_all = common > most and common == len(tokens) - 1
+                if is_all or common >= most + self._kv.block_size:
+                    best, most = work.owner, common
         return best, most
 
     def _spare_blocks(self, running: Iterable[LiveRequest]) -> int:
-        """Blocks that nobody holds and nobody who runs was promised."""
+        """Blocks that no sequence holds and no running request was promised."""
         block_size, reserve = self._kv.block_size, self._output_reserve
         promised = 0
-        for live in running:
-            computed = live.num_led_tokens if live.leader is not None else live.num_computed_tokens
-            promised += blocks_for(live.promised_tokens(reserve), block_size)
-            promised -= blocks_for(computed, block_size)
-        for prefix in self._prefixes:
-            if prefix.seq_id >= 0:
-                promised += self._blocks_for(prefix.num_tokens_to_compute)
-        return self._kv.kv_free_blocks + self._kv.kv_cached_blocks - promised
+        with WorkFor("count what it was promised") as work:
+            for work.owner in running:
+                live = work.owner
+                is_led = live.leader is not None
+                computed = live.num_led_tokens if is_led else live.num_computed_tokens
+                promised += blocks_for(live.promised_tokens(reserve), block_size)
+                promised -= blocks_for(computed, block_size)
+        with WorkFor("count what it was promised") as work:
+            for work.owner in self._prefixes:
+                if work.owner.seq_id >= 0:
+                    promised += self._blocks_for(work.owner.num_tokens_to_compute)
+        return obtainable_blocks(self._kv) - promised
 
     def _most_blocks(self, request: Request) -> int:
-        """All that it can come to need, but for what it has of a shared prefix."""
+        """Blocks that a request can come to need, but for those of a shared prefix."""
         n_own = max(len(request.targets), 1)
         shareable = request.prompt[: 1 if request.is_whole else len(request.prompt) - n_own + 1]
         _, common = self._prefixes.longest(shareable, request.namespace)

@@ -1,15 +1,17 @@
-"""`BatchBuilder`: who has rows in the next step, and how many."""
+"""`BatchBuilder`: which requests have rows in the next step, and how many."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from operator import attrgetter
 
 from ..config import SchedulerConfig
-from ..errors import ConfigError, InvalidRequestError, KvCacheFullError, RequestTooLongError
+from ..errors import ConfigError, KvCacheFullError
 from .admission import Admission
 from .budget import StepBudget, long_prefill_threshold
+from .containment import WorkFor
 from .events import Admitted, Resumed
-from .kv_allocator import KvAllocator, blocks_for
+from .kv_allocator import KvAllocator, blocks_for, obtainable_blocks
 from .preemption import VICTIM_POLICIES
 from .prefix import SharedPrefix
 from .request import LiveRequest, Request
@@ -17,17 +19,21 @@ from .request_table import RequestTable
 from .speculation import Speculation
 from .step_time import StepLoad, StepTime
 
-__all__ = ["BatchBuilder", "Seats"]
+__all__ = ["BatchBuilder", "ScheduledRows"]
 
-Seats = list[tuple[LiveRequest | SharedPrefix, int]]
-"""Whose next tokens are computed, and how many of them; generating requests first."""
+ScheduledRows = list[tuple[LiveRequest | SharedPrefix, int]]
+"""Owners and how many of their next tokens are computed; generating requests first."""
+
+_SENIORITY = attrgetter("seniority", "number")
 
 
 class BatchBuilder:
-    """Decode rows, then started prompts, oldest first, then who waits, in turn.
+    """Schedules decode rows, then started prompts, oldest first, then waiting requests, in turn.
 
-    Counts KV blocks on the way: nobody is seated for whose tokens there is no block.
-    load: of the step that was seated last; blocks: those that it leaves.
+    Counts KV blocks on the way: no row is scheduled whose token has no block. What raises while
+    rows are scheduled can be contained: everything begins anew with the next call.
+
+    load: of the step that was built last; blocks: how many it leaves.
     """
 
     def __init__(
@@ -53,101 +59,93 @@ class BatchBuilder:
             )
         self._max_running = min(kv.n_parallel - config.max_prefixes, config.n_batch)
         self._followers: list[LiveRequest] = []
-        self._taken_blocks = 0  # by the seats so far
+        self._taken_blocks = 0  # by the rows scheduled so far
         self.load = StepLoad()
 
     def check_can_ever_fit(self, request: Request) -> None:
-        """Raise RequestTooLongError for what could not even run alone."""
+        """Raise RequestTooLongError for a request that could not even run alone."""
         self._admission.check_can_ever_fit(request)
 
     @property
     def blocks(self) -> int:
-        """Free blocks that the seats so far leave."""
-        return self._kv.kv_free_blocks + self._kv.kv_cached_blocks - self._taken_blocks
+        """Blocks that can be allocated beside those of the rows scheduled so far."""
+        return obtainable_blocks(self._kv) - self._taken_blocks
 
     # -- the two kinds of steps ---------------------------------------------------------------
 
-    def seats(self) -> tuple[Seats, list[LiveRequest]]:
-        """Those of an ordinary step, and who of them is generating."""
+    def build(self) -> tuple[ScheduledRows, list[LiveRequest]]:
+        """Return the rows of an ordinary step, and the generating requests among their owners."""
         self._start_prefixes()
         generating = self._generating()
-        seats: Seats = [(live, 1) for live in generating]
+        rows: ScheduledRows = [(live, 1) for live in generating]
         self.load = StepLoad(decode_rows=len(generating))
         if self._step_time is not None:
             self.load.decode_context = sum(live.num_computed_tokens for live in generating)
         budget = StepBudget(self._config, self._threshold, self.load, self._step_time)
         n_partial = 0
-        for behind in self._started_prompts():
-            n_partial += self._seat(seats, behind, budget)
-        leaders: _Leaders | None = None
-        while (live := self._next_in_line()) is not None and budget.offer(0, 1):
-            if leaders is None:
-                leaders = _Leaders(self._table.running.values(), self._kv.block_size)
-            if live.request.is_whole and not budget.offer_whole(live.num_tokens_to_compute):
-                break  # no newcomer goes before it, so that its step comes
-            if not self._admit(live, leaders.of(live)):
-                continue
-            left = live.num_tokens_to_compute
-            is_partial = (
-                not live.request.is_whole and budget.offer(live.num_computed_tokens, left) < left
-            )
-            if is_partial and n_partial >= self._config.max_num_partial_prefills:
-                self._admission.forget(live)
-                break
-            self._run(live)
-            if live.leader is None or self._join(live):
-                leaders.add(live)
-                n_partial += self._seat(seats, live, budget)
+        with WorkFor("schedule its prompt") as work:
+            for work.owner in self._started_prompts():
+                n_partial += self._schedule(rows, work.owner, budget)
+        self._schedule_newcomers(rows, n_partial, budget)
         if self._config.max_num_partial_prefills > 1:
-            self._top_up(seats, len(generating), budget)
-        if not seats and self._table.running:
-            self._seat_by_force(seats, budget)
-        return seats, generating
+            self._top_up(rows, len(generating), budget)
+        if not rows and self._table.running:
+            self._schedule_by_preemption(rows, budget)
+        return rows, generating
 
-    def seats_of(self, suspect: LiveRequest) -> Seats:
-        """Those of a step with nobody else in it; none where that cannot be had."""
+    def build_alone(self, candidate: LiveRequest) -> ScheduledRows:
+        """Return the rows of a step without other requests; none where that cannot be had."""
         self._start_prefixes()
-        seats: Seats = []
+        rows: ScheduledRows = []
         self.load, self._taken_blocks = StepLoad(), 0
         budget = StepBudget(self._config, 0, self.load, None)
-        for prefix in self._table.prefixes:
-            if prefix.seq_id >= 0 and prefix.num_tokens_to_compute and not seats:
-                self._seat(seats, prefix, budget)
-        if seats:
-            return seats  # it may begin with it
-        while suspect.seq_id < 0 and not self._admit(suspect, (), alone=True):
-            if suspect.ended or not self._preempt_one(spared=suspect):
-                return seats
-        if suspect.request.request_id not in self._table.running:
-            self._run(suspect)
-        if suspect.leader is None or self._join(suspect):
-            self._seat(seats, suspect, budget)
-            while not seats and self._preempt_one(spared=suspect):
-                self._seat(seats, suspect, budget)
-        return seats
+        with WorkFor("schedule it") as work:
+            for work.owner in self._started_prefixes():
+                if not rows:
+                    self._schedule(rows, work.owner, budget)
+        if rows:
+            return rows  # the candidate may begin with it
+        with WorkFor("schedule it alone", candidate):
+            while candidate.seq_id < 0 and not self._admit(candidate, (), alone=True):
+                if not self._preempt_one(spared=candidate):
+                    return rows
+            if candidate.request.request_id not in self._table.running:
+                self._run(candidate)
+            if candidate.leader is None or self._join(candidate):
+                self._schedule(rows, candidate, budget)
+                while not rows and self._preempt_one(spared=candidate):
+                    self._schedule(rows, candidate, budget)
+        return rows
 
     def let_followers_join(self) -> None:
-        """A step is over: who waited for KV that is there now takes it."""
-        self._taken_blocks = 0  # they are taken now
-        self._followers = [
-            live
-            for live in self._followers
-            if not live.ended and live.leader is not None and not self._join(live)
-        ]
+        """After a step, give the followers the KV of their leaders, where it is there now."""
+        self._taken_blocks = 0  # the step has allocated them
+        waiting = []
+        with WorkFor("copy its leader's KV") as work:
+            for work.owner in self._followers:
+                live = work.owner
+                if not live.ended and live.leader is not None and not self._join(live):
+                    waiting.append(live)
+        self._followers = waiting
 
     # -- rows ---------------------------------------------------------------------------------
 
     def _generating(self) -> list[LiveRequest]:
-        """Each of them has a block for its next token: if need be, others give up theirs."""
+        """Return the generating requests, and count the blocks for their next tokens.
+
+        Where blocks do not suffice, others are preempted.
+        """
         block_size, self._taken_blocks = self._kv.block_size, 0
         while True:
             generating = []
             needed = 0
-            for live in self._table.running.values():
-                computed = live.num_computed_tokens
-                if live.output and len(live.request.prompt) + len(live.output) - computed == 1:
-                    generating.append(live)
-                    needed += computed % block_size == 0
+            with WorkFor("count its blocks") as work:
+                for work.owner in self._table.running.values():
+                    live = work.owner
+                    computed = live.num_computed_tokens
+                    if live.output and len(live.request.prompt) + len(live.output) - computed == 1:
+                        generating.append(live)
+                        needed += computed % block_size == 0
             if needed <= self.blocks:
                 self._taken_blocks = needed
                 return generating
@@ -156,16 +154,58 @@ class BatchBuilder:
                 self._table.fail(alone, _no_room(alone))
 
     def _started_prompts(self) -> Iterator[LiveRequest | SharedPrefix]:
-        """Started, but not all computed. Shared prefixes first: others wait for them."""
-        yield from (p for p in self._table.prefixes if p.seq_id >= 0 and p.num_tokens_to_compute)
-        behind = [live for live in self._table.running.values() if not live.is_generating]
-        behind.sort(key=_seniority)
+        """Owners of prompts that are computed in part. Shared prefixes first: others need them."""
+        yield from self._started_prefixes()
+        behind = []
+        with WorkFor("see how far its prompt is computed") as work:
+            for work.owner in self._table.running.values():
+                if not work.owner.is_generating:
+                    behind.append(work.owner)
+        behind.sort(key=_SENIORITY)
         for live in behind:
-            if live.leader is None or self._join(live):
-                yield live
+            with WorkFor("copy its leader's KV", live):
+                if live.leader is not None and not self._join(live):
+                    continue
+            yield live
 
-    def _seat(self, seats: Seats, owner: LiveRequest | SharedPrefix, budget: StepBudget) -> bool:
-        """Give it rows, as far as the step and KV go. True if tokens of it are left over."""
+    def _started_prefixes(self) -> Iterator[SharedPrefix]:
+        for prefix in self._table.prefixes:
+            with WorkFor("see how far it is computed", prefix):
+                is_behind = prefix.seq_id >= 0 and prefix.num_tokens_to_compute > 0
+            if is_behind:
+                yield prefix
+
+    def _schedule_newcomers(self, rows: ScheduledRows, n_partial: int, budget: StepBudget) -> None:
+        """Admit waiting requests, in turn, as long as there are rows and KV, and schedule them.
+
+        n_partial: prompts that are computed in part already.
+        """
+        leaders: _Leaders | None = None
+        while (live := self._next_in_line()) is not None and budget.offer(0, 1):
+            if leaders is None:
+                leaders = _Leaders(self._table.running.values(), self._kv.block_size)
+            with WorkFor("admit it", live):
+                if live.request.is_whole and not budget.offer_whole(live.num_tokens_to_compute):
+                    break  # no newcomer goes before it, so that its step comes
+                if not self._admit(live, leaders.of(live)):
+                    continue
+                left = live.num_tokens_to_compute
+                is_partial = (
+                    not live.request.is_whole
+                    and budget.offer(live.num_computed_tokens, left) < left
+                )
+                if is_partial and n_partial >= self._config.max_num_partial_prefills:
+                    self._admission.forget(live)
+                    break
+                self._run(live)
+                if live.leader is None or self._join(live):
+                    leaders.add(live)
+                    n_partial += self._schedule(rows, live, budget)
+
+    def _schedule(
+        self, rows: ScheduledRows, owner: LiveRequest | SharedPrefix, budget: StepBudget
+    ) -> bool:
+        """Append the owner's rows, as far as the step and KV go. True if tokens are left over."""
         computed, left = owner.num_computed_tokens, owner.num_tokens_to_compute
         room = self._room_after(computed)
         if isinstance(owner, LiveRequest) and owner.request.is_whole:
@@ -173,21 +213,23 @@ class BatchBuilder:
         else:
             count = min(budget.offer(computed, left), room)
         if count:
-            seats.append((owner, count))
+            rows.append((owner, count))
             self._take(computed, count, budget)
         return count < left
 
-    def _top_up(self, seats: Seats, n_generating: int, budget: StepBudget) -> None:
-        """Each prompt has its share: what rows are left go to whoever is nearest to its end."""
-        for left, i in sorted(
-            (owner.num_tokens_to_compute - count, i + n_generating)
-            for i, (owner, count) in enumerate(seats[n_generating:])
-        ):
-            owner, count = seats[i]
+    def _top_up(self, rows: ScheduledRows, n_generating: int, budget: StepBudget) -> None:
+        """Give the rows that are left to the prompts that are nearest to their ends."""
+        prompts = rows[n_generating:]
+        missing = []
+        with WorkFor("schedule its prompt") as work:
+            for i, (work.owner, count) in enumerate(prompts, n_generating):
+                missing.append((work.owner.num_tokens_to_compute - count, i))
+        for left, i in sorted(missing):
+            owner, count = rows[i]
             computed = owner.num_computed_tokens + count
             more = min(budget.offer(computed, left, had=count), self._room_after(computed))
             if more > 0:
-                seats[i] = (owner, count + more)
+                rows[i] = (owner, count + more)
                 self._take(computed, more, budget)
 
     def _take(self, computed: int, count: int, budget: StepBudget) -> None:
@@ -197,45 +239,49 @@ class BatchBuilder:
         self._taken_blocks -= blocks_for(computed, block_size)
 
     def _room_after(self, computed: int) -> int:
-        """Tokens that fit after so many: into the last block of those, and into free ones."""
+        """Tokens that fit after `computed` ones: into their last block, and into free ones."""
         block_size = self._kv.block_size
         return -computed % block_size + max(self.blocks, 0) * block_size
 
-    def _seat_by_force(self, seats: Seats, budget: StepBudget) -> None:
-        """Prompts are half computed, and none of them has KV to go on: the eldest shall."""
-        while not seats and self._preempt_one():
-            for behind in self._started_prompts():
-                self._seat(seats, behind, budget)
+    def _schedule_by_preemption(self, rows: ScheduledRows, budget: StepBudget) -> None:
+        """Preempt until the most senior of the half computed prompts has KV to go on."""
+        while not rows and self._preempt_one():
+            with WorkFor("schedule its prompt") as work:
+                for work.owner in self._started_prompts():
+                    self._schedule(rows, work.owner, budget)
 
     # -- KV -----------------------------------------------------------------------------------
 
     def _start_prefixes(self) -> None:
+        """Give sequences to shared prefixes; requests that could not run beside them fail."""
         table = self._table
-        if self._admission.start_prefixes(table.running.values(), table.admitted):
-            for live in list(self._table.waiting):  # it took KV for good
-                try:
-                    self._admission.check_can_ever_fit(live.request)
-                except RequestTooLongError as error:
-                    self._table.fail(live, error)
+        self._admission.start_prefixes(table.running.values(), table.admitted)
+        if table.prefixes.have_grown:
+            with WorkFor("see whether it fits beside the shared prefixes") as work:
+                for work.owner in table.waiting:
+                    self._admission.check_can_ever_fit(work.owner.request)
+            table.prefixes.have_grown = False
 
     def _preempt_one(self, spared: LiveRequest | None = None) -> bool:
-        """Let a victim give up its KV; False if there is none.
+        """Preempt one request; False if there is none.
 
-        The most senior is spared, so that somebody gets to its end whatever the policy.
+        The most senior is spared, so that some request gets to its end whatever the policy.
         """
         holders = [live for live in self._table.running.values() if live.num_computed_tokens]
         if spared is None and holders:
-            spared = min(holders, key=_seniority)
+            spared = min(holders, key=_SENIORITY)
         candidates = [live for live in holders if live is not spared]
         if not candidates:
             return False
-        self._table.preempt(self._pick_victim(candidates, self._kv))
+        victim = self._pick_victim(candidates, self._kv)
+        with WorkFor("preempt it", victim):
+            self._table.preempt(victim)
         return True
 
     # -- admission ----------------------------------------------------------------------------
 
     def _next_in_line(self) -> LiveRequest | None:
-        """Who may be admitted now; None if nobody waits, or has to go on waiting."""
+        """Return the next request to admit; None if none waits, or all have to go on waiting."""
         table = self._table
         if table.head_must_wait or len(table.running) >= self._max_running:
             return None
@@ -246,15 +292,9 @@ class BatchBuilder:
     def _admit(
         self, live: LiveRequest, leaders: Iterable[LiveRequest], *, alone: bool = False
     ) -> bool:
-        """Give it a sequence, if it fits; refuse what the engine does not take."""
+        """Give the request a sequence, if it fits; sets `head_must_wait` of the table."""
         running = self._table.running
-        try:
-            fits = self._admission.admit(
-                live, running.values(), leaders, alone=alone or not running
-            )
-        except InvalidRequestError as error:
-            self._table.fail(live, error)
-            return False
+        fits = self._admission.admit(live, running.values(), leaders, alone=alone or not running)
         self._table.head_must_wait = not fits
         return fits
 
@@ -266,9 +306,9 @@ class BatchBuilder:
             self._followers.append(live)
 
     def _join(self, follower: LiveRequest) -> bool:
-        """It has what its leader computed for it; False if it has to go on waiting.
+        """Give a follower its leader's KV; False if it has to go on waiting.
 
-        Where that takes blocks that the seats so far are to have, it gives them up again.
+        Where that takes blocks of the rows scheduled so far, the follower is preempted.
         """
         if not self._admission.join(follower):
             return False
@@ -279,7 +319,7 @@ class BatchBuilder:
         return True
 
     def _begin(self, live: LiveRequest) -> None:
-        """What need not be computed is attached: say so, and what it costs to come back."""
+        """Queue `Admitted` or `Resumed`, and count cached and recomputed tokens."""
         request_id, counters = live.request.request_id, self._table.counters
         again = max(0, live.num_lost_tokens - live.num_computed_tokens)
         if not live.was_admitted:
@@ -302,14 +342,18 @@ class BatchBuilder:
 
 
 class _Leaders:
-    """Whose prompts are being computed, by how they begin: others that begin so may follow."""
+    """Requests whose prompts are being computed, by namespace and first block of tokens.
+
+    Others that begin alike may follow them.
+    """
 
     def __init__(self, running: Iterable[LiveRequest], block_size: int) -> None:
         self._block_size = block_size
         self._by_beginning: dict[tuple[str, tuple[int, ...]], list[LiveRequest]] = {}
-        for live in running:
-            if live.leader is None and not live.is_generating:
-                self.add(live)
+        with WorkFor("let others follow it") as work:
+            for work.owner in running:
+                if work.owner.leader is None and not work.owner.is_generating:
+                    self.add(work.owner)
 
     def add(self, live: LiveRequest) -> None:
         self._by_beginning.setdefault(self._beginning(live), []).append(live)
@@ -319,10 +363,6 @@ class _Leaders:
 
     def _beginning(self, live: LiveRequest) -> tuple[str, tuple[int, ...]]:
         return live.request.namespace, live.request.prompt[: self._block_size]
-
-
-def _seniority(live: LiveRequest) -> tuple[float, int]:
-    return live.seniority, live.number
 
 
 def _no_room(live: LiveRequest) -> KvCacheFullError:

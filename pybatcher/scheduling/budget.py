@@ -22,7 +22,7 @@ def long_prefill_threshold(config: SchedulerConfig, max_sequence_length: int) ->
 
 
 class StepBudget:
-    """Rows, and seconds where there is a target. One a step, made when decode rows are seated.
+    """Rows, and seconds where there is a target. One a step, made when decode rows are scheduled.
 
     Where several prompts may be half computed, each is sure of its share first, and what is
     left over tops up whoever is nearest to its end: so short prompts pass a long one, also
@@ -71,7 +71,7 @@ class StepBudget:
         return wanted if wanted <= self._free_rows else 0
 
     def take(self, length: int, rows: int) -> None:
-        """They are seated."""
+        """Take `rows` out of the budget and add them to its load."""
         self.rows -= rows
         self._free_rows -= rows
         self.load.add_prefill(length, rows)

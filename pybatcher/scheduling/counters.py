@@ -1,4 +1,4 @@
-"""`SchedulerCounters`: what has happened, as events not yet taken and as counts since the start."""
+"""`SchedulerCounters`: counts since the start, and the events that have not been taken."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ..errors import PybatcherError
-from .events import Event, Expired, Failed
+from .events import Expired, Failed, SchedulerEvent
 from .statistics import SchedulerStatistics
 
 __all__ = ["SchedulerCounters"]
@@ -14,7 +14,7 @@ __all__ = ["SchedulerCounters"]
 
 @dataclass
 class SchedulerCounters:
-    """Counts of `SchedulerStatistics`, by its names, and the events that go with them."""
+    """The growing counts of `SchedulerStatistics`, by its names, and the events beside them."""
 
     submitted: int = 0
     completed: int = 0
@@ -30,24 +30,24 @@ class SchedulerCounters:
     replayed_tokens: int = 0
 
     def __post_init__(self) -> None:
-        self.events: list[Event] = []
+        self.events: list[SchedulerEvent] = []
 
-    def take_events(self) -> list[Event]:
-        """Everything that happened since events were last taken."""
+    def take_events(self) -> list[SchedulerEvent]:
+        """Return the events since the last call, in the order they happened, and forget them."""
         events, self.events = self.events, []
         return events
 
     def note_expired(self, request_id: int) -> None:
-        """A deadline passed."""
+        """Count one expired request and queue `Expired(request_id)`."""
         self.expired += 1
         self.events.append(Expired(request_id))
 
     def note_failed(self, request_id: int, error: PybatcherError) -> None:
-        """A request cannot go on."""
+        """Count one failed request and queue `Failed(request_id, error)`."""
         self.failed += 1
         self.events.append(Failed(request_id, error))
 
     def statistics(self, now: Mapping[str, int]) -> SchedulerStatistics:
-        """The counts, and those of `now`: how many there are of what."""
+        """Return the counts, together with those of `now`: the fields that also fall."""
         counts = {name: getattr(self, name) for name in SchedulerCounters.__dataclass_fields__}
         return SchedulerStatistics(**counts, **now)

@@ -1,9 +1,11 @@
-"""`Deadlines`: whose time is up."""
+"""`Deadlines`: which requests are past their deadline."""
 
 from __future__ import annotations
 
 import heapq
+import math
 
+from ..errors import InvalidRequestError
 from .request import LiveRequest
 
 __all__ = ["Deadlines"]
@@ -12,17 +14,22 @@ _SLACK = 64
 
 
 class Deadlines:
-    """The earliest first. Who has ended is forgotten when it comes up, or is half of all."""
+    """A heap of deadlines, the earliest first.
+
+    Requests that have ended leave it when they come up, or when they are half of all.
+    """
 
     def __init__(self) -> None:
         self._heap: list[tuple[float, int, LiveRequest]] = []
         self._bound = _SLACK
 
     def add(self, live: LiveRequest) -> None:
-        """Watch a request, if it has a deadline."""
-        deadline = live.request.deadline
-        if deadline is None:
+        """Watch a request, if it has a deadline. Raises for one that is not a number."""
+        if live.request.deadline is None:
             return
+        deadline = float(live.request.deadline)  # here, not when others are compared with it
+        if math.isnan(deadline):
+            raise InvalidRequestError("deadline is nan; it must be a time in seconds, or None")
         if len(self._heap) >= self._bound:
             self._heap = [entry for entry in self._heap if not entry[2].ended]
             heapq.heapify(self._heap)
@@ -31,14 +38,14 @@ class Deadlines:
 
     @property
     def next(self) -> float | None:
-        """The earliest deadline of who has not ended."""
+        """The earliest deadline of a request that has not ended."""
         while self._heap and self._heap[0][2].ended:
             heapq.heappop(self._heap)
         return self._heap[0][0] if self._heap else None
 
-    def passed(self, now: float) -> list[LiveRequest]:
-        """Those whose deadline has come; they are watched no more."""
-        late = []
-        while (deadline := self.next) is not None and deadline <= now:
-            late.append(heapq.heappop(self._heap)[2])
-        return late
+    def pop_passed(self, now: float) -> LiveRequest | None:
+        """Take out a request whose deadline has come; None when there is no further one."""
+        deadline = self.next
+        if deadline is None or deadline > now:
+            return None
+        return heapq.heappop(self._heap)[2]

@@ -1,8 +1,8 @@
-"""What the scheduler tells about requests: values, in the order they happened.
+"""`SchedulerEvent`: what the scheduler tells about requests, in the order it happened.
 
-Every submitted request gets exactly one ending: a `Generated` with a
-`finish_reason`, an `Answered`, an `Expired` or a `Failed`; or none, if its owner took it
-back with `Scheduler.cancel` or `Scheduler.finish`.
+Every submitted request gets exactly one ending: a `Generated` with a `finish_reason`, an
+`Answered`, an `Expired` or a `Failed`; or none, if its owner took it back with
+`Scheduler.cancel`, `Scheduler.finish` or `Scheduler.fail`.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from .plan import SampledToken
 __all__ = [
     "Admitted",
     "Answered",
-    "Event",
     "Expired",
     "Failed",
     "Generated",
     "Preempted",
     "Resumed",
+    "SchedulerEvent",
     "own_copy",
 ]
 
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """The request's computing can begin; `cached_tokens` of its prompt need none.
+    """The request has its KV; `cached_tokens` of its prompt need no computing.
 
-    One that comes with output is admitted too, and not resumed.
+    Comes once a request, also for one that was submitted with output.
     """
 
     request_id: int
@@ -48,9 +48,9 @@ class Generated(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """What the request asked about its prompt. Ends it.
+    """The scores or the embedding of the request's prompt. Ends it.
 
-    logprobs: one for each of its targets. vector: what was pooled; None: nothing was to be.
+    logprobs: of each of its targets. vector: float32 (hidden_size), or None without `pooling`.
     """
 
     request_id: int
@@ -67,7 +67,7 @@ class Expired:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The request cannot go on. Ends it."""
+    """The request failed with `error`. Ends it."""
 
     request_id: int
     error: PybatcherError
@@ -75,16 +75,16 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class Preempted:
-    """Others needed the request's KV; it waits at the front of the queue, with its tokens."""
+    """The request gave up its KV for others; it keeps its tokens and waits before all newcomers."""
 
     request_id: int
 
 
 @dataclass(frozen=True, slots=True)
 class Resumed:
-    """The request holds a sequence again; `recomputed_tokens` have to be computed once more.
+    """The request has its KV again, but for `recomputed_tokens`, which are computed once more.
 
-    after_restart: it had lost its KV with the engine, not to others.
+    after_restart: True if a restart of the engine took its KV, not the preemption for others.
     """
 
     request_id: int
@@ -92,14 +92,14 @@ class Resumed:
     after_restart: bool
 
 
-Event = Admitted | Generated | Answered | Preempted | Resumed | Expired | Failed
+SchedulerEvent = Admitted | Generated | Answered | Preempted | Resumed | Expired | Failed
 
 
 def own_copy(error: PybatcherError) -> PybatcherError:
-    """An error like this one, for one caller of several.
+    """Return an error like this one, for one caller of several.
 
-    An exception that is raised collects tracebacks: one object raised to many
-    would show each of them the others'.
+    An exception that is raised collects tracebacks: one object raised to several callers would
+    show each of them the others'.
     """
     own = type(error)(*error.args)
     own.__cause__ = error.__cause__

@@ -5,17 +5,26 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from ..errors import EngineFailedError
 from ..params import SamplingParams
 
-__all__ = ["KvAllocator", "blocks_for"]
+__all__ = [
+    "KvAllocator",
+    "blocks_for",
+    "free_sequence",
+    "obtainable_blocks",
+    "way_out",
+]
 
 
 class KvAllocator(Protocol):
-    """Who holds which KV block. No call during a step; properties may always be read.
+    """Sequences, and which of them holds which KV block.
 
-    Blocks are free (never used or wiped), cached (held by no sequence, kept
-    for `seq_match`, evicted when needed) or in use. What can be allocated is
-    therefore free + cached.
+    No method is called while a step is computed; properties are read at any time. A method that
+    raises has changed nothing.
+
+    Blocks are free (never used or wiped), cached (held by no sequence, kept for `seq_match`,
+    evicted when needed) or in use. What can be allocated is therefore free + cached.
     """
 
     @property
@@ -28,11 +37,11 @@ class KvAllocator(Protocol):
 
     @property
     def max_sequence_length(self) -> int:
-        """Most positions of one sequence."""
+        """Most positions of one sequence: the model's, or `n_ctx` where that is less."""
 
     @property
     def kv_total_blocks(self) -> int:
-        """All blocks."""
+        """All blocks: `n_ctx`, rounded up to whole blocks."""
 
     @property
     def kv_free_blocks(self) -> int:
@@ -69,9 +78,41 @@ class KvAllocator(Protocol):
         n_prompt: int = 0,
         stop_token_ids: Sequence[int] = (),
     ) -> None:
-        """Say how this sequence draws its tokens."""
+        """Set how this sequence draws its tokens."""
 
 
 def blocks_for(positions: int, block_size: int) -> int:
     """Blocks that hold so many positions, the last one perhaps in part."""
     return -(-positions // block_size)
+
+
+def obtainable_blocks(kv: KvAllocator) -> int:
+    """Blocks that can be allocated: free and cached ones. The count belongs to no request.
+
+    Raises EngineFailedError where the engine does not say.
+    """
+    try:
+        return kv.kv_free_blocks + kv.kv_cached_blocks
+    except Exception as error:
+        raise EngineFailedError(f"the engine did not count its free KV: {error!r}") from error
+
+
+def free_sequence(kv: KvAllocator, seq_id: int) -> None:
+    """Remove a sequence. Raises EngineFailedError where the engine does not: its KV is lost."""
+    try:
+        kv.seq_remove(seq_id)
+    except Exception as error:
+        raise EngineFailedError(
+            f"the engine did not give back the KV of sequence {seq_id}: {error!r}"
+        ) from error
+
+
+def way_out(kv: KvAllocator, remedy: str) -> str:
+    """Say for an error's message what helps where a request needs more positions than there are.
+
+    remedy: what always helps, such as "shorten the prompt". Raising `n_ctx` is named only where
+    it is the limit; where the model is, that is said instead.
+    """
+    if kv.max_sequence_length < kv.kv_total_blocks * kv.block_size:
+        return f"{remedy}, as the model has no more positions"
+    return f"{remedy} or raise n_ctx"

@@ -27,10 +27,10 @@ class StepEntry(NamedTuple):
     sequence's sampling parameters say. A decode row is an entry of one token
     that samples; a prefill chunk samples only when it ends its prompt.
 
-    n_draft: so many of the tokens, the last ones, are guesses at what will be
-    drawn. A guess that is just what is drawn before it stays, and a token is
-    drawn after it too; from the first that is not, they leave no trace. So
-    the tokens are those of steps without guesses, and more of them a step.
+    n_draft: how many of the tokens, the last ones, are a draft of what will be
+    drawn. A draft token equal to the one drawn before it is accepted, and a token
+    is drawn after it too; from the first that is not, they leave no trace. So
+    the tokens are those of steps without drafts, and more of them a step.
 
     An entry that does not sample may ask about its own tokens.
     targets: tokens whose log-probability is wanted, one after each of the
@@ -53,7 +53,7 @@ class StepEntry(NamedTuple):
 class StepPlan:
     """One forward pass: decode entries first, then prefill entries.
 
-    Its rows: a token of each decode entry, their guesses, and prompt tokens.
+    Its rows: a token of each decode entry, their draft tokens, and prompt tokens.
     """
 
     entries: tuple[StepEntry, ...]
@@ -74,7 +74,7 @@ class SampledToken(NamedTuple):
 class StepResult:
     """What a step gave: by seq_id, what its entry asked for, or why there is none.
 
-    sampled: the token drawn, and one more for each guess that was right.
+    sampled: the token drawn, and one more for each accepted draft token.
     failed: in words, why this one sequence could not draw a token (its logits
         are not finite, say), or no further one: then it is in `sampled` too, with
         those before. Or why it could not be scored or pooled. The others are

@@ -1,4 +1,4 @@
-"""`PoisonRequests`: after a step failed, who was in it runs alone until it has come past that point."""
+"""`PoisonRequests`: after a failed step, each of its requests runs alone until past that point."""
 
 from __future__ import annotations
 
@@ -12,38 +12,42 @@ __all__ = ["PoisonRequests"]
 class PoisonRequests:
     """Finds the one request that makes steps fail, at the price of one more failure.
 
-    A step that fails does not say who of many is the cause. Run alone, one after the other, each
-    computes what it had again (in sum that is no more than together) and one token more. Whose
-    step fails then is the cause; who has got past is free to go on, when all have.
+    A failed step of many does not tell which is poison. So each of its requests becomes a
+    candidate and runs alone, one after the other, until it has one token more than it had; in
+    sum they compute no more than they would together. The candidate whose step fails is poison.
+    The others run together again once all candidates are cleared.
     """
 
     def __init__(self) -> None:
-        self._suspects: list[LiveRequest] = []
+        self._candidates: list[LiveRequest] = []
 
     @property
     def current(self) -> LiveRequest | None:
-        """Who is to run alone now; None: nobody has to."""
-        while self._suspects:
-            live = self._suspects[0]
-            if not live.ended and live.suspect_length >= live.num_tokens:
+        """The candidate that is to run alone now, or None. Clears those that ended or got past."""
+        while self._candidates:
+            live = self._candidates[0]
+            if not live.ended and live.poison_length >= live.num_tokens:
                 return live
-            self.acquit(live)
+            self.clear(live)
         return None
 
-    def put(self, in_step: Collection[LiveRequest]) -> LiveRequest | None:
-        """These were in a step that failed. Returns the one that is the cause, if that is clear."""
+    def step_failed(self, in_step: Collection[LiveRequest]) -> LiveRequest | None:
+        """Make candidates of the requests of a failed step.
+
+        Returns the one that is poison, if that is proved: it was alone and a candidate already.
+        """
         if len(in_step) == 1:
             (live,) = in_step
-            if live.suspect_length >= live.num_tokens and not live.ended:
+            if live.poison_length >= live.num_tokens and not live.ended:
                 return live
         for live in in_step:
             if not live.ended:
-                if live.suspect_length < 0:
-                    self._suspects.append(live)
-                live.suspect_length = live.num_tokens
+                if live.poison_length < 0:
+                    self._candidates.append(live)
+                live.poison_length = live.num_tokens
         return None
 
-    def acquit(self, live: LiveRequest) -> None:
-        """It has come past the point, or ended, or cannot be run alone."""
-        live.suspect_length = -1
-        self._suspects.remove(live)
+    def clear(self, live: LiveRequest) -> None:
+        """Make a request a candidate no longer: it got past, has ended, or cannot run alone."""
+        live.poison_length = -1
+        self._candidates.remove(live)

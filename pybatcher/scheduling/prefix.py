@@ -1,12 +1,17 @@
-"""`SharedPrefixes`: tokens that many prompts begin with, each computed once and kept."""
+"""`SharedPrefixes`: tokens that many prompts begin with, computed once and kept."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from ..errors import InvalidRequestError, NoFreeSequenceError, RequestTooLongError
-from .kv_allocator import KvAllocator, blocks_for
+from ..errors import (
+    InvalidRequestError,
+    NoFreeSequenceError,
+    PybatcherError,
+    RequestTooLongError,
+)
+from .kv_allocator import KvAllocator, blocks_for, way_out
 
 __all__ = ["SharedPrefix", "SharedPrefixes", "common_length"]
 
@@ -15,8 +20,11 @@ __all__ = ["SharedPrefix", "SharedPrefixes", "common_length"]
 class SharedPrefix:
     """Tokens that many prompts begin with, kept in a sequence of their own.
 
-    The same words as a `LiveRequest`, for what never draws a token. `holders`: so
-    many asked for it and have not let go. seq_id: -1 until it has a sequence.
+    Has the members of a `LiveRequest` that the scheduling of prompt rows needs.
+
+    holders: calls of `Scheduler.add_prefix` that have not been undone.
+    seq_id: -1 until it has a sequence.
+    error: why it could not be computed; then it is not kept any more.
     """
 
     tokens: tuple[int, ...]
@@ -24,37 +32,40 @@ class SharedPrefix:
     holders: int = 1
     seq_id: int = -1
     num_computed_tokens: int = 0
+    error: PybatcherError | None = None
 
     @property
     def num_tokens_to_compute(self) -> int:
-        """Tokens whose KV is not there yet."""
+        """Number of tokens without KV."""
         return len(self.tokens) - self.num_computed_tokens
 
     def next_tokens(self, count: int) -> tuple[int, ...]:
-        """The next `count` tokens to compute."""
+        """Return the next `count` tokens to compute."""
         return self.tokens[self.num_computed_tokens : self.num_computed_tokens + count]
 
     def draws_after(self, count: int) -> bool:
-        """Never: nothing is generated here."""
+        """False: nothing is generated after a shared prefix."""
         return False
 
     def targets_after(self, count: int) -> tuple[int, ...]:
-        """Nothing is asked about them."""
+        """No targets: a shared prefix is not scored."""
         return ()
 
     def pooling_after(self, count: int) -> None:
-        """Nothing is asked about them."""
+        """None: a shared prefix is not embedded."""
 
 
 class SharedPrefixes:
-    """Who they are, and what they take of KV for good.
+    """The shared prefixes by namespace and tokens, and the KV blocks that they keep.
 
-    max_prefixes: so many sequences of the KvAllocator are theirs and never a request's.
+    max_prefixes: as many sequences of the KvAllocator are for prefixes, and never a request's.
+    have_grown: a prefix got a sequence, and whether waiting requests still fit is not yet checked.
     """
 
     def __init__(self, kv: KvAllocator, max_prefixes: int) -> None:
         self._kv = kv
         self._max_prefixes = max_prefixes
+        self.have_grown = False
         self._prefixes: dict[tuple[str, tuple[int, ...]], SharedPrefix] = {}
 
     def __iter__(self) -> Iterator[SharedPrefix]:
@@ -65,23 +76,24 @@ class SharedPrefixes:
 
     @property
     def blocks(self) -> int:
-        """KV blocks that they take, or will."""
+        """KV blocks that all prefixes take, or will once they are computed."""
         return sum(blocks_for(len(prefix.tokens), self._kv.block_size) for prefix in self)
 
     @property
     def waiting(self) -> list[SharedPrefix]:
-        """Those without a sequence. No newcomer is admitted before they have theirs."""
+        """Prefixes without a sequence. No newcomer is admitted while there are any."""
         return [prefix for prefix in self if prefix.seq_id < 0]
 
-    def add(self, tokens: tuple[int, ...], namespace: str) -> SharedPrefix:
-        """Hold a prefix, which has been there before or not.
+    def add(self, prefix: SharedPrefix) -> SharedPrefix:
+        """Add a prefix, or one holder to the equal one that is there; returns which is kept.
 
-        Raises InvalidRequestError for one without tokens, NoFreeSequenceError and
-        RequestTooLongError where there is no room.
+        Raises InvalidRequestError for one without tokens, NoFreeSequenceError past
+        `max_prefixes`, and RequestTooLongError where positions or KV blocks do not suffice.
         """
+        tokens, key = prefix.tokens, (prefix.namespace, prefix.tokens)
         if not tokens:
             raise InvalidRequestError("the shared prefix has no tokens; it must have at least one")
-        known = self._prefixes.get((namespace, tokens))
+        known = self._prefixes.get(key)
         if known is not None:
             known.holders += 1
             return known
@@ -91,42 +103,48 @@ class SharedPrefixes:
                 "max_prefixes"
             )
         kv = self._kv
-        spare_blocks = kv.kv_total_blocks - 1 - self.blocks
-        room = min(kv.max_sequence_length - 2, spare_blocks * kv.block_size)
-        if len(tokens) > room:
+        positions = kv.max_sequence_length - 2
+        room = (kv.kv_total_blocks - 1 - self.blocks) * kv.block_size
+        if len(tokens) > min(positions, room):
+            remedy = "shorten it or raise n_ctx" if room < positions else way_out(kv, "shorten it")
             raise RequestTooLongError(
-                f"the shared prefix has {len(tokens)} tokens; there is room for {max(room, 0)}: "
-                "shorten it or raise n_ctx"
+                f"the shared prefix has {len(tokens)} tokens; there is room for "
+                f"{max(min(positions, room), 0)}: {remedy}"
             )
-        prefix = SharedPrefix(tokens, namespace)
-        self._prefixes[namespace, tokens] = prefix
+        self._prefixes[key] = prefix
         return prefix
 
     def release(self, prefix: SharedPrefix, remove: Callable[[int], None]) -> None:
-        """Let go of it once; when nobody holds it, its KV is its users' alone.
+        """Take away one holder, and with the last one the prefix.
 
-        remove: called with its sequence then, if it has one.
+        remove: called with the prefix's sequence then, if it has one. Sequences that share its
+        blocks keep them.
         """
         prefix.holders -= 1
-        if prefix.holders:
-            return
-        del self._prefixes[prefix.namespace, prefix.tokens]
-        if prefix.seq_id >= 0:
-            remove(prefix.seq_id)
-            prefix.seq_id = -1
+        if not prefix.holders and prefix.error is None:
+            self._drop(prefix, remove)
+
+    def fail(
+        self, prefix: SharedPrefix, error: PybatcherError, remove: Callable[[int], None]
+    ) -> None:
+        """Drop a prefix that could not be computed, whoever holds it, and set its `error`."""
+        if prefix.error is None and prefix.holders:
+            prefix.error = error
+            self._drop(prefix, remove)
 
     def start(self, prefix: SharedPrefix) -> None:
-        """Give it its sequence, with what is there of it."""
+        """Allocate a sequence and attach cached blocks; sets `seq_id` and `num_computed_tokens`."""
         prefix.seq_id = self._kv.seq_new(prefix.namespace)
+        self.have_grown = True
         prefix.num_computed_tokens = self._kv.seq_match(prefix.seq_id, prefix.tokens)
 
     def lose_kv(self) -> None:
-        """The engine has forgotten all of them."""
+        """Mark every prefix as not computed: the engine has forgotten all sequences."""
         for prefix in self:
             prefix.seq_id, prefix.num_computed_tokens = -1, 0
 
     def longest(self, tokens: Sequence[int], namespace: str) -> tuple[SharedPrefix | None, int]:
-        """The prefix that gives most of `tokens`, and how many; one token is left over."""
+        """Return the prefix with most of the first tokens, and how many; the last never counts."""
         best, most = None, 0
         for prefix in self:
             if prefix.namespace == namespace and prefix.tokens[0] == tokens[0]:
@@ -135,9 +153,15 @@ class SharedPrefixes:
                     best, most = prefix, common
         return best, most
 
+    def _drop(self, prefix: SharedPrefix, remove: Callable[[int], None]) -> None:
+        del self._prefixes[prefix.namespace, prefix.tokens]
+        seq_id, prefix.seq_id = prefix.seq_id, -1
+        if seq_id >= 0:
+            remove(seq_id)
+
 
 def common_length(first: Sequence[int], second: Sequence[int]) -> int:
-    """How many leading tokens two sequences have in common."""
+    """Count the leading tokens that two sequences have in common."""
     n = min(len(first), len(second))
     if first[:n] == second[:n]:
         return n

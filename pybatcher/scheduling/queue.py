@@ -1,4 +1,4 @@
-"""`WaitingQueue`: requests that hold no sequence, and whose turn it is."""
+"""`WaitingQueue`: requests that hold no sequence, in the order of their turns."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import heapq
 from bisect import insort
 from collections import OrderedDict, deque
 from collections.abc import Iterator, Mapping, Sequence
+from operator import attrgetter
 
 from ..errors import QueueFullError
 from .request import LiveRequest
@@ -18,17 +19,17 @@ _MIN_RETRY, _MAX_RETRY = 0.05, 60.0
 
 
 class WaitingQueue:
-    """Who came back first, then namespaces in turn, then by seniority in each.
+    """Returned requests first, then namespaces in turn, then by seniority in each.
 
-    Who has been admitted before (preempted, or a restart's survivor) goes before
-    all others. Namespaces take turns by start-time fair queueing (Goyal, Vin and
-    Cheng 1996): each request is charged with its tokens, and the namespace that has
-    been charged least is next. So one with a thousand requests does not delay
-    another's first. In a namespace the earlier seniority goes first.
+    A returned request (preempted, or one that outlived a restart) goes before all newcomers.
+    Namespaces take turns by start-time fair queueing (Goyal, Vin and Cheng 1996): each request is
+    charged with its tokens, and the namespace that has been charged least is next. So one with a
+    thousand requests does not delay another's first. In a namespace the earlier seniority goes
+    first.
 
-    Bounded by requests and by the tokens they came with, of newcomers both. No
-    operation looks at all who wait. It also measures its pace, the seconds between
-    admissions, which is what `QueueFullError.retry_after` is estimated from.
+    Bounded by the number of newcomers and by the tokens they came with. No operation looks at
+    every waiting request. The queue also measures the seconds between admissions, from which
+    `QueueFullError.retry_after` is estimated.
     """
 
     def __init__(self, max_requests: int, max_tokens: int, output_reserve: int) -> None:
@@ -37,9 +38,9 @@ class WaitingQueue:
         self._output_reserve = output_reserve
         self._returned: list[LiveRequest] = []  # by seniority
         self._waiting: OrderedDict[int, LiveRequest] = OrderedDict()  # newcomers by id, in order
-        self._namespaces: dict[str, _Namespace] = {}  # of those with anybody waiting
+        self._namespaces: dict[str, _Namespace] = {}  # those with waiting requests
         self._turns: list[tuple[float, int, _Namespace]] = []  # a heap; may name empty ones
-        self._charged: dict[str, float] = {}  # of those who have left with a debt
+        self._charged: dict[str, float] = {}  # of namespaces that have left with a debt
         self._now_served = 0.0  # the start tag of the latest turn
         self._n_turns = 0
         self._admitted_at: deque[float] = deque(maxlen=_PACE_SAMPLES)
@@ -54,24 +55,24 @@ class WaitingQueue:
 
     @property
     def tokens(self) -> int:
-        """Those that newcomers came with: prompts, and what of their outputs was there."""
+        """Tokens that newcomers came with: prompts, and outputs drawn elsewhere."""
         return self._tokens
 
     @property
     def returned(self) -> Sequence[LiveRequest]:
-        """Those who have been admitted before."""
+        """Requests that have been admitted before, the next one first."""
         return self._returned
 
     @property
     def waiting_since(self) -> float | None:
-        """When the one who waits longest was submitted."""
+        """When the request that waits longest was submitted; None when none waits."""
         if self._returned:
             return min(live.submitted for live in self._returned)
         return next((live.submitted for live in self._waiting.values()), None)
 
     @property
     def head(self) -> LiveRequest | None:
-        """Who is next."""
+        """The next request; None when none waits."""
         if self._returned:
             return self._returned[0]
         while self._turns:
@@ -82,9 +83,9 @@ class WaitingQueue:
         return None
 
     def check_room(self, n_new: int) -> None:
-        """Raise QueueFullError where a newcomer with so many tokens would be past a limit.
+        """Raise QueueFullError where a newcomer with `n_new` tokens would be past a limit.
 
-        Somebody may always wait.
+        In an empty queue one request may wait, however long it is.
         """
         n_requests, n_tokens = len(self._waiting) + 1, self._tokens + n_new
         if n_requests > self._max_requests:
@@ -93,43 +94,46 @@ class WaitingQueue:
             raise self._full("max_queue_tokens", self._max_tokens, n_tokens)
 
     def append(self, live: LiveRequest) -> None:
-        """A newcomer."""
-        name = live.request.namespace
+        """Queue a newcomer."""
+        name, live.num_queued_tokens = live.request.namespace, live.num_tokens
         namespace = self._namespaces.get(name)
         if namespace is None:
             start = max(self._now_served, self._charged.pop(name, 0.0))
             namespace = self._namespaces[name] = _Namespace(name, start, self._waiting)
             self._take_turn(namespace)
-        self._waiting[live.request.request_id] = live
         namespace.append(live)
-        self._tokens += live.num_tokens
+        self._waiting[live.request.request_id] = live
+        self._tokens += live.num_queued_tokens
 
     def come_back(self, live: LiveRequest) -> None:
-        """Somebody who lost its sequence."""
-        insort(self._returned, live, key=lambda other: (other.seniority, other.number))
+        """Queue a request that lost its sequence, before all newcomers."""
+        insort(self._returned, live, key=attrgetter("seniority", "number"))
 
-    def remove(self, live: LiveRequest) -> None:
-        """Leave the queue, from wherever in it."""
-        if self._waiting.pop(live.request.request_id, None) is None:
+    def discard(self, live: LiveRequest) -> None:
+        """Take a request out of wherever in the queue it is; do nothing if it is not there."""
+        request_id = live.request.request_id
+        if live in self._returned:
             self._returned.remove(live)
-        else:
-            self._tokens -= live.num_tokens
+        elif self._waiting.get(request_id) is live:
+            self._tokens -= live.num_queued_tokens
             self._namespaces[live.request.namespace].n_waiting -= 1
+            del self._waiting[request_id]
 
     def admit(self, live: LiveRequest, now: float) -> None:
-        """Take one out to be served, whose turn it is or who goes before all."""
+        """Take out a request to be served: the head, or one that runs out of turn."""
         if live is not self.head:
-            self.remove(live)
+            self.discard(live)
         elif self._returned:
             del self._returned[0]
         else:
+            charge = live.promised_tokens(self._output_reserve)
             self._admitted_at.append(now)
             start, _, namespace = heapq.heappop(self._turns)
             namespace.pop()
             del self._waiting[live.request.request_id]
-            self._tokens -= live.num_tokens
+            self._tokens -= live.num_queued_tokens
             self._now_served = max(self._now_served, start)
-            namespace.start += live.promised_tokens(self._output_reserve)
+            namespace.start += charge
             if namespace.n_waiting:
                 self._take_turn(namespace)
             else:
@@ -140,10 +144,10 @@ class WaitingQueue:
         heapq.heappush(self._turns, (namespace.start, self._n_turns, namespace))
 
     def _leave(self, namespace: _Namespace) -> None:
-        """Nobody of it waits. What it has been charged is kept while it counts."""
+        """Drop a namespace without requests. What it has been charged is kept while it counts."""
         del self._namespaces[namespace.name]
         if not self._namespaces or len(self._charged) >= self._max_requests:
-            self._charged.clear()  # nobody else waited for it; or too many to remember
+            self._charged.clear()  # no other was delayed by it; or too many to remember
         elif namespace.start > self._now_served:
             self._charged[namespace.name] = namespace.start
 
@@ -158,7 +162,7 @@ class WaitingQueue:
     def _retry_after(self) -> float:
         """Seconds until half of the queue should be gone, at the pace seen so far.
 
-        Half, not one place: all who are refused now come back at that time.
+        Half, not one place: all that are refused now come back at that time.
         """
         times = self._admitted_at
         pace = (times[-1] - times[0]) / (len(times) - 1) if len(times) > 1 else _DEFAULT_PACE
@@ -166,36 +170,34 @@ class WaitingQueue:
 
 
 class _Namespace:
-    """Those of one namespace who wait. start: the tokens it has been charged with."""
+    """The waiting requests of one namespace. start: the tokens it has been charged with."""
 
     def __init__(self, name: str, start: float, waiting: Mapping[int, LiveRequest]) -> None:
         self.name = name
         self.start = start
         self._waiting = waiting
         self.n_waiting = 0
-        self._heap: list[tuple[float, int, LiveRequest]] = []  # may hold some who left
+        self._heap: list[tuple[float, int, LiveRequest]] = []  # may hold some that left
 
     @property
     def head(self) -> LiveRequest | None:
-        """Who is next of them."""
+        """The next request of the namespace; None when none waits."""
         if not self.n_waiting:
             return None
-        while self._has_left(self._heap[0][2]):
+        while self._heap[0][2].request.request_id not in self._waiting:
             heapq.heappop(self._heap)
         return self._heap[0][2]
 
     def append(self, live: LiveRequest) -> None:
-        """One more."""
+        """Add a request."""
         self.n_waiting += 1
-        if len(self._heap) > 2 * self.n_waiting + 64:  # most of it are some who left
-            self._heap = [entry for entry in self._heap if not self._has_left(entry[2])]
+        if len(self._heap) > 2 * self.n_waiting + 64:  # most of it have left
+            waiting = self._waiting
+            self._heap = [entry for entry in self._heap if entry[2].request.request_id in waiting]
             heapq.heapify(self._heap)
         heapq.heappush(self._heap, (live.seniority, live.number, live))
 
     def pop(self) -> None:
-        """The one who is next has been admitted."""
+        """Remove the head, which has been admitted."""
         self.n_waiting -= 1
         heapq.heappop(self._heap)
-
-    def _has_left(self, live: LiveRequest) -> bool:
-        return live.request.request_id not in self._waiting

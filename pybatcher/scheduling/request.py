@@ -1,4 +1,4 @@
-"""`Request`: what a caller asked for. `LiveRequest`: how far it has come."""
+"""`Request`: one request as its caller wants it. `LiveRequest`: its progress."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["Leader", "LiveRequest", "Request"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """One prompt to be continued, or to be asked about. Immutable.
+    """One prompt to be continued, scored or embedded. Immutable.
 
     request_id: chosen by the owner, unique in its scheduler.
     prompt: token ids, at least one.
@@ -24,10 +24,10 @@ class Request:
     namespace: cached prefixes are shared inside it only, and namespaces take turns.
     priority: the lower, the sooner it is served.
     deadline: on the owner's clock, in seconds; None = none.
-    targets, pooling: as of a `StepEntry`, over the whole prompt. With either, nothing is
+    targets, pooling: as of a `StepEntry`, over the whole prompt. With either, no token is
         drawn: the request ends when its prompt is computed.
-    output: tokens that were drawn for it already, none of which has ended it
-        (`finish_reason`). It goes on after them as if it had drawn them here.
+    output: tokens that were drawn for it elsewhere, none of which has ended it
+        (`finish_reason`). It goes on after them as if they had been drawn here.
     """
 
     request_id: int
@@ -44,25 +44,25 @@ class Request:
 
     @property
     def draws(self) -> bool:
-        """It is to be continued."""
+        """True for a prompt to be continued: neither scored nor embedded."""
         return not self.targets and self.pooling is None
 
     @property
     def is_whole(self) -> bool:
-        """All of its prompt has to be in one step."""
+        """True for mean pooling: the prompt cannot be chunked."""
         return self.pooling == "mean"
 
     def positions_needed(self, max_sequence_length: int) -> int:
-        """Most KV positions the request can come to hold.
+        """Return the most KV positions that the request can come to hold.
 
         The last token of an output is drawn but never computed, so it needs none.
         """
         return len(self.prompt) + self.max_output(max_sequence_length) - 1
 
     def max_output(self, max_sequence_length: int) -> int:
-        """Most tokens its output can come to have, before `max_tokens` or positions are used up.
+        """Return the most tokens that its output can come to have: `max_tokens`, or positions.
 
-        Those it comes with count. One that draws none counts as one that ends with its first.
+        Tokens drawn elsewhere count. A request that draws none counts as one that draws one.
         """
         if not self.draws:
             return 1
@@ -71,7 +71,7 @@ class Request:
     def finish_reason(
         self, token_id: int, n_output: int, max_output: int
     ) -> Literal["stop", "length"] | None:
-        """Why its output of `n_output` tokens ends with this last one; None: it goes on."""
+        """Return why an output of `n_output` tokens ends with this last one; None: it goes on."""
         if token_id in self.end_token_ids:
             return "stop"
         return "length" if n_output >= max_output else None
@@ -81,25 +81,26 @@ class Request:
 class LiveRequest:
     """A request from its submission to its end.
 
-    `num_computed_tokens` is the only record of its progress: everything else
-    follows from how far that is behind its length. Who has been preempted, or
-    outlived its engine, has its output and no KV; so does a newcomer that comes with one.
+    `num_computed_tokens` is the only record of its progress: everything else follows from how far
+    that is behind its length. A request that was preempted, or outlived its engine, has its output
+    and no KV; so has a newcomer whose output was begun elsewhere.
 
-    submitted: when, on the owner's clock. seniority: a time; of two requests of a
-        namespace the one with the earlier goes first. number: of its submission.
-    max_output: most tokens its output can come to have.
+    submitted: when, on the owner's clock. seniority: a time; of two requests of a namespace the
+        one with the earlier goes first. number: of its submission.
+    max_output: most tokens that its output can come to have.
+    num_queued_tokens: how many it had when it was queued as a newcomer.
     seq_id: its sequence while it runs; -1: it has none.
     was_admitted: it has run before.
-    num_lost_tokens: so many had been computed when it last lost its KV, or, of a newcomer
-        with output, when that was drawn elsewhere.
-    outlived_engine: and it lost it to a restart of the engine.
-    leader, num_led_tokens: so many tokens of another's KV will be copied when they
-        are there, and until then nothing of it is computed.
-    ended: nothing more comes of it; its KV goes when the step that may compute it is over.
-    next_look: the step of `Speculation` from which on guesses are worth looking for.
+    num_lost_tokens: how many had been computed when it last lost its KV, or, of a newcomer with
+        output, when that was drawn elsewhere.
+    outlived_engine: it lost its KV to a restart of the engine.
+    leader, num_led_tokens: how many tokens of whose KV will be copied once they are computed;
+        until then no token of this request is computed.
+    ended: no event comes any more; its KV is freed after the step that may compute it.
+    next_search: the step of `Speculation` from which on a search for a draft is worth it.
     logprobs: of its first targets, as far as they are known; preemption takes none away.
-    suspect_length: it was in a step that failed, and is watched until it is longer
-        than this; -1: it is not.
+    poison_length: it was in a step that failed, and is a candidate of `PoisonRequests` until it is
+        longer than this; -1: it is none.
     """
 
     request: Request
@@ -109,6 +110,7 @@ class LiveRequest:
     max_output: int
     output: list[int] = field(default_factory=list)
     seq_id: int = -1
+    num_queued_tokens: int = 0
     num_computed_tokens: int = 0
     was_admitted: bool = False
     num_lost_tokens: int = 0
@@ -117,24 +119,24 @@ class LiveRequest:
     leader: Leader | None = None
     num_led_tokens: int = 0
     ended: bool = False
-    suspect_length: int = -1
+    poison_length: int = -1
     drafter: Drafter | None = None
-    next_look: int = 0
+    next_search: int = 0
     logprobs: list[float] = field(default_factory=list)
 
     @property
     def num_tokens(self) -> int:
-        """Prompt and output so far."""
+        """Number of tokens of the prompt and the output so far."""
         return len(self.request.prompt) + len(self.output)
 
     @property
     def num_tokens_to_compute(self) -> int:
-        """Tokens it has, but whose KV is not there yet."""
+        """Number of tokens without KV."""
         return len(self.request.prompt) + len(self.output) - self.num_computed_tokens
 
     @property
     def is_generating(self) -> bool:
-        """All but its last token is computed: each step gives it one more."""
+        """True when all tokens but the last drawn one are computed: each step draws one more."""
         return bool(self.output) and self.num_tokens_to_compute == 1
 
     @property
@@ -143,12 +145,12 @@ class LiveRequest:
         return (*self.request.prompt, *self.output) if self.output else self.request.prompt
 
     def promised_tokens(self, output_reserve: int) -> int:
-        """The length for which admission wants room: it is not longer yet."""
+        """Return the length for which admission wants room: the output so far and some to come."""
         left = min(self.max_output - len(self.output), output_reserve)
         return self.num_tokens + max(left - 1, 0)
 
     def next_tokens(self, count: int) -> tuple[int, ...]:
-        """The next `count` tokens to compute."""
+        """Return the next `count` tokens to compute."""
         n_prompt = len(self.request.prompt)
         start = self.num_computed_tokens
         stop = start + count
@@ -157,14 +159,15 @@ class LiveRequest:
         return self.request.prompt[start:stop] + tuple(self.output[: max(0, stop - n_prompt)])
 
     def draws_after(self, count: int) -> bool:
-        """Whether a new token follows the next `count`."""
+        """True if a new token is drawn after the next `count`."""
         return count == self.num_tokens_to_compute and self.request.draws
 
     @property
     def shareable_tokens(self) -> tuple[int, ...]:
-        """All but the last of these may come from elsewhere: rows it needs are its own to compute.
+        """Return the tokens whose KV, but for the last one's, may come from other sequences.
 
-        It needs the last one, or those from its first unknown target on; for a mean, all.
+        Rows that the step answers from have to be computed: the last one, those from the first
+        unknown target on, and for mean pooling all.
         """
         request = self.request
         if request.draws:
@@ -175,17 +178,17 @@ class LiveRequest:
         return request.prompt[: len(request.prompt) - max(n_unknown, 1) + 1]
 
     def targets_after(self, count: int) -> tuple[int, ...]:
-        """Its targets that come after the next `count` tokens' rows, but for known ones."""
+        """Return the targets of the next `count` tokens' rows, without those already scored."""
         targets = self.request.targets
         stop = self.num_computed_tokens + count - (len(self.request.prompt) - len(targets))
         return targets[len(self.logprobs) : max(stop, 0)]
 
     def pooling_after(self, count: int) -> Pooling | None:
-        """What is to be pooled in the entry of the next `count` tokens: the last one of all."""
+        """Return the pooling of the entry of the next `count` tokens: only the last entry pools."""
         return self.request.pooling if count == self.num_tokens_to_compute else None
 
     def lose_kv(self) -> None:
-        """Its sequence is gone; what had been computed has to be again."""
+        """Forget the sequence: what had been computed has to be computed again."""
         self.num_lost_tokens = max(self.num_lost_tokens, self.num_computed_tokens)
         self.num_computed_tokens = 0
         self.seq_id = -1
@@ -193,4 +196,4 @@ class LiveRequest:
 
 
 Leader = LiveRequest | SharedPrefix
-"""Whose KV a request may wait for instead of computing the same."""
+"""An owner of KV that a request may wait for instead of computing the same."""

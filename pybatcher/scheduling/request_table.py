@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ..config import SchedulerConfig
-from ..errors import PybatcherError
+from ..errors import InvalidRequestError, PybatcherError
+from .containment import WorkFor
 from .counters import SchedulerCounters
 from .deadlines import Deadlines
 from .events import Preempted
-from .kv_allocator import KvAllocator
-from .prefix import SharedPrefixes
+from .kv_allocator import KvAllocator, free_sequence
+from .prefix import SharedPrefix, SharedPrefixes
 from .queue import WaitingQueue
 from .request import LiveRequest, Request
 
@@ -20,16 +21,16 @@ __all__ = ["RequestTable"]
 class RequestTable:
     """One owner of where requests are, so that each is in one place and ends once.
 
-    running: those with a sequence, by id, in the order of their admission.
-    in_step: the KV belongs to the engine; who ends keeps its sequence until `step_over`.
-    head_must_wait: whoever is next was found not to fit, and nothing has been freed since.
+    running: requests with a sequence, by id, in the order of their admission.
+    in_step: the KV belongs to the engine; a request that ends keeps its sequence until `step_over`.
+    head_must_wait: the next in line was found not to fit, and nothing has been freed since.
     """
 
     def __init__(self, config: SchedulerConfig, kv: KvAllocator) -> None:
         self._kv = kv
         self._aging = config.priority_aging
         self._deadlines = Deadlines()
-        self._doomed_sequences: list[int] = []
+        self._sequences_to_free: list[int] = []
         self._now = 0.0
         self.counters = SchedulerCounters()
         self.prefixes = SharedPrefixes(kv, config.max_prefixes)
@@ -43,28 +44,42 @@ class RequestTable:
         self.head_must_wait = False
 
     def add(self, request: Request, now: float) -> None:
-        """A newcomer waits. QueueFullError; then nothing has changed."""
+        """Queue a new request.
+
+        Raises QueueFullError past a limit of the queue, and whatever values of wrong types raise;
+        then nothing has changed.
+        """
+        if request.request_id in self.live:
+            raise InvalidRequestError(
+                f"request_id is {request.request_id!r}, which a request in flight has: "
+                "choose another"
+            )
         n_tokens = len(request.prompt) + len(request.output)
         self.waiting.check_room(n_tokens)
-        self.counters.submitted += 1
         live = LiveRequest(
             request=request,
             submitted=now,
-            seniority=now + request.priority * self._aging,
-            number=self.counters.submitted,
+            seniority=now + float(request.priority * self._aging),
+            number=self.counters.submitted + 1,
             max_output=request.max_output(self._kv.max_sequence_length),
             output=list(request.output),
             num_lost_tokens=n_tokens - 1 if request.output else 0,
         )
         head = self.waiting.head
-        self.waiting.append(live)
+        try:
+            self._deadlines.add(live)
+            self.waiting.append(live)
+        except BaseException:
+            live.ended = True
+            self.waiting.discard(live)
+            raise
         self.live[request.request_id] = live
-        self._deadlines.add(live)
+        self.counters.submitted += 1
         if self.waiting.head is not head:
             self.head_must_wait = False
 
     def take_back(self, request_id: int) -> bool:
-        """End a request wherever it is; False if it has ended already."""
+        """End a request without an event; False if it has ended already."""
         live = self.live.get(request_id)
         if live is None:
             return False
@@ -72,48 +87,59 @@ class RequestTable:
         return True
 
     def end(self, live: LiveRequest) -> None:
-        """Nothing more comes of it. Its KV is free now, or after the step that may compute it."""
+        """Take a request out of the table, from whatever state of admission it is in.
+
+        Its KV is freed now, or by `step_over` where the step under way may compute it. Sends no
+        event. Raises EngineFailedError where the engine does not free it.
+        """
         request_id = live.request.request_id
         live.ended = True
-        del self.live[request_id]
-        if request_id not in self.running:
-            self.waiting.remove(live)
-            self.head_must_wait = False  # it may have been the head
-        elif self.in_step:
+        self.live.pop(request_id, None)
+        self.head_must_wait = False
+        if self.in_step and request_id in self.running:
             self.ended_in_step.append(live)
-        else:
-            self._free(live)
+            return
+        self.running.pop(request_id, None)
+        self.waiting.discard(live)
+        self._free(live)
 
     def fail(self, live: LiveRequest, error: PybatcherError) -> None:
-        """End it with an error."""
-        self.end(live)
+        """Queue `Failed` with the error, and end the request."""
+        live.ended = True  # also where its KV cannot be freed
         self.counters.note_failed(live.request.request_id, error)
+        self.end(live)
+
+    def fail_prefix(self, prefix: SharedPrefix, error: PybatcherError) -> None:
+        """Take a shared prefix out, free its KV, and set its `error` for those who hold it."""
+        self.prefixes.fail(prefix, error, self.remove_sequence)
+        self.head_must_wait = False
 
     def expire(self, now: float) -> None:
-        """End whose deadline has passed. What follows happens at this time."""
+        """Queue `Expired` for each request past its deadline and end it. Sets the table's time."""
         self._now = now
-        for live in self._deadlines.passed(now):
-            self.end(live)
+        while (live := self._deadlines.pop_passed(now)) is not None:
+            live.ended = True  # also where its KV cannot be freed
             self.counters.note_expired(live.request.request_id)
+            self.end(live)
 
     @property
     def next_deadline(self) -> float | None:
-        """The earliest deadline; None when nobody has one."""
+        """The earliest deadline; None when no request has one."""
         return self._deadlines.next
 
     @property
     def admitted(self) -> Iterator[LiveRequest]:
-        """Those who run, or have run and wait to go on."""
+        """Requests that run, or have run and wait to go on."""
         yield from self.running.values()
         yield from self.waiting.returned
 
     def preempt(self, live: LiveRequest) -> None:
-        """Take its KV for others. It waits, before all newcomers.
+        """Take a running request's KV for others. It waits, before all newcomers.
 
-        What of its KV nobody else needs stays cached, to be given away from its end on:
-        so in effect only the tail goes that is needed, and what is left is found again.
+        What of its KV no sequence needs stays cached, to be evicted from its end on: so in effect
+        only the tail goes that is needed, and what is left is found again.
         """
-        self._kv.seq_remove(live.seq_id)
+        self._free(live)
         del self.running[live.request.request_id]
         live.lose_kv()
         live.num_preemptions += 1
@@ -123,43 +149,53 @@ class RequestTable:
         self.head_must_wait = False
 
     def run(self, live: LiveRequest) -> None:
-        """Who waited has been given a sequence."""
+        """Move a request that has been given a sequence from the queue to the running ones."""
         self.waiting.admit(live, self._now)
         self.running[live.request.request_id] = live
 
     def step_over(self) -> None:
-        """The KV is free to be changed again."""
+        """Free the KV of what ended during the step. Raises EngineFailedError where that fails."""
         self.in_step = False
         while self.ended_in_step:
-            self._free(self.ended_in_step.pop())
-        while self._doomed_sequences:
-            self._kv.seq_remove(self._doomed_sequences.pop())
+            live = self.ended_in_step.pop()
+            self.running.pop(live.request.request_id, None)
+            self._free(live)
+        while self._sequences_to_free:
+            free_sequence(self._kv, self._sequences_to_free.pop())
 
     def remove_sequence(self, seq_id: int) -> None:
-        """Of a shared prefix that nobody holds any more."""
-        if self.in_step:
-            self._doomed_sequences.append(seq_id)
-        else:
-            self._kv.seq_remove(seq_id)
+        """Free a shared prefix's sequence, now or after the step under way."""
         self.head_must_wait = False
+        if self.in_step:
+            self._sequences_to_free.append(seq_id)
+        else:
+            free_sequence(self._kv, seq_id)
 
     def lose_kv(self) -> None:
-        """The engine has forgotten every sequence: all who ran wait, before all newcomers."""
+        """Let all running requests wait, before all newcomers: the engine forgot every sequence.
+
+        Can be called again where it was interrupted.
+        """
         self.in_step = False
         self.ended_in_step.clear()
-        self._doomed_sequences.clear()
+        self._sequences_to_free.clear()
+        self.head_must_wait = False
         self.prefixes.lose_kv()
-        for request_id, live in self.live.items():
-            if request_id in self.running:
+        for live in [live for live in self.live.values() if live.ended]:  # interrupted in `end`
+            del self.live[live.request.request_id]
+        for live in [live for live in self.waiting if live.ended]:
+            self.waiting.discard(live)
+        while self.running:
+            _, live = self.running.popitem()
+            if live.ended:
+                live.seq_id = -1
+                continue
+            with WorkFor("let it wait for the engine's restart", live):
                 live.outlived_engine = True
                 live.lose_kv()
                 self.waiting.come_back(live)
-            live.seq_id, live.leader = -1, None
-        self.running.clear()
-        self.head_must_wait = False
 
     def _free(self, live: LiveRequest) -> None:
-        del self.running[live.request.request_id]
-        self._kv.seq_remove(live.seq_id)
-        live.seq_id = -1
-        self.head_must_wait = False
+        seq_id, live.seq_id = live.seq_id, -1
+        if seq_id >= 0:
+            free_sequence(self._kv, seq_id)

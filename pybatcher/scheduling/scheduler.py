@@ -10,17 +10,22 @@ questions go to a `KvAllocator`, and what happened comes out as events.
                   └── cancel / deadline / fail_all ──────> gone, KV free
 
 A step is a `plan` and then an `apply` (or `step_failed`). In between the KV
-belongs to the engine: who ends then keeps its sequence until the step is over.
+belongs to the engine: a request that ends then keeps its sequence until the step is over.
+
+What raises while one request is served ends that request: see `containment`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import suppress
+from functools import partial
 
 from ..config import SchedulerConfig
 from ..errors import EngineError, EngineFailedError, PybatcherError
-from .batch_builder import BatchBuilder, Seats
-from .events import Answered, Event, Generated, own_copy
+from .batch_builder import BatchBuilder, ScheduledRows
+from .containment import RequestFault, WorkFor, contain
+from .events import Answered, Generated, SchedulerEvent, own_copy
 from .kv_allocator import KvAllocator
 from .plan import SampledToken, StepEntry, StepPlan, StepResult
 from .poison import PoisonRequests
@@ -33,15 +38,17 @@ from .step_time import StepTime
 
 __all__ = ["Scheduler"]
 
+_InFlight = list[tuple[LiveRequest | SharedPrefix, StepEntry]]
+
 
 class Scheduler:
-    """Steps of at most `n_batch` rows: decode first, then started prompts, then who waits.
+    """Plans steps of at most `n_batch` rows: decode, then started prompts, then waiting requests.
 
     A request is admitted in a step that has a row for it beside one for each
     that runs already. So no more than `n_batch` run, and each generating one has
-    a row in every step. `RequestTable` knows where everybody is, `WaitingQueue` whose turn it
-    is, `BatchBuilder` who has rows, `Admission` what it takes to run, `StepBudget` how much of
-    a prompt a step computes, `preemption` who gives way when KV runs out.
+    a row in every step. `RequestTable` knows where requests are, `WaitingQueue` whose turn it
+    is, `BatchBuilder` whose rows are in a step, `Admission` what it takes to run, `StepBudget` how
+    much of a prompt a step computes, `preemption` which request gives way when KV runs out.
     """
 
     def __init__(self, config: SchedulerConfig, kv: KvAllocator) -> None:
@@ -54,7 +61,7 @@ class Scheduler:
         self._poison = PoisonRequests()
         self._n_batch = config.n_batch
         self._kv = kv
-        self._in_flight: list[tuple[LiveRequest | SharedPrefix, StepEntry]] | None = None
+        self._in_flight: _InFlight | None = None
         self._began = 0.0
 
     # -- requests come and go; allowed at any time, also during a step ----------------------
@@ -62,14 +69,20 @@ class Scheduler:
     def submit(self, request: Request, now: float) -> None:
         """Queue a request.
 
-        Raises RequestTooLongError for what could never be admitted and
-        QueueFullError for what cannot wait now; then nothing has changed.
+        Raises RequestTooLongError for one that could never be admitted, QueueFullError for one
+        that cannot wait now, and EngineError with its cause for one with values of wrong types.
+        Then nothing has changed.
         """
-        self._builder.check_can_ever_fit(request)
-        self._table.add(request, now)
+
+        def add() -> None:
+            with WorkFor("submit it", request):
+                self._builder.check_can_ever_fit(request)
+                self._table.add(request, now)
+
+        contain(add, _raise)
 
     def cancel(self, request_id: int) -> bool:
-        """Forget a request; its owner wants no events about it any more.
+        """Forget a request, without any further event about it.
 
         Its KV is free at once, or when the step under way ends. False if it
         has ended already.
@@ -79,46 +92,53 @@ class Scheduler:
         return gone
 
     def finish(self, request_id: int) -> bool:
-        """Like `cancel`, for an owner that has all it wants (a stop text came, say)."""
+        """Like `cancel`, and count it as completed: its output ends early, at a stop text, say."""
         gone = self._table.take_back(request_id)
         self._counters.completed += gone
         return gone
 
     def fail(self, request_id: int) -> bool:
-        """Like `cancel`, for an owner that could not make use of what came."""
+        """Like `cancel`, and count it as failed: its owner could not use what was generated."""
         gone = self._table.take_back(request_id)
         self._counters.failed += gone
         return gone
 
-    def fail_all(self, error: PybatcherError) -> list[Event]:
+    def fail_all(self, error: PybatcherError) -> list[SchedulerEvent]:
         """End every request, each with an error like this one. Returns all events not yet taken."""
         for live in list(self._table.live.values()):
             with suppress(EngineError):  # a broken engine may refuse to free what it holds
-                self._table.end(live)
-            self._counters.note_failed(live.request.request_id, own_copy(error))
+                self._table.fail(live, own_copy(error))
         return self.take_events()
 
     def add_prefix(self, tokens: tuple[int, ...], namespace: str = "") -> SharedPrefix:
         """Compute `tokens` once and keep them; prompts of the namespace that begin so use them.
 
-        They wait until it is there. Each call is to be undone by a `remove_prefix`.
-        Raises RequestTooLongError and NoFreeSequenceError when there is no room for it.
+        Such prompts wait until the prefix is computed. Each call is to be undone by a
+        `remove_prefix`. Where it cannot be computed, it is dropped and its `error` set.
+        Raises RequestTooLongError and NoFreeSequenceError when there is no room for it, and
+        EngineError with its cause for values of wrong types.
         """
-        prefix = self._table.prefixes.add(tokens, namespace)
+        prefix = SharedPrefix(tokens, namespace)
+
+        def add() -> SharedPrefix:
+            with WorkFor("add it", prefix):
+                return self._table.prefixes.add(prefix)
+
+        added = contain(add, _raise)
         self._table.head_must_wait = False
-        return prefix
+        return added
 
     def remove_prefix(self, prefix: SharedPrefix) -> None:
-        """Let go of a prefix. Who uses it keeps what it has of it."""
+        """Undo one `add_prefix`. Requests that use the prefix keep what they have of it."""
         self._table.prefixes.release(prefix, self._table.remove_sequence)
 
     @property
     def prefixes(self) -> list[SharedPrefix]:
-        """Those that are held."""
+        """The shared prefixes that are kept, whether computed yet or not."""
         return list(self._table.prefixes)
 
     def drop_prefixes(self) -> None:
-        """Let go of all shared prefixes, whoever holds them."""
+        """Drop all shared prefixes, whatever number of holders they have."""
         for prefix in list(self._table.prefixes):
             prefix.holders = 1
             self.remove_prefix(prefix)
@@ -126,100 +146,74 @@ class Scheduler:
     # -- steps ------------------------------------------------------------------------------
 
     def plan(self, now: float) -> StepPlan | None:
-        """Say what the next step computes; None when there is nothing to compute.
+        """Plan what the next step computes; None when there is nothing to compute.
 
-        Expires what is past its deadline, then seats, within `n_batch` rows:
-        one row of every generating request (others give up their KV where it runs out),
-        the rest of started prompts (oldest first), then who waits, in turn, as long
-        as they fit; guesses at what comes next, in rows that nobody else wants.
-        Takes sequences and attaches cached prefixes on the way.
+        Ends requests past their deadlines, then schedules, within `n_batch` rows: one row of
+        every generating request (others give up their KV where it runs out), the rest of
+        started prompts (oldest first), then waiting requests, in turn, as long as they fit; draft
+        tokens in rows that are left over. Takes sequences and attaches cached prefixes on the way.
+
+        What raises for one request ends it with `Failed`, and the step is planned without it.
+        Raises EngineFailedError, or anything that belongs to no request, for the engine as a
+        whole; then `step_failed` is to be called.
         """
         if self._in_flight is not None:
             raise RuntimeError("plan() was called before the last step was applied")
         self._table.expire(now)
-        generating: list[LiveRequest] = []
-        seats = self._seats_of_suspect()
-        if not seats:
-            seats, generating = self._builder.seats()
-        if not seats:
-            return None
-        decode_rows = len(generating)
-        prefill_rows = sum(count for _, count in seats[decode_rows:])
-        drafts = self._speculation.drafts(
-            generating,
-            self._n_batch - decode_rows - prefill_rows,
-            self._builder.blocks,
-            self._kv.block_size,
-        )
-        in_flight = self._in_flight = [
-            (owner, _entry(owner, count, drafts.get(owner.seq_id, ()) if drafts else ()))
-            for owner, count in seats
-        ]
-        plan = StepPlan(
-            entries=tuple(entry for _, entry in in_flight),
-            decode_rows=decode_rows,
-            prefill_rows=prefill_rows,
-            draft_rows=sum(map(len, drafts.values())),
-        )
-        self._table.in_step = True
-        self._began = now
-        self._speculation.step_begins(plan, now)
+        plan = contain(self._plan, self._end_faulty)
+        if plan is not None:
+            self._table.in_step = True
+            self._began = now
+            self._speculation.step_begins(plan, now)
         return plan
 
-    def apply(self, result: StepResult, now: float) -> list[Event]:
-        """Take in what the planned step gave. Returns all events not yet taken."""
+    def apply(self, result: StepResult, now: float) -> list[SchedulerEvent]:
+        """Take in what the planned step gave. Returns all events not yet taken.
+
+        What raises for one request ends it with `Failed`; what else raises, as in `plan`.
+        """
         if self._in_flight is None:
             raise RuntimeError("apply() was called without a planned step")
-        seats, self._in_flight = self._in_flight, None
+        in_flight, self._in_flight = self._in_flight, None
         self._counters.steps += 1
         self._speculation.step_ends(now)
         if self._step_time is not None:
             self._step_time.note(self._builder.load, now - self._began)
-        n_rows = 0
-        for owner, entry in seats:
-            n_tokens, n_draft = len(entry.tokens), entry.n_draft
-            n_rows += n_tokens
-            owner.num_computed_tokens += n_tokens - n_draft
-            if isinstance(owner, SharedPrefix):
-                self._table.head_must_wait = False
-            elif entry.sample:
-                self._take_tokens(owner, n_draft, result)
-            elif not owner.request.draws and not owner.ended:
-                self._take_answer(owner, entry, result)
-        self._counters.computed_tokens += n_rows
-        self._builder.let_followers_join()
+        rows = iter(in_flight)  # run again, it goes on with the next
+        contain(partial(self._take_results, rows, result), self._end_faulty)
+        contain(self._builder.let_followers_join, self._end_faulty)
         self._table.step_over()
         return self.take_events()
 
-    def step_failed(self, error: BaseException) -> list[Event]:
-        """The planned step, if there is one, was not computed, and the engine has forgotten all KV.
+    def step_failed(self, error: BaseException) -> list[SchedulerEvent]:
+        """Take in that the engine failed and has forgotten all KV, in a planned step or without.
 
-        Who ran goes on from the tokens it has, at the front of the queue. Who was in the
-        step runs alone for a while, and if a step fails with it alone, it ends. Returns
-        all events not yet taken. The KvAllocator is not asked before the next `plan`.
+        Running requests go on from the tokens they have, at the front of the queue. Those of the
+        step run alone for a while, and one whose step fails alone ends. Returns all events not
+        yet taken. The KvAllocator is not asked before the next `plan`.
         """
         in_flight, self._in_flight = self._in_flight or [], None
         in_step = [owner for owner, _ in in_flight if isinstance(owner, LiveRequest)]
-        self._table.lose_kv()
-        guilty = self._poison.put(in_step)
-        if guilty is not None:
+        contain(self._table.lose_kv, self._end_faulty)
+        poison = self._poison.step_failed(in_step)
+        if poison is not None:
             own = EngineFailedError(
                 "this request failed: the engine failed twice when it computed it, the second "
                 f"time with it alone in its step: {error!r}"
             )
             own.__cause__ = error
-            self._table.fail(guilty, own)
+            self._table.fail(poison, own)
         return self.take_events()
 
-    def take_events(self) -> list[Event]:
-        """Everything that happened since events were last taken."""
+    def take_events(self) -> list[SchedulerEvent]:
+        """Return the events since they were last taken, in the order they happened."""
         return self._counters.take_events()
 
     # -- questions --------------------------------------------------------------------------
 
     @property
     def is_idle(self) -> bool:
-        """Nothing runs: what waits, if anything, waits for company and not for room."""
+        """True when nothing runs: requests that wait, wait for company and not for room."""
         return (
             self._in_flight is None
             and not self._table.running
@@ -229,7 +223,7 @@ class Scheduler:
 
     @property
     def n_waiting(self) -> int:
-        """Requests that hold no sequence."""
+        """Number of requests that hold no sequence."""
         return len(self._table.waiting)
 
     @property
@@ -239,43 +233,95 @@ class Scheduler:
 
     @property
     def next_deadline(self) -> float | None:
-        """The earliest deadline of all that have not ended; None when none has one."""
+        """The earliest deadline of all requests that have not ended; None when none has one."""
         return self._table.next_deadline
 
     def statistics(self) -> SchedulerStatistics:
-        """Counts so far. See `SchedulerStatistics`."""
+        """Return the counts so far, and how many requests wait and run now."""
         table = self._table
         return self._counters.statistics(
             {
                 "queued": len(table.waiting),
                 "queued_tokens": table.waiting.tokens,
                 "running": len(table.running) - len(table.ended_in_step),
-                "proposed_tokens": self._speculation.proposed_tokens,
+                "proposed_tokens": self._speculation.draft_tokens,
                 "accepted_tokens": self._speculation.accepted_tokens,
             }
         )
 
     # -- inside -----------------------------------------------------------------------------
 
-    def _seats_of_suspect(self) -> Seats:
-        """Those of who has to run alone now, if anybody has."""
-        while (suspect := self._poison.current) is not None:
-            if seats := self._builder.seats_of(suspect):
-                return seats
-            if not suspect.ended:
-                self._poison.acquit(suspect)
+    def _end_faulty(self, fault: RequestFault) -> None:
+        """End the request or shared prefix whose work raised."""
+        owner, error = fault.owner, fault.typed
+        if isinstance(owner, SharedPrefix):
+            self._table.fail_prefix(owner, error)
+        elif isinstance(owner, LiveRequest) and not owner.ended:
+            self._table.fail(owner, error)
+
+    def _plan(self) -> StepPlan | None:
+        generating: list[LiveRequest] = []
+        rows = self._rows_of_poison_candidate()
+        if not rows:
+            rows, generating = self._builder.build()
+        if not rows:
+            return None
+        decode_rows = len(generating)
+        prefill_rows = sum(count for _, count in rows[decode_rows:])
+        drafts = self._speculation.drafts(
+            generating,
+            self._n_batch - decode_rows - prefill_rows,
+            self._builder.blocks,
+            self._kv.block_size,
+        )
+        in_flight: _InFlight = []
+        with WorkFor("make its step entry") as work:
+            for work.owner, count in rows:
+                draft = drafts.get(work.owner.seq_id, ()) if drafts else ()
+                in_flight.append((work.owner, _entry(work.owner, count, draft)))
+        plan = StepPlan(
+            entries=tuple(entry for _, entry in in_flight),
+            decode_rows=decode_rows,
+            prefill_rows=prefill_rows,
+            draft_rows=sum(map(len, drafts.values())),
+        )
+        self._in_flight = in_flight
+        return plan
+
+    def _rows_of_poison_candidate(self) -> ScheduledRows:
+        """Schedule the request that has to run alone now; no rows if none has."""
+        while (candidate := self._poison.current) is not None:
+            if rows := self._builder.build_alone(candidate):
+                return rows
+            self._poison.clear(candidate)
         return []
 
+    def _take_results(
+        self, rows: Iterator[tuple[LiveRequest | SharedPrefix, StepEntry]], result: StepResult
+    ) -> None:
+        with WorkFor("take in what the step gave") as work:
+            for work.owner, entry in rows:
+                owner = work.owner
+                n_tokens, n_draft = len(entry.tokens), entry.n_draft
+                self._counters.computed_tokens += n_tokens
+                owner.num_computed_tokens += n_tokens - n_draft
+                if isinstance(owner, SharedPrefix):
+                    self._table.head_must_wait = False
+                elif entry.sample:
+                    self._take_tokens(owner, n_draft, result)
+                elif not owner.request.draws and not owner.ended:
+                    self._take_answer(owner, entry, result)
+
     def _take_tokens(self, live: LiveRequest, n_draft: int, result: StepResult) -> None:
-        """The tokens that the step drew for a request, as far as its output goes."""
+        """Append the tokens that the step drew for a request, as far as its output goes."""
         tokens = result.sampled.get(live.seq_id, ())
         why = result.failed.get(live.seq_id) if result.failed else None
         if not tokens and why is None:
             why = "the engine drew no token for it"
         if n_draft:
-            n_accepted = len(tokens) - (why is None)  # one came before any guess, or nothing did
+            n_accepted = len(tokens) - (why is None)  # one comes before any draft, or none does
             live.num_computed_tokens += n_accepted
-            self._speculation.judge(n_draft, n_accepted)
+            self._speculation.count(n_draft, n_accepted)
         for token in tokens:
             if not live.ended:
                 self._take_token(live, token)
@@ -283,7 +329,7 @@ class Scheduler:
             self._table.fail(live, EngineFailedError(f"this request failed: {why}"))
 
     def _take_answer(self, live: LiveRequest, entry: StepEntry, result: StepResult) -> None:
-        """What the step said of a prompt, and with its last tokens the end."""
+        """Keep the log-probabilities of a prompt's chunk; with its last one, end the request."""
         request, seq_id = live.request, live.seq_id
         logprobs, vector = result.logprobs.get(seq_id, ()), result.embeddings.get(seq_id)
         why = result.failed.get(seq_id)
@@ -297,20 +343,27 @@ class Scheduler:
             return
         live.logprobs += logprobs
         if not live.num_tokens_to_compute:
-            self._table.end(live)
-            self._counters.completed += 1
-            answer = Answered(request.request_id, tuple(live.logprobs), vector)
-            self._counters.events.append(answer)
+            self._complete(live, Answered(request.request_id, tuple(live.logprobs), vector))
 
     def _take_token(self, live: LiveRequest, token: SampledToken) -> None:
-        """A request's next token, and whether it is the last one."""
+        """Append a request's next token, and end the request if it is the last one."""
         request, output = live.request, live.output
         output.append(token.token_id)
         reason = request.finish_reason(token.token_id, len(output), live.max_output)
-        if reason is not None:
-            self._table.end(live)
-            self._counters.completed += 1
-        self._counters.events.append(Generated(request.request_id, token, reason))
+        generated = Generated(request.request_id, token, reason)
+        if reason is None:
+            self._counters.events.append(generated)
+        else:
+            self._complete(live, generated)
+
+    def _complete(self, live: LiveRequest, ending: Generated | Answered) -> None:
+        self._table.end(live)
+        self._counters.completed += 1
+        self._counters.events.append(ending)
+
+
+def _raise(fault: RequestFault) -> None:
+    raise fault.typed from fault.typed.__cause__
 
 
 def _entry(owner: LiveRequest | SharedPrefix, count: int, draft: tuple[int, ...]) -> StepEntry:

@@ -1,11 +1,13 @@
-"""`Speculation`: which sequences compute guesses beside their next token, and how many.
+"""`Speculation`: which sequences compute draft tokens beside their next token, and how many.
 
-A guess takes a row, and one that comes true saves its sequence a row of a later step and the share
-of that step that is not rows. With n sequences in a step, and a step that costs as much as k rows
-before its first one, a guess is worth its row where it is right more often than n / (n + k).
+A draft token takes a row, and one that is accepted saves its sequence a row of a later step and the
+share of that step that is not rows. With n sequences in a step, and a step that costs as much as k
+rows before its first one, a draft token is worth its row where the chance of its acceptance is more
+than n / (n + k).
 
-Looking for guesses is not free either, and where a step takes a fraction of a millisecond it shows.
-So who has none that pay is looked for less and less: as often as takes a small share of the time.
+Searching for drafts is not free either, and where a step takes a fraction of a millisecond it
+shows. So a sequence without drafts that pay is searched less and less: as often as takes a small
+share of the time.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
+from .containment import WorkFor
 from .drafter import LEAST_LONGEST_REST, Drafter, Terms
 from .kv_allocator import blocks_for
 from .plan import StepPlan
@@ -21,41 +24,41 @@ from .step_cost import StepCost
 
 __all__ = ["Speculation"]
 
-# Seconds that a step in which somebody is looked for takes longer, and for each of them: after a
-# pass over the weights all that a search touches is far from the processor.
-_LOOKING, _LOOK = 30e-6, 1.5e-6
-_SHARE = 1 / 150  # of the time of steps, that looking in vain may take in the long run
-_TOGETHER = 8  # steps: where it does not, those who rest long are looked for in the same ones
-_HOPELESS = 0.9  # a guess that must be right so often is not worth looking for
+# Seconds that a step with a search takes longer, and for each sequence searched: after a pass over
+# the weights all that a search touches is far from the processor.
+_SEARCHING, _SEARCH = 30e-6, 1.5e-6
+_SHARE = 1 / 150  # of the time of steps, that searches in vain may take in the long run
+_TOGETHER = 8  # steps: sequences that rest long are searched in the same step of so many
+_HOPELESS = 0.9  # a draft that must be right so often is not worth a search
 _READ_IN_A_STEP = 2048  # tokens of prompts: a fraction of a millisecond
 
 
 class Speculation:
-    """Makes the drafts of each step, and counts what comes of them.
+    """Makes the drafts of each step, and counts their tokens and the accepted ones.
 
-    max_draft_tokens: most tokens of one sequence's draft; 0: there are none.
+    max_draft_tokens: most tokens of one sequence's draft; 0 turns speculation off.
     """
 
     def __init__(self, max_draft_tokens: int) -> None:
         self._max_draft_tokens = max_draft_tokens
         self._cost = StepCost()
         self._n_steps = 0
-        self._looks = False  # somebody's turn to be looked for has come
-        self._unread: deque[Drafter] = deque()  # who has not read the whole prompt
+        self._searches = False  # in this step at least one sequence is searched
+        self._unread: deque[LiveRequest] = deque()  # their drafters have not read the whole prompt
         self._step: tuple[StepPlan, float] | None = None
-        self.proposed_tokens = self.accepted_tokens = 0
+        self.draft_tokens = self.accepted_tokens = 0
 
     def begin(self, running: LiveRequest) -> None:
-        """The request was admitted."""
+        """Give an admitted request its drafter, if it may draw more than one token."""
         request = running.request
         if self._max_draft_tokens and running.max_output - len(running.output) > 1:
             running.drafter = Drafter(request.prompt, request.end_token_ids, request.output)
-            self._unread.append(running.drafter)
+            self._unread.append(running)
 
     def drafts(
         self, generating: Sequence[LiveRequest], n_rows: int, n_blocks: int, block_size: int
     ) -> dict[int, tuple[int, ...]]:
-        """By seq_id, the guesses that shall have rows in the next step: `n_rows` at most, in all.
+        """Return the drafts of the next step by seq_id: at most `n_rows` tokens in all.
 
         They take at most `n_blocks` KV blocks beside those of the rows before them. A draft is
         shorter than what its request may yet draw, so that it needs no position past the last.
@@ -67,46 +70,50 @@ class Speculation:
             self._read_prompts()
         self._n_steps = step = self._n_steps + 1
         for owner in generating:
-            if owner.next_look <= step:
+            if owner.next_search <= step:
                 break
         else:  # most steps of a text that does not repeat itself
-            self._looks = False
+            self._searches = False
             return drafts
-        self._looks = True
+        self._searches = True
         terms = self._terms(len(generating))
-        for owner in generating:
-            if owner.next_look > step:
-                continue
-            drafter = owner.drafter
-            if drafter is None or terms.row > _HOPELESS:
-                owner.next_look = self._after(terms.longest_rest, terms)
-                continue
-            may_draw = owner.max_output - len(owner.output)
-            room = -(owner.num_computed_tokens + 1) % block_size  # positions left in its last block
-            n_most = min(self._max_draft_tokens, may_draw - 1, n_rows, room + n_blocks * block_size)
-            if n_most <= 0:
-                continue
-            draft = drafter.draft(owner.output, n_most, terms)
-            owner.next_look = self._after(drafter.rest, terms)
-            if draft:
-                drafts[owner.seq_id] = draft
-                n_rows -= len(draft)
-                n_blocks -= blocks_for(max(0, len(draft) - room), block_size)
+        with WorkFor("draft its next tokens") as work:
+            for work.owner in generating:
+                owner = work.owner
+                if owner.next_search > step:
+                    continue
+                drafter = owner.drafter
+                if drafter is None or terms.row > _HOPELESS:
+                    owner.next_search = self._after(terms.longest_rest, terms)
+                    continue
+                may_draw = owner.max_output - len(owner.output)
+                room = -(owner.num_computed_tokens + 1) % block_size  # left in its last block
+                n_most = min(may_draw - 1, n_rows, room + n_blocks * block_size)
+                n_most = min(n_most, self._max_draft_tokens)
+                if n_most <= 0:
+                    continue
+                draft = drafter.draft(owner.output, n_most, terms)
+                owner.next_search = self._after(drafter.rest, terms)
+                if draft:
+                    drafts[owner.seq_id] = draft
+                    n_rows -= len(draft)
+                    n_blocks -= blocks_for(max(0, len(draft) - room), block_size)
         return drafts
 
-    def judge(self, n_proposed: int, n_accepted: int) -> None:
-        """Of so many guesses in a step so many were right."""
-        self.proposed_tokens += n_proposed
+    def count(self, n_draft: int, n_accepted: int) -> None:
+        """Count the draft tokens of one sequence in a step, and the accepted ones among them."""
+        self.draft_tokens += n_draft
         self.accepted_tokens += n_accepted
 
     def step_begins(self, plan: StepPlan, now: float) -> None:
-        """The plan goes to the engine."""
-        self._step = (plan, now) if self._looks else None
+        """Note when the plan goes to the engine."""
+        self._step = (plan, now) if self._searches else None
 
     def step_ends(self, now: float) -> None:
-        """It is done. What it took tells what rows cost; those of prompts cost less in company.
+        """Learn from a step's seconds what a row costs.
 
-        Steps in which nobody was looked for are all alike: they are not timed.
+        Only steps without prefill count, whose rows all cost the same, and only those with a
+        search: all others are alike.
         """
         if self._step is not None:
             plan, began = self._step
@@ -114,17 +121,17 @@ class Speculation:
                 self._cost.note(plan.decode_rows + plan.draft_rows, now - began)
 
     def _terms(self, n: int) -> Terms:
-        """Those of a step with so many sequences."""
+        """Return what a draft has to be worth in a step with `n` sequences."""
         empty, row = self._cost.rows_of_an_empty_step, self._cost.row
         worth = n / (n + empty)
         if not row:
             return Terms(worth, worth, LEAST_LONGEST_REST)
-        look = _LOOKING + n * _LOOK
-        affordable = int(look / (_SHARE * row * (n + empty)))
-        return Terms(worth, worth * (1.0 + look / (n * row)), max(LEAST_LONGEST_REST, affordable))
+        search = _SEARCHING + n * _SEARCH
+        affordable = int(search / (_SHARE * row * (n + empty)))
+        return Terms(worth, worth * (1.0 + search / (n * row)), max(LEAST_LONGEST_REST, affordable))
 
     def _after(self, rest: int, terms: Terms) -> int:
-        """The step that comes after so many others."""
+        """Return the number of the step that comes after `rest` others."""
         step = self._n_steps + 1 + rest
         if rest >= _TOGETHER and terms.longest_rest > LEAST_LONGEST_REST:
             step -= step % _TOGETHER
@@ -133,7 +140,10 @@ class Speculation:
     def _read_prompts(self) -> None:
         left = _READ_IN_A_STEP
         while self._unread and left:
-            drafter = self._unread[0]
-            left -= drafter.read(left)
-            if drafter.has_read:
+            live = self._unread[0]
+            drafter = live.drafter
+            with WorkFor("read its prompt for drafts", live):
+                if drafter is not None and not live.ended:
+                    left -= drafter.read(left)
+            if drafter is None or live.ended or drafter.has_read:
                 self._unread.popleft()

@@ -13,8 +13,8 @@ class SchedulerStatistics:
 
     submitted = queued + running + completed + cancelled + expired + failed.
     Token counts are of requests that were admitted; `computed_tokens` are rows
-    of forward passes, those of shared prefixes and of guesses included.
-    `proposed_tokens` are guesses that had rows, `accepted_tokens` the right ones.
+    of forward passes, those of shared prefixes and of drafts included.
+    `proposed_tokens` are draft tokens that had rows, `accepted_tokens` the right ones.
     `recomputed_tokens` were computed again after `preemptions`, `replayed_tokens`
     after restarts of the engine, and where a request came with tokens of its output:
     of its prompt and those what had been computed when they were drawn, elsewhere.

@@ -9,7 +9,7 @@ from ..calls.arguments import check_namespace, check_priority, check_timeout, me
 from ..calls.call import Call, CallOptions
 from ..errors import ConfigError, InvalidRequestError, RequestTooLongError
 from ..params import SamplingParams
-from ..scheduling import Request
+from ..scheduling import Request, way_out
 from .prompts import PromptReader
 from .runtime import Runtime
 from .system_prompt import SystemPrompt
@@ -33,6 +33,7 @@ class CallReader:
         share: Callable[[tuple[int, ...]], object],
     ) -> None:
         self._vocab_size = runtime.engine.vocab_size
+        self._engine = runtime.engine
         self._n_positions = runtime.engine.max_sequence_length
         self._eos_token_ids = runtime.tokenizer.eos_token_ids
         self._share = share
@@ -101,7 +102,8 @@ class CallReader:
         if n_prompt + n_output > self._n_positions:
             raise RequestTooLongError(
                 f"prompt ({n_prompt} tokens) and output ({n_output}) have {n_prompt + n_output} "
-                f"tokens; a sequence has {self._n_positions} positions: shorten them"
+                f"tokens; a sequence has {self._n_positions} positions: "
+                + way_out(self._engine, "shorten them")
             )
         return request.max_output(self._n_positions)
 

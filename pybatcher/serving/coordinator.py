@@ -214,6 +214,7 @@ class Coordinator:
         now = self._clock()
         plan = self._scheduler.plan(now)
         self._outputs.process(self._scheduler.take_events())
+        self.prefixes.settle(None)  # a prefix that could not be planned has failed
         self._is_flushing = plan is not None
         if plan is not None:
             self._telemetry.step_began(plan, now)

@@ -10,13 +10,13 @@ from ..errors import EngineError, PybatcherError
 from ..scheduling import (
     Admitted,
     Answered,
-    Event,
     Expired,
     Failed,
     Generated,
     Preempted,
     Resumed,
     Scheduler,
+    SchedulerEvent,
     own_copy,
 )
 from .delivery import Delivery
@@ -73,7 +73,7 @@ class OutputProcessor:
             delivery.cancelled()
         self._scheduler.cancel(request_id)
 
-    def process(self, events: Iterable[Event]) -> None:
+    def process(self, events: Iterable[SchedulerEvent]) -> None:
         """Deliver events. Whatever goes wrong with one request ends that one only."""
         for event in events:
             delivery = self._open.get(event.request_id)
@@ -95,7 +95,7 @@ class OutputProcessor:
         for delivery in rest.values():
             self._end_with(delivery, own_copy(error))
 
-    def _deliver(self, event: Event, delivery: Delivery) -> bool:
+    def _deliver(self, event: SchedulerEvent, delivery: Delivery) -> bool:
         """Pass one event on. True if the request has ended with it."""
         match event:
             case Generated(request_id, token, finish_reason):

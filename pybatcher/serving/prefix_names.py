@@ -71,6 +71,10 @@ class PrefixNames:
                 added.set_exception(
                     InvalidRequestError(f"prefix {named.name!r} was removed before it was there")
                 )
+            elif named.prefix.error is not None:
+                del self._awaited[added]
+                added.set_exception(own_copy(named.prefix.error))
+                self._release(named)
             elif not named.prefix.num_tokens_to_compute:
                 del self._awaited[added]
                 added.set_result(named.info)

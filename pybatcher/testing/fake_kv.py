@@ -64,7 +64,11 @@ class FakeKv:
         return len(self._sequences)
 
     def new(self, namespace: str) -> int:
-        """The lowest free id."""
+        """The lowest free id. TypeError for a namespace that is not valid UTF-8, as the engine."""
+        try:
+            namespace.encode()
+        except UnicodeEncodeError as error:
+            raise TypeError(f"namespace: {error}") from error
         for seq_id in range(self.n_parallel):
             if seq_id not in self._sequences:
                 self._sequences[seq_id] = _Sequence(namespace)

@@ -14,10 +14,11 @@ def test_deadlines_of_those_who_left_do_not_count() -> None:
         deadlines.add(live)
     lives[0].ended = True
     assert deadlines.next == 2.0
-    assert deadlines.passed(1.9) == []
-    assert deadlines.passed(2.0) == [lives[2]]
+    assert deadlines.pop_passed(1.9) is None
+    assert deadlines.pop_passed(2.0) is lives[2]
+    assert deadlines.pop_passed(2.0) is None
     assert deadlines.next == 3.0
-    assert deadlines.passed(99.0) == [lives[1]]
+    assert deadlines.pop_passed(99.0) is lives[1]
     assert deadlines.next is None
 
 

@@ -26,8 +26,8 @@ def test_first_in_first_out_with_leaving_in_between() -> None:
     lives = [live_request(i, 2, submitted=float(i)) for i in range(4)]
     for live in lives:
         queue.append(live)
-    queue.remove(lives[2])
-    queue.remove(lives[0])
+    queue.discard(lives[2])
+    queue.discard(lives[0])
     assert queue.waiting_since == 1.0
     assert list(queue) == [lives[1], lives[3]]
     assert (len(queue), queue.tokens) == (2, 4)
@@ -109,7 +109,7 @@ def test_queue_full_by_tokens_but_a_lone_request_may_always_wait() -> None:
     queue.append(live)
     with pytest.raises(QueueFullError, match=r"max_queue_tokens is 100 .* make it 151"):
         queue.check_room(1)
-    queue.remove(live)
+    queue.discard(live)
     queue.append(live_request(2, 60))
     queue.check_room(40)
 
@@ -168,7 +168,7 @@ def test_nobody_is_lost_and_the_senior_of_a_namespace_goes_first(
             queue.come_back(live)
             there.append(live)
         elif there and what == "remove":
-            queue.remove(there.pop(which % len(there)))
+            queue.discard(there.pop(which % len(there)))
         elif there:
             head = queue.head
             assert head is not None

@@ -189,16 +189,16 @@ async def test_a_restart_that_fails_is_one_more_failure(n_failing: int) -> None:
 
 async def test_an_engine_that_breaks_between_steps_is_restarted_too() -> None:
     engine = FaultyEngine()
-    match = engine.seq_match
+    remove = engine.seq_remove
     calls: list[object] = []
 
-    def broken_once(seq_id: int, tokens: list[int]) -> int:
-        calls.append(tokens)
+    def broken_once(seq_id: int) -> None:
+        calls.append(seq_id)
         if len(calls) == 3:
             raise OSError("the index is gone")
-        return match(seq_id, tokens)
+        remove(seq_id)
 
-    engine.seq_match = broken_once
+    engine.seq_remove = broken_once
     async with fake_batcher(engine) as batcher:
         together = await asyncio.gather(
             *(batcher.generate(prompts(5)[i], params(i)) for i in range(5))
@@ -326,7 +326,7 @@ async def test_draining_is_over_when_the_engine_has_failed(where: str) -> None:
         wait_for(go_on)
         return OSError("broken") if where == "in a step" else None
 
-    def no_index(seq_id: int, tokens: list[int]) -> int:
+    def no_index(seq_id: int) -> None:
         raise OSError("broken")
 
     engine = FaultyEngine(fails, n_parallel=1)
@@ -337,7 +337,7 @@ async def test_draining_is_over_when_the_engine_has_failed(where: str) -> None:
     closing = asyncio.create_task(batcher.close())
     await until(lambda: batcher.health().status == "closing")
     if where == "between steps":
-        engine.seq_match = no_index
+        engine.seq_remove = no_index
     go_on.set()
     async with asyncio.timeout(PATIENCE):
         await closing

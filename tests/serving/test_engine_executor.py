@@ -118,18 +118,18 @@ async def test_it_keeps_nothing_of_a_job_that_is_done() -> None:
     made.join(20)
 
 
-@pytest.mark.parametrize("timeout", [None, 5.0])
-async def test_a_job_is_overdue_after_its_timeout(timeout: float | None) -> None:
+@pytest.mark.parametrize("limit", [None, 5.0])
+async def test_a_job_is_overdue_after_its_time(limit: float | None) -> None:
     clock = FakeClock()
-    made, mailbox = executor(FakeEngine(), timeout=timeout, clock=clock)
+    made, mailbox = executor(FakeEngine(), timeout=limit, clock=clock)
     assert made.seconds_until_overdue is None
     made.begin_restart()
     clock.advance(4.0)
     left = made.seconds_until_overdue
-    assert left == (None if timeout is None else pytest.approx(1.0))
+    assert left == (None if limit is None else pytest.approx(1.0))
     clock.advance(2.0)
     late = made.seconds_until_overdue
-    assert late == (None if timeout is None else pytest.approx(-1.0))
+    assert late == (None if limit is None else pytest.approx(-1.0))
     await messages(mailbox, 1)
     made.end_job()
     assert made.seconds_until_overdue is None

@@ -9,12 +9,13 @@ from pybatcher.params import SamplingParams
 from pybatcher.scheduling import (
     Admitted,
     Answered,
-    Event,
     Expired,
     Failed,
     Generated,
+    KvAllocator,
     Request,
     Scheduler,
+    SchedulerEvent,
     StepEntry,
     StepPlan,
 )
@@ -22,7 +23,10 @@ from pybatcher.testing import FakeClock, FakeEngine
 
 
 class Driver:
-    """One scheduler with its engine and clock; what happened is in `events` and `plans`."""
+    """One scheduler with its engine and clock; what happened is in `events` and `plans`.
+
+    kv: makes what the scheduler asks about KV of the engine.
+    """
 
     def __init__(
         self,
@@ -36,6 +40,7 @@ class Driver:
         max_draft_tokens: int = 0,
         step_seconds: float = 0.01,
         row_seconds: float = 0.0,
+        kv: Callable[[FakeEngine], KvAllocator] = lambda engine: engine,
         **config: object,
     ) -> None:
         self.engine = FakeEngine(
@@ -48,10 +53,10 @@ class Driver:
         self.config = SchedulerConfig(
             max_draft_tokens=max_draft_tokens, max_prefixes=max_prefixes, **config
         )
-        self.scheduler = Scheduler(self.config, self.engine)
+        self.scheduler = Scheduler(self.config, kv(self.engine))
         self.clock = FakeClock()
         self.step_seconds, self.row_seconds = step_seconds, row_seconds
-        self.events: list[Event] = []
+        self.events: list[SchedulerEvent] = []
         self.plans: list[StepPlan] = []
         self.n_failures = 0
         self._prompt_lengths: dict[int, int] = {}
@@ -177,7 +182,7 @@ class Driver:
             drawing = {entry.seq_id for entry in plan.entries if entry.sample}
             assert {entry.seq_id for entry in decode} <= set(generating) <= drawing, "skipped"
         else:
-            assert len(plan.entries) == 1, "a suspect runs alone"
+            assert len(plan.entries) == 1, "a candidate for poison runs alone"
         for entry in decode:
             needed = generating[entry.seq_id].positions_needed(self.engine.max_sequence_length)
             assert self.engine.seq_length(entry.seq_id) + len(entry.tokens) <= needed

@@ -1,4 +1,4 @@
-"""`ClientService`: what a client is between start and close: a remote, and the link it goes over."""
+"""`ClientService`: what a client is between start and close: a `RemoteService` and its link."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`InFlight`: a request of one connection, until its Response. `InFlightOutput`: one with an output."""
+"""`InFlight`: a request of one connection, until its Response; `InFlightOutput`: an output."""
 
 from __future__ import annotations
 

@@ -1,0 +1,111 @@
+"""`contain` and `WorkFor`: what is raised while something is done for one request ends that one.
+
+The rule: an exception that is raised while something is done for one request, or for one shared
+prefix, ends that one with a typed error and leaves the step to all others; the engine's failure
+is only what belongs to nobody, and EngineFailedError, which says that the engine itself is
+broken, and which is also raised when KV could not be given back.
+
+    contain(action, end)                    the one place: runs, ends who is at fault, runs again
+        with WorkFor("admit it", live):     names the owner of the work inside
+            kv.seq_new(live.request.namespace)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import TracebackType
+from typing import Self, TypeVar
+
+from ..errors import EngineError, EngineFailedError, PybatcherError
+from .prefix import SharedPrefix
+from .request import LiveRequest, Request
+
+__all__ = ["Owner", "RequestFault", "WorkFor", "contain"]
+
+Owner = LiveRequest | SharedPrefix | Request
+"""For whom work is done. A `Request` is one that has not been queued yet."""
+
+_Result = TypeVar("_Result")
+
+
+class RequestFault(Exception):  # noqa: N818 - it says whose, and is never shown
+    """Carries an exception to `contain`, with the owner of the work in which it was raised.
+
+    Never leaves the scheduler.
+    """
+
+    def __init__(self, owner: Owner, work: str, error: Exception) -> None:
+        super().__init__(owner, work, error)
+        self.owner = owner
+        self.work = work
+        self.error = error
+
+    @property
+    def typed(self) -> PybatcherError:
+        """The error for the owner's caller: a PybatcherError itself, else an EngineError."""
+        error = self.error
+        if isinstance(error, PybatcherError):
+            return error
+        own = EngineError(
+            f"{_name(self.owner)} failed, and nothing else did: the attempt to {self.work} "
+            f"raised {error!r}"
+        )
+        own.__cause__ = error
+        return own
+
+
+class WorkFor:
+    """Names the owner of the work done in a `with` block; what is raised there is its fault.
+
+    work: a verb, for the error's message. In a loop over many, the owner is the loop's variable,
+    which costs a decode row nothing, and the block holds the loop alone:
+
+        with WorkFor("build the batch") as work:
+            for work.owner in running:
+                ...
+    """
+
+    __slots__ = ("owner", "work")
+
+    def __init__(self, work: str, owner: Owner | None = None) -> None:
+        self.work = work
+        self.owner = owner
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if error is None or self.owner is None or not isinstance(error, Exception):
+            return
+        if not isinstance(error, (RequestFault, EngineFailedError)):
+            raise RequestFault(self.owner, self.work, error) from error
+
+
+def contain(action: Callable[[], _Result], end: Callable[[RequestFault], None]) -> _Result:
+    """Run `action`; each time one owner is at fault, `end` that one and run it again.
+
+    So `action` has to be one that can begin anew with what it has changed so far. It is run at
+    most once for each owner, and once more: an owner that is at fault again after its end is a
+    defect of the scheduler, and its exception is raised as it is.
+    """
+    at_fault: list[Owner] = []
+    while True:
+        try:
+            return action()
+        except RequestFault as fault:
+            if any(owner is fault.owner for owner in at_fault):
+                raise fault.error from None
+            at_fault.append(fault.owner)
+            end(fault)
+
+
+def _name(owner: Owner) -> str:
+    if isinstance(owner, SharedPrefix):
+        return f"the shared prefix of {len(owner.tokens)} tokens"
+    request = owner if isinstance(owner, Request) else owner.request
+    return f"request {request.request_id!r}"
