@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import heapq
 from bisect import insort
 from collections import OrderedDict, deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from operator import attrgetter
 
 from ..errors import QueueFullError
+from .fair_turns import BySeniority, FairTurns
 from .request import LiveRequest
 
 __all__ = ["WaitingQueue"]
@@ -18,13 +19,11 @@ _MIN_RETRY, _MAX_RETRY = 0.05, 60.0
 
 
 class WaitingQueue:
-    """Who came back first, then namespaces in turn, then by seniority in each.
+    """Who came back first, then tenants in turn, then namespaces of each, then by seniority.
 
     Who has been admitted before (preempted, or a restart's survivor) goes before
-    all others. Namespaces take turns by start-time fair queueing (Goyal, Vin and
-    Cheng 1996): each request is charged with its tokens, and the namespace that has
-    been charged least is next. So one with a thousand requests does not delay
-    another's first. In a namespace the earlier seniority goes first.
+    all others. Tenants, and the namespaces of each, take turns (`FairTurns`). In a
+    namespace the earlier seniority goes first.
 
     Bounded by requests and by the tokens they came with, of newcomers both. No
     operation looks at all who wait. It also measures its pace, the seconds between
@@ -37,11 +36,7 @@ class WaitingQueue:
         self._output_reserve = output_reserve
         self._returned: list[LiveRequest] = []  # by seniority
         self._waiting: OrderedDict[int, LiveRequest] = OrderedDict()  # newcomers by id, in order
-        self._namespaces: dict[str, _Namespace] = {}  # of those with anybody waiting
-        self._turns: list[tuple[float, int, _Namespace]] = []  # a heap; may name empty ones
-        self._charged: dict[str, float] = {}  # of those who have left with a debt
-        self._now_served = 0.0  # the start tag of the latest turn
-        self._n_turns = 0
+        self._turns = FairTurns(attrgetter("tenant"), self._new_tenant, max_requests)
         self._admitted_at: deque[float] = deque(maxlen=_PACE_SAMPLES)
         self._tokens = 0
 
@@ -74,19 +69,17 @@ class WaitingQueue:
         """Who is next."""
         if self._returned:
             return self._returned[0]
-        while self._turns:
-            head = self._turns[0][2].head
-            if head is not None:
-                return head
-            self._leave(heapq.heappop(self._turns)[2])
-        return None
+        return self._turns.head
 
-    def check_room(self, n_new: int) -> None:
+    def check_room(self, n_new: int, tenant: str = "") -> None:
         """Raise QueueFullError where a newcomer with so many tokens would be past a limit.
 
-        Somebody may always wait.
+        Somebody may always wait. A tenant of whom nobody waits is let in past the limits that
+        others have used up, as long as no more than twice `max_requests` wait.
         """
         n_requests, n_tokens = len(self._waiting) + 1, self._tokens + n_new
+        if tenant and not self._turns.has(tenant) and n_requests <= 2 * self._max_requests:
+            return
         if n_requests > self._max_requests:
             raise self._full("max_queue_requests", self._max_requests, n_requests)
         if n_requests > 1 and n_tokens > self._max_tokens:
@@ -94,14 +87,8 @@ class WaitingQueue:
 
     def append(self, live: LiveRequest) -> None:
         """A newcomer."""
-        name = live.request.namespace
-        namespace = self._namespaces.get(name)
-        if namespace is None:
-            start = max(self._now_served, self._charged.pop(name, 0.0))
-            namespace = self._namespaces[name] = _Namespace(name, start, self._waiting)
-            self._take_turn(namespace)
         self._waiting[live.request.request_id] = live
-        namespace.append(live)
+        self._turns.append(live)
         self._tokens += live.num_tokens
 
     def come_back(self, live: LiveRequest) -> None:
@@ -114,7 +101,7 @@ class WaitingQueue:
             self._returned.remove(live)
         else:
             self._tokens -= live.num_tokens
-            self._namespaces[live.request.namespace].n_waiting -= 1
+            self._turns.discard(live)
 
     def admit(self, live: LiveRequest, now: float) -> None:
         """Take one out to be served, whose turn it is or who goes before all."""
@@ -124,28 +111,14 @@ class WaitingQueue:
             del self._returned[0]
         else:
             self._admitted_at.append(now)
-            start, _, namespace = heapq.heappop(self._turns)
-            namespace.pop()
+            self._turns.pop(live.promised_tokens(self._output_reserve))
             del self._waiting[live.request.request_id]
             self._tokens -= live.num_tokens
-            self._now_served = max(self._now_served, start)
-            namespace.start += live.promised_tokens(self._output_reserve)
-            if namespace.n_waiting:
-                self._take_turn(namespace)
-            else:
-                self._leave(namespace)
 
-    def _take_turn(self, namespace: _Namespace) -> None:
-        self._n_turns += 1
-        heapq.heappush(self._turns, (namespace.start, self._n_turns, namespace))
-
-    def _leave(self, namespace: _Namespace) -> None:
-        """Nobody of it waits. What it has been charged is kept while it counts."""
-        del self._namespaces[namespace.name]
-        if not self._namespaces or len(self._charged) >= self._max_requests:
-            self._charged.clear()  # nobody else waited for it; or too many to remember
-        elif namespace.start > self._now_served:
-            self._charged[namespace.name] = namespace.start
+    def _new_tenant(self) -> FairTurns:
+        return FairTurns(
+            attrgetter("namespace"), lambda: BySeniority(self._waiting), self._max_requests
+        )
 
     def _full(self, field: str, limit: int, wanted: int) -> QueueFullError:
         retry_after = self._retry_after()
@@ -163,39 +136,3 @@ class WaitingQueue:
         times = self._admitted_at
         pace = (times[-1] - times[0]) / (len(times) - 1) if len(times) > 1 else _DEFAULT_PACE
         return min(max(pace * (len(self._waiting) + 1) / 2, _MIN_RETRY), _MAX_RETRY)
-
-
-class _Namespace:
-    """Those of one namespace who wait. start: the tokens it has been charged with."""
-
-    def __init__(self, name: str, start: float, waiting: Mapping[int, LiveRequest]) -> None:
-        self.name = name
-        self.start = start
-        self._waiting = waiting
-        self.n_waiting = 0
-        self._heap: list[tuple[float, int, LiveRequest]] = []  # may hold some who left
-
-    @property
-    def head(self) -> LiveRequest | None:
-        """Who is next of them."""
-        if not self.n_waiting:
-            return None
-        while self._has_left(self._heap[0][2]):
-            heapq.heappop(self._heap)
-        return self._heap[0][2]
-
-    def append(self, live: LiveRequest) -> None:
-        """One more."""
-        self.n_waiting += 1
-        if len(self._heap) > 2 * self.n_waiting + 64:  # most of it are some who left
-            self._heap = [entry for entry in self._heap if not self._has_left(entry[2])]
-            heapq.heapify(self._heap)
-        heapq.heappush(self._heap, (live.seniority, live.number, live))
-
-    def pop(self) -> None:
-        """The one who is next has been admitted."""
-        self.n_waiting -= 1
-        heapq.heappop(self._heap)
-
-    def _has_left(self, live: LiveRequest) -> bool:
-        return live.request.request_id not in self._waiting

@@ -45,7 +45,7 @@ class RequestTable:
     def add(self, request: Request, now: float) -> None:
         """A newcomer waits. QueueFullError; then nothing has changed."""
         n_tokens = len(request.prompt) + len(request.output)
-        self.waiting.check_room(n_tokens)
+        self.waiting.check_room(n_tokens, request.tenant)
         self.counters.submitted += 1
         live = LiveRequest(
             request=request,
