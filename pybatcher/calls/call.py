@@ -34,11 +34,15 @@ Messages = Sequence[Mapping[str, Any]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallOptions:
-    """What comes beside the texts of a call, not checked yet."""
+    """What comes beside the texts of a call, not checked yet.
+
+    tenant: on whose behalf it is asked; tenants take turns. The sidecar sets it.
+    """
 
     priority: int
     timeout: float | None
     namespace: str | None
+    tenant: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

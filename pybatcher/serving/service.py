@@ -218,6 +218,7 @@ class Service(CallService):
             request_id=0,
             prompt=(),
             namespace=check_namespace(beside.namespace),
+            tenant=beside.tenant,
             priority=check_priority(beside.priority),
             deadline=None if timeout is None else submitted + timeout,
         )

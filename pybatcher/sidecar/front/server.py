@@ -9,11 +9,13 @@ import signal
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from itertools import count
 from typing import Any
 
 from ...errors import BatcherClosedError, PybatcherError
 from ..protocol.address import default_socket_path
 from ..protocol.connection import Limits
+from ..protocol.tenant import connection_tenant
 from ..session.peers import may_connect, peer_uid
 from ..session.session import ServerSession
 from .front import Front
@@ -62,6 +64,7 @@ class Server:
         self._sessions: set[ServerSession] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._n_interrupts = 0
+        self._connection_numbers = count(1)
 
     async def run(self) -> int:
         """The exit status. Raises ConfigError, ModelFormatError: what keeps it from starting."""
@@ -159,6 +162,7 @@ class Server:
             hello_limits={"max_connections": self._config.max_connections},
             admit=self._admit,
             on_end=self._session_over,
+            tenant=connection_tenant(next(self._connection_numbers)),
         )
 
     def _admit(self, session: ServerSession, transport: asyncio.BaseTransport) -> str | None:

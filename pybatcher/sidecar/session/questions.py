@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...errors import InvalidRequestError
+from ..protocol.tenant import with_tenant
 from ..protocol.wire import (
     RequestId,
     embeddings_to_wire,
@@ -40,21 +41,23 @@ QuestionReader = Callable[[SidecarService, SessionResources, Sequence[Any]], Que
 """Makes a question of a request's params. Raises InvalidRequestError."""
 
 
-def _score(backing: SidecarService, _: SessionResources, params: Sequence[Any]) -> Question:
+def _score(backing: SidecarService, own: SessionResources, params: Sequence[Any]) -> Question:
     asked = read_score(params)
+    beside = with_tenant(asked.beside, own.tenant)
 
     async def answer() -> object:
-        scores = await backing.score(asked.prompt, asked.continuations, asked.beside)
+        scores = await backing.score(asked.prompt, asked.continuations, beside)
         return scores_to_wire(scores)
 
     return Question(answer, asked.id)
 
 
-def _embed(backing: SidecarService, _: SessionResources, params: Sequence[Any]) -> Question:
+def _embed(backing: SidecarService, own: SessionResources, params: Sequence[Any]) -> Question:
     asked = read_embed(params)
+    beside = with_tenant(asked.beside, own.tenant)
 
     async def answer() -> object:
-        return embeddings_to_wire(await backing.embed(asked.texts, asked.pooling, asked.beside))
+        return embeddings_to_wire(await backing.embed(asked.texts, asked.pooling, beside))
 
     return Question(answer, asked.id)
 

@@ -18,9 +18,11 @@ class SessionResources:
     """The prefixes that it has added and not removed, and whether it watches events.
 
     handler: gets the events while it does.
+    tenant: see `tenant_of`.
     """
 
-    def __init__(self, backing: SidecarService, handler: Handler) -> None:
+    def __init__(self, backing: SidecarService, handler: Handler, tenant: str = "") -> None:
+        self.tenant = tenant
         self._backing = backing
         self._handler = handler
         self._prefixes: Counter[tuple[str, str | None]] = Counter()

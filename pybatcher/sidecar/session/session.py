@@ -50,6 +50,7 @@ class ServerSession(asyncio.Protocol):
     admit: called with the session and its transport when the connection is made. A text is
         why it is turned away; the client gets it as the Notification `refused`.
     methods: what there is besides the methods of every session, by name.
+    tenant: whose calls these are, where they do not say it; "": they are passed on as they say.
     """
 
     def __init__(
@@ -61,6 +62,7 @@ class ServerSession(asyncio.Protocol):
         hello_limits: Mapping[str, Any] | None = None,
         admit: Callable[[ServerSession, asyncio.BaseTransport], str | None] | None = None,
         methods: Mapping[str, Method] | None = None,
+        tenant: str = "",
         logger: logging.Logger = _LOGGER,
     ) -> None:
         self._loop = asyncio.get_running_loop()
@@ -72,7 +74,7 @@ class ServerSession(asyncio.Protocol):
         self._methods: dict[str, Method] = {"hello": self._hello, **(methods or {})}
         self._logger = logger
         self._protocol = ServerProtocol(self._limits)
-        self._resources = SessionResources(backing, self._tell)
+        self._resources = SessionResources(backing, self._tell, tenant)
         self._in_flight: dict[RequestId, InFlight] = {}
         self._incoming = Incoming(self._take)
         self._outgoing = Outgoing(self._protocol, self._incoming)
@@ -235,7 +237,7 @@ class ServerSession(asyncio.Protocol):
 
     def _generate(self, msgid: int, params: list[Any], *, is_chat: bool) -> None:
         asked = read_call(params, is_chat=is_chat)
-        generation = Generation(self, msgid, asked, self._backing.cancel)
+        generation = Generation(self, msgid, asked, self._backing.cancel, self._resources.tenant)
         if self._register(generation):
             generation.task = self._loop.create_task(self._submit(generation))
 
