@@ -78,12 +78,15 @@ class Front(SidecarService):
         them, or with the model, and then everything is as before.
         """
         async with self._reloading:
-            before = self._current
-            after = self._start(before.spec.changed(changes))
+            before, after = self._current, None
             try:
+                after = self._start(before.spec.changed(changes))
                 hello = await asyncio.shield(after.opened)
-            except BaseException:
-                after.stop()
+            except BaseException as error:
+                if after is not None:
+                    after.stop()
+                why = str(error) or "the caller cancelled it"
+                _LOGGER.warning("not reloaded, all is as it was: %s", why)
                 raise
             after.remote.take_prefixes_of(before.remote)
             self._current = after

@@ -207,7 +207,9 @@ class Server:
         self._notifier.reloading()
         try:
             changes = {} if self._changes is None else self._changes()
-            await self._front.reload(dict(changes))
         except PybatcherError as error:
-            _LOGGER.error("not reloaded, all is as it was: %s", error)
+            _LOGGER.warning("not reloaded, all is as it was: %s", error)
+        else:
+            with suppress(PybatcherError):  # logged by the front
+                await self._front.reload(dict(changes))
         self._notifier.ready()

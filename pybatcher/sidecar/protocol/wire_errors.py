@@ -1,7 +1,8 @@
 """Errors on the wire: {code, message, retryable, retry_after_ms?, type}.
 
     code               what it is made of                          retryable
-    invalid_request    InvalidRequestError, ConfigError            no
+    invalid_request    InvalidRequestError, ConfigError,           no
+                       ModelFormatError
     too_long           RequestTooLongError                         no
     queue_full         QueueFullError                              yes, after `retry_after_ms`
     deadline_exceeded  DeadlineExceededError                       no
@@ -30,6 +31,7 @@ from ...errors import (
     EngineFailedError,
     InvalidRequestError,
     KvCacheFullError,
+    ModelFormatError,
     NoFreeSequenceError,
     ProtocolError,
     PybatcherError,
@@ -47,6 +49,7 @@ _CODES: tuple[tuple[type[PybatcherError], str], ...] = (  # the first that fits
     (RequestTooLongError, "too_long"),
     (InvalidRequestError, "invalid_request"),
     (ConfigError, "invalid_request"),
+    (ModelFormatError, "invalid_request"),
     (QueueFullError, "queue_full"),
     (DeadlineExceededError, "deadline_exceeded"),
     (BatcherClosedError, "shutting_down"),
