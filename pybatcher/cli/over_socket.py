@@ -28,8 +28,8 @@ SocketOption = Annotated[
     typer.Option(
         "--socket",
         metavar="[PATH]",
-        help="Ask the `pybatcher serve` that listens there; without a path, where it does so by "
-        "default.",
+        help="Ask the `pybatcher serve` that listens there; without a path, at $PYBATCHER_SOCKET, "
+        "or else pybatcher.sock in $XDG_RUNTIME_DIR.",
         show_default=False,
     ),
 ]
@@ -38,7 +38,8 @@ SidecarOption = Annotated[
     typer.Option(
         "--socket",
         metavar="[PATH]",
-        help="Where `pybatcher serve` listens; without it, where it does so by default.",
+        help="Where `pybatcher serve` listens; without it, at $PYBATCHER_SOCKET, or else "
+        "pybatcher.sock in $XDG_RUNTIME_DIR.",
         show_default=False,
     ),
 ]

@@ -52,6 +52,7 @@ class ClientService(CallService):
         *,
         idempotent: bool,
         connect_timeout: float,
+        absent_timeout: float,
         random: Random,
         telemetry: Telemetry,
     ) -> None:
@@ -60,6 +61,7 @@ class ClientService(CallService):
         self._path = path
         self._idempotent = idempotent
         self._connect_timeout = connect_timeout
+        self._absent_timeout = absent_timeout
         self._telemetry = telemetry
         self._limits = Limits()
         self._numbers = count(1)
@@ -83,7 +85,7 @@ class ClientService(CallService):
 
     async def start(self) -> None:
         """Connect."""
-        await self._connector.connection(self._connect_timeout)
+        await self._connector.first_connection(self._connect_timeout, self._absent_timeout)
 
     async def close(self, drain: bool, patience: float | None) -> None:
         """See `Client.close`."""

@@ -33,8 +33,8 @@ _UID_MAX = 2**32 - 2  # -1 is nobody's
 class ServeConfig:
     """How clients are served, and what is done about a worker that ends or hangs.
 
-    socket: path of the unix socket. None: pybatcher.sock in $XDG_RUNTIME_DIR, or the
-        socket that an init system hands over.
+    socket: path of the unix socket. None: $PYBATCHER_SOCKET, or pybatcher.sock in
+        $XDG_RUNTIME_DIR, or the socket that an init system hands over.
     allow_uids: ids of users who may connect besides the one that serves.
     max_connections: past it, whoever connects is turned away.
     max_in_flight: most requests of one connection at a time.

@@ -384,6 +384,11 @@ def test_the_path_where_none_is_given() -> None:
     assert default_socket_path({"XDG_RUNTIME_DIR": "/run/user/5"}) == Path(
         "/run/user/5/pybatcher.sock"
     )
+    named = {"PYBATCHER_SOCKET": "there.sock", "XDG_RUNTIME_DIR": "/run/user/5"}
+    assert default_socket_path(named) == Path("there.sock")
+    assert default_socket_path({**named, "PYBATCHER_SOCKET": ""}) == Path(
+        "/run/user/5/pybatcher.sock"
+    )
     for environ in ({}, {"XDG_RUNTIME_DIR": ""}, {"XDG_RUNTIME_DIR": "run"}):
         with pytest.raises(ConfigError, match="give a path for the socket"):
             default_socket_path(environ)
