@@ -3,6 +3,12 @@
     metrics = Metrics(batcher)
     Response(metrics.exposition(), media_type=metrics.content_type)    # GET /metrics
 
+Of a sidecar, through its client, whose figures have to be fetched first:
+
+    metrics = Metrics(client)
+    await metrics.refresh()
+    Response(metrics.exposition(), media_type=metrics.content_type)
+
 Needs prometheus-client: `pip install 'pybatcher[metrics]'`. Nothing is put into its default
 registry, and no port is opened.
 
@@ -11,17 +17,20 @@ A histogram has a request's times from the moment it ends; all else is as of the
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 import weakref
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol, TypeVar
 
 from .calls.statistics import BatcherStatistics, Health
 from .calls.telemetry import Handler, StepEvent, TelemetryEvent
 from .errors import ConfigError, PybatcherError
+from .sidecar.protocol.sidecar_statistics import SidecarStatistics
 
 try:
     from prometheus_client import CollectorRegistry, generate_latest
@@ -49,8 +58,26 @@ _OF_A_REQUEST = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 60, 120, 
 _OF_TOKENS = tuple(2**i for i in range(18))
 
 
+_REFRESH_TIMEOUT = 5.0
+"""Seconds that a sidecar has to answer. A Prometheus server waits 10 for a scrape, by default."""
+
+
+class ObservedElsewhere(Protocol):
+    """A batcher whose statistics have to be fetched: a `Client`."""
+
+    @property
+    def model_name(self) -> str:
+        """The value of the label that every series has."""
+
+    async def statistics(self) -> BatcherStatistics:
+        """Fetch the counts since the start."""
+
+    def attach(self, handler: Handler) -> Callable[[], None]:
+        """Have `handler` called with every event."""
+
+
 class Observed(Protocol):
-    """Whose figures they are: a `Batcher`, a `BlockingBatcher`."""
+    """A batcher that can be asked at once: a `Batcher`, a `BlockingBatcher`, a `BlockingClient`."""
 
     @property
     def model_name(self) -> str:
@@ -67,22 +94,30 @@ class Observed(Protocol):
 
 
 class Metrics:
-    """The figures of one batcher, in a registry of their own, or in the one given.
+    """The figures of one batcher or sidecar, in a registry of their own, or in the one given.
 
     The histograms, `batch_rows` and `request_success` count from when it is made, which may be
     before the batcher's start; the rest is the batcher's own count. There are no samples before
     the start, nor once the batcher is closed or gone: it is not kept. To be scraped from any
     thread.
 
+    Of a sidecar they are of all its clients. Those of a `Client` are as of the last `refresh`, to
+    be awaited before each scrape on the client's event loop; those of a `BlockingClient` are
+    fetched by the scrape. What happens while there is no connection is in no histogram.
+
     Raises ConfigError where the registry has the figures of another batcher.
     """
 
     content_type = "text/plain; version=0.0.4; charset=utf-8"
 
-    def __init__(self, batcher: Observed, registry: CollectorRegistry | None = None) -> None:
+    def __init__(
+        self, batcher: Observed | ObservedElsewhere, registry: CollectorRegistry | None = None
+    ) -> None:
         # Weakly: the batcher's own task keeps its handlers, and one that kept the batcher too
         # would keep it from being closed when it is dropped.
         self._batcher = weakref.ref(batcher)
+        self._is_elsewhere = inspect.iscoroutinefunction(batcher.statistics)
+        self._fetched: _Seen = None
         self._rows = Counter(dict.fromkeys(("decode", "prefill", "draft"), 0))
         self._ended = Counter(dict.fromkeys(("stop", "length", "deadline", "cancelled"), 0))
         self._histograms = {name: _Histogram(bounds) for name, _, bounds in _HISTOGRAMS}
@@ -95,8 +130,25 @@ class Metrics:
             ) from error
         batcher.attach(self._take)
 
+    async def refresh(self, timeout: float = _REFRESH_TIMEOUT) -> None:  # noqa: ASYNC109
+        """Fetch the figures of a sidecar for what is scraped next. Nothing to do for a batcher.
+
+        timeout: seconds that the sidecar has to answer.
+        Raises nothing where there is no sidecar, or no answer: then the scrape has no samples.
+        """
+        batcher, fetched = self._batcher(), None
+        if batcher is None or not self._is_elsewhere:
+            return
+        try:
+            async with asyncio.timeout(timeout):
+                counts: Any = await batcher.statistics()  # type: ignore[misc]
+            fetched = (batcher.model_name, counts)
+        except (PybatcherError, TimeoutError):
+            pass
+        self._fetched = fetched
+
     def exposition(self) -> bytes:
-        """All of the registry in Prometheus' text format, for the body of an HTTP response."""
+        """Return all of the registry in Prometheus' text format, the body of an HTTP response."""
         text: bytes = generate_latest(self.registry)
         return text
 
@@ -107,18 +159,25 @@ class Metrics:
         return self._families(None)
 
     def collect(self) -> Iterator[Any]:
-        """The metric families as of now."""
-        batcher = self._batcher()
-        if batcher is None or batcher.health().status == "closed":
+        """The metric families as of now, or as of the last `refresh`."""
+        batcher: Any = self._batcher()
+        if batcher is None:
             return self._families(None)
+        if self._is_elsewhere:
+            return self._families(self._fetched)
         try:
+            if batcher.health().status == "closed":
+                return self._families(None)
             return self._families((batcher.model_name, batcher.statistics()))
-        except PybatcherError:  # not started yet
+        except PybatcherError:  # not started yet, or the sidecar is gone
             return self._families(None)
 
-    def _families(self, seen: tuple[str, BatcherStatistics] | None) -> Iterator[Any]:
+    def _families(self, seen: _Seen) -> Iterator[Any]:
         models, counts = ([], None) if seen is None else ([seen[0]], seen[1])
-        for figure in _FIGURES:
+        figures: list[_Figure[Any]] = [*_FIGURES]
+        if isinstance(counts, SidecarStatistics):
+            figures += _SIDECAR_FIGURES
+        for figure in figures:
             family = figure.family(PREFIX + figure.name, figure.help, labels=[MODEL])
             if counts is not None:
                 family.add_metric(models, figure.value(counts))
@@ -191,22 +250,30 @@ class _Histogram:
         return list(zip(names, accumulate(list(self._counts)), strict=True)), self._sum
 
 
+_Seen = tuple[str, BatcherStatistics] | None
+"""The model's name and the counts; None: there is nothing to show."""
+
+_Counts = TypeVar("_Counts", bound=BatcherStatistics)
+
+
 @dataclass(frozen=True, slots=True)
-class _Figure:
-    """What the batcher itself counts."""
+class _Figure(Generic[_Counts]):
+    """What the batcher, or the sidecar, itself counts."""
 
     family: type[Any]
     name: str
     help: str
-    value: Callable[[BatcherStatistics], float]
+    value: Callable[[_Counts], float]
 
 
 def _kv_usage(counts: BatcherStatistics) -> float:
+    if not counts.kv_total_blocks:  # of a sidecar whose next worker is being started
+        return 0.0
     return 1 - (counts.kv_free_blocks + counts.kv_cached_blocks) / counts.kv_total_blocks
 
 
 _GAUGE, _COUNTER = GaugeMetricFamily, CounterMetricFamily
-_FIGURES = (
+_FIGURES: tuple[_Figure[BatcherStatistics], ...] = (
     _Figure(_GAUGE, "num_requests_running", "Requests that run.", lambda c: c.running),
     _Figure(_GAUGE, "num_requests_waiting", "Requests that wait.", lambda c: c.queued),
     _Figure(_GAUGE, "kv_cache_usage_perc", "KV blocks in use; 1 is all of them.", _kv_usage),
@@ -229,6 +296,17 @@ _FIGURES = (
             lambda c: c.proposed_tokens),
     _Figure(_COUNTER, "spec_decode_num_accepted_tokens", "Guesses that were right.",
             lambda c: c.accepted_tokens),
+)  # fmt: skip
+_SIDECAR_FIGURES: tuple[_Figure[SidecarStatistics], ...] = (
+    _Figure(_COUNTER, "worker_restarts", "Workers that ended and were followed by another.",
+            lambda c: c.worker_restarts),
+    _Figure(_COUNTER, "replayed_requests", "Calls that were sent to a worker again.",
+            lambda c: c.replayed_requests),
+    _Figure(_GAUGE, "num_connections", "Clients that are connected.", lambda c: c.connections),
+    _Figure(_GAUGE, "num_calls_in_flight", "Calls of all clients without an end.",
+            lambda c: c.in_flight),
+    _Figure(_GAUGE, "num_workers", "Worker processes: one, or two while one is drained.",
+            lambda c: len(c.worker_pids)),
 )  # fmt: skip
 
 _HISTOGRAMS: tuple[tuple[str, str, Sequence[float]], ...] = (

@@ -16,7 +16,7 @@ from collections import Counter
 import prometheus_client
 import pytest
 from batcher_helpers import until, wait_for
-from prometheus_client.parser import text_string_to_metric_families
+from scrape import Scrape
 
 from pybatcher import (
     Batcher,
@@ -30,23 +30,6 @@ from pybatcher.metrics import Metrics
 from pybatcher.testing import FakeEngine, fake_batcher
 
 PROMPT = "Once upon a time"
-
-
-class Scrape:
-    """The samples of an exposition, by name and labels."""
-
-    def __init__(self, metrics: Metrics) -> None:
-        self.families = list(text_string_to_metric_families(metrics.exposition().decode()))
-        self.samples = [sample for family in self.families for sample in family.samples]
-
-    def __getitem__(self, name: str) -> float:
-        """The only sample of a name."""
-        (value,) = [s.value for s in self.samples if s.name == f"pybatcher:{name}"]
-        return value
-
-    def by(self, name: str, label: str) -> dict[str, float]:
-        """The samples of a name, by a label's value."""
-        return {s.labels[label]: s.value for s in self.samples if s.name == f"pybatcher:{name}"}
 
 
 async def test_the_scrape_is_what_statistics_and_events_say() -> None:
