@@ -49,9 +49,10 @@ from .limits import Limits
 __all__ = [
     "ClientProtocol",
     "Limits",
-    "Notification",
-    "Request",
-    "Response",
+    "RpcMessage",
+    "RpcNotification",
+    "RpcRequest",
+    "RpcResponse",
     "ServerProtocol",
 ]
 
@@ -60,7 +61,7 @@ RETRY_AFTER_MS = 100
 """What a client is told that has too many requests in flight: about one step of a large model."""
 
 
-class Request(NamedTuple):
+class RpcRequest(NamedTuple):
     """The peer wants `method` done, and a Response with this msgid."""
 
     msgid: int
@@ -68,7 +69,7 @@ class Request(NamedTuple):
     params: list[Any]
 
 
-class Response(NamedTuple):
+class RpcResponse(NamedTuple):
     """What came of the Request with this msgid. `error` is None if it went well."""
 
     msgid: int
@@ -76,17 +77,17 @@ class Response(NamedTuple):
     result: Any
 
 
-class Notification(NamedTuple):
+class RpcNotification(NamedTuple):
     """The peer says something, and wants no answer."""
 
     method: str
     params: list[Any]
 
 
-Event = Request | Response | Notification
+RpcMessage = RpcRequest | RpcResponse | RpcNotification
 
 
-def _event(frame: list[Any]) -> Event | Fault:
+def _message_of(frame: list[Any]) -> RpcMessage | Fault:
     """Which event a frame is. `type` and not `isinstance`: True and 1.0 are no message type."""
     kind = frame[0] if frame else None
     if type(kind) is not int or not REQUEST <= kind <= NOTIFICATION:
@@ -97,20 +98,20 @@ def _event(frame: list[Any]) -> Event | Fault:
         method, params = _method(frame[1]), frame[2]
         if method is None or type(params) is not list:
             return Fault("a Notification must be [2, method: str, params: array]", None)
-        return Notification(method, params)
+        return RpcNotification(method, params)
     msgid = frame[1] if len(frame) > 1 else None
     if type(msgid) is not int or not 0 <= msgid <= MAX_MSGID:
         return Fault("msgid must be a whole number from 0 to 2**32 - 1", None)
     if kind == RESPONSE:
         if len(frame) != 4:
             return Fault(f"a Response must have 4 elements, not {len(frame)}", None)
-        return Response(msgid, frame[2], frame[3])
+        return RpcResponse(msgid, frame[2], frame[3])
     if len(frame) != 4:
         return Fault(f"a Request must have 4 elements, not {len(frame)}", msgid)
     method, params = _method(frame[2]), frame[3]
     if method is None or type(params) is not list:
         return Fault("a Request must be [0, msgid, method: str, params: array]", msgid)
-    return Request(msgid, method, params)
+    return RpcRequest(msgid, method, params)
 
 
 def _method(value: object) -> str | None:
@@ -169,16 +170,16 @@ class ServerProtocol(_Side):
         limits = limits or Limits()
         super().__init__(limits, reads=limits.of_requests, writes=limits)
 
-    def receive(self, data: bytes) -> list[Request | Notification]:
+    def receive(self, data: bytes) -> list[RpcRequest | RpcNotification]:
         """The events that these bytes complete, in order. Never raises for what a peer sends."""
-        events: list[Request | Notification] = []
+        events: list[RpcRequest | RpcNotification] = []
         if self.must_close:
             return events
         for frame in self._reader.read(data):
-            event = _event(frame)
-            if type(event) is Notification:
+            event = _message_of(frame)
+            if type(event) is RpcNotification:
                 events.append(event)
-            elif type(event) is Request:
+            elif type(event) is RpcRequest:
                 if self._admit(event.msgid):
                     events.append(event)
             elif type(event) is Fault:
@@ -276,16 +277,16 @@ class ClientProtocol(_Side):
         self._in_flight.add(msgid)
         return msgid
 
-    def receive(self, data: bytes) -> list[Response | Notification]:
+    def receive(self, data: bytes) -> list[RpcResponse | RpcNotification]:
         """The events that these bytes complete, in order. Never raises for what a peer sends."""
-        events: list[Response | Notification] = []
+        events: list[RpcResponse | RpcNotification] = []
         if self.must_close:
             return events
         for frame in self._reader.read(data):
-            event = _event(frame)
-            if type(event) is Notification:
+            event = _message_of(frame)
+            if type(event) is RpcNotification:
                 events.append(event)
-            elif type(event) is Response and event.msgid in self._in_flight:
+            elif type(event) is RpcResponse and event.msgid in self._in_flight:
                 self._in_flight.remove(event.msgid)
                 events.append(event)
             else:
@@ -302,10 +303,10 @@ class ClientProtocol(_Side):
         return msgid
 
 
-def _why_no_client_takes(event: Event | Fault) -> str:
+def _why_no_client_takes(event: RpcMessage | Fault) -> str:
     if isinstance(event, Fault):
         return event.reason
-    if isinstance(event, Response):
+    if isinstance(event, RpcResponse):
         return f"a Response to msgid {event.msgid}, which is not in flight"
     return "a Request, which only a client sends"
 

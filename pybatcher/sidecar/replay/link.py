@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from ...errors import ConnectionLostError, ProtocolError, PybatcherError
-from ..protocol.connection import ClientProtocol, Limits, Response
+from ..protocol.connection import ClientProtocol, Limits, RpcResponse
 from ..protocol.wire import error_from_wire
 
 __all__ = ["Link", "ending_of"]
@@ -104,7 +104,7 @@ class Link(asyncio.Protocol):
         """See `asyncio.Protocol`."""
         calls = self._calls
         for event in self._protocol.receive(data):
-            if isinstance(event, Response):
+            if isinstance(event, RpcResponse):
                 call = calls.pop(event.msgid, None)
                 if call is not None:
                     if event.error is not None:

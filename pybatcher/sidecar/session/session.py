@@ -14,7 +14,7 @@ from typing import Any, cast
 
 from ...calls.telemetry import TelemetryEvent
 from ...errors import BatcherClosedError, PybatcherError
-from ..protocol.connection import Limits, Notification, Request, ServerProtocol
+from ..protocol.connection import Limits, RpcNotification, RpcRequest, ServerProtocol
 from ..protocol.wire import RequestId, error_to_wire, event_to_wire, plain_error, read_call
 from ..protocol.wire_fields import ASKED, short
 from .in_flight import Generation, InFlight
@@ -133,7 +133,7 @@ class ServerSession(asyncio.Protocol):
         if self._is_hanging_up:
             return
         for event in self._protocol.receive(data):
-            if isinstance(event, Request):
+            if isinstance(event, RpcRequest):
                 self._take_request(event)
             else:
                 self._take_notification(event)
@@ -198,7 +198,7 @@ class ServerSession(asyncio.Protocol):
 
     # -- requests ---------------------------------------------------------------------------
 
-    def _take_request(self, request: Request) -> None:
+    def _take_request(self, request: RpcRequest) -> None:
         msgid, method, params = request
         try:
             if self._is_draining and method not in _WHILE_CLOSING:
@@ -223,7 +223,7 @@ class ServerSession(asyncio.Protocol):
             self._logger.exception("%s of %s failed", method, self.peer)
             self._protocol.fail(msgid, error_to_wire(defect))
 
-    def _take_notification(self, notification: Notification) -> None:
+    def _take_notification(self, notification: RpcNotification) -> None:
         method, params = notification
         try:
             if method == "ack" and len(params) == 2:
