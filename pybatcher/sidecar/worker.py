@@ -116,7 +116,7 @@ def _give_up(error: PybatcherError) -> NoReturn:
 
 async def _serve(descriptor: int) -> None:
     await Worker(socket.socket(fileno=descriptor)).run()
-    os._exit(0)  # nobody is left to hear of anything, and a step may be under way
+    os._exit(0)  # the front is gone, and a step may be under way
 
 
 def main() -> None:

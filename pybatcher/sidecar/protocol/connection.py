@@ -33,8 +33,8 @@ A faulty frame is one that is malformed, passes a limit, or is none of the three
 kinds. Frames before it in the same bytes count. A Request in flight has exactly one
 Response; a duplicate's answer comes besides, with the same msgid.
 
-What a client sends is answered with more bytes than it has, at worst with some 20
-for each: who owns a ServerProtocol stops to read where its peer does not.
+The answer to what a client sends has more bytes than that, at worst some 20 for each:
+the owner of a ServerProtocol stops reading from a peer that does not read.
 """
 
 from __future__ import annotations
@@ -58,11 +58,11 @@ __all__ = [
 
 REQUEST, RESPONSE, NOTIFICATION = 0, 1, 2
 RETRY_AFTER_MS = 100
-"""What a client is told that has too many requests in flight: about one step of a large model."""
+"""Told to a client that has too many requests in flight: about one step of a large model."""
 
 
 class RpcRequest(NamedTuple):
-    """The peer wants `method` done, and a Response with this msgid."""
+    """A request of the peer to run `method`; it waits for a Response with this msgid."""
 
     msgid: int
     method: str
@@ -70,7 +70,7 @@ class RpcRequest(NamedTuple):
 
 
 class RpcResponse(NamedTuple):
-    """What came of the Request with this msgid. `error` is None if it went well."""
+    """The outcome of the Request with this msgid. error: None if it went well."""
 
     msgid: int
     error: Any
@@ -78,7 +78,7 @@ class RpcResponse(NamedTuple):
 
 
 class RpcNotification(NamedTuple):
-    """The peer says something, and wants no answer."""
+    """A message of the peer that has no answer."""
 
     method: str
     params: list[Any]
@@ -88,7 +88,7 @@ RpcMessage = RpcRequest | RpcResponse | RpcNotification
 
 
 def _message_of(frame: list[Any]) -> RpcMessage | Fault:
-    """Which event a frame is. `type` and not `isinstance`: True and 1.0 are no message type."""
+    """Return the message that a frame is. `type` and not `isinstance`: True and 1.0 are no type."""
     kind = frame[0] if frame else None
     if type(kind) is not int or not REQUEST <= kind <= NOTIFICATION:
         return Fault("a frame must begin with 0, 1 or 2", None)
@@ -126,14 +126,14 @@ def _method(value: object) -> str | None:
 
 
 class _Side:
-    """What both sides of a connection have in common."""
+    """The part that both sides of a connection have in common."""
 
     def __init__(self, limits: Limits, *, reads: Limits, writes: Limits) -> None:
         self.limits = limits
         self.must_close = False
         """The peer broke the protocol: send `data_to_send()`, then close the connection."""
         self.violation: str | None = None
-        """How it did, for the log."""
+        """How the peer broke it, for the log."""
         self._reader = FrameReader(reads)
         self._writer = FrameWriter(writes)
         self._in_flight: set[int] = set()
@@ -141,7 +141,7 @@ class _Side:
 
     @property
     def n_in_flight(self) -> int:
-        """Requests that have no Response yet."""
+        """Number of requests that have no Response yet."""
         return len(self._in_flight)
 
     def notify(self, method: str, params: list[Any]) -> None:
@@ -150,7 +150,7 @@ class _Side:
             self._out.append(self._writer.write((NOTIFICATION, method, params)))
 
     def data_to_send(self) -> bytes:
-        """Take what is to be sent, in order. b"" if nothing is."""
+        """Take the bytes to be sent, in order; b"" if there are none."""
         out = self._out
         if not out:
             return b""
@@ -164,14 +164,14 @@ class _Side:
 
 
 class ServerProtocol(_Side):
-    """The side that answers. See the table above."""
+    """The side that answers, by the table at the top of this module."""
 
     def __init__(self, limits: Limits | None = None) -> None:
         limits = limits or Limits()
         super().__init__(limits, reads=limits.of_requests, writes=limits)
 
     def receive(self, data: bytes) -> list[RpcRequest | RpcNotification]:
-        """The events that these bytes complete, in order. Never raises for what a peer sends."""
+        """Return the messages that these bytes complete, in order. Raises nothing for any bytes."""
         events: list[RpcRequest | RpcNotification] = []
         if self.must_close:
             return events
@@ -195,8 +195,8 @@ class ServerProtocol(_Side):
     def respond(self, msgid: int, result: object) -> None:
         """Answer a request in flight; a result past the limits becomes the error `too_long`.
 
-        RuntimeError if it is not in flight. TypeError, ValueError or OverflowError for
-        what msgpack cannot have: it is in flight still.
+        Raises RuntimeError if the request is not in flight; TypeError, ValueError or
+        OverflowError for what msgpack cannot have: then the request is still in flight.
         """
         self._check_in_flight(msgid)
         frame = self._writer.write((RESPONSE, msgid, None, result))
@@ -207,7 +207,7 @@ class ServerProtocol(_Side):
             self.fail(msgid, _error("too_long", f"the result cannot be sent: {refusal}"))
 
     def fail(self, msgid: int, error: dict[str, Any]) -> None:
-        """Answer a request in flight with an error. RuntimeError if it is not in flight."""
+        """Answer a request in flight with an error. Raises RuntimeError if it is not in flight."""
         self._check_in_flight(msgid)
         self._answer(msgid, self._writer.write((RESPONSE, msgid, error, None)))
 
@@ -217,7 +217,7 @@ class ServerProtocol(_Side):
         self._violate(fault.reason)
 
     def _admit(self, msgid: int) -> bool:
-        """Whether a new request may go on. If not, it is answered here."""
+        """Return whether a new request is taken. If not, it is answered here."""
         limit = self.limits.max_in_flight
         if msgid in self._in_flight:
             self._refuse(msgid, "duplicate_id", f"msgid {msgid} is in flight")
@@ -249,7 +249,7 @@ class ServerProtocol(_Side):
 
 
 class ClientProtocol(_Side):
-    """The side that asks. See the table above."""
+    """The side that asks, by the table at the top of this module."""
 
     def __init__(self, limits: Limits | None = None) -> None:
         limits = limits or Limits()
@@ -257,10 +257,10 @@ class ClientProtocol(_Side):
         self._last_msgid = 0
 
     def request(self, method: str, params: list[Any]) -> int:
-        """Send a Request. Its msgid.
+        """Send a Request and return its msgid.
 
-        InvalidRequestError for what a server with these limits would refuse to read;
-        nothing is sent then. ProtocolError after a violation.
+        Raises InvalidRequestError for what a server with these limits would refuse to read (then
+        nothing is sent), ProtocolError after a violation.
         """
         if self.violation is not None:
             raise ProtocolError(f"the server broke the protocol: {self.violation}")
@@ -278,7 +278,7 @@ class ClientProtocol(_Side):
         return msgid
 
     def receive(self, data: bytes) -> list[RpcResponse | RpcNotification]:
-        """The events that these bytes complete, in order. Never raises for what a peer sends."""
+        """Return the messages that these bytes complete, in order. Raises nothing for any bytes."""
         events: list[RpcResponse | RpcNotification] = []
         if self.must_close:
             return events

@@ -10,7 +10,7 @@
     shutting_down      BatcherClosedError                          yes, elsewhere or later
     unknown_method     (nothing is raised)                         no
     duplicate_id       (nothing is raised)                         no
-    engine_failed      everything else                             see `_CAN_HELP`
+    engine_failed      everything else                             those of `_CAN_HELP`
 
 `type` is the name of the class, for clients that have such classes. Others go by the code.
 """
@@ -43,7 +43,7 @@ from .wire_fields import short
 __all__ = ["LONGEST_MESSAGE", "error_from_wire", "error_to_wire", "plain_error"]
 
 LONGEST_MESSAGE = 2000
-"""Characters. A message may show what somebody has sent."""
+"""Characters of a message, which may show what a client has sent."""
 
 _CODES: tuple[tuple[type[PybatcherError], str], ...] = (  # the first that fits
     (RequestTooLongError, "too_long"),
@@ -80,12 +80,12 @@ _TYPE_OF_CODE: dict[str, type[PybatcherError]] = {
 
 
 def plain_error(code: str, message: str) -> dict[str, Any]:
-    """An error that nothing was raised for."""
+    """Return the map of an error for which no exception was raised."""
     return {"code": code, "message": _cut(message), "retryable": False}
 
 
 def error_to_wire(error: BaseException) -> dict[str, Any]:
-    """What a client is told of it. Never raises."""
+    """Return the map that a client is sent for an error. Raises nothing."""
     code = next((code for kind, code in _CODES if isinstance(error, kind)), "engine_failed")
     name = type(error).__name__
     wire: dict[str, Any] = {
@@ -102,7 +102,10 @@ def error_to_wire(error: BaseException) -> dict[str, Any]:
 
 
 def error_from_wire(wire: object) -> PybatcherError:
-    """The error that a client raises. ProtocolError for what is none; never raises itself."""
+    """Return the error that a client raises; a ProtocolError for a map that is none.
+
+    Raises nothing itself.
+    """
     if not isinstance(wire, Mapping):
         return ProtocolError(f"the error is {short(wire)}; it must be a map with code and message")
     code, message, name = (_text(wire.get(key)) for key in ("code", "message", "type"))
@@ -119,12 +122,12 @@ def error_from_wire(wire: object) -> PybatcherError:
 def _message(error: BaseException) -> str:
     try:
         return str(error)
-    except Exception:  # somebody else's __str__
+    except Exception:  # the __str__ of a class that is not ours
         return f"a {type(error).__name__} that cannot be shown"
 
 
 def _cut(message: str) -> str:
-    """Short enough, and valid UTF-8."""
+    """Return the message cut to `LONGEST_MESSAGE`, as valid UTF-8."""
     if len(message) > LONGEST_MESSAGE:
         message = message[: LONGEST_MESSAGE - 1] + "…"
     if message.isascii():
@@ -139,7 +142,7 @@ def _text(value: object) -> str | None:
 
 
 def _milliseconds(seconds: float) -> int:
-    """Rounded up: who comes back a little late finds room."""
+    """Return milliseconds, rounded up: a client that comes back a little late finds room."""
     return math.ceil(min(max(seconds, 0.0), 1e9) * 1000) if seconds == seconds else 0
 
 

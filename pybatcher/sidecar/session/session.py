@@ -12,6 +12,8 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, cast
 
+from typing_extensions import override
+
 from ...calls.telemetry import TelemetryEvent
 from ...errors import BatcherClosedError, PybatcherError
 from ..protocol.connection import Limits, RpcNotification, RpcRequest, ServerProtocol
@@ -114,8 +116,8 @@ class ServerSession(asyncio.Protocol):
 
     # -- for the loop -----------------------------------------------------------------------
 
+    @override
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """See `asyncio.BaseProtocol`."""
         self._transport = cast(asyncio.Transport, transport)  # uvloop's are no subclass of it
         self._incoming.open(self._transport)
         self._outgoing.open(self._transport)
@@ -125,8 +127,8 @@ class ServerSession(asyncio.Protocol):
             self._hang_up()
         self._hang_up_if_done()
 
+    @override
     def data_received(self, data: bytes) -> None:
-        """See `asyncio.Protocol`."""
         self._incoming.feed(data)
 
     def _take(self, data: bytes) -> None:
@@ -142,12 +144,12 @@ class ServerSession(asyncio.Protocol):
             self._logger.warning("%s is cut off: %s", self.peer, self._protocol.violation)
             self._hang_up()
 
+    @override
     def eof_received(self) -> None:
-        """See `asyncio.Protocol`. Who sends no more wants no more, and reads its last answers."""
-        self._hang_up()
+        self._hang_up()  # a client that sends no more still reads its last answers
 
+    @override
     def connection_lost(self, exc: Exception | None) -> None:
-        """See `asyncio.BaseProtocol`."""
         self._let_go()
         self._transport = None
         self._incoming.close()
@@ -159,12 +161,12 @@ class ServerSession(asyncio.Protocol):
             self._loop.create_task(self._resources.remove_prefixes(), name="pybatcher-prefixes")
         self._on_end(self)
 
+    @override
     def pause_writing(self) -> None:
-        """See `asyncio.BaseProtocol`."""
         self._outgoing.paused()
 
+    @override
     def resume_writing(self) -> None:
-        """See `asyncio.BaseProtocol`."""
         self._outgoing.resumed()
         for request in list(self._in_flight.values()):
             if isinstance(request, Generation):

@@ -273,7 +273,7 @@ def test_a_start_waits_for_another(path: Path) -> None:
 def test_nobody_can_keep_a_server_waiting_for_ever(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_LOCK_PATIENCE", 0.05)
+    monkeypatch.setattr(module, "_LOCK_TIMEOUT", 0.05)
     listening = open_socket(path, backlog=5)
     lock = os.open(path.parent, os.O_RDONLY)
     try:
