@@ -77,7 +77,8 @@ class _Builder:
             "max_array_len": limits.max_elements,
             "max_map_len": limits.max_pairs,
         }
-        # An empty container in another is the heaviest byte. Shorter frames need no weighing.
+        # An empty container in another is the heaviest byte: it weighs 9. Shorter frames than
+        # this need no weighing.
         self._most_simple = min(SLICE, limits.max_weight // 9)
 
     def check(self, frame: bytes) -> None:
@@ -89,7 +90,7 @@ class _Builder:
         self._check_size_and_depth(frame)
         if (
             n_bytes > limits.max_elements
-            or (n_bytes > self._most_simple and self._most_weight(frame) > limits.max_weight)
+            or (9 * n_bytes > limits.max_weight and self._most_weight(frame) > limits.max_weight)
             or (n_bytes > 2 * limits.max_pairs and self._may_have_big_map(frame))
         ):
             self.build(frame)
