@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from batcher_helpers import until
 from scrape import Scrape
 from serving_doubles import Serving, serving
 
@@ -30,6 +29,16 @@ async def refreshed(metrics: Metrics) -> Scrape:
     return Scrape(metrics)
 
 
+async def n_ended(metrics: Metrics) -> float:
+    scrape = await refreshed(metrics)
+    return scrape.by("request_success_total", "finished_reason")["length"]
+
+
+async def no_worker(client: Client) -> None:
+    while (await client.statistics()).kv_total_blocks:  # noqa: ASYNC110
+        await asyncio.sleep(0)
+
+
 async def test_the_scrape_is_what_the_sidecars_statistics_and_events_say(running: Serving) -> None:
     client = Client(running.socket)
     metrics = Metrics(client)
@@ -40,7 +49,8 @@ async def test_the_scrape_is_what_the_sidecars_statistics_and_events_say(running
             *(one.generate(PROMPT, max_tokens=7, ignore_eos=True) for one in (client, other) * 3)
         )
         before = Scrape(metrics)
-        await until(lambda: metrics._ended["length"] == 6)
+        while await n_ended(metrics) < 6:  # noqa: ASYNC110
+            await asyncio.sleep(0)
         counts, scrape = await client.statistics(), await refreshed(metrics)
         assert before.samples == [], "nothing was fetched yet"
         assert scrape["generation_tokens_total"] == counts.generated_tokens == 42
@@ -64,13 +74,8 @@ async def test_between_two_workers_nothing_is_in_use(running: Serving) -> None:
     async with Client(running.socket) as client:
         metrics = Metrics(client)
         os.kill((await client.statistics()).worker_pids[0], signal.SIGKILL)
-        await until_async_gone(client)
+        await no_worker(client)
         assert (await refreshed(metrics))["kv_cache_usage_perc"] == 0
-
-
-async def until_async_gone(client: Client) -> None:
-    while (await client.statistics()).kv_total_blocks:  # noqa: ASYNC110
-        await asyncio.sleep(0)
 
 
 def test_of_a_blocking_client_it_is_fetched_by_the_scrape(running: Serving) -> None:
