@@ -70,6 +70,8 @@ class Worker:
     async def _open(self, params: list[Any]) -> dict[str, Any]:
         spec = WorkerSpec.from_wire(params[0])
         self._beat_period = spec.beat_period
+        self._beat_timer.cancel()  # it has another period, which may be longer than a hang
+        self._beat()
         batcher = Batcher(
             spec.model,
             system_prompt=spec.system_prompt,
@@ -105,7 +107,7 @@ class Worker:
                 busy, progress = self._batcher._running_service().heartbeat()
                 self._session.notify("beat", [busy, progress, statistics_to_wire(counts)])
                 self._reported = counts
-        self._loop.call_later(self._beat_period, self._beat)
+        self._beat_timer = self._loop.call_later(self._beat_period, self._beat)
 
 
 def _give_up(error: PybatcherError) -> NoReturn:

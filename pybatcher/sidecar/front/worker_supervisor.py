@@ -107,8 +107,8 @@ class WorkerSupervisor:
 
     @property
     def worker_pid(self) -> int | None:
-        """Process id of the worker that runs now; None: there is none."""
-        return None if self._process is None else self._process.pid
+        """Process id of the worker that runs now; None: there is none, or it was told to end."""
+        return None if self._process is None or self._is_stopping else self._process.pid
 
     async def run(self) -> None:
         """Keep a worker running until stopped, or until workers end too often."""

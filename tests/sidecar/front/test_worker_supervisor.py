@@ -90,6 +90,13 @@ async def test_a_worker_that_reads_a_prompt_for_longer_than_a_hang_is_left_alone
         assert supervisor.restarts == 0
 
 
+async def test_a_worker_beats_in_time_from_its_first_request_on() -> None:
+    """Also where the period that it is told with that request is shorter than the one before."""
+    async with supervised(hang_timeout=0.8) as supervisor:
+        assert len((await generate(supervisor, "Once", max_tokens=1900)).token_ids) == 1900
+        assert supervisor.restarts == 0
+
+
 async def test_a_batcher_that_has_failed_for_good_takes_its_worker_along(tmp_path: Path) -> None:
     async with supervised(f"hopeless:{tmp_path}") as supervisor:
         assert len((await generate(supervisor, "Once")).token_ids) == 30
