@@ -32,7 +32,6 @@ from typing import Any, Protocol, TypeVar
 from .calls.statistics import BatcherStatistics, Health
 from .calls.telemetry import Handler, RequestEvent, StepEvent, TelemetryEvent
 from .errors import ConfigError, PybatcherError
-from .sidecar.protocol.sidecar_statistics import SidecarStatistics
 
 try:
     from prometheus_client import CollectorRegistry, generate_latest
@@ -172,7 +171,7 @@ class Metrics:
             return self._families(None)
 
     def _families(self, seen: _Seen) -> Iterator[Any]:
-        is_sidecar = seen is not None and isinstance(seen[1], SidecarStatistics)
+        is_sidecar = seen is not None and hasattr(seen[1], "worker_pids")
         for metric in _METRICS + _OF_A_SIDECAR if is_sidecar else _METRICS:
             name = PREFIX + metric.name
             if isinstance(metric, _Figure):
