@@ -3,24 +3,34 @@
     metrics = Metrics(batcher)
     Response(metrics.exposition(), media_type=metrics.content_type)    # GET /metrics
 
+Of a sidecar, through its `Client`, the figures have to be fetched first:
+
+    metrics = Metrics(client)
+    await metrics.refresh()
+    Response(metrics.exposition(), media_type=metrics.content_type)
+
 Needs prometheus-client: `pip install 'pybatcher[metrics]'`. Nothing is put into its default
 registry, and no port is opened.
 
-A histogram has a request's times from the moment it ends; all else is as of the scrape.
+A new metric is one entry of `_METRICS` (of a sidecar alone: `_OF_A_SIDECAR`), at the end of this
+file. A histogram has a request's times from the moment the request ends; all else is as of the
+scrape.
 """
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 import weakref
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from .calls.statistics import BatcherStatistics, Health
-from .calls.telemetry import Handler, StepEvent, TelemetryEvent
+from .calls.telemetry import Handler, RequestEvent, StepEvent, TelemetryEvent
 from .errors import ConfigError, PybatcherError
 
 try:
@@ -49,8 +59,26 @@ _OF_A_REQUEST = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 60, 120, 
 _OF_TOKENS = tuple(2**i for i in range(18))
 
 
+_REFRESH_TIMEOUT = 5.0
+"""Seconds that a sidecar has to answer. A Prometheus server waits 10 for a scrape, by default."""
+
+
+class ObservedElsewhere(Protocol):
+    """A batcher whose statistics have to be fetched: a `Client`."""
+
+    @property
+    def model_name(self) -> str:
+        """The value of the label that every series has."""
+
+    async def statistics(self) -> BatcherStatistics:
+        """Fetch the counts since the start."""
+
+    def attach(self, handler: Handler) -> Callable[[], None]:
+        """Have `handler` called with every event."""
+
+
 class Observed(Protocol):
-    """Whose figures they are: a `Batcher`, a `BlockingBatcher`."""
+    """A batcher that can be asked at once: a `Batcher`, a `BlockingBatcher`, a `BlockingClient`."""
 
     @property
     def model_name(self) -> str:
@@ -67,25 +95,33 @@ class Observed(Protocol):
 
 
 class Metrics:
-    """The figures of one batcher, in a registry of their own, or in the one given.
+    """The figures of one batcher or sidecar, in a registry of their own, or in the one given.
 
-    The histograms, `batch_rows` and `request_success` count from when it is made, which may be
-    before the batcher's start; the rest is the batcher's own count. There are no samples before
-    the start, nor once the batcher is closed or gone: it is not kept. To be scraped from any
-    thread.
+    batcher: a `Batcher` or `BlockingBatcher`; of a sidecar a `Client` or `BlockingClient`, and
+        then the figures are of all its clients. Those of a `Client` are as of the last `refresh`,
+        to be awaited on its event loop before each scrape; those of a `BlockingClient` are
+        fetched by the scrape. Events while there is no connection are not counted.
+
+    What is counted from events (histograms, `batch_rows`, `request_success`) counts from when
+    the Metrics is made, which may be before the batcher's start; the rest is the batcher's own
+    count. There are no samples before the start, nor once the batcher is closed or gone: only a
+    weak reference to it is held. May be scraped from any thread.
 
     Raises ConfigError where the registry has the figures of another batcher.
     """
 
     content_type = "text/plain; version=0.0.4; charset=utf-8"
 
-    def __init__(self, batcher: Observed, registry: CollectorRegistry | None = None) -> None:
+    def __init__(
+        self, batcher: Observed | ObservedElsewhere, registry: CollectorRegistry | None = None
+    ) -> None:
+        self._is_elsewhere = inspect.iscoroutinefunction(batcher.statistics)
+        self._fetched: _Seen = None
         # Weakly: the batcher's own task keeps its handlers, and one that kept the batcher too
         # would keep it from being closed when it is dropped.
         self._batcher = weakref.ref(batcher)
-        self._rows = Counter(dict.fromkeys(("decode", "prefill", "draft"), 0))
-        self._ended = Counter(dict.fromkeys(("stop", "length", "deadline", "cancelled"), 0))
-        self._histograms = {name: _Histogram(bounds) for name, _, bounds in _HISTOGRAMS}
+        self._counts = {m: Counter(dict.fromkeys(m.values, 0)) for m in _of_kind(_Count)}
+        self._histograms = {m: _Histogram(m.bounds) for m in _of_kind(_Distribution)}
         self.registry = CollectorRegistry() if registry is None else registry
         try:
             self.registry.register(self)
@@ -94,6 +130,22 @@ class Metrics:
                 "registry has the figures of another batcher; give each one of its own, or None"
             ) from error
         batcher.attach(self._take)
+
+    async def refresh(self, timeout: float = _REFRESH_TIMEOUT) -> None:  # noqa: ASYNC109
+        """Fetch the figures of a `Client` for the next scrape. Does nothing for another batcher.
+
+        timeout: seconds that the sidecar has to answer.
+        Raises nothing where there is no sidecar or no answer: then the scrape has no samples.
+        """
+        batcher: Any = self._batcher()
+        if batcher is None or not self._is_elsewhere:
+            return
+        try:
+            async with asyncio.timeout(timeout):
+                counts = await batcher.statistics()
+            self._fetched = (batcher.model_name, counts)
+        except (PybatcherError, TimeoutError):
+            self._fetched = None
 
     def exposition(self) -> bytes:
         """All of the registry in Prometheus' text format, for the body of an HTTP response."""
@@ -107,64 +159,47 @@ class Metrics:
         return self._families(None)
 
     def collect(self) -> Iterator[Any]:
-        """The metric families as of now."""
-        batcher = self._batcher()
-        if batcher is None or batcher.health().status == "closed":
-            return self._families(None)
+        """The metric families as of now; of a `Client` as of the last `refresh`."""
+        batcher: Any = self._batcher()
+        if self._is_elsewhere:
+            return self._families(None if batcher is None else self._fetched)
         try:
+            if batcher is None or batcher.health().status == "closed":
+                return self._families(None)
             return self._families((batcher.model_name, batcher.statistics()))
-        except PybatcherError:  # not started yet
+        except PybatcherError:  # not started yet, or a sidecar that is gone
             return self._families(None)
 
-    def _families(self, seen: tuple[str, BatcherStatistics] | None) -> Iterator[Any]:
-        models, counts = ([], None) if seen is None else ([seen[0]], seen[1])
-        for figure in _FIGURES:
-            family = figure.family(PREFIX + figure.name, figure.help, labels=[MODEL])
-            if counts is not None:
-                family.add_metric(models, figure.value(counts))
-            yield family
-        for name, text, label, counter in (
-            ("batch_rows", "Rows of forward passes, by their kind.", "kind", self._rows),
-            (
-                "request_success",
-                "Requests that ended, by how: stop, length, scored, embedded, deadline, cancelled, "
-                "or an error.",
-                "finished_reason",
-                self._ended,
-            ),
-        ):
-            family = CounterMetricFamily(PREFIX + name, text, labels=[MODEL, label])
-            for model in models:
-                for value, count in list(counter.items()):  # the loop's thread may add to it
-                    family.add_metric([model, value], count)
-            yield family
-        for name, text, _ in _HISTOGRAMS:
-            family = HistogramMetricFamily(PREFIX + name, text, labels=[MODEL])
-            for model in models:
-                family.add_metric([model], *self._histograms[name].cumulative())
+    def _families(self, seen: _Seen) -> Iterator[Any]:
+        is_sidecar = seen is not None and hasattr(seen[1], "worker_pids")
+        for metric in _METRICS + _OF_A_SIDECAR if is_sidecar else _METRICS:
+            name = PREFIX + metric.name
+            if isinstance(metric, _Figure):
+                family = metric.family(name, metric.help, labels=[MODEL])
+                if seen is not None:
+                    family.add_metric([seen[0]], metric.value(seen[1]))
+            elif isinstance(metric, _Count):
+                family = CounterMetricFamily(name, metric.help, labels=[MODEL, metric.label])
+                if seen is not None:
+                    # A copy: the loop's thread may add to it meanwhile.
+                    for value, count in list(self._counts[metric].items()):
+                        family.add_metric([seen[0], value], count)
+            else:
+                family = HistogramMetricFamily(name, metric.help, labels=[MODEL])
+                if seen is not None:
+                    family.add_metric([seen[0]], *self._histograms[metric].cumulative())
             yield family
 
     # -- on the loop's thread ---------------------------------------------------------------
 
     def _take(self, event: TelemetryEvent) -> None:
-        seen = self._histograms
-        if isinstance(event, StepEvent):
-            self._rows["decode"] += event.decode_rows
-            self._rows["prefill"] += event.prefill_rows
-            self._rows["draft"] += event.draft_rows
-            seen["step_seconds"].add(event.seconds)
-            seen["step_engine_seconds"].add(event.engine_seconds)
-            return
-        self._ended[event.finish_reason] += 1
-        seen["request_prompt_tokens"].add(event.prompt_tokens)
-        seen["request_generation_tokens"].add(event.generated_tokens)
-        seen["request_queue_time_seconds"].add(event.queued)
-        seen["e2e_request_latency_seconds"].add(event.total)
-        if event.ttft is not None:
-            seen["time_to_first_token_seconds"].add(event.ttft)
-        if event.itl:
-            seen["inter_token_latency_seconds"].add(*event.itl)
-            seen["request_time_per_output_token_seconds"].add(sum(event.itl) / len(event.itl))
+        for counted, counts in self._counts.items():
+            if isinstance(event, counted.event):
+                for value, count in counted.take(event):
+                    counts[value] += count
+        for distributed, histogram in self._histograms.items():
+            if isinstance(event, distributed.event):
+                histogram.add(*distributed.take(event))
 
 
 class _Histogram:
@@ -191,22 +226,76 @@ class _Histogram:
         return list(zip(names, accumulate(list(self._counts)), strict=True)), self._sum
 
 
+# -- the table of metrics -----------------------------------------------------------------------
+
+
 @dataclass(frozen=True, slots=True)
 class _Figure:
-    """What the batcher itself counts."""
+    """What the batcher itself counts. value: of its statistics at a scrape."""
 
     family: type[Any]
     name: str
     help: str
-    value: Callable[[BatcherStatistics], float]
+    value: Callable[[Any], float]
+
+
+@dataclass(frozen=True, slots=True)
+class _Count:
+    """A counter of events, by the value of a label.
+
+    values: there from the start, at 0. take: what an event adds, to which value.
+    """
+
+    name: str
+    help: str
+    label: str
+    values: tuple[str, ...]
+    event: type[TelemetryEvent]
+    take: Callable[[Any], Sequence[tuple[str, int]]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Distribution:
+    """A histogram. take: the values that an event adds."""
+
+    name: str
+    help: str
+    bounds: tuple[float, ...]
+    event: type[TelemetryEvent]
+    take: Callable[[Any], Sequence[float]]
+
+
+_Seen = tuple[str, BatcherStatistics] | None
+"""The model's name and the counts; None: there is nothing to show."""
+
+_Metric = _Figure | _Count | _Distribution
+_M = TypeVar("_M", bound=_Metric)
+
+
+def _of_kind(kind: type[_M]) -> list[_M]:
+    return [metric for metric in _METRICS if isinstance(metric, kind)]
 
 
 def _kv_usage(counts: BatcherStatistics) -> float:
-    return 1 - (counts.kv_free_blocks + counts.kv_cached_blocks) / counts.kv_total_blocks
+    """0 where there is no KV: a sidecar has none between two workers."""
+    free = counts.kv_free_blocks + counts.kv_cached_blocks
+    return 1 - free / counts.kv_total_blocks if counts.kv_total_blocks else 0.0
+
+
+def _rows(event: StepEvent) -> tuple[tuple[str, int], ...]:
+    return (
+        ("decode", event.decode_rows),
+        ("prefill", event.prefill_rows),
+        ("draft", event.draft_rows),
+    )
+
+
+def _mean_gap(event: RequestEvent) -> tuple[float, ...]:
+    return (sum(event.itl) / len(event.itl),) if event.itl else ()
 
 
 _GAUGE, _COUNTER = GaugeMetricFamily, CounterMetricFamily
-_FIGURES = (
+_METRICS: tuple[_Metric, ...] = (
     _Figure(_GAUGE, "num_requests_running", "Requests that run.", lambda c: c.running),
     _Figure(_GAUGE, "num_requests_waiting", "Requests that wait.", lambda c: c.queued),
     _Figure(_GAUGE, "kv_cache_usage_perc", "KV blocks in use; 1 is all of them.", _kv_usage),
@@ -225,20 +314,45 @@ _FIGURES = (
             lambda c: c.recomputed_tokens),
     _Figure(_COUNTER, "engine_restarts", "Times the engine was restarted after a failure.",
             lambda c: c.restarts),
-    _Figure(_COUNTER, "spec_decode_num_draft_tokens", "Guesses that had rows.",
+    _Figure(_COUNTER, "spec_decode_num_draft_tokens", "Draft tokens that had rows.",
             lambda c: c.proposed_tokens),
-    _Figure(_COUNTER, "spec_decode_num_accepted_tokens", "Guesses that were right.",
+    _Figure(_COUNTER, "spec_decode_num_accepted_tokens", "Draft tokens that were right.",
             lambda c: c.accepted_tokens),
+    _Count("batch_rows", "Rows of forward passes, by their kind.", "kind",
+           ("decode", "prefill", "draft"), StepEvent, _rows),
+    _Count("request_success",
+           "Requests that ended, by how: stop, length, scored, embedded, deadline, cancelled, or "
+           "an error.",
+           "finished_reason", ("stop", "length", "deadline", "cancelled"), RequestEvent,
+           lambda e: ((e.finish_reason, 1),)),
+    _Distribution("time_to_first_token_seconds", "Submit to first token.", _OF_A_WAIT,
+                  RequestEvent, lambda e: () if e.ttft is None else (e.ttft,)),
+    _Distribution("inter_token_latency_seconds", "Gaps between neighbouring tokens.", _OF_A_TOKEN,
+                  RequestEvent, lambda e: e.itl),
+    _Distribution("request_time_per_output_token_seconds", "Mean gap of a request's tokens.",
+                  _OF_A_TOKEN, RequestEvent, _mean_gap),
+    _Distribution("e2e_request_latency_seconds", "Submit to the end, whatever it was.",
+                  _OF_A_REQUEST, RequestEvent, lambda e: (e.total,)),
+    _Distribution("request_queue_time_seconds", "Submit to admission, or to the end.", _OF_A_WAIT,
+                  RequestEvent, lambda e: (e.queued,)),
+    _Distribution("request_prompt_tokens", "Prompt tokens of a request.", _OF_TOKENS,
+                  RequestEvent, lambda e: (e.prompt_tokens,)),
+    _Distribution("request_generation_tokens", "Generated tokens of a request.", _OF_TOKENS,
+                  RequestEvent, lambda e: (e.generated_tokens,)),
+    _Distribution("step_seconds", "A whole step: planning, engine, delivery.", _OF_A_STEP,
+                  StepEvent, lambda e: (e.seconds,)),
+    _Distribution("step_engine_seconds", "The engine's part of a step.", _OF_A_STEP,
+                  StepEvent, lambda e: (e.engine_seconds,)),
 )  # fmt: skip
 
-_HISTOGRAMS: tuple[tuple[str, str, Sequence[float]], ...] = (
-    ("time_to_first_token_seconds", "Submit to first token.", _OF_A_WAIT),
-    ("inter_token_latency_seconds", "Gaps between neighbouring tokens.", _OF_A_TOKEN),
-    ("request_time_per_output_token_seconds", "Mean gap of a request's tokens.", _OF_A_TOKEN),
-    ("e2e_request_latency_seconds", "Submit to the end, whatever it was.", _OF_A_REQUEST),
-    ("request_queue_time_seconds", "Submit to admission, or to the end.", _OF_A_WAIT),
-    ("request_prompt_tokens", "Prompt tokens of a request.", _OF_TOKENS),
-    ("request_generation_tokens", "Generated tokens of a request.", _OF_TOKENS),
-    ("step_seconds", "A whole step: planning, engine, delivery.", _OF_A_STEP),
-    ("step_engine_seconds", "The engine's part of a step.", _OF_A_STEP),
-)
+_OF_A_SIDECAR: tuple[_Metric, ...] = (
+    _Figure(_COUNTER, "worker_restarts", "Workers that ended and were followed by another.",
+            lambda c: c.worker_restarts),
+    _Figure(_COUNTER, "replayed_requests", "Calls that were sent to a worker again.",
+            lambda c: c.replayed_requests),
+    _Figure(_GAUGE, "num_connections", "Clients that are connected.", lambda c: c.connections),
+    _Figure(_GAUGE, "num_calls_in_flight", "Calls of all clients without an end.",
+            lambda c: c.in_flight),
+    _Figure(_GAUGE, "num_workers", "Worker processes: one, or two while one is drained.",
+            lambda c: len(c.worker_pids)),
+)  # fmt: skip

@@ -42,11 +42,16 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallOptions:
-    """What any call may have beside its texts, not checked yet: fields of `RequestOptions`."""
+    """What any call may have beside its texts, not checked yet: fields of `RequestOptions`.
+
+    tenant: on whose behalf it is asked; tenants take turns. The sidecar sets it: a connection
+        is a tenant of its own.
+    """
 
     priority: int = 0
     timeout: float | None = None
     namespace: str | None = None
+    tenant: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

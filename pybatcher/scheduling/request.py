@@ -21,7 +21,8 @@ class Request:
     prompt: token ids, at least one.
     seed: of the request's own random stream, 64 bit.
     end_token_ids: drawing one of these ends the output.
-    namespace: cached prefixes are shared inside it only, and namespaces take turns.
+    namespace: cached prefixes are shared inside it only, and namespaces of a tenant take turns.
+    tenant: on whose behalf it is asked. Tenants take turns, and share cached prefixes.
     priority: the lower, the sooner it is served.
     deadline: on the owner's clock, in seconds; None = none.
     targets, pooling: as of a `StepEntry`, over the whole prompt. With either, no token is
@@ -41,6 +42,7 @@ class Request:
     targets: tuple[int, ...] = ()
     pooling: Pooling | None = None
     output: tuple[int, ...] = ()
+    tenant: str = ""
 
     @property
     def draws(self) -> bool:

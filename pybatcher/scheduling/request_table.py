@@ -55,7 +55,7 @@ class RequestTable:
                 "choose another"
             )
         n_tokens = len(request.prompt) + len(request.output)
-        self.waiting.check_room(n_tokens)
+        self.waiting.check_room(n_tokens, request.tenant)
         live = LiveRequest(
             request=request,
             submitted=now,

@@ -64,6 +64,7 @@ class CallReader:
             request_id=0,
             prompt=(),
             namespace=check_namespace(call.namespace),
+            tenant=call.tenant,
             priority=check_priority(call.priority),
             deadline=None if timeout is None else submitted + timeout,
         )

@@ -2,9 +2,9 @@
 
     python -m pybatcher.sidecar.worker FD
 
-It is started by `WorkerProcess.spawn`, does what the first request (`open`) says, beats while
-there is work, and ends when the front hangs up. Where the batcher has failed for good or hangs it
-ends too, before its callers hear of it: for them the front starts another.
+`WorkerProcess.spawn` starts it. It opens what the first request (`open`) names, sends heartbeats
+while there is work, and exits when the front closes the connection. Where the batcher has failed
+for good or hangs it exits too, before callers are told: the front starts another for them.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from ..batcher import Batcher
 from ..calls.call import Call, CallService, Question
 from ..calls.questions import Describe
 from ..calls.reply import Reply
+from ..calls.statistics import BatcherStatistics
 from ..calls.telemetry import Handler
 from ..errors import BatcherClosedError, PybatcherError
 from .front.guard import guard_child
@@ -84,9 +85,10 @@ class Worker:
         self._service = _OpenedLater()
         self._beat_period = 1.0
         self._loading = (0, 0)
+        self._reported: BatcherStatistics | None = None
 
     async def run(self) -> None:
-        """Serve until the front hangs up."""
+        """Serve until the front closes the connection."""
         self._session = ServerSession(
             self._service,
             limits=INTERNAL_LIMITS,
@@ -100,6 +102,8 @@ class Worker:
     async def _open(self, params: list[Any]) -> dict[str, Any]:
         spec = WorkerSpec.from_wire(params[0])
         self._beat_period = spec.beat_period
+        self._beat_timer.cancel()  # it has another period, which may be longer than a hang
+        self._beat()
         batcher = Batcher(
             spec.model,
             system_prompt=spec.system_prompt,
@@ -118,37 +122,42 @@ class Worker:
         }
 
     def _note_loading(self, done: int, total: int) -> None:
-        """On the thread that loads."""
+        """Note how many of how many bytes are loaded. Called on the thread that loads."""
         self._loading = (done, total)
 
     def _beat(self) -> None:
-        """Say that the process lives, and how far the engine has come."""
+        """Send a heartbeat: whether the engine has a job, how far it has come, and all counts.
+
+        Sent from the event loop, so that a loop that is stuck is silent. A prompt that is being
+        tokenised is no job of the engine: that may take any time, and is no hang. Without a
+        request and with nothing new to report, nothing is sent.
+        """
         if self._batcher is None:
             self._session.notify("loading", list(self._loading))
-        elif self._session.n_in_flight:
-            busy, progress = (
-                True,
-                len(self._batcher.statistics().__repr__()) + self._batcher.statistics().steps,
-            )
-            counts = statistics_to_wire(self._batcher.statistics())
-            self._session.notify("beat", [busy, progress, counts])
-        self._loop.call_later(self._beat_period, self._beat)
+        else:
+            counts = self._batcher.statistics()
+            if self._session.n_in_flight or counts != self._reported:
+                busy, progress = self._batcher._running_service().heartbeat()
+                self._session.notify("beat", [busy, progress, statistics_to_wire(counts)])
+                self._reported = counts
+        self._beat_timer = self._loop.call_later(self._beat_period, self._beat)
 
 
 def _give_up(error: PybatcherError) -> NoReturn:
+    """Exit at once: for the callers the front starts another worker."""
     print(f"pybatcher worker {os.getpid()}: {error}", file=sys.stderr, flush=True)
     os._exit(_BATCHER_FAILED)
 
 
 async def _serve(descriptor: int) -> None:
     await Worker(socket.socket(fileno=descriptor)).run()
-    os._exit(0)  # nobody is left to hear of anything, and a step may be under way
+    os._exit(0)  # the front is gone, and a step may be under way
 
 
 def main() -> None:
     """What `python -m` runs."""
     guard_child()
-    import_module("pybatcher.engine")  # now, while nobody waits for it
+    import_module("pybatcher.engine")  # now, and not while a caller waits
     run(_serve(int(sys.argv[1])))
 
 

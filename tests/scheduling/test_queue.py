@@ -57,6 +57,52 @@ def test_a_namespace_with_a_thousand_does_not_delay_anothers_first() -> None:
     assert order.index(5001) <= 3
 
 
+@pytest.mark.parametrize("n_namespaces", [1, 1000])
+def test_a_tenant_with_a_thousand_does_not_delay_anothers_first(n_namespaces: int) -> None:
+    """However many namespaces it has: they take turns among themselves."""
+    queue = WaitingQueue(10_000, 100_000, 0)
+    for request_id in range(1000):
+        namespace = str(request_id % n_namespaces)
+        queue.append(live_request(request_id, 5, tenant="loud", namespace=namespace))
+    for _ in range(10):
+        head = queue.head
+        assert head is not None
+        queue.admit(head, 0.0)
+    queue.append(live_request(5000, 5, tenant="quiet"))
+    queue.append(live_request(5001, 5, tenant="quiet"))
+    order = served(queue)
+    assert order.index(5000) <= 1
+    assert order.index(5001) <= 3
+
+
+def test_namespaces_of_a_tenant_take_turns_in_its_share() -> None:
+    queue = WaitingQueue(1000, 100_000, 0)
+    for i in range(30):
+        queue.append(live_request(i, 5, tenant="a", namespace="loud"))
+        queue.append(live_request(100 + i, 5, tenant="b"))
+    for i in range(5):
+        queue.append(live_request(50 + i, 5, tenant="a", namespace="quiet"))
+    order = served(queue)[:20]
+    assert sum(request_id >= 100 for request_id in order) == 10
+    assert [request_id for request_id in order if 50 <= request_id < 100] == [50, 51, 52, 53, 54]
+
+
+def test_a_tenant_of_whom_nobody_waits_finds_room_where_others_have_used_it_up() -> None:
+    queue = WaitingQueue(4, 40, 0)
+    for i in range(4):
+        queue.append(live_request(i, 10, tenant="loud"))
+    for tenant in ("loud", ""):
+        with pytest.raises(QueueFullError):
+            queue.check_room(1, tenant)
+    for i in range(4):
+        queue.check_room(100, f"quiet {i}")
+        queue.append(live_request(10 + i, 10, tenant=f"quiet {i}"))
+        with pytest.raises(QueueFullError):
+            queue.check_room(1, f"quiet {i}")
+    with pytest.raises(QueueFullError):
+        queue.check_room(1, "one too many")
+
+
 def test_namespaces_share_by_tokens_and_not_by_requests() -> None:
     queue = WaitingQueue(10_000, 100_000, 0)
     for request_id in range(100):
@@ -147,6 +193,7 @@ def test_retry_after_follows_the_pace_of_admission() -> None:
         st.tuples(
             st.sampled_from(["append", "append", "admit", "remove", "come_back"]),
             st.sampled_from(["", "a", "b"]),
+            st.sampled_from(["", "x"]),
             st.floats(0.0, 10.0),
             st.integers(1, 30),
             st.integers(0, 100),
@@ -155,12 +202,14 @@ def test_retry_after_follows_the_pace_of_admission() -> None:
     )
 )
 def test_nobody_is_lost_and_the_senior_of_a_namespace_goes_first(
-    operations: list[tuple[str, str, float, int, int]],
+    operations: list[tuple[str, str, str, float, int, int]],
 ) -> None:
     queue = WaitingQueue(1000, 100_000, 4)
     there: list[LiveRequest] = []
-    for number, (what, namespace, seniority, n_tokens, which) in enumerate(operations):
-        live = live_request(number, n_tokens, namespace=namespace, seniority=seniority)
+    for number, (what, namespace, tenant, seniority, n_tokens, which) in enumerate(operations):
+        live = live_request(
+            number, n_tokens, namespace=namespace, tenant=tenant, seniority=seniority
+        )
         if what == "append":
             queue.append(live)
             there.append(live)
@@ -174,7 +223,10 @@ def test_nobody_is_lost_and_the_senior_of_a_namespace_goes_first(
             assert head is not None
             returned = list(queue.returned)
             rivals = returned or [
-                other for other in there if other.request.namespace == head.request.namespace
+                other
+                for other in there
+                if (other.request.tenant, other.request.namespace)
+                == (head.request.tenant, head.request.namespace)
             ]
             assert head is min(rivals, key=lambda other: (other.seniority, other.number))
             queue.admit(head, float(number))

@@ -17,9 +17,9 @@ import msgpack
 from pybatcher.sidecar.protocol.connection import (
     ClientProtocol,
     Limits,
-    Notification,
-    Request,
-    Response,
+    RpcNotification,
+    RpcRequest,
+    RpcResponse,
     ServerProtocol,
 )
 
@@ -191,9 +191,9 @@ def serve(pieces: list[bytes], limits: Limits) -> Outcome:
         new = server.receive(piece)
         assert not (was_over and new)
         events += new
-    requests = [event for event in events if type(event) is Request]
+    requests = [event for event in events if type(event) is RpcRequest]
     for event in events:
-        assert type(event) is Request or type(event) is Notification
+        assert type(event) is RpcRequest or type(event) is RpcNotification
         assert type(event.method) is str
         assert type(event.params) is list
     msgids = {event.msgid for event in requests}
@@ -233,10 +233,10 @@ def ask(pieces: list[bytes], limits: Limits) -> Outcome:
     for piece in pieces:
         events += client.receive(piece)
     for event in events:
-        if type(event) is Response:
+        if type(event) is RpcResponse:
             in_flight.remove(event.msgid)
         else:
-            assert type(event) is Notification
+            assert type(event) is RpcNotification
     assert client.n_in_flight == len(in_flight)
     assert client.data_to_send() == b""
     return events, client.must_close, []

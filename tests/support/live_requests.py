@@ -14,6 +14,7 @@ def live_request(
     submitted: float = 0.0,
     seniority: float | None = None,
     namespace: str = "",
+    tenant: str = "",
     priority: int = 0,
     deadline: float | None = None,
     max_tokens: int = 1,
@@ -24,6 +25,7 @@ def live_request(
         prompt=(0,) * n_tokens,
         params=SamplingParams(max_tokens=max_tokens),
         namespace=namespace,
+        tenant=tenant,
         priority=priority,
         deadline=deadline,
     )

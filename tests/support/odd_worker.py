@@ -4,11 +4,13 @@ poison      dies of any prompt with "poison" in it
 stuck       its engine comes no further in the first worker of a folder, and the loop beats on
 deaf        says nothing any more in the first worker of a folder, once asked
 other       its model's files are others in each worker
+reading     reads its first prompt for longer than a hang takes, off its loop
 hopeless    its batcher fails for good at the first request of the first worker
 """
 
 from __future__ import annotations
 
+import asyncio
 import os
 import time
 from pathlib import Path
@@ -19,9 +21,12 @@ from pybatcher.calls.call import Call
 from pybatcher.calls.reply import Reply
 from pybatcher.serving.service import Service
 from pybatcher.sidecar import worker
+from pybatcher.sidecar.session import session
 
 _start, _submit, _heartbeat = Batcher.start, Service.submit, Service.heartbeat
 _ways: set[str] = set()
+_reads = asyncio.Event()
+_TICKS = 8  # heartbeats within a `hang_timeout`
 
 
 async def start(self: Batcher) -> None:
@@ -50,6 +55,9 @@ async def submit(self: Service, call: Call, reply: Reply) -> range:
         time.sleep(3600)  # noqa: ASYNC251
     if "stuck" in _ways:
         return range(0)  # and nothing ever comes of it
+    if "reading" in _ways:
+        _ways.discard("reading")
+        await _reads.wait()
     if "hopeless" in _ways:
         engine: Any = self.runtime.engine
 
@@ -60,6 +68,19 @@ async def submit(self: Service, call: Call, reply: Reply) -> range:
     return await _submit(self, call, reply)
 
 
+class CountingSession(session.ServerSession):
+    """Counts the heartbeats that are sent once a prompt is read."""
+
+    n_beats = 0
+
+    def notify(self, method: str, params: list[Any]) -> None:
+        if method == "beat" and self.n_in_flight:
+            self.n_beats += 1
+            if self.n_beats > 1.5 * _TICKS:
+                _reads.set()
+        super().notify(method, params)
+
+
 def heartbeat(self: Service) -> tuple[bool, int]:
     return (True, 7) if "stuck" in _ways else _heartbeat(self)
 
@@ -68,6 +89,7 @@ def main() -> None:
     Batcher.start = start  # type: ignore[method-assign]
     Service.submit = submit  # type: ignore[method-assign]
     Service.heartbeat = heartbeat  # type: ignore[method-assign]
+    worker.ServerSession = CountingSession  # type: ignore[misc]
     worker.main()
 
 

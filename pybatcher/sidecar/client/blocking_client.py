@@ -35,7 +35,7 @@ class BlockingClient(BlockingCalls[Client]):
         path: str | os.PathLike[str] | None = None,
         *,
         idempotent: bool = False,
-        connect_timeout: float = 10.0,
+        connect_timeout: float | None = None,
     ) -> None:
         self._configure(Client(path, idempotent=idempotent, connect_timeout=connect_timeout))
 

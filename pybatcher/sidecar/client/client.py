@@ -25,6 +25,10 @@ from .client_service import ClientService
 
 __all__ = ["Client"]
 
+_CONNECT_TIMEOUT = 10.0
+_ABSENT_TIMEOUT = 1.0
+"""Seconds for a socket that nobody listens on: a sidecar that is just being started makes it."""
+
 _LONGEST_PATH = 107  # bytes; of a unix socket's address
 
 
@@ -34,13 +38,14 @@ class Client(AnyBatcher):
         async with Client("/run/user/1000/pybatcher.sock") as client:
             answer = await client.generate("Once upon a time", max_tokens=64)
 
-    path: of the sidecar's socket; None: pybatcher.sock in $XDG_RUNTIME_DIR, which is where
-        `pybatcher serve` puts it.
+    path: of the sidecar's socket; None: $PYBATCHER_SOCKET, or pybatcher.sock in
+        $XDG_RUNTIME_DIR, which is where `pybatcher serve` puts it.
     idempotent: what is in flight when the connection is lost is sent again over the next one,
         with the tokens it has, and goes on with those it would have had. False: it fails with
         ConnectionLostError and never runs twice.
     connect_timeout: seconds that `start`, and a call without a connection, wait for one before
-        they raise ConnectionLostError.
+        they raise ConnectionLostError. None: 10, but `start` waits only 1 for a socket that is
+        not there or that nobody listens on.
 
     Many calls share the connection. If it is lost it is made anew when there is a call for it,
     or handlers are attached. What `statistics`, `health` and `prefixes` say has to be fetched, so
@@ -58,11 +63,14 @@ class Client(AnyBatcher):
         path: str | os.PathLike[str] | None = None,
         *,
         idempotent: bool = False,
-        connect_timeout: float = 10.0,
+        connect_timeout: float | None = None,
     ) -> None:
         super().__init__()
         self._path = _check_path(path)
         self._idempotent = idempotent
+        self._absent_timeout = _ABSENT_TIMEOUT if connect_timeout is None else math.inf
+        if connect_timeout is None:
+            connect_timeout = _CONNECT_TIMEOUT
         self._connect_timeout = _check_connect_timeout(connect_timeout)
         self._telemetry = Telemetry(time.monotonic)
 
@@ -72,6 +80,7 @@ class Client(AnyBatcher):
             self._path,
             idempotent=self._idempotent,
             connect_timeout=self._connect_timeout,
+            absent_timeout=self._absent_timeout,
             random=Random(),
             telemetry=self._telemetry,
         )

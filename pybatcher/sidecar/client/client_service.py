@@ -53,6 +53,7 @@ class ClientService(CallService):
         *,
         idempotent: bool,
         connect_timeout: float,
+        absent_timeout: float,
         random: Random,
         telemetry: Telemetry,
     ) -> None:
@@ -61,6 +62,7 @@ class ClientService(CallService):
         self._path = path
         self._idempotent = idempotent
         self._connect_timeout = connect_timeout
+        self._absent_timeout = absent_timeout
         self._telemetry = telemetry
         self._limits = Limits()
         self._numbers = count(1)
@@ -84,7 +86,7 @@ class ClientService(CallService):
 
     async def start(self) -> None:
         """Connect."""
-        await self._connector.connection(self._connect_timeout)
+        await self._connector.first_connection(self._connect_timeout, self._absent_timeout)
 
     async def close(self, drain: bool, timeout: float | None) -> None:  # noqa: ASYNC109
         """Drain for `timeout` seconds at most, or fail what is in flight; then hang up."""

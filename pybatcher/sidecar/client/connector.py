@@ -74,6 +74,22 @@ class Connector(Generic[_C]):
         finally:
             self._waiters.discard(waiter)
 
+    async def first_connection(self, timeout: float, absent_timeout: float) -> _C:  # noqa: ASYNC109
+        """Return the connection as `connection` does, but do not wait long for a missing socket.
+
+        absent_timeout: seconds that are waited for a socket that is not there, or that nobody
+            listens on. It is not likely to come; one that listens may be busy for a while.
+        Raises ConnectionLostError, BatcherClosedError.
+        """
+        if absent_timeout >= timeout:
+            return await self.connection(timeout)
+        try:
+            return await self.connection(absent_timeout)
+        except ConnectionLostError as error:
+            if isinstance(error.__cause__, (FileNotFoundError, ConnectionRefusedError)):
+                raise
+        return await self.connection(timeout - absent_timeout)
+
     def lost(self, error: BaseException) -> None:
         """The connection is gone, and why."""
         self._connection = None

@@ -19,9 +19,10 @@ from ...calls.reply import Reply
 from ...calls.statistics import Health
 from ...calls.telemetry import Handler, Telemetry
 from ...errors import EngineFailedError, PybatcherError
-from ..protocol.sidecar_statistics import SidecarStatistics, add_counts, no_counts
+from ..protocol.sidecar_statistics import SidecarStatistics, no_counts
 from ..replay.remote_service import attach_and_watch
 from .serve_config import ServeConfig
+from .worker_counts import Totals
 from .worker_spec import WorkerSpec
 from .worker_supervisor import WorkerSupervisor
 
@@ -32,7 +33,7 @@ _LOGGER = logging.getLogger("pybatcher.sidecar")
 
 
 class Front(CallService):
-    """Hands calls to the post that is current; after a `reload` that is another one.
+    """Hands calls to the current supervisor; after a `reload` that is another one.
 
     n_connections: how many clients there are.
     """
@@ -46,9 +47,8 @@ class Front(CallService):
         self._numbers = count(1)
         self._telemetry = Telemetry(time.monotonic)
         self._reloading = asyncio.Lock()
-        self._posts: dict[WorkerSupervisor, asyncio.Task[None]] = {}
-        self._counts = no_counts()  # of posts that are over
-        self._worker_restarts = self._replayed_requests = 0  # likewise
+        self._supervisors: dict[WorkerSupervisor, asyncio.Task[None]] = {}
+        self._past = Totals(no_counts())  # of supervisors that are no more
         self.failed: asyncio.Future[PybatcherError] = self._loop.create_future()
         self._own_answers: dict[type, Callable[[Any], Awaitable[Any]]] = {
             Describe: self._describe,
@@ -56,14 +56,14 @@ class Front(CallService):
             ReadStatistics: self._statistics,
             Reload: lambda question: self.reload(question.changes),
         }
-        self._current = self._man(spec)
+        self._current = self._start(spec)
 
     # -- life -------------------------------------------------------------------------------
 
     @property
     def n_in_flight(self) -> int:
         """Calls without an end."""
-        return sum(post.remote.pending.n_in_flight for post in self._posts)
+        return sum(supervisor.remote.pending.n_in_flight for supervisor in self._supervisors)
 
     async def opened(self) -> dict[str, Any]:
         """Wait for the first worker to serve. Raises why it cannot."""
@@ -71,11 +71,11 @@ class Front(CallService):
 
     async def close(self, error: PybatcherError) -> None:
         """End all workers; calls in flight get this error."""
-        posts = dict(self._posts)
-        for post in posts:
-            post.remote.pending.fail_all(error)
-            post.dismiss()
-        await asyncio.gather(*posts.values(), return_exceptions=True)
+        supervisors = dict(self._supervisors)
+        for supervisor in supervisors:
+            supervisor.remote.pending.fail_all(error)
+            supervisor.stop()
+        await asyncio.gather(*supervisors.values(), return_exceptions=True)
 
     async def reload(self, changes: Mapping[str, Any]) -> dict[str, Any]:
         """Open another model, or the same with other options, move new calls there, drain.
@@ -85,40 +85,43 @@ class Front(CallService):
         them, or with the model, and then everything is as before.
         """
         async with self._reloading:
-            before = self._current
-            after = self._man(before.spec.changed(changes))
+            before, after = self._current, None
             try:
+                after = self._start(before.spec.changed(changes))
                 hello = await asyncio.shield(after.opened)
-            except BaseException:
-                after.dismiss()
+            except BaseException as error:
+                if after is not None:
+                    after.stop()
+                why = str(error) or "the caller cancelled it"
+                _LOGGER.warning("not reloaded, all is as it was: %s", why)
                 raise
             after.remote.take_prefixes_of(before.remote)
             self._current = after
             _LOGGER.info("reloaded: %s serves from now on", hello.get("model"))
-            before.retire_soon()
+            before.drain_soon()
             return hello
 
-    def _man(self, spec: WorkerSpec) -> WorkerSupervisor:
-        """A new post, with its worker on the way."""
-        post = WorkerSupervisor(
+    def _start(self, spec: WorkerSpec) -> WorkerSupervisor:
+        """Start a supervisor, which starts its worker."""
+        supervisor = WorkerSupervisor(
             spec, self._config, numbers=self._numbers, telemetry=self._telemetry
         )
-        task = self._posts[post] = self._loop.create_task(post.run(), name="pybatcher-post")
-        task.add_done_callback(partial(self._post_over, post))
-        return post
+        task = self._supervisors[supervisor] = self._loop.create_task(
+            supervisor.run(), name="pybatcher-supervisor"
+        )
+        task.add_done_callback(partial(self._supervisor_ended, supervisor))
+        return supervisor
 
-    def _post_over(self, post: WorkerSupervisor, task: asyncio.Task[None]) -> None:
-        del self._posts[post]
-        self._counts = add_counts(self._counts, post.counts)
-        self._worker_restarts += post.restarts
-        self._replayed_requests += post.remote.pending.replayed_requests
+    def _supervisor_ended(self, supervisor: WorkerSupervisor, task: asyncio.Task[None]) -> None:
+        del self._supervisors[supervisor]
+        self._past += supervisor.totals()
         defect = None if task.cancelled() else task.exception()
-        failure = post.failure
+        failure = supervisor.failure
         if defect is not None:
-            _LOGGER.error("a post ended by a defect", exc_info=defect)
+            _LOGGER.error("a supervisor ended by a defect", exc_info=defect)
             failure = EngineFailedError(f"the front failed: {defect!r}")
-            post.remote.pending.fail_all(failure)
-        if post is self._current and failure is not None and not self.failed.done():
+            supervisor.remote.pending.fail_all(failure)
+        if supervisor is self._current and failure is not None and not self.failed.done():
             self.failed.set_result(failure)
 
     # -- calls ------------------------------------------------------------------------------
@@ -129,8 +132,8 @@ class Front(CallService):
 
     @override
     def cancel(self, request_ids: range) -> None:
-        for post in self._posts:
-            post.remote.cancel(request_ids)
+        for supervisor in self._supervisors:
+            supervisor.remote.cancel(request_ids)
 
     @override
     async def ask(self, question: Question[T]) -> T:
@@ -151,19 +154,20 @@ class Front(CallService):
 
     async def _statistics(self, _: ReadStatistics) -> SidecarStatistics:
         """Return the counts of all workers there are and were."""
-        counts = self._counts
-        posts = list(self._posts)
-        for own in await asyncio.gather(*(post.statistics() for post in posts)):
-            counts = add_counts(counts, own)
-        pending_calls = [post.remote.pending for post in posts]
+        await asyncio.gather(*(supervisor.refresh_counts() for supervisor in self._supervisors))
+        # From here on nothing is awaited: all is read at one moment, and nothing twice.
+        totals = sum((supervisor.totals() for supervisor in self._supervisors), self._past)
         return SidecarStatistics(
-            **asdict(counts),
-            worker_restarts=self._worker_restarts + sum(post.restarts for post in posts),
-            replayed_requests=self._replayed_requests
-            + sum(pending.replayed_requests for pending in pending_calls),
+            **asdict(totals.counts),
+            worker_restarts=totals.worker_restarts,
+            replayed_requests=totals.replayed_requests,
             connections=self._n_connections(),
-            in_flight=sum(pending.n_in_flight for pending in pending_calls),
-            worker_pids=tuple(post.worker_pid for post in posts if post.worker_pid is not None),
+            in_flight=self.n_in_flight,
+            worker_pids=tuple(
+                supervisor.worker_pid
+                for supervisor in self._supervisors
+                if supervisor.worker_pid is not None
+            ),
         )
 
     @override
@@ -171,5 +175,5 @@ class Front(CallService):
         return attach_and_watch(self._telemetry, handler, self._watch_if_needed)
 
     def _watch_if_needed(self) -> None:
-        for post in self._posts:
-            post.remote.watch_if_needed()
+        for supervisor in self._supervisors:
+            supervisor.remote.watch_if_needed()

@@ -1,4 +1,4 @@
-"""What a worker process does first: it lives as long as its front, and its front alone ends it."""
+"""What a worker process does first: tie its life to that of the front that started it."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ __all__ = ["FRONT_SIGNALS", "PARENT_VARIABLE", "guard_child"]
 FRONT_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """What a terminal or an init system may send to all processes of the sidecar at once.
 
-They are the front's to act on: it drains, or reloads, and needs its worker for that.
+The front acts on them: it drains, or reloads, and needs its worker for that.
 """
 
 PARENT_VARIABLE = "PYBATCHER_FRONT_PID"
-"""The environment variable in which a front tells its worker who the front is."""
+"""The environment variable in which a front tells its worker the process id of the front."""
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
-_PARENT_IS_GONE = 3  # exit status; nobody is left to read it
+_PARENT_IS_GONE = 3  # exit status; no parent is left to read it
 
 
 def guard_child() -> None:
     """Tie this process to the front that spawned it (see worker_process.py). Main thread only.
 
-    It is killed when the front ends, exits if it has ended already, and leaves
-    signals that mean the front to the front. A crash inside compiled code
-    writes the Python stacks to stderr.
+    The process is killed when the front ends, exits if the front has ended already, and ignores
+    the signals that are for the front. A crash inside compiled code writes the Python stacks to
+    stderr.
     """
     for number in FRONT_SIGNALS:
         signal.signal(number, signal.SIG_IGN)
-    # The front blocked them over the start; those that came meanwhile are gone by now.
+    # The front blocked them over the start; ignored now, those that came meanwhile are dropped.
     signal.pthread_sigmask(signal.SIG_UNBLOCK, FRONT_SIGNALS)
     if sys.stderr is not None:
         faulthandler.enable()

@@ -1,8 +1,8 @@
-"""The unix socket that a server listens on: where it may lie, who it is taken from, when it goes.
+"""The unix socket that a server listens on: where it may lie, when it replaces another, its end.
 
-What guards it is the directory: who can write there could put a socket of
-their own in its place. Two servers that start at once take turns by a lock on
-that directory, so that neither takes the other's new socket for a stale one.
+The directory guards the socket: a user who can write there could put another socket in its place.
+Two servers that start at once take turns by a lock on that directory, so that neither takes the
+other's new socket for a stale one.
 """
 
 from __future__ import annotations
@@ -24,33 +24,33 @@ __all__ = ["ListeningSocket", "inherited_socket", "open_socket"]
 
 _LONGEST_PATH = 107  # bytes: sun_path has 108, and the last one is 0
 _FIRST_INHERITED = 3  # SD_LISTEN_FDS_START
-_LOCK_PATIENCE = 5.0  # seconds; a start holds the lock for a moment
+_LOCK_TIMEOUT = 5.0  # seconds; a start holds the lock for a moment
 _LOCK_PAUSE = 0.01  # seconds
 
 
 class ListeningSocket:
-    """A listening socket, and the file it has, if that is ours.
+    """A listening socket, and its file where this process has made it.
 
     sock: listens, non-blocking.
-    path: of the file that `close` removes; None for a socket somebody else made.
+    path: of the file that `close` removes; None for a socket that was inherited.
     """
 
     def __init__(self, sock: socket.socket, path: Path | None = None) -> None:
         self.sock = sock
         self.path = path
-        # Holds the file's inode, whose number could else be given to a successor's file once
-        # the socket is closed: then `close` would remove that.
+        # Holds the file's inode, whose number could otherwise be given to a successor's file
+        # once the socket is closed: then `close` would remove that file.
         self._file = None if path is None else os.open(path, os.O_PATH | os.O_NOFOLLOW)
 
     def close(self) -> None:
         """Remove the file if it is still the one that was made, and close the socket.
 
-        To be called when the event loop's server is closed, which closes the
-        socket as well. A server of asyncio must be made with
-        `cleanup_socket=False` where it has that: it removes any socket's file.
+        To be called after the event loop's server is closed, which closes the socket as well. A
+        server of asyncio must be made with `cleanup_socket=False` where that exists: otherwise it
+        removes the file of any socket at the path.
         """
         if self._file is not None and self.path is not None:
-            # Who keeps the lock from us keeps the file too; the next server replaces a stale one.
+            # Where the lock cannot be had, the file stays; the next server replaces a stale one.
             with contextlib.suppress(ConfigError, OSError), _locked(self.path.parent):
                 if os.path.samestat(os.fstat(self._file), os.lstat(self.path)):
                     self.path.unlink()
@@ -62,11 +62,12 @@ class ListeningSocket:
 def open_socket(
     path: str | os.PathLike[str], *, backlog: int, allow_uids: Collection[int] = ()
 ) -> ListeningSocket:
-    """Make a unix socket at `path` and listen. A stale one is replaced, nothing else.
+    """Make a unix socket at `path` and listen. A stale socket is replaced, no other file is.
 
-    Only this user may connect; with `allow_uids` everybody may, and whoever
-    accepts has to ask `may_connect`. `backlog`: connections that wait to be
-    accepted. ConfigError where the place will not do or is in use.
+    backlog: connections that wait to be accepted.
+    allow_uids: with any, every user can connect, and the caller has to check each with
+        `may_connect`. Without, only this user can.
+    Raises ConfigError where the directory is not safe or the path is in use.
     """
     file = Path(os.path.abspath(path))
     if len(os.fsencode(file)) > _LONGEST_PATH:
@@ -80,7 +81,7 @@ def open_socket(
         sock.setblocking(False)
         with _locked(file.parent):
             _clear(file)
-            # The mode that bind() gives the file, less the umask: nobody else can open it first.
+            # The mode that bind() gives the file, less the umask: no other user can open it first.
             os.fchmod(sock.fileno(), 0o600)
             sock.bind(os.fspath(file))
             os.chmod(file, 0o666 if allow_uids else 0o600)
@@ -95,11 +96,11 @@ def open_socket(
 
 
 def inherited_socket(environ: Mapping[str, str], pid: int) -> socket.socket | None:
-    """The listening socket that an init system hands to process `pid`, which is this one.
+    """Return the listening socket that an init system hands to this process, of id `pid`.
 
-    None if it hands over none (LISTEN_PID, LISTEN_FDS: sd_listen_fds(3)). Its
-    file is not ours: `ListeningSocket` takes it without a path. ConfigError
-    for several, or for what is no listening unix stream socket.
+    None if there is none (LISTEN_PID, LISTEN_FDS: sd_listen_fds(3)). Its file belongs to the init
+    system: give it to `ListeningSocket` without a path. Raises ConfigError for several sockets,
+    or for one that is no listening unix stream socket.
     """
     if environ.get("LISTEN_PID") != str(pid) or environ.get("LISTEN_FDS", "0") == "0":
         return None
@@ -150,20 +151,20 @@ def _check_directory(directory: Path) -> None:
 
 @contextlib.contextmanager
 def _locked(directory: Path) -> Iterator[None]:
-    """Keep other servers from this directory meanwhile. ConfigError if somebody keeps us."""
+    """Hold the lock of a directory. Raises ConfigError if another process keeps it."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        deadline = time.monotonic() + _LOCK_PATIENCE
+        deadline = time.monotonic() + _LOCK_TIMEOUT
         while True:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
             except BlockingIOError:
-                # Who can read the directory can hold its lock, so we do not wait forever.
+                # Any process that can read the directory can hold its lock: do not wait forever.
                 if time.monotonic() > deadline:
                     raise ConfigError(
                         f"the directory of the socket, '{directory}', has been locked by another "
-                        f"process for {_LOCK_PATIENCE:g} s; end it, or choose another directory"
+                        f"process for {_LOCK_TIMEOUT:g} s; end it, or choose another directory"
                     ) from None
             time.sleep(_LOCK_PAUSE)
         yield
@@ -172,7 +173,7 @@ def _locked(directory: Path) -> Iterator[None]:
 
 
 def _clear(file: Path) -> None:
-    """Remove a socket that nobody listens on. ConfigError for anything else in its place."""
+    """Remove a socket that no process listens on. Raises ConfigError for any other file."""
     try:
         mode = os.lstat(file).st_mode
     except FileNotFoundError:
@@ -187,11 +188,11 @@ def _clear(file: Path) -> None:
 
 
 def _user_of(file: Path) -> str | None:
-    """Who listens on the socket, for people; None: nobody does."""
+    """Return which process listens on the socket, for people; None: none does."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.setblocking(False)  # a backlog that is full would block
         if probe.connect_ex(os.fspath(file)) in (errno.ECONNREFUSED, errno.ENOENT):
             return None
-        # Whatever else happened: somebody is there, perhaps with a socket of another kind.
+        # Whatever else happened: a process listens, perhaps on a socket of another kind.
         pid, _ = peer_credentials(probe) or (0, 0)
     return f"process {pid}" if pid else "another process"

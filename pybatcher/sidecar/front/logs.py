@@ -1,8 +1,7 @@
 """What the command `serve` logs, and how: lines of text, or of JSON, on stderr.
 
-A library sets up no logging; a server that is the whole process does. What
-clients send may be in a line, so nothing in it can begin another line or
-speak to a terminal.
+A library sets up no logging; a server that is the whole process does. A line may contain what
+clients have sent, so line breaks and control characters are escaped.
 """
 
 from __future__ import annotations
@@ -15,13 +14,15 @@ import traceback
 from datetime import UTC, datetime
 from typing import TextIO
 
+from typing_extensions import override
+
 __all__ = ["JsonFormatter", "TextFormatter", "set_up_logs"]
 
 _OWN = {*vars(logging.makeLogRecord({})), "message", "asctime", "taskName"}
 
 
 def set_up_logs(log_format: str, log_level: str, stream: TextIO | None = None) -> None:
-    """Log what pybatcher says, in this process, in place of what was set up before.
+    """Replace the log handlers of `pybatcher` in this process.
 
     log_format, log_level: as in ServeConfig. stream: stderr if None.
     """
@@ -36,8 +37,8 @@ def set_up_logs(log_format: str, log_level: str, stream: TextIO | None = None) -
 class JsonFormatter(logging.Formatter):
     """One object a line, ASCII: time, level, event, `exception` if any, the fields of `extra`."""
 
+    @override
     def format(self, record: logging.LogRecord) -> str:
-        """What JSON does not have is written as Python would show it."""
         fields = {
             "time": _time(record),
             "level": record.levelname.lower(),
@@ -55,8 +56,8 @@ class JsonFormatter(logging.Formatter):
 class TextFormatter(logging.Formatter):
     """Time, level, event, then the fields of `extra` as name=value; a traceback below it."""
 
+    @override
     def format(self, record: logging.LogRecord) -> str:
-        """One line, and four blanks before each line of a traceback."""
         parts = [_time(record), f"{record.levelname.lower():7}", record.getMessage()]
         parts += [f"{name}={value}" for name, value in _extra(record).items()]
         lines = [" ".join(map(_printable, parts))]
@@ -65,7 +66,7 @@ class TextFormatter(logging.Formatter):
 
 
 def _time(record: logging.LogRecord) -> str:
-    """UTC, to the millisecond."""
+    """Return the time of a record in UTC, to the millisecond."""
     when = datetime.fromtimestamp(record.created, UTC)
     return when.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 

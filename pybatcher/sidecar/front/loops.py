@@ -12,7 +12,7 @@ _T = TypeVar("_T")
 
 
 def new_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """What makes the loops of the sidecar; None: asyncio does."""
+    """Return the factory of the sidecar's event loops; None: that of asyncio."""
     try:
         import uvloop
     except ImportError:

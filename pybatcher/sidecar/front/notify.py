@@ -10,13 +10,13 @@ from collections.abc import Mapping
 __all__ = ["Notifier"]
 
 _LOGGER = logging.getLogger("pybatcher")
-_PATIENCE = 0.5  # seconds; an init system that reads its socket takes none
+_SEND_TIMEOUT = 0.5  # seconds; an init system that reads its socket needs none
 
 
 class Notifier:
-    """Sends states to `address`: a path, or `@` and an abstract name. None: tells nobody.
+    """Sends states to `address`: a path, or `@` and an abstract name. None: sends nothing.
 
-    A state that cannot be sent is logged: to serve on is worth more.
+    A state that cannot be sent is logged, and the server goes on.
     """
 
     def __init__(self, address: str | None) -> None:
@@ -24,24 +24,24 @@ class Notifier:
 
     @classmethod
     def from_environ(cls, environ: Mapping[str, str]) -> Notifier:
-        """For the address in NOTIFY_SOCKET, if there is one."""
+        """Make a notifier for the address in NOTIFY_SOCKET, if there is one."""
         return cls(environ.get("NOTIFY_SOCKET") or None)
 
     def ready(self) -> None:
-        """Requests are served: at the start, and again after `reloading`."""
+        """Say that requests are served: at the start, and again after `reloading`."""
         self._send("READY=1")
 
     def reloading(self) -> None:
-        """Options are being read again; `ready` follows."""
+        """Say that options are being read again; `ready` has to follow."""
         # On the clock of the kernel that the init system compares with: Type=notify-reload.
         self._send(f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // 1000}")
 
     def stopping(self) -> None:
-        """The server ends."""
+        """Say that the server ends."""
         self._send("STOPPING=1")
 
     def status(self, text: str) -> None:
-        """A line for people, as `systemctl status` shows it."""
+        """Send a line for people, as `systemctl status` shows it."""
         self._send("STATUS=" + " ".join(text.split()))  # a second line would be another variable
 
     def _send(self, state: str) -> None:
@@ -50,7 +50,7 @@ class Notifier:
         address = "\0" + self._address[1:] if self._address.startswith("@") else self._address
         try:
             with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
-                sock.settimeout(_PATIENCE)
+                sock.settimeout(_SEND_TIMEOUT)
                 sock.sendto(state.encode(errors="surrogateescape"), address)
         except (OSError, UnicodeError) as error:
             _LOGGER.warning("NOTIFY_SOCKET is %r and cannot be told: %s", self._address, error)

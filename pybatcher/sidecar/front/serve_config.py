@@ -26,30 +26,31 @@ __all__ = ["ServeConfig", "read_config"]
 _LOG_FORMATS = ("text", "json")
 _LOG_LEVELS = ("debug", "info", "warning", "error")
 _LONGEST = 1e6  # seconds
-_UID_MAX = 2**32 - 2  # -1 is nobody's
+_UID_MAX = 2**32 - 2  # -1 means no user
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServeConfig:
-    """How clients are served, and what is done about a worker that ends or hangs.
+    """How clients are served, and when a worker that ends or hangs is replaced.
 
-    socket: path of the unix socket. None: pybatcher.sock in $XDG_RUNTIME_DIR, or the
-        socket that an init system hands over.
+    socket: path of the unix socket. None: $PYBATCHER_SOCKET, or pybatcher.sock in
+        $XDG_RUNTIME_DIR, or the socket that an init system hands over.
     allow_uids: ids of users who may connect besides the one that serves.
-    max_connections: past it, whoever connects is turned away.
+    max_connections: most connections; one more is turned away.
     max_in_flight: most requests of one connection at a time.
-    max_frame: bytes of the longest message, either way.
-    max_depth: how deep arrays and maps of a message may nest.
-    max_worker_restarts, worker_restart_window: a worker that ends is followed by
-        another, so often in so many seconds at most; past that every request fails
-        and the server exits.
-    hang_timeout: seconds after which a worker that says nothing, or computes and
-        comes no further, is killed and followed by another.
+    max_frame: most bytes of one message, either way.
+    max_depth: most arrays and maps of a message within each other.
+    max_worker_restarts: most workers that are started again within
+        `worker_restart_window`; after one more death every request fails and the server
+        exits.
+    worker_restart_window: seconds in which these restarts are counted.
+    hang_timeout: seconds after which a worker that sends nothing, or computes without
+        progress, is killed and replaced.
     start_timeout: seconds that a worker may take to open the model; None = no limit.
     drain_timeout: seconds that requests in flight have left when the server is told
         to end.
     log_format: of the log on stderr: "text", or "json", one object a line.
-    log_level: the least that is logged: "debug", "info", "warning" or "error".
+    log_level: least severe level that is logged: "debug", "info", "warning" or "error".
     """
 
     socket: str | None = None
@@ -109,13 +110,13 @@ _NO_PATHS = ("auto", "off")  # ... of weights_cache
 
 
 def read_config(path: str | Path) -> dict[str, Any]:
-    """Options by their names, from a TOML file. All of them are checked.
+    """Read options by their names from a TOML file. All of them are checked.
 
     Keys are `model`, `system_prompt` or `system_prompt_file`, and every field
     of EngineConfig, SchedulerConfig, SupervisionConfig and ServeConfig, each
     at the top or in its table: [engine], [scheduler], [supervision], [serve].
-    Paths in it start from the folder it lies in; they come back absolute.
-    ConfigError, with the file's name, for what cannot be read or is no option.
+    Paths in it are relative to its folder; they are returned absolute.
+    Raises ConfigError, with the file's name, for what cannot be read or is no option.
     """
     file = Path(path)
     try:
@@ -139,7 +140,10 @@ def read_config(path: str | Path) -> dict[str, Any]:
 
 
 def _flat(entries: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of all tables together. ConfigError for an unknown, misplaced or repeated one."""
+    """Return the options of all tables together.
+
+    Raises ConfigError for an option that is unknown, misplaced or repeated.
+    """
     options: dict[str, Any] = {}
     for name, value in entries.items():
         if name not in _TABLES:
@@ -166,7 +170,7 @@ def _add(options: dict[str, Any], name: str, value: object) -> None:
 
 
 def _check(options: Mapping[str, Any]) -> None:
-    """ConfigError as the classes raise it, before anything is started with these options."""
+    """Raise the ConfigErrors of the classes, before anything is started with these options."""
     for kind in _TABLES.values():
         kind(**{f.name: options[f.name] for f in fields(kind) if f.name in options})
     for name in ("model", "system_prompt_file"):

@@ -1,4 +1,4 @@
-"""`Server`: the front process: its socket, its clients, its signals, and how it ends."""
+"""`Server`: the front process: its socket, its clients, its signals and its shutdown."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ import signal
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from itertools import count
 from typing import Any
 
 from ...errors import BatcherClosedError, PybatcherError
 from ..protocol.address import default_socket_path
 from ..protocol.connection import Limits
+from ..protocol.tenant import connection_tenant
 from ..session.peers import may_connect, peer_uid
 from ..session.session import ServerSession
 from .front import Front
@@ -32,17 +34,17 @@ _LOGGER = logging.getLogger("pybatcher.sidecar")
 _FAILED = 1
 _INTERRUPTED = 130
 _LEAVES_THE_FILE: dict[str, Any] = {"cleanup_socket": False} if sys.version_info >= (3, 13) else {}
-"""`ListeningSocket` removes it, if it is still its own."""
+"""The server leaves the socket's file: `ListeningSocket` removes it, if it is still its own."""
 
-_LAST_WORDS = 1.0
+_HANG_UP_GRACE = 1.0
 """Seconds that clients have to read their last answers."""
 
 
 class Server:
-    """`run` serves until it is told to end, or until no worker can be had.
+    """Serves clients from `run` until a signal ends it, or until no worker can be started.
 
-    changes: what a SIGHUP is to reload with: called then, on the loop. None: SIGHUP starts a new
-        worker with what there was.
+    changes: called on the loop at a SIGHUP; what it returns is given to the reload. None: SIGHUP
+        starts a new worker with the options there were.
     """
 
     def __init__(
@@ -62,9 +64,13 @@ class Server:
         self._sessions: set[ServerSession] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._n_interrupts = 0
+        self._connection_numbers = count(1)
 
     async def run(self) -> int:
-        """The exit status. Raises ConfigError, ModelFormatError: what keeps it from starting."""
+        """Serve. Returns the exit status.
+
+        Raises ConfigError or ModelFormatError where the server cannot start.
+        """
         self._loop = asyncio.get_running_loop()
         self._told_to_end = asyncio.Event()
         self._told_to_stop = asyncio.Event()
@@ -111,20 +117,20 @@ class Server:
                 await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
             self._notifier.stopping()
             if not failed.done():
-                server.close()  # whoever connects now is refused, and may find the next one
+                server.close()  # new clients are refused, and may find the next server
                 listening.close()
                 await self._drain()
         finally:
             opening.cancel()
             ending.cancel()
-            await self._say_goodbye()
+            await self._hang_up_all()
         if failed.done():
             _LOGGER.critical("%s", failed.result())
             return _FAILED
         return _INTERRUPTED if self._told_to_stop.is_set() else 0
 
     async def _drain(self) -> None:
-        """Finish what is in flight, for a while, or until told again."""
+        """Wait for the calls in flight, until `drain_timeout` or a second Ctrl-C."""
         _LOGGER.info("ending: %d calls in flight are being finished", self._front.n_in_flight)
         for session in list(self._sessions):
             session.close_soon()
@@ -140,12 +146,12 @@ class Server:
         done.cancel()
         stop.cancel()
 
-    async def _say_goodbye(self) -> None:
-        """Let clients read their last answers, and hang up."""
+    async def _hang_up_all(self) -> None:
+        """Let clients read their last answers, then close all connections."""
         for session in list(self._sessions):
             session.close_soon()
         with suppress(TimeoutError):
-            async with asyncio.timeout(_LAST_WORDS):
+            async with asyncio.timeout(_HANG_UP_GRACE):
                 await self._all_gone.wait()
         for session in list(self._sessions):
             session.abort()
@@ -159,10 +165,11 @@ class Server:
             hello_limits={"max_connections": self._config.max_connections},
             admit=self._admit,
             on_end=self._session_over,
+            tenant=connection_tenant(next(self._connection_numbers)),
         )
 
     def _admit(self, session: ServerSession, transport: asyncio.BaseTransport) -> str | None:
-        """Why somebody who connects is turned away; None: come in."""
+        """Take a new connection. Returns why it is refused; None: it is taken."""
         uid = peer_uid(transport.get_extra_info("socket"))
         if not may_connect(uid, self._config.allow_uids):
             _LOGGER.warning("a process of user %s was turned away", uid, extra={"uid": uid})
@@ -203,7 +210,9 @@ class Server:
         self._notifier.reloading()
         try:
             changes = {} if self._changes is None else self._changes()
-            await self._front.reload(dict(changes))
         except PybatcherError as error:
-            _LOGGER.error("not reloaded, all is as it was: %s", error)
+            _LOGGER.warning("not reloaded, all is as it was: %s", error)
+        else:
+            with suppress(PybatcherError):  # logged by the front
+                await self._front.reload(dict(changes))
         self._notifier.ready()

@@ -1,9 +1,10 @@
 """`Watchdog`: whether a worker hangs, from its heartbeats. No clock: it counts its own ticks.
 
-A worker tells with every beat whether it computes and how far it has come. It
-hangs if it tells nothing any more (its process is stopped, or its loop is
-stuck), or if it computes and comes no further (its engine is stuck). Before
-its first beat it is being started, which may take longer.
+Every beat says whether the engine has a job and how far the engine has come. A worker hangs if
+no beat comes (its process is stopped, or its event loop is stuck), or if its engine has a job and
+makes no progress. A worker whose engine has no job may take any time over anything else, such as
+a long text, as long as it beats. Before its first beat a worker is being started, which may take
+longer.
 """
 
 from __future__ import annotations
@@ -14,15 +15,15 @@ __all__ = ["Watchdog"]
 
 
 class Watchdog:
-    """Call `tick` every `period` seconds while the worker owes something, `beat` for its beats.
+    """Counts ticks without a sign of life. Call `tick` every `period` seconds while the worker has
+    work, and `beat` for each of its beats.
 
-    Time is what the watcher itself lived through, tick by tick, and not what a
-    clock says: a watcher that was stopped for an hour has ticked once, and then
-    hears the beats that came meanwhile, before it accuses anybody. So the next
-    tick must be asked for when one is over, and none made up for.
+    Time is counted in ticks and not read from a clock: a process that was stopped for an hour has
+    ticked once, and takes the beats that came meanwhile, before it calls the worker hung. So each
+    tick has to be scheduled when the last one is over, and missed ticks must not be made up for.
 
     hang_timeout: seconds that a worker may be silent, or compute without progress.
-    start_timeout: seconds that it may take until its first beat.
+    start_timeout: seconds that a worker may take until its first beat.
     period: seconds between two ticks.
     """
 
@@ -34,19 +35,19 @@ class Watchdog:
         self.begin()
 
     def begin(self) -> None:
-        """Another worker, of which nothing was heard."""
+        """Begin with another worker, which has not sent a beat."""
         self._was_heard = False
         self.reset()
 
     def reset(self) -> None:
-        """Forget the ticks: the first request after a time without any."""
+        """Forget the ticks. For the first request after a time without work."""
         self._progress: int | None = None
         self._is_busy = False
         self._ticks_silent = 0
         self._ticks_stuck = 0
 
     def beat(self, busy: bool, progress: int) -> None:
-        """The worker lives. `progress` is any number that is another one when it came further."""
+        """Take a beat. progress: any number that changes when the engine makes progress."""
         self._was_heard = True
         self._ticks_silent = 0
         if not busy or progress != self._progress:
@@ -54,10 +55,10 @@ class Watchdog:
         self._is_busy, self._progress = busy, progress
 
     def tick(self) -> str | None:
-        """`period` seconds are over. Why the worker counts as hung, for people; None: it does not.
+        """Count `period` seconds. Return why the worker counts as hung, for people, or None.
 
-        More ticks than fit into `hang_timeout`, because the first may come
-        right after a beat: nobody is accused before that time is over.
+        One tick more than fits into `hang_timeout`: the first may come right after a beat, and a
+        worker is not called hung before that time is over.
         """
         self._ticks_silent += 1
         if not self._was_heard:

@@ -23,8 +23,8 @@ class ExitReason:
     """How a process ended.
 
     status: its exit status, or minus the number of the signal that killed it.
-    text: that, for people.
-    from_outside: somebody killed it, or the system did, and not a defect of its own.
+    text: the same for people.
+    from_outside: a signal of another process or of the system killed it, and no defect of its own.
     """
 
     status: int
@@ -36,10 +36,10 @@ class ExitReason:
 
 
 class WorkerProcess:
-    """A worker and our end of the socket to it. Made by `spawn`, used on the loop it was made on.
+    """A worker process and the front's end of the socket to it. Made by `spawn`, for one loop.
 
-    pid: of the process; nobody else's before `wait` has returned.
-    sock: our end, non-blocking. Whoever takes it closes it.
+    pid: of the process; no other process has it before `wait` has returned.
+    sock: the front's end, non-blocking. The caller closes it.
     """
 
     def __init__(
@@ -60,12 +60,12 @@ class WorkerProcess:
     def spawn(
         cls, argv_tail: Sequence[str] = (), *, module: str = "pybatcher.sidecar.worker"
     ) -> WorkerProcess:
-        """Start `python -m module FD *argv_tail`, FD being its end of the socket.
+        """Start `python -m module FD *argv_tail`; FD is the worker's end of the socket.
 
-        To be called on a running loop of the main thread: the worker asks to
-        be killed when its parent ends, and Linux takes that to be the *thread*
-        that spawned it. Raises OSError where no process can be started. Blocks
-        until the other program runs, about a millisecond.
+        Call this on a running loop of the main thread: the worker asks the kernel to kill it when
+        its parent ends, and for Linux the parent is the *thread* that spawned it. Blocks until
+        the other program runs, about a millisecond. Raises OSError where no process can be
+        started.
         """
         loop = asyncio.get_running_loop()
         ours, theirs = socket.socketpair()
@@ -79,17 +79,17 @@ class WorkerProcess:
         return cls(process, ours, loop)
 
     def kill(self) -> None:
-        """End it now, whatever it does, also if it is stopped. Nothing if it has ended."""
+        """Kill the process now, also if it is stopped. Does nothing if it has ended."""
         if self._process.poll() is None:
             self._was_killed_here = True
             self._process.kill()
 
     async def wait(self) -> ExitReason:
-        """How it ended, when it has. Any number may wait, and each give up for itself."""
+        """Wait for the process to end and return how it did. Many may wait at once."""
         return await asyncio.shield(self._exit)
 
     def _watch(self) -> None:
-        """Hear of the end from the kernel: SIGCHLD is the process's, and nothing here is global."""
+        """Have the kernel report the end, by a pidfd: a SIGCHLD handler would be global."""
         try:
             descriptor = os.pidfd_open(self.pid)
         except (AttributeError, OSError):  # not in this Python, or forbidden by a sandbox
@@ -103,11 +103,11 @@ class WorkerProcess:
 
     def _watch_on_thread(self) -> None:
         with contextlib.suppress(ChildProcessError):  # reaped by now, by `kill`
-            # Leaves the zombie: if it were reaped here, `kill` could hit who has its number then.
+            # Leaves the zombie: if it were reaped, `kill` could hit another process of that pid.
             os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
         try:
             self._loop.call_soon_threadsafe(self._ended)
-        except RuntimeError:  # the loop is closed: nobody waits, or kills
+        except RuntimeError:  # the loop is closed: no caller waits
             self._process.wait()
 
     def _readable(self, descriptor: int) -> None:
@@ -123,10 +123,10 @@ class WorkerProcess:
 
 
 def _start(descriptor: int, module: str, argv_tail: Sequence[str]) -> subprocess.Popen[bytes]:
-    """Start the other program with signals that mean the front blocked, until it ignores them.
+    """Start the program with the front's signals blocked, until it ignores them itself.
 
-    Else a Ctrl-C during its first moments would end it. It inherits the mask of
-    this thread, which is as before when this returns.
+    Otherwise a Ctrl-C during its first moments would end it. It inherits the signal mask of this
+    thread, which is as before when this returns.
     """
     # As multiprocessing hands on to what it spawns: -O, -W, -X, -I, ... of this interpreter.
     flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
@@ -146,11 +146,11 @@ def _start(descriptor: int, module: str, argv_tail: Sequence[str]) -> subprocess
 
 
 def _environment() -> dict[str, str]:
-    """Ours, and the paths that we import from: of two pybatchers it must find the same.
+    """Return this environment, with sys.path as PYTHONPATH: the worker must import this pybatcher.
 
-    The whole of sys.path in its order, as multiprocessing hands it on, because
-    its first entries come from how this process was started. An isolated
-    interpreter (-I, -E) ignores it, and then finds what we found: so did we.
+    The whole of sys.path in its order, as multiprocessing hands it on, because its first entries
+    come from how this process was started. An isolated interpreter (-I, -E) ignores PYTHONPATH,
+    and so did this one: then both find the same.
     """
     paths = [os.path.abspath(path) for path in sys.path]
     return {

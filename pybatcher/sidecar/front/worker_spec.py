@@ -14,12 +14,12 @@ from ..protocol.limits import Limits
 __all__ = ["INTERNAL_LIMITS", "WorkerSpec"]
 
 INTERNAL_LIMITS = Limits(max_frame=2**30, max_depth=128, max_in_flight=2**20, max_elements=2**26)
-"""Of the socket between front and worker: whatever the front let in must get through."""
+"""Limits of the socket between front and worker: what the front has taken must fit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerSpec:
-    """The arguments of a `Batcher`, and how often it is to say that it lives.
+    """The arguments of a `Batcher`, and the period of its heartbeats.
 
     model: a path, or None for the shipped one. options: of the batcher, by name.
     beat_period: seconds between two heartbeats.
@@ -31,11 +31,14 @@ class WorkerSpec:
     beat_period: float = 1.0
 
     def to_wire(self) -> dict[str, Any]:
-        """As a map."""
+        """Return the specification as a map."""
         return asdict(self)
 
     def changed(self, changes: Mapping[str, Any]) -> WorkerSpec:
-        """With other values of `model`, `system_prompt` and options. Raises ConfigError."""
+        """Return a copy with other values of `model`, `system_prompt` and options.
+
+        Raises ConfigError for a value or an option that cannot work.
+        """
         own = {name: changes[name] for name in ("model", "system_prompt") if name in changes}
         for name, value in own.items():
             if value is not None and not isinstance(value, str):
@@ -47,7 +50,9 @@ class WorkerSpec:
 
     @classmethod
     def from_wire(cls, spec: dict[str, Any]) -> WorkerSpec:
-        """From a map that `to_wire` made, by this version of the package."""
+        """Return the specification that `to_wire` made a map of. Raises ConfigError for another
+        version's.
+        """
         try:
             return cls(**spec)
         except TypeError as error:

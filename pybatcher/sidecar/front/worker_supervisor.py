@@ -1,11 +1,11 @@
-"""`WorkerSupervisor`: where one worker serves at a time. When it dies another takes its place.
+"""`WorkerSupervisor`: keeps one worker process running. When it ends another takes its place.
 
-          died, within intensity
+          ended, within intensity
        ┌──────────────────────────┐
        v                          │
 opening ──> serving ──────────────┤
    │           │                  └─ past it ──> failed: every call gets the error
-   │           └─ retire: drained ──> over
+   │           └─ drain_soon: no call is left ──> stopped
    └─ the model cannot be opened ──> failed
 """
 
@@ -21,18 +21,17 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from ...calls.questions import ReadStatistics
-from ...calls.statistics import BatcherStatistics, Health
+from ...calls.statistics import Health
 from ...calls.telemetry import Telemetry
-from ...errors import ConnectionLostError, EngineFailedError, PybatcherError
+from ...errors import ConnectionLostError, EngineFailedError, ProtocolError, PybatcherError
 from ...serving.supervision import RestartIntensity
-from ..protocol.sidecar_statistics import add_counts, no_counts, without_gauges
 from ..protocol.wire import statistics_from_wire
 from ..replay.link import Link
 from ..replay.pending_calls import PendingCalls
 from ..replay.remote_service import RemoteService
 from .serve_config import ServeConfig
 from .watchdog import Watchdog
+from .worker_counts import Totals, WorkerCounts
 from .worker_process import ExitReason, WorkerProcess
 from .worker_spec import INTERNAL_LIMITS, WorkerSpec
 
@@ -40,23 +39,29 @@ __all__ = ["WorkerSupervisor"]
 
 _LOGGER = logging.getLogger("pybatcher.sidecar")
 _TICKS = 8
-"""Looks at a worker's heartbeats within `hang_timeout`."""
+"""Checks of a worker's heartbeats within `hang_timeout`."""
 
-_BOOT_PATIENCE = 60.0
+_BOOT_TIMEOUT = 60.0
 """Seconds that a process has for its first heartbeat: starting Python may take long."""
 
-_PREPARE_AFTER = 1.0
-"""Seconds of serving after which the next worker is prepared."""
+_STANDBY_DELAY = 1.0
+"""Seconds of serving after which the next process is started."""
 
-_LAST_BREATH = 0.5
-"""Seconds that a worker has to exit when it has hung up."""
+_EXIT_GRACE = 0.5
+"""Seconds that a worker has to exit after it has closed its end of the socket."""
+
+_COUNTS_TIMEOUT = 1.0
+"""Seconds that a worker has to say what it has counted. Later, its last report stands."""
+
+_COUNTS_PAUSE = 0.01
+"""Seconds between two such questions to a worker that is to be stopped."""
 
 
 class WorkerSupervisor:
-    """Keeps a worker running and carries its calls over; for one event loop.
+    """Keeps a worker running and carries its calls over to the next. For one event loop.
 
-    `run` it as a task. `opened` is done when the first worker serves, with what it says of
-    itself; or has the error for which no worker can be had.
+    `run` is to be a task. `opened` gets what the first worker says of itself when it serves, or
+    the error for which there is no worker.
     """
 
     def __init__(
@@ -68,8 +73,10 @@ class WorkerSupervisor:
         telemetry: Telemetry,
         module: str = "pybatcher.sidecar.worker",
     ) -> None:
-        """numbers: of calls; telemetry: who hears of events. All posts of a front share them.
+        """Start nothing yet.
 
+        numbers: of calls. telemetry: has the handlers of events. Both are shared by all
+            supervisors of a front.
         module: what a worker process runs.
         """
         self._loop = asyncio.get_running_loop()
@@ -82,18 +89,17 @@ class WorkerSupervisor:
         )
         self.opened: asyncio.Future[dict[str, Any]] = self._loop.create_future()
         self._intensity = RestartIntensity(config.max_worker_restarts, config.worker_restart_window)
-        self._watchdog = Watchdog(config.hang_timeout, _BOOT_PATIENCE, self.spec.beat_period)
+        self._watchdog = Watchdog(config.hang_timeout, _BOOT_TIMEOUT, self.spec.beat_period)
         self._timer: asyncio.TimerHandle | None = None
         self._process: WorkerProcess | None = None
-        self._next: WorkerProcess | None = None  # has opened nothing yet
+        self._standby: WorkerProcess | None = None  # has opened nothing yet
         self._preparing: asyncio.Task[None] | None = None
-        self._retiring = False
-        self._retirement: asyncio.Task[None] | None = None
+        self._is_stopping = False
+        self._draining: asyncio.Task[None] | None = None
         self._loading = ""
-        self._last_death = self._why_killed = ""
+        self._last_end = self._why_killed = ""
         self._fingerprint: str | None = None
-        self.counts = no_counts()  # of workers that are gone
-        self._last_counts = no_counts()  # of the one that serves, as of its last heartbeat
+        self._counts = WorkerCounts()
         self.failure: PybatcherError | None = None
         self.restarts = 0
 
@@ -101,78 +107,112 @@ class WorkerSupervisor:
 
     @property
     def worker_pid(self) -> int | None:
-        """Of the worker that there is now."""
-        return None if self._process is None else self._process.pid
+        """Process id of the worker that runs now; None: there is none, or it was told to end."""
+        return None if self._process is None or self._is_stopping else self._process.pid
 
     async def run(self) -> None:
-        """Keep a worker running until retired, or until it dies too often."""
+        """Keep a worker running until stopped, or until workers end too often."""
         try:
-            while self.failure is None and not self._retiring:
+            while self.failure is None and not self._is_stopping:
                 await self._serve_once()
         finally:
+            self._counts.worker_ended()
             if self._timer is not None:
                 self._timer.cancel()
             if self._preparing is not None:
                 self._preparing.cancel()
-            if self._process is not None:
-                self._process.kill()
-            if self._next is not None:
-                self._next.kill()
-                self._next.sock.close()
+            left = [one for one in (self._process, self._standby) if one is not None]
+            for process in left:
+                process.kill()
+            if self._standby is not None:
+                self._standby.sock.close()
+            for process in left:  # no process is left when this returns
+                await process.wait()
 
-    def retire_soon(self) -> None:
-        """Let what is in flight end, then the worker. Nothing else is to be submitted here."""
-        self._retirement = self._loop.create_task(self._retire(), name="pybatcher-retire")
+    def drain_soon(self) -> None:
+        """Stop the worker when no call is in flight. Nothing else may be submitted here."""
+        self._draining = self._loop.create_task(self._drain(), name="pybatcher-drain")
 
-    async def _retire(self) -> None:
-        await self.remote.pending.idle()
-        await self.statistics()  # what it has counted is not to go with it
-        self.dismiss()
+    async def _drain(self) -> None:
+        pending = self.remote.pending
+        while True:
+            await pending.idle()
+            await self._last_counts()
+            if not pending.n_in_flight:  # a chat is submitted after its question for tokens ended
+                break
+        self.stop()
 
-    def dismiss(self) -> None:
-        """End the worker now; it is not followed by another."""
-        self._retiring = True
+    async def _last_counts(self) -> None:
+        """Have the worker count what it still does of calls that were cancelled here."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_COUNTS_TIMEOUT):
+                await self.refresh_counts()
+                while not self._counts.is_idle:
+                    await asyncio.sleep(_COUNTS_PAUSE)
+                    await self.refresh_counts()
+
+    def stop(self) -> None:
+        """Kill the worker now. No other follows it; calls in flight get ConnectionLostError."""
+        self._is_stopping = True
         if self._process is not None:
             self._process.kill()
 
     def hello(self) -> dict[str, Any]:
-        """What the worker has said of itself; before that, what it is told to be."""
+        """Return what the worker has said of itself; before that, what it is told to be."""
         if self.opened.done() and self.opened.exception() is None:
             return dict(self.opened.result())
         name = "tiny" if self.spec.model is None else Path(self.spec.model).name
         return {"version": metadata.version("pybatcher"), "model": name, "limits": {}}
 
     def health(self) -> Health:
-        """As of the batcher in the worker."""
+        """Return the health of the batcher in the worker, without asking it."""
         if self.failure is not None:
             return Health("failed", str(self.failure))
         if self.remote.pending.link is not None:
-            again = f"; worker restarts: {self.restarts}, the last one after it {self._last_death}"
+            again = f"; worker restarts: {self.restarts}, the last one after it {self._last_end}"
             return Health("ready", "requests are served" + (again if self.restarts else ""))
         if not self.opened.done():
             return Health("new", f"the model is being opened{self._loading}; requests wait for it")
         return Health(
-            "ready", f"the worker {self._last_death}; requests wait for the next{self._loading}"
+            "ready", f"the worker {self._last_end}; requests wait for the next{self._loading}"
         )
 
-    async def statistics(self) -> BatcherStatistics:
-        """Counts of all workers that there were; what they had counted last, at least."""
-        now = None
-        if self.remote.pending.link is not None and self.failure is None:
-            with suppress(PybatcherError, TimeoutError):  # it may die, or hang, meanwhile
-                async with asyncio.timeout(1.0):
-                    now = await self.remote.ask(ReadStatistics())
-                    self._last_counts = now
-        # If it died, what it had counted last is in `counts` by now.
-        return add_counts(self.counts, now or without_gauges(self._last_counts))
+    async def refresh_counts(self) -> None:
+        """Have the worker report its counts, for `totals`. Raises nothing.
+
+        Returns when they are here, or when the worker has not answered in time.
+        The question goes over the link itself, and not by `remote`: asked again of the next
+        worker it would be of no use, and it must not keep a worker that is drained from ending.
+        """
+        link = self.remote.pending.link
+        if link is None:
+            return
+        answered: asyncio.Future[None] = self._loop.create_future()
+
+        def take(error: PybatcherError | None, result: Any) -> None:
+            if error is None:
+                with suppress(ProtocolError):
+                    self._counts.report(statistics_from_wire(result))
+            if not answered.done():
+                answered.set_result(None)
+
+        with suppress(ConnectionLostError, TimeoutError):
+            link.start_call("statistics", [], take)
+            async with asyncio.timeout(_COUNTS_TIMEOUT):
+                await answered
+
+    def totals(self) -> Totals:
+        """Return the counts of all workers there were, as far as they have reported them."""
+        replayed = self.remote.pending.replayed_requests
+        return Totals(self._counts.total(), self.restarts, replayed)
 
     # -- one worker -------------------------------------------------------------------------
 
     async def _serve_once(self) -> None:
         lost: asyncio.Future[ConnectionLostError] = self._loop.create_future()
         began = time.monotonic()
-        process = self._process = self._next or WorkerProcess.spawn(module=self._module)
-        self._next = None
+        process = self._process = self._standby or WorkerProcess.spawn(module=self._module)
+        self._standby = None
         link = Link(
             peer=f"worker {process.pid}",
             limits=INTERNAL_LIMITS,
@@ -185,7 +225,7 @@ class WorkerSupervisor:
             hello = await self._open(process, link)
         except PybatcherError as error:
             link.close()
-            await self._died(await _end_of(process), error)
+            await self._worker_ended(await _exit_of(process), error)
             return
         _LOGGER.info(
             "worker %d serves %s after %.2f s",
@@ -204,10 +244,10 @@ class WorkerSupervisor:
         self._preparing = self._loop.create_task(self._prepare())
         gone = await lost
         self._preparing.cancel()
-        await self._died(await _end_of(process), gone)
+        await self._worker_ended(await _exit_of(process), gone)
 
     async def _open(self, process: WorkerProcess, link: Link) -> dict[str, Any]:
-        """Have the worker open the model; what it says of itself then."""
+        """Have the worker open the model. Returns what it says of itself then."""
         await self._loop.create_connection(lambda: link, sock=process.sock)
         limit = self._config.start_timeout
         try:
@@ -223,32 +263,31 @@ class WorkerSupervisor:
         process.kill()
 
     async def _prepare(self) -> None:
-        """Keep a process ready that has all but the model: starting Python takes the longest.
+        """Keep a process on standby that has all but the model: starting Python takes longest.
 
-        Not at once: who dies soon is followed by one that opens the model, without company.
+        Not at once: after a worker that ends soon, the next one opens the model undisturbed.
         """
-        await asyncio.sleep(_PREPARE_AFTER)
-        while not self._retiring:
-            process = self._next = WorkerProcess.spawn(module=self._module)
-            await process.wait()  # somebody killed it: nothing is lost
-            self._next = None
+        await asyncio.sleep(_STANDBY_DELAY)
+        while not self._is_stopping:
+            process = self._standby = WorkerProcess.spawn(module=self._module)
+            await process.wait()  # killed from outside: nothing is lost
+            self._standby = None
             process.sock.close()
-            await asyncio.sleep(_PREPARE_AFTER)
+            await asyncio.sleep(_STANDBY_DELAY)
 
-    async def _died(self, exit_reason: ExitReason, error: PybatcherError) -> None:
-        """Decide what becomes of the calls, and whether there is to be another worker."""
+    async def _worker_ended(self, exit_reason: ExitReason, error: PybatcherError) -> None:
+        """Decide what becomes of the calls, and whether another worker is started."""
         pid, self._process = self.worker_pid, None
         how = exit_reason.text
         if self._why_killed:
             how, self._why_killed = f"was killed: {self._why_killed}", ""
         self._loading = ""
-        self.counts = add_counts(self.counts, without_gauges(self._last_counts))
-        self._last_counts = no_counts()
-        if self._retiring:
-            closed = ConnectionLostError("the worker was dismissed")
-            self.remote.link_lost(closed, final=True)
+        self._counts.worker_ended()
+        if self._is_stopping:
+            stopped = ConnectionLostError("the worker was stopped")
+            self.remote.link_lost(stopped, final=True)
             return
-        self._last_death = how
+        self._last_end = how
         if not isinstance(error, ConnectionLostError):  # it says itself why it cannot serve
             self._fail(error)
             return
@@ -267,14 +306,16 @@ class WorkerSupervisor:
         )
 
     def _fail(self, error: PybatcherError) -> None:
+        """Give every call this error, now and later."""
         self.failure = error
-        _LOGGER.error("no worker can be had: %s", error)
-        if not self.opened.done():
-            self.opened.set_exception(error)
+        if self.opened.done():
+            _LOGGER.error("no worker can be had: %s", error)
+        else:
+            self.opened.set_exception(error)  # whoever waits for it tells people
         self.remote.link_lost(error, final=True)
 
     def _check_same_model(self, hello: dict[str, Any]) -> None:
-        """Replaced files may be another model: then nobody goes on."""
+        """Fail the calls that have tokens if the files are of another model than before."""
         fingerprint = hello.get("fingerprint")
         if self._fingerprint not in (None, fingerprint):
             _LOGGER.warning("the model's files have changed: calls with tokens cannot go on")
@@ -289,20 +330,20 @@ class WorkerSupervisor:
     # -- heartbeats -------------------------------------------------------------------------
 
     def _take(self, method: str, params: list[Any]) -> None:
-        """What the worker tells without being asked."""
+        """Take a notification of the worker."""
         if self.remote.take_notification(method, params):
             return
         if method == "beat":
             busy, progress, counts = params
             self._watchdog.beat(busy, progress)
-            self._last_counts = statistics_from_wire(counts)
+            self._counts.report(statistics_from_wire(counts))
         elif method == "loading":
             done, total = params
             self._watchdog.beat(False, done)
             self._loading = f" ({done / total:.0%})" if total else ""
 
     def _watch(self) -> None:
-        """Look at the heartbeats as long as the worker owes something."""
+        """Check the heartbeats as long as a call is in flight or the worker is opening."""
         if self._timer is None:
             self._watchdog.reset()
             self._timer = self._loop.call_later(self.spec.beat_period, self._tick)
@@ -318,10 +359,10 @@ class WorkerSupervisor:
         self._timer = self._loop.call_later(self.spec.beat_period, self._tick)
 
 
-async def _end_of(process: WorkerProcess) -> ExitReason:
-    """How a worker ended that does not answer any more; it is killed if it is not about to."""
+async def _exit_of(process: WorkerProcess) -> ExitReason:
+    """Wait for a worker that has closed its end to exit; kill it if it does not."""
     with suppress(TimeoutError):
-        async with asyncio.timeout(_LAST_BREATH):
+        async with asyncio.timeout(_EXIT_GRACE):
             return await process.wait()
     process.kill()
     return await process.wait()

@@ -1,4 +1,4 @@
-"""Where a sidecar listens when nobody names a path."""
+"""The path of a sidecar's socket where the caller gives none."""
 
 from __future__ import annotations
 
@@ -8,18 +8,24 @@ from pathlib import Path
 
 from ...errors import ConfigError
 
-__all__ = ["default_socket_path"]
+__all__ = ["SOCKET_VARIABLE", "default_socket_path"]
+
+SOCKET_VARIABLE = "PYBATCHER_SOCKET"
+"""The environment variable that names the socket for `pybatcher serve` and for its clients."""
 
 
 def default_socket_path(environ: Mapping[str, str]) -> Path:
-    """pybatcher.sock in the directory that is the user's own while they are logged in.
+    """Return $PYBATCHER_SOCKET, or pybatcher.sock in $XDG_RUNTIME_DIR, the user's own directory.
 
-    ConfigError where $XDG_RUNTIME_DIR names none.
+    Raises ConfigError where neither is set.
     """
+    named = environ.get(SOCKET_VARIABLE, "")
+    if named:
+        return Path(named)
     directory = environ.get("XDG_RUNTIME_DIR", "")
     if not os.path.isabs(directory):
         raise ConfigError(
-            f"socket is not given, and XDG_RUNTIME_DIR is {directory!r}, no directory to put "
-            "one into; give a path for the socket"
+            f"socket is not given, {SOCKET_VARIABLE} is not set, and XDG_RUNTIME_DIR is "
+            f"{directory!r}, no directory to put one into; give a path for the socket"
         )
     return Path(directory) / "pybatcher.sock"

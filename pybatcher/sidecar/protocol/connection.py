@@ -33,8 +33,8 @@ A faulty frame is one that is malformed, passes a limit, or is none of the three
 kinds. Frames before it in the same bytes count. A Request in flight has exactly one
 Response; a duplicate's answer comes besides, with the same msgid.
 
-What a client sends is answered with more bytes than it has, at worst with some 20
-for each: who owns a ServerProtocol stops to read where its peer does not.
+The answer to what a client sends has more bytes than that, at worst some 20 for each:
+the owner of a ServerProtocol stops reading from a peer that does not read.
 """
 
 from __future__ import annotations
@@ -49,45 +49,46 @@ from .limits import Limits
 __all__ = [
     "ClientProtocol",
     "Limits",
-    "Notification",
-    "Request",
-    "Response",
+    "RpcMessage",
+    "RpcNotification",
+    "RpcRequest",
+    "RpcResponse",
     "ServerProtocol",
 ]
 
 REQUEST, RESPONSE, NOTIFICATION = 0, 1, 2
 RETRY_AFTER_MS = 100
-"""What a client is told that has too many requests in flight: about one step of a large model."""
+"""Told to a client that has too many requests in flight: about one step of a large model."""
 
 
-class Request(NamedTuple):
-    """The peer wants `method` done, and a Response with this msgid."""
+class RpcRequest(NamedTuple):
+    """A request of the peer to run `method`; it waits for a Response with this msgid."""
 
     msgid: int
     method: str
     params: list[Any]
 
 
-class Response(NamedTuple):
-    """What came of the Request with this msgid. `error` is None if it went well."""
+class RpcResponse(NamedTuple):
+    """The outcome of the Request with this msgid. error: None if it went well."""
 
     msgid: int
     error: Any
     result: Any
 
 
-class Notification(NamedTuple):
-    """The peer says something, and wants no answer."""
+class RpcNotification(NamedTuple):
+    """A message of the peer that has no answer."""
 
     method: str
     params: list[Any]
 
 
-Event = Request | Response | Notification
+RpcMessage = RpcRequest | RpcResponse | RpcNotification
 
 
-def _event(frame: list[Any]) -> Event | Fault:
-    """Which event a frame is. `type` and not `isinstance`: True and 1.0 are no message type."""
+def _message_of(frame: list[Any]) -> RpcMessage | Fault:
+    """Return the message that a frame is. `type` and not `isinstance`: True and 1.0 are no type."""
     kind = frame[0] if frame else None
     if type(kind) is not int or not REQUEST <= kind <= NOTIFICATION:
         return Fault("a frame must begin with 0, 1 or 2", None)
@@ -97,20 +98,20 @@ def _event(frame: list[Any]) -> Event | Fault:
         method, params = _method(frame[1]), frame[2]
         if method is None or type(params) is not list:
             return Fault("a Notification must be [2, method: str, params: array]", None)
-        return Notification(method, params)
+        return RpcNotification(method, params)
     msgid = frame[1] if len(frame) > 1 else None
     if type(msgid) is not int or not 0 <= msgid <= MAX_MSGID:
         return Fault("msgid must be a whole number from 0 to 2**32 - 1", None)
     if kind == RESPONSE:
         if len(frame) != 4:
             return Fault(f"a Response must have 4 elements, not {len(frame)}", None)
-        return Response(msgid, frame[2], frame[3])
+        return RpcResponse(msgid, frame[2], frame[3])
     if len(frame) != 4:
         return Fault(f"a Request must have 4 elements, not {len(frame)}", msgid)
     method, params = _method(frame[2]), frame[3]
     if method is None or type(params) is not list:
         return Fault("a Request must be [0, msgid, method: str, params: array]", msgid)
-    return Request(msgid, method, params)
+    return RpcRequest(msgid, method, params)
 
 
 def _method(value: object) -> str | None:
@@ -125,14 +126,14 @@ def _method(value: object) -> str | None:
 
 
 class _Side:
-    """What both sides of a connection have in common."""
+    """The part that both sides of a connection have in common."""
 
     def __init__(self, limits: Limits, *, reads: Limits, writes: Limits) -> None:
         self.limits = limits
         self.must_close = False
         """The peer broke the protocol: send `data_to_send()`, then close the connection."""
         self.violation: str | None = None
-        """How it did, for the log."""
+        """How the peer broke it, for the log."""
         self._reader = FrameReader(reads)
         self._writer = FrameWriter(writes)
         self._in_flight: set[int] = set()
@@ -140,7 +141,7 @@ class _Side:
 
     @property
     def n_in_flight(self) -> int:
-        """Requests that have no Response yet."""
+        """Number of requests that have no Response yet."""
         return len(self._in_flight)
 
     def notify(self, method: str, params: list[Any]) -> None:
@@ -149,7 +150,7 @@ class _Side:
             self._out.append(self._writer.write((NOTIFICATION, method, params)))
 
     def data_to_send(self) -> bytes:
-        """Take what is to be sent, in order. b"" if nothing is."""
+        """Take the bytes to be sent, in order; b"" if there are none."""
         out = self._out
         if not out:
             return b""
@@ -163,22 +164,22 @@ class _Side:
 
 
 class ServerProtocol(_Side):
-    """The side that answers. See the table above."""
+    """The side that answers, by the table at the top of this module."""
 
     def __init__(self, limits: Limits | None = None) -> None:
         limits = limits or Limits()
         super().__init__(limits, reads=limits.of_requests, writes=limits)
 
-    def receive(self, data: bytes) -> list[Request | Notification]:
-        """The events that these bytes complete, in order. Never raises for what a peer sends."""
-        events: list[Request | Notification] = []
+    def receive(self, data: bytes) -> list[RpcRequest | RpcNotification]:
+        """Return the messages that these bytes complete, in order. Raises nothing for any bytes."""
+        events: list[RpcRequest | RpcNotification] = []
         if self.must_close:
             return events
         for frame in self._reader.read(data):
-            event = _event(frame)
-            if type(event) is Notification:
+            event = _message_of(frame)
+            if type(event) is RpcNotification:
                 events.append(event)
-            elif type(event) is Request:
+            elif type(event) is RpcRequest:
                 if self._admit(event.msgid):
                     events.append(event)
             elif type(event) is Fault:
@@ -194,8 +195,8 @@ class ServerProtocol(_Side):
     def respond(self, msgid: int, result: object) -> None:
         """Answer a request in flight; a result past the limits becomes the error `too_long`.
 
-        RuntimeError if it is not in flight. TypeError, ValueError or OverflowError for
-        what msgpack cannot have: it is in flight still.
+        Raises RuntimeError if the request is not in flight; TypeError, ValueError or
+        OverflowError for what msgpack cannot have: then the request is still in flight.
         """
         self._check_in_flight(msgid)
         frame = self._writer.write((RESPONSE, msgid, None, result))
@@ -206,7 +207,7 @@ class ServerProtocol(_Side):
             self.fail(msgid, _error("too_long", f"the result cannot be sent: {refusal}"))
 
     def fail(self, msgid: int, error: dict[str, Any]) -> None:
-        """Answer a request in flight with an error. RuntimeError if it is not in flight."""
+        """Answer a request in flight with an error. Raises RuntimeError if it is not in flight."""
         self._check_in_flight(msgid)
         self._answer(msgid, self._writer.write((RESPONSE, msgid, error, None)))
 
@@ -216,7 +217,7 @@ class ServerProtocol(_Side):
         self._violate(fault.reason)
 
     def _admit(self, msgid: int) -> bool:
-        """Whether a new request may go on. If not, it is answered here."""
+        """Return whether a new request is taken. If not, it is answered here."""
         limit = self.limits.max_in_flight
         if msgid in self._in_flight:
             self._refuse(msgid, "duplicate_id", f"msgid {msgid} is in flight")
@@ -248,7 +249,7 @@ class ServerProtocol(_Side):
 
 
 class ClientProtocol(_Side):
-    """The side that asks. See the table above."""
+    """The side that asks, by the table at the top of this module."""
 
     def __init__(self, limits: Limits | None = None) -> None:
         limits = limits or Limits()
@@ -256,10 +257,10 @@ class ClientProtocol(_Side):
         self._last_msgid = 0
 
     def request(self, method: str, params: list[Any]) -> int:
-        """Send a Request. Its msgid.
+        """Send a Request and return its msgid.
 
-        InvalidRequestError for what a server with these limits would refuse to read;
-        nothing is sent then. ProtocolError after a violation.
+        Raises InvalidRequestError for what a server with these limits would refuse to read (then
+        nothing is sent), ProtocolError after a violation.
         """
         if self.violation is not None:
             raise ProtocolError(f"the server broke the protocol: {self.violation}")
@@ -276,16 +277,16 @@ class ClientProtocol(_Side):
         self._in_flight.add(msgid)
         return msgid
 
-    def receive(self, data: bytes) -> list[Response | Notification]:
-        """The events that these bytes complete, in order. Never raises for what a peer sends."""
-        events: list[Response | Notification] = []
+    def receive(self, data: bytes) -> list[RpcResponse | RpcNotification]:
+        """Return the messages that these bytes complete, in order. Raises nothing for any bytes."""
+        events: list[RpcResponse | RpcNotification] = []
         if self.must_close:
             return events
         for frame in self._reader.read(data):
-            event = _event(frame)
-            if type(event) is Notification:
+            event = _message_of(frame)
+            if type(event) is RpcNotification:
                 events.append(event)
-            elif type(event) is Response and event.msgid in self._in_flight:
+            elif type(event) is RpcResponse and event.msgid in self._in_flight:
                 self._in_flight.remove(event.msgid)
                 events.append(event)
             else:
@@ -302,10 +303,10 @@ class ClientProtocol(_Side):
         return msgid
 
 
-def _why_no_client_takes(event: Event | Fault) -> str:
+def _why_no_client_takes(event: RpcMessage | Fault) -> str:
     if isinstance(event, Fault):
         return event.reason
-    if isinstance(event, Response):
+    if isinstance(event, RpcResponse):
         return f"a Response to msgid {event.msgid}, which is not in flight"
     return "a Request, which only a client sends"
 

@@ -32,13 +32,13 @@ class Flow:
 
     @property
     def is_empty(self) -> bool:
-        """Nothing waits."""
+        """True if no piece waits."""
         return not self._waiting
 
     def push(self, piece: Piece, may_send: bool = True) -> dict[str, Any] | None:
-        """More output: the delta to send now, or None: it waits.
+        """Take more output. Returns the delta to send now, or None: the piece waits.
 
-        may_send: somebody reads what is sent.
+        may_send: the client reads what it is sent.
         """
         waiting = self._waiting.get(piece.index)
         if may_send and self._has_room(piece.finish_reason is not None):
@@ -53,18 +53,18 @@ class Flow:
         return None
 
     def end(self) -> None:
-        """There will be no more pieces."""
+        """Note that no more pieces come: what waits may use the places kept for ends."""
         self._has_ended = True
 
     def acknowledge(self, seq: object) -> bool:
-        """The client has all deltas up to this one. False: that is nothing new."""
+        """Take the acknowledgement of all deltas up to `seq`. Returns False if it is not new."""
         if type(seq) is not int or seq <= self._acknowledged:
             return False
         self._acknowledged = min(seq, self._last_seq)
         return True
 
     def take(self) -> list[dict[str, Any]]:
-        """What waits and may go now, one delta an index."""
+        """Return what waits and may be sent now, one delta for each index."""
         deltas = []
         for index, waiting in list(self._waiting.items()):
             if self._has_room(self._has_ended or waiting.finish_reason is not None):
@@ -84,7 +84,7 @@ class Flow:
 
 
 class _Waiting:
-    """Pieces that will be one."""
+    """Pieces of one index that are sent as one."""
 
     __slots__ = ("_logprobs", "_texts", "_token_ids", "finish_reason")
 

@@ -2,9 +2,9 @@
 
 A frame that is under way may claim a text of 4 GiB, or be nested far too deep. What
 has come of it is small, but a peer that waits for an answer should have it now and
-not when `max_frame` is reached. And who gets the answer, the msgid, stands in front.
-So the headers of a frame's first elements are read one by one, in Python: this is
-never on the path of a frame that comes whole and is well-formed.
+not when `max_frame` is reached. The msgid, which the answer needs, stands in front.
+So the headers of a frame's first elements are read one by one, in Python. A frame that
+comes whole and is well-formed is never read so.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .limits import Limits
 __all__ = ["MAX_MSGID", "FrameHead"]
 
 MOST_HEADERS = 256
-"""Elements of a frame that are looked at. Behind them only the limits on the whole hold."""
+"""Elements of a frame that are read. For those behind them only the frame's limits hold."""
 
 MAX_MSGID = 2**32 - 1
 """A msgid is a uint32."""
@@ -63,7 +63,7 @@ _HEADERS = tuple(_header(byte) for byte in range(256))
 
 
 class FrameHead:
-    """Reads on in a frame as it grows. `msgid`: of a Request, as soon as it can be read."""
+    """Reads the head of a frame as it grows. msgid: of a Request, as soon as it can be read."""
 
     def __init__(self, limits: Limits) -> None:
         self.msgid: int | None = None
@@ -74,7 +74,7 @@ class FrameHead:
         self._is_request = False
 
     def read_on(self, frame: bytes | bytearray) -> str | None:
-        """Read what is new in `frame`, all that is there of it. What is wrong with it, if so."""
+        """Read what is new. Returns what is wrong, or None. frame: all that has come of it."""
         while self._n_left > 0 and self._position < len(frame):
             if self._position > 0 and not self._open:
                 return None  # that was the whole frame

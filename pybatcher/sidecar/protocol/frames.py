@@ -38,7 +38,7 @@ class Fault(NamedTuple):
 
     reason: str
     msgid: int | None
-    """Of the Request that the faulty frame is, where that can be read."""
+    """The id of the Request that the faulty frame is, where that can be read."""
 
 
 class MalformedFrameError(Exception):
@@ -46,7 +46,7 @@ class MalformedFrameError(Exception):
 
 
 def _height_of_parser() -> int:
-    """How many containers within each other the parser can have open: it is fixed."""
+    """Return how many containers within each other the parser can have open."""
     parser = msgpack.Unpacker()
     parser.feed(_OPEN_ARRAY * 65536)
     try:
@@ -62,7 +62,7 @@ _HEIGHT = _height_of_parser()
 
 
 class _Builder:
-    """Builds frames that are whole. MalformedFrameError for what passes a limit."""
+    """Builds frames of complete bytes. Raises MalformedFrameError for what passes a limit."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
@@ -77,22 +77,26 @@ class _Builder:
             "max_array_len": limits.max_elements,
             "max_map_len": limits.max_pairs,
         }
-        # An empty container in another is the heaviest byte. Shorter frames need no weighing.
+        # An empty container in another is the heaviest byte: it weighs 9. Shorter frames than
+        # this need no weighing.
         self._most_simple = min(SLICE, limits.max_weight // 9)
 
     def check(self, frame: bytes) -> None:
-        """Whether `build` takes a well-formed frame, built only where its bytes leave doubt."""
+        """Raise MalformedFrameError for a well-formed frame past a limit.
+
+        The frame is built only where its bytes leave doubt.
+        """
         limits, n_bytes = self._limits, len(frame)
         self._check_size_and_depth(frame)
         if (
             n_bytes > limits.max_elements
-            or (n_bytes > self._most_simple and self._most_weight(frame) > limits.max_weight)
+            or (9 * n_bytes > limits.max_weight and self._most_weight(frame) > limits.max_weight)
             or (n_bytes > 2 * limits.max_pairs and self._may_have_big_map(frame))
         ):
             self.build(frame)
 
     def build(self, frame: bytes) -> list[Any]:
-        """The array that these bytes are, which are exactly one msgpack object."""
+        """Return the array that these bytes are, which are exactly one msgpack object."""
         self._check_size_and_depth(frame)
         try:
             if len(frame) <= self._most_simple:
@@ -113,7 +117,7 @@ class _Builder:
 
     @cached_property
     def _parser(self) -> Any:
-        """For small frames, again and again. It takes 50 KB, so it is made when needed."""
+        """The parser of small frames, used many times. It takes 50 KB: made when first needed."""
         return msgpack.Unpacker(read_size=4096, **self._options)
 
     def _check_size_and_depth(self, frame: bytes) -> None:
@@ -146,7 +150,7 @@ class _Builder:
         return self._limits.max_pairs < 2**16 or _BIG_MAP.search(frame) is not None
 
     def _weighing_hook(self) -> Callable[[Any], Any]:
-        """To be called with each container that is built."""
+        """Return a function to be called with each container that is built."""
         limit = self._limits.max_weight
         weight = 0
 
@@ -163,7 +167,7 @@ class _Builder:
 
 
 class FrameReader:
-    """Takes bytes as they come, gives frames. After a fault it takes and gives nothing more."""
+    """Makes frames of bytes as they come. After a fault it reads nothing more."""
 
     def __init__(self, limits: Limits) -> None:
         self.fault: Fault | None = None
@@ -174,7 +178,7 @@ class FrameReader:
         self._start_over()
 
     def read(self, data: bytes) -> list[list[Any]]:
-        """The frames that `data` completes, in order. Those before a fault are among them."""
+        """Return the frames that `data` completes, in order, up to a fault."""
         frames: list[list[Any]] = []
         if len(data) <= SLICE:
             if self.fault is None:
@@ -187,7 +191,7 @@ class FrameReader:
         return frames
 
     def _start_over(self) -> None:
-        """Make a parser that has fed on nothing: one that had a long text keeps room for it."""
+        """Make a new parser: one that had a long text keeps its memory."""
         self._parser = msgpack.Unpacker(
             read_size=4096, max_buffer_size=self._limits.max_frame + 2 * SLICE
         )
@@ -226,7 +230,7 @@ class FrameReader:
             self._start_over()
 
     def _keep(self, data: bytes) -> None:
-        """`data` is (more of) a frame whose end has not come."""
+        """Keep `data`, the beginning or more of a frame whose end has not come."""
         self._begun += data
         if self._head is None:
             self._head = FrameHead(self._limits)
@@ -237,7 +241,7 @@ class FrameReader:
             self._end(Fault(reason, self._head.msgid))
 
     def _fail(self, reason: str, frame: bytes) -> None:
-        """`frame` is faulty as a whole. Its head may know better why than `reason`."""
+        """End the stream with a whole frame that is faulty. Its head may have a better reason."""
         head = FrameHead(self._limits)
         reason = head.read_on(frame) or reason
         self._end(Fault(reason, head.msgid))
@@ -249,21 +253,24 @@ class FrameReader:
 
 
 class FrameWriter:
-    """Makes frames. One msgpack.Packer, used again and again."""
+    """Makes bytes of frames, with one msgpack.Packer for many."""
 
     def __init__(self, limits: Limits) -> None:
         self._builder = _Builder(limits)
         self._start_over()
 
     def write(self, frame: tuple[Any, ...]) -> bytes:
-        """The frame as bytes. TypeError, ValueError or OverflowError for what msgpack has not."""
+        """Return the frame as bytes.
+
+        Raises TypeError, ValueError or OverflowError for what msgpack cannot have.
+        """
         data: bytes = self._pack(frame)
         if len(data) > SLICE:
             self._start_over()
         return data
 
     def refusal(self, data: bytes) -> str | None:
-        """Why a reader with these limits refuses a frame that was written; None: it does not."""
+        """Return why a reader with these limits refuses a frame that was written, or None."""
         try:
             self._builder.check(data)
         except MalformedFrameError as error:
@@ -271,5 +278,5 @@ class FrameWriter:
         return None
 
     def _start_over(self) -> None:
-        """Make a packer: one that had a long frame keeps room for it."""
+        """Make a new packer: one that had a long frame keeps its memory."""
         self._pack = msgpack.Packer(unicode_errors="surrogateescape", buf_size=4096).pack

@@ -2,32 +2,41 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 
 from ...calls.statistics import BatcherStatistics
 
-__all__ = ["SidecarStatistics", "add_counts", "no_counts", "without_gauges"]
+__all__ = ["SidecarStatistics", "add_counts", "at_least", "no_counts", "without_gauges"]
 
-_GAUGES = (
-    "queued",
-    "queued_tokens",
-    "running",
-    "kv_total_blocks",
-    "kv_free_blocks",
-    "kv_cached_blocks",
+_GAUGES = frozenset(
+    {
+        "queued",
+        "queued_tokens",
+        "running",
+        "kv_total_blocks",
+        "kv_free_blocks",
+        "kv_cached_blocks",
+    }
 )
-"""What is so right now, and ends with the worker."""
+"""Fields that say what is so right now. They end with the worker; all others are counters."""
+
+_FIELDS = tuple(field.name for field in fields(BatcherStatistics))
+"""Those that are summed; statistics may have others besides."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SidecarStatistics(BatcherStatistics):
-    """The batcher's counts, summed over all workers, and those of the front.
+    """The batcher's counts, summed over all workers since the sidecar's start, and the front's.
 
-    What a worker that died had counted since its last heartbeat is missing in the former.
-    `worker_restarts` workers died and were followed by another; `replayed_requests` were sent
-    to it, with what they had (`replayed_tokens` were computed again for them). Now there are
-    `connections` with `in_flight` requests, and
-    workers with `worker_pids`: one, or two while one is drained after a reload.
+    Counters never fall and count nothing twice. What a worker that died had counted since its
+    last heartbeat is missing in the batcher's counts.
+
+    worker_restarts: workers that ended and were followed by another.
+    replayed_requests: calls that were sent to a worker again, with the tokens they had
+        (`replayed_tokens` were computed again for them).
+    connections: clients that are connected now.
+    in_flight: calls of theirs that have no response yet.
+    worker_pids: of the workers that run: one, or two while one is drained after a reload.
     """
 
     worker_restarts: int
@@ -38,18 +47,26 @@ class SidecarStatistics(BatcherStatistics):
 
 
 def no_counts() -> BatcherStatistics:
-    """All zero."""
-    return BatcherStatistics(**{field.name: 0 for field in fields(BatcherStatistics)})
+    """Return counts that are all 0."""
+    return BatcherStatistics(**dict.fromkeys(_FIELDS, 0))
 
 
 def without_gauges(counts: BatcherStatistics) -> BatcherStatistics:
-    """What remains of the counts of a worker that is gone: its requests are somebody else's now."""
+    """Return the counters of a worker that has ended, with all gauges 0.
+
+    Requests that it had not finished are not in `submitted`: they are submitted to another.
+    """
     lost = counts.queued + counts.running
     ended = replace(counts, submitted=counts.submitted - lost)
     return replace(ended, **dict.fromkeys(_GAUGES, 0))
 
 
 def add_counts(some: BatcherStatistics, more: BatcherStatistics) -> BatcherStatistics:
-    """The sums."""
-    mine, others = asdict(some), asdict(more)
-    return BatcherStatistics(**{name: mine[name] + others[name] for name in mine})
+    """Return the sums, field by field."""
+    return BatcherStatistics(**{n: getattr(some, n) + getattr(more, n) for n in _FIELDS})
+
+
+def at_least(counts: BatcherStatistics, floor: BatcherStatistics) -> BatcherStatistics:
+    """Return `counts`, each counter raised to that of `floor` where it is lower."""
+    raised = {n: max(getattr(counts, n), getattr(floor, n)) for n in _FIELDS if n not in _GAUGES}
+    return BatcherStatistics(**raised, **{n: getattr(counts, n) for n in _GAUGES})

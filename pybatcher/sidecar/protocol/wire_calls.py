@@ -18,6 +18,7 @@ from ...calls.arguments import check_namespace, check_priority, check_timeout, m
 from ...calls.call import Call, CallOptions
 from ...errors import InvalidRequestError
 from ...params import SamplingParams
+from .tenant import read_tenant
 from .wire_fields import ASKED, short
 
 __all__ = [
@@ -35,7 +36,7 @@ RequestId = str | int
 """What a client calls one of its requests."""
 
 _SAMPLING = {field.name: field.default for field in fields(SamplingParams)}
-_OPTIONS = ("priority", "timeout_ms", "namespace")
+_OPTIONS = ("priority", "timeout_ms", "namespace", "tenant")
 _OF_CALLS = ("id", "stream", "window", "output", *_OPTIONS)
 _LONGEST_ID = 1024  # it comes again with every delta
 _MOST_TOKEN_IDS = 2**31  # of any model: they are 32 bits wide
@@ -140,6 +141,7 @@ def _read_options(opts: Mapping[str, Any]) -> dict[str, Any]:
         # The least timeout there is stays one: divided, it would be 0, which is none.
         "timeout": None if timeout_ms is None else max(timeout_ms / 1000, sys.float_info.min),
         "namespace": None if namespace is None else ASKED.text(namespace, "namespace"),
+        "tenant": read_tenant(opts),
     }
 
 
@@ -154,6 +156,8 @@ def write_options(options: CallOptions) -> dict[str, Any]:
         opts["timeout_ms"] = timeout * 1000
     if options.namespace is not None:
         opts["namespace"] = ASKED.text(options.namespace, "namespace")
+    if options.tenant:
+        opts["tenant"] = options.tenant
     return opts
 
 

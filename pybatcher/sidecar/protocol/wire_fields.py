@@ -1,4 +1,4 @@
-"""`Fields`: what a peer has sent, looked into with care. Whatever it is, it raises one error only.
+"""`Fields`: reads values that a peer has sent. For any value it raises one type of error only.
 
 A peer may be any program: a text may come as bytes (old MessagePack libraries have no other
 kind), a number with a fraction as a whole one, and anything in any place.
@@ -12,6 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from typing_extensions import override
+
 from ...errors import InvalidRequestError, ProtocolError, PybatcherError
 
 __all__ = ["ANSWERED", "ASKED", "Fields", "short"]
@@ -24,12 +26,13 @@ _MOST_IN_FLOAT = 2**1023
 
 
 class _Short(reprlib.Repr):
-    """Short whatever it is handed: numbers of any length and maps of any kind too."""
+    """A repr that is short for any value: for numbers of any length and maps of any kind too."""
 
     def __init__(self) -> None:
         super().__init__()
         self.maxstring = self.maxother = 80
 
+    @override
     def repr_int(self, x: int, level: int) -> str:
         if x.bit_length() > 256:  # Python refuses to write out very long ones
             return f"a whole number of {x.bit_length()} bits"
@@ -40,22 +43,22 @@ _SHORT = _Short()
 
 
 def short(value: object) -> str:
-    """A value for an error message."""
+    """Return a short repr of a value, for an error message."""
     return _SHORT.repr(value)
 
 
 @dataclass(frozen=True, slots=True)
 class Fields:
-    """Reads values of the kinds that are wanted. `error`: what it raises, and nothing else."""
+    """Reads values of the kinds that are wanted. error: the only type that is raised."""
 
     error: type[PybatcherError]
 
     def bad(self, name: str, value: object, wanted: str) -> PybatcherError:
-        """What is raised for a value that will not do."""
+        """Return the error for a value of another kind than wanted."""
         return self.error(f"{name} is {short(value)}; it must be {wanted}")
 
     def text(self, value: object, name: str) -> str:
-        """A text; bytes that are one are taken too."""
+        """Return a text; UTF-8 bytes are decoded."""
         if isinstance(value, str):
             if value.isascii():
                 return value
@@ -72,19 +75,19 @@ class Fields:
         raise self.bad(name, value, "a text")
 
     def flag(self, value: object, name: str) -> bool:
-        """True or false."""
+        """Return a truth value."""
         if isinstance(value, bool):
             return value
         raise self.bad(name, value, "true or false")
 
     def whole(self, value: object, name: str, least: int = 0) -> int:
-        """A whole number."""
+        """Return a whole number of at least `least`."""
         if isinstance(value, int) and not isinstance(value, bool) and value >= least:
             return value
         raise self.bad(name, value, f"a whole number, {least} or more")
 
     def number(self, value: object, name: str) -> float:
-        """A number, as a float."""
+        """Return a number as a float."""
         if isinstance(value, float):
             return value
         if isinstance(value, int) and not isinstance(value, bool) and abs(value) < _MOST_IN_FLOAT:
@@ -92,13 +95,13 @@ class Fields:
         raise self.bad(name, value, "a number")
 
     def items(self, value: object, name: str) -> Sequence[Any]:
-        """A list."""
+        """Return a list or tuple."""
         if type(value) is list or type(value) is tuple:  # extension types are tuples with names
             return value
         raise self.bad(name, value, "a list")
 
     def wholes(self, value: object, name: str) -> tuple[int, ...]:
-        """A list of whole numbers, 0 or more: token ids."""
+        """Return a list of whole numbers of at least 0 (token ids) as a tuple."""
         found = tuple(self.items(value, name))
         if _WHOLE.issuperset(map(type, found)) and (not found or min(found) >= 0):
             return found
@@ -106,14 +109,14 @@ class Fields:
         raise self.bad(f"{name}[{bad}]", found[bad], "a whole number, 0 or more")
 
     def numbers(self, value: object, name: str) -> tuple[float, ...]:
-        """A list of numbers, as floats."""
+        """Return a list of numbers as floats."""
         found = self.items(value, name)
         if _FLOAT.issuperset(map(type, found)):
             return tuple(found)
         return tuple(self.number(one, f"{name}[{i}]") for i, one in enumerate(found))
 
     def map(self, value: object, name: str) -> dict[str, Any]:
-        """A map whose keys are texts. It is not to be changed."""
+        """Return a map whose keys are texts. The caller must not change it."""
         if type(value) is dict and _TEXT.issuperset(map(type, value)):
             return value
         if not isinstance(value, Mapping):
@@ -121,9 +124,9 @@ class Fields:
         return {self.text(key, f"a key of {name}"): one for key, one in value.items()}
 
     def plain(self, value: object, name: str, depth: int = 0) -> Any:
-        """A value that is made of maps, lists, texts, numbers, truth values and null only.
+        """Return a value that is made of maps, lists, texts, numbers, truth values and None only.
 
-        Both ways: what was received becomes plain Python, what is to be sent can be sent.
+        For both directions: what was received becomes plain Python, what is sent can be sent.
         """
         if depth > _DEEPEST:
             raise self.error(f"{name} is deeper than {_DEEPEST} lists and maps in each other")
@@ -146,14 +149,14 @@ class Fields:
         raise self.bad(name, value, "made of maps, lists, texts and numbers")
 
     def prompt(self, value: object, name: str) -> str | list[Any]:
-        """A prompt to be sent, or that was: a text, or a list of whole numbers of 32 bits."""
+        """Return a prompt, sent or to be sent: a text, or a list of whole numbers of 32 bits."""
         if isinstance(value, (str, bytes)):
             return self.text(value, name)
         return self.token_ids(value, name, "a text or a list of token ids")
 
     def token_ids(self, value: object, name: str, wanted: str = "a list of token ids") -> list[Any]:
-        """Token ids to be sent, or that were. Which of them the model has, the engine knows."""
-        if hasattr(value, "tolist"):  # numpy arrays and torch tensors, of those who send
+        """Return token ids, sent or to be sent. Whether the model has them is checked elsewhere."""
+        if hasattr(value, "tolist"):  # numpy arrays and torch tensors, on the sending side
             value = value.tolist()
         if not isinstance(value, Sequence) or isinstance(value, (str, bytes, bytearray)):
             raise self.bad(name, value, wanted)
@@ -173,7 +176,7 @@ def _is_token_id(value: object) -> bool:
 
 
 ASKED = Fields(InvalidRequestError)
-"""For what a client asks: what is wrong is the request's fault."""
+"""Reads what a client asks. Raises InvalidRequestError."""
 
 ANSWERED = Fields(ProtocolError)
-"""For what a server answers."""
+"""Reads what a server answers. Raises ProtocolError."""

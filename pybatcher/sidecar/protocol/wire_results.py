@@ -7,7 +7,7 @@
 
 `seq` counts from 1. `index` is of `n` > 1 and not 0. A logprob is [token_id, logprob, top], `top`
 a list of [token_id, logprob]. `choices` are the others of `n` > 1, as the first is. Numbers
-come back bit for bit. What reads raises ProtocolError and nothing else.
+come back bit for bit. The functions that read raise ProtocolError and nothing else.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _ENDS: dict[object, FinishReason] = {"stop": "stop", "length": "length", "deadli
 
 
 def delta_of(piece: Piece, seq: int = 1) -> dict[str, Any]:
-    """What is sent of a piece of a stream."""
+    """Return the map that is sent of a piece of a stream."""
     delta: dict[str, Any] = {"seq": seq, "text": piece.text, "token_ids": piece.token_ids}
     if piece.index:
         delta["index"] = piece.index
@@ -57,7 +57,7 @@ def delta_of(piece: Piece, seq: int = 1) -> dict[str, Any]:
 
 
 def piece_of(delta: object) -> Piece:
-    """The piece that a delta was made of. Raises ProtocolError."""
+    """Return the piece that a delta was made of. Raises ProtocolError."""
     if type(delta) is dict and len(delta) == 3 and "seq" in delta:  # nearly all are so
         text: object = delta.get("text")
         token_ids: Any = delta.get("token_ids")
@@ -77,7 +77,7 @@ def piece_of(delta: object) -> Piece:
 
 
 def completion_to_wire(completion: Completion) -> dict[str, Any]:
-    """What is sent of a completion, all `n` of it."""
+    """Return the map that is sent of a completion with all its choices."""
     timeline = completion.timeline
     wire = {
         "text": completion.text,
@@ -98,7 +98,7 @@ def completion_to_wire(completion: Completion) -> dict[str, Any]:
 
 
 def completion_from_wire(wire: object) -> Completion:
-    """Equal to the one that was sent. Raises ProtocolError."""
+    """Return a completion equal to the one that was sent. Raises ProtocolError."""
     said = ANSWERED.map(wire, "the completion")
     first = _choice(said)
     others = said.get("choices")
@@ -119,7 +119,7 @@ def completion_from_wire(wire: object) -> Completion:
 
 
 def scores_to_wire(scores: Sequence[Score]) -> list[dict[str, Any]]:
-    """What is sent of the scores of continuations."""
+    """Return the list that is sent of the scores of continuations."""
     return [
         {
             "logprob": score.logprob,
@@ -131,7 +131,7 @@ def scores_to_wire(scores: Sequence[Score]) -> list[dict[str, Any]]:
 
 
 def scores_from_wire(wire: object) -> list[Score]:
-    """The scores that were sent. Raises ProtocolError."""
+    """Return the scores that were sent. Raises ProtocolError."""
     scores = []
     for i, one in enumerate(ANSWERED.items(wire, "the scores")):
         said = ANSWERED.map(one, f"scores[{i}]")
@@ -146,7 +146,7 @@ def scores_from_wire(wire: object) -> list[Score]:
 
 
 def embeddings_to_wire(embeddings: Sequence[Embedding]) -> dict[str, Any]:
-    """What is sent of vectors. A float32 is exact as the number it is sent as.
+    """Return the map that is sent of vectors. Every float32 is exact as a float64.
 
     `usage` has the counts of all, and in `of_each` [prompt_tokens, cached_tokens] of each.
     """
@@ -162,7 +162,7 @@ def embeddings_to_wire(embeddings: Sequence[Embedding]) -> dict[str, Any]:
 
 
 def embeddings_from_wire(wire: object) -> list[Embedding]:
-    """The vectors that were sent, bit for bit. Raises ProtocolError."""
+    """Return the vectors that were sent, bit for bit. Raises ProtocolError."""
     said = ANSWERED.map(wire, "the result")
     vectors = ANSWERED.items(said.get("embeddings"), "embeddings")
     usage = ANSWERED.map(said.get("usage"), "usage")
@@ -179,12 +179,12 @@ def embeddings_from_wire(wire: object) -> list[Embedding]:
 
 
 def prefix_info_to_wire(info: PrefixInfo) -> dict[str, Any]:
-    """What is sent of a prefix."""
+    """Return the map that is sent of a prefix."""
     return {field.name: getattr(info, field.name) for field in fields(PrefixInfo)}
 
 
 def prefix_info_from_wire(wire: object) -> PrefixInfo:
-    """The one that was sent. Raises ProtocolError."""
+    """Return the prefix that was sent. Raises ProtocolError."""
     said = ANSWERED.map(wire, "the prefix")
     name, namespace = said.get("name"), said.get("namespace")
     return PrefixInfo(

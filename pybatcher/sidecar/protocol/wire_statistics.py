@@ -1,6 +1,6 @@
 """How a batcher is doing, to and from the wire: statistics, health, telemetry events.
 
-Maps of the fields by their names; those that nobody here knows are ignored. What reads raises
+Maps of the fields by their names; unknown fields are ignored. The functions that read raise
 ProtocolError and nothing else.
 """
 
@@ -37,12 +37,15 @@ _TYPES = {kind: get_type_hints(kind) for kind in _EVENTS.values()}
 
 
 def statistics_to_wire(statistics: BatcherStatistics) -> dict[str, Any]:
-    """What is sent of it, with what a kind of it has besides."""
+    """Return the map that is sent of statistics, with the fields of its own class."""
     return {field.name: getattr(statistics, field.name) for field in fields(statistics)}
 
 
 def statistics_from_wire(wire: object) -> SidecarStatistics:
-    """The ones that were sent; what a batcher alone does not count is 0. Raises ProtocolError."""
+    """Return the statistics that were sent; what only a front counts is 0 where it is missing.
+
+    Raises ProtocolError.
+    """
     said = {**_OF_NO_FRONT, **ANSWERED.map(wire, "the statistics")}
     pids = ANSWERED.wholes(said["worker_pids"], "statistics.worker_pids")
     return SidecarStatistics(
@@ -56,12 +59,12 @@ def statistics_from_wire(wire: object) -> SidecarStatistics:
 
 
 def health_to_wire(health: Health) -> dict[str, Any]:
-    """What is sent of it."""
+    """Return the map that is sent of a health."""
     return {"status": health.status, "reason": health.reason, "ok": health.ok}
 
 
 def health_from_wire(wire: object) -> Health:
-    """The one that was sent. Raises ProtocolError."""
+    """Return the health that was sent. Raises ProtocolError."""
     said = ANSWERED.map(wire, "the health")
     status: Any = ANSWERED.text(said.get("status"), "health.status")
     if status not in _STATES:
@@ -70,13 +73,13 @@ def health_from_wire(wire: object) -> Health:
 
 
 def event_to_wire(event: TelemetryEvent) -> list[Any]:
-    """The params of an `event` Notification: [kind, fields]."""
+    """Return the params of an `event` Notification: [kind, fields]."""
     kind = "step" if isinstance(event, StepEvent) else "request"
     return [kind, {field.name: getattr(event, field.name) for field in fields(event)}]
 
 
 def event_from_wire(params: Sequence[object]) -> TelemetryEvent:
-    """The event that was sent. Raises ProtocolError."""
+    """Return the event that was sent. Raises ProtocolError."""
     if len(params) != 2:
         raise ANSWERED.bad("the event", params, "[kind, fields]")
     name = ANSWERED.text(params[0], "the event's kind")

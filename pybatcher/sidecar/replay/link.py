@@ -6,8 +6,10 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, cast
 
+from typing_extensions import override
+
 from ...errors import ConnectionLostError, ProtocolError, PybatcherError
-from ..protocol.connection import ClientProtocol, Limits, Response
+from ..protocol.connection import ClientProtocol, Limits, RpcResponse
 from ..protocol.wire import error_from_wire
 
 __all__ = ["Link", "ending_of"]
@@ -95,16 +97,16 @@ class Link(asyncio.Protocol):
 
     # -- for the loop -----------------------------------------------------------------------
 
+    @override
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """See `asyncio.BaseProtocol`."""
         self._transport = cast(asyncio.WriteTransport, transport)  # uvloop's are no subclass
         self._flush_soon()
 
+    @override
     def data_received(self, data: bytes) -> None:
-        """See `asyncio.Protocol`."""
         calls = self._calls
         for event in self._protocol.receive(data):
-            if isinstance(event, Response):
+            if isinstance(event, RpcResponse):
                 call = calls.pop(event.msgid, None)
                 if call is not None:
                     if event.error is not None:
@@ -120,8 +122,8 @@ class Link(asyncio.Protocol):
                 ProtocolError(f"{self._peer} broke the protocol: {self._protocol.violation}")
             )
 
+    @override
     def connection_lost(self, exc: Exception | None) -> None:
-        """See `asyncio.BaseProtocol`."""
         if self._lost is None:
             why = f": {exc}" if exc is not None else ""
             self._end(ConnectionLostError(f"the connection to {self._peer} was closed{why}"))

@@ -12,6 +12,7 @@ from ...calls.completion import Piece
 from ...calls.reply import Reply, Result
 from ...errors import PybatcherError
 from ..protocol.flow import Flow
+from ..protocol.tenant import with_tenant
 from ..protocol.wire import RequestId, WireCall, completion_to_wire, error_to_wire
 
 __all__ = ["Connection", "InFlight", "InFlightOutput"]
@@ -63,12 +64,13 @@ class InFlightOutput(InFlight, Reply):
         msgid: int,
         asked: WireCall,
         cancel: Callable[[range], None],
+        tenant: str = "",
     ) -> None:
-        """cancel: takes back requests that were submitted, by their ids."""
+        """cancel: takes back requests that were submitted, by their ids. tenant: the client's."""
         InFlight.__init__(self, msgid, msgid if asked.id is None else asked.id)
         Reply.__init__(self, streams=asked.stream)
         params = asked.call.params
-        self.call = asked.call
+        self.call = with_tenant(asked.call, tenant)
         self._connection = connection
         self._cancel = cancel
         self._flow = Flow(window=asked.window, n=1 if params is None else params.n)

@@ -1,4 +1,4 @@
-"""`Incoming`: what one client sends, taken a little at a time: nobody else waits for long."""
+"""`Incoming`: reads what one client sends a little at a time, so that others do not wait long."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from collections.abc import Callable
 __all__ = ["Incoming"]
 
 _PIECE = 1024
-"""Bytes that are taken at once: of the smallest frames that is more than a hundred."""
+"""Bytes that are read at once: more than a hundred of the smallest frames."""
 
 _TURN = 0.0005
-"""Seconds of one turn of the loop that one client may have."""
+"""Seconds that one client has in one turn of the loop."""
 
 
 class Incoming:
     """Between a transport and what reads its bytes, for one event loop.
 
-    take: what reads. It is given bytes in their order; a client that has sent a lot is read from
-    no more until that is taken, with turns of others in between.
+    take: called with the bytes, in their order. After a client has sent a lot, its transport is
+    paused until all of that is taken, with turns of others in between.
     """
 
     def __init__(self, take: Callable[[bytes], None]) -> None:
@@ -27,50 +27,50 @@ class Incoming:
         self._transport: asyncio.ReadTransport | None = None
         self._data = b""
         self._taken = 0
-        self._is_held = self._is_paused = self._will_go_on = False
+        self._is_held = self._is_paused = self._will_take_more = False
 
     def open(self, transport: asyncio.ReadTransport) -> None:
-        """Here it comes from."""
+        """Read from this transport from now on."""
         self._transport = transport
 
     def close(self) -> None:
-        """Nothing that has not been taken will be."""
+        """Drop the transport and the bytes that were not taken."""
         self._transport = None
         self._data, self._taken = b"", 0
 
     def feed(self, data: bytes) -> None:
-        """More bytes have come."""
+        """Take bytes that have come, now or in later turns of the loop."""
         self._data = self._data[self._taken :] + data if self._data else data
         self._taken = 0
-        if not self._will_go_on:
-            self._go_on()
+        if not self._will_take_more:
+            self._take_more()
 
     def hold(self) -> None:
-        """Take nothing for now."""
+        """Read nothing until `release`."""
         self._is_held = True
         self._pause(True)
 
     def release(self) -> None:
-        """Go on."""
+        """Read on after `hold`."""
         if self._is_held:
             self._is_held = False
-            self._go_on()
+            self._take_more()
 
-    def _go_on(self) -> None:
-        self._will_go_on = False
+    def _take_more(self) -> None:
+        self._will_take_more = False
         end = self._loop.time() + _TURN
         while self._taken < len(self._data) and not self._is_held:
             begin = self._taken
             self._taken += _PIECE
             self._take(self._data[begin : self._taken] if len(self._data) > _PIECE else self._data)
             if self._taken < len(self._data) and self._loop.time() > end:
-                self._will_go_on = True
-                self._loop.call_soon(self._go_on)
+                self._will_take_more = True
+                self._loop.call_soon(self._take_more)
                 break
         else:
             if not self._is_held:
                 self._data, self._taken = b"", 0
-        self._pause(self._is_held or self._will_go_on)
+        self._pause(self._is_held or self._will_take_more)
 
     def _pause(self, pause: bool) -> None:
         transport = self._transport

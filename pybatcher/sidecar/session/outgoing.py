@@ -1,7 +1,7 @@
-"""`Outgoing`: what is on its way to one client, and whether it reads what it is sent.
+"""`Outgoing`: sends bytes to one client, and notes whether the client reads them.
 
-What is sent within one turn of the loop is one write. Of a client that does not read, deltas
-are held back (`may_send`); where its answers pile up all the same, it is not read from either.
+All that is sent within one turn of the loop is one write. Deltas for a client that does not read
+are held back (`may_send`); where its answers pile up all the same, its requests are not read.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from .incoming import Incoming
 __all__ = ["Outgoing"]
 
 _UNSENT = 65536
-"""Bytes for a client in this process past which its deltas wait."""
+"""Unsent bytes of a client past which its deltas wait."""
 
 _UNREAD_ANSWERS = 262144
-"""Bytes of answers past that, past which no more of its requests are read."""
+"""Bytes of answers beyond those, past which no more of its requests are read."""
 
 
 class Outgoing:
     """Between a protocol and its transport, for one event loop.
 
-    incoming: from where the same client is read.
+    incoming: reads from the same client.
     """
 
     def __init__(self, protocol: ServerProtocol, incoming: Incoming) -> None:
@@ -34,25 +34,25 @@ class Outgoing:
         self._incoming = incoming
         self._n_unread = 0
         self.may_send = True
-        """The client reads what is sent; else deltas had better wait."""
+        """True while the client reads what it is sent; otherwise deltas should wait."""
 
     def open(self, transport: asyncio.Transport) -> None:
-        """Here it goes from now on."""
+        """Write to this transport from now on."""
         self._transport = transport
         transport.set_write_buffer_limits(high=_UNSENT)
 
     def close(self) -> None:
-        """Nothing can be sent any more."""
+        """Drop the transport: nothing is sent from now on."""
         self._transport = None
 
     def flush_soon(self) -> None:
-        """What the protocol has, and gets in this turn of the loop, is sent at its end."""
+        """Send at the end of this turn of the loop what the protocol has by then."""
         if not self._will_flush:
             self._will_flush = True
             self._loop.call_soon(self.flush)
 
     def flush(self) -> None:
-        """Send what the protocol has."""
+        """Send what the protocol has, now."""
         self._will_flush = False
         data = self._protocol.data_to_send()
         transport = self._transport
@@ -65,11 +65,11 @@ class Outgoing:
             self._incoming.hold()
 
     def paused(self) -> None:
-        """The transport has more than enough."""
+        """Note that the transport's buffer is full."""
         self.may_send = False
 
     def resumed(self) -> None:
-        """Nearly all of it was read."""
+        """Note that the client has read nearly all of the buffer; read its requests again."""
         self.may_send = True
         self._n_unread = 0
         self._incoming.release()

@@ -1,4 +1,4 @@
-"""Who is at the other end of a unix socket, and whether they may be."""
+"""The process and user at the other end of a unix socket, and whether the user may connect."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from collections.abc import Collection
 __all__ = ["may_connect", "peer_credentials", "peer_uid"]
 
 _UCRED = struct.Struct("iII")  # pid, uid, gid: struct ucred of unix(7)
-_NOBODY = 2**32 - 1  # of a socket that is not connected
+_NO_UID = 2**32 - 1  # of a socket that is not connected
 
 
 def peer_uid(sock: socket.socket | TransportSocket) -> int | None:
-    """The user id of the process that connected, as the kernel noted it. None: it cannot tell.
+    """Return the user id of the process that connected, as the kernel noted it, or None.
 
-    A transport's `get_extra_info("socket")` will do, on any event loop.
+    sock: also what a transport's `get_extra_info("socket")` returns, on any event loop.
     """
     credentials = peer_credentials(sock)
     return None if credentials is None else credentials[1]
@@ -26,18 +26,18 @@ def peer_uid(sock: socket.socket | TransportSocket) -> int | None:
 def peer_credentials(
     sock: socket.socket | TransportSocket,
 ) -> tuple[int, int] | None:
-    """Process id and user id of the other end: who connected, or who listened there.
+    """Return process id and user id of the process that connected, or that listened; or None.
 
-    The process id is 0 where it is one of a namespace that we do not see into.
+    The process id is 0 for a process of a pid namespace that is not visible here.
     """
     try:
         raw = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size)
     except (AttributeError, OSError):  # not Linux; not a connected unix socket
         return None
     pid, uid, _ = _UCRED.unpack(raw)
-    return None if uid == _NOBODY else (pid, uid)
+    return None if uid == _NO_UID else (pid, uid)
 
 
 def may_connect(uid: int | None, allow_uids: Collection[int]) -> bool:
-    """Whether to serve that user: the one we run as, or one of `allow_uids`. Not even root else."""
+    """Return whether a user is served: the one of this process or of `allow_uids`. Root is not."""
     return uid is not None and (uid == os.geteuid() or uid in allow_uids)

@@ -7,10 +7,11 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TypeVar
 
-from ...calls.call import CallService, Question
+from ...calls.call import CallOptions, CallService, Question
 from ...calls.questions import AddPrefix, RemovePrefix
 from ...calls.telemetry import Handler
 from ...errors import PybatcherError
+from ..protocol.tenant import with_tenant
 
 __all__ = ["SessionResources"]
 
@@ -21,9 +22,11 @@ class SessionResources:
     """The prefixes that a connection has added and not removed, and whether it watches events.
 
     handler: gets the events while it does.
+    tenant: see `tenant_of`.
     """
 
-    def __init__(self, service: CallService, handler: Handler) -> None:
+    def __init__(self, service: CallService, handler: Handler, tenant: str = "") -> None:
+        self.tenant = tenant
         self._service = service
         self._handler = handler
         self._prefixes: Counter[tuple[str, str | None]] = Counter()
@@ -31,6 +34,8 @@ class SessionResources:
 
     async def ask(self, question: Question[T]) -> T:
         """Ask the service, and note which prefixes the connection holds after it."""
+        if isinstance(question, CallOptions):
+            question = with_tenant(question, self.tenant)
         answer = await self._service.ask(question)
         if isinstance(question, AddPrefix):
             name = getattr(answer, "name", None)

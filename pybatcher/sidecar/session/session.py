@@ -13,12 +13,14 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, cast
 
+from typing_extensions import override
+
 from ...calls.call import CallService, Question
 from ...calls.questions import Describe
 from ...calls.telemetry import TelemetryEvent
 from ...errors import BatcherClosedError, PybatcherError
 from ..protocol.codecs import METHODS, Codec
-from ..protocol.connection import Limits, Notification, Request, ServerProtocol
+from ..protocol.connection import Limits, RpcNotification, RpcRequest, ServerProtocol
 from ..protocol.wire import RequestId, error_to_wire, event_to_wire, plain_error, read_call
 from ..protocol.wire_fields import ASKED, short
 from .in_flight import InFlight, InFlightOutput
@@ -54,6 +56,7 @@ class ServerSession(asyncio.Protocol):
     admit: called with the session and its transport when the connection is made. A text is
         why it is turned away; the client gets it as the Notification `refused`.
     methods: what there is besides the methods of every session, by name.
+    tenant: whose calls these are, where they do not say it; "": they are passed on as they say.
     """
 
     def __init__(
@@ -65,6 +68,7 @@ class ServerSession(asyncio.Protocol):
         hello_limits: Mapping[str, Any] | None = None,
         admit: Callable[[ServerSession, asyncio.BaseTransport], str | None] | None = None,
         methods: Mapping[str, Method] | None = None,
+        tenant: str = "",
         logger: logging.Logger = _LOGGER,
     ) -> None:
         self._loop = asyncio.get_running_loop()
@@ -80,7 +84,7 @@ class ServerSession(asyncio.Protocol):
         }
         self._logger = logger
         self._protocol = ServerProtocol(self._limits)
-        self._resources = SessionResources(service, self._tell)
+        self._resources = SessionResources(service, self._tell, tenant)
         self._in_flight: dict[RequestId, InFlight] = {}
         self._incoming = Incoming(self._take)
         self._outgoing = Outgoing(self._protocol, self._incoming)
@@ -120,8 +124,8 @@ class ServerSession(asyncio.Protocol):
 
     # -- for the loop -----------------------------------------------------------------------
 
+    @override
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """See `asyncio.BaseProtocol`."""
         self._transport = cast(asyncio.Transport, transport)  # uvloop's are no subclass of it
         self._incoming.open(self._transport)
         self._outgoing.open(self._transport)
@@ -131,15 +135,15 @@ class ServerSession(asyncio.Protocol):
             self._hang_up()
         self._hang_up_if_done()
 
+    @override
     def data_received(self, data: bytes) -> None:
-        """See `asyncio.Protocol`."""
         self._incoming.feed(data)
 
     def _take(self, data: bytes) -> None:
         if self._is_hanging_up:
             return
         for event in self._protocol.receive(data):
-            if isinstance(event, Request):
+            if isinstance(event, RpcRequest):
                 self._take_request(event)
             else:
                 self._take_notification(event)
@@ -148,12 +152,12 @@ class ServerSession(asyncio.Protocol):
             self._logger.warning("%s is cut off: %s", self.peer, self._protocol.violation)
             self._hang_up()
 
+    @override
     def eof_received(self) -> None:
-        """See `asyncio.Protocol`. Who sends no more wants no more, and reads its last answers."""
-        self._hang_up()
+        self._hang_up()  # a client that sends no more still reads its last answers
 
+    @override
     def connection_lost(self, exc: Exception | None) -> None:
-        """See `asyncio.BaseProtocol`."""
         self._let_go()
         self._transport = None
         self._incoming.close()
@@ -165,12 +169,12 @@ class ServerSession(asyncio.Protocol):
             self._loop.create_task(self._resources.remove_prefixes(), name="pybatcher-prefixes")
         self._on_end(self)
 
+    @override
     def pause_writing(self) -> None:
-        """See `asyncio.BaseProtocol`."""
         self._outgoing.paused()
 
+    @override
     def resume_writing(self) -> None:
-        """See `asyncio.BaseProtocol`."""
         self._outgoing.resumed()
         for request in list(self._in_flight.values()):
             if isinstance(request, InFlightOutput):
@@ -204,7 +208,7 @@ class ServerSession(asyncio.Protocol):
 
     # -- requests ---------------------------------------------------------------------------
 
-    def _take_request(self, request: Request) -> None:
+    def _take_request(self, request: RpcRequest) -> None:
         msgid, method, params = request
         try:
             if self._is_draining and method not in _WHILE_CLOSING:
@@ -231,7 +235,7 @@ class ServerSession(asyncio.Protocol):
             self._logger.exception("%s of %s failed", method, self.peer)
             self._protocol.fail(msgid, error_to_wire(defect))
 
-    def _take_notification(self, notification: Notification) -> None:
+    def _take_notification(self, notification: RpcNotification) -> None:
         method, params = notification
         try:
             if method == "ack" and len(params) == 2:
@@ -245,7 +249,7 @@ class ServerSession(asyncio.Protocol):
 
     def _generate(self, msgid: int, params: list[Any], *, is_chat: bool) -> None:
         asked = read_call(params, is_chat=is_chat)
-        output = InFlightOutput(self, msgid, asked, self._service.cancel)
+        output = InFlightOutput(self, msgid, asked, self._service.cancel, self._resources.tenant)
         if self._register(output):
             output.task = self._loop.create_task(self._submit(output))
 

@@ -6,6 +6,7 @@ import asyncio
 import gc
 import os
 import signal
+import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -73,6 +74,19 @@ async def test_without_a_sidecar_it_says_where_and_why_and_the_way_out(path: Pat
         await client.start()
 
 
+@pytest.mark.parametrize("way", ["missing", "nobody listens"])
+async def test_by_default_it_does_not_wait_long_for_a_socket_that_is_not_there(
+    path: Path, way: str
+) -> None:
+    if way == "nobody listens":
+        with socket.socket(socket.AF_UNIX) as stale:
+            stale.bind(str(path))
+    error = await raised_by(Client(path).start)
+    assert isinstance(error, ConnectionLostError)
+    for part in (str(path), "within 1 s", "is `pybatcher serve` running"):
+        assert part in str(error)
+
+
 async def test_it_waits_for_a_sidecar_that_is_being_started(path: Path, batcher: Batcher) -> None:
     one = SmallSidecar(path, batcher, Limits())
     late = asyncio.create_task(_listen_late(one))
@@ -109,6 +123,14 @@ async def test_the_path_is_where_serve_puts_the_socket(
 ) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     async with sidecar(tmp_path / "pybatcher.sock", batcher), Client() as client:
+        assert client.model_name == "fake"
+
+
+async def test_the_environment_names_the_path(
+    path: Path, batcher: Batcher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYBATCHER_SOCKET", str(path))
+    async with sidecar(path, batcher), Client() as client:
         assert client.model_name == "fake"
 
 

@@ -68,6 +68,28 @@ async def test_who_has_waited_long_enough_is_told_where_and_why_and_the_way_out(
     one.close()
 
 
+async def test_a_first_connection_waits_less_for_a_socket_that_is_not_there() -> None:
+    server = Server(failures=float("inf"))
+    one = connector(server)
+    with pytest.raises(ConnectionLostError, match=r"within 0\.01 s: .*nobody listens"):
+        await one.first_connection(PATIENCE, 0.01)
+    one.close()
+
+
+async def test_a_first_connection_waits_its_whole_time_for_one_who_does_not_answer() -> None:
+    server = Server()
+    server.answers.clear()
+    one = connector(server)
+    waiting = asyncio.create_task(one.first_connection(PATIENCE, 0.01))
+    with pytest.raises(ConnectionLostError):
+        await one.connection(0.05)  # by now the shorter time is over
+    server.answers.set()
+    assert await waiting == 1
+    with pytest.raises(ConnectionLostError, match=r"within 0\.02 s"):
+        await connector(Server(failures=float("inf"))).first_connection(0.02, float("inf"))
+    one.close()
+
+
 async def test_the_reason_is_that_of_the_last_try() -> None:
     server = Server(failures=1)
     one = connector(server)

@@ -273,7 +273,7 @@ def test_a_start_waits_for_another(path: Path) -> None:
 def test_nobody_can_keep_a_server_waiting_for_ever(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_LOCK_PATIENCE", 0.05)
+    monkeypatch.setattr(module, "_LOCK_TIMEOUT", 0.05)
     listening = open_socket(path, backlog=5)
     lock = os.open(path.parent, os.O_RDONLY)
     try:
@@ -382,6 +382,11 @@ def test_one_socket_is_served(count: str) -> None:
 
 def test_the_path_where_none_is_given() -> None:
     assert default_socket_path({"XDG_RUNTIME_DIR": "/run/user/5"}) == Path(
+        "/run/user/5/pybatcher.sock"
+    )
+    named = {"PYBATCHER_SOCKET": "there.sock", "XDG_RUNTIME_DIR": "/run/user/5"}
+    assert default_socket_path(named) == Path("there.sock")
+    assert default_socket_path({**named, "PYBATCHER_SOCKET": ""}) == Path(
         "/run/user/5/pybatcher.sock"
     )
     for environ in ({}, {"XDG_RUNTIME_DIR": ""}, {"XDG_RUNTIME_DIR": "run"}):

@@ -79,7 +79,7 @@ def test_who_cannot_be_told_is_logged(name: str, caplog: pytest.LogCaptureFixtur
 def test_who_does_not_read_is_not_waited_for(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(notify, "_PATIENCE", 0.01)
+    monkeypatch.setattr(notify, "_SEND_TIMEOUT", 0.01)
     name = str(tmp_path / "notify")
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
         sock.bind(name)

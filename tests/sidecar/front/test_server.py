@@ -304,6 +304,9 @@ async def test_a_reload_that_cannot_be_changes_nothing(tmp_path: Path) -> None:
                 await client.reload(max_connections=3)
             assert (await client.generate("Once", max_tokens=2)).token_ids
             assert (await client.statistics()).worker_pids == before
+        log = running.said()
+    assert log.count("warning not reloaded, all is as it was") == 3
+    assert " error " not in log
 
 
 async def test_sighup_reads_the_config_file_again(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What a post does about workers that die of a request, come no further, or are others."""
+"""What a supervisor does about workers that die of a request, make no progress, or are others."""
 
 from __future__ import annotations
 
@@ -26,28 +26,30 @@ OPTIONS = {"n_ctx": 8192, "n_parallel": 16, "n_threads": 1}
 
 
 @contextlib.asynccontextmanager
-async def manned(way: str | None = None, **options: Any) -> AsyncIterator[WorkerSupervisor]:
-    """A post whose workers have something wrong with them."""
+async def supervised(way: str | None = None, **options: Any) -> AsyncIterator[WorkerSupervisor]:
+    """A supervisor whose workers have something wrong with them."""
     spec = WorkerSpec(system_prompt=way, options=OPTIONS, model=options.pop("model", None))
     config = ServeConfig(**{"hang_timeout": 1.0, "max_worker_restarts": 9, **options})
     telemetry = Telemetry(asyncio.get_running_loop().time)
     module = "pybatcher.sidecar.worker" if way is None else "odd_worker"
-    post = WorkerSupervisor(spec, config, numbers=count(1), telemetry=telemetry, module=module)
-    running = asyncio.ensure_future(post.run())
+    supervisor = WorkerSupervisor(
+        spec, config, numbers=count(1), telemetry=telemetry, module=module
+    )
+    running = asyncio.ensure_future(supervisor.run())
     try:
-        yield post
+        yield supervisor
     finally:
-        post.dismiss()
+        supervisor.stop()
         await running
 
 
-async def generate(post: WorkerSupervisor, prompt: str, **sampling: Any) -> Completion:
+async def generate(supervisor: WorkerSupervisor, prompt: str, **sampling: Any) -> Completion:
     reply = Reply(streams=False)
     sampling = {"max_tokens": 30, "ignore_eos": True, **sampling}
     call = Call(
         priority=0, timeout=None, namespace=None, content=prompt, params=None, sampling=sampling
     )
-    await post.remote.submit(call, reply)
+    await supervisor.remote.submit(call, reply)
     while not reply.ended:
         await reply.wait()
     return reply.result()
@@ -55,16 +57,16 @@ async def generate(post: WorkerSupervisor, prompt: str, **sampling: Any) -> Comp
 
 async def test_a_request_that_kills_workers_fails_alone() -> None:
     prompts = [f"Once upon {i}" for i in range(9)]
-    async with manned() as post:
-        healthy = [await generate(post, prompt) for prompt in prompts]
+    async with supervised() as supervisor:
+        healthy = [await generate(supervisor, prompt) for prompt in prompts]
     prompts.insert(4, "a poisonous one")
-    async with manned("poison") as post:
+    async with supervised("poison") as supervisor:
         results = await asyncio.gather(
-            *(generate(post, prompt) for prompt in prompts), return_exceptions=True
+            *(generate(supervisor, prompt) for prompt in prompts), return_exceptions=True
         )
-        assert post.restarts == 4
-        assert post.health().ok
-        assert (await generate(post, "and on it goes", max_tokens=3)).token_ids
+        assert supervisor.restarts == 4
+        assert supervisor.health().ok
+        assert (await generate(supervisor, "and on it goes", max_tokens=3)).token_ids
     poisonous = results.pop(4)
     assert isinstance(poisonous, EngineFailedError)
     assert "this request failed" in str(poisonous)
@@ -74,55 +76,68 @@ async def test_a_request_that_kills_workers_fails_alone() -> None:
 
 @pytest.mark.parametrize("way", ["stuck", "deaf"])
 async def test_a_worker_that_hangs_is_killed_and_its_calls_go_on(way: str, tmp_path: Path) -> None:
-    async with manned(f"{way}:{tmp_path}") as post:
-        await post.opened
-        first = post.worker_pid
-        assert len((await generate(post, "Once")).token_ids) == 30
-        assert post.worker_pid != first
-        assert post.restarts == 1
+    async with supervised(f"{way}:{tmp_path}") as supervisor:
+        await supervisor.opened
+        first = supervisor.worker_pid
+        assert len((await generate(supervisor, "Once")).token_ids) == 30
+        assert supervisor.worker_pid != first
+        assert supervisor.restarts == 1
+
+
+async def test_a_worker_that_reads_a_prompt_for_longer_than_a_hang_is_left_alone() -> None:
+    async with supervised("reading", hang_timeout=2.0) as supervisor:
+        assert len((await generate(supervisor, "Once")).token_ids) == 30
+        assert supervisor.restarts == 0
+
+
+async def test_a_worker_beats_in_time_from_its_first_request_on() -> None:
+    """Also where the period that it is told with that request is shorter than the one before."""
+    async with supervised(hang_timeout=0.8) as supervisor:
+        assert len((await generate(supervisor, "Once", max_tokens=1900)).token_ids) == 1900
+        assert supervisor.restarts == 0
 
 
 async def test_a_batcher_that_has_failed_for_good_takes_its_worker_along(tmp_path: Path) -> None:
-    async with manned(f"hopeless:{tmp_path}") as post:
-        assert len((await generate(post, "Once")).token_ids) == 30
-        assert post.restarts == 1
-        assert "status 70" in post.health().reason
+    async with supervised(f"hopeless:{tmp_path}") as supervisor:
+        assert len((await generate(supervisor, "Once")).token_ids) == 30
+        assert supervisor.restarts == 1
+        assert "status 70" in supervisor.health().reason
 
 
 async def test_nobody_goes_on_with_another_model() -> None:
-    async with manned("other") as post:
-        begun = asyncio.ensure_future(generate(post, "Once", max_tokens=1900))
-        entries = post.remote.pending._journal
+    async with supervised("other") as supervisor:
+        begun = asyncio.ensure_future(generate(supervisor, "Once", max_tokens=1900))
+        entries = supervisor.remote.pending._journal
         while not any(entry.num_tokens for entry in entries.values()):  # noqa: ASYNC110
             await asyncio.sleep(0.01)
-        assert post.worker_pid is not None
-        os.kill(post.worker_pid, signal.SIGKILL)
-        fresh = asyncio.ensure_future(generate(post, "Twice"))
+        assert supervisor.worker_pid is not None
+        os.kill(supervisor.worker_pid, signal.SIGKILL)
+        fresh = asyncio.ensure_future(generate(supervisor, "Twice"))
         with pytest.raises(EngineFailedError, match="another model's"):
             await begun
         assert len((await fresh).token_ids) == 30  # it has no tokens yet: any model will do
 
 
 async def test_a_model_that_cannot_be_opened_is_said_at_once(tmp_path: Path) -> None:
-    async with manned(None, model=str(tmp_path)) as post:
+    async with supervised(None, model=str(tmp_path)) as supervisor:
         with pytest.raises(ModelFormatError):
-            await post.opened
-        assert post.restarts == 0
-        assert post.health().status == "failed"
+            await supervisor.opened
+        assert supervisor.restarts == 0
+        assert supervisor.health().status == "failed"
         with pytest.raises(ModelFormatError):
-            await generate(post, "Once")
+            await generate(supervisor, "Once")
 
 
 async def test_without_restarts_the_first_death_is_the_end() -> None:
-    async with manned(None, max_worker_restarts=0) as post:
-        await post.opened
-        asking = asyncio.ensure_future(generate(post, "Once", max_tokens=1900))
-        assert post.worker_pid is not None
-        os.kill(post.worker_pid, signal.SIGKILL)
+    async with supervised(None, max_worker_restarts=0) as supervisor:
+        await supervisor.opened
+        asking = asyncio.ensure_future(generate(supervisor, "Once", max_tokens=1900))
+        assert supervisor.worker_pid is not None
+        os.kill(supervisor.worker_pid, signal.SIGKILL)
         with pytest.raises(EngineFailedError, match="max_worker_restarts"):
             await asking
-        assert post.health().status == "failed"
-        assert (await post.statistics()).running == 0
+        assert supervisor.health().status == "failed"
+        assert supervisor.totals().counts.running == 0
 
 
 async def test_each_worker_has_the_time_that_starting_takes(
@@ -136,16 +151,16 @@ async def test_each_worker_has_the_time_that_starting_takes(
             super().begin()
 
     monkeypatch.setattr("pybatcher.sidecar.front.worker_supervisor.Watchdog", Noting)
-    async with manned() as post:
-        await post.opened
+    async with supervised() as supervisor:
+        await supervisor.opened
         n_begun = len(begun)
-        assert post.worker_pid is not None
-        os.kill(post.worker_pid, signal.SIGKILL)
-        assert (await generate(post, "Once", max_tokens=3)).token_ids
-        assert len(begun) == n_begun + post.restarts == n_begun + 1
+        assert supervisor.worker_pid is not None
+        os.kill(supervisor.worker_pid, signal.SIGKILL)
+        assert (await generate(supervisor, "Once", max_tokens=3)).token_ids
+        assert len(begun) == n_begun + supervisor.restarts == n_begun + 1
 
 
 async def test_opening_has_its_time() -> None:
-    async with manned(None, start_timeout=0.1, max_worker_restarts=1) as post:
+    async with supervised(None, start_timeout=0.1, max_worker_restarts=1) as supervisor:
         with pytest.raises(EngineFailedError, match="not opened the model within start_timeout"):
-            await post.opened
+            await supervisor.opened

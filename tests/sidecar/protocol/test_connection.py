@@ -14,9 +14,9 @@ from msgpack_values import PARAMS, cut, frames_in
 from pybatcher.sidecar.protocol.connection import (
     ClientProtocol,
     Limits,
-    Notification,
-    Request,
-    Response,
+    RpcNotification,
+    RpcRequest,
+    RpcResponse,
     ServerProtocol,
 )
 
@@ -54,7 +54,7 @@ def assert_is_over(server: ServerProtocol) -> None:
 def test_a_request_is_answered_once() -> None:
     server = ServerProtocol()
     assert server.receive(pack([0, 5, "generate", ["hi", {"a": 1}]])) == [
-        Request(5, "generate", ["hi", {"a": 1}])
+        RpcRequest(5, "generate", ["hi", {"a": 1}])
     ]
     assert server.n_in_flight == 1
     server.respond(5, {"text": "x"})
@@ -81,7 +81,7 @@ def test_a_request_that_fails_is_answered_once_too() -> None:
 def test_any_uint32_is_a_msgid_and_may_come_again_once_answered(msgid: int) -> None:
     server = ServerProtocol()
     for _ in range(3):
-        assert server.receive(pack([0, msgid, "a", []])) == [Request(msgid, "a", [])]
+        assert server.receive(pack([0, msgid, "a", []])) == [RpcRequest(msgid, "a", [])]
         server.respond(msgid, True)
     assert sent_by(server) == [[1, msgid, None, True]] * 3
 
@@ -98,9 +98,9 @@ def test_notifications_come_and_go_between_them() -> None:
     server = ServerProtocol()
     stream = pack([2, "ack", [1, 2]]) + pack([0, 1, "a", []]) + pack([2, "cancel", [1]])
     assert server.receive(stream) == [
-        Notification("ack", [1, 2]),
-        Request(1, "a", []),
-        Notification("cancel", [1]),
+        RpcNotification("ack", [1, 2]),
+        RpcRequest(1, "a", []),
+        RpcNotification("cancel", [1]),
     ]
     server.notify("delta", [1, {"seq": 0}])
     server.respond(1, None)
@@ -115,7 +115,7 @@ def test_notifications_come_and_go_between_them() -> None:
 def test_a_duplicate_is_refused_at_once_and_the_first_goes_on() -> None:
     server = ServerProtocol()
     stream = pack([0, 7, "a", ["first"]]) + pack([0, 7, "a", ["second"]])
-    assert server.receive(stream) == [Request(7, "a", ["first"])]
+    assert server.receive(stream) == [RpcRequest(7, "a", ["first"])]
     assert errors_of(server) == [(7, "duplicate_id", False)]
     assert server.n_in_flight == 1
     server.respond(7, "of the first")
@@ -126,7 +126,7 @@ def test_a_duplicate_is_refused_at_once_and_the_first_goes_on() -> None:
 def test_a_connection_has_so_many_requests_in_flight() -> None:
     server = ServerProtocol(Limits(max_in_flight=3))
     events = server.receive(b"".join(pack([0, i, "a", []]) for i in range(5)))
-    assert [event.msgid for event in events if isinstance(event, Request)] == [0, 1, 2]
+    assert [event.msgid for event in events if isinstance(event, RpcRequest)] == [0, 1, 2]
     for (_, msgid, error, _), expected in zip(sent_by(server), [3, 4], strict=True):
         assert msgid == expected
         assert (error["code"], error["retryable"]) == ("queue_full", True)
@@ -135,7 +135,7 @@ def test_a_connection_has_so_many_requests_in_flight() -> None:
     assert errors_of(server) == [(1, "duplicate_id", False)]
     server.respond(1, None)
     server.data_to_send()
-    assert server.receive(pack([0, 3, "a", []])) == [Request(3, "a", [])]
+    assert server.receive(pack([0, 3, "a", []])) == [RpcRequest(3, "a", [])]
     assert server.n_in_flight == 3
     assert not server.must_close
 
@@ -149,13 +149,13 @@ def test_the_default_is_1024() -> None:
 def test_a_method_may_be_binary_that_is_text() -> None:
     server = ServerProtocol()
     stream = pack([0, 1, "café".encode(), []]) + pack([2, b"ack", []])
-    assert server.receive(stream) == [Request(1, "café", []), Notification("ack", [])]
+    assert server.receive(stream) == [RpcRequest(1, "café", []), RpcNotification("ack", [])]
 
 
 def test_a_text_that_is_not_utf8_costs_no_connection() -> None:
     server = ServerProtocol()
     (event,) = server.receive(b"\x94\x00\x01\xa1a\x91\xa2\xff\xfe")
-    assert event == Request(1, "a", ["\udcff\udcfe"])
+    assert event == RpcRequest(1, "a", ["\udcff\udcfe"])
     server.fail(1, {"message": f"not UTF-8: {event.params[0]}"})
     assert server.data_to_send().endswith(b"not UTF-8: \xff\xfe\xc0")
 
@@ -168,7 +168,7 @@ def test_a_result_that_a_reader_would_refuse_becomes_an_error() -> None:
         server.receive(client.data_to_send())
         server.respond(msgid, result)
         (response,) = client.receive(server.data_to_send())
-        assert isinstance(response, Response)
+        assert isinstance(response, RpcResponse)
         assert response.error["code"] == "too_long"
         assert server.n_in_flight == 0
 
@@ -191,7 +191,7 @@ def test_a_result_that_msgpack_has_not_is_raised_and_can_still_be_failed(result:
 def test_a_malformed_request_is_answered_and_ends_the_connection(frame: Any) -> None:
     server = ServerProtocol()
     assert server.receive(pack([0, 8, "a", []]) + pack(frame) + pack([0, 10, "a", []])) == [
-        Request(8, "a", [])
+        RpcRequest(8, "a", [])
     ]
     assert errors_of(server) == [(9, "invalid_request", False)]
     assert_is_over(server)
@@ -201,7 +201,7 @@ def test_a_malformed_request_is_answered_and_ends_the_connection(frame: Any) -> 
 def test_what_has_no_msgid_to_answer_ends_the_connection(frame: Any) -> None:
     server = ServerProtocol()
     assert server.receive(pack([2, "a", []]) + pack(frame) + pack([2, "b", []])) == [
-        Notification("a", [])
+        RpcNotification("a", [])
     ]
     assert server.data_to_send() == b""
     assert_is_over(server)
@@ -221,7 +221,7 @@ def test_what_has_no_msgid_to_answer_ends_the_connection(frame: Any) -> None:
 def test_a_frame_past_the_limits_is_answered_before_it_is_whole(rest: bytes, reason: str) -> None:
     server = ServerProtocol()
     stream = pack([0, 8, "a", []]) + b"\x94\x00\x09\xa1a" + rest
-    assert server.receive(stream) == [Request(8, "a", [])]
+    assert server.receive(stream) == [RpcRequest(8, "a", [])]
     assert errors_of(server) == [(9, "invalid_request", False)]
     assert reason in str(server.violation)
     assert_is_over(server)
@@ -263,7 +263,7 @@ def test_whatever_happens_in_whatever_order(steps: list[tuple[str, int]]) -> Non
     to_send: list[Any] = []  # (msgid, what) of each Response, or the method of a Notification
 
     for step, msgid in steps:
-        event: Request | Notification | None = None
+        event: RpcRequest | RpcNotification | None = None
         received = {
             "request": [0, msgid, "a", []],
             "notification": [2, "b", []],
@@ -278,9 +278,9 @@ def test_whatever_happens_in_whatever_order(steps: list[tuple[str, int]]) -> Non
                 to_send.append((msgid, "queue_full"))
             else:
                 in_flight.add(msgid)
-                event = Request(msgid, "a", [])
+                event = RpcRequest(msgid, "a", [])
         elif step == "notification" and not is_over:
-            event = Notification("b", [])
+            event = RpcNotification("b", [])
         elif received is not None and not is_over:
             is_over = True
             if step == "broken request":
@@ -332,18 +332,18 @@ def test_what_one_side_sends_the_other_receives_however_it_is_cut(
     expected: list[Any] = []
     for is_request, method, params in said:
         if is_request:
-            expected.append(Request(client.request(method, params), method, params))
+            expected.append(RpcRequest(client.request(method, params), method, params))
         else:
             client.notify(method, params)
-            expected.append(Notification(method, params))
+            expected.append(RpcNotification(method, params))
     pieces = cut(client.data_to_send(), data.draw)
     assert [event for piece in pieces for event in server.receive(piece)] == expected
 
     answers: list[Any] = []
     for event in expected:
-        if isinstance(event, Request):
+        if isinstance(event, RpcRequest):
             server.respond(event.msgid, event.params)
-            answers.append(Response(event.msgid, None, event.params))
+            answers.append(RpcResponse(event.msgid, None, event.params))
         else:
             server.notify(event.method, event.params)
             answers.append(event)

@@ -10,7 +10,12 @@ from broken_frames import BROKEN_FRAMES, BROKEN_REQUESTS
 from msgpack_values import frames_in
 
 from pybatcher.errors import InvalidRequestError, ProtocolError
-from pybatcher.sidecar.protocol.connection import ClientProtocol, Limits, Notification, Response
+from pybatcher.sidecar.protocol.connection import (
+    ClientProtocol,
+    Limits,
+    RpcNotification,
+    RpcResponse,
+)
 
 pack = msgpack.packb
 
@@ -26,8 +31,8 @@ def test_a_request_and_its_response() -> None:
     assert client.n_in_flight == 1
     stream = pack([2, "delta", [msgid, {}]]) + pack([1, msgid, None, {"text": "x"}])
     assert client.receive(stream) == [
-        Notification("delta", [msgid, {}]),
-        Response(msgid, None, {"text": "x"}),
+        RpcNotification("delta", [msgid, {}]),
+        RpcResponse(msgid, None, {"text": "x"}),
     ]
     assert client.n_in_flight == 0
     assert not client.must_close
@@ -47,7 +52,7 @@ def test_a_malformed_frame_of_the_server_ends_the_connection(frame: Any) -> None
     client.request("a", [])
     client.data_to_send()
     stream = pack([2, "a", []]) + pack(frame) + pack([1, 1, None, None])
-    assert client.receive(stream) == [Notification("a", [])]
+    assert client.receive(stream) == [RpcNotification("a", [])]
     assert client.must_close
     assert client.data_to_send() == b""
 

@@ -1,0 +1,162 @@
+"""`FairTurns`: whose turn it is among groups of waiting requests, each with an equal share."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Container
+from typing import Protocol
+
+from .request import LiveRequest, Request
+
+__all__ = ["BySeniority", "FairTurns"]
+
+
+class _Group(Protocol):
+    """Waiting requests with an order of their own."""
+
+    n_waiting: int
+
+    @property
+    def head(self) -> LiveRequest | None:
+        """The next request; None when none waits."""
+
+    def append(self, live: LiveRequest) -> None:
+        """Add a request."""
+
+    def pop(self, charge: float) -> None:
+        """Remove the head. To be called right after `head`. charge: tokens that it costs."""
+
+    def discard(self, live: LiveRequest) -> None:
+        """Remove a request from wherever in the group it is."""
+
+
+class FairTurns:
+    """Groups take turns by start-time fair queueing (Goyal, Vin and Cheng 1996).
+
+    Each request is charged with its tokens, and the group that has been charged least is next.
+    So a group with a thousand requests does not delay another's first.
+
+    name_of: the group that a request belongs to.
+    new_group: makes an empty group; it may be one that takes turns itself.
+    max_debts: how many groups that have no request left are remembered with their charge.
+    """
+
+    def __init__(
+        self, name_of: Callable[[Request], str], new_group: Callable[[], _Group], max_debts: int
+    ) -> None:
+        self._name_of = name_of
+        self._new_group = new_group
+        self._max_debts = max_debts
+        self._shares: dict[str, _Share] = {}  # of groups with waiting requests, or just emptied
+        self._turns: list[tuple[float, int, _Share]] = []  # a heap
+        self._debts: dict[str, float] = {}  # of groups that have left
+        self._now_served = 0.0  # the start tag of the latest turn
+        self._n_turns = 0
+        self.n_waiting = 0
+
+    def has(self, name: str) -> bool:
+        """Return whether a request of that group waits."""
+        share = self._shares.get(name)
+        return share is not None and share.group.n_waiting > 0
+
+    @property
+    def head(self) -> LiveRequest | None:
+        """The next request; None when none waits."""
+        while self._turns:
+            head = self._turns[0][2].group.head
+            if head is not None:
+                return head
+            self._leave(heapq.heappop(self._turns)[2])
+        return None
+
+    def append(self, live: LiveRequest) -> None:
+        """Add a request to its group."""
+        name = self._name_of(live.request)
+        share = self._shares.get(name)
+        if share is None:
+            start = max(self._now_served, self._debts.pop(name, 0.0))
+            share = self._shares[name] = _Share(name, start, self._new_group())
+            self._take_turn(share)
+        share.group.append(live)
+        self.n_waiting += 1
+
+    def pop(self, charge: float) -> None:
+        """Remove the head, and charge its group. To be called right after `head`."""
+        start, _, share = heapq.heappop(self._turns)
+        share.group.pop(charge)
+        self.n_waiting -= 1
+        self._now_served = max(self._now_served, start)
+        share.start += charge
+        if share.group.n_waiting:
+            self._take_turn(share)
+        else:
+            self._leave(share)
+
+    def discard(self, live: LiveRequest) -> None:
+        """Remove a request from wherever in its group it is."""
+        self._shares[self._name_of(live.request)].group.discard(live)
+        self.n_waiting -= 1
+
+    def _take_turn(self, share: _Share) -> None:
+        self._n_turns += 1
+        heapq.heappush(self._turns, (share.start, self._n_turns, share))
+
+    def _leave(self, share: _Share) -> None:
+        """Drop a group without requests. What it has been charged is kept while it counts."""
+        del self._shares[share.name]
+        if not self._shares or len(self._debts) >= self._max_debts:
+            self._debts.clear()  # no other was delayed by it; or too many to remember
+        elif share.start > self._now_served:
+            self._debts[share.name] = share.start
+
+
+class _Share:
+    """A group and its account. start: the tokens it has been charged with."""
+
+    __slots__ = ("group", "name", "start")
+
+    def __init__(self, name: str, start: float, group: _Group) -> None:
+        self.name = name
+        self.start = start
+        self.group = group
+
+
+class BySeniority:
+    """Requests of one group: the earlier seniority goes first, of equal ones the first to come.
+
+    waiting: ids of all requests that wait. One that left it is not removed here at once.
+    """
+
+    def __init__(self, waiting: Container[int]) -> None:
+        self._waiting = waiting
+        self.n_waiting = 0
+        self._heap: list[tuple[float, int, LiveRequest]] = []  # may hold some that left
+
+    @property
+    def head(self) -> LiveRequest | None:
+        """The next request; None when none waits."""
+        if not self.n_waiting:
+            return None
+        while self._has_left(self._heap[0][2]):
+            heapq.heappop(self._heap)
+        return self._heap[0][2]
+
+    def append(self, live: LiveRequest) -> None:
+        """Add a request."""
+        self.n_waiting += 1
+        if len(self._heap) > 2 * self.n_waiting + 64:  # most of it are some that left
+            self._heap = [entry for entry in self._heap if not self._has_left(entry[2])]
+            heapq.heapify(self._heap)
+        heapq.heappush(self._heap, (live.seniority, live.number, live))
+
+    def pop(self, charge: float) -> None:
+        """Remove the head. All of the group pay one account, which is not kept here."""
+        self.n_waiting -= 1
+        heapq.heappop(self._heap)
+
+    def discard(self, live: LiveRequest) -> None:
+        """Count one less; the request goes from the heap when it comes to its top."""
+        self.n_waiting -= 1
+
+    def _has_left(self, live: LiveRequest) -> bool:
+        return live.request.request_id not in self._waiting
