@@ -12,7 +12,7 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from .calls.arguments import check_timeout
+from .calls.arguments import check_drain, check_timeout
 from .calls.call import HasCallService
 from .calls.generating_calls import GeneratingCalls
 from .calls.prefix_calls import PrefixCalls
@@ -20,8 +20,9 @@ from .calls.prefix_info import PrefixInfo
 from .calls.scoring_calls import ScoringCalls
 from .calls.statistics import BatcherStatistics, Health
 from .calls.telemetry import Handler, Telemetry
-from .config import split_options
+from .config import check_path, split_options
 from .errors import BatcherClosedError, EngineFailedError
+from .errors.checks import OPTION
 from .serving.runtime import Opener, Runtime, open_checkpoint, open_torch_module
 from .serving.service import Service
 from .serving.system_prompt import check_system_prompt
@@ -71,7 +72,8 @@ class Batcher(HasCallService, GeneratingCalls, PrefixCalls, ScoringCalls):
         on_failure: Callable[[EngineFailedError], object] | None = None,
         **options: Any,
     ) -> None:
-        opener = partial(open_checkpoint, model, progress)
+        path = None if model is None else check_path("model", model, "a path, or None")
+        opener = partial(open_checkpoint, path, OPTION.function("progress", progress))
         self._configure(opener, system_prompt, options, on_failure=on_failure)
 
     @classmethod
@@ -112,7 +114,7 @@ class Batcher(HasCallService, GeneratingCalls, PrefixCalls, ScoringCalls):
         self._system_prompt = check_system_prompt(system_prompt)
         self._opener = opener
         self._clock = clock
-        self._telemetry = Telemetry(clock, on_failure)
+        self._telemetry = Telemetry(clock, OPTION.function("on_failure", on_failure))
         self._starting = asyncio.Lock()
         self._closed = False
         self._service: Service | None = None
@@ -167,7 +169,7 @@ class Batcher(HasCallService, GeneratingCalls, PrefixCalls, ScoringCalls):
             frees the engine when it ends.
         Closing again, or while another task closes, waits for the same end.
         """
-        timeout = check_timeout(timeout)
+        drain, timeout = check_drain(drain), check_timeout(timeout)
         async with self._starting:
             self._closed = True
         if self._service is not None and self._abandon is not None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 from ..params import SamplingParams
+from .arguments import is_chat
 from .call import Call, Messages, Prompt, service_of
 from .completion import Completion
 from .stream import Reply, Stream
@@ -145,13 +146,7 @@ class GeneratingCalls(Protocol):
         With the special tokens and the system prompt that come before. Raises
         InvalidRequestError, BatcherClosedError.
         """
-        is_chat = (
-            isinstance(content, Sequence)
-            and not isinstance(content, str)
-            and len(content) > 0
-            and isinstance(content[0], Mapping)
-        )
-        return await service_of(self).tokenize(content, is_chat)
+        return await service_of(self).tokenize(content, is_chat(content))
 
     async def detokenize(self, token_ids: Sequence[int]) -> str:
         """The text of token ids, special tokens included. Raises InvalidRequestError."""

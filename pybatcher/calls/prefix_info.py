@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import reprlib
 from dataclasses import dataclass
 
-from ..errors import InvalidRequestError
+from ..errors.checks import REQUEST
 
 __all__ = ["PrefixInfo", "check_prefix_name"]
 
@@ -31,9 +30,5 @@ class PrefixInfo:
 
 
 def check_prefix_name(name: object) -> str:
-    """A text that is not empty. Raises InvalidRequestError."""
-    if not isinstance(name, str) or not name:
-        raise InvalidRequestError(
-            f"name is {reprlib.repr(name)}; it must be a text of at least one character"
-        )
-    return name
+    """Return a text that is not empty. Raises InvalidRequestError."""
+    return REQUEST.text("name", name, "a text of at least one character", may_be_empty=False)

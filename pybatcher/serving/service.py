@@ -16,6 +16,7 @@ from ..calls.arguments import (
     check_several,
     check_timeout,
     merge_params,
+    typed,
 )
 from ..calls.call import Call, CallOptions, CallService
 from ..calls.inquiry import Answer, Embedding, Inquiry, Score
@@ -41,7 +42,7 @@ from .mailbox import (
     WithdrawPrefix,
 )
 from .output_text import OutputText, text_after_output
-from .prompts import PromptReader
+from .prompts import PromptReader, room_advice
 from .runtime import Runtime
 from .system_prompt import SystemPrompt
 
@@ -72,7 +73,11 @@ class Service(CallService):
         self._vocab_size = runtime.engine.vocab_size
         self._n_request_ids = 0
         self._prompts = PromptReader(
-            runtime.tokenizer, runtime.chat_template, vocab_size=self._vocab_size
+            runtime.tokenizer,
+            runtime.chat_template,
+            vocab_size=self._vocab_size,
+            n_positions=runtime.engine.max_sequence_length,
+            advice=room_advice(runtime.engine),
         )
         self._system_prompt: SystemPrompt | None = None
         self._first_chat = asyncio.Lock()
@@ -102,6 +107,7 @@ class Service(CallService):
         """Engine, tokenizer and chat template."""
         return self._runtime
 
+    @typed
     async def submit(self, call: Call, reply: Reply) -> range:
         """Check a call and send it; the ids of its requests. What comes of it goes to `reply`.
 
@@ -147,6 +153,7 @@ class Service(CallService):
         for request_id in request_ids:
             self._coordinator.mailbox.put_threadsafe(Cancel(request_id))
 
+    @typed
     async def tokenize(self, content: object, is_chat: bool) -> tuple[int, ...]:
         """See `Batcher.tokenize`."""
         self.check_home()
@@ -158,14 +165,13 @@ class Service(CallService):
             await self._share_beginning_of_chats(system_prompt)
         return await self._prompts.read_chat(content)
 
+    @typed
     async def detokenize(self, token_ids: object) -> str:
         """See `Batcher.detokenize`."""
         self.check_home()
-        ids = await self._prompts.read_ids(token_ids, field="token_ids")
-        return await asyncio.to_thread(
-            self._runtime.tokenizer.decode, ids, skip_special_tokens=False
-        )
+        return await self._prompts.detokenize(token_ids)
 
+    @typed
     async def score(
         self, prompt: object, continuations: object, beside: CallOptions
     ) -> list[Score]:
@@ -189,6 +195,7 @@ class Service(CallService):
                 await asyncio.sleep(0)
         return scores
 
+    @typed
     async def embed(self, texts: object, pooling: object, beside: CallOptions) -> list[Embedding]:
         """See `Batcher.embed`."""
         import numpy as np
@@ -243,6 +250,7 @@ class Service(CallService):
                 mailbox.put(Cancel(request_id))
             raise
 
+    @typed
     async def add_prefix(self, prefix: object, name: object, namespace: object) -> PrefixInfo:
         """See `Batcher.add_prefix`."""
         self.check_home()
@@ -260,6 +268,7 @@ class Service(CallService):
             mailbox.put(WithdrawPrefix(message))
             raise
 
+    @typed
     async def remove_prefix(self, name: object, namespace: object) -> None:
         """See `Batcher.remove_prefix`."""
         self.check_home()
@@ -299,7 +308,9 @@ class Service(CallService):
         return self._coordinator.statistics()
 
     def health(self) -> Health:
-        """See `Health`."""
+        """Return whether requests are served. In a fork they are not."""
+        if os.getpid() != self._pid:
+            return Health("closed", _is_fork_of(self._pid))
         return self._coordinator.health()
 
     def heartbeat(self) -> tuple[bool, int]:
@@ -330,10 +341,7 @@ class Service(CallService):
 
     def _check_process(self) -> None:
         if os.getpid() != self._pid:
-            raise BatcherClosedError(
-                f"the batcher runs in process {self._pid} and this is a fork of it, without its "
-                "threads; make a batcher in each process, after the fork"
-            )
+            raise BatcherClosedError(_is_fork_of(self._pid))
 
     async def _text_after(self, request: Request) -> OutputText:
         """What the tokens that it comes with said. RequestTooLongError where they have no room."""
@@ -342,7 +350,8 @@ class Service(CallService):
         if n_prompt + n_output > n_positions:
             raise RequestTooLongError(
                 f"prompt ({n_prompt} tokens) and output ({n_output}) have {n_prompt + n_output} "
-                f"tokens; a sequence has {n_positions} positions: shorten them or raise n_ctx"
+                f"tokens; a sequence has {n_positions} positions: "
+                f"{room_advice(self._runtime.engine).replace('it', 'them')}"
             )
         max_output = request.max_output(n_positions)
         return await text_after_output(request, self._runtime.tokenizer, max_output)
@@ -373,3 +382,10 @@ _AT_ONCE = 32
 
 _LEAST_PATIENCE = 5.0
 """Seconds that a step under way is waited for, at least, by a `close` with a timeout."""
+
+
+def _is_fork_of(pid: int) -> str:
+    return (
+        f"the batcher runs in process {pid} and this is a fork of it, without its threads; make a "
+        "batcher in each process, after the fork"
+    )

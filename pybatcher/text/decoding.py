@@ -11,7 +11,7 @@ import codecs
 import re
 from typing import Any, Protocol
 
-__all__ = ["Stage", "build_stages"]
+__all__ = ["BYTE_ALPHABET", "Stage", "build_stages"]
 
 _REPLACEMENT = "\ufffd"
 
@@ -181,12 +181,13 @@ def _byte_alphabet() -> dict[str, int]:
     return alphabet
 
 
-_BYTES = _byte_alphabet()
+BYTE_ALPHABET = _byte_alphabet()
+"""The byte that each of the 256 characters stands for."""
 
 
 def _token_bytes(token: str) -> bytes:
     """A token with a character outside the alphabet (an added token) is plain text."""
     try:
-        return bytes([_BYTES[character] for character in token])
+        return bytes([BYTE_ALPHABET[character] for character in token])
     except KeyError:
         return token.encode("utf-8")

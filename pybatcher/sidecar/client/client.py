@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import math
 import os
-import reprlib
+import sys
 import time
 import weakref
 from collections.abc import Callable, Mapping
@@ -13,7 +12,7 @@ from random import Random
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from ...calls.arguments import check_timeout
+from ...calls.arguments import check_drain, check_timeout
 from ...calls.call import HasCallService
 from ...calls.generating_calls import GeneratingCalls
 from ...calls.prefix_calls import PrefixCalls
@@ -21,7 +20,9 @@ from ...calls.prefix_info import PrefixInfo
 from ...calls.scoring_calls import ScoringCalls
 from ...calls.statistics import Health
 from ...calls.telemetry import Handler, Telemetry
-from ...errors import BatcherClosedError, ConfigError
+from ...config import bad_value, check_path
+from ...errors import BatcherClosedError
+from ...errors.checks import OPTION
 from ..protocol.address import default_socket_path
 from ..protocol.sidecar_statistics import SidecarStatistics
 from .client_service import ClientService
@@ -67,7 +68,7 @@ class Client(HasCallService, GeneratingCalls, PrefixCalls, ScoringCalls):
         connect_timeout: float = 10.0,
     ) -> None:
         self._path = _check_path(path)
-        self._idempotent = idempotent
+        self._idempotent = OPTION.flag("idempotent", idempotent)
         self._connect_timeout = _check_connect_timeout(connect_timeout)
         self._telemetry = Telemetry(time.monotonic)
         self._starting = asyncio.Lock()
@@ -110,7 +111,7 @@ class Client(HasCallService, GeneratingCalls, PrefixCalls, ScoringCalls):
         timeout: seconds to drain; what is not finished then fails so too.
         Closing again, or while another task closes, waits for the same end.
         """
-        timeout = check_timeout(timeout)
+        drain, timeout = check_drain(drain), check_timeout(timeout)
         async with self._starting:
             self._closed = True
         if self._service is not None and self._abandon is not None:
@@ -212,23 +213,17 @@ class Client(HasCallService, GeneratingCalls, PrefixCalls, ScoringCalls):
 
 
 def _check_path(path: object) -> str:
-    if path is None:
-        path = default_socket_path(os.environ)
-    if not isinstance(path, (str, os.PathLike)):
-        raise ConfigError(f"path is {reprlib.repr(path)}; it must be the path of a socket, or None")
-    text = os.fspath(path)
-    if not text or "\0" in text or len(os.fsencode(text)) > _LONGEST_PATH:
-        raise ConfigError(
-            f"path is {reprlib.repr(text)}; a socket's path has 1 to {_LONGEST_PATH} bytes, none "
-            "of them 0"
-        )
+    wanted = f"a socket's path of 1 to {_LONGEST_PATH} bytes, none of them 0, or None"
+    text = check_path("path", default_socket_path(os.environ) if path is None else path, wanted)
+    if len(os.fsencode(text)) > _LONGEST_PATH:
+        raise bad_value("path", text, wanted)
     return text
 
 
 def _check_connect_timeout(value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < math.inf:
-        raise ConfigError(f"connect_timeout is {value!r}; it must be seconds above 0")
-    return float(value)
+    wanted = "seconds above 0"
+    longest = sys.float_info.max
+    return OPTION.number("connect_timeout", value, 0.0, longest, above=True, wanted=wanted)
 
 
 if TYPE_CHECKING:

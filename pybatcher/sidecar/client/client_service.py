@@ -12,7 +12,7 @@ from itertools import count
 from random import Random
 from typing import Any
 
-from ...calls.arguments import check_timeout
+from ...calls.arguments import check_timeout, typed
 from ...calls.call import Call, CallOptions, CallService
 from ...calls.inquiry import Embedding, Score
 from ...calls.prefix_info import PrefixInfo
@@ -126,6 +126,7 @@ class ClientService(CallService):
 
     # -- calls ------------------------------------------------------------------------------
 
+    @typed
     async def submit(self, call: Call, reply: Reply) -> range:
         """See `CallService.submit`."""
         remote, timeout = await self._ready(call.timeout)
@@ -135,6 +136,7 @@ class ClientService(CallService):
         """See `CallService.cancel`."""
         self._remote.cancel(request_ids)
 
+    @typed
     async def score(
         self, prompt: object, continuations: object, beside: CallOptions
     ) -> list[Score]:
@@ -142,26 +144,31 @@ class ClientService(CallService):
         remote, timeout = await self._ready(beside.timeout)
         return await remote.score(prompt, continuations, replace(beside, timeout=timeout))
 
+    @typed
     async def embed(self, texts: object, pooling: object, beside: CallOptions) -> list[Embedding]:
         """See `Batcher.embed`."""
         remote, timeout = await self._ready(beside.timeout)
         return await remote.embed(texts, pooling, replace(beside, timeout=timeout))
 
+    @typed
     async def add_prefix(self, prefix: object, name: object, namespace: object) -> PrefixInfo:
         """See `Batcher.add_prefix`."""
         remote, _ = await self._ready()
         return await remote.add_prefix(prefix, name, namespace)
 
+    @typed
     async def remove_prefix(self, name: object, namespace: object) -> None:
         """See `Batcher.remove_prefix`."""
         remote, _ = await self._ready()
         await remote.remove_prefix(name, namespace)
 
+    @typed
     async def tokenize(self, content: object, is_chat: bool) -> tuple[int, ...]:
         """See `Batcher.tokenize`."""
         remote, _ = await self._ready()
         return await remote.tokenize(content, is_chat)
 
+    @typed
     async def detokenize(self, token_ids: object) -> str:
         """See `Batcher.detokenize`."""
         remote, _ = await self._ready()
@@ -184,6 +191,7 @@ class ClientService(CallService):
         remote, _ = await self._ready()
         return await remote.health()
 
+    @typed
     async def reload(self, changes: Mapping[str, Any]) -> dict[str, Any]:
         """See `Client.reload`."""
         remote, _ = await self._ready()
