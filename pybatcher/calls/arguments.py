@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-import sys
+import math
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from functools import wraps
@@ -31,8 +31,7 @@ _LOGGER = logging.getLogger("pybatcher")
 _Method = TypeVar("_Method", bound=Callable[..., Coroutine[Any, Any, Any]])
 
 _HIGHEST_PRIORITY = 1000  # either way: each level is worth `priority_aging` seconds of waiting
-_LONGEST_TIMEOUT = sys.float_info.max / 1000  # seconds; finite in milliseconds too
-_NO_LISTS = (str, bytes, bytearray, memoryview)
+_MOST_TEXTS = 2**20
 
 
 def merge_params(
@@ -77,7 +76,7 @@ def check_timeout(timeout: object) -> float | None:
     if timeout is None:
         return None
     wanted = "seconds above 0, or None"
-    return REQUEST.number("timeout", timeout, 0.0, _LONGEST_TIMEOUT, above=True, wanted=wanted)
+    return REQUEST.number("timeout", timeout, 0.0, math.inf, above=True, wanted=wanted)
 
 
 def check_priority(priority: object) -> int:
@@ -99,13 +98,13 @@ def check_drain(drain: object) -> bool:
         return bool(drain)
 
 
-def check_several(field: str, texts: object) -> Sequence[Any]:
+def check_several(field: str, texts: object) -> tuple[Any, ...]:
     """Return a list of at least one text, or of lists of token ids. Raises InvalidRequestError."""
     wanted = "a list of at least one text"
-    with REQUEST.reading(field, texts, wanted):
-        if isinstance(texts, Sequence) and not isinstance(texts, _NO_LISTS) and len(texts):
-            return texts
-    raise REQUEST.bad(field, texts, wanted)
+    found = REQUEST.items(field, texts, _MOST_TEXTS, f"{wanted} and at most {_MOST_TEXTS}")
+    if not found:
+        raise REQUEST.bad(field, texts, wanted)
+    return found
 
 
 def check_namespace(namespace: object) -> str:

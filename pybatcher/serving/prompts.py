@@ -34,10 +34,10 @@ def check_messages(messages: object) -> tuple[Any, ...]:
     return checked
 
 
-def room_advice(engine: KvAllocator) -> str:
-    """Say how a prompt that is too long gets room. `n_ctx` helps up to the model's positions."""
+def room_advice(engine: KvAllocator, remedy: str = "shorten it") -> str:
+    """Say what helps a prompt that is too long. `n_ctx` does up to the model's positions."""
     is_models_limit = engine.max_sequence_length < engine.kv_total_blocks * engine.block_size
-    return "shorten it" if is_models_limit else "shorten it or raise n_ctx"
+    return remedy if is_models_limit else f"{remedy} or raise n_ctx"
 
 
 class PromptReader:

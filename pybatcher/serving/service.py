@@ -351,7 +351,7 @@ class Service(CallService):
             raise RequestTooLongError(
                 f"prompt ({n_prompt} tokens) and output ({n_output}) have {n_prompt + n_output} "
                 f"tokens; a sequence has {n_positions} positions: "
-                f"{room_advice(self._runtime.engine).replace('it', 'them')}"
+                f"{room_advice(self._runtime.engine, 'shorten them')}"
             )
         max_output = request.max_output(n_positions)
         return await text_after_output(request, self._runtime.tokenizer, max_output)
