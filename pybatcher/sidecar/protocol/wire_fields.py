@@ -24,6 +24,7 @@ _NO_LISTS = (bytearray, memoryview, array)
 _DEEPEST = 32  # levels of lists and maps inside a message
 _MOST_IN_FLOAT = 2**1023
 _MOST_VALUES = 2**20
+_MOST_IDS = 2**24  # each takes a byte of a message, at least
 _BYTES = (bytes, bytearray, memoryview)
 _PLAIN = "made of maps, lists, texts and numbers"
 
@@ -149,16 +150,26 @@ class Fields:
             return self.text(value, name)
         return self.token_ids(value, name, "a text or a list of token ids")
 
+    def listed(self, value: object, name: str) -> Any:
+        """Return a numpy array or a tensor as a list, and anything else as it is.
+
+        An array may say that it has more items than there is memory.
+        """
+        with Checks(self.error).reading(name, value, "a list of token ids"):
+            if not hasattr(value, "tolist"):
+                return value
+            shape = getattr(value, "shape", ())
+            if math.prod(shape) > _MOST_IDS:
+                raise self.error(f"{name} has {math.prod(shape)} items, too many for a message")
+            return value.tolist()
+
     def token_ids(self, value: object, name: str, wanted: str = "a list of token ids") -> list[Any]:
         """Token ids to be sent, or that were. Which of them the model has, the engine knows."""
         with Checks(self.error).reading(name, value, wanted):
-            if hasattr(value, "tolist"):  # numpy arrays and torch tensors, of those who send
-                if math.prod(getattr(value, "shape", ())) > _MOST_VALUES * 16:
-                    raise self.error(f"{name} has too many token ids for a message")
-                value = value.tolist()
+            value = self.listed(value, name)
             if not isinstance(value, Sequence) or isinstance(value, (str, *_BYTES)):
                 raise self.bad(name, value, wanted)
-            if len(value) > _MOST_VALUES * 16:
+            if len(value) > _MOST_IDS:
                 raise self.error(f"{name} has {len(value)} token ids, too many for a message")
             items = list(islice(iter(value), len(value)))
         try:

@@ -39,6 +39,7 @@ from ..protocol.wire import (
     write_score,
     write_tokenize,
 )
+from ..protocol.wire_fields import ASKED
 from ..session.service import SidecarService
 from .journal import Generation, Question, bytes_of
 from .link import Link, ending_of
@@ -285,7 +286,10 @@ def attach_and_watch(
 
 
 def _plain(value: Any) -> Any:
-    """numpy arrays and tensors as lists, also in a list; the rest is for the other end to judge."""
+    """Return arrays and tensors as lists, also in a list; the rest is for the other end to judge.
+
+    Raises InvalidRequestError for an array that is too large.
+    """
     if isinstance(value, (list, tuple)):
-        return [one.tolist() if hasattr(one, "tolist") else one for one in value]
-    return value.tolist() if hasattr(value, "tolist") else value
+        return [ASKED.listed(one, "a list of token ids") for one in value]
+    return ASKED.listed(value, "a list of token ids")
