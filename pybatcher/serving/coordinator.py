@@ -202,7 +202,6 @@ class Coordinator:
                 message.reply.fail(error)
                 return
             message.reply.fail(EngineError(f"this request could not be taken: {error!r}"))
-            raise
 
     def _act(self) -> None:
         """Begin a step if one is due. If one is overdue, say so."""
