@@ -13,7 +13,7 @@ from .prompts import PromptReader, check_messages
 __all__ = ["SHARED_PREFIXES", "SystemPrompt", "check_system_prompt"]
 
 SHARED_PREFIXES = 2
-"""What can be shared of a system prompt: its own tokens, and how all chats begin."""
+"""The prefixes that a system prompt shares: its own tokens, and the beginning of all chats."""
 
 _PROBES = ("A", "1")  # two user messages that differ in their first character
 

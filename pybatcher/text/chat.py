@@ -15,7 +15,7 @@ from .sandbox import Sandbox, TemplateLimitError, TemplateRefusedError
 __all__ = ["ChatTemplate"]
 
 _ASKS_FOR_NULL = re.compile(r"content['\"]?\]?\s*(is\s+(not\s+)?|[=!]=\s*)none", re.IGNORECASE)
-"""What a template has that renders a content of None itself. Another would write "None"."""
+"""Matches a template that renders a content of None itself. Another would write "None"."""
 
 _MAX_DEPTH = 32
 _MAX_UNITS = 2**20  # a value is one, and so are 64 characters more

@@ -45,12 +45,12 @@ def longest_token(backend: Backend) -> int:
 
 
 def _n_bytes(token: str) -> int:
-    """Length in UTF-8; GPT-2's alphabet for bytes has one or two bytes a byte, so never less."""
+    """Return the length in UTF-8. GPT-2's alphabet has a byte or two for each byte: never less."""
     return len(token) if token.isascii() else len(token.encode("utf-8", "surrogatepass"))
 
 
 def _shrinking(normalizer: dict[str, Any] | None) -> int | None:
-    """By what factor a normalizer may shorten a text; None: by any."""
+    """Return by what factor a normalizer may shorten a text; None: by any."""
     if normalizer is None:
         return 1
     kind = normalizer["type"]
@@ -96,7 +96,7 @@ def _parts(pre_tokenizer: dict[str, Any] | None) -> list[dict[str, Any]]:
 
 
 def _keeps_text(pre_tokenizer: dict[str, Any]) -> bool:
-    """True where it only cuts."""
+    """True for a pre-tokenizer that only cuts."""
     kind = pre_tokenizer["type"]
     if kind in ("Split", "Punctuation"):
         return bool(pre_tokenizer["behavior"] != "Removed")

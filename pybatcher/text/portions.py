@@ -96,7 +96,7 @@ def _cuts_before_spaces(pre_tokenizer: dict[str, Any] | None) -> bool:
 
 
 def _special_tokens_around(backend: Backend) -> tuple[list[int], list[int]] | None:
-    """What comes before and after any text; None where one text does not tell."""
+    """Return what comes before and after any text; None where one text does not tell."""
     alone, full = (
         backend.encode_batch_fast(["a"], add_special_tokens=special)[0].ids
         for special in (False, True)

@@ -57,12 +57,12 @@ class Tokenizer:
 
     @property
     def available(self) -> bool:
-        """Whether texts can be served at all."""
+        """True if there is a tokenizer, so that texts can be served."""
         return self._backend is not None
 
     @property
     def longest_token(self) -> int:
-        """Bytes of a text that one token stands for, at most. Slow the first time."""
+        """The most bytes of a text that one token stands for. Slow the first time."""
         with self._analysis:
             return self._longest_token
 
@@ -72,7 +72,7 @@ class Tokenizer:
 
     @property
     def portions(self) -> Portions | None:
-        """How texts can be cut to be tokenised by portions. Slow the first time."""
+        """What cuts texts into portions; None if that is not exact. Slow the first time."""
         with self._analysis:
             return self._portions
 
