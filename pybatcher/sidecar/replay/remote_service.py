@@ -24,6 +24,7 @@ from ...calls.statistics import Health
 from ...calls.stream import Reply
 from ...calls.telemetry import Handler, Telemetry
 from ...errors import ConnectionLostError, DeadlineExceededError, PybatcherError
+from ...errors.checks import REQUEST
 from ..protocol.sidecar_statistics import SidecarStatistics
 from ..protocol.wire import (
     embeddings_from_wire,
@@ -115,7 +116,8 @@ class RemoteService(SidecarService):
             tokens = await self._tokenize_until(call.content, deadline)
             call = replace(call, content=tokens, is_chat=False)
         else:
-            call = replace(call, content=_plain(call.content))
+            read = ASKED.plain if call.is_chat else ASKED.prompt
+            call = replace(call, content=read(call.content, _NAMES[call.is_chat]))
         seed = secrets.randbits(64) if params.seed is None else params.seed
         ids = self.pending.new_numbers(params.n)
         replies = [reply]
@@ -285,11 +287,16 @@ def attach_and_watch(
     return detach_and_unwatch
 
 
+_NAMES = ("prompt", "messages")
+
+
 def _plain(value: Any) -> Any:
     """Return arrays and tensors as lists, also in a list; the rest is for the other end to judge.
 
     Raises InvalidRequestError for an array that is too large.
     """
-    if isinstance(value, (list, tuple)):
-        return [ASKED.listed(one, "a list of token ids") for one in value]
-    return ASKED.listed(value, "a list of token ids")
+    name = "a list of token ids"
+    with REQUEST.reading(name, value, "readable"):
+        if isinstance(value, (list, tuple)):
+            return [ASKED.listed(one, name) for one in value]
+        return ASKED.listed(value, name)
