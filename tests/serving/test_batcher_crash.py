@@ -345,7 +345,7 @@ async def test_draining_is_over_when_the_engine_has_failed(where: str) -> None:
     assert engine.closed
 
 
-async def test_a_defect_while_the_engine_computes_waits_until_it_is_back(
+async def test_a_defect_in_admission_ends_the_request_that_was_admitted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     submit = Scheduler.submit
@@ -371,11 +371,10 @@ async def test_a_defect_while_the_engine_computes_waits_until_it_is_back(
         await until(inside.is_set)
         with pytest.raises(EngineError, match="a defect"):
             await batcher.generate([66])
-        assert engine.n_restarts == 0
         go_on.set()
         together = await asyncio.gather(*tasks)
-        assert engine.n_restarts == 1
-        assert "ZeroDivisionError('a defect')" in batcher.health().reason
+        assert engine.n_restarts == 0
+        assert batcher.health().ok
         assert batcher.statistics().rejected == 1
     async with fake_batcher() as batcher:
         alone = [await batcher.generate(prompts(2)[i], params(i + 4)) for i in range(2)]
