@@ -65,6 +65,7 @@ class PromptReader:
         self._chat_template = chat_template
         self._vocab_size = vocab_size
         self._n_positions = n_positions
+        self._most_ids = max(n_positions, _SLICE)  # fewer are quickly read: admission refuses them
         self._advice = advice
         self._slots = asyncio.Semaphore(_AT_A_TIME)
 
@@ -84,7 +85,7 @@ class PromptReader:
         text = plain_text(prompt)
         if text is None:
             wanted = "a text or a sequence of token ids"
-            return await self._read_ids(prompt, field, wanted, self._n_positions)
+            return await self._read_ids(prompt, field, wanted, self._most_ids)
         if not text:
             raise InvalidRequestError(f"{field} is ''; it must have at least one character")
         tokens = before + await self._encode(text, field, add_special_tokens=not before)
@@ -102,7 +103,7 @@ class PromptReader:
         if may_be_empty and type(ids) is tuple and not ids:
             return ids
         wanted = "a sequence of token ids"
-        return await self._read_ids(ids, field, wanted, self._n_positions, may_be_empty)
+        return await self._read_ids(ids, field, wanted, self._most_ids, may_be_empty)
 
     async def read_chat(self, messages: object) -> tuple[int, ...]:
         """Return the token ids of a chat, up to where the assistant's turn begins.
@@ -240,7 +241,7 @@ class PromptReader:
         return tuple(checked)
 
     def _too_many(self, field: str, n_ids: int, most: int) -> RequestTooLongError:
-        if most == self._n_positions:
+        if most == self._most_ids:
             return self._too_long(f"{field} has {n_ids} token ids")
         return RequestTooLongError(
             f"{field} has {n_ids} token ids; {most} can be made a text at once"
