@@ -19,8 +19,9 @@ from .calls.any_batcher import AnyBatcher
 from .calls.prefix_info import Prefixes
 from .calls.statistics import BatcherStatistics, Health
 from .calls.telemetry import Handler, Telemetry
-from .config import split_options
+from .config import check_path, split_options
 from .errors import EngineFailedError
+from .errors.checks import OPTION
 from .serving.runtime import Opener, Runtime, open_checkpoint, open_torch_module
 from .serving.service import Service
 from .serving.system_prompt import check_system_prompt
@@ -70,7 +71,8 @@ class Batcher(AnyBatcher):
         on_failure: Callable[[EngineFailedError], object] | None = None,
         **options: Any,
     ) -> None:
-        opener = partial(open_checkpoint, model, progress)
+        path = None if model is None else check_path("model", model, "a path, or None")
+        opener = partial(open_checkpoint, path, OPTION.function("progress", progress))
         self._configure(opener, system_prompt, options, on_failure=on_failure)
 
     @classmethod
@@ -112,7 +114,7 @@ class Batcher(AnyBatcher):
         self._system_prompt = check_system_prompt(system_prompt)
         self._opener = opener
         self._clock = clock
-        self._telemetry = Telemetry(clock, on_failure)
+        self._telemetry = Telemetry(clock, OPTION.function("on_failure", on_failure))
 
     # -- life -------------------------------------------------------------------------------
 

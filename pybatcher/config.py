@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from dataclasses import dataclass, fields
 from pathlib import PurePath
 from typing import Any
 
 from .errors import ConfigError
+from .errors.checks import OPTION, plain_text, short
 
 __all__ = [
     "CachePlace",
@@ -18,6 +20,7 @@ __all__ = [
     "check_choice",
     "check_int",
     "check_number",
+    "check_path",
     "split_options",
 ]
 
@@ -63,17 +66,18 @@ class EngineConfig:
     weights_cache: CachePlace = "auto"
 
     def __post_init__(self) -> None:
-        check_choice("dtype", self.dtype, _DTYPES)
-        check_choice("kv_dtype", self.kv_dtype, _KV_DTYPES)
-        check_choice("device", self.device, _DEVICES)
-        check_choice("block_size", self.block_size, _BLOCK_SIZES)
-        check_int("n_ctx", self.n_ctx, 16, 2**26)
-        check_int("n_parallel", self.n_parallel, 1, 65536)
-        check_int("n_ubatch", self.n_ubatch, 1, 65536)
-        check_int("n_threads", self.n_threads, 0, 1024)
+        _choice(self, "dtype", _DTYPES)
+        _choice(self, "kv_dtype", _KV_DTYPES)
+        _choice(self, "device", _DEVICES)
+        _choice(self, "block_size", _BLOCK_SIZES)
+        _whole(self, "n_ctx", 16, 2**26)
+        _whole(self, "n_parallel", 1, 65536)
+        _whole(self, "n_ubatch", 1, 65536)
+        _whole(self, "n_threads", 0, 1024)
         place = self.weights_cache
-        if place is not None and place is not False and not _is_path(place):
-            raise bad_value("weights_cache", place, "'auto', 'off' or a directory")
+        if place is not None and place is not False:
+            place = check_path("weights_cache", place, "'auto', 'off' or a directory")
+            _set(self, "weights_cache", place)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,25 +131,23 @@ class SchedulerConfig:
     max_queue_tokens: int = 4_194_304
 
     def __post_init__(self) -> None:
-        check_int("n_batch", self.n_batch, 1, 2**20)
-        check_int("batch_size", self.batch_size, 1, 65536)
-        check_int("max_prefill_tokens", self.max_prefill_tokens, 0, 2**20)
-        threshold = self.long_prefill_token_threshold
-        check_int("long_prefill_token_threshold", threshold, 0, 2**20)
-        check_int("max_num_partial_prefills", self.max_num_partial_prefills, 1, 65536)
-        check_int("output_reserve", self.output_reserve, 0, 2**26)
-        check_int("max_prefixes", self.max_prefixes, 0, 4096)
-        check_int("max_draft_tokens", self.max_draft_tokens, 0, 64)
-        check_int("max_queue_requests", self.max_queue_requests, 1, 2**31 - 1)
-        check_int("max_queue_tokens", self.max_queue_tokens, 1, 2**31 - 1)
-        check_number("batch_timeout", self.batch_timeout, 0.0, 60.0, " of seconds")
-        check_number("watermark", self.watermark, 0.0, 0.9)
-        check_number("priority_aging", self.priority_aging, 0.001, 1e6, " of seconds")
+        _whole(self, "n_batch", 1, 2**20)
+        _whole(self, "batch_size", 1, 65536)
+        _whole(self, "max_prefill_tokens", 0, 2**20)
+        _whole(self, "long_prefill_token_threshold", 0, 2**20)
+        _whole(self, "max_num_partial_prefills", 1, 65536)
+        _whole(self, "output_reserve", 0, 2**26)
+        _whole(self, "max_prefixes", 0, 4096)
+        _whole(self, "max_draft_tokens", 0, 64)
+        _whole(self, "max_queue_requests", 1, 2**31 - 1)
+        _whole(self, "max_queue_tokens", 1, 2**31 - 1)
+        _number(self, "batch_timeout", 0.0, 60.0, " of seconds")
+        _number(self, "watermark", 0.0, 0.9)
+        _number(self, "priority_aging", 0.001, 1e6, " of seconds")
         if self.itl_target is not None:
-            check_number("itl_target", self.itl_target, 0.0001, 3600.0, " of seconds, or None")
-        check_choice("victim_policy", self.victim_policy, _VICTIM_POLICIES)
-        if not isinstance(self.dynamic_chunking, bool):
-            raise bad_value("dynamic_chunking", self.dynamic_chunking, "True or False")
+            _number(self, "itl_target", 0.0001, 3600.0, " of seconds, or None")
+        _choice(self, "victim_policy", _VICTIM_POLICIES)
+        _set(self, "dynamic_chunking", OPTION.flag("dynamic_chunking", self.dynamic_chunking))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,10 +168,10 @@ class SupervisionConfig:
     step_timeout: float | None = 300.0
 
     def __post_init__(self) -> None:
-        check_int("max_restarts", self.max_restarts, 0, 2**31 - 1)
-        check_number("restart_window", self.restart_window, 0.001, 1e6, " of seconds")
+        _whole(self, "max_restarts", 0, 2**31 - 1)
+        _number(self, "restart_window", 0.001, 1e6, " of seconds")
         if self.step_timeout is not None:
-            check_number("step_timeout", self.step_timeout, 0.001, 1e6, " of seconds")
+            _number(self, "step_timeout", 0.001, 1e6, " of seconds")
 
 
 def split_options(
@@ -210,28 +212,50 @@ _CONFIGS: tuple[type[EngineConfig | SchedulerConfig | SupervisionConfig], ...] =
 
 
 def bad_value(name: str, value: object, wanted: str) -> ConfigError:
-    """What to raise for an option that is not as it must be."""
-    return ConfigError(f"{name} is {value!r}; it must be {wanted}")
+    """Return the error for an option that is not as it must be."""
+    return ConfigError(f"{name} is {short(value)}; it must be {wanted}")
 
 
-def _is_path(value: object) -> bool:
-    return isinstance(value, (str, PurePath)) and str(value) != "" and "\0" not in str(value)
+def check_path(name: str, value: object, wanted: str) -> str:
+    """Return a path as a text that the file system can encode. Raises ConfigError."""
+    with OPTION.reading(name, value, wanted):
+        path = plain_text(value)
+        if path is None and isinstance(value, os.PathLike):
+            path = plain_text(os.fspath(value))
+        if not path or "\0" in path:
+            raise bad_value(name, value, wanted)
+        os.fsencode(path)
+        return path
 
 
-def check_choice(name: str, value: object, choices: tuple[Any, ...]) -> None:
-    """Raise ConfigError for what is none of `choices`."""
-    if isinstance(value, bool) or value not in choices:
-        raise bad_value(name, value, "one of " + ", ".join(map(repr, choices)))
+def check_choice(name: str, value: object, choices: tuple[Any, ...]) -> Any:
+    """Return one of `choices`. Raises ConfigError."""
+    return OPTION.choice(name, value, choices)
 
 
-def check_int(name: str, value: object, low: int, high: int) -> None:
-    """Raise ConfigError for what is no whole number from `low` to `high`."""
-    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-        raise bad_value(name, value, f"a whole number from {low} to {high}")
+def check_int(name: str, value: object, low: int, high: int) -> int:
+    """Return a whole number from `low` to `high`, as `int`. Raises ConfigError."""
+    return OPTION.whole(name, value, low, high)
 
 
-def check_number(name: str, value: object, low: float, high: float, unit: str = "") -> None:
-    """Raise ConfigError for what is no number from `low` to `high`. `unit`: said in the error."""
-    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if not is_number or not low <= float(value) <= high:  # type: ignore[arg-type]  # also NaN
-        raise bad_value(name, value, f"a number{unit} from {low:g} to {high:g}")
+def check_number(name: str, value: object, low: float, high: float, unit: str = "") -> float:
+    """Return a number from `low` to `high`, as `float`. Raises ConfigError, which says `unit`."""
+    wanted = f"a number{unit} from {low:g} to {high:g}"
+    return OPTION.number(name, value, low, high, wanted=wanted)
+
+
+def _whole(config: object, name: str, low: int, high: int) -> None:
+    _set(config, name, check_int(name, getattr(config, name), low, high))
+
+
+def _number(config: object, name: str, low: float, high: float, unit: str = "") -> None:
+    _set(config, name, check_number(name, getattr(config, name), low, high, unit))
+
+
+def _choice(config: object, name: str, choices: tuple[Any, ...]) -> None:
+    _set(config, name, check_choice(name, getattr(config, name), choices))
+
+
+def _set(config: object, name: str, value: object) -> None:
+    """Store the plain value of a frozen dataclass's field."""
+    object.__setattr__(config, name, value)

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from .errors import InvalidRequestError
+from .errors.checks import REQUEST, plain_float, plain_int, plain_text
 
 __all__ = ["SamplingParams"]
 
 _MAX_TOKENS = 2**31 - 1
 _MAX_LOGPROBS = 32
 _MAX_STOPS = 64
+_MAX_STOP_CHARACTERS = 16_384  # each is a state of the automaton that looks for them
+_MAX_TOKEN_IDS = 2**20
+_MAX_BIAS = 1000.0
 _MAX_SAMPLES = 64
 
 
@@ -68,81 +71,81 @@ class SamplingParams:
     n: int = 1
 
     def __post_init__(self) -> None:
-        _check_int("max_tokens", self.max_tokens, 1, _MAX_TOKENS)
-        _check_int("n", self.n, 1, _MAX_SAMPLES)
-        _check_int("top_k", self.top_k, 0, _MAX_TOKENS)
-        _check_int("min_tokens", self.min_tokens, 0, self.max_tokens)
-        _check_float("temperature", self.temperature, 0.0, 100.0)
-        _check_float("top_p", self.top_p, 0.0, 1.0, low_open=True)
-        _check_float("min_p", self.min_p, 0.0, 1.0)
-        _check_float("repetition_penalty", self.repetition_penalty, 0.0, 100.0, low_open=True)
-        _check_float("presence_penalty", self.presence_penalty, -100.0, 100.0)
-        _check_float("frequency_penalty", self.frequency_penalty, -100.0, 100.0)
-        if self.seed is not None:
-            _check_int("seed", self.seed, 0, 2**64 - 1)
-        if self.logprobs is not None:
-            _check_int("logprobs", self.logprobs, 0, _MAX_LOGPROBS)
-        for name in ("ignore_eos", "skip_special_tokens"):
-            if not isinstance(getattr(self, name), bool):
-                raise _bad(name, getattr(self, name), "True or False")
-        self._freeze("stop", _strings("stop", self.stop))
-        self._freeze("stop_token_ids", _ids("stop_token_ids", self.stop_token_ids))
-        if self.logit_bias is not None:
-            self._freeze("logit_bias", _bias(self.logit_bias))
+        with REQUEST.reading("SamplingParams", self.__class__, "made of plain values"):
+            self._check_numbers()
+            self._check_lists()
 
-    def _freeze(self, name: str, value: Any) -> None:
+    def _check_numbers(self) -> None:
+        self._whole("max_tokens", 1, _MAX_TOKENS)
+        self._whole("n", 1, _MAX_SAMPLES)
+        self._whole("top_k", 0, _MAX_TOKENS)
+        self._whole("min_tokens", 0, self.max_tokens)
+        self._number("temperature", 0.0, 100.0)
+        self._number("top_p", 0.0, 1.0, above=True)
+        self._number("min_p", 0.0, 1.0)
+        self._number("repetition_penalty", 0.0, 100.0, above=True)
+        self._number("presence_penalty", -100.0, 100.0)
+        self._number("frequency_penalty", -100.0, 100.0)
+        if self.seed is not None:
+            self._whole("seed", 0, 2**64 - 1)
+        if self.logprobs is not None:
+            self._whole("logprobs", 0, _MAX_LOGPROBS)
+        for name in ("ignore_eos", "skip_special_tokens"):
+            self._set(name, REQUEST.flag(name, getattr(self, name)))
+
+    def _check_lists(self) -> None:
+        self._set("stop", _stops(self.stop))
+        wanted = f"a sequence of at most {_MAX_TOKEN_IDS} token ids (whole numbers, 0 or more)"
+        ids = REQUEST.items("stop_token_ids", self.stop_token_ids, _MAX_TOKEN_IDS, wanted)
+        checked = tuple(_token_id("stop_token_ids", self.stop_token_ids, i, wanted) for i in ids)
+        self._set("stop_token_ids", checked)
+        if self.logit_bias is not None:
+            self._set("logit_bias", _bias(self.logit_bias))
+
+    def _whole(self, name: str, low: int, high: int) -> None:
+        self._set(name, REQUEST.whole(name, getattr(self, name), low, high))
+
+    def _number(self, name: str, low: float, high: float, *, above: bool = False) -> None:
+        self._set(name, REQUEST.number(name, getattr(self, name), low, high, above=above))
+
+    def _set(self, name: str, value: Any) -> None:
         object.__setattr__(self, name, value)
 
 
-def _bad(name: str, value: object, wanted: str) -> InvalidRequestError:
-    return InvalidRequestError(f"{name} is {value!r}; it must be {wanted}")
-
-
-def _check_int(name: str, value: object, low: int, high: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-        raise _bad(name, value, f"a whole number from {low} to {high}")
-
-
-def _check_float(
-    name: str, value: object, low: float, high: float, *, low_open: bool = False
-) -> None:
-    begin, end = ("above", "and at most") if low_open else ("from", "to")
-    wanted = f"a number {begin} {low:g} {end} {high:g}"
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or math.isnan(value):
-        raise _bad(name, value, wanted)
-    if not low <= value <= high or (low_open and value == low):
-        raise _bad(name, value, wanted)
-
-
-def _strings(name: str, value: object) -> tuple[str, ...]:
-    if isinstance(value, str):
-        value = (value,)
+def _stops(value: object) -> tuple[str, ...]:
     wanted = f"a text or at most {_MAX_STOPS} texts, none of them empty"
-    if not isinstance(value, Sequence) or len(value) > _MAX_STOPS:
-        raise _bad(name, value, wanted)
-    if any(not isinstance(item, str) or not item for item in value):
-        raise _bad(name, value, wanted)
-    return tuple(value)
+    one = plain_text(value)
+    texts = (one,) if one is not None else REQUEST.items("stop", value, _MAX_STOPS, wanted)
+    stops = []
+    for i, item in enumerate(texts):
+        text = plain_text(item)
+        if not text:
+            raise REQUEST.bad("stop", value, wanted)
+        REQUEST.unicode("stop" if one is not None else f"stop[{i}]", text)
+        stops.append(text)
+    if (total := sum(map(len, stops))) > _MAX_STOP_CHARACTERS:
+        raise InvalidRequestError(
+            f"stop has {total} characters in all; it must have at most {_MAX_STOP_CHARACTERS}"
+        )
+    return tuple(stops)
 
 
-def _ids(name: str, value: object) -> tuple[int, ...]:
-    wanted = "a sequence of token ids (whole numbers, 0 or more)"
-    if not isinstance(value, Sequence) or isinstance(value, (str, bytes)):
-        raise _bad(name, value, wanted)
-    if any(isinstance(i, bool) or not isinstance(i, int) or i < 0 for i in value):
-        raise _bad(name, value, wanted)
-    return tuple(value)
+def _token_id(name: str, whole_value: object, token_id: object, wanted: str) -> int:
+    found = plain_int(token_id)
+    if found is None or found < 0:
+        raise REQUEST.bad(name, whole_value, wanted)
+    return found
 
 
 def _bias(value: object) -> Mapping[int, float]:
-    wanted = "a mapping from token id to a number from -1000 to 1000"
-    if not isinstance(value, Mapping):
-        raise _bad("logit_bias", value, wanted)
-    for token, bias in value.items():
-        if isinstance(token, bool) or not isinstance(token, int) or token < 0:
-            raise _bad("logit_bias", value, wanted)
-        if isinstance(bias, bool) or not isinstance(bias, (int, float)):
-            raise _bad("logit_bias", value, wanted)
-        if not -1000.0 <= bias <= 1000.0:  # also refuses NaN
-            raise _bad("logit_bias", value, wanted)
-    return dict(value)
+    wanted = (
+        f"a mapping of at most {_MAX_TOKEN_IDS} token ids to numbers "
+        f"from {-_MAX_BIAS:g} to {_MAX_BIAS:g}"
+    )
+    biases: dict[int, float] = {}
+    for token_id, bias in REQUEST.pairs("logit_bias", value, _MAX_TOKEN_IDS, wanted):
+        number = plain_float(bias)
+        if number is None or not -_MAX_BIAS <= number <= _MAX_BIAS:  # also refuses NaN
+            raise REQUEST.bad("logit_bias", value, wanted)
+        biases[_token_id("logit_bias", value, token_id, wanted)] = number
+    return biases

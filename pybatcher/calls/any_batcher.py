@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from typing_extensions import Unpack
 
 from ..errors import InvalidRequestError
 from ..params import SamplingParams
+from .arguments import is_chat, several_prompts
 from .bounded import map_bounded
 from .call import Call, Messages, Prompt, Prompts, Question, only_typed_errors
 from .completion import Completion
@@ -151,14 +152,7 @@ class AnyBatcher(Lifecycle):
         With the special tokens and the system prompt that come before. Raises
         InvalidRequestError, BatcherClosedError.
         """
-        with only_typed_errors("tokenize"):
-            is_chat = (
-                isinstance(content, Sequence)
-                and not isinstance(content, str)
-                and len(content) > 0
-                and isinstance(content[0], Mapping)
-            )
-        return await self._ask(Tokenize(content=content, is_chat=is_chat))
+        return await self._ask(Tokenize(content=content, is_chat=is_chat(content)))
 
     async def detokenize(self, token_ids: Sequence[int]) -> str:
         """Return the text of token ids, special tokens included. Raises InvalidRequestError."""
@@ -270,11 +264,12 @@ class AnyBatcher(Lifecycle):
         self, prompt: object, params: SamplingParams | None, options: Mapping[str, Any]
     ) -> Completion | list[Completion]:
         """Continue a prompt, or each of a list, for `generate` of all surfaces."""
-        if not _is_several(prompt):
+        prompts = several_prompts(prompt)
+        if prompts is None:
             return await self._complete(_call(prompt, params, options, is_chat=False))
-        if options.get("output"):
+        if "output" in options:
             raise InvalidRequestError("output goes with one prompt, and there is a list of them")
-        calls = [_call(one, params, options, is_chat=False) for one in prompt]
+        calls = [_call(one, params, options, is_chat=False) for one in prompts]
         return await map_bounded(self._complete, calls, _MOST_AT_ONCE)
 
     async def _complete(self, call: Call) -> Completion:
@@ -303,7 +298,7 @@ class AnyBatcher(Lifecycle):
 
     async def _ask(self, question: Question[T]) -> T:
         service = self._running_service()
-        with only_typed_errors(type(question).__name__):
+        with only_typed_errors("this call"):
             return await service.ask(question)
 
 
@@ -316,12 +311,3 @@ def _call(
     if not is_chat and "output" in sampling:
         of_the_call["output"] = sampling.pop("output")
     return Call(content=content, is_chat=is_chat, params=params, sampling=sampling, **of_the_call)
-
-
-def _is_several(prompt: object) -> TypeGuard[Sequence[Prompt]]:
-    """Return whether it is a list of prompts, and not one: a text or a list of token ids."""
-    return (
-        isinstance(prompt, (list, tuple))
-        and len(prompt) > 0
-        and isinstance(prompt[0], (str, list, tuple))
-    )

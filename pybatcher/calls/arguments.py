@@ -1,33 +1,37 @@
-"""What a caller hands in beside its prompt, checked."""
+"""Checks of what a caller hands in beside its prompt."""
 
 from __future__ import annotations
 
 import math
-import reprlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
 from ..errors import InvalidRequestError
+from ..errors.checks import REQUEST, short, type_name
 from ..params import SamplingParams
 from ..scheduling import Pooling
 
 __all__ = [
+    "check_drain",
     "check_namespace",
     "check_pooling",
     "check_priority",
     "check_several",
     "check_timeout",
+    "is_chat",
     "merge_params",
+    "several_prompts",
 ]
 
 _HIGHEST_PRIORITY = 1000  # either way: each level is worth `priority_aging` seconds of waiting
+_MOST_TEXTS = 2**20
 
 
 def merge_params(
     params: SamplingParams | None, sampling: Mapping[str, Any], *, vocab_size: int
 ) -> SamplingParams:
-    """`params` with the keywords of `sampling` put over it.
+    """Return `params` with the keywords of `sampling` put over it.
 
     Raises InvalidRequestError for an unknown keyword, a value out of range,
     and for token ids in them that the model does not have.
@@ -36,14 +40,14 @@ def merge_params(
         params = SamplingParams()
     if not isinstance(params, SamplingParams):
         raise InvalidRequestError(
-            f"params is {reprlib.repr(params)}, of type {type(params).__name__}; it must be "
+            f"params is {short(params)}, of type {type_name(params)}; it must be "
             "SamplingParams or None"
         )
     known = {field.name for field in fields(SamplingParams)}
     for name in sampling:
         if name not in known:
             raise InvalidRequestError(
-                f"unknown sampling parameter {name!r}; there are: {', '.join(sorted(known))}"
+                f"unknown sampling parameter {short(name)}; there are: {', '.join(sorted(known))}"
             )
     if sampling:
         params = replace(params, **sampling)
@@ -62,54 +66,62 @@ def _check_known(name: str, token_ids: Iterable[int], vocab_size: int) -> None:
 
 
 def check_timeout(timeout: object) -> float | None:
-    """Seconds, above 0, or None. Raises InvalidRequestError."""
+    """Return seconds, above 0, or None. Raises InvalidRequestError."""
     if timeout is None:
         return None
-    if isinstance(timeout, bool) or not isinstance(timeout, (int, float)):
-        raise InvalidRequestError(f"timeout is {timeout!r}; it must be seconds above 0, or None")
-    if math.isnan(timeout) or timeout <= 0:
-        raise InvalidRequestError(f"timeout is {timeout!r}; it must be seconds above 0, or None")
-    return float(timeout)
+    wanted = "seconds above 0, or None"
+    return REQUEST.number("timeout", timeout, 0.0, math.inf, above=True, wanted=wanted)
 
 
 def check_priority(priority: object) -> int:
-    """A whole number; the lower, the sooner. Raises InvalidRequestError."""
-    if isinstance(priority, bool) or not isinstance(priority, int):
-        raise _bad_priority(priority)
-    if not -_HIGHEST_PRIORITY <= priority <= _HIGHEST_PRIORITY:
-        raise _bad_priority(priority)
-    return priority
-
-
-def _bad_priority(priority: object) -> InvalidRequestError:
-    return InvalidRequestError(
-        f"priority is {reprlib.repr(priority)}; it must be a whole number from "
-        f"{-_HIGHEST_PRIORITY} (served first) to {_HIGHEST_PRIORITY}"
-    )
+    """Return a whole number; the lower, the sooner. Raises InvalidRequestError."""
+    low, high = -_HIGHEST_PRIORITY, _HIGHEST_PRIORITY
+    wanted = f"a whole number from {low} (served first) to {high}"
+    return REQUEST.whole("priority", priority, low, high, wanted)
 
 
 def check_pooling(pooling: object) -> Pooling:
-    """A known one. Raises InvalidRequestError."""
-    if pooling == "mean" or pooling == "last":
-        return pooling
-    raise InvalidRequestError(f"pooling is {reprlib.repr(pooling)}; it must be 'last' or 'mean'")
+    """Return "last" or "mean". Raises InvalidRequestError."""
+    found: Pooling = REQUEST.choice("pooling", pooling, ("last", "mean"), "'last' or 'mean'")
+    return found
 
 
-def check_several(field: str, texts: object) -> Sequence[Any]:
-    """A list of at least one text, or of lists of token ids. Raises InvalidRequestError."""
-    if isinstance(texts, Sequence) and not isinstance(texts, (str, bytes, bytearray)) and texts:
-        return texts
-    raise InvalidRequestError(
-        f"{field} is {reprlib.repr(texts)}; it must be a list of at least one text"
-    )
+def check_drain(drain: object) -> bool:
+    """Return whether `drain` counts as true. Raises InvalidRequestError if it cannot be told."""
+    with REQUEST.reading("drain", drain, "True or False"):
+        return bool(drain)
+
+
+def check_several(field: str, texts: object) -> tuple[Any, ...]:
+    """Return a list of at least one text, or of lists of token ids. Raises InvalidRequestError."""
+    wanted = "a list of at least one text"
+    found = REQUEST.items(field, texts, _MOST_TEXTS, f"{wanted} and at most {_MOST_TEXTS}")
+    if not found:
+        raise REQUEST.bad(field, texts, wanted)
+    return found
 
 
 def check_namespace(namespace: object) -> str:
-    """A name, or None for the common one. Raises InvalidRequestError."""
-    if namespace is None:
-        return ""
-    if not isinstance(namespace, str):
-        raise InvalidRequestError(
-            f"namespace is {reprlib.repr(namespace)}; it must be a str, or None"
-        )
-    return namespace
+    """Return a name, "" for None, the common one. Raises InvalidRequestError."""
+    return "" if namespace is None else REQUEST.text("namespace", namespace, "a str, or None")
+
+
+def is_chat(content: object) -> bool:
+    """True for messages, False for a prompt. Raises InvalidRequestError."""
+    with REQUEST.reading("content", content, "a text, a list of token ids, or messages"):
+        if isinstance(content, str) or not isinstance(content, Sequence) or not len(content):
+            return False
+        return isinstance(content[0], Mapping)
+
+
+def several_prompts(prompt: object) -> tuple[Any, ...] | None:
+    """Return the prompts of a list of prompts; None for one prompt. Raises InvalidRequestError.
+
+    A list whose first item is a text or a list is one of prompts. Token ids are no such items.
+    """
+    with REQUEST.reading("prompt", prompt, "a prompt, or a list of prompts"):
+        if not isinstance(prompt, (list, tuple)) or not len(prompt):
+            return None
+        if not isinstance(prompt[0], (str, list, tuple)):
+            return None
+    return REQUEST.items("prompt", prompt, _MOST_TEXTS, f"at most {_MOST_TEXTS} prompts")

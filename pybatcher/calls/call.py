@@ -6,6 +6,7 @@ The batcher of a process has one (`serving.service.Service`), the client of a si
 
 from __future__ import annotations
 
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -13,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from ..errors import EngineError, PybatcherError
+from ..errors.checks import short, type_name
 from ..params import SamplingParams
 from .reply import Reply
 from .telemetry import Handler
@@ -38,6 +40,8 @@ Prompts = list[str] | list[list[int]] | tuple[str, ...] | tuple[list[int], ...]
 """Several prompts: of a list, `generate` returns a list."""
 
 T = TypeVar("T")
+
+_LOGGER = logging.getLogger("pybatcher")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,12 +106,17 @@ class CallService(ABC):
 def only_typed_errors(what: str) -> Iterator[None]:
     """Raise an EngineError in place of any exception that is no PybatcherError, with its cause.
 
-    what: the call, for the message. It is the one place where a defect met while a call is
-    read becomes that call's own error.
+    The one place where what no check has foreseen, an object whose methods raise or a defect,
+    becomes the error of its own call; the log "pybatcher" has the traceback.
+
+    what: the call, for the message.
     """
     try:
         yield
-    except (PybatcherError, StopAsyncIteration):
+    except PybatcherError:
         raise
     except Exception as error:
-        raise EngineError(f"{what} failed, and no other call did: {error!r}") from error
+        _LOGGER.exception("a call failed")
+        raise EngineError(
+            f"{what} could not be served: {type_name(error)}: {short(error)}"
+        ) from error

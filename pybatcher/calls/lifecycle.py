@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, ClassVar, Protocol, TypeVar
 
 from ..errors import BatcherClosedError
-from .arguments import check_timeout
+from .arguments import check_drain, check_timeout
 from .call import Call, Question
 from .reply import Reply
 
@@ -78,7 +78,7 @@ class Lifecycle(ABC):
         The sidecar of a client goes on. Closing again, or while another task closes, waits for
         the same end.
         """
-        timeout = check_timeout(timeout)
+        drain, timeout = check_drain(drain), check_timeout(timeout)
         async with self._starting:
             self._closed = True
         if self._service is not None and self._abandon is not None:

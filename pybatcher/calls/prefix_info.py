@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import reprlib
 from collections.abc import Generator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..errors import InvalidRequestError
+from ..errors.checks import REQUEST
 
 if TYPE_CHECKING:
     from typing import Self
@@ -46,9 +45,5 @@ class Prefixes(tuple[PrefixInfo, ...]):
 
 
 def check_prefix_name(name: object) -> str:
-    """A text that is not empty. Raises InvalidRequestError."""
-    if not isinstance(name, str) or not name:
-        raise InvalidRequestError(
-            f"name is {reprlib.repr(name)}; it must be a text of at least one character"
-        )
-    return name
+    """Return a text that is not empty. Raises InvalidRequestError."""
+    return REQUEST.text("name", name, "a text of at least one character", may_be_empty=False)

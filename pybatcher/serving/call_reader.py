@@ -40,7 +40,11 @@ class CallReader:
         self._first_chat = asyncio.Lock()
         self._chats_share_beginning = False
         self.prompts = PromptReader(
-            runtime.tokenizer, runtime.chat_template, vocab_size=self._vocab_size
+            runtime.tokenizer,
+            runtime.chat_template,
+            vocab_size=self._vocab_size,
+            n_positions=self._n_positions,
+            advice=way_out(runtime.engine, "shorten it"),
         )
         self._system_prompt: SystemPrompt | None = None
         self.before_texts: tuple[int, ...] = ()

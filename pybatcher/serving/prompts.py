@@ -3,90 +3,145 @@
 from __future__ import annotations
 
 import asyncio
-import operator
-import reprlib
-from collections.abc import Sequence
-from typing import Any
+import math
+from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
+from typing import Any, TypeVar
 
-from ..errors import InvalidRequestError
+from ..errors import InvalidRequestError, RequestTooLongError
+from ..errors.checks import REQUEST, plain_int, plain_text, short, type_name
 from ..text import ChatTemplate, Tokenizer
 
-__all__ = ["PromptReader"]
+__all__ = ["PromptReader", "check_messages"]
+
+_T = TypeVar("_T")
 
 _SHORT_TEXT = 1024  # characters; tokenised in well under a millisecond
 _SLICE = 8192  # token ids that are checked without letting the loop go on
+_AT_A_TIME = 2  # long texts and chats; each takes a thread and some megabytes
+_MOST_TOKEN_IDS = 2**20  # that are made a text at once
+_MOST_MESSAGES = 2**16
+_MESSAGES = 'a list of at least one {"role": ..., "content": ...}'
+_TEXTS = (str, bytes, bytearray, memoryview)
+
+
+def check_messages(messages: object) -> tuple[Any, ...]:
+    """Return the messages of a chat, at least one, not looked into. Raises InvalidRequestError."""
+    checked = REQUEST.items("messages", messages, _MOST_MESSAGES, _MESSAGES)
+    if not checked:
+        raise REQUEST.bad("messages", messages, _MESSAGES)
+    return checked
 
 
 class PromptReader:
     """Turns prompts and chats into token ids of one model.
 
     vocab_size: of the model, which a tokenizer with added tokens may exceed.
+    n_positions: of a sequence. A text or a list of token ids that cannot fit is refused before
+        any of it is looked at.
+    advice: what errors say about making room for more.
+
+    Long texts are tokenised on other threads, a few at a time, and no longer than somebody waits
+    for them. Belongs to one event loop.
     """
 
     def __init__(
-        self, tokenizer: Tokenizer, chat_template: ChatTemplate, *, vocab_size: int
+        self,
+        tokenizer: Tokenizer,
+        chat_template: ChatTemplate,
+        *,
+        vocab_size: int,
+        n_positions: int,
+        advice: str,
     ) -> None:
         self._tokenizer = tokenizer
         self._chat_template = chat_template
         self._vocab_size = vocab_size
+        self._n_positions = n_positions
+        self._most_ids = max(n_positions, _SLICE)  # fewer are quickly read: admission refuses them
+        self._advice = advice
+        self._slots = asyncio.Semaphore(_AT_A_TIME)
 
     async def read(
         self, prompt: object, *, before: tuple[int, ...] = (), field: str = "prompt"
     ) -> tuple[int, ...]:
-        """The prompt's token ids, at least one. A long text is tokenised on another thread.
+        """Return the prompt's token ids, at least one.
 
         before: tokens that a text is put after; then it begins with none of its
         own special tokens. Token ids are taken as they are.
         field: what errors call it.
 
         Raises InvalidRequestError for what is empty, neither a text nor a
-        sequence of whole numbers, or not in the vocabulary.
+        sequence of whole numbers, or not in the vocabulary; RequestTooLongError for what has
+        more tokens than a sequence has positions.
         """
-        if not isinstance(prompt, str):
-            ids = _listed(prompt, field, "a text or a sequence of token ids")
-            return await _check_ids(ids, self._vocab_size, field)
-        if not prompt:
+        text = plain_text(prompt)
+        if text is None:
+            wanted = "a text or a sequence of token ids"
+            return await self._read_ids(prompt, field, wanted, self._most_ids)
+        if not text:
             raise InvalidRequestError(f"{field} is ''; it must have at least one character")
-        tokens = before + await self._encode(prompt, add_special_tokens=not before)
+        tokens = before + await self._encode(text, field, add_special_tokens=not before)
         if not tokens:
-            raise InvalidRequestError(f"{field} is {reprlib.repr(prompt)}, which makes no token")
+            raise InvalidRequestError(f"{field} is {short(text)}, which makes no token")
         return tokens
 
     async def read_ids(
         self, ids: object, *, field: str, may_be_empty: bool = False
     ) -> tuple[int, ...]:
-        """Token ids, checked: at least one, or else none either. Raises InvalidRequestError."""
-        listed = _listed(ids, field, "a sequence of token ids")
-        if may_be_empty and not listed:
-            return ()
-        return await _check_ids(listed, self._vocab_size, field)
+        """Return token ids of one sequence, at least one unless they may be none.
+
+        Raises InvalidRequestError, RequestTooLongError.
+        """
+        if may_be_empty and type(ids) is tuple and not ids:
+            return ids
+        wanted = "a sequence of token ids"
+        return await self._read_ids(ids, field, wanted, self._most_ids, may_be_empty)
 
     async def read_chat(self, messages: object) -> tuple[int, ...]:
-        """The token ids of a chat, up to where the assistant's turn begins.
+        """Return the token ids of a chat, up to where the assistant's turn begins.
 
         Rendering runs a program that came with the model: always on another
         thread. Raises InvalidRequestError for messages that are none,
-        ModelFormatError for a broken template.
+        RequestTooLongError for more text than a sequence has room for, ModelFormatError for a
+        broken template.
         """
-        if not isinstance(messages, Sequence) or isinstance(messages, (str, bytes)) or not messages:
-            raise InvalidRequestError(
-                f"messages is {reprlib.repr(messages)}; it must be a list of at least one "
-                '{"role": ..., "content": ...}'
-            )
-        text = await asyncio.to_thread(self._chat_template.render, messages)
-        tokens = await self._encode(text, add_special_tokens=False)
+        checked = check_messages(messages)
+        with REQUEST.reading("messages", messages, _MESSAGES):
+            n_characters = sum(map(_n_characters, checked))
+        if n_characters > self._n_positions:
+            await self._check_length("messages", n_characters)
+        text = await self._on_thread(lambda _: self._chat_template.render(checked))
+        tokens = await self._encode(text, "messages", add_special_tokens=False)
         if not tokens:
             raise InvalidRequestError("messages: the chat template makes no token of them")
         return tokens
 
-    async def _encode(self, text: str, *, add_special_tokens: bool) -> tuple[int, ...]:
-        if len(text) <= _SHORT_TEXT:
-            return self.encode(text, add_special_tokens=add_special_tokens)
-        return await asyncio.to_thread(self.encode, text, add_special_tokens=add_special_tokens)
+    async def detokenize(self, token_ids: object) -> str:
+        """Return the text of token ids, special tokens included. Raises InvalidRequestError."""
+        wanted = "a sequence of token ids"
+        ids = await self._read_ids(token_ids, "token_ids", wanted, _MOST_TOKEN_IDS)
+        decode = self._tokenizer.decode
+        if len(ids) <= _SHORT_TEXT:
+            return decode(ids, skip_special_tokens=False)
+        return await self._on_thread(lambda _: decode(ids, skip_special_tokens=False))
 
-    def encode(self, text: str, *, add_special_tokens: bool) -> tuple[int, ...]:
-        """The token ids of a text, right here. InvalidRequestError for what the model lacks."""
-        tokens = tuple(self._tokenizer.encode(text, add_special_tokens=add_special_tokens))
+    def encode(
+        self, text: str, *, add_special_tokens: bool, goes_on: Callable[[int], bool] | None = None
+    ) -> tuple[int, ...]:
+        """Return the token ids of a text, right here.
+
+        goes_on: asked between portions of a long text, with the number of tokens so far.
+
+        Raises InvalidRequestError for tokens that the model lacks.
+        """
+        tokens = tuple(
+            self._tokenizer.encode(text, add_special_tokens=add_special_tokens)
+            if goes_on is None
+            else self._tokenizer.encode_long(
+                text, add_special_tokens=add_special_tokens, goes_on=goes_on
+            )
+        )
         if tokens and max(tokens) >= self._vocab_size:
             raise InvalidRequestError(
                 f"the text has the token {max(tokens)}, which the tokenizer knows and the model "
@@ -94,47 +149,134 @@ class PromptReader:
             )
         return tokens
 
+    async def _encode(self, text: str, field: str, *, add_special_tokens: bool) -> tuple[int, ...]:
+        if len(text) <= _SHORT_TEXT:
+            REQUEST.unicode(field, text)
+            return self.encode(text, add_special_tokens=add_special_tokens)
+        if len(text) > self._n_positions:
+            await self._check_length(field, len(text))
+        REQUEST.unicode(field, text)
 
-def _listed(ids: object, field: str, wanted: str) -> Sequence[Any]:
-    if hasattr(ids, "tolist"):  # numpy arrays and torch tensors
-        ids = ids.tolist()
-    if not isinstance(ids, Sequence) or isinstance(ids, (str, bytes, bytearray, memoryview)):
-        raise InvalidRequestError(
-            f"{field} is {reprlib.repr(ids)}, of type {type(ids).__name__}; it must be {wanted}"
+        def encode(is_wanted: Callable[[], bool]) -> tuple[int, ...]:
+            return self.encode(
+                text,
+                add_special_tokens=add_special_tokens,
+                goes_on=lambda n_tokens: n_tokens <= self._n_positions and is_wanted(),
+            )
+
+        tokens = await self._on_thread(encode)
+        if len(tokens) > self._n_positions:
+            raise self._too_long(f"{field} has {len(tokens)} tokens or more")
+        return tokens
+
+    async def _check_length(self, field: str, n_characters: int) -> None:
+        """Refuse a text that cannot fit, whatever its characters are."""
+        longest = await asyncio.to_thread(lambda: self._tokenizer.longest_token)
+        if n_characters > self._n_positions * longest:
+            raise self._too_long(
+                f"{field} has {n_characters} characters, and no token stands for more than "
+                f"{longest} bytes"
+            )
+
+    def _too_long(self, what: str) -> RequestTooLongError:
+        return RequestTooLongError(
+            f"{what}; a sequence has {self._n_positions} positions: {self._advice}"
         )
-    return ids
+
+    async def _on_thread(self, work: Callable[[Callable[[], bool]], _T]) -> _T:
+        """Run `work` on another thread, a few at a time; it is told whether it is still wanted."""
+        await self._slots.acquire()
+        is_wanted = True
+        try:
+            running = asyncio.get_running_loop().run_in_executor(
+                None, lambda: work(lambda: is_wanted)
+            )
+        except BaseException:
+            self._slots.release()
+            raise
+        running.add_done_callback(self._release_slot)
+        try:
+            return await asyncio.shield(running)
+        finally:
+            is_wanted = False
+
+    def _release_slot(self, running: asyncio.Future[Any]) -> None:
+        self._slots.release()
+        if not running.cancelled():
+            running.exception()  # the caller may be gone: it is not to be logged as unread
+
+    async def _read_ids(
+        self, ids: object, field: str, wanted: str, most: int, may_be_empty: bool = False
+    ) -> tuple[int, ...]:
+        with REQUEST.reading(field, ids, wanted):
+            n_ids = _n_items(ids)
+            if n_ids is None:
+                raise InvalidRequestError(
+                    f"{field} is {short(ids)}, of type {type_name(ids)}; it must be {wanted}"
+                )
+            if n_ids > most:
+                raise self._too_many(field, n_ids, most)
+            listed = ids.tolist() if hasattr(ids, "tolist") else ids
+            if not isinstance(listed, Sequence):  # of an array without a dimension
+                raise REQUEST.bad(field, ids, wanted)
+            remaining = iter(listed)
+            checked: list[int] = []
+            while slice_ := list(islice(remaining, _SLICE)):
+                if checked:
+                    await asyncio.sleep(0)
+                checked += _check_slice(slice_, len(checked), self._vocab_size, field)
+                if len(checked) > most:
+                    raise self._too_many(field, len(checked), most)
+        if not checked and not may_be_empty:
+            raise InvalidRequestError(
+                f"{field} is {short(ids)}; it must have at least one token id"
+            )
+        return tuple(checked)
+
+    def _too_many(self, field: str, n_ids: int, most: int) -> RequestTooLongError:
+        if most == self._most_ids:
+            return self._too_long(f"{field} has {n_ids} token ids")
+        return RequestTooLongError(
+            f"{field} has {n_ids} token ids; {most} can be made a text at once"
+        )
 
 
-async def _check_ids(prompt: Sequence[Any], vocab_size: int, field: str) -> tuple[int, ...]:
-    if not prompt:
-        raise InvalidRequestError(f"{field} is {prompt!r}; it must have at least one token id")
+def _n_items(ids: Any) -> int | None:
+    """The length of a sequence, an array or a tensor; None for anything else."""
+    if hasattr(ids, "tolist"):  # numpy arrays and torch tensors
+        shape = getattr(ids, "shape", None)
+        return math.prod(shape) if isinstance(shape, tuple) else len(ids)
+    return len(ids) if isinstance(ids, Sequence) and not isinstance(ids, _TEXTS) else None
+
+
+def _n_characters(message: object) -> int:
+    """Those of a message's content, as far as it is text. The template checks the rest."""
+    content = message.get("content") if isinstance(message, Mapping) else None
+    if isinstance(content, str):
+        return len(content)
+    if not isinstance(content, (list, tuple)):
+        return 0
+    texts = (part.get("text") for part in content if isinstance(part, Mapping))
+    return sum(len(text) for text in texts if isinstance(text, str))
+
+
+def _check_slice(values: list[Any], start: int, vocab_size: int, field: str) -> list[int]:
     ids: list[int] = []
-    for start in range(0, len(prompt), _SLICE):
-        if start:
-            await asyncio.sleep(0)
-        ids += _check_slice(prompt[start : start + _SLICE], start, vocab_size, field)
-    return tuple(ids)
-
-
-def _check_slice(values: Sequence[Any], start: int, vocab_size: int, field: str) -> list[int]:
-    try:
-        if bool in set(map(type, values)):
-            raise TypeError
-        ids = list(map(operator.index, values))
-    except TypeError:
-        bad = next(i for i, value in enumerate(values) if not _is_whole_number(value))
-        raise InvalidRequestError(
-            f"{field}[{start + bad}] is {reprlib.repr(values[bad])}, of type "
-            f"{type(values[bad]).__name__}; a token id is a whole number"
-        ) from None
+    if set(map(type, values)) == {int}:
+        ids = values
+    else:
+        for i, value in enumerate(values):
+            token = plain_int(value)
+            if token is None:
+                raise InvalidRequestError(
+                    f"{field}[{start + i}] is {short(value)}, of type {type_name(value)}; "
+                    "a token id is a whole number"
+                )
+            ids.append(token)
     if min(ids) < 0 or max(ids) >= vocab_size:
         bad = next(i for i, token in enumerate(ids) if not 0 <= token < vocab_size)
         raise InvalidRequestError(
-            f"{field}[{start + bad}] is {ids[bad]}; token ids of this model are "
+            f"{field}[{start + bad}] is {short(ids[bad])}; token ids of this model are "
             f"from 0 to {vocab_size - 1}"
         )
     return ids
-
-
-def _is_whole_number(value: object) -> bool:
-    return hasattr(value, "__index__") and not isinstance(value, bool)

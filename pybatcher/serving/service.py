@@ -173,10 +173,7 @@ class Service(CallService):
 
     async def _detokenize(self, question: Detokenize) -> str:
         self.check_home()
-        ids = await self._reader.prompts.read_ids(question.token_ids, field="token_ids")
-        return await asyncio.to_thread(
-            self._runtime.tokenizer.decode, ids, skip_special_tokens=False
-        )
+        return await self._reader.prompts.detokenize(question.token_ids)
 
     async def _score(self, question: ScoreContinuations) -> list[Score]:
         submitted, common = self._check(question)
@@ -357,11 +354,15 @@ class Service(CallService):
 
     def _check_process(self) -> None:
         if os.getpid() != self._pid:
-            raise BatcherClosedError(
-                f"the batcher runs in process {self._pid} and this is a fork of it, without its "
-                "threads; make a batcher in each process, after the fork"
-            )
+            raise BatcherClosedError(_is_fork_of(self._pid))
 
 
 _LEAST_STEP_WAIT = 5.0
 """Seconds that a step under way is waited for, at least, by a `close` with a timeout."""
+
+
+def _is_fork_of(pid: int) -> str:
+    return (
+        f"the batcher runs in process {pid} and this is a fork of it, without its threads; make a "
+        "batcher in each process, after the fork"
+    )

@@ -2,29 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
-from ..errors import ConfigError
+from ..errors.checks import OPTION
 from ..scheduling import common_length
 from ..text import ChatTemplate
-from .prompts import PromptReader
+from .prompts import PromptReader, check_messages
 
 __all__ = ["SHARED_PREFIXES", "SystemPrompt", "check_system_prompt"]
 
 SHARED_PREFIXES = 2
-"""What can be shared of a system prompt: its own tokens, and how all chats begin."""
+"""The prefixes that a system prompt shares: its own tokens, and the beginning of all chats."""
 
 _PROBES = ("A", "1")  # two user messages that differ in their first character
 
 
 def check_system_prompt(text: object) -> str | None:
-    """Raise ConfigError for what can be no system prompt."""
-    if text is None or (isinstance(text, str) and text):
-        return text
-    raise ConfigError(
-        f"system_prompt is {text!r}; it must be a text of at least one character, or None"
-    )
+    """Return a text that can be a system prompt, or None. Raises ConfigError."""
+    if text is None:
+        return None
+    wanted = "a text of at least one character, or None"
+    return OPTION.text("system_prompt", text, wanted, may_be_empty=False)
 
 
 class SystemPrompt:
@@ -39,14 +38,18 @@ class SystemPrompt:
         self._chat_template = chat_template
         self.tokens = prompts.encode(text, add_special_tokens=True)
 
-    def before_messages(self, messages: object) -> Any:
-        """The messages, with the text as system message where they bring none of their own."""
-        if not isinstance(messages, Sequence) or not messages or _is_system(messages[0]):
-            return messages
-        return [{"role": "system", "content": self._text}, *messages]
+    def before_messages(self, messages: object) -> tuple[Any, ...]:
+        """Return the messages, with the text as system message where they bring none of their own.
+
+        Raises InvalidRequestError for what is no list of messages.
+        """
+        checked = check_messages(messages)
+        if _is_system(checked[0]):
+            return checked
+        return ({"role": "system", "content": self._text}, *checked)
 
     def chat_tokens(self) -> tuple[int, ...]:
-        """The longest common prefix of two chats that differ in nothing but the user's words."""
+        """Return the longest common prefix of two chats that differ in the user's words only."""
         one, other = (
             self._prompts.encode(
                 self._chat_template.render(

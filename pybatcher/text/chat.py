@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from jinja2.exceptions import SecurityError, TemplateError, UndefinedError
 
 from ..errors import InvalidRequestError, ModelFormatError
+from ..errors.checks import REQUEST, plain_float, plain_int, plain_text, short, type_name
 from .sandbox import Sandbox, TemplateLimitError, TemplateRefusedError
 
 __all__ = ["ChatTemplate"]
 
+_ASKS_FOR_NULL = re.compile(r"content['\"]?\]?\s*(is\s+(not\s+)?|[=!]=\s*)none", re.IGNORECASE)
+"""Matches a template that renders a content of None itself. Another would write "None"."""
+
 _MAX_DEPTH = 32
+_MAX_UNITS = 2**20  # a value is one, and so are 64 characters more
+_CHARACTERS_PER_UNIT = 64
 
 
 class ChatTemplate:
@@ -22,7 +29,7 @@ class ChatTemplate:
         every `render` is an InvalidRequestError.
     special_tokens: variables of the template: "bos_token", "eos_token", ...
 
-    The template comes with the checkpoint and is not trusted: see `Sandbox`. One that
+    The template comes with the checkpoint and is not trusted: it runs in a `Sandbox`. One that
     is broken harms only chats: the error is raised by `render`.
     """
 
@@ -32,6 +39,7 @@ class ChatTemplate:
         self.available = source is not None
         self._special_tokens = dict(special_tokens or {})
         self._sandbox: Sandbox | None = None
+        self._asks_for_null = source is not None and bool(_ASKS_FOR_NULL.search(source))
         self._compile_error: str | None = None
         if source is not None:
             try:
@@ -42,10 +50,11 @@ class ChatTemplate:
     def render(
         self, messages: Sequence[Mapping[str, Any]], *, add_generation_prompt: bool = True
     ) -> str:
-        """The prompt's text, special tokens included: encode it without adding any.
+        """Return the prompt's text, special tokens included: encode it without adding any.
 
         messages: [{"role": str, "content": str | [{"type": "text", "text": str}]}, ...],
-            further fields as the template knows them.
+            further fields as the template knows them. An assistant's content may be None,
+            which is rendered as no text, or as the template has it.
         add_generation_prompt: end with the header of the assistant's turn.
 
         Raises InvalidRequestError for messages that have another shape or that
@@ -59,7 +68,7 @@ class ChatTemplate:
                 "the model has no chat template, so that it takes a prompt, not messages"
             )
         variables = {
-            "messages": [_checked(message, i) for i, message in enumerate(_listed(messages))],
+            "messages": _read(messages, self._asks_for_null),
             "add_generation_prompt": add_generation_prompt,
             "tools": None,
             "documents": None,
@@ -85,59 +94,98 @@ def _template_error(error: Exception) -> ModelFormatError:
     return ModelFormatError(f"chat_template: failed: {type(error).__name__}: {error}")
 
 
-def _listed(messages: object) -> Sequence[Any]:
-    if isinstance(messages, (list, tuple)) and messages:
-        return messages
-    found = "empty" if isinstance(messages, (list, tuple)) else type(messages).__name__
-    raise InvalidRequestError(f"messages is {found}; it must be a list of at least one message")
+def _read(messages: object, keeps_null: bool) -> list[dict[str, Any]]:
+    """Return the messages as plain data, which is all that a template may see.
+
+    keeps_null: an assistant's content that is None stays so; else it becomes an empty text.
+    """
+    if not isinstance(messages, (list, tuple)) or not messages:
+        found = "empty" if isinstance(messages, (list, tuple)) else type_name(messages)
+        raise InvalidRequestError(f"messages is {found}; it must be a list of at least one message")
+    reader = _Reader()
+    with REQUEST.reading("messages", messages, "made of texts, numbers, lists and mappings"):
+        return [_checked(one, i, reader, keeps_null) for i, one in enumerate(messages)]
 
 
-def _checked(message: object, index: int) -> dict[str, Any]:
-    """The message as plain data, which is all that a template may see."""
+def _checked(message: object, index: int, reader: _Reader, keeps_null: bool) -> dict[str, Any]:
     where = f"messages[{index}]"
     if not isinstance(message, Mapping):
         raise InvalidRequestError(
-            f"{where} is {type(message).__name__}; it must be a mapping with role and content"
+            f"{where} is {type_name(message)}; it must be a mapping with role and content"
         )
-    plain: dict[str, Any] = {}
-    for key, value in message.items():
-        if not isinstance(key, str):
-            raise InvalidRequestError(f"{where} has the field {key!r}; field names must be texts")
-        plain[key] = _plain(value, f"{where}.{key}")
-    if not isinstance(plain.get("role"), str):
-        raise InvalidRequestError(f"{where}.role is {plain.get('role')!r}; it must be a text")
-    content = plain.get("content", "")
+    plain = reader.mapping(message, where, 0)
+    role, content = plain.get("role"), plain.get("content", "")
+    if not isinstance(role, str):
+        raise REQUEST.bad(f"{where}.role", role, "a text")
     if isinstance(content, list):
         for part, item in enumerate(content):
             _check_part(item, f"{where}.content[{part}]")
         plain["content"] = "\n".join(item["text"] for item in content)
-    elif not isinstance(content, str) and content is not None:
+    elif content is None and role == "assistant":  # it has called a tool and said nothing
+        plain["content"] = None if keeps_null else ""
+    elif not isinstance(content, str):
         raise InvalidRequestError(
-            f"{where}.content is {type(content).__name__}; "
-            "it must be a text or a list of text parts"
+            f"{where}.content is {type_name(content)}; it must be a text or a list of text parts"
         )
     return plain
 
 
 def _check_part(part: object, where: str) -> None:
     if not isinstance(part, dict) or part.get("type") != "text":
-        found = part.get("type") if isinstance(part, dict) else type(part).__name__
-        raise InvalidRequestError(f"{where} is {found!r}; it must be of type 'text'")
+        found = part.get("type") if isinstance(part, dict) else type_name(part)
+        raise REQUEST.bad(where, found, "of type 'text'")
     if not isinstance(part.get("text"), str):
-        raise InvalidRequestError(f"{where}.text is {part.get('text')!r}; it must be a text")
+        raise REQUEST.bad(f"{where}.text", part.get("text"), "a text")
 
 
-def _plain(value: object, where: str, depth: int = 0) -> Any:
-    if depth > _MAX_DEPTH:
-        raise InvalidRequestError(f"{where} is nested more than {_MAX_DEPTH} levels deep")
-    if value is None or type(value) in (str, int, float, bool):
-        return value
-    if isinstance(value, str):  # an enum, say
-        return str.__str__(value)
-    if isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
-        return {str(k): _plain(v, f"{where}.{k}", depth + 1) for k, v in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(item, f"{where}[{i}]", depth + 1) for i, item in enumerate(value)]
-    raise InvalidRequestError(
-        f"{where} is {type(value).__name__}; it must be made of texts, numbers, lists and mappings"
-    )
+class _Reader:
+    """Copies values of the kinds that JSON has, a bounded number of them.
+
+    Lists that hold each other many times over would be endless otherwise.
+    """
+
+    def __init__(self) -> None:
+        self._left = _MAX_UNITS
+
+    def mapping(self, value: Mapping[Any, Any], where: str, depth: int) -> dict[str, Any]:
+        """Return a mapping as a dictionary. Raises InvalidRequestError."""
+        plain = {}
+        for key, one in value.items():
+            name = plain_text(key)
+            if name is None:
+                raise InvalidRequestError(
+                    f"{where} is {type_name(value)} with the field {short(key)}; "
+                    "field names must be texts"
+                )
+            self._spend(name, where)
+            plain[name] = self.value(one, f"{where}.{short(name)[1:-1]}", depth + 1)
+        return plain
+
+    def value(self, value: object, where: str, depth: int) -> Any:
+        """Return a value as plain data. Raises InvalidRequestError."""
+        if depth > _MAX_DEPTH:
+            raise InvalidRequestError(f"{where} is nested more than {_MAX_DEPTH} levels deep")
+        text = plain_text(value)
+        self._spend(text or "", where)
+        if text is not None:
+            REQUEST.unicode(where, text)
+            return text
+        if value is None or type(value) in (int, float, bool):
+            return value
+        if isinstance(value, Mapping):
+            return self.mapping(value, where, depth)
+        if isinstance(value, (list, tuple)):
+            return [self.value(one, f"{where}[{i}]", depth + 1) for i, one in enumerate(value)]
+        number: float | None = plain_int(value)
+        if number is None:
+            number = plain_float(value)
+        if number is not None:
+            return number
+        raise InvalidRequestError(
+            f"{where} is {type_name(value)}; it must be made of texts, numbers, lists and mappings"
+        )
+
+    def _spend(self, text: str, where: str) -> None:
+        self._left -= 1 + len(text) // _CHARACTERS_PER_UNIT
+        if self._left < 0:
+            raise InvalidRequestError(f"{where} is one value too many: messages are too large")

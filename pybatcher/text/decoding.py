@@ -11,25 +11,25 @@ import codecs
 import re
 from typing import Any, Protocol
 
-__all__ = ["Stage", "build_stages"]
+__all__ = ["BYTE_ALPHABET", "Stage", "build_stages"]
 
 _REPLACEMENT = "\ufffd"
 
 
 class Stage(Protocol):
-    """A step of decoding: tokens in, zero or more tokens out, in order."""
+    """A step of decoding: takes tokens in order, and returns zero or more for each."""
 
     def push(self, token: str) -> list[str]:
-        """What can be told of the text, with this token."""
+        """Return the pieces of text that are certain once this token is known."""
         ...
 
     def flush(self) -> list[str]:
-        """The end of the text: what was held back."""
+        """Return the pieces that were held back. No token follows."""
         ...
 
 
 def build_stages(settings: dict[str, Any] | None, *, at_start: bool) -> list[Stage] | None:
-    """The chain for a decoder, given as its JSON; None: it has a step that has no streaming form.
+    """Return the chain for a decoder's JSON; None if a step of it has no streaming form.
 
     at_start: nothing comes before the first token, so that its leading space goes.
     """
@@ -51,7 +51,7 @@ def build_stages(settings: dict[str, Any] | None, *, at_start: bool) -> list[Sta
 
 
 def _build_stage(settings: dict[str, Any], at_start: bool, fused: bool) -> Stage | None:
-    """`fused`: the library has joined all tokens before this step: it sees one token."""
+    """Return one step, or None. `fused`: the library joins all tokens before this step."""
     kind = settings["type"]
     if kind == "Strip" and fused and settings["stop"] == 0:
         return _StripStart(settings["content"], settings["start"] if at_start else 0)
@@ -107,7 +107,7 @@ class _ByteFallback:
 
 
 class _Replace:
-    """A text in each token replaced by another."""
+    """Replaces a text in each token by another."""
 
     def __init__(self, pattern: str, content: str) -> None:
         self._pattern = pattern
@@ -121,7 +121,7 @@ class _Replace:
 
 
 class _Metaspace:
-    """SentencePiece's mark for a space; the marks of the first token were added, not text."""
+    """Replaces SentencePiece's mark by a space, and drops the marks of the first token."""
 
     def __init__(self, mark: str, drops: bool) -> None:
         self._mark = mark
@@ -136,7 +136,7 @@ class _Metaspace:
 
 
 class _StripStart:
-    """Up to `count` leading `character`s of the whole text removed."""
+    """Removes up to `count` leading `character`s of the whole text."""
 
     def __init__(self, character: str, count: int) -> None:
         self._character = character
@@ -156,7 +156,7 @@ class _StripStart:
 
 
 class _JoinWithSpaces:
-    """No decoder at all: the library puts a space between tokens."""
+    """Puts a space between tokens, as the library does without a decoder."""
 
     def __init__(self, at_start: bool) -> None:
         self._first = at_start
@@ -173,7 +173,10 @@ _BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2}|\+[0-9A-Fa-f])>")  # what Rust's p
 
 
 def _byte_alphabet() -> dict[str, int]:
-    """GPT-2's spelling of the 256 bytes: visible Latin-1 as itself, the rest from U+0100 on."""
+    """Return the byte of each character of GPT-2's alphabet.
+
+    Visible Latin-1 stands for itself; the other bytes are U+0100 and the characters after it.
+    """
     visible = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = [byte for byte in range(256) if byte not in visible]
     alphabet = {chr(byte): byte for byte in visible}
@@ -181,12 +184,13 @@ def _byte_alphabet() -> dict[str, int]:
     return alphabet
 
 
-_BYTES = _byte_alphabet()
+BYTE_ALPHABET = _byte_alphabet()
+"""The byte that each of the 256 characters stands for."""
 
 
 def _token_bytes(token: str) -> bytes:
-    """A token with a character outside the alphabet (an added token) is plain text."""
+    """Return a token's bytes. One with a character outside the alphabet is plain text."""
     try:
-        return bytes([_BYTES[character] for character in token])
+        return bytes([BYTE_ALPHABET[character] for character in token])
     except KeyError:
         return token.encode("utf-8")

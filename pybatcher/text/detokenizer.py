@@ -38,7 +38,7 @@ class Detokenizer:
         self._all_ids: list[int] = []
 
     def push(self, token_id: int) -> str:
-        """The text that this token completes; "" while a character is still cut."""
+        """Return the text that this token completes; "" while a character is incomplete."""
         token = self._visible(token_id)
         if token is None:
             return ""
@@ -48,7 +48,7 @@ class Detokenizer:
         return _through(self._stages, [token])
 
     def flush(self) -> str:
-        """The ids have ended: what was held back."""
+        """Return the text that was held back. No token follows."""
         if self._stages is None:
             ids, self._all_ids = self._all_ids, []
             return self._tokenizer.decode(ids, skip_special_tokens=False)

@@ -16,7 +16,7 @@ _UNITS_PER_INPUT_UNIT = 64
 
 
 class TemplateLimitError(Exception):
-    """A template did more work, or asked for something else, than it may."""
+    """Raised when a template does more work than it may, or asks for what it may not have."""
 
 
 class Meter:
@@ -34,7 +34,7 @@ class Meter:
         self._left = _BASE_UNITS + _UNITS_PER_INPUT_UNIT * (2**63 - self._left)
 
     def spend(self, units: int) -> None:
-        """Count work; TemplateLimitError when there is none left."""
+        """Count work. Raises TemplateLimitError past the limit."""
         self._left -= units
         if self._left < 0:
             raise TemplateLimitError(

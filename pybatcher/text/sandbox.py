@@ -20,6 +20,7 @@ from jinja2.exceptions import SecurityError
 from jinja2.runtime import Context
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.utils import Namespace
+from typing_extensions import override
 
 from .metering import METER, Meter, TemplateLimitError
 from .template_filters import FILTERS, TESTS
@@ -48,7 +49,7 @@ _METHODS: dict[type, list[str]] = {
 
 
 class TemplateRefusedError(Exception):
-    """The template called `raise_exception`: these messages are not what it takes."""
+    """Raised when a template calls `raise_exception`: it refuses the messages."""
 
 
 class Sandbox:
@@ -68,7 +69,7 @@ class Sandbox:
         self._template = _Environment(now).from_string(source)
 
     def render(self, variables: Mapping[str, Any]) -> str:
-        """The text. Raises what the template's code runs into: nearly anything."""
+        """Return the text. Raises any exception that the template's code runs into."""
         values = dict(variables)
         token = METER.set(Meter(values))
         try:
@@ -78,7 +79,7 @@ class Sandbox:
 
 
 class _Environment(ImmutableSandboxedEnvironment):
-    """Set up as transformers sets up its own, so that templates render the same."""
+    """Jinja's sandbox with the settings of transformers, so that templates render the same."""
 
     intercepted_binops = frozenset(("+", "*", "**", "%"))
 
@@ -99,19 +100,21 @@ class _Environment(ImmutableSandboxedEnvironment):
             "strftime_now": lambda form: _format_time(now(), form),
         }
 
+    @override
     def _generate(self, source: nodes.Template, *args: Any, **kwargs: Any) -> str:
         Rewriter().visit(source)
         return super()._generate(source, *args, **kwargs)
 
+    @override
     def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
-        """Of plain values only the listed methods; of all else what jinja2 lets through."""
+        # Of plain values only the listed methods; of all else what jinja2 allows.
         for kind, methods in _METHODS.items():
             if isinstance(obj, kind):
                 return attr in methods
         return super().is_safe_attribute(obj, attr, value)
 
+    @override
     def wrap_str_format(self, value: Any) -> Callable[..., str] | None:
-        """jinja2's safe `str.format`, with bounded fields; None for any other method."""
         wrapped = super().wrap_str_format(value)
         if wrapped is None:
             return None
@@ -125,8 +128,8 @@ class _Environment(ImmutableSandboxedEnvironment):
 
         return bounded_format
 
+    @override
     def call(self, context: Context, obj: Any, /, *args: Any, **kwargs: Any) -> Any:
-        """Every call that a template makes."""
         meter = METER.get()
         if getattr(obj, "__name__", None) == "join" and len(args) == 1:
             args = (list(args[0]),)  # a generator could not be counted
@@ -139,8 +142,8 @@ class _Environment(ImmutableSandboxedEnvironment):
         meter.spend_value(result)
         return result
 
+    @override
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
-        """Every intercepted operator."""
         meter = METER.get()
         meter.spend_value(left)
         meter.spend_value(right)
@@ -158,7 +161,7 @@ class _Environment(ImmutableSandboxedEnvironment):
 
 
 def _counted(value: Any) -> Any:
-    """Everything that a template writes passes here."""
+    """Count a value that a template writes, and return it."""
     METER.get().spend_value(value)
     return value
 
@@ -169,7 +172,7 @@ def _check_field(field: str) -> None:
 
 
 def _foresee_format(meter: Meter, n_fields: int, values: Any) -> None:
-    """Each field may write all values."""
+    """Count all values for each field, which may write them all."""
     for _ in range(n_fields):
         meter.spend_value(values)
 
@@ -237,6 +240,7 @@ class _SafeNamespace(Namespace):
             _check_name(name)
         Namespace.__init__(self, values)
 
+    @override
     def __setitem__(self, name: str, value: Any) -> None:
         _check_name(name)
         super().__setitem__(name, value)

@@ -30,9 +30,9 @@ class StopMatcher:
         self._matched = False
 
     def push(self, text: str) -> tuple[str, bool]:
-        """Take more text: (what may be passed on now, whether a stop string was found).
+        """Take more text; return what may be passed on, and whether a stop string was found.
 
-        After a match there is no more text: always ("", True).
+        After a match every call returns ("", True).
         """
         if self._matched:
             return "", True
@@ -52,14 +52,14 @@ class StopMatcher:
         return pending[:passed], False
 
     def flush(self) -> str:
-        """The text has ended: what was held back, since no stop string came of it."""
+        """Return the text that was held back. No text follows, so no stop string ends there."""
         held, self._held = self._held, ""
         self._state = self._root
         return held
 
 
 class _State:
-    """A beginning of one or more stops.
+    """A state of the automaton: a beginning of one or more stops.
 
     depth: its length. fallback: the longest proper end of it that is a
     beginning too. match_length: of the longest stop that it ends with, or 0.
@@ -75,7 +75,7 @@ class _State:
 
 
 def _step(state: _State, character: str, root: _State) -> _State:
-    """The longest beginning that the text so far ends with, `character` added."""
+    """Return the state after `character`: the longest beginning that the text now ends with."""
     node: _State | None = state
     while node is not None:
         child = node.children.get(character)

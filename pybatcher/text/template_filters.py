@@ -36,7 +36,7 @@ _OF_SEQUENCES = """
 
 
 def _metered(function: Callable[..., Any], *, expands_text: bool) -> Callable[..., Any]:
-    """Counts all arguments before, and the result after; keeps jinja2's marks on `function`."""
+    """Return `function` with its arguments and result counted, and jinja2's marks kept."""
 
     @wraps(function)
     def metered(*args: Any, **kwargs: Any) -> Any:
@@ -125,7 +125,7 @@ def _to_json(
     separators: tuple[str, str] | None = None,
     sort_keys: bool = False,
 ) -> str:
-    """As transformers defines it: plain JSON, without Jinja's HTML escapes."""
+    """Return plain JSON, without Jinja's HTML escapes: the filter of transformers."""
     wide = isinstance(indent, str) or (indent or 0) > _MAX_INDENT
     if wide or any(len(text) > _MAX_INDENT for text in separators or ()):
         raise TemplateLimitError(f"its JSON is spaced by more than {_MAX_INDENT} columns")

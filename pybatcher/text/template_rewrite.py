@@ -10,6 +10,7 @@ from jinja2.exceptions import TemplateAssertionError
 from jinja2.ext import Extension
 from jinja2.parser import Parser
 from jinja2.visitor import NodeTransformer
+from typing_extensions import override
 
 __all__ = ["CONCATENATE", "TICK", "WEIGH", "GenerationTag", "Rewriter"]
 
@@ -25,8 +26,8 @@ class Rewriter(NodeTransformer):
     `~` becomes the filter CONCATENATE. What would load another template is refused.
     """
 
+    @override
     def visit(self, node: nodes.Node, *args: Any, **kwargs: Any) -> nodes.Node:
-        """The node to put in this one's place; its children are rewritten first."""
         self.generic_visit(node, *args, **kwargs)
         match node:
             case nodes.For():
@@ -58,8 +59,8 @@ class GenerationTag(Extension):
 
     tags = {"generation"}  # noqa: RUF012 (declared so by jinja2)
 
+    @override
     def parse(self, parser: Parser) -> nodes.Node:
-        """The tag's body, as a scope of its own."""
         line = next(parser.stream).lineno
         body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
         return nodes.Scope(body, lineno=line)
@@ -70,7 +71,7 @@ def _add_tick(body: list[nodes.Node]) -> None:
 
 
 def _tick(body: Sequence[nodes.Node]) -> nodes.Expr:
-    """An expression that counts one round of `body`, by the text that the round writes."""
+    """Return an expression that counts one round of `body`, by the text that it writes."""
     texts = [text for node in body for text in node.find_all(nodes.TemplateData)]
     return _filter(TICK, nodes.Const(sum(len(text.data) for text in texts)))
 

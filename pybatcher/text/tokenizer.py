@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
 from typing import Any
 
 from tokenizers import Tokenizer as Backend
 
 from ..errors import InvalidRequestError, ModelFormatError
+from ..errors.checks import REQUEST
+from .longest_token import longest_token
+from .portions import Portions
 
 __all__ = ["Tokenizer"]
+
+_PORTION = 65_536  # characters; a tenth of a second
 
 
 class Tokenizer:
@@ -37,6 +44,7 @@ class Tokenizer:
         self.bos_token_id = bos_token_id
         self.eos_token_ids = frozenset(eos_token_ids)
         self._tokens: dict[int, str] = {}
+        self._analysis = threading.Lock()
         self.special_token_ids: frozenset[int] = frozenset()
         self.decoder_settings: dict[str, Any] | None = None
         self.vocab_size = 0
@@ -49,11 +57,57 @@ class Tokenizer:
 
     @property
     def available(self) -> bool:
-        """Whether texts can be served at all."""
+        """True if there is a tokenizer, so that texts can be served."""
         return self._backend is not None
 
+    @property
+    def longest_token(self) -> int:
+        """The most bytes of a text that one token stands for. Slow the first time."""
+        with self._analysis:
+            return self._longest_token
+
+    @cached_property
+    def _longest_token(self) -> int:
+        return 1 if self._backend is None else int(_called(longest_token, self._backend))
+
+    @property
+    def portions(self) -> Portions | None:
+        """What cuts texts into portions; None if that is not exact. Slow the first time."""
+        with self._analysis:
+            return self._portions
+
+    @cached_property
+    def _portions(self) -> Portions | None:
+        if self._backend is None:
+            return None
+        portions: Portions = _called(Portions, self._backend)
+        return portions if portions.is_exact else None
+
+    def encode_long(
+        self,
+        text: str,
+        *,
+        add_special_tokens: bool = True,
+        goes_on: Callable[[int], bool] = lambda n_tokens: True,
+    ) -> list[int]:
+        """Return what `encode` does, by portions where the tokenizer allows it.
+
+        goes_on: asked between portions, with the number of tokens so far; False: stop, and
+            return those.
+        """
+        portions = self.portions if len(text) > _PORTION else None
+        if portions is None:
+            return self.encode(text, add_special_tokens=add_special_tokens)
+        before, after = portions.around if add_special_tokens else ([], [])
+        ids = list(before)
+        for portion in portions.of(text, _PORTION):
+            if not goes_on(len(ids)):
+                return ids
+            ids += self.encode(portion, add_special_tokens=False)
+        return ids + after
+
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
-        """The token ids of `text`.
+        """Return the token ids of `text`.
 
         add_special_tokens: with the tokens that the model wants around a text
             (a BOS, say). A rendered chat has them already: False.
@@ -61,15 +115,7 @@ class Tokenizer:
         Raises InvalidRequestError if it is no text, has lone surrogates, or
         if the model has no tokenizer; ModelFormatError if its tokenizer fails.
         """
-        if not isinstance(text, str):
-            raise InvalidRequestError(f"the text is {type(text).__name__}; it must be str")
-        try:
-            text.encode("utf-8")
-        except UnicodeEncodeError as error:
-            raise InvalidRequestError(
-                f"the text has a lone surrogate, {text[error.start]!r} at index {error.start}; "
-                "it must be valid Unicode"
-            ) from error
+        text = REQUEST.text("the text", text, "str")
         if self._backend is None:
             raise InvalidRequestError(
                 "the model has no tokenizer.json, so that a prompt cannot be a text; "
@@ -81,7 +127,10 @@ class Tokenizer:
         return ids
 
     def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
-        """The text of `ids`. An id that no token has leaves no trace. Raises as `encode`."""
+        """Return the text of `ids`. An id that no token has leaves no trace.
+
+        Raises ModelFormatError if the tokenizer fails.
+        """
         if self._backend is None:
             return ""
         known = [i for i in map(int, ids) if self.token(i) is not None]
@@ -90,7 +139,7 @@ class Tokenizer:
         return text
 
     def token(self, token_id: int) -> str | None:
-        """The token as the vocabulary spells it; None where no token has the id."""
+        """Return the token as the vocabulary spells it; None where no token has the id."""
         try:
             return self._tokens[token_id]
         except KeyError:

@@ -98,7 +98,12 @@ class RemoteCalls:
         if future.cancelled():
             future.set_running_or_notify_cancel()
             return
-        task = self._loop.create_task(function())
+        try:
+            task = self._loop.create_task(function())
+        except Exception as error:  # of the call itself: there is no such argument, say
+            if future.set_running_or_notify_cancel():
+                future.set_exception(error)
+            return
         self._tasks.add(task)
         task.add_done_callback(lambda task: self._end(task, future))
         future.add_done_callback(lambda future: self._cancel_with(future, task))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 
 from pybatcher import (
@@ -53,6 +54,45 @@ async def test_bad_arguments(arguments: dict[str, object], message: str) -> None
         with pytest.raises(InvalidRequestError, match=message):
             await batcher.generate(PROMPT, **arguments)
         assert batcher.statistics().submitted == 0
+
+
+@pytest.mark.parametrize("value", [10**400, -(10**400), np.array([1, 2]), np.bool_(True), 1j])
+async def test_values_that_compare_and_convert_badly(value: object) -> None:
+    async with fake_batcher() as batcher:
+        for asked in (
+            batcher.generate(PROMPT, timeout=value),
+            batcher.generate(PROMPT, priority=value),
+            batcher.embed([PROMPT], pooling=value),  # type: ignore[arg-type]
+        ):
+            with pytest.raises(InvalidRequestError):
+                await asked
+        assert batcher.statistics().submitted == 0
+
+
+async def test_numbers_of_numpy_are_numbers() -> None:
+    async with fake_batcher() as batcher:
+        plain = await batcher.generate(PROMPT, max_tokens=5, temperature=0.5, seed=3)
+        numpy = await batcher.generate(
+            PROMPT,
+            max_tokens=np.int64(5),
+            temperature=np.float32(0.5),
+            seed=np.uint64(3),
+            timeout=np.float64(60),
+            priority=np.int8(1),
+        )
+    assert numpy.token_ids == plain.token_ids
+
+
+@pytest.mark.parametrize("value", [5, b"\xff", ["x"], "", "a\0b", "\ud800"])
+def test_bad_models(value: object) -> None:
+    with pytest.raises(ConfigError, match=r"model is .* a path, or None"):
+        Batcher(value)
+
+
+@pytest.mark.parametrize("name", ["progress", "on_failure"])
+def test_what_cannot_be_called(name: str) -> None:
+    with pytest.raises(ConfigError, match=f"{name} is 5; it must be a function, or None"):
+        Batcher(**{name: 5})
 
 
 @pytest.mark.parametrize("value", ["", 5, b"x"])

@@ -111,6 +111,7 @@ async def test_a_fork_is_told_so() -> None:
         await asyncio.to_thread(os.waitpid, child, 0)
         assert "is a fork of it" in told
         assert "BatcherClosedError" in told
+        assert "closed: the batcher runs in process" in told
         assert (await batcher.generate(PROMPT, max_tokens=1)).token_ids
 
 
@@ -119,7 +120,9 @@ def _ask_in_child(batcher: Batcher, writer: int) -> None:
     try:
         coroutine.send(None)
     except Exception as error:
-        os.write(writer, f"{type(error).__name__}: {error}".encode())
+        health = batcher.health()
+        said = f"{type(error).__name__}: {error}\n{health.status}: {health.reason}"
+        os.write(writer, said.encode())
 
 
 async def test_start_that_fails_can_be_tried_again() -> None:

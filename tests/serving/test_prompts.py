@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from array import array
+from collections import UserList, deque
+from collections.abc import Iterator
+from unittest.mock import ANY
 
 import numpy as np
 import pytest
+from batcher_helpers import PATIENCE, acquire, until
 
 from pybatcher import (
+    ConfigError,
     InvalidRequestError,
     RequestTooLongError,
 )
 from pybatcher.testing import FakeEngine, byte_tokenizer, fake_batcher
+from pybatcher.text import Tokenizer
 
 PROMPT = "Once upon a time"
 
@@ -115,3 +122,141 @@ async def test_many_token_ids_are_checked_with_pauses() -> None:
         with pytest.raises(InvalidRequestError, match=r"prompt\[100000\] is 999"):
             await task
         assert pauses > 100_000 // 8192
+
+
+@pytest.fixture
+def tokenized(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The lengths of the texts that were tokenised."""
+    lengths: list[int] = []
+    encode = Tokenizer.encode
+
+    def recording(self: Tokenizer, text: str, **options: bool) -> list[int]:
+        lengths.append(len(text))
+        return encode(self, text, **options)
+
+    monkeypatch.setattr(Tokenizer, "encode", recording)
+    return lengths
+
+
+HUGE = "word " * 1_000_000
+TEMPLATE = "{% for message in messages %}{{ message['content'] }}{% endfor %}"
+
+
+async def test_a_text_that_cannot_fit_is_refused_before_it_is_tokenised(
+    tokenized: list[int],
+) -> None:
+    async with fake_batcher(n_ctx=4096, chat_template=TEMPLATE) as batcher:
+        message = "has 5000000 characters, and no token stands for more than .* 4096 positions"
+        for asked in (
+            batcher.generate(HUGE),
+            batcher.chat([{"role": "user", "content": HUGE}]),
+            batcher.score("a", ["b", HUGE]),
+            batcher.embed([HUGE]),
+            batcher.add_prefix(HUGE),
+            batcher.tokenize(HUGE),
+        ):
+            with pytest.raises(RequestTooLongError, match=message):
+                await asked
+        assert max(tokenized, default=0) < 10
+
+
+async def test_token_ids_that_cannot_fit_are_refused_before_they_are_looked_at() -> None:
+    class Unread(list[int]):
+        def __iter__(self) -> Iterator[int]:
+            raise AssertionError
+
+    async with fake_batcher(n_ctx=4096) as batcher:
+        for ids in (Unread([1] * 9000), range(10**9), np.broadcast_to(np.int64(1), 10**12)):
+            with pytest.raises(RequestTooLongError, match="token ids; a sequence has 4096 pos"):
+                await batcher.generate(ids)
+        with pytest.raises(RequestTooLongError, match="1048576 can be made a text at once"):
+            await batcher.detokenize(range(10**9))
+
+
+async def test_tokenising_stops_where_the_tokens_are_too_many(tokenized: list[int]) -> None:
+    async with fake_batcher(n_ctx=100_000) as batcher:
+        with pytest.raises(RequestTooLongError, match="tokens or more; a sequence has 100000"):
+            await batcher.generate("the fox " * 20_000)
+        assert sum(tokenized) < 160_000
+
+
+@pytest.mark.parametrize(
+    ("n_ctx", "max_positions", "advice"),
+    [
+        (4096, 4096, "shorten it or raise n_ctx"),
+        (4096, 100, "shorten it, as the model has no more positions"),
+    ],
+)
+async def test_raising_n_ctx_is_advised_where_it_helps(
+    n_ctx: int, max_positions: int, advice: str
+) -> None:
+    engine = FakeEngine(n_ctx=n_ctx, max_positions=max_positions)
+    async with fake_batcher(engine) as batcher:
+        with pytest.raises(RequestTooLongError) as caught:
+            await batcher.generate([1] * 9000)
+        assert str(caught.value).endswith(f": {advice}")
+
+
+async def test_few_long_texts_at_a_time_and_none_that_nobody_waits_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    going_on, most, released = 0, 0, threading.Event()
+    lock, started = threading.Lock(), threading.Semaphore(0)
+    portions: list[int] = []
+    encode = Tokenizer.encode
+
+    def waiting(self: Tokenizer, text: str, **options: bool) -> list[int]:
+        nonlocal going_on, most
+        if len(text) > 100:
+            with lock:
+                going_on += 1
+                most = max(most, going_on)
+                portions.append(len(text))
+            started.release()
+            assert released.wait(PATIENCE)
+            with lock:
+                going_on -= 1
+        return encode(self, text, **options)
+
+    monkeypatch.setattr(Tokenizer, "encode", waiting)
+    async with fake_batcher(n_ctx=1_000_000) as batcher:
+        text = "the fox " * 20_000  # of three portions
+        tasks = [asyncio.create_task(batcher.tokenize(text)) for _ in range(6)]
+        for _ in range(2):
+            await asyncio.to_thread(acquire, started)
+        for task in tasks:
+            task.cancel()
+        assert await asyncio.gather(*tasks, return_exceptions=True) == [ANY] * 6
+        assert len(portions) == 2
+        assert (await batcher.generate("short", max_tokens=1)).token_ids
+        released.set()
+        await until(lambda: going_on == 0)
+        assert len(await batcher.tokenize(text)) == 160_001
+    assert most == 2
+    assert len(portions) == 2 + 3
+
+
+async def test_sequences_of_any_kind_are_taken() -> None:
+    async with fake_batcher() as batcher:
+        expected = (await batcher.generate([65, 66], max_tokens=3)).token_ids
+        for prompt in (deque([65, 66]), UserList([65, 66]), array("i", [65, 66])):
+            assert (await batcher.generate(prompt, max_tokens=3)).token_ids == expected
+
+
+async def test_lone_surrogates_are_refused_by_field() -> None:
+    async with fake_batcher() as batcher:
+        for asked, field in (
+            (batcher.generate("\ud800"), "prompt"),
+            (batcher.generate("long " * 1000 + "\ud800"), "prompt"),
+            (batcher.generate("x", namespace="\ud800"), "namespace"),
+            (batcher.generate("x", stop="\ud800"), "stop"),
+            (batcher.add_prefix("x", name="\ud800"), "name"),
+            (batcher.add_prefix("\ud800"), "prefix"),
+            (batcher.embed(["x", "\ud800"]), r"texts\[1\]"),
+            (batcher.remove_prefix("x", "\ud800"), "namespace"),
+        ):
+            with pytest.raises(InvalidRequestError, match=f"{field} is .*lone surrogate"):
+                await asked
+        assert batcher.statistics().restarts == 0
+        with pytest.raises(ConfigError, match=r"system_prompt is .*lone surrogate"):
+            fake_batcher(system_prompt="\ud800")

@@ -4,6 +4,7 @@ import enum
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import numpy as np
 import pytest
 from transformers import PreTrainedTokenizerFast
 
@@ -154,6 +155,32 @@ def test_a_message_may_have_no_content() -> None:
     message = {"role": "assistant", "content": None, "tool_calls": calls}
     rendered = chat("{{ messages[0].tool_calls[0].function.arguments | tojson }}").render([message])
     assert rendered == '{"x": [1, 2.5, null, true]}'
+
+
+def test_an_assistant_that_says_nothing_has_no_text() -> None:
+    message = {"role": "assistant", "content": None}
+    assert chat("[{{ messages[0].content }}]").render([message]) == "[]"
+    asks = "{% if messages[0]['content'] is none %}nothing{% else %}text{% endif %}"
+    assert chat(asks).render([message]) == "nothing"
+
+
+@pytest.mark.parametrize("role", ["user", "system", "tool"])
+def test_others_have_to_say_something(role: str) -> None:
+    with pytest.raises(InvalidRequestError, match=r"messages\[1\]\.content is NoneType"):
+        chat("x").render([{"role": "user", "content": "hi"}, {"role": role, "content": None}])
+
+
+def test_messages_of_few_objects_that_never_end() -> None:
+    value: list[Any] = ["x"]
+    for _ in range(30):
+        value = [value, value]
+    with pytest.raises(InvalidRequestError, match="messages are too large"):
+        chat("x").render([{"role": "user", "content": "hi", "x": value}])
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    message = {"role": "user", "content": "hi", "x": np.int64(3), "y": np.float32(0.5)}
+    assert chat("{{ messages[0].x }} {{ messages[0].y }}").render([message]) == "3 0.5"
 
 
 def test_messages_are_not_changed() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-import reprlib
+import sys
 import time
 from collections.abc import Callable, Mapping
 from random import Random
@@ -17,7 +17,8 @@ from ...calls.prefix_info import Prefixes
 from ...calls.questions import ListPrefixes, ReadHealth, ReadStatistics, Reload
 from ...calls.statistics import Health
 from ...calls.telemetry import Handler, Telemetry
-from ...errors import ConfigError
+from ...config import bad_value, check_path
+from ...errors.checks import OPTION
 from ..protocol.address import default_socket_path
 from ..protocol.sidecar_statistics import SidecarStatistics
 from ..replay.remote_service import attach_and_watch
@@ -67,7 +68,7 @@ class Client(AnyBatcher):
     ) -> None:
         super().__init__()
         self._path = _check_path(path)
-        self._idempotent = idempotent
+        self._idempotent = OPTION.flag("idempotent", idempotent)
         self._absent_timeout = _ABSENT_TIMEOUT if connect_timeout is None else math.inf
         if connect_timeout is None:
             connect_timeout = _CONNECT_TIMEOUT
@@ -172,20 +173,14 @@ class Client(AnyBatcher):
 
 
 def _check_path(path: object) -> str:
-    if path is None:
-        path = default_socket_path(os.environ)
-    if not isinstance(path, (str, os.PathLike)):
-        raise ConfigError(f"path is {reprlib.repr(path)}; it must be the path of a socket, or None")
-    text = os.fspath(path)
-    if not text or "\0" in text or len(os.fsencode(text)) > _LONGEST_PATH:
-        raise ConfigError(
-            f"path is {reprlib.repr(text)}; a socket's path has 1 to {_LONGEST_PATH} bytes, none "
-            "of them 0"
-        )
+    wanted = f"a socket's path of 1 to {_LONGEST_PATH} bytes, none of them 0, or None"
+    text = check_path("path", default_socket_path(os.environ) if path is None else path, wanted)
+    if len(os.fsencode(text)) > _LONGEST_PATH:
+        raise bad_value("path", text, wanted)
     return text
 
 
 def _check_connect_timeout(value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < math.inf:
-        raise ConfigError(f"connect_timeout is {value!r}; it must be seconds above 0")
-    return float(value)
+    wanted = "seconds above 0"
+    longest = sys.float_info.max
+    return OPTION.number("connect_timeout", value, 0.0, longest, above=True, wanted=wanted)

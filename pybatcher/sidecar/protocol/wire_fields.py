@@ -6,15 +6,15 @@ kind), a number with a fraction as a whole one, and anything in any place.
 
 from __future__ import annotations
 
-import reprlib
+import math
 from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
-from typing_extensions import override
-
 from ...errors import InvalidRequestError, ProtocolError, PybatcherError
+from ...errors.checks import Checks, plain_float, plain_int, short
 
 __all__ = ["ANSWERED", "ASKED", "Fields", "short"]
 
@@ -23,28 +23,10 @@ _WHOLE, _FLOAT, _TEXT = frozenset({int}), frozenset({float}), frozenset({str})
 _NO_LISTS = (bytearray, memoryview, array)
 _DEEPEST = 32  # levels of lists and maps inside a message
 _MOST_IN_FLOAT = 2**1023
-
-
-class _Short(reprlib.Repr):
-    """A repr that is short for any value: for numbers of any length and maps of any kind too."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.maxstring = self.maxother = 80
-
-    @override
-    def repr_int(self, x: int, level: int) -> str:
-        if x.bit_length() > 256:  # Python refuses to write out very long ones
-            return f"a whole number of {x.bit_length()} bits"
-        return super().repr_int(x, level)
-
-
-_SHORT = _Short()
-
-
-def short(value: object) -> str:
-    """Return a short repr of a value, for an error message."""
-    return _SHORT.repr(value)
+_MOST_VALUES = 2**20
+_MOST_IDS = 2**24  # each takes a byte of a message, at least
+_BYTES = (bytes, bytearray, memoryview)
+_PLAIN = "made of maps, lists, texts and numbers"
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,30 +105,44 @@ class Fields:
             raise self.bad(name, value, "a map")
         return {self.text(key, f"a key of {name}"): one for key, one in value.items()}
 
-    def plain(self, value: object, name: str, depth: int = 0) -> Any:
-        """Return a value that is made of maps, lists, texts, numbers, truth values and None only.
+    def plain(self, value: object, name: str) -> Any:
+        """Return a value that is made of maps, lists, texts, numbers, truth values and null only.
 
-        For both directions: what was received becomes plain Python, what is sent can be sent.
+        Both ways: what was received becomes plain Python, what is to be sent can be sent. At most
+        2**20 values, so that lists which hold each other many times over come to an end.
         """
+        with Checks(self.error).reading(name, value, _PLAIN):
+            return self._plain(value, name, 0, _Budget())
+
+    def _plain(self, value: object, name: str, depth: int, budget: _Budget) -> Any:
         if depth > _DEEPEST:
             raise self.error(f"{name} is deeper than {_DEEPEST} lists and maps in each other")
+        if not budget.spend():
+            raise self.error(f"{name} is one value too many: there may be {_MOST_VALUES}")
         match value:
-            case None | bool() | float():
+            case None | bool():
                 return value
-            case int():
-                if -(2**63) <= value < 2**64:
-                    return value
-                raise self.bad(name, value, "a number of 64 bits")
             case str() | bytes():
                 return self.text(value, name)
             case Mapping():
                 fields = self.map(value, name)
                 return {
-                    key: self.plain(one, f"{name}.{key}", depth + 1) for key, one in fields.items()
+                    key: self._plain(one, f"{name}.{key}", depth + 1, budget)
+                    for key, one in fields.items()
                 }
             case Sequence() if not isinstance(value, _NO_LISTS) and not hasattr(value, "_fields"):
-                return [self.plain(one, f"{name}[{i}]", depth + 1) for i, one in enumerate(value)]
-        raise self.bad(name, value, "made of maps, lists, texts and numbers")
+                return [
+                    self._plain(one, f"{name}[{i}]", depth + 1, budget)
+                    for i, one in enumerate(value)
+                ]
+        whole = plain_int(value)
+        if whole is not None and -(2**63) <= whole < 2**64:
+            return whole
+        number = plain_float(value)
+        if number is None or whole is not None:
+            wanted = "a number of 64 bits" if whole is not None else _PLAIN
+            raise self.bad(name, value, wanted)
+        return number
 
     def prompt(self, value: object, name: str) -> str | list[Any]:
         """Return a prompt, sent or to be sent: a text, or a list of whole numbers of 32 bits."""
@@ -154,25 +150,51 @@ class Fields:
             return self.text(value, name)
         return self.token_ids(value, name, "a text or a list of token ids")
 
+    def listed(self, value: object, name: str) -> Any:
+        """Return a numpy array or a tensor as a list, and anything else as it is.
+
+        An array may say that it has more items than there is memory.
+        """
+        with Checks(self.error).reading(name, value, "a list of token ids"):
+            if not hasattr(value, "tolist"):
+                return value
+            shape = getattr(value, "shape", ())
+            if math.prod(shape) > _MOST_IDS:
+                raise self.error(f"{name} has {math.prod(shape)} items, too many for a message")
+            return value.tolist()
+
     def token_ids(self, value: object, name: str, wanted: str = "a list of token ids") -> list[Any]:
-        """Return token ids, sent or to be sent. Whether the model has them is checked elsewhere."""
-        if hasattr(value, "tolist"):  # numpy arrays and torch tensors, on the sending side
-            value = value.tolist()
-        if not isinstance(value, Sequence) or isinstance(value, (str, bytes, bytearray)):
-            raise self.bad(name, value, wanted)
+        """Token ids to be sent, or that were. Which of them the model has, the engine knows."""
+        with Checks(self.error).reading(name, value, wanted):
+            value = self.listed(value, name)
+            if not isinstance(value, Sequence) or isinstance(value, (str, *_BYTES)):
+                raise self.bad(name, value, wanted)
+            if len(value) > _MOST_IDS:
+                raise self.error(f"{name} has {len(value)} token ids, too many for a message")
+            items = list(islice(iter(value), len(value)))
         try:
-            if bool in set(map(type, value)):
+            if bool in set(map(type, items)):
                 raise TypeError
-            return array("i", value).tolist()
-        except (TypeError, OverflowError):
-            bad = next(i for i, one in enumerate(value) if not _is_token_id(one))
-        raise self.bad(f"{name}[{bad}]", value[bad], "a token id, a whole number below 2**31")
+            return array("i", items).tolist()
+        except Exception:  # an `__index__` may raise anything
+            wanted = "a token id, a whole number below 2**31"
+            ids = list(map(plain_int, items))
+        for i, one in enumerate(ids):
+            if one is None or not -(2**31) <= one < 2**31:
+                raise self.bad(f"{name}[{i}]", items[i], wanted)
+        return ids
 
 
-def _is_token_id(value: object) -> bool:
-    if isinstance(value, bool) or not hasattr(value, "__index__"):
-        return False
-    return bool(-(2**31) <= int(value.__index__()) < 2**31)
+class _Budget:
+    """How many values may still be read."""
+
+    def __init__(self) -> None:
+        self._left = _MOST_VALUES
+
+    def spend(self) -> bool:
+        """Count one; False: there are too many."""
+        self._left -= 1
+        return self._left >= 0
 
 
 ASKED = Fields(InvalidRequestError)

@@ -23,8 +23,10 @@ from ...calls.questions import AddPrefix, ListPrefixes, RemovePrefix, Tokenize
 from ...calls.reply import Reply, sample_seed
 from ...calls.telemetry import Handler, Telemetry
 from ...errors import ConnectionLostError, DeadlineExceededError, PybatcherError
+from ...errors.checks import REQUEST
 from ..protocol.codecs import Codec, codec_of
 from ..protocol.wire import event_from_wire
+from ..protocol.wire_fields import ASKED
 from .journal import PendingGeneration, PendingQuestion, bytes_of
 from .link import Link, ending_of
 from .pending_calls import PendingCalls
@@ -100,7 +102,8 @@ class RemoteService(CallService):
             tokens = await self._tokenize_until(call.content, deadline)
             call = replace(call, content=tokens, is_chat=False)
         else:
-            call = replace(call, content=_plain(call.content))
+            read = ASKED.plain if call.is_chat else ASKED.prompt
+            call = replace(call, content=read(call.content, _NAMES[call.is_chat]))
         seed = secrets.randbits(64) if params.seed is None else params.seed
         ids = self.pending.new_numbers(params.n)
         reply.expect(params.n)
@@ -245,11 +248,22 @@ def attach_and_watch(
     return detach_and_unwatch
 
 
+_NAMES = ("prompt", "messages")
+
+
+_NAMES = ("prompt", "messages")
+
+
 def _plain(value: Any) -> Any:
-    """Return numpy arrays and tensors as lists, also in a list; the rest as it is."""
-    if isinstance(value, (list, tuple)):
-        return [one.tolist() if hasattr(one, "tolist") else one for one in value]
-    return value.tolist() if hasattr(value, "tolist") else value
+    """Return arrays and tensors as lists, also in a list; the rest is for the other end to judge.
+
+    Raises InvalidRequestError for an array that is too large.
+    """
+    name = "a list of token ids"
+    with REQUEST.reading(name, value, "readable"):
+        if isinstance(value, (list, tuple)):
+            return [ASKED.listed(one, name) for one in value]
+        return ASKED.listed(value, name)
 
 
 def _plain_fields(question: Question[T]) -> Question[T]:
@@ -257,9 +271,9 @@ def _plain_fields(question: Question[T]) -> Question[T]:
     if not is_dataclass(question):
         return question
     values = {one.name: getattr(question, one.name) for one in fields(question)}
-    plain = {name: _plain(value) for name, value in values.items() if _is_array(value)}
+    plain = {name: _plain(value) for name, value in values.items() if name in _SEQUENCES}
     return replace(question, **plain) if plain else question
 
 
-def _is_array(value: object) -> bool:
-    return isinstance(value, (list, tuple)) or hasattr(value, "tolist")
+_SEQUENCES = frozenset({"prompt", "continuations", "texts", "prefix", "token_ids"})
+"""Fields of questions that may be arrays, or lists of arrays."""

@@ -1,0 +1,107 @@
+"""`Portions`: cuts a long text where a tokenizer is sure to cut it too.
+
+Tokenised by portions, such a text gives the tokens that it gives as a whole. That takes a tokenizer
+that cuts a text into words by an expression that is known here: byte-level BPE, as of GPT-2, Llama
+3 and Qwen 2. Any other text is one portion.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from tokenizers import Tokenizer as Backend
+
+__all__ = ["Portions"]
+
+_REST = r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+_WORDS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|"
+_EXPRESSIONS = {_WORDS + digits + _REST for digits in (r"\p{N}", r"\p{N}{1,3}")}
+"""In a match of any of these no space or line end follows a letter. And none looks further ahead
+than to what follows a run of spaces. So between a letter and a space a match always ends, and
+what is before it is cut the same whatever comes after. GPT-2's own expression is of this kind too.
+"""
+
+_CUT = re.compile("[A-Za-z\u0430-\u044f\u3041-\u3096\u4e00-\u9fa5](?=[ \n])")
+"""A letter before a space or a line end. No normal form joins those to what is before them."""
+
+
+class Portions:
+    """Cuts texts for one tokenizer. `is_exact`: False: each text is one portion."""
+
+    def __init__(self, backend: Backend) -> None:
+        self.is_exact = _is_known(json.loads(backend.to_str()))
+        self._around = _special_tokens_around(backend) if self.is_exact else None
+        self.is_exact = self._around is not None
+
+    @property
+    def around(self) -> tuple[list[int], list[int]]:
+        """The special tokens before and after a text."""
+        assert self._around is not None
+        return self._around
+
+    def of(self, text: str, size: int) -> Iterator[str]:
+        """Yield parts of `text`, together all of it, of `size` characters or some more."""
+        start = 0
+        while self.is_exact and len(text) - start > size:
+            cut = _CUT.search(text, start + size)
+            if cut is None:
+                break
+            yield text[start : cut.end()]
+            start = cut.end()
+        yield text[start:]
+
+
+def _is_known(settings: dict[str, Any]) -> bool:
+    model, normalizer = settings["model"], settings["normalizer"]
+    return (
+        model["type"] == "BPE"
+        and not model["dropout"]
+        and (normalizer is None or normalizer["type"] == "NFC")
+        and settings["truncation"] is None
+        and settings["padding"] is None
+        and all(map(_is_found_anywhere, settings["added_tokens"]))
+        and _cuts_before_spaces(settings["pre_tokenizer"])
+    )
+
+
+def _is_found_anywhere(added: dict[str, Any]) -> bool:
+    """True for a token that is found whatever is around it, and that has no space in it."""
+    depends = added["lstrip"] or added["rstrip"] or added["single_word"]
+    return not depends and not re.search(r"\s", added["content"])
+
+
+def _cuts_before_spaces(pre_tokenizer: dict[str, Any] | None) -> bool:
+    if pre_tokenizer is None:
+        return False
+    is_list = pre_tokenizer["type"] == "Sequence"
+    parts = pre_tokenizer["pretokenizers"] if is_list else [pre_tokenizer]
+    cuts = False
+    for part in parts:
+        kind = part["type"]
+        if kind == "Split":
+            known = part["pattern"].get("Regex") in _EXPRESSIONS
+            if not known or part["behavior"] != "Isolated" or part["invert"]:
+                return False
+            cuts = True
+        elif kind == "ByteLevel":
+            if part["add_prefix_space"]:
+                return False
+            cuts = cuts or part["use_regex"]
+        elif kind != "Digits":
+            return False
+    return cuts
+
+
+def _special_tokens_around(backend: Backend) -> tuple[list[int], list[int]] | None:
+    """Return what comes before and after any text; None where one text does not tell."""
+    alone, full = (
+        backend.encode_batch_fast(["a"], add_special_tokens=special)[0].ids
+        for special in (False, True)
+    )
+    places = [i for i in range(len(full)) if full[i : i + len(alone)] == alone]
+    if not alone or len(places) != 1:
+        return None
+    return full[: places[0]], full[places[0] + len(alone) :]
