@@ -52,6 +52,11 @@ class OutputProcessor:
         self._open: dict[int, Delivery | InquiryDelivery] = {}
         self.generated_tokens = 0
 
+    @property
+    def n_open(self) -> int:
+        """Requests without an end."""
+        return len(self._open)
+
     def submit(self, message: Submit) -> None:
         """Have the request scheduled; what comes of it goes to its reply.
 

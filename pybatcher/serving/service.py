@@ -302,6 +302,10 @@ class Service(CallService):
         """See `Health`."""
         return self._coordinator.health()
 
+    def check_idle(self) -> None:
+        """Raise EngineError that names what is left, as `Batcher.check_idle` says."""
+        self._coordinator.check_idle()
+
     def heartbeat(self) -> tuple[bool, int]:
         """Whether the engine has a job under way, and how far it has come: `StepEngine.progress`.
 
