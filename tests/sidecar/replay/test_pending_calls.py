@@ -57,9 +57,9 @@ async def test_past_the_last_worker_everybody_gets_the_error_and_later_ones_too(
 async def test_while_there_is_no_link_deadlines_are_minded_here() -> None:
     remote = a_relay(clock=asyncio.get_running_loop().time)
     without, with_tokens = Reply(streams=True), Reply(streams=True)
+    first = made(remote)
     await remote.submit(a_call(timeout=5.0), without)
     await remote.submit(a_call(timeout=5.0), with_tokens)
-    first = made(remote)
     assert 4999 < opts(first, 1)["timeout_ms"] <= 5000
     first.delta(2, " upon", 5)
     await asyncio.sleep(4.0)
