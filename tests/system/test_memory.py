@@ -19,7 +19,7 @@ from bench import make_checkpoint
 from bench.shapes import SHAPES
 
 MARGIN = 200 * 2**20  # for the interpreter, its libraries and the buffers of a pass
-# Narrow and shallow, and more memory than the margin: what is in memory twice does not go unnoticed.
+# Narrow and shallow, with more memory than the margin: what is in memory twice is noticed.
 SHAPE: dict[str, Any] = SHAPES["llama-3.2-1b"] | {
     "vocab_size": 48_000,
     "hidden_size": 1024,
