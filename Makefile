@@ -34,7 +34,7 @@ FIXED_ADDRESSES := $(shell setarch -R true 2>/dev/null && echo setarch -R)
 
 help:
 	@echo "make demo      build pybatcher in $(VENV) and show eight callers answered together"
-	@echo "make test      run the tests            (ARGS='tests/test_cli.py -k demo' narrows them)"
+	@echo "make test      run the tests            (ARGS='tests/cli -k demo' narrows them)"
 	@echo "make check     formatting, lint and types, changing nothing"
 	@echo "make format    rewrite the sources as 'make check' wants them"
 	@echo "make native    the C++ tests"
