@@ -50,8 +50,8 @@ class FakeKv:
         self.free_blocks = n_blocks
         self._sequences: dict[int, _Sequence] = {}
         self._index: dict[_Key, _Block] = {}
-        # Least recently used first. No OrderedDict, which hashes a key, here as long as a prompt, for
-        # each value that is looked at.
+        # Least recently used first. Not an OrderedDict: that hashes a key, here as long as a
+        # prompt, for each value that is looked at.
         self._cached: dict[_Key, _Block] = {}
 
     @property
