@@ -29,12 +29,12 @@ NATIVE_BUILD := -DPYBATCHER_PYTHON=OFF -DPYBATCHER_NATIVE_TESTS=ON
 # ThreadSanitizer of older compilers cannot run where addresses are randomised widely.
 FIXED_ADDRESSES := $(shell setarch -R true 2>/dev/null && echo setarch -R)
 
-.PHONY: help build demo test check format native sanitize wheel bench rivals rival-llamacpp \
+.PHONY: help build environment demo test check format native sanitize wheel bench rivals rival-llamacpp \
     rival-openvino clean
 
 help:
 	@echo "make demo      build pybatcher in $(VENV) and show eight callers answered together"
-	@echo "make test      run the tests            (ARGS='tests/test_cli.py -k demo' narrows them)"
+	@echo "make test      run the tests            (ARGS='tests/cli -k demo' narrows them)"
 	@echo "make check     formatting, lint and types, changing nothing"
 	@echo "make format    rewrite the sources as 'make check' wants them"
 	@echo "make native    the C++ tests"
@@ -58,25 +58,33 @@ $(VENV)/.core: $(BUILD_INPUTS) | $(VENV)/.build-tools
 	$(INSTALL) .
 	@touch $@
 
-# The exact torch of the `test` extra is resolved together with all that depends on torch: left to
-# itself, pip would take the newest one.
+# An extra by the name of the package, which is there: pip adds what the extra lacks, and builds
+# nothing. The exact torch of the `test` extra is resolved together with all that depends on torch:
+# left to itself, pip would take the newest one.
 $(VENV)/.test: pyproject.toml | $(VENV)/.core
-	$(INSTALL) '.[test]'
+	$(PIP) install 'pybatcher[test]'
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml | $(VENV)/.core
-	$(INSTALL) '.[dev]'
+	$(PIP) install 'pybatcher[dev]'
 	@touch $@
 
 build: $(VENV)/.core
+
+# All that tests and checks need, in one environment and one go.
+environment: $(VENV)/.core
+	$(PIP) install 'pybatcher[test,dev]'
+	@touch $(VENV)/.test $(VENV)/.dev
 
 demo: $(VENV)/.core
 	@$(BIN)/pybatcher demo $(ARGS)
 
 # A worker a core, but no more than four: every test of the engine starts threads of its own. They
 # take over what is left of each other's tests, and `--pdb` in ARGS makes them one process again.
+# Bytecode is kept, whatever the environment says: hundreds of tests start a process, which would
+# compile the package anew.
 test: $(VENV)/.core $(VENV)/.test
-	PYTEST_XDIST_AUTO_NUM_WORKERS=$(JOBS) $(BIN)/python -m pytest \
+	PYTHONDONTWRITEBYTECODE= PYTEST_XDIST_AUTO_NUM_WORKERS=$(JOBS) $(BIN)/python -m pytest \
 	    --numprocesses auto --maxprocesses 4 --dist worksteal $(ARGS)
 
 check: $(VENV)/.core $(VENV)/.dev

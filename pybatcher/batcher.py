@@ -189,6 +189,15 @@ class Batcher(AnyBatcher):
         """
         return self._running_service().statistics()
 
+    def check_idle(self) -> None:
+        """Raise EngineError that names what is left: requests, KV blocks that no prefix holds.
+
+        For tests of what is built on a batcher: when every caller has its answer, nothing is
+        left. What was cancelled is left until the step under way has ended. After `close`: what
+        was left then. Raises BatcherClosedError before `start`.
+        """
+        self._running_service().check_idle()
+
     @override
     def health(self) -> Health:
         """Return whether requests are served, and if not, why."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pybatcher.errors import EngineError
 from pybatcher.serving.coordinator import Coordinator
 
 if TYPE_CHECKING:
@@ -67,25 +68,22 @@ def engine(checkpoint: Path) -> Iterator[Engine]:
 
 
 @pytest.fixture(autouse=True)
-def no_leaks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Look into each engine when its batcher has let go of everything, before it is closed."""
+def no_leaks(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """What each batcher of the test says is left at its end, and threads. Nothing may be."""
     leaks: list[str] = []
-    end_all = Coordinator._end_all
+    run = Coordinator.run
 
-    def end_all_and_look(self: Coordinator) -> None:
-        end_all(self)
-        if self._executor.is_busy or self._supervisor.failure is not None:
-            return  # then nothing can be freed: the engine is closed as it is
-        engine = self._engine
-        engine.check_integrity()
-        free, cached = engine.kv_free_blocks, engine.kv_cached_blocks
-        if free + cached != engine.kv_total_blocks:
-            leaks.append(f"{free} free + {cached} cached of {engine.kv_total_blocks} KV blocks")
-        if open_ends := self._outputs._open:
-            leaks.append(f"{len(open_ends)} requests without an end")
+    async def run_and_check(self: Coordinator) -> None:
+        try:
+            await run(self)
+        finally:
+            try:
+                self.check_idle()
+            except EngineError as left:
+                leaks.append(str(left))
 
-    monkeypatch.setattr(Coordinator, "_end_all", end_all_and_look)
-    yield
+    monkeypatch.setattr(Coordinator, "run", run_and_check)
+    yield leaks
     deadline = time.monotonic() + _PATIENCE
     for thread in threading.enumerate():
         if thread.name.startswith("pybatcher-"):

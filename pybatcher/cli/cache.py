@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -12,8 +12,10 @@ from rich.table import Table
 from rich.text import Text
 
 from ..errors import ConfigError
-from ..loading.weights_cache import CachedWeights, default_directory, list_cached
 from .console import write
+
+if TYPE_CHECKING:
+    from ..loading.weights_cache import CachedWeights
 
 __all__ = ["cache"]
 
@@ -31,6 +33,8 @@ def cache(directory: DirectoryOption = None, clear: ClearOption = False) -> None
 
     Whoever uses them while they are removed goes on as before.
     """
+    from ..loading.weights_cache import default_directory, list_cached
+
     try:
         place = directory or default_directory()
     except RuntimeError as error:

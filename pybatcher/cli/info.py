@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from ..config import EngineConfig, split_options
-from ..engine import Engine
-from ..loading import LoadedModel, open_model
-from ..loading.cuda import CudaInfo
 from .loading_bar import loading_bar
 from .options import ModelOption, takes_options
+
+if TYPE_CHECKING:
+    from ..engine import Engine
+    from ..loading import LoadedModel
+    from ..loading.cuda import CudaInfo
 
 __all__ = ["info"]
 
@@ -22,6 +24,9 @@ __all__ = ["info"]
 @takes_options(EngineConfig)
 def info(model: ModelOption = None, *, options: dict[str, Any]) -> None:
     """Tell what a model is, how it runs here and how much memory it takes."""
+    from ..engine import Engine
+    from ..loading import open_model
+
     engine_config, *_ = split_options(options)
     loaded = open_model(model)
     with loading_bar() as progress:

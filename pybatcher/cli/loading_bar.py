@@ -12,7 +12,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeR
 
 __all__ = ["loading_bar"]
 
-PATIENCE = 0.3  # seconds before there is a bar
+PATIENCE = 0.3  # seconds from the first weights until there is a bar
 
 
 @contextlib.contextmanager
@@ -33,10 +33,12 @@ def loading_bar() -> Iterator[Callable[[int, int], None] | None]:
 
 class _Bar:
     def __init__(self) -> None:
-        self._begin = time.monotonic()
+        self._begin: float | None = None  # of the weights; imports come before them
         self._shown: Progress | None = None
 
     def __call__(self, done: int, total: int) -> None:
+        if self._begin is None:
+            self._begin = time.monotonic()
         if done >= total:
             self.stop()
         elif time.monotonic() - self._begin >= PATIENCE:

@@ -20,6 +20,7 @@ from ..calls.telemetry import Telemetry
 from ..config import SchedulerConfig, SupervisionConfig
 from ..errors import BatcherClosedError, EngineError, PybatcherError
 from ..scheduling import Scheduler, StepResult, own_copy
+from ..scheduling.kv_allocator import blocks_for
 from .delivery import Delivery
 from .engine_executor import EngineExecutor, StepEngine
 from .mailbox import Cancel, Close, Mailbox, Message, Restarted, SharePrefix, StepEnded
@@ -65,6 +66,7 @@ class Coordinator:
         self._rejected = 0
         self._closing = self._closed = False
         self._at_close: BatcherStatistics | None = None
+        self._left_at_close: list[str] = []
         self.mailbox = Mailbox(self._loop)
         self._executor = EngineExecutor(
             engine, self.mailbox, timeout=supervision.step_timeout, clock=clock
@@ -109,6 +111,34 @@ class Coordinator:
             kv_free_blocks=self._engine.kv_free_blocks,
             kv_cached_blocks=self._engine.kv_cached_blocks,
         )
+
+    def check_idle(self) -> None:
+        """Raise EngineError that names what is left: requests, KV blocks that no prefix holds.
+
+        After the end of `run`: what was left when every request had ended and every prefix was
+        dropped. Where the engine was busy or broken then, its KV was not looked at.
+        """
+        left = self._left_at_close if self._closed else self._left(self._outputs.n_open)
+        if left:
+            raise EngineError("the batcher is not idle: " + "; ".join(left))
+
+    def _left(self, n_open: int) -> list[str]:
+        left = [f"{n_open} requests have not ended"] if n_open else []
+        if self._executor.is_busy or self._supervisor.failure is not None:
+            return left  # the KV belongs to a step, or is as a failure left it
+        engine = self._engine
+        kept = sum(
+            blocks_for(prefix.num_computed_tokens, engine.block_size)
+            for prefix in self._scheduler.prefixes
+        )
+        used = engine.kv_total_blocks - engine.kv_free_blocks - engine.kv_cached_blocks
+        if used > kept:
+            left.append(f"{used} KV blocks are held, of which prefixes account for {kept}")
+        try:
+            engine.check_integrity()
+        except EngineError as error:
+            left.append(str(error))
+        return left
 
     def heartbeat(self) -> tuple[bool, int]:
         """Return whether the engine has a job under way, and the progress it reports."""
@@ -304,6 +334,7 @@ class Coordinator:
         self._closing = self._closed = True
         with suppress(Exception):  # whatever state it is in, nobody may be left waiting
             self._outputs.process(self._scheduler.fail_all(_closed_under_request()))
+        forgotten = self._outputs.n_open  # of which the scheduler knew nothing any more
         self._outputs.fail_rest(_closed_under_request())
         with suppress(Exception):
             self.prefixes.settle(_closed_under_request())
@@ -317,6 +348,7 @@ class Coordinator:
                 self._scheduler.drop_prefixes()
         with suppress(EngineError):  # a closed engine says nothing of its KV
             self._at_close = self._statistics_now()
+            self._left_at_close = self._left(forgotten)
 
 
 _EXIT_PATIENCE = 5.0

@@ -30,6 +30,9 @@ class StepEngine(KvAllocator, Protocol):
     def step(self, plan: StepPlan) -> StepResult:
         """One forward pass. Blocks, with the GIL released."""
 
+    def check_integrity(self) -> None:
+        """Raise EngineError if the bookkeeping of sequences and KV blocks does not add up."""
+
     def restart(self) -> None:
         """Forget every sequence and all KV, whatever a call that failed left behind."""
 

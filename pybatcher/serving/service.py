@@ -316,6 +316,10 @@ class Service(CallService):
         """Close without draining, from any thread: the batcher was collected or Python exits."""
         self._coordinator.abandon()
 
+    def check_idle(self) -> None:
+        """Raise EngineError that names what is left, as `Batcher.check_idle` says."""
+        self._coordinator.check_idle()
+
     def heartbeat(self) -> tuple[bool, int]:
         """Return whether the engine has a job under way, and how far it has come.
 

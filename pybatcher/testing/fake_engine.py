@@ -16,9 +16,6 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Literal, cast
 
-import numpy as np
-from numpy.typing import NDArray
-
 from ..config import EngineConfig
 from ..errors import EngineError, InvalidRequestError
 from ..params import SamplingParams
@@ -28,6 +25,9 @@ from .fake_model import FakeModel, FakeSampling
 
 if TYPE_CHECKING:
     from typing import Self
+
+    import numpy as np
+    from numpy.typing import NDArray
 
 __all__ = ["FakeEngine"]
 
@@ -150,6 +150,8 @@ class FakeEngine:
         self, seq_id: int, tokens: Sequence[int], *, logits: bool = False
     ) -> NDArray[np.float32] | None:
         """Append tokens; the logits of the last row, (vocab_size), if asked for."""
+        import numpy as np
+
         entry = StepEntry(seq_id, _ids(tokens), False)
         self._step(_plan(entry), raises=logits)
         if not logits:
@@ -161,6 +163,8 @@ class FakeEngine:
         self, seq_ids: Sequence[int], tokens: Sequence[int], *, logits: bool = False
     ) -> NDArray[np.int32] | tuple[NDArray[np.int32], NDArray[np.float32]]:
         """Append one token to each sequence and draw the next: (n); logits (n, vocab_size)."""
+        import numpy as np
+
         if len(seq_ids) != len(tokens):
             raise InvalidRequestError(f"{len(tokens)} tokens for {len(seq_ids)} sequences")
         pairs = zip(_ids(seq_ids), _ids(tokens), strict=True)
@@ -176,6 +180,8 @@ class FakeEngine:
         self, seq_id: int, tokens: Sequence[int], pooling: str = "mean"
     ) -> NDArray[np.float32]:
         """Append tokens; their states as one vector, (hidden_size)."""
+        import numpy as np
+
         if pooling not in ("mean", "last"):
             raise InvalidRequestError(f"pooling is {pooling!r}; it must be 'mean' or 'last'")
         entry = StepEntry(seq_id, _ids(tokens), False, pooling=cast("Pooling", pooling))

@@ -7,7 +7,6 @@ copied or evicted wrongly shows up as wrong tokens.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -51,7 +50,9 @@ class FakeKv:
         self.free_blocks = n_blocks
         self._sequences: dict[int, _Sequence] = {}
         self._index: dict[_Key, _Block] = {}
-        self._cached: OrderedDict[_Key, _Block] = OrderedDict()  # least recently used first
+        # Least recently used first. Not an OrderedDict: that hashes a key, here as long as a
+        # prompt, for each value that is looked at.
+        self._cached: dict[_Key, _Block] = {}
 
     @property
     def cached_blocks(self) -> int:
@@ -222,8 +223,8 @@ class FakeKv:
 
     def _allocate(self) -> _Block:
         if not self.free_blocks:
-            key, _ = self._cached.popitem(last=False)
-            del self._index[key]
+            key = next(iter(self._cached))
+            del self._cached[key], self._index[key]
             self.free_blocks += 1
         self.free_blocks -= 1
         return _Block()

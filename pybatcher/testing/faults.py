@@ -256,6 +256,10 @@ class FaultyEngine:
             seq_id, params, seed=seed, n_prompt=n_prompt, stop_token_ids=stop_token_ids
         )
 
+    def check_integrity(self) -> None:
+        """Raise EngineError if the bookkeeping of sequences and KV blocks does not add up."""
+        self._engine.check_integrity()
+
     def close(self) -> None:
         """Free weights and KV."""
         self._engine.close()

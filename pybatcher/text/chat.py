@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Mapping, Sequence
-from typing import Any
-
-from jinja2.exceptions import SecurityError, TemplateError, UndefinedError
+from typing import TYPE_CHECKING, Any
 
 from ..errors import InvalidRequestError, ModelFormatError
 from ..errors.checks import REQUEST, plain_float, plain_int, plain_text, short, type_name
-from .sandbox import Sandbox, TemplateLimitError, TemplateRefusedError
+
+if TYPE_CHECKING:
+    from .sandbox import Sandbox
 
 __all__ = ["ChatTemplate"]
 
@@ -30,7 +31,8 @@ class ChatTemplate:
     special_tokens: variables of the template: "bos_token", "eos_token", ...
 
     The template comes with the checkpoint and is not trusted: it runs in a `Sandbox`. One that
-    is broken harms only chats: the error is raised by `render`.
+    is broken harms only chats: the error is raised by `render`. Jinja is imported and the
+    template compiled by the first `render`, so that a model is open sooner.
     """
 
     def __init__(
@@ -38,14 +40,11 @@ class ChatTemplate:
     ) -> None:
         self.available = source is not None
         self._special_tokens = dict(special_tokens or {})
+        self._source = source
+        self._compiling = threading.Lock()
         self._sandbox: Sandbox | None = None
         self._asks_for_null = source is not None and bool(_ASKS_FOR_NULL.search(source))
         self._compile_error: str | None = None
-        if source is not None:
-            try:
-                self._sandbox = Sandbox(source)
-            except Exception as error:  # the parser and Python's compiler have many
-                self._compile_error = str(_template_error(error))
 
     def render(
         self, messages: Sequence[Mapping[str, Any]], *, add_generation_prompt: bool = True
@@ -61,12 +60,11 @@ class ChatTemplate:
         the template refuses, ModelFormatError for a template that is broken,
         asks for more than the sandbox gives, or does not come to an end.
         """
-        if self._compile_error is not None:
-            raise ModelFormatError(self._compile_error)
-        if self._sandbox is None:
+        if self._source is None:
             raise InvalidRequestError(
                 "the model has no chat template, so that it takes a prompt, not messages"
             )
+        sandbox = self._compiled(self._source)
         variables = {
             "messages": _read(messages, self._asks_for_null),
             "add_generation_prompt": add_generation_prompt,
@@ -74,8 +72,12 @@ class ChatTemplate:
             "documents": None,
             **self._special_tokens,
         }
+        from jinja2.exceptions import UndefinedError
+
+        from .sandbox import TemplateRefusedError
+
         try:
-            return self._sandbox.render(variables)
+            return sandbox.render(variables)
         except TemplateRefusedError as error:
             raise InvalidRequestError(f"messages: the chat template says: {error}") from error
         except UndefinedError as error:
@@ -83,8 +85,25 @@ class ChatTemplate:
         except Exception as error:  # whatever a template's own code runs into
             raise _template_error(error) from error
 
+    def _compiled(self, source: str) -> Sandbox:
+        from .sandbox import Sandbox
+
+        with self._compiling:
+            if self._sandbox is None and self._compile_error is None:
+                try:
+                    self._sandbox = Sandbox(source)
+                except Exception as error:  # the parser and Python's compiler have many
+                    self._compile_error = str(_template_error(error))
+        if self._sandbox is None:
+            raise ModelFormatError(self._compile_error)
+        return self._sandbox
+
 
 def _template_error(error: Exception) -> ModelFormatError:
+    from jinja2.exceptions import SecurityError, TemplateError
+
+    from .sandbox import TemplateLimitError
+
     if isinstance(error, (TemplateLimitError, SecurityError)):
         return ModelFormatError(f"chat_template: stopped: {error}")
     if isinstance(error, (RecursionError, MemoryError)):

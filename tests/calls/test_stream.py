@@ -41,12 +41,13 @@ async def test_each_piece_comes_with_its_token_as_soon_as_that_is_drawn() -> Non
     def pause(plan: StepPlan) -> None:
         assert steps.acquire(timeout=20)
 
-    async with fake_batcher(FakeEngine(before_step=pause), batch_size=1) as batcher:
+    engine = FakeEngine(before_step=pause)
+    async with fake_batcher(engine, batch_size=1) as batcher:
         stream = batcher.stream(PROMPT, max_tokens=5, ignore_eos=True)
-        for _ in range(5):
+        for n_begun in range(1, 6):
             next_piece = asyncio.create_task(anext(stream))
-            await asyncio.sleep(0.005)
-            assert not next_piece.done()
+            await until(lambda n=n_begun: len(engine.plans) == n)
+            assert not next_piece.done(), "all that the steps before gave has been taken"
             steps.release()
             assert len((await next_piece).token_ids) == 1
 
@@ -86,12 +87,13 @@ def test_stop_texts_are_held_back_and_never_shown(start: int, length: int, strea
 async def test_submitted_only_when_the_first_piece_is_asked_for() -> None:
     async with fake_batcher() as batcher:
         streams = [batcher.stream(PROMPT) for _ in range(5)]
-        await asyncio.sleep(0.01)
-        assert batcher.statistics().submitted == 0
+        await batcher.generate(PROMPT, max_tokens=1)
+        assert batcher.statistics().submitted == 1, "what came before it would count"
         await streams[0].aclose()
         assert [piece async for piece in streams[0]] == []
         del streams
-        assert batcher.statistics().submitted == 0
+        await batcher.generate(PROMPT, max_tokens=1)
+        assert batcher.statistics().submitted == 2
 
 
 @pytest.mark.parametrize("how", ["aclose", "aclosing", "async with", "break", "drop", "cycle"])

@@ -2,11 +2,13 @@ from __future__ import annotations
 
 import io
 import sys
+from types import SimpleNamespace
 
 import pytest
 
 import pybatcher.cli.loading_bar
 from pybatcher.cli.loading_bar import loading_bar
+from pybatcher.testing import FakeClock
 
 
 class Terminal(io.StringIO):
@@ -60,3 +62,19 @@ def test_a_load_that_fails_takes_the_bar_along(monkeypatch: pytest.MonkeyPatch) 
     with pytest.raises(KeyboardInterrupt):
         load()
     assert terminal.getvalue().endswith("\x1b[2K")
+
+
+def test_what_comes_before_the_first_weights_does_not_count(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    terminal = open_terminal(monkeypatch, patience=0.3)
+    clock = FakeClock()
+    monkeypatch.setattr(pybatcher.cli.loading_bar, "time", SimpleNamespace(monotonic=clock))
+    with loading_bar() as progress:
+        assert progress is not None
+        clock.advance(99.0)
+        progress(1, 10)
+        assert terminal.getvalue() == ""
+        clock.advance(0.5)
+        progress(2, 10)
+        assert "loading the model" in terminal.getvalue()

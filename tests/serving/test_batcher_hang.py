@@ -10,13 +10,12 @@ import threading
 from collections.abc import Iterator
 
 import pytest
-from batcher_helpers import PATIENCE, until, wait_for
+from batcher_helpers import PATIENCE, note_waits, until, wait_for, wakes
 from faulty_engine import FaultyEngine
 
 from pybatcher import BatcherClosedError, BlockingBatcher, EngineFailedError
 from pybatcher.scheduling import StepPlan
 from pybatcher.serving import service
-from pybatcher.serving.mailbox import Mailbox
 from pybatcher.testing import FakeClock, fake_batcher
 
 PROMPT = "Once upon a time"
@@ -45,7 +44,14 @@ def hanging() -> Iterator[Hanging]:
     made.go_on.set()
 
 
-async def test_a_hang_is_told_to_everybody_and_survived_if_it_ends(hanging: Hanging) -> None:
+@pytest.fixture
+def waits(monkeypatch: pytest.MonkeyPatch) -> list[float | None]:
+    return note_waits(monkeypatch)
+
+
+async def test_a_hang_is_told_to_everybody_and_survived_if_it_ends(
+    hanging: Hanging, waits: list[float | None]
+) -> None:
     clock = FakeClock()
     options = {"clock": clock, "step_timeout": STEP_TIMEOUT, "batch_size": 5}
     async with fake_batcher(hanging.engine, **options) as batcher:
@@ -53,7 +59,7 @@ async def test_a_hang_is_told_to_everybody_and_survived_if_it_ends(hanging: Hang
         stream = batcher.stream(PROMPT, **LONG)
         assert (await anext(stream)).token_ids
         await until(hanging.inside.is_set)
-        await asyncio.sleep(5 * STEP_TIMEOUT)
+        await wakes(waits, 5)
         assert batcher.health().ok, "by the batcher's own clock no time has passed"
         clock.advance(STEP_TIMEOUT)
         results = await asyncio.gather(*tasks, return_exceptions=True)
@@ -121,7 +127,9 @@ async def test_a_restart_that_hangs() -> None:
         assert len((await batcher.generate(PROMPT, **LONG)).token_ids) == 200
 
 
-async def test_the_restart_after_a_hang_may_hang_too(hanging: Hanging) -> None:
+async def test_the_restart_after_a_hang_may_hang_too(
+    hanging: Hanging, waits: list[float | None]
+) -> None:
     clock, restarting, go_on = FakeClock(), threading.Event(), threading.Event()
 
     def before_restart() -> None:
@@ -142,7 +150,7 @@ async def test_the_restart_after_a_hang_may_hang_too(hanging: Hanging) -> None:
         await batcher.generate(PROMPT)
     assert batcher.health().status == "hung"
     closing = asyncio.create_task(batcher.close())
-    await asyncio.sleep(3 * STEP_TIMEOUT)
+    await wakes(waits)
     assert not closing.done()
     clock.advance(1.0)
     async with asyncio.timeout(PATIENCE):
@@ -151,33 +159,26 @@ async def test_the_restart_after_a_hang_may_hang_too(hanging: Hanging) -> None:
     await until(lambda: hanging.engine.closed)
 
 
-async def test_only_a_step_under_way_has_a_timer(monkeypatch: pytest.MonkeyPatch) -> None:
-    waits: list[float | None] = []
-    wait = Mailbox.wait
-
-    async def counted(self: Mailbox, seconds: float | None) -> None:
-        waits.append(seconds)
-        await wait(self, seconds)
-
-    monkeypatch.setattr(Mailbox, "wait", counted)
+async def test_only_a_step_under_way_has_a_timer(waits: list[float | None]) -> None:
     clock = FakeClock()
     async with fake_batcher(clock=clock, step_timeout=77.0, batch_size=1) as batcher:
         await batcher.generate(PROMPT, max_tokens=3)
-        await asyncio.sleep(0.01)
-    assert waits[-1] is None
+        await until(lambda: waits[-1] is None)
     assert waits.count(77.0) == 3
     assert set(waits) == {77.0, None}
 
 
 @pytest.mark.parametrize("drain", [True, False])
-async def test_close_returns_although_the_thread_is_stuck(hanging: Hanging, drain: bool) -> None:
+async def test_close_returns_although_the_thread_is_stuck(
+    hanging: Hanging, drain: bool, waits: list[float | None]
+) -> None:
     clock = FakeClock()
     batcher = fake_batcher(hanging.engine, clock=clock, step_timeout=STEP_TIMEOUT, batch_size=1)
     await batcher.start()
     task = asyncio.create_task(batcher.generate(PROMPT, **LONG))
     await until(hanging.inside.is_set)
     closing = asyncio.create_task(batcher.close(drain=drain))
-    await asyncio.sleep(3 * STEP_TIMEOUT)
+    await wakes(waits)
     assert not closing.done()
     clock.advance(1.0)
     async with asyncio.timeout(PATIENCE):

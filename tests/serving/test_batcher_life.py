@@ -180,11 +180,13 @@ EXITS = {
         asyncio.run(main())
     """,
     "global batcher, no close, a step under way": """
-        batcher = fake_batcher(FakeEngine(step_delay=0.2))
+        engine = FakeEngine(step_delay=0.2)
+        batcher = fake_batcher(engine)
         async def main():
             await batcher.start()
             task = asyncio.create_task(batcher.generate("x", max_tokens=300))
-            await asyncio.sleep(0.05)
+            while not engine.plans:
+                await asyncio.sleep(0.001)
         asyncio.run(main())
     """,
     "loop never closed": """
@@ -197,20 +199,24 @@ EXITS = {
         import threading, time
         loop = asyncio.new_event_loop()
         threading.Thread(target=loop.run_forever, daemon=True).start()
-        batcher = fake_batcher(FakeEngine(step_delay=0.2))
+        engine = FakeEngine(step_delay=0.2)
+        batcher = fake_batcher(engine)
         asyncio.run_coroutine_threadsafe(batcher.start(), loop).result()
         asyncio.run_coroutine_threadsafe(batcher.generate("x", max_tokens=300), loop)
-        time.sleep(0.05)
+        while not engine.plans:
+            time.sleep(0.001)
     """,
     "blocking, no close, a step under way": """
         import threading, time
-        batcher = BlockingBatcher.over(fake_batcher(FakeEngine(step_delay=0.2)))
+        engine = FakeEngine(step_delay=0.2)
+        batcher = BlockingBatcher.over(fake_batcher(engine))
         batcher.start()
         def call():
             with contextlib.suppress(BatcherClosedError):
                 batcher.generate("x", max_tokens=300)
         threading.Thread(target=call, daemon=True).start()
-        time.sleep(0.05)
+        while not engine.plans:
+            time.sleep(0.001)
     """,
     "sys.exit inside": """
         async def main():

@@ -6,9 +6,11 @@ import asyncio
 import threading
 
 import pytest
-from batcher_helpers import until, wait_for
+from batcher_helpers import note_waits, until, wait_for, wakes
+from virtual_time import in_virtual_time
 
 from pybatcher import (
+    EngineError,
     EngineFailedError,
     QueueFullError,
 )
@@ -34,27 +36,30 @@ async def test_queue_full() -> None:
         assert batcher.statistics().rejected == 1
 
 
-async def test_flush_on_batch_size() -> None:
-    engine = FakeEngine()
-    async with fake_batcher(engine, batch_size=3, batch_timeout=60.0) as batcher:
+async def test_flush_on_batch_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    waits, clock, engine = note_waits(monkeypatch), FakeClock(), FakeEngine()
+    async with fake_batcher(engine, batch_size=3, batch_timeout=60.0, clock=clock) as batcher:
         tasks = [
             asyncio.create_task(batcher.generate(f"{i}{PROMPT}", max_tokens=1)) for i in range(2)
         ]
-        await until(lambda: batcher.statistics().queued == 2)
-        await asyncio.sleep(0.02)
-        assert engine.plans == []
+        await until(lambda: batcher.statistics().submitted == 2)
+        assert batcher.statistics().queued == 2, (
+            "the coordinator has acted since, and let them wait"
+        )
+        assert waits[-1] == 60.0
         tasks.append(asyncio.create_task(batcher.generate(PROMPT + "!", max_tokens=1)))
         await asyncio.gather(*tasks)
     assert [len(plan.entries) for plan in engine.plans] == [3]
 
 
-async def test_flush_on_batch_timeout() -> None:
-    clock, engine = FakeClock(), FakeEngine()
+async def test_flush_on_batch_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
+    waits, clock, engine = note_waits(monkeypatch), FakeClock(), FakeEngine()
     async with fake_batcher(engine, batch_size=3, batch_timeout=0.005, clock=clock) as batcher:
         task = asyncio.create_task(batcher.generate(PROMPT, max_tokens=1))
-        await until(lambda: batcher.statistics().queued == 1)
-        await asyncio.sleep(0.03)
-        assert engine.plans == [], "by its own clock no time has passed"
+        await until(lambda: batcher.statistics().submitted == 1)
+        await wakes(waits)
+        assert waits[-3:] == [0.005] * 3, "by its own clock no time has passed"
+        assert batcher.statistics().queued == 1
         clock.advance(0.005)
         await task
 
@@ -81,22 +86,14 @@ async def test_busy_admits_at_the_next_step_boundary() -> None:
         await asyncio.gather(*others)
 
 
+@in_virtual_time
 async def test_idle_it_does_not_wake_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    from pybatcher.serving.mailbox import Mailbox
-
-    waits: list[float | None] = []
-    wait = Mailbox.wait
-
-    async def counted(self: Mailbox, seconds: float | None) -> None:
-        waits.append(seconds)
-        await wait(self, seconds)
-
-    monkeypatch.setattr(Mailbox, "wait", counted)
+    waits = note_waits(monkeypatch)
     async with fake_batcher() as batcher:
         await batcher.generate(PROMPT, max_tokens=3)
-        await asyncio.sleep(0.01)
+        await until(lambda: waits[-1] is None)
         n_waits = len(waits)
-        await asyncio.sleep(0.1)
+        await asyncio.sleep(3600.0)
         assert len(waits) == n_waits
         assert waits[-1] is None, "it waits for mail and for nothing else"
 
@@ -149,7 +146,9 @@ async def test_without_restarts_a_step_that_raises_fails_everybody() -> None:
     assert engine.closed
 
 
-async def test_an_engine_that_breaks_between_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_call_of_the_engine_for_one_request_that_raises_ends_that_request(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     engine = FakeEngine()
 
     def broken(seq_id: int, tokens: object) -> int:
@@ -157,10 +156,14 @@ async def test_an_engine_that_breaks_between_steps(monkeypatch: pytest.MonkeyPat
 
     async with fake_batcher(engine) as batcher:
         await batcher.generate(PROMPT, max_tokens=1)
-        monkeypatch.setattr(engine, "seq_match", broken)
-        with pytest.raises(EngineFailedError, match="the index is gone"):
-            await batcher.generate(PROMPT, max_tokens=1)
-        assert batcher.health().status == "failed"
+        with monkeypatch.context() as patch:
+            patch.setattr(engine, "seq_match", broken)
+            for _ in range(5):
+                with pytest.raises(EngineError, match="the index is gone"):
+                    await batcher.generate(PROMPT, max_tokens=1)
+        assert batcher.health().status == "ready"
+        assert batcher.statistics().restarts == 0
+        await batcher.generate(PROMPT, max_tokens=1)
     assert engine.closed
 
 

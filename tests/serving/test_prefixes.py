@@ -302,7 +302,7 @@ async def test_a_close_fails_who_waits_for_it_and_frees_the_others() -> None:
     task = asyncio.create_task(batcher.add_prefix(MANUAL, name="manual"))
     await until(lambda: len(engine.plans) == 2)
     closing = asyncio.create_task(batcher.close())
-    await asyncio.sleep(0.01)
+    await until(lambda: batcher.health().status == "closing")
     go_on.set()
     await closing
     with pytest.raises(BatcherClosedError):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from batcher_helpers import until
 
 from pybatcher import ConfigError, InvalidRequestError
 from pybatcher.testing import FakeEngine, byte_tokenizer, fake_batcher
@@ -45,9 +46,8 @@ async def test_it_does_not_cost_the_callers_a_sequence() -> None:
         first = [asyncio.create_task(anext(stream)) for stream in streams[:3]]
         await asyncio.gather(*first)
         last = asyncio.create_task(anext(streams[3]))
-        await asyncio.sleep(0.01)
-        counts = batcher.statistics()
-        assert (counts.running, counts.queued) == (3, 1)
+        await until(lambda: batcher.statistics().queued == 1)
+        assert batcher.statistics().running == 3
         streams[0].close()
         await last
 

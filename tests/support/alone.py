@@ -7,10 +7,16 @@ from pybatcher.serving.engine_executor import StepEngine
 from pybatcher.testing import FakeEngine
 
 
-def tokens_alone(request: Request, max_length: int, engine: StepEngine | None = None) -> list[int]:
+def tokens_alone(
+    request: Request,
+    max_length: int,
+    engine: StepEngine | None = None,
+    *,
+    n_wanted: int | None = None,
+) -> list[int]:
     """Its tokens, from an engine that has no other sequence, and without a scheduler.
 
-    max_length: of a sequence. engine: None: a fake one.
+    max_length: of a sequence. engine: None: a fake one. n_wanted: the first so many will do.
     """
     if engine is None:
         engine = FakeEngine(n_ctx=4096, n_parallel=1, block_size=16)
@@ -23,8 +29,9 @@ def tokens_alone(request: Request, max_length: int, engine: StepEngine | None = 
         stop_token_ids=tuple(request.end_token_ids),
     )
     output: list[int] = []
+    n_wanted = max_length if n_wanted is None else n_wanted
     tokens = request.prompt
-    most = min(request.params.max_tokens, max_length - len(request.prompt))
+    most = min(request.params.max_tokens, max_length - len(request.prompt), n_wanted)
     while len(output) < most and not request.end_token_ids.intersection(output[-1:]):
         plan = StepPlan((StepEntry(seq_id, tokens, True),), 0, len(tokens))
         output.append(engine.step(plan).sampled[seq_id][0].token_id)

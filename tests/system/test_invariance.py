@@ -6,7 +6,6 @@ through the engine in every other way there is, and every row of logits must be 
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from engine_helpers import TARGETS
+from invariance_cases import CASES, LONGEST
 from numpy.typing import NDArray
 
 from pybatcher.engine import Engine
@@ -23,17 +23,6 @@ from pybatcher.testing.checkpoints import ARCHITECTURES, make_checkpoint
 
 N_SEQUENCES = 16
 N_TAIL = 6  # positions at the end of each sequence that are decoded, not prefilled
-LONGEST = 330  # past one segment of attention (256 positions)
-
-
-BEST = TARGETS[-1]
-CASES = [
-    *itertools.product(TARGETS, ["mistral"], ["f32", "bf16", "int8", "int4"], ["auto"]),
-    *itertools.product([BEST], ["qwen3", "gpt2"], ["f32", "bf16"], ["auto"]),
-    (BEST, "llama", "f32", "bf16"),
-    (BEST, "llama", "bf16", "f32"),
-    *itertools.product(TARGETS, ["llama"], ["bf16"], ["f16", "int8"]),
-]
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_invariance import CASES, LONGEST
+from invariance_cases import CASES, LONGEST
 
 from pybatcher.engine import Engine
 from pybatcher.params import SamplingParams

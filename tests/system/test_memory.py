@@ -19,13 +19,12 @@ from bench import make_checkpoint
 from bench.shapes import SHAPES
 
 MARGIN = 200 * 2**20  # for the interpreter, its libraries and the buffers of a pass
-# A sixth of the width and a third of the depth, and more memory than the margin: what is in memory
-# twice does not go unnoticed.
+# Narrow and shallow, with more memory than the margin: what is in memory twice is noticed.
 SHAPE: dict[str, Any] = SHAPES["llama-3.2-1b"] | {
-    "vocab_size": 32_000,
+    "vocab_size": 48_000,
     "hidden_size": 1024,
     "intermediate_size": 4096,
-    "num_hidden_layers": 10,
+    "num_hidden_layers": 5,
     "num_attention_heads": 16,
     "num_key_value_heads": 4,
 }

@@ -24,6 +24,8 @@ async def soak(batcher: Batcher, callers: list[Caller]) -> Counter[str]:
     assert counts.submitted == counts.completed + counts.cancelled + counts.expired
     assert counts.rejected == counts.queued == 0
     await until(lambda: _all_blocks_are_back(batcher))
+    for caller in callers:
+        caller.check()
     return endings
 
 

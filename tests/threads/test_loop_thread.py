@@ -34,17 +34,21 @@ def test_call_gives_what_the_coroutine_gives() -> None:
 
 def test_stop_waits_for_what_is_under_way() -> None:
     thread = LoopThread("pybatcher-loop")
-    started, results = threading.Event(), []
+    started, stopping, results = threading.Event(), asyncio.Event(), []
 
     async def slow() -> str:
         started.set()
-        await asyncio.sleep(0.02)
+        await stopping.wait()
+        await asyncio.sleep(0)
         return "done"
+
+    async def tell() -> None:
+        stopping.set()
 
     caller = threading.Thread(target=lambda: results.append(thread.call(slow())))
     caller.start()
     assert started.wait(20)
-    thread.stop()
+    thread.stop(after=tell)
     caller.join(20)
     assert results == ["done"]
 

@@ -251,8 +251,9 @@ async def test_what_waited_for_a_connection_has_the_rest_of_its_time(served: Sma
 async def test_idle_it_does_not_look_for_the_sidecar(served: SmallSidecar) -> None:
     async with Client(served.path) as client:
         served.hang_up()
-        await until(lambda: not client._service._connector.is_connected)
-        await asyncio.sleep(SHORT)
+        connector = client._service._connector
+        await until(lambda: not connector.is_connected)
+        assert connector._trying is None
         assert served.n_connections == 1
         assert (await client.health()).ok
         assert served.n_connections == 2

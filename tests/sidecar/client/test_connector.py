@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from batcher_helpers import PATIENCE, until
+from virtual_time import in_virtual_time
 
 from pybatcher import BatcherClosedError, ConnectionLostError
 from pybatcher.sidecar.client.connector import Connector
@@ -56,6 +57,7 @@ async def test_it_tries_until_it_is_there_and_all_who_wait_get_the_same() -> Non
     one.close()
 
 
+@in_virtual_time
 async def test_who_has_waited_long_enough_is_told_where_and_why_and_the_way_out() -> None:
     server = Server(failures=float("inf"))
     one = connector(server)
@@ -104,6 +106,7 @@ async def test_the_reason_is_that_of_the_last_try() -> None:
     one.close()
 
 
+@in_virtual_time
 async def test_it_stops_trying_when_nobody_waits_any_more_and_begins_again_for_the_next() -> None:
     server = Server(failures=float("inf"))
     one = connector(server)
@@ -111,7 +114,7 @@ async def test_it_stops_trying_when_nobody_waits_any_more_and_begins_again_for_t
         await one.connection(SHORT)
     await until(lambda: one._trying is None)
     tries = server.tries
-    await asyncio.sleep(SHORT)
+    await asyncio.sleep(3600.0)
     assert server.tries == tries
     server.failures = 0
     assert await one.connection(PATIENCE) == tries + 1

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgpack
 import pytest
+from batcher_helpers import until
 
 from pybatcher.errors import ConnectionLostError, InvalidRequestError, PybatcherError
 from pybatcher.sidecar.replay.link import Link
@@ -169,5 +170,5 @@ async def test_closing_ends_what_is_in_flight(connected: Connected) -> None:
     connected.start()
     await connected.hear()
     connected.link.close()
-    await asyncio.sleep(0.01)
+    await until(lambda: connected.ended)
     assert [type(error) for _, error, _ in connected.ended] == [ConnectionLostError]

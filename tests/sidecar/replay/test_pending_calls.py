@@ -7,6 +7,7 @@ from functools import partial
 
 import pytest
 from link_double import a_call, a_relay, made, opts, texts, turn
+from virtual_time import in_virtual_time
 
 from pybatcher.calls.completion import Piece
 from pybatcher.calls.questions import Detokenize
@@ -53,18 +54,21 @@ async def test_past_the_last_worker_everybody_gets_the_error_and_later_ones_too(
         await remote.submit(a_call(), Reply(streams=True))
 
 
+@in_virtual_time
 async def test_while_there_is_no_link_deadlines_are_minded_here() -> None:
-    now = 100.0
-    remote = a_relay(clock=lambda: now)
+    remote = a_relay(clock=asyncio.get_running_loop().time)
     without, with_tokens = Reply(streams=True), Reply(streams=True)
-    await remote.submit(a_call(timeout=0.01), without)
-    await remote.submit(a_call(timeout=0.01), with_tokens)
     first = made(remote)
-    assert 0 < opts(first, 1)["timeout_ms"] < 11
+    await remote.submit(a_call(timeout=5.0), without)
+    await remote.submit(a_call(timeout=5.0), with_tokens)
+    assert 4999 < opts(first, 1)["timeout_ms"] <= 5000
     first.delta(2, " upon", 5)
-    now = 100.02
+    await asyncio.sleep(4.0)
     first.lose(remote.link_lost)
-    await asyncio.sleep(0.03)
+    await asyncio.sleep(0.99)
+    assert not without.ended
+    assert not with_tokens.ended
+    await asyncio.sleep(0.02)
     with pytest.raises(DeadlineExceededError):
         without.result()
     assert with_tokens.result().finish_reason == "deadline"
@@ -171,6 +175,7 @@ async def test_prompts_in_flight_may_take_so_much_memory_and_no_more() -> None:
     assert len(link.in_flight) == 1
 
 
+@in_virtual_time
 async def test_who_was_let_in_once_is_let_in_again_however_full_the_next_worker_is() -> None:
     remote, reply = a_relay(), Reply(streams=True)
     await remote.submit(a_call(), reply)
@@ -178,7 +183,9 @@ async def test_who_was_let_in_once_is_let_in_again_however_full_the_next_worker_
     first.delta(1, " upon", 5)
     first.lose(remote.link_lost)
     second = made(remote)
-    second.end(1, error=QueueFullError("full", retry_after=0.001))
+    second.end(1, error=QueueFullError("full", retry_after=5.0))
+    await asyncio.sleep(4.99)
+    assert not second.in_flight
     assert not reply.ended
     await asyncio.sleep(0.02)
     (call_id,) = second.in_flight
@@ -195,16 +202,22 @@ async def test_who_is_not_let_in_at_all_is_told() -> None:
         reply.result()
 
 
+@in_virtual_time
 async def test_deadlines_of_those_who_wait_for_their_turn_are_minded_too() -> None:
-    remote = a_relay(suspects=True)
+    remote = a_relay(suspects=True, clock=asyncio.get_running_loop().time)
     first, second, late = (Reply(streams=True) for _ in range(3))
     await remote.submit(a_call(), first)
-    await remote.submit(a_call(timeout=0.03), second)
+    await remote.submit(a_call(timeout=3.0), second)
     for _ in range(2):
         made(remote).lose(remote.link_lost)
     made(remote)  # the first one is tried alone
-    await remote.submit(a_call(timeout=0.03), late)
-    await asyncio.sleep(0.06)
+    await remote.submit(a_call(timeout=4.0), late)
+    await asyncio.sleep(2.99)
+    assert not second.ended
+    await asyncio.sleep(0.02)
+    assert second.ended
+    assert not late.ended
+    await asyncio.sleep(1.0)
     assert not first.ended
     for reply in (second, late):
         with pytest.raises(DeadlineExceededError):

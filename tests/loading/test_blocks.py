@@ -1,0 +1,21 @@
+"""The table of block layouts, against the `gguf` package's."""
+
+from __future__ import annotations
+
+import pytest
+from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
+
+from pybatcher.loading.blocks import BLOCKS, Block, block_name
+
+
+@pytest.mark.parametrize("dtype", BLOCKS)
+def test_a_block_has_the_elements_and_bytes_that_gguf_gives_it(dtype: str) -> None:
+    sizes = GGML_QUANT_SIZES[GGMLQuantizationType[block_name(dtype)]]
+    assert BLOCKS[dtype] == Block(*sizes)
+
+
+def test_two_kinds_have_a_name_of_our_own() -> None:
+    assert {dtype: block_name(dtype) for dtype in BLOCKS if block_name(dtype) != dtype} == {
+        "int8": "Q8_0",
+        "int4": "Q4_0",
+    }

@@ -1,0 +1,32 @@
+"""The sidecar runs on uvloop where that is installed, and on asyncio where it is not."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+
+import pytest
+
+from pybatcher.sidecar.front.loops import new_loop, run
+
+
+async def loop_module() -> str:
+    return type(asyncio.get_running_loop()).__module__.partition(".")[0]
+
+
+def test_it_runs_on_uvloop() -> None:
+    assert run(loop_module()) == "uvloop"
+
+
+def test_without_uvloop_it_runs_on_asyncio(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "uvloop", None)
+    assert new_loop() is None
+    assert run(loop_module()) == "asyncio"
+
+
+def test_what_is_raised_comes_out() -> None:
+    async def fail() -> None:
+        raise KeyError("x")
+
+    with pytest.raises(KeyError):
+        run(fail())

@@ -1,0 +1,22 @@
+"""Where a sidecar listens when nobody names a path."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pybatcher import ConfigError
+from pybatcher.sidecar.protocol.address import default_socket_path
+
+
+def test_it_is_in_the_directory_that_is_the_users_own() -> None:
+    path = default_socket_path({"XDG_RUNTIME_DIR": "/run/user/7"})
+    assert path == Path("/run/user/7/pybatcher.sock")
+
+
+@pytest.mark.parametrize("environ", [{}, {"XDG_RUNTIME_DIR": ""}, {"XDG_RUNTIME_DIR": "run/7"}])
+def test_without_one_the_way_out_is_said(environ: dict[str, str]) -> None:
+    with pytest.raises(ConfigError, match="give a path for the socket") as caught:
+        default_socket_path(environ)
+    assert repr(environ.get("XDG_RUNTIME_DIR", "")) in str(caught.value)

@@ -1,0 +1,68 @@
+"""Options are checked where they are made, and sorted by their names."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pybatcher import ConfigError
+from pybatcher.config import EngineConfig, SchedulerConfig, SupervisionConfig, split_options
+
+REFUSED: list[tuple[str, Any, str]] = [
+    ("dtype", "int3", "'f32', 'bf16'"),
+    ("kv_dtype", "int4", "one of 'auto'"),
+    ("device", "tpu", "one of 'auto', 'cpu', 'cuda'"),
+    ("block_size", 33, "one of 16"),
+    ("block_size", True, "one of 16"),
+    ("n_ctx", 15, "from 16"),
+    ("n_ctx", 64.0, "a whole number"),
+    ("n_threads", -1, "from 0 to 1024"),
+    ("weights_cache", "", "a directory"),
+    ("weights_cache", True, "a directory"),
+    ("weights_cache", "a\0b", "a directory"),
+    ("n_batch", 0, "from 1"),
+    ("batch_timeout", -0.1, "a number of seconds from 0 to 60"),
+    ("batch_timeout", float("nan"), "a number of seconds"),
+    ("watermark", 0.91, "from 0 to 0.9"),
+    ("itl_target", 0, "of seconds, or None"),
+    ("victim_policy", "oldest", "'youngest', 'priority', 'cheapest'"),
+    ("dynamic_chunking", 1, "True or False"),
+    ("max_draft_tokens", 65, "from 0 to 64"),
+    ("max_restarts", -1, "from 0"),
+    ("step_timeout", 0, "a number of seconds"),
+    ("restart_window", "60", "a number of seconds"),
+]
+
+
+@pytest.mark.parametrize(("name", "value", "wanted"), REFUSED, ids=str)
+def test_what_cannot_work_is_named_with_its_value_and_the_range(
+    name: str, value: object, wanted: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        split_options({name: value})
+    message = str(caught.value)
+    assert message.startswith(f"{name} is {value!r}; it must be ")
+    assert wanted in message
+
+
+def test_each_option_goes_to_the_class_that_has_it() -> None:
+    engine, scheduler, supervision = split_options(
+        {"n_ctx": 64, "watermark": 0.5, "max_restarts": 7, "weights_cache": Path("x")}
+    )
+    assert engine == EngineConfig(n_ctx=64, weights_cache=Path("x"))
+    assert scheduler == SchedulerConfig(watermark=0.5)
+    assert supervision == SupervisionConfig(max_restarts=7)
+
+
+def test_an_unknown_option_is_refused_with_those_there_are() -> None:
+    with pytest.raises(ConfigError, match=r"unknown option 'n_contexts'.* batch_size, .*n_ctx,"):
+        split_options({"n_contexts": 64})
+
+
+def test_n_ubatch_follows_n_batch_and_is_never_more() -> None:
+    assert split_options({"n_batch": 99})[0].n_ubatch == 99
+    assert split_options({"n_batch": 4096})[0].n_ubatch == 512
+    with pytest.warns(UserWarning, match="n_ubatch=200 is more than n_batch=99; using n_ubatch=99"):
+        assert split_options({"n_batch": 99, "n_ubatch": 200})[0].n_ubatch == 99

@@ -1,0 +1,88 @@
+"""Sampling parameters are checked where they are made: field, value and range are said."""
+
+from __future__ import annotations
+
+from dataclasses import FrozenInstanceError
+from typing import Any
+
+import pytest
+
+from pybatcher import InvalidRequestError, SamplingParams
+
+TAKEN: list[dict[str, Any]] = [
+    {"max_tokens": 1},
+    {"max_tokens": 2**31 - 1},
+    {"temperature": 0},
+    {"temperature": 100.0},
+    {"top_p": 1},
+    {"top_p": 1e-9},
+    {"min_p": 1.0},
+    {"seed": 0},
+    {"seed": 2**64 - 1},
+    {"repetition_penalty": 1e-9},
+    {"presence_penalty": -100},
+    {"logit_bias": {0: -1000.0, 5: 1000}},
+    {"logprobs": 32},
+    {"min_tokens": 256},
+    {"n": 64},
+    {"stop": ["x"] * 64},
+]
+REFUSED: list[tuple[str, Any, str]] = [
+    ("max_tokens", 0, "a whole number from 1"),
+    ("max_tokens", 2**31, "a whole number from 1"),
+    ("max_tokens", True, "a whole number"),
+    ("n", 65, "from 1 to 64"),
+    ("top_k", -1, "from 0"),
+    ("min_tokens", 257, "from 0 to 256"),
+    ("temperature", -0.1, "a number from 0 to 100"),
+    ("temperature", float("nan"), "a number from 0 to 100"),
+    ("temperature", "hot", "a number from 0 to 100"),
+    ("top_p", 0.0, "a number above 0 and at most 1"),
+    ("min_p", 1.1, "a number from 0 to 1"),
+    ("repetition_penalty", 0, "a number above 0"),
+    ("frequency_penalty", 101, "from -100 to 100"),
+    ("seed", -1, "from 0"),
+    ("seed", 2**64, "from 0"),
+    ("logprobs", 33, "from 0 to 32"),
+    ("ignore_eos", 1, "True or False"),
+    ("stop", "", "none of them empty"),
+    ("stop", ["x"] * 65, "at most 64 texts"),
+    ("stop", [5], "at most 64 texts"),
+    ("stop_token_ids", "12", "token ids"),
+    ("stop_token_ids", [-1], "token ids"),
+    ("stop_token_ids", [True], "token ids"),
+    ("logit_bias", [(1, 2.0)], "a mapping"),
+    ("logit_bias", {-1: 0.0}, "a mapping"),
+    ("logit_bias", {1: float("nan")}, "from -1000 to 1000"),
+    ("logit_bias", {1: 1001.0}, "from -1000 to 1000"),
+]
+
+
+@pytest.mark.parametrize("fields", TAKEN, ids=str)
+def test_the_ends_of_each_range_belong_to_it(fields: dict[str, Any]) -> None:
+    made = SamplingParams(**fields)
+    for name, value in fields.items():
+        found = getattr(made, name)
+        assert (list(found) if isinstance(value, list) else found) == value
+
+
+@pytest.mark.parametrize(("name", "value", "wanted"), REFUSED, ids=str)
+def test_what_is_refused_is_named_with_its_value_and_the_range(
+    name: str, value: object, wanted: str
+) -> None:
+    with pytest.raises(InvalidRequestError) as caught:
+        SamplingParams(**{name: value})
+    message = str(caught.value)
+    assert message.startswith(f"{name} is ")
+    assert wanted in message
+
+
+def test_what_was_made_does_not_change_with_what_it_was_made_of() -> None:
+    stops, ids, bias = ["a"], [1], {2: 3.0}
+    made = SamplingParams(stop=stops, stop_token_ids=ids, logit_bias=bias)
+    for changed in (stops, ids, bias):
+        changed.clear()
+    assert (made.stop, made.stop_token_ids, made.logit_bias) == (("a",), (1,), {2: 3.0})
+    assert SamplingParams(stop="a").stop == ("a",)
+    with pytest.raises(FrozenInstanceError):
+        made.max_tokens = 5  # type: ignore[misc]
