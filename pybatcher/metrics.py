@@ -6,21 +6,23 @@
 Needs prometheus-client: `pip install 'pybatcher[metrics]'`. Nothing is put into its default
 registry, and no port is opened.
 
-A histogram has a request's times from the moment it ends; all else is as of the scrape.
+A new metric is one entry of `_METRICS`, at the end of this file. A histogram has a request's times
+from the moment the request ends; all else is as of the scrape.
 """
 
 from __future__ import annotations
 
+import inspect
 import weakref
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from .calls.statistics import BatcherStatistics, Health
-from .calls.telemetry import Handler, StepEvent, TelemetryEvent
+from .calls.telemetry import Handler, RequestEvent, StepEvent, TelemetryEvent
 from .errors import ConfigError, PybatcherError
 
 try:
@@ -50,7 +52,7 @@ _OF_TOKENS = tuple(2**i for i in range(18))
 
 
 class Observed(Protocol):
-    """Whose figures they are: a `Batcher`, a `BlockingBatcher`."""
+    """Whose figures they are: a `Batcher`, a `BlockingBatcher`, a `BlockingClient`."""
 
     @property
     def model_name(self) -> str:
@@ -69,23 +71,30 @@ class Observed(Protocol):
 class Metrics:
     """The figures of one batcher, in a registry of their own, or in the one given.
 
-    The histograms, `batch_rows` and `request_success` count from when it is made, which may be
-    before the batcher's start; the rest is the batcher's own count. There are no samples before
-    the start, nor once the batcher is closed or gone: it is not kept. To be scraped from any
-    thread.
+    batcher: a `Batcher` or `BlockingBatcher`; of a sidecar a `BlockingClient`.
 
-    Raises ConfigError where the registry has the figures of another batcher.
+    What is counted from events (histograms, `batch_rows`, `request_success`) counts from when
+    the Metrics is made, which may be before the batcher's start; the rest is the batcher's own
+    count. There are no samples before the start, nor once the batcher is closed or gone: only a
+    weak reference to it is held. May be scraped from any thread.
+
+    Raises ConfigError where the registry has the figures of another batcher, and for a `Client`,
+    whose statistics cannot be read without awaiting them.
     """
 
     content_type = "text/plain; version=0.0.4; charset=utf-8"
 
     def __init__(self, batcher: Observed, registry: CollectorRegistry | None = None) -> None:
+        if inspect.iscoroutinefunction(batcher.statistics):
+            raise ConfigError(
+                f"batcher is a {type(batcher).__name__}, whose statistics have to be awaited and "
+                "cannot be read at a scrape; give a BlockingClient of the same socket"
+            )
         # Weakly: the batcher's own task keeps its handlers, and one that kept the batcher too
         # would keep it from being closed when it is dropped.
         self._batcher = weakref.ref(batcher)
-        self._rows = Counter(dict.fromkeys(("decode", "prefill", "draft"), 0))
-        self._ended = Counter(dict.fromkeys(("stop", "length", "deadline", "cancelled"), 0))
-        self._histograms = {name: _Histogram(bounds) for name, _, bounds in _HISTOGRAMS}
+        self._counts = {m: Counter(dict.fromkeys(m.values, 0)) for m in _of_kind(_Count)}
+        self._histograms = {m: _Histogram(m.bounds) for m in _of_kind(_Distribution)}
         self.registry = CollectorRegistry() if registry is None else registry
         try:
             self.registry.register(self)
@@ -109,62 +118,42 @@ class Metrics:
     def collect(self) -> Iterator[Any]:
         """The metric families as of now."""
         batcher = self._batcher()
-        if batcher is None or batcher.health().status == "closed":
-            return self._families(None)
         try:
+            if batcher is None or batcher.health().status == "closed":
+                return self._families(None)
             return self._families((batcher.model_name, batcher.statistics()))
-        except PybatcherError:  # not started yet
+        except PybatcherError:  # not started yet, or a sidecar that is gone
             return self._families(None)
 
     def _families(self, seen: tuple[str, BatcherStatistics] | None) -> Iterator[Any]:
-        models, counts = ([], None) if seen is None else ([seen[0]], seen[1])
-        for figure in _FIGURES:
-            family = figure.family(PREFIX + figure.name, figure.help, labels=[MODEL])
-            if counts is not None:
-                family.add_metric(models, figure.value(counts))
-            yield family
-        for name, text, label, counter in (
-            ("batch_rows", "Rows of forward passes, by their kind.", "kind", self._rows),
-            (
-                "request_success",
-                "Requests that ended, by how: stop, length, scored, embedded, deadline, cancelled, "
-                "or an error.",
-                "finished_reason",
-                self._ended,
-            ),
-        ):
-            family = CounterMetricFamily(PREFIX + name, text, labels=[MODEL, label])
-            for model in models:
-                for value, count in list(counter.items()):  # the loop's thread may add to it
-                    family.add_metric([model, value], count)
-            yield family
-        for name, text, _ in _HISTOGRAMS:
-            family = HistogramMetricFamily(PREFIX + name, text, labels=[MODEL])
-            for model in models:
-                family.add_metric([model], *self._histograms[name].cumulative())
+        for metric in _METRICS:
+            name = PREFIX + metric.name
+            if isinstance(metric, _Figure):
+                family = metric.family(name, metric.help, labels=[MODEL])
+                if seen is not None:
+                    family.add_metric([seen[0]], metric.value(seen[1]))
+            elif isinstance(metric, _Count):
+                family = CounterMetricFamily(name, metric.help, labels=[MODEL, metric.label])
+                if seen is not None:
+                    # A copy: the loop's thread may add to it meanwhile.
+                    for value, count in list(self._counts[metric].items()):
+                        family.add_metric([seen[0], value], count)
+            else:
+                family = HistogramMetricFamily(name, metric.help, labels=[MODEL])
+                if seen is not None:
+                    family.add_metric([seen[0]], *self._histograms[metric].cumulative())
             yield family
 
     # -- on the loop's thread ---------------------------------------------------------------
 
     def _take(self, event: TelemetryEvent) -> None:
-        seen = self._histograms
-        if isinstance(event, StepEvent):
-            self._rows["decode"] += event.decode_rows
-            self._rows["prefill"] += event.prefill_rows
-            self._rows["draft"] += event.draft_rows
-            seen["step_seconds"].add(event.seconds)
-            seen["step_engine_seconds"].add(event.engine_seconds)
-            return
-        self._ended[event.finish_reason] += 1
-        seen["request_prompt_tokens"].add(event.prompt_tokens)
-        seen["request_generation_tokens"].add(event.generated_tokens)
-        seen["request_queue_time_seconds"].add(event.queued)
-        seen["e2e_request_latency_seconds"].add(event.total)
-        if event.ttft is not None:
-            seen["time_to_first_token_seconds"].add(event.ttft)
-        if event.itl:
-            seen["inter_token_latency_seconds"].add(*event.itl)
-            seen["request_time_per_output_token_seconds"].add(sum(event.itl) / len(event.itl))
+        for counted, counts in self._counts.items():
+            if isinstance(event, counted.event):
+                for value, count in counted.take(event):
+                    counts[value] += count
+        for distributed, histogram in self._histograms.items():
+            if isinstance(event, distributed.event):
+                histogram.add(*distributed.take(event))
 
 
 class _Histogram:
@@ -191,9 +180,12 @@ class _Histogram:
         return list(zip(names, accumulate(list(self._counts)), strict=True)), self._sum
 
 
+# -- the table of metrics -----------------------------------------------------------------------
+
+
 @dataclass(frozen=True, slots=True)
 class _Figure:
-    """What the batcher itself counts."""
+    """What the batcher itself counts. value: of its statistics at a scrape."""
 
     family: type[Any]
     name: str
@@ -201,12 +193,60 @@ class _Figure:
     value: Callable[[BatcherStatistics], float]
 
 
+@dataclass(frozen=True, slots=True)
+class _Count:
+    """A counter of events, by the value of a label.
+
+    values: there from the start, at 0. take: what an event adds, to which value.
+    """
+
+    name: str
+    help: str
+    label: str
+    values: tuple[str, ...]
+    event: type[TelemetryEvent]
+    take: Callable[[Any], Sequence[tuple[str, int]]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Distribution:
+    """A histogram. take: the values that an event adds."""
+
+    name: str
+    help: str
+    bounds: tuple[float, ...]
+    event: type[TelemetryEvent]
+    take: Callable[[Any], Sequence[float]]
+
+
+_Metric = _Figure | _Count | _Distribution
+_M = TypeVar("_M", bound=_Metric)
+
+
+def _of_kind(kind: type[_M]) -> list[_M]:
+    return [metric for metric in _METRICS if isinstance(metric, kind)]
+
+
 def _kv_usage(counts: BatcherStatistics) -> float:
-    return 1 - (counts.kv_free_blocks + counts.kv_cached_blocks) / counts.kv_total_blocks
+    """0 where there is no KV: a sidecar has none between two workers."""
+    free = counts.kv_free_blocks + counts.kv_cached_blocks
+    return 1 - free / counts.kv_total_blocks if counts.kv_total_blocks else 0.0
+
+
+def _rows(event: StepEvent) -> tuple[tuple[str, int], ...]:
+    return (
+        ("decode", event.decode_rows),
+        ("prefill", event.prefill_rows),
+        ("draft", event.draft_rows),
+    )
+
+
+def _mean_gap(event: RequestEvent) -> tuple[float, ...]:
+    return (sum(event.itl) / len(event.itl),) if event.itl else ()
 
 
 _GAUGE, _COUNTER = GaugeMetricFamily, CounterMetricFamily
-_FIGURES = (
+_METRICS: tuple[_Metric, ...] = (
     _Figure(_GAUGE, "num_requests_running", "Requests that run.", lambda c: c.running),
     _Figure(_GAUGE, "num_requests_waiting", "Requests that wait.", lambda c: c.queued),
     _Figure(_GAUGE, "kv_cache_usage_perc", "KV blocks in use; 1 is all of them.", _kv_usage),
@@ -225,20 +265,33 @@ _FIGURES = (
             lambda c: c.recomputed_tokens),
     _Figure(_COUNTER, "engine_restarts", "Times the engine was restarted after a failure.",
             lambda c: c.restarts),
-    _Figure(_COUNTER, "spec_decode_num_draft_tokens", "Guesses that had rows.",
+    _Figure(_COUNTER, "spec_decode_num_draft_tokens", "Draft tokens that had rows.",
             lambda c: c.proposed_tokens),
-    _Figure(_COUNTER, "spec_decode_num_accepted_tokens", "Guesses that were right.",
+    _Figure(_COUNTER, "spec_decode_num_accepted_tokens", "Draft tokens that were right.",
             lambda c: c.accepted_tokens),
+    _Count("batch_rows", "Rows of forward passes, by their kind.", "kind",
+           ("decode", "prefill", "draft"), StepEvent, _rows),
+    _Count("request_success",
+           "Requests that ended, by how: stop, length, scored, embedded, deadline, cancelled, or "
+           "an error.",
+           "finished_reason", ("stop", "length", "deadline", "cancelled"), RequestEvent,
+           lambda e: ((e.finish_reason, 1),)),
+    _Distribution("time_to_first_token_seconds", "Submit to first token.", _OF_A_WAIT,
+                  RequestEvent, lambda e: () if e.ttft is None else (e.ttft,)),
+    _Distribution("inter_token_latency_seconds", "Gaps between neighbouring tokens.", _OF_A_TOKEN,
+                  RequestEvent, lambda e: e.itl),
+    _Distribution("request_time_per_output_token_seconds", "Mean gap of a request's tokens.",
+                  _OF_A_TOKEN, RequestEvent, _mean_gap),
+    _Distribution("e2e_request_latency_seconds", "Submit to the end, whatever it was.",
+                  _OF_A_REQUEST, RequestEvent, lambda e: (e.total,)),
+    _Distribution("request_queue_time_seconds", "Submit to admission, or to the end.", _OF_A_WAIT,
+                  RequestEvent, lambda e: (e.queued,)),
+    _Distribution("request_prompt_tokens", "Prompt tokens of a request.", _OF_TOKENS,
+                  RequestEvent, lambda e: (e.prompt_tokens,)),
+    _Distribution("request_generation_tokens", "Generated tokens of a request.", _OF_TOKENS,
+                  RequestEvent, lambda e: (e.generated_tokens,)),
+    _Distribution("step_seconds", "A whole step: planning, engine, delivery.", _OF_A_STEP,
+                  StepEvent, lambda e: (e.seconds,)),
+    _Distribution("step_engine_seconds", "The engine's part of a step.", _OF_A_STEP,
+                  StepEvent, lambda e: (e.engine_seconds,)),
 )  # fmt: skip
-
-_HISTOGRAMS: tuple[tuple[str, str, Sequence[float]], ...] = (
-    ("time_to_first_token_seconds", "Submit to first token.", _OF_A_WAIT),
-    ("inter_token_latency_seconds", "Gaps between neighbouring tokens.", _OF_A_TOKEN),
-    ("request_time_per_output_token_seconds", "Mean gap of a request's tokens.", _OF_A_TOKEN),
-    ("e2e_request_latency_seconds", "Submit to the end, whatever it was.", _OF_A_REQUEST),
-    ("request_queue_time_seconds", "Submit to admission, or to the end.", _OF_A_WAIT),
-    ("request_prompt_tokens", "Prompt tokens of a request.", _OF_TOKENS),
-    ("request_generation_tokens", "Generated tokens of a request.", _OF_TOKENS),
-    ("step_seconds", "A whole step: planning, engine, delivery.", _OF_A_STEP),
-    ("step_engine_seconds", "The engine's part of a step.", _OF_A_STEP),
-)

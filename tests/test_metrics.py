@@ -12,15 +12,20 @@ import time
 import weakref
 from bisect import bisect_left
 from collections import Counter
+from dataclasses import replace
+from pathlib import Path
 
 import prometheus_client
 import pytest
-from batcher_helpers import until, wait_for
+from batcher_helpers import PATIENCE, until, wait_for
 from prometheus_client.parser import text_string_to_metric_families
+from serving_doubles import serving
 
 from pybatcher import (
     Batcher,
     BlockingBatcher,
+    BlockingClient,
+    Client,
     ConfigError,
     QueueFullError,
     RequestEvent,
@@ -210,6 +215,36 @@ async def test_quantiles_can_be_told_apart_on_a_cpu() -> None:
         finite = [bound for bound in map(float, buckets) if math.isfinite(bound)]
         mean = scrape[f"{name}_sum"] / scrape[f"{name}_count"]
         assert bisect_left(sorted(finite), mean) not in (0, len(finite)), name
+
+
+def test_a_sidecar_through_a_blocking_client(tmp_path: Path) -> None:
+    with serving(tmp_path) as running:
+        with BlockingClient(running.socket) as client:
+            metrics, ended = Metrics(client), threading.Event()
+            client.attach(lambda event: ended.set() if isinstance(event, RequestEvent) else None)
+            client.generate(PROMPT, max_tokens=5, ignore_eos=True)
+            assert ended.wait(PATIENCE)
+            scrape = Scrape(metrics)
+            assert scrape["generation_tokens_total"] == 5
+            assert scrape["request_generation_tokens_sum"] == 5
+            assert scrape["kv_cache_usage_perc"] < 1
+            assert {sample.labels["model_name"] for sample in scrape.samples} == {"tiny"}
+        assert Scrape(metrics).samples == [], "after the close"
+
+
+def test_a_client_whose_statistics_are_awaited_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"batcher is a Client.*give a BlockingClient"):
+        Metrics(Client(tmp_path / "p.sock"))  # type: ignore[arg-type]
+
+
+def test_usage_of_no_kv_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sidecar has no KV between two workers."""
+    with BlockingBatcher() as batcher:
+        counts = replace(
+            batcher.statistics(), kv_total_blocks=0, kv_free_blocks=0, kv_cached_blocks=0
+        )
+        monkeypatch.setattr(batcher, "statistics", lambda: counts)
+        assert Scrape(Metrics(batcher))["kv_cache_usage_perc"] == 0
 
 
 def test_without_prometheus_client_the_error_says_what_to_install() -> None:
