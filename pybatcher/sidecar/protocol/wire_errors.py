@@ -1,24 +1,14 @@
 """Errors on the wire: {code, message, retryable, retry_after_ms?, type}.
 
-    code               what it is made of                          retryable
-    invalid_request    InvalidRequestError, ConfigError            no
-    too_long           RequestTooLongError                         no
-    queue_full         QueueFullError                              yes, after `retry_after_ms`
-    deadline_exceeded  DeadlineExceededError                       no
-    cancelled          (nothing is raised)                         no
-    shutting_down      BatcherClosedError                          yes, elsewhere or later
-    unknown_method     (nothing is raised)                         no
-    duplicate_id       (nothing is raised)                         no
-    engine_failed      everything else                             see `_CAN_HELP`
-
-`type` is the name of the class, for clients that have such classes. Others go by the code.
+`_ERRORS` is the table of codes; a new one is a line there. `type` is the name of the class, for
+clients that have such classes. Others go by the code.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from ... import errors
 from ...errors import (
@@ -30,6 +20,7 @@ from ...errors import (
     EngineFailedError,
     InvalidRequestError,
     KvCacheFullError,
+    ModelFormatError,
     NoFreeSequenceError,
     ProtocolError,
     PybatcherError,
@@ -43,52 +34,60 @@ __all__ = ["LONGEST_MESSAGE", "error_from_wire", "error_to_wire", "plain_error"]
 LONGEST_MESSAGE = 2000
 """Characters. A message may show what somebody has sent."""
 
-_CODES: tuple[tuple[type[PybatcherError], str], ...] = (  # the first that fits
-    (RequestTooLongError, "too_long"),
-    (InvalidRequestError, "invalid_request"),
-    (ConfigError, "invalid_request"),
-    (QueueFullError, "queue_full"),
-    (DeadlineExceededError, "deadline_exceeded"),
-    (BatcherClosedError, "shutting_down"),
+
+class _WireError(NamedTuple):
+    """One code. kind: the class that is sent as this code, and raised for it by a client.
+
+    retryable: the same request may succeed later, or elsewhere.
+    raised: False where a server sends the code without raising anything.
+    """
+
+    code: str
+    kind: type[PybatcherError]
+    retryable: bool = False
+    raised: bool = True
+
+
+# An error is sent as the first line whose class it has; a code without a type is raised as the
+# class of its first line. So subclasses come before their bases.
+_ERRORS = (
+    _WireError("too_long", RequestTooLongError),
+    _WireError("invalid_request", InvalidRequestError),
+    _WireError("invalid_request", ConfigError),
+    _WireError("invalid_request", ModelFormatError),
+    _WireError("queue_full", QueueFullError, retryable=True),  # after `retry_after_ms`
+    _WireError("deadline_exceeded", DeadlineExceededError),
+    _WireError("cancelled", PybatcherError, raised=False),
+    _WireError("shutting_down", BatcherClosedError, retryable=True),
+    _WireError("unknown_method", InvalidRequestError, raised=False),
+    _WireError("duplicate_id", InvalidRequestError, raised=False),
+    _WireError("engine_failed", EngineFailedError),
+    _WireError("engine_failed", NoFreeSequenceError, retryable=True),
+    _WireError("engine_failed", KvCacheFullError, retryable=True),
+    _WireError("engine_failed", ConnectionLostError, retryable=True),  # the way, not the request
 )
-_CAN_HELP = (
-    QueueFullError,
-    BatcherClosedError,
-    NoFreeSequenceError,
-    KvCacheFullError,
-    ConnectionLostError,  # the way was lost and not the request: it may be asked again
-)
+_OTHERS = _WireError("engine_failed", EngineError)
+_OF_CODE = {line.code: line.kind for line in reversed(_ERRORS)}
 _TYPES = {
     name: kind
     for name in errors.__all__
     if isinstance(kind := getattr(errors, name), type) and issubclass(kind, PybatcherError)
 }
-_TYPE_OF_CODE: dict[str, type[PybatcherError]] = {
-    "invalid_request": InvalidRequestError,
-    "too_long": RequestTooLongError,
-    "queue_full": QueueFullError,
-    "deadline_exceeded": DeadlineExceededError,
-    "cancelled": PybatcherError,
-    "shutting_down": BatcherClosedError,
-    "unknown_method": InvalidRequestError,
-    "duplicate_id": InvalidRequestError,
-    "engine_failed": EngineFailedError,
-}
 
 
 def plain_error(code: str, message: str) -> dict[str, Any]:
-    """An error that nothing was raised for."""
+    """Return the error map of a code for which nothing was raised."""
     return {"code": code, "message": _cut(message), "retryable": False}
 
 
 def error_to_wire(error: BaseException) -> dict[str, Any]:
-    """What a client is told of it. Never raises."""
-    code = next((code for kind, code in _CODES if isinstance(error, kind)), "engine_failed")
+    """Return the error map that a client is sent for `error`. Never raises."""
+    line = next((e for e in _ERRORS if e.raised and isinstance(error, e.kind)), _OTHERS)
     name = type(error).__name__
     wire: dict[str, Any] = {
-        "code": code,
+        "code": line.code,
         "message": _cut(_message(error)),
-        "retryable": isinstance(error, _CAN_HELP),
+        "retryable": line.retryable,
         "type": name,
     }
     if not isinstance(error, PybatcherError):
@@ -99,13 +98,13 @@ def error_to_wire(error: BaseException) -> dict[str, Any]:
 
 
 def error_from_wire(wire: object) -> PybatcherError:
-    """The error that a client raises. ProtocolError for what is none; never raises itself."""
+    """Return the error that a client raises; a ProtocolError where `wire` is no error map."""
     if not isinstance(wire, Mapping):
         return ProtocolError(f"the error is {short(wire)}; it must be a map with code and message")
     code, message, name = (_text(wire.get(key)) for key in ("code", "message", "type"))
     if code is None or message is None:
         return ProtocolError(f"the error is {short(wire)}; its code and message must be texts")
-    kind = _TYPES.get(name or "") or _TYPE_OF_CODE.get(code)
+    kind = _TYPES.get(name or "") or _OF_CODE.get(code)
     if kind is None:
         return EngineError(f"{short(code)}: {message}")
     if issubclass(kind, QueueFullError):

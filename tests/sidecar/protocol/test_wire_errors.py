@@ -32,7 +32,7 @@ CODES = {
     "EngineFailedError": ("engine_failed", False),
     "InvalidRequestError": ("invalid_request", False),
     "KvCacheFullError": ("engine_failed", True),
-    "ModelFormatError": ("engine_failed", False),
+    "ModelFormatError": ("invalid_request", False),
     "NoFreeSequenceError": ("engine_failed", True),
     "ProtocolError": ("engine_failed", False),
     "PybatcherError": ("engine_failed", False),
