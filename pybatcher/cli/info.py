@@ -21,7 +21,7 @@ __all__ = ["info"]
 
 @takes_options(EngineConfig)
 def info(model: ModelOption = None, *, options: dict[str, Any]) -> None:
-    """Tell what a model is, how it runs here and how much memory it takes."""
+    """Show what a model is, how it runs on this machine and how much memory it takes."""
     engine_config, *_ = split_options(options)
     loaded = open_model(model)
     with loading_bar() as progress:

@@ -28,8 +28,8 @@ SocketOption = Annotated[
     typer.Option(
         "--socket",
         metavar="[PATH]",
-        help="Ask the `pybatcher serve` that listens there; without a path, where it does so by "
-        "default.",
+        help="Ask the running `pybatcher serve` at this socket; without a path, at the default "
+        "one.",
         show_default=False,
     ),
 ]
@@ -38,7 +38,7 @@ SidecarOption = Annotated[
     typer.Option(
         "--socket",
         metavar="[PATH]",
-        help="Where `pybatcher serve` listens; without it, where it does so by default.",
+        help="Socket of the running `pybatcher serve`; without it, the default one.",
         show_default=False,
     ),
 ]

@@ -36,20 +36,21 @@ class ServeConfig:
     socket: path of the unix socket. None: pybatcher.sock in $XDG_RUNTIME_DIR, or the
         socket that an init system hands over.
     allow_uids: ids of users who may connect besides the one that serves.
-    max_connections: past it, whoever connects is turned away.
+    max_connections: most connections; one more is turned away.
     max_in_flight: most requests of one connection at a time.
-    max_frame: bytes of the longest message, either way.
-    max_depth: how deep arrays and maps of a message may nest.
-    max_worker_restarts, worker_restart_window: a worker that ends is followed by
-        another, so often in so many seconds at most; past that every request fails
-        and the server exits.
-    hang_timeout: seconds after which a worker that says nothing, or computes and
-        comes no further, is killed and followed by another.
+    max_frame: most bytes of one message, either way.
+    max_depth: most arrays and maps of a message within each other.
+    max_worker_restarts: most workers that are started again within
+        `worker_restart_window`; after one more death every request fails and the server
+        exits.
+    worker_restart_window: seconds in which these restarts are counted.
+    hang_timeout: seconds after which a worker that sends nothing, or computes without
+        progress, is killed and replaced.
     start_timeout: seconds that a worker may take to open the model; None = no limit.
     drain_timeout: seconds that requests in flight have left when the server is told
         to end.
     log_format: of the log on stderr: "text", or "json", one object a line.
-    log_level: the least that is logged: "debug", "info", "warning" or "error".
+    log_level: least severe level that is logged: "debug", "info", "warning" or "error".
     """
 
     socket: str | None = None
