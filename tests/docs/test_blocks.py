@@ -27,7 +27,8 @@ import pybatcher
 from pybatcher.models import tiny_path
 from pybatcher.sidecar.front.serve_config import read_config
 
-FILES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = ["README.md", "CONTRIBUTING.md", "examples/README.md"]
+FILES = [*(ROOT / page for page in PAGES), *sorted((ROOT / "docs").glob("*.md"))]
 BLOCKS = [block for file in FILES for block in blocks_of(file)]
 
 # -- what a block may use without making it -------------------------------------------------------
