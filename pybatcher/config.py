@@ -34,9 +34,9 @@ _VICTIM_POLICIES = ("youngest", "priority", "cheapest")
 class EngineConfig:
     """How the compiled engine holds weights and KV, and what it computes with.
 
-    dtype: type of the weights: f32, bf16, int8 or int4. "auto": f32 for f32 checkpoints, int8 or int4 for GGUF
-        files of mostly such weights, else bf16. "int8" and "int4" (groups of 32
-        with a scale each) are quantised while loading.
+    dtype: type of the weights: f32, bf16, int8 or int4. "auto": f32 for f32
+        checkpoints, int8 or int4 for GGUF files of mostly such weights, else bf16.
+        "int8" and "int4" (groups of 32 with a scale each) are quantised while loading.
     kv_dtype: type of keys and values: f32, bf16, f16 or int8. "auto": f32 with f32
         weights, else bf16. "f16" is finer than bf16 and clamped to +-65504; "int8" has
         a scale for each token and kv head, and takes half the memory of either.

@@ -28,8 +28,8 @@ SocketOption = Annotated[
     typer.Option(
         "--socket",
         metavar="[PATH]",
-        help="Ask the running `pybatcher serve` at this socket; without a path, at the default "
-        "one.",
+        help="Ask the running `pybatcher serve` at this socket; without a path (then last, or "
+        "before another option) at the default one.",
         show_default=False,
     ),
 ]
