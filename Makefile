@@ -29,8 +29,8 @@ NATIVE_BUILD := -DPYBATCHER_PYTHON=OFF -DPYBATCHER_NATIVE_TESTS=ON
 # ThreadSanitizer of older compilers cannot run where addresses are randomised widely.
 FIXED_ADDRESSES := $(shell setarch -R true 2>/dev/null && echo setarch -R)
 
-.PHONY: help build environment demo test check format native sanitize wheel bench rivals rival-llamacpp \
-    rival-openvino clean
+.PHONY: help build environment demo test check format native sanitize wheel bench bench-tools rivals \
+    rival-llamacpp rival-openvino clean
 
 help:
 	@echo "make demo      build pybatcher in $(VENV) and show eight callers answered together"
@@ -41,6 +41,7 @@ help:
 	@echo "make sanitize  the C++ tests under AddressSanitizer, UBSan and ThreadSanitizer"
 	@echo "make wheel     a wheel in dist/"
 	@echo "make bench     its speed against this machine's limits and the rivals that are installed"
+	@echo "make bench-tools  what 'python -m bench.report' draws plots with"
 	@echo "make rivals    llama.cpp and OpenVINO GenAI, each in an environment of its own;"
 	@echo "               or one: make rival-llamacpp, make rival-openvino"
 	@echo "make clean     remove what the other targets made, but for the environments"
@@ -67,6 +68,12 @@ $(VENV)/.test: pyproject.toml | $(VENV)/.core
 
 $(VENV)/.dev: pyproject.toml | $(VENV)/.core
 	$(PIP) install 'pybatcher[dev]'
+	@touch $@
+
+# Editable as all installs here: 'pip install .[bench]' would put a copy in the checkout's place, and
+# modules of bench/ would run with that.
+$(VENV)/.bench: pyproject.toml | $(VENV)/.core
+	$(PIP) install 'pybatcher[bench]'
 	@touch $@
 
 build: $(VENV)/.core
@@ -117,6 +124,8 @@ wheel: $(VENV)/.build-tools
 
 bench: $(VENV)/.core
 	$(BIN)/python -m bench.short $(ARGS)
+
+bench-tools: $(VENV)/.bench
 
 # Each rival in an environment of its own, since their dependencies do not agree.
 rivals: rival-llamacpp rival-openvino

@@ -1,8 +1,8 @@
-"""Write the tables of README.md and docs/benchmarks.md, and the plots, from bench/results/.
+"""Write the speed of README.md, the tables of docs/benchmarks.md and the plots, from results.
 
     .venv/bin/python -m bench.report
 
-Needs matplotlib for the plots (the extra `bench`); without it they stay as they are.
+Needs matplotlib for the plots (`make bench-tools`); without it they stay as they are.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def plot(results: dict[str, list[dict[str, Any]]], folder: Path) -> list[str]:
     try:
         from . import plots
     except ImportError as error:
-        print(f"no plots: {error}; `pip install '.[bench]'` brings it", file=sys.stderr)
+        print(f"no plots: {error}; `make bench-tools` brings it", file=sys.stderr)
         return []
     folder.mkdir(parents=True, exist_ok=True)
     names = []
@@ -67,7 +67,9 @@ def main(root: Path = ROOT, folder: Path = RESULTS) -> None:
     ]
     first_shape = results["compare"][0]["shape"]
     of_first = [result for result in results["compare"] if result["shape"] == first_shape]
-    put_between_marks(root / "README.md", tables.speed(of_first))
+    picture = f"throughput-{first_shape}.svg"
+    there = picture if (folder_of_plots / picture).exists() else None
+    put_between_marks(root / "README.md", tables.summary(of_first, there))
     lines = tables.everything(results, drawn)
     lines += load_tables.sections(loads, [name for name in of_loads if name])
     put_between_marks(root / "docs" / "benchmarks.md", lines)

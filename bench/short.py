@@ -2,7 +2,7 @@
 
 What pybatcher does on this machine, beside the most that the machine can do, and beside the rivals
 that are installed (`make rivals`) and whose models were converted. What the time does not suffice
-for is left out, and named. The figures in the README come from the long form: bench/README.md.
+for is left out, and named. The figures in the README come from the long form: docs/benchmarks.md.
 """
 
 from __future__ import annotations

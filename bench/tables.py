@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-__all__ = ["commands", "everything", "milliseconds", "number", "speed", "table", "when"]
+__all__ = ["commands", "everything", "milliseconds", "number", "summary", "table", "when"]
 
 Result = dict[str, Any]
 Lines = list[str]
@@ -81,25 +81,48 @@ def _versions(results: Sequence[Result]) -> str:
     return ", ".join(f"{name} {version}" for name, version in known.items())
 
 
-def speed(results: Sequence[Result]) -> Lines:
-    """The section of the README: tokens a second of everybody, all shapes and dtypes."""
+def summary(results: Sequence[Result], plot: str | None) -> Lines:
+    """The section of the README: a plot, and our speed as a ratio to the best of the others."""
     measures = _measures(results)
-    rounds = len(results[0]["tok/s"][0]["rounds"])
+    rivals = dict.fromkeys(
+        facts["name"]
+        for result in results
+        for facts in result["contestants"].values()
+        if facts["name"] != "pybatcher"
+    )
+    lines = ["## Speed", ""]
+    if plot is not None:
+        title = f"Tokens a second of {', '.join(['pybatcher', *rivals])} by batch size"
+        lines += [f"![{title}](docs/plots/{plot})", ""]
+    rows = []
+    for result in results:
+        by_measure = {row["measure"]: row for row in result["tok/s"]}
+        ratios = (_best_ratio(by_measure[m]) if m in by_measure else "" for m in measures)
+        rows.append([f"{result['shape']} {result['dtype']}", *ratios])
+    run = results[0]["run"]
+    where = (
+        f"{results[0]['threads']} threads of {run['cpu']}, {run['date']}, commit {run['commit']}"
+    )
+    details = "[benchmarks](docs/benchmarks.md) has all figures and how they are measured."
+    if not rivals:
+        return [*lines, f"Measured on {where}; {details}"]
+    header = ["", *(m.removeprefix("decode ") for m in measures)]
+    return [
+        *lines,
+        f"Tokens a second, as a ratio to the best of {', '.join(rivals)}, on {where}. Prefill "
+        "is one prompt; B is the number of sequences in a step. "
+        f"{details}",
+        "",
+        *table(header, rows),
+    ]
+
+
+def speed(results: Sequence[Result]) -> Lines:
+    """Tokens a second of everybody, all shapes and dtypes."""
+    measures = _measures(results)
     rows = [row for result in results for row in _speed_rows(result, measures)]
     header = ["model shape, weights", "", *(m.removeprefix("decode ") for m in measures)]
-    return [
-        "## Speed",
-        "",
-        f"Tokens a second on {machine(results[0]['run'], results[0]['threads'])}. Everybody runs "
-        f"the same weights and takes turns; figures are medians of {rounds} rounds, ratios those "
-        "within a round. Prefill is one prompt; B is the number of sequences that each step gives "
-        "a token. How it is measured, other shapes and all other figures: "
-        "[benchmarks](docs/benchmarks.md).",
-        "",
-        *table(header, rows, left=2),
-        "",
-        f"{_versions(results)}.",
-    ]
+    return [*table(header, rows, left=2), "", f"{_versions(results)}."]
 
 
 def _latency_name(figure: str) -> str:
@@ -252,9 +275,14 @@ def _quality(results: Sequence[Result]) -> Lines:
 
 def everything(results: Mapping[str, Sequence[Result]], plots: Sequence[str]) -> Lines:
     """The generated part of docs/benchmarks.md."""
-    lines = speed(results["compare"])
-    lines[0] = "## Results"
-    lines = [line for line in lines if "docs/benchmarks.md" not in line] + [
+    lines = [
+        "## Results",
+        "",
+        "Tokens a second. All run the same weights and take turns; figures are medians of the "
+        "rounds, ratios those within a round. Prefill is one prompt; B is the number of sequences "
+        "that each step gives a token.",
+        "",
+        *speed(results["compare"]),
         "",
         f"On {machine(results['compare'][0]['run'], results['compare'][0]['threads'])}. "
         + commands(results["compare"]),

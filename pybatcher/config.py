@@ -37,22 +37,22 @@ _VICTIM_POLICIES = ("youngest", "priority", "cheapest")
 class EngineConfig:
     """How the compiled engine holds weights and KV, and what it computes with.
 
-    dtype: of the weights. "auto": f32 for f32 checkpoints, int8 or int4 for GGUF
-        files of mostly such weights, else bf16. "int8" and "int4" (groups of 32
-        with a scale each) are quantised while loading.
-    kv_dtype: of keys and values. "auto": f32 with f32 weights, else bf16. "f16" is
-        finer than bf16 up to 65504 and held there; "int8" has a scale for each
-        token and kv head, and takes half the memory of either.
-    device: "cpu", which "auto" is too. "cuda" has no backend yet: it is refused,
-        with what the machine lacks for it.
+    dtype: type of the weights: f32, bf16, int8 or int4. "auto": f32 for f32
+        checkpoints, int8 or int4 for GGUF files of mostly such weights, else bf16.
+        "int8" and "int4" (groups of 32 with a scale each) are quantised while loading.
+    kv_dtype: type of keys and values: f32, bf16, f16 or int8. "auto": f32 with f32
+        weights, else bf16. "f16" is finer than bf16 and clamped to +-65504; "int8" has
+        a scale for each token and kv head, and takes half the memory of either.
+    device: "cpu"; "auto" is the same. "cuda" has no backend yet: it is refused, with
+        what the machine lacks for it.
     n_ctx: KV capacity in tokens, shared by all sequences. Rounded up to blocks.
     n_parallel: most sequences that may hold KV at once.
-    n_ubatch: rows of one physical pass.
+    n_ubatch: most rows of one physical pass inside a step.
     n_threads: compute threads; 0 = the cores this process may use.
     block_size: positions of a KV block.
-    weights_cache: where weights stay, packed, for the next start: a directory;
-        "off" or False: nowhere. "auto" or None: in the user's cache directory,
-        for models of more than 100 MB.
+    weights_cache: directory where packed weights are kept for the next start; "off" or
+        False: none. "auto" or None: in the user's cache directory, for models of more
+        than 100 MB.
     """
 
     dtype: str = "auto"
@@ -87,30 +87,31 @@ class SchedulerConfig:
     No option changes which tokens a request gets, only when.
 
     n_batch: token budget of one step, decode and prefill together.
-    batch_size, batch_timeout: an idle coordinator starts its first step when
-        `batch_size` requests wait, or `batch_timeout` seconds after the first.
-    max_prefill_tokens: most prefill tokens in a step that also decodes, 0 = no cap.
+    batch_size, batch_timeout: an idle batcher starts its first step when `batch_size`
+        requests wait, or `batch_timeout` seconds after the first of them came.
+    max_prefill_tokens: most prefill tokens in a step that also decodes, 0 = no limit.
     long_prefill_token_threshold: most tokens that one request prefills in a step,
-        0 = no cap, or 4 % of the longest sequence if `max_num_partial_prefills` > 1.
-    max_num_partial_prefills: most prompts that are computed in part between two
-        steps. With more than one, each has its share of a step's rows, and short
-        prompts pass a long one.
+        0 = no limit, or 4 % of the longest sequence if `max_num_partial_prefills` > 1.
+    max_num_partial_prefills: most prompts that are computed in part at the same time.
+        With more than one, each has its share of a step's rows, and short prompts
+        overtake a long one.
     itl_target: seconds that a step which decodes should take at most; prefill gets
         what the decode rows leave of it, by a model of step times that is fitted
         while serving. None: no target.
     dynamic_chunking: a chunk of prefill shrinks as the tokens before it grow, so
         that steps take equal time.
     watermark: share of the KV blocks that admission leaves free while others run.
-    output_reserve: so many tokens of its coming output, at most, admission wants
-        room for. Fewer: more run at once, and more are preempted.
-    victim_policy: who gives up its KV when there is too little: "youngest";
+    output_reserve: tokens of a request's coming output, at most, that admission wants
+        room for. With fewer, more requests run and more are preempted.
+    victim_policy: which request gives up its KV when blocks run out: "youngest";
         "priority", the highest value and then the youngest; "cheapest", the youngest
-        of those who free enough for a while, so that no other has to follow soon.
+        of those that free enough blocks for a while, so that no other has to follow soon.
     priority_aging: seconds of waiting that make up for one level of priority.
     max_prefixes: most shared prefixes (`add_prefix`) at a time.
-    max_draft_tokens: most guesses at its next tokens that a sequence has verified
-        in a step, 0 = none. They change when tokens come, never which.
-    max_queue_requests, max_queue_tokens: past either, `QueueFullError`.
+    max_draft_tokens: most draft tokens of a sequence that one step verifies, 0 = none.
+        Drafts change when tokens come, never which.
+    max_queue_requests: most requests that wait; one more raises QueueFullError.
+    max_queue_tokens: most tokens of requests that wait; more raise QueueFullError.
     """
 
     n_batch: int = 512
@@ -154,10 +155,10 @@ class SchedulerConfig:
 class SupervisionConfig:
     """What is done about an engine that fails or hangs.
 
-    max_restarts, restart_window: an engine that fails is restarted in place, so
-        often in so many seconds at most; past that every request fails. A loop of
-        failures must fit into the window: on a slow CPU the replay of long
-        prompts takes many seconds.
+    max_restarts: most restarts of an engine that fails within `restart_window`; after
+        one more failure every request fails.
+    restart_window: seconds in which restarts are counted. A loop of failures must fit
+        into it: on a slow CPU the replay of long prompts takes many seconds.
     step_timeout: seconds after which a step counts as hung and its callers get
         an error; None = never. The default is far above a step of 512 prompt
         tokens of a large model on a slow CPU.

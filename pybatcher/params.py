@@ -26,11 +26,11 @@ class SamplingParams:
 
     max_tokens: most tokens to generate, >= 1. A sequence also ends where the
         model's positions end.
-    temperature: 0 is greedy (the most likely token; of equals the lowest id).
+    temperature: 0 is greedy: the most likely token, of equals the lowest id.
     top_k: draw among the k most likely, 0 = all.
     top_p: draw among the fewest tokens whose probabilities sum to top_p (0, 1].
     min_p: draw among tokens at least min_p times as likely as the likeliest.
-    seed: of the request's own random stream. `None`: one is drawn when the
+    seed: seed of the request's own random stream. None: one is drawn when the
         request is submitted and kept through every replay.
     stop: texts that end the output (they are not part of it).
     stop_token_ids: tokens that end the output, besides the model's own.
@@ -44,10 +44,10 @@ class SamplingParams:
         the n most likely ones, of the model's own distribution (before
         penalties, bias and temperature).
     skip_special_tokens: special tokens leave no trace in the text.
-    n: so many outputs (1 to 64) of the prompt, whose KV they share:
-        `Completion.choices`, or pieces with an `index`. The first is the one
-        there would be with n = 1; the others draw with seeds made of its seed. If
-        one fails all do; so each has to have a token before a `timeout` is over.
+    n: number of outputs of the prompt, 1 to 64; they share its KV:
+        `Completion.choices`, or pieces with an `index`. The first is the one that
+        n = 1 gives; the others draw with seeds made of its seed. If one fails all do;
+        so each has to have a token before a `timeout` is over.
 
     Raises InvalidRequestError that names the field, the value and the range.
     """

@@ -22,7 +22,7 @@ __all__ = ["cache"]
 DirectoryOption = Annotated[
     Path | None,
     typer.Option(
-        "--directory", help="Where they are; without it, where --weights-cache auto puts them."
+        "--directory", help="Where to look; without it, where --weights-cache auto puts them."
     ),
 ]
 ClearOption = Annotated[bool, typer.Option("--clear", help="Remove them all.")]
@@ -31,7 +31,7 @@ ClearOption = Annotated[bool, typer.Option("--clear", help="Remove them all.")]
 def cache(directory: DirectoryOption = None, clear: ClearOption = False) -> None:
     """List the packed weights that earlier starts have left, or remove them.
 
-    Whoever uses them while they are removed goes on as before.
+    A process that uses them while they are removed goes on as before.
     """
     from ..loading.weights_cache import default_directory, list_cached
 

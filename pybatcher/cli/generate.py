@@ -41,7 +41,7 @@ def generate(
 ) -> None:
     """Continue a text, streaming to stdout.
 
-    With --n, all continuations at the end, each below a line with its number.
+    With --n above 1, all continuations are printed at the end, each below its number.
     """
     params = SamplingParams(**sampling)
     text = _read_stdin() if prompt == "-" else prompt

@@ -23,7 +23,7 @@ __all__ = ["info"]
 
 @takes_options(EngineConfig)
 def info(model: ModelOption = None, *, options: dict[str, Any]) -> None:
-    """Tell what a model is, how it runs here and how much memory it takes."""
+    """Show what a model is, how it runs on this machine and how much memory it takes."""
     from ..engine import Engine
     from ..loading import open_model
 

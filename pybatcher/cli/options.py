@@ -61,19 +61,22 @@ Command = Callable[..., None]
 
 
 def takes_options(
-    *classes: type, only: Collection[str] | None = None
+    *classes: type, only: Collection[str] | None = None, defaults: bool = True
 ) -> Callable[[Command], Command]:
     """Give a command an option for each field of `classes`, or for the fields named in `only`.
 
     The command takes `sampling: dict` for those of SamplingParams and `options: dict` for those
     of the configurations. Both hold just what was given: defaults stay the library's.
+
+    defaults: False where an option that is not given keeps a value that is not the default; the
+        help then shows none.
     """
 
     def decorate(command: Command) -> Command:
         made: dict[str, tuple[str, inspect.Parameter]] = {}
         for owner in classes:
             group = "sampling" if owner is SamplingParams else "options"
-            for parameter in _parameters(owner):
+            for parameter in _parameters(owner, defaults):
                 if only is None or group == "options" or parameter.name in only:
                     made[parameter.name] = (group, parameter)
         groups = {group for group, _ in made.values()}
@@ -97,19 +100,22 @@ def takes_options(
     return decorate
 
 
-def _parameters(owner: type) -> list[inspect.Parameter]:
+def _parameters(owner: type, defaults: bool) -> list[inspect.Parameter]:
     hints, meanings = get_type_hints(owner), _meanings(owner)
     return [
-        _parameter(field, hints[field.name], meanings.get(field.name, ""), _PANELS[owner])
+        _parameter(field, hints[field.name], meanings.get(field.name, ""), _PANELS[owner], defaults)
         for field in fields(owner)
         if field.name not in _NOT_ON_THE_COMMAND_LINE
     ]
 
 
-def _parameter(field: Field[Any], hint: Any, meaning: str, panel: str) -> inspect.Parameter:
+def _parameter(
+    field: Field[Any], hint: Any, meaning: str, panel: str, defaults: bool
+) -> inspect.Parameter:
     flag = "--" + field.name.replace("_", "-")
     unset = field.default is None or field.default is False or field.default == ()
-    default = "" if unset else f" Default: {field.default}."
+    default = f" Default: {field.default}." if defaults and not unset else ""
+    meaning = meaning[:1].upper() + meaning[1:]
     option = typer.Option(flag, help=meaning + default, rich_help_panel=panel, show_default=False)
     return inspect.Parameter(
         field.name,

@@ -3,29 +3,51 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
 
 from ..config import EngineConfig, SchedulerConfig, SupervisionConfig
 from ..sidecar.client.client import Client
-from .options import ModelOption, SystemPromptOption, takes_options
+from .options import takes_options
 from .over_socket import SidecarOption, connect, socket_path
 from .status import Status, ask_status, show_status
 
 __all__ = ["reload"]
 
 
-@takes_options(EngineConfig, SchedulerConfig, SupervisionConfig)
+OtherModelOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--model", "-m", help="A Hugging Face directory or a .gguf file.", show_default=False
+    ),
+]
+OtherSystemPromptOption = Annotated[
+    str | None,
+    typer.Option(
+        "--system-prompt",
+        "-s",
+        help="Text before every prompt, computed once.",
+        show_default=False,
+    ),
+]
+
+
+@takes_options(EngineConfig, SchedulerConfig, SupervisionConfig, defaults=False)
 def reload(
     socket: SidecarOption = "",
-    model: ModelOption = None,
-    system_prompt: SystemPromptOption = None,
+    model: OtherModelOption = None,
+    system_prompt: OtherSystemPromptOption = None,
     *,
     options: dict[str, Any],
 ) -> None:
     """Have a running `pybatcher serve` open another model, or use other options.
 
-    What is not given stays as it is. New requests go to the new model when it is open, those in
-    flight end where they are. Where it cannot be opened, all is as before.
+    An option that is not given keeps the value that the server uses now, whether it came from
+    the command line, the config file or an earlier reload. New requests go to the new model once
+    it is open; those in flight end with the model they began with. If the new model cannot be
+    opened, the error is shown here and the server goes on as before.
     """
     changes = dict(options)
     if model is not None:

@@ -47,10 +47,11 @@ def serve(
 ) -> None:
     """Serve other processes over a unix socket, in MessagePack-RPC.
 
-    A worker process has the engine; if it dies another takes its place and all
-    streams go on, with the same tokens. SIGTERM and Ctrl-C finish what is in flight,
-    a second Ctrl-C does not; SIGHUP reads the config file again and goes on with what it
-    says. Exit status: 0 told to end, 1 no worker can be had, 2 refused to start.
+    A worker process has the engine. If it dies, another takes its place and all streams
+    go on with the same tokens. SIGTERM and Ctrl-C finish what is in flight; a second
+    Ctrl-C stops at once. SIGHUP reads the config file again and applies it. Exit status:
+    0 told to end, 1 the worker cannot be started or died too often, 2 refused to start,
+    130 stopped by a second Ctrl-C.
     """
     given = dict(options)
     if model is not None:

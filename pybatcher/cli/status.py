@@ -19,14 +19,14 @@ from .over_socket import SidecarOption, connect, socket_path
 __all__ = ["Status", "ask_status", "show_status", "status"]
 
 NOT_READY = 1  # exit status
-JsonOption = Annotated[bool, typer.Option("--json", help="One JSON object, with all there is.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print everything as one JSON object.")]
 
 
 def status(socket: SidecarOption = "", as_json: JsonOption = False) -> None:
-    """Tell how a running `pybatcher serve` is doing.
+    """Show how a running `pybatcher serve` is doing.
 
-    Exit status: 0 it is ready, 1 it is not (the model is being opened, or it failed), 2 nobody
-    listens.
+    Exit status: 0 ready, 1 not ready (the model is being opened, or it failed), 2 no server at
+    this socket.
     """
     found = asyncio.run(ask_status(socket_path(socket)))
     if as_json:

@@ -36,7 +36,7 @@ N_CALLERS, MOST_CALLERS = 12, 10_000
 MAX_TOKENS = 128
 
 LoadOption = Annotated[
-    int | None, typer.Option(help="How many callers ask, at random.", show_default=str(N_CALLERS))
+    int | None, typer.Option(help="Number of made-up callers.", show_default=str(N_CALLERS))
 ]
 SecondsOption = Annotated[
     float | None, typer.Option(help="End after so long.", show_default="at Ctrl-C")
@@ -60,10 +60,10 @@ def top(
 ) -> None:
     """Watch a batcher at work: throughput, batches, queue, KV, latencies.
 
-    It opens the model in this process. Callers ask it at random; some leave
-    early, some have a deadline. With --socket it watches a running `pybatcher
-    serve` instead, and asks it nothing. Ctrl-C ends it. Where stdout is no
-    terminal there is a line a second.
+    It opens the model in this process, with made-up callers that ask at random; some
+    leave early, some have a deadline. With --socket it watches a running `pybatcher
+    serve` instead and sends it no requests. Ctrl-C ends it. Where stdout is no
+    terminal, it prints one line a second.
     """
     if demo_load is not None and not 1 <= demo_load <= MOST_CALLERS:
         raise ConfigError(f"demo_load is {demo_load}; it must be from 1 to {MOST_CALLERS}")

@@ -65,13 +65,19 @@ def test_the_report_goes_between_its_marks(root: Path) -> None:
     for _ in range(2):
         report.main(root, folder)
         text = (root / "README.md").read_text()
-        assert text.startswith("before\n<!-- bench:begin -->\n## Speed\n\nTokens a second on 2 thr")
-        assert "| tiny int8 | pybatcher (avx2) | 1,234 | 30.0 |" in text
-        assert "|  | ratio to the best rival | **2.04** | **1.50** |" in text
-        assert "Third 3." in text
+        assert text.startswith("before\n<!-- bench:begin -->\n## Speed\n\n![Tokens a second of")
+        assert "](docs/plots/throughput-tiny.svg)" in text
+        assert (root / "docs" / "plots" / "throughput-tiny.svg").is_file()
+        assert "the best of Rival, Third, on 2 threads of A CPU, today" in text
+        assert "|  | prefill 512 | B=1 |" in text
+        assert "| tiny int8 | **2.04** | **1.50** |" in text
         assert text.endswith("<!-- bench:end -->\nafter\n")
         assert "old" not in text
         details = (root / "docs" / "benchmarks.md").read_text()
+        assert "figures are medians of the rounds" in details
+        assert "| tiny int8 | pybatcher (avx2) | 1,234 | 30.0 |" in details
+        assert "|  | ratio to the best rival | **2.04** | **1.50** |" in details
+        assert "Third 3." in details
         assert "Measured with `run`." in details
     (root / "README.md").write_text("no marks")
     with pytest.raises(SystemExit, match="README"):
@@ -90,9 +96,12 @@ def test_without_rivals_there_are_no_ratios(root: Path) -> None:
     alone = compared("bf16", contestants={"pybatcher": OURS}) | {"tok/s": rows}
     write(root / "results", "compare-tiny-bf16", alone)
     report.main(root, root / "results")
+    details = (root / "docs" / "benchmarks.md").read_text()
+    assert "| tiny bf16 | pybatcher (avx2) | 30.0 |" in details
+    assert "best rival" not in details
     text = (root / "README.md").read_text()
-    assert "| tiny bf16 | pybatcher (avx2) | 30.0 |" in text
-    assert "best rival" not in text
+    assert "Measured on 2 threads" in text
+    assert "ratio" not in text
 
 
 def test_every_kind_of_result_has_its_table(root: Path) -> None:

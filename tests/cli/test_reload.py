@@ -51,6 +51,26 @@ def test_a_model_by_a_path_from_here(
     assert over == own
 
 
+def test_the_help_tells_of_no_default(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is not given is not set to its default: it stays as it is."""
+    monkeypatch.setenv("COLUMNS", "200")
+    text = run("reload", "--help").stdout
+    assert "--n-ctx" in text
+    assert "An option that is not given keeps the value" in text
+    assert "Default:" not in text
+    assert "ships inside" not in text
+
+
+def test_an_option_that_is_not_given_keeps_the_value_of_an_earlier_reload(
+    run: Run, reloaded: Serving
+) -> None:
+    path = str(reloaded.socket)
+    assert run("reload", "--socket", path, "--n-ctx", "2048").status == 0
+    assert run("reload", "--socket", path, "--n-batch", "256").status == 0
+    with BlockingClient(reloaded.socket) as client:
+        assert client.limits["n_ctx"] == 2048
+
+
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [

@@ -1,0 +1,109 @@
+"""The tables of the documents have everything that the code has, and nothing else."""
+
+from __future__ import annotations
+
+import ast
+import re
+from dataclasses import MISSING, fields
+from pathlib import Path
+from typing import get_args, get_type_hints
+
+import pytest
+from doc_blocks import ROOT
+
+from pybatcher import Batcher, BatcherStatistics, Health
+from pybatcher.cli import app
+from pybatcher.config import EngineConfig, SchedulerConfig, SupervisionConfig
+from pybatcher.metrics import Metrics
+from pybatcher.params import SamplingParams
+from pybatcher.sidecar.front.serve_config import ServeConfig
+from pybatcher.sidecar.protocol.wire_errors import _ERRORS
+
+README = ROOT / "README.md"
+OPTIONS, SIDECAR, OBSERVABILITY = (
+    ROOT / "docs" / f"{name}.md" for name in ("options", "sidecar", "observability")
+)
+LONGEST_README = 150  # lines: read in three minutes
+
+
+def section(page: Path, heading: str) -> str:
+    """The text below a heading."""
+    (text,) = re.findall(
+        rf"^#+ {heading}$(.*?)(?=^#+ |\Z)", page.read_text(), re.MULTILINE | re.DOTALL
+    )
+    return text
+
+
+def first_cells(text: str) -> list[str]:
+    """The code words in the first cell of each row."""
+    cells = re.findall(r"^\| (`[^|]*`) \|", text, re.MULTILINE)
+    return [word for cell in cells for word in re.findall(r"`([^`]+)`", cell)]
+
+
+@pytest.mark.parametrize(
+    ("page", "heading", "owner"),
+    [
+        (OPTIONS, "Engine", EngineConfig),
+        (OPTIONS, "Scheduler", SchedulerConfig),
+        (OPTIONS, "Supervision", SupervisionConfig),
+        (OPTIONS, "Sampling", SamplingParams),
+        (SIDECAR, "Options", ServeConfig),
+    ],
+)
+def test_every_option_is_there_with_its_default(page: Path, heading: str, owner: type) -> None:
+    rows = re.findall(
+        r"^\| `(\w+)` \| `([^`]*)` \| (.{10,}) \|$", section(page, heading), re.MULTILINE
+    )
+    table = {name: ast.literal_eval(default) for name, default, _ in rows}
+    defaults = {field.name: field.default for field in fields(owner)}
+    assert MISSING not in defaults.values()
+    assert len(rows) == len(table)
+    assert table == defaults
+
+
+def test_every_environment_variable_is_there() -> None:
+    sources = [*(ROOT / "pybatcher").rglob("*.py"), *(ROOT / "csrc").rglob("*.cc")]
+    read = {
+        name for file in sources for name in re.findall(r'"(PYBATCHER_[A-Z_]+)"', file.read_text())
+    }
+    told = first_cells(section(OPTIONS, "Environment variables"))
+    assert "PYBATCHER_CPU_TARGET" in read
+    assert {name for name in told if name.startswith("PYBATCHER_")} == read
+
+
+def test_every_count_and_every_status_is_there() -> None:
+    text = section(OBSERVABILITY, "Statistics and health")
+    counts, _, statuses = text.partition("`health().status`")
+    assert sorted(first_cells(counts)) == sorted(f.name for f in fields(BatcherStatistics))
+    status = get_type_hints(Health)["status"]
+    assert sorted(first_cells(statuses)) == sorted(get_args(status))
+
+
+def test_every_metric_is_there() -> None:
+    described = list(Metrics(Batcher()).describe())
+    names = {
+        metric.name + ("_total" if metric.type == "counter" else ""): metric.type
+        for metric in described
+    }
+    rows = re.findall(
+        r"^\| `(pybatcher:\w+)` \| (\w+) \| .+ \|$",
+        section(OBSERVABILITY, "Prometheus"),
+        re.MULTILINE,
+    )
+    assert dict(rows) == names
+    assert len(rows) == len(names)
+
+
+def test_every_code_of_an_error_is_there() -> None:
+    told = first_cells(section(SIDECAR, "Errors"))
+    assert sorted(told) == sorted({error.code for error in _ERRORS})
+
+
+def test_every_command_is_in_the_readme() -> None:
+    commands = {info.callback.__name__ for info in app.registered_commands if info.callback}
+    (row,) = re.findall(r"^\| the command line \| (.*) \|$", README.read_text(), re.MULTILINE)
+    assert set(re.findall(r"`(?:pybatcher )?(\w+)`", row)) == commands
+
+
+def test_the_readme_is_short() -> None:
+    assert len(README.read_text().splitlines()) < LONGEST_README
