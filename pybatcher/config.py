@@ -1,4 +1,4 @@
-"""The options of an engine and of its scheduler, checked where they are made."""
+"""Options of the engine, the scheduler and supervision, validated on construction."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _VICTIM_POLICIES = ("youngest", "priority", "cheapest")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineConfig:
-    """How the compiled engine holds weights and KV, and what it computes with.
+    """Formats and sizes of weights and KV cache, and compute resources of the engine.
 
     dtype: of the weights. "auto": f32 for f32 checkpoints, int8 or int4 for GGUF
         files of mostly such weights, else bf16. "int8" and "int4" (groups of 32
@@ -78,9 +78,9 @@ class EngineConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchedulerConfig:
-    """What one step may hold, who is in it, when it starts, and how much may wait.
+    """Limits of a step and of the queue, and the scheduling policy.
 
-    No option changes which tokens a request gets, only when.
+    No option changes the tokens of a request, only when they come.
 
     n_batch: token budget of one step, decode and prefill together.
     batch_size, batch_timeout: an idle coordinator starts its first step when
@@ -150,7 +150,7 @@ class SchedulerConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SupervisionConfig:
-    """What is done about an engine that fails or hangs.
+    """How often a failed engine is restarted, and when a step counts as hung.
 
     max_restarts, restart_window: an engine that fails is restarted in place, so
         often in so many seconds at most; past that every request fails. A loop of
@@ -175,11 +175,11 @@ class SupervisionConfig:
 def split_options(
     options: dict[str, Any],
 ) -> tuple[EngineConfig, SchedulerConfig, SupervisionConfig]:
-    """Sort options by name into the configurations.
+    """Make the three configurations from one dict of options by name.
 
-    `n_ubatch` follows `n_batch` where only that is given, and is clamped to
-    it, with a warning, where both are given. An unknown name is a ConfigError
-    that lists the known ones.
+    `n_ubatch` is at most `n_batch`: without its own value it takes `n_batch`'s where that
+    is smaller, and a larger value is reduced with a warning. Raises ConfigError for a bad
+    value, and for an unknown name, with the list of known ones.
     """
     names = {kind: {f.name for f in fields(kind)} for kind in _CONFIGS}
     known = set().union(*names.values())
@@ -210,7 +210,7 @@ _CONFIGS: tuple[type[EngineConfig | SchedulerConfig | SupervisionConfig], ...] =
 
 
 def bad_value(name: str, value: object, wanted: str) -> ConfigError:
-    """What to raise for an option that is not as it must be."""
+    """Return the ConfigError for an option: its name, its value and the `wanted` values."""
     return ConfigError(f"{name} is {value!r}; it must be {wanted}")
 
 
@@ -219,19 +219,22 @@ def _is_path(value: object) -> bool:
 
 
 def check_choice(name: str, value: object, choices: tuple[Any, ...]) -> None:
-    """Raise ConfigError for what is none of `choices`."""
+    """Raise ConfigError if `value` is none of `choices`."""
     if isinstance(value, bool) or value not in choices:
         raise bad_value(name, value, "one of " + ", ".join(map(repr, choices)))
 
 
 def check_int(name: str, value: object, low: int, high: int) -> None:
-    """Raise ConfigError for what is no whole number from `low` to `high`."""
+    """Raise ConfigError if `value` is not a whole number from `low` to `high`."""
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
         raise bad_value(name, value, f"a whole number from {low} to {high}")
 
 
 def check_number(name: str, value: object, low: float, high: float, unit: str = "") -> None:
-    """Raise ConfigError for what is no number from `low` to `high`. `unit`: said in the error."""
+    """Raise ConfigError if `value` is not a number from `low` to `high`.
+
+    unit: part of the message, " of seconds" for example.
+    """
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
     if not is_number or not low <= float(value) <= high:  # type: ignore[arg-type]  # also NaN
         raise bad_value(name, value, f"a number{unit} from {low:g} to {high:g}")

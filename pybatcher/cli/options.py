@@ -1,7 +1,7 @@
-"""Command-line options made from the fields of configuration classes.
+"""Make command-line options from the fields of configuration classes.
 
-An option of the library is an option of the command line, by the same name and with the meaning
-that its class gives it in its docstring: there is no second list to keep in step.
+An option of the library is an option of the command line, with the same name; its help is the
+class's docstring. There is no second list to keep consistent.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ SystemPromptOption = Annotated[
     ),
 ]
 
-# How a type of the library is written on the command line, where that is not the same.
-_SPELLED: dict[Any, Any] = {
+# Types that typer does not know, with the ones that it is given instead.
+_TYPER_TYPES: dict[Any, Any] = {
     Sequence[str]: list[str],
     Sequence[int]: list[int],
     CachePlace: str,
@@ -65,8 +65,9 @@ def takes_options(
 ) -> Callable[[Command], Command]:
     """Give a command an option for each field of `classes`, or for the fields named in `only`.
 
-    The command takes `sampling: dict` for those of SamplingParams and `options: dict` for those
-    of the configurations. Both hold just what was given: defaults stay the library's.
+    The command takes `sampling: dict` for the fields of SamplingParams and `options: dict` for
+    those of the configurations. Both hold only the options given on the command line: the
+    defaults are the library's.
     """
 
     def decorate(command: Command) -> Command:
@@ -98,32 +99,30 @@ def takes_options(
 
 
 def _parameters(owner: type) -> list[inspect.Parameter]:
-    hints, meanings = get_type_hints(owner), _meanings(owner)
+    hints, helps = get_type_hints(owner), _field_helps(owner)
     return [
-        _parameter(field, hints[field.name], meanings.get(field.name, ""), _PANELS[owner])
+        _parameter(field, hints[field.name], helps.get(field.name, ""), _PANELS[owner])
         for field in fields(owner)
         if field.name not in _NOT_ON_THE_COMMAND_LINE
     ]
 
 
-def _parameter(field: Field[Any], hint: Any, meaning: str, panel: str) -> inspect.Parameter:
+def _parameter(field: Field[Any], hint: Any, text: str, panel: str) -> inspect.Parameter:
     flag = "--" + field.name.replace("_", "-")
     unset = field.default is None or field.default is False or field.default == ()
     default = "" if unset else f" Default: {field.default}."
-    option = typer.Option(flag, help=meaning + default, rich_help_panel=panel, show_default=False)
+    option = typer.Option(flag, help=text + default, rich_help_panel=panel, show_default=False)
     return inspect.Parameter(
         field.name,
         inspect.Parameter.KEYWORD_ONLY,
         default=None,
-        annotation=Annotated[_SPELLED.get(hint, hint) | None, option],
+        annotation=Annotated[_TYPER_TYPES.get(hint, hint) | None, option],
     )
 
 
-def _meanings(owner: type) -> dict[str, str]:
-    """What a docstring says of each field, in lines like `name: meaning` or `a, b: meaning`."""
+def _field_helps(owner: type) -> dict[str, str]:
+    """Return each field's help: the entries `name: text` or `a, b: text` of the docstring."""
     entries = re.findall(
         r"^([a-z][a-z_, ]*): (.*(?:\n +.*)*)", inspect.getdoc(owner) or "", re.MULTILINE
     )
-    return {
-        name: " ".join(meaning.split()) for names, meaning in entries for name in names.split(", ")
-    }
+    return {name: " ".join(text.split()) for names, text in entries for name in names.split(", ")}

@@ -148,7 +148,7 @@ def test_nobody_there_is_said_at_once(run: Run, tmp_path: Path, command: list[st
     path = tmp_path / "none.sock"
     outcome = run(*command, "--socket", str(path))
     assert outcome == Outcome(2, "", outcome.stderr)
-    assert outcome.stderr.startswith(f"error: nobody listens at {path} (No such file")
+    assert outcome.stderr.startswith(f"error: no process listens at {path} (No such file")
     assert "pybatcher serve" in outcome.stderr
 
 
@@ -169,7 +169,7 @@ async def test_a_path_that_is_too_long() -> None:
 
 
 async def test_who_says_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(over_socket, "_PATIENCE", 0.05)
+    monkeypatch.setattr(over_socket, "_ANSWER_TIMEOUT", 0.05)
     async with _listening(tmp_path / "mute.sock", None) as path:
         with pytest.raises(ConnectionLostError, match=r"does not answer within 0\.05 s"):
             await connect(path)

@@ -66,7 +66,7 @@ def test_for_programs(run: Run, sidecar: Serving) -> None:
 def test_nobody_listens_is_status_2(run: Run, tmp_path: Path, arguments: list[str]) -> None:
     outcome = run("status", "--socket", str(tmp_path / "none.sock"), *arguments)
     assert (outcome.status, outcome.stdout) == (2, "")
-    assert outcome.stderr.startswith("error: nobody listens at ")
+    assert outcome.stderr.startswith("error: no process listens at ")
 
 
 def test_by_default_it_asks_the_default_socket(

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from pybatcher.errors import ModelFormatError
 from pybatcher.loading import Tensor, conversion
 from pybatcher.loading.blocks import BLOCKS, block_name
-from pybatcher.loading.conversion import check_conversion, converted
+from pybatcher.loading.conversion import check_conversion, convert_tensors
 
 ROWS, COLUMNS = 5, 512
 CONVERTED = [dtype for dtype in BLOCKS if dtype not in ("int8", "int4")]
@@ -34,7 +34,7 @@ def convert(tensor: Tensor, dtype: str) -> Tensor:
     """What an engine of `dtype` gets, made."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        entry = converted({"a": tensor}, dtype, "model.gguf")["a"]
+        entry = convert_tensors({"a": tensor}, dtype, "model.gguf")["a"]
     if len(entry) == 2:
         assert entry[0] is tensor.array
         return Tensor(entry[0], entry[1], tensor.source)

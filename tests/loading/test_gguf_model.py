@@ -309,7 +309,7 @@ def test_a_weight_of_whole_numbers(tmp_path: Path) -> None:
 def test_part_of_a_split_model(small: Path, tmp_path: Path) -> None:
     path = write_gguf(small, tmp_path / "model.gguf", keys={"split.count": 3})
     with pytest.raises(
-        ModelFormatError, match=r"split\.count is 3; expected one file; llama-gguf-"
+        ModelFormatError, match=r"split\.count is 3; expected 1; merge the files with llama-gguf-"
     ):
         open_gguf(path)
 

@@ -107,7 +107,7 @@ def test_a_damaged_file_is_replaced_with_a_warning(checkpoint: Path, directory: 
 
 def test_a_directory_that_cannot_be_is_warned_of(checkpoint: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.warns(UserWarning, match="is of no use"):
+    with pytest.warns(UserWarning, match="cannot be used"):
         assert load(checkpoint, tmp_path / "file" / "cache")[0] == "off"
 
 
@@ -118,7 +118,7 @@ def test_only_models_that_take_long_are_cached_unasked(
     assert load(checkpoint, "auto")[0] == "off"
     assert load(checkpoint, None)[0] == "off"
     assert not any(tmp_path.iterdir())
-    monkeypatch.setattr(pybatcher.loading.weights_cache, "WORTH_BYTES", 1000)
+    monkeypatch.setattr(pybatcher.loading.weights_cache, "MIN_CACHED_BYTES", 1000)
     assert load(checkpoint, False)[0] == "off"
     assert load(checkpoint, "auto")[0] == "written"
     assert load(checkpoint, None)[0] in FOUND
