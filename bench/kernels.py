@@ -1,9 +1,9 @@
-"""The CPU's matrix products against what the machine can do at most, in one run.
+"""Measure the CPU's matrix products against the machine's limits, in one run.
 
     .venv/bin/python -m bench.kernels
 
 Runs bench/kernels.cc for each number of threads: GB/s and GOP/s of every product of the 1B shape,
-beside the read bandwidth and the peak of the instruction that does the work. Results land in
+beside the read bandwidth and the peak of the instruction that does the work. Results go to
 bench/results/kernels-TARGET.json.
 """
 
@@ -24,7 +24,7 @@ HEAD_ROWS = 32  # the most it gives the head
 
 
 def n_lines(rows: str, dtypes: str) -> int:
-    """How many products such a run measures."""
+    """Return the number of products that a run measures."""
     counts = [int(count) for count in rows.split(",")]
     of_head = [count for count in counts if count <= HEAD_ROWS]
     return len(dtypes.split(",")) * ((PRODUCTS - 1) * len(counts) + len(of_head))
@@ -33,7 +33,7 @@ def n_lines(rows: str, dtypes: str) -> int:
 def measure(
     n_threads: int, target: str, dtypes: str, rows: str, mebibytes: int, progress: Bar
 ) -> dict[str, Any]:
-    """One run of the program: the machine's limits and all products."""
+    """Run the program once; return the machine's limits and all products."""
     lines = native.run(
         "bench_kernels",
         *("--threads", str(n_threads), "--target", target, "--dtypes", dtypes),
@@ -51,7 +51,7 @@ def measure(
 
 
 def table(result: dict[str, Any]) -> list[str]:
-    """For people: a line a dtype and row count, over all products by their share of the time."""
+    """Return a text table: one line per dtype and row count, over all products weighted by time."""
     peaks = ", ".join(f"{name} {gop_s:,.0f}" for name, gop_s in result["peak_gop_s"].items())
     lines = [f"{result['target']}, {result['threads']} threads; peaks in GOP/s: {peaks}"]
     keys = dict.fromkeys((p["dtype"], p["rows"]) for p in result["products"])

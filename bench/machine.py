@@ -1,4 +1,4 @@
-"""What a figure was measured on and from: a figure without it says little."""
+"""Describe the machine and the commit that a figure was measured on."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ FLAGS = (
 
 
 def describe_run() -> dict[str, Any]:
-    """The command, the date, the commit and the machine of this run, before it begins.
+    """Return command, date, commit and machine of this run, as of its start.
 
-    Says on stderr if the machine is busy with something else.
+    Warns on stderr if the machine is busy.
     """
     load = round(os.getloadavg()[0], 2)
     if load >= BUSY:
@@ -55,7 +55,7 @@ def _commit() -> str:
 
 
 def _cpu_field(name: str) -> str:
-    """Of the first CPU that Linux lists; "" where there is none."""
+    """Return a field of the first CPU in /proc/cpuinfo; "" if absent."""
     path = Path("/proc/cpuinfo")
     for line in path.read_text().splitlines() if path.exists() else ():
         if line.startswith(name):

@@ -1,4 +1,4 @@
-"""What `plan` and `apply` take with so many sequences running and so many requests waiting."""
+"""The time of `plan` and `apply` by running sequences and queued requests."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _PROMPT = 64
 
 
 def trace_for(n_sequences: int, n_queued: int, n_steps: int) -> list[TraceRequest]:
-    """Everybody comes at once, and ends at another step than most: some end in every step."""
+    """Return requests that arrive at once and end at different steps."""
     rng = np.random.default_rng(0)
     lengths = rng.integers(n_steps // 2, 2 * n_steps, n_sequences + n_queued).tolist()
     return [TraceRequest(at=0.0, prompt_tokens=_PROMPT, new_tokens=n) for n in lengths]
@@ -33,9 +33,9 @@ def scheduler_cost(
     options: Mapping[str, Any],
     on_step: Callable[[], None] = lambda: None,
 ) -> dict[str, Any]:
-    """Microseconds of `n_steps` steps, in each of which so many sequences have a token.
+    """Return microseconds of `n_steps` steps in which `n_sequences` sequences have a token each.
 
-    Those that end make room for others, so what is timed has admissions in it too.
+    Ended requests make room for queued ones: admission is part of the time.
     """
     trace = trace_for(n_sequences, n_queued, n_steps)
     roomy = {

@@ -22,7 +22,7 @@ def open_terminal(monkeypatch: pytest.MonkeyPatch, show_after: float) -> Termina
     return terminal
 
 
-def test_there_is_none_where_nobody_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_bar_without_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stderr", io.StringIO())
     with loading_bar() as progress:
         assert progress is None

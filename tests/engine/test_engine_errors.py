@@ -1,4 +1,4 @@
-"""Every error of `Engine`, and that a failed call leaves everything as it was."""
+"""Every error of `Engine`; a failed call leaves everything unchanged."""
 
 from __future__ import annotations
 

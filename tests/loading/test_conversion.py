@@ -1,4 +1,4 @@
-"""Blocks to what an engine takes. The `gguf` package's own quantisation is the oracle."""
+"""Conversion of blocks. The `gguf` package's own quantisation is the oracle."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CONVERTED = [dtype for dtype in BLOCKS if dtype not in ("int8", "int4")]
 
 
 def blocks(dtype: str, rows: int = ROWS, columns: int = COLUMNS) -> Tensor:
-    """Random blocks, every scale among them a number below one half."""
+    """Return random blocks whose scales are all below one half."""
     block = BLOCKS[dtype]
     rng = np.random.default_rng(rows)
     shape = (rows, columns // block.n_elements * block.n_bytes)
@@ -31,7 +31,7 @@ def blocks(dtype: str, rows: int = ROWS, columns: int = COLUMNS) -> Tensor:
 
 
 def convert(tensor: Tensor, dtype: str) -> Tensor:
-    """What an engine of `dtype` gets, made."""
+    """Return the converted array for an engine of `dtype`."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         entry = convert_tensors({"a": tensor}, dtype, "model.gguf")["a"]
@@ -70,8 +70,8 @@ def test_bf16_is_rounded_to_nearest_even(dtype: str) -> None:
     np.testing.assert_array_equal(made.array, rounded)
 
 
-def test_bf16_keeps_what_is_no_number() -> None:
-    """So that the engine can refuse it by name."""
+def test_bf16_keeps_nan() -> None:
+    """The engine can then refuse it by name."""
     tensor = blocks("Q5_0", 1, 64)
     scales = np.array([np.nan, np.inf], np.float16)
     tensor.array.reshape(2, 22)[:, :2] = scales.view(np.uint8).reshape(2, 2)

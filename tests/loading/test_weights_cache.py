@@ -1,4 +1,4 @@
-"""Packed weights on disk: found again, never trusted, never in the way."""
+"""Packed weights on disk are reused, are validated, and never make a start fail."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def directory(tmp_path: Path) -> Path:
 
 
 def load(checkpoint: Path, place: CachePlace) -> tuple[str, NDArray[np.float32]]:
-    """What became of the cache, and the logits of a prompt."""
+    """Load a model; return the state of the cache, and the logits of a prompt."""
     engine = Engine.load(checkpoint, n_ctx=256, weights_cache=place)
     state = str(engine.description()["weights_cache"])
     logits = engine.prefill_chunk(engine.seq_new(), PROMPT, logits=True)
@@ -141,7 +141,7 @@ def test_a_module_in_memory_is_not_cached(directory: Path) -> None:
     assert not directory.exists()
 
 
-def test_what_is_of_no_use_any_more_is_removed(checkpoint: Path, directory: Path) -> None:
+def test_unused_and_abandoned_files_are_removed(checkpoint: Path, directory: Path) -> None:
     load(checkpoint, directory)
     (cached,) = directory.iterdir()
     old_name = cached.name[:-10] + "abc.packed"

@@ -1,4 +1,4 @@
-"""The fake engine keeps the engine's rules: what tests on it show, holds for the real one."""
+"""The fake engine keeps the real engine's rules, so that tests with it hold for both."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from pybatcher.testing import FakeEngine
 
 
 def compute(engine: FakeEngine, *rows: tuple[int, list[int]]) -> dict[int, SampledToken]:
-    """One step that appends to each sequence and draws."""
+    """Run one step that appends to each sequence and samples."""
     entries = tuple(StepEntry(seq_id, tuple(tokens), True) for seq_id, tokens in rows)
     sampled = engine.step(StepPlan(entries, 0, sum(len(e.tokens) for e in entries))).sampled
     return {seq_id: only for seq_id, (only,) in sampled.items()}
