@@ -205,7 +205,7 @@ class Engine:
         """A counter that grows while a call computes. Never waits, never raises."""
 
 class KvCache:
-    """Who holds which KV page: the engine's bookkeeping alone, without keys and values."""
+    """The engine's KV bookkeeping alone, without keys and values. Not thread-safe."""
 
     def __init__(
         self,

@@ -210,7 +210,7 @@ _CONFIGS: tuple[type[EngineConfig | SchedulerConfig | SupervisionConfig], ...] =
 
 
 def bad_value(name: str, value: object, wanted: str) -> ConfigError:
-    """Return the ConfigError for an option: its name, its value and the `wanted` values."""
+    """Return the error for an option that is not as it must be."""
     return ConfigError(f"{name} is {value!r}; it must be {wanted}")
 
 
@@ -219,22 +219,19 @@ def _is_path(value: object) -> bool:
 
 
 def check_choice(name: str, value: object, choices: tuple[Any, ...]) -> None:
-    """Raise ConfigError if `value` is none of `choices`."""
+    """Raise ConfigError for what is none of `choices`."""
     if isinstance(value, bool) or value not in choices:
         raise bad_value(name, value, "one of " + ", ".join(map(repr, choices)))
 
 
 def check_int(name: str, value: object, low: int, high: int) -> None:
-    """Raise ConfigError if `value` is not a whole number from `low` to `high`."""
+    """Raise ConfigError for what is no whole number from `low` to `high`."""
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
         raise bad_value(name, value, f"a whole number from {low} to {high}")
 
 
 def check_number(name: str, value: object, low: float, high: float, unit: str = "") -> None:
-    """Raise ConfigError if `value` is not a number from `low` to `high`.
-
-    unit: part of the message, " of seconds" for example.
-    """
+    """Raise ConfigError for what is no number from `low` to `high`. `unit`: said in the error."""
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
     if not is_number or not low <= float(value) <= high:  # type: ignore[arg-type]  # also NaN
         raise bad_value(name, value, f"a number{unit} from {low:g} to {high:g}")

@@ -42,7 +42,7 @@ SystemPromptOption = Annotated[
 ]
 
 # Types that typer does not know, with the ones that it is given instead.
-_TYPER_TYPES: dict[Any, Any] = {
+_SPELLED: dict[Any, Any] = {
     Sequence[str]: list[str],
     Sequence[int]: list[int],
     CachePlace: str,
@@ -99,30 +99,32 @@ def takes_options(
 
 
 def _parameters(owner: type) -> list[inspect.Parameter]:
-    hints, helps = get_type_hints(owner), _field_helps(owner)
+    hints, meanings = get_type_hints(owner), _meanings(owner)
     return [
-        _parameter(field, hints[field.name], helps.get(field.name, ""), _PANELS[owner])
+        _parameter(field, hints[field.name], meanings.get(field.name, ""), _PANELS[owner])
         for field in fields(owner)
         if field.name not in _NOT_ON_THE_COMMAND_LINE
     ]
 
 
-def _parameter(field: Field[Any], hint: Any, text: str, panel: str) -> inspect.Parameter:
+def _parameter(field: Field[Any], hint: Any, meaning: str, panel: str) -> inspect.Parameter:
     flag = "--" + field.name.replace("_", "-")
     unset = field.default is None or field.default is False or field.default == ()
     default = "" if unset else f" Default: {field.default}."
-    option = typer.Option(flag, help=text + default, rich_help_panel=panel, show_default=False)
+    option = typer.Option(flag, help=meaning + default, rich_help_panel=panel, show_default=False)
     return inspect.Parameter(
         field.name,
         inspect.Parameter.KEYWORD_ONLY,
         default=None,
-        annotation=Annotated[_TYPER_TYPES.get(hint, hint) | None, option],
+        annotation=Annotated[_SPELLED.get(hint, hint) | None, option],
     )
 
 
-def _field_helps(owner: type) -> dict[str, str]:
+def _meanings(owner: type) -> dict[str, str]:
     """Return each field's help: the entries `name: text` or `a, b: text` of the docstring."""
     entries = re.findall(
         r"^([a-z][a-z_, ]*): (.*(?:\n +.*)*)", inspect.getdoc(owner) or "", re.MULTILINE
     )
-    return {name: " ".join(text.split()) for names, text in entries for name in names.split(", ")}
+    return {
+        name: " ".join(meaning.split()) for names, meaning in entries for name in names.split(", ")
+    }

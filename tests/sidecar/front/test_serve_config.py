@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from pybatcher import ConfigError
-from pybatcher.cli.options import _field_helps
+from pybatcher.cli.options import _meanings
 from pybatcher.config import EngineConfig, SchedulerConfig, SupervisionConfig
 from pybatcher.sidecar.front.serve_config import ServeConfig, read_config
 
@@ -80,7 +80,7 @@ def test_a_list_of_uids_is_kept_as_it_was_checked() -> None:
 
 
 def test_every_option_has_its_meaning_in_the_docstring() -> None:
-    assert {field.name for field in fields(ServeConfig)} == set(_field_helps(ServeConfig))
+    assert {field.name for field in fields(ServeConfig)} == set(_meanings(ServeConfig))
 
 
 def test_no_option_has_the_name_of_another() -> None:
