@@ -25,7 +25,7 @@ import msgpack
 __all__ = ["KINDS", "Attack", "attack"]
 
 _MANY = 1024  # requests that a connection may have in flight
-_IDLERS = 32  # connections that are held open without a use
+_IDLERS = 32  # idle connections that are held open
 _TURN = 0.02  # seconds ahead of the rate that are not waited for
 
 Reader: TypeAlias = asyncio.StreamReader

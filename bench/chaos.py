@@ -38,7 +38,7 @@ from .streams import read_stream
 
 __all__ = ["BIN", "Callers", "reproducible_part", "stream_request"]
 
-BIN = 0.1  # seconds of a point of the picture
+BIN = 0.1  # seconds per point of the plot
 _MAX_WRONG = 100  # descriptions of wrong streams; then the callers end
 
 
@@ -84,7 +84,7 @@ class Callers:
         self.tokens = 0
         self.rounds = 0
         self.wrong: list[str] = []
-        self.gaps: list[tuple[float, float]] = []  # those long enough to be a pause: from, to
+        self.gaps: list[tuple[float, float]] = []  # begin, end; longer than BIN / 2
         self._last_token = [0.0] * len(expected)
         self.is_over = False
 
@@ -218,7 +218,7 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--stops", type=int, default=2)
     parser.add_argument("--aborts", type=int, default=1)
-    parser.add_argument("--lull", type=float, default=2.0, help="most seconds until the next blow")
+    parser.add_argument("--lull", type=float, default=2.0, help="most seconds until the next fault")
     parser.add_argument(
         "--relentless", action="store_true", help="do not wait until all streams have gone on"
     )

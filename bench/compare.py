@@ -33,7 +33,7 @@ from .worker import Worker
 
 LOGITS_PROMPT = 512  # long enough to show a wrong rope
 # Two engines in bf16 differ by the order of their sums; with int8 and int4 also by how each rounds
-# the weights, which random weights make much of. Another model differs by sqrt(2).
+# the weights, which matters more for random weights. Another model differs by sqrt(2).
 SAME_MODEL = {"f32": 0.02, "bf16": 0.05, "int8": 0.3, "int4": 1.2}
 
 

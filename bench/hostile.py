@@ -43,10 +43,10 @@ from .streams import read_stream
 
 __all__ = ["CONTROL", "HostileLimits", "Victim", "what_is_wrong"]
 
-_SETTLE = 0.5  # seconds until what an attacker left behind is gone
+_SETTLE = 0.5  # seconds until an attacker's leftovers are gone
 CONTROL = "only computes"
 _BURN = "import os\nos.nice(19)\nwhile True: pass"
-_PROMPT = 8  # tokens: so few that a new stream is no disturbance
+_PROMPT = 8  # tokens; few, so that a new stream does not disturb
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +199,7 @@ def main() -> None:
     parser.add_argument("--dtype", default="int8")
     parser.add_argument("--option", action="append", default=[], metavar="NAME=VALUE")
     a = parser.parse_args()
-    # Guesses make steps of several lengths, and a thread less leaves the front a core.
+    # Drafts make steps of several lengths; one thread less leaves the front a core.
     room = {"n_ctx": 16_384, "n_parallel": 32, "n_threads": 1, "max_draft_tokens": 0}
     options = {"dtype": a.dtype} | room | parse(a.option)
     run = describe_run()

@@ -12,8 +12,8 @@ from . import native
 
 __all__ = ["PEAK_OF_TARGET", "peak_for", "read_limits"]
 
-# What multiplies, in the products of a CPU target with weights of a dtype. A target that is not
-# named here, or a dtype, multiplies f32.
+# The multiplying instruction of a CPU target for weights of a dtype. A target or dtype that is not
+# listed multiplies f32.
 PEAK_OF_TARGET = {
     ("avx512_amx", "bf16"): "tdpbf16ps",
     ("avx512_amx", "int8"): "tdpbf16ps",  # expanded to bf16 in the cache

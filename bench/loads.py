@@ -24,7 +24,7 @@ class NamedLoad:
 _ROOMY = {"n_ctx": 65_536, "n_parallel": 32}
 
 LOADS = {
-    # Turns of a conversation: no two alike, lengths as people's are.
+    # Turns of a conversation: all different, with lengths as people write.
     "chat": NamedLoad(
         Load(own_tokens=Lengths(200, 1.0, 4096), new_tokens=Lengths(100, 0.8, 1024)), _ROOMY
     ),

@@ -13,10 +13,10 @@ from typing import Any
 __all__ = ["describe_run"]
 
 
-BUSY = 0.5  # load average from which others are felt
+BUSY = 0.5  # load average from which other programs disturb a measurement
 
 
-# What the speed of a matrix product hangs on, as /proc/cpuinfo calls it.
+# CPU flags that decide the speed of a matrix product, as in /proc/cpuinfo.
 FLAGS = (
     "avx2", "avx512f", "avx512_vnni", "avx512_bf16", "avx512_fp16", "avx_vnni",
     "amx_tile", "amx_bf16", "amx_int8",

@@ -51,7 +51,7 @@ def roofline(run: dict[str, Any], path: Path) -> None:
     figure, axis = plt.subplots(figsize=(6.4, 4.4))
     products = run["products"]
     intensity = [p["gop_s"] / p["gb_s"] for p in products]
-    # What reading gave while the product ran: its own rate over its share.
+    # Read bandwidth while the product ran: the product's rate over its share.
     reads = sorted(p["gb_s"] / p["of_read"] for p in products)
     bandwidth = reads[len(reads) // 2]
     span = [min(intensity) * 0.7, max(intensity) * 1.5]

@@ -31,7 +31,7 @@ __all__ = [
 ]
 
 _PROCESS = Path("/proc/self")
-_TICK = 0.005  # seconds between looks at the loop's lag
+_TICK = 0.005  # seconds between measurements of the loop's lag
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ def resource_usage() -> ResourceUsage:
     """Return this process's resources. Call it on a running loop."""
     return ResourceUsage(
         rss_mib=rss_mib(),
-        files=len(os.listdir(_PROCESS / "fd")) - 1,  # the look itself has one open
+        files=len(os.listdir(_PROCESS / "fd")) - 1,  # listing the folder has one open
         threads=len(os.listdir(_PROCESS / "task")),
         tasks=len(asyncio.all_tasks()),
     )
@@ -91,7 +91,7 @@ class IdleProcess:
         pipe = subprocess.PIPE
         self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, cwd=ROOT)
         assert self._process.stdout is not None
-        self._process.stdout.readline()  # it watches
+        self._process.stdout.readline()  # its measurement has begun
 
     def close(self) -> dict[str, float]:
         """End the process; return percentiles of its lag, in seconds."""

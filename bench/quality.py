@@ -56,7 +56,7 @@ class Candidate:
 
 def divergences(reference: np.ndarray, logits: np.ndarray) -> np.ndarray:
     """Return KL(reference || logits) in nats for each row of (n, vocab) f32: (n,) f64."""
-    # Row by row, since the whole of it in double precision may not fit.
+    # Row by row: all of it in double precision may not fit into memory.
     return np.array([_divergence(p, q) for p, q in zip(reference, logits, strict=True)])
 
 

@@ -33,7 +33,7 @@ from .shapes import SHAPES
 
 Figures = dict[str, float]
 
-# An engine's very first pass pays for things that no later one does. Not of any counted request.
+# An engine's first pass has one-time costs, which must not count for a request.
 WARM_UP = Arrival(0.0, random_tokens(300, seed=1_000_000), 4)
 
 

@@ -73,7 +73,7 @@ class Sidecar:
         """Wait until the model is loaded. Raises RuntimeError with the log if that fails."""
         end = time.monotonic() + _TIMEOUT
         while self.is_alive and time.monotonic() < end:
-            with suppress(PybatcherError):  # it is not there yet, or will say why it cannot
+            with suppress(PybatcherError):  # not started yet, or the log will have the error
                 async with Client(self.socket, connect_timeout=1.0) as client:
                     await client.tokenize("ready?")
                     return

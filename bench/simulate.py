@@ -122,7 +122,7 @@ def simulate(a: argparse.Namespace) -> None:
         probe = draw(preset.load, 1000, 1.0, a.seed)
         rate = rate or a.share * capacity(costs, probe, engine.n_parallel, engine.n_ctx)
         trace = trace_from(a, rate)
-    gc.freeze()  # the trace is no garbage; looking at it again and again would be timed
+    gc.freeze()  # else every collection would scan the trace, within the measured time
     rows = []
     with bar(len(policies) * len(trace)) as progress:
         for name, options in policies.items():

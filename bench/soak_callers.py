@@ -97,7 +97,7 @@ class Callers:
     async def _drop(self) -> str:
         stream = self._batcher.stream(self._prompt(), **self._options())
         await anext(stream, None)
-        return "dropped"  # without a word: the stream is collected unfinished
+        return "dropped"  # never closed: the garbage collector takes the stream
 
     async def _never_read(self) -> str:
         self._batcher.stream(self._prompt(), **self._options())

@@ -99,7 +99,7 @@ def answer(engine: SteppedEngine | Server, request: dict[str, Any]) -> Any:
 def main() -> None:
     module_name, checkpoint, settings = sys.argv[1:]
     answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what a native library prints must not land among the answers
+    os.dup2(2, 1)  # output of native libraries must not mix with the answers
     module = importlib.import_module(f"bench.engines.{module_name}")
     open_engine = getattr(module, "open_engine", None) or module.open_server
     engine = open_engine(Path(checkpoint), Settings(**json.loads(settings)))

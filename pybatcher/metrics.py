@@ -225,9 +225,9 @@ _FIGURES = (
             lambda c: c.recomputed_tokens),
     _Figure(_COUNTER, "engine_restarts", "Times the engine was restarted after a failure.",
             lambda c: c.restarts),
-    _Figure(_COUNTER, "spec_decode_num_draft_tokens", "Guesses that had rows.",
+    _Figure(_COUNTER, "spec_decode_num_draft_tokens", "Draft tokens that were verified.",
             lambda c: c.proposed_tokens),
-    _Figure(_COUNTER, "spec_decode_num_accepted_tokens", "Guesses that were right.",
+    _Figure(_COUNTER, "spec_decode_num_accepted_tokens", "Draft tokens that were accepted.",
             lambda c: c.accepted_tokens),
 )  # fmt: skip
 

@@ -26,7 +26,7 @@ def open_server(checkpoint: Path, settings: Settings) -> Server:
 class _Request:
     arrival: Arrival
     seq_id: int
-    tokens: list[int]  # the prompt, then what was drawn
+    tokens: list[int]  # the prompt, then the sampled tokens
     n_computed: int = 0
 
     @property
@@ -94,7 +94,7 @@ class LlamaCppServer:
             shared = request.arrival.n_shared if self._shares and request is not donor else 0
             if request.n_computed < shared:
                 if donor.n_computed < shared or donor.arrival.n_shared != shared:
-                    continue  # until the prefix is there
+                    continue  # until the shared prefix is computed
                 self._context.copy(donor.seq_id, request.seq_id, shared)
                 request.n_computed = shared
             count = min(left, request.n_prompt - request.n_computed)

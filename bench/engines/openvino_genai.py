@@ -103,7 +103,7 @@ class OpenVinoGenAI:
         return self._pipeline.facts()
 
     def logits(self, sequences: Sequence[Sequence[int]]) -> np.ndarray:
-        # The pipeline hands out none: the same model, compiled without its paged attention.
+        # The pipeline returns no logits: compile the same model without its paged attention.
         model = openvino.Core().read_model(self._pipeline.path / "openvino_model.xml")
         compiled = openvino.compile_model(model, "CPU", self._pipeline.properties)
         ids = np.array(sequences, dtype=np.int64)

@@ -69,7 +69,7 @@ class SimulatedEngine:
         self._book = book
         self._trace = trace
         self._held = [0] * len(trace)  # tokens in KV after a request's last step
-        self._computed = [0] * len(trace)  # ... and the most it ever had there
+        self._computed = [0] * len(trace)  # the most tokens a request ever had in KV
         self.preemptions = self.recomputed_tokens = 0
 
     def step(self, plan: StepPlan) -> tuple[StepResult, Work]:

@@ -74,7 +74,7 @@ def measure_steps(
 
     ids = [engine.seq_new() for _ in range(SEQUENCES)]
     lengths = [0] * SEQUENCES
-    step([], [(0, 32)], lengths)  # the first pass of all pays for what no later one does
+    step([], [(0, 32)], lengths)  # warm-up: the first pass has one-time costs
     measured.clear()
     for context in CONTEXTS:
         for place in range(SEQUENCES):

@@ -76,7 +76,7 @@ def _params(max_tokens: int) -> SamplingParams:
 
 def open_bookkeeping(engine: EngineConfig, config: SchedulerConfig) -> KvBookkeeping:
     """Return the KV bookkeeping of an engine with these options."""
-    # A scheduler that may keep shared prefixes does so in sequences beside those of requests.
+    # Shared prefixes take sequences of their own, beside those of requests.
     n_prefixes: int = config.max_prefixes
     return KvBookkeeping(
         n_ctx=engine.n_ctx,

@@ -42,7 +42,7 @@ def scheduler_cost(
         "n_parallel": n_sequences,
         "n_ctx": n_sequences * (_PROMPT + 2 * n_steps + 64),
         "n_batch": max(512, 2 * n_sequences),
-        "max_draft_tokens": SchedulerConfig().max_draft_tokens,  # what is looked up costs, too
+        "max_draft_tokens": SchedulerConfig().max_draft_tokens,  # the lookup is part of the cost
     }
     simulation = Simulation(trace, roomy | dict(options), StepCosts(0.01, 0.0, 0.0, 0.0, 0.0))
     running = 0
@@ -52,7 +52,7 @@ def scheduler_cost(
     simulation.step()
     times = simulation.times = SchedulerTimes()
     gc.collect()
-    gc.freeze()  # what waits is no garbage, and a real queue's requests are as long-lived
+    gc.freeze()  # queued requests are long-lived; scanning them would be timed
     try:
         for _ in range(n_steps):
             simulation.step()

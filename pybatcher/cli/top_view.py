@@ -204,7 +204,7 @@ class TopView:
 
     def _totals(self) -> list[Text]:
         c = self._counts
-        right = c.accepted_tokens / c.proposed_tokens if c.proposed_tokens else 0.0
+        accepted = c.accepted_tokens / c.proposed_tokens if c.proposed_tokens else 0.0
         return [
             _labelled(
                 "requests",
@@ -216,7 +216,7 @@ class TopView:
             _labelled(
                 "besides",
                 f"{c.preemptions:,} preemptions, {c.recomputed_tokens:,} tokens recomputed, "
-                f"{right:.0%} of guesses right, ",
+                f"{accepted:.0%} of drafts accepted, ",
                 (f"{c.restarts:,} restarts", "red" if c.restarts else ""),
             ),
         ]

@@ -61,7 +61,7 @@ def test_work_counts_rows_and_what_they_attend_to(book: KvBookkeeping) -> None:
     assert (drawn, work) == ([engine.token(0, 41)], Work(1, 0, 41, 0))
 
 
-def test_guesses_stay_as_far_as_they_are_right(book: KvBookkeeping) -> None:
+def test_drafts_stay_up_to_the_first_rejected_one(book: KvBookkeeping) -> None:
     engine = SimulatedEngine(book, [REQUEST])
     seq_id = book.seq_new()
     book.seq_sampling(seq_id, None, seed=0, n_prompt=40)

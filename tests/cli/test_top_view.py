@@ -111,7 +111,7 @@ def test_totals(view: TopView) -> None:
         "2 run, 11 completed, 3 cancelled, 1 expired, 4 failed, 6 rejected"
     )
     assert about("besides", view).endswith(
-        "9 preemptions, 77 tokens recomputed, 25% of guesses right, 3 restarts"
+        "9 preemptions, 77 tokens recomputed, 25% of drafts accepted, 3 restarts"
     )
 
 

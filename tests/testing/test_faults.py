@@ -94,7 +94,7 @@ def test_poison_fails_however_it_is_cut(chunk: int, shared: int) -> None:
         step(engine, engine.seq_new(), *prompt)
 
 
-def test_guesses_that_were_wrong_are_not_part_of_a_sequence() -> None:
+def test_rejected_drafts_are_not_part_of_a_sequence() -> None:
     seen: list[tuple[int, ...]] = []
 
     class Watch(Fault):
