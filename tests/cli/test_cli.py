@@ -66,7 +66,7 @@ def test_options_of_the_engine_and_the_scheduler_leave_the_text_alone(run: Run) 
     assert run("generate", "--max-tokens", "16", *options.split(), STORY) == expected
 
 
-# -- what is refused --------------------------------------------------------------------------
+# -- refused arguments ------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -152,7 +152,7 @@ def test_no_listener_is_reported_at_once(run: Run, tmp_path: Path, command: list
     assert "pybatcher serve" in outcome.stderr
 
 
-# -- who else may listen there ------------------------------------------------------------------
+# -- other listeners --------------------------------------------------------------------------
 
 
 async def test_a_stale_socket_file(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from pybatcher import errors
 from pybatcher.engine import Engine
 from pybatcher.params import SamplingParams
 
-# -- errors: each leaves everything as it was ---------------------------------------------------
+# -- errors: each leaves everything unchanged ---------------------------------------------------
 
 BAD_TOKENS = [
     [],

@@ -265,7 +265,7 @@ class KvCacheMachine(RuleBasedStateMachine):
             self.cache.commit(seq_id)
         self.cache.rollback(seq_id)  # nothing to do
 
-    # -- what holds after every step
+    # -- invariants after every step
 
     @invariant()
     def cache_and_model_agree(self) -> None:

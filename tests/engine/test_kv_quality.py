@@ -85,4 +85,4 @@ def test_rounding_and_nothing_else(
 
     cost = distance(oracle, exact)
     assert distance(logits, oracle) < 0.25 * cost
-    assert distance(logits, exact) > 0.75 * cost  # it is that type that was kept
+    assert distance(logits, exact) > 0.75 * cost  # KV was kept in that type

@@ -242,7 +242,7 @@ def test_blocks_whose_scale_is_no_number(wide: dict[str, Path], tmp_path: Path) 
         logits(path)
 
 
-# -- what does not fit -----------------------------------------------------------------------
+# -- tensors that do not fit ------------------------------------------------------------------
 
 
 @pytest.fixture

@@ -232,7 +232,7 @@ def test_sentencepiece_comes_back() -> None:
             assert made.decode(made.encode(text).ids) == text
 
 
-# -- what surrounds a text -------------------------------------------------------------------
+# -- tokens around a text --------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
