@@ -50,31 +50,31 @@ _OF_TOKENS = tuple(2**i for i in range(18))
 
 
 class Observed(Protocol):
-    """The measured object: a `Batcher` or a `BlockingBatcher`."""
+    """Whose figures they are: a `Batcher`, a `BlockingBatcher`."""
 
     @property
     def model_name(self) -> str:
-        """The value of the label `model_name`, which every series has."""
+        """The value of the label that every series has."""
 
     def statistics(self) -> BatcherStatistics:
-        """Return the counters since the start."""
+        """Counts since the start."""
 
     def health(self) -> Health:
-        """Return the health; its status says whether the batcher was closed."""
+        """Whether it was closed."""
 
     def attach(self, handler: Handler) -> Callable[[], None]:
-        """Call `handler` with every event. Returns a function that ends this."""
+        """Have `handler` called with every event."""
 
 
 class Metrics:
-    """The metrics of one batcher, in a registry of their own or in the given one.
+    """The figures of one batcher, in a registry of their own, or in the one given.
 
-    The histograms, `batch_rows` and `request_success` count from the construction of this object,
-    which may be before the batcher's start; the other metrics are the batcher's own counters.
-    There are no samples before the start, and none after the batcher is closed or deleted: the
-    reference to it is weak. May be scraped from any thread.
+    The histograms, `batch_rows` and `request_success` count from when it is made, which may be
+    before the batcher's start; the rest is the batcher's own count. There are no samples before
+    the start, nor once the batcher is closed or gone: it is not kept. To be scraped from any
+    thread.
 
-    Raises ConfigError if the registry has the metrics of another batcher.
+    Raises ConfigError where the registry has the figures of another batcher.
     """
 
     content_type = "text/plain; version=0.0.4; charset=utf-8"
@@ -96,18 +96,18 @@ class Metrics:
         batcher.attach(self._take)
 
     def exposition(self) -> bytes:
-        """Return the registry in Prometheus' text format, the body of an HTTP response."""
+        """All of the registry in Prometheus' text format, for the body of an HTTP response."""
         text: bytes = generate_latest(self.registry)
         return text
 
     # -- for the registry -------------------------------------------------------------------
 
     def describe(self) -> Iterator[Any]:
-        """Yield the metric families without samples."""
+        """The metric families without samples."""
         return self._families(None)
 
     def collect(self) -> Iterator[Any]:
-        """Yield the metric families with their current samples."""
+        """The metric families as of now."""
         batcher = self._batcher()
         if batcher is None or batcher.health().status == "closed":
             return self._families(None)
@@ -168,10 +168,10 @@ class Metrics:
 
 
 class _Histogram:
-    """A histogram without locks: prometheus-client's takes a lock and a search for each value.
+    """Counts by bounds. Not prometheus-client's: that takes a lock and a walk for each value.
 
     A request of thousands of tokens has as many gaps, and they are counted on the event loop.
-    Read from another thread, sum and counts may differ by some values.
+    Read from another thread, sum and counts may be some values apart.
     """
 
     def __init__(self, bounds: Sequence[float]) -> None:
@@ -186,14 +186,14 @@ class _Histogram:
         self._sum += sum(values)
 
     def cumulative(self) -> tuple[list[tuple[str, int]], float]:
-        """Return the number of values up to each bound, by its name, and their sum."""
+        """How many are not above each bound, by its name; their sum."""
         names = [*(str(float(bound)) for bound in self._bounds), "+Inf"]
         return list(zip(names, accumulate(list(self._counts)), strict=True)), self._sum
 
 
 @dataclass(frozen=True, slots=True)
 class _Figure:
-    """A metric that is computed from the batcher's statistics."""
+    """What the batcher itself counts."""
 
     family: type[Any]
     name: str
@@ -225,9 +225,9 @@ _FIGURES = (
             lambda c: c.recomputed_tokens),
     _Figure(_COUNTER, "engine_restarts", "Times the engine was restarted after a failure.",
             lambda c: c.restarts),
-    _Figure(_COUNTER, "spec_decode_num_draft_tokens", "Draft tokens that were verified.",
+    _Figure(_COUNTER, "spec_decode_num_draft_tokens", "Guesses that had rows.",
             lambda c: c.proposed_tokens),
-    _Figure(_COUNTER, "spec_decode_num_accepted_tokens", "Draft tokens that were accepted.",
+    _Figure(_COUNTER, "spec_decode_num_accepted_tokens", "Guesses that were right.",
             lambda c: c.accepted_tokens),
 )  # fmt: skip
 
