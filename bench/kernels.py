@@ -3,7 +3,7 @@
     .venv/bin/python -m bench.kernels
 
 Runs bench/kernels.cc for each number of threads: GB/s and GOP/s of every product of the 1B shape,
-beside the read bandwidth and the peak of the instruction that does the work. Results go to
+beside the read bandwidth and the peak of the instruction that does the work. Results land in
 bench/results/kernels-TARGET.json.
 """
 
@@ -33,7 +33,7 @@ def n_lines(rows: str, dtypes: str) -> int:
 def measure(
     n_threads: int, target: str, dtypes: str, rows: str, mebibytes: int, progress: Bar
 ) -> dict[str, Any]:
-    """Run the program once; return the machine's limits and all products."""
+    """One run of the program: the machine's limits and all products."""
     lines = native.run(
         "bench_kernels",
         *("--threads", str(n_threads), "--target", target, "--dtypes", dtypes),

@@ -205,7 +205,7 @@ class Engine:
         """A counter that grows while a call computes. Never waits, never raises."""
 
 class KvCache:
-    """The engine's KV bookkeeping alone, without keys and values. Not thread-safe."""
+    """Track which sequence holds which KV block; keys and values are the engine's."""
 
     def __init__(
         self,

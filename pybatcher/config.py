@@ -210,7 +210,7 @@ _CONFIGS: tuple[type[EngineConfig | SchedulerConfig | SupervisionConfig], ...] =
 
 
 def bad_value(name: str, value: object, wanted: str) -> ConfigError:
-    """Return the error for an option that is not as it must be."""
+    """What to raise for an option that is not as it must be."""
     return ConfigError(f"{name} is {value!r}; it must be {wanted}")
 
 

@@ -40,7 +40,7 @@ class KvBookkeeping(_core.KvCache):
         self.owners: dict[int, tuple[int, int]] = {}
 
     def seq_exclusive_blocks(self, seq_id: int) -> int:
-        """Return the number of blocks that only this sequence holds."""
+        """Blocks that this sequence alone holds."""
         return int(self.seq_exclusive_pages(seq_id))
 
     def seq_sampling(

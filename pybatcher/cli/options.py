@@ -65,9 +65,8 @@ def takes_options(
 ) -> Callable[[Command], Command]:
     """Give a command an option for each field of `classes`, or for the fields named in `only`.
 
-    The command takes `sampling: dict` for the fields of SamplingParams and `options: dict` for
-    those of the configurations. Both hold only the options given on the command line: the
-    defaults are the library's.
+    The command takes `sampling: dict` for those of SamplingParams and `options: dict` for those
+    of the configurations. Both hold just what was given: defaults stay the library's.
     """
 
     def decorate(command: Command) -> Command:

@@ -164,7 +164,7 @@ class FakeEngine:
     def prefill_chunk(
         self, seq_id: int, tokens: Sequence[int], *, logits: bool = False
     ) -> NDArray[np.float32] | None:
-        """Append tokens; return the last row's logits (vocab_size), or None without `logits`."""
+        """Append tokens; the logits of the last row, (vocab_size), if asked for."""
         entry = StepEntry(seq_id, _ids(tokens), False)
         self._step(_plan(entry), raises=logits)
         if not logits:
@@ -175,10 +175,7 @@ class FakeEngine:
     def decode_batch(
         self, seq_ids: Sequence[int], tokens: Sequence[int], *, logits: bool = False
     ) -> NDArray[np.int32] | tuple[NDArray[np.int32], NDArray[np.float32]]:
-        """Append one token to each sequence and sample the next.
-
-        Returns the tokens (n,), and with `logits` also the logits (n, vocab_size).
-        """
+        """Append one token to each sequence and draw the next: (n); logits (n, vocab_size)."""
         if len(seq_ids) != len(tokens):
             raise InvalidRequestError(f"{len(tokens)} tokens for {len(seq_ids)} sequences")
         pairs = zip(_ids(seq_ids), _ids(tokens), strict=True)
@@ -193,7 +190,7 @@ class FakeEngine:
     def embed(
         self, seq_id: int, tokens: Sequence[int], pooling: str = "mean"
     ) -> NDArray[np.float32]:
-        """Append tokens and return their pooled states, (hidden_size,)."""
+        """Append tokens; their states as one vector, (hidden_size)."""
         if pooling not in ("mean", "last"):
             raise InvalidRequestError(f"pooling is {pooling!r}; it must be 'mean' or 'last'")
         entry = StepEntry(seq_id, _ids(tokens), False, pooling=cast("Pooling", pooling))

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 @dataclass(eq=False)
 class Page:
-    """A page. content: namespace and all tokens to its end, where the index has it."""
+    """`content`: name space and all tokens to the page's end, where the index has it."""
 
     content: tuple[str, tuple[int, ...]] | None = None
     holders: int = 1
