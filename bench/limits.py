@@ -1,4 +1,4 @@
-"""Measure the limits of the machine: read bandwidth and multiplication rate, by bench/limits.cc.
+"""Measure the machine's limits, read bandwidth and multiplication rate: bench/native/limits.cc.
 
 .venv/bin/python -m bench.limits
 """

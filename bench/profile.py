@@ -2,9 +2,9 @@
 
     .venv/bin/python -m bench.profile llama-3.2-1b --dtype int8 --sequences 32 --context 4096
 
-Runs bench/profile.cc, whose sequences have a KV context of that length that was never computed. The
-rest (norms, rope, activation, embedding, and what lies between) is the total without products and
-attention. Results go to bench/results/profile-*.json.
+Runs bench/native/profile.cc, whose sequences have a KV context of that length that was never
+computed. The rest (norms, rope, activation, embedding, and what lies between) is the total without
+products and attention. Results go to bench/results/profile-*.json.
 """
 
 from __future__ import annotations

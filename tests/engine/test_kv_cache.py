@@ -2,8 +2,8 @@
 
 The model (kv_model.py) predicts what every call returns, raises and changes. A simulated storage
 holds at each position a hash of all tokens up to it, as keys and values do. The test writes it
-where the engine would, block copies use the cache's own callback, and after every step each sequence
-must read back its own history: so no block is written while another sequence reads it.
+where the engine would, block copies use the cache's own callback, and after every step each
+sequence must read back its own history: no block is written while another sequence reads it.
 """
 
 from __future__ import annotations
