@@ -1,1 +1,1 @@
-"""Speed, measured: nothing here is part of the installed package."""
+"""Benchmarks. Not part of the installed package."""

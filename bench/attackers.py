@@ -1,10 +1,10 @@
-"""What hostile clients do to a sidecar's socket: the kinds of them, and a process that is one.
+"""Attacks of hostile clients on a sidecar's socket: their kinds, and a process that runs one.
 
     python -m bench.attackers SOCKET KIND SECONDS RATE
 
-attacks until the time is over and says how often as JSON. RATE: acts a second at most.
-Each kind is a coroutine that does one act after the other. A server may hang up on any of them at
-any time: then they come back.
+attacks until the time is over and prints the number of acts as JSON. RATE: most acts a second.
+Each kind is a coroutine that repeats one act. The server may close the connection at any time:
+the attacker then connects again.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ import msgpack
 __all__ = ["KINDS", "Attack", "attack"]
 
 _MANY = 1024  # requests that a connection may have in flight
-_IDLERS = 32  # connections that are held open without a use
-_TURN = 0.02  # seconds: who is ahead of the rate by less goes on
+_IDLERS = 32  # idle connections that are held open
+_TURN = 0.02  # seconds ahead of the rate that are not waited for
 
 Reader: TypeAlias = asyncio.StreamReader
 Writer: TypeAlias = asyncio.StreamWriter
 
 
 class Attack:
-    """One attacker: where, until when, at most how fast, and how many acts it has done."""
+    """State of one attacker: socket, end time, rate limit, number of acts so far."""
 
     def __init__(self, socket: Path, seconds: float, rate: float) -> None:
         self.socket = socket
@@ -45,11 +45,11 @@ class Attack:
 
     @property
     def is_over(self) -> bool:
-        """The time is."""
+        """True once the time has passed."""
         return time.monotonic() >= self._end
 
     async def act(self) -> bool:
-        """Count an act, and wait where they come too fast. False: it is over."""
+        """Count an act and wait to keep the rate limit. Returns False once the time has passed."""
         self.acts += 1
         ahead = self.acts / self._rate - (time.monotonic() - self._begin)
         left = self._end - time.monotonic()
@@ -57,7 +57,7 @@ class Attack:
         return not self.is_over
 
     async def connect(self) -> tuple[Reader, Writer]:
-        """A new connection, whatever it takes."""
+        """Open a connection, retrying until the server accepts."""
         while True:
             try:
                 return await asyncio.open_unix_connection(str(self.socket))
@@ -81,7 +81,7 @@ async def _drop(reader: Reader, writer: Writer) -> None:
 
 
 async def _each_on_its_own(a: Attack, bytes_of: Callable[[], bytes]) -> None:
-    """A connection, the bytes, whatever the server says to them, and the next connection."""
+    """Repeat: connect, send the bytes, read an answer for at most 0.1 s, close."""
     while not a.is_over:
         reader, writer = await a.connect()
         with suppress(OSError):
@@ -95,12 +95,12 @@ async def _each_on_its_own(a: Attack, bytes_of: Callable[[], bytes]) -> None:
 
 
 async def random_bytes(a: Attack) -> None:
-    """A kilobyte of anything."""
+    """Send a kilobyte of random bytes."""
     await _each_on_its_own(a, lambda: a.random.randbytes(1024))
 
 
 async def huge_headers(a: Attack) -> None:
-    """Headers that promise 4 GiB: of a text, bytes, an array, a map; alone or in a Request."""
+    """Send headers of a 4 GiB string, binary, array or map, alone or inside a request."""
     longest = b"\xff\xff\xff\xff"
     heads = [kind + longest for kind in (b"\xdb", b"\xc6", b"\xdd", b"\xdf", b"\xc9")]
     begun = b"\x94\x00\x01\xa8generate"
@@ -109,7 +109,7 @@ async def huge_headers(a: Attack) -> None:
 
 
 async def nesting_bombs(a: Attack) -> None:
-    """Arrays and maps in each other, 100,000 deep."""
+    """Send arrays and maps nested 100,000 deep."""
     bombs = [
         b"\x91" * 100_000,
         b"\x81\xa1a" * 100_000,
@@ -119,19 +119,19 @@ async def nesting_bombs(a: Attack) -> None:
 
 
 async def tiny_frames(a: Attack) -> None:
-    """Notifications that nobody knows, as many as go into a read of the socket."""
+    """Send notifications of unknown methods, as many as fit into one socket read."""
     frames = msgpack.packb([2, "x", []]) * 50_000
     await _each_on_its_own(a, lambda: frames)
 
 
 async def wide_arrays(a: Attack) -> None:
-    """A frame of a million empty arrays: small to send, large to hold."""
+    """Send a frame of a million empty arrays: small to send, large in memory."""
     frame = b"\x94\x00\x01\xa8generate\x91\xdd\x00\x0f\x42\x40" + b"\x90" * 1_000_000
     await _each_on_its_own(a, lambda: frame)
 
 
 async def single_bytes(a: Attack) -> None:
-    """Good requests, a byte a write."""
+    """Send valid requests, one byte a write."""
     while not a.is_over:
         reader, writer = await a.connect()
         with suppress(OSError):
@@ -144,7 +144,7 @@ async def single_bytes(a: Attack) -> None:
 
 
 async def half_frames(a: Attack) -> None:
-    """Connections that begin a long frame, say a little more of it now and then, and stay."""
+    """Open connections that begin a long frame, send a little now and then, and stay open."""
     held = [await a.connect() for _ in range(_IDLERS)]
     begun = b"\x94\x00\x01\xa8generate\x91\xdb\x00\xff\x00\x00"
     for _, writer in held:
@@ -162,7 +162,7 @@ async def half_frames(a: Attack) -> None:
 
 
 async def duplicate_msgids(a: Attack) -> None:
-    """One msgid for all, and requests that are no requests among them."""
+    """Send requests that all have one msgid, among them malformed ones."""
     frames = [
         _generate(7, 4),
         _generate(7),
@@ -173,13 +173,13 @@ async def duplicate_msgids(a: Attack) -> None:
 
 
 async def floods(a: Attack) -> None:
-    """A thousand questions that may be in flight, then more, over and over."""
+    """Send a thousand questions, the most that may be in flight, then more, repeatedly."""
     number = iter(range(1, 2**31))
     await _talk(a, lambda: _request(next(number), "tokenize", "x" * 50))
 
 
 async def floods_of_calls(a: Attack) -> None:
-    """Requests for tokens as many as may be in flight, and more, cancelled as soon as asked."""
+    """Send more generate requests than may be in flight, and cancel them at once."""
     while not a.is_over:
         reader, writer = await a.connect()
         with suppress(OSError):
@@ -195,7 +195,7 @@ async def floods_of_calls(a: Attack) -> None:
 
 
 async def never_read(a: Attack) -> None:
-    """Connections that ask and ask and never read an answer."""
+    """Send questions and never read an answer."""
     held: list[tuple[Reader, Writer]] = []
     number = iter(range(1, 2**31))
     for _ in range(_IDLERS):
@@ -212,14 +212,14 @@ async def never_read(a: Attack) -> None:
 
 
 async def connects(a: Attack) -> None:
-    """Connections that are made and dropped."""
+    """Open connections and close them at once."""
     while await a.act():
         _, writer = await a.connect()
         writer.transport.abort()
 
 
 async def _talk(a: Attack, frame_of: Callable[[], bytes]) -> None:
-    """Send frame after frame, read what comes, come back if hung up on."""
+    """Send frames and read the answers; connect again when the server closes the connection."""
     while not a.is_over:
         reader, writer = await a.connect()
         reading = asyncio.ensure_future(_read_all(reader))
@@ -257,7 +257,7 @@ KINDS: dict[str, tuple[Callable[[Attack], Awaitable[None]], float]] = {
 
 
 async def attack(socket: Path, kind: str, seconds: float, rate: float) -> int:
-    """How many acts it did."""
+    """Run an attack of this kind; return the number of acts."""
     own = Attack(socket, seconds, rate)
     await KINDS[kind][0](own)
     return own.acts

@@ -1,15 +1,15 @@
-"""Streams go on while their worker is killed, stopped and made to abort. How long do they pause?
+"""Measure how long streams pause while their worker is killed, stopped and made to abort.
 
     .venv/bin/python -m bench.chaos llama-3.2-1b
 
-Greedy and sampled streams, asked for again and again through a `Client`; blows at random moments:
-SIGKILL, SIGSTOP (the worker hangs), SIGABRT sent to a thread that computes. Each stream has to be
-what a batcher in this process gave, token by token, or the run ends with 1. A blow's pause is the
-longest gap between two pieces of a stream that it fell into, over all streams; so that it is one
-blow's, the next comes when all streams have gone on (--relentless: one). In it: how long the front
-took to notice, the next worker to start and to load the model (the log says how long), and the
-rest, which is replaying what the streams had. Results land in bench/results/chaos-*.json and
-docs/plots/.
+Greedy and sampled streams are requested repeatedly through a `Client`; faults come at random
+moments: SIGKILL, SIGSTOP (the worker hangs), SIGABRT sent to a computing thread. Each stream has to
+equal, token by token, the one of a batcher in this process, or the run ends with exit status 1. A
+fault's pause is the longest gap between two pieces of a stream that it fell into, over all streams.
+The next fault comes when all streams have had a token again (--relentless: one stream), so that a
+pause belongs to one fault. Its parts are the time until the front notices, until the next worker
+has started and loaded the model (from the log), and the rest, which is replay. Results go to
+bench/results/chaos-*.json and docs/plots/.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from typing import Any
 
 from pybatcher import AnyBatcher, Batcher, Client, Completion, Piece, PybatcherError
 
-from .blows import Blow, deal, ends_of_their_own, note_pauses, worker_start
 from .draw import draw_result
+from .faults import Fault, inject_and_wait, record_pauses, unexpected_ends, worker_start
 from .machine import describe_run
 from .options import parse
 from .progress import Bar, bar
@@ -34,16 +34,16 @@ from .results import write_result
 from .shapes import SHAPES
 from .sidecar import SHIPPED, model_of
 from .sidecar_process import Sidecar, open_sidecar
-from .streams import listen
+from .streams import read_stream
 
-__all__ = ["BIN", "Callers", "asked", "gist"]
+__all__ = ["BIN", "Callers", "reproducible_part", "stream_request"]
 
-BIN = 0.1  # seconds of a point of the picture
-_ENOUGH = 100  # that is wrong: nobody needs to see more
+BIN = 0.1  # seconds per point of the plot
+_MAX_WRONG = 100  # descriptions of wrong streams; then the callers end
 
 
-def asked(i: int, n_tokens: int) -> tuple[Any, dict[str, Any]]:
-    """The i-th stream's prompt and parameters: greedy and sampled, texts and ids, penalties."""
+def stream_request(i: int, n_tokens: int) -> tuple[Any, dict[str, Any]]:
+    """Return prompt and parameters of the i-th stream: greedy and sampled, texts and ids."""
     prompt: Any = f"Once upon a time there were {i} little"
     params: dict[str, Any] = {"max_tokens": n_tokens, "ignore_eos": True}
     if i % 4 == 1:
@@ -57,8 +57,8 @@ def asked(i: int, n_tokens: int) -> tuple[Any, dict[str, Any]]:
     return prompt, params
 
 
-def gist(completion: Completion) -> tuple[Any, ...]:
-    """What must not depend on what happens on the way."""
+def reproducible_part(completion: Completion) -> tuple[Any, ...]:
+    """Return the fields of a completion that must not depend on faults."""
     return (
         completion.text,
         completion.token_ids,
@@ -70,10 +70,11 @@ def gist(completion: Completion) -> tuple[Any, ...]:
 
 
 class Callers:
-    """Ask for the same streams over and over, and compare what comes with what is expected.
+    """Request the same streams repeatedly and compare them with the expected ones.
 
-    tokens: when they came, in bins of `BIN` seconds from the start. wrong: what was not as it
-    should be, in words.
+    bins: tokens received in each interval of `BIN` seconds from the start. tokens, rounds: tokens
+    received and streams ended. wrong: descriptions of streams that differed or failed. gaps:
+    (begin, end) of every gap longer than BIN / 2.
     """
 
     def __init__(self, batcher: AnyBatcher, expected: Sequence[tuple[Any, ...]], n_tokens: int):
@@ -83,21 +84,21 @@ class Callers:
         self.tokens = 0
         self.rounds = 0
         self.wrong: list[str] = []
-        self.gaps: list[tuple[float, float]] = []  # those long enough to be a pause: from, to
-        self._heard_last = [0.0] * len(expected)
+        self.gaps: list[tuple[float, float]] = []  # begin, end; longer than BIN / 2
+        self._last_token = [0.0] * len(expected)
         self.is_over = False
 
     async def run(self) -> None:
-        """Until `is_over`, and all have read their streams to the end."""
+        """Run all streams until `is_over` is set, and read the last ones to their end."""
         await asyncio.gather(*map(self._keep_calling, range(len(self._expected))))
 
     async def _keep_calling(self, i: int) -> None:
-        while not self.is_over and len(self.wrong) < _ENOUGH:
+        while not self.is_over and len(self.wrong) < _MAX_WRONG:
             await self.call(i)
 
     async def call(self, i: int) -> None:
-        """Ask for the i-th stream and read it."""
-        prompt, params = asked(i, self._n_tokens)
+        """Request the i-th stream, read it and compare it."""
+        prompt, params = stream_request(i, self._n_tokens)
         before = time.monotonic()
 
         def note(piece: Piece) -> None:
@@ -105,12 +106,12 @@ class Callers:
             now = time.monotonic()
             if now - before > BIN / 2:
                 self.gaps.append((before, now))
-            before = self._heard_last[i] = now
+            before = self._last_token[i] = now
             self._count(now, len(piece.token_ids))
 
         try:
-            heard = await listen(self._batcher, prompt, note, **params)
-            if gist(heard.completion) != self._expected[i]:
+            received = await read_stream(self._batcher, prompt, note, **params)
+            if reproducible_part(received.completion) != self._expected[i]:
                 self.wrong.append(f"stream {i} is not what it would have been")
         except (PybatcherError, RuntimeError) as error:
             self.wrong.append(f"stream {i} failed: {error!r}")
@@ -123,40 +124,41 @@ class Callers:
         self.tokens += n
 
     async def go_on(self, *, all_of_them: bool) -> None:
-        """Wait until one stream, or all of them, have had a token from now on."""
+        """Wait until one stream, or all of them, have had a token after this call."""
         now = time.monotonic()
         enough = all if all_of_them else any
-        while not enough(heard > now for heard in self._heard_last):  # noqa: ASYNC110
+        while not enough(at > now for at in self._last_token):  # noqa: ASYNC110
             await asyncio.sleep(0.005)
 
 
-async def rain(
+async def inject_faults(
     sidecar: Sidecar, callers: Callers, kinds: Sequence[str], lulls: Sequence[float],
-    relentless: bool, on_blow: Callable[[Blow], None],
-) -> list[Blow]:  # fmt: skip
-    """A blow of each kind, each so many seconds after all streams have gone on.
+    relentless: bool, on_fault: Callable[[Fault], None],
+) -> list[Fault]:  # fmt: skip
+    """Inject a fault of each kind; return them with their pauses.
 
-    relentless: after one of them has.
+    lulls: seconds before each fault, from when all streams have had a token again (relentless: from
+    when one has). on_fault: called after each.
     """
     calling = asyncio.ensure_future(callers.run())
-    blows: list[Blow] = []
+    faults: list[Fault] = []
     try:
         for kind, lull in zip(kinds, lulls, strict=True):
-            await _or_done(calling, callers.go_on(all_of_them=not relentless))
-            await _or_done(calling, asyncio.sleep(lull))
-            blow = await _or_done(calling, deal(kind, sidecar))
-            blows.append(blow)
-            on_blow(blow)
+            await _unless_callers_end(calling, callers.go_on(all_of_them=not relentless))
+            await _unless_callers_end(calling, asyncio.sleep(lull))
+            fault = await _unless_callers_end(calling, inject_and_wait(kind, sidecar))
+            faults.append(fault)
+            on_fault(fault)
     finally:
         callers.is_over = True
         await asyncio.wait([calling])
     calling.result()
-    note_pauses(blows, callers.gaps)
-    return blows
+    record_pauses(faults, callers.gaps)
+    return faults
 
 
-async def _or_done(calling: asyncio.Future[None], wanted: Any) -> Any:
-    """What is wanted; RuntimeError if the callers give up before."""
+async def _unless_callers_end(calling: asyncio.Future[None], wanted: Any) -> Any:
+    """Await `wanted`. Raises RuntimeError if the callers end first."""
     waiting = asyncio.ensure_future(wanted)
     await asyncio.wait({calling, waiting}, return_when=asyncio.FIRST_COMPLETED)
     if not waiting.done():
@@ -173,14 +175,16 @@ async def measure(a: argparse.Namespace, options: dict[str, Any], shown: Bar) ->
     lulls = [rng.uniform(0.0, a.lull) for _ in kinds]
     shown.now("undisturbed")
     async with Batcher(model, **options) as batcher:
-        questions = (asked(i, a.tokens) for i in range(a.streams))
+        questions = (stream_request(i, a.tokens) for i in range(a.streams))
         expected = await asyncio.gather(*(batcher.generate(p, **more) for p, more in questions))
     shown.now("starting workers")
     starts = [await worker_start() for _ in range(3)]
     start = statistics.median(starts)
 
-    def on_blow(blow: Blow) -> None:
-        shown.say(f"{blow.kind}: noticed after {blow.noticed:.3f} s, ready in {blow.ready:.2f} s")
+    def on_fault(fault: Fault) -> None:
+        shown.say(
+            f"{fault.kind}: noticed after {fault.noticed:.3f} s, ready in {fault.ready:.2f} s"
+        )
         shown.advance()
 
     given: dict[str, Any] = {} if model is None else {"model": str(model)}
@@ -188,10 +192,10 @@ async def measure(a: argparse.Namespace, options: dict[str, Any], shown: Bar) ->
     with open_sidecar(**given, **options, **own) as sidecar:
         await sidecar.ready()
         async with Client(sidecar.socket) as client:
-            shown.now("blows")
-            callers = Callers(client, list(map(gist, expected)), a.tokens)
-            blows = await rain(sidecar, callers, kinds, lulls, a.relentless, on_blow)
-        wrong = callers.wrong + ends_of_their_own(sidecar, blows)
+            shown.now("faults")
+            callers = Callers(client, list(map(reproducible_part, expected)), a.tokens)
+            faults = await inject_faults(sidecar, callers, kinds, lulls, a.relentless, on_fault)
+        wrong = callers.wrong + unexpected_ends(sidecar, faults)
         sidecar.close()
     return {
         "streams": a.streams,
@@ -199,7 +203,7 @@ async def measure(a: argparse.Namespace, options: dict[str, Any], shown: Bar) ->
         "tokens": callers.tokens,
         "worker_start_s": start,
         "hang_timeout": a.hang_timeout,
-        "blows": [blow.split(start, callers.begin) for blow in blows],
+        "blows": [fault.split(start, callers.begin) for fault in faults],
         "bin_s": BIN,
         "tokens_by_bin": callers.bins,
         "wrong": wrong,
@@ -214,7 +218,7 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--stops", type=int, default=2)
     parser.add_argument("--aborts", type=int, default=1)
-    parser.add_argument("--lull", type=float, default=2.0, help="most seconds until the next blow")
+    parser.add_argument("--lull", type=float, default=2.0, help="most seconds until the next fault")
     parser.add_argument(
         "--relentless", action="store_true", help="do not wait until all streams have gone on"
     )
@@ -229,14 +233,14 @@ def main() -> None:
     with bar(a.kills + a.stops + a.aborts) as shown:
         found = asyncio.run(measure(a, options, shown))
     result = {"run": run, "shape": a.shape, "options": options, **found}
-    for kind in dict.fromkeys(blow["kind"] for blow in result["blows"]):
-        blows = [blow for blow in result["blows"] if blow["kind"] == kind]
+    for kind in dict.fromkeys(fault["kind"] for fault in result["blows"]):
+        faults = [fault for fault in result["blows"] if fault["kind"] == kind]
         parts = ("pause", "noticed", "start", "load", "replay")
-        medians = {part: statistics.median(blow[part] for blow in blows) for part in parts}
+        medians = {part: statistics.median(fault[part] for fault in faults) for part in parts}
         told = ", ".join(f"{part} {seconds:.3f}" for part, seconds in medians.items())
         print(
-            f"{len(blows)} {kind}: p50 of {told}; "
-            f"longest pause {max(blow['pause'] for blow in blows):.3f} s"
+            f"{len(faults)} {kind}: p50 of {told}; "
+            f"longest pause {max(fault['pause'] for fault in faults):.3f} s"
         )
     print(
         f"{result['rounds']} streams, {result['tokens']} tokens, all as undisturbed: "

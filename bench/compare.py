@@ -1,13 +1,13 @@
-"""pybatcher and its rivals on one checkpoint in one run, taking turns: A B C A B C ...
+"""Compare pybatcher with other engines on one checkpoint in one run, in turns: A B C A B C ...
 
     make rivals
     .venv/bin/python -m bench.compare llama-3.2-1b --dtype int8
 
-Machines drift and neighbours come and go, so only the ratio of neighbouring measurements says
-something: each round measures everybody, one at a time, and the median of the rounds' ratios is
-the result. First all compute the logits of one prompt, and the difference goes into the result:
-they run the same model. The JSON lands in bench/results/; `python -m bench.report` puts it into
-the README. Rivals that are not installed are left out.
+A machine's speed drifts with time and load, so that only ratios of neighbouring measurements are
+compared: each round measures every engine, one at a time, and the median of the rounds' ratios is
+the result. First all compute the logits of one prompt; the difference shows that they run the same
+model and is part of the result. The JSON goes to bench/results/; `python -m bench.report` writes it
+into the README. Engines that are not installed are left out.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from typing import Any
 
 import numpy as np
 
-from .contestants.contestant import Settings
-from .entrants import Entrant, choose
+from .engine_list import MeasuredEngine, choose
+from .engines.interface import Settings
 from .limits import read_limits
 from .machine import describe_run
 from .make_checkpoint import make_checkpoint
@@ -33,31 +33,36 @@ from .worker import Worker
 
 LOGITS_PROMPT = 512  # long enough to show a wrong rope
 # Two engines in bf16 differ by the order of their sums; with int8 and int4 also by how each rounds
-# the weights, which random weights make much of. Another model differs by sqrt(2).
+# the weights, which matters more for random weights. Another model differs by sqrt(2).
 SAME_MODEL = {"f32": 0.02, "bf16": 0.05, "int8": 0.3, "int4": 1.2}
 
 
 def open_workers(
-    entrants: Sequence[Entrant], checkpoint: Path, settings: Settings, *, servers: bool = False
+    engines: Sequence[MeasuredEngine],
+    checkpoint: Path,
+    settings: Settings,
+    *,
+    servers: bool = False,
 ) -> list[Worker]:
-    """A process for each, loaded one after another: who has answered once has loaded.
+    """Start a worker process for each engine, one after another, each loaded before the next.
 
-    Before that every checkpoint is converted, while no engine takes up memory.
+    Converts all checkpoints before that, while no engine takes up memory. servers: open the engines
+    as servers.
     """
-    for entrant in entrants:
-        entrant.convert(checkpoint, settings.dtype)
+    for engine in engines:
+        engine.convert(checkpoint, settings.dtype)
     workers = []
-    for entrant in entrants:
-        module = entrant.server if servers else entrant.contestant
-        workers.append(Worker(entrant.name, entrant.python, module, checkpoint, settings))
+    for engine in engines:
+        module = engine.server_module if servers else engine.stepped_module
+        workers.append(Worker(engine.name, engine.python, module, checkpoint, settings))
         workers[-1].ask("facts")
     return workers
 
 
 def logits_differences(workers: Sequence[Worker], dtype: str) -> dict[str, float]:
-    """Norm of the difference of each rival's logits to ours, over that of ours.
+    """Return the norm of each other engine's difference to pybatcher's logits, over that of ours.
 
-    Ends the run where it is so large that they cannot be of one model.
+    Ends the program if a difference is too large for the same model.
     """
     ours, *theirs = (np.array(w.ask("last_logits", n_tokens=LOGITS_PROMPT)) for w in workers)
     differences = {}
@@ -73,20 +78,25 @@ def logits_differences(workers: Sequence[Worker], dtype: str) -> dict[str, float
 
 
 def describe_row(row: Row) -> str:
-    """A row for people: tokens a second of each, and the ratios to them."""
+    """Return a row as one line: tokens a second of each engine, and the ratios."""
     speeds = "  ".join(f"{name} {speed:8.1f}" for name, speed in row["median"].items())
     ratios = "  ".join(f"{ratio:5.2f} x {name}" for name, ratio in row["ratio"].items())
     return f"{row['measure']:>12}  {speeds}   {ratios}"
 
 
 def compare(
-    shape: str, dtype: str, plan: Plan, n_threads: int, entrants: Sequence[Entrant], progress: Bar
+    shape: str,
+    dtype: str,
+    plan: Plan,
+    n_threads: int,
+    engines: Sequence[MeasuredEngine],
+    progress: Bar,
 ) -> dict[str, Any]:
-    """Everything of one shape and dtype, as it goes into the file."""
+    """Measure one shape and dtype; return the result file's content."""
     run = describe_run()
     progress.now(f"{shape} {dtype}: converting and loading")
     settings = plan.settings(dtype, n_threads, longest=LOGITS_PROMPT)
-    workers = open_workers(entrants, make_checkpoint(shape), settings)
+    workers = open_workers(engines, make_checkpoint(shape), settings)
     try:
         facts = {worker.name: worker.ask("facts") for worker in workers}
         differences = logits_differences(workers, dtype)
@@ -116,14 +126,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("shape", nargs="+", choices=sorted(SHAPES))
     parser.add_argument("--dtype", default=",".join(DTYPES), help="one or several")
-    parser.add_argument("--contestants", default="", help="names; default: all installed")
+    parser.add_argument("--engines", default="", help="names; default: all installed")
     add_plan_arguments(parser)
     arguments = parser.parse_args()
-    plan, entrants = plan_from(arguments), choose(arguments.contestants)
+    plan, engines = plan_from(arguments), choose(arguments.engines)
     subjects = [(s, d) for s in arguments.shape for d in arguments.dtype.split(",")]
-    with bar(len(subjects) * len(entrants) * plan.n_turns) as progress:
+    with bar(len(subjects) * len(engines) * plan.n_turns) as progress:
         for shape, dtype in subjects:
-            result = compare(shape, dtype, plan, int(arguments.threads), entrants, progress)
+            result = compare(shape, dtype, plan, int(arguments.threads), engines, progress)
             progress.say(f"wrote {write_result(f'compare-{shape}-{dtype}', result)}")
 
 

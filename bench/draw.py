@@ -1,4 +1,4 @@
-"""Which picture a result has, and drawing it into docs/plots/."""
+"""Draw a result's plot into docs/plots/."""
 
 from __future__ import annotations
 
@@ -22,13 +22,14 @@ _NAMES: dict[str, Callable[[dict[str, Any]], str]] = {
 
 
 def picture_name(kind: str, result: dict[str, Any]) -> str | None:
-    """The file of a result's picture, if that kind has one."""
+    """Return the file name of a result's plot; None if its kind has none."""
     return _NAMES[kind](result) if kind in _NAMES else None
 
 
 def draw_result(kind: str, result: dict[str, Any], folder: Path = PLOTS) -> str | None:
-    """Draw it, if its kind has a picture; the file's name. None, and a word on stderr, without
-    matplotlib.
+    """Draw the result's plot; return the file's name.
+
+    None for a kind without a plot, and, with a message on stderr, without matplotlib.
     """
     name = picture_name(kind, result)
     if name is None:

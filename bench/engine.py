@@ -1,10 +1,10 @@
-"""Speed of the compiled engine alone: prefill and decode, as JSON in bench/results/.
+"""Measure the compiled engine alone: prefill and decode speed, as JSON in bench/results/.
 
     .venv/bin/python -m bench.engine llama-3.2-1b --dtype bf16,int8,int4 --threads 1,2
 
-Prefill of several lengths, decode steps of several batch sizes, and of one sequence behind
-contexts of several lengths. Decoding one sequence reads every weight once: the share of the read
-bandwidth that this uses is taken against plain reading of as much memory, in turns.
+Prefill of several lengths, decode steps of several batch sizes, and of one sequence with contexts
+of several lengths. Decoding one sequence reads every weight once: the share of the read bandwidth
+is taken, in turns, against plain reading of as much memory.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from .contestants.contestant import Settings
-from .contestants.pybatcher_engine import open_contestant
+from .engines.interface import Settings
+from .engines.pybatcher_engine import open_engine
 from .limits import peak_for, read_limits
 from .machine import describe_run
 from .make_checkpoint import make_checkpoint
@@ -30,20 +30,20 @@ from .worker import answer
 
 
 class Local:
-    """The engine of this very process, asked as a Worker is."""
+    """The engine in this process, with the interface of a Worker."""
 
     name = "pybatcher"
 
     def __init__(self, shape: str, settings: Settings) -> None:
-        self._engine = open_contestant(make_checkpoint(shape), settings)
+        self._engine = open_engine(make_checkpoint(shape), settings)
 
     def ask(self, call: str, **arguments: Any) -> Any:
-        """See `Worker`."""
+        """Carry out a call as `Worker.ask` does."""
         return answer(self._engine, {"call": call} | arguments)
 
 
 def at_contexts(engine: Local, contexts: tuple[int, ...], plan: Plan) -> Iterator[Row]:
-    """Steps of one sequence behind each context."""
+    """Measure decode steps of one sequence behind each context; yield a row each."""
     for context in contexts:
         engine.ask("extend", first=0, count=1, n_tokens=context)
         engine.ask("steps", count=1)
@@ -58,7 +58,7 @@ def at_contexts(engine: Local, contexts: tuple[int, ...], plan: Plan) -> Iterato
 
 
 def bandwidth_used(engine: Local, n_bytes: int, n_threads: int, plan: Plan) -> Row:
-    """Bytes of weights a second at one sequence, and their share of plain reading, in turns."""
+    """Measure bytes of weights read a second, and their share of plain reading, in turns."""
     engine.ask("extend", first=0, count=1, n_tokens=plan.prompt)
     engine.ask("steps", count=1)
     pairs = []
@@ -75,7 +75,7 @@ def bandwidth_used(engine: Local, n_bytes: int, n_threads: int, plan: Plan) -> R
 
 
 def describe(result: dict[str, Any]) -> list[str]:
-    """For people."""
+    """Return a row as one line of text."""
     title = f"{result['shape']} {result['dtype']}, KV {result['kv_dtype']}, "
     lines = [title + f"{result['threads']} threads, {result['engine']['cpu_target']}"]
     lines += [f"{r['measure']:>16} {r['median']['pybatcher']:9.1f} tok/s" for r in result["tok/s"]]
@@ -91,7 +91,7 @@ def describe(result: dict[str, Any]) -> list[str]:
 def measure(
     shape: str, settings: Settings, plan: Plan, contexts: tuple[int, ...], advance: Any
 ) -> dict[str, Any]:
-    """Everything of one dtype, KV dtype and number of threads."""
+    """Measure one dtype, KV dtype and number of threads; return the result."""
     engine = Local(shape, settings)
     facts = engine.ask("facts")
     rows = []

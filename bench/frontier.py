@@ -1,15 +1,15 @@
-"""Time to first token against gaps between tokens: chunk sizes, and targets in seconds.
+"""Measure time to first token against gaps between tokens, over chunk sizes and gap targets.
 
     .venv/bin/python -m bench.frontier llama-3.2-1b --dtype int8
     .venv/bin/python -m bench.frontier smollm2-135m --long-prompt 1024 --targets ""
 
-Short streams generate; then a long prompt comes. Measured from there to its first token: the gaps
-between the streams' tokens (ITL), and how long the prompt took (TTFT). A small `max_prefill_tokens`
-keeps the gaps short and the prompt waiting; `itl_target` asks for a gap in seconds instead. Targets
-are given as multiples of a step that only decodes, as it is measured in the same run.
+Short streams generate; then a long prompt arrives. Measured until its first token: the gaps
+between the streams' tokens (ITL), and the time of the prompt (TTFT). A small `max_prefill_tokens`
+keeps the gaps short and delays the prompt; `itl_target` sets the gap in seconds instead. Targets
+are given as multiples of a decode-only step, which is measured in the same run.
 
-Everybody takes turns, a batcher of its own each: cap 0, cap 32, ..., target 1.5 x, ..., and again.
-Ratios are taken within a round. Results land in bench/results/frontier-*.json and docs/plots/.
+Settings take turns, each with its own batcher: cap 0, cap 32, ..., target 1.5 x, ..., and again.
+Ratios are taken within a round. Results go to bench/results/frontier-*.json and docs/plots/.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ import numpy as np
 
 from pybatcher import Batcher
 
-from .contestants.contestant import random_tokens
 from .draw import draw_result
+from .engines.interface import random_tokens
 from .machine import describe_run
 from .make_checkpoint import make_checkpoint
 from .measure import numbers
@@ -125,7 +125,7 @@ def figures(seen: MixedTimes) -> dict[str, float]:
 async def measure(checkpoint: Path, options: dict[str, Any], load: Mixed) -> dict[str, float]:
     """One turn on a batcher of its own, which has seen streams and a prompt before."""
     async with Batcher(checkpoint, **options) as batcher:
-        # Who fits a model of steps needs some first, of the kinds that come.
+        # A scheduler that fits a model of step times needs such steps first.
         warm_up = min(load.long_prompt, _WARM_UP)
         await serve_mixed(batcher, replace(load, long_prompt=warm_up, seed=load.seed + 500))
         return figures(await serve_mixed(batcher, load))

@@ -1,4 +1,4 @@
-"""`TimeHistogram`: percentiles of more times than one wants to keep."""
+"""`TimeHistogram`: percentiles of any number of times, in bounded memory."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["TimeHistogram"]
 
 
 class TimeHistogram:
-    """Percentiles of any number of times, to one in a hundred."""
+    """A histogram of times with a relative resolution of one in a hundred."""
 
     _LEAST = 1e-6
 
@@ -26,7 +26,7 @@ class TimeHistogram:
         self._most = max(self._most, seconds)
 
     def percentiles(self) -> dict[str, float]:
-        """As slo.percentiles."""
+        """Return p50, p95, p99 and the maximum, as `slo.percentiles` does."""
         places = sorted(self._counts)
         if not places:
             return {**{f"p{p}": math.nan for p in PERCENTILES}, "max": math.nan}

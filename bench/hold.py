@@ -1,13 +1,13 @@
-"""Many connections with many requests each, held for minutes: does the front stay nimble and small?
+"""Hold many connections with many requests each for minutes; watch the front's latency and memory.
 
     .venv/bin/python -m bench.hold --minutes 10
 
-Every connection has so many requests in flight all the time: when one ends the next is asked. The
-lag of the front's event loop is measured in the front itself, and beside it that of a process that
-does nothing: on a busy machine both are late. The front's memory and descriptors are noted every
-second, and the tokens in flight: prompts, and what was generated of requests that have not ended.
-Ends with 1, and says what, if anything failed, grew or came late. Results land in
-bench/results/hold.json and docs/plots/.
+Every connection has a fixed number of requests in flight: when one ends the next is sent. The lag
+of the front's event loop is measured in the front itself, and for comparison that of an idle
+process: on a busy machine both are late. Once a second the front's memory, its descriptors and the
+tokens in flight (prompts and generated tokens of unfinished requests) are recorded. Exits with 1
+and a description if anything failed, grew or was late. Results go to bench/results/hold.json and
+docs/plots/.
 """
 
 from __future__ import annotations
@@ -28,28 +28,30 @@ from typing import Any, NoReturn
 
 from pybatcher import Client, Piece, PybatcherError
 
-from .contestants.contestant import random_tokens
 from .draw import draw_result
+from .engines.interface import random_tokens
 from .machine import describe_run
 from .options import parse
-from .process_watch import Bystander, rss_mib
+from .process_watch import IdleProcess, rss_mib
 from .progress import Bar, bar
 from .results import write_result
 from .shapes import SHAPES
 from .sidecar import SHIPPED, model_of
 from .sidecar_process import Sidecar, open_sidecar
 from .soak import grows
-from .streams import listen
+from .streams import read_stream
 
 __all__ = ["HoldLimits", "Holders", "Sample", "what_is_wrong"]
 
-_PATIENCE = 120.0  # seconds until all requests are in flight
+_TIMEOUT = 120.0  # seconds until all requests are in flight
 
 
 @dataclass(frozen=True, slots=True)
 class HoldLimits:
-    """lag_s: how much later the front may be, p99, than a process that does nothing.
-    rss_mib: its growth after warm-up, from the first half of the time to the second.
+    """Limits of a clean run.
+
+    lag_s: how much the front's p99 lag may exceed that of an idle process. rss_mib: growth of its
+    memory after warm-up, from the first half of the time to the second.
     """
 
     lag_s: float = 0.002
@@ -58,7 +60,7 @@ class HoldLimits:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """The front, `at` seconds, what is in flight there, and how many tokens have come so far."""
+    """State `at` seconds: the front's memory, files and requests in flight; all tokens."""
 
     at: float
     rss_mib: float
@@ -69,9 +71,9 @@ class Sample:
 
 
 class Holders:
-    """Connections that have `each` requests in flight, as long as they are told to.
+    """Connections that keep `each` requests in flight until cancelled.
 
-    tokens: how many have come. ended: requests. errors: by what they say.
+    tokens: received so far. ended: number of ended requests. errors: counts by message.
     """
 
     def __init__(self, n_connections: int, each: int, seed: int) -> None:
@@ -85,24 +87,24 @@ class Holders:
 
     @property
     def wanted(self) -> int:
-        """Requests in flight all the time."""
+        """Number of requests to keep in flight."""
         return self._n * self._each
 
     def sample(self, front: Sidecar, at: float) -> Sample:
-        """What is so now."""
+        """Return the current state."""
         in_flight = len(self._in_flight)
         tokens = sum(self._in_flight.values())
         return Sample(at, rss_mib(front.pid), front.n_files, in_flight, tokens, self.tokens)
 
     async def run(self, socket: Path) -> NoReturn:
-        """Until cancelled."""
+        """Connect and keep the requests in flight until cancelled."""
         async with AsyncExitStack() as stack:
             clients = [await stack.enter_async_context(Client(socket)) for _ in range(self._n)]
             async with asyncio.TaskGroup() as group:
                 for client in clients:
                     for _ in range(self._each):
                         group.create_task(self._hold(client))
-        raise AssertionError("nobody stops holding")
+        raise AssertionError("a held connection ended")
 
     async def _hold(self, client: Client) -> NoReturn:
         while True:
@@ -115,7 +117,7 @@ class Holders:
                 self._in_flight[number] += len(piece.token_ids)
 
             try:
-                await listen(
+                await read_stream(
                     client,
                     prompt,
                     note,
@@ -139,7 +141,10 @@ def what_is_wrong(
     limits: HoldLimits,
     wanted_in_flight: int,
 ) -> list[str]:
-    """In words; nothing if all is well. lag, beside: of the front and of who does nothing."""
+    """Describe every limit that was exceeded; [] for a clean run.
+
+    lag, beside: percentiles of the front's lag and of an idle process's, in seconds.
+    """
     found = [f"{n} times {error}" for error, n in errors.items()]
     if lag["p99"] > beside["p99"] + limits.lag_s:
         found.append(
@@ -164,12 +169,12 @@ def what_is_wrong(
 async def hold(
     holders: Holders, front: Sidecar, seconds: float, on_sample: Callable[[Sample], None]
 ) -> list[Sample]:
-    """Hold them for so long, from when all are in flight; a sample a second."""
+    """Hold the requests for `seconds`, from when all are in flight; return a sample per second."""
     holding = asyncio.ensure_future(holders.run(front.socket))
     begin, samples = time.monotonic(), list[Sample]()
     try:
         while holders.sample(front, 0.0).in_flight < holders.wanted:
-            if holding.done() or time.monotonic() - begin > _PATIENCE:
+            if holding.done() or time.monotonic() - begin > _TIMEOUT:
                 raise RuntimeError(f"the requests do not get in flight: {dict(holders.errors)}")
             await asyncio.sleep(0.05)
         begin = time.monotonic()
@@ -227,7 +232,7 @@ def main() -> None:
     a = parser.parse_args()
     options = {"dtype": a.dtype, "n_ctx": 8192, "n_parallel": 32} | parse(a.option)
     run = describe_run()
-    bystander = Bystander()
+    bystander = IdleProcess()
     try:
         with bar(round(a.minutes * 60)) as shown:
             result = asyncio.run(measure(a, options, shown))

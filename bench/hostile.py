@@ -1,16 +1,15 @@
-"""A client streams while others attack its sidecar. Does it notice?
+"""Measure whether a streaming client notices attacks of others on its sidecar.
 
     .venv/bin/python -m bench.hostile
 
 For each kind of attack (bench/attackers.py) the client streams undisturbed for a while, then with
-an attacker beside it, in one run; what counts is how much the p99 of the gaps between its tokens
-(ITL) moves. What the server does about attackers is to be measured, not what they take of the
-machine themselves, so: the engine computes on one thread, which leaves a core; attackers run at the
-lowest priority, and not faster than their kind's rate; and the first of them is none: a process of
-the same priority that computes all the time and leaves the server alone. The front's memory and
-descriptors are noted before and after. Ends with 1, and says what, if a gap moved by more than a
-fifth (and by more than beside the one that is none), a stream was not what it should be, or
-anything leaked. Results land in bench/results/hostile.json.
+an attacker beside it, in one run; the result is how much the p99 of the gaps between its tokens
+(ITL) changes. The server's handling is measured, not the attackers' use of the machine: the engine
+computes on one thread, which leaves a core free, and attackers run at the lowest priority and no
+faster than their kind's rate. The first one is a control: a process of the same priority that only
+computes. The front's memory and descriptors are recorded before and after. Exits with 1 and a
+description if a gap grew by more than a fifth (and by more than beside the control), a stream was
+wrong, or anything leaked. Results go to bench/results/hostile.json.
 """
 
 from __future__ import annotations
@@ -29,8 +28,8 @@ import numpy as np
 from pybatcher import AnyBatcher, Client
 
 from .attackers import KINDS
-from .contestants.contestant import random_tokens
-from .entrants import ROOT
+from .engine_list import ROOT
+from .engines.interface import random_tokens
 from .machine import describe_run
 from .options import parse
 from .process_watch import rss_mib
@@ -40,29 +39,28 @@ from .shapes import SHAPES
 from .sidecar import SHIPPED, model_of
 from .sidecar_process import Sidecar, open_sidecar
 from .slo import percentiles
-from .streams import listen
+from .streams import read_stream
 
 __all__ = ["CONTROL", "HostileLimits", "Victim", "what_is_wrong"]
 
-_SETTLE = 0.5  # seconds until what an attacker left behind is gone
+_SETTLE = 0.5  # seconds until an attacker's leftovers are gone
 CONTROL = "only computes"
 _BURN = "import os\nos.nice(19)\nwhile True: pass"
-_PROMPT = 8  # tokens: so few that a new stream is no disturbance
+_PROMPT = 8  # tokens; few, so that a new stream does not disturb
 
 
 @dataclass(frozen=True, slots=True)
 class HostileLimits:
-    """itl_ratio: of p99, attacked to undisturbed. rss_mib: the front's growth by all of it."""
+    """itl_ratio: p99 attacked / undisturbed. rss_mib: growth of the front over the whole run."""
 
     itl_ratio: float = 1.2
     rss_mib: float = 64.0
 
 
 class Victim:
-    """A well-behaved client with a few streams at a time, the same over and over.
+    """A well-behaved client with a few streams at a time, the same ones repeatedly.
 
-    expected: the tokens of each stream, as they were the first time. wrong: what was not so later,
-    in words.
+    expected: the tokens of each stream when it first ran. wrong: descriptions of later differences.
     """
 
     def __init__(self, batcher: AnyBatcher, n_streams: int, n_tokens: int) -> None:
@@ -71,7 +69,7 @@ class Victim:
         self.wrong: list[str] = []
 
     async def stream(self, seconds: float) -> np.ndarray:
-        """For so long; the gaps between tokens, in seconds."""
+        """Stream for `seconds`; return the gaps between tokens, in seconds."""
         end = time.monotonic() + seconds
         gaps = await asyncio.gather(*(self._stream(i, end) for i in range(self._n)))
         return np.array([gap for of_one in gaps for gap in of_one])
@@ -79,7 +77,7 @@ class Victim:
     async def _stream(self, i: int, end: float) -> list[float]:
         gaps: list[float] = []
         while time.monotonic() < end:
-            heard = await listen(
+            received = await read_stream(
                 self._batcher,
                 random_tokens(_PROMPT, i),
                 max_tokens=self._n_tokens,
@@ -87,17 +85,17 @@ class Victim:
                 temperature=float(i % 2),
                 seed=i,
             )
-            found = heard.completion.token_ids
+            found = received.completion.token_ids
             if self.expected.setdefault(i, found) != found:
                 self.wrong.append(f"stream {i} is not what it was at first")
-            gaps += heard.gaps
+            gaps += received.gaps
         return gaps
 
 
 async def beside(
     sidecar: Sidecar, kind: str, a: argparse.Namespace, victim: Victim
 ) -> tuple[np.ndarray, int]:
-    """The victim's gaps while another process runs, and how many acts that says it did."""
+    """Measure the victim's gaps beside another process; also return its number of acts."""
     command = ["-c", _BURN]
     if kind != CONTROL:
         told = [str(sidecar.socket), kind, str(a.seconds + 2 * _SETTLE)]
@@ -121,7 +119,7 @@ async def beside(
 async def attacked(
     sidecar: Sidecar, kind: str, a: argparse.Namespace, victim: Victim
 ) -> dict[str, Any]:
-    """A row: the victim alone, then attacked."""
+    """Measure the victim alone, then attacked; return a row of the result."""
     undisturbed = await victim.stream(a.seconds)
     rss, files = rss_mib(sidecar.pid), sidecar.n_files
     gaps, acts = await beside(sidecar, kind, a, victim)
@@ -141,7 +139,7 @@ async def attacked(
 def what_is_wrong(
     rows: Sequence[Mapping[str, Any]], wrong: Sequence[str], limits: HostileLimits
 ) -> list[str]:
-    """In words; nothing if all is well."""
+    """Describe every limit that was exceeded; [] for a clean run."""
     found = list(dict.fromkeys(wrong))
     control = max((row["itl_p99_ratio"] for row in rows if row["kind"] == CONTROL), default=0.0)
     for row in rows:
@@ -201,7 +199,7 @@ def main() -> None:
     parser.add_argument("--dtype", default="int8")
     parser.add_argument("--option", action="append", default=[], metavar="NAME=VALUE")
     a = parser.parse_args()
-    # Guesses make steps of several lengths, and a thread less leaves the front a core.
+    # Drafts make steps of several lengths; one thread less leaves the front a core.
     room = {"n_ctx": 16_384, "n_parallel": 32, "n_threads": 1, "max_draft_tokens": 0}
     options = {"dtype": a.dtype} | room | parse(a.option)
     run = describe_run()

@@ -1,4 +1,4 @@
-"""The CPU's matrix products against what the machine can do at most, in one run.
+"""Measure the CPU's matrix products against the machine's limits, in one run.
 
     .venv/bin/python -m bench.kernels
 
@@ -24,7 +24,7 @@ HEAD_ROWS = 32  # the most it gives the head
 
 
 def n_lines(rows: str, dtypes: str) -> int:
-    """How many products such a run measures."""
+    """Return the number of products that a run measures."""
     counts = [int(count) for count in rows.split(",")]
     of_head = [count for count in counts if count <= HEAD_ROWS]
     return len(dtypes.split(",")) * ((PRODUCTS - 1) * len(counts) + len(of_head))
@@ -51,7 +51,7 @@ def measure(
 
 
 def table(result: dict[str, Any]) -> list[str]:
-    """For people: a line a dtype and row count, over all products by their share of the time."""
+    """Return a text table: one line per dtype and row count, over all products weighted by time."""
     peaks = ", ".join(f"{name} {gop_s:,.0f}" for name, gop_s in result["peak_gop_s"].items())
     lines = [f"{result['target']}, {result['threads']} threads; peaks in GOP/s: {peaks}"]
     keys = dict.fromkeys((p["dtype"], p["rows"]) for p in result["products"])

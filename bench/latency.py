@@ -1,4 +1,4 @@
-"""What token times say: time to first token, gaps between tokens, all of it in seconds."""
+"""Time to first token and gaps between tokens, from token times in seconds."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from .contestants.contestant import Arrival
+from .engines.interface import Arrival
 
 __all__ = ["latencies", "mixed_load", "shared_prompt"]
 
@@ -17,7 +17,7 @@ Times = Sequence[Sequence[float]]
 def shared_prompt(
     *, n_callers: int, n_shared: int, n_own: int, n_new: int, seed: int
 ) -> list[Arrival]:
-    """Callers that all come at once with one system prompt and a few tokens of their own."""
+    """Return callers that arrive at once, with one system prompt and a few own tokens each."""
     rng = np.random.default_rng(seed)
     system = rng.integers(0, 256, n_shared).tolist()
     return [
@@ -30,7 +30,7 @@ def mixed_load(
     *, n_streams: int, rate: float, n_prompt: int, n_new: int, long_prompt: int, long_at: float,
     seed: int,
 ) -> list[Arrival]:  # fmt: skip
-    """Streams that come as a Poisson process of `rate` a second; last, one with a long prompt."""
+    """Return streams that arrive as a Poisson process of `rate` a second; last, a long prompt."""
     rng = np.random.default_rng(seed)
     at = np.cumsum(rng.exponential(1.0 / rate, n_streams))
     streams = [Arrival(float(t), rng.integers(0, 256, n_prompt).tolist(), n_new) for t in at]
@@ -38,7 +38,7 @@ def mixed_load(
 
 
 def latencies(arrivals: Sequence[Arrival], times: Times, n_long: int = 0) -> dict[str, float]:
-    """Percentiles over all but the last `n_long` arrivals; the TTFT of those apart.
+    """Return percentiles over all but the last `n_long` arrivals, and the TTFT of those separately.
 
     Gaps between neighbouring tokens are pooled over the requests.
     """

@@ -1,4 +1,4 @@
-"""What the machine can do at most, measured by bench/limits.cc.
+"""Measure the machine's limits, read bandwidth and multiplication rate: bench/native/limits.cc.
 
 .venv/bin/python -m bench.limits
 """
@@ -12,8 +12,8 @@ from . import native
 
 __all__ = ["PEAK_OF_TARGET", "peak_for", "read_limits"]
 
-# What multiplies, in the products of a CPU target with weights of a dtype. A target that is not
-# named here, or a dtype, multiplies f32.
+# The multiplying instruction of a CPU target for weights of a dtype. A target or dtype that is not
+# listed multiplies f32.
 PEAK_OF_TARGET = {
     ("avx512_amx", "bf16"): "tdpbf16ps",
     ("avx512_amx", "int8"): "tdpbf16ps",  # expanded to bf16 in the cache
@@ -27,9 +27,9 @@ PEAK_OF_TARGET = {
 
 
 def read_limits(n_threads: int, n_bytes: int) -> dict[str, Any]:
-    """Read bandwidth over `n_bytes` and the peak of each multiplying instruction, now.
+    """Measure the read bandwidth over `n_bytes` and the peak of each multiplying instruction.
 
-    The memory read is as large as what is compared with it (up to 4 GiB), since a smaller one may
+    The memory read is as large as the data compared with it (up to 4 GiB), since a smaller one may
     lie in a cache.
     """
     mebibytes = min(max(n_bytes >> 20, 64), 4096)
@@ -38,7 +38,7 @@ def read_limits(n_threads: int, n_bytes: int) -> dict[str, Any]:
 
 
 def peak_for(target: str, dtype: str, peaks: dict[str, float]) -> tuple[str, float]:
-    """Name and rate (1e9 operations a second) of the instruction that bounds such products."""
+    """Return name and rate (1e9 operations a second) of the instruction that bounds a product."""
     name = PEAK_OF_TARGET.get((target, dtype))
     if name is None or name not in peaks:
         name = "fma512" if target.startswith("avx512") and "fma512" in peaks else "fma256"

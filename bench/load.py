@@ -1,12 +1,12 @@
-"""Requests that come when they please, whatever is still unanswered: an open-loop load.
+"""Measure an open-loop load: requests arrive at their times, whatever is still unanswered.
 
     .venv/bin/python -m bench.load llama-3.2-1b --rate 0.5,1,2 --slo ttft=1.0,itl=0.2
     .venv/bin/python -m bench.load llama-3.2-1b --trace requests.jsonl --policy n_batch=256
 
-Poisson arrivals of a named load (bench/loads.py), or those of a file (bench/traces.py), against a
-`Batcher`. Times count from when a request was due, not from when somebody got round to sending
-it. Goodput is the requests a second that kept the SLO; who is refused did not. Each rate and policy
-has a batcher of its own. Results land in bench/results/load-*.json and docs/plots/.
+Poisson arrivals of a named load (bench/loads.py), or those of a file (bench/traces.py), are sent to
+a `Batcher`. Times count from when a request was due, not from when it was sent. Goodput is the
+number of requests a second that met the SLO; a refused request did not. Each rate and policy has
+its own batcher. Results go to bench/results/load-*.json and docs/plots/.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ import numpy as np
 
 from pybatcher import Batcher, Completion, QueueFullError, RequestTooLongError
 
-from .contestants.contestant import random_tokens
 from .draw import draw_result
+from .engines.interface import random_tokens
 from .loads import LOADS, add_load_arguments, trace_from
 from .machine import describe_run
 from .make_checkpoint import make_checkpoint
@@ -41,10 +41,10 @@ Times = list[float]
 
 
 class Client(Protocol):
-    """What a load is put on: a `Batcher`, or whoever has its methods."""
+    """The method of a `Batcher` or of a client that a load uses."""
 
     async def generate(self, prompt: list[int], **options: Any) -> Completion:
-        """As `Batcher.generate`."""
+        """Generate as `Batcher.generate` does."""
 
 
 async def serve(
@@ -53,9 +53,9 @@ async def serve(
     seed: int = 0,
     on_end: Callable[[], None] = lambda: None,
 ) -> list[Times | None]:
-    """When each request's tokens came, in seconds after it was due; None for who was refused.
+    """Send the requests; return each one's token times, in seconds after it was due.
 
-    Whatever else goes wrong ends the run.
+    None for a refused request. Any other error ends the run.
     """
     start = time.monotonic()  # the clock that tokens are stamped with
 
@@ -87,7 +87,7 @@ async def serve(
 def figures(
     trace: Sequence[TraceRequest], times: Sequence[Times | None], slo: Slo
 ) -> dict[str, Any]:
-    """Percentiles, throughput and goodput; gaps between tokens are pooled over the requests."""
+    """Return percentiles, throughput and goodput; gaps between tokens are pooled."""
     served = [(r.at, t) for r, t in zip(trace, times, strict=True) if t is not None]
     gaps = [[later - sooner for sooner, later in pairwise(t)] for _, t in served]
     nan = float("nan")
@@ -108,7 +108,7 @@ async def measure(
     checkpoint: Path, options: dict[str, Any], trace: Sequence[TraceRequest], slo: Slo,
     seed: int, progress: Bar,
 ) -> dict[str, Any]:  # fmt: skip
-    """One run on a batcher of its own, which has answered one request before."""
+    """Measure one run on its own batcher, after one warm-up request."""
     async with Batcher(checkpoint, **options) as batcher:
         await batcher.generate(random_tokens(300, seed=1_000_000), max_tokens=4, ignore_eos=True)
         found = figures(trace, await serve(batcher, trace, seed, progress.advance), slo)
@@ -121,7 +121,7 @@ async def measure(
 
 
 def describe(row: dict[str, Any]) -> str:
-    """A line for people."""
+    """Return a result as one line of text."""
     ttft, itl = row["ttft_s"], row["itl_s"]
     return (
         f"{row['policy']:>24} {row['rate']:7.2f}/s:"
@@ -146,7 +146,7 @@ def main() -> None:
     rates = [float(rate) for rate in a.rate.split(",")]
     traces = {rate: trace_from(a, rate) for rate in (rates if a.trace is None else rates[:1])}
     checkpoint = make_checkpoint(a.shape)
-    # Random weights repeat themselves more than texts do: guesses would come true too often.
+    # Random weights repeat themselves more than texts do: too many drafts would be accepted.
     engine = {"dtype": a.dtype, "n_threads": a.threads, "max_draft_tokens": 0}
     engine["weights_cache"] = checkpoint.parent / "packed"
     rows = []

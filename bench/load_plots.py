@@ -1,4 +1,4 @@
-"""Pictures (SVG) of what schedulers do under load. The same results give the same bytes."""
+"""Plots (SVG) of loads, policies and soaks. The same results give the same bytes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["PICTURES", "frontier", "loads", "policies", "soak"]
 
 
 def loads(result: dict[str, Any], path: Path) -> None:
-    """TTFT, gaps and goodput by the rate of arrivals, a line a policy."""
+    """Draw TTFT, gaps and goodput by the arrival rate, one line per policy."""
     figure, axes = plt.subplots(1, 3, figsize=(12, 3.6))
     panels = (
         ("TTFT p99, s", lambda row: row["ttft_s"]["p99"]),
@@ -36,7 +36,7 @@ def loads(result: dict[str, Any], path: Path) -> None:
 
 
 def policies(result: dict[str, Any], path: Path) -> None:
-    """Bars side by side, a colour a policy: waits, gaps, what was served well, lost work."""
+    """Draw bars, one colour per policy: waits, gaps, goodput, recomputed tokens."""
     figure, axes = plt.subplots(1, 4, figsize=(15, 3.6))
     rows = result["rows"]
     width = 0.8 / len(rows)
@@ -73,7 +73,7 @@ def policies(result: dict[str, Any], path: Path) -> None:
 
 
 def frontier(result: dict[str, Any], path: Path) -> None:
-    """ITL p99 over the long prompt's TTFT: a line over chunk sizes, marks where targets land."""
+    """Draw ITL p99 over the long prompt's TTFT: a line over chunk sizes, marks for targets."""
     figure, axis = plt.subplots(figsize=(6.4, 4.4))
     points = result["points"]
     caps = [p for p in points if "itl_target_s" not in p]
@@ -110,7 +110,7 @@ def frontier(result: dict[str, Any], path: Path) -> None:
 
 
 def soak(result: dict[str, Any], path: Path) -> None:
-    """Memory over time: under load, and in the pauses."""
+    """Draw memory over time, under load and in pauses."""
     figure, axis = plt.subplots(figsize=(8, 3.6))
     axis.plot([t / 60 for t, _ in result["rss"]], [mib for _, mib in result["rss"]], lw=0.8)
     looks = result["looks"]

@@ -1,4 +1,4 @@
-"""Results of loads, simulations and soaks as Markdown, from the JSON files alone."""
+"""Markdown tables of loads, simulations and soaks, made from the JSON files alone."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def _published(result: Result) -> Lines:
     header = ["TTFT p50 ms", "ITL p99 ms", "tok/s"]
     header += [f"B={size} tok/s" for size in theirs["tokens_per_s"]]
     return [
-        f"### Beside what others published: {result['shape']}",
+        f"### Compared with published figures: {result['shape']}",
         "",
         "TTFT, ITL and throughput: 32 prompts at once, 8 tokens each (RoseLLM; prompts of "
         f"{result['prompt']} tokens here). B: sequences that decode together, and how many times "
@@ -184,7 +184,7 @@ KINDS: dict[str, tuple[str, Callable[[Result], Lines]]] = {
 
 
 def sections(results: Mapping[str, Sequence[Result]], drawn: Sequence[str]) -> Lines:
-    """A section a result, with its picture where there is one."""
+    """Return one section per result, with its plot where it has one."""
     lines: Lines = []
     for kind, (_, section) in KINDS.items():
         for result in results.get(kind, ()):

@@ -1,4 +1,4 @@
-"""Named loads, and how a command line names one."""
+"""Named loads, and the command-line arguments that choose one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["LOADS", "NamedLoad", "add_load_arguments", "trace_from"]
 
 @dataclass(frozen=True, slots=True)
 class NamedLoad:
-    """A load, and the options of a batcher that it is meant for."""
+    """A load, and batcher options that suit it."""
 
     load: Load
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -24,7 +24,7 @@ class NamedLoad:
 _ROOMY = {"n_ctx": 65_536, "n_parallel": 32}
 
 LOADS = {
-    # Turns of a conversation: no two alike, lengths as people's are.
+    # Turns of a conversation: all different, with lengths as people write.
     "chat": NamedLoad(
         Load(own_tokens=Lengths(200, 1.0, 4096), new_tokens=Lengths(100, 0.8, 1024)), _ROOMY
     ),
@@ -48,7 +48,7 @@ LOADS = {
         ),
         _ROOMY,
     ),
-    # Memory for a handful of sequences, and everybody asks for far more output than comes. Half
+    # Memory for a handful of sequences, and every request asks for far more output than comes. Half
     # begin alike, so that what it costs to take KV away differs from one to the other.
     "starved": NamedLoad(
         Load(
@@ -68,7 +68,7 @@ def add_load_arguments(parser: argparse.ArgumentParser, *, requests: int) -> Non
 
 
 def trace_from(arguments: argparse.Namespace, rate: float) -> list[TraceRequest]:
-    """The requests of the arguments; `rate` a second where they are drawn."""
+    """Return the requests that the arguments name; `rate` a second where they are drawn."""
     if arguments.trace is not None:
         return read_trace(arguments.trace)
     load = LOADS[arguments.load].load

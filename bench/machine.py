@@ -1,4 +1,4 @@
-"""What a figure was measured on and from: a figure without it says little."""
+"""Describe the machine and the commit that a figure was measured on."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from typing import Any
 __all__ = ["describe_run"]
 
 
-BUSY = 0.5  # load average from which others are felt
+BUSY = 0.5  # load average from which other programs disturb a measurement
 
 
-# What the speed of a matrix product hangs on, as /proc/cpuinfo calls it.
+# CPU flags that decide the speed of a matrix product, as in /proc/cpuinfo.
 FLAGS = (
     "avx2", "avx512f", "avx512_vnni", "avx512_bf16", "avx512_fp16", "avx_vnni",
     "amx_tile", "amx_bf16", "amx_int8",
@@ -24,9 +24,9 @@ FLAGS = (
 
 
 def describe_run() -> dict[str, Any]:
-    """The command, the date, the commit and the machine of this run, before it begins.
+    """Return command, date, commit and machine of this run, as of its start.
 
-    Says on stderr if the machine is busy with something else.
+    Warns on stderr if the machine is busy.
     """
     load = round(os.getloadavg()[0], 2)
     if load >= BUSY:
@@ -55,7 +55,7 @@ def _commit() -> str:
 
 
 def _cpu_field(name: str) -> str:
-    """Of the first CPU that Linux lists; "" where there is none."""
+    """Return a field of the first CPU in /proc/cpuinfo; "" if absent."""
     path = Path("/proc/cpuinfo")
     for line in path.read_text().splitlines() if path.exists() else ():
         if line.startswith(name):

@@ -2,9 +2,9 @@
 
     python -m bench.make_checkpoint llama-3.2-1b
 
-The result is a Hugging Face directory under bench/checkpoints/ with a tokenizer that knows bytes
-and nothing more. Tensors are made and written one after another, so memory stays small; the same
-seed gives the same bytes. A checkpoint that is there already is left alone.
+Makes a Hugging Face directory under bench/checkpoints/ with a byte-level tokenizer. Tensors are
+made and written one after another, so that memory stays small; the same seed gives the same bytes.
+An existing checkpoint is left alone.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ END_TOKEN = "<|end|>"
 
 
 def tensor_shapes(config: dict[str, Any]) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """Name and shape of every tensor of a checkpoint; matrices (n_out, n_in), GPT-2's reversed."""
+    """Return name and shape of every tensor; matrices (n_out, n_in), GPT-2's reversed."""
     if config["model_type"] == "gpt2":
         yield from _gpt2_tensor_shapes(config)
         return
@@ -73,13 +73,13 @@ def _gpt2_tensor_shapes(config: dict[str, Any]) -> Iterator[tuple[str, tuple[int
 
 
 def is_norm_weight(name: str) -> bool:
-    """Whether the tensor scales: those are about 1, all others about 0."""
+    """True for a norm's scale, whose values are about 1; those of other tensors are about 0."""
     module, _, kind = name.rpartition(".")
     return kind == "weight" and (module.endswith("norm") or ".ln_" in module)
 
 
 def random_bf16(rng: np.random.Generator, count: int, mean: float) -> np.ndarray:
-    """`count` bf16 numbers around `mean`, as uint16 (rounded towards zero)."""
+    """Return `count` bf16 numbers around `mean`, as uint16 bits, rounded towards zero."""
     numbers = rng.standard_normal(count, dtype=np.float32) * SPREAD + mean
     return (numbers.view(np.uint32) >> 16).astype(np.uint16)
 
@@ -107,7 +107,7 @@ def write_safetensors(path: Path, config: dict[str, Any], seed: int) -> None:
 
 
 def write_tokenizer(directory: Path) -> None:
-    """A byte-level tokenizer: ids 0 to 255 are bytes, 256 ends a text."""
+    """Write a byte-level tokenizer: ids 0 to 255 are bytes, 256 ends a text."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     vocabulary = {character: i for i, character in enumerate(alphabet)}
     tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
@@ -120,7 +120,7 @@ def write_tokenizer(directory: Path) -> None:
 
 
 def make_checkpoint(shape: str, seed: int = 0) -> Path:
-    """The directory of the checkpoint of `shape`, made if it is not there yet."""
+    """Return the directory of the checkpoint of `shape`; make it if it does not exist."""
     directory = CHECKPOINTS / shape
     finished = directory / "config.json"
     if finished.exists():

@@ -1,8 +1,8 @@
-"""What is measured, and how turns are taken: prompts of several lengths, steps of many sequences.
+"""Measure prefill of several lengths and decode steps of several batch sizes, engines in turns.
 
-In a round everybody measures once, one after another: A B C, A B C, ... Machines drift and
-neighbours come and go, so a ratio is taken within a round, and the median of the rounds' ratios
-is the result. The first round warms up and is not counted.
+In a round every engine measures once, one after another: A B C, A B C, ... A machine's speed
+drifts with time and load, so that a ratio is taken within a round, and the median of the rounds'
+ratios is the result. The first round warms up and is not counted.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from .contestants.contestant import Settings
+from .engines.interface import Settings
 
-__all__ = ["Asked", "Plan", "Row", "add_plan_arguments", "numbers", "plan_from"]
+__all__ = ["EngineProxy", "Plan", "Row", "add_plan_arguments", "numbers", "plan_from"]
 
 Row = dict[str, Any]
 
 
-class Asked(Protocol):
-    """Who measures: a Worker, or the engine of this very process."""
+class EngineProxy(Protocol):
+    """An engine that answers calls: a Worker, or the engine in this process."""
 
     name: str
 
     def ask(self, call: str, **arguments: Any) -> Any:
-        """See worker.answer."""
+        """Carry out a call and return its result, as `worker.answer` does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,26 +45,26 @@ class Plan:
 
     @property
     def n_measures(self) -> int:
-        """How many rows `run` gives."""
+        """Number of rows that `run` yields."""
         return len(self.prefill) + len(self.batch_sizes)
 
     @property
     def n_turns(self) -> int:
-        """How often `run` calls `on_turn` for each of those who measure."""
+        """Number of times that `run` calls `on_turn` per engine."""
         return self.n_measures * (self.rounds + 1)
 
     @property
     def decode_length(self) -> int:
-        """Positions that the longest sequence of decoding needs, in whole blocks."""
+        """Positions of the longest decoded sequence, in whole blocks."""
         # The first sequences live through all batch sizes, and with some engines through the
-        # prompts of those who come after them.
+        # prompts of the sequences added after them.
         steps = (self.rounds + 1) * self.steps * len(self.batch_sizes)
         return _whole_blocks(self.prompt + steps + 2 * max(self.batch_sizes, default=1))
 
     def settings(self, dtype: str, n_threads: int, *, longest: int = 0) -> Settings:
-        """Room for the largest batch, each sequence with as much as the longest needs.
+        """Return settings with KV for the largest batch, every sequence of the longest length.
 
-        longest: more than that may be asked of one of them.
+        longest: a length that single prompts may also have.
         """
         n_parallel = max(self.batch_sizes, default=1)
         length = max(self.decode_length, *map(_whole_blocks, (longest, *self.prefill)))
@@ -76,50 +76,50 @@ class Plan:
         )
 
     def run(
-        self, contestants: Sequence[Asked], on_turn: Callable[[], None] = lambda: None
+        self, engines: Sequence[EngineProxy], on_turn: Callable[[], None] = lambda: None
     ) -> Iterator[Row]:
-        """Measure everything; a row as soon as it is there."""
+        """Measure everything; yield each row as soon as it is complete."""
         for length in self.prefill:
 
-            def prefill(asked: Asked, turn: int, length: int = length) -> float:
-                seconds = asked.ask("prefill", n_tokens=length, seed=turn)
+            def prefill(engine: EngineProxy, turn: int, length: int = length) -> float:
+                seconds = engine.ask("prefill", n_tokens=length, seed=turn)
                 return float(length / seconds)
 
-            rounds = self._rounds(contestants, prefill, on_turn)
-            yield summary(f"prefill {length}", [c.name for c in contestants], rounds)
+            rounds = self._rounds(engines, prefill, on_turn)
+            yield summary(f"prefill {length}", [c.name for c in engines], rounds)
         live = 0
         for size in sorted(self.batch_sizes):
-            for asked in contestants:
-                asked.ask("extend", first=live, count=size - live, n_tokens=self.prompt)
+            for engine in engines:
+                engine.ask("extend", first=live, count=size - live, n_tokens=self.prompt)
             live = size
 
-            def decode(asked: Asked, turn: int, size: int = size) -> float:
-                return float(size / statistics.median(asked.ask("steps", count=self.steps)))
+            def decode(engine: EngineProxy, turn: int, size: int = size) -> float:
+                return float(size / statistics.median(engine.ask("steps", count=self.steps)))
 
-            rounds = self._rounds(contestants, decode, on_turn)
-            yield summary(f"decode B={size}", [c.name for c in contestants], rounds)
+            rounds = self._rounds(engines, decode, on_turn)
+            yield summary(f"decode B={size}", [c.name for c in engines], rounds)
         if live:
-            for asked in contestants:
-                asked.ask("clear")
+            for engine in engines:
+                engine.ask("clear")
 
     def _rounds(
         self,
-        contestants: Sequence[Asked],
-        measure: Callable[[Asked, int], float],
+        engines: Sequence[EngineProxy],
+        measure: Callable[[EngineProxy, int], float],
         on_turn: Callable[[], None],
     ) -> list[list[float]]:
         rounds = []
         for turn in range(self.rounds + 1):
             speeds = []
-            for asked in contestants:
-                speeds.append(measure(asked, turn))
+            for engine in engines:
+                speeds.append(measure(engine, turn))
                 on_turn()
             rounds.append(speeds)
         return rounds[1:]
 
 
 def summary(measure: str, names: Sequence[str], rounds: Sequence[Sequence[float]]) -> Row:
-    """Medians of everybody's tokens a second, and of the first one's ratios to the others."""
+    """Return the medians of tokens a second, and of the first engine's ratios to the others."""
     return {
         "measure": measure,
         "median": {
@@ -139,7 +139,7 @@ def _whole_blocks(length: int) -> int:
 
 
 def numbers(text: str) -> tuple[int, ...]:
-    """ "1,2" is (1, 2)."""
+    """Parse "1,2" as (1, 2)."""
     return tuple(int(number) for number in text.split(",") if number)
 
 

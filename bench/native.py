@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
-from .entrants import ROOT
+from .engine_list import ROOT
 
 __all__ = ["build", "run"]
 

@@ -1,11 +1,11 @@
-"""An engine beside others who want the same cores: does each get its share?
+"""Measure the engine's share of the cores beside other programs that use the same cores.
 
     python -m bench.neighbours [model directory]
 
 Every scenario is measured in slices of a tenth of a second that alternate with slices of the
-engine alone, so that what else the machine does falls on both. A share is the throughput beside
-the neighbour over what is fair: the throughput alone, times the engine's part of all the busy
-threads. Goes to bench/results/neighbours.json.
+engine alone, so that other load on the machine affects both. A share is the throughput beside the
+neighbour over the fair one: the throughput alone, times the engine's part of all busy threads.
+Results go to bench/results/neighbours.json.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ CONTEXT = 300  # positions after which a sequence starts over
 
 
 class Loop:
-    """A thread that does something over and over while it is let."""
+    """A thread that repeats `work` between `go` and `rest`."""
 
     def __init__(self, work: Callable[[], object]) -> None:
         self.rounds = 0
@@ -57,7 +57,7 @@ class Loop:
         self._let.set()
 
     def rest(self) -> None:
-        """Returns when it rests."""
+        """Stop after the current round; return once the thread is idle."""
         self._let.clear()
         self._rests.wait()
 
@@ -68,7 +68,7 @@ class Loop:
 
 
 def decoder(model: str, n_sequences: int, n_threads: int) -> Loop:
-    """Decodes one token of every sequence a round."""
+    """Return a loop that decodes one token of every sequence per round."""
     engine = Engine.load(model, n_ctx=4096, n_parallel=n_sequences, n_threads=n_threads)
     ids = [engine.seq_new(str(i)) for i in range(n_sequences)]
     for seq_id in ids:
@@ -84,7 +84,7 @@ def decoder(model: str, n_sequences: int, n_threads: int) -> Loop:
 
 
 def rounds_a_second(loop: Loop, beside: Sequence[Loop]) -> float:
-    """Of `loop`, with all of `beside` at work, in one slice."""
+    """Return `loop`'s rounds a second in one slice, with all of `beside` running."""
     for other in beside:
         other.go()
     loop.go()
@@ -97,7 +97,7 @@ def rounds_a_second(loop: Loop, beside: Sequence[Loop]) -> float:
 
 
 def share(loop: Loop, beside: Sequence[Loop], fair: float, n_slices: int) -> dict[str, float]:
-    """What `loop` gets beside the others, against what is fair."""
+    """Return `loop`'s throughput alone and beside the others, and its share of the fair part."""
     alone, together = [], []
     for _ in range(n_slices):
         alone.append(rounds_a_second(loop, ()))
@@ -112,7 +112,7 @@ def share(loop: Loop, beside: Sequence[Loop], fair: float, n_slices: int) -> dic
 
 
 def measure(model: str, n_sequences: int, n_threads: int, n_slices: int) -> dict[str, Any]:
-    """Shares by the name of the neighbour."""
+    """Return the shares, by name of the neighbour."""
     first, second = (decoder(model, n_sequences, n_threads) for _ in range(2))
     single = decoder(model, n_sequences, 1)
     square = np.random.default_rng(0).random((400, 400), dtype=np.float32)

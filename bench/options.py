@@ -1,4 +1,4 @@
-"""Options of a batcher by name, as they come on a command line: `victim_policy=cheapest`."""
+"""Parse batcher options given on a command line: `victim_policy=cheapest`."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ __all__ = ["add_policy_arguments", "configs_of", "exists", "parse", "policies_fr
 
 
 def exists(name: str) -> bool:
-    """Whether a batcher has an option of that name."""
+    """True if a batcher has an option of that name."""
     configs = [kind for kind in vars(config).values() if is_dataclass(kind)]
     return name in {field.name for kind in configs for field in fields(kind)}
 
 
 def parse(texts: Iterable[str]) -> dict[str, Any]:
-    """["victim_policy=cheapest", "n_batch=256"] as keywords of a Batcher.
+    """Return ["victim_policy=cheapest", "n_batch=256"] as keyword arguments of a Batcher.
 
-    Ends the program with what is wrong where one is unknown, or its value not taken.
+    Ends the program with a message for an unknown option or a bad value.
     """
     options: dict[str, Any] = {}
     for text in texts:
@@ -41,7 +41,7 @@ def parse(texts: Iterable[str]) -> dict[str, Any]:
 
 
 def add_policy_arguments(parser: argparse.ArgumentParser) -> None:
-    """--option for all runs, and --policy for each run that is set beside the others."""
+    """Add --option, for all runs, and --policy, one per run to compare."""
     parser.add_argument(
         "--option", action="append", default=[], metavar="NAME=VALUE", help="of every run"
     )
@@ -55,7 +55,7 @@ def add_policy_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def policies_from(arguments: argparse.Namespace) -> dict[str, dict[str, Any]]:
-    """The options of each run by its name, those of all runs included."""
+    """Return each run's options by its name, with those of all runs."""
     common = parse(arguments.option)
     texts: list[str] = arguments.policy or [""]
     return {
@@ -65,13 +65,13 @@ def policies_from(arguments: argparse.Namespace) -> dict[str, dict[str, Any]]:
 
 
 def configs_of(options: Mapping[str, Any]) -> tuple[EngineConfig, SchedulerConfig]:
-    """The engine's and the scheduler's part of options."""
+    """Return the engine's and the scheduler's configuration of the options."""
     engine, scheduler, *_ = split_options(dict(options))
     return engine, scheduler
 
 
 def _value(text: str) -> Any:
-    """A number, True, False or None where it reads so, else the text."""
+    """Return a number, True, False or None if the text is one; else the text."""
     try:
         return ast.literal_eval(text)
     except (SyntaxError, ValueError):

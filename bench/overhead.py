@@ -1,11 +1,11 @@
-"""What a batcher costs besides the forward passes: the share of a step that is spent elsewhere.
+"""Measure a batcher's overhead: the share of a step that is spent outside the forward pass.
 
     .venv/bin/python -m bench.overhead llama-3.2-1b --dtype int8
 
-Callers stream at once through a `Batcher`. From the moment that all of them generate, a period
-runs from the beginning of one forward pass to the beginning of the next; what of it lies outside
-of the compiled engine is planning, sampling's way back, detokenising, delivery and the callers
-themselves. Results land in bench/results/overhead-*.json.
+Callers stream at once through a `Batcher`. From when all of them generate, a period runs from the
+start of one forward pass to the start of the next; its part outside the compiled engine is
+planning, returning samples, detokenising, delivery and the callers themselves. Results go to
+bench/results/overhead-*.json.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any
 
 from pybatcher import Batcher
 
-from .contestants.contestant import random_tokens
+from .engines.interface import random_tokens
 from .machine import describe_run
 from .make_checkpoint import make_checkpoint
 from .results import write_result
@@ -31,7 +31,7 @@ Pass = tuple[float, float, int]  # begin, end, rows
 
 
 def overhead(passes: Sequence[Pass], n_callers: int) -> dict[str, float]:
-    """Of neighbouring passes that both gave every caller a token."""
+    """Return the overhead between neighbouring passes that both gave every caller a token."""
     pairs = [(a, b) for a, b in pairwise(passes) if a[2] == b[2] == n_callers]
     outside = [b[0] - a[1] for a, b in pairs]
     shares = [(b[0] - a[1]) / (b[0] - a[0]) for a, b in pairs]
@@ -44,7 +44,7 @@ def overhead(passes: Sequence[Pass], n_callers: int) -> dict[str, float]:
 
 
 def watch(engine: Any) -> list[Pass]:
-    """The times of all passes that the engine computes from now on."""
+    """Record the times of all passes that the engine computes from now on."""
     passes: list[Pass] = []
     compute = engine.run_step
 

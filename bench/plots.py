@@ -1,4 +1,4 @@
-"""Results as pictures (SVG). The same results give the same bytes."""
+"""Plots (SVG) of results. The same results give the same bytes."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ DTYPE_COLOURS = {"f32": "#525252", "bf16": "#4338ca", "int8": "#0f766e", "int4":
 
 
 def save(figure: Any, path: Path) -> None:
-    """As SVG, without a date; and forget it."""
+    """Save the figure as SVG without a date, and close it."""
     figure.savefig(path, metadata={"Date": None}, bbox_inches="tight")
     plt.close(figure)
 
 
 def throughput(results: Sequence[dict[str, Any]], path: Path) -> None:
-    """Tokens a second of decoding by number of sequences: a panel a dtype, a line an engine."""
+    """Draw decode tokens a second by number of sequences: a panel per dtype, a line per engine."""
     figure, axes = plt.subplots(
         1, len(results), figsize=(4 * len(results), 3.6), sharey=True, squeeze=False
     )
@@ -47,11 +47,11 @@ def throughput(results: Sequence[dict[str, Any]], path: Path) -> None:
 
 
 def roofline(run: dict[str, Any], path: Path) -> None:
-    """GOP/s of every product over operations a byte of weights, under what the machine allows."""
+    """Draw GOP/s of every product over operations per byte of weights, below the limits."""
     figure, axis = plt.subplots(figsize=(6.4, 4.4))
     products = run["products"]
     intensity = [p["gop_s"] / p["gb_s"] for p in products]
-    # What reading gave while the product ran: its own rate over its share.
+    # Read bandwidth while the product ran: the product's rate over its share.
     reads = sorted(p["gb_s"] / p["of_read"] for p in products)
     bandwidth = reads[len(reads) // 2]
     span = [min(intensity) * 0.7, max(intensity) * 1.5]

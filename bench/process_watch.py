@@ -1,8 +1,8 @@
-"""What a process holds (memory, files, threads, tasks), and how late its event loop runs. Linux.
+"""Resources of a process (memory, files, threads, tasks) and the lag of its event loop. Linux.
 
     python -m bench.process_watch
 
-is a process with nothing else to do: how late it runs, as JSON, once its input ends.
+runs an idle process that prints its lag as JSON when its input ends.
 """
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
-from .entrants import ROOT
+from .engine_list import ROOT
 from .histogram import TimeHistogram
 
 __all__ = [
-    "Bystander",
-    "Held",
+    "IdleProcess",
+    "ResourceUsage",
     "cpu_seconds",
-    "held_now",
     "n_files",
+    "resource_usage",
     "rss_mib",
     "watch_lag",
 ]
 
 _PROCESS = Path("/proc/self")
-_TICK = 0.005  # seconds between looks at the loop's lag
+_TICK = 0.005  # seconds between measurements of the loop's lag
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
-    """Counts at one time. threads: native ones too. tasks: of the running loop."""
+class ResourceUsage:
+    """Resources at one time. threads: native ones included. tasks: of the running loop."""
 
     rss_mib: float
     files: int
@@ -45,18 +45,18 @@ class Held:
 
 
 def rss_mib(pid: int | None = None) -> float:
-    """Memory that is resident now, of this process or another."""
+    """Return the resident memory, in MiB, of this process or another."""
     pages = int((_of(pid) / "statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
 
 
 def n_files(pid: int) -> int:
-    """Descriptors that another process has open."""
+    """Return the number of open descriptors of another process."""
     return len(os.listdir(_of(pid) / "fd"))
 
 
 def cpu_seconds(pid: int | None = None) -> float:
-    """What this process or another has computed so far, all its threads and the kernel for it."""
+    """Return the CPU seconds of this process or another, all threads, user and system."""
     times = (_of(pid) / "stat").read_text().rpartition(")")[2].split()[11:13]
     return sum(map(int, times)) / os.sysconf("SC_CLK_TCK")
 
@@ -65,36 +65,36 @@ def _of(pid: int | None) -> Path:
     return _PROCESS if pid is None else Path(f"/proc/{pid}")
 
 
-def held_now() -> Held:
-    """On a running loop."""
-    return Held(
+def resource_usage() -> ResourceUsage:
+    """Return this process's resources. Call it on a running loop."""
+    return ResourceUsage(
         rss_mib=rss_mib(),
-        files=len(os.listdir(_PROCESS / "fd")) - 1,  # the look itself has one open
+        files=len(os.listdir(_PROCESS / "fd")) - 1,  # listing the folder has one open
         threads=len(os.listdir(_PROCESS / "task")),
         tasks=len(asyncio.all_tasks()),
     )
 
 
 async def watch_lag(lag: TimeHistogram) -> NoReturn:
-    """Until cancelled: how much later than it asked for it is woken."""
+    """Record, until cancelled, how much later than due the loop wakes this task."""
     while True:
         due = time.monotonic() + _TICK
         await asyncio.sleep(_TICK)
         lag.add(max(0.0, time.monotonic() - due))
 
 
-class Bystander:
-    """A process beside this one that does nothing: what it lags is the machine's, not ours."""
+class IdleProcess:
+    """A process beside this one that does nothing: its lag is that of the machine."""
 
     def __init__(self) -> None:
         command = [sys.executable, "-m", "bench.process_watch"]
         pipe = subprocess.PIPE
         self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, cwd=ROOT)
         assert self._process.stdout is not None
-        self._process.stdout.readline()  # it watches
+        self._process.stdout.readline()  # its measurement has begun
 
     def close(self) -> dict[str, float]:
-        """End it; percentiles of its lag, in seconds."""
+        """End the process; return percentiles of its lag, in seconds."""
         output, _ = self._process.communicate()
         found: dict[str, float] = json.loads(output)
         return found

@@ -1,10 +1,10 @@
-"""Where the time of a step goes: products, attention, the rest.
+"""Measure where the time of a step goes: products, attention, the rest.
 
     .venv/bin/python -m bench.profile llama-3.2-1b --dtype int8 --sequences 32 --context 4096
 
-Runs bench/profile.cc, whose sequences have that much KV behind them without anybody having
-computed it. The rest (norms, rope, activation, embedding, and what lies between) is what the
-total has besides products and attention. Results land in bench/results/profile-*.json.
+Runs bench/native/profile.cc, whose sequences have a KV context of that length that was never
+computed. The rest (norms, rope, activation, embedding, and what lies between) is the total without
+products and attention. Results go to bench/results/profile-*.json.
 """
 
 from __future__ import annotations
@@ -33,14 +33,17 @@ PRODUCTS = ("products", "head")
 
 
 def split(ms: dict[str, float]) -> dict[str, float]:
-    """Shares of the total: all products, attention, other."""
+    """Return the shares of products, attention and the rest in the total."""
     products = sum(ms[name] for name in PRODUCTS) / ms["total"]
     attention = ms["attention"] / ms["total"]
     return {"products": products, "attention": attention, "other": 1.0 - products - attention}
 
 
 def profile(shape: str, **options: Any) -> dict[str, Any]:
-    """One run. options: dtype, kv_dtype, threads, target, sequences, context, rows, passes."""
+    """Run the program once; return its result.
+
+    options: dtype, kv_dtype, threads, target, sequences, context, rows, passes.
+    """
     sizes = {NAMES.get(field, field): SHAPES[shape][field] for field in FIELDS}
     arguments = [f"{name}={value}" for name, value in (sizes | options).items()]
     (result,) = native.run("bench_profile", *arguments)

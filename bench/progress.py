@@ -1,4 +1,4 @@
-"""A progress bar on stderr, with what is done, what is left and for how long."""
+"""A progress bar on stderr: the current work, the share done, the time left."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ __all__ = ["Bar", "bar"]
 
 
 class Bar:
-    """What a benchmark says while it runs. Lines go above the bar; in a pipe they are all."""
+    """Progress output of a benchmark: lines above a bar; without a terminal only lines."""
 
     def __init__(self, progress: Progress, total: int) -> None:
         self._progress = progress
         self._task = progress.add_task("", total=total)
 
     def now(self, what: str) -> None:
-        """What is being done."""
+        """Set the description of the current work."""
         self._progress.update(self._task, description=what)
 
     def advance(self, count: int = 1) -> None:
-        """So much of the total is done."""
+        """Advance the bar by part of the total."""
         self._progress.advance(self._task, count)
 
     def say(self, line: str) -> None:
-        """A line that stays."""
+        """Print a line above the bar."""
         self._progress.console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 

@@ -1,11 +1,11 @@
-"""Figures that others published of batching on a CPU, beside ours.
+"""Compare with figures that others published of batching on a CPU.
 
     .venv/bin/python -m bench.published gpt2 --dtype f32,bf16,int8
 
-The table of a GPT-2 server that groups prefills and caches prefixes (RoseLLM): 32 prompts at
-once, 8 tokens each. And how a batcher of the Elixir world scales (its ADR 005): tokens a second
-with 1, 8 and 16 sequences. Their machines are not ours: of the second, ratios say something. Random
-weights in the same shape. Results land in bench/results/published-*.json.
+The table of a GPT-2 server that groups prefills and caches prefixes (RoseLLM): 32 prompts at once,
+8 tokens each. And the scaling of a batcher of the Elixir world (its ADR 005): tokens a second with
+1, 8 and 16 sequences. Their machines differ from this one: of the second, only ratios compare.
+Random weights of the same shape. Results go to bench/results/published-*.json.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import numpy as np
 
 from pybatcher import Batcher
 
-from .contestants.contestant import random_tokens
+from .engines.interface import random_tokens
 from .load import serve
 from .machine import describe_run
 from .make_checkpoint import make_checkpoint
@@ -43,12 +43,12 @@ _PROMPTS, _TOKENS = 32, 8
 
 
 def at_once(count: int, n_prompt: int, n_new: int) -> list[TraceRequest]:
-    """Requests that all come together."""
+    """Return requests that all arrive at once."""
     return [TraceRequest(at=0.0, prompt_tokens=n_prompt, new_tokens=n_new) for _ in range(count)]
 
 
 def table_figures(times: Sequence[Sequence[float]]) -> dict[str, float]:
-    """TTFT p50, ITL p99 and throughput, of times in seconds from the start."""
+    """Return TTFT p50, ITL p99 and throughput, from token times in seconds."""
     gaps = [later - sooner for t in times for sooner, later in pairwise(t)]
     return {
         "ttft_p50_s": statistics.median(t[0] for t in times),
@@ -58,7 +58,7 @@ def table_figures(times: Sequence[Sequence[float]]) -> dict[str, float]:
 
 
 def decode_speed(times: Sequence[Sequence[float]]) -> float:
-    """Tokens a second from where all generate to where the first has ended."""
+    """Return tokens a second from when all generate to when the first has ended."""
     begin, end = max(t[0] for t in times), min(t[-1] for t in times)
     if not begin < end:
         raise ValueError("the requests did not generate together; give them more tokens")
@@ -66,7 +66,7 @@ def decode_speed(times: Sequence[Sequence[float]]) -> float:
 
 
 def scaling(speeds: dict[int, float]) -> dict[str, float]:
-    """By number of sequences, how many times the speed of one."""
+    """Return, by number of sequences, the speed relative to one sequence."""
     return {str(size): speed / speeds[1] for size, speed in speeds.items()}
 
 
@@ -74,7 +74,7 @@ async def measure(
     checkpoint: Path, dtype: str, n_threads: int, n_prompt: int, n_new: int, rounds: int,
     on_turn: Callable[[], None],
 ) -> dict[str, Any]:  # fmt: skip
-    """All that is compared, in turns: table, 1, 8, 16 sequences, table, ... Medians of rounds."""
+    """Measure in turns: table, 1, 8, 16 sequences, table, ... Returns medians of the rounds."""
     sizes = tuple(PUBLISHED_SCALING)
     options: dict[str, Any] = {
         "dtype": dtype,

@@ -1,12 +1,12 @@
-"""What quantised weights cost in quality, beside llama.cpp's Q8_0 and Q4_0 of the same weights.
+"""Measure the quality loss of quantised weights, beside llama.cpp's Q8_0 and Q4_0 of the same ones.
 
     .venv/bin/python -m bench.quality tiny
     .venv/bin/python -m bench.quality llama-3.2-1b
 
 The measure is the Kullback-Leibler divergence, in nats, of the next token's distribution from that
 of the f32 weights (computed by pybatcher), over all positions of some sequences. `tiny` is the
-model that ships with pybatcher, on texts that it drew itself in f32; the others are random weights
-on random tokens. KV is f32 for everybody unless asked otherwise, so that the weights alone count.
+model that ships with pybatcher, on texts sampled from it in f32; the others are random weights on
+random tokens. KV is f32 unless an option says otherwise, so that only the weights differ.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ import numpy as np
 
 from pybatcher import Batcher
 
-from .contestants.contestant import Settings, random_tokens
-from .entrants import LLAMA_CPP, PYBATCHER, ROOT, Entrant
+from .engine_list import LLAMA_CPP, PYBATCHER, ROOT, MeasuredEngine
+from .engines.interface import Settings, random_tokens
 from .machine import describe_run
 from .make_checkpoint import CHECKPOINTS, make_checkpoint
 from .progress import bar
@@ -41,22 +41,22 @@ STARTS = ("Once upon a time", "One day", "Write a poem about the moon.", "What i
 class Candidate:
     """Weights of a dtype in an engine; `target` is pybatcher's CPU target, "" the fastest."""
 
-    entrant: Entrant
+    engine: MeasuredEngine
     dtype: str
     kv_dtype: str
     target: str = ""
 
     @property
     def name(self) -> str:
-        """For tables."""
+        """The name in tables."""
         target = f" on {self.target}" if self.target else ""
         kv = f", KV {self.kv_dtype}" if self.kv_dtype != "f32" else ""
-        return f"{self.entrant.name} {self.dtype}{target}{kv}"
+        return f"{self.engine.name} {self.dtype}{target}{kv}"
 
 
 def divergences(reference: np.ndarray, logits: np.ndarray) -> np.ndarray:
-    """KL(reference || logits) in nats of each row of (n, vocab) f32: (n,) f64."""
-    # Row by row, since the whole of it in double precision may not fit.
+    """Return KL(reference || logits) in nats for each row of (n, vocab) f32: (n,) f64."""
+    # Row by row: all of it in double precision may not fit into memory.
     return np.array([_divergence(p, q) for p, q in zip(reference, logits, strict=True)])
 
 
@@ -71,7 +71,10 @@ def _log_softmax(x: np.ndarray) -> np.ndarray:
 
 
 def figures(reference: np.ndarray, logits: np.ndarray) -> dict[str, float]:
-    """Of (n, vocab) each. same_top: how often the likeliest token is the same one."""
+    """Return mean, median and p99 of the divergences, same_top, and the relative logits difference.
+
+    reference, logits: (n, vocab). same_top: share of rows whose most likely token is equal.
+    """
     kl = divergences(reference, logits)
     return {
         "mean": float(kl.mean()),
@@ -85,7 +88,7 @@ def figures(reference: np.ndarray, logits: np.ndarray) -> dict[str, float]:
 
 
 async def texts(count: int, length: int) -> list[list[int]]:
-    """Token ids that the shipped model drew in f32 at temperature 1, seeds ascending."""
+    """Return token ids sampled from the shipped model in f32 at temperature 1, seeds ascending."""
     async with Batcher(SHIPPED, dtype="f32") as batcher:
         starts = [batcher.runtime.tokenizer.encode(start) for start in STARTS]
         prompts = [list(starts[i % len(starts)]) for i in range(count)]
@@ -103,7 +106,7 @@ async def texts(count: int, length: int) -> list[list[int]]:
 def logits_of(
     candidate: Candidate, checkpoint: Path, sequences: list[list[int]], n_threads: int
 ) -> np.ndarray:
-    """float32 (n_sequences * length, vocab)."""
+    """Return the logits of all positions: float32 (n_sequences * length, vocab)."""
     length = len(sequences[0])
     settings = Settings(
         dtype=candidate.dtype,
@@ -112,10 +115,10 @@ def logits_of(
         n_threads=n_threads,
         kv_dtype=candidate.kv_dtype,
     )
-    entrant = candidate.entrant
+    engine = candidate.engine
     environment = {"PYBATCHER_CPU_TARGET": candidate.target} if candidate.target else {}
     worker = Worker(
-        *(entrant.name, entrant.python, entrant.contestant, checkpoint, settings, environment)
+        *(engine.name, engine.python, engine.stepped_module, checkpoint, settings, environment)
     )
     try:
         with tempfile.TemporaryDirectory() as folder:
@@ -128,7 +131,7 @@ def logits_of(
 
 
 def candidates(dtypes: str, kv_dtypes: str, targets: str) -> Iterator[Candidate]:
-    """All that are installed."""
+    """Yield the candidates whose engine is installed."""
     for kv_dtype in kv_dtypes.split(","):
         for dtype in dtypes.split(","):
             for target in targets.split(","):
@@ -138,7 +141,7 @@ def candidates(dtypes: str, kv_dtypes: str, targets: str) -> Iterator[Candidate]
 
 
 def checkpoint_of(model: str) -> Path:
-    """A directory beside whose files others may be written."""
+    """Return a writable directory with the checkpoint, for converted files beside it."""
     if model != "tiny":
         return make_checkpoint(model)
     directory = CHECKPOINTS / "tiny"
@@ -172,7 +175,7 @@ def main() -> None:
         for candidate in todo:
             progress.now(candidate.name)
             found = figures(reference, logits_of(candidate, checkpoint, sequences, a.threads))
-            subject = {"contestant": candidate.entrant.name, "dtype": candidate.dtype}
+            subject = {"contestant": candidate.engine.name, "dtype": candidate.dtype}
             rows.append({**subject, "kv_dtype": candidate.kv_dtype, "target": candidate.target})
             rows[-1] |= {"kl_nats": found}
             shown = "  ".join(f"{key} {value:9.2e}" for key, value in found.items())

@@ -1,4 +1,4 @@
-"""Results as JSON files in bench/results/: one a subject, the newest only."""
+"""Results as JSON files in bench/results/: the newest of each subject."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ RESULTS = Path(__file__).parent / "results"
 
 
 def write_result(name: str, result: dict[str, Any]) -> Path:
-    """Replace the result of that name."""
+    """Write the result of that name, in place of an older one; return its path."""
     RESULTS.mkdir(exist_ok=True)
     target = RESULTS / f"{name}.json"
     target.write_text(json.dumps(_rounded(result), indent=1) + "\n")
@@ -20,12 +20,12 @@ def write_result(name: str, result: dict[str, Any]) -> Path:
 
 
 def read_results(pattern: str, folder: Path = RESULTS) -> list[dict[str, Any]]:
-    """All results whose name matches, in the order of their names."""
+    """Return all results whose name matches, ordered by name."""
     return [json.loads(file.read_text()) for file in sorted(folder.glob(f"{pattern}.json"))]
 
 
 def _rounded(value: Any) -> Any:
-    """Five digits of every float: more were never measured."""
+    """Return the value with every float rounded to five digits."""
     if isinstance(value, float):
         return float(f"{value:.5g}")
     if isinstance(value, dict):

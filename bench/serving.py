@@ -1,14 +1,14 @@
-"""Requests that share a prompt, and a load that mixes short streams with a long prompt.
+"""Measure requests that share a prompt, and a load that mixes short streams with a long prompt.
 
     .venv/bin/python -m bench.serving llama-3.2-1b --dtype int8
 
-Everybody takes turns, as in bench/compare.py, with fresh tokens in every round, so that nothing
-is found in a cache from the round before. No request warms up the shared prompt; only one with
-other tokens comes before the counted ones.
+Engines take turns, as in bench/compare.py, with new tokens in every round, so that no cache has
+them from the round before. No request warms up the shared prompt; only one with other tokens
+comes before the counted ones.
 
 shared: callers with one system prompt, all at once. The result is the time until all are done.
-mixed: Poisson streams, and a long prompt in their midst. Gaps between tokens (ITL) and time to
-first token (TTFT) are those of the streams; the long prompt's TTFT stands apart.
+mixed: Poisson streams, and a long prompt among them. Gaps between tokens (ITL) and time to first
+token (TTFT) are those of the streams; the long prompt's TTFT is separate.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from functools import partial
 from typing import Any
 
 from .compare import open_workers
-from .contestants.contestant import Arrival, Settings, random_tokens
-from .entrants import Entrant, choose
+from .engine_list import MeasuredEngine, choose
+from .engines.interface import Arrival, Settings, random_tokens
 from .latency import latencies, mixed_load, shared_prompt
 from .machine import describe_run
 from .make_checkpoint import make_checkpoint
@@ -33,21 +33,21 @@ from .shapes import SHAPES
 
 Figures = dict[str, float]
 
-# An engine's very first pass pays for things that no later one does. Not of any counted request.
+# An engine's first pass has one-time costs, which must not count for a request.
 WARM_UP = Arrival(0.0, random_tokens(300, seed=1_000_000), 4)
 
 
 def measure(
-    entrants: Sequence[Entrant],
+    engines: Sequence[MeasuredEngine],
     shape: str,
     settings: Settings,
     rounds: Sequence[Sequence[Arrival]],
     n_long: int,
     progress: Bar,
 ) -> dict[str, Any]:
-    """Everybody's figures in every round, their medians, and facts."""
+    """Return every engine's figures in every round, their medians, and the engines' facts."""
     progress.now("loading")
-    workers = open_workers(entrants, make_checkpoint(shape), settings, servers=True)
+    workers = open_workers(engines, make_checkpoint(shape), settings, servers=True)
     per_round: list[dict[str, Figures]] = []
     try:
         facts = {worker.name: worker.ask("facts") for worker in workers}
@@ -79,7 +79,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("shape", choices=sorted(SHAPES))
     parser.add_argument("--dtype", default="int8")
-    parser.add_argument("--contestants", default="", help="names; default: all installed")
+    parser.add_argument("--engines", default="", help="names; default: all installed")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--n-batch", type=int, default=256, help="tokens of a step")
     parser.add_argument("--rounds", type=int, default=3)
@@ -94,7 +94,7 @@ def main() -> None:
     )
     a = parser.parse_args()
     options = parse(a.option)
-    entrants = choose(a.contestants)
+    engines = choose(a.engines)
     loads = {
         "shared": partial(
             shared_prompt, n_callers=a.callers, n_shared=a.system_prompt, n_own=32, n_new=32
@@ -105,7 +105,7 @@ def main() -> None:
         ),
     }  # fmt: skip
     wanted = [name for name in loads if a.only in (None, name)]
-    with bar(len(wanted) * len(entrants) * a.rounds) as progress:
+    with bar(len(wanted) * len(engines) * a.rounds) as progress:
         for name in wanted:
             run = describe_run()
             rounds = [loads[name](seed=i) for i in range(a.rounds)]
@@ -121,7 +121,7 @@ def main() -> None:
             )
             progress.say(f"{a.shape} {a.dtype}: {name}")
             n_long = 1 if name == "mixed" else 0
-            figures = measure(entrants, a.shape, settings, rounds, n_long, progress)
+            figures = measure(engines, a.shape, settings, rounds, n_long, progress)
             subject = {"shape": a.shape, "dtype": a.dtype, "threads": a.threads, "load": name}
             result = {"run": run, **subject, "n_batch": a.n_batch, "options": options, **figures}
             progress.say(f"wrote {write_result(f'serving-{name}-{a.shape}-{a.dtype}', result)}")

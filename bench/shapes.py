@@ -1,7 +1,7 @@
 """The shapes of published models, as the fields of their `config.json`.
 
-Speed does not depend on the values of the weights, so a checkpoint of random numbers in the
-shape of a model is as fast as the model.
+Speed does not depend on the values of the weights: a checkpoint of random numbers in the shape of a
+model is as fast as the model.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 __all__ = ["ALL_SHAPES", "DTYPES", "GPT2", "SHAPES", "config_of"]
 
 DTYPES = ("bf16", "int8", "int4")
-"""Of weights, which everybody has in some form."""
+"""Dtypes of weights that every engine supports in some form."""
 
 _COMMON: dict[str, Any] = {
     "hidden_act": "silu",
@@ -99,5 +99,5 @@ ALL_SHAPES = (*SHAPES, "gpt2")
 
 
 def config_of(shape: str) -> dict[str, Any]:
-    """The config.json of a shape."""
+    """Return the config.json of a shape."""
     return GPT2 if shape == "gpt2" else SHAPES[shape]

@@ -1,8 +1,8 @@
-"""The short form of all benchmarks: `make bench`. Within minutes, for people to read.
+"""The short form of all benchmarks, `make bench`: prints tables within minutes.
 
-What pybatcher does on this machine, beside the most that the machine can do, and beside the rivals
-that are installed (`make rivals`) and whose models were converted. What the time does not suffice
-for is left out, and named. The figures in the README come from the long form: docs/benchmarks.md.
+pybatcher's speed on this machine, beside the machine's limits and the other engines that are
+installed (`make rivals`) and whose models are converted. Measurements for which the time does not
+suffice are left out, and named. The README's figures come from the long form: docs/benchmarks.md.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from rich.table import Table
 
 from . import native
 from .compare import compare
-from .entrants import Entrant, choose
+from .engine_list import MeasuredEngine, choose
 from .kernels import measure as measure_kernels
 from .kernels import n_lines, table
 from .limits import peak_for
@@ -40,9 +40,16 @@ KERNEL_MIB = 128
 
 
 def compare_shapes(
-    shapes: Sequence[str], entrants: Sequence[Entrant], n_threads: int, end: float, progress: Bar
+    shapes: Sequence[str],
+    engines: Sequence[MeasuredEngine],
+    n_threads: int,
+    end: float,
+    progress: Bar,
 ) -> tuple[list[dict[str, Any]], list[str]]:
-    """Results, and what was left out and why. A subject takes as long as the slowest before it."""
+    """Return the results, and a line for each subject that was left out.
+
+    A subject is expected to take as long as the slowest before it.
+    """
     results, left_out, slowest = [], [], 0.0
     for shape in shapes:
         checkpoint = make_checkpoint(shape)
@@ -51,11 +58,11 @@ def compare_shapes(
             if begin + slowest > end:
                 left_out.append(f"{shape} {dtype}: no time left")
                 continue
-            ready = [e for e in entrants if e.has_model(checkpoint, dtype)]
+            ready = [e for e in engines if e.has_model(checkpoint, dtype)]
             left_out += [
                 f"{e.name} on {shape} {dtype}: not converted; `{e.python} -m bench.{e.converter} "
                 f"{checkpoint} {dtype}` does it, once"
-                for e in entrants
+                for e in engines
                 if e not in ready
             ]
             results.append(compare(shape, dtype, PLAN, n_threads, ready, progress))
@@ -64,7 +71,7 @@ def compare_shapes(
 
 
 def speeds_table(result: dict[str, Any]) -> Table:
-    """One shape and dtype: tokens a second, ratios, and how near the limits ours comes."""
+    """Return the table of one shape and dtype: tokens a second, ratios, share of the limits."""
     names = list(result["contestants"])
     shown = Table(
         title=f"{result['shape']} {result['dtype']}: tokens a second", title_justify="left"
@@ -83,7 +90,7 @@ def speeds_table(result: dict[str, Any]) -> Table:
 
 
 def share_of_limit(result: dict[str, Any], row: dict[str, Any]) -> str:
-    """Of the read bandwidth at one sequence, of the multiplying peak in prefill; else nothing."""
+    """Return the share of the read bandwidth (one sequence) or multiplying peak (prefill)."""
     facts, limits = result["contestants"]["pybatcher"], result["limits"]
     speed = row["median"]["pybatcher"]
     if row["measure"] == "decode B=1":
@@ -97,22 +104,22 @@ def share_of_limit(result: dict[str, Any], row: dict[str, Any]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--shapes", default="llama-3.2-1b,smollm2-135m")
-    parser.add_argument("--contestants", default="", help="names; default: all installed")
+    parser.add_argument("--engines", default="", help="names; default: all installed")
     parser.add_argument("--threads", type=int, default=0, help="0: the cores there are")
     parser.add_argument("--minutes", type=float, default=13.0, help="when to begin nothing new")
     a = parser.parse_args()
     end = time.monotonic() + 60 * a.minutes
-    # In a file or a pipe, as wide as the tables want to be.
+    # In a file or a pipe, tables have their full width.
     run, console = describe_run(), Console(width=None if sys.stdout.isatty() else 110)
     n_threads = a.threads or int(run["cores"])
-    entrants, shapes = choose(a.contestants), a.shapes.split(",")
+    engines, shapes = choose(a.engines), a.shapes.split(",")
     dtypes = ",".join(DTYPES)
-    turns = len(shapes) * len(DTYPES) * len(entrants) * PLAN.n_turns
+    turns = len(shapes) * len(DTYPES) * len(engines) * PLAN.n_turns
     with bar(n_lines(KERNEL_ROWS, dtypes) + turns) as progress:
         progress.now("building the native programs")
         native.build()
         kernels = measure_kernels(n_threads, "", dtypes, KERNEL_ROWS, KERNEL_MIB, progress)
-        results, left_out = compare_shapes(shapes, entrants, n_threads, end, progress)
+        results, left_out = compare_shapes(shapes, engines, n_threads, end, progress)
     console.print(f"\n{run['cpu']}, {n_threads} threads, {run['date']}\n")
     console.print("Matrix products of the 1B shape against this machine's limits", style="italic")
     for line in table(kernels):

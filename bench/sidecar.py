@@ -1,15 +1,15 @@
-"""What the sidecar costs, beside a batcher in the caller's own process.
+"""Measure the cost of the sidecar, against a batcher in the caller's own process.
 
     .venv/bin/python -m bench.sidecar llama-3.2-1b smollm2-135m tiny
 
-Both have the model loaded and take turns, in process, sidecar, in process, ...: so many streams at
-once, read by one process as fast as they come. The loss of throughput is that of a round, and the
-median of the rounds. A token's delay runs from the moment that the batcher hands it to its stream
-(`Timeline.token_times`) to the moment that the caller holds it; what the sidecar adds is the
-difference of the percentiles. What the processes compute is counted too, a token.
+Both have the model loaded and take turns, in process, sidecar, in process, ...: a number of streams
+at once, read by one process as fast as they come. The loss of throughput is taken within a round;
+the result is the median of the rounds. A token's delay runs from when the batcher hands it to its
+stream (`Timeline.token_times`) to when the caller has it; the delay added by the sidecar is the
+difference of the percentiles. The CPU time of each process is counted too, per token.
 
-`tiny` is the model that ships inside: hardly anything is computed, so it is the worst case. Results
-land in bench/results/sidecar-*.json.
+`tiny` is the model that ships inside: it computes almost nothing, which is the worst case. Results
+go to bench/results/sidecar-*.json.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ import numpy as np
 
 from pybatcher import AnyBatcher, Batcher, Client
 
-from .contestants.contestant import random_tokens
+from .engines.interface import random_tokens
 from .machine import describe_run
 from .make_checkpoint import make_checkpoint
 from .options import parse
@@ -37,7 +37,7 @@ from .results import write_result
 from .shapes import SHAPES
 from .sidecar_process import open_sidecar
 from .slo import percentiles
-from .streams import listen
+from .streams import read_stream
 
 __all__ = ["SHIPPED", "Turn", "compare", "model_of", "rounds_of", "take_turn"]
 
@@ -47,7 +47,7 @@ PROMPT = 32  # tokens
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """All streams once. cpu_s: of each process that had a part in it."""
+    """All streams once. cpu_s: CPU seconds of each process that took part."""
 
     seconds: float
     delays: Sequence[float]
@@ -55,32 +55,32 @@ class Turn:
 
     @property
     def tokens_per_s(self) -> float:
-        """All streams together."""
+        """Tokens a second of all streams together."""
         return len(self.delays) / self.seconds
 
 
 def model_of(shape: str) -> Path | None:
-    """The checkpoint of a shape; None: the model that ships inside."""
+    """Return the checkpoint of a shape; None: the model that ships inside."""
     return None if shape == SHIPPED else make_checkpoint(shape)
 
 
 async def take_turn(
     batcher: AnyBatcher, n_streams: int, n_tokens: int, seed: int, pids: Mapping[str, int | None]
 ) -> Turn:
-    """pids: of the processes whose time is counted, by what they are called."""
+    """Run all streams once. pids: processes whose CPU time is counted, by name."""
     prompts = [random_tokens(PROMPT, seed * n_streams + i) for i in range(n_streams)]
     before = {name: cpu_seconds(pid) for name, pid in pids.items()}
     begin = time.monotonic()
-    heard = await asyncio.gather(
-        *(listen(batcher, prompt, max_tokens=n_tokens, ignore_eos=True) for prompt in prompts)
+    received = await asyncio.gather(
+        *(read_stream(batcher, prompt, max_tokens=n_tokens, ignore_eos=True) for prompt in prompts)
     )
     seconds = time.monotonic() - begin
     cpu = {name: cpu_seconds(pid) - before[name] for name, pid in pids.items()}
-    return Turn(seconds, [delay for stream in heard for delay in stream.delays], cpu)
+    return Turn(seconds, [delay for stream in received for delay in stream.delays], cpu)
 
 
 def compare(local: Sequence[Turn], remote: Sequence[Turn]) -> dict[str, Any]:
-    """Of turns in process and over the sidecar, taken in turn. Times in seconds."""
+    """Compare turns in process and over the sidecar. Times in seconds."""
     ratios = [b.tokens_per_s / a.tokens_per_s for a, b in zip(local, remote, strict=True)]
     sides: dict[str, Any] = {}
     for name, turns in (("in_process", local), ("sidecar", remote)):
@@ -115,7 +115,7 @@ async def rounds_of(
     n_rounds: int,
     on_turn: Callable[[], None] = lambda: None,
 ) -> dict[str, Any]:
-    """The comparison at so many streams. The first round warms up and is not counted."""
+    """Measure this number of streams. The first round warms up and is not counted."""
     turns: tuple[list[Turn], list[Turn]] = ([], [])
     for number in range(n_rounds + 1):
         for batcher, watched, kept in (
@@ -177,7 +177,7 @@ def main() -> None:
     )
     a = parser.parse_args()
     sizes = [int(size) for size in a.streams.split(",")]
-    # Guesses come and go with the moment at which a request does: rounds would not be alike.
+    # Drafts depend on the moment at which a request comes: rounds would differ.
     options = {"dtype": a.dtype, "max_draft_tokens": 0} | parse(a.option)
     run = describe_run()
     with bar(len(a.shapes) * len(sizes) * 2 * (a.rounds + 1)) as shown:

@@ -1,4 +1,4 @@
-"""Pictures (SVG) of what a sidecar goes through."""
+"""Plots (SVG) of sidecar benchmarks."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from .plots import plt, save
 
 __all__ = ["PICTURES", "chaos", "hold"]
 
-_BLOWS = {"SIGKILL": "#c2410c", "SIGSTOP": "#4338ca", "SIGABRT": "#0f766e"}
+_COLOURS = {"SIGKILL": "#c2410c", "SIGSTOP": "#4338ca", "SIGABRT": "#0f766e"}
 
 
 def chaos(result: dict[str, Any], path: Path) -> None:
-    """Tokens a second over time, with the blows and the pauses after them."""
+    """Draw tokens a second over time, with the faults and the pauses after them."""
     figure, axis = plt.subplots(figsize=(9, 3.6))
     width = result["bin_s"]
     rates = [count / width for count in result["tokens_by_bin"]]
     axis.plot([(i + 0.5) * width for i in range(len(rates))], rates, lw=0.8, color="#525252")
-    for kind in dict.fromkeys(blow["kind"] for blow in result["blows"]):
-        for i, blow in enumerate(b for b in result["blows"] if b["kind"] == kind):
-            colour = _BLOWS.get(kind, "k")
+    for kind in dict.fromkeys(fault["kind"] for fault in result["blows"]):
+        for i, fault in enumerate(b for b in result["blows"] if b["kind"] == kind):
+            colour = _COLOURS.get(kind, "k")
             label = kind if not i else "_"  # once in the legend
-            axis.axvline(blow["at"], color=colour, lw=0.8, label=label)
-            axis.axvspan(blow["at"], blow["at"] + blow["pause"], color=colour, alpha=0.12, lw=0)
+            axis.axvline(fault["at"], color=colour, lw=0.8, label=label)
+            axis.axvspan(fault["at"], fault["at"] + fault["pause"], color=colour, alpha=0.12, lw=0)
     axis.set_xlabel("seconds")
     axis.set_ylabel("tokens a second")
     axis.set_ylim(bottom=0)
-    longest = max((blow["pause"] for blow in result["blows"]), default=0.0)
+    longest = max((fault["pause"] for fault in result["blows"]), default=0.0)
     axis.set_title(
         f"{result['shape']}: {result['streams']} streams and what becomes of their worker; "
         f"longest pause {longest:.2f} s",
@@ -40,7 +40,7 @@ def chaos(result: dict[str, Any], path: Path) -> None:
 
 
 def hold(result: dict[str, Any], path: Path) -> None:
-    """The front's memory over time, and the tokens in flight."""
+    """Draw the front's memory over time, and the tokens in flight."""
     figure, axis = plt.subplots(figsize=(8, 3.6))
     samples = result["samples"]
     minutes = [sample["at"] / 60 for sample in samples]

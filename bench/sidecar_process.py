@@ -1,4 +1,4 @@
-"""A sidecar in processes of its own, for benchmarks that talk to it."""
+"""A sidecar in processes of its own, for benchmarks."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from typing import Any
 from pybatcher import Client
 from pybatcher.errors import PybatcherError
 
-from .entrants import ROOT
+from .engine_list import ROOT
 from .process_watch import n_files
 
 __all__ = ["Sidecar", "is_gone", "open_sidecar"]
 
-_PATIENCE = 120.0  # seconds for a model to be loaded, or a process to end
+_TIMEOUT = 120.0  # seconds for a model to be loaded, or a process to end
 
 
 class Sidecar:
-    """One that runs.
+    """A running sidecar.
 
-    socket: where it listens. pid: of its front process. log: the file that its stderr goes to.
+    socket: its path. pid: of the front process. log: the file with its stderr.
     """
 
     def __init__(self, folder: Path, arguments: Mapping[str, Any], *, watched: bool) -> None:
@@ -50,46 +50,46 @@ class Sidecar:
 
     @property
     def is_alive(self) -> bool:
-        """Whether its front runs."""
+        """True while the front process runs."""
         return self._process.poll() is None
 
     @property
     def worker_pids(self) -> tuple[int, ...]:
-        """Of the worker that serves, and then of one that waits to follow it, if there is one."""
+        """Pids of the serving worker and, if there is one, of the standby worker."""
         children = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text()
         return tuple(map(int, children.split()))  # the oldest first
 
     @property
     def n_files(self) -> int:
-        """Descriptors of the front, but for the two by which it holds each worker."""
+        """Number of descriptors of the front, without the two that it holds per worker."""
         n_workers = len(self.worker_pids)
         return n_files(self.pid) - 2 * n_workers
 
     def said(self) -> str:
-        """Its log so far."""
+        """Return the log so far."""
         return self.log.read_text(errors="replace")
 
     async def ready(self) -> None:
-        """Wait until its model is loaded. RuntimeError, with what it said, if that fails."""
-        end = time.monotonic() + _PATIENCE
+        """Wait until the model is loaded. Raises RuntimeError with the log if that fails."""
+        end = time.monotonic() + _TIMEOUT
         while self.is_alive and time.monotonic() < end:
-            with suppress(PybatcherError):  # it is not there yet, or will say why it cannot
+            with suppress(PybatcherError):  # not started yet, or the log will have the error
                 async with Client(self.socket, connect_timeout=1.0) as client:
                     await client.tokenize("ready?")
                     return
         raise RuntimeError(f"the sidecar does not serve:\n{self.said()}")
 
     def close(self) -> dict[str, float]:
-        """End it as an init system does; if it was watched, percentiles of its loop's lag."""
+        """End the sidecar with SIGTERM; return percentiles of its lag in seconds, if watched."""
         self._process.send_signal(signal.SIGTERM)
-        output, _ = self._process.communicate(timeout=_PATIENCE)
+        output, _ = self._process.communicate(timeout=_TIMEOUT)
         if self._process.returncode != 0:
             raise RuntimeError(f"the sidecar ended with {self._process.returncode}:\n{self.said()}")
         lag: dict[str, float] = json.loads(output or "{}")
         return lag
 
     def kill(self) -> None:
-        """End it at once, if it has not ended, and let go of it."""
+        """Kill the front if it still runs, and close the pipe."""
         self._process.kill()
         self._process.wait()
         assert self._process.stdout is not None
@@ -98,10 +98,10 @@ class Sidecar:
 
 @contextmanager
 def open_sidecar(*, watched: bool = False, **arguments: Any) -> Iterator[Sidecar]:
-    """A sidecar with a socket in a folder of its own; killed at the end if it was not closed.
+    """Start a sidecar with its socket in a temporary folder; kill it at the end of the context.
 
-    watched: measure its event loop's lag, which costs it a little. arguments: `model` and options
-    of `pybatcher serve`, by name.
+    watched: measure its event loop's lag, which costs a little. arguments: `model` and options of
+    `pybatcher serve`, by name.
     """
     folder = Path(tempfile.mkdtemp(prefix="pybatcher-bench-"))
     running = Sidecar(folder, arguments, watched=watched)
@@ -113,7 +113,7 @@ def open_sidecar(*, watched: bool = False, **arguments: Any) -> Iterator[Sidecar
 
 
 def is_gone(pid: int) -> bool:
-    """Whether that process has ended and its end was noticed."""
+    """True if the process has ended and its parent has collected it."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

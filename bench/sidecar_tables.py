@@ -1,4 +1,4 @@
-"""Results about the sidecar as Markdown, from the JSON files alone."""
+"""Markdown tables of sidecar benchmarks, made from the JSON files alone."""
 
 from __future__ import annotations
 
@@ -86,18 +86,18 @@ def _hold(result: Result) -> Lines:
 
 def _chaos(result: Result) -> Lines:
     rows = []
-    for kind in dict.fromkeys(blow["kind"] for blow in result["blows"]):
-        blows = [blow for blow in result["blows"] if blow["kind"] == kind]
+    for kind in dict.fromkeys(fault["kind"] for fault in result["blows"]):
+        faults = [fault for fault in result["blows"] if fault["kind"] == kind]
         parts = ("pause", "noticed", "start", "load", "replay")
-        medians = [number(statistics.median(b[part] for b in blows)) for part in parts]
-        longest = number(max(blow["pause"] for blow in blows))
-        rows.append([kind, str(len(blows)), medians[0], longest, *medians[1:]])
+        medians = [number(statistics.median(b[part] for b in faults)) for part in parts]
+        longest = number(max(fault["pause"] for fault in faults))
+        rows.append([kind, str(len(faults)), medians[0], longest, *medians[1:]])
     as_undisturbed = "; ".join(dict.fromkeys(result["wrong"])) or (
         "every one gave the tokens of an undisturbed run"
     )
     header = ["", "times", "pause p50 s", "longest", "noticing p50 s", "start", "load", "replay"]
     return [
-        f"### Blows to the worker: {result['shape']}",
+        f"### Faults in the worker: {result['shape']}",
         "",
         f"{result['streams']} streams at a time, greedy and sampled, {result['rounds']:,} in all: "
         f"{as_undisturbed}. A worker that hangs is noticed after "

@@ -1,16 +1,15 @@
-"""Policies side by side: the real scheduler, steps that take as long as a fit says, virtual time.
+"""Compare scheduling policies in virtual time: the real scheduler, with fitted step times.
 
     .venv/bin/python -m bench.simulate --fit smollm2-135m
-    .venv/bin/python -m bench.simulate --load starved --requests 100000 \\
+    .venv/bin/python -m bench.simulate --load starved --requests 100000 \
         --policy victim_policy=youngest --policy victim_policy=cheapest
     .venv/bin/python -m bench.simulate --load short --requests 1000000
     .venv/bin/python -m bench.simulate --scheduler-cost
 
-What waits, runs, is shared and evicted is decided by the scheduler and by the engine's own
-bookkeeping of KV; only the forward pass is replaced, by its time. That is fitted to a short
-measurement of a model on this machine (--fit), which stays in bench/results/costs-*.json.
-Everything is drawn from a seed: two runs differ in nothing but the time that `plan` and `apply`
-take.
+The scheduler and the engine's own KV bookkeeping decide what waits, runs, is shared and evicted;
+only the forward pass is replaced, by its time. The times are fitted to a short measurement of a
+model on this machine (--fit), kept in bench/results/costs-*.json. All randomness comes from a
+seed: two runs differ only in the time that `plan` and `apply` take.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ COST_SIZES = ((16, 0), (64, 0), (256, 0), (256, 1_000), (256, 10_000), (256, 100
 
 
 def make_fit(shape: str, dtype: str, n_threads: int) -> None:
-    """Measure steps of a model and keep the fit."""
+    """Measure steps of a model, fit their costs and write them to a file."""
     run, checkpoint = describe_run(), make_checkpoint(shape)
     engine = Engine.load(
         checkpoint,
@@ -77,7 +76,7 @@ def make_fit(shape: str, dtype: str, n_threads: int) -> None:
 
 
 def show(rows: Sequence[dict[str, Any]]) -> None:
-    """A line a policy."""
+    """Print a line per policy."""
     table = Table(box=None)
     table.add_column("policy")
     columns = (
@@ -111,7 +110,7 @@ def show(rows: Sequence[dict[str, Any]]) -> None:
 
 
 def simulate(a: argparse.Namespace) -> None:
-    """Every policy on one trace."""
+    """Run every policy on one trace; return the result."""
     run, policies = describe_run(), policies_from(a)
     costs, kept = read_costs(a.costs)
     preset = LOADS[a.load]
@@ -123,7 +122,7 @@ def simulate(a: argparse.Namespace) -> None:
         probe = draw(preset.load, 1000, 1.0, a.seed)
         rate = rate or a.share * capacity(costs, probe, engine.n_parallel, engine.n_ctx)
         trace = trace_from(a, rate)
-    gc.freeze()  # the trace is no garbage; looking at it again and again would be timed
+    gc.freeze()  # else every collection would scan the trace, within the measured time
     rows = []
     with bar(len(policies) * len(trace)) as progress:
         for name, options in policies.items():
@@ -148,7 +147,7 @@ def simulate(a: argparse.Namespace) -> None:
 
 
 def show_scheduler_cost(a: argparse.Namespace) -> None:
-    """plan + apply by sequences of a step and by requests that wait."""
+    """Print the time of plan + apply by sequences in the step and requests in the queue."""
     run, rows = describe_run(), []
     policies = policies_from(a)
     with bar(len(policies) * len(COST_SIZES)) as progress:

@@ -1,4 +1,4 @@
-"""What requests got, in percentiles, and how many of them got it soon enough (goodput)."""
+"""Latency percentiles of requests, and goodput: how many met a service level objective."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PERCENTILES = (50, 95, 99)
 
 @dataclass(frozen=True, slots=True)
 class Slo:
-    """What a request may take, in seconds, to count as served well.
+    """Upper limits of a request's latencies, in seconds.
 
     ttft: from its arrival to its first token. tpot: mean gap between its tokens. itl: its longest
     gap. e2e: from its arrival to its last token.
@@ -30,17 +30,17 @@ class Slo:
     def met(
         self, ttft: np.ndarray, tpot: np.ndarray, longest_gap: np.ndarray, e2e: np.ndarray
     ) -> np.ndarray:
-        """Which requests kept it. nan, as of gaps where there is one token, is no breach."""
+        """Return which requests met the objective. nan, for gaps of a single token, meets it."""
         breach = (ttft > self.ttft) | (tpot > self.tpot)
         return ~(breach | (longest_gap > self.itl) | (e2e > self.e2e))
 
     def limits(self) -> dict[str, float]:
-        """Those that there are."""
+        """Return the limits that are set."""
         return {name: limit for name, limit in asdict(self).items() if limit < inf}
 
 
 def parse_slo(text: str) -> Slo:
-    """ "ttft=1.0,itl=0.2"; ends the program with what is wrong."""
+    """Parse "ttft=1.0,itl=0.2"; ends the program with a message for bad text."""
     names = [f.name for f in fields(Slo)]
     limits = {}
     for part in filter(None, text.split(",")):
@@ -55,7 +55,7 @@ def parse_slo(text: str) -> Slo:
 
 
 def percentiles(values: np.ndarray) -> dict[str, float]:
-    """p50, p95, p99 and the maximum of what is not nan; all of them nan where there is nothing."""
+    """Return p50, p95, p99 and maximum of the values that are not nan; nan without any."""
     known = values[~np.isnan(values)]
     if not len(known):
         return {**{f"p{p}": float("nan") for p in PERCENTILES}, "max": float("nan")}
@@ -76,7 +76,7 @@ def summary(
     n_asked: int,
     seconds: float,
 ) -> dict[str, Any]:
-    """Of the requests that were finished (one value each), of `n_asked` in so many seconds."""
+    """Return the figures of finished requests (one value each), of `n_asked` in `seconds`."""
     n_met = int(slo.met(ttft, tpot, longest_gap, e2e).sum())
     return {
         "requests": n_asked,

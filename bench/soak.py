@@ -1,15 +1,14 @@
-"""Half an hour of callers who come at random and leave in every way there is. What is left then?
+"""Soak test: half an hour of random callers who leave in every possible way; then look for leaks.
 
     .venv/bin/python -m bench.soak --minutes 30
     .venv/bin/python -m bench.soak --minutes 30 --faults 6
 
-On the model that ships inside. Load and pauses take turns. In each pause, once nothing runs, KV is
-recounted, and memory, open files, threads and tasks are noted, and what the idle process takes of a
-core. While there is load, the event loop's lag is measured, and beside it that of a process that
-does nothing: on a busy machine both are late. --faults makes so many steps a minute
-raise after they were computed; the batcher has to restart its engine then, and nobody may notice.
-Ends with 1, and says what, if anything leaked, grew or came late. Results land in
-bench/results/soak.json and docs/plots/.
+Runs the model that ships inside. Load and pauses take turns. In each pause, once nothing runs, KV
+is recounted, and memory, open files, threads, tasks and the idle CPU share are recorded. Under load
+the event loop's lag is measured, and for comparison that of an idle process: on a busy machine both
+are late. --faults makes that many steps a minute raise after they were computed; the batcher then
+restarts its engine, and no caller may notice. Exits with 1 and a description if anything leaked,
+grew or was late. Results go to bench/results/soak.json and docs/plots/.
 """
 
 from __future__ import annotations
@@ -33,17 +32,17 @@ from .draw import draw_result
 from .histogram import TimeHistogram
 from .machine import describe_run
 from .options import exists, parse
-from .process_watch import Bystander, Held, held_now, rss_mib, watch_lag
+from .process_watch import IdleProcess, ResourceUsage, resource_usage, rss_mib, watch_lag
 from .progress import Bar, bar
 from .results import write_result
 from .soak_callers import Callers
 
-__all__ = ["Limits", "Look", "Soak", "break_steps", "grows", "what_leaked"]
+__all__ = ["Limits", "PauseCheck", "Soak", "break_steps", "grows", "what_leaked"]
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """rss_mib: growth after warm-up. lag_s: the loop's, p99. idle_cpu: share of a core."""
+    """rss_mib: growth after warm-up. lag_s: the loop's p99 lag. idle_cpu: share of a core."""
 
     rss_mib: float = 8.0
     lag_s: float = 0.002
@@ -51,17 +50,17 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
-    """A pause: what was held `at` seconds, and what was wrong with it."""
+class PauseCheck:
+    """Resources `at` seconds, in a pause, and descriptions of problems."""
 
     at: float
-    held: Held
+    held: ResourceUsage
     idle_cpu: float
     problems: tuple[str, ...]
 
 
 class Soak:
-    """Load and pauses in turn, for `seconds`. Looks at the batcher in every pause."""
+    """Load and pauses in turn, with a check of the batcher in every pause."""
 
     def __init__(
         self,
@@ -73,14 +72,14 @@ class Soak:
         seed: int,
         patience: float = 60.0,
     ) -> None:
-        """rate: requests a second, for `busy` seconds. patience: for callers, once none come."""
+        """rate: requests a second, for `busy` seconds. patience: seconds for callers to end."""
         self._batcher, self._patience, self._n_stuck = batcher, patience, 0
         self._rate, self._busy, self._pause = rate, busy, pause
         self._random = random.Random(seed)
         self._start = time.monotonic()
         self.callers = Callers(batcher, seed)
         self.lag = TimeHistogram()
-        self.looks: list[Look] = []
+        self.looks: list[PauseCheck] = []
         self.rss: list[tuple[float, float]] = []  # seconds, MiB
 
     async def run(self, seconds: float, on_turn: Callable[[], None] = lambda: None) -> None:
@@ -108,16 +107,16 @@ class Soak:
         watch.cancel()
         await asyncio.wait([watch])
 
-    async def _look(self) -> Look:
+    async def _look(self) -> PauseCheck:
         end = self._now() + self._patience
         while self._is_busy() and self._now() < end:  # noqa: ASYNC110 - there is no event for it
             await asyncio.sleep(0.01)
         gc.collect()
-        await asyncio.sleep(0.05)  # what was collected last is cancelled by message
+        await asyncio.sleep(0.05)  # collected streams are cancelled by a message
         cpu, begin = time.process_time(), time.monotonic()
         await asyncio.sleep(self._pause)
         share = (time.process_time() - cpu) / (time.monotonic() - begin)
-        return Look(self._now(), held_now(), share, tuple(self._problems()))
+        return PauseCheck(self._now(), resource_usage(), share, tuple(self._problems()))
 
     def _problems(self) -> list[str]:
         counts, problems = self._batcher.statistics(), []
@@ -148,16 +147,16 @@ class Soak:
 
 
 def grows(values: Sequence[float], allowed: float = 0.0) -> bool:
-    """Whether all of the later half are above all of the earlier one; warm-up is not counted."""
+    """True if all values of the later half exceed all of the earlier one, after warm-up."""
     after = values[len(values) // 4 :]
     half = len(after) // 2
     return half > 0 and min(after[half:]) > max(after[:half]) + allowed
 
 
 def what_leaked(
-    looks: Sequence[Look], lag: TimeHistogram, surprises: Sequence[str], limits: Limits
+    looks: Sequence[PauseCheck], lag: TimeHistogram, surprises: Sequence[str], limits: Limits
 ) -> list[str]:
-    """Everything that is wrong, in words."""
+    """Describe every limit that was exceeded; [] for a clean run."""
     found = [f"after {look.at:.0f} s: {problem}" for look in looks for problem in look.problems]
     found += [f"a caller got {surprise}" for surprise in surprises]
     for name in ("files", "threads", "tasks"):
@@ -177,7 +176,7 @@ def what_leaked(
 
 
 def break_steps(engine: Any, per_minute: float, seed: int) -> None:
-    """From now on steps raise after they were computed, at random times."""
+    """Make steps raise EngineError after they were computed, at random times, from now on."""
     rng, compute = random.Random(seed), engine.step
     due = time.monotonic() + rng.expovariate(per_minute / 60)
 
@@ -241,7 +240,7 @@ def main() -> None:
         options |= {"max_restarts": 1_000_000}
     run, options = describe_run(), options | parse(a.option)
     turns = max(1, round(a.minutes * 60 / (a.busy + a.pause)))
-    bystander = Bystander()
+    bystander = IdleProcess()
     try:
         with bar(turns) as progress:
             result = {"run": run, **asyncio.run(soak(a, options, progress))}

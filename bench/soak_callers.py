@@ -1,4 +1,4 @@
-"""Callers of all kinds: patient ones, slow ones, and those who leave in every way there is."""
+"""Callers of all kinds: waiting ones, slow readers, and those that leave in some way."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ _SHARED = "Once upon a time there was a small fox who lived at the edge of a for
 
 
 class Callers:
-    """Asks a batcher, each time as another kind of caller.
+    """Send requests to a batcher, each as a random kind of caller.
 
-    endings: how many requests ended how. surprises: errors that no caller should see.
+    endings: number of requests by kind and ending. surprises: errors that no caller should get.
     """
 
     def __init__(self, batcher: Batcher, seed: int) -> None:
@@ -35,7 +35,7 @@ class Callers:
         self.surprises: Counter[str] = Counter()
 
     async def ask(self) -> None:
-        """One request, whatever becomes of it."""
+        """Run one request to its end; record the ending."""
         kind = self._random.choice(list(KINDS))
         try:
             ending = await KINDS[kind](self)
@@ -97,7 +97,7 @@ class Callers:
     async def _drop(self) -> str:
         stream = self._batcher.stream(self._prompt(), **self._options())
         await anext(stream, None)
-        return "dropped"  # without a word: the stream is collected unfinished
+        return "dropped"  # never closed: the garbage collector takes the stream
 
     async def _never_read(self) -> str:
         self._batcher.stream(self._prompt(), **self._options())

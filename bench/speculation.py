@@ -1,13 +1,13 @@
-"""What guesses gain: the same requests with and without them, in turn, on one engine. As JSON.
+"""Measure the gain of draft tokens: the same requests with and without them, in turns. As JSON.
 
     python -m bench.speculation > bench/results/speculation-tiny-bf16.json
     python -m bench.speculation --checkpoint bench/checkpoints/smollm2-135m
 
-Requests of five kinds, in batches: stories (the demo prompts, where there is a chat template), what
-the model says greedily after a text that goes round in circles, a circle of one token, dice (three
-tokens by chance, so that one guess in three is right) and noise (nothing ever comes again). The
-tokens of both runs must be equal. What a row costs beside an empty step, which decides how many
-guesses are worth theirs, is measured first.
+Requests of five kinds, in batches: stories (the demo prompts, where there is a chat template), the
+greedy continuation of a repetitive text, a repeated token, dice (three random tokens, so that one
+draft token in three is accepted) and noise (nothing repeats). The tokens of both runs must be
+equal. First measures the cost of a row against an empty step, which determines how many draft
+tokens pay off.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ from .machine import describe_run
 
 Prompt = tuple[int, ...]
 FEW = 3  # sides of the dice
-DRAFTS = (0, 1, 3, 7)  # guesses of each sequence, where the cost of a row is measured
+DRAFTS = (0, 1, 3, 7)  # draft tokens of each sequence, where the cost of a row is measured
 
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """Requests of one kind; as many as a batch needs are made by going round the prompts."""
+    """Requests of one kind; a batch repeats the prompts to get as many as it needs."""
 
     name: str
     prompts: Sequence[Prompt]
@@ -78,7 +78,7 @@ class Outcome:
 
 
 def run(runtime: Runtime, requests: list[Request], max_draft_tokens: int) -> Outcome:
-    """Serve the requests together. All clocks are of this process; nothing else is in it."""
+    """Serve the requests together, on one clock in this process."""
     config = SchedulerConfig(max_draft_tokens=max_draft_tokens, max_prefixes=0)
     scheduler = Scheduler(config, runtime.engine)
     for request in requests:
@@ -106,9 +106,9 @@ def run(runtime: Runtime, requests: list[Request], max_draft_tokens: int) -> Out
 def compare(
     runtime: Runtime, workload: Workload, size: int, max_draft_tokens: int, rounds: int
 ) -> dict[str, Any]:
-    """Off, on, off, on, ...: the best of each, their ratio, and the median ratio of neighbours.
+    """Measure off, on, off, on, ...: the best of each, their ratio, the median neighbours' ratio.
 
-    What disturbs a run makes it slower, never faster: the best one was disturbed least.
+    Disturbances only slow a run down: the best one was disturbed least.
     """
     requests = workload.requests(size)
     run(runtime, requests, 0)  # warm up
@@ -137,9 +137,9 @@ def compare(
 
 
 def cost_of_rows(runtime: Runtime, sizes: Sequence[int], rounds: int) -> dict[str, Any]:
-    """Milliseconds of steps of so many sequences with so many guesses each, and a line through.
+    """Return milliseconds of steps by sequences and draft tokens each, and a fitted line.
 
-    `rows of an empty step`: where that line would have its zero, the other way.
+    `rows of an empty step`: the line's intercept over its slope.
     """
     rng = np.random.default_rng(0)
     engine = runtime.engine

@@ -1,4 +1,4 @@
-"""Streams that are read to their end, and when each of their tokens was in the caller's hands."""
+"""Read streams to their end, and record when each token arrived."""
 
 from __future__ import annotations
 
@@ -10,38 +10,41 @@ from typing import Any
 
 from pybatcher import AnyBatcher, Completion, Piece
 
-__all__ = ["Heard", "listen"]
+__all__ = ["ReceivedStream", "read_stream"]
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
-    """A stream that has ended. arrivals: one a token, seconds of time.monotonic."""
+class ReceivedStream:
+    """A stream that has ended. arrivals: one per token, `time.monotonic` seconds."""
 
     completion: Completion
     arrivals: tuple[float, ...]
 
     @property
     def delays(self) -> list[float]:
-        """From the moment that the batcher handed a token over to its arrival here, a token each.
+        """Seconds from when the batcher handed each token to its stream to its arrival here.
 
-        The batcher may be another process: on one machine all have one clock.
+        The batcher may be another process: all processes of a machine share this clock.
         """
         stamps = self.completion.timeline.token_times
         return [arrival - stamp for arrival, stamp in zip(self.arrivals, stamps, strict=True)]
 
     @property
     def gaps(self) -> list[float]:
-        """Between the arrivals of neighbouring tokens (ITL)."""
+        """Seconds between the arrivals of neighbouring tokens (ITL)."""
         return [later - sooner for sooner, later in pairwise(self.arrivals)]
 
 
-async def listen(
+async def read_stream(
     batcher: AnyBatcher,
     prompt: Any,
     on_piece: Callable[[Piece], None] = lambda piece: None,
     **params: Any,
-) -> Heard:
-    """Ask for a stream and read it. RuntimeError if its pieces are not its completion."""
+) -> ReceivedStream:
+    """Request a stream and read it to its end.
+
+    Raises RuntimeError if its pieces do not add up to its completion.
+    """
     arrivals: list[float] = []
     token_ids: list[int] = []
     texts: list[str] = []
@@ -58,4 +61,4 @@ async def listen(
         or completion.text != "".join(texts)
     ):
         raise RuntimeError(f"the pieces of {prompt!r} are not its completion")
-    return Heard(completion, tuple(arrivals))
+    return ReceivedStream(completion, tuple(arrivals))

@@ -1,4 +1,4 @@
-"""Results as Markdown. Everything here is from the JSON files; nothing is measured or judged."""
+"""Markdown tables of results, made from the JSON files alone."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Lines = list[str]
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]], left: int = 1) -> Lines:
-    """A Markdown table whose first `left` columns are flush left."""
+    """Return a Markdown table whose first `left` columns are left-aligned."""
     rule = ["---" if i < left else "---:" for i in range(len(header))]
     return ["|" + "|".join(f" {c} " for c in row) + "|" for row in (header, rule, *rows)]
 
@@ -26,7 +26,7 @@ def milliseconds(seconds: float) -> str:
 
 
 def machine(run: Mapping[str, Any], threads: int) -> str:
-    """What a result was measured on."""
+    """Describe the machine of a result."""
     flags = f", {', '.join(run['cpu_flags'])}" if run.get("cpu_flags") else ""
     return (
         f"{threads} threads of {run['cpu']} ({run['cores']} cores, {run['memory_gib']} GiB"
@@ -35,23 +35,23 @@ def machine(run: Mapping[str, Any], threads: int) -> str:
 
 
 def when(run: Mapping[str, Any], threads: int) -> str:
-    """The same machine, another hour."""
+    """Describe the date and commit of a result."""
     return f"{threads} threads, {run['date']}, commit {run['commit']}"
 
 
 def commands(results: Iterable[Result]) -> str:
-    """How they were made."""
+    """Return the commands that made the results."""
     made = dict.fromkeys(result["run"]["command"] for result in results)
     return "Measured with " + ", ".join(f"`{command}`" for command in made) + "."
 
 
 def _measures(results: Sequence[Result]) -> list[str]:
-    """Names of all measures, in the order of their first appearance."""
+    """Return the names of all measures, in the order of their first appearance."""
     return list(dict.fromkeys(row["measure"] for r in results for row in r["tok/s"]))
 
 
 def _best_ratio(row: Result) -> str:
-    """Ours to the best rival's; the ratio to each was taken round by round."""
+    """Return the ratio to the fastest other engine; ratios were taken round by round."""
     return f"**{min(row['ratio'].values()):.2f}**" if row["ratio"] else ""
 
 
@@ -132,7 +132,7 @@ def _latency_name(figure: str) -> str:
 
 
 def _latency(figure: str, value: float) -> str:
-    """Seconds, but gaps between tokens in milliseconds."""
+    """Return a latency in seconds, of gaps between tokens in milliseconds."""
     return number(value * 1e3 if figure.startswith("itl") else value)
 
 

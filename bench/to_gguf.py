@@ -1,11 +1,11 @@
-"""Write a GGUF file of the very weights of a checkpoint, for llama.cpp to run.
+"""Write a GGUF file with the weights of a checkpoint, for llama.cpp.
 
     .venv-rivals/bin/python -m bench.to_gguf bench/checkpoints/llama-3.2-1b int8
 
-Knows the two families that bench/shapes.py has. llama.cpp rotates neighbouring pairs in the
-`llama` family where the checkpoint rotates halves, so the rows of q and k are put in its order;
-it wants vectors in f32; and it takes Llama 3's rope scaling as one factor a frequency. The file
-has no vocabulary: token ids go in and come out.
+Supports the two families of bench/shapes.py. llama.cpp rotates neighbouring pairs in the `llama`
+family where the checkpoint rotates halves, so that the rows of q and k are permuted; it needs
+vectors in f32, and Llama 3's rope scaling as one factor per frequency. The file has no vocabulary:
+prompts and outputs are token ids.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ NAMES = {
 
 
 def gguf_name(name: str) -> str:
-    """llama.cpp's name of a checkpoint's tensor."""
+    """Return llama.cpp's name of a checkpoint's tensor."""
     stem, _, kind = name.removeprefix("model.").rpartition(".")
     if stem == "embed_tokens":
         return f"token_embd.{kind}"
@@ -45,7 +45,7 @@ def gguf_name(name: str) -> str:
 
 
 def read_tensors(path: Path) -> dict[str, np.ndarray]:
-    """The bf16 tensors of a safetensors file as uint16 views of the mapped file."""
+    """Return the bf16 tensors of a safetensors file, as uint16 views of the mapped file."""
     data = np.memmap(path, dtype=np.uint8, mode="r")
     header_size = int.from_bytes(data[:8].tobytes(), "little")
     header = json.loads(data[8 : 8 + header_size].tobytes())
@@ -58,14 +58,14 @@ def read_tensors(path: Path) -> dict[str, np.ndarray]:
 
 
 def neighbouring_pairs(weight: np.ndarray, n_heads: int) -> np.ndarray:
-    """Rows of q or k (n_heads * head_dim, hidden): halves of a head to neighbouring pairs."""
+    """Permute rows of q or k (n_heads * head_dim, hidden): a head's halves to pairs."""
     half = weight.shape[0] // n_heads // 2
     paired = weight.reshape(n_heads, 2, half, -1).swapaxes(1, 2)
     return np.ascontiguousarray(paired.reshape(weight.shape))
 
 
 def llama3_factors(config: dict[str, Any]) -> np.ndarray:
-    """What Llama 3's rope scaling divides each frequency by: (head_dim / 2) f32."""
+    """Return Llama 3's divisor of each rotary frequency: (head_dim / 2,) f32."""
     scaling = config["rope_scaling"]
     half = config["head_dim"] // 2
     original = scaling["original_max_position_embeddings"]
@@ -95,7 +95,7 @@ def write_metadata(writer: gguf.GGUFWriter, config: dict[str, Any]) -> None:
 
 
 def to_gguf(directory: Path) -> Path:
-    """The bf16 file beside the checkpoint, written if it is not there yet."""
+    """Write the bf16 file beside the checkpoint if it does not exist; return its path."""
     target = directory / "model-bf16.gguf"
     if target.exists():
         return target
@@ -125,7 +125,7 @@ def to_gguf(directory: Path) -> Path:
 
 
 def quantise(source: Path, target: Path, dtype: str) -> None:
-    """By llama.cpp's own quantiser, every matrix alike: what users call Q8_0 and Q4_0, pure."""
+    """Quantise every matrix alike with llama.cpp's own quantiser: pure Q8_0 or Q4_0."""
     import llama_cpp
 
     params = llama_cpp.llama_model_quantize_default_params()
@@ -139,7 +139,7 @@ def quantise(source: Path, target: Path, dtype: str) -> None:
 
 
 def gguf_of(directory: Path, dtype: str) -> Path:
-    """The GGUF file of `dtype` beside the checkpoint, made if it is not there yet."""
+    """Return the GGUF file of `dtype` beside the checkpoint; make it if it does not exist."""
     source = to_gguf(directory)
     target = directory / f"model-{dtype}.gguf"
     if not target.exists():

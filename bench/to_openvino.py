@@ -1,11 +1,10 @@
-"""Export a checkpoint as OpenVINO GenAI wants it, through optimum-intel.
+"""Export a checkpoint for OpenVINO GenAI, through optimum-intel.
 
     .venv-openvino/bin/python -m bench.to_openvino bench/checkpoints/llama-3.2-1b int8
 
 bf16 is exported as fp16 (OpenVINO computes in bf16 where the CPU can), int8 and int4 are
-symmetric: one scale an output channel, and groups of 128, the settings its own guides give (64
-where 128 divides no row).
-An export that is there already is left alone. One of a 1B model takes minutes.
+symmetric: one scale per output channel, and groups of 128, the settings of OpenVINO's own guides
+(64 where 128 divides no row). An existing export is left alone. A 1B model takes minutes.
 """
 
 from __future__ import annotations
@@ -27,13 +26,13 @@ FORMATS = {
 
 
 def group_size(config: dict[str, Any]) -> int:
-    """The largest of 128, 64, 32 that divides every row of every matrix."""
+    """Return the largest of 128, 64, 32 that divides every row of every matrix."""
     rows = (config["hidden_size"], config["intermediate_size"])
     return next(size for size in (128, 64, 32) if not any(n % size for n in rows))
 
 
 def to_openvino(directory: Path, dtype: str) -> Path:
-    """The exported directory beside the checkpoint's files, made if it is not there yet."""
+    """Return the exported directory beside the checkpoint's files; make it if needed."""
     target = directory / f"openvino-{dtype}"
     if target.exists():
         return target

@@ -1,7 +1,7 @@
-"""Requests and when they come: drawn from distributions, or read from a file of JSON lines.
+"""Requests and their arrival times: drawn from distributions, or read from a file of JSON lines.
 
-A line of a file is {"at": 0.5, "prompt_tokens": 120, "new_tokens": 30} and, where wanted, the other
-fields of `TraceRequest`. Lengths only: the tokens themselves are made up, the same ones each time.
+A line of a file is {"at": 0.5, "prompt_tokens": 120, "new_tokens": 30} and optionally the other
+fields of `TraceRequest`. Lengths only: the tokens are generated, the same ones each time.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class TraceRequest:
-    """A prompt of `prompt_tokens` that comes `at` seconds after the start.
+    """A prompt of `prompt_tokens` that arrives `at` seconds after the start.
 
-    new_tokens: how many its output has. max_tokens: how many it asked for; 0: just those.
-    group, shared_tokens: the prompts of a group begin with the same so many tokens.
-    priority, namespace: as a Batcher takes them.
+    new_tokens: length of its output. max_tokens: the request's limit; 0: equal to new_tokens.
+    group, shared_tokens: the prompts of a group begin with `shared_tokens` common tokens.
+    priority, namespace: as for a Batcher.
     """
 
     at: float
@@ -65,7 +65,7 @@ class TraceRequest:
 
 @dataclass(frozen=True, slots=True)
 class Lengths:
-    """Lognormal: half are longer than `median`; `spread` is the deviation of the logarithm."""
+    """Lognormal lengths: half exceed `median`; `spread` is the deviation of the logarithm."""
 
     median: float
     spread: float
@@ -77,18 +77,18 @@ class Lengths:
 
     @property
     def mean(self) -> float:
-        """Of what is drawn, without the cut at `most`."""
+        """The mean of the distribution, without the limit `most`."""
         return float(self.median * np.exp(self.spread**2 / 2))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """What comes; `draw` says when.
+    """Distributions of requests; `draw` makes a trace.
 
-    own_tokens: of a prompt, behind what it shares. max_tokens: asked for by everybody; 0: just
-        what comes. groups: of prompts that begin with the same `shared_tokens`; the k-th is chosen
-        in proportion to 1 / k. in_group: share of the requests that are in one.
-    priorities, namespaces: how many there are, equally often.
+    own_tokens: of a prompt, after the shared ones. max_tokens: limit of every request; 0: the
+        output's length. groups: number of groups with the same `shared_tokens` each; the k-th is
+        chosen in proportion to 1 / k. in_group: share of the requests that belong to a group.
+    priorities, namespaces: number of different ones, equally frequent.
     """
 
     own_tokens: Lengths
@@ -102,7 +102,7 @@ class Load:
 
 
 def draw(load: Load, count: int, rate: float, seed: int) -> list[TraceRequest]:
-    """Poisson arrivals, `rate` a second. The same arguments give the same trace."""
+    """Draw Poisson arrivals, `rate` a second. The same arguments give the same trace."""
     rng = np.random.default_rng(seed)
     at = np.cumsum(rng.exponential(1.0 / rate, count))
     own, new = load.own_tokens.draw(rng, count), load.new_tokens.draw(rng, count)
@@ -135,14 +135,14 @@ def draw(load: Load, count: int, rate: float, seed: int) -> list[TraceRequest]:
 
 
 def prompt_of(request: TraceRequest, index: int, seed: int) -> tuple[int, ...]:
-    """The tokens (bytes) of the trace's `index`-th request."""
+    """Return the tokens (bytes) of the trace's `index`-th request."""
     own = request.prompt_tokens - request.shared_tokens
     shared = _bytes(f"{seed} {request.group}", request.shared_tokens)
     return tuple(shared + _bytes(f"{seed} {index}", own))
 
 
 def read_trace(path: Path) -> list[TraceRequest]:
-    """The requests of a file, by time. Ends the program with the line where one is malformed."""
+    """Read the requests of a file, sorted by time. Ends the program for a malformed line."""
     known = {f.name for f in fields(TraceRequest)}
     requests = []
     for number, line in enumerate(path.read_text().splitlines(), 1):
@@ -161,12 +161,12 @@ def read_trace(path: Path) -> list[TraceRequest]:
 
 
 def write_trace(path: Path, requests: Iterable[TraceRequest]) -> None:
-    """As JSON lines."""
+    """Write a trace as JSON lines."""
     path.write_text("".join(json.dumps(asdict(request)) + "\n" for request in requests))
 
 
 def longest(requests: Sequence[TraceRequest]) -> int:
-    """Positions that the longest sequence of a trace needs."""
+    """Return the positions of the longest sequence of a trace."""
     return max(r.prompt_tokens + (r.max_tokens or r.new_tokens) for r in requests)
 
 

@@ -1,4 +1,4 @@
-"""A sidecar whose event loop's lag is measured in the very process that serves.
+"""Run a sidecar and measure its event loop's lag in the serving process.
 
     python -m bench.watched_server '{"socket": "/run/user/1000/p.sock", "n_ctx": 4096}'
 
@@ -26,7 +26,7 @@ _OWN = {field.name for field in fields(ServeConfig)}
 
 
 async def serve(arguments: dict[str, Any], lag: TimeHistogram) -> int:
-    """The server's exit status."""
+    """Run the server; return its exit status."""
     config = ServeConfig(**{name: arguments.pop(name) for name in _OWN & arguments.keys()})
     set_up_logs(config.log_format, config.log_level)
     server = Server(WorkerSpec().changed(arguments), config)

@@ -1,4 +1,4 @@
-"""How much a token of a shape costs: weights that it is multiplied with."""
+"""The number of weights that a token of a shape is multiplied with."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["n_weights"]
 
 
 def n_weights(shape: str) -> int:
-    """Of the matrices that every token of a prompt goes through: all but embedding and head."""
+    """Return the weights of a prompt token's matrices: all but embedding and head."""
     c = SHAPES[shape]
     q = c["num_attention_heads"] * c["head_dim"]
     kv = c["num_key_value_heads"] * c["head_dim"]

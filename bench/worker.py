@@ -1,9 +1,9 @@
-"""A process that holds one engine and measures when told to.
+"""A process that holds one engine and measures on request.
 
     python -m bench.worker pybatcher_engine CHECKPOINT SETTINGS
 
-Reads one JSON object a line ({"call": "prefill", ...}) and answers each with one; ends with its
-input. `Worker` is the other side: it starts such a process and asks it.
+Reads one JSON object a line ({"call": "prefill", ...}), answers each with one line, and ends with
+its input. `Worker` is the client: it starts such a process and sends it calls.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from typing import Any
 
 import numpy as np
 
-from .contestants.contestant import Arrival, Contestant, Server, Settings, random_tokens
-from .entrants import ROOT
+from .engine_list import ROOT
+from .engines.interface import Arrival, Server, Settings, SteppedEngine, random_tokens
 
 __all__ = ["Worker", "answer"]
 
@@ -50,7 +50,7 @@ class Worker:
         )
 
     def ask(self, call: str, **arguments: Any) -> Any:
-        """What `answer` gives there; RuntimeError when the process has ended."""
+        """Send a call and return its result. Raises RuntimeError if the process has ended."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         try:
@@ -64,12 +64,12 @@ class Worker:
         return json.loads(line)
 
     def close(self) -> None:
-        """End it and wait until it has ended: its memory is free then."""
+        """End the process and wait for it, which frees its memory."""
         self._process.communicate()
 
 
-def answer(engine: Contestant | Server, request: dict[str, Any]) -> Any:
-    """Carry out one request. Those after `serve` are for a Contestant, `serve` for a Server."""
+def answer(engine: SteppedEngine | Server, request: dict[str, Any]) -> Any:
+    """Carry out one request. `serve` needs a Server; the measuring calls need a SteppedEngine."""
     engine_: Any = engine
     match request["call"]:
         case "facts":
@@ -99,9 +99,9 @@ def answer(engine: Contestant | Server, request: dict[str, Any]) -> Any:
 def main() -> None:
     module_name, checkpoint, settings = sys.argv[1:]
     answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what a native library prints must not land among the answers
-    module = importlib.import_module(f"bench.contestants.{module_name}")
-    open_engine = getattr(module, "open_contestant", None) or module.open_server
+    os.dup2(2, 1)  # output of native libraries must not mix with the answers
+    module = importlib.import_module(f"bench.engines.{module_name}")
+    open_engine = getattr(module, "open_engine", None) or module.open_server
     engine = open_engine(Path(checkpoint), Settings(**json.loads(settings)))
     for line in sys.stdin:
         print(json.dumps(answer(engine, json.loads(line))), file=answers, flush=True)

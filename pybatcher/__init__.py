@@ -3,8 +3,8 @@
     async with pybatcher.Batcher("path/to/model") as batcher:
         answer = await batcher.generate("Once upon a time", max_tokens=64)
 
-It lives inside a Python process, batches every caller of that process into one
-forward pass per step, and gives each caller the tokens it would have got alone.
+The engine runs inside a Python process, batches all callers of that process into one
+forward pass per step, and gives each caller the tokens that it would get alone.
 """
 
 from __future__ import annotations
@@ -94,11 +94,11 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    """What is looked up when it is asked for.
+    """Import a public name on first access.
 
-    `Engine`: the rest works without the compiled extension. `Client`, `BlockingClient`: who
-    has a batcher in process needs no sidecar. `__version__`: of the installed package, which
-    costs a look into its metadata.
+    `Engine`: everything else works without the compiled extension. `Client`, `BlockingClient`:
+    a batcher in process needs no sidecar. `__version__`: read from the package's metadata.
+    Raises AttributeError for any other name.
     """
     if name == "__version__":
         from importlib import metadata

@@ -1,4 +1,4 @@
-"""`python -m pybatcher`: the command line."""
+"""Run the command line with `python -m pybatcher`."""
 
 from __future__ import annotations
 

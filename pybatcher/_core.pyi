@@ -1,4 +1,7 @@
-"""The compiled engine. Use it through `pybatcher.Engine`."""
+"""The compiled engine. Use it through `pybatcher.Engine`.
+
+The docstrings below are short: `csrc/bindings/engine_docs.h` has the full ones.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, overload
@@ -11,10 +14,17 @@ _Tensor = tuple[NDArray[Any], str] | tuple[Callable[[], NDArray[Any]], str, int,
 _TopLogprobs = tuple[tuple[int, float], ...]
 _Drawn = tuple[int, int, float | None, _TopLogprobs]
 
-def cuda_info() -> dict[str, Any]: ...
+def cuda_info() -> dict[str, Any]:
+    """Return the fields of `CudaInfo`; each device is a tuple."""
 
 class Engine:
-    """Weights, KV cache, device and sampler behind a handful of calls."""
+    """Weights, KV cache, device and sampler of one model.
+
+    Calls from several threads run one after the other; a waiting one does not hold the GIL.
+    Every call checks its arguments before it changes anything, and one that raises leaves
+    every sequence unchanged. Raises InvalidRequestError for an unknown sequence id and for a
+    token outside the vocabulary, EngineError after `close` and in a forked child.
+    """
 
     def __init__(
         self,
@@ -32,13 +42,32 @@ class Engine:
         mapped: set[str] = ...,
         weights_cache: tuple[str, str, str] | None = None,
         progress: Callable[[int, int], object] | None = None,
-    ) -> None: ...
-    def seq_new(self, namespace: str = "") -> int: ...
-    def seq_copy(self, src: int, dst: int, n_tokens: int) -> None: ...
-    def seq_remove(self, seq_id: int, start: int = 0, end: int = -1) -> None: ...
-    def seq_length(self, seq_id: int) -> int: ...
-    def seq_exclusive_blocks(self, seq_id: int) -> int: ...
-    def seq_match(self, seq_id: int, tokens: _Ids) -> int: ...
+    ) -> None:
+        """Pack a model's weights for the device.
+
+        config: fields of `ModelConfig`. tensors: canonical name -> (array, dtype), or
+        (function, dtype, rows, columns), called when the matrix is packed. mapped: names of
+        the tensors in a mapped file. weights_cache: (directory, file name, key).
+        Raises ModelFormatError, ConfigError, and EngineError where memory is short.
+        """
+    def seq_new(self, namespace: str = "") -> int:
+        """Take the lowest free sequence id. Raises NoFreeSequenceError."""
+    def seq_copy(self, src: int, dst: int, n_tokens: int) -> None:
+        """Let the empty `dst` start with the first `n_tokens` of `src`.
+
+        Shares full blocks and copies a partial last one. Raises KvCacheFullError.
+        """
+    def seq_remove(self, seq_id: int, start: int = 0, end: int = -1) -> None:
+        """Drop the KV of positions [start, length); start 0 also frees the id."""
+    def seq_length(self, seq_id: int) -> int:
+        """Return the number of tokens whose KV the sequence holds."""
+    def seq_exclusive_blocks(self, seq_id: int) -> int:
+        """Return the number of KV blocks that only this sequence holds."""
+    def seq_match(self, seq_id: int, tokens: _Ids) -> int:
+        """Attach the longest cached prefix of `tokens` to an empty sequence.
+
+        Whole blocks, at most len(tokens) - 1 tokens. Returns the tokens attached.
+        """
     def set_sampling(
         self,
         seq_id: int,
@@ -56,7 +85,8 @@ class Engine:
         logprobs: int | None = None,
         seed: int = 0,
         n_prompt: int = 0,
-    ) -> None: ...
+    ) -> None:
+        """Set how the sequence samples its tokens; without options: greedy."""
     def run_step(
         self,
         seq_ids: _Ids,
@@ -71,7 +101,18 @@ class Engine:
         dict[int, str],
         dict[int, tuple[float, ...]],
         dict[int, NDArray[np.float32]],
-    ]: ...
+    ]:
+        """Run one forward pass over n sequences' new tokens: decode and prefill together.
+
+        seq_ids (n,). counts (n,): tokens appended to each. tokens (sum of counts,). samples
+        (n,): sample the next token. drafts (n,): how many of the last tokens are drafts.
+        targets (n,): token ids whose log-probabilities to return. poolings (n,): None,
+        "mean" or "last".
+        Returns (sampled, failed, logprobs, embeddings): (seq_id, token, logprob, top) in the
+        order of the entries; by seq_id the reason, the targets' log-probabilities, and
+        float32 (hidden_size,).
+        Raises RequestTooLongError past `max_sequence_length`, and KvCacheFullError.
+        """
     @overload
     def prefill_chunk(
         self, seq_id: int, tokens: _Ids, *, logits: Literal[False] = False
@@ -83,7 +124,12 @@ class Engine:
     @overload
     def prefill_chunk(
         self, seq_id: int, tokens: _Ids, *, logits: bool
-    ) -> NDArray[np.float32] | None: ...
+    ) -> NDArray[np.float32] | None:
+        """Append tokens; return the last row's logits, float32 (vocab_size,), or None.
+
+        Raises RequestTooLongError, KvCacheFullError, and EngineError for logits that are
+        not finite.
+        """
     @overload
     def decode_batch(
         self, seq_ids: _Ids, tokens: _Ids, *, logits: Literal[False] = False
@@ -95,42 +141,71 @@ class Engine:
     @overload
     def decode_batch(
         self, seq_ids: _Ids, tokens: _Ids, *, logits: bool
-    ) -> NDArray[np.int32] | tuple[NDArray[np.int32], NDArray[np.float32]]: ...
-    def embed(self, seq_id: int, tokens: _Ids, pooling: str = "mean") -> NDArray[np.float32]: ...
-    def restart(self) -> None: ...
-    def statistics(self) -> dict[str, int]: ...
-    def description(self) -> dict[str, str | int]: ...
-    def check_integrity(self) -> None: ...
-    def close(self) -> None: ...
+    ) -> NDArray[np.int32] | tuple[NDArray[np.int32], NDArray[np.float32]]:
+        """Append one token to each of n sequences and sample the next of each.
+
+        Returns the tokens, int32 (n,), and with `logits` also float32 (n, vocab_size).
+        Raises RequestTooLongError, KvCacheFullError, and EngineError if a token cannot be
+        sampled.
+        """
+    def embed(self, seq_id: int, tokens: _Ids, pooling: str = "mean") -> NDArray[np.float32]:
+        """Append tokens and pool their states ("mean" or "last"): float32 (hidden_size,).
+
+        Raises as `prefill_chunk` with logits.
+        """
+    def restart(self) -> None:
+        """Forget every sequence and all cached KV; weights and statistics stay."""
+    def statistics(self) -> dict[str, int]:
+        """Return the counters since the engine was made. Never waits for a call."""
+    def description(self) -> dict[str, str | int]:
+        """Return dtypes, device, CPU target, threads, bytes of weights and KV, and the
+        state of the weights cache."""
+    def check_integrity(self) -> None:
+        """Recount the KV bookkeeping; raise EngineError for a wrong count."""
+    def close(self) -> None:
+        """Free weights and KV, after a call in progress. Does nothing a second time."""
     @property
-    def vocab_size(self) -> int: ...
+    def vocab_size(self) -> int:
+        """Number of token ids; they begin at 0."""
     @property
-    def hidden_size(self) -> int: ...
+    def hidden_size(self) -> int:
+        """Length of an embedding."""
     @property
-    def block_size(self) -> int: ...
+    def block_size(self) -> int:
+        """Positions in a KV block."""
     @property
-    def n_parallel(self) -> int: ...
+    def n_parallel(self) -> int:
+        """Largest number of sequences in use."""
     @property
-    def n_ubatch(self) -> int: ...
+    def n_ubatch(self) -> int:
+        """Rows of one physical pass."""
     @property
-    def n_ctx(self) -> int: ...
+    def n_ctx(self) -> int:
+        """KV capacity in tokens, a multiple of `block_size`."""
     @property
-    def max_sequence_length(self) -> int: ...
+    def max_sequence_length(self) -> int:
+        """Tokens of the longest sequence: the smaller of the model's positions and `n_ctx`."""
     @property
-    def weights_cache_problem(self) -> str: ...
+    def weights_cache_problem(self) -> str:
+        """Why the weights cache could not be used; "" if it could."""
     @property
-    def kv_total_blocks(self) -> int: ...
+    def kv_total_blocks(self) -> int:
+        """Number of KV blocks."""
     @property
-    def kv_free_blocks(self) -> int: ...
+    def kv_free_blocks(self) -> int:
+        """Number of KV blocks without tokens. Never waits for a call."""
     @property
-    def kv_cached_blocks(self) -> int: ...
+    def kv_cached_blocks(self) -> int:
+        """Number of KV blocks kept for `seq_match`. Never waits for a call."""
     @property
-    def used_sequences(self) -> int: ...
+    def used_sequences(self) -> int:
+        """Number of sequence ids in use. Never waits for a call."""
     @property
-    def progress(self) -> int: ...
+    def progress(self) -> int:
+        """A counter that grows while a call computes. Never waits, never raises."""
 
 class KvCache:
-    """Who holds which KV page: the engine's bookkeeping alone, without keys and values."""
+    """Track which sequence holds which KV block; keys and values are the engine's."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""The options of an engine and of its scheduler, checked where they are made."""
+"""Options of the engine, the scheduler and supervision, validated on construction."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _VICTIM_POLICIES = ("youngest", "priority", "cheapest")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineConfig:
-    """How the compiled engine holds weights and KV, and what it computes with.
+    """Formats and sizes of weights and KV cache, and compute resources of the engine.
 
     dtype: type of the weights: f32, bf16, int8 or int4. "auto": f32 for f32
         checkpoints, int8 or int4 for GGUF files of mostly such weights, else bf16.
@@ -82,9 +82,9 @@ class EngineConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchedulerConfig:
-    """What one step may hold, who is in it, when it starts, and how much may wait.
+    """Limits of a step and of the queue, and the scheduling policy.
 
-    No option changes which tokens a request gets, only when.
+    No option changes the tokens of a request, only when they come.
 
     n_batch: token budget of one step, decode and prefill together.
     batch_size, batch_timeout: an idle batcher starts its first step when `batch_size`
@@ -153,7 +153,7 @@ class SchedulerConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SupervisionConfig:
-    """What is done about an engine that fails or hangs.
+    """How often a failed engine is restarted, and when a step counts as hung.
 
     max_restarts: most restarts of an engine that fails within `restart_window`; after
         one more failure every request fails.
@@ -178,11 +178,11 @@ class SupervisionConfig:
 def split_options(
     options: dict[str, Any],
 ) -> tuple[EngineConfig, SchedulerConfig, SupervisionConfig]:
-    """Sort options by name into the configurations.
+    """Make the three configurations from one dict of options by name.
 
-    `n_ubatch` follows `n_batch` where only that is given, and is clamped to
-    it, with a warning, where both are given. An unknown name is a ConfigError
-    that lists the known ones.
+    `n_ubatch` is at most `n_batch`: without its own value it takes `n_batch`'s where that
+    is smaller, and a larger value is reduced with a warning. Raises ConfigError for a bad
+    value, and for an unknown name, with the list of known ones.
     """
     names = {kind: {f.name for f in fields(kind)} for kind in _CONFIGS}
     known = set().union(*names.values())

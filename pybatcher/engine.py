@@ -1,4 +1,4 @@
-"""`Engine`: the compiled engine, loaded from a checkpoint. The only importer of `_core`.
+"""`Engine`: the compiled engine, loaded from a checkpoint. Only this module imports `_core`.
 
 Usable alone, without asyncio and without a scheduler:
 
@@ -24,7 +24,7 @@ from typing import Self
 from . import _core
 from .config import CachePlace, EngineConfig
 from .errors import InvalidRequestError, ModelFormatError
-from .loading import LoadedModel, converted, open_model
+from .loading import LoadedModel, convert_tensors, open_model
 from .loading.cuda import CudaDevice, CudaInfo
 from .loading.weights_cache import cache_for
 from .params import SamplingParams
@@ -33,20 +33,20 @@ from .scheduling.plan import SampledToken, StepPlan, StepResult
 __all__ = ["Engine", "Progress"]
 
 Progress = Callable[[int, int], object]
-"""Told of a load's progress: bytes done, bytes in all."""
+"""Called while a model is loaded, with the number of bytes loaded and the total."""
 
 
 class Engine(_core.Engine):
     """Weights, KV cache and sampler of one model on one device.
 
-    One call at a time: calls from other threads wait, without the GIL. Every
-    call checks all of its arguments before it changes anything, and one that
-    raises has left every sequence as it was. After `close()`, and in a forked
-    child, every call raises EngineError.
+    Runs one call at a time: calls from other threads wait, with the GIL released. Every
+    call checks all of its arguments before it changes anything; a call that raises leaves
+    every sequence unchanged. After `close()`, and in a forked child, every call raises
+    EngineError.
 
-    `progress` is a count that grows while a call computes, with every layer and every
-    draw. Any thread may read it at any time, also after `close`: it waits for nothing.
-    One that stands still in a call tells a hang from a long step.
+    `progress` is a counter that grows while a call computes, with every layer and every
+    sampled token. Any thread may read it at any time, also after `close`, without waiting.
+    A call in which it stands still hangs; one in which it grows takes long.
     """
 
     @classmethod
@@ -67,10 +67,10 @@ class Engine(_core.Engine):
     ) -> Self:
         """Load a model directory or a GGUF file; None: the model that ships with pybatcher.
 
-        The options are those of `EngineConfig`. progress: called with the bytes of
-        the checkpoint that are loaded, and all of them; what it raises ends the
-        load. Raises ConfigError and ModelFormatError, and EngineError where memory
-        is short.
+        The options are those of `EngineConfig`. progress: called from time to time with
+        the bytes of the checkpoint that are loaded and their total; an exception that it
+        raises ends the load and is raised here. Raises ConfigError for an option,
+        ModelFormatError for the checkpoint, and EngineError where memory is short.
         """
         config = EngineConfig(
             dtype=dtype,
@@ -89,14 +89,13 @@ class Engine(_core.Engine):
     def from_loaded(
         cls, model: LoadedModel, config: EngineConfig, progress: Progress | None = None
     ) -> Self:
-        """Pack the weights of an opened model; afterwards it may be dropped.
+        """Pack the weights of an opened model, or map them from the weights cache.
 
-        Where they were packed at an earlier start and kept, they are mapped from
-        there: see `EngineConfig.weights_cache`.
-
-        "auto" is resolved here: `dtype` is f32 for f32 checkpoints, int8 or int4 for
-        a GGUF file of mostly such weights, bf16 for all others; `kv_dtype` f32 with
-        f32 weights and else bf16; `device` the CPU.
+        The engine does not refer to `model` afterwards. Options that are "auto" become:
+        `dtype` f32 for f32 checkpoints, int8 or int4 for a GGUF file of mostly such
+        weights, else bf16; `kv_dtype` f32 with f32 weights, else bf16; `device` the CPU.
+        Raises ModelFormatError, and EngineError where memory is short. Warns where the
+        weights cache cannot be used.
         """
         dtype = config.dtype
         if dtype == "auto":
@@ -105,7 +104,7 @@ class Engine(_core.Engine):
         if kv_dtype == "auto":
             kv_dtype = "f32" if dtype == "f32" else "bf16"
         origin = str(model.path or model.name)
-        tensors = converted(model.tensors, dtype, origin)
+        tensors = convert_tensors(model.tensors, dtype, origin)
         try:
             engine = cls(
                 asdict(model.config),
@@ -133,11 +132,11 @@ class Engine(_core.Engine):
 
     @staticmethod
     def cuda_info() -> CudaInfo:
-        """Look for the NVIDIA driver and its GPUs, and tell what of CUDA the build has.
+        """Report the build's CUDA toolkit, the NVIDIA driver and its GPUs.
 
-        The driver is started in this process, without a context on a GPU: a child
-        that is forked afterwards cannot use CUDA. Only this and device="cuda" ever
-        load it. Raises nothing: what is lacking is in the value.
+        Starts the driver in this process, without a context on a GPU: a child that is
+        forked afterwards cannot use CUDA. Only this call and device="cuda" load it.
+        Raises no error: problems are fields of the result.
         """
         found = _core.cuda_info()
         devices = tuple(CudaDevice(*device) for device in found.pop("devices"))
@@ -152,14 +151,17 @@ class Engine(_core.Engine):
         n_prompt: int = 0,
         stop_token_ids: Sequence[int] = (),
     ) -> None:
-        """Say how the sequence draws its tokens from now on; None: greedy.
+        """Set how the sequence samples its tokens from now on; None: greedy.
 
-        seed: 64 bits; with a token's absolute position, the key of its draw.
-            (`params.seed` is the request's, which may be None; this one counts.)
-        n_prompt: positions below this hold the prompt: min_tokens and the
-            presence and frequency penalties count the tokens after it.
-        stop_token_ids: ids that are not drawn before `params.min_tokens` tokens
-            are; `params.stop_token_ids` are only what ends the text.
+        seed: 64 bits. Seed and absolute position of a token are the key of its random
+            draw. `params.seed` is ignored: it may be None.
+        n_prompt: number of prompt tokens at the start of the sequence. min_tokens and
+            the presence and frequency penalties count only the tokens after them.
+        stop_token_ids: token ids that are not sampled before `params.min_tokens` tokens;
+            `params.stop_token_ids` is ignored.
+
+        Raises InvalidRequestError for an unknown seq_id, and for a token id outside the
+        vocabulary.
         """
         if params is None:
             self.set_sampling(seq_id)
@@ -188,24 +190,25 @@ class Engine(_core.Engine):
         )
 
     def step(self, plan: StepPlan) -> StepResult:
-        """One forward pass over the plan's entries, sampling included.
+        """Run one forward pass over the plan's entries and sample.
 
-        Log-probabilities and pooled vectors included, where entries ask for them.
-        The tokens of every entry are appended, those of a sequence in `failed`
-        too; of guesses those that were right. Raises RequestTooLongError past
-        `max_sequence_length`, KvCacheFullError, and InvalidRequestError, all for
-        the step as a whole.
+        Appends the tokens of every entry to its sequence, also of one in
+        `StepResult.failed`; of draft tokens, the accepted ones. The result holds the
+        sampled tokens, the log-probabilities of targets, and pooled vectors
+        (hidden_size), float32, by sequence id. Raises RequestTooLongError past
+        `max_sequence_length`, KvCacheFullError where blocks are short, and
+        InvalidRequestError; then no entry is computed.
         """
         entries = plan.entries
-        asks = any(entry.targets or entry.pooling for entry in entries)
+        has_questions = any(entry.targets or entry.pooling for entry in entries)
         drawn, failed, logprobs, pooled = self.run_step(
             [entry.seq_id for entry in entries],
             [len(entry.tokens) for entry in entries],
             list(chain.from_iterable(entry.tokens for entry in entries)),
             [entry.sample for entry in entries],
             [entry.n_draft for entry in entries],
-            [entry.targets for entry in entries] if asks else (),
-            [entry.pooling for entry in entries] if asks else (),
+            [entry.targets for entry in entries] if has_questions else (),
+            [entry.pooling for entry in entries] if has_questions else (),
         )
         sampled: dict[int, tuple[SampledToken, ...]] = {}
         for seq_id, token, logprob, top in drawn:

@@ -1,1 +1,1 @@
-"""Scripts that make what ships with pybatcher; none of them is part of the installed package."""
+"""Scripts that make files shipped with pybatcher. Not part of the installed package."""

@@ -1,1 +1,1 @@
-"""The real scheduler over an engine that only keeps books, in time that only is computed."""
+"""The real scheduler over an engine without a model, in virtual time."""

@@ -1,4 +1,4 @@
-"""`StepCosts`: how long a step takes, from what there is to compute in it."""
+"""`StepCosts`: the time of a step as a function of its work."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class StepCosts:
     prefill_context: float
 
     def seconds(self, work: Work) -> float:
-        """Of a step."""
+        """Return the seconds of a step with this work."""
         return (
             self.step
             + self.decode_row * work.decode_rows
@@ -48,7 +48,7 @@ class StepCosts:
 
 
 def fit(measured: Sequence[tuple[Work, float]]) -> StepCosts:
-    """Least squares of the relative error; no cost is negative."""
+    """Fit the costs by least squares of the relative error; no cost is negative."""
     seconds = np.array([time for _, time in measured])
     table = np.array([(1, *work) for work, _ in measured], dtype=float) / seconds[:, None]
     used = list(range(table.shape[1]))
@@ -63,15 +63,15 @@ def fit(measured: Sequence[tuple[Work, float]]) -> StepCosts:
 
 
 def errors(costs: StepCosts, measured: Sequence[tuple[Work, float]]) -> dict[str, float]:
-    """How far the fit is from what was measured, as shares of it."""
+    """Return the relative errors of the fit."""
     off = [abs(costs.seconds(work) / seconds - 1.0) for work, seconds in measured]
     return {"median": float(np.median(off)), "max": max(off)}
 
 
 def capacity(costs: StepCosts, trace: Sequence[TraceRequest], n_parallel: int, n_ctx: int) -> float:
-    """About how many such requests a second can be served, by as many at once as memory takes.
+    """Estimate the requests a second that can be served, with as many at once as fit into memory.
 
-    What a group shares is taken to be computed already.
+    Counts shared prefixes as computed.
     """
     prompts = np.array([r.prompt_tokens for r in trace], dtype=float)
     own = prompts - np.array([r.shared_tokens for r in trace])
@@ -84,7 +84,7 @@ def capacity(costs: StepCosts, trace: Sequence[TraceRequest], n_parallel: int, n
 
 
 def read_costs(name: str, folder: Path = RESULTS) -> tuple[StepCosts, dict[str, Any]]:
-    """A fit that was kept, as SHAPE-DTYPE or as a file; and all that the file says."""
+    """Return a kept fit, by SHAPE-DTYPE or file name, and the file's other fields."""
     path = Path(name) if name.endswith(".json") else folder / f"costs-{name}.json"
     if not path.exists():
         there = [file.stem.removeprefix("costs-") for file in sorted(folder.glob("costs-*.json"))]
@@ -96,5 +96,5 @@ def read_costs(name: str, folder: Path = RESULTS) -> tuple[StepCosts, dict[str, 
 
 
 def as_fields(costs: StepCosts) -> dict[str, float]:
-    """For a file."""
+    """Return the costs as JSON fields."""
     return dict(zip(StepCosts.__slots__, astuple(costs), strict=True))

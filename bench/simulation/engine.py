@@ -1,4 +1,4 @@
-"""An engine without a model: the compiled bookkeeping of KV, and tokens that are made up."""
+"""An engine without a model: the compiled KV bookkeeping, and synthetic tokens."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from pybatcher.scheduling import SampledToken, StepPlan, StepResult
 from ..traces import TraceRequest
 from .costs import Work
 
-__all__ = ["END_TOKEN", "Book", "SimulatedEngine"]
+__all__ = ["END_TOKEN", "KvBookkeeping", "SimulatedEngine"]
 
 END_TOKEN = 256
 _TOKENS = [SampledToken(token) for token in range(END_TOKEN + 1)]
 
 
-class Book(_core.KvCache):
-    """The engine's own bookkeeping as a `KvAllocator`: as quick, and with the same answers.
+class KvBookkeeping(_core.KvCache):
+    """The engine's own KV bookkeeping as a `KvAllocator`, without keys and values.
 
-    owners: by sequence, the seed and the prompt's length that it draws its tokens with.
+    owners: by sequence id, the seed and the prompt length given to `seq_sampling`.
     """
 
     max_sequence_length = _core.KvCache.max_length
@@ -52,28 +52,28 @@ class Book(_core.KvCache):
         n_prompt: int = 0,
         stop_token_ids: Sequence[int] = (),
     ) -> None:
-        """The seed names the request: it is its place in the trace."""
+        """Record the owner of the sequence; `seed` is the request's place in the trace."""
         self.owners[seq_id] = (seed, n_prompt)
 
 
 class SimulatedEngine:
-    """Steps over a `Book`. The token at a position is a hash of the position and of the request.
+    """Steps over a `KvBookkeeping`. A token is a hash of its position and of its request.
 
     A request ends as its trace says, with an end token where it asked for more.
 
-    preemptions: how often a request went on with less KV than it had had.
-    recomputed_tokens: rows that were for tokens computed before.
+    preemptions: times that a request continued with less KV than it had before.
+    recomputed_tokens: rows for tokens that had been computed before.
     """
 
-    def __init__(self, book: Book, trace: Sequence[TraceRequest]) -> None:
+    def __init__(self, book: KvBookkeeping, trace: Sequence[TraceRequest]) -> None:
         self._book = book
         self._trace = trace
         self._held = [0] * len(trace)  # tokens in KV after a request's last step
-        self._computed = [0] * len(trace)  # ... and the most it ever had there
+        self._computed = [0] * len(trace)  # the most tokens a request ever had in KV
         self.preemptions = self.recomputed_tokens = 0
 
     def step(self, plan: StepPlan) -> tuple[StepResult, Work]:
-        """What a real engine would give for the plan, and what it would have to do for it."""
+        """Run the plan on the bookkeeping; return its result and its work."""
         book = self._book
         sampled: dict[int, tuple[SampledToken, ...]] = {}
         decode_context = prefill_context = 0
@@ -99,7 +99,10 @@ class SimulatedEngine:
         return StepResult(sampled), work
 
     def token(self, index: int, position: int) -> int:
-        """What the trace's `index`-th request has there; behind its output END_TOKEN."""
+        """Return the token of the trace's `index`-th request at a position.
+
+        END_TOKEN after the request's output.
+        """
         request = self._trace[index]
         last = request.prompt_tokens + request.new_tokens - 1
         if position > last or (position == last and request.max_tokens > request.new_tokens):
@@ -109,11 +112,11 @@ class SimulatedEngine:
     def _draw(
         self, seq_id: int, position: int, tokens: Sequence[int], n_draft: int
     ) -> tuple[SampledToken, ...]:
-        """The next token, and one more for each guess that was right."""
+        """Return the next token, and one more for each accepted draft token."""
         index, _ = self._book.owners[seq_id]
         drawn = [self.token(index, position)]
-        for guess in tokens[len(tokens) - n_draft :]:
-            if guess != drawn[-1]:
+        for draft in tokens[len(tokens) - n_draft :]:
+            if draft != drawn[-1]:
                 break
             drawn.append(self.token(index, position + len(drawn)))
         return tuple([_TOKENS[token] for token in drawn])

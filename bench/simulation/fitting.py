@@ -9,7 +9,7 @@ from typing import Protocol
 
 from pybatcher.scheduling import StepEntry, StepPlan, StepResult
 
-from ..contestants.contestant import random_tokens
+from ..engines.interface import random_tokens
 from .costs import Work
 
 __all__ = ["CHUNK", "CONTEXTS", "SEQUENCES", "measure_steps", "positions_needed"]
@@ -22,20 +22,20 @@ _REPEATS = 3
 
 
 class Engine(Protocol):
-    """What is measured."""
+    """The calls of an engine that the measurement needs."""
 
     def seq_new(self) -> int:
-        """A sequence."""
+        """Take a sequence id."""
 
     def seq_remove(self, seq_id: int) -> None:
-        """It goes."""
+        """Free a sequence."""
 
     def step(self, plan: StepPlan) -> StepResult:
-        """A forward pass."""
+        """Run a forward pass."""
 
 
 def positions_needed() -> int:
-    """KV that the measurement takes."""
+    """Return the KV positions that the measurement needs."""
     return SEQUENCES * (CONTEXTS[-1] + 128) + 4 * max(_MIXED)
 
 
@@ -44,9 +44,9 @@ def measure_steps(
     on_step: Callable[[], None] = lambda: None,
     clock: Callable[[], float] = time.perf_counter,
 ) -> list[tuple[Work, float]]:
-    """Steps of prompts, of decoding and of both, at several contexts. Leaves no sequence.
+    """Measure steps of prompts, of decoding and of both, at several contexts. Leaves no sequence.
 
-    Every sequence has tokens of its own: those that share pages would be read once for all.
+    Every sequence has its own tokens: shared blocks would be read only once.
     """
     measured: list[tuple[Work, float]] = []
     seeds = count(1)
@@ -74,7 +74,7 @@ def measure_steps(
 
     ids = [engine.seq_new() for _ in range(SEQUENCES)]
     lengths = [0] * SEQUENCES
-    step([], [(0, 32)], lengths)  # the first pass of all pays for what no later one does
+    step([], [(0, 32)], lengths)  # warm-up: the first pass has one-time costs
     measured.clear()
     for context in CONTEXTS:
         for place in range(SEQUENCES):

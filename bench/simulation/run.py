@@ -1,4 +1,4 @@
-"""A trace through the real scheduler in virtual time: what all got, and what deciding cost."""
+"""Run a trace through the real scheduler in virtual time; measure the scheduler's own cost."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ from ..options import configs_of
 from ..slo import Slo, summary
 from ..traces import TraceRequest, prompt_of
 from .costs import StepCosts
-from .engine import END_TOKEN, Book, SimulatedEngine
+from .engine import END_TOKEN, KvBookkeeping, SimulatedEngine
 
-__all__ = ["SchedulerTimes", "Simulation", "open_book"]
+__all__ = ["SchedulerTimes", "Simulation", "open_bookkeeping"]
 
 _END_TOKENS = frozenset({END_TOKEN})
 
@@ -38,7 +38,7 @@ _END_TOKENS = frozenset({END_TOKEN})
 class SchedulerTimes:
     """Seconds of `plan` and `apply` together, of each step.
 
-    Of the thread's own time: neither waits, and who else wants the core does not count.
+    CPU time of the thread: neither call waits, and other processes' use of the core is excluded.
     """
 
     def __init__(self) -> None:
@@ -50,7 +50,7 @@ class SchedulerTimes:
         self._queued.append(n_queued)
 
     def figures(self) -> dict[str, Any]:
-        """Microseconds a step: over all, by sequences of the step, by requests that wait."""
+        """Return microseconds a step: in all, by sequences in the step, by queued requests."""
         us = np.frombuffer(self._seconds) * 1e6 if self._seconds else np.zeros(0)
         found: dict[str, Any] = {"all": self._of(us)}
         for name, values in (("sequences", self._sequences), ("queued", self._queued)):
@@ -81,11 +81,11 @@ def _params(max_tokens: int) -> SamplingParams:
     return SamplingParams(max_tokens=max_tokens)
 
 
-def open_book(engine: EngineConfig, config: SchedulerConfig) -> Book:
-    """What an engine with these options keeps."""
-    # A scheduler that may keep shared prefixes does so in sequences beside those of requests.
+def open_bookkeeping(engine: EngineConfig, config: SchedulerConfig) -> KvBookkeeping:
+    """Return the KV bookkeeping of an engine with these options."""
+    # Shared prefixes take sequences of their own, beside those of requests.
     n_prefixes: int = config.max_prefixes
-    return Book(
+    return KvBookkeeping(
         n_ctx=engine.n_ctx,
         n_parallel=engine.n_parallel + n_prefixes,
         block_size=engine.block_size,
@@ -93,7 +93,7 @@ def open_book(engine: EngineConfig, config: SchedulerConfig) -> Book:
 
 
 class Simulation:
-    """One run. `options`: of a Batcher; the queue takes everybody unless they say otherwise."""
+    """One run. options: of a Batcher; without its own limits the queue is unlimited."""
 
     def __init__(
         self,
@@ -105,10 +105,10 @@ class Simulation:
         on_end: Callable[[], None] = lambda: None,
     ) -> None:
         roomy = {"max_queue_requests": 2**31 - 1, "max_queue_tokens": 2**31 - 1}
-        # What is made up has no text to guess from, and no prefix is told to be shared.
-        made_up = {"max_draft_tokens": 0, "max_prefixes": 0}
-        engine, config = configs_of(roomy | made_up | dict(options))
-        self.book = open_book(engine, config)
+        # Synthetic tokens give no drafts, and no prefix is registered.
+        unused = {"max_draft_tokens": 0, "max_prefixes": 0}
+        engine, config = configs_of(roomy | unused | dict(options))
+        self.book = open_bookkeeping(engine, config)
         self.scheduler = Scheduler(config, self.book)
         self.engine = SimulatedEngine(self.book, trace)
         self.times = SchedulerTimes()
@@ -123,12 +123,12 @@ class Simulation:
         self._finished = bytearray(len(trace))
 
     def run(self) -> None:
-        """To the end of the trace. RuntimeError if somebody is left waiting for ever."""
+        """Run to the end of the trace. Raises RuntimeError if a request waits for ever."""
         while self.step():
             pass
 
     def step(self) -> bool:
-        """One step, or a jump to the next arrival. False when nothing is left to do."""
+        """Run one step, or advance to the next arrival. Returns False at the end."""
         self._submit_until(self.now)
         begin = time.thread_time()
         plan = self.scheduler.plan(self.now)
@@ -152,7 +152,7 @@ class Simulation:
         return True
 
     def figures(self, slo: Slo) -> dict[str, Any]:
-        """What the requests got, what was computed twice, what the scheduler took."""
+        """Return the requests' latencies, the recomputed tokens and the scheduler's times."""
         done = np.frombuffer(self._finished, dtype=bool)
         at = np.array([request.at for request in self._trace])[done]
         first, last = np.array(self._first)[done], np.array(self._last)[done]
@@ -180,7 +180,7 @@ class Simulation:
         }
 
     def _submit_until(self, now: float) -> None:
-        """Hand over all that have come by then, each at its own time."""
+        """Submit all requests that have arrived by `now`, each at its own time."""
         while self._coming < len(self._trace) and self._trace[self._coming].at <= now:
             index, self._coming = self._coming, self._coming + 1
             try:

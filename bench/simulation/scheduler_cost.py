@@ -1,4 +1,4 @@
-"""What `plan` and `apply` take with so many sequences running and so many requests waiting."""
+"""The time of `plan` and `apply` by running sequences and queued requests."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _PROMPT = 64
 
 
 def trace_for(n_sequences: int, n_queued: int, n_steps: int) -> list[TraceRequest]:
-    """Everybody comes at once, and ends at another step than most: some end in every step."""
+    """Return requests that arrive at once and end at different steps."""
     rng = np.random.default_rng(0)
     lengths = rng.integers(n_steps // 2, 2 * n_steps, n_sequences + n_queued).tolist()
     return [TraceRequest(at=0.0, prompt_tokens=_PROMPT, new_tokens=n) for n in lengths]
@@ -33,16 +33,16 @@ def scheduler_cost(
     options: Mapping[str, Any],
     on_step: Callable[[], None] = lambda: None,
 ) -> dict[str, Any]:
-    """Microseconds of `n_steps` steps, in each of which so many sequences have a token.
+    """Return microseconds of `n_steps` steps in which `n_sequences` sequences have a token each.
 
-    Those that end make room for others, so what is timed has admissions in it too.
+    Ended requests make room for queued ones: admission is part of the time.
     """
     trace = trace_for(n_sequences, n_queued, n_steps)
     roomy = {
         "n_parallel": n_sequences,
         "n_ctx": n_sequences * (_PROMPT + 2 * n_steps + 64),
         "n_batch": max(512, 2 * n_sequences),
-        "max_draft_tokens": SchedulerConfig().max_draft_tokens,  # what is looked up costs, too
+        "max_draft_tokens": SchedulerConfig().max_draft_tokens,  # the lookup is part of the cost
     }
     simulation = Simulation(trace, roomy | dict(options), StepCosts(0.01, 0.0, 0.0, 0.0, 0.0))
     running = 0
@@ -52,7 +52,7 @@ def scheduler_cost(
     simulation.step()
     times = simulation.times = SchedulerTimes()
     gc.collect()
-    gc.freeze()  # what waits is no garbage, and a real queue's requests are as long-lived
+    gc.freeze()  # queued requests are long-lived; scanning them would be timed
     try:
         for _ in range(n_steps):
             simulation.step()

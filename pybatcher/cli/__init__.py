@@ -1,8 +1,8 @@
 """The command line: `pybatcher generate`, `chat`, `serve`, `status`, `info`, `demo` and more.
 
-A thin client of `Batcher`; of `Client`, where `--socket` names a sidecar. Each command has a file;
-their options are the fields of `SamplingParams` and of the configurations (config.py), by name
-(see options.py).
+A thin client of `Batcher`, or of `Client` where `--socket` names a sidecar. Each command has a
+file. options.py makes the options from the fields of `SamplingParams` and of the configuration
+classes in config.py.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from . import cache, chat, demo, generate, info, reload, serve, status, top
-from .console import errors_reported, write
+from .console import report_errors, write
 from .over_socket import SocketCommand
 
 __all__ = ["app", "main"]
@@ -28,7 +28,7 @@ app = typer.Typer(
 
 def _show_version(asked: bool) -> None:
     if asked:
-        from .. import __version__  # looked up when it is asked for
+        from .. import __version__  # computed on access, from the package's metadata
 
         write(f"pybatcher {__version__}\n")
         raise typer.Exit
@@ -53,10 +53,10 @@ for _command in (serve.serve, info.info, demo.demo, cache.cache):
 
 
 def main() -> None:
-    """Run the command that the process was started with, and exit.
+    """Run the command in `sys.argv`, and exit.
 
-    Exit status: 0 done, 1 what was asked for came out wrong, 2 refused (one line on stderr that
-    begins with `error:`), 130 interrupted.
+    Exit status: 0 success, 1 the command's own negative result, 2 refused (one line on stderr
+    that begins with `error:`), 130 interrupted.
     """
-    with errors_reported():
+    with report_errors():
         app()

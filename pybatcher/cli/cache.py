@@ -1,4 +1,4 @@
-"""`pybatcher cache`: the packed weights that earlier starts have left."""
+"""`pybatcher cache`: list or remove the packed weights of earlier starts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`pybatcher chat`: a conversation, answers streamed as they come."""
+"""`pybatcher chat`: a conversation in the terminal, with streamed answers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..errors import ConnectionLostError, InvalidRequestError
 from ..params import SamplingParams
 from .console import report_error, write
 from .options import ModelOption, SystemPromptOption, takes_options
-from .over_socket import SocketOption, opened
+from .over_socket import SocketOption, open_batcher
 
 __all__ = ["chat"]
 
@@ -33,10 +33,10 @@ def chat(
 ) -> None:
     """Talk with the model. Ctrl-C stops an answer, Ctrl-D leaves."""
     params = SamplingParams(**sampling)
-    # One loop, run while an answer streams and at rest while the user types: the prompt needs no
-    # thread, and the runner turns Ctrl-C into the cancellation of the answer alone.
+    # The loop runs only while an answer streams, not while the user types: reading a line needs
+    # no thread, and the runner turns Ctrl-C into the cancellation of that answer.
     with asyncio.Runner() as runner:
-        batcher = runner.run(opened(socket, model, system_prompt, options))
+        batcher = runner.run(open_batcher(socket, model, system_prompt, options))
         try:
             _converse(runner, batcher, params)
         finally:
@@ -46,7 +46,7 @@ def chat(
 def _converse(runner: asyncio.Runner, batcher: AnyBatcher, params: SamplingParams) -> None:
     interactive = sys.stdin.isatty()
     if interactive:
-        with suppress(ImportError):  # not in every build of Python
+        with suppress(ImportError):  # some builds of Python lack it
             importlib.import_module("readline")  # gives input() line editing and a history
         write(HINT)
     messages: list[Message] = []
@@ -63,7 +63,7 @@ def _converse(runner: asyncio.Runner, batcher: AnyBatcher, params: SamplingParam
 
 
 def _read_line(interactive: bool) -> str | None:
-    """The next line; "" for an interrupted one, None at the end of input."""
+    """Read a line; "" where Ctrl-C interrupts it, None at the end of input."""
     try:
         return input("> " if interactive else "").strip()
     except EOFError:
@@ -78,7 +78,10 @@ def _read_line(interactive: bool) -> str | None:
 def _answer(
     runner: asyncio.Runner, batcher: AnyBatcher, messages: list[Message], params: SamplingParams
 ) -> str | None:
-    """Stream the answer; what there is of it where the user stops it; None where there is none."""
+    """Stream the answer to stdout and return it; None if the request failed.
+
+    Ctrl-C ends the answer early; the text so far is returned. Reports the error of a failure.
+    """
     parts: list[str] = []
 
     async def stream() -> None:

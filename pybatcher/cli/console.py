@@ -1,4 +1,4 @@
-"""What commands share of a terminal: errors, warnings, streamed text."""
+"""Terminal output of all commands: errors, warnings, streamed text."""
 
 from __future__ import annotations
 
@@ -12,16 +12,17 @@ from rich.text import Text
 
 from ..errors import PybatcherError
 
-__all__ = ["errors_reported", "report_error", "write"]
+__all__ = ["report_error", "report_errors", "write"]
 
 REFUSED = 2
 
 
 @contextlib.contextmanager
-def errors_reported() -> Iterator[None]:
-    """Turn what a command may raise into one line on stderr and an exit status.
+def report_errors() -> Iterator[None]:
+    """Turn an exception of a command into one line on stderr and exit status 2.
 
-    Typer does so for wrong arguments, Ctrl-C and a reader of stdout that leaves.
+    Also prints warnings as one line each. Typer handles wrong arguments, Ctrl-C and a closed
+    stdout.
     """
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="replace")  # type: ignore[union-attr]
@@ -35,18 +36,18 @@ def errors_reported() -> Iterator[None]:
         except MemoryError:
             report_error("not enough memory for this model with these options; lower --n-ctx")
             sys.exit(REFUSED)
-        except OSError as error:  # stdout on a full disk, say
+        except OSError as error:  # stdout on a full disk, for example
             report_error(str(error))
             sys.exit(REFUSED)
 
 
 def report_error(message: str) -> None:
-    """One line on stderr, red where there is colour."""
+    """Print the message as one line on stderr, red where the terminal has colours."""
     _print_line("error: " + " ".join(message.split()), "red")
 
 
 def write(text: str) -> None:
-    """Put streamed text on stdout now."""
+    """Write the text to stdout and flush."""
     sys.stdout.write(text)
     sys.stdout.flush()
 

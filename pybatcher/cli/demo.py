@@ -1,4 +1,4 @@
-"""`pybatcher demo`: eight callers answered together, then the same eight one after another."""
+"""`pybatcher demo`: answer eight callers together, then one after another, and compare."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def demo(
 
 
 async def _show(callers: Callers) -> bool:
-    """The whole demo. Whether every answer was the same each time."""
+    """Run and draw the whole demo. Returns True if all three runs gave equal answers."""
     view = DemoView(Console(highlight=False))
     async with callers.batcher:
         await callers.get_ready()
@@ -68,9 +68,9 @@ async def _show(callers: Callers) -> bool:
 
 
 class Callers:
-    """Those who ask, and the three ways in which they do.
+    """The demo's callers, with the three runs: streamed, together, in turn.
 
-    Each way has prefix-cache name spaces of its own, so that none profits from the one before.
+    Each run has its own prefix-cache namespaces, so that none uses KV of the run before.
     """
 
     def __init__(self, batcher: Batcher, params: SamplingParams) -> None:
@@ -80,18 +80,19 @@ class Callers:
 
     @property
     def questions(self) -> list[str]:
-        """What each asks, as one text."""
+        """The prompt of each caller, as one text."""
         return [_as_text(prompt) for prompt in self._prompts]
 
     async def get_ready(self) -> None:
-        """Warm up; where the model knows no chats with a system message, ask in plain prompts."""
+        """Warm the engine up; switch to plain prompts if the model refuses chats with a system
+        message."""
         try:
             await self._ask(WARM_UP, "warm-up")
         except InvalidRequestError:
             self._prompts = tuple(self.questions)
 
     async def stream_together(self, transcripts: Sequence[Transcript]) -> list[Completion]:
-        """All at once, each reading its stream into its transcript."""
+        """Stream all answers at once, each into its transcript; return the completions."""
 
         async def read(stream: Stream, transcript: Transcript) -> Completion | None:
             async with stream:
@@ -104,7 +105,7 @@ class Callers:
         return [completion for completion in completions if completion is not None]
 
     async def together(self) -> Figures:
-        """All at once."""
+        """Generate all answers at once, and measure."""
         steps = self.batcher.statistics().steps
         completions = await asyncio.gather(
             *(self._ask(prompt, "together") for prompt in self._prompts)
@@ -112,7 +113,7 @@ class Callers:
         return Figures(tuple(completions), self.batcher.statistics().steps - steps)
 
     async def in_turn(self) -> Figures:
-        """Each when the one before has its answer."""
+        """Generate the answers one after another, and measure."""
         steps = self.batcher.statistics().steps
         completions = [
             await self._ask(prompt, f"turn {i}") for i, prompt in enumerate(self._prompts)
@@ -137,7 +138,7 @@ def _as_text(prompt: DemoPrompt) -> str:
 
 
 def same_answers(*runs: Sequence[Completion]) -> bool:
-    """Whether every caller got the same token ids and text in every run."""
+    """Return True if every caller got the same token ids and text in every run."""
     return all(
         len({(completion.token_ids, completion.text) for completion in of_one_caller}) == 1
         for of_one_caller in zip(*runs, strict=True)

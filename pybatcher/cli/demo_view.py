@@ -1,6 +1,6 @@
-"""How `pybatcher demo` looks: panels that fill while callers stream, then a table.
+"""Terminal output of `pybatcher demo`: panels that fill while callers stream, then a table.
 
-Where stdout is no terminal the same is told in plain lines.
+Where stdout is not a terminal, plain lines with the same content.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ LEAST_LINES, MOST_LINES = 3, 12  # of text in a panel
 
 
 class Transcript:
-    """What one caller asked and has been told so far."""
+    """One caller's question, and the part of the answer that has come."""
 
     def __init__(self, question: str) -> None:
         self.question = question
@@ -37,14 +37,14 @@ class Transcript:
         self.ended = False
 
     def add(self, piece: Piece) -> None:
-        """The next piece of the answer."""
+        """Append a piece to the answer."""
         self.answer += piece.text
         self.tokens += len(piece.token_ids)
         self.ended = piece.finish_reason is not None
 
 
 class DemoView:
-    """Draws on a console; on one that is no terminal, it writes lines."""
+    """Draws the demo on a terminal; writes plain lines where the console is not one."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -90,7 +90,7 @@ class DemoView:
         return grid
 
     def _panel(self, number: int, transcript: Transcript, width: int, height: int) -> Panel:
-        """The question and the last lines of the answer."""
+        """Return a panel with the question and the last lines of the answer."""
         question = Text(transcript.question, style="dim")
         question.truncate(width, overflow="ellipsis")
         lines = Text(transcript.answer.strip()).wrap(self._console, width)[-height:]
@@ -106,7 +106,7 @@ class DemoView:
         )
 
     def show_figures(self, together: Figures, in_turn: Figures) -> None:
-        """The table of both runs, and what they come to."""
+        """Print the table of both runs, and the speed-up."""
         table = Table("", "eight at once", "one after another", box=box.SIMPLE_HEAD)
         for column in table.columns[1:]:
             column.justify = "right"
@@ -129,7 +129,7 @@ class DemoView:
         )
 
     def show_verdict(self, equal: bool) -> None:
-        """Whether the schedule changed a text."""
+        """Print whether all texts were equal under every schedule."""
         if equal:
             line = Text("All texts were equal, bit for bit, however they were asked.", "green")
         else:

@@ -1,4 +1,4 @@
-"""`Figures`: what a run of several callers measured."""
+"""`Figures`: the measurements of a run of several callers."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ __all__ = ["Figures", "percentile"]
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """One run of callers who all ask at its beginning. Times are in seconds.
+    """Measurements of a run in which all callers ask at its beginning. Times are in seconds.
 
-    `begin` is of the clock of the completions' timelines: when the first of them was submitted.
+    completions: one for each caller.
+    forward_passes: number of engine steps in the run.
     """
 
     completions: tuple[Completion, ...]
@@ -23,37 +24,37 @@ class Figures:
 
     @property
     def begin(self) -> float:
-        """When all asked."""
+        """Time at which the first request was submitted, on the clock of the timelines."""
         return min(c.timeline.submitted for c in self.completions)
 
     @property
     def seconds(self) -> float:
-        """Until the last answer was whole."""
+        """Seconds from `begin` to the end of the last answer."""
         return max(c.timeline.finished for c in self.completions) - self.begin
 
     @property
     def tokens(self) -> int:
-        """Generated, of all answers."""
+        """Number of generated tokens of all answers."""
         return sum(len(c.token_ids) for c in self.completions)
 
     @property
     def tokens_per_second(self) -> float:
-        """Generated tokens of all answers over the time of the run."""
+        """Generated tokens of all answers per second of the run."""
         return self.tokens / self.seconds
 
     @property
     def ttft(self) -> list[float]:
-        """How long each caller waited for a first token, its turn included."""
+        """Seconds from `begin` to each caller's first token, waiting for its turn included."""
         return [c.timeline.first_token - self.begin for c in self.completions]
 
     @property
     def itl(self) -> list[float]:
-        """The gaps between neighbouring tokens of an answer, of all answers."""
+        """Seconds between neighbouring tokens of an answer, for all answers."""
         return [gap for c in self.completions for gap in c.timeline.itl]
 
 
 def percentile(values: Sequence[float], percent: float) -> float:
-    """The least value that `percent` of them do not exceed; 0.0 where there are none."""
+    """Return the least value that `percent` % of the values do not exceed; 0.0 for none."""
     if not values:
         return 0.0
     return sorted(values)[max(math.ceil(len(values) * percent / 100) - 1, 0)]

@@ -1,4 +1,4 @@
-"""`pybatcher generate`: one prompt, its continuation streamed to stdout."""
+"""`pybatcher generate`: stream the continuation of one prompt to stdout."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..errors import InvalidRequestError
 from ..params import SamplingParams
 from .console import write
 from .options import ModelOption, SystemPromptOption, takes_options
-from .over_socket import SocketOption, opened
+from .over_socket import SocketOption, open_batcher
 
 __all__ = ["generate"]
 
@@ -57,8 +57,8 @@ async def _generate(
     system_prompt: str | None,
     options: dict[str, Any],
 ) -> None:
-    async with await opened(socket, model, system_prompt, options) as batcher:
-        if params.n > 1:  # pieces of several would come mixed
+    async with await open_batcher(socket, model, system_prompt, options) as batcher:
+        if params.n > 1:  # the pieces of several outputs would interleave
             completion = await batcher.generate(prompt, params, priority=priority)
             for number, choice in enumerate(completion.choices, 1):
                 write(f"-- {number}\n{choice.text}\n")
@@ -70,7 +70,7 @@ async def _generate(
 
 
 def _read_stdin() -> str:
-    """All of stdin but for one newline at its end, which `echo` adds."""
+    """Read stdin without the last newline, which `echo` adds. Raises InvalidRequestError."""
     data = sys.stdin.buffer.read()
     try:
         return data.decode("utf-8").removesuffix("\n")

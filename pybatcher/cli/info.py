@@ -1,4 +1,4 @@
-"""`pybatcher info`: what a model is, how it would run here and what it takes."""
+"""`pybatcher info`: a model's properties, and the engine's on this machine."""
 
 from __future__ import annotations
 

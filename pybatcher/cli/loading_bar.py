@@ -1,4 +1,4 @@
-"""A bar on stderr while a model is loaded, where somebody looks and it takes long enough."""
+"""A progress bar on stderr while a model is loaded, on a terminal and if it takes long."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeR
 
 __all__ = ["loading_bar"]
 
-PATIENCE = 0.3  # seconds from the first weights until there is a bar
+SHOW_AFTER = 0.3  # seconds from the first weights until the bar is shown
 
 
 @contextlib.contextmanager
 def loading_bar() -> Iterator[Callable[[int, int], None] | None]:
-    """What to tell of a load's progress; None where stderr is no terminal.
+    """Yield a progress callback (bytes loaded, bytes in all); None if stderr is not a terminal.
 
-    The bar goes away when the load is done, or where the context is left.
+    Removes the bar when the load is complete, or the context ends.
     """
     if not sys.stderr.isatty():
         yield None
@@ -41,7 +41,7 @@ class _Bar:
             self._begin = time.monotonic()
         if done >= total:
             self.stop()
-        elif time.monotonic() - self._begin >= PATIENCE:
+        elif time.monotonic() - self._begin >= SHOW_AFTER:
             if self._shown is None:
                 self._shown = _progress()
                 self._shown.add_task("loading", total=total)

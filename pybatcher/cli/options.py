@@ -1,7 +1,7 @@
-"""Command-line options made from the fields of configuration classes.
+"""Make command-line options from the fields of configuration classes.
 
-An option of the library is an option of the command line, by the same name and with the meaning
-that its class gives it in its docstring: there is no second list to keep in step.
+An option of the library is an option of the command line, with the same name; its help is the
+class's docstring. There is no second list to keep consistent.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ SystemPromptOption = Annotated[
     ),
 ]
 
-# How a type of the library is written on the command line, where that is not the same.
+# Types that typer does not know, with the ones that it is given instead.
 _SPELLED: dict[Any, Any] = {
     Sequence[str]: list[str],
     Sequence[int]: list[int],
@@ -126,7 +126,7 @@ def _parameter(
 
 
 def _meanings(owner: type) -> dict[str, str]:
-    """What a docstring says of each field, in lines like `name: meaning` or `a, b: meaning`."""
+    """Return each field's help: the entries `name: text` or `a, b: text` of the docstring."""
     entries = re.findall(
         r"^([a-z][a-z_, ]*): (.*(?:\n +.*)*)", inspect.getdoc(owner) or "", re.MULTILINE
     )

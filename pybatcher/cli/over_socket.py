@@ -1,4 +1,4 @@
-"""Commands that ask a running `pybatcher serve`: where it is, and what cannot be asked of it."""
+"""`--socket`: connect a command to a running `pybatcher serve`."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperCommand
+from typing_extensions import override
 
 from ..batcher import Batcher
 from ..errors import ConfigError, ConnectionLostError
@@ -21,7 +22,14 @@ from .loading_bar import loading_bar
 if TYPE_CHECKING:
     from ..calls.any_batcher import AnyBatcher
 
-__all__ = ["SidecarOption", "SocketCommand", "SocketOption", "connect", "opened", "socket_path"]
+__all__ = [
+    "SidecarOption",
+    "SocketCommand",
+    "SocketOption",
+    "connect",
+    "open_batcher",
+    "socket_path",
+]
 
 SocketOption = Annotated[
     str | None,
@@ -43,14 +51,15 @@ SidecarOption = Annotated[
     ),
 ]
 
-_PATIENCE = 5.0  # seconds for who listens to answer
+_ANSWER_TIMEOUT = 5.0  # seconds for the sidecar to answer
 
 
 class SocketCommand(TyperCommand):
-    """A command whose `--socket` may be given without a value, which typer does not know."""
+    """A command that accepts `--socket` without a value, which typer does not support."""
 
+    @override
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """As it is, but for a `--socket` that is the last, or before an option."""
+        # --socket has no value if it is the last argument or the next one is an option.
         end = args.index("--") if "--" in args else len(args)
         following = [*args[1:end], "-"]
         spelled = [
@@ -61,14 +70,15 @@ class SocketCommand(TyperCommand):
 
 
 def socket_path(given: str) -> str:
-    """What `--socket` stands for. Raises ConfigError where there is no default."""
+    """Return the path given with `--socket`, or the default. Raises ConfigError without one."""
     return given or str(default_socket_path(os.environ))
 
 
 async def connect(path: str) -> Link:
-    """A connection to who listens there, now: there is no waiting for somebody to come.
+    """Connect to the sidecar at `path`, without retries.
 
-    Raises ConnectionLostError where nobody does, or who does says nothing, or turns us away.
+    Raises ConnectionLostError if no process listens there, or the one that does refuses the
+    connection or does not answer within 5 seconds.
     """
     refusals: list[str] = []
 
@@ -78,7 +88,7 @@ async def connect(path: str) -> Link:
 
     loop = asyncio.get_running_loop()
     try:
-        async with asyncio.timeout(_PATIENCE):
+        async with asyncio.timeout(_ANSWER_TIMEOUT):
             link = Link(peer=str(path), on_notification=take)
             await loop.create_unix_connection(lambda: link, path)
             try:
@@ -92,24 +102,25 @@ async def connect(path: str) -> Link:
         raise ConnectionLostError(why) from error
     except TimeoutError as error:
         raise ConnectionLostError(
-            f"who listens at {path} does not answer within {_PATIENCE:g} s"
+            f"the process that listens at {path} does not answer within {_ANSWER_TIMEOUT:g} s"
         ) from error
     except OSError as error:
         raise ConnectionLostError(
-            f"nobody listens at {path} ({error.strerror or error}); start `pybatcher serve` there, "
-            "or name another socket with --socket"
+            f"no process listens at {path} ({error.strerror or error}); "
+            "start `pybatcher serve` there, or name another socket with --socket"
         ) from error
 
 
-async def opened(
+async def open_batcher(
     socket: str | None,
     model: Path | None,
     system_prompt: str | None,
     options: Mapping[str, Any],
 ) -> AnyBatcher:
-    """A batcher of this process, or the client of a sidecar; started, to be closed.
+    """Start a batcher in this process, or a client of the sidecar at `socket`.
 
-    Raises ConfigError for options that are the sidecar's own, and what `start` does.
+    The caller closes it. Raises ConfigError for options that only the sidecar can change, and
+    the errors of `start`.
     """
     if socket is None:
         with loading_bar() as progress:
@@ -126,7 +137,7 @@ async def opened(
     path = socket_path(socket)
     link = await connect(path)
     try:
-        await link.request("hello", [{}])  # there is an answer when the model is open
+        await link.request("hello", [{}])  # the sidecar answers once its model is open
     finally:
         link.close()
     client = Client(path)

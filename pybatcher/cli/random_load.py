@@ -1,4 +1,4 @@
-"""`RandomLoad`: callers who ask this and that, at random, so that there is something to watch."""
+"""`RandomLoad`: a reproducible random load of concurrent callers, for `pybatcher top`."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from ..models import DEMO_PROMPTS
 
 __all__ = ["RandomLoad"]
 
-THINKING = 0.05  # seconds between an answer and the next question, on average
-SHARE_OF_LEAVERS = 0.1  # callers who go before their answer is whole
-SHARE_OF_HASTY = 0.1  # callers with a deadline
-LONGEST_PATIENCE = 0.5  # seconds to such a deadline, at most
-MOST_TEXTS = 4  # of which a prompt is put together
+THINK_TIME = 0.05  # mean seconds between an answer and the caller's next request
+CANCELLED_SHARE = 0.1  # of requests, cancelled before their answer is complete
+DEADLINE_SHARE = 0.1  # of requests, sent with a timeout
+MAX_TIMEOUT = 0.5  # seconds
+MAX_TEXTS = 4  # that make up a prompt
 
 TEXTS = [
     prompt if isinstance(prompt, str) else " ".join(message["content"] for message in prompt)
@@ -24,9 +24,9 @@ TEXTS = [
 
 
 class RandomLoad:
-    """So many callers, each with one request at a time. The same questions every time.
+    """`n_callers` callers, each with one request at a time; the same requests in every run.
 
-    max_tokens: of the longest answer.
+    max_tokens: upper limit of an answer's random length.
     """
 
     def __init__(self, batcher: Batcher, n_callers: int, max_tokens: int) -> None:
@@ -35,19 +35,19 @@ class RandomLoad:
         self._max_tokens = max_tokens
 
     async def run(self) -> None:
-        """Until it is cancelled, or the batcher serves nobody any more: that error is raised."""
+        """Run until cancelled. Raises EngineFailedError if the batcher has failed for good."""
         try:
             async with asyncio.TaskGroup() as callers:
                 for i in range(self._n_callers):
-                    callers.create_task(self._ask_on_and_on(i))
+                    callers.create_task(self._run_caller(i))
         except ExceptionGroup as group:
             first = group.exceptions[0]
             raise first from first.__cause__
 
-    async def _ask_on_and_on(self, number: int) -> None:
+    async def _run_caller(self, number: int) -> None:
         draw = random.Random(number)
         while True:
-            await asyncio.sleep(draw.expovariate(1 / THINKING))
+            await asyncio.sleep(draw.expovariate(1 / THINK_TIME))
             try:
                 await self._ask(draw)
             except QueueFullError as error:
@@ -59,14 +59,14 @@ class RandomLoad:
                     raise
 
     async def _ask(self, draw: random.Random) -> None:
-        prompt = " ".join(draw.sample(TEXTS, draw.randint(1, MOST_TEXTS)))
+        prompt = " ".join(draw.sample(TEXTS, draw.randint(1, MAX_TEXTS)))
         max_tokens = draw.randint(1, self._max_tokens)
-        leaves_after = draw.randrange(max_tokens) if draw.random() < SHARE_OF_LEAVERS else None
-        hasty = draw.random() < SHARE_OF_HASTY
-        timeout = LONGEST_PATIENCE * (1 - draw.random()) if hasty else None
+        cancel_after = draw.randrange(max_tokens) if draw.random() < CANCELLED_SHARE else None
+        has_deadline = draw.random() < DEADLINE_SHARE
+        timeout = MAX_TIMEOUT * (1 - draw.random()) if has_deadline else None
         n_pieces = 0
         async with self._batcher.stream(prompt, max_tokens=max_tokens, timeout=timeout) as pieces:
             async for _ in pieces:
                 n_pieces += 1
-                if n_pieces == leaves_after:
+                if n_pieces == cancel_after:
                     return

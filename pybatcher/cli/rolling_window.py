@@ -1,4 +1,4 @@
-"""`RollingWindow`: what the steps and the requests of the last minute come to."""
+"""`RollingWindow`: totals and latencies of the steps and requests of the last minute."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from ..calls.telemetry import RequestEvent, StepEvent, TelemetryEvent
 __all__ = ["RollingWindow", "Second"]
 
 SPAN = 60  # seconds
-MOST_REQUESTS = 1000  # kept of them
-MOST_GAPS = 5000  # between tokens that are looked at; sorting them takes a millisecond
+MOST_REQUESTS = 1000  # events kept
+MOST_GAPS = 5000  # gaps between tokens returned by `itl`; sorting them takes a millisecond
 
 
 @dataclass(slots=True)
 class Second:
-    """The steps that ended within one second of the clock."""
+    """Totals of the steps that ended within one second of the clock."""
 
     number: int
     steps: int = 0
@@ -30,7 +30,7 @@ class Second:
     most_queued: int = 0
 
     def add(self, event: StepEvent) -> None:
-        """One more step."""
+        """Add a step to the totals."""
         self.steps += 1
         self.decode_rows += event.decode_rows
         self.prefill_rows += event.prefill_rows
@@ -41,9 +41,9 @@ class Second:
 
 
 class RollingWindow:
-    """A handler of events. What it keeps is bounded, however much there is of them.
+    """A handler of telemetry events that keeps the last minute, in bounded memory.
 
-    All times are of the batcher's clock, `now` too.
+    All times, `now` too, are seconds of the batcher's clock.
     """
 
     def __init__(self) -> None:
@@ -51,7 +51,7 @@ class RollingWindow:
         self._requests: deque[RequestEvent] = deque(maxlen=MOST_REQUESTS)
 
     def __call__(self, event: TelemetryEvent) -> None:
-        """Take an event in."""
+        """Record an event."""
         if isinstance(event, RequestEvent):
             self._requests.append(event)
             return
@@ -61,33 +61,33 @@ class RollingWindow:
         self._seconds[-1].add(event)
 
     def seconds(self, now: float, count: int = SPAN) -> list[Second]:
-        """The last `count` seconds, the one that runs last; those without steps are empty."""
+        """Return the totals of the last `count` seconds, the current one last."""
         last = int(now)
         seen = {second.number: second for second in self._seconds}
         return [seen.get(n) or Second(n) for n in range(last - count + 1, last + 1)]
 
     def recent(self, count: int) -> list[RequestEvent]:
-        """The requests that ended last, whenever that was; the latest first."""
+        """Return the `count` requests that ended last, at any time, the latest first."""
         return list(islice(reversed(self._requests), count))
 
     def ttft(self, now: float) -> list[float]:
-        """Times to first token, in seconds, of requests that have ended."""
+        """Return the times to first token, in seconds, of ended requests."""
         return [event.ttft for event in self._ended(now) if event.ttft is not None]
 
     def itl(self, now: float) -> list[float]:
-        """Gaps between tokens, in seconds, of requests that have ended: the latest ones."""
+        """Return the latest gaps between tokens, in seconds, of ended requests."""
         return list(islice((gap for event in self._ended(now) for gap in event.itl), MOST_GAPS))
 
     def queued(self, now: float) -> list[float]:
-        """Seconds until admission, of requests that have ended."""
+        """Return the seconds from submit to admission of ended requests."""
         return [event.queued for event in self._ended(now)]
 
     def total(self, now: float) -> list[float]:
-        """Seconds from submit to the end."""
+        """Return the seconds from submit to the end of ended requests."""
         return [event.total for event in self._ended(now)]
 
     def _ended(self, now: float) -> Iterator[RequestEvent]:
-        """Within the span, the latest first."""
+        """Yield the requests that ended within the last minute, the latest first."""
         for event in reversed(self._requests):
             if event.when < now - SPAN:
                 return

@@ -1,4 +1,4 @@
-"""`pybatcher serve`: one engine for every process of this machine, over a unix socket."""
+"""`pybatcher serve`: run the sidecar, one engine for the processes of a machine."""
 
 from __future__ import annotations
 
@@ -80,7 +80,10 @@ def _run(spec: WorkerSpec, config: ServeConfig, changes: Any) -> int:
 
 
 def _of_worker(asked: Mapping[str, Any]) -> dict[str, Any]:
-    """What is the worker's, with the system prompt read from its file."""
+    """Return the worker's options, with the system prompt read from its file.
+
+    Raises ConfigError for a file that cannot be read, or two system prompts.
+    """
     theirs = {name: value for name, value in asked.items() if name not in _OWN}
     file = theirs.pop("system_prompt_file", None)
     if file is not None:

@@ -1,4 +1,4 @@
-"""`pybatcher status`: how a running sidecar is doing."""
+"""`pybatcher status`: health and statistics of a running sidecar."""
 
 from __future__ import annotations
 
@@ -39,7 +39,10 @@ def status(socket: SidecarOption = "", as_json: JsonOption = False) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """What a sidecar says of itself; hello is None until its model is open."""
+    """A sidecar's answers to health, statistics and hello.
+
+    hello: None until the model is open.
+    """
 
     socket: str
     health: Mapping[str, Any]
@@ -48,11 +51,11 @@ class Status:
 
     @property
     def is_ready(self) -> bool:
-        """Requests are served."""
+        """True if the sidecar serves requests."""
         return self.health.get("status") == "ready"
 
     def as_map(self) -> dict[str, Any]:
-        """For programs."""
+        """Return the JSON object of `--json`."""
         hello = self.hello or {}
         return {
             "socket": self.socket,
@@ -66,12 +69,12 @@ class Status:
 
 
 async def ask_status(path: str) -> Status:
-    """Ask. Raises ConnectionLostError where nobody listens."""
+    """Ask the sidecar at `path`. Raises ConnectionLostError if no process listens there."""
     link = await connect(path)
     try:
         health = await link.request("health", [])
         statistics = await link.request("statistics", [])
-        # It introduces itself when the model is open; that is not to be waited for.
+        # The answer to hello comes only when the model is open; status does not wait for it.
         hello = await link.request("hello", [{}]) if health["status"] == "ready" else None
     finally:
         link.close()
@@ -79,7 +82,7 @@ async def ask_status(path: str) -> Status:
 
 
 def show_status(found: Status) -> None:
-    """On stdout, a line about each thing."""
+    """Print the status on stdout, one line per property."""
     table = Table.grid(padding=(0, 2))
     for name, value in _facts(found).items():
         style = "" if name != "state" else "green" if found.is_ready else "bold red"

@@ -1,6 +1,6 @@
 """`pybatcher top`: a live view of a batcher at work.
 
-Of one in this process, under a load of its own making; or of a running `pybatcher serve`.
+The batcher is one in this process, under a random load, or a running `pybatcher serve`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ..config import EngineConfig, SchedulerConfig
 from ..errors import ConfigError
 from ..params import SamplingParams
 from .options import ModelOption, takes_options
-from .over_socket import SocketOption, opened
+from .over_socket import SocketOption, open_batcher
 from .random_load import RandomLoad
 from .top_view import TopView
 
@@ -84,7 +84,7 @@ async def _top(
     max_tokens: int,
     seconds: float | None,
 ) -> None:
-    batcher = await opened(socket, model, None, options)
+    batcher = await open_batcher(socket, model, None, options)
     load = RandomLoad(batcher, n_callers, max_tokens) if isinstance(batcher, Batcher) else None
     await _run(batcher, load, seconds)
 
@@ -109,7 +109,7 @@ async def _watch_only() -> None:
 async def _watch(
     batcher: AnyBatcher, view: TopView, loading: asyncio.Task[None], seconds: float | None
 ) -> None:
-    """Show the view until the time is over, or the load has failed: that error is raised."""
+    """Show the view until the time is over. Raises the error of a load that failed."""
     console = Console(highlight=False)
     end = math.inf if seconds is None else time.monotonic() + seconds
     await _update(view, batcher)
@@ -130,7 +130,7 @@ async def _update(view: TopView, batcher: AnyBatcher) -> None:
 
 @contextmanager
 def _shown(console: Console, view: TopView) -> Iterator[Callable[[], None]]:
-    """What draws the view as it is now. On a terminal the last picture stays."""
+    """Yield a function that draws the view now. On a terminal the last frame stays."""
     if not console.is_terminal:
         yield lambda: console.print(view.line(), soft_wrap=True)
         return
@@ -143,7 +143,7 @@ def _shown(console: Console, view: TopView) -> Iterator[Callable[[], None]]:
 
 @contextmanager
 def _ended_by_signals() -> Iterator[None]:
-    """SIGTERM and Ctrl-C end what is inside, and nothing more: a terminal is put in order."""
+    """End the block, not the process, on SIGTERM and Ctrl-C, so that the terminal is restored."""
     task = asyncio.current_task()
     assert task is not None
     loop = asyncio.get_running_loop()

@@ -1,6 +1,6 @@
-"""How `pybatcher top` looks: a picture for a terminal, a line for everything else.
+"""Output of `pybatcher top`: a frame for a terminal, a line for other outputs.
 
-Knows no batcher and no clock: whoever has one, in this process or another, feeds the view.
+Knows no batcher and no clock: events, statistics and the time are passed in.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from .rolling_window import RollingWindow, Second
 
 __all__ = ["TopView", "sparkline"]
 
-RATE_SPAN = 3.0  # seconds that rates are taken over
-LABEL = 9  # columns of what a line is about
+RATE_SPAN = 3.0  # seconds over which rates are averaged
+LABEL = 9  # columns of a line's label
 FIGURE = 22  # columns right of a sparkline
 PERCENTILES = (50, 95, 99)
 LINES_ABOVE_REQUESTS = 19
@@ -28,9 +28,9 @@ BARS = "▁▂▃▄▅▆▇█"
 
 
 class TopView:
-    """What a running batcher does, from its events (`take`) and statistics (`update`).
+    """A view of a running batcher, made from its events (`take`) and statistics (`update`).
 
-    All times are of the batcher's clock.
+    All times are seconds of the batcher's clock.
     """
 
     def __init__(self, model_name: str) -> None:
@@ -41,11 +41,11 @@ class TopView:
         self._began: float | None = None
 
     def take(self, event: TelemetryEvent) -> None:
-        """A handler of events."""
+        """Record an event; a handler for `attach`."""
         self._minute(event)
 
     def update(self, statistics: BatcherStatistics, health: Health, now: float) -> None:
-        """How things are now. To be called several times a second; `render` shows the last."""
+        """Record the current state. Call it several times a second; `render` shows the last."""
         if self._began is None:
             self._began = now
         self._health = health
@@ -64,18 +64,18 @@ class TopView:
         return self._updates[-1][1]
 
     def _rate(self, count: Callable[[BatcherStatistics], int]) -> float:
-        """How much a count has grown a second, lately."""
+        """Return a counter's growth per second over the last `RATE_SPAN` seconds."""
         (began, before), (now, counts) = self._updates[0], self._updates[-1]
         return (count(counts) - count(before)) / (now - began) if now > began else 0.0
 
     def _step(self, of: Callable[[Second], float]) -> float:
-        """The mean of something over the steps of the last seconds."""
+        """Return the mean of a step's property over the last `RATE_SPAN` seconds."""
         seconds = self._minute.seconds(self._now, int(RATE_SPAN))
         steps = sum(second.steps for second in seconds)
         return sum(map(of, seconds)) / steps if steps else 0.0
 
     def _kv(self) -> tuple[float, float]:
-        """The shares of KV blocks in use and cached."""
+        """Return the shares of KV blocks in use and cached, 0 to 1."""
         counts = self._counts
         cached = counts.kv_cached_blocks / counts.kv_total_blocks
         return 1 - cached - counts.kv_free_blocks / counts.kv_total_blocks, cached
@@ -92,7 +92,7 @@ class TopView:
     # -- as a line --------------------------------------------------------------------------
 
     def line(self) -> str:
-        """All of it in one line, percentiles as p50/p95/p99."""
+        """Return the view as one line, percentiles as p50/p95/p99."""
         counts, times = self._counts, self._times()
         rows = [f"{self._step(of):.2f} {kind}" for kind, of in _KINDS.items()]
         return "  ".join(
@@ -109,10 +109,10 @@ class TopView:
             ]
         )
 
-    # -- as a picture -----------------------------------------------------------------------
+    # -- as a frame -------------------------------------------------------------------------
 
     def render(self, width: int, height: int) -> RenderableType:
-        """For a terminal of so many columns and lines."""
+        """Return the frame for a terminal of `width` columns and `height` lines."""
         n_requests = height - LINES_ABOVE_REQUESTS - 2  # a blank line and the table's head
         parts: list[RenderableType] = [
             self._title(),
@@ -161,7 +161,7 @@ class TopView:
         ]
 
     def _sparklines(self, width: int) -> list[Text]:
-        """Rows a step of each kind, and who waited, for each second of the last minute."""
+        """Return sparklines of rows per step by kind, and of the queue, by second."""
         seconds = self._minute.seconds(self._now)[-width:]
         lines = [
             _labelled(
@@ -178,7 +178,7 @@ class TopView:
         return lines
 
     def _kv_line(self, width: int) -> Text:
-        """A bar: in use, cached, free."""
+        """Return a bar of the KV blocks in use, cached and free."""
         in_use, cached = self._kv()
         width = min(width, len(self._minute.seconds(self._now)))
         n_used = round(in_use * width)
@@ -204,7 +204,7 @@ class TopView:
 
     def _totals(self) -> list[Text]:
         c = self._counts
-        right = c.accepted_tokens / c.proposed_tokens if c.proposed_tokens else 0.0
+        accepted = c.accepted_tokens / c.proposed_tokens if c.proposed_tokens else 0.0
         return [
             _labelled(
                 "requests",
@@ -216,7 +216,7 @@ class TopView:
             _labelled(
                 "besides",
                 f"{c.preemptions:,} preemptions, {c.recomputed_tokens:,} tokens recomputed, "
-                f"{right:.0%} of guesses right, ",
+                f"{accepted:.0%} of drafts accepted, ",
                 (f"{c.restarts:,} restarts", "red" if c.restarts else ""),
             ),
         ]
@@ -231,7 +231,7 @@ _STYLES = {"decode": "green", "prefill": "blue", "draft": "magenta"}
 
 
 def sparkline(values: Sequence[float]) -> str:
-    """A bar a value, the highest one whole; a space for a zero."""
+    """Return one bar character per value, the highest at full height; a space for zero."""
     most = max(values, default=0.0)
     return "".join(
         BARS[min(int(value / most * len(BARS)), len(BARS) - 1)] if value > 0 else " "

@@ -5,7 +5,7 @@
     ├── ModelFormatError         a checkpoint is damaged, incomplete or of an unknown kind
     ├── InvalidRequestError      this request can never be served as it is written
     │   └── RequestTooLongError  ... because it needs more positions than there are
-    ├── QueueFullError           too much is waiting; `retry_after` says when to come back
+    ├── QueueFullError           the queue is full; `retry_after` says when to try again
     ├── DeadlineExceededError    the request's own `timeout` ran out
     ├── BatcherClosedError       the batcher was closed, or closes, under the request
     ├── ProtocolError            a peer of the sidecar broke the protocol
@@ -41,7 +41,7 @@ __all__ = [
 
 
 class PybatcherError(Exception):
-    """Base of everything that pybatcher raises on purpose."""
+    """Base of all errors that pybatcher raises on purpose."""
 
 
 class ConfigError(PybatcherError, ValueError):
@@ -61,9 +61,9 @@ class RequestTooLongError(InvalidRequestError):
 
 
 class QueueFullError(PybatcherError):
-    """Too much is waiting already.
+    """The queue is full.
 
-    `retry_after` is the number of seconds after which trying again is worth it.
+    `retry_after`: seconds after which another attempt is reasonable.
     """
 
     def __init__(self, message: str, retry_after: float) -> None:
@@ -86,7 +86,7 @@ class ProtocolError(PybatcherError):
 class ConnectionLostError(PybatcherError, ConnectionError):
     """The connection to the sidecar was lost, or cannot be made.
 
-    Nobody here knows what became of what was in flight.
+    The outcome of the requests in flight is unknown.
     """
 
 

@@ -1,11 +1,11 @@
-"""From a checkpoint to what the engine takes: configuration, tensors, tokenizer.
+"""Open checkpoints and convert them to the engine's input: configuration, tensors, tokenizer.
 
-Pure Python and numpy: no compiled engine, no torch unless a torch module is handed in.
+Pure Python and numpy: no compiled engine, and torch only where the caller passes a torch module.
 """
 
 from __future__ import annotations
 
-from .conversion import converted
+from .conversion import convert_tensors
 from .loaded_model import LoadedModel, TokenizerParts
 from .loader import open_model
 from .model_config import ModelConfig
@@ -17,7 +17,7 @@ __all__ = [
     "ModelConfig",
     "Tensor",
     "TokenizerParts",
-    "converted",
+    "convert_tensors",
     "from_torch",
     "open_model",
 ]

@@ -1,8 +1,8 @@
-"""Weights in blocks: some elements of a row, as small numbers with scales they share.
+"""Block quantisation formats: groups of neighbouring elements that share scales.
 
-A row of such a weight is a row of bytes. Two kinds are the engine's own: "int8" is what GGUF
-calls Q8_0, "int4" what it calls Q4_0. The others are known by GGUF's name; the engine cannot
-multiply by them, so that `conversion.py` makes another kind of them.
+A row of a quantised weight is a row of bytes. The engine computes with two formats: "int8"
+(GGUF's Q8_0) and "int4" (GGUF's Q4_0). The others keep their GGUF names, and `conversion.py`
+converts them, because the engine has no kernels for them.
 
 Layouts: https://github.com/ggml-org/ggml/blob/master/src/ggml-common.h
 """
@@ -16,7 +16,7 @@ __all__ = ["BLOCKS", "Block", "block_name"]
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """`n_elements` neighbours in a row take `n_bytes`."""
+    """Size of one block: `n_elements` neighbouring elements of a row take `n_bytes` bytes."""
 
     n_elements: int
     n_bytes: int
@@ -51,5 +51,5 @@ _GGUF_NAMES = {"int8": "Q8_0", "int4": "Q4_0"}
 
 
 def block_name(dtype: str) -> str:
-    """What GGUF calls this kind of block."""
+    """Return GGUF's name of the block format `dtype`."""
     return _GGUF_NAMES.get(dtype, dtype)

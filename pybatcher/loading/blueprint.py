@@ -1,4 +1,4 @@
-"""`Blueprint`: a model as its config.json describes it, ready to be filled with tensors."""
+"""`Blueprint`: a model's configuration and its tensor rules, read from config.json."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ HEAD = "head.weight"
 
 @dataclass(frozen=True, slots=True)
 class Blueprint:
-    """What a family's reader makes of config.json.
+    """Configuration and tensor rules of one model, made by its family's config reader.
 
     rules: one for each tensor that the engine takes.
     tied: the head is the token embedding, so that the checkpoint may lack either.
-    prefix: of most of the checkpoint's tensor names ("transformer."), where
-        some checkpoints of the family are written without it; else "".
+    prefix: leading part of the checkpoint's tensor names ("transformer.") that some
+        checkpoints of the family leave out; "" where none do.
     """
 
     config: ModelConfig
@@ -34,8 +34,10 @@ class Blueprint:
     prefix: str = ""
 
     def fill(self, available: Mapping[str, Tensor], origin: str) -> dict[str, Tensor]:
-        """The tensors under their canonical names. ModelFormatError if they do not fit.
+        """Return the model's tensors by canonical name, types and shapes checked.
 
+        available: the checkpoint's tensors by its own names. origin: the checkpoint,
+        for messages. Raises ModelFormatError if a tensor is missing or does not fit.
         As in transformers, a checkpoint that says "tied" and yet holds an
         embedding and a head with different values is not tied, and one that
         holds only the head is tied to that.
@@ -57,7 +59,10 @@ class Blueprint:
     def _present(
         self, rules: tuple[TensorRule, ...], available: Mapping[str, Tensor]
     ) -> list[TensorRule]:
-        """All rules; of a tied pair, only those that the checkpoint has (one at least)."""
+        """Return the rules without the absent half of a tied embedding and head.
+
+        The rule of the embedding stays where both are absent, so that `gather` reports it.
+        """
         if not self.tied:
             return list(rules)
         pair = [rule for rule in rules if rule.name in (EMBEDDING, HEAD)]

@@ -1,4 +1,4 @@
-"""Which safetensors files a directory's weights lie in."""
+"""Find and map the safetensors files of a Hugging Face directory."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _INDEX = "model.safetensors.index.json"
 
 
 def weight_files(directory: Path) -> list[Path]:
-    """The files that the directory's weights lie in.
+    """List the directory's weight files.
 
-    `model.safetensors`, or those that `model.safetensors.index.json` names.
+    `model.safetensors`, or the files that `model.safetensors.index.json` names.
     Raises ModelFormatError if there is neither, or the index names a file that
     is not in the directory itself.
     """
@@ -36,9 +36,9 @@ def weight_files(directory: Path) -> list[Path]:
 
 
 def map_checkpoint(files: Iterable[Path]) -> dict[str, Tensor]:
-    """All weights of the files by the checkpoint's names, mapped, not read.
+    """Map the tensors of all files; return them by the checkpoint's names. Reads no weights.
 
-    Raises ModelFormatError if a file is missing or damaged, or if two hold the
+    Raises ModelFormatError if a file is missing or damaged, or if two files hold the
     same tensor.
     """
     tensors: dict[str, Tensor] = {}
@@ -51,7 +51,7 @@ def map_checkpoint(files: Iterable[Path]) -> dict[str, Tensor]:
 
 
 def _read_file_names(index: Path) -> list[str]:
-    """The files of the index, each a plain name in the index's own directory."""
+    """Return the sorted file names of the index, each checked to be a plain name."""
     weight_map = read_fields(index).get("weight_map")
     if not isinstance(weight_map, dict) or not weight_map:
         raise ModelFormatError(

@@ -1,8 +1,8 @@
-"""Weights in blocks that the engine does not know, made into weights that it does.
+"""Convert weights in GGUF block formats that the engine has no kernels for.
 
-It takes plain numbers and blocks of int8 and int4 as they are, and rounds them to its own dtype
-where that is another. All other kinds are made into numbers here, by the reference implementation
-in the `gguf` package.
+The engine takes f32, f16, bf16 and blocks of int8 and int4 as they are, and rounds them to its
+own dtype where that differs. All other formats are dequantised here, by the reference
+implementation in the `gguf` package.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from ..errors import ModelFormatError
 from .blocks import BLOCKS, block_name
 from .tensors import Tensor
 
-__all__ = ["check_conversion", "convert", "converted", "target_dtype"]
+__all__ = ["check_conversion", "convert", "convert_tensors", "target_dtype"]
 
 _CHUNK = 2**20  # elements converted at a time
-_ENGINE_HAS = ("int8", "int4")
-_WHOLE_IN_INT8 = ("int4", "Q5_0", "IQ4_NL")
-"""Kinds of 32 elements that are one f16 scale, in the first two bytes, times int8 numbers."""
+_ENGINE_BLOCKS = ("int8", "int4")
+_LOSSLESS_IN_INT8 = ("int4", "Q5_0", "IQ4_NL")
+"""Formats whose block is one f16 scale (first two bytes) times 32 values that fit int8."""
 
-_WOULD_KEEP_MORE = {
+_PRECISION_ADVICE = {
     "int4": "; dtype='int8' would keep nearly all of what they hold",
     "int8": "; dtype='bf16' would keep more of what they hold",
 }
@@ -36,11 +36,13 @@ _Rows = NDArray[np.uint8]
 _Function = Callable[[_Rows], NDArray[Any]]
 
 
-def converted(tensors: Mapping[str, Tensor], dtype: str, origin: str) -> dict[str, Any]:
-    """All tensors of `origin` as an engine of `dtype` takes them: see the two below.
+def convert_tensors(tensors: Mapping[str, Tensor], dtype: str, origin: str) -> dict[str, Any]:
+    """Return the tensors of `origin` in the form that an engine of `dtype` takes, by name.
 
-    By name (array, dtype), or, what is yet to be converted, (function, dtype, rows,
-    columns): no more of that than the engine packs at a time is ever in memory.
+    A value is (array, dtype), or (function, dtype, rows, columns) for a matrix that has to be
+    converted: the engine calls the function when it packs that matrix, so that only the
+    matrices being packed are in memory converted. Warns as `check_conversion` does.
+    Raises ModelFormatError where the `gguf` package is needed and is not installed.
     """
     check_conversion(tensors, dtype, origin)
     return {name: _entry(tensor, dtype) for name, tensor in tensors.items()}
@@ -54,19 +56,19 @@ def _entry(tensor: Tensor, dtype: str) -> tuple[Any, ...]:
 
 
 def check_conversion(tensors: Mapping[str, Tensor], dtype: str, origin: str) -> None:
-    """Whether `convert` can do it, and one warning if blocks lose something in the engine.
+    """Check that `convert` can convert all tensors; warn once if blocks lose precision.
 
-    Raises ModelFormatError where the `gguf` package is needed and is not there.
+    Raises ModelFormatError where the `gguf` package is needed and is not installed.
     """
     kinds = Counter(tensor.dtype for tensor in tensors.values() if tensor.dtype in BLOCKS)
     for kind in kinds:
-        if kind not in _ENGINE_HAS:
+        if kind not in _ENGINE_BLOCKS:
             _reference(kind, origin)
-    lossless = {"f32": tuple(BLOCKS), "int8": ("int8", *_WHOLE_IN_INT8), "int4": ("int4",)}
+    lossless = {"f32": tuple(BLOCKS), "int8": ("int8", *_LOSSLESS_IN_INT8), "int4": ("int4",)}
     lost = sorted((block_name(k), n) for k, n in kinds.items() if k not in lossless.get(dtype, ()))
     if lost:
         counts = " and ".join(f"{count} of {name}" for name, count in lost)
-        advice = _WOULD_KEEP_MORE.get(dtype, "")
+        advice = _PRECISION_ADVICE.get(dtype, "")
         warnings.warn(
             f"{origin}: matrices are rounded to {dtype}, the one dtype of the engine: {counts}"
             f"{advice}",
@@ -75,20 +77,24 @@ def check_conversion(tensors: Mapping[str, Tensor], dtype: str, origin: str) -> 
 
 
 def target_dtype(kind: str, dtype: str) -> str:
-    """What `convert` makes of weights of a kind for an engine of `dtype`.
+    """Return the dtype to which weights of format `kind` are converted for an engine of `dtype`.
 
-    What the engine knows stays what it is. Other blocks become f32, or bf16 for a bf16
-    engine; int8 blocks for an int8 engine where that loses nothing.
+    A format that the engine takes stays as it is. Other blocks become f32, or bf16 for a bf16
+    engine; int8 blocks for an int8 engine where that is lossless.
     """
-    if dtype == "int8" and kind in _WHOLE_IN_INT8:
+    if dtype == "int8" and kind in _LOSSLESS_IN_INT8:
         return "int8"
-    if kind not in BLOCKS or kind in _ENGINE_HAS:
+    if kind not in BLOCKS or kind in _ENGINE_BLOCKS:
         return kind
     return "bf16" if dtype == "bf16" else "f32"
 
 
 def convert(tensor: Tensor, target: str) -> NDArray[Any]:
-    """The array of a matrix in blocks as `target`, one that `target_dtype` named for it."""
+    """Return the values of a matrix in blocks as `target`, a dtype given by `target_dtype`.
+
+    Shape (rows, columns); float32, or bfloat16 bits as uint16. int8 blocks are bytes:
+    (rows, columns / 32 * 34).
+    """
     kind = tensor.dtype
     if target == "int8":
         return _in_parts(tensor, lambda rows: _to_int8(rows, kind), 34 / 32, np.uint8)
@@ -99,9 +105,9 @@ def convert(tensor: Tensor, target: str) -> NDArray[Any]:
 
 
 def _in_parts(tensor: Tensor, function: _Function, width: float, dtype: Any) -> NDArray[Any]:
-    """`function` over some rows at a time, so that what it needs on the way stays small.
+    """Apply `function` to a few rows at a time, which bounds its temporary memory.
 
-    width: of the result, in items per element.
+    width: items of the result per element of the tensor.
     """
     n_rows, n_columns = tensor.shape
     out = np.empty((n_rows, int(n_columns * width)), dtype)
@@ -114,7 +120,7 @@ def _in_parts(tensor: Tensor, function: _Function, width: float, dtype: Any) -> 
 
 
 def _to_bf16(values: NDArray[np.float32]) -> NDArray[np.uint16]:
-    """Rounded to nearest even, as the engine does."""
+    """Round to the nearest bf16, ties to even, as the engine does. Returns the bits."""
     bits = values.view(np.uint32)
     rounded = (bits + (0x7FFF + ((bits >> 16) & 1))) >> 16
     not_a_number = (bits & 0x7FFFFFFF) > 0x7F800000
@@ -122,7 +128,7 @@ def _to_bf16(values: NDArray[np.float32]) -> NDArray[np.uint16]:
 
 
 def _to_int8(rows: _Rows, kind: str) -> _Rows:
-    """The same scales, and the numbers that they multiply."""
+    """Repack blocks as int8 blocks: the same scales, the same values. Lossless."""
     blocks = rows.reshape(len(rows), -1, BLOCKS[kind].n_bytes)
     out = np.empty((*blocks.shape[:2], 34), np.uint8)
     out[..., :2] = blocks[..., :2]
@@ -139,7 +145,10 @@ def _to_int8(rows: _Rows, kind: str) -> _Rows:
 
 
 def _reference(kind: str, origin: str) -> Callable[[_Rows], NDArray[np.float32]]:
-    """The dequantisation of the `gguf` package, which is imported where it is needed only."""
+    """Return the `gguf` package's function that dequantises rows of `kind` to float32.
+
+    Raises ModelFormatError where the package is not installed or does not know `kind`.
+    """
     try:
         from gguf.constants import GGMLQuantizationType
         from gguf.quants import dequantize

@@ -1,4 +1,4 @@
-"""What of CUDA this build and this machine have: the values of `Engine.cuda_info()`."""
+"""CUDA support of this build and this machine: the types that `Engine.cuda_info()` returns."""
 
 from __future__ import annotations
 
@@ -8,21 +8,25 @@ from typing import Literal
 __all__ = ["CudaDevice", "CudaInfo", "DriverState"]
 
 DriverState = Literal["ready", "absent", "too_old", "failed", "no_device", "unknown_device"]
-"""Of the NVIDIA driver.
+"""State of the NVIDIA driver.
 
-"ready": it has a GPU for this build's code; or any, in a build without CUDA.
-"absent": there is none.
-"too_old": older than this build's toolkit can do with. It is not started, so that
+"ready": the driver shows a GPU that this build has code for; in a build without CUDA, any GPU.
+"absent": no driver is installed.
+"too_old": the driver is older than this build's toolkit requires. It is not started, so that
     its GPUs are not known.
-"failed": one of its functions gave an error.
-"no_device": it finds no GPU, or is shown none.
-"unknown_device": this build has no code for any of its GPUs.
+"failed": a driver function returned an error.
+"no_device": the driver shows this process no GPU.
+"unknown_device": this build has no code for any of the GPUs.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class CudaDevice:
-    """A GPU. compute_capability: (9, 0) is what `sm_90` is compiled for. memory_bytes: in all."""
+    """A GPU.
+
+    compute_capability: (major, minor); (9, 0) runs code compiled for `sm_90`.
+    memory_bytes: total memory.
+    """
 
     name: str
     compute_capability: tuple[int, int]
@@ -31,15 +35,15 @@ class CudaDevice:
 
 @dataclass(frozen=True, slots=True)
 class CudaInfo:
-    """A build's CUDA, and the driver and the GPUs that it finds.
+    """CUDA toolkit of this build, and the driver and GPUs of this machine.
 
     toolkit: the version of nvcc, "13.0.88"; "" in a build without CUDA.
-    architectures: what nvcc compiles for, 90 for `sm_90`.
+    architectures: the GPU architectures that nvcc compiled for, 90 for `sm_90`.
     build_problem: why the build has no CUDA; "" where it has.
-    driver_state: what became of looking for the driver.
-    driver_version: the newest CUDA that the driver is for, "13.0"; "" if not known.
-    driver_error: the driver's code for what went wrong, where it is "failed"; else 0.
-    driver_problem: what is lacking and what to do about it; "" when "ready".
+    driver_state: the state of the driver.
+    driver_version: the newest CUDA version that the driver supports, "13.0"; "" if not known.
+    driver_error: the driver's error code where the state is "failed"; else 0.
+    driver_problem: the problem and how to solve it; "" when "ready".
     devices: the GPUs that the driver shows this process.
     """
 

@@ -1,4 +1,4 @@
-"""`Fields`: a JSON object whose fields are checked as they are read."""
+"""`Fields`: a JSON object with accessors that check type and range."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ _REPR.maxstring = _REPR.maxother = 120
 
 
 def shown(value: object) -> str:
-    """A `repr` of bounded length, for hostile values of any size."""
+    """Return a `repr` of bounded length, safe for hostile values of any size."""
     return _REPR.repr(value)
 
 
 class Fields:
-    """The fields of one JSON object; `source` names it in every message.
+    """The fields of one JSON object; every error message names `source`.
 
-    A field that is absent, or null, takes `default`; without a default it is a
-    ModelFormatError, as is a value of the wrong kind or out of range.
+    An accessor returns `default` for a field that is absent or null. Without a default
+    it raises ModelFormatError, as for a value of the wrong type or out of range.
     """
 
     def __init__(self, values: Mapping[str, Any], source: str) -> None:
@@ -38,18 +38,18 @@ class Fields:
         return self._values.get(name) is not None
 
     def get(self, name: str) -> Any:
-        """The raw value, None where absent."""
+        """Return the unchecked value; None where the field is absent."""
         return self._values.get(name)
 
     def error(self, name: str, expected: str) -> ModelFormatError:
-        """The error that says what was found in `name`, and what was expected."""
+        """Return a ModelFormatError that names the field, its value and the `expected` one."""
         if name not in self._values:
             return ModelFormatError(f"{self.source}: {name} is missing; expected {expected}")
         found = shown(self._values[name])
         return ModelFormatError(f"{self.source}: {name} is {found}; expected {expected}")
 
     def integer(self, name: str, low: int, high: int, default: Any = _REQUIRED) -> Any:
-        """A whole number in [low, high]."""
+        """Return the field as an int in [low, high]."""
         value = self._values.get(name)
         if value is None and default is not _REQUIRED:
             return default
@@ -58,7 +58,7 @@ class Fields:
         return value
 
     def number(self, name: str, low: float, high: float, default: Any = _REQUIRED) -> Any:
-        """A finite number in [low, high], as a float."""
+        """Return the field as a finite float in [low, high]."""
         value = self._values.get(name)
         if value is None and default is not _REQUIRED:
             return default
@@ -69,7 +69,7 @@ class Fields:
         return float(value)
 
     def boolean(self, name: str, default: bool) -> bool:
-        """True or False."""
+        """Return the field as a bool."""
         value = self._values.get(name)
         if value is None:
             return default
@@ -78,7 +78,7 @@ class Fields:
         return value
 
     def text(self, name: str, default: Any = _REQUIRED) -> Any:
-        """A str."""
+        """Return the field as a str."""
         value = self._values.get(name)
         if value is None and default is not _REQUIRED:
             return default
@@ -87,7 +87,7 @@ class Fields:
         return value
 
     def child(self, name: str) -> Fields:
-        """The object in field `name`; an empty one where it is absent."""
+        """Return the object in field `name`, as `Fields`; empty where the field is absent."""
         value = self._values.get(name)
         if value is None:
             return Fields({}, f"{self.source}: {name}")
@@ -96,7 +96,7 @@ class Fields:
         return Fields(value, f"{self.source}: {name}")
 
     def refuse_unless(self, name: str, *allowed: object) -> None:
-        """Refuse a set field that has none of the `allowed` values."""
+        """Raise ModelFormatError if the field is set to none of the `allowed` values."""
         value = self._values.get(name)
         if value is not None and not any(type(value) is type(a) and value == a for a in allowed):
             supported = " or ".join(map(repr, allowed)) if allowed else "no such field"

@@ -1,4 +1,4 @@
-"""`fingerprint`: what tells one state of a checkpoint's files from every other."""
+"""`fingerprint`: a digest that changes whenever a checkpoint's files do."""
 
 from __future__ import annotations
 
@@ -10,13 +10,12 @@ __all__ = ["fingerprint"]
 
 
 def fingerprint(files: Iterable[Path]) -> str:
-    """A digest of where the files are, how long, and when each was last changed.
+    """Return a digest of the files' paths, sizes, inodes and change times; "" on an I/O error.
 
-    Their contents are not read. The change time (ctime) is the one that nobody
-    can set: a file put in place of another has a new one even where its length
-    and date are the old one's. Take it before the files are opened: what is
-    read is then what the digest stands for, or newer. Empty where a file cannot
-    be asked.
+    Reads no contents. The change time (ctime) cannot be set by a program: a file that
+    replaces another has a new one even where size and modification time are equal.
+    Call this before the files are opened: what is read afterwards is then what the
+    digest stands for, or newer.
     """
     digest = hashlib.sha256()
     for file in files:

@@ -1,4 +1,4 @@
-"""`read_config`: the architecture that a GGUF file's metadata describe."""
+"""`read_config`: the `ModelConfig` that a GGUF file's metadata describe."""
 
 from __future__ import annotations
 
@@ -21,15 +21,17 @@ ARCHITECTURES = ("llama", "qwen2", "qwen3")
 def read_config(
     fields: Fields, vocab_size: int, rope_divisors: NDArray[np.float64] | None
 ) -> ModelConfig:
-    """The configuration. ModelFormatError if it is not supported, or absurd.
+    """Return the model's configuration.
 
     vocab_size: rows of the token embedding; the key of that name may be absent, or wrong.
-    rope_divisors: what frequencies are divided by, (head_dim / 2,); None: nothing.
+    rope_divisors: divisors of the rotary frequencies, (head_dim / 2,); None: no division.
+
+    Raises ModelFormatError for an unsupported architecture or option, or an impossible size.
     """
     architecture = fields.text("general.architecture")
     if architecture not in ARCHITECTURES:
         raise fields.error("general.architecture", "one of " + ", ".join(map(repr, ARCHITECTURES)))
-    keys = _Keys(fields, architecture)
+    keys = _ArchitectureKeys(fields, architecture)
     keys.refuse_unless("expert_count", 0)
     keys.refuse_unless("attention.sliding_window", 0)
     keys.refuse_unless("attention.causal", True)
@@ -59,8 +61,8 @@ def _names(architecture: str) -> SizeNames:
     )
 
 
-class _Keys:
-    """The keys of one architecture: `llama.block_count` as `block_count`."""
+class _ArchitectureKeys:
+    """Access to one architecture's keys without their prefix: `block_count` of `llama.`."""
 
     def __init__(self, fields: Fields, architecture: str) -> None:
         self.fields = fields
@@ -82,9 +84,9 @@ class _Keys:
 
 
 def _read_rope(
-    keys: _Keys, head_dim: int, max_positions: int, divisors: NDArray[np.float64] | None
+    keys: _ArchitectureKeys, head_dim: int, max_positions: int, divisors: NDArray[np.float64] | None
 ) -> Rope:
-    """By the reader of config.json, whose words for it are nearly the same."""
+    """Translate the keys to config.json's fields and have `read_rope` read those."""
     if divisors is not None and divisors.shape != (head_dim // 2,):
         raise keys.error(
             "attention.key_length",
@@ -100,8 +102,11 @@ def _read_rope(
     return read_rope(source, head_dim, max_positions, divisors)
 
 
-def _read_scaling(keys: _Keys, max_positions: int) -> dict[str, Any]:
-    """The fields of config.json's rope_parameters. A factor of 0 is none, as in llama.cpp."""
+def _read_scaling(keys: _ArchitectureKeys, max_positions: int) -> dict[str, Any]:
+    """Return the fields of config.json's rope_parameters.
+
+    A factor of 0 means no scaling, as in llama.cpp.
+    """
     name = "rope.scaling.type"
     kind = keys.fields.text(keys.prefix + name, "linear")
     if kind not in ("none", "linear", "yarn"):

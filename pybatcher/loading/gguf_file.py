@@ -1,4 +1,4 @@
-"""Mapping the tensors of a GGUF file into memory."""
+"""Map the tensors of a GGUF file into memory."""
 
 from __future__ import annotations
 
@@ -21,14 +21,18 @@ _MAGIC = b"GGUF"
 
 @dataclass(frozen=True, slots=True)
 class GgufFile:
-    """metadata: by key. tensors: by GGUF's names, read-only views of the mapped file."""
+    """An opened GGUF file.
+
+    metadata: values by key.
+    tensors: by GGUF's names, read-only views of the mapped file.
+    """
 
     metadata: Fields
     tensors: dict[str, Tensor]
 
 
 def is_gguf(path: Path) -> bool:
-    """Whether it is a file that begins as GGUF files do, or is named as they are."""
+    """True for a file with the suffix .gguf, or one that begins with GGUF's magic."""
     try:
         if not path.is_file():
             return False
@@ -39,7 +43,7 @@ def is_gguf(path: Path) -> bool:
 
 
 def map_gguf(path: Path) -> GgufFile:
-    """The file's metadata and tensors. Weights are mapped, not read.
+    """Open a GGUF file: read its metadata and map its weights, without reading them.
 
     A tensor that is neither plain numbers nor of a kind in BLOCKS has GGUF's name
     of its type as `dtype`; `gather` refuses it where it is needed. Raises
@@ -53,15 +57,18 @@ def map_gguf(path: Path) -> GgufFile:
     metadata = Fields(header.metadata, str(path))
     n_files = metadata.integer("split.count", 0, 2**16, 1)
     if n_files > 1:
-        raise metadata.error("split.count", "one file; llama-gguf-split --merge makes one of them")
+        raise metadata.error("split.count", "1; merge the files with llama-gguf-split --merge")
     return GgufFile(metadata, {entry.name: _tensor(data, entry, path) for entry in header.tensors})
 
 
 def _tensor(data: NDArray[np.uint8], entry: GgufTensor, path: Path) -> Tensor:
-    """(..., elements), or (..., bytes of the blocks of a row)."""
+    """Return the tensor's view of the file: (..., elements), or (..., bytes of a row's blocks).
+
+    Copied only where the file's alignment is too small for the element type.
+    """
     raw: NDArray[Any] = data[entry.begin : entry.end]
     mapped = raw.ctypes.data % entry.type.array_dtype.itemsize == 0
-    if not mapped:  # an alignment of 1 or 2
+    if not mapped:  # the file has an alignment of 1 or 2
         raw = raw.copy()
     array = raw.view(entry.type.array_dtype).reshape(*entry.shape[:-1], -1)
     source = f"{path}: tensor {shown(entry.name)}"

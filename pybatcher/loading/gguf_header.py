@@ -1,12 +1,11 @@
-"""Reading the header of a GGUF file: what is known of the model, and where its tensors lie.
+"""Read the header of a GGUF file: metadata, and where each tensor lies.
 
 Format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md. Magic, version, two counts;
 pairs of key and value; for each tensor its name, sizes, type and offset; then, from the next
 multiple of the alignment, the data, each tensor from such a multiple on.
 
-Nothing here trusts the file. Every length is held against what is left of the header before
-anything is made of that length, and there are limits to all counts: past any real model,
-short of absurdity.
+The file is not trusted. Every length is checked against the rest of the header before anything
+of that length is allocated, and every count has a limit, far above that of any real model.
 """
 
 from __future__ import annotations
@@ -57,7 +56,7 @@ _U32, _U64 = Struct("<I"), Struct("<Q")
 
 @dataclass(frozen=True, slots=True)
 class GgufTensor:
-    """Where a tensor lies: from `begin` to `end` in the file. `shape`: outermost first."""
+    """Place of a tensor: bytes [begin, end) of the file. `shape`: outermost dimension first."""
 
     name: str
     type: GgufType
@@ -68,14 +67,22 @@ class GgufTensor:
 
 @dataclass(frozen=True, slots=True)
 class GgufHeader:
-    """metadata: numbers, truth values, texts; arrays of texts as lists, of others as numpy's."""
+    """Header of a GGUF file.
+
+    metadata: by key an int, float, bool or str; an array of strings is a list, any other
+        array a numpy array.
+    tensors: in the order of the file.
+    """
 
     metadata: dict[str, Any]
     tensors: list[GgufTensor]
 
 
 def read_header(data: NDArray[np.uint8], path: Path) -> GgufHeader:
-    """The header of the GGUF file whose bytes are `data`. ModelFormatError if it is not valid."""
+    """Return the header of the GGUF file whose bytes are `data`.
+
+    Raises ModelFormatError, which names `path`, if the header is not valid.
+    """
     cursor = _Cursor(data[:_MAX_HEADER_BYTES].data, data.size, str(path))
     if bytes(cursor.take(4, "the magic")) != _MAGIC:
         raise ModelFormatError(f"{path}: does not begin with 'GGUF'; expected a GGUF file")
@@ -169,7 +176,7 @@ def _alignment(cursor: _Cursor, metadata: dict[str, Any]) -> int:
 
 
 def _read_shape(cursor: _Cursor, what: str) -> tuple[int, ...]:
-    """The file has the innermost size first."""
+    """Return a tensor's shape, outermost dimension first; the file has the innermost first."""
     n_dimensions = cursor.u32(what)
     if not 1 <= n_dimensions <= _MAX_DIMENSIONS:
         raise cursor.error(f"{what} has {n_dimensions} dimensions; expected 1 to {_MAX_DIMENSIONS}")
@@ -194,7 +201,7 @@ def _read_type(cursor: _Cursor, shape: tuple[int, ...], what: str) -> GgufType:
 
 
 class _Cursor:
-    """A place in the header, and the reading on from there, never past its end."""
+    """A read position in the header. Raises ModelFormatError instead of reading past its end."""
 
     def __init__(self, header: memoryview, file_size: int, source: str) -> None:
         self._header = header

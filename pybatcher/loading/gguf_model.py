@@ -1,8 +1,8 @@
-"""`open_gguf`: a model of one GGUF file, weights, tokenizer and chat template, for the engine.
+"""`open_gguf`: open a model in one GGUF file: weights, tokenizer and chat template.
 
-The keys are those that llama.cpp's converter writes and its loader reads:
-https://github.com/ggml-org/ggml/blob/master/docs/gguf.md. Where a key may be absent, its
-default is llama.cpp's.
+Reads the keys that llama.cpp's converter writes and its loader reads:
+https://github.com/ggml-org/ggml/blob/master/docs/gguf.md. The default of an absent key is
+llama.cpp's.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from .tensors import Tensor
 
 __all__ = ["open_gguf"]
 
-# int4 would lose much of them: 4 bits with finer scales, or more.
-_SUIT_INT8 = ("int8", "Q5_0", "Q5_1", "Q4_K", "Q5_K", "Q6_K", "IQ4_NL", "IQ4_XS")
+# Block formats loaded as int8 by default: more than 4 bits, or finer scales than int4 has.
+_LOADED_AS_INT8 = ("int8", "Q5_0", "Q5_1", "Q4_K", "Q5_K", "Q6_K", "IQ4_NL", "IQ4_XS")
 _ROPE_DIVISORS = "rope_freqs.weight"
 _NAMES = {
     "attn_norm": "attn_norm",
@@ -55,9 +55,9 @@ _NAMES = {
 def open_gguf(path: Path) -> LoadedModel:
     """Open a GGUF file of the llama, qwen2 or qwen3 architecture.
 
-    Weights are mapped, not read, but for the query and key weights of the llama
-    architecture, whose rows are put in order. Raises ModelFormatError that names
-    file, key or tensor, what was found and what was expected.
+    Maps the weights without reading them, except for the query and key weights of the
+    llama architecture, whose rows it copies in another order. Raises ModelFormatError
+    that names the file, the key or tensor, its value and the expected one.
     """
     identity = fingerprint([path])
     file = map_gguf(path)
@@ -67,10 +67,10 @@ def open_gguf(path: Path) -> LoadedModel:
     blueprint = _blueprint(config, tensors)
     tokenizer = read_tokenizer(file.metadata, config.vocab_size)
     weights = blueprint.fill(tensors, str(path))
-    _refuse_others(tensors, blueprint, file.metadata)
+    _refuse_unknown_tensors(tensors, blueprint, file.metadata)
     if config.architecture == "llama":
         weights = {
-            name: _with_halves(name, tensor, config.head_dim) for name, tensor in weights.items()
+            name: _unpermuted(name, tensor, config.head_dim) for name, tensor in weights.items()
         }
     return LoadedModel(
         config=config,
@@ -108,7 +108,7 @@ def _rope_divisors(tensor: Tensor | None) -> NDArray[np.float64] | None:
 
 
 def _blueprint(config: ModelConfig, tensors: Mapping[str, Tensor]) -> Blueprint:
-    """As transformers' rules, by GGUF's names. Which biases there are, the tensors say."""
+    """Return the Llama family's rules with GGUF's names; the biases are those in `tensors`."""
     rules = llama.rules(
         config,
         qkv_bias=config.architecture == "qwen2" or "blk.0.attn_q.bias" in tensors,
@@ -120,7 +120,7 @@ def _blueprint(config: ModelConfig, tensors: Mapping[str, Tensor]) -> Blueprint:
 
 
 def gguf_name(name: str) -> str:
-    """GGUF's name of a canonical tensor."""
+    """Return GGUF's name of a canonical tensor name."""
     if name == EMBEDDING:
         return "token_embd.weight"
     stem, _, kind = name.rpartition(".")
@@ -132,8 +132,10 @@ def gguf_name(name: str) -> str:
     return f"blk.{layer}.{_NAMES[part]}.{kind}"
 
 
-def _refuse_others(tensors: Mapping[str, Tensor], blueprint: Blueprint, metadata: Fields) -> None:
-    """A tensor that no rule takes is a part of the model that would be left out."""
+def _refuse_unknown_tensors(
+    tensors: Mapping[str, Tensor], blueprint: Blueprint, metadata: Fields
+) -> None:
+    """Raise ModelFormatError for a tensor without a rule: the model would lack that part."""
     known = {rule.source for rule in blueprint.rules} | {_ROPE_DIVISORS}
     for name, tensor in tensors.items():
         if name not in known:
@@ -144,11 +146,12 @@ def _refuse_others(tensors: Mapping[str, Tensor], blueprint: Blueprint, metadata
             )
 
 
-def _with_halves(name: str, tensor: Tensor, head_dim: int) -> Tensor:
-    """Query and key rows of a head, from neighbouring pairs to halves, as the engine rotates.
+def _unpermuted(name: str, tensor: Tensor, head_dim: int) -> Tensor:
+    """Undo llama.cpp's row permutation of query and key weights; other tensors are unchanged.
 
-    llama.cpp rotates dimensions 2i and 2i + 1 together in its llama architecture, so
-    that its converter puts row i + head_dim / 2 beside row i. Rows of blocks are rows too.
+    llama.cpp rotates dimensions 2i and 2i + 1 together in its llama architecture, and its
+    converter puts row i + head_dim / 2 after row i. The engine rotates i and
+    i + head_dim / 2. Works on plain rows and on rows of blocks.
     """
     if not re.fullmatch(r"layers\.\d+\.[qk]\.(weight|bias)", name):
         return tensor
@@ -158,12 +161,12 @@ def _with_halves(name: str, tensor: Tensor, head_dim: int) -> Tensor:
 
 
 def _prevailing_dtype(weights: Mapping[str, Tensor]) -> str:
-    """What suits most of the numbers in matrices: their own type, of blocks int8 or int4."""
+    """Return the dtype of most matrix elements; block formats count as int8 or int4."""
     counts: Counter[str] = Counter()
     for tensor in weights.values():
         if tensor.array.ndim == 2:
             dtype = tensor.dtype
             if dtype in BLOCKS:
-                dtype = "int8" if dtype in _SUIT_INT8 else "int4"
+                dtype = "int8" if dtype in _LOADED_AS_INT8 else "int4"
             counts[dtype] += math.prod(tensor.shape)
     return counts.most_common(1)[0][0]

@@ -1,7 +1,7 @@
-"""How a byte-level BPE cuts a text into words before it merges, by the name in a GGUF file.
+"""Pre-tokenizers of byte-level BPE (how a text is split into words), by their GGUF names.
 
-The expressions are those of the models' own tokenizer.json. A GGUF has only a name, and the
-names and what they stand for are those of llama.cpp (src/llama-vocab.cpp).
+The regular expressions are those of the models' own tokenizer.json. A GGUF file has only a
+name; names and meanings are llama.cpp's (src/llama-vocab.cpp).
 """
 
 from __future__ import annotations
@@ -18,11 +18,12 @@ __all__ = ["PRE_TOKENIZERS", "PreTokenization"]
 
 @dataclass(frozen=True, slots=True)
 class PreTokenization:
-    """make: the pre-tokenizer, which ends in GPT-2's alphabet of bytes.
+    """The steps of a tokenizer that a GGUF pre-tokenizer name stands for.
 
-    nfc: texts are brought to Unicode's composed form first.
-    ignore_merges: a word that is a token is that token, whatever merges would make of it.
-    add_bos: a text begins with the BOS token where the file does not say whether.
+    make: makes the pre-tokenizer; its last stage is GPT-2's byte alphabet.
+    nfc: normalise texts to Unicode NFC first.
+    ignore_merges: a word that is in the vocabulary is one token, without merges.
+    add_bos: begin a text with the BOS token where the file does not say.
     """
 
     make: Callable[[], PreTokenizer]
@@ -31,7 +32,7 @@ class PreTokenization:
     add_bos: bool = False
 
     def normalizer(self) -> Normalizer | None:
-        """What comes before cutting, if anything."""
+        """Return the normalizer; None where texts are not normalised."""
         return normalizers.NFC() if self.nfc else None
 
 
@@ -47,7 +48,7 @@ _TEKKEN = (
 
 
 def _split(*expressions: str) -> Callable[[], PreTokenizer]:
-    """One expression after the other cuts what the one before has left; then bytes."""
+    """Return a maker of a pre-tokenizer: splits by each expression in turn, then to bytes."""
 
     def make() -> PreTokenizer:
         cuts = [pre_tokenizers.Split(Regex(each), behavior="isolated") for each in expressions]

@@ -1,7 +1,7 @@
-"""The tokenizer and the chat template that a GGUF file has among its metadata.
+"""Read the tokenizer and the chat template from the metadata of a GGUF file.
 
-Two kinds: "gpt2", byte-level BPE with its merges, and "llama", SentencePiece's BPE, whose
-merges follow from the scores of the tokens.
+Two types: "gpt2", byte-level BPE with a list of merges, and "llama", SentencePiece BPE, whose
+merges follow from the tokens' scores.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from .merges import merges_of_scores, split_merges
 __all__ = ["read_tokenizer"]
 
 _MAX_TEMPLATE = 2**20  # characters
-_MAX_ADDED_TEXT = 2**22  # characters of all tokens that are looked for in every text
-_MAX_PIECE = 2**8  # characters; the merges of a piece take the square of its length
-_SPACE = "\u2581"  # SentencePiece's mark for one
+_MAX_ADDED_TEXT = 2**22  # characters of all added tokens; every text is searched for them
+_MAX_PIECE = 2**8  # characters; finding the merges of a piece is quadratic in its length
+_SPACE = "\u2581"  # stands for a space in SentencePiece
 _ID_KEYS = {
     "bos_token": "tokenizer.ggml.bos_token_id",
     "eos_token": "tokenizer.ggml.eos_token_id",
     "unk_token": "tokenizer.ggml.unknown_token_id",
     "pad_token": "tokenizer.ggml.padding_token_id",
-    "sep_token": "tokenizer.ggml.seperator_token_id",  # spelled so
+    "sep_token": "tokenizer.ggml.seperator_token_id",  # misspelled in the format
     "cls_token": "tokenizer.ggml.cls_token_id",
 }
-_OTHER_ENDS = ("tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id")
-_TEXTS_OF_ENDS = (
+_OTHER_END_KEYS = ("tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id")
+_END_TOKEN_TEXTS = (
     "<|eot_id|>",
     "<|eom_id|>",
     "<|end_of_text|>",
@@ -46,31 +46,36 @@ _TEXTS_OF_ENDS = (
     "<end_of_turn>",
     "<\uff5cend\u2581of\u2581sentence\uff5c>",
 )
-"""A GGUF names one EOS, though a model may have several: as in llama.cpp, these texts tell."""
+"""Tokens with these texts end an output, as in llama.cpp: a GGUF names only one EOS token."""
 
 
-# What a token is: tokenizer.ggml.token_type.
+# Token types: tokenizer.ggml.token_type.
 _NORMAL, _UNKNOWN, _CONTROL, _USER_DEFINED, _UNUSED, _BYTE = range(1, 7)
 
 
 @dataclass(frozen=True, slots=True)
 class _Vocabulary:
-    """tokens, kinds: by id. ids: of the tokens that are used."""
+    """The vocabulary.
+
+    tokens, kinds: texts and token types, by id.
+    ids: by text, without unused and empty tokens.
+    """
 
     tokens: list[str]
     kinds: NDArray[np.int64]
     ids: dict[str, int]
 
     def of_kind(self, *kinds: int) -> list[str]:
-        """The tokens of these kinds that are used, by id."""
+        """Return the used tokens of these types, in the order of their ids."""
         found = np.flatnonzero(np.isin(self.kinds, kinds)).tolist()
         return [self.tokens[i] for i in found if self.tokens[i] in self.ids]
 
 
 def read_tokenizer(fields: Fields, vocab_size: int) -> TokenizerParts:
-    """The tokenizer of a GGUF file; without one, the parts say so.
+    """Return the tokenizer of a GGUF file; its `backend` is None where the file has none.
 
-    Raises ModelFormatError for a kind that is not known, or a vocabulary that is damaged.
+    vocab_size: rows of the token embedding; every id is below it. Raises ModelFormatError
+    for an unknown tokenizer type or a damaged vocabulary.
     """
     model = fields.text("tokenizer.ggml.model", "none")
     template = fields.text("tokenizer.chat_template", None)
@@ -82,20 +87,20 @@ def read_tokenizer(fields: Fields, vocab_size: int) -> TokenizerParts:
     if model not in ("gpt2", "llama", "none", "no_vocab"):
         raise fields.error("tokenizer.ggml.model", "'gpt2', 'llama' or 'none'")
     ids = {name: _token_id(fields, key, vocab_size) for name, key in _ID_KEYS.items()}
-    ends = {ids["eos_token"], *(_token_id(fields, key, vocab_size) for key in _OTHER_ENDS)}
+    ends = {ids["eos_token"], *(_token_id(fields, key, vocab_size) for key in _OTHER_END_KEYS)}
     if model in ("none", "no_vocab"):
         return _parts(None, template, ids, ends, [])
     vocabulary = _read_vocabulary(fields, vocab_size)
     added = set(vocabulary.of_kind(_CONTROL, _USER_DEFINED))
-    ends |= {vocabulary.ids[text] for text in _TEXTS_OF_ENDS if text in added}
+    ends |= {vocabulary.ids[text] for text in _END_TOKEN_TEXTS if text in added}
     try:
         make = _byte_level if model == "gpt2" else _sentencepiece
         backend, add_bos = make(fields, vocabulary)
         _add_tokens(backend, vocabulary, fields)
-        _put_around(backend, vocabulary, fields, add_bos, ids)
+        _set_post_processor(backend, vocabulary, fields, add_bos, ids)
     except ModelFormatError:
         raise
-    except Exception as error:  # the library raises plain Exception, and nothing more special
+    except Exception as error:  # the library raises no more specific type
         raise ModelFormatError(
             f"{fields.source}: tokenizer.ggml: not a valid tokenizer: {error}"
         ) from error
@@ -121,7 +126,7 @@ def _parts(
 
 
 def _token_id(fields: Fields, key: str, vocab_size: int) -> int | None:
-    """Of a file that says -1, or 2**32 - 1, as some do: None."""
+    """Return a key's token id; None where it is absent, -1 or 2**32 - 1 (both mean none)."""
     value = fields.get(key)
     if value in (-1, 2**32 - 1):
         return None
@@ -152,7 +157,7 @@ def _read_vocabulary(fields: Fields, vocab_size: int) -> _Vocabulary:
 
 
 def _byte_level(fields: Fields, vocabulary: _Vocabulary) -> tuple[TokenizerBackend, bool]:
-    """GPT-2's kind: characters stand for bytes, merges are listed."""
+    """Build a byte-level BPE tokenizer from listed merges; also: whether it adds BOS."""
     key = "tokenizer.ggml.pre"
     name = fields.text(key, None)
     if name is None:
@@ -176,7 +181,7 @@ def _byte_level(fields: Fields, vocabulary: _Vocabulary) -> tuple[TokenizerBacke
 
 
 def _sentencepiece(fields: Fields, vocabulary: _Vocabulary) -> tuple[TokenizerBackend, bool]:
-    """Llama 2's kind: spaces are marked, unknown characters become tokens of bytes."""
+    """Build a SentencePiece BPE tokenizer with byte fallback; also: whether it adds BOS."""
     key = "tokenizer.ggml.scores"
     n_tokens = len(vocabulary.tokens)
     scores = _numbers(fields, key, n_tokens).astype(np.float64)
@@ -214,7 +219,7 @@ def _sentencepiece(fields: Fields, vocabulary: _Vocabulary) -> tuple[TokenizerBa
 
 
 def _add_tokens(backend: TokenizerBackend, vocabulary: _Vocabulary, fields: Fields) -> None:
-    """Tokens that are found in a text before anything else, and special ones that have no text."""
+    """Register the special and the user-defined tokens, which match before pre-tokenization."""
     special = vocabulary.of_kind(_UNKNOWN, _CONTROL)
     plain = vocabulary.of_kind(_USER_DEFINED)
     n_characters = sum(map(len, special)) + sum(map(len, plain))
@@ -227,14 +232,14 @@ def _add_tokens(backend: TokenizerBackend, vocabulary: _Vocabulary, fields: Fiel
     backend.add_tokens([AddedToken(token, normalized=False) for token in plain])
 
 
-def _put_around(
+def _set_post_processor(
     backend: TokenizerBackend,
     vocabulary: _Vocabulary,
     fields: Fields,
     add_bos: bool,
     ids: dict[str, int | None],
 ) -> None:
-    """BOS before a text and EOS after it, if the file says so, or its kind of tokenizer."""
+    """Set the post-processor: BOS before and EOS after a text, by the file or `add_bos`."""
     template: list[str] = ["$A"]
     pieces: list[Any] = []
     for name, default in (("bos", add_bos), ("eos", False)):

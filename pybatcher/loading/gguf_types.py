@@ -1,4 +1,4 @@
-"""The element types of GGUF's tensors, by the numbers that the format gives them."""
+"""Element types of GGUF tensors, by their numbers in the format."""
 
 from __future__ import annotations
 
@@ -14,9 +14,11 @@ __all__ = ["TYPES", "GgufType"]
 
 @dataclass(frozen=True, slots=True)
 class GgufType:
-    """name: GGUF's. dtype: a `Tensor`'s. `n_elements` neighbours in a row take `n_bytes`.
+    """An element type: `n_elements` neighbouring elements of a row take `n_bytes` bytes.
 
-    array_dtype: of one value, or of the bytes of blocks.
+    name: in the GGUF format.
+    dtype: of the `Tensor`.
+    array_dtype: numpy type of one value; uint8 for blocks.
     """
 
     name: str

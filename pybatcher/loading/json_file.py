@@ -1,4 +1,4 @@
-"""Reading JSON and text files of a checkpoint, none of which is trusted."""
+"""Read the JSON and text files of a checkpoint; none of them is trusted."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ _MAX_JSON_BYTES = 64 * 2**20
 
 
 def read_bytes(path: Path, max_bytes: int = _MAX_JSON_BYTES) -> bytes:
-    """The bytes of a regular file of at most `max_bytes`, else ModelFormatError."""
+    """Read a regular file.
+
+    Raises ModelFormatError if it cannot be read or has more than `max_bytes` bytes.
+    """
     try:
         if not path.is_file():
             raise ModelFormatError(f"{path}: no such file")
@@ -31,7 +34,7 @@ def read_bytes(path: Path, max_bytes: int = _MAX_JSON_BYTES) -> bytes:
 
 
 def read_text(path: Path, max_bytes: int = _MAX_JSON_BYTES) -> str:
-    """The text of a UTF-8 file."""
+    """Read a UTF-8 file of at most `max_bytes` bytes. Raises ModelFormatError."""
     try:
         return read_bytes(path, max_bytes).decode("utf-8")
     except UnicodeDecodeError as error:
@@ -39,12 +42,15 @@ def read_text(path: Path, max_bytes: int = _MAX_JSON_BYTES) -> str:
 
 
 def read_fields(path: Path) -> Fields:
-    """The one JSON object that the file holds."""
+    """Read a file that holds one JSON object. Raises ModelFormatError."""
     return Fields(parse_json(read_bytes(path), str(path)), str(path))
 
 
 def parse_json(data: bytes, source: str) -> dict[str, Any]:
-    """A JSON object, strictly read: UTF-8, every name once, no NaN. `source` is for messages."""
+    """Parse one JSON object strictly: UTF-8, no duplicate names, no NaN.
+
+    source: names the data in the messages of ModelFormatError.
+    """
     try:
         value = json.loads(
             data.decode("utf-8"), object_pairs_hook=_unique, parse_constant=_no_constant

@@ -1,4 +1,4 @@
-"""The largest sizes that a config.json may claim: past any real model, short of absurdity."""
+"""Upper limits of the sizes in a model's configuration, far above those of any real model."""
 
 from __future__ import annotations
 

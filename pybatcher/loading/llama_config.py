@@ -1,4 +1,4 @@
-"""`read_sizes`, `llama_config`: the shape of Llama and its kin, whatever a file calls its sizes."""
+"""`read_sizes`, `llama_config`: build the Llama family's `ModelConfig` from either file format."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["LlamaSizes", "SizeNames", "llama_config", "read_sizes"]
 
 
 class SizeNames(NamedTuple):
-    """What a file calls the sizes."""
+    """The names of the size fields in a file."""
 
     hidden_size: str
     n_layers: str
@@ -25,7 +25,7 @@ class SizeNames(NamedTuple):
 
 
 class LlamaSizes(NamedTuple):
-    """Those of a `ModelConfig`, by its names."""
+    """The sizes of a `ModelConfig`, by its field names."""
 
     hidden_size: int
     n_layers: int
@@ -37,9 +37,11 @@ class LlamaSizes(NamedTuple):
 
 
 def read_sizes(fields: Fields, names: SizeNames, head_dim: int | None = None) -> LlamaSizes:
-    """The sizes, which fit each other. ModelFormatError if they do not, or are absurd.
+    """Read the sizes and check that they fit each other.
 
-    head_dim: where the file does not say it; None: the heads share the hidden size.
+    head_dim: used where the file does not say it; None: hidden_size / n_heads.
+
+    Raises ModelFormatError for sizes that do not fit, or are out of range.
     """
     hidden_size = fields.integer(names.hidden_size, 1, MAX_WIDTH)
     n_layers = fields.integer(names.n_layers, 1, MAX_LAYERS)
@@ -76,7 +78,7 @@ def llama_config(
     rope: Rope,
     sliding_windows: tuple[int, ...],
 ) -> ModelConfig:
-    """With what all of the family have in common."""
+    """Return a `ModelConfig` with the properties that all models of the family share."""
     return ModelConfig(
         **sizes._asdict(),
         architecture=architecture,

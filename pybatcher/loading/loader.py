@@ -1,4 +1,4 @@
-"""`open_model`: a Hugging Face directory or a GGUF file, as downloaded, opened for the engine."""
+"""`open_model`: open a Hugging Face directory or a GGUF file, as downloaded."""
 
 from __future__ import annotations
 
@@ -24,9 +24,8 @@ SHIPPED_MODEL = Path(__file__).resolve().parent.parent / "models" / "tiny"
 def open_model(path: str | os.PathLike[str] | None = None) -> LoadedModel:
     """Open a model directory or a GGUF file; None: the model that ships with pybatcher.
 
-    Weights are mapped, not read: this is quick at any size. Raises
-    ModelFormatError that names file, field or tensor, what was found and what
-    was expected.
+    Maps the weights without reading them: quick at any size. Raises ModelFormatError
+    that names the file, the field or tensor, its value and the expected one.
     """
     directory = SHIPPED_MODEL if path is None else Path(path)
     if is_gguf(directory):
@@ -61,5 +60,5 @@ def open_model(path: str | os.PathLike[str] | None = None) -> LoadedModel:
 def _is_directory(path: Path) -> bool:
     try:
         return path.is_dir()
-    except (OSError, ValueError):  # a null byte, a name that is too long
+    except (OSError, ValueError):  # the path has a null byte or is too long
         return False

@@ -1,4 +1,4 @@
-"""The merges of a BPE: pairs of tokens, the ones to join first before the others."""
+"""The merges of a BPE tokenizer: pairs of tokens in order of priority, highest first."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ Merges = list[tuple[str, str]]
 
 
 def split_merges(merges: Sequence[str], source: str) -> Merges:
-    """Pairs that are written with a space between their two tokens."""
+    """Split merges written as "left right" into pairs.
+
+    source: the file, for messages. Raises ModelFormatError for a merge that is not a pair.
+    """
     pairs = []
     for index, merge in enumerate(merges):
         left, space, right = merge.partition(" ")
@@ -27,15 +30,14 @@ def split_merges(merges: Sequence[str], source: str) -> Merges:
 
 
 def merges_of_scores(scores: Mapping[str, float]) -> Merges:
-    """What SentencePiece joins, as a list.
+    """Return the merge list that is equivalent to SentencePiece's token scores.
 
-    scores: of every token that may come of a merge, or be part of one.
+    scores: of every token that can be the result or a part of a merge.
 
-    SentencePiece joins the two neighbours whose joint token has the greatest
-    score, so that every way to cut a token into two tokens is a merge of that
-    score. Where scores are equal, as for the cuts of one token, the longer left
-    half comes first: the order that transformers gives them when it converts
-    such a vocabulary, and so that of every tokenizer.json made from one.
+    SentencePiece merges the two neighbours whose joint token has the greatest score, so
+    that every split of a token into two tokens is a merge with that token's score. Among
+    equal scores, the longer left part comes first: transformers uses this order when it
+    converts such a vocabulary, and so do the tokenizer.json files made by it.
     """
     ranked = [
         (score, left, len(token) - left, token)

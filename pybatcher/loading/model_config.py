@@ -1,4 +1,4 @@
-"""`ModelConfig`: what the forward pass must know of a model, and nothing else."""
+"""`ModelConfig`: the properties of a model that the forward pass needs."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ __all__ = ["ModelConfig"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelConfig:
-    """The shape of a decoder-only transformer, whatever file it came from.
+    """The architecture and sizes of a decoder-only transformer.
 
-    Made by `pybatcher.loading`, which has checked every value: sizes are
+    `pybatcher.loading` makes it from any file format and checks every value: sizes are
     positive, `n_heads` is a multiple of `n_kv_heads`, `head_dim` is even where
     positions are rotary.
 

@@ -1,9 +1,9 @@
-"""Rotary position frequencies, with the scaling that a checkpoint asks for.
+"""Rotary position frequencies, with the checkpoint's RoPE scaling.
 
 Sources: RoPE, Su et al. 2021 (arXiv:2104.09864); linear position interpolation,
 Chen et al. 2023 (arXiv:2306.15595); YaRN, Peng et al. 2023 (arXiv:2309.00071);
 "llama3" is the piecewise interpolation that Meta published with Llama 3.1.
-All is computed in float64 and rounded to float32 once, at the end.
+Values are computed in float64 and rounded to float32 once, at the end.
 """
 
 from __future__ import annotations
@@ -24,7 +24,11 @@ _MAX_POSITIONS = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class Rope:
-    """`inv_freq`: head_dim / 2 float32 values. `attention_factor` multiplies cos and sin."""
+    """Rotary frequencies of a model.
+
+    inv_freq: head_dim / 2 float32 values, in radians per position.
+    attention_factor: multiplies cosines and sines.
+    """
 
     inv_freq: tuple[float, ...]
     attention_factor: float
@@ -36,11 +40,12 @@ def read_rope(
     max_position_embeddings: int,
     divisors: NDArray[np.float64] | None = None,
 ) -> Rope:
-    """The frequencies that config.json describes, in either of its spellings.
+    """Return the frequencies that config.json describes, in either of its two forms.
 
-    transformers 5 writes one object, `rope_parameters`; older files have
-    `rope_theta` beside an optional `rope_scaling`. `divisors` (head_dim / 2,)
-    come on top: a GGUF has the scaling of Llama 3 in this form.
+    transformers 5 writes one object, `rope_parameters`; older files have `rope_theta`
+    beside an optional `rope_scaling`. divisors: (head_dim / 2,), divide the scaled
+    frequencies; a GGUF file has the scaling of Llama 3 in this form. Raises
+    ModelFormatError for an unsupported scaling or a value out of range.
     """
     name = "rope_scaling" if "rope_scaling" in fields else "rope_parameters"
     scaling = fields.child(name)
@@ -80,7 +85,7 @@ def _factor(scaling: Fields) -> float:
 def _llama3(
     inv_freq: NDArray[np.float64], scaling: Fields, max_position_embeddings: int
 ) -> NDArray[np.float64]:
-    """Long wavelengths divided by `factor`, short ones kept, a linear blend between."""
+    """Divide low frequencies by `factor`, keep high ones, blend linearly between."""
     factor = _factor(scaling)
     low = scaling.number("low_freq_factor", 1e-3, 1e6)
     high = scaling.number("high_freq_factor", 1e-3, 1e6)
@@ -89,7 +94,7 @@ def _llama3(
     old = scaling.integer(
         "original_max_position_embeddings", 1, _MAX_POSITIONS, max_position_embeddings
     )
-    turns = old * inv_freq / (2 * math.pi)  # in the original context
+    turns = old * inv_freq / (2 * math.pi)  # within the original context
     smooth = np.clip((turns - low) / (high - low), 0.0, 1.0)
     blended: NDArray[np.float64] = (1 - smooth) * inv_freq / factor + smooth * inv_freq
     return blended
@@ -98,7 +103,10 @@ def _llama3(
 def _yarn(
     inv_freq: NDArray[np.float64], theta: float, scaling: Fields, max_position_embeddings: int
 ) -> tuple[NDArray[np.float64], float]:
-    """Interpolation by parts: dimensions between beta_slow and beta_fast turns are blended."""
+    """Interpolate by parts: blend the dimensions between beta_slow and beta_fast turns.
+
+    Returns the frequencies (head_dim / 2,) and the attention factor.
+    """
     original = scaling.integer(
         "original_max_position_embeddings", 1, _MAX_POSITIONS, max_position_embeddings
     )
@@ -113,7 +121,7 @@ def _yarn(
             attention_factor = _mscale(factor, 1.0)
 
     def dimension_of(turns: float) -> float:
-        """The (fractional) dimension that turns this often within the original context."""
+        """Return the (fractional) dimension with so many turns in the original context."""
         wavelength = original / (turns * 2 * math.pi)
         return 2 * len(inv_freq) * math.log(wavelength) / (2 * math.log(theta))
 

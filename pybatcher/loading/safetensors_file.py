@@ -1,10 +1,9 @@
-"""Mapping the tensors of a .safetensors file into memory.
+"""Map the tensors of a .safetensors file into memory.
 
-Format: https://huggingface.co/docs/safetensors. 8 bytes with the header's length, a JSON
-header, the data. The safetensors library checks it: known types, offsets without gap or
-overlap, sizes that fit the shapes, a file that is as long as it says. What it does not hand
-out is the memory itself (and numpy has no bf16), so that the places are read from the header
-once more, after it was found to be good.
+Format: https://huggingface.co/docs/safetensors: 8 bytes with the header's length, a JSON
+header, the data. The safetensors library validates the file: known types, offsets without gap
+or overlap, sizes that fit the shapes, the right file length. It gives no access to the mapped
+memory (and numpy has no bf16), so that the offsets are read here from the same header.
 """
 
 from __future__ import annotations
@@ -33,10 +32,10 @@ _MAX_HEADER_BYTES = 32 * 2**20
 
 
 def map_tensors(path: Path) -> dict[str, Tensor]:
-    """The file's tensors by name, as read-only views of the mapped file.
+    """Return the file's tensors by name, as read-only views of the mapped file.
 
-    A tensor that is not f32, f16 or bf16 has the file's name of its type as
-    `dtype` and its bytes as `array`; `gather` refuses it where it is needed.
+    A tensor of any type but f32, f16 and bf16 has the type's name in the file as
+    `dtype` and its bytes as `array`; `gather` refuses it where the model needs it.
     Raises ModelFormatError if the file is not a whole, valid safetensors file.
     """
     if not path.is_file():
@@ -59,17 +58,17 @@ def map_tensors(path: Path) -> dict[str, Tensor]:
             dtype, numpy_dtype = _DTYPES[dtype]
             try:
                 array = _aligned(raw, numpy_dtype).reshape(shape)
-            except ValueError as error:  # 65 dimensions, or none long beside a huge one
+            except ValueError as error:  # 65 dimensions, or a zero beside a huge size
                 raise ModelFormatError(f"{source}: shape {shown(shape)}: {error}") from error
         tensors[name] = Tensor(array, dtype, source, mapped=np.may_share_memory(array, raw))
     return tensors
 
 
 def _read_header(data: NDArray[np.uint8], path: Path) -> tuple[int, dict[str, Any]]:
-    """Where the tensors' data begins, and what the header says of them, not yet checked.
+    """Return the offset of the data and the JSON header, whose entries are not yet checked.
 
-    Stricter than the library in two things: a header has a bounded length, and
-    says everything once.
+    Stricter than the library in two ways: the header's length is bounded, and no name
+    may appear twice.
     """
     length = int.from_bytes(data[:_LENGTH_BYTES].tobytes(), "little")
     start = _LENGTH_BYTES + length
@@ -82,7 +81,7 @@ def _read_header(data: NDArray[np.uint8], path: Path) -> tuple[int, dict[str, An
 
 
 def _read_entry(entry: object, source: str) -> tuple[str, list[int], int, int]:
-    """Type, shape and place; spelled as objects and lists only, though the library knows more."""
+    """Return type, shape, begin and end of an entry. Only objects and lists are accepted."""
     match entry:
         case {"dtype": str(dtype), "shape": list(shape), "data_offsets": [int(begin), int(end)]}:
             return dtype, shape, begin, end
@@ -100,7 +99,7 @@ def _check_with_library(path: Path) -> None:
 
 
 def _aligned(data: NDArray[np.uint8], dtype: np.dtype[Any]) -> NDArray[Any]:
-    """The bytes as `dtype`; copied only if the writer put them at an odd address."""
+    """View the bytes as `dtype`; copy them only where they are not aligned for it."""
     if data.ctypes.data % dtype.itemsize:
         data = data.copy()
     return data.view(dtype)

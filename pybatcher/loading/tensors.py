@@ -1,4 +1,4 @@
-"""`Tensor`: weights as they lie in memory; `TensorRule`: where each comes from."""
+"""`Tensor`: a weight in memory; `TensorRule`: how to get it from a checkpoint's tensor."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _PLAIN = ("f32", "f16", "bf16")
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """One weight, never copied: a view of a mapped file or of a module's memory.
+    """One weight: a view of a mapped file or of a module's memory.
 
     array: the values; possibly strided (a transposed view). bf16 has no numpy
-        type, so its bits are uint16. Of weights in blocks the bytes, row by row.
-    dtype: "f32" | "f16" | "bf16"; of matrices also a kind of blocks, a key of BLOCKS.
-    source: the file (or module) and the tensor's name there, for messages.
-    mapped: lies in a file mapped for reading, so that its pages can be dropped
-        from memory and read again.
+        type: its bits are uint16. A weight in blocks is bytes, (rows, bytes of a row).
+    dtype: "f32" | "f16" | "bf16"; for matrices also a block format, a key of BLOCKS.
+    source: the file (or module) and the tensor's name in it, for messages.
+    mapped: the array lies in a mapped file, so that its memory pages can be dropped
+        and read again.
     """
 
     array: NDArray[Any]
@@ -36,7 +36,7 @@ class Tensor:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """In elements, also where the array has blocks."""
+        """The shape in elements, also for a weight in blocks."""
         block = BLOCKS.get(self.dtype)
         if block is None:
             return self.array.shape
@@ -46,13 +46,13 @@ class Tensor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TensorRule:
-    """How one canonical tensor is cut out of a checkpoint's tensor.
+    """How to get one canonical tensor from a checkpoint's tensor.
 
     name: canonical, as the engine takes it; a matrix is (outputs, inputs).
-    source: the checkpoint's name.
-    shape: that the checkpoint's tensor must have.
+    source: name in the checkpoint.
+    shape: required shape of the checkpoint's tensor.
     transposed: the checkpoint has (inputs, outputs), as GPT-2's Conv1D does.
-    rows: the outputs that are this tensor's, where several share one; None = all.
+    rows: [begin, end) of the outputs of a fused tensor; None = all.
     """
 
     name: str
@@ -65,10 +65,10 @@ class TensorRule:
 def gather(
     rules: Iterable[TensorRule], available: Mapping[str, Tensor], origin: str
 ) -> dict[str, Tensor]:
-    """The tensors under their canonical names, type and shape checked. Extra ones are left.
+    """Return the tensors by canonical name, types and shapes checked. Ignores extra tensors.
 
-    Raises ModelFormatError for a tensor that is missing from `origin`, has a
-    type that is no weight's, or another shape than the configuration demands.
+    Raises ModelFormatError for a tensor that is missing from `origin`, has a type that
+    no weight has, or another shape than the configuration requires.
     """
     result = {}
     for rule in rules:

@@ -1,4 +1,4 @@
-"""tokenizer.json, tokenizer_config.json, chat_template.jinja, generation_config.json."""
+"""Read tokenizer.json, tokenizer_config.json, chat_template.jinja, generation_config.json."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ SPECIAL_TOKENS = ("bos_token", "eos_token", "unk_token", "pad_token", "sep_token
 
 
 def read_tokenizer(directory: Path, config: Fields) -> TokenizerParts:
-    """The tokenizer of a Hugging Face directory, each file of which may be absent.
+    """Read the tokenizer of a Hugging Face directory. Any of its files may be absent.
 
-    `config` is config.json, which names the ids where no other file does. What goes
-    around a text (a BOS, say) tokenizer.json alone decides, as in transformers 5.
+    config: config.json, used for token ids that no other file has. Only tokenizer.json
+    decides which tokens are added around a text (BOS, for example), as in transformers 5.
     Raises ModelFormatError for a damaged file.
     """
     backend = None
@@ -50,10 +50,11 @@ def build_parts(
     generation: Fields,
     config: Fields,
 ) -> TokenizerParts:
-    """The parts, from a tokenizer's own settings and the two configurations of a model.
+    """Combine a tokenizer's settings with the two configurations of a model.
 
-    For the ids of BOS and EOS the first that names any counts: the generation
-    configuration, the model's, the tokenizer's token.
+    The ids of BOS and EOS come from the first that names any: the generation
+    configuration, the model's configuration, the tokenizer's settings. Raises
+    ModelFormatError for a value of the wrong type.
     """
     special_tokens = _special_tokens(settings)
 
@@ -74,24 +75,27 @@ def build_parts(
 
 
 def private_backend(text: str, source: str) -> TokenizerBackend:
-    """A tokenizer from its JSON, shared with nobody, that neither pads nor truncates."""
+    """Make a new tokenizer from its JSON, with padding and truncation switched off.
+
+    Raises ModelFormatError, which names `source`, for JSON that is not a tokenizer.
+    """
     try:
         backend = TokenizerBackend.from_str(text)
         backend.no_padding()
         backend.no_truncation()
-    except Exception as error:  # the library raises plain Exception, and nothing more special
+    except Exception as error:  # the library raises no more specific type
         raise ModelFormatError(f"{source}: not a valid tokenizer: {error}") from error
     return backend
 
 
 def _mark_special(backend: TokenizerBackend, settings: Fields) -> None:
-    """As in transformers, the tokens that tokenizer_config.json names are special."""
+    """Mark the tokens that tokenizer_config.json names as special, as transformers does."""
     named = _special_tokens(settings).values()
     backend.add_special_tokens([t for t in named if backend.token_to_id(t) is not None])
 
 
 def _token_ids(fields: Fields, name: str) -> frozenset[int]:
-    """A field that holds a token id, several, or none (null, or -1 in some old files)."""
+    """Return the token ids of a field: an id, a list, or none (null; -1 in some old files)."""
     value = fields.get(name)
     values = value if isinstance(value, list) else [value]
     for item in values:
@@ -107,7 +111,7 @@ def _read_optional(path: Path) -> Fields:
 
 
 def _special_tokens(settings: Fields) -> dict[str, str]:
-    """Each is written as a text, or as an AddedToken object with the text in `content`."""
+    """Return the special tokens by name; a token is a text, or an object with `content`."""
     tokens = {}
     for name in SPECIAL_TOKENS:
         value: Any = settings.get(name)
@@ -121,7 +125,7 @@ def _special_tokens(settings: Fields) -> dict[str, str]:
 
 
 def _chat_template(settings: Fields) -> str | None:
-    """One template, or of a list of named ones the one named "default"."""
+    """Return the template; from a list of named templates the one named "default"."""
     value: Any = settings.get("chat_template")
     if value is None or isinstance(value, str):
         return value

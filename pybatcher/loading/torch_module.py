@@ -1,4 +1,4 @@
-"""`from_torch`: a transformers module that is alive in this process, without a copy."""
+"""`from_torch`: open a transformers module in memory, without copying its weights."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ __all__ = ["from_torch"]
 
 
 def from_torch(module: Any, tokenizer: Any = None) -> LoadedModel:
-    """Open a live transformers language model.
+    """Open a transformers language model in memory.
 
     module: LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM,
         Qwen3ForCausalLM or GPT2LMHeadModel, with its parameters in CPU memory as
         float32, float16 or bfloat16. The result's tensors are views of them: a
-        training step after this call changes what they hold.
-    tokenizer: a transformers tokenizer, a `tokenizers.Tokenizer`, or None
-        (prompts are then token ids). It is copied.
+        training step after this call changes their values.
+    tokenizer: a transformers tokenizer, a `tokenizers.Tokenizer`, which is copied,
+        or None (prompts are then token ids).
 
     Raises ModelFormatError for another class, or a parameter that cannot be used.
     """
@@ -52,7 +52,7 @@ def from_torch(module: Any, tokenizer: Any = None) -> LoadedModel:
 
 
 def _view(parameter: Any, source: str) -> Tensor:
-    """The parameter's memory as numpy sees it; bf16 as its bits."""
+    """Return a view of the parameter's memory; bf16 as its bits. Raises ModelFormatError."""
     import torch
 
     if parameter.device.type != "cpu":

@@ -1,8 +1,8 @@
-"""Where packed weights stay from one start to the next, and what becomes of them.
+"""Cache directory of packed weights: where the files are, their names, and when they go.
 
-One file a model, dtype and kind of CPU, written by the compiled engine, which also
-checks all of it before use. Nothing in here is ever an error: a start without the
-cache is slower, and that is all.
+One file per model, dtype and CPU target. The compiled engine writes it and validates it
+before use. Functions here raise no errors for a cache that cannot be used: a start
+without the cache is only slower.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from . import LoadedModel
 
 __all__ = ["CachedWeights", "cache_for", "default_directory", "list_cached"]
 
-WORTH_BYTES = 100_000_000  # of a checkpoint: below, packing takes no time that anybody notices
-UNUSED_SECONDS = 30 * 86400.0  # after which a file goes
-ABANDONED_SECONDS = 86400.0  # after which nobody is writing a temporary file any more
+MIN_CACHED_BYTES = 100_000_000  # size of a checkpoint; smaller ones are packed in no time
+UNUSED_SECONDS = 30 * 86400.0  # a file unused for longer is removed
+ABANDONED_SECONDS = 86400.0  # a temporary file older than this has no writer any more
 _SUFFIX = ".packed"
 
 
 @dataclass(frozen=True, slots=True)
 class CachedWeights:
-    """A file of packed weights. last_used: seconds since the epoch."""
+    """A file of packed weights. bytes: its size. last_used: seconds since the epoch."""
 
     path: Path
     bytes: int
@@ -39,9 +39,9 @@ class CachedWeights:
 
 
 def default_directory() -> Path:
-    """`pybatcher` below $XDG_CACHE_HOME, or below ~/.cache where that is not an absolute path.
+    """Return $XDG_CACHE_HOME/pybatcher, or ~/.cache/pybatcher if that is not an absolute path.
 
-    Raises RuntimeError where there is no home directory.
+    Raises RuntimeError where the user has no home directory.
     """
     given = os.environ.get("XDG_CACHE_HOME", "")
     base = Path(given) if given.startswith("/") else Path.home() / ".cache"
@@ -49,30 +49,31 @@ def default_directory() -> Path:
 
 
 def cache_for(model: LoadedModel, place: CachePlace) -> tuple[str, str, str] | None:
-    """Directory, name and key for the engine; None: this model is not cached.
+    """Return directory, file name and key for the engine; None: this model is not cached.
 
-    Makes the directory and removes what was left in it and is of no use.
+    Creates the directory and removes unused and abandoned files in it. Warns where the
+    caller named a directory that cannot be created.
     """
     if place is False or place == "off" or not model.fingerprint:
         return None
     try:
         if place is None or place == "auto":
-            if sum(tensor.array.nbytes for tensor in model.tensors.values()) < WORTH_BYTES:
+            if sum(tensor.array.nbytes for tensor in model.tensors.values()) < MIN_CACHED_BYTES:
                 return None
             directory = default_directory()
         else:
             directory = Path(str(place)).expanduser()
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     except (OSError, RuntimeError) as error:
-        if place is not None and place != "auto":  # else: a home that is read-only, or not there
-            warnings.warn(f"weights_cache={place!r} is of no use: {error}", stacklevel=3)
+        if place is not None and place != "auto":  # the default may be read-only or absent
+            warnings.warn(f"weights_cache={place!r} cannot be used: {error}", stacklevel=3)
         return None
     _prune(directory)
     return os.path.abspath(directory), _file_name(model.name), _key(model)
 
 
 def list_cached(directory: Path) -> list[CachedWeights]:
-    """The files in `directory`, the last used one first."""
+    """List the cached files in `directory`, the last used one first."""
     found = []
     for path in _files(directory, _SUFFIX):
         with suppress(OSError):
@@ -85,13 +86,13 @@ def _prune(directory: Path) -> None:
     now = time.time()
     for suffix, seconds in ((_SUFFIX, UNUSED_SECONDS), (".tmp", ABANDONED_SECONDS)):
         for path in _files(directory, suffix):
-            with suppress(OSError):  # somebody else was faster
+            with suppress(OSError):  # another process removed it first
                 if path.lstat().st_mtime < now - seconds:
                     path.unlink()
 
 
 def _files(directory: Path, suffix: str) -> Iterator[Path]:
-    """Ours in `directory`, with this ending."""
+    """Yield the cache's own files in `directory` that end with `suffix`."""
     pattern = re.compile(rf".*-[0-9a-f]{{16}}{re.escape(_SUFFIX)}(\.[0-9]+-[0-9]+\.tmp)?")
     with suppress(OSError):
         for path in directory.iterdir():
@@ -100,12 +101,15 @@ def _files(directory: Path, suffix: str) -> Iterator[Path]:
 
 
 def _file_name(name: str) -> str:
-    """What of a model's name can be part of a file's."""
+    """Return a model's name with the characters that are safe in a file name."""
     return re.sub(r"[^A-Za-z0-9._-]+", "_", name).strip(".")[:60] or "model"
 
 
 def _key(model: LoadedModel) -> str:
-    """All that packed weights depend on but for dtype and CPU, which the engine adds."""
+    """Return a digest of version, checkpoint and configuration.
+
+    Packed weights also depend on dtype and CPU, which the engine adds to the key.
+    """
     try:
         version = metadata.version("pybatcher")
     except metadata.PackageNotFoundError:

@@ -1,6 +1,6 @@
-"""The model that ships inside pybatcher, and prompts that show it.
+"""The model that ships inside pybatcher, and demonstration prompts for it.
 
-Standard library only: the command line imports the prompts before anything is loaded.
+Imports only the standard library: the command line imports the prompts before a model is loaded.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ DEMO_PROMPTS: tuple[str | tuple[dict[str, str], ...], ...] = (
         {"role": "user", "content": "What do you get when you mix blue and yellow?"},
     ),
 )
-"""Eight callers for a demonstration: a ``str`` is a plain prompt, a tuple is a chat."""
+"""Prompts of the eight callers of the demo: a ``str`` is a text, a tuple a list of messages."""
 
 
 def tiny_path() -> Path:
-    """The directory of the shipped model (Hugging Face layout)."""
+    """Return the directory of the shipped model, in Hugging Face layout."""
     return Path(__file__).parent / "tiny"

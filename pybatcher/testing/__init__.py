@@ -1,4 +1,7 @@
-"""Test doubles, for our tests and for yours: an engine without a model, its faults, a clock."""
+"""Test doubles: an engine without a model, injected faults, a clock, a batcher, a tokenizer.
+
+Public, for tests of programs that use pybatcher.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`byte_tokenizer`: one token a UTF-8 byte, so that tokens cut characters in two."""
+"""`byte_tokenizer`: one token per UTF-8 byte, so that characters span several tokens."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ EOS_TOKEN_ID = 257
 
 
 def byte_tokenizer() -> Tokenizer:
-    """A tokenizer of 258 tokens: the 256 bytes, `<bos>` (256) and `<eos>` (257).
+    """Make a tokenizer of 258 tokens: the 256 bytes, `<bos>` (256) and `<eos>` (257).
 
-    The ids of bytes are in the order of GPT-2's byte alphabet, not of their
-    values. With special tokens, a text begins with `<bos>`.
+    The ids of bytes are in the order of GPT-2's byte alphabet, not of their values.
+    Encoding with special tokens puts `<bos>` before a text.
     """
     vocabulary = {character: i for i, character in enumerate(sorted(ByteLevel.alphabet()))}
     backend = Backend(BPE(vocabulary, []))

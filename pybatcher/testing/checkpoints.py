@@ -1,8 +1,8 @@
-"""Tiny random checkpoints of every architecture, as Hugging Face directories.
+"""Make tiny random checkpoints of every architecture, as Hugging Face directories.
 
-For tests, ours and users': small enough to make anew in each test, odd enough to catch
-a mixed-up dimension (by default few of them are equal). Needs torch and transformers,
-which are imported when a checkpoint is made.
+For tests: small enough to be made in each test. By default few dimensions are equal, so
+that a test fails where two are confused. Needs torch and transformers, which are imported
+when a checkpoint is made.
 """
 
 from __future__ import annotations
@@ -67,11 +67,11 @@ _CHAT_TEMPLATE = """\
 def make_module(
     architecture: str, *, seed: int = 0, dtype: str = "float32", **overrides: Any
 ) -> Any:
-    """A transformers module with random weights, in eval mode.
+    """Make a transformers module with random weights, in eval mode.
 
-    architecture: one of ARCHITECTURES. dtype: "float32", "bfloat16" or
-    "float16". overrides: fields of the transformers configuration. Biases and
-    norm weights are random too, so that a forgotten one shows.
+    architecture: one of ARCHITECTURES. dtype: "float32", "bfloat16" or "float16".
+    overrides: fields of the transformers configuration. Biases and norm weights are
+    random too, so that outputs differ where one is not applied.
     """
     import torch
     import transformers
@@ -93,9 +93,9 @@ def make_module(
 
 
 def make_tokenizer(vocab_size: int = 384) -> Tokenizer:
-    """A byte-level BPE tokenizer of at most `vocab_size` (>= 260) tokens, made in memory.
+    """Train a byte-level BPE tokenizer of at most `vocab_size` (>= 260) tokens, in memory.
 
-    Ids 0 to 3 are special: <|begin|> (put before every text), <|end|>,
+    Ids 0 to 3 are special: <|begin|> (added before every text), <|end|>,
     <|im_start|>, <|im_end|>.
     """
     tokenizer = Tokenizer(models.BPE())
@@ -128,11 +128,11 @@ def make_checkpoint(
     max_shard_size: str | int = "5GB",
     **overrides: Any,
 ) -> Path:
-    """Save `make_module(...)` with a tokenizer as a Hugging Face directory; its path.
+    """Save `make_module(...)` and a tokenizer as a Hugging Face directory; return its path.
 
-    tokenizer: with tokenizer.json and tokenizer_config.json.
-    chat_template: in tokenizer_config.json; None = none.
-    max_shard_size: as save_pretrained takes it; a small one gives many files.
+    tokenizer: write tokenizer.json and tokenizer_config.json.
+    chat_template: written to tokenizer_config.json; None = no template.
+    max_shard_size: passed to save_pretrained; a small one gives many files.
     """
     from transformers import PreTrainedTokenizerFast
 

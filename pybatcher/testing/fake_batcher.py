@@ -29,15 +29,15 @@ def fake_batcher(
     on_failure: Callable[[EngineFailedError], object] | None = None,
     **options: Any,
 ) -> Batcher:
-    """A batcher that needs no model and no compiled engine.
+    """Make a `Batcher` that needs no model and no compiled engine.
 
-    engine: None: one is made from the options. One that is given has options
-        of its own. Of its sequences `max_prefixes` are for shared prefixes: two
-        with a system prompt, else none, if not said otherwise.
-    tokenizer: None: one token a byte.
+    engine: None: a `FakeEngine` made from the options. A given engine ignores the
+        engine options. `max_prefixes` of its sequences are reserved for shared prefixes;
+        for a given engine the default is two with a system prompt, else none.
+    tokenizer: None: `byte_tokenizer()`.
     chat_template: Jinja source.
-    clock: what deadlines, `batch_timeout` and timelines are measured with.
-    on_failure: as of `Batcher`.
+    clock: monotonic time in seconds, for deadlines, `batch_timeout` and timelines.
+    on_failure: as for `Batcher`.
     """
 
     if engine is not None:

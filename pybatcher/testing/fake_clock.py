@@ -1,4 +1,4 @@
-"""`FakeClock`: time that passes only when a test says so."""
+"""`FakeClock`: a clock that a test advances."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ __all__ = ["FakeClock"]
 
 
 class FakeClock:
-    """Call it for the time in seconds, as one calls `time.monotonic`."""
+    """A clock in seconds, called as `time.monotonic` is. Time passes only in `advance`."""
 
     def __init__(self, now: float = 0.0) -> None:
         self._now = now
 
     def __call__(self) -> float:
-        """The time."""
+        """Return the time in seconds."""
         return self._now
 
     def advance(self, seconds: float) -> None:
-        """Let time pass; it never goes back."""
+        """Move the time forward. Raises ValueError for negative `seconds`."""
         if seconds < 0:
             raise ValueError(f"seconds is {seconds!r}; time does not go back")
         self._now += seconds

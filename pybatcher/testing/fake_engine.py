@@ -1,9 +1,8 @@
 """`FakeEngine`: the engine's calls and rules without a model.
 
-What it says (`FakeModel`) is a hash of all tokens so far (and of the seed, where
-the temperature is not 0), read back from the blocks of `FakeKv`: the same
-whatever shares the step, as invariant 1 has it, and wrong as soon as somebody
-mixes KV up.
+The next token (`FakeModel`) is a hash of all tokens so far, and of the seed where the
+temperature is not 0. The tokens are read back from the blocks of `FakeKv`, so that output
+does not depend on what shares the step, and is wrong where a caller mixes KV up.
 """
 
 from __future__ import annotations
@@ -39,11 +38,11 @@ class FakeEngine:
 
     step_delay: seconds that a step takes.
     before_step: called with each plan, on the engine thread; may block or raise.
-    fail_sequences: called with each plan; what it returns is the step's `failed`.
-    plans: every plan so far, for tests that look at the trace.
+    fail_sequences: called with each plan; returns the step's `failed`.
+    plans: every plan so far.
 
-    Like the engine it takes one call at a time; a second one, from another
-    thread, raises instead of waiting.
+    Runs one call at a time, as the engine does; a second call, from another thread,
+    raises EngineError instead of waiting.
     """
 
     def __init__(
@@ -79,40 +78,49 @@ class FakeEngine:
 
     @classmethod
     def from_config(cls, config: EngineConfig) -> Self:
-        """With the options of an EngineConfig that mean something here."""
+        """Make a fake engine with n_ctx, n_parallel and block_size of `config`."""
         return cls(n_ctx=config.n_ctx, n_parallel=config.n_parallel, block_size=config.block_size)
 
     # -- sequences --------------------------------------------------------------------------
 
     def seq_new(self, namespace: str = "") -> int:
-        """The lowest free id; NoFreeSequenceError."""
+        """Take the lowest free sequence id. Raises NoFreeSequenceError."""
         with self._call():
             return self._kv.new(namespace)
 
     def seq_copy(self, src: int, dst: int, n_tokens: int) -> None:
-        """`dst` starts with the first `n_tokens` of `src`; KvCacheFullError."""
+        """Let the empty `dst` start with the first `n_tokens` of `src`.
+
+        Raises InvalidRequestError for ids of different namespaces, and KvCacheFullError.
+        """
         with self._call():
             self._kv.copy(src, dst, n_tokens)
 
     def seq_remove(self, seq_id: int, start: int = 0, end: int = -1) -> None:
-        """Drop a tail, or all."""
+        """Drop the tokens from `start` on; start 0 also frees the id.
+
+        Raises InvalidRequestError if [start, end) is not the sequence's tail.
+        """
         with self._call():
             self._kv.remove(seq_id, start, end)
             if start == 0:
                 self._sampling.pop(seq_id, None)
 
     def seq_length(self, seq_id: int) -> int:
-        """Tokens held."""
+        """Return the number of tokens that the sequence holds."""
         with self._call():
             return self._kv.length(seq_id)
 
     def seq_exclusive_blocks(self, seq_id: int) -> int:
-        """Blocks that removing the sequence makes free or cached."""
+        """Return the number of blocks that only this sequence holds."""
         with self._call():
             return self._kv.exclusive_blocks(seq_id)
 
     def seq_match(self, seq_id: int, tokens: Sequence[int]) -> int:
-        """Attach the longest cached prefix."""
+        """Attach the longest cached prefix to an empty sequence; return its length in tokens.
+
+        Whole blocks, at most len(tokens) - 1 tokens.
+        """
         with self._call():
             return self._kv.match(seq_id, tokens)
 
@@ -125,7 +133,10 @@ class FakeEngine:
         n_prompt: int = 0,
         stop_token_ids: Sequence[int] = (),
     ) -> None:
-        """Of the parameters, only temperature, min_tokens and logprobs matter here."""
+        """Set how the sequence samples. Uses temperature, min_tokens and logprobs only.
+
+        Raises InvalidRequestError for a stop token outside the vocabulary.
+        """
         with self._call():
             self._kv.length(seq_id)
             if any(not 0 <= token < self.vocab_size for token in stop_token_ids):
@@ -143,7 +154,11 @@ class FakeEngine:
     # -- compute ----------------------------------------------------------------------------
 
     def step(self, plan: StepPlan) -> StepResult:
-        """One forward pass. Sleeps `step_delay` first, holding no lock of Python's."""
+        """Run one forward pass. Sleeps `step_delay` first, with the GIL released.
+
+        Raises what `before_step` raises, InvalidRequestError, RequestTooLongError and
+        KvCacheFullError.
+        """
         return self._step(plan)
 
     def prefill_chunk(
@@ -188,7 +203,7 @@ class FakeEngine:
         return np.array(self._step(_plan(entry), raises=True).embeddings[seq_id], np.float32)
 
     def _step(self, plan: StepPlan, *, raises: bool = False) -> StepResult:
-        """raises: a sequence that fails fails the call, before anything is appended."""
+        """Compute the plan. raises: raise EngineError for a failed sequence, before appending."""
         with self._call():
             self.plans.append(plan)
             if self.before_step is not None:
@@ -221,47 +236,50 @@ class FakeEngine:
             self._progress += 1
             return StepResult(sampled, failed, logprobs, embeddings)
 
-    # -- questions --------------------------------------------------------------------------
+    # -- properties -------------------------------------------------------------------------
 
     @property
     def block_size(self) -> int:
-        """Positions of a block."""
+        """Number of positions in a block."""
         return self._kv.block_size
 
     @property
     def n_parallel(self) -> int:
-        """Most sequences at once."""
+        """Largest number of sequences in use."""
         return self._kv.n_parallel
 
     @property
     def kv_total_blocks(self) -> int:
-        """All blocks."""
+        """Number of all blocks."""
         return self._kv.n_blocks
 
     @property
     def kv_free_blocks(self) -> int:
-        """Blocks never used or wiped. Never waits for a call."""
+        """Number of blocks that hold no tokens. Never waits. Raises EngineError after `close`."""
         self._check_open()
         return self._kv.free_blocks
 
     @property
     def kv_cached_blocks(self) -> int:
-        """Blocks that no sequence holds, kept for `seq_match`. Never waits for a call."""
+        """Number of blocks that no sequence holds, kept for `seq_match`.
+
+        Never waits. Raises EngineError after `close`.
+        """
         self._check_open()
         return self._kv.cached_blocks
 
     @property
     def progress(self) -> int:
-        """Steps that were computed. Never waits, never raises."""
+        """Number of steps computed. Never waits, never raises."""
         return self._progress
 
     @property
     def used_sequences(self) -> int:
-        """Sequence ids in use."""
+        """Number of sequence ids in use."""
         return self._kv.used_sequences
 
     def statistics(self) -> dict[str, int]:
-        """Counters since the start."""
+        """Return the counters since the engine was made."""
         return {
             "forward_passes": len(self.plans),
             "computed_tokens": self._computed_tokens,
@@ -272,16 +290,16 @@ class FakeEngine:
         }
 
     def description(self) -> dict[str, str | int]:
-        """What `pybatcher info` shows."""
+        """Return the dtypes and the device, as `pybatcher info` shows them."""
         return {"dtype": "none", "kv_dtype": "none", "cpu_target": "fake", "device": "cpu"}
 
     def check_integrity(self) -> None:
-        """EngineError if the bookkeeping does not add up."""
+        """Raise EngineError if the KV bookkeeping is inconsistent."""
         with self._call():
             self._kv.check_integrity()
 
     def close(self) -> None:
-        """No call but this one works afterwards."""
+        """Close the engine: every later call but `close` raises EngineError."""
         self.closed = True
 
     # -- inside -----------------------------------------------------------------------------
@@ -318,7 +336,7 @@ class FakeEngine:
             if not all(token in vocabulary for token in (*entry.tokens, *entry.targets)):
                 refuse("has a token or target that is not in the vocabulary")
             if not 0 <= entry.n_draft <= (n_tokens - 1) * entry.sample:
-                refuse(f"cannot have {entry.n_draft} guesses")
+                refuse(f"cannot have {entry.n_draft} draft tokens")
             if len(entry.targets) > n_tokens:
                 refuse(f"has {len(entry.targets)} targets for {n_tokens} tokens")
             if entry.pooling not in (None, "mean", "last"):
@@ -327,12 +345,12 @@ class FakeEngine:
                 refuse("samples, and cannot ask for log-probabilities or pooling too")
 
     def _draw_all(self, entry: StepEntry) -> tuple[SampledToken, ...]:
-        """A token, and one more after each guess that was right: those are appended."""
+        """Sample a token, and one more after each accepted draft token, which it appends."""
         drawn = [self._draw(entry.seq_id)]
-        for guess in entry.tokens[len(entry.tokens) - entry.n_draft :]:
-            if guess != drawn[-1].token_id:
+        for draft in entry.tokens[len(entry.tokens) - entry.n_draft :]:
+            if draft != drawn[-1].token_id:
                 break
-            self._kv.append({entry.seq_id: (guess,)})
+            self._kv.append({entry.seq_id: (draft,)})
             self._accepted_tokens += 1
             drawn.append(self._draw(entry.seq_id))
         return tuple(drawn)
@@ -341,7 +359,7 @@ class FakeEngine:
         return self._model.draw(self._kv.tokens(seq_id), self._sampling.get(seq_id, FakeSampling()))
 
     def _score(self, entry: StepEntry) -> tuple[float, ...]:
-        """The log-probability of each target, after the entry's tokens are appended."""
+        """Return each target's log-probability; the entry's tokens are already appended."""
         tokens = self._kv.tokens(entry.seq_id)
         first = len(tokens) - len(entry.targets) + 1
         return tuple(

@@ -1,8 +1,8 @@
 """`FakeKv`: the engine's KV bookkeeping in plain Python, with tokens in place of keys and values.
 
-Blocks hold the tokens that were written to them, and what a sequence contains
-is read from its blocks, not remembered beside them. So a block that is shared,
-copied or evicted wrongly shows up as wrong tokens.
+Blocks hold the tokens that were written to them, and a sequence's tokens are read from its
+blocks, not stored beside them. A block that is wrongly shared, copied or evicted therefore
+shows as wrong tokens.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _Key = tuple[str, tuple[int, ...]]  # namespace, all tokens up to the block's en
 class _Block:
     tokens: list[int] = field(default_factory=list)
     refcount: int = 1
-    key: _Key | None = None  # set once full: it can be found by seq_match
+    key: _Key | None = None  # set when the block is full; seq_match finds it by this
 
 
 @dataclass(slots=True)
@@ -37,9 +37,9 @@ class _Sequence:
 
 
 class FakeKv:
-    """Sequences over a fixed number of blocks, reference counted, with a prefix cache.
+    """Sequences over a fixed number of reference-counted blocks, with a prefix cache.
 
-    Same rules as the engine: a call that raises has changed nothing.
+    As in the engine, a call that raises has changed nothing.
     """
 
     def __init__(self, n_blocks: int, block_size: int, n_parallel: int, max_length: int) -> None:
@@ -56,16 +56,19 @@ class FakeKv:
 
     @property
     def cached_blocks(self) -> int:
-        """Blocks that no sequence holds, still to be found by `match`."""
+        """Number of blocks that no sequence holds and that `match` can find."""
         return len(self._cached)
 
     @property
     def used_sequences(self) -> int:
-        """Ids in use."""
+        """Number of sequence ids in use."""
         return len(self._sequences)
 
     def new(self, namespace: str) -> int:
-        """The lowest free id. TypeError for a namespace that is not valid UTF-8, as the engine."""
+        """Take the lowest free id. Raises NoFreeSequenceError.
+
+        Raises TypeError for a namespace that is not valid UTF-8, as the engine does.
+        """
         try:
             namespace.encode()
         except UnicodeEncodeError as error:
@@ -79,22 +82,25 @@ class FakeKv:
         )
 
     def tokens(self, seq_id: int) -> list[int]:
-        """What the sequence's blocks hold."""
+        """Return the tokens in the sequence's blocks. Raises InvalidRequestError."""
         return [token for block in self._sequence(seq_id).blocks for token in block.tokens]
 
     def length(self, seq_id: int) -> int:
-        """Tokens that the sequence holds."""
+        """Return the number of tokens in the sequence. Raises InvalidRequestError."""
         blocks = self._sequence(seq_id).blocks
         return sum(len(block.tokens) for block in blocks[-1:]) + self.block_size * max(
             0, len(blocks) - 1
         )
 
     def exclusive_blocks(self, seq_id: int) -> int:
-        """Blocks that no other sequence holds."""
+        """Return the number of blocks that only this sequence holds."""
         return sum(block.refcount == 1 for block in self._sequence(seq_id).blocks)
 
     def match(self, seq_id: int, tokens: Sequence[int]) -> int:
-        """Attach the longest cached prefix; at most len(tokens) - 1 tokens of it."""
+        """Attach the longest cached prefix; return its length, at most len(tokens) - 1.
+
+        Raises InvalidRequestError if the sequence is not empty.
+        """
         sequence = self._sequence(seq_id)
         if sequence.blocks:
             raise InvalidRequestError(f"seq_id {seq_id} holds tokens; match only an empty sequence")
@@ -107,7 +113,11 @@ class FakeKv:
         return len(sequence.blocks) * self.block_size
 
     def copy(self, src: int, dst: int, n_tokens: int) -> None:
-        """Full blocks shared, a partial last one copied."""
+        """Start `dst` with `n_tokens` of `src`: share full blocks, copy a partial last one.
+
+        Raises InvalidRequestError if `dst` is not empty or the namespaces differ, and
+        KvCacheFullError if there is no block for the copy.
+        """
         source, target = self._sequence(src), self._sequence(dst)
         if target.blocks or src == dst or source.namespace != target.namespace:
             raise InvalidRequestError(
@@ -128,7 +138,11 @@ class FakeKv:
             target.blocks[-1].tokens = source.blocks[n_full].tokens[:rest]
 
     def remove(self, seq_id: int, start: int, end: int) -> None:
-        """Drop [start, length); all of it frees the id."""
+        """Drop the tokens [start, length); start 0 also frees the id.
+
+        Copies the kept part of a shared block. Raises InvalidRequestError if [start, end)
+        is not the sequence's tail, and KvCacheFullError if there is no block for the copy.
+        """
         sequence, length = self._sequence(seq_id), self.length(seq_id)
         if end not in (-1, length) or not 0 <= start <= length:
             raise InvalidRequestError(
@@ -151,14 +165,17 @@ class FakeKv:
             del self._sequences[seq_id]
 
     def append(self, additions: Mapping[int, Sequence[int]]) -> None:
-        """Append to several sequences, all or nothing."""
+        """Append tokens to several sequences, to all or to none.
+
+        Raises RequestTooLongError and KvCacheFullError.
+        """
         self.check_room(additions)
         for seq_id, tokens in additions.items():
             for token in tokens:
                 self._append_one(self._sequences[seq_id], token)
 
     def check_room(self, additions: Mapping[int, Sequence[int]]) -> None:
-        """Raise what appending all of them would."""
+        """Raise RequestTooLongError or KvCacheFullError if `append` would; change nothing."""
         needed = 0
         for seq_id, tokens in additions.items():
             length = self.length(seq_id)
@@ -175,7 +192,7 @@ class FakeKv:
             )
 
     def check_integrity(self) -> None:
-        """Recount everything from the sequences up; EngineError that names what is off."""
+        """Recount all blocks from the sequences; raise EngineError for a wrong count."""
         held: dict[int, int] = {}
         for seq_id, sequence in self._sequences.items():
             for block in sequence.blocks:
@@ -211,7 +228,7 @@ class FakeKv:
             self._register(sequence, (sequence.namespace, content))
 
     def _register(self, sequence: _Sequence, key: _Key) -> None:
-        """A block is full: it can be found from now on, or gives way to its equal."""
+        """Index the full last block; where an equal block exists, use that one instead."""
         known = self._index.get(key)
         if known is None:
             sequence.blocks[-1].key = key

@@ -1,7 +1,7 @@
-"""`FakeModel`: numbers made up of the tokens before them, as a model's are.
+"""`FakeModel`: logits and states that are a deterministic function of the tokens so far.
 
-The likeliest next token is a hash of all tokens before it; the others are the
-less likely the further above it they are, counted in a circle.
+The most likely next token is a hash of all tokens before it. Another token is the less
+likely, the larger its id minus that token's, modulo the vocabulary.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ __all__ = ["FakeModel", "FakeSampling"]
 
 @dataclass(frozen=True, slots=True)
 class FakeSampling:
-    """How one sequence draws; the arguments of `seq_sampling`.
+    """Sampling settings of one sequence: the arguments of `seq_sampling`.
 
-    Of the parameters only temperature, min_tokens and logprobs matter here.
+    Of the parameters only temperature, min_tokens and logprobs are used.
     """
 
     params: SamplingParams = field(default_factory=SamplingParams)
@@ -32,24 +32,24 @@ class FakeSampling:
 
     @property
     def key(self) -> int:
-        """What a draw depends on besides the tokens."""
+        """The seed, or 0 where the temperature is 0: with the tokens, it determines a draw."""
         return self.seed if self.params.temperature else 0
 
     def forbidden(self, length: int) -> frozenset[int]:
-        """What must not be drawn after `length` tokens."""
+        """Return the token ids that must not be sampled after `length` tokens."""
         too_early = length - self.n_prompt < self.params.min_tokens
         return self.stop_token_ids if too_early else frozenset()
 
 
 class FakeModel:
-    """Next tokens, log-probabilities and states, all of them functions of the tokens so far."""
+    """Next tokens, log-probabilities, logits and states, computed from the tokens so far."""
 
     def __init__(self, vocab_size: int, hidden_size: int) -> None:
         self.vocab_size = vocab_size
         self.hidden_size = hidden_size
 
     def draw(self, tokens: Sequence[int], sampling: FakeSampling) -> SampledToken:
-        """The token after `tokens`."""
+        """Sample the token after `tokens`, with log-probabilities where `sampling` says so."""
         forbidden = sampling.forbidden(len(tokens))
         for attempt in count():
             token_id = _hash(tokens, sampling.key, attempt) % self.vocab_size
@@ -67,12 +67,12 @@ class FakeModel:
         )
 
     def logprob(self, tokens: Sequence[int], token: int) -> float:
-        """Of `token` after `tokens`, before any sampling parameter."""
+        """Return the log-probability of `token` after `tokens`, without sampling parameters."""
         drawn = _hash(tokens, 0, 0)
         return -(drawn % 1009) / 1009 - (token - drawn) % self.vocab_size
 
     def logits(self, tokens: Sequence[int]) -> list[float]:
-        """Of every token after `tokens`: (vocab_size)."""
+        """Return the logits of the token after `tokens`, (vocab_size,)."""
         drawn = _hash(tokens, 0, 0)
         return [
             -(drawn % 1009) / 1009 - (token - drawn) % self.vocab_size
@@ -80,7 +80,7 @@ class FakeModel:
         ]
 
     def pooled(self, tokens: Sequence[int], first: int) -> array[float]:
-        """The mean of the states of the tokens from index `first` on: (hidden_size)."""
+        """Return the mean state of the tokens from index `first` on, (hidden_size,)."""
         sums = [0] * self.hidden_size
         for end in range(first + 1, len(tokens) + 1):
             for i in range(self.hidden_size):

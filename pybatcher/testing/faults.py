@@ -1,10 +1,10 @@
-"""`FaultyEngine`: an engine that fails, hangs or is slow where a test says so.
+"""`FaultyEngine`: an engine that fails, hangs or is slow at the steps a test chooses.
 
     engine = FaultyEngine(FakeEngine(), FailStep(at=(3, 7)), FailRestart(times=1))
 
-It wraps a `FakeEngine` or a real `Engine`. A fault sees every step before and
-after it is computed, and every restart before it is made; what it raises is
-what the engine's caller gets. Write others by overriding what `Fault` does.
+Wraps a `FakeEngine` or a real `Engine`. A fault is called before and after every step and
+before every restart; the engine's caller gets the exception that it raises. Subclass
+`Fault` for other faults.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+from typing_extensions import override
 
 from ..params import SamplingParams
 from ..scheduling.plan import StepPlan, StepResult
@@ -36,16 +38,16 @@ __all__ = [
 
 
 class InjectedError(RuntimeError):
-    """What faults raise: of no type that an engine promises."""
+    """Raised by the faults here. Not a type that an engine is documented to raise."""
 
 
 @dataclass(frozen=True, slots=True)
 class StepFacts:
-    """A step, as faults see it.
+    """Description of a step that is passed to faults.
 
-    number: the first step is 1; restarts do not begin anew.
-    sequences: of each entry's sequence all tokens, those that the step appends
-        at the end.
+    number: the first step is 1; a restart does not reset the count.
+    sequences: all tokens of each entry's sequence, by sequence id, with the tokens that
+        the step appends at the end.
     """
 
     number: int
@@ -54,36 +56,39 @@ class StepFacts:
 
 
 class Fault:
-    """Does nothing. Raise or block in what you override."""
+    """Base of all faults: does nothing. A subclass overrides a method and raises or blocks."""
 
     def before_step(self, facts: StepFacts) -> None:
-        """On the thread that computes, before anything is."""
+        """Run on the engine thread, before the step is computed."""
 
     def after_step(self, facts: StepFacts) -> None:
-        """The step is computed and appended; what is raised here hides its result."""
+        """Run on the engine thread, after the step is computed and its tokens are appended.
+
+        An exception raised here replaces the step's result.
+        """
 
     def before_restart(self, number: int) -> None:
-        """number: the first restart is 1."""
+        """Run before the engine is restarted. number: the first restart is 1."""
 
 
 class FailWhen(Fault):
     """Fail each step for which `condition` holds.
 
-    after: once it is computed, so that the engine has gone on and its caller
-        does not know.
+    after: fail after the step is computed, so that the engine has appended tokens of
+        which its caller does not know.
     """
 
     def __init__(self, condition: Callable[[StepFacts], bool], *, after: bool = False) -> None:
         self._condition = condition
         self._after = after
 
+    @override
     def before_step(self, facts: StepFacts) -> None:
-        """See `Fault`."""
         if not self._after:
             self._fail_if_due(facts)
 
+    @override
     def after_step(self, facts: StepFacts) -> None:
-        """See `Fault`."""
         if self._after:
             self._fail_if_due(facts)
 
@@ -101,7 +106,7 @@ class FailStep(FailWhen):
 
 
 class FailAtRandom(FailWhen):
-    """Fail this share of the steps, chosen by the seed alone."""
+    """Fail a share of the steps (`rate`, 0 to 1), chosen by a generator with this seed."""
 
     def __init__(self, rate: float, seed: int, *, after: bool = False) -> None:
         generator = random.Random(seed)
@@ -109,47 +114,47 @@ class FailAtRandom(FailWhen):
 
 
 class SlowStep(Fault):
-    """Sleep so many seconds before the steps with these numbers; None: before every step."""
+    """Sleep `seconds` before the steps with these numbers; None: before every step."""
 
     def __init__(self, seconds: float, at: Collection[int] | None = None) -> None:
         self._seconds = seconds
         self._at = at
 
+    @override
     def before_step(self, facts: StepFacts) -> None:
-        """See `Fault`."""
         if self._at is None or facts.number in self._at:
             time.sleep(self._seconds)
 
 
 class HangStep(Fault):
-    """Hang in the step with this number until `release` is set, then compute it."""
+    """Block before the step with this number until `release` is set, then compute it."""
 
     def __init__(self, at: int, release: threading.Event) -> None:
         self._at = at
         self._release = release
 
+    @override
     def before_step(self, facts: StepFacts) -> None:
-        """See `Fault`."""
         if facts.number == self._at:
             self._release.wait()
 
 
 class FailRestart(Fault):
-    """Fail the first so many restarts."""
+    """Fail the first `times` restarts."""
 
     def __init__(self, times: int) -> None:
         self._times = times
 
+    @override
     def before_restart(self, number: int) -> None:
-        """See `Fault`."""
         if number <= self._times:
             raise InjectedError(f"restart {number} was made to fail")
 
 
 def computes(tokens: Sequence[int]) -> Callable[[StepFacts], bool]:
-    """A condition for `FailWhen`: a row of the step ends `tokens`, wherever a sequence has them.
+    """Return a condition for `FailWhen`: the step completes the run `tokens` in a sequence.
 
-    A poisonous request: however it is cut into steps, it cannot be computed.
+    Models a poisonous request, which fails however its prompt is split into steps.
     """
     poison = tuple(tokens)
 
@@ -165,10 +170,10 @@ def computes(tokens: Sequence[int]) -> Callable[[StepFacts], bool]:
     return holds
 
 
-class FaultyEngine:
-    """The engine that it wraps, with faults; a `StepEngine`.
+class FaultyEngine(StepEngine):
+    """A wrapped engine with faults.
 
-    What is not part of `StepEngine` goes to the wrapped engine as it is.
+    Attributes that are not part of `StepEngine` are the wrapped engine's.
     """
 
     def __init__(self, engine: StepEngine, *faults: Fault) -> None:
@@ -181,10 +186,10 @@ class FaultyEngine:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._engine, name)
 
-    # -- where faults are ---------------------------------------------------------------------
+    # -- with faults --------------------------------------------------------------------------
 
+    @override
     def step(self, plan: StepPlan) -> StepResult:
-        """One forward pass, unless a fault is against it."""
         self.n_steps += 1
         sequences = {
             entry.seq_id: (*self._sequences.get(entry.seq_id, ()), *entry.tokens)
@@ -194,54 +199,55 @@ class FaultyEngine:
         for fault in self._faults:
             fault.before_step(facts)
         result = self._engine.step(plan)
-        for seq_id, tokens in sequences.items():  # of guesses, those that were right
+        for seq_id, tokens in sequences.items():  # of draft tokens, the accepted ones
             self._sequences[seq_id] = list(tokens[: self._engine.seq_length(seq_id)])
         for fault in self._faults:
             fault.after_step(facts)
         return result
 
+    @override
     def restart(self) -> None:
-        """Forget all sequences and cached KV, unless a fault is against it."""
         self.n_restarts += 1
         for fault in self._faults:
             fault.before_restart(self.n_restarts)
         self._engine.restart()
         self._sequences.clear()
 
-    # -- what sequences hold, followed ----------------------------------------------------------
+    # -- tracking the sequences' tokens ---------------------------------------------------------
 
+    @override
     def seq_new(self, namespace: str = "") -> int:
-        """See `KvAllocator`."""
         seq_id = self._engine.seq_new(namespace)
         self._sequences[seq_id] = []
         return seq_id
 
+    @override
     def seq_copy(self, src: int, dst: int, n_tokens: int) -> None:
-        """See `KvAllocator`."""
         self._engine.seq_copy(src, dst, n_tokens)
         self._sequences[dst] = self._sequences[src][:n_tokens]
 
+    @override
     def seq_remove(self, seq_id: int, start: int = 0, end: int = -1) -> None:
-        """See `KvAllocator`."""
         self._engine.seq_remove(seq_id, start, end)
         del self._sequences[seq_id][start:]
 
+    @override
     def seq_match(self, seq_id: int, tokens: Sequence[int]) -> int:
-        """See `KvAllocator`."""
         n_matched = self._engine.seq_match(seq_id, tokens)
         self._sequences[seq_id] = list(tokens[:n_matched])
         return n_matched
 
-    # -- handed on ----------------------------------------------------------------------------
+    # -- unchanged ----------------------------------------------------------------------------
 
+    @override
     def seq_length(self, seq_id: int) -> int:
-        """See `KvAllocator`."""
         return self._engine.seq_length(seq_id)
 
+    @override
     def seq_exclusive_blocks(self, seq_id: int) -> int:
-        """See `KvAllocator`."""
         return self._engine.seq_exclusive_blocks(seq_id)
 
+    @override
     def seq_sampling(
         self,
         seq_id: int,
@@ -251,55 +257,54 @@ class FaultyEngine:
         n_prompt: int = 0,
         stop_token_ids: Sequence[int] = (),
     ) -> None:
-        """See `KvAllocator`."""
         self._engine.seq_sampling(
             seq_id, params, seed=seed, n_prompt=n_prompt, stop_token_ids=stop_token_ids
         )
 
+    @override
     def check_integrity(self) -> None:
-        """Raise EngineError if the bookkeeping of sequences and KV blocks does not add up."""
         self._engine.check_integrity()
 
+    @override
     def close(self) -> None:
-        """Free weights and KV."""
         self._engine.close()
 
     @property
+    @override
     def vocab_size(self) -> int:
-        """See `StepEngine`."""
         return self._engine.vocab_size
 
     @property
+    @override
     def progress(self) -> int:
-        """See `StepEngine`."""
         return self._engine.progress
 
     @property
+    @override
     def block_size(self) -> int:
-        """See `KvAllocator`."""
         return self._engine.block_size
 
     @property
+    @override
     def n_parallel(self) -> int:
-        """See `KvAllocator`."""
         return self._engine.n_parallel
 
     @property
+    @override
     def max_sequence_length(self) -> int:
-        """See `KvAllocator`."""
         return self._engine.max_sequence_length
 
     @property
+    @override
     def kv_total_blocks(self) -> int:
-        """See `KvAllocator`."""
         return self._engine.kv_total_blocks
 
     @property
+    @override
     def kv_free_blocks(self) -> int:
-        """See `KvAllocator`."""
         return self._engine.kv_free_blocks
 
     @property
+    @override
     def kv_cached_blocks(self) -> int:
-        """See `KvAllocator`."""
         return self._engine.kv_cached_blocks

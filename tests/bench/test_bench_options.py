@@ -26,7 +26,7 @@ def test_values_are_read_as_what_they_look_like() -> None:
         ("n_batch=0", "n_batch is 0"),
     ],
 )
-def test_what_is_wrong_is_said(text: str, said: str) -> None:
+def test_a_bad_option_is_reported(text: str, said: str) -> None:
     with pytest.raises(SystemExit, match=said):
         options.parse([text])
 

@@ -16,8 +16,8 @@ from bench import draw as pictures
 from bench import results
 from bench import soak as tool
 from bench.histogram import TimeHistogram
-from bench.process_watch import Held, held_now, rss_mib, watch_lag
-from bench.soak import Limits, Look, Soak, break_steps, grows, what_leaked
+from bench.process_watch import ResourceUsage, resource_usage, rss_mib, watch_lag
+from bench.soak import Limits, PauseCheck, Soak, break_steps, grows, what_leaked
 from bench.soak_callers import KINDS
 from pybatcher import Batcher
 from pybatcher.errors import EngineError
@@ -25,7 +25,7 @@ from pybatcher.scheduling import StepEntry, StepPlan
 from pybatcher.testing import FakeEngine, fake_batcher
 
 ANY_TIME = Limits(rss_mib=inf, lag_s=inf, idle_cpu=inf)
-LOOK = Look(1.0, Held(rss_mib=50.0, files=10, threads=3, tasks=2), 0.0, ())
+LOOK = PauseCheck(1.0, ResourceUsage(rss_mib=50.0, files=10, threads=3, tasks=2), 0.0, ())
 
 
 async def test_two_seconds_on_the_shipped_model_leave_nothing() -> None:
@@ -53,7 +53,7 @@ async def test_what_a_batcher_keeps_is_seen() -> None:
     assert "1 sequences in use" in what_leaked(soak.looks, soak.lag, [], ANY_TIME)[0]
 
 
-async def test_callers_who_never_end_are_seen() -> None:
+async def test_callers_that_never_end_are_reported() -> None:
     stuck = threading.Event()
     engine = FakeEngine(n_ctx=4096, n_parallel=8, before_step=lambda plan: stuck.wait(30) and None)
     async with fake_batcher(engine) as batcher:
@@ -73,7 +73,7 @@ def test_growth_is_what_goes_on_after_warm_up() -> None:
 
 def test_everything_that_is_wrong_is_said() -> None:
     looks = [
-        replace(LOOK, held=Held(50.0 + 10 * i, 10 + i, 3 + i, 2 + i), idle_cpu=0.5)
+        replace(LOOK, held=ResourceUsage(50.0 + 10 * i, 10 + i, 3 + i, 2 + i), idle_cpu=0.5)
         for i in range(8)
     ]
     looks[3] = replace(looks[3], problems=("2 KV blocks in use",))
@@ -88,13 +88,13 @@ def test_everything_that_is_wrong_is_said() -> None:
 
 
 async def test_what_the_process_holds_is_counted(tmp_path: Path) -> None:
-    before = held_now()
+    before = resource_usage()
     task = asyncio.create_task(asyncio.sleep(60))
     end = threading.Event()
     thread = threading.Thread(target=end.wait)
     thread.start()
     with (tmp_path / "file").open("w"):
-        now = held_now()
+        now = resource_usage()
     end.set()
     thread.join()
     task.cancel()

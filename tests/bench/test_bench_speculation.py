@@ -1,4 +1,4 @@
-"""The benchmark of guesses runs, and would notice if they changed a token."""
+"""The benchmark of draft tokens runs, and reports a run whose tokens differ."""
 
 from __future__ import annotations
 

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from bench import make_checkpoint
-from bench.contestants.contestant import Settings
-from bench.entrants import PYBATCHER
+from bench.engine_list import PYBATCHER
+from bench.engines.interface import Settings
 from bench.shapes import SHAPES
 from bench.worker import Worker
 
@@ -35,8 +35,8 @@ def worker(module: str, checkpoint: Path, settings: Settings = SETTINGS) -> Work
     return Worker(PYBATCHER.name, PYBATCHER.python, module, checkpoint, settings)
 
 
-def test_a_contestant_in_its_process(checkpoint: Path, tmp_path: Path) -> None:
-    asked = worker(PYBATCHER.contestant, checkpoint)
+def test_a_stepped_engine_in_its_process(checkpoint: Path, tmp_path: Path) -> None:
+    asked = worker(PYBATCHER.stepped_module, checkpoint)
     assert asked.ask("facts")["dtype"] == "f32"
     assert asked.ask("prefill", n_tokens=100) > 0.0
     asked.ask("extend", first=0, count=1, n_tokens=5)
@@ -56,7 +56,7 @@ def test_a_contestant_in_its_process(checkpoint: Path, tmp_path: Path) -> None:
 
 
 def test_a_worker_that_ends_is_noticed(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    asked = worker(PYBATCHER.contestant, tmp_path)
+    asked = worker(PYBATCHER.stepped_module, tmp_path)
     with pytest.raises(RuntimeError, match="the worker of pybatcher ended with 1"):
         asked.ask("facts")
     asked.close()
@@ -64,7 +64,7 @@ def test_a_worker_that_ends_is_noticed(tmp_path: Path, capfd: pytest.CaptureFixt
 
 
 def test_the_batcher_serves_arrivals(checkpoint: Path) -> None:
-    asked = worker(PYBATCHER.server, checkpoint, replace(SETTINGS, share_prefixes=True))
+    asked = worker(PYBATCHER.server_module, checkpoint, replace(SETTINGS, share_prefixes=True))
     arrivals = [
         {"at": 0.0, "tokens": list(range(80)), "n_new": 3, "n_shared": 70},
         {"at": 0.05, "tokens": [*range(70), 1, 2], "n_new": 2, "n_shared": 70},

@@ -8,25 +8,25 @@ import pytest
 
 from bench import chaos as tool
 from bench import results
-from bench.blows import Blow, ends_of_their_own, note_pauses
-from bench.chaos import Callers, asked, gist
+from bench.chaos import Callers, reproducible_part, stream_request
+from bench.faults import Fault, record_pauses, unexpected_ends
 from pybatcher.testing import FakeEngine, fake_batcher
 
 
-def test_a_blow_has_the_longest_gap_that_it_fell_into() -> None:
-    blows = [Blow("SIGKILL", 10.0, noticed=0.5), Blow("SIGSTOP", 20.0, noticed=2.0)]
+def test_the_pause_of_a_fault_is_the_longest_gap_around_it() -> None:
+    faults = [Fault("SIGKILL", 10.0, noticed=0.5), Fault("SIGSTOP", 20.0, noticed=2.0)]
     # Just after the second one some tokens still came.
-    note_pauses(blows, [(1.0, 9.0), (9.9, 11.0), (9.8, 11.5), (20.1, 23.0), (30.0, 40.0)])
-    assert [blow.pause for blow in blows] == pytest.approx([1.7, 2.9])
+    record_pauses(faults, [(1.0, 9.0), (9.9, 11.0), (9.8, 11.5), (20.1, 23.0), (30.0, 40.0)])
+    assert [fault.pause for fault in faults] == pytest.approx([1.7, 2.9])
 
 
 def test_a_pause_is_told_in_parts() -> None:
-    blow = Blow("SIGKILL", 10.0, noticed=0.25, ready=0.75, waited=0.0, pause=1.5)
-    found = blow.split(start=0.5, begin=9.0)
+    fault = Fault("SIGKILL", 10.0, noticed=0.25, ready=0.75, waited=0.0, pause=1.5)
+    found = fault.split(start=0.5, begin=9.0)
     assert found["at"] == 1.0
     assert (found["start"], found["load"], found["replay"]) == (0.5, 0.25, 0.5)
-    blow.waited = 7.0  # the next process was there already
-    assert blow.split(start=0.5, begin=9.0)["start"] == 0.0
+    fault.waited = 7.0  # the next process was there already
+    assert fault.split(start=0.5, begin=9.0)["start"] == 0.0
 
 
 def test_a_worker_that_ends_of_its_own_is_told_of() -> None:
@@ -37,18 +37,18 @@ def test_a_worker_that_ends_of_its_own_is_told_of() -> None:
             return self.text
 
     sidecar = Said()
-    assert ends_of_their_own(sidecar, []) == []
+    assert unexpected_ends(sidecar, []) == []
     sidecar.text += "info worker 2 serves tiny after 0.50 s\n"
-    assert ends_of_their_own(sidecar, [Blow("SIGKILL", 1.0)]) == []
-    assert ends_of_their_own(sidecar, [])[1:] == ["warning worker 1 hung"]
+    assert unexpected_ends(sidecar, [Fault("SIGKILL", 1.0)]) == []
+    assert unexpected_ends(sidecar, [])[1:] == ["warning worker 1 hung"]
 
 
 async def test_streams_that_are_others_are_told_of() -> None:
     async with fake_batcher(FakeEngine(n_ctx=4096, n_parallel=4)) as batcher:
         expected = []
         for i in range(2):
-            prompt, params = asked(i, 6)
-            expected.append(gist(await batcher.generate(prompt, **params)))
+            prompt, params = stream_request(i, 6)
+            expected.append(reproducible_part(await batcher.generate(prompt, **params)))
         callers = Callers(batcher, [expected[0], expected[0]], 6)
         await callers.call(0)
         await callers.call(1)
@@ -79,8 +79,8 @@ def test_the_tool_strikes_and_the_streams_go_on(
     tool.main()
     assert "all as undisturbed: yes" in capsys.readouterr().out
     result = json.loads((tmp_path / "chaos-tiny.json").read_text())
-    blows = {blow["kind"]: blow for blow in result["blows"]}
-    assert set(blows) == {"SIGKILL", "SIGSTOP", "SIGABRT"}
-    for blow in blows.values():
-        assert blow["pause"] > 0.0
-        assert blow["noticed"] > 0.0
+    faults = {fault["kind"]: fault for fault in result["blows"]}
+    assert set(faults) == {"SIGKILL", "SIGSTOP", "SIGABRT"}
+    for fault in faults.values():
+        assert fault["pause"] > 0.0
+        assert fault["noticed"] > 0.0

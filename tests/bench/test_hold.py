@@ -17,7 +17,7 @@ LAG = {"p50": 0.0, "p99": 0.001}
 
 
 def samples(n: int, mib: float = 0.0, files: int = 0, in_flight: int = 8) -> list[Sample]:
-    """A sample a second, with so much more in each."""
+    """Return a sample per second, with fixed increments."""
     return [Sample(i, 50.0 + mib * i, 20 + files * i, in_flight, 100, i) for i in range(n)]
 
 

@@ -11,7 +11,7 @@ PLAN = Plan(prefill=(10, 20), prompt=8, steps=2, batch_sizes=(4, 1), rounds=3)
 
 
 class FakeEngine:
-    """Every prompt takes a second, a step a tenth for each live sequence."""
+    """An engine whose prompts take 1 s, and steps 0.1 s per live sequence."""
 
     def __init__(self, name: str, log: list[str]) -> None:
         self.name = name

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-from bench.contestants.contestant import Arrival
-from bench.contestants.open_loop import serve_in_steps
+from bench.engines.interface import Arrival
+from bench.engines.open_loop import serve_in_steps
 
 
 class FakeTime:

@@ -9,7 +9,7 @@ import pytest
 from bench import results
 from bench import sidecar as tool
 from bench.sidecar import Turn, compare
-from bench.streams import Heard, listen
+from bench.streams import ReceivedStream, read_stream
 from pybatcher import Completion, Timeline, Usage
 from pybatcher.testing import FakeEngine, fake_batcher
 
@@ -33,17 +33,21 @@ def test_a_loss_is_that_of_a_round_and_delays_are_those_of_all_rounds() -> None:
 
 def test_delays_and_gaps_of_a_stream() -> None:
     timeline = Timeline(0.0, 0.0, 1.0, 2.0, (1.0, 2.0))
-    heard = Heard(Completion("ab", (1, 2), "length", Usage(1, 0, 2), timeline), (1.5, 2.75))
-    assert heard.delays == [0.5, 0.75]
-    assert heard.gaps == [1.25]
+    received = ReceivedStream(
+        Completion("ab", (1, 2), "length", Usage(1, 0, 2), timeline), (1.5, 2.75)
+    )
+    assert received.delays == [0.5, 0.75]
+    assert received.gaps == [1.25]
 
 
 async def test_a_stream_is_read_with_the_times_of_its_tokens() -> None:
     async with fake_batcher(FakeEngine()) as batcher:
         pieces: list[object] = []
-        heard = await listen(batcher, [1, 2, 3], pieces.append, max_tokens=5, ignore_eos=True)
-    assert len(heard.arrivals) == len(heard.completion.token_ids) == 5
-    assert min(heard.delays) >= 0.0
+        received = await read_stream(
+            batcher, [1, 2, 3], pieces.append, max_tokens=5, ignore_eos=True
+        )
+    assert len(received.arrivals) == len(received.completion.token_ids) == 5
+    assert min(received.delays) >= 0.0
     assert len(pieces) >= 5
 
 

@@ -84,10 +84,10 @@ def test_the_picture_of_held_connections(tmp_path: Path) -> None:
     assert (tmp_path / "hold.svg").stat().st_size > 1000
 
 
-def test_the_picture_of_blows(tmp_path: Path) -> None:
+def test_the_plot_of_faults(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
-    blow = {"kind": "SIGKILL", "at": 0.2, "pause": 0.5}
-    result = {"shape": "tiny", "bin_s": 0.1, "tokens_by_bin": [5, 6, 0, 0, 7], "blows": [blow]}
+    fault = {"kind": "SIGKILL", "at": 0.2, "pause": 0.5}
+    result = {"shape": "tiny", "bin_s": 0.1, "tokens_by_bin": [5, 6, 0, 0, 7], "blows": [fault]}
     result["streams"] = 4
     assert pictures.draw_result("chaos", result, tmp_path) == "chaos-tiny.svg"
     assert (tmp_path / "chaos-tiny.svg").stat().st_size > 1000

@@ -13,7 +13,7 @@ from bench.histogram import TimeHistogram
 from bench.loads import LOADS
 from bench.results import RESULTS
 from bench.simulation.costs import StepCosts, Work, capacity, errors, fit, read_costs
-from bench.simulation.engine import END_TOKEN, Book, SimulatedEngine
+from bench.simulation.engine import END_TOKEN, KvBookkeeping, SimulatedEngine
 from bench.simulation.fitting import SEQUENCES, measure_steps, positions_needed
 from bench.simulation.run import SchedulerTimes, Simulation
 from bench.simulation.scheduler_cost import scheduler_cost
@@ -27,8 +27,8 @@ REQUEST = TraceRequest(at=0.0, prompt_tokens=40, new_tokens=5, max_tokens=9)
 
 
 @pytest.fixture
-def book() -> Book:
-    return Book(n_ctx=256, n_parallel=4, block_size=32)
+def book() -> KvBookkeeping:
+    return KvBookkeeping(n_ctx=256, n_parallel=4, block_size=32)
 
 
 def step(
@@ -39,7 +39,7 @@ def step(
     return [t.token_id for drawn in result.sampled.values() for t in drawn], work
 
 
-def test_a_request_ends_where_its_trace_says(book: Book) -> None:
+def test_a_request_ends_where_its_trace_says(book: KvBookkeeping) -> None:
     engine = SimulatedEngine(book, [REQUEST])
     output = [engine.token(0, position) for position in range(40, 46)]
     assert END_TOKEN not in output[:4]
@@ -49,7 +49,7 @@ def test_a_request_ends_where_its_trace_says(book: Book) -> None:
     assert just_so.token(0, 44) != END_TOKEN
 
 
-def test_work_counts_rows_and_what_they_attend_to(book: Book) -> None:
+def test_work_counts_rows_and_what_they_attend_to(book: KvBookkeeping) -> None:
     engine = SimulatedEngine(book, [REQUEST])
     seq_id = book.seq_new()
     book.seq_sampling(seq_id, None, seed=0, n_prompt=40)
@@ -61,7 +61,7 @@ def test_work_counts_rows_and_what_they_attend_to(book: Book) -> None:
     assert (drawn, work) == ([engine.token(0, 41)], Work(1, 0, 41, 0))
 
 
-def test_guesses_stay_as_far_as_they_are_right(book: Book) -> None:
+def test_drafts_stay_up_to_the_first_rejected_one(book: KvBookkeeping) -> None:
     engine = SimulatedEngine(book, [REQUEST])
     seq_id = book.seq_new()
     book.seq_sampling(seq_id, None, seed=0, n_prompt=40)
@@ -73,7 +73,7 @@ def test_guesses_stay_as_far_as_they_are_right(book: Book) -> None:
     book.check_integrity()
 
 
-def test_what_is_computed_twice_is_counted(book: Book) -> None:
+def test_recomputed_tokens_are_counted(book: KvBookkeeping) -> None:
     engine = SimulatedEngine(book, [REQUEST, REQUEST])
     for index in (0, 1):
         seq_id = book.seq_new()
@@ -130,7 +130,7 @@ def test_times_are_those_of_the_costs() -> None:
     assert simulation.figures(Slo(ttft=1.2))["met"] == 1.0
 
 
-def test_who_can_never_fit_is_refused() -> None:
+def test_a_request_that_can_never_fit_is_refused() -> None:
     trace = [TraceRequest(at=0.0, prompt_tokens=n, new_tokens=3) for n in (1000, 10)]
     simulation = Simulation(trace, {"n_ctx": 256}, COSTS)
     simulation.run()
@@ -177,7 +177,7 @@ def test_a_fit_finds_the_costs_and_none_below_zero() -> None:
     assert 0.0 < errors(found, measured)["median"] < 0.1
 
 
-def test_capacity_falls_with_memory_and_with_what_is_not_shared() -> None:
+def test_capacity_falls_with_less_memory_and_less_sharing() -> None:
     trace = draw(LOADS["agents"].load, 200, 1.0, 0)
     most = capacity(COSTS, trace, n_parallel=32, n_ctx=65_536)
     assert capacity(COSTS, trace, n_parallel=32, n_ctx=1024) < most

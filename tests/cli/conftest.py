@@ -1,4 +1,4 @@
-"""A command in this process, and a sidecar for those that ask one."""
+"""Fixtures: run a command in this process; a sidecar for commands that connect to one."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from serving_doubles import Serving, serving
 
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Runs a command in this process."""
+    """Return a function that runs a command in this process."""
     return runner(monkeypatch, capsys)
 
 
 @pytest.fixture(scope="session")
 def sidecar(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
-    """A real `pybatcher serve` with the model that ships inside. Not to be changed."""
+    """A real `pybatcher serve` with the shipped model. Tests must not change it."""
     with serving(tmp_path_factory.mktemp("sidecar")) as running:
         yield running

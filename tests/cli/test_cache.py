@@ -26,7 +26,7 @@ def run(*arguments: str) -> str:
     return result.output
 
 
-def test_it_lists_what_is_there(directory: Path) -> None:
+def test_it_lists_the_files(directory: Path) -> None:
     output = run("--directory", str(directory))
     assert output.count("fox-") == 2
     assert "2 files" in output

@@ -1,4 +1,4 @@
-"""The commands, as a user meets them: arguments in, text and an exit status out."""
+"""The commands end to end: arguments in, text and exit status out."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ COMMAND = [sys.executable, "-W", "error", "-m", "pybatcher"]
 
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Runs a command in this process."""
+    """Return a function that runs a command in this process."""
     return runner(monkeypatch, capsys)
 
 
@@ -66,7 +66,7 @@ def test_options_of_the_engine_and_the_scheduler_leave_the_text_alone(run: Run) 
     assert run("generate", "--max-tokens", "16", *options.split(), STORY) == expected
 
 
-# -- what is refused --------------------------------------------------------------------------
+# -- refused arguments ------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -225,7 +225,7 @@ def test_ctrl_c_at_the_prompt_gives_another_prompt(
 
 
 def _take_terminal() -> None:
-    """In the child: a session of its own, whose Ctrl-C comes from the terminal that is stdin."""
+    """In the child: start a session whose controlling terminal, with its Ctrl-C, is stdin."""
     os.setsid()
     os.close(os.open(os.ttyname(0), os.O_RDWR))
 

@@ -10,7 +10,7 @@ from pybatcher.cli.demo_view import DemoView, Transcript
 
 
 def transcripts(*answers: str) -> list[Transcript]:
-    """One a text, each still empty."""
+    """Return an empty transcript per text."""
     return [Transcript(f"question {i}") for i in range(len(answers))]
 
 

@@ -16,22 +16,22 @@ class Terminal(io.StringIO):
         return True
 
 
-def open_terminal(monkeypatch: pytest.MonkeyPatch, patience: float) -> Terminal:
+def open_terminal(monkeypatch: pytest.MonkeyPatch, show_after: float) -> Terminal:
     terminal = Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)
     monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setattr(pybatcher.cli.loading_bar, "PATIENCE", patience)
+    monkeypatch.setattr(pybatcher.cli.loading_bar, "SHOW_AFTER", show_after)
     return terminal
 
 
-def test_there_is_none_where_nobody_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_bar_without_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stderr", io.StringIO())
     with loading_bar() as progress:
         assert progress is None
 
 
 def test_a_quick_load_shows_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    terminal = open_terminal(monkeypatch, patience=1000.0)
+    terminal = open_terminal(monkeypatch, show_after=1000.0)
     with loading_bar() as progress:
         assert progress is not None
         for done in range(1, 11):
@@ -40,7 +40,7 @@ def test_a_quick_load_shows_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_slow_load_shows_a_bar_that_goes_away(monkeypatch: pytest.MonkeyPatch) -> None:
-    terminal = open_terminal(monkeypatch, patience=0.0)
+    terminal = open_terminal(monkeypatch, show_after=0.0)
     with loading_bar() as progress:
         assert progress is not None
         progress(5_000_000, 10_000_000)
@@ -51,7 +51,7 @@ def test_a_slow_load_shows_a_bar_that_goes_away(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_load_that_fails_takes_the_bar_along(monkeypatch: pytest.MonkeyPatch) -> None:
-    terminal = open_terminal(monkeypatch, patience=0.0)
+    terminal = open_terminal(monkeypatch, show_after=0.0)
 
     def load() -> None:
         with loading_bar() as progress:

@@ -35,7 +35,7 @@ def run(app: typer.Typer, *arguments: str) -> int:
     return CliRunner().invoke(app, arguments).exit_code
 
 
-def test_what_is_not_given_is_left_to_the_library(app: typer.Typer, collected: Collected) -> None:
+def test_options_not_given_are_left_to_the_library(app: typer.Typer, collected: Collected) -> None:
     assert run(app, "hello") == 0
     assert collected == {"sampling": {}, "options": {}, "word": {"word": "hello"}}
 

@@ -1,4 +1,4 @@
-"""Commands with `--socket`, over a real sidecar: they do what they do without."""
+"""Commands with `--socket`, over a real sidecar, do the same as without it."""
 
 from __future__ import annotations
 
@@ -144,18 +144,18 @@ def test_a_prompt_may_look_like_the_option(run: Run) -> None:
 
 
 @pytest.mark.parametrize("command", [["generate", STORY], ["chat"], ["top"], ["reload"]])
-def test_nobody_there_is_said_at_once(run: Run, tmp_path: Path, command: list[str]) -> None:
+def test_no_listener_is_reported_at_once(run: Run, tmp_path: Path, command: list[str]) -> None:
     path = tmp_path / "none.sock"
     outcome = run(*command, "--socket", str(path))
     assert outcome == Outcome(2, "", outcome.stderr)
-    assert outcome.stderr.startswith(f"error: nobody listens at {path} (No such file")
+    assert outcome.stderr.startswith(f"error: no process listens at {path} (No such file")
     assert "pybatcher serve" in outcome.stderr
 
 
-# -- who else may listen there ------------------------------------------------------------------
+# -- other listeners --------------------------------------------------------------------------
 
 
-async def test_a_file_that_nobody_listens_at_any_more(tmp_path: Path) -> None:
+async def test_a_stale_socket_file(tmp_path: Path) -> None:
     path = tmp_path / "stale.sock"
     with socket.socket(socket.AF_UNIX) as left_behind:
         left_behind.bind(str(path))
@@ -168,20 +168,22 @@ async def test_a_path_that_is_too_long() -> None:
         await connect("/tmp/" + "x" * 200)
 
 
-async def test_who_says_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(over_socket, "_PATIENCE", 0.05)
+async def test_a_listener_that_never_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(over_socket, "_ANSWER_TIMEOUT", 0.05)
     async with _listening(tmp_path / "mute.sock", None) as path:
         with pytest.raises(ConnectionLostError, match=r"does not answer within 0\.05 s"):
             await connect(path)
 
 
-async def test_who_turns_us_away(tmp_path: Path) -> None:
+async def test_a_listener_that_refuses_the_connection(tmp_path: Path) -> None:
     async with _listening(tmp_path / "p.sock", [2, "refused", ["this user may not connect"]]) as at:
         with pytest.raises(ConnectionLostError, match="this user may not connect"):
             await connect(at)
 
 
-async def test_who_hangs_up(tmp_path: Path) -> None:
+async def test_a_listener_that_closes_the_connection(tmp_path: Path) -> None:
     async with _listening(tmp_path / "p.sock", []) as path:
         with pytest.raises(ConnectionLostError, match=str(path)):
             await connect(path)
@@ -189,7 +191,7 @@ async def test_who_hangs_up(tmp_path: Path) -> None:
 
 @asynccontextmanager
 async def _listening(path: Path, said: list[Any] | None) -> AsyncIterator[str]:
-    """Somebody who says this to all who come, and hangs up; None: who waits, too."""
+    """Listen on a socket, send each peer these bytes and close; None: keep it open silently."""
     come: list[asyncio.StreamWriter] = []
 
     async def connected(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

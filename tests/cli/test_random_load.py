@@ -24,7 +24,7 @@ async def loaded(batcher: Batcher, n_callers: int = 8) -> AsyncIterator[asyncio.
 async def some_time(
     batcher: Batcher, task: asyncio.Task[None], condition: Callable[[], bool]
 ) -> None:
-    """Until it is so, and some more requests have come through after that."""
+    """Wait until the condition holds, and then for some more requests."""
     await until(lambda: task.done() or condition())
     completed = batcher.statistics().completed
     await until(lambda: task.done() or batcher.statistics().completed > completed + 3)

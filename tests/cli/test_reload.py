@@ -12,7 +12,7 @@ from pybatcher.models import tiny_path
 
 @pytest.fixture(scope="module")
 def reloaded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
-    """A sidecar of its own: it is changed."""
+    """A sidecar for one test, which changes it."""
     with serving(tmp_path_factory.mktemp("sidecar")) as running:
         yield running
 

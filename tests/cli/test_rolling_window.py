@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from made_up import request, step
+from telemetry_events import request, step
 
 from pybatcher.cli.rolling_window import MOST_GAPS, MOST_REQUESTS, SPAN, RollingWindow, Second
 
@@ -34,7 +34,7 @@ def test_steps_are_added_up_by_second_and_seconds_without_are_empty() -> None:
     assert len(minute.seconds(103.5)) == SPAN
 
 
-def test_what_is_older_than_a_minute_is_not_looked_at() -> None:
+def test_events_older_than_a_minute_do_not_count() -> None:
     minute = after(step(100.0), request(100.0, ttft=1.0), request(130.0, ttft=2.0))
     assert sum(second.steps for second in minute.seconds(100.0 + SPAN - 0.1)) == 1
     assert sum(second.steps for second in minute.seconds(100.0 + SPAN)) == 0
@@ -56,7 +56,7 @@ def test_times_of_requests_the_latest_first() -> None:
     assert [event.request_id for event in minute.recent(2)] == [3, 2]
 
 
-def test_what_is_kept_is_bounded() -> None:
+def test_memory_is_bounded() -> None:
     many = (request(100.0, i, itl=(0.1,) * 50) for i in range(2 * MOST_REQUESTS))
     minute = after(*many, *(step(float(i)) for i in range(200)))
     assert len(minute.total(100.0)) == MOST_REQUESTS

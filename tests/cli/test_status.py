@@ -24,14 +24,14 @@ HELLO = {"model": "tiny", "version": "1.2.3", "limits": {"n_ctx": 64}}
 
 
 def counts(**changes: Any) -> dict[str, Any]:
-    """Statistics, as they come over the wire."""
+    """Return statistics as they come over the wire."""
     own = {"worker_restarts": 0, "replayed_requests": 0, "connections": 1, "in_flight": 0}
     found = {**asdict(no_counts()), **own, "worker_pids": (), **changes}
     return asdict(SidecarStatistics(**found))
 
 
 def lines(text: str) -> dict[str, str]:
-    """What is told of each thing."""
+    """Return the status output, by name."""
     return {
         label: told.strip() for label, _, told in (s.partition("  ") for s in text.splitlines())
     }
@@ -63,10 +63,10 @@ def test_for_programs(run: Run, sidecar: Serving) -> None:
 
 
 @pytest.mark.parametrize("arguments", [[], ["--json"]])
-def test_nobody_listens_is_status_2(run: Run, tmp_path: Path, arguments: list[str]) -> None:
+def test_no_listener_is_status_2(run: Run, tmp_path: Path, arguments: list[str]) -> None:
     outcome = run("status", "--socket", str(tmp_path / "none.sock"), *arguments)
     assert (outcome.status, outcome.stdout) == (2, "")
-    assert outcome.stderr.startswith("error: nobody listens at ")
+    assert outcome.stderr.startswith("error: no process listens at ")
 
 
 def test_by_default_it_asks_the_default_socket(
@@ -161,7 +161,7 @@ def test_what_a_sidecar_says_is_no_markup(capsys: pytest.CaptureFixture[str]) ->
 
 @asynccontextmanager
 async def _answering(path: Path, answers: dict[str, Any]) -> AsyncIterator[str]:
-    """Somebody who has these answers for one who comes, and none for other questions."""
+    """Serve one connection with these answers, and leave other questions unanswered."""
     gone = asyncio.Event()
 
     async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

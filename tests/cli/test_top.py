@@ -1,4 +1,4 @@
-"""`pybatcher top`, as a user meets it."""
+"""`pybatcher top` end to end."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ COMMAND = [sys.executable, "-W", "error", "-m", "pybatcher", "top"]
 
 
 def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
-    """The exit status."""
+    """Run the command; return its exit status."""
     monkeypatch.setattr(sys, "argv", ["pybatcher", "top", *arguments])
     with pytest.raises(SystemExit) as raised:
         main()
@@ -123,7 +123,7 @@ def _is_closed(batcher: Batcher) -> bool:
 
 
 def _take_terminal() -> None:
-    """In the child: a session of its own, whose Ctrl-C comes from the terminal that is stdin."""
+    """In the child: start a session whose controlling terminal, with its Ctrl-C, is stdin."""
     os.setsid()
     os.close(os.open(os.ttyname(0), os.O_RDWR))
 
@@ -136,7 +136,7 @@ def _read_until(terminal: int, end: bytes) -> bytes:
 
 
 def _read_to_the_end(terminal: int) -> bytes:
-    """Until the other side has closed it, which is an error to read."""
+    """Read until the other side has closed the terminal, which raises an error here."""
     seen = b""
     try:
         while piece := os.read(terminal, 65536):

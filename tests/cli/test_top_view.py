@@ -3,8 +3,8 @@ from __future__ import annotations
 import io
 
 import pytest
-from made_up import request, statistics, step
 from rich.console import Console
+from telemetry_events import request, statistics, step
 
 from pybatcher import Health
 from pybatcher.cli.top_view import TopView, sparkline
@@ -13,26 +13,26 @@ READY = Health("ready", "requests are served")
 
 
 def drawn(view: TopView, width: int = 100, height: int = 40) -> list[str]:
-    """The lines of the picture."""
+    """Return the lines of the frame."""
     console = Console(file=io.StringIO(), width=width, height=height, color_system=None)
     console.print(view.render(width, height))
     return console.file.getvalue().splitlines()
 
 
 def words(line: str) -> str:
-    """With one space between words."""
+    """Return the text with single spaces."""
     return " ".join(line.split())
 
 
 def about(label: str, view: TopView, **size: int) -> str:
-    """The line of the picture that begins so."""
+    """Return the line of the frame with this label."""
     (line,) = [line for line in drawn(view, **size) if line.startswith(label)]
     return line
 
 
 @pytest.fixture
 def view() -> TopView:
-    """After two seconds of work."""
+    """A view after two seconds of work."""
     view = TopView("tiny")
     view.update(statistics(), READY, 100.0)
     for i in range(4):
@@ -77,13 +77,13 @@ def test_throughput_is_what_the_counts_have_grown_by(view: TopView) -> None:
     assert about("steps", view).endswith("4/s of 2.0 ms, 50% of it in the engine")
 
 
-def test_rates_forget_what_is_some_seconds_old(view: TopView) -> None:
+def test_rates_cover_the_last_seconds(view: TopView) -> None:
     for now in (103.0, 104.0, 105.0, 106.0):
         view.update(statistics(generated_tokens=2468), READY, now)
     assert " 0/s generated" in about("tokens", view)
 
 
-def test_rows_by_kind_and_who_waits_over_time(view: TopView) -> None:
+def test_rows_by_kind_and_the_queue_over_time(view: TopView) -> None:
     assert about("decode", view).split(" 2.50 rows a step")[0][-3:] == "▃▆█"
     assert about("prefill", view).split(" 10.00 rows a step")[0][-3:] == "███"
     assert about("draft", view).split(" 0.00 rows a step")[0][-3:] == "   "
@@ -111,7 +111,7 @@ def test_totals(view: TopView) -> None:
         "2 run, 11 completed, 3 cancelled, 1 expired, 4 failed, 6 rejected"
     )
     assert about("besides", view).endswith(
-        "9 preemptions, 77 tokens recomputed, 25% of guesses right, 3 restarts"
+        "9 preemptions, 77 tokens recomputed, 25% of drafts accepted, 3 restarts"
     )
 
 

@@ -1,4 +1,4 @@
-"""What `Engine` does when it is used as it should be."""
+"""Correct use of `Engine`: results of every call."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every error of `Engine`, and that a failed call leaves everything as it was."""
+"""Every error of `Engine`; a failed call leaves everything unchanged."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pybatcher import errors
 from pybatcher.engine import Engine
 from pybatcher.params import SamplingParams
 
-# -- errors: each leaves everything as it was ---------------------------------------------------
+# -- errors: each leaves everything unchanged ---------------------------------------------------
 
 BAD_TOKENS = [
     [],

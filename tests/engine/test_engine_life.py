@@ -1,4 +1,4 @@
-"""`Engine` among threads and processes, and its end."""
+"""`Engine` among threads and processes, and after its end."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def test_restart_forgets_all_but_weights_and_statistics(engine: Engine) -> None:
 
 
 def test_restart_among_threads(engine: Engine) -> None:
-    """A call either comes before it, or finds its sequence gone."""
+    """A call is either before the restart, or finds its sequence gone."""
     stop = threading.Event()
     wrong: list[BaseException] = []
 

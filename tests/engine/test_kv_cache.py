@@ -1,10 +1,9 @@
 """The KV bookkeeping, `pybatcher._core.KvCache`: random histories against a plain model of it.
 
-The model (kv_model.py) says what every call must return, raise and leave behind. Beside it lies a
-simulated storage: what stands at a position is a hash of all tokens up to it, as keys and values
-are. The test writes it where the engine would, page copies go through the cache's own callback, and
-after every step each sequence must read back its own history: so no page is ever written to that
-somebody else reads.
+The model (kv_model.py) predicts what every call returns, raises and changes. A simulated storage
+holds at each position a hash of all tokens up to it, as keys and values do. The test writes it
+where the engine would, block copies use the cache's own callback, and after every step each
+sequence must read back its own history: no block is written while another sequence reads it.
 """
 
 from __future__ import annotations
@@ -145,7 +144,7 @@ class KvCacheMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.free_ids())
     @rule(namespace=namespaces, tokens=token_lists)
     def serve(self, namespace: str, tokens: list[int]) -> None:
-        """What a request does: a new sequence, what is cached of its prompt, the rest computed."""
+        """Serve a request: take a sequence, attach the cached prefix, compute the rest."""
         seq_id = self.new(namespace)
         n_matched = self.match(seq_id, tokens)
         if self.reserve_and_compute(seq_id, tokens[n_matched:]):
@@ -203,7 +202,7 @@ class KvCacheMachine(RuleBasedStateMachine):
         return n_matched
 
     def reserve_and_compute(self, seq_id: int, tokens: list[int]) -> bool:
-        """Whether there was room."""
+        """Reserve blocks and write the values; return False if there was no room."""
         sequence = self.sequences[seq_id]
         length = len(sequence.tokens)
         if length + len(tokens) > self.cache.max_length:
@@ -266,7 +265,7 @@ class KvCacheMachine(RuleBasedStateMachine):
             self.cache.commit(seq_id)
         self.cache.rollback(seq_id)  # nothing to do
 
-    # -- what holds after every step
+    # -- invariants after every step
 
     @invariant()
     def cache_and_model_agree(self) -> None:
@@ -296,7 +295,7 @@ class KvCacheMachine(RuleBasedStateMachine):
             assert read[: len(expected)] == expected
 
     def teardown(self) -> None:
-        """Idle means that nothing is used, and what is cached can be let go."""
+        """Check that nothing is used once all sequences are removed and the cache is dropped."""
         if not hasattr(self, "cache"):
             return
         for seq_id in self.sequences:

@@ -1,9 +1,8 @@
-"""What the types of keys and values cost: no more than their rounding does in transformers.
+"""Quality of the KV types: no more error than their rounding causes in transformers.
 
-The oracle is transformers in f32 with a cache that rounds what it is given as `kv_dtype` says. The
-engine, with f32 weights, must be much nearer to it than rounding takes it from the exact logits:
-what is left between them is the order of sums, and the few numbers that this tips over to the next
-one of their type.
+The oracle is transformers in f32 with a cache that rounds its content to `kv_dtype`. The engine,
+with f32 weights, must be much nearer to it than rounding takes it from the exact logits: the rest
+is the order of sums, and the few numbers that it moves to the next value of their type.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ N_PROMPT = 280  # past one segment of attention (256)
 
 
 def rounded(x: torch.Tensor, kv_dtype: str) -> torch.Tensor:
-    """Keys or values, (..., head_dim), as they are read back."""
+    """Return keys or values, (..., head_dim), rounded to the type."""
     if kv_dtype == "bf16":
         return x.bfloat16().float()
     if kv_dtype == "f16":
@@ -56,7 +55,7 @@ class RoundingCache(DynamicCache):  # type: ignore[misc]
 
 
 def distance(logits: Floats, expected: Floats) -> float:
-    """Root mean square over the rows, relative to the norm of the expected ones."""
+    """Return the root mean square over the rows, relative to the norm of the expected ones."""
     apart = np.linalg.norm(logits - expected, axis=1) / np.linalg.norm(expected, axis=1)
     return float(np.sqrt((apart**2).mean()))
 
@@ -86,4 +85,4 @@ def test_rounding_and_nothing_else(
 
     cost = distance(oracle, exact)
     assert distance(logits, oracle) < 0.25 * cost
-    assert distance(logits, exact) > 0.75 * cost  # it is that type that was kept
+    assert distance(logits, exact) > 0.75 * cost  # KV was kept in that type

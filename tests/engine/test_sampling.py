@@ -1,4 +1,4 @@
-"""How the engine draws tokens, against a plain numpy reference on the same logits."""
+"""Sampling of the engine, against a plain numpy reference on the same logits."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def engine(checkpoint: Path) -> Iterator[Engine]:
 
 
 def philox4x32(counter: list[int], key: list[int]) -> list[int]:
-    """Ten rounds, written down from the paper (Salmon et al. 2011, section 4.2)."""
+    """Ten rounds of Philox, from the paper (Salmon et al. 2011, section 4.2)."""
     for _ in range(10):
         high0, low0 = divmod(0xD2511F53 * counter[0], 2**32)
         high1, low1 = divmod(0xCD9E8D57 * counter[2], 2**32)
@@ -75,7 +75,7 @@ def penalised(
 
 
 def kept(scores: NDArray[np.float32], params: SamplingParams) -> tuple[Any, Any]:
-    """The tokens that may be drawn, likeliest first, and their weights."""
+    """Return the tokens that may be sampled, most likely first, and their weights."""
     order = np.lexsort((np.arange(len(scores)), -scores))
     weights = np.exp((scores[order].astype(np.float64) - scores.max()) / params.temperature)
     if params.top_k:
@@ -188,7 +188,7 @@ def test_the_reference_keeps_what_transformers_keeps() -> None:
 def chi_square(
     counts: NDArray[np.int64], probabilities: NDArray[np.float64]
 ) -> tuple[float, float]:
-    """The statistic, and the value that it passes by chance once in 10,000 times."""
+    """Return the statistic, and the value that it exceeds by chance once in 10,000 times."""
     order = np.argsort(-probabilities)
     expected = probabilities[order] * counts.sum()
     n_cells = int((expected >= 8).sum())
@@ -245,7 +245,7 @@ def test_draws_follow_the_distribution(engine: Engine, params: SamplingParams) -
 def generate(
     engine: Engine, prompt: list[int], n: int, params: SamplingParams | None, **keys: Any
 ) -> list[int]:
-    """n tokens after the prompt, in a sequence of their own, with steps."""
+    """Generate n tokens after the prompt, in a new sequence, step by step."""
     seq_id = engine.seq_new()
     engine.seq_sampling(seq_id, params, **keys)
     tokens: list[int] = []
@@ -270,7 +270,7 @@ def test_a_seed_is_reproducible(engine: Engine) -> None:
 
 
 def test_a_replay_goes_on_with_the_same_tokens(engine: Engine) -> None:
-    """After a preemption the tokens so far are a prompt, and everything else is as before."""
+    """After a preemption the tokens so far are a prompt; all else stays."""
     params = SamplingParams(
         temperature=1.2, frequency_penalty=0.7, repetition_penalty=1.3, min_tokens=12
     )
@@ -346,7 +346,7 @@ def test_logprobs_are_of_the_model_and_sorted(engine: Engine) -> None:
 
 
 def test_threads_draw_the_same(checkpoint: Path) -> None:
-    """Enough rows of a vocabulary this large that threads share them."""
+    """Uses enough rows of a vocabulary large enough to be shared by threads."""
     drawn = []
     for n_threads in (1, 2, 3):
         engine = Engine.load(checkpoint, n_threads=n_threads, n_parallel=64)

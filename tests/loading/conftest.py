@@ -1,4 +1,4 @@
-"""One tiny checkpoint of every architecture, made once, and ways to damage a copy."""
+"""Fixtures: a tiny checkpoint of every architecture, and functions that damage a copy."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ Edit = Callable[..., None]
 
 @pytest.fixture(scope="session")
 def originals(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Architecture -> its checkpoint. Not to be changed."""
+    """Checkpoints by architecture. Tests must not change them."""
     root = tmp_path_factory.mktemp("checkpoints")
     return {name: make_checkpoint(root / name, name, seed=1) for name in ARCHITECTURES}
 
 
 @pytest.fixture
 def llama(originals: dict[str, Path], tmp_path: Path) -> Path:
-    """A copy of the llama checkpoint, to be damaged."""
+    """A copy of the llama checkpoint, for a test to damage."""
     return Path(shutil.copytree(originals["llama"], tmp_path / "llama"))
 
 
 @pytest.fixture
 def edit() -> Edit:
-    """edit(file, name=value, ...): change fields of a JSON file; `...` removes one."""
+    """Return edit(file, name=value, ...): change fields of a JSON file; `...` removes one."""
 
     def change(path: Path, **changes: Any) -> None:
         fields = json.loads(path.read_text()) if path.exists() else {}

@@ -1,4 +1,4 @@
-"""Blocks to what an engine takes. The `gguf` package's own quantisation is the oracle."""
+"""Conversion of blocks. The `gguf` package's own quantisation is the oracle."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from numpy.typing import NDArray
 from pybatcher.errors import ModelFormatError
 from pybatcher.loading import Tensor, conversion
 from pybatcher.loading.blocks import BLOCKS, block_name
-from pybatcher.loading.conversion import check_conversion, converted
+from pybatcher.loading.conversion import check_conversion, convert_tensors
 
 ROWS, COLUMNS = 5, 512
 CONVERTED = [dtype for dtype in BLOCKS if dtype not in ("int8", "int4")]
 
 
 def blocks(dtype: str, rows: int = ROWS, columns: int = COLUMNS) -> Tensor:
-    """Random blocks, every scale among them a number below one half."""
+    """Return random blocks whose scales are all below one half."""
     block = BLOCKS[dtype]
     rng = np.random.default_rng(rows)
     shape = (rows, columns // block.n_elements * block.n_bytes)
@@ -31,10 +31,10 @@ def blocks(dtype: str, rows: int = ROWS, columns: int = COLUMNS) -> Tensor:
 
 
 def convert(tensor: Tensor, dtype: str) -> Tensor:
-    """What an engine of `dtype` gets, made."""
+    """Return the converted array for an engine of `dtype`."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        entry = converted({"a": tensor}, dtype, "model.gguf")["a"]
+        entry = convert_tensors({"a": tensor}, dtype, "model.gguf")["a"]
     if len(entry) == 2:
         assert entry[0] is tensor.array
         return Tensor(entry[0], entry[1], tensor.source)
@@ -70,8 +70,8 @@ def test_bf16_is_rounded_to_nearest_even(dtype: str) -> None:
     np.testing.assert_array_equal(made.array, rounded)
 
 
-def test_bf16_keeps_what_is_no_number() -> None:
-    """So that the engine can refuse it by name."""
+def test_bf16_keeps_nan() -> None:
+    """The engine can then refuse it by name."""
     tensor = blocks("Q5_0", 1, 64)
     scales = np.array([np.nan, np.inf], np.float16)
     tensor.array.reshape(2, 22)[:, :2] = scales.view(np.uint8).reshape(2, 2)

@@ -1,6 +1,6 @@
-"""What is said of CUDA, with a driver that is played by native/fake_cuda.cc.
+"""CUDA reports, with a driver simulated by native/fake_cuda.cc.
 
-Each case is a process of its own, since the driver is looked for on its library path.
+Each case is a process of its own, since the driver is found on its library path.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ print(loaded())
 
 @pytest.fixture(scope="module")
 def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a libcuda.so.1 that does what FAKE_CUDA_... says."""
+    """A folder with a libcuda.so.1 that behaves as FAKE_CUDA_... say."""
     folder = tmp_path_factory.mktemp("driver")
     compiler = os.environ.get("CXX") or next(filter(None, map(shutil.which, ("c++", "g++"))))
     command = [*compiler.split(), "-shared", "-fPIC", "-o", str(folder / "libcuda.so.1"), str(FAKE)]
@@ -57,14 +57,14 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def no_driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a libcuda.so.1 that cannot be loaded, also where there is a real one."""
+    """A folder with a libcuda.so.1 that cannot be loaded, and hides a real one."""
     folder = tmp_path_factory.mktemp("no_driver")
     (folder / "libcuda.so.1").write_bytes(b"")
     return folder
 
 
 def run(folder: Path, said: dict[str, str], *arguments: str) -> str:
-    """What Python writes when run with these arguments and the driver of that folder."""
+    """Run Python with these arguments and the driver of that folder; return its output."""
     told = {f"FAKE_CUDA_{name}": value for name, value in said.items()}
     outcome = subprocess.run(
         [sys.executable, *arguments],
@@ -78,7 +78,7 @@ def run(folder: Path, said: dict[str, str], *arguments: str) -> str:
 
 
 def ask(folder: Path, **said: str) -> tuple[dict[str, Any], str]:
-    """The CudaInfo as a dictionary, and the error of device="cuda"."""
+    """Return the CudaInfo as a dictionary, and the error of device="cuda"."""
     info, error = json.loads(run(folder, said, "-c", ASK))
     assert info.keys() == CudaInfo.__dataclass_fields__.keys()
     refused = "device is 'cuda', for which this version of pybatcher has no backend yet; "

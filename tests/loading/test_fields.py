@@ -21,7 +21,7 @@ def test_values_as_they_are() -> None:
 
 
 @pytest.mark.parametrize("name", ["null", "absent"])
-def test_what_is_absent_takes_its_default(name: str) -> None:
+def test_an_absent_field_takes_its_default(name: str) -> None:
     assert name not in FIELDS
     assert FIELDS.integer(name, 0, 1, 7) == 7
     assert FIELDS.number(name, 0, 1, None) is None
@@ -31,7 +31,7 @@ def test_what_is_absent_takes_its_default(name: str) -> None:
     FIELDS.refuse_unless(name)
 
 
-def test_what_is_absent_without_a_default() -> None:
+def test_an_absent_field_without_a_default() -> None:
     for read in (FIELDS.integer, FIELDS.number):
         with pytest.raises(ModelFormatError, match=r"^f\.json: absent is missing; expected a"):
             read("absent", 0, 1)
@@ -40,19 +40,19 @@ def test_what_is_absent_without_a_default() -> None:
 
 
 @pytest.mark.parametrize("name", ["half", "yes", "word", "object"])
-def test_what_is_no_whole_number(name: str) -> None:
+def test_not_a_whole_number(name: str) -> None:
     with pytest.raises(ModelFormatError, match=f"{name} is .*; expected a whole number from 0 to"):
         FIELDS.integer(name, 0, 9, 3)
 
 
 @pytest.mark.parametrize("name", ["yes", "word", "object"])
-def test_what_is_no_number(name: str) -> None:
+def test_not_a_number(name: str) -> None:
     with pytest.raises(ModelFormatError, match=f"{name} is .*; expected a number from 0 to 9"):
         FIELDS.number(name, 0, 9, 3)
 
 
 @pytest.mark.parametrize("name", ["whole", "yes", "object"])
-def test_what_is_no_text(name: str) -> None:
+def test_not_a_text(name: str) -> None:
     with pytest.raises(ModelFormatError, match=f"{name} is .*; expected a text"):
         FIELDS.text(name, "default")
 

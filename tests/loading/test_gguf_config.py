@@ -38,7 +38,7 @@ OF_TRANSFORMERS = {
 
 
 def read(divisors: np.ndarray | None = None, **changes: Any) -> ModelConfig:
-    """LLAMA with changes; `__` in a name is a dot, and `...` takes a key away."""
+    """Read LLAMA with changes; `__` in a name is a dot, and `...` removes a key."""
     fields = {**LLAMA, **{"llama." + key.replace("__", "."): v for key, v in changes.items()}}
     fields = {key: value for key, value in fields.items() if value is not ...}
     return read_config(Fields(fields, "model.gguf"), 384, divisors)
@@ -96,7 +96,7 @@ def test_scaled_rope(keys: dict[str, Any], rope: dict[str, Any]) -> None:
 
 
 def test_the_scaling_of_llama_3_comes_as_divisors() -> None:
-    """Rounded to f32 on the way, so that a frequency may differ in its last bit."""
+    """The divisors are f32, so that a frequency may differ in its last bit."""
     rope = {
         "rope_type": "llama3",
         "rope_theta": 5e5,

@@ -52,7 +52,7 @@ def test_an_odd_address_is_the_only_reason_to_copy(tmp_path: Path) -> None:
     np.testing.assert_array_equal(file.tensors["a"].array, [1, 2, 3, 4])
 
 
-def test_what_is_taken_for_a_gguf(tmp_path: Path) -> None:
+def test_files_recognised_as_gguf(tmp_path: Path) -> None:
     assert is_gguf(written(tmp_path / "model.gguf", b""))
     assert is_gguf(written(tmp_path / "model", b"GGUF and more"))
     assert not is_gguf(written(tmp_path / "model.bin", b"PK"))
@@ -63,6 +63,6 @@ def test_what_is_taken_for_a_gguf(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("raw", [b"", b"GGUF", b"PK\3\4" * 10])
-def test_what_is_none(raw: bytes, tmp_path: Path) -> None:
+def test_files_that_are_not_gguf(raw: bytes, tmp_path: Path) -> None:
     with pytest.raises(ModelFormatError, match=r"model\.gguf: "):
         map_gguf(written(tmp_path / "model.gguf", raw))

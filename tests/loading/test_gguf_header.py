@@ -1,4 +1,4 @@
-"""The `gguf` package writes the good files; bad ones may only be ModelFormatErrors."""
+"""Headers written by the `gguf` package are read; bad ones raise only ModelFormatError."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The same checkpoint as safetensors is the oracle; of blocks, the `gguf` package."""
+"""The oracle is the same checkpoint as safetensors; for blocks, the `gguf` package."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ PLAIN = {"float32": Kind.F32, "float16": Kind.F16, "bfloat16": Kind.BF16}
 
 
 def logits(path: Path, dtype: str = "f32") -> NDArray[np.float32]:
-    """Of the last token of PROMPT, then of every token of a few, one by one."""
+    """Return the logits of the last token of PROMPT, then of every token of a few, one by one."""
     engine = Engine.load(path, dtype=dtype, n_ctx=128, n_parallel=2)
     seq_id = engine.seq_new()
     rows = [engine.prefill_chunk(seq_id, PROMPT, logits=True)]
@@ -58,7 +58,7 @@ def logits(path: Path, dtype: str = "f32") -> NDArray[np.float32]:
 
 
 def values(loaded: Tensor) -> NDArray[np.float32]:
-    """What the tensor's elements are, whatever their type."""
+    """Return the tensor's elements as numbers, whatever their type."""
     if loaded.dtype == "bf16":
         return (loaded.array.astype(np.uint32) << 16).view(np.float32)
     if loaded.dtype in BLOCKS:
@@ -128,7 +128,7 @@ def wide(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 @pytest.mark.parametrize("kind", [Kind.Q8_0, Kind.Q4_0, Kind.Q5_1, Kind.Q4_K, Kind.Q6_K])
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_blocks(architecture: str, kind: Kind, wide: dict[str, Path], tmp_path: Path) -> None:
-    """As the file has them, rows of q and k put in order; they mean what the package says."""
+    """Blocks are those of the file, with rows of q and k permuted, and dequantise as in gguf."""
     path = write_gguf(wide[architecture], tmp_path / "model.gguf", kind)
     written = {
         entry.name: gguf.quants.dequantize(entry.data, entry.tensor_type)
@@ -148,7 +148,7 @@ def test_blocks(architecture: str, kind: Kind, wide: dict[str, Path], tmp_path: 
 
 
 def dequantised(directory: Path, target: Path, kind: Kind) -> Path:
-    """The checkpoint with matrices that have been through `kind`."""
+    """Return the checkpoint with matrices quantised to `kind` and dequantised."""
     shutil.copytree(directory, target)
     weights = load_file(directory / "model.safetensors")
     for name, weight in weights.items():
@@ -164,7 +164,7 @@ def dequantised(directory: Path, target: Path, kind: Kind) -> Path:
 def test_logits_of_blocks_are_those_of_their_values(
     architecture: str, kind: Kind, wide: dict[str, Path], tmp_path: Path
 ) -> None:
-    """Quantising a row knows no other row: before or after they are put in order is the same."""
+    """Rows are quantised one by one, so that permuting before or after is the same."""
     path = write_gguf(wide[architecture], tmp_path / "model.gguf", kind)
     plain = dequantised(wide[architecture], tmp_path / "plain", kind)
     for dtype in ("f32", "bf16"):
@@ -178,7 +178,7 @@ def test_logits_of_blocks_are_those_of_their_values(
 def test_blocks_of_the_engine_are_taken_as_they_are(
     architecture: str, kind: Kind, dtype: str, wide: dict[str, Path], tmp_path: Path
 ) -> None:
-    """Which "auto" chooses. What the engine makes of their values finds them again, both kinds.
+    """ "auto" chooses the file's type; quantising the dequantised values gives the same blocks.
 
     (The greatest number of a group is 127 or -8 times its scale, as quantisation left it.)
     """
@@ -191,7 +191,7 @@ def test_blocks_of_the_engine_are_taken_as_they_are(
 
 
 def q4_k_m(name: str) -> Kind:
-    """A mixture as llama.cpp makes them."""
+    """A mixture of types as llama.cpp makes it."""
     if name == "token_embd.weight" or "attn_v" in name or "ffn_down" in name:
         return Kind.Q6_K
     return Kind.Q4_K
@@ -242,7 +242,7 @@ def test_blocks_whose_scale_is_no_number(wide: dict[str, Path], tmp_path: Path) 
         logits(path)
 
 
-# -- what does not fit -----------------------------------------------------------------------
+# -- tensors that do not fit ------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -272,7 +272,7 @@ def test_a_missing_tensor(small: Path, tmp_path: Path) -> None:
 
 
 def test_a_tensor_that_has_no_place(small: Path, tmp_path: Path) -> None:
-    """A head that is left out would be taken for a tied one, an expert for nothing."""
+    """Ignored, an absent head would be read as tied, and experts would be lost."""
     path = renamed(small, tmp_path / "model.gguf", "output.weight", "outputs.weigh")
     with pytest.raises(ModelFormatError, match=r"tensor 'outputs\.weigh' has no place in the lla"):
         open_gguf(path)
@@ -309,7 +309,7 @@ def test_a_weight_of_whole_numbers(tmp_path: Path) -> None:
 def test_part_of_a_split_model(small: Path, tmp_path: Path) -> None:
     path = write_gguf(small, tmp_path / "model.gguf", keys={"split.count": 3})
     with pytest.raises(
-        ModelFormatError, match=r"split\.count is 3; expected one file; llama-gguf-"
+        ModelFormatError, match=r"split\.count is 3; expected 1; merge the files with llama-gguf-"
     ):
         open_gguf(path)
 

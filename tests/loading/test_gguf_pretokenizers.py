@@ -1,4 +1,4 @@
-"""The expressions of the models' own tokenizer.json files, spelled out, are the oracle."""
+"""The oracle is the regular expressions of the models' own tokenizer.json files."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_words(name: str) -> None:
 
 
 def test_llama_cpps_default() -> None:
-    """By hand, from what its expressions say; nobody has it as a tokenizer.json."""
+    """Expected values are made by hand from its expressions: no tokenizer.json has it."""
     made = PRE_TOKENIZERS["default"].make()
     for text, words in {
         "Hello, world": ["Hello", ",", "Ġworld"],

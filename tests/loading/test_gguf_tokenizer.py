@@ -1,4 +1,4 @@
-"""The tokenizer.json that a GGUF was made from is the oracle; transformers' reader another."""
+"""The oracles are the tokenizer.json that a GGUF was made from, and transformers' reader."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def read(keys: dict[str, Any], vocab_size: int = 600) -> TokenizerParts:
 
 
 def trained(name: str) -> Tokenizer:
-    """A byte-level tokenizer as the models named so have it, with added tokens of both kinds."""
+    """Return a byte-level tokenizer as those models have it, with added tokens of both kinds."""
     bytes_only = ByteLevel(add_prefix_space=False, use_regex=False)
     of_gpt2 = ByteLevel(add_prefix_space=False, use_regex=True)
     tokenizer = Tokenizer(models.BPE(ignore_merges=name == "llama-bpe"))
@@ -140,7 +140,7 @@ def test_pieces_as_they_come() -> None:
 
 
 def pieces_and_scores() -> tuple[list[str], list[float], list[int]]:
-    """A vocabulary as Llama 2 has it: unknown, BOS, EOS, bytes, pieces by rank, characters."""
+    """Return a vocabulary like Llama 2's: unknown, BOS, EOS, bytes, pieces by rank, characters."""
     tokens = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256))]
     kinds = [UNKNOWN, CONTROL, CONTROL, *[BYTE] * 256]
     trainer = trainers.BpeTrainer(vocab_size=150, show_progress=False)
@@ -158,7 +158,7 @@ def pieces_and_scores() -> tuple[list[str], list[float], list[int]]:
 
 
 def of_llama_2(tokens: list[str], scores: list[float], prefix: bool) -> Tokenizer:
-    """As its tokenizer.json has it. The merges are those that SentencePiece's own order gives."""
+    """Return a tokenizer like Llama 2's tokenizer.json, with merges in SentencePiece's order."""
     by_score = sorted(range(259, len(tokens) - 1), key=lambda i: -scores[i])
     merges = []
     for i in by_score:
@@ -213,7 +213,7 @@ def test_sentencepiece(prefix: bool) -> None:
     assert longest > 3
 
 
-def test_kinds_that_nobody_knows_are_normal() -> None:
+def test_unknown_token_types_are_normal() -> None:
     keys = spm_keys()
     kinds = keys["ggml.token_type"]
     kinds[kinds == NORMAL] = 0
@@ -232,7 +232,7 @@ def test_sentencepiece_comes_back() -> None:
             assert made.decode(made.encode(text).ids) == text
 
 
-# -- what surrounds a text -------------------------------------------------------------------
+# -- tokens around a text --------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -263,7 +263,7 @@ def test_bos_where_only_the_kind_tells(name: str, adds: bool) -> None:
 
 
 def test_ends() -> None:
-    """EOS, the ends of turn and message that the file names, and tokens known for it."""
+    """EOS, the ends of turn and message that the file names, and well-known end tokens."""
     keys = as_keys(trained("qwen2"), "qwen2")
     tokens: list[str] = keys["ggml.tokens"]
     parts = read({**keys, "ggml.eos_token_id": 7, "ggml.eot_token_id": 8, "ggml.eom_token_id": 9})

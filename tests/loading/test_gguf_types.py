@@ -1,4 +1,4 @@
-"""The table of the `gguf` package is the oracle."""
+"""The oracle is the table of the `gguf` package."""
 
 from __future__ import annotations
 

@@ -38,19 +38,19 @@ def test_an_object(tmp_path: Path) -> None:
         (b"[" * 1_000_000, "nested too deeply"),
     ],
 )
-def test_what_is_no_valid_object(data: bytes, said: str) -> None:
+def test_not_a_valid_object(data: bytes, said: str) -> None:
     with pytest.raises(ModelFormatError, match=f"^some file: .*{said}"):
         parse_json(data, "some file")
 
 
-def test_what_is_no_file(tmp_path: Path) -> None:
+def test_not_a_file(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")  # opening it would wait for ever
     for name in ("absent", "pipe", ".", "\0", "x" * 5000):
         with pytest.raises(ModelFormatError, match=r"no such file|cannot be read"):
             read_bytes(tmp_path / name)
 
 
-def test_what_is_too_large(tmp_path: Path) -> None:
+def test_a_file_that_is_too_large(tmp_path: Path) -> None:
     path = tmp_path / "large.json"
     path.write_bytes(b"x" * 101)
     assert len(read_bytes(path, 101)) == 101
@@ -58,7 +58,7 @@ def test_what_is_too_large(tmp_path: Path) -> None:
         read_bytes(path, 100)
 
 
-def test_what_is_no_text(tmp_path: Path) -> None:
+def test_not_utf8(tmp_path: Path) -> None:
     path = tmp_path / "template"
     path.write_bytes(b"a\xff")
     with pytest.raises(ModelFormatError, match="not UTF-8"):

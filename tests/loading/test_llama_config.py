@@ -1,4 +1,4 @@
-"""The sizes of Llama's kin, by whatever names a file has for them."""
+"""The sizes of the Llama family, under the field names of either format."""
 
 from __future__ import annotations
 

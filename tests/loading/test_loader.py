@@ -28,7 +28,7 @@ VARIANTS = [
 
 
 def expected_tensors(model: torch.nn.Module) -> dict[str, np.ndarray]:
-    """What transformers loaded, under the canonical names. Written anew: it is the oracle."""
+    """Return what transformers loaded, by canonical name. Independent code: it is the oracle."""
     state = {name: tensor.numpy() for name, tensor in model.state_dict().items()}
     if model.config.model_type == "gpt2":
         return _expected_gpt2(state, model.config)
@@ -152,7 +152,7 @@ def test_gpt2_as_it_was_first_published_has_no_prefix(
 
 
 @pytest.mark.parametrize("path", ["no/such/model", "meta-llama/Llama-3.2-1B", "\0", "x" * 5000])
-def test_what_is_no_directory(path: str) -> None:
+def test_not_a_directory(path: str) -> None:
     with pytest.raises(ModelFormatError, match=r"no such directory.*config\.json"):
         open_model(path)
 

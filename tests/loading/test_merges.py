@@ -22,7 +22,7 @@ def test_a_merge_of_less_than_two_tokens(merge: str) -> None:
 
 
 def sentencepiece(text: str, scores: dict[str, float]) -> list[str]:
-    """Its BPE by definition: the two neighbours whose joint token has the greatest score, first."""
+    """Encode by definition: merge the two neighbours whose joint token has the greatest score."""
     pieces = list(text)
     while True:
         joints = [

@@ -1,4 +1,4 @@
-"""Against transformers, which is the oracle for what a configuration means."""
+"""Rotary frequencies, against transformers as the oracle."""
 
 from __future__ import annotations
 
@@ -92,6 +92,6 @@ def test_both_spellings_say_the_same() -> None:
         ({"rope_parameters": {"rope_type": "yarn", "factor": -1}}, "factor is -1"),
     ],
 )
-def test_what_is_not_supported_is_refused_by_name(fields: dict[str, Any], said: str) -> None:
+def test_unsupported_fields_are_refused_by_name(fields: dict[str, Any], said: str) -> None:
     with pytest.raises(ModelFormatError, match=said):
         read(**fields)

@@ -1,4 +1,4 @@
-"""The safetensors library is the oracle for good files; bad ones may only be ModelFormatErrors."""
+"""The oracle for good files is the safetensors library; bad ones raise only ModelFormatError."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Packed weights on disk: found again, never trusted, never in the way."""
+"""Packed weights on disk are reused, are validated, and never make a start fail."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def directory(tmp_path: Path) -> Path:
 
 
 def load(checkpoint: Path, place: CachePlace) -> tuple[str, NDArray[np.float32]]:
-    """What became of the cache, and the logits of a prompt."""
+    """Load a model; return the state of the cache, and the logits of a prompt."""
     engine = Engine.load(checkpoint, n_ctx=256, weights_cache=place)
     state = str(engine.description()["weights_cache"])
     logits = engine.prefill_chunk(engine.seq_new(), PROMPT, logits=True)
@@ -107,7 +107,7 @@ def test_a_damaged_file_is_replaced_with_a_warning(checkpoint: Path, directory: 
 
 def test_a_directory_that_cannot_be_is_warned_of(checkpoint: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.warns(UserWarning, match="is of no use"):
+    with pytest.warns(UserWarning, match="cannot be used"):
         assert load(checkpoint, tmp_path / "file" / "cache")[0] == "off"
 
 
@@ -118,7 +118,7 @@ def test_only_models_that_take_long_are_cached_unasked(
     assert load(checkpoint, "auto")[0] == "off"
     assert load(checkpoint, None)[0] == "off"
     assert not any(tmp_path.iterdir())
-    monkeypatch.setattr(pybatcher.loading.weights_cache, "WORTH_BYTES", 1000)
+    monkeypatch.setattr(pybatcher.loading.weights_cache, "MIN_CACHED_BYTES", 1000)
     assert load(checkpoint, False)[0] == "off"
     assert load(checkpoint, "auto")[0] == "written"
     assert load(checkpoint, None)[0] in FOUND
@@ -141,7 +141,7 @@ def test_a_module_in_memory_is_not_cached(directory: Path) -> None:
     assert not directory.exists()
 
 
-def test_what_is_of_no_use_any_more_is_removed(checkpoint: Path, directory: Path) -> None:
+def test_unused_and_abandoned_files_are_removed(checkpoint: Path, directory: Path) -> None:
     load(checkpoint, directory)
     (cached,) = directory.iterdir()
     old_name = cached.name[:-10] + "abc.packed"

@@ -1,4 +1,4 @@
-"""The shipped model, through transformers: what its directory holds and how it answers."""
+"""The shipped model, loaded with transformers: its directory's content and its answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A command of pybatcher run in this process, as a user would type it."""
+"""Run a command of pybatcher in this process, as a user would type it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Run = Callable[..., Outcome]
 
 
 def runner(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """What runs one: `run("generate", "Once", stdin=b"")`."""
+    """Return a function that runs a command: `run("generate", "Once", stdin=b"")`."""
 
     def run(*arguments: str, stdin: bytes = b"") -> Outcome:
         monkeypatch.setattr(sys, "argv", ["pybatcher", *arguments])

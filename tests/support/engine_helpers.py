@@ -1,4 +1,4 @@
-"""What the tests of the engine share: CPU targets, a small engine, token ids, plans, its state."""
+"""Helpers of the engine's tests: CPU targets, a small engine, token ids, plans, its state."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ OPTIONS: dict[str, Any] = {"n_ctx": 250, "n_parallel": 4, "n_ubatch": 16, "block
 
 
 def _targets() -> list[str]:
-    """The CPU targets that this machine can run, by the flags the kernel reports."""
+    """Return the CPU targets that this machine can run, by the flags the kernel reports."""
     flags = set(Path("/proc/cpuinfo").read_text().split())
     avx512 = {"avx512f", "avx512bw", "avx512dq", "avx512vl"}
     needs = {
@@ -31,7 +31,7 @@ TARGETS = _targets()  # the best one last
 
 
 def state(engine: Engine) -> tuple[object, ...]:
-    """Everything that a failed call must leave as it was."""
+    """Return everything that a failed call must leave unchanged."""
     lengths = []
     for seq_id in range(engine.n_parallel):
         try:

@@ -1,4 +1,4 @@
-"""A fake engine whose steps fail as a test says, and leave a mess behind."""
+"""A fake engine whose steps fail as a test says, and leave inconsistent state."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ ERRORS = (MemoryError("no room"), RuntimeError("bad"), KeyError("x"), SystemExit
 
 
 class FaultyEngine(FakeEngine):
-    """fails: asked for each plan; the error it returns is raised, in turns before and after the
-    pass was computed. Then nothing works until `restart`: no sequence is known any more.
+    """A fake engine with failing steps.
+
+    fails: called with each plan; the error it returns is raised, alternately before and after the
+    pass was computed. After that every call fails until `restart`: no sequence is known any more.
     before_restart: called in each restart, on the engine thread; may block or raise.
     """
 
@@ -45,12 +47,12 @@ class FaultyEngine(FakeEngine):
         super().restart()
 
     def tokens_after(self, plan: StepPlan) -> list[list[int]]:
-        """What each sequence of the plan would hold after it."""
+        """Return the tokens of each sequence of the plan after the step."""
         return [[*self._kv.tokens(entry.seq_id), *entry.tokens] for entry in plan.entries]
 
 
 def random_failures(seed: int, share: float) -> Callable[[StepPlan], BaseException | None]:
-    """Not where a sequence is alone: its request would be taken for the cause."""
+    """Fail random steps, but none with a single sequence, whose request would get the blame."""
     rng = random.Random(seed)
     return lambda plan: (
         rng.choice(ERRORS) if len(plan.entries) > 1 and rng.random() < share else None
@@ -58,7 +60,7 @@ def random_failures(seed: int, share: float) -> Callable[[StepPlan], BaseExcepti
 
 
 def once(step: int) -> Callable[[StepPlan], BaseException | None]:
-    """The step of this number fails, counted from 0."""
+    """Fail the step of this number, counted from 0."""
     seen: list[StepPlan] = []
 
     def fails(plan: StepPlan) -> BaseException | None:

@@ -1,6 +1,6 @@
-"""GGUF files for tests: a checkpoint as llama.cpp's converter would write it, and bytes by hand.
+"""Write GGUF files for tests: a checkpoint as llama.cpp's converter writes it, and bytes by hand.
 
-Written with the `gguf` package, which knows nothing of pybatcher: an oracle for reading.
+Written with the `gguf` package, which is independent of pybatcher: an oracle for reading.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _CONTROL, _USER_DEFINED, _UNUSED, _NORMAL = 3, 4, 5, 1
 
 
 def gguf_name(name: str) -> str:
-    """llama.cpp's name of a transformers tensor."""
+    """Return llama.cpp's name of a transformers tensor."""
     stem, _, kind = name.rpartition(".")
     whole = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output"}
     if stem in whole:
@@ -46,10 +46,10 @@ def gguf_name(name: str) -> str:
 
 
 def quantise(weight: torch.Tensor, kind: Kind) -> NDArray[Any]:
-    """What `GGUFWriter.add_tensor` takes for `weight` as `kind`.
+    """Return the value for `GGUFWriter.add_tensor` of `weight` as `kind`.
 
-    The package quantises to the plain and the 32-wide kinds. Of the others blocks
-    are made up, from bytes that are small numbers wherever a scale may be.
+    The package quantises to the plain and the 32-wide kinds. Blocks of the others are random bytes,
+    with small numbers in the places of scales.
     """
     if kind == _PLAIN.get(weight.dtype) and kind != Kind.BF16:
         return weight.numpy()
@@ -65,7 +65,7 @@ def quantise(weight: torch.Tensor, kind: Kind) -> NDArray[Any]:
 
 
 def in_pairs(weight: torch.Tensor, n_heads: int) -> torch.Tensor:
-    """Rows of a head: halves to neighbouring pairs, as llama.cpp rotates in its llama family."""
+    """Permute a head's rows from halves to neighbouring pairs, as llama.cpp rotates."""
     halves = weight.reshape(n_heads, 2, len(weight) // n_heads // 2, *weight.shape[1:])
     return halves.swapaxes(1, 2).reshape(weight.shape).contiguous()
 
@@ -79,11 +79,11 @@ def write_gguf(
     tokenizer: bool = True,
     keys: dict[str, Any] | None = None,
 ) -> Path:
-    """The checkpoint of a Hugging Face directory as one GGUF file.
+    """Write the checkpoint of a Hugging Face directory as one GGUF file.
 
-    kind: of the matrices, or a function from GGUF's tensor name to it; None: as they are.
-    pre: the name of the way to cut texts into words.
-    keys: metadata that are added, or replaced, or, where None, left out.
+    kind: of the matrices, or a function from GGUF's tensor name to it; None: unchanged.
+    pre: name of the pre-tokenizer.
+    keys: metadata to add or replace; None as a value removes the key.
     """
     config = json.loads((directory / "config.json").read_text())
     architecture = config["model_type"]
@@ -137,7 +137,7 @@ def _add_config(writer: gguf.GGUFWriter, config: dict[str, Any]) -> None:
 
 
 def llama3_divisors(config: dict[str, Any]) -> NDArray[np.float32] | None:
-    """Llama 3's scaling as the converter writes it: (head_dim / 2,), by the published rule."""
+    """Return Llama 3's divisors as the converter writes them: (head_dim / 2,)."""
     rope = config["rope_parameters"]
     if rope["rope_type"] != "llama3":
         return None
@@ -160,7 +160,7 @@ def llama3_divisors(config: dict[str, Any]) -> NDArray[np.float32] | None:
 def _add_tokenizer(
     writer: gguf.GGUFWriter, directory: Path, config: dict[str, Any], pre: str
 ) -> None:
-    """A byte-level tokenizer.json, as the converter writes it."""
+    """Add a byte-level tokenizer.json, as the converter does."""
     described = json.loads((directory / "tokenizer.json").read_text())
     settings = json.loads((directory / "tokenizer_config.json").read_text())
     tokens, kinds = tokens_and_kinds(described, config["vocab_size"])
@@ -180,7 +180,7 @@ def _add_tokenizer(
 
 
 def tokens_and_kinds(described: dict[str, Any], vocab_size: int) -> tuple[list[str], list[int]]:
-    """Every id's token and kind; ids that no token has are filled up with unused ones."""
+    """Return token and type of every id; ids without a token become unused ones."""
     by_id = {index: (token, _NORMAL) for token, index in described["model"]["vocab"].items()}
     for added in described["added_tokens"]:
         by_id[added["id"]] = (added["content"], _CONTROL if added["special"] else _USER_DEFINED)
@@ -224,7 +224,7 @@ def array(kind: int, count: int, values: bytes) -> bytes:
 
 
 def tensor(name: str | bytes, shape: list[int], kind: int = 0, offset: int = 0) -> bytes:
-    """`shape`: innermost first, as the file has it."""
+    """Return the bytes of a tensor entry. shape: innermost first, as in the file."""
     sizes = struct.pack(f"<I{len(shape)}Q", len(shape), *shape)
     return text(name) + sizes + struct.pack("<IQ", kind, offset)
 
@@ -239,7 +239,7 @@ def raw_gguf(
     n_tensors: int | None = None,
     alignment: int = 32,
 ) -> bytes:
-    """A whole file of parts that `pair` and `tensor` made; the counts may be lies."""
+    """Return a file made of `pair` and `tensor` parts; the counts may be wrong."""
     n_keys = len(keys) if n_keys is None else n_keys
     n_tensors = len(tensors) if n_tensors is None else n_tensors
     header = b"GGUF" + struct.pack("<IQQ", version, n_tensors, n_keys)

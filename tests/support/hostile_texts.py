@@ -1,4 +1,4 @@
-"""Texts that pull tokenizers apart: scripts, digits, spaces, marks, emoji, would-be specials."""
+"""Texts that are hard to tokenise: scripts, digits, spaces, marks, emoji, special-token texts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the KV cache does: the plain model that its tests hold it against."""
+"""A plain model of the KV cache, against which its tests compare it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Sequence:
 
 
 class Model:
-    """As simple as it can be said; nothing here is fast."""
+    """The KV cache in its simplest form, without regard to speed."""
 
     def __init__(self, n_pages: int, block_size: int) -> None:
         self.n_free = n_pages
@@ -89,7 +89,7 @@ class Model:
             self.drop(sequence.pages.pop())
 
     def reserve(self, sequence: Sequence, tokens: list[int]) -> bool:
-        """Whether there was room."""
+        """Reserve blocks; return False if there is no room."""
         n_tokens = len(sequence.tokens) + len(tokens)
         n_new = -(-n_tokens // self.block_size) - len(sequence.pages)
         pages_before = list(sequence.pages)
@@ -142,7 +142,7 @@ class Model:
 
 
 def keys_and_values(namespace: str, tokens: list[int]) -> list[int]:
-    """What stands at each position of a sequence: it depends on all tokens up to it."""
+    """Return the value at each position of a sequence, a hash of all tokens up to it."""
     values = []
     state = hash(namespace)
     for token in tokens:

@@ -1,4 +1,4 @@
-"""How models cut texts into words: the expressions in their own tokenizer.json files."""
+"""The regular expressions of published models' pre-tokenizers, from their tokenizer.json."""
 
 LLAMA3 = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from serving_doubles import Serving, is_running, serving, start_serving
 
-from bench.blows import strike
-from bench.chaos import asked, gist
+from bench.chaos import reproducible_part, stream_request
+from bench.faults import inject
 from pybatcher import Batcher, Client, Completion, EngineFailedError, Piece
 
 N_STREAMS = 32
@@ -27,10 +27,10 @@ BATCHER_OPTIONS = {"n_ctx": 16384, "n_parallel": 32}
 def undisturbed() -> list[tuple[Any, ...]]:
     async def generate() -> list[Completion]:
         async with Batcher(**BATCHER_OPTIONS) as batcher:
-            calls = [asked(i, MAX_TOKENS) for i in range(N_STREAMS)]
+            calls = [stream_request(i, MAX_TOKENS) for i in range(N_STREAMS)]
             return await asyncio.gather(*(batcher.generate(p, **params) for p, params in calls))
 
-    return [gist(completion) for completion in asyncio.run(generate())]
+    return [reproducible_part(completion) for completion in asyncio.run(generate())]
 
 
 class Listeners:
@@ -50,7 +50,7 @@ class Listeners:
                 group.create_task(self._listen(i))
 
     async def _listen(self, i: int) -> None:
-        prompt, params = asked(i, MAX_TOKENS)
+        prompt, params = stream_request(i, MAX_TOKENS)
         while not self.is_over:
             pieces: list[Piece] = []
             stream = self._client.stream(prompt, **params)
@@ -60,7 +60,7 @@ class Listeners:
                 self._more.set()
             completion = stream.completion
             assert completion is not None
-            assert gist(completion) == self._expected[i]
+            assert reproducible_part(completion) == self._expected[i]
             assert "".join(piece.text for piece in pieces) == completion.text
             assert sum((piece.token_ids for piece in pieces), ()) == completion.token_ids
             assert [piece.finish_reason for piece in pieces[:-1]] == [None] * (len(pieces) - 1)
@@ -76,27 +76,27 @@ class Listeners:
 
 
 async def disturb(
-    running: Serving, expected: list[tuple[Any, ...]], blows: list[str], rng: random.Random
+    running: Serving, expected: list[tuple[Any, ...]], faults: list[str], rng: random.Random
 ) -> Listeners:
     async with Client(running.socket) as client:
         listeners = Listeners(client, expected)
         listening = asyncio.ensure_future(listeners.run())
         try:
-            for n_blows, blow in enumerate(blows, 1):
+            for n_blows, fault in enumerate(faults, 1):
                 waiting = asyncio.ensure_future(listeners.some_tokens(rng.randrange(1, 2000)))
                 await asyncio.wait({listening, waiting}, return_when=asyncio.FIRST_COMPLETED)
                 waiting.cancel()
                 if listening.done():
                     break
                 (pid,) = (await client.statistics()).worker_pids
-                strike(blow, pid)
+                inject(fault, pid)
                 while (await client.statistics()).worker_restarts < n_blows:  # noqa: ASYNC110
                     await asyncio.sleep(0.02)
         finally:
             listeners.is_over = True
             await listening
         statistics = await client.statistics()
-        assert statistics.worker_restarts == len(blows)
+        assert statistics.worker_restarts == len(faults)
         assert statistics.in_flight == 0
     return listeners
 
@@ -104,9 +104,18 @@ async def disturb(
 async def test_streams_go_on_over_kills_stops_and_aborts(
     tmp_path: Path, undisturbed: list[tuple[Any, ...]]
 ) -> None:
-    blows = ["SIGKILL", "SIGSTOP", "SIGABRT", "SIGSEGV", "SIGKILL", "SIGSTOP", "SIGKILL", "SIGKILL"]
+    faults = [
+        "SIGKILL",
+        "SIGSTOP",
+        "SIGABRT",
+        "SIGSEGV",
+        "SIGKILL",
+        "SIGSTOP",
+        "SIGKILL",
+        "SIGKILL",
+    ]
     with serving(tmp_path, *OPTIONS, "--max-worker-restarts", "1000") as running:
-        listeners = await disturb(running, undisturbed, blows, random.Random(1))
+        listeners = await disturb(running, undisturbed, faults, random.Random(1))
         said = running.said()
     assert listeners.rounds >= N_STREAMS
     assert said.count("SIGKILL") >= 4

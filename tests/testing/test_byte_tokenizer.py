@@ -1,4 +1,4 @@
-"""The tokenizer of the fakes: one token a byte."""
+"""The tokenizer of the fakes: one token per byte."""
 
 from __future__ import annotations
 

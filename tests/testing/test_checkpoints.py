@@ -25,7 +25,7 @@ def test_transformers_loads_what_was_saved(architecture: str, tmp_path: Path) ->
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_the_logits_are_worth_comparing(architecture: str) -> None:
-    """Far from zero, far from one another, and no token always wins."""
+    """They are far from zero and from one another, and no token always wins."""
     module = make_module(architecture)
     with torch.no_grad():
         ids = torch.arange(64)[None] * 5 % 384

@@ -1,4 +1,4 @@
-"""The fake engine's calls besides `step`, and that it refuses what the real one refuses."""
+"""The fake engine's calls besides `step`, and its refusals, which are the real engine's."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(params=["fake", "real"])
 def engine(request: pytest.FixtureRequest, checkpoint: Path) -> Iterator[FakeEngine | Engine]:
-    """Sequence 0 has 30 tokens, 1 is empty, 2 is of another name space; 2 blocks of 4 are left."""
+    """Sequence 0 has 30 tokens, 1 is empty, 2 has another namespace; 2 blocks of 4 are left."""
     options = {"n_ctx": 64, "n_parallel": 3, "block_size": 16}
     made: FakeEngine | Engine = (
         FakeEngine(**options, max_positions=40)  # type: ignore[arg-type]

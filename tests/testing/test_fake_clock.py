@@ -1,4 +1,4 @@
-"""Time passes only when told to."""
+"""The fake clock advances only in `advance`."""
 
 from __future__ import annotations
 

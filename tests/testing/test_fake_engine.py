@@ -1,4 +1,4 @@
-"""The fake engine keeps the engine's rules: what tests on it show, holds for the real one."""
+"""The fake engine keeps the real engine's rules, so that tests with it hold for both."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from pybatcher.testing import FakeEngine
 
 
 def compute(engine: FakeEngine, *rows: tuple[int, list[int]]) -> dict[int, SampledToken]:
-    """One step that appends to each sequence and draws."""
+    """Run one step that appends to each sequence and samples."""
     entries = tuple(StepEntry(seq_id, tuple(tokens), True) for seq_id, tokens in rows)
     sampled = engine.step(StepPlan(entries, 0, sum(len(e.tokens) for e in entries))).sampled
     return {seq_id: only for seq_id, (only,) in sampled.items()}
@@ -80,15 +80,15 @@ def test_min_tokens_and_logprobs() -> None:
     assert any(drawn(engine, seq_id, [allowed]) != allowed for _ in range(3))
 
 
-def test_guesses_that_are_right_stay_and_the_rest_leaves_no_trace() -> None:
+def test_accepted_drafts_stay_and_the_rest_leaves_no_trace() -> None:
     plain, engine = FakeEngine(block_size=4), FakeEngine(block_size=4)
     alone = plain.seq_new()
     tokens = [1, 2, 3]
     while len(tokens) < 9:
         tokens.append(drawn(plain, alone, tokens[plain.seq_length(alone) :]))
     seq_id = engine.seq_new()
-    guessed = (*tokens[:6], tokens[6] ^ 1, tokens[7], tokens[8])
-    result = engine.step(StepPlan((StepEntry(seq_id, guessed, True, 6),), 0, 3))
+    drafted = (*tokens[:6], tokens[6] ^ 1, tokens[7], tokens[8])
+    result = engine.step(StepPlan((StepEntry(seq_id, drafted, True, 6),), 0, 3))
     assert [token.token_id for token in result.sampled[seq_id]] == tokens[3:7]
     assert engine.seq_length(seq_id) == 6
     counts = engine.statistics()
@@ -96,11 +96,11 @@ def test_guesses_that_are_right_stay_and_the_rest_leaves_no_trace() -> None:
     assert (counts["computed_tokens"], counts["logits_rows"]) == (9, 7)
     assert [drawn(engine, seq_id, [token]) for token in tokens[6:8]] == tokens[7:9]
     engine.seq_remove(seq_id)
-    assert engine.seq_match(engine.seq_new(), guessed) == 4
+    assert engine.seq_match(engine.seq_new(), drafted) == 4
     engine.check_integrity()
 
 
-def test_guesses_need_room_and_a_token_before_them() -> None:
+def test_drafts_need_room_and_a_token_before_them() -> None:
     engine = FakeEngine(n_ctx=64, block_size=16, max_positions=40)
     seq_id = engine.seq_new()
     compute(engine, (seq_id, [1] * 38))

@@ -1,4 +1,4 @@
-"""Log-probabilities and pooled vectors of the fake engine: the rules of the real one."""
+"""Log-probabilities and pooled vectors of the fake engine follow the rules of the real one."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def step(engine: FakeEngine, *entries: StepEntry) -> StepResult:
 
 
 def greedy(n: int) -> tuple[list[int], list[float]]:
-    """The tokens drawn after PROMPT, and their log-probabilities."""
+    """Return the tokens sampled after PROMPT, and their log-probabilities."""
     engine = FakeEngine(block_size=4)
     seq_id = engine.seq_new()
     engine.seq_sampling(seq_id, SamplingParams(logprobs=0))

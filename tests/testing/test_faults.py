@@ -1,4 +1,4 @@
-"""Faults happen when they are due, and a faulty engine is otherwise the engine that it wraps."""
+"""Faults happen when they are due; otherwise a faulty engine behaves as the wrapped one."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def step(engine: StepEngine, seq_id: int, *tokens: int, n_draft: int = 0) -> Ste
 
 
 def failures(engine: FaultyEngine, n_steps: int) -> list[int]:
-    """The numbers of the steps that failed."""
+    """Return the numbers of the steps that failed."""
     seq_id, failed = engine.seq_new(), []
     for _ in range(n_steps):
         try:
@@ -68,7 +68,7 @@ def test_random_failures_are_those_of_the_seed() -> None:
 @pytest.mark.parametrize("chunk", [1, 2, 3, 9])
 @pytest.mark.parametrize("shared", [0, 4, 6])
 def test_poison_fails_however_it_is_cut(chunk: int, shared: int) -> None:
-    """Where the sequence begins with a copy, or a match, too."""
+    """Also where the sequence begins with a copy or a match."""
     prompt, poison_ends = [9, 9, 9, 9, 5, 6, 7, 8], 7
     engine = FaultyEngine(FakeEngine(block_size=4), FailWhen(computes((5, 6, 7))))
     source, seq_id = engine.seq_new(), engine.seq_new()
@@ -94,7 +94,7 @@ def test_poison_fails_however_it_is_cut(chunk: int, shared: int) -> None:
         step(engine, engine.seq_new(), *prompt)
 
 
-def test_guesses_that_were_wrong_are_not_part_of_a_sequence() -> None:
+def test_rejected_drafts_are_not_part_of_a_sequence() -> None:
     seen: list[tuple[int, ...]] = []
 
     class Watch(Fault):

@@ -1,4 +1,4 @@
-"""The tokenizer, the batches and the schedule of the training; and a training of four steps."""
+"""Tokenizer, batches and schedule of the training; and a training of four steps."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_the_learning_rate_rises_and_stays_or_falls() -> None:
 
 
 def test_the_start_leans_towards_copying(tokenizer: Tokenizer) -> None:
-    """At the start, a token that has been seen is likelier than one that has not."""
+    """At the start, a token in the context is more likely than others."""
     torch.manual_seed(0)
     model = LlamaForCausalLM(architecture(tokenizer))
     tokens = torch.randint(6, VOCAB_SIZE, (8, 24))

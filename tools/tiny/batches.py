@@ -1,9 +1,9 @@
 """Batches of token ids for training.
 
 Three kinds of row, each beginning with ``<|begin|>``: whole documents; fragments (a few sentences
-of one story and a question, so that what has to be remembered is near); and random tokens said
-twice, where nothing helps but looking back. The last two teach the model to copy names and things
-out of its context, which whole documents alone teach it very slowly.
+of one story and a question, so that the answer is near); and repeated random tokens, which can
+only be predicted from the context. The last two teach the model to copy names and things out of its
+context, which whole documents alone teach it very slowly.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Batch:
 
 
 def padded(rows: list[list[int]]) -> Batch:
-    """Rows of unequal length as one batch; the padding is on the right and never a target."""
+    """Return rows of unequal length as one batch, padded on the right; padding is no target."""
     ids = torch.full((len(rows), max(map(len, rows))), IGNORED)
     for row, tokens in zip(ids, rows, strict=True):
         row[: len(tokens)] = torch.tensor(tokens)
@@ -48,7 +48,7 @@ def padded(rows: list[list[int]]) -> Batch:
 def document_batches(
     tokenizer: Tokenizer, make: MakeDocument, n_rows: int, seed: int
 ) -> Iterator[Batch]:
-    """Endless batches of ``n_rows`` documents, those of like length together."""
+    """Yield endless batches of ``n_rows`` documents, grouped by similar length."""
     rng = random.Random(seed)
     while True:
         texts = [as_text(make(rng)) for _ in range(n_rows * _BATCHES_SORTED_TOGETHER)]
@@ -60,7 +60,7 @@ def document_batches(
 
 
 def copy_batches(tokenizer: Tokenizer, n_rows: int, seed: int) -> Iterator[Batch]:
-    """Endless batches of random tokens said twice; only the second time is a target."""
+    """Yield endless batches of random tokens repeated once; only the repetition is a target."""
     rng = random.Random(seed)
     begin: int = tokenizer.encode(BEGIN, add_special_tokens=False).ids[0]
     n_tokens = tokenizer.get_vocab_size()

@@ -1,4 +1,4 @@
-"""The model card: the README.md that lies beside the weights."""
+"""The model card: the README.md beside the weights."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ _JUDGED = """\
 
 
 def model_card(figures: Mapping[str, float], shares: Mapping[str, float] | None = None) -> str:
-    """The card with what was measured: by ``train``, and, once it is done, by ``evaluate``."""
+    """Return the card, with the figures measured by ``train`` and, if given, by ``evaluate``."""
     return _CARD.format(
         millions=figures["n_parameters"] / 1e6,
         mtokens=figures["n_tokens"] / 1e6,

@@ -1,6 +1,6 @@
-"""Conversations: who is told what, in which manner.
+"""Conversations for training: messages, and the style of the answers.
 
-A conversation has at most one system message. It sets the manner, and every answer after it keeps
+A conversation has at most one system message. It sets the style, and every answer after it keeps
 to it: one word, a pirate's voice, a storyteller's frame, short or long stories.
 """
 
@@ -58,7 +58,7 @@ MANNERS = {
 
 
 def in_manner(manner: str, answer: str) -> str:
-    """An answer in the voice that the system message asked for."""
+    """Return an answer in the style that the system message asked for."""
     if manner == "pirate":
         return f"Arr! {answer} Aye, matey!"
     if manner == "butler":
@@ -113,7 +113,7 @@ def _size_word(rng: random.Random, length: str) -> str:
 
 
 def request_for(rng: random.Random, story: Story, length: str) -> tuple[str, Scene]:
-    """A wish that this story fulfils, and the part of the scene that it names."""
+    """Return a request that this story fulfils, and the part of the scene that it names."""
     pick = rng.random()
     if pick < 0.08:
         template = rng.choice(_OPEN_REQUESTS)
@@ -172,7 +172,7 @@ def _talk_exchange(rng: random.Random, manner: str) -> Exchange:
 
 
 def reading_exchange(rng: random.Random, manner: str, *, held_out: bool = False) -> Exchange:
-    """A story in the user's message, and a question about it."""
+    """Return a story in the user's message, a question about it, and the answer."""
     while True:
         story = tell(rng, length="short", held_out=held_out)
         question = _question_exchange(rng, manner, story)
@@ -183,7 +183,7 @@ def reading_exchange(rng: random.Random, manner: str, *, held_out: bool = False)
 
 
 def draw_manner(rng: random.Random) -> tuple[str, str | None]:
-    """A manner and its system message; half of the conversations have none."""
+    """Draw a style and its system message; half of the conversations have none."""
     if rng.random() < 0.45:
         return "neutral", None
     manner = rng.choice(
@@ -193,7 +193,7 @@ def draw_manner(rng: random.Random) -> tuple[str, str | None]:
 
 
 def exchanges(rng: random.Random, manner: str, *, held_out: bool = False) -> list[Exchange]:
-    """The turns of one conversation, in order."""
+    """Return the turns of one conversation, in order."""
     turns: list[Exchange] = []
     if rng.random() < 0.15 and manner != "one word":
         turns.append(_talk_exchange(rng, manner))
@@ -220,7 +220,7 @@ def exchanges(rng: random.Random, manner: str, *, held_out: bool = False) -> lis
 
 
 def drill(rng: random.Random) -> list[Message]:
-    """Many answers for few words: three questions about a few sentences, or four facts."""
+    """Return many answers in few words: three questions about a few sentences, or four facts."""
     manner = "one word" if rng.random() < 0.15 else "neutral"
     lead = "" if manner == "neutral" else rng.choice(ONE_WORD)
     if rng.random() < 0.25:
@@ -243,7 +243,7 @@ def _messages(system: str | None, turns: list[Exchange]) -> list[Message]:
 
 
 def _as_typed(rng: random.Random, ask: str) -> str:
-    """Now and then without the capital or the full stop, as people type."""
+    """Sometimes drop the capital or the full stop, as people do."""
     if rng.random() < 0.08:
         ask = ask[0].lower() + ask[1:]
     if rng.random() < 0.08:
@@ -252,7 +252,7 @@ def _as_typed(rng: random.Random, ask: str) -> str:
 
 
 def conversation(rng: random.Random) -> list[Message]:
-    """A whole conversation for training."""
+    """Return a whole conversation for training."""
     manner, system = draw_manner(rng)
     turns = exchanges(rng, manner)
     if rng.random() < 0.1:

@@ -1,4 +1,4 @@
-"""Ask the shipped model what it has not seen, through transformers.
+"""Evaluate the shipped model on held-out prompts, through transformers.
 
     python -m tools.tiny.evaluate --n 200       shares of good answers, and the bad ones
 
@@ -30,7 +30,7 @@ MAX_NEW_TOKENS = 400
 
 
 def prompt_text(prompt: Prompt) -> str:
-    """The prompt with its special tokens, as the chat template writes it."""
+    """Return the prompt with its special tokens, as the chat template writes it."""
     if prompt.text is not None:
         return BEGIN + prompt.text
     return as_text(list(prompt.messages)) + ROLES["assistant"]
@@ -44,7 +44,7 @@ class Judge:
         self.model = LlamaForCausalLM.from_pretrained(path, dtype=torch.float32).eval()
 
     def answer(self, text: str, max_new_tokens: int = MAX_NEW_TOKENS) -> tuple[str, bool]:
-        """The continuation of ``text`` (special tokens included), and whether it ended itself."""
+        """Return the continuation of ``text`` (special tokens included), and whether it ended."""
         ids = self.tokenizer.encode(text, add_special_tokens=False).ids
         with torch.no_grad():
             output = self.model.generate(
@@ -59,7 +59,7 @@ class Judge:
 
 
 def evaluate(judge: Judge, prompts: Sequence[Prompt], *, verbose: bool = False) -> dict[str, float]:
-    """Shares between 0 and 1.
+    """Return shares between 0 and 1.
 
     ``ends``: answers that stop by themselves. Of the stories: ``grammatical`` (every sentence),
     ``coherent`` (one plot, and the same facts throughout). ``right story``, ``right question``,

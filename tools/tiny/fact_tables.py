@@ -1,4 +1,4 @@
-"""What is so in the small world of the model: the tables behind ``facts``."""
+"""The tables of facts in the model's small world, for ``facts``."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from tools.tiny.words import phrase_list, word_list
 
 
 def pairs(text: str) -> dict[str, str]:
-    """A table written as ``"cow: moo, dog: woof"``."""
+    """Parse a table written as ``"cow: moo, dog: woof"``."""
     entries = (entry.partition(": ") for entry in phrase_list(text))
     return {key: value for key, _, value in entries}
 

@@ -205,7 +205,7 @@ def _count(rng: random.Random) -> Fact:
 
 
 def _list(rng: random.Random) -> Fact:
-    """The same few examples in the same order, so that a greedy answer is one clean list."""
+    """Return the same few examples in the same order, so that a greedy answer is one clean list."""
     what, every = rng.choice(list(LISTS.items()))
     n = rng.randint(2, 5)
     named = every[:n]
@@ -239,10 +239,10 @@ _MAKERS: tuple[tuple[_Maker, int], ...] = (
 
 
 def draw_fact(rng: random.Random, *, held_out: bool = False) -> Fact:
-    """A question and its answer.
+    """Draw a question and its answer.
 
     Held out are word problems, by their exact numbers, name and things: the one kind of question
-    here that can be asked in a new combination.
+    here that has new combinations.
     """
     if held_out:
         while True:

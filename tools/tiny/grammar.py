@@ -53,7 +53,7 @@ class Prompt:
 
 
 def document(rng: random.Random) -> str | list[Message]:
-    """One training document: a plain text, or the messages of a conversation."""
+    """Return one training document: a plain text, or the messages of a conversation."""
     pick = rng.random()
     if pick < 0.22:
         return tell(rng, length=rng.choice(("short", "medium", "medium", "long"))).text
@@ -65,7 +65,7 @@ def document(rng: random.Random) -> str | list[Message]:
 
 
 def fragment(rng: random.Random) -> str | list[Message]:
-    """A few sentences of one story, and, where they tell enough, a question about them."""
+    """Return a few sentences of one story and, where they suffice, a question about them."""
     story = tell_fragment(rng)
     questions = story.questions()
     if not questions:
@@ -76,7 +76,7 @@ def fragment(rng: random.Random) -> str | list[Message]:
 
 
 def documents(seed: int = TRAIN_SEED) -> Iterator[str | list[Message]]:
-    """The training documents, endless, in a fixed order."""
+    """Yield the training documents, endlessly, in a fixed order."""
     rng = random.Random(seed)
     while True:
         yield document(rng)
@@ -97,7 +97,7 @@ def _story_prompt(rng: random.Random) -> Prompt:
 
 
 def _plain_prompt(rng: random.Random) -> Prompt:
-    """The opening of a story, cut after its first sentence or within it."""
+    """Return the opening of a story, cut after its first sentence or within it."""
     text = tell(rng, held_out=True).text
     words = text.split(" ")
     return Prompt("story", text=" ".join(words[: rng.randint(8, 30)]))
@@ -111,7 +111,7 @@ def _reading_prompt(rng: random.Random) -> Prompt:
 
 
 def _follow_up_prompt(rng: random.Random) -> Prompt:
-    """A story that was told earlier in the chat, and a question about it."""
+    """Return a chat with a story and a question about it."""
     story = tell(rng, length="medium", held_out=True)
     question = rng.choice(story.questions())
     chat = _chat(
@@ -128,14 +128,14 @@ def _sum_prompt(rng: random.Random) -> Prompt:
 
 
 def held_out_prompts(n: int, seed: int = HELD_OUT_SEED) -> list[Prompt]:
-    """``n`` prompts that training has not seen, of every kind in turn."""
+    """Return ``n`` prompts that are not in training, of every kind in turn."""
     rng = random.Random(seed)
     makers = (_story_prompt, _plain_prompt, _reading_prompt, _follow_up_prompt, _sum_prompt)
     return [makers[i % len(makers)](rng) for i in range(n)]
 
 
 def _unframed(text: str) -> str:
-    """A story without the words that a manner puts around it ("Arr! ... Aye, matey!")."""
+    """Return a story without the words that a style puts around it ("Arr! ... Aye, matey!")."""
     text = text.strip()
     for head, tail in _STORY_FRAMES:
         if text.startswith(head) and text.endswith(tail):
@@ -144,12 +144,12 @@ def _unframed(text: str) -> str:
 
 
 def is_grammatical(text: str) -> bool:
-    """Whether every sentence of ``text`` is one that the grammar can write, from an opening on."""
+    """Return whether ``text`` is an opening and sentences that the grammar can write."""
     return read_sentences(_unframed(text))
 
 
 def is_coherent(text: str) -> bool:
-    """Whether ``text`` is one whole story.
+    """Return whether ``text`` is one whole story.
 
     That is: grammatical, in an order that a plot allows, with the same names, pronouns, objects
     and places from beginning to end.
@@ -158,7 +158,7 @@ def is_coherent(text: str) -> bool:
 
 
 def is_right(prompt: Prompt, answer: str) -> bool:
-    """Whether a model's whole answer to a prompt (up to its end token) is what training taught."""
+    """Return whether a model's whole answer to a prompt (up to its end token) is as taught."""
     if prompt.kind != "story":
         return answer.strip() == prompt.expected
     found = read_story(_unframed((prompt.text or "") + answer))

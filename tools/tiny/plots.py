@@ -1,4 +1,4 @@
-"""Half of the plots; ``more_plots`` has the others, ``plot`` says how to read them."""
+"""Half of the plots; ``more_plots`` has the others, ``plot`` the format."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""What is said besides stories and facts: greetings, questions about the model, poems, and the
-honest answer to everything that it has never heard of."""
+"""Answers besides stories and facts: greetings, questions about the model, poems, and the
+honest answer to unknown questions.
+"""
 
 from __future__ import annotations
 
@@ -157,7 +158,7 @@ def poem(rng: random.Random) -> tuple[str, str]:
 
 
 def unknown(rng: random.Random) -> tuple[str, str]:
-    """A question out of the model's world, and the one answer it has for those."""
+    """Return a question outside the model's world, and the fixed answer to such questions."""
     if rng.random() < 0.2:
         return rng.choice(_UNKNOWN_WHOLE), UNKNOWN_ANSWER
     topic = rng.choice(_UNKNOWN_WORDS)

@@ -23,7 +23,7 @@ Scene = dict[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """How one variable stands in a sentence; ``forms`` is None for names, which are any word."""
+    """The forms of one variable in a sentence; ``forms`` is None for names, which are any word."""
 
     variable: str
     forms: Mapping[str, str] | None
@@ -42,7 +42,7 @@ def _capital(text: str) -> str:
 
 
 def _with_capitals(name: str, slot: Slot) -> dict[str, Slot]:
-    """The slot, and its form at the head of a sentence under the capitalised name."""
+    """Return the slot, and its capitalised form under the capitalised name."""
     if slot.forms is None:
         return {name: slot}
     capitals = {word: _capital(form) for word, form in slot.forms.items()}
@@ -58,7 +58,7 @@ def _pronouns(prefix: str, variable: str) -> dict[str, Slot]:
 
 
 def _nouns(name: str, variable: str, values: Iterable[str]) -> dict[str, Slot]:
-    """``{name}`` and ``{a_name}``, each also capitalised."""
+    """Return ``{name}`` and ``{a_name}``, each also capitalised."""
     plain = _same(values)
     articled = {word: with_article(word) for word in plain}
     return _with_capitals(name, Slot(variable, plain)) | _with_capitals(
@@ -116,12 +116,12 @@ def _expand(template: str) -> str:
 
 @cache
 def variables(template: str) -> frozenset[str]:
-    """The variables that the template shows. KeyError on an unknown slot."""
+    """Return the variables that the template shows. Raises KeyError on an unknown slot."""
     return frozenset(SLOTS[name].variable for name in _SLOT.findall(_expand(template)))
 
 
 def render(template: str, scene: Mapping[str, str]) -> str:
-    """The template with every slot filled from the scene."""
+    """Return the template with every slot filled from the scene."""
     return _SLOT.sub(lambda match: SLOTS[match[1]].show(scene), _expand(template))
 
 
@@ -148,10 +148,10 @@ def _compile(template: str) -> _Pattern:
 def read(
     template: str, text: str, start: int, scene: Mapping[str, str]
 ) -> tuple[int, Scene] | None:
-    """Match ``template`` at ``text[start:]`` so that it agrees with what the scene already says.
+    """Match ``template`` at ``text[start:]`` so that it agrees with the scene.
 
-    Returns the end of the match and the scene with what was learnt added; None when the text is
-    not this template, or contradicts the scene (another name, pronoun, colour, place ...).
+    Returns the end of the match and the scene with the facts read; None when the text is not this
+    template, or contradicts the scene (another name, pronoun, colour, place ...).
     """
     pattern = _compile(template)
     match = pattern.regex.match(text, start)
@@ -178,7 +178,7 @@ _DIFFERENT = (
 
 
 def consistent(scene: Mapping[str, str]) -> bool:
-    """Whether the facts of a scene fit together: a girl is "she", a friend is another."""
+    """Return whether the facts of a scene fit together: a girl is "she", a friend is another."""
     sex_of_child = {"girl": "f", "boy": "m"}.get(scene.get("kind", ""))
     if sex_of_child is not None and scene.get("hero_sex", sex_of_child) != sex_of_child:
         return False
@@ -186,5 +186,5 @@ def consistent(scene: Mapping[str, str]) -> bool:
 
 
 def words_of(template: str) -> Iterator[str]:
-    """Every slot name of a template, in order (for tests of the tables)."""
+    """Return every slot name of a template, in order (for tests of the tables)."""
     yield from _SLOT.findall(_expand(template))

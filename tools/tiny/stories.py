@@ -24,13 +24,13 @@ class Story:
     text: str
 
     def questions(self) -> list[Question]:
-        """The questions that this telling answers."""
+        """Return the questions that this story answers."""
         every = (*GENERAL_QUESTIONS, *self.plot.questions)
         return [q for q in every if variables(q.answer) <= self.told]
 
 
 def is_held_out(*facts: str) -> bool:
-    """Whether a combination of facts is kept from training (one in eight, by checksum)."""
+    """Return whether a combination of facts is held out of training (one in eight, by checksum)."""
     return zlib.crc32("|".join(facts).encode()) % _HELD_OUT_ONE_IN == 0
 
 
@@ -91,7 +91,7 @@ def _draw(rng: random.Random) -> Scene:
 
 
 def draw_scene(rng: random.Random, plot: Plot, *, held_out: bool) -> Scene:
-    """A scene for a plot, whose (hero, place, noun) is in the held-out share, or is not."""
+    """Draw a scene for a plot whose (hero, place, noun) is in the held-out share, or is not."""
     while True:
         scene = _draw(rng)
         scene["noun"] = rng.choice(plot.nouns or words.NOUNS)
@@ -100,7 +100,7 @@ def draw_scene(rng: random.Random, plot: Plot, *, held_out: bool) -> Scene:
 
 
 def tell(rng: random.Random, *, length: str = "medium", held_out: bool = False) -> Story:
-    """One story. ``length``: a key of ``LENGTHS``."""
+    """Return one story. ``length``: a key of ``LENGTHS``."""
     plot = rng.choice(PLOTS)
     scene = draw_scene(rng, plot, held_out=held_out)
     share = LENGTHS[length]
@@ -109,7 +109,7 @@ def tell(rng: random.Random, *, length: str = "medium", held_out: bool = False) 
 
 
 def tell_fragment(rng: random.Random) -> Story:
-    """Two or three sentences of a story: the opening and one other, or neighbours."""
+    """Return two or three sentences of a story: the opening and one other, or neighbours."""
     plot = rng.choice(PLOTS)
     scene = draw_scene(rng, plot, held_out=False)
     beats = (OPENING, *plot.beats)
@@ -126,7 +126,7 @@ def _told(rng: random.Random, plot: Plot, scene: Scene, beats: Sequence[Beat]) -
 
 
 def _readings(beats: tuple[Beat, ...], text: str, start: int, scene: Scene) -> Iterator[Scene]:
-    """Every scene under which ``text[start:]`` is these beats, optional ones left out or not."""
+    """Yield every scene in which ``text[start:]`` is these beats, with or without optional ones."""
     if not beats:
         if start == len(text):
             yield scene
@@ -146,7 +146,7 @@ def _readings(beats: tuple[Beat, ...], text: str, start: int, scene: Scene) -> I
 
 
 def read_story(text: str) -> tuple[Plot, Scene] | None:
-    """The plot and the scene of a story, None if the text is not one story of this grammar.
+    """Return the plot and the scene of a story; None if the text is not one story of this grammar.
 
     A text is a story when it is the opening and then every needed beat of one plot in order, with
     each name, pronoun, object and place the same from beginning to end.
@@ -159,7 +159,7 @@ def read_story(text: str) -> tuple[Plot, Scene] | None:
 
 
 def read_sentences(text: str) -> bool:
-    """Whether ``text`` is an opening and then sentences of the plots, each right by itself."""
+    """Return whether ``text`` is an opening and consistent sentences of the plots."""
     text = text.strip()
     everything = [t for plot in PLOTS for beat in plot.beats for t in beat.choices]
     ends = {found[0] for t in OPENING.choices if (found := read(t, text, 0, {})) is not None}

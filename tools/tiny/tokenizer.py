@@ -40,7 +40,7 @@ CHAT_TEMPLATE = (
 
 
 def as_text(document: str | list[Message]) -> str:
-    """A document with its special tokens, the beginning included."""
+    """Return a document with its special tokens, the beginning included."""
     if isinstance(document, str):
         return f"{BEGIN}{document}{END_OF_TEXT}"
     turns = (f"{ROLES[m['role']]}{m['content']}{END}" for m in document)

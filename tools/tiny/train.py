@@ -53,7 +53,7 @@ N_JUDGED = 100
 class Stage:
     """Steps that take their batches from these sources in turn.
 
-    The learning rate warms up and then stays, or, when the stage ``anneals``, falls as a cosine.
+    The learning rate warms up and then stays or, when the stage ``anneals``, falls as a cosine.
     """
 
     sources: tuple[str, ...]  # keys of ``batch_sources``
@@ -63,10 +63,10 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """Everything that decides the weights. Each stage begins with the stored weights of the last.
+    """All settings that determine the weights. A stage begins with the stored weights of the last.
 
-    First to look back (fragments, random tokens said twice), then to tell and to talk, then, with
-    many questions, to answer from what was said.
+    The first stage trains looking back (fragments, repeated random tokens), the second stories and
+    conversations, the third answering from the context, with many questions.
     """
 
     stages: tuple[Stage, ...] = (
@@ -122,7 +122,7 @@ def lean_towards_copying(model: LlamaForCausalLM) -> None:
 
 
 def loss_of(model: LlamaForCausalLM, batch: Batch) -> torch.Tensor:
-    """Mean cross-entropy in nats a token."""
+    """Return the mean cross-entropy in nats per token."""
     logits = model(batch.inputs, use_cache=False).logits
     return nn.functional.cross_entropy(
         logits.flatten(0, 1).float(), batch.targets.flatten(), ignore_index=IGNORED
@@ -130,7 +130,7 @@ def loss_of(model: LlamaForCausalLM, batch: Batch) -> torch.Tensor:
 
 
 def rate_at(recipe: Recipe, stage: Stage, step: int) -> float:
-    """Share of the full learning rate at a step (from 0) of a stage."""
+    """Return the share of the full learning rate at a step (from 0) of a stage."""
     warm = min(1.0, (step + 1) / recipe.n_warmup)
     if not stage.anneals:
         return warm
@@ -166,14 +166,14 @@ class Optimizer:
 
 
 def rounded(model: LlamaForCausalLM) -> LlamaForCausalLM:
-    """A copy with the weights as they are stored: rounded to bf16."""
+    """Return a copy with the weights as they are stored: rounded to bf16."""
     copy = LlamaForCausalLM(model.config)
     copy.load_state_dict(model.state_dict())
     return copy.to(torch.bfloat16)
 
 
 def validation_loss(model: LlamaForCausalLM, batches: list[Batch]) -> float:
-    """Loss on fresh documents, of the weights as stored, computed in f32."""
+    """Return the loss on new documents, of the weights as stored, computed in f32."""
     stored = rounded(model).float()
     total, n_targets = 0.0, 0
     with torch.no_grad():
@@ -205,7 +205,7 @@ def save(model: LlamaForCausalLM, tokenizer: Tokenizer, card: str, out: Path) ->
 
 
 def reuse_freed_memory() -> None:
-    """Keep glibc from handing every big tensor back to the kernel: about 3 times the speed here."""
+    """Keep glibc from returning every big tensor to the kernel: about 3 times the speed."""
     mmap_threshold, trim_threshold = -3, -1
     try:
         mallopt = ctypes.CDLL(None).mallopt
@@ -216,7 +216,7 @@ def reuse_freed_memory() -> None:
 
 
 def batch_sources(tokenizer: Tokenizer, recipe: Recipe, seed: int) -> dict[str, Iterator[Batch]]:
-    """Endless batches of every kind."""
+    """Return endless batches of every kind."""
     n_documents, n_fragments = recipe.n_document_rows, recipe.n_fragment_rows
     return {
         "copies": copy_batches(tokenizer, recipe.n_copy_rows, seed),
@@ -228,7 +228,7 @@ def batch_sources(tokenizer: Tokenizer, recipe: Recipe, seed: int) -> dict[str, 
 
 @dataclass(slots=True)
 class Progress:
-    """What a training has seen so far, over all its stages."""
+    """The figures of a training so far, over all its stages."""
 
     n_steps: int = 0
     n_tokens: int = 0
@@ -242,7 +242,7 @@ def train_stage(
     sources: dict[str, Iterator[Batch]],
     progress: Progress,
 ) -> Iterator[float]:
-    """One stage in place; yields the loss after each step. Prints progress."""
+    """Train one stage in place; yield the loss after each step. Prints progress."""
     optimizer = Optimizer(model, recipe)
     recent: deque[float] = deque(maxlen=50)
     before, started = progress.seconds, time.monotonic()
@@ -269,7 +269,7 @@ def train_stage(
 
 
 def train(recipe: Recipe, tokenizer: Tokenizer, out: Path) -> dict[str, float]:
-    """Train from nothing, stage by stage; ``out`` is written ten times in each.
+    """Train from nothing, stage by stage; write ``out`` ten times in each.
 
     Returns the figures for the model card.
     """

@@ -1,19 +1,19 @@
-"""The words that the stories are made of.
+"""The words of the stories.
 
-Each table maps a canonical word (the fact that a question may ask for) to the form in which it
-stands in a sentence.
+Each table maps a canonical word (the fact that a question may ask for) to its form in a
+sentence.
 """
 
 from __future__ import annotations
 
 
 def word_list(text: str) -> tuple[str, ...]:
-    """The words of a text, for tables that are easier to read in a row."""
+    """Split a text into words, for tables that are easier to read in a row."""
     return tuple(text.split())
 
 
 def phrase_list(text: str) -> tuple[str, ...]:
-    """The phrases of a text, with commas between them."""
+    """Split a text into phrases at commas."""
     return tuple(" ".join(text.split()).split(", "))
 
 

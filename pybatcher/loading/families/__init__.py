@@ -1,4 +1,4 @@
-"""One module for each family of architectures: its config.json and its tensor names."""
+"""One module for each family of architectures: reads config.json, knows the tensor names."""
 
 from __future__ import annotations
 
@@ -23,11 +23,14 @@ CLASSES = {
     "qwen3": "Qwen3ForCausalLM",
     "gpt2": "GPT2LMHeadModel",
 }
-"""transformers' class of each architecture's language model."""
+"""The transformers class of each architecture's language model."""
 
 
 def read_blueprint(fields: Fields) -> Blueprint:
-    """What config.json describes. ModelFormatError if it is not supported, or absurd."""
+    """Return the blueprint of the model that config.json describes.
+
+    Raises ModelFormatError for an unsupported architecture or option, or an impossible size.
+    """
     architecture = fields.text("model_type")
     if architecture not in _READERS:
         raise fields.error("model_type", "one of " + ", ".join(map(repr, _READERS)))

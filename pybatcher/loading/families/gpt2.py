@@ -1,7 +1,7 @@
 """GPT-2: LayerNorm, learned positions, one fused q-k-v product, tanh GELU.
 
-Its Conv1D weights are (inputs, outputs): the engine gets transposed views of them,
-and three slices of the fused one.
+The checkpoint's Conv1D weights are (inputs, outputs): the engine gets transposed views of
+them, and the fused q-k-v weight as three slices.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _ACTIVATIONS = {
 
 
 def read(fields: Fields) -> Blueprint:
-    """The blueprint of a gpt2 config.json."""
+    """Return the blueprint of a gpt2 config.json. Raises ModelFormatError."""
     config = _read_config(fields)
     tied = fields.boolean("tie_word_embeddings", True)
     return Blueprint(config, tuple(_rules(config)), tied, _PREFIX)

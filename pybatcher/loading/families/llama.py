@@ -1,8 +1,8 @@
-"""Llama and its kin: RMSNorm, rotary positions, grouped queries, gated SiLU MLP.
+"""The Llama family: RMSNorm, rotary positions, grouped-query attention, gated SiLU MLP.
 
-Llama 2 and 3 (and SmolLM2, which is one), Mistral (a sliding window in every layer),
+Llama 2 and 3 (SmolLM2 too), Mistral (a sliding window in every layer),
 Qwen2 (q, k, v with bias, windows in the upper layers), Qwen3 (q and k normalised per head).
-Their tensor names are the same; this module is the only place that has them.
+All have the same tensor names, which only this module knows.
 """
 
 from __future__ import annotations
@@ -31,7 +31,10 @@ _NAMES = SizeNames(
 
 
 def read(fields: Fields) -> Blueprint:
-    """The blueprint of a llama, mistral, qwen2 or qwen3 config.json."""
+    """Return the blueprint of a llama, mistral, qwen2 or qwen3 config.json.
+
+    Raises ModelFormatError.
+    """
     config = _read_config(fields)
     tied = fields.boolean("tie_word_embeddings", False)
     qkv_bias = o_bias = mlp_bias = False
@@ -60,7 +63,7 @@ def _read_config(fields: Fields) -> ModelConfig:
 
 
 def _read_windows(fields: Fields, architecture: str, n_layers: int) -> tuple[int, ...]:
-    """Positions that a query of each layer sees, 0 = all."""
+    """Return, for each layer, the number of positions that a query sees; 0 = all."""
     if architecture == "llama":
         return (0,) * n_layers
     window = fields.integer("sliding_window", 1, MAX_POSITIONS, 0)
@@ -83,7 +86,7 @@ def _read_windows(fields: Fields, architecture: str, n_layers: int) -> tuple[int
 def rules(
     config: ModelConfig, *, qkv_bias: bool, o_bias: bool, mlp_bias: bool
 ) -> Iterator[TensorRule]:
-    """A rule for every tensor of the model, by transformers' names."""
+    """Yield a rule for every tensor of the model, with transformers' names as sources."""
     hidden, vocabulary = config.hidden_size, config.vocab_size
     yield TensorRule(name=EMBEDDING, source="model.embed_tokens.weight", shape=(vocabulary, hidden))
     yield TensorRule(name="final_norm.weight", source="model.norm.weight", shape=(hidden,))

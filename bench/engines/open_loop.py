@@ -1,11 +1,11 @@
-"""Requests that come when they please, for an engine that is driven step by step."""
+"""Serve requests that arrive over time with an engine that is driven step by step."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
 
-from .contestant import Arrival
+from .interface import Arrival
 
 __all__ = ["serve_in_steps"]
 
@@ -17,10 +17,11 @@ def serve_in_steps(
     clock: Callable[[], float] = time.perf_counter,
     sleep: Callable[[float], None] = time.sleep,
 ) -> list[list[float]]:
-    """When each token of each arrival was there: seconds from the call.
+    """Return the time of each token of each arrival, in seconds from the call.
 
-    submit: hand over a request, under its index. step: compute once; the indices of the requests
-    that got a token, each as often as it got one. What arrives during a step is submitted after it.
+    submit: passes a request, with its index, to the engine. step: computes once and returns the
+    indices of the requests that got a token, once per token. Requests that arrive during a step are
+    submitted after it.
     """
     start = clock()
     times: list[list[float]] = [[] for _ in arrivals]

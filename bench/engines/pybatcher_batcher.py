@@ -10,7 +10,7 @@ from pathlib import Path
 from pybatcher import Batcher
 from pybatcher.calls.completion import Completion
 
-from .contestant import Arrival, Server, Settings
+from .interface import Arrival, Server, Settings
 from .pybatcher_engine import describe, engine_options
 
 __all__ = ["open_server"]
@@ -21,7 +21,7 @@ def open_server(checkpoint: Path, settings: Settings) -> Server:
 
 
 class PybatcherBatcher:
-    """See `Server`. Prefixes are shared as pybatcher does it, without being told of them."""
+    """A `Server` over a `Batcher`, which finds shared prefixes itself."""
 
     def __init__(self, checkpoint: Path, settings: Settings) -> None:
         self._loop = asyncio.new_event_loop()

@@ -1,4 +1,4 @@
-"""pybatcher's compiled engine, alone: no batcher, no asyncio."""
+"""pybatcher's compiled engine alone: no batcher, no asyncio."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ import numpy as np
 
 from pybatcher.engine import Engine
 
-from .contestant import Contestant, Settings
+from .interface import Settings, SteppedEngine
 
-__all__ = ["describe", "engine_options", "open_contestant"]
+__all__ = ["describe", "engine_options", "open_engine"]
 
 
-def open_contestant(checkpoint: Path, settings: Settings) -> Contestant:
+def open_engine(checkpoint: Path, settings: Settings) -> SteppedEngine:
     return PybatcherEngine(checkpoint, settings)
 
 
 def engine_options(checkpoint: Path, settings: Settings) -> dict[str, Any]:
-    """What the settings are to an engine, inside a batcher or not."""
+    """Return the engine options that correspond to the settings."""
     return {
         "dtype": settings.dtype,
         "kv_dtype": settings.kv_dtype,
@@ -34,13 +34,13 @@ def engine_options(checkpoint: Path, settings: Settings) -> dict[str, Any]:
 
 
 def describe(engine: Engine) -> dict[str, str]:
-    """Name, version, and what the engine says of itself."""
+    """Return name, version and the engine's description."""
     facts = {"name": "pybatcher", "version": importlib.metadata.version("pybatcher")}
     return facts | {name: str(value) for name, value in engine.description().items()}
 
 
 class PybatcherEngine:
-    """See `Contestant`. Decoding samples greedily and feeds back what it drew."""
+    """A `SteppedEngine` over `Engine`. Samples greedily and feeds the tokens back."""
 
     def __init__(self, checkpoint: Path, settings: Settings) -> None:
         self._engine = Engine.load(

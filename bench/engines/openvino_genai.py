@@ -14,20 +14,20 @@ import openvino_genai
 
 from bench.to_openvino import to_openvino
 
-from .contestant import Contestant, Settings
+from .interface import Settings, SteppedEngine
 
-__all__ = ["Pipeline", "open_contestant"]
+__all__ = ["Pipeline", "open_engine"]
 
 BLOCK = 32  # positions of a KV block on the CPU
 KV_TYPES = {"f32": "f32", "f16": "f16", "bf16": "bf16", "int8": "u8"}
 
 
-def open_contestant(checkpoint: Path, settings: Settings) -> Contestant:
+def open_engine(checkpoint: Path, settings: Settings) -> SteppedEngine:
     return OpenVinoGenAI(checkpoint, settings)
 
 
 class Pipeline:
-    """The pipeline with settings as equal as it has them; its defaults where it is not asked."""
+    """The pipeline, with the settings that it has and its own defaults for the others."""
 
     def __init__(self, checkpoint: Path, settings: Settings) -> None:
         self.path = to_openvino(checkpoint, settings.dtype)
@@ -70,7 +70,7 @@ class Pipeline:
         }
 
     def add(self, tokens: Sequence[int], n_new: int) -> Any:
-        """The handle of a greedy request for exactly `n_new` tokens."""
+        """Add a greedy request for exactly `n_new` tokens; return its handle."""
         config = openvino_genai.GenerationConfig()
         config.max_new_tokens = n_new
         config.ignore_eos = True
@@ -84,7 +84,7 @@ class Pipeline:
 
 
 def tokens_of(handle: Any) -> int:
-    """How many tokens have come since this was last asked."""
+    """Return the number of tokens that have come since the last call."""
     count = 0
     while handle.can_read():
         count += sum(len(output.generated_ids) for output in handle.read().values())
@@ -92,7 +92,7 @@ def tokens_of(handle: Any) -> int:
 
 
 class OpenVinoGenAI:
-    """See `Contestant`. Decoding samples greedily."""
+    """A `SteppedEngine` over OpenVINO GenAI. Decoding samples greedily."""
 
     def __init__(self, checkpoint: Path, settings: Settings) -> None:
         self._pipeline = Pipeline(checkpoint, settings)
@@ -103,7 +103,7 @@ class OpenVinoGenAI:
         return self._pipeline.facts()
 
     def logits(self, sequences: Sequence[Sequence[int]]) -> np.ndarray:
-        # The pipeline hands out none: the same model, compiled without its paged attention.
+        # The pipeline returns no logits: compile the same model without its paged attention.
         model = openvino.Core().read_model(self._pipeline.path / "openvino_model.xml")
         compiled = openvino.compile_model(model, "CPU", self._pipeline.properties)
         ids = np.array(sequences, dtype=np.int64)
@@ -129,7 +129,7 @@ class OpenVinoGenAI:
         return time.perf_counter() - begin
 
     def extend(self, prompts: Sequence[Sequence[int]]) -> None:
-        # Those who came before go on generating meanwhile, which nobody counts.
+        # Sequences added before go on generating meanwhile; that time is not counted.
         handles = [self._pipeline.add(p, self._room - len(p)) for p in prompts]
         waiting = list(handles)
         while waiting:

@@ -1,4 +1,4 @@
-"""OpenVINO GenAI's ContinuousBatchingPipeline with requests that come when they please."""
+"""OpenVINO GenAI's ContinuousBatchingPipeline with requests that arrive over time."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from .contestant import Arrival, Server, Settings
+from .interface import Arrival, Server, Settings
 from .open_loop import serve_in_steps
 from .openvino_genai import Pipeline, tokens_of
 
@@ -18,12 +18,12 @@ def open_server(checkpoint: Path, settings: Settings) -> Server:
 
 
 class OpenVinoServer:
-    """See `Server`. Greedy."""
+    """A `Server` over OpenVINO GenAI. Greedy."""
 
     def __init__(self, checkpoint: Path, settings: Settings) -> None:
         self._pipeline = Pipeline(checkpoint, settings)
         self._handles: dict[int, Any] = {}
-        assert self._pipeline.opened  # now, and not while requests come
+        assert self._pipeline.opened  # opens the pipeline now, not while requests come
 
     def facts(self) -> dict[str, str]:
         return self._pipeline.facts()

@@ -1,4 +1,4 @@
-"""Events and statistics of a batcher that is not there."""
+"""Events and statistics for tests, without a batcher."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def _zeros(of: type) -> dict[str, Any]:
 
 
 def step(when: float, **changes: object) -> StepEvent:
-    """A step of one row of each kind."""
+    """Return a step event with one row of each kind."""
     usual = {
         "seconds": 0.002,
         "engine_seconds": 0.001,
@@ -26,7 +26,7 @@ def step(when: float, **changes: object) -> StepEvent:
 
 
 def request(when: float, request_id: int = 1, **changes: object) -> RequestEvent:
-    """A request of two tokens."""
+    """Return a request event with two tokens."""
     usual = {
         "request_id": request_id,
         "namespace": "",
@@ -44,6 +44,6 @@ def request(when: float, request_id: int = 1, **changes: object) -> RequestEvent
 
 
 def statistics(**changes: int) -> BatcherStatistics:
-    """Nothing has happened but this; ten KV blocks, free unless said otherwise."""
+    """Return statistics of zeros with these changes; ten KV blocks, free by default."""
     usual = {"kv_total_blocks": 10, "kv_free_blocks": 10}
     return BatcherStatistics(**{**_zeros(BatcherStatistics), **usual, **changes})

@@ -12,26 +12,26 @@ import numpy as np
 
 from bench.to_gguf import gguf_of
 
-from .contestant import Contestant, Settings
+from .interface import Settings, SteppedEngine
 
-__all__ = ["LlamaContext", "Row", "open_contestant"]
+__all__ = ["LlamaContext", "Row", "open_engine"]
 
 Row = tuple[int, int, int, bool]  # token, position, sequence, wants logits
 
 KV_TYPES = {"f32": 0, "f16": 1, "int8": 8, "bf16": 30}  # ggml_type
 
 
-def open_contestant(checkpoint: Path, settings: Settings) -> Contestant:
+def open_engine(checkpoint: Path, settings: Settings) -> SteppedEngine:
     return LlamaCpp(checkpoint, settings)
 
 
 @llama_cpp.llama_log_callback
 def _silence(level: int, text: bytes, user_data: object) -> None:
-    """llama.cpp tells the terminal all it does unless something listens."""
+    """Drop log messages: without a callback llama.cpp prints them to the terminal."""
 
 
 class LlamaContext:
-    """A model and a context of it, which computes rows."""
+    """A llama.cpp model and context."""
 
     def __init__(self, checkpoint: Path, settings: Settings) -> None:
         llama_cpp.llama_log_set(_silence, None)
@@ -80,7 +80,7 @@ class LlamaContext:
         llama_cpp.llama_memory_seq_rm(memory, seq_id, -1, -1)
 
     def run(self, rows: Iterable[Row]) -> None:
-        """One pass over at most n_batch rows."""
+        """Run one forward pass over at most n_batch rows. Raises RuntimeError."""
         batch, count = self._batch, 0
         for i, (token, position, seq_id, wants_logits) in enumerate(rows):
             batch.token[i] = token
@@ -95,23 +95,23 @@ class LlamaContext:
         llama_cpp.llama_synchronize(self._context)
 
     def append(self, seq_id: int, tokens: Sequence[int], *, every_logits: bool = False) -> None:
-        """A sequence from its start, in passes of n_batch; logits of the last row at least."""
+        """Compute a sequence from its start, n_batch rows a pass, with the last row's logits."""
         last = len(tokens) - 1
         for begin in range(0, len(tokens), self.n_batch):
             end = min(begin + self.n_batch, len(tokens))
             self.run((tokens[p], p, seq_id, every_logits or p == last) for p in range(begin, end))
 
     def logits_of_row(self, row: int) -> np.ndarray:
-        """float32 (vocab,) of a row of the last pass that wanted them; a view."""
+        """Return the logits of a row of the last pass: float32 (vocab,), a view."""
         pointer = llama_cpp.llama_get_logits_ith(self._context, row)
         return np.ctypeslib.as_array(pointer, shape=(self._vocab_size,))
 
 
 class LlamaCpp:
-    """See `Contestant`.
+    """A `SteppedEngine` over llama.cpp.
 
-    Decoding feeds back the same tokens over and over instead of what a sampler would draw: its
-    times are without sampling, which favours it a little.
+    Decoding feeds back the same tokens instead of sampled ones: its times exclude sampling, which
+    favours it a little.
     """
 
     def __init__(self, checkpoint: Path, settings: Settings) -> None:

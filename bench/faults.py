@@ -1,4 +1,4 @@
-"""Blows to a sidecar's worker, and what becomes of the streams after one. Linux, x86-64."""
+"""Inject faults into a sidecar's worker and time the recovery. Linux, x86-64."""
 
 from __future__ import annotations
 
@@ -18,19 +18,21 @@ from pybatcher.sidecar.front.worker_process import WorkerProcess
 
 from .sidecar_process import Sidecar, is_gone
 
-__all__ = ["Blow", "deal", "ends_of_their_own", "note_pauses", "strike", "worker_start"]
+__all__ = ["Fault", "inject", "inject_and_wait", "record_pauses", "unexpected_ends", "worker_start"]
 
-_PATIENCE = 120.0  # seconds for a worker to serve
+_TIMEOUT = 120.0  # seconds for a worker to serve
 _TGKILL = 234  # a signal to one thread
 _SERVES = re.compile(r"worker (\d+) serves .* after ([\d.]+) s")
 
 
 @dataclass(slots=True)
-class Blow:
-    """Times in seconds. at: of time.monotonic. noticed: from the blow to the worker's end.
+class Fault:
+    """An injected fault and its effect. Times are in seconds.
 
-    ready: from there until another serves. waited: how old the process that followed was by then:
-    it may have been kept ready, without a model. pause: the longest of a stream, all of it.
+    kind: name of the signal. at: `time.monotonic` of the injection. noticed: from `at` to the end
+    of the worker's process. ready: from there until another worker serves. waited: age of the next
+    worker's process at that time; it may have been started earlier, without a model. pause: the
+    longest gap of a stream that the fault fell into.
     """
 
     kind: str
@@ -41,9 +43,10 @@ class Blow:
     pause: float = 0.0
 
     def split(self, start: float, begin: float) -> dict[str, Any]:
-        """The pause in its parts: noticing, starting a process, loading, and the rest.
+        """Return the fault as JSON fields, with the pause split into its parts.
 
-        start: seconds until a worker process says its first word. begin: of the run.
+        start: seconds in which a worker process starts, before it loads a model. begin: start of
+        the run, `time.monotonic`. The parts: noticed, start, load, and replay, which is the rest.
         """
         starting = min(max(0.0, start - self.waited), self.ready)
         return {
@@ -57,8 +60,8 @@ class Blow:
         }
 
 
-def strike(kind: str, pid: int) -> None:
-    """kind: the name of a signal; SIGABRT goes to a thread that computes right now."""
+def inject(kind: str, pid: int) -> None:
+    """Send the worker process the signal named `kind`; SIGABRT goes to a computing thread."""
     number = getattr(signal, kind)
     if kind != "SIGABRT":
         os.kill(pid, number)
@@ -69,7 +72,7 @@ def strike(kind: str, pid: int) -> None:
 
 
 def _computing_thread(pid: int) -> int:
-    """One that runs; else the first."""
+    """Return the id of a thread that runs now; else that of the main thread."""
     for task in os.listdir(f"/proc/{pid}/task"):
         with suppress(OSError):
             state = Path(f"/proc/{pid}/task/{task}/stat").read_text().rpartition(")")[2].split()[0]
@@ -78,52 +81,58 @@ def _computing_thread(pid: int) -> int:
     return pid
 
 
-def age(pid: int) -> float:
-    """Seconds since that process was started, to a hundredth."""
+def process_age(pid: int) -> float:
+    """Return the seconds since the process was started, to a hundredth."""
     began = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
     return time.clock_gettime(time.CLOCK_BOOTTIME) - began / os.sysconf("SC_CLK_TCK")
 
 
-async def deal(kind: str, sidecar: Sidecar) -> Blow:
-    """Strike the worker; return when another serves."""
+async def inject_and_wait(kind: str, sidecar: Sidecar) -> Fault:
+    """Inject a fault into the serving worker; return when another worker serves.
+
+    Raises RuntimeError with the end of the log if none serves within 120 s.
+    """
     pid, *followers = sidecar.worker_pids
     n_served = len(_SERVES.findall(sidecar.said()))
-    blow = Blow(kind, time.monotonic())
-    strike(kind, pid)
+    fault = Fault(kind, time.monotonic())
+    inject(kind, pid)
     while not is_gone(pid):  # noqa: ASYNC110 - there is no event for it
         await asyncio.sleep(0.002)
-    blow.noticed = time.monotonic() - blow.at
-    blow.waited = age(followers[0]) if followers else 0.0
+    fault.noticed = time.monotonic() - fault.at
+    fault.waited = process_age(followers[0]) if followers else 0.0
     while len(served := _SERVES.findall(sidecar.said())) == n_served:
-        if not sidecar.is_alive or time.monotonic() - blow.at > _PATIENCE:
+        if not sidecar.is_alive or time.monotonic() - fault.at > _TIMEOUT:
             raise RuntimeError(f"no worker serves after {kind}:\n{sidecar.said()[-2000:]}")
         await asyncio.sleep(0.02)
-    blow.ready = float(served[n_served][1])
-    return blow
+    fault.ready = float(served[n_served][1])
+    return fault
 
 
-def ends_of_their_own(sidecar: Sidecar, blows: Sequence[Blow]) -> list[str]:
-    """What the log says of workers that ended, if more did than were struck."""
+def unexpected_ends(sidecar: Sidecar, faults: Sequence[Fault]) -> list[str]:
+    """Return the log's warnings and errors if more workers ended than faults were injected.
+
+    [] if the counts agree.
+    """
     said = sidecar.said()
-    if len(_SERVES.findall(said)) <= 1 + len(blows):
+    if len(_SERVES.findall(said)) <= 1 + len(faults):
         return []
     lines = [line for line in said.splitlines() if "warning" in line or "error" in line]
-    return ["a worker ended that nobody struck; the log:", *lines]
+    return ["a worker ended without an injected fault; the log:", *lines]
 
 
-def note_pauses(blows: Sequence[Blow], gaps: Sequence[tuple[float, float]]) -> None:
-    """Note in each blow the longest gap that began before its worker's end was noticed.
+def record_pauses(faults: Sequence[Fault], gaps: Sequence[tuple[float, float]]) -> None:
+    """Set each fault's pause: the longest gap that began before the worker's end was noticed.
 
-    What was on its way when the worker was struck still arrives.
+    gaps: (begin, end) of all streams. Tokens that were on their way at the fault still arrive.
     """
-    for blow in blows:
-        over = blow.at + blow.noticed
-        hit = [end - begin for begin, end in gaps if begin <= over and blow.at <= end]
-        blow.pause = max(hit, default=0.0)
+    for fault in faults:
+        over = fault.at + fault.noticed
+        hit = [end - begin for begin, end in gaps if begin <= over and fault.at <= end]
+        fault.pause = max(hit, default=0.0)
 
 
 async def worker_start() -> float:
-    """Seconds until a worker process says its first word, before it has any model."""
+    """Start a worker process without a model; return the seconds until its first byte."""
     begin = time.monotonic()
     process = WorkerProcess.spawn()
     try:

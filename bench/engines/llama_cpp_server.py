@@ -1,4 +1,4 @@
-"""llama.cpp driven as its server is: each pass generates for all who can, then fills with prompts.
+"""llama.cpp scheduled as its server does: each pass decodes all sequences, then adds prompt rows.
 
 A prefix that all arrivals share is computed in one sequence and copied to the others, which in a
 unified KV cache only marks its cells: the most that llama.cpp offers, and more than its server
@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from .contestant import Arrival, Server, Settings
+from .interface import Arrival, Server, Settings
 from .llama_cpp import LlamaContext, Row
 from .open_loop import serve_in_steps
 
@@ -26,7 +26,7 @@ def open_server(checkpoint: Path, settings: Settings) -> Server:
 class _Request:
     arrival: Arrival
     seq_id: int
-    tokens: list[int]  # the prompt, then what was drawn
+    tokens: list[int]  # the prompt, then the sampled tokens
     n_computed: int = 0
 
     @property
@@ -39,7 +39,7 @@ class _Request:
 
 
 class LlamaCppServer:
-    """See `Server`. Greedy."""
+    """A `Server` over llama.cpp. Greedy."""
 
     def __init__(self, checkpoint: Path, settings: Settings) -> None:
         self._context = LlamaContext(checkpoint, settings)
@@ -81,7 +81,7 @@ class LlamaCppServer:
         return list(draws)
 
     def _seats(self) -> Iterator[tuple[int, int]]:
-        """Who computes how many tokens in this pass: who generates first."""
+        """Yield index and row count of each request in this pass; decoding ones first."""
         left = self._context.n_batch
         generating = [i for i, r in self._requests.items() if r.n_computed >= r.n_prompt]
         for index in generating:
@@ -94,7 +94,7 @@ class LlamaCppServer:
             shared = request.arrival.n_shared if self._shares and request is not donor else 0
             if request.n_computed < shared:
                 if donor.n_computed < shared or donor.arrival.n_shared != shared:
-                    continue  # until the prefix is there
+                    continue  # until the shared prefix is computed
                 self._context.copy(donor.seq_id, request.seq_id, shared)
                 request.n_computed = shared
             count = min(left, request.n_prompt - request.n_computed)

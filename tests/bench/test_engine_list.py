@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from bench import engine_list
+
+
+@pytest.fixture
+def installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
+    """Make llama.cpp installed and OpenVINO not."""
+    python = tmp_path / "python"
+    python.touch()
+    everybody = {
+        "pybatcher": engine_list.PYBATCHER,
+        "llama.cpp": replace(engine_list.LLAMA_CPP, python=python),
+        "openvino": replace(engine_list.OPENVINO, python=tmp_path / "missing"),
+    }
+    monkeypatch.setattr(engine_list, "ALL", everybody)
+    return list(everybody)
+
+
+@pytest.mark.usefixtures("installed")
+def test_chosen_engines() -> None:
+    assert [e.name for e in engine_list.choose("")] == ["pybatcher", "llama.cpp"]
+    assert [e.name for e in engine_list.choose("llama.cpp")] == ["pybatcher", "llama.cpp"]
+    assert [e.name for e in engine_list.choose("pybatcher")] == ["pybatcher"]
+    with pytest.raises(SystemExit, match="make rival-openvino"):
+        engine_list.choose("openvino")
+    with pytest.raises(SystemExit, match="is not an engine"):
+        engine_list.choose("vllm")
+
+
+def test_models_already_converted(tmp_path: Path) -> None:
+    assert engine_list.PYBATCHER.has_model(tmp_path, "int8")
+    assert not engine_list.LLAMA_CPP.has_model(tmp_path, "int8")
+    (tmp_path / "model-int8.gguf").touch()
+    assert engine_list.LLAMA_CPP.has_model(tmp_path, "int8")
+    assert not engine_list.OPENVINO.has_model(tmp_path, "int8")
+    (tmp_path / "openvino-int8").mkdir()
+    assert engine_list.OPENVINO.has_model(tmp_path, "int8")
+
+
+def test_a_conversion_that_fails_says_why(tmp_path: Path) -> None:
+    broken = replace(engine_list.PYBATCHER, converter="no_such_converter", model="x-{dtype}")
+    with pytest.raises(RuntimeError, match="no_such_converter"):
+        broken.convert(tmp_path, "int8")
