@@ -2,7 +2,7 @@
 
     .venv/bin/python -m bench.profile llama-3.2-1b --dtype int8 --sequences 32 --context 4096
 
-Runs bench/profile.cc, whose sequences have that much KV behind them without anybody having
+Runs bench/native/profile.cc, whose sequences have that much KV behind them without anybody having
 computed it. The rest (norms, rope, activation, embedding, and what lies between) is what the
 total has besides products and attention. Results land in bench/results/profile-*.json.
 """
@@ -14,7 +14,7 @@ import itertools
 import sys
 from typing import Any
 
-from . import native
+from . import native_programs
 from .machine import describe_run
 from .progress import bar
 from .results import write_result
@@ -43,7 +43,7 @@ def profile(shape: str, **options: Any) -> dict[str, Any]:
     """One run. options: dtype, kv_dtype, threads, target, sequences, context, rows, passes."""
     sizes = {NAMES.get(field, field): SHAPES[shape][field] for field in FIELDS}
     arguments = [f"{name}={value}" for name, value in (sizes | options).items()]
-    (result,) = native.run("bench_profile", *arguments)
+    (result,) = native_programs.run("bench_profile", *arguments)
     return options | result | {"share": split(result["ms"])}
 
 

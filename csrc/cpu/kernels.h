@@ -1,6 +1,6 @@
 // What CpuBackend and the kernels of one instruction set say to each other.
 //
-// Included by the target_*.cc files, which are compiled for CPUs that may not be there: so nothing
+// Included by targets/target_*.cc, which are compiled for CPUs that may not be there: so nothing
 // here or in what it includes may define a function that the linker could take from there for
 // everybody (inline functions and templates of the standard library among them). Raw pointers only.
 #pragma once
@@ -44,7 +44,7 @@ inline constexpr int kBf16Padding = 32;      // bf16 tiles are padded to a multi
 inline constexpr int kSegment = 256;         // = kAttentionSegment (ops/backend.h)
 inline constexpr int kQueriesPerBlock = 32;  // queries that share one pass over the keys
 // Floats of scratch of attend_segment, whole cache lines: scores of the queries and scales of the
-// values, or what goes through tiles (TileScratch; attention_amx-inl.h asserts that it fits).
+// values, or what goes through tiles (TileScratch; amx/attention-inl.h asserts that it fits).
 inline constexpr int kAttentionScratch = 16384;
 static_assert(kQueriesPerBlock * kSegment + kSegment <= kAttentionScratch);
 
@@ -145,7 +145,8 @@ struct ProductKernel {
                 void* scratch);
 };
 
-// One instruction set.
+// The kernels of one instruction set. Each targets/target_NAME.cc defines NAME::kKernels;
+// dispatch.cc lists them.
 struct Kernels {
   const char* name;
 
@@ -187,26 +188,5 @@ struct Kernels {
   // Elementwise, for the tests: exp(x).
   void (*exp)(const float* x, float* out, int n);
 };
-
-namespace scalar {
-extern const Kernels kKernels;
-}
-#if defined(__x86_64__)
-namespace avx2 {
-extern const Kernels kKernels;
-}
-namespace avx512 {
-extern const Kernels kKernels;
-}
-namespace avx512_vnni {
-extern const Kernels kKernels;
-}
-namespace avx512_bf16 {
-extern const Kernels kKernels;
-}
-namespace avx512_amx {
-extern const Kernels kKernels;
-}
-#endif
 
 }  // namespace pb::cpu

@@ -15,9 +15,11 @@ using namespace pb::test;
 
 constexpr DType kDTypes[] = {DType::kBF16, DType::kInt8, DType::kInt4};
 
+const cpu::Kernels* amx_kernels() { return cpu::find_target("avx512_amx"); }
+
 // The target, or null, said, where it cannot run.
 const cpu::Kernels* amx() {
-  if (cpu::cpu_supports(cpu::avx512_amx::kKernels)) return &cpu::avx512_amx::kKernels;
+  if (cpu::cpu_supports(*amx_kernels())) return amx_kernels();
   std::printf("  skipped: no tile unit, or no leave to use it\n");
   return nullptr;
 }
@@ -39,7 +41,6 @@ struct Product {
       write_activations(x, *amx_kernels(), r, numbers(n_in, 100 + r).data());
     }
   }
-  static const cpu::Kernels* amx_kernels() { return &cpu::avx512_amx::kKernels; }
 
   // y of rows [begin, end) of x by one call of the kernel for some tiles.
   void run(int tile_begin, int tile_end, int begin, int end, std::vector<float>& y,
@@ -102,7 +103,7 @@ void expect_exact_expansion(DType dtype) {
       for (int r = 0; r < n_rows; ++r) {
         std::vector<float> one(kIn, 0.0f);
         one[first + r] = 1.0f;
-        write_activations(x, cpu::avx512_amx::kKernels, r, one.data());
+        write_activations(x, *amx_kernels(), r, one.data());
       }
       std::vector<float> y(static_cast<size_t>(n_rows) * kOut);
       backend->matmul(x, n_rows, m, y.data(), Store::kSet);
@@ -219,7 +220,7 @@ TEST(what_lies_in_other_rows_is_never_multiplied) {
         const std::vector<float> bad(p.n_in, std::nanf(""));
         for (int r = 0; r < p.rows; ++r) {
           if (r < begin || r >= begin + n) {
-            write_activations(p.x, cpu::avx512_amx::kKernels, r, bad.data());
+            write_activations(p.x, *amx_kernels(), r, bad.data());
           }
         }
         p.run(0, p.n_tiles(), begin, begin + n, y);
@@ -237,7 +238,7 @@ TEST(numbers_too_small_for_a_normal_f32_count_as_zero) {
   const Matrix m = backend->make_matrix({&part, 1}, {&none, 1}, DType::kBF16);
   Activations x = backend->make_activations(1, 1, DType::kBF16);
   const float large = 0x1p100f;
-  write_activations(x, cpu::avx512_amx::kKernels, 0, &large);
+  write_activations(x, *amx_kernels(), 0, &large);
   float y = 1.0f;
   backend->matmul(x, 1, m, &y, Store::kSet);
   EXPECT_EQ(y, 0.0f);

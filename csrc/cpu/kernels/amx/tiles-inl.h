@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "cpu/vec-inl.h"
+#include "cpu/kernels/vec-inl.h"
 
 namespace pb::cpu::PB_CPU_TARGET {
 namespace {

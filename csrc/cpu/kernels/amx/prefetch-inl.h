@@ -6,7 +6,7 @@
 // they find room, so each of these stays where it is written.
 #pragma once
 
-#include "cpu/vec-inl.h"
+#include "cpu/kernels/vec-inl.h"
 
 namespace pb::cpu::PB_CPU_TARGET {
 namespace {

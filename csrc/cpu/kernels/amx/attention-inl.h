@@ -9,17 +9,17 @@
 // query of the call sees are read as zeros, and those that only some see are looked at first. Where
 // one of them is not finite, the values of each query are added alone, through the same products.
 // Numbers below 2^-126 count as zero, probabilities among them. One or two queries that see the
-// same keys go through the same products on vectors (few_queries_amx-inl.h).
+// same keys go through the same products on vectors (amx/attention_small_batch-inl.h).
 #pragma once
 
-#include "cpu/attention-inl.h"
-#include "cpu/few_queries_amx-inl.h"
 #include "cpu/kernels.h"
-#include "cpu/kv_numbers-inl.h"
-#include "cpu/rows-inl.h"
-#include "cpu/softmax_amx-inl.h"
-#include "cpu/tiles_amx-inl.h"
-#include "cpu/vec-inl.h"
+#include "cpu/kernels/amx/attention_small_batch-inl.h"
+#include "cpu/kernels/amx/softmax-inl.h"
+#include "cpu/kernels/amx/tiles-inl.h"
+#include "cpu/kernels/attention-inl.h"
+#include "cpu/kernels/kv_numbers-inl.h"
+#include "cpu/kernels/rows-inl.h"
+#include "cpu/kernels/vec-inl.h"
 
 namespace pb::cpu::PB_CPU_TARGET {
 namespace {

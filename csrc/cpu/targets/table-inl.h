@@ -4,23 +4,25 @@
 // Everything but the table has internal linkage: see kernels.h.
 #pragma once
 
-#include "cpu/activate-inl.h"
-#include "cpu/attention-inl.h"
-#include "cpu/gemm-inl.h"
-#include "cpu/gemm_groups-inl.h"
+#include "cpu/kernels/activate-inl.h"
+#include "cpu/kernels/attention-inl.h"
+#include "cpu/kernels/gemm-inl.h"
+#include "cpu/kernels/gemm_groups-inl.h"
 #ifdef __AMX_BF16__
-#include "cpu/attention_amx-inl.h"
-#include "cpu/gemm_amx-inl.h"
+#include "cpu/kernels/amx/attention-inl.h"
+#include "cpu/kernels/amx/gemm-inl.h"
 #endif
 #include "cpu/kernels.h"
-#include "cpu/merge-inl.h"
-#include "cpu/norm-inl.h"
-#include "cpu/rope-inl.h"
+#include "cpu/kernels/merge-inl.h"
+#include "cpu/kernels/norm-inl.h"
+#include "cpu/kernels/rope-inl.h"
 
 #define PB_STRING_OF(x) #x
 #define PB_STRING(x) PB_STRING_OF(x)
 
 namespace pb::cpu::PB_CPU_TARGET {
+
+extern const Kernels kKernels;  // otherwise a const is internal
 
 const Kernels kKernels = {
     .name = PB_STRING(PB_CPU_TARGET),

@@ -3,7 +3,7 @@
 // in double precision.
 #pragma once
 
-#include "cpu/vec-inl.h"
+#include "cpu/kernels/vec-inl.h"
 
 namespace pb::cpu::PB_CPU_TARGET {
 namespace {

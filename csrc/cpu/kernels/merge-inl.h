@@ -2,9 +2,9 @@
 #pragma once
 
 #include "cpu/kernels.h"
-#include "cpu/math-inl.h"
-#include "cpu/rows-inl.h"
-#include "cpu/vec-inl.h"
+#include "cpu/kernels/math-inl.h"
+#include "cpu/kernels/rows-inl.h"
+#include "cpu/kernels/vec-inl.h"
 
 namespace pb::cpu::PB_CPU_TARGET {
 namespace {

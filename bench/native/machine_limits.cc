@@ -201,7 +201,7 @@ std::vector<Peak> peaks(ThreadPool& pool) {
   if (__builtin_cpu_supports("avx512f")) add("fma512", fma_512, kVectors * 16 * 2);
   if (__builtin_cpu_supports("avx512bf16")) add("vdpbf16ps", dot_bf16, kVectors * 32 * 2);
   if (__builtin_cpu_supports("avx512vnni")) add("vpdpbusd", dot_int8, kVectors * 64 * 2);
-  if (cpu::cpu_supports(cpu::avx512_amx::kKernels)) {
+  if (cpu::cpu_supports(*cpu::find_target("avx512_amx"))) {
     add("tdpbf16ps", tile_bf16, kTiles * 16 * 16 * 32 * 2);
     add("tdpbssd", tile_int8, kTiles * 16 * 16 * 64 * 2);
   }

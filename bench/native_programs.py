@@ -1,4 +1,4 @@
-"""The native benchmark programs: built where `make native` builds; their output is JSON."""
+"""Build the C++ programs of bench/native where `make native` builds, and run them: they print JSON."""
 
 from __future__ import annotations
 

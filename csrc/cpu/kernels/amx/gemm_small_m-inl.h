@@ -3,17 +3,17 @@
 //
 // The weights come from memory and are expanded on the way, which takes longer than all else, and
 // lines of one column are expanded faster than pairs of k (Int4Lines). The products and the order
-// of their sums are those of gemm_amx-inl.h, so that a row's bits do not hang on the way taken.
+// of their sums are those of amx/gemm-inl.h, so that a row's bits do not hang on the way taken.
 #pragma once
 
 #include <cstdint>
 
-#include "cpu/ask_ahead_amx-inl.h"
-#include "cpu/expand_amx-inl.h"
 #include "cpu/kernels.h"
-#include "cpu/sums_amx-inl.h"
-#include "cpu/tiles_amx-inl.h"
-#include "cpu/vec-inl.h"
+#include "cpu/kernels/amx/expand-inl.h"
+#include "cpu/kernels/amx/prefetch-inl.h"
+#include "cpu/kernels/amx/sums-inl.h"
+#include "cpu/kernels/amx/tiles-inl.h"
+#include "cpu/kernels/vec-inl.h"
 
 namespace pb::cpu::PB_CPU_TARGET {
 namespace {

@@ -7,8 +7,8 @@
 #pragma once
 
 #include "cpu/kernels.h"
-#include "cpu/rows-inl.h"
-#include "cpu/vec-inl.h"
+#include "cpu/kernels/rows-inl.h"
+#include "cpu/kernels/vec-inl.h"
 
 namespace pb::cpu::PB_CPU_TARGET {
 namespace {

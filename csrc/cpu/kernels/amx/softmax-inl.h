@@ -3,8 +3,8 @@
 // were before, in lanes by position in the segment.
 #pragma once
 
-#include "cpu/expand_amx-inl.h"
-#include "cpu/vec-inl.h"
+#include "cpu/kernels/amx/expand-inl.h"
+#include "cpu/kernels/vec-inl.h"
 
 namespace pb::cpu::PB_CPU_TARGET {
 namespace {

@@ -13,7 +13,7 @@
 #pragma once
 
 #include "cpu/kernels.h"
-#include "cpu/vec-inl.h"
+#include "cpu/kernels/vec-inl.h"
 
 namespace pb::cpu::PB_CPU_TARGET {
 namespace {

@@ -1,9 +1,9 @@
 // The MLP's activation: out = act(gate) * up, or act(gate).
 #pragma once
 
-#include "cpu/math-inl.h"
-#include "cpu/rows-inl.h"
-#include "cpu/vec-inl.h"
+#include "cpu/kernels/math-inl.h"
+#include "cpu/kernels/rows-inl.h"
+#include "cpu/kernels/vec-inl.h"
 
 namespace pb::cpu::PB_CPU_TARGET {
 namespace {

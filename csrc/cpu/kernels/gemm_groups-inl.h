@@ -6,10 +6,10 @@
 // correction, where the exact sum starts, takes that back.
 #pragma once
 
-#include "cpu/gemm_rows-inl.h"
 #include "cpu/kernels.h"
-#include "cpu/rows-inl.h"
-#include "cpu/vec-inl.h"
+#include "cpu/kernels/gemm_rows-inl.h"
+#include "cpu/kernels/rows-inl.h"
+#include "cpu/kernels/vec-inl.h"
 
 namespace pb::cpu::PB_CPU_TARGET {
 namespace {

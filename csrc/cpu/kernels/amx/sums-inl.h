@@ -4,11 +4,11 @@
 
 #include <cstdint>
 
-#include "cpu/expand_amx-inl.h"
 #include "cpu/kernels.h"
-#include "cpu/rows-inl.h"
-#include "cpu/tiles_amx-inl.h"
-#include "cpu/vec-inl.h"
+#include "cpu/kernels/amx/expand-inl.h"
+#include "cpu/kernels/amx/tiles-inl.h"
+#include "cpu/kernels/rows-inl.h"
+#include "cpu/kernels/vec-inl.h"
 
 namespace pb::cpu::PB_CPU_TARGET {
 namespace {

@@ -1,4 +1,4 @@
-// The products of attention_amx-inl.h on vectors, bit for bit, for queries too few to fill tiles.
+// The products of amx/attention-inl.h on vectors, bit for bit, for queries too few to fill tiles.
 //
 // A tile product adds, in each of its cells, the products of even numbers in one chain from zero,
 // those of odd numbers in another, and the sum of both to what is there already; products of bf16
@@ -6,10 +6,10 @@
 // zero, as operands and as results. Only which of several NaNs comes out may differ.
 #pragma once
 
-#include "cpu/attention-inl.h"
 #include "cpu/kernels.h"
-#include "cpu/softmax_amx-inl.h"
-#include "cpu/vec-inl.h"
+#include "cpu/kernels/amx/softmax-inl.h"
+#include "cpu/kernels/attention-inl.h"
+#include "cpu/kernels/vec-inl.h"
 
 namespace pb::cpu::PB_CPU_TARGET {
 namespace {
