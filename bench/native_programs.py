@@ -1,4 +1,4 @@
-"""Build the C++ programs of bench/native where `make native` builds, and run them: they print JSON."""
+"""Build the C++ programs of bench/native where `make native` builds; run them. They print JSON."""
 
 from __future__ import annotations
 

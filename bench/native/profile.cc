@@ -4,8 +4,8 @@
 // threads target sequences context rows passes
 //
 // Weights are random. Each of `sequences` has `context` positions of KV behind it, which nobody
-// computed: their pages are filled with some number, since time does not depend on it. Each pass
-// appends `rows` tokens to every sequence and takes the logits of its last one. A Backend that
+// computed: their KV blocks are filled with some number, since time does not depend on it. Each
+// pass appends `rows` tokens to every sequence and takes the logits of its last one. A Backend that
 // passes everything on to the real one takes the times; the product knows nothing of it. Prints
 // one JSON object; times are those of the pass of median length.
 #include <cmath>
@@ -101,15 +101,15 @@ class SharedTensors {
 class Rows {
  public:
   Rows(int n_sequences, int context, int n_rows, int block_size) {
-    const int pages_each = (context + n_rows + block_size - 1) / block_size;
-    pages_.resize(static_cast<size_t>(n_sequences * pages_each));
-    std::iota(pages_.begin(), pages_.end(), 0);
+    const int blocks_each = (context + n_rows + block_size - 1) / block_size;
+    blocks_.resize(static_cast<size_t>(n_sequences * blocks_each));
+    std::iota(blocks_.begin(), blocks_.end(), 0);
     for (int s = 0; s < n_sequences; ++s) {
       SequenceRows rows;
       rows.first_row = static_cast<int>(tokens_.size());
       rows.n_rows = n_rows;
       rows.first_position = context;
-      rows.pages = pages_.data() + s * pages_each;
+      rows.block_table = blocks_.data() + s * blocks_each;
       sequences_.push_back(rows);
       for (int r = 0; r < n_rows; ++r) {
         tokens_.push_back((s * 31 + r * 7) % 256);
@@ -125,10 +125,10 @@ class Rows {
 
   const RowBatch& batch() const { return batch_; }
   std::span<const int32_t> last_rows() const { return last_rows_; }
-  int n_pages() const { return static_cast<int>(pages_.size()); }
+  int n_blocks() const { return static_cast<int>(blocks_.size()); }
 
  private:
-  std::vector<int32_t> pages_, tokens_, positions_, last_rows_;
+  std::vector<int32_t> blocks_, tokens_, positions_, last_rows_;
   std::vector<SequenceRows> sequences_;
   RowBatch batch_;
 };
@@ -152,7 +152,7 @@ int main(int argc, char** argv) {
     const SharedTensors tensors(config);
     return load_weights(config, tensors.map(), dtype_of(o.at("dtype")), backend);
   }();
-  KvStorage kv = backend.make_kv(rows.n_pages(), kBlockSize, config.n_layers, config.n_kv_heads,
+  KvStorage kv = backend.make_kv(rows.n_blocks(), kBlockSize, config.n_layers, config.n_kv_heads,
                                  config.head_dim, dtype_of(o.at("kv_dtype")));
   std::memset(kv.data.as<std::byte>(), 0x3c, kv.data.bytes());
   Forward forward(config, weights, backend, rows.batch().n_rows, context + n_rows);

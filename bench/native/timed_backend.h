@@ -38,9 +38,9 @@ class TimedBackend final : public Backend {
                       int n_positions) override {
     return inner_.make_rope(inv_freq, attention_factor, n_positions);
   }
-  KvStorage make_kv(int n_pages, int block_size, int n_layers, int n_kv_heads, int head_dim,
+  KvStorage make_kv(int n_blocks, int block_size, int n_layers, int n_kv_heads, int head_dim,
                     DType dtype) override {
-    return inner_.make_kv(n_pages, block_size, n_layers, n_kv_heads, head_dim, dtype);
+    return inner_.make_kv(n_blocks, block_size, n_layers, n_kv_heads, head_dim, dtype);
   }
   void prepare(int max_rows, int n_heads, int n_kv_heads, int head_dim) override {
     inner_.prepare(max_rows, n_heads, n_kv_heads, head_dim);
@@ -75,7 +75,7 @@ class TimedBackend final : public Backend {
                 Activations& out) override {
     timed("activate", [&] { inner_.activate(gate_up, n_rows, kind, gated, out); });
   }
-  void copy_page(KvStorage& kv, int from, int to) override { inner_.copy_page(kv, from, to); }
+  void copy_block(KvStorage& kv, int from, int to) override { inner_.copy_block(kv, from, to); }
   void for_each(int64_t n, int64_t work,
                 FunctionRef<void(int64_t item, int worker)> task) override {
     timed("sample", [&] { inner_.for_each(n, work, task); });

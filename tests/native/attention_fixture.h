@@ -37,20 +37,20 @@ inline std::vector<AttentionCase> with_every_kv_dtype(std::span<const AttentionC
 // key or value, in its scale): whatever reads a slot that was not written, shows.
 class AttentionBench {
  public:
-  AttentionBench(const AttentionCase& c, const cpu::Kernels& target, int n_threads, int n_pages,
+  AttentionBench(const AttentionCase& c, const cpu::Kernels& target, int n_threads, int n_blocks,
                  int max_rows)
       : case_(c),
         target_(target),
         max_rows_(max_rows),
         backend_(make_cpu_backend(n_threads, target.name)) {
-    kv_ = backend_->make_kv(n_pages, c.block_size, kLayers, c.n_kv_heads, c.head_dim, c.kv_dtype);
+    kv_ = backend_->make_kv(n_blocks, c.block_size, kLayers, c.n_kv_heads, c.head_dim, c.kv_dtype);
     std::memset(kv_.data.as<std::byte>(), 0xff, kv_.data.bytes());
     backend_->prepare(max_rows, c.n_heads, c.n_kv_heads, c.head_dim);
     out_ = backend_->make_activations(max_rows, c.out_size(), c.out_dtype);
     for (int i = 0; i < c.head_dim / 2; ++i) {
       inv_freq_.push_back(static_cast<float>(std::pow(1000.0, -2.0 * i / c.head_dim)));
     }
-    rope_ = backend_->make_rope(inv_freq_, 1.0f, n_pages * c.block_size);
+    rope_ = backend_->make_rope(inv_freq_, 1.0f, n_blocks * c.block_size);
     layer_.layer = 1;
     layer_.n_heads = c.n_heads;
     layer_.n_kv_heads = c.n_kv_heads;
@@ -60,12 +60,12 @@ class AttentionBench {
     layer_.rope = c.head_dim % 2 == 0 ? &rope_ : nullptr;
   }
 
-  // One pass. Each entry: the sequence's rows (pages, first position) and where they start in its
-  // qkv (positions, row_size). Returns the rows' outputs in the order given, if they are to attend
-  // and not only to be stored; `rotated` gets their qkv.
+  // One pass. Each entry: the sequence's rows (KV blocks, first position) and where they start in
+  // its qkv (positions, row_size). Returns the rows' outputs in the order given, if they are to
+  // attend and not only to be stored; `rotated` gets their qkv.
   struct Part {
     const std::vector<float>* qkv;
-    const std::vector<int32_t>* pages;
+    const std::vector<int32_t>* block_table;
     int first_position;
     int n_rows;
   };
@@ -77,7 +77,7 @@ class AttentionBench {
     const int row_size = case_.row_size();
     for (const Part& part : parts) {
       sequences.push_back({static_cast<int>(positions.size()), part.n_rows, part.first_position,
-                           part.pages->data()});
+                           part.block_table->data()});
       for (int r = 0; r < part.n_rows; ++r) positions.push_back(part.first_position + r);
       const float* from = part.qkv->data() + static_cast<size_t>(part.first_position) * row_size;
       qkv.insert(qkv.end(), from, from + static_cast<size_t>(part.n_rows) * row_size);
@@ -98,13 +98,13 @@ class AttentionBench {
 
   // A whole sequence in chunks whose sizes repeat those of `chunks`.
   std::vector<std::vector<float>> in_chunks(const std::vector<float>& qkv,
-                                            const std::vector<int32_t>& pages, int length,
+                                            const std::vector<int32_t>& block_table, int length,
                                             const std::vector<int>& chunks) {
     std::vector<std::vector<float>> out;
     int at = 0;
     for (size_t i = 0; at < length; ++i) {
       const int n = std::min({chunks[i % chunks.size()], length - at, max_rows_});
-      for (auto& row : pass({{&qkv, &pages, at, n}})) out.push_back(std::move(row));
+      for (auto& row : pass({{&qkv, &block_table, at, n}})) out.push_back(std::move(row));
       at += n;
     }
     return out;
@@ -127,13 +127,13 @@ class AttentionBench {
   AttentionLayer layer_;
 };
 
-// The pages of a sequence of `length` positions, scattered among 0..n_pages-1.
-inline std::vector<int32_t> scattered_pages(int length, int block_size, int n_pages,
-                                            uint64_t seed) {
-  std::vector<int32_t> pages;
-  for (int page : shuffled(n_pages, seed)) pages.push_back(page);
-  pages.resize((length + block_size - 1) / block_size);
-  return pages;
+// The KV blocks of a sequence of `length` positions, scattered among 0..n_blocks-1.
+inline std::vector<int32_t> scattered_blocks(int length, int block_size, int n_blocks,
+                                             uint64_t seed) {
+  std::vector<int32_t> block_table;
+  for (int kv_block : shuffled(n_blocks, seed)) block_table.push_back(kv_block);
+  block_table.resize((length + block_size - 1) / block_size);
+  return block_table;
 }
 
 // The same for every target and type, so they are drawn once: drawing takes longer than attending.

@@ -63,7 +63,7 @@ inline std::vector<float> logits_alone(std::span<const int32_t> tokens) {
 
 // Everything that a failed call must leave as it was.
 inline std::vector<int> state_of(const Engine& engine) {
-  std::vector<int> state = {engine.kv().free_pages(), engine.kv().cached_pages(),
+  std::vector<int> state = {engine.kv().free_blocks(), engine.kv().cached_blocks(),
                             engine.kv().used_sequences(),
                             static_cast<int>(engine.statistics().forward_passes),
                             static_cast<int>(engine.statistics().computed_tokens)};

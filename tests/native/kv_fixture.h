@@ -24,12 +24,12 @@ inline Tokens run(int n, int32_t first = 0) {
   return tokens;
 }
 
-// A cache of pages of 4 tokens that notes which pages were copied.
+// A cache of blocks of 4 tokens that notes which blocks were copied.
 struct Fixture {
-  explicit Fixture(int n_pages = 8, int n_parallel = 4, int max_length = 64,
+  explicit Fixture(int n_blocks = 8, int n_parallel = 4, int max_length = 64,
                    uint64_t hash_mask = ~uint64_t{0})
       : cache(
-            n_pages, kBlock, n_parallel, max_length,
+            n_blocks, kBlock, n_parallel, max_length,
             [this](int from, int to) {
               if (on_copy) on_copy();
               copies.emplace_back(from, to);
@@ -49,13 +49,13 @@ struct Fixture {
     const auto span = cache.tokens(seq_id);
     return {span.begin(), span.end()};
   }
-  Tokens pages(int seq_id) const {
-    const auto span = cache.pages(seq_id);
+  Tokens block_table(int seq_id) const {
+    const auto span = cache.block_table(seq_id);
     return {span.begin(), span.end()};
   }
-  void expect_pages(int free, int cached) const {
-    EXPECT_EQ(cache.free_pages(), free);
-    EXPECT_EQ(cache.cached_pages(), cached);
+  void expect_blocks(int free, int cached) const {
+    EXPECT_EQ(cache.free_blocks(), free);
+    EXPECT_EQ(cache.cached_blocks(), cached);
     cache.check_integrity();
   }
 

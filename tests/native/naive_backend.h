@@ -93,18 +93,18 @@ class NaiveBackend : public Backend {
     return t;
   }
 
-  KvStorage make_kv(int n_pages, int block_size, int n_layers, int n_kv_heads, int head_dim,
+  KvStorage make_kv(int n_blocks, int block_size, int n_layers, int n_kv_heads, int head_dim,
                     DType dtype) override {
     KvStorage kv;
-    kv.n_pages = n_pages;
+    kv.n_blocks = n_blocks;
     kv.block_size = block_size;
     kv.n_layers = n_layers;
     kv.n_kv_heads = n_kv_heads;
     kv.head_dim = head_dim;
     kv.dtype = dtype;
-    kv.page_bytes = sizeof(float) * 2 * size_t(n_layers) * size_t(block_size) * size_t(n_kv_heads) *
-                    size_t(head_dim);
-    kv.data = AlignedBuffer(kv.page_bytes * size_t(n_pages));
+    kv.block_bytes = sizeof(float) * 2 * size_t(n_layers) * size_t(block_size) *
+                     size_t(n_kv_heads) * size_t(head_dim);
+    kv.data = AlignedBuffer(kv.block_bytes * size_t(n_blocks));
     return kv;
   }
 
@@ -165,8 +165,9 @@ class NaiveBackend : public Backend {
           const std::vector<double> key = kept(k + h * dim, dim, kv.dtype);
           const std::vector<double> value = kept(v + h * dim, dim, kv.dtype);
           for (int c = 0; c < dim; ++c) {
-            at(kv, layer.layer, rows.pages, position, h, 0)[c] = static_cast<float>(key[size_t(c)]);
-            at(kv, layer.layer, rows.pages, position, h, 1)[c] =
+            at(kv, layer.layer, rows.block_table, position, h, 0)[c] =
+                static_cast<float>(key[size_t(c)]);
+            at(kv, layer.layer, rows.block_table, position, h, 1)[c] =
                 static_cast<float>(value[size_t(c)]);
           }
         }
@@ -202,9 +203,9 @@ class NaiveBackend : public Backend {
     for (int64_t item = 0; item < n; ++item) task(item, 0);
   }
 
-  void copy_page(KvStorage& kv, int from, int to) override {
-    std::memcpy(kv.data.as<std::byte>() + kv.page_bytes * size_t(to),
-                kv.data.as<std::byte>() + kv.page_bytes * size_t(from), kv.page_bytes);
+  void copy_block(KvStorage& kv, int from, int to) override {
+    std::memcpy(kv.data.as<std::byte>() + kv.block_bytes * size_t(to),
+                kv.data.as<std::byte>() + kv.block_bytes * size_t(from), kv.block_bytes);
   }
 
  private:
@@ -253,11 +254,11 @@ class NaiveBackend : public Backend {
   }
 
   // One key (which = 0) or value (1): (head_dim) f32.
-  static float* at(const KvStorage& kv, int layer, const int32_t* pages, int position, int head,
-                   int which) {
-    const int64_t page = pages[position / kv.block_size];
+  static float* at(const KvStorage& kv, int layer, const int32_t* block_table, int position,
+                   int head, int which) {
+    const int64_t kv_block = block_table[position / kv.block_size];
     const int64_t slot = position % kv.block_size;
-    int64_t i = page * kv.n_layers + layer;
+    int64_t i = kv_block * kv.n_layers + layer;
     i = (i * 2 + which) * kv.block_size + slot;
     i = i * kv.n_kv_heads + head;
     return const_cast<float*>(kv.data.as<float>()) + i * kv.head_dim;
@@ -271,7 +272,7 @@ class NaiveBackend : public Backend {
     const int first = window > 0 ? std::max(0, position - window + 1) : 0;
     std::vector<double> scores;
     for (int p = first; p <= position; ++p) {
-      const float* k = at(kv, layer.layer, rows.pages, p, kv_head, 0);
+      const float* k = at(kv, layer.layer, rows.block_table, p, kv_head, 0);
       double score = 0.0;
       for (int c = 0; c < dim; ++c) score += double{q[c]} * double{k[c]};
       scores.push_back(score * layer.scale);
@@ -282,8 +283,8 @@ class NaiveBackend : public Backend {
     for (int c = 0; c < dim; ++c) {
       double sum = 0.0;
       for (int p = first; p <= position; ++p) {
-        sum +=
-            scores[size_t(p - first)] / total * at(kv, layer.layer, rows.pages, p, kv_head, 1)[c];
+        sum += scores[size_t(p - first)] / total *
+               at(kv, layer.layer, rows.block_table, p, kv_head, 1)[c];
       }
       set(out, row, head * dim + c, sum);
     }

@@ -73,7 +73,7 @@ TEST(steps_allocate_nothing_but_their_result) {
         engine.step(entries);  // the sampler's first draw
         EXPECT(allocations_of([&] { engine.step(entries); }) <= kLists);
         EXPECT(allocations_of([&] { engine.step(questions); }) <= kLists);
-        for (int i = 0; i < 14; ++i) {  // past a page
+        for (int i = 0; i < 14; ++i) {  // past a KV block
           const auto allocations = allocations_of([&] {
             engine.decode_batch(ids, next, next.data(), i % 2 ? logits.data() : nullptr);
           });

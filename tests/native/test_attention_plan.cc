@@ -10,10 +10,10 @@ using namespace pb;
 using namespace pb::test;
 using cpu::AttentionPlan;
 
-constexpr int kBlockSize = 128;  // two pages a segment
+constexpr int kBlockSize = 128;  // two KV blocks a segment
 
 struct Rows {
-  std::vector<int32_t> pages;
+  std::vector<int32_t> block_table;
   int first_position;
   int n_rows;
 };
@@ -25,7 +25,7 @@ struct Plan {
   Plan(const std::vector<Rows>& rows, int group) {
     int row = 0;
     for (const Rows& r : rows) {
-      sequences.push_back({row, r.n_rows, r.first_position, r.pages.data()});
+      sequences.push_back({row, r.n_rows, r.first_position, r.block_table.data()});
       row += r.n_rows;
     }
     plan.reserve(row, group);
@@ -56,7 +56,7 @@ TEST(decode_rows_of_a_shared_prefix_are_one_block_wherever_they_lie) {
                 {{1, 2, 12}, 257, 1}},
                4);
   EXPECT_EQ(p.plan.blocks().size(), size_t{2});
-  // By their pages: 3 shares one segment with 0, and 0 shares two with 2.
+  // By their KV blocks: 3 shares one segment with 0, and 0 shares two with 2.
   EXPECT(p.block(0) == (Members{{3, 0}, {0, 1}, {2, 2}}));
   EXPECT(p.block(1) == (Members{{1, 0}}));
 }
@@ -88,15 +88,16 @@ TEST(random_plans_hold_every_query_once_and_share_what_is_the_same) {
       Rows r;
       if (!rows.empty() && random(3) > 0) {  // forked from an earlier one
         const Rows& from = rows[static_cast<size_t>(random(static_cast<int>(rows.size())))];
-        r.pages.assign(from.pages.begin(),
-                       from.pages.begin() + random(static_cast<int>(from.pages.size()) + 1));
+        r.block_table.assign(
+            from.block_table.begin(),
+            from.block_table.begin() + random(static_cast<int>(from.block_table.size()) + 1));
       }
-      const int full = static_cast<int>(r.pages.size());
+      const int full = static_cast<int>(r.block_table.size());
       for (int more = 1 + random(4); more > 0; --more) {
-        r.pages.push_back(1000 * static_cast<int>(rows.size()) + more);
+        r.block_table.push_back(1000 * static_cast<int>(rows.size()) + more);
       }
       r.first_position = full * kBlockSize + random(kBlockSize);
-      const int room = static_cast<int>(r.pages.size()) * kBlockSize - r.first_position;
+      const int room = static_cast<int>(r.block_table.size()) * kBlockSize - r.first_position;
       r.n_rows = 1 + (random(2) == 0 ? 0 : random(std::min(room, 40)));
       rows.push_back(r);
     }
@@ -112,11 +113,11 @@ TEST(random_plans_hold_every_query_once_and_share_what_is_the_same) {
         }
         int same = 0;
         if (before != nullptr) {
-          const auto pages_of = [&](const SequenceRows* s) -> const std::vector<int32_t>& {
-            return rows[static_cast<size_t>(s - p.sequences.data())].pages;
+          const auto blocks_of = [&](const SequenceRows* s) -> const std::vector<int32_t>& {
+            return rows[static_cast<size_t>(s - p.sequences.data())].block_table;
           };
-          const auto& a = pages_of(before->sequence);
-          const auto& b = pages_of(member.sequence);
+          const auto& a = blocks_of(before->sequence);
+          const auto& b = blocks_of(member.sequence);
           while (same < static_cast<int>(std::min(a.size(), b.size())) && a[same] == b[same])
             ++same;
           EXPECT(member.shared > 0);

@@ -1,5 +1,5 @@
-// Attention of sequences that share pages, and of contexts long enough to be cut among threads: bit
-// for bit what each sequence gets alone, on one thread, from pages of its own.
+// Attention of sequences that share KV blocks, and of contexts long enough to be cut among threads:
+// bit for bit what each sequence gets alone, on one thread, from KV blocks of its own.
 #include "attention_fixture.h"
 
 namespace {
@@ -18,14 +18,15 @@ const AttentionCase kShapes[] = {
      .out_dtype = DType::kBF16},
 };
 
-// A sequence that takes its first `shared` positions from another one, pages and all.
+// A sequence that takes its first `shared` positions from another one, KV blocks and all.
 struct Fork {
   int from;    // -1 = nobody
   int shared;  // a multiple of every block size above
   int length;
 };
-// Twigs on twigs, one segment and several in common, some with a page more, one that shares all of
-// another's full pages, one with a tail of its own of several segments; and two that share nothing.
+// Twigs on twigs, one segment and several in common, some with a KV block more, one that shares all
+// of another's full KV blocks, one with a tail of its own of several segments; and two that share
+// nothing.
 constexpr Fork kForks[] = {
     {-1, 0, 790},  {0, 768, 771}, {0, 512, 530}, {0, 256, 257}, {2, 512, 800}, {-1, 0, 300},
     {5, 256, 290}, {0, 768, 790}, {1, 768, 769}, {-1, 0, 40},   {6, 256, 270}, {4, 768, 1100},
@@ -34,29 +35,30 @@ constexpr int kSequences = static_cast<int>(std::size(kForks));
 
 struct Forest {
   std::vector<std::vector<float>> qkv;
-  std::vector<std::vector<int32_t>> pages;
-  int n_pages = 0;
+  std::vector<std::vector<int32_t>> block_table;
+  int n_blocks = 0;
 
   explicit Forest(const AttentionCase& c) {
     const std::vector<int> scattered = shuffled(8 * 1024 / c.block_size, 5);
     for (const Fork& fork : kForks) {
       qkv.push_back(random_qkv(c, fork.length, 100 + qkv.size()));
-      pages.emplace_back();
+      block_table.emplace_back();
       if (fork.from >= 0) {
         const auto& from = static_cast<size_t>(fork.from);
         std::copy_n(qkv[from].begin(), size_t(fork.shared) * c.row_size(), qkv.back().begin());
-        pages.back().assign(pages[from].begin(), pages[from].begin() + fork.shared / c.block_size);
+        block_table.back().assign(block_table[from].begin(),
+                                  block_table[from].begin() + fork.shared / c.block_size);
       }
-      while (static_cast<int>(pages.back().size()) * c.block_size < fork.length) {
-        pages.back().push_back(scattered[n_pages++]);
+      while (static_cast<int>(block_table.back().size()) * c.block_size < fork.length) {
+        block_table.back().push_back(scattered[n_blocks++]);
       }
     }
-    n_pages = static_cast<int>(scattered.size());
+    n_blocks = static_cast<int>(scattered.size());
   }
 };
 
-// The first row that is compared: no row of the pages it shares, and few, since what comes before
-// it need only be stored.
+// The first row that is compared: no row of the KV blocks it shares, and few, since what comes
+// before it need only be stored.
 int first_compared(const Fork& fork) { return std::max(fork.shared, fork.length - 20); }
 
 // The rows of every sequence from there on, each sequence computed alone.
@@ -66,33 +68,33 @@ std::vector<std::vector<std::vector<float>>> rows_alone(const AttentionCase& c,
   std::vector<std::vector<std::vector<float>>> out;
   for (int s = 0; s < kSequences; ++s) {
     const int length = kForks[s].length, first = first_compared(kForks[s]);
-    const int n_pages = (length + c.block_size - 1) / c.block_size;
-    AttentionBench bench(c, target, 1, n_pages, length);
-    const auto pages = scattered_pages(length, c.block_size, n_pages, 7);
-    if (first > 0) bench.pass({{&forest.qkv[s], &pages, 0, first}}, nullptr, false);
-    out.push_back(bench.pass({{&forest.qkv[s], &pages, first, length - first}}));
+    const int n_blocks = (length + c.block_size - 1) / c.block_size;
+    AttentionBench bench(c, target, 1, n_blocks, length);
+    const auto block_table = scattered_blocks(length, c.block_size, n_blocks, 7);
+    if (first > 0) bench.pass({{&forest.qkv[s], &block_table, 0, first}}, nullptr, false);
+    out.push_back(bench.pass({{&forest.qkv[s], &block_table, first, length - first}}));
   }
   return out;
 }
 
 }  // namespace
 
-TEST(shared_pages_change_no_bit) {
+TEST(shared_blocks_change_no_bit) {
   for (const cpu::Kernels* target : runnable_targets()) {
     for (const AttentionCase& c : with_every_kv_dtype(kShapes)) {
       const Forest forest(c);
       const auto expected = rows_alone(c, *target, forest);
       for (int n_threads : {1, 2, 5}) {
-        AttentionBench bench(c, *target, n_threads, forest.n_pages, 1200);
+        AttentionBench bench(c, *target, n_threads, forest.n_blocks, 1200);
         // In order, so that who is taken from is there first: all but the last rows. Then the last
         // ones in mixed passes: single rows of many sequences, chunks of others between them.
         std::vector<int> at;
         for (int s = 0; s < kSequences; ++s) {
           const int first = kForks[s].shared;
           at.push_back(first_compared(kForks[s]));
-          const auto* pages = &forest.pages[s];
+          const auto* block_table = &forest.block_table[s];
           if (at[s] > first) {
-            bench.pass({{&forest.qkv[s], pages, first, at[s] - first}}, nullptr, false);
+            bench.pass({{&forest.qkv[s], block_table, first, at[s] - first}}, nullptr, false);
           }
         }
         for (uint64_t pass = 0, index = 0; pass < 8; ++pass) {
@@ -102,7 +104,7 @@ TEST(shared_pages_change_no_bit) {
             const int wanted = integer(60, index++, 3) == 0 ? 1 + integer(61, index, 9) : 1;
             const int n = std::min(wanted, kForks[s].length - at[s]);
             if (n < 1 || integer(62, index, 5) == 0) continue;
-            parts.push_back({&forest.qkv[s], &forest.pages[s], at[s], n});
+            parts.push_back({&forest.qkv[s], &forest.block_table[s], at[s], n});
             who.push_back(s);
           }
           if (parts.empty()) continue;
@@ -127,22 +129,22 @@ TEST(long_contexts_are_cut_among_threads_without_changing_a_bit) {
   constexpr int kShort = 60;
   for (const cpu::Kernels* target : runnable_targets()) {
     for (const AttentionCase& c : with_every_kv_dtype({&shape, 1})) {
-      const int n_pages = kLong / c.block_size + 1 + kShort;
+      const int n_blocks = kLong / c.block_size + 1 + kShort;
       const std::vector<float> qkv = random_qkv(c, kLong, 1);
       const std::vector<float> other = random_qkv(c, 1, 2);
-      const auto pages = scattered_pages(kLong, c.block_size, n_pages - kShort, 3);
+      const auto block_table = scattered_blocks(kLong, c.block_size, n_blocks - kShort, 3);
       const int first = kLong - kRows;
       std::vector<std::vector<float>> expected;
       for (int n_threads : {1, 2, 4, 16}) {
         for (int n_short : {0, 20, kShort}) {
-          AttentionBench bench(c, *target, n_threads, n_pages, kLong);
+          AttentionBench bench(c, *target, n_threads, n_blocks, kLong);
           std::vector<float> rotated;
-          bench.pass({{&qkv, &pages, 0, kLong}}, &rotated, false);
+          bench.pass({{&qkv, &block_table, 0, kLong}}, &rotated, false);
           std::vector<std::vector<int32_t>> others;
-          for (int i = 0; i < n_short; ++i) others.push_back({n_pages - 1 - i});
+          for (int i = 0; i < n_short; ++i) others.push_back({n_blocks - 1 - i});
           std::vector<AttentionBench::Part> parts;
-          for (const auto& page : others) parts.push_back({&other, &page, 0, 1});
-          parts.insert(parts.begin() + n_short / 2, {&qkv, &pages, first, kRows});
+          for (const auto& kv_block : others) parts.push_back({&other, &kv_block, 0, 1});
+          parts.insert(parts.begin() + n_short / 2, {&qkv, &block_table, first, kRows});
           const auto out = bench.pass(parts);
           for (int r = 0; r < kRows; ++r) {
             const auto& row = out[static_cast<size_t>(n_short / 2 + r)];

@@ -1,6 +1,6 @@
 // Attention in shapes that the tile unit takes where there is one: who sees what is not finite, and
-// that neither pages nor neighbours in a tile change a bit, nor being too few for one. Held against
-// every target.
+// that neither KV blocks nor neighbours in a tile change a bit, nor being too few for one. Held
+// against every target.
 #include "attention_fixture.h"
 
 namespace {
@@ -8,7 +8,7 @@ namespace {
 using namespace pb;
 using namespace pb::test;
 
-// One strip of columns, one and a half, two; pages narrower than a tile and wider.
+// One strip of columns, one and a half, two; KV blocks narrower than a tile and wider.
 const AttentionCase kShapes[] = {
     {.n_heads = 8, .n_kv_heads = 2, .head_dim = 64, .block_size = 32},
     {.n_heads = 3, .n_kv_heads = 1, .head_dim = 96, .block_size = 4},
@@ -31,11 +31,11 @@ TEST(what_is_not_finite_reaches_those_that_see_it_and_nobody_else) {
       c.kv_dtype = DType::kBF16;
       for (int window : {0, 7, 150}) {
         c.sliding_window = window;
-        const int n_pages = kRows / c.block_size + 2;
-        const auto pages = scattered_pages(kRows, c.block_size, n_pages, 3);
+        const int n_blocks = kRows / c.block_size + 2;
+        const auto block_table = scattered_blocks(kRows, c.block_size, n_blocks, 3);
         const std::vector<float> clean = random_qkv(c, kRows, 1);
-        AttentionBench bench(c, *target, 2, n_pages, kRows);
-        const auto expected = bench.pass({{&clean, &pages, 0, kRows}});
+        AttentionBench bench(c, *target, 2, n_blocks, kRows);
+        const auto expected = bench.pass({{&clean, &block_table, 0, kRows}});
         for (int bad_row : {0, 20, 31, 255, 256, 298}) {
           for (float bad : bad_numbers) {
             std::vector<float> qkv = clean;
@@ -46,7 +46,7 @@ TEST(what_is_not_finite_reaches_those_that_see_it_and_nobody_else) {
             }
             for (int chunk : {1, 5, kRows}) {
               if (chunk == 1 && bad_row != 20) continue;
-              const auto out = bench.in_chunks(qkv, pages, kRows, {chunk});
+              const auto out = bench.in_chunks(qkv, block_table, kRows, {chunk});
               for (int r = 0; r < kRows; ++r) {
                 const bool sees = r >= bad_row && (window == 0 || r < bad_row + window);
                 EXPECT(sees ? !all_finite(out[r]) : same_bits(out[r], expected[r]));
@@ -64,16 +64,16 @@ TEST(what_is_not_finite_in_a_key_or_a_query_stays_with_it) {
   for (const cpu::Kernels* target : runnable_targets()) {
     for (AttentionCase c : kShapes) {
       c.kv_dtype = DType::kBF16;
-      const int n_pages = kRows / c.block_size + 2;
-      const auto pages = scattered_pages(kRows, c.block_size, n_pages, 3);
+      const int n_blocks = kRows / c.block_size + 2;
+      const auto block_table = scattered_blocks(kRows, c.block_size, n_blocks, 3);
       const std::vector<float> clean = random_qkv(c, kRows, 1);
-      AttentionBench bench(c, *target, 1, n_pages, kRows);
-      const auto expected = bench.pass({{&clean, &pages, 0, kRows}});
+      AttentionBench bench(c, *target, 1, n_blocks, kRows);
+      const auto expected = bench.pass({{&clean, &block_table, 0, kRows}});
       for (bool query : {false, true}) {
         std::vector<float> qkv = clean;
         const int at = query ? 0 : c.n_heads * c.head_dim;
         qkv[static_cast<size_t>(kBad) * c.row_size() + at + 3] = std::nanf("");
-        const auto out = bench.pass({{&qkv, &pages, 0, kRows}});
+        const auto out = bench.pass({{&qkv, &block_table, 0, kRows}});
         for (int r = 0; r < kRows; ++r) {
           const bool sees = query ? r == kBad : r >= kBad;
           EXPECT(sees ? !all_finite(out[r]) : same_bits(out[r], expected[r]));
@@ -83,7 +83,7 @@ TEST(what_is_not_finite_in_a_key_or_a_query_stays_with_it) {
   }
 }
 
-TEST(pages_of_any_size_give_the_same_bits) {
+TEST(blocks_of_any_size_give_the_same_bits) {
   constexpr int kRows = 530;
   for (const cpu::Kernels* target : runnable_targets()) {
     for (AttentionCase c : kShapes) {
@@ -94,10 +94,10 @@ TEST(pages_of_any_size_give_the_same_bits) {
         std::vector<std::vector<float>> expected;
         for (int block_size : {1, 2, 8, 16, 64, 256}) {
           c.block_size = block_size;
-          const int n_pages = kRows / block_size + 2;
-          AttentionBench bench(c, *target, 2, n_pages, kRows);
-          const auto pages = scattered_pages(kRows, block_size, n_pages, 3);
-          const auto out = bench.in_chunks(qkv, pages, kRows, {block_size, 40});
+          const int n_blocks = kRows / block_size + 2;
+          AttentionBench bench(c, *target, 2, n_blocks, kRows);
+          const auto block_table = scattered_blocks(kRows, block_size, n_blocks, 3);
+          const auto out = bench.in_chunks(qkv, block_table, kRows, {block_size, 40});
           if (expected.empty()) expected = out;
           EXPECT(same_rows(out, expected));
         }
@@ -120,13 +120,13 @@ TEST(rows_alone_and_rows_in_a_tile_have_the_same_bits_at_every_magnitude) {
   for (const cpu::Kernels* target : runnable_targets()) {
     for (AttentionCase c : {kShapes[2], kShapes[4]}) {
       c.kv_dtype = DType::kBF16;
-      const int n_pages = kRows / c.block_size + 2;
-      const auto pages = scattered_pages(kRows, c.block_size, n_pages, 3);
-      AttentionBench bench(c, *target, 1, n_pages, kRows);
+      const int n_blocks = kRows / c.block_size + 2;
+      const auto block_table = scattered_blocks(kRows, c.block_size, n_blocks, 3);
+      AttentionBench bench(c, *target, 1, n_blocks, kRows);
       for (const auto& [lowest, highest] : {std::pair{-6, 2}, {-135, -120}, {-70, -56}, {56, 66}}) {
         const std::vector<float> qkv = spread(random_qkv(c, kRows, 1), lowest, highest, 5);
-        const auto alone = bench.in_chunks(qkv, pages, kRows, {1});
-        const auto together = bench.pass({{&qkv, &pages, 0, kRows}});
+        const auto alone = bench.in_chunks(qkv, block_table, kRows, {1});
+        const auto together = bench.pass({{&qkv, &block_table, 0, kRows}});
         for (int r = 0; r < kRows; ++r) {
           EXPECT(same_bits(alone[r], together[r]) ||
                  (!all_finite(alone[r]) && !all_finite(together[r])));
@@ -144,8 +144,8 @@ TEST(values_too_small_for_a_normal_f32_count_as_zero_on_tiles) {
     std::vector<float> qkv(3 * 32, 1.0f);
     qkv[2 * 32] = 0x1p-127f;
     qkv[2 * 32 + 1] = 0x1p-126f;
-    const std::vector<int32_t> pages = {0};
-    const auto out = bench.pass({{&qkv, &pages, 0, 1}});
+    const std::vector<int32_t> block_table = {0};
+    const auto out = bench.pass({{&qkv, &block_table, 0, 1}});
     EXPECT_EQ(out[0][0], on_tiles(c, target->name) ? 0.0f : 0x1p-127f);
     EXPECT_EQ(out[0][1], 0x1p-126f);
     EXPECT_EQ(out[0][2], 1.0f);

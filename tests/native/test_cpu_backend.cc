@@ -145,8 +145,8 @@ TEST(storage_is_laid_out_in_whole_lines) {
         for (float x : read_activations(a, *target, 2)) EXPECT_EQ(x, 0.0f);
       }
       const KvStorage kv = backend->make_kv(5, 32, 2, 3, 20, dtype);
-      EXPECT_EQ(kv.page_bytes % 64, size_t{0});
-      EXPECT(kv.data.bytes() >= 5 * kv.page_bytes);
+      EXPECT_EQ(kv.block_bytes % 64, size_t{0});
+      EXPECT(kv.data.bytes() >= 5 * kv.block_bytes);
     }
   }
 }

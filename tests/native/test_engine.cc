@@ -89,7 +89,7 @@ TEST(copied_matched_and_cut_sequences_go_on_as_if_computed) {
   engine->seq_remove(first, 13, -1);
   EXPECT(prefill(*engine, first, all.subspan(13)) == expected);
   for (int id : {first, second, third}) engine->seq_remove(id, 0, -1);
-  EXPECT_EQ(engine->kv().free_pages() + engine->kv().cached_pages(), 10);
+  EXPECT_EQ(engine->kv().free_blocks() + engine->kv().cached_blocks(), 10);
 }
 
 TEST(a_refused_step_changes_nothing) {
@@ -132,7 +132,7 @@ TEST(a_refused_step_costs_no_cached_block) {
   for (int i = 0; i < 3; ++i) engine->seq_new("");
   prefill(*engine, 0, some_tokens(90, 1));
   engine->seq_remove(0, 0, -1);
-  EXPECT_EQ(engine->kv().cached_pages(), 5);
+  EXPECT_EQ(engine->kv().cached_blocks(), 5);
   const auto prompt = some_tokens(60, 2);
   const auto too_long = some_tokens(97, 3);
   const auto before = state_of(*engine);

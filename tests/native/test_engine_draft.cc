@@ -1,4 +1,4 @@
-// Steps with guesses: what is drawn is what steps of one token draw, bit for bit, and of a guess
+// Steps with drafts: what is drawn is what steps of one token draw, bit for bit, and of a draft
 // that was wrong nothing is left.
 #include <algorithm>
 #include <string>
@@ -60,12 +60,13 @@ std::vector<Draw> draws_in_turn(const Sampling& sampling, const Ids& prompt) {
   return draws;
 }
 
-// A step that appends `last` and guesses: `n_guesses` of the tokens that will come, the one at
+// A step that appends `last` and a draft: `n_drafts` of the tokens that will come, the one at
 // `n_right` spoilt where there is such a one.
-std::vector<StepDraw> guess(Engine& engine, int id, Ids last, std::span<const Draw> coming,
-                            size_t n_guesses, size_t n_right) {
+std::vector<StepDraw> step_with_draft(Engine& engine, int id, Ids last,
+                                      std::span<const Draw> coming, size_t n_drafts,
+                                      size_t n_right) {
   const auto n_known = static_cast<std::ptrdiff_t>(last.size());
-  for (size_t i = 0; i < n_guesses; ++i) {
+  for (size_t i = 0; i < n_drafts; ++i) {
     last.push_back(i == n_right ? (coming[i].token + 1) % 61 : coming[i].token);
   }
   const StepEntry entry = {.seq_id = id,
@@ -86,35 +87,35 @@ TEST(what_is_drawn_is_what_steps_of_one_token_draw) {
       const int id = engine->seq_new("");
       engine->seq_sampling(id, sampling);
       int n_steps = 0;
-      int64_t n_proposed = 0;
+      int64_t n_drafted = 0;
       Ids last = prompt;
       for (size_t done = 0; done < expected.size(); ++n_steps) {
-        const size_t n_guesses = std::min<size_t>(n_steps % 7, expected.size() - done - 1);
+        const size_t n_drafts = std::min<size_t>(n_steps % 7, expected.size() - done - 1);
         const size_t n_right = static_cast<size_t>(n_steps % 3 == 0 ? 7 : n_steps % 5);
         const auto coming = std::span<const Draw>(expected).subspan(done);
-        const auto draws = guess(*engine, id, last, coming, n_guesses, n_right);
-        EXPECT_EQ(draws.size(), std::min(n_guesses, n_right) + 1);
+        const auto draws = step_with_draft(*engine, id, last, coming, n_drafts, n_right);
+        EXPECT_EQ(draws.size(), std::min(n_drafts, n_right) + 1);
         for (size_t i = 0; i < draws.size(); ++i) {
           EXPECT(draws[i].seq_id == id && same(draws[i].draw, coming[i]));
         }
         done += draws.size();
         last = {draws.back().draw.token};
-        n_proposed += static_cast<int64_t>(n_guesses);
+        n_drafted += static_cast<int64_t>(n_drafts);
         EXPECT_EQ(engine->seq_length(id), static_cast<int>(prompt.size() + done) - 1);
         engine->check_integrity();
       }
       const EngineStatistics s = engine->statistics();
       EXPECT_EQ(s.forward_passes, n_steps);
       EXPECT_EQ(s.sampled_tokens, kSteps);
-      EXPECT_EQ(s.proposed_tokens, n_proposed);
+      EXPECT_EQ(s.draft_tokens, n_drafted);
       EXPECT_EQ(s.accepted_tokens, kSteps - n_steps);
-      EXPECT_EQ(s.computed_tokens, 9 + n_steps - 1 + n_proposed);
-      EXPECT_EQ(s.logits_rows, n_steps + n_proposed);
+      EXPECT_EQ(s.computed_tokens, 9 + n_steps - 1 + n_drafted);
+      EXPECT_EQ(s.logits_rows, n_steps + n_drafted);
     }
   }
 }
 
-TEST(neighbours_guess_each_for_itself) {
+TEST(each_neighbour_has_its_own_draft) {
   const auto prompts = std::vector{some_tokens(9, 2), some_tokens(4, 1), some_tokens(20, 3)};
   const auto engine = make_engine();
   std::vector<std::vector<Draw>> expected;
@@ -142,43 +143,44 @@ TEST(neighbours_guess_each_for_itself) {
   engine->check_integrity();
 }
 
-TEST(more_guesses_than_the_head_takes_at_once) {
+TEST(more_draft_tokens_than_the_head_takes_at_once) {
   EngineOptions options = small_options(128);
   const auto prompt = some_tokens(9, 2);
   const auto engine = make_engine(options);
   const auto in_turn = draws_in_turn(Sampling{}, prompt);
   std::vector<Draw> coming = in_turn;
-  coming.resize(Forward::kOutputRows + 12);  // what was not drawn is guessed to be token 0
-  const auto draws = guess(*engine, engine->seq_new(""), prompt, coming, coming.size(), 99);
+  coming.resize(Forward::kOutputRows + 12);  // what was not drawn is drafted as token 0
+  const auto draws =
+      step_with_draft(*engine, engine->seq_new(""), prompt, coming, coming.size(), 99);
   EXPECT(draws.size() > kSteps);
   for (size_t i = 0; i < in_turn.size(); ++i) EXPECT(same(draws[i].draw, in_turn[i]));
 }
 
-TEST(a_wrong_guess_is_nowhere_in_the_cache) {
+TEST(a_wrong_draft_token_is_nowhere_in_the_cache) {
   const auto prompt = some_tokens(9, 2);
   const auto expected = draws_in_turn(Sampling{}, prompt);
   const auto engine = make_engine();
   const int id = engine->seq_new("");
-  guess(*engine, id, prompt, expected, 30, 2);  // three blocks long; 11 tokens of it stay
+  step_with_draft(*engine, id, prompt, expected, 30, 2);  // three blocks long; 11 tokens of it stay
   EXPECT_EQ(engine->seq_length(id), 11);
-  EXPECT_EQ(engine->kv().free_pages(), 5);
-  EXPECT_EQ(engine->kv().cached_pages(), 0);
+  EXPECT_EQ(engine->kv().free_blocks(), 5);
+  EXPECT_EQ(engine->kv().cached_blocks(), 0);
   engine->check_integrity();
-  Ids guessed = prompt;
-  for (size_t i = 0; i < 30; ++i) guessed.push_back(expected[i].token);
-  guessed[11] = (guessed[11] + 1) % 61;
-  EXPECT_EQ(engine->seq_match(engine->seq_new(""), guessed), 0);
+  Ids draft = prompt;
+  for (size_t i = 0; i < 30; ++i) draft.push_back(expected[i].token);
+  draft[11] = (draft[11] + 1) % 61;
+  EXPECT_EQ(engine->seq_match(engine->seq_new(""), draft), 0);
   engine->seq_remove(id, 0, -1);
-  EXPECT_EQ(engine->kv().free_pages(), 6);
+  EXPECT_EQ(engine->kv().free_blocks(), 6);
 }
 
-TEST(a_guess_whose_numbers_are_not_finite_harms_nobody) {
+TEST(a_draft_token_whose_numbers_are_not_finite_harms_nobody) {
   const auto prompt = some_tokens(9, 2);
   const auto expected = draws_in_turn(ways_to_draw()[0], prompt);
   const auto engine = make_engine(small_options(), std::make_unique<PoisonBackend>());
   const int id = engine->seq_new("");
   Ids tokens = prompt;
-  for (int32_t guessed : {expected[0].token, kPoison, expected[2].token}) tokens.push_back(guessed);
+  for (int32_t draft : {expected[0].token, kPoison, expected[2].token}) tokens.push_back(draft);
   StepEntry entry = {.seq_id = id, .tokens = tokens, .wants_logits = true, .n_draft = 3};
   auto draws = engine->step({&entry, 1});
   EXPECT(draws.size() == 2 && same(draws[0].draw, expected[0]) && same(draws[1].draw, expected[1]));
@@ -212,7 +214,7 @@ TEST(what_cannot_be_drawn_ends_the_draws_of_its_sequence) {
   engine->check_integrity();
 }
 
-TEST(guesses_that_cannot_be_are_refused) {
+TEST(drafts_that_cannot_be_are_refused) {
   const auto engine = make_engine();
   const int id = engine->seq_new("");
   const auto prompt = some_tokens(90, 1);

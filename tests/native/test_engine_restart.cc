@@ -25,8 +25,8 @@ class FailingBackend : public NaiveBackend {
 
 void expect_as_new(Engine& engine) {
   EXPECT_EQ(engine.kv().used_sequences(), 0);
-  EXPECT_EQ(engine.kv().free_pages(), engine.kv().total_pages());
-  EXPECT_EQ(engine.kv().cached_pages(), 0);
+  EXPECT_EQ(engine.kv().free_blocks(), engine.kv().total_blocks());
+  EXPECT_EQ(engine.kv().cached_blocks(), 0);
   engine.check_integrity();
   const auto prompt = some_tokens(40, 3);
   EXPECT_EQ(engine.seq_new(""), 0);
@@ -47,7 +47,7 @@ TEST(everything_but_weights_and_statistics_is_forgotten) {
   }
   prefill(*engine, 0, prompt);
   engine->seq_remove(0, 0, -1);
-  EXPECT_EQ(engine->kv().cached_pages(), 2);
+  EXPECT_EQ(engine->kv().cached_blocks(), 2);
   const EngineStatistics before = engine->statistics();
   engine->restart();
   EXPECT_EQ(engine->statistics().computed_tokens, before.computed_tokens);

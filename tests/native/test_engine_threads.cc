@@ -61,7 +61,7 @@ struct Outcome {
   friend bool operator==(const Outcome&, const Outcome&) = default;
 };
 
-// Several steps: entries that draw, with and without guesses (right and wrong), and that are
+// Several steps: entries that draw, with and without drafts (right and wrong), and that are
 // scored.
 Outcome outcome_of(std::unique_ptr<Backend> backend, int n_ubatch) {
   const auto engine = make_engine(wide_options(n_ubatch), std::move(backend));
@@ -121,7 +121,7 @@ TEST(threads_change_neither_bits_nor_order) {
   }
 }
 
-TEST(rows_are_tasks_but_guesses_follow_each_other) {
+TEST(rows_are_tasks_but_draft_tokens_follow_each_other) {
   auto made = std::make_unique<PooledBackend>();
   PooledBackend& backend = *made;
   const auto engine = make_engine(wide_options(64), std::move(made));

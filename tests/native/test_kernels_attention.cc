@@ -8,7 +8,7 @@ using namespace pb;
 using namespace pb::test;
 
 // Every odd thing at least once: no GQA and much of it, odd head_dim, blocks under and over a
-// vector, windows inside a page and across segments; each with every type of key and value.
+// vector, windows inside a KV block and across segments; each with every type of key and value.
 const AttentionCase kShapes[] = {
     {.n_heads = 4, .n_kv_heads = 2, .head_dim = 64, .block_size = 32},
     {.n_heads = 4, .n_kv_heads = 1, .head_dim = 64, .block_size = 16},
@@ -32,12 +32,12 @@ constexpr int kLength = 530;  // crosses two segment borders
 TEST(attention_is_within_rounding_of_double) {
   for (const cpu::Kernels* target : runnable_targets()) {
     for (const AttentionCase& c : kCases) {
-      const int n_pages = kLength / c.block_size + 2;
-      AttentionBench bench(c, *target, 2, n_pages, kLength);
+      const int n_blocks = kLength / c.block_size + 2;
+      AttentionBench bench(c, *target, 2, n_blocks, kLength);
       const std::vector<float> qkv = random_qkv(c, kLength, 1);
-      const auto pages = scattered_pages(kLength, c.block_size, n_pages, 2);
+      const auto block_table = scattered_blocks(kLength, c.block_size, n_blocks, 2);
       std::vector<float> rotated;
-      const auto out = bench.pass({{&qkv, &pages, 0, kLength}}, &rotated);
+      const auto out = bench.pass({{&qkv, &block_table, 0, kLength}}, &rotated);
       for (int row : {0, 1, 31, 32, 254, 255, 256, 257, 400, 511, 512, 529}) {
         check_row(c, bench.layer(), rotated, row, out[row], on_tiles(c, target->name));
       }
@@ -48,19 +48,19 @@ TEST(attention_is_within_rounding_of_double) {
 TEST(chunks_and_threads_change_no_bit) {
   for (const cpu::Kernels* target : runnable_targets()) {
     for (const AttentionCase& c : kCases) {
-      const int n_pages = kLength / c.block_size + 2;
+      const int n_blocks = kLength / c.block_size + 2;
       const std::vector<float> qkv = random_qkv(c, kLength, 1);
-      AttentionBench whole(c, *target, 1, n_pages, kLength);
-      const auto pages = scattered_pages(kLength, c.block_size, n_pages, 2);
-      const auto expected = whole.pass({{&qkv, &pages, 0, kLength}});
+      AttentionBench whole(c, *target, 1, n_blocks, kLength);
+      const auto block_table = scattered_blocks(kLength, c.block_size, n_blocks, 2);
+      const auto expected = whole.pass({{&qkv, &block_table, 0, kLength}});
       // One row at a time with many threads is what splits segments among them.
       const struct {
         int threads;
         std::vector<int> chunks;
       } ways[] = {{2, {1}}, {3, {7}}, {2, {64}}, {1, {255, 2, 1, 33}}, {2, {300}}};
       for (const auto& way : ways) {
-        AttentionBench bench(c, *target, way.threads, n_pages, kLength);
-        const auto other = scattered_pages(kLength, c.block_size, n_pages, 3 + way.threads);
+        AttentionBench bench(c, *target, way.threads, n_blocks, kLength);
+        const auto other = scattered_blocks(kLength, c.block_size, n_blocks, 3 + way.threads);
         EXPECT(same_rows(bench.in_chunks(qkv, other, kLength, way.chunks), expected));
       }
     }
@@ -71,26 +71,27 @@ TEST(neighbours_change_no_bit) {
   constexpr int kLengths[] = {290, 40, 520, 1, 257};
   for (const cpu::Kernels* target : runnable_targets()) {
     for (const AttentionCase& c : kCases) {
-      const int n_pages = 1200 / c.block_size + 8;
+      const int n_blocks = 1200 / c.block_size + 8;
       std::vector<std::vector<float>> qkvs;
-      std::vector<std::vector<int32_t>> pages;
+      std::vector<std::vector<int32_t>> block_table;
       std::vector<std::vector<std::vector<float>>> alone;
-      const std::vector<int> order = shuffled(n_pages, 4);
-      size_t next_page = 0;
+      const std::vector<int> order = shuffled(n_blocks, 4);
+      size_t next_block = 0;
       for (int length : kLengths) {
         qkvs.push_back(random_qkv(c, length, 10 + length));
-        pages.emplace_back();
-        for (int p = 0; p < length; p += c.block_size) pages.back().push_back(order[next_page++]);
-        AttentionBench bench(c, *target, 1, n_pages, length);
-        alone.push_back(bench.pass({{&qkvs.back(), &pages.back(), 0, length}}));
+        block_table.emplace_back();
+        for (int p = 0; p < length; p += c.block_size)
+          block_table.back().push_back(order[next_block++]);
+        AttentionBench bench(c, *target, 1, n_blocks, length);
+        alone.push_back(bench.pass({{&qkvs.back(), &block_table.back(), 0, length}}));
       }
       // Prefill all but the last rows, then the rest together: decode rows beside a chunk.
-      AttentionBench bench(c, *target, 2, n_pages, 600);
+      AttentionBench bench(c, *target, 2, n_blocks, 600);
       std::vector<AttentionBench::Part> last;
       for (size_t s = 0; s < std::size(kLengths); ++s) {
         const int rest = std::min(kLengths[s], s == 0 ? 37 : 1);
-        if (kLengths[s] > rest) bench.pass({{&qkvs[s], &pages[s], 0, kLengths[s] - rest}});
-        last.push_back({&qkvs[s], &pages[s], kLengths[s] - rest, rest});
+        if (kLengths[s] > rest) bench.pass({{&qkvs[s], &block_table[s], 0, kLengths[s] - rest}});
+        last.push_back({&qkvs[s], &block_table[s], kLengths[s] - rest, rest});
       }
       const auto together = bench.pass({last[2], last[0], last[4], last[3], last[1]});
       size_t at = 0;
@@ -103,15 +104,15 @@ TEST(neighbours_change_no_bit) {
   }
 }
 
-TEST(a_copied_page_stands_in_for_the_original) {
-  constexpr int kPages = 12, kRows = 50;
+TEST(a_copied_block_stands_in_for_the_original) {
+  constexpr int kBlocks = 12, kRows = 50;
   for (const cpu::Kernels* target : runnable_targets()) {
     for (const AttentionCase& c : with_every_kv_dtype({kShapes + 1, 1})) {
-      AttentionBench bench(c, *target, 1, kPages, kRows);
+      AttentionBench bench(c, *target, 1, kBlocks, kRows);
       const std::vector<float> qkv = random_qkv(c, kRows, 1);
-      const std::vector<int32_t> pages = {3, 5, 7, 9};
-      const auto expected = bench.pass({{&qkv, &pages, 0, kRows}});
-      bench.backend().copy_page(bench.kv(), 5, 11);
+      const std::vector<int32_t> block_table = {3, 5, 7, 9};
+      const auto expected = bench.pass({{&qkv, &block_table, 0, kRows}});
+      bench.backend().copy_block(bench.kv(), 5, 11);
       const std::vector<int32_t> copied = {3, 11, 7, 9};
       const auto last = bench.pass({{&qkv, &copied, kRows - 1, 1}});
       EXPECT(same_bits(last[0], expected[kRows - 1]));
@@ -125,10 +126,10 @@ TEST(a_poisoned_later_row_reaches_no_earlier_one) {
     for (const AttentionCase& c : with_every_kv_dtype({kShapes, 1})) {
       AttentionBench bench(c, *target, 2, 4, kRows);
       std::vector<float> qkv = random_qkv(c, kRows, 1);
-      const std::vector<int32_t> pages = {0, 2};
-      const auto expected = bench.pass({{&qkv, &pages, 0, kRows}});
+      const std::vector<int32_t> block_table = {0, 2};
+      const auto expected = bench.pass({{&qkv, &block_table, 0, kRows}});
       std::fill_n(qkv.end() - c.row_size(), c.row_size(), std::nanf(""));
-      const auto poisoned = bench.pass({{&qkv, &pages, 0, kRows}});
+      const auto poisoned = bench.pass({{&qkv, &block_table, 0, kRows}});
       for (int r = 0; r + 1 < kRows; ++r) EXPECT(same_bits(poisoned[r], expected[r]));
       EXPECT(std::isnan(poisoned[kRows - 1][0]));
     }
@@ -144,10 +145,10 @@ TEST(a_number_that_is_not_finite_shows_in_its_own_sequence_whatever_the_type) {
           AttentionBench bench(c, *target, 1, 2, 4);
           std::vector<float> qkv = random_qkv(c, 2, 1);
           const std::vector<float> other = random_qkv(c, 2, 2);
-          const std::vector<int32_t> pages = {0}, others = {1};
+          const std::vector<int32_t> block_table = {0}, others = {1};
           const auto expected = bench.pass({{&other, &others, 0, 2}});
           qkv[static_cast<size_t>(c.n_heads + (part - 1) * c.n_kv_heads) * c.head_dim + 17] = bad;
-          const auto out = bench.pass({{&qkv, &pages, 0, 2}, {&other, &others, 0, 2}});
+          const auto out = bench.pass({{&qkv, &block_table, 0, 2}, {&other, &others, 0, 2}});
           bool finite = true;
           for (float x : out[1]) finite = finite && std::isfinite(x);
           EXPECT(!finite);
@@ -168,8 +169,8 @@ TEST(an_infinite_number_shows_in_int8_whatever_the_sign_of_its_score) {
       std::vector<float> qkv = random_qkv(c, 2, 1);
       qkv[c.head_dim + 2] = std::numeric_limits<float>::infinity();  // of the first row's key
       for (int d = 0; d < c.head_dim; ++d) qkv[c.row_size() + d] *= sign;
-      const std::vector<int32_t> pages = {0};
-      const auto out = bench.pass({{&qkv, &pages, 0, 2}});
+      const std::vector<int32_t> block_table = {0};
+      const auto out = bench.pass({{&qkv, &block_table, 0, 2}});
       EXPECT(std::isnan(out[1][0]));
     }
   }
@@ -186,12 +187,12 @@ TEST(what_is_kept_is_the_nearest_number_of_the_type) {
       const AttentionCase c = {
           .n_heads = 1, .n_kv_heads = 1, .head_dim = kDim, .block_size = 16, .kv_dtype = dtype};
       AttentionBench bench(c, *target, 1, 1, 1);
-      const std::vector<int32_t> pages = {0};
+      const std::vector<int32_t> block_table = {0};
       for (int n_hard : {0, 10, static_cast<int>(hard.size())}) {
         for (float size : {1e-40f, 1.0f, 127.0f}) {
           std::vector<float> qkv = numbers(3 * kDim, 9, size);
           std::copy_n(hard.begin(), n_hard, qkv.begin() + 2 * kDim);
-          const auto out = bench.pass({{&qkv, &pages, 0, 1}});
+          const auto out = bench.pass({{&qkv, &block_table, 0, 1}});
           const std::vector<double> expected = kept(qkv.data() + 2 * kDim, kDim, dtype);
           for (int d = 0; d < kDim; ++d) EXPECT_EQ(out[0][d], static_cast<float>(expected[d]));
         }
@@ -209,9 +210,9 @@ TEST(query_and_key_norms_come_before_the_rotation) {
     norm.weight = bench.backend().make_vector(view_of(numbers(6, 5), 6, 1));
     bench.layer().k_norm = &norm;
     const std::vector<float> qkv = random_qkv(c, 2, 1);
-    const std::vector<int32_t> pages = {0};
+    const std::vector<int32_t> block_table = {0};
     std::vector<float> with_norm, without;
-    bench.pass({{&qkv, &pages, 0, 2}}, &with_norm);
+    bench.pass({{&qkv, &block_table, 0, 2}}, &with_norm);
     std::vector<float> normed = qkv;
     for (int row = 0; row < 2; ++row) {
       float* key = normed.data() + row * c.row_size() + 2 * 6;
@@ -222,7 +223,7 @@ TEST(query_and_key_norms_come_before_the_rotation) {
       }
     }
     bench.layer().k_norm = nullptr;
-    bench.pass({{&normed, &pages, 0, 2}}, &without);
+    bench.pass({{&normed, &block_table, 0, 2}}, &without);
     for (size_t i = 0; i < with_norm.size(); ++i) {
       EXPECT(std::abs(with_norm[i] - without[i]) < 1e-5f);
     }

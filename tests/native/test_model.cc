@@ -58,7 +58,7 @@ std::vector<float> all_logits(const TinyModel& model, const std::vector<int32_t>
   const ModelConfig& c = model.config;
   KvStorage kv = backend.make_kv(kPositions / kBlock, kBlock, c.n_layers, c.n_kv_heads, c.head_dim,
                                  DType::kF32);
-  const std::vector<int32_t> pages = {2, 0, 3, 1};
+  const std::vector<int32_t> block_table = {2, 0, 3, 1};
   std::vector<float> logits;
   const int n = static_cast<int>(tokens.size());
   for (int begin = 0; begin < n; begin += chunk) {
@@ -66,7 +66,7 @@ std::vector<float> all_logits(const TinyModel& model, const std::vector<int32_t>
     std::vector<int32_t> positions(static_cast<size_t>(rows));
     std::iota(positions.begin(), positions.end(), begin);
     const std::vector<SequenceRows> sequences = {
-        {.n_rows = rows, .first_position = begin, .pages = pages.data()}};
+        {.n_rows = rows, .first_position = begin, .block_table = block_table.data()}};
     forward.run({.n_rows = rows,
                  .tokens = tokens.data() + begin,
                  .positions = positions.data(),
@@ -190,8 +190,9 @@ TEST(a_pass_allocates_nothing) {
       const auto tokens = some_tokens(16, c.vocab_size);
       std::vector<int32_t> positions(16);
       std::iota(positions.begin(), positions.end(), 0);
-      const std::vector<int32_t> pages = {2};
-      const std::vector<SequenceRows> sequences = {{.n_rows = 16, .pages = pages.data()}};
+      const std::vector<int32_t> block_table = {2};
+      const std::vector<SequenceRows> sequences = {
+          {.n_rows = 16, .block_table = block_table.data()}};
       const int64_t before = n_allocations;
       forward.run({.n_rows = 16,
                    .tokens = tokens.data(),

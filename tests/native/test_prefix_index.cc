@@ -40,11 +40,12 @@ TEST(contents_are_told_apart_whatever_their_hashes) {
   }
 }
 
-TEST(an_erased_page_is_found_no_more_and_the_others_are) {
+TEST(an_erased_block_is_found_no_more_and_the_others_are) {
   for (const uint64_t mask : {~uint64_t{0}, uint64_t{0}}) {
     pb::PrefixIndex index(3, 2, mask);
     const auto space = name_space("");
-    for (int32_t page = 0; page < 3; ++page) index.insert(page, space, kNone, Block{page, page});
+    for (int32_t block = 0; block < 3; ++block)
+      index.insert(block, space, kNone, Block{block, block});
     index.erase(1);
     index.erase(1);  // nothing
     EXPECT_EQ(index.size(), 2);
@@ -56,7 +57,7 @@ TEST(an_erased_page_is_found_no_more_and_the_others_are) {
   }
 }
 
-TEST(a_page_that_takes_the_place_of_a_parent_does_not_inherit_its_children) {
+TEST(a_block_that_takes_the_place_of_a_parent_does_not_inherit_its_children) {
   pb::PrefixIndex index(4, 2, 0);
   const auto space = name_space("");
   index.insert(0, space, kNone, Block{1, 1});
@@ -69,7 +70,7 @@ TEST(a_page_that_takes_the_place_of_a_parent_does_not_inherit_its_children) {
   index.check_integrity();
 }
 
-TEST(two_pages_of_one_content_are_found_out) {
+TEST(two_blocks_of_one_content_are_found_out) {
   pb::PrefixIndex index(2, 2);
   index.insert(0, name_space("x"), kNone, Block{1, 1});
   index.insert(1, name_space("x"), kNone, Block{1, 1});

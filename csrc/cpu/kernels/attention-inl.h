@@ -24,15 +24,15 @@ constexpr int kQueryRows = kRegisters == 32 ? 8 : 6;
 constexpr int kKeyVectors = 2;
 constexpr int value_twos(int queries) { return kRegisters == 32 && queries <= 6 ? 2 : 1; }
 
-PB_INLINE const std::byte* keys_of(const AttentionArgs& args, int page) {
-  return args.head + static_cast<size_t>(args.pages[page]) * args.layout.key_page_bytes;
+PB_INLINE const std::byte* keys_of(const AttentionArgs& args, int kv_block) {
+  return args.head + static_cast<size_t>(args.block_table[kv_block]) * args.layout.key_block_bytes;
 }
-PB_INLINE const std::byte* values_of(const AttentionArgs& args, int page) {
+PB_INLINE const std::byte* values_of(const AttentionArgs& args, int kv_block) {
   return args.head + args.layout.values +
-         static_cast<size_t>(args.pages[page]) * args.layout.value_page_bytes;
+         static_cast<size_t>(args.block_table[kv_block]) * args.layout.value_block_bytes;
 }
 
-// Asks for what lies `ahead` bytes from the i-th of a row's pieces of kBytes: once a cache line.
+// Prefetches what lies `ahead` bytes from the i-th of a row's pieces of kBytes: once a cache line.
 template <int kBytes>
 PB_INLINE void prefetch_piece(const void* piece, int i, ptrdiff_t ahead) {
   if (i * kBytes % 64 != 0) return;
@@ -42,7 +42,7 @@ PB_INLINE void prefetch_piece(const void* piece, int i, ptrdiff_t ahead) {
 }
 
 // sum[i][v] += q[i] k over head_dim, for kVectors vectors of keys. What lies `ahead` of the keys is
-// asked for.
+// prefetched.
 template <typename Kv, int kQueries, int kVectors>
 PB_INLINE void score(const typename Kv::Number* keys, const KvLayout& kv, const float* const* q,
                      ptrdiff_t ahead, Vec (&sum)[kQueries][kVectors]) {
@@ -80,7 +80,7 @@ PB_INLINE void score_pairs(const uint16_t* keys, const KvLayout& kv, const float
   }
 }
 
-// kVectors vectors of scores from `slot` of a page on.
+// kVectors vectors of scores from `slot` of a KV block on.
 template <typename Kv, int kQueries, int kVectors>
 PB_INLINE void score_slots(const KvLayout& kv, const typename Kv::Number* keys, int slot,
                            const float* const* q, ptrdiff_t ahead, float* scores) {
@@ -106,10 +106,10 @@ PB_INLINE void score_slots(const KvLayout& kv, const typename Kv::Number* keys, 
   }
 }
 
-// scores[i][slot] of kQueries queries over the first slots of one page, n_slots at least.
+// scores[i][slot] of kQueries queries over the first slots of one KV block, n_slots at least.
 template <typename Kv, int kQueries>
-inline void score_page(const KvLayout& kv, const typename Kv::Number* keys, int n_slots,
-                       const float* const* q, ptrdiff_t ahead, float* scores) {
+inline void score_kv_block(const KvLayout& kv, const typename Kv::Number* keys, int n_slots,
+                           const float* const* q, ptrdiff_t ahead, float* scores) {
   int slot = 0;
   for (; slot + kKeyVectors * kWidth <= kv.block_size && slot < n_slots;
        slot += kKeyVectors * kWidth) {
@@ -124,18 +124,19 @@ inline void score_page(const KvLayout& kv, const typename Kv::Number* keys, int 
 struct Keys {
   int begin;
   int end;
-  int first_page;  // of the segment
-  int end_page;    // of the sequence
+  int first_kv_block;  // of the segment
+  int end_kv_block;    // of the sequence
 };
 
-// What will be read when the values of a page are done with: the keys of the same page of the next
+// Returns what is read after the values of a KV block: the keys of the same block of the next
 // segment, or of the next item. Null if there are none.
-PB_INLINE const std::byte* keys_after(const AttentionArgs& args, const Keys& keys, int page) {
-  const int next = page + kSegment / args.layout.block_size;
-  if (next < keys.end_page) return keys_of(args, next);
-  const int i = page - keys.first_page;
-  if (i >= args.n_next_pages) return nullptr;
-  return args.next_head + static_cast<size_t>(args.next_pages[i]) * args.layout.key_page_bytes;
+PB_INLINE const std::byte* keys_after(const AttentionArgs& args, const Keys& keys, int kv_block) {
+  const int next = kv_block + kSegment / args.layout.block_size;
+  if (next < keys.end_kv_block) return keys_of(args, next);
+  const int i = kv_block - keys.first_kv_block;
+  if (i >= args.n_next_blocks) return nullptr;
+  return args.next_head +
+         static_cast<size_t>(args.next_block_table[i]) * args.layout.key_block_bytes;
 }
 
 // accumulator[i] += weights[i][key] values[key] for the keys, ascending, and 2 kTwos vectors of
@@ -155,16 +156,16 @@ inline void add_values(const AttentionArgs& args, const Keys& keys, const float*
       sum[i][2 * t + 1] = load(from + Kv::kSecond);
     }
   }
-  int page = keys.first_page + keys.begin / kv.block_size;
+  int kv_block = keys.first_kv_block + keys.begin / kv.block_size;
   int slot = keys.begin % kv.block_size;
-  for (int key = keys.begin; key < keys.end; ++page, slot = 0) {
-    const int page_end = key - slot + kv.block_size;
-    const int last = page_end < keys.end ? page_end : keys.end;
-    const std::byte* page_values = values_of(args, page);
-    const std::byte* next = keys_after(args, keys, page);
-    const ptrdiff_t ahead = next == nullptr ? 0 : next - page_values;
+  for (int key = keys.begin; key < keys.end; ++kv_block, slot = 0) {
+    const int kv_block_end = key - slot + kv.block_size;
+    const int last = kv_block_end < keys.end ? kv_block_end : keys.end;
+    const std::byte* block_values = values_of(args, kv_block);
+    const std::byte* next = keys_after(args, keys, kv_block);
+    const ptrdiff_t ahead = next == nullptr ? 0 : next - block_values;
     const Number* values =
-        reinterpret_cast<const Number*>(page_values) + static_cast<size_t>(slot) * kv.value_stride;
+        reinterpret_cast<const Number*>(block_values) + static_cast<size_t>(slot) * kv.value_stride;
     for (; key < last; ++key, values += kv.value_stride) {
       Vec value[kTwos * 2];
 #pragma GCC unroll 2
@@ -215,8 +216,8 @@ PB_INLINE int end_key(const QueryBlock& block, int i, int segment) {
   return key < kSegment ? key : kSegment;
 }
 
-// Where the pages end that the queries of the call see.
-PB_INLINE int end_page_of(const AttentionArgs& args, const QueryBlock& block) {
+// Where the KV blocks end that the queries of the call see.
+PB_INLINE int end_kv_block_of(const AttentionArgs& args, const QueryBlock& block) {
   int end = 0;
   for (int i = args.first_query; i < args.end_query; ++i) {
     if (block.end[i] > end) end = block.end[i];
@@ -253,7 +254,7 @@ inline void softmax_row(float* scores, int begin, int end, float scale,
 // scratch: scores of the queries (kQueries, kSegment), and scales of the values (kSegment).
 template <typename Kv, int kQueries>
 inline void attend_queries(const AttentionArgs& args, const QueryBlock& block, int from,
-                           int segment, int end_page, float* scratch, const SoftmaxState& out) {
+                           int segment, int end_kv_block, float* scratch, const SoftmaxState& out) {
   using Number = typename Kv::Number;
   const KvLayout& kv = args.layout;
   int lowest = kSegment, highest = 0;           // keys that any of these queries sees
@@ -270,14 +271,14 @@ inline void attend_queries(const AttentionArgs& args, const QueryBlock& block, i
 
   float* scores = scratch;
   float* value_scales = scratch + kQueriesPerBlock * kSegment;
-  const int first_page = segment * (kSegment / kv.block_size);
-  for (int page = lowest / kv.block_size; page * kv.block_size < highest; ++page) {
-    const std::byte* keys = keys_of(args, first_page + page);
-    const std::byte* values = values_of(args, first_page + page);
-    const int first = page * kv.block_size;
+  const int first_kv_block = segment * (kSegment / kv.block_size);
+  for (int kv_block = lowest / kv.block_size; kv_block * kv.block_size < highest; ++kv_block) {
+    const std::byte* keys = keys_of(args, first_kv_block + kv_block);
+    const std::byte* values = values_of(args, first_kv_block + kv_block);
+    const int first = kv_block * kv.block_size;
     const int n_slots = highest - first < kv.block_size ? highest - first : kv.block_size;
-    score_page<Kv, kQueries>(kv, reinterpret_cast<const Number*>(keys), n_slots, block.q + from,
-                             values - keys, scores + first);
+    score_kv_block<Kv, kQueries>(kv, reinterpret_cast<const Number*>(keys), n_slots, block.q + from,
+                                 values - keys, scores + first);
     if constexpr (Kv::kScaled) {
       const auto* scales = reinterpret_cast<const float*>(values + kv.value_scales);
       for (int slot = 0; slot < kv.block_size; ++slot) value_scales[first + slot] = scales[slot];
@@ -286,7 +287,7 @@ inline void attend_queries(const AttentionArgs& args, const QueryBlock& block, i
   float* accumulator = out.accumulator + static_cast<size_t>(from) * kv.value_stride;
   for (int i = 0; i < kQueries * kv.value_stride; i += kWidth) store(accumulator + i, zero());
   const auto add_alone = [&](int i, int begin, int end) {
-    add_all_values<Kv, 1>(args, {begin, end, first_page, end_page}, scores + i * kSegment,
+    add_all_values<Kv, 1>(args, {begin, end, first_kv_block, end_kv_block}, scores + i * kSegment,
                           accumulator + i * kv.value_stride);
   };
   for (int i = 0; i < kQueries; ++i) {
@@ -297,8 +298,8 @@ inline void attend_queries(const AttentionArgs& args, const QueryBlock& block, i
                     out.sum + from + i);
     add_alone(i, begin, common_begin < end ? common_begin : end);
   }
-  add_all_values<Kv, kQueries>(args, {common_begin, common_end, first_page, end_page}, scores,
-                               accumulator);
+  add_all_values<Kv, kQueries>(args, {common_begin, common_end, first_kv_block, end_kv_block},
+                               scores, accumulator);
   const int done = common_begin < common_end ? common_end : common_begin;
   for (int i = 0; i < kQueries; ++i) {
     const int begin = first_key(block, from + i, segment);
@@ -309,24 +310,25 @@ inline void attend_queries(const AttentionArgs& args, const QueryBlock& block, i
 // attend_queries for 1 <= n <= kQueries.
 template <typename Kv, int kQueries>
 PB_INLINE void attend_some(const AttentionArgs& args, const QueryBlock& block, int from, int n,
-                           int segment, int end_page, float* scratch, const SoftmaxState& out) {
+                           int segment, int end_kv_block, float* scratch, const SoftmaxState& out) {
   if constexpr (kQueries > 1) {
     if (n < kQueries) {
-      return attend_some<Kv, kQueries - 1>(args, block, from, n, segment, end_page, scratch, out);
+      return attend_some<Kv, kQueries - 1>(args, block, from, n, segment, end_kv_block, scratch,
+                                           out);
     }
   }
-  attend_queries<Kv, kQueries>(args, block, from, segment, end_page, scratch, out);
+  attend_queries<Kv, kQueries>(args, block, from, segment, end_kv_block, scratch, out);
 }
 
 template <typename Kv>
 inline void attend_block(const AttentionArgs& args, const QueryBlock& block, int segment,
                          float* scratch, const SoftmaxState& out) {
-  const int end_page = end_page_of(args, block);
+  const int end_kv_block = end_kv_block_of(args, block);
   const int n_groups = (args.end_query - args.first_query + kQueryRows - 1) / kQueryRows;
   int from = args.first_query;
   for (int g = 0; g < n_groups; ++g) {
     const int n = (args.end_query - from + n_groups - g - 1) / (n_groups - g);
-    attend_some<Kv, kQueryRows>(args, block, from, n, segment, end_page, scratch, out);
+    attend_some<Kv, kQueryRows>(args, block, from, n, segment, end_kv_block, scratch, out);
     from += n;
   }
 }

@@ -52,14 +52,14 @@ PB_INLINE void store_numbers(const float* numbers, int n, typename Kv::Number* t
 
 template <typename Kv>
 inline void store_kv(const KvLayout& kv, const float* key, const float* value, std::byte* head,
-                     int page, int slot) {
+                     int kv_block, int slot) {
   using Number = typename Kv::Number;
-  std::byte* keys = head + page * kv.key_page_bytes;
+  std::byte* keys = head + kv_block * kv.key_block_bytes;
   store_numbers<Kv>(
       key, kv.head_dim, reinterpret_cast<Number*>(keys),
       [&](int d) { return Kv::key_at(d, slot, kv.key_stride); },
       reinterpret_cast<float*>(keys + kv.key_scales) + slot);
-  std::byte* values = head + kv.values + page * kv.value_page_bytes;
+  std::byte* values = head + kv.values + kv_block * kv.value_block_bytes;
   store_numbers<Kv>(
       value, kv.head_dim,
       reinterpret_cast<Number*>(values) + static_cast<size_t>(slot) * kv.value_stride,
@@ -68,16 +68,16 @@ inline void store_kv(const KvLayout& kv, const float* key, const float* value, s
 }
 
 inline void store_key_value(const KvLayout& kv, const float* key, const float* value,
-                            std::byte* head, int page, int slot) {
+                            std::byte* head, int kv_block, int slot) {
   switch (kv.numbers) {
     case KvNumbers::kF32:
-      return store_kv<F32Kv>(kv, key, value, head, page, slot);
+      return store_kv<F32Kv>(kv, key, value, head, kv_block, slot);
     case KvNumbers::kBf16:
-      return store_kv<Bf16Kv>(kv, key, value, head, page, slot);
+      return store_kv<Bf16Kv>(kv, key, value, head, kv_block, slot);
     case KvNumbers::kF16:
-      return store_kv<F16Kv>(kv, key, value, head, page, slot);
+      return store_kv<F16Kv>(kv, key, value, head, kv_block, slot);
     case KvNumbers::kInt8:
-      return store_kv<Int8Kv>(kv, key, value, head, page, slot);
+      return store_kv<Int8Kv>(kv, key, value, head, kv_block, slot);
   }
 }
 

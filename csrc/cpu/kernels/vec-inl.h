@@ -1,4 +1,4 @@
-// The vectors of the target that is being compiled: see table-inl.h.
+// Includes the vectors of the target that is being compiled (targets/table-inl.h).
 #pragma once
 
 #include PB_CPU_VECTORS

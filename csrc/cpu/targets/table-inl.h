@@ -1,7 +1,7 @@
-// The table of one target's kernels, for a target_*.cc to include. It defines before:
+// Defines the table of one target's kernels. A target_*.cc includes it, and defines before that:
 //   PB_CPU_TARGET   the target's name, and name space
 //   PB_CPU_VECTORS  the header of its vectors
-// Everything but the table has internal linkage: see kernels.h.
+// Everything but the table has internal linkage, for the reason given in kernels.h.
 #pragma once
 
 #include "cpu/kernels/activate-inl.h"

@@ -26,10 +26,10 @@ namespace {
 
 constexpr int kMostTileDim = 256;  // head_dim
 constexpr int kStripTiles = 4;     // of columns of values, that are added up at once
-// A tile of scores may reach a vector past the segment, where pages are narrower than a tile.
+// A tile of scores may reach a vector past the segment, where KV blocks are narrower than a tile.
 constexpr int kScoreStride = kSegment + kWidth;
 constexpr int kRowBytes = kScoreStride * sizeof(float);
-constexpr int kFewQueries = 2;                  // that vectors take no longer for than tiles
+constexpr int kSmallBatch = 2;                  // queries: vectors take no longer than tiles
 constexpr int kTilePairs = kTileRows * kChunk;  // numbers of a tile of bf16
 
 struct TileScratch {
@@ -37,7 +37,7 @@ struct TileScratch {
   alignas(64) float scores[kQueriesPerBlock][kScoreStride];
   uint16_t queries[kQueriesPerBlock * kMostTileDim];
   uint16_t values[2][kStripTiles][kTilePairs];  // of two chunks, in turns
-  float few_queries[kFewQueries * kMostTileDim];
+  float small_batch[kSmallBatch * kMostTileDim];
 };
 static_assert(sizeof(TileScratch) <= kAttentionScratch * sizeof(float));
 
@@ -82,13 +82,13 @@ template <bool kBelow>
 struct TileQueries {
   const uint16_t* numbers;  // (queries, head_dim)
 
-  // Those of kTiles tiles of keys, 1 or 2, whose addresses are given. What lies `ahead` of them,
-  // the values in the same pages, is asked for.
+  // Computes the scores of kTiles tiles of keys, 1 or 2, at the given addresses. What lies `ahead`
+  // of them, the values in the same KV blocks, is prefetched.
   template <int kTiles>
   PB_INLINE void score(const KvLayout& kv, const std::byte* const* keys, const ptrdiff_t* ahead,
                        int step, float* scores) const {
     const int64_t stride = kv.key_stride * 4;
-    const auto ask = [=](const std::byte* values) {
+    const auto prefetch_values = [=](const std::byte* values) {
 #pragma GCC unroll 16
       for (int row = 0; row < kTileRows; ++row) __builtin_prefetch(values + row * stride, 0, 2);
     };
@@ -101,13 +101,13 @@ struct TileQueries {
       const int64_t at = d / 2 * stride;
       tile_load<4>(numbers + d, kv.head_dim * 2);
       tile_load_streamed<6>(keys[0] + at, stride);
-      ask(keys[0] + at + ahead[0]);
+      prefetch_values(keys[0] + at + ahead[0]);
       tile_bf16_product<0, 4, 6>();
       if constexpr (kBelow) tile_load<5>(below + d, kv.head_dim * 2);
       if constexpr (kBelow) tile_bf16_product<2, 5, 6>();
       if constexpr (kTiles > 1) {
         tile_load_streamed<7>(keys[1] + at, stride);
-        ask(keys[1] + at + ahead[1]);
+        prefetch_values(keys[1] + at + ahead[1]);
         tile_bf16_product<1, 4, 7>();
         if constexpr (kBelow) tile_bf16_product<3, 5, 7>();
       }
@@ -120,11 +120,11 @@ struct TileQueries {
   }
 };
 
-// Scores of keys [begin, end) of a segment and of some beside them, two tiles at a time: of pages
-// of 32 these are neighbouring lines. Tiles are stored in ascending order: what one of them has
-// past the end of its page, the next one overwrites.
+// Scores of keys [begin, end) of a segment and of some beside them, two tiles at a time: of KV
+// blocks of 32 these are neighbouring lines. Tiles are stored in ascending order: what one of them
+// has past the end of its KV block, the next one overwrites.
 template <typename Queries>
-inline void score_keys(const AttentionArgs& args, int first_page, int begin, int end,
+inline void score_keys(const AttentionArgs& args, int first_kv_block, int begin, int end,
                        const Queries& queries, float* scores) {
   const KvLayout& kv = args.layout;
   const int step = kv.block_size < kWidth ? kv.block_size : kWidth;
@@ -134,10 +134,10 @@ inline void score_keys(const AttentionArgs& args, int first_page, int begin, int
     const int n = key + step < end ? 2 : 1;
     for (int t = 0; t < n; ++t) {
       const int of_tile = key + t * step;
-      const int page = first_page + of_tile / kv.block_size;
-      const std::byte* of_page = keys_of(args, page);
-      keys[t] = of_page + static_cast<size_t>(of_tile % kv.block_size) * 4;
-      ahead[t] = values_of(args, page) - of_page;
+      const int kv_block = first_kv_block + of_tile / kv.block_size;
+      const std::byte* of_kv_block = keys_of(args, kv_block);
+      keys[t] = of_kv_block + static_cast<size_t>(of_tile % kv.block_size) * 4;
+      ahead[t] = values_of(args, kv_block) - of_kv_block;
     }
     if (n == 2) {
       queries.template score<2>(kv, keys, ahead, step, scores + key);
@@ -152,10 +152,10 @@ struct ValueRows {
   const AttentionArgs& args;
   Keys keys;
 
-  // That of one key.
+  // The value of one key.
   PB_INLINE const uint16_t* at(int key) const {
     const int block_size = args.layout.block_size;
-    const std::byte* values = values_of(args, keys.first_page + key / block_size);
+    const std::byte* values = values_of(args, keys.first_kv_block + key / block_size);
     return reinterpret_cast<const uint16_t*>(values) +
            static_cast<size_t>(key % block_size) * args.layout.value_stride;
   }
@@ -174,9 +174,9 @@ struct ValueRows {
       }
       const uint16_t* row = at(key);
       for (int j = 0; j < run; ++j) rows[i + j] = row + j * args.layout.value_stride;
-      const int page = keys.first_page + key / block_size;
-      const std::byte* next = keys_after(args, keys, page);
-      if (next != nullptr) ahead[i / kWidth] = next - values_of(args, page);
+      const int kv_block = keys.first_kv_block + key / block_size;
+      const std::byte* next = keys_after(args, keys, kv_block);
+      if (next != nullptr) ahead[i / kWidth] = next - values_of(args, kv_block);
     }
     for (int i = 0; first + i < keys.begin; ++i) rows[i] = kNoValue;
     for (int i = keys.end - first; i < kChunk; ++i) rows[i] = kNoValue;
@@ -193,9 +193,11 @@ PB_INLINE bool finite(const uint16_t* row, int n) {
   return bad == 0;
 }
 
-// Whether what only some of the queries see may be multiplied by the zeros of the others.
-inline bool strangers_are_finite(const AttentionArgs& args, int first_page, const SeenKeys& seen) {
-  const ValueRows values{args, {seen.begin, seen.end, first_page, first_page}};
+// Whether the values that only some of the queries see are all finite, so that the others may
+// multiply them by zero.
+inline bool partly_seen_is_finite(const AttentionArgs& args, int first_kv_block,
+                                  const SeenKeys& seen) {
+  const ValueRows values{args, {seen.begin, seen.end, first_kv_block, first_kv_block}};
   for (int key = seen.begin; key < seen.end; ++key) {
     if (key >= seen.common_begin && key < seen.common_end) continue;
     if (!finite(values.at(key), args.layout.head_dim)) return false;
@@ -281,7 +283,7 @@ inline void add_strip(const ValueRows& values, const uint16_t* probabilities, in
   if constexpr (kFourSums) tile_store<3>(out + kWidth, out_bytes);
 }
 
-// The same for all columns.
+// Adds up the values of all columns, strip by strip.
 template <bool kBelow>
 inline void add_values_of(const ValueRows& values, const float* probabilities, TileScratch& s,
                           float* out) {
@@ -295,20 +297,20 @@ inline void add_values_of(const ValueRows& values, const float* probabilities, T
   if (column < head_dim) add_strip<2, kBelow>(values, pairs, column, s.values, out);
 }
 
-// On vectors, kQueries queries that all see the same keys.
+// Attention on vectors for kQueries queries that all see the same keys.
 template <int kQueries>
-inline void attend_few(const AttentionArgs& args, const QueryBlock& block, const Keys& keys,
-                       TileScratch& s, const SoftmaxState& out) {
+inline void attend_small_batch(const AttentionArgs& args, const QueryBlock& block, const Keys& keys,
+                               TileScratch& s, const SoftmaxState& out) {
   const KvLayout& kv = args.layout;
   for (int q = 0; q < kQueries; ++q) {
     const float* from = block.q[args.first_query + q];
-    float* to = s.few_queries + q * kv.head_dim;
+    float* to = s.small_batch + q * kv.head_dim;
     for (int d = 0; d < kv.head_dim; d += kWidth) store(to + d, round_to_bf16(load(from + d)));
   }
   {
     const TileRounding rounding;
-    score_keys(args, keys.first_page, keys.begin, keys.end,
-               FewQueries<kQueries>{s.few_queries, kScoreStride}, s.scores[0]);
+    score_keys(args, keys.first_kv_block, keys.begin, keys.end,
+               SmallBatchQueries<kQueries>{s.small_batch, kScoreStride}, s.scores[0]);
   }
   for (int q = 0; q < kQueries; ++q) {
     const int i = args.first_query + q;
@@ -316,8 +318,9 @@ inline void attend_few(const AttentionArgs& args, const QueryBlock& block, const
                         out.max + i, out.sum + i);
   }
   const TileRounding rounding;
-  add_few<kQueries>(ValueRows{args, keys}, s.scores[0], kScoreStride,
-                    out.accumulator + static_cast<size_t>(args.first_query) * kv.value_stride);
+  add_small_batch<kQueries>(
+      ValueRows{args, keys}, s.scores[0], kScoreStride,
+      out.accumulator + static_cast<size_t>(args.first_query) * kv.value_stride);
 }
 
 inline void attend_on_tiles(const AttentionArgs& args, const QueryBlock& block, int segment,
@@ -325,18 +328,18 @@ inline void attend_on_tiles(const AttentionArgs& args, const QueryBlock& block, 
   const KvLayout& kv = args.layout;
   const SeenKeys seen = seen_keys(args, block, segment);
   if (seen.begin >= seen.end) return;
-  const int first_page = segment * (kSegment / kv.block_size);
-  const Keys keys{seen.begin, seen.end, first_page, end_page_of(args, block)};
+  const int first_kv_block = segment * (kSegment / kv.block_size);
+  const Keys keys{seen.begin, seen.end, first_kv_block, end_kv_block_of(args, block)};
   const int n = args.end_query - args.first_query;
   if (seen.begin == seen.common_begin && seen.end == seen.common_end) {
-    if (n == 1) return attend_few<1>(args, block, keys, s, out);
-    if (n == 2) return attend_few<2>(args, block, keys, s, out);
+    if (n == 1) return attend_small_batch<1>(args, block, keys, s, out);
+    if (n == 2) return attend_small_batch<2>(args, block, keys, s, out);
   }
   const bool below = n > kTileRows;
   configure_tiles(below ? kTileRows : n, below ? n - kTileRows : n);
   round_queries(args, block, s.queries);
   const auto score = [&](auto queries) {
-    score_keys(args, first_page, seen.begin, seen.end, queries, s.scores[0]);
+    score_keys(args, first_kv_block, seen.begin, seen.end, queries, s.scores[0]);
   };
   if (below) {
     score(TileQueries<true>{s.queries});
@@ -356,10 +359,11 @@ inline void attend_on_tiles(const AttentionArgs& args, const QueryBlock& block, 
   const auto accumulator = [&](int i) {
     return out.accumulator + static_cast<size_t>(i) * kv.value_stride;
   };
-  if (!strangers_are_finite(args, first_page, seen)) {
+  if (!partly_seen_is_finite(args, first_kv_block, seen)) {
     configure_tiles(1, 1);
     for_queries([&](int i, float* row, int begin, int end) {
-      add_values_of<false>({args, {begin, end, first_page, keys.end_page}}, row, s, accumulator(i));
+      add_values_of<false>({args, {begin, end, first_kv_block, keys.end_kv_block}}, row, s,
+                           accumulator(i));
     });
   } else if (below) {
     add_values_of<true>({args, keys}, s.scores[0], s, accumulator(args.first_query));

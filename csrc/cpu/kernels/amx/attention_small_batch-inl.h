@@ -31,9 +31,9 @@ class TileRounding {
   uint32_t before_;
 };
 
-// The scores of queries, as TileQueries.
+// Computes the scores of queries, as TileQueries does.
 template <int kQueries>
-struct FewQueries {
+struct SmallBatchQueries {
   const float* numbers;  // f32 (kQueries, head_dim), bf16 as they are
   int score_stride;
 
@@ -77,8 +77,8 @@ struct FewQueries {
 // out (kQueries, out_stride) = probabilities (kQueries, stride), f32 that are bf16, times values,
 // kTwos * 32 columns from `column` on.
 template <int kQueries, int kTwos, typename Values>
-PB_INLINE void add_few_strip(const Values& values, const float* probabilities, int stride,
-                             int column, float* out, int out_stride) {
+PB_INLINE void add_small_batch_strip(const Values& values, const float* probabilities, int stride,
+                                     int column, float* out, int out_stride) {
   constexpr int kVectors = 2 * kTwos;
   Vec sum[kQueries][kVectors] = {};
   const int end_chunk = (values.keys.end + kChunk - 1) / kChunk;
@@ -125,19 +125,20 @@ PB_INLINE void add_few_strip(const Values& values, const float* probabilities, i
   }
 }
 
-// The same for all columns.
+// Adds up the values of all columns, strip by strip.
 template <int kQueries, typename Values>
-inline void add_few(const Values& values, const float* probabilities, int stride, float* out) {
+inline void add_small_batch(const Values& values, const float* probabilities, int stride,
+                            float* out) {
   const KvLayout& kv = values.args.layout;
   int column = 0;
   for (; column + 4 * kChunk <= kv.head_dim; column += 4 * kChunk) {
-    add_few_strip<kQueries, 4>(values, probabilities, stride, column, out, kv.value_stride);
+    add_small_batch_strip<kQueries, 4>(values, probabilities, stride, column, out, kv.value_stride);
   }
   for (; column + 2 * kChunk <= kv.head_dim; column += 2 * kChunk) {
-    add_few_strip<kQueries, 2>(values, probabilities, stride, column, out, kv.value_stride);
+    add_small_batch_strip<kQueries, 2>(values, probabilities, stride, column, out, kv.value_stride);
   }
   if (column < kv.head_dim) {
-    add_few_strip<kQueries, 1>(values, probabilities, stride, column, out, kv.value_stride);
+    add_small_batch_strip<kQueries, 1>(values, probabilities, stride, column, out, kv.value_stride);
   }
 }
 

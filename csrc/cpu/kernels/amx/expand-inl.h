@@ -55,7 +55,8 @@ struct NoExpansion {
   static constexpr bool kLines = false;
 };
 
-// See pack.h: 8 rows of four k's of every column, a byte each, 128 above its value.
+// int8 weights as pack.h lays them out: 8 rows of four k's of every column, a byte each, 128 above
+// its value.
 struct Int8Expansion {
   static constexpr int kStepBytes = kAmxScales + kStepNumbers;
   static constexpr int kUnits = 16;
@@ -83,7 +84,8 @@ struct Int8Expansion {
   }
 };
 
-// See pack.h: 64 bytes of 4 columns each, (8, 4) words of four k's, 8 above their value.
+// int4 weights as pack.h lays them out for lines: 64 bytes of 4 columns each, (8, 4) words of four
+// k's, 8 above their value.
 struct Int4Expansion {
   static constexpr int kStepBytes = kAmxScales + kStepNumbers / 2;
   static constexpr int kUnits = 8;
@@ -156,7 +158,7 @@ struct Int4Lines {
     store(scales + kWidth, cut_scales(step, 1));
   }
 
-  // The columns of a unit.
+  // Expands the columns of a unit.
   static PB_INLINE void expand(const uint8_t* step, int unit, const float* scales, uint16_t* to) {
     const __m512i packed = _mm512_loadu_si512(step + kAmxScales + unit * 64);
     const Vec values = _mm512_setr_ps(-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7);

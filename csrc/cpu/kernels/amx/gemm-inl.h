@@ -71,14 +71,14 @@ PB_INLINE void multiply_step(const char* x, int64_t x_bytes, bool below, const u
   tile_bf16_product<3, 5, 7>();
 }
 
-// A step that comes from memory asks for those to come.
+// Expands a step. One that comes from memory prefetches the steps after it.
 template <typename Weights, bool kFromMemory>
 PB_INLINE void expand_step(const uint8_t* step, uint16_t* to) {
-  if constexpr (kFromMemory) ask_ahead(step);
+  if constexpr (kFromMemory) prefetch_ahead(step);
   const typename Weights::Scales scales[2] = {Weights::scales(step, 0), Weights::scales(step, 1)};
 #pragma GCC unroll 16
   for (int unit = 0; unit < Weights::kUnits; ++unit) {
-    if constexpr (kFromMemory) ask_ahead(step + (unit + 1) * 64);
+    if constexpr (kFromMemory) prefetch_ahead(step + (unit + 1) * 64);
     Weights::expand(step, unit, scales[unit % 2], to);
   }
 }
@@ -102,7 +102,7 @@ inline __attribute__((noinline)) void multiply_once(const AmxBlock& b, const uin
       }
       multiply_step(x, b.x_bytes, below, expanded + s % kSteps * kStepNumbers);
     } else {
-      ask_ahead(w, Weights::kStepBytes);
+      prefetch_ahead(w, Weights::kStepBytes);
       multiply_step(x, b.x_bytes, below, reinterpret_cast<const uint16_t*>(w));
     }
     x += kStepK * 2;
@@ -111,7 +111,7 @@ inline __attribute__((noinline)) void multiply_once(const AmxBlock& b, const uin
   end_tiles(b, b.parked, 0, b.rows);
 }
 
-// Asks for the weights of the block of K to come while one is multiplied, bit by bit.
+// Prefetches the weights of the next block of K while one is multiplied, a few lines a step.
 struct Ahead {
   const uint8_t* from;
   int n;  // cache lines
@@ -127,8 +127,8 @@ struct Ahead {
   }
 };
 
-// In 16 steps, the parked sums of the register block to come.
-PB_INLINE void ask_for_parked(const float* next, int step) {
+// Prefetches, in 16 steps, the parked sums of the next register block.
+PB_INLINE void prefetch_parked(const float* next, int step) {
   constexpr int kFloats = kPairRows * kAmxColumns / 16;
   if (step >= 16) return;
 #pragma GCC unroll 4
@@ -145,7 +145,7 @@ PB_INLINE void multiply_rows(const AmxBlock& b, const uint16_t* w, int row, int 
   const auto* x = reinterpret_cast<const char*>(b.x) + row * b.x_bytes;
   for (int s = 0; s < b.steps; ++s) {
     ahead.step();
-    if (!b.first) ask_for_parked(parked + kPairRows * kAmxColumns, s);
+    if (!b.first) prefetch_parked(parked + kPairRows * kAmxColumns, s);
     multiply_step(x, b.x_bytes, below, w);
     x += kStepK * 2;
     w += kStepNumbers;
@@ -234,10 +234,10 @@ template <typename Weights>
 inline void amx_tiles(const GemmArgs& args, int tile_begin, int tile_end, int row_begin,
                       int row_end, void* scratch) {
   if constexpr (Weights::kLines) {
-    if (row_end - row_begin <= kLineRows) {
-      static_assert(kLinesScratch<kAmxTiles> <= kAmxScratch);
-      multiply_lines<kAmxTiles>(args, tile_begin, tile_end, row_begin, row_end,
-                                static_cast<float*>(scratch));
+    if (row_end - row_begin <= kSmallM) {
+      static_assert(kSmallMScratch<kAmxTiles> <= kAmxScratch);
+      multiply_small_m<kAmxTiles>(args, tile_begin, tile_end, row_begin, row_end,
+                                  static_cast<float*>(scratch));
       return;
     }
   }

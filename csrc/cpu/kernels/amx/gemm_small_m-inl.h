@@ -18,10 +18,10 @@
 namespace pb::cpu::PB_CPU_TARGET {
 namespace {
 
-// Bytes ahead that a stream of weights is asked for, into the first cache. Where steps are as short
-// as these, asking for the second cache before that makes them longer.
+// Bytes ahead that a stream of weights is prefetched into the first cache. Where steps are as short
+// as these, prefetching into the second cache before that makes them longer.
 constexpr int kLinesAhead = 3072;
-constexpr int kLineRows = 64;           // up to which this way is the faster one
+constexpr int kSmallM = 64;             // up to which this way is the faster one
 constexpr int kPairsBytes = 576 << 10;  // of rows that stay in the second cache
 constexpr int kTurns = 4;               // steps of expanded weights that take turns
 
@@ -89,13 +89,13 @@ inline RowPairs pair_rows(const uint16_t* x, int64_t x_stride, int rows, int ste
 
 // Of scratch: parked sums, rows in pairs, and the steps of expanded weights of two tiles.
 template <int kMostTiles>
-constexpr int kLinesParkedFloats = kMostTiles * kLineRows * kAmxColumns;
+constexpr int kSmallMParkedFloats = kMostTiles * kSmallM * kAmxColumns;
 template <int kMostTiles>
-constexpr int kLinesScratch =
-    kLinesParkedFloats<kMostTiles> * 4 + kPairsBytes + 2 * kTurns * kStepNumbers * 2;
+constexpr int kSmallMScratch =
+    kSmallMParkedFloats<kMostTiles> * 4 + kPairsBytes + 2 * kTurns * kStepNumbers * 2;
 
 // Some steps of K of one weight tile, or of two neighbours, with one block of 16 rows or two.
-struct LineBlock {
+struct SmallMBlock {
   const uint8_t* w;    // first step
   int64_t tile_bytes;  // to the next weight tile
   RowPairs x;          // from the first step
@@ -108,7 +108,7 @@ struct LineBlock {
 
 // Sums 0 and 1 are those of the first weight tile and block of rows, 2 and 3 of the second tile or
 // block, weights 4 and 5, rows 6 and 7.
-PB_INLINE void configure_lines(int rows) {
+PB_INLINE void configure_small_m(int rows) {
   const int above = rows < kTileRows ? rows : kTileRows;
   const int below = rows > kTileRows ? rows - kTileRows : above;
   const auto a = static_cast<uint16_t>(above * 4), b = static_cast<uint16_t>(below * 4);
@@ -117,7 +117,7 @@ PB_INLINE void configure_lines(int rows) {
 }
 
 template <int kTiles, int kBlocks>
-inline __attribute__((noinline)) void multiply_line_block(const LineBlock& b) {
+inline __attribute__((noinline)) void multiply_small_m_block(const SmallMBlock& b) {
   static_assert(kTiles * kBlocks <= 2);
   constexpr bool kFour = kTiles * kBlocks == 2;  // accumulators, or two
   alignas(64) float scales[kTiles][2][kAmxColumns];
@@ -129,11 +129,11 @@ inline __attribute__((noinline)) void multiply_line_block(const LineBlock& b) {
     // Two tiles that take turns are two streams, each followed by what lies behind the other.
     const bool ends = kTiles == 2 && from + kLinesAhead >= b.w + (tile + 1) * b.tile_bytes;
     const uint8_t* ahead = from + kLinesAhead + (ends ? b.tile_bytes : 0);
-    ask_for<1>(ahead);
+    prefetch_line<1>(ahead);
     uint16_t* to = b.expanded + (tile * kTurns + step % kTurns) * kStepNumbers;
 #pragma GCC unroll 8
     for (int unit = 0; unit < Int4Lines::kUnits; ++unit) {
-      ask_for<1>(ahead + (unit + 1) * 64);
+      prefetch_line<1>(ahead + (unit + 1) * 64);
       Int4Lines::expand(from, unit, scales[tile][step % 2], to);
     }
   };
@@ -169,8 +169,8 @@ inline __attribute__((noinline)) void multiply_line_block(const LineBlock& b) {
 }
 
 // y (=|+=) the parked sums of some neighbouring weight tiles, or of one and two blocks of rows.
-inline void write_lines(const GemmArgs& args, int row_begin, int rows, int tile, int tiles,
-                        float* parked) {
+inline void write_small_m(const GemmArgs& args, int row_begin, int rows, int tile, int tiles,
+                          float* parked) {
   for (int i = 0; i < tiles; ++i) {
     const TileOutput to = output_of(args, row_begin, tile + i, false);
     for (int row = 0; row < rows; row += kTileRows) {
@@ -183,32 +183,32 @@ inline void write_lines(const GemmArgs& args, int row_begin, int rows, int tile,
   }
 }
 
-PB_INLINE void multiply_line_block(const LineBlock& b, int tiles) {
+PB_INLINE void multiply_small_m_block(const SmallMBlock& b, int tiles) {
   if (b.x.blocks == 2) {
-    multiply_line_block<1, 2>(b);
+    multiply_small_m_block<1, 2>(b);
   } else if (tiles == 2) {
-    multiply_line_block<2, 1>(b);
+    multiply_small_m_block<2, 1>(b);
   } else {
-    multiply_line_block<1, 1>(b);
+    multiply_small_m_block<1, 1>(b);
   }
 }
 
-// Rows [row_begin, row_end), at most kLineRows, of weight tiles [tile_begin, tile_end), at most
+// Rows [row_begin, row_end), at most kSmallM, of weight tiles [tile_begin, tile_end), at most
 // kMostTiles. More than kPairRows rows pass over a tile one block after the other, each expanding
 // it again: it comes from memory once.
 template <int kMostTiles>
-inline void multiply_lines(const GemmArgs& args, int tile_begin, int tile_end, int row_begin,
-                           int row_end, float* parked) {
+inline void multiply_small_m(const GemmArgs& args, int tile_begin, int tile_end, int row_begin,
+                             int row_end, float* parked) {
   const int steps = (args.n_in + kStepK - 1) / kStepK;
   const int rows = row_end - row_begin;
   const int even_rows = (rows + kTileRows - 1) / kTileRows * kTileRows;
   const auto* weights = static_cast<const uint8_t*>(args.weights);
   const auto* x = static_cast<const uint16_t*>(args.x) + row_begin * args.x_stride;
-  auto* pairs = reinterpret_cast<char*>(parked + kLinesParkedFloats<kMostTiles>);
+  auto* pairs = reinterpret_cast<char*>(parked + kSmallMParkedFloats<kMostTiles>);
   const int most = kPairsBytes / (even_rows * 64);
   const int n_parts = (steps + most - 1) / most;
   const int part_steps = (steps + n_parts - 1) / n_parts;
-  LineBlock b;
+  SmallMBlock b;
   b.tile_bytes = int64_t{steps} * Int4Expansion::kStepBytes;
   b.expanded = reinterpret_cast<uint16_t*>(pairs + kPairsBytes);
   for (int step = 0; step < steps; step += part_steps) {
@@ -216,22 +216,22 @@ inline void multiply_lines(const GemmArgs& args, int tile_begin, int tile_end, i
     b.first = step == 0;
     b.last = step + b.steps == steps;
     const auto rows_at = [&](int row) { return rows - row < kPairRows ? rows - row : kPairRows; };
-    RowPairs x_at[kLineRows / kPairRows];
+    RowPairs x_at[kSmallM / kPairRows];
     for (int row = 0; row < rows; row += kPairRows) {
       x_at[row / kPairRows] =
           pair_rows(x + row * args.x_stride + step * kStepK, args.x_stride, rows_at(row), b.steps,
                     pairs + static_cast<int64_t>(row) * b.steps * 64);
     }
-    configure_lines(rows_at(0));
+    configure_small_m(rows_at(0));
     for (int tile = tile_begin; tile < tile_end;) {
       const int tiles = rows <= kTileRows && tile + 1 < tile_end ? 2 : 1;
       b.w = weights + tile * b.tile_bytes + step * int64_t{Int4Expansion::kStepBytes};
       for (int row = 0; row < rows; row += kPairRows) {
-        if (rows > kPairRows) configure_lines(rows_at(row));
+        if (rows > kPairRows) configure_small_m(rows_at(row));
         b.x = x_at[row / kPairRows];
         b.parked = parked + ((tile - tile_begin) * even_rows + row) * kAmxColumns;
-        multiply_line_block(b, tiles);
-        if (b.last) write_lines(args, row_begin + row, rows_at(row), tile, tiles, b.parked);
+        multiply_small_m_block(b, tiles);
+        if (b.last) write_small_m(args, row_begin + row, rows_at(row), tile, tiles, b.parked);
       }
       tile += tiles;
     }

@@ -1,9 +1,9 @@
-// Weights under way from memory while others are expanded and multiplied.
+// Prefetches weights from memory while others are expanded and multiplied.
 //
 // A core that only reads keeps its fill buffers busy by itself. One that computes between its reads
-// has to ask ahead, and evenly: a dozen lines asked for at once take all buffers of the first
-// cache, and what is needed now waits for what is needed later. Compilers gather prefetches where
-// they find room, so each of these stays where it is written.
+// has to prefetch, and evenly: a dozen lines prefetched at once take all buffers of the first
+// cache, and a line needed now waits for lines needed later. Compilers gather prefetches where they
+// find room, so each of these stays where it is written.
 #pragma once
 
 #include "cpu/kernels/vec-inl.h"
@@ -11,25 +11,25 @@
 namespace pb::cpu::PB_CPU_TARGET {
 namespace {
 
-// Bytes ahead that a stream is asked for, into the second cache and from there into the first. A
+// Bytes ahead that a stream is prefetched, into the second cache and from there into the first. A
 // multiple of 4096 would share the first cache's sets with what is being read.
 constexpr int kFarAhead = 3584;
 constexpr int kNearAhead = 768;
 
-// Asks for a line, into the first cache or only into the second. No access to memory moves past.
+// Prefetches a line into the first cache, or only into the second. No access to memory moves past.
 template <int kCache>
-PB_INLINE void ask_for(const void* line) {
+PB_INLINE void prefetch_line(const void* line) {
   __builtin_prefetch(line, 0, kCache == 1 ? 3 : 2);
   asm volatile("" ::: "memory");
 }
 
-// Asks for what comes after the next `bytes` of a stream: for every line once, just before it is
-// read.
-PB_INLINE void ask_ahead(const void* next, int bytes = 64) {
+// Prefetches what follows the next `bytes` of a stream, every line once. To be called just before
+// those bytes are read.
+PB_INLINE void prefetch_ahead(const void* next, int bytes = 64) {
 #pragma GCC unroll 32
   for (int line = 0; line < bytes; line += 64) {
-    ask_for<2>(static_cast<const char*>(next) + kFarAhead + line);
-    ask_for<1>(static_cast<const char*>(next) + kNearAhead + line);
+    prefetch_line<2>(static_cast<const char*>(next) + kFarAhead + line);
+    prefetch_line<1>(static_cast<const char*>(next) + kNearAhead + line);
   }
 }
 

@@ -26,7 +26,7 @@ struct TileOutput {
   bool stream;  // past the caches: there is much, and all of it whole lines
 };
 
-// Of weight tile `tile`, for rows from `row`.
+// Where the sums of weight tile `tile` go, for rows from `row`.
 PB_INLINE TileOutput output_of(const GemmArgs& args, int row, int tile, bool stream) {
   const int column = tile * kAmxColumns;
   return {args.y + static_cast<size_t>(row) * args.n_out + column,

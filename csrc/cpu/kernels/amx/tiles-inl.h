@@ -17,7 +17,7 @@ PB_INLINE void tile_load(const void* rows, int64_t stride_bytes) {
                : "memory");
 }
 
-// Of what is not wanted again before long.
+// Loads a tile of data that is not read again soon.
 template <int kTile>
 PB_INLINE void tile_load_streamed(const void* rows, int64_t stride_bytes) {
   asm volatile("tileloaddt1 (%0,%1,1), %%tmm%c2" ::"r"(rows), "r"(stride_bytes), "i"(kTile)
