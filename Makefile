@@ -22,7 +22,7 @@ INSTALL := $(PIP) install --no-build-isolation --editable
 BUILD_TOOLS := "scikit-build-core>=0.11" "pybind11>=3.0" ninja
 
 NATIVE_SOURCES := $(shell find csrc -name '*.h' -o -name '*.cc' | sort)
-NATIVE_OTHERS := $(wildcard tests/native/*.h tests/native/*.cc bench/native/*.h bench/native/*.cc)
+NATIVE_OTHERS := $(shell find tests/native bench/native -name '*.h' -o -name '*.cc' | sort)
 BUILD_INPUTS := pyproject.toml CMakeLists.txt cmake/cuda.cmake csrc/cuda/build.cc.in $(NATIVE_SOURCES)
 NATIVE_BUILD := -DPYBATCHER_PYTHON=OFF -DPYBATCHER_NATIVE_TESTS=ON
 

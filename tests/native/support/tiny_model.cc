@@ -1,44 +1,20 @@
-// A random model of a few thousand weights, made in memory: what tests of weights, forward pass and
-// engine run on.
-#pragma once
-
-#include <cstdint>
-#include <deque>
-#include <random>
-#include <string>
-#include <vector>
-
-#include "model/config.h"
-#include "model/weights.h"
+#include "tiny_model.h"
 
 namespace pb::test {
 
-struct TinyModel {
-  ModelConfig config;
-  TensorMap tensors;
-  std::deque<std::vector<float>> storage;  // what the views point to; its elements never move
-  std::mt19937 random{1};
+void TinyModel::add(const std::string& name, int rows, int cols, float centre, float spread) {
+  std::normal_distribution<float> normal(centre, spread);
+  auto& values = storage.emplace_back(size_t(rows) * size_t(cols));
+  for (float& v : values) v = normal(random);
+  tensors[name] = {.name = name,
+                   .data = values.data(),
+                   .rows = rows,
+                   .cols = cols,
+                   .row_stride = cols,
+                   .col_stride = 1};
+}
 
-  // A random tensor under `name`, of numbers about `centre`.
-  void add(const std::string& name, int rows, int cols, float centre = 0.0f, float spread = 0.2f) {
-    std::normal_distribution<float> normal(centre, spread);
-    auto& values = storage.emplace_back(size_t(rows) * size_t(cols));
-    for (float& v : values) v = normal(random);
-    tensors[name] = {.name = name,
-                     .data = values.data(),
-                     .rows = rows,
-                     .cols = cols,
-                     .row_stride = cols,
-                     .col_stride = 1};
-  }
-
-  float* values(const std::string& name) {
-    return static_cast<float*>(const_cast<void*>(tensors.at(name).data));
-  }
-};
-
-// Rotary positions, RMSNorm, gated MLP, grouped queries, q and k norms, an untied head.
-inline TinyModel rotary_model() {
+TinyModel rotary_model() {
   TinyModel m;
   ModelConfig& c = m.config;
   c.architecture = "qwen3";
@@ -75,8 +51,7 @@ inline TinyModel rotary_model() {
   return m;
 }
 
-// Learned positions, LayerNorm, plain GELU MLP, biases everywhere, a tied head.
-inline TinyModel learned_model() {
+TinyModel learned_model() {
   TinyModel m;
   ModelConfig& c = m.config;
   c.architecture = "gpt2";

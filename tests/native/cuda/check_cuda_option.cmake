@@ -1,7 +1,7 @@
 # What PYBATCHER_CUDA does with no nvcc, with ones that do not work and with ones that do: each played
 # by a shell script.
 #   cmake -P check_cuda_option.cmake
-get_filename_component(root ${CMAKE_CURRENT_LIST_DIR}/../.. ABSOLUTE)
+get_filename_component(root ${CMAKE_CURRENT_LIST_DIR}/../../.. ABSOLUTE)
 set(folder ${CMAKE_CURRENT_BINARY_DIR}/CMakeFiles/check_cuda_option)
 file(REMOVE_RECURSE ${folder})
 file(MAKE_DIRECTORY ${folder})
