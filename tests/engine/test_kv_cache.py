@@ -2,9 +2,9 @@
 
 The model (kv_model.py) says what every call must return, raise and leave behind. Beside it lies a
 simulated storage: what stands at a position is a hash of all tokens up to it, as keys and values
-are. The test writes it where the engine would, block copies go through the cache's own callback, and
-after every step each sequence must read back its own history: so no block is ever written to that
-somebody else reads.
+are. The test writes it where the engine would, block copies go through the cache's own callback,
+and after every step each sequence must read back its own history: so no block is ever written to
+that somebody else reads.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from hypothesis.stateful import (
     precondition,
     rule,
 )
-from kv_model import Model, Block, Sequence, keys_and_values
+from kv_model import Block, Model, Sequence, keys_and_values
 
 from pybatcher import _core
 from pybatcher.errors import (
@@ -291,7 +291,8 @@ class KvCacheMachine(RuleBasedStateMachine):
     @invariant()
     def every_sequence_reads_its_own_history(self) -> None:
         for seq_id, sequence in self.sequences.items():
-            read = [value for block in self.cache.block_table(seq_id) for value in self.storage[block]]
+            blocks = self.cache.block_table(seq_id)
+            read = [value for block in blocks for value in self.storage[block]]
             expected = keys_and_values(sequence.namespace, sequence.tokens + sequence.reserved)
             assert read[: len(expected)] == expected
 
