@@ -22,7 +22,7 @@ INSTALL := $(PIP) install --no-build-isolation --editable
 BUILD_TOOLS := "scikit-build-core>=0.11" "pybind11>=3.0" ninja
 
 NATIVE_SOURCES := $(shell find csrc -name '*.h' -o -name '*.cc' | sort)
-NATIVE_OTHERS := $(wildcard tests/native/*.h tests/native/*.cc bench/*.h bench/*.cc)
+NATIVE_OTHERS := $(shell find tests/native bench/native -name '*.h' -o -name '*.cc' | sort)
 BUILD_INPUTS := pyproject.toml CMakeLists.txt cmake/cuda.cmake csrc/cuda/build.cc.in $(NATIVE_SOURCES)
 NATIVE_BUILD := -DPYBATCHER_PYTHON=OFF -DPYBATCHER_NATIVE_TESTS=ON
 
@@ -132,10 +132,10 @@ rivals: rival-llamacpp rival-openvino
 
 rival-llamacpp: .venv-rivals/.rival-llamacpp
 
-.venv-rivals/.rival-llamacpp: bench/rival-llamacpp.txt bench/amx_with_gcc.h
+.venv-rivals/.rival-llamacpp: bench/rival-llamacpp.txt bench/native/amx_with_gcc.h
 	$(PYTHON) -m venv .venv-rivals
 	.venv-rivals/bin/pip install --quiet "scikit-build-core>=0.11" cmake ninja
-	CMAKE_ARGS="-DCMAKE_CXX_FLAGS='-include $(CURDIR)/bench/amx_with_gcc.h'" \
+	CMAKE_ARGS="-DCMAKE_CXX_FLAGS='-include $(CURDIR)/bench/native/amx_with_gcc.h'" \
 	    .venv-rivals/bin/pip install --no-build-isolation -r bench/rival-llamacpp.txt
 	@touch $@
 

@@ -2,8 +2,8 @@
 
     .venv/bin/python -m bench.kernels
 
-Runs bench/kernels.cc for each number of threads: GB/s and GOP/s of every product of the 1B shape,
-beside the read bandwidth and the peak of the instruction that does the work. Results land in
+Runs bench/native/kernels.cc for each number of threads: GB/s and GOP/s of every product of the 1B
+shape, beside the read bandwidth and the peak of the instruction that does the work. Results land in
 bench/results/kernels-TARGET.json.
 """
 
@@ -13,13 +13,13 @@ import argparse
 import sys
 from typing import Any
 
-from . import native
+from . import native_programs
 from .limits import peak_for
 from .machine import describe_run
 from .progress import Bar, bar
 from .results import write_result
 
-PRODUCTS = 4  # that bench/kernels.cc knows
+PRODUCTS = 4  # that bench/native/kernels.cc knows
 HEAD_ROWS = 32  # the most it gives the head
 
 
@@ -34,7 +34,7 @@ def measure(
     n_threads: int, target: str, dtypes: str, rows: str, mebibytes: int, progress: Bar
 ) -> dict[str, Any]:
     """One run of the program: the machine's limits and all products."""
-    lines = native.run(
+    lines = native_programs.run(
         "bench_kernels",
         *("--threads", str(n_threads), "--target", target, "--dtypes", dtypes),
         *("--rows", rows, "--mib", str(mebibytes)),

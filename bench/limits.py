@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from . import native
+from . import native_programs
 
 __all__ = ["PEAK_OF_TARGET", "peak_for", "read_limits"]
 
@@ -33,7 +33,7 @@ def read_limits(n_threads: int, n_bytes: int) -> dict[str, Any]:
     lie in a cache.
     """
     mebibytes = min(max(n_bytes >> 20, 64), 4096)
-    (limits,) = native.run("bench_limits", str(n_threads), str(mebibytes))
+    (limits,) = native_programs.run("bench_limits", str(n_threads), str(mebibytes))
     return limits
 
 

@@ -14,7 +14,7 @@ import itertools
 import sys
 from typing import Any
 
-from . import native
+from . import native_programs
 from .machine import describe_run
 from .progress import bar
 from .results import write_result
@@ -46,7 +46,7 @@ def profile(shape: str, **options: Any) -> dict[str, Any]:
     """
     sizes = {NAMES.get(field, field): SHAPES[shape][field] for field in FIELDS}
     arguments = [f"{name}={value}" for name, value in (sizes | options).items()]
-    (result,) = native.run("bench_profile", *arguments)
+    (result,) = native_programs.run("bench_profile", *arguments)
     return options | result | {"share": split(result["ms"])}
 
 

@@ -16,7 +16,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from . import native
+from . import native_programs
 from .compare import compare
 from .engine_list import MeasuredEngine, choose
 from .kernels import measure as measure_kernels
@@ -117,7 +117,7 @@ def main() -> None:
     turns = len(shapes) * len(DTYPES) * len(engines) * PLAN.n_turns
     with bar(n_lines(KERNEL_ROWS, dtypes) + turns) as progress:
         progress.now("building the native programs")
-        native.build()
+        native_programs.build()
         kernels = measure_kernels(n_threads, "", dtypes, KERNEL_ROWS, KERNEL_MIB, progress)
         results, left_out = compare_shapes(shapes, engines, n_threads, end, progress)
     console.print(f"\n{run['cpu']}, {n_threads} threads, {run['date']}\n")

@@ -24,24 +24,20 @@ class KvBookkeeping(_core.KvCache):
     """
 
     max_sequence_length = _core.KvCache.max_length
-    kv_total_blocks = _core.KvCache.total_pages
-    kv_free_blocks = _core.KvCache.free_pages
-    kv_cached_blocks = _core.KvCache.cached_pages
+    kv_total_blocks = _core.KvCache.total_blocks
+    kv_free_blocks = _core.KvCache.free_blocks
+    kv_cached_blocks = _core.KvCache.cached_blocks
 
     def __init__(self, *, n_ctx: int, n_parallel: int, block_size: int) -> None:
-        n_pages = -(-n_ctx // block_size)
+        n_blocks = -(-n_ctx // block_size)
         super().__init__(
-            n_pages=n_pages,
+            n_blocks=n_blocks,
             block_size=block_size,
             n_parallel=n_parallel,
-            max_length=n_pages * block_size,
-            copy_page=lambda source, target: None,
+            max_length=n_blocks * block_size,
+            copy_block=lambda source, target: None,
         )
         self.owners: dict[int, tuple[int, int]] = {}
-
-    def seq_exclusive_blocks(self, seq_id: int) -> int:
-        """Blocks that this sequence alone holds."""
-        return int(self.seq_exclusive_pages(seq_id))
 
     def seq_sampling(
         self,

@@ -1,4 +1,4 @@
-// A function that is called while it lives, and not kept: std::function without its allocation.
+// A non-owning reference to a callable: std::function without its allocation.
 #pragma once
 
 #include <memory>
@@ -13,7 +13,7 @@ class FunctionRef;
 template <typename Result, typename... Arguments>
 class FunctionRef<Result(Arguments...)> {
  public:
-  // Of a callable that outlives this.
+  // Refers to `f`, which must outlive this.
   template <typename F>
     requires(!std::is_same_v<std::remove_cvref_t<F>, FunctionRef>)
   FunctionRef(F&& f)

@@ -1,5 +1,5 @@
-// A 64-bit hash that finds damage at the speed of memory. It is no defence against somebody who
-// looks for two texts with the same one.
+// A 64-bit hash that detects damage at the speed of memory. It is not cryptographic: collisions can
+// be constructed.
 #pragma once
 
 #include <array>

@@ -1,5 +1,5 @@
-// Counts how far a computation has come, for whoever watches it from another thread: one that beats
-// is slow, one that does not hangs.
+// Counts the progress of a computation, for a watcher on another thread: while the count grows the
+// computation is alive, however slow.
 #pragma once
 
 #include <atomic>
@@ -9,10 +9,10 @@ namespace pb {
 
 class Heartbeat {
  public:
-  // By whoever computes. Orders nothing: the count is all that is told.
+  // Called by the computing thread. Relaxed: it orders no other memory access.
   void beat() { count_.fetch_add(1, std::memory_order_relaxed); }
 
-  // From any thread, at any time, without waiting.
+  // Called from any thread at any time; never waits.
   int64_t count() const { return count_.load(std::memory_order_relaxed); }
 
  private:

@@ -10,12 +10,12 @@ namespace pb {
 
 class MappedFile {
  public:
-  // Null where it cannot be had, with the reason in `problem`; a file that is not there is no
-  // problem and leaves it empty. Refused are links, what is no plain file, and a file that
-  // another user owns or may write: its contents are going to be trusted.
+  // Maps the file at `path`. Returns null, with the reason in `problem`, where that fails; for a
+  // file that does not exist `problem` stays empty. Symbolic links, anything but a plain file, and
+  // files that another user owns or may write are refused: the contents are going to be trusted.
   //
-  // A file that is replaced (by rename) stays as it was for those who have mapped it. One that is
-  // cut short under them is SIGBUS for the process, which nothing here can prevent.
+  // A file that is replaced (by rename) stays as it was for those who have mapped it. Reading one
+  // that is cut short meanwhile raises SIGBUS, which nothing here can prevent.
   static std::shared_ptr<const MappedFile> open(const std::string& path, std::string* problem);
 
   ~MappedFile();
@@ -24,11 +24,11 @@ class MappedFile {
 
   std::span<const std::byte> bytes() const { return bytes_; }
 
-  // Reads pages [begin, end) in and maps them, where the system can do so at once.
+  // Reads bytes [begin, end) in and maps their pages, where the system can do so at once.
   void populate(size_t begin, size_t end) const;
 
-  // Whether most of what is mapped by now lies in huge pages, so that it can be read as fast as
-  // memory. That is up to the system: newer Linux kernels on most file systems.
+  // Whether most of what is mapped by now lies in huge pages, and so can be read as fast as other
+  // memory. It depends on the system: newer Linux kernels do so on most file systems.
   bool in_huge_pages() const;
 
  private:

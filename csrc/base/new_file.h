@@ -8,9 +8,9 @@
 
 namespace pb {
 
-// Written under another name beside it and renamed by commit(); gone if there was none. Whoever
-// opens the name meanwhile finds the file that was there before, or none. The first thing that goes
-// wrong is kept in problem(), and everything after it does nothing. Readable by its owner alone.
+// A file written under a temporary name beside `path` and renamed by commit(); without a commit()
+// it is removed. Until then `path` is the file that was there before, or none. The first failure is
+// kept in problem(), and every later call does nothing. Only the owner can read the file.
 class NewFile {
  public:
   explicit NewFile(std::string path);

@@ -94,9 +94,9 @@ void set_sampling(PyEngine& self, const py::object& seq_id, double temperature,
 
 std::map<std::string, int64_t> statistics(const PyEngine& self) {
   const EngineStatistics s = self.guarded.counters().statistics;
-  return {{"forward_passes", s.forward_passes},   {"computed_tokens", s.computed_tokens},
-          {"logits_rows", s.logits_rows},         {"sampled_tokens", s.sampled_tokens},
-          {"proposed_tokens", s.proposed_tokens}, {"accepted_tokens", s.accepted_tokens}};
+  return {{"forward_passes", s.forward_passes}, {"computed_tokens", s.computed_tokens},
+          {"logits_rows", s.logits_rows},       {"sampled_tokens", s.sampled_tokens},
+          {"proposed_tokens", s.draft_tokens},  {"accepted_tokens", s.accepted_tokens}};
 }
 
 py::dict description(const PyEngine& self) {
@@ -190,35 +190,36 @@ void fact(py::class_<PyEngine>& engine, const char* name, const char* doc, Get g
 }
 
 void bind_facts(py::class_<PyEngine>& engine) {
-  fact(engine, "vocab_size", "Token ids go from 0 to this less one.",
+  fact(engine, "vocab_size", "The number of token ids: they go from 0 to vocab_size - 1.",
        [](const PyEngine& e) { return e.facts.vocab_size; });
-  fact(engine, "hidden_size", "Numbers in an embedding.",
+  fact(engine, "hidden_size", "The size of an embedding.",
        [](const PyEngine& e) { return e.facts.hidden_size; });
-  fact(engine, "block_size", "Positions of a KV block.",
+  fact(engine, "block_size", "Positions in a KV block.",
        [](const PyEngine& e) { return e.facts.options.block_size; });
-  fact(engine, "n_parallel", "Most sequences at once.",
+  fact(engine, "n_parallel", "The most sequences at once.",
        [](const PyEngine& e) { return e.facts.options.n_parallel; });
-  fact(engine, "n_ubatch", "Rows of a physical pass.",
+  fact(engine, "n_ubatch", "The most rows of a physical pass.",
        [](const PyEngine& e) { return e.facts.options.n_ubatch; });
   fact(engine, "n_ctx", "KV capacity in tokens, shared by all sequences, in whole blocks.",
        [](const PyEngine& e) { return e.facts.options.n_ctx; });
   fact(engine, "max_sequence_length",
-       "Most tokens of one sequence: the smaller of the model's positions and n_ctx.",
+       "The most tokens of one sequence: the smaller of the model's positions and n_ctx.",
        [](const PyEngine& e) { return e.facts.max_sequence_length; });
-  fact(engine, "weights_cache_problem", "What went wrong with the weights' cache; empty: nothing.",
+  fact(engine, "weights_cache_problem",
+       "Why the weights' cache could not be used; empty if it could.",
        [](const PyEngine& e) { return e.facts.weights_cache.problem; });
-  fact(engine, "kv_total_blocks", "All KV blocks.",
+  fact(engine, "kv_total_blocks", "The number of KV blocks, used or not.",
        [](const PyEngine& e) { return e.facts.kv_total_blocks; });
   fact(engine, "kv_free_blocks", "KV blocks never used, or wiped. Never waits for a call.",
        [](const PyEngine& e) { return e.guarded.counters().kv_free_blocks; });
   fact(engine, "kv_cached_blocks",
        "KV blocks that no sequence holds, kept for seq_match until needed. Never waits for a call.",
        [](const PyEngine& e) { return e.guarded.counters().kv_cached_blocks; });
-  fact(
-      engine, "progress",
-      "Grows while a call computes, with every layer and every draw. Never waits for a call, never "
-      "raises.",
-      [](const PyEngine& e) { return e.guarded.progress(); });
+  fact(engine, "progress",
+       "A count that grows while a call computes, with every layer and every draw. Never waits for "
+       "a "
+       "call, never raises.",
+       [](const PyEngine& e) { return e.guarded.progress(); });
   fact(engine, "used_sequences", "Sequence ids in use. Never waits for a call.",
        [](const PyEngine& e) { return e.guarded.counters().used_sequences; });
   engine.def("statistics", &statistics, docs::kStatistics)

@@ -32,14 +32,14 @@ Pooling to_pooling(const std::string& field, py::handle name) {
               field + " is " + shown(name) + "; it must be None, 'mean' or 'last'");
 }
 
-// What the entries of a step ask besides drawing, and room for the answers.
-class Questions {
+// The targets and poolings of a step's entries, and memory for the answers.
+class ScoresAndEmbeddings {
  public:
-  // Makes `entries` ask: one item of each an entry, or none at all.
-  Questions(const PyEngine& self, const py::sequence& targets, const py::sequence& poolings,
-            std::vector<StepEntry>& entries)
+  // Sets targets and poolings of `entries`: one item of each an entry, or none at all.
+  ScoresAndEmbeddings(const PyEngine& self, const py::sequence& targets,
+                      const py::sequence& poolings, std::vector<StepEntry>& entries)
       : entries_(entries) {
-    ask(targets, "targets", [&](StepEntry& entry, size_t i, py::handle tokens) {
+    for_each_entry(targets, "targets", [&](StepEntry& entry, size_t i, py::handle tokens) {
       targets_.resize(entries.size());
       scores_.resize(entries.size());
       targets_[i] = to_ids(tokens, "targets", self.facts.vocab_size - 1);
@@ -47,7 +47,7 @@ class Questions {
       entry.targets = targets_[i];
       entry.logprobs = scores_[i].data();
     });
-    ask(poolings, "poolings", [&](StepEntry& entry, size_t i, py::handle name) {
+    for_each_entry(poolings, "poolings", [&](StepEntry& entry, size_t i, py::handle name) {
       pooled_.resize(entries.size());
       if (name.is_none()) return;
       entry.pooling = to_pooling("poolings[" + std::to_string(i) + "]", name);
@@ -82,8 +82,8 @@ class Questions {
 
  private:
   // A copy of `items`, since converting one may run Python code that changes them.
-  template <typename Ask>
-  void ask(const py::sequence& items, const char* field, Ask ask_one) {
+  template <typename Set>
+  void for_each_entry(const py::sequence& items, const char* field, Set set_one) {
     const auto copied = py::tuple(items);
     if (copied.empty()) return;
     if (copied.size() != entries_.size()) {
@@ -92,7 +92,7 @@ class Questions {
                       std::to_string(entries_.size()) +
                       " sequences; it must have one a sequence, or none");
     }
-    for (size_t i = 0; i < copied.size(); ++i) ask_one(entries_[i], i, copied[i]);
+    for (size_t i = 0; i < copied.size(); ++i) set_one(entries_[i], i, copied[i]);
   }
 
   std::vector<StepEntry>& entries_;
@@ -135,7 +135,7 @@ py::tuple run_step(PyEngine& self, const py::object& seq_ids, const py::object& 
                        .n_draft = n_drafts.empty() ? 0 : n_drafts[i]});
     rest = rest.subspan(n);
   }
-  Questions questions(self, targets, poolings, entries);
+  ScoresAndEmbeddings answers(self, targets, poolings, entries);
   const auto draws = call(self, [&](Engine& engine) { return engine.step(entries); });
   py::list drawn;
   py::dict failed;
@@ -146,7 +146,7 @@ py::tuple run_step(PyEngine& self, const py::object& seq_ids, const py::object& 
       failed[py::int_(entry.seq_id)] = entry.draw.failure;
     }
   }
-  return py::make_tuple(drawn, failed, questions.logprobs(failed), questions.embeddings(failed));
+  return py::make_tuple(drawn, failed, answers.logprobs(failed), answers.embeddings(failed));
 }
 
 py::object prefill_chunk(PyEngine& self, const py::object& seq_id, const py::object& tokens,

@@ -17,7 +17,7 @@ struct EngineFacts {
         vocab_size(engine.config().vocab_size),
         hidden_size(engine.config().hidden_size),
         max_sequence_length(engine.max_sequence_length()),
-        kv_total_blocks(engine.kv().total_pages()),
+        kv_total_blocks(engine.kv().total_blocks()),
         target(engine.backend().target()),
         n_threads(engine.backend().n_threads()),
         weight_bytes(engine.weight_bytes()),

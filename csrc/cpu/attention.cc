@@ -168,12 +168,12 @@ void AttentionRunner::finish(const Pass& pass, int block, int kv_head,
   }
 }
 
-// A segment lies in the same pages for members that share it; these read it together.
+// A segment lies in the same KV blocks for members that share it; these read it together.
 void AttentionRunner::attend(const Item& item, int segment, float* scratch,
                              const SoftmaxState& out) const {
   AttentionArgs args = item.args;
   for (size_t m = 0; m < item.members.size();) {
-    args.pages = item.members[m].sequence->pages;
+    args.block_table = item.members[m].sequence->block_table;
     args.first_query = args.end_query;
     do {
       args.end_query += item.members[m++].n;
@@ -230,8 +230,8 @@ void AttentionRunner::expect(const Pass& pass, int64_t task, Item& item) const {
   }
   const int first = segment * (kSegment / pass.layout.block_size);
   item.args.next_head = pass.keys + task / n_tasks * pass.layout.head_bytes;
-  item.args.next_pages = member.sequence->pages + first;
-  item.args.n_next_pages = position / pass.layout.block_size + 1 - first;
+  item.args.next_block_table = member.sequence->block_table + first;
+  item.args.n_next_blocks = position / pass.layout.block_size + 1 - first;
 }
 
 void AttentionRunner::run_task(const Pass& pass, int64_t index, int worker) {

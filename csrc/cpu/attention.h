@@ -40,7 +40,7 @@ class AttentionRunner {
   // Allocates for passes of at most max_rows rows.
   void prepare(int max_rows, int n_heads, int n_kv_heads, int head_dim);
 
-  // See Backend::plan and Backend::attention. Quantised rows: heads are whole groups.
+  // Implement Backend::plan and Backend::attention. Quantised rows: heads are whole groups.
   void plan(const RowBatch& batch, int block_size) { plan_.make(batch, block_size); }
   void run(const float* qkv, const AttentionLayer& layer, const KvStorage& kv, const RowsOut& out);
 

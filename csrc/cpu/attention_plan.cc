@@ -10,9 +10,10 @@ namespace {
 
 int end_of(const SequenceRows& sequence) { return sequence.first_position + sequence.n_rows; }
 
-// How many of the first n pages are the same, until one is not.
-int same_pages(const SequenceRows& a, const SequenceRows& b, int n) {
-  return static_cast<int>(std::mismatch(a.pages, a.pages + n, b.pages).first - a.pages);
+// How many of the first n KV blocks are the same, until one is not.
+int same_kv_blocks(const SequenceRows& a, const SequenceRows& b, int n) {
+  return static_cast<int>(std::mismatch(a.block_table, a.block_table + n, b.block_table).first -
+                          a.block_table);
 }
 
 }  // namespace
@@ -27,35 +28,37 @@ void AttentionPlan::reserve(int max_rows, int group) {
   members_.reserve(n_blocks);
 }
 
-// Sorted by their pages, sequences that share a beginning are neighbours, and what two of them
+// Sorted by their KV blocks, sequences that share a beginning are neighbours, and what two of them
 // share is the least that neighbours between them share.
-void AttentionPlan::order(const RowBatch& batch, int pages_per_segment) {
+void AttentionPlan::order(const RowBatch& batch, int kv_blocks_per_segment) {
   order_.clear();
   for (const SequenceRows& sequence : batch.sequences) {
     order_.push_back({&sequence, end_of(sequence) / kSegment, 0, 0, 0, 0});
   }
   std::sort(order_.begin(), order_.end(), [&](const Entry& a, const Entry& b) {
-    const int n = std::min(a.n_whole, b.n_whole) * pages_per_segment;
-    const int same = same_pages(*a.sequence, *b.sequence, n);
-    if (same < n) return a.sequence->pages[same] < b.sequence->pages[same];
+    const int n = std::min(a.n_whole, b.n_whole) * kv_blocks_per_segment;
+    const int same = same_kv_blocks(*a.sequence, *b.sequence, n);
+    if (same < n) return a.sequence->block_table[same] < b.sequence->block_table[same];
     return std::tie(a.n_whole, a.sequence) < std::tie(b.n_whole, b.sequence);
   });
   int longest = 0;
   for (size_t i = 0; i < order_.size(); ++i) {
     Entry& entry = order_[i];
-    entry.rank = entry.family = static_cast<int>(i);
+    entry.rank = entry.prefix_group = static_cast<int>(i);
     if (i > 0) {
       const Entry& before = order_[i - 1];
-      const int n = std::min(before.n_whole, entry.n_whole) * pages_per_segment;
-      entry.shared = same_pages(*before.sequence, *entry.sequence, n) / pages_per_segment;
-      if (entry.shared > 0) entry.family = before.family;
+      const int n = std::min(before.n_whole, entry.n_whole) * kv_blocks_per_segment;
+      entry.shared = same_kv_blocks(*before.sequence, *entry.sequence, n) / kv_blocks_per_segment;
+      if (entry.shared > 0) entry.prefix_group = before.prefix_group;
     }
     longest = std::max(entry.shared > 0 ? longest : 0, end_of(*entry.sequence));
-    order_[static_cast<size_t>(entry.family)].longest = longest;
+    order_[static_cast<size_t>(entry.prefix_group)].longest = longest;
   }
-  for (Entry& entry : order_) entry.longest = order_[static_cast<size_t>(entry.family)].longest;
+  for (Entry& entry : order_)
+    entry.longest = order_[static_cast<size_t>(entry.prefix_group)].longest;
   std::sort(order_.begin(), order_.end(), [](const Entry& a, const Entry& b) {
-    return std::tie(b.longest, a.family, a.rank) < std::tie(a.longest, b.family, b.rank);
+    return std::tie(b.longest, a.prefix_group, a.rank) <
+           std::tie(a.longest, b.prefix_group, b.rank);
   });
 }
 

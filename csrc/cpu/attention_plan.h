@@ -2,8 +2,8 @@
 //
 // A block is up to kQueriesPerBlock queries of one kv head: neighbouring rows of a sequence times
 // the q heads that share the kv head, and, where that leaves room, those of other sequences whose
-// leading pages are the same. The segments of positions that lie in the same pages are then read
-// once for all of them, and only what follows is each sequence's own.
+// leading KV blocks are the same. The segments of positions that lie in the same KV blocks are then
+// read once for all of them, and only what follows is each sequence's own.
 #pragma once
 
 #include <span>
@@ -20,7 +20,8 @@ class AttentionPlan {
     const SequenceRows* sequence;
     int first;
     int n;
-    int shared;  // leading segments whose pages are those of the member before it; the first has 0
+    int shared;  // leading segments whose KV blocks are those of the member before it; the first
+                 // has 0
   };
   struct Block {
     int first_member;
@@ -31,7 +32,7 @@ class AttentionPlan {
   // Allocates for passes of at most max_rows rows; `group` q heads share a kv head.
   void reserve(int max_rows, int group);
 
-  // Plans a pass. Sequences that share pages become neighbours, wherever they lie in the batch;
+  // Plans a pass. Sequences that share KV blocks become neighbours, wherever they lie in the batch;
   // those with the longest context come first, so that what is left at the end is short.
   void make(const RowBatch& batch, int block_size);
 
@@ -45,14 +46,14 @@ class AttentionPlan {
  private:
   struct Entry {
     const SequenceRows* sequence;
-    int n_whole;  // segments that lie before its end, and so have all of their pages
-    int shared;   // leading ones whose pages are those of the entry before it
-    int family;   // of sequences that share at least one segment, by the first one's rank
-    int longest;  // end of the longest sequence of the family
+    int n_whole;       // segments that lie before its end, and so have all of their KV blocks
+    int shared;        // leading ones whose KV blocks are those of the entry before it
+    int prefix_group;  // of sequences that share at least one segment, by the first one's rank
+    int longest;       // end of the longest sequence of the prefix_group
     int rank;
   };
 
-  void order(const RowBatch& batch, int pages_per_segment);
+  void order(const RowBatch& batch, int kv_blocks_per_segment);
   void add_full_blocks(const Entry& entry);
   void add_rest(const Entry& entry);
 

@@ -123,7 +123,7 @@ Activations CpuBackend::make_activations(int max_rows, int cols, DType weights) 
   const RowFormat format = product(weights).row;
   const auto number = static_cast<int64_t>(number_bytes(format));
   int64_t row_bytes = (cols * number + kLine - 1) / kLine * kLine;
-  // Rows a page apart would share the few places that a cache has for one address in a page.
+  // Rows 4 KiB apart would share the few places that a cache has for one address in 4 KiB.
   if (row_bytes % kPage == 0) row_bytes += kLine;
   a.row_stride = row_bytes / number;
   a.data = AlignedBuffer(static_cast<size_t>(max_rows) * row_bytes);
@@ -160,22 +160,22 @@ RopeTable CpuBackend::make_rope(std::span<const float> inv_freq, float attention
   return table;
 }
 
-KvStorage CpuBackend::make_kv(int n_pages, int block_size, int n_layers, int n_kv_heads,
+KvStorage CpuBackend::make_kv(int n_blocks, int block_size, int n_layers, int n_kv_heads,
                               int head_dim, DType dtype) {
   if (block_size < 1 || kAttentionSegment % block_size != 0) {
     throw Error(ErrorCode::kConfig, "block_size is " + std::to_string(block_size) +
                                         "; use a divisor of " + std::to_string(kAttentionSegment));
   }
   KvStorage kv;
-  kv.n_pages = n_pages;
+  kv.n_blocks = n_blocks;
   kv.block_size = block_size;
   kv.n_layers = n_layers;
   kv.n_kv_heads = n_kv_heads;
   kv.head_dim = head_dim;
   kv.dtype = dtype;
   const KvLayout layout = kv_layout(kv);
-  kv.page_bytes = (layout.key_page_bytes + layout.value_page_bytes) * n_kv_heads * n_layers;
-  kv.data = AlignedBuffer(kv.page_bytes * n_pages);
+  kv.block_bytes = (layout.key_block_bytes + layout.value_block_bytes) * n_kv_heads * n_layers;
+  kv.data = AlignedBuffer(kv.block_bytes * n_blocks);
   return kv;
 }
 
@@ -300,7 +300,7 @@ void CpuBackend::rope_and_store(float* qkv, const RowBatch& batch, const Attenti
         kernels_.store_key_value(
             layout, keys + static_cast<int64_t>(h) * head_dim,
             values + static_cast<int64_t>(h) * head_dim, kv_heads + h * layout.head_bytes,
-            sequence.pages[position / kv.block_size], position % kv.block_size);
+            sequence.block_table[position / kv.block_size], position % kv.block_size);
       }
     }
   });
@@ -346,15 +346,15 @@ void CpuBackend::activate(const float* gate_up, int n_rows, Activation kind, boo
   });
 }
 
-void CpuBackend::copy_page(KvStorage& kv, int from, int to) {
+void CpuBackend::copy_block(KvStorage& kv, int from, int to) {
   const KvLayout layout = kv_layout(kv);
   std::byte* head = kv.data.as<std::byte>();
   for (int i = 0; i < kv.n_layers * kv.n_kv_heads; ++i, head += layout.head_bytes) {
-    const auto copy = [&](std::byte* pages, size_t bytes) {
-      std::memcpy(pages + to * bytes, pages + from * bytes, bytes);
+    const auto copy = [&](std::byte* blocks, size_t bytes) {
+      std::memcpy(blocks + to * bytes, blocks + from * bytes, bytes);
     };
-    copy(head, layout.key_page_bytes);
-    copy(head + layout.values, layout.value_page_bytes);
+    copy(head, layout.key_block_bytes);
+    copy(head + layout.values, layout.value_block_bytes);
   }
 }
 

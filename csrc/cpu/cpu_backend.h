@@ -33,7 +33,7 @@ class CpuBackend final : public Backend {
   Activations make_activations(int max_rows, int cols, DType weights) override;
   RopeTable make_rope(std::span<const float> inv_freq, float attention_factor,
                       int n_positions) override;
-  KvStorage make_kv(int n_pages, int block_size, int n_layers, int n_kv_heads, int head_dim,
+  KvStorage make_kv(int n_blocks, int block_size, int n_layers, int n_kv_heads, int head_dim,
                     DType dtype) override;
   void prepare(int max_rows, int n_heads, int n_kv_heads, int head_dim) override;
 
@@ -49,7 +49,7 @@ class CpuBackend final : public Backend {
                  const KvStorage& kv, Activations& out) override;
   void activate(const float* gate_up, int n_rows, Activation kind, bool gated,
                 Activations& out) override;
-  void copy_page(KvStorage& kv, int from, int to) override;
+  void copy_block(KvStorage& kv, int from, int to) override;
   void for_each(int64_t n, int64_t work, FunctionRef<void(int64_t item, int worker)> task) override;
 
  private:

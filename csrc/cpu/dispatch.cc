@@ -1,5 +1,7 @@
 #include "cpu/dispatch.h"
 
+#include <string_view>
+
 #include "base/error.h"
 
 #if defined(__x86_64__) && defined(__linux__)
@@ -10,11 +12,10 @@
 namespace pb::cpu {
 namespace {
 
-#if defined(__x86_64__)
-constexpr const Kernels* kTargets[] = {&avx512_amx::kKernels,  &avx512_bf16::kKernels,
-                                       &avx512_vnni::kKernels, &avx512::kKernels,
-                                       &avx2::kKernels,        &scalar::kKernels};
+bool always() { return true; }
+bool never() { return false; }
 
+#if defined(__x86_64__)
 // __builtin_cpu_supports asks CPUID, and XGETBV whether the system saves the registers.
 bool has_avx2() {
   return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
@@ -24,6 +25,8 @@ bool has_avx512() {
   return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
          __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
 }
+bool has_avx512_vnni() { return has_avx512() && __builtin_cpu_supports("avx512vnni"); }
+bool has_avx512_bf16() { return has_avx512_vnni() && __builtin_cpu_supports("avx512bf16"); }
 
 // Linux saves the tiles of those processes only that have asked for it, and refuses where a thread
 // has too small a stack for signals. Asking changes nothing for threads that use no tiles.
@@ -36,58 +39,87 @@ bool may_use_tiles() {
   return false;
 #endif
 }
-
-// Whether the target runs here but a lesser one is faster. vdpbf16ps is one instruction in two
-// cycles on Intel's cores, where fma is two in one, so that expanding bf16 to f32 does 1.4 times as
-// much (bench/kernels.cc); on AMD's, vdpbf16ps does twice the work of fma.
-bool is_slower(const Kernels& target) {
-  return &target == &avx512_bf16::kKernels && __builtin_cpu_is("intel");
+bool has_avx512_amx() {
+  return has_avx512_bf16() && __builtin_cpu_supports("avx512vbmi") &&
+         __builtin_cpu_supports("amx-tile") && __builtin_cpu_supports("amx-bf16") &&
+         __builtin_cpu_supports("amx-int8") && may_use_tiles();
 }
-#else
-constexpr const Kernels* kTargets[] = {&scalar::kKernels};
 
-bool is_slower(const Kernels&) { return false; }
+// vdpbf16ps is one instruction in two cycles on Intel's cores, where fma is two in one, so that
+// expanding bf16 to f32 does 1.4 times as much (bench/native/kernels.cc); on AMD's, vdpbf16ps does
+// twice the work of fma.
+bool is_intel() { return __builtin_cpu_is("intel"); }
+
+// The targets, the most demanding first: TARGET(name, whether this CPU and its system run it,
+// whether the next one is faster here).
+#define PB_CPU_TARGETS(TARGET)                   \
+  TARGET(avx512_amx, has_avx512_amx, never)      \
+  TARGET(avx512_bf16, has_avx512_bf16, is_intel) \
+  TARGET(avx512_vnni, has_avx512_vnni, never)    \
+  TARGET(avx512, has_avx512, never)              \
+  TARGET(avx2, has_avx2, never)                  \
+  TARGET(scalar, always, never)
+#else
+#define PB_CPU_TARGETS(TARGET) TARGET(scalar, always, never)
 #endif
 
 }  // namespace
 
-std::span<const Kernels* const> compiled_targets() { return kTargets; }
-
-bool cpu_supports(const Kernels& target) {
-#if defined(__x86_64__)
-  const bool has_vnni = has_avx512() && __builtin_cpu_supports("avx512vnni");
-  const bool has_bf16 = has_vnni && __builtin_cpu_supports("avx512bf16");
-  if (&target == &avx512_amx::kKernels) {
-    return has_bf16 && __builtin_cpu_supports("avx512vbmi") && __builtin_cpu_supports("amx-tile") &&
-           __builtin_cpu_supports("amx-bf16") && __builtin_cpu_supports("amx-int8") &&
-           may_use_tiles();
+#define PB_DECLARE(name, runs_here, is_slower) \
+  namespace name {                             \
+  extern const Kernels kKernels;               \
   }
-  if (&target == &avx512_bf16::kKernels) return has_bf16;
-  if (&target == &avx512_vnni::kKernels) return has_vnni;
-  if (&target == &avx512::kKernels) return has_avx512();
-  if (&target == &avx2::kKernels) return has_avx2();
-#endif
-  return &target == &scalar::kKernels;
+PB_CPU_TARGETS(PB_DECLARE)
+
+namespace {
+
+struct Target {
+  const Kernels* kernels;
+  bool (*runs_here)();
+  bool (*is_slower)();
+};
+
+#define PB_ROW(name, runs_here, is_slower) {&name::kKernels, runs_here, is_slower},
+constexpr Target kTargets[] = {PB_CPU_TARGETS(PB_ROW)};
+
+}  // namespace
+
+std::vector<const Kernels*> compiled_targets() {
+  std::vector<const Kernels*> kernels;
+  for (const Target& target : kTargets) kernels.push_back(target.kernels);
+  return kernels;
+}
+
+const Kernels* find_target(std::string_view name) {
+  for (const Target& target : kTargets) {
+    if (name == target.kernels->name) return target.kernels;
+  }
+  return nullptr;
+}
+
+bool cpu_supports(const Kernels& kernels) {
+  for (const Target& target : kTargets) {
+    if (target.kernels == &kernels) return target.runs_here();
+  }
+  return false;
 }
 
 const Kernels& choose_target(const std::string& name, const std::string& source) {
-  bool exists = false;
-  for (const Kernels* target : kTargets) {
-    const bool named = name == target->name;
-    exists = exists || named;
+  for (const Target& target : kTargets) {
+    const bool named = name == target.kernels->name;
     if (!name.empty() && !named) continue;
-    if (cpu_supports(*target) && (named || !is_slower(*target))) return *target;
+    if (target.runs_here() && (named || !target.is_slower())) return *target.kernels;
   }
   std::string supported;
-  for (const Kernels* target : kTargets) {
-    if (!cpu_supports(*target)) continue;
-    supported += (supported.empty() ? "" : ", ") + std::string(target->name);
+  for (const Target& target : kTargets) {
+    if (!target.runs_here()) continue;
+    supported += (supported.empty() ? "" : ", ") + std::string(target.kernels->name);
   }
-  const std::string start = source + " is '" + name + "', which ";
-  throw Error(ErrorCode::kConfig, start +
-                                      (exists ? "this CPU cannot run; it can run "
-                                              : "is no CPU target; this CPU can run ") +
-                                      supported);
+  throw Error(ErrorCode::kConfig,
+              source + " is '" + name + "', which " +
+                  (find_target(name) != nullptr ? "this CPU cannot run; it can run "
+                                                : "is no CPU target; this CPU can run ") +
+                  supported);
 }
 
 }  // namespace pb::cpu

@@ -1,6 +1,6 @@
-// What CpuBackend and the kernels of one instruction set say to each other.
+// The interface between CpuBackend and the kernels of one instruction set.
 //
-// Included by the target_*.cc files, which are compiled for CPUs that may not be there: so nothing
+// Included by targets/target_*.cc, which are compiled for CPUs that may not be there: so nothing
 // here or in what it includes may define a function that the linker could take from there for
 // everybody (inline functions and templates of the standard library among them). Raw pointers only.
 #pragma once
@@ -10,15 +10,15 @@
 
 namespace pb::cpu {
 
-// The numbers that keys and values are kept as. See kv_numbers-inl.h.
+// The type that keys and values are stored as (kernels/kv_numbers-inl.h).
 enum class KvNumbers : uint8_t { kF32, kBf16, kF16, kInt8 };
 
 // Numbers of a row of bf16 values that lie in pairs with the next as many: (d, d + kValuePair).
 inline constexpr int kValuePair = 16;
 
-// Where keys and values lie. Of a layer and kv head, the unit attention reads, first the keys of
-// all pages and then the values of all pages: pages that follow each other, as those of a prompt
-// mostly do, are one stream. A page of
+// Where keys and values lie. The unit that attention reads is one layer and kv head: first the keys
+// of all KV blocks, then the values of all KV blocks. Blocks that follow each other, as those of a
+// prompt mostly do, are one stream. A block of
 //   keys    is (head_dim, key_stride), or bf16 (ceil(head_dim / 2), key_stride, 2): a packed column
 //           tile, so that scores need no horizontal sums; int8: then scales, f32 (key_stride)
 //   values  is (block_size, value_stride); bf16 (block_size, value_stride / 32, 16, 2), so that one
@@ -30,10 +30,10 @@ struct KvLayout {
   int head_dim = 0;
   int key_stride = 0;
   int value_stride = 0;
-  size_t key_scales = 0;      // bytes from a page's keys to their scales
-  size_t value_scales = 0;    // and from its values to theirs
-  size_t key_page_bytes = 0;  // from a page's keys to the next page's
-  size_t value_page_bytes = 0;
+  size_t key_scales = 0;       // bytes from a KV block's keys to their scales
+  size_t value_scales = 0;     // and from its values to theirs
+  size_t key_block_bytes = 0;  // from a KV block's keys to the next KV block's
+  size_t value_block_bytes = 0;
   size_t values = 0;  // bytes from a head's keys to its values
   size_t head_bytes = 0;
   size_t layer_bytes = 0;
@@ -44,7 +44,7 @@ inline constexpr int kBf16Padding = 32;      // bf16 tiles are padded to a multi
 inline constexpr int kSegment = 256;         // = kAttentionSegment (ops/backend.h)
 inline constexpr int kQueriesPerBlock = 32;  // queries that share one pass over the keys
 // Floats of scratch of attend_segment, whole cache lines: scores of the queries and scales of the
-// values, or what goes through tiles (TileScratch; attention_amx-inl.h asserts that it fits).
+// values, or what goes through tiles (TileScratch; amx/attention-inl.h asserts that it fits).
 inline constexpr int kAttentionScratch = 16384;
 static_assert(kQueriesPerBlock * kSegment + kSegment <= kAttentionScratch);
 
@@ -107,18 +107,18 @@ struct QueryBlock {
   int end[kQueriesPerBlock] = {};
 };
 
-// Queries [first_query, end_query) of a block, which read the same pages.
+// Queries [first_query, end_query) of a block, which read the same KV blocks.
 struct AttentionArgs {
   KvLayout layout;
   const std::byte* head = nullptr;  // of the layer and kv head
-  const int32_t* pages = nullptr;
+  const int32_t* block_table = nullptr;
   int first_query = 0;
   int end_query = 0;
   float scale = 1.0f;
-  // What is likely wanted after the last of these pages, to be asked for ahead of use.
+  // What is likely read after the last of these KV blocks: to be prefetched.
   const std::byte* next_head = nullptr;
-  const int32_t* next_pages = nullptr;
-  int n_next_pages = 0;
+  const int32_t* next_block_table = nullptr;
+  int n_next_blocks = 0;
 };
 
 // Softmax over some of the keys: sum_i exp(s_i - max) v_i and sum_i exp(s_i - max).
@@ -128,7 +128,7 @@ struct SoftmaxState {
   float* accumulator = nullptr;  // (queries, value_stride)
 };
 
-// How packed weights of a dtype lie. See pack.h.
+// The layout of packed weights of a dtype (pack.h).
 struct TileLayout {
   int columns;         // outputs a tile holds
   bool lines = false;  // int4: numbers of few columns lie together, instead of few k's
@@ -145,7 +145,8 @@ struct ProductKernel {
                 void* scratch);
 };
 
-// One instruction set.
+// The kernels of one instruction set. Each targets/target_NAME.cc defines NAME::kKernels;
+// dispatch.cc lists them.
 struct Kernels {
   const char* name;
 
@@ -168,9 +169,9 @@ struct Kernels {
 
   // Norms (if asked) and rotates (if asked) one head in place.
   void (*rotate)(const RotateArgs&, float* head);
-  // Writes one position's key and value to `slot` of a page of a layer and kv head.
+  // Writes one position's key and value to `slot` of a KV block of a layer and kv head.
   void (*store_key_value)(const KvLayout&, const float* key, const float* value, std::byte* head,
-                          int page, int slot);
+                          int kv_block, int slot);
 
   // Attention of the queries over the keys they may see in segment `segment`; queries that see
   // none are left alone. scratch: (kAttentionScratch).
@@ -187,26 +188,5 @@ struct Kernels {
   // Elementwise, for the tests: exp(x).
   void (*exp)(const float* x, float* out, int n);
 };
-
-namespace scalar {
-extern const Kernels kKernels;
-}
-#if defined(__x86_64__)
-namespace avx2 {
-extern const Kernels kKernels;
-}
-namespace avx512 {
-extern const Kernels kKernels;
-}
-namespace avx512_vnni {
-extern const Kernels kKernels;
-}
-namespace avx512_bf16 {
-extern const Kernels kKernels;
-}
-namespace avx512_amx {
-extern const Kernels kKernels;
-}
-#endif
 
 }  // namespace pb::cpu

@@ -1,4 +1,4 @@
-// Where the keys and values of a page lie. See KvLayout in kernels.h.
+// Computes a KvLayout (kernels.h): where the keys and values of a KV block lie.
 #pragma once
 
 #include "cpu/kernels.h"
@@ -45,10 +45,10 @@ inline KvLayout kv_layout(const KvStorage& kv) {
   const size_t value_rows = kv.block_size;
   layout.key_scales = padded(key_rows * layout.key_stride * number);
   layout.value_scales = padded(value_rows * layout.value_stride * number);
-  layout.key_page_bytes = padded(layout.key_scales + layout.key_stride * scale);
-  layout.value_page_bytes = padded(layout.value_scales + value_rows * scale);
-  layout.values = layout.key_page_bytes * kv.n_pages;
-  layout.head_bytes = layout.values + layout.value_page_bytes * kv.n_pages;
+  layout.key_block_bytes = padded(layout.key_scales + layout.key_stride * scale);
+  layout.value_block_bytes = padded(layout.value_scales + value_rows * scale);
+  layout.values = layout.key_block_bytes * kv.n_blocks;
+  layout.head_bytes = layout.values + layout.value_block_bytes * kv.n_blocks;
   layout.layer_bytes = layout.head_bytes * kv.n_kv_heads;
   return layout;
 }

@@ -7,11 +7,11 @@
 //         tdpbf16ps; n_in is padded to a multiple of 32
 //   int8  tile (ceil(n_in / 32)) of groups: f16 scales (columns), then (8, columns, 4) bytes, each
 //         the whole number + 128: four of k, the operand order of vpdpbusd
-//   int4  the same with (4, columns, 4) bytes, each two numbers + 8: byte b of row j holds k = 4 j
-//   +
-//         b of the group in its low nibble and 16 + 4 j + b in its high one; where a product wants
-//         lines, (columns / 4, 8, 4) words instead, each four numbers: word (i, j, c) holds k's 4 j
-//         to 4 j + 3 of column 4 i + c, the lowest in the lowest nibble
+//   int4  tile (ceil(n_in / 32)) of groups: f16 scales (columns), then (4, columns, 4) bytes, each
+//         two whole numbers + 8: byte b of row j holds k = 4 j + b of the group in its low nibble,
+//         k = 16 + 4 j + b in its high one. With TileLayout::lines: (columns / 4, 8, 4) words of
+//         16 bits, each four numbers: word (i, j, c) holds k = 4 j to 4 j + 3 of column 4 i + c,
+//         the lowest in the lowest nibble
 // Outputs and elements of k that do not exist are zero.
 #pragma once
 
@@ -24,23 +24,24 @@
 
 namespace pb::cpu {
 
-// Of all that pack_matrix writes. To be raised with every change of it, or packed weights that
-// earlier versions have left on disk will be read as what they are not.
+// The version of all that pack_matrix writes. Raise it with every change of the layout: otherwise
+// packed weights that an earlier version left on disk are read wrongly.
 inline constexpr int kPackedLayoutVersion = 2;
 
-// What is added to the whole numbers of quantised weights, so that they lie there unsigned.
+// The number added to the whole numbers of quantised weights, so that they are stored unsigned.
 constexpr int zero_point(DType dtype) { return dtype == DType::kInt8 ? 128 : 8; }
 
 inline int64_t tiles_of(const Matrix& matrix, int tile_columns) {
   return (matrix.n_out + tile_columns - 1) / tile_columns;
 }
 
-// See Backend::make_matrix. Throws kModelFormat where shapes do not fit each other or a number is
-// not finite (in the matrix's dtype), naming the tensor and the first such element.
+// Makes the matrix that Backend::make_matrix returns. Throws kModelFormat where shapes do not fit
+// each other or a number is not finite (in the matrix's dtype), naming the tensor and the first
+// such element.
 Matrix pack_matrix(std::span<const TensorView> parts, std::span<const TensorView> biases,
                    DType dtype, const TileLayout& layout, ThreadPool& pool);
 
-// Sizes of what pack_matrix makes.
+// The sizes in bytes of the matrix that pack_matrix makes.
 MatrixBytes packed_bytes(int n_out, int n_in, DType dtype, int tile_columns);
 
 // out (n_in) = row `row` of the matrix in f32, added to what is there if `add`.

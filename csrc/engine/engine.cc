@@ -30,18 +30,18 @@ void check_draft(const StepEntry& entry) {
     refuse("n_draft of sequence " + std::to_string(entry.seq_id) + " is " +
            std::to_string(entry.n_draft) + "; of its " + std::to_string(n_tokens) +
            " tokens it must be 0 to " + std::to_string(most) +
-           (entry.wants_logits ? " (the first is no guess)" : " (it samples nothing)"));
+           (entry.wants_logits ? " (the first is no draft token)" : " (it samples nothing)"));
   }
 }
 
-void check_questions(const StepEntry& entry) {
+void check_targets_and_pooling(const StepEntry& entry) {
   const std::string name = " of sequence " + std::to_string(entry.seq_id);
   if (entry.targets.size() > entry.tokens.size()) {
     refuse("targets" + name + " are " + std::to_string(entry.targets.size()) +
            "; there may be one after each of its " + std::to_string(entry.tokens.size()) +
            " tokens");
   }
-  if (entry.wants_logits && entry.asks()) {
+  if (entry.wants_logits && entry.wants_scores_or_embedding()) {
     refuse(std::string(entry.targets.empty() ? "pooling" : "targets") + name +
            " cannot go with sampling; give it another sequence, or another step");
   }
@@ -74,10 +74,10 @@ std::unique_ptr<KvCache> Engine::empty_kv() {
   return std::make_unique<KvCache>(
       n_blocks, options_.block_size, options_.n_parallel,
       std::min(config_.max_position_embeddings, n_blocks * options_.block_size),
-      [this](int from, int to) { backend_->copy_page(kv_storage_, from, to); });
+      [this](int from, int to) { backend_->copy_block(kv_storage_, from, to); });
 }
 
-// What may be wrong is made anew, not mended. Keys and values need no wiping: nothing reads a page
+// What may be wrong is made anew, not mended. Keys and values need no wiping: nothing reads a block
 // that was not written since it was taken.
 void Engine::restart() {
   auto kv = empty_kv();
@@ -99,7 +99,7 @@ void Engine::seq_remove(int seq_id, int start, int end) { kv_->seq_remove(seq_id
 
 int Engine::seq_length(int seq_id) const { return kv_->seq_length(seq_id); }
 
-int Engine::seq_exclusive_blocks(int seq_id) const { return kv_->seq_exclusive_pages(seq_id); }
+int Engine::seq_exclusive_blocks(int seq_id) const { return kv_->seq_exclusive_blocks(seq_id); }
 
 int Engine::seq_match(int seq_id, std::span<const int32_t> tokens) {
   check_tokens(tokens);
@@ -139,7 +139,7 @@ void Engine::check_entries(std::span<const StepEntry> entries) {
     }
     check_tokens(entry.tokens);
     check_draft(entry);
-    check_questions(entry);
+    check_targets_and_pooling(entry);
     check_tokens(entry.targets, "targets");
     const size_t length = static_cast<size_t>(kv_->seq_length(entry.seq_id)) + entry.tokens.size();
     if (length > static_cast<size_t>(max_sequence_length())) {

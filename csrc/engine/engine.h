@@ -1,7 +1,7 @@
-// The engine: weights, KV, a device and a sampler behind a handful of calls (design.md §4).
+// The engine: weights, KV cache, a device and a sampler behind a handful of calls.
 //
 // Every call checks all of its arguments before it changes anything; a call that throws has left
-// every sequence as it was. One thread at a time: GuardedEngine is the door for several.
+// every sequence as it was. Not thread-safe: GuardedEngine serialises the calls of several threads.
 #pragma once
 
 #include <cstdint>
@@ -41,8 +41,8 @@ struct EngineStatistics {
   int64_t computed_tokens = 0;  // rows that went through the layers
   int64_t logits_rows = 0;      // rows that went through the output head
   int64_t sampled_tokens = 0;   // tokens drawn
-  int64_t proposed_tokens = 0;  // rows among computed_tokens that were guesses
-  int64_t accepted_tokens = 0;  // those of them that were right, and stayed
+  int64_t draft_tokens = 0;     // rows among computed_tokens that were draft tokens
+  int64_t accepted_tokens = 0;  // those of them that were drawn too, and stayed
 };
 
 class Engine {
@@ -53,34 +53,36 @@ class Engine {
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
-  // -- sequences. An id that is unknown or freed is kInvalidRequest everywhere
+  // -- sequences. Every call throws kInvalidRequest for an id that is unknown or freed
 
-  // The lowest free id. Throws kNoFreeSequence. Prefixes are shared within a name space only.
+  // Takes and returns the lowest free id. Throws kNoFreeSequence. Prefixes are shared within a name
+  // space only.
   int seq_new(std::string_view name_space);
-  // dst, which is empty, starts with src's first n_tokens. Its sampling is its own.
+  // Makes dst, which is empty, start with src's first n_tokens. dst keeps its own sampling.
   void seq_copy(int src, int dst, int n_tokens);
   // Drops KV [start, end); end is the length (or -1, the same). All of it: the sequence is freed.
   void seq_remove(int seq_id, int start, int end);
   int seq_length(int seq_id) const;
-  // KV blocks that this sequence alone holds: removing it makes them free or cached.
+  // The number of KV blocks that this sequence alone holds: removing it makes them free or cached.
   int seq_exclusive_blocks(int seq_id) const;
-  // Attaches the longest cached prefix of `tokens` to an empty sequence: tokens attached.
+  // Attaches the longest cached prefix of `tokens` to an empty sequence. Returns the number of
+  // tokens attached.
   int seq_match(int seq_id, std::span<const int32_t> tokens);
-  // How the sequence draws; nullopt = greedy, as when never set.
+  // Sets how the sequence draws its tokens; nullopt = greedy, the default.
   void seq_sampling(int seq_id, std::optional<Sampling> sampling);
-  // Forgets every sequence and all cached KV, as if the engine had just been made; weights and
-  // statistics stay. For a supervisor, after a call that failed in a way it should not have:
-  // whatever state that left. Throws std::bad_alloc, and then nothing has changed.
+  // Drops every sequence and all cached KV, as if the engine had just been made; weights and
+  // statistics stay. For a supervisor, after a call that failed unexpectedly and may have left the
+  // bookkeeping inconsistent. Throws std::bad_alloc, and then nothing has changed.
   void restart();
 
   // -- calls that compute. All throw kInvalidRequest, kRequestTooLong or kKvCacheFull
 
   // One forward pass over ragged rows: appends every entry's tokens and draws a token for each that
   // wants logits, in the order of the entries. A sequence whose logits are not finite has a Draw
-  // with `failure` set; its tokens are appended like all others'. Of proposed tokens those that are
-  // right are appended, and a token is drawn after each; a failure ends the sequence's draws.
-  // Entries that ask for log-probabilities or pooling have them written to where they say; those
-  // that cannot have a Draw with `failure` after all that are drawn.
+  // with `failure` set; its tokens are appended like all others'. Of draft tokens those that are
+  // accepted are appended, and a token is drawn after each; a failure ends the sequence's draws.
+  // Log-probabilities and embeddings are written to the entries' `logprobs` and `embedding`; an
+  // entry without an answer has a Draw with `failure` after all that are drawn.
   std::vector<StepDraw> step(std::span<const StepEntry> entries);
 
   // Appends `tokens`. logits: (vocab_size) of the last row, or null. Throws kEngine where they are
@@ -110,7 +112,7 @@ class Engine {
   // head, and when their tokens are drawn.
   std::shared_ptr<const Heartbeat> heartbeat() const { return forward_.heartbeat(); }
 
-  // Throws kEngine naming the first thing that is off.
+  // Throws kEngine naming the first inconsistency.
   void check_integrity() const { kv_->check_integrity(); }
 
  private:
@@ -130,8 +132,8 @@ class Engine {
   void for_wanted_logits(OnRows on_rows);
 
   // Draws or scores after each wanted row of the tile, on all threads, then calls on_draw(entry
-  // index, row's offset in the entry, Draw, logits (vocab_size)) in order, here. Rows after a guess
-  // that was wrong are left out.
+  // index, row's offset in the entry, Draw, logits (vocab_size)) in order, here. Rows after a
+  // draft token that was wrong are left out.
   template <typename OnDraw>
   void for_draws(std::span<const StepEntry> entries, OnDraw on_draw);
 
@@ -156,7 +158,7 @@ class Engine {
   std::vector<Sampling> samplings_;    // (n_parallel), by seq_id
   std::vector<uint8_t> in_step_;       // (n_parallel): zero between calls
   std::vector<int32_t> n_rejected_;    // (n_parallel), by entry: its last tokens that are given up
-  std::vector<const char*> failures_;  // (n_parallel), by entry that asks: why there is no answer
+  std::vector<const char*> failures_;  // (n_parallel), by entry: why it has no scores or embedding
   std::vector<double> pooled_;  // (hidden): the sum of the rows so far of the entry in progress
   EngineStatistics statistics_;
 };

@@ -66,7 +66,7 @@ Draw Engine::draw(const StepEntry& entry, size_t n_appended, std::span<const flo
                       kv_->tokens(entry.seq_id), entry.tokens.first(n_appended));
 }
 
-// A row of guesses has to know what was drawn before it, so rows of an entry that draws are one
+// A row of a draft has to know what was drawn before it, so rows of an entry that draws are one
 // task. Tasks write nothing that another reads: draws by row, n_rejected_ by entry, a sampler by
 // worker.
 template <typename OnDraw>
@@ -98,8 +98,8 @@ void Engine::for_draws(std::span<const StepEntry> entries, OnDraw on_draw) {
       const size_t n_after = entry.tokens.size() - n_appended;
       if (n_after < static_cast<size_t>(n_rejected)) return;
       const Draw& drawn = draws[row].emplace(draw(entry, n_appended, logits_of(row), sampler));
-      const bool is_guessed = entry.wants_logits && n_after > 0;
-      if (is_guessed && (drawn.failure != nullptr || drawn.token != entry.tokens[n_appended])) {
+      const bool is_draft = entry.wants_logits && n_after > 0;
+      if (is_draft && (drawn.failure != nullptr || drawn.token != entry.tokens[n_appended])) {
         n_rejected = static_cast<int32_t>(n_after);
       }
     };
@@ -147,7 +147,7 @@ void Engine::pool(std::span<const StepEntry> entries, OnPooled on_pooled) {
 std::vector<StepDraw> Engine::step(std::span<const StepEntry> entries) {
   size_t n_draws = 0;
   for (const StepEntry& entry : entries) n_draws += entry.wants_logits ? entry.n_wanted() : 0;
-  for (const StepEntry& entry : entries) n_draws += entry.asks() ? 1 : 0;
+  for (const StepEntry& entry : entries) n_draws += entry.wants_scores_or_embedding() ? 1 : 0;
   std::vector<StepDraw> draws;
   draws.reserve(n_draws);
   std::ranges::fill(failures_, nullptr);
@@ -168,7 +168,7 @@ std::vector<StepDraw> Engine::step(std::span<const StepEntry> entries) {
     });
   });
   for (size_t i = 0; i < entries.size(); ++i) {
-    statistics_.proposed_tokens += entries[i].n_draft;
+    statistics_.draft_tokens += entries[i].n_draft;
     statistics_.accepted_tokens += entries[i].n_draft - n_rejected_[i];
   }
   statistics_.sampled_tokens +=

@@ -1,5 +1,5 @@
-// The door through which several threads use one Engine: one at a time, not after close(), not in
-// a forked child.
+// Serialises calls of several threads on one Engine, and refuses calls after close() and in a
+// forked child.
 #pragma once
 
 #include <unistd.h>
@@ -81,8 +81,8 @@ class GuardedEngine {
   void publish() {
     const KvCache& kv = engine_->kv();
     const std::lock_guard lock(counters_mutex_);
-    counters_ = {.kv_free_blocks = kv.free_pages(),
-                 .kv_cached_blocks = kv.cached_pages(),
+    counters_ = {.kv_free_blocks = kv.free_blocks(),
+                 .kv_cached_blocks = kv.cached_blocks(),
                  .used_sequences = kv.used_sequences(),
                  .statistics = engine_->statistics()};
   }

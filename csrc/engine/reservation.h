@@ -10,7 +10,7 @@
 
 namespace pb {
 
-// Takes pages for every entry when made and gives all of them back when destroyed, unless commit()
+// Takes blocks for every entry when made and gives all of them back when destroyed, unless commit()
 // made the tokens part of their sequences.
 class Reservation {
  public:
@@ -29,7 +29,7 @@ class Reservation {
   Reservation(const Reservation&) = delete;
   Reservation& operator=(const Reservation&) = delete;
 
-  // Commits in the order of the entries, so equal pages of one step are told apart the same way
+  // Commits in the order of the entries, so equal blocks of one step are told apart the same way
   // always. n_rejected (entries): how many of an entry's last tokens are given up.
   void commit(std::span<const int32_t> n_rejected) {
     for (; n_committed_ < n_held_; ++n_committed_) {

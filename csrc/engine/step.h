@@ -1,4 +1,4 @@
-// What one step is asked to do and what comes of it.
+// The input and the output of one step.
 #pragma once
 
 #include <cstdint>
@@ -10,18 +10,19 @@
 
 namespace pb {
 
-// What one vector is made of: nothing, all rows of an entry, its last one.
+// The rows of an entry that are pooled into one vector: none, all, the last one.
 enum class Pooling { kNone, kMean, kLast };
 
-// Tokens to append to one sequence. `wants_logits`: those of the last of them are wanted, to draw
-// the token after it or to hand them out.
+// Tokens to append to one sequence. `wants_logits`: compute the logits of the last of them, to draw
+// the token after it or to return them.
 //
-// The last n_draft tokens are guesses at what will be drawn. Logits are wanted of all of them,
-// and of the token before them. A guess that is what is drawn before it is appended; from the first
-// that is not, they are given up. So what is drawn is what steps of one token each would draw.
+// The last n_draft tokens are a draft of what will be drawn. Logits are computed for all of them
+// and for the token before them. A draft token is accepted, and appended, if it equals the token
+// drawn before it; the first that does not is given up with all after it. So the drawn tokens are
+// those that steps of one token each would draw.
 //
-// Instead of drawing, an entry may ask about its own tokens: for the log-probability of a token
-// after each of its last rows (targets), and for its rows pooled into one vector (pooling).
+// Instead of drawing, an entry may want log-probabilities of given tokens, one after each of its
+// last rows (targets), and its rows pooled into one vector (pooling).
 struct StepEntry {
   int seq_id = 0;
   std::span<const int32_t> tokens;
@@ -42,7 +43,7 @@ struct StepEntry {
     if (pooling == Pooling::kNone) return 0;
     return pooling == Pooling::kMean ? tokens.size() : 1;
   }
-  bool asks() const { return !targets.empty() || pooling != Pooling::kNone; }
+  bool wants_scores_or_embedding() const { return !targets.empty() || pooling != Pooling::kNone; }
 };
 
 // What was drawn for one sequence, or why nothing could be drawn, scored or pooled.

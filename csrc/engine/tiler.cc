@@ -61,7 +61,7 @@ void Tiler::take(const StepEntry& entry) {
       .first_row = static_cast<int>(tokens_.size()),
       .n_rows = static_cast<int>(n_rows),
       .first_position = first_position,
-      .pages = kv_->pages(entry.seq_id).data(),
+      .block_table = kv_->block_table(entry.seq_id).data(),
   });
   const size_t first_wanted = entry.tokens.size() - entry.n_wanted();
   const size_t first_pooled = entry.tokens.size() - entry.n_pooled();

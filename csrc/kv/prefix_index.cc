@@ -28,10 +28,10 @@ uint64_t hash_name(std::string_view name) {
 
 }  // namespace
 
-PrefixIndex::PrefixIndex(int n_pages, int block_size, uint64_t hash_mask)
+PrefixIndex::PrefixIndex(int n_blocks, int block_size, uint64_t hash_mask)
     : block_size_(static_cast<size_t>(block_size)),
       hash_mask_(hash_mask),
-      entries_(static_cast<size_t>(n_pages)),
+      entries_(static_cast<size_t>(n_blocks)),
       tokens_(entries_.size() * block_size_),
       buckets_(std::bit_ceil(entries_.size()), kNone) {}
 
@@ -42,60 +42,60 @@ uint64_t PrefixIndex::hash_of(const NameSpace& name_space, int parent,
   return hash & hash_mask_;
 }
 
-std::span<const int32_t> PrefixIndex::tokens(int page) const {
-  return std::span(tokens_).subspan(static_cast<size_t>(page) * block_size_, block_size_);
+std::span<const int32_t> PrefixIndex::tokens(int block) const {
+  return std::span(tokens_).subspan(static_cast<size_t>(block) * block_size_, block_size_);
 }
 
-bool PrefixIndex::matches(int page, const NameSpace& name_space, int parent,
+bool PrefixIndex::matches(int block, const NameSpace& name_space, int parent,
                           std::span<const int32_t> tokens) const {
-  const Entry& entry = at(page);
+  const Entry& entry = at(block);
   if (parent == kNone) {
     if (entry.parent_serial != 0 || *entry.name_space != *name_space) return false;
   } else if (entry.parent_serial != at(parent).serial) {
     return false;
   }
-  return std::ranges::equal(this->tokens(page), tokens);
+  return std::ranges::equal(this->tokens(block), tokens);
 }
 
 int PrefixIndex::find(const NameSpace& name_space, int parent,
                       std::span<const int32_t> tokens) const {
   const uint64_t hash = hash_of(name_space, parent, tokens);
-  for (int page = buckets_[bucket_of(hash)]; page != kNone; page = at(page).next) {
-    if (at(page).hash == hash && matches(page, name_space, parent, tokens)) return page;
+  for (int block = buckets_[bucket_of(hash)]; block != kNone; block = at(block).next) {
+    if (at(block).hash == hash && matches(block, name_space, parent, tokens)) return block;
   }
   return kNone;
 }
 
-void PrefixIndex::insert(int page, const NameSpace& name_space, int parent,
+void PrefixIndex::insert(int block, const NameSpace& name_space, int parent,
                          std::span<const int32_t> tokens) {
   const uint64_t hash = hash_of(name_space, parent, tokens);
   int32_t& bucket = buckets_[bucket_of(hash)];
-  entries_[static_cast<size_t>(page)] = {
+  entries_[static_cast<size_t>(block)] = {
       .serial = next_serial_++,
       .parent_serial = parent == kNone ? 0 : at(parent).serial,
       .hash = hash,
       .name_space = parent == kNone ? name_space : nullptr,
       .next = bucket,
   };
-  bucket = page;
+  bucket = block;
   std::ranges::copy(
-      tokens, tokens_.begin() + static_cast<ptrdiff_t>(static_cast<size_t>(page) * block_size_));
+      tokens, tokens_.begin() + static_cast<ptrdiff_t>(static_cast<size_t>(block) * block_size_));
   ++size_;
 }
 
-void PrefixIndex::erase(int page) {
-  if (!contains(page)) return;
-  int32_t* link = &buckets_[bucket_of(at(page).hash)];
-  while (*link != page) link = &entries_[static_cast<size_t>(*link)].next;
-  *link = at(page).next;
-  entries_[static_cast<size_t>(page)] = {};
+void PrefixIndex::erase(int block) {
+  if (!contains(block)) return;
+  int32_t* link = &buckets_[bucket_of(at(block).hash)];
+  while (*link != block) link = &entries_[static_cast<size_t>(*link)].next;
+  *link = at(block).next;
+  entries_[static_cast<size_t>(block)] = {};
   --size_;
 }
 
 void PrefixIndex::check_integrity() const {
-  const auto fail = [](int page, const char* what) {
+  const auto fail = [](int block, const char* what) {
     throw Error(ErrorCode::kEngine,
-                "page " + std::to_string(page) + " of the prefix index " + what);
+                "block " + std::to_string(block) + " of the prefix index " + what);
   };
   std::unordered_set<uint64_t> serials;
   for (const Entry& entry : entries_) {
@@ -103,28 +103,28 @@ void PrefixIndex::check_integrity() const {
   }
   int n_linked = 0;
   for (size_t bucket = 0; bucket < buckets_.size(); ++bucket) {
-    for (int page = buckets_[bucket]; page != kNone; page = at(page).next) {
-      if (!contains(page)) fail(page, "is linked but not in it");
-      if (bucket_of(at(page).hash) != bucket) fail(page, "is in the wrong bucket");
-      if (at(page).parent_serial != 0 && !serials.contains(at(page).parent_serial)) {
-        fail(page, "has lost its parent");
+    for (int block = buckets_[bucket]; block != kNone; block = at(block).next) {
+      if (!contains(block)) fail(block, "is linked but not in it");
+      if (bucket_of(at(block).hash) != bucket) fail(block, "is in the wrong bucket");
+      if (at(block).parent_serial != 0 && !serials.contains(at(block).parent_serial)) {
+        fail(block, "has lost its parent");
       }
-      if ((at(page).parent_serial == 0) != (at(page).name_space != nullptr)) {
-        fail(page, "has both or neither of a parent and a name space");
+      if ((at(block).parent_serial == 0) != (at(block).name_space != nullptr)) {
+        fail(block, "has both or neither of a parent and a name space");
       }
-      for (int twin = at(page).next; twin != kNone; twin = at(twin).next) {
-        if (at(twin).hash == at(page).hash && at(twin).parent_serial == at(page).parent_serial &&
-            (at(page).parent_serial != 0 || *at(twin).name_space == *at(page).name_space) &&
-            std::ranges::equal(tokens(twin), tokens(page))) {
-          fail(page, "has a twin of the same content");
+      for (int twin = at(block).next; twin != kNone; twin = at(twin).next) {
+        if (at(twin).hash == at(block).hash && at(twin).parent_serial == at(block).parent_serial &&
+            (at(block).parent_serial != 0 || *at(twin).name_space == *at(block).name_space) &&
+            std::ranges::equal(tokens(twin), tokens(block))) {
+          fail(block, "has a twin of the same content");
         }
       }
-      if (++n_linked > size_) fail(page, "is linked twice");
+      if (++n_linked > size_) fail(block, "is linked twice");
     }
   }
   if (n_linked != size_ || serials.size() != static_cast<size_t>(size_)) {
     throw Error(ErrorCode::kEngine, "the prefix index links " + std::to_string(n_linked) +
-                                        " pages and counted " + std::to_string(size_));
+                                        " blocks and counted " + std::to_string(size_));
   }
 }
 

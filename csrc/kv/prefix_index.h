@@ -1,9 +1,9 @@
-// The content-addressed index of full KV pages: which page holds the keys and values of these
-// tokens after those?
+// The content-addressed index of full KV blocks: finds the block that holds the keys and values of
+// given tokens after given tokens.
 //
-// What a page holds depends on its tokens, on all tokens before them and on the name space. The
-// last two are named by the page before it, its parent: a page is found by (parent, tokens), a
-// first page by (name space, tokens). A 64-bit hash, chained through the parents, only says where
+// What a block holds depends on its tokens, on all tokens before them and on the name space. The
+// last two are named by the block before it, its parent: a block is found by (parent, tokens), a
+// first block by (name space, tokens). A 64-bit hash, chained through the parents, only says where
 // to look; what is found there is compared, so two contents with one hash are never taken for each
 // other. Entries are linked through arrays as long as the pool: nothing is allocated after
 // construction.
@@ -25,53 +25,54 @@ class PrefixIndex {
  public:
   static constexpr int kNone = -1;
 
-  // Pages 0 .. n_pages - 1 of block_size tokens. `hash_mask` is and-ed to every hash: tests make
+  // Blocks 0 .. n_blocks - 1 of block_size tokens. `hash_mask` is and-ed to every hash: tests make
   // collisions with it.
-  PrefixIndex(int n_pages, int block_size, uint64_t hash_mask = ~uint64_t{0});
+  PrefixIndex(int n_blocks, int block_size, uint64_t hash_mask = ~uint64_t{0});
 
-  // The page that holds `tokens` (block_size of them) after page `parent`, which is in the index,
-  // or as a first page of `name_space` where parent is kNone. kNone where there is no such page.
+  // The block that holds `tokens` (block_size of them) after block `parent`, which is in the index,
+  // or as a first block of `name_space` where parent is kNone. kNone where there is no such block.
   int find(const NameSpace& name_space, int parent, std::span<const int32_t> tokens) const;
 
-  // Enters a page that is not in the index, under a key that find() does not find.
-  void insert(int page, const NameSpace& name_space, int parent, std::span<const int32_t> tokens);
+  // Enters a block that is not in the index, under a key that find() does not find.
+  void insert(int block, const NameSpace& name_space, int parent, std::span<const int32_t> tokens);
 
-  // Takes a page out. Does nothing where it is not in. Children that are still in are not found any
-  // more, whatever takes the page's place: they name their parent by its serial, not by its number.
-  void erase(int page);
+  // Takes a block out. Does nothing where it is not in. Children that are still in are not found
+  // any more, whatever takes the block's place: they name their parent by its serial, not by its
+  // number.
+  void erase(int block);
 
-  bool contains(int page) const { return at(page).serial != 0; }
+  bool contains(int block) const { return at(block).serial != 0; }
   int size() const { return size_; }
 
-  // The tokens of a page that is in the index, block_size of them.
-  std::span<const int32_t> tokens(int page) const;
+  // The tokens of a block that is in the index, block_size of them.
+  std::span<const int32_t> tokens(int block) const;
 
-  // Whether the page that is in the index is what `find` would look for under this key.
-  bool matches(int page, const NameSpace& name_space, int parent,
+  // Whether the block that is in the index is what `find` would look for under this key.
+  bool matches(int block, const NameSpace& name_space, int parent,
                std::span<const int32_t> tokens) const;
 
-  // Throws kEngine naming the first thing that is off: a broken link, a hash that is not that of
-  // its content, two pages of one content, a parent that is gone.
+  // Throws kEngine naming the first inconsistency: a broken link, a hash that is not that of
+  // its content, two blocks of one content, a parent that is gone.
   void check_integrity() const;
 
  private:
   struct Entry {
     uint64_t serial = 0;         // unique per insertion; 0 = not in the index
-    uint64_t parent_serial = 0;  // 0 = first page
+    uint64_t parent_serial = 0;  // 0 = first block
     uint64_t hash = 0;           // of name space, all tokens before, its own
-    NameSpace name_space;        // of a first page; null in others: their parent implies it
+    NameSpace name_space;        // of a first block; null in others: their parent implies it
     int32_t next = kNone;        // in the same bucket
   };
 
-  const Entry& at(int page) const { return entries_[static_cast<size_t>(page)]; }
+  const Entry& at(int block) const { return entries_[static_cast<size_t>(block)]; }
   uint64_t hash_of(const NameSpace& name_space, int parent, std::span<const int32_t> tokens) const;
   size_t bucket_of(uint64_t hash) const { return hash & (buckets_.size() - 1); }
 
   size_t block_size_;
   uint64_t hash_mask_;
-  std::vector<Entry> entries_;    // a page
-  std::vector<int32_t> tokens_;   // (n_pages, block_size)
-  std::vector<int32_t> buckets_;  // a power of two of them: first page of the bucket
+  std::vector<Entry> entries_;    // a block
+  std::vector<int32_t> tokens_;   // (n_blocks, block_size)
+  std::vector<int32_t> buckets_;  // a power of two of them: first block of the bucket
   uint64_t next_serial_ = 1;
   int size_ = 0;
 };

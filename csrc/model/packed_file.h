@@ -1,4 +1,4 @@
-// Packed weights in a file: what one start has packed, the next one maps.
+// Packed weights in a file: packed and written at one start of the engine, mapped at the next.
 //
 // A header of one page, then the buffers one after the other, each on a cache line. The file holds
 // no offsets and no sizes of its parts, so that none can be wrong: writer and reader take the same
@@ -23,7 +23,7 @@
 
 namespace pb {
 
-// A file cannot be what it should, and why. Caught where weights are loaded, never further up.
+// Why a file cannot be used. Caught where weights are loaded, never further up.
 struct PackedFileError {
   std::string problem;
 };
@@ -33,12 +33,12 @@ inline constexpr uint32_t kPackedFileVersion = 1;  // of header and padding
 
 class PackedReader {
  public:
-  // Maps the file and checks all of it, on n_threads threads. Nothing where there is none. Throws
-  // PackedFileError for one that is not whole, not this user's or not what `key` describes.
+  // Maps the file and checks all of it, on n_threads threads. Returns nullopt without a file.
+  // Throws PackedFileError for one that is not whole, not this user's or not what `key` describes.
   static std::optional<PackedReader> open(const std::string& path, const std::string& key,
                                           int n_threads);
 
-  // The next `bytes` of the walk. Throws PackedFileError where the file has fewer.
+  // Returns the next `bytes` of the walk. Throws PackedFileError where the file has fewer.
   AlignedBuffer take(size_t bytes);
   // Throws PackedFileError where the file has more.
   void expect_end() const;
@@ -63,7 +63,7 @@ class PackedWriter {
   // file system nearly full.
   PackedWriter(const std::string& path, const std::string& key, size_t expected);
 
-  // The next buffer of the walk. Does nothing once something has gone wrong.
+  // Writes the next buffer of the walk. Does nothing after a failure.
   void put(const AlignedBuffer& buffer);
   void commit();
   const std::string& problem() const { return file_.problem(); }

@@ -88,15 +88,15 @@ struct RopeTable {
   AlignedBuffer sines;
 };
 
-// Keys and values of every page and layer.
+// Keys and values of every block and layer.
 struct KvStorage {
-  int n_pages = 0;
+  int n_blocks = 0;
   int block_size = 0;  // a divisor of kAttentionSegment
   int n_layers = 0;
   int n_kv_heads = 0;
   int head_dim = 0;
   DType dtype = DType::kF32;
-  size_t page_bytes = 0;
+  size_t block_bytes = 0;
   AlignedBuffer data;
 };
 
@@ -104,8 +104,8 @@ struct KvStorage {
 struct SequenceRows {
   int first_row = 0;
   int n_rows = 0;
-  int first_position = 0;          // of first_row
-  const int32_t* pages = nullptr;  // page table: position p lies in pages[p / block_size]
+  int first_position = 0;                // of first_row
+  const int32_t* block_table = nullptr;  // position p lies in KV block block_table[p / block_size]
 };
 
 // One physical pass: at most n_ubatch rows, planned once, used by every layer.
@@ -159,8 +159,8 @@ class Backend {
   virtual Activations make_activations(int max_rows, int cols, DType weights) = 0;
   virtual RopeTable make_rope(std::span<const float> inv_freq, float attention_factor,
                               int n_positions) = 0;
-  virtual KvStorage make_kv(int n_pages, int block_size, int n_layers, int n_kv_heads, int head_dim,
-                            DType dtype) = 0;
+  virtual KvStorage make_kv(int n_blocks, int block_size, int n_layers, int n_kv_heads,
+                            int head_dim, DType dtype) = 0;
   // Scratch of attention for passes of at most max_rows rows. Called once, before any pass.
   virtual void prepare(int max_rows, int n_heads, int n_kv_heads, int head_dim) = 0;
 
@@ -183,7 +183,7 @@ class Backend {
   // y[r] (=|+=) x[r] W^T + bias.  x (n_rows, n_in), y (n_rows, n_out) f32
   virtual void matmul(const Activations& x, int n_rows, const Matrix& w, float* y, Store store) = 0;
 
-  // Norms (if any) and rotates q and k in place and writes k and v of every row to its page.
+  // Norms (if any) and rotates q and k in place and writes k and v of every row to its block.
   // qkv (n_rows, (n_heads + 2 * n_kv_heads) * head_dim) f32: q heads, then k heads, then v heads
   virtual void rope_and_store(float* qkv, const RowBatch& batch, const AttentionLayer& layer,
                               KvStorage& kv) = 0;
@@ -198,8 +198,8 @@ class Backend {
   virtual void activate(const float* gate_up, int n_rows, Activation kind, bool gated,
                         Activations& out) = 0;
 
-  // Copies all layers of a page.
-  virtual void copy_page(KvStorage& kv, int from, int to) = 0;
+  // Copies all layers of a block.
+  virtual void copy_block(KvStorage& kv, int from, int to) = 0;
 
   // -- on the host ----------------------------------------------------------------------------
 

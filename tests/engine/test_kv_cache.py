@@ -19,7 +19,7 @@ from hypothesis.stateful import (
     precondition,
     rule,
 )
-from kv_model import Model, Page, Sequence, keys_and_values
+from kv_model import Block, Model, Sequence, keys_and_values
 
 from pybatcher import _core
 from pybatcher.errors import (
@@ -48,34 +48,34 @@ class KvCacheMachine(RuleBasedStateMachine):
     cache: _core.KvCache
 
     @initialize(
-        n_pages=st.one_of(st.integers(1, 5), st.integers(1, 16)),
+        n_blocks=st.one_of(st.integers(1, 5), st.integers(1, 16)),
         block_size=st.integers(1, 4),
         n_parallel=st.integers(2, 5),
         max_length=st.sampled_from([7, 16, 40]),
         hash_mask=st.sampled_from([FULL_HASH, 3, 0]),
     )
     def make(
-        self, n_pages: int, block_size: int, n_parallel: int, max_length: int, hash_mask: int
+        self, n_blocks: int, block_size: int, n_parallel: int, max_length: int, hash_mask: int
     ) -> None:
-        self.storage = [[0] * block_size for _ in range(n_pages)]
+        self.storage = [[0] * block_size for _ in range(n_blocks)]
         self.cache = _core.KvCache(
-            n_pages=n_pages,
+            n_blocks=n_blocks,
             block_size=block_size,
             n_parallel=n_parallel,
             max_length=max_length,
-            copy_page=self.copy_page,
+            copy_block=self.copy_block,
             hash_mask=hash_mask,
         )
-        self.model = Model(n_pages, block_size)
+        self.model = Model(n_blocks, block_size)
         self.sequences: dict[int, Sequence] = {}
 
-    def copy_page(self, source: int, target: int) -> None:
+    def copy_block(self, source: int, target: int) -> None:
         self.storage[target] = list(self.storage[source])
 
     # -- which sequences a rule may take
 
     def settled(self) -> list[int]:
-        return sorted(i for i, s in self.sequences.items() if s.pages_before is None)
+        return sorted(i for i, s in self.sequences.items() if s.blocks_before is None)
 
     def filled(self) -> list[int]:
         return [i for i in self.settled() if self.sequences[i].tokens]
@@ -119,10 +119,10 @@ class KvCacheMachine(RuleBasedStateMachine):
     @rule(pick=picks)
     def seq_remove(self, pick: int) -> None:
         seq_id = self.settled()[pick % len(self.settled())]
-        exclusive = self.cache.seq_exclusive_pages(seq_id)
-        available = self.cache.free_pages + self.cache.cached_pages
+        exclusive = self.cache.seq_exclusive_blocks(seq_id)
+        available = self.cache.free_blocks + self.cache.cached_blocks
         self.cache.seq_remove(seq_id)
-        assert self.cache.free_pages + self.cache.cached_pages == available + exclusive
+        assert self.cache.free_blocks + self.cache.cached_blocks == available + exclusive
         self.model.truncate(self.sequences.pop(seq_id), 0)
 
     @precondition(lambda self: self.filled())
@@ -214,11 +214,11 @@ class KvCacheMachine(RuleBasedStateMachine):
                 self.cache.reserve(seq_id, tokens)
             return False
         self.cache.reserve(seq_id, tokens)
-        pages = self.cache.pages(seq_id)
+        blocks = self.cache.block_table(seq_id)
         values = keys_and_values(sequence.namespace, sequence.tokens + tokens)
         for position in range(length, len(values)):
-            page, slot = divmod(position, self.cache.block_size)
-            self.storage[pages[page]][slot] = values[position]
+            block, slot = divmod(position, self.cache.block_size)
+            self.storage[blocks[block]][slot] = values[position]
         return True
 
     def commit_one(self, seq_id: int) -> None:
@@ -257,7 +257,7 @@ class KvCacheMachine(RuleBasedStateMachine):
             lambda: self.cache.reserve(seq_id, []),
             lambda: self.cache.reserve(unknown, [1]),
             lambda: self.cache.seq_length(unknown),
-            lambda: self.cache.seq_exclusive_pages(unknown),
+            lambda: self.cache.seq_exclusive_blocks(unknown),
         ):
             with pytest.raises(InvalidRequestError):
                 call()
@@ -272,25 +272,26 @@ class KvCacheMachine(RuleBasedStateMachine):
         cache = self.cache
         cache.check_integrity()
         assert cache.used_sequences == len(self.sequences)
-        assert cache.free_pages == self.model.n_free
-        assert cache.cached_pages == len(self.model.cached)
-        page_of_model: dict[int, Page] = {}
+        assert cache.free_blocks == self.model.n_free
+        assert cache.cached_blocks == len(self.model.cached)
+        block_of_model: dict[int, Block] = {}
         number_of: dict[int, int] = {}
         for seq_id, sequence in self.sequences.items():
             assert cache.seq_exists(seq_id)
             assert cache.seq_length(seq_id) == len(sequence.tokens)
             assert cache.tokens(seq_id) == sequence.tokens
-            held = set(sequence.pages) | set(sequence.pages_before or ())
-            assert cache.seq_exclusive_pages(seq_id) == sum(page.holders == 1 for page in held)
-            # The same pages shared between the same sequences, whatever their numbers.
-            for number, page in zip(cache.pages(seq_id), sequence.pages, strict=True):
-                assert page_of_model.setdefault(number, page) is page
-                assert number_of.setdefault(id(page), number) == number
+            held = set(sequence.blocks) | set(sequence.blocks_before or ())
+            assert cache.seq_exclusive_blocks(seq_id) == sum(block.holders == 1 for block in held)
+            # The same blocks shared between the same sequences, whatever their numbers.
+            for number, block in zip(cache.block_table(seq_id), sequence.blocks, strict=True):
+                assert block_of_model.setdefault(number, block) is block
+                assert number_of.setdefault(id(block), number) == number
 
     @invariant()
     def every_sequence_reads_its_own_history(self) -> None:
         for seq_id, sequence in self.sequences.items():
-            read = [value for page in self.cache.pages(seq_id) for value in self.storage[page]]
+            blocks = self.cache.block_table(seq_id)
+            read = [value for block in blocks for value in self.storage[block]]
             expected = keys_and_values(sequence.namespace, sequence.tokens + sequence.reserved)
             assert read[: len(expected)] == expected
 
@@ -303,9 +304,9 @@ class KvCacheMachine(RuleBasedStateMachine):
             self.cache.seq_remove(seq_id)
         self.cache.check_integrity()
         assert self.cache.used_sequences == 0
-        assert self.cache.free_pages + self.cache.cached_pages == self.cache.total_pages
+        assert self.cache.free_blocks + self.cache.cached_blocks == self.cache.total_blocks
         self.cache.drop_cached()
-        assert self.cache.free_pages == self.cache.total_pages
+        assert self.cache.free_blocks == self.cache.total_blocks
 
 
 KvCacheMachine.TestCase.settings = settings(max_examples=300, stateful_step_count=50, deadline=None)
@@ -314,16 +315,16 @@ TestHistories = KvCacheMachine.TestCase
 
 def make(**changes: object) -> _core.KvCache:
     options = {
-        "n_pages": 8,
+        "n_blocks": 8,
         "block_size": 4,
         "n_parallel": 2,
         "max_length": 32,
-        "copy_page": lambda source, target: None,
+        "copy_block": lambda source, target: None,
     }
     return _core.KvCache(**(options | changes))
 
 
-@pytest.mark.parametrize("size", ["n_pages", "block_size", "n_parallel", "max_length"])
+@pytest.mark.parametrize("size", ["n_blocks", "block_size", "n_parallel", "max_length"])
 def test_sizes_must_be_positive(size: str) -> None:
     with pytest.raises(ConfigError, match=f"{size} is 0; it must be at least 1"):
         make(**{size: 0})
@@ -344,34 +345,34 @@ def test_tokens_of_another_kind_are_refused(tokens: object) -> None:
     seq_id = cache.seq_new()
     with pytest.raises(InvalidRequestError, match="tokens"):
         cache.reserve(seq_id, tokens)
-    assert cache.free_pages == cache.total_pages
+    assert cache.free_blocks == cache.total_blocks
     cache.check_integrity()
 
 
-def test_what_copy_page_raises_reaches_the_caller_and_nothing_has_changed() -> None:
+def test_what_copy_block_raises_reaches_the_caller_and_nothing_has_changed() -> None:
     class DiskFullError(Exception):
         pass
 
-    def copy_page(source: int, target: int) -> None:
+    def copy_block(source: int, target: int) -> None:
         raise DiskFullError(f"{source} -> {target}")
 
-    cache = make(copy_page=copy_page)
+    cache = make(copy_block=copy_block)
     src, dst = cache.seq_new(), cache.seq_new()
     cache.reserve(src, range(6))
     cache.commit(src)
     with pytest.raises(DiskFullError, match="1 -> 2"):
         cache.seq_copy(src, dst, 6)
     assert cache.seq_length(dst) == 0
-    assert cache.free_pages == 6
+    assert cache.free_blocks == 6
     cache.check_integrity()
 
 
-def test_copy_page_may_not_change_the_cache() -> None:
-    cache = make(copy_page=lambda source, target: cache.seq_remove(0))
+def test_copy_block_may_not_change_the_cache() -> None:
+    cache = make(copy_block=lambda source, target: cache.seq_remove(0))
     src, dst = cache.seq_new(), cache.seq_new()
     cache.reserve(src, range(6))
     cache.commit(src)
-    with pytest.raises(EngineError, match="copy_page"):
+    with pytest.raises(EngineError, match="copy_block"):
         cache.seq_copy(src, dst, 6)
     assert cache.tokens(src) == list(range(6))
     cache.check_integrity()

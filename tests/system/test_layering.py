@@ -43,6 +43,9 @@ NATIVE_ORDER = [
     ["bindings"],
 ]
 
+# The host's side of csrc/cpu includes none of these: it knows a target by its table, cpu/kernels.h.
+CPU_ORDER = [["cpu/kernels"], ["cpu/kernels/amx"], ["cpu/targets"]]
+
 # Rooms without time, threads and input or output: what they need of those comes as an argument.
 PURE_ROOMS = ["scheduling", "sidecar/protocol"]
 IMPURE = {"asyncio", "threading", "time", "random", "socket", "multiprocessing", "concurrent"}
@@ -155,6 +158,19 @@ def test_native_includes_run_one_way(path: Path) -> None:
             room = included.partition("/")[0]
             before = room == own or rank(NATIVE_ORDER, room) < rank(NATIVE_ORDER, own)
             assert before, f"csrc/{name} includes {included}"
+
+
+@pytest.mark.parametrize(
+    "path", sorted((NATIVE / "cpu").rglob("*.*")), ids=lambda p: str(p.relative_to(NATIVE))
+)
+def test_kernels_include_only_what_is_compiled_for_their_target(path: Path) -> None:
+    own = path.parent.relative_to(NATIVE).as_posix()
+    for included in re.findall(r'^\s*#\s*include\s+"([^"]+)"', path.read_text(), re.MULTILINE):
+        room = included.rpartition("/")[0]
+        if own == "cpu":
+            assert not room.startswith("cpu/"), f"{path.name} includes {included}"
+        elif included != "cpu/kernels.h" and room != own:
+            assert rank(CPU_ORDER, room) < rank(CPU_ORDER, own), f"{path.name} includes {included}"
 
 
 @pytest.mark.parametrize(

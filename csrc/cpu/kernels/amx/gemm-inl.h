@@ -1,0 +1,264 @@
+// y = x W^T in bf16 on the tile unit (Intel AMX), for some packed weight tiles and some rows.
+// Quantised weights are expanded to bf16 on the way.
+//
+// One instruction, tdpbf16ps, does all sums: for 32 k's it adds up the even ones, ascending, and
+// the odd ones, adds both, then adds that to the accumulator. Every output of every row count goes
+// through the same instructions over whole steps of 32 k's (what pads weights and rows is zero), so
+// a row's bits hang on nothing else; accumulators are parked in f32, exactly, at the borders of
+// blocks of K. The instruction takes numbers below 2^-126 for zero, operands, sums and results
+// alike.
+#pragma once
+
+#include "cpu/kernels.h"
+#include "cpu/kernels/amx/expand-inl.h"
+#include "cpu/kernels/amx/gemm_small_m-inl.h"
+#include "cpu/kernels/amx/prefetch-inl.h"
+#include "cpu/kernels/amx/sums-inl.h"
+#include "cpu/kernels/amx/tiles-inl.h"
+#include "cpu/kernels/rows-inl.h"
+#include "cpu/kernels/vec-inl.h"
+
+namespace pb::cpu::PB_CPU_TARGET {
+namespace {
+
+// A block of K of a weight tile, of at most so many steps, stays in the first cache while rows pass
+// over it; the rows' loads are told not to drive it out.
+constexpr int kBlockSteps = 18;
+// A pass takes so many rows, and as much of K of them as stays in the second cache while weight
+// tiles stream by.
+constexpr int kPassRows = 512;
+constexpr int kPassBytes = 576 << 10;
+constexpr int kAmxTiles = 16;      // whose sums are parked from one part of K to the next
+constexpr int kStreamedPairs = 8;  // register blocks of rows from which on y bypasses the caches
+constexpr int kParkedFloats = kAmxTiles * kPassRows * kAmxColumns;
+constexpr int kAmxScratch = kParkedFloats * 4 + kBlockSteps * kStepNumbers * 2;
+
+static_assert(kStepK == 32 && kBf16Padding == kStepK && kBf16Products);
+
+// The rows of a block of K of one weight tile.
+struct AmxBlock {
+  const uint16_t* x;  // first row, first k
+  int64_t x_bytes;    // of a row
+  int steps;
+  int rows;
+  bool first;     // block of K: sums start at zero
+  bool last;      // block of K: sums go to y
+  float* parked;  // (rows rounded up to kTileRows, kAmxColumns), one tile after the other
+  TileOutput out;
+};
+
+PB_INLINE void end_tiles(const AmxBlock& b, float* parked, int row, int rows) {
+  const bool below = rows > kTileRows;
+  park_tiles(parked, below);
+  if (!b.last) return;
+  for (int t = 0; t < (below ? 4 : 2); ++t) {
+    const int above = t / 2 * kTileRows;
+    write_tile(b.out, parked + t * kTileFloats, t % 2 * kWidth, row + above,
+               rows - above < kTileRows ? rows - above : kTileRows);
+  }
+}
+
+// The sums += a step of the rows at x (and those below) times the same of the weights.
+PB_INLINE void multiply_step(const char* x, int64_t x_bytes, bool below, const uint16_t* w) {
+  tile_load<6>(w, kAmxColumns * 4);
+  tile_load_streamed<4>(x, x_bytes);
+  tile_bf16_product<0, 4, 6>();
+  tile_load<7>(w + 2 * kWidth, kAmxColumns * 4);
+  tile_bf16_product<1, 4, 7>();
+  if (!below) return;
+  tile_load_streamed<5>(x + kTileRows * x_bytes, x_bytes);
+  tile_bf16_product<2, 5, 6>();
+  tile_bf16_product<3, 5, 7>();
+}
+
+// Expands a step. One that comes from memory prefetches the steps after it.
+template <typename Weights, bool kFromMemory>
+PB_INLINE void expand_step(const uint8_t* step, uint16_t* to) {
+  if constexpr (kFromMemory) prefetch_ahead(step);
+  const typename Weights::Scales scales[2] = {Weights::scales(step, 0), Weights::scales(step, 1)};
+#pragma GCC unroll 16
+  for (int unit = 0; unit < Weights::kUnits; ++unit) {
+    if constexpr (kFromMemory) prefetch_ahead(step + (unit + 1) * 64);
+    Weights::expand(step, unit, scales[unit % 2], to);
+  }
+}
+
+// At most kPairRows rows: weights are used as they come from memory, which takes longer than all
+// else. The step to come is expanded while the last one is multiplied.
+template <typename Weights>
+inline __attribute__((noinline)) void multiply_once(const AmxBlock& b, const uint8_t* w,
+                                                    uint16_t* expanded) {
+  constexpr int kSteps = 4;  // of `expanded` that take turns
+  const bool below = b.rows > kTileRows;
+  configure_tiles(below ? kTileRows : b.rows, below ? b.rows - kTileRows : 1);
+  begin_tiles(b.parked, b.first, below);
+  const auto* x = reinterpret_cast<const char*>(b.x);
+  if constexpr (Weights::kUnits > 0) expand_step<Weights, true>(w, expanded);
+  for (int s = 0; s < b.steps; ++s) {
+    if constexpr (Weights::kUnits > 0) {
+      if (s + 1 < b.steps) {
+        expand_step<Weights, true>(w + Weights::kStepBytes,
+                                   expanded + (s + 1) % kSteps * kStepNumbers);
+      }
+      multiply_step(x, b.x_bytes, below, expanded + s % kSteps * kStepNumbers);
+    } else {
+      prefetch_ahead(w, Weights::kStepBytes);
+      multiply_step(x, b.x_bytes, below, reinterpret_cast<const uint16_t*>(w));
+    }
+    x += kStepK * 2;
+    w += Weights::kStepBytes;
+  }
+  end_tiles(b, b.parked, 0, b.rows);
+}
+
+// Prefetches the weights of the next block of K while one is multiplied, a few lines a step.
+struct Ahead {
+  const uint8_t* from;
+  int n;  // cache lines
+  int per_step;
+  int at = 0;
+
+  Ahead(const uint8_t* w, int lines, int turns)
+      : from(w), n(lines), per_step((lines + turns - 1) / turns) {}
+
+  PB_INLINE void step() {
+    const int end = at + per_step < n ? at + per_step : n;
+    for (; at < end; ++at) __builtin_prefetch(from + at * 64, 0, 2);
+  }
+};
+
+// Prefetches, in 16 steps, the parked sums of the next register block.
+PB_INLINE void prefetch_parked(const float* next, int step) {
+  constexpr int kFloats = kPairRows * kAmxColumns / 16;
+  if (step >= 16) return;
+#pragma GCC unroll 4
+  for (int i = 0; i < kFloats; i += kWidth) {
+    __builtin_prefetch(next + step * kFloats + i, 0, 3);
+  }
+}
+
+PB_INLINE void multiply_rows(const AmxBlock& b, const uint16_t* w, int row, int rows,
+                             Ahead& ahead) {
+  float* parked = b.parked + static_cast<size_t>(row) * kAmxColumns;
+  const bool below = rows > kTileRows;
+  begin_tiles(parked, b.first, below);
+  const auto* x = reinterpret_cast<const char*>(b.x) + row * b.x_bytes;
+  for (int s = 0; s < b.steps; ++s) {
+    ahead.step();
+    if (!b.first) prefetch_parked(parked + kPairRows * kAmxColumns, s);
+    multiply_step(x, b.x_bytes, below, w);
+    x += kStepK * 2;
+    w += kStepNumbers;
+  }
+  end_tiles(b, parked, row, rows);
+}
+
+// More rows, in register blocks.
+inline __attribute__((noinline)) void multiply_many(const AmxBlock& b, const uint16_t* w,
+                                                    Ahead ahead) {
+  configure_tiles(kTileRows, kTileRows);
+  int row = 0;
+  for (; b.rows - row >= kPairRows; row += kPairRows) multiply_rows(b, w, row, kPairRows, ahead);
+  const int rows = b.rows - row;
+  if (rows == 0) return;
+  configure_tiles(rows < kTileRows ? rows : kTileRows, rows > kTileRows ? rows - kTileRows : 1);
+  multiply_rows(b, w, row, rows, ahead);
+}
+
+// Some steps of K, for some rows, of weight tiles [tile_begin, tile_end).
+struct AmxPass {
+  int tile_begin, tile_end;
+  int row, rows;
+  int step, end_step;
+};
+
+template <typename Weights>
+inline void multiply_pass(const GemmArgs& args, const AmxPass& pass, float* scratch) {
+  const int steps = (args.n_in + kStepK - 1) / kStepK;
+  const size_t tile_bytes = static_cast<size_t>(steps) * Weights::kStepBytes;
+  const auto* weights = static_cast<const uint8_t*>(args.weights);
+  const auto* x = static_cast<const uint16_t*>(args.x) + pass.row * args.x_stride;
+  float* y = args.y + static_cast<size_t>(pass.row) * args.n_out;
+  auto* expanded = reinterpret_cast<uint16_t*>(scratch + kParkedFloats);
+  const int pairs = (pass.rows + kPairRows - 1) / kPairRows;
+  const int n_steps = pass.end_step - pass.step;
+  const int n_blocks = pairs == 1 ? 1 : (n_steps + kBlockSteps - 1) / kBlockSteps;
+  const int block_steps = (n_steps + n_blocks - 1) / n_blocks;
+  const bool whole_k = n_steps == steps;
+  const bool stream = pairs >= kStreamedPairs && !args.add && args.n_out % kWidth == 0 &&
+                      reinterpret_cast<uintptr_t>(y) % 64 == 0;
+  const int total = (pass.tile_end - pass.tile_begin) * n_blocks;
+  // Block number i of the pass: tile by tile, each from its first k to its last.
+  const auto step_of = [&](int i) { return pass.step + i % n_blocks * block_steps; };
+  const auto steps_of = [&](int i) {
+    const int left = pass.end_step - step_of(i);
+    return left < block_steps ? left : block_steps;
+  };
+  const auto weights_of = [&](int i) {
+    return weights + (pass.tile_begin + i / n_blocks) * tile_bytes +
+           static_cast<size_t>(step_of(i)) * Weights::kStepBytes;
+  };
+  for (int i = 0; i < total; ++i) {
+    const int tile = pass.tile_begin + i / n_blocks;
+    const int place = whole_k ? 0 : tile - pass.tile_begin;
+    const AmxBlock block{x + step_of(i) * kStepK,
+                         args.x_stride * 2,
+                         steps_of(i),
+                         pass.rows,
+                         step_of(i) == 0,
+                         step_of(i) + steps_of(i) == steps,
+                         scratch + static_cast<size_t>(place) * kPassRows * kAmxColumns,
+                         output_of(args, pass.row, tile, stream)};
+    if (pairs == 1) {
+      multiply_once<Weights>(block, weights_of(i), expanded);
+      continue;
+    }
+    // Vectors and tiles share a port: weights are expanded before they are multiplied, not
+    // meanwhile.
+    const uint8_t* w = weights_of(i);
+    if constexpr (Weights::kUnits > 0) {
+      for (int s = 0; s < block.steps; ++s) {
+        expand_step<Weights, false>(w + s * Weights::kStepBytes, expanded + s * kStepNumbers);
+      }
+    }
+    // A few pairs of rows do best when reading is left to the first of them.
+    const bool ahead = i + 1 < total && (Weights::kUnits > 0 || pairs >= kStreamedPairs);
+    multiply_many(block, Weights::kUnits > 0 ? expanded : reinterpret_cast<const uint16_t*>(w),
+                  {weights_of(i + 1), ahead ? steps_of(i + 1) * Weights::kStepBytes / 64 : 0,
+                   pairs * block.steps});
+  }
+}
+
+// Rows [row_begin, row_end) of weight tiles [tile_begin, tile_end), at most kAmxTiles.
+template <typename Weights>
+inline void amx_tiles(const GemmArgs& args, int tile_begin, int tile_end, int row_begin,
+                      int row_end, void* scratch) {
+  if constexpr (Weights::kLines) {
+    if (row_end - row_begin <= kSmallM) {
+      static_assert(kSmallMScratch<kAmxTiles> <= kAmxScratch);
+      multiply_small_m<kAmxTiles>(args, tile_begin, tile_end, row_begin, row_end,
+                                  static_cast<float*>(scratch));
+      return;
+    }
+  }
+  const int steps = (args.n_in + kStepK - 1) / kStepK;
+  const int n_passes = (row_end - row_begin + kPassRows - 1) / kPassRows;
+  const int even_rows = (row_end - row_begin + n_passes - 1) / n_passes;
+  const int pass_rows = (even_rows + kPairRows - 1) / kPairRows * kPairRows;
+  for (int row = row_begin; row < row_end; row += pass_rows) {
+    const int rows = row_end - row < pass_rows ? row_end - row : pass_rows;
+    const int most = rows <= kPairRows ? steps : kPassBytes / (rows * kStepK * 2);
+    const int n_parts = (steps + most - 1) / most;
+    const int part_steps = (steps + n_parts - 1) / n_parts;
+    for (int step = 0; step < steps; step += part_steps) {
+      const int end_step = step + part_steps < steps ? step + part_steps : steps;
+      multiply_pass<Weights>(args, {tile_begin, tile_end, row, rows, step, end_step},
+                             static_cast<float*>(scratch));
+    }
+  }
+  release_tiles();
+  _mm_sfence();  // streamed stores are ordered by nothing else
+}
+
+}  // namespace
+}  // namespace pb::cpu::PB_CPU_TARGET

@@ -1,0 +1,83 @@
+// Sums of products on the tile unit: four accumulator tiles, parked in f32, exactly, while others
+// are summed up, and written to y in the end.
+#pragma once
+
+#include <cstdint>
+
+#include "cpu/kernels.h"
+#include "cpu/kernels/amx/expand-inl.h"
+#include "cpu/kernels/amx/tiles-inl.h"
+#include "cpu/kernels/rows-inl.h"
+#include "cpu/kernels/vec-inl.h"
+
+namespace pb::cpu::PB_CPU_TARGET {
+namespace {
+
+constexpr int kTileFloats = kTileRows * kWidth;  // of an accumulator tile
+constexpr int kPairRows = 2 * kTileRows;         // of a register block, of two by two tiles
+
+// Where the sums of one weight tile go.
+struct TileOutput {
+  float* y;  // first row of the pass, first column of the tile
+  int64_t y_stride;
+  const float* bias;  // of the tile's columns, or null
+  int n_columns;      // that exist
+  bool add;
+  bool stream;  // past the caches: there is much, and all of it whole lines
+};
+
+// Where the sums of weight tile `tile` go, for rows from `row`.
+PB_INLINE TileOutput output_of(const GemmArgs& args, int row, int tile, bool stream) {
+  const int column = tile * kAmxColumns;
+  return {args.y + static_cast<size_t>(row) * args.n_out + column,
+          args.n_out,
+          args.bias == nullptr ? nullptr : args.bias + column,
+          args.n_out - column,
+          args.add,
+          stream};
+}
+
+// y (=|+=) an accumulator tile + bias, for `rows` rows from `row` and the columns from `column`.
+PB_INLINE void write_tile(const TileOutput& to, const float* tile, int column, int row, int rows) {
+  if (column >= to.n_columns) return;
+  const bool biased = to.bias != nullptr;
+  const Vec bias = biased ? load(to.bias + column) : zero();
+  for (int r = 0; r < rows; ++r) {
+    float* y = to.y + (row + r) * to.y_stride + column;
+    Vec out = load(tile + r * kWidth);
+    if (biased) out = add(out, bias);
+    if (to.stream) {
+      _mm512_stream_ps(y, out);
+      continue;
+    }
+    if (to.add) out = add(load_tail(y, 0, to.n_columns - column), out);
+    store_tail(y, 0, to.n_columns - column, out);
+  }
+}
+
+// Accumulators 0 to 3, or 0 and 1 alone where there are no `four`, begin as zero or as they were
+// parked.
+PB_INLINE void begin_tiles(const float* parked, bool first, bool four) {
+  if (first) {
+    tile_zero<0>();
+    tile_zero<1>();
+    tile_zero<2>();
+    tile_zero<3>();
+    return;
+  }
+  tile_load<0>(parked, 64);
+  tile_load<1>(parked + kTileFloats, 64);
+  if (!four) return;
+  tile_load<2>(parked + 2 * kTileFloats, 64);
+  tile_load<3>(parked + 3 * kTileFloats, 64);
+}
+PB_INLINE void park_tiles(float* parked, bool four) {
+  tile_store<0>(parked, 64);
+  tile_store<1>(parked + kTileFloats, 64);
+  if (!four) return;
+  tile_store<2>(parked + 2 * kTileFloats, 64);
+  tile_store<3>(parked + 3 * kTileFloats, 64);
+}
+
+}  // namespace
+}  // namespace pb::cpu::PB_CPU_TARGET

@@ -1,0 +1,171 @@
+// y = x W^T for one packed weight tile of plain numbers and some rows.
+//
+// One accumulator per output; k ascends; every step is one fma (mul and add in the scalar target)
+// or one dot product of a bf16 pair. That chain is the same whatever the number of rows, the
+// register block they fall in and the blocks of K, at whose borders accumulators are parked in f32,
+// exactly.
+#pragma once
+
+#include "cpu/kernels.h"
+#include "cpu/kernels/gemm_rows-inl.h"
+#include "cpu/kernels/rows-inl.h"
+#include "cpu/kernels/vec-inl.h"
+
+namespace pb::cpu::PB_CPU_TARGET {
+namespace {
+
+constexpr int kTileVectors = 4;
+constexpr int kTileColumns = kTileVectors * kWidth;
+constexpr int kMaxRows =
+    kRegisters == 32 ? 6 : 3;  // of a register block: its chains fill the registers
+// Bytes of a tile that a block of K takes: few, so that it stays in the first cache, where few rows
+// pass over it; more where many do and parking their sums would cost as much.
+constexpr int kSmallBlock = 8192;
+constexpr int kLargeBlock = 131072;
+constexpr int kManyRows = 64;
+struct F32Product {
+  using Number = float;   // of weights
+  using Operand = float;  // of activations
+  static constexpr int kStep = 1;
+
+  template <int kRows>
+  static PB_INLINE void step(const float* w, const float* x, int64_t stride,
+                             Vec (&sum)[kRows][kTileVectors]) {
+    Vec column[kTileVectors];
+#pragma GCC unroll 4
+    for (int v = 0; v < kTileVectors; ++v) column[v] = load(w + v * kWidth);
+#pragma GCC unroll 6
+    for (int r = 0; r < kRows; ++r) {
+      const Vec b = set1(x[r * stride]);
+#pragma GCC unroll 4
+      for (int v = 0; v < kTileVectors; ++v) sum[r][v] = mul_add(column[v], b, sum[r][v]);
+    }
+  }
+};
+
+// bf16 operands that are expanded to f32: the even one of a pair first, then the odd one.
+struct ExpandedBf16Product {
+  using Number = uint16_t;
+  using Operand = float;
+  static constexpr int kStep = 2;
+
+  template <int kRows>
+  static PB_INLINE void step(const uint16_t* w, const float* x, int64_t stride,
+                             Vec (&sum)[kRows][kTileVectors]) {
+#pragma GCC unroll 2
+    for (int parity = 0; parity < 2; ++parity) {
+      // Read again for each: both halves of a tile row are more than the registers hold.
+      forget(w);
+      Vec column[kTileVectors];
+#pragma GCC unroll 4
+      for (int v = 0; v < kTileVectors; ++v) {
+        const Pairs pairs = load_pairs(w + v * 2 * kWidth);
+        column[v] = parity == 0 ? even(pairs) : odd(pairs);
+      }
+#pragma GCC unroll 6
+      for (int r = 0; r < kRows; ++r) {
+        const Vec b = set1(x[r * stride + parity]);
+#pragma GCC unroll 4
+        for (int v = 0; v < kTileVectors; ++v) sum[r][v] = mul_add(column[v], b, sum[r][v]);
+      }
+    }
+  }
+};
+
+#ifdef __AVX512BF16__
+// Pairs by vdpbf16ps.
+struct Bf16Product {
+  using Number = uint16_t;
+  using Operand = uint16_t;
+  static constexpr int kStep = 2;
+
+  template <int kRows>
+  static PB_INLINE void step(const uint16_t* w, const uint16_t* x, int64_t stride,
+                             Vec (&sum)[kRows][kTileVectors]) {
+    __m512i column[kTileVectors];
+#pragma GCC unroll 4
+    for (int v = 0; v < kTileVectors; ++v) column[v] = load_pairs(w + v * 2 * kWidth);
+#pragma GCC unroll 6
+    for (int r = 0; r < kRows; ++r) {
+      int32_t pair;
+      __builtin_memcpy(&pair, x + r * stride, sizeof(pair));
+      const __m512bh b = (__m512bh)_mm512_set1_epi32(pair);
+#pragma GCC unroll 4
+      for (int v = 0; v < kTileVectors; ++v) {
+        sum[r][v] = _mm512_dpbf16_ps(sum[r][v], (__m512bh)column[v], b);
+      }
+    }
+  }
+};
+#else
+using Bf16Product = ExpandedBf16Product;
+#endif
+
+// What a block of rows does to a tile over a block of K.
+template <typename Product>
+struct BlockArgs {
+  const typename Product::Number* w;   // first k of the block
+  const typename Product::Operand* x;  // first row, first k
+  int64_t x_stride;
+  int n_k;  // a multiple of kStep
+  BlockSums sums;
+};
+
+template <typename Product, int kRows>
+inline __attribute__((noinline)) void gemm_block(const BlockArgs<Product>& a) {
+  Vec sum[kRows][kTileVectors];
+#pragma GCC unroll 6
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 4
+    for (int v = 0; v < kTileVectors; ++v) {
+      sum[r][v] = begin_sum(a.sums, kTileColumns, r, v);
+    }
+  }
+  const typename Product::Number* w = a.w;
+  const typename Product::Operand* x = a.x;
+  for (int k = 0; k < a.n_k; k += Product::kStep) {
+    prefetch(w, kTileColumns * Product::kStep * static_cast<int>(sizeof(*w)));
+    Product::step(w, x, a.x_stride, sum);
+    w += kTileColumns * Product::kStep;
+    x += Product::kStep;
+  }
+#pragma GCC unroll 6
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 4
+    for (int v = 0; v < kTileVectors; ++v) end_sum(a.sums, kTileColumns, r, v, sum[r][v]);
+  }
+}
+
+// gemm_block of 1 <= rows <= kRows.
+template <typename Product, int kRows>
+PB_INLINE void gemm_rows(const BlockArgs<Product>& block, int rows) {
+  if constexpr (kRows > 1) {
+    if (rows < kRows) return gemm_rows<Product, kRows - 1>(block, rows);
+  }
+  gemm_block<Product, kRows>(block);
+}
+
+template <typename Product>
+inline void gemm_tile(const GemmArgs& args, int tile, int row_begin, int row_end, void* scratch) {
+  using Number = typename Product::Number;
+  const int n_k = (args.n_in + Product::kStep - 1) / Product::kStep * Product::kStep;
+  constexpr int kPadding = sizeof(Number) == sizeof(uint16_t) ? kBf16Padding : 1;
+  const int padded_k = (args.n_in + kPadding - 1) / kPadding * kPadding;
+  const auto* w = static_cast<const Number*>(args.weights) +
+                  static_cast<size_t>(tile) * kTileColumns * padded_k;
+  const auto* x = static_cast<const typename Product::Operand*>(args.x);
+  const auto k_block = [](int rows) {
+    return (rows < kManyRows ? kSmallBlock : kLargeBlock) /
+           static_cast<int>(kTileColumns * sizeof(Number));
+  };
+  for_blocks<kMaxRows, kTileColumns>(
+      args, tile, row_begin, row_end, n_k, k_block, static_cast<float*>(scratch),
+      [&](int row, int rows, int k, int k_end, const BlockSums& sums) {
+        const BlockArgs<Product> block{w + static_cast<size_t>(k) * kTileColumns,
+                                       x + row * args.x_stride + k, args.x_stride, k_end - k, sums};
+        gemm_rows<Product, kMaxRows>(block, rows);
+      });
+}
+
+}  // namespace
+}  // namespace pb::cpu::PB_CPU_TARGET

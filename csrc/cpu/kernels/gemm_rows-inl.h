@@ -1,0 +1,105 @@
+// How the rows of a product pass over a weight tile: what all products share.
+//
+// Rows go in register blocks, blocks of rows over blocks of K, so that weights are read from a near
+// cache by all but the first. At the borders of K sums are parked in f32, exactly: no cut changes a
+// bit.
+#pragma once
+
+#include "cpu/kernels.h"
+#include "cpu/kernels/rows-inl.h"
+#include "cpu/kernels/vec-inl.h"
+
+namespace pb::cpu::PB_CPU_TARGET {
+namespace {
+
+constexpr int kRowChunk = 192;  // rows that pass over a block of K while it is hot
+
+// Bytes of the sums that are parked, for tiles of kColumns.
+template <int kColumns>
+constexpr int kScratch = kRowChunk * kColumns * static_cast<int>(sizeof(float));
+
+// Bytes ahead in the tile that are asked for, into the second cache and into the first.
+constexpr int kFarPrefetch = 8192;
+constexpr int kNearPrefetch = 1024;
+
+PB_INLINE void prefetch(const void* w, int bytes) {
+#pragma GCC unroll 4
+  for (int line = 0; line < bytes; line += 64) {
+    __builtin_prefetch(static_cast<const char*>(w) + kFarPrefetch + line, 0, 2);
+    __builtin_prefetch(static_cast<const char*>(w) + kNearPrefetch + line, 0, 3);
+  }
+}
+
+// Makes the compiler forget what it has read through a pointer, so that it reads it again instead
+// of keeping it where registers are short.
+template <typename T>
+PB_INLINE void forget(const T*& p) {
+  asm("" : "+r"(p));
+}
+
+// Where the sums of a block of rows come from and go to.
+struct BlockSums {
+  float* parked;  // (rows, columns): sums so far
+  bool first;     // block of K: sums start at zero
+  bool last;      // block of K: sums go to y
+  float* y;       // first row, first column of the tile
+  int64_t y_stride;
+  const float* bias;  // of the tile's columns, or null
+  int n_columns;      // of the tile that exist
+  bool add;
+};
+
+PB_INLINE Vec begin_sum(const BlockSums& sums, int columns, int r, int v) {
+  return sums.first ? zero() : load(sums.parked + r * columns + v * kWidth);
+}
+
+PB_INLINE void end_sum(const BlockSums& sums, int columns, int r, int v, Vec sum) {
+  const int c = v * kWidth;
+  if (!sums.last) {
+    store(sums.parked + r * columns + c, sum);
+  } else if (c < sums.n_columns) {
+    float* y = sums.y + r * sums.y_stride;
+    if (sums.bias != nullptr) sum = add(sum, load(sums.bias + c));
+    if (sums.add) sum = add(load_tail(y, c, sums.n_columns), sum);
+    store_tail(y, c, sums.n_columns, sum);
+  }
+}
+
+// Calls block(row, rows, k, k_end, sums) for blocks of 1 <= rows <= kRows that cover the rows and
+// all of [0, n_k), K in ascending order for every row, where one block of K is long
+// k_block(rows of the chunk). parked: (kRowChunk, kColumns).
+template <int kRows, int kColumns, typename KBlock, typename Block>
+PB_INLINE void for_blocks(const GemmArgs& args, int tile, int row_begin, int row_end, int n_k,
+                          KBlock k_block, float* parked, Block block) {
+  const int first_column = tile * kColumns;
+  for (int chunk = row_begin; chunk < row_end; chunk += kRowChunk) {
+    const int chunk_end = chunk + kRowChunk < row_end ? chunk + kRowChunk : row_end;
+    const int n_blocks = (chunk_end - chunk + kRows - 1) / kRows;
+    const int step = n_blocks == 1 ? n_k : k_block(chunk_end - chunk);
+    for (int k = 0; k < n_k; k += step) {
+      const int k_end = k + step < n_k ? k + step : n_k;
+      int row = chunk;
+      for (int b = 0; b < n_blocks; ++b) {
+        const int rows = (chunk_end - row + n_blocks - b - 1) / (n_blocks - b);
+        block(row, rows, k, k_end,
+              BlockSums{parked + static_cast<size_t>(row - chunk) * kColumns, k == 0, k_end == n_k,
+                        args.y + static_cast<size_t>(row) * args.n_out + first_column, args.n_out,
+                        args.bias == nullptr ? nullptr : args.bias + first_column,
+                        args.n_out - first_column, args.add});
+        row += rows;
+      }
+    }
+  }
+}
+
+// The product of some tiles, by that of one.
+template <void (*kTile)(const GemmArgs&, int tile, int row_begin, int row_end, void* scratch)>
+inline void each_tile(const GemmArgs& args, int tile_begin, int tile_end, int row_begin,
+                      int row_end, void* scratch) {
+  for (int tile = tile_begin; tile < tile_end; ++tile) {
+    kTile(args, tile, row_begin, row_end, scratch);
+  }
+}
+
+}  // namespace
+}  // namespace pb::cpu::PB_CPU_TARGET

@@ -1,0 +1,89 @@
+// Reading and writing rows of numbers, tails included: one place decides how a vector that is not
+// full is loaded and stored, and how Activations are laid out.
+#pragma once
+
+#include "cpu/kernels.h"
+#include "cpu/kernels/vec-inl.h"
+
+namespace pb::cpu::PB_CPU_TARGET {
+namespace {
+
+// Elements [i, i + kWidth) of a row of n; those past the end are zero.
+PB_INLINE Vec load_tail(const float* row, int i, int n) {
+  return n - i >= kWidth ? load(row + i) : load_n(row + i, n - i);
+}
+
+PB_INLINE void store_tail(float* row, int i, int n, Vec v) {
+  if (n - i >= kWidth) {
+    store(row + i, v);
+  } else {
+    store_n(row + i, v, n - i);
+  }
+}
+
+constexpr int kGroupVectors = kGroupSize / kWidth;
+
+// Rows that products of bf16 weights take: those that expand their operands take them expanded.
+constexpr RowFormat kBf16Row = kBf16Products ? RowFormat::kBf16 : RowFormat::kExpandedBf16;
+
+// The whole numbers nearest to x / scale, where the greatest magnitude of x is 127 scales. A NaN
+// makes the scale one.
+PB_INLINE void quantise_group(const Vec (&x)[kGroupVectors], int8_t* numbers, RowGroup* group,
+                              int zero_point) {
+  Vec greatest = abs(x[0]);
+  for (int v = 1; v < kGroupVectors; ++v) greatest = max_or_nan(greatest, abs(x[v]));
+  const float top = reduce_max_or_nan(greatest);
+  const Vec inverse = top == 0.0f ? zero() : div(set1(127.0f), set1(top));
+  Ints sum = set1_int(0);
+  for (int v = 0; v < kGroupVectors; ++v) {
+    const Ints whole = to_nearest(mul(x[v], inverse));
+    sum = add_ints(sum, whole);
+    store_bytes(numbers + v * kWidth, whole);
+  }
+  group->scale = top * (1.0f / 127.0f);
+  // Unsigned: the whole numbers that come of a NaN may be any.
+  group->correction = static_cast<int32_t>(-static_cast<uint32_t>(zero_point) *
+                                           static_cast<uint32_t>(reduce_add_ints(sum)));
+}
+
+// out[begin:end) = at(i), a vector for each i in steps of kWidth from begin, with zeros past the
+// end.
+template <RowFormat kFormat, typename At>
+PB_INLINE void write_row(const RowOut& out, int begin, int end, At at) {
+  if constexpr (kFormat == RowFormat::kInt8) {
+    auto* numbers = static_cast<int8_t*>(out.numbers);
+    for (int i = begin; i < end; i += kGroupSize) {
+      Vec group[kGroupVectors];
+      for (int v = 0; v < kGroupVectors; ++v) {
+        group[v] = i + v * kWidth < end ? at(i + v * kWidth) : zero();
+      }
+      quantise_group(group, numbers + i, out.groups + i / kGroupSize, out.zero_point);
+    }
+  } else {
+    for (int i = begin; i < end; i += kWidth) {
+      if constexpr (kFormat == RowFormat::kBf16) {
+        const int n = end - i < kWidth ? end - i : kWidth;
+        store_bf16_n(static_cast<uint16_t*>(out.numbers) + i, round_to_bf16(at(i)), n);
+      } else if constexpr (kFormat == RowFormat::kExpandedBf16) {
+        store_tail(static_cast<float*>(out.numbers), i, end, round_to_bf16(at(i)));
+      } else {
+        store_tail(static_cast<float*>(out.numbers), i, end, at(i));
+      }
+    }
+  }
+}
+
+// write_row in the row's own format, one of those that this target has.
+template <typename At>
+PB_INLINE void write_row(const RowOut& out, int begin, int end, At at) {
+  if (out.format == RowFormat::kInt8) return write_row<RowFormat::kInt8>(out, begin, end, at);
+  if (out.format == kBf16Row) return write_row<kBf16Row>(out, begin, end, at);
+  write_row<RowFormat::kF32>(out, begin, end, at);
+}
+
+inline void copy_row(const float* x, const RowOut& out, int n) {
+  write_row(out, 0, n, [=](int i) { return load_tail(x, i, n); });
+}
+
+}  // namespace
+}  // namespace pb::cpu::PB_CPU_TARGET

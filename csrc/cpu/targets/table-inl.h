@@ -1,0 +1,74 @@
+// Defines the table of one target's kernels. A target_*.cc includes it, and defines before that:
+//   PB_CPU_TARGET   the target's name, and name space
+//   PB_CPU_VECTORS  the header of its vectors
+// Everything but the table has internal linkage, for the reason given in kernels.h.
+#pragma once
+
+#include "cpu/kernels/activate-inl.h"
+#include "cpu/kernels/attention-inl.h"
+#include "cpu/kernels/gemm-inl.h"
+#include "cpu/kernels/gemm_groups-inl.h"
+#ifdef __AMX_BF16__
+#include "cpu/kernels/amx/attention-inl.h"
+#include "cpu/kernels/amx/gemm-inl.h"
+#endif
+#include "cpu/kernels.h"
+#include "cpu/kernels/merge-inl.h"
+#include "cpu/kernels/norm-inl.h"
+#include "cpu/kernels/rope-inl.h"
+
+#define PB_STRING_OF(x) #x
+#define PB_STRING(x) PB_STRING_OF(x)
+
+namespace pb::cpu::PB_CPU_TARGET {
+
+extern const Kernels kKernels;  // otherwise a const is internal
+
+const Kernels kKernels = {
+    .name = PB_STRING(PB_CPU_TARGET),
+    .f32 = {{kTileColumns},
+            RowFormat::kF32,
+            kScratch<kTileColumns>,
+            1,
+            each_tile<gemm_tile<F32Product>>},
+#ifdef __AMX_BF16__
+    .bf16 = {{kAmxColumns}, kBf16Row, kAmxScratch, kAmxTiles, amx_tiles<NoExpansion>},
+    .int8 = {{kAmxColumns}, kBf16Row, kAmxScratch, kAmxTiles, amx_tiles<Int8Expansion>},
+    .int4 = {{kAmxColumns, Int4Expansion::kLines},
+             kBf16Row,
+             kAmxScratch,
+             kAmxTiles,
+             amx_tiles<Int4Expansion>},
+#else
+    .bf16 =
+        {{kTileColumns}, kBf16Row, kScratch<kTileColumns>, 1, each_tile<gemm_tile<Bf16Product>>},
+    .int8 = {{kGroupTileColumns},
+             RowFormat::kInt8,
+             kScratch<kGroupTileColumns>,
+             1,
+             each_tile<group_tile<Int8Weights>>},
+    .int4 = {{kGroupTileColumns},
+             RowFormat::kInt8,
+             kScratch<kGroupTileColumns>,
+             1,
+             each_tile<group_tile<Int4Weights>>},
+#endif
+    .rms_norm = rms_norm,
+    .layer_norm = layer_norm,
+    .silu = activate<silu>,
+    .gelu_tanh = activate<gelu_tanh>,
+    .gelu = activate<gelu>,
+    .copy = copy_row,
+    .rotate = rotate_head,
+    .store_key_value = store_key_value,
+#ifdef __AMX_BF16__
+    .attend_segment = attend_segment_amx,
+#else
+    .attend_segment = attend_segment,
+#endif
+    .merge_states = merge_states,
+    .finish_attention = finish_attention,
+    .exp = exp_of,
+};
+
+}  // namespace pb::cpu::PB_CPU_TARGET

@@ -1,0 +1,12 @@
+// AVX-512 F, BW, DQ and VL.
+//
+// Compiled, by CMakeLists.txt, with
+//   -mavx2 -mfma -mf16c
+//   -mavx512f -mavx512bw -mavx512dq -mavx512vl -mprefer-vector-width=512
+#if defined(__x86_64__)
+
+#define PB_CPU_TARGET avx512
+#define PB_CPU_VECTORS "cpu/kernels/vec_avx512.h"
+#include "cpu/targets/table-inl.h"
+
+#endif

@@ -1,0 +1,13 @@
+// AVX-512 with the dot products of bytes (vpdpbusd) and of bf16 (vdpbf16ps).
+//
+// Compiled, by CMakeLists.txt, with
+//   -mavx2 -mfma -mf16c
+//   -mavx512f -mavx512bw -mavx512dq -mavx512vl -mprefer-vector-width=512
+//   -mavx512vnni -mavx512bf16
+#if defined(__x86_64__)
+
+#define PB_CPU_TARGET avx512_bf16
+#define PB_CPU_VECTORS "cpu/kernels/vec_avx512.h"
+#include "cpu/targets/table-inl.h"
+
+#endif

@@ -1,0 +1,190 @@
+// What the tests of csrc/cpu share: the targets this CPU runs, numbers, activations, comparisons.
+#pragma once
+
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/error.h"
+#include "base/quantise.h"
+#include "base/rng.h"
+#include "check.h"
+#include "cpu/cpu_backend.h"
+#include "cpu/dispatch.h"
+#include "cpu/pack.h"
+
+namespace pb::test {
+
+inline std::vector<const cpu::Kernels*> runnable_targets() {
+  std::vector<const cpu::Kernels*> targets;
+  for (const cpu::Kernels* target : cpu::compiled_targets()) {
+    if (cpu::cpu_supports(*target)) targets.push_back(target);
+  }
+  return targets;
+}
+
+// n numbers, uniform in [-size, size).
+inline std::vector<float> numbers(size_t n, uint64_t seed, float size = 1.0f) {
+  std::vector<float> out(n);
+  for (size_t i = 0; i < n; ++i) {
+    out[i] = size * static_cast<float>(2.0 * uniform(seed, i) - 1.0);
+  }
+  return out;
+}
+
+inline int integer(uint64_t seed, uint64_t index, int below) {
+  return static_cast<int>(uniform(seed, index) * below);
+}
+
+// 0..n-1 in some order.
+inline std::vector<int> shuffled(int n, uint64_t seed) {
+  std::vector<int> order(n);
+  for (int i = 0; i < n; ++i) order[i] = i;
+  for (int i = n - 1; i > 0; --i) std::swap(order[i], order[integer(seed, i, i + 1)]);
+  return order;
+}
+
+// A weight, and a row of weights, as a matrix of `dtype` holds them.
+inline float rounded(float x, DType dtype) {
+  return dtype == DType::kBF16 ? bf16_to_f32(f32_to_bf16(x)) : x;
+}
+
+// What comes of a row's groups of 32 once they are quantised; `numbers_of` writes those of one.
+template <typename NumbersOf>
+std::vector<float> quantised_row(std::vector<float> row, DType dtype, NumbersOf numbers_of) {
+  const size_t n = row.size();
+  row.resize((n + kGroup - 1) / kGroup * kGroup);
+  for (size_t i = 0; i < n; i += kGroup) {
+    dtype == DType::kInt8 ? numbers_of(quantise_int8(&row[i]), &row[i])
+                          : numbers_of(quantise_int4(&row[i]), &row[i]);
+  }
+  row.resize(n);
+  return row;
+}
+
+inline std::vector<float> rounded_row(std::vector<float> row, DType dtype) {
+  if (is_quantised(dtype)) {
+    return quantised_row(std::move(row), dtype,
+                         [](const auto& group, float* x) { dequantise(group, x); });
+  }
+  for (float& x : row) x = rounded(x, dtype);
+  return row;
+}
+
+inline TensorView view_of(const std::vector<float>& values, int64_t rows, int64_t cols,
+                          const std::string& name = "tensor") {
+  return {name, values.data(), DType::kF32, rows, cols, cols, 1};
+}
+
+inline bool same_bits(const float* a, const float* b, size_t n) {
+  return std::memcmp(a, b, n * sizeof(float)) == 0;
+}
+inline bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
+  return a.size() == b.size() && same_bits(a.data(), b.data(), a.size());
+}
+
+inline const cpu::ProductKernel& product_of(const cpu::Kernels& target, DType dtype) {
+  return dtype == DType::kInt8   ? target.int8
+         : dtype == DType::kInt4 ? target.int4
+         : dtype == DType::kBF16 ? target.bf16
+                                 : target.f32;
+}
+
+// The numbers that a group stands for on the tile unit: the scale a little too great and held to 14
+// bits, its products with whole numbers cut to bf16. See cpu/kernels/amx/expand-inl.h.
+template <typename Group>
+void dequantise_cut(Group group, float* x) {
+  const auto with_bits = [](float v, uint32_t mask) {
+    return std::bit_cast<float>(std::bit_cast<uint32_t>(v) & mask);
+  };
+  const float scale = with_bits(f16_to_f32(group.scale) * (1.0f + 2.0f / 3.0f / 256.0f), ~0x3ffu);
+  group.scale = f32_to_f16(1.0f);
+  dequantise(group, x);
+  for (int i = 0; i < kGroup; ++i) x[i] = with_bits(x[i] * scale, 0xffff0000u);
+}
+
+// rounded_row, and what comes of it where the target multiplies quantised weights as bf16.
+inline std::vector<float> multiplied_row(std::vector<float> row, const cpu::Kernels& target,
+                                         DType dtype) {
+  if (!is_quantised(dtype) || product_of(target, dtype).row != cpu::RowFormat::kBf16) {
+    return rounded_row(std::move(row), dtype);
+  }
+  return quantised_row(std::move(row), dtype,
+                       [](const auto& group, float* x) { dequantise_cut(group, x); });
+}
+
+// Bytes of a number of a row of activations.
+inline size_t element_bytes(const Activations& a, const cpu::Kernels& target) {
+  const cpu::RowFormat format = product_of(target, a.dtype).row;
+  return format == cpu::RowFormat::kInt8 ? 1 : format == cpu::RowFormat::kBf16 ? 2 : 4;
+}
+
+inline void write_activations(Activations& a, const cpu::Kernels& target, int row,
+                              const float* values) {
+  cpu::RowOut out;
+  out.format = product_of(target, a.dtype).row;
+  out.numbers = a.data.as<std::byte>() + row * a.row_stride * element_bytes(a, target);
+  if (a.groups) out.groups = a.groups.as<cpu::RowGroup>() + row * a.group_stride;
+  out.zero_point = cpu::zero_point(a.dtype);
+  target.copy(values, out, a.cols);
+}
+
+// Row `row` in f32, its padding included.
+inline std::vector<float> read_activations(const Activations& a, const cpu::Kernels& target,
+                                           int row) {
+  const size_t size = element_bytes(a, target);
+  std::vector<float> out(a.row_stride);
+  const std::byte* from = a.data.as<std::byte>() + row * a.row_stride * size;
+  for (int64_t i = 0; i < a.row_stride; ++i) {
+    if (size == 1) {
+      const int64_t group = row * a.group_stride + i / kGroup;
+      const bool exists = i / kGroup < a.group_stride;
+      const float scale = exists ? a.groups.as<cpu::RowGroup>()[group].scale : 0.0f;
+      out[i] = scale * static_cast<float>(static_cast<int8_t>(from[i]));
+    } else if (size == 2) {
+      uint16_t half;
+      std::memcpy(&half, from + i * size, size);
+      out[i] = bf16_to_f32(half);
+    } else {
+      std::memcpy(&out[i], from + i * size, size);
+    }
+  }
+  return out;
+}
+
+// All rows of a matrix, as embed gives them back.
+inline std::vector<float> stored(Backend& backend, const Matrix& m) {
+  std::vector<int32_t> ids(m.n_out);
+  for (int i = 0; i < m.n_out; ++i) ids[i] = i;
+  std::vector<float> out(static_cast<size_t>(m.n_out) * m.n_in);
+  backend.embed(ids, m, out.data());
+  return out;
+}
+
+inline Matrix make(Backend& backend, const std::vector<TensorView>& parts, DType dtype,
+                   std::vector<TensorView> biases = {}) {
+  biases.resize(parts.size());
+  return backend.make_matrix(parts, biases, dtype);
+}
+
+// The message of the Error that f throws.
+template <typename F>
+std::string message_of(F f) {
+  try {
+    f();
+  } catch (const Error& e) {
+    return e.what();
+  }
+  return "(nothing thrown)";
+}
+
+inline bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+}  // namespace pb::test

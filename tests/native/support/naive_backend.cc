@@ -1,0 +1,273 @@
+#include "naive_backend.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <vector>
+
+namespace pb::test {
+
+Matrix NaiveBackend::make_matrix(std::span<const TensorView> parts,
+                                 std::span<const TensorView> biases, DType dtype) {
+  Matrix m;
+  m.n_in = static_cast<int>(parts[0].cols);
+  m.dtype = dtype;
+  bool has_bias = false;
+  for (const TensorView& part : parts) m.n_out += static_cast<int>(part.rows);
+  for (const TensorView& bias : biases) has_bias |= bias.data != nullptr;
+  m.packed = AlignedBuffer(size_t(m.n_out) * size_t(m.n_in) * sizeof(float));
+  if (has_bias) m.bias = AlignedBuffer(size_t(m.n_out) * sizeof(float));
+  float* w = m.packed.as<float>();
+  int64_t out = 0;
+  for (size_t p = 0; p < parts.size(); ++p) {
+    for (int64_t r = 0; r < parts[p].rows; ++r, ++out) {
+      for (int64_t c = 0; c < m.n_in; ++c) *w++ = finite(parts[p], r, c, dtype);
+      if (biases[p].data != nullptr) m.bias.as<float>()[out] = finite(biases[p], r, 0, DType::kF32);
+    }
+  }
+  return m;
+}
+
+MatrixBytes NaiveBackend::matrix_bytes(int n_out, int n_in, DType) const {
+  return {.packed = size_t(n_out) * size_t(n_in) * sizeof(float),
+          .bias = size_t(n_out) * sizeof(float)};
+}
+
+Vector NaiveBackend::make_vector(const TensorView& view) {
+  Vector v{.size = static_cast<int>(view.rows), .values = AlignedBuffer(size_t(view.rows) * 4)};
+  for (int i = 0; i < v.size; ++i) v.values.as<float>()[i] = finite(view, i, 0, DType::kF32);
+  return v;
+}
+
+Activations NaiveBackend::make_activations(int max_rows, int cols, DType weights) {
+  Activations a;
+  a.max_rows = max_rows;
+  a.cols = cols;
+  a.row_stride = cols;
+  a.dtype = weights;
+  a.data = AlignedBuffer(size_t(max_rows) * size_t(cols) * sizeof(float));
+  return a;
+}
+
+RopeTable NaiveBackend::make_rope(std::span<const float> inv_freq, float factor, int n_positions) {
+  RopeTable t;
+  t.n_positions = n_positions;
+  t.half_dim = static_cast<int>(inv_freq.size());
+  t.cosines = AlignedBuffer(size_t(n_positions) * inv_freq.size() * sizeof(float));
+  t.sines = AlignedBuffer(size_t(n_positions) * inv_freq.size() * sizeof(float));
+  for (int p = 0; p < n_positions; ++p) {
+    for (int i = 0; i < t.half_dim; ++i) {
+      const float angle = static_cast<float>(p) * inv_freq[size_t(i)];
+      t.cosines.as<float>()[p * t.half_dim + i] = static_cast<float>(std::cos(angle)) * factor;
+      t.sines.as<float>()[p * t.half_dim + i] = static_cast<float>(std::sin(angle)) * factor;
+    }
+  }
+  return t;
+}
+
+KvStorage NaiveBackend::make_kv(int n_blocks, int block_size, int n_layers, int n_kv_heads,
+                                int head_dim, DType dtype) {
+  KvStorage kv;
+  kv.n_blocks = n_blocks;
+  kv.block_size = block_size;
+  kv.n_layers = n_layers;
+  kv.n_kv_heads = n_kv_heads;
+  kv.head_dim = head_dim;
+  kv.dtype = dtype;
+  kv.block_bytes = sizeof(float) * 2 * size_t(n_layers) * size_t(block_size) * size_t(n_kv_heads) *
+                   size_t(head_dim);
+  kv.data = AlignedBuffer(kv.block_bytes * size_t(n_blocks));
+  return kv;
+}
+
+void NaiveBackend::embed(std::span<const int32_t> ids, const Matrix& table, float* x) {
+  for (size_t r = 0; r < ids.size(); ++r) {
+    std::memcpy(x + r * size_t(table.n_in), row_of(table, ids[r]), size_t(table.n_in) * 4);
+  }
+}
+
+void NaiveBackend::embed_add(std::span<const int32_t> ids, const Matrix& table, float* x) {
+  for (size_t r = 0; r < ids.size(); ++r) {
+    for (int c = 0; c < table.n_in; ++c)
+      x[r * size_t(table.n_in) + size_t(c)] += row_of(table, ids[r])[c];
+  }
+}
+
+void NaiveBackend::norm(const float* x, std::span<const int32_t> rows, const Norm& norm,
+                        Activations& out) {
+  for (size_t i = 0; i < rows.size(); ++i) {
+    std::vector<float> row(x + int64_t{rows[i]} * out.cols, x + (int64_t{rows[i]} + 1) * out.cols);
+    normalise(row.data(), out.cols, norm);
+    for (int c = 0; c < out.cols; ++c) set(out, static_cast<int>(i), c, row[size_t(c)]);
+  }
+}
+
+void NaiveBackend::matmul(const Activations& x, int n_rows, const Matrix& w, float* y,
+                          Store store) {
+  for (int r = 0; r < n_rows; ++r) {
+    for (int o = 0; o < w.n_out; ++o, ++y) {
+      double sum = w.bias ? w.bias.as<float>()[o] : 0.0;
+      for (int c = 0; c < w.n_in; ++c) {
+        sum += double{x.data.as<float>()[int64_t{r} * x.cols + c]} * double{row_of(w, o)[c]};
+      }
+      *y = static_cast<float>(store == Store::kAdd ? *y + sum : sum);
+    }
+  }
+}
+
+void NaiveBackend::rope_and_store(float* qkv, const RowBatch& batch, const AttentionLayer& layer,
+                                  KvStorage& kv) {
+  const int dim = layer.head_dim;
+  const int width = (layer.n_heads + 2 * layer.n_kv_heads) * dim;
+  for (const SequenceRows& rows : batch.sequences) {
+    for (int i = 0; i < rows.n_rows; ++i) {
+      const int position = rows.first_position + i;
+      float* row = qkv + int64_t{rows.first_row + i} * width;
+      for (int h = 0; h < layer.n_heads + layer.n_kv_heads; ++h) {
+        const Norm* norm = h < layer.n_heads ? layer.q_norm : layer.k_norm;
+        if (norm != nullptr) normalise(row + h * dim, dim, *norm);
+        if (layer.rope != nullptr) rotate(row + h * dim, *layer.rope, position);
+      }
+      const float* k = row + layer.n_heads * dim;
+      const float* v = k + layer.n_kv_heads * dim;
+      for (int h = 0; h < layer.n_kv_heads; ++h) {
+        const std::vector<double> key = kept(k + h * dim, dim, kv.dtype);
+        const std::vector<double> value = kept(v + h * dim, dim, kv.dtype);
+        for (int c = 0; c < dim; ++c) {
+          at(kv, layer.layer, rows.block_table, position, h, 0)[c] =
+              static_cast<float>(key[size_t(c)]);
+          at(kv, layer.layer, rows.block_table, position, h, 1)[c] =
+              static_cast<float>(value[size_t(c)]);
+        }
+      }
+    }
+  }
+}
+
+void NaiveBackend::attention(const float* qkv, const RowBatch& batch, const AttentionLayer& layer,
+                             const KvStorage& kv, Activations& out) {
+  const int dim = layer.head_dim;
+  const int width = (layer.n_heads + 2 * layer.n_kv_heads) * dim;
+  for (const SequenceRows& rows : batch.sequences) {
+    for (int i = 0; i < rows.n_rows; ++i) {
+      for (int h = 0; h < layer.n_heads; ++h) {
+        const float* q = qkv + int64_t{rows.first_row + i} * width + h * dim;
+        attend(q, rows, rows.first_position + i, h, layer, kv, rows.first_row + i, out);
+      }
+    }
+  }
+}
+
+void NaiveBackend::activate(const float* gate_up, int n_rows, Activation kind, bool gated,
+                            Activations& out) {
+  const int n = out.cols;
+  for (int r = 0; r < n_rows; ++r) {
+    const float* row = gate_up + int64_t{r} * n * (gated ? 2 : 1);
+    for (int c = 0; c < n; ++c)
+      set(out, r, c, activated(row[c], kind) * (gated ? row[n + c] : 1.0));
+  }
+}
+
+void NaiveBackend::for_each(int64_t n, int64_t, FunctionRef<void(int64_t item, int worker)> task) {
+  for (int64_t item = 0; item < n; ++item) task(item, 0);
+}
+
+void NaiveBackend::copy_block(KvStorage& kv, int from, int to) {
+  std::memcpy(kv.data.as<std::byte>() + kv.block_bytes * size_t(to),
+              kv.data.as<std::byte>() + kv.block_bytes * size_t(from), kv.block_bytes);
+}
+
+float NaiveBackend::finite(const TensorView& view, int64_t row, int64_t col, DType dtype) {
+  const float value = rounded(element(view, row, col), dtype);
+  if (!std::isfinite(value)) {
+    throw Error(ErrorCode::kModelFormat,
+                "tensor '" + view.name + "' holds a number that is not finite");
+  }
+  return value;
+}
+
+const float* NaiveBackend::row_of(const Matrix& m, int row) {
+  return m.packed.as<float>() + int64_t{row} * m.n_in;
+}
+
+void NaiveBackend::set(Activations& out, int row, int col, double value) {
+  out.data.as<float>()[int64_t{row} * out.cols + col] = rounded(value, out.dtype);
+}
+
+void NaiveBackend::normalise(float* row, int n, const Norm& norm) {
+  double mean = 0.0;
+  double variance = 0.0;
+  if (norm.kind == NormKind::kLayer) {
+    for (int c = 0; c < n; ++c) mean += row[c] / double(n);
+  }
+  for (int c = 0; c < n; ++c) variance += (row[c] - mean) * (row[c] - mean) / n;
+  const double scale = 1.0 / std::sqrt(variance + norm.eps);
+  for (int c = 0; c < n; ++c) {
+    const double bias = norm.kind == NormKind::kLayer ? norm.bias.values.as<float>()[c] : 0.0;
+    row[c] = static_cast<float>((row[c] - mean) * scale * norm.weight.values.as<float>()[c] + bias);
+  }
+}
+
+void NaiveBackend::rotate(float* head, const RopeTable& rope, int position) {
+  const int half = rope.half_dim;
+  for (int i = 0; i < half; ++i) {
+    const double c = rope.cosines.as<float>()[int64_t{position} * half + i];
+    const double s = rope.sines.as<float>()[int64_t{position} * half + i];
+    const double a = head[i];
+    const double b = head[i + half];
+    head[i] = static_cast<float>(a * c - b * s);
+    head[i + half] = static_cast<float>(b * c + a * s);
+  }
+}
+
+float* NaiveBackend::at(const KvStorage& kv, int layer, const int32_t* block_table, int position,
+                        int head, int which) {
+  const int64_t kv_block = block_table[position / kv.block_size];
+  const int64_t slot = position % kv.block_size;
+  int64_t i = kv_block * kv.n_layers + layer;
+  i = (i * 2 + which) * kv.block_size + slot;
+  i = i * kv.n_kv_heads + head;
+  return const_cast<float*>(kv.data.as<float>()) + i * kv.head_dim;
+}
+
+void NaiveBackend::attend(const float* q, const SequenceRows& rows, int position, int head,
+                          const AttentionLayer& layer, const KvStorage& kv, int row,
+                          Activations& out) {
+  const int dim = layer.head_dim;
+  const int kv_head = head / (layer.n_heads / layer.n_kv_heads);
+  const int window = layer.sliding_window;
+  const int first = window > 0 ? std::max(0, position - window + 1) : 0;
+  std::vector<double> scores;
+  for (int p = first; p <= position; ++p) {
+    const float* k = at(kv, layer.layer, rows.block_table, p, kv_head, 0);
+    double score = 0.0;
+    for (int c = 0; c < dim; ++c) score += double{q[c]} * double{k[c]};
+    scores.push_back(score * layer.scale);
+  }
+  const double largest = *std::max_element(scores.begin(), scores.end());
+  double total = 0.0;
+  for (double& s : scores) total += s = std::exp(s - largest);
+  for (int c = 0; c < dim; ++c) {
+    double sum = 0.0;
+    for (int p = first; p <= position; ++p) {
+      sum += scores[size_t(p - first)] / total *
+             at(kv, layer.layer, rows.block_table, p, kv_head, 1)[c];
+    }
+    set(out, row, head * dim + c, sum);
+  }
+}
+
+double NaiveBackend::activated(double x, Activation kind) {
+  constexpr double kPi = 3.14159265358979323846;
+  switch (kind) {
+    case Activation::kSilu:
+      return x / (1.0 + std::exp(-x));
+    case Activation::kGelu:
+      return 0.5 * x * (1.0 + std::erf(x / std::sqrt(2.0)));
+    case Activation::kGeluTanh:
+      return 0.5 * x * (1.0 + std::tanh(std::sqrt(2.0 / kPi) * (x + 0.044715 * x * x * x)));
+  }
+  return x;
+}
+
+}  // namespace pb::test

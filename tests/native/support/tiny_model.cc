@@ -1,0 +1,95 @@
+#include "tiny_model.h"
+
+namespace pb::test {
+
+void TinyModel::add(const std::string& name, int rows, int cols, float centre, float spread) {
+  std::normal_distribution<float> normal(centre, spread);
+  auto& values = storage.emplace_back(size_t(rows) * size_t(cols));
+  for (float& v : values) v = normal(random);
+  tensors[name] = {.name = name,
+                   .data = values.data(),
+                   .rows = rows,
+                   .cols = cols,
+                   .row_stride = cols,
+                   .col_stride = 1};
+}
+
+TinyModel rotary_model() {
+  TinyModel m;
+  ModelConfig& c = m.config;
+  c.architecture = "qwen3";
+  c.vocab_size = 61;
+  c.hidden_size = 24;
+  c.n_layers = 2;
+  c.n_heads = 6;
+  c.n_kv_heads = 2;
+  c.head_dim = 8;
+  c.intermediate_size = 40;
+  c.max_position_embeddings = 96;
+  c.rope_inv_freq = {1.0f, 0.3f, 0.1f, 0.03f};
+  c.attention_scale = 0.35f;
+  c.sliding_windows = {0, 11};
+  m.add("token_embedding", c.vocab_size, c.hidden_size, 0.0f, 1.0f);
+  for (int i = 0; i < c.n_layers; ++i) {
+    const std::string layer = "layers." + std::to_string(i) + ".";
+    m.add(layer + "attn_norm.weight", c.hidden_size, 1, 1.0f);
+    m.add(layer + "mlp_norm.weight", c.hidden_size, 1, 1.0f);
+    m.add(layer + "q.weight", c.q_size(), c.hidden_size);
+    m.add(layer + "q.bias", c.q_size(), 1);
+    m.add(layer + "k.weight", c.kv_size(), c.hidden_size);
+    m.add(layer + "v.weight", c.kv_size(), c.hidden_size);
+    m.add(layer + "v.bias", c.kv_size(), 1);
+    m.add(layer + "q_norm.weight", c.head_dim, 1, 1.0f);
+    m.add(layer + "k_norm.weight", c.head_dim, 1, 1.0f);
+    m.add(layer + "o.weight", c.hidden_size, c.q_size());
+    m.add(layer + "gate.weight", c.intermediate_size, c.hidden_size);
+    m.add(layer + "up.weight", c.intermediate_size, c.hidden_size);
+    m.add(layer + "down.weight", c.hidden_size, c.intermediate_size);
+  }
+  m.add("final_norm.weight", c.hidden_size, 1, 1.0f);
+  m.add("head.weight", c.vocab_size, c.hidden_size);
+  return m;
+}
+
+TinyModel learned_model() {
+  TinyModel m;
+  ModelConfig& c = m.config;
+  c.architecture = "gpt2";
+  c.vocab_size = 53;
+  c.hidden_size = 20;
+  c.n_layers = 2;
+  c.n_heads = 5;
+  c.n_kv_heads = 5;
+  c.head_dim = 4;
+  c.intermediate_size = 36;
+  c.max_position_embeddings = 64;
+  c.norm = NormKind::kLayer;
+  c.activation = Activation::kGeluTanh;
+  c.gated_mlp = false;
+  c.learned_positions = true;
+  c.attention_scale = 0.5f;
+  c.sliding_windows = {0, 0};
+  const auto linear = [&](const std::string& name, int n_out, int n_in) {
+    m.add(name + ".weight", n_out, n_in);
+    m.add(name + ".bias", n_out, 1);
+  };
+  const auto norm = [&](const std::string& name) {
+    m.add(name + ".weight", c.hidden_size, 1, 1.0f);
+    m.add(name + ".bias", c.hidden_size, 1);
+  };
+  m.add("token_embedding", c.vocab_size, c.hidden_size, 0.0f, 1.0f);
+  m.add("position_embedding", c.max_position_embeddings, c.hidden_size);
+  for (int i = 0; i < c.n_layers; ++i) {
+    const std::string layer = "layers." + std::to_string(i) + ".";
+    norm(layer + "attn_norm");
+    norm(layer + "mlp_norm");
+    for (const char* name : {"q", "k", "v", "o"})
+      linear(layer + name, c.hidden_size, c.hidden_size);
+    linear(layer + "up", c.intermediate_size, c.hidden_size);
+    linear(layer + "down", c.hidden_size, c.intermediate_size);
+  }
+  norm("final_norm");
+  return m;
+}
+
+}  // namespace pb::test

@@ -1,0 +1,36 @@
+// A random model of a few thousand weights, made in memory: what tests of weights, forward pass and
+// engine run on.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "model/config.h"
+#include "model/weights.h"
+
+namespace pb::test {
+
+struct TinyModel {
+  ModelConfig config;
+  TensorMap tensors;
+  std::deque<std::vector<float>> storage;  // what the views point to; its elements never move
+  std::mt19937 random{1};
+
+  // A random tensor under `name`, of numbers about `centre`.
+  void add(const std::string& name, int rows, int cols, float centre = 0.0f, float spread = 0.2f);
+
+  float* values(const std::string& name) {
+    return static_cast<float*>(const_cast<void*>(tensors.at(name).data));
+  }
+};
+
+// Rotary positions, RMSNorm, gated MLP, grouped queries, q and k norms, an untied head.
+TinyModel rotary_model();
+
+// Learned positions, LayerNorm, plain GELU MLP, biases everywhere, a tied head.
+TinyModel learned_model();
+
+}  // namespace pb::test
