@@ -1,4 +1,4 @@
-"""CUDA reports, with a driver simulated by native/fake_cuda.cc.
+"""CUDA reports, with a driver simulated by native/cuda/fake_cuda.cc.
 
 Each case is a process of its own, since the driver is found on its library path.
 """
@@ -19,7 +19,7 @@ import pytest
 from pybatcher.engine import Engine
 from pybatcher.loading.cuda import CudaInfo
 
-FAKE = Path(__file__).parents[1] / "native" / "fake_cuda.cc"
+FAKE = Path(__file__).parents[1] / "native" / "cuda" / "fake_cuda.cc"
 TOOLKIT = Engine.cuda_info().toolkit  # of this build, or ""
 
 ASK = """
