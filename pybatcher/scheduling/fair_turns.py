@@ -14,8 +14,6 @@ __all__ = ["BySeniority", "FairTurns"]
 class _Group(Protocol):
     """Waiting requests with an order of their own."""
 
-    n_waiting: int
-
     @property
     def head(self) -> LiveRequest | None:
         """The next request; None when none waits."""
@@ -25,9 +23,6 @@ class _Group(Protocol):
 
     def pop(self, charge: float) -> None:
         """Remove the head. To be called right after `head`. charge: tokens that it costs."""
-
-    def discard(self, live: LiveRequest) -> None:
-        """Remove a request from wherever in the group it is."""
 
 
 class FairTurns:
@@ -52,12 +47,11 @@ class FairTurns:
         self._debts: dict[str, float] = {}  # of groups that have left
         self._now_served = 0.0  # the start tag of the latest turn
         self._n_turns = 0
-        self.n_waiting = 0
 
     def has(self, name: str) -> bool:
         """Return whether a request of that group waits."""
         share = self._shares.get(name)
-        return share is not None and share.group.n_waiting > 0
+        return share is not None and share.group.head is not None
 
     @property
     def head(self) -> LiveRequest | None:
@@ -78,24 +72,17 @@ class FairTurns:
             share = self._shares[name] = _Share(name, start, self._new_group())
             self._take_turn(share)
         share.group.append(live)
-        self.n_waiting += 1
 
     def pop(self, charge: float) -> None:
         """Remove the head, and charge its group. To be called right after `head`."""
         start, _, share = heapq.heappop(self._turns)
         share.group.pop(charge)
-        self.n_waiting -= 1
         self._now_served = max(self._now_served, start)
         share.start += charge
-        if share.group.n_waiting:
+        if share.group.head is not None:
             self._take_turn(share)
         else:
             self._leave(share)
-
-    def discard(self, live: LiveRequest) -> None:
-        """Remove a request from wherever in its group it is."""
-        self._shares[self._name_of(live.request)].group.discard(live)
-        self.n_waiting -= 1
 
     def _take_turn(self, share: _Share) -> None:
         self._n_turns += 1
@@ -124,39 +111,36 @@ class _Share:
 class BySeniority:
     """Requests of one group: the earlier seniority goes first, of equal ones the first to come.
 
-    waiting: ids of all requests that wait. One that left it is not removed here at once.
+    waiting: ids of all requests that wait. One that has left it is skipped, and goes from here when
+        it comes to the top: no count has to be kept in step.
     """
 
     def __init__(self, waiting: Container[int]) -> None:
         self._waiting = waiting
-        self.n_waiting = 0
         self._heap: list[tuple[float, int, LiveRequest]] = []  # may hold some that left
+        self._clean_at = _LEAST_CLEANED
 
     @property
     def head(self) -> LiveRequest | None:
         """The next request; None when none waits."""
-        if not self.n_waiting:
-            return None
-        while self._has_left(self._heap[0][2]):
-            heapq.heappop(self._heap)
-        return self._heap[0][2]
+        heap = self._heap
+        while heap and heap[0][2].request.request_id not in self._waiting:
+            heapq.heappop(heap)
+        return heap[0][2] if heap else None
 
     def append(self, live: LiveRequest) -> None:
         """Add a request."""
-        self.n_waiting += 1
-        if len(self._heap) > 2 * self.n_waiting + 64:  # most of it are some that left
-            self._heap = [entry for entry in self._heap if not self._has_left(entry[2])]
+        if len(self._heap) >= self._clean_at:
+            waiting = self._waiting
+            self._heap = [entry for entry in self._heap if entry[2].request.request_id in waiting]
             heapq.heapify(self._heap)
+            self._clean_at = 2 * len(self._heap) + _LEAST_CLEANED
         heapq.heappush(self._heap, (live.seniority, live.number, live))
 
     def pop(self, charge: float) -> None:
         """Remove the head. All of the group pay one account, which is not kept here."""
-        self.n_waiting -= 1
         heapq.heappop(self._heap)
 
-    def discard(self, live: LiveRequest) -> None:
-        """Count one less; the request goes from the heap when it comes to its top."""
-        self.n_waiting -= 1
 
-    def _has_left(self, live: LiveRequest) -> bool:
-        return live.request.request_id not in self._waiting
+_LEAST_CLEANED = 64
+"""Entries of a heap, at least, before those that have left are looked for."""

@@ -105,7 +105,6 @@ class WaitingQueue:
         elif self._waiting.get(request_id) is live:
             self._tokens -= live.num_queued_tokens
             del self._waiting[request_id]
-            self._turns.discard(live)
 
     def admit(self, live: LiveRequest, now: float) -> None:
         """Take out a request to be served: the head, or one that runs out of turn."""
