@@ -21,7 +21,7 @@ from .calls.statistics import BatcherStatistics, Health
 from .calls.telemetry import Handler, Telemetry
 from .config import check_path, split_options
 from .errors import EngineFailedError
-from .errors.checks import OPTION
+from .errors.checks import OPTION, short
 from .serving.runtime import Opener, Runtime, open_checkpoint, open_torch_module
 from .serving.service import Service
 from .serving.system_prompt import check_system_prompt
@@ -61,6 +61,7 @@ class Batcher(AnyBatcher):
     """
 
     _own_name = "batcher"
+    _name = "an open module"
 
     def __init__(
         self,
@@ -72,6 +73,7 @@ class Batcher(AnyBatcher):
         **options: Any,
     ) -> None:
         path = None if model is None else check_path("model", model, "a path, or None")
+        self._name = "the shipped model" if path is None else short(os.fspath(path))
         opener = partial(open_checkpoint, path, OPTION.function("progress", progress))
         self._configure(opener, system_prompt, options, on_failure=on_failure)
 
@@ -216,6 +218,9 @@ class Batcher(AnyBatcher):
     def runtime(self) -> Runtime:
         """Engine, tokenizer and chat template, once started. The engine is not to be called."""
         return self._running_service().runtime
+
+    def __repr__(self) -> str:
+        return f"<Batcher of {self._name}: {self.health().status}>"
 
     @override
     def _running_service(self) -> Service:

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from typing_extensions import Unpack
 
 from ..errors import InvalidRequestError
+from ..errors.checks import plain_int
 from ..params import SamplingParams
-from .arguments import is_chat, several_prompts
+from .arguments import check_prompt_logprobs, is_chat, merge_params, several_prompts
 from .bounded import map_bounded
 from .call import Call, Messages, Prompt, Prompts, Question, only_typed_errors
-from .completion import Completion
+from .completion import Completion, prompt_alone
 from .lifecycle import Lifecycle
 from .options import (
     ChatOptions,
+    CompleteOptions,
     EmbedOptions,
     GenerateOptions,
     PrefixOptions,
@@ -47,6 +52,7 @@ __all__ = ["AnyBatcher"]
 
 T = TypeVar("T")
 _OF_THE_CALL = ("priority", "timeout", "namespace")
+_ANY_TOKEN = 2**63  # what the model has is checked where it is
 _MOST_AT_ONCE = 256
 """Prompts of one `generate` of a list that are in flight at a time."""
 
@@ -68,7 +74,7 @@ class AnyBatcher(Lifecycle):
         self,
         prompt: Prompt,
         params: SamplingParams | None = None,
-        **options: Unpack[GenerateOptions],
+        **options: Unpack[CompleteOptions],
     ) -> Completion: ...
 
     @overload
@@ -76,14 +82,14 @@ class AnyBatcher(Lifecycle):
         self,
         prompt: Prompts,
         params: SamplingParams | None = None,
-        **options: Unpack[GenerateOptions],
+        **options: Unpack[CompleteOptions],
     ) -> list[Completion]: ...
 
     async def generate(
         self,
         prompt: Prompt | Prompts,
         params: SamplingParams | None = None,
-        **options: Unpack[GenerateOptions],
+        **options: Unpack[CompleteOptions],
     ) -> Completion | list[Completion]:
         """Continue `prompt`; of a list of prompts, each, in their order.
 
@@ -103,6 +109,9 @@ class AnyBatcher(Lifecycle):
             `max_tokens` and `min_tokens` count both. For one output only (`n` = 1).
             Where they have ended the output, there is a completion at once,
             without a new token.
+        prompt_logprobs: True: `Completion.prompt_logprobs` has the log-probability of each token
+            of the prompt, by one more request that shares its KV. With it `max_tokens` may be 0:
+            then nothing is drawn.
 
         Cancelling the task that awaits cancels the request. Raises
         InvalidRequestError, RequestTooLongError, QueueFullError,
@@ -264,13 +273,43 @@ class AnyBatcher(Lifecycle):
         self, prompt: object, params: SamplingParams | None, options: Mapping[str, Any]
     ) -> Completion | list[Completion]:
         """Continue a prompt, or each of a list, for `generate` of all surfaces."""
+        own = dict(options)
+        complete: Callable[[Call], Awaitable[Completion]] = self._complete
+        if own.pop("prompt_logprobs", False) is not False:
+            check_prompt_logprobs(options)
+            complete = self._complete_with_prompt
         prompts = several_prompts(prompt)
         if prompts is None:
-            return await self._complete(_call(prompt, params, options, is_chat=False))
-        if "output" in options:
+            return await complete(_call(prompt, params, own, is_chat=False))
+        if "output" in own:
             raise InvalidRequestError("output goes with one prompt, and there is a list of them")
-        calls = [_call(one, params, options, is_chat=False) for one in prompts]
-        return await map_bounded(self._complete, calls, _MOST_AT_ONCE)
+        calls = [_call(one, params, own, is_chat=False) for one in prompts]
+        return await map_bounded(complete, calls, _MOST_AT_ONCE)
+
+    async def _complete_with_prompt(self, call: Call) -> Completion:
+        """Continue a prompt, if any tokens are wanted, and score its own tokens beside it."""
+        began = time.monotonic()
+        tokens = await self._ask(Tokenize(content=call.content))
+        own = {name: getattr(call, name) for name in _OF_THE_CALL}
+        asked = ScoreContinuations(prompt=tokens[:1], continuations=[tokens[1:]], **own)
+
+        async def score() -> tuple[float | None, ...]:
+            if len(tokens) < 2:
+                return (None,)
+            (found,) = await self._ask(asked)
+            return (None, *found.token_logprobs)
+
+        if plain_int(call.sampling.get("max_tokens")) == 0:
+            merge_params(call.params, {**call.sampling, "max_tokens": 1}, vocab_size=_ANY_TOKEN)
+            return prompt_alone(tokens, await score(), began)
+        drawing: asyncio.Future[Completion] = asyncio.ensure_future(
+            self._complete(replace(call, content=tokens))
+        )
+        try:
+            logprobs = await score()
+            return replace(await drawing, prompt_logprobs=logprobs)
+        finally:
+            drawing.cancel()
 
     async def _complete(self, call: Call) -> Completion:
         """Submit a call and wait for its output."""

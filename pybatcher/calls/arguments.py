@@ -17,6 +17,7 @@ __all__ = [
     "check_namespace",
     "check_pooling",
     "check_priority",
+    "check_prompt_logprobs",
     "check_several",
     "check_timeout",
     "is_chat",
@@ -125,3 +126,10 @@ def several_prompts(prompt: object) -> tuple[Any, ...] | None:
         if not isinstance(prompt[0], (str, list, tuple)):
             return None
     return REQUEST.items("prompt", prompt, _MOST_TEXTS, f"at most {_MOST_TEXTS} prompts")
+
+
+def check_prompt_logprobs(options: Mapping[str, Any]) -> None:
+    """Raise InvalidRequestError where the prompt cannot be scored beside its output."""
+    REQUEST.flag("prompt_logprobs", options.get("prompt_logprobs"))
+    if "output" in options:
+        raise InvalidRequestError("prompt_logprobs goes with a prompt that has no output yet")

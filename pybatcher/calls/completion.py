@@ -5,11 +5,21 @@ Plain frozen values without behaviour beyond arithmetic on their own fields.
 
 from __future__ import annotations
 
+import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
 
-__all__ = ["Completion", "FinishReason", "Piece", "Timeline", "TokenLogprob", "Usage"]
+__all__ = [
+    "Completion",
+    "FinishReason",
+    "Piece",
+    "Timeline",
+    "TokenLogprob",
+    "Usage",
+    "prompt_alone",
+]
 
 FinishReason = Literal["stop", "length", "deadline"]
 """Why an output ended.
@@ -110,14 +120,17 @@ class Piece:
         return self.text
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Completion:
-    """A finished output. `str(completion)` is its text.
+    """A finished output. `str(completion)` is its text; `repr` shows its beginning.
 
     `token_ids` are all generated tokens, the end token included; `text` ends
     before an end token or a stop text. `logprobs` has one entry a token, where
     asked for. Of a request that came with `output` all of them, and the usage,
     are what is new.
+
+    `prompt_logprobs`, where asked for, has one number a token of the prompt: its log-probability
+    given those before it, in nats; None for the first.
 
     With `n` > 1 it is the first of its `choices`, and its `usage` that of the whole call:
     the tokens of all choices, and the prompt once.
@@ -130,6 +143,7 @@ class Completion:
     timeline: Timeline
     logprobs: tuple[TokenLogprob, ...] | None = None
     other_choices: tuple[Completion, ...] = ()
+    prompt_logprobs: tuple[float | None, ...] | None = None
 
     @property
     def choices(self) -> tuple[Completion, ...]:
@@ -138,3 +152,30 @@ class Completion:
 
     def __str__(self) -> str:
         return self.text
+
+    def __repr__(self) -> str:
+        shown = self.text if len(self.text) <= _SHOWN else self.text[:_SHOWN] + "..."
+        more = f", {len(self.choices)} choices" if self.other_choices else ""
+        return f"<Completion {shown!r}, {len(self.token_ids)} tokens, {self.finish_reason}{more}>"
+
+
+_SHOWN = 40
+"""Characters of a text that `repr` shows."""
+
+
+def prompt_alone(
+    token_ids: Sequence[int], prompt_logprobs: tuple[float | None, ...], began: float
+) -> Completion:
+    """Return the completion of a prompt of which nothing was drawn: its log-probabilities.
+
+    began: when it was asked for, in seconds of `time.monotonic`.
+    """
+    now = time.monotonic()
+    return Completion(
+        text="",
+        token_ids=(),
+        finish_reason="length",
+        usage=Usage(len(token_ids), 0, 0),
+        timeline=Timeline(began, began, now, now, ()),
+        prompt_logprobs=prompt_logprobs,
+    )

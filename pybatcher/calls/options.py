@@ -13,6 +13,7 @@ from ..scheduling import Pooling
 
 __all__ = [
     "ChatOptions",
+    "CompleteOptions",
     "EmbedOptions",
     "GenerateOptions",
     "PrefixOptions",
@@ -59,6 +60,12 @@ class GenerateOptions(ChatOptions, total=False):
     """The keywords of `generate` and `stream`: those of a chat, and the output so far."""
 
     output: Sequence[int]
+
+
+class CompleteOptions(GenerateOptions, total=False):
+    """The keywords of `generate`: those of `stream`, and what is told at the end only."""
+
+    prompt_logprobs: bool
 
 
 class EmbedOptions(RequestOptions, total=False):

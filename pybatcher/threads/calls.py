@@ -21,6 +21,7 @@ from ..calls.call import Messages, Prompt, Prompts
 from ..calls.completion import Completion
 from ..calls.options import (
     ChatOptions,
+    CompleteOptions,
     EmbedOptions,
     GenerateOptions,
     PrefixOptions,
@@ -69,7 +70,7 @@ class ThreadsafeBatcher:
         self,
         prompt: Prompt,
         params: SamplingParams | None = None,
-        **options: Unpack[GenerateOptions],
+        **options: Unpack[CompleteOptions],
     ) -> Future[Completion]: ...
 
     @overload
@@ -77,14 +78,14 @@ class ThreadsafeBatcher:
         self,
         prompt: Prompts,
         params: SamplingParams | None = None,
-        **options: Unpack[GenerateOptions],
+        **options: Unpack[CompleteOptions],
     ) -> Future[list[Completion]]: ...
 
     def generate(
         self,
         prompt: Prompt | Prompts,
         params: SamplingParams | None = None,
-        **options: Unpack[GenerateOptions],
+        **options: Unpack[CompleteOptions],
     ) -> Any:
         """Continue a prompt, or each of a list. `AnyBatcher.generate` has the arguments."""
         return self._calls().run(partial(self._batcher._generate, prompt, params, options))
@@ -216,7 +217,7 @@ class BlockingCalls(ABC, Generic[B]):
         self,
         prompt: Prompt,
         params: SamplingParams | None = None,
-        **options: Unpack[GenerateOptions],
+        **options: Unpack[CompleteOptions],
     ) -> Completion: ...
 
     @overload
@@ -224,14 +225,14 @@ class BlockingCalls(ABC, Generic[B]):
         self,
         prompt: Prompts,
         params: SamplingParams | None = None,
-        **options: Unpack[GenerateOptions],
+        **options: Unpack[CompleteOptions],
     ) -> list[Completion]: ...
 
     def generate(
         self,
         prompt: Prompt | Prompts,
         params: SamplingParams | None = None,
-        **options: Unpack[GenerateOptions],
+        **options: Unpack[CompleteOptions],
     ) -> Completion | list[Completion]:
         """Continue a prompt, or each of a list. `AnyBatcher.generate` has the arguments."""
         return self._running_thread().call(self._batcher._generate(prompt, params, options))
@@ -316,6 +317,9 @@ class BlockingCalls(ABC, Generic[B]):
     def model_name(self) -> str:
         """The name of the model, for people. Raises BatcherClosedError before `start`."""
         return self._batcher.model_name
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} over {self._batcher!r}>"
 
     def _running_thread(self) -> LoopThread:
         """Return the thread of the event loop. Raises BatcherClosedError before `start`."""

@@ -9,7 +9,7 @@ import warnings
 import pytest
 
 from pybatcher import ConfigError
-from pybatcher.cli.console import errors_reported, report_error, write
+from pybatcher.cli.console import report_error, report_errors, write
 
 
 class Streams:
@@ -36,7 +36,7 @@ def test_an_error_is_one_line_and_status_2(
     raised: Exception, line: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     streams = Streams(monkeypatch)
-    with pytest.raises(SystemExit) as exit_, errors_reported():
+    with pytest.raises(SystemExit) as exit_, report_errors():
         raise raised
     assert exit_.value.code == 2
     said = streams.err.getvalue()
@@ -46,7 +46,7 @@ def test_an_error_is_one_line_and_status_2(
 
 def test_a_defect_of_ours_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
     streams = Streams(monkeypatch)
-    with pytest.raises(ZeroDivisionError), errors_reported():
+    with pytest.raises(ZeroDivisionError), report_errors():
         raise ZeroDivisionError
     assert streams.err.getvalue() == b""
 
@@ -55,7 +55,7 @@ def test_warnings_are_lines_and_characters_that_cannot_be_shown_are_replaced(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     streams = Streams(monkeypatch)
-    with warnings.catch_warnings(), errors_reported():
+    with warnings.catch_warnings(), report_errors():
         warnings.simplefilter("always")
         warnings.warn("slow é", stacklevel=1)
         write("é")

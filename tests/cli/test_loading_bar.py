@@ -67,7 +67,7 @@ def test_a_load_that_fails_takes_the_bar_along(monkeypatch: pytest.MonkeyPatch) 
 def test_what_comes_before_the_first_weights_does_not_count(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    terminal = open_terminal(monkeypatch, patience=0.3)
+    terminal = open_terminal(monkeypatch, show_after=0.3)
     clock = FakeClock()
     monkeypatch.setattr(pybatcher.cli.loading_bar, "time", SimpleNamespace(monotonic=clock))
     with loading_bar() as progress:

@@ -161,6 +161,9 @@ class Client(AnyBatcher):
         said = self._running_service().greeting.get("limits")
         return dict(said) if isinstance(said, dict) else {}
 
+    def __repr__(self) -> str:
+        return f"<Client of {self._path}: {self.own_health().status}>"
+
     @override
     def _running_service(self) -> ClientService:
         service = super()._running_service()
