@@ -23,7 +23,18 @@ from ..scheduling import Scheduler, StepResult, own_copy
 from ..scheduling.kv_allocator import blocks_for
 from .delivery import Delivery
 from .engine_executor import EngineExecutor, StepEngine
-from .mailbox import Cancel, Close, Mailbox, Message, Restarted, SharePrefix, StepEnded
+from .mailbox import (
+    Cancel,
+    Close,
+    HoldPrefix,
+    Mailbox,
+    Message,
+    ReleasePrefix,
+    Restarted,
+    SharePrefix,
+    StepEnded,
+    WithdrawPrefix,
+)
 from .output_processor import OutputProcessor
 from .prefix_names import PrefixNames
 from .supervision import Supervisor
@@ -185,7 +196,10 @@ class Coordinator:
     async def _serve(self) -> None:
         while True:
             for message in self.mailbox.take_all():
-                self._attempt(partial(self._handle, message))
+                if isinstance(message, Delivery):
+                    self._submit(message)
+                else:
+                    self._attempt(partial(self._handle, message))
             self._attempt(self._act)
             if self._is_over():
                 return
@@ -203,8 +217,6 @@ class Coordinator:
 
     def _handle(self, message: Message) -> None:
         match message:
-            case Delivery():
-                self._submit(message)
             case Cancel(request_id):
                 self._outputs.cancel(request_id)
             case SharePrefix(tokens):
@@ -218,7 +230,7 @@ class Coordinator:
                 self._closing = True
                 if not drain:
                     self._outputs.process(self._scheduler.fail_all(_closed_under_request()))
-            case _:
+            case HoldPrefix() | WithdrawPrefix() | ReleasePrefix():
                 self.prefixes.handle(message)
 
     def _submit(self, delivery: Delivery) -> None:
