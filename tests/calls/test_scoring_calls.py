@@ -142,8 +142,13 @@ async def test_any_number_goes_through_a_small_queue(options: dict[str, int]) ->
         expected = await batcher.score(PROMPT, continuations)
     async with fake_batcher(**options) as batcher:
         assert await batcher.score(PROMPT, continuations) == expected
-        assert len(await batcher.embed(["text"] * 5000)) == 5000
+        assert len(await batcher.embed(["text"] * 300)) == 300
         assert batcher.statistics().rejected == 0
+
+
+async def test_more_than_a_queue_holds_are_embedded() -> None:
+    async with fake_batcher(max_queue_requests=256) as batcher:
+        assert len(await batcher.embed(["text"] * 600)) == 600
 
 
 async def test_a_queue_that_others_have_filled_ends_the_sending() -> None:

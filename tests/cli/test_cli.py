@@ -281,7 +281,8 @@ def test_demo_with_drawn_tokens_and_few_sequences(run: Run) -> None:
 
 
 def test_demo_counts_a_pass_for_a_token_of_all(run: Run) -> None:
-    text = run("demo", "--max-tokens", "6", "--n-batch", "2048").stdout
+    options = ("--n-batch", "2048", "--batch-timeout", "0.3")  # all eight wait for each other
+    text = run("demo", "--max-tokens", "6", *options).stdout
     (passes,) = (line.split() for line in text.splitlines() if "forward passes  " in line)
     together, in_turn = (int(cell) for cell in passes[-2:])
     assert together == 6
