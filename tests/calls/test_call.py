@@ -56,14 +56,14 @@ def test_what_ends_more_than_a_call_passes(kind: type[BaseException]) -> None:
 
 
 def test_an_error_that_cannot_be_printed_has_a_message_all_the_same() -> None:
-    class Unprintable(Exception):
+    class UnprintableError(Exception):
         def __str__(self) -> str:
             raise ValueError("no")
 
         __repr__ = __str__
 
     with (
-        pytest.raises(EngineError, match="this call could not be served: .*Unprintable"),
+        pytest.raises(EngineError, match=r"this call could not be served: .*UnprintableError"),
         only_typed_errors("this call"),
     ):
-        raise Unprintable
+        raise UnprintableError

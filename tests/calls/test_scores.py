@@ -16,6 +16,6 @@ def test_scores_compare_by_value() -> None:
 def test_embeddings_compare_by_identity_as_their_arrays_have_no_truth() -> None:
     vector = np.array([1.0, 2.0], dtype=np.float32)
     one, other = Embedding(vector, 2, 0), Embedding(vector.copy(), 2, 0)
-    assert one == one  # noqa: PLR0124 - of itself
+    assert one == one
     assert one != other
     assert len({one, other}) == 2
