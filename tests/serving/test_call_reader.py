@@ -106,7 +106,7 @@ async def test_the_beginning_of_chats_is_shared_once() -> None:
 
 
 def test_a_system_prompt_that_cannot_be_read_is_an_error_of_the_configuration() -> None:
-    with pytest.raises(ConfigError, match="^system_prompt: ") as raised:
+    with pytest.raises(ConfigError, match=r"^system_prompt: ") as raised:
         reader("\ud800")
     assert isinstance(raised.value.__cause__, InvalidRequestError)
 

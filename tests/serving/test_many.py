@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from itertools import pairwise
 
 import pytest
 from batcher_helpers import until
@@ -157,7 +158,7 @@ async def test_the_loop_goes_on_while_requests_are_made() -> None:
     while seen[-1] < 200:
         await asyncio.sleep(0)
         seen.append(queue.n_made)
-    assert max(later - sooner for sooner, later in zip(seen, seen[1:], strict=False)) <= 2
+    assert max(later - sooner for sooner, later in pairwise(seen)) <= 2
     assert await queue.answer_all(task) == queue.results
 
 
