@@ -6,26 +6,13 @@ has a line of its own.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import cache
 from inspect import signature
-from typing import Any, get_type_hints
 
 import pytest
 from type_check import type_errors
 
-from pybatcher import SamplingParams
 from pybatcher.calls.any_batcher import AnyBatcher
-from pybatcher.calls.call import Call, CallOptions
-from pybatcher.calls.options import (
-    ChatOptions,
-    EmbedOptions,
-    GenerateOptions,
-    PrefixOptions,
-    RequestOptions,
-    SamplingOptions,
-)
-from pybatcher.calls.questions import AddPrefix, EmbedTexts, ScoreContinuations
 
 SURFACES = ["AnyBatcher", "Batcher", "Client", "BlockingBatcher", "BlockingClient"]
 SURFACES += ["ThreadsafeBatcher"]
@@ -90,35 +77,3 @@ def test_every_call_with_keywords_is_looked_at() -> None:
         and "options" in signature(getattr(AnyBatcher, name)).parameters
     }
     assert with_keywords == {call.partition(" ")[0] for call in CALLS}
-
-
-def test_keywords_of_sampling_are_the_fields_of_sampling_params() -> None:
-    fields = SamplingParams.__dataclass_fields__
-    assert list(SamplingOptions.__annotations__) == list(fields)
-
-
-@pytest.mark.parametrize(
-    ("options", "question", "besides"),
-    [
-        (RequestOptions, CallOptions, {"tenant"}),
-        (RequestOptions, ScoreContinuations, {"tenant", "prompt", "continuations"}),
-        (EmbedOptions, EmbedTexts, {"tenant", "texts"}),
-        (PrefixOptions, AddPrefix, {"prefix"}),
-    ],
-)
-def test_keywords_fit_what_is_asked_with_them(
-    options: Any, question: Any, besides: set[str]
-) -> None:
-    keywords = get_type_hints(options)
-    fields = set(question.__dataclass_fields__)
-    assert set(keywords) == fields - besides
-    assert not options.__required_keys__
-
-
-def test_keywords_of_a_call_are_its_options_and_those_of_sampling() -> None:
-    of_sampling: Mapping[str, Any] = SamplingOptions.__annotations__
-    of_any: Mapping[str, Any] = RequestOptions.__annotations__
-    assert set(get_type_hints(ChatOptions)) == {*of_any, *of_sampling}
-    assert set(get_type_hints(GenerateOptions)) == {*of_any, *of_sampling, "output"}
-    own = set(Call.__dataclass_fields__) - {"content", "is_chat", "params", "sampling", "tenant"}
-    assert own == {*of_any, "output"}
