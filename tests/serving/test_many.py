@@ -111,6 +111,15 @@ async def test_tokens_are_limited_but_of_one_request() -> None:
     assert queue.most_tokens == 12
 
 
+async def test_tokens_that_were_answered_make_room() -> None:
+    queue = Queue([4] * 20)
+    task = queue.ask(most_tokens=13)
+    await until(lambda: sorted(queue.in_flight) == [0, 1, 2])
+    queue.answer(1)
+    await until(lambda: sorted(queue.in_flight) == [0, 2, 3])
+    assert await queue.answer_all(task) == queue.results
+
+
 async def test_the_first_error_is_raised_and_all_in_flight_are_given_back() -> None:
     queue, error = Queue([1] * 20), EngineError("it is not finite")
     task = queue.ask(most_requests=8)
