@@ -142,6 +142,15 @@ ANYTHING: Final = st.recursive(
 )
 """What a peer may send, decoded."""
 
+OPTION_NAMES: Final = st.sampled_from(
+    [
+        *SamplingParams.__dataclass_fields__,
+        *("id", "stream", "window", "output", "priority", "timeout_ms", "namespace"),
+        *("pooling", "name", "unknown"),
+    ]
+)
+"""Names of options, of any method, and one that is none."""
+
 
 def over_the_wire(value: object) -> Any:
     """As the other side has it: packed and unpacked again."""

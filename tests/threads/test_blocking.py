@@ -1,4 +1,7 @@
-"""The batcher without asyncio: from one thread, from many, interrupted, dropped."""
+"""The batcher without asyncio: from one thread, from many, interrupted, dropped.
+
+Its streams are in `test_streams.py`.
+"""
 
 from __future__ import annotations
 
@@ -81,23 +84,6 @@ def test_threads_share_forward_passes() -> None:
     assert [len(plan.entries) for plan in engine.plans] == [16]
 
 
-@pytest.mark.parametrize("how", ["close", "with", "drop"])
-def test_a_stream_that_is_left_is_cancelled(how: str) -> None:
-    with blocking(FakeEngine(step_delay=0.001)) as batcher:
-        stream = batcher.stream(PROMPT, **LONG)
-        next(stream)
-        if how == "close":
-            stream.close()
-            with pytest.raises(StopIteration):
-                next(stream)
-        elif how == "with":
-            with stream:
-                next(stream)
-        del stream
-        gc.collect()
-        until(lambda: batcher.statistics().cancelled == 1)
-
-
 @pytest.mark.usefixtures("interruptible")
 def test_ctrl_c_cancels_the_request() -> None:
     engine = FakeEngine(step_delay=0.001)
@@ -156,20 +142,6 @@ def test_a_batcher_that_is_dropped_closes_itself() -> None:
     batcher.start()
     batcher.generate(PROMPT, max_tokens=3)
     del batcher
-    gc.collect()
-    until(lambda: engine.closed)
-
-
-def test_a_stream_keeps_its_batcher_alive() -> None:
-    engine = FakeEngine()
-    batcher = blocking(engine)
-    batcher.start()
-    stream = batcher.stream(PROMPT, max_tokens=50, ignore_eos=True)
-    next(stream)
-    del batcher
-    gc.collect()
-    assert len(list(stream)) == 49
-    del stream
     gc.collect()
     until(lambda: engine.closed)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -12,43 +11,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from wire_values import (
     ANYTHING,
-    BESIDES,
     IDS,
-    PROMPTS,
-    TEXTS,
+    OPTION_NAMES,
     calls,
     over_the_wire,
     sampling_params,
 )
 
-from pybatcher.calls import questions
-from pybatcher.calls.call import Call, CallOptions, Question
-from pybatcher.calls.questions import (
-    AddPrefix,
-    Describe,
-    Detokenize,
-    EmbedTexts,
-    ListPrefixes,
-    ReadHealth,
-    ReadStatistics,
-    Reload,
-    RemovePrefix,
-    ScoreContinuations,
-    Tokenize,
-)
+from pybatcher.calls.call import Call
 from pybatcher.errors import InvalidRequestError
 from pybatcher.params import SamplingParams
-from pybatcher.sidecar.protocol.codecs import CODECS, METHODS, codec_of
 from pybatcher.sidecar.protocol.wire import WireCall, read_call, write_call
 
 PLAIN = {"priority": 0, "timeout": None, "namespace": None}
-OPTIONS = st.sampled_from(
-    [
-        *SamplingParams.__dataclass_fields__,
-        *("id", "stream", "window", "output", "priority", "timeout_ms", "namespace"),
-        *("pooling", "name", "unknown"),
-    ]
-)
 
 
 def call_of(content: Any = "hi", **fields: Any) -> Call:
@@ -204,75 +179,13 @@ def test_nil_is_not_said() -> None:
     assert read(None) == read_call(["hi"], is_chat=False)
 
 
-def crossed(question: Question[Any], id: str | int | None = None) -> object:
-    """What comes of a question at the other end, asked for under a name."""
-    codec = codec_of(question)
-    params = codec.write(question)
-    if id is not None:
-        *texts, last = params
-        params = [*texts, {**last, "id": id}] if isinstance(last, dict) else [*params, {"id": id}]
-    read, got = codec.read(over_the_wire(params))
-    assert got == id
-    return read
-
-
-@given(TEXTS | PROMPTS, st.lists(PROMPTS, min_size=1, max_size=3), BESIDES, IDS)
-def test_scores_and_vectors_are_asked_for_as_they_were_written(
-    prompt: Any, several: list[Any], beside: CallOptions, id: str | int | None
-) -> None:
-    options = asdict(beside)
-    score = ScoreContinuations(prompt=prompt, continuations=several, **options)
-    assert crossed(score, id) == score
-    for pooling in ("mean", "last"):
-        embed = EmbedTexts(texts=several, pooling=pooling, **options)
-        assert crossed(embed, id) == embed
-
-
-@given(PROMPTS, TEXTS.filter(bool), st.none() | TEXTS)
-def test_prefixes_are_asked_for_as_they_were_written(
-    prefix: Any, name: str, namespace: str | None
-) -> None:
-    for own in (name, None):
-        add = AddPrefix(prefix=prefix, name=own, namespace=namespace)
-        assert crossed(add) == add
-    remove = RemovePrefix(name=name, namespace=namespace)
-    assert crossed(remove) == remove
-
-
-def test_tokens_are_asked_for_as_they_were_written() -> None:
-    for content, is_chat in (("hi", False), ([1, 2], False), ([{"role": "user"}], True)):
-        tokenize = Tokenize(content=content, is_chat=is_chat)
-        assert crossed(tokenize) == tokenize
-    assert crossed(Detokenize(token_ids=(1, 2))) == Detokenize(token_ids=[1, 2])
-
-
-def test_what_has_no_params_is_read_whatever_there_is() -> None:
-    for question in (ReadHealth(), ReadStatistics(), ListPrefixes(), Describe()):
-        assert crossed(question) == question
-        assert codec_of(question).read([1, "more"]) == (question, None)
-    assert crossed(Reload({"n_batch": 7})) == Reload({"n_batch": 7})
-
-
-def test_every_kind_of_question_has_a_codec() -> None:
-    kinds = {getattr(questions, name) for name in questions.__all__}
-    assert kinds == {codec.question for codec in CODECS}
-    assert len(METHODS) == len(CODECS)
-
-
-READERS = [
-    lambda params: read_call(params, is_chat=False),
-    lambda params: read_call(params, is_chat=True),
-    *(codec.read for codec in CODECS),
-]
-
-
 @given(
-    st.sampled_from(READERS),
+    st.booleans(),
     st.lists(ANYTHING, max_size=3),
-    st.none() | st.dictionaries(OPTIONS, ANYTHING, max_size=4),
+    st.none() | st.dictionaries(OPTION_NAMES, ANYTHING, max_size=4),
 )
 def test_whatever_is_asked_for_is_read_or_refused(
-    reader: Any, params: list[object], opts: dict[str, object] | None
+    is_chat: bool, params: list[object], opts: dict[str, object] | None
 ) -> None:
     with suppress(InvalidRequestError):
-        reader(params if opts is None else [*params, opts])
+        read_call(params if opts is None else [*params, opts], is_chat=is_chat)

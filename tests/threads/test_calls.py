@@ -1,4 +1,7 @@
-"""A batcher that is called from other threads and other event loops."""
+"""A batcher that is called from other threads and other event loops.
+
+Streams are in `test_streams.py`, the batcher without asyncio in `test_blocking.py`.
+"""
 
 from __future__ import annotations
 
@@ -52,20 +55,11 @@ async def test_tokens_of_texts_and_texts_of_tokens() -> None:
 async def test_from_another_loop() -> None:
     async with fake_batcher(chat_template=TEMPLATE) as batcher:
 
-        async def elsewhere() -> tuple[Any, ...]:
-            remote = batcher.threadsafe
-            completion = await asyncio.wrap_future(remote.generate(PROMPT, max_tokens=9))
-            stream = remote.stream(PROMPT, max_tokens=9)
-            pieces = [piece async for piece in stream]
-            async with remote.stream_chat(MESSAGES, max_tokens=9) as chat:
-                assert (await anext(chat)).token_ids
-            return completion, pieces, stream.completion
+        async def elsewhere() -> Completion:
+            return await asyncio.wrap_future(batcher.threadsafe.generate(PROMPT, max_tokens=9))
 
-        completion, pieces, streamed = await asyncio.to_thread(lambda: asyncio.run(elsewhere()))
-        here = await batcher.generate(PROMPT, max_tokens=9)
-        assert completion.token_ids == streamed.token_ids == here.token_ids
-        assert "".join(map(str, pieces)) == here.text
-        await until(lambda: batcher.statistics().running == 0)
+        completion = await asyncio.to_thread(lambda: asyncio.run(elsewhere()))
+        assert completion.token_ids == (await batcher.generate(PROMPT, max_tokens=9)).token_ids
 
 
 async def test_errors_come_out_of_the_future() -> None:
@@ -80,22 +74,16 @@ async def test_errors_come_out_of_the_future() -> None:
                 await asyncio.wrap_future(future)
 
 
-@pytest.mark.parametrize("how", ["future", "task of another loop", "stream", "dropped stream"])
+@pytest.mark.parametrize("how", ["future", "task of another loop"])
 async def test_cancelling_elsewhere_cancels_the_request(how: str) -> None:
     engine = FakeEngine(step_delay=0.001)
     async with fake_batcher(engine) as batcher:
         seen = threading.Event()
 
         async def elsewhere() -> None:
-            if how == "task of another loop":
-                future = asyncio.wrap_future(batcher.threadsafe.generate(PROMPT, **LONG))
-                await asyncio.to_thread(seen.wait, PATIENCE)
-                future.cancel()
-            else:
-                stream = batcher.threadsafe.stream(PROMPT, **LONG)
-                await anext(stream)
-                if how == "stream":
-                    await stream.aclose()
+            future = asyncio.wrap_future(batcher.threadsafe.generate(PROMPT, **LONG))
+            await asyncio.to_thread(seen.wait, PATIENCE)
+            future.cancel()
 
         if how == "future":
             future = batcher.threadsafe.generate(PROMPT, **LONG)
@@ -117,8 +105,6 @@ async def test_before_start_after_close_and_in_a_fork() -> None:
     remote = batcher.threadsafe
     with pytest.raises(BatcherClosedError, match="not started"):
         remote.generate(PROMPT)
-    with pytest.raises(BatcherClosedError, match="not started"):
-        remote.stream(PROMPT)
     async with batcher:
         assert (await asyncio.wrap_future(remote.generate(PROMPT, max_tokens=1))).token_ids
         reader, writer = os.pipe()
@@ -175,3 +161,27 @@ async def test_an_argument_that_there_is_not_ends_the_future() -> None:
         future = batcher.threadsafe.score("a", ["b"], no_such_argument=1)
         with pytest.raises(TypeError, match="no_such_argument"):
             await asyncio.wait_for(asyncio.wrap_future(future), PATIENCE)
+
+
+@pytest.mark.parametrize("method", ["generate", "tokenize"])
+async def test_who_waits_on_the_batchers_own_loop_is_told_so(method: str) -> None:
+    async with fake_batcher() as batcher:
+        future = getattr(batcher.threadsafe, method)(PROMPT)
+        for wait in (future.result, future.exception):
+            with pytest.raises(InvalidRequestError, match="await the batcher's own method"):
+                wait()
+            with pytest.raises(InvalidRequestError, match="would wait for ever"):
+                wait(1.0)
+        assert await asyncio.wrap_future(future)
+        assert future.result(), "there it is, and nobody has to wait for it"
+
+
+async def test_prefixes_are_there_at_once() -> None:
+    async with fake_batcher(max_prefixes=2) as batcher:
+        remote = batcher.threadsafe
+        await asyncio.wrap_future(remote.add_prefix("Once upon", name="once"))
+        found = await asyncio.to_thread(remote.prefixes)
+        assert found == batcher.prefixes()
+        assert [info.name for info in found] == ["once"]
+        await asyncio.wrap_future(remote.remove_prefix("once"))
+        assert remote.prefixes() == ()

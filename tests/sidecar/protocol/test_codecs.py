@@ -1,0 +1,169 @@
+"""Questions over the wire: read as they were written, or refused; and their answers."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import asdict
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from wire_values import (
+    ANYTHING,
+    BESIDES,
+    IDS,
+    OPTION_NAMES,
+    PROMPTS,
+    TEXTS,
+    over_the_wire,
+)
+
+from pybatcher.calls import questions
+from pybatcher.calls.call import CallOptions, Question
+from pybatcher.calls.prefix_info import Prefixes, PrefixInfo
+from pybatcher.calls.questions import (
+    AddPrefix,
+    Describe,
+    Detokenize,
+    EmbedTexts,
+    ListPrefixes,
+    ReadHealth,
+    ReadStatistics,
+    Reload,
+    RemovePrefix,
+    ScoreContinuations,
+    Tokenize,
+)
+from pybatcher.errors import InvalidRequestError
+from pybatcher.sidecar.protocol.codecs import CODECS, METHODS, codec_of
+
+
+def crossed(question: Question[Any], id: str | int | None = None) -> object:
+    """What comes of a question at the other end, asked for under a name."""
+    codec = codec_of(question)
+    params = codec.write(question)
+    if id is not None:
+        *texts, last = params
+        params = [*texts, {**last, "id": id}] if isinstance(last, dict) else [*params, {"id": id}]
+    read, got = codec.read(over_the_wire(params))
+    assert got == id
+    return read
+
+
+@given(TEXTS | PROMPTS, st.lists(PROMPTS, min_size=1, max_size=3), BESIDES, IDS)
+def test_scores_and_vectors_are_asked_for_as_they_were_written(
+    prompt: Any, several: list[Any], beside: CallOptions, id: str | int | None
+) -> None:
+    options = asdict(beside)
+    score = ScoreContinuations(prompt=prompt, continuations=several, **options)
+    assert crossed(score, id) == score
+    for pooling in ("mean", "last"):
+        embed = EmbedTexts(texts=several, pooling=pooling, **options)
+        assert crossed(embed, id) == embed
+
+
+@given(PROMPTS, TEXTS.filter(bool), st.none() | TEXTS)
+def test_prefixes_are_asked_for_as_they_were_written(
+    prefix: Any, name: str, namespace: str | None
+) -> None:
+    for own in (name, None):
+        add = AddPrefix(prefix=prefix, name=own, namespace=namespace)
+        assert crossed(add) == add
+    remove = RemovePrefix(name=name, namespace=namespace)
+    assert crossed(remove) == remove
+
+
+def test_tokens_are_asked_for_as_they_were_written() -> None:
+    for content, is_chat in (("hi", False), ([1, 2], False), ([{"role": "user"}], True)):
+        tokenize = Tokenize(content=content, is_chat=is_chat)
+        assert crossed(tokenize) == tokenize
+    assert crossed(Detokenize(token_ids=(1, 2))) == Detokenize(token_ids=[1, 2])
+
+
+def test_what_has_no_params_is_read_whatever_there_is() -> None:
+    for question in (ReadHealth(), ReadStatistics(), ListPrefixes(), Describe()):
+        assert crossed(question) == question
+        assert codec_of(question).read([1, "more"]) == (question, None)
+    assert crossed(Reload({"n_batch": 7})) == Reload({"n_batch": 7})
+
+
+def test_every_kind_of_question_has_a_codec() -> None:
+    kinds = {getattr(questions, name) for name in questions.__all__}
+    assert kinds == {codec.question for codec in CODECS}
+    assert len(METHODS) == len(CODECS)
+
+
+@given(
+    st.sampled_from(CODECS),
+    st.lists(ANYTHING, max_size=3),
+    st.none() | st.dictionaries(OPTION_NAMES, ANYTHING, max_size=4),
+)
+def test_whatever_is_asked_for_is_read_or_refused(
+    codec: Any, params: list[object], opts: dict[str, object] | None
+) -> None:
+    with suppress(InvalidRequestError):
+        codec.read(params if opts is None else [*params, opts])
+
+
+@pytest.mark.parametrize(
+    ("method", "params", "message"),
+    [
+        ("score", ["a"], r"must be \[prompt, continuations, opts\?\]"),
+        ("score", ["a", []], r"continuations is \[\]"),
+        ("score", ["a", ["b", 5]], r"continuations\[1\] is 5"),
+        ("embed", ["a"], "inputs is 'a'"),
+        ("embed", [["a"], {"pooling": "max"}], "pooling is 'max'"),
+        ("embed", [["a"], {"max_tokens": 5}], "unknown option 'max_tokens'"),
+        ("add_prefix", ["a", {"name": ""}], "name is ''"),
+        ("add_prefix", ["a", {"priority": 5}], "unknown option 'priority'"),
+        ("remove_prefix", [5], "name is 5"),
+        ("tokenize", [5], "prompt is 5"),
+        ("detokenize", ["ab"], "token_ids is 'ab'"),
+        ("reload", [{}, {}], r"must be \[changes\?\]"),
+        ("reload", [5], "changes is 5"),
+    ],
+)
+def test_params_that_are_wrong_are_named(method: str, params: list[Any], message: str) -> None:
+    with pytest.raises(InvalidRequestError, match=message):
+        METHODS[method].read(params)
+
+
+@pytest.mark.parametrize(
+    ("question", "message"),
+    [
+        (ScoreContinuations(prompt="\ud800", continuations=["a"]), "prompt is"),
+        (ScoreContinuations(prompt="a", continuations=["a", "\ud800"]), r"continuations\[1\] is"),
+        (EmbedTexts(texts=["a"], pooling="max"), "pooling is 'max'"),
+        (EmbedTexts(texts=["a"], timeout=0), "timeout is 0"),
+        (AddPrefix(prefix="a", name=""), "name is ''"),
+        (RemovePrefix(name="a", namespace="\ud800"), "namespace is"),
+        (Tokenize(content=5), "prompt is 5"),  # type: ignore[arg-type]
+        (Detokenize(token_ids=[1, True]), r"token_ids\[1\] is True"),
+    ],
+)
+def test_what_cannot_be_sent_is_refused_before_it_is(question: Question[Any], message: str) -> None:
+    with pytest.raises(InvalidRequestError, match=message):
+        codec_of(question).write(question)
+
+
+def test_only_what_is_not_the_default_is_written() -> None:
+    assert METHODS["embed"].write(EmbedTexts(texts=["a"])) == [["a"]]
+    assert METHODS["embed"].write(EmbedTexts(texts=["a"], pooling="mean")) == [
+        ["a"],
+        {"pooling": "mean"},
+    ]
+    assert METHODS["add_prefix"].write(AddPrefix(prefix="a")) == ["a"]
+
+
+def test_prefixes_come_back_as_they_were() -> None:
+    prefixes = Prefixes([PrefixInfo("a", None, 5, 4, 1), PrefixInfo(None, "b", 3, 3, 2)])
+    codec = METHODS["prefixes"]
+    got = codec.answer_from_wire(over_the_wire(codec.answer_to_wire(prefixes)))
+    assert got == prefixes
+    assert isinstance(got, Prefixes)
+
+
+def test_token_ids_come_back_as_a_tuple() -> None:
+    codec = METHODS["tokenize"]
+    assert codec.answer_from_wire(over_the_wire(codec.answer_to_wire((1, 2)))) == (1, 2)
