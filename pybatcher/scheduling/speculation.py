@@ -29,7 +29,7 @@ __all__ = ["Speculation"]
 _SEARCHING, _SEARCH = 30e-6, 1.5e-6
 _SHARE = 1 / 150  # of the time of steps, that searches in vain may take in the long run
 _TOGETHER = 8  # steps: sequences that rest long are searched in the same step of so many
-_HOPELESS = 0.9  # a draft that must be right so often is not worth a search
+_HOPELESS = 0.9  # where drafts have to be accepted so often, none is worth a search
 _READ_IN_A_STEP = 2048  # tokens of prompts: a fraction of a millisecond
 
 
