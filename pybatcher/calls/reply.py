@@ -105,7 +105,7 @@ class Reply:
             self.wake()
 
     async def wait_for_result(self) -> None:
-        """Wait until `take_answers` would return an answer. Raises the error that ended the reply."""
+        """Wait until `take_answers` has an answer. Raises the error that ended the reply."""
         while not self._fresh and self._error is None:
             await self.wait()
         if self._error is not None:
