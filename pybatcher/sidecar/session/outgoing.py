@@ -21,7 +21,7 @@ _UNREAD_ANSWERS = 262144
 
 
 class Outgoing:
-    """Between a protocol and its transport, for one event loop.
+    """Writes the bytes of a protocol to its transport. For one event loop.
 
     incoming: reads from the same client.
     """
