@@ -1,4 +1,4 @@
-"""What a worker process does first: tie its life to that of the front that started it."""
+"""`guard_child`: ties the life of a worker process to that of the front that started it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import sys
 __all__ = ["FRONT_SIGNALS", "PARENT_VARIABLE", "guard_child"]
 
 FRONT_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-"""What a terminal or an init system may send to all processes of the sidecar at once.
+"""Signals that a terminal or an init system may send to all processes of the sidecar at once.
 
 The front acts on them: it drains, or reloads, and needs its worker for that.
 """
