@@ -245,7 +245,10 @@ class AnyBatcher(Lifecycle):
         return self._ask(ListPrefixes())
 
     def statistics(self) -> Awaitable[BatcherStatistics]:
-        """Return the counts since the start. Raises BatcherClosedError before `start`."""
+        """Return the counts since the start; of a `Batcher`, after `close` the last ones.
+
+        Raises BatcherClosedError before `start`.
+        """
         return self._ask(ReadStatistics())
 
     def health(self) -> Awaitable[Health]:
@@ -254,7 +257,16 @@ class AnyBatcher(Lifecycle):
 
     @abstractmethod
     def attach(self, handler: Handler) -> Callable[[], None]:
-        """Call `handler` with each telemetry event from now on. Return what detaches it."""
+        """Call `handler` with every event from now on. Return what detaches it.
+
+        Events are a `StepEvent` after each step, and a `RequestEvent` at the end of each request.
+        There may be several handlers, attached and detached before the start, after it, and from
+        any thread. They run on the batcher's event loop and block it: each must be quick. One
+        that raises is detached, with a line in the log "pybatcher", and does no other harm. A
+        handler is kept as long as the batcher runs: one that refers to the batcher keeps it from
+        closing itself when it is dropped. Raises ConfigError for what cannot be called with one
+        event.
+        """
 
     @property
     @abstractmethod
