@@ -154,7 +154,7 @@ class Batcher(AnyBatcher):
             opening.add_done_callback(_close_what_was_opened)
             raise
 
-    # -- what is there at once --------------------------------------------------------------
+    # -- values without waiting -------------------------------------------------------------
 
     @property
     def threadsafe(self) -> ThreadsafeBatcher:

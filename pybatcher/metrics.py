@@ -74,7 +74,7 @@ class ObservedElsewhere(Protocol):
         """Fetch the counts since the start."""
 
     def attach(self, handler: Handler) -> Callable[[], None]:
-        """Call `handler` with every event from now on. Return what detaches it."""
+        """Call `handler` with every event from now on. Return a function that detaches it."""
 
 
 class Observed(Protocol):
@@ -91,7 +91,7 @@ class Observed(Protocol):
         """Return the health; its status tells whether the batcher was closed."""
 
     def attach(self, handler: Handler) -> Callable[[], None]:
-        """Call `handler` with every event from now on. Return what detaches it."""
+        """Call `handler` with every event from now on. Return a function that detaches it."""
 
 
 class Metrics:

@@ -257,7 +257,7 @@ class AnyBatcher(Lifecycle):
 
     @abstractmethod
     def attach(self, handler: Handler) -> Callable[[], None]:
-        """Call `handler` with every event from now on. Return what detaches it.
+        """Call `handler` with every event from now on. Return a function that detaches it.
 
         Events are a `StepEvent` after each step, and a `RequestEvent` at the end of each request.
         There may be several handlers, attached and detached before the start, after it, and from

@@ -99,7 +99,7 @@ class CallService(ABC):
 
     @abstractmethod
     def attach(self, handler: Handler) -> Callable[[], None]:
-        """Call `handler` with each telemetry event from now on. Return what detaches it."""
+        """Call `handler` with every event from now on. Return a function that detaches it."""
 
 
 @contextmanager

@@ -34,7 +34,7 @@ class RunningService(Protocol):
         """Return the answer to a question."""
 
     async def close(self, drain: bool, timeout: float | None) -> None:  # noqa: ASYNC109
-        """Drain for `timeout` seconds at most, or fail what is in flight; then end."""
+        """Drain for `timeout` seconds at most, or fail all in flight; then end."""
 
     def abandon(self) -> None:
         """End without draining, from any thread."""

@@ -120,9 +120,9 @@ class Telemetry:
         return bool(self._handlers)
 
     def attach(self, handler: Handler) -> Callable[[], None]:
-        """Call `handler` with every event from now on. Return what detaches it. Any thread.
+        """Call `handler` with every event from now on. Return a function that detaches it.
 
-        Raises ConfigError for what cannot be called with one event.
+        From any thread. Raises ConfigError for what cannot be called with one event.
         """
         if not callable(handler) or inspect.iscoroutinefunction(handler):
             raise ConfigError(

@@ -2,7 +2,7 @@
 
 The rule: an exception that is raised while something is done for one request, or for one shared
 prefix, ends that one with a typed error and leaves the step to all others; the engine's failure
-is only what belongs to nobody, and EngineFailedError, which says that the engine itself is
+is only what belongs to no owner, and EngineFailedError, which says that the engine itself is
 broken, and which is also raised when KV could not be given back.
 
     contain(action, end)                    the one place: runs, ends the owner at fault, runs again

@@ -106,7 +106,7 @@ class Scheduler:
     def fail_all(self, error: PybatcherError) -> list[SchedulerEvent]:
         """End every request, each with an error like this one. Returns all events not yet taken."""
         for live in list(self._table.live.values()):
-            with suppress(EngineError):  # a broken engine may refuse to free what it holds
+            with suppress(EngineError):  # a broken engine may refuse to free KV
                 self._table.fail(live, own_copy(error))
         return self.take_events()
 
@@ -129,7 +129,7 @@ class Scheduler:
         return added
 
     def remove_prefix(self, prefix: SharedPrefix) -> None:
-        """Undo one `add_prefix`. Requests that use the prefix keep what they have of it."""
+        """Undo one `add_prefix`. Requests that use the prefix keep the KV they have of it."""
         self._table.prefixes.release(prefix, self._table.remove_sequence)
 
     @property

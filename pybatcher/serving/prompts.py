@@ -61,9 +61,8 @@ class PromptReader:
         self._chat_template = chat_template
         self._vocab_size = vocab_size
         self._n_positions = n_positions
-        self._most_ids = max(
-            n_positions, _SLICE
-        )  # up to _SLICE, admission refuses what is too long
+        # Lists of up to _SLICE ids are read: admission refuses those that are too long.
+        self._most_ids = max(n_positions, _SLICE)
         self._advice = advice
         self._slots = asyncio.Semaphore(_AT_A_TIME)
 

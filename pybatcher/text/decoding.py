@@ -169,7 +169,7 @@ class _JoinWithSpaces:
         return []
 
 
-_BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2}|\+[0-9A-Fa-f])>")  # what Rust's parser takes
+_BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2}|\+[0-9A-Fa-f])>")  # as Rust's parser reads it
 
 
 def _byte_alphabet() -> dict[str, int]:

@@ -50,7 +50,7 @@ def _n_bytes(token: str) -> int:
 
 
 def _shrinking(normalizer: dict[str, Any] | None) -> int | None:
-    """Return by what factor a normalizer may shorten a text; None: by any."""
+    """Return the factor by which a normalizer may shorten a text; None: it has no limit."""
     if normalizer is None:
         return 1
     kind = normalizer["type"]

@@ -27,7 +27,7 @@ expression is of this kind too.
 """
 
 _CUT = re.compile("[A-Za-z\u0430-\u044f\u3041-\u3096\u4e00-\u9fa5](?=[ \n])")
-"""A letter before a space or a line end. No normal form joins those to what is before them."""
+"""A letter before a space or a line end. No normal form joins these to the text before them."""
 
 
 class Portions:

@@ -177,7 +177,7 @@ def _foresee_format(meter: Meter, n_fields: int, values: Any) -> None:
 
 
 def _foresee_method(meter: Meter, text: str, method: str, args: tuple[Any, ...]) -> None:
-    """Count what a method of `text` will make, before it does."""
+    """Count the result of a method of `text` before it is made."""
     first = args[0] if args else None
     if method == "replace" and len(args) >= 2 and isinstance(first, str):
         meter.spend_characters(len(text) + len(str(args[1])) * (text.count(first) + 1))

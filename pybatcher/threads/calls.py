@@ -304,9 +304,9 @@ class BlockingCalls(ABC, Generic[B]):
         """Return whether requests are served, and if not, why."""
 
     def attach(self, handler: Handler) -> Callable[[], None]:
-        """Call `handler` with every event, on the batcher's own thread. Return what detaches it.
+        """Call `handler` with every event from now on. Return a function that detaches it.
 
-        The handler must not call this batcher's waiting methods: they wait for that thread. After
+        Events come on the batcher's own thread. The handler must not call this batcher's waiting methods: they wait for that thread. After
         a detach from another thread, an event under way may still be delivered. Raises ConfigError
         for what cannot be called with one event.
         """

@@ -76,7 +76,7 @@ class ClientService(CallService):
         )
         self._lost: asyncio.Future[ConnectionLostError] | None = None
         self._hang_up: Callable[[], None] | None = None
-        self._waiting_to_go_on: asyncio.Task[None] | None = None
+        self._reconnecting: asyncio.Task[None] | None = None
         self._is_closing = False
         self._refusal = ""
         self.greeting: Mapping[str, Any] = {}
@@ -261,22 +261,24 @@ class ClientService(CallService):
         error = lost.result()
         self._remote.link_lost(error)
         self._connector.lost(error)
-        self._go_on()
+        self._reconnect_if_needed()
 
     def _new_remote(self) -> RemoteService:
         """Make a service whose calls have new numbers, so that a late `cancel` meets no other."""
-        pending = PendingCalls(replays=self._idempotent, on_work=self._go_on, numbers=self._numbers)
+        pending = PendingCalls(
+            replays=self._idempotent, on_work=self._reconnect_if_needed, numbers=self._numbers
+        )
         return RemoteService(pending, self._telemetry)
 
-    def _go_on(self) -> None:
+    def _reconnect_if_needed(self) -> None:
         """Reconnect for calls in flight without a connection; they fail if that is not possible."""
         pending = self._remote.pending
-        if pending.link is None and pending.n_in_flight and self._waiting_to_go_on is None:
-            self._waiting_to_go_on = self._loop.create_task(
-                self._wait_to_go_on(), name="pybatcher-go-on"
+        if pending.link is None and pending.n_in_flight and self._reconnecting is None:
+            self._reconnecting = self._loop.create_task(
+                self._reconnect_or_fail(), name="pybatcher-reconnect"
             )
 
-    async def _wait_to_go_on(self) -> None:
+    async def _reconnect_or_fail(self) -> None:
         try:
             await self._connector.connection(self._connect_timeout)
         except BatcherClosedError:
@@ -286,7 +288,7 @@ class ClientService(CallService):
             self._remote.take_prefixes_of(before)
             before.link_lost(error, final=True)
         finally:
-            self._waiting_to_go_on = None
+            self._reconnecting = None
 
 
 def _limits_in(greeting: Mapping[str, Any]) -> Limits:

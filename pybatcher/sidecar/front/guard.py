@@ -37,7 +37,7 @@ def guard_child() -> None:
     if sys.stderr is not None:
         faulthandler.enable()
     if sys.platform == "linux":
-        # What a kernel refuses here, EOF on the socket to the front says too, only later.
+        # Where the kernel refuses this, EOF on the socket to the front ends the process, later.
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, ctypes.c_ulong(signal.SIGKILL))
     # Asked for after prctl, which says nothing of a front that ended before it. Whether the
     # parent is process 1 would be no sign: in a container the front itself may be that.

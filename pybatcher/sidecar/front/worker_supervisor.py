@@ -276,7 +276,7 @@ class WorkerSupervisor:
             await asyncio.sleep(_STANDBY_DELAY)
 
     async def _worker_ended(self, exit_reason: ExitReason, error: PybatcherError) -> None:
-        """Decide what becomes of the calls, and whether another worker is started."""
+        """Keep the calls for the next worker, or fail them where none follows."""
         pid, self._process = self.worker_pid, None
         how = exit_reason.text
         if self._why_killed:

@@ -238,7 +238,7 @@ class RemoteService(CallService):
 def attach_and_watch(
     telemetry: Telemetry, handler: Handler, watch_if_needed: Callable[[], None]
 ) -> Callable[[], None]:
-    """Attach a handler to events of the other end, and return what detaches it.
+    """Attach a handler to events of the other end, and return a function that detaches it.
 
     watch_if_needed: called after a handler was attached or detached.
     """
