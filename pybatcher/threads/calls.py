@@ -306,9 +306,9 @@ class BlockingCalls(ABC, Generic[B]):
     def attach(self, handler: Handler) -> Callable[[], None]:
         """Call `handler` with every event from now on. Return a function that detaches it.
 
-        Events come on the batcher's own thread. The handler must not call this batcher's waiting methods: they wait for that thread. After
-        a detach from another thread, an event under way may still be delivered. Raises ConfigError
-        for what cannot be called with one event.
+        Events come on the batcher's own thread. The handler must not call this batcher's waiting
+        methods: they wait for that thread. After a detach from another thread, an event under way
+        may still be delivered. Raises ConfigError for what cannot be called with one event.
         """
         return self._batcher.attach(handler)
 
