@@ -123,7 +123,7 @@ def _plain_bool(value: object) -> bool | None:
 
 @dataclass(frozen=True, slots=True)
 class Checks:
-    """Checks that raise `error`. `name` is what the error calls the value."""
+    """Checks that raise `error`. The argument `name` of each is the value's name in the message."""
 
     error: type[PybatcherError]
 
@@ -228,7 +228,7 @@ class Checks:
 
 
 REQUEST = Checks(InvalidRequestError)
-"""Checks what a call is given."""
+"""Checks of the arguments of calls. They raise InvalidRequestError."""
 
 OPTION = Checks(ConfigError)
-"""Checks what a batcher or a client is made with."""
+"""Checks of the options of batchers and clients. They raise ConfigError."""

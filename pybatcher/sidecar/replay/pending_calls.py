@@ -42,7 +42,7 @@ class PendingCalls:
 
     replays: calls survive the loss of a link: they are sent again over the next one, with the
         tokens they have. False: they end with ConnectionLostError.
-    suspects: a lost link means that a worker died, and the call that is the cause is searched.
+    suspects: a lost link means that a worker died; the call that is the cause is searched for.
     most_bytes: most bytes of prompts in the journal, about; past it calls get QueueFullError.
     on_work: called when a call is added.
     numbers: the ids of calls; shared by several `PendingCalls` whose calls need unique ids.
