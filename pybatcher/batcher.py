@@ -1,4 +1,4 @@
-"""`Batcher`: await an answer; everybody who awaits one shares the forward passes.
+"""`Batcher`: serves the calls of many callers with shared forward passes, on asyncio.
 
 `BlockingBatcher`: the same for code without asyncio, from any number of threads.
 """
@@ -49,13 +49,13 @@ class Batcher(AnyBatcher):
     progress: called while the model is opened, on the thread that opens it, with
         the bytes of weights that are loaded and all of them.
     on_failure: called on the event loop with the EngineFailedError when the engine has
-        failed too often, or hangs, before any caller hears of it: the place to end the
-        process, where another will be started.
+        failed too often, or hangs, before any caller gets an error. A process that is
+        started again when it ends can exit here.
     options: the fields of EngineConfig, SchedulerConfig and SupervisionConfig, by name.
 
-    Belongs to the event loop and to the process it was started in; `threadsafe`
-    has the way in from other threads and loops. Sets no signal handlers and
-    keeps nothing global: there can be several.
+    Belongs to the event loop and to the process it was started in; `threadsafe` has the
+    calls for other threads and loops. Sets no signal handlers and keeps no global state:
+    there can be several.
 
     Raises ConfigError for options that cannot work.
     """
@@ -96,7 +96,7 @@ class Batcher(AnyBatcher):
         clock: Callable[[], float] = time.monotonic,
         on_failure: Callable[[EngineFailedError], object] | None = None,
     ) -> Self:
-        """Make a batcher over what `opener` opens. `pybatcher.testing.fake_batcher` uses it too."""
+        """Make a batcher over a runtime that `opener` opens. `fake_batcher` uses it too."""
         self = cls.__new__(cls)
         self._configure(opener, system_prompt, options, clock, on_failure)
         return self
@@ -156,7 +156,7 @@ class Batcher(AnyBatcher):
             opening.add_done_callback(_close_what_was_opened)
             raise
 
-    # -- what is there at once --------------------------------------------------------------
+    # -- values without waiting -------------------------------------------------------------
 
     @property
     def threadsafe(self) -> ThreadsafeBatcher:
@@ -165,44 +165,27 @@ class Batcher(AnyBatcher):
 
     @override
     def attach(self, handler: Handler) -> Callable[[], None]:
-        """Call `handler` with every event from now on. Return what detaches it.
-
-        Events are a `StepEvent` after each step, and a `RequestEvent` at the end of each
-        request. There may be several handlers, attached and detached before the start, after
-        it, and from any thread. They run on the batcher's event loop and hold it up: each must
-        be quick and must not block. One that raises is detached, with a line in the log
-        "pybatcher", and harms nobody. It is kept as long as the batcher runs: one that holds
-        the batcher keeps it from closing itself when it is dropped.
-
-        Raises ConfigError for what cannot be called so.
-        """
         return self._telemetry.attach(handler)
 
     @override
     def prefixes(self) -> Prefixes:
-        """Return all prefixes that are kept: the system prompt (no name), then as added."""
         return self._running_service().prefixes()
 
     @override
     def statistics(self) -> BatcherStatistics:
-        """Return the counts since the start; after `close` the last ones.
-
-        Raises BatcherClosedError before `start`.
-        """
         return self._running_service().statistics()
 
     def check_idle(self) -> None:
         """Raise EngineError that names what is left: requests, KV blocks that no prefix holds.
 
-        For tests of what is built on a batcher: when every caller has its answer, nothing is
-        left. What was cancelled is left until the step under way has ended. After `close`: what
+        For tests of code that uses a batcher: when every caller has its answer, nothing is left.
+        Cancelled requests are left until the step under way has ended. After `close`, checks what
         was left then. Raises BatcherClosedError before `start`.
         """
         self._running_service().check_idle()
 
     @override
     def health(self) -> Health:
-        """Return whether requests are served, and if not, why."""
         if isinstance(self._service, Service):
             return self._service.health()
         if self._closed:
@@ -216,7 +199,7 @@ class Batcher(AnyBatcher):
 
     @property
     def runtime(self) -> Runtime:
-        """Engine, tokenizer and chat template, once started. The engine is not to be called."""
+        """Engine, tokenizer and chat template, once started. Do not call the engine."""
         return self._running_service().runtime
 
     def __repr__(self) -> str:
@@ -230,7 +213,7 @@ class Batcher(AnyBatcher):
 
 
 def _close_what_was_opened(opening: asyncio.Future[Runtime]) -> None:
-    """Close the engine of a model that is open now and that nobody waits for."""
+    """Close the engine of a model whose `start` was cancelled while it was opened."""
     if not opening.cancelled() and opening.exception() is None:
         opening.result().engine.close()
 
@@ -241,10 +224,9 @@ class BlockingBatcher(BlockingCalls[Batcher]):
         with BlockingBatcher("path/to/model") as batcher:
             answer = batcher.generate("Once upon a time", max_tokens=64)
 
-    Threads that call it at the same time share forward passes. A call that is
-    interrupted (Ctrl-C) cancels its request. What is not closed is closed,
-    without draining, when it is collected or the interpreter exits. Arguments
-    and errors are those of `Batcher`.
+    Threads that call it at the same time share forward passes. A call that is interrupted
+    (Ctrl-C) cancels its request. Without a `close`, the batcher is closed, without draining,
+    when it is collected or the interpreter exits. Arguments and errors are those of `Batcher`.
     """
 
     _own_name = "batcher"

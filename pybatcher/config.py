@@ -213,7 +213,7 @@ _CONFIGS: tuple[type[EngineConfig | SchedulerConfig | SupervisionConfig], ...] =
 
 
 def bad_value(name: str, value: object, wanted: str) -> ConfigError:
-    """Return the error for an option that is not as it must be."""
+    """Return the error for an option with a bad value. wanted: the values that are allowed."""
     return ConfigError(f"{name} is {short(value)}; it must be {wanted}")
 
 
@@ -240,7 +240,7 @@ def check_int(name: str, value: object, low: int, high: int) -> int:
 
 
 def check_number(name: str, value: object, low: float, high: float, unit: str = "") -> float:
-    """Return a number from `low` to `high`, as `float`. Raises ConfigError, which says `unit`."""
+    """Return a number from `low` to `high`, as `float`. Raises ConfigError, which names `unit`."""
     wanted = f"a number{unit} from {low:g} to {high:g}"
     return OPTION.number(name, value, low, high, wanted=wanted)
 

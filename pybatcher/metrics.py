@@ -3,7 +3,7 @@
     metrics = Metrics(batcher)
     Response(metrics.exposition(), media_type=metrics.content_type)    # GET /metrics
 
-Of a sidecar, through its `Client`, the figures have to be fetched first:
+For a sidecar, through its `Client`, the figures have to be fetched first:
 
     metrics = Metrics(client)
     await metrics.refresh()
@@ -12,8 +12,8 @@ Of a sidecar, through its `Client`, the figures have to be fetched first:
 Needs prometheus-client: `pip install 'pybatcher[metrics]'`. Nothing is put into its default
 registry, and no port is opened.
 
-A new metric is one entry of `_METRICS` (of a sidecar alone: `_OF_A_SIDECAR`), at the end of this
-file. A histogram has a request's times from the moment the request ends; all else is as of the
+A new metric is one entry of `_METRICS` (of sidecars only: `_OF_A_SIDECAR`), at the end of this
+file. Histograms have the times of requests that have ended; all other figures are as of the
 scrape.
 """
 
@@ -74,7 +74,7 @@ class ObservedElsewhere(Protocol):
         """Fetch the counts since the start."""
 
     def attach(self, handler: Handler) -> Callable[[], None]:
-        """Have `handler` called with every event."""
+        """Call `handler` with every event from now on. Return a function that detaches it."""
 
 
 class Observed(Protocol):
@@ -85,26 +85,26 @@ class Observed(Protocol):
         """The value of the label that every series has."""
 
     def statistics(self) -> BatcherStatistics:
-        """Counts since the start."""
+        """Return the counts since the start."""
 
     def health(self) -> Health:
-        """Whether it was closed."""
+        """Return the health; its status tells whether the batcher was closed."""
 
     def attach(self, handler: Handler) -> Callable[[], None]:
-        """Have `handler` called with every event."""
+        """Call `handler` with every event from now on. Return a function that detaches it."""
 
 
 class Metrics:
     """The figures of one batcher or sidecar, in a registry of their own, or in the one given.
 
-    batcher: a `Batcher` or `BlockingBatcher`; of a sidecar a `Client` or `BlockingClient`, and
-        then the figures are of all its clients. Those of a `Client` are as of the last `refresh`,
-        to be awaited on its event loop before each scrape; those of a `BlockingClient` are
-        fetched by the scrape. Events while there is no connection are not counted.
+    batcher: a `Batcher` or `BlockingBatcher`; for a sidecar, a `Client` or `BlockingClient`, with
+        the figures of all its clients. Those of a `Client` are as of the last `refresh`, to be
+        awaited on its event loop before each scrape; those of a `BlockingClient` are fetched by
+        the scrape. Events while there is no connection are not counted.
 
-    What is counted from events (histograms, `batch_rows`, `request_success`) counts from when
-    the Metrics is made, which may be before the batcher's start; the rest is the batcher's own
-    count. There are no samples before the start, nor once the batcher is closed or gone: only a
+    Figures made of events (histograms, `batch_rows`, `request_success`) count from the making of
+    the Metrics, which may be before the batcher's start; the others are the batcher's own counts.
+    There are no samples before the start, nor after the batcher was closed or collected: only a
     weak reference to it is held. May be scraped from any thread.
 
     Raises ConfigError where the registry has the figures of another batcher.
@@ -117,8 +117,8 @@ class Metrics:
     ) -> None:
         self._is_elsewhere = inspect.iscoroutinefunction(batcher.statistics)
         self._fetched: _Seen = None
-        # Weakly: the batcher's own task keeps its handlers, and one that kept the batcher too
-        # would keep it from being closed when it is dropped.
+        # A weak reference: the batcher's task keeps its handlers, and a handler that kept the
+        # batcher would keep it from closing itself when it is dropped.
         self._batcher = weakref.ref(batcher)
         self._counts = {m: Counter(dict.fromkeys(m.values, 0)) for m in _of_kind(_Count)}
         self._histograms = {m: _Histogram(m.bounds) for m in _of_kind(_Distribution)}
@@ -132,10 +132,10 @@ class Metrics:
         batcher.attach(self._take)
 
     async def refresh(self, timeout: float = _REFRESH_TIMEOUT) -> None:  # noqa: ASYNC109
-        """Fetch the figures of a `Client` for the next scrape. Does nothing for another batcher.
+        """Fetch the figures of a `Client` for the next scrape; do nothing for other batchers.
 
         timeout: seconds that the sidecar has to answer.
-        Raises nothing where there is no sidecar or no answer: then the scrape has no samples.
+        Raises no error where there is no sidecar or no answer: then the scrape has no samples.
         """
         batcher: Any = self._batcher()
         if batcher is None or not self._is_elsewhere:
@@ -148,18 +148,18 @@ class Metrics:
             self._fetched = None
 
     def exposition(self) -> bytes:
-        """All of the registry in Prometheus' text format, for the body of an HTTP response."""
+        """Return the whole registry in Prometheus' text format, as the body of an HTTP response."""
         text: bytes = generate_latest(self.registry)
         return text
 
     # -- for the registry -------------------------------------------------------------------
 
     def describe(self) -> Iterator[Any]:
-        """The metric families without samples."""
+        """Yield the metric families without samples."""
         return self._families(None)
 
     def collect(self) -> Iterator[Any]:
-        """The metric families as of now; of a `Client` as of the last `refresh`."""
+        """Yield the metric families as of now; of a `Client` as of the last `refresh`."""
         batcher: Any = self._batcher()
         if self._is_elsewhere:
             return self._families(None if batcher is None else self._fetched)
@@ -167,7 +167,7 @@ class Metrics:
             if batcher is None or batcher.health().status == "closed":
                 return self._families(None)
             return self._families((batcher.model_name, batcher.statistics()))
-        except PybatcherError:  # not started yet, or a sidecar that is gone
+        except PybatcherError:  # not started yet, or a sidecar that has ended
             return self._families(None)
 
     def _families(self, seen: _Seen) -> Iterator[Any]:
@@ -181,7 +181,7 @@ class Metrics:
             elif isinstance(metric, _Count):
                 family = CounterMetricFamily(name, metric.help, labels=[MODEL, metric.label])
                 if seen is not None:
-                    # A copy: the loop's thread may add to it meanwhile.
+                    # A copy: the loop's thread may add to the counts at the same time.
                     for value, count in list(self._counts[metric].items()):
                         family.add_metric([seen[0], value], count)
             else:
@@ -203,10 +203,11 @@ class Metrics:
 
 
 class _Histogram:
-    """Counts by bounds. Not prometheus-client's: that takes a lock and a walk for each value.
+    """Counts of values by upper bounds.
 
-    A request of thousands of tokens has as many gaps, and they are counted on the event loop.
-    Read from another thread, sum and counts may be some values apart.
+    The class of prometheus-client takes a lock and a walk for each value, too slow on the event
+    loop for a request with thousands of gaps between tokens. When read from another thread, the
+    sum may have some values more or less than the counts.
     """
 
     def __init__(self, bounds: Sequence[float]) -> None:
@@ -221,7 +222,7 @@ class _Histogram:
         self._sum += sum(values)
 
     def cumulative(self) -> tuple[list[tuple[str, int]], float]:
-        """How many are not above each bound, by its name; their sum."""
+        """Return how many values are not above each bound, by its name, and the sum of all."""
         names = [*(str(float(bound)) for bound in self._bounds), "+Inf"]
         return list(zip(names, accumulate(list(self._counts)), strict=True)), self._sum
 
@@ -231,7 +232,7 @@ class _Histogram:
 
 @dataclass(frozen=True, slots=True)
 class _Figure:
-    """What the batcher itself counts. value: of its statistics at a scrape."""
+    """A figure of the batcher's statistics. value: returns it from them, at a scrape."""
 
     family: type[Any]
     name: str
@@ -243,7 +244,8 @@ class _Figure:
 class _Count:
     """A counter of events, by the value of a label.
 
-    values: there from the start, at 0. take: what an event adds, to which value.
+    values: of the label, shown from the start, at 0.
+    take: returns the counts that an event adds, by value.
     """
 
     name: str
@@ -256,7 +258,7 @@ class _Count:
 
 @dataclass(frozen=True, slots=True)
 class _Distribution:
-    """A histogram. take: the values that an event adds."""
+    """A histogram. take: returns the values that an event adds."""
 
     name: str
     help: str
@@ -266,7 +268,7 @@ class _Distribution:
 
 
 _Seen = tuple[str, BatcherStatistics] | None
-"""The model's name and the counts; None: there is nothing to show."""
+"""The model's name and the counts; None: there are no samples."""
 
 _Metric = _Figure | _Count | _Distribution
 _M = TypeVar("_M", bound=_Metric)
@@ -277,7 +279,7 @@ def _of_kind(kind: type[_M]) -> list[_M]:
 
 
 def _kv_usage(counts: BatcherStatistics) -> float:
-    """0 where there is no KV: a sidecar has none between two workers."""
+    """Return the share of KV in use; 0 without KV: a sidecar has none between two workers."""
     free = counts.kv_free_blocks + counts.kv_cached_blocks
     return 1 - free / counts.kv_total_blocks if counts.kv_total_blocks else 0.0
 

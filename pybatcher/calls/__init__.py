@@ -1,1 +1,1 @@
-"""What can be asked of a batcher, and what comes back: the seam between callers and servers."""
+"""Calls of a batcher and their results: the seam between callers and what serves them."""

@@ -54,17 +54,17 @@ T = TypeVar("T")
 _OF_THE_CALL = ("priority", "timeout", "namespace")
 _ANY_TOKEN = 2**63  # what the model has is checked where it is
 _MOST_AT_ONCE = 256
-"""Prompts of one `generate` of a list that are in flight at a time."""
+"""Most prompts of one `generate` of a list that are in flight at a time."""
 
 
 class AnyBatcher(Lifecycle):
-    """Whoever serves requests: a `Batcher` in this process, or a `Client` of a sidecar.
+    """Base of what serves requests: a `Batcher` in this process, or a `Client` of a sidecar.
 
         async def summarise(batcher: pybatcher.AnyBatcher, text: str) -> str:
             return str(await batcher.generate(f"{text}\\nIn short:", max_tokens=64))
 
-    `statistics`, `health` and `prefixes` are awaited. Those of a `Batcher` are there at once, and
-    may be used without.
+    `statistics`, `health` and `prefixes` are awaited. A `Batcher` returns their values at once,
+    and they may be used without `await`.
     """
 
     # -- outputs ----------------------------------------------------------------------------
@@ -93,22 +93,22 @@ class AnyBatcher(Lifecycle):
     ) -> Completion | list[Completion]:
         """Continue `prompt`; of a list of prompts, each, in their order.
 
-        prompt: a text, or token ids; or a list of either. If one of a list fails all do.
+        prompt: a text, or token ids; or a list of either. If one prompt of a list fails, all do.
         params: how to draw. The fields of `SamplingParams` may also be given as keywords, or
             both; keywords win.
         priority: the lower, the sooner it is served; waiting makes up for it
             (`priority_aging`). From -1000 to 1000.
-        timeout: seconds from now. When they are over, what there is of the
-            output is returned (finish_reason "deadline"), or, without a token
-            yet (nor one in `output`), DeadlineExceededError raised.
-        namespace: cached prefixes are shared with requests of the same one only.
-        output: token ids that were drawn for this prompt already. It goes on after
-            them with what an undisturbed run would have drawn next (one that is
-            sampled: with the same `seed`), and only that is returned and counted,
-            its text from where a stream of those tokens would have been;
-            `max_tokens` and `min_tokens` count both. For one output only (`n` = 1).
-            Where they have ended the output, there is a completion at once,
-            without a new token.
+        timeout: seconds from now. After them, the output so far is returned
+            (finish_reason "deadline"), or DeadlineExceededError is raised where there
+            is no token yet, nor one in `output`.
+        namespace: cached prefixes are shared with requests of the same namespace only.
+        output: token ids that were drawn for this prompt already. The new tokens are
+            those that an undisturbed run would have drawn after them (when sampling:
+            with the same `seed`). Only they are returned and counted, and their text
+            begins where a stream of the given tokens would have been; `max_tokens` and
+            `min_tokens` count both. For one output only (`n` = 1). Where the given
+            tokens have ended the output, the completion is returned at once, without
+            a new token.
         prompt_logprobs: True: `Completion.prompt_logprobs` has the log-probability of each token
             of the prompt, by one more request that shares its KV. With it `max_tokens` may be 0:
             then nothing is drawn.
@@ -158,7 +158,7 @@ class AnyBatcher(Lifecycle):
     async def tokenize(self, content: Prompt | Messages) -> tuple[int, ...]:
         """Return the token ids that `generate` would go on from, or `chat` for messages.
 
-        With the special tokens and the system prompt that come before. Raises
+        The special tokens and the system prompt that come before are included. Raises
         InvalidRequestError, BatcherClosedError.
         """
         return await self._ask(Tokenize(content=content, is_chat=is_chat(content)))
@@ -182,11 +182,12 @@ class AnyBatcher(Lifecycle):
         continuations: texts, or token ids, at least one, any number. A text becomes tokens by
             itself, without special tokens: where a tokenizer would join it with the prompt's
             end in another way, hand in token ids.
-        priority, timeout, namespace: as of `generate`. Past the timeout nothing is returned.
+        priority, timeout, namespace: as of `generate`. After the timeout,
+            DeadlineExceededError is raised.
 
         Each continuation is a request of its own in the queue; they share the KV of the
-        prompt. If one fails all do. The bits are those that a completion's `logprobs` have.
-        Cancelling cancels all. Raises what `generate` does.
+        prompt. If one fails, all do. A score has the same bits as a completion's `logprobs`.
+        Cancelling cancels all. Raises the errors of `generate`.
         """
         return await self._ask(
             ScoreContinuations(prompt=prompt, continuations=continuations, **options)
@@ -202,15 +203,17 @@ class AnyBatcher(Lifecycle):
 
         texts: texts, or token ids, at least one, any number. No system prompt comes before them.
         pooling: "last": the state of the last token; a long text may take several steps.
-            "mean": that of all; it is computed in one step whatever `max_prefill_tokens`
-            and `itl_target` say, so it can have `n_batch` tokens at most. Up to `n_batch -
-            n_parallel` tokens it goes beside those who generate; a longer one waits until
-            enough of them have ended, and newcomers wait behind it.
-        priority, timeout, namespace: as of `generate`. Past the timeout nothing is returned.
+            "mean": the mean of the states of all tokens. The text is computed in one step
+            whatever `max_prefill_tokens` and `itl_target` say, so it can have `n_batch`
+            tokens at most. Up to `n_batch - n_parallel` tokens fit into a step with
+            generating requests; a longer text waits until enough of these have ended, and
+            newcomers wait behind it.
+        priority, timeout, namespace: as of `generate`. After the timeout,
+            DeadlineExceededError is raised.
 
-        Each text is a request of its own in the queue. If one fails all do. Cancelling
-        cancels all. Raises what `generate` does, and RequestTooLongError for a text that is
-        too long for its pooling.
+        Each text is a request of its own in the queue. If one fails, all do. Cancelling
+        cancels all. Raises the errors of `generate`, and RequestTooLongError for a text that
+        is too long for its pooling.
         """
         return await self._ask(EmbedTexts(texts=texts, **options))
 
@@ -220,27 +223,27 @@ class AnyBatcher(Lifecycle):
             await batcher.add_prefix(manual, name="manual")
             await batcher.generate(manual + question)      # only `question` is computed
 
-        Returns when it is there. Prompts of the namespace that begin so take it from then on,
-        whatever the cache has had to give up meanwhile; its KV is taken from `n_ctx` for good.
+        Returns when the KV is computed. Prompts of the namespace that begin so use it from then
+        on, whatever the cache evicts; its blocks are taken from `n_ctx` until it is removed.
 
         prefix: a text, or token ids. A text becomes tokens as the beginning of a prompt does,
-            special tokens and the system prompt before it. What a prompt shares are the first
-            tokens that are the same: around the seam a tokenizer may join `prefix + rest` in
-            another way, and the last token or two of the prefix are then computed with the
-            rest. Chats go through a template: for theirs, hand in token ids.
-        name: for `remove_prefix`, one in each namespace. None: one is made up. The same tokens
+            special tokens and the system prompt before it. A prompt shares the first tokens
+            that are the same: around the seam a tokenizer may join `prefix + rest` in another
+            way, and the last token or two of the prefix are then computed with the rest.
+            Chats go through a template: for their beginnings, hand in token ids.
+        name: for `remove_prefix`, unique in its namespace. None: one is made up. The same tokens
             under another name share the KV; the same name and tokens again count one more
-            holder, and it takes one more removal.
+            holder, and need one more removal.
         namespace: None is the common one.
 
-        Cancelled, it leaves nothing. Raises InvalidRequestError, also where the name is that
-        of other tokens, RequestTooLongError where KV has no room for it, NoFreeSequenceError
-        past `max_prefixes`, EngineFailedError, BatcherClosedError.
+        Cancelling undoes the call. Raises InvalidRequestError, also where the name is that of
+        other tokens, RequestTooLongError where KV has no room for the prefix,
+        NoFreeSequenceError past `max_prefixes`, EngineFailedError, BatcherClosedError.
         """
         return await self._ask(AddPrefix(prefix=prefix, **options))
 
     async def remove_prefix(self, name: str, namespace: str | None = None) -> None:
-        """Undo one `add_prefix`. With the last, the KV is free, but for what is in use of it.
+        """Undo one `add_prefix`. With the last, KV that no request uses is freed.
 
         Raises InvalidRequestError where there is no such name.
         """
@@ -251,7 +254,10 @@ class AnyBatcher(Lifecycle):
         return self._ask(ListPrefixes())
 
     def statistics(self) -> Awaitable[BatcherStatistics]:
-        """Return the counts since the start. Raises BatcherClosedError before `start`."""
+        """Return the counts since the start; of a `Batcher`, after `close` the last ones.
+
+        Raises BatcherClosedError before `start`.
+        """
         return self._ask(ReadStatistics())
 
     def health(self) -> Awaitable[Health]:
@@ -260,7 +266,16 @@ class AnyBatcher(Lifecycle):
 
     @abstractmethod
     def attach(self, handler: Handler) -> Callable[[], None]:
-        """Call `handler` with each telemetry event from now on. Return what detaches it."""
+        """Call `handler` with every event from now on. Return a function that detaches it.
+
+        Events are a `StepEvent` after each step, and a `RequestEvent` at the end of each request.
+        There may be several handlers, attached and detached before the start, after it, and from
+        any thread. They run on the batcher's event loop and block it: each must be quick. One
+        that raises is detached, with a line in the log "pybatcher", and does no other harm. A
+        handler is kept as long as the batcher runs: one that refers to the batcher keeps it from
+        closing itself when it is dropped. Raises ConfigError for what cannot be called with one
+        event.
+        """
 
     @property
     @abstractmethod
@@ -327,7 +342,7 @@ class AnyBatcher(Lifecycle):
         return result
 
     def _stream(self, call: Call) -> Stream:
-        """Make a stream; it holds the batcher, which would close itself if nobody did."""
+        """Make a stream. It refers to the batcher, which closes itself when it is collected."""
 
         async def submit(reply: Reply) -> range:
             with only_typed_errors("this call"):
@@ -344,7 +359,7 @@ class AnyBatcher(Lifecycle):
 def _call(
     content: Any, params: SamplingParams | None, options: Mapping[str, Any], *, is_chat: bool
 ) -> Call:
-    """Make a call of a user's arguments: what is no option of calls is one of sampling."""
+    """Make a `Call` of a user's arguments; keywords that are no `CallOptions` are of sampling."""
     sampling = dict(options)
     of_the_call = {name: sampling.pop(name) for name in _OF_THE_CALL if name in sampling}
     if not is_chat and "output" in sampling:

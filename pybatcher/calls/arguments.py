@@ -1,4 +1,4 @@
-"""Checks of what a caller hands in beside its prompt."""
+"""Checks of the arguments of calls, but for their prompts."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ __all__ = [
     "several_prompts",
 ]
 
-_HIGHEST_PRIORITY = 1000  # either way: each level is worth `priority_aging` seconds of waiting
+_HIGHEST_PRIORITY = 1000  # and -1000; a level counts as `priority_aging` seconds of waiting
 _MOST_TEXTS = 2**20
 
 
 def merge_params(
     params: SamplingParams | None, sampling: Mapping[str, Any], *, vocab_size: int
 ) -> SamplingParams:
-    """Return `params` with the keywords of `sampling` put over it.
+    """Return `params` with its fields replaced by the keywords of `sampling`.
 
-    Raises InvalidRequestError for an unknown keyword, a value out of range,
-    and for token ids in them that the model does not have.
+    Raises InvalidRequestError for an unknown keyword, for a value out of range, and for token ids
+    that the model does not have.
     """
     if params is None:
         params = SamplingParams()
@@ -103,7 +103,7 @@ def check_several(field: str, texts: object) -> tuple[Any, ...]:
 
 
 def check_namespace(namespace: object) -> str:
-    """Return a name, "" for None, the common one. Raises InvalidRequestError."""
+    """Return the namespace's name; "" for None, the common one. Raises InvalidRequestError."""
     return "" if namespace is None else REQUEST.text("namespace", namespace, "a str, or None")
 
 
@@ -118,7 +118,7 @@ def is_chat(content: object) -> bool:
 def several_prompts(prompt: object) -> tuple[Any, ...] | None:
     """Return the prompts of a list of prompts; None for one prompt. Raises InvalidRequestError.
 
-    A list whose first item is a text or a list is one of prompts. Token ids are no such items.
+    A list is one of prompts if its first item is a text or a list; token ids are numbers.
     """
     with REQUEST.reading("prompt", prompt, "a prompt, or a list of prompts"):
         if not isinstance(prompt, (list, tuple)) or not len(prompt):

@@ -1,4 +1,4 @@
-"""`map_bounded`: many requests of one caller, only so many of them in flight."""
+"""`map_bounded`: many requests of one caller, a limited number of them in flight at a time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ async def map_bounded(
 ) -> list[R]:
     """Await `function(item)` of each item, at most `limit` at a time; return results in order.
 
-    The first that raises cancels the others, and its error is raised.
+    The first exception cancels the other calls and is raised.
     """
     results: dict[int, R] = {}
     numbered = iter(enumerate(items))

@@ -1,6 +1,6 @@
 """`Call`: a prompt to be continued, before it is checked. `CallService`: the seam behind all calls.
 
-Whatever users call ends in one of three methods of a `CallService`: `submit`, `cancel`, `ask`.
+All public methods end in one of three methods of a `CallService`: `submit`, `cancel`, `ask`.
 The batcher of a process has one (`serving.service.Service`), the client of a sidecar another.
 """
 
@@ -37,7 +37,7 @@ Messages = Sequence[Mapping[str, Any]]
 """A chat, as OpenAI has it: [{"role": "user", "content": "..."}, ...]."""
 
 Prompts = list[str] | list[list[int]] | tuple[str, ...] | tuple[list[int], ...]
-"""Several prompts: of a list, `generate` returns a list."""
+"""Several prompts, for which `generate` returns a list."""
 
 T = TypeVar("T")
 
@@ -46,10 +46,10 @@ _LOGGER = logging.getLogger("pybatcher")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallOptions:
-    """What any call may have beside its texts, not checked yet: fields of `RequestOptions`.
+    """The options that every call may have: the fields of `RequestOptions`, not checked yet.
 
-    tenant: on whose behalf it is asked; tenants take turns. The sidecar sets it: a connection
-        is a tenant of its own.
+    tenant: on whose behalf the call is made; tenants take turns. The sidecar sets it: each
+        connection is a tenant of its own.
     """
 
     priority: int = 0
@@ -74,7 +74,7 @@ class Call(CallOptions):
 
 
 class Question(Generic[T]):
-    """Base of what is asked and has one answer, of type T. The kinds are in `questions.py`."""
+    """Base of all questions: calls with one answer, of type T. The kinds are in `questions.py`."""
 
     __slots__ = ()
 
@@ -86,12 +86,12 @@ class CallService(ABC):
     async def submit(self, call: Call, reply: Reply) -> range:
         """Check a call and send it; return the ids of its requests. Results go to `reply`.
 
-        Nothing is sent if it raises, or is cancelled on the way. Raises a PybatcherError.
+        Nothing is sent if the method raises or is cancelled. Raises a PybatcherError.
         """
 
     @abstractmethod
     def cancel(self, request_ids: range) -> None:
-        """Drop requests; their reply gets nothing more. From any thread; never waits."""
+        """Drop requests; their reply gets no further results. From any thread; never waits."""
 
     @abstractmethod
     async def ask(self, question: Question[T]) -> T:
@@ -99,15 +99,17 @@ class CallService(ABC):
 
     @abstractmethod
     def attach(self, handler: Handler) -> Callable[[], None]:
-        """Call `handler` with each telemetry event from now on. Return what detaches it."""
+        """Call `handler` with every event from now on. Return a function that detaches it."""
 
 
 @contextmanager
 def only_typed_errors(what: str) -> Iterator[None]:
     """Raise an EngineError in place of any exception that is no PybatcherError, with its cause.
 
-    The one place where what no check has foreseen, an object whose methods raise or a defect,
-    becomes the error of its own call; the log "pybatcher" has the traceback.
+    This is the one place where an exception that no check has foreseen (a defect, or a caller's
+    object whose methods raise) becomes the error of its own call. The log "pybatcher" gets the
+    traceback.
+
 
     what: the call, for the message.
     """

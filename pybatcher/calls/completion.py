@@ -1,4 +1,4 @@
-"""What a caller gets back: `Completion`, `Piece` and the values inside them.
+"""`Completion` and `Piece`: the results that callers get, and the values inside them.
 
 Plain frozen values without behaviour beyond arithmetic on their own fields.
 """
@@ -24,9 +24,9 @@ __all__ = [
 FinishReason = Literal["stop", "length", "deadline"]
 """Why an output ended.
 
-stop: an end token or a stop text. length: `max_tokens`, or the sequence's last
-position. deadline: the request's `timeout` ran out after its first token. Where the tokens
-that a request came with (`output`) have ended it: why they have.
+stop: an end token or a stop text. length: `max_tokens`, or the sequence's last position.
+deadline: the request's `timeout` ran out after its first token. The reason is also one of these
+where the tokens that a request came with (`output`) had ended its output already.
 """
 
 
@@ -34,8 +34,8 @@ that a request came with (`output`) have ended it: why they have.
 class TokenLogprob:
     """The log-probability of a drawn token, in nats, and of the likeliest ones.
 
-    `top`: (token id, log-probability) of the n most likely tokens, best first,
-    where `SamplingParams.logprobs` is n.
+    top: (token id, log-probability) of the n likeliest tokens, best first, where
+        `SamplingParams.logprobs` is n.
     """
 
     token_id: int
@@ -58,14 +58,16 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """When things happened to a request: seconds of one monotonic clock.
+    """The times of a request: seconds of one monotonic clock.
 
-    Tokens are stamped where they are handed to their caller's stream. A step
-    that verified guesses may hand over several at one time.
-    `token_times` has one entry a generated token; `first_token` is the first, and
-    `finished` where a request that came with `output` has no new one.
-    `preemptions`: how often the request gave its KV up to others and went back
-    to the queue, and `recomputed_tokens`: what was computed again for that.
+    Tokens get their times when they are delivered to their caller's stream. A step that accepted
+    draft tokens delivers several at one time.
+
+    token_times: one entry for each generated token.
+    first_token: the first of them; equal to `finished` where a request that came with `output`
+        has no new token.
+    preemptions: how often the request gave its KV up to others and went back to the queue.
+    recomputed_tokens: tokens that were computed again for that.
     """
 
     submitted: float
@@ -101,13 +103,12 @@ class Timeline:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """What one token added to a stream. `str(piece)` is its text.
+    """The part of an output that one token added to a stream. `str(piece)` is its text.
 
-    The texts of a stream's pieces, put together, are the completion's text,
-    and so are the token ids. A token may come with no text (half a character,
-    or text that may yet turn out to be a stop text) and text may come later
-    than its token. Only the last piece has a `finish_reason`. With `n` > 1 all
-    of this holds for the pieces of one `index`; they come as they are drawn.
+    The texts of a stream's pieces, joined, are the completion's text; so are the token ids. A
+    token may come without text (half a character, or the beginning of a possible stop text), and
+    text may come later than its token. Only the last piece has a `finish_reason`. With `n` > 1
+    this holds for the pieces of each `index`; pieces of several samples are interleaved.
     """
 
     text: str
@@ -124,16 +125,16 @@ class Piece:
 class Completion:
     """A finished output. `str(completion)` is its text; `repr` shows its beginning.
 
-    `token_ids` are all generated tokens, the end token included; `text` ends
-    before an end token or a stop text. `logprobs` has one entry a token, where
-    asked for. Of a request that came with `output` all of them, and the usage,
-    are what is new.
+    text: ends before an end token or a stop text.
+    token_ids: all generated tokens, the end token included.
+    logprobs: one entry for each token; None where none were asked for.
+    usage: of the whole call: with `n` > 1 the tokens of all choices, and the prompt once.
 
-    `prompt_logprobs`, where asked for, has one number a token of the prompt: its log-probability
-    given those before it, in nats; None for the first.
+    prompt_logprobs: of each token of the prompt, given those before it, in nats; None for the
+        first token. None where none were asked for.
 
-    With `n` > 1 it is the first of its `choices`, and its `usage` that of the whole call:
-    the tokens of all choices, and the prompt once.
+    Of a request that came with `output`, these have the new tokens only. With `n` > 1 the
+    completion is the first of its `choices`.
     """
 
     text: str

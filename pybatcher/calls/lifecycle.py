@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 class RunningService(Protocol):
-    """What `start` makes of a batcher: the seam behind its calls, and its end."""
+    """The service that `start` opens: it serves the calls of a batcher until it is closed."""
 
     async def submit(self, call: Call, reply: Reply) -> range:
         """Check a call and send it; return the ids of its requests."""
@@ -34,17 +34,17 @@ class RunningService(Protocol):
         """Return the answer to a question."""
 
     async def close(self, drain: bool, timeout: float | None) -> None:  # noqa: ASYNC109
-        """Drain for `timeout` seconds at most, or fail what is in flight; then end."""
+        """Drain for `timeout` seconds at most, or fail all in flight; then end."""
 
     def abandon(self) -> None:
         """End without draining, from any thread."""
 
 
 class Lifecycle(ABC):
-    """Base of what is started, used with `async with`, drained and closed."""
+    """Base of objects that are started, used with `async with`, drained and closed."""
 
     _own_name: ClassVar[str]
-    """What errors call it."""
+    """The name of the object in error messages."""
 
     def __init__(self) -> None:
         self._starting = asyncio.Lock()
@@ -55,10 +55,10 @@ class Lifecycle(ABC):
     # -- life -------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Begin to serve. Started already, it does nothing.
+        """Begin to serve; do nothing if started already.
 
-        Raises BatcherClosedError after `close`, and what keeps it from starting:
-        ModelFormatError, ConfigError, EngineError, ConnectionLostError.
+        Raises BatcherClosedError after `close`, and ModelFormatError, ConfigError, EngineError or
+        ConnectionLostError where it cannot start.
         """
         async with self._starting:
             if self._closed:
@@ -68,12 +68,13 @@ class Lifecycle(ABC):
                 self._abandon = weakref.finalize(self, self._service.abandon)
 
     async def close(self, drain: bool = True, timeout: float | None = None) -> None:  # noqa: ASYNC109
-        """Take no more requests, finish the ones there are, free everything.
+        """Take no more requests, finish those in flight, free everything.
 
-        drain: False fails what is in flight with BatcherClosedError instead.
-        timeout: seconds to drain; what is not finished then fails so too. A batcher waits as
-            long again, and at least 5 s, for the step under way. A step that takes longer, or
-            that hangs, is left alone with its thread, which frees the engine when it ends.
+        drain: False fails the requests in flight with BatcherClosedError instead.
+        timeout: seconds to drain; requests that are not finished then fail with
+            BatcherClosedError. A batcher waits as long again, and at least 5 s, for the step
+            under way. A step that takes longer is left to its thread, which frees the engine
+            when the step ends.
 
         The sidecar of a client goes on. Closing again, or while another task closes, waits for
         the same end.
@@ -102,7 +103,7 @@ class Lifecycle(ABC):
 
     @abstractmethod
     async def _start_service(self) -> RunningService:
-        """Open what serves the calls. Raises what keeps it from serving."""
+        """Open the service. Raises the errors of `start`."""
 
     def _running_service(self) -> RunningService:
         """Return the service. Raises BatcherClosedError before `start`."""

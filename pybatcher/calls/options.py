@@ -23,7 +23,7 @@ __all__ = [
 
 
 class RequestOptions(TypedDict, total=False):
-    """What any request may have: its priority, its time limit in seconds, its cache namespace."""
+    """The keywords of every request: its priority, its timeout in seconds, its cache namespace."""
 
     priority: int
     timeout: float | None

@@ -1,4 +1,4 @@
-"""`PrefixInfo`: what a caller is told of a prefix that is kept for it."""
+"""`PrefixInfo`: a description of a shared prefix, for callers."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ __all__ = ["PrefixInfo", "Prefixes", "check_prefix_name"]
 class PrefixInfo:
     """Tokens that are computed once and kept for the prompts that begin with them.
 
-    name: what `remove_prefix` takes. None: of the system prompt, or of how chats
-        with it begin.
-    namespace: prompts of this one only use it; None is the common one.
-    n_tokens: its length. Each KV block of them is there once, whoever uses it.
-    computed_tokens: of these, how many have their KV. All, but while it is being
-        computed, and for a moment after a restart of the engine.
-    holders: how many times it was added by this name and not yet removed.
+    name: the argument of `remove_prefix`. None for the system prompt, and for the beginning that
+        it gives all chats.
+    namespace: only prompts of this namespace use the prefix; None is the common one.
+    n_tokens: its length. Each of its KV blocks exists once, whatever number of requests use it.
+    computed_tokens: how many of the tokens have their KV: all, except while the prefix is being
+        computed, at first or after a restart of the engine.
+    holders: how many times the prefix was added by this name and not yet removed.
     """
 
     name: str | None
@@ -35,15 +35,15 @@ class PrefixInfo:
 
 
 class Prefixes(tuple[PrefixInfo, ...]):
-    """The prefixes that are kept. `await prefixes` is `prefixes`: see `AnyBatcher.prefixes`."""
+    """The prefixes that are kept, as `AnyBatcher.prefixes` returns them: may be awaited or not."""
 
     __slots__ = ()
 
     def __await__(self) -> Generator[None, None, Self]:
         return self
-        yield  # a generator that waits for nothing
+        yield  # makes this a generator; never reached
 
 
 def check_prefix_name(name: object) -> str:
-    """Return a text that is not empty. Raises InvalidRequestError."""
+    """Return the name of a prefix, a text that is not empty. Raises InvalidRequestError."""
     return REQUEST.text("name", name, "a text of at least one character", may_be_empty=False)

@@ -1,4 +1,4 @@
-"""Everything that can be asked and has one answer: one frozen dataclass a kind, not checked yet.
+"""The kinds of questions: one frozen dataclass each, with fields that are not checked yet.
 
 A new kind of question is a dataclass here, its codec in `sidecar/protocol/codecs.py`, its handler
 in `serving/service.py`, and its methods in `calls/any_batcher.py` and `threads/calls.py`.
@@ -32,7 +32,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoreContinuations(CallOptions, Question[list[Score]]):
-    """How likely each continuation of the prompt is. Any number of them."""
+    """Score each continuation of the prompt. continuations: one or more."""
 
     prompt: Prompt
     continuations: Sequence[Prompt]
@@ -40,7 +40,7 @@ class ScoreContinuations(CallOptions, Question[list[Score]]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmbedTexts(CallOptions, Question[list[Embedding]]):
-    """Each text as one vector. pooling: "last" or "mean"."""
+    """Embed each text as one vector. pooling: "last" or "mean"."""
 
     texts: Sequence[Prompt]
     pooling: str = "last"
@@ -65,12 +65,12 @@ class RemovePrefix(Question[None]):
 
 @dataclass(frozen=True, slots=True)
 class ListPrefixes(Question[Prefixes]):
-    """All prefixes that are kept."""
+    """List all prefixes that are kept."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tokenize(Question[tuple[int, ...]]):
-    """The token ids of a prompt, or of messages if it `is_chat`."""
+    """Return the token ids of a prompt, or of messages if it `is_chat`."""
 
     content: Prompt | Messages
     is_chat: bool = False
@@ -78,24 +78,24 @@ class Tokenize(Question[tuple[int, ...]]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Detokenize(Question[str]):
-    """The text of token ids."""
+    """Return the text of token ids."""
 
     token_ids: Sequence[int]
 
 
 @dataclass(frozen=True, slots=True)
 class ReadStatistics(Question[BatcherStatistics]):
-    """Counts since the start."""
+    """Return the counts since the start."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReadHealth(Question[Health]):
-    """Whether requests are served."""
+    """Return whether requests are served."""
 
 
 @dataclass(frozen=True, slots=True)
 class Describe(Question[dict[str, Any]]):
-    """`version`, `model` and `limits` of what serves."""
+    """Return `version`, `model` and `limits` of the server."""
 
 
 @dataclass(frozen=True, slots=True)

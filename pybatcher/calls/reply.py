@@ -1,9 +1,9 @@
-"""`Reply`: where the results of one call are left for its caller.
+"""`Reply`: the results of one call, written by what serves it and read by its caller.
 
 A call is one request of the scheduler, or `n` of them: several samples of one prompt. Sample 0
-draws as a request with n = 1 does. Sample i draws with the i-th number that splitmix64 (Steele,
-Lea and Flood 2014) makes of the request's seed: so the samples of a seed are the same whatever n
-is, and whatever else is asked.
+draws as a request with n = 1 does. The seed of sample i is the i-th number that splitmix64
+(Steele, Lea and Flood 2014) makes of the request's seed: so the samples of a seed are the same
+whatever n is, and whatever other requests there are.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .scores import Answer
 __all__ = ["Reply", "Result", "sample_seed"]
 
 Result = Completion | Answer
-"""What one request ends with: an output, or, where nothing is drawn, an answer."""
+"""The result of one request: an output, or, where nothing is drawn, an answer."""
 
 _MASK = 2**64 - 1
 
@@ -37,12 +37,12 @@ def sample_seed(seed: int, index: int) -> int:
 class Reply:
     """The results of one call: pieces (if it streams), then one result, or an error.
 
-    Written and read on one event loop. Writing never waits for the reader; what is not read
-    yet is bounded by the request's own `max_tokens`. The first error ends the reply, whatever
+    Written and read on one event loop. Writing never waits for the reader; the number of unread
+    pieces is bounded by the request's own `max_tokens`. The first error ends the reply, whatever
     the other samples do.
 
-    n: requests whose results make up the reply.
-    streams: pieces are wanted, not only the result.
+    n: number of requests whose results make up the reply.
+    streams: True if the caller reads pieces, and not only the result.
     """
 
     def __init__(self, *, streams: bool = False, n: int = 1) -> None:
@@ -50,13 +50,13 @@ class Reply:
         self.pieces: deque[Piece] = deque()
         self._results: list[Result | None] = [None] * n
         self._n_left = n
-        self._fresh: list[int] = []  # indices of results that nobody has taken yet
+        self._fresh: list[int] = []  # indices of results that were not taken yet
         self._error: PybatcherError | None = None
         self._reader: asyncio.Future[None] | None = None
 
     @property
     def ended(self) -> bool:
-        """True once there will be no more pieces: all results are there, or an error."""
+        """True once no more pieces come: the reply has all results, or an error."""
         return not self._n_left or self._error is not None
 
     @property
@@ -105,7 +105,7 @@ class Reply:
             self.wake()
 
     async def wait_for_result(self) -> None:
-        """Return when `take_answers` has something. Raises the error that ended the reply."""
+        """Wait until `take_answers` has an answer. Raises the error that ended the reply."""
         while not self._fresh and self._error is None:
             await self.wait()
         if self._error is not None:
@@ -122,7 +122,7 @@ class Reply:
         return answers
 
     def wake(self) -> None:
-        """Let the reader look again."""
+        """Wake the reader, so that it looks for new pieces and results."""
         if self._reader is not None and not self._reader.done():
             self._reader.set_result(None)
 

@@ -1,4 +1,4 @@
-"""`Score` and `Embedding`: what is said of texts that are not continued."""
+"""`Score` and `Embedding`: the results of texts that are not continued."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ __all__ = ["Answer", "Embedding", "Score"]
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """How likely a continuation is, in nats.
+    """The log-probability of a continuation, in nats.
 
     logprob: of the whole continuation, the sum of `token_logprobs`.
-    token_logprobs: of each token, given what is before it; by the model's own distribution,
-        as a completion's `logprobs` are.
+    token_logprobs: of each token, given all tokens before it, by the model's own distribution, as
+        a completion's `logprobs` are.
     token_ids: the continuation's tokens.
     """
 
@@ -31,9 +31,11 @@ class Score:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Embedding:
-    """A text as one vector: (hidden_size) float32, as the model has it, not normalised.
+    """A text as one vector.
 
-    prompt_tokens: of the text; `cached_tokens` of them were not computed again.
+    vector: (hidden_size) float32, not normalised.
+    prompt_tokens: number of tokens of the text. cached_tokens: how many of them were taken from
+        KV that was already there.
     """
 
     vector: NDArray[np.float32]

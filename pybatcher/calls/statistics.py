@@ -1,4 +1,4 @@
-"""`BatcherStatistics` and `Health`: how a batcher is doing, as frozen values."""
+"""`BatcherStatistics` and `Health`: counts and state of a batcher, as frozen values."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ __all__ = ["BatcherStatistics", "Health"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatcherStatistics(SchedulerStatistics):
-    """The scheduler's counts, and those of what is around it, since the start.
+    """The scheduler's counts since the start, and those of the batcher around it.
 
-    `generated_tokens` are those that callers were given: of an output that a stop text ends in
-    the middle of what a step gave, what came after it is none of them.
-    `rejected` requests (queue full, or too long) were never submitted. The engine
-    was restarted `restarts` times. KV blocks: total = free + cached + in use, as
-    after the engine's last call.
+    generated_tokens: tokens that were delivered to callers. Tokens that a step drew after a stop
+        text do not count.
+    rejected: requests that were never submitted: the queue was full, or they were too long.
+    restarts: how often the engine was restarted.
+    kv_total_blocks, kv_free_blocks, kv_cached_blocks: total = free + cached + in use, as of the
+        engine's last call.
     """
 
     generated_tokens: int
@@ -34,15 +35,18 @@ class BatcherStatistics(SchedulerStatistics):
 
     def __await__(self) -> Generator[None, None, Self]:
         return self
-        yield  # a generator that waits for nothing
+        yield  # makes this a generator; never reached
 
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """Whether requests are served, and if not, why.
+    """The state of a batcher: whether requests are served, and if not, why.
 
-    ready: also while the engine is restarted, and requests wait for that. failed: for
-    good. hung: a step or a restart does not end; if it ever does, ready again.
+    status: "ready": requests are served, or wait while the engine is restarted. "failed": the
+        engine has failed for good. "hung": a step or a restart does not end; if it ends after
+        all, the status is "ready" again. "new", "closing", "closed": before, during and after
+        the service.
+    reason: the status in words.
     """
 
     status: Literal["new", "ready", "closing", "closed", "failed", "hung"]
@@ -50,9 +54,9 @@ class Health:
 
     @property
     def ok(self) -> bool:
-        """Requests are served."""
+        """True if requests are served."""
         return self.status == "ready"
 
     def __await__(self) -> Generator[None, None, Self]:
         return self
-        yield  # a generator that waits for nothing
+        yield  # makes this a generator; never reached

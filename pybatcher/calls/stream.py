@@ -19,7 +19,7 @@ __all__ = ["ClosablePieces", "Stream", "next_piece"]
 
 
 class ClosablePieces(AsyncIterator[Piece]):
-    """Pieces that an event loop reads, and the ways to read no more of them."""
+    """Pieces that are read with `async for` and can be closed before their end."""
 
     @abstractmethod
     def close(self) -> None:
@@ -48,10 +48,10 @@ class ClosablePieces(AsyncIterator[Piece]):
 class Stream(ClosablePieces):
     """An output as it comes: `async for piece in stream`.
 
-    The request is submitted when the first piece is asked for. It is cancelled,
-    and its KV freed, when the stream is closed (`aclose`, or the end of `async
-    with`), when the task that waits for a piece is cancelled, and when the
-    stream is dropped unfinished. `completion` is there after the last piece.
+    The request is submitted when the first piece is asked for. It is cancelled, and its KV freed,
+    when the stream is closed (`aclose`, or the end of `async with`), when the task that waits for
+    a piece is cancelled, and when an unfinished stream is collected. `completion` is set after
+    the last piece.
     """
 
     def __init__(
@@ -107,7 +107,7 @@ class Stream(ClosablePieces):
             self._reply.wake()
 
     def __del__(self) -> None:
-        # Any thread may be the one that collects: nothing but `cancel` is safe here.
+        # The garbage collector may run on any thread: nothing but `cancel` is safe here.
         if not self._closed and self._request_ids is not None and not self._reply.ended:
             self._cancel(self._request_ids)
 

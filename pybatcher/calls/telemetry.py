@@ -1,4 +1,4 @@
-"""`Telemetry`: what a batcher tells of its steps and requests, to those who attach. No asyncio.
+"""`Telemetry`: events of a batcher's steps and requests, for attached handlers. No asyncio.
 
     detach = batcher.attach(print)      # StepEvent(...), RequestEvent(...), ...
     detach()
@@ -24,18 +24,16 @@ _LOGGER = logging.getLogger("pybatcher")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepEvent:
-    """A step is over: its tokens are with their callers.
+    """The end of a step, after its tokens were delivered. A step that failed has no event.
 
     when: on the batcher's clock, as all times of `Timeline`.
-    seconds: from planning the step to having delivered what it gave.
-    engine_seconds: of these, inside the engine, measured on its thread.
-    decode_rows, prefill_rows, draft_rows: the batch; its rows are their sum.
-    n_sequences: how many had rows in it.
-    queued, queued_tokens, running: requests, and the tokens that they came with and that
-        wait, after it.
-    kv_total_blocks, kv_free_blocks, kv_cached_blocks: after it; the rest is in use.
-
-    A step that the engine could not do has no event.
+    seconds: from the beginning of planning to the end of delivery.
+    engine_seconds: the part inside the engine, measured on its thread.
+    decode_rows, prefill_rows, draft_rows: rows of the batch, by kind.
+    n_sequences: number of sequences with rows in the step.
+    queued, running: numbers of requests after the step.
+    queued_tokens: tokens of the queued requests, prompts and outputs that they came with.
+    kv_total_blocks, kv_free_blocks, kv_cached_blocks: after the step; the rest is in use.
     """
 
     when: float
@@ -55,21 +53,23 @@ class StepEvent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestEvent:
-    """A request is over. Each one that was accepted into the queue gives exactly one of these,
-    and each whose `output` had ended already.
+    """The end of a request.
+
+    Each request that was accepted into the queue has exactly one such event, and so has each
+    request whose `output` had ended already.
 
     when: on the batcher's clock, as all times of `Timeline`.
-    namespace, priority: as asked for; no namespace is "".
+    namespace, priority: of the call; "" is the common namespace.
     finish_reason: "stop", "length" or "deadline" where there is a completion,
         "scored" or "embedded" where there is an answer, "cancelled", or the name of the
         error's type ("EngineFailedError", ...).
     prompt_tokens, cached_tokens, generated_tokens: as in `Usage`.
-    queued: seconds until it was admitted, or, where it never was, until it ended.
-    ttft: seconds from submit to the first token; None where none came.
+    queued: seconds until the request was admitted, or, where it never was, until it ended.
+    ttft: seconds from submit to the first token; None without a token.
     itl: the gaps between neighbouring tokens, in seconds.
-    total: seconds from submit to this end.
-    preemptions, recomputed_tokens: how often it gave its KV up, and how many
-        tokens were computed again for that.
+    total: seconds from submit to the end.
+    preemptions, recomputed_tokens: how often the request gave its KV up, and how many tokens
+        were computed again for that.
     """
 
     when: float
@@ -91,14 +91,14 @@ class RequestEvent:
 TelemetryEvent = StepEvent | RequestEvent
 
 Handler = Callable[[TelemetryEvent], object]
-"""Gets every event; what it returns is ignored."""
+"""A function that is called with every event; its result is ignored."""
 
 
 class Telemetry:
-    """The handlers of one batcher. With none, nothing is built and nothing is asked.
+    """The handlers of one batcher. Without handlers no events are built.
 
     clock: monotonic, seconds.
-    on_failure: see `Batcher`.
+    on_failure: called with the error when the engine has failed for good, or hangs.
     """
 
     def __init__(
@@ -108,19 +108,22 @@ class Telemetry:
     ) -> None:
         self.now = clock
         self._on_failure = on_failure
-        # By a key of its own each, so that one function can be there twice. Single operations on
-        # a dict are whole under threads: handlers come and go from any of them.
+        # A unique key each, so that one function can be attached twice. Handlers are attached and
+        # detached from any thread: single operations on a dict are atomic.
         self._handlers: dict[int, Handler] = {}
         self._keys = count()
         self._step: tuple[StepPlan, float] | None = None
 
     @property
     def has_handlers(self) -> bool:
-        """Events are worth building."""
+        """True if there are handlers, so that events have to be built."""
         return bool(self._handlers)
 
     def attach(self, handler: Handler) -> Callable[[], None]:
-        """See `Batcher.attach`."""
+        """Call `handler` with every event from now on. Return a function that detaches it.
+
+        From any thread. Raises ConfigError for what cannot be called with one event.
+        """
         if not callable(handler) or inspect.iscoroutinefunction(handler):
             raise ConfigError(
                 f"handler is {handler!r}; it must be a function of one event, and no coroutine "
@@ -135,10 +138,10 @@ class Telemetry:
         return detach
 
     def emit(self, event: TelemetryEvent) -> None:
-        """Tell all handlers; one that raises is detached and does not harm anybody."""
+        """Call all handlers. One that raises is detached, with a line in the log "pybatcher"."""
         for key, handler in list(self._handlers.items()):
             try:
-                if key in self._handlers:  # no other handler has detached it meanwhile
+                if key in self._handlers:  # another handler may have detached it just now
                     handler(event)
             except (KeyboardInterrupt, SystemExit):
                 raise
@@ -147,7 +150,7 @@ class Telemetry:
                 _LOGGER.exception("a telemetry handler raised and is detached: %r", handler)
 
     def failed(self, error: EngineFailedError) -> None:
-        """The engine has failed for good, or hangs. Nobody else knows yet."""
+        """Call `on_failure`, because the engine has failed for good or hangs."""
         if self._on_failure is not None:
             try:
                 self._on_failure(error)
@@ -155,13 +158,13 @@ class Telemetry:
                 _LOGGER.exception("on_failure raised: %r", self._on_failure)
 
     def step_began(self, plan: StepPlan, planning_began: float) -> None:
-        """The plan goes to the engine."""
+        """Note the plan and the times of a step, before the engine computes it."""
         self._step = (plan, planning_began) if self._handlers else None
 
     def step_ended(
         self, engine_seconds: float, statistics: Callable[[], SchedulerStatistics], kv: KvAllocator
     ) -> None:
-        """What the step gave is delivered."""
+        """Emit the `StepEvent` of the step that was delivered, if there are handlers."""
         if self._step is None:
             return
         (plan, began), counts, now = self._step, statistics(), self.now()

@@ -40,16 +40,19 @@ class _Repr(reprlib.Repr):
         self.maxlevel = 3
         self.maxstring = self.maxother = 80
 
-    def repr_int(self, x: int, level: int) -> str:
+    def _repr_whole(self, x: int, level: int) -> str:
         if x.bit_length() > _MOST_BITS_SHOWN:
             return f"a whole number of {x.bit_length()} bits"
         return super().repr_int(x, level)
 
-    def repr_bytes(self, x: bytes | bytearray, level: int) -> str:
+    def _repr_bytes(self, x: bytes | bytearray, level: int) -> str:
         shown = repr(x[: self.maxother])
         return shown if len(x) <= self.maxother else f"{shown}... ({len(x)} bytes)"
 
-    repr_bytearray = repr_bytes
+    # reprlib finds these by the names of the types. Not `@override`, which would be an import from
+    # outside the standard library.
+    repr_int = _repr_whole
+    repr_bytes = repr_bytearray = _repr_bytes
 
 
 _REPR = _Repr()
@@ -120,7 +123,7 @@ def _plain_bool(value: object) -> bool | None:
 
 @dataclass(frozen=True, slots=True)
 class Checks:
-    """Checks that raise `error`. `name` is what the error calls the value."""
+    """Checks that raise `error`. The argument `name` of each is the value's name in the message."""
 
     error: type[PybatcherError]
 
@@ -225,7 +228,7 @@ class Checks:
 
 
 REQUEST = Checks(InvalidRequestError)
-"""Checks what a call is given."""
+"""Checks of the arguments of calls. They raise InvalidRequestError."""
 
 OPTION = Checks(ConfigError)
-"""Checks what a batcher or a client is made with."""
+"""Checks of the options of batchers and clients. They raise ConfigError."""

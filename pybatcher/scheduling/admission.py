@@ -159,7 +159,7 @@ class Admission:
         *,
         alone: bool,
     ) -> bool:
-        """Take a sequence, attach what is cached, and count again; False if `blocks` do not fit."""
+        """Take a sequence, attach cached tokens, and count again; False if `blocks` do not fit."""
         kv, request = self._kv, live.request
         live.seq_id = kv.seq_new(request.namespace)
         shareable = live.shareable_tokens
@@ -193,7 +193,7 @@ class Admission:
         n_cached: int,
         leaders: Iterable[LiveRequest],
     ) -> tuple[Leader | None, int]:
-        """Return who has, or will have, more of the first tokens than the cache, and how many.
+        """Return the owner that has, or will have, more first tokens than the cache, and how many.
 
         The last token never counts. Another request is worth waiting for where that spares a
         block, or all that could be spared; a shared prefix always is.
@@ -211,7 +211,7 @@ class Admission:
         return best, most
 
     def _spare_blocks(self, running: Iterable[LiveRequest]) -> int:
-        """Blocks that no sequence holds and no running request was promised."""
+        """Return how many blocks no sequence holds and no running request was promised."""
         block_size, reserve = self._kv.block_size, self._output_reserve
         promised = 0
         with WorkFor("count what it was promised") as work:
@@ -228,7 +228,7 @@ class Admission:
         return obtainable_blocks(self._kv) - promised
 
     def _most_blocks(self, request: Request) -> int:
-        """Blocks that a request can come to need, but for those of a shared prefix."""
+        """Return the most blocks that a request can need, without those of a shared prefix."""
         n_own = max(len(request.targets), 1)
         shareable = request.prompt[: 1 if request.is_whole else len(request.prompt) - n_own + 1]
         _, common = self._prefixes.longest(shareable, request.namespace)

@@ -154,7 +154,7 @@ class BatchBuilder:
                 self._table.fail(alone, _no_room(alone))
 
     def _started_prompts(self) -> Iterator[LiveRequest | SharedPrefix]:
-        """Owners of prompts that are computed in part. Shared prefixes first: others need them."""
+        """Yield owners of prompts that are computed in part, first the shared prefixes."""
         yield from self._started_prefixes()
         behind = []
         with WorkFor("see how far its prompt is computed") as work:
@@ -239,7 +239,7 @@ class BatchBuilder:
         self._taken_blocks -= blocks_for(computed, block_size)
 
     def _room_after(self, computed: int) -> int:
-        """Tokens that fit after `computed` ones: into their last block, and into free ones."""
+        """Return how many tokens fit after `computed` ones: into their last block and free ones."""
         block_size = self._kv.block_size
         return -computed % block_size + max(self.blocks, 0) * block_size
 

@@ -8,13 +8,13 @@ from .step_time import StepLoad, StepTime
 __all__ = ["LEAST_CHUNK", "StepBudget", "long_prefill_threshold"]
 
 LEAST_CHUNK = 16
-"""Rows that a step which decodes gives prefill although `itl_target` leaves none: it must go on."""
+"""Fewest prefill rows of a step with decode rows, whatever `itl_target` leaves: prefill goes on."""
 
-_LONG_PROMPT = 0.04  # of the longest sequence, where several prompts may be half computed
+_LONG_PROMPT = 0.04  # share of the longest sequence, where several prompts may be half computed
 
 
 def long_prefill_threshold(config: SchedulerConfig, max_sequence_length: int) -> int:
-    """Most tokens that one request prefills in a step; 0 = no cap."""
+    """Return the most tokens that one request prefills in a step; 0: no cap."""
     threshold = config.long_prefill_token_threshold
     if threshold == 0 and config.max_num_partial_prefills > 1:
         threshold = int(max_sequence_length * _LONG_PROMPT)
@@ -22,13 +22,15 @@ def long_prefill_threshold(config: SchedulerConfig, max_sequence_length: int) ->
 
 
 class StepBudget:
-    """Rows, and seconds where there is a target. One a step, made when decode rows are scheduled.
+    """The prefill rows of one step, and its seconds where there is a target.
 
-    Where several prompts may be half computed, each is sure of its share first, and what is
-    left over tops up whoever is nearest to its end: so short prompts pass a long one, also
-    where a target leaves few rows, and the long one never stands still.
+    Made once a step, after its decode rows are scheduled. Where several prompts may be half
+    computed, each gets its share first, and rows left over top up the prompts nearest to their
+    ends: so short prompts pass a long one, also where a target leaves few rows, and the long one
+    never stands still.
 
-    load: of the decode rows; `take` adds what it grants. step_time: None: nobody asks for seconds.
+    load: of the decode rows; `take` adds the rows that it grants.
+    step_time: None where no limit in seconds is configured.
     """
 
     def __init__(
@@ -54,9 +56,10 @@ class StepBudget:
             self._share = -(-self._affordable(0, self.rows) // config.max_num_partial_prefills)
 
     def offer(self, length: int, wanted: int, *, had: int = 0) -> int:
-        """Rows that a prompt with `length` tokens computed, and `wanted` left, may have now.
+        """Return how many rows a prompt may have now.
 
-        had: rows that it has in this step already: then it is topped up.
+        length: its tokens that are computed. wanted: its tokens that are left.
+        had: rows that it has in this step already; above 0, the share is no limit.
         """
         rows = min(wanted, self.rows) if had else min(wanted, self.rows, self._share)
         if self._threshold:
@@ -64,9 +67,10 @@ class StepBudget:
         return max(self._affordable(length, rows), 0)
 
     def offer_whole(self, wanted: int) -> int:
-        """As `offer`, for what has to be in one step: all, or 0. No cap but that of the step.
+        """Return `wanted` if the step has so many free rows, else 0: a prompt that is not chunked.
 
-        A cap, or a target of seconds, could keep it from ever being computed.
+        Only the rows of the step are a limit. A cap, or a target of seconds, could keep such a
+        prompt from ever being computed.
         """
         return wanted if wanted <= self._free_rows else 0
 
@@ -77,7 +81,7 @@ class StepBudget:
         self.load.add_prefill(length, rows)
 
     def _affordable(self, length: int, rows: int) -> int:
-        """Of so many rows those that keep the step within its time, if it has one."""
+        """Return how many of so many rows keep the step within its seconds, if it has a limit."""
         if self._step_time is not None and self._seconds is not None and rows > 0:
             within = self._step_time.prefill_rows_within(self._seconds, self.load, length, rows)
             if within < rows:
@@ -85,7 +89,7 @@ class StepBudget:
         return rows
 
     def _limit_to_time_of_a_full_step(self, step_time: StepTime) -> None:
-        """Steps take what one of `n_batch` rows at the beginning of a prompt does."""
+        """Limit the step to the seconds of one with `n_batch` rows at the beginning of a prompt."""
         full = StepLoad()
         full.add_prefill(0, self._n_batch)
         seconds = step_time.seconds(full)

@@ -1,11 +1,11 @@
-"""`contain` and `WorkFor`: what is raised while something is done for one request ends that one.
+"""`contain` and `WorkFor`: an exception in the work for one request ends that request only.
 
 The rule: an exception that is raised while something is done for one request, or for one shared
 prefix, ends that one with a typed error and leaves the step to all others; the engine's failure
-is only what belongs to nobody, and EngineFailedError, which says that the engine itself is
+is only what belongs to no owner, and EngineFailedError, which says that the engine itself is
 broken, and which is also raised when KV could not be given back.
 
-    contain(action, end)                    the one place: runs, ends who is at fault, runs again
+    contain(action, end)                    the one place: runs, ends the owner at fault, runs again
         with WorkFor("admit it", live):     names the owner of the work inside
             kv.seq_new(live.request.namespace)
 """
@@ -23,7 +23,7 @@ from .request import LiveRequest, Request
 __all__ = ["Owner", "RequestFault", "WorkFor", "contain"]
 
 Owner = LiveRequest | SharedPrefix | Request
-"""For whom work is done. A `Request` is one that has not been queued yet."""
+"""The owner of work. A `Request` is one that has not been queued yet."""
 
 _Result = TypeVar("_Result")
 
@@ -55,7 +55,7 @@ class RequestFault(Exception):  # noqa: N818 - it says whose, and is never shown
 
 
 class WorkFor:
-    """Names the owner of the work done in a `with` block; what is raised there is its fault.
+    """Names the owner of the work in a `with` block; an exception raised there is its fault.
 
     work: a verb, for the error's message. In a loop over many, the owner is the loop's variable,
     which costs a decode row nothing, and the block holds the loop alone:

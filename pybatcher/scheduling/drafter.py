@@ -1,4 +1,4 @@
-"""`Drafter`: how much of what may come next is worth a row of the next step."""
+"""`Drafter`: the draft tokens of one sequence that are worth a row of the next step."""
 
 from __future__ import annotations
 
@@ -12,38 +12,40 @@ from .lookup import PromptLookup
 __all__ = ["LEAST_LONGEST_REST", "Drafter", "Terms"]
 
 LEAST_LONGEST_REST = 7
-"""Steps: the longest rest where looking costs next to nothing. Then the rests are 0, 1, 3 and 7."""
+"""Steps: the longest rest where a search costs next to nothing. The rests are 0, 1, 3 and 7 then.
 
-_PRIORS = (0.2, 0.4, 0.5)  # chance of a guess founded on 2, 3, more tokens; of none seen yet
-_PRIOR_WEIGHT = 4.0  # guesses that a prior stands for
-_FORGETTING = 0.97  # what a guess still counts when another of its kind has been judged
+A rest is the number of steps for which a sequence is not searched.
+"""
+
+_PRIORS = (0.2, 0.4, 0.5)  # chance of a draft token after a match of 2, 3, more tokens, before data
+_PRIOR_WEIGHT = 4.0  # verified tokens that a prior counts as
+_DECAY = 0.97  # weight that a verified token keeps when the next of its kind is verified
 
 
 class Terms(NamedTuple):
-    """What guesses have to bring now. Chances are between 0 and 1.
+    """Thresholds of a step for drafts. Chances are between 0 and 1.
 
-    row: how likely a guess must be to be worth its row.
-    look: and to be worth looking for it as well.
-    longest_rest: steps that a text without good guesses is left alone at last, LEAST_LONGEST_REST
-        or more.
+    row: the least chance of acceptance at which a draft token is worth its row.
+    search: the least chance at which it is worth the search for it as well.
+    longest_rest: the most steps between two searches of a text without good drafts;
+        LEAST_LONGEST_REST or more.
     """
 
     row: float
-    look: float
+    search: float
     longest_rest: int
 
 
 class Drafter:
-    """Guesses the next tokens of one sequence, and learns how often it is right.
+    """Drafts the next tokens of one sequence, and estimates how often its drafts are right.
 
-    Each guess is judged by the tokens that come, whether it was given rows or
-    not. So a text that begins to repeat itself is noticed without a row spent on
-    finding out, and one that ceases to is left alone again. A text whose guesses
-    do not pay for looking is looked at in fewer and fewer steps: that a search
-    costs little next to a row is not true of every model.
+    Each draft is verified against the tokens that come, whether it was given rows or not. So a
+    text that begins to repeat itself is noticed without a row spent on it, and one that ceases to
+    is drafted for no more. A text whose drafts do not pay for the search is searched in fewer and
+    fewer steps: with small models a search costs no little next to a row.
 
-    output: what came after the prompt before this began.
-    rest: steps after this one until it is worth asking again.
+    output: the tokens that came after the prompt before the drafter was made.
+    rest: steps after this one until the next call of `draft` is worth it.
     """
 
     def __init__(
@@ -57,59 +59,59 @@ class Drafter:
         self._lookup = PromptLookup((*prompt, *output))
         self._end_token_ids = end_token_ids
         self._chances = [_Chance(prior) for prior in _PRIORS]
-        self._n_taken = len(output)  # of the output, that were looked at
-        self._guess: list[int] = []
+        self._n_taken = len(output)  # tokens of the output that the lookup has
+        self._draft: list[int] = []  # the latest one, with the tokens that got no rows
         self._chance = self._chances[0]
-        self._pays = False  # the guess is likely enough to be worth the look
+        self._pays = False  # the draft is likely enough to be worth the search
 
     @property
     def has_read(self) -> bool:
-        """All that it began with; further output it reads when it makes a draft."""
+        """True once all first tokens are indexed; `draft` indexes the later output itself."""
         return not self._lookup.n_unindexed
 
     def read(self, count: int) -> int:
-        """Read `count` more tokens of that, or what is left of it; returns how many."""
+        """Index `count` more of the first tokens, or those left; returns how many."""
         return self._lookup.index(count)
 
     def draft(self, output: list[int], n_most: int, terms: Terms) -> tuple[int, ...]:
-        """The tokens that should have rows, at most `n_most` (at least 1).
+        """Return the draft tokens that should have rows, at most `n_most` (1 or more); sets `rest`.
 
-        output: what came after the prompt.
-        An end token is never among them: nothing is to be computed after it.
+        output: all tokens after the prompt; the new ones verify the last draft.
+        No end token is among the draft: nothing is to be computed after one.
         """
         self.rest = 0
         self._take(output[self._n_taken :], terms.longest_rest)
-        self._guess, n_common = self._lookup.propose(n_most)
+        self._draft, n_common = self._lookup.draft(n_most)
         if not n_common:
-            self._get_tired(terms.longest_rest)
+            self._lengthen_rest(terms.longest_rest)
             return ()
         self._chance = self._chances[min(n_common - 2, len(self._chances) - 1)]
         chance = self._chance.now
-        self._pays = chance > terms.look
+        self._pays = chance > terms.search
         if chance <= terms.row:
             return ()
-        # The last is right only if all are: as many as are likely enough to be.
-        draft = self._guess[: int(math.log(terms.row) / math.log(chance))]
+        # Token i is accepted only with all before it: chance ** i may not be below terms.row.
+        draft = self._draft[: int(math.log(terms.row) / math.log(chance))]
         for i, token in enumerate(draft):
             if token in self._end_token_ids:
                 return tuple(draft[:i])
         return tuple(draft)
 
     def _take(self, tokens: list[int], longest_rest: int) -> None:
-        """These came: judge the last guess by them, and know them from now on."""
+        """Verify the last draft against the tokens that came, and add them to the lookup."""
         self._n_taken += len(tokens)
-        if tokens and self._guess:
-            for guessed, token in zip(self._guess, tokens, strict=False):
-                self._chance.judge(guessed == token)
-                if guessed != token:
+        if tokens and self._draft:
+            for drafted, token in zip(self._draft, tokens, strict=False):
+                self._chance.note(drafted == token)
+                if drafted != token:
                     break
-            if self._guess[0] != tokens[0]:
-                self._get_tired(longest_rest)
+            if self._draft[0] != tokens[0]:
+                self._lengthen_rest(longest_rest)
             elif self._pays:
                 self._next_rest = 0
         self._lookup.extend(tokens)
 
-    def _get_tired(self, longest_rest: int) -> None:
+    def _lengthen_rest(self, longest_rest: int) -> None:
         self.rest = self._next_rest
         first = longest_rest // LEAST_LONGEST_REST
         self._next_rest = min(2 * self._next_rest + first, longest_rest)
@@ -117,16 +119,18 @@ class Drafter:
 
 @dataclass(slots=True)
 class _Chance:
-    """How likely the next token of a guess is right when those before it were."""
+    """The chance that the next token of a draft is right when those before it were."""
 
     prior: float
     right: float = 0.0
-    judged: float = 0.0
+    verified: float = 0.0
 
-    def judge(self, right: bool) -> None:
-        self.right = self.right * _FORGETTING + right
-        self.judged = self.judged * _FORGETTING + 1.0
+    def note(self, right: bool) -> None:
+        """Count one verified token; earlier ones lose weight."""
+        self.right = self.right * _DECAY + right
+        self.verified = self.verified * _DECAY + 1.0
 
     @property
     def now(self) -> float:
-        return (self.prior * _PRIOR_WEIGHT + self.right) / (_PRIOR_WEIGHT + self.judged)
+        """The chance, between 0 and 1."""
+        return (self.prior * _PRIOR_WEIGHT + self.right) / (_PRIOR_WEIGHT + self.verified)

@@ -1,4 +1,4 @@
-"""`SchedulerEvent`: what the scheduler tells about requests, in the order it happened.
+"""`SchedulerEvent`: changes of requests, in the order they happened.
 
 Every submitted request gets exactly one ending: a `Generated` with a `finish_reason`, an
 `Answered`, an `Expired` or a `Failed`; or none, if its owner took it back with

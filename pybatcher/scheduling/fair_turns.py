@@ -92,7 +92,7 @@ class FairTurns:
         """Drop a group without requests. What it has been charged is kept while it counts."""
         del self._shares[share.name]
         if not self._shares or len(self._debts) >= self._max_debts:
-            self._debts.clear()  # no other was delayed by it; or too many to remember
+            self._debts.clear()  # no other group was delayed by these, or they are too many
         elif share.start > self._now_served:
             self._debts[share.name] = share.start
 

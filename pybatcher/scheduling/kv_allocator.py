@@ -1,4 +1,4 @@
-"""`KvAllocator`: what the scheduler asks about KV. The engine and a fake answer it."""
+"""`KvAllocator`: the sequences and KV blocks of an engine, as the scheduler uses them."""
 
 from __future__ import annotations
 
@@ -61,10 +61,10 @@ class KvAllocator(Protocol):
         """Drop a sequence's KV from `start` on; all of it frees the id."""
 
     def seq_length(self, seq_id: int) -> int:
-        """Tokens whose KV the sequence holds."""
+        """Return the number of tokens whose KV the sequence holds."""
 
     def seq_exclusive_blocks(self, seq_id: int) -> int:
-        """Blocks that this sequence alone holds: removing it makes them free or cached."""
+        """Return how many blocks only this sequence holds: they are free or cached without it."""
 
     def seq_match(self, seq_id: int, tokens: Sequence[int]) -> int:
         """Attach the longest cached prefix, whole blocks, at most len - 1 tokens."""
@@ -82,14 +82,14 @@ class KvAllocator(Protocol):
 
 
 def blocks_for(positions: int, block_size: int) -> int:
-    """Blocks that hold so many positions, the last one perhaps in part."""
+    """Return how many blocks hold so many positions, the last one perhaps in part."""
     return -(-positions // block_size)
 
 
 def obtainable_blocks(kv: KvAllocator) -> int:
-    """Blocks that can be allocated: free and cached ones. The count belongs to no request.
+    """Return how many blocks can be allocated: free and cached ones.
 
-    Raises EngineFailedError where the engine does not say.
+    Raises EngineFailedError where the engine does not return its counts: no request's fault.
     """
     try:
         return kv.kv_free_blocks + kv.kv_cached_blocks
@@ -108,7 +108,7 @@ def free_sequence(kv: KvAllocator, seq_id: int) -> None:
 
 
 def way_out(kv: KvAllocator, remedy: str) -> str:
-    """Say for an error's message what helps where a request needs more positions than there are.
+    """Return the remedy, for an error's message, for a request that needs too many positions.
 
     remedy: what always helps, such as "shorten the prompt". Raising `n_ctx` is named only where
     it is the limit; where the model is, that is said instead.

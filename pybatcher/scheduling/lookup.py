@@ -1,4 +1,4 @@
-"""`PromptLookup`: where a text's last tokens stood before, and what followed them there.
+"""`PromptLookup`: finds where a text's last tokens stood before, and the tokens after them there.
 
 Prompt lookup decoding (Saxena 2023; n-gram matching in the sequence's own tokens, no second
 model), with the match finder of LZ77 coders: chains of earlier places with the same last two
@@ -12,9 +12,9 @@ from collections.abc import Iterable
 
 __all__ = ["PromptLookup"]
 
-_SHORTEST = 2  # tokens that a place must have in common with the end to be one
-_LONGEST = 8  # past this no longer match is looked for
-_MOST_PLACES = 16  # looked at in one search
+_SHORTEST = 2  # tokens of the shortest match
+_LONGEST = 8  # tokens of the longest match that is searched for
+_MOST_PLACES = 16  # that one search compares
 _BUCKETS = 4096  # a power of two
 _NOWHERE = array("i", [-1]) * _BUCKETS
 _SPREAD = 0x9E37  # odd: neighbouring token ids fall into different buckets
@@ -23,8 +23,8 @@ _SPREAD = 0x9E37  # odd: neighbouring token ids fall into different buckets
 class PromptLookup:
     """The tokens of one sequence, and an index of where their pairs stand.
 
-    Memory: two numbers a token and `_BUCKETS` more. A search takes a bounded
-    time, whatever the length; what is not indexed yet is not found by it.
+    Memory: two numbers a token and `_BUCKETS` more. A search takes a bounded time, whatever the
+    length, and finds indexed places only.
     """
 
     def __init__(self, tokens: Iterable[int]) -> None:
@@ -35,7 +35,7 @@ class PromptLookup:
         self._earlier = [-1] * _SHORTEST
 
     def extend(self, tokens: Iterable[int]) -> None:
-        """The text goes on. If all of it was indexed, it still is."""
+        """Append tokens to the text; index them if all tokens before them are indexed."""
         was_indexed = len(self._earlier) >= len(self._tokens)
         self._tokens += tokens
         if was_indexed:
@@ -43,11 +43,11 @@ class PromptLookup:
 
     @property
     def n_unindexed(self) -> int:
-        """Tokens that a search does not find yet."""
+        """Number of tokens that a search does not find yet."""
         return max(0, len(self._tokens) - len(self._earlier))
 
     def index(self, count: int) -> int:
-        """Index `count` more tokens, or all there are; returns how many."""
+        """Index `count` more tokens, or all that are left; returns how many."""
         tokens, latest, earlier = self._tokens, self._latest, self._earlier
         known = len(earlier)
         if count <= 0 or known >= len(tokens):
@@ -55,19 +55,18 @@ class PromptLookup:
         first, stop = tokens[known - 2], min(known + count, len(tokens))
         for place in range(known, stop):
             second = tokens[place - 1]
-            # As in `_best_place`; a call for both would cost a seventh of this loop.
+            # The hash of `_best_place` too; sharing a function would cost a seventh of this loop.
             bucket = (first * _SPREAD + second) % _BUCKETS
             earlier.append(latest[bucket])
             latest[bucket] = place
             first = second
         return stop - known
 
-    def propose(self, count: int) -> tuple[list[int], int]:
-        """What may come next, and how many tokens that is founded on.
+    def draft(self, count: int) -> tuple[list[int], int]:
+        """Return a draft of the next `count` tokens, and the length of the match it follows.
 
-        `count` tokens: what followed the place that has most in common with the
-        end, of equals the latest; where that runs into the end, the text is
-        taken to go round in a circle. Nothing, founded on 0, where the end is new.
+        The draft is a copy of the tokens after the longest match, of equals the latest. Where
+        that runs into the end of the text, its tokens are repeated. ([], 0) without a match.
         """
         place, n_common = self._best_place()
         if not n_common:
@@ -78,7 +77,7 @@ class PromptLookup:
         return found, n_common
 
     def _best_place(self) -> tuple[int, int]:
-        """The place, and how many tokens before it stand at the end too; 0: there is none."""
+        """Return the place after the longest match, and the match's length; 0: there is none."""
         tokens = self._tokens
         if len(tokens) <= _SHORTEST:
             return 0, 0
@@ -87,7 +86,7 @@ class PromptLookup:
         for _ in range(_MOST_PLACES):
             if place < 0:
                 break
-            # Only what agrees one token further back than the best can be better.
+            # A longer match agrees with the end at least one token further back than the best.
             if place > most and tokens[place - most - 1] == tokens[-most - 1]:
                 n_common = self._n_common(place)
                 if n_common > most:
@@ -98,7 +97,7 @@ class PromptLookup:
         return best, most if most >= _SHORTEST else 0
 
     def _n_common(self, place: int) -> int:
-        """How many tokens before `place` are those at the end, up to `_LONGEST`."""
+        """Return how many tokens before `place` are those at the end, up to `_LONGEST`."""
         tokens = self._tokens
         limit = min(_LONGEST, place)
         for i in range(1, limit + 1):

@@ -1,9 +1,8 @@
-"""What the scheduler asks of one engine step, and what comes back.
+"""`StepPlan` and `StepResult`: one engine step, as the scheduler plans it, and its results.
 
-Plain values without behaviour: the scheduler makes a `StepPlan`, the engine
-(or a fake) turns it into a `StepResult`, the scheduler applies it. What there is
-one of for every sequence in every step is a named tuple: it is made four times as
-fast as a frozen dataclass.
+Plain values without behaviour: the scheduler makes a `StepPlan`, the engine (or a fake) turns it
+into a `StepResult`, the scheduler applies it. Values of which every sequence has one in every step
+are named tuples, which are made four times as fast as frozen dataclasses.
 """
 
 from __future__ import annotations
@@ -17,28 +16,26 @@ __all__ = ["Pooling", "SampledToken", "StepEntry", "StepPlan", "StepResult"]
 
 
 Pooling = Literal["mean", "last"]
-"""Of the states of a text's tokens after the final norm: their mean, or the last of them."""
+"""How a text's states after the final norm become one vector: their mean, or the last of them."""
 
 
 class StepEntry(NamedTuple):
     """Tokens to append to one sequence in this step.
 
-    `sample`: the last of them is followed by a new token, drawn as the
-    sequence's sampling parameters say. A decode row is an entry of one token
-    that samples; a prefill chunk samples only when it ends its prompt.
+    seq_id: the sequence. tokens: token ids, at least one.
+    sample: a new token is drawn after the last one, with the sequence's sampling parameters. A
+        decode entry has one token and samples; a prefill chunk samples only when it ends its
+        prompt.
+    n_draft: how many of the tokens, the last ones, are a draft of the tokens to be drawn. A draft
+        token equal to the token drawn at its place is accepted, and a token is drawn after it
+        too. The first that differs, and all after it, are rolled back. So the output is that of
+        steps without drafts, in fewer steps.
 
-    n_draft: how many of the tokens, the last ones, are a draft of what will be
-    drawn. A draft token equal to the one drawn before it is accepted, and a token
-    is drawn after it too; from the first that is not, they leave no trace. So
-    the tokens are those of steps without drafts, and more of them a step.
-
-    An entry that does not sample may ask about its own tokens.
-    targets: tokens whose log-probability is wanted, one after each of the
-        entry's last len(targets) rows; the last of them is what comes after the
-        entry's last token.
-    pooling: the entry's rows after the final norm as one vector: their mean, or
-        the last of them. Of a prompt that is cut into several entries it would
-        be that of its part.
+    An entry that does not sample may be scored or pooled:
+    targets: tokens whose log-probability is wanted, one after each of the entry's last
+        len(targets) rows; the last target is the token after the entry's last one.
+    pooling: return the entry's rows after the final norm as one vector. The rows of other entries
+        of the same prompt do not count.
     """
 
     seq_id: int
@@ -53,7 +50,8 @@ class StepEntry(NamedTuple):
 class StepPlan:
     """One forward pass: decode entries first, then prefill entries.
 
-    Its rows: a token of each decode entry, their draft tokens, and prompt tokens.
+    decode_rows, draft_rows, prefill_rows: one row for each decode entry, for each draft token,
+        and for each prompt token. Their sum is the number of rows.
     """
 
     entries: tuple[StepEntry, ...]
@@ -63,7 +61,11 @@ class StepPlan:
 
 
 class SampledToken(NamedTuple):
-    """A drawn token. `logprob` and `top_logprobs` only where asked for."""
+    """A drawn token.
+
+    logprob: of the token, in nats; None where none was asked for.
+    top_logprobs: (token id, logprob) of the likeliest tokens; empty where none was asked for.
+    """
 
     token_id: int
     logprob: float | None = None
@@ -72,15 +74,14 @@ class SampledToken(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """What a step gave: by seq_id, what its entry asked for, or why there is none.
+    """The results of one step, by seq_id.
 
     sampled: the token drawn, and one more for each accepted draft token.
-    failed: in words, why this one sequence could not draw a token (its logits
-        are not finite, say), or no further one: then it is in `sampled` too, with
-        those before. Or why it could not be scored or pooled. The others are
-        unharmed.
-    logprobs: one for each of the entry's targets, of the model's own
-        distribution: what `SampledToken.logprob` says of a token that is drawn.
+    failed: why one sequence could not draw a token, or be scored or pooled, in words (its logits
+        are not finite, say). Tokens drawn before the failure are in `sampled`. Other sequences
+        are not affected.
+    logprobs: one for each of the entry's targets, in nats, by the model's own distribution, as
+        `SampledToken.logprob` has it.
     embeddings: float32 (hidden_size), where pooling was asked for.
     """
 

@@ -11,7 +11,7 @@ from .request import LiveRequest
 
 __all__ = ["VICTIM_POLICIES", "VictimPolicy"]
 
-_NEEDED_SOON = 4  # of so many who generate one will need a block in the next steps
+_NEEDED_SOON = 4  # of so many generating requests one will need a block in the next steps
 
 VictimPolicy = Callable[[Sequence[LiveRequest], KvAllocator], LiveRequest]
 """Picks a victim of at least one request that holds KV. The most senior is not among them,
@@ -19,22 +19,23 @@ unless it is alone: so whatever is picked, some request gets to its end."""
 
 
 def _youngest(candidates: Sequence[LiveRequest], kv: KvAllocator) -> LiveRequest:
-    """The least senior: what is nearest to its end is left alone."""
+    """Pick the least senior request: those nearest to their ends keep their KV."""
     return max(candidates, key=attrgetter("seniority", "number"))
 
 
 def _lowest_priority(candidates: Sequence[LiveRequest], kv: KvAllocator) -> LiveRequest:
-    """The highest value of `priority`, and of those the latest."""
+    """Pick the request with the highest value of `priority`, and of those the latest."""
     return max(candidates, key=attrgetter("request.priority", "submitted", "number"))
 
 
 def _cheapest(candidates: Sequence[LiveRequest], kv: KvAllocator) -> LiveRequest:
-    """The least senior of those who free a block for every four that hold KV.
+    """Pick the least senior request that frees a block for every four requests that hold KV.
 
-    What a victim frees stays cached until others take it, so what will be computed again is what
-    they take, whoever it was taken from; blocks that somebody else holds cost and give nothing.
-    What can be saved is the next preemption: a victim with few blocks of its own would be followed
-    by another soon. Where no request has so many, whoever frees most.
+    Freed blocks stay cached until others take them. So the tokens computed again are those of the
+    blocks that are taken, whichever request they were taken from; blocks that another sequence
+    shares cost and give nothing. What a policy can save is the next preemption: a victim with few
+    blocks of its own would be followed by another soon. Where no request frees so many, the one
+    that frees most is picked.
     """
     enough = -(-len(candidates) // _NEEDED_SOON)
     best, best_rank = candidates[0], (-1, 0.0, 0)
@@ -53,4 +54,4 @@ VICTIM_POLICIES: dict[str, VictimPolicy] = {
     "priority": _lowest_priority,
     "cheapest": _cheapest,
 }
-"""By the name of `SchedulerConfig.victim_policy`."""
+"""The policies by their names in `SchedulerConfig.victim_policy`."""

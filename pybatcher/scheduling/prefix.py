@@ -44,15 +44,15 @@ class SharedPrefix:
         return self.tokens[self.num_computed_tokens : self.num_computed_tokens + count]
 
     def draws_after(self, count: int) -> bool:
-        """False: nothing is generated after a shared prefix."""
+        """Return False: nothing is generated after a shared prefix."""
         return False
 
     def targets_after(self, count: int) -> tuple[int, ...]:
-        """No targets: a shared prefix is not scored."""
+        """Return no targets: a shared prefix is not scored."""
         return ()
 
     def pooling_after(self, count: int) -> None:
-        """None: a shared prefix is not embedded."""
+        """Return None: a shared prefix is not embedded."""
 
 
 class SharedPrefixes:
@@ -127,7 +127,7 @@ class SharedPrefixes:
     def fail(
         self, prefix: SharedPrefix, error: PybatcherError, remove: Callable[[int], None]
     ) -> None:
-        """Drop a prefix that could not be computed, whoever holds it, and set its `error`."""
+        """Drop a prefix that could not be computed, and set its `error` for its holders."""
         if prefix.error is None and prefix.holders:
             prefix.error = error
             self._drop(prefix, remove)

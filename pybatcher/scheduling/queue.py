@@ -49,17 +49,17 @@ class WaitingQueue:
 
     @property
     def tokens(self) -> int:
-        """Those that newcomers came with: prompts, and what of their outputs was there."""
+        """Number of tokens that newcomers came with: prompts, and outputs that were begun."""
         return self._tokens
 
     @property
     def returned(self) -> Sequence[LiveRequest]:
-        """Those who have been admitted before."""
+        """Requests that have been admitted before, by seniority."""
         return self._returned
 
     @property
     def waiting_since(self) -> float | None:
-        """When the one who waits longest was submitted."""
+        """When the request that waits longest was submitted; None when none waits."""
         if self._returned:
             return min(live.submitted for live in self._returned)
         return next((live.submitted for live in self._waiting.values()), None)
@@ -133,9 +133,9 @@ class WaitingQueue:
         )
 
     def _retry_after(self) -> float:
-        """Seconds until half of the queue should be gone, at the pace seen so far.
+        """Return the seconds until half of the queue should be gone, at the pace measured so far.
 
-        Half, not one place: all who are refused now come back at that time.
+        Half, not one place: all callers that are refused now come back at that time.
         """
         times = self._admitted_at
         pace = (times[-1] - times[0]) / (len(times) - 1) if len(times) > 1 else _DEFAULT_PACE

@@ -90,15 +90,15 @@ class LiveRequest:
     submitted: when, on the owner's clock. seniority: a time; of two requests of a namespace the
         one with the earlier goes first. number: of its submission.
     max_output: most tokens that its output can come to have.
-    num_queued_tokens: how many it had when it was queued as a newcomer.
-    seq_id: its sequence while it runs; -1: it has none.
-    was_admitted: it has run before.
-    num_lost_tokens: how many had been computed when it last lost its KV, or, of a newcomer with
-        output, when that was drawn elsewhere.
-    outlived_engine: it lost its KV to a restart of the engine.
-    leader, num_led_tokens: how many tokens of whose KV will be copied once they are computed;
-        until then no token of this request is computed.
-    ended: no event comes any more; its KV is freed after the step that may compute it.
+    num_queued_tokens: tokens it had when it was queued as a newcomer.
+    seq_id: the sequence while the request runs; -1: it has none.
+    was_admitted: True once the request has run.
+    num_lost_tokens: tokens that had been computed when it last lost its KV, or, of a newcomer
+        with output, when that output was drawn elsewhere.
+    outlived_engine: True if a restart of the engine took its KV.
+    leader, num_led_tokens: another owner of KV, and how many of its first tokens will be copied
+        once they are computed; until then no token of this request is computed.
+    ended: True once no further event comes; its KV is freed after the step that may compute it.
     next_search: the step of `Speculation` from which on a search for a draft is worth it.
     logprobs: of its first targets, as far as they are known; preemption takes none away.
     poison_length: it was in a step that failed, and is a candidate of `PoisonRequests` until it is

@@ -110,7 +110,7 @@ class RequestTable:
         self.end(live)
 
     def fail_prefix(self, prefix: SharedPrefix, error: PybatcherError) -> None:
-        """Take a shared prefix out, free its KV, and set its `error` for those who hold it."""
+        """Take a shared prefix out, free its KV, and set its `error` for its holders."""
         self.prefixes.fail(prefix, error, self.remove_sequence)
         self.head_must_wait = False
 
@@ -154,7 +154,7 @@ class RequestTable:
         self.running[live.request.request_id] = live
 
     def step_over(self) -> None:
-        """Free the KV of what ended during the step. Raises EngineFailedError where that fails."""
+        """Free the KV of requests that ended during the step. Raises EngineFailedError."""
         self.in_step = False
         while self.ended_in_step:
             live = self.ended_in_step.pop()

@@ -12,7 +12,7 @@ questions go to a `KvAllocator`, and what happened comes out as events.
 A step is a `plan` and then an `apply` (or `step_failed`). In between the KV
 belongs to the engine: a request that ends then keeps its sequence until the step is over.
 
-What raises while one request is served ends that request: see `containment`.
+An exception in the work for one request ends that request (`containment` has the rule).
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class Scheduler:
     def fail_all(self, error: PybatcherError) -> list[SchedulerEvent]:
         """End every request, each with an error like this one. Returns all events not yet taken."""
         for live in list(self._table.live.values()):
-            with suppress(EngineError):  # a broken engine may refuse to free what it holds
+            with suppress(EngineError):  # a broken engine may refuse to free KV
                 self._table.fail(live, own_copy(error))
         return self.take_events()
 
@@ -129,7 +129,7 @@ class Scheduler:
         return added
 
     def remove_prefix(self, prefix: SharedPrefix) -> None:
-        """Undo one `add_prefix`. Requests that use the prefix keep what they have of it."""
+        """Undo one `add_prefix`. Requests that use the prefix keep the KV they have of it."""
         self._table.prefixes.release(prefix, self._table.remove_sequence)
 
     @property
@@ -153,7 +153,8 @@ class Scheduler:
         started prompts (oldest first), then waiting requests, in turn, as long as they fit; draft
         tokens in rows that are left over. Takes sequences and attaches cached prefixes on the way.
 
-        What raises for one request ends it with `Failed`, and the step is planned without it.
+        An exception in the work for one request ends that request with `Failed`, and the step is
+        planned without it.
         Raises EngineFailedError, or anything that belongs to no request, for the engine as a
         whole; then `step_failed` is to be called.
         """
@@ -168,9 +169,10 @@ class Scheduler:
         return plan
 
     def apply(self, result: StepResult, now: float) -> list[SchedulerEvent]:
-        """Take in what the planned step gave. Returns all events not yet taken.
+        """Take in the results of the planned step. Returns all events not yet taken.
 
-        What raises for one request ends it with `Failed`; what else raises, as in `plan`.
+        An exception in the work for one request ends that request with `Failed`. Raises
+        EngineFailedError, or anything that belongs to no request, as `plan` does.
         """
         if self._in_flight is None:
             raise RuntimeError("apply() was called without a planned step")
@@ -179,7 +181,7 @@ class Scheduler:
         self._speculation.step_ends(now)
         if self._step_time is not None:
             self._step_time.note(self._builder.load, now - self._began)
-        rows = iter(in_flight)  # run again, it goes on with the next
+        rows = iter(in_flight)  # where `contain` runs the action again, it resumes at the next row
         contain(partial(self._take_results, rows, result), self._end_faulty)
         contain(self._builder.let_followers_join, self._end_faulty)
         self._table.step_over()
@@ -213,7 +215,7 @@ class Scheduler:
 
     @property
     def is_idle(self) -> bool:
-        """True when nothing runs: requests that wait, wait for company and not for room."""
+        """True when nothing runs. Then no request waits for KV, but perhaps for others to come."""
         return (
             self._in_flight is None
             and not self._table.running
@@ -319,7 +321,8 @@ class Scheduler:
         if not tokens and why is None:
             why = "the engine drew no token for it"
         if n_draft:
-            n_accepted = len(tokens) - (why is None)  # one comes before any draft, or none does
+            # Without a failure, one of the tokens is drawn after the accepted ones.
+            n_accepted = len(tokens) - (why is None)
             live.num_computed_tokens += n_accepted
             self._speculation.count(n_draft, n_accepted)
         for token in tokens:
@@ -367,7 +370,7 @@ def _raise(fault: RequestFault) -> None:
 
 
 def _entry(owner: LiveRequest | SharedPrefix, count: int, draft: tuple[int, ...]) -> StepEntry:
-    if count == 1 and isinstance(owner, LiveRequest) and owner.is_generating:  # most of all
+    if count == 1 and isinstance(owner, LiveRequest) and owner.is_generating:  # most entries
         token = owner.output[-1]
         return StepEntry(owner.seq_id, (token, *draft), True, len(draft))
     tokens = owner.next_tokens(count) + draft

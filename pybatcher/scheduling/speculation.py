@@ -29,7 +29,7 @@ __all__ = ["Speculation"]
 _SEARCHING, _SEARCH = 30e-6, 1.5e-6
 _SHARE = 1 / 150  # of the time of steps, that searches in vain may take in the long run
 _TOGETHER = 8  # steps: sequences that rest long are searched in the same step of so many
-_HOPELESS = 0.9  # a draft that must be right so often is not worth a search
+_HOPELESS = 0.9  # where drafts have to be accepted so often, none is worth a search
 _READ_IN_A_STEP = 2048  # tokens of prompts: a fraction of a millisecond
 
 
@@ -110,7 +110,7 @@ class Speculation:
         self._step = (plan, now) if self._searches else None
 
     def step_ends(self, now: float) -> None:
-        """Learn from a step's seconds what a row costs.
+        """Add a step's seconds to the estimate of the cost of a row.
 
         Only steps without prefill count, whose rows all cost the same, and only those with a
         search: all others are alike.
@@ -121,7 +121,7 @@ class Speculation:
                 self._cost.note(plan.decode_rows + plan.draft_rows, now - began)
 
     def _terms(self, n: int) -> Terms:
-        """Return what a draft has to be worth in a step with `n` sequences."""
+        """Return the thresholds for drafts in a step with `n` sequences."""
         empty, row = self._cost.rows_of_an_empty_step, self._cost.row
         worth = n / (n + empty)
         if not row:

@@ -1,4 +1,4 @@
-"""`SchedulerStatistics`: counts since the start, and how many there are right now."""
+"""`SchedulerStatistics`: counts since the start, and numbers of queued and running requests."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ __all__ = ["SchedulerStatistics"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchedulerStatistics:
-    """Requests that are where, requests that ended how, and tokens.
+    """Counts of requests by state and ending, and of tokens.
 
     submitted = queued + running + completed + cancelled + expired + failed.
-    Token counts are of requests that were admitted; `computed_tokens` are rows
-    of forward passes, those of shared prefixes and of drafts included.
-    `proposed_tokens` are draft tokens that had rows, `accepted_tokens` the right ones.
-    `recomputed_tokens` were computed again after `preemptions`, `replayed_tokens`
-    after restarts of the engine, and where a request came with tokens of its output:
-    of its prompt and those what had been computed when they were drawn, elsewhere.
-    `queued_tokens` are those that requests came with, prompts and outputs.
+    Token counts are of requests that were admitted.
+    queued_tokens: of the queued requests, prompts and outputs that they came with.
+    computed_tokens: rows of forward passes, those of shared prefixes and of drafts included.
+    proposed_tokens: draft tokens that had rows. accepted_tokens: the accepted ones among them.
+    recomputed_tokens: computed again after `preemptions`.
+    replayed_tokens: computed again after restarts of the engine, or after the request came with
+        output that was drawn elsewhere.
     """
 
     queued: int

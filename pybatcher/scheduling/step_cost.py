@@ -1,31 +1,31 @@
-"""`StepCost`: what a row costs beside an empty step, learnt from the steps there were."""
+"""`StepCost`: estimates from measured steps what a row costs, and what an empty step costs."""
 
 from __future__ import annotations
 
 __all__ = ["StepCost"]
 
-_ASSUMED = 8.0  # rows that an empty step costs as much as, until steps of several sizes were seen
-_DOUBT = 0.01  # how much of a measurement the assumption counts as
-_FORGETTING = 0.98  # what a step still counts when the next has been seen
+_ASSUMED = 8.0  # rows that cost as much as an empty step, until steps of several sizes were seen
+_PRIOR_WEIGHT = 0.01  # weight of the assumption beside one measurement
+_DECAY = 0.98  # weight that a step keeps when the next is measured
 _LEAST, _MOST = 1.0, 64.0
 
 
 class StepCost:
-    """Fits seconds = empty step + rows * row, by least squares that forget.
+    """Fits seconds = empty step + rows * row, by least squares with exponential decay.
 
-    A step takes time before its first row: the weights are read once, whatever
-    the rows. How many rows that is worth depends on model, dtype and machine:
-    from three for a model that fits into the cache to thirty and more.
+    An empty step takes time too: the weights are read once, whatever the number of rows. How many
+    rows cost as much depends on model, dtype and machine: from three for a model that fits into
+    the processor's cache to thirty and more.
     """
 
     def __init__(self) -> None:
-        self._steps = self._rows = self._seconds = 0.0  # sums over steps that fade
+        self._steps = self._rows = self._seconds = 0.0  # decayed sums over steps
         self._rows_squared = self._rows_seconds = 0.0
         self._row = self._empty_step = 0.0  # the fit, in seconds
 
     @property
     def rows_of_an_empty_step(self) -> float:
-        """How many rows cost as much as a step without any."""
+        """How many rows cost as much as a step without rows."""
         if not self._steps:
             return _ASSUMED
         if self._row <= 0.0 or self._empty_step > self._row * _MOST:
@@ -38,20 +38,21 @@ class StepCost:
         return self._seconds / (self._rows + self._steps * self.rows_of_an_empty_step or 1.0)
 
     def note(self, rows: int, seconds: float) -> None:
-        """A step of so many rows took so long."""
+        """Add the measurement of one step with `rows` rows to the fit."""
         expected = self._empty_step + self._row * rows
-        if expected > 0.0:  # a hiccup of the machine is not what a step costs
+        if expected > 0.0:  # an outlier counts as at most twice or half the estimate
             seconds = min(max(seconds, expected / 2), expected * 2)
-        # Beside each step a little of one with more rows, as the assumption has it: where all steps
-        # are of one size, it alone says how steep the line is.
+        # Each measurement brings an assumed one with more rows, of little weight: where all steps
+        # have the same number of rows, only that determines the slope.
         more = rows + _ASSUMED
         more_seconds = seconds * (more + _ASSUMED) / (rows + _ASSUMED)
-        self._steps = self._steps * _FORGETTING + 1.0 + _DOUBT
-        self._rows = self._rows * _FORGETTING + rows + _DOUBT * more
-        self._seconds = self._seconds * _FORGETTING + seconds + _DOUBT * more_seconds
-        self._rows_squared = self._rows_squared * _FORGETTING + rows * rows + _DOUBT * more * more
+        weight = _PRIOR_WEIGHT
+        self._steps = self._steps * _DECAY + 1.0 + weight
+        self._rows = self._rows * _DECAY + rows + weight * more
+        self._seconds = self._seconds * _DECAY + seconds + weight * more_seconds
+        self._rows_squared = self._rows_squared * _DECAY + rows * rows + weight * more * more
         self._rows_seconds = (
-            self._rows_seconds * _FORGETTING + rows * seconds + _DOUBT * more * more_seconds
+            self._rows_seconds * _DECAY + rows * seconds + weight * more * more_seconds
         )
         covariance = self._steps * self._rows_seconds - self._rows * self._seconds
         variance = self._steps * self._rows_squared - self._rows * self._rows

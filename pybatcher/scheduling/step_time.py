@@ -1,4 +1,4 @@
-"""`StepTime`: how long a step takes, learnt from the steps there were."""
+"""`StepTime`: estimates from measured steps how long a step takes."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ from dataclasses import dataclass
 
 __all__ = ["StepLoad", "StepTime"]
 
-_N = 5
-_FORGETTING = 0.98  # what a step still counts when the next has been seen
-_FADED = 1e-9  # of a kind of row that has not been seen for so long the last answer stands
-_SWEEPS = 24
-_GROWTH = 2  # how much larger than what was seen a prefill may be foretold
-_FIRST_CHUNK = 32  # rows, before any was seen
-_LEARNING = 0.1
-_CAUTION = 3.0  # times the average excess: what few steps go beyond
-_HICCUP = 4.0  # a step that takes so many times what is expected says nothing
+_N = 5  # coefficients
+_DECAY = 0.98  # weight that a step keeps when the next is measured
+_FADED = 1e-9  # least weight at which a coefficient is fitted; below it, the last value stays
+_SWEEPS = 24  # of coordinate descent
+_GROWTH = 2  # times the most prefill rows measured: estimates reach no further
+_FIRST_CHUNK = 32  # prefill rows that are estimated before any was measured
+_LEARNING_RATE = 0.1
+_CAUTION = 3.0  # times the average excess: few steps take longer
+_OUTLIER = 4.0  # a step counts as at most so many times its estimate
 
 
 @dataclass(slots=True)
 class StepLoad:
-    """What a step has to do. Contexts are sums over rows of the tokens that each attends to."""
+    """The work of one step: rows, and contexts, the sums over rows of the tokens attended to."""
 
     decode_rows: int = 0
     prefill_rows: int = 0
@@ -27,12 +27,12 @@ class StepLoad:
     prefill_context: float = 0.0
 
     def add_decode(self, length: int, rows: int = 1) -> None:
-        """Rows of a generating sequence of so many tokens."""
+        """Add rows of a generating sequence that has `length` tokens."""
         self.decode_rows += rows
         self.decode_context += rows * length
 
     def add_prefill(self, length: int, rows: int) -> None:
-        """A chunk of so many rows after so many tokens."""
+        """Add a chunk of `rows` rows that comes after `length` computed tokens."""
         self.prefill_rows += rows
         self.prefill_context += rows * (length + (rows + 1) / 2)
 
@@ -40,9 +40,9 @@ class StepLoad:
 class StepTime:
     """Fits seconds = step + a decode rows + b prefill rows + c decode context + d prefill context.
 
-    Least squares of relative errors that forget, under the condition that no coefficient is
-    negative: without it the fit would trade rows of one kind for those of another. Solved by
-    coordinate descent, from the last solution on.
+    Least squares of relative errors with exponential decay, under the condition that no
+    coefficient is negative: without it, the fit would trade rows of one kind for those of another.
+    Solved by coordinate descent that starts from the last solution.
     """
 
     def __init__(self) -> None:
@@ -50,51 +50,53 @@ class StepTime:
         self._vector = [0.0] * _N
         self._fit = [0.0] * _N
         self._stale = False
-        self._bias = 1.0  # of steps with rows of both kinds: how long they take, over the fit
-        self._doubt = 0.0  # and by what share longer than even that, on the average
+        self._bias = 1.0  # seconds over fit, of steps with rows of both kinds
+        self._excess = 0.0  # the average share by which they take longer than bias * fit
         self._most_rows = 0
 
     @property
     def most_prefill_rows(self) -> int:
-        """How many rows of prefill may be foretold: not far more than were ever seen."""
+        """Most prefill rows of an estimate: not far more than were ever measured."""
         return max(_FIRST_CHUNK, _GROWTH * self._most_rows)
 
     def seconds(self, load: StepLoad) -> float:
-        """What the step would take; 0.0 while nothing is known."""
+        """Return the estimate for a step with this load; 0.0 before the first measurement."""
         fit = self._solved()
         return sum(value * x for value, x in zip(fit, _features(load), strict=True))
 
     def prefill_rows_within(self, seconds: float, load: StepLoad, length: int, wanted: int) -> int:
-        """How many rows of a chunk after `length` tokens keep a step with `load` within `seconds`.
+        """Return how many rows of a chunk keep a step with `load` within `seconds`.
 
-        At most `wanted`; 0 where the step takes as long without them.
+        length: tokens before the chunk. At most `wanted` rows; 0 where the step takes as long
+        without any.
         """
         fit = self._solved()
-        left = seconds / (self._bias * (1.0 + _CAUTION * self._doubt)) - self.seconds(load)
-        row = fit[2] + fit[4] * (length + 0.5)  # and fit[4] / 2 more for each further one
+        left = seconds / (self._bias * (1.0 + _CAUTION * self._excess)) - self.seconds(load)
+        row = fit[2] + fit[4] * (length + 0.5)  # each further row costs fit[4] / 2 more
         if left <= 0.0:
             return 0
         rows = _largest_root(fit[4] / 2, row, left, wanted)
         return min(wanted, rows, max(0, self.most_prefill_rows - load.prefill_rows))
 
     def note(self, load: StepLoad, seconds: float) -> None:
-        """A step took so long."""
+        """Add the measurement of one step to the fit."""
         expected = self.seconds(load)
         self._most_rows = max(self._most_rows, load.prefill_rows)
         if expected > 0.0:
             if load.prefill_rows and load.decode_rows:
-                ratio = min(seconds / expected, _HICCUP)
-                self._bias += _LEARNING * (ratio - self._bias)
-                self._doubt += _LEARNING * (max(ratio / self._bias - 1.0, 0.0) - self._doubt)
-            seconds = min(seconds, expected * _HICCUP)
+                ratio = min(seconds / expected, _OUTLIER)
+                self._bias += _LEARNING_RATE * (ratio - self._bias)
+                excess = max(ratio / self._bias - 1.0, 0.0)
+                self._excess += _LEARNING_RATE * (excess - self._excess)
+            seconds = min(seconds, expected * _OUTLIER)
         if seconds <= 0.0:
             return
         features = [x / seconds for x in _features(load)]
         for i, x in enumerate(features):
             row = self._matrix[i]
             for j, y in enumerate(features):
-                row[j] = row[j] * _FORGETTING + x * y
-            self._vector[i] = self._vector[i] * _FORGETTING + x
+                row[j] = row[j] * _DECAY + x * y
+            self._vector[i] = self._vector[i] * _DECAY + x
         self._stale = True
 
     def _solved(self) -> list[float]:
@@ -121,7 +123,7 @@ def _features(load: StepLoad) -> tuple[float, float, float, float, float]:
 
 
 def _largest_root(square: float, linear: float, left: float, wanted: int) -> int:
-    """The most rows with square * rows**2 + linear * rows <= left."""
+    """Return the most rows, up to `wanted`, with square * rows**2 + linear * rows <= left."""
     if square * wanted * wanted + linear * wanted <= left:
         return wanted
     if square <= 0.0:

@@ -1,4 +1,4 @@
-"""`CallReader`: from what a caller hands in to what a `Request` is made of, checked."""
+"""`CallReader`: checks the arguments of calls and turns them into the fields of a `Request`."""
 
 from __future__ import annotations
 
@@ -59,9 +59,10 @@ class CallReader:
             self.before_texts = self._system_prompt.tokens
 
     def common(self, call: CallOptions, submitted: float) -> Request:
-        """Return what all requests of a call have in common. Raises InvalidRequestError.
+        """Return a request with the fields that all requests of a call have in common.
 
-        submitted: when the call was made, in seconds of the coordinator's clock.
+        submitted: when the call was made, in seconds of the coordinator's clock. Raises
+        InvalidRequestError.
         """
         timeout = check_timeout(call.timeout)
         return Request(
@@ -74,7 +75,7 @@ class CallReader:
         )
 
     def params(self, call: Call) -> SamplingParams:
-        """Return how a call's output is drawn. Raises InvalidRequestError."""
+        """Return the sampling parameters of a call. Raises InvalidRequestError."""
         return merge_params(call.params, call.sampling, vocab_size=self._vocab_size)
 
     async def output(self, call: Call, params: SamplingParams) -> tuple[int, ...]:
@@ -96,13 +97,16 @@ class CallReader:
         return await self.prompts.read_chat(content)
 
     def end_token_ids(self, params: SamplingParams) -> frozenset[int]:
-        """Return what ends an output: the model's own end tokens, and the caller's."""
+        """Return the token ids that end an output: the model's end tokens, and the caller's."""
         own = () if params.ignore_eos else self._eos_token_ids
         known = (token for token in own if token < self._vocab_size)
         return frozenset(params.stop_token_ids).union(known)
 
     def most_output(self, request: Request) -> int:
-        """Return how long the output may become. Raises RequestTooLongError if it is longer."""
+        """Return the most tokens of the output.
+
+        Raises RequestTooLongError if the output that the request came with has more.
+        """
         n_prompt, n_output = len(request.prompt), len(request.output)
         if n_prompt + n_output > self._n_positions:
             raise RequestTooLongError(
@@ -113,7 +117,7 @@ class CallReader:
         return request.max_output(self._n_positions)
 
     async def _share_beginning_of_chats(self, system_prompt: SystemPrompt) -> None:
-        """Share what all chats begin with: once, at the first; other chats wait for it."""
+        """Share the tokens that all chats begin with: once, at the first; other chats wait."""
         async with self._first_chat:
             if not self._chats_share_beginning:
                 tokens = await asyncio.to_thread(system_prompt.chat_tokens)

@@ -1,8 +1,8 @@
 """`Coordinator`: the one task that owns a batcher's state.
 
-It wakes on a message, handles all there are, plans, hands the plan to the
-engine thread, and goes back to sleep; a step's end is a message too. Idle, it
-waits for mail and costs nothing. It never waits for a caller.
+It wakes on a message, handles all there are, plans a step, hands the plan to the engine thread,
+and waits for the next message; a step's end is a message too. An idle coordinator uses no CPU. It
+never waits for a caller.
 """
 
 from __future__ import annotations
@@ -43,12 +43,11 @@ __all__ = ["Coordinator"]
 
 
 class Coordinator:
-    """Mailbox in, replies out; in between a scheduler, and an engine on its own thread.
+    """Reads the mailbox, runs the scheduler, and fills replies; the engine has its own thread.
 
-    Made on the event loop it is to run on. Everything but `mailbox` (its
-    `put_threadsafe`) is for that loop's thread only.
-
-    supervision: what is done about an engine that fails or hangs.
+    Made on the event loop it is to run on. Only `mailbox.put_threadsafe` may be called from
+    other threads.
+    supervision: how often an engine that fails is restarted, and when a step hangs.
     clock: monotonic, seconds.
     """
 
@@ -90,14 +89,17 @@ class Coordinator:
         self._scheduler.add_prefix(tokens)
 
     def check_open(self) -> None:
-        """Raise what a request that is sent now would get: closed, or the engine is broken."""
+        """Raise the error that a request sent now would get.
+
+        BatcherClosedError where the batcher closes, EngineFailedError where the engine is broken.
+        """
         if self._closing:
             raise BatcherClosedError("the batcher is closed; start another")
         if self._supervisor.failure is not None:
             raise own_copy(self._supervisor.failure)
 
     def health(self) -> Health:
-        """Whether requests are served."""
+        """Return whether requests are served."""
         reason = self._supervisor.reason(self._clock())
         if self._closed:
             return Health("closed", "the batcher was closed")
@@ -136,7 +138,7 @@ class Coordinator:
     def _left(self, n_open: int) -> list[str]:
         left = [f"{n_open} requests have not ended"] if n_open else []
         if self._executor.is_busy or self._supervisor.failure is not None:
-            return left  # the KV belongs to a step, or is as a failure left it
+            return left  # the KV belongs to a step, or to an engine that has failed
         engine = self._engine
         kept = sum(
             blocks_for(prefix.num_computed_tokens, engine.block_size)
@@ -156,10 +158,11 @@ class Coordinator:
         return self._executor.is_busy, self._engine.progress
 
     async def run(self) -> None:
-        """Serve until closed. Then nothing is left: no request, KV, thread, engine.
+        """Serve until closed; then every request has ended, and thread, engine and KV are freed.
 
-        Cancelled, as `asyncio.run` does at its end, and where a step hangs, it fails every request
-        and does not wait for the engine thread, which closes the engine after its step.
+        When this task is cancelled, as `asyncio.run` does at its end, or a step hangs, every
+        request fails, and the engine thread is not waited for: it closes the engine after its
+        step.
         """
         self._executor.open()
         try:
@@ -176,12 +179,12 @@ class Coordinator:
     def abandon(self) -> None:
         """Close without draining: the batcher was collected, or the interpreter exits.
 
-        From any thread. Waits for the step under way, where that does not hold up the loop: a
-        thread that is computing must not meet the end of the interpreter. One that
-        hangs is left alone.
+        From any thread. Waits for the step under way, where that does not block the loop: a thread
+        that is computing when the interpreter ends would crash it. A step that hangs is not
+        waited for.
         """
         if os.getpid() != self._pid:
-            return  # a forked child has this object, but neither the loop nor the thread
+            return  # a forked child has a copy of this object, but no loop and no engine thread
         if self._loop.is_running():
             self.mailbox.put_threadsafe(Close(drain=False))
             if threading.get_ident() == self._loop_thread:
@@ -189,7 +192,7 @@ class Coordinator:
         else:
             self._executor.abandon()
         if self._supervisor.status != "hung":
-            self._executor.join(_EXIT_PATIENCE)
+            self._executor.join(_EXIT_TIMEOUT)
 
     # -- the loop ---------------------------------------------------------------------------
 
@@ -206,12 +209,12 @@ class Coordinator:
             await self.mailbox.wait(self._seconds_until_due())
 
     def _attempt(self, action: Callable[[], None]) -> None:
-        """Run an action; what raises belongs to no request: the engine counts as failed."""
+        """Run an action; an exception of it belongs to no request: the engine counts as failed."""
         try:
             action()
         except Exception as error:
             if self._executor.is_busy:
-                self._defect = error  # for when the engine is back
+                self._defect = error  # handled when the engine's job has ended
             else:
                 self._engine_failed(error)
 
@@ -220,7 +223,7 @@ class Coordinator:
             case Cancel(request_id):
                 self._outputs.cancel(request_id)
             case SharePrefix(tokens):
-                with suppress(PybatcherError):  # then each prompt that has it hears of it
+                with suppress(PybatcherError):  # each prompt that begins with it gets the error
                     self._scheduler.add_prefix(tokens)
             case StepEnded(outcome, engine_seconds):
                 self._end_step(outcome, engine_seconds)
@@ -234,7 +237,7 @@ class Coordinator:
                 self.prefixes.handle(message)
 
     def _submit(self, delivery: Delivery) -> None:
-        """Have a request scheduled. Whatever raises here ends that request, and no other."""
+        """Schedule a request. An exception here ends that request, and no other."""
         try:
             self.check_open()
             self._outputs.submit(delivery)
@@ -243,7 +246,7 @@ class Coordinator:
             self._outputs.refuse(delivery, error)
 
     def _act(self) -> None:
-        """Begin a step if one is due. If one is overdue, say so."""
+        """Begin a step if one is due. If the job under way is overdue, refuse all requests."""
         self.prefixes.settle(self._supervisor.failure)
         overdue_in = self._executor.seconds_until_overdue
         if overdue_in is not None and overdue_in <= 0 and self._supervisor.status != "hung":
@@ -286,16 +289,17 @@ class Coordinator:
             self._engine_failed(error)
 
     def _is_due(self) -> bool:
-        """Busy: always. Idle: when enough wait, or the first has waited long enough.
+        """Return whether a step is due now.
 
-        Who waited for room while others ran has been flushed with them.
+        While requests run, always. When idle, if `batch_size` requests wait, or the first of them
+        has waited for `batch_timeout`; then all that wait are served before the next idle time.
         """
         wait = self._seconds_until_due()
         due = wait is not None and wait <= 0
         return due or self._is_flushing or not self._scheduler.is_idle
 
     def _seconds_until_due(self) -> float | None:
-        """Until an idle coordinator has to act without mail; None: it need not."""
+        """Return the seconds until the coordinator has to act without a message; None: never."""
         if self._executor.is_busy:
             is_known = self._supervisor.status == "hung"
             return None if is_known else self._executor.seconds_until_overdue
@@ -321,7 +325,7 @@ class Coordinator:
     # -- outcomes ---------------------------------------------------------------------------
 
     def _engine_failed(self, error: BaseException) -> None:
-        """Restart it, so that all in flight go on; where that happens too often, refuse all."""
+        """Restart the engine and resume all requests; after too many restarts, refuse them."""
         self._outputs.process(self._scheduler.step_failed(error))
         if self._supervisor.failed(error, self._clock()):
             self._executor.begin_restart()
@@ -329,24 +333,27 @@ class Coordinator:
             self._refuse_all()
 
     def _hang_ended(self) -> None:
-        """Against all hope. Nobody waits for what it gave."""
+        """Restart the engine after a hung job has ended, if it may be; drop the job's results.
+
+        The requests of that job failed when it was found to hang.
+        """
         self._scheduler.step_failed(TimeoutError())
         if self._supervisor.hang_ended(self._clock()):
             self._executor.begin_restart()
 
     def _refuse_all(self) -> None:
-        """Every request fails; later ones do so in `check_open`."""
+        """Fail every request with the supervisor's failure; `check_open` refuses later ones."""
         assert self._supervisor.failure is not None
         self._telemetry.failed(self._supervisor.failure)
         self._outputs.process(self._scheduler.fail_all(self._supervisor.failure))
         self.prefixes.settle(self._supervisor.failure)
 
     def _end_all(self) -> None:
-        """Every request that is left fails; KV is freed, unless the engine is busy or broken."""
+        """Fail every request that is left; free KV unless the engine is busy or broken."""
         self._closing = self._closed = True
-        with suppress(Exception):  # whatever state it is in, nobody may be left waiting
+        with suppress(Exception):  # in whatever state the scheduler is, every caller gets an end
             self._outputs.process(self._scheduler.fail_all(_closed_under_request()))
-        forgotten = self._outputs.n_open  # of which the scheduler knew nothing any more
+        forgotten = self._outputs.n_open  # requests that the scheduler has lost: a defect
         self._outputs.fail_rest(_closed_under_request())
         with suppress(Exception):
             self.prefixes.settle(_closed_under_request())
@@ -358,12 +365,12 @@ class Coordinator:
         if not self._executor.is_busy and self._supervisor.failure is None:
             with suppress(EngineError):
                 self._scheduler.drop_prefixes()
-        with suppress(EngineError):  # a closed engine says nothing of its KV
+        with suppress(EngineError):  # a closed engine raises when asked about its KV
             self._at_close = self._statistics_now()
             self._left_at_close = self._left(forgotten)
 
 
-_EXIT_PATIENCE = 5.0
+_EXIT_TIMEOUT = 5.0
 """Seconds that an exiting interpreter waits for the step under way."""
 
 

@@ -1,4 +1,4 @@
-"""`Delivery`: one request on its way back to its caller: text, times, the reply, its last event."""
+"""`Delivery`: carries the tokens of one request to its reply, as text and with times."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ __all__ = ["Delivery"]
 
 
 class Delivery:
-    """Turns the tokens of a request into text, stamps times, fills the reply, tells of the end.
+    """Turns the tokens of a request into text, stamps times, fills the reply, emits the last event.
 
-    The message that submits the request, too. All times: seconds of the telemetry's clock.
-
+    In the mailbox it is the message that submits its request. All times: seconds of the
+    telemetry's clock.
     tokenizer: of the model; None for a request that is scored or embedded: it has no text.
-    submitted: when the caller asked.
+    submitted: when the call was made.
     index: of the sample, where a reply has several.
-    siblings: ids of all requests of the reply; if one fails all do.
+    siblings: ids of all requests of the reply; if one fails, all do.
     """
 
     __slots__ = (
@@ -98,8 +98,8 @@ class Delivery:
     async def replay_output(self, max_output: int) -> None:
         """Take the tokens that the request came with, up to one that ends the output.
 
-        Their text was told already. max_output: most tokens of the whole output. Lets the
-        loop go on meanwhile.
+        Their text is not delivered again. max_output: most tokens of the whole output. Does not
+        block the loop.
         """
         request = self.request
         for n_output, token_id in enumerate(request.output, start=1):
@@ -110,14 +110,14 @@ class Delivery:
                 await asyncio.sleep(0)
 
     def end_with_given(self, now: float) -> None:
-        """End an output that the tokens it came with have ended: nothing is new."""
+        """End an output that the tokens it came with have ended, without a new token."""
         assert self.finish_reason is not None
         self._end_without_token("", self.finish_reason, now)
 
     # -- what happens to the request ----------------------------------------------------------
 
     def admitted(self, cached_tokens: int, now: float) -> None:
-        """Note that the request holds a sequence now, with so many cached tokens."""
+        """Note that the request has a sequence now, `cached_tokens` of which need no computing."""
         self._admitted = now
         self._cached_tokens = cached_tokens
 
@@ -126,13 +126,13 @@ class Delivery:
         self._preemptions += 1
 
     def resumed(self, recomputed_tokens: int) -> None:
-        """Note that the request goes on, and how many of its tokens are computed once more."""
+        """Note that the request has KV again, and how many of its tokens are computed once more."""
         self._recomputed_tokens += recomputed_tokens
 
     def token(self, token: SampledToken, finish_reason: FinishReason | None, now: float) -> bool:
-        """Pass on the next token. True if the output has ended with it.
+        """Deliver the next token. Return True if the output has ended with it.
 
-        It ends where `finish_reason` says so, and where a stop text is complete.
+        An output ends with a `finish_reason`, and where a stop text is complete.
         """
         token_id = token.token_id
         self._token_ids.append(token_id)
@@ -158,7 +158,10 @@ class Delivery:
         self._tell("scored" if self.request.targets else "embedded", now)
 
     def expire(self, now: float) -> None:
-        """End the request by its deadline: what there is of the output is all of it."""
+        """End the request at its deadline, with the output so far.
+
+        Without a token, the reply gets DeadlineExceededError.
+        """
         if self._token_ids or self.request.output:
             self._end_without_token(self._rest_of_text()[0], "deadline", now)
             return
@@ -176,13 +179,13 @@ class Delivery:
         self._tell(type(error).__name__, self._telemetry.now())
 
     def cancelled(self) -> None:
-        """End the request without telling the reply."""
+        """End the request; the reply gets nothing."""
         self._tell("cancelled", self._telemetry.now())
 
     # -- inside -------------------------------------------------------------------------------
 
     def _next_text(self, token_id: int, finish_reason: FinishReason | None) -> str:
-        """Return the text that may be told with this token, and set `finish_reason`.
+        """Return the text that may be delivered with this token, and set `finish_reason`.
 
         An end token has no text. Where a stop text is complete, the output ends before it.
         """
@@ -198,7 +201,7 @@ class Delivery:
         return text
 
     def _rest_of_text(self) -> tuple[str, bool]:
-        """Return the text that was held back, and whether a stop text came out of it."""
+        """Return the text that was held back, and whether it completes a stop text."""
         assert self._detokenizer is not None
         text = self._detokenizer.flush()
         if self._stops is None:
@@ -237,7 +240,7 @@ class Delivery:
         self._tell(finish_reason, now)
 
     def _tell(self, finish_reason: str, now: float) -> None:
-        """Emit the request's one event, if anybody listens."""
+        """Emit the request's one event, if there are handlers."""
         first, self._ended = not self._ended, True
         if not (first and self._telemetry.has_handlers):
             return
@@ -263,4 +266,4 @@ class Delivery:
 
 
 _SLICE = 128
-"""Tokens whose text is looked at without letting the loop go on: well under a millisecond."""
+"""Tokens that are detokenized in one turn of the loop: well under a millisecond."""

@@ -1,4 +1,4 @@
-"""`EngineExecutor`: the engine on its own thread: one job at a time, a message when it is done."""
+"""`EngineExecutor`: runs the engine on its own thread, one job at a time."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ __all__ = ["EngineExecutor", "StepEngine"]
 
 
 class StepEngine(KvAllocator, Protocol):
-    """What a batcher needs of an engine."""
+    """The methods of an engine that a batcher needs."""
 
     @property
     def vocab_size(self) -> int:
-        """Token ids are below it."""
+        """Number of token ids: each is below it."""
 
     @property
     def progress(self) -> int:
-        """Grows while a step is computed. May always be read, from any thread."""
+        """A number that grows while a step is computed. May be read at any time, on any thread."""
 
     def step(self, plan: StepPlan) -> StepResult:
-        """One forward pass. Blocks, with the GIL released."""
+        """Compute one forward pass. Blocks, with the GIL released."""
 
     def check_integrity(self) -> None:
-        """Raise EngineError if the bookkeeping of sequences and KV blocks does not add up."""
+        """Raise EngineError if the bookkeeping of sequences and KV blocks is inconsistent."""
 
     def restart(self) -> None:
         """Forget every sequence and all KV, whatever a call that failed left behind."""
@@ -46,9 +46,9 @@ _Job = Callable[[], None]
 class EngineExecutor:
     """Runs the engine's jobs, one at a time, on a thread of its own.
 
-    Made on the event loop it is to serve; for that loop's thread only, but for two methods. The
-    thread is a daemon, so that a batcher that was not closed does not keep the interpreter from
-    exiting. Jobs do not raise.
+    Made on the event loop it is to serve; for that loop's thread only, except `abandon` and
+    `join`. A message tells the coordinator of the end of each job. The thread is a daemon, so that
+    a batcher that was not closed does not keep the interpreter from exiting. Jobs do not raise.
 
     timeout: seconds after which a job is overdue; None: never.
     clock: monotonic, seconds.
@@ -82,7 +82,7 @@ class EngineExecutor:
 
     @property
     def is_busy(self) -> bool:
-        """True while a job is under way: the engine belongs to it."""
+        """True while a job is under way, which owns the engine."""
         return bool(self._job)
 
     @property
@@ -110,13 +110,13 @@ class EngineExecutor:
         self._job = ""
 
     def close(self) -> asyncio.Future[BaseException | None]:
-        """Close the engine after the job under way. The future has what that raised, or None."""
+        """Close the engine after the job under way. The future gets its exception, or None."""
         closed: asyncio.Future[BaseException | None] = self._loop.create_future()
         self._stop(partial(_close, self._engine, self._loop, closed))
         return closed
 
     def abandon(self) -> None:
-        """Close the engine where no loop runs any more. From any thread; never waits."""
+        """Close the engine after the job under way. For use without a loop: any thread, no wait."""
         if self._thread is not None:
             self._stop(self._engine.close)
         else:
@@ -144,7 +144,7 @@ def _work(jobs: SimpleQueue[_Job | None]) -> None:
     """Run jobs in their order, on the engine thread, until there is a None."""
     while (job := jobs.get()) is not None:
         job()
-        del job  # what it refers to is not kept while the thread waits for the next
+        del job  # frees its arguments before the thread waits for the next job
 
 
 def _step(engine: StepEngine, plan: StepPlan, mailbox: Mailbox, clock: Callable[[], float]) -> None:
@@ -153,7 +153,7 @@ def _step(engine: StepEngine, plan: StepPlan, mailbox: Mailbox, clock: Callable[
     began = clock()
     try:
         outcome = engine.step(plan)
-    except BaseException as error:  # whatever it is, the coordinator has to hear of it
+    except BaseException as error:  # of any kind: the coordinator waits for the message
         outcome = error
     mailbox.put_threadsafe(StepEnded(outcome, clock() - began))
 
@@ -170,7 +170,7 @@ def _close(
 ) -> None:
     """Close the engine, on its thread, and set the future on the loop."""
     error = _error_of(engine.close)
-    with suppress(RuntimeError):  # the loop is closed: nobody waits
+    with suppress(RuntimeError):  # the loop is closed: no task waits for the future
         loop.call_soon_threadsafe(_set_result, closed, error)
 
 

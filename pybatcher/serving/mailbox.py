@@ -1,6 +1,6 @@
-"""`Mailbox`: the messages that the coordinator gets, and where they wait.
+"""`Mailbox`: the queue of the coordinator's messages, and the messages.
 
-A `Delivery` is a message too: serve its request.
+A `Delivery` is a message too: it submits its request.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Cancel:
-    """Drop a request; its reply gets nothing more."""
+    """Drop a request; its reply gets no further results."""
 
     request_id: int
 
@@ -44,7 +44,10 @@ class SharePrefix:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HoldPrefix:
-    """Keep the KV of tokens under a name (None: make one up); `added` is set when it is there."""
+    """Keep the KV of tokens under a name; sets `added` when it is computed.
+
+    name: None: one is made up.
+    """
 
     tokens: tuple[int, ...]
     name: str | None
@@ -54,7 +57,7 @@ class HoldPrefix:
 
 @dataclass(frozen=True, slots=True)
 class WithdrawPrefix:
-    """Undo a HoldPrefix whose sender waits no more."""
+    """Undo a HoldPrefix whose sender was cancelled."""
 
     message: HoldPrefix
 
@@ -70,7 +73,7 @@ class ReleasePrefix:
 
 @dataclass(frozen=True, slots=True)
 class StepEnded:
-    """The engine thread is done with a step: its result, or what it raised, and its seconds."""
+    """The end of a step on the engine thread: its result or exception, and its seconds."""
 
     outcome: StepResult | BaseException
     engine_seconds: float
@@ -78,14 +81,14 @@ class StepEnded:
 
 @dataclass(frozen=True, slots=True)
 class Restarted:
-    """The engine thread is done with a restart of the engine. `error`: what it raised."""
+    """The end of a restart of the engine. error: the exception of a restart that failed."""
 
     error: BaseException | None
 
 
 @dataclass(frozen=True, slots=True)
 class Close:
-    """Take no more requests; finish (`drain`) or fail the ones there are; then end."""
+    """Take no more requests; finish (`drain`) or fail those in flight; then end."""
 
     drain: bool
 
@@ -96,7 +99,7 @@ Message = Delivery | Cancel | SharePrefix | PrefixMessage | StepEnded | Restarte
 
 
 class Mailbox:
-    """Messages in the order they came. One reader; nobody ever waits to write."""
+    """A queue of messages in the order they came, with one reader. Writing never waits."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -104,22 +107,22 @@ class Mailbox:
         self._reader: asyncio.Future[None] | None = None
 
     def put(self, message: Message) -> None:
-        """From the loop's own thread."""
+        """Add a message, from the loop's own thread."""
         self._messages.append(message)
         self._wake()
 
     def put_threadsafe(self, message: Message) -> None:
-        """From any thread, from a finalizer too. Nothing happens once the loop is closed."""
+        """Add a message, from any thread or a finalizer; do nothing once the loop is closed."""
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self.put, message)
 
     def take_all(self) -> list[Message]:
-        """All messages that are there; they are gone from here."""
+        """Remove and return all messages."""
         messages, self._messages = self._messages, []
         return messages
 
     async def wait(self, seconds: float | None) -> None:
-        """Return when there is a message, or after so many seconds."""
+        """Wait for a message, at most so many seconds; None: without a limit."""
         if self._messages:
             return
         self._reader = self._loop.create_future()

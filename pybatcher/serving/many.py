@@ -1,4 +1,4 @@
-"""`answer_each`: any number of requests of one caller, a window of them in flight at a time."""
+"""`answer_each`: any number of requests of one caller, a limited number in flight at a time."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ __all__ = ["answer_each"]
 T = TypeVar("T")
 
 _AT_ONCE = 32
-"""Requests that are sent together, and results that are made, without letting the loop go on."""
+"""Requests that are sent, and results that are made, in one turn of the loop."""
 
 _WINDOW = 1024
-"""Requests in flight, at most: more than any step holds, and few beside a queue's limit."""
+"""Most requests in flight: more than any step holds, and few compared to a queue's limit."""
 
 
 async def answer_each(
@@ -33,13 +33,13 @@ async def answer_each(
 ) -> list[T]:
     """Return `result(request, answer)` of each of n requests, in their order.
 
-    request: makes request i; awaited in their order, as their turn comes.
+    request: makes request i; awaited in the order of the requests, each when it is sent.
     send: submits request i; its answer goes to the reply, as that of index i.
     cancel: takes request i back.
-    most_requests, most_tokens: in flight at a time, of one request at least: so that any number
-        of them goes through a queue of any size.
+    most_requests, most_tokens: limits of what is in flight; at least one request is, whatever
+        its length. So any number of requests goes through a queue of any size.
 
-    The first error, and a cancelled caller, cancel all that are in flight.
+    The first error, or the cancellation of the caller, cancels all requests in flight.
     """
     reply = Reply(n=n_requests)
     window = max(1, min(_WINDOW, most_requests))
@@ -53,7 +53,7 @@ async def answer_each(
             while n_made < n_requests and len(together) < _AT_ONCE:
                 if next_request is None:
                     next_request = await request(n_made)
-                    await asyncio.sleep(0)  # many short texts are as long as a long one
+                    await asyncio.sleep(0)  # many short texts take as long as a long one
                 length = len(next_request.prompt)
                 n_open = len(in_flight) + len(together)
                 if n_open and (n_open >= window or n_tokens + length > most_tokens):

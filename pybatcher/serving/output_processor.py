@@ -1,4 +1,4 @@
-"""`OutputProcessor`: from the scheduler's events to the deliveries of the requests in flight."""
+"""`OutputProcessor`: passes the scheduler's events to the deliveries of the requests in flight."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ _LOGGER = logging.getLogger("pybatcher")
 class OutputProcessor:
     """Holds the `Delivery` of each request that has not ended. For the coordinator's task.
 
-    Ends a request in the scheduler too where its delivery ends it: at a stop text, because it
-    could not be delivered, or because another sample of its reply failed.
+    Ends a request in the scheduler too where its delivery ends it: at a stop text, because a
+    token could not be delivered, or because another sample of its reply failed.
 
-    generated_tokens: those that were delivered, of all requests so far.
+    generated_tokens: number of tokens delivered, of all requests so far.
     clock: monotonic, seconds.
     """
 
@@ -44,13 +44,13 @@ class OutputProcessor:
 
     @property
     def n_open(self) -> int:
-        """Requests without an end."""
+        """Number of requests that have not ended."""
         return len(self._open)
 
     def submit(self, delivery: Delivery) -> None:
         """Schedule the request of a delivery, unless another sample of its reply has failed.
 
-        Raises what `Scheduler.submit` raises; then the reply has heard of nothing.
+        Raises the errors of `Scheduler.submit`; then the reply is unchanged.
         """
         if delivery.reply.failed:
             return
@@ -58,9 +58,9 @@ class OutputProcessor:
         self._open[delivery.request.request_id] = delivery
 
     def refuse(self, delivery: Delivery, error: Exception) -> None:
-        """End a reply whose request was not taken; what is no typed error becomes one.
+        """Fail the reply of a request that was not submitted. Emits no event.
 
-        There is no event of such a request.
+        An exception that is no PybatcherError becomes an EngineError with that cause.
         """
         if not isinstance(error, PybatcherError):
             error = _typed(f"this request could not be taken: {error!r}", error)
@@ -68,16 +68,16 @@ class OutputProcessor:
         self._end_siblings(delivery)
 
     def cancel(self, request_id: int) -> None:
-        """Drop a request. Its reply hears nothing more. Nothing happens if it has ended."""
+        """Drop a request, so that its reply gets no further results; do nothing if it has ended."""
         if (delivery := self._open.pop(request_id, None)) is not None:
             delivery.cancelled()
         self._scheduler.cancel(request_id)
 
     def process(self, events: Iterable[SchedulerEvent]) -> None:
-        """Deliver events. Whatever goes wrong with one request ends that one only."""
+        """Deliver events. An exception in the delivery of one request ends that request only."""
         for event in events:
             delivery = self._open.get(event.request_id)
-            if delivery is None:  # of a step that drew more than was wanted
+            if delivery is None:  # the request ended in the middle of this step
                 continue
             try:
                 ended = self._deliver(event, delivery)
@@ -90,13 +90,16 @@ class OutputProcessor:
                 self._open.pop(event.request_id, None)
 
     def fail_rest(self, error: PybatcherError) -> None:
-        """End every request, each with a copy of the error, whatever the scheduler knows."""
+        """End every request that is left, each with a copy of the error, here only.
+
+        The scheduler is not asked.
+        """
         rest, self._open = self._open, {}
         for delivery in rest.values():
             self._end_with(delivery, own_copy(error))
 
     def _deliver(self, event: SchedulerEvent, delivery: Delivery) -> bool:
-        """Pass one event on. True if the request has ended with it."""
+        """Pass one event to its delivery. Return True if the request has ended with it."""
         match event:
             case Generated(request_id, token, finish_reason):
                 ended = delivery.token(token, finish_reason, self._clock())
@@ -130,7 +133,7 @@ class OutputProcessor:
     def _fail(self, ends: Delivery | Reply, error: PybatcherError) -> None:
         try:
             ends.fail(error)
-        except Exception:  # a reply of somebody else's making: the others are not to notice
+        except Exception:  # a reply may be of a caller's own class: others are not affected
             _LOGGER.exception("a reply could not take its error: %s", error)
 
     def _end_siblings(self, delivery: Delivery) -> None:

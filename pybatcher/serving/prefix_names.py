@@ -1,4 +1,4 @@
-"""`PrefixNames`: which shared prefix is called what, who holds it, and who waits for its KV."""
+"""`PrefixNames`: the names of shared prefixes, their holders, and the callers that wait for KV."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ class _Named:
 
 
 class PrefixNames:
-    """Names over a scheduler's prefixes. One owner, one thread; a prefix may have several names.
+    """The names of a scheduler's prefixes. One owner, one thread; a prefix may have several names.
 
-    A name is counted: added twice, it stays until it was removed twice. What is added
-    is told of when its KV is there, which a restart of the engine can put off.
+    A name that was added twice stays until it was removed twice. The caller that adds a prefix
+    gets the answer when its KV is computed, which a restart of the engine can delay.
     """
 
     def __init__(self, scheduler: Scheduler) -> None:
@@ -38,7 +38,7 @@ class PrefixNames:
         self._n_made_up = 0
 
     def handle(self, message: PrefixMessage) -> None:
-        """Do what it says."""
+        """Add, withdraw or remove a prefix, as the message asks."""
         match message:
             case HoldPrefix():
                 self._add(message)
@@ -48,16 +48,16 @@ class PrefixNames:
                 self._remove(message)
 
     def refuse(self, message: Message, error: PybatcherError) -> None:
-        """Answer a message that is not done any more, if it is one of these."""
+        """Fail the sender of a message that will not be handled, if it is about a prefix."""
         if isinstance(message, HoldPrefix) and not message.added.done():
             message.added.set_exception(error)
         elif isinstance(message, ReleasePrefix) and not message.removed.done():
             message.removed.set_exception(error)
 
     def settle(self, failure: PybatcherError | None) -> None:
-        """Tell those who wait for a prefix that is all there now; or all, that nothing will be.
+        """Answer the callers whose prefix is computed now, or has failed.
 
-        failure: None: more is being computed.
+        failure: an error for all callers that wait; None: prefixes are still being computed.
         """
         if not self._awaited:
             return
@@ -65,7 +65,7 @@ class PrefixNames:
             self._fail_all(failure)
         for added, named in list(self._awaited.items()):
             if added.done():
-                continue  # cancelled: a `WithdrawPrefix` comes
+                continue  # the caller was cancelled: a `WithdrawPrefix` follows
             if not named.holders:
                 del self._awaited[added]
                 added.set_exception(
@@ -80,7 +80,7 @@ class PrefixNames:
                 added.set_result(named.info)
 
     def infos(self) -> tuple[PrefixInfo, ...]:
-        """All of them: those without a name first, then as they were added."""
+        """Return all prefixes: those without a name first, then in the order they were added."""
         kept = self._scheduler.prefixes
         held = {id(prefix): 0 for prefix in kept}
         named = [one for one in list(self._named.values()) if id(one.prefix) in held]
@@ -159,7 +159,7 @@ class PrefixNames:
 
     def _release(self, named: _Named) -> None:
         if not named.holders:
-            return  # somebody else has removed it meanwhile
+            return  # another holder has removed it meanwhile
         named.holders -= 1
         if not named.holders:
             del self._named[named.prefix.namespace, named.name]

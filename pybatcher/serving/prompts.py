@@ -1,4 +1,4 @@
-"""`PromptReader`: from what a caller hands in to token ids, checked. Never holds up the loop."""
+"""`PromptReader`: turns prompts and messages into checked token ids, without blocking the loop."""
 
 from __future__ import annotations
 
@@ -17,16 +17,19 @@ __all__ = ["PromptReader", "check_messages"]
 _T = TypeVar("_T")
 
 _SHORT_TEXT = 1024  # characters; tokenised in well under a millisecond
-_SLICE = 8192  # token ids that are checked without letting the loop go on
+_SLICE = 8192  # token ids that are checked in one turn of the loop
 _AT_A_TIME = 2  # long texts and chats; each takes a thread and some megabytes
-_MOST_TOKEN_IDS = 2**20  # that are made a text at once
+_MOST_TOKEN_IDS = 2**20  # of one `detokenize`
 _MOST_MESSAGES = 2**16
 _MESSAGES = 'a list of at least one {"role": ..., "content": ...}'
 _TEXTS = (str, bytes, bytearray, memoryview)
 
 
 def check_messages(messages: object) -> tuple[Any, ...]:
-    """Return the messages of a chat, at least one, not looked into. Raises InvalidRequestError."""
+    """Return the messages of a chat, at least one, themselves unchecked.
+
+    Raises InvalidRequestError.
+    """
     checked = REQUEST.items("messages", messages, _MOST_MESSAGES, _MESSAGES)
     if not checked:
         raise REQUEST.bad("messages", messages, _MESSAGES)
@@ -38,11 +41,11 @@ class PromptReader:
 
     vocab_size: of the model, which a tokenizer with added tokens may exceed.
     n_positions: of a sequence. A text or a list of token ids that cannot fit is refused before
-        any of it is looked at.
-    advice: what errors say about making room for more.
+        it is read.
+    advice: a remedy against prompts that are too long, for errors.
 
-    Long texts are tokenised on other threads, a few at a time, and no longer than somebody waits
-    for them. Belongs to one event loop.
+    Long texts are tokenised on other threads, a few at a time, and only as long as their callers
+    wait for them. Belongs to one event loop.
     """
 
     def __init__(
@@ -58,7 +61,8 @@ class PromptReader:
         self._chat_template = chat_template
         self._vocab_size = vocab_size
         self._n_positions = n_positions
-        self._most_ids = max(n_positions, _SLICE)  # fewer are quickly read: admission refuses them
+        # Lists of up to _SLICE ids are read: admission refuses those that are too long.
+        self._most_ids = max(n_positions, _SLICE)
         self._advice = advice
         self._slots = asyncio.Semaphore(_AT_A_TIME)
 
@@ -67,13 +71,12 @@ class PromptReader:
     ) -> tuple[int, ...]:
         """Return the prompt's token ids, at least one.
 
-        before: tokens that a text is put after; then it begins with none of its
-        own special tokens. Token ids are taken as they are.
-        field: what errors call it.
-
-        Raises InvalidRequestError for what is empty, neither a text nor a
-        sequence of whole numbers, or not in the vocabulary; RequestTooLongError for what has
-        more tokens than a sequence has positions.
+        before: tokens that come before a text; with any, the text gets no special tokens of its
+            own. A prompt of token ids is returned as it is.
+        field: the name of the prompt in errors.
+        Raises InvalidRequestError for a prompt that is empty, is neither a text nor a sequence of
+        whole numbers, or has tokens outside the vocabulary; RequestTooLongError for one with more
+        tokens than a sequence has positions.
         """
         text = plain_text(prompt)
         if text is None:
@@ -89,7 +92,7 @@ class PromptReader:
     async def read_ids(
         self, ids: object, *, field: str, may_be_empty: bool = False
     ) -> tuple[int, ...]:
-        """Return token ids of one sequence, at least one unless they may be none.
+        """Return the token ids of one sequence, at least one unless `may_be_empty`.
 
         Raises InvalidRequestError, RequestTooLongError.
         """
@@ -101,10 +104,9 @@ class PromptReader:
     async def read_chat(self, messages: object) -> tuple[int, ...]:
         """Return the token ids of a chat, up to where the assistant's turn begins.
 
-        Rendering runs a program that came with the model: always on another
-        thread. Raises InvalidRequestError for messages that are none,
-        RequestTooLongError for more text than a sequence has room for, ModelFormatError for a
-        broken template.
+        Rendering runs a program that came with the model, so it is always done on another thread.
+        Raises InvalidRequestError for malformed messages, RequestTooLongError for more text than a
+        sequence has room for, ModelFormatError for a broken template.
         """
         checked = check_messages(messages)
         with REQUEST.reading("messages", messages, _MESSAGES):
@@ -129,9 +131,10 @@ class PromptReader:
     def encode(
         self, text: str, *, add_special_tokens: bool, goes_on: Callable[[int], bool] | None = None
     ) -> tuple[int, ...]:
-        """Return the token ids of a text, right here.
+        """Return the token ids of a text, computed on the calling thread.
 
-        goes_on: asked between portions of a long text, with the number of tokens so far.
+        goes_on: called between portions of a long text, with the number of tokens so far; where
+            it returns False, only these are returned.
 
         Raises InvalidRequestError for tokens that the model lacks.
         """
@@ -170,7 +173,7 @@ class PromptReader:
         return tokens
 
     async def _check_length(self, field: str, n_characters: int) -> None:
-        """Refuse a text that cannot fit, whatever its characters are."""
+        """Raise RequestTooLongError for a text that is too long whatever its characters are."""
         longest = await asyncio.to_thread(lambda: self._tokenizer.longest_token)
         if n_characters > self._n_positions * longest:
             raise self._too_long(
@@ -184,7 +187,10 @@ class PromptReader:
         )
 
     async def _on_thread(self, work: Callable[[Callable[[], bool]], _T]) -> _T:
-        """Run `work` on another thread, a few at a time; it is told whether it is still wanted."""
+        """Run `work` on another thread, a few at a time.
+
+        work: gets a function that returns whether the caller still waits for the result.
+        """
         await self._slots.acquire()
         is_wanted = True
         try:
@@ -203,7 +209,7 @@ class PromptReader:
     def _release_slot(self, running: asyncio.Future[Any]) -> None:
         self._slots.release()
         if not running.cancelled():
-            running.exception()  # the caller may be gone: it is not to be logged as unread
+            running.exception()  # else asyncio logs it as never retrieved if the caller has gone
 
     async def _read_ids(
         self, ids: object, field: str, wanted: str, most: int, may_be_empty: bool = False
@@ -217,7 +223,7 @@ class PromptReader:
             if n_ids > most:
                 raise self._too_many(field, n_ids, most)
             listed = ids.tolist() if hasattr(ids, "tolist") else ids
-            if not isinstance(listed, Sequence):  # of an array without a dimension
+            if not isinstance(listed, Sequence):  # `tolist` of an array without dimensions
                 raise REQUEST.bad(field, ids, wanted)
             remaining = iter(listed)
             checked: list[int] = []
@@ -242,7 +248,7 @@ class PromptReader:
 
 
 def _n_items(ids: Any) -> int | None:
-    """The length of a sequence, an array or a tensor; None for anything else."""
+    """Return the length of a sequence, an array or a tensor; None for anything else."""
     if hasattr(ids, "tolist"):  # numpy arrays and torch tensors
         shape = getattr(ids, "shape", None)
         return math.prod(shape) if isinstance(shape, tuple) else len(ids)
@@ -250,7 +256,10 @@ def _n_items(ids: Any) -> int | None:
 
 
 def _n_characters(message: object) -> int:
-    """Those of a message's content, as far as it is text. The template checks the rest."""
+    """Return the number of characters of a message's content, as far as it is text.
+
+    Anything else is for the template to check.
+    """
     content = message.get("content") if isinstance(message, Mapping) else None
     if isinstance(content, str):
         return len(content)

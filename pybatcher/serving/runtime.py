@@ -1,7 +1,7 @@
 """`Runtime`: an engine with the tokenizer and chat template of its model, and how to open one.
 
-The compiled engine and `pybatcher.loading` are imported where a model is opened, not before:
-everything else works, and is tested, without them, and starts faster.
+The compiled engine and `pybatcher.loading` are imported when a model is opened, not before: all
+other code can be used and tested without them, and starts faster.
 """
 
 from __future__ import annotations
@@ -24,10 +24,11 @@ __all__ = ["Opener", "Runtime", "open_checkpoint", "open_torch_module"]
 
 @dataclass(frozen=True, slots=True)
 class Runtime:
-    """What a batcher runs on.
+    """An opened model: its engine, tokenizer and chat template.
 
-    name: of the model, for people. fingerprint: of the files it was read from, "" if there are
-        none: another one may be another model.
+    name: of the model, for people.
+    fingerprint: of the files it was read from, "" if there are none. With another fingerprint, a
+        model of the same name may be another one.
     """
 
     engine: StepEngine
@@ -44,14 +45,14 @@ Opener = Callable[[EngineConfig], Runtime]
 def open_checkpoint(
     path: str | os.PathLike[str] | None, progress: Progress | None, config: EngineConfig
 ) -> Runtime:
-    """Open a directory or a GGUF file; None: the shipped model. ModelFormatError."""
+    """Open a directory or a GGUF file; None: the shipped model. Raises ModelFormatError."""
     from ..loading import open_model
 
     return _from_loaded(open_model(path), config, progress)
 
 
 def open_torch_module(module: Any, tokenizer: Any, config: EngineConfig) -> Runtime:
-    """Take over a live transformers module, without a trip through the disk. ModelFormatError."""
+    """Open a transformers module of this process, without files. Raises ModelFormatError."""
     from ..loading import from_torch
 
     return _from_loaded(from_torch(module, tokenizer), config, None)

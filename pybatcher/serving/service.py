@@ -1,4 +1,4 @@
-"""`Service`: what a batcher is between start and close: from a call to a message, on the loop."""
+"""`Service`: checks the calls of a started batcher and sends them to its coordinator."""
 
 from __future__ import annotations
 
@@ -54,12 +54,12 @@ T = TypeVar("T")
 
 
 class Service(CallService):
-    """A running coordinator, and the way to it from calls of its own loop and process.
+    """A running coordinator, and the calls that it serves, for its own loop and process.
 
-    Made on the event loop it is to run on. Raises ConfigError for a system
-    prompt that there is no room for.
+    Made on the event loop it is to run on. Raises ConfigError for a system prompt that KV has no
+    room for.
 
-    limits: what `Describe` tells of the batcher's configuration, by name.
+    limits: the limits that `Describe` returns, by name.
     """
 
     def __init__(
@@ -215,7 +215,7 @@ class Service(CallService):
         submitted: float,
         result: Callable[[Request, Answer], T],
     ) -> list[T]:
-        """Return the result of each of n requests; see `answer_each`."""
+        """Send n requests, a limited number at a time, and return their results in order."""
         self._coordinator.check_open()
         request_ids = self._new_ids(n_requests)
 
@@ -298,7 +298,7 @@ class Service(CallService):
     # -- life -------------------------------------------------------------------------------
 
     async def close(self, drain: bool, timeout: float | None) -> None:  # noqa: ASYNC109
-        """Drain for `timeout` seconds at most, or fail what is in flight; then free everything."""
+        """Drain for `timeout` seconds at most, or fail all in flight; then free everything."""
         self.check_home()
         self._mailbox.put(Close(drain))
         if drain and timeout is not None:
@@ -306,7 +306,7 @@ class Service(CallService):
             self._mailbox.put(Close(drain=False))
         limit = None if timeout is None else max(timeout, _LEAST_STEP_WAIT)
         _, unfinished = await asyncio.wait({self._task}, timeout=limit)
-        if unfinished:  # the engine thread is in a step: it closes the engine after that
+        if unfinished:  # the engine thread is in a step, and closes the engine after it
             self._task.cancel()
             await asyncio.wait({self._task})
         if not self._task.cancelled():
@@ -321,20 +321,19 @@ class Service(CallService):
         self._coordinator.check_idle()
 
     def heartbeat(self) -> tuple[bool, int]:
-        """Return whether the engine has a job under way, and how far it has come.
+        """Return whether the engine has a job under way, and its `StepEngine.progress`.
 
-        The second is `StepEngine.progress`. Busy, and for long no further, it hangs. From any
-        thread; never waits.
+        An engine that is busy and makes no progress for long hangs. From any thread; never waits.
         """
         return self._coordinator.heartbeat()
 
     def remote_calls(self) -> RemoteCalls:
-        """Return the way here from other threads. Raises BatcherClosedError in a fork."""
+        """Return the `RemoteCalls` of this loop. Raises BatcherClosedError in a fork."""
         self._check_process()
         return self._remote_calls
 
     def check_home(self) -> None:
-        """Raise where this is not the process or not the loop that the batcher was started in."""
+        """Raise an error in another process or loop than the one the batcher was started in."""
         self._check_process()
         if asyncio.get_running_loop() is not self._loop:
             raise InvalidRequestError(
@@ -345,7 +344,7 @@ class Service(CallService):
     # -- inside -----------------------------------------------------------------------------
 
     def _check(self, call: CallOptions) -> tuple[float, Request]:
-        """Return when a call was made, and what its requests have in common."""
+        """Return the time of a call, and the fields that all its requests have in common."""
         self.check_home()
         self._coordinator.check_open()
         submitted = self._clock()
@@ -362,7 +361,7 @@ class Service(CallService):
 
 
 _LEAST_STEP_WAIT = 5.0
-"""Seconds that a step under way is waited for, at least, by a `close` with a timeout."""
+"""Least seconds that a `close` with a timeout waits for the step under way."""
 
 
 def _is_fork_of(pid: int) -> str:

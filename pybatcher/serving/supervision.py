@@ -1,4 +1,4 @@
-"""What is done about an engine that fails or hangs: decisions only, no thread and no clock.
+"""`Supervisor`: decides what is done about an engine that fails or hangs. No thread, no clock.
 
                  failed, within intensity          restarted
     serving ────────────────────────> restarting ───────────> serving
@@ -8,9 +8,9 @@
        └── overdue ──> hung <─────┼──────────┘
                         └─ ended ─┴─> restarting
 
-`failed` and `hung` refuse requests. `failed` is for good. What hangs cannot be
-killed inside a process, but it may end by itself: a hang counts as a failure
-when it is noticed, and when it ends the engine is restarted and serves again.
+In `failed` and `hung`, requests are refused. `failed` is final. A call that hangs cannot be killed
+inside a process, but it may end by itself: a hang counts as a failure when it is noticed, and when
+it ends the engine is restarted and serves again.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ EngineStatus = Literal["serving", "restarting", "hung", "failed"]
 
 
 class RestartIntensity:
-    """OTP's rule: at most `max_restarts` restarts in any `restart_window` seconds."""
+    """The rule of Erlang/OTP: at most `max_restarts` restarts in any `restart_window` seconds."""
 
     def __init__(self, max_restarts: int, restart_window: float) -> None:
         self._max_restarts = max_restarts
@@ -35,7 +35,7 @@ class RestartIntensity:
         self._times: deque[float] = deque()
 
     def record(self, now: float) -> bool:
-        """One more restart is due, at `now` (seconds). False: that is one too many."""
+        """Count a restart at `now` (seconds). Return False if that is one too many."""
         self._times.append(now)
         while now - self._times[0] > self._restart_window:
             self._times.popleft()
@@ -43,7 +43,10 @@ class RestartIntensity:
 
 
 class Supervisor:
-    """In which state the engine is, and why. All times: seconds of one monotonic clock."""
+    """The state of the engine and its reason. All times: seconds of one monotonic clock.
+
+    status: of the diagram above. restarts: how often the engine was restarted.
+    """
 
     def __init__(self, config: SupervisionConfig) -> None:
         self._config = config
@@ -53,10 +56,10 @@ class Supervisor:
         self.status: EngineStatus = "serving"
         self.restarts = 0
         self.failure: EngineFailedError | None = None
-        """What requests are refused with; None: they are not."""
+        """The error that requests are refused with; None while they are served."""
 
     def failed(self, error: BaseException, now: float) -> bool:
-        """The engine raised. True: restart it. False: it has failed for good."""
+        """Count a failure of the engine. Return True to restart it, False if it failed for good."""
         self._may_restart = self._intensity.record(now)
         if self._may_restart:
             self._restart(f"{error!r}", now)
@@ -71,7 +74,7 @@ class Supervisor:
         return self._may_restart
 
     def overdue(self, what: str, now: float) -> None:
-        """`what` has been running for longer than `step_timeout`."""
+        """Note that a job runs for longer than `step_timeout`. what: the job, in words."""
         self._may_restart = self._intensity.record(now)
         self.status = "hung"
         self.failure = EngineFailedError(
@@ -80,7 +83,7 @@ class Supervisor:
         )
 
     def hang_ended(self, now: float) -> bool:
-        """What was hung is over. True: restart the engine. False: it has failed for good."""
+        """Note that a hung job has ended. Return True to restart the engine, False if it failed."""
         if self._may_restart:
             self._restart("a step that hung", now)
         else:
@@ -88,11 +91,11 @@ class Supervisor:
         return self._may_restart
 
     def restarted(self) -> None:
-        """The engine is as new."""
+        """Note that the engine was restarted and serves again."""
         self.status, self.failure = "serving", None
 
     def reason(self, now: float) -> str:
-        """The state in words."""
+        """Return the state in words."""
         if self.failure is not None:
             return str(self.failure)
         if self._last_restart is None:

@@ -1,4 +1,4 @@
-"""`SystemPrompt`: a text that comes before every prompt, and which tokens of it can be shared."""
+"""`SystemPrompt`: a text that comes before every prompt, and the tokens of it that are shared."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from .prompts import PromptReader, check_messages
 __all__ = ["SHARED_PREFIXES", "SystemPrompt", "check_system_prompt"]
 
 SHARED_PREFIXES = 2
-"""The prefixes that a system prompt shares: its own tokens, and the beginning of all chats."""
+"""Number of prefixes that a system prompt shares: its own tokens, and the beginning of all chats.
+"""
 
 _PROBES = ("A", "1")  # two user messages that differ in their first character
 
@@ -27,9 +28,9 @@ def check_system_prompt(text: object) -> str | None:
 
 
 class SystemPrompt:
-    """Goes before prompts as it is, and into chats as their system message.
+    """A text that comes before prompts as it is, and into chats as their system message.
 
-    tokens: what every prompt that is a text begins with. Any thread may use it.
+    tokens: the beginning of every prompt that is a text. For any thread.
     """
 
     def __init__(self, text: str, prompts: PromptReader, chat_template: ChatTemplate) -> None:
@@ -39,9 +40,9 @@ class SystemPrompt:
         self.tokens = prompts.encode(text, add_special_tokens=True)
 
     def before_messages(self, messages: object) -> tuple[Any, ...]:
-        """Return the messages, with the text as system message where they bring none of their own.
+        """Return the messages, with the text as system message where they have none.
 
-        Raises InvalidRequestError for what is no list of messages.
+        Raises InvalidRequestError for anything but a list of messages.
         """
         checked = check_messages(messages)
         if _is_system(checked[0]):

@@ -2,9 +2,10 @@
 
     python -m pybatcher.sidecar.worker FD
 
-`WorkerProcess.spawn` starts it. It opens what the first request (`open`) names, sends heartbeats
-while there is work, and exits when the front closes the connection. Where the batcher has failed
-for good or hangs it exits too, before callers are told: the front starts another for them.
+`WorkerProcess.spawn` starts it. It opens the model that the first request (`open`) names, sends
+heartbeats while there is work, and exits when the front closes the connection. It also exits when
+the batcher has failed for good or hangs, before callers get an error: the front starts another
+worker for their calls.
 """
 
 from __future__ import annotations
@@ -40,16 +41,16 @@ _BATCHER_FAILED = 70  # exit status, EX_SOFTWARE
 
 
 class _OpenedLater(CallService):
-    """The service of a batcher, of use once the front has said which to open.
+    """The service of a batcher that is opened by the first request.
 
-    The front asks for nothing else before.
+    The front sends no calls before that.
     """
 
     def __init__(self) -> None:
         self._service: CallService | None = None
 
     def open(self, service: CallService) -> None:
-        """Serve from this one."""
+        """Serve all calls with `service` from now on."""
         self._service = service
 
     @override
@@ -75,7 +76,7 @@ class _OpenedLater(CallService):
 
 
 class Worker:
-    """What the process serves, from the first request on."""
+    """The session with the front, the batcher, and its heartbeats."""
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
@@ -102,7 +103,7 @@ class Worker:
     async def _open(self, params: list[Any]) -> dict[str, Any]:
         spec = WorkerSpec.from_wire(params[0])
         self._beat_period = spec.beat_period
-        self._beat_timer.cancel()  # it has another period, which may be longer than a hang
+        self._beat_timer.cancel()  # its period, before `open`, may be longer than the hang timeout
         self._beat()
         batcher = Batcher(
             spec.model,
@@ -128,9 +129,9 @@ class Worker:
     def _beat(self) -> None:
         """Send a heartbeat: whether the engine has a job, how far it has come, and all counts.
 
-        Sent from the event loop, so that a loop that is stuck is silent. A prompt that is being
-        tokenised is no job of the engine: that may take any time, and is no hang. Without a
-        request and with nothing new to report, nothing is sent.
+        Sent from the event loop, so that a loop that is stuck sends none. Tokenizing a prompt is no
+        job of the engine: it may take any time, and is no hang. Without a request in flight and
+        without new counts, nothing is sent.
         """
         if self._batcher is None:
             self._session.notify("loading", list(self._loading))
@@ -144,18 +145,18 @@ class Worker:
 
 
 def _give_up(error: PybatcherError) -> NoReturn:
-    """Exit at once: for the callers the front starts another worker."""
+    """Exit the process at once. The front starts another worker for the calls in flight."""
     print(f"pybatcher worker {os.getpid()}: {error}", file=sys.stderr, flush=True)
     os._exit(_BATCHER_FAILED)
 
 
 async def _serve(descriptor: int) -> None:
     await Worker(socket.socket(fileno=descriptor)).run()
-    os._exit(0)  # the front is gone, and a step may be under way
+    os._exit(0)  # the front has closed the connection, and a step may be under way
 
 
 def main() -> None:
-    """What `python -m` runs."""
+    """Run the worker: the entry point of `python -m`."""
     guard_child()
     import_module("pybatcher.engine")  # now, and not while a caller waits
     run(_serve(int(sys.argv[1])))

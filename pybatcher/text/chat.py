@@ -1,4 +1,4 @@
-"""`ChatTemplate`: a conversation rendered to the prompt that the model was trained on."""
+"""`ChatTemplate`: renders a conversation to the prompt format that the model was trained on."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 __all__ = ["ChatTemplate"]
 
 _ASKS_FOR_NULL = re.compile(r"content['\"]?\]?\s*(is\s+(not\s+)?|[=!]=\s*)none", re.IGNORECASE)
-"""Matches a template that renders a content of None itself. Another would write "None"."""
+"""Matches a template that handles a content of None itself. Another would write "None"."""
 
 _MAX_DEPTH = 32
-_MAX_UNITS = 2**20  # a value is one, and so are 64 characters more
+_MAX_UNITS = 2**20  # each value is a unit, and so are 64 characters
 _CHARACTERS_PER_UNIT = 64
 
 
@@ -30,9 +30,9 @@ class ChatTemplate:
         every `render` is an InvalidRequestError.
     special_tokens: variables of the template: "bos_token", "eos_token", ...
 
-    The template comes with the checkpoint and is not trusted: it runs in a `Sandbox`. One that
-    is broken harms only chats: the error is raised by `render`. Jinja is imported and the
-    template compiled by the first `render`, so that a model is open sooner.
+    The template comes with the checkpoint and is not trusted: it runs in a `Sandbox`. A broken
+    template affects chats only: the error is raised by `render`. Jinja is imported and the
+    template compiled by the first `render`, so that a model is opened faster.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class ChatTemplate:
             raise InvalidRequestError(f"messages: the chat template says: {error}") from error
         except UndefinedError as error:
             raise InvalidRequestError(f"messages: the chat template needs more: {error}") from error
-        except Exception as error:  # whatever a template's own code runs into
+        except Exception as error:  # of any type: the template's own code raised it
             raise _template_error(error) from error
 
     def _compiled(self, source: str) -> Sandbox:
@@ -140,7 +140,7 @@ def _checked(message: object, index: int, reader: _Reader, keeps_null: bool) -> 
         for part, item in enumerate(content):
             _check_part(item, f"{where}.content[{part}]")
         plain["content"] = "\n".join(item["text"] for item in content)
-    elif content is None and role == "assistant":  # it has called a tool and said nothing
+    elif content is None and role == "assistant":  # a turn with a tool call and no text
         plain["content"] = None if keeps_null else ""
     elif not isinstance(content, str):
         raise InvalidRequestError(
@@ -160,7 +160,7 @@ def _check_part(part: object, where: str) -> None:
 class _Reader:
     """Copies values of the kinds that JSON has, a bounded number of them.
 
-    Lists that hold each other many times over would be endless otherwise.
+    Otherwise lists that contain each other many times over would take for ever.
     """
 
     def __init__(self) -> None:

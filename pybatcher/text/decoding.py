@@ -1,8 +1,8 @@
 """The decoders of the `tokenizers` library, one token at a time.
 
-The library decodes a whole list of tokens. Each class here is the streaming
-form of one of its decoders: fed token by token, then flushed, it gives what the
-library gives for all of them. A tokenizer's decoder is a chain of these.
+The library decodes a whole list of tokens. Each class here is the streaming form of one of its
+decoders: fed token by token, then flushed, it returns the text that the library returns for the
+whole list. A tokenizer's decoder is a chain of these.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class _ByteLevel:
 class _ByteFallback:
     """Tokens such as <0xE2> are bytes. A run of them is UTF-8 as a whole, or all U+FFFD.
 
-    So no part of a run can be told before its end.
+    So no part of a run is certain before its end.
     """
 
     def __init__(self) -> None:
@@ -169,7 +169,7 @@ class _JoinWithSpaces:
         return []
 
 
-_BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2}|\+[0-9A-Fa-f])>")  # what Rust's parser takes
+_BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2}|\+[0-9A-Fa-f])>")  # as Rust's parser reads it
 
 
 def _byte_alphabet() -> dict[str, int]:

@@ -1,4 +1,4 @@
-"""`Detokenizer`: token ids to text, one at a time, without ever cutting a character."""
+"""`Detokenizer`: turns token ids into text, one at a time, in whole characters."""
 
 from __future__ import annotations
 
@@ -13,15 +13,14 @@ __all__ = ["Detokenizer"]
 class Detokenizer:
     """Turns token ids into text as they come, each in constant time.
 
-    The pieces, with what `flush` gives at the end, are together exactly
-    `tokenizer.decode(ids)`. A character whose bytes are spread over several
-    tokens comes whole, with the last of them; bytes that will never be one
-    become U+FFFD, as in `decode`. A tokenizer with a decoder of an unknown kind
-    gives all its text at the end.
+    The pieces, and the result of `flush` at the end, are joined exactly `tokenizer.decode(ids)`.
+    A character whose bytes are spread over several tokens comes whole, with the last of them;
+    bytes that cannot become a character are U+FFFD, as in `decode`. With a decoder of an unknown
+    kind, all text comes from `flush`.
 
-    skip_special_tokens: special tokens leave no trace in the text.
-    prompt_ids: what the ids go on from. If it holds any text, the space that
-        some tokenizers drop at the start of a text is kept.
+    skip_special_tokens: special tokens add no text.
+    prompt_ids: the tokens before the ids. If they have any text, the space that some tokenizers
+        drop at the start of a text is kept.
     """
 
     def __init__(

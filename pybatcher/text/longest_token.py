@@ -14,8 +14,8 @@ __all__ = ["ANY_LENGTH", "longest_token"]
 ANY_LENGTH = 1024
 """Bytes that one token is taken to stand for, at most, where a tokenizer sets no limit.
 
-It may drop characters, or have one token for any run of unknown ones. Text of which more is
-dropped than this is no prompt that a model was made for.
+Such a tokenizer may drop characters, or have one token for any run of unknown ones. A text of
+which more is dropped is no prompt that a model was made for.
 """
 
 _SHRINKING = {
@@ -27,7 +27,7 @@ _SHRINKING = {
     "NFKD": 4,
     "Prepend": 1,
 }
-"""How many times longer a text may be than what the normalizer makes of it, in bytes of UTF-8.
+"""How many times longer a text may be than its normalized form, in bytes of UTF-8.
 
 No character decomposes into less than a third of its bytes (a quarter with the compatibility
 forms), and none is less than a third of what it is composed of.
@@ -45,12 +45,12 @@ def longest_token(backend: Backend) -> int:
 
 
 def _n_bytes(token: str) -> int:
-    """Return the length in UTF-8. GPT-2's alphabet has a byte or two for each byte: never less."""
+    """Return the length in UTF-8; not below the bytes of a token in GPT-2's alphabet either."""
     return len(token) if token.isascii() else len(token.encode("utf-8", "surrogatepass"))
 
 
 def _shrinking(normalizer: dict[str, Any] | None) -> int | None:
-    """Return by what factor a normalizer may shorten a text; None: by any."""
+    """Return the factor by which a normalizer may shorten a text; None: it has no limit."""
     if normalizer is None:
         return 1
     kind = normalizer["type"]

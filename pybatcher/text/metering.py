@@ -16,16 +16,15 @@ _UNITS_PER_INPUT_UNIT = 64
 
 
 class TemplateLimitError(Exception):
-    """Raised when a template does more work than it may, or asks for what it may not have."""
+    """Raised when a template exceeds its work limit, or uses a feature that is not allowed."""
 
 
 class Meter:
     """Counts work in units: a step of a template, a value of a container, 64 characters.
 
-    A meter starts with enough for any template in use, and more for a longer
-    conversation: `200,000 + 64 * (units of the input)`, which is well under a
-    second of work. Since it counts work and not time, whether a template is
-    stopped does not depend on the machine.
+    The limit suffices for all templates in use, and grows with the conversation: `200,000 +
+    64 * (units of the input)`, which is well under a second of work. Since work is counted and
+    not time, whether a template is stopped does not depend on the machine.
     """
 
     def __init__(self, variables: Any) -> None:
@@ -48,8 +47,8 @@ class Meter:
     def spend_value(self, value: Any) -> None:
         """Count a value with all it contains, as often as it contains it.
 
-        So a list of lists of lists that would be gigabytes as text costs what
-        that text would, before anybody writes it.
+        So a list of lists of lists that would be gigabytes of text costs as much as that text,
+        before it is written.
         """
         stack = [value]
         while stack:

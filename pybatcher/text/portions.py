@@ -19,13 +19,15 @@ __all__ = ["Portions"]
 _REST = r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 _WORDS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|"
 _EXPRESSIONS = {_WORDS + digits + _REST for digits in (r"\p{N}", r"\p{N}{1,3}")}
-"""In a match of any of these no space or line end follows a letter. And none looks further ahead
-than to what follows a run of spaces. So between a letter and a space a match always ends, and
-what is before it is cut the same whatever comes after. GPT-2's own expression is of this kind too.
+"""The known expressions, in whose matches no space or line end follows a letter.
+
+None looks further ahead than to the character after a run of spaces. So a match always ends between
+a letter and a space, and the text before is cut the same whatever comes after. GPT-2's own
+expression is of this kind too.
 """
 
 _CUT = re.compile("[A-Za-z\u0430-\u044f\u3041-\u3096\u4e00-\u9fa5](?=[ \n])")
-"""A letter before a space or a line end. No normal form joins those to what is before them."""
+"""A letter before a space or a line end. No normal form joins these to the text before them."""
 
 
 class Portions:
@@ -96,7 +98,7 @@ def _cuts_before_spaces(pre_tokenizer: dict[str, Any] | None) -> bool:
 
 
 def _special_tokens_around(backend: Backend) -> tuple[list[int], list[int]] | None:
-    """Return what comes before and after any text; None where one text does not tell."""
+    """Return the special tokens before and after any text; None where they cannot be told."""
     alone, full = (
         backend.encode_batch_fast(["a"], add_special_tokens=special)[0].ids
         for special in (False, True)

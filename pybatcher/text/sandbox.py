@@ -1,10 +1,9 @@
-"""`Sandbox`: runs a chat template that nobody has vouched for.
+"""`Sandbox`: runs chat templates that are not trusted.
 
-Jinja's own sandbox keeps a template from Python's internals; it lets it loop and grow
-without end. On top of that, here: only those filters, globals and methods that chat
-templates use; every step whose cost can grow is metered (`Rewriter` puts meters into
-the syntax tree; calls, filters, tests and operators have their own); and what could
-explode within one step is foreseen, so that it is counted before it is done.
+Jinja's own sandbox keeps a template from Python's internals, but not from endless loops and growth.
+So this one also allows only the filters, globals and methods that chat templates use; it meters
+every step whose cost can grow (`Rewriter` puts meters into the syntax tree; calls, filters, tests
+and operators have their own); and it counts the work of a step that could explode before the step.
 """
 
 from __future__ import annotations
@@ -55,10 +54,10 @@ class TemplateRefusedError(Exception):
 class Sandbox:
     """One template, compiled. Any thread may render it, several at once.
 
-    source: Jinja source. now: what the template's `strftime_now` asks.
+    source: Jinja source. now: returns the time for the template's `strftime_now`.
 
-    Raises jinja2.TemplateError, TemplateLimitError, or whatever Python's compiler
-    says of absurd nesting.
+    Raises jinja2.TemplateError, TemplateLimitError, or an error of Python's compiler for too deep
+    nesting.
     """
 
     def __init__(self, source: str, now: Callable[[], datetime] = datetime.now) -> None:
@@ -107,7 +106,7 @@ class _Environment(ImmutableSandboxedEnvironment):
 
     @override
     def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
-        # Of plain values only the listed methods; of all else what jinja2 allows.
+        # Plain values have only the listed methods; jinja2's rule holds for all others.
         for kind, methods in _METHODS.items():
             if isinstance(obj, kind):
                 return attr in methods
@@ -178,7 +177,7 @@ def _foresee_format(meter: Meter, n_fields: int, values: Any) -> None:
 
 
 def _foresee_method(meter: Meter, text: str, method: str, args: tuple[Any, ...]) -> None:
-    """Count what a method of `text` will make, before it does."""
+    """Count the result of a method of `text` before it is made."""
     first = args[0] if args else None
     if method == "replace" and len(args) >= 2 and isinstance(first, str):
         meter.spend_characters(len(text) + len(str(args[1])) * (text.count(first) + 1))

@@ -1,7 +1,7 @@
 """The filters and tests that a chat template may use, each metered.
 
-Most are Jinja's own, counted by what they take and give. Those that could make
-much out of little within one call are written anew, so that they count first.
+Most are Jinja's own, counted by their arguments and results. Those that could make a large result
+of small arguments in one call are written anew, so that they count before they work.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ["FILTERS", "TESTS"]
 
 _MAX_INDENT = 64
 _MAX_DIGITS = 15
-# Of a text they make a text or a number; all others go through it character by character.
+# Filters that make a text or a number of a text; all others iterate over its characters.
 _OF_TEXTS = """
     abs capitalize count d default e escape float int length lower safe string title trim upper
     wordcount

@@ -21,9 +21,9 @@ CONCATENATE = "concatenate!"
 
 
 class Rewriter(NodeTransformer):
-    """Puts a TICK into every loop and macro, a WEIGH around what was made or is compared.
+    """Puts a TICK into every loop and macro, and a WEIGH around new values and comparisons.
 
-    `~` becomes the filter CONCATENATE. What would load another template is refused.
+    `~` becomes the filter CONCATENATE. Nodes that would load another template are refused.
     """
 
     @override

@@ -1,4 +1,4 @@
-"""`Tokenizer`: text to token ids and back, over the `tokenizers` library."""
+"""`Tokenizer`: turns text into token ids and back, with the `tokenizers` library."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _PORTION = 65_536  # characters; a tenth of a second
 
 
 class Tokenizer:
-    """Text to token ids and back. Never changes after it was made; any thread may use it.
+    """Turns text into token ids and back. Immutable; for any thread.
 
     backend: without padding or truncation; None for a checkpoint without a
         tokenizer: texts are then refused, and ids decode to nothing.
@@ -72,7 +72,7 @@ class Tokenizer:
 
     @property
     def portions(self) -> Portions | None:
-        """What cuts texts into portions; None if that is not exact. Slow the first time."""
+        """The `Portions` of this tokenizer; None if they are not exact. Slow the first time."""
         with self._analysis:
             return self._portions
 
@@ -90,10 +90,10 @@ class Tokenizer:
         add_special_tokens: bool = True,
         goes_on: Callable[[int], bool] = lambda n_tokens: True,
     ) -> list[int]:
-        """Return what `encode` does, by portions where the tokenizer allows it.
+        """Return the token ids that `encode` returns, made by portions where these are exact.
 
-        goes_on: asked between portions, with the number of tokens so far; False: stop, and
-            return those.
+        goes_on: called between portions with the number of tokens so far. Where it returns False,
+            only these tokens are returned.
         """
         portions = self.portions if len(text) > _PORTION else None
         if portions is None:
@@ -109,11 +109,10 @@ class Tokenizer:
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
         """Return the token ids of `text`.
 
-        add_special_tokens: with the tokens that the model wants around a text
-            (a BOS, say). A rendered chat has them already: False.
-
-        Raises InvalidRequestError if it is no text, has lone surrogates, or
-        if the model has no tokenizer; ModelFormatError if its tokenizer fails.
+        add_special_tokens: add the tokens that the model wants around a text (a BOS, say). False
+            for a rendered chat, which has them already.
+        Raises InvalidRequestError for anything but a text, for lone surrogates, and if the model
+        has no tokenizer; ModelFormatError if its tokenizer fails.
         """
         text = REQUEST.text("the text", text, "str")
         if self._backend is None:
@@ -127,7 +126,7 @@ class Tokenizer:
         return ids
 
     def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
-        """Return the text of `ids`. An id that no token has leaves no trace.
+        """Return the text of `ids`. An id without a token adds no text.
 
         Raises ModelFormatError if the tokenizer fails.
         """
@@ -152,7 +151,7 @@ class Tokenizer:
 
 
 def _called(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Call into the library, whose panics are not even an `Exception`."""
+    """Call into the library. Its panics, which are no `Exception`, raise ModelFormatError."""
     try:
         return function(*args, **kwargs)
     except (KeyboardInterrupt, SystemExit):

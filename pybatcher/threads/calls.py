@@ -1,7 +1,7 @@
-"""The calls of a batcher for other threads: as futures, and waiting for their results.
+"""`ThreadsafeBatcher` and `BlockingCalls`: the calls of a batcher for other threads.
 
-`ThreadsafeBatcher` is a door into a batcher that runs on somebody's event loop. `BlockingCalls`
-is a batcher with an event loop and a thread of its own.
+`ThreadsafeBatcher` returns futures; its batcher runs on a caller's event loop. `BlockingCalls`
+wait for results; their batcher has an event loop and a thread of its own.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ B = TypeVar("B", bound=AnyBatcher)
 
 
 class ThreadsafeBatcher:
-    """What `Batcher.threadsafe` is: its calls, from any thread and any event loop.
+    """The calls of a batcher from any thread and any event loop, as `Batcher.threadsafe`.
 
         batcher.threadsafe.generate(prompt).result()                       # in a thread
         await asyncio.wrap_future(batcher.threadsafe.generate(prompt))     # in another loop
@@ -55,13 +55,13 @@ class ThreadsafeBatcher:
 
     Arguments are those of `Batcher`. No call waits. Cancelling a future cancels its request.
     A call raises BatcherClosedError before `start`, after `close` and in a fork; all other
-    errors come out of the future. To wait for a future on the batcher's own event loop, with
-    `result`, would block what it waits for: that raises InvalidRequestError. The threads of its
-    `asyncio.to_thread` are needed too: do not block all of them.
+    errors are raised by the future. `result` on the batcher's own event loop would wait for
+    itself: it raises InvalidRequestError. The batcher also uses the threads of
+    `asyncio.to_thread`: do not block all of them.
     """
 
     def __init__(self, batcher: AnyBatcher, calls: Callable[[], RemoteCalls]) -> None:
-        """Make a door; `calls` returns the way to the batcher's loop, or raises."""
+        """Make the calls of `batcher`. calls: returns what runs them on its loop, or raises."""
         self._batcher = batcher
         self._calls = calls
 
@@ -155,19 +155,19 @@ class ThreadsafeBatcher:
 
 
 class BlockingCalls(ABC, Generic[B]):
-    """What serves, on an event loop and a thread of its own. The methods wait and return.
+    """Base of batchers with an event loop and a thread of their own. Methods wait and return.
 
     Threads that call at the same time are served at the same time. A call that is interrupted
-    (Ctrl-C) cancels its request. What is not closed is closed, without draining, when it is
-    collected or the interpreter exits.
+    (Ctrl-C) cancels its request. Without a `close`, the batcher is closed, without draining, when
+    it is collected or the interpreter exits.
     """
 
     _own_name: ClassVar[str]
-    """What errors call it."""
+    """The name of the object in error messages."""
 
     @classmethod
     def over(cls, batcher: B) -> Self:
-        """Take over a batcher that was not started yet and is not to be used otherwise then."""
+        """Make blocking calls of a batcher that is not started. Do not use it otherwise then."""
         self = cls.__new__(cls)
         self._configure(batcher)
         return self
@@ -178,7 +178,7 @@ class BlockingCalls(ABC, Generic[B]):
         self._abandon: weakref.finalize[..., BlockingCalls[B]] | None = None
 
     def start(self) -> None:
-        """Begin to serve; started already, do nothing. Raises what keeps it from serving."""
+        """Begin to serve; do nothing if started. Raises the errors of `AnyBatcher.start`."""
         if self._thread is None:
             self._thread = LoopThread("pybatcher-loop", owner=self._own_name)
             self._abandon = weakref.finalize(self, _abandon, self._thread, self._batcher)
@@ -189,7 +189,7 @@ class BlockingCalls(ABC, Generic[B]):
             raise
 
     def close(self, drain: bool = True, timeout: float | None = None) -> None:
-        """Finish or fail what is in flight (`AnyBatcher.close`), and end the thread.
+        """Finish or fail the requests in flight (`AnyBatcher.close`), and end the thread.
 
         Closing again does nothing.
         """
@@ -305,11 +305,11 @@ class BlockingCalls(ABC, Generic[B]):
         """Return whether requests are served, and if not, why."""
 
     def attach(self, handler: Handler) -> Callable[[], None]:
-        """Call `handler` with every event, on the batcher's own thread. Return what detaches it.
+        """Call `handler` with every event from now on. Return a function that detaches it.
 
-        It must not call this batcher's waiting methods: they wait for that thread. Detached from
-        another thread, an event that is under way may still come. Raises ConfigError for what
-        cannot be called so.
+        Events come on the batcher's own thread. The handler must not call this batcher's waiting
+        methods: they wait for that thread. After a detach from another thread, an event under way
+        may still be delivered. Raises ConfigError for what cannot be called with one event.
         """
         return self._batcher.attach(handler)
 
@@ -332,9 +332,9 @@ class BlockingCalls(ABC, Generic[B]):
 
 
 def _abandon(thread: LoopThread, batcher: AnyBatcher) -> None:
-    """End a batcher that was collected, or whose interpreter exits."""
+    """End a batcher that was collected, or that is open when the interpreter exits."""
     thread.stop(after=lambda: batcher.close(drain=False), timeout=_EXIT_TIMEOUT)
 
 
 _EXIT_TIMEOUT = 10.0
-"""Seconds that an exiting interpreter waits for what is under way."""
+"""Seconds that an exiting interpreter waits for the thread to end."""

@@ -1,4 +1,4 @@
-"""`LoopThread`: an event loop on a thread of its own, to be called from others."""
+"""`LoopThread`: an event loop on a thread of its own, called from other threads."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _T = TypeVar("_T")
 class LoopThread:
     """A daemon thread that runs an event loop until it is stopped.
 
-    owner: what errors call what runs there.
+    owner: the name of the object that runs there, for error messages.
     """
 
     def __init__(self, name: str, *, owner: str = "batcher") -> None:
@@ -32,7 +32,7 @@ class LoopThread:
         self._thread.start()
 
     def call(self, coroutine: Coroutine[Any, Any, _T]) -> _T:
-        """Run a coroutine on the loop and wait for it; interrupted (Ctrl-C), cancel it.
+        """Run a coroutine on the loop and return its result; cancel it on an interrupt (Ctrl-C).
 
         Raises BatcherClosedError once the loop is stopped, and in a fork.
         """
@@ -54,7 +54,7 @@ class LoopThread:
             raise
 
     def call_soon(self, function: Callable[[], None]) -> None:
-        """Have the loop call a function. Never waits; nothing happens once it is stopped."""
+        """Call a function on the loop, soon. Never waits; does nothing once the loop is stopped."""
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(function)
 
@@ -63,10 +63,10 @@ class LoopThread:
         after: Callable[[], Awaitable[None]] | None = None,
         timeout: float | None = None,
     ) -> None:
-        """End loop and thread once `after` and everything under way is done.
+        """End loop and thread once `after` and all coroutines under way are done.
 
-        timeout: most seconds to wait for that; None: no limit. On the loop's
-        own thread, and in a fork, it does not wait at all.
+        timeout: most seconds to wait for the end; None: no limit. On the loop's own thread, and
+        in a fork, it does not wait at all.
         """
         with self._lock:
             if self._stopping or os.getpid() != self._pid:

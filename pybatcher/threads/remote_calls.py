@@ -1,4 +1,4 @@
-"""`RemoteCalls`: coroutines that other threads want to have run on one event loop."""
+"""`RemoteCalls`: runs coroutines of other threads on one event loop."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _Function = Callable[[], Coroutine[Any, Any, _T]]
 
 
 class LoopFuture(Future[_T]):
-    """A future whose work is done on an event loop: it does not let that loop wait for itself."""
+    """A future of a call on an event loop. Waiting on that loop raises InvalidRequestError."""
 
     def __init__(self, loop_thread: int) -> None:
         super().__init__()
@@ -45,10 +45,11 @@ class LoopFuture(Future[_T]):
 
 
 class RemoteCalls:
-    """As `asyncio.run_coroutine_threadsafe`, but no future is left without an end.
+    """Runs calls of other threads on its loop; every future ends.
 
-    There, a call that comes just before its loop ends is lost, and the thread that
-    waits for it waits for ever. Made on the loop, and closed there before its end.
+    With `asyncio.run_coroutine_threadsafe`, a call that comes just before its loop ends is lost,
+    and the thread that waits for it waits for ever. Made on the loop, and closed there before
+    the loop ends.
     """
 
     def __init__(self) -> None:
@@ -57,10 +58,10 @@ class RemoteCalls:
         self._lock = threading.Lock()
         self._is_open = True
         self._not_begun: set[Future[Any]] = set()
-        self._tasks: set[asyncio.Task[Any]] = set()  # a loop holds its tasks weakly
+        self._tasks: set[asyncio.Task[Any]] = set()  # the loop has weak references only
 
     def run(self, function: _Function[_T]) -> Future[_T]:
-        """Have `function` called and awaited on the loop. From any thread; never waits.
+        """Call and await `function` on the loop. From any thread; never waits.
 
         Cancelling the future cancels the task. Raises BatcherClosedError after `close`.
         """
@@ -76,12 +77,12 @@ class RemoteCalls:
         return future
 
     def call_soon(self, function: Callable[[], None]) -> None:
-        """Have the loop call a function. Nothing happens once it is closed."""
+        """Call a function on the loop, soon; do nothing once the loop is closed."""
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(function)
 
     def close(self) -> None:
-        """Take no more calls; those that have not begun fail. What has begun goes on."""
+        """Take no more calls; those that have not begun fail, the others go on."""
         with self._lock:
             self._is_open = False
             not_begun, self._not_begun = self._not_begun, set()
@@ -100,7 +101,7 @@ class RemoteCalls:
             return
         try:
             task = self._loop.create_task(function())
-        except Exception as error:  # of the call itself: there is no such argument, say
+        except Exception as error:  # of the call itself: an unknown argument, say
             if future.set_running_or_notify_cancel():
                 future.set_exception(error)
             return

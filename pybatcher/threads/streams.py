@@ -1,4 +1,4 @@
-"""`BlockingStream` and `ThreadsafeStream`: streams that are read outside their batcher's loop."""
+"""`BlockingStream` and `ThreadsafeStream`: streams for readers outside their batcher's loop."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class BlockingStream(Iterator[Piece]):
     """
 
     def __init__(self, batcher: object, thread: LoopThread, stream: Stream) -> None:
-        self._batcher = batcher  # which would close itself if nobody held it
+        self._batcher = batcher  # kept: it closes itself when it is collected
         self._thread = thread
         self._stream = stream
 
@@ -62,7 +62,7 @@ class BlockingStream(Iterator[Piece]):
 
 
 class ThreadsafeStream(ClosablePieces, Iterator[Piece]):
-    """A `Stream` that is read in another loop (`async for`) or a thread (`for`). Else the same.
+    """A `Stream` that is read in another loop (`async for`) or in a thread (`for`).
 
     `for` on the batcher's own loop raises InvalidRequestError: it would wait for itself.
     """

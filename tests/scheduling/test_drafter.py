@@ -1,4 +1,4 @@
-"""How many guesses are worth their rows, and how that follows what came of earlier ones."""
+"""How many draft tokens are worth their rows, and how verified drafts change that."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ class Text:
         prompt: list[int],
         coming: list[int] | None = None,
         end_token_ids: frozenset[int] = frozenset(),
-        dearer_looks: float = 1.0,
+        dearer_search: float = 1.0,
         longest_rest: int = 7,
     ) -> None:
-        self.dearer_looks = dearer_looks
+        self.dearer_search = dearer_search
         self.longest_rest = longest_rest
         self.drafter = Drafter(prompt, end_token_ids)
         self.drafter.read(10**9)
@@ -33,11 +33,11 @@ class Text:
         self.rest = 0
 
     def draft(self, worth: float, n_most: int = 8) -> tuple[int, ...]:
-        terms = Terms(worth, worth * self.dearer_looks, self.longest_rest)
+        terms = Terms(worth, worth * self.dearer_search, self.longest_rest)
         return self.drafter.draft(self.output, n_most, terms)
 
     def step(self, worth: float) -> int:
-        """A step, as the scheduler and the engine do it; how many guesses it had."""
+        """A step, as the scheduler and the engine do it; returns how many draft tokens it had."""
         draft: tuple[int, ...] = ()
         if self.rest:
             self.rest -= 1
@@ -93,12 +93,12 @@ def test_what_does_not_repeat_itself_rests_as_long_as_it_may(longest_rest: int) 
     assert 1000 / (longest_rest + 1) - 1 < text.searches < 1000 / (longest_rest + 1) + 6
 
 
-def test_guesses_that_are_right_now_and_then_must_pay_for_looking() -> None:
+def test_drafts_that_are_seldom_right_must_pay_for_the_search() -> None:
     searches = []
-    for dearer_looks in (1.0, 3.0):
+    for dearer_search in (1.0, 3.0):
         rng = random.Random(5)
         coming = rng.choices((1, 2, 3), (6, 1, 1), k=900)
-        text = Text([1, 2, 3] * 3, coming, dearer_looks=dearer_looks, longest_rest=50)
+        text = Text([1, 2, 3] * 3, coming, dearer_search=dearer_search, longest_rest=50)
         for _ in range(300):
             text.step(0.25)
         searches.append(text.searches)
@@ -108,7 +108,7 @@ def test_guesses_that_are_right_now_and_then_must_pay_for_looking() -> None:
     assert min(lengths[-5:]) > 5, "what pays is noticed after two rests at most"
 
 
-def test_where_rows_are_dear_it_looks_on_until_guesses_come_true() -> None:
+def test_where_rows_are_dear_it_searches_on_until_drafts_are_right() -> None:
     text = Text(CIRCLE * 2, CIRCLE * 60)
     lengths = [text.step(DEAR) for _ in range(40)]
     assert lengths[0] == 0
@@ -136,7 +136,7 @@ def test_no_more_than_it_may() -> None:
     assert [len(text.draft(CHEAP, n)) for n in (1, 2, 8)] == [1, 2, 8]
 
 
-def test_an_end_token_is_never_guessed() -> None:
+def test_an_end_token_is_never_drafted() -> None:
     text = [1, 2, 3, 9, 5, 1, 2]
     assert Text(text).draft(0.01)[:2] == (3, 9)
     assert Text(text, end_token_ids=frozenset({9})).draft(0.01) == (3,)

@@ -165,7 +165,7 @@ def test_preempted_and_restarted_it_goes_on_again() -> None:
 
 def test_the_drafter_knows_what_it_came_with() -> None:
     """From the first step on, and without reading more of it in a step than of a prompt."""
-    terms = Terms(row=0.01, look=0.01, longest_rest=7)
+    terms = Terms(row=0.01, search=0.01, longest_rest=7)
     drafter = Drafter((9, 8), frozenset(), CIRCLE * 3)
     assert not drafter.has_read
     assert drafter.read(100) == 15

@@ -84,7 +84,7 @@ def drivers(draw: st.DrawFn) -> Driver:
         priority_aging=draw(st.sampled_from([0.001, 0.1, 1000.0])),
         max_queue_requests=draw(st.sampled_from([3, 1000])),
         max_queue_tokens=draw(st.sampled_from([100, 100_000])),
-        vocab_size=draw(st.sampled_from([258, 3])),  # with three tokens, guesses are often right
+        vocab_size=draw(st.sampled_from([258, 3])),  # with three tokens, drafts are often right
         max_draft_tokens=draw(st.sampled_from([0, 1, 8])),
     )
 

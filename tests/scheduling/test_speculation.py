@@ -1,4 +1,4 @@
-"""Guesses change when tokens come, and how many at once; never which."""
+"""Drafts change when tokens come, and how many at once; never which."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pybatcher.scheduling.step_cost import StepCost
 
 
 class Oracle:
-    """Stands in for what drafters would guess: true tokens, spoilt here and there."""
+    """Stands in for what drafters would draft: true tokens, spoilt here and there."""
 
     def __init__(self, lengths: Iterator[int], spoilt: Iterator[bool]) -> None:
         self._lengths, self._spoilt = lengths, spoilt
@@ -48,7 +48,7 @@ class Oracle:
 @settings(max_examples=200, deadline=None)
 @given(data=st.data())
 def test_every_request_gets_the_tokens_it_would_get_without(data: st.DataObject) -> None:
-    """With any guesses: right, half right, wrong; at the end of positions, KV and output."""
+    """With any drafts: right, half right, wrong; at the end of positions, KV and output."""
     lengths = st.integers(0, 12)
     spoilt = st.sampled_from([False, False, False, True])
     oracle = Oracle(iter(lambda: data.draw(lengths), None), iter(lambda: data.draw(spoilt), None))
@@ -78,7 +78,7 @@ def test_every_request_gets_the_tokens_it_would_get_without(data: st.DataObject)
                 logprobs=data.draw(st.sampled_from([None, 2])),
             )
             expected = tokens_alone(request, driver.engine.max_sequence_length)
-            oracle.texts[prompt] = [*expected, 1, 2, 3, 4, 5, 6]  # it may guess past the end
+            oracle.texts[prompt] = [*expected, 1, 2, 3, 4, 5, 6]  # it may draft past the end
             requests.append((request, expected))
         driver.run()
     for request, expected in requests:
@@ -120,7 +120,7 @@ def test_off_means_off() -> None:
     assert driver.scheduler.statistics().proposed_tokens == 0
 
 
-def test_guesses_take_only_rows_that_prompts_leave() -> None:
+def test_drafts_take_only_rows_that_prompts_leave() -> None:
     driver = repetitive(n_batch=12, max_draft_tokens=8)
     driver.submit(0, (0, 1) * 5, max_tokens=100)
     for _ in range(20):
@@ -136,7 +136,7 @@ def test_guesses_take_only_rows_that_prompts_leave() -> None:
     assert driver.plans[-1].draft_rows <= 6
 
 
-def test_a_prompt_under_a_cap_leaves_rows_for_guesses() -> None:
+def test_a_prompt_under_a_cap_leaves_rows_for_drafts() -> None:
     driver = repetitive(n_batch=64, max_prefill_tokens=4, max_draft_tokens=8)
     driver.submit(0, (0, 1) * 10, max_tokens=200)
     driver.step()
@@ -234,7 +234,7 @@ def test_staggered_requests_are_searched_in_the_same_steps(
 
 
 @pytest.mark.parametrize("max_tokens", [1, 2])
-def test_who_can_use_no_guess_has_no_drafter(max_tokens: int) -> None:
+def test_a_request_that_can_use_no_draft_has_no_drafter(max_tokens: int) -> None:
     driver = repetitive(max_draft_tokens=8)
     driver.submit(0, (0, 1) * 10, max_tokens=max_tokens)
     (live,) = driver.scheduler._table.waiting
@@ -290,7 +290,7 @@ def test_several_tokens_are_taken_as_one_after_the_other(
     assert driver.scheduler.is_idle
 
 
-def test_decode_entries_say_how_much_of_them_is_guessed() -> None:
+def test_decode_entries_say_how_much_of_them_is_a_draft() -> None:
     driver = repetitive(max_draft_tokens=3)
     driver.submit(0, (0, 1) * 10, max_tokens=60)
     driver.run()

@@ -1,4 +1,4 @@
-"""The batcher with guesses and without: the same answers, in fewer steps."""
+"""The batcher with drafts and without: the same answers, in fewer steps."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ WAYS = {
 
 @pytest.fixture(autouse=True)
 def no_clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that there are guesses, whatever the clock says of steps as short as these."""
+    """Make drafts worth their rows, however short the steps are."""
     monkeypatch.setattr(StepCost, "rows_of_an_empty_step", 30.0)
     monkeypatch.setattr(StepCost, "row", 0.0)
 
@@ -57,13 +57,13 @@ async def ask(
 
 @pytest.mark.parametrize("dtype", ["f32", "bf16"])
 @pytest.mark.parametrize("way", WAYS)
-async def test_answers_do_not_depend_on_guesses(way: str, dtype: str) -> None:
+async def test_answers_do_not_depend_on_drafts(way: str, dtype: str) -> None:
     plain, without = await ask(PROMPTS, WAYS[way], dtype=dtype, max_draft_tokens=0)
     assert without.proposed_tokens == 0
     for max_draft_tokens, n_batch in ((1, 512), (8, 512), (64, 512), (8, 9)):
         options = {"max_draft_tokens": max_draft_tokens, "n_batch": n_batch, "dtype": dtype}
-        guessed, counts = await ask(PROMPTS, WAYS[way], **options)
-        assert guessed == plain
+        drafted, counts = await ask(PROMPTS, WAYS[way], **options)
+        assert drafted == plain
         assert counts.accepted_tokens <= counts.proposed_tokens
         assert counts.accepted_tokens > 0 or way == "its own words"
         alone = [(await ask([prompt], WAYS[way], **options))[0][0] for prompt in PROMPTS]
@@ -105,7 +105,7 @@ async def test_the_pieces_of_a_stream_are_the_same() -> None:
     assert streams[0] == streams[1]
 
 
-async def test_leaving_while_guesses_are_verified() -> None:
+async def test_leaving_while_drafts_are_verified() -> None:
     """No KV is left (the fixture looks), and the others go on as before."""
     plain, _ = await ask([PROMPTS[1]], WAYS["greedy"], max_draft_tokens=0)
     async with Batcher(max_draft_tokens=8) as batcher:
@@ -125,10 +125,10 @@ async def test_leaving_while_guesses_are_verified() -> None:
 
 
 async def test_a_full_context() -> None:
-    """Where positions and KV are all promised, guesses take none besides."""
+    """Where positions and KV are all promised, drafts take none besides."""
     params = SamplingParams(max_tokens=500, logit_bias=FEW_WORDS)
     options = {"n_ctx": 256, "n_parallel": 2, "block_size": 16}
     plain, _ = await ask([REPETITIVE, PROMPTS[1]], params, max_draft_tokens=0, **options)
-    guessed, counts = await ask([REPETITIVE, PROMPTS[1]], params, max_draft_tokens=8, **options)
-    assert guessed == plain
+    drafted, counts = await ask([REPETITIVE, PROMPTS[1]], params, max_draft_tokens=8, **options)
+    assert drafted == plain
     assert counts.accepted_tokens > 0

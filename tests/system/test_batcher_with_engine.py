@@ -50,8 +50,8 @@ async def test_shared_system_prompt() -> None:
     async with Batcher(system_prompt=SYSTEM) as batcher:
         shared = await asyncio.gather(*(batcher.generate(p, SAMPLED) for p in PROMPTS))
         counts = batcher.runtime.engine.statistics()
-        guessed_wrong = counts["proposed_tokens"] - counts["accepted_tokens"]
-        computed = counts["computed_tokens"] - guessed_wrong
+        wrong_drafts = counts["proposed_tokens"] - counts["accepted_tokens"]
+        computed = counts["computed_tokens"] - wrong_drafts
         chats = [await batcher.chat([{"role": "user", "content": p}], SAMPLED) for p in PROMPTS]
         n_system = len(batcher.runtime.tokenizer.encode(SYSTEM))
     own = [c.usage.prompt_tokens - n_system for c in shared]

@@ -1,7 +1,7 @@
-"""Invariance 1 of steps with guesses: tokens and log-probabilities of plain decoding, bit for bit.
+"""Invariance 1 of steps with drafts: tokens and log-probabilities of plain decoding, bit for bit.
 
 Each sequence is first decoded alone, a token a step, on one thread. Then the same sequences are
-decoded in steps that guess, rightly and wrongly, beside neighbours that do so too.
+decoded in steps with right and wrong drafts, next to sequences that have drafts too.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ def rig(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     ("n_ubatch", "n_threads", "shares"),
     [(1, 1, False), (5, 2, True), (64, 1, False), (512, 2, True)],
 )
-def test_guesses_right_and_wrong(rig: Rig, n_ubatch: int, n_threads: int, shares: bool) -> None:
+def test_right_and_wrong_drafts(rig: Rig, n_ubatch: int, n_threads: int, shares: bool) -> None:
     """Steps of several sequences, at the end of a prompt and after; drafts spoilt anywhere.
 
     shares: the pages of equal beginnings, which are then attended to together.
@@ -150,8 +150,8 @@ def test_guesses_right_and_wrong(rig: Rig, n_ubatch: int, n_threads: int, shares
     engine.close()
 
 
-def test_what_is_cached_after_wrong_guesses_is_right(rig: Rig) -> None:
-    """Pages that were filled beside guesses that failed, attached to another sequence."""
+def test_what_is_cached_after_wrong_drafts_is_right(rig: Rig) -> None:
+    """Blocks that were filled in steps with wrong drafts, attached to another sequence."""
     engine = Engine.load(**rig.options, n_ubatch=64)
     sequence = rig.sequences[1]
     first = sequence.start(engine)

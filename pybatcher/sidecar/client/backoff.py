@@ -1,4 +1,4 @@
-"""`Backoff`: how long to wait before the next try to connect. Pure: no clock, no sleep."""
+"""`Backoff`: seconds until the next try to connect. Pure: no clock, no sleep."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ __all__ = ["Backoff"]
 
 
 class Backoff:
-    """No wait at first, then waits that double up to `LONGEST` and are of uneven length.
+    """Delays of 0 at first, then doubling up to `LONGEST`, each shortened at random (jitter).
 
-    Uneven, so that the many clients of a server that restarts do not all come at once. It
-    begins anew when the last try is longer ago than the longest wait: so nobody waits after a
-    rest, and a server that takes connections and drops them at once is not run at.
+    With jitter, the many clients of a server that restarts do not all come at once. The delays
+    begin anew when the last try is longer ago than the longest delay: so a client that has not
+    tried for a while does not wait, and one whose server takes connections and drops them at once
+    does.
     """
 
     FIRST = 0.05
     LONGEST = 2.0
-    """Seconds, before they are shortened by up to a half."""
+    """The longest delay in seconds, before it is shortened by up to a half."""
 
     def __init__(self, random: Random) -> None:
         self._random = random
@@ -25,7 +26,7 @@ class Backoff:
         self._last_try = 0.0
 
     def delay(self, now: float) -> float:
-        """Seconds from `now` (of any clock) to the next try, which is taken to be made then."""
+        """Return the seconds from `now` (of any clock) to the next try, and count that as made."""
         if now - self._last_try > self.LONGEST:
             self._n_tries = 0
         wait = 0.0

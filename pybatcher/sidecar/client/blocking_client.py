@@ -24,8 +24,9 @@ class BlockingClient(BlockingCalls[Client]):
             answer = client.generate("Once upon a time", max_tokens=64)
 
     Threads that call it at the same time are served at the same time. A call that is
-    interrupted (Ctrl-C) cancels its request. What is not closed is closed, without draining,
-    when it is collected or the interpreter exits. Arguments and errors are those of `Client`.
+    interrupted (Ctrl-C) cancels its request. Without a `close`, the client is closed, without
+    draining, when it is collected or the interpreter exits. Arguments and errors are those of
+    `Client`.
     """
 
     _own_name = "client"
@@ -41,17 +42,14 @@ class BlockingClient(BlockingCalls[Client]):
 
     @override
     def prefixes(self) -> Prefixes:
-        """Return all prefixes that the sidecar keeps, for whomever."""
         return self._running_thread().call(self._batcher.prefixes())
 
     @override
     def statistics(self) -> SidecarStatistics:
-        """Return the counts since the sidecar's start, of all its clients."""
         return self._running_thread().call(self._batcher.statistics())
 
     @override
     def health(self) -> Health:
-        """Return whether the sidecar serves requests, and if not, why."""
         own = self._batcher.own_health()
         return self._running_thread().call(self._batcher.health()) if own.ok else own
 
@@ -64,5 +62,5 @@ class BlockingClient(BlockingCalls[Client]):
 
     @property
     def limits(self) -> Mapping[str, Any]:
-        """What the sidecar takes at most, by name. Raises BatcherClosedError before `start`."""
+        """The limits of the sidecar, by name. Raises BatcherClosedError before `start`."""
         return self._batcher.limits

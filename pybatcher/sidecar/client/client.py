@@ -28,7 +28,7 @@ __all__ = ["Client"]
 
 _CONNECT_TIMEOUT = 10.0
 _ABSENT_TIMEOUT = 1.0
-"""Seconds for a socket that nobody listens on: a sidecar that is just being started makes it."""
+"""Seconds that `start` waits for a socket that no process listens on, until a sidecar starts."""
 
 _LONGEST_PATH = 107  # bytes; of a unix socket's address
 
@@ -41,17 +41,19 @@ class Client(AnyBatcher):
 
     path: of the sidecar's socket; None: $PYBATCHER_SOCKET, or pybatcher.sock in
         $XDG_RUNTIME_DIR, which is where `pybatcher serve` puts it.
-    idempotent: what is in flight when the connection is lost is sent again over the next one,
-        with the tokens it has, and goes on with those it would have had. False: it fails with
-        ConnectionLostError and never runs twice.
+    idempotent: calls in flight when the connection is lost are sent again over the next one, with
+        the tokens they have, and give the output that they would have given. False: they fail
+        with ConnectionLostError, and no call runs twice.
     connect_timeout: seconds that `start`, and a call without a connection, wait for one before
-        they raise ConnectionLostError. None: 10, but `start` waits only 1 for a socket that is
-        not there or that nobody listens on.
+        they raise ConnectionLostError. None: 10, but `start` waits only 1 for a socket that does
+        not exist or that no process listens on.
 
-    Many calls share the connection. If it is lost it is made anew when there is a call for it,
-    or handlers are attached. What `statistics`, `health` and `prefixes` say has to be fetched, so
-    they are to be awaited. Prefixes that were added are added again after a reconnect, and the
-    sidecar drops them when the client closes.
+    Many calls share the connection. If it is lost, a new one is made for the next call, or for
+    attached handlers. `statistics`, `health` and `prefixes` fetch their values, so they have to be
+    awaited; they are those of the sidecar and of all its clients. `attach` gets the events of all
+    clients too, with times of the sidecar's clock, and no events while there is no connection.
+    `health` raises ConnectionLostError where there is no sidecar. Prefixes that were added are
+    added again after a reconnect, and the sidecar drops them when the client closes.
 
     Belongs to the event loop and to the process it was started in. Raises ConfigError for
     arguments that cannot work.
@@ -96,39 +98,26 @@ class Client(AnyBatcher):
 
     @override
     def attach(self, handler: Handler) -> Callable[[], None]:
-        """Call `handler` with every event of the sidecar. Return what detaches it.
-
-        As of `Batcher.attach`: the events are those of all its clients, and their times are of
-        the sidecar's clock. What happens while there is no connection is not heard of.
-
-        Raises ConfigError for what cannot be called so.
-        """
         return attach_and_watch(self._telemetry, handler, self._watch)
 
     @override
     async def prefixes(self) -> Prefixes:
-        """Return all prefixes that the sidecar keeps, for whomever."""
         return await self._ask(ListPrefixes())
 
     @override
     async def statistics(self) -> SidecarStatistics:
-        """Return the counts since the sidecar's start, of all its clients."""
         statistics = await self._ask(ReadStatistics())
         assert isinstance(statistics, SidecarStatistics)
         return statistics
 
     @override
     async def health(self) -> Health:
-        """Return whether the sidecar serves requests, and if not, why.
-
-        Raises ConnectionLostError where there is no sidecar.
-        """
         if self._service is None or self._closed:
             return self.own_health()
         return await self._ask(ReadHealth())
 
     def own_health(self) -> Health:
-        """Return the health of the client alone, as far as it is known without asking."""
+        """Return the health of the client alone, without asking the sidecar."""
         if self._closed:
             return Health("closed", "the client was closed")
         if self._service is None:
@@ -138,26 +127,22 @@ class Client(AnyBatcher):
     async def reload(self, **changes: Any) -> dict[str, Any]:
         """Have the sidecar open another model, or the same with other options.
 
-        changes: `model`, `system_prompt` and options of a `Batcher`, by name; what is not named
-            stays as it is. Requests that are in flight end where they are.
+        changes: `model`, `system_prompt` and options of a `Batcher`, by name; all others stay as
+            they are. Requests in flight are finished by the old worker.
 
-        Returns, once the new one serves, what it says of itself. Raises what is wrong with the
-        changes (ConfigError, ModelFormatError, ...); then all is as before.
+        Returns the description of the new worker once it serves. Raises the errors of opening a
+        batcher with these changes (ConfigError, ModelFormatError, ...); then the old one goes on.
         """
         return await self._ask(Reload(changes))
 
     @property
     @override
     def model_name(self) -> str:
-        """Of the model, for people, as of the last connect or `reload` of this client.
-
-        Raises BatcherClosedError before `start`.
-        """
         return str(self._running_service().greeting.get("model", "unknown"))
 
     @property
     def limits(self) -> Mapping[str, Any]:
-        """What the sidecar takes at most, by name. Raises BatcherClosedError before `start`."""
+        """The limits of the sidecar, by name. Raises BatcherClosedError before `start`."""
         said = self._running_service().greeting.get("limits")
         return dict(said) if isinstance(said, dict) else {}
 

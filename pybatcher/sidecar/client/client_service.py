@@ -1,4 +1,4 @@
-"""`ClientService`: what a client is between start and close: a `RemoteService` and its link."""
+"""`ClientService`: serves the calls of a started client, with a `RemoteService` and its link."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ T = TypeVar("T")
 
 
 class ClientService(CallService):
-    """Takes calls of its own loop and process to the sidecar at the other end of a socket.
+    """Sends calls of its own loop and process to the sidecar at the other end of a socket.
 
-    What is called without a connection waits for one, `connect_timeout` seconds at most. What is
-    in flight when it is lost is sent again over the next one if it is `idempotent`, and then
-    waits so long for that.
+    A call without a connection waits for one, `connect_timeout` seconds at most. Calls in flight
+    when the connection is lost are sent again over the next one if the client is `idempotent`;
+    they wait as long for it.
 
-    Made on the event loop it is to run on.
+    Made on the event loop it is to run on. greeting: the answer of the other end to `hello`.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class ClientService(CallService):
         self._telemetry = telemetry
         self._limits = Limits()
         self._numbers = count(1)
-        self._remote = self._new_relay()
+        self._remote = self._new_remote()
         self._connector: Connector[Link] = Connector(
             path,
             self._connect,
@@ -76,20 +76,20 @@ class ClientService(CallService):
         )
         self._lost: asyncio.Future[ConnectionLostError] | None = None
         self._hang_up: Callable[[], None] | None = None
-        self._waiting_to_go_on: asyncio.Task[None] | None = None
+        self._reconnecting: asyncio.Task[None] | None = None
         self._is_closing = False
         self._refusal = ""
         self.greeting: Mapping[str, Any] = {}
-        """What the other end has said of itself."""
+        """The answer of the other end to `hello`; empty before the first connection."""
 
     # -- life -------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Connect."""
+        """Connect. Raises ConnectionLostError where no sidecar answers in time."""
         await self._connector.first_connection(self._connect_timeout, self._absent_timeout)
 
     async def close(self, drain: bool, timeout: float | None) -> None:  # noqa: ASYNC109
-        """Drain for `timeout` seconds at most, or fail what is in flight; then hang up."""
+        """Drain for `timeout` seconds at most, or fail all in flight; then close the connection."""
         self.check_home()
         self._is_closing = True
         if drain:
@@ -101,7 +101,7 @@ class ClientService(CallService):
             await asyncio.wait({self._lost})
 
     def abandon(self) -> None:
-        """Hang up, from any thread, without waiting: the client was collected or Python exits."""
+        """Close without waiting, from any thread: the client was collected or Python exits."""
         if os.getpid() == self._pid:
             with suppress(RuntimeError):  # the loop is closed, and with it the connection
                 self._loop.call_soon_threadsafe(self._end)
@@ -115,7 +115,7 @@ class ClientService(CallService):
             self._hang_up()
 
     def check_home(self) -> None:
-        """Raise where this is not the process or not the loop that the client was started in."""
+        """Raise an error in another process or loop than the one the client was started in."""
         if os.getpid() != self._pid:
             raise BatcherClosedError(
                 f"the client was started in process {self._pid} and this is a fork of it, which "
@@ -158,7 +158,7 @@ class ClientService(CallService):
     # -- events -----------------------------------------------------------------------------
 
     def watch(self) -> None:
-        """Handlers have come or gone. From any thread; never waits."""
+        """Ask for events, or for none, after handlers changed. From any thread; never waits."""
         with suppress(RuntimeError):  # the loop is closed: there are no more events
             self._loop.call_soon_threadsafe(self._watch_if_needed)
 
@@ -169,7 +169,7 @@ class ClientService(CallService):
     # -- the connection ---------------------------------------------------------------------
 
     async def _ready(self, timeout: float | None = None) -> tuple[RemoteService, float | None]:  # noqa: ASYNC109
-        """What calls go over, once there is a connection, and what is left of their `timeout`."""
+        """Wait for a connection. Return the service over it, and the seconds left of `timeout`."""
         self.check_home()
         if self._is_closing:
             raise BatcherClosedError("the client is closed; make another")
@@ -193,10 +193,10 @@ class ClientService(CallService):
         return self._remote, left
 
     async def _connect(self) -> Link:
-        """One try. It becomes the remote's link."""
+        """Try once to connect, and give the link to the `RemoteService`."""
         link, greeting = await self._greet()
         theirs = _limits_in(greeting)
-        if theirs != self._limits:  # a link has to have those of the other end: once more
+        if theirs != self._limits:  # connect again, with a link that has the other end's limits
             self._limits = theirs
             await self._hang_up_and_wait()
             link, greeting = await self._greet()
@@ -210,7 +210,7 @@ class ClientService(CallService):
         return link
 
     async def _greet(self) -> tuple[Link, Mapping[str, Any]]:
-        """A connection on which the other end has said what it is."""
+        """Connect and say `hello`. Return the link and the answer."""
         lost: asyncio.Future[ConnectionLostError] = self._loop.create_future()
         link = Link(
             peer=str(self._path),
@@ -230,7 +230,7 @@ class ClientService(CallService):
 
         def hang_up() -> None:
             link.close()
-            with suppress(OSError):  # a fork may have it too: the other end is to hear of it
+            with suppress(OSError):  # a fork may hold the socket too: `close` would not end it
                 sock.shutdown(socket.SHUT_RDWR)
 
         self._lost, self._hang_up = lost, hang_up
@@ -255,42 +255,44 @@ class ClientService(CallService):
         if method == "refused" and params:
             self._refusal = str(params[0])
         self._remote.take_notification(method, params)
-        self._remote.watch_if_needed()  # a handler that raised is none any more
+        self._remote.watch_if_needed()  # a handler that raised was detached
 
     def _link_lost(self, lost: asyncio.Future[ConnectionLostError]) -> None:
         error = lost.result()
         self._remote.link_lost(error)
         self._connector.lost(error)
-        self._go_on()
+        self._reconnect_if_needed()
 
-    def _new_relay(self) -> RemoteService:
-        """With numbers that no other has had, so that a late `cancel` cannot meet another call."""
-        pending = PendingCalls(replays=self._idempotent, on_work=self._go_on, numbers=self._numbers)
+    def _new_remote(self) -> RemoteService:
+        """Make a service whose calls have new numbers, so that a late `cancel` meets no other."""
+        pending = PendingCalls(
+            replays=self._idempotent, on_work=self._reconnect_if_needed, numbers=self._numbers
+        )
         return RemoteService(pending, self._telemetry)
 
-    def _go_on(self) -> None:
-        """See to it that what is in flight without a connection does not wait for ever."""
+    def _reconnect_if_needed(self) -> None:
+        """Reconnect for calls in flight without a connection; they fail if that is not possible."""
         pending = self._remote.pending
-        if pending.link is None and pending.n_in_flight and self._waiting_to_go_on is None:
-            self._waiting_to_go_on = self._loop.create_task(
-                self._wait_to_go_on(), name="pybatcher-go-on"
+        if pending.link is None and pending.n_in_flight and self._reconnecting is None:
+            self._reconnecting = self._loop.create_task(
+                self._reconnect_or_fail(), name="pybatcher-reconnect"
             )
 
-    async def _wait_to_go_on(self) -> None:
+    async def _reconnect_or_fail(self) -> None:
         try:
             await self._connector.connection(self._connect_timeout)
         except BatcherClosedError:
-            pass  # who closes ends all calls
+            pass  # `close` ends all calls
         except ConnectionLostError as error:
-            before, self._remote = self._remote, self._new_relay()
+            before, self._remote = self._remote, self._new_remote()
             self._remote.take_prefixes_of(before)
             before.link_lost(error, final=True)
         finally:
-            self._waiting_to_go_on = None
+            self._reconnecting = None
 
 
 def _limits_in(greeting: Mapping[str, Any]) -> Limits:
-    """Of the other end, where it says them. ConfigError for limits that there cannot be."""
+    """Return the limits of the other end. Raises ConfigError for limits out of range."""
     said = greeting.get("limits")
     if not isinstance(said, dict):
         return Limits()

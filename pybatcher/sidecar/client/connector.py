@@ -1,4 +1,4 @@
-"""`Connector`: has one connection, and makes another when there is a use for one."""
+"""`Connector`: keeps one connection, and makes another when one is needed."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ _C = TypeVar("_C")
 
 
 class Connector(Generic[_C]):
-    """Connects when somebody waits for a connection, and tries again while somebody does.
+    """Connects while there are waiting calls, and tries again until it succeeds.
 
-    Idle without a connection it does nothing. For one event loop.
+    Without a connection and without waiting calls it does nothing. For one event loop.
 
-    path: what errors name.
-    connect: one try. Whatever it raises is a reason to try again.
+    path: the address in error messages.
+    connect: tries once. After any exception of it, the next try follows.
     try_timeout: seconds that one try may take.
-    is_wanted: whether a connection is wanted though nobody waits for it.
-    random: what waits between tries are made uneven with.
+    is_wanted: returns True if a connection is needed without a waiting call.
+    random: of the delays between tries.
     """
 
     def __init__(
@@ -51,11 +51,11 @@ class Connector(Generic[_C]):
 
     @property
     def is_connected(self) -> bool:
-        """There is a connection now."""
+        """True while there is a connection."""
         return self._connection is not None
 
     async def connection(self, timeout: float) -> _C:  # noqa: ASYNC109
-        """The connection; where there is none, one is made, for which `timeout` seconds are left.
+        """Return the connection; make one within `timeout` seconds where there is none.
 
         Raises ConnectionLostError, BatcherClosedError after `close`.
         """
@@ -77,8 +77,8 @@ class Connector(Generic[_C]):
     async def first_connection(self, timeout: float, absent_timeout: float) -> _C:  # noqa: ASYNC109
         """Return the connection as `connection` does, but do not wait long for a missing socket.
 
-        absent_timeout: seconds that are waited for a socket that is not there, or that nobody
-            listens on. It is not likely to come; one that listens may be busy for a while.
+        absent_timeout: seconds to wait for a socket that does not exist, or that no process
+            listens on. A server that listens may be busy for a while, and has `timeout` seconds.
         Raises ConnectionLostError, BatcherClosedError.
         """
         if absent_timeout >= timeout:
@@ -91,18 +91,18 @@ class Connector(Generic[_C]):
         return await self.connection(timeout - absent_timeout)
 
     def lost(self, error: BaseException) -> None:
-        """The connection is gone, and why."""
+        """Note that the connection was lost. error: the reason."""
         self._connection = None
         self._cause = error
         self.wake()
 
     def wake(self) -> None:
-        """A connection may be wanted now: see to it."""
+        """Connect if a connection is needed now."""
         if not self._is_idle and self._connection is None and self._trying is None:
             self._trying = self._loop.create_task(self._try(), name="pybatcher-connector")
 
     def close(self) -> None:
-        """Try no more. Who waits is told so. The connection itself is its maker's to close."""
+        """Stop trying; waiting calls get BatcherClosedError. Leaves the connection open."""
         self._closed = True
         self._connection = None
         if self._trying is not None:
@@ -136,7 +136,7 @@ class Connector(Generic[_C]):
     def _unreachable(self, timeout: float) -> ConnectionLostError:
         now, began, cause = self._loop.time(), self._try_began, self._cause
         if began is not None and now - began >= min(timeout / 2, _SILENCE):
-            cause = None  # of a try before that
+            cause = None  # of an earlier try
         why = "it is there and does not answer, it may be opening its model"
         if cause is not None and not isinstance(cause, TimeoutError):
             why = str(cause) or type(cause).__name__
@@ -147,4 +147,4 @@ class Connector(Generic[_C]):
 
 
 _SILENCE = 0.5
-"""Seconds without an answer after which that is what is wrong."""
+"""Seconds without an answer after which errors name the silence as the reason."""

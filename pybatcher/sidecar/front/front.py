@@ -1,4 +1,4 @@
-"""`Front`: what the sidecar's clients talk to, whichever worker serves them."""
+"""`Front`: the `CallService` of the sidecar's clients, whichever worker serves them."""
 
 from __future__ import annotations
 
@@ -33,9 +33,10 @@ _LOGGER = logging.getLogger("pybatcher.sidecar")
 
 
 class Front(CallService):
-    """Hands calls to the current supervisor; after a `reload` that is another one.
+    """Hands calls to the current worker supervisor; after a `reload` that is another one.
 
-    n_connections: how many clients there are.
+    `ask` answers questions about the front itself, and passes on the rest.
+    n_connections: returns the number of connected clients.
     """
 
     def __init__(
@@ -48,7 +49,7 @@ class Front(CallService):
         self._telemetry = Telemetry(time.monotonic)
         self._reloading = asyncio.Lock()
         self._supervisors: dict[WorkerSupervisor, asyncio.Task[None]] = {}
-        self._past = Totals(no_counts())  # of supervisors that are no more
+        self._past = Totals(no_counts())  # of supervisors that have ended
         self.failed: asyncio.Future[PybatcherError] = self._loop.create_future()
         self._own_answers: dict[type, Callable[[Any], Awaitable[Any]]] = {
             Describe: self._describe,
@@ -62,11 +63,11 @@ class Front(CallService):
 
     @property
     def n_in_flight(self) -> int:
-        """Calls without an end."""
+        """Number of calls that have not ended."""
         return sum(supervisor.remote.pending.n_in_flight for supervisor in self._supervisors)
 
     async def opened(self) -> dict[str, Any]:
-        """Wait for the first worker to serve. Raises why it cannot."""
+        """Wait until the first worker serves and return its description. Raises why it cannot."""
         return await asyncio.shield(self._current.opened)
 
     async def close(self, error: PybatcherError) -> None:
@@ -80,9 +81,10 @@ class Front(CallService):
     async def reload(self, changes: Mapping[str, Any]) -> dict[str, Any]:
         """Open another model, or the same with other options, move new calls there, drain.
 
-        changes: `model`, `system_prompt` and options of the batcher, by name; what is not named
-        stays as it is. While the first worker is drained there are two. Raises what is wrong with
-        them, or with the model, and then everything is as before.
+        changes: `model`, `system_prompt` and options of the batcher, by name; all others stay as
+            they are.
+        There are two workers while the first one is drained. Raises the errors of opening a
+        batcher with these changes; then the first worker goes on.
         """
         async with self._reloading:
             before, after = self._current, None
@@ -137,7 +139,6 @@ class Front(CallService):
 
     @override
     async def ask(self, question: Question[T]) -> T:
-        """Answer what the front knows itself, and pass on the rest, to the current worker."""
         own = self._own_answers.get(type(question))
         if own is None:
             return await self._current.remote.ask(question)
@@ -145,17 +146,17 @@ class Front(CallService):
         return answer
 
     async def _describe(self, _: Describe) -> dict[str, Any]:
-        """Return what the worker has said of itself; before that, what it is told to be."""
+        """Return the worker's description of itself; before it serves, that of its spec."""
         return self._current.hello()
 
     async def _health(self, _: ReadHealth) -> Health:
-        """Return the health of the worker that new calls go to, also where there is none."""
+        """Return the health of the supervisor that new calls go to."""
         return self._current.health()
 
     async def _statistics(self, _: ReadStatistics) -> SidecarStatistics:
-        """Return the counts of all workers there are and were."""
+        """Return the counts of all workers since the start."""
         await asyncio.gather(*(supervisor.refresh_counts() for supervisor in self._supervisors))
-        # From here on nothing is awaited: all is read at one moment, and nothing twice.
+        # From here on nothing is awaited: all counts are read at one moment, and none twice.
         totals = sum((supervisor.totals() for supervisor in self._supervisors), self._past)
         return SidecarStatistics(
             **asdict(totals.counts),

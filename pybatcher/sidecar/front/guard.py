@@ -1,4 +1,4 @@
-"""What a worker process does first: tie its life to that of the front that started it."""
+"""`guard_child`: ties the life of a worker process to that of the front that started it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import sys
 __all__ = ["FRONT_SIGNALS", "PARENT_VARIABLE", "guard_child"]
 
 FRONT_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-"""What a terminal or an init system may send to all processes of the sidecar at once.
+"""Signals that a terminal or an init system may send to all processes of the sidecar at once.
 
 The front acts on them: it drains, or reloads, and needs its worker for that.
 """
@@ -37,7 +37,7 @@ def guard_child() -> None:
     if sys.stderr is not None:
         faulthandler.enable()
     if sys.platform == "linux":
-        # What a kernel refuses here, EOF on the socket to the front says too, only later.
+        # Where the kernel refuses this, EOF on the socket to the front ends the process, later.
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, ctypes.c_ulong(signal.SIGKILL))
     # Asked for after prctl, which says nothing of a front that ended before it. Whether the
     # parent is process 1 would be no sign: in a container the front itself may be that.

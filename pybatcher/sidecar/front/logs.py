@@ -1,6 +1,6 @@
-"""What the command `serve` logs, and how: lines of text, or of JSON, on stderr.
+"""Logging of the command `serve`: lines of text, or of JSON, on stderr.
 
-A library sets up no logging; a server that is the whole process does. A line may contain what
+A library sets up no logging; a server that is the whole process does. A line may contain text that
 clients have sent, so line breaks and control characters are escaped.
 """
 

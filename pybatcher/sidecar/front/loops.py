@@ -22,6 +22,6 @@ def new_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 
 def run(main: Coroutine[Any, Any, _T]) -> _T:
-    """Run a coroutine on a loop of its own, on this thread, and return what it returns."""
+    """Run a coroutine on a loop of its own, on this thread, and return its result."""
     with asyncio.Runner(loop_factory=new_loop()) as runner:
         return runner.run(main)

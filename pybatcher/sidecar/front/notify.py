@@ -1,4 +1,4 @@
-"""`Notifier`: tell an init system what the server is doing, as sd_notify(3) does."""
+"""`Notifier`: tells an init system the state of the server, as sd_notify(3) does."""
 
 from __future__ import annotations
 

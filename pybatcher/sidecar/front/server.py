@@ -43,8 +43,8 @@ _HANG_UP_GRACE = 1.0
 class Server:
     """Serves clients from `run` until a signal ends it, or until no worker can be started.
 
-    changes: called on the loop at a SIGHUP; what it returns is given to the reload. None: SIGHUP
-        starts a new worker with the options there were.
+    changes: called on the loop at a SIGHUP; returns the changes of the reload. None: SIGHUP starts
+        a new worker with the same options.
     """
 
     def __init__(

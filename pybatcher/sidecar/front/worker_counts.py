@@ -1,4 +1,4 @@
-"""`WorkerCounts`: what a line of workers, each in the place of the last, has counted. Pure.
+"""`WorkerCounts`: the counts of workers that follow one another, as one sum. Pure.
 
 Counters never fall and count nothing twice, whenever they are read: a worker's report replaces
 its earlier one, and only the end of a worker adds its last report to those of the workers before.
@@ -38,8 +38,8 @@ class Totals:
 class WorkerCounts:
     """The counts of the workers of one supervisor.
 
-    A worker that ends takes requests with it that it had counted as submitted and that the next
-    one counts again. Until that has happened, `total` shows what it has shown before.
+    A worker may end with requests that it had counted as submitted, and that the next worker
+    counts again. Until it has done so, `total` returns the same counts as before.
     """
 
     def __init__(self) -> None:
@@ -62,6 +62,6 @@ class WorkerCounts:
         return not self._latest.queued + self._latest.running
 
     def total(self) -> BatcherStatistics:
-        """The counts of all workers; no counter is lower than it was in any total before."""
+        """Return the counts of all workers; no counter is lower than in any total before."""
         self._shown = at_least(add_counts(self._ended, self._latest), self._shown)
         return self._shown

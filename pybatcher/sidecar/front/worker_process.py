@@ -128,7 +128,7 @@ def _start(descriptor: int, module: str, argv_tail: Sequence[str]) -> subprocess
     Otherwise a Ctrl-C during its first moments would end it. It inherits the signal mask of this
     thread, which is as before when this returns.
     """
-    # As multiprocessing hands on to what it spawns: -O, -W, -X, -I, ... of this interpreter.
+    # The flags that multiprocessing passes to its children: -O, -W, -X, -I, ... of this one.
     flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
     # -P: else -m would look for modules in the working directory first, where we did not.
     command = [sys.executable, *flags, "-P", "-m", module, str(descriptor), *argv_tail]

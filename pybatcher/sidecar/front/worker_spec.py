@@ -1,4 +1,4 @@
-"""`WorkerSpec`: what a worker process is told to serve."""
+"""`WorkerSpec`: the model and options that a worker process serves."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..protocol.limits import Limits
 __all__ = ["INTERNAL_LIMITS", "WorkerSpec"]
 
 INTERNAL_LIMITS = Limits(max_frame=2**30, max_depth=128, max_in_flight=2**20, max_elements=2**26)
-"""Limits of the socket between front and worker: what the front has taken must fit."""
+"""Limits of the socket between front and worker: every message the front accepts must fit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,13 +45,14 @@ class WorkerSpec:
                 raise ConfigError(f"{name} is {reprlib.repr(value)}; it must be a text, or None")
         changed = {name: changes[name] for name in changes if name not in own}
         options = {**self.options, **changed}
-        split_options(dict(options))  # what is wrong with them is said before a worker starts
+        split_options(dict(options))  # raises for bad options, before a worker is started
         return replace(self, options=options, **own)
 
     @classmethod
     def from_wire(cls, spec: dict[str, Any]) -> WorkerSpec:
-        """Return the specification that `to_wire` made a map of. Raises ConfigError for another
-        version's.
+        """Return the specification of a map that `to_wire` made.
+
+        Raises ConfigError for a map of another version.
         """
         try:
             return cls(**spec)

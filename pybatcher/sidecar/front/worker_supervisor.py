@@ -51,7 +51,7 @@ _EXIT_GRACE = 0.5
 """Seconds that a worker has to exit after it has closed its end of the socket."""
 
 _COUNTS_TIMEOUT = 1.0
-"""Seconds that a worker has to say what it has counted. Later, its last report stands."""
+"""Seconds that a worker has to report its counts. After them, its last report is used."""
 
 _COUNTS_PAUSE = 0.01
 """Seconds between two such questions to a worker that is to be stopped."""
@@ -60,8 +60,8 @@ _COUNTS_PAUSE = 0.01
 class WorkerSupervisor:
     """Keeps a worker running and carries its calls over to the next. For one event loop.
 
-    `run` is to be a task. `opened` gets what the first worker says of itself when it serves, or
-    the error for which there is no worker.
+    `run` is to be a task. opened: a future of the first worker's description of itself, set when
+    it serves, or of the error that keeps it from serving.
     """
 
     def __init__(
@@ -75,9 +75,9 @@ class WorkerSupervisor:
     ) -> None:
         """Start nothing yet.
 
-        numbers: of calls. telemetry: has the handlers of events. Both are shared by all
-            supervisors of a front.
-        module: what a worker process runs.
+        numbers: the ids of calls. telemetry: has the handlers of events. All supervisors of a
+            front share both.
+        module: the Python module that a worker process runs.
         """
         self._loop = asyncio.get_running_loop()
         self.spec = replace(spec, beat_period=config.hang_timeout / _TICKS)
@@ -143,7 +143,7 @@ class WorkerSupervisor:
         self.stop()
 
     async def _last_counts(self) -> None:
-        """Have the worker count what it still does of calls that were cancelled here."""
+        """Wait until the worker has counted the calls that were cancelled here."""
         with suppress(TimeoutError):
             async with asyncio.timeout(_COUNTS_TIMEOUT):
                 await self.refresh_counts()
@@ -158,7 +158,7 @@ class WorkerSupervisor:
             self._process.kill()
 
     def hello(self) -> dict[str, Any]:
-        """Return what the worker has said of itself; before that, what it is told to be."""
+        """Return the worker's description of itself; before it serves, that of its spec."""
         if self.opened.done() and self.opened.exception() is None:
             return dict(self.opened.result())
         name = "tiny" if self.spec.model is None else Path(self.spec.model).name
@@ -181,8 +181,8 @@ class WorkerSupervisor:
         """Have the worker report its counts, for `totals`. Raises nothing.
 
         Returns when they are here, or when the worker has not answered in time.
-        The question goes over the link itself, and not by `remote`: asked again of the next
-        worker it would be of no use, and it must not keep a worker that is drained from ending.
+        The question is sent over the link itself and not by the `RemoteService`: it must not be
+        sent again to the next worker, nor keep a worker that is drained from ending.
         """
         link = self.remote.pending.link
         if link is None:
@@ -202,7 +202,7 @@ class WorkerSupervisor:
                 await answered
 
     def totals(self) -> Totals:
-        """Return the counts of all workers there were, as far as they have reported them."""
+        """Return the counts of all workers since the start, as of their last reports."""
         replayed = self.remote.pending.replayed_requests
         return Totals(self._counts.total(), self.restarts, replayed)
 
@@ -247,7 +247,7 @@ class WorkerSupervisor:
         await self._worker_ended(await _exit_of(process), gone)
 
     async def _open(self, process: WorkerProcess, link: Link) -> dict[str, Any]:
-        """Have the worker open the model. Returns what it says of itself then."""
+        """Have the worker open the model. Return its description of itself."""
         await self._loop.create_connection(lambda: link, sock=process.sock)
         limit = self._config.start_timeout
         try:
@@ -270,13 +270,13 @@ class WorkerSupervisor:
         await asyncio.sleep(_STANDBY_DELAY)
         while not self._is_stopping:
             process = self._standby = WorkerProcess.spawn(module=self._module)
-            await process.wait()  # killed from outside: nothing is lost
+            await process.wait()  # it was killed from outside; it had no calls
             self._standby = None
             process.sock.close()
             await asyncio.sleep(_STANDBY_DELAY)
 
     async def _worker_ended(self, exit_reason: ExitReason, error: PybatcherError) -> None:
-        """Decide what becomes of the calls, and whether another worker is started."""
+        """Keep the calls for the next worker, or fail them where none follows."""
         pid, self._process = self.worker_pid, None
         how = exit_reason.text
         if self._why_killed:
@@ -288,7 +288,7 @@ class WorkerSupervisor:
             self.remote.link_lost(stopped, final=True)
             return
         self._last_end = how
-        if not isinstance(error, ConnectionLostError):  # it says itself why it cannot serve
+        if not isinstance(error, ConnectionLostError):  # the worker has told why it cannot serve
             self._fail(error)
             return
         _LOGGER.warning("worker %s %s", pid, how, extra={"worker_pid": pid, "reason": how})
@@ -311,7 +311,7 @@ class WorkerSupervisor:
         if self.opened.done():
             _LOGGER.error("no worker can be had: %s", error)
         else:
-            self.opened.set_exception(error)  # whoever waits for it tells people
+            self.opened.set_exception(error)  # the task that awaits it reports the error
         self.remote.link_lost(error, final=True)
 
     def _check_same_model(self, hello: dict[str, Any]) -> None:

@@ -5,8 +5,8 @@
     tokenize [text or messages]               detokenize [ids]
     prefixes []    statistics []    health []    reload [changes?]
 
-What reads params raises InvalidRequestError and what reads answers ProtocolError, and nothing
-else; both name the field.
+Functions that read params raise InvalidRequestError, those that read answers ProtocolError, and
+nothing else; both name the field.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ class Codec(Generic[Q]):
 
     method: of the Request.
     question: the kind.
-    read, write: from the params to the question and the id the client gave it (None: none); and
-        from the question to the params.
-    answer_to_wire, answer_from_wire: of the result.
+    read: turns params into the question and the id that the client gave it (None: none).
+    write: turns the question into params.
+    answer_to_wire, answer_from_wire: turn the answer into the result, and back.
     """
 
     method: str
@@ -147,7 +147,7 @@ def _read_reload(params: Params) -> tuple[q.Reload, None]:
 
 
 def _nothing_more(question: type[Q]) -> Callable[[Params], tuple[Q, None]]:
-    """Return what reads a question that has no params; those of a newer client are ignored."""
+    """Return the `read` of a question without params; those of a newer client are ignored."""
     return lambda _params: (question(), None)
 
 

@@ -3,9 +3,9 @@
 MessagePack-RPC: `[0, msgid, method, params]` is a Request, `[1, msgid, error, result]` its
 Response, `[2, method, params]` a Notification. No socket, loop or clock is in here.
 
-A side is OPEN until its peer breaks the protocol; then it is VIOLATED for good:
-`must_close` is set, what is to be sent ends with the answer to the violation, and
-its owner sends that and closes. What happens in each state:
+A side is OPEN until its peer breaks the protocol; then it is VIOLATED for good: `must_close` is
+set, the bytes to be sent end with the answer to the violation, and its owner sends them and closes
+the connection. The table of states:
 
     ServerProtocol            OPEN                                      VIOLATED
     receive: Request, new     in flight; the event                      ignored
@@ -33,8 +33,8 @@ A faulty frame is one that is malformed, passes a limit, or is none of the three
 kinds. Frames before it in the same bytes count. A Request in flight has exactly one
 Response; a duplicate's answer comes besides, with the same msgid.
 
-The answer to what a client sends has more bytes than that, at worst some 20 for each:
-the owner of a ServerProtocol stops reading from a peer that does not read.
+An answer may have more bytes than the message it answers, at worst some 20 for each: the owner of a
+ServerProtocol stops reading from a peer that does not read.
 """
 
 from __future__ import annotations
@@ -58,7 +58,8 @@ __all__ = [
 
 REQUEST, RESPONSE, NOTIFICATION = 0, 1, 2
 RETRY_AFTER_MS = 100
-"""Told to a client that has too many requests in flight: about one step of a large model."""
+"""The `retry_after_ms` of `queue_full` for too many requests in flight: one step of a large model.
+"""
 
 
 class RpcRequest(NamedTuple):
@@ -70,7 +71,7 @@ class RpcRequest(NamedTuple):
 
 
 class RpcResponse(NamedTuple):
-    """The outcome of the Request with this msgid. error: None if it went well."""
+    """The outcome of the Request with this msgid. error: None if it succeeded."""
 
     msgid: int
     error: Any
@@ -117,7 +118,7 @@ def _message_of(frame: list[Any]) -> RpcMessage | Fault:
 def _method(value: object) -> str | None:
     if type(value) is str:
         return value
-    if type(value) is bytes:  # old packers know no text
+    if type(value) is bytes:  # old packers have no text type
         try:
             return value.decode()
         except UnicodeDecodeError:
@@ -131,9 +132,9 @@ class _Side:
     def __init__(self, limits: Limits, *, reads: Limits, writes: Limits) -> None:
         self.limits = limits
         self.must_close = False
-        """The peer broke the protocol: send `data_to_send()`, then close the connection."""
+        """True once the peer has broken the protocol: send `data_to_send()`, then close."""
         self.violation: str | None = None
-        """How the peer broke it, for the log."""
+        """How the peer has broken the protocol, for the log; None: it has not."""
         self._reader = FrameReader(reads)
         self._writer = FrameWriter(writes)
         self._in_flight: set[int] = set()
@@ -164,7 +165,7 @@ class _Side:
 
 
 class ServerProtocol(_Side):
-    """The side that answers, by the table at the top of this module."""
+    """The server's side of a connection, by the table at the top of this module."""
 
     def __init__(self, limits: Limits | None = None) -> None:
         limits = limits or Limits()
@@ -249,7 +250,7 @@ class ServerProtocol(_Side):
 
 
 class ClientProtocol(_Side):
-    """The side that asks, by the table at the top of this module."""
+    """The client's side of a connection, by the table at the top of this module."""
 
     def __init__(self, limits: Limits | None = None) -> None:
         limits = limits or Limits()

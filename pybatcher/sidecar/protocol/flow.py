@@ -1,8 +1,8 @@
 """`Flow`: the deltas of one stream: numbered, and held back where their reader is slow. Pure.
 
-A client that says `window` has at most so many deltas that it has not acknowledged. What comes
-past it waits, and goes out as one delta (one for each index of `n` > 1) when there is room.
-The last places of a window are kept for the ends: with a window above `n`, an end never waits.
+A client that asks for a `window` gets at most so many deltas that it has not acknowledged. Pieces
+past it wait, and are sent as one delta (one for each index of `n` > 1) when there is room. The last
+places of a window are kept for the ends: with a window above `n`, an end never waits.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ __all__ = ["Flow"]
 
 
 class Flow:
-    """Pieces in, deltas out: in order, none lost, `seq` from 1 without gaps.
+    """Makes deltas of pieces: in order, none lost, `seq` from 1 without gaps.
 
-    window: most deltas on the way that are not acknowledged; None: any number.
-    n: how many outputs the stream has.
+    window: most deltas that are sent and not acknowledged; None: any number.
+    n: number of outputs of the stream.
     """
 
     def __init__(self, *, window: int | None = None, n: int = 1) -> None:
@@ -36,9 +36,9 @@ class Flow:
         return not self._waiting
 
     def push(self, piece: Piece, may_send: bool = True) -> dict[str, Any] | None:
-        """Take more output. Returns the delta to send now, or None: the piece waits.
+        """Take a piece. Return the delta to send now; None: the piece waits.
 
-        may_send: the client reads what it is sent.
+        may_send: True while the client reads what it is sent.
         """
         waiting = self._waiting.get(piece.index)
         if may_send and self._has_room(piece.finish_reason is not None):
@@ -53,7 +53,7 @@ class Flow:
         return None
 
     def end(self) -> None:
-        """Note that no more pieces come: what waits may use the places kept for ends."""
+        """Note that no more pieces come: waiting pieces may use the places kept for ends."""
         self._has_ended = True
 
     def acknowledge(self, seq: object) -> bool:
@@ -64,7 +64,7 @@ class Flow:
         return True
 
     def take(self) -> list[dict[str, Any]]:
-        """Return what waits and may be sent now, one delta for each index."""
+        """Return the deltas that waited and may be sent now, one for each index."""
         deltas = []
         for index, waiting in list(self._waiting.items()):
             if self._has_room(self._has_ended or waiting.finish_reason is not None):

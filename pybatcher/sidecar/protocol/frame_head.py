@@ -1,10 +1,9 @@
-"""What the beginning of a frame says, while the rest is not there yet or cannot be read.
+"""`FrameHead`: reads the beginning of a frame that is incomplete or cannot be read.
 
-A frame that is under way may claim a text of 4 GiB, or be nested far too deep. What
-has come of it is small, but a peer that waits for an answer should have it now and
-not when `max_frame` is reached. The msgid, which the answer needs, stands in front.
-So the headers of a frame's first elements are read one by one, in Python. A frame that
-comes whole and is well-formed is never read so.
+An incomplete frame may claim a text of 4 GiB, or be nested far too deep. Few of its bytes have
+come, but a peer that waits for an answer should get it now and not when `max_frame` is reached. The
+msgid, which the answer needs, is in the first bytes. So the headers of a frame's first elements are
+read one by one, in Python. A frame that comes whole and is well-formed is never read so.
 """
 
 from __future__ import annotations
@@ -16,14 +15,14 @@ from .limits import Limits
 __all__ = ["MAX_MSGID", "FrameHead"]
 
 MOST_HEADERS = 256
-"""Elements of a frame that are read. For those behind them only the frame's limits hold."""
+"""Most elements of a frame whose headers are read. After them, only the frame's limits hold."""
 
 MAX_MSGID = 2**32 - 1
-"""A msgid is a uint32."""
+"""The greatest msgid: a uint32."""
 
 
 class _Header(NamedTuple):
-    """What the first byte of an element says.
+    """The meaning of the first byte of an element.
 
     kind: "scalar", "bytes" (text, binary, extension), "array", "map" or "never".
     width: bytes of the length or count that follows; 0: `amount` has it.
@@ -74,7 +73,7 @@ class FrameHead:
         self._is_request = False
 
     def read_on(self, frame: bytes | bytearray) -> str | None:
-        """Read what is new. Returns what is wrong, or None. frame: all that has come of it."""
+        """Read the new bytes. Return the fault of the frame, or None. frame: all bytes so far."""
         while self._n_left > 0 and self._position < len(frame):
             if self._position > 0 and not self._open:
                 return None  # that was the whole frame
@@ -116,7 +115,7 @@ class FrameHead:
         return None
 
     def _of_the_frame(self, byte: int, body: bytes | bytearray) -> None:
-        """A scalar of the frame's own array: its first is the type, its second the msgid."""
+        """Take a scalar of the frame's own array, whose first is the type, the second the msgid."""
         is_type, is_msgid = self._n_left == MOST_HEADERS - 1, self._n_left == MOST_HEADERS - 2
         if is_type:
             self._is_request = byte == 0

@@ -1,11 +1,11 @@
-"""Frames: msgpack arrays back to back on a stream, out of bytes and into bytes, within limits.
+"""Frames: msgpack arrays back to back on a stream, from bytes and to bytes, within limits.
 
-A header of 5 bytes may claim 2**32 elements, and msgpack makes room for what a
-header claims. So a frame is first passed over (`Unpacker.skip`), which finds its end
-and builds nothing, and only when all of it is there is it built: by then every claim
-in it is backed by bytes that have come. `frame_head.py` reads claims that are not.
+A header of 5 bytes may claim 2**32 elements, and msgpack allocates memory for the claim. So a frame
+is first skipped (`Unpacker.skip`), which finds its end and builds nothing. It is built only when
+all its bytes have come: then every claim in it is true. `frame_head.py` reads the claims of
+incomplete frames.
 
-What cannot be a frame ends the stream: there is no way to tell where the next begins.
+Bytes that cannot be a frame end the stream, because the beginning of the next frame is unknown.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SLICE = 65536
 """Bytes given to the parser at a time, so that its buffer stays small."""
 
 _SMALL = 2048
-"""Bytes of a frame in which counting is quicker than parsing."""
+"""Bytes of a frame up to which counting is faster than parsing."""
 
 _NOT_CONTAINERS = bytes(b for b in range(256) if not (0x80 <= b <= 0x9F or 0xDC <= b <= 0xDF))
 _BIG_MAP = re.compile(rb"\xdf\x00[\x01-\x7f]")  # the header of a map of 2**16 pairs or more
@@ -34,11 +34,11 @@ _OPEN_ARRAY = b"\x91"  # the header of an array of one element
 
 
 class Fault(NamedTuple):
-    """Why a stream of frames cannot be read on."""
+    """The reason that no more frames of a stream can be read."""
 
     reason: str
     msgid: int | None
-    """The id of the Request that the faulty frame is, where that can be read."""
+    """The msgid of the faulty frame if it is a Request and the id can be read; else None."""
 
 
 class MalformedFrameError(Exception):
@@ -67,7 +67,7 @@ class _Builder:
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self._max_frame, self._max_depth = limits.max_frame, limits.max_depth
-        # With so many arrays around it, the parser's own limit is hit by one container too many.
+        # With so many arrays around a frame, the parser's own limit is `max_depth` of the frame.
         self._around = _OPEN_ARRAY * (_HEIGHT - limits.max_depth)
         self._options: dict[str, Any] = {
             "raw": False,
@@ -77,8 +77,8 @@ class _Builder:
             "max_array_len": limits.max_elements,
             "max_map_len": limits.max_pairs,
         }
-        # An empty container in another is the heaviest byte: it weighs 9. Shorter frames than
-        # this need no weighing.
+        # The heaviest byte is an empty container in another: it weighs 9. Shorter frames are
+        # never too heavy.
         self._most_simple = min(SLICE, limits.max_weight // 9)
 
     def check(self, frame: bytes) -> None:
@@ -96,7 +96,7 @@ class _Builder:
             self.build(frame)
 
     def build(self, frame: bytes) -> list[Any]:
-        """Return the array that these bytes are, which are exactly one msgpack object."""
+        """Return the array of these bytes, which have to be exactly one msgpack object."""
         self._check_size_and_depth(frame)
         try:
             if len(frame) <= self._most_simple:
@@ -107,7 +107,7 @@ class _Builder:
                 built = msgpack.unpackb(frame, list_hook=hook, object_hook=hook, **self._options)
         except MalformedFrameError:
             raise
-        except Exception as error:  # what a hostile frame raises is no closed list
+        except Exception as error:  # hostile frames raise exceptions of many types
             self.__dict__.pop("_parser", None)  # it may have stopped in the middle
             reason = f"{type(error).__name__}: {error}"[:200]
             raise MalformedFrameError(f"cannot be read: {reason}") from error
@@ -140,7 +140,7 @@ class _Builder:
         except msgpack.StackError:
             return True
         except msgpack.OutOfData:
-            pass  # the arrays around it stay open
+            pass  # the arrays around the frame are not complete
         return False
 
     def _most_weight(self, frame: bytes) -> int:
@@ -167,13 +167,13 @@ class _Builder:
 
 
 class FrameReader:
-    """Makes frames of bytes as they come. After a fault it reads nothing more."""
+    """Makes frames of bytes as they come. After a fault it reads no more."""
 
     def __init__(self, limits: Limits) -> None:
         self.fault: Fault | None = None
         self._limits = limits
         self._builder = _Builder(limits)
-        self._begun = bytearray()  # what has come of the frame under way
+        self._begun = bytearray()  # the bytes so far of an incomplete frame
         self._head: FrameHead | None = None  # of that frame
         self._start_over()
 
@@ -230,7 +230,7 @@ class FrameReader:
             self._start_over()
 
     def _keep(self, data: bytes) -> None:
-        """Keep `data`, the beginning or more of a frame whose end has not come."""
+        """Keep `data`, which belongs to an incomplete frame."""
         self._begun += data
         if self._head is None:
             self._head = FrameHead(self._limits)
@@ -262,7 +262,7 @@ class FrameWriter:
     def write(self, frame: tuple[Any, ...]) -> bytes:
         """Return the frame as bytes.
 
-        Raises TypeError, ValueError or OverflowError for what msgpack cannot have.
+        Raises TypeError, ValueError or OverflowError for a value that msgpack cannot encode.
         """
         data: bytes = self._pack(frame)
         if len(data) > SLICE:

@@ -1,4 +1,4 @@
-"""What a peer of the sidecar may ask of one connection."""
+"""`Limits`: the limits of one connection of the sidecar."""
 
 from __future__ import annotations
 
@@ -18,16 +18,17 @@ _RANGES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Limits of one connection: past one, a peer is refused. ConfigError for what cannot work.
+    """Limits of one connection. Messages past them are refused.
 
-    max_frame: bytes of a frame.
-    max_depth: containers (arrays and maps, empty ones too) within each other, the
-        frame's own array being the first.
-    max_in_flight: requests that wait for their Response at a time.
-    max_elements: elements of one array of an answer; of a request a quarter, since a server
-        that builds one has no time for others. A map may have a sixteenth of it in pairs, a
-        frame as a whole twice as many elements, where a container counts as 8 more: about
-        what it takes in memory.
+    max_frame: most bytes of a frame.
+    max_depth: most containers (arrays and maps, empty ones too) within each other, the frame's
+        own array being the first.
+    max_in_flight: most requests that wait for their Response at a time.
+    max_elements: most elements of one array of an answer; of a request a quarter, since a server
+        that builds one delays all others. A map may have a sixteenth of it in pairs, and a frame
+        as a whole twice as many elements, where a container counts as 8 more: about the memory
+        that it takes.
+    Raises ConfigError for values out of range.
     """
 
     max_frame: int = 16 * 2**20
@@ -45,7 +46,7 @@ class Limits:
 
     @property
     def of_requests(self) -> Limits:
-        """The limits of what a client sends."""
+        """The limits of messages that a client sends."""
         return replace(self, max_elements=max(self.max_elements // 4, _RANGES["max_elements"][0]))
 
     @property

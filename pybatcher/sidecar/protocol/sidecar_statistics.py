@@ -1,4 +1,4 @@
-"""`SidecarStatistics`: counts of a sidecar since its start, whatever became of its workers."""
+"""`SidecarStatistics`: counts of a sidecar since its start, across restarts of its workers."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ _GAUGES = frozenset(
         "kv_cached_blocks",
     }
 )
-"""Fields that say what is so right now. They end with the worker; all others are counters."""
+"""The gauges: fields with a state of the moment. They end with the worker; others are counters."""
 
 _FIELDS = tuple(field.name for field in fields(BatcherStatistics))
-"""Those that are summed; statistics may have others besides."""
+"""The fields that are summed; statistics of a subclass have others besides."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SidecarStatistics(BatcherStatistics):
     """The batcher's counts, summed over all workers since the sidecar's start, and the front's.
 
-    Counters never fall and count nothing twice. What a worker that died had counted since its
-    last heartbeat is missing in the batcher's counts.
+    Counters never fall and count nothing twice. The counts of a worker that died are those of its
+    last heartbeat.
 
     worker_restarts: workers that ended and were followed by another.
     replayed_requests: calls that were sent to a worker again, with the tokens they had

@@ -2,8 +2,8 @@
 
 Each connection of the sidecar is its own tenant. A client with several connections may give their
 calls one name, the opt `tenant`: then they have one share together. The front puts the tenant into
-every call that it sends to its worker, in the same opt; the worker's own session has none and
-passes on what the call says.
+every call that it sends to its worker, in the same opt; the worker's session has no tenant of its
+own and passes on that of the call.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ def read_tenant(opts: Mapping[str, Any]) -> str:
 def with_tenant(options: _Options, own: str) -> _Options:
     """Return the call with its tenant for the scheduler.
 
-    own: of the connection; "" in the worker, where the call has the front's word for it. A name
-        that a client gives never is the tenant of a connection.
+    own: of the connection; "" in the worker, where the front has set the call's. A name that a
+        client gives is never equal to the tenant of a connection.
 
     Raises InvalidRequestError for a name that is too long.
     """

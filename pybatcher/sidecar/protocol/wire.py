@@ -1,4 +1,4 @@
-"""What goes over the sidecar's socket, to and from plain maps and lists. Pure.
+"""Codecs of all values on the sidecar's socket, to and from plain maps and lists. Pure.
 
 wire_calls.py       generate, chat               codecs.py           all else that is asked
 wire_results.py     what comes of them           wire_errors.py      what goes wrong

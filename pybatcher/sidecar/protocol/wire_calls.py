@@ -1,9 +1,9 @@
-"""What a client asks for, as the params of a Request: to write them, and to read them.
+"""Codecs of `generate` and `chat`: writes and reads the params of their Requests.
 
     generate [prompt, opts?]      chat [messages, opts?]
 
-`opts` are the fields of SamplingParams by their names, and those of `_OF_CALLS`. What is not
-said has its default. Every error names the field that is wrong.
+`opts` are the fields of SamplingParams by their names, and those of `_OF_CALLS`. A field that is
+missing has its default. Every error names the field that is wrong.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ __all__ = [
 ]
 
 RequestId = str | int
-"""What a client calls one of its requests."""
+"""The id that a client gives one of its requests."""
 
 _SAMPLING = {field.name: field.default for field in fields(SamplingParams)}
 _OPTIONS = ("priority", "timeout_ms", "namespace", "tenant")
 _OF_CALLS = ("id", "stream", "window", "output", *_OPTIONS)
-_LONGEST_ID = 1024  # it comes again with every delta
+_LONGEST_ID = 1024  # each delta repeats it
 _MOST_TOKEN_IDS = 2**31  # of any model: they are 32 bits wide
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WireCall:
-    """One `generate` or `chat`. `id`, `window`: None: not said."""
+    """One `generate` or `chat`. id, window: None where the opts have none."""
 
     call: Call
     id: RequestId | None
@@ -53,7 +53,7 @@ class WireCall:
 
 
 def read_call(params: Sequence[object], *, is_chat: bool) -> WireCall:
-    """What the params of `generate` or `chat` ask for. Raises InvalidRequestError."""
+    """Return the call of the params of `generate` or `chat`. Raises InvalidRequestError."""
     name = "messages" if is_chat else "prompt"
     content, opts = read_params(params, (name,))
     check_known(opts, (*_SAMPLING, *_OF_CALLS))
@@ -78,7 +78,7 @@ def read_call(params: Sequence[object], *, is_chat: bool) -> WireCall:
 def write_call(
     call: Call, *, id: RequestId | None, stream: bool, window: int | None = None
 ) -> list[Any]:
-    """The params that ask for it: what is not the default. Raises InvalidRequestError."""
+    """Return the params of a call, without defaults. Raises InvalidRequestError."""
     params = merge_params(call.params, call.sampling, vocab_size=_MOST_TOKEN_IDS)
     opts: dict[str, Any] = {}
     for name, default in _SAMPLING.items():
@@ -99,7 +99,7 @@ def write_call(
 
 
 def read_params(params: Sequence[object], names: tuple[str, ...]) -> tuple[Any, ...]:
-    """So many params, and after them the opts, which need not be there. Nil is not said."""
+    """Return one param for each name, and after them the opts, {} where they are missing or nil."""
     n_given = len(params)
     if not len(names) <= n_given <= len(names) + 1:
         wanted = ", ".join((*names, "opts?"))
@@ -112,13 +112,13 @@ def read_params(params: Sequence[object], names: tuple[str, ...]) -> tuple[Any, 
 def read_opts(
     opts: Mapping[str, Any], known: tuple[str, ...]
 ) -> tuple[RequestId | None, dict[str, Any]]:
-    """Return the `id`, and the fields of `CallOptions`. `known`: names besides those."""
+    """Return the `id`, and the fields of `CallOptions`. known: names of further opts."""
     check_known(opts, (*known, "id", *_OPTIONS))
     return _read_id(opts), _read_options(opts)
 
 
 def _read_id(opts: Mapping[str, Any]) -> RequestId | None:
-    """The client's own name for its request; None: the msgid."""
+    """Return the id that the client gives its request; None where it gives none."""
     value = opts.get("id")
     if isinstance(value, (str, bytes)) and len(value) <= _LONGEST_ID:
         return ASKED.text(value, "id")
@@ -129,7 +129,7 @@ def _read_id(opts: Mapping[str, Any]) -> RequestId | None:
 
 
 def _read_options(opts: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of `CallOptions`, checked."""
+    """Return the fields of `CallOptions`, checked."""
     timeout_ms = opts.get("timeout_ms")
     if timeout_ms is not None:
         timeout_ms = ASKED.number(timeout_ms, "timeout_ms")
@@ -138,7 +138,7 @@ def _read_options(opts: Mapping[str, Any]) -> dict[str, Any]:
     namespace = opts.get("namespace")
     return {
         "priority": check_priority(opts.get("priority", 0)),
-        # The least timeout there is stays one: divided, it would be 0, which is none.
+        # The smallest float, divided, would be 0, which is no timeout: raise it.
         "timeout": None if timeout_ms is None else max(timeout_ms / 1000, sys.float_info.min),
         "namespace": None if namespace is None else ASKED.text(namespace, "namespace"),
         "tenant": read_tenant(opts),
@@ -146,7 +146,7 @@ def _read_options(opts: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def write_options(options: CallOptions) -> dict[str, Any]:
-    """Return the opts of a call: what is not the default. Raises InvalidRequestError."""
+    """Return the opts of a call, without defaults. Raises InvalidRequestError."""
     opts: dict[str, Any] = {}
     timeout = check_timeout(options.timeout)
     check_namespace(options.namespace)
@@ -168,9 +168,9 @@ def _read_content(content: object, is_chat: bool) -> Any:
 
 
 def _read_sampling(name: str, value: object) -> Any:
-    """A field of SamplingParams, which says itself what it takes, in the types it is written in.
+    """Return a field of SamplingParams in its own type; SamplingParams checks the value itself.
 
-    It shows the value in its errors: what is of any length is refused here.
+    Its errors show the value, so values of unlimited size are refused here.
     """
     if name == "stop" and not isinstance(value, (str, bytes)):
         texts = ASKED.items(value, name)
@@ -185,7 +185,7 @@ def _read_sampling(name: str, value: object) -> Any:
 
 
 def _read_token_id(key: object) -> object:
-    """JSON, and languages like it, have no keys but texts."""
+    """Return the token id of a key, which may be a text: the only type of keys in JSON."""
     if isinstance(key, (str, bytes)):
         text = ASKED.text(key, "a key of logit_bias")
         if not text.isascii() or not text.isdecimal() or len(text) > 10:
@@ -203,7 +203,7 @@ def _write_sampling(name: str, value: Any) -> Any:
 
 
 def check_known(opts: Mapping[str, Any], known: Sequence[str]) -> None:
-    """Raise for an option that there is not, and list those there are."""
+    """Raise InvalidRequestError for an unknown option, with the list of known ones."""
     for name in opts:
         if name not in known:
             listed = ", ".join(sorted(known)) or "none"

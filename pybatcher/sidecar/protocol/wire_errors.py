@@ -32,7 +32,7 @@ from .wire_fields import short
 __all__ = ["LONGEST_MESSAGE", "error_from_wire", "error_to_wire", "plain_error"]
 
 LONGEST_MESSAGE = 2000
-"""Characters. A message may show what somebody has sent."""
+"""Most characters of a message, which may show a value that a client has sent."""
 
 
 class _WireError(NamedTuple):
@@ -64,7 +64,7 @@ _ERRORS = (
     _WireError("engine_failed", EngineFailedError),
     _WireError("engine_failed", NoFreeSequenceError, retryable=True),
     _WireError("engine_failed", KvCacheFullError, retryable=True),
-    _WireError("engine_failed", ConnectionLostError, retryable=True),  # the way, not the request
+    _WireError("engine_failed", ConnectionLostError, retryable=True),  # not the request's fault
 )
 _OTHERS = _WireError("engine_failed", EngineError)
 _OF_CODE = {line.code: line.kind for line in reversed(_ERRORS)}
@@ -76,7 +76,7 @@ _TYPES = {
 
 
 def plain_error(code: str, message: str) -> dict[str, Any]:
-    """Return the error map of a code for which nothing was raised."""
+    """Return the error map of a code for which no exception was raised."""
     return {"code": code, "message": _cut(message), "retryable": False}
 
 
@@ -115,12 +115,12 @@ def error_from_wire(wire: object) -> PybatcherError:
 def _message(error: BaseException) -> str:
     try:
         return str(error)
-    except Exception:  # somebody else's __str__
+    except Exception:  # `__str__` of a foreign class
         return f"a {type(error).__name__} that cannot be shown"
 
 
 def _cut(message: str) -> str:
-    """Short enough, and valid UTF-8."""
+    """Return a message of at most LONGEST_MESSAGE characters, valid in UTF-8."""
     if len(message) > LONGEST_MESSAGE:
         message = message[: LONGEST_MESSAGE - 1] + "…"
     if message.isascii():
@@ -135,7 +135,7 @@ def _text(value: object) -> str | None:
 
 
 def _milliseconds(seconds: float) -> int:
-    """Rounded up: who comes back a little late finds room."""
+    """Return milliseconds, rounded up: a client that comes back too early is refused again."""
     return math.ceil(min(max(seconds, 0.0), 1e9) * 1000) if seconds == seconds else 0
 
 

@@ -1,7 +1,7 @@
-"""`Fields`: reads values that a peer has sent. For any value it raises one type of error only.
+"""`Fields`: reads values that a peer has sent. For every bad value it raises one type of error.
 
 A peer may be any program: a text may come as bytes (old MessagePack libraries have no other
-kind), a number with a fraction as a whole one, and anything in any place.
+kind), a float as a whole number, and any value in any place.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ...errors.checks import Checks, plain_float, plain_int, short
 
 __all__ = ["ANSWERED", "ASKED", "Fields", "short"]
 
-# Kinds, to look at all elements of a list at once: each token of a stream comes by here.
+# Sets of types, to check all elements of a list at once: every token of a stream is read here.
 _WHOLE, _FLOAT, _TEXT = frozenset({int}), frozenset({float}), frozenset({str})
 _NO_LISTS = (bytearray, memoryview, array)
 _DEEPEST = 32  # levels of lists and maps inside a message
@@ -78,7 +78,7 @@ class Fields:
 
     def items(self, value: object, name: str) -> Sequence[Any]:
         """Return a list or tuple."""
-        if type(value) is list or type(value) is tuple:  # extension types are tuples with names
+        if type(value) is list or type(value) is tuple:  # extension types are named tuples
             return value
         raise self.bad(name, value, "a list")
 
@@ -108,8 +108,8 @@ class Fields:
     def plain(self, value: object, name: str) -> Any:
         """Return a value that is made of maps, lists, texts, numbers, truth values and null only.
 
-        Both ways: what was received becomes plain Python, what is to be sent can be sent. At most
-        2**20 values, so that lists which hold each other many times over come to an end.
+        For received values and for values to be sent. At most 2**20 values, so that lists which
+        contain each other many times over are refused in bounded time.
         """
         with Checks(self.error).reading(name, value, _PLAIN):
             return self._plain(value, name, 0, _Budget())
@@ -164,7 +164,7 @@ class Fields:
             return value.tolist()
 
     def token_ids(self, value: object, name: str, wanted: str = "a list of token ids") -> list[Any]:
-        """Token ids to be sent, or that were. Which of them the model has, the engine knows."""
+        """Return token ids, received or to be sent. Whether the model has them is not checked."""
         with Checks(self.error).reading(name, value, wanted):
             value = self.listed(value, name)
             if not isinstance(value, Sequence) or isinstance(value, (str, *_BYTES)):
@@ -198,7 +198,7 @@ class _Budget:
 
 
 ASKED = Fields(InvalidRequestError)
-"""Reads what a client asks. Raises InvalidRequestError."""
+"""Reads values that a client has sent. Raises InvalidRequestError."""
 
 ANSWERED = Fields(ProtocolError)
-"""Reads what a server answers. Raises ProtocolError."""
+"""Reads values that a server has sent. Raises ProtocolError."""

@@ -1,4 +1,4 @@
-"""What comes of requests: deltas, completions, scores, vectors, prefixes, to and from the wire.
+"""Codecs of results: deltas, completions, scores, vectors and prefixes, to and from the wire.
 
     delta       {seq, text, token_ids, index?, logprobs?, finish_reason?}
     completion  {text, token_ids, finish_reason, usage, timeline, logprobs?, choices?}
@@ -45,7 +45,7 @@ _ENDS: dict[object, FinishReason] = {"stop": "stop", "length": "length", "deadli
 
 
 def delta_of(piece: Piece, seq: int = 1) -> dict[str, Any]:
-    """Return the map that is sent of a piece of a stream."""
+    """Return the delta of a piece of a stream, as a map."""
     delta: dict[str, Any] = {"seq": seq, "text": piece.text, "token_ids": piece.token_ids}
     if piece.index:
         delta["index"] = piece.index
@@ -58,7 +58,7 @@ def delta_of(piece: Piece, seq: int = 1) -> dict[str, Any]:
 
 def piece_of(delta: object) -> Piece:
     """Return the piece that a delta was made of. Raises ProtocolError."""
-    if type(delta) is dict and len(delta) == 3 and "seq" in delta:  # nearly all are so
+    if type(delta) is dict and len(delta) == 3 and "seq" in delta:  # true of nearly all
         text: object = delta.get("text")
         token_ids: Any = delta.get("token_ids")
         is_one = type(token_ids) is list and len(token_ids) == 1
@@ -77,7 +77,7 @@ def piece_of(delta: object) -> Piece:
 
 
 def completion_to_wire(completion: Completion) -> dict[str, Any]:
-    """Return the map that is sent of a completion with all its choices."""
+    """Return the map of a completion with all its choices."""
     timeline = completion.timeline
     wire = {
         "text": completion.text,
@@ -119,7 +119,7 @@ def completion_from_wire(wire: object) -> Completion:
 
 
 def scores_to_wire(scores: Sequence[Score]) -> list[dict[str, Any]]:
-    """Return the list that is sent of the scores of continuations."""
+    """Return the list of maps of the scores of continuations."""
     return [
         {
             "logprob": score.logprob,
@@ -146,9 +146,9 @@ def scores_from_wire(wire: object) -> list[Score]:
 
 
 def embeddings_to_wire(embeddings: Sequence[Embedding]) -> dict[str, Any]:
-    """Return the map that is sent of vectors. Every float32 is exact as a float64.
+    """Return the map of embeddings. Every float32 is exact as a float64.
 
-    `usage` has the counts of all, and in `of_each` [prompt_tokens, cached_tokens] of each.
+    `usage` has the counts of all texts, and in `of_each` [prompt_tokens, cached_tokens] of each.
     """
     of_each = [[one.prompt_tokens, one.cached_tokens] for one in embeddings]
     return {
@@ -179,7 +179,7 @@ def embeddings_from_wire(wire: object) -> list[Embedding]:
 
 
 def prefix_info_to_wire(info: PrefixInfo) -> dict[str, Any]:
-    """Return the map that is sent of a prefix."""
+    """Return the map of a prefix."""
     return {field.name: getattr(info, field.name) for field in fields(PrefixInfo)}
 
 

@@ -1,4 +1,4 @@
-"""How a batcher is doing, to and from the wire: statistics, health, telemetry events.
+"""Codecs of statistics, health and telemetry events, to and from the wire.
 
 Maps of the fields by their names; unknown fields are ignored. The functions that read raise
 ProtocolError and nothing else.
@@ -37,12 +37,12 @@ _TYPES = {kind: get_type_hints(kind) for kind in _EVENTS.values()}
 
 
 def statistics_to_wire(statistics: BatcherStatistics) -> dict[str, Any]:
-    """Return the map that is sent of statistics, with the fields of its own class."""
+    """Return the map of statistics, with the fields of its own class."""
     return {field.name: getattr(statistics, field.name) for field in fields(statistics)}
 
 
 def statistics_from_wire(wire: object) -> SidecarStatistics:
-    """Return the statistics that were sent; what only a front counts is 0 where it is missing.
+    """Return the statistics that were sent; counts of the front are 0 where they are missing.
 
     Raises ProtocolError.
     """
@@ -59,7 +59,7 @@ def statistics_from_wire(wire: object) -> SidecarStatistics:
 
 
 def health_to_wire(health: Health) -> dict[str, Any]:
-    """Return the map that is sent of a health."""
+    """Return the map of a health."""
     return {"status": health.status, "reason": health.reason, "ok": health.ok}
 
 

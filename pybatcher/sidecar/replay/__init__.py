@@ -1,1 +1,1 @@
-"""What outlives a connection or a worker: pending calls, sent again with the tokens they have."""
+"""Replay: pending calls outlive a connection or a worker, and are sent again with their tokens."""

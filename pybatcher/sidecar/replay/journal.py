@@ -1,7 +1,7 @@
-"""`Entry`: what has to be known of a call so that another worker can go on with it. Pure.
+"""`Entry`: the record of a call in flight, from which another worker can resume it. Pure.
 
-By schedule invariance a request's tokens follow from its prompt, its parameters, its seed and
-the tokens it has: whoever has these can go on with it as if nothing had happened.
+By schedule invariance a request's next tokens follow from its prompt, its parameters, its seed and
+the tokens it has: with these, any worker of the same model resumes it with the same output.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
+
+from typing_extensions import override
 
 from ...calls.call import Call
 from ...calls.completion import Completion, Piece, Timeline, TokenLogprob, Usage
@@ -21,7 +23,7 @@ _BYTES_OF_INT = 36  # an int, and its place in a list
 
 
 def bytes_of(*values: Any) -> int:
-    """Of memory that texts, token ids, and lists of either take, about."""
+    """Return about how many bytes of memory texts, token ids, and lists of either take."""
     total = 0
     for value in values:
         if isinstance(value, (str, bytes)):
@@ -40,11 +42,11 @@ def bytes_of(*values: Any) -> int:
 class Entry:
     """One call in flight.
 
-    number: what its owner knows it by.
-    call_id: of the link it was sent over; None: it waits to be sent.
+    number: the id of the call for its owner.
+    call_id: the id of the call on its link; None: it waits to be sent.
     starts: how often it was sent.
-    n_bytes: of memory that it takes, about.
-    seen_length: as of a `Suspect`.
+    n_bytes: about how much memory it takes.
+    seen_length: number of tokens it had when a worker last died with it; -1: none did.
     """
 
     number: int
@@ -56,15 +58,15 @@ class Entry:
 
     @property
     def num_tokens(self) -> int:
-        """Tokens that it has so far."""
+        """Number of tokens that the call has so far."""
         return 0
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class PendingQuestion(Entry):
-    """A call whose result comes in one piece: asked again, it is computed again.
+    """A call whose result comes in one piece. Sent again, it is computed from its beginning.
 
-    end: what is called with its error, or with its result.
+    end: called once, with the error or the result.
     """
 
     method: str
@@ -74,11 +76,11 @@ class PendingQuestion(Entry):
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class PendingGeneration(Entry):
-    """One output that somebody waits for. Times: seconds of the owner's clock.
+    """One output in flight, with the tokens it has so far. Times: seconds of the owner's clock.
 
     call: of one sample, with its seed.
     index, siblings: of the sample, and the numbers of all samples of the reply.
-    submitted, deadline: when it was asked for, and until when (None: no end).
+    submitted: when the call was made. deadline: None: there is none.
     """
 
     call: Call
@@ -93,14 +95,14 @@ class PendingGeneration(Entry):
     _token_times: list[float] = field(default_factory=list)
 
     @property
+    @override
     def num_tokens(self) -> int:
-        """Tokens that it has so far."""
         return len(self.token_ids)
 
     def next_call(self, now: float) -> Call:
-        """What is to be asked so that it goes on from where it is.
+        """Return the call that resumes the output after its tokens so far.
 
-        With what is left of its time, which may be none or less.
+        Its timeout is the time left until the deadline, which may be 0 or less.
         """
         timeout = None if self.deadline is None else self.deadline - now
         if not self.token_ids:
@@ -108,7 +110,7 @@ class PendingGeneration(Entry):
         return replace(self.call, timeout=timeout, output=(*self.call.output, *self.token_ids))
 
     def take(self, piece: Piece, now: float) -> None:
-        """More of it has come."""
+        """Append a piece of the output that came at `now`."""
         self.token_ids += piece.token_ids
         self._text.append(piece.text)
         if piece.logprobs:
@@ -116,7 +118,7 @@ class PendingGeneration(Entry):
         self._token_times += [now] * len(piece.token_ids)
 
     def whole(self, last: Completion, now: float) -> Completion:
-        """All of the output, of which `last` is what came from the one who finished it."""
+        """Return the completion of the whole output. last: the part that the last worker made."""
         timeline = replace(last.timeline, submitted=self.submitted)
         logprobs = tuple(self._logprobs) if self._logprobs else last.logprobs
         if self.starts <= 1:
@@ -140,7 +142,7 @@ class PendingGeneration(Entry):
         )
 
     def expired(self, now: float) -> Completion:
-        """What there is of the output, where its time is over. Only with at least a token."""
+        """Return the completion of an output past its deadline. It has to have a token."""
         times = tuple(self._token_times)
         return Completion(
             text="".join(self._text),
@@ -153,11 +155,11 @@ class PendingGeneration(Entry):
 
     @property
     def _prompt_tokens(self) -> int:
-        """As far as it is known here: a text's tokens were never counted by anybody who is left."""
+        """Number of tokens of the prompt; 0 for a text, which only the lost worker tokenized."""
         return 0 if isinstance(self.call.content, str) else len(self.call.content)
 
     @property
     def _n_logprobs(self) -> int | None:
-        """How many log-probabilities of each token are asked for; None: none."""
+        """Number of likeliest tokens whose log-probabilities are asked for; None: none are."""
         params = self.call.params
         return None if params is None else params.logprobs

@@ -1,4 +1,4 @@
-"""`Link`: the asking end of one connection that speaks the sidecar protocol, on asyncio."""
+"""`Link`: the client's end of one connection of the sidecar protocol, on asyncio."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ OnEnd = Callable[[PybatcherError | None, Any], None]
 
 
 class Link(asyncio.Protocol):
-    """Many calls at once over one connection. For the thread of its loop.
+    """One connection, with any number of calls at once. For the thread of its loop.
 
-    peer: the other end, for errors.
-    on_notification: called with the method and the parameters of what nobody asked for.
-    on_lost: called once, when the connection is gone and every call has ended.
+    peer: the name of the other end, for errors.
+    on_notification: called with the method and the params of each notification but deltas.
+    on_lost: called once, when the connection is lost and every call has ended.
     """
 
     def __init__(
@@ -48,16 +48,17 @@ class Link(asyncio.Protocol):
 
     @property
     def n_in_flight(self) -> int:
-        """Calls without an end yet."""
+        """Number of calls that have not ended."""
         return len(self._calls)
 
     def start_call(
         self, method: str, params: list[Any], on_end: OnEnd, on_delta: OnDelta | None = None
     ) -> int:
-        """Send a request; its id. `on_end` is called once: with an error, or the result.
+        """Send a request and return its id.
 
-        on_delta: what is called with each delta of a stream, all before the end.
-        Raises ConnectionLostError if the connection is gone already.
+        on_end: called once, with an error or the result.
+        on_delta: called with each delta of a stream, before `on_end`.
+        Raises ConnectionLostError if the connection is lost already.
         """
         if self._lost is not None:
             raise ConnectionLostError(*self._lost.args)
@@ -67,7 +68,7 @@ class Link(asyncio.Protocol):
         return call_id
 
     async def request(self, method: str, params: list[Any]) -> Any:
-        """Send a request and wait for its result. Raises what the peer says is wrong."""
+        """Send a request and return its result. Raises the error that the peer responds with."""
         answer: asyncio.Future[Any] = self._loop.create_future()
 
         call_id = self.start_call(method, params, ending_of(answer))
@@ -78,19 +79,19 @@ class Link(asyncio.Protocol):
             raise
 
     def cancel(self, call_id: int) -> None:
-        """Nobody waits for a call any more; its end is not told. Ended already, nothing happens."""
+        """Cancel a call; `on_end` is not called. Does nothing if it has ended already."""
         if call_id in self._calls:
             self._calls[call_id] = (None, _ignore)
             self.notify("cancel", [call_id])
 
     def notify(self, method: str, params: list[Any]) -> None:
-        """Tell something. Once the connection is gone, nothing happens."""
+        """Send a notification; do nothing once the connection is lost."""
         if self._lost is None:
             self._protocol.notify(method, params)
             self._flush_soon()
 
     def close(self) -> None:
-        """Hang up. Every call ends with ConnectionLostError."""
+        """Close the connection. Every call ends with ConnectionLostError."""
         if self._transport is not None:
             self._flush()
             self._transport.abort()
@@ -131,7 +132,7 @@ class Link(asyncio.Protocol):
     # -- inside -----------------------------------------------------------------------------
 
     def _take_delta(self, params: list[Any]) -> None:
-        """A delta of a call that was cancelled, or never made, is of no interest."""
+        """Pass a delta to its call. One of a call that was cancelled, or never made, is dropped."""
         if len(params) != 2 or not isinstance(params[0], int) or not isinstance(params[1], dict):
             self._give_up(ProtocolError(f"{self._peer} sent a delta that is not [id, map]"))
             return
@@ -163,7 +164,7 @@ class Link(asyncio.Protocol):
             self._on_lost(error)
 
     def _flush_soon(self) -> None:
-        """One write for all that is said in one turn of the loop."""
+        """Send at the end of this turn of the loop, so that all its messages are one write."""
         if not self._will_flush:
             self._will_flush = True
             self._loop.call_soon(self._flush)
@@ -177,11 +178,11 @@ class Link(asyncio.Protocol):
 
 
 def _ignore(_error: PybatcherError | None, _result: Any) -> None:
-    """Nobody waits for this call."""
+    """Do nothing at the end of a call that was cancelled."""
 
 
 def ending_of(answer: asyncio.Future[Any]) -> OnEnd:
-    """What hands a call's end to somebody who awaits it, if anybody still does."""
+    """Return an `on_end` that sets a future, unless that was cancelled."""
 
     def end(error: PybatcherError | None, result: Any) -> None:
         if answer.done():

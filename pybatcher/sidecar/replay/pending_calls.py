@@ -1,8 +1,8 @@
-"""`PendingCalls`: carries calls over a link that may be lost and made anew.
+"""`PendingCalls`: sends calls over a link, and sends them again over the next if it is lost.
 
 add ──> journal ──link_made──> sent ──deltas──> ... ──> ended, forgotten
            ^                     │
-           └──── link_lost ──────┘      if it replays; else it ends with the error
+           └──── link_lost ──────┘      if `replays`; else each ends with the error
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ _LOGGER = logging.getLogger("pybatcher")
 
 
 class PendingCalls:
-    """The journal of all calls in flight, and the link they go over, if there is one.
+    """The journal of all calls in flight, and the link that they are sent over, if there is one.
 
-    replays: calls survive the link: they are sent again over the next one, with the tokens
-        they have. False: they end with ConnectionLostError.
-    suspects: a link that is lost means that a worker died: look for the call that is the cause.
-    most_bytes: of prompts in the journal, about; past it calls get QueueFullError.
+    replays: calls survive the loss of a link: they are sent again over the next one, with the
+        tokens they have. False: they end with ConnectionLostError.
+    suspects: a lost link means that a worker died; the call that is the cause is searched for.
+    most_bytes: most bytes of prompts in the journal, about; past it calls get QueueFullError.
     on_work: called when a call is added.
-    numbers: of the calls, where several pending_calls have to tell theirs apart.
+    numbers: the ids of calls; shared by several `PendingCalls` whose calls need unique ids.
 
     For one event loop; made while it runs. All times: seconds of `clock`.
     """
@@ -64,7 +64,7 @@ class PendingCalls:
         self.replays = replays
         self.clock = clock
         self._suspects = suspects
-        self._poison = PoisonCalls()  # of nobody, where nobody is suspected
+        self._poison = PoisonCalls()  # without suspects unless `suspects`
         self._most_bytes = most_bytes
         self._bytes = 0
         self._on_work = on_work
@@ -79,26 +79,26 @@ class PendingCalls:
 
     @property
     def n_in_flight(self) -> int:
-        """Calls without an end."""
+        """Number of calls that have not ended."""
         return len(self._journal)
 
     @property
     def link(self) -> Link | None:
-        """The one that calls are sent over; None: there is none, and they wait."""
+        """The link that calls are sent over; None while there is none, and calls wait."""
         return self._link
 
     def link_made(self, link: Link) -> None:
-        """There is a link: who waits is sent, in the order of their numbers."""
+        """Use a new link: send all waiting calls over it, in the order of their numbers."""
         self._link = link
         self._send_waiting()
 
     def link_lost(
         self, error: PybatcherError, *, final: bool = False, is_evidence: bool = True
     ) -> None:
-        """The link is gone, after all calls it had ended with ConnectionLostError.
+        """Drop the link that was lost. To be called after each of its calls has ended.
 
-        final: there will be no other: every call gets `error`, and later ones too.
-        is_evidence: one of the calls may be the cause.
+        final: no other link follows: every call gets `error`, and later ones too.
+        is_evidence: True if one of the calls may be the cause.
         """
         self._link = None
         cut, self._cut = self._cut, []
@@ -117,38 +117,38 @@ class PendingCalls:
             self._watch_deadline(entry)
 
     def fail_all(self, error: PybatcherError) -> None:
-        """Every call gets this error, and later ones too."""
+        """Fail every call with this error, and later ones too."""
         self._failure = error
         for entry in list(self._journal.values()):
             self._withdraw(entry)
             self._fail(entry, own_copy(error))
 
     def fail_begun(self, error: PybatcherError) -> None:
-        """Calls that have tokens already get this error."""
+        """Fail the calls that have tokens already with this error."""
         for entry in list(self._journal.values()):
             if entry.num_tokens:
                 self._withdraw(entry)
                 self._fail(entry, own_copy(error))
 
     async def idle(self) -> None:
-        """Return when no call is in flight."""
-        while self._journal:  # more may have come by the time that this task goes on
+        """Wait until no call is in flight."""
+        while self._journal:  # calls may have been added before this task runs again
             await self._is_idle.wait()
 
     # -- calls ------------------------------------------------------------------------------
 
     def check_open(self) -> None:
-        """Raise what a call that is added now would get."""
+        """Raise the error that a call added now would get, if any."""
         if self._failure is not None:
             raise own_copy(self._failure)
 
     def new_numbers(self, n: int) -> range:
-        """Numbers for so many entries."""
+        """Return numbers for `n` entries."""
         numbers = [next(self._numbers) for _ in range(n)]
         return range(numbers[0], numbers[-1] + 1)
 
     def add(self, entry: Entry) -> None:
-        """Carry a call: now, or as soon as there is a link. Raises QueueFullError."""
+        """Send a call, now or as soon as there is a link. Raises QueueFullError."""
         if self._journal and self._bytes + entry.n_bytes > self._most_bytes:
             raise QueueFullError(
                 f"the prompts in flight take {self._bytes} bytes, which may be {self._most_bytes}; "
@@ -166,14 +166,14 @@ class PendingCalls:
             self._send(entry)
 
     def cancel(self, numbers: range) -> None:
-        """Drop calls; their replies get nothing more. From any thread; never waits."""
-        with suppress(RuntimeError):  # the loop is closed: nobody waits for anything
+        """Drop calls; their replies get no further results. From any thread; never waits."""
+        with suppress(RuntimeError):  # the loop is closed, and all calls with it
             self._loop.call_soon_threadsafe(self._cancel, numbers)
 
     # -- inside -----------------------------------------------------------------------------
 
     def _send_waiting(self) -> None:
-        """Send whose turn it is: all, or who has to be alone."""
+        """Send the calls that wait: all, or, where there are suspects, the first of those."""
         suspects = self._poison.suspects
         entries = suspects[:1] if suspects else list(self._journal.values())
         for entry in entries:
@@ -211,7 +211,7 @@ class PendingCalls:
             entry.starts += 1
 
     def _take(self, entry: PendingGeneration, delta: dict[str, Any]) -> None:
-        """More output. Whatever goes wrong with one call ends that one only."""
+        """Take a delta of a call. An exception ends that call only."""
         piece = piece_of(delta)
         entry.take(piece, self.clock())
         if entry.reply.streams:
@@ -232,7 +232,7 @@ class PendingCalls:
                 self._fail(entry, error)
             return
         if isinstance(error, QueueFullError) and entry.starts > 1:
-            # It was let in once. All who were are here again at the same time: its turn will come.
+            # The call was accepted once, and all calls are replayed at the same time: try again.
             self._loop.call_later(error.retry_after, self._send_waiting)
             self._watch_deadline(entry)
             return
@@ -244,7 +244,7 @@ class PendingCalls:
                 entry.end(None, result)
             elif isinstance(entry, PendingGeneration):
                 if (self.replays or entry.reply.streams) and isinstance(result, dict):
-                    result.pop("logprobs", None)  # they came with the deltas, a few at a time
+                    result.pop("logprobs", None)  # the deltas had them
                 whole = entry.whole(completion_from_wire(result), self.clock())
                 self._forget(entry)
                 entry.reply.finish(whole, entry.index)
@@ -256,11 +256,11 @@ class PendingCalls:
             self._next_suspect()
 
     def _next_suspect(self) -> None:
-        """If who goes on alone has got past, the next one's turn has come, or everybody's."""
+        """If the suspect that runs alone is cleared, send the next one, or all if none is left."""
         passed = self._poison.acquit()
         while passed is not None:
             if isinstance(passed, Entry) and not passed.ended:
-                self._withdraw(passed)  # goes on later, when all have been tried
+                self._withdraw(passed)  # sent again when all suspects have run alone
                 self._watch_deadline(passed)
             passed = self._poison.acquit()
         self._send_waiting()
@@ -273,7 +273,7 @@ class PendingCalls:
                 self._forget(entry)
 
     def _withdraw(self, entry: Entry) -> None:
-        """Have the other end drop it."""
+        """Cancel a call at the other end of the link; it may be sent again."""
         if entry.call_id is not None and self._link is not None:
             self._link.cancel(entry.call_id)
         entry.call_id = None
@@ -284,7 +284,7 @@ class PendingCalls:
             entry.end(error, None)
         elif isinstance(entry, PendingGeneration):
             entry.reply.fail(error)
-            self._cancel(entry.siblings)  # the other samples of a reply that has failed
+            self._cancel(entry.siblings)  # the other samples of the reply, which has failed
 
     def _fail_unexpectedly(self, entry: Entry, defect: Exception) -> None:
         _LOGGER.exception("a call could not be passed on")
@@ -300,7 +300,7 @@ class PendingCalls:
             self._is_idle.set()
 
     def _watch_deadline(self, entry: Entry) -> None:
-        """The deadline of one that waits is minded here: nobody else knows of it."""
+        """Expire a call at its deadline if it still waits then: no worker knows of it."""
         if isinstance(entry, PendingGeneration) and entry.deadline is not None:
             left = entry.deadline - self.clock()
             self._loop.call_later(max(0.0, left), self._expire_if_waiting, entry)

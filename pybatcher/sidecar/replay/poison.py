@@ -1,10 +1,11 @@
 """`PoisonCalls`: finds the request that kills workers, among those that were in flight. Pure.
 
-A worker is killed by somebody, by the system, or by a defect that one request meets. A signal
-from outside is no evidence. After a first death that is, nobody is suspected: all go on together.
-Who is in flight again when the next worker dies, without having got a token in between, may be
-the cause. Then all who were in flight go on one at a time, each alone in the worker until it has
-got a token or its end; and who is alone in two workers that die, one after the other, is the cause.
+A worker is killed from outside, by the system, or by a defect that one request meets. A signal from
+outside is no evidence. After a first death that is evidence, no call is suspected: all are resumed
+together. A call that is in flight again when the next worker dies, and has got no token in between,
+may be the cause. Then all calls that were in flight run one at a time, each alone in the worker
+until it has got a token or has ended. The call that was alone in two workers that died, one after
+the other, is the cause.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ _DEATHS_ALONE = 2
 
 
 class Suspect(Protocol):
-    """What is known of a request here.
+    """The facts about a call that the search needs.
 
-    seen_length: how many tokens it had when a worker last died with it; -1: none did.
+    seen_length: number of tokens it had when a worker last died with it; -1: none did.
     """
 
     seen_length: int
@@ -28,21 +29,21 @@ class Suspect(Protocol):
 
     @property
     def num_tokens(self) -> int:
-        """Tokens that it has so far."""
+        """Number of tokens that the call has so far."""
 
 
 class PoisonCalls:
-    """Who has to go on alone, if anybody has.
+    """The calls that have to run alone, if there are any.
 
-    The first of `suspects` is the only one to be sent; with none, all are.
+    suspects: with any, only the first of them is to be sent; with none, all calls are.
     """
 
     def __init__(self) -> None:
         self.suspects: list[Suspect] = []
-        self._deaths_alone = 0  # of the first one
+        self._deaths_alone = 0  # workers that died with the first suspect alone
 
     def died(self, in_flight: Sequence[Suspect]) -> Suspect | None:
-        """A worker died with these in flight. Returns the cause, if that is clear."""
+        """Note that a worker died with these calls in flight. Return the cause, if it is clear."""
         in_flight = [suspect for suspect in in_flight if not suspect.ended]
         if len(in_flight) == 1 and self.suspects[:1] == in_flight and self._is_stuck(in_flight[0]):
             self._deaths_alone += 1
@@ -55,7 +56,7 @@ class PoisonCalls:
         return None
 
     def acquit(self) -> Suspect | None:
-        """Whoever went on alone and has got past, or has ended: another's turn has come."""
+        """Remove and return the first suspect if it is cleared: it got a token, or has ended."""
         if not self.suspects:
             return None
         first = self.suspects[0]
@@ -69,5 +70,5 @@ class PoisonCalls:
 
     @staticmethod
     def _is_stuck(suspect: Suspect) -> bool:
-        """A worker has died with it before, and it has got no token since."""
+        """Return whether a worker has died with this call and it has got no token since."""
         return suspect.seen_length >= suspect.num_tokens

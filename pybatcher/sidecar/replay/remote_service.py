@@ -1,7 +1,7 @@
-"""`RemoteService`: a batcher's calls, served elsewhere.
+"""`RemoteService`: a `CallService` whose calls are served at the other end of a link.
 
-It stands in the front process between the clients and the worker, and in a `Client` between
-its callers and the sidecar.
+The front process has one between its clients and the worker, and a `Client` has one between its
+callers and the sidecar.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ __all__ = ["RemoteService", "attach_and_watch"]
 
 _LOGGER = logging.getLogger("pybatcher")
 T = TypeVar("T")
-_ANY_TOKEN = 2**63  # the vocabulary is known where the engine is
+_ANY_TOKEN = 2**63  # only the other end knows the size of the vocabulary
 
 
 class RemoteService(CallService):
-    """What a batcher is asked, asked elsewhere. What has to be kept there is kept here too."""
+    """Sends calls and questions over a link, and adds prefixes again after the link was lost."""
 
     def __init__(self, pending: PendingCalls, telemetry: Telemetry | None = None) -> None:
-        """telemetry: whose handlers get the events of the other end; None: one of its own."""
+        """Make a service over `pending`. telemetry: has the handlers of events; None: a new one."""
         self._loop = asyncio.get_running_loop()
         self.pending = pending
         self._prefixes: list[AddPrefix] = []
@@ -55,7 +55,7 @@ class RemoteService(CallService):
     # -- for the owner of the link ----------------------------------------------------------
 
     def link_made(self, link: Link) -> None:
-        """There is a link: what was kept at the other end is put there again, who waits is sent."""
+        """Use a new link: add the prefixes again, ask for events, and send the waiting calls."""
         self._is_watching = False
         self._restore(link, self._prefixes)
         self.pending.link_made(link)
@@ -64,11 +64,14 @@ class RemoteService(CallService):
     def link_lost(
         self, error: PybatcherError, *, final: bool = False, is_evidence: bool = True
     ) -> None:
-        """See `PendingCalls.link_lost`."""
+        """Drop the link that was lost.
+
+        error, final, is_evidence: as of `PendingCalls.link_lost`.
+        """
         self.pending.link_lost(error, final=final, is_evidence=is_evidence)
 
     def watch_if_needed(self) -> None:
-        """Ask for events as long as somebody wants them."""
+        """Ask the other end for events if there are handlers, else ask it to send none."""
         wanted, link = self._telemetry.has_handlers, self.pending.link
         if link is not None and wanted != self._is_watching:
             self._is_watching = wanted
@@ -76,16 +79,16 @@ class RemoteService(CallService):
                 link.start_call("watch", [wanted], lambda _error, _result: None)
 
     def take_prefixes_of(self, other: RemoteService) -> None:
-        """Keep what another has kept until now."""
+        """Take over the prefixes of another service, to be added over the next link."""
         self._prefixes += other._prefixes
         if (link := self.pending.link) is not None:
             self._restore(link, other._prefixes)
 
     def take_notification(self, method: str, params: list[Any]) -> bool:
-        """What came over the link and answers nothing. False: it is not for a remote."""
+        """Emit the event of a notification. Return False if the notification is no event."""
         if method != "event":
             return False
-        with suppress(PybatcherError):  # of a newer version: not for us
+        with suppress(PybatcherError):  # an event of a newer version is dropped
             self._telemetry.emit(event_from_wire(params))
         return True
 
@@ -98,7 +101,8 @@ class RemoteService(CallService):
         timeout = check_timeout(call.timeout)
         deadline = None if timeout is None else now + timeout
         params = merge_params(call.params, call.sampling, vocab_size=_ANY_TOKEN)
-        if call.is_chat and self.pending.replays:  # a template may look at the clock: read it once
+        # A template may read the clock: render it once, so that a replay has the same tokens.
+        if call.is_chat and self.pending.replays:
             tokens = await self._tokenize_until(call.content, deadline)
             call = replace(call, content=tokens, is_chat=False)
         else:
@@ -165,7 +169,7 @@ class RemoteService(CallService):
     async def _add_prefix(
         self, codec: Codec[AddPrefix], question: AddPrefix, params: list[Any]
     ) -> Any:
-        """Add a prefix that is there again after the link was lost and made anew."""
+        """Add a prefix, and remember it, so that it is added again over the next link."""
         asking = asyncio.ensure_future(self._ask(codec.method, params))
         try:
             info = codec.answer_from_wire(await asyncio.shield(asking))
@@ -182,7 +186,7 @@ class RemoteService(CallService):
                 break
 
     async def _ask(self, method: str, params: list[Any]) -> Any:
-        """Have a question answered; over the next link, if this one is lost and it replays."""
+        """Send a question and return its result; over the next link too, if calls are replayed."""
         self.pending.check_open()
         answer: asyncio.Future[Any] = self._loop.create_future()
 
@@ -202,7 +206,7 @@ class RemoteService(CallService):
             raise
 
     def _restore(self, link: Link, prefixes: list[AddPrefix]) -> None:
-        """Add prefixes again over a new link. Prompts that begin so wait for it, as at first."""
+        """Add prefixes again over a new link. Prompts that begin with them wait, as at first."""
         for question in prefixes:
             with suppress(ConnectionLostError):
                 codec = codec_of(question)
@@ -212,7 +216,7 @@ class RemoteService(CallService):
                 self._restored.clear()
 
     def _undo_added(self, question: AddPrefix, added: asyncio.Future[Any]) -> None:
-        """Remove a prefix that was added for a caller who has given up meanwhile."""
+        """Remove a prefix that was added after its caller was cancelled."""
         link = self.pending.link
         if not added.cancelled() and added.exception() is None and link is not None:
             with suppress(PybatcherError):
@@ -234,9 +238,9 @@ class RemoteService(CallService):
 def attach_and_watch(
     telemetry: Telemetry, handler: Handler, watch_if_needed: Callable[[], None]
 ) -> Callable[[], None]:
-    """Attach a handler to events that come from elsewhere; what detaches it.
+    """Attach a handler to events of the other end, and return a function that detaches it.
 
-    watch_if_needed: called when handlers have come or gone.
+    watch_if_needed: called after a handler was attached or detached.
     """
     detach = telemetry.attach(handler)
     watch_if_needed()
@@ -255,7 +259,7 @@ _NAMES = ("prompt", "messages")
 
 
 def _plain(value: Any) -> Any:
-    """Return arrays and tensors as lists, also in a list; the rest is for the other end to judge.
+    """Return arrays and tensors as lists, also in a list; the other end checks other values.
 
     Raises InvalidRequestError for an array that is too large.
     """
@@ -276,4 +280,4 @@ def _plain_fields(question: Question[T]) -> Question[T]:
 
 
 _SEQUENCES = frozenset({"prompt", "continuations", "texts", "prefix", "token_ids"})
-"""Fields of questions that may be arrays, or lists of arrays."""
+"""The fields of questions that may be arrays, or lists of arrays."""

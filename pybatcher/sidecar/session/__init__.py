@@ -1,1 +1,1 @@
-"""The serving end of one client's connection."""
+"""The server's end of one client's connection."""

@@ -1,4 +1,4 @@
-"""`InFlight`: a request of one connection, until its Response; `InFlightOutput`: an output."""
+"""`InFlight`: a request of one connection until its Response. `InFlightOutput`: an output."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ __all__ = ["Connection", "InFlight", "InFlightOutput"]
 
 
 class Connection(Protocol):
-    """What a request in flight needs of the connection that it came over."""
+    """The methods of a connection that a request in flight needs."""
 
     @property
     def may_send(self) -> bool:
-        """The client reads what is sent; else deltas had better wait."""
+        """True while the client reads what it is sent; otherwise deltas should wait."""
 
     def notify(self, method: str, params: list[Any]) -> None:
         """Send a Notification."""
 
     def respond(self, request: InFlight, error: dict[str, Any] | None, result: object) -> None:
-        """Send the Response. It has ended then."""
+        """Send the Response and end the request."""
 
     def fail_unexpectedly(self, request: InFlight, defect: Exception) -> None:
-        """Send a Response that says so, and have nothing more done for it."""
+        """Send a Response with the error of a defect, and end the request."""
 
 
 class InFlight:
-    """One request. It ends once, with its Response, whatever races.
+    """One request. It ends once, with its Response, whatever order events come in.
 
-    id: what the client calls it.
-    task: what is under way for it here, if anything.
+    id: of the request, chosen by the client.
+    task: the task that works for it here, if any.
     """
 
     def __init__(self, msgid: int, id: RequestId) -> None:
@@ -66,7 +66,10 @@ class InFlightOutput(InFlight, Reply):
         cancel: Callable[[range], None],
         tenant: str = "",
     ) -> None:
-        """cancel: takes back requests that were submitted, by their ids. tenant: the client's."""
+        """Make the reply of a call.
+
+        cancel: drops submitted requests by their ids. tenant: of the client.
+        """
         InFlight.__init__(self, msgid, msgid if asked.id is None else asked.id)
         Reply.__init__(self, streams=asked.stream)
         params = asked.call.params
@@ -79,10 +82,10 @@ class InFlightOutput(InFlight, Reply):
         self._takes_more = True
 
     def submitted(self, request_ids: range) -> None:
-        """It is on its way, under these ids."""
+        """Note the ids of the submitted requests; cancel them if the output was dropped already."""
         self.task = None
         self._request_ids = request_ids
-        if self.has_ended:  # cancelled, but whoever took it did not notice in time
+        if self.has_ended:  # dropped while it was being submitted
             self._cancel(request_ids)
 
     @override
@@ -100,7 +103,7 @@ class InFlightOutput(InFlight, Reply):
             delta = self._flow.push(piece, self._connection.may_send)
             if delta is not None:
                 self._connection.notify("delta", [self.id, delta])
-        except Exception as defect:  # whoever pushes serves others too
+        except Exception as defect:  # the caller of `push` serves other requests too
             self._connection.fail_unexpectedly(self, defect)
 
     @override
@@ -126,14 +129,14 @@ class InFlightOutput(InFlight, Reply):
             self._connection.fail_unexpectedly(self, defect)
 
     def acknowledge(self, seq: object) -> None:
-        """The client has all deltas up to this one."""
+        """Note that the client has all deltas up to `seq`, and send those that have room now."""
         if self._flow.acknowledge(seq) and (
             self._response is not None or self._connection.may_send
         ):
-            self.go_on()
+            self.resume()
 
-    def go_on(self) -> None:
-        """Send what may be sent now: deltas, and once all are gone the Response, if it is due."""
+    def resume(self) -> None:
+        """Send the deltas that may be sent now, and after the last one the Response, if due."""
         for delta in self._flow.take():
             self._connection.notify("delta", [self.id, delta])
         if self._response is not None and self._flow.is_empty:
@@ -143,4 +146,4 @@ class InFlightOutput(InFlight, Reply):
         self._takes_more = False
         self._flow.end()
         self._response = (error, result)
-        self.go_on()
+        self.resume()

@@ -1,4 +1,4 @@
-"""`Incoming`: reads what one client sends a little at a time, so that others do not wait long."""
+"""`Incoming`: reads the bytes of one client a few at a time, so that others do not wait long."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _TURN = 0.0005
 
 
 class Incoming:
-    """Between a transport and what reads its bytes, for one event loop.
+    """Passes the bytes of a transport on in small pieces. For one event loop.
 
     take: called with the bytes, in their order. After a client has sent a lot, its transport is
-    paused until all of that is taken, with turns of others in between.
+        paused until all of that is taken, with turns of others in between.
     """
 
     def __init__(self, take: Callable[[bytes], None]) -> None:

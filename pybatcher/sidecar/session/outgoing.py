@@ -21,7 +21,7 @@ _UNREAD_ANSWERS = 262144
 
 
 class Outgoing:
-    """Between a protocol and its transport, for one event loop.
+    """Writes the bytes of a protocol to its transport. For one event loop.
 
     incoming: reads from the same client.
     """
@@ -46,13 +46,13 @@ class Outgoing:
         self._transport = None
 
     def flush_soon(self) -> None:
-        """Send at the end of this turn of the loop what the protocol has by then."""
+        """Send the protocol's bytes at the end of this turn of the loop."""
         if not self._will_flush:
             self._will_flush = True
             self._loop.call_soon(self.flush)
 
     def flush(self) -> None:
-        """Send what the protocol has, now."""
+        """Send the protocol's bytes now."""
         self._will_flush = False
         data = self._protocol.data_to_send()
         transport = self._transport

@@ -1,4 +1,4 @@
-"""`SessionResources`: what one connection holds beside its requests. It goes with it."""
+"""`SessionResources`: prefixes and events of one connection, released at its end."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ T = TypeVar("T")
 class SessionResources:
     """The prefixes that a connection has added and not removed, and whether it watches events.
 
-    handler: gets the events while it does.
-    tenant: see `tenant_of`.
+    handler: gets the events while the connection watches them.
+    tenant: of the connection; "" in a worker, whose calls say their own.
     """
 
     def __init__(self, service: CallService, handler: Handler, tenant: str = "") -> None:
@@ -33,7 +33,7 @@ class SessionResources:
         self._detach: Callable[[], None] | None = None
 
     async def ask(self, question: Question[T]) -> T:
-        """Ask the service, and note which prefixes the connection holds after it."""
+        """Ask the service, and note the prefixes that the question adds or removes."""
         if isinstance(question, CallOptions):
             question = with_tenant(question, self.tenant)
         answer = await self._service.ask(question)
@@ -54,7 +54,7 @@ class SessionResources:
 
     @property
     def has_prefixes(self) -> bool:
-        """True if there are prefixes, which take a while to give back."""
+        """True if the connection holds prefixes, which have to be removed with an await."""
         return bool(self._prefixes)
 
     async def remove_prefixes(self) -> None:
@@ -62,5 +62,5 @@ class SessionResources:
         left = list(self._prefixes.elements())
         self._prefixes.clear()
         for name, namespace in left:
-            with suppress(PybatcherError):  # somebody else has removed it, or all is over
+            with suppress(PybatcherError):  # another client has removed it, or the service closes
                 await self._service.ask(RemovePrefix(name=name, namespace=namespace))

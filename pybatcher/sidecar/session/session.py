@@ -1,8 +1,8 @@
 """`ServerSession`: one client of the sidecar. Requests in, calls on a `CallService`, answers out.
 
-A client that does not read what it is sent makes nobody wait, and takes no more memory than
-what it has in flight: its deltas wait, coalesced (`flow.py`), and where answers pile up its
-requests are not read, until it reads (`outgoing.py`).
+A client that does not read delays no other, and takes no more memory than its requests in flight:
+its deltas wait, coalesced (`flow.py`), and past a limit of unread answers its requests are not
+read until it reads (`outgoing.py`).
 """
 
 from __future__ import annotations
@@ -37,26 +37,26 @@ _LAST_READ = 5.0
 """Seconds that a client has to read the last answers before its connection is cut."""
 
 _WHILE_CLOSING = frozenset({"cancel", "health", "hello", "statistics"})
-"""What is still done when new requests are refused."""
+"""The methods that are still served when new requests are refused."""
 
 _CANCELLED = plain_error("cancelled", "the request was cancelled")
 
 Answer = Callable[[], Awaitable[object]]
 
 Method = Callable[[list[Any]], Awaitable[object]]
-"""What a method does: from a request's params to its result. Raises PybatcherErrors."""
+"""A method: called with a request's params, returns its result. Raises PybatcherErrors."""
 
 
 class ServerSession(asyncio.Protocol):
-    """The serving end of one connection, for one event loop.
+    """The server's end of one connection, for one event loop.
 
-    service: what serves its calls.
-    on_end: called once, when the connection is gone and nothing is in flight any more.
-    hello_limits: limits that `hello` tells besides those of the connection and the backing.
-    admit: called with the session and its transport when the connection is made. A text is
-        why it is turned away; the client gets it as the Notification `refused`.
-    methods: what there is besides the methods of every session, by name.
-    tenant: whose calls these are, where they do not say it; "": they are passed on as they say.
+    service: serves the calls.
+    on_end: called once, when the connection is closed and no request is in flight.
+    hello_limits: limits that `hello` returns besides those of the connection and the service.
+    admit: called with the session and its transport when the connection is made. Returns None,
+        or why the client is refused, which it gets as the Notification `refused`.
+    methods: methods besides those of every session, by name.
+    tenant: of calls that name none; "": calls are passed on with the tenant that they name.
     """
 
     def __init__(
@@ -91,13 +91,13 @@ class ServerSession(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._is_draining = False
         self._is_hanging_up = False
-        self._patience: asyncio.TimerHandle | None = None
+        self._abort_timer: asyncio.TimerHandle | None = None
 
     # -- for its owner ----------------------------------------------------------------------
 
     @property
     def n_in_flight(self) -> int:
-        """Requests without a Response yet."""
+        """Number of requests that have no Response yet."""
         return len(self._in_flight)
 
     @property
@@ -106,18 +106,18 @@ class ServerSession(asyncio.Protocol):
         return _peer(self._transport)
 
     def notify(self, method: str, params: list[Any]) -> None:
-        """Tell the client something. Once the connection is gone, nothing happens."""
+        """Send the client a Notification; do nothing once the connection is closed."""
         if not self._is_hanging_up:
             self._protocol.notify(method, params)
             self._outgoing.flush_soon()
 
     def close_soon(self) -> None:
-        """Refuse new requests, finish those in flight, then hang up."""
+        """Refuse new requests, finish those in flight, then close the connection."""
         self._is_draining = True
         self._loop.call_soon(self._hang_up_if_done)
 
     def abort(self) -> None:
-        """Hang up now. What is in flight is cancelled."""
+        """Close the connection now and cancel the requests in flight."""
         self._let_go()
         if self._transport is not None:
             self._transport.abort()
@@ -147,7 +147,7 @@ class ServerSession(asyncio.Protocol):
                 self._take_request(event)
             else:
                 self._take_notification(event)
-        self._outgoing.flush_soon()  # also what the protocol has answered by itself
+        self._outgoing.flush_soon()  # the protocol answers some requests itself
         if self._protocol.must_close:
             self._logger.warning("%s is cut off: %s", self.peer, self._protocol.violation)
             self._hang_up()
@@ -162,10 +162,10 @@ class ServerSession(asyncio.Protocol):
         self._transport = None
         self._incoming.close()
         self._outgoing.close()
-        if self._patience is not None:
-            self._patience.cancel()
+        if self._abort_timer is not None:
+            self._abort_timer.cancel()
         if self._resources.has_prefixes:
-            # What it waits for holds the task: nobody else has to.
+            # The loop's reference to a task is weak; the future that this one awaits refers to it.
             self._loop.create_task(self._resources.remove_prefixes(), name="pybatcher-prefixes")
         self._on_end(self)
 
@@ -178,17 +178,17 @@ class ServerSession(asyncio.Protocol):
         self._outgoing.resumed()
         for request in list(self._in_flight.values()):
             if isinstance(request, InFlightOutput):
-                request.go_on()
+                request.resume()
 
     # -- for requests in flight -------------------------------------------------------------
 
     @property
     def may_send(self) -> bool:
-        """The client reads what it is sent; else deltas had better wait."""
+        """True while the client reads what it is sent; otherwise deltas should wait."""
         return self._outgoing.may_send
 
     def respond(self, request: InFlight, error: dict[str, Any] | None, result: object) -> None:
-        """Send the Response. The request has ended then."""
+        """Send the Response and end the request."""
         if error is None:
             self._protocol.respond(request.msgid, result)
         else:
@@ -200,7 +200,7 @@ class ServerSession(asyncio.Protocol):
             self._loop.call_soon(self._hang_up_if_done)
 
     def fail_unexpectedly(self, request: InFlight, defect: Exception) -> None:
-        """A defect of ours ends this request and nothing else."""
+        """Log a defect and end the request with an error; other requests go on."""
         self._logger.error("request %s of %s failed", short(request.id), self.peer, exc_info=defect)
         if not request.has_ended:
             request.drop()
@@ -291,7 +291,7 @@ class ServerSession(asyncio.Protocol):
             self.fail_unexpectedly(request, defect)
 
     def _register(self, request: InFlight) -> bool:
-        """False: there is one of that name. It goes on; this one is refused."""
+        """Add a request to those in flight. Return False, and refuse it, if its id is in use."""
         if request.id in self._in_flight:
             why = f"id {short(request.id)} is in flight on this connection; choose another"
             self._protocol.fail(request.msgid, plain_error("duplicate_id", why))
@@ -300,13 +300,13 @@ class ServerSession(asyncio.Protocol):
         return True
 
     def _find(self, id: object) -> InFlight | None:
-        """By the name that the client gave it; 1 is neither 1.0 nor True."""
+        """Return the request in flight with that id, or None; 1 is neither 1.0 nor True."""
         if type(id) is bytes:
             id = ASKED.text(id, "id")
         return self._in_flight.get(id) if isinstance(id, str) or type(id) is int else None
 
     def _cancel(self, params: Sequence[Any]) -> bool:
-        """Whether there was something to cancel. It gets its own Response."""
+        """Cancel the request with the id in `params`, with a Response. Return False without one."""
         if len(params) != 1:
             raise ASKED.bad("the params of cancel", params, "[id]")
         request = self._find(params[0])
@@ -317,7 +317,7 @@ class ServerSession(asyncio.Protocol):
         return True
 
     def _end_if_cancelled_here(self, request: InFlight) -> None:
-        """Its task was cancelled. If not by its client, that has to be told."""
+        """Send the Response of a request whose task was cancelled, but not by the client."""
         if not request.has_ended:
             request.drop()
             self.respond(request, _CANCELLED, None)
@@ -339,7 +339,7 @@ class ServerSession(asyncio.Protocol):
         return {"generate", "chat", "cancel", *self._methods, *METHODS}
 
     def _tell(self, event: TelemetryEvent) -> None:
-        """To a client that watches. Who does not read misses some."""
+        """Send an event; a client that does not read what it is sent misses some."""
         if self._outgoing.may_send:
             self.notify("event", event_to_wire(event))
 
@@ -350,16 +350,16 @@ class ServerSession(asyncio.Protocol):
             self._hang_up()
 
     def _hang_up(self) -> None:
-        """Say the last words, and close when they are read, or after a while."""
+        """Send the last answers, and close when they are read, or after `_LAST_READ` seconds."""
         if self._is_hanging_up or self._transport is None:
             return
         self._let_go()
         self._outgoing.flush()
         self._transport.close()
-        self._patience = self._loop.call_later(_LAST_READ, self._transport.abort)
+        self._abort_timer = self._loop.call_later(_LAST_READ, self._transport.abort)
 
     def _let_go(self) -> None:
-        """Cancel all that is in flight. The client is told, if it reads."""
+        """Cancel all requests in flight, each with a Response."""
         self._is_hanging_up = True
         self._resources.watch(False)
         requests = list(self._in_flight.values())
@@ -370,7 +370,7 @@ class ServerSession(asyncio.Protocol):
 
 
 def _peer(transport: asyncio.Transport | None) -> str:
-    """By the process id, where the kernel tells it."""
+    """Return a name of the client for logs, with its process id where the kernel tells it."""
     sock = None if transport is None else transport.get_extra_info("socket")
     credentials = None if sock is None else peer_credentials(sock)
     return "a client" if credentials is None else f"process {credentials[0]}"
