@@ -129,7 +129,6 @@ class Completion:
     token_ids: all generated tokens, the end token included.
     logprobs: one entry for each token; None where none were asked for.
     usage: of the whole call: with `n` > 1 the tokens of all choices, and the prompt once.
-
     prompt_logprobs: of each token of the prompt, given those before it, in nats; None for the
         first token. None where none were asked for.
 
