@@ -15,7 +15,7 @@ from ..errors import InvalidRequestError
 from ..errors.checks import plain_int
 from ..params import SamplingParams
 from .arguments import check_prompt_logprobs, is_chat, merge_params, several_prompts
-from .bounded import map_bounded
+from .bounded import map_bounded, retry_beside_others
 from .call import Call, Messages, Prompt, Prompts, Question, only_typed_errors
 from .completion import Completion, prompt_alone
 from .lifecycle import Lifecycle
@@ -299,7 +299,7 @@ class AnyBatcher(Lifecycle):
         if "output" in own:
             raise InvalidRequestError("output goes with one prompt, and there is a list of them")
         calls = [_call(one, params, own, is_chat=False) for one in prompts]
-        return await map_bounded(complete, calls, _MOST_AT_ONCE)
+        return await map_bounded(retry_beside_others(complete), calls, _MOST_AT_ONCE)
 
     async def _complete_with_prompt(self, call: Call) -> Completion:
         """Continue a prompt, if any tokens are wanted, and score its own tokens beside it."""

@@ -27,6 +27,7 @@ __all__ = [
 
 _HIGHEST_PRIORITY = 1000  # and -1000; a level counts as `priority_aging` seconds of waiting
 _MOST_TEXTS = 2**20
+_SAMPLING = frozenset(field.name for field in fields(SamplingParams))
 
 
 def merge_params(
@@ -37,20 +38,20 @@ def merge_params(
     Raises InvalidRequestError for an unknown keyword, for a value out of range, and for token ids
     that the model does not have.
     """
-    if params is None:
-        params = SamplingParams()
-    if not isinstance(params, SamplingParams):
+    if params is not None and not isinstance(params, SamplingParams):
         raise InvalidRequestError(
             f"params is {short(params)}, of type {type_name(params)}; it must be "
             "SamplingParams or None"
         )
-    known = {field.name for field in fields(SamplingParams)}
     for name in sampling:
-        if name not in known:
+        if name not in _SAMPLING:
+            listed = ", ".join(sorted(_SAMPLING))
             raise InvalidRequestError(
-                f"unknown sampling parameter {short(name)}; there are: {', '.join(sorted(known))}"
+                f"unknown sampling parameter {short(name)}; there are: {listed}"
             )
-    if sampling:
+    if params is None:
+        params = SamplingParams(**sampling)
+    elif sampling:
         params = replace(params, **sampling)
     _check_known("stop_token_ids", params.stop_token_ids, vocab_size)
     _check_known("logit_bias", params.logit_bias or (), vocab_size)

@@ -6,7 +6,9 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
-__all__ = ["map_bounded"]
+from ..errors import QueueFullError
+
+__all__ = ["map_bounded", "retry_beside_others"]
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -33,3 +35,34 @@ async def map_bounded(
     except BaseExceptionGroup as group:
         raise group.exceptions[0] from None
     return [results[i] for i in range(len(items))]
+
+
+def retry_beside_others(
+    function: Callable[[T], Awaitable[R]],
+) -> Callable[[T], Awaitable[R]]:
+    """Return `function` for the items of one list, which do not fail because of each other.
+
+    An item that finds the queue full tries again as long as others of the list are in flight. If
+    it is the only one, other callers have filled the queue, and QueueFullError is raised.
+    """
+    n_tried = 0
+
+    async def call_when_there_is_room(item: T) -> R:
+        nonlocal n_tried
+        while True:
+            n_tried += 1
+            try:
+                return await function(item)
+            except QueueFullError as error:
+                if n_tried == 1:
+                    raise
+                wait = error.retry_after
+            finally:
+                n_tried -= 1
+            await asyncio.sleep(min(wait, _LONGEST_WAIT))
+
+    return call_when_there_is_room
+
+
+_LONGEST_WAIT = 0.1
+"""Seconds until a prompt of a list tries again: others of the list may have ended by then."""

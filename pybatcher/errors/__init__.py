@@ -70,6 +70,9 @@ class QueueFullError(PybatcherError):
         super().__init__(message)
         self.retry_after = retry_after
 
+    def __reduce__(self) -> tuple[type[QueueFullError], tuple[str, float]]:
+        return type(self), (str(self), self.retry_after)
+
 
 class DeadlineExceededError(PybatcherError, TimeoutError):
     """The request's own `timeout` ran out before its first token."""

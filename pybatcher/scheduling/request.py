@@ -13,6 +13,9 @@ from .prefix import SharedPrefix
 __all__ = ["Leader", "LiveRequest", "Request"]
 
 
+_DEFAULTS = SamplingParams()  # immutable, so all requests that draw nothing share it
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
     """One prompt to be continued, scored or embedded. Immutable.
@@ -33,7 +36,7 @@ class Request:
 
     request_id: int
     prompt: tuple[int, ...]
-    params: SamplingParams = field(default_factory=SamplingParams)
+    params: SamplingParams = _DEFAULTS
     seed: int = 0
     end_token_ids: frozenset[int] = frozenset()
     namespace: str = ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import Any
 
 from ..calls.arguments import check_namespace, check_priority, check_timeout, merge_params
 from ..calls.call import Call, CallOptions
@@ -58,21 +59,19 @@ class CallReader:
                 raise ConfigError(f"system_prompt: {error}") from error
             self.before_texts = self._system_prompt.tokens
 
-    def common(self, call: CallOptions, submitted: float) -> Request:
-        """Return a request with the fields that all requests of a call have in common.
+    def common(self, call: CallOptions, submitted: float) -> dict[str, Any]:
+        """Return the fields of `Request` that all requests of a call have in common.
 
         submitted: when the call was made, in seconds of the coordinator's clock. Raises
         InvalidRequestError.
         """
         timeout = check_timeout(call.timeout)
-        return Request(
-            request_id=0,
-            prompt=(),
-            namespace=check_namespace(call.namespace),
-            tenant=call.tenant,
-            priority=check_priority(call.priority),
-            deadline=None if timeout is None else submitted + timeout,
-        )
+        return {
+            "namespace": check_namespace(call.namespace),
+            "tenant": call.tenant,
+            "priority": check_priority(call.priority),
+            "deadline": None if timeout is None else submitted + timeout,
+        }
 
     def params(self, call: Call) -> SamplingParams:
         """Return the sampling parameters of a call. Raises InvalidRequestError."""

@@ -124,8 +124,8 @@ class Service(CallService):
         request_ids = self._new_ids(params.n)
         reply.expect(params.n)
         for i, request_id in enumerate(request_ids):
-            request = replace(
-                common,
+            request = Request(
+                **common,
                 request_id=request_id,
                 prompt=prompt,
                 params=params,
@@ -184,7 +184,7 @@ class Service(CallService):
             one, field = continuations[i], f"continuations[{i}]"
             tokens = await self._reader.prompts.read(one, before=begin, field=field)
             asked = tokens[len(begin) :] if isinstance(one, str) else tokens
-            return replace(common, prompt=(begin + asked)[:-1], targets=asked)
+            return Request(request_id=0, **common, prompt=(begin + asked)[:-1], targets=asked)
 
         def score(request: Request, answer: Answer) -> Score:
             return Score(math.fsum(answer.logprobs), answer.logprobs, request.targets)
@@ -195,13 +195,12 @@ class Service(CallService):
         import numpy as np
 
         submitted, common = self._check(question)
-        common = replace(common, pooling=check_pooling(question.pooling))
+        common["pooling"] = check_pooling(question.pooling)
         texts = check_several("texts", question.texts)
 
         async def request(i: int) -> Request:
-            return replace(
-                common, prompt=await self._reader.prompts.read(texts[i], field=f"texts[{i}]")
-            )
+            prompt = await self._reader.prompts.read(texts[i], field=f"texts[{i}]")
+            return Request(request_id=0, **common, prompt=prompt)
 
         def embedding(request: Request, answer: Answer) -> Embedding:
             return Embedding(np.array(answer.vector), len(request.prompt), answer.cached_tokens)
@@ -343,7 +342,7 @@ class Service(CallService):
 
     # -- inside -----------------------------------------------------------------------------
 
-    def _check(self, call: CallOptions) -> tuple[float, Request]:
+    def _check(self, call: CallOptions) -> tuple[float, dict[str, Any]]:
         """Return the time of a call, and the fields that all its requests have in common."""
         self.check_home()
         self._coordinator.check_open()

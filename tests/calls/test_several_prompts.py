@@ -12,7 +12,13 @@ import pytest
 from batcher_helpers import until
 from small_sidecar import sidecar
 
-from pybatcher import BlockingBatcher, Client, InvalidRequestError, RequestTooLongError
+from pybatcher import (
+    BlockingBatcher,
+    Client,
+    InvalidRequestError,
+    QueueFullError,
+    RequestTooLongError,
+)
 from pybatcher.testing import FakeEngine, fake_batcher
 
 SURFACES = ["batcher", "threadsafe", "blocking", "client"]
@@ -130,3 +136,22 @@ async def test_no_more_than_256_are_in_flight() -> None:
             await asyncio.sleep(0)
         assert len(task.result()) == 600
     assert 200 < most <= 256
+
+
+async def test_a_list_goes_through_a_smaller_queue() -> None:
+    async with fake_batcher(max_queue_requests=16, n_parallel=2) as batcher:
+        completions = await batcher.generate(["a", "b"] * 50, max_tokens=1)
+        assert len(completions) == 100
+        assert batcher.statistics().completed == 100
+
+
+async def test_a_list_is_refused_where_others_have_filled_the_queue() -> None:
+    options: dict[str, Any] = {"batch_timeout": 60.0, "batch_size": 500}
+    async with fake_batcher(max_queue_requests=2, **options) as batcher:
+        others = [asyncio.create_task(batcher.generate("x")) for _ in range(2)]
+        await until(lambda: batcher.statistics().queued == 2)
+        with pytest.raises(QueueFullError):
+            await batcher.generate(["a", "b", "c"])
+        for other in others:
+            other.cancel()
+        await asyncio.wait(others)

@@ -38,10 +38,15 @@ def test_what_all_requests_of_a_call_have_in_common() -> None:
     common = reader().common(
         call(priority=-3, timeout=2.5, namespace="books", tenant="connection 4"), 100.0
     )
-    assert (common.priority, common.deadline) == (-3, 102.5)
-    assert (common.namespace, common.tenant) == ("books", "connection 4")
+    assert (common["priority"], common["deadline"]) == (-3, 102.5)
+    assert (common["namespace"], common["tenant"]) == ("books", "connection 4")
     plain = reader().common(call(), 100.0)
-    assert (plain.priority, plain.deadline, plain.namespace, plain.tenant) == (0, None, "", "")
+    assert (plain["priority"], plain["deadline"], plain["namespace"], plain["tenant"]) == (
+        0,
+        None,
+        "",
+        "",
+    )
 
 
 @pytest.mark.parametrize(
