@@ -6,38 +6,28 @@ import asyncio
 import weakref
 from abc import ABC, abstractmethod
 from types import TracebackType
-from typing import TYPE_CHECKING, ClassVar, Protocol, TypeVar
+from typing import TYPE_CHECKING, ClassVar
 
 from ..errors import BatcherClosedError
 from .arguments import check_drain, check_timeout
-from .call import Call, Question
-from .reply import Reply
+from .call import CallService
 
 if TYPE_CHECKING:
     from typing import Self
 
 __all__ = ["Lifecycle", "RunningService"]
 
-T = TypeVar("T")
 
-
-class RunningService(Protocol):
+class RunningService(CallService):
     """The service that `start` opens: it serves the calls of a batcher until it is closed."""
 
-    async def submit(self, call: Call, reply: Reply) -> range:
-        """Check a call and send it; return the ids of its requests."""
-
-    def cancel(self, request_ids: range) -> None:
-        """Drop requests. From any thread; never waits."""
-
-    async def ask(self, question: Question[T]) -> T:
-        """Return the answer to a question."""
-
+    @abstractmethod
     async def close(self, drain: bool, timeout: float | None) -> None:  # noqa: ASYNC109
-        """Drain for `timeout` seconds at most, or fail all in flight; then end."""
+        """Drain for `timeout` seconds at most, or fail all in flight; then free everything."""
 
+    @abstractmethod
     def abandon(self) -> None:
-        """End without draining, from any thread."""
+        """End without draining, from any thread: the batcher was collected or Python exits."""
 
 
 class Lifecycle(ABC):

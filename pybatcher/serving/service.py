@@ -18,7 +18,8 @@ from ..calls.arguments import (
     check_pooling,
     check_several,
 )
-from ..calls.call import Call, CallOptions, CallService, Question
+from ..calls.call import Call, CallOptions, Question
+from ..calls.lifecycle import RunningService
 from ..calls.prefix_info import Prefixes, PrefixInfo, check_prefix_name
 from ..calls.questions import (
     AddPrefix,
@@ -53,7 +54,7 @@ __all__ = ["Service"]
 T = TypeVar("T")
 
 
-class Service(CallService):
+class Service(RunningService):
     """A running coordinator, and the calls that it serves, for its own loop and process.
 
     Made on the event loop it is to run on. Raises ConfigError for a system prompt that KV has no
@@ -296,8 +297,8 @@ class Service(CallService):
 
     # -- life -------------------------------------------------------------------------------
 
-    async def close(self, drain: bool, timeout: float | None) -> None:  # noqa: ASYNC109
-        """Drain for `timeout` seconds at most, or fail all in flight; then free everything."""
+    @override
+    async def close(self, drain: bool, timeout: float | None) -> None:
         self.check_home()
         self._mailbox.put(Close(drain))
         if drain and timeout is not None:
@@ -311,8 +312,8 @@ class Service(CallService):
         if not self._task.cancelled():
             self._task.result()
 
+    @override
     def abandon(self) -> None:
-        """Close without draining, from any thread: the batcher was collected or Python exits."""
         self._coordinator.abandon()
 
     def check_idle(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from batcher_helpers import until
@@ -27,6 +28,18 @@ class Service(RunningService):
     @override
     def abandon(self) -> None:
         self.ends.append("abandoned")
+
+    async def submit(self, call: object, reply: object) -> range:
+        raise AssertionError("no call is made here")
+
+    def cancel(self, request_ids: range) -> None:
+        raise AssertionError("no call is made here")
+
+    async def ask(self, question: object) -> Any:
+        raise AssertionError("no call is made here")
+
+    def attach(self, handler: object) -> Any:
+        raise AssertionError("no call is made here")
 
 
 class Own(Lifecycle):

@@ -15,7 +15,8 @@ from typing import Any, TypeVar
 from typing_extensions import override
 
 from ...calls.arguments import check_timeout
-from ...calls.call import Call, CallOptions, CallService, Question
+from ...calls.call import Call, CallOptions, Question
+from ...calls.lifecycle import RunningService
 from ...calls.questions import Describe, Reload
 from ...calls.reply import Reply
 from ...calls.telemetry import Handler, Telemetry
@@ -37,7 +38,7 @@ __all__ = ["ClientService"]
 T = TypeVar("T")
 
 
-class ClientService(CallService):
+class ClientService(RunningService):
     """Sends calls of its own loop and process to the sidecar at the other end of a socket.
 
     A call without a connection waits for one, `connect_timeout` seconds at most. Calls in flight
@@ -88,8 +89,8 @@ class ClientService(CallService):
         """Connect. Raises ConnectionLostError where no sidecar answers in time."""
         await self._connector.first_connection(self._connect_timeout, self._absent_timeout)
 
-    async def close(self, drain: bool, timeout: float | None) -> None:  # noqa: ASYNC109
-        """Drain for `timeout` seconds at most, or fail all in flight; then close the connection."""
+    @override
+    async def close(self, drain: bool, timeout: float | None) -> None:
         self.check_home()
         self._is_closing = True
         if drain:
@@ -100,8 +101,8 @@ class ClientService(CallService):
         if self._lost is not None:
             await asyncio.wait({self._lost})
 
+    @override
     def abandon(self) -> None:
-        """Close without waiting, from any thread: the client was collected or Python exits."""
         if os.getpid() == self._pid:
             with suppress(RuntimeError):  # the loop is closed, and with it the connection
                 self._loop.call_soon_threadsafe(self._end)
