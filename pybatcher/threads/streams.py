@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from abc import abstractmethod
 from collections.abc import Iterator
 from concurrent.futures import Future
 from functools import partial
@@ -22,32 +23,19 @@ if TYPE_CHECKING:
 __all__ = ["BlockingStream", "ThreadsafeStream"]
 
 
-class BlockingStream(Iterator[Piece]):
-    """An output as it comes: `for piece in stream`. For one thread.
+class _ThreadPieces(Iterator[Piece]):
+    """Base of streams that a thread reads: `for piece in stream`, also in a `with` block."""
 
-    Closing it, the end of `with`, or dropping it unfinished cancels the request.
-    """
-
-    def __init__(self, batcher: object, thread: LoopThread, stream: Stream) -> None:
-        self._batcher = batcher  # kept: it closes itself when it is collected
-        self._thread = thread
-        self._stream = stream
+    _stream: Stream
 
     @property
     def completion(self) -> Completion | None:
         """The whole output; None before its end."""
         return self._stream.completion
 
-    @override
-    def __next__(self) -> Piece:
-        piece = self._thread.call(next_piece(self._stream))
-        if piece is None:
-            raise StopIteration
-        return piece
-
+    @abstractmethod
     def close(self) -> None:
         """Take no more pieces; cancel the request if it has not ended. Never waits."""
-        self._thread.call_soon(self._stream.close)
 
     def __enter__(self) -> Self:
         return self
@@ -61,7 +49,30 @@ class BlockingStream(Iterator[Piece]):
         self.close()
 
 
-class ThreadsafeStream(ClosablePieces, Iterator[Piece]):
+class BlockingStream(_ThreadPieces):
+    """An output as it comes: `for piece in stream`. For one thread.
+
+    Closing it, the end of `with`, or dropping it unfinished cancels the request.
+    """
+
+    def __init__(self, batcher: object, thread: LoopThread, stream: Stream) -> None:
+        self._batcher = batcher  # kept: it closes itself when it is collected
+        self._thread = thread
+        self._stream = stream
+
+    @override
+    def __next__(self) -> Piece:
+        piece = self._thread.call(next_piece(self._stream))
+        if piece is None:
+            raise StopIteration
+        return piece
+
+    @override
+    def close(self) -> None:
+        self._thread.call_soon(self._stream.close)
+
+
+class ThreadsafeStream(ClosablePieces, _ThreadPieces):
     """A `Stream` that is read in another loop (`async for`) or in a thread (`for`).
 
     `for` on the batcher's own loop raises InvalidRequestError: it would wait for itself.
@@ -70,11 +81,6 @@ class ThreadsafeStream(ClosablePieces, Iterator[Piece]):
     def __init__(self, stream: Stream, calls: RemoteCalls) -> None:
         self._stream = stream
         self._calls = calls
-
-    @property
-    def completion(self) -> Completion | None:
-        """The whole output; None before its end."""
-        return self._stream.completion
 
     @override
     async def __anext__(self) -> Piece:
@@ -93,17 +99,6 @@ class ThreadsafeStream(ClosablePieces, Iterator[Piece]):
     @override
     def close(self) -> None:
         self._calls.call_soon(self._stream.close)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def _next(self) -> Future[Piece | None]:
         return self._calls.run(partial(next_piece, self._stream))
