@@ -9,6 +9,7 @@ from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import hypothesis
 import pytest
 
 from pybatcher.errors import EngineError
@@ -18,6 +19,12 @@ if TYPE_CHECKING:
     from pybatcher.engine import Engine
 
 _PATIENCE = 5.0  # seconds for threads that were told to end
+
+# Timings never decide a test: a busy machine stops for longer than any deadline.
+hypothesis.settings.register_profile(
+    "untimed", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("untimed")
 
 
 @pytest.hookimpl(wrapper=True)
