@@ -123,7 +123,7 @@ class Callers:
         self.bins[place] += n
         self.tokens += n
 
-    async def go_on(self, *, all_of_them: bool) -> None:
+    async def resume(self, *, all_of_them: bool) -> None:
         """Wait until one stream, or all of them, have had a token after this call."""
         now = time.monotonic()
         enough = all if all_of_them else any
@@ -144,7 +144,7 @@ async def inject_faults(
     faults: list[Fault] = []
     try:
         for kind, lull in zip(kinds, lulls, strict=True):
-            await _unless_callers_end(calling, callers.go_on(all_of_them=not relentless))
+            await _unless_callers_end(calling, callers.resume(all_of_them=not relentless))
             await _unless_callers_end(calling, asyncio.sleep(lull))
             fault = await _unless_callers_end(calling, inject_and_wait(kind, sidecar))
             faults.append(fault)

@@ -70,10 +70,10 @@ class Soak:
         busy: float,
         pause: float,
         seed: int,
-        patience: float = 60.0,
+        grace_period: float = 60.0,
     ) -> None:
-        """rate: requests a second, for `busy` seconds. patience: seconds for callers to end."""
-        self._batcher, self._patience, self._n_stuck = batcher, patience, 0
+        """rate: requests a second, for `busy` seconds. grace_period: seconds for callers to end."""
+        self._batcher, self._grace_period, self._n_stuck = batcher, grace_period, 0
         self._rate, self._busy, self._pause = rate, busy, pause
         self._random = random.Random(seed)
         self._start = time.monotonic()
@@ -100,7 +100,7 @@ class Soak:
                 self.rss.append((noted, rss_mib()))
             await asyncio.sleep(self._random.expovariate(self._rate))
         if tasks:
-            _, waiting = await asyncio.wait(set(tasks), timeout=self._patience)
+            _, waiting = await asyncio.wait(set(tasks), timeout=self._grace_period)
             self._n_stuck = len(waiting)
             for task in waiting:
                 task.cancel()
@@ -108,7 +108,7 @@ class Soak:
         await asyncio.wait([watch])
 
     async def _look(self) -> PauseCheck:
-        end = self._now() + self._patience
+        end = self._now() + self._grace_period
         while self._is_busy() and self._now() < end:  # noqa: ASYNC110 - there is no event for it
             await asyncio.sleep(0.01)
         gc.collect()
@@ -121,7 +121,7 @@ class Soak:
     def _problems(self) -> list[str]:
         counts, problems = self._batcher.statistics(), []
         if self._n_stuck:
-            problems.append(f"{self._n_stuck} callers still waited after {self._patience:g} s")
+            problems.append(f"{self._n_stuck} callers still waited after {self._grace_period:g} s")
         if counts.queued or counts.running:
             problems.append(f"{counts.queued} requests queued and {counts.running} running")
         left = counts.kv_total_blocks - counts.kv_free_blocks - counts.kv_cached_blocks

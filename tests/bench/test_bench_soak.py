@@ -57,7 +57,7 @@ async def test_callers_that_never_end_are_reported() -> None:
     stuck = threading.Event()
     engine = FakeEngine(n_ctx=4096, n_parallel=8, before_step=lambda plan: stuck.wait(30) and None)
     async with fake_batcher(engine) as batcher:
-        soak = Soak(batcher, rate=200.0, busy=0.3, pause=0.0, seed=1, patience=0.1)
+        soak = Soak(batcher, rate=200.0, busy=0.3, pause=0.0, seed=1, grace_period=0.1)
         await soak.run(0.0)
         stuck.set()
     assert any("callers still waited after 0.1 s" in text for text in soak.looks[0].problems)

@@ -26,10 +26,10 @@ def by_hand(text: list[int], count: int) -> tuple[list[int], int]:
             best, most = place, common
     if most < 2:
         return [], 0
-    going_on = list(text)
+    resumed = list(text)
     for i in range(count):
-        going_on.append(going_on[best + i])
-    return going_on[len(text) :], most
+        resumed.append(resumed[best + i])
+    return resumed[len(text) :], most
 
 
 @given(st.lists(st.integers(0, 2), max_size=16), st.integers(1, 9))

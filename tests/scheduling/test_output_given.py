@@ -208,13 +208,13 @@ def test_beside_others_and_in_any_chunks(
     fields = {"max_tokens": 24, "min_tokens": 24, "temperature": temperature, "seed": 5}
     fields |= {"end_token_ids": frozenset({0}), "logprobs": 2}
     prompt = tuple(token % vocab_size for token in PROMPT)
-    undisturbed, going_on = driver(), driver()
+    undisturbed, resumed = driver(), driver()
     undisturbed.submit(0, prompt, **fields)
     undisturbed.run()
     drawn = [e.token for e in undisturbed.events if getattr(e, "token", None) and not e.request_id]
-    going_on.submit(0, prompt, output=tuple(t.token_id for t in drawn[:k]), **fields)
-    going_on.run()
+    resumed.submit(0, prompt, output=tuple(t.token_id for t in drawn[:k]), **fields)
+    resumed.run()
     assert [
-        e.token for e in going_on.events if getattr(e, "token", None) and not e.request_id
+        e.token for e in resumed.events if getattr(e, "token", None) and not e.request_id
     ] == drawn[k:]
-    assert sum(isinstance(e, Admitted) for e in going_on.events) == 2
+    assert sum(isinstance(e, Admitted) for e in resumed.events) == 2
