@@ -117,7 +117,18 @@ class AnyBatcher(Lifecycle):
         InvalidRequestError, RequestTooLongError, QueueFullError,
         DeadlineExceededError, EngineFailedError, BatcherClosedError.
         """
-        return await self._generate(prompt, params, options)
+        own: dict[str, Any] = {**options}
+        complete: Callable[[Call], Awaitable[Completion]] = self._complete
+        if own.pop("prompt_logprobs", False) is not False:
+            check_prompt_logprobs(options)
+            complete = self._complete_with_prompt
+        prompts = several_prompts(prompt)
+        if prompts is None:
+            return await complete(_call(prompt, params, own, is_chat=False))
+        if "output" in own:
+            raise InvalidRequestError("output goes with one prompt, and there is a list of them")
+        calls = [_call(one, params, own, is_chat=False) for one in prompts]
+        return await map_bounded(retry_beside_others(complete), calls, _MOST_AT_ONCE)
 
     def stream(
         self,
@@ -283,23 +294,6 @@ class AnyBatcher(Lifecycle):
         """The name of the model, for people. Raises BatcherClosedError before `start`."""
 
     # -- inside -----------------------------------------------------------------------------
-
-    async def _generate(
-        self, prompt: object, params: SamplingParams | None, options: Mapping[str, Any]
-    ) -> Completion | list[Completion]:
-        """Continue a prompt, or each of a list, for `generate` of all surfaces."""
-        own = dict(options)
-        complete: Callable[[Call], Awaitable[Completion]] = self._complete
-        if own.pop("prompt_logprobs", False) is not False:
-            check_prompt_logprobs(options)
-            complete = self._complete_with_prompt
-        prompts = several_prompts(prompt)
-        if prompts is None:
-            return await complete(_call(prompt, params, own, is_chat=False))
-        if "output" in own:
-            raise InvalidRequestError("output goes with one prompt, and there is a list of them")
-        calls = [_call(one, params, own, is_chat=False) for one in prompts]
-        return await map_bounded(retry_beside_others(complete), calls, _MOST_AT_ONCE)
 
     async def _complete_with_prompt(self, call: Call) -> Completion:
         """Continue a prompt, if any tokens are wanted, and score its own tokens beside it."""

@@ -14,7 +14,7 @@ from .events import Admitted, Resumed
 from .kv_allocator import KvAllocator, blocks_for, obtainable_blocks
 from .preemption import VICTIM_POLICIES
 from .prefix import SharedPrefix
-from .request import LiveRequest, Request
+from .request import LiveRequest
 from .request_table import RequestTable
 from .speculation import Speculation
 from .step_time import StepLoad, StepTime
@@ -33,6 +33,7 @@ class BatchBuilder:
     Counts KV blocks on the way: no row is scheduled whose token has no block. What raises while
     rows are scheduled can be contained: everything begins anew with the next call.
 
+    admission: finds KV for requests that have none.
     load: of the step that was built last; blocks: how many it leaves.
     """
 
@@ -49,7 +50,7 @@ class BatchBuilder:
         self._table = table
         self._speculation = speculation
         self._step_time = step_time
-        self._admission = Admission(kv, config, table.prefixes)
+        self.admission = Admission(kv, config, table.prefixes)
         self._pick_victim = VICTIM_POLICIES[config.victim_policy]
         self._threshold = long_prefill_threshold(config, kv.max_sequence_length)
         if kv.n_parallel <= config.max_prefixes:
@@ -61,10 +62,6 @@ class BatchBuilder:
         self._followers: list[LiveRequest] = []
         self._taken_blocks = 0  # by the rows scheduled so far
         self.load = StepLoad()
-
-    def check_can_ever_fit(self, request: Request) -> None:
-        """Raise RequestTooLongError for a request that could not even run alone."""
-        self._admission.check_can_ever_fit(request)
 
     @property
     def blocks(self) -> int:
@@ -195,7 +192,7 @@ class BatchBuilder:
                     and budget.offer(live.num_computed_tokens, left) < left
                 )
                 if is_partial and n_partial >= self._config.max_num_partial_prefills:
-                    self._admission.forget(live)
+                    self.admission.forget(live)
                     break
                 self._run(live)
                 if live.leader is None or self._join(live):
@@ -255,11 +252,11 @@ class BatchBuilder:
     def _start_prefixes(self) -> None:
         """Give sequences to shared prefixes; requests that could not run beside them fail."""
         table = self._table
-        self._admission.start_prefixes(table.running.values(), table.admitted)
+        self.admission.start_prefixes(table.running.values(), table.admitted)
         if table.prefixes.have_grown:
             with WorkFor("see whether it fits beside the shared prefixes") as work:
                 for work.owner in table.waiting:
-                    self._admission.check_can_ever_fit(work.owner.request)
+                    self.admission.check_can_ever_fit(work.owner.request)
             table.prefixes.have_grown = False
 
     def _preempt_one(self, spared: LiveRequest | None = None) -> bool:
@@ -294,7 +291,7 @@ class BatchBuilder:
     ) -> bool:
         """Give the request a sequence, if it fits; sets `head_must_wait` of the table."""
         running = self._table.running
-        fits = self._admission.admit(live, running.values(), leaders, alone=alone or not running)
+        fits = self.admission.admit(live, running.values(), leaders, alone=alone or not running)
         self._table.head_must_wait = not fits
         return fits
 
@@ -310,7 +307,7 @@ class BatchBuilder:
 
         Where that takes blocks of the rows scheduled so far, the follower is preempted.
         """
-        if not self._admission.join(follower):
+        if not self.admission.join(follower):
             return False
         self._begin(follower)
         if self.blocks < 0:

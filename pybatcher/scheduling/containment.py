@@ -8,11 +8,14 @@ broken, and which is also raised when KV could not be given back.
     contain(action, end)                    the one place: runs, ends the owner at fault, runs again
         with WorkFor("admit it", live):     names the owner of the work inside
             kv.seq_new(live.request.namespace)
+
+    with typed_errors_of("submit it", request):    of an owner that is not taken in yet: only raises
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Self, TypeVar
 
@@ -20,7 +23,7 @@ from ..errors import EngineError, EngineFailedError, PybatcherError
 from .prefix import SharedPrefix
 from .request import LiveRequest, Request
 
-__all__ = ["Owner", "RequestFault", "WorkFor", "contain"]
+__all__ = ["Owner", "RequestFault", "WorkFor", "contain", "typed_errors_of"]
 
 Owner = LiveRequest | SharedPrefix | Request
 """The owner of work. A `Request` is one that has not been queued yet."""
@@ -102,6 +105,20 @@ def contain(action: Callable[[], _Result], end: Callable[[RequestFault], None]) 
                 raise fault.error from None
             at_fault.append(fault.owner)
             end(fault)
+
+
+@contextmanager
+def typed_errors_of(work: str, owner: Owner) -> Iterator[None]:
+    """Raise the typed error in place of an exception in the work for one owner.
+
+    For an owner that is not taken in yet: nothing is to be ended, and its caller waits.
+    """
+    try:
+        yield
+    except PybatcherError:
+        raise
+    except Exception as error:
+        raise RequestFault(owner, work, error).typed from error
 
 
 def _name(owner: Owner) -> str:

@@ -24,10 +24,10 @@ from functools import partial
 from ..config import SchedulerConfig
 from ..errors import EngineError, EngineFailedError, PybatcherError
 from .batch_builder import BatchBuilder, ScheduledRows
-from .containment import RequestFault, WorkFor, contain
+from .containment import RequestFault, WorkFor, contain, typed_errors_of
 from .events import Answered, Generated, SchedulerEvent, own_copy
 from .kv_allocator import KvAllocator
-from .plan import SampledToken, StepEntry, StepPlan, StepResult
+from .plan import StepEntry, StepPlan, StepResult
 from .poison import PoisonRequests
 from .prefix import SharedPrefix
 from .request import LiveRequest, Request
@@ -73,13 +73,9 @@ class Scheduler:
         that cannot wait now, and EngineError with its cause for one with values of wrong types.
         Then nothing has changed.
         """
-
-        def add() -> None:
-            with WorkFor("submit it", request):
-                self._builder.check_can_ever_fit(request)
-                self._table.add(request, now)
-
-        contain(add, _raise)
+        with typed_errors_of("submit it", request):
+            self._builder.admission.check_can_ever_fit(request)
+            self._table.add(request, now)
 
     def cancel(self, request_id: int) -> bool:
         """Forget a request, without any further event about it.
@@ -119,14 +115,10 @@ class Scheduler:
         EngineError with its cause for values of wrong types.
         """
         prefix = SharedPrefix(tokens, namespace)
-
-        def add() -> SharedPrefix:
-            with WorkFor("add it", prefix):
-                return self._table.prefixes.add(prefix)
-
-        added = contain(add, _raise)
+        with typed_errors_of("add it", prefix):
+            prefix = self._table.prefixes.add(prefix)
         self._table.head_must_wait = False
-        return added
+        return prefix
 
     def remove_prefix(self, prefix: SharedPrefix) -> None:
         """Undo one `add_prefix`. Requests that use the prefix keep the KV they have of it."""
@@ -315,7 +307,7 @@ class Scheduler:
                     self._take_answer(owner, entry, result)
 
     def _take_tokens(self, live: LiveRequest, n_draft: int, result: StepResult) -> None:
-        """Append the tokens that the step drew for a request, as far as its output goes."""
+        """Append the tokens that the step drew for a request; the last of its output ends it."""
         tokens = result.sampled.get(live.seq_id, ())
         why = result.failed.get(live.seq_id) if result.failed else None
         if not tokens and why is None:
@@ -325,9 +317,17 @@ class Scheduler:
             n_accepted = len(tokens) - (why is None)
             live.num_computed_tokens += n_accepted
             self._speculation.count(n_draft, n_accepted)
+        request, output = live.request, live.output
         for token in tokens:
-            if not live.ended:
-                self._take_token(live, token)
+            if live.ended:
+                break
+            output.append(token.token_id)
+            reason = request.finish_reason(token.token_id, len(output), live.max_output)
+            generated = Generated(request.request_id, token, reason)
+            if reason is None:
+                self._counters.events.append(generated)
+            else:
+                self._complete(live, generated)
         if why is not None and not live.ended:
             self._table.fail(live, EngineFailedError(f"this request failed: {why}"))
 
@@ -348,25 +348,10 @@ class Scheduler:
         if not live.num_tokens_to_compute:
             self._complete(live, Answered(request.request_id, tuple(live.logprobs), vector))
 
-    def _take_token(self, live: LiveRequest, token: SampledToken) -> None:
-        """Append a request's next token, and end the request if it is the last one."""
-        request, output = live.request, live.output
-        output.append(token.token_id)
-        reason = request.finish_reason(token.token_id, len(output), live.max_output)
-        generated = Generated(request.request_id, token, reason)
-        if reason is None:
-            self._counters.events.append(generated)
-        else:
-            self._complete(live, generated)
-
     def _complete(self, live: LiveRequest, ending: Generated | Answered) -> None:
         self._table.end(live)
         self._counters.completed += 1
         self._counters.events.append(ending)
-
-
-def _raise(fault: RequestFault) -> None:
-    raise fault.typed from fault.typed.__cause__
 
 
 def _entry(owner: LiveRequest | SharedPrefix, count: int, draft: tuple[int, ...]) -> StepEntry:

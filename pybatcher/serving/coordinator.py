@@ -13,13 +13,13 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict
-from functools import partial
+from typing import Any
 
 from ..calls.statistics import BatcherStatistics, Health
 from ..calls.telemetry import Telemetry
 from ..config import SchedulerConfig, SupervisionConfig
 from ..errors import BatcherClosedError, EngineError, PybatcherError
-from ..scheduling import Scheduler, StepResult, own_copy
+from ..scheduling import Scheduler, own_copy
 from ..scheduling.kv_allocator import blocks_for
 from .delivery import Delivery
 from .engine_executor import EngineExecutor, StepEngine
@@ -71,7 +71,7 @@ class Coordinator:
         self._telemetry = telemetry
         self._supervisor = Supervisor(supervision)
         self._outputs = OutputProcessor(self._scheduler, clock)
-        self._defect: Exception | None = None
+        self._defect: BaseException | None = None
         self._is_flushing = False
         self._rejected = 0
         self._closing = self._closed = False
@@ -81,6 +81,17 @@ class Coordinator:
         self._executor = EngineExecutor(
             engine, self.mailbox, timeout=supervision.step_timeout, clock=clock
         )
+        self._handlers: dict[type[Message], Callable[[Any], None]] = {
+            Delivery: self._submit,
+            Cancel: self._cancel,
+            SharePrefix: self._share_prefix,
+            HoldPrefix: self.prefixes.handle,
+            WithdrawPrefix: self.prefixes.handle,
+            ReleasePrefix: self.prefixes.handle,
+            StepEnded: self._end_step,
+            Restarted: self._end_restart,
+            Close: self._close,
+        }
 
     # -- for the batcher --------------------------------------------------------------------
 
@@ -197,53 +208,49 @@ class Coordinator:
     # -- the loop ---------------------------------------------------------------------------
 
     async def _serve(self) -> None:
+        """Handle messages and begin steps until all is over.
+
+        An exception here belongs to no request: the engine counts as failed.
+        """
         while True:
             for message in self.mailbox.take_all():
-                if isinstance(message, Delivery):
-                    self._submit(message)
-                else:
-                    self._attempt(partial(self._handle, message))
-            self._attempt(self._act)
+                try:
+                    self._handlers[type(message)](message)
+                except Exception as error:
+                    self._engine_failed(error)
+            try:
+                self._act()
+            except Exception as error:
+                self._engine_failed(error)
             if self._is_over():
                 return
             await self.mailbox.wait(self._seconds_until_due())
 
-    def _attempt(self, action: Callable[[], None]) -> None:
-        """Run an action; an exception of it belongs to no request: the engine counts as failed."""
-        try:
-            action()
-        except Exception as error:
-            if self._executor.is_busy:
-                self._defect = error  # handled when the engine's job has ended
-            else:
-                self._engine_failed(error)
-
-    def _handle(self, message: Message) -> None:
-        match message:
-            case Cancel(request_id):
-                self._outputs.cancel(request_id)
-            case SharePrefix(tokens):
-                with suppress(PybatcherError):  # each prompt that begins with it gets the error
-                    self._scheduler.add_prefix(tokens)
-            case StepEnded(outcome, engine_seconds):
-                self._end_step(outcome, engine_seconds)
-            case Restarted(error):
-                self._end_restart(error)
-            case Close(drain):
-                self._closing = True
-                if not drain:
-                    self._outputs.process(self._scheduler.fail_all(_closed_under_request()))
-            case HoldPrefix() | WithdrawPrefix() | ReleasePrefix():
-                self.prefixes.handle(message)
-
     def _submit(self, delivery: Delivery) -> None:
-        """Schedule a request. An exception here ends that request, and no other."""
+        """Schedule a request, unless another sample of its reply has failed.
+
+        An exception here ends that request, and no other.
+        """
         try:
             self.check_open()
-            self._outputs.submit(delivery)
+            if not delivery.reply.failed:
+                self._scheduler.submit(delivery.request, self._clock())
+                self._outputs.add(delivery)
         except Exception as error:
             self._rejected += 1
             self._outputs.refuse(delivery, error)
+
+    def _cancel(self, message: Cancel) -> None:
+        self._outputs.cancel(message.request_id)
+
+    def _share_prefix(self, message: SharePrefix) -> None:
+        with suppress(PybatcherError):  # each prompt that begins with it gets the error
+            self._scheduler.add_prefix(message.tokens)
+
+    def _close(self, message: Close) -> None:
+        self._closing = True
+        if not message.drain:
+            self._outputs.process(self._scheduler.fail_all(_closed_under_request()))
 
     def _act(self) -> None:
         """Begin a step if one is due. If the job under way is overdue, refuse all requests."""
@@ -265,7 +272,9 @@ class Coordinator:
             self._telemetry.step_began(plan, now)
             self._executor.begin_step(plan)
 
-    def _end_step(self, outcome: StepResult | BaseException, engine_seconds: float) -> None:
+    def _end_step(self, message: StepEnded) -> None:
+        """Take in what the step gave, and deliver it; or restart the engine."""
+        outcome = message.outcome
         self._executor.end_job()
         defect, self._defect = self._defect, None
         if self._supervisor.status == "hung":
@@ -276,17 +285,19 @@ class Coordinator:
             self._engine_failed(defect)
         else:
             self._outputs.process(self._scheduler.apply(outcome, self._clock()))
-            self._telemetry.step_ended(engine_seconds, self._scheduler.statistics, self._engine)
+            self._telemetry.step_ended(
+                message.engine_seconds, self._scheduler.statistics, self._engine
+            )
 
-    def _end_restart(self, error: BaseException | None) -> None:
+    def _end_restart(self, message: Restarted) -> None:
         self._executor.end_job()
-        if error is None:
+        if message.error is None:
             self._defect = None
             self._supervisor.restarted()
         elif self._supervisor.status == "hung":
             self._hang_ended()
         else:
-            self._engine_failed(error)
+            self._engine_failed(message.error)
 
     def _is_due(self) -> bool:
         """Return whether a step is due now.
@@ -325,7 +336,13 @@ class Coordinator:
     # -- outcomes ---------------------------------------------------------------------------
 
     def _engine_failed(self, error: BaseException) -> None:
-        """Restart the engine and resume all requests; after too many restarts, refuse them."""
+        """Restart the engine and resume all requests; after too many restarts, refuse them.
+
+        Where the engine is busy, this is done when its job has ended.
+        """
+        if self._executor.is_busy:
+            self._defect = error
+            return
         self._outputs.process(self._scheduler.step_failed(error))
         if self._supervisor.failed(error, self._clock()):
             self._executor.begin_restart()

@@ -47,14 +47,8 @@ class OutputProcessor:
         """Number of requests that have not ended."""
         return len(self._open)
 
-    def submit(self, delivery: Delivery) -> None:
-        """Schedule the request of a delivery, unless another sample of its reply has failed.
-
-        Raises the errors of `Scheduler.submit`; then the reply is unchanged.
-        """
-        if delivery.reply.failed:
-            return
-        self._scheduler.submit(delivery.request, self._clock())
+    def add(self, delivery: Delivery) -> None:
+        """Take the delivery of a request that the scheduler has taken: it gets its events."""
         self._open[delivery.request.request_id] = delivery
 
     def refuse(self, delivery: Delivery, error: Exception) -> None:
@@ -80,7 +74,13 @@ class OutputProcessor:
             if delivery is None:  # the request ended in the middle of this step
                 continue
             try:
-                ended = self._deliver(event, delivery)
+                if isinstance(event, Generated):  # nearly all events
+                    ended = delivery.token(event.token, event.finish_reason, self._clock())
+                    self.generated_tokens += 1
+                    if ended and event.finish_reason is None:
+                        self._scheduler.finish(event.request_id)
+                else:
+                    ended = self._deliver(event, delivery)
             except Exception as error:
                 own = _typed(f"this output could not be delivered: {error!r}", error)
                 self._scheduler.fail(event.request_id)
@@ -99,14 +99,8 @@ class OutputProcessor:
             self._end_with(delivery, own_copy(error))
 
     def _deliver(self, event: SchedulerEvent, delivery: Delivery) -> bool:
-        """Pass one event to its delivery. Return True if the request has ended with it."""
+        """Pass one event, but a token, to its delivery. Return True if the request ends with it."""
         match event:
-            case Generated(request_id, token, finish_reason):
-                ended = delivery.token(token, finish_reason, self._clock())
-                self.generated_tokens += 1
-                if ended and finish_reason is None:
-                    self._scheduler.finish(request_id)
-                return ended
             case Admitted(_, cached_tokens):
                 delivery.admitted(cached_tokens, self._clock())
             case Preempted():

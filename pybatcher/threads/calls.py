@@ -88,7 +88,7 @@ class ThreadsafeBatcher:
         **options: Unpack[CompleteOptions],
     ) -> Any:
         """Continue a prompt, or each of a list. `AnyBatcher.generate` has the arguments."""
-        return self._calls().run(partial(self._batcher._generate, prompt, params, options))
+        return self._calls().run(partial(self._batcher.generate, prompt, params, **options))
 
     def stream(
         self,
@@ -233,9 +233,9 @@ class BlockingCalls(ABC, Generic[B]):
         prompt: Prompt | Prompts,
         params: SamplingParams | None = None,
         **options: Unpack[CompleteOptions],
-    ) -> Completion | list[Completion]:
+    ) -> Any:
         """Continue a prompt, or each of a list. `AnyBatcher.generate` has the arguments."""
-        return self._running_thread().call(self._batcher._generate(prompt, params, options))
+        return self._running_thread().call(self._batcher.generate(prompt, params, **options))
 
     def stream(
         self,

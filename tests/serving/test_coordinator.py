@@ -13,6 +13,7 @@ from pybatcher import (
     EngineError,
     EngineFailedError,
     QueueFullError,
+    RequestTooLongError,
 )
 from pybatcher.scheduling import StepPlan
 from pybatcher.testing import FakeClock, FakeEngine, fake_batcher
@@ -34,6 +35,27 @@ async def test_queue_full() -> None:
         go_on.set()
         assert len(await asyncio.gather(*tasks)) == 3
         assert batcher.statistics().rejected == 1
+
+
+async def test_a_request_that_is_refused_leaves_nothing_and_is_told_to_nobody() -> None:
+    told: list[object] = []
+    async with fake_batcher(n_ctx=64) as batcher:
+        batcher.attach(told.append)
+        with pytest.raises(RequestTooLongError):
+            await batcher.generate([65] * 64)
+        batcher.check_idle()
+        counts = batcher.statistics()
+        assert (counts.rejected, counts.submitted) == (1, 0)
+    assert told == []
+
+
+async def test_samples_after_one_that_is_refused_are_not_scheduled() -> None:
+    async with fake_batcher(max_queue_requests=1) as batcher:
+        with pytest.raises(QueueFullError):
+            await batcher.generate(PROMPT, max_tokens=2, n=4)
+        batcher.check_idle()
+        counts = batcher.statistics()
+        assert (counts.rejected, counts.submitted, counts.cancelled) == (1, 1, 1)
 
 
 async def test_flush_on_batch_size(monkeypatch: pytest.MonkeyPatch) -> None:

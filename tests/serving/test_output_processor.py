@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from pybatcher import BatcherClosedError, EngineError, RequestTooLongError, SamplingParams
+from pybatcher import BatcherClosedError, EngineError, SamplingParams
 from pybatcher.calls.reply import Reply
 from pybatcher.calls.scores import Answer
 from pybatcher.calls.telemetry import RequestEvent, Telemetry
@@ -37,8 +37,12 @@ class Case:
         reply = Reply(streams=True)
         params = SamplingParams(**{"max_tokens": 4, **sampling})
         request = Request(request_id=request_id, prompt=(65,) * 5, params=params)
-        self.deliveries.submit(self.delivery(request, reply))
+        self.take(self.delivery(request, reply))
         return reply
+
+    def take(self, delivery: Delivery) -> None:
+        self.scheduler.submit(delivery.request, self.clock())
+        self.deliveries.add(delivery)
 
     def delivery(self, request: Request, reply: Reply) -> Delivery:
         return Delivery(request, reply, self.clock(), self.telemetry, TOKENIZER)
@@ -68,16 +72,6 @@ def test_each_reply_gets_what_is_said_of_its_request() -> None:
     assert [len(reply.result().token_ids) for reply in replies] == [1, 2, 3]
     assert [event.request_id for event in case.told] == [1, 2, 3]
     assert case.scheduler.statistics().completed == 3
-
-
-def test_what_could_not_be_submitted_has_no_delivery() -> None:
-    case = Case()
-    request = Request(request_id=1, prompt=(65,) * 10**6, params=SamplingParams())
-    message = case.delivery(request, Reply())
-    with pytest.raises(RequestTooLongError):
-        case.deliveries.submit(message)
-    case.deliveries.fail_rest(BatcherClosedError("closed"))
-    assert case.told == []
 
 
 def test_cancelled_it_gets_nothing_more() -> None:
@@ -135,7 +129,7 @@ def test_a_scored_request_has_an_answer_and_no_tokens() -> None:
     case = Case()
     reply = Reply()
     request = Request(request_id=1, prompt=(65,) * 5, params=SamplingParams(), targets=(66, 67))
-    case.deliveries.submit(Delivery(request, reply, case.clock(), case.telemetry))
+    case.take(Delivery(request, reply, case.clock(), case.telemetry))
     case.run()
     answer = reply.result()
     assert isinstance(answer, Answer)
@@ -153,10 +147,10 @@ def test_if_one_sample_fails_all_of_its_reply_do(is_submitted: bool) -> None:
         delivery = Delivery(
             request, reply, 0.0, case.telemetry, TOKENIZER, index=i, siblings=range(1, 4)
         )
-        if is_submitted or i != 1:
-            case.deliveries.submit(delivery)
-        else:
+        if not is_submitted and i == 1:
             case.deliveries.refuse(delivery, TypeError("odd"))
+            break
+        case.take(delivery)
     if is_submitted:
         case.step()
         case.scheduler.fail(2)
