@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "sampling/sampler.h"
+#include "sampling/draw.h"
 
 namespace pb {
 

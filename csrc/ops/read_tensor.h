@@ -5,9 +5,10 @@
 #include <cstdint>
 #include <span>
 
+#include "base/aligned_buffer.h"
 #include "base/dtype.h"
 #include "base/quantise.h"
-#include "ops/backend.h"
+#include "ops/tensor_view.h"
 
 namespace pb {
 

@@ -1,4 +1,5 @@
 // load_weights with a cache: what the second start has is what the first one packed, bit for bit.
+#include <algorithm>
 #include <cstring>
 #include <map>
 #include <string>
@@ -16,9 +17,13 @@ namespace {
 
 using Bytes = std::vector<std::byte>;
 
-Bytes bytes_of(const Matrix& m) {
-  Bytes all(m.packed.as<std::byte>(), m.packed.as<std::byte>() + m.packed.bytes());
-  all.insert(all.end(), m.bias.as<std::byte>(), m.bias.as<std::byte>() + m.bias.bytes());
+template <typename AnyMatrix>
+Bytes bytes_of(const AnyMatrix& m) {
+  Bytes all;
+  for (const auto* part : {&m.packed, &m.bias}) {
+    const auto* bytes = part->template as<std::byte>();
+    all.insert(all.end(), bytes, bytes + part->bytes());
+  }
   return all;
 }
 
@@ -200,7 +205,7 @@ TEST(the_layout_is_the_one_of_its_version) {
     for (DType dtype : {DType::kF32, DType::kBF16, DType::kInt8, DType::kInt4}) {
       const std::vector parts = {view_of(values, kOut, kIn)};
       const std::vector biases = {view_of(bias, kOut, 1)};
-      const Matrix matrix = backend->make_matrix(parts, biases, dtype);
+      const PackedMatrix matrix = backend->pack(parts, biases, dtype);
       const MatrixBytes sizes = backend->matrix_bytes(kOut, kIn, dtype);
       EXPECT_EQ(matrix.packed.bytes(), sizes.packed);
       EXPECT_EQ(matrix.bias.bytes(), sizes.bias);

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "engine/engine.h"
@@ -18,10 +19,10 @@ inline constexpr int32_t kPoison = 13;  // a token whose embedding is not finite
 
 class PoisonBackend : public NaiveBackend {
  public:
-  void embed(std::span<const int32_t> ids, const Matrix& table, float* x) override {
-    NaiveBackend::embed(ids, table, x);
-    for (size_t r = 0; r < ids.size(); ++r) {
-      if (ids[r] == kPoison) x[r * static_cast<size_t>(table.n_in)] = NAN;
+  void embed(const Matrix& table, Buffer& x) override {
+    NaiveBackend::embed(table, x);
+    for (int r = 0; r < batch().n_rows; ++r) {
+      if (batch().tokens[r] == kPoison) x.as<float>()[int64_t{r} * table.n_in] = NAN;
     }
   }
 };
