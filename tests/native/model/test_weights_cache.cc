@@ -8,6 +8,7 @@
 #include "base/hash64.h"
 #include "check.h"
 #include "cpu_fixture.h"
+#include "device_double.h"
 #include "model/weights.h"
 #include "temporary_directory.h"
 #include "tiny_model.h"
@@ -94,6 +95,32 @@ TEST(another_checkpoint_or_target_has_another_file) {
       EXPECT_EQ(state(*backend, key), "written");
       EXPECT_EQ(directory.names().size(), ++n_files);
     }
+  }
+}
+
+// What is kept is what was packed on the host, wherever it is computed with.
+TEST(a_device_with_memory_of_its_own_has_the_same_file) {
+  const TinyModel model = learned_model();
+  const TemporaryDirectory directory;
+  const auto load = [&](Backend& backend) {
+    return load_weights(model.config, model.tensors, DType::kBF16, backend, cached_in(directory));
+  };
+  const auto cpu = best_backend();
+  DeviceDouble device(best_backend());
+  Heartbeat heartbeat;
+  const Weights written = load(device);
+  EXPECT_EQ(written.cache.state, "written");
+  const Weights found = load(*cpu);
+  EXPECT(was_found(found));
+  const Weights again = load(device);
+  EXPECT(was_found(again));
+  EXPECT_EQ(again.bytes(), found.bytes());
+  for (const Weights* weights : {&written, &again}) {
+    Bytes bytes(weights->layers[1].qkv.packed.bytes());
+    device.download(weights->layers[1].qkv.packed, bytes);
+    device.finish(heartbeat);
+    const auto* expected = found.layers[1].qkv.packed.as<std::byte>();
+    EXPECT(std::equal(bytes.begin(), bytes.end(), expected));
   }
 }
 

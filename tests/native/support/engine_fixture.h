@@ -1,14 +1,18 @@
 // What the tests of Engine share: small engines on the naive backend, prompts, logits of a lone
-// sequence.
+// sequence. With PYBATCHER_TEST_DEVICE=double in the environment every backend becomes a
+// DeviceDouble: ctest runs each program both ways.
 #pragma once
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <memory>
 #include <span>
+#include <string_view>
 #include <utility>
 #include <vector>
 
+#include "device_double.h"
 #include "engine/engine.h"
 #include "naive_backend.h"
 #include "tiny_model.h"
@@ -39,6 +43,10 @@ inline EngineOptions small_options(int n_ubatch = 8) {
 inline std::unique_ptr<Engine> make_engine(
     const EngineOptions& options = small_options(),
     std::unique_ptr<Backend> backend = std::make_unique<NaiveBackend>()) {
+  const char* device = std::getenv("PYBATCHER_TEST_DEVICE");
+  if (device != nullptr && std::string_view(device) == "double") {
+    backend = std::make_unique<DeviceDouble>(std::move(backend));
+  }
   const TinyModel model = rotary_model();
   return std::make_unique<Engine>(model.config, model.tensors, options, std::move(backend));
 }
