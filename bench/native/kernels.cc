@@ -11,6 +11,7 @@
 #include <sstream>
 #include <stdexcept>
 #include <string>
+#include <utility>
 
 #include "cpu/cpu_backend.h"
 #include "machine_limits.h"
@@ -76,16 +77,16 @@ std::vector<uint16_t> random_bf16(size_t count) {
   return values;
 }
 
-Matrix make_matrix(Backend& backend, const Shape& shape, const std::vector<uint16_t>& values,
-                   DType dtype) {
+PackedMatrix packed_matrix(Backend& backend, const Shape& shape,
+                           const std::vector<uint16_t>& values, DType dtype) {
   const TensorView part{"w", values.data(), DType::kBF16, shape.n_out, shape.n_in, shape.n_in, 1};
   const TensorView no_bias;
-  return backend.make_matrix({&part, 1}, {&no_bias, 1}, dtype);
+  return backend.pack({&part, 1}, {&no_bias, 1}, dtype);
 }
 
 // The same weights elsewhere in memory, which is faster than packing them again.
-Matrix copy_of(const Matrix& m) {
-  Matrix copy;
+PackedMatrix copy_of(const PackedMatrix& m) {
+  PackedMatrix copy;
   copy.n_out = m.n_out;
   copy.n_in = m.n_in;
   copy.dtype = m.dtype;
@@ -99,12 +100,10 @@ Activations make_rows(Backend& backend, int rows, int n_in, DType dtype) {
   const std::vector<float> ones(static_cast<size_t>(n_in), 1.0f);
   std::vector<float> x(static_cast<size_t>(n_in) * static_cast<size_t>(rows));
   for (size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(i * 7919 % 251) - 125.0f;
-  std::vector<int32_t> ids;
-  for (int r = 0; r < rows; ++r) ids.push_back(r);
   const Norm norm{NormKind::kRms, 1e-5f,
                   backend.make_vector({"ones", ones.data(), DType::kF32, n_in, 1, 1, 1}), Vector{}};
   Activations out = backend.make_activations(rows, n_in, dtype);
-  backend.norm(x.data(), ids, norm, out);
+  backend.norm(Buffer(x.data(), x.size() * sizeof(float), nullptr), {.n = rows}, norm, out);
   return out;
 }
 
@@ -112,7 +111,8 @@ void measure(Backend& backend, ThreadPool& pool, const AlignedBuffer& readable, 
              DType dtype, const std::vector<Matrix>& matrices, int rows) {
   const Activations x = make_rows(backend, rows, shape.n_in, dtype);
   // On a line's border, as the engine's: elsewhere many rows of results cannot bypass the caches.
-  AlignedBuffer y(sizeof(float) * static_cast<size_t>(rows) * static_cast<size_t>(shape.n_out));
+  Buffer y = backend.make_buffer(sizeof(float) * static_cast<size_t>(rows) *
+                                 static_cast<size_t>(shape.n_out));
   const double product_bytes = static_cast<double>(matrices[0].packed.bytes());
   const size_t passes = rows >= 128 ? 1 : matrices.size();
   std::vector<double> seconds, of_read;
@@ -122,7 +122,7 @@ void measure(Backend& backend, ThreadPool& pool, const AlignedBuffer& readable, 
         static_cast<double>(readable.bytes()) / bench::read_once(pool, readable);
     const double begin = bench::now();
     for (size_t p = 0; p < passes; ++p) {
-      backend.matmul(x, rows, matrices[(i + p) % matrices.size()], y.as<float>(), Store::kSet);
+      backend.matmul(x, rows, matrices[(i + p) % matrices.size()], y, Store::kSet);
     }
     const double each = (bench::now() - begin) / static_cast<double>(passes);
     seconds.push_back(each);
@@ -161,10 +161,11 @@ int main(int argc, char** argv) {
     for (const std::string& dtype_text : split(options.dtypes)) {
       const DType dtype = dtype_of(dtype_text);
       // Copies enough that the caches do not hold them all.
+      PackedMatrix packed = packed_matrix(*backend, shape, values, dtype);
+      const size_t copies = held_bytes / packed.packed.bytes();
       std::vector<Matrix> matrices;
-      matrices.push_back(make_matrix(*backend, shape, values, dtype));
-      const size_t copies = held_bytes / matrices[0].packed.bytes();
-      while (matrices.size() < copies) matrices.push_back(copy_of(matrices[0]));
+      while (matrices.size() + 1 < copies) matrices.push_back(backend->place(copy_of(packed)));
+      matrices.push_back(backend->place(std::move(packed)));
       for (const std::string& rows_text : split(options.rows)) {
         const int rows = std::stoi(rows_text);
         if (shape.n_out > 100'000 && rows > kMostHeadRows) continue;

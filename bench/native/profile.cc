@@ -98,9 +98,9 @@ class SharedTensors {
 };
 
 // All sequences of one pass, one after another.
-class Rows {
+class PassRows {
  public:
-  Rows(int n_sequences, int context, int n_rows, int block_size) {
+  PassRows(int n_sequences, int context, int n_rows, int block_size) {
     const int blocks_each = (context + n_rows + block_size - 1) / block_size;
     blocks_.resize(static_cast<size_t>(n_sequences * blocks_each));
     std::iota(blocks_.begin(), blocks_.end(), 0);
@@ -121,10 +121,10 @@ class Rows {
     batch_.tokens = tokens_.data();
     batch_.positions = positions_.data();
     batch_.sequences = sequences_;
+    batch_.logits_rows = last_rows_;
   }
 
   const RowBatch& batch() const { return batch_; }
-  std::span<const int32_t> last_rows() const { return last_rows_; }
   int n_blocks() const { return static_cast<int>(blocks_.size()); }
 
  private:
@@ -143,7 +143,7 @@ int main(int argc, char** argv) {
   }
   constexpr int kBlockSize = 32;
   const int context = number(o, "context"), n_rows = number(o, "rows");
-  const Rows rows(number(o, "sequences"), context, n_rows, kBlockSize);
+  const PassRows rows(number(o, "sequences"), context, n_rows, kBlockSize);
   const ModelConfig config = config_of(o, context + n_rows);
 
   const auto cpu = make_cpu_backend(number(o, "threads"), o["target"]);
@@ -154,7 +154,7 @@ int main(int argc, char** argv) {
   }();
   KvStorage kv = backend.make_kv(rows.n_blocks(), kBlockSize, config.n_layers, config.n_kv_heads,
                                  config.head_dim, dtype_of(o.at("kv_dtype")));
-  std::memset(kv.data.as<std::byte>(), 0x3c, kv.data.bytes());
+  std::memset(kv.data.as<std::byte>(), 0x3c, kv.data.bytes());  // the CPU's memory is the host's
   Forward forward(config, weights, backend, rows.batch().n_rows, context + n_rows);
 
   std::vector<std::map<std::string, double>> passes;
@@ -163,10 +163,11 @@ int main(int argc, char** argv) {
     backend.clear();
     const double begin = bench::now();
     forward.run(rows.batch(), kv);
-    for (size_t r = 0; r < rows.last_rows().size(); r += Forward::kOutputRows) {
-      const size_t n = std::min<size_t>(Forward::kOutputRows, rows.last_rows().size() - r);
-      forward.logits(rows.last_rows().subspan(r, n));
+    const int n_wanted = static_cast<int>(rows.batch().logits_rows.size());
+    for (int r = 0; r < n_wanted; r += Forward::kOutputRows) {
+      forward.logits(r, std::min(Forward::kOutputRows, n_wanted - r));
     }
+    backend.finish(*forward.heartbeat());
     if (i == 0) continue;  // warms up
     passes.push_back(backend.seconds());
     passes.back()["total"] = bench::now() - begin;

@@ -3,6 +3,7 @@
 
 #include <map>
 #include <string>
+#include <utility>
 
 #include "machine_limits.h"
 #include "ops/backend.h"
@@ -19,18 +20,21 @@ class TimedBackend final : public Backend {
   const std::map<std::string, double>& seconds() const { return seconds_; }
   void clear() { seconds_.clear(); }
 
+  std::string device() const override { return inner_.device(); }
   std::string target() const override { return inner_.target(); }
   int n_threads() const override { return inner_.n_threads(); }
 
-  Matrix make_matrix(std::span<const TensorView> parts, std::span<const TensorView> biases,
-                     DType dtype) override {
-    return inner_.make_matrix(parts, biases, dtype);
+  PackedMatrix pack(std::span<const TensorView> parts, std::span<const TensorView> biases,
+                    DType dtype) override {
+    return inner_.pack(parts, biases, dtype);
   }
   std::string layout() const override { return inner_.layout(); }
   MatrixBytes matrix_bytes(int n_out, int n_in, DType dtype) const override {
     return inner_.matrix_bytes(n_out, n_in, dtype);
   }
+  Matrix place(PackedMatrix packed) override { return inner_.place(std::move(packed)); }
   Vector make_vector(const TensorView& view) override { return inner_.make_vector(view); }
+  Buffer make_buffer(size_t bytes) override { return inner_.make_buffer(bytes); }
   Activations make_activations(int max_rows, int cols, DType weights) override {
     return inner_.make_activations(max_rows, cols, weights);
   }
@@ -42,44 +46,46 @@ class TimedBackend final : public Backend {
                     DType dtype) override {
     return inner_.make_kv(n_blocks, block_size, n_layers, n_kv_heads, head_dim, dtype);
   }
-  void prepare(int max_rows, int n_heads, int n_kv_heads, int head_dim) override {
-    inner_.prepare(max_rows, n_heads, n_kv_heads, head_dim);
-  }
+  void prepare(const PassShape& shape) override { inner_.prepare(shape); }
 
   void plan(const RowBatch& batch, const KvStorage& kv) override {
     timed("plan", [&] { inner_.plan(batch, kv); });
   }
-  void embed(std::span<const int32_t> ids, const Matrix& table, float* x) override {
-    timed("embed", [&] { inner_.embed(ids, table, x); });
+  void embed(const Matrix& table, Buffer& x) override {
+    timed("embed", [&] { inner_.embed(table, x); });
   }
-  void embed_add(std::span<const int32_t> ids, const Matrix& table, float* x) override {
-    timed("embed", [&] { inner_.embed_add(ids, table, x); });
+  void embed_add(const Matrix& table, Buffer& x) override {
+    timed("embed", [&] { inner_.embed_add(table, x); });
   }
-  void norm(const float* x, std::span<const int32_t> rows, const Norm& norm,
-            Activations& out) override {
+  void norm(const Buffer& x, Rows rows, const Norm& norm, Activations& out) override {
     timed("norm", [&] { inner_.norm(x, rows, norm, out); });
   }
-  void matmul(const Activations& x, int n_rows, const Matrix& w, float* y, Store store) override {
+  void matmul(const Activations& x, int n_rows, const Matrix& w, Buffer& y, Store store) override {
     timed(w.n_out == n_head_outputs_ ? "head" : "products",
           [&] { inner_.matmul(x, n_rows, w, y, store); });
   }
-  void rope_and_store(float* qkv, const RowBatch& batch, const AttentionLayer& layer,
-                      KvStorage& kv) override {
-    timed("rope_and_store", [&] { inner_.rope_and_store(qkv, batch, layer, kv); });
+  void rope_and_store(Buffer& qkv, const AttentionLayer& layer, KvStorage& kv) override {
+    timed("rope_and_store", [&] { inner_.rope_and_store(qkv, layer, kv); });
   }
-  void attention(const float* qkv, const RowBatch& batch, const AttentionLayer& layer,
-                 const KvStorage& kv, Activations& out) override {
-    timed("attention", [&] { inner_.attention(qkv, batch, layer, kv, out); });
+  void attention(const Buffer& qkv, const AttentionLayer& layer, const KvStorage& kv,
+                 Activations& out) override {
+    timed("attention", [&] { inner_.attention(qkv, layer, kv, out); });
   }
-  void activate(const float* gate_up, int n_rows, Activation kind, bool gated,
+  void activate(const Buffer& gate_up, int n_rows, Activation kind, bool gated,
                 Activations& out) override {
     timed("activate", [&] { inner_.activate(gate_up, n_rows, kind, gated, out); });
   }
-  void copy_block(KvStorage& kv, int from, int to) override { inner_.copy_block(kv, from, to); }
-  void for_each(int64_t n, int64_t work,
-                FunctionRef<void(int64_t item, int worker)> task) override {
-    timed("sample", [&] { inner_.for_each(n, work, task); });
+  void sample(const Buffer& logits, Rows rows, std::span<Draw> draws) override {
+    timed("sample", [&] { inner_.sample(logits, rows, draws); });
   }
+  void download(const Buffer& from, std::span<std::byte> to) override {
+    timed("download", [&] { inner_.download(from, to); });
+  }
+  void copy_block(KvStorage& kv, int from, int to) override { inner_.copy_block(kv, from, to); }
+  void finish(Heartbeat& heartbeat) override {
+    timed("finish", [&] { inner_.finish(heartbeat); });
+  }
+  void restart() override { inner_.restart(); }
 
  private:
   template <typename F>

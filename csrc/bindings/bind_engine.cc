@@ -62,7 +62,7 @@ std::unique_ptr<PyEngine> make_engine(const py::dict& config, const py::dict& te
   auto backend = device == "cpu" ? make_cpu_backend(threads) : make_cuda_backend();
   auto engine =
       std::make_unique<Engine>(std::move(model_config), views, options, std::move(backend), load);
-  return std::make_unique<PyEngine>(std::move(engine), device);
+  return std::make_unique<PyEngine>(std::move(engine));
 }
 
 void set_sampling(PyEngine& self, const py::object& seq_id, double temperature,
@@ -104,7 +104,7 @@ py::dict description(const PyEngine& self) {
   py::dict d;
   d["dtype"] = dtype_name(facts.options.dtype);
   d["kv_dtype"] = dtype_name(facts.options.kv_dtype);
-  d["device"] = self.device;
+  d["device"] = facts.device;
   d["cpu_target"] = facts.target;
   d["n_threads"] = facts.n_threads;
   d["weight_bytes"] = facts.weight_bytes;

@@ -18,6 +18,7 @@ struct EngineFacts {
         hidden_size(engine.config().hidden_size),
         max_sequence_length(engine.max_sequence_length()),
         kv_total_blocks(engine.kv().total_blocks()),
+        device(engine.backend().device()),
         target(engine.backend().target()),
         n_threads(engine.backend().n_threads()),
         weight_bytes(engine.weight_bytes()),
@@ -29,6 +30,7 @@ struct EngineFacts {
   int hidden_size;
   int max_sequence_length;
   int kv_total_blocks;
+  std::string device;
   std::string target;
   int n_threads;
   size_t weight_bytes;
@@ -37,11 +39,9 @@ struct EngineFacts {
 };
 
 struct PyEngine {
-  PyEngine(std::unique_ptr<Engine> engine, std::string device_name)
-      : facts(*engine), device(std::move(device_name)), guarded(std::move(engine)) {}
+  explicit PyEngine(std::unique_ptr<Engine> engine) : facts(*engine), guarded(std::move(engine)) {}
 
   const EngineFacts facts;
-  const std::string device;
   GuardedEngine guarded;
 };
 

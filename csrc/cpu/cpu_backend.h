@@ -9,6 +9,7 @@
 #include "cpu/attention.h"
 #include "cpu/kernels.h"
 #include "ops/backend.h"
+#include "sampling/sampler.h"
 
 namespace pb {
 
@@ -22,42 +23,47 @@ class CpuBackend final : public Backend {
  public:
   CpuBackend(int n_threads, const Kernels& kernels);
 
+  std::string device() const override { return "cpu"; }
   std::string target() const override { return kernels_.name; }
   int n_threads() const override { return pool_.n_threads(); }
 
-  Matrix make_matrix(std::span<const TensorView> parts, std::span<const TensorView> biases,
-                     DType dtype) override;
+  PackedMatrix pack(std::span<const TensorView> parts, std::span<const TensorView> biases,
+                    DType dtype) override;
   std::string layout() const override;
   MatrixBytes matrix_bytes(int n_out, int n_in, DType dtype) const override;
+  Matrix place(PackedMatrix packed) override;
   Vector make_vector(const TensorView& view) override;
+  Buffer make_buffer(size_t bytes) override;
   Activations make_activations(int max_rows, int cols, DType weights) override;
   RopeTable make_rope(std::span<const float> inv_freq, float attention_factor,
                       int n_positions) override;
   KvStorage make_kv(int n_blocks, int block_size, int n_layers, int n_kv_heads, int head_dim,
                     DType dtype) override;
-  void prepare(int max_rows, int n_heads, int n_kv_heads, int head_dim) override;
+  void prepare(const PassShape& shape) override;
 
   void plan(const RowBatch& batch, const KvStorage& kv) override;
-  void embed(std::span<const int32_t> ids, const Matrix& table, float* x) override;
-  void embed_add(std::span<const int32_t> ids, const Matrix& table, float* x) override;
-  void norm(const float* x, std::span<const int32_t> rows, const Norm& norm,
-            Activations& out) override;
-  void matmul(const Activations& x, int n_rows, const Matrix& w, float* y, Store store) override;
-  void rope_and_store(float* qkv, const RowBatch& batch, const AttentionLayer& layer,
-                      KvStorage& kv) override;
-  void attention(const float* qkv, const RowBatch& batch, const AttentionLayer& layer,
-                 const KvStorage& kv, Activations& out) override;
-  void activate(const float* gate_up, int n_rows, Activation kind, bool gated,
+  void embed(const Matrix& table, Buffer& x) override;
+  void embed_add(const Matrix& table, Buffer& x) override;
+  void norm(const Buffer& x, Rows rows, const Norm& norm, Activations& out) override;
+  void matmul(const Activations& x, int n_rows, const Matrix& w, Buffer& y, Store store) override;
+  void rope_and_store(Buffer& qkv, const AttentionLayer& layer, KvStorage& kv) override;
+  void attention(const Buffer& qkv, const AttentionLayer& layer, const KvStorage& kv,
+                 Activations& out) override;
+  void activate(const Buffer& gate_up, int n_rows, Activation kind, bool gated,
                 Activations& out) override;
+  void sample(const Buffer& logits, Rows rows, std::span<Draw> draws) override;
+  void download(const Buffer& from, std::span<std::byte> to) override;
   void copy_block(KvStorage& kv, int from, int to) override;
-  void for_each(int64_t n, int64_t work, FunctionRef<void(int64_t item, int worker)> task) override;
+
+  void finish(Heartbeat&) override {}  // every operation is done when it returns
+  void restart() override;
 
  private:
   // parallel_for, in one chunk (which wakes no thread) where `work`, the numbers touched or
   // multiplied in all, is too little to share. That never shows in a result.
   template <typename Body>
   void for_range(int64_t n, int64_t grain, int64_t work, Body&& body);
-  void gather(std::span<const int32_t> ids, const Matrix& table, bool add, float* x);
+  void gather(const int32_t* ids, const Matrix& table, bool add, float* x);
   const ProductKernel& product(DType weights) const;
   RowsOut rows_of(Activations& a) const;
 
@@ -67,6 +73,9 @@ class CpuBackend final : public Backend {
   size_t scratch_bytes_;    // of a thread
   AlignedBuffer scratch_;   // (threads, scratch_bytes_)
   AlignedBuffer attended_;  // (max_rows, n_heads * head_dim) f32, where heads are no whole groups
+  int vocab_size_ = 0;
+  std::vector<Sampler> samplers_;  // (threads)
+  RowBatch batch_;                 // as planned
   std::vector<const SequenceRows*> sequence_of_row_;
 };
 

@@ -5,7 +5,7 @@
 
 #include "base/quantise.h"
 #include "cpu/kernels.h"
-#include "cpu/read_tensor.h"
+#include "ops/read_tensor.h"
 
 namespace pb::cpu {
 namespace {
@@ -202,17 +202,17 @@ MatrixBytes packed_bytes(int n_out, int n_in, DType dtype, int tile_columns) {
           .bias = n_tiles * tile_columns * sizeof(float)};
 }
 
-Matrix pack_matrix(std::span<const TensorView> parts, std::span<const TensorView> biases,
-                   DType dtype, const TileLayout& layout, ThreadPool& pool) {
+PackedMatrix pack_matrix(std::span<const TensorView> parts, std::span<const TensorView> biases,
+                         DType dtype, const TileLayout& layout, ThreadPool& pool) {
   Stack stack(parts);
-  Matrix m;
+  PackedMatrix m;
   m.dtype = dtype;
   m.n_in = static_cast<int>(stack.cols());
   m.n_out = static_cast<int>(stack.rows());
   const auto pack = dtype == DType::kInt8   ? pack_groups<Int8Group>
                     : dtype == DType::kInt4 ? pack_groups<Int4Group>
                                             : pack_plain;
-  const int64_t n_tiles = tiles_of(m, layout.columns);
+  const int64_t n_tiles = tiles_of(m.n_out, layout.columns);
   const size_t tile_bytes = tile_bytes_of(m.n_in, dtype, layout.columns);
   m.packed = AlignedBuffer(tile_bytes * n_tiles);
   pool.parallel_for(n_tiles, 1, [&](int64_t begin, int64_t end, int) {

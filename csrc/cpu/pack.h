@@ -20,7 +20,8 @@
 
 #include "base/thread_pool.h"
 #include "cpu/kernels.h"
-#include "ops/backend.h"
+#include "ops/tensor_view.h"
+#include "ops/tensors.h"
 
 namespace pb::cpu {
 
@@ -31,15 +32,15 @@ inline constexpr int kPackedLayoutVersion = 2;
 // The number added to the whole numbers of quantised weights, so that they are stored unsigned.
 constexpr int zero_point(DType dtype) { return dtype == DType::kInt8 ? 128 : 8; }
 
-inline int64_t tiles_of(const Matrix& matrix, int tile_columns) {
-  return (matrix.n_out + tile_columns - 1) / tile_columns;
+inline int64_t tiles_of(int n_out, int tile_columns) {
+  return (n_out + tile_columns - 1) / tile_columns;
 }
 
-// Makes the matrix that Backend::make_matrix returns. Throws kModelFormat where shapes do not fit
+// Makes what Backend::pack returns. Throws kModelFormat where shapes do not fit
 // each other or a number is not finite (in the matrix's dtype), naming the tensor and the first
 // such element.
-Matrix pack_matrix(std::span<const TensorView> parts, std::span<const TensorView> biases,
-                   DType dtype, const TileLayout& layout, ThreadPool& pool);
+PackedMatrix pack_matrix(std::span<const TensorView> parts, std::span<const TensorView> biases,
+                         DType dtype, const TileLayout& layout, ThreadPool& pool);
 
 // The sizes in bytes of the matrix that pack_matrix makes.
 MatrixBytes packed_bytes(int n_out, int n_in, DType dtype, int tile_columns);

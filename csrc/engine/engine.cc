@@ -59,14 +59,16 @@ Engine::Engine(ModelConfig config, const TensorMap& tensors, const EngineOptions
                                     config_.n_kv_heads, config_.head_dim, options.kv_dtype)),
       kv_(empty_kv()),
       forward_(config_, weights_, *backend_, options.n_ubatch, kv_->max_length()),
-      samplers_(static_cast<size_t>(backend_->n_threads()), Sampler(config_.vocab_size)),
       tiler_(options.n_ubatch),
+      draws_(static_cast<size_t>(options.n_ubatch)),
+      states_(Forward::kOutputRows * static_cast<size_t>(forward_.hidden_stride())),
       samplings_(static_cast<size_t>(options.n_parallel)),
       in_step_(static_cast<size_t>(options.n_parallel)),
       n_rejected_(static_cast<size_t>(options.n_parallel)),
       failures_(static_cast<size_t>(options.n_parallel)),
       pooled_(static_cast<size_t>(config_.hidden_size)) {
   options_.n_ctx = blocks_of(options) * options.block_size;
+  requests_.reserve(draws_.size());
 }
 
 std::unique_ptr<KvCache> Engine::empty_kv() {
@@ -81,9 +83,8 @@ std::unique_ptr<KvCache> Engine::empty_kv() {
 // that was not written since it was taken.
 void Engine::restart() {
   auto kv = empty_kv();
-  std::vector<Sampler> samplers(samplers_.size(), Sampler(config_.vocab_size));
+  backend_->restart();
   kv_ = std::move(kv);
-  samplers_ = std::move(samplers);
   std::ranges::fill(in_step_, uint8_t{0});
 }
 

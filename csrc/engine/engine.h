@@ -1,4 +1,4 @@
-// The engine: weights, KV cache, a device and a sampler behind a handful of calls.
+// The engine: weights, KV cache and a device behind a handful of calls.
 //
 // Every call checks all of its arguments before it changes anything; a call that throws has left
 // every sequence as it was. Not thread-safe: GuardedEngine serialises the calls of several threads.
@@ -13,7 +13,6 @@
 #include <vector>
 
 #include "base/heartbeat.h"
-#include "engine/sampler.h"
 #include "engine/step.h"
 #include "engine/tiler.h"
 #include "kv/kv_cache.h"
@@ -21,6 +20,7 @@
 #include "model/forward.h"
 #include "model/weights.h"
 #include "ops/backend.h"
+#include "sampling/draw.h"
 
 namespace pb {
 
@@ -72,10 +72,12 @@ class Engine {
   void seq_sampling(int seq_id, std::optional<Sampling> sampling);
   // Drops every sequence and all cached KV, as if the engine had just been made; weights and
   // statistics stay. For a supervisor, after a call that failed unexpectedly and may have left the
-  // bookkeeping inconsistent. Throws std::bad_alloc, and then nothing has changed.
+  // bookkeeping inconsistent. Throws std::bad_alloc, or kEngine where the device will not compute
+  // again, and then nothing has changed.
   void restart();
 
-  // -- calls that compute. All throw kInvalidRequest, kRequestTooLong or kKvCacheFull
+  // -- calls that compute. All throw kInvalidRequest, kRequestTooLong or kKvCacheFull, and kEngine
+  // where the device fails
 
   // One forward pass over ragged rows: appends every entry's tokens and draws a token for each that
   // wants logits, in the order of the entries. A sequence whose logits are not finite has a Draw
@@ -109,7 +111,7 @@ class Engine {
   const CacheUse& weights_cache() const { return weights_.cache; }
   size_t kv_bytes() const { return kv_storage_.data.bytes(); }
   // Beats while a call computes: with every layer, with every group of rows that goes through the
-  // head, and when their tokens are drawn.
+  // head, when their tokens are drawn, and as the device gets on where it is waited for.
   std::shared_ptr<const Heartbeat> heartbeat() const { return forward_.heartbeat(); }
 
   // Throws kEngine naming the first inconsistency.
@@ -121,26 +123,27 @@ class Engine {
   void check_tokens(std::span<const int32_t> tokens, const char* field = "tokens") const;
   void check_sequence(int seq_id) const;
 
+  // What a call does with the logits of its wanted rows.
+  struct LogitsUse {
+    bool draws = false;    // makes draws_ of them
+    float* out = nullptr;  // (wanted rows, vocab_size), or null
+  };
+
   // The one path of all calls that compute: checks, reserves, computes tile by tile, calls
   // on_tile() after each, commits. If on_tile throws, nothing is appended.
   template <typename OnTile>
-  void run(std::span<const StepEntry> entries, OnTile on_tile);
+  void run(std::span<const StepEntry> entries, LogitsUse use, OnTile on_tile);
 
-  // The wanted rows of the tile, group by group: on_rows(first of them, their logits (n,
-  // vocab_size), n).
-  template <typename OnRows>
-  void for_wanted_logits(OnRows on_rows);
+  // What is to be drawn or scored after each wanted row of the tile.
+  std::span<const DrawRequest> requests_of(std::span<const StepEntry> entries);
 
-  // Draws or scores after each wanted row of the tile, on all threads, then calls on_draw(entry
-  // index, row's offset in the entry, Draw, logits (vocab_size)) in order, here. Rows after a
-  // draft token that was wrong are left out.
+  // Has the wanted rows of the planned tile go through the head, drawn and copied as `use` says.
+  void compute_logits(LogitsUse use);
+
+  // on_draw(entry index, row's offset in the entry, Draw) for the draws of the tile, in order.
+  // Those after a draft token that was wrong are left out.
   template <typename OnDraw>
   void for_draws(std::span<const StepEntry> entries, OnDraw on_draw);
-
-  // What comes after the first n_appended tokens of the entry: a token, or that of its targets.
-  // Changes `sampler` alone.
-  Draw draw(const StepEntry& entry, size_t n_appended, std::span<const float> logits,
-            Sampler& sampler) const;
 
   // Adds the tile's rows to the vectors of their entries. on_pooled(entry index) once one is there.
   template <typename OnPooled>
@@ -153,8 +156,10 @@ class Engine {
   KvStorage kv_storage_;
   std::unique_ptr<KvCache> kv_;
   Forward forward_;
-  std::vector<Sampler> samplers_;  // (threads): their scratch
   Tiler tiler_;
+  std::vector<DrawRequest> requests_;  // (wanted rows of the tile)
+  std::vector<Draw> draws_;            // (n_ubatch), by wanted row of the tile
+  std::vector<float> states_;          // (kOutputRows, hidden_stride): pooled rows of the tile
   std::vector<Sampling> samplings_;    // (n_parallel), by seq_id
   std::vector<uint8_t> in_step_;       // (n_parallel): zero between calls
   std::vector<int32_t> n_rejected_;    // (n_parallel), by entry: its last tokens that are given up

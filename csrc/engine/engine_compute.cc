@@ -3,18 +3,15 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
-#include <optional>
 #include <string>
 
 #include "base/error.h"
 #include "engine/engine.h"
-#include "engine/finite.h"
 #include "engine/reservation.h"
+#include "sampling/finite.h"
 
 namespace pb {
 namespace {
-
-constexpr size_t kPassesOfADraw = 2;  // over the logits, at the least
 
 constexpr const char* kStatesNotFinite = "the model's states are not all finite";
 
@@ -28,16 +25,22 @@ void check_finite(int seq_id, const char* what, std::span<const float> values) {
 }  // namespace
 
 template <typename OnTile>
-void Engine::run(std::span<const StepEntry> entries, OnTile on_tile) {
+void Engine::run(std::span<const StepEntry> entries, LogitsUse use, OnTile on_tile) {
   check_entries(entries);
   std::fill_n(n_rejected_.begin(), entries.size(), 0);
   Reservation reservation(*kv_, entries);
   EngineStatistics added{.forward_passes = 1};
   tiler_.start(entries, *kv_);
   while (tiler_.next()) {
-    forward_.run(tiler_.batch(), kv_storage_);
-    added.computed_tokens += tiler_.batch().n_rows;
-    added.logits_rows += static_cast<int64_t>(tiler_.wanted().size());
+    RowBatch batch = tiler_.batch();
+    if (use.draws) batch.requests = requests_of(entries);
+    forward_.run(batch, kv_storage_);
+    compute_logits(use);
+    backend_->finish(*forward_.heartbeat());
+    const size_t n_wanted = tiler_.wanted().size();
+    if (use.out != nullptr) use.out += n_wanted * static_cast<size_t>(config_.vocab_size);
+    added.computed_tokens += batch.n_rows;
+    added.logits_rows += static_cast<int64_t>(n_wanted);
     on_tile();
   }
   reservation.commit(n_rejected_);
@@ -46,75 +49,57 @@ void Engine::run(std::span<const StepEntry> entries, OnTile on_tile) {
   statistics_.logits_rows += added.logits_rows;
 }
 
-template <typename OnRows>
-void Engine::for_wanted_logits(OnRows on_rows) {
-  const std::span<const int32_t> rows = tiler_.wanted().rows;
-  for (size_t begin = 0; begin < rows.size(); begin += Forward::kOutputRows) {
-    const size_t n = std::min<size_t>(Forward::kOutputRows, rows.size() - begin);
-    on_rows(begin, forward_.logits(rows.subspan(begin, n)), n);
+// The tokens of an entry are reserved, not yet part of kv_->tokens().
+std::span<const DrawRequest> Engine::requests_of(std::span<const StepEntry> entries) {
+  requests_.clear();
+  const TileRows& wanted = tiler_.wanted();
+  for (size_t row = 0; row < wanted.size(); ++row) {
+    const StepEntry& entry = entries[static_cast<size_t>(wanted.entries[row])];
+    const size_t n_appended = static_cast<size_t>(wanted.offsets[row]) + 1;
+    const size_t n_after = entry.tokens.size() - n_appended;
+    DrawRequest& request = requests_.emplace_back();
+    if (!entry.wants_logits) {
+      request.target = entry.targets[entry.targets.size() - n_after - 1];
+    } else {
+      request.sampling = &samplings_[static_cast<size_t>(entry.seq_id)];
+      request.history = kv_->tokens(entry.seq_id);
+      request.appended = entry.tokens.first(n_appended);
+      if (n_after > 0) request.draft = entry.tokens[n_appended];
+    }
+  }
+  return requests_;
+}
+
+void Engine::compute_logits(LogitsUse use) {
+  const auto vocab = static_cast<size_t>(config_.vocab_size);
+  const size_t n_rows = tiler_.wanted().size();
+  for (size_t first = 0; first < n_rows; first += Forward::kOutputRows) {
+    const size_t n = std::min<size_t>(Forward::kOutputRows, n_rows - first);
+    const Rows rows{Rows::Of::kLogitsRows, static_cast<int>(first), static_cast<int>(n)};
+    const Buffer& logits = forward_.logits(rows.first, rows.n);
+    if (use.out != nullptr) {
+      backend_->download(logits,
+                         std::as_writable_bytes(std::span(use.out + first * vocab, n * vocab)));
+    }
+    if (!use.draws) continue;
+    backend_->sample(logits, rows, std::span(draws_).first(n_rows));
+    forward_.heartbeat()->beat();
   }
 }
 
-// The tokens of the entry are reserved, not yet part of kv_->tokens().
-Draw Engine::draw(const StepEntry& entry, size_t n_appended, std::span<const float> logits,
-                  Sampler& sampler) const {
-  if (!entry.wants_logits) {
-    return scored(logits,
-                  entry.targets[n_appended - 1 + entry.targets.size() - entry.tokens.size()]);
-  }
-  return sampler.draw(logits, samplings_[static_cast<size_t>(entry.seq_id)],
-                      kv_->tokens(entry.seq_id), entry.tokens.first(n_appended));
-}
-
-// A row of a draft has to know what was drawn before it, so rows of an entry that draws are one
-// task. Tasks write nothing that another reads: draws by row, n_rejected_ by entry, a sampler by
-// worker.
 template <typename OnDraw>
 void Engine::for_draws(std::span<const StepEntry> entries, OnDraw on_draw) {
-  const auto vocab = static_cast<size_t>(config_.vocab_size);
-  for_wanted_logits([&](size_t first, const float* logits, size_t n_rows) {
-    const auto index_of = [&](size_t row) {
-      return static_cast<size_t>(tiler_.wanted().entries[first + row]);
-    };
-    const auto offset_of = [&](size_t row) {
-      return static_cast<size_t>(tiler_.wanted().offsets[first + row]);
-    };
-    const auto logits_of = [&](size_t row) { return std::span(logits + row * vocab, vocab); };
-
-    std::array<size_t, Forward::kOutputRows + 1> task_begin;
-    size_t n_tasks = 0;
-    for (size_t row = 0; row < n_rows; ++row) {
-      const bool goes_on =
-          row > 0 && index_of(row) == index_of(row - 1) && entries[index_of(row)].wants_logits;
-      if (!goes_on) task_begin[n_tasks++] = row;
-    }
-    task_begin[n_tasks] = n_rows;
-
-    std::array<std::optional<Draw>, Forward::kOutputRows> draws;
-    const auto draw_row = [&](size_t row, Sampler& sampler) {
-      const StepEntry& entry = entries[index_of(row)];
-      int32_t& n_rejected = n_rejected_[index_of(row)];
-      const size_t n_appended = offset_of(row) + 1;
-      const size_t n_after = entry.tokens.size() - n_appended;
-      if (n_after < static_cast<size_t>(n_rejected)) return;
-      const Draw& drawn = draws[row].emplace(draw(entry, n_appended, logits_of(row), sampler));
-      const bool is_draft = entry.wants_logits && n_after > 0;
-      if (is_draft && (drawn.failure != nullptr || drawn.token != entry.tokens[n_appended])) {
-        n_rejected = static_cast<int32_t>(n_after);
-      }
-    };
-    const auto work = static_cast<int64_t>(kPassesOfADraw * n_rows * vocab);
-    backend_->for_each(static_cast<int64_t>(n_tasks), work, [&](int64_t task, int worker) {
-      const auto t = static_cast<size_t>(task);
-      for (size_t row = task_begin[t]; row < task_begin[t + 1]; ++row) {
-        draw_row(row, samplers_[static_cast<size_t>(worker)]);
-      }
-    });
-    forward_.heartbeat()->beat();
-    for (size_t row = 0; row < n_rows; ++row) {
-      if (draws[row]) on_draw(index_of(row), offset_of(row), *draws[row], logits_of(row));
-    }
-  });
+  const TileRows& wanted = tiler_.wanted();
+  for (size_t row = 0; row < wanted.size(); ++row) {
+    const auto index = static_cast<size_t>(wanted.entries[row]);
+    const auto offset = static_cast<size_t>(wanted.offsets[row]);
+    const size_t n_after = entries[index].tokens.size() - offset - 1;
+    if (n_after < static_cast<size_t>(n_rejected_[index])) continue;
+    const DrawRequest& request = requests_[row];
+    const bool is_wrong = request.draft != kNoToken && !confirms_draft(draws_[row], request);
+    if (is_wrong) n_rejected_[index] = static_cast<int32_t>(n_after);
+    on_draw(index, offset, draws_[row]);
+  }
 }
 
 // Rows are added one by one in order of position, in double, however they are tiled. All rows of
@@ -123,17 +108,19 @@ template <typename OnPooled>
 void Engine::pool(std::span<const StepEntry> entries, OnPooled on_pooled) {
   const auto hidden = static_cast<size_t>(config_.hidden_size);
   const TileRows& pooled = tiler_.pooled();
-  const std::span<const int32_t> rows = pooled.rows;
-  for (size_t begin = 0; begin < rows.size(); begin += Forward::kOutputRows) {
-    const size_t n = std::min<size_t>(Forward::kOutputRows, rows.size() - begin);
-    const Activations& states = forward_.hidden(rows.subspan(begin, n));
+  for (size_t begin = 0; begin < pooled.size(); begin += Forward::kOutputRows) {
+    const size_t n = std::min<size_t>(Forward::kOutputRows, pooled.size() - begin);
+    const Activations& states = forward_.hidden(static_cast<int>(begin), static_cast<int>(n));
+    const auto stride = static_cast<size_t>(states.row_stride);
+    backend_->download(states.data, std::as_writable_bytes(std::span(states_).first(n * stride)));
+    backend_->finish(*forward_.heartbeat());
     for (size_t r = 0; r < n; ++r) {
       const auto index = static_cast<size_t>(pooled.entries[begin + r]);
       const StepEntry& entry = entries[index];
       const size_t n_after =
           entry.tokens.size() - 1 - static_cast<size_t>(pooled.offsets[begin + r]);
       if (n_after + 1 == entry.n_pooled()) std::ranges::fill(pooled_, 0.0);
-      const float* state = states.data.as<float>() + static_cast<int64_t>(r) * states.row_stride;
+      const float* state = states_.data() + r * stride;
       for (size_t c = 0; c < hidden; ++c) pooled_[c] += double{state[c]};
       if (n_after > 0) continue;
       const auto divisor = static_cast<double>(entry.n_pooled());
@@ -151,8 +138,8 @@ std::vector<StepDraw> Engine::step(std::span<const StepEntry> entries) {
   std::vector<StepDraw> draws;
   draws.reserve(n_draws);
   std::ranges::fill(failures_, nullptr);
-  run(entries, [&] {
-    for_draws(entries, [&](size_t i, size_t offset, const Draw& drawn, std::span<const float>) {
+  run(entries, {.draws = true}, [&] {
+    for_draws(entries, [&](size_t i, size_t offset, const Draw& drawn) {
       const StepEntry& entry = entries[i];
       if (entry.wants_logits) {
         draws.push_back({.seq_id = entry.seq_id, .draw = drawn});
@@ -183,12 +170,9 @@ std::vector<StepDraw> Engine::step(std::span<const StepEntry> entries) {
 void Engine::prefill_chunk(int seq_id, std::span<const int32_t> tokens, float* logits) {
   const std::array entries = {
       StepEntry{.seq_id = seq_id, .tokens = tokens, .wants_logits = logits != nullptr}};
-  run(entries, [&] {
-    for_wanted_logits([&](size_t, const float* row, size_t) {
-      const std::span<const float> last(row, static_cast<size_t>(config_.vocab_size));
-      check_finite(seq_id, "logits", last);
-      std::ranges::copy(last, logits);
-    });
+  run(entries, {.out = logits}, [&] {
+    if (tiler_.wanted().size() == 0) return;
+    check_finite(seq_id, "logits", {logits, static_cast<size_t>(config_.vocab_size)});
   });
 }
 
@@ -204,14 +188,13 @@ void Engine::decode_batch(std::span<const int32_t> seq_ids, std::span<const int3
   for (size_t i = 0; i < seq_ids.size(); ++i) {
     entries.push_back({.seq_id = seq_ids[i], .tokens = tokens.subspan(i, 1), .wants_logits = true});
   }
-  run(entries, [&] {
-    for_draws(entries, [&](size_t i, size_t, const Draw& drawn, std::span<const float> row) {
+  run(entries, {.draws = true, .out = logits}, [&] {
+    for_draws(entries, [&](size_t i, size_t, const Draw& drawn) {
       if (drawn.failure != nullptr) {
         throw Error(ErrorCode::kEngine, "sequence " + std::to_string(entries[i].seq_id) + ": " +
                                             drawn.failure + "; take it out of the batch");
       }
       next_tokens[i] = drawn.token;
-      if (logits != nullptr) std::copy(row.begin(), row.end(), logits + i * row.size());
     });
   });
   statistics_.sampled_tokens += static_cast<int64_t>(seq_ids.size());
@@ -220,7 +203,7 @@ void Engine::decode_batch(std::span<const int32_t> seq_ids, std::span<const int3
 void Engine::embed(int seq_id, std::span<const int32_t> tokens, Pooling pooling, float* embedding) {
   const std::array entries = {
       StepEntry{.seq_id = seq_id, .tokens = tokens, .pooling = pooling, .embedding = embedding}};
-  run(entries, [&] {
+  run(entries, {}, [&] {
     pool(entries, [&](size_t) { check_finite(seq_id, "states", {embedding, pooled_.size()}); });
   });
 }

@@ -50,6 +50,8 @@ bool Tiler::next() {
   batch_.tokens = tokens_.data();
   batch_.positions = positions_.data();
   batch_.sequences = sequences_;
+  batch_.logits_rows = wanted_.rows;
+  batch_.pooled_rows = pooled_.rows;
   return batch_.n_rows > 0;
 }
 

@@ -37,7 +37,7 @@ class Tiler {
   // Moves to the next tile; false when there is none. The first is reached by the first call.
   bool next();
 
-  // The rows of the tile, with block tables.
+  // The rows of the tile, with block tables; without requests.
   const RowBatch& batch() const { return batch_; }
 
   // Rows of this tile whose logits are wanted, and those that are pooled; in order.

@@ -1,13 +1,12 @@
 #include "model/forward.h"
 
 #include <cstddef>
-#include <numeric>
 
 namespace pb {
 namespace {
 
-AlignedBuffer floats(int rows, int cols) {
-  return AlignedBuffer(static_cast<size_t>(rows) * static_cast<size_t>(cols) * sizeof(float));
+Buffer floats(Backend& backend, int rows, int cols) {
+  return backend.make_buffer(static_cast<size_t>(rows) * static_cast<size_t>(cols) * sizeof(float));
 }
 
 const Norm* pointer(const std::optional<Norm>& norm) { return norm ? &*norm : nullptr; }
@@ -19,12 +18,10 @@ Forward::Forward(const ModelConfig& config, const Weights& weights, Backend& bac
     : config_(config),
       weights_(weights),
       backend_(backend),
-      every_row_(static_cast<size_t>(n_ubatch)),
-      x_(floats(n_ubatch, config.hidden_size)),
-      qkv_(floats(n_ubatch, config.q_size() + 2 * config.kv_size())),
-      gate_up_(floats(n_ubatch, config.intermediate_size * (config.gated_mlp ? 2 : 1))),
-      logits_(floats(kOutputRows, config.vocab_size)) {
-  std::iota(every_row_.begin(), every_row_.end(), 0);
+      x_(floats(backend, n_ubatch, config.hidden_size)),
+      qkv_(floats(backend, n_ubatch, config.q_size() + 2 * config.kv_size())),
+      gate_up_(floats(backend, n_ubatch, config.intermediate_size * (config.gated_mlp ? 2 : 1))),
+      logits_(floats(backend, kOutputRows, config.vocab_size)) {
   const DType dtype = weights.token_embedding.dtype;
   normed_ = backend.make_activations(n_ubatch, config.hidden_size, dtype);
   attended_ = backend.make_activations(n_ubatch, config.q_size(), dtype);
@@ -34,25 +31,27 @@ Forward::Forward(const ModelConfig& config, const Weights& weights, Backend& bac
   if (!config.learned_positions) {
     rope_ = backend.make_rope(config.rope_inv_freq, config.rope_attention_factor, n_positions);
   }
-  backend.prepare(n_ubatch, config.n_heads, config.n_kv_heads, config.head_dim);
+  backend.prepare({.max_rows = n_ubatch,
+                   .n_positions = n_positions,
+                   .n_heads = config.n_heads,
+                   .n_kv_heads = config.n_kv_heads,
+                   .head_dim = config.head_dim,
+                   .vocab_size = config.vocab_size});
 }
 
 void Forward::run(const RowBatch& batch, KvStorage& kv) {
-  const auto n_rows = static_cast<size_t>(batch.n_rows);
   backend_.plan(batch, kv);
-  backend_.embed({batch.tokens, n_rows}, weights_.token_embedding, x_.as<float>());
-  if (weights_.position_embedding) {
-    backend_.embed_add({batch.positions, n_rows}, *weights_.position_embedding, x_.as<float>());
-  }
+  backend_.embed(weights_.token_embedding, x_);
+  if (weights_.position_embedding) backend_.embed_add(*weights_.position_embedding, x_);
   for (int layer = 0; layer < config_.n_layers; ++layer) {
-    attention_block(batch, layer, kv);
-    mlp_block(batch, layer);
+    attention_block(batch.n_rows, layer, kv);
+    mlp_block(batch.n_rows, layer);
     heartbeat_->beat();
   }
 }
 
 // x += W_o attention(rope(W_qkv norm(x)))
-void Forward::attention_block(const RowBatch& batch, int layer, KvStorage& kv) {
+void Forward::attention_block(int n_rows, int layer, KvStorage& kv) {
   const LayerWeights& w = weights_.layers[static_cast<size_t>(layer)];
   const AttentionLayer attention{
       .layer = layer,
@@ -65,35 +64,33 @@ void Forward::attention_block(const RowBatch& batch, int layer, KvStorage& kv) {
       .q_norm = pointer(w.q_norm),
       .k_norm = pointer(w.k_norm),
   };
-  const std::span<const int32_t> rows(every_row_.data(), static_cast<size_t>(batch.n_rows));
-  backend_.norm(x_.as<float>(), rows, w.attn_norm, normed_);
-  backend_.matmul(normed_, batch.n_rows, w.qkv, qkv_.as<float>(), Store::kSet);
-  backend_.rope_and_store(qkv_.as<float>(), batch, attention, kv);
-  backend_.attention(qkv_.as<float>(), batch, attention, kv, attended_);
-  backend_.matmul(attended_, batch.n_rows, w.o, x_.as<float>(), Store::kAdd);
+  backend_.norm(x_, {.n = n_rows}, w.attn_norm, normed_);
+  backend_.matmul(normed_, n_rows, w.qkv, qkv_, Store::kSet);
+  backend_.rope_and_store(qkv_, attention, kv);
+  backend_.attention(qkv_, attention, kv, attended_);
+  backend_.matmul(attended_, n_rows, w.o, x_, Store::kAdd);
 }
 
 // x += W_down (act(W_gate norm(x)) * W_up norm(x)), or W_down act(W_up norm(x))
-void Forward::mlp_block(const RowBatch& batch, int layer) {
+void Forward::mlp_block(int n_rows, int layer) {
   const LayerWeights& w = weights_.layers[static_cast<size_t>(layer)];
-  const std::span<const int32_t> rows(every_row_.data(), static_cast<size_t>(batch.n_rows));
-  backend_.norm(x_.as<float>(), rows, w.mlp_norm, normed_);
-  backend_.matmul(normed_, batch.n_rows, w.gate_up, gate_up_.as<float>(), Store::kSet);
-  backend_.activate(gate_up_.as<float>(), batch.n_rows, config_.activation, config_.gated_mlp,
-                    activated_);
-  backend_.matmul(activated_, batch.n_rows, w.down, x_.as<float>(), Store::kAdd);
+  backend_.norm(x_, {.n = n_rows}, w.mlp_norm, normed_);
+  backend_.matmul(normed_, n_rows, w.gate_up, gate_up_, Store::kSet);
+  backend_.activate(gate_up_, n_rows, config_.activation, config_.gated_mlp, activated_);
+  backend_.matmul(activated_, n_rows, w.down, x_, Store::kAdd);
 }
 
-const float* Forward::logits(std::span<const int32_t> rows) {
-  backend_.norm(x_.as<float>(), rows, weights_.final_norm, selected_);
-  backend_.matmul(selected_, static_cast<int>(rows.size()), weights_.output_head(),
-                  logits_.as<float>(), Store::kSet);
+const Buffer& Forward::logits(int first, int n) {
+  const Rows rows{Rows::Of::kLogitsRows, first, n};
+  backend_.norm(x_, rows, weights_.final_norm, selected_);
+  backend_.matmul(selected_, n, weights_.output_head(), logits_, Store::kSet);
   heartbeat_->beat();
-  return logits_.as<float>();
+  return logits_;
 }
 
-const Activations& Forward::hidden(std::span<const int32_t> rows) {
-  backend_.norm(x_.as<float>(), rows, weights_.final_norm, states_);
+const Activations& Forward::hidden(int first, int n) {
+  const Rows rows{Rows::Of::kPooledRows, first, n};
+  backend_.norm(x_, rows, weights_.final_norm, states_);
   heartbeat_->beat();
   return states_;
 }

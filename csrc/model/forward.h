@@ -8,10 +8,7 @@
 
 #include <cstdint>
 #include <memory>
-#include <span>
-#include <vector>
 
-#include "base/aligned_buffer.h"
 #include "base/heartbeat.h"
 #include "model/config.h"
 #include "model/weights.h"
@@ -34,37 +31,39 @@ class Forward {
   // for logits() and hidden(). Allocates nothing, throws nothing.
   void run(const RowBatch& batch, KvStorage& kv);
 
-  // Logits of `rows` (at most kOutputRows) of the last pass: (rows.size(), vocab_size) f32, valid
-  // until the next call.
-  const float* logits(std::span<const int32_t> rows);
+  // Logits of the batch's logits_rows [first, first + n), at most kOutputRows: (n, vocab_size) f32,
+  // valid until the next call.
+  const Buffer& logits(int first, int n);
 
-  // States of `rows` (at most kOutputRows) of the last pass after the final norm:
-  // (rows.size(), hidden_size) of kF32, valid until the next call.
-  const Activations& hidden(std::span<const int32_t> rows);
+  // States of the batch's pooled_rows [first, first + n), at most kOutputRows, after the final
+  // norm: (n, hidden_size) of kF32, valid until the next call.
+  const Activations& hidden(int first, int n);
+
+  // Floats from one row of hidden() to the next.
+  int64_t hidden_stride() const { return states_.row_stride; }
 
   // Beats with every layer of a pass, and with every call to logits() and hidden().
   const std::shared_ptr<Heartbeat>& heartbeat() const { return heartbeat_; }
 
  private:
-  void attention_block(const RowBatch& batch, int layer, KvStorage& kv);
-  void mlp_block(const RowBatch& batch, int layer);
+  void attention_block(int n_rows, int layer, KvStorage& kv);
+  void mlp_block(int n_rows, int layer);
 
   const ModelConfig& config_;
   const Weights& weights_;
   Backend& backend_;
-  RopeTable rope_;                  // empty where positions are learned
-  std::vector<int32_t> every_row_;  // 0, 1, ..., n_ubatch - 1
+  RopeTable rope_;  // empty where positions are learned
   std::shared_ptr<Heartbeat> heartbeat_ = std::make_shared<Heartbeat>();  // may outlive this
 
-  AlignedBuffer x_;        // (n_ubatch, hidden) f32: the residual stream
+  Buffer x_;               // (n_ubatch, hidden) f32: the residual stream
   Activations normed_;     // (n_ubatch, hidden)
-  AlignedBuffer qkv_;      // (n_ubatch, q_size + 2 kv_size) f32
+  Buffer qkv_;             // (n_ubatch, q_size + 2 kv_size) f32
   Activations attended_;   // (n_ubatch, q_size)
-  AlignedBuffer gate_up_;  // (n_ubatch, 2 intermediate or intermediate) f32
+  Buffer gate_up_;         // (n_ubatch, 2 intermediate or intermediate) f32
   Activations activated_;  // (n_ubatch, intermediate)
   Activations selected_;   // (kOutputRows, hidden), after the final norm, as the head takes them
   Activations states_;     // (kOutputRows, hidden) f32, after the final norm
-  AlignedBuffer logits_;   // (kOutputRows, vocab) f32
+  Buffer logits_;          // (kOutputRows, vocab) f32
 };
 
 }  // namespace pb

@@ -152,33 +152,34 @@ class Loader {
 
   Matrix matrix(std::span<const TensorView> parts, std::span<const TensorView> biases,
                 DType dtype) {
-    Matrix m =
+    PackedMatrix packed =
         reader_ != nullptr ? packed_before(parts, biases, dtype) : packed_now(parts, biases, dtype);
     if (writer_ != nullptr) {
-      writer_->put(m.packed);
-      writer_->put(m.bias);
+      writer_->put(packed.packed);
+      writer_->put(packed.bias);
     }
+    Matrix m = backend_.place(std::move(packed));
     for (const auto& views : {parts, biases}) {
       for (const TensorView& view : views) have(view);
     }
     return m;
   }
 
-  Matrix packed_now(std::span<const TensorView> parts, std::span<const TensorView> biases,
-                    DType dtype) {
+  PackedMatrix packed_now(std::span<const TensorView> parts, std::span<const TensorView> biases,
+                          DType dtype) {
     std::vector<std::shared_ptr<const TensorView>> made;
     std::vector<TensorView> views;
     for (const TensorView& part : parts) {
       if (part.make) made.push_back(part.make());
       views.push_back(part.make ? *made.back() : part);
     }
-    return backend_.make_matrix(views, biases, dtype);
+    return backend_.pack(views, biases, dtype);
   }
 
-  // What make_matrix made at an earlier start.
-  Matrix packed_before(std::span<const TensorView> parts, std::span<const TensorView> biases,
-                       DType dtype) {
-    Matrix m;
+  // What the backend packed at an earlier start.
+  PackedMatrix packed_before(std::span<const TensorView> parts, std::span<const TensorView> biases,
+                             DType dtype) {
+    PackedMatrix m;
     m.dtype = dtype;
     m.n_in = static_cast<int>(parts[0].cols);
     for (const TensorView& part : parts) m.n_out += static_cast<int>(part.rows);

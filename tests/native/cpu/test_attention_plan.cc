@@ -12,7 +12,7 @@ using cpu::AttentionPlan;
 
 constexpr int kBlockSize = 128;  // two KV blocks a segment
 
-struct Rows {
+struct Sequence {
   std::vector<int32_t> block_table;
   int first_position;
   int n_rows;
@@ -22,9 +22,9 @@ struct Plan {
   std::vector<SequenceRows> sequences;
   AttentionPlan plan;
 
-  Plan(const std::vector<Rows>& rows, int group) {
+  Plan(const std::vector<Sequence>& rows, int group) {
     int row = 0;
-    for (const Rows& r : rows) {
+    for (const Sequence& r : rows) {
       sequences.push_back({row, r.n_rows, r.first_position, r.block_table.data()});
       row += r.n_rows;
     }
@@ -83,11 +83,11 @@ TEST(random_plans_hold_every_query_once_and_share_what_is_the_same) {
     uint64_t n = 0;
     const auto random = [&](int below) { return integer(seed, n++, below); };
     const int group = 1 + random(9);
-    std::vector<Rows> rows;
+    std::vector<Sequence> rows;
     for (int s = random(20); s >= 0; --s) {
-      Rows r;
+      Sequence r;
       if (!rows.empty() && random(3) > 0) {  // forked from an earlier one
-        const Rows& from = rows[static_cast<size_t>(random(static_cast<int>(rows.size())))];
+        const Sequence& from = rows[static_cast<size_t>(random(static_cast<int>(rows.size())))];
         r.block_table.assign(
             from.block_table.begin(),
             from.block_table.begin() + random(static_cast<int>(from.block_table.size()) + 1));
@@ -129,7 +129,7 @@ TEST(random_plans_hold_every_query_once_and_share_what_is_the_same) {
       EXPECT(queries > 0 && queries <= cpu::kQueriesPerBlock);
     }
     size_t expected = 0;
-    for (const Rows& r : rows) expected += static_cast<size_t>(r.n_rows) * group;
+    for (const Sequence& r : rows) expected += static_cast<size_t>(r.n_rows) * group;
     EXPECT_EQ(seen.size(), expected);
   }
 }

@@ -34,8 +34,7 @@ struct Product {
   Product(int n_out, int n_in, int rows, DType dtype)
       : n_out(n_out), n_in(n_in), rows(rows), dtype(dtype) {
     const std::vector<float> values = numbers(static_cast<size_t>(n_out) * n_in, 1);
-    const TensorView part = view_of(values, n_out, n_in), none;
-    w = backend->make_matrix({&part, 1}, {&none, 1}, dtype);
+    w = make(*backend, {view_of(values, n_out, n_in)}, dtype);
     x = backend->make_activations(rows, n_in, dtype);
     for (int r = 0; r < rows; ++r) {
       write_activations(x, *amx_kernels(), r, numbers(n_in, 100 + r).data());
@@ -62,7 +61,7 @@ struct Product {
   }
 
   int n_tiles() const {
-    return static_cast<int>(cpu::tiles_of(w, product_of(*amx_kernels(), dtype).tile.columns));
+    return static_cast<int>(cpu::tiles_of(n_out, product_of(*amx_kernels(), dtype).tile.columns));
   }
 
   std::vector<float> empty() const {
@@ -95,8 +94,7 @@ void expect_exact_expansion(DType dtype) {
   constexpr int kOut = 70, kIn = 96;
   const std::vector<Group> groups = random_groups<Group>(kOut * kIn / kGroup);
   auto backend = make_cpu_backend(1, "avx512_amx");
-  const TensorView part{"w", groups.data(), dtype, kOut, kIn, kIn, 1}, none;
-  const Matrix m = backend->make_matrix({&part, 1}, {&none, 1}, dtype);
+  const Matrix m = make(*backend, {{"w", groups.data(), dtype, kOut, kIn, kIn, 1}}, dtype);
   for (int n_rows : {1, kIn}) {  // both ways in which weights are expanded
     for (int first = 0; first < kIn; first += n_rows) {
       Activations x = backend->make_activations(n_rows, kIn, dtype);
@@ -106,7 +104,8 @@ void expect_exact_expansion(DType dtype) {
         write_activations(x, *amx_kernels(), r, one.data());
       }
       std::vector<float> y(static_cast<size_t>(n_rows) * kOut);
-      backend->matmul(x, n_rows, m, y.data(), Store::kSet);
+      Buffer out = over(y);
+      backend->matmul(x, n_rows, m, out, Store::kSet);
       for (int r = 0; r < n_rows; ++r) {
         for (int o = 0; o < kOut; ++o) {
           const int k = first + r;
@@ -234,14 +233,14 @@ TEST(numbers_too_small_for_a_normal_f32_count_as_zero) {
   if (amx() == nullptr) return;
   const std::vector<float> w = {0x1p-127f};
   auto backend = make_cpu_backend(1, "avx512_amx");
-  const TensorView part = view_of(w, 1, 1), none;
-  const Matrix m = backend->make_matrix({&part, 1}, {&none, 1}, DType::kBF16);
+  const Matrix m = make(*backend, {view_of(w, 1, 1)}, DType::kBF16);
   Activations x = backend->make_activations(1, 1, DType::kBF16);
   const float large = 0x1p100f;
   write_activations(x, *amx_kernels(), 0, &large);
-  float y = 1.0f;
-  backend->matmul(x, 1, m, &y, Store::kSet);
-  EXPECT_EQ(y, 0.0f);
+  std::vector<float> y = {1.0f};
+  Buffer out = over(y);
+  backend->matmul(x, 1, m, out, Store::kSet);
+  EXPECT_EQ(y[0], 0.0f);
 }
 
 #endif

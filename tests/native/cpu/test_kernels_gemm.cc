@@ -26,10 +26,8 @@ struct Product {
         x(numbers(static_cast<size_t>(rows) * n_in, 3)) {}
 
   Matrix matrix(Backend& backend, bool with_bias) const {
-    const TensorView part = view_of(w, n_out, n_in);
-    const TensorView no_bias;
-    const TensorView some_bias = view_of(bias, n_out, 1);
-    return backend.make_matrix({&part, 1}, {with_bias ? &some_bias : &no_bias, 1}, dtype);
+    return make(backend, {view_of(w, n_out, n_in)}, dtype,
+                {with_bias ? view_of(bias, n_out, 1) : TensorView{}});
   }
 
   // Rows of x as the products take them.
@@ -49,7 +47,8 @@ struct Product {
     const Activations a = activations(backend, target, rows);
     std::vector<float> y(rows.size() * n_out, std::numeric_limits<float>::quiet_NaN());
     if (y_before != nullptr) std::copy_n(y_before, y.size(), y.begin());
-    backend.matmul(a, static_cast<int>(rows.size()), m, y.data(),
+    Buffer out = over(y);
+    backend.matmul(a, static_cast<int>(rows.size()), m, out,
                    y_before == nullptr ? Store::kSet : Store::kAdd);
     return y;
   }
@@ -204,10 +203,8 @@ TEST(embed_gives_back_the_stored_rows) {
         const Matrix m = p.matrix(*backend, false);
         std::vector<int32_t> ids(400);
         for (size_t i = 0; i < ids.size(); ++i) ids[i] = integer(5, i, kVocab);
-        std::vector<float> x(ids.size() * kHidden);
-        backend->embed(ids, m, x.data());
-        std::vector<float> twice = x;
-        backend->embed_add(ids, m, twice.data());
+        const std::vector<float> x = embedded(*backend, m, ids);
+        const std::vector<float> twice = embedded(*backend, m, ids, x);
         for (size_t i = 0; i < x.size(); ++i) {
           const float* row = p.w.data() + ids[i / kHidden] * kHidden;
           const float stored = rounded_row({row, row + kHidden}, dtype)[i % kHidden];

@@ -22,7 +22,7 @@ std::vector<float> activated(Backend& backend, const cpu::Kernels& target, Activ
                              const std::vector<float>& x, bool gated, DType dtype) {
   const int n = static_cast<int>(gated ? x.size() / 2 : x.size());
   Activations out = backend.make_activations(1, n, dtype);
-  backend.activate(x.data(), 1, kind, gated, out);
+  backend.activate(over(x), 1, kind, gated, out);
   return read_activations(out, target, 0);
 }
 
@@ -134,7 +134,7 @@ TEST(gated_activation_multiplies_by_up) {
         const std::vector<float> x = numbers(static_cast<size_t>(kRows) * 2 * n, 31, 3.0f);
         for (DType dtype : {DType::kF32, DType::kBF16}) {
           Activations out = backend->make_activations(kRows, n, dtype);
-          backend->activate(x.data(), kRows, Activation::kSilu, true, out);
+          backend->activate(over(x), kRows, Activation::kSilu, true, out);
           for (int r = 0; r < kRows; ++r) {
             const float* row = x.data() + static_cast<size_t>(r) * 2 * n;
             const std::vector<float> gate(row, row + n);
@@ -165,8 +165,7 @@ TEST(norms_are_close_to_double) {
         const double factor = 1.0 / std::sqrt(squares + double{norm.eps});
 
         Activations out = backend->make_activations(1, n, DType::kF32);
-        const int32_t row = 0;
-        backend->norm(x.data(), {&row, 1}, norm, out);
+        backend->norm(over(x), {.n = 1}, norm, out);
         const std::vector<float> y = read_activations(out, *target, 0);
         const float* weight = norm.weight.values.as<float>();
         const float* bias = norm.bias.values.as<float>();
@@ -190,11 +189,18 @@ TEST(norm_takes_rows_in_any_order_and_number) {
       std::vector<int32_t> rows;
       for (int r : shuffled(kRows, 1)) rows.push_back(r);
       Activations all = threaded->make_activations(kRows, kHidden, dtype);
-      threaded->norm(x.data(), rows, norm, all);
+      constexpr int kFirst = 7;
+      Activations some = threaded->make_activations(kRows - kFirst, kHidden, dtype);
+      plan_rows(*threaded, {.n_rows = kRows, .logits_rows = rows, .pooled_rows = rows});
+      threaded->norm(over(x), {Rows::Of::kLogitsRows, 0, kRows}, norm, all);
+      threaded->norm(over(x), {Rows::Of::kPooledRows, kFirst, kRows - kFirst}, norm, some);
       for (int i = 0; i < kRows; ++i) {
         Activations one = single->make_activations(1, kHidden, dtype);
-        single->norm(x.data(), {&rows[i], 1}, norm, one);
+        single->norm(over(x), {.first = rows[i], .n = 1}, norm, one);
         EXPECT(same_bits(read_activations(one, *target, 0), read_activations(all, *target, i)));
+        if (i < kFirst) continue;
+        EXPECT(same_bits(read_activations(one, *target, 0),
+                         read_activations(some, *target, i - kFirst)));
       }
     }
   }
@@ -207,11 +213,10 @@ TEST(bf16_activations_round_to_nearest_even) {
     const int n = 37;
     const Norm norm = make_norm(*backend, NormKind::kRms, n);
     const std::vector<float> x = numbers(n, 61, 2.0f);
-    const int32_t row = 0;
     Activations wide = backend->make_activations(1, n, DType::kF32);
     Activations narrow = backend->make_activations(1, n, DType::kBF16);
-    backend->norm(x.data(), {&row, 1}, norm, wide);
-    backend->norm(x.data(), {&row, 1}, norm, narrow);
+    backend->norm(over(x), {.n = 1}, norm, wide);
+    backend->norm(over(x), {.n = 1}, norm, narrow);
     const std::vector<float> exact = read_activations(wide, *target, 0);
     const std::vector<float> got = read_activations(narrow, *target, 0);
     for (int i = 0; i < n; ++i) EXPECT_EQ(got[i], rounded(exact[i], DType::kBF16));

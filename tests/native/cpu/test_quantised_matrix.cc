@@ -163,9 +163,10 @@ TEST(what_is_not_finite_stays_visible_in_a_quantised_row) {
           x[at] = bad;
           Activations a = backend->make_activations(1, kGroup, dtype);
           write_activations(a, *target, 0, x.data());
-          float y = 0.0f;
-          backend->matmul(a, 1, m, &y, Store::kSet);
-          EXPECT(!std::isfinite(y));
+          std::vector<float> y = {0.0f};
+          Buffer out = over(y);
+          backend->matmul(a, 1, m, out, Store::kSet);
+          EXPECT(!std::isfinite(y[0]));
         }
       }
     }

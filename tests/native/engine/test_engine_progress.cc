@@ -22,15 +22,14 @@ class WatchedBackend : public NaiveBackend {
  public:
   explicit WatchedBackend(const std::atomic<int64_t>& seen) : seen_(seen) {}
 
-  void rope_and_store(float* qkv, const RowBatch& batch, const AttentionLayer& layer,
-                      KvStorage& kv) override {
+  void rope_and_store(Buffer& qkv, const AttentionLayer& layer, KvStorage& kv) override {
     const auto patience = std::chrono::steady_clock::now() + std::chrono::seconds(30);
     while (seen_ < n_layers_ && std::chrono::steady_clock::now() < patience) {
       std::this_thread::yield();
     }
     was_seen_ = was_seen_ && seen_ >= n_layers_;
     ++n_layers_;
-    NaiveBackend::rope_and_store(qkv, batch, layer, kv);
+    NaiveBackend::rope_and_store(qkv, layer, kv);
   }
 
   bool was_seen() const { return was_seen_; }

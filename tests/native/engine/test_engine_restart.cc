@@ -8,15 +8,13 @@
 namespace pb::test {
 namespace {
 
-// Fails in the middle of a pass while told to.
+// Fails in a pass while told to.
 class FailingBackend : public NaiveBackend {
  public:
   explicit FailingBackend(const bool& fails) : fails_(fails) {}
 
-  void rope_and_store(float* qkv, const RowBatch& batch, const AttentionLayer& layer,
-                      KvStorage& kv) override {
-    NaiveBackend::rope_and_store(qkv, batch, layer, kv);
-    if (fails_ && layer.layer > 0) throw Error(ErrorCode::kEngine, "the device is gone");
+  void finish(Heartbeat&) override {
+    if (fails_) throw Error(ErrorCode::kEngine, "the device is gone");
   }
 
  private:

@@ -1,6 +1,7 @@
 // Rows that are drawn and scored on several threads: in the order of the entries, with the bits of
 // one thread, whichever thread takes which.
 #include <algorithm>
+#include <atomic>
 #include <memory>
 #include <string>
 #include <utility>
@@ -15,21 +16,31 @@ namespace {
 
 constexpr int kThreads = 4;
 
-// Gives every task to whichever thread comes first, however little there is to do.
+// Gives every chain of rows to whichever thread comes first, however little there is to do.
 class PooledBackend : public NaiveBackend {
  public:
   int n_threads() const override { return kThreads; }
-  void for_each(int64_t n, int64_t, FunctionRef<void(int64_t item, int worker)> task) override {
-    largest_n = std::max(largest_n, n);
-    pool_.parallel_for(n, 1, [&](int64_t begin, int64_t end, int worker) {
-      for (int64_t item = begin; item < end; ++item) task(item, worker);
+  void prepare(const PassShape& shape) override {
+    NaiveBackend::prepare(shape);
+    samplers_.assign(kThreads, Sampler(shape.vocab_size));
+  }
+  void sample(const Buffer& logits, Rows rows, std::span<Draw> draws) override {
+    const RowsToDraw rows_to_draw = to_draw(logits, rows, draws);
+    pool_.parallel_for(rows.n, 1, [&](int64_t begin, int64_t end, int worker) {
+      for (auto row = static_cast<size_t>(rows.first + begin);
+           row < static_cast<size_t>(rows.first + end); ++row) {
+        if (!rows_to_draw.begins_chain(row)) continue;
+        ++n_chains;
+        rows_to_draw.draw_chain(row, samplers_[static_cast<size_t>(worker)]);
+      }
     });
   }
 
-  int64_t largest_n = 0;
+  std::atomic<int> n_chains = 0;
 
  private:
   ThreadPool pool_{kThreads};
+  std::vector<Sampler> samplers_;
 };
 
 Sampling penalised(uint64_t seed) {
@@ -124,14 +135,16 @@ TEST(threads_change_neither_bits_nor_order) {
 TEST(rows_are_tasks_but_draft_tokens_follow_each_other) {
   auto made = std::make_unique<PooledBackend>();
   PooledBackend& backend = *made;
-  const auto engine = make_engine(wide_options(64), std::move(made));
-  for (int i = 0; i < 3; ++i) engine->seq_new("");
+  const TinyModel model = rotary_model();
+  // Not on a double, which draws the rows of a draft apart.
+  Engine engine(model.config, model.tensors, wide_options(64), std::move(made));
+  for (int i = 0; i < 3; ++i) engine.seq_new("");
   const auto prompt = some_tokens(6, 2);
   std::vector<float> logprobs(6);
   const auto tasks_of = [&](std::vector<StepEntry> entries) {
-    backend.largest_n = 0;
-    engine->step(entries);
-    return backend.largest_n;
+    backend.n_chains = 0;
+    engine.step(entries);
+    return backend.n_chains.load();
   };
   EXPECT_EQ(tasks_of({{.seq_id = 0, .tokens = prompt, .wants_logits = true, .n_draft = 5},
                       {.seq_id = 1, .tokens = prompt, .wants_logits = true}}),

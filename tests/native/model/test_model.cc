@@ -5,6 +5,7 @@
 #include <functional>
 #include <limits>
 #include <numeric>
+#include <span>
 #include <vector>
 
 #include "check.h"
@@ -67,15 +68,17 @@ std::vector<float> all_logits(const TinyModel& model, const std::vector<int32_t>
     std::iota(positions.begin(), positions.end(), begin);
     const std::vector<SequenceRows> sequences = {
         {.n_rows = rows, .first_position = begin, .block_table = block_table.data()}};
+    std::vector<int32_t> all(static_cast<size_t>(rows));
+    std::iota(all.begin(), all.end(), 0);
     forward.run({.n_rows = rows,
                  .tokens = tokens.data() + begin,
                  .positions = positions.data(),
-                 .sequences = sequences},
+                 .sequences = sequences,
+                 .logits_rows = all},
                 kv);
-    std::vector<int32_t> all(static_cast<size_t>(rows));
-    std::iota(all.begin(), all.end(), 0);
-    const float* out = forward.logits(all);
-    logits.insert(logits.end(), out, out + rows * c.vocab_size);
+    std::vector<float> out(static_cast<size_t>(rows * c.vocab_size));
+    backend.download(forward.logits(0, rows), std::as_writable_bytes(std::span(out)));
+    logits.insert(logits.end(), out.begin(), out.end());
   }
   return logits;
 }
@@ -197,10 +200,12 @@ TEST(a_pass_allocates_nothing) {
       forward.run({.n_rows = 16,
                    .tokens = tokens.data(),
                    .positions = positions.data(),
-                   .sequences = sequences},
+                   .sequences = sequences,
+                   .logits_rows = positions,
+                   .pooled_rows = positions},
                   kv);
-      forward.logits(positions);
-      forward.hidden(positions);
+      forward.logits(0, 16);
+      forward.hidden(0, 16);
       EXPECT_EQ(n_allocations - before, 0);
     }
   }

@@ -1,4 +1,5 @@
 // load_weights with a cache: what the second start has is what the first one packed, bit for bit.
+#include <algorithm>
 #include <cstring>
 #include <map>
 #include <string>
@@ -7,6 +8,7 @@
 #include "base/hash64.h"
 #include "check.h"
 #include "cpu_fixture.h"
+#include "device_double.h"
 #include "model/weights.h"
 #include "temporary_directory.h"
 #include "tiny_model.h"
@@ -16,9 +18,13 @@ namespace {
 
 using Bytes = std::vector<std::byte>;
 
-Bytes bytes_of(const Matrix& m) {
-  Bytes all(m.packed.as<std::byte>(), m.packed.as<std::byte>() + m.packed.bytes());
-  all.insert(all.end(), m.bias.as<std::byte>(), m.bias.as<std::byte>() + m.bias.bytes());
+template <typename AnyMatrix>
+Bytes bytes_of(const AnyMatrix& m) {
+  Bytes all;
+  for (const auto* part : {&m.packed, &m.bias}) {
+    const auto* bytes = part->template as<std::byte>();
+    all.insert(all.end(), bytes, bytes + part->bytes());
+  }
   return all;
 }
 
@@ -89,6 +95,32 @@ TEST(another_checkpoint_or_target_has_another_file) {
       EXPECT_EQ(state(*backend, key), "written");
       EXPECT_EQ(directory.names().size(), ++n_files);
     }
+  }
+}
+
+// What is kept is what was packed on the host, wherever it is computed with.
+TEST(a_device_with_memory_of_its_own_has_the_same_file) {
+  const TinyModel model = learned_model();
+  const TemporaryDirectory directory;
+  const auto load = [&](Backend& backend) {
+    return load_weights(model.config, model.tensors, DType::kBF16, backend, cached_in(directory));
+  };
+  const auto cpu = best_backend();
+  DeviceDouble device(best_backend());
+  Heartbeat heartbeat;
+  const Weights written = load(device);
+  EXPECT_EQ(written.cache.state, "written");
+  const Weights found = load(*cpu);
+  EXPECT(was_found(found));
+  const Weights again = load(device);
+  EXPECT(was_found(again));
+  EXPECT_EQ(again.bytes(), found.bytes());
+  for (const Weights* weights : {&written, &again}) {
+    Bytes bytes(weights->layers[1].qkv.packed.bytes());
+    device.download(weights->layers[1].qkv.packed, bytes);
+    device.finish(heartbeat);
+    const auto* expected = found.layers[1].qkv.packed.as<std::byte>();
+    EXPECT(std::equal(bytes.begin(), bytes.end(), expected));
   }
 }
 
@@ -200,7 +232,7 @@ TEST(the_layout_is_the_one_of_its_version) {
     for (DType dtype : {DType::kF32, DType::kBF16, DType::kInt8, DType::kInt4}) {
       const std::vector parts = {view_of(values, kOut, kIn)};
       const std::vector biases = {view_of(bias, kOut, 1)};
-      const Matrix matrix = backend->make_matrix(parts, biases, dtype);
+      const PackedMatrix matrix = backend->pack(parts, biases, dtype);
       const MatrixBytes sizes = backend->matrix_bytes(kOut, kIn, dtype);
       EXPECT_EQ(matrix.packed.bytes(), sizes.packed);
       EXPECT_EQ(matrix.bias.bytes(), sizes.bias);

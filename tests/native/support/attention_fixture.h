@@ -45,7 +45,10 @@ class AttentionBench {
         backend_(make_cpu_backend(n_threads, target.name)) {
     kv_ = backend_->make_kv(n_blocks, c.block_size, kLayers, c.n_kv_heads, c.head_dim, c.kv_dtype);
     std::memset(kv_.data.as<std::byte>(), 0xff, kv_.data.bytes());
-    backend_->prepare(max_rows, c.n_heads, c.n_kv_heads, c.head_dim);
+    backend_->prepare({.max_rows = max_rows,
+                       .n_heads = c.n_heads,
+                       .n_kv_heads = c.n_kv_heads,
+                       .head_dim = c.head_dim});
     out_ = backend_->make_activations(max_rows, c.out_size(), c.out_dtype);
     for (int i = 0; i < c.head_dim / 2; ++i) {
       inv_freq_.push_back(static_cast<float>(std::pow(1000.0, -2.0 * i / c.head_dim)));
@@ -86,11 +89,12 @@ class AttentionBench {
     batch.n_rows = static_cast<int>(positions.size());
     batch.positions = positions.data();
     batch.sequences = sequences;
+    Buffer rows = over(qkv);
     backend_->plan(batch, kv_);
-    backend_->rope_and_store(qkv.data(), batch, layer_, kv_);
+    backend_->rope_and_store(rows, layer_, kv_);
     if (rotated != nullptr) *rotated = qkv;
     if (!attend) return {};
-    backend_->attention(qkv.data(), batch, layer_, kv_, out_);
+    backend_->attention(rows, layer_, kv_, out_);
     std::vector<std::vector<float>> out;
     for (int r = 0; r < batch.n_rows; ++r) out.push_back(read_activations(out_, target_, r));
     return out;

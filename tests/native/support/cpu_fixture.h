@@ -157,19 +157,45 @@ inline std::vector<float> read_activations(const Activations& a, const cpu::Kern
   return out;
 }
 
+// Numbers of the test as operations of the CPU take them.
+inline Buffer over(std::vector<float>& values) {
+  return {values.data(), values.size() * sizeof(float), nullptr};
+}
+inline const Buffer over(const std::vector<float>& values) {
+  return over(const_cast<std::vector<float>&>(values));
+}
+
+// Plans a pass of rows without KV.
+inline void plan_rows(Backend& backend, const RowBatch& batch) {
+  KvStorage none;
+  none.block_size = kAttentionSegment;
+  backend.plan(batch, none);
+}
+
+// Rows `ids` of a table, added to `to` where there is something.
+inline std::vector<float> embedded(Backend& backend, const Matrix& table,
+                                   const std::vector<int32_t>& ids, std::vector<float> to = {}) {
+  const bool add = !to.empty();
+  to.resize(ids.size() * table.n_in);
+  Buffer x = over(to);
+  plan_rows(
+      backend,
+      {.n_rows = static_cast<int>(ids.size()), .tokens = ids.data(), .positions = ids.data()});
+  add ? backend.embed_add(table, x) : backend.embed(table, x);
+  return to;
+}
+
 // All rows of a matrix, as embed gives them back.
 inline std::vector<float> stored(Backend& backend, const Matrix& m) {
   std::vector<int32_t> ids(m.n_out);
   for (int i = 0; i < m.n_out; ++i) ids[i] = i;
-  std::vector<float> out(static_cast<size_t>(m.n_out) * m.n_in);
-  backend.embed(ids, m, out.data());
-  return out;
+  return embedded(backend, m, ids);
 }
 
 inline Matrix make(Backend& backend, const std::vector<TensorView>& parts, DType dtype,
                    std::vector<TensorView> biases = {}) {
   biases.resize(parts.size());
-  return backend.make_matrix(parts, biases, dtype);
+  return backend.place(backend.pack(parts, biases, dtype));
 }
 
 // The message of the Error that f throws.

@@ -1,13 +1,18 @@
 // What the tests of Engine share: small engines on the naive backend, prompts, logits of a lone
-// sequence.
+// sequence. With PYBATCHER_TEST_DEVICE=double in the environment every backend becomes a
+// DeviceDouble: ctest runs each program both ways.
 #pragma once
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <memory>
 #include <span>
+#include <string_view>
+#include <utility>
 #include <vector>
 
+#include "device_double.h"
 #include "engine/engine.h"
 #include "naive_backend.h"
 #include "tiny_model.h"
@@ -18,10 +23,10 @@ inline constexpr int32_t kPoison = 13;  // a token whose embedding is not finite
 
 class PoisonBackend : public NaiveBackend {
  public:
-  void embed(std::span<const int32_t> ids, const Matrix& table, float* x) override {
-    NaiveBackend::embed(ids, table, x);
-    for (size_t r = 0; r < ids.size(); ++r) {
-      if (ids[r] == kPoison) x[r * static_cast<size_t>(table.n_in)] = NAN;
+  void embed(const Matrix& table, Buffer& x) override {
+    NaiveBackend::embed(table, x);
+    for (int r = 0; r < batch().n_rows; ++r) {
+      if (batch().tokens[r] == kPoison) x.as<float>()[int64_t{r} * table.n_in] = NAN;
     }
   }
 };
@@ -38,6 +43,10 @@ inline EngineOptions small_options(int n_ubatch = 8) {
 inline std::unique_ptr<Engine> make_engine(
     const EngineOptions& options = small_options(),
     std::unique_ptr<Backend> backend = std::make_unique<NaiveBackend>()) {
+  const char* device = std::getenv("PYBATCHER_TEST_DEVICE");
+  if (device != nullptr && std::string_view(device) == "double") {
+    backend = std::make_unique<DeviceDouble>(std::move(backend));
+  }
   const TinyModel model = rotary_model();
   return std::make_unique<Engine>(model.config, model.tensors, options, std::move(backend));
 }

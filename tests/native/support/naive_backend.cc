@@ -7,9 +7,9 @@
 
 namespace pb::test {
 
-Matrix NaiveBackend::make_matrix(std::span<const TensorView> parts,
-                                 std::span<const TensorView> biases, DType dtype) {
-  Matrix m;
+PackedMatrix NaiveBackend::pack(std::span<const TensorView> parts,
+                                std::span<const TensorView> biases, DType dtype) {
+  PackedMatrix m;
   m.n_in = static_cast<int>(parts[0].cols);
   m.dtype = dtype;
   bool has_bias = false;
@@ -33,8 +33,13 @@ MatrixBytes NaiveBackend::matrix_bytes(int n_out, int n_in, DType) const {
           .bias = size_t(n_out) * sizeof(float)};
 }
 
+Matrix NaiveBackend::place(PackedMatrix packed) {
+  return {packed.n_out, packed.n_in, packed.dtype, Buffer::on_host(std::move(packed.packed)),
+          Buffer::on_host(std::move(packed.bias))};
+}
+
 Vector NaiveBackend::make_vector(const TensorView& view) {
-  Vector v{.size = static_cast<int>(view.rows), .values = AlignedBuffer(size_t(view.rows) * 4)};
+  Vector v{.size = static_cast<int>(view.rows), .values = make_buffer(size_t(view.rows) * 4)};
   for (int i = 0; i < v.size; ++i) v.values.as<float>()[i] = finite(view, i, 0, DType::kF32);
   return v;
 }
@@ -45,7 +50,7 @@ Activations NaiveBackend::make_activations(int max_rows, int cols, DType weights
   a.cols = cols;
   a.row_stride = cols;
   a.dtype = weights;
-  a.data = AlignedBuffer(size_t(max_rows) * size_t(cols) * sizeof(float));
+  a.data = make_buffer(size_t(max_rows) * size_t(cols) * sizeof(float));
   return a;
 }
 
@@ -53,8 +58,8 @@ RopeTable NaiveBackend::make_rope(std::span<const float> inv_freq, float factor,
   RopeTable t;
   t.n_positions = n_positions;
   t.half_dim = static_cast<int>(inv_freq.size());
-  t.cosines = AlignedBuffer(size_t(n_positions) * inv_freq.size() * sizeof(float));
-  t.sines = AlignedBuffer(size_t(n_positions) * inv_freq.size() * sizeof(float));
+  t.cosines = make_buffer(size_t(n_positions) * inv_freq.size() * sizeof(float));
+  t.sines = make_buffer(size_t(n_positions) * inv_freq.size() * sizeof(float));
   for (int p = 0; p < n_positions; ++p) {
     for (int i = 0; i < t.half_dim; ++i) {
       const float angle = static_cast<float>(p) * inv_freq[size_t(i)];
@@ -76,34 +81,40 @@ KvStorage NaiveBackend::make_kv(int n_blocks, int block_size, int n_layers, int 
   kv.dtype = dtype;
   kv.block_bytes = sizeof(float) * 2 * size_t(n_layers) * size_t(block_size) * size_t(n_kv_heads) *
                    size_t(head_dim);
-  kv.data = AlignedBuffer(kv.block_bytes * size_t(n_blocks));
+  kv.data = make_buffer(kv.block_bytes * size_t(n_blocks));
   return kv;
 }
 
-void NaiveBackend::embed(std::span<const int32_t> ids, const Matrix& table, float* x) {
-  for (size_t r = 0; r < ids.size(); ++r) {
-    std::memcpy(x + r * size_t(table.n_in), row_of(table, ids[r]), size_t(table.n_in) * 4);
+void NaiveBackend::embed(const Matrix& table, Buffer& x) {
+  float* to = x.as<float>();
+  for (int r = 0; r < batch_.n_rows; ++r, to += table.n_in) {
+    std::copy_n(row_of(table, batch_.tokens[r]), table.n_in, to);
   }
 }
 
-void NaiveBackend::embed_add(std::span<const int32_t> ids, const Matrix& table, float* x) {
-  for (size_t r = 0; r < ids.size(); ++r) {
-    for (int c = 0; c < table.n_in; ++c)
-      x[r * size_t(table.n_in) + size_t(c)] += row_of(table, ids[r])[c];
+void NaiveBackend::embed_add(const Matrix& table, Buffer& x) {
+  float* to = x.as<float>();
+  for (int r = 0; r < batch_.n_rows; ++r, to += table.n_in) {
+    for (int c = 0; c < table.n_in; ++c) to[c] += row_of(table, batch_.positions[r])[c];
   }
 }
 
-void NaiveBackend::norm(const float* x, std::span<const int32_t> rows, const Norm& norm,
-                        Activations& out) {
-  for (size_t i = 0; i < rows.size(); ++i) {
-    std::vector<float> row(x + int64_t{rows[i]} * out.cols, x + (int64_t{rows[i]} + 1) * out.cols);
+void NaiveBackend::norm(const Buffer& x, Rows rows, const Norm& norm, Activations& out) {
+  for (int i = 0; i < rows.n; ++i) {
+    const auto at = size_t(rows.first + i);
+    const int64_t r = rows.of == Rows::Of::kLogitsRows   ? batch_.logits_rows[at]
+                      : rows.of == Rows::Of::kPooledRows ? batch_.pooled_rows[at]
+                                                         : int64_t(at);
+    const float* from = x.as<float>() + r * out.cols;
+    std::vector<float> row(from, from + out.cols);
     normalise(row.data(), out.cols, norm);
-    for (int c = 0; c < out.cols; ++c) set(out, static_cast<int>(i), c, row[size_t(c)]);
+    for (int c = 0; c < out.cols; ++c) set(out, i, c, row[size_t(c)]);
   }
 }
 
-void NaiveBackend::matmul(const Activations& x, int n_rows, const Matrix& w, float* y,
+void NaiveBackend::matmul(const Activations& x, int n_rows, const Matrix& w, Buffer& out,
                           Store store) {
+  float* y = out.as<float>();
   for (int r = 0; r < n_rows; ++r) {
     for (int o = 0; o < w.n_out; ++o, ++y) {
       double sum = w.bias ? w.bias.as<float>()[o] : 0.0;
@@ -115,14 +126,13 @@ void NaiveBackend::matmul(const Activations& x, int n_rows, const Matrix& w, flo
   }
 }
 
-void NaiveBackend::rope_and_store(float* qkv, const RowBatch& batch, const AttentionLayer& layer,
-                                  KvStorage& kv) {
+void NaiveBackend::rope_and_store(Buffer& qkv, const AttentionLayer& layer, KvStorage& kv) {
   const int dim = layer.head_dim;
   const int width = (layer.n_heads + 2 * layer.n_kv_heads) * dim;
-  for (const SequenceRows& rows : batch.sequences) {
+  for (const SequenceRows& rows : batch_.sequences) {
     for (int i = 0; i < rows.n_rows; ++i) {
       const int position = rows.first_position + i;
-      float* row = qkv + int64_t{rows.first_row + i} * width;
+      float* row = qkv.as<float>() + int64_t{rows.first_row + i} * width;
       for (int h = 0; h < layer.n_heads + layer.n_kv_heads; ++h) {
         const Norm* norm = h < layer.n_heads ? layer.q_norm : layer.k_norm;
         if (norm != nullptr) normalise(row + h * dim, dim, *norm);
@@ -144,32 +154,45 @@ void NaiveBackend::rope_and_store(float* qkv, const RowBatch& batch, const Atten
   }
 }
 
-void NaiveBackend::attention(const float* qkv, const RowBatch& batch, const AttentionLayer& layer,
-                             const KvStorage& kv, Activations& out) {
+void NaiveBackend::attention(const Buffer& qkv, const AttentionLayer& layer, const KvStorage& kv,
+                             Activations& out) {
   const int dim = layer.head_dim;
   const int width = (layer.n_heads + 2 * layer.n_kv_heads) * dim;
-  for (const SequenceRows& rows : batch.sequences) {
+  for (const SequenceRows& rows : batch_.sequences) {
     for (int i = 0; i < rows.n_rows; ++i) {
       for (int h = 0; h < layer.n_heads; ++h) {
-        const float* q = qkv + int64_t{rows.first_row + i} * width + h * dim;
+        const float* q = qkv.as<float>() + int64_t{rows.first_row + i} * width + h * dim;
         attend(q, rows, rows.first_position + i, h, layer, kv, rows.first_row + i, out);
       }
     }
   }
 }
 
-void NaiveBackend::activate(const float* gate_up, int n_rows, Activation kind, bool gated,
+void NaiveBackend::activate(const Buffer& gate_up, int n_rows, Activation kind, bool gated,
                             Activations& out) {
   const int n = out.cols;
   for (int r = 0; r < n_rows; ++r) {
-    const float* row = gate_up + int64_t{r} * n * (gated ? 2 : 1);
+    const float* row = gate_up.as<float>() + int64_t{r} * n * (gated ? 2 : 1);
     for (int c = 0; c < n; ++c)
       set(out, r, c, activated(row[c], kind) * (gated ? row[n + c] : 1.0));
   }
 }
 
-void NaiveBackend::for_each(int64_t n, int64_t, FunctionRef<void(int64_t item, int worker)> task) {
-  for (int64_t item = 0; item < n; ++item) task(item, 0);
+RowsToDraw NaiveBackend::to_draw(const Buffer& logits, Rows rows, std::span<Draw> draws) const {
+  return {batch_.requests,    draws,      size_t(rows.first), size_t(rows.n),
+          logits.as<float>(), vocab_size_};
+}
+
+void NaiveBackend::sample(const Buffer& logits, Rows rows, std::span<Draw> draws) {
+  const RowsToDraw rows_to_draw = to_draw(logits, rows, draws);
+  Sampler sampler(static_cast<int>(vocab_size_));
+  for (int row = rows.first; row < rows.first + rows.n; ++row) {
+    if (rows_to_draw.begins_chain(size_t(row))) rows_to_draw.draw_chain(size_t(row), sampler);
+  }
+}
+
+void NaiveBackend::download(const Buffer& from, std::span<std::byte> to) {
+  std::copy_n(from.as<std::byte>(), to.size(), to.begin());
 }
 
 void NaiveBackend::copy_block(KvStorage& kv, int from, int to) {

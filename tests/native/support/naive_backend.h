@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "kv_reference.h"
 #include "ops/backend.h"
+#include "sampling/rows_to_draw.h"
 
 namespace pb::test {
 
@@ -27,33 +28,43 @@ inline float rounded(double value, DType dtype) {
 
 class NaiveBackend : public Backend {
  public:
+  std::string device() const override { return "cpu"; }
   std::string target() const override { return "naive"; }
   int n_threads() const override { return 1; }
 
-  Matrix make_matrix(std::span<const TensorView> parts, std::span<const TensorView> biases,
-                     DType dtype) override;
+  PackedMatrix pack(std::span<const TensorView> parts, std::span<const TensorView> biases,
+                    DType dtype) override;
   std::string layout() const override { return "naive"; }
   MatrixBytes matrix_bytes(int n_out, int n_in, DType) const override;
+  Matrix place(PackedMatrix packed) override;
   Vector make_vector(const TensorView& view) override;
+  Buffer make_buffer(size_t bytes) override { return Buffer::on_host(AlignedBuffer(bytes)); }
   Activations make_activations(int max_rows, int cols, DType weights) override;
   RopeTable make_rope(std::span<const float> inv_freq, float factor, int n_positions) override;
   KvStorage make_kv(int n_blocks, int block_size, int n_layers, int n_kv_heads, int head_dim,
                     DType dtype) override;
-  void prepare(int, int, int, int) override {}
-  void plan(const RowBatch&, const KvStorage&) override {}
-  void embed(std::span<const int32_t> ids, const Matrix& table, float* x) override;
-  void embed_add(std::span<const int32_t> ids, const Matrix& table, float* x) override;
-  void norm(const float* x, std::span<const int32_t> rows, const Norm& norm,
-            Activations& out) override;
-  void matmul(const Activations& x, int n_rows, const Matrix& w, float* y, Store store) override;
-  void rope_and_store(float* qkv, const RowBatch& batch, const AttentionLayer& layer,
-                      KvStorage& kv) override;
-  void attention(const float* qkv, const RowBatch& batch, const AttentionLayer& layer,
-                 const KvStorage& kv, Activations& out) override;
-  void activate(const float* gate_up, int n_rows, Activation kind, bool gated,
+  void prepare(const PassShape& shape) override { vocab_size_ = size_t(shape.vocab_size); }
+
+  void plan(const RowBatch& batch, const KvStorage&) override { batch_ = batch; }
+  void embed(const Matrix& table, Buffer& x) override;
+  void embed_add(const Matrix& table, Buffer& x) override;
+  void norm(const Buffer& x, Rows rows, const Norm& norm, Activations& out) override;
+  void matmul(const Activations& x, int n_rows, const Matrix& w, Buffer& y, Store store) override;
+  void rope_and_store(Buffer& qkv, const AttentionLayer& layer, KvStorage& kv) override;
+  void attention(const Buffer& qkv, const AttentionLayer& layer, const KvStorage& kv,
+                 Activations& out) override;
+  void activate(const Buffer& gate_up, int n_rows, Activation kind, bool gated,
                 Activations& out) override;
-  void for_each(int64_t n, int64_t, FunctionRef<void(int64_t item, int worker)> task) override;
+  void sample(const Buffer& logits, Rows rows, std::span<Draw> draws) override;
+  void download(const Buffer& from, std::span<std::byte> to) override;
   void copy_block(KvStorage& kv, int from, int to) override;
+  void finish(Heartbeat&) override {}
+  void restart() override {}
+
+ protected:
+  const RowBatch& batch() const { return batch_; }
+  // The draws of a call of sample().
+  RowsToDraw to_draw(const Buffer& logits, Rows rows, std::span<Draw> draws) const;
 
  private:
   static float finite(const TensorView& view, int64_t row, int64_t col, DType dtype);
@@ -67,6 +78,9 @@ class NaiveBackend : public Backend {
   static void attend(const float* q, const SequenceRows& rows, int position, int head,
                      const AttentionLayer& layer, const KvStorage& kv, int row, Activations& out);
   static double activated(double x, Activation kind);
+
+  RowBatch batch_;
+  size_t vocab_size_ = 0;
 };
 
 }  // namespace pb::test

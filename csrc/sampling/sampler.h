@@ -20,30 +20,15 @@
 // Sums are in double and in an order fixed by token id or by that order.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
 #include <vector>
 
-#include "engine/sampling.h"
+#include "sampling/draw.h"
+#include "sampling/sampling.h"
 
 namespace pb {
-
-struct TokenLogprob {
-  int32_t token = 0;
-  float logprob = 0.0f;
-};
-
-// What a draw gave. Where `failure` is set it says in words why there is no token.
-struct Draw {
-  const char* failure = nullptr;
-  int32_t token = 0;
-  bool has_logprobs = false;
-  float logprob = 0.0f;                          // of `token`; where has_logprobs
-  int n_top = 0;                                 // entries of `top`
-  std::array<TokenLogprob, kMaxLogprobs> top{};  // likeliest first, of equals the lowest id first
-};
 
 // What a draw of `token` from logits (vocab_size) would say: its log-probability, or why none.
 Draw scored(std::span<const float> logits, int32_t token);

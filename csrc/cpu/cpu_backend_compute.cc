@@ -1,0 +1,225 @@
+// The operations of a pass on the CPU.
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "cpu/cpu_backend.h"
+#include "cpu/kv_layout.h"
+#include "cpu/pack.h"
+#include "sampling/rows_to_draw.h"
+
+namespace pb::cpu {
+namespace {
+
+constexpr int64_t kWorthThreads = 32768;  // work below which threads are not woken
+constexpr int kItemsPerThread = 4;        // what a loop is cut into at least, for balance
+constexpr int kManyRows = 128;            // from which on the calls of a matrix product are
+constexpr int kCallsPerThread = 2;        // as large as so many a thread allow
+constexpr int kActivateColumns = 1024;    // of an item of activate
+constexpr int kMinRowsPerItem = 24;       // of a matrix product that is cut by rows too
+
+}  // namespace
+
+template <typename Body>
+void CpuBackend::for_range(int64_t n, int64_t grain, int64_t work, Body&& body) {
+  pool_.parallel_for(n, work < kWorthThreads ? std::max<int64_t>(1, n) : grain, body);
+}
+
+void CpuBackend::plan(const RowBatch& batch, const KvStorage& kv) {
+  batch_ = batch;
+  for (const SequenceRows& sequence : batch.sequences) {
+    std::fill_n(sequence_of_row_.begin() + sequence.first_row, sequence.n_rows, &sequence);
+  }
+  attention_.plan(batch, kv.block_size);
+}
+
+void CpuBackend::gather(const int32_t* ids, const Matrix& table, bool add, float* x) {
+  const int64_t n = batch_.n_rows;
+  // A number of a packed row lies in a cache line of its own, so a row is many times its size in
+  // work.
+  for_range(n, 1, n * table.n_in * 8, [&](int64_t begin, int64_t end, int) {
+    for (int64_t r = begin; r < end; ++r) {
+      unpack_row(table, product(table.dtype).tile, ids[r], add, x + r * table.n_in);
+    }
+  });
+}
+
+void CpuBackend::embed(const Matrix& table, Buffer& x) {
+  gather(batch_.tokens, table, false, x.as<float>());
+}
+
+void CpuBackend::embed_add(const Matrix& table, Buffer& x) {
+  gather(batch_.positions, table, true, x.as<float>());
+}
+
+void CpuBackend::norm(const Buffer& x, Rows rows, const Norm& norm, Activations& out) {
+  const int hidden = norm.weight.size;
+  const NormArgs args{norm.weight.values.as<float>(), norm.bias.values.as<float>(), norm.eps,
+                      hidden};
+  const auto kernel = norm.kind == NormKind::kRms ? kernels_.rms_norm : kernels_.layer_norm;
+  const RowsOut to = rows_of(out);
+  const int32_t* list = rows.of == Rows::Of::kLogitsRows   ? batch_.logits_rows.data()
+                        : rows.of == Rows::Of::kPooledRows ? batch_.pooled_rows.data()
+                                                           : nullptr;
+  for_range(rows.n, 1, int64_t{rows.n} * hidden, [&](int64_t begin, int64_t end, int) {
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t row = list == nullptr ? rows.first + i : list[rows.first + i];
+      kernel(args, x.as<float>() + row * hidden, to.row(i));
+    }
+  });
+}
+
+void CpuBackend::matmul(const Activations& x, int n_rows, const Matrix& w, Buffer& y, Store store) {
+  const GemmArgs args{w.packed.as<std::byte>(),
+                      w.bias.as<float>(),
+                      x.data.as<std::byte>(),
+                      x.row_stride,
+                      x.groups.as<RowGroup>(),
+                      x.group_stride,
+                      y.as<float>(),
+                      w.n_out,
+                      w.n_in,
+                      store == Store::kAdd};
+  const ProductKernel& kernel = product(w.dtype);
+  const int64_t all_tiles = tiles_of(w.n_out, kernel.tile.columns);
+  const int64_t calls =
+      (n_rows < kManyRows ? kItemsPerThread : kCallsPerThread) * pool_.n_threads();
+  const int64_t tiles = std::clamp(all_tiles / calls, int64_t{1}, int64_t{kernel.tiles_per_call});
+  const int64_t n_tiles = (all_tiles + tiles - 1) / tiles;  // calls, but for parts of the rows
+  // Rows are shared among threads where there are too few tiles to go round.
+  const int64_t wanted = kItemsPerThread * pool_.n_threads();
+  const int64_t most = (n_rows + kMinRowsPerItem - 1) / kMinRowsPerItem;
+  const int64_t parts =
+      std::clamp((wanted + n_tiles - 1) / n_tiles, int64_t{1}, std::max(most, int64_t{1}));
+  const int64_t rows_per_part = (n_rows + parts - 1) / parts;
+  const int64_t work = static_cast<int64_t>(n_rows) * w.n_in * kernel.tile.columns;
+  const int64_t grain = std::max<int64_t>(1, kWorthThreads / std::max<int64_t>(1, work / parts));
+  for_range(n_tiles * parts, grain, work * n_tiles, [&](int64_t begin, int64_t end, int worker) {
+    std::byte* scratch = scratch_.as<std::byte>() + scratch_bytes_ * worker;
+    for (int64_t item = begin; item < end; ++item) {
+      const int64_t first = item % parts * rows_per_part;
+      const int64_t last = std::min<int64_t>(n_rows, first + rows_per_part);
+      if (first >= last) continue;
+      const int64_t tile = item / parts * tiles;
+      kernel.tiles(args, static_cast<int>(tile),
+                   static_cast<int>(std::min(all_tiles, tile + tiles)), static_cast<int>(first),
+                   static_cast<int>(last), scratch);
+    }
+  });
+}
+
+void CpuBackend::rope_and_store(Buffer& qkv, const AttentionLayer& layer, KvStorage& kv) {
+  const KvLayout layout = kv_layout(kv);
+  const int head_dim = layer.head_dim;
+  const int n_rotated = layer.n_heads + layer.n_kv_heads;
+  const int64_t row_size = static_cast<int64_t>(n_rotated + layer.n_kv_heads) * head_dim;
+  for_range(batch_.n_rows, 1, batch_.n_rows * row_size, [&](int64_t begin, int64_t end, int) {
+    for (int64_t row = begin; row < end; ++row) {
+      const SequenceRows& sequence = *sequence_of_row_[row];
+      const int position = sequence.first_position + static_cast<int>(row) - sequence.first_row;
+      RotateArgs rotate;
+      rotate.head_dim = head_dim;
+      if (layer.rope != nullptr) {
+        const int64_t at = static_cast<int64_t>(position) * layer.rope->half_dim;
+        rotate.cosines = layer.rope->cosines.as<float>() + at;
+        rotate.sines = layer.rope->sines.as<float>() + at;
+      }
+      float* heads = qkv.as<float>() + row * row_size;
+      for (int h = 0; h < n_rotated; ++h) {
+        const Norm* norm = h < layer.n_heads ? layer.q_norm : layer.k_norm;
+        rotate.norm_weight = norm == nullptr ? nullptr : norm->weight.values.as<float>();
+        rotate.norm_eps = norm == nullptr ? 0.0f : norm->eps;
+        kernels_.rotate(rotate, heads + static_cast<int64_t>(h) * head_dim);
+      }
+      const float* keys = heads + static_cast<int64_t>(layer.n_heads) * head_dim;
+      const float* values = heads + static_cast<int64_t>(n_rotated) * head_dim;
+      std::byte* kv_heads = kv.data.as<std::byte>() + layer.layer * layout.layer_bytes;
+      for (int h = 0; h < layer.n_kv_heads; ++h) {
+        kernels_.store_key_value(
+            layout, keys + static_cast<int64_t>(h) * head_dim,
+            values + static_cast<int64_t>(h) * head_dim, kv_heads + h * layout.head_bytes,
+            sequence.block_table[position / kv.block_size], position % kv.block_size);
+      }
+    }
+  });
+}
+
+void CpuBackend::attention(const Buffer& qkv, const AttentionLayer& layer, const KvStorage& kv,
+                           Activations& out) {
+  const RowsOut to = rows_of(out);
+  // Heads that end inside a group cannot be quantised one by one.
+  if (to.first.format != RowFormat::kInt8 || layer.head_dim % kGroupSize == 0) {
+    attention_.run(qkv.as<float>(), layer, kv, to);
+    return;
+  }
+  const RowsOut plain{{RowFormat::kF32, attended_.as<float>(), nullptr, 0},
+                      out.cols * static_cast<int64_t>(sizeof(float)),
+                      0};
+  attention_.run(qkv.as<float>(), layer, kv, plain);
+  for_range(batch_.n_rows, 1, int64_t{4} * batch_.n_rows * out.cols,
+            [&](int64_t begin, int64_t end, int) {
+              for (int64_t row = begin; row < end; ++row) {
+                kernels_.copy(static_cast<float*>(plain.row(row).numbers), to.row(row), out.cols);
+              }
+            });
+}
+
+void CpuBackend::activate(const Buffer& gate_up, int n_rows, Activation kind, bool gated,
+                          Activations& out) {
+  const auto kernel = kind == Activation::kSilu       ? kernels_.silu
+                      : kind == Activation::kGeluTanh ? kernels_.gelu_tanh
+                                                      : kernels_.gelu;
+  const int n = out.cols;
+  const int64_t row_size = gated ? int64_t{2} * n : n;
+  const RowsOut to = rows_of(out);
+  const int64_t parts = (n + kActivateColumns - 1) / kActivateColumns;
+  for_range(n_rows * parts, 1, int64_t{8} * n_rows * n, [&](int64_t begin, int64_t end, int) {
+    for (int64_t item = begin; item < end; ++item) {
+      const int64_t row = item / parts;
+      const int first = static_cast<int>(item % parts) * kActivateColumns;
+      const float* gate = gate_up.as<float>() + row * row_size;
+      kernel(gate, gated ? gate + n : nullptr, to.row(row), first,
+             std::min(n, first + kActivateColumns));
+    }
+  });
+}
+
+void CpuBackend::copy_block(KvStorage& kv, int from, int to) {
+  const KvLayout layout = kv_layout(kv);
+  std::byte* head = kv.data.as<std::byte>();
+  for (int i = 0; i < kv.n_layers * kv.n_kv_heads; ++i, head += layout.head_bytes) {
+    const auto copy = [&](std::byte* blocks, size_t bytes) {
+      std::memcpy(blocks + to * bytes, blocks + from * bytes, bytes);
+    };
+    copy(head, layout.key_block_bytes);
+    copy(head + layout.values, layout.value_block_bytes);
+  }
+}
+
+void CpuBackend::sample(const Buffer& logits, Rows rows, std::span<Draw> draws) {
+  constexpr int64_t kPassesOfADraw = 2;  // over the logits, at the least
+  const auto first = static_cast<size_t>(rows.first);
+  const RowsToDraw to_draw(batch_.requests, draws, first, static_cast<size_t>(rows.n),
+                           logits.as<float>(), static_cast<size_t>(vocab_size_));
+  const int64_t work = kPassesOfADraw * rows.n * vocab_size_;
+  for_range(rows.n, 1, work, [&](int64_t begin, int64_t end, int worker) {
+    for (size_t row = first + begin; row < first + end; ++row) {
+      if (to_draw.begins_chain(row)) to_draw.draw_chain(row, samplers_[worker]);
+    }
+  });
+}
+
+void CpuBackend::download(const Buffer& from, std::span<std::byte> to) {
+  std::memcpy(to.data(), from.as<std::byte>(), to.size());
+}
+
+// -- around a pass ----------------------------------------------------------------------------
+
+// Samplers keep counts that are zero between draws.
+void CpuBackend::restart() {
+  std::vector<Sampler> samplers(pool_.n_threads(), Sampler(vocab_size_));
+  samplers_ = std::move(samplers);
+}
+
+}  // namespace pb::cpu

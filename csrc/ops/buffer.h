@@ -1,0 +1,57 @@
+// Memory on the device of a backend.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <utility>
+
+#include "base/aligned_buffer.h"
+
+namespace pb {
+
+// Handed out by a backend, which alone reads and writes what is in it, and that only while one of
+// its operations runs. To all others it is a size. It must not outlive its backend.
+class Buffer {
+ public:
+  Buffer() = default;
+  // `owner` frees the memory when it goes; null: somebody else does.
+  Buffer(void* address, size_t bytes, std::shared_ptr<const void> owner)
+      : owner_(std::move(owner)), address_(address), bytes_(bytes) {}
+  Buffer(Buffer&& other) noexcept { swap(other); }
+  Buffer& operator=(Buffer&& other) noexcept {
+    Buffer(std::move(other)).swap(*this);
+    return *this;
+  }
+
+  // For a backend that computes in the host's memory. What is borrowed must only be read.
+  static Buffer on_host(AlignedBuffer memory) {
+    if (!memory) return {};
+    const auto owner = std::make_shared<AlignedBuffer>(std::move(memory));
+    return {owner->as<void>(), owner->bytes(), owner};
+  }
+
+  // The address on the device.
+  template <typename T>
+  T* as() {
+    return static_cast<T*>(address_);
+  }
+  template <typename T>
+  const T* as() const {
+    return static_cast<const T*>(address_);
+  }
+  size_t bytes() const { return bytes_; }
+  explicit operator bool() const { return address_ != nullptr; }
+
+ private:
+  void swap(Buffer& other) noexcept {
+    std::swap(owner_, other.owner_);
+    std::swap(address_, other.address_);
+    std::swap(bytes_, other.bytes_);
+  }
+
+  std::shared_ptr<const void> owner_;
+  void* address_ = nullptr;
+  size_t bytes_ = 0;
+};
+
+}  // namespace pb

@@ -1,0 +1,39 @@
+// The rows of a pass, in the host's memory, and how operations name some of them.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "sampling/draw.h"
+
+namespace pb {
+
+// The rows of one sequence in a pass: neighbours in the batch, neighbours in position.
+struct SequenceRows {
+  int first_row = 0;
+  int n_rows = 0;
+  int first_position = 0;                // of first_row
+  const int32_t* block_table = nullptr;  // position p lies in KV block block_table[p / block_size]
+};
+
+// One physical pass: at most n_ubatch rows, planned once, used by every layer.
+struct RowBatch {
+  int n_rows = 0;
+  const int32_t* tokens = nullptr;     // (n_rows)
+  const int32_t* positions = nullptr;  // (n_rows)
+  std::span<const SequenceRows> sequences = {};
+  std::span<const int32_t> logits_rows = {};   // those whose logits are wanted
+  std::span<const DrawRequest> requests = {};  // what is drawn after each of these; empty: nothing
+  std::span<const int32_t> pooled_rows = {};   // those whose states after the final norm are wanted
+};
+
+// n rows of the planned batch: neighbours in it, or in one of its lists, from number `first` on.
+struct Rows {
+  enum class Of { kBatch, kLogitsRows, kPooledRows };
+
+  Of of = Of::kBatch;
+  int first = 0;
+  int n = 0;
+};
+
+}  // namespace pb

@@ -1,0 +1,34 @@
+// A tensor of a checkpoint, in the host's memory.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "base/dtype.h"
+
+namespace pb {
+
+// A tensor of a checkpoint where it lies, strided. Element (r, c) is number r * row_stride + c *
+// col_stride from `data`. Of kInt8 and kInt4, rows are blocks of 32 neighbours (Int8Group and
+// Int4Group of base/quantise.h) and strides still count elements.
+struct TensorView {
+  std::string name;  // for messages
+  const void* data = nullptr;
+  DType dtype = DType::kF32;
+  int64_t rows = 0;
+  int64_t cols = 1;  // a vector is (n, 1)
+  int64_t row_stride = 1;
+  int64_t col_stride = 1;
+  int64_t bytes = 0;  // of its elements, which progress counts
+  // Around it in a mapped file, which can be dropped once it is read; empty where it is in memory.
+  std::span<const std::byte> pages = {};
+  // For a matrix that is made when it is needed, and not before: makes it, of this dtype and these
+  // sizes, to be kept as long as it is read. May throw. Null: it lies at `data`.
+  std::function<std::shared_ptr<const TensorView>()> make = {};
+};
+
+}  // namespace pb

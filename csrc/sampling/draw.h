@@ -1,0 +1,44 @@
+// What is asked of a row of logits, and what comes of it.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+
+#include "sampling/sampling.h"
+
+namespace pb {
+
+inline constexpr int32_t kNoToken = -1;
+
+// Asks for a token, or for the log-probability of one.
+struct DrawRequest {
+  const Sampling* sampling = nullptr;      // how a token is drawn; null: `target` is scored
+  std::span<const int32_t> history = {};   // the sequence's tokens before the step
+  std::span<const int32_t> appended = {};  // its tokens in the step, up to the row
+  // The token after it, where that is a draft token; then the next request is that token's row.
+  int32_t draft = kNoToken;
+  int32_t target = kNoToken;  // whose log-probability is asked for
+};
+
+struct TokenLogprob {
+  int32_t token = 0;
+  float logprob = 0.0f;
+};
+
+// What a draw gave. Where `failure` is set it says in words why there is no token.
+struct Draw {
+  const char* failure = nullptr;
+  int32_t token = 0;
+  bool has_logprobs = false;
+  float logprob = 0.0f;                          // of `token`; where has_logprobs
+  int n_top = 0;                                 // entries of `top`
+  std::array<TokenLogprob, kMaxLogprobs> top{};  // likeliest first, of equals the lowest id first
+};
+
+// Whether the sequence goes on with its draft after this draw.
+inline bool confirms_draft(const Draw& draw, const DrawRequest& request) {
+  return draw.failure == nullptr && draw.token == request.draft;
+}
+
+}  // namespace pb
