@@ -25,12 +25,13 @@ constexpr GemmKernel many(const char* name, DType weights) {
 template <int kBits>
 constexpr auto kernels_of(DType weights, const char* few8, const char* few16, const char* few32,
                           const char* square64, const char* square128) {
-  return std::array{few<kBits, 8, 16>(few8, weights),   few<kBits, 8, 32>(few8, weights),
-                    few<kBits, 8, 64>(few8, weights),   few<kBits, 16, 16>(few16, weights),
-                    few<kBits, 16, 32>(few16, weights), few<kBits, 16, 64>(few16, weights),
-                    few<kBits, 32, 16>(few32, weights), few<kBits, 32, 32>(few32, weights),
-                    few<kBits, 32, 64>(few32, weights), many<kBits, 64, 64>(square64, weights),
-                    many<kBits, 128, 128>(square128, weights)};
+  return std::array{
+      few<kBits, 8, 16>(few8, weights),         few<kBits, 8, 32>(few8, weights),
+      few<kBits, 8, 64>(few8, weights),         few<kBits, 16, 16>(few16, weights),
+      few<kBits, 16, 32>(few16, weights),       few<kBits, 16, 64>(few16, weights),
+      few<kBits, 32, 16>(few32, weights),       few<kBits, 32, 32>(few32, weights),
+      few<kBits, 32, 64>(few32, weights),       many<kBits, 64, 64>(square64, weights),
+      many<kBits, 128, 128>(square128, weights)};
 }
 
 constexpr auto kBf16Kernels =
@@ -42,8 +43,8 @@ constexpr auto kInt8Kernels =
 constexpr auto kInt4Kernels =
     kernels_of<4>(DType::kInt4, "gemm_int4_few8", "gemm_int4_few16", "gemm_int4_few32",
                   "gemm_int4_64x64", "gemm_int4_128x128");
-constexpr std::array kF32Kernels{GemmKernel{"gemm_f32", DType::kF32, kF32Rows, kF32Columns,
-                                            kF32Threads, kF32SharedBytes}};
+constexpr std::array kF32Kernels{
+    GemmKernel{"gemm_f32", DType::kF32, kF32Rows, kF32Columns, kF32Threads, kF32SharedBytes}};
 
 // How many blocks a multiprocessor should have at least, for loads of one to hide the waits of
 // another: of kernels for few rows, which do little else than load.
@@ -119,25 +120,24 @@ GemmLaunches gemm_launches(const GemmSizes& sizes, const GemmChoice& choice,
   const auto n_segments = static_cast<unsigned>(n_segments_of(sizes));
   const bool adds = store == Store::kAdd;
   GemmLaunches launches{};
-  launches.product = {
-      .kernel = kernel.name,
-      .grid = {static_cast<unsigned>(ceil_div(sizes.n_rows, kernel.rows)),
-               static_cast<unsigned>(ceil_div(sizes.n_out, kernel.columns)),
-               choice.splits_k ? n_segments : 1},
-      .threads = kernel.threads,
-      .shared_bytes = kernel.shared_bytes,
-      .params = {.x = operands.x,
-                 .w = operands.w.values,
-                 .scales = operands.w.scales,
-                 .bias = operands.w.bias,
-                 .y = operands.y,
-                 .partial = choice.splits_k ? operands.scratch : nullptr,
-                 .n_rows = sizes.n_rows,
-                 .n_out = sizes.n_out,
-                 .x_stride = operands.x_stride,
-                 .k_padded = layout.k_padded,
-                 .scale_stride = layout.scale_stride,
-                 .adds = adds}};
+  launches.product = {.kernel = kernel.name,
+                      .grid = {static_cast<unsigned>(ceil_div(sizes.n_rows, kernel.rows)),
+                               static_cast<unsigned>(ceil_div(sizes.n_out, kernel.columns)),
+                               choice.splits_k ? n_segments : 1},
+                      .threads = kernel.threads,
+                      .shared_bytes = kernel.shared_bytes,
+                      .params = {.x = operands.x,
+                                 .w = operands.w.values,
+                                 .scales = operands.w.scales,
+                                 .bias = operands.w.bias,
+                                 .y = operands.y,
+                                 .partial = choice.splits_k ? operands.scratch : nullptr,
+                                 .n_rows = sizes.n_rows,
+                                 .n_out = sizes.n_out,
+                                 .x_stride = operands.x_stride,
+                                 .k_padded = layout.k_padded,
+                                 .scale_stride = layout.scale_stride,
+                                 .adds = adds}};
   if (!choice.splits_k) return launches;
   const size_t n_outputs = static_cast<size_t>(sizes.n_rows) * sizes.n_out;
   launches.finish = {

@@ -26,8 +26,8 @@ struct GemmSizes {
 struct GemmKernel {
   const char* name;
   DType weights;
-  int rows;      // of a tile
-  int columns;   // of a tile
+  int rows;     // of a tile
+  int columns;  // of a tile
   unsigned threads;
   size_t shared_bytes;
 };

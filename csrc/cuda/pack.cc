@@ -90,8 +90,7 @@ void pack_groups_row(Stack& stack, int64_t row, DType dtype, std::byte* to, std:
 
 WeightLayout weight_layout(int n_out, int n_in, DType dtype) {
   const int k_padded = round_up(n_in, kKPadding);
-  const int scale_stride =
-      is_quantised(dtype) ? round_up(k_padded / kGroup, kScalePadding) : 0;
+  const int scale_stride = is_quantised(dtype) ? round_up(k_padded / kGroup, kScalePadding) : 0;
   const auto n = static_cast<size_t>(n_out);
   return {.dtype = dtype,
           .n_out = n_out,

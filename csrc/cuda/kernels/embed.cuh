@@ -17,7 +17,8 @@ __device__ __forceinline__ float weight_at(const unsigned char* row, const uint1
   } else if constexpr (kBits == 16) {
     return from_bits(unsigned{reinterpret_cast<const uint16_t*>(row)[at]} << 16);
   } else if constexpr (kBits == 8) {
-    return static_cast<float>(reinterpret_cast<const int8_t*>(row)[at]) * f16_value(scales[at / 32]);
+    return static_cast<float>(reinterpret_cast<const int8_t*>(row)[at]) *
+           f16_value(scales[at / 32]);
   } else {
     const unsigned pair = row[at / 32 * 16 + at % 16];
     const int whole = static_cast<int>(at % 32 < 16 ? pair & 15u : pair >> 4) - 8;
@@ -30,8 +31,8 @@ template <int kBits>
 __device__ __forceinline__ void gather_row(const GatherParams& p) {
   const int r = static_cast<int>(blockIdx.x);
   const auto id = static_cast<size_t>(p.ids[r]);
-  const unsigned char* const row =
-      static_cast<const unsigned char*>(p.table) + id * (static_cast<size_t>(p.k_padded) / 8 * kBits);
+  const unsigned char* const row = static_cast<const unsigned char*>(p.table) +
+                                   id * (static_cast<size_t>(p.k_padded) / 8 * kBits);
   const uint16_t* const scales = kBits < 16 ? p.scales + id * p.scale_stride : nullptr;
   float* const x = p.x + static_cast<size_t>(r) * p.n_in;
   for (int at = static_cast<int>(threadIdx.x); at < p.n_in; at += static_cast<int>(blockDim.x)) {

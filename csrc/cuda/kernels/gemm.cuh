@@ -65,8 +65,8 @@ __device__ __forceinline__ void multiply_stage(const unsigned char* x, const uns
     unsigned b[kNj / 2][4];
 #pragma unroll
     for (int i = 0; i < kMi; ++i) {
-      ldmatrix_x4(a[i], x + swizzled<kStageRowBytes>(warp_row + i * 16 + lane % 16,
-                                                     chunk + lane / 16));
+      ldmatrix_x4(a[i],
+                  x + swizzled<kStageRowBytes>(warp_row + i * 16 + lane % 16, chunk + lane / 16));
     }
 #pragma unroll
     for (int j = 0; j < kNj / 2; ++j) {
@@ -105,9 +105,7 @@ __device__ __forceinline__ void gemm_many(const GemmParams& p) {
 
   const KTiles<kStepK> k(p);
   const ByteRows x{static_cast<const unsigned char*>(p.x), p.n_rows, p.x_stride * 2};
-  const auto x_stage = [&](int i) {
-    return shared + i % kGemmStages * (kRows * kStageRowBytes);
-  };
+  const auto x_stage = [&](int i) { return shared + i % kGemmStages * (kRows * kStageRowBytes); };
   const auto copy_x = [&](int i) {
     copy_rows<kStageRowBytes>(x_stage(i), kRows, x, row, (k.first + i) * kStageRowBytes, kThreads);
   };
@@ -150,9 +148,7 @@ __device__ __forceinline__ void gemm_many(const GemmParams& p) {
 PB_KERNEL(gemm_bf16_128x128, GemmParams, 256) {
   gemm_many<PlainTiles<128, 256>, 128, 128, 2, 4>(p);
 }
-PB_KERNEL(gemm_bf16_64x64, GemmParams, 128) {
-  gemm_many<PlainTiles<64, 128>, 64, 64, 2, 2>(p);
-}
+PB_KERNEL(gemm_bf16_64x64, GemmParams, 128) { gemm_many<PlainTiles<64, 128>, 64, 64, 2, 2>(p); }
 
 }  // namespace
 }  // namespace pb::cuda

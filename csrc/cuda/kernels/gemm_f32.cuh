@@ -57,7 +57,8 @@ __device__ __forceinline__ void gemm_f32_tile(const GemmParams& p) {
     for (int at = 0; at < kF32TileK; at += 4) {
       float4 a[4];
 #pragma unroll
-      for (int r = 0; r < 4; ++r) a[r] = *reinterpret_cast<const float4*>(x + r * 8 * kF32Pitch + at);
+      for (int r = 0; r < 4; ++r)
+        a[r] = *reinterpret_cast<const float4*>(x + r * 8 * kF32Pitch + at);
 #pragma unroll
       for (int c = 0; c < 4; ++c) {
         const float4 b = *reinterpret_cast<const float4*>(w + c * 16 * kF32Pitch + at);

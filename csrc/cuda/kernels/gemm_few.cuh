@@ -13,9 +13,8 @@ namespace {
 
 // The fragments of 32 k's from `k` on, of 16 columns (rows of the tile) from `row` on: two mmas.
 template <int kBits>
-__device__ __forceinline__ void load_weights(const unsigned char* tile,
-                                             const unsigned char* scales, int row, int k,
-                                             unsigned (&a)[2][4]) {
+__device__ __forceinline__ void load_weights(const unsigned char* tile, const unsigned char* scales,
+                                             int row, int k, unsigned (&a)[2][4]) {
   constexpr int kRowBytes = FewTile<kBits, 8>::kWRowBytes;
   const int lane = static_cast<int>(threadIdx.x) % 32;
   if constexpr (kBits == 16) {
@@ -98,7 +97,8 @@ __device__ __forceinline__ void gemm_few(const GemmParams& p) {
   const auto copy = [&](int i) {
     unsigned char* const stage = shared + i % kStages * stage_bytes;
     const int tile = k.first + i;
-    copy_rows<Tile::kWRowBytes>(stage + w_at, n_columns, w, column, tile * Tile::kWRowBytes, n_threads);
+    copy_rows<Tile::kWRowBytes>(stage + w_at, n_columns, w, column, tile * Tile::kWRowBytes,
+                                n_threads);
     copy_rows<Tile::kXRowBytes>(stage, kRows, x, row, tile * Tile::kXRowBytes, n_threads);
     if constexpr (kBits != 16) {
       const int c = static_cast<int>(threadIdx.x);

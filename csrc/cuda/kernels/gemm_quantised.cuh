@@ -20,8 +20,8 @@ __device__ __forceinline__ void expand_group(const unsigned char* raw, int strid
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const uint4 v = *reinterpret_cast<const uint4*>(raw + half * stride);
-      put_chunk(2 * half, uint4{expand_int8(v.x, s), expand_int8(v.x >> 16, s),
-                                expand_int8(v.y, s), expand_int8(v.y >> 16, s)});
+      put_chunk(2 * half, uint4{expand_int8(v.x, s), expand_int8(v.x >> 16, s), expand_int8(v.y, s),
+                                expand_int8(v.y >> 16, s)});
       put_chunk(2 * half + 1, uint4{expand_int8(v.z, s), expand_int8(v.z >> 16, s),
                                     expand_int8(v.w, s), expand_int8(v.w >> 16, s)});
     }

@@ -75,7 +75,8 @@ struct FewTile {
 inline constexpr int kF32Rows = 32;
 inline constexpr int kF32Columns = 64;
 inline constexpr int kF32TileK = 32;
-inline constexpr int kF32Pitch = kF32TileK + 4;  // of a row in shared memory, free of bank conflicts
+inline constexpr int kF32Pitch =
+    kF32TileK + 4;  // of a row in shared memory, free of bank conflicts
 inline constexpr int kF32Threads = 128;
 inline constexpr size_t kF32SharedBytes =
     sizeof(float) * kGemmStages * (kF32Rows + kF32Columns) * kF32Pitch;

@@ -124,8 +124,8 @@ class Product {
         .w = w_.pointers(),
         .y = out.get(),
         .scratch = scratch.get()};
-    const auto launches = gemm_launches(sizes, choice, operands,
-                                        y != nullptr ? Store::kAdd : Store::kSet);
+    const auto launches =
+        gemm_launches(sizes, choice, operands, y != nullptr ? Store::kAdd : Store::kSet);
     launch_one(launches.product);
     if (launches.finish) launch_one(*launches.finish);
     return out.host();
@@ -168,6 +168,17 @@ inline std::vector<GemmChoice> all_choices(const GemmSizes& sizes) {
   }
   return choices;
 }
+
+// The same, with the widest tile of each kernel only.
+inline std::vector<GemmChoice> widest_choices(const GemmSizes& sizes) {
+  std::vector<GemmChoice> choices;
+  for (const GemmChoice& choice : all_choices(sizes)) {
+    if (choice.kernel->columns >= 64) choices.push_back(choice);
+  }
+  return choices;
+}
+
+inline constexpr MmaModel kModels[] = {MmaModel::kSequential, MmaModel::kAmpere, MmaModel::kHopper};
 
 // The product by the arithmetic that params_gemm.h promises, with products added one by one: the
 // bits of MmaModel::kSequential.
