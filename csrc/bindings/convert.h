@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "engine/sampling.h"
 #include "model/config.h"
 #include "model/weights.h"
+#include "sampling/sampling.h"
 
 namespace pb::bindings {
 

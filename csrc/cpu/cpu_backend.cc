@@ -9,7 +9,7 @@
 #include "cpu/dispatch.h"
 #include "cpu/kv_layout.h"
 #include "cpu/pack.h"
-#include "cpu/read_tensor.h"
+#include "ops/read_tensor.h"
 
 namespace pb {
 
@@ -111,7 +111,9 @@ MatrixBytes CpuBackend::matrix_bytes(int n_out, int n_in, DType dtype) const {
   return packed_bytes(n_out, n_in, dtype, product(dtype).tile.columns);
 }
 
-Vector CpuBackend::make_vector(const TensorView& view) { return read_vector(view); }
+Vector CpuBackend::make_vector(const TensorView& view) {
+  return {.size = static_cast<int>(view.rows), .values = read_vector(view)};
+}
 
 Activations CpuBackend::make_activations(int max_rows, int cols, DType weights) {
   constexpr int64_t kLine = 64;

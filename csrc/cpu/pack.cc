@@ -5,7 +5,7 @@
 
 #include "base/quantise.h"
 #include "cpu/kernels.h"
-#include "cpu/read_tensor.h"
+#include "ops/read_tensor.h"
 
 namespace pb::cpu {
 namespace {

@@ -13,7 +13,6 @@
 #include <vector>
 
 #include "base/heartbeat.h"
-#include "engine/sampler.h"
 #include "engine/step.h"
 #include "engine/tiler.h"
 #include "kv/kv_cache.h"
@@ -21,6 +20,7 @@
 #include "model/forward.h"
 #include "model/weights.h"
 #include "ops/backend.h"
+#include "sampling/sampler.h"
 
 namespace pb {
 

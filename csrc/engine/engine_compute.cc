@@ -8,8 +8,8 @@
 
 #include "base/error.h"
 #include "engine/engine.h"
-#include "engine/finite.h"
 #include "engine/reservation.h"
+#include "sampling/finite.h"
 
 namespace pb {
 namespace {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/sampler.h"
+#include "sampling/sampler.h"
 
 namespace pb {
 

@@ -36,7 +36,8 @@ PACKAGE_ORDER = [
 SIDECAR_ORDER = [["protocol"], ["session"], ["replay"], ["front", "client"], ["worker"]]
 NATIVE_ORDER = [
     ["base"],
-    ["kv", "ops"],
+    ["kv", "sampling"],
+    ["ops"],
     ["model"],
     ["cpu", "cuda"],
     ["engine"],

@@ -4,9 +4,9 @@
 //
 // Rules for kernels:
 //   - A kernel is PB_KERNEL(name, Params, most_threads) { ... p ... }, in an unnamed namespace.
-//   Params
-//     is one struct of numbers and device pointers, which the host fills (params.h).
-//   - Shared memory is DYNAMIC_SHARED(T, name), or `__shared__ T name[n]`.
+//     Params is one struct of numbers and device pointers, which the host fills (params_*.h).
+//   - Shared memory is DYNAMIC_SHARED(T, name), or SharedArrays for more than one array, or
+//     `__shared__ T name[n]`.
 //   - Shuffles, ldmatrix and mma order no memory; __syncthreads and __syncwarp do.
 //   - No fast-math intrinsic; exp_of() for e^x. Compiled with -fmad=false and -ffp-contract=off:
 //     a fused multiply-add is written __fmaf_rn.
@@ -15,6 +15,8 @@
 #pragma once
 
 #include <cstdint>
+
+#include "cuda/kernels/shared_bytes.h"
 
 #ifdef __CUDACC__
 #include <cuda_bf16.h>
@@ -25,6 +27,8 @@
   T* name = reinterpret_cast<T*>(dynamic_shared_)
 #define PB_KERNEL(name, Params, most_threads) \
   extern "C" __global__ void __launch_bounds__(most_threads) name(const __grid_constant__ Params p)
+// Of a wrapper's warp operation, for the emulator's errors: where it was called from.
+#define PB_CALLER
 #else
 #include "cuda_on_cpu.h"
 
@@ -34,6 +38,7 @@
       #name, most_threads, sizeof(Params),                                    \
       [](const void* params) { name(*static_cast<const Params*>(params)); }); \
   static void name([[maybe_unused]] const Params& p)
+#define PB_CALLER , CUDA_ON_CPU_CALLER
 #endif
 
 namespace pb::cuda {
@@ -44,6 +49,31 @@ __device__ __forceinline__ unsigned shared_address(const void* p) {
 }
 #endif
 
+// The arrays of a block in its dynamic shared memory, one behind another, as SharedBytes counts
+// them. All threads take the same. The emulator leaves a guard between two under AddressSanitizer
+// and refuses more than the launch gave; a kernel that uses it has no DYNAMIC_SHARED.
+class SharedArrays {
+ public:
+  // Elements are not initialised. alignment: a power of two up to 1024.
+  template <typename T>
+  __device__ __forceinline__ T* take(size_t n, size_t alignment = 16) {
+#ifdef __CUDACC__
+    extern __shared__ __align__(1024) unsigned char arrays_[];
+    const size_t at = aligned_offset(offset_, alignment);
+    offset_ = at + n * sizeof(T);
+    return reinterpret_cast<T*>(arrays_ + at);
+#else
+    return static_cast<T*>(cuda_on_cpu::take_shared(offset_, guards_, n * sizeof(T), alignment));
+#endif
+  }
+
+ private:
+  size_t offset_ = 0;
+#ifndef __CUDACC__
+  size_t guards_ = 0;
+#endif
+};
+
 // 16 bytes from global to shared memory, both on a multiple of 16; of them `bytes` (0..16) are
 // read, the rest is zero. Seen by this thread after cp_async_wait, by others after a barrier too.
 __device__ __forceinline__ void cp_async_16(void* to, const void* from, unsigned bytes) {
@@ -52,8 +82,10 @@ __device__ __forceinline__ void cp_async_16(void* to, const void* from, unsigned
                "r"(bytes)
                : "memory");
 #elif !defined(__CUDACC__)
-  if ((reinterpret_cast<uintptr_t>(to) | (bytes ? reinterpret_cast<uintptr_t>(from) : 0)) % 16)
+  const void* const read = bytes != 0 ? from : to;
+  if ((reinterpret_cast<uintptr_t>(to) | reinterpret_cast<uintptr_t>(read)) % 16 != 0) {
     cuda_on_cpu::fail("cp.async: an address is not a multiple of 16");
+  }
   auto* words = static_cast<uint64_t*>(to);  // written here and now: who reads too early, or still
   words[0] = words[1] = ~uint64_t{0};        // reads what was there, finds NaN, and a race is seen
   cuda_on_cpu::async_note({to, from, bytes});
@@ -92,7 +124,7 @@ __device__ __forceinline__ void cp_async_wait() {
 // which lies on a multiple of 16 bytes. Lane l gets of each matrix row l / 4, columns 2 (l % 4) and
 // the next; transposed: of column l / 4 those rows.
 template <bool kTransposed = false>
-__device__ __forceinline__ void ldmatrix_x4(unsigned (&r)[4], const void* row) {
+__device__ __forceinline__ void ldmatrix_x4(unsigned (&r)[4], const void* row PB_CALLER) {
 #if defined(__CUDA_ARCH__)
   if constexpr (kTransposed) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
@@ -106,16 +138,41 @@ __device__ __forceinline__ void ldmatrix_x4(unsigned (&r)[4], const void* row) {
                  : "memory");
   }
 #elif !defined(__CUDACC__)
-  if (reinterpret_cast<uintptr_t>(row) % 16) cuda_on_cpu::fail("ldmatrix: row not aligned");
+  if (reinterpret_cast<uintptr_t>(row) % 16 != 0) cuda_on_cpu::fail("ldmatrix: row not aligned");
   uint64_t own[2];  // read by the lane itself, so that sanitizers know who read
   __builtin_memcpy(own, row, 16);
-  cuda_on_cpu::ldmatrix_x4(own, r, kTransposed, CUDA_ON_CPU_HERE("ldmatrix"));
+  cuda_on_cpu::ldmatrix(4, own, r, kTransposed, {file_, line_, "ldmatrix"});
+#endif
+}
+
+// The first two of the four: lanes 0..15 give the rows, the addresses of the others are not used.
+template <bool kTransposed = false>
+__device__ __forceinline__ void ldmatrix_x2(unsigned (&r)[2], const void* row PB_CALLER) {
+#if defined(__CUDA_ARCH__)
+  if constexpr (kTransposed) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0,%1}, [%2];"
+                 : "=r"(r[0]), "=r"(r[1])
+                 : "r"(shared_address(row))
+                 : "memory");
+  } else {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0,%1}, [%2];"
+                 : "=r"(r[0]), "=r"(r[1])
+                 : "r"(shared_address(row))
+                 : "memory");
+  }
+#elif !defined(__CUDACC__)
+  uint64_t own[2] = {};
+  if (cuda_on_cpu::lane() < 16) {
+    if (reinterpret_cast<uintptr_t>(row) % 16 != 0) cuda_on_cpu::fail("ldmatrix: row not aligned");
+    __builtin_memcpy(own, row, 16);
+  }
+  cuda_on_cpu::ldmatrix(2, own, r, kTransposed, {file_, line_, "ldmatrix"});
 #endif
 }
 
 // c (16x8) += a (16x16) b (16x8), the fragments as the PTX ISA has them for m16n8k16 .bf16.
 __device__ __forceinline__ void mma_bf16(float (&c)[4], const unsigned (&a)[4],
-                                         const unsigned (&b)[2]) {
+                                         const unsigned (&b)[2] PB_CALLER) {
 #if defined(__CUDA_ARCH__)
   asm volatile(
       "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
@@ -123,7 +180,21 @@ __device__ __forceinline__ void mma_bf16(float (&c)[4], const unsigned (&a)[4],
       : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 #elif !defined(__CUDACC__)
-  cuda_on_cpu::mma_m16n8k16_bf16(c, a, b, CUDA_ON_CPU_HERE("mma"));
+  cuda_on_cpu::mma_m16n8k16(cuda_on_cpu::MmaInput::kBf16, c, a, b, {file_, line_, "mma"});
+#endif
+}
+
+// The same of f16 inputs; the fragments lie alike.
+__device__ __forceinline__ void mma_f16(float (&c)[4], const unsigned (&a)[4],
+                                        const unsigned (&b)[2] PB_CALLER) {
+#if defined(__CUDA_ARCH__)
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+      "{%0,%1,%2,%3};"
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+#elif !defined(__CUDACC__)
+  cuda_on_cpu::mma_m16n8k16(cuda_on_cpu::MmaInput::kF16, c, a, b, {file_, line_, "mma"});
 #endif
 }
 

@@ -5,6 +5,9 @@
 #include <sys/mman.h>
 
 #include <bit>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
 #include <map>
 #include <vector>
 
@@ -132,6 +135,7 @@ struct Machine {
   size_t host_stack_size = 0;
   const std::function<void()>* kernel = nullptr;
   unsigned char* shared = nullptr;
+  size_t shared_bytes = 0;
   std::string error;
   uint64_t random = 0;
 
@@ -337,10 +341,17 @@ float fused(const float* a, const float* b, int n, float c, int bits) {
 uint3 g_block_idx;
 dim3 g_block_dim, g_grid_dim;
 Options& options() { return m.options; }
-Counters& counters() { return m.counters; }
+const Counters& counters() { return m.counters; }
 const uint3& thread_idx() { return m.current->idx; }
 unsigned lane() { return m.current->lane; }
 void* dynamic_shared() { return m.shared; }
+void* take_shared(size_t& offset, size_t& guards, size_t bytes, size_t alignment) {
+  (void)guards;
+  const size_t at = (offset + alignment - 1) & ~(alignment - 1);
+  if (at + bytes > m.shared_bytes) fail("takes more shared memory than the launch gave");
+  offset = at + bytes;
+  return m.shared + at;
+}
 
 void fail(const std::string& what) {
   if (m.current == nullptr) throw Error(what);
@@ -403,13 +414,13 @@ unsigned ballot(unsigned mask, bool value, Where where) {
   return out;
 }
 
-void ldmatrix_x4(const void* row, unsigned (&r)[4], bool transposed, Where where) {
+void ldmatrix(int n_matrices, const uint64_t (&row)[2], unsigned* r, bool transposed, Where where) {
   m.current->in = row;
   m.current->out = r;
   collective(~0u, where, [&](Thread** lanes) {
     for (unsigned l = 0; l < kWarp; ++l) {
       auto* out = static_cast<unsigned*>(lanes[l]->out);
-      for (unsigned i = 0; i < 4; ++i) {
+      for (unsigned i = 0; i < static_cast<unsigned>(n_matrices); ++i) {
         const auto at = [&](unsigned row_, unsigned column) -> unsigned {
           return static_cast<const uint16_t*>(lanes[8 * i + row_]->in)[column];
         };
@@ -420,7 +431,12 @@ void ldmatrix_x4(const void* row, unsigned (&r)[4], bool transposed, Where where
   });
 }
 
-void mma_m16n8k16_bf16(float (&c)[4], const unsigned (&a)[4], const unsigned (&b)[2], Where where) {
+void mma_m16n8k16(MmaInput input, float (&c)[4], const unsigned (&a)[4], const unsigned (&b)[2],
+                  Where where) {
+  const auto number = [input](unsigned bits) {
+    const auto u = static_cast<uint16_t>(bits);
+    return input == MmaInput::kF16 ? __half2float({u}) : __bfloat162float({u});
+  };
   struct In {
     const unsigned* a;
     const unsigned* b;
@@ -618,22 +634,6 @@ void wgmma_finish(const uint64_t (&own_a)[2], const uint64_t (&own_b)[2]) {
   });
 }
 
-// Relaxed: an atomic orders nothing for others, but two of them are no race.
-void atomic_begin(const void* address) {
-#ifdef CUDA_ON_CPU_TSAN
-  __tsan_acquire(const_cast<void*>(address));
-#else
-  (void)address;
-#endif
-}
-void atomic_end(const void* address) {
-#ifdef CUDA_ON_CPU_TSAN
-  __tsan_release(const_cast<void*>(address));
-#else
-  (void)address;
-#endif
-}
-
 void launch(const char* name, dim3 grid, dim3 block, size_t shared_bytes,
             const std::function<void()>& kernel) {
   m.n = block.x * block.y * block.z;
@@ -651,6 +651,7 @@ void launch(const char* name, dim3 grid, dim3 block, size_t shared_bytes,
   m.warps.assign((m.n + kWarp - 1) / kWarp, Warp{});
   m.ready.assign(m.n, nullptr);
   m.kernel = &kernel;
+  m.shared_bytes = shared_bytes;
   m.random = m.options.seed * 0x2545f4914f6cdd1du + 1;
   g_block_dim = block;
   g_grid_dim = grid;

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "check.h"
-#include "engine/fast_exp.h"
-#include "engine/sampler.h"
+#include "sampling/fast_exp.h"
+#include "sampling/sampler.h"
 
 namespace pb::test {
 namespace {

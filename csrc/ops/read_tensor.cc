@@ -1,4 +1,4 @@
-#include "cpu/read_tensor.h"
+#include "ops/read_tensor.h"
 
 #include <algorithm>
 #include <cmath>
@@ -8,7 +8,7 @@
 
 #include "base/error.h"
 
-namespace pb::cpu {
+namespace pb {
 namespace {
 
 constexpr int64_t kNone = std::numeric_limits<int64_t>::max();
@@ -164,12 +164,10 @@ AlignedBuffer read_biases(std::span<const TensorView> parts, std::span<const Ten
   return buffer;
 }
 
-Vector read_vector(const TensorView& view) {
-  Vector v;
-  v.size = static_cast<int>(view.rows);
-  v.values = AlignedBuffer(static_cast<size_t>(view.rows) * sizeof(float));
-  read_vector_into(view, v.values.as<float>());
-  return v;
+AlignedBuffer read_vector(const TensorView& view) {
+  AlignedBuffer values(static_cast<size_t>(view.rows) * sizeof(float));
+  read_vector_into(view, values.as<float>());
+  return values;
 }
 
-}  // namespace pb::cpu
+}  // namespace pb

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <span>
 
-#include "engine/fast_exp.h"
+#include "sampling/fast_exp.h"
 
 namespace pb {
 

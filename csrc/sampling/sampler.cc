@@ -1,4 +1,4 @@
-#include "engine/sampler.h"
+#include "sampling/sampler.h"
 
 #include <algorithm>
 #include <bit>
@@ -7,8 +7,8 @@
 #include <limits>
 
 #include "base/rng.h"
-#include "engine/finite.h"
-#include "engine/softmax.h"
+#include "sampling/finite.h"
+#include "sampling/softmax.h"
 
 namespace pb {
 namespace {

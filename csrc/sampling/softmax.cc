@@ -1,4 +1,4 @@
-#include "engine/softmax.h"
+#include "sampling/softmax.h"
 
 #include <array>
 #include <cmath>

@@ -26,7 +26,7 @@
 #include <span>
 #include <vector>
 
-#include "engine/sampling.h"
+#include "sampling/sampling.h"
 
 namespace pb {
 

@@ -9,7 +9,7 @@
 #include "base/quantise.h"
 #include "ops/backend.h"
 
-namespace pb::cpu {
+namespace pb {
 
 // Elements that read_row hands out at most; whole groups.
 inline constexpr int kReadBlock = 2 * kGroup;
@@ -56,7 +56,8 @@ bool fits(float value, DType dtype);
 AlignedBuffer read_biases(std::span<const TensorView> parts, std::span<const TensorView> biases,
                           int64_t n);
 
-// A vector in f32. Throws kModelFormat where a number is not finite, naming tensor and element.
-Vector read_vector(const TensorView& view);
+// A vector in f32: (view.rows). Throws kModelFormat where a number is not finite, naming tensor and
+// element.
+AlignedBuffer read_vector(const TensorView& view);
 
-}  // namespace pb::cpu
+}  // namespace pb
