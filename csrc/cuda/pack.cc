@@ -4,16 +4,10 @@
 #include <cstring>
 
 #include "base/quantise.h"
-#include "cpu/read_tensor.h"
+#include "ops/read_tensor.h"
 
 namespace pb::cuda {
 namespace {
-
-using cpu::fits;
-using cpu::kReadBlock;
-using cpu::read_group;
-using cpu::read_row;
-using cpu::Stack;
 
 constexpr int kKPadding = 32;
 constexpr int kScalePadding = 8;  // 16 bytes, the least that cp.async aligns to

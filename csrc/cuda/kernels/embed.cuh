@@ -15,7 +15,7 @@ __device__ __forceinline__ float weight_at(const unsigned char* row, const uint1
   if constexpr (kBits == 32) {
     return reinterpret_cast<const float*>(row)[at];
   } else if constexpr (kBits == 16) {
-    return from_bits(unsigned{reinterpret_cast<const uint16_t*>(row)[at]} << 16);
+    return __uint_as_float(unsigned{reinterpret_cast<const uint16_t*>(row)[at]} << 16);
   } else if constexpr (kBits == 8) {
     return static_cast<float>(reinterpret_cast<const int8_t*>(row)[at]) *
            f16_value(scales[at / 32]);

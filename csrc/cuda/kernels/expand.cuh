@@ -7,19 +7,11 @@
 
 #include "cuda/kernels/device_code.h"
 
-#ifndef __CUDACC__
-#include "base/dtype.h"
-#endif
-
 namespace pb::cuda {
 namespace {
 
 __device__ __forceinline__ float f16_value(uint16_t bits) {
-#ifdef __CUDACC__
   return __half2float(__ushort_as_half(bits));
-#else
-  return f16_to_f32(bits);
-#endif
 }
 
 // Two numbers rounded to bf16, the first in the low half.
@@ -28,12 +20,11 @@ __device__ __forceinline__ unsigned bf16_pair(float low, float high) {
   const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
   return *reinterpret_cast<const unsigned*>(&pair);
 #else
-  return unsigned{f32_to_bf16(low)} | unsigned{f32_to_bf16(high)} << 16;
+  const auto bits = [](float v) -> unsigned {
+    return __bfloat16_as_ushort(__float2bfloat16_rn(v));
+  };
+  return bits(low) | bits(high) << 16;
 #endif
-}
-
-__device__ __forceinline__ float from_bits(unsigned bits) {
-  return __int_as_float(static_cast<int>(bits));
 }
 
 struct Int8Scale {
@@ -47,8 +38,8 @@ struct Int8Scale {
 // The numbers of bytes 0 and 1 of `bytes`.
 __device__ __forceinline__ unsigned expand_int8(unsigned bytes, const Int8Scale& s) {
   // The sign bit is turned over: 0x4700'vv'00 is 2^15 + v.
-  const float low = from_bits((bytes << 8 & 0xff00u) ^ 0x47008000u);
-  const float high = from_bits((bytes & 0xff00u) ^ 0x47008000u);
+  const float low = __uint_as_float((bytes << 8 & 0xff00u) ^ 0x47008000u);
+  const float high = __uint_as_float((bytes & 0xff00u) ^ 0x47008000u);
   return bf16_pair(__fmaf_rn(low, s.scale, s.offset), __fmaf_rn(high, s.scale, s.offset));
 }
 
@@ -66,10 +57,12 @@ __device__ __forceinline__ void expand_int4(unsigned bytes, const Int4Scale& s, 
                                             unsigned& high) {
   const unsigned first = bytes << 12;  // byte 0 in bits 12 to 19
   const unsigned second = bytes << 4;  // byte 1 there
-  low = bf16_pair(__fmaf_rn(from_bits((first & 0xf000u) | 0x45000000u), s.scale, s.low_offset),
-                  __fmaf_rn(from_bits((second & 0xf000u) | 0x45000000u), s.scale, s.low_offset));
-  high = bf16_pair(__fmaf_rn(from_bits((first & 0xf0000u) | 0x43000000u), s.scale, s.high_offset),
-                   __fmaf_rn(from_bits((second & 0xf0000u) | 0x43000000u), s.scale, s.high_offset));
+  low = bf16_pair(
+      __fmaf_rn(__uint_as_float((first & 0xf000u) | 0x45000000u), s.scale, s.low_offset),
+      __fmaf_rn(__uint_as_float((second & 0xf000u) | 0x45000000u), s.scale, s.low_offset));
+  high = bf16_pair(
+      __fmaf_rn(__uint_as_float((first & 0xf0000u) | 0x43000000u), s.scale, s.high_offset),
+      __fmaf_rn(__uint_as_float((second & 0xf0000u) | 0x43000000u), s.scale, s.high_offset));
 }
 
 }  // namespace

@@ -16,10 +16,10 @@ constexpr int kStageRowBytes = kStepK * 2;  // of bf16 tiles
 template <int kColumns, int kThreads>
 class PlainTiles {
  public:
-  __device__ __forceinline__ PlainTiles(const GemmParams& p, unsigned char* shared, int column)
+  __device__ __forceinline__ PlainTiles(const GemmParams& p, SharedArrays& shared, int column)
       : from_{static_cast<const unsigned char*>(p.w), p.n_out, p.k_padded * 2},
         column_(column),
-        stages_(shared) {}
+        stages_(take_tiles(shared, kGemmStages * kColumns * kStageRowBytes)) {}
 
   // Issues the copies of stage i, which is tile `tile` of k.
   __device__ __forceinline__ void copy(int i, int tile) {
@@ -96,7 +96,8 @@ __device__ __forceinline__ void gemm_many(const GemmParams& p) {
   constexpr int kMi = kRows / kWarpsM / 16;    // mma tiles of a warp
   constexpr int kNj = kColumns / kWarpsN / 8;  // two of them an ldmatrix
   static_assert(kMi >= 1 && kNj >= 2 && kNj % 2 == 0);
-  DYNAMIC_SHARED(unsigned char, shared);
+  SharedArrays shared;
+  unsigned char* const x_stages = take_tiles(shared, kGemmStages * kRows * kStageRowBytes);
   const int row = static_cast<int>(blockIdx.x) * kRows;
   const int column = static_cast<int>(blockIdx.y) * kColumns;
   const int warp = static_cast<int>(threadIdx.x) / 32;
@@ -105,11 +106,11 @@ __device__ __forceinline__ void gemm_many(const GemmParams& p) {
 
   const KTiles<kStepK> k(p);
   const ByteRows x{static_cast<const unsigned char*>(p.x), p.n_rows, p.x_stride * 2};
-  const auto x_stage = [&](int i) { return shared + i % kGemmStages * (kRows * kStageRowBytes); };
+  const auto x_stage = [&](int i) { return x_stages + i % kGemmStages * (kRows * kStageRowBytes); };
   const auto copy_x = [&](int i) {
     copy_rows<kStageRowBytes>(x_stage(i), kRows, x, row, (k.first + i) * kStageRowBytes, kThreads);
   };
-  Tiles w(p, shared + kGemmStages * kRows * kStageRowBytes, column);
+  Tiles w(p, shared, column);
 
   float sums[kMi][kNj * 4];
   float segment[kMi][kNj * 4] = {};

@@ -23,19 +23,21 @@ __device__ __forceinline__ void copy_f32_rows(float* tile, int n_tile_rows, cons
 // Grid: tiles of kF32Rows rows, tiles of kF32Columns columns, segments (one where sums go to y).
 // A thread has 4 rows, 8 apart, of 4 columns, 16 apart.
 __device__ __forceinline__ void gemm_f32_tile(const GemmParams& p) {
-  constexpr int kTileFloats = (kF32Rows + kF32Columns) * kF32Pitch;
-  DYNAMIC_SHARED(float, shared);
+  SharedArrays shared;
+  float* const x_stages = shared.take<float>(kGemmStages * kF32Rows * kF32Pitch);
+  float* const w_stages = shared.take<float>(kGemmStages * kF32Columns * kF32Pitch);
   const int row = static_cast<int>(blockIdx.x) * kF32Rows;
   const int column = static_cast<int>(blockIdx.y) * kF32Columns;
   const int own_row = static_cast<int>(threadIdx.x) / 16;
   const int own_column = static_cast<int>(threadIdx.x) % 16;
   const KTiles<kF32TileK> k(p);
   const auto copy = [&](int i) {
-    float* const stage = shared + i % kGemmStages * kTileFloats;
+    const int stage = i % kGemmStages;
     const int at = (k.first + i) * kF32TileK;
-    copy_f32_rows(stage, kF32Rows, static_cast<const float*>(p.x), p.n_rows, p.x_stride, row, at);
-    copy_f32_rows(stage + kF32Rows * kF32Pitch, kF32Columns, static_cast<const float*>(p.w),
-                  p.n_out, p.k_padded, column, at);
+    copy_f32_rows(x_stages + stage * kF32Rows * kF32Pitch, kF32Rows, static_cast<const float*>(p.x),
+                  p.n_rows, p.x_stride, row, at);
+    copy_f32_rows(w_stages + stage * kF32Columns * kF32Pitch, kF32Columns,
+                  static_cast<const float*>(p.w), p.n_out, p.k_padded, column, at);
   };
 
   float sums[16];
@@ -50,9 +52,9 @@ __device__ __forceinline__ void gemm_f32_tile(const GemmParams& p) {
     __syncthreads();  // one a stage, as in gemm.cuh
     if (k.first + i + kGemmStages - 1 < k.end) copy(i + kGemmStages - 1);
     cp_async_commit();
-    const float* const x = shared + i % kGemmStages * kTileFloats + own_row * kF32Pitch;
-    const float* const w =
-        shared + i % kGemmStages * kTileFloats + (kF32Rows + own_column) * kF32Pitch;
+    const int stage = i % kGemmStages;
+    const float* const x = x_stages + (stage * kF32Rows + own_row) * kF32Pitch;
+    const float* const w = w_stages + (stage * kF32Columns + own_column) * kF32Pitch;
 #pragma unroll
     for (int at = 0; at < kF32TileK; at += 4) {
       float4 a[4];

@@ -80,32 +80,36 @@ __device__ __forceinline__ void gemm_few(const GemmParams& p) {
   using Tile = FewTile<kBits, kRows>;
   constexpr int kTileK = Tile::kTileK;
   constexpr int kStages = Tile::kStages;
-  DYNAMIC_SHARED(unsigned char, shared);
   const int n_threads = static_cast<int>(blockDim.x);
   const int n_columns = n_threads / 2;
   const int row = static_cast<int>(blockIdx.x) * kRows;
   const int column = static_cast<int>(blockIdx.y) * n_columns;
   const int warp_column = static_cast<int>(threadIdx.x) / 32 * 16;
 
-  // A stage: activations, weights, scales.
-  const int w_at = static_cast<int>(Tile::kXBytes);
-  const int scales_at = w_at + n_columns * Tile::kWRowBytes;
-  const int stage_bytes = scales_at + n_columns * Tile::kScaleBytes;
+  // Stages of each.
+  SharedArrays shared;
+  const int w_bytes = n_columns * Tile::kWRowBytes;
+  const int scale_bytes = n_columns * Tile::kScaleBytes;
+  unsigned char* const x_stages = take_tiles(shared, kStages * Tile::kXBytes);
+  unsigned char* const w_stages = take_tiles(shared, kStages * w_bytes);
+  unsigned char* const scale_stages = take_tiles(shared, kStages * scale_bytes);
   const KTiles<kTileK> k(p);
   const ByteRows x{static_cast<const unsigned char*>(p.x), p.n_rows, p.x_stride * 2};
   const ByteRows w{static_cast<const unsigned char*>(p.w), p.n_out, p.k_padded / 8 * kBits};
   const auto copy = [&](int i) {
-    unsigned char* const stage = shared + i % kStages * stage_bytes;
+    const int stage = i % kStages;
     const int tile = k.first + i;
-    copy_rows<Tile::kWRowBytes>(stage + w_at, n_columns, w, column, tile * Tile::kWRowBytes,
-                                n_threads);
-    copy_rows<Tile::kXRowBytes>(stage, kRows, x, row, tile * Tile::kXRowBytes, n_threads);
+    copy_rows<Tile::kWRowBytes>(w_stages + stage * w_bytes, n_columns, w, column,
+                                tile * Tile::kWRowBytes, n_threads);
+    copy_rows<Tile::kXRowBytes>(x_stages + stage * static_cast<int>(Tile::kXBytes), kRows, x, row,
+                                tile * Tile::kXRowBytes, n_threads);
     if constexpr (kBits != 16) {
       const int c = static_cast<int>(threadIdx.x);
       if (c < n_columns) {
         const bool is_there = column + c < p.n_out;
         const size_t at = static_cast<size_t>(column + c) * p.scale_stride + tile * (kTileK / 32);
-        cp_async_16(stage + scales_at + c * 16, p.scales + (is_there ? at : 0), is_there ? 16 : 0);
+        cp_async_16(scale_stages + stage * scale_bytes + c * 16, p.scales + (is_there ? at : 0),
+                    is_there ? 16 : 0);
       }
     }
   };
@@ -123,7 +127,10 @@ __device__ __forceinline__ void gemm_few(const GemmParams& p) {
     __syncthreads();
     if (tile + kStages - 1 < k.end) copy(i + kStages - 1);
     cp_async_commit();
-    const unsigned char* const stage = shared + i % kStages * stage_bytes;
+    const int stage = i % kStages;
+    const unsigned char* const x_tile = x_stages + stage * static_cast<int>(Tile::kXBytes);
+    const unsigned char* const w_tile = w_stages + stage * w_bytes;
+    const unsigned char* const scales = scale_stages + stage * scale_bytes;
 #pragma unroll
     for (int part = 0; part < kTileK; part += kStepK) {
       if (tile * kTileK + part >= p.k_padded) break;  // whole steps only, as many as elsewhere
@@ -131,8 +138,8 @@ __device__ __forceinline__ void gemm_few(const GemmParams& p) {
       for (int at = part; at < part + kStepK; at += 32) {
         unsigned a[2][4];
         unsigned b[2][kRows / 8][2];
-        load_weights<kBits>(stage + w_at, stage + scales_at, warp_column, at, a);
-        load_activations<Tile::kXRowBytes, kRows>(stage, at, b);
+        load_weights<kBits>(w_tile, scales, warp_column, at, a);
+        load_activations<Tile::kXRowBytes, kRows>(x_tile, at, b);
 #pragma unroll
         for (int step = 0; step < 2; ++step) {
 #pragma unroll

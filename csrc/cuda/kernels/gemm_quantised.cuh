@@ -50,11 +50,11 @@ class ExpandedTiles {
  public:
   static_assert(kThreads == 2 * kColumns);
 
-  __device__ __forceinline__ ExpandedTiles(const GemmParams& p, unsigned char* shared, int column)
+  __device__ __forceinline__ ExpandedTiles(const GemmParams& p, SharedArrays& shared, int column)
       : from_{static_cast<const unsigned char*>(p.w), p.n_out, p.k_padded / 8 * kBits},
         column_(column + static_cast<int>(threadIdx.x) / 2),
-        tiles_(shared),
-        raw_(shared + 2 * kTileBytes + threadIdx.x * 16),
+        tiles_(take_tiles(shared, 2 * kTileBytes)),
+        raw_(take_tiles(shared, (kGemmStages - 1) * kPieces * kPieceStride) + threadIdx.x * 16),
         scales_(p.scales + static_cast<size_t>(column_ < p.n_out ? column_ : 0) * p.scale_stride) {}
 
   template <typename CopyX>

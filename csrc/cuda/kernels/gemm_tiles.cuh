@@ -15,6 +15,11 @@ __device__ __forceinline__ int swizzled(int row, int chunk) {
   return row * kRowBytes + (chunk ^ (row & 7)) * 16;
 }
 
+// Takes shared memory for tiles, which begin on 128 bytes.
+__device__ __forceinline__ unsigned char* take_tiles(SharedArrays& shared, int n_bytes) {
+  return shared.take<unsigned char>(n_bytes, 128);
+}
+
 // A matrix in global memory: rows of row_bytes, a multiple of 16.
 struct ByteRows {
   const unsigned char* data;
