@@ -45,6 +45,9 @@ constexpr auto kInt4Kernels =
                   "gemm_int4_64x64", "gemm_int4_128x128");
 constexpr std::array kF32Kernels{
     GemmKernel{"gemm_f32", DType::kF32, kF32Rows, kF32Columns, kF32Threads, kF32SharedBytes}};
+constexpr GemmKernel kWgmmaKernel{
+    "gemm_bf16_wgmma_128x128", DType::kBF16, kWgmmaTile, kWgmmaTile, kWgmmaThreads,
+    kWgmmaSharedBytes};
 
 // How many blocks a multiprocessor should have at least, for loads of one to hide the waits of
 // another: of kernels for few rows, which do little else than load.
@@ -87,11 +90,13 @@ std::span<const GemmKernel> gemm_kernels(DType weights) {
   }
 }
 
-GemmChoice choose_gemm(const GemmSizes& sizes, int n_sms) {
+const GemmKernel& wgmma_kernel() { return kWgmmaKernel; }
+
+GemmChoice choose_gemm(const GemmSizes& sizes, const GemmDevice& device) {
   std::span<const GemmKernel> kernels = gemm_kernels(sizes.weights);
   const int n_segments = n_segments_of(sizes);
   const bool is_few = sizes.n_rows <= kFewRows;
-  int64_t n_blocks = n_sms;
+  int64_t n_blocks = device.n_sms;
   if (sizes.weights != DType::kF32) {
     // The fewest rows that hold them, or the square tiles.
     size_t first = 0;
@@ -101,6 +106,10 @@ GemmChoice choose_gemm(const GemmSizes& sizes, int n_sms) {
     while (end < kernels.size() && (!is_few || kernels[end].rows == kernels[first].rows)) ++end;
     kernels = kernels.subspan(first, end - first);
     if (is_few) n_blocks *= kFewBlocksPerSm;
+  }
+  if (!is_few && device.has_wgmma && sizes.weights == DType::kBF16 &&
+      n_tiles_of(sizes, kWgmmaKernel) >= n_blocks) {
+    return {&kWgmmaKernel, false};
   }
   const GemmKernel* whole = widest(kernels, sizes, 1, n_blocks);
   const bool fills = n_tiles_of(sizes, *whole) >= n_blocks;

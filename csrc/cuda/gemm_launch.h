@@ -35,13 +35,20 @@ struct GemmKernel {
 // Every kernel there is for weights of a dtype, those for the fewest rows first.
 std::span<const GemmKernel> gemm_kernels(DType weights);
 
+// The kernel for many rows and bf16 weights that only code for sm_90a has.
+const GemmKernel& wgmma_kernel();
+
 struct GemmChoice {
   const GemmKernel* kernel;
   bool splits_k;  // a block a segment of k, and a second launch that adds them
 };
 
-// The kernel for a GPU of n_sms multiprocessors.
-GemmChoice choose_gemm(const GemmSizes& sizes, int n_sms);
+// What a choice has to know of a GPU and its code.
+struct GemmDevice {
+  int n_sms;
+  bool has_wgmma = false;  // the code is for sm_90a, and wgmma has the bits of mma.sync there
+};
+GemmChoice choose_gemm(const GemmSizes& sizes, const GemmDevice& device);
 
 // Bytes of the scratch memory that the launches of a choice need.
 size_t gemm_scratch_bytes(const GemmSizes& sizes, const GemmChoice& choice);

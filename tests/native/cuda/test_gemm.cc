@@ -47,7 +47,7 @@ TEST(products_are_near_to_doubles_in_every_model) {
     const Product product(p);
     for (const MmaModel model : kModels) {
       set_order(1, model);
-      for (const int n_sms : {1, 100}) expect_near(product.run(choose_gemm(p.sizes, n_sms)), p);
+      for (const int n_sms : {1, 100}) expect_near(product.run(choose_gemm(p.sizes, {n_sms})), p);
     }
   }
 }
@@ -60,7 +60,7 @@ TEST(a_row_has_the_same_bits_among_any_number_of_rows) {
   for (int n_rows = 1; n_rows <= 200; ++n_rows) {
     GemmSizes sizes = p.sizes;
     sizes.n_rows = n_rows;
-    const GemmChoice choice = choose_gemm(sizes, 1 + n_rows % 40);
+    const GemmChoice choice = choose_gemm(sizes, {1 + n_rows % 40});
     EXPECT(same_bits(product.run(choice, n_rows), first_rows(expected, n_rows, 23)));
   }
 }
@@ -109,7 +109,7 @@ TEST(the_order_of_threads_does_not_matter) {
           EXPECT(same_bits(product.run(choice), expected));
         }
       } else {
-        const GemmChoice choice = choose_gemm(p.sizes, static_cast<int>(seed));
+        const GemmChoice choice = choose_gemm(p.sizes, {static_cast<int>(seed)});
         EXPECT(same_bits(product.run(choice), expected));
       }
     }

@@ -31,7 +31,7 @@ TEST(a_row_has_the_same_bits_among_any_number_of_rows) {
   for (int n_rows = 1; n_rows <= 200; n_rows += n_rows < 70 ? 1 : 13) {
     GemmSizes sizes = p.sizes;
     sizes.n_rows = n_rows;
-    EXPECT(same_bits(product.run(choose_gemm(sizes, 1), n_rows),
+    EXPECT(same_bits(product.run(choose_gemm(sizes, {1}), n_rows),
                      {expected.begin(), expected.begin() + ptrdiff_t{n_rows} * 23}));
   }
 }

@@ -9,26 +9,38 @@ namespace pb::cuda {
 namespace {
 
 constexpr DType kDTypes[] = {DType::kF32, DType::kBF16, DType::kInt8, DType::kInt4};
-constexpr int kSms = 132;
+constexpr GemmDevice kDevice{132};
 
 TEST(tiles_hold_the_rows_and_no_more_than_they_must) {
   for (const DType dtype : {DType::kBF16, DType::kInt8, DType::kInt4}) {
     for (int n_rows = 1; n_rows <= 32; ++n_rows) {
-      const GemmChoice choice = choose_gemm({n_rows, 4096, 4096, dtype}, kSms);
+      const GemmChoice choice = choose_gemm({n_rows, 4096, 4096, dtype}, kDevice);
       EXPECT_EQ(choice.kernel->rows, n_rows <= 8 ? 8 : n_rows <= 16 ? 16 : 32);
     }
-    EXPECT_EQ(choose_gemm({33, 4096, 4096, dtype}, kSms).kernel->rows, 64);
-    EXPECT_EQ(choose_gemm({4096, 4096, 4096, dtype}, kSms).kernel->rows, 128);
+    EXPECT_EQ(choose_gemm({33, 4096, 4096, dtype}, kDevice).kernel->rows, 64);
+    EXPECT_EQ(choose_gemm({4096, 4096, 4096, dtype}, kDevice).kernel->rows, 128);
   }
 }
 
 TEST(k_is_split_where_columns_do_not_fill_the_gpu) {
-  EXPECT(!choose_gemm({1, 131072, 4096, DType::kBF16}, kSms).splits_k);
-  EXPECT(choose_gemm({1, 1024, 14336, DType::kBF16}, kSms).splits_k);
-  EXPECT(!choose_gemm({1, 1024, 2048, DType::kBF16}, kSms).splits_k);  // there is one segment
-  const GemmChoice wide = choose_gemm({1, 131072, 4096, DType::kBF16}, kSms);
+  EXPECT(!choose_gemm({1, 131072, 4096, DType::kBF16}, kDevice).splits_k);
+  EXPECT(choose_gemm({1, 1024, 14336, DType::kBF16}, kDevice).splits_k);
+  EXPECT(!choose_gemm({1, 1024, 2048, DType::kBF16}, kDevice).splits_k);  // there is one segment
+  const GemmChoice wide = choose_gemm({1, 131072, 4096, DType::kBF16}, kDevice);
   EXPECT_EQ(wide.kernel->columns, 64);
-  EXPECT_EQ(choose_gemm({1, 512, 2048, DType::kBF16}, kSms).kernel->columns, 16);
+  EXPECT_EQ(choose_gemm({1, 512, 2048, DType::kBF16}, kDevice).kernel->columns, 16);
+}
+
+TEST(wgmma_is_taken_for_many_rows_of_bf16_where_it_is_there) {
+  constexpr GemmDevice kHopper{132, true};
+  const auto name = [](const GemmSizes& sizes, const GemmDevice& device) {
+    return std::string(choose_gemm(sizes, device).kernel->name);
+  };
+  EXPECT_EQ(name({2048, 4096, 4096, DType::kBF16}, kHopper), "gemm_bf16_wgmma_128x128");
+  EXPECT_EQ(name({2048, 4096, 4096, DType::kBF16}, kDevice), "gemm_bf16_128x128");
+  EXPECT_EQ(name({2048, 4096, 4096, DType::kInt8}, kHopper), "gemm_int8_128x128");
+  EXPECT_EQ(name({128, 4096, 4096, DType::kBF16}, kHopper), "gemm_bf16_64x64");
+  EXPECT_EQ(name({8, 151936, 4096, DType::kBF16}, kHopper), "gemm_bf16_few8");
 }
 
 TEST(blocks_cover_every_output_and_every_segment) {
@@ -37,7 +49,7 @@ TEST(blocks_cover_every_output_and_every_segment) {
       for (const int n_out : {1, 100, 151936}) {
         for (const int n_in : {40, 2048, 2049, 14336}) {
           const GemmSizes sizes{n_rows, n_out, n_in, dtype};
-          const GemmChoice choice = choose_gemm(sizes, kSms);
+          const GemmChoice choice = choose_gemm(sizes, kDevice);
           const GemmLaunches l = gemm_launches(sizes, choice, {}, Store::kAdd);
           EXPECT_EQ(std::string(l.product.kernel), choice.kernel->name);
           EXPECT_EQ(l.product.grid.x, unsigned(n_rows - 1) / choice.kernel->rows + 1);

@@ -107,7 +107,7 @@ TEST(a_product_has_the_bits_of_the_bf16_product_of_its_numbers) {
     const Product plain_product(plain);
     for (const MmaModel model : kModels) {
       set_order(4, model);
-      const std::vector<float> expected = plain_product.run(choose_gemm(plain.sizes, 1));
+      const std::vector<float> expected = plain_product.run(choose_gemm(plain.sizes, {1}));
       expect_near(expected, p);
       for (const GemmChoice& choice : widest_choices(p.sizes)) {
         EXPECT(same_bits(product.run(choice), expected));
@@ -125,7 +125,7 @@ TEST(a_row_has_the_same_bits_among_any_number_of_rows) {
     for (int n_rows = 1; n_rows <= 200; n_rows += n_rows < 70 ? 1 : 13) {
       GemmSizes sizes = p.sizes;
       sizes.n_rows = n_rows;
-      const GemmChoice choice = choose_gemm(sizes, 1 + n_rows % 40);
+      const GemmChoice choice = choose_gemm(sizes, {1 + n_rows % 40});
       EXPECT(same_bits(product.run(choice, n_rows),
                        {expected.begin(), expected.begin() + ptrdiff_t{n_rows} * 23}));
     }
