@@ -42,8 +42,13 @@ const Counters& counters();
 
 // -- for kernels ------------------------------------------------------------------------------
 
-const uint3& thread_idx();
-unsigned lane();
+struct ThreadPlace {
+  uint3 idx;
+  unsigned lane;
+};
+extern const ThreadPlace* g_thread;  // the one that runs; null between launches
+inline const uint3& thread_idx() { return g_thread->idx; }
+inline unsigned lane() { return g_thread->lane; }
 extern uint3 g_block_idx;
 extern dim3 g_block_dim, g_grid_dim;
 void* dynamic_shared();
@@ -94,15 +99,30 @@ void wgmma_finish(const uint64_t (&own_a)[2], const uint64_t (&own_b)[2]);
 
 // -- for tests --------------------------------------------------------------------------------
 
-// A kernel of the program, by name: PB_KERNEL makes one.
+// A kernel of the program.
+struct KernelInfo {
+  const char* name;
+  unsigned most_threads;
+  size_t params_bytes;
+  void (*body)(const void* params);
+};
+
+// Adds a kernel to those that are found by name: PB_KERNEL makes one.
 struct Registered {
   Registered(const char* name, unsigned most_threads, size_t params_bytes,
              void (*body)(const void* params));
 };
 
-// Runs a registered kernel. params: the struct that it takes, of params_bytes. Throws Error where
-// there is none of the name, the struct is of another size, the block has too many threads, or the
-// kernel does what CUDA forbids.
+// Null where there is none of the name.
+const KernelInfo* find_kernel(const std::string& name);
+
+// Runs a kernel. params: the struct that it takes. Throws Error where the block has too many
+// threads or the kernel does what CUDA forbids.
+void launch(const KernelInfo& kernel, dim3 grid, dim3 block, size_t shared_bytes,
+            const void* params);
+
+// The same by name. Throws Error, too, where there is none of the name, or params is not of the
+// size that the kernel takes.
 void launch(const std::string& name, dim3 grid, dim3 block, size_t shared_bytes, const void* params,
             size_t params_bytes);
 
