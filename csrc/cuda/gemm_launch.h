@@ -1,0 +1,77 @@
+// How matrix products are launched: description (GemmSizes), choice (GemmChoice) and launches are
+// separate values. The choice never changes the bits of a result.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <span>
+
+#include "base/dtype.h"
+#include "cuda/kernels/params_embed.h"
+#include "cuda/kernels/params_gemm.h"
+#include "cuda/launch.h"
+#include "cuda/pack.h"
+#include "ops/backend.h"
+
+namespace pb::cuda {
+
+struct GemmSizes {
+  int n_rows;
+  int n_out;
+  int n_in;
+  DType weights;  // kF32, kBF16, kInt8, kInt4
+};
+
+// A kernel and how it cuts a product.
+struct GemmKernel {
+  const char* name;
+  DType weights;
+  int rows;     // of a tile
+  int columns;  // of a tile
+  unsigned threads;
+  size_t shared_bytes;
+};
+
+// Every kernel there is for weights of a dtype, those for the fewest rows first.
+std::span<const GemmKernel> gemm_kernels(DType weights);
+
+// The kernel for many rows and bf16 weights that only code for sm_90a has.
+const GemmKernel& wgmma_kernel();
+
+struct GemmChoice {
+  const GemmKernel* kernel;
+  bool splits_k;  // a block a segment of k, and a second launch that adds them
+};
+
+// What a choice has to know of a GPU and its code.
+struct GemmDevice {
+  int n_sms;
+  bool has_wgmma = false;  // the code is for sm_90a, and wgmma has the bits of mma.sync there
+};
+GemmChoice choose_gemm(const GemmSizes& sizes, const GemmDevice& device);
+
+// Bytes of the scratch memory that the launches of a choice need.
+size_t gemm_scratch_bytes(const GemmSizes& sizes, const GemmChoice& choice);
+
+// Device memory of a product.
+struct GemmOperands {
+  const void* x;  // (n_rows, x_stride) bf16; f32 with f32 weights; zero from n_in on
+  int x_stride;   // n_in rounded up to 16
+  WeightPointers w;
+  float* y;        // (n_rows, n_out)
+  float* scratch;  // gemm_scratch_bytes
+};
+
+struct GemmLaunches {
+  Launch<GemmParams> product;
+  std::optional<Launch<GemmFinishParams>> finish;  // after it, in the same stream
+};
+
+GemmLaunches gemm_launches(const GemmSizes& sizes, const GemmChoice& choice,
+                           const GemmOperands& operands, Store store);
+
+// x[r] (=|+=) table[ids[r]].  ids (n_rows), x (n_rows, n_in) f32, both in device memory
+Launch<GatherParams> gather_launch(const WeightLayout& table, const WeightPointers& pointers,
+                                   const int32_t* ids, int n_rows, float* x, Store store);
+
+}  // namespace pb::cuda

@@ -1,0 +1,90 @@
+// Parameters and tile sizes of the matrix products, for kernels and host.
+//
+// One arithmetic for all kernels of a dtype. Of bf16, int8 and int4 weights, an output is the sum
+// of its segments of kSegmentK, added in ascending order in f32; a segment is a chain of mma
+// m16n8k16 from zero, k ascending by 16, over whole steps of kStepK: what lies beyond k_padded is
+// zero. Of f32 weights a segment is a chain of fused multiply-adds, k ascending to k_padded. Then
+// the bias is added, then what is in y.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace pb::cuda {
+
+inline constexpr int kSegmentK = 2048;
+inline constexpr int kStepK = 64;
+
+// y (=|+=) x w^T + bias.
+struct GemmParams {
+  const void* x;           // (n_rows, x_stride), bf16; f32 with f32 weights
+  const void* w;           // (n_out, k_padded): bf16, f32, int8; int4: (n_out, k_padded / 2) bytes
+  const uint16_t* scales;  // (n_out, scale_stride) f16, with int8 and int4; else null
+  const float* bias;       // (n_out), or null
+  float* y;                // (n_rows, n_out)
+  float* partial;          // (n_segments, n_rows, n_out): takes the segments' sums; null: y does
+  int n_rows;
+  int n_out;
+  int x_stride;      // a multiple of 16, not above k_padded
+  int k_padded;      // a multiple of 32
+  int scale_stride;  // a multiple of 8: rows of scales begin on 16 bytes
+  bool adds;         // y += instead of y =
+};
+
+// y (=|+=) the sum of the segments + bias.
+struct GemmFinishParams {
+  const float* partial;  // (n_segments, n_rows, n_out)
+  const float* bias;     // (n_out), or null
+  float* y;              // (n_rows, n_out)
+  int n_rows;
+  int n_out;
+  int n_segments;
+  bool adds;
+};
+inline constexpr int kFinishThreads = 256;
+
+// -- tiles ----------------------------------------------------------------------------------------
+
+// Bytes of shared memory that a block may have on every architecture (sm_89 has the fewest).
+inline constexpr size_t kMostSharedBytes = size_t{99} << 10;
+
+// Kernels for many rows (gemm.cuh): stages of cp.async, each kStepK wide. kBits: of a weight.
+inline constexpr int kGemmStages = 3;
+template <int kBits, int kRows, int kColumns>
+inline constexpr size_t kGemmSharedBytes =
+    size_t{kGemmStages} * kRows * kStepK * 2 +
+    (kBits == 16 ? size_t{kGemmStages} * kColumns * kStepK * 2
+                 : size_t{2} * kColumns * kStepK * 2 +
+                       size_t{kGemmStages - 1} * kColumns * kStepK * kBits / 8);
+
+// Kernels for few rows (gemm_few.cuh): 16 columns a warp, at most 4 warps.
+inline constexpr int kFewWarps = 4;
+template <int kBits, int kRows>
+struct FewTile {
+  static constexpr int kTileK = kBits == 16 ? 128 : 256;
+  static constexpr int kWRowBytes = kTileK * kBits / 8;
+  static constexpr int kXRowBytes = kTileK * 2;
+  static constexpr int kScaleBytes = kBits == 16 ? 0 : kTileK / 32 * 2;  // of a column
+  static constexpr size_t kXBytes = size_t{kRows} * kXRowBytes;
+  static constexpr size_t kColumnBytes = kWRowBytes + kScaleBytes;
+  static constexpr int kStages =
+      4 * (kXBytes + 16 * kFewWarps * kColumnBytes) <= kMostSharedBytes ? 4 : 3;
+};
+
+// The kernel of sm_90a (gemm_sm90.cuh).
+inline constexpr int kWgmmaTile = 128;  // rows, and columns
+inline constexpr int kWgmmaStages = 4;
+inline constexpr int kWgmmaThreads = 512;
+inline constexpr size_t kWgmmaSharedBytes = size_t{kWgmmaStages} * 2 * kWgmmaTile * kStepK * 2;
+
+// The kernel of f32 weights (gemm_f32.cuh).
+inline constexpr int kF32Rows = 32;
+inline constexpr int kF32Columns = 64;
+inline constexpr int kF32TileK = 32;
+inline constexpr int kF32Pitch =
+    kF32TileK + 4;  // of a row in shared memory, free of bank conflicts
+inline constexpr int kF32Threads = 128;
+inline constexpr size_t kF32SharedBytes =
+    sizeof(float) * kGemmStages * (kF32Rows + kF32Columns) * kF32Pitch;
+
+}  // namespace pb::cuda

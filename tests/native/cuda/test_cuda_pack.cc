@@ -1,0 +1,101 @@
+// Weights as the CUDA backend packs them.
+#include <limits>
+
+#include "gemm_fixture.h"
+
+namespace pb::test {
+namespace {
+
+TensorView view_of(const std::vector<float>& values, int rows, int cols) {
+  return {"w", values.data(), DType::kF32, rows, cols, cols, 1};
+}
+
+std::vector<float> floats_of(const HostWeight& w) {
+  std::vector<float> out(w.values.size() / sizeof(float));
+  std::memcpy(out.data(), w.values.data(), w.values.size());
+  return out;
+}
+
+TEST(rows_are_padded_with_zeros) {
+  const std::vector<float> values = Numbers(1).floats(3 * 40);
+  const HostWeight w = packed(values, 3, 40, DType::kF32);
+  EXPECT_EQ(w.layout.k_padded, 64);
+  EXPECT_EQ(w.layout.scale_bytes, size_t{0});
+  const std::vector<float> out = floats_of(w);
+  EXPECT_EQ(out.size(), size_t{3 * 64});
+  for (int r = 0; r < 3; ++r) {
+    for (int k = 0; k < 64; ++k) EXPECT_EQ(out[r * 64 + k], k < 40 ? values[r * 40 + k] : 0.0f);
+  }
+}
+
+TEST(parts_are_stacked_and_rounded_to_bf16) {
+  const std::vector<float> a = Numbers(2).floats(2 * 33);
+  const std::vector<float> b = Numbers(3).floats(5 * 33);
+  const std::vector<TensorView> parts = {view_of(a, 2, 33), view_of(b, 5, 33)};
+  const HostWeight w = packed(parts, 7, 33, DType::kBF16);
+  const auto* out = reinterpret_cast<const uint16_t*>(w.values.data());
+  for (int r = 0; r < 7; ++r) {
+    for (int k = 0; k < 64; ++k) {
+      const float from = k >= 33 ? 0.0f : r < 2 ? a[r * 33 + k] : b[(r - 2) * 33 + k];
+      EXPECT_EQ(out[r * 64 + k], f32_to_bf16(from));
+    }
+  }
+}
+
+template <typename Group>
+void expect_groups(DType dtype, const std::vector<Group>& groups, int rows, int cols,
+                   const HostWeight& w) {
+  constexpr size_t kBytes = sizeof(Group) - sizeof(uint16_t);
+  const int n_groups = cols / kGroup;
+  EXPECT_EQ(w.layout.scale_stride % 8, 0);
+  EXPECT(w.layout.scale_stride >= n_groups && w.layout.dtype == dtype);
+  for (int r = 0; r < rows; ++r) {
+    for (int g = 0; g < w.layout.scale_stride; ++g) {
+      const uint16_t scale = w.scales[size_t(r) * w.layout.scale_stride + g];
+      EXPECT_EQ(scale, g < n_groups ? groups[r * n_groups + g].scale : uint16_t{0});
+    }
+    for (int g = 0; g < n_groups; ++g) {
+      const auto* from = reinterpret_cast<const std::byte*>(&groups[r * n_groups + g]) + 2;
+      EXPECT(std::memcmp(&w.values[(size_t(r) * n_groups + g) * kBytes], from, kBytes) == 0);
+    }
+  }
+}
+
+TEST(groups_of_a_file_are_taken_as_they_are) {
+  constexpr int kRows = 5;
+  constexpr int kCols = 96;
+  std::vector<Int8Group> eight(kRows * kCols / kGroup);
+  std::vector<Int4Group> four(eight.size());
+  const std::vector<float> values = Numbers(4).floats(kRows * kCols);
+  for (size_t i = 0; i < eight.size(); ++i) {
+    eight[i] = quantise_int8(&values[i * kGroup]);
+    four[i] = quantise_int4(&values[i * kGroup]);
+  }
+  const TensorView v8{"w", eight.data(), DType::kInt8, kRows, kCols, kCols, 1};
+  const TensorView v4{"w", four.data(), DType::kInt4, kRows, kCols, kCols, 1};
+  expect_groups(DType::kInt8, eight, kRows, kCols, packed({&v8, 1}, kRows, kCols, DType::kInt8));
+  expect_groups(DType::kInt4, four, kRows, kCols, packed({&v4, 1}, kRows, kCols, DType::kInt4));
+  // Other dtypes are quantised in the same way.
+  expect_groups(DType::kInt8, eight, kRows, kCols, packed(values, kRows, kCols, DType::kInt8));
+  expect_groups(DType::kInt4, four, kRows, kCols, packed(values, kRows, kCols, DType::kInt4));
+}
+
+TEST(numbers_that_do_not_fit_are_refused) {
+  std::vector<float> values = Numbers(5).floats(4 * 70);
+  values[2 * 70 + 69] = std::numeric_limits<float>::infinity();
+  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kInt8, DType::kInt4}) {
+    EXPECT_THROWS(ErrorCode::kModelFormat, packed(values, 4, 70, dtype));
+  }
+  values[2 * 70 + 69] = 70000.0f;  // beyond f16, and so beyond a scale
+  EXPECT_THROWS(ErrorCode::kModelFormat, packed(values, 4, 70, DType::kInt4));
+  EXPECT_EQ(floats_of(packed(values, 4, 70, DType::kF32))[2 * 96 + 69], 70000.0f);
+  Int8Group bad = quantise_int8(values.data());
+  bad.scale = 0x7c00;  // infinite
+  const TensorView view{"w", &bad, DType::kInt8, 1, kGroup, kGroup, 1};
+  EXPECT_THROWS(ErrorCode::kModelFormat, packed({&view, 1}, 1, kGroup, DType::kInt8));
+}
+
+}  // namespace
+}  // namespace pb::test
+
+PB_TEST_MAIN()

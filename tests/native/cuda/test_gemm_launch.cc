@@ -1,0 +1,77 @@
+// How matrix products are launched: which kernel, how it is cut, how much scratch it needs.
+#include <cstring>
+#include <string>
+
+#include "check.h"
+#include "cuda/gemm_launch.h"
+
+namespace pb::cuda {
+namespace {
+
+constexpr DType kDTypes[] = {DType::kF32, DType::kBF16, DType::kInt8, DType::kInt4};
+constexpr GemmDevice kDevice{132};
+
+TEST(tiles_hold_the_rows_and_no_more_than_they_must) {
+  for (const DType dtype : {DType::kBF16, DType::kInt8, DType::kInt4}) {
+    for (int n_rows = 1; n_rows <= 32; ++n_rows) {
+      const GemmChoice choice = choose_gemm({n_rows, 4096, 4096, dtype}, kDevice);
+      EXPECT_EQ(choice.kernel->rows, n_rows <= 8 ? 8 : n_rows <= 16 ? 16 : 32);
+    }
+    EXPECT_EQ(choose_gemm({33, 4096, 4096, dtype}, kDevice).kernel->rows, 64);
+    EXPECT_EQ(choose_gemm({4096, 4096, 4096, dtype}, kDevice).kernel->rows, 128);
+  }
+}
+
+TEST(k_is_split_where_columns_do_not_fill_the_gpu) {
+  EXPECT(!choose_gemm({1, 131072, 4096, DType::kBF16}, kDevice).splits_k);
+  EXPECT(choose_gemm({1, 1024, 14336, DType::kBF16}, kDevice).splits_k);
+  EXPECT(!choose_gemm({1, 1024, 2048, DType::kBF16}, kDevice).splits_k);  // there is one segment
+  const GemmChoice wide = choose_gemm({1, 131072, 4096, DType::kBF16}, kDevice);
+  EXPECT_EQ(wide.kernel->columns, 64);
+  EXPECT_EQ(choose_gemm({1, 512, 2048, DType::kBF16}, kDevice).kernel->columns, 16);
+}
+
+TEST(wgmma_is_taken_for_many_rows_of_bf16_where_it_is_there) {
+  constexpr GemmDevice kHopper{132, true};
+  const auto name = [](const GemmSizes& sizes, const GemmDevice& device) {
+    return std::string(choose_gemm(sizes, device).kernel->name);
+  };
+  EXPECT_EQ(name({2048, 4096, 4096, DType::kBF16}, kHopper), "gemm_bf16_wgmma_128x128");
+  EXPECT_EQ(name({2048, 4096, 4096, DType::kBF16}, kDevice), "gemm_bf16_128x128");
+  EXPECT_EQ(name({2048, 4096, 4096, DType::kInt8}, kHopper), "gemm_int8_128x128");
+  EXPECT_EQ(name({128, 4096, 4096, DType::kBF16}, kHopper), "gemm_bf16_64x64");
+  EXPECT_EQ(name({8, 151936, 4096, DType::kBF16}, kHopper), "gemm_bf16_few8");
+}
+
+TEST(blocks_cover_every_output_and_every_segment) {
+  for (const DType dtype : kDTypes) {
+    for (const int n_rows : {1, 30, 100, 1000}) {
+      for (const int n_out : {1, 100, 151936}) {
+        for (const int n_in : {40, 2048, 2049, 14336}) {
+          const GemmSizes sizes{n_rows, n_out, n_in, dtype};
+          const GemmChoice choice = choose_gemm(sizes, kDevice);
+          const GemmLaunches l = gemm_launches(sizes, choice, {}, Store::kAdd);
+          EXPECT_EQ(std::string(l.product.kernel), choice.kernel->name);
+          EXPECT_EQ(l.product.grid.x, unsigned(n_rows - 1) / choice.kernel->rows + 1);
+          EXPECT_EQ(l.product.grid.y, unsigned(n_out - 1) / choice.kernel->columns + 1);
+          EXPECT_EQ(l.product.grid.z, choice.splits_k ? unsigned(n_in + 2047) / 2048 : 1);
+          EXPECT(l.product.grid.y < 65536 && l.product.shared_bytes <= kMostSharedBytes);
+          EXPECT_EQ(l.finish.has_value(), choice.splits_k);
+          EXPECT_EQ(gemm_scratch_bytes(sizes, choice),
+                    choice.splits_k ? size_t{4} * n_rows * n_out * l.product.grid.z : 0);
+          EXPECT_EQ(l.product.params.k_padded, (n_in + 31) / 32 * 32);
+          EXPECT(l.product.params.adds);
+          if (!l.finish) continue;
+          EXPECT(l.finish->params.adds);
+          EXPECT_EQ(l.finish->params.n_segments, int(l.product.grid.z));
+          EXPECT(size_t{l.finish->grid.x} * l.finish->threads >= size_t(n_rows) * n_out);
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace pb::cuda
+
+PB_TEST_MAIN()
