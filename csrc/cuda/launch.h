@@ -1,20 +1,22 @@
-// A kernel's launch as a value: made by the plans of the kernel families, run by the device.
+// What the host decides about a launch of a kernel, as a value: chosen apart from being launched.
 #pragma once
 
 #include <cstddef>
 
 namespace pb::cuda {
 
-// One launch of a kernel: what the host decides about it.
 struct Grid {
-  unsigned x = 1, y = 1, z = 1;
+  unsigned x = 1;
+  unsigned y = 1;
+  unsigned z = 1;
 };
+
 template <typename Params>
 struct Launch {
-  const char* kernel;
-  Grid grid;
-  unsigned threads;
-  size_t shared_bytes;
+  const char* kernel;   // a name of csrc/cuda/kernels/
+  Grid grid;            // blocks
+  unsigned threads;     // of a block
+  size_t shared_bytes;  // dynamic shared memory of a block
   Params params;
 };
 
