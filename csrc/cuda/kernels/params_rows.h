@@ -1,0 +1,37 @@
+// Parameters of the kernels that go row by row: norms and activations. Pointers are to device
+// memory.
+#pragma once
+
+#include <cstdint>
+
+namespace pb::cuda {
+
+// Threads of a block of a norm: part of the order of its sums.
+inline constexpr unsigned kNormThreads = 256;
+
+// out[i] = norm(x[rows[i]]), one block a row. Numbers from `hidden` to `row_stride` become zero.
+struct NormParams {
+  const float* x;       // (*, hidden)
+  const int32_t* rows;  // (n): the first that is asked for and so on
+  const float* weight;  // (hidden)
+  const float* bias;    // (hidden), of layer_norm
+  int hidden;
+  float eps;
+  void* out;           // (n, row_stride), bf16 or f32 by the kernel's name
+  int64_t row_stride;  // numbers, at least `hidden`
+};
+
+inline constexpr unsigned kActivateThreads = 256;
+inline constexpr int kActivatedPerThread = 4;
+
+// out = act(gate) * up, or act(gate). Block (r, c) makes the c-th kActivateThreads *
+// kActivatedPerThread numbers of row r. Numbers from `cols` to `row_stride` become zero.
+struct ActivateParams {
+  const float* gate_up;  // (n_rows, 2 cols) where gated, else (n_rows, cols)
+  int gated;             // 0 or 1
+  int cols;
+  void* out;           // (n_rows, row_stride), bf16 or f32 by the kernel's name
+  int64_t row_stride;  // numbers, at least `cols`
+};
+
+}  // namespace pb::cuda

@@ -1,0 +1,108 @@
+// Kernels that go row by row: RMSNorm, LayerNorm, activations.
+//
+// Sums of a norm: number i is added by thread i % kNormThreads, ascending; lanes are added by a
+// fixed tree, then warps ascending. So the order hangs on `hidden` alone.
+#pragma once
+
+#include "cuda/kernels/activation.cuh"
+#include "cuda/kernels/device_code.h"
+#include "cuda/kernels/params_rows.h"
+
+namespace pb::cuda {
+namespace {
+
+__device__ __forceinline__ void store_number(float* out, int64_t at, float v) { out[at] = v; }
+__device__ __forceinline__ void store_number(__nv_bfloat16* out, int64_t at, float v) {
+  out[at] = __float2bfloat16_rn(v);
+}
+
+// The sum of all threads' v; every thread gets it. warps: scratch of the block.
+__device__ __forceinline__ float norm_sum(float v, float (&warps)[kNormThreads / 32]) {
+  v = warp_sum(v);
+  __syncthreads();  // the sum before this one has been read
+  if (threadIdx.x % 32 == 0) warps[threadIdx.x / 32] = v;
+  __syncthreads();
+  float sum = warps[0];
+  for (unsigned w = 1; w < kNormThreads / 32; ++w) sum += warps[w];
+  return sum;
+}
+
+template <typename T>
+__device__ __forceinline__ void clear_padding(const NormParams& p, T* out) {
+  for (int64_t i = p.hidden + static_cast<int>(threadIdx.x); i < p.row_stride; i += kNormThreads) {
+    store_number(out, i, 0.0f);
+  }
+}
+
+// out = x / sqrt(mean(x^2) + eps) * weight
+template <typename T>
+__device__ __forceinline__ void rms_norm(const NormParams& p) {
+  __shared__ float warps[kNormThreads / 32];
+  const int t = static_cast<int>(threadIdx.x);
+  const float* x = p.x + static_cast<int64_t>(p.rows[blockIdx.x]) * p.hidden;
+  float squares = 0.0f;
+  for (int i = t; i < p.hidden; i += kNormThreads) squares = __fmaf_rn(x[i], x[i], squares);
+  const float mean = norm_sum(squares, warps) / static_cast<float>(p.hidden);
+  const float factor = 1.0f / sqrtf(mean + p.eps);
+  T* out = static_cast<T*>(p.out) + static_cast<int64_t>(blockIdx.x) * p.row_stride;
+  for (int i = t; i < p.hidden; i += kNormThreads)
+    store_number(out, i, x[i] * factor * p.weight[i]);
+  clear_padding(p, out);
+}
+
+// out = (x - mean(x)) / sqrt(variance(x) + eps) * weight + bias
+template <typename T>
+__device__ __forceinline__ void layer_norm(const NormParams& p) {
+  __shared__ float warps[kNormThreads / 32];
+  const int t = static_cast<int>(threadIdx.x);
+  const float* x = p.x + static_cast<int64_t>(p.rows[blockIdx.x]) * p.hidden;
+  float sum = 0.0f;
+  for (int i = t; i < p.hidden; i += kNormThreads) sum += x[i];
+  const float mean = norm_sum(sum, warps) / static_cast<float>(p.hidden);
+  float squares = 0.0f;
+  for (int i = t; i < p.hidden; i += kNormThreads) {
+    squares = __fmaf_rn(x[i] - mean, x[i] - mean, squares);
+  }
+  const float variance = norm_sum(squares, warps) / static_cast<float>(p.hidden);
+  const float factor = 1.0f / sqrtf(variance + p.eps);
+  T* out = static_cast<T*>(p.out) + static_cast<int64_t>(blockIdx.x) * p.row_stride;
+  for (int i = t; i < p.hidden; i += kNormThreads) {
+    store_number(out, i, __fmaf_rn((x[i] - mean) * factor, p.weight[i], p.bias[i]));
+  }
+  clear_padding(p, out);
+}
+
+template <float (*kAct)(float), typename T>
+__device__ __forceinline__ void activate(const ActivateParams& p) {
+  const int64_t row = blockIdx.x;
+  const float* gate = p.gate_up + row * (p.gated ? 2 : 1) * p.cols;
+  T* out = static_cast<T*>(p.out) + row * p.row_stride;
+  const unsigned first = blockIdx.y * kActivateThreads * kActivatedPerThread + threadIdx.x;
+  for (int k = 0; k < kActivatedPerThread; ++k) {
+    const int64_t i = first + static_cast<unsigned>(k) * kActivateThreads;
+    if (i >= p.row_stride) return;
+    float v = 0.0f;
+    if (i < p.cols) {
+      v = kAct(gate[i]);
+      if (p.gated) v *= gate[p.cols + i];
+    }
+    store_number(out, i, v);
+  }
+}
+
+PB_KERNEL(rms_norm_bf16, NormParams, kNormThreads) { rms_norm<__nv_bfloat16>(p); }
+PB_KERNEL(rms_norm_f32, NormParams, kNormThreads) { rms_norm<float>(p); }
+PB_KERNEL(layer_norm_bf16, NormParams, kNormThreads) { layer_norm<__nv_bfloat16>(p); }
+PB_KERNEL(layer_norm_f32, NormParams, kNormThreads) { layer_norm<float>(p); }
+
+PB_KERNEL(silu_bf16, ActivateParams, kActivateThreads) { activate<silu, __nv_bfloat16>(p); }
+PB_KERNEL(silu_f32, ActivateParams, kActivateThreads) { activate<silu, float>(p); }
+PB_KERNEL(gelu_tanh_bf16, ActivateParams, kActivateThreads) {
+  activate<gelu_tanh, __nv_bfloat16>(p);
+}
+PB_KERNEL(gelu_tanh_f32, ActivateParams, kActivateThreads) { activate<gelu_tanh, float>(p); }
+PB_KERNEL(gelu_bf16, ActivateParams, kActivateThreads) { activate<gelu, __nv_bfloat16>(p); }
+PB_KERNEL(gelu_f32, ActivateParams, kActivateThreads) { activate<gelu, float>(p); }
+
+}  // namespace
+}  // namespace pb::cuda

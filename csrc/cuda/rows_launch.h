@@ -1,0 +1,19 @@
+// Launches of norms and activations.
+#pragma once
+
+#include "base/dtype.h"
+#include "cuda/kernels/params_rows.h"
+#include "cuda/launch.h"
+#include "model/config.h"
+
+namespace pb::cuda {
+
+// out[i] = norm(x[rows[i]]) of n_rows rows. out_dtype: kF32, or kBF16.
+Launch<NormParams> norm_launch(NormKind kind, DType out_dtype, int n_rows,
+                               const NormParams& params);
+
+// out = act(gate) * up, or act(gate), of n_rows rows. out_dtype: kF32, or kBF16.
+Launch<ActivateParams> activate_launch(Activation kind, DType out_dtype, int n_rows,
+                                       const ActivateParams& params);
+
+}  // namespace pb::cuda

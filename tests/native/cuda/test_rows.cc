@@ -1,0 +1,251 @@
+// Norms and activations on the emulator: against references in double, and the same bits for a row
+// whatever is beside it.
+#include <array>
+#include <cmath>
+#include <vector>
+
+#include "cuda/kernels/rows.cuh"
+#include "cuda/rows_launch.h"
+#include "cuda_fixture.h"
+
+namespace pb::test {
+namespace {
+
+constexpr uint64_t kOrders = 10;
+
+template <typename Params>
+void run(const cuda::Launch<Params>& l) {
+  launch(l.kernel, dim3(l.grid.x, l.grid.y, l.grid.z), dim3(l.threads), l.shared_bytes, l.params);
+}
+
+int64_t padded(int cols) { return (cols + 15) / 16 * 16; }
+
+struct NormInput {
+  NormInput(int n_states_, int hidden_)
+      : n_states(n_states_), hidden(hidden_), x(Numbers(3).floats(size_of(n_states_, hidden_), 2)) {
+    weight = Numbers(4).floats(static_cast<size_t>(hidden));
+    bias = Numbers(5).floats(static_cast<size_t>(hidden));
+    for (float& v : x) v += 0.5f;  // so that a mean matters
+  }
+  static size_t size_of(int rows, int cols) { return static_cast<size_t>(rows) * cols; }
+
+  int n_states;
+  int hidden;
+  std::vector<float> x;       // (n_states, hidden)
+  std::vector<float> weight;  // (hidden)
+  std::vector<float> bias;    // (hidden)
+};
+
+constexpr float kEps = 1e-5f;
+
+// out (rows.size(), padded(hidden)), bits of bf16 or of f32
+template <typename T>
+std::vector<T> normed(NormKind kind, DType dtype, const NormInput& in,
+                      const std::vector<int32_t>& rows) {
+  const DeviceArray<float> x(in.x);
+  const DeviceArray<int32_t> index(rows);
+  const DeviceArray<float> weight(in.weight);
+  const DeviceArray<float> bias(in.bias);
+  DeviceArray<T> out(rows.size() * static_cast<size_t>(padded(in.hidden)));
+  const cuda::NormParams params = {
+      .x = x.get(),
+      .rows = index.get(),
+      .weight = weight.get(),
+      .bias = kind == NormKind::kLayer ? bias.get() : nullptr,
+      .hidden = in.hidden,
+      .eps = kEps,
+      .out = out.get(),
+      .row_stride = padded(in.hidden),
+  };
+  run(cuda::norm_launch(kind, dtype, static_cast<int>(rows.size()), params));
+  return out.host();
+}
+
+std::vector<double> norm_reference(NormKind kind, const NormInput& in, int row) {
+  const float* x = in.x.data() + static_cast<int64_t>(row) * in.hidden;
+  double mean = 0.0;
+  double squares = 0.0;
+  if (kind == NormKind::kLayer) {
+    for (int i = 0; i < in.hidden; ++i) mean += double{x[i]} / in.hidden;
+  }
+  for (int i = 0; i < in.hidden; ++i) squares += (x[i] - mean) * (x[i] - mean) / in.hidden;
+  std::vector<double> out;
+  for (int i = 0; i < in.hidden; ++i) {
+    const auto at = static_cast<size_t>(i);
+    out.push_back((x[i] - mean) / std::sqrt(squares + kEps) * in.weight[at] +
+                  (kind == NormKind::kLayer ? in.bias[at] : 0.0f));
+  }
+  return out;
+}
+
+float value(float v) { return v; }
+float value(uint16_t bits) { return __bfloat162float({bits}); }
+
+template <typename T>
+void expect_norm_is_right(NormKind kind, DType dtype, double tolerance) {
+  for (const int hidden : {1, 7, 48, 255, 257, 1000, 2048}) {
+    const NormInput in(4, hidden);
+    const std::vector<int32_t> rows = {2, 0, 2, 3};
+    const auto out = normed<T>(kind, dtype, in, rows);
+    const auto stride = static_cast<size_t>(padded(hidden));
+    for (size_t r = 0; r < rows.size(); ++r) {
+      const auto expected = norm_reference(kind, in, rows[r]);
+      for (size_t i = 0; i < stride; ++i) {
+        const float made = value(out[r * stride + i]);
+        if (i >= expected.size()) {
+          EXPECT_EQ(made, 0.0f);
+        } else {  // numbers near 0 are differences of numbers near 1
+          EXPECT(std::abs(made - expected[i]) <= tolerance * (std::abs(expected[i]) + 2.0));
+        }
+      }
+    }
+  }
+}
+
+TEST(norms_match_a_reference_in_double) {
+  set_order(1);
+  expect_norm_is_right<float>(NormKind::kRms, DType::kF32, 1e-6);
+  expect_norm_is_right<float>(NormKind::kLayer, DType::kF32, 1e-6);
+  expect_norm_is_right<uint16_t>(NormKind::kRms, DType::kBF16, 1.0 / 256);
+  expect_norm_is_right<uint16_t>(NormKind::kLayer, DType::kBF16, 1.0 / 256);
+}
+
+// A bf16 result is the f32 one, rounded.
+TEST(norms_round_once) {
+  const NormInput in(1, 300);
+  for (const NormKind kind : {NormKind::kRms, NormKind::kLayer}) {
+    const auto exact = normed<float>(kind, DType::kF32, in, {0});
+    const auto rounded = normed<uint16_t>(kind, DType::kBF16, in, {0});
+    for (size_t i = 0; i < exact.size(); ++i) {
+      EXPECT_EQ(rounded[i], __float2bfloat16_rn(exact[i]).bits);
+    }
+  }
+}
+
+TEST(a_norms_row_has_the_same_bits_alone_and_in_company) {
+  for (const int hidden : {48, 777}) {
+    const NormInput in(32, hidden);
+    std::vector<int32_t> all(32);
+    for (int i = 0; i < 32; ++i) all[static_cast<size_t>(i)] = 31 - i;
+    const auto stride = static_cast<ptrdiff_t>(padded(hidden));
+    for (const NormKind kind : {NormKind::kRms, NormKind::kLayer}) {
+      set_order(0);
+      const auto together = normed<float>(kind, DType::kF32, in, all);
+      for (uint64_t seed = 1; seed <= n_orders(kOrders); ++seed) {
+        set_order(seed);
+        EXPECT(same_bits(normed<float>(kind, DType::kF32, in, all), together));
+        const auto row = static_cast<ptrdiff_t>(seed % 32);
+        const std::vector<float> expected(together.begin() + row * stride,
+                                          together.begin() + (row + 1) * stride);
+        const std::vector<int32_t> one = {all[static_cast<size_t>(row)]};
+        EXPECT(same_bits(normed<float>(kind, DType::kF32, in, one), expected));
+      }
+    }
+  }
+}
+
+// -- activations -----------------------------------------------------------------------------
+
+template <typename T>
+std::vector<T> activated(Activation kind, DType dtype, bool gated, int n_rows, int cols,
+                         const std::vector<float>& gate_up) {
+  const DeviceArray<float> x(gate_up);
+  DeviceArray<T> out(static_cast<size_t>(n_rows * padded(cols)));
+  const cuda::ActivateParams params = {.gate_up = x.get(),
+                                       .gated = gated,
+                                       .cols = cols,
+                                       .out = out.get(),
+                                       .row_stride = padded(cols)};
+  run(cuda::activate_launch(kind, dtype, n_rows, params));
+  return out.host();
+}
+
+double activation_reference(Activation kind, double x) {
+  switch (kind) {
+    case Activation::kSilu:
+      return x / (1.0 + std::exp(-x));
+    case Activation::kGeluTanh:
+      return x / (1.0 + std::exp(-2.0 * std::sqrt(2.0 / M_PI) * (x + 0.044715 * x * x * x)));
+    case Activation::kGelu:
+      break;
+  }
+  return 0.5 * x * std::erfc(-x / std::sqrt(2.0));
+}
+
+constexpr std::array kActivations = {Activation::kSilu, Activation::kGeluTanh, Activation::kGelu};
+
+TEST(activations_are_accurate_to_a_few_units_of_f32) {
+  constexpr int kCols = 20000;
+  std::vector<float> x;
+  for (int i = 0; i < kCols; ++i) x.push_back(-5.0f + 18.0f * static_cast<float>(i) / kCols);
+  for (const Activation kind : kActivations) {
+    const auto y = activated<float>(kind, DType::kF32, false, 1, kCols, x);
+    for (size_t i = 0; i < x.size(); ++i) {
+      const double expected = activation_reference(kind, x[i]);
+      const double error = std::abs(y[i] - expected);
+      // The tanh form's exponent grows with x^3, and so does what its rounding does to the result.
+      const bool rough = kind == Activation::kGeluTanh && x[i] < -2.0f;
+      EXPECT(error <= (rough ? 3e-6 : 5e-7) * std::abs(expected));
+    }
+  }
+}
+
+TEST(activations_of_extremes) {
+  const std::vector<float> x = {0.0f, -0.0f, 100.0f, -100.0f, 3e38f, -3e38f, NAN, 1e-30f};
+  for (const Activation kind : kActivations) {
+    const auto y = activated<float>(kind, DType::kF32, false, 1, 8, x);
+    EXPECT_EQ(y[0], 0.0f);
+    EXPECT_EQ(y[1], 0.0f);
+    EXPECT_EQ(y[2], 100.0f);
+    EXPECT_EQ(y[3], 0.0f);
+    EXPECT(std::isnan(y[6]));
+    EXPECT_EQ(y[7], 0.5e-30f);
+  }
+}
+
+TEST(gated_activations_and_padding) {
+  for (const int cols : {1, 15, 16, 48, 1023, 1025, 2100}) {
+    constexpr int kRows = 3;
+    const auto x = Numbers(9).floats(static_cast<size_t>(kRows * 2 * cols), 2);
+    for (const Activation kind : kActivations) {
+      set_order(5);
+      const auto y = activated<float>(kind, DType::kF32, true, kRows, cols, x);
+      const auto rounded = activated<uint16_t>(kind, DType::kBF16, true, kRows, cols, x);
+      const auto stride = static_cast<size_t>(padded(cols));
+      for (size_t r = 0; r < kRows; ++r) {
+        const float* gate = x.data() + r * 2 * static_cast<size_t>(cols);
+        for (size_t i = 0; i < stride; ++i) {
+          const bool inside = i < static_cast<size_t>(cols);
+          const double e =
+              inside ? activation_reference(kind, gate[i]) * gate[static_cast<size_t>(cols) + i]
+                     : 0;
+          EXPECT(std::abs(y[r * stride + i] - e) <= 2e-6 * std::abs(e) + 1e-12);
+          EXPECT_EQ(rounded[r * stride + i], __float2bfloat16_rn(y[r * stride + i]).bits);
+        }
+      }
+    }
+  }
+}
+
+TEST(an_activations_row_has_the_same_bits_alone_and_in_company) {
+  constexpr int kCols = 1100;
+  const auto x = Numbers(6).floats(size_t{32} * 2 * kCols);
+  const auto stride = static_cast<ptrdiff_t>(padded(kCols));
+  for (const Activation kind : kActivations) {
+    set_order(0);
+    const auto together = activated<float>(kind, DType::kF32, true, 32, kCols, x);
+    for (uint64_t seed = 1; seed <= n_orders(kOrders); ++seed) {
+      set_order(seed);
+      const auto row = static_cast<ptrdiff_t>(seed * 3 % 32);
+      const std::vector<float> one(x.begin() + row * 2 * kCols, x.begin() + (row + 1) * 2 * kCols);
+      const std::vector<float> expected(together.begin() + row * stride,
+                                        together.begin() + (row + 1) * stride);
+      EXPECT(same_bits(activated<float>(kind, DType::kF32, true, 1, kCols, one), expected));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace pb::test
+
+PB_TEST_MAIN()
