@@ -198,6 +198,30 @@ __device__ __forceinline__ void mma_f16(float (&c)[4], const unsigned (&a)[4],
 #endif
 }
 
+// Two numbers rounded to bf16 in one register, `low` in its lower half, as fragments hold them.
+__device__ __forceinline__ unsigned pack_bf16(float low, float high) {
+#if defined(__CUDA_ARCH__)
+  unsigned pair;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+  return pair;
+#else
+  return unsigned{__bfloat16_as_ushort(__float2bfloat16_rn(low))} |
+         unsigned{__bfloat16_as_ushort(__float2bfloat16_rn(high))} << 16;
+#endif
+}
+
+// The same in f16. Magnitudes from 65520 on become infinite.
+__device__ __forceinline__ unsigned pack_f16(float low, float high) {
+#if defined(__CUDA_ARCH__)
+  unsigned pair;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+  return pair;
+#else
+  return unsigned{__half_as_ushort(__float2half_rn(low))} |
+         unsigned{__half_as_ushort(__float2half_rn(high))} << 16;
+#endif
+}
+
 // e^x for x <= 0, the same bits on every device: fused multiply-adds and exact steps only. 0 below
 // -87; NaN of NaN.
 __device__ __forceinline__ float exp_of(float x) {

@@ -1,0 +1,93 @@
+#include "cuda/attention_launch.h"
+
+#include <algorithm>
+
+#include "cuda/kernels/attention_shared.h"
+
+namespace pb::cuda {
+namespace {
+
+constexpr int kDims[] = {64, 96, 128, 256};
+constexpr const char* kTileKernels[3][4][2] = {
+    {{"attention_bf16_64_small", "attention_bf16_64_large"},
+     {"attention_bf16_96_small", "attention_bf16_96_large"},
+     {"attention_bf16_128_small", "attention_bf16_128_large"},
+     {"attention_bf16_256_small", "attention_bf16_256_large"}},
+    {{"attention_f16_64_small", "attention_f16_64_large"},
+     {"attention_f16_96_small", "attention_f16_96_large"},
+     {"attention_f16_128_small", "attention_f16_128_large"},
+     {"attention_f16_256_small", "attention_f16_256_large"}},
+    {{"attention_int8_64_small", "attention_int8_64_large"},
+     {"attention_int8_96_small", "attention_int8_96_large"},
+     {"attention_int8_128_small", "attention_int8_128_large"},
+     {"attention_int8_256_small", "attention_int8_256_large"}}};
+
+// The least padded head size that head_dim goes into.
+int dim_index(int head_dim) {
+  int i = 0;
+  while (i < 3 && kDims[i] < head_dim) ++i;
+  return i;
+}
+
+size_t tile_shared_bytes(DType kv, int head_dim, bool large) {
+  SharedBytes arrays;
+  take_tile(arrays, large ? kLargeTile : kSmallTile, kDims[dim_index(head_dim)],
+            kv == DType::kInt8);
+  return arrays.bytes();
+}
+
+size_t f32_shared_bytes(int head_dim) {
+  SharedBytes arrays;
+  take_f32(arrays, head_dim);
+  return arrays.bytes();
+}
+
+}  // namespace
+
+bool has_large_tiles(const AttentionDevice& device, DType kv, int head_dim) {
+  return kv != DType::kF32 && tile_shared_bytes(kv, head_dim, true) <= device.max_shared_bytes;
+}
+
+Launch<AttentionParams> launch_attention(const AttentionDevice& device, DType kv, bool large,
+                                         const AttentionParams& params) {
+  const Grid grid{static_cast<unsigned>(device.n_multiprocessors * kBlocksPerMultiprocessor)};
+  const int head_dim = params.kv.head_dim;
+  if (kv == DType::kF32) {
+    return {"attention_f32_small", grid, kTileThreads, f32_shared_bytes(head_dim), params};
+  }
+  const int type = kv == DType::kBF16 ? 0 : kv == DType::kF16 ? 1 : 2;
+  const int dim = dim_index(head_dim);
+  const int threads = large ? large_tile_threads(kDims[dim]) : kTileThreads;
+  return {kTileKernels[type][dim][large ? 1 : 0], grid, static_cast<unsigned>(threads),
+          tile_shared_bytes(kv, head_dim, large), params};
+}
+
+Launch<MergeParams> launch_merge(const AttentionDevice& device, const MergeParams& params) {
+  const Grid grid{static_cast<unsigned>(device.n_multiprocessors * kBlocksPerMultiprocessor)};
+  return {"attention_merge", grid, kTileThreads, 0, params};
+}
+
+Launch<RopeStoreParams> launch_rope_store(DType kv, int max_rows, const RopeStoreParams& params) {
+  const char* const kernel = kv == DType::kF32    ? "rope_store_f32"
+                             : kv == DType::kBF16 ? "rope_store_bf16"
+                             : kv == DType::kF16  ? "rope_store_f16"
+                                                  : "rope_store_int8";
+  constexpr int kHeads = kRopeThreads / 32;  // of a block
+  const int n_heads = params.n_heads + 2 * params.kv.n_kv_heads;
+  return {kernel,
+          {static_cast<unsigned>(max_rows), static_cast<unsigned>((n_heads + kHeads - 1) / kHeads)},
+          kRopeThreads,
+          0,
+          params};
+}
+
+Launch<CopyBlockParams> launch_copy_block(int n_layers, const CopyBlockParams& params) {
+  const int64_t n = std::clamp<int64_t>(params.block_bytes / 4096, 1, 64);
+  return {"copy_block",
+          {static_cast<unsigned>(n), static_cast<unsigned>(n_layers)},
+          kCopyBlockThreads,
+          0,
+          params};
+}
+
+}  // namespace pb::cuda

@@ -1,0 +1,89 @@
+// What the attention kernels keep in dynamic shared memory.
+#pragma once
+
+#include <cstdint>
+
+#include "cuda/kernels/params_attention.h"
+#include "cuda/kernels/shared_bytes.h"
+
+namespace pb::cuda {
+
+// Numbers of a row of 16 bits in shared memory: what eight lanes read of eight rows lies in
+// different banks.
+PB_HOST_DEVICE constexpr int padded_stride(int padded_dim) { return padded_dim + 8; }
+
+// Of a tile kernel. head_dim is padded to padded_dim, a row of 16 bits to padded_stride.
+struct SharedTile {
+  float* totals;       // (queries, padded_dim), in an order of the lanes' own
+  uint16_t* q;         // (queries, padded_stride)
+  uint16_t* keys;      // (kChunk, padded_stride)
+  uint16_t* values;    // likewise; of int8 the same array, in which they take turns
+  int8_t* raw_keys;    // (kChunk, padded_dim), of int8 alone, as what follows
+  int8_t* raw_values;  // likewise
+  float* key_scales;   // (kChunk)
+  float* value_scales;
+};
+
+template <typename Arrays>
+PB_HOST_DEVICE constexpr SharedTile take_tile(Arrays& arrays, int queries, int padded_dim,
+                                              bool int8) {
+  const auto stride = static_cast<size_t>(padded_stride(padded_dim));
+  const auto dim = static_cast<size_t>(padded_dim);
+  const auto n_queries = static_cast<size_t>(queries);
+  constexpr size_t kPositions = kChunk;
+  SharedTile tile{};
+  tile.totals = arrays.template take<float>(n_queries * dim);
+  tile.q = arrays.template take<uint16_t>(n_queries * stride);
+  tile.keys = arrays.template take<uint16_t>(kPositions * stride);
+  if (!int8) {
+    tile.values = arrays.template take<uint16_t>(kPositions * stride);
+    return tile;
+  }
+  tile.values = tile.keys;
+  tile.raw_keys = arrays.template take<int8_t>(kPositions * dim);
+  tile.raw_values = arrays.template take<int8_t>(kPositions * dim);
+  tile.key_scales = arrays.template take<float>(kPositions);
+  tile.value_scales = arrays.template take<float>(kPositions);
+  return tile;
+}
+
+// What states of a query and its total are multiplied by when they are merged.
+struct MergeFactors {
+  float total;
+  float part;
+};
+
+// Of the kernel for f32.
+struct SharedF32 {
+  float* q;       // (kSmallTile, head_dim)
+  float* keys;    // (kChunk, head_dim + 1): neighbours in position lie in different banks
+  float* scores;  // (kSmallTile, kSegment), then weights
+  // (kSmallTile) each:
+  float* greatest;        // of the segment
+  float* sum;             // likewise
+  float* total_greatest;  // of it and all segments before it
+  float* total_sum;
+  MergeFactors* factors;
+  int* begin;  // what a query sees
+  int* end;
+};
+
+template <typename Arrays>
+PB_HOST_DEVICE constexpr SharedF32 take_f32(Arrays& arrays, int head_dim) {
+  const auto dim = static_cast<size_t>(head_dim);
+  constexpr size_t kQueries = kSmallTile;
+  SharedF32 shared{};
+  shared.q = arrays.template take<float>(kQueries * dim);
+  shared.keys = arrays.template take<float>(size_t{kChunk} * (dim + 1));
+  shared.scores = arrays.template take<float>(kQueries * kSegment);
+  shared.greatest = arrays.template take<float>(kQueries);
+  shared.sum = arrays.template take<float>(kQueries);
+  shared.total_greatest = arrays.template take<float>(kQueries);
+  shared.total_sum = arrays.template take<float>(kQueries);
+  shared.factors = arrays.template take<MergeFactors>(kQueries);
+  shared.begin = arrays.template take<int>(kQueries);
+  shared.end = arrays.template take<int>(kQueries);
+  return shared;
+}
+
+}  // namespace pb::cuda

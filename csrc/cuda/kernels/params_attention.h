@@ -1,0 +1,126 @@
+// What the host tells the kernels of attention: a layer, and the work list of a pass.
+//
+// The work list is made once a pass and read by every layer. All of it lies at fixed addresses, and
+// the kernels read from it how long it is: a captured graph of launches serves every pass.
+#pragma once
+
+#include <cstdint>
+
+namespace pb::cuda {
+
+inline constexpr int kSegment = 256;  // positions of a softmax state, cut by absolute position
+inline constexpr int kChunk = 64;     // positions in shared memory at a time; divides kSegment
+inline constexpr int kSmallTile = 16;
+inline constexpr int kLargeTile = 64;
+
+// One row of the batch. slot: KV block * block_size + place in it.
+struct AttentionRow {
+  int32_t position;
+  int32_t slot;
+};
+
+// One q head of one row, for every kv head.
+struct AttentionQuery {
+  int32_t row;
+  int32_t head;         // of the q heads that share a kv head
+  int32_t end;          // it sees positions before this one
+  int32_t first_state;  // its state of segment s is number first_state + s, where it is split
+};
+
+// Up to 16 (small) or 64 (large) queries over one range of positions, in the same KV blocks.
+struct AttentionItem {
+  int32_t first_query;
+  int32_t n_queries;
+  int32_t block_table;  // where it begins among block_tables
+  int32_t first_segment;
+  int32_t end_segment;
+  int32_t min_end;  // least and greatest AttentionQuery::end of its queries
+  int32_t max_end;
+  int32_t
+      split;  // 1: states are written, to be merged later; 0: all segments are here, merged here
+};
+
+struct AttentionCounts {
+  int32_t n_rows;
+  int32_t n_small_items;
+  int32_t n_large_items;
+  int32_t n_split_queries;
+};
+
+// Keys and values of one layer; block_size is 1 << block_shift.
+struct KvLayer {
+  void* numbers;  // (n_blocks, 2, n_kv_heads, block_size, head_dim): keys, then values
+  float* scales;  // (n_blocks, 2, n_kv_heads, block_size) of int8; else null
+  int n_kv_heads;
+  int block_shift;
+  int head_dim;
+};
+
+struct AttentionParams {
+  const float* qkv;  // (n_rows, (n_heads + 2 n_kv_heads) * head_dim)
+  KvLayer kv;
+  int n_heads;
+  int sliding_window;  // 0 = full
+  float scale;         // of scores
+  const AttentionQuery* queries;
+  const AttentionItem* items;   // (*n_items)
+  const int32_t* n_items;       // of AttentionCounts
+  const int32_t* block_tables;  // those of all sequences, one after the other
+  float* states;                // (n_kv_heads, n_states, head_dim + 2)
+  int64_t n_states;
+  void* out;           // (max_rows, out_stride) f32 or bf16: n_heads * head_dim of them are written
+  int64_t out_stride;  // numbers
+  int out_bf16;
+};
+
+struct MergeParams {
+  const float* states;  // (n_kv_heads, n_states, head_dim + 2)
+  int64_t n_states;
+  const AttentionQuery* queries;
+  const int32_t* split_queries;    // (*n_split_queries) places among queries
+  const int32_t* n_split_queries;  // of AttentionCounts
+  int n_heads;
+  int n_kv_heads;
+  int head_dim;
+  int sliding_window;
+  void* out;  // as in AttentionParams
+  int64_t out_stride;
+  int out_bf16;
+};
+
+// Of each q or k head before its rotation. weight == null: none.
+struct HeadNorm {
+  const float* weight;  // (head_dim)
+  const float* bias;    // (head_dim), where layer_norm
+  float eps;
+  int layer_norm;  // 0: root mean square
+};
+
+struct RopeStoreParams {
+  float* qkv;                // (n_rows, (n_heads + 2 n_kv_heads) * head_dim): q is rotated in place
+  const AttentionRow* rows;  // (*n_rows)
+  const int32_t* n_rows;     // of AttentionCounts
+  const float* cosines;      // (n_positions, head_dim / 2), or null: no rotation
+  const float* sines;        // likewise
+  HeadNorm q_norm;
+  HeadNorm k_norm;
+  int n_heads;
+  KvLayer kv;
+};
+
+struct CopyBlockParams {
+  unsigned char* data;  // (n_layers, n_blocks, block_bytes)
+  int64_t block_bytes;
+  int n_blocks;
+  int from;
+  int to;
+};
+
+inline constexpr int kLargestPaddedDim = 256;
+inline constexpr int kTileThreads = 128;
+inline constexpr int kRopeThreads = 128;
+inline constexpr int kCopyBlockThreads = 256;
+// Warps that share the columns of a large tile's values: a warp holds at most 128 of them.
+constexpr int large_tile_threads(int padded_dim) { return padded_dim > 128 ? 256 : 128; }
+
+}  // namespace pb::cuda

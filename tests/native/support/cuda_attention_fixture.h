@@ -1,0 +1,329 @@
+// Sequences with random q, k and v, attended to by the CUDA kernels in any passes, and by a
+// reference in double precision.
+#pragma once
+
+#include <cmath>
+#include <span>
+
+#include "base/dtype.h"
+#include "cuda/attention_launch.h"
+#include "cuda/attention_plan.h"
+#include "cuda_fixture.h"
+
+namespace pb::test {
+
+// Launches what the host has decided.
+template <typename Params>
+void launch(const cuda::Launch<Params>& launch_) {
+  launch(launch_.kernel, dim3(launch_.grid.x, launch_.grid.y, launch_.grid.z),
+         dim3(launch_.threads), launch_.shared_bytes, launch_.params);
+}
+
+struct AttentionCase {
+  DType kv = DType::kBF16;
+  int head_dim = 64;
+  int n_kv_heads = 2;
+  int group = 2;
+  int block_size = 32;
+  int sliding_window = 0;
+  bool out_bf16 = false;
+  // How the work is cut.
+  bool large_tiles = true;
+  int n_multiprocessors = 2;
+  int64_t state_bytes = int64_t{4} << 20;
+
+  int n_heads() const { return n_kv_heads * group; }
+  int row_size() const { return (n_heads() + 2 * n_kv_heads) * head_dim; }
+  int out_size() const { return n_heads() * head_dim; }
+  float scale() const { return 1.0f / std::sqrt(static_cast<float>(head_dim)); }
+};
+
+// qkv (length, row_size) as rope_and_store has it: q heads, k heads, v heads.
+struct Sequence {
+  std::vector<float> qkv;
+  std::vector<int32_t> block_table;
+};
+
+// Rows [first, first + n) of a sequence, in a pass.
+struct Part {
+  const Sequence* sequence;
+  int first;
+  int n;
+};
+
+// Sequences with the same prefix have the same seed, and KV blocks, for it.
+inline Sequence make_sequence(const AttentionCase& c, int length, uint32_t seed, int first_block,
+                              const Sequence* prefix = nullptr, int prefix_length = 0) {
+  Sequence s;
+  Numbers numbers(seed);
+  s.qkv = numbers.floats(static_cast<size_t>(length) * static_cast<size_t>(c.row_size()));
+  const int n_blocks = (length + c.block_size - 1) / c.block_size;
+  for (int i = 0; i < n_blocks; ++i) s.block_table.push_back(first_block + (i * 7 + 3) % n_blocks);
+  if (n_blocks % 7 == 0) {
+    for (int i = 0; i < n_blocks; ++i) s.block_table[static_cast<size_t>(i)] = first_block + i;
+  }
+  if (prefix != nullptr) {
+    std::copy_n(prefix->qkv.begin(), prefix_length * c.row_size(), s.qkv.begin());
+    std::copy_n(prefix->block_table.begin(), prefix_length / c.block_size, s.block_table.begin());
+  }
+  return s;
+}
+
+// One layer's keys and values. What was not written is NaN (of int8: in its scale).
+class KvCache {
+ public:
+  KvCache(const AttentionCase& c, int n_blocks)
+      : case_(c),
+        rows_(static_cast<size_t>(n_blocks) * 2 * static_cast<size_t>(c.n_kv_heads * c.block_size)),
+        numbers_(rows_ * static_cast<size_t>(c.head_dim) * size(), 0xff),
+        scales_(c.kv == DType::kInt8 ? rows_ : 0, std::nanf("")) {}
+
+  size_t size() const { return case_.kv == DType::kF32 ? 4 : case_.kv == DType::kInt8 ? 1 : 2; }
+
+  void write(const Sequence& s, int first, int n) {
+    for (int position = first; position < first + n; ++position) {
+      for (int head = 0; head < case_.n_kv_heads; ++head) {
+        for (int value = 0; value < 2; ++value) {
+          const float* from = numbers(s, position, head, value != 0);
+          const size_t row = row_of(s, position, head, value != 0);
+          if (case_.kv == DType::kInt8) scales_[row] = scale_of(from);
+          for (int d = 0; d < case_.head_dim; ++d) {
+            write_number(row * static_cast<size_t>(case_.head_dim) + static_cast<size_t>(d),
+                         from[d], row);
+          }
+        }
+      }
+    }
+  }
+
+  // Makes a value what it is not: infinite or NaN, in f32 or bf16.
+  void spoil_value(const Sequence& s, int position, int head, int d, float x) {
+    const size_t row = row_of(s, position, head, true);
+    write_number(row * static_cast<size_t>(case_.head_dim) + static_cast<size_t>(d), x, row);
+    if (case_.kv == DType::kInt8) scales_[row] = x;
+  }
+
+  double read(const Sequence& s, int position, int head, bool value, int d) const {
+    const size_t row = row_of(s, position, head, value);
+    const size_t at = row * static_cast<size_t>(case_.head_dim) + static_cast<size_t>(d);
+    if (case_.kv == DType::kInt8) {
+      return double{scales_[row]} * static_cast<int8_t>(numbers_[at]);
+    }
+    if (case_.kv == DType::kF32) {
+      float x;
+      std::memcpy(&x, &numbers_[at * 4], 4);
+      return x;
+    }
+    uint16_t x;
+    std::memcpy(&x, &numbers_[at * 2], 2);
+    return case_.kv == DType::kBF16 ? bf16_to_f32(x) : f16_to_f32(x);
+  }
+
+  const std::vector<uint8_t>& numbers() const { return numbers_; }
+  const std::vector<float>& scales() const { return scales_; }
+
+ private:
+  const float* numbers(const Sequence& s, int position, int head, bool value) const {
+    const int heads = case_.n_heads() + (value ? case_.n_kv_heads : 0) + head;
+    return s.qkv.data() + position * case_.row_size() + heads * case_.head_dim;
+  }
+  size_t row_of(const Sequence& s, int position, int head, bool value) const {
+    const int block = s.block_table[static_cast<size_t>(position / case_.block_size)];
+    return static_cast<size_t>(((block * 2 + (value ? 1 : 0)) * case_.n_kv_heads + head) *
+                                   case_.block_size +
+                               position % case_.block_size);
+  }
+  float scale_of(const float* x) const {
+    float top = 0.0f;
+    for (int d = 0; d < case_.head_dim; ++d) top = std::max(top, std::abs(x[d]));
+    return top / 127.0f;
+  }
+  void write_number(size_t at, float x, size_t row) {
+    if (case_.kv == DType::kInt8) {
+      const float scale = scales_[row] > 0.0f ? scales_[row] : 1.0f;
+      numbers_[at] =
+          static_cast<uint8_t>(static_cast<int8_t>(std::isfinite(x) ? std::lrint(x / scale) : 127));
+    } else if (case_.kv == DType::kF32) {
+      std::memcpy(&numbers_[at * 4], &x, 4);
+    } else {
+      const uint16_t bits = case_.kv == DType::kBF16 ? f32_to_bf16(x) : f32_to_f16(x);
+      std::memcpy(&numbers_[at * 2], &bits, 2);
+    }
+  }
+
+  AttentionCase case_;
+  size_t rows_;
+  std::vector<uint8_t> numbers_;
+  std::vector<float> scales_;
+};
+
+// A RowBatch of parts, and what it points to.
+struct Batch {
+  std::vector<float> qkv;  // (n_rows, row_size)
+  std::vector<int32_t> positions;
+  std::vector<SequenceRows> sequences;
+  RowBatch rows;
+
+  Batch(const AttentionCase& c, std::span<const Part> parts) {
+    for (const Part& part : parts) {
+      const int first_row = static_cast<int>(positions.size());
+      sequences.push_back({first_row, part.n, part.first, part.sequence->block_table.data()});
+      for (int i = 0; i < part.n; ++i) positions.push_back(part.first + i);
+      const auto from = part.sequence->qkv.begin() + part.first * c.row_size();
+      qkv.insert(qkv.end(), from, from + part.n * c.row_size());
+    }
+    rows = {static_cast<int>(positions.size()), nullptr, positions.data(), sequences};
+  }
+  Batch(const Batch&) = delete;
+};
+
+inline cuda::AttentionPlan make_plan(const AttentionCase& c, const RowBatch& rows) {
+  cuda::AttentionLimits limits;
+  limits.max_rows = std::max(1, rows.n_rows);
+  for (const SequenceRows& s : rows.sequences) {
+    const int end = s.first_position + s.n_rows;
+    limits.max_positions = std::max(limits.max_positions, end);
+    limits.max_table_entries += (end + c.block_size - 1) / c.block_size;
+  }
+  limits.block_size = c.block_size;
+  limits.group = c.group;
+  limits.n_kv_heads = c.n_kv_heads;
+  limits.head_dim = c.head_dim;
+  limits.widest_window = c.sliding_window;
+  limits.large_tiles = c.large_tiles && c.kv != DType::kF32;
+  limits.n_resident_blocks = c.n_multiprocessors * cuda::kBlocksPerMultiprocessor;
+  limits.state_bytes = c.state_bytes;
+  cuda::AttentionPlan plan(limits);
+  plan.make(rows);
+  return plan;
+}
+
+template <typename T>
+DeviceArray<T> upload(std::span<const T> values) {
+  return DeviceArray<T>(std::vector<T>(values.begin(), values.end()));
+}
+
+// One pass of attention. Returns the rows' outputs (out_size) in f32, in the order of the parts.
+inline std::vector<std::vector<float>> attend(const AttentionCase& c, const KvCache& cache,
+                                              std::span<const Part> parts) {
+  Batch batch(c, parts);
+  const cuda::AttentionPlan plan = make_plan(c, batch.rows);
+  const cuda::AttentionDevice device{c.n_multiprocessors, 227 * 1024};
+  const cuda::AttentionCounts counts = plan.counts();
+
+  DeviceArray<float> qkv(batch.qkv);
+  DeviceArray<uint8_t> numbers(cache.numbers());
+  DeviceArray<float> scales(cache.scales());
+  const DeviceArray<cuda::AttentionQuery> queries = upload(plan.queries());
+  const DeviceArray<cuda::AttentionItem> small_items = upload(plan.small_items());
+  const DeviceArray<cuda::AttentionItem> large_items = upload(plan.large_items());
+  const DeviceArray<int32_t> split_queries = upload(plan.split_queries());
+  const DeviceArray<int32_t> block_tables = upload(plan.block_tables());
+  const DeviceArray<cuda::AttentionCounts> device_counts(
+      std::vector<cuda::AttentionCounts>{counts});
+  DeviceArray<float> states(static_cast<size_t>(plan.n_states() * c.n_kv_heads) *
+                            static_cast<size_t>(c.head_dim + 2));
+  const int64_t stride = (c.out_size() + 15) / 16 * 16;
+  DeviceArray<uint8_t> out(static_cast<size_t>(batch.rows.n_rows * stride) * (c.out_bf16 ? 2 : 4));
+  const auto* const at = reinterpret_cast<const int32_t*>(device_counts.get());
+
+  int shift = 0;
+  while (1 << shift < c.block_size) ++shift;
+  cuda::AttentionParams params{
+      .qkv = qkv.get(),
+      .kv = {numbers.get(), scales.get(), c.n_kv_heads, shift, c.head_dim},
+      .n_heads = c.n_heads(),
+      .sliding_window = c.sliding_window,
+      .scale = c.scale(),
+      .queries = queries.get(),
+      .items = small_items.get(),
+      .n_items = at + offsetof(cuda::AttentionCounts, n_small_items) / sizeof(int32_t),
+      .block_tables = block_tables.get(),
+      .states = states.get(),
+      .n_states = plan.n_states(),
+      .out = out.get(),
+      .out_stride = stride,
+      .out_bf16 = c.out_bf16 ? 1 : 0};
+  launch(cuda::launch_attention(device, c.kv, false, params));
+  if (c.large_tiles && cuda::has_large_tiles(device, c.kv, c.head_dim)) {
+    params.items = large_items.get();
+    params.n_items = at + offsetof(cuda::AttentionCounts, n_large_items) / sizeof(int32_t);
+    launch(cuda::launch_attention(device, c.kv, true, params));
+  }
+  launch(cuda::launch_merge(
+      device,
+      {.states = states.get(),
+       .n_states = plan.n_states(),
+       .queries = queries.get(),
+       .split_queries = split_queries.get(),
+       .n_split_queries = at + offsetof(cuda::AttentionCounts, n_split_queries) / sizeof(int32_t),
+       .n_heads = c.n_heads(),
+       .n_kv_heads = c.n_kv_heads,
+       .head_dim = c.head_dim,
+       .sliding_window = c.sliding_window,
+       .out = out.get(),
+       .out_stride = stride,
+       .out_bf16 = params.out_bf16}));
+
+  const std::vector<uint8_t> bytes = out.host();
+  std::vector<std::vector<float>> rows;
+  for (int r = 0; r < batch.rows.n_rows; ++r) {
+    rows.emplace_back();
+    for (int i = 0; i < c.out_size(); ++i) {
+      const size_t number = static_cast<size_t>(r * stride + i);
+      float x;
+      if (c.out_bf16) {
+        uint16_t bits;
+        std::memcpy(&bits, &bytes[number * 2], 2);
+        x = bf16_to_f32(bits);
+      } else {
+        std::memcpy(&x, &bytes[number * 4], 4);
+      }
+      rows.back().push_back(x);
+    }
+  }
+  return rows;
+}
+
+// One head of one row in double precision: the result (head_dim), and the same of the magnitudes of
+// the values, of which an error is a part.
+struct Reference {
+  std::vector<double> out;
+  std::vector<double> magnitude;
+};
+inline Reference reference(const AttentionCase& c, const KvCache& cache, const Sequence& s,
+                           int position, int head) {
+  const float* const q = s.qkv.data() + position * c.row_size() + head * c.head_dim;
+  const int kv_head = head / c.group;
+  const int begin = c.sliding_window > 0 ? std::max(0, position + 1 - c.sliding_window) : 0;
+  std::vector<double> scores;
+  double top = -INFINITY;
+  for (int at = begin; at <= position; ++at) {
+    double score = 0.0;
+    for (int d = 0; d < c.head_dim; ++d) {
+      float x = q[d] * c.scale();
+      if (c.kv == DType::kF16) x = f16_to_f32(f32_to_f16(x));
+      if (c.kv == DType::kBF16 || c.kv == DType::kInt8) x = bf16_to_f32(f32_to_bf16(x));
+      score += double{x} * cache.read(s, at, kv_head, false, d);
+    }
+    scores.push_back(score);
+    top = std::max(top, score);
+  }
+  Reference r{std::vector<double>(static_cast<size_t>(c.head_dim)),
+              std::vector<double>(static_cast<size_t>(c.head_dim))};
+  double sum = 0.0;
+  for (int at = begin; at <= position; ++at) {
+    const double weight = std::exp(scores[static_cast<size_t>(at - begin)] - top);
+    sum += weight;
+    for (int d = 0; d < c.head_dim; ++d) {
+      const double v = weight * cache.read(s, at, kv_head, true, d);
+      r.out[static_cast<size_t>(d)] += v;
+      r.magnitude[static_cast<size_t>(d)] += std::abs(v);
+    }
+  }
+  for (double& x : r.out) x /= sum;
+  for (double& x : r.magnitude) x /= sum;
+  return r;
+}
+
+}  // namespace pb::test
