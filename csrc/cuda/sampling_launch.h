@@ -10,8 +10,8 @@
 
 #include "cuda/kernels/params_sampling.h"
 #include "cuda/launch.h"
-#include "engine/sampler.h"
-#include "engine/sampling.h"
+#include "sampling/draw.h"
+#include "sampling/sampling.h"
 
 namespace pb::cuda {
 
