@@ -21,10 +21,15 @@ export CMAKE_BUILD_PARALLEL_LEVEL ?= $(JOBS)
 INSTALL := $(PIP) install --no-build-isolation --editable
 BUILD_TOOLS := "scikit-build-core>=0.11" "pybind11>=3.0" ninja
 
-NATIVE_SOURCES := $(shell find csrc -name '*.h' -o -name '*.cc' | sort)
-NATIVE_OTHERS := $(shell find tests/native bench/native -name '*.h' -o -name '*.cc' | sort)
-BUILD_INPUTS := pyproject.toml CMakeLists.txt cmake/cuda.cmake csrc/cuda/build.cc.in $(NATIVE_SOURCES)
+NATIVE_CODE := -name '*.h' -o -name '*.cc' -o -name '*.cuh' -o -name '*.cu'
+NATIVE_SOURCES := $(shell find csrc $(NATIVE_CODE) | sort)
+NATIVE_OTHERS := $(shell find tests/native bench/native $(NATIVE_CODE) | sort)
+BUILD_INPUTS := pyproject.toml CMakeLists.txt $(wildcard cmake/*.cmake) csrc/cuda/build.cc.in $(NATIVE_SOURCES)
 NATIVE_BUILD := -DPYBATCHER_PYTHON=OFF -DPYBATCHER_NATIVE_TESTS=ON
+
+# Tests with threads, and those of device code: races between threads of a block are its to find.
+CUDA_TESTS := $(filter-out test_cuda_driver,$(basename $(notdir $(wildcard tests/native/cuda/test_*.cc tests/native/cuda/*/test_*.cc))))
+TSAN_TESTS := test_thread_pool test_engine test_engine_progress $(CUDA_TESTS)
 
 # ThreadSanitizer of older compilers cannot run where addresses are randomised widely.
 FIXED_ADDRESSES := $(shell setarch -R true 2>/dev/null && echo setarch -R)
@@ -115,9 +120,9 @@ sanitize:
 	cmake --build build/asan
 	ctest --test-dir build/asan --output-on-failure --no-tests=error --parallel $(JOBS)
 	cmake -S . -B build/tsan $(NATIVE_BUILD) -DPYBATCHER_SANITIZE=thread
-	cmake --build build/tsan --target test_thread_pool test_engine test_engine_progress
+	cmake --build build/tsan --target $(TSAN_TESTS)
 	$(FIXED_ADDRESSES) ctest --test-dir build/tsan --output-on-failure --no-tests=error --parallel $(JOBS) \
-	    --tests-regex '^test_(thread_pool|engine|engine_progress)$$'
+	    --tests-regex '^($(subst $(eval ) ,|,$(TSAN_TESTS)))$$'
 
 wheel: $(VENV)/.build-tools
 	$(PIP) wheel --no-build-isolation --no-deps --wheel-dir dist .

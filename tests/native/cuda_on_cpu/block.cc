@@ -12,7 +12,16 @@
 
 namespace cuda_on_cpu {
 
-Machine m;
+namespace {
+// Never destroyed: to the race detector, that would be an access which nothing orders.
+union Forever {
+  Machine machine;
+  Forever() : machine() {}
+  ~Forever() {}
+} forever;
+}  // namespace
+
+Machine& m = forever.machine;
 const ThreadPlace* g_thread = nullptr;
 uint3 g_block_idx;
 dim3 g_block_dim, g_grid_dim;

@@ -100,6 +100,23 @@ void make_tsan_fibers([[maybe_unused]] bool anew) {
 #endif
 }
 
+// After an error other fibers have been left where they were. What they did comes before what the
+// host does next; what sanitizers remember of their frames is forgotten.
+void abandon_threads() {
+  for (unsigned i = 0; i < m.n_threads; ++i) {
+    Thread& t = m.threads[i];
+    unpoison(t.stack.bottom(), Stack::kBytes);
+#ifdef CUDA_ON_CPU_TSAN
+    __tsan_switch_to_fiber(t.context.tsan_fiber, 1 /* no order */);
+    tsan_release(&m.end_sync);
+    __tsan_switch_to_fiber(m.host.tsan_fiber, 1 /* no order */);
+    __tsan_destroy_fiber(t.context.tsan_fiber);
+    t.context.tsan_fiber = nullptr;
+#endif
+  }
+  tsan_acquire(&m.end_sync);
+}
+
 }  // namespace
 
 void launch(const char* name, dim3 grid, dim3 block, size_t shared_bytes,
@@ -138,10 +155,7 @@ void launch(const char* name, dim3 grid, dim3 block, size_t shared_bytes,
     run_block(b);
   }
   if (m.error.empty()) return;
-  // Other fibers have been left where they were, with what sanitizers remember of their frames.
-  for (unsigned i = 0; i < m.n_threads; ++i) {
-    unpoison(m.threads[i].stack.bottom(), Stack::kBytes);
-  }
+  abandon_threads();
   throw Error(std::string(name) + ", " + m.error);
 }
 

@@ -92,7 +92,7 @@ struct Machine {
   const void* host_stack = nullptr;
   size_t host_stack_bytes = 0;
 };
-extern Machine m;
+extern Machine& m;
 
 inline Thread& current() { return *const_cast<Thread*>(static_cast<const Thread*>(g_thread)); }
 

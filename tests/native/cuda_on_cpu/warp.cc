@@ -70,7 +70,8 @@ class Arrival {
         }
         return slot;
       }
-      if ((meeting.mask & mask) != 0) {
+      // Lanes of this mask wait there for this lane, which would wait for them here.
+      if ((meeting.arrived & mask) != 0 && (meeting.mask & bit_) != 0) {
         fail(text_of(where) + " and " + text_of(meeting.where) + ": masks that overlap");
       }
     }
