@@ -24,8 +24,9 @@ BUILD_TOOLS := "scikit-build-core>=0.11" "pybind11>=3.0" ninja
 NATIVE_CODE := -name '*.h' -o -name '*.cc' -o -name '*.cuh' -o -name '*.cu'
 NATIVE_SOURCES := $(shell find csrc $(NATIVE_CODE) | sort)
 NATIVE_OTHERS := $(shell find tests/native bench/native $(NATIVE_CODE) | sort)
-BUILD_INPUTS := pyproject.toml CMakeLists.txt $(wildcard cmake/*.cmake) csrc/cuda/build.cc.in $(NATIVE_SOURCES)
+BUILD_INPUTS := pyproject.toml CMakeLists.txt $(wildcard cmake/*.cmake) $(wildcard csrc/cuda/*.in) $(NATIVE_SOURCES)
 NATIVE_BUILD := -DPYBATCHER_PYTHON=OFF -DPYBATCHER_NATIVE_TESTS=ON
+SANITIZER_BUILD := $(NATIVE_BUILD) -DPYBATCHER_CUDA=OFF  # what nvcc compiles, no sanitizer sees
 
 # Tests with threads, and those of device code: races between threads of a block are its to find.
 CUDA_TESTS := $(filter-out test_cuda_driver,$(basename $(notdir $(wildcard tests/native/cuda/test_*.cc tests/native/cuda/*/test_*.cc))))
@@ -116,10 +117,10 @@ native:
 	ctest --test-dir build/native --output-on-failure --no-tests=error --parallel $(JOBS)
 
 sanitize:
-	cmake -S . -B build/asan $(NATIVE_BUILD) -DPYBATCHER_SANITIZE=address,undefined
+	cmake -S . -B build/asan $(SANITIZER_BUILD) -DPYBATCHER_SANITIZE=address,undefined
 	cmake --build build/asan
 	ctest --test-dir build/asan --output-on-failure --no-tests=error --parallel $(JOBS)
-	cmake -S . -B build/tsan $(NATIVE_BUILD) -DPYBATCHER_SANITIZE=thread
+	cmake -S . -B build/tsan $(SANITIZER_BUILD) -DPYBATCHER_SANITIZE=thread
 	cmake --build build/tsan --target $(TSAN_TESTS)
 	$(FIXED_ADDRESSES) ctest --test-dir build/tsan --output-on-failure --no-tests=error --parallel $(JOBS) \
 	    --tests-regex '^($(subst $(eval ) ,|,$(TSAN_TESTS)))$$'

@@ -13,6 +13,7 @@ enum class ErrorCode {
   kNoFreeSequence,  // NoFreeSequenceError
   kKvCacheFull,     // KvCacheFullError
   kEngine,          // EngineError
+  kOutOfMemory,     // EngineError
   kModelFormat,     // ModelFormatError
   kConfig,          // ConfigError
 };

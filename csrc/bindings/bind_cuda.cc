@@ -19,7 +19,7 @@ py::dict cuda_info() {
     return cuda::probe(build);
   }();
   py::list devices;
-  for (const cuda::Device& device : driver.devices) {
+  for (const cuda::DeviceInfo& device : driver.devices) {
     devices.append(py::make_tuple(to_text(device.name), py::make_tuple(device.major, device.minor),
                                   device.memory_bytes));
   }

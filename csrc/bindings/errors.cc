@@ -23,6 +23,7 @@ const char* class_name(pb::ErrorCode code) {
     case pb::ErrorCode::kKvCacheFull:
       return "KvCacheFullError";
     case pb::ErrorCode::kEngine:
+    case pb::ErrorCode::kOutOfMemory:
       return "EngineError";
     case pb::ErrorCode::kModelFormat:
       return "ModelFormatError";

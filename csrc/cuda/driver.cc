@@ -1,29 +1,22 @@
 #include "cuda/driver.h"
 
-#include <dlfcn.h>
-
 #include <algorithm>
 #include <utility>
 
+#include "cuda/driver_api.h"
+
 namespace pb::cuda {
 namespace {
-
-// Of cuda.h, which builds without a toolkit do not have. The driver's ABI does not change.
-using Result = int;    // CUresult
-using DeviceId = int;  // CUdevice
-constexpr Result kSuccess = 0;
-constexpr Result kErrorNoDevice = 100;
-constexpr int kCapabilityMajor = 75;  // CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR
-constexpr int kCapabilityMinor = 76;
 
 struct Failure {
   Result code;
   std::string what;
 };
 
-class Library {
+// The library's functions, by their names: a driver is asked before it is known to have them all.
+class Functions {
  public:
-  explicit Library(void* handle) : handle_(handle) {}
+  explicit Functions(const DriverLibrary& library) : library_(library) {}
 
   // Calls a function of it. Throws Failure where there is none of that name or it gives an error.
   template <typename... Args>
@@ -39,7 +32,7 @@ class Library {
  private:
   template <typename... Args>
   auto find(const char* name) const {
-    return reinterpret_cast<Result (*)(Args...)>(dlsym(handle_, name));
+    return reinterpret_cast<Result (*)(Args...)>(library_.find(name));
   }
 
   std::string text(Result code) const {
@@ -49,15 +42,15 @@ class Library {
     return std::string(" (") + said + ")";
   }
 
-  void* handle_;
+  const DriverLibrary& library_;
 };
 
-Device describe_device(const Library& library, int ordinal) {
+DeviceInfo describe_device(const Functions& library, int ordinal) {
   DeviceId id = 0;
   library.call("cuDeviceGet", &id, ordinal);
   char name[256] = {};
   library.call("cuDeviceGetName", &name[0], static_cast<int>(sizeof name) - 1, id);
-  Device device{.name = name};
+  DeviceInfo device{.name = name};
   library.call("cuDeviceGetAttribute", &device.major, kCapabilityMajor, id);
   library.call("cuDeviceGetAttribute", &device.minor, kCapabilityMinor, id);
   library.call("cuDeviceTotalMem_v2", &device.memory_bytes, id);
@@ -65,7 +58,7 @@ Device describe_device(const Library& library, int ordinal) {
 }
 
 // Code runs on its own architecture and on later ones of the same major number.
-bool runs_on(const Build& build, const Device& device) {
+bool runs_on(const Build& build, const DeviceInfo& device) {
   for (const int architecture : build.architectures) {
     if (architecture / 10 == device.major && architecture % 10 <= device.minor) return true;
   }
@@ -74,9 +67,9 @@ bool runs_on(const Build& build, const Device& device) {
 
 std::string architecture_name(int architecture) { return "sm_" + std::to_string(architecture); }
 
-std::string unknown_devices(const Build& build, const std::vector<Device>& devices) {
+std::string unknown_devices(const Build& build, const std::vector<DeviceInfo>& devices) {
   std::string found;
-  for (const Device& device : devices) {
+  for (const DeviceInfo& device : devices) {
     found += (found.empty() ? "" : ", ") + device.name + " is " +
              architecture_name(10 * device.major + device.minor);
   }
@@ -130,15 +123,12 @@ Driver probe(const Build& build, const char* library_name) {
                    "CUDA_VISIBLE_DEVICES hides it");
   };
 
-  // Never closed: once started, a driver has threads, and functions to call at the exit.
-  void* const handle = dlopen(library_name, RTLD_NOW | RTLD_LOCAL);
-  if (handle == nullptr) {
-    const char* why = dlerror();
+  const DriverLibrary opened(library_name);
+  if (!opened.is_open()) {
     return lacking(DriverState::kAbsent, std::string("there is no NVIDIA driver (") +
-                                             (why != nullptr ? why : library_name) +
-                                             "): install one");
+                                             opened.problem() + "): install one");
   }
-  const Library library(handle);
+  const Functions library(opened);
   try {
     library.call("cuDriverGetVersion", &driver.version);
     const int oldest = oldest_version(build);
@@ -151,7 +141,7 @@ Driver probe(const Build& build, const char* library_name) {
     library.call("cuInit", 0U);
     int count = 0;
     library.call("cuDeviceGetCount", &count);
-    std::vector<Device> devices;
+    std::vector<DeviceInfo> devices;
     for (int i = 0; i < count; ++i) devices.push_back(describe_device(library, i));
     driver.devices = std::move(devices);
   } catch (const Failure& failure) {
@@ -161,7 +151,7 @@ Driver probe(const Build& build, const char* library_name) {
                                              ": see what nvidia-smi says of it");
   }
   if (driver.devices.empty()) return no_device();
-  const auto has_code = [&build](const Device& device) { return runs_on(build, device); };
+  const auto has_code = [&build](const DeviceInfo& device) { return runs_on(build, device); };
   if (build.toolkit.empty() || std::ranges::any_of(driver.devices, has_code)) return driver;
   return lacking(DriverState::kUnknownDevice, unknown_devices(build, driver.devices));
 }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "cuda/build.h"
+#include "cuda/driver_library.h"
 
 namespace pb::cuda {
 
@@ -22,7 +23,7 @@ enum class DriverState {
 // "ready", "absent", "too_old", "failed", "no_device", "unknown_device".
 const char* state_name(DriverState state);
 
-struct Device {
+struct DeviceInfo {
   std::string name;
   int major = 0;  // its compute capability: 9.0
   int minor = 0;
@@ -34,7 +35,7 @@ struct Driver {
   int version = 0;      // the newest CUDA it is for, 1000 * major + 10 * minor; 0: not known
   int error = 0;        // of kFailed: the CUresult; 0 where a function is not there
   std::string problem;  // what is lacking, and what to do about it; empty when kReady
-  std::vector<Device> devices;
+  std::vector<DeviceInfo> devices;
 };
 
 // "13.0", of a version as the driver counts it.
@@ -43,6 +44,6 @@ std::string version_name(int version);
 // Opens the driver and starts it in this process: a child forked afterwards cannot use CUDA. It
 // makes no context and takes no memory of a GPU. Never throws for what it finds. library: another
 // one than the system's, for tests.
-Driver probe(const Build& build, const char* library = "libcuda.so.1");
+Driver probe(const Build& build, const char* library = kDriverLibrary);
 
 }  // namespace pb::cuda

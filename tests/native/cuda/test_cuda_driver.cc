@@ -1,11 +1,14 @@
 // The probe, with a driver that is played by fake_cuda.cc.
 #include <stdlib.h>
 
+#include <cstring>
 #include <initializer_list>
+#include <span>
 #include <utility>
 
 #include "check.h"
 #include "cuda/driver.h"
+#include "cuda/kernel_image.h"
 
 using pb::cuda::Build;
 using pb::cuda::Driver;
@@ -132,6 +135,15 @@ TEST(this_build_has_a_toolkit_or_a_reason) {
   const Build& build = pb::cuda::this_build();
   EXPECT_EQ(build.toolkit.empty(), build.architectures.empty());
   EXPECT_EQ(build.toolkit.empty(), !build.problem.empty());
+}
+
+TEST(a_build_with_a_toolkit_has_an_image_of_its_kernels) {
+  const std::span<const std::byte> image = pb::cuda::kernel_image();
+  EXPECT_EQ(image.empty(), pb::cuda::this_build().toolkit.empty());
+  if (image.empty()) return;
+  const unsigned char magic[] = {0x50, 0xed, 0x55, 0xba};  // of fatbinary.h
+  EXPECT(image.size() > sizeof magic);
+  EXPECT(std::memcmp(image.data(), magic, sizeof magic) == 0);
 }
 
 PB_TEST_MAIN()

@@ -295,12 +295,15 @@ TEST(what_cuda_forbids_is_an_error_with_its_place) {
 }
 
 TEST(a_launch_that_cannot_be_is_an_error) {
-  const cuda::NoParams params{.n = 0};
-  EXPECT_EQ(error_of([&] { launch("nothing", dim3(1), dim3(64), 0, params); }),
-            "there is no kernel nothing");
-  EXPECT_EQ(error_of([&] { launch("lonely_lane", dim3(1), dim3(65), 0, params); }),
+  const int params = 0;
+  const auto launch_it = [&](const char* kernel, unsigned threads, size_t params_bytes) {
+    return error_of(
+        [&] { cuda_on_cpu::launch(kernel, dim3(1), dim3(threads), 0, &params, params_bytes); });
+  };
+  EXPECT_EQ(launch_it("nothing", 64, sizeof params), "there is no kernel nothing");
+  EXPECT_EQ(launch_it("lonely_lane", 65, sizeof params),
             "lonely_lane: more threads than it was compiled for");
-  EXPECT_EQ(error_of([&] { launch("lonely_lane", dim3(1), dim3(64), 0, double{}); }),
+  EXPECT_EQ(launch_it("lonely_lane", 64, 2 * sizeof params),
             "lonely_lane: parameters of another size");
 }
 

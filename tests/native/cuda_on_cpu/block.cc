@@ -215,7 +215,6 @@ void run_block(uint64_t number) {
     m.error = "block " + std::to_string(number) + ": nobody can go on:" + stuck_threads();
   }
   g_thread = nullptr;
-  tsan_acquire(&m.end_sync);
 }
 
 }  // namespace cuda_on_cpu

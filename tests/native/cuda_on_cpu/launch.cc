@@ -87,7 +87,8 @@ class SharedMemory {
 };
 
 // To the race detector, what a fiber did in one block comes before what it does in the next. Where
-// blocks are apart they are not to be ordered so: each gets new fibers.
+// blocks are apart they are not to be ordered so: each but the first gets new fibers, and the host,
+// whose order they take over, learns at the end only what fibers did.
 void make_tsan_fibers([[maybe_unused]] bool anew) {
 #ifdef CUDA_ON_CPU_TSAN
   m.host.tsan_fiber = __tsan_get_current_fiber();
@@ -141,19 +142,21 @@ void launch(const char* name, dim3 grid, dim3 block, size_t shared_bytes,
   const std::vector<uint64_t> order = block_order(uint64_t{grid.x} * grid.y * grid.z);
   SharedMemory shared(shared_bytes, order.size());
   const bool apart = shared.are_blocks_apart();
-  make_tsan_fibers(apart);
+  make_tsan_fibers(false);
   tsan_release(&m.begin_sync);
   for (uint64_t i = 0; i < order.size() && m.error.empty(); ++i) {
     const uint64_t b = order[i];
     g_block_idx = {static_cast<unsigned>(b % grid.x), static_cast<unsigned>(b / grid.x % grid.y),
                    static_cast<unsigned>(b / grid.x / grid.y)};
     shared.give(i);
-    if (i > 0) {
-      make_tsan_fibers(apart);
-      if (!apart) tsan_release(&m.begin_sync);
-    }
+    if (i > 0 && apart) make_tsan_fibers(true);
     run_block(b);
+    if (!apart) {
+      tsan_acquire(&m.end_sync);
+      tsan_release(&m.begin_sync);
+    }
   }
+  tsan_acquire(&m.end_sync);
   if (m.error.empty()) return;
   abandon_threads();
   throw Error(std::string(name) + ", " + m.error);

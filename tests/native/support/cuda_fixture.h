@@ -5,48 +5,74 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
-#include <memory>
 #include <random>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "check.h"
+#include "cuda/device.h"
 #include "cuda/kernels/device_code.h"
+#include "emulated_driver.h"
 
 namespace pb::test {
 
 using cuda_on_cpu::MmaModel;
+
+// The GPU that tests run on: the emulated one.
+inline cuda::Device& test_device() {
+  static cuda::Device& device = *[] {
+    auto* const made = new cuda::Device(cuda_on_cpu::emulated_driver());  // never destroyed
+    made->load_module(nullptr);
+    return made;
+  }();
+  return device;
+}
 
 // An array in device memory: exactly so large, so that a sanitizer sees who goes beyond; all bits
 // set at first, which is NaN.
 template <typename T>
 class DeviceArray {
  public:
-  explicit DeviceArray(size_t n) : n_(n), data_(nullptr, std::free) {
-    void* at = nullptr;
-    if (posix_memalign(&at, 256, std::max<size_t>(1, n * sizeof(T))) != 0) std::abort();
-    data_.reset(static_cast<T*>(at));
-    std::memset(at, 0xff, n * sizeof(T));
+  explicit DeviceArray(size_t n) : n_(n), memory_(test_device().allocate(n * sizeof(T))) {
+    test_device().fill(get(), 0xff, n * sizeof(T));
+    test_device().finish();
   }
-  explicit DeviceArray(const std::vector<T>& values) : DeviceArray(values.size()) {
-    std::copy(values.begin(), values.end(), data_.get());
+  explicit DeviceArray(const std::vector<T>& values) : DeviceArray(values.size()) { set(values); }
+
+  // Its address, for launches only: the host cannot read or write there. host() and set() do.
+  T* get() { return memory_.template as<T>(); }
+  const T* get() const { return memory_.template as<T>(); }
+  size_t size() const { return n_; }
+
+  // A copy of what is there.
+  std::vector<T> host() const {
+    std::vector<T> values(n_);
+    test_device().copy_to_host(values.data(), get(), n_ * sizeof(T));
+    test_device().finish();
+    return values;
   }
 
-  T* get() { return data_.get(); }
-  const T* get() const { return data_.get(); }
-  size_t size() const { return n_; }
-  std::vector<T> host() const { return {data_.get(), data_.get() + n_}; }
+  // values (size())
+  void set(const std::vector<T>& values) {
+    if (values.size() != n_) throw std::invalid_argument("DeviceArray: values of another size");
+    test_device().copy_to_device(get(), values.data(), n_ * sizeof(T));
+    test_device().finish();
+  }
 
  private:
   size_t n_;
-  std::unique_ptr<T, decltype(&std::free)> data_;
+  cuda::DeviceMemory memory_;
 };
 
-// Launches a kernel and waits for it.
+// Launches a kernel and waits for it. block: threads along x.
 template <typename Params>
 void launch(const std::string& kernel, dim3 grid, dim3 block, size_t shared_bytes,
             const Params& params) {
-  cuda_on_cpu::launch(kernel, grid, block, shared_bytes, &params, sizeof params);
+  if (block.y != 1 || block.z != 1) throw std::invalid_argument("launch: a block is a row");
+  test_device().launch(cuda::Launch<Params>{
+      kernel.c_str(), {grid.x, grid.y, grid.z}, block.x, shared_bytes, params});
+  test_device().finish();
 }
 
 // The order of threads and blocks from here on (0: as numbered), and how an mma adds.

@@ -1,0 +1,30 @@
+# Compiles csrc/cuda/kernels/kernels.cu for every architecture of PB_CUDA_ARCHITECTURES and gives the
+# image to a library, as kernel_image(); without a toolkit an empty one. Needs cmake/cuda.cmake.
+
+# What nvcc compiles kernels with, here and in .ci/check-kernels. -fmad=false: a*b + c is one rounding
+# where the code says fma and two where it does not (invariant 1).
+set(PB_NVCC_FLAGS -std=c++20 -O3 -fmad=false -Werror all-warnings)
+
+function(pb_add_cuda_kernels target)
+  set(PB_HAS_KERNEL_IMAGE 0)
+  set(PB_KERNEL_IMAGE ${CMAKE_CURRENT_BINARY_DIR}/cuda_kernels.fatbin)
+  set(generated ${CMAKE_CURRENT_BINARY_DIR}/cuda_kernel_image.cc)
+  if(PB_CUDA_TOOLKIT)
+    set(PB_HAS_KERNEL_IMAGE 1)
+    set(source ${CMAKE_CURRENT_SOURCE_DIR}/csrc/cuda/kernels/kernels.cu)
+    set(architectures "")
+    foreach(architecture ${PB_CUDA_ARCHITECTURES})
+      list(APPEND architectures "-gencode=arch=compute_${architecture},code=sm_${architecture}")
+    endforeach()
+    file(GLOB device_code CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/csrc/cuda/kernels/*)
+    add_custom_command(
+      OUTPUT ${PB_KERNEL_IMAGE}
+      COMMAND ${CMAKE_CUDA_COMPILER} ${PB_NVCC_FLAGS} ${architectures} --threads 0 -fatbin
+              -I${CMAKE_CURRENT_SOURCE_DIR}/csrc -o ${PB_KERNEL_IMAGE} ${source}
+      DEPENDS ${device_code} COMMENT "Compiling CUDA kernels for ${PB_CUDA_ARCHITECTURES}"
+      VERBATIM)
+    set_source_files_properties(${generated} PROPERTIES OBJECT_DEPENDS ${PB_KERNEL_IMAGE})
+  endif()
+  configure_file(${CMAKE_CURRENT_SOURCE_DIR}/csrc/cuda/kernel_image.cc.in ${generated} @ONLY)
+  target_sources(${target} PRIVATE ${generated})
+endfunction()
