@@ -8,8 +8,8 @@ namespace {
 
 TEST(every_output_is_a_chain_of_fused_multiply_adds) {
   uint32_t seed = 0;
-  for (const int n_in : {1, 5, 32, 40, 520, 2048, 2049, 5000}) {
-    for (const int n_out : {1, 66}) {
+  for (const int n_in : cases({1, 5, 32, 40, 520, 2048, 5000, 2049})) {
+    for (const int n_out : cases({1, 66})) {
       ++seed;
       const Problem p = Problem::random({35, n_out, n_in, DType::kF32}, seed % 2 == 0, seed);
       const Product product(p);
@@ -28,7 +28,7 @@ TEST(a_row_has_the_same_bits_among_any_number_of_rows) {
   const Product product(p);
   const std::vector<float> expected = chained(p);
   set_order(5);
-  for (int n_rows = 1; n_rows <= 200; n_rows += n_rows < 70 ? 1 : 13) {
+  for (const int n_rows : row_counts()) {
     GemmSizes sizes = p.sizes;
     sizes.n_rows = n_rows;
     EXPECT(same_bits(product.run(choose_gemm(sizes, {1}), n_rows),
@@ -41,7 +41,7 @@ TEST(the_order_of_threads_does_not_matter) {
   const Product product(p);
   const std::vector<float> before = Numbers(15).floats(40 * 70);
   const std::vector<float> expected = chained(p, &before);
-  for (uint64_t seed = 1; seed <= n_orders(10); ++seed) {
+  for (uint64_t seed = 1; seed <= orders(); ++seed) {
     set_order(seed);
     for (const GemmChoice& choice : all_choices(p.sizes)) {
       EXPECT(same_bits(product.run(choice, 40, &before), expected));

@@ -66,8 +66,8 @@ TEST(every_number_is_expanded_exactly) {
 TEST(every_kernel_gives_the_promised_bits) {
   uint32_t seed = 0;
   for (const DType dtype : kQuantised) {
-    for (const int n_in : {1, 40, 96, 200, 520, 800}) {
-      for (const int n_out : {1, 131}) {
+    for (const int n_in : cases({1, 40, 96, 200, 800, 520})) {
+      for (const int n_out : cases({1, 131})) {
         ++seed;
         const Problem p = Problem::random({21, n_out, n_in, dtype}, seed % 2 == 0, seed);
         const Product product(p);
@@ -84,7 +84,7 @@ TEST(every_kernel_gives_the_promised_bits) {
 TEST(segments_are_added_in_order) {
   uint32_t seed = 200;
   for (const DType dtype : kQuantised) {
-    for (const int n_in : {2048, 2049, 5000}) {
+    for (const int n_in : cases({2048, 5000, 2049})) {
       const Problem p = Problem::random({5, 37, n_in, dtype}, true, ++seed);
       const Product product(p);
       const std::vector<float> expected = chained(p);
@@ -122,7 +122,7 @@ TEST(a_row_has_the_same_bits_among_any_number_of_rows) {
     const Product product(p);
     const std::vector<float> expected = chained(p);
     set_order(5);
-    for (int n_rows = 1; n_rows <= 200; n_rows += n_rows < 70 ? 1 : 13) {
+    for (const int n_rows : row_counts()) {
       GemmSizes sizes = p.sizes;
       sizes.n_rows = n_rows;
       const GemmChoice choice = choose_gemm(sizes, {1 + n_rows % 40});
@@ -137,7 +137,7 @@ TEST(the_order_of_threads_does_not_matter) {
     const Problem p = Problem::random({18, 70, 424, dtype}, true, 23);
     const Product product(p);
     const std::vector<float> expected = chained(p);
-    for (uint64_t seed = 1; seed <= n_orders(12); ++seed) {
+    for (uint64_t seed = 1; seed <= orders(); ++seed) {
       set_order(seed);
       for (const GemmChoice& choice : widest_choices(p.sizes)) {
         EXPECT(same_bits(product.run(choice), expected));

@@ -8,7 +8,7 @@ namespace pb::test {
 namespace {
 
 TEST(wgmma_gives_the_bits_of_mma) {
-  for (const int n_in : {40, 200, 520, 2112}) {
+  for (const int n_in : cases({40, 520, 2112, 200})) {
     const Problem p = Problem::random({150, 141, n_in, DType::kBF16}, true, 31);
     const Product product(p);
     for (const MmaModel model : {MmaModel::kSequential, MmaModel::kHopper}) {
@@ -26,7 +26,7 @@ TEST(the_order_of_threads_does_not_matter) {
   const Problem p = Problem::random({70, 70, 600, DType::kBF16}, true, 32);
   const Product product(p);
   const std::vector<float> expected = chained(p);
-  for (uint64_t seed = 1; seed <= n_orders(10); ++seed) {
+  for (uint64_t seed = 1; seed <= orders(); ++seed) {
     set_order(seed);
     EXPECT(same_bits(product.run({&cuda::wgmma_kernel(), false}), expected));
   }
