@@ -16,8 +16,10 @@ __device__ __forceinline__ void store_number(__nv_bfloat16* out, int64_t at, flo
   out[at] = __float2bfloat16_rn(v);
 }
 
-// The sum of all threads' v; every thread gets it. warps: scratch of the block.
-__device__ __forceinline__ float norm_sum(float v, float (&warps)[kNormThreads / 32]) {
+using NormWarps = float[kNormThreads / 32];  // of a block, shared: a sum a warp
+
+// The sum of all threads' v; every thread gets it.
+__device__ __forceinline__ float norm_sum(float v, NormWarps& warps) {
   v = warp_sum(v);
   __syncthreads();  // the sum before this one has been read
   if (threadIdx.x % 32 == 0) warps[threadIdx.x / 32] = v;
@@ -36,8 +38,7 @@ __device__ __forceinline__ void clear_padding(const NormParams& p, T* out) {
 
 // out = x / sqrt(mean(x^2) + eps) * weight
 template <typename T>
-__device__ __forceinline__ void rms_norm(const NormParams& p) {
-  __shared__ float warps[kNormThreads / 32];
+__device__ __forceinline__ void rms_norm(const NormParams& p, NormWarps& warps) {
   const int t = static_cast<int>(threadIdx.x);
   const float* x = p.x + static_cast<int64_t>(p.rows[blockIdx.x]) * p.hidden;
   float squares = 0.0f;
@@ -52,8 +53,7 @@ __device__ __forceinline__ void rms_norm(const NormParams& p) {
 
 // out = (x - mean(x)) / sqrt(variance(x) + eps) * weight + bias
 template <typename T>
-__device__ __forceinline__ void layer_norm(const NormParams& p) {
-  __shared__ float warps[kNormThreads / 32];
+__device__ __forceinline__ void layer_norm(const NormParams& p, NormWarps& warps) {
   const int t = static_cast<int>(threadIdx.x);
   const float* x = p.x + static_cast<int64_t>(p.rows[blockIdx.x]) * p.hidden;
   float sum = 0.0f;
@@ -90,10 +90,25 @@ __device__ __forceinline__ void activate(const ActivateParams& p) {
   }
 }
 
-PB_KERNEL(rms_norm_bf16, NormParams, kNormThreads) { rms_norm<__nv_bfloat16>(p); }
-PB_KERNEL(rms_norm_f32, NormParams, kNormThreads) { rms_norm<float>(p); }
-PB_KERNEL(layer_norm_bf16, NormParams, kNormThreads) { layer_norm<__nv_bfloat16>(p); }
-PB_KERNEL(layer_norm_f32, NormParams, kNormThreads) { layer_norm<float>(p); }
+PB_KERNEL(rms_norm_bf16, NormParams, kNormThreads) {
+  __shared__ NormWarps warps;
+  rms_norm<__nv_bfloat16>(p, warps);
+}
+
+PB_KERNEL(rms_norm_f32, NormParams, kNormThreads) {
+  __shared__ NormWarps warps;
+  rms_norm<float>(p, warps);
+}
+
+PB_KERNEL(layer_norm_bf16, NormParams, kNormThreads) {
+  __shared__ NormWarps warps;
+  layer_norm<__nv_bfloat16>(p, warps);
+}
+
+PB_KERNEL(layer_norm_f32, NormParams, kNormThreads) {
+  __shared__ NormWarps warps;
+  layer_norm<float>(p, warps);
+}
 
 PB_KERNEL(silu_bf16, ActivateParams, kActivateThreads) { activate<silu, __nv_bfloat16>(p); }
 PB_KERNEL(silu_f32, ActivateParams, kActivateThreads) { activate<silu, float>(p); }

@@ -154,10 +154,10 @@ int differing_draws(const std::vector<float>& logits, const Sampling& s, int n) 
   return n_differing;
 }
 
-// In each, some hundred tokens can be drawn: weights that are off by their rounding move a draw
+// In each, up to 120 tokens can be drawn: weights that are off by their rounding move a draw
 // with a probability of some 1e-6.
 TEST(random_draws_are_those_of_the_host_but_for_rounding) {
-  const auto logits = random_logits(257, 11);
+  const auto logits = random_logits(120, 11);
   int n_differing = 0;
   for (const double temperature : {0.3, 1.0, 2.5, 100.0}) {
     for (const int options : {0, 1, 2, 3, 4, 5, 6, 7}) {
@@ -167,10 +167,10 @@ TEST(random_draws_are_those_of_the_host_but_for_rounding) {
       if (options & 1) s.top_k = 40;
       if (options & 2) s.top_p = 0.83;
       if (options & 4) s.min_p = 0.07;
-      n_differing += differing_draws(logits, s, 128);
+      n_differing += differing_draws(logits, s, 64);
     }
   }
-  EXPECT(n_differing <= 2);  // of 4,096
+  EXPECT(n_differing <= 1);  // of 2,048
 }
 
 TEST(penalised_random_draws_are_those_of_the_host) {
@@ -210,7 +210,7 @@ TEST(draws_follow_the_distribution) {
   std::vector<float> logits(31, -200.0f);
   const std::array<float, 4> probabilities = {0.1f, 0.4f, 0.3f, 0.2f};
   for (size_t i = 0; i < 4; ++i) logits[7 * i] = std::log(probabilities[i]);
-  constexpr int kDraws = 1600;
+  constexpr int kDraws = 1000;
   const auto counts = counts_of(logits, at_temperature(1.0), kDraws);
   for (size_t i = 0; i < 4; ++i) {
     const float sigma = std::sqrt(kDraws * probabilities[i] * (1 - probabilities[i]));
@@ -260,8 +260,8 @@ TEST(ties_go_to_the_lowest_ids) {
   lone[4321] = 9.0f;
   const std::vector<int32_t> history(50);
   for (const auto& logits : {equal, zeros, steps, lone}) {
-    for (const int top_k : {0, 1, 2, 1500, 4999}) {
-      for (const size_t position : {1, 17, 50}) {
+    for (const int top_k : {0, 2, 1500}) {
+      for (const size_t position : {17, 50}) {
         set_order(position);
         Sampling s = at_temperature(50);
         s.top_k = top_k;
@@ -277,7 +277,7 @@ TEST(ties_go_to_the_lowest_ids) {
 }
 
 TEST(a_row_has_the_same_bits_alone_and_in_company) {
-  for (const int vocab : {257, 1030}) {
+  for (const int vocab : {257, 516}) {  // rows off and on 16 bytes
     DeviceSampler device(vocab);
     const auto logits = random_logits(32 * vocab, 21);
     std::vector<Sampling> samplings;
@@ -301,7 +301,7 @@ TEST(a_row_has_the_same_bits_alone_and_in_company) {
     const auto together = device.sample(logits, requests);
     for (uint64_t seed = 1; seed <= n_orders(10); ++seed) {
       set_order(seed);
-      const unsigned threads = 32 * static_cast<unsigned>(1 + seed % 16);
+      const unsigned threads = 32 * static_cast<unsigned>(1 + seed % 5);
       EXPECT(same_bits(device.sample(logits, requests, threads), together));
       const size_t r = seed * 3 % 32;
       const auto begin = logits.begin() + static_cast<ptrdiff_t>(r) * vocab;
@@ -351,7 +351,7 @@ TEST(extremes_are_those_of_the_host) {
     Sampler host(vocab);
     DeviceSampler device(vocab);
     const std::vector<int32_t> history(9);
-    for (const float scale : {0.0f, 1e-30f, 1e-3f, 5.0f, 1e4f, 1e37f}) {
+    for (const float scale : {0.0f, 1e-30f, 5.0f, 1e37f}) {
       const auto logits = random_logits(vocab, 31, scale);
       for (const double temperature : {1e-300, 1e-6, 100.0}) {
         for (int which = 0; which < 4; ++which) {
