@@ -35,7 +35,7 @@ TSAN_TESTS := test_thread_pool test_engine test_engine_progress $(CUDA_TESTS)
 # ThreadSanitizer of older compilers cannot run where addresses are randomised widely.
 FIXED_ADDRESSES := $(shell setarch -R true 2>/dev/null && echo setarch -R)
 
-.PHONY: help build environment demo test check format native sanitize wheel bench bench-tools rivals \
+.PHONY: help build environment demo test check format native sanitize emulated test-emulated wheel bench bench-tools rivals \
     rival-llamacpp rival-openvino clean
 
 help:
@@ -45,6 +45,8 @@ help:
 	@echo "make format    rewrite the sources as 'make check' wants them"
 	@echo "make native    the C++ tests"
 	@echo "make sanitize  the C++ tests under AddressSanitizer, UBSan and ThreadSanitizer"
+	@echo "make emulated  an extension with an emulated GPU: PYTHONPATH=build/emulated python"
+	@echo "make test-emulated  the tests of the CUDA backend on it"
 	@echo "make wheel     a wheel in dist/"
 	@echo "make bench     its speed against this machine's limits and the rivals that are installed"
 	@echo "make bench-tools  what 'python -m bench.report' draws plots with"
@@ -124,6 +126,24 @@ sanitize:
 	cmake --build build/tsan --target $(TSAN_TESTS)
 	$(FIXED_ADDRESSES) ctest --test-dir build/tsan --output-on-failure --no-tests=error --parallel $(JOBS) \
 	    --tests-regex '^($(subst $(eval ) ,|,$(TSAN_TESTS)))$$'
+
+# The package once more, with an extension of its own. The editable install comes first on every path,
+# so sitecustomize.py takes it out.
+EMULATED := build/emulated
+emulated: $(VENV)/.build-tools
+	cmake -S . -B $(EMULATED)/cmake -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja -DPYBATCHER_CUDA_EMULATED=ON \
+	    -DPYBATCHER_CUDA=OFF -DPython_EXECUTABLE=$(CURDIR)/$(BIN)/python \
+	    -Dpybind11_DIR=$$($(BIN)/python -m pybind11 --cmakedir)
+	cmake --build $(EMULATED)/cmake --target _core
+	mkdir -p $(EMULATED)/pybatcher
+	ln -sfn $(filter-out %__pycache__,$(wildcard $(CURDIR)/pybatcher/*)) $(EMULATED)/pybatcher/
+	cp $(EMULATED)/cmake/_core*.so $(EMULATED)/pybatcher/
+	cp tests/native/cuda_emulated/sitecustomize.py $(EMULATED)/
+
+test-emulated: emulated $(VENV)/.core $(VENV)/.test
+	PYTHONPATH=$(CURDIR)/$(EMULATED) PYBATCHER_TEST_DEVICE=cuda PYTHONDONTWRITEBYTECODE= \
+	    PYTEST_XDIST_AUTO_NUM_WORKERS=$(JOBS) $(BIN)/python -m pytest --numprocesses auto \
+	    --maxprocesses 4 --dist worksteal tests/emulated $(ARGS)
 
 wheel: $(VENV)/.build-tools
 	$(PIP) wheel --no-build-isolation --no-deps --wheel-dir dist .

@@ -59,7 +59,7 @@ std::unique_ptr<PyEngine> make_engine(const py::dict& config, const py::dict& te
   const TensorMap views = to_tensors(tensors, mapped, keep_alive);
   const LoadOptions load = to_load_options(weights_cache, progress);
   const py::gil_scoped_release release;
-  auto backend = device == "cpu" ? make_cpu_backend(threads) : make_cuda_backend();
+  auto backend = device == "cpu" ? make_cpu_backend(threads) : make_cuda_backend(threads);
   auto engine =
       std::make_unique<Engine>(std::move(model_config), views, options, std::move(backend), load);
   return std::make_unique<PyEngine>(std::move(engine));

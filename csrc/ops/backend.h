@@ -153,6 +153,6 @@ class Backend {
 
 // Factories of the devices. n_threads 0 = the cores this process may use. Throw kConfig.
 std::unique_ptr<Backend> make_cpu_backend(int n_threads);
-std::unique_ptr<Backend> make_cuda_backend();  // cuda/no_cuda.cc: always throws, as yet
+std::unique_ptr<Backend> make_cuda_backend(int n_threads);
 
 }  // namespace pb

@@ -8,7 +8,7 @@
 namespace pb::cuda {
 namespace {
 
-constexpr int kF32Columns = kLargestPaddedDim / kTileThreads;  // of values, that a thread adds up
+constexpr int kDimsOfThread = kLargestPaddedDim / kTileThreads;  // of values, that a thread adds up
 
 // Rows of one kv head's keys and values.
 struct KvRows {
@@ -91,14 +91,14 @@ __device__ __forceinline__ void softmax_f32(int segment, const SharedF32& shared
 
 // A thread's columns of the values of all queries: of the segment, and of all before it.
 struct ValuesF32 {
-  float part[kSmallTile][kF32Columns];
-  float total[kSmallTile][kF32Columns];
+  float part[kSmallTile][kDimsOfThread];
+  float total[kSmallTile][kDimsOfThread];
 };
 
 __device__ __forceinline__ void add_values_f32(const KvRows& rows, int begin, int end,
                                                const SharedF32& shared, ValuesF32& values) {
 #pragma unroll
-  for (int c = 0; c < kF32Columns; ++c) {
+  for (int c = 0; c < kDimsOfThread; ++c) {
     const int column = static_cast<int>(threadIdx.x) + c * kTileThreads;
 #pragma unroll
     for (int i = 0; i < kSmallTile; ++i) values.part[i][c] = 0.0f;
@@ -126,7 +126,7 @@ __device__ __forceinline__ void end_segment_f32(const AttentionParams& p, const 
     if (!sees_segment(shared.begin[i], shared.end[i], segment)) continue;
     if (item.split == 0) {
 #pragma unroll
-      for (int c = 0; c < kF32Columns; ++c) {
+      for (int c = 0; c < kDimsOfThread; ++c) {
         values.total[i][c] = merge_value(shared.factors[i], values.total[i][c], values.part[i][c]);
       }
       continue;
@@ -135,7 +135,7 @@ __device__ __forceinline__ void end_segment_f32(const AttentionParams& p, const 
         kv_head * p.n_states + p.queries[item.first_query + i].first_state + segment;
     float* const state = p.states + number * (head_dim + 2);
 #pragma unroll
-    for (int c = 0; c < kF32Columns; ++c) {
+    for (int c = 0; c < kDimsOfThread; ++c) {
       const int column = thread + c * kTileThreads;
       if (column < head_dim) state[column] = values.part[i][c];
     }
@@ -180,7 +180,7 @@ __device__ __forceinline__ void attend_item_f32(const AttentionParams& p, const 
 #pragma unroll
   for (int i = 0; i < kSmallTile; ++i) {
 #pragma unroll
-    for (int c = 0; c < kF32Columns; ++c) values.total[i][c] = 0.0f;
+    for (int c = 0; c < kDimsOfThread; ++c) values.total[i][c] = 0.0f;
   }
   __syncthreads();
   const KvRows rows{p.kv, p.block_tables + item.block_table, kv_head};
@@ -203,7 +203,7 @@ __device__ __forceinline__ void attend_item_f32(const AttentionParams& p, const 
     const int64_t at =
         query.row * p.out_stride + (kv_head * group + query.head) * static_cast<int64_t>(head_dim);
 #pragma unroll
-    for (int c = 0; c < kF32Columns; ++c) {
+    for (int c = 0; c < kDimsOfThread; ++c) {
       const int column = thread + c * kTileThreads;
       if (column >= head_dim) continue;
       store_output(p.out, p.out_bf16, at + column, values.total[i][c] / shared.total_sum[i]);

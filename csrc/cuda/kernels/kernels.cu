@@ -1,2 +1,15 @@
-// Every kernel, for nvcc: what is not included here is in no build. (None is written yet.)
-#include "cuda/kernels/device_code.h"
+// Every kernel, for both compilers: what is not included here is in no build.
+#include "cuda/kernels/activation.cuh"
+#include "cuda/kernels/attention.cuh"
+#include "cuda/kernels/attention_f32.cuh"
+#include "cuda/kernels/attention_merge.cuh"
+#include "cuda/kernels/copy_block.cuh"
+#include "cuda/kernels/embed.cuh"
+#include "cuda/kernels/gemm.cuh"
+#include "cuda/kernels/gemm_f32.cuh"
+#include "cuda/kernels/gemm_few.cuh"
+#include "cuda/kernels/gemm_finish.cuh"
+#include "cuda/kernels/gemm_quantised.cuh"
+#include "cuda/kernels/rope_store.cuh"
+#include "cuda/kernels/rows.cuh"
+#include "cuda/kernels/sampling.cuh"

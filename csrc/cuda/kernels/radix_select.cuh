@@ -21,14 +21,14 @@ using TokenKey = unsigned long long;  // the smaller, the earlier in the order
 constexpr unsigned kAllLanes = 0xffffffffu;
 constexpr int kDigitBits = 10;
 constexpr int kBins = 1 << kDigitBits;
-constexpr int kChunk = 32;  // bins; one a lane
-constexpr int kChunks = kBins / kChunk;
+constexpr int kBinGroup = 32;  // bins; one a lane
+constexpr int kBinGroups = kBins / kBinGroup;
 constexpr int kIdBits = 20;
 constexpr int kKeyBits = 32 + kIdBits;
 constexpr unsigned kGatherable = 1024;
 constexpr float kSurelyNoMass = -31.0f;  // e^-31 < 2^-44
 
-static_assert(kChunks == 32, "a lane a chunk");
+static_assert(kBinGroups == 32, "a lane a group");
 
 // Bits that are the larger the smaller the score is; one value for both zeros. Finite numbers lie
 // in [kDescendingLargest, kDescendingSmallest], -inf comes next, and +inf and NaNs lie around them.
@@ -38,9 +38,8 @@ constexpr unsigned kDescendingForbidden = kDescendingSmallest + 1;
 
 __device__ __forceinline__ unsigned descending(float score) {
   constexpr unsigned kSign = 0x80000000u;
-  const float v = score + 0.0f;
-  unsigned bits;
-  memcpy(&bits, &v, sizeof bits);
+  const float v = score + 0.0f;  // one value for both zeros
+  const unsigned bits = __float_as_uint(v);
   return (bits & kSign) != 0 ? bits : ~(bits | kSign);
 }
 
@@ -130,8 +129,8 @@ struct Histogram {
   unsigned count[kBins];
   unsigned low[kBins];
   unsigned high[kBins];
-  unsigned chunk_count[kChunks];  // sums of kChunk bins
-  Mass chunk_mass[kChunks];
+  unsigned chunk_count[kBinGroups];  // sums of kBinGroup bins
+  Mass chunk_mass[kBinGroups];
 };
 
 struct Place {  // a bin, or a chunk of them
@@ -200,12 +199,12 @@ __device__ __forceinline__ void fill(Histogram& h, const Ranking& ranking, BinOf
   last_mass = warp_total(last_mass);
   if (threadIdx.x % 32 == 0) add(h, kBins - 1, last_count, last_mass);
   __syncthreads();
-  if (threadIdx.x < kChunks) {
+  if (threadIdx.x < kBinGroups) {
     const int chunk = static_cast<int>(threadIdx.x);
     unsigned count = 0;
     Mass mass = 0;
-    for (int i = 0; i < kChunk; ++i) {
-      const int bin = chunk * kChunk + (i + chunk) % kChunk;  // each thread in a bank of its own
+    for (int i = 0; i < kBinGroup; ++i) {
+      const int bin = chunk * kBinGroup + (i + chunk) % kBinGroup;  // each thread in a bank of its own
       count += h.count[bin];
       mass += mass_in(h, bin);
     }
@@ -237,7 +236,7 @@ __device__ __forceinline__ void fill_coarse(Selector& s, const Ranking& ranking)
 // The mass of all tokens; after fill_coarse.
 __device__ __forceinline__ Mass total_mass(const Selector& s) {
   Mass mass = 0;
-  for (int chunk = 0; chunk < kChunks; ++chunk) mass += s.coarse.chunk_mass[chunk];
+  for (int chunk = 0; chunk < kBinGroups; ++chunk) mass += s.coarse.chunk_mass[chunk];
   return mass;
 }
 
@@ -280,7 +279,7 @@ __device__ __forceinline__ void place_bin(Selector& s, const Histogram& h, bool 
     if (is_fine) before = {0, 0, s.bin.count_before, s.bin.mass_before};
     place(by, target, h.chunk_count[lane], h.chunk_mass[lane], before, s.chunk);
     __syncwarp();  // s.chunk is there, and s.bin has been read
-    const int bin = s.chunk.index * kChunk + lane;
+    const int bin = s.chunk.index * kBinGroup + lane;
     place(by, target, h.count[bin], mass_in(h, bin), s.chunk, s.bin);
   }
   __syncthreads();

@@ -1,0 +1,214 @@
+#include "cuda/cuda_backend.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <numeric>
+#include <utility>
+
+#include "base/error.h"
+#include "cuda/pack.h"
+#include "ops/read_tensor.h"
+
+namespace pb::cuda {
+namespace {
+
+constexpr size_t kAlignment = 256;     // of the parts of a weight
+constexpr int kActivationPadding = 16;  // numbers
+
+size_t aligned(size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+
+}  // namespace
+
+CudaBackend::CudaBackend(std::unique_ptr<Device> device, std::string name, int n_threads)
+    : device_(std::move(device)),
+      name_(std::move(name)),
+      pool_(n_threads),
+      gemm_device_{.n_sms = device_->properties().n_multiprocessors},
+      attention_device_{.n_multiprocessors = device_->properties().n_multiprocessors,
+                        .max_shared_bytes = device_->properties().most_shared_bytes} {}
+
+std::string CudaBackend::target() const {
+  const DeviceProperties& gpu = device_->properties();
+  return "sm_" + std::to_string(10 * gpu.major + gpu.minor);
+}
+
+// -- at load ----------------------------------------------------------------------------------
+
+// Values, then scales, each on a multiple of kAlignment.
+PackedMatrix CudaBackend::pack(std::span<const TensorView> parts,
+                               std::span<const TensorView> biases, DType dtype) {
+  int64_t n_out = 0;
+  for (const TensorView& part : parts) n_out += part.rows;
+  const WeightLayout layout =
+      weight_layout(static_cast<int>(n_out), static_cast<int>(parts[0].cols), dtype);
+  PackedMatrix packed;
+  packed.n_out = layout.n_out;
+  packed.n_in = layout.n_in;
+  packed.dtype = dtype;
+  packed.packed = AlignedBuffer(aligned(layout.value_bytes) + layout.scale_bytes);
+  auto* const bytes = packed.packed.as<std::byte>();
+  pack_weight(parts, layout,
+              {.values = {bytes, layout.value_bytes},
+               .scales = {bytes + aligned(layout.value_bytes), layout.scale_bytes}},
+              pool_);
+  packed.bias = read_biases(parts, biases, n_out);
+  return packed;
+}
+
+std::string CudaBackend::layout() const {
+  return "cuda " + std::to_string(kWeightLayoutVersion);
+}
+
+MatrixBytes CudaBackend::matrix_bytes(int n_out, int n_in, DType dtype) const {
+  const WeightLayout layout = weight_layout(n_out, n_in, dtype);
+  return {.packed = aligned(layout.value_bytes) + layout.scale_bytes, .bias = layout.bias_bytes};
+}
+
+Buffer CudaBackend::upload(std::span<const std::byte> bytes) {
+  if (bytes.empty()) return {};
+  auto memory = std::make_shared<DeviceMemory>(device_->allocate(bytes.size()));
+  void* const address = memory->as();
+  device_->copy_to_device(address, bytes.data(), bytes.size());
+  device_->finish();
+  return {address, bytes.size(), std::move(memory)};
+}
+
+Matrix CudaBackend::place(PackedMatrix packed) {
+  const Product product{packed.n_out, packed.n_in, packed.dtype};
+  if (std::ranges::find(products_, product) == products_.end()) products_.push_back(product);
+  const auto bytes_of = [](const AlignedBuffer& buffer) {
+    return std::span(buffer.as<std::byte>(), buffer.bytes());
+  };
+  return {packed.n_out, packed.n_in, packed.dtype, upload(bytes_of(packed.packed)),
+          upload(bytes_of(packed.bias))};
+}
+
+Vector CudaBackend::make_vector(const TensorView& view) {
+  const AlignedBuffer values = read_vector(view);
+  return {.size = static_cast<int>(view.rows),
+          .values = upload({values.as<std::byte>(), values.bytes()})};
+}
+
+Buffer CudaBackend::make_buffer(size_t bytes) {
+  if (bytes == 0) return {};
+  auto memory = std::make_shared<DeviceMemory>(device_->allocate(bytes));
+  void* const address = memory->as();
+  device_->fill(address, 0, bytes);
+  device_->finish();
+  return {address, bytes, std::move(memory)};
+}
+
+Activations CudaBackend::make_activations(int max_rows, int cols, DType weights) {
+  Activations a;
+  a.max_rows = max_rows;
+  a.cols = cols;
+  a.dtype = weights;
+  a.row_stride = (cols + kActivationPadding - 1) / kActivationPadding * kActivationPadding;
+  const size_t number = weights == DType::kF32 ? sizeof(float) : sizeof(uint16_t);
+  a.data = make_buffer(static_cast<size_t>(max_rows) * static_cast<size_t>(a.row_stride) * number);
+  return a;
+}
+
+// The numbers of the CPU's table: cosines are taken on the host.
+RopeTable CudaBackend::make_rope(std::span<const float> inv_freq, float attention_factor,
+                                 int n_positions) {
+  const size_t half = inv_freq.size();
+  std::vector<float> cosines(static_cast<size_t>(n_positions) * half);
+  std::vector<float> sines(cosines.size());
+  pool_.parallel_for(n_positions, 256, [&](int64_t begin, int64_t end, int) {
+    for (int64_t p = begin; p < end; ++p) {
+      for (size_t i = 0; i < half; ++i) {
+        const double angle = static_cast<float>(p) * inv_freq[i];
+        const size_t at = static_cast<size_t>(p) * half + i;
+        cosines[at] = static_cast<float>(std::cos(angle)) * attention_factor;
+        sines[at] = static_cast<float>(std::sin(angle)) * attention_factor;
+      }
+    }
+  });
+  return {.n_positions = n_positions,
+          .half_dim = static_cast<int>(half),
+          .cosines = upload(std::as_bytes(std::span(cosines))),
+          .sines = upload(std::as_bytes(std::span(sines)))};
+}
+
+// (n_layers, n_blocks, 2, n_kv_heads, block_size, head_dim): keys, then values; then, of int8, the
+// scales (n_layers, n_blocks, 2, n_kv_heads, block_size).
+KvStorage CudaBackend::make_kv(int n_blocks, int block_size, int n_layers, int n_kv_heads,
+                               int head_dim, DType dtype) {
+  if (block_size < 1 || kAttentionSegment % block_size != 0) {
+    throw Error(ErrorCode::kConfig, "block_size is " + std::to_string(block_size) +
+                                        "; use a divisor of " + std::to_string(kAttentionSegment));
+  }
+  KvStorage kv;
+  kv.n_blocks = n_blocks;
+  kv.block_size = block_size;
+  kv.n_layers = n_layers;
+  kv.n_kv_heads = n_kv_heads;
+  kv.head_dim = head_dim;
+  kv.dtype = dtype;
+  const size_t places = size_t{2} * static_cast<size_t>(n_kv_heads * block_size);
+  const size_t layers = static_cast<size_t>(n_layers);
+  const size_t number = dtype == DType::kInt8 ? 1 : dtype_size(dtype);
+  const size_t scale = dtype == DType::kInt8 ? sizeof(float) : 0;
+  kv.block_bytes = layers * places * (static_cast<size_t>(head_dim) * number + scale);
+  kv.data = make_buffer(kv.block_bytes * static_cast<size_t>(n_blocks));
+  kv_shape_ = {.n_blocks = n_blocks,
+               .block_size = block_size,
+               .n_layers = n_layers,
+               .n_kv_heads = n_kv_heads,
+               .head_dim = head_dim,
+               .dtype = dtype,
+               .block_bytes = kv.block_bytes,
+               .data = {}};
+  return kv;
+}
+
+size_t CudaBackend::gemm_scratch_for(int max_rows) const {
+  size_t most = 0;
+  for (const Product& product : products_) {
+    for (int n_rows = 1; n_rows <= max_rows; ++n_rows) {
+      const GemmSizes sizes{n_rows, product.n_out, product.n_in, product.dtype};
+      most = std::max(most, gemm_scratch_bytes(sizes, choose_gemm(sizes, gemm_device_)));
+    }
+  }
+  return most;
+}
+
+void CudaBackend::prepare(const PassShape& shape) {
+  shape_ = shape;
+  const auto max_rows = static_cast<size_t>(shape.max_rows);
+  const int blocks_of_sequence =
+      (shape.n_positions + kv_shape_.block_size - 1) / kv_shape_.block_size;
+  attention_plan_ = std::make_unique<AttentionPlan>(AttentionLimits{
+      .max_rows = shape.max_rows,
+      .max_positions = shape.n_positions,
+      .max_table_entries = shape.max_rows * blocks_of_sequence,
+      .block_size = kv_shape_.block_size,
+      .group = shape.n_heads / shape.n_kv_heads,
+      .n_kv_heads = shape.n_kv_heads,
+      .head_dim = shape.head_dim,
+      .large_tiles = has_large_tiles(attention_device_, kv_shape_.dtype, shape.head_dim),
+      .n_resident_blocks = attention_device_.n_multiprocessors * kBlocksPerMultiprocessor,
+  });
+  pass_ = std::make_unique<PassMemory>(
+      *device_, PassLimits{.max_rows = max_rows,
+                           .max_queries = attention_plan_->max_queries(),
+                           .max_small_items = attention_plan_->max_small_items(),
+                           .max_large_items = attention_plan_->max_large_items(),
+                           .max_block_tables = attention_plan_->max_block_tables(),
+                           .max_changes = kMostChanges + static_cast<size_t>(shape.vocab_size)});
+  sampling_planner_ = std::make_unique<SamplingPlanner>(shape.vocab_size);
+  sampling_requests_.reserve(kMostSampledRows);
+  std::vector<int32_t> every_row(max_rows);
+  std::iota(every_row.begin(), every_row.end(), 0);
+  every_row_ = upload(std::as_bytes(std::span(every_row)));
+  gemm_scratch_ = make_buffer(gemm_scratch_for(shape.max_rows));
+  states_ = make_buffer(static_cast<size_t>(attention_plan_->n_states()) *
+                        static_cast<size_t>(shape.n_kv_heads) *
+                        static_cast<size_t>(shape.head_dim + 2) * sizeof(float));
+  scores_ = make_buffer(size_t{kMostSampledRows} * static_cast<size_t>(shape.vocab_size) *
+                        sizeof(float));
+}
+
+}  // namespace pb::cuda

@@ -1,0 +1,111 @@
+// The Backend of NVIDIA GPUs.
+//
+// Operations put launches into the device's one stream and return; finish() waits for all of them.
+// What a pass needs of the host (tokens, block tables, work lists, how rows are sampled) is gathered
+// in pinned memory and copied at once.
+#pragma once
+
+#include <exception>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/thread_pool.h"
+#include "cuda/attention_launch.h"
+#include "cuda/attention_plan.h"
+#include "cuda/device.h"
+#include "cuda/gemm_launch.h"
+#include "cuda/pass_memory.h"
+#include "cuda/sampling_launch.h"
+#include "ops/backend.h"
+
+namespace pb::cuda {
+
+class CudaBackend final : public Backend {
+ public:
+  // name: of the device, as users know it. n_threads: of the host, which pack weights.
+  CudaBackend(std::unique_ptr<Device> device, std::string name, int n_threads);
+
+  std::string device() const override { return name_; }
+  std::string target() const override;
+  int n_threads() const override { return pool_.n_threads(); }
+
+  PackedMatrix pack(std::span<const TensorView> parts, std::span<const TensorView> biases,
+                    DType dtype) override;
+  std::string layout() const override;
+  MatrixBytes matrix_bytes(int n_out, int n_in, DType dtype) const override;
+  Matrix place(PackedMatrix packed) override;
+  Vector make_vector(const TensorView& view) override;
+  Buffer make_buffer(size_t bytes) override;
+  Activations make_activations(int max_rows, int cols, DType weights) override;
+  RopeTable make_rope(std::span<const float> inv_freq, float attention_factor,
+                      int n_positions) override;
+  KvStorage make_kv(int n_blocks, int block_size, int n_layers, int n_kv_heads, int head_dim,
+                    DType dtype) override;
+  void prepare(const PassShape& shape) override;
+
+  void plan(const RowBatch& batch, const KvStorage& kv) override;
+  void embed(const Matrix& table, Buffer& x) override;
+  void embed_add(const Matrix& table, Buffer& x) override;
+  void norm(const Buffer& x, Rows rows, const Norm& norm, Activations& out) override;
+  void matmul(const Activations& x, int n_rows, const Matrix& w, Buffer& y, Store store) override;
+  void rope_and_store(Buffer& qkv, const AttentionLayer& layer, KvStorage& kv) override;
+  void attention(const Buffer& qkv, const AttentionLayer& layer, const KvStorage& kv,
+                 Activations& out) override;
+  void activate(const Buffer& gate_up, int n_rows, Activation kind, bool gated,
+                Activations& out) override;
+  void sample(const Buffer& logits, Rows rows, std::span<Draw> draws) override;
+  void download(const Buffer& from, std::span<std::byte> to) override;
+  void copy_block(KvStorage& kv, int from, int to) override;
+
+  void finish(Heartbeat& heartbeat) override;
+  void restart() override;
+
+ private:
+  // A matrix product that passes will have, whatever their rows.
+  struct Product {
+    int n_out;
+    int n_in;
+    DType dtype;
+    bool operator==(const Product&) const = default;
+  };
+
+  // Does `operation`, whose error is kept for finish(); nothing, once there is one.
+  template <typename Operation>
+  void attempt(Operation&& operation) noexcept;
+
+  Buffer upload(std::span<const std::byte> bytes);
+  size_t gemm_scratch_for(int max_rows) const;
+  KvLayer kv_layer(const KvStorage& kv, int layer) const;
+  const int32_t* row_numbers(Rows rows) const;
+  void gather(const Matrix& table, const int32_t* ids, Buffer& x, Store store);
+  void take_samples();
+
+  std::unique_ptr<Device> device_;
+  std::string name_;
+  ThreadPool pool_;
+  GemmDevice gemm_device_;
+  AttentionDevice attention_device_;
+  std::vector<Product> products_;  // of all matrices, each once
+  KvStorage kv_shape_;             // of the KV that there is, without its memory
+  PassShape shape_;
+
+  std::unique_ptr<AttentionPlan> attention_plan_;
+  std::unique_ptr<PassMemory> pass_;
+  std::unique_ptr<SamplingPlanner> sampling_planner_;
+  Buffer every_row_;     // (max_rows) i32: 0, 1, 2 ...
+  Buffer gemm_scratch_;  // segments' sums
+  Buffer states_;        // of attention (n_kv_heads, n_states, head_dim + 2)
+  Buffer scores_;        // (kMostSampledRows, vocab) f32
+  std::vector<SamplingRequest> sampling_requests_;
+
+  RowBatch batch_;                  // that was planned last
+  int n_sampled_ = 0;               // rows of the pass whose samples are on their way
+  int n_taken_ = 0;                 // of them, those whose draws have been written
+  size_t n_changes_ = 0;            // of the pass
+  std::span<Draw> draws_;           // that samples become
+  std::exception_ptr failure_;      // of an operation since the last finish()
+};
+
+}  // namespace pb::cuda

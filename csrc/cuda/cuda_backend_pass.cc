@@ -1,0 +1,312 @@
+// The operations of a pass.
+#include <algorithm>
+#include <bit>
+#include <utility>
+
+#include "base/error.h"
+#include "cuda/cuda_backend.h"
+#include "cuda/pack.h"
+#include "cuda/rows_launch.h"
+
+namespace pb::cuda {
+namespace {
+
+// What activations of weights of a dtype are held in.
+DType activation_dtype(DType weights) {
+  return weights == DType::kF32 ? DType::kF32 : DType::kBF16;
+}
+
+WeightPointers pointers_of(const Matrix& w) {
+  const WeightLayout layout = weight_layout(w.n_out, w.n_in, w.dtype);
+  const auto* values = w.packed.as<std::byte>();
+  const std::byte* const scales = values + w.packed.bytes() - layout.scale_bytes;
+  return {.values = values,
+          .scales = layout.scale_bytes == 0 ? nullptr : reinterpret_cast<const uint16_t*>(scales),
+          .bias = w.bias.as<float>()};
+}
+
+HeadNorm head_norm(const Norm* norm) {
+  if (norm == nullptr) return {};
+  return {.weight = norm->weight.values.as<float>(),
+          .bias = norm->bias.values.as<float>(),
+          .eps = norm->eps,
+          .layer_norm = norm->kind == NormKind::kLayer ? 1 : 0};
+}
+
+SamplingRequest sampling_request(const DrawRequest& request) {
+  return {.sampling = request.sampling,
+          .history = request.history,
+          .appended = request.appended,
+          .target = request.sampling == nullptr ? request.target : -1};
+}
+
+}  // namespace
+
+template <typename Operation>
+void CudaBackend::attempt(Operation&& operation) noexcept {
+  if (failure_ != nullptr) return;
+  try {
+    operation();
+  } catch (...) {
+    failure_ = std::current_exception();
+  }
+}
+
+void CudaBackend::plan(const RowBatch& batch, const KvStorage&) {
+  batch_ = batch;
+  n_sampled_ = n_taken_ = 0;
+  n_changes_ = 0;
+  attempt([&] {
+    attention_plan_->make(batch);
+    const auto copy = [](const auto& from, const auto& to) {
+      std::ranges::copy(from, to.host);
+    };
+    const auto n_rows = static_cast<size_t>(batch.n_rows);
+    copy(std::span(batch.tokens, n_rows), pass_->tokens);
+    copy(std::span(batch.positions, n_rows), pass_->positions);
+    copy(batch.logits_rows, pass_->logits_rows);
+    copy(batch.pooled_rows, pass_->pooled_rows);
+    copy(attention_plan_->rows(), pass_->rows);
+    copy(attention_plan_->queries(), pass_->queries);
+    copy(attention_plan_->small_items(), pass_->small_items);
+    copy(attention_plan_->large_items(), pass_->large_items);
+    copy(attention_plan_->split_queries(), pass_->split_queries);
+    copy(attention_plan_->block_tables(), pass_->block_tables);
+    *pass_->counts.host = attention_plan_->counts();
+    pass_->upload_plan(attention_plan_->block_tables().size());
+  });
+}
+
+void CudaBackend::gather(const Matrix& table, const int32_t* ids, Buffer& x, Store store) {
+  attempt([&] {
+    device_->launch(gather_launch(weight_layout(table.n_out, table.n_in, table.dtype),
+                                  pointers_of(table), ids, batch_.n_rows, x.as<float>(), store));
+  });
+}
+
+void CudaBackend::embed(const Matrix& table, Buffer& x) {
+  gather(table, pass_->tokens.device, x, Store::kSet);
+}
+
+void CudaBackend::embed_add(const Matrix& table, Buffer& x) {
+  gather(table, pass_->positions.device, x, Store::kAdd);
+}
+
+const int32_t* CudaBackend::row_numbers(Rows rows) const {
+  switch (rows.of) {
+    case Rows::Of::kLogitsRows:
+      return pass_->logits_rows.device + rows.first;
+    case Rows::Of::kPooledRows:
+      return pass_->pooled_rows.device + rows.first;
+    default:
+      return every_row_.as<int32_t>() + rows.first;
+  }
+}
+
+void CudaBackend::norm(const Buffer& x, Rows rows, const Norm& norm, Activations& out) {
+  attempt([&] {
+    device_->launch(norm_launch(norm.kind, activation_dtype(out.dtype), rows.n,
+                                {.x = x.as<float>(),
+                                 .rows = row_numbers(rows),
+                                 .weight = norm.weight.values.as<float>(),
+                                 .bias = norm.bias.values.as<float>(),
+                                 .hidden = norm.weight.size,
+                                 .eps = norm.eps,
+                                 .out = out.data.as<void>(),
+                                 .row_stride = out.row_stride}));
+  });
+}
+
+void CudaBackend::matmul(const Activations& x, int n_rows, const Matrix& w, Buffer& y,
+                         Store store) {
+  attempt([&] {
+    const GemmSizes sizes{n_rows, w.n_out, w.n_in, w.dtype};
+    const GemmOperands operands{.x = x.data.as<void>(),
+                                .x_stride = static_cast<int>(x.row_stride),
+                                .w = pointers_of(w),
+                                .y = y.as<float>(),
+                                .scratch = gemm_scratch_.as<float>()};
+    const GemmLaunches launches =
+        gemm_launches(sizes, choose_gemm(sizes, gemm_device_), operands, store);
+    device_->launch(launches.product);
+    if (launches.finish) device_->launch(*launches.finish);
+  });
+}
+
+KvLayer CudaBackend::kv_layer(const KvStorage& kv, int layer) const {
+  const bool scaled = kv.dtype == DType::kInt8;
+  const size_t row_bytes = static_cast<size_t>(kv.head_dim) * (scaled ? 1 : dtype_size(kv.dtype));
+  const size_t rows = static_cast<size_t>(kv.n_blocks) * 2 *
+                      static_cast<size_t>(kv.n_kv_heads * kv.block_size);  // of a layer
+  const size_t first_row = static_cast<size_t>(layer) * rows;
+  auto* const data = const_cast<std::byte*>(kv.data.as<std::byte>());
+  auto* const scales =
+      reinterpret_cast<float*>(data + static_cast<size_t>(kv.n_layers) * rows * row_bytes);
+  return {.numbers = data + first_row * row_bytes,
+          .scales = scaled ? scales + first_row : nullptr,
+          .n_kv_heads = kv.n_kv_heads,
+          .block_shift = std::countr_zero(static_cast<unsigned>(kv.block_size)),
+          .head_dim = kv.head_dim};
+}
+
+void CudaBackend::rope_and_store(Buffer& qkv, const AttentionLayer& layer, KvStorage& kv) {
+  attempt([&] {
+    const bool rotates = layer.rope != nullptr;
+    device_->launch(launch_rope_store(
+        kv.dtype, batch_.n_rows,
+        {.qkv = qkv.as<float>(),
+         .rows = pass_->rows.device,
+         .n_rows = &pass_->counts.device->n_rows,
+         .cosines = rotates ? layer.rope->cosines.as<float>() : nullptr,
+         .sines = rotates ? layer.rope->sines.as<float>() : nullptr,
+         .q_norm = head_norm(layer.q_norm),
+         .k_norm = head_norm(layer.k_norm),
+         .n_heads = layer.n_heads,
+         .kv = kv_layer(kv, layer.layer)}));
+    device_->mark();
+  });
+}
+
+void CudaBackend::attention(const Buffer& qkv, const AttentionLayer& layer, const KvStorage& kv,
+                            Activations& out) {
+  attempt([&] {
+    const int out_bf16 = activation_dtype(out.dtype) == DType::kBF16 ? 1 : 0;
+    AttentionParams params{.qkv = qkv.as<float>(),
+                           .kv = kv_layer(kv, layer.layer),
+                           .n_heads = layer.n_heads,
+                           .sliding_window = layer.sliding_window,
+                           .scale = layer.scale,
+                           .queries = pass_->queries.device,
+                           .items = pass_->small_items.device,
+                           .n_items = &pass_->counts.device->n_small_items,
+                           .block_tables = pass_->block_tables.device,
+                           .states = states_.as<float>(),
+                           .n_states = attention_plan_->n_states(),
+                           .out = out.data.as<void>(),
+                           .out_stride = out.row_stride,
+                           .out_bf16 = out_bf16};
+    const AttentionCounts counts = attention_plan_->counts();
+    if (counts.n_small_items > 0) {
+      device_->launch(launch_attention(attention_device_, kv.dtype, false, params));
+    }
+    if (counts.n_large_items > 0) {
+      params.items = pass_->large_items.device;
+      params.n_items = &pass_->counts.device->n_large_items;
+      device_->launch(launch_attention(attention_device_, kv.dtype, true, params));
+    }
+    if (counts.n_split_queries == 0) return;
+    device_->launch(launch_merge(attention_device_,
+                                 {.states = states_.as<float>(),
+                                  .n_states = attention_plan_->n_states(),
+                                  .queries = pass_->queries.device,
+                                  .split_queries = pass_->split_queries.device,
+                                  .n_split_queries = &pass_->counts.device->n_split_queries,
+                                  .n_heads = layer.n_heads,
+                                  .n_kv_heads = layer.n_kv_heads,
+                                  .head_dim = layer.head_dim,
+                                  .sliding_window = layer.sliding_window,
+                                  .out = out.data.as<void>(),
+                                  .out_stride = out.row_stride,
+                                  .out_bf16 = out_bf16}));
+  });
+}
+
+void CudaBackend::activate(const Buffer& gate_up, int n_rows, Activation kind, bool gated,
+                           Activations& out) {
+  attempt([&] {
+    device_->launch(activate_launch(kind, activation_dtype(out.dtype), n_rows,
+                                    {.gate_up = gate_up.as<float>(),
+                                     .gated = gated ? 1 : 0,
+                                     .cols = out.cols,
+                                     .out = out.data.as<void>(),
+                                     .row_stride = out.row_stride}));
+  });
+}
+
+// Where the changed scores of a pass are more than there is room for, it waits for the device and
+// begins anew: only then.
+void CudaBackend::sample(const Buffer& logits, Rows rows, std::span<Draw> draws) {
+  attempt([&] {
+    draws_ = draws;
+    int done = 0;
+    while (done < rows.n) {
+      const auto first = static_cast<size_t>(rows.first + done);
+      if (pass_->changes.capacity - n_changes_ < static_cast<size_t>(shape_.vocab_size)) {
+        device_->finish();
+        take_samples();
+        n_changes_ = 0;
+      }
+      sampling_requests_.clear();
+      for (int i = done; i < std::min(rows.n, done + kMostSampledRows); ++i) {
+        sampling_requests_.push_back(
+            sampling_request(batch_.requests[static_cast<size_t>(rows.first + i)]));
+      }
+      const PlannedRows planned = sampling_planner_->plan(
+          sampling_requests_, pass_->sampling.all().subspan(first, sampling_requests_.size()),
+          pass_->changes.all().subspan(n_changes_));
+      const auto n_rows = static_cast<size_t>(planned.n_rows);
+      pass_->upload_sampling(first, n_rows, n_changes_, planned.n_changes);
+      const SamplingLaunches launches = sampling_launches(
+          planned, {.logits = logits.as<float>() +
+                              static_cast<size_t>(done) * static_cast<size_t>(shape_.vocab_size),
+                    .vocab = shape_.vocab_size,
+                    .rows = pass_->sampling.device + first,
+                    .changes = pass_->changes.device + n_changes_,
+                    .scores = scores_.as<float>(),
+                    .sampled = pass_->sampled.device + first});
+      for (size_t i = 0; i < launches.n; ++i) device_->launch(launches.launches[i]);
+      pass_->download_samples(first, n_rows);
+      n_changes_ += planned.n_changes;
+      done += planned.n_rows;
+      n_sampled_ = rows.first + done;
+    }
+  });
+}
+
+void CudaBackend::take_samples() {
+  for (; n_taken_ < n_sampled_; ++n_taken_) {
+    const auto row = static_cast<size_t>(n_taken_);
+    draws_[row] = draw_of(pass_->sampled.host[row], pass_->sampling.host[row]);
+  }
+}
+
+void CudaBackend::download(const Buffer& from, std::span<std::byte> to) {
+  attempt([&] { device_->copy_to_host(to.data(), from.as<void>(), to.size()); });
+}
+
+void CudaBackend::copy_block(KvStorage& kv, int from, int to) {
+  attempt([&] {
+    const bool scaled = kv.dtype == DType::kInt8;
+    const KvLayer first = kv_layer(kv, 0);
+    const int64_t places = int64_t{2} * kv.n_kv_heads * kv.block_size;
+    const int64_t number = scaled ? 1 : static_cast<int64_t>(dtype_size(kv.dtype));
+    const auto copy = [&](void* data, int64_t block_bytes) {
+      device_->launch(launch_copy_block(kv.n_layers, {.data = static_cast<unsigned char*>(data),
+                                                      .block_bytes = block_bytes,
+                                                      .n_blocks = kv.n_blocks,
+                                                      .from = from,
+                                                      .to = to}));
+    };
+    copy(first.numbers, places * kv.head_dim * number);
+    if (scaled) copy(first.scales, places * static_cast<int64_t>(sizeof(float)));
+  });
+}
+
+void CudaBackend::finish(Heartbeat& heartbeat) {
+  attempt([&] {
+    device_->finish([&heartbeat] { heartbeat.beat(); });
+    take_samples();
+  });
+  if (failure_ != nullptr) std::rethrow_exception(std::exchange(failure_, nullptr));
+}
+
+void CudaBackend::restart() {
+  if (device_->is_lost()) {
+    throw Error(ErrorCode::kEngine, "the GPU can be used no more by this process: start a new one");
+  }
+  failure_ = nullptr;
+  n_sampled_ = n_taken_ = 0;
+  n_changes_ = 0;
+}
+
+}  // namespace pb::cuda

@@ -1,0 +1,43 @@
+#include "base/cores.h"
+#include "base/error.h"
+#include "cuda/build.h"
+#include "cuda/cuda_backend.h"
+#include "cuda/device.h"
+#include "cuda/driver.h"
+#include "cuda/emulation.h"
+#include "cuda/kernel_image.h"
+
+namespace pb {
+namespace {
+
+// Throws kConfig where the build, the driver or the machine lacks something.
+void check_machine() {
+  const cuda::Build& build = cuda::this_build();
+  if (build.toolkit.empty()) {
+    throw Error(ErrorCode::kConfig,
+                "device is 'cuda', and this build of pybatcher was made without CUDA (" +
+                    build.problem + "): build it with PYBATCHER_CUDA=ON, or use device='cpu'");
+  }
+  const cuda::Driver driver = cuda::probe(build);
+  if (!driver.problem.empty()) {
+    throw Error(ErrorCode::kConfig,
+                "device is 'cuda', and " + driver.problem + "; or use device='cpu'");
+  }
+}
+
+}  // namespace
+
+std::unique_ptr<Backend> make_cuda_backend(int n_threads) {
+  if (n_threads == 0) n_threads = available_cores();
+  if (const cuda::Emulation* emulation = cuda::emulation()) {
+    auto device = std::make_unique<cuda::Device>(*emulation->driver);
+    device->load_module(emulation);
+    return std::make_unique<cuda::CudaBackend>(std::move(device), "cuda (emulated)", n_threads);
+  }
+  check_machine();
+  auto device = std::make_unique<cuda::Device>(cuda::driver_api());
+  device->load_module(cuda::kernel_image().data());
+  return std::make_unique<cuda::CudaBackend>(std::move(device), "cuda", n_threads);
+}
+
+}  // namespace pb

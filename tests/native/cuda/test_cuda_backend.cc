@@ -1,0 +1,116 @@
+// The engine on the CUDA backend, on the emulator: near the naive backend, and the same bits under
+// any schedule.
+#include <cmath>
+#include <cstdio>
+#include <vector>
+
+#include "check.h"
+#include "cuda_engine.h"
+#include "engine_fixture.h"
+
+namespace pb::test {
+namespace {
+
+struct Case {
+  const char* name;
+  DType dtype;
+  DType kv_dtype;
+  float tolerance;  // of logits, of which the largest are about 1
+};
+
+constexpr Case kCases[] = {{"f32", DType::kF32, DType::kF32, 2e-5f},
+                           {"bf16", DType::kBF16, DType::kBF16, 3e-2f},
+                           {"bf16, KV f16", DType::kBF16, DType::kF16, 3e-2f},
+                           {"bf16, KV int8", DType::kBF16, DType::kInt8, 6e-2f},
+                           {"int8", DType::kInt8, DType::kBF16, 6e-2f},
+                           {"int4", DType::kInt4, DType::kInt8, 3e-1f}};
+
+EngineOptions options_of(const Case& c, int n_ubatch) {
+  EngineOptions options = small_options(n_ubatch);
+  options.dtype = c.dtype;
+  options.kv_dtype = c.kv_dtype;
+  options.n_ctx = 256;
+  return options;
+}
+
+std::unique_ptr<Engine> engine_of(const TinyModel& model, const EngineOptions& options,
+                                  std::unique_ptr<Backend> backend) {
+  return std::make_unique<Engine>(model.config, model.tensors, options, std::move(backend));
+}
+
+TEST(logits_are_near_the_reference) {
+  for (const auto make_model : {rotary_model, learned_model}) {
+    const TinyModel model = make_model();
+    for (const Case& c : kCases) {
+      auto tokens = some_tokens(37, 3);
+      for (int32_t& token : tokens) token %= model.config.vocab_size;
+      const DType reference = c.dtype == DType::kBF16 ? DType::kBF16 : DType::kF32;
+      EngineOptions plain = options_of(c, 64);
+      plain.dtype = reference;
+      plain.kv_dtype = DType::kF32;
+      const auto naive = engine_of(model, plain, std::make_unique<NaiveBackend>());
+      const auto cuda = engine_of(model, options_of(c, 64), make_emulated_backend());
+      const auto expected = prefill(*naive, naive->seq_new(""), tokens);
+      const auto logits = prefill(*cuda, cuda->seq_new(""), tokens);
+      float worst = 0.0f;
+      float largest = 0.0f;
+      for (size_t i = 0; i < logits.size(); ++i) {
+        worst = std::max(worst, std::abs(logits[i] - expected[i]));
+        largest = std::max(largest, std::abs(expected[i]));
+      }
+      std::printf("  %s: %g of %g\n", c.name, double{worst}, double{largest});
+      EXPECT(worst <= c.tolerance * std::max(1.0f, largest));
+    }
+  }
+}
+
+TEST(logits_have_the_same_bits_under_any_schedule) {
+  const TinyModel model = rotary_model();
+  for (const Case& c : kCases) {
+    const auto tokens = some_tokens(53, 5);
+    const auto whole = engine_of(model, options_of(c, 64), make_emulated_backend());
+    const auto expected = prefill(*whole, whole->seq_new(""), tokens);
+    for (const size_t chunk : {1, 7, 50}) {
+      const auto engine = engine_of(model, options_of(c, 8), make_emulated_backend());
+      const int other = engine->seq_new("");
+      const int seq_id = engine->seq_new("");
+      std::vector<float> logits;
+      for (size_t at = 0; at < tokens.size(); at += chunk) {
+        engine->prefill_chunk(other, some_tokens(1, static_cast<int>(at)), nullptr);
+        const auto part =
+            std::span(tokens).subspan(at, std::min(chunk, tokens.size() - at));
+        logits = prefill(*engine, seq_id, part);
+      }
+      EXPECT(logits == expected);
+    }
+  }
+}
+
+TEST(greedy_tokens_are_those_of_the_reference) {
+  const TinyModel model = rotary_model();
+  const auto run = [&](std::unique_ptr<Backend> backend) {
+    const auto engine = engine_of(model, small_options(), std::move(backend));
+    std::vector<int32_t> drawn;
+    std::vector<int> ids;
+    std::vector<int32_t> last;
+    for (int i = 0; i < 3; ++i) {
+      ids.push_back(engine->seq_new(""));
+      engine->prefill_chunk(ids.back(), some_tokens(9 + i, i), nullptr);
+      last.push_back(5);
+    }
+    for (int step = 0; step < 10; ++step) {
+      std::vector<int32_t> next(ids.size());
+      engine->decode_batch(ids, last, next.data(), nullptr);
+      drawn.insert(drawn.end(), next.begin(), next.end());
+      last = next;
+    }
+    engine->check_integrity();
+    return drawn;
+  };
+  EXPECT(run(make_emulated_backend()) == run(std::make_unique<NaiveBackend>()));
+}
+
+}  // namespace
+}  // namespace pb::test
+
+PB_TEST_MAIN()

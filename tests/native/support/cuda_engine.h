@@ -1,0 +1,18 @@
+// Engines whose device is the emulator.
+#pragma once
+
+#include <memory>
+
+#include "cuda/cuda_backend.h"
+#include "emulated_driver.h"
+#include "ops/backend.h"
+
+namespace pb::test {
+
+inline std::unique_ptr<Backend> make_emulated_backend() {
+  auto device = std::make_unique<cuda::Device>(cuda_on_cpu::emulated_driver());
+  device->load_module("emulated");
+  return std::make_unique<cuda::CudaBackend>(std::move(device), "cuda (emulated)", 1);
+}
+
+}  // namespace pb::test
