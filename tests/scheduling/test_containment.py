@@ -10,9 +10,10 @@ import inspect
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from functools import cache
 from pathlib import Path
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 
 import pytest
@@ -83,29 +84,46 @@ class FaultyKv:
 class Points:
     """Functions of the scheduler that are called with the victim; one of the calls raises.
 
-    victim: a request's id, or None for the shared prefix. calls: by function, how many there were.
+    victim: a request's id, or None for the shared prefix. at: (function, number of the call) that
+    raises `error`. calls: by function, how many there were; with `at`, of its function alone.
+    is_over: it has raised, and nothing is looked into any more.
     """
 
-    def __init__(self, victim: int | None) -> None:
-        self._victim = victim
-        self.calls: Counter[str] = Counter()
-        self.at: tuple[str, int] | None = None
-        self.error: type[Exception] = OwnError
+    def __init__(
+        self,
+        victim: int | None,
+        at: tuple[CodeType, int] | None = None,
+        error: type[Exception] = OwnError,
+    ) -> None:
+        self._victim, self._at, self._error = victim, at, error
+        self.calls: Counter[CodeType] = Counter()
+        self.is_over = False
 
     def watch(self, scheduler: Scheduler) -> Any:
         """The scheduler, whose calls are looked into."""
-        return _Watched(scheduler, self._see)
+        return _Watched(scheduler, self)
 
-    def _see(self, frame: FrameType, event: str, arg: object) -> None:
+    def tracer(self) -> Callable[[FrameType, str, object], None]:
+        wanted = None if self._at is None else self._at[0]
+
+        def see(frame: FrameType, event: str, arg: object) -> None:
+            if wanted is None or frame.f_code is wanted:
+                self._see(frame)
+
+        return see
+
+    def _see(self, frame: FrameType) -> None:
         code = frame.f_code
-        if event != "call" or not _is_scheduler(frame) or not _is_scheduler(frame.f_back):
+        caller = frame.f_back
+        if caller is None or not _is_scheduler(code) or not _is_scheduler(caller.f_code):
             return
         names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
         if not any(self._is_victim(frame.f_locals.get(name)) for name in names):
             return
-        self.calls[code.co_qualname] += 1
-        if (code.co_qualname, self.calls[code.co_qualname]) == self.at:
-            raise self.error("injected")
+        self.calls[code] += 1
+        if (code, self.calls[code]) == self._at:
+            self.is_over = True
+            raise self._error("injected")
 
     def _is_victim(self, value: object) -> bool:
         if isinstance(value, LiveRequest):
@@ -115,17 +133,18 @@ class Points:
         return isinstance(value, SharedPrefix) and self._victim is None
 
 
-def _is_scheduler(frame: FrameType | None) -> bool:
+@cache
+def _is_scheduler(code: CodeType) -> bool:
     """Its own code, but for the one place and what is made by the way, such as a list."""
-    if frame is None or frame.f_code.co_name[0] == "<":
-        return False
-    file = frame.f_code.co_filename
-    return file.startswith(ROOM) and not file.endswith("containment.py")
+    file = code.co_filename
+    is_own = file.startswith(ROOM) and not file.endswith("containment.py")
+    return is_own and code.co_name[0] != "<"
 
 
 class _Watched:
-    def __init__(self, scheduler: Scheduler, see: Callable[[FrameType, str, object], None]) -> None:
-        self._scheduler, self._see = scheduler, see
+    def __init__(self, scheduler: Scheduler, points: Points) -> None:
+        self._scheduler, self._points = scheduler, points
+        self._see = points.tracer()
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._scheduler, name)
@@ -133,20 +152,21 @@ class _Watched:
 
     def _call(self, method: Callable[..., object]) -> Callable[..., object]:
         def called(*args: object, **named: object) -> object:
-            with profiled(self._see):
+            with nullcontext() if self._points.is_over else traced(self._see):
                 return method(*args, **named)
 
         return called
 
 
 @contextmanager
-def profiled(see: Callable[[FrameType, str, object], None]) -> Iterator[None]:
-    before = sys.getprofile()
-    sys.setprofile(see)
+def traced(see: Callable[[FrameType, str, object], None]) -> Iterator[None]:
+    """Have `see` called with each call of a function in Python: a profiler sees all else too."""
+    before = sys.gettrace()
+    sys.settrace(see)
     try:
         yield
     finally:
-        sys.setprofile(before)
+        sys.settrace(before)
 
 
 def make_driver(**options: Any) -> Driver:
@@ -286,7 +306,7 @@ def some(count: int) -> list[int]:
 def test_a_kv_call_that_raises_ends_one_request(
     name: str, error: type[Exception], undisturbed: dict[int, object]
 ) -> None:
-    count = calls_of(name)
+    count = calls_of_kv()[name]
     assert count, f"{name} is not called in the scenario"
     kinds: set[int | None] = set()
     for at in some(count):
@@ -308,7 +328,9 @@ def test_a_kv_call_that_raises_ends_one_request(
 def test_what_belongs_to_no_request_is_the_engines_failure(
     name: str, error: type[Exception], undisturbed: dict[int, object]
 ) -> None:
-    for at in some(calls_of(name)):
+    count = calls_of_kv()[name]
+    assert count, f"{name} is not read in the scenario"
+    for at in some(count):
         driver = make_driver(kv=lambda engine, at=at: FaultyKv(engine, name, at, error))
         faulty, failures = scenario(driver)
         assert [type(failure) for failure in failures] == [EngineFailedError]
@@ -316,7 +338,9 @@ def test_what_belongs_to_no_request_is_the_engines_failure(
         check_the_others(driver, faulty, undisturbed)
 
 
-def calls_of(name: str) -> int:
+@cache
+def calls_of_kv() -> Counter[str]:
+    """Return how often the scenario calls each method of the KV, and reads each of its counts."""
     made: list[FaultyKv] = []
 
     def kv(engine: FakeEngine) -> Any:
@@ -326,7 +350,7 @@ def calls_of(name: str) -> int:
     driver = make_driver(kv=kv)
     made[0].calls.clear()  # the facts that are asked at the start
     scenario(driver)
-    return made[0].calls[name]
+    return made[0].calls
 
 
 def watched(points: Points) -> Driver:
@@ -347,14 +371,12 @@ def test_an_exception_at_any_point_ends_only_the_request(
     n_contained = 0
     for i, (function, count) in enumerate(calls.items()):
         for at in sorted({1, count}):
-            points = Points(victim)
-            points.at, points.error = (function, at), ERRORS[i % len(ERRORS)]
-            driver = watched(points)
+            driver = watched(Points(victim, (function, at), ERRORS[i % len(ERRORS)]))
             faulty, failures = scenario(driver, expiring=kind == "expiring")
-            where = f"{function}, call {at}"
+            where = f"{function.co_qualname}, call {at}"
             assert faulty <= {victim}, where
             if failures:
-                assert function.rpartition(".")[2] in ENDS, where
+                assert function.co_name in ENDS, where
             else:
                 n_contained += 1
                 is_over = kind == "expiring" and driver.endings(EXPIRING) == ["expired"]

@@ -8,8 +8,14 @@ import signal
 import socket
 import sys
 from pathlib import Path
+from types import ModuleType
 
-from pybatcher.sidecar.front.guard import guard_child
+# The guard needs nothing of the package, whose __init__ takes most of the time of this process.
+_package = ModuleType("pybatcher")
+_package.__path__ = [str(Path(__file__).resolve().parents[2] / "pybatcher")]
+sys.modules["pybatcher"] = _package
+
+from pybatcher.sidecar.front.guard import guard_child  # noqa: E402
 
 
 def about_itself() -> dict[str, object]:

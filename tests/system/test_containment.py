@@ -25,7 +25,7 @@ from pybatcher.text import ChatTemplate, Detokenizer, StopMatcher, Tokenizer
 MARK = "~"
 VICTIM = f"a victim {MARK}"
 (MARK_ID,) = byte_tokenizer().encode(MARK, add_special_tokens=False)
-HONEST = {"max_tokens": 40, "temperature": 1.0, "ignore_eos": True}
+HONEST = {"max_tokens": 16, "temperature": 1.0, "ignore_eos": True}
 IS_VICTIM = ContextVar("is_victim", default=False)
 LONG = VICTIM * 200  # is tokenised on another thread
 
@@ -184,12 +184,27 @@ async def _honest(batcher: AnyBatcher) -> list[tuple[int, ...]]:
     return await asyncio.gather(*map(tokens, range(3)))
 
 
+@pytest.fixture(scope="module")
+def expected() -> list[tuple[int, ...]]:
+    """What the honest streams get undisturbed, of every batcher over a fake engine."""
+
+    async def undisturbed() -> list[tuple[int, ...]]:
+        async with _serving() as batcher:
+            return await _honest(batcher)
+
+    return asyncio.run(undisturbed())
+
+
 async def _check_contained(
-    patch: pytest.MonkeyPatch, breaking: Breaking, call: Call, asked: AnyBatcher, batcher: Batcher
+    patch: pytest.MonkeyPatch,
+    breaking: Breaking,
+    call: Call,
+    asked: AnyBatcher,
+    batcher: Batcher,
+    expected: list[tuple[int, ...]],
 ) -> None:
     """asked: by the victim and the others. batcher: which serves them, and is looked at."""
     await call(asked)  # as it is, it succeeds
-    expected = await _honest(asked)
     beside = asyncio.create_task(_honest(asked))
     await asyncio.sleep(0)
     breaking(patch)
@@ -216,15 +231,24 @@ async def _serving() -> AsyncIterator[Batcher]:
 
 
 @pytest.mark.parametrize(("breaking", "call"), _cases(INSIDE | DELIVERY))
-async def test_in_process(breaking: Breaking, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_in_process(
+    breaking: Breaking,
+    call: Call,
+    monkeypatch: pytest.MonkeyPatch,
+    expected: list[tuple[int, ...]],
+) -> None:
     async with _serving() as batcher:
-        await _check_contained(monkeypatch, breaking, call, batcher, batcher)
+        await _check_contained(monkeypatch, breaking, call, batcher, batcher, expected)
 
 
 @pytest.mark.parametrize(("breaking", "call"), _cases(INSIDE))
 async def test_over_a_socket(
-    breaking: Breaking, call: Call, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    breaking: Breaking,
+    call: Call,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    expected: list[tuple[int, ...]],
 ) -> None:
     path = tmp_path / "s.sock"
     async with _serving() as batcher, sidecar(path, batcher), Client(path) as client:
-        await _check_contained(monkeypatch, breaking, call, client, batcher)
+        await _check_contained(monkeypatch, breaking, call, client, batcher, expected)

@@ -76,7 +76,7 @@ def test_scores_and_embeddings(rig: Rig, n_ubatch: int, n_threads: int) -> None:
     for round_, largest in enumerate((400, 150, 40)):
         scored = engine.seq_new(f"scored {round_}")
         scores: list[float] = []
-        position = 0
+        position = n_pooled = 0
         while position < len(whole) - 1:
             end = min(position + int(rng.integers(1, largest)), len(whole) - 1)
             targets = whole[max(position + 1, len(PROMPT)) : end + 1]
@@ -85,7 +85,8 @@ def test_scores_and_embeddings(rig: Rig, n_ubatch: int, n_threads: int) -> None:
                 StepEntry(scored, tuple(whole[position:end]), False, 0, tuple(targets)),
             ]
             pooled = {}
-            if rng.integers(2) and len(pooled) < 2:
+            if n_pooled < 2 and rng.integers(2):
+                n_pooled += 1
                 for pooling in ("mean", "last"):
                     pooled[engine.seq_new(pooling + str(position))] = pooling
             for seq_id, pooling in pooled.items():

@@ -9,7 +9,8 @@ from __future__ import annotations
 import ast
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -63,6 +64,13 @@ def native_files() -> list[Path]:
     return sorted(p for p in NATIVE.rglob("*") if p.suffix in {".h", ".cc", ".inc", ".cu"})
 
 
+def none_of(paths: list[Path], found: Callable[[Path], Iterable[str]]) -> None:
+    """Fail with all that is found in the files."""
+    assert paths
+    wrong = [text for path in paths for text in found(path)]
+    assert not wrong, "\n".join(wrong)
+
+
 def rank(order: list[list[str]], room: str) -> int:
     for i, rooms in enumerate(order):
         if room in rooms:
@@ -70,8 +78,13 @@ def rank(order: list[list[str]], room: str) -> int:
     raise AssertionError(f"{room!r} is in no line of the order: add it where it belongs")
 
 
-def imports(path: Path) -> Iterator[str]:
+@cache
+def imports(path: Path) -> tuple[str, ...]:
     """Dotted names of all that a file imports, those below pybatcher as `pybatcher.x.y`."""
+    return tuple(_imports(path))
+
+
+def _imports(path: Path) -> Iterator[str]:
     package = ("pybatcher", *path.relative_to(PACKAGE).parent.parts)
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
@@ -100,26 +113,23 @@ def imported_rooms(path: Path, folder: Path) -> Iterator[tuple[str, str]]:
         yield (below if is_room else "__init__"), name
 
 
-@pytest.mark.parametrize("path", python_files(), ids=lambda p: str(p.relative_to(PACKAGE)))
-def test_python_imports_run_one_way(path: Path) -> None:
-    own = room_of(path, PACKAGE)
-    for room, name in imported_rooms(path, PACKAGE):
-        if room != own and not name.startswith("pybatcher._core"):
-            before = rank(PACKAGE_ORDER, room) < rank(PACKAGE_ORDER, own)
-            assert before, f"{path.relative_to(ROOT)} imports {name}"
+def imports_of_later_rooms(path: Path, folder: Path, order: list[list[str]]) -> Iterator[str]:
+    own = room_of(path, folder)
+    for room, name in imported_rooms(path, folder):
+        if room == own or name.startswith("pybatcher._core"):
+            continue
+        if rank(order, room) >= rank(order, own):
+            yield f"{path.relative_to(ROOT)} imports {name}"
 
 
-@pytest.mark.parametrize(
-    "path",
-    [*sorted((PACKAGE / "sidecar").glob("*/*.py")), PACKAGE / "sidecar" / "worker.py"],
-    ids=lambda p: str(p.relative_to(PACKAGE)),
-)
-def test_the_rooms_of_the_sidecar_import_one_way(path: Path) -> None:
-    own = room_of(path, PACKAGE / "sidecar")
-    for room, name in imported_rooms(path, PACKAGE / "sidecar"):
-        if room != own:
-            before = rank(SIDECAR_ORDER, room) < rank(SIDECAR_ORDER, own)
-            assert before, f"{path.relative_to(ROOT)} imports {name}"
+def test_python_imports_run_one_way() -> None:
+    none_of(python_files(), lambda path: imports_of_later_rooms(path, PACKAGE, PACKAGE_ORDER))
+
+
+def test_the_rooms_of_the_sidecar_import_one_way() -> None:
+    folder = PACKAGE / "sidecar"
+    files = [*sorted(folder.glob("*/*.py")), folder / "worker.py"]
+    none_of(files, lambda path: imports_of_later_rooms(path, folder, SIDECAR_ORDER))
 
 
 def test_only_the_engine_imports_the_extension() -> None:
@@ -150,33 +160,46 @@ def test_the_package_is_seen_at_a_glance() -> None:
     assert len(entries) <= MOST_ENTRIES, sorted(entries)
 
 
-@pytest.mark.parametrize("path", native_files(), ids=lambda p: str(p.relative_to(NATIVE)))
-def test_native_includes_run_one_way(path: Path) -> None:
+def quoted_includes(path: Path) -> list[str]:
+    return re.findall(r'^\s*#\s*include\s+"([^"]+)"', path.read_text(), re.MULTILINE)
+
+
+def includes_of_later_rooms(path: Path) -> Iterator[str]:
     name = path.relative_to(NATIVE).as_posix()
     own = "ops" if name in VALUE_HEADERS else name.partition("/")[0]
-    for included in re.findall(r'^\s*#\s*include\s+"([^"]+)"', path.read_text(), re.MULTILINE):
+    for included in quoted_includes(path):
         if "/" in included and included not in VALUE_HEADERS:
             room = included.partition("/")[0]
-            before = room == own or rank(NATIVE_ORDER, room) < rank(NATIVE_ORDER, own)
-            assert before, f"csrc/{name} includes {included}"
+            if room != own and rank(NATIVE_ORDER, room) >= rank(NATIVE_ORDER, own):
+                yield f"csrc/{name} includes {included}"
 
 
-@pytest.mark.parametrize(
-    "path", sorted((NATIVE / "cpu").rglob("*.*")), ids=lambda p: str(p.relative_to(NATIVE))
-)
-def test_kernels_include_only_what_is_compiled_for_their_target(path: Path) -> None:
+def includes_of_other_targets(path: Path) -> Iterator[str]:
     own = path.parent.relative_to(NATIVE).as_posix()
-    for included in re.findall(r'^\s*#\s*include\s+"([^"]+)"', path.read_text(), re.MULTILINE):
+    for included in quoted_includes(path):
         room = included.rpartition("/")[0]
         if own == "cpu":
-            assert not room.startswith("cpu/"), f"{path.name} includes {included}"
-        elif included != "cpu/kernels.h" and room != own:
-            assert rank(CPU_ORDER, room) < rank(CPU_ORDER, own), f"{path.name} includes {included}"
+            wrong = room.startswith("cpu/")
+        elif included == "cpu/kernels.h" or room == own:
+            wrong = False
+        else:
+            wrong = rank(CPU_ORDER, room) >= rank(CPU_ORDER, own)
+        if wrong:
+            yield f"{path.name} includes {included}"
 
 
-@pytest.mark.parametrize(
-    "path", python_files() + native_files(), ids=lambda p: str(p.relative_to(ROOT))
-)
-def test_no_source_file_is_long(path: Path) -> None:
-    n_lines = len(path.read_text().splitlines())
-    assert n_lines <= MOST_LINES, f"{path.relative_to(ROOT)} has {n_lines} lines"
+def test_native_includes_run_one_way() -> None:
+    none_of(native_files(), includes_of_later_rooms)
+
+
+def test_kernels_include_only_what_is_compiled_for_their_target() -> None:
+    none_of(sorted((NATIVE / "cpu").rglob("*.*")), includes_of_other_targets)
+
+
+def test_no_source_file_is_long() -> None:
+    def too_many(path: Path) -> Iterator[str]:
+        n_lines = len(path.read_text().splitlines())
+        if n_lines > MOST_LINES:
+            yield f"{path.relative_to(ROOT)} has {n_lines} lines"
+
+    none_of(python_files() + native_files(), too_many)

@@ -8,6 +8,7 @@ those that only declare values, without a function or a method.
 from __future__ import annotations
 
 import ast
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -32,6 +33,7 @@ ELSEWHERE = {
 }
 
 
+@cache
 def modules() -> list[str]:
     return sorted(
         path.relative_to(PACKAGE).as_posix()
@@ -50,10 +52,11 @@ def own_test(module: str) -> Path:
     return path.with_name(f"test_{path.name}")
 
 
-@pytest.mark.parametrize("module", modules())
-def test_each_module_has_its_test(module: str) -> None:
-    if module not in ELSEWHERE:
-        assert own_test(module).exists(), f"write {own_test(module).relative_to(ROOT)}"
+def test_each_module_has_its_test() -> None:
+    assert modules()
+    tests = [own_test(module) for module in modules() if module not in ELSEWHERE]
+    missing = [str(test.relative_to(ROOT)) for test in tests if not test.exists()]
+    assert not missing, f"write {missing}"
 
 
 @pytest.mark.parametrize(("module", "tested_by"), ELSEWHERE.items())
@@ -63,11 +66,11 @@ def test_the_table_is_true(module: str, tested_by: str) -> None:
     assert (TESTS / tested_by).exists()
 
 
-@pytest.mark.parametrize("path", sorted(TESTS.rglob("test_*.py")), ids=lambda path: path.name)
-def test_tests_lie_in_rooms_of_the_package_or_of_their_own(path: Path) -> None:
-    room = path.parent.relative_to(TESTS).as_posix()
+def test_tests_lie_in_rooms_of_the_package_or_of_their_own() -> None:
+    rooms = {path.parent.relative_to(TESTS).as_posix() for path in TESTS.rglob("test_*.py")}
     beside = {"attacks", "bench", "examples", "docs", "system", "tools", "engine", "models"}
-    assert room in beside or (PACKAGE / room).is_dir(), f"{room} is no room"
+    assert beside <= rooms
+    assert [room for room in sorted(rooms - beside) if not (PACKAGE / room).is_dir()] == []
 
 
 def test_no_test_is_there_twice() -> None:

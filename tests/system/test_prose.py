@@ -12,7 +12,7 @@ import importlib
 import inspect
 import re
 import typing
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
@@ -28,10 +28,6 @@ BAD_BEGINNING = re.compile(
 )
 DEFINITIONS = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 NOT_OURS = (object, typing.Generic, typing.Protocol)
-
-
-def name_of(path: Path) -> str:
-    return str(path.relative_to(ROOT))
 
 
 def bad_docstrings(tree: ast.Module) -> Iterator[str]:
@@ -95,19 +91,23 @@ def imported(path: Path) -> object:
     return importlib.import_module(".".join(part for part in parts if part != "__init__"))
 
 
-@pytest.mark.parametrize("path", FILES, ids=name_of)
-def test_docstrings_stand_alone(path: Path) -> None:
-    assert list(bad_docstrings(parsed(path))) == []
+def none_of(paths: list[Path], found: Callable[[Path], Iterable[str]]) -> None:
+    """Fail with all that is found in the files, each after the file's name."""
+    assert paths
+    wrong = [f"{path.relative_to(ROOT)}, {where}" for path in paths for where in found(path)]
+    assert not wrong, "\n".join(wrong)
 
 
-@pytest.mark.parametrize("path", MODULES, ids=name_of)
-def test_overrides_say_so(path: Path) -> None:
-    assert list(unmarked_overrides(path)) == []
+def test_docstrings_stand_alone() -> None:
+    none_of(FILES, lambda path: bad_docstrings(parsed(path)))
 
 
-@pytest.mark.parametrize("path", MODULES, ids=name_of)
-def test_overrides_leave_their_docstring_to_the_base_class(path: Path) -> None:
-    assert list(documented_overrides(parsed(path))) == []
+def test_overrides_say_so() -> None:
+    none_of(MODULES, unmarked_overrides)
+
+
+def test_overrides_leave_their_docstring_to_the_base_class() -> None:
+    none_of(MODULES, lambda path: documented_overrides(parsed(path)))
 
 
 @pytest.mark.parametrize(

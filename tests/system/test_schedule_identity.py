@@ -20,6 +20,7 @@ from pybatcher.testing.checkpoints import make_checkpoint
 
 N_STREAMS = 32
 LONG = [7 * i % 380 for i in range(8000)]
+SHORTER = LONG[:2500]  # of many chunks too, however long those are
 ROOMY = {"n_ctx": 32768, "n_parallel": 40, "batch_size": N_STREAMS, "batch_timeout": 1.0}
 
 
@@ -51,7 +52,7 @@ async def serve(
     checkpoint: Path,
     options: dict[str, Any],
     *,
-    with_long_prompt: bool = False,
+    long_prompt: list[int] | None = None,
     warm: bool = False,
     priorities: bool = False,
     faults: tuple[Fault, ...] = (),
@@ -62,13 +63,13 @@ async def serve(
         opened = open_checkpoint(checkpoint, None, config)
         return Runtime(FaultyEngine(opened.engine, *faults), opened.tokenizer)
 
-    batcher = Batcher._over(open_faulty, None, options)
+    batcher = Batcher._over(open_faulty, None, {"n_threads": 1, **options})
     async with batcher:
         if warm:
             await asyncio.gather(*(batcher.generate(request(i)[0], max_tokens=1) for i in range(9)))
         long = None
-        if with_long_prompt:
-            long = asyncio.create_task(batcher.generate(LONG, max_tokens=2, priority=-1))
+        if long_prompt is not None:
+            long = asyncio.create_task(batcher.generate(long_prompt, max_tokens=2, priority=-1))
             await asyncio.sleep(0)
         calls = []
         for i in range(N_STREAMS):
@@ -89,7 +90,7 @@ def undisturbed(checkpoint: Path) -> list[object]:
     """What each stream gets with nobody else there."""
 
     async def one_by_one() -> list[Completion]:
-        async with Batcher(checkpoint, n_ctx=1024, max_draft_tokens=0) as batcher:
+        async with Batcher(checkpoint, n_threads=1, n_ctx=1024, max_draft_tokens=0) as batcher:
             return [await batcher.generate(*request(i)) for i in range(N_STREAMS)]
 
     return outputs(asyncio.run(one_by_one()))
@@ -100,7 +101,8 @@ async def test_without_and_with_a_prompt_of_8000_tokens(
 ) -> None:
     alone, _ = await serve(checkpoint, ROOMY)
     assert outputs(alone) == undisturbed
-    mixed, counts = await serve(checkpoint, ROOMY, with_long_prompt=True)
+    options = {"n_batch": 4096, "n_ubatch": 512}
+    mixed, counts = await serve(checkpoint, ROOMY | options, long_prompt=LONG)
     assert outputs(mixed) == undisturbed
     assert counts.prompt_tokens > 8000
 
@@ -110,7 +112,7 @@ async def test_without_and_with_a_prompt_of_8000_tokens(
     [
         {"n_batch": 40, "max_prefill_tokens": 7},
         {"n_batch": 512, "max_prefill_tokens": 64},
-        {"n_batch": 4096, "n_ubatch": 512},
+        {"n_batch": 1024, "n_ubatch": 512},
         {"long_prefill_token_threshold": 100, "max_num_partial_prefills": 1},
         {"max_num_partial_prefills": 4},
         {"itl_target": 0.002},
@@ -122,7 +124,7 @@ async def test_without_and_with_a_prompt_of_8000_tokens(
 async def test_every_chunking(
     checkpoint: Path, undisturbed: list[object], options: dict[str, Any]
 ) -> None:
-    completions, _ = await serve(checkpoint, ROOMY | options, with_long_prompt=True)
+    completions, _ = await serve(checkpoint, ROOMY | options, long_prompt=SHORTER)
     assert outputs(completions) == undisturbed
 
 
@@ -136,7 +138,7 @@ async def test_every_victim_policy_and_pool_size(
     completions, counts = await serve(
         checkpoint,
         ROOMY | options | {"victim_policy": victim_policy},
-        with_long_prompt=n_ctx > len(LONG),
+        long_prompt=LONG if n_ctx > len(LONG) else None,
         priorities=True,
     )
     assert outputs(completions) == undisturbed
@@ -159,7 +161,7 @@ async def test_injected_failures(
     completions, counts = await serve(
         checkpoint,
         ROOMY | {"max_restarts": 100},
-        with_long_prompt=with_long_prompt,
+        long_prompt=SHORTER if with_long_prompt else None,
         faults=(FailStep({3, 50}, after=after),),
     )
     assert outputs(completions) == undisturbed

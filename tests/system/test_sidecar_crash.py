@@ -18,9 +18,9 @@ from bench.faults import inject
 from pybatcher import Batcher, Client, Completion, EngineFailedError, Piece
 
 N_STREAMS = 32
-MAX_TOKENS = 160
+MAX_TOKENS = 120
 OPTIONS = ("--n-ctx", "16384", "--n-parallel", "32", "--hang-timeout", "2.0")
-BATCHER_OPTIONS = {"n_ctx": 16384, "n_parallel": 32}
+BATCHER_OPTIONS = {"n_threads": 1, "n_ctx": 16384, "n_parallel": 32}
 
 
 @pytest.fixture(scope="module")
@@ -104,21 +104,12 @@ async def disturb(
 async def test_streams_go_on_over_kills_stops_and_aborts(
     tmp_path: Path, undisturbed: list[tuple[Any, ...]]
 ) -> None:
-    faults = [
-        "SIGKILL",
-        "SIGSTOP",
-        "SIGABRT",
-        "SIGSEGV",
-        "SIGKILL",
-        "SIGSTOP",
-        "SIGKILL",
-        "SIGKILL",
-    ]
+    faults = ["SIGKILL", "SIGSTOP", "SIGABRT", "SIGSEGV", "SIGKILL"]
     with serving(tmp_path, *OPTIONS, "--max-worker-restarts", "1000") as running:
         listeners = await disturb(running, undisturbed, faults, random.Random(1))
         said = running.said()
     assert listeners.rounds >= N_STREAMS
-    assert said.count("SIGKILL") >= 4
+    assert said.count("SIGKILL") >= 3  # by the watchdog for SIGSTOP
     assert "SIGABRT" in said
     assert "hang_timeout" in said
 

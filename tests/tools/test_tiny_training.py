@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 import torch
 from tokenizers import Tokenizer
-from transformers import LlamaForCausalLM
+from transformers import LlamaConfig, LlamaForCausalLM
 
+import tools.tiny.tokenizer
+import tools.tiny.train
 from tools.tiny.batches import IGNORED, copy_batches, document_batches, padded
 from tools.tiny.grammar import document, fragment
 from tools.tiny.tokenizer import SPECIAL_TOKENS, VOCAB_SIZE, as_text, train_tokenizer
@@ -28,7 +30,10 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 @pytest.fixture(scope="module")
 def tokenizer() -> Tokenizer:
-    return train_tokenizer()
+    """Of a twentieth of the documents, which have enough words for the whole vocabulary."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tools.tiny.tokenizer, "_N_DOCUMENTS", 1000)
+        return train_tokenizer()
 
 
 def test_the_tokenizer_is_of_the_promised_size(tokenizer: Tokenizer) -> None:
@@ -101,9 +106,17 @@ def test_the_start_leans_towards_copying(tokenizer: Tokenizer) -> None:
     assert advantage() > 2 * before > 0
 
 
+def narrow(tokenizer: Tokenizer) -> LlamaConfig:
+    """Return the architecture with fewer and smaller matrices, which Muon is slow with."""
+    config = architecture(tokenizer)
+    config.hidden_size, config.intermediate_size, config.num_hidden_layers = 48, 96, 2
+    return config
+
+
 def test_a_training_of_four_steps_writes_a_model_that_loads(
-    tokenizer: Tokenizer, tmp_path: Path
+    tokenizer: Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(tools.tiny.train, "architecture", narrow)
     recipe = Recipe(
         stages=(
             Stage(("copies", "fragments"), 2, anneals=False),

@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from command_line import runner
 from serving_doubles import PATIENCE, is_running, serving, start_serving
 
 from pybatcher import (
@@ -54,20 +55,32 @@ def refused(*arguments: str, **more: object) -> subprocess.CompletedProcess[str]
 # -- starts ---------------------------------------------------------------------------------
 
 
-def test_what_cannot_be_served_is_said_in_a_line_and_exits_with_2(tmp_path: Path) -> None:
+def test_a_model_that_cannot_be_served_is_said_in_a_line_and_exits_with_2(tmp_path: Path) -> None:
     tmp_path.chmod(0o700)
+    done = refused("--socket", str(tmp_path / "p.sock"), "--model", str(tmp_path / "none"))
+    assert (done.returncode, done.stdout) == (2, "")
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith("error: ")
+    assert "none" in last
+    assert not list(tmp_path.glob("*.sock"))
+
+
+def test_options_that_cannot_be_served_are_said_in_a_line_and_exit_with_2(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tmp_path.chmod(0o700)
+    run = runner(monkeypatch, capsys)
     at = ("--socket", str(tmp_path / "p.sock"))
     for arguments, says in (
-        ((*at, "--model", str(tmp_path / "none")), "none"),
         ((*at, "--n-ctx", "3"), "n_ctx is 3"),
         ((*at, "--max-connections", "0"), "max_connections is 0"),
         ((*at, "--config", str(tmp_path / "none.toml")), "none.toml"),
         ((*at, "--system-prompt", "a", "--system-prompt-file", "b"), "system_prompt_file"),
         (("--socket", str(tmp_path / "none" / "p.sock")), "none"),
     ):
-        done = refused(*arguments)
-        assert (done.returncode, done.stdout) == (2, "")
-        last = done.stderr.splitlines()[-1]
+        outcome = run("serve", *arguments)
+        assert (outcome.status, outcome.stdout) == (2, "")
+        last = outcome.stderr.splitlines()[-1]
         assert last.startswith("error: ")
         assert says in last
     assert not list(tmp_path.glob("*.sock"))
@@ -165,14 +178,17 @@ async def test_it_finishes_what_is_in_flight_and_takes_no_more(
     tmp_path: Path, told: signal.Signals
 ) -> None:
     with serving(tmp_path, *ROOM) as running:
-        async with Client(running.socket) as client, streaming(client, max_tokens=1500) as stream:
+        async with Client(running.socket) as client, streaming(client, max_tokens=600) as stream:
+            (pid,) = (await client.statistics()).worker_pids
+            os.kill(pid, signal.SIGSTOP)  # so that the stream does not end before the rest
             running.process.send_signal(told)
             while running.socket.exists():  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
             with pytest.raises(BatcherClosedError):
                 await client.generate("Once")
             assert (await client.health()).status in ("ready", "closing")
-            assert await stream == 1500
+            os.kill(pid, signal.SIGCONT)
+            assert await stream == 600
         assert running.wait() == 0
         assert "being finished" in running.said()
 
@@ -244,12 +260,12 @@ async def test_what_was_there_is_there_again_after_a_death(tmp_path: Path) -> No
 
 async def test_statistics_are_sums_over_workers(tmp_path: Path) -> None:
     with serving(tmp_path, *ROOM, "--hang-timeout", "0.8") as running:
-        async with Client(running.socket) as client, streaming(client, max_tokens=1900) as stream:
+        async with Client(running.socket) as client, streaming(client, max_tokens=900) as stream:
             (pid,) = (await client.statistics()).worker_pids
-            while (counts := await client.statistics()).generated_tokens < 200:  # noqa: ASYNC110
+            while (counts := await client.statistics()).generated_tokens < 100:  # noqa: ASYNC110
                 await asyncio.sleep(0.02)
             os.kill(pid, signal.SIGKILL)
-            assert await stream == 1900
+            assert await stream == 900
             after = await client.statistics()
             assert after.generated_tokens >= counts.generated_tokens
             assert after.replayed_requests >= 1
@@ -272,7 +288,7 @@ async def test_an_idle_worker_that_dies_is_followed_by_another(tmp_path: Path) -
 
 async def test_a_reload_moves_new_calls_and_drains_the_rest(tmp_path: Path) -> None:
     with serving(tmp_path, *ROOM) as running:
-        async with Client(running.socket) as client, streaming(client, max_tokens=1900) as stream:
+        async with Client(running.socket) as client, streaming(client, max_tokens=900) as stream:
             await client.add_prefix("Once upon a time", name="mine")
             (first,) = (await client.statistics()).worker_pids
             os.kill(first, signal.SIGSTOP)  # so that the stream does not end before the rest
@@ -285,7 +301,7 @@ async def test_a_reload_moves_new_calls_and_drains_the_rest(tmp_path: Path) -> N
             assert completion.usage.prompt_tokens > 5  # the system prompt comes before it
             assert [info.name for info in await client.prefixes()].count("mine") == 1
             os.kill(first, signal.SIGCONT)
-            assert await stream == 1900
+            assert await stream == 900
             while is_running(first):  # noqa: ASYNC110
                 await asyncio.sleep(0.02)
             assert (await client.statistics()).worker_pids == pids[1:]

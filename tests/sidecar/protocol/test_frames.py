@@ -91,7 +91,6 @@ def test_containers_within_each_other_are_counted_exactly(
     assert (reader.fault is not None) == (depth_of(frame) > max_depth)
 
 
-@pytest.mark.parametrize("depth", [32, 33, 34, 100, 500, 1023, 1024, 1025, 2000])
 @pytest.mark.parametrize(
     "level", [b"\x91", b"\x81\x01", b"\xdd\0\0\0\x01"], ids=["array", "map", "long"]
 )
@@ -99,17 +98,18 @@ def test_containers_within_each_other_are_counted_exactly(
 @pytest.mark.parametrize(
     "before", [b"\x94\x00\x07\xa1g", b"\x94\x00\x07\xda\x10\x00" + b"a" * 4096]
 )
-def test_a_nesting_bomb(depth: int, level: bytes, core: bytes, before: bytes) -> None:
+def test_a_nesting_bomb(level: bytes, core: bytes, before: bytes) -> None:
     is_container = core in (b"\x90", b"\x80")
-    data = before + level * (depth - 1 - is_container) + core
-    reader = FrameReader(Limits())
-    if depth > 32:
-        assert reader.read(data) == []
-        assert reader.fault is not None
-        assert reader.fault.msgid == 7
-    else:
-        assert len(reader.read(data)) == (core != b"")
-        assert reader.fault is None
+    for depth in (32, 33, 34, 100, 500, 1023, 1024, 1025, 2000):
+        data = before + level * (depth - 1 - is_container) + core
+        reader = FrameReader(Limits())
+        if depth > 32:
+            assert reader.read(data) == [], depth
+            assert reader.fault is not None, depth
+            assert reader.fault.msgid == 7, depth
+        else:
+            assert len(reader.read(data)) == (core != b""), depth
+            assert reader.fault is None, depth
 
 
 @pytest.mark.parametrize("claim", [b"\xdd\0\x10\0\0", b"\xdf\0\0\xff\xff", b"\xdc\xff\xff"])
