@@ -1,5 +1,6 @@
 # Compiles csrc/cuda/kernels/kernels.cu for every architecture of PB_CUDA_ARCHITECTURES and gives the
-# image to a library, as kernel_image(); without a toolkit an empty one. Needs cmake/cuda.cmake.
+# image to a library, as kernel_image(). That takes minutes, so a build has to ask for it by
+# PYBATCHER_CUDA=ON; all others have an empty image. Needs cmake/cuda.cmake.
 
 # What nvcc compiles kernels with, here and in .ci/check-kernels. -fmad=false: a*b + c is one rounding
 # where the code says fma and two where it does not (invariant 1).
@@ -9,7 +10,7 @@ function(pb_add_cuda_kernels target)
   set(PB_HAS_KERNEL_IMAGE 0)
   set(PB_KERNEL_IMAGE ${CMAKE_CURRENT_BINARY_DIR}/cuda_kernels.fatbin)
   set(generated ${CMAKE_CURRENT_BINARY_DIR}/cuda_kernel_image.cc)
-  if(PB_CUDA_TOOLKIT)
+  if(PB_CUDA_TOOLKIT AND PYBATCHER_CUDA STREQUAL "ON")
     set(PB_HAS_KERNEL_IMAGE 1)
     set(source ${CMAKE_CURRENT_SOURCE_DIR}/csrc/cuda/kernels/kernels.cu)
     set(architectures "")

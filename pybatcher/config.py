@@ -43,8 +43,9 @@ class EngineConfig:
     kv_dtype: type of keys and values: f32, bf16, f16 or int8. "auto": f32 with f32
         weights, else bf16. "f16" is finer than bf16 and clamped to +-65504; "int8" has
         a scale for each token and kv head, and takes half the memory of either.
-    device: "cpu"; "auto" is the same. "cuda" has no backend yet: it is refused, with
-        what the machine lacks for it.
+    device: "cpu"; "auto" is the same. "cuda": an NVIDIA GPU, in builds with
+        PYBATCHER_CUDA=ON; tested on an emulator and not yet on hardware, as a warning
+        says.
     n_ctx: KV capacity in tokens, shared by all sequences. Rounded up to blocks.
     n_parallel: most sequences that may hold KV at once.
     n_ubatch: most rows of one physical pass inside a step.

@@ -36,6 +36,12 @@ Progress = Callable[[int, int], object]
 """Called while a model is loaded, with the number of bytes loaded and the total."""
 
 
+_NOT_ON_HARDWARE = (
+    "device 'cuda' is tested on an emulator and has not been verified on hardware: compare its "
+    "tokens with those of device='cpu' before you rely on them"
+)
+
+
 class Engine(_core.Engine):
     """Weights, KV cache and sampler of one model on one device.
 
@@ -123,6 +129,8 @@ class Engine(_core.Engine):
             )
         except ModelFormatError as error:
             raise ModelFormatError(f"{origin}: {error}") from error
+        if engine.description()["device"] == "cuda":
+            warnings.warn(_NOT_ON_HARDWARE, stacklevel=2)
         if engine.weights_cache_problem:
             warnings.warn(
                 f"packed weights are not taken from the cache: {engine.weights_cache_problem}",

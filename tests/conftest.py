@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import os
 import signal
 import threading
 import time
@@ -41,6 +43,27 @@ def _encodable(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return type(value)(_encodable(item) for item in value)
     return value
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _device() -> Iterator[None]:
+    """With PYBATCHER_TEST_DEVICE=cuda (`make test-emulated`) that is what "auto" means."""
+    device = os.environ.get("PYBATCHER_TEST_DEVICE")
+    if device is None:
+        yield
+        return
+    from pybatcher.engine import Engine
+
+    load = Engine.from_loaded
+
+    def on_device(model: Any, config: Any, progress: Any = None) -> Engine:
+        if config.device == "auto":
+            config = dataclasses.replace(config, device=device)
+        return load(model, config, progress)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Engine, "from_loaded", on_device)
+        yield
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -5,6 +5,7 @@
 #include "bindings/text.h"
 #include "cuda/build.h"
 #include "cuda/driver.h"
+#include "cuda/kernel_image.h"
 
 namespace py = pybind11;
 
@@ -26,6 +27,7 @@ py::dict cuda_info() {
   py::dict d;
   d["toolkit"] = build.toolkit;
   d["architectures"] = py::tuple(py::cast(build.architectures));
+  d["has_kernels"] = !cuda::kernel_image().empty();
   d["build_problem"] = to_text(build.problem);
   d["driver_state"] = cuda::state_name(driver.state);
   d["driver_version"] = driver.version == 0 ? "" : cuda::version_name(driver.version);

@@ -10,15 +10,17 @@
 namespace pb {
 namespace {
 
-// Throws kConfig where the build, the driver or the machine lacks something.
+// Throws kConfig with all that the build, the driver or the machine lacks.
 void check_machine() {
   const cuda::Build& build = cuda::this_build();
-  if (build.toolkit.empty()) {
-    throw Error(ErrorCode::kConfig,
-                "device is 'cuda', and this build of pybatcher was made without CUDA (" +
-                    build.problem + "): build it with PYBATCHER_CUDA=ON, or use device='cpu'");
-  }
   const cuda::Driver driver = cuda::probe(build);
+  if (cuda::kernel_image().empty()) {
+    throw Error(ErrorCode::kConfig,
+                "device is 'cuda', and this build of pybatcher has no CUDA kernels" +
+                    (build.problem.empty() ? "" : " (" + build.problem + ")") +
+                    ": build it with PYBATCHER_CUDA=ON, or use device='cpu'" +
+                    (driver.problem.empty() ? "" : ". Besides, " + driver.problem));
+  }
   if (!driver.problem.empty()) {
     throw Error(ErrorCode::kConfig,
                 "device is 'cuda', and " + driver.problem + "; or use device='cpu'");

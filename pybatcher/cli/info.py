@@ -68,7 +68,8 @@ def _engine_facts(engine: Engine) -> dict[str, str]:
 
 def _cuda_facts(cuda: CudaInfo) -> dict[str, str]:
     architectures = " ".join(f"sm_{number}" for number in cuda.architectures)
-    built = f"toolkit {cuda.toolkit} for {architectures}, no backend yet"
+    built = f"toolkit {cuda.toolkit} for {architectures}, "
+    built += "with kernels" if cuda.has_kernels else "no kernels (build with PYBATCHER_CUDA=ON)"
     gpus = [str(len(cuda.devices))] if cuda.driver_state != "too_old" else ["not asked for"]
     for gpu in cuda.devices:
         major, minor = gpu.compute_capability

@@ -39,6 +39,7 @@ class CudaInfo:
 
     toolkit: the version of nvcc, "13.0.88"; "" in a build without CUDA.
     architectures: the GPU architectures that nvcc compiled for, 90 for `sm_90`.
+    has_kernels: the build has CUDA kernels, as PYBATCHER_CUDA=ON makes it.
     build_problem: why the build has no CUDA; "" where it has.
     driver_state: the state of the driver.
     driver_version: the newest CUDA version that the driver supports, "13.0"; "" if not known.
@@ -49,6 +50,7 @@ class CudaInfo:
 
     toolkit: str
     architectures: tuple[int, ...]
+    has_kernels: bool
     build_problem: str
     driver_state: DriverState
     driver_version: str
