@@ -40,7 +40,8 @@ constexpr DType kQuantised[] = {DType::kInt8, DType::kInt4};
 
 TEST(every_number_is_expanded_exactly) {
   std::vector<uint16_t> scales;
-  for (unsigned bits = 0; bits < 0x7c00u; bits += 37) {  // finite ones, subnormal ones too
+  for (unsigned bits = 0; bits < 0x7c00u;
+       bits += kIsSlow ? 3001 : 37) {  // finite ones, subnormal ones too
     scales.push_back(static_cast<uint16_t>(bits));
     scales.push_back(static_cast<uint16_t>(bits | 0x8000u));
   }
