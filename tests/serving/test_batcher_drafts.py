@@ -50,9 +50,17 @@ def outputs(completions: list[Completion]) -> list[object]:
 async def ask(
     prompts: list[str], params: SamplingParams, **options: object
 ) -> tuple[list[object], BatcherStatistics]:
-    async with Batcher(**options) as batcher:
+    async with Batcher(n_threads=1, **options) as batcher:
         answers = await asyncio.gather(*(batcher.generate(p, params) for p in prompts))
         return outputs(list(answers)), batcher.statistics()
+
+
+async def ask_in_turn(
+    prompts: list[str], params: SamplingParams, **options: object
+) -> list[object]:
+    """Each alone: they share no beginning, so that nothing is cached for the next one."""
+    async with Batcher(n_threads=1, **options) as batcher:
+        return outputs([await batcher.generate(prompt, params) for prompt in prompts])
 
 
 @pytest.mark.parametrize("dtype", ["f32", "bf16"])
@@ -66,8 +74,7 @@ async def test_answers_do_not_depend_on_drafts(way: str, dtype: str) -> None:
         assert drafted == plain
         assert counts.accepted_tokens <= counts.proposed_tokens
         assert counts.accepted_tokens > 0 or way == "its own words"
-        alone = [(await ask([prompt], WAYS[way], **options))[0][0] for prompt in PROMPTS]
-        assert alone == plain
+        assert await ask_in_turn(PROMPTS, WAYS[way], **options) == plain
 
 
 async def test_fewer_steps_where_a_text_repeats_itself() -> None:
@@ -79,12 +86,12 @@ async def test_fewer_steps_where_a_text_repeats_itself() -> None:
 
 async def test_a_stop_text_in_the_middle_of_what_a_step_gave() -> None:
     """What was drawn after it is dropped: text, tokens, pieces."""
-    async with Batcher(max_draft_tokens=0) as batcher:
+    async with Batcher(n_threads=1, max_draft_tokens=0) as batcher:
         whole = await batcher.generate(REPETITIVE, WAYS["greedy"])
     stops = [whole.text[:n] for n in range(5, len(whole.text), 7)]  # nowhere before that
     results = []
     for max_draft_tokens in (0, 8):
-        async with Batcher(max_draft_tokens=max_draft_tokens) as batcher:
+        async with Batcher(n_threads=1, max_draft_tokens=max_draft_tokens) as batcher:
             answers = [
                 await batcher.generate(REPETITIVE, WAYS["greedy"], stop=(stop,)) for stop in stops
             ]
@@ -99,7 +106,7 @@ async def test_a_stop_text_in_the_middle_of_what_a_step_gave() -> None:
 async def test_the_pieces_of_a_stream_are_the_same() -> None:
     streams = []
     for max_draft_tokens in (0, 8):
-        async with Batcher(max_draft_tokens=max_draft_tokens) as batcher:
+        async with Batcher(n_threads=1, max_draft_tokens=max_draft_tokens) as batcher:
             stream = batcher.stream(REPETITIVE, WAYS["sampled"])
             streams.append([piece async for piece in stream])
     assert streams[0] == streams[1]
@@ -108,7 +115,7 @@ async def test_the_pieces_of_a_stream_are_the_same() -> None:
 async def test_leaving_while_drafts_are_verified() -> None:
     """No KV is left (the fixture looks), and the others go on as before."""
     plain, _ = await ask([PROMPTS[1]], WAYS["greedy"], max_draft_tokens=0)
-    async with Batcher(max_draft_tokens=8) as batcher:
+    async with Batcher(n_threads=1, max_draft_tokens=8) as batcher:
         leaving = asyncio.create_task(
             batcher.generate(REPETITIVE, max_tokens=900, logit_bias=FEW_WORDS)
         )

@@ -21,12 +21,12 @@ PROMPT = "Once upon a time"
 
 def test_progress_is_seen_while_one_step_runs(checkpoint: Path) -> None:
     """Between steps it is a multiple of what a step counts: other values are read inside one."""
-    engine = Engine.load(checkpoint, n_threads=1, n_ctx=16384, n_parallel=40, n_ubatch=1)
+    engine = Engine.load(checkpoint, n_threads=1, n_ctx=4096, n_parallel=16, n_ubatch=1)
     assert engine.progress == 0
     enough = threading.Event()
 
     def step() -> None:
-        seq_ids = [engine.seq_new(str(i)) for i in range(40)]
+        seq_ids = [engine.seq_new(str(i)) for i in range(16)]
         engine.step(plan(*((seq_id, ids(199, seq_id), False) for seq_id in seq_ids)))
         for seq_id in seq_ids:
             engine.seq_remove(seq_id)
@@ -38,7 +38,7 @@ def test_progress_is_seen_while_one_step_runs(checkpoint: Path) -> None:
     step()
     of_a_step = engine.progress
     assert of_a_step > 0
-    assert of_a_step % (40 * 199) == 0, "each row goes through each layer"
+    assert of_a_step % (16 * 199) == 0, "each row goes through each layer"
     thread = threading.Thread(target=work)
     thread.start()
     seen: set[int] = set()

@@ -42,7 +42,8 @@ def start_serving(folder: Path, *arguments: str, wait: bool = True, **more: Any)
     """Start it with its socket in `folder`, and wait until it serves."""
     folder.chmod(0o700)
     socket, log = folder / "p.sock", folder / "serve.log"
-    command = [sys.executable, "-m", "pybatcher", "serve", "--socket", str(socket), *arguments]
+    command = [sys.executable, "-m", "pybatcher", "serve", "--socket", str(socket)]
+    command += ["--n-threads", "1", *arguments]  # two would wait for each other beside other tests
     with log.open("ab") as stderr:
         process = subprocess.Popen(command, stderr=stderr, stdin=subprocess.DEVNULL, **more)
     serving = Serving(process, socket, log)

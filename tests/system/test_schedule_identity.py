@@ -63,7 +63,7 @@ async def serve(
         opened = open_checkpoint(checkpoint, None, config)
         return Runtime(FaultyEngine(opened.engine, *faults), opened.tokenizer)
 
-    batcher = Batcher._over(open_faulty, None, options)
+    batcher = Batcher._over(open_faulty, None, {"n_threads": 1, **options})
     async with batcher:
         if warm:
             await asyncio.gather(*(batcher.generate(request(i)[0], max_tokens=1) for i in range(9)))
@@ -90,7 +90,7 @@ def undisturbed(checkpoint: Path) -> list[object]:
     """What each stream gets with nobody else there."""
 
     async def one_by_one() -> list[Completion]:
-        async with Batcher(checkpoint, n_ctx=1024, max_draft_tokens=0) as batcher:
+        async with Batcher(checkpoint, n_threads=1, n_ctx=1024, max_draft_tokens=0) as batcher:
             return [await batcher.generate(*request(i)) for i in range(N_STREAMS)]
 
     return outputs(asyncio.run(one_by_one()))

@@ -20,7 +20,7 @@ from pybatcher import Batcher, Client, Completion, EngineFailedError, Piece
 N_STREAMS = 32
 MAX_TOKENS = 120
 OPTIONS = ("--n-ctx", "16384", "--n-parallel", "32", "--hang-timeout", "2.0")
-BATCHER_OPTIONS = {"n_ctx": 16384, "n_parallel": 32}
+BATCHER_OPTIONS = {"n_threads": 1, "n_ctx": 16384, "n_parallel": 32}
 
 
 @pytest.fixture(scope="module")

@@ -49,7 +49,9 @@ async def test_five_hundred_requests_of_the_shipped_model() -> None:
         runtime = reference.runtime
         words = ["Once ", "upon ", "a time ", "there ", "was ", "Mia", ", ", "kite", "é", "🙂"]
         callers = [Caller(n, runtime.tokenizer, runtime.engine, words) for n in range(500)]
-        async with Batcher(n_ctx=2048, n_parallel=12, n_batch=64, max_prefill_tokens=24) as batcher:
+        async with Batcher(
+            n_threads=1, n_ctx=2048, n_parallel=12, n_batch=64, max_prefill_tokens=24
+        ) as batcher:
             endings = await soak(batcher, callers)
             engine = batcher.runtime.engine
             assert isinstance(engine, Engine)
