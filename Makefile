@@ -28,14 +28,16 @@ BUILD_INPUTS := pyproject.toml CMakeLists.txt $(wildcard cmake/*.cmake) $(wildca
 NATIVE_BUILD := -DPYBATCHER_PYTHON=OFF -DPYBATCHER_NATIVE_TESTS=ON
 SANITIZER_BUILD := $(NATIVE_BUILD) -DPYBATCHER_CUDA=OFF  # what nvcc compiles, no sanitizer sees
 
-# Tests with threads, and those of device code: races between threads of a block are its to find.
-CUDA_TESTS := $(filter-out test_cuda_driver,$(basename $(notdir $(wildcard tests/native/cuda/test_*.cc tests/native/cuda/*/test_*.cc))))
-TSAN_TESTS := test_thread_pool test_engine test_engine_progress $(CUDA_TESTS)
+# Tests with threads, and those of the emulator: races between a block's threads are
+# ThreadSanitizer's to find.
+TSAN_TESTS := test_thread_pool test_engine test_engine_progress test_emulator test_planted_bugs \
+    test_planted_static_bugs
+KERNEL_TESTS := $(filter-out test_cuda_driver test_device,$(basename $(notdir $(wildcard tests/native/cuda/test_*.cc))))
 
 # ThreadSanitizer of older compilers cannot run where addresses are randomised widely.
 FIXED_ADDRESSES := $(shell setarch -R true 2>/dev/null && echo setarch -R)
 
-.PHONY: help build environment demo test check format native sanitize emulated test-emulated wheel bench bench-tools rivals \
+.PHONY: help build environment demo test check format native sanitize sanitize-kernels emulated test-emulated wheel bench bench-tools rivals \
     rival-llamacpp rival-openvino clean
 
 help:
@@ -45,6 +47,7 @@ help:
 	@echo "make format    rewrite the sources as 'make check' wants them"
 	@echo "make native    the C++ tests"
 	@echo "make sanitize  the C++ tests under AddressSanitizer, UBSan and ThreadSanitizer"
+	@echo "make sanitize-kernels  the same of the CUDA kernels, on the emulator"
 	@echo "make emulated  an extension with an emulated GPU: PYTHONPATH=build/emulated python"
 	@echo "make test-emulated  the tests of the CUDA backend on it"
 	@echo "make wheel     a wheel in dist/"
@@ -144,6 +147,17 @@ test-emulated: emulated $(VENV)/.core $(VENV)/.test
 	PYTHONPATH=$(CURDIR)/$(EMULATED) PYBATCHER_TEST_DEVICE=cuda PYTHONDONTWRITEBYTECODE= \
 	    PYTEST_XDIST_AUTO_NUM_WORKERS=$(JOBS) $(BIN)/python -m pytest --numprocesses auto \
 	    --maxprocesses 4 --dist worksteal tests/emulated $(ARGS)
+
+# The tests of the CUDA kernels, which ThreadSanitizer makes fifty times slower.
+sanitize-kernels:
+	cmake -S . -B build/asan $(SANITIZER_BUILD) -DPYBATCHER_SANITIZE=address,undefined -DPYBATCHER_SANITIZE_KERNELS=ON
+	cmake --build build/asan --target $(KERNEL_TESTS)
+	ctest --test-dir build/asan --output-on-failure --no-tests=error --parallel $(JOBS) \
+	    --tests-regex '^($(subst $(eval ) ,|,$(KERNEL_TESTS)))$$'
+	cmake -S . -B build/tsan $(SANITIZER_BUILD) -DPYBATCHER_SANITIZE=thread -DPYBATCHER_SANITIZE_KERNELS=ON
+	cmake --build build/tsan --target $(KERNEL_TESTS)
+	PYBATCHER_ORDERS=2 $(FIXED_ADDRESSES) ctest --test-dir build/tsan --output-on-failure --no-tests=error \
+	    --parallel $(JOBS) --tests-regex '^($(subst $(eval ) ,|,$(KERNEL_TESTS)))$$'
 
 wheel: $(VENV)/.build-tools
 	$(PIP) wheel --no-build-isolation --no-deps --wheel-dir dist .

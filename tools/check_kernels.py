@@ -2,8 +2,9 @@
 
     python -m tools.check_kernels [--nvcc PATH]
 
-A kernel may not spill registers or use local memory, and has a budget of registers: what the
-multiprocessor's 65,536 allow if 512 threads are to be resident, or what `BUDGETS` says.
+A kernel may not spill registers or use local memory, but for what `SPILLS` says, and has a
+budget of registers: what the multiprocessor's 65,536 allow if 512 threads are to be resident, or
+what `BUDGETS` says.
 """
 
 from __future__ import annotations
@@ -23,7 +24,29 @@ ARCHITECTURES = (80, 89, 90, 100)
 
 REGISTERS = 128
 # Kernels that hold large tiles in registers, and how many each may use.
-BUDGETS: dict[str, int] = {}
+BUDGETS: dict[str, int] = {
+    **{f"gemm_{dtype}_128x128": 255 for dtype in ("bf16", "int8", "int4")},
+    **{f"gemm_{dtype}_64x64": 168 for dtype in ("bf16", "int8", "int4")},
+    **{f"gemm_{dtype}_few32": 152 for dtype in ("bf16", "int8", "int4")},
+    **{
+        f"attention_{kv}_{dim}_{tile}": registers
+        for kv in ("bf16", "f16", "int8")
+        for dim, tile, registers in (
+            (64, "large", 168),
+            (96, "large", 168),
+            (128, "large", 200),
+            (256, "large", 255),
+            (256, "small", 168),
+        )
+    },
+}
+# Kernels that spill a few bytes on some architecture, and how many each may.
+SPILLS: dict[str, int] = {
+    "attention_bf16_96_large": 48,
+    "attention_f16_96_large": 48,
+    "attention_int8_96_large": 16,
+    "attention_int8_64_large": 8,
+}
 STATIC_SHARED_BYTES = 48 * 1024
 
 
@@ -41,9 +64,10 @@ class KernelUse:
     def problems(self) -> Iterator[str]:
         """What is beyond the kernel's budget."""
         budget = BUDGETS.get(self.name, REGISTERS)
-        if self.spilled_bytes:
+        may_spill = SPILLS.get(self.name, 0)
+        if self.spilled_bytes > may_spill:
             yield f"spills {self.spilled_bytes} bytes"
-        if self.stack_bytes:
+        if self.stack_bytes > may_spill:
             yield f"has {self.stack_bytes} bytes of local memory"
         if self.registers > budget:
             yield f"uses {self.registers} registers, its budget is {budget}"

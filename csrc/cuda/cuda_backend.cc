@@ -13,7 +13,7 @@
 namespace pb::cuda {
 namespace {
 
-constexpr size_t kAlignment = 256;     // of the parts of a weight
+constexpr size_t kAlignment = 256;      // of the parts of a weight
 constexpr int kActivationPadding = 16;  // numbers
 
 size_t aligned(size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
@@ -56,9 +56,7 @@ PackedMatrix CudaBackend::pack(std::span<const TensorView> parts,
   return packed;
 }
 
-std::string CudaBackend::layout() const {
-  return "cuda " + std::to_string(kWeightLayoutVersion);
-}
+std::string CudaBackend::layout() const { return "cuda " + std::to_string(kWeightLayoutVersion); }
 
 MatrixBytes CudaBackend::matrix_bytes(int n_out, int n_in, DType dtype) const {
   const WeightLayout layout = weight_layout(n_out, n_in, dtype);
@@ -207,8 +205,8 @@ void CudaBackend::prepare(const PassShape& shape) {
   states_ = make_buffer(static_cast<size_t>(attention_plan_->n_states()) *
                         static_cast<size_t>(shape.n_kv_heads) *
                         static_cast<size_t>(shape.head_dim + 2) * sizeof(float));
-  scores_ = make_buffer(size_t{kMostSampledRows} * static_cast<size_t>(shape.vocab_size) *
-                        sizeof(float));
+  scores_ =
+      make_buffer(size_t{kMostSampledRows} * static_cast<size_t>(shape.vocab_size) * sizeof(float));
 }
 
 }  // namespace pb::cuda

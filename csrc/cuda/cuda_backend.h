@@ -1,8 +1,8 @@
 // The Backend of NVIDIA GPUs.
 //
 // Operations put launches into the device's one stream and return; finish() waits for all of them.
-// What a pass needs of the host (tokens, block tables, work lists, how rows are sampled) is gathered
-// in pinned memory and copied at once.
+// What a pass needs of the host (tokens, block tables, work lists, how rows are sampled) is
+// gathered in pinned memory and copied at once.
 #pragma once
 
 #include <exception>
@@ -100,12 +100,12 @@ class CudaBackend final : public Backend {
   Buffer scores_;        // (kMostSampledRows, vocab) f32
   std::vector<SamplingRequest> sampling_requests_;
 
-  RowBatch batch_;                  // that was planned last
-  int n_sampled_ = 0;               // rows of the pass whose samples are on their way
-  int n_taken_ = 0;                 // of them, those whose draws have been written
-  size_t n_changes_ = 0;            // of the pass
-  std::span<Draw> draws_;           // that samples become
-  std::exception_ptr failure_;      // of an operation since the last finish()
+  RowBatch batch_;              // that was planned last
+  int n_sampled_ = 0;           // rows of the pass whose samples are on their way
+  int n_taken_ = 0;             // of them, those whose draws have been written
+  size_t n_changes_ = 0;        // of the pass
+  std::span<Draw> draws_;       // that samples become
+  std::exception_ptr failure_;  // of an operation since the last finish()
 };
 
 }  // namespace pb::cuda

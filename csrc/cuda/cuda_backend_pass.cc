@@ -58,9 +58,7 @@ void CudaBackend::plan(const RowBatch& batch, const KvStorage&) {
   n_changes_ = 0;
   attempt([&] {
     attention_plan_->make(batch);
-    const auto copy = [](const auto& from, const auto& to) {
-      std::ranges::copy(from, to.host);
-    };
+    const auto copy = [](const auto& from, const auto& to) { std::ranges::copy(from, to.host); };
     const auto n_rows = static_cast<size_t>(batch.n_rows);
     copy(std::span(batch.tokens, n_rows), pass_->tokens);
     copy(std::span(batch.positions, n_rows), pass_->positions);
@@ -152,17 +150,17 @@ KvLayer CudaBackend::kv_layer(const KvStorage& kv, int layer) const {
 void CudaBackend::rope_and_store(Buffer& qkv, const AttentionLayer& layer, KvStorage& kv) {
   attempt([&] {
     const bool rotates = layer.rope != nullptr;
-    device_->launch(launch_rope_store(
-        kv.dtype, batch_.n_rows,
-        {.qkv = qkv.as<float>(),
-         .rows = pass_->rows.device,
-         .n_rows = &pass_->counts.device->n_rows,
-         .cosines = rotates ? layer.rope->cosines.as<float>() : nullptr,
-         .sines = rotates ? layer.rope->sines.as<float>() : nullptr,
-         .q_norm = head_norm(layer.q_norm),
-         .k_norm = head_norm(layer.k_norm),
-         .n_heads = layer.n_heads,
-         .kv = kv_layer(kv, layer.layer)}));
+    device_->launch(
+        launch_rope_store(kv.dtype, batch_.n_rows,
+                          {.qkv = qkv.as<float>(),
+                           .rows = pass_->rows.device,
+                           .n_rows = &pass_->counts.device->n_rows,
+                           .cosines = rotates ? layer.rope->cosines.as<float>() : nullptr,
+                           .sines = rotates ? layer.rope->sines.as<float>() : nullptr,
+                           .q_norm = head_norm(layer.q_norm),
+                           .k_norm = head_norm(layer.k_norm),
+                           .n_heads = layer.n_heads,
+                           .kv = kv_layer(kv, layer.layer)}));
     device_->mark();
   });
 }
@@ -195,19 +193,19 @@ void CudaBackend::attention(const Buffer& qkv, const AttentionLayer& layer, cons
       device_->launch(launch_attention(attention_device_, kv.dtype, true, params));
     }
     if (counts.n_split_queries == 0) return;
-    device_->launch(launch_merge(attention_device_,
-                                 {.states = states_.as<float>(),
-                                  .n_states = attention_plan_->n_states(),
-                                  .queries = pass_->queries.device,
-                                  .split_queries = pass_->split_queries.device,
-                                  .n_split_queries = &pass_->counts.device->n_split_queries,
-                                  .n_heads = layer.n_heads,
-                                  .n_kv_heads = layer.n_kv_heads,
-                                  .head_dim = layer.head_dim,
-                                  .sliding_window = layer.sliding_window,
-                                  .out = out.data.as<void>(),
-                                  .out_stride = out.row_stride,
-                                  .out_bf16 = out_bf16}));
+    device_->launch(
+        launch_merge(attention_device_, {.states = states_.as<float>(),
+                                         .n_states = attention_plan_->n_states(),
+                                         .queries = pass_->queries.device,
+                                         .split_queries = pass_->split_queries.device,
+                                         .n_split_queries = &pass_->counts.device->n_split_queries,
+                                         .n_heads = layer.n_heads,
+                                         .n_kv_heads = layer.n_kv_heads,
+                                         .head_dim = layer.head_dim,
+                                         .sliding_window = layer.sliding_window,
+                                         .out = out.data.as<void>(),
+                                         .out_stride = out.row_stride,
+                                         .out_bf16 = out_bf16}));
   });
 }
 

@@ -51,15 +51,15 @@ void PassMemory::upload_plan(size_t n_block_tables) {
 void PassMemory::upload_sampling(size_t first_row, size_t n_rows, size_t first_change,
                                  size_t n_changes) {
   device_.copy_to_device(sampling.device + first_row, sampling.host + first_row,
-                 n_rows * sizeof(RowSampling));
+                         n_rows * sizeof(RowSampling));
   if (n_changes == 0) return;
   device_.copy_to_device(changes.device + first_change, changes.host + first_change,
-                 n_changes * sizeof(ScoreChange));
+                         n_changes * sizeof(ScoreChange));
 }
 
 void PassMemory::download_samples(size_t first_row, size_t n_rows) {
   device_.copy_to_host(sampled.host + first_row, sampled.device + first_row,
-                   n_rows * sizeof(SampledRow));
+                       n_rows * sizeof(SampledRow));
 }
 
 }  // namespace pb::cuda

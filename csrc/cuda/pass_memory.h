@@ -1,5 +1,5 @@
-// What a pass needs of the host, twice: in pinned memory, where it is written, and on the device, at
-// addresses that never change.
+// What a pass needs of the host, twice: in pinned memory, where it is written, and on the device,
+// at addresses that never change.
 #pragma once
 
 #include <cstddef>
@@ -65,7 +65,7 @@ class PassMemory {
   Mirrored<int32_t> block_tables;
 
   // -- of sample()
-  Mirrored<RowSampling> sampling;   // (max_rows)
+  Mirrored<RowSampling> sampling;  // (max_rows)
   Mirrored<ScoreChange> changes;
   Mirrored<SampledRow> sampled;  // (max_rows): from the device to the host
 

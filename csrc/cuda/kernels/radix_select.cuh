@@ -204,7 +204,8 @@ __device__ __forceinline__ void fill(Histogram& h, const Ranking& ranking, BinOf
     unsigned count = 0;
     Mass mass = 0;
     for (int i = 0; i < kBinGroup; ++i) {
-      const int bin = chunk * kBinGroup + (i + chunk) % kBinGroup;  // each thread in a bank of its own
+      const int bin =
+          chunk * kBinGroup + (i + chunk) % kBinGroup;  // each thread in a bank of its own
       count += h.count[bin];
       mass += mass_in(h, bin);
     }

@@ -77,8 +77,7 @@ TEST(logits_have_the_same_bits_under_any_schedule) {
       std::vector<float> logits;
       for (size_t at = 0; at < tokens.size(); at += chunk) {
         engine->prefill_chunk(other, some_tokens(1, static_cast<int>(at)), nullptr);
-        const auto part =
-            std::span(tokens).subspan(at, std::min(chunk, tokens.size() - at));
+        const auto part = std::span(tokens).subspan(at, std::min(chunk, tokens.size() - at));
         logits = prefill(*engine, seq_id, part);
       }
       EXPECT(logits == expected);

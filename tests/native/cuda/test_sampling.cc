@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "device_sampler.h"
+#include "sampling/sampler.h"
 
 namespace pb::test {
 namespace {
