@@ -25,7 +25,7 @@ NATIVE_CODE := -name '*.h' -o -name '*.cc' -o -name '*.cuh' -o -name '*.cu'
 NATIVE_SOURCES := $(shell find csrc $(NATIVE_CODE) | sort)
 NATIVE_OTHERS := $(shell find tests/native bench/native $(NATIVE_CODE) | sort)
 BUILD_INPUTS := pyproject.toml CMakeLists.txt $(wildcard cmake/*.cmake) $(wildcard csrc/cuda/*.in) $(NATIVE_SOURCES)
-NATIVE_BUILD := -DPYBATCHER_PYTHON=OFF -DPYBATCHER_NATIVE_TESTS=ON
+NATIVE_BUILD := -DPYBATCHER_PYTHON=OFF -DPYBATCHER_NATIVE_TESTS=ON -DPYBATCHER_CUDA_EMULATED=OFF
 SANITIZER_BUILD := $(NATIVE_BUILD) -DPYBATCHER_CUDA=OFF  # what nvcc compiles, no sanitizer sees
 
 # Tests with threads, and those of the emulator: races between a block's threads are
@@ -130,17 +130,16 @@ sanitize:
 	$(FIXED_ADDRESSES) ctest --test-dir build/tsan --output-on-failure --no-tests=error --parallel $(JOBS) \
 	    --tests-regex '^($(subst $(eval ) ,|,$(TSAN_TESTS)))$$'
 
-# The package once more, with an extension of its own. The editable install comes first on every path,
-# so sitecustomize.py takes it out.
+# The package once more, with an extension of its own, made of what `make native` compiles. The
+# editable install comes first on every path, so sitecustomize.py takes it out.
 EMULATED := build/emulated
 emulated: $(VENV)/.build-tools
-	cmake -S . -B $(EMULATED)/cmake -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja -DPYBATCHER_CUDA_EMULATED=ON \
-	    -DPYBATCHER_CUDA=OFF -DPython_EXECUTABLE=$(CURDIR)/$(BIN)/python \
-	    -Dpybind11_DIR=$$($(BIN)/python -m pybind11 --cmakedir)
-	cmake --build $(EMULATED)/cmake --target _core
+	cmake -S . -B build/native -DPYBATCHER_NATIVE_TESTS=ON -DPYBATCHER_PYTHON=ON -DPYBATCHER_CUDA_EMULATED=ON \
+	    -DPython_EXECUTABLE=$(CURDIR)/$(BIN)/python -Dpybind11_DIR=$$($(BIN)/python -m pybind11 --cmakedir)
+	cmake --build build/native --target _core
 	mkdir -p $(EMULATED)/pybatcher
-	ln -sfn $(filter-out %__pycache__,$(wildcard $(CURDIR)/pybatcher/*)) $(EMULATED)/pybatcher/
-	cp $(EMULATED)/cmake/_core*.so $(EMULATED)/pybatcher/
+	ln -sfn $(filter-out %__pycache__ %.so,$(wildcard $(CURDIR)/pybatcher/*)) $(EMULATED)/pybatcher/
+	cp build/native/_core*.so $(EMULATED)/pybatcher/
 	cp tests/native/cuda_emulated/sitecustomize.py $(EMULATED)/
 
 test-emulated: emulated $(VENV)/.core $(VENV)/.test

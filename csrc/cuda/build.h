@@ -8,7 +8,7 @@ namespace pb::cuda {
 
 struct Build {
   std::string toolkit;             // nvcc's version, "13.0.88"; empty: made without CUDA
-  std::vector<int> architectures;  // compiled for: 80 is sm_80
+  std::vector<int> architectures;  // that kernels are compiled for: 80 is sm_80
   std::string problem;             // why it was made without CUDA; else empty
 };
 
