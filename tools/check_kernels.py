@@ -31,13 +31,8 @@ BUDGETS: dict[str, int] = {
     **{
         f"attention_{kv}_{dim}_{tile}": registers
         for kv in ("bf16", "f16", "int8")
-        for dim, tile, registers in (
-            (64, "large", 168),
-            (96, "large", 184),
-            (128, "large", 255),
-            (256, "large", 255),
-            (256, "small", 168),
-        )
+        for dim in (64, 96, 128, 256)
+        for tile, registers in (("small", 168), ("large", 255))
     },
 }
 # Bytes that an attention kernel may spill: with some of them ptxas does, on one architecture or
