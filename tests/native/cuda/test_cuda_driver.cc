@@ -137,10 +137,10 @@ TEST(this_build_has_a_toolkit_or_a_reason) {
   EXPECT_EQ(build.toolkit.empty(), !build.problem.empty());
 }
 
-TEST(a_build_with_a_toolkit_has_an_image_of_its_kernels) {
+TEST(an_image_of_kernels_is_what_nvcc_made) {
   const std::span<const std::byte> image = pb::cuda::kernel_image();
-  EXPECT_EQ(image.empty(), pb::cuda::this_build().toolkit.empty());
-  if (image.empty()) return;
+  if (image.empty()) return;  // PYBATCHER_CUDA is not ON
+  EXPECT(!pb::cuda::this_build().toolkit.empty());
   const unsigned char magic[] = {0x50, 0xed, 0x55, 0xba};  // of fatbinary.h
   EXPECT(image.size() > sizeof magic);
   EXPECT(std::memcmp(image.data(), magic, sizeof magic) == 0);
