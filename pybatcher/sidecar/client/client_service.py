@@ -31,6 +31,7 @@ from ..protocol.limits import Limits
 from ..replay.link import Link
 from ..replay.pending_calls import PendingCalls
 from ..replay.remote_service import RemoteService, attach_and_watch
+from .backoff import Backoff
 from .connector import Connector
 
 __all__ = ["ClientService"]
@@ -73,6 +74,7 @@ class ClientService(RunningService):
             self._connect,
             try_timeout=connect_timeout,
             random=random,
+            longest_delay=max(Backoff.FIRST, min(Backoff.LONGEST, connect_timeout / 4)),
             is_wanted=lambda: telemetry.has_handlers,
         )
         self._lost: asyncio.Future[ConnectionLostError] | None = None

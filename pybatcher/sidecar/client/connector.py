@@ -24,6 +24,8 @@ class Connector(Generic[_C]):
     connect: tries once. After any exception of it, the next try follows.
     try_timeout: seconds that one try may take.
     is_wanted: returns True if a connection is needed without a waiting call.
+    longest_delay: seconds between two tries at most. Less than what calls wait, so that each call
+        sees a try.
     random: of the delays between tries.
     """
 
@@ -34,13 +36,14 @@ class Connector(Generic[_C]):
         *,
         try_timeout: float,
         random: Random,
+        longest_delay: float = Backoff.LONGEST,
         is_wanted: Callable[[], bool] = lambda: False,
     ) -> None:
         self._path = path
         self._connect = connect
         self._try_timeout = try_timeout
         self._is_wanted = is_wanted
-        self._backoff = Backoff(random)
+        self._backoff = Backoff(random, longest_delay)
         self._loop = asyncio.get_running_loop()
         self._connection: _C | None = None
         self._waiters: set[asyncio.Future[_C]] = set()

@@ -26,6 +26,11 @@ def test_the_first_try_is_at_once_and_later_waits_double_up_to_the_longest() -> 
     assert max(rest) > Backoff.LONGEST * 0.9
 
 
+def test_the_longest_may_be_shorter() -> None:
+    _, *rest = waits(Backoff(Random(1), longest=0.2), 40)
+    assert 0.18 < max(rest) <= 0.2
+
+
 def test_waits_are_uneven_and_follow_from_the_random_numbers_given() -> None:
     one, other = waits(Backoff(Random(1)), 20), waits(Backoff(Random(2)), 20)
     assert one == waits(Backoff(Random(1)), 20)

@@ -34,6 +34,7 @@ from pybatcher.testing import FakeEngine, fake_batcher
 
 PROMPT = "Once upon a time"
 SHORT = 0.2  # seconds; of waits that are to be in vain
+ANSWER = 2.0  # seconds; of waits that are to be in vain, after an answer came
 SAMPLED = {"temperature": 1.0, "seed": 7, "max_tokens": 60, "ignore_eos": True}
 
 
@@ -141,7 +142,7 @@ async def test_what_is_no_sidecar_is_not_taken_for_one(path: Path) -> None:
         writer.close()
 
     server = await asyncio.start_unix_server(answer, path)
-    error = await raised_by(Client(path, connect_timeout=SHORT).start)
+    error = await raised_by(Client(path, connect_timeout=ANSWER).start)
     assert isinstance(error, ConnectionLostError)
     assert "broke the protocol" in str(error)
     server.close()
@@ -156,7 +157,7 @@ async def test_a_connection_that_is_lost_with_its_first_answer_is_none(path: Pat
         writer.close()
 
     server = await asyncio.start_unix_server(answer, path)
-    error = await raised_by(Client(path, connect_timeout=SHORT).start)
+    error = await raised_by(Client(path, connect_timeout=ANSWER).start)
     assert isinstance(error, ConnectionLostError)
     assert "broke the protocol" in str(error)
     server.close()
@@ -170,7 +171,7 @@ async def test_who_turns_clients_away_says_why(path: Path, batcher: Batcher) -> 
         ),
         path,
     )
-    error = await raised_by(Client(path, connect_timeout=SHORT).start)
+    error = await raised_by(Client(path, connect_timeout=ANSWER).start)
     assert isinstance(error, ConnectionLostError)
     assert "there are too many" in str(error)
     server.close()

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
-from batcher_helpers import until
+from batcher_helpers import PATIENCE, until
 from small_sidecar import LONG, MESSAGES, TEMPLATE, SmallSidecar, n_running, sidecar
 
 from pybatcher import Client, ConnectionLostError
@@ -104,8 +105,18 @@ async def test_idempotent_calls_do_not_wait_for_ever(served: SmallSidecar) -> No
         with pytest.raises(ConnectionLostError, match="is `pybatcher serve` running"):
             await waiting
         await served.listen()
+        await reached(client)
         assert (await client.generate(PROMPT, max_tokens=2, ignore_eos=True)).token_ids
         await until(lambda: len(served.batcher.prefixes()) == 1)
+
+
+async def reached(client: Client) -> None:
+    """Returns when the client is connected again, however often its short time is over before."""
+    async with asyncio.timeout(PATIENCE):
+        while True:
+            with suppress(ConnectionLostError):
+                await client.health()
+                return
 
 
 async def test_a_cancel_that_comes_late_meets_no_other_call(served: SmallSidecar) -> None:
@@ -117,6 +128,7 @@ async def test_a_cancel_that_comes_late_meets_no_other_call(served: SmallSidecar
         await served.close()
         await until(lambda: reply.ended)
         await served.listen()
+        await reached(client)
         next_call = asyncio.create_task(client.generate(PROMPT, max_tokens=20, ignore_eos=True))
         await until(lambda: n_running(served.batcher) > 0 or next_call.done())
         service.cancel(request_ids)

@@ -121,6 +121,18 @@ async def test_it_stops_trying_when_nobody_waits_any_more_and_begins_again_for_t
     one.close()
 
 
+@in_virtual_time
+async def test_who_waits_for_longer_than_the_longest_delay_sees_a_try() -> None:
+    """However long nobody was there before."""
+    server = Server(failures=float("inf"))
+    one = connector(server, longest_delay=SHORT / 4)
+    with pytest.raises(ConnectionLostError):
+        await one.connection(3600.0)
+    server.failures = 0
+    assert await one.connection(SHORT) == server.tries
+    one.close()
+
+
 async def test_one_who_waits_in_vain_or_is_cancelled_takes_nothing_from_the_others() -> None:
     server = Server()
     server.answers.clear()
