@@ -31,11 +31,13 @@ LOOK = PauseCheck(1.0, ResourceUsage(rss_mib=50.0, files=10, threads=3, tasks=2)
 async def test_two_seconds_on_the_shipped_model_leave_nothing() -> None:
     async with Batcher(n_ctx=2048, n_threads=1) as batcher:
         soak = Soak(batcher, rate=100.0, busy=0.6, pause=0.01, seed=1)
-        await soak.run(2.0)
+        kinds, seconds = set[str](), 0.0
+        while kinds != set(KINDS):  # longer than two seconds only on a machine that is very busy
+            seconds += 2.0
+            await soak.run(seconds)
+            kinds = {ending.partition(":")[0] for ending in soak.callers.endings}
     assert soak.looks
     assert what_leaked(soak.looks, soak.lag, list(soak.callers.surprises), ANY_TIME) == []
-    kinds = {ending.partition(":")[0] for ending in soak.callers.endings}
-    assert kinds == set(KINDS)
     assert "too long: was answered" not in soak.callers.endings
     assert soak.lag.percentiles()["p99"] > 0.0
     assert soak.rss

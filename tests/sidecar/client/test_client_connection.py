@@ -291,8 +291,10 @@ async def test_prefixes_are_there_again_after_a_reconnect(served: SmallSidecar) 
 
 
 async def test_what_is_called_without_a_sidecar_fails_in_time(served: SmallSidecar) -> None:
-    async with Client(served.path, connect_timeout=SHORT) as client:
+    async with Client(served.path) as client:
+        client._service._connect_timeout = SHORT
         await served.close()
+        await until(lambda: not client._service._connector.is_connected)
         with pytest.raises(ConnectionLostError, match="connect_timeout is how long"):
             await client.generate(PROMPT)
         with pytest.raises(ConnectionLostError):
@@ -356,6 +358,7 @@ async def test_close_ends_who_waits_for_a_connection(served: SmallSidecar) -> No
     client = Client(served.path)
     await client.start()
     await served.close()
+    await until(lambda: not client._service._connector.is_connected)
     call = asyncio.create_task(client.generate(PROMPT))
     await until(lambda: client._service._connector._waiters)
     await client.close()

@@ -97,7 +97,8 @@ async def test_a_seed_that_nobody_gave_is_the_same_after_a_reconnect(served: Sma
 
 
 async def test_idempotent_calls_do_not_wait_for_ever(served: SmallSidecar) -> None:
-    async with Client(served.path, idempotent=True, connect_timeout=SHORT) as client:
+    async with Client(served.path, idempotent=True) as client:
+        client._service._connect_timeout = SHORT
         await client.add_prefix(PROMPT, name="begin")
         waiting = asyncio.create_task(client.generate(PROMPT, **LONG))
         await until(lambda: n_running(served.batcher) > 0)
@@ -120,7 +121,8 @@ async def reached(client: Client) -> None:
 
 
 async def test_a_cancel_that_comes_late_meets_no_other_call(served: SmallSidecar) -> None:
-    async with Client(served.path, idempotent=True, connect_timeout=SHORT) as client:
+    async with Client(served.path, idempotent=True) as client:
+        client._service._connect_timeout = SHORT
         service, reply = client._service, Reply(streams=False)
         asked = Call(content=PROMPT, params=None, sampling=LONG, **BESIDE)
         request_ids = await service.submit(asked, reply)

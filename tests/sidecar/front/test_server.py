@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -379,9 +380,13 @@ def connect_as(uid: int, path: Path) -> str:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else for a while")
-def test_another_user_is_refused_by_the_file_and_by_the_server(tmp_path: Path) -> None:
-    for folder in (tmp_path, *tmp_path.parents[:3]):
-        folder.chmod(0o755)
+def test_another_user_is_refused_by_the_file_and_by_the_server() -> None:
+    # Not below pytest's own folder: other runs of it take others' rights to that away.
+    with tempfile.TemporaryDirectory() as folder:
+        _another_user_is_refused(Path(folder))
+
+
+def _another_user_is_refused(tmp_path: Path) -> None:
     with serving(tmp_path) as running:
         tmp_path.chmod(0o755)
         assert "PermissionError" in connect_as(65534, running.socket)
