@@ -291,16 +291,25 @@ void CudaBackend::copy_block(KvStorage& kv, int from, int to) {
 }
 
 void CudaBackend::finish(Heartbeat& heartbeat) {
+  const auto wait = [&] { device_->finish([&heartbeat] { heartbeat.beat(); }); };
   attempt([&] {
-    device_->finish([&heartbeat] { heartbeat.beat(); });
+    wait();
     take_samples();
   });
-  if (failure_ != nullptr) std::rethrow_exception(std::exchange(failure_, nullptr));
+  if (failure_ == nullptr) return;
+  // What the GPU was given before the failure still reads and writes memory of the host: the plan,
+  // which the next pass overwrites, and the caller's, which may be gone by then.
+  const std::exception_ptr failure = std::exchange(failure_, nullptr);
+  attempt(wait);
+  failure_ = nullptr;
+  std::rethrow_exception(failure);
 }
 
 void CudaBackend::restart() {
   if (device_->is_lost()) {
-    throw Error(ErrorCode::kEngine, "the GPU can be used no more by this process: start a new one");
+    throw Error(ErrorCode::kEngine,
+                "the GPU can be used no more by this process: start a new one" +
+                    (device_->why_lost().empty() ? "" : "; " + device_->why_lost()));
   }
   failure_ = nullptr;
   n_sampled_ = n_taken_ = 0;

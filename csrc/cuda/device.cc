@@ -71,9 +71,11 @@ void Device::note(Result code) {
 
 void Device::check(const char* function, Result code) {
   if (code == kSuccess) return;
+  const bool was_lost = is_lost();
   note(code);
   std::string what = "the GPU failed, " + describe_error(api_, function, code);
   if (is_lost()) what += "; this process cannot use it any more, a new one can";
+  if (is_lost() && !was_lost) why_lost_ = what;
   throw Error(code == kErrorOutOfMemory ? ErrorCode::kOutOfMemory : ErrorCode::kEngine, what);
 }
 

@@ -118,6 +118,8 @@ class Device {
   // True once an error has come after which no call in this process succeeds any more: only a new
   // process can use the GPU.
   bool is_lost() const { return lost_ != kSuccess; }
+  // The message of that error; empty where it came when something was given back.
+  const std::string& why_lost() const { return why_lost_; }
 
   // -- memory ---------------------------------------------------------------------------------
 
@@ -209,6 +211,7 @@ class Device {
   const DriverApi& api_;
   DeviceId id_ = 0;
   Result lost_ = kSuccess;
+  std::string why_lost_;
   DeviceProperties properties_;
   ContextHandle context_ = nullptr;
   bool is_capturing_ = false;

@@ -2,10 +2,13 @@
 // any schedule.
 #include <cmath>
 #include <cstdio>
+#include <string>
 #include <vector>
 
+#include "base/error.h"
 #include "check.h"
 #include "cuda_engine.h"
+#include "emulated_state.h"
 #include "engine_fixture.h"
 
 namespace pb::test {
@@ -107,6 +110,42 @@ TEST(greedy_tokens_are_those_of_the_reference) {
     return drawn;
   };
   EXPECT(run(make_emulated_backend()) == run(std::make_unique<NaiveBackend>()));
+}
+
+// Else the GPU would go on reading the plan and writing logits that the host has other uses for.
+TEST(no_work_is_under_way_after_a_pass_that_failed) {
+  const TinyModel model = rotary_model();
+  const auto engine = engine_of(model, small_options(), make_emulated_backend());
+  const auto tokens = some_tokens(9, 1);
+  const auto expected = prefill(*engine, engine->seq_new("a"), tokens);
+  for (const char* function : {"cuLaunchKernel", "cuStreamQuery"}) {
+    cuda_on_cpu::fail_call(function, 9, cuda::kErrorOutOfMemory);
+    const int seq_id = engine->seq_new(function);
+    EXPECT_THROWS(ErrorCode::kOutOfMemory, prefill(*engine, seq_id, tokens));
+    for (const auto* stream : cuda_on_cpu::state().streams) EXPECT(stream->work.empty());
+  }
+  engine->restart();
+  EXPECT(prefill(*engine, engine->seq_new(""), tokens) == expected);
+}
+
+TEST(a_gpu_that_is_lost_says_why_whenever_a_restart_is_tried) {
+  const TinyModel model = rotary_model();
+  const auto engine = engine_of(model, small_options(), make_emulated_backend());
+  const int seq_id = engine->seq_new("");
+  cuda_on_cpu::fail_call("cuStreamQuery", 3, cuda::kErrorIllegalAddress);
+  EXPECT_THROWS(ErrorCode::kEngine, prefill(*engine, seq_id, some_tokens(9, 1)));
+  for (int i = 0; i < 2; ++i) {
+    try {
+      engine->restart();
+      EXPECT(false);
+    } catch (const Error& error) {
+      const std::string said = error.what();
+      EXPECT(error.code() == ErrorCode::kEngine);
+      EXPECT(said.find("start a new one") != std::string::npos);
+      EXPECT(said.find("cuStreamQuery gave 700 (CUDA_ERROR_ILLEGAL_ADDRESS") != std::string::npos);
+    }
+  }
+  cuda_on_cpu::reset_emulated_driver();
 }
 
 }  // namespace

@@ -338,6 +338,7 @@ TEST(after_a_sticky_error_the_device_is_lost) {
   EXPECT_EQ(message_of([&] { device->finish(); }), "the GPU failed, cuStreamQuery" + why);
   EXPECT(device->is_lost());
   EXPECT_EQ(message_of([&] { device->finish(); }), "the GPU failed, cuCtxSetCurrent" + why);
+  EXPECT_EQ(device->why_lost(), "the GPU failed, cuStreamQuery" + why);  // the first
   EXPECT_EQ(message_of([&] { device->allocate(4); }), "the GPU failed, cuCtxSetCurrent" + why);
   EXPECT_EQ(message_of([&] { Device second(cuda_on_cpu::emulated_driver()); }),
             "the GPU failed, cuCtxSetCurrent" + why);

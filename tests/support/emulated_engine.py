@@ -1,0 +1,37 @@
+"""Helpers of the tests on an emulated GPU: small engines, tokens, what the GPU is still lent."""
+
+from __future__ import annotations
+
+import ctypes
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pybatcher import _core
+from pybatcher.engine import Engine
+
+VOCAB = 203
+BLOCK = 16  # positions of a KV block
+SEGMENT = 256  # positions after which attention begins a new partial softmax state
+
+Floats = NDArray[np.float32]
+
+
+def load_engine(path: Path | None, **options: Any) -> Engine:
+    sizes: dict[str, Any] = {"n_ctx": 1024, "n_parallel": 16, "n_threads": 1, "block_size": BLOCK}
+    return Engine.load(path, device="cuda", **{**sizes, **options})
+
+
+def tokens_of(n: int, seed: int) -> list[int]:
+    tokens: list[int] = np.random.default_rng(seed).integers(0, VOCAB, n).tolist()
+    return tokens
+
+
+def not_given_back() -> str:
+    """What all engines of this process hold of the GPU: "2 allocations, 1 event"; "" if nothing."""
+    ask = ctypes.CDLL(_core.__file__).emulated_gpu_not_given_back
+    ask.restype = ctypes.c_char_p
+    text: bytes = ask()
+    return text.decode()
