@@ -20,9 +20,11 @@ size_t aligned(size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kA
 
 }  // namespace
 
-CudaBackend::CudaBackend(std::unique_ptr<Device> device, std::string name, int n_threads)
+CudaBackend::CudaBackend(std::unique_ptr<Device> device, std::string name, int n_threads,
+                         CudaOptions options)
     : device_(std::move(device)),
       name_(std::move(name)),
+      options_(options),
       pool_(n_threads),
       gemm_device_{.n_sms = device_->properties().n_multiprocessors},
       attention_device_{.n_multiprocessors = device_->properties().n_multiprocessors,
@@ -197,7 +199,7 @@ void CudaBackend::prepare(const PassShape& shape) {
                            .max_block_tables = attention_plan_->max_block_tables(),
                            .max_changes = kMostChanges + static_cast<size_t>(shape.vocab_size)});
   sampling_planner_ = std::make_unique<SamplingPlanner>(shape.vocab_size);
-  sampling_requests_.reserve(kMostSampledRows);
+  sampling_requests_.reserve(std::max(kMostSampledRows, kMostDecodeRows));
   std::vector<int32_t> every_row(max_rows);
   std::iota(every_row.begin(), every_row.end(), 0);
   every_row_ = upload(std::as_bytes(std::span(every_row)));
@@ -207,6 +209,7 @@ void CudaBackend::prepare(const PassShape& shape) {
                         static_cast<size_t>(shape.head_dim + 2) * sizeof(float));
   scores_ =
       make_buffer(size_t{kMostSampledRows} * static_cast<size_t>(shape.vocab_size) * sizeof(float));
+  graphs_ = std::make_unique<DecodeGraphs>(*device_, shape.max_rows, options_.graphs);
 }
 
 }  // namespace pb::cuda

@@ -138,7 +138,7 @@ class Engine {
   std::span<const DrawRequest> requests_of(std::span<const StepEntry> entries);
 
   // Has the wanted rows of the planned tile go through the head, drawn and copied as `use` says.
-  void compute_logits(LogitsUse use);
+  void compute_logits(size_t n_rows, LogitsUse use);
 
   // on_draw(entry index, row's offset in the entry, Draw) for the draws of the tile, in order.
   // Those after a draft token that was wrong are left out.

@@ -39,13 +39,12 @@ Forward::Forward(const ModelConfig& config, const Weights& weights, Backend& bac
                    .vocab_size = config.vocab_size});
 }
 
-void Forward::run(const RowBatch& batch, KvStorage& kv) {
-  backend_.plan(batch, kv);
+void Forward::run(int n_rows, KvStorage& kv) {
   backend_.embed(weights_.token_embedding, x_);
   if (weights_.position_embedding) backend_.embed_add(*weights_.position_embedding, x_);
   for (int layer = 0; layer < config_.n_layers; ++layer) {
-    attention_block(batch.n_rows, layer, kv);
-    mlp_block(batch.n_rows, layer);
+    attention_block(n_rows, layer, kv);
+    mlp_block(n_rows, layer);
     heartbeat_->beat();
   }
 }

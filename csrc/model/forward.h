@@ -27,9 +27,10 @@ class Forward {
   Forward(const ModelConfig& config, const Weights& weights, Backend& backend, int n_ubatch,
           int n_positions);
 
-  // One physical pass: writes the KV of every row and leaves the last layer's states of all rows
-  // for logits() and hidden(). Allocates nothing, throws nothing.
-  void run(const RowBatch& batch, KvStorage& kv);
+  // The layers of the pass that the backend has planned, which has n_rows rows: writes the KV of
+  // every row and leaves the last layer's states of all rows for logits() and hidden(). Allocates
+  // nothing, throws nothing.
+  void run(int n_rows, KvStorage& kv);
 
   // Logits of the batch's logits_rows [first, first + n), at most kOutputRows: (n, vocab_size) f32,
   // valid until the next call.

@@ -21,6 +21,7 @@
 #include <string>
 
 #include "base/dtype.h"
+#include "base/function_ref.h"
 #include "base/heartbeat.h"
 #include "model/config.h"
 #include "ops/buffer.h"
@@ -100,6 +101,16 @@ class Backend {
   // Once a pass, before its operations, which know the rows from here. The batch and all that it
   // points to must stay as they are until the finish() after the last of them.
   virtual void plan(const RowBatch& batch, const KvStorage& kv) = 0;
+
+  // Calls `operations` for those of the planned pass, from embed to the last sample; they may
+  // download nothing. In all passes they must be the same, on the same buffers, but for the numbers
+  // of rows that they are called with. So a device may keep what they were and repeat that, and it
+  // may call them with more rows than `rows`: those after them are padding, whose results are
+  // nobody's. draws (rows.n_logits_rows): where the samples go, which operations then have alike.
+  virtual void run_pass(PassRows rows, std::span<Draw> /*draws*/,
+                        FunctionRef<void(PassRows)> operations) {
+    operations(rows);
+  }
 
   // x[r] = table[tokens[r]] for every row of the batch.  x (n_rows, n_in) f32
   virtual void embed(const Matrix& table, Buffer& x) = 0;

@@ -158,6 +158,25 @@ async def test_a_batcher_draws_what_the_cpu_draws() -> None:
     assert texts["cuda"] == texts["cpu"]
 
 
+def test_graphs_change_no_bit(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+    for graphs in ("off", "on"):
+        monkeypatch.setenv("PYBATCHER_CUDA_GRAPHS", graphs)
+        engine = load(path, dtype="bf16", n_ubatch=64)
+        ids = [engine.seq_new() for _ in range(5)]
+        for i, seq_id in enumerate(ids):
+            engine.prefill_chunk(seq_id, tokens_of(N_PROMPT if i == 0 else 5 + i, i))
+        last, drawn = tokens_of(5, 9), []
+        for n in (1, 2, 3, 5, 4, 3, 1, 5, 2):
+            last[:n] = engine.decode_batch(ids[:n], last[:n]).tolist()
+            drawn.append(last[:n])
+        logits = [engine.prefill_chunk(seq_id, [7], logits=True).tobytes() for seq_id in ids]
+        engine.check_integrity()
+        engine.close()
+        seen.append((drawn, logits))
+    assert seen[0] == seen[1]
+
+
 def test_a_context_that_does_not_fit_says_how_much_was_wanted() -> None:
     with pytest.raises(EngineError, match="memory"):
         load(None, n_ctx=2**26)

@@ -70,12 +70,13 @@ std::vector<float> all_logits(const TinyModel& model, const std::vector<int32_t>
         {.n_rows = rows, .first_position = begin, .block_table = block_table.data()}};
     std::vector<int32_t> all(static_cast<size_t>(rows));
     std::iota(all.begin(), all.end(), 0);
-    forward.run({.n_rows = rows,
-                 .tokens = tokens.data() + begin,
-                 .positions = positions.data(),
-                 .sequences = sequences,
-                 .logits_rows = all},
-                kv);
+    backend.plan({.n_rows = rows,
+                  .tokens = tokens.data() + begin,
+                  .positions = positions.data(),
+                  .sequences = sequences,
+                  .logits_rows = all},
+                 kv);
+    forward.run(rows, kv);
     std::vector<float> out(static_cast<size_t>(rows * c.vocab_size));
     backend.download(forward.logits(0, rows), std::as_writable_bytes(std::span(out)));
     logits.insert(logits.end(), out.begin(), out.end());
@@ -197,13 +198,14 @@ TEST(a_pass_allocates_nothing) {
       const std::vector<SequenceRows> sequences = {
           {.n_rows = 16, .block_table = block_table.data()}};
       const int64_t before = n_allocations;
-      forward.run({.n_rows = 16,
-                   .tokens = tokens.data(),
-                   .positions = positions.data(),
-                   .sequences = sequences,
-                   .logits_rows = positions,
-                   .pooled_rows = positions},
-                  kv);
+      backend->plan({.n_rows = 16,
+                     .tokens = tokens.data(),
+                     .positions = positions.data(),
+                     .sequences = sequences,
+                     .logits_rows = positions,
+                     .pooled_rows = positions},
+                    kv);
+      forward.run(16, kv);
       forward.logits(0, 16);
       forward.hidden(0, 16);
       EXPECT_EQ(n_allocations - before, 0);
