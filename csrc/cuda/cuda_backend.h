@@ -50,6 +50,7 @@ class CudaBackend final : public Backend {
   KvStorage make_kv(int n_blocks, int block_size, int n_layers, int n_kv_heads, int head_dim,
                     DType dtype) override;
   void prepare(const PassShape& shape) override;
+  size_t memory_for_kv(size_t mapped_weights) override;
 
   void plan(const RowBatch& batch, const KvStorage& kv) override;
   void run_pass(PassRows rows, std::span<Draw> draws,
@@ -116,7 +117,6 @@ class CudaBackend final : public Backend {
   GemmDevice gemm_device_;
   AttentionDevice attention_device_;
   std::vector<Product> products_;  // of all matrices, each once
-  KvStorage kv_shape_;             // of the KV that there is, without its memory
   PassShape shape_;
 
   std::unique_ptr<AttentionPlan> attention_plan_;

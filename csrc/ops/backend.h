@@ -34,11 +34,14 @@ namespace pb {
 // The most that passes will have, and the sizes that all of them share.
 struct PassShape {
   int max_rows = 0;
+  int max_sequences = 0;
   int n_positions = 0;  // of a sequence
   int n_heads = 0;
   int n_kv_heads = 0;
   int head_dim = 0;
   int vocab_size = 0;
+  int block_size = 0;  // of KV
+  DType kv_dtype = DType::kF32;
 };
 
 // The per-layer inputs of attention besides the rows.
@@ -95,6 +98,9 @@ class Backend {
                             int head_dim, DType dtype) = 0;
   // Makes the scratch of passes. Called once, before any pass.
   virtual void prepare(const PassShape& shape) = 0;
+  // Bytes of the device's memory that KV may take now: what is free, less what has to stay free.
+  // mapped_weights: bytes of weights that lie in a mapped file, and so may not be in memory yet.
+  virtual size_t memory_for_kv(size_t mapped_weights) = 0;
 
   // -- in the forward pass --------------------------------------------------------------------
 

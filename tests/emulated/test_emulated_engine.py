@@ -158,6 +158,12 @@ async def test_a_batcher_draws_what_the_cpu_draws() -> None:
     assert texts["cuda"] == texts["cpu"]
 
 
+def test_an_automatic_context_is_what_sequences_can_use() -> None:
+    engine = load(None, n_ctx="auto", n_parallel=2)
+    assert engine.n_ctx == engine.description()["n_ctx"] == 2 * engine.max_sequence_length
+    engine.close()
+
+
 def test_graphs_change_no_bit(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
     for graphs in ("off", "on"):

@@ -55,7 +55,8 @@ std::vector<float> all_logits(const TinyModel& model, const std::vector<int32_t>
                               int chunk) {
   NaiveBackend backend;
   const Weights weights = load_weights(model.config, model.tensors, DType::kF32, backend);
-  Forward forward(model.config, weights, backend, chunk, kPositions);
+  Forward forward(model.config, weights, backend,
+                  {.n_ubatch = chunk, .n_positions = kPositions, .n_sequences = 1});
   const ModelConfig& c = model.config;
   KvStorage kv = backend.make_kv(kPositions / kBlock, kBlock, c.n_layers, c.n_kv_heads, c.head_dim,
                                  DType::kF32);
@@ -189,7 +190,8 @@ TEST(a_pass_allocates_nothing) {
       const ModelConfig& c = model.config;
       const auto backend = make_cpu_backend(2);
       const Weights weights = load_weights(c, model.tensors, dtype, *backend);
-      Forward forward(c, weights, *backend, 16, kPositions);
+      Forward forward(c, weights, *backend,
+                      {.n_ubatch = 16, .n_positions = kPositions, .n_sequences = 1});
       KvStorage kv = backend->make_kv(4, kBlock, c.n_layers, c.n_kv_heads, c.head_dim, dtype);
       const auto tokens = some_tokens(16, c.vocab_size);
       std::vector<int32_t> positions(16);
