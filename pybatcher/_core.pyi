@@ -34,7 +34,7 @@ class Engine:
         dtype: str,
         kv_dtype: str,
         device: str,
-        n_ctx: int,
+        n_ctx: int | str,
         n_parallel: int,
         n_ubatch: int,
         n_threads: int,

@@ -123,7 +123,7 @@ class Batcher(AnyBatcher):
     @override
     async def _start_service(self) -> Service:
         runtime = await self._open()
-        engine, scheduler = self._engine_config, self._scheduler_config
+        engine, scheduler = runtime.engine, self._scheduler_config
         try:
             return Service(
                 runtime,
@@ -133,8 +133,8 @@ class Batcher(AnyBatcher):
                 self._clock,
                 self._telemetry,
                 limits={
-                    "n_ctx": engine.n_ctx,
-                    "n_parallel": engine.n_parallel,
+                    "n_ctx": engine.kv_total_blocks * engine.block_size,
+                    "n_parallel": self._engine_config.n_parallel,
                     "max_prefixes": scheduler.max_prefixes,
                     "max_queue_requests": scheduler.max_queue_requests,
                     "max_queue_tokens": scheduler.max_queue_tokens,

@@ -6,18 +6,20 @@ import os
 import warnings
 from dataclasses import dataclass, fields
 from pathlib import PurePath
-from typing import Any
+from typing import Any, Literal
 
 from .errors import ConfigError
 from .errors.checks import OPTION, plain_text, short
 
 __all__ = [
     "CachePlace",
+    "ContextSize",
     "EngineConfig",
     "SchedulerConfig",
     "SupervisionConfig",
     "bad_value",
     "check_choice",
+    "check_context",
     "check_int",
     "check_number",
     "check_path",
@@ -25,6 +27,7 @@ __all__ = [
 ]
 
 CachePlace = str | PurePath | bool | None
+ContextSize = int | Literal["auto"]
 
 _DTYPES = ("auto", "f32", "bf16", "int8", "int4")
 _KV_DTYPES = ("auto", "f32", "bf16", "f16", "int8")
@@ -46,7 +49,8 @@ class EngineConfig:
     device: "cpu"; "auto" is the same. "cuda": an NVIDIA GPU, in builds with
         PYBATCHER_CUDA=ON; tested on an emulator and not yet on hardware, as a warning
         says.
-    n_ctx: KV capacity in tokens, shared by all sequences. Rounded up to blocks.
+    n_ctx: KV capacity in tokens, shared by all sequences, in whole blocks; "auto": by the
+        memory that is free.
     n_parallel: most sequences that may hold KV at once.
     n_ubatch: most rows of one physical pass inside a step.
     n_threads: compute threads; 0 = the cores this process may use.
@@ -59,7 +63,7 @@ class EngineConfig:
     dtype: str = "auto"
     kv_dtype: str = "auto"
     device: str = "auto"
-    n_ctx: int = 8192
+    n_ctx: ContextSize = 8192
     n_parallel: int = 8
     n_ubatch: int = 512
     n_threads: int = 0
@@ -71,7 +75,7 @@ class EngineConfig:
         _choice(self, "kv_dtype", _KV_DTYPES)
         _choice(self, "device", _DEVICES)
         _choice(self, "block_size", _BLOCK_SIZES)
-        _whole(self, "n_ctx", 16, 2**26)
+        _set(self, "n_ctx", check_context("n_ctx", self.n_ctx))
         _whole(self, "n_parallel", 1, 65536)
         _whole(self, "n_ubatch", 1, 65536)
         _whole(self, "n_threads", 0, 1024)
@@ -228,6 +232,15 @@ def check_path(name: str, value: object, wanted: str) -> str:
             raise bad_value(name, value, wanted)
         os.fsencode(path)
         return path
+
+
+def check_context(name: str, value: object) -> ContextSize:
+    """Return a KV capacity in tokens, as `int`, or "auto". Raises ConfigError."""
+    if plain_text(value) == "auto":
+        return "auto"
+    low, high = 16, 2**26
+    wanted = f"a whole number from {low} to {high}, or 'auto'"
+    return OPTION.whole(name, value, low, high, wanted=wanted)
 
 
 def check_choice(name: str, value: object, choices: tuple[Any, ...]) -> Any:

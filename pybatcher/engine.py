@@ -22,7 +22,7 @@ from itertools import chain
 from typing import Self
 
 from . import _core
-from .config import CachePlace, EngineConfig
+from .config import CachePlace, ContextSize, EngineConfig
 from .errors import InvalidRequestError, ModelFormatError
 from .loading import LoadedModel, convert_tensors, open_model
 from .loading.cuda import CudaDevice, CudaInfo
@@ -63,7 +63,7 @@ class Engine(_core.Engine):
         dtype: str = "auto",
         kv_dtype: str = "auto",
         device: str = "auto",
-        n_ctx: int = 8192,
+        n_ctx: ContextSize = 8192,
         n_parallel: int = 8,
         n_ubatch: int = 512,
         n_threads: int = 0,
@@ -99,9 +99,9 @@ class Engine(_core.Engine):
 
         The engine does not refer to `model` afterwards. Options that are "auto" become:
         `dtype` f32 for f32 checkpoints, int8 or int4 for a GGUF file of mostly such
-        weights, else bf16; `kv_dtype` f32 with f32 weights, else bf16; `device` the CPU.
-        Raises ModelFormatError, and EngineError where memory is short. Warns where the
-        weights cache cannot be used.
+        weights, else bf16; `kv_dtype` f32 with f32 weights, else bf16; `device` the CPU;
+        `n_ctx` what memory is free for. Raises ModelFormatError, and EngineError where
+        memory is short. Warns where the weights cache cannot be used.
         """
         dtype = config.dtype
         if dtype == "auto":

@@ -2,10 +2,11 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <fstream>
 #include <sstream>
 #include <thread>
 #include <vector>
+
+#include "base/cgroup.h"
 
 #ifdef __linux__
 #include <sched.h>
@@ -41,13 +42,6 @@ std::optional<int> cores_of(const std::string& quota, const std::string& period)
   return std::max(1, whole < cores ? whole + 1 : whole);
 }
 
-std::string first_line(const std::string& path) {
-  std::string line;
-  std::ifstream file(path);
-  std::getline(file, line);
-  return line;
-}
-
 std::optional<int> quota_v2(const std::string& directory) {
   std::istringstream fields(first_line(directory + "/cpu.max"));
   std::string quota, period;
@@ -60,49 +54,21 @@ std::optional<int> quota_v1(const std::string& directory) {
                   first_line(directory + "/cpu.cfs_period_us"));
 }
 
-// "a,b,c" has the item "b".
-bool has_item(std::string_view list, std::string_view item) {
-  while (true) {
-    const size_t comma = list.find(',');
-    if (list.substr(0, comma) == item) return true;
-    if (comma == std::string_view::npos) return false;
-    list.remove_prefix(comma + 1);
-  }
-}
-
 }  // namespace
 
 std::optional<int> cgroup_cores(const std::string& mount, std::string_view self_cgroup) {
   std::optional<int> fewest;
-  std::istringstream lines{std::string(self_cgroup)};
-  std::string line;
-  while (std::getline(lines, line)) {  // "hierarchy:controllers:/path"
-    const size_t first = line.find(':');
-    const size_t second = first == std::string::npos ? first : line.find(':', first + 1);
-    if (second == std::string::npos) continue;
-    const std::string controllers = line.substr(first + 1, second - first - 1);
-    const bool v2 = controllers.empty();
-    if (!v2 && !has_item(controllers, "cpu")) continue;
-    const std::string base = v2 ? mount : mount + "/cpu";
-    // Inside a container the path may be the host's, of which only the root is mounted here: a
-    // directory that is not there is passed over, the root is always asked.
-    for (std::string path = line.substr(second + 1);; path.resize(path.rfind('/'))) {
-      if (path == "/") path.clear();
-      const auto cores = v2 ? quota_v2(base + path) : quota_v1(base + path);
-      if (cores && (!fewest || *cores < *fewest)) fewest = cores;
-      if (path.find('/') == std::string::npos) break;
-    }
-  }
+  for_each_cgroup(mount, self_cgroup, "cpu", [&](const std::string& directory, bool v2) {
+    const auto cores = v2 ? quota_v2(directory) : quota_v1(directory);
+    if (cores && (!fewest || *cores < *fewest)) fewest = cores;
+  });
   return fewest;
 }
 
 int available_cores() {
   int cores = affinity_cores();
   if (cores < 1) cores = static_cast<int>(std::thread::hardware_concurrency());
-  std::ifstream file("/proc/self/cgroup");
-  std::ostringstream self_cgroup;
-  self_cgroup << file.rdbuf();
-  if (const auto quota = cgroup_cores("/sys/fs/cgroup", self_cgroup.str())) {
+  if (const auto quota = cgroup_cores("/sys/fs/cgroup", self_cgroup_text())) {
     cores = std::min(cores, *quota);
   }
   return std::max(cores, 1);

@@ -37,6 +37,11 @@ int to_option(py::handle value, const char* field, int low) {
   }
 }
 
+int to_context(const py::object& n_ctx) {
+  const bool is_auto = py::isinstance<py::str>(n_ctx) && n_ctx.equal(py::str("auto"));
+  return is_auto ? kAutoContext : to_option(n_ctx, "n_ctx", 1);
+}
+
 std::unique_ptr<PyEngine> make_engine(const py::dict& config, const py::dict& tensors,
                                       const std::string& dtype, const std::string& kv_dtype,
                                       const std::string& device, const py::object& n_ctx,
@@ -46,7 +51,7 @@ std::unique_ptr<PyEngine> make_engine(const py::dict& config, const py::dict& te
                                       const py::object& progress) {
   const EngineOptions options{.dtype = to_dtype("dtype", dtype),
                               .kv_dtype = to_dtype("kv_dtype", kv_dtype),
-                              .n_ctx = to_option(n_ctx, "n_ctx", 1),
+                              .n_ctx = to_context(n_ctx),
                               .n_parallel = to_option(n_parallel, "n_parallel", 1),
                               .n_ubatch = to_option(n_ubatch, "n_ubatch", 1),
                               .block_size = to_option(block_size, "block_size", 1)};
@@ -108,6 +113,7 @@ py::dict description(const PyEngine& self) {
   d["cpu_target"] = facts.target;
   d["n_threads"] = facts.n_threads;
   d["weight_bytes"] = facts.weight_bytes;
+  d["n_ctx"] = facts.options.n_ctx;
   d["kv_bytes"] = facts.kv_bytes;
   d["weights_cache"] = facts.weights_cache.state;
   return d;

@@ -140,7 +140,7 @@ inline constexpr const char* kClose =
     "Free weights and KV, after a call in progress has ended. A second call does nothing.";
 
 inline constexpr const char* kDescription =
-    R"(Return what runs: dtype, kv_dtype, device, cpu_target, n_threads, weight_bytes, kv_bytes, and
-weights_cache: "off", "written", "mapped", "copied" (found, but small pages) or "failed".)";
+    R"(Return what runs: dtype, kv_dtype, device, cpu_target, n_threads, weight_bytes, n_ctx,
+kv_bytes, and weights_cache: "off", "written", "mapped", "copied" (found, but small pages) or "failed".)";
 
 }  // namespace pb::bindings::docs

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/memory.h"
 #include "cpu/dispatch.h"
 #include "cpu/kv_layout.h"
 #include "cpu/pack.h"
@@ -176,6 +177,11 @@ KvStorage CpuBackend::make_kv(int n_blocks, int block_size, int n_layers, int n_
   kv.block_bytes = (layout.key_block_bytes + layout.value_block_bytes) * n_kv_heads * n_layers;
   kv.data = make_buffer(kv.block_bytes * n_blocks);
   return kv;
+}
+
+size_t CpuBackend::memory_for_kv(size_t mapped_weights) {
+  const size_t available = available_memory();
+  return available > mapped_weights ? (available - mapped_weights) / 2 : 0;
 }
 
 void CpuBackend::prepare(const PassShape& shape) {

@@ -40,6 +40,8 @@ class CpuBackend final : public Backend {
   KvStorage make_kv(int n_blocks, int block_size, int n_layers, int n_kv_heads, int head_dim,
                     DType dtype) override;
   void prepare(const PassShape& shape) override;
+  // Half of the memory that is available: the program around the engine has plans, too.
+  size_t memory_for_kv(size_t mapped_weights) override;
 
   void plan(const RowBatch& batch, const KvStorage& kv) override;
   void embed(const Matrix& table, Buffer& x) override;

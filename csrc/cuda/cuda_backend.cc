@@ -16,13 +16,19 @@ namespace {
 constexpr size_t kAlignment = 256;      // of the parts of a weight
 constexpr int kActivationPadding = 16;  // numbers
 
+// Of the GPU's memory, a 16th stays free where KV takes what there is: for kernels, which the
+// driver loads when they are first launched, for graphs, and for other programs.
+constexpr size_t kReservedShare = 16;
+
 size_t aligned(size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
 }  // namespace
 
-CudaBackend::CudaBackend(std::unique_ptr<Device> device, std::string name, int n_threads)
+CudaBackend::CudaBackend(std::unique_ptr<Device> device, std::string name, int n_threads,
+                         CudaOptions options)
     : device_(std::move(device)),
       name_(std::move(name)),
+      options_(options),
       pool_(n_threads),
       gemm_device_{.n_sms = device_->properties().n_multiprocessors},
       attention_device_{.n_multiprocessors = device_->properties().n_multiprocessors,
@@ -151,14 +157,6 @@ KvStorage CudaBackend::make_kv(int n_blocks, int block_size, int n_layers, int n
   const size_t scale = dtype == DType::kInt8 ? sizeof(float) : 0;
   kv.block_bytes = layers * places * (static_cast<size_t>(head_dim) * number + scale);
   kv.data = make_buffer(kv.block_bytes * static_cast<size_t>(n_blocks));
-  kv_shape_ = {.n_blocks = n_blocks,
-               .block_size = block_size,
-               .n_layers = n_layers,
-               .n_kv_heads = n_kv_heads,
-               .head_dim = head_dim,
-               .dtype = dtype,
-               .block_bytes = kv.block_bytes,
-               .data = {}};
   return kv;
 }
 
@@ -173,20 +171,25 @@ size_t CudaBackend::gemm_scratch_for(int max_rows) const {
   return most;
 }
 
+size_t CudaBackend::memory_for_kv(size_t) {
+  const FreeMemory memory = device_->free_memory();
+  const size_t reserve = memory.total / kReservedShare;
+  return memory.free > reserve ? memory.free - reserve : 0;
+}
+
 void CudaBackend::prepare(const PassShape& shape) {
   shape_ = shape;
   const auto max_rows = static_cast<size_t>(shape.max_rows);
-  const int blocks_of_sequence =
-      (shape.n_positions + kv_shape_.block_size - 1) / kv_shape_.block_size;
+  const int blocks_of_sequence = (shape.n_positions + shape.block_size - 1) / shape.block_size;
   attention_plan_ = std::make_unique<AttentionPlan>(AttentionLimits{
       .max_rows = shape.max_rows,
       .max_positions = shape.n_positions,
-      .max_table_entries = shape.max_rows * blocks_of_sequence,
-      .block_size = kv_shape_.block_size,
+      .max_table_entries = std::min(shape.max_rows, shape.max_sequences) * blocks_of_sequence,
+      .block_size = shape.block_size,
       .group = shape.n_heads / shape.n_kv_heads,
       .n_kv_heads = shape.n_kv_heads,
       .head_dim = shape.head_dim,
-      .large_tiles = has_large_tiles(attention_device_, kv_shape_.dtype, shape.head_dim),
+      .large_tiles = has_large_tiles(attention_device_, shape.kv_dtype, shape.head_dim),
       .n_resident_blocks = attention_device_.n_multiprocessors * kBlocksPerMultiprocessor,
   });
   pass_ = std::make_unique<PassMemory>(
@@ -197,7 +200,7 @@ void CudaBackend::prepare(const PassShape& shape) {
                            .max_block_tables = attention_plan_->max_block_tables(),
                            .max_changes = kMostChanges + static_cast<size_t>(shape.vocab_size)});
   sampling_planner_ = std::make_unique<SamplingPlanner>(shape.vocab_size);
-  sampling_requests_.reserve(kMostSampledRows);
+  sampling_requests_.reserve(std::max(kMostSampledRows, kMostDecodeRows));
   std::vector<int32_t> every_row(max_rows);
   std::iota(every_row.begin(), every_row.end(), 0);
   every_row_ = upload(std::as_bytes(std::span(every_row)));
@@ -207,6 +210,7 @@ void CudaBackend::prepare(const PassShape& shape) {
                         static_cast<size_t>(shape.head_dim + 2) * sizeof(float));
   scores_ =
       make_buffer(size_t{kMostSampledRows} * static_cast<size_t>(shape.vocab_size) * sizeof(float));
+  graphs_ = std::make_unique<DecodeGraphs>(*device_, shape.max_rows, options_.graphs);
 }
 
 }  // namespace pb::cuda

@@ -14,6 +14,7 @@
 #include "base/thread_pool.h"
 #include "cuda/attention_launch.h"
 #include "cuda/attention_plan.h"
+#include "cuda/decode_graphs.h"
 #include "cuda/device.h"
 #include "cuda/gemm_launch.h"
 #include "cuda/pass_memory.h"
@@ -22,10 +23,15 @@
 
 namespace pb::cuda {
 
+struct CudaOptions {
+  bool graphs = true;  // decode passes are launched as graphs
+};
+
 class CudaBackend final : public Backend {
  public:
   // name: of the device, as users know it. n_threads: of the host, which pack weights.
-  CudaBackend(std::unique_ptr<Device> device, std::string name, int n_threads);
+  CudaBackend(std::unique_ptr<Device> device, std::string name, int n_threads,
+              CudaOptions options = {});
 
   std::string device() const override { return name_; }
   std::string target() const override;
@@ -44,8 +50,11 @@ class CudaBackend final : public Backend {
   KvStorage make_kv(int n_blocks, int block_size, int n_layers, int n_kv_heads, int head_dim,
                     DType dtype) override;
   void prepare(const PassShape& shape) override;
+  size_t memory_for_kv(size_t mapped_weights) override;
 
   void plan(const RowBatch& batch, const KvStorage& kv) override;
+  void run_pass(PassRows rows, std::span<Draw> draws,
+                FunctionRef<void(PassRows)> operations) override;
   void embed(const Matrix& table, Buffer& x) override;
   void embed_add(const Matrix& table, Buffer& x) override;
   void norm(const Buffer& x, Rows rows, const Norm& norm, Activations& out) override;
@@ -62,6 +71,9 @@ class CudaBackend final : public Backend {
   void finish(Heartbeat& heartbeat) override;
   void restart() override;
 
+  // Why passes are launched without graphs: what the driver said to one; else empty.
+  const std::string& graphs_problem() const { return graphs_->problem(); }
+
  private:
   // A matrix product that passes will have, whatever their rows.
   struct Product {
@@ -73,22 +85,38 @@ class CudaBackend final : public Backend {
 
   // Does `operation`, whose error is kept for finish(); nothing, once there is one.
   template <typename Operation>
-  void attempt(Operation&& operation) noexcept;
+  void attempt(Operation&& operation) noexcept {
+    if (failure_ != nullptr) return;
+    try {
+      operation();
+    } catch (...) {
+      failure_ = std::current_exception();
+    }
+  }
 
   Buffer upload(std::span<const std::byte> bytes);
   size_t gemm_scratch_for(int max_rows) const;
   KvLayer kv_layer(const KvStorage& kv, int layer) const;
   const int32_t* row_numbers(Rows rows) const;
   void gather(const Matrix& table, const int32_t* ids, Buffer& x, Store store);
+
+  // Whether every row of the planned pass has a sample, and they are few enough for a graph.
+  bool is_decode_pass() const;
+  void run_decode_pass(FunctionRef<void(PassRows)> operations);
+  // Plans and uploads the samples of all rows. False, and nothing, where their changed scores are
+  // more than there is room for.
+  bool plan_samples();
+  void sample_planned(const Buffer& logits, Rows rows);
+  void plan_and_sample(const Buffer& logits, Rows rows);
   void take_samples();
 
   std::unique_ptr<Device> device_;
   std::string name_;
+  CudaOptions options_;
   ThreadPool pool_;
   GemmDevice gemm_device_;
   AttentionDevice attention_device_;
   std::vector<Product> products_;  // of all matrices, each once
-  KvStorage kv_shape_;             // of the KV that there is, without its memory
   PassShape shape_;
 
   std::unique_ptr<AttentionPlan> attention_plan_;
@@ -98,14 +126,17 @@ class CudaBackend final : public Backend {
   Buffer gemm_scratch_;  // segments' sums
   Buffer states_;        // of attention (n_kv_heads, n_states, head_dim + 2)
   Buffer scores_;        // (kMostSampledRows, vocab) f32
-  std::vector<SamplingRequest> sampling_requests_;
+  std::vector<SamplingRequest> sampling_requests_;  // (kMostSampledRows or kMostDecodeRows)
+  std::unique_ptr<DecodeGraphs> graphs_;            // last: they refer to all of the above
 
-  RowBatch batch_;              // that was planned last
-  int n_sampled_ = 0;           // rows of the pass whose samples are on their way
-  int n_taken_ = 0;             // of them, those whose draws have been written
-  size_t n_changes_ = 0;        // of the pass
-  std::span<Draw> draws_;       // that samples become
-  std::exception_ptr failure_;  // of an operation since the last finish()
+  RowBatch batch_;                // that was planned last
+  int n_rows_ = 0;                // of its operations: the batch's, or more with padding
+  bool samples_planned_ = false;  // all samples of the pass, before its operations
+  int n_sampled_ = 0;             // rows of the pass whose samples are on their way
+  int n_taken_ = 0;               // of them, those whose draws have been written
+  size_t n_changes_ = 0;          // of the pass
+  std::span<Draw> draws_;         // that samples become
+  std::exception_ptr failure_;    // of an operation since the last finish()
 };
 
 }  // namespace pb::cuda

@@ -33,29 +33,14 @@ HeadNorm head_norm(const Norm* norm) {
           .layer_norm = norm->kind == NormKind::kLayer ? 1 : 0};
 }
 
-SamplingRequest sampling_request(const DrawRequest& request) {
-  return {.sampling = request.sampling,
-          .history = request.history,
-          .appended = request.appended,
-          .target = request.sampling == nullptr ? request.target : -1};
-}
-
 }  // namespace
-
-template <typename Operation>
-void CudaBackend::attempt(Operation&& operation) noexcept {
-  if (failure_ != nullptr) return;
-  try {
-    operation();
-  } catch (...) {
-    failure_ = std::current_exception();
-  }
-}
 
 void CudaBackend::plan(const RowBatch& batch, const KvStorage&) {
   batch_ = batch;
+  n_rows_ = batch.n_rows;
   n_sampled_ = n_taken_ = 0;
   n_changes_ = 0;
+  samples_planned_ = false;
   attempt([&] {
     attention_plan_->make(batch);
     const auto copy = [](const auto& from, const auto& to) { std::ranges::copy(from, to.host); };
@@ -71,6 +56,13 @@ void CudaBackend::plan(const RowBatch& batch, const KvStorage&) {
     copy(attention_plan_->split_queries(), pass_->split_queries);
     copy(attention_plan_->block_tables(), pass_->block_tables);
     *pass_->counts.host = attention_plan_->counts();
+    if (is_decode_pass()) {  // padding rows are of a token and a position that there are
+      const auto pad = [&](const Mirrored<int32_t>& array) {
+        const int padded = graphs_->padded_rows(batch.n_rows);
+        std::fill(array.host + batch.n_rows, array.host + padded, 0);
+      };
+      pad(pass_->tokens), pad(pass_->positions), pad(pass_->logits_rows);
+    }
     pass_->upload_plan(attention_plan_->block_tables().size());
   });
 }
@@ -78,7 +70,7 @@ void CudaBackend::plan(const RowBatch& batch, const KvStorage&) {
 void CudaBackend::gather(const Matrix& table, const int32_t* ids, Buffer& x, Store store) {
   attempt([&] {
     device_->launch(gather_launch(weight_layout(table.n_out, table.n_in, table.dtype),
-                                  pointers_of(table), ids, batch_.n_rows, x.as<float>(), store));
+                                  pointers_of(table), ids, n_rows_, x.as<float>(), store));
   });
 }
 
@@ -151,7 +143,7 @@ void CudaBackend::rope_and_store(Buffer& qkv, const AttentionLayer& layer, KvSto
   attempt([&] {
     const bool rotates = layer.rope != nullptr;
     device_->launch(
-        launch_rope_store(kv.dtype, batch_.n_rows,
+        launch_rope_store(kv.dtype, n_rows_,
                           {.qkv = qkv.as<float>(),
                            .rows = pass_->rows.device,
                            .n_rows = &pass_->counts.device->n_rows,
@@ -221,53 +213,6 @@ void CudaBackend::activate(const Buffer& gate_up, int n_rows, Activation kind, b
   });
 }
 
-// Where the changed scores of a pass are more than there is room for, it waits for the device and
-// begins anew: only then.
-void CudaBackend::sample(const Buffer& logits, Rows rows, std::span<Draw> draws) {
-  attempt([&] {
-    draws_ = draws;
-    int done = 0;
-    while (done < rows.n) {
-      const auto first = static_cast<size_t>(rows.first + done);
-      if (pass_->changes.capacity - n_changes_ < static_cast<size_t>(shape_.vocab_size)) {
-        device_->finish();
-        take_samples();
-        n_changes_ = 0;
-      }
-      sampling_requests_.clear();
-      for (int i = done; i < std::min(rows.n, done + kMostSampledRows); ++i) {
-        sampling_requests_.push_back(
-            sampling_request(batch_.requests[static_cast<size_t>(rows.first + i)]));
-      }
-      const PlannedRows planned = sampling_planner_->plan(
-          sampling_requests_, pass_->sampling.all().subspan(first, sampling_requests_.size()),
-          pass_->changes.all().subspan(n_changes_));
-      const auto n_rows = static_cast<size_t>(planned.n_rows);
-      pass_->upload_sampling(first, n_rows, n_changes_, planned.n_changes);
-      const SamplingLaunches launches = sampling_launches(
-          planned, {.logits = logits.as<float>() +
-                              static_cast<size_t>(done) * static_cast<size_t>(shape_.vocab_size),
-                    .vocab = shape_.vocab_size,
-                    .rows = pass_->sampling.device + first,
-                    .changes = pass_->changes.device + n_changes_,
-                    .scores = scores_.as<float>(),
-                    .sampled = pass_->sampled.device + first});
-      for (size_t i = 0; i < launches.n; ++i) device_->launch(launches.launches[i]);
-      pass_->download_samples(first, n_rows);
-      n_changes_ += planned.n_changes;
-      done += planned.n_rows;
-      n_sampled_ = rows.first + done;
-    }
-  });
-}
-
-void CudaBackend::take_samples() {
-  for (; n_taken_ < n_sampled_; ++n_taken_) {
-    const auto row = static_cast<size_t>(n_taken_);
-    draws_[row] = draw_of(pass_->sampled.host[row], pass_->sampling.host[row]);
-  }
-}
-
 void CudaBackend::download(const Buffer& from, std::span<std::byte> to) {
   attempt([&] { device_->copy_to_host(to.data(), from.as<void>(), to.size()); });
 }
@@ -314,6 +259,7 @@ void CudaBackend::restart() {
   failure_ = nullptr;
   n_sampled_ = n_taken_ = 0;
   n_changes_ = 0;
+  if (graphs_ != nullptr) graphs_->clear();
 }
 
 }  // namespace pb::cuda

@@ -1,10 +1,10 @@
 #include "cuda/device.h"
 
 #include <chrono>
-#include <cstdio>
 #include <thread>
 
 #include "base/error.h"
+#include "base/size_text.h"
 
 namespace pb::cuda {
 namespace {
@@ -13,17 +13,6 @@ namespace {
 constexpr size_t kUsualSharedBytes = size_t{48} << 10;
 
 DevicePointer pointer(const void* at) { return reinterpret_cast<DevicePointer>(at); }
-
-// "1.50 GiB"
-std::string readable(size_t bytes) {
-  constexpr const char* kUnits[] = {"bytes", "KiB", "MiB", "GiB"};
-  double value = static_cast<double>(bytes);
-  size_t unit = 0;
-  for (; value >= 1024.0 && unit < 3; ++unit) value /= 1024.0;
-  char text[32];
-  std::snprintf(text, sizeof text, unit == 0 ? "%.0f %s" : "%.2f %s", value, kUnits[unit]);
-  return text;
-}
 
 }  // namespace
 
@@ -82,8 +71,9 @@ void Device::check(const char* function, Result code) {
 void Device::out_of_memory(const char* function, size_t bytes) {
   FreeMemory memory;
   api_.memory_info.call(&memory.free, &memory.total);  // what it is where that fails, too
-  throw Error(ErrorCode::kOutOfMemory, "out of GPU memory: " + readable(bytes) + " wanted, " +
-                                           readable(memory.free) + " of " + readable(memory.total) +
+  throw Error(ErrorCode::kOutOfMemory, "out of GPU memory: " + size_text(bytes) + " wanted, " +
+                                           size_text(memory.free) + " of " +
+                                           size_text(memory.total) +
                                            " free; lower n_ctx (KV), n_ubatch (buffers) " +
                                            "or n_parallel, or load with a smaller dtype (" +
                                            describe_error(api_, function, kErrorOutOfMemory) + ")");

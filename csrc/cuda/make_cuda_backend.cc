@@ -1,3 +1,6 @@
+#include <cstdlib>
+#include <string_view>
+
 #include "base/cores.h"
 #include "base/error.h"
 #include "cuda/build.h"
@@ -27,19 +30,27 @@ void check_machine() {
   }
 }
 
+// PYBATCHER_CUDA_GRAPHS=off has every kernel launched by itself, to see whether that changes a bit.
+cuda::CudaOptions options_of_environment() {
+  const char* const graphs = std::getenv("PYBATCHER_CUDA_GRAPHS");
+  return {.graphs = graphs == nullptr || std::string_view(graphs) != "off"};
+}
+
 }  // namespace
 
 std::unique_ptr<Backend> make_cuda_backend(int n_threads) {
   if (n_threads == 0) n_threads = available_cores();
+  const cuda::CudaOptions options = options_of_environment();
   if (const cuda::Emulation* emulation = cuda::emulation()) {
     auto device = std::make_unique<cuda::Device>(*emulation->driver);
     device->load_module(emulation);
-    return std::make_unique<cuda::CudaBackend>(std::move(device), "cuda (emulated)", n_threads);
+    return std::make_unique<cuda::CudaBackend>(std::move(device), "cuda (emulated)", n_threads,
+                                               options);
   }
   check_machine();
   auto device = std::make_unique<cuda::Device>(cuda::driver_api());
   device->load_module(cuda::kernel_image().data());
-  return std::make_unique<cuda::CudaBackend>(std::move(device), "cuda", n_threads);
+  return std::make_unique<cuda::CudaBackend>(std::move(device), "cuda", n_threads, options);
 }
 
 }  // namespace pb

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "engine/context_by_memory.h"
 
 namespace pb {
 namespace {
@@ -13,10 +14,6 @@ const ModelConfig& checked(const ModelConfig& config, const EngineOptions& optio
   config.validate();
   options.validate();
   return config;
-}
-
-int blocks_of(const EngineOptions& options) {
-  return (options.n_ctx + options.block_size - 1) / options.block_size;
 }
 
 [[noreturn]] void refuse(const std::string& message) {
@@ -55,10 +52,10 @@ Engine::Engine(ModelConfig config, const TensorMap& tensors, const EngineOptions
       options_(options),
       backend_(std::move(backend)),
       weights_(load_weights(config_, tensors, options.dtype, *backend_, load)),
-      kv_storage_(backend_->make_kv(blocks_of(options), options.block_size, config_.n_layers,
-                                    config_.n_kv_heads, config_.head_dim, options.kv_dtype)),
+      n_blocks_(choose_blocks()),
+      forward_(config_, weights_, *backend_, forward_limits()),
+      kv_storage_(make_kv(n_blocks_ = std::min(n_blocks_, choose_blocks()))),
       kv_(empty_kv()),
-      forward_(config_, weights_, *backend_, options.n_ubatch, kv_->max_length()),
       tiler_(options.n_ubatch),
       draws_(static_cast<size_t>(options.n_ubatch)),
       states_(Forward::kOutputRows * static_cast<size_t>(forward_.hidden_stride())),
@@ -67,15 +64,42 @@ Engine::Engine(ModelConfig config, const TensorMap& tensors, const EngineOptions
       n_rejected_(static_cast<size_t>(options.n_parallel)),
       failures_(static_cast<size_t>(options.n_parallel)),
       pooled_(static_cast<size_t>(config_.hidden_size)) {
-  options_.n_ctx = blocks_of(options) * options.block_size;
+  options_.n_ctx = n_blocks_ * options.block_size;
   requests_.reserve(draws_.size());
 }
 
+int Engine::choose_blocks() {
+  if (options_.n_ctx != kAutoContext) {
+    return (options_.n_ctx + options_.block_size - 1) / options_.block_size;
+  }
+  const size_t mapped = weights_.cache.state == "mapped" ? weights_.bytes() : 0;
+  return context_by_memory({.memory = backend_->memory_for_kv(mapped),
+                            .block_bytes = make_kv(0).block_bytes,
+                            .block_size = options_.block_size,
+                            .n_sequences = options_.n_parallel,
+                            .n_positions = config_.max_position_embeddings});
+}
+
+int Engine::max_positions() const {
+  return std::min(config_.max_position_embeddings, n_blocks_ * options_.block_size);
+}
+
+ForwardLimits Engine::forward_limits() const {
+  return {.n_ubatch = options_.n_ubatch,
+          .n_positions = max_positions(),
+          .n_sequences = options_.n_parallel,
+          .block_size = options_.block_size,
+          .kv_dtype = options_.kv_dtype};
+}
+
+KvStorage Engine::make_kv(int n_blocks) {
+  return backend_->make_kv(n_blocks, options_.block_size, config_.n_layers, config_.n_kv_heads,
+                           config_.head_dim, options_.kv_dtype);
+}
+
 std::unique_ptr<KvCache> Engine::empty_kv() {
-  const int n_blocks = blocks_of(options_);
   return std::make_unique<KvCache>(
-      n_blocks, options_.block_size, options_.n_parallel,
-      std::min(config_.max_position_embeddings, n_blocks * options_.block_size),
+      n_blocks_, options_.block_size, options_.n_parallel, max_positions(),
       [this](int from, int to) { backend_->copy_block(kv_storage_, from, to); });
 }
 

@@ -24,10 +24,13 @@
 
 namespace pb {
 
+// An n_ctx that is chosen by the memory there is.
+inline constexpr int kAutoContext = -1;
+
 struct EngineOptions {
   DType dtype = DType::kF32;     // of the weights
   DType kv_dtype = DType::kF32;  // of keys and values; all but int4
-  int n_ctx = 8192;              // KV capacity in tokens; rounded up to whole blocks
+  int n_ctx = 8192;              // KV capacity in tokens, in whole blocks; or kAutoContext
   int n_parallel = 8;            // most sequences at once
   int n_ubatch = 512;            // rows of a physical pass
   int block_size = 32;           // positions of a KV block; a divisor of kAttentionSegment
@@ -47,7 +50,8 @@ struct EngineStatistics {
 
 class Engine {
  public:
-  // Packs the weights. Throws kConfig, kModelFormat, std::bad_alloc, or what load.progress throws.
+  // Packs the weights. Throws kConfig, kModelFormat, kOutOfMemory, std::bad_alloc, or what
+  // load.progress throws.
   Engine(ModelConfig config, const TensorMap& tensors, const EngineOptions& options,
          std::unique_ptr<Backend> backend, const LoadOptions& load = {});
   Engine(const Engine&) = delete;
@@ -118,6 +122,11 @@ class Engine {
   void check_integrity() const { kv_->check_integrity(); }
 
  private:
+  // Blocks of KV: what n_ctx says, or where it is kAutoContext, what there is memory for now.
+  int choose_blocks();
+  int max_positions() const;  // of a sequence
+  ForwardLimits forward_limits() const;
+  KvStorage make_kv(int n_blocks);
   std::unique_ptr<KvCache> empty_kv();
   void check_entries(std::span<const StepEntry> entries);
   void check_tokens(std::span<const int32_t> tokens, const char* field = "tokens") const;
@@ -138,7 +147,7 @@ class Engine {
   std::span<const DrawRequest> requests_of(std::span<const StepEntry> entries);
 
   // Has the wanted rows of the planned tile go through the head, drawn and copied as `use` says.
-  void compute_logits(LogitsUse use);
+  void compute_logits(size_t n_rows, LogitsUse use);
 
   // on_draw(entry index, row's offset in the entry, Draw) for the draws of the tile, in order.
   // Those after a draft token that was wrong are left out.
@@ -153,9 +162,10 @@ class Engine {
   EngineOptions options_;
   std::unique_ptr<Backend> backend_;
   Weights weights_;
+  int n_blocks_;  // of KV; first, the most that there can be once passes have their memory, too
+  Forward forward_;
   KvStorage kv_storage_;
   std::unique_ptr<KvCache> kv_;
-  Forward forward_;
   Tiler tiler_;
   std::vector<DrawRequest> requests_;  // (wanted rows of the tile)
   std::vector<Draw> draws_;            // (n_ubatch), by wanted row of the tile

@@ -34,10 +34,19 @@ void Engine::run(std::span<const StepEntry> entries, LogitsUse use, OnTile on_ti
   while (tiler_.next()) {
     RowBatch batch = tiler_.batch();
     if (use.draws) batch.requests = requests_of(entries);
-    forward_.run(batch, kv_storage_);
-    compute_logits(use);
-    backend_->finish(*forward_.heartbeat());
+    backend_->plan(batch, kv_storage_);
     const size_t n_wanted = tiler_.wanted().size();
+    const PassRows rows{batch.n_rows, static_cast<int>(n_wanted)};
+    const auto operations = [&](PassRows given) {
+      forward_.run(given.n_rows, kv_storage_);
+      compute_logits(static_cast<size_t>(given.n_logits_rows), use);
+    };
+    if (use.out == nullptr) {
+      backend_->run_pass(rows, std::span(draws_).first(n_wanted), operations);
+    } else {
+      operations(rows);
+    }
+    backend_->finish(*forward_.heartbeat());
     if (use.out != nullptr) use.out += n_wanted * static_cast<size_t>(config_.vocab_size);
     added.computed_tokens += batch.n_rows;
     added.logits_rows += static_cast<int64_t>(n_wanted);
@@ -70,9 +79,8 @@ std::span<const DrawRequest> Engine::requests_of(std::span<const StepEntry> entr
   return requests_;
 }
 
-void Engine::compute_logits(LogitsUse use) {
+void Engine::compute_logits(size_t n_rows, LogitsUse use) {
   const auto vocab = static_cast<size_t>(config_.vocab_size);
-  const size_t n_rows = tiler_.wanted().size();
   for (size_t first = 0; first < n_rows; first += Forward::kOutputRows) {
     const size_t n = std::min<size_t>(Forward::kOutputRows, n_rows - first);
     const Rows rows{Rows::Of::kLogitsRows, static_cast<int>(first), static_cast<int>(n)};

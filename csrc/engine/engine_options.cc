@@ -2,6 +2,7 @@
 #include <string>
 
 #include "base/error.h"
+#include "engine/context_by_memory.h"
 #include "engine/engine.h"
 
 namespace pb {
@@ -30,7 +31,7 @@ void check_dtype(const char* field, DType dtype, std::initializer_list<DType> al
 void EngineOptions::validate() const {
   check_dtype("dtype", dtype, {DType::kF32, DType::kBF16, DType::kInt8, DType::kInt4});
   check_dtype("kv_dtype", kv_dtype, {DType::kF32, DType::kBF16, DType::kF16, DType::kInt8});
-  check_range("n_ctx", n_ctx, 1, 1 << 26);
+  if (n_ctx != kAutoContext) check_range("n_ctx", n_ctx, 1, kMostContext);
   check_range("n_parallel", n_parallel, 1, 1 << 16);
   check_range("n_ubatch", n_ubatch, 1, 1 << 16);
   check_range("block_size", block_size, 1, kAttentionSegment);

@@ -13,39 +13,43 @@ const Norm* pointer(const std::optional<Norm>& norm) { return norm ? &*norm : nu
 
 }  // namespace
 
-Forward::Forward(const ModelConfig& config, const Weights& weights, Backend& backend, int n_ubatch,
-                 int n_positions)
+Forward::Forward(const ModelConfig& config, const Weights& weights, Backend& backend,
+                 const ForwardLimits& limits)
     : config_(config),
       weights_(weights),
       backend_(backend),
-      x_(floats(backend, n_ubatch, config.hidden_size)),
-      qkv_(floats(backend, n_ubatch, config.q_size() + 2 * config.kv_size())),
-      gate_up_(floats(backend, n_ubatch, config.intermediate_size * (config.gated_mlp ? 2 : 1))),
+      x_(floats(backend, limits.n_ubatch, config.hidden_size)),
+      qkv_(floats(backend, limits.n_ubatch, config.q_size() + 2 * config.kv_size())),
+      gate_up_(
+          floats(backend, limits.n_ubatch, config.intermediate_size * (config.gated_mlp ? 2 : 1))),
       logits_(floats(backend, kOutputRows, config.vocab_size)) {
   const DType dtype = weights.token_embedding.dtype;
-  normed_ = backend.make_activations(n_ubatch, config.hidden_size, dtype);
-  attended_ = backend.make_activations(n_ubatch, config.q_size(), dtype);
-  activated_ = backend.make_activations(n_ubatch, config.intermediate_size, dtype);
+  normed_ = backend.make_activations(limits.n_ubatch, config.hidden_size, dtype);
+  attended_ = backend.make_activations(limits.n_ubatch, config.q_size(), dtype);
+  activated_ = backend.make_activations(limits.n_ubatch, config.intermediate_size, dtype);
   selected_ = backend.make_activations(kOutputRows, config.hidden_size, dtype);
   states_ = backend.make_activations(kOutputRows, config.hidden_size, DType::kF32);
   if (!config.learned_positions) {
-    rope_ = backend.make_rope(config.rope_inv_freq, config.rope_attention_factor, n_positions);
+    rope_ =
+        backend.make_rope(config.rope_inv_freq, config.rope_attention_factor, limits.n_positions);
   }
-  backend.prepare({.max_rows = n_ubatch,
-                   .n_positions = n_positions,
+  backend.prepare({.max_rows = limits.n_ubatch,
+                   .max_sequences = limits.n_sequences,
+                   .n_positions = limits.n_positions,
                    .n_heads = config.n_heads,
                    .n_kv_heads = config.n_kv_heads,
                    .head_dim = config.head_dim,
-                   .vocab_size = config.vocab_size});
+                   .vocab_size = config.vocab_size,
+                   .block_size = limits.block_size,
+                   .kv_dtype = limits.kv_dtype});
 }
 
-void Forward::run(const RowBatch& batch, KvStorage& kv) {
-  backend_.plan(batch, kv);
+void Forward::run(int n_rows, KvStorage& kv) {
   backend_.embed(weights_.token_embedding, x_);
   if (weights_.position_embedding) backend_.embed_add(*weights_.position_embedding, x_);
   for (int layer = 0; layer < config_.n_layers; ++layer) {
-    attention_block(batch.n_rows, layer, kv);
-    mlp_block(batch.n_rows, layer);
+    attention_block(n_rows, layer, kv);
+    mlp_block(n_rows, layer);
     heartbeat_->beat();
   }
 }

@@ -16,20 +16,29 @@
 
 namespace pb {
 
+// What bounds the passes of a Forward.
+struct ForwardLimits {
+  int n_ubatch = 0;     // rows of a pass
+  int n_positions = 0;  // of a sequence
+  int n_sequences = 0;
+  int block_size = 0;  // of KV
+  DType kv_dtype = DType::kF32;
+};
+
 class Forward {
  public:
   // Most rows of one call to logits() or hidden(): bounds the logits buffer, which is
   // kOutputRows * vocab floats, whatever n_ubatch is.
   static constexpr int kOutputRows = 32;
 
-  // Allocates all buffers, for passes of at most n_ubatch rows at positions below n_positions.
-  // `config`, `weights` and `backend` must outlive this.
-  Forward(const ModelConfig& config, const Weights& weights, Backend& backend, int n_ubatch,
-          int n_positions);
+  // Allocates all buffers. `config`, `weights` and `backend` must outlive this.
+  Forward(const ModelConfig& config, const Weights& weights, Backend& backend,
+          const ForwardLimits& limits);
 
-  // One physical pass: writes the KV of every row and leaves the last layer's states of all rows
-  // for logits() and hidden(). Allocates nothing, throws nothing.
-  void run(const RowBatch& batch, KvStorage& kv);
+  // The layers of the pass that the backend has planned, which has n_rows rows: writes the KV of
+  // every row and leaves the last layer's states of all rows for logits() and hidden(). Allocates
+  // nothing, throws nothing.
+  void run(int n_rows, KvStorage& kv);
 
   // Logits of the batch's logits_rows [first, first + n), at most kOutputRows: (n, vocab_size) f32,
   // valid until the next call.

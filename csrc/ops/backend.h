@@ -21,6 +21,7 @@
 #include <string>
 
 #include "base/dtype.h"
+#include "base/function_ref.h"
 #include "base/heartbeat.h"
 #include "model/config.h"
 #include "ops/buffer.h"
@@ -33,11 +34,14 @@ namespace pb {
 // The most that passes will have, and the sizes that all of them share.
 struct PassShape {
   int max_rows = 0;
+  int max_sequences = 0;
   int n_positions = 0;  // of a sequence
   int n_heads = 0;
   int n_kv_heads = 0;
   int head_dim = 0;
   int vocab_size = 0;
+  int block_size = 0;  // of KV
+  DType kv_dtype = DType::kF32;
 };
 
 // The per-layer inputs of attention besides the rows.
@@ -94,12 +98,25 @@ class Backend {
                             int head_dim, DType dtype) = 0;
   // Makes the scratch of passes. Called once, before any pass.
   virtual void prepare(const PassShape& shape) = 0;
+  // Bytes of the device's memory that KV may take now: what is free, less what has to stay free.
+  // mapped_weights: bytes of weights that lie in a mapped file, and so may not be in memory yet.
+  virtual size_t memory_for_kv(size_t mapped_weights) = 0;
 
   // -- in the forward pass --------------------------------------------------------------------
 
   // Once a pass, before its operations, which know the rows from here. The batch and all that it
   // points to must stay as they are until the finish() after the last of them.
   virtual void plan(const RowBatch& batch, const KvStorage& kv) = 0;
+
+  // Calls `operations` for those of the planned pass, from embed to the last sample; they may
+  // download nothing. In all passes they must be the same, on the same buffers, but for the numbers
+  // of rows that they are called with. So a device may keep what they were and repeat that, and it
+  // may call them with more rows than `rows`: those after them are padding, whose results are
+  // nobody's. draws (rows.n_logits_rows): where the samples go, which operations then have alike.
+  virtual void run_pass(PassRows rows, std::span<Draw> /*draws*/,
+                        FunctionRef<void(PassRows)> operations) {
+    operations(rows);
+  }
 
   // x[r] = table[tokens[r]] for every row of the batch.  x (n_rows, n_in) f32
   virtual void embed(const Matrix& table, Buffer& x) = 0;

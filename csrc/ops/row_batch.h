@@ -36,4 +36,10 @@ struct Rows {
   int n = 0;
 };
 
+// How many rows the operations of a pass are for: of the batch, and of its logits_rows.
+struct PassRows {
+  int n_rows = 0;
+  int n_logits_rows = 0;
+};
+
 }  // namespace pb

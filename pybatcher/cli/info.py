@@ -32,7 +32,8 @@ def info(model: ModelOption = None, *, options: dict[str, Any]) -> None:
     with loading_bar() as progress:
         engine = Engine.from_loaded(loaded, engine_config, progress)
     table = Table.grid(padding=(0, 2))
-    facts = _model_facts(loaded) | _engine_facts(engine) | _cuda_facts(Engine.cuda_info())
+    is_auto = engine_config.n_ctx == "auto"
+    facts = _model_facts(loaded) | _engine_facts(engine, is_auto) | _cuda_facts(Engine.cuda_info())
     for name, value in facts.items():
         table.add_row(Text(name, style="dim"), Text(value))
     engine.close()
@@ -54,13 +55,14 @@ def _model_facts(model: LoadedModel) -> dict[str, str]:
     }
 
 
-def _engine_facts(engine: Engine) -> dict[str, str]:
+def _engine_facts(engine: Engine, is_auto: bool) -> dict[str, str]:
     facts = engine.description()
+    chosen = " (auto)" if is_auto else ""
     return {
         "dtype": f"{facts['dtype']}, KV in {facts['kv_dtype']}",
         "device": f"{facts['device']}, {facts['cpu_target']}, {facts['n_threads']} threads",
         "weights": f"{_megabytes(facts['weight_bytes'])}, cache: {facts['weights_cache']}",
-        "KV": f"{_megabytes(facts['kv_bytes'])}, n_ctx {engine.n_ctx:,}, "
+        "KV": f"{_megabytes(facts['kv_bytes'])}, n_ctx {engine.n_ctx:,}{chosen}, "
         f"n_parallel {engine.n_parallel}",
         "longest sequence": f"{engine.max_sequence_length:,} tokens",
     }

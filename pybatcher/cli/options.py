@@ -16,7 +16,7 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
-from ..config import CachePlace, EngineConfig, SchedulerConfig, SupervisionConfig
+from ..config import CachePlace, ContextSize, EngineConfig, SchedulerConfig, SupervisionConfig
 from ..params import SamplingParams
 from ..sidecar.front.serve_config import ServeConfig
 
@@ -41,12 +41,24 @@ SystemPromptOption = Annotated[
     ),
 ]
 
-# Types that typer does not know, with the ones that it is given instead.
+
+def _context_size(text: str) -> ContextSize:
+    if text == "auto":
+        return "auto"
+    try:
+        return int(text)
+    except ValueError:
+        raise typer.BadParameter(f"{text!r} is not a valid integer, nor 'auto'.") from None
+
+
+# Types that typer does not know, with the ones that it is given instead, and what makes them.
 _SPELLED: dict[Any, Any] = {
     Sequence[str]: list[str],
     Sequence[int]: list[int],
     CachePlace: str,
+    ContextSize: str,
 }
+_PARSERS: dict[Any, Any] = {ContextSize: _context_size}
 _PANELS = {
     SamplingParams: "Sampling",
     EngineConfig: "Engine",
@@ -116,7 +128,14 @@ def _parameter(
     unset = field.default is None or field.default is False or field.default == ()
     default = f" Default: {field.default}." if defaults and not unset else ""
     meaning = meaning[:1].upper() + meaning[1:]
-    option = typer.Option(flag, help=meaning + default, rich_help_panel=panel, show_default=False)
+    option = typer.Option(
+        flag,
+        help=meaning + default,
+        rich_help_panel=panel,
+        show_default=False,
+        parser=_PARSERS.get(hint),
+        metavar="<int|auto>" if hint == ContextSize else None,
+    )
     return inspect.Parameter(
         field.name,
         inspect.Parameter.KEYWORD_ONLY,

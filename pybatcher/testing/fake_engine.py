@@ -78,8 +78,9 @@ class FakeEngine:
 
     @classmethod
     def from_config(cls, config: EngineConfig) -> Self:
-        """Make a fake engine with n_ctx, n_parallel and block_size of `config`."""
-        return cls(n_ctx=config.n_ctx, n_parallel=config.n_parallel, block_size=config.block_size)
+        """Make a fake engine with n_ctx (8192 for "auto"), n_parallel, block_size of `config`."""
+        n_ctx = 8192 if config.n_ctx == "auto" else config.n_ctx
+        return cls(n_ctx=n_ctx, n_parallel=config.n_parallel, block_size=config.block_size)
 
     # -- sequences --------------------------------------------------------------------------
 

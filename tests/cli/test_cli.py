@@ -248,7 +248,14 @@ def test_info_tells_model_dtype_target_and_memory(run: Run) -> None:
     assert int(facts["parameters"].replace(",", "")) > 1_000_000
     assert "1 threads" in facts["device"]
     assert "MiB" in facts["weights"]
-    assert "n_ctx 512" in facts["KV"]
+    assert "n_ctx 512, " in facts["KV"]
+
+
+def test_info_tells_what_was_chosen(run: Run) -> None:
+    outcome = run("info", "--n-ctx", "auto", "--n-parallel", "2", "--n-threads", "1")
+    facts = dict(line.split(maxsplit=1) for line in outcome.stdout.splitlines())
+    assert outcome.status == 0
+    assert "n_ctx 4,096 (auto), n_parallel 2" in facts["KV"]
 
 
 def test_the_cpu_target_can_be_forced_and_a_wrong_one_is_refused(

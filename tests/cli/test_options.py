@@ -47,6 +47,15 @@ def test_values_reach_their_group_with_their_type(app: typer.Typer, collected: C
     assert collected["options"] == {"n_ctx": 64, "dtype": "f32", "batch_timeout": 0.25}
 
 
+def test_the_context_is_a_number_or_automatic(app: typer.Typer, collected: Collected) -> None:
+    assert run(app, "w", "--n-ctx", "auto") == 0
+    assert collected["options"] == {"n_ctx": "auto"}
+    for odd in ("many", "1.5", ""):
+        outcome = CliRunner().invoke(app, ["w", "--n-ctx", odd])
+        assert outcome.exit_code == 2
+        assert "'auto'" in outcome.output
+
+
 def test_a_list_is_given_by_repeating_and_a_bool_by_naming(
     app: typer.Typer, collected: Collected
 ) -> None:

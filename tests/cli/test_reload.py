@@ -28,6 +28,15 @@ def test_other_options_and_the_same_model(run: Run, reloaded: Serving) -> None:
     assert not set(before) & set(reloaded.worker_pids())
 
 
+def test_a_client_is_told_which_context_was_chosen(run: Run, reloaded: Serving) -> None:
+    options = ("--n-ctx", "auto", "--n-parallel", "2", "--max-prefixes", "1")
+    outcome = run("reload", "--socket", str(reloaded.socket), *options)
+    assert (outcome.status, outcome.stderr) == (0, "")
+    with BlockingClient(reloaded.socket) as client:
+        assert client.limits["n_ctx"] == 3 * 2048  # all that three sequences can use
+        assert client.limits["n_parallel"] == 2
+
+
 def test_what_was_counted_is_counted_once_and_for_good(run: Run, reloaded: Serving) -> None:
     with BlockingClient(reloaded.socket) as client:
         before = client.statistics().completed

@@ -63,3 +63,9 @@ async def test_a_batcher_gives_all_memory_back() -> None:
         await batcher.generate("Once", max_tokens=2)
         assert not_given_back() != before
     assert not_given_back() == before
+
+
+def test_an_automatic_context_is_what_sequences_can_use() -> None:
+    engine = load_engine(None, n_ctx="auto", n_parallel=2)
+    assert engine.n_ctx == engine.description()["n_ctx"] == 2 * engine.max_sequence_length
+    engine.close()

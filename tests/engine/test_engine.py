@@ -45,6 +45,14 @@ def test_short_context_limits_a_sequence(checkpoint: Path) -> None:
     engine.close()
 
 
+def test_an_automatic_context_is_what_sequences_can_use(checkpoint: Path) -> None:
+    engine = Engine.load(checkpoint, n_ctx="auto", n_parallel=4, block_size=16, n_threads=1)
+    assert engine.n_ctx == engine.description()["n_ctx"] == 4 * 208  # 200 positions in blocks
+    assert engine.max_sequence_length == 200
+    assert len(engine.prefill_chunk(engine.seq_new(), [1, 2, 3], logits=True)) == VOCAB
+    engine.close()
+
+
 @pytest.mark.parametrize(
     ("dtype", "asked", "expected"),
     [

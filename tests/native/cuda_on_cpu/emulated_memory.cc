@@ -33,7 +33,7 @@ void check_around(uintptr_t at, size_t bytes) {
 }  // namespace
 
 void* EmulatedMemory::allocate(size_t bytes) {
-  if (bytes > limit - used_) return nullptr;
+  if (used_ > limit || bytes > limit - used_) return nullptr;
   void* memory = nullptr;
   if (posix_memalign(&memory, kAlignment, bytes + 2 * kGuardBytes) != 0) throw std::bad_alloc();
   auto* const at = static_cast<unsigned char*>(memory) + kGuardBytes;

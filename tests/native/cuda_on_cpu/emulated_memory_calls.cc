@@ -1,4 +1,5 @@
 // Functions of the emulated driver: memory and copies.
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 
@@ -14,7 +15,7 @@ void* address(DevicePointer at) { return reinterpret_cast<void*>(at); }
 Result memory_info(size_t* free, size_t* total) {
   CUDA_ON_CPU_ENTER("cuMemGetInfo_v2");
   *total = state().memory.limit;
-  *free = *total - state().memory.used();
+  *free = *total - std::min(*total, state().memory.used());
   return kSuccess;
 }
 

@@ -55,7 +55,8 @@ std::vector<float> all_logits(const TinyModel& model, const std::vector<int32_t>
                               int chunk) {
   NaiveBackend backend;
   const Weights weights = load_weights(model.config, model.tensors, DType::kF32, backend);
-  Forward forward(model.config, weights, backend, chunk, kPositions);
+  Forward forward(model.config, weights, backend,
+                  {.n_ubatch = chunk, .n_positions = kPositions, .n_sequences = 1});
   const ModelConfig& c = model.config;
   KvStorage kv = backend.make_kv(kPositions / kBlock, kBlock, c.n_layers, c.n_kv_heads, c.head_dim,
                                  DType::kF32);
@@ -70,12 +71,13 @@ std::vector<float> all_logits(const TinyModel& model, const std::vector<int32_t>
         {.n_rows = rows, .first_position = begin, .block_table = block_table.data()}};
     std::vector<int32_t> all(static_cast<size_t>(rows));
     std::iota(all.begin(), all.end(), 0);
-    forward.run({.n_rows = rows,
-                 .tokens = tokens.data() + begin,
-                 .positions = positions.data(),
-                 .sequences = sequences,
-                 .logits_rows = all},
-                kv);
+    backend.plan({.n_rows = rows,
+                  .tokens = tokens.data() + begin,
+                  .positions = positions.data(),
+                  .sequences = sequences,
+                  .logits_rows = all},
+                 kv);
+    forward.run(rows, kv);
     std::vector<float> out(static_cast<size_t>(rows * c.vocab_size));
     backend.download(forward.logits(0, rows), std::as_writable_bytes(std::span(out)));
     logits.insert(logits.end(), out.begin(), out.end());
@@ -188,7 +190,8 @@ TEST(a_pass_allocates_nothing) {
       const ModelConfig& c = model.config;
       const auto backend = make_cpu_backend(2);
       const Weights weights = load_weights(c, model.tensors, dtype, *backend);
-      Forward forward(c, weights, *backend, 16, kPositions);
+      Forward forward(c, weights, *backend,
+                      {.n_ubatch = 16, .n_positions = kPositions, .n_sequences = 1});
       KvStorage kv = backend->make_kv(4, kBlock, c.n_layers, c.n_kv_heads, c.head_dim, dtype);
       const auto tokens = some_tokens(16, c.vocab_size);
       std::vector<int32_t> positions(16);
@@ -197,13 +200,14 @@ TEST(a_pass_allocates_nothing) {
       const std::vector<SequenceRows> sequences = {
           {.n_rows = 16, .block_table = block_table.data()}};
       const int64_t before = n_allocations;
-      forward.run({.n_rows = 16,
-                   .tokens = tokens.data(),
-                   .positions = positions.data(),
-                   .sequences = sequences,
-                   .logits_rows = positions,
-                   .pooled_rows = positions},
-                  kv);
+      backend->plan({.n_rows = 16,
+                     .tokens = tokens.data(),
+                     .positions = positions.data(),
+                     .sequences = sequences,
+                     .logits_rows = positions,
+                     .pooled_rows = positions},
+                    kv);
+      forward.run(16, kv);
       forward.logits(0, 16);
       forward.hidden(0, 16);
       EXPECT_EQ(n_allocations - before, 0);

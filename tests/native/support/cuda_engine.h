@@ -9,10 +9,12 @@
 
 namespace pb::test {
 
-inline std::unique_ptr<Backend> make_emulated_backend() {
-  auto device = std::make_unique<cuda::Device>(cuda_on_cpu::emulated_driver());
+inline std::unique_ptr<Backend> make_emulated_backend(
+    cuda::CudaOptions options = {},
+    const cuda::DriverApi& driver = cuda_on_cpu::emulated_driver()) {
+  auto device = std::make_unique<cuda::Device>(driver);
   device->load_module("emulated");
-  return std::make_unique<cuda::CudaBackend>(std::move(device), "cuda (emulated)", 1);
+  return std::make_unique<cuda::CudaBackend>(std::move(device), "cuda (emulated)", 1, options);
 }
 
 }  // namespace pb::test

@@ -64,6 +64,9 @@ class DeviceDouble : public Backend {
   KvStorage make_kv(int n_blocks, int block_size, int n_layers, int n_kv_heads, int head_dim,
                     DType dtype) override;
   void prepare(const PassShape& shape) override;
+  size_t memory_for_kv(size_t mapped_weights) override {
+    return inner_->memory_for_kv(mapped_weights);
+  }
 
   void plan(const RowBatch& batch, const KvStorage& kv) override;
   void embed(const Matrix& table, Buffer& x) override;

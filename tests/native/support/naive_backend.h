@@ -43,6 +43,7 @@ class NaiveBackend : public Backend {
   RopeTable make_rope(std::span<const float> inv_freq, float factor, int n_positions) override;
   KvStorage make_kv(int n_blocks, int block_size, int n_layers, int n_kv_heads, int head_dim,
                     DType dtype) override;
+  size_t memory_for_kv(size_t) override { return size_t{1} << 20; }
   void prepare(const PassShape& shape) override { vocab_size_ = size_t(shape.vocab_size); }
 
   void plan(const RowBatch& batch, const KvStorage&) override { batch_ = batch; }

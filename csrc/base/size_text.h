@@ -1,0 +1,12 @@
+// Sizes of memory, as messages say them.
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+namespace pb {
+
+// "1.50 GiB"
+std::string size_text(size_t bytes);
+
+}  // namespace pb

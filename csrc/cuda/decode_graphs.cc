@@ -1,0 +1,65 @@
+#include "cuda/decode_graphs.h"
+
+#include <algorithm>
+#include <bit>
+#include <exception>
+
+namespace pb::cuda {
+namespace {
+
+// The number of n_rows among 1, 2, 4, ...
+int size_index(int n_rows) { return std::bit_width(static_cast<unsigned>(n_rows - 1)); }
+
+}  // namespace
+
+DecodeGraphs::DecodeGraphs(Device& device, int max_rows, bool enabled)
+    : device_(device),
+      most_rows_(std::min(max_rows, kMostDecodeRows)),
+      wanted_(enabled),
+      enabled_(enabled) {
+  static_assert(kMostDecodeRows == 1 << (kSizes - 1));
+}
+
+int DecodeGraphs::padded_rows(int n_rows) const {
+  return std::min(1 << size_index(n_rows), most_rows_);
+}
+
+Graph& DecodeGraphs::graph_of(const DecodePass& pass) {
+  const unsigned lists = (pass.has_small_items ? 1U : 0U) | (pass.has_large_items ? 2U : 0U) |
+                         (pass.has_split_queries ? 4U : 0U);
+  return graphs_[static_cast<size_t>(size_index(pass.n_rows))][lists];
+}
+
+bool DecodeGraphs::launch(const DecodePass& pass) {
+  const Graph& graph = graph_of(pass);
+  if (!enabled_ || graph.is_empty()) return false;
+  try {
+    device_.launch(graph);
+    return true;
+  } catch (const std::exception& error) {
+    give_up(error.what());
+    return false;
+  }
+}
+
+void DecodeGraphs::capture(const DecodePass& pass, FunctionRef<void()> give_work) noexcept {
+  try {
+    graph_of(pass) = device_.capture(give_work);
+  } catch (const std::exception& error) {
+    give_up(error.what());
+  }
+}
+
+void DecodeGraphs::clear() {
+  graphs_ = {};
+  problem_.clear();
+  enabled_ = wanted_;
+}
+
+// The graphs that there are stay: one of them may be under way.
+void DecodeGraphs::give_up(const char* problem) {
+  enabled_ = false;
+  problem_ = problem;
+}
+
+}  // namespace pb::cuda

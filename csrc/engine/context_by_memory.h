@@ -1,0 +1,26 @@
+// How much KV an engine has where nobody says: n_ctx="auto".
+#pragma once
+
+#include <cstddef>
+
+namespace pb {
+
+inline constexpr int kMostContext = 1 << 26;  // tokens of KV, however much memory there is
+
+// Tokens of KV below which an engine is of little use: less is not chosen.
+inline constexpr int kLeastAutoContext = 512;
+
+struct ContextMemory {
+  size_t memory = 0;       // bytes that KV may take
+  size_t block_bytes = 0;  // of all layers
+  int block_size = 0;      // positions
+  int n_sequences = 0;
+  int n_positions = 0;  // that the model has
+};
+
+// The number of KV blocks that there is memory for; no more than n_sequences of n_positions each
+// can use, or kMostContext tokens are. Throws kOutOfMemory where there is no memory for
+// kLeastAutoContext tokens, or for the fewer that can be used.
+int context_by_memory(const ContextMemory& of);
+
+}  // namespace pb
