@@ -1,0 +1,143 @@
+// Matrix products and lookups of rows: each kernel alone, and all of them against each other.
+#include <cmath>
+
+#include "cases.h"
+#include "gemm_fixture.h"
+
+namespace pb::bench {
+namespace {
+
+using namespace pb::test;
+
+constexpr DType kWeights[] = {DType::kF32, DType::kBF16, DType::kInt8, DType::kInt4};
+
+bool has_mma(const GemmSizes& sizes) { return sizes.weights != DType::kF32; }
+
+std::string title(const GemmSizes& s, const char* what) {
+  return std::string("gemm ") + dtype_name(s.weights) + " " + std::to_string(s.n_rows) + "x" +
+         std::to_string(s.n_out) + "x" + std::to_string(s.n_in) + " " + what;
+}
+
+std::string title(const GemmChoice& choice) {
+  return std::string(choice.kernel->name) + " of " + std::to_string(choice.kernel->columns) +
+         " columns" + (choice.splits_k ? ", split" : "");
+}
+
+// Products from 2^-24 to 2^24, so that it matters where a sum is cut; x as bf16 has it.
+Problem wide(Problem p) {
+  uint32_t state = 1;
+  const auto scatter = [&state](std::vector<float>& numbers) {
+    for (float& v : numbers) {
+      state = state * 1664525u + 1013904223u;
+      v = std::ldexp(v, static_cast<int>(state >> 16) % 25 - 12);
+    }
+  };
+  scatter(p.x);
+  scatter(p.w);
+  return p;
+}
+
+void run_choices(Cases& cases, const std::string& group, const Problem& p,
+                 const std::vector<GemmChoice>& choices,
+                 const std::vector<float>* before = nullptr) {
+  const Product product(p);
+  for (const GemmChoice& choice : choices) {
+    cases.run<float>({group + " by " + title(choice), group, has_mma(p.sizes)},
+                     [&] { return product.run(choice, p.sizes.n_rows, before); });
+  }
+}
+
+// A row of many, and the same row alone.
+void run_row_alone(Cases& cases, DType dtype) {
+  constexpr int kRow = 97;
+  constexpr int kOut = 40;
+  const Problem p = Problem::random({150, kOut, 136, dtype}, true, 3);
+  const std::string group = title(p.sizes, "row 97");
+  cases.run<float>({group + " of 150", group, has_mma(p.sizes)}, [&] {
+    const std::vector<float> all = Product(p).run(choose_gemm(p.sizes, {.n_sms = 1}));
+    return std::vector<float>(all.begin() + kRow * kOut, all.begin() + (kRow + 1) * kOut);
+  });
+  const Problem alone = p.rows(kRow, 1);
+  run_choices(cases, group, alone, {choose_gemm(alone.sizes, {.n_sms = 100})});
+}
+
+// Whether a kernel for sm_90a was there: one that is empty for other architectures leaves NaN.
+bool wrote_nothing(const std::vector<float>& y) {
+  for (const float v : y) {
+    if (!std::isnan(v)) return false;
+  }
+  return true;
+}
+
+// The products of many rows on mma.sync, and on wgmma where the device has it.
+void run_wgmma(Cases& cases, const GemmSizes& sizes, const char* what, bool is_wide) {
+  Problem p = Problem::random(sizes, !is_wide, 4);
+  if (is_wide) p = wide(std::move(p));
+  const std::string group = title(sizes, what);
+  run_choices(cases, group, p, {{&cuda::gemm_kernels(DType::kBF16).back(), false}});
+  const GemmChoice choice{&cuda::wgmma_kernel(), false};
+  const CaseInfo info{group + " by " + title(choice), group, true};
+  const cuda::DeviceProperties& device = test_device().properties();
+  if (device.major != 9) {
+    return cases.leave_out(info, "wgmma is sm_90a's");
+  }
+  const Product product(p);
+  std::vector<float> y;
+  try {
+    y = product.run(choice);
+  } catch (const Error& error) {
+    if (test_device().is_lost())
+      return cases.run<float>(info, [&]() -> std::vector<float> { throw; });
+    return cases.leave_out(info, error.what());
+  }
+  if (wrote_nothing(y)) return cases.leave_out(info, "the kernel has no code for sm_90a");
+  cases.run<float>(info, [&] { return y; });
+}
+
+void run_gathers(Cases& cases, DType dtype) {
+  constexpr int kRows = 19;
+  constexpr int kIn = 300;
+  const std::vector<int32_t> ids = {3, 0, 18, 3, 7};
+  const HostWeight host = packed(Numbers(5).floats(size_t{kRows} * kIn), kRows, kIn, dtype);
+  const std::vector<float> before = Numbers(6).floats(ids.size() * kIn);
+  for (const Store store : {Store::kSet, Store::kAdd}) {
+    const std::string name =
+        std::string("gather_rows ") + dtype_name(dtype) + (store == Store::kAdd ? " added" : "");
+    cases.run<float>({name, name, false}, [&] {
+      const DeviceWeight weight(host);
+      const DeviceArray<int32_t> on_device(ids);
+      DeviceArray<float> x(before);
+      Product::launch_one(gather_launch(host.layout, weight.pointers(), on_device.get(),
+                                        static_cast<int>(ids.size()), x.get(), store));
+      return x.host();
+    });
+  }
+}
+
+}  // namespace
+
+void run_gemm_cases(Cases& cases) {
+  for (const DType dtype : kWeights) {
+    run_gathers(cases, dtype);
+    const Problem one = Problem::random({21, 70, 200, dtype}, true, 1);
+    run_choices(cases, title(one.sizes, "with a bias"), one, all_choices(one.sizes));
+    const Problem segments = Problem::random({5, 37, 2112, dtype}, false, 2);
+    const std::vector<float> before = Numbers(7).floats(size_t{5} * 37);
+    run_choices(cases, title(segments.sizes, "added"), segments, widest_choices(segments.sizes),
+                &before);
+    const Problem scattered = wide(Problem::random({18, 35, 264, dtype}, false, 8));
+    run_choices(cases, title(scattered.sizes, "of all exponents"), scattered,
+                widest_choices(scattered.sizes));
+    run_row_alone(cases, dtype);
+    if (cases.is_small()) continue;
+    const Problem large = Problem::random({64, 512, 4096, dtype}, false, 9);
+    run_choices(cases, title(large.sizes, "large"), large, widest_choices(large.sizes));
+  }
+  run_wgmma(cases, {150, 141, 200, DType::kBF16}, "mma and wgmma", false);
+  run_wgmma(cases, {130, 129, 264, DType::kBF16}, "mma and wgmma of all exponents", true);
+  if (!cases.is_small()) {
+    run_wgmma(cases, {256, 384, 4104, DType::kBF16}, "mma and wgmma of segments", false);
+  }
+}
+
+}  // namespace pb::bench
