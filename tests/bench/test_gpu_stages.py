@@ -1,5 +1,9 @@
 from __future__ import annotations
 
+import sys
+import time
+import zipfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,7 +12,7 @@ from bench import gpu_check
 from bench.gpu import stages
 from bench.gpu.outcome import FAILED, NOT_RUN, PASSED, Outcome
 from bench.gpu.process import Finished
-from bench.gpu.run import EMULATED, Run
+from bench.gpu.run import EMULATED, Run, unpack_wheel
 from bench.gpu.speed import speed
 from bench.progress import bar
 
@@ -25,8 +29,89 @@ def finished(status: int | None, output: str = "", errors: str = "") -> Finished
 
 
 def make_run(folder: Path, device: str) -> Run:
+    now = time.monotonic()
     with bar(1) as progress:
-        return Run(device, True, folder, None, 0.0, 1e12, progress)
+        return Run(device, True, folder, None, now, now + 600.0, progress)
+
+
+def write_program(file: Path, code: str) -> None:
+    file.write_text(f"#!{sys.executable}\nimport sys\n{code}\n")
+    file.chmod(0o755)
+
+
+# kernel_bits of a GPU whose bits are those of the emulator's model of its tensor cores.
+KERNEL_BITS = """
+on_gpu = sys.argv[1] == "cuda"
+model = CAPABILITY_MODEL if on_gpu else sys.argv[2].removeprefix("mma=")
+print('{"device": "x", "capability": [CAPABILITY, 0], "mma": "%s"}' % model)
+print('{"case": "gemm", "group": "gemm", "mma": true, "hash": "%s"}' % model)
+print('{"case": "norm", "group": "norm", "mma": false, "hash": "aa"}')
+print('{"cases": 2, "not_launched": []}')
+"""
+
+
+def bits_of_gpu(folder: Path, capability: int, model: str, more: str = "") -> Outcome:
+    code = KERNEL_BITS.replace("CAPABILITY_MODEL", repr(model))
+    write_program(folder / "kernel_bits", code.replace("CAPABILITY", str(capability)) + more)
+    return stages.bits(make_run(folder, "cuda"))
+
+
+def test_bits_of_a_gpu_are_compared_by_the_model_of_its_architecture(tmp_path: Path) -> None:
+    for capability, model in ((8, "ampere"), (9, "hopper")):
+        outcome = bits_of_gpu(tmp_path, capability, model)
+        assert (outcome.verdict, outcome.failures) == (PASSED, ())
+        assert outcome.figures["mma_model"] == model
+        assert outcome.figures["same_as_emulator"] == 2
+    assert bits_of_gpu(tmp_path, 8, "hopper").verdict == FAILED
+    outcome = bits_of_gpu(tmp_path, 10, "blackwell")
+    assert outcome.verdict == PASSED
+    assert outcome.figures["same_as_emulator"] == 1  # that without mma
+
+
+def test_a_gpu_that_cannot_be_used_or_a_program_that_crashes(tmp_path: Path) -> None:
+    write_program(tmp_path / "kernel_bits", 'print(\'{"not_run": "no driver"}\'); sys.exit(3)')
+    outcome = stages.bits(make_run(tmp_path, "cuda"))
+    assert (outcome.verdict, outcome.why_not) == (NOT_RUN, "no driver")
+    write_program(tmp_path / "kernel_bits", "sys.exit('no memory')")
+    outcome = stages.bits(make_run(tmp_path, "cuda"))
+    assert (outcome.verdict, outcome.failures) == (
+        FAILED,
+        ("kernel_bits ended with 1: no memory",),
+    )
+    outcome = bits_of_gpu(tmp_path, 9, "hopper", "\nif on_gpu: sys.exit('lost')")
+    assert outcome.verdict == FAILED
+    assert "lost" in outcome.failures[0]
+
+
+def test_sanitizers_are_run_over_kernels_and_an_engine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = tmp_path / "log"
+    code = f"open({str(log)!r}, 'a').write(' '.join(sys.argv[1:]) + '\\n')\n"
+    write_program(tmp_path / "compute-sanitizer", code + "print('ERROR SUMMARY: 0 errors')")
+    write_program(tmp_path / "kernel_bits", "")
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    monkeypatch.setattr(Run, "facts", lambda self: {"devices": [["GPU", [9, 0], 1]]})
+    outcome = stages.sanitizers(make_run(tmp_path, "cuda"))
+    assert (outcome.verdict, outcome.checks) == (PASSED, 4)
+    commands = log.read_text().splitlines()
+    assert [line.split()[1] for line in commands] == ["memcheck", "racecheck"] * 2
+    assert all("kernel_bits cuda small" in line for line in commands[:2])
+    assert all("-m bench.gpu.walk" in line for line in commands[2:])
+    write_program(tmp_path / "compute-sanitizer", "print('ERROR SUMMARY: 1 error')")
+    outcome = stages.sanitizers(make_run(tmp_path, "cuda"))
+    assert (outcome.verdict, len(outcome.failures)) == (FAILED, 4)
+    monkeypatch.setattr(Run, "facts", lambda self: {"driver_problem": "there is no driver"})
+    assert stages.sanitizers(make_run(tmp_path, "cuda")).why_not == "there is no driver"
+
+
+def test_the_package_of_a_wheel_comes_first(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "x.whl", "w") as wheel:
+        wheel.writestr("pybatcher/__init__.py", "PLACE = 'the wheel'")
+    folder = unpack_wheel(tmp_path / "x.whl", tmp_path / "package")
+    run = replace(make_run(tmp_path, "cuda"), package=folder)
+    done = run.python("-c", "import pybatcher; print(pybatcher.PLACE)")
+    assert (done.status, done.output) == (0, "the wheel\n")
 
 
 def test_a_report_of_pytest_is_read() -> None:

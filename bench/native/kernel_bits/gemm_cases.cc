@@ -23,17 +23,17 @@ std::string title(const GemmChoice& choice) {
          " columns" + (choice.splits_k ? ", split" : "");
 }
 
-// Products from 2^-24 to 2^24, so that it matters where a sum is cut; x as bf16 has it.
-Problem wide(Problem p) {
+// Multiplies all numbers by random powers of two, 2^-spread to 2^spread, and by 2^shift: what is
+// cut from a sum, and where, then matters. x stays what bf16 holds.
+Problem scattered(Problem p, int spread, int shift = 0) {
   uint32_t state = 1;
-  const auto scatter = [&state](std::vector<float>& numbers) {
-    for (float& v : numbers) {
+  for (std::vector<float>* numbers : {&p.x, &p.w}) {
+    for (float& v : *numbers) {
       state = state * 1664525u + 1013904223u;
-      v = std::ldexp(v, static_cast<int>(state >> 16) % 25 - 12);
+      const auto drawn = static_cast<int>((state >> 16) % static_cast<uint32_t>(2 * spread + 1));
+      v = std::ldexp(v, drawn - spread + shift);
     }
-  };
-  scatter(p.x);
-  scatter(p.w);
+  }
   return p;
 }
 
@@ -69,29 +69,46 @@ bool wrote_nothing(const std::vector<float>& y) {
   return true;
 }
 
-// The products of many rows on mma.sync, and on wgmma where the device has it.
-void run_wgmma(Cases& cases, const GemmSizes& sizes, const char* what, bool is_wide) {
-  Problem p = Problem::random(sizes, !is_wide, 4);
-  if (is_wide) p = wide(std::move(p));
-  const std::string group = title(sizes, what);
-  run_choices(cases, group, p, {{&cuda::gemm_kernels(DType::kBF16).back(), false}});
+// A product on mma.sync, by tiles for few and for many rows, and on wgmma where the device has it.
+void run_mma_and_wgmma(Cases& cases, const std::string& group, const Problem& p) {
+  std::vector<GemmChoice> choices = {{&cuda::gemm_kernels(DType::kBF16).back(), false}};
+  if (p.sizes.n_rows <= 16) choices.push_back(choose_gemm(p.sizes, {.n_sms = 1}));
+  run_choices(cases, group, p, choices);
   const GemmChoice choice{&cuda::wgmma_kernel(), false};
   const CaseInfo info{group + " by " + title(choice), group, true};
-  const cuda::DeviceProperties& device = test_device().properties();
-  if (device.major != 9) {
-    return cases.leave_out(info, "wgmma is sm_90a's");
-  }
+  if (test_device().properties().major != 9) return cases.leave_out(info, "wgmma is sm_90a's");
   const Product product(p);
   std::vector<float> y;
   try {
     y = product.run(choice);
   } catch (const Error& error) {
-    if (test_device().is_lost())
+    if (test_device().is_lost()) {
       return cases.run<float>(info, [&]() -> std::vector<float> { throw; });
+    }
     return cases.leave_out(info, error.what());
   }
   if (wrote_nothing(y)) return cases.leave_out(info, "the kernel has no code for sm_90a");
   cases.run<float>(info, [&] { return y; });
+}
+
+// Four mma in a chain, of random numbers: how tensor cores add.
+void run_single_tiles(Cases& cases) {
+  struct Numbers {
+    const char* what;
+    int spread;
+    int shift;
+  };
+  for (const auto& [what, spread, shift] :
+       {Numbers{"of one size", 0, 0}, Numbers{"of near sizes", 3, 0}, Numbers{"far apart", 12, 0},
+        Numbers{"farther apart", 40, 0}, Numbers{"with subnormal sums", 3, -69}}) {
+    const uint32_t n_seeds = cases.is_small() ? 1 : 16;
+    for (uint32_t seed = 1; seed <= n_seeds; ++seed) {
+      const Problem p = Problem::random({16, 8, 64, DType::kBF16}, false, 100 + seed);
+      const std::string group =
+          title(p.sizes, what) + std::string(", seed ") + std::to_string(seed);
+      run_mma_and_wgmma(cases, group, scattered(p, spread, shift));
+    }
+  }
 }
 
 void run_gathers(Cases& cases, DType dtype) {
@@ -125,19 +142,21 @@ void run_gemm_cases(Cases& cases) {
     const std::vector<float> before = Numbers(7).floats(size_t{5} * 37);
     run_choices(cases, title(segments.sizes, "added"), segments, widest_choices(segments.sizes),
                 &before);
-    const Problem scattered = wide(Problem::random({18, 35, 264, dtype}, false, 8));
-    run_choices(cases, title(scattered.sizes, "of all exponents"), scattered,
-                widest_choices(scattered.sizes));
+    const Problem far = scattered(Problem::random({18, 35, 264, dtype}, false, 8), 12);
+    run_choices(cases, title(far.sizes, "far apart"), far, widest_choices(far.sizes));
     run_row_alone(cases, dtype);
     if (cases.is_small()) continue;
     const Problem large = Problem::random({64, 512, 4096, dtype}, false, 9);
     run_choices(cases, title(large.sizes, "large"), large, widest_choices(large.sizes));
   }
-  run_wgmma(cases, {150, 141, 200, DType::kBF16}, "mma and wgmma", false);
-  run_wgmma(cases, {130, 129, 264, DType::kBF16}, "mma and wgmma of all exponents", true);
-  if (!cases.is_small()) {
-    run_wgmma(cases, {256, 384, 4104, DType::kBF16}, "mma and wgmma of segments", false);
-  }
+  const Problem one = Problem::random({150, 141, 200, DType::kBF16}, true, 4);
+  run_mma_and_wgmma(cases, title(one.sizes, "mma and wgmma"), one);
+  const Problem far = scattered(Problem::random({130, 129, 264, DType::kBF16}, false, 4), 12);
+  run_mma_and_wgmma(cases, title(far.sizes, "mma and wgmma, far apart"), far);
+  run_single_tiles(cases);
+  if (cases.is_small()) return;
+  const Problem segments = Problem::random({256, 384, 4104, DType::kBF16}, false, 4);
+  run_mma_and_wgmma(cases, title(segments.sizes, "mma and wgmma of segments"), segments);
 }
 
 }  // namespace pb::bench
