@@ -157,6 +157,7 @@ gpu-kit: $(VENV)/.build-tools
 	    -C cmake.define.PYBATCHER_CUDA=ON -C cmake.define.PYBATCHER_NATIVE_TESTS=ON \
 	    -C "build.targets=_core;gpu_programs" .
 	cp build/gpu/kernel_bits build/gpu/gpu_limits $(GPU_KIT)/
+	git describe --always --dirty > $(GPU_KIT)/commit
 
 # The tests of the CUDA kernels, which ThreadSanitizer makes fifty times slower.
 sanitize-kernels:

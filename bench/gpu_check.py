@@ -115,6 +115,8 @@ def main() -> None:
             progress.say(f"{letter} {STAGES[letter][0]}")
             begin = time.monotonic()
             machine = describe_run()
+            if (kit / "commit").exists():  # the wheel's, and there may be no git here
+                machine["kit_commit"] = (kit / "commit").read_text().strip()
             run = Run(
                 device=a.device,
                 is_small=a.small or is_emulated,

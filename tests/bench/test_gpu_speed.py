@@ -74,6 +74,8 @@ def test_a_part_without_figures_is_left_out_with_its_reason_or_failed() -> None:
     assert outcome.verdict == PASSED
     assert outcome.left_out == {"transformers": "torch has no CUDA here"}
     assert outcome.figures["ratio_to_transformers"] == {}
+    outcome = collect(results(transformers=[{"error": "ended with 1"}]), FULL, LIMITS, "cuda")
+    assert (outcome.verdict, outcome.left_out) == (PASSED, {"transformers": "ended with 1"})
     outcome = collect(results(engine=[]), FULL, LIMITS, "cuda")
     assert (outcome.verdict, outcome.failures) == (FAILED, ("engine: no figures",))
     outcome = collect(results(engine=[{"error": "ended with 1"}]), FULL, LIMITS, "cuda")
