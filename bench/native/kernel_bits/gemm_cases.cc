@@ -82,10 +82,10 @@ void run_mma_and_wgmma(Cases& cases, const std::string& group, const Problem& p)
   try {
     y = product.run(choice);
   } catch (const Error& error) {
-    if (test_device().is_lost()) {
-      return cases.run<float>(info, [&]() -> std::vector<float> { throw; });
-    }
-    return cases.leave_out(info, error.what());
+    const bool is_there =
+        std::string(error.what()).find("no GPU kernel is called") == std::string::npos;
+    if (!is_there) return cases.leave_out(info, error.what());
+    return cases.run<float>(info, [&]() -> std::vector<float> { throw; });
   }
   if (wrote_nothing(y)) return cases.leave_out(info, "the kernel has no code for sm_90a");
   cases.run<float>(info, [&] { return y; });
@@ -93,14 +93,14 @@ void run_mma_and_wgmma(Cases& cases, const std::string& group, const Problem& p)
 
 // Four mma in a chain, of random numbers: how tensor cores add.
 void run_single_tiles(Cases& cases) {
-  struct Numbers {
+  struct Inputs {
     const char* what;
     int spread;
     int shift;
   };
   for (const auto& [what, spread, shift] :
-       {Numbers{"of one size", 0, 0}, Numbers{"of near sizes", 3, 0}, Numbers{"far apart", 12, 0},
-        Numbers{"farther apart", 40, 0}, Numbers{"with subnormal sums", 3, -69}}) {
+       {Inputs{"of one size", 0, 0}, Inputs{"of near sizes", 3, 0}, Inputs{"far apart", 12, 0},
+        Inputs{"farther apart", 40, 0}, Inputs{"with subnormal sums", 3, -69}}) {
     const uint32_t n_seeds = cases.is_small() ? 1 : 16;
     for (uint32_t seed = 1; seed <= n_seeds; ++seed) {
       const Problem p = Problem::random({16, 8, 64, DType::kBF16}, false, 100 + seed);
