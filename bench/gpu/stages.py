@@ -22,7 +22,7 @@ __all__ = ["bits", "read_junit", "read_sanitizer", "sanitizers", "tests"]
 PROGRAMS_MISSING = "there is no {} in {}: `make gpu-kit` builds it"
 
 # Of the emulated tests, those that try the stage itself in seconds.
-SMALL_TESTS = "test_it_says_what_it_is or (test_drafts_change_no_token and llama)"
+SMALL_TESTS = "test_it_says_what_it_is or (drafts_change and llama)"
 OWN_TESTS = "tests/emulated/test_gpu_check.py"  # they run this stage
 NOT_VERIFIED = "ignore:device 'cuda' is tested on an emulator:UserWarning"
 
@@ -79,7 +79,7 @@ def tests(run: Run) -> Outcome:
     selection = SMALL_TESTS if run.is_small else ""
     if importlib.util.find_spec("transformers") is None and not run.is_small:
         selection = "not transformers"
-        left_out["test_transformers_says_the_same"] = "transformers is not installed"
+        left_out["tests beside transformers"] = "transformers is not installed"
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.xml"
         command = ["-m", "pytest", "tests/emulated", f"--ignore={OWN_TESTS}", "-q"]

@@ -160,7 +160,7 @@ async def test_a_batcher_draws_what_the_cpu_draws() -> None:
     assert texts["cuda"] == texts["cpu"]
 
 
-@pytest.mark.skipif(IS_REAL, reason="a large GPU has room for the greatest context")
+@pytest.mark.emulator  # a large GPU has room for the greatest context
 def test_a_context_that_does_not_fit_says_how_much_was_wanted() -> None:
     with pytest.raises(EngineError, match="memory"):
         load(None, n_ctx=2**26)

@@ -69,12 +69,16 @@ bool wrote_nothing(const std::vector<float>& y) {
   return true;
 }
 
+// Those dtypes that have a kernel on wgmma, and that kernel.
+constexpr DType kWgmmaWeights[] = {DType::kBF16};
+const GemmKernel& wgmma_kernel_of(DType) { return cuda::wgmma_kernel(); }
+
 // A product on mma.sync, by tiles for few and for many rows, and on wgmma where the device has it.
 void run_mma_and_wgmma(Cases& cases, const std::string& group, const Problem& p) {
-  std::vector<GemmChoice> choices = {{&cuda::gemm_kernels(DType::kBF16).back(), false}};
+  std::vector<GemmChoice> choices = {{&cuda::gemm_kernels(p.sizes.weights).back(), false}};
   if (p.sizes.n_rows <= 16) choices.push_back(choose_gemm(p.sizes, {.n_sms = 1}));
   run_choices(cases, group, p, choices);
-  const GemmChoice choice{&cuda::wgmma_kernel(), false};
+  const GemmChoice choice{&wgmma_kernel_of(p.sizes.weights), false};
   const CaseInfo info{group + " by " + title(choice), group, true};
   if (test_device().properties().major != 9) return cases.leave_out(info, "wgmma is sm_90a's");
   const Product product(p);
@@ -149,14 +153,16 @@ void run_gemm_cases(Cases& cases) {
     const Problem large = Problem::random({64, 512, 4096, dtype}, false, 9);
     run_choices(cases, title(large.sizes, "large"), large, widest_choices(large.sizes));
   }
-  const Problem one = Problem::random({150, 141, 200, DType::kBF16}, true, 4);
-  run_mma_and_wgmma(cases, title(one.sizes, "mma and wgmma"), one);
-  const Problem far = scattered(Problem::random({130, 129, 264, DType::kBF16}, false, 4), 12);
-  run_mma_and_wgmma(cases, title(far.sizes, "mma and wgmma, far apart"), far);
+  for (const DType dtype : kWgmmaWeights) {
+    const Problem one = Problem::random({150, 141, 200, dtype}, true, 4);
+    run_mma_and_wgmma(cases, title(one.sizes, "mma and wgmma"), one);
+    const Problem far = scattered(Problem::random({130, 129, 264, dtype}, false, 4), 12);
+    run_mma_and_wgmma(cases, title(far.sizes, "mma and wgmma, far apart"), far);
+    if (cases.is_small()) continue;
+    const Problem segments = Problem::random({256, 384, 4104, dtype}, false, 4);
+    run_mma_and_wgmma(cases, title(segments.sizes, "mma and wgmma of segments"), segments);
+  }
   run_single_tiles(cases);
-  if (cases.is_small()) return;
-  const Problem segments = Problem::random({256, 384, 4104, DType::kBF16}, false, 4);
-  run_mma_and_wgmma(cases, title(segments.sizes, "mma and wgmma of segments"), segments);
 }
 
 }  // namespace pb::bench
