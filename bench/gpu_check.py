@@ -2,7 +2,7 @@
 
     make gpu-kit                                 # on a machine with nvcc: a wheel and two programs
     python -m bench.gpu_check --stage all        # on the machine with the GPU, without network
-    make emulated && python -m bench.gpu_check --stage a,b --device emulated     # tries the script
+    make emulated && python -m bench.gpu_check --stage a,b,d --device emulated   # tries the script
 
 a  bits: mma.sync = wgmma = the model of them; every kernel has the emulator's bits.
 b  tests: every test of the emulated GPU, on the device.
