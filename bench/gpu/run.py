@@ -96,6 +96,15 @@ class Run:
             found["nvidia_smi"] = asked.output.strip()
         return found
 
+    def why_no_gpu(self) -> str:
+        """Return why the package cannot compute on a GPU here; "" where it can."""
+        facts = self.facts()
+        if "problem" in facts:
+            return str(facts["problem"])
+        if not facts["has_kernels"]:
+            return "this build of pybatcher has no CUDA kernels: build it with PYBATCHER_CUDA=ON"
+        return str(facts["driver_problem"])
+
 
 def unpack_wheel(wheel: Path, folder: Path) -> Path:
     """Unpack a wheel so that its package comes before the checkout's; return its folder."""

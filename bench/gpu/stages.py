@@ -75,6 +75,8 @@ def tests(run: Run) -> Outcome:
     """Run the tests of the emulated GPU on the device."""
     if importlib.util.find_spec("pytest") is None:
         return Outcome(why_not="pytest is not installed")
+    if run.device != EMULATED and (why_not := run.why_no_gpu()):
+        return Outcome(why_not=why_not)
     left_out = {}
     selection = SMALL_TESTS if run.is_small else ""
     if importlib.util.find_spec("transformers") is None and not run.is_small:
@@ -128,9 +130,8 @@ def sanitizers(run: Run) -> Outcome:
     sanitizer = shutil.which("compute-sanitizer", path=path)
     if sanitizer is None:
         return Outcome(why_not="there is no compute-sanitizer, which comes with the CUDA toolkit")
-    facts = run.facts()
-    if not facts.get("devices"):
-        return Outcome(why_not=facts.get("driver_problem") or facts.get("problem") or "no GPU")
+    if why_not := run.why_no_gpu():
+        return Outcome(why_not=why_not)
     programs: dict[str, list[str | Path]] = {
         "kernels": [run.programs / "kernel_bits", "cuda", "small"],
         "engine": [sys.executable, "-W", NOT_VERIFIED, "-m", "bench.gpu.walk"],

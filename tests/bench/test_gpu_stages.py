@@ -5,6 +5,7 @@ import time
 import zipfile
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -91,7 +92,7 @@ def test_sanitizers_are_run_over_kernels_and_an_engine(
     write_program(tmp_path / "compute-sanitizer", code + "print('ERROR SUMMARY: 0 errors')")
     write_program(tmp_path / "kernel_bits", "")
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
-    monkeypatch.setattr(Run, "facts", lambda self: {"devices": [["GPU", [9, 0], 1]]})
+    monkeypatch.setattr(Run, "facts", lambda self: {"has_kernels": True, "driver_problem": ""})
     outcome = stages.sanitizers(make_run(tmp_path, "cuda"))
     assert (outcome.verdict, outcome.checks) == (PASSED, 4)
     commands = log.read_text().splitlines()
@@ -101,8 +102,26 @@ def test_sanitizers_are_run_over_kernels_and_an_engine(
     write_program(tmp_path / "compute-sanitizer", "print('ERROR SUMMARY: 1 error')")
     outcome = stages.sanitizers(make_run(tmp_path, "cuda"))
     assert (outcome.verdict, len(outcome.failures)) == (FAILED, 4)
-    monkeypatch.setattr(Run, "facts", lambda self: {"driver_problem": "there is no driver"})
-    assert stages.sanitizers(make_run(tmp_path, "cuda")).why_not == "there is no driver"
+
+
+@pytest.mark.parametrize(
+    ("facts", "why_not"),
+    [
+        ({"problem": "pybatcher ended with 1"}, "pybatcher ended with 1"),
+        ({"has_kernels": False, "driver_problem": ""}, "no CUDA kernels"),
+        ({"has_kernels": True, "driver_problem": "there is no driver"}, "there is no driver"),
+    ],
+)
+def test_without_a_gpu_neither_tests_nor_sanitizers_are_run(
+    facts: dict[str, Any], why_not: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_program(tmp_path / "compute-sanitizer", "sys.exit('it was run')")
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    monkeypatch.setattr(Run, "facts", lambda self: facts)
+    for stage in (stages.tests, stages.sanitizers):
+        outcome = stage(make_run(tmp_path, "cuda"))
+        assert outcome.verdict == NOT_RUN
+        assert why_not in outcome.why_not
 
 
 def test_the_package_of_a_wheel_comes_first(tmp_path: Path) -> None:
