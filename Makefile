@@ -37,7 +37,7 @@ KERNEL_TESTS := $(filter-out test_cuda_driver test_device,$(basename $(notdir $(
 # ThreadSanitizer of older compilers cannot run where addresses are randomised widely.
 FIXED_ADDRESSES := $(shell setarch -R true 2>/dev/null && echo setarch -R)
 
-.PHONY: help build environment demo test check format native sanitize sanitize-kernels emulated test-emulated wheel bench bench-tools rivals \
+.PHONY: help build environment demo test check format native sanitize sanitize-kernels emulated test-emulated gpu-kit wheel bench bench-tools rivals \
     rival-llamacpp rival-openvino clean
 
 help:
@@ -50,6 +50,7 @@ help:
 	@echo "make sanitize-kernels  the same of the CUDA kernels, on the emulator"
 	@echo "make emulated  an extension with an emulated GPU: PYTHONPATH=build/emulated python"
 	@echo "make test-emulated  the tests of the CUDA backend on it"
+	@echo "make gpu-kit   what 'python -m bench.gpu_check' takes to a machine with a GPU: needs nvcc"
 	@echo "make wheel     a wheel in dist/"
 	@echo "make bench     its speed against this machine's limits and the rivals that are installed"
 	@echo "make bench-tools  what 'python -m bench.report' draws plots with"
@@ -136,7 +137,7 @@ EMULATED := build/emulated
 emulated: $(VENV)/.build-tools
 	cmake -S . -B build/native -DPYBATCHER_NATIVE_TESTS=ON -DPYBATCHER_PYTHON=ON -DPYBATCHER_CUDA_EMULATED=ON \
 	    -DPython_EXECUTABLE=$(CURDIR)/$(BIN)/python -Dpybind11_DIR=$$($(BIN)/python -m pybind11 --cmakedir)
-	cmake --build build/native --target _core
+	cmake --build build/native --target _core gpu_programs
 	mkdir -p $(EMULATED)/pybatcher
 	ln -sfn $(filter-out %__pycache__ %.so,$(wildcard $(CURDIR)/pybatcher/*)) $(EMULATED)/pybatcher/
 	cp build/native/_core*.so $(EMULATED)/pybatcher/
@@ -146,6 +147,17 @@ test-emulated: emulated $(VENV)/.core $(VENV)/.test
 	PYTHONPATH=$(CURDIR)/$(EMULATED) PYBATCHER_TEST_DEVICE=cuda PYTHONDONTWRITEBYTECODE= \
 	    PYTEST_XDIST_AUTO_NUM_WORKERS=$(JOBS) $(BIN)/python -m pytest --numprocesses auto \
 	    --maxprocesses 4 --dist worksteal tests/emulated $(ARGS)
+
+# What `python -m bench.gpu_check` takes to a machine with a GPU, where nothing can be compiled: a
+# wheel with kernels and two programs. nvcc takes minutes for it.
+GPU_KIT := build/gpu-kit
+gpu-kit: $(VENV)/.build-tools
+	rm -rf $(GPU_KIT)
+	$(PIP) wheel --no-build-isolation --no-deps --wheel-dir $(GPU_KIT) -C build-dir=build/gpu \
+	    -C cmake.define.PYBATCHER_CUDA=ON -C cmake.define.PYBATCHER_NATIVE_TESTS=ON \
+	    -C "build.targets=_core;gpu_programs" .
+	cp build/gpu/kernel_bits build/gpu/gpu_limits $(GPU_KIT)/
+	git describe --always --dirty > $(GPU_KIT)/commit
 
 # The tests of the CUDA kernels, which ThreadSanitizer makes fifty times slower.
 sanitize-kernels:

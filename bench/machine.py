@@ -48,9 +48,12 @@ def describe_run() -> dict[str, Any]:
 
 
 def _commit() -> str:
-    described = subprocess.run(
-        ["git", "describe", "--always", "--dirty"], capture_output=True, text=True, check=False
-    )
+    try:
+        described = subprocess.run(
+            ["git", "describe", "--always", "--dirty"], capture_output=True, text=True, check=False
+        )
+    except OSError:  # no git
+        return "unknown"
     return described.stdout.strip() or "unknown"
 
 

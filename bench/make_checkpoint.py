@@ -48,6 +48,8 @@ def tensor_shapes(config: dict[str, Any]) -> Iterator[tuple[str, tuple[int, ...]
         yield layer + "mlp.up_proj.weight", (intermediate, hidden)
         yield layer + "mlp.down_proj.weight", (hidden, intermediate)
     yield "model.norm.weight", (hidden,)
+    if not config["tie_word_embeddings"]:
+        yield "lm_head.weight", (config["vocab_size"], hidden)
 
 
 def _gpt2_tensor_shapes(config: dict[str, Any]) -> Iterator[tuple[str, tuple[int, ...]]]:
@@ -122,14 +124,17 @@ def write_tokenizer(directory: Path) -> None:
 def make_checkpoint(shape: str, seed: int = 0) -> Path:
     """Return the directory of the checkpoint of `shape`; make it if it does not exist."""
     directory = CHECKPOINTS / shape
-    finished = directory / "config.json"
-    if finished.exists():
-        return directory
+    if not (directory / "config.json").exists():
+        write_checkpoint(directory, config_of(shape), seed)
+    return directory
+
+
+def write_checkpoint(directory: Path, config: dict[str, Any], seed: int = 0) -> None:
+    """Write the checkpoint of a config.json."""
     directory.mkdir(parents=True, exist_ok=True)
     write_tokenizer(directory)
-    write_safetensors(directory / "model.safetensors", config_of(shape), seed)
-    finished.write_text(json.dumps(config_of(shape), indent=2))  # last: marks it complete
-    return directory
+    write_safetensors(directory / "model.safetensors", config, seed)
+    (directory / "config.json").write_text(json.dumps(config, indent=2))  # last: it is complete
 
 
 def main() -> None:

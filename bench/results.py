@@ -11,10 +11,10 @@ __all__ = ["RESULTS", "read_results", "write_result"]
 RESULTS = Path(__file__).parent / "results"
 
 
-def write_result(name: str, result: dict[str, Any]) -> Path:
+def write_result(name: str, result: dict[str, Any], folder: Path = RESULTS) -> Path:
     """Write the result of that name, in place of an older one; return its path."""
-    RESULTS.mkdir(exist_ok=True)
-    target = RESULTS / f"{name}.json"
+    folder.mkdir(parents=True, exist_ok=True)
+    target = folder / f"{name}.json"
     target.write_text(json.dumps(_rounded(result), indent=1) + "\n")
     return target
 

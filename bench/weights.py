@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from .shapes import SHAPES
 
-__all__ = ["n_weights"]
+__all__ = ["n_weights", "n_weights_of"]
 
 
 def n_weights(shape: str) -> int:
     """Return the weights of a prompt token's matrices: all but embedding and head."""
-    c = SHAPES[shape]
+    return n_weights_of(SHAPES[shape])
+
+
+def n_weights_of(c: dict[str, Any]) -> int:
+    """Return the same of a config.json."""
     q = c["num_attention_heads"] * c["head_dim"]
     kv = c["num_key_value_heads"] * c["head_dim"]
     attention = c["hidden_size"] * (2 * q + 2 * kv)

@@ -20,6 +20,7 @@ class Settings:
     n_batch: most tokens of a step, for engines that split long prompts.
     share_prefixes: prompts with a common beginning may share KV, where the engine can.
     options: of pybatcher's Batcher, by name; other engines ignore them.
+    device: in pybatcher's terms; other engines run on the CPU.
     """
 
     dtype: str
@@ -30,6 +31,7 @@ class Settings:
     kv_dtype: str = "auto"
     share_prefixes: bool = False
     options: Mapping[str, Any] = field(default_factory=dict)
+    device: str = "auto"
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,9 @@ def engine_options(checkpoint: Path, settings: Settings) -> dict[str, Any]:
         "n_ctx": settings.n_ctx,
         "n_parallel": settings.n_parallel,
         "n_threads": settings.n_threads,
-        "weights_cache": checkpoint.parent / "packed",
+        "device": settings.device,
+        # A GPU's machine need not have room for the weights twice.
+        "weights_cache": "off" if settings.device == "cuda" else checkpoint.parent / "packed",
     }
 
 

@@ -18,6 +18,8 @@ from serving_doubles import serving
 from pybatcher import Batcher, Client, Completion
 from pybatcher.testing.checkpoints import make_checkpoint
 
+pytestmark = pytest.mark.emulator  # faults are planted in its driver, or its memory is known
+
 N_STREAMS = 4
 ILLEGAL_ADDRESS, LAUNCH_FAILED, OUT_OF_MEMORY = 700, 719, 2
 OPTIONS = {"device": "cuda", "n_ctx": 1024, "n_parallel": 4, "block_size": 16}

@@ -12,6 +12,8 @@ from pybatcher import Batcher
 from pybatcher.errors import EngineError
 from pybatcher.testing.checkpoints import make_checkpoint
 
+pytestmark = pytest.mark.emulator  # faults are planted in its driver, or its memory is known
+
 GPU_BYTES = 2**30
 
 

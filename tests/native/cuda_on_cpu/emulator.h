@@ -7,6 +7,7 @@
 #include <functional>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 #include "cuda_types.h"
 
@@ -115,6 +116,9 @@ struct Registered {
 
 // Null where there is none of the name.
 const KernelInfo* find_kernel(const std::string& name);
+
+// The names of all kernels of the program.
+std::vector<std::string> kernel_names();
 
 // Runs a kernel. params: the struct that it takes. Throws Error where the block has too many
 // threads or the kernel does what CUDA forbids.

@@ -172,6 +172,12 @@ const KernelInfo* find_kernel(const std::string& name) {
   return found == kernels().end() ? nullptr : &found->second;
 }
 
+std::vector<std::string> kernel_names() {
+  std::vector<std::string> names;
+  for (const auto& [name, kernel] : kernels()) names.push_back(name);
+  return names;
+}
+
 void launch(const KernelInfo& kernel, dim3 grid, dim3 block, size_t shared_bytes,
             const void* params) {
   if (block.x * block.y * block.z > kernel.most_threads) {

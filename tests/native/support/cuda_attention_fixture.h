@@ -177,6 +177,10 @@ struct Batch {
   Batch(const Batch&) = delete;
 };
 
+inline cuda::AttentionDevice attention_device(const AttentionCase& c) {
+  return {c.n_multiprocessors, test_device().properties().most_shared_bytes};
+}
+
 inline cuda::AttentionPlan make_plan(const AttentionCase& c, const RowBatch& rows) {
   cuda::AttentionLimits limits;
   limits.max_rows = std::max(1, rows.n_rows);
@@ -190,7 +194,7 @@ inline cuda::AttentionPlan make_plan(const AttentionCase& c, const RowBatch& row
   limits.n_kv_heads = c.n_kv_heads;
   limits.head_dim = c.head_dim;
   limits.widest_window = c.sliding_window;
-  limits.large_tiles = c.large_tiles && c.kv != DType::kF32;
+  limits.large_tiles = c.large_tiles && has_large_tiles(attention_device(c), c.kv, c.head_dim);
   limits.n_resident_blocks = c.n_multiprocessors * cuda::kBlocksPerMultiprocessor;
   limits.state_bytes = c.state_bytes;
   cuda::AttentionPlan plan(limits);
@@ -208,7 +212,7 @@ inline std::vector<std::vector<float>> attend(const AttentionCase& c, const KvCa
                                               std::span<const Part> parts) {
   Batch batch(c, parts);
   const cuda::AttentionPlan plan = make_plan(c, batch.rows);
-  const cuda::AttentionDevice device{c.n_multiprocessors, 227 * 1024};
+  const cuda::AttentionDevice device = attention_device(c);
   const cuda::AttentionCounts counts = plan.counts();
 
   DeviceArray<float> qkv(batch.qkv);
@@ -245,7 +249,7 @@ inline std::vector<std::vector<float>> attend(const AttentionCase& c, const KvCa
       .out_stride = stride,
       .out_bf16 = c.out_bf16 ? 1 : 0};
   launch(cuda::launch_attention(device, c.kv, false, params));
-  if (c.large_tiles && cuda::has_large_tiles(device, c.kv, c.head_dim)) {
+  if (c.large_tiles && has_large_tiles(device, c.kv, c.head_dim)) {
     params.items = large_items.get();
     params.n_items = at + offsetof(cuda::AttentionCounts, n_large_items) / sizeof(int32_t);
     launch(cuda::launch_attention(device, c.kv, true, params));

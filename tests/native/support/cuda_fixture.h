@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <random>
+#include <set>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -19,14 +20,28 @@ namespace pb::test {
 
 using cuda_on_cpu::MmaModel;
 
-// The GPU that tests run on: the emulated one.
+// Another GPU than the emulated one for all that follows, where it is set before anything else. It
+// is never destroyed.
+inline cuda::Device*& other_device() {
+  static cuda::Device* device = nullptr;
+  return device;
+}
+
+// The GPU that tests run on: the emulated one, or other_device().
 inline cuda::Device& test_device() {
   static cuda::Device& device = *[] {
+    if (other_device() != nullptr) return other_device();
     auto* const made = new cuda::Device(cuda_on_cpu::emulated_driver());  // never destroyed
     made->load_module(nullptr);
     return made;
   }();
   return device;
+}
+
+// The kernels that were launched, by name.
+inline std::set<std::string>& launched_kernels() {
+  static std::set<std::string> names;
+  return names;
 }
 
 // An array in device memory: exactly so large, so that a sanitizer sees who goes beyond; all bits
@@ -70,6 +85,7 @@ template <typename Params>
 void launch(const std::string& kernel, dim3 grid, dim3 block, size_t shared_bytes,
             const Params& params) {
   if (block.y != 1 || block.z != 1) throw std::invalid_argument("launch: a block is a row");
+  launched_kernels().insert(kernel);
   test_device().launch(cuda::Launch<Params>{
       kernel.c_str(), {grid.x, grid.y, grid.z}, block.x, shared_bytes, params});
   test_device().finish();

@@ -1,0 +1,96 @@
+// Attention: every type and head size, however the work is cut.
+#include "cases.h"
+#include "cuda_attention_fixture.h"
+
+namespace pb::bench {
+namespace {
+
+using namespace pb::test;
+
+constexpr DType kTypes[] = {DType::kF32, DType::kBF16, DType::kF16, DType::kInt8};
+
+std::vector<float> joined(const std::vector<std::vector<float>>& rows) {
+  std::vector<float> all;
+  for (const auto& row : rows) all.insert(all.end(), row.begin(), row.end());
+  return all;
+}
+
+std::string title(const AttentionCase& c) {
+  return std::string("attention ") + dtype_name(c.kv) + " of heads of " +
+         std::to_string(c.head_dim) + (c.sliding_window > 0 ? ", in a window" : "");
+}
+
+// The last rows of one sequence: by tiles of both sizes, its segments in one item and apart.
+void run_cuts(Cases& cases, const AttentionCase& c, int length, int n_rows) {
+  const Sequence s = make_sequence(c, length, 1, 0);
+  KvCache cache(c, length / c.block_size + 2);
+  cache.write(s, 0, length);
+  const Part part{&s, length - n_rows, n_rows};
+  const bool has_mma = c.kv != DType::kF32;
+  for (const bool large : {false, true}) {
+    for (const bool apart : {false, true}) {
+      AttentionCase cut = c;
+      cut.large_tiles = large;
+      cut.state_bytes = apart ? int64_t{1} << 24 : 0;
+      cut.n_multiprocessors = apart ? 30 : 1;
+      const std::string name = title(c) + (large ? ", large tiles" : ", small tiles") +
+                               (apart ? ", segments apart" : "");
+      cases.run<float>({name, title(c), has_mma},
+                       [&] { return joined(attend(cut, cache, {&part, 1})); });
+    }
+  }
+}
+
+// Rows of several sequences, of which two share a prefix; and each alone.
+void run_company(Cases& cases, AttentionCase c) {
+  c.head_dim = 32;
+  c.n_kv_heads = 1;
+  c.group = 3;
+  std::vector<Sequence> sequences;
+  sequences.push_back(make_sequence(c, 330, 11, 0));
+  sequences.push_back(make_sequence(c, 300, 12, 20, &sequences[0], 256));
+  sequences.push_back(make_sequence(c, 90, 13, 40));
+  KvCache cache(c, 60);
+  std::vector<Part> parts;
+  for (const auto& [i, first, n] : {std::array{0, 329, 1}, {1, 298, 2}, {2, 20, 70}}) {
+    const Sequence& s = sequences[static_cast<size_t>(i)];
+    cache.write(s, 0, first + n);
+    parts.push_back({&s, first, n});
+  }
+  const bool has_mma = c.kv != DType::kF32;
+  const std::string group = std::string("attention ") + dtype_name(c.kv) + " of three sequences";
+  cases.run<float>({group + ", together", group, has_mma},
+                   [&] { return joined(attend(c, cache, parts)); });
+  cases.run<float>({group + ", alone", group, has_mma}, [&] {
+    std::vector<std::vector<float>> rows;
+    for (const Part& part : parts) {
+      for (auto& row : attend(c, cache, {&part, 1})) rows.push_back(std::move(row));
+    }
+    return joined(rows);
+  });
+}
+
+}  // namespace
+
+void run_attention_cases(Cases& cases) {
+  for (const DType kv : kTypes) {
+    const std::vector<int> head_dims = cases.is_small()
+                                           ? std::vector<int>{64, 80, 128, 256}
+                                           : std::vector<int>{2, 16, 64, 80, 96, 128, 200, 256};
+    for (const int head_dim : head_dims) {
+      AttentionCase c;
+      c.kv = kv;
+      c.head_dim = head_dim;
+      c.n_kv_heads = 1;
+      run_cuts(cases, c, cases.is_small() ? 260 : 600, cases.is_small() ? 3 : 40);
+    }
+    AttentionCase windowed;
+    windowed.kv = kv;
+    windowed.sliding_window = 70;
+    windowed.out_bf16 = true;
+    run_cuts(cases, windowed, 300, 3);
+    run_company(cases, {.kv = kv});
+  }
+}
+
+}  // namespace pb::bench

@@ -1,0 +1,104 @@
+// Norms and activations: rows of many together, and one alone.
+#include "cases.h"
+#include "cuda/rows_launch.h"
+#include "cuda_fixture.h"
+
+namespace pb::bench {
+namespace {
+
+using namespace pb::test;
+
+template <typename Params>
+void launch_one(const cuda::Launch<Params>& l) {
+  launch(l.kernel, dim3(l.grid.x, l.grid.y, l.grid.z), dim3(l.threads), l.shared_bytes, l.params);
+}
+
+size_t bytes_of(DType dtype) { return dtype == DType::kF32 ? 4 : 2; }
+
+// Runs rows 0..n-1 by `make`, and row 2 alone: make(rows) returns their bytes.
+void run_together_and_alone(Cases& cases, const std::string& name, int n,
+                            FunctionRef<std::vector<std::byte>(std::vector<int32_t>)> make) {
+  std::vector<int32_t> all(static_cast<size_t>(n));
+  for (int i = 0; i < n; ++i) all[static_cast<size_t>(i)] = i;
+  cases.run<std::byte>({name, name, false}, [&] { return make(all); });
+  const std::string group = name + ", row 2";
+  cases.run<std::byte>({group + " of all", group, false}, [&] {
+    const std::vector<std::byte> bytes = make(all);
+    const auto row = static_cast<ptrdiff_t>(bytes.size() / all.size());
+    return std::vector<std::byte>(bytes.begin() + 2 * row, bytes.begin() + 3 * row);
+  });
+  cases.run<std::byte>({group + " alone", group, false}, [&] { return make({2}); });
+}
+
+void run_norm(Cases& cases, NormKind kind, DType dtype, int hidden) {
+  constexpr int kRows = 5;
+  const size_t stride = (static_cast<size_t>(hidden) + 15) / 16 * 16;
+  const std::vector<float> x = Numbers(1).floats(size_t{kRows} * hidden, 3.0f);
+  const std::vector<float> weight = Numbers(2).floats(hidden);
+  const std::vector<float> bias = Numbers(3).floats(hidden);
+  const std::string name = std::string(kind == NormKind::kRms ? "rms_norm " : "layer_norm ") +
+                           dtype_name(dtype) + " of " + std::to_string(hidden);
+  run_together_and_alone(cases, name, kRows, [&](std::vector<int32_t> rows) {
+    const DeviceArray<float> device_x(x), device_weight(weight), device_bias(bias);
+    const DeviceArray<int32_t> index(rows);
+    DeviceArray<std::byte> out(rows.size() * stride * bytes_of(dtype));
+    launch_one(cuda::norm_launch(kind, dtype, static_cast<int>(rows.size()),
+                                 {.x = device_x.get(),
+                                  .rows = index.get(),
+                                  .weight = device_weight.get(),
+                                  .bias = kind == NormKind::kLayer ? device_bias.get() : nullptr,
+                                  .hidden = hidden,
+                                  .eps = 1e-5f,
+                                  .out = out.get(),
+                                  .row_stride = static_cast<int64_t>(stride)}));
+    return out.host();
+  });
+}
+
+void run_activation(Cases& cases, Activation kind, const char* kind_name, DType dtype, bool gated) {
+  constexpr int kRows = 3;
+  constexpr int kCols = 1025;
+  constexpr int64_t kStride = 1040;
+  const size_t width = gated ? 2 * kCols : kCols;
+  std::vector<float> x = Numbers(4).floats(kRows * width, 4.0f);
+  x[0] = 0.0f;
+  x[1] = -200.0f;
+  x[2] = 200.0f;
+  x[3] = 1e-30f;
+  const std::string name =
+      std::string(kind_name) + " " + dtype_name(dtype) + (gated ? " gated" : "");
+  run_together_and_alone(cases, name, kRows, [&](std::vector<int32_t> rows) {
+    std::vector<float> own;
+    for (const int32_t row : rows) {
+      const auto at = x.begin() + static_cast<ptrdiff_t>(width) * row;
+      own.insert(own.end(), at, at + static_cast<ptrdiff_t>(width));
+    }
+    const DeviceArray<float> gate_up(own);
+    DeviceArray<std::byte> out(rows.size() * kStride * bytes_of(dtype));
+    launch_one(cuda::activate_launch(kind, dtype, static_cast<int>(rows.size()),
+                                     {.gate_up = gate_up.get(),
+                                      .gated = gated ? 1 : 0,
+                                      .cols = kCols,
+                                      .out = out.get(),
+                                      .row_stride = kStride}));
+    return out.host();
+  });
+}
+
+}  // namespace
+
+void run_rows_cases(Cases& cases) {
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    for (const int hidden : {7, 257, 4096}) {
+      run_norm(cases, NormKind::kRms, dtype, hidden);
+      run_norm(cases, NormKind::kLayer, dtype, hidden);
+    }
+    for (const bool gated : {false, true}) {
+      run_activation(cases, Activation::kSilu, "silu", dtype, gated);
+      run_activation(cases, Activation::kGeluTanh, "gelu_tanh", dtype, gated);
+      run_activation(cases, Activation::kGelu, "gelu", dtype, gated);
+    }
+  }
+}
+
+}  // namespace pb::bench
