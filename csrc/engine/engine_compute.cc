@@ -35,6 +35,7 @@ void Engine::run(std::span<const StepEntry> entries, LogitsUse use, OnTile on_ti
     RowBatch batch = tiler_.batch();
     if (use.draws) batch.requests = requests_of(entries);
     forward_.run(batch, kv_storage_);
+    if (use.masks != nullptr) use.masks->wait();
     compute_logits(use);
     backend_->finish(*forward_.heartbeat());
     const size_t n_wanted = tiler_.wanted().size();
@@ -65,6 +66,10 @@ std::span<const DrawRequest> Engine::requests_of(std::span<const StepEntry> entr
       request.history = kv_->tokens(entry.seq_id);
       request.appended = entry.tokens.first(n_appended);
       if (n_after > 0) request.draft = entry.tokens[n_appended];
+      if (entry.masks != nullptr) {
+        const size_t wanted = entry.n_wanted() - n_after - 1;
+        request.mask = entry.masks + wanted * mask_words(config_.vocab_size);
+      }
     }
   }
   return requests_;
@@ -131,14 +136,14 @@ void Engine::pool(std::span<const StepEntry> entries, OnPooled on_pooled) {
   }
 }
 
-std::vector<StepDraw> Engine::step(std::span<const StepEntry> entries) {
+std::vector<StepDraw> Engine::step(std::span<const StepEntry> entries, const TokenMasks* masks) {
   size_t n_draws = 0;
   for (const StepEntry& entry : entries) n_draws += entry.wants_logits ? entry.n_wanted() : 0;
   for (const StepEntry& entry : entries) n_draws += entry.wants_scores_or_embedding() ? 1 : 0;
   std::vector<StepDraw> draws;
   draws.reserve(n_draws);
   std::ranges::fill(failures_, nullptr);
-  run(entries, {.draws = true}, [&] {
+  run(entries, {.draws = true, .masks = masks}, [&] {
     for_draws(entries, [&](size_t i, size_t offset, const Draw& drawn) {
       const StepEntry& entry = entries[i];
       if (entry.wants_logits) {
