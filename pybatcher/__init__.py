@@ -37,6 +37,7 @@ from .errors import (
     RequestTooLongError,
 )
 from .params import SamplingParams
+from .text.partial_json import partial_json
 from .threads.calls import ThreadsafeBatcher
 from .threads.streams import BlockingStream, ThreadsafeStream
 
@@ -90,6 +91,7 @@ __all__ = [
     "Timeline",
     "TokenLogprob",
     "Usage",
+    "partial_json",
 ]
 
 

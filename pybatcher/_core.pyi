@@ -96,6 +96,8 @@ class Engine:
         drafts: _Ids = (),
         targets: Sequence[_Ids] = (),
         poolings: Sequence[str | None] = (),
+        masks: TokenMasks | None = None,
+        mask_rows: _Ids = (),
     ) -> tuple[
         list[_Drawn],
         dict[int, str],
@@ -107,7 +109,8 @@ class Engine:
         seq_ids (n,). counts (n,): tokens appended to each. tokens (sum of counts,). samples
         (n,): sample the next token. drafts (n,): how many of the last tokens are drafts.
         targets (n,): token ids whose log-probabilities to return. poolings (n,): None,
-        "mean" or "last".
+        "mean" or "last". masks: which tokens may be drawn; the step waits until it is open.
+        mask_rows (n,): the entry's first row in `masks`, -1: none.
         Returns (sampled, failed, logprobs, embeddings): (seq_id, token, logprob, top) in the
         order of the entries; by seq_id the reason, the targets' log-probabilities, and
         float32 (hidden_size,).
@@ -245,3 +248,16 @@ class KvCache:
     def cached_blocks(self) -> int: ...
     @property
     def used_sequences(self) -> int: ...
+
+class TokenMasks:
+    """Masks that say which tokens a step may draw, and a gate that the step waits for."""
+
+    def __init__(self, n_rows: int, vocab_size: int) -> None: ...
+    @property
+    def n_rows(self) -> int: ...
+    @property
+    def row_bytes(self) -> int: ...
+    @property
+    def address(self) -> int: ...
+    def close(self) -> None: ...
+    def open(self) -> None: ...

@@ -17,9 +17,11 @@ import os
 import warnings
 from array import array
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from itertools import chain
-from typing import Self
+from typing import Self, cast
+
+from typing_extensions import override
 
 from . import _core
 from .config import CachePlace, ContextSize, EngineConfig
@@ -28,7 +30,8 @@ from .loading import LoadedModel, convert_tensors, open_model
 from .loading.cuda import CudaDevice, CudaInfo
 from .loading.weights_cache import cache_for
 from .params import SamplingParams
-from .scheduling.plan import SampledToken, StepPlan, StepResult
+from .scheduling.plan import SampledToken, StepEntry, StepPlan, StepResult
+from .text.grammars import FormJob, OutputMatcher, StepMasks, after_step, before_step
 
 __all__ = ["Engine", "Progress"]
 
@@ -54,6 +57,9 @@ class Engine(_core.Engine):
     sampled token. Any thread may read it at any time, also after `close`, without waiting.
     A call in which it stands still hangs; one in which it grows takes long.
     """
+
+    _step_masks: StepMasks | None = None
+    _masks: _core.TokenMasks | None = None
 
     @classmethod
     def load(
@@ -207,7 +213,16 @@ class Engine(_core.Engine):
         `max_sequence_length`, KvCacheFullError where blocks are short, and
         InvalidRequestError; then no entry is computed.
         """
-        entries = plan.entries
+        if any(entry.matcher is not None for entry in plan.entries):
+            return self._step_with_forms(plan)
+        return self._step(plan.entries)
+
+    def _step(
+        self,
+        entries: Sequence[StepEntry],
+        masks: _core.TokenMasks | None = None,
+        mask_rows: Sequence[int] = (),
+    ) -> StepResult:
         has_questions = any(entry.targets or entry.pooling for entry in entries)
         drawn, failed, logprobs, pooled = self.run_step(
             [entry.seq_id for entry in entries],
@@ -217,9 +232,72 @@ class Engine(_core.Engine):
             [entry.n_draft for entry in entries],
             [entry.targets for entry in entries] if has_questions else (),
             [entry.pooling for entry in entries] if has_questions else (),
+            masks,
+            mask_rows,
         )
         sampled: dict[int, tuple[SampledToken, ...]] = {}
         for seq_id, token, logprob, top in drawn:
             sampled[seq_id] = (*sampled.get(seq_id, ()), SampledToken(token, logprob, top))
         embeddings = {seq_id: array("f", vector.tobytes()) for seq_id, vector in pooled.items()}
         return StepResult(sampled, failed, logprobs, embeddings)
+
+    @override
+    def close(self) -> None:
+        super().close()
+        if self._step_masks is not None:
+            self._step_masks.close()
+
+    def _step_with_forms(self, plan: StepPlan) -> StepResult:
+        """Compute a step some of whose outputs have a form: their masks beside the pass.
+
+        What a form refuses is cut off the drafts first; tokens after its end are cut off the
+        result. A form that cannot be followed fails its own sequence.
+        """
+        jobs: dict[int, FormJob] = {}
+        entries, first_rows, n_rows = [], [], 0
+        for entry in plan.entries:
+            first_rows.append(-1)
+            if entry.matcher is not None:
+                matcher = cast("OutputMatcher", entry.matcher)
+                n_own = len(entry.tokens) - entry.n_draft
+                job = before_step(entry.seq_id, matcher, entry.output, entry.tokens[n_own:])
+                tokens = entry.tokens[:n_own] + job.draft
+                entry = entry._replace(tokens=tokens, n_draft=len(job.draft))
+                jobs[entry.seq_id] = job
+                first_rows[-1] = n_rows
+                n_rows += len(job.draft) + 1
+            entries.append(entry)
+        if self._step_masks is None:
+            self._step_masks = StepMasks()
+        if self._masks is None or self._masks.n_rows < n_rows:
+            self._masks = _core.TokenMasks(2 * n_rows, self.vocab_size)
+        rows = (row for row in first_rows if row >= 0)
+        filled = self._step_masks.begin(
+            self._masks,
+            [(job.matcher, row, job.draft) for job, row in zip(jobs.values(), rows, strict=True)],
+        )
+        try:
+            result = self._step(entries, self._masks, first_rows)
+        finally:
+            filled.result()
+        return _with_forms(result, jobs)
+
+
+def _with_forms(result: StepResult, jobs: dict[int, FormJob]) -> StepResult:
+    """Have the matchers follow what was drawn, and add to the result what they say."""
+    sampled, failed = dict(result.sampled), dict(result.failed)
+    complete, forced = set(), {}
+    for seq_id, job in jobs.items():
+        tokens = sampled.get(seq_id, ())
+        outcome = after_step(job, [token.token_id for token in tokens])
+        if outcome.error is not None:
+            failed[seq_id] = outcome.error
+        sampled[seq_id] = tokens[: outcome.n_tokens]
+        if outcome.is_complete:
+            complete.add(seq_id)
+            failed.pop(seq_id, None)
+        elif outcome.forced:
+            forced[seq_id] = outcome.forced
+    return replace(
+        result, sampled=sampled, failed=failed, complete=frozenset(complete), forced=forced
+    )

@@ -5,5 +5,6 @@
 
 void bind_errors(pybind11::module_& module);
 void bind_kv(pybind11::module_& module);
+void bind_masks(pybind11::module_& module);
 void bind_engine(pybind11::module_& module);
 void bind_cuda(pybind11::module_& module);

@@ -102,12 +102,37 @@ class ScoresAndEmbeddings {
   std::vector<py::array_t<float>> pooled_;
 };
 
+// rows: for each entry the first of its rows in `masks`, -1: it has none.
+void set_masks(const PyEngine& self, const TokenMasks& masks, const py::object& rows,
+               std::vector<StepEntry>& entries) {
+  const auto firsts = py::tuple(rows);
+  if (masks.row_bytes() != mask_words(self.facts.vocab_size) * sizeof(uint32_t)) {
+    throw Error(ErrorCode::kInvalidRequest, "masks are of another vocab_size than the engine's");
+  }
+  if (firsts.size() != entries.size()) {
+    throw Error(ErrorCode::kInvalidRequest, "mask_rows has " + std::to_string(firsts.size()) +
+                                                " items for " + std::to_string(entries.size()) +
+                                                " sequences; it must have one a sequence");
+  }
+  for (size_t i = 0; i < entries.size(); ++i) {
+    const int64_t first = to_integer(firsts[i], "mask_rows", -1, kMaxInt);
+    if (first < 0) continue;
+    if (static_cast<size_t>(first) + entries[i].n_wanted() > masks.n_rows()) {
+      throw Error(ErrorCode::kInvalidRequest, "mask_rows[" + std::to_string(i) + "] is " +
+                                                  std::to_string(first) + "; masks has " +
+                                                  std::to_string(masks.n_rows()) + " rows");
+    }
+    entries[i].masks = masks.row(static_cast<size_t>(first));
+  }
+}
+
 }  // namespace
 
 py::tuple run_step(PyEngine& self, const py::object& seq_ids, const py::object& counts,
                    const py::object& tokens, const std::vector<bool>& samples,
                    const py::object& drafts, const py::sequence& targets,
-                   const py::sequence& poolings) {
+                   const py::sequence& poolings, const TokenMasks* masks,
+                   const py::object& mask_rows) {
   const auto ids = to_ids(seq_ids, "seq_ids", self.facts.options.n_parallel - 1);
   const auto n_tokens = to_ids(counts, "counts", static_cast<int32_t>(kMaxInt));
   const auto all_tokens = to_tokens(self, tokens);
@@ -136,7 +161,8 @@ py::tuple run_step(PyEngine& self, const py::object& seq_ids, const py::object& 
     rest = rest.subspan(n);
   }
   ScoresAndEmbeddings answers(self, targets, poolings, entries);
-  const auto draws = call(self, [&](Engine& engine) { return engine.step(entries); });
+  if (masks != nullptr) set_masks(self, *masks, mask_rows, entries);
+  const auto draws = call(self, [&](Engine& engine) { return engine.step(entries, masks); });
   py::list drawn;
   py::dict failed;
   for (const StepDraw& entry : draws) {

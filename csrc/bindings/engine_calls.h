@@ -38,7 +38,8 @@ inline std::vector<int32_t> to_tokens(const PyEngine& self, pybind11::handle val
 pybind11::tuple run_step(PyEngine& self, const pybind11::object& seq_ids,
                          const pybind11::object& counts, const pybind11::object& tokens,
                          const std::vector<bool>& samples, const pybind11::object& drafts,
-                         const pybind11::sequence& targets, const pybind11::sequence& poolings);
+                         const pybind11::sequence& targets, const pybind11::sequence& poolings,
+                         const TokenMasks* masks, const pybind11::object& mask_rows);
 pybind11::object prefill_chunk(PyEngine& self, const pybind11::object& seq_id,
                                const pybind11::object& tokens, bool logits);
 pybind11::object decode_batch(PyEngine& self, const pybind11::object& seq_ids,

@@ -89,6 +89,9 @@ targets (n, or empty: none): per sequence, tokens whose log-probability is wante
 after each of its last rows; no more than it appends. poolings (n, or empty: none): None,
 "mean" or "last": its rows, or the last of them, after the final norm, as one vector.
 Neither goes with sampling.
+masks: a TokenMasks that says which tokens may be drawn, or None. The step waits for it to be
+open before it draws. mask_rows (n, with masks): per sequence the row of `masks` for its first
+drawn token, the rows of its draft tokens after it; -1: any token may be drawn.
 
 Returns (drawn, failed, logprobs, embeddings). drawn, in the order of the entries: (seq_id, token, logprob or
 None, ((token, logprob), ...)); for a sequence one more than draft tokens were accepted. failed: seq_id -> why no further token could be drawn for that sequence, or why it could

@@ -5,6 +5,7 @@ PYBIND11_MODULE(_core, module) {
   module.doc() = "The compiled engine of pybatcher. Use it through pybatcher.Engine.";
   bind_errors(module);
   bind_kv(module);
+  bind_masks(module);
   bind_engine(module);
   bind_cuda(module);
 }

@@ -15,6 +15,7 @@ SamplingRequest sampling_request(const DrawRequest& request) {
   return {.sampling = request.sampling,
           .history = request.history,
           .appended = request.appended,
+          .mask = request.mask,
           .target = request.sampling == nullptr ? request.target : -1};
 }
 

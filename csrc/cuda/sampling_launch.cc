@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "base/rng.h"
+#include "sampling/token_masks.h"
 
 namespace pb::cuda {
 namespace {
@@ -114,11 +115,16 @@ void SamplingPlanner::list_changes(const SamplingRequest& request) {
   const Sampling& s = *request.sampling;
   n_changes_ = 0;
   is_full_ = false;
-  if (!changes_scores(s, n_drawn(request))) return;
+  if (request.mask == nullptr && !changes_scores(s, n_drawn(request))) return;
   for (const auto& [token, bias] : s.logit_bias) change(token).bias += bias;
   penalise(request);
   if (n_drawn(request) < s.min_tokens) {
     for (const int32_t token : s.stop_token_ids) change(token).is_forbidden = 1;
+  }
+  if (request.mask != nullptr) {
+    for (size_t token = 0; token < slots_.size(); ++token) {
+      if (!is_allowed(request.mask, token)) change(static_cast<int32_t>(token)).is_forbidden = 1;
+    }
   }
   for (const ScoreChange& listed : free_changes_.first(n_changes_)) {
     slots_[static_cast<size_t>(listed.token)] = 0;

@@ -21,6 +21,7 @@ struct SamplingRequest {
   // The sequence's tokens are `history` followed by `appended`; what is drawn comes after them.
   std::span<const int32_t> history = {};
   std::span<const int32_t> appended = {};
+  const uint32_t* mask = nullptr;  // (mask_words(vocab)): tokens that may be drawn; null: all
   int32_t target = -1;  // 0 or more: a token whose log-probability is wanted; none is drawn
 };
 

@@ -21,6 +21,7 @@
 #include "model/weights.h"
 #include "ops/backend.h"
 #include "sampling/draw.h"
+#include "sampling/token_masks.h"
 
 namespace pb {
 
@@ -89,7 +90,9 @@ class Engine {
   // accepted are appended, and a token is drawn after each; a failure ends the sequence's draws.
   // Log-probabilities and embeddings are written to the entries' `logprobs` and `embedding`; an
   // entry without an answer has a Draw with `failure` after all that are drawn.
-  std::vector<StepDraw> step(std::span<const StepEntry> entries);
+  // masks: holds the entries' masks, and is waited for before anything is drawn; null where no
+  // entry has any.
+  std::vector<StepDraw> step(std::span<const StepEntry> entries, const TokenMasks* masks = nullptr);
 
   // Appends `tokens`. logits: (vocab_size) of the last row, or null. Throws kEngine where they are
   // asked for and not finite.
@@ -134,8 +137,9 @@ class Engine {
 
   // What a call does with the logits of its wanted rows.
   struct LogitsUse {
-    bool draws = false;    // makes draws_ of them
-    float* out = nullptr;  // (wanted rows, vocab_size), or null
+    bool draws = false;                 // makes draws_ of them
+    float* out = nullptr;               // (wanted rows, vocab_size), or null
+    const TokenMasks* masks = nullptr;  // waited for before anything is drawn
   };
 
   // The one path of all calls that compute: checks, reserves, computes tile by tile, calls

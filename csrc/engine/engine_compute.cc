@@ -39,9 +39,11 @@ void Engine::run(std::span<const StepEntry> entries, LogitsUse use, OnTile on_ti
     const PassRows rows{batch.n_rows, static_cast<int>(n_wanted)};
     const auto operations = [&](PassRows given) {
       forward_.run(given.n_rows, kv_storage_);
+      if (use.masks != nullptr) use.masks->wait();
       compute_logits(static_cast<size_t>(given.n_logits_rows), use);
     };
-    if (use.out == nullptr) {
+    // A pass that downloads logits, or waits for masks, cannot be repeated without its operations.
+    if (use.out == nullptr && use.masks == nullptr) {
       backend_->run_pass(rows, std::span(draws_).first(n_wanted), operations);
     } else {
       operations(rows);
@@ -74,6 +76,10 @@ std::span<const DrawRequest> Engine::requests_of(std::span<const StepEntry> entr
       request.history = kv_->tokens(entry.seq_id);
       request.appended = entry.tokens.first(n_appended);
       if (n_after > 0) request.draft = entry.tokens[n_appended];
+      if (entry.masks != nullptr) {
+        const size_t wanted = entry.n_wanted() - n_after - 1;
+        request.mask = entry.masks + wanted * mask_words(config_.vocab_size);
+      }
     }
   }
   return requests_;
@@ -139,14 +145,14 @@ void Engine::pool(std::span<const StepEntry> entries, OnPooled on_pooled) {
   }
 }
 
-std::vector<StepDraw> Engine::step(std::span<const StepEntry> entries) {
+std::vector<StepDraw> Engine::step(std::span<const StepEntry> entries, const TokenMasks* masks) {
   size_t n_draws = 0;
   for (const StepEntry& entry : entries) n_draws += entry.wants_logits ? entry.n_wanted() : 0;
   for (const StepEntry& entry : entries) n_draws += entry.wants_scores_or_embedding() ? 1 : 0;
   std::vector<StepDraw> draws;
   draws.reserve(n_draws);
   std::ranges::fill(failures_, nullptr);
-  run(entries, {.draws = true}, [&] {
+  run(entries, {.draws = true, .masks = masks}, [&] {
     for_draws(entries, [&](size_t i, size_t offset, const Draw& drawn) {
       const StepEntry& entry = entries[i];
       if (entry.wants_logits) {

@@ -31,6 +31,9 @@ struct StepEntry {
 
   std::span<const int32_t> targets = {};  // at most tokens.size()
   float* logprobs = nullptr;              // out: (targets.size())
+  // (n_wanted(), mask_words(vocab)): tokens that may be drawn after each row whose logits are
+  // wanted, there once the step's TokenMasks are open; null: all.
+  const uint32_t* masks = nullptr;
   Pooling pooling = Pooling::kNone;
   float* embedding = nullptr;  // out: (hidden_size), where something is pooled
 

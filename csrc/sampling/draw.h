@@ -18,7 +18,8 @@ struct DrawRequest {
   std::span<const int32_t> appended = {};  // its tokens in the step, up to the row
   // The token after it, where that is a draft token; then the next request is that token's row.
   int32_t draft = kNoToken;
-  int32_t target = kNoToken;  // whose log-probability is asked for
+  int32_t target = kNoToken;       // whose log-probability is asked for
+  const uint32_t* mask = nullptr;  // (mask_words(vocab)): tokens that may be drawn; null: all
 };
 
 struct TokenLogprob {

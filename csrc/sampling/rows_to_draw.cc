@@ -17,7 +17,7 @@ Draw RowsToDraw::draw(size_t row, Sampler& sampler) const {
   const DrawRequest& request = requests_[row];
   const std::span<const float> logits(logits_ + (row - first_) * vocab_size_, vocab_size_);
   if (request.sampling != nullptr) {
-    return sampler.draw(logits, *request.sampling, request.history, request.appended);
+    return sampler.draw(logits, *request.sampling, request.history, request.appended, request.mask);
   }
   return scored(logits, request.target);
 }

@@ -9,12 +9,17 @@
 #include "base/rng.h"
 #include "sampling/finite.h"
 #include "sampling/softmax.h"
+#include "sampling/token_masks.h"
 
 namespace pb {
 namespace {
 
 constexpr float kForbidden = -std::numeric_limits<float>::infinity();
 constexpr const char* kNotFinite = "the model's logits for its next token are not all finite";
+constexpr const char* kAllForbidden =
+    "stop_token_ids and min_tokens forbid every token of the vocabulary";
+constexpr const char* kAllForbiddenByMask =
+    "no token is left that the form of the output, min_tokens and logit_bias all allow";
 
 // Token ids, likeliest first, of equals the lower id first; brought into that order only as far as
 // asked. A token is one number that sorts so: its score, turned round, above its id.
@@ -136,6 +141,18 @@ bool changes_scores(const Sampling& s, int64_t n_drawn) {
          !s.logit_bias.empty() || (n_drawn < s.min_tokens && !s.stop_token_ids.empty());
 }
 
+// Forbids the tokens that the mask leaves out.
+void keep_allowed(const uint32_t* mask, std::span<float> scores) {
+  for (size_t first = 0; first < scores.size(); first += 32) {
+    const uint32_t word = mask[first / 32];
+    if (word == ~0u) continue;
+    const size_t n = std::min<size_t>(32, scores.size() - first);
+    for (size_t i = 0; i < n; ++i) {
+      if ((word >> i & 1u) == 0) scores[first + i] = kForbidden;
+    }
+  }
+}
+
 }  // namespace
 
 Draw scored(std::span<const float> logits, int32_t token) {
@@ -157,7 +174,8 @@ Sampler::Sampler(int vocab_size)
       seen_(static_cast<size_t>(vocab_size)) {}
 
 Draw Sampler::draw(std::span<const float> logits, const Sampling& sampling,
-                   std::span<const int32_t> history, std::span<const int32_t> appended) {
+                   std::span<const int32_t> history, std::span<const int32_t> appended,
+                   const uint32_t* mask) {
   Draw draw;
   if (!all_finite(logits)) {
     draw.failure = kNotFinite;
@@ -166,19 +184,20 @@ Draw Sampler::draw(std::span<const float> logits, const Sampling& sampling,
   const uint64_t position = history.size() + appended.size();
   const int64_t n_drawn = static_cast<int64_t>(position) - sampling.n_prompt;
   std::span<const float> scores = logits;
-  if (changes_scores(sampling, n_drawn)) {
+  if (mask != nullptr || changes_scores(sampling, n_drawn)) {
     std::copy(logits.begin(), logits.end(), scores_.begin());
     for (const auto& [token, bias] : sampling.logit_bias) score(token) += bias;
     penalise(sampling, history, appended);
     if (n_drawn < sampling.min_tokens) {
       for (int32_t token : sampling.stop_token_ids) score(token) = kForbidden;
     }
+    if (mask != nullptr) keep_allowed(mask, scores_);
     scores = scores_;
   }
   const int32_t likeliest = argmax(scores);
   const float largest = scores[static_cast<size_t>(likeliest)];
   if (largest == kForbidden) {
-    draw.failure = "stop_token_ids and min_tokens forbid every token of the vocabulary";
+    draw.failure = mask == nullptr ? kAllForbidden : kAllForbiddenByMask;
     return draw;
   }
   draw.token =

@@ -10,7 +10,8 @@
 //   3. repetition penalty, over prompt and output: positive logits divided by it, others multiplied
 //      (Keskar et al. 2019, arXiv:1909.05858)
 //   4. presence and frequency penalty, over the output (OpenAI's API)
-//   5. stop ids forbidden while fewer than min_tokens tokens are drawn
+//   5. stop ids forbidden while fewer than min_tokens tokens are drawn, and all tokens that a mask
+//      leaves out
 //   6. greedy: the largest logit, of equals the lowest id. Else:
 //   7. temperature
 //   8. top-k, then top-p (Holtzman et al. 2019, arXiv:1904.09751) of what is left, renormalised,
@@ -38,9 +39,11 @@ class Sampler {
   explicit Sampler(int vocab_size);
 
   // logits (vocab_size). The sequence's tokens are `history` followed by `appended`; the token that
-  // is drawn comes after them. Allocates nothing.
+  // is drawn comes after them. mask (mask_words(vocab_size)), null: all may be drawn. Allocates
+  // nothing.
   Draw draw(std::span<const float> logits, const Sampling& sampling,
-            std::span<const int32_t> history, std::span<const int32_t> appended);
+            std::span<const int32_t> history, std::span<const int32_t> appended,
+            const uint32_t* mask = nullptr);
 
  private:
   float& score(int32_t token) { return scores_[static_cast<size_t>(token)]; }

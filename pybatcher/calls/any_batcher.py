@@ -18,6 +18,7 @@ from .arguments import check_prompt_logprobs, is_chat, merge_params, several_pro
 from .bounded import map_bounded, retry_beside_others
 from .call import Call, Messages, Prompt, Prompts, Question, only_typed_errors
 from .completion import Completion, prompt_alone
+from .forms import with_form
 from .lifecycle import Lifecycle
 from .options import (
     ChatOptions,
@@ -324,7 +325,7 @@ class AnyBatcher(Lifecycle):
         """Submit a call and wait for its output."""
         service, reply = self._running_service(), Reply()
         with only_typed_errors("this call"):
-            request_ids = await service.submit(call, reply)
+            request_ids = await service.submit(with_form(call, reply), reply)
         try:
             while not reply.ended:
                 await reply.wait()
@@ -340,7 +341,7 @@ class AnyBatcher(Lifecycle):
 
         async def submit(reply: Reply) -> range:
             with only_typed_errors("this call"):
-                return await self._running_service().submit(call, reply)
+                return await self._running_service().submit(with_form(call, reply), reply)
 
         return Stream(submit, lambda ids: self._running_service().cancel(ids))
 

@@ -6,10 +6,10 @@ Plain frozen values without behaviour beyond arithmetic on their own fields.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Literal
+from typing import Any, Literal
 
 __all__ = [
     "Completion",
@@ -144,6 +144,19 @@ class Completion:
     logprobs: tuple[TokenLogprob, ...] | None = None
     other_choices: tuple[Completion, ...] = ()
     prompt_logprobs: tuple[float | None, ...] | None = None
+    parse: Callable[[str], object] | None = field(default=None, compare=False)
+
+    @property
+    def parsed(self) -> Any:
+        """The value of an output with a form: of JSON the Python value, of choices the text.
+
+        With `json_schema` of a type, an instance of it; what its own validators raise is raised.
+        None where the output was cut (`finish_reason` is not "stop"), where it continues an
+        `output` that was given, and for other forms.
+        """
+        if self.parse is None or self.finish_reason != "stop":
+            return None
+        return self.parse(self.text)
 
     @property
     def choices(self) -> tuple[Completion, ...]:

@@ -7,7 +7,7 @@ are those of `AnyBatcher.generate` and of `SamplingParams`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TypedDict
+from typing import Any, TypedDict
 
 from ..scheduling import Pooling
 
@@ -50,6 +50,11 @@ class SamplingOptions(TypedDict, total=False):
     logprobs: int | None
     skip_special_tokens: bool
     n: int
+    json_schema: Any
+    regex: str | None
+    grammar: str | None
+    choices: Sequence[str] | None
+    json_object: bool
 
 
 class ChatOptions(RequestOptions, SamplingOptions, total=False):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 from dataclasses import replace
 
 from ..errors import PybatcherError
@@ -43,10 +44,12 @@ class Reply:
 
     n: number of requests whose results make up the reply.
     streams: True if the caller reads pieces, and not only the result.
+    parse: reads the value of an output's text; None where it has none.
     """
 
     def __init__(self, *, streams: bool = False, n: int = 1) -> None:
         self.streams = streams
+        self.parse: Callable[[str], object] | None = None
         self.pieces: deque[Piece] = deque()
         self._results: list[Result | None] = [None] * n
         self._n_left = n
@@ -69,16 +72,21 @@ class Reply:
         """The whole output, with all its samples; None before the end, and after an error."""
         if self._error is not None or self._n_left:
             return None
-        first, *others = self._results
-        if not isinstance(first, Completion) or not others:
-            return first if isinstance(first, Completion) else None
-        choices = [one for one in others if isinstance(one, Completion)]
+        results = [self._with_parse(one) for one in self._results if isinstance(one, Completion)]
+        if not results:
+            return None
+        first, *choices = results
+        if not choices:
+            return first
         usage = Usage(
             prompt_tokens=first.usage.prompt_tokens,
             cached_tokens=first.usage.cached_tokens,
             completion_tokens=sum(len(one.token_ids) for one in (first, *choices)),
         )
         return replace(first, usage=usage, other_choices=tuple(choices))
+
+    def _with_parse(self, completion: Completion) -> Completion:
+        return completion if self.parse is None else replace(completion, parse=self.parse)
 
     def expect(self, n: int) -> None:
         """Set the number of requests. Only before the first result."""

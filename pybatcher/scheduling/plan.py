@@ -8,15 +8,32 @@ are named tuples, which are made four times as fast as frozen dataclasses.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, Protocol
 
-__all__ = ["Pooling", "SampledToken", "StepEntry", "StepPlan", "StepResult"]
+from ..errors import PybatcherError
+
+__all__ = ["Pooling", "SampledToken", "StepEntry", "StepPlan", "StepResult", "TokenMatcher"]
 
 
 Pooling = Literal["mean", "last"]
 """How a text's states after the final norm become one vector: their mean, or the last of them."""
+
+
+class TokenMatcher(Protocol):
+    """Where an output stands in the form that it must have.
+
+    The engine asks it which tokens may be drawn, and has it follow them. The scheduler only
+    carries it.
+    """
+
+    @property
+    def is_complete(self) -> bool:
+        """True when nothing but an end can come."""
+
+    def follow(self, output: Sequence[int]) -> None:
+        """Go to the end of `output`: the output of the last time with more tokens, or fewer."""
 
 
 class StepEntry(NamedTuple):
@@ -36,6 +53,10 @@ class StepEntry(NamedTuple):
         len(targets) rows; the last target is the token after the entry's last one.
     pooling: return the entry's rows after the final norm as one vector. The rows of other entries
         of the same prompt do not count.
+
+    Of a sequence whose output must have a form:
+    matcher: where the output stood after an earlier step. output: the tokens drawn so far; they
+        do not change before the step has ended. Tokens are drawn that the form allows.
     """
 
     seq_id: int
@@ -44,6 +65,8 @@ class StepEntry(NamedTuple):
     n_draft: int = 0
     targets: tuple[int, ...] = ()
     pooling: Pooling | None = None
+    matcher: TokenMatcher | None = None
+    output: Sequence[int] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,14 +101,19 @@ class StepResult:
 
     sampled: the token drawn, and one more for each accepted draft token.
     failed: why one sequence could not draw a token, or be scored or pooled, in words (its logits
-        are not finite, say). Tokens drawn before the failure are in `sampled`. Other sequences
-        are not affected.
+        are not finite, say), or as the error that its request gets. Tokens drawn before the
+        failure are in `sampled`. Other sequences are not affected.
     logprobs: one for each of the entry's targets, in nats, by the model's own distribution, as
         `SampledToken.logprob` has it.
     embeddings: float32 (hidden_size), where pooling was asked for.
+    complete: sequences whose outputs have all of their form now: the last token drawn is the last.
+    forced: tokens of the text that the form has come next. The model may write that text in
+        other tokens: so they are good drafts, and no more.
     """
 
     sampled: Mapping[int, tuple[SampledToken, ...]]
-    failed: Mapping[int, str] = field(default_factory=dict)
+    failed: Mapping[int, str | PybatcherError] = field(default_factory=dict)
     logprobs: Mapping[int, tuple[float, ...]] = field(default_factory=dict)
     embeddings: Mapping[int, array[float]] = field(default_factory=dict)
+    complete: frozenset[int] = frozenset()
+    forced: Mapping[int, tuple[int, ...]] = field(default_factory=dict)

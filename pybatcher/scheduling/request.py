@@ -7,7 +7,7 @@ from typing import Literal
 
 from ..params import SamplingParams
 from .drafter import Drafter
-from .plan import Pooling
+from .plan import Pooling, TokenMatcher
 from .prefix import SharedPrefix
 
 __all__ = ["Leader", "LiveRequest", "Request"]
@@ -32,6 +32,8 @@ class Request:
         drawn: the request ends when its prompt is computed.
     output: tokens that were drawn for it elsewhere, none of which has ended it
         (`finish_reason`). It goes on after them as if they had been drawn here.
+    matcher: of the form that its output must have, at the end of `output`; None: any text. The
+        request's own: it follows the tokens that are drawn.
     """
 
     request_id: int
@@ -46,6 +48,7 @@ class Request:
     pooling: Pooling | None = None
     output: tuple[int, ...] = ()
     tenant: str = ""
+    matcher: TokenMatcher | None = None
 
     @property
     def draws(self) -> bool:
@@ -103,6 +106,7 @@ class LiveRequest:
         once they are computed; until then no token of this request is computed.
     ended: True once no further event comes; its KV is freed after the step that may compute it.
     next_search: the step of `Speculation` from which on a search for a draft is worth it.
+    forced: tokens of the text that its form has come next: a draft.
     logprobs: of its first targets, as far as they are known; preemption takes none away.
     poison_length: it was in a step that failed, and is a candidate of `PoisonRequests` until it is
         longer than this; -1: it is none.
@@ -127,6 +131,7 @@ class LiveRequest:
     poison_length: int = -1
     drafter: Drafter | None = None
     next_search: int = 0
+    forced: tuple[int, ...] = ()
     logprobs: list[float] = field(default_factory=list)
 
     @property

@@ -318,18 +318,23 @@ class Scheduler:
             live.num_computed_tokens += n_accepted
             self._speculation.count(n_draft, n_accepted)
         request, output = live.request, live.output
+        complete_at = len(output) + len(tokens) if live.seq_id in result.complete else -1
         for token in tokens:
             if live.ended:
                 break
             output.append(token.token_id)
             reason = request.finish_reason(token.token_id, len(output), live.max_output)
+            if len(output) == complete_at:
+                reason = "stop"
             generated = Generated(request.request_id, token, reason)
             if reason is None:
                 self._counters.events.append(generated)
             else:
                 self._complete(live, generated)
+        if request.matcher is not None:
+            live.forced = result.forced.get(live.seq_id, ())
         if why is not None and not live.ended:
-            self._table.fail(live, EngineFailedError(f"this request failed: {why}"))
+            self._table.fail(live, _failure(why))
 
     def _take_answer(self, live: LiveRequest, entry: StepEntry, result: StepResult) -> None:
         """Keep the log-probabilities of a prompt's chunk; with its last one, end the request."""
@@ -342,7 +347,7 @@ class Scheduler:
         ):
             why = "the engine gave no answer for it"
         if why is not None:
-            self._table.fail(live, EngineFailedError(f"this request failed: {why}"))
+            self._table.fail(live, _failure(why))
             return
         live.logprobs += logprobs
         if not live.num_tokens_to_compute:
@@ -354,16 +359,25 @@ class Scheduler:
         self._counters.events.append(ending)
 
 
+def _failure(why: str | PybatcherError) -> PybatcherError:
+    return EngineFailedError(f"this request failed: {why}") if isinstance(why, str) else why
+
+
 def _entry(owner: LiveRequest | SharedPrefix, count: int, draft: tuple[int, ...]) -> StepEntry:
     if count == 1 and isinstance(owner, LiveRequest) and owner.is_generating:  # most entries
         token = owner.output[-1]
-        return StepEntry(owner.seq_id, (token, *draft), True, len(draft))
+        if owner.request.matcher is None:
+            return StepEntry(owner.seq_id, (token, *draft), True, len(draft))
     tokens = owner.next_tokens(count) + draft
-    return StepEntry(
+    draws = owner.draws_after(count)
+    entry = StepEntry(
         owner.seq_id,
         tokens,
-        owner.draws_after(count),
+        draws,
         len(draft),
         owner.targets_after(count),
         owner.pooling_after(count),
     )
+    if draws and isinstance(owner, LiveRequest) and owner.request.matcher is not None:
+        return entry._replace(matcher=owner.request.matcher, output=owner.output)
+    return entry

@@ -1,5 +1,7 @@
 """`Speculation`: which sequences compute draft tokens beside their next token, and how many.
 
+Where the form of an output has a text come next, its tokens are the draft: nothing is searched.
+
 A draft token takes a row, and one that is accepted saves its sequence a row of a later step and the
 share of that step that is not rows. With n sequences in a step, and a step that costs as much as k
 rows before its first one, a draft token is worth its row where the chance of its acceptance is more
@@ -13,7 +15,7 @@ share of the time.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from .containment import WorkFor
 from .drafter import LEAST_LONGEST_REST, Drafter, Terms
@@ -70,7 +72,7 @@ class Speculation:
             self._read_prompts()
         self._n_steps = step = self._n_steps + 1
         for owner in generating:
-            if owner.next_search <= step:
+            if owner.next_search <= step or owner.forced:
                 break
         else:  # most steps of a text that does not repeat itself
             self._searches = False
@@ -80,7 +82,8 @@ class Speculation:
         with WorkFor("draft its next tokens") as work:
             for work.owner in generating:
                 owner = work.owner
-                if owner.next_search > step:
+                forced = owner.forced
+                if owner.next_search > step and not forced:
                     continue
                 drafter = owner.drafter
                 if drafter is None or terms.row > _HOPELESS:
@@ -92,8 +95,11 @@ class Speculation:
                 n_most = min(n_most, self._max_draft_tokens)
                 if n_most <= 0:
                     continue
-                draft = drafter.draft(owner.output, n_most, terms)
-                owner.next_search = self._after(drafter.rest, terms)
+                if forced:
+                    draft = _before_end(forced[:n_most], owner.request.end_token_ids)
+                else:
+                    draft = drafter.draft(owner.output, n_most, terms)
+                    owner.next_search = self._after(drafter.rest, terms)
                 if draft:
                     drafts[owner.seq_id] = draft
                     n_rows -= len(draft)
@@ -147,3 +153,11 @@ class Speculation:
                     left -= drafter.read(left)
             if drafter is None or live.ended or drafter.has_read:
                 self._unread.popleft()
+
+
+def _before_end(tokens: tuple[int, ...], end_token_ids: Collection[int]) -> tuple[int, ...]:
+    """Return the tokens before the first that ends an output."""
+    for i, token in enumerate(tokens):
+        if token in end_token_ids:
+            return tokens[:i]
+    return tokens

@@ -11,6 +11,8 @@ from ..calls.call import Call, CallOptions
 from ..errors import ConfigError, InvalidRequestError, RequestTooLongError
 from ..params import SamplingParams
 from ..scheduling import Request, way_out
+from ..text.grammars import OutputMatcher
+from .forms import Forms
 from .prompts import PromptReader
 from .runtime import Runtime
 from .system_prompt import SystemPrompt
@@ -47,6 +49,7 @@ class CallReader:
             n_positions=self._n_positions,
             advice=way_out(runtime.engine, "shorten it"),
         )
+        self._forms = Forms(runtime.tokenizer, self._vocab_size)
         self._system_prompt: SystemPrompt | None = None
         self.before_texts: tuple[int, ...] = ()
         """The tokens that every prompt that is a text is put after."""
@@ -85,6 +88,16 @@ class CallReader:
                 f"n is {params.n}; with output, which one sample has drawn, it must be 1"
             )
         return output
+
+    async def matcher(
+        self, params: SamplingParams, output: tuple[int, ...]
+    ) -> OutputMatcher | None:
+        """Return a new matcher of the form that the output must have; None: any text.
+
+        output: the tokens that were drawn already. Raises InvalidRequestError.
+        """
+        form = params.form
+        return None if form is None else await self._forms.matcher(form, output)
 
     async def prompt_tokens(self, content: object, is_chat: bool) -> tuple[int, ...]:
         """Return the token ids of a prompt, or of messages if it `is_chat`."""

@@ -102,8 +102,12 @@ class Delivery:
         block the loop.
         """
         request = self.request
+        is_complete = request.matcher is not None and request.matcher.is_complete
         for n_output, token_id in enumerate(request.output, start=1):
-            self._next_text(token_id, request.finish_reason(token_id, n_output, max_output))
+            reason = request.finish_reason(token_id, n_output, max_output)
+            if is_complete and n_output == len(request.output):
+                reason = "stop"
+            self._next_text(token_id, reason)
             if self.finish_reason is not None:
                 break
             if n_output % _SLICE == 0:
@@ -190,7 +194,8 @@ class Delivery:
         An end token has no text. Where a stop text is complete, the output ends before it.
         """
         assert self._detokenizer is not None
-        text = "" if finish_reason == "stop" else self._detokenizer.push(token_id)
+        is_end = finish_reason == "stop" and token_id in self.request.end_token_ids
+        text = "" if is_end else self._detokenizer.push(token_id)
         stopped = False
         if self._stops is not None:
             text, stopped = self._stops.push(text)

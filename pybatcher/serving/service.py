@@ -121,6 +121,7 @@ class Service(RunningService):
         params = self._reader.params(call)
         output = await self._reader.output(call, params)
         prompt = await self._reader.prompt_tokens(call.content, call.is_chat)
+        matchers = [await self._reader.matcher(params, output) for _ in range(params.n)]
         seed = secrets.randbits(64) if params.seed is None else params.seed
         request_ids = self._new_ids(params.n)
         reply.expect(params.n)
@@ -133,6 +134,7 @@ class Service(RunningService):
                 seed=sample_seed(seed, i),
                 end_token_ids=self._reader.end_token_ids(params),
                 output=output,
+                matcher=matchers[i],
             )
             delivery = Delivery(
                 request,

@@ -61,6 +61,11 @@ class Tokenizer:
         return self._backend is not None
 
     @property
+    def definition(self) -> str | None:
+        """The tokenizer as JSON, as tokenizer.json has it; None without one. Slow."""
+        return None if self._backend is None else str(_called(self._backend.to_str))
+
+    @property
     def longest_token(self) -> int:
         """The most bytes of a text that one token stands for. Slow the first time."""
         with self._analysis:

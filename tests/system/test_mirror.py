@@ -19,6 +19,8 @@ PACKAGE, TESTS = ROOT / "pybatcher", ROOT / "tests"
 ELSEWHERE = {
     # Opens a model for a batcher: tested through one.
     "serving/runtime.py": "system/test_resume_with_engine.py",
+    # Plain values, and a protocol.
+    "scheduling/plan.py": "scheduling/test_scheduler.py",
     # What commands print, run as a user runs them.
     "cli/chat.py": "cli/test_cli.py",
     "cli/generate.py": "cli/test_cli.py",

@@ -35,6 +35,7 @@ from pybatcher import (
     errors,
 )
 from pybatcher.config import EngineConfig, SchedulerConfig, SupervisionConfig
+from pybatcher.params import JsonSchema
 
 SEED = int(os.environ.get("PYBATCHER_ODD_SEED", "1"))
 N_CALLS = int(os.environ.get("PYBATCHER_ODD_CALLS", "60"))
@@ -399,5 +400,6 @@ def test_constructors(make: Callable[..., Any], names: list[str]) -> None:
         else:
             if dataclasses.is_dataclass(made):  # what was taken is plain
                 for name in arguments:
-                    assert type(getattr(made, name)).__module__ in ("builtins", "pathlib")
+                    kind = type(getattr(made, name))
+                    assert kind is JsonSchema or kind.__module__ in ("builtins", "pathlib")
     assert threading.active_count() == n_before

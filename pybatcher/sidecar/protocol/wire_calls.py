@@ -175,6 +175,10 @@ def _read_sampling(name: str, value: object) -> Any:
     if name == "stop" and not isinstance(value, (str, bytes)):
         texts = ASKED.items(value, name)
         return [ASKED.text(one, f"stop[{i}]") for i, one in enumerate(texts)]
+    if name == "choices":
+        return [ASKED.text(one, f"choices[{i}]") for i, one in enumerate(ASKED.items(value, name))]
+    if name == "json_schema" and isinstance(value, Mapping):
+        return ASKED.plain(value, name)
     if name == "stop_token_ids":
         return ASKED.wholes(value, name)
     if name == "logit_bias" and isinstance(value, Mapping):
@@ -199,7 +203,9 @@ def _write_sampling(name: str, value: Any) -> Any:
         return [ASKED.text(one, f"stop[{i}]") for i, one in enumerate(value)]
     if name == "stop_token_ids":
         return list(value)
-    return value
+    if name == "choices":
+        return list(value)
+    return str(value) if name == "json_schema" else value
 
 
 def check_known(opts: Mapping[str, Any], known: Sequence[str]) -> None:

@@ -6,8 +6,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .errors import InvalidRequestError
-from .errors.checks import REQUEST, plain_float, plain_int, plain_text
+from ..errors import InvalidRequestError
+from ..errors.checks import REQUEST, plain_float, plain_int, plain_text
+from .output_form import (
+    OutputForm,
+    check_choices,
+    check_grammar,
+    check_regex,
+    form_of,
+    schema_text,
+)
 
 __all__ = ["SamplingParams"]
 
@@ -44,10 +52,24 @@ class SamplingParams:
         the n most likely ones, of the model's own distribution (before
         penalties, bias and temperature).
     skip_special_tokens: special tokens leave no trace in the text.
+    json_schema: the output is an instance of this JSON schema: a dict, a JSON text, or
+        a type that pydantic can read (a model, a dataclass, `list[int]`, ...).
+        `Completion.parsed` is its value.
+    regex: the whole output matches this regular expression (Rust's syntax, without
+        look-around and back-references).
+    grammar: the output is a sentence of this grammar, in llguidance's Lark syntax.
+    choices: the output is one of these texts.
+    json_object: the output is a JSON object.
     n: number of outputs of the prompt, 1 to 64; they share its KV:
         `Completion.choices`, or pieces with an `index`. The first is the one that
         n = 1 gives; the others draw with seeds made of its seed. If one fails all do;
         so each has to have a token before a `timeout` is over.
+
+    An output has one of the last five at most. It ends where its form is complete and
+    nothing can come after it (finish_reason "stop"), whatever `min_tokens` and
+    `ignore_eos` say; where it may go on or end, the model chooses; `max_tokens` and
+    `stop` cut it. All other fields choose among the tokens that the form allows, and
+    log-probabilities are the model's own, as without a form.
 
     Raises InvalidRequestError that names the field, the value and the range.
     """
@@ -69,11 +91,35 @@ class SamplingParams:
     logprobs: int | None = None
     skip_special_tokens: bool = True
     n: int = 1
+    json_schema: Any = None
+    regex: str | None = None
+    grammar: str | None = None
+    choices: Sequence[str] | None = None
+    json_object: bool = False
 
     def __post_init__(self) -> None:
         with REQUEST.reading("SamplingParams", self.__class__, "made of plain values"):
             self._check_numbers()
             self._check_lists()
+            self._check_form()
+
+    @property
+    def form(self) -> OutputForm | None:
+        """The form that the output must have; None: any text."""
+        return form_of(self)
+
+    def _check_form(self) -> None:
+        self._set("json_object", REQUEST.flag("json_object", self.json_object))
+        checks = (
+            ("json_schema", schema_text),
+            ("regex", check_regex),
+            ("grammar", check_grammar),
+            ("choices", check_choices),
+        )
+        for name, check in checks:
+            if (value := getattr(self, name)) is not None:
+                self._set(name, check(value))
+        form_of(self)
 
     def _check_numbers(self) -> None:
         self._whole("max_tokens", 1, _MAX_TOKENS)

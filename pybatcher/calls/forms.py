@@ -1,0 +1,56 @@
+"""`with_form`: has the reply of a call read the value of its output."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from ..params import JsonSchema, SamplingParams, schema_text
+from .call import Call
+from .reply import Reply
+
+__all__ = ["with_form"]
+
+
+def with_form(call: Call, reply: Reply) -> Call:
+    """Return the call with a schema in place of a type, and set the `parse` of its reply.
+
+    Raises InvalidRequestError for what is no schema. All other checks are those of the service.
+    """
+    given = call.sampling.get("json_schema")
+    if given is not None:
+        call = replace(call, sampling={**call.sampling, "json_schema": schema_text(given)})
+    if isinstance(call.output, (tuple, list)) and not call.output:
+        reply.parse = _parse(call)
+    return call
+
+
+def _parse(call: Call) -> Callable[[str], object] | None:
+    def field(name: str) -> Any:
+        own = getattr(call.params, name, None) if isinstance(call.params, SamplingParams) else None
+        return call.sampling.get(name, own)
+
+    schema = field("json_schema")
+    if isinstance(schema, JsonSchema):
+        return _value if schema.adapter is None else _typed(schema.adapter)
+    if field("json_object") is True:
+        return _value
+    return str if field("choices") is not None else None
+
+
+def _value(text: str) -> object:
+    """Return the value of a JSON text; None for one that was cut, by a stop text."""
+    try:
+        value: object = json.loads(text)
+    except ValueError:
+        return None
+    return value
+
+
+def _typed(adapter: Any) -> Callable[[str], object]:
+    def parse(text: str) -> object:
+        return None if _value(text) is None else adapter.validate_json(text)
+
+    return parse

@@ -1,0 +1,8 @@
+"""How a request draws its tokens, and the form that its output has."""
+
+from __future__ import annotations
+
+from .output_form import FormKind, JsonSchema, OutputForm, schema_text
+from .sampling_params import SamplingParams
+
+__all__ = ["FormKind", "JsonSchema", "OutputForm", "SamplingParams", "schema_text"]

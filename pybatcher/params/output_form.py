@@ -1,0 +1,181 @@
+"""`OutputForm`: the form that an output must have, as plain text. Checks of the fields it is of.
+
+The forms are checked here as values only: whether a grammar can be compiled is known where the
+model is.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+from ..errors import InvalidRequestError, PybatcherError
+from ..errors.checks import REQUEST, plain_text, short, type_name
+
+__all__ = [
+    "FORM_FIELDS",
+    "FormKind",
+    "JsonSchema",
+    "OutputForm",
+    "check_choices",
+    "check_grammar",
+    "check_regex",
+    "form_of",
+    "schema_text",
+]
+
+FormKind = Literal["json_schema", "regex", "grammar", "choices", "json_object"]
+
+FORM_FIELDS: tuple[FormKind, ...] = ("json_schema", "regex", "grammar", "choices", "json_object")
+"""The fields of SamplingParams that give an output a form; one of them at most."""
+
+_MOST_CHARACTERS = 2**20  # of a schema or a grammar, and of all choices together
+_MOST_REGEX = 2**16
+_MOST_CHOICES = 10_000
+
+
+class OutputForm(NamedTuple):
+    """The form of an output: a JSON schema, a regex, a Lark grammar, or choices as JSON texts."""
+
+    kind: FormKind
+    text: str
+
+
+class JsonSchema(str):
+    """The text of a JSON schema, and the Python type that it was made of.
+
+    adapter: a pydantic `TypeAdapter` that reads outputs; None for a schema that was given as such.
+    """
+
+    __slots__ = ("adapter",)
+
+    def __new__(cls, text: str, adapter: Any = None) -> JsonSchema:
+        """Make one of a text that is a JSON schema."""
+        made = super().__new__(cls, text)
+        made.adapter = adapter
+        return made
+
+    adapter: Any
+
+
+def schema_text(value: object) -> JsonSchema:
+    """Return the schema of a mapping, a JSON text, or a type that pydantic can read.
+
+    Raises InvalidRequestError.
+    """
+    wanted = (
+        "a JSON schema (a dict, or its JSON text of at most "
+        f"{_MOST_CHARACTERS} characters), or a type that pydantic can read"
+    )
+    if isinstance(value, JsonSchema):
+        return value
+    adapter = None
+    with REQUEST.reading("json_schema", value, wanted):
+        text = plain_text(value)
+        if text is None:
+            if isinstance(value, Mapping):
+                schema: object = dict(value)
+            else:
+                adapter = _adapter_of(value, wanted)
+                schema = adapter.json_schema()
+            text = _dumped(schema, value, wanted)
+        if len(text) > _MOST_CHARACTERS:
+            raise InvalidRequestError(
+                f"json_schema has {len(text)} characters; it must have at most {_MOST_CHARACTERS}"
+            )
+        REQUEST.unicode("json_schema", text)
+        try:
+            parsed = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise InvalidRequestError(
+                f"json_schema is {short(text)}, which is no JSON: {error}; it must be {wanted}"
+            ) from None
+        if not isinstance(parsed, dict):
+            raise REQUEST.bad("json_schema", value, wanted)
+    return JsonSchema(text, adapter)
+
+
+def _dumped(schema: object, value: object, wanted: str) -> str:
+    try:
+        return json.dumps(schema, ensure_ascii=False, allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidRequestError(
+            f"json_schema is {short(value)}, which cannot be written as JSON: {error}; it must "
+            f"be {wanted}"
+        ) from None
+
+
+def _adapter_of(value: Any, wanted: str) -> Any:
+    """Return pydantic's adapter of a type."""
+    if isinstance(value, (int, float, bytes, bytearray, Sequence)):  # a list of types is none
+        raise REQUEST.bad("json_schema", value, wanted)
+    try:
+        from pydantic import TypeAdapter
+    except ImportError:
+        raise InvalidRequestError(
+            f"json_schema is {short(value)}: to make a schema of a type, pydantic is needed: "
+            "`pip install pydantic`; or give the schema as a dict"
+        ) from None
+    try:
+        return TypeAdapter(value)
+    except PybatcherError:
+        raise
+    except Exception as error:
+        raise InvalidRequestError(
+            f"json_schema is {short(value)}, of which pydantic makes no schema "
+            f"({type_name(error)}); it must be {wanted}"
+        ) from error
+
+
+def check_regex(value: object) -> str:
+    """Return a regex. Raises InvalidRequestError."""
+    return _text("regex", value, _MOST_REGEX, "a regular expression in Rust's syntax")
+
+
+def check_grammar(value: object) -> str:
+    """Return the text of a grammar. Raises InvalidRequestError."""
+    return _text("grammar", value, _MOST_CHARACTERS, "a grammar in llguidance's Lark syntax")
+
+
+def _text(name: str, value: object, most: int, what: str) -> str:
+    wanted = f"{what}, of 1 to {most} characters"
+    text = REQUEST.text(name, value, wanted, may_be_empty=False)
+    if len(text) > most:
+        raise InvalidRequestError(f"{name} has {len(text)} characters; it must be {wanted}")
+    return text
+
+
+def check_choices(value: object) -> tuple[str, ...]:
+    """Return the texts that an output may be. Raises InvalidRequestError."""
+    wanted = f"a list of 1 to {_MOST_CHOICES} texts, none empty or twice in it"
+    items = REQUEST.items("choices", value, _MOST_CHOICES, wanted)
+    choices = tuple(
+        REQUEST.text(f"choices[{i}]", item, "a text that is not empty", may_be_empty=False)
+        for i, item in enumerate(items)
+    )
+    if not choices or len(set(choices)) < len(choices):
+        raise REQUEST.bad("choices", value, wanted)
+    if (total := sum(map(len, choices))) > _MOST_CHARACTERS:
+        raise InvalidRequestError(
+            f"choices have {total} characters in all; they must have at most {_MOST_CHARACTERS}"
+        )
+    return choices
+
+
+def form_of(params: Any) -> OutputForm | None:
+    """Return the form that the fields of `SamplingParams` ask for; None: any text.
+
+    Raises InvalidRequestError where there are two.
+    """
+    given = [name for name in FORM_FIELDS if getattr(params, name) not in (None, False)]
+    if not given:
+        return None
+    if len(given) > 1:
+        raise InvalidRequestError(
+            f"{given[0]} and {given[1]} are both given; an output has one form: leave one out"
+        )
+    (kind,) = given
+    if kind == "choices":
+        return OutputForm(kind, json.dumps(params.choices, ensure_ascii=False))
+    return OutputForm(kind, "" if kind == "json_object" else str(getattr(params, kind)))

@@ -1,0 +1,18 @@
+"""Outputs with a form: grammars compiled by llguidance, and which tokens they allow."""
+
+from __future__ import annotations
+
+from .compiler import GrammarCompiler
+from .form_step import FormJob, after_step, before_step
+from .matcher import OutputMatcher
+from .step_masks import MaskMemory, StepMasks
+
+__all__ = [
+    "FormJob",
+    "GrammarCompiler",
+    "MaskMemory",
+    "OutputMatcher",
+    "StepMasks",
+    "after_step",
+    "before_step",
+]

@@ -1,0 +1,151 @@
+"""`GrammarCompiler`: makes matchers of the forms that callers ask for, for one tokenizer."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Any
+
+from ...errors import InvalidRequestError
+from ...errors.checks import short
+from ...params import OutputForm
+from ..tokenizer import Tokenizer
+from .matcher import OutputMatcher
+from .probe import is_harmless, probe
+
+__all__ = ["GrammarCompiler"]
+
+_MOST_GRAMMARS = 256
+_MOST_CHARACTERS = 2**24  # of all grammars that are kept, as text
+
+# Work that a grammar may take, in llguidance's units. A mask takes some milliseconds at most with
+# these (14 units of lexer fuel and 20 items a microsecond, by its documentation).
+_LIMITS: Any = {
+    "initial_lexer_fuel": 400_000,
+    "step_lexer_fuel": 50_000,
+    "step_max_items": 20_000,
+    "max_lexer_states": 50_000,
+    "max_grammar_size": 100_000,
+    "precompute_large_lexemes": False,
+    "verbose_errors": False,
+}
+
+
+# As `json.dumps` writes it. With any white space a model may go on with it for ever, and nothing of
+# the layout would be forced.
+_LAYOUT: Any = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
+
+
+class GrammarCompiler:
+    """Compiles grammars, and keeps those that were used last. For any thread.
+
+    vocab_size: of the model; the tokenizer may have fewer tokens.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, vocab_size: int) -> None:
+        self._tokenizer = tokenizer
+        self._vocab_size = vocab_size
+        self._lock = threading.Lock()
+        self._tokens: Any = None
+        self._definition: dict[str, Any] = {}
+        self._compiled: OrderedDict[OutputForm, Any] = OrderedDict()
+        self._n_characters = 0
+
+    def is_ready(self, form: OutputForm) -> bool:
+        """Return whether a matcher of this form costs microseconds: it is compiled already."""
+        with self._lock:
+            return form in self._compiled
+
+    def matcher(self, form: OutputForm, output: Sequence[int] = ()) -> OutputMatcher:
+        """Return a matcher of a form, at the end of `output`. May take long: not for a loop.
+
+        Raises InvalidRequestError for a grammar that cannot be compiled, or is too large, and for
+        an output that has not the form.
+        """
+        with self._lock:
+            compiled = self._compiled.get(form)
+            if compiled is not None:
+                self._compiled.move_to_end(form)
+        if compiled is None:
+            compiled = self._compile(form)
+            self._keep(form, compiled)
+        made = OutputMatcher(compiled.deep_copy())
+        made.follow(output)
+        if made.error:
+            raise InvalidRequestError(
+                f"output has a token that {form.kind} does not allow: {made.error}; give the "
+                "tokens that were drawn with the same form"
+            )
+        return made
+
+    def _compile(self, form: OutputForm) -> Any:
+        try:
+            from llguidance import LLMatcher, LLParserLimits
+        except ImportError:
+            raise InvalidRequestError(
+                f"{form.kind} is given: for outputs with a form llguidance is needed: "
+                "`pip install 'pybatcher[structured]'`"
+            ) from None
+        tokens, grammar = self._token_table(), _grammar(form)
+        if not is_harmless(form):
+            probe(form, grammar, limits=_LIMITS, **self._definition)
+        compiled = LLMatcher(tokens, grammar, log_level=0, limits=LLParserLimits(**_LIMITS))
+        if not compiled.is_error():
+            compiled.compute_bitmask()  # the slowest mask of all: at the beginning
+        if compiled.is_error():
+            raise InvalidRequestError(
+                f"{form.kind} cannot be used: {short(str(compiled.get_error()).strip())}; "
+                "correct it, or make it simpler"
+            )
+        return compiled
+
+    def _keep(self, form: OutputForm, compiled: Any) -> None:
+        with self._lock:
+            if form not in self._compiled:
+                self._n_characters += len(form.text)
+            self._compiled[form] = compiled
+            while len(self._compiled) > 1 and (
+                len(self._compiled) > _MOST_GRAMMARS or self._n_characters > _MOST_CHARACTERS
+            ):
+                oldest, _ = self._compiled.popitem(last=False)
+                self._n_characters -= len(oldest.text)
+
+    def _token_table(self) -> Any:
+        """Return llguidance's table of the tokens. Slow the first time: some 0.5 s for 128k."""
+        from llguidance import LLTokenizer
+
+        with self._lock:
+            if self._tokens is None:
+                ends = [i for i in sorted(self._tokenizer.eos_token_ids) if i < self._vocab_size]
+                text = self._tokenizer.definition
+                if not ends or text is None:
+                    raise InvalidRequestError(
+                        "this model cannot give outputs a form: it has no "
+                        + ("tokenizer" if text is None else "end token")
+                    )
+                self._definition = {"tokenizer": text, "n_vocab": self._vocab_size, "ends": ends}
+                self._tokens = LLTokenizer(text, n_vocab=self._vocab_size, eos_token=ends)
+            return self._tokens
+
+
+def _grammar(form: OutputForm) -> str:
+    """Return a form in llguidance's own language."""
+    from llguidance import LLMatcher
+
+    match form.kind:
+        case "regex":
+            return LLMatcher.grammar_from_regex(form.text)
+        case "grammar":
+            return LLMatcher.grammar_from_lark(form.text)
+        case "choices":
+            texts = (json.dumps(one, ensure_ascii=False) for one in json.loads(form.text))
+            return LLMatcher.grammar_from_lark(f"start: CHOICE\nCHOICE: {' | '.join(texts)}")
+        case "json_object":
+            return LLMatcher.grammar_from_json_schema('{"type": "object"}', overrides=_LAYOUT)
+        case "json_schema":
+            try:
+                return LLMatcher.grammar_from_json_schema(form.text, overrides=_LAYOUT)
+            except ValueError as error:
+                raise InvalidRequestError(f"json_schema cannot be used: {short(error)}") from None

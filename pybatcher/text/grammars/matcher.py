@@ -1,0 +1,62 @@
+"""`OutputMatcher`: where one output stands in its grammar."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+__all__ = ["OutputMatcher"]
+
+
+class OutputMatcher:
+    """Follows the tokens of one output through a grammar. For one thread at a time.
+
+    A pure function of the output: it may be made anew at any time, or brought back.
+
+    matcher: an llguidance `LLMatcher` at the beginning of its grammar.
+    """
+
+    __slots__ = ("_n_tokens", "matcher")
+
+    def __init__(self, matcher: Any) -> None:
+        self.matcher = matcher
+        self._n_tokens = 0
+
+    @property
+    def error(self) -> str:
+        """Why the grammar cannot be followed further; "" if it can."""
+        return str(self.matcher.get_error()).strip() if self.matcher.is_error() else ""
+
+    @property
+    def is_complete(self) -> bool:
+        """True when nothing but an end can come."""
+        return bool(self.matcher.is_stopped())
+
+    def follow(self, output: Sequence[int]) -> None:
+        """Go to the end of `output`, which begins with the tokens of the last time or is shorter.
+
+        Costs what is new. Where a token is not allowed, `error` is set.
+        """
+        n_new = len(output) - self._n_tokens
+        if n_new < 0:
+            self.matcher.rollback(-n_new)
+        elif n_new:
+            self.matcher.consume_tokens(list(output[self._n_tokens :]))
+        self._n_tokens = len(output)
+
+    def n_allowed(self, tokens: Sequence[int]) -> int:
+        """Return how many of the tokens, from the first on, may come next."""
+        return int(self.matcher.validate_tokens(list(tokens)))
+
+    def advance(self, tokens: Sequence[int]) -> int:
+        """Follow drawn tokens up to the one that completes the output. Return their number."""
+        for i, token in enumerate(tokens, start=1):
+            self.matcher.consume_token(token)
+            self._n_tokens += 1
+            if self.matcher.is_stopped():
+                return i
+        return len(tokens)
+
+    def forced(self) -> tuple[int, ...]:
+        """Return tokens of the text that has to come next; empty where there is a choice."""
+        return tuple(self.matcher.compute_ff_tokens())

@@ -1,0 +1,100 @@
+"""`probe`: compiles a form in a process of its own first, where it may take for ever.
+
+A thread that compiles cannot be stopped, a process can. Most forms need none: without large numbers
+of repetitions, a short form takes a fraction of a second, by llguidance's own limits.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+
+from ...errors import InvalidRequestError
+from ...params import OutputForm
+
+__all__ = ["is_harmless", "probe"]
+
+_SECONDS = 15
+_BYTES = 4 * 2**30
+_SHORT = 16_384  # characters
+_FEW = 20_000  # repetitions, of all counted ones in each other
+
+_NUMBER = re.compile(r"\d+")
+_COUNTED = re.compile(r"\{(\d*)(,?)(\d*)\}")
+
+_PROGRAM = """
+import json, os, resource, sys
+os.nice(10)
+told = json.load(sys.stdin)
+resource.setrlimit(resource.RLIMIT_AS, (told["bytes"],) * 2)
+resource.setrlimit(resource.RLIMIT_CPU, (told["seconds"],) * 2)
+from llguidance import LLMatcher, LLParserLimits, LLTokenizer
+tokens = LLTokenizer(told["tokenizer"], n_vocab=told["n_vocab"], eos_token=told["ends"])
+made = LLMatcher(tokens, told["grammar"], log_level=0, limits=LLParserLimits(**told["limits"]))
+if not made.is_error():
+    made.compute_bitmask()
+print("compiled")
+"""
+
+
+def is_harmless(form: OutputForm) -> bool:
+    """Return whether a form is short and counts to no large number."""
+    text = form.text
+    if form.kind == "choices":
+        return len(text) <= 4 * _SHORT
+    if len(text) > _SHORT:
+        return False
+    if any(len(number) > 4 for number in _NUMBER.findall(text)):
+        return False
+    counts = [max(int(low or 0), int(high or 0)) for low, _, high in _COUNTED.findall(text)]
+    return math.prod(max(count, 1) for count in counts) <= _FEW
+
+
+def probe(
+    form: OutputForm,
+    grammar: str,
+    *,
+    tokenizer: str,
+    n_vocab: int,
+    ends: Sequence[int],
+    limits: Mapping[str, int],
+) -> None:
+    """Compile a grammar and compute its first mask in another process, within its limits. Blocks.
+
+    Raises InvalidRequestError where that takes too long or too much memory. Whether the grammar is
+    a right one is found out by the caller.
+    """
+    told = {
+        "grammar": grammar,
+        "tokenizer": tokenizer,
+        "n_vocab": n_vocab,
+        "ends": list(ends),
+        "limits": dict(limits),
+        "seconds": _SECONDS,
+        "bytes": _BYTES,
+    }
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", _PROGRAM],
+            input=json.dumps(told),
+            capture_output=True,
+            text=True,
+            timeout=_SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        done = None
+    except OSError as error:
+        raise InvalidRequestError(
+            f"{form.kind} is large, and the process that is to try it cannot be started: {error}; "
+            "make it simpler"
+        ) from error
+    if done is None or done.stdout != "compiled\n":
+        raise InvalidRequestError(
+            f"{form.kind} cannot be used: to compile it takes more than {_SECONDS} s or "
+            f"{_BYTES >> 30} GiB; make it simpler"
+        )

@@ -1,0 +1,80 @@
+"""`StepMasks`: computes the masks of a step on a thread of its own, while the step computes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, Protocol
+
+from .matcher import OutputMatcher
+
+__all__ = ["MaskMemory", "StepMasks"]
+
+_Job = tuple[OutputMatcher, int, Sequence[int]]
+
+
+class MaskMemory(Protocol):
+    """Memory for masks (n_rows, row_bytes), and a gate that the step waits for."""
+
+    @property
+    def n_rows(self) -> int:
+        """Number of masks."""
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of a mask."""
+
+    @property
+    def address(self) -> int:
+        """The address of the first."""
+
+    def close(self) -> None:
+        """Let others write to it; a step waits from now on."""
+
+    def open(self) -> None:
+        """Let the step go on."""
+
+
+class StepMasks:
+    """Fills masks on one background thread, which has llguidance use as many as there are cores."""
+
+    def __init__(self) -> None:
+        from llguidance import LLExecutor
+
+        self._executor = LLExecutor()
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="pybatcher-masks")
+
+    def begin(self, memory: MaskMemory, jobs: Sequence[_Job]) -> Future[None]:
+        """Fill the masks of a step; opens `memory` when all are there, or on a failure.
+
+        jobs: a matcher, its first row in `memory`, and the draft tokens of its sequence, all of
+            which its grammar allows: each has a row after the first.
+        Until the future is done, neither the matchers nor `memory` may be used.
+        """
+        memory.close()
+        try:
+            return self._thread.submit(self._fill, memory, jobs)
+        except BaseException:
+            memory.open()
+            raise
+
+    def close(self) -> None:
+        """End the thread after what it does."""
+        self._thread.shutdown(wait=False)
+
+    def _fill(self, memory: MaskMemory, jobs: Sequence[_Job]) -> None:
+        try:
+            alone: list[tuple[Any, int]] = []
+            with_drafts: list[tuple[Any, int, list[int]]] = []
+            for one, row, drafts in jobs:
+                if drafts:
+                    with_drafts.append((one.matcher, row, list(drafts)))
+                else:
+                    alone.append((one.matcher, row))
+            where = (memory.address, memory.row_bytes, memory.n_rows)
+            if alone:
+                self._executor.unsafe_compute_mask_ptr(alone, *where)
+            if with_drafts:
+                self._executor.unsafe_compute_mask_ptr_with_draft_token(with_drafts, *where)
+        finally:
+            memory.open()

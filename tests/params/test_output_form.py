@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+
+from pybatcher import InvalidRequestError, SamplingParams
+from pybatcher.params import JsonSchema, OutputForm, schema_text
+
+SCHEMA = {"type": "object", "properties": {"b": {}, "a": {}}}
+
+
+@dataclass
+class Point:
+    x: int
+    y: int = 0
+
+
+def test_a_schema_is_a_text_however_it_is_given() -> None:
+    for given in (SCHEMA, json.dumps(SCHEMA), schema_text(SCHEMA)):
+        made = SamplingParams(json_schema=given)
+        assert json.loads(made.json_schema) == SCHEMA
+        assert list(json.loads(made.json_schema)["properties"]) == ["b", "a"]
+        assert made.form == OutputForm("json_schema", json.dumps(SCHEMA))
+
+
+@pytest.mark.parametrize("given", [Point, list[int], dict[str, Point], int | None])
+def test_a_type_keeps_its_adapter(given: Any) -> None:
+    made = replace(SamplingParams(json_schema=given), max_tokens=3)
+    assert isinstance(made.json_schema, JsonSchema)
+    assert json.loads(made.json_schema)
+    assert made.json_schema.adapter is not None
+    assert schema_text(made.json_schema) is made.json_schema
+
+
+def test_each_field_gives_its_form() -> None:
+    assert SamplingParams().form is None
+    assert SamplingParams(regex="a+").form == ("regex", "a+")
+    assert SamplingParams(grammar="start: /a/").form == ("grammar", "start: /a/")
+    assert SamplingParams(choices=["ä", "b"]).form == ("choices", '["ä", "b"]')
+    assert SamplingParams(json_object=True).form == ("json_object", "")
+
+
+deep: list[Any] = []
+for _ in range(100_000):
+    deep = [deep]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("json_schema", "{"),
+        ("json_schema", "[]"),
+        ("json_schema", "true"),
+        ("json_schema", 5),
+        ("json_schema", [1]),
+        ("json_schema", {"a": {1, 2}}),
+        ("json_schema", {"a": float("nan")}),
+        ("json_schema", {"a": deep}),
+        ("json_schema", "[" * 100_000),
+        ("json_schema", {"title": "\ud800"}),
+        ("json_schema", {"title": "x" * 2**20}),
+        ("json_schema", object()),
+        ("regex", ""),
+        ("regex", b"a"),
+        ("regex", "a" * 2**17),
+        ("regex", "\ud800"),
+        ("grammar", 1),
+        ("grammar", "x" * 2**21),
+        ("choices", []),
+        ("choices", "yes"),
+        ("choices", ["a", ""]),
+        ("choices", ["a", "a"]),
+        ("choices", ["a", 1]),
+        ("choices", ["\ud800"]),
+        ("choices", ["x" * 2**20, "y"]),
+        ("choices", [str(i) for i in range(20_000)]),
+        ("json_object", 1),
+        ("json_object", None),
+    ],
+    ids=lambda value: str(value)[:20] if isinstance(value, str) else "",
+)
+def test_what_is_no_form_is_refused_by_name(name: str, value: object) -> None:
+    with pytest.raises(InvalidRequestError, match=name):
+        SamplingParams(**{name: value})
+
+
+def test_an_output_has_one_form() -> None:
+    with pytest.raises(InvalidRequestError, match="json_schema and regex are both given"):
+        SamplingParams(json_schema=SCHEMA, regex="a")
+    with pytest.raises(InvalidRequestError, match="choices and json_object are both given"):
+        SamplingParams(choices=["a"], json_object=True)
+
+
+def test_without_pydantic_types_are_refused_with_the_way_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "pydantic", None)
+    with pytest.raises(InvalidRequestError, match="pip install pydantic"):
+        SamplingParams(json_schema=Point)

@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+import ctypes
+
+import pytest
+
+from pybatcher import _core
+from pybatcher.params import OutputForm
+from pybatcher.text import Tokenizer
+from pybatcher.text.grammars import GrammarCompiler, StepMasks
+
+VOCAB = 2048
+
+
+def rows(memory: _core.TokenMasks) -> list[bytes]:
+    size = memory.row_bytes
+    return [ctypes.string_at(memory.address + i * size, size) for i in range(memory.n_rows)]
+
+
+def test_each_row_has_its_mask_and_others_are_left(
+    compiler: GrammarCompiler, tokenizer: Tokenizer
+) -> None:
+    form = OutputForm("regex", "(yes|no), and so on")
+    memory, masks = _core.TokenMasks(6, VOCAB), StepMasks()
+    before = rows(memory)[0]
+    draft = tuple(tokenizer.encode("yes, and", add_special_tokens=False))[:2]
+    output = tokenizer.encode("no", add_special_tokens=False)
+    jobs = [(compiler.matcher(form), 1, draft), (compiler.matcher(form, output), 5, ())]
+    masks.begin(memory, jobs).result()
+    expected = [compiler.matcher(form, one) for one in ((), draft[:1], draft, output)]
+    size = memory.row_bytes
+    found = rows(memory)
+    assert [found[i] for i in (1, 2, 3, 5)] == [
+        one.matcher.compute_bitmask()[:size] for one in expected
+    ]
+    assert found[0] == found[4] == before
+    masks.close()
+
+
+def test_a_failure_opens_the_gate(compiler: GrammarCompiler) -> None:
+    memory, masks = _core.TokenMasks(1, VOCAB), StepMasks()
+    opened = []
+
+    class Watched:
+        n_rows, row_bytes, address = 1, 1, memory.address  # too few bytes
+
+        def close(self) -> None:
+            opened.append("close")
+
+        def open(self) -> None:
+            opened.append("open")
+
+    filled = masks.begin(Watched(), [(compiler.matcher(OutputForm("regex", "a")), 0, ())])
+    with pytest.raises(ValueError, match="Invalid buffer size"):
+        filled.result()
+    assert opened == ["close", "open"]
+    masks.close()
+    with pytest.raises(RuntimeError):
+        masks.begin(Watched(), [])
+    assert opened == ["close", "open"] * 2
