@@ -1,0 +1,1 @@
+"""Responses of chat models in their parts: content, reasoning, calls of tools."""
