@@ -8,9 +8,9 @@ from typing import Any
 from .json_reader import loads
 from .source import MalformedCallError
 
-__all__ = ["typed_value"]
+__all__ = ["ALL_TYPES", "allowed_types", "resolve", "typed_value"]
 
-_ALL_TYPES = frozenset({"string", "integer", "number", "boolean", "null", "array", "object"})
+ALL_TYPES = frozenset({"string", "integer", "number", "boolean", "null", "array", "object"})
 _MAX_STEPS = 64  # through references and alternatives of a schema
 
 
@@ -22,8 +22,8 @@ def typed_value(text: str, schema: Mapping[str, Any], key: str) -> Any:
     """
     properties = schema.get("properties")
     wanted = properties.get(key) if isinstance(properties, Mapping) else None
-    types = _types(wanted, schema, [_MAX_STEPS])
-    if "string" in types and types != _ALL_TYPES:
+    types = allowed_types(wanted, schema)
+    if "string" in types and types != ALL_TYPES:
         return None if text == "null" and "null" in types else text
     word = text.strip()
     if "boolean" in types and word in ("True", "False"):
@@ -34,27 +34,35 @@ def typed_value(text: str, schema: Mapping[str, Any], key: str) -> Any:
         value = loads(word)
     except MalformedCallError:
         return text
-    if isinstance(value, str) and types == _ALL_TYPES:
+    if isinstance(value, str) and types == ALL_TYPES:
         return text
     if "integer" in types and isinstance(value, float) and value.is_integer():
         return value if "number" in types else int(value)
     return value
 
 
+def allowed_types(wanted: object, root: Mapping[str, Any]) -> frozenset[str]:
+    """Return the names of the JSON types that a schema allows; all where it does not say.
+
+    root: the schema that references in it are about.
+    """
+    return _types(wanted, root, [_MAX_STEPS])
+
+
 def _types(wanted: object, root: Mapping[str, Any], steps: list[int]) -> frozenset[str]:
-    """Return the names of the JSON types that a schema allows; all where it does not say."""
+    """Return the types, in as many steps as are left."""
     steps[0] -= 1
     if not isinstance(wanted, Mapping) or steps[0] < 0:
-        return _ALL_TYPES
+        return ALL_TYPES
     reference = wanted.get("$ref")
     if isinstance(reference, str):
-        return _types(_resolve(reference, root), root, steps)
+        return _types(resolve(reference, root), root, steps)
     kind = wanted.get("type")
     if isinstance(kind, str):
-        return frozenset({kind}) & _ALL_TYPES or _ALL_TYPES
+        return frozenset({kind}) & ALL_TYPES or ALL_TYPES
     if isinstance(kind, (list, tuple)):
-        named = frozenset(one for one in kind if isinstance(one, str)) & _ALL_TYPES
-        return named or _ALL_TYPES
+        named = frozenset(one for one in kind if isinstance(one, str)) & ALL_TYPES
+        return named or ALL_TYPES
     for word in ("anyOf", "oneOf"):
         alternatives = wanted.get(word)
         if isinstance(alternatives, (list, tuple)) and alternatives:
@@ -62,7 +70,7 @@ def _types(wanted: object, root: Mapping[str, Any], steps: list[int]) -> frozens
     values = wanted.get("enum", [wanted["const"]] if "const" in wanted else None)
     if isinstance(values, (list, tuple)) and values:
         return frozenset(map(_type_of, values))
-    return _ALL_TYPES
+    return ALL_TYPES
 
 
 def _type_of(value: object) -> str:
@@ -76,7 +84,7 @@ def _type_of(value: object) -> str:
     return "object"
 
 
-def _resolve(reference: str, root: Mapping[str, Any]) -> object:
+def resolve(reference: str, root: Mapping[str, Any]) -> object:
     """Return what a reference within the schema names; None where it names nothing."""
     found: object = root
     for step in reference.removeprefix("#").split("/")[1:]:

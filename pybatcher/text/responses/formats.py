@@ -51,6 +51,8 @@ class CallSyntax:
     forms: what may be inside; the first is what a grammar writes.
     listed: a grammar writes a list of calls, not a block for each.
     lead, tail: blanks that the model puts behind `opens` and before `closes`.
+    between: what the model puts between two calls.
+    around: what the model puts before the first call and behind the last one.
     quote: what encloses a text, for the form "gemma".
     name_keys, arguments_keys: of the JSON object; the first is what a grammar writes.
     exact: JSON counts only with a name, arguments and no other keys, so that an answer in JSON
@@ -63,6 +65,8 @@ class CallSyntax:
     listed: bool = False
     lead: str = ""
     tail: str = ""
+    between: str = ""
+    around: tuple[str, str] = ("", "")
     quote: str = ""
     name_keys: tuple[str, ...] = ("name",)
     arguments_keys: tuple[str, ...] = ("arguments", "parameters")
@@ -138,12 +142,23 @@ _INNER_MARKERS = {
 }
 
 _THINK = ThinkMarkers("<think>", "</think>")
-_TOOL_CALL = CallSyntax(("<tool_call>",), ("</tool_call>",), ("json", "xml"), lead="\n", tail="\n")
+_TOOL_CALL = CallSyntax(
+    ("<tool_call>",), ("</tool_call>",), ("json", "xml"), lead="\n", tail="\n", between="\n"
+)
 _XML_CALL = CallSyntax(
-    ("<tool_call>", "<function="), ("</tool_call>",), ("xml", "json"), lead="\n", tail="\n"
+    ("<tool_call>", "<function="),
+    ("</tool_call>",),
+    ("xml", "json"),
+    lead="\n",
+    tail="\n",
+    between="\n",
 )
 _BARE_CALL = CallSyntax(
-    (), arguments_keys=("parameters", "arguments"), forms=("json", "python"), exact=True
+    (),
+    arguments_keys=("parameters", "arguments"),
+    forms=("json", "python"),
+    between="; ",
+    exact=True,
 )
 _GRANITE_LIST = CallSyntax(("<|tool_call|>",), ("<|/tool_call|>",), listed=True)
 
@@ -208,7 +223,15 @@ _ALL = [
     ResponseFormat(
         "deepseek",
         (_THINK,),
-        (CallSyntax((_token("call begin"),), (_token("call end"),), ("deepseek",)),),
+        (
+            CallSyntax(
+                (_token("call begin"),),
+                (_token("call end"),),
+                ("deepseek",),
+                between="\n",
+                around=(_token("calls begin"), _token("calls end")),
+            ),
+        ),
         dropped=(_token("calls begin"), _token("calls end")),
     ),
     ResponseFormat(
