@@ -16,7 +16,11 @@ _NAME_CHARACTERS = re.compile(r"[A-Za-z0-9_.]*")
 _WORD_CHARACTERS = re.compile(r"[A-Za-z0-9_.+-]*")
 _TEXT_CHARACTERS = {quote: re.compile(rf"[^\\{quote}]*") for quote in "\"'"}
 _WORDS = {"True": True, "False": False, "None": None}
-_ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "\\": "\\", "'": "'", '"': '"', "\n": ""}
+_ESCAPES = {
+    **{"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"},
+    **{"\\": "\\", "'": "'", '"': '"', "\n": ""},
+}
+_OCTAL_DIGITS = "01234567"
 _HEX_LENGTHS = {"x": 2, "u": 4, "U": 8}
 
 
@@ -144,6 +148,12 @@ def _read_escape(source: TextSource) -> Reading[str]:
     source.take(1)
     if kind in _ESCAPES:
         return _ESCAPES[kind]
+    if kind in _OCTAL_DIGITS:
+        while len(kind) < 3 and (character := (yield from source.peek())):
+            if character not in _OCTAL_DIGITS:
+                break
+            kind += source.take(1)
+        return chr(int(kind, 8))
     if kind not in _HEX_LENGTHS:
         return "\\" + kind  # Python keeps the backslash of an escape that it does not know
     digits = ""

@@ -48,9 +48,9 @@ def read_tool_choice(choice: object, tools: Sequence[ToolSpec]) -> ToolChoice:
         return ToolChoice("auto" if names else "none", names)
     if mode is not None:
         return _of_mode(REQUEST.choice("tool_choice", mode, _MODES, _WANTED), names)
-    if not isinstance(choice, Mapping):
-        raise REQUEST.bad("tool_choice", choice, _WANTED)
     with REQUEST.reading("tool_choice", choice, _WANTED):
+        if not isinstance(choice, Mapping):
+            raise REQUEST.bad("tool_choice", choice, _WANTED)
         plain = PlainReader("tool_choice is too large", most=2**12).mapping(
             choice, "tool_choice", 0
         )

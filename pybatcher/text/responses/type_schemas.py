@@ -70,6 +70,8 @@ class SchemaBuilder:
                 return dict(_PLAIN[kind])
         except TypeError:  # not hashable: no type
             raise self._unknown(kind, where) from None
+        if isinstance(kind, str):
+            raise self._unknown(kind, where)
         if any(kind is one for one in self._inside):
             raise InvalidRequestError(
                 f"{where} is {short(kind)}, which contains itself; give the tool as a dict with "
@@ -125,10 +127,7 @@ class SchemaBuilder:
         if issubclass(kind, enum.Enum):
             return _enumeration([member.value for member in kind], where)
         if typing_extensions.is_typeddict(kind):
-            required: frozenset[str] = getattr(kind, "__required_keys__", frozenset())
-            return self._object(
-                kind, where, {name: name in required for name in _hints(kind, where)}
-            )
+            return self._object(kind, where, _required_keys(kind, where))
         if dataclasses.is_dataclass(kind) and "__pydantic_fields__" not in vars(kind):
             required_fields = {
                 field.name: field.default is field.default_factory is dataclasses.MISSING
@@ -178,6 +177,19 @@ class SchemaBuilder:
             "types, enums, TypedDicts and dataclasses (other types need pydantic), or give the "
             "tool as a dict with the schema of its parameters"
         )
+
+
+def _required_keys(kind: Any, where: str) -> dict[str, bool]:
+    """Return the keys of a TypedDict, and whether each is required.
+
+    Its own `__required_keys__` misses what annotations say that are read late.
+    """
+    said = {typing.Required: True, typing.NotRequired: False}
+    required: frozenset[str] = getattr(kind, "__required_keys__", frozenset())
+    return {
+        name: said.get(typing.get_origin(hint), name in required)
+        for name, hint in _hints(kind, where).items()
+    }
 
 
 def _any_of(schemas: list[Schema]) -> Schema:
