@@ -1,4 +1,4 @@
-"""What a `ResponseParser` returns: deltas as the text comes, a `ParsedResponse` at the end."""
+"""Deltas that a `ResponseParser` returns as text comes, and `ParsedResponse`, their sum."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class ToolCallEnded:
 
 @dataclass(frozen=True, slots=True)
 class ToolCallRejected:
-    """What looked like a call is none: its text is content.
+    """Text that looked like a call is none: it is content.
 
     index: of the call that had started, which is void; None: no call had started.
     text: all of its text; it belongs to the content.

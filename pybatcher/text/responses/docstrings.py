@@ -1,4 +1,4 @@
-"""What a docstring says of a function and of its parameters, in Google style."""
+"""Texts about a function and its parameters, from a docstring in Google style."""
 
 from __future__ import annotations
 

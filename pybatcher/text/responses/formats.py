@@ -30,7 +30,7 @@ python     NAME(key=value), or a list of those
 
 @dataclass(frozen=True, slots=True)
 class ThinkMarkers:
-    """What encloses reasoning.
+    """Markers that enclose reasoning.
 
     anywhere: it may come after content too; else at the start of a response only, so that a text
         about such a marker stays a text.
@@ -75,7 +75,7 @@ class CallSyntax:
 
 @dataclass(frozen=True, slots=True)
 class ResponseFormat:
-    """What a family of models writes.
+    """Form of the responses of a family of models.
 
     dropped: markers without a meaning here, which are no text.
     harmony: a response is a list of messages in channels; `think` and `calls` do not apply.

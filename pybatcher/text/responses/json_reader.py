@@ -16,7 +16,7 @@ MAX_DEPTH = 64
 _PLAIN_CHARACTERS = re.compile(r'[^"\\\x00-\x1f]*')
 _NUMBER_CHARACTERS = re.compile(r"[-+.0-9eE]*")
 _NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?")
-_HEX = re.compile(r"[0-9a-fA-F]{4}")
+_HEX_DIGITS = frozenset("0123456789abcdefABCDEF")
 _ESCAPES = tuple("\\" + character for character in '"\\/bfnrtu')
 
 
@@ -59,11 +59,12 @@ def read_string(source: TextSource) -> Reading[str]:
 def _read_hex(source: TextSource) -> Reading[str]:
     digits = ""
     while len(digits) < 4:
-        if not (yield from source.peek()):
-            raise not_json("")
+        digit = yield from source.peek()
+        if not digit:
+            raise not_json(digit)
+        if digit not in _HEX_DIGITS:
+            raise MalformedCallError("its JSON has a string with an unknown escape")
         digits += source.take(1)
-    if not _HEX.fullmatch(digits):
-        raise MalformedCallError("its JSON has a string with an unknown escape")
     return digits
 
 

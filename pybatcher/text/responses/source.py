@@ -22,7 +22,7 @@ BLANKS = re.compile(r"[ \t\r\n]*")
 
 
 class MalformedCallError(Exception):
-    """What is read is no call after all. The message says why; it never leaves the parser."""
+    """Text that was read as a call is none. The message says why; it never leaves the parser."""
 
 
 class TextSource:

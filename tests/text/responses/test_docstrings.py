@@ -9,7 +9,8 @@ Note: it is: a forecast.
 
 Args:
     city: where,
-        with the country: both
+        with the country
+        region: too
     days (int): how many
     unit (Literal["C", "F"], optional):
         of the
@@ -28,7 +29,7 @@ def test_the_description_ends_where_the_sections_begin() -> None:
     description, parameters = read_docstring(DOCSTRING)
     assert description == "Look the weather up.\n\nNote: it is: a forecast."
     assert parameters == {
-        "city": "where, with the country: both",
+        "city": "where, with the country region: too",
         "days": "how many",
         "unit": "of the temperature",
         "rest": "no parameter of a tool",

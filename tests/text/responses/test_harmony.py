@@ -6,7 +6,7 @@ import pytest
 
 from pybatcher.text.responses.deltas import ParsedResponse
 from pybatcher.text.responses.formats import FORMATS
-from pybatcher.text.responses.parser import parse_response
+from pybatcher.text.responses.parser import ResponseParser, parse_response
 
 
 def parsed(text: str) -> ParsedResponse:
@@ -43,6 +43,12 @@ def test_a_message_to_another_that_is_no_json_is_content() -> None:
 
 def test_a_channel_that_is_not_known_is_content() -> None:
     assert parsed("<|channel|>other<|message|>text<|end|>").content == "text"
+
+
+@pytest.mark.parametrize("piece", ["<|start|>", "<|channel|>x", "<|start|>" + "x" * 200])
+def test_a_header_is_not_held_for_ever(piece: str) -> None:
+    parser = ResponseParser(FORMATS["harmony"])
+    assert any(parser.feed(piece) for _ in range(20))
 
 
 @pytest.mark.parametrize("text", ["<|channel|>" + "x" * 2000, "to=" + " y" * 2000])

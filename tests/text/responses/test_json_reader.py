@@ -70,6 +70,13 @@ def test_what_is_no_value_is_malformed(text: str) -> None:
         taken(text)
 
 
+def test_an_escape_ends_at_its_first_wrong_digit() -> None:
+    with pytest.raises(MalformedCallError, match="unknown escape"):
+        taken('"\\u1g')
+    with pytest.raises(MalformedCallError, match="ends in the middle"):
+        taken('"\\u1')
+
+
 def test_nesting_has_an_end() -> None:
     assert taken("[" * MAX_DEPTH + "]" * MAX_DEPTH) == "[" * MAX_DEPTH + "]" * MAX_DEPTH
     with pytest.raises(MalformedCallError, match="levels deep"):

@@ -37,6 +37,13 @@ def test_what_is_certain_stays_so(begin: str, rest: str, markers: list[str]) -> 
         assert not held or any(one.startswith(held) and one != held for one in markers)
 
 
+def test_a_marker_waits_for_a_longer_one_and_for_one_that_began_before() -> None:
+    assert Markers(["ab", "abc"]).find("xab", 0, ended=False) == (1, "")
+    assert Markers(["ab", "abc"]).find("xabd", 0, ended=False) == (1, "ab")
+    assert Markers(["<a<bc", "<b"]).find("<a<b", 0, ended=False) == (0, "")
+    assert Markers(["<a<bc", "<b"]).find("<a<b", 0, ended=True) == (2, "<b")
+
+
 def test_looks_from_the_start_that_is_given() -> None:
     assert Markers(["ab"]).find("abab", 1, ended=True) == (2, "ab")
     assert Markers([]).find("abab", 1, ended=False) == (4, "")
