@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..errors import InvalidRequestError, ModelFormatError
-from ..errors.checks import REQUEST, plain_float, plain_int, plain_text, short, type_name
+from ..errors.checks import REQUEST, type_name
+from .plain_values import PlainReader
 
 if TYPE_CHECKING:
     from .sandbox import Sandbox
@@ -17,10 +18,6 @@ __all__ = ["ChatTemplate"]
 
 _ASKS_FOR_NULL = re.compile(r"content['\"]?\]?\s*(is\s+(not\s+)?|[=!]=\s*)none", re.IGNORECASE)
 """Matches a template that handles a content of None itself. Another would write "None"."""
-
-_MAX_DEPTH = 32
-_MAX_UNITS = 2**20  # each value is a unit, and so are 64 characters
-_CHARACTERS_PER_UNIT = 64
 
 
 class ChatTemplate:
@@ -121,12 +118,12 @@ def _read(messages: object, keeps_null: bool) -> list[dict[str, Any]]:
     if not isinstance(messages, (list, tuple)) or not messages:
         found = "empty" if isinstance(messages, (list, tuple)) else type_name(messages)
         raise InvalidRequestError(f"messages is {found}; it must be a list of at least one message")
-    reader = _Reader()
+    reader = PlainReader("messages are too large")
     with REQUEST.reading("messages", messages, "made of texts, numbers, lists and mappings"):
         return [_checked(one, i, reader, keeps_null) for i, one in enumerate(messages)]
 
 
-def _checked(message: object, index: int, reader: _Reader, keeps_null: bool) -> dict[str, Any]:
+def _checked(message: object, index: int, reader: PlainReader, keeps_null: bool) -> dict[str, Any]:
     where = f"messages[{index}]"
     if not isinstance(message, Mapping):
         raise InvalidRequestError(
@@ -155,56 +152,3 @@ def _check_part(part: object, where: str) -> None:
         raise REQUEST.bad(where, found, "of type 'text'")
     if not isinstance(part.get("text"), str):
         raise REQUEST.bad(f"{where}.text", part.get("text"), "a text")
-
-
-class _Reader:
-    """Copies values of the kinds that JSON has, a bounded number of them.
-
-    Otherwise lists that contain each other many times over would take for ever.
-    """
-
-    def __init__(self) -> None:
-        self._left = _MAX_UNITS
-
-    def mapping(self, value: Mapping[Any, Any], where: str, depth: int) -> dict[str, Any]:
-        """Return a mapping as a dictionary. Raises InvalidRequestError."""
-        plain = {}
-        for key, one in value.items():
-            name = plain_text(key)
-            if name is None:
-                raise InvalidRequestError(
-                    f"{where} is {type_name(value)} with the field {short(key)}; "
-                    "field names must be texts"
-                )
-            self._spend(name, where)
-            plain[name] = self.value(one, f"{where}.{short(name)[1:-1]}", depth + 1)
-        return plain
-
-    def value(self, value: object, where: str, depth: int) -> Any:
-        """Return a value as plain data. Raises InvalidRequestError."""
-        if depth > _MAX_DEPTH:
-            raise InvalidRequestError(f"{where} is nested more than {_MAX_DEPTH} levels deep")
-        text = plain_text(value)
-        self._spend(text or "", where)
-        if text is not None:
-            REQUEST.unicode(where, text)
-            return text
-        if value is None or type(value) in (int, float, bool):
-            return value
-        if isinstance(value, Mapping):
-            return self.mapping(value, where, depth)
-        if isinstance(value, (list, tuple)):
-            return [self.value(one, f"{where}[{i}]", depth + 1) for i, one in enumerate(value)]
-        number: float | None = plain_int(value)
-        if number is None:
-            number = plain_float(value)
-        if number is not None:
-            return number
-        raise InvalidRequestError(
-            f"{where} is {type_name(value)}; it must be made of texts, numbers, lists and mappings"
-        )
-
-    def _spend(self, text: str, where: str) -> None:
-        self._left -= 1 + len(text) // _CHARACTERS_PER_UNIT
-        if self._left < 0:
-            raise InvalidRequestError(f"{where} is one value too many: messages are too large")

@@ -49,7 +49,7 @@ NATIVE_ORDER = [
 CPU_ORDER = [["cpu/kernels"], ["cpu/kernels/amx"], ["cpu/targets"]]
 
 # Rooms without time, threads and input or output: what they need of those comes as an argument.
-PURE_ROOMS = ["scheduling", "sidecar/protocol"]
+PURE_ROOMS = ["scheduling", "sidecar/protocol", "text/responses"]
 IMPURE = {"asyncio", "threading", "time", "random", "socket", "multiprocessing", "concurrent"}
 
 # Plain values that every layer may name, wherever the file lies; it knows nothing but base.

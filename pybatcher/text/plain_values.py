@@ -1,0 +1,71 @@
+"""`PlainReader`: copies what a caller passed in as plain data, such as JSON has."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ..errors import InvalidRequestError
+from ..errors.checks import REQUEST, plain_float, plain_int, plain_text, short, type_name
+
+__all__ = ["PlainReader"]
+
+_MAX_DEPTH = 32
+_CHARACTERS_PER_UNIT = 64
+
+
+class PlainReader:
+    """Copies values of the kinds that JSON has, a bounded number of them.
+
+    Otherwise lists that contain each other many times over would take for ever.
+
+    too_large: what the error says when there are more than `most` units: each value is a unit, and
+        so are 64 characters.
+    """
+
+    def __init__(self, too_large: str, *, most: int = 2**20) -> None:
+        self._too_large = too_large
+        self._left = most
+
+    def mapping(self, value: Mapping[Any, Any], where: str, depth: int) -> dict[str, Any]:
+        """Return a mapping as a dictionary. Raises InvalidRequestError."""
+        plain = {}
+        for key, one in value.items():
+            name = plain_text(key)
+            if name is None:
+                raise InvalidRequestError(
+                    f"{where} is {type_name(value)} with the field {short(key)}; "
+                    "field names must be texts"
+                )
+            self._spend(name, where)
+            plain[name] = self.value(one, f"{where}.{short(name)[1:-1]}", depth + 1)
+        return plain
+
+    def value(self, value: object, where: str, depth: int) -> Any:
+        """Return a value as plain data. Raises InvalidRequestError."""
+        if depth > _MAX_DEPTH:
+            raise InvalidRequestError(f"{where} is nested more than {_MAX_DEPTH} levels deep")
+        text = plain_text(value)
+        self._spend(text or "", where)
+        if text is not None:
+            REQUEST.unicode(where, text)
+            return text
+        if value is None or type(value) in (int, float, bool):
+            return value
+        if isinstance(value, Mapping):
+            return self.mapping(value, where, depth)
+        if isinstance(value, (list, tuple)):
+            return [self.value(one, f"{where}[{i}]", depth + 1) for i, one in enumerate(value)]
+        number: float | None = plain_int(value)
+        if number is None:
+            number = plain_float(value)
+        if number is not None:
+            return number
+        raise InvalidRequestError(
+            f"{where} is {type_name(value)}; it must be made of texts, numbers, lists and mappings"
+        )
+
+    def _spend(self, text: str, where: str) -> None:
+        self._left -= 1 + len(text) // _CHARACTERS_PER_UNIT
+        if self._left < 0:
+            raise InvalidRequestError(f"{where} is one value too many: {self._too_large}")

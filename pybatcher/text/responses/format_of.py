@@ -1,0 +1,105 @@
+"""`format_of`: which format a model writes, by what its checkpoint says."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from .formats import DEEPSEEK_SEPARATOR, FORMATS, ResponseFormat
+from .own_template import read_own_template
+
+__all__ = ["format_of"]
+
+# By characteristic texts, all of which are there; the first line that fits decides. Markers that
+# only one family has stand before those that many share.
+_RECOGNISED: tuple[tuple[tuple[str, ...], str], ...] = (
+    (("<|channel|>", "<|message|>"), "harmony"),
+    (("<|tool_call>", "<tool_call|>"), "gemma4"),
+    (("<|channel>thought",), "gemma4"),
+    (("<start_function_call>",), "function_gemma"),
+    ((DEEPSEEK_SEPARATOR,), "deepseek"),
+    (("[TOOL_CALLS]", "[ARGS]"), "mistral"),
+    (("[TOOL_CALLS]",), "mistral_json"),
+    (("<function=", "<parameter="), "qwen_xml"),
+    (("<|start_of_role|>", "<tool_call>"), "granite4"),
+    (("<|start_of_role|>",), "granite"),
+    (("<|tool_call|>",), "granite"),
+    (("xml_tools", "/no_think"), "smollm3"),
+    (("<tool_call>",), "hermes"),
+    (("<|python_tag|>",), "llama3"),
+    (("<|start_header_id|>", "parameters"), "llama3"),
+    (("<start_of_turn>",), "gemma3"),
+)
+
+_BY_MODEL_TYPE = {
+    "gpt_oss": "harmony",
+    "gemma2": "gemma3",
+    "gemma3": "gemma3",
+    "gemma3_text": "gemma3",
+    "gemma4": "gemma4",
+    "gemma4_text": "gemma4",
+    "deepseek_v3": "deepseek",
+    "granite": "granite",
+    "granitemoe": "granite",
+    "granitemoehybrid": "granite4",
+    "llama4": "llama3",
+    "mistral": "mistral_json",
+    "mistral3": "mistral",
+    "ministral3": "mistral",
+    "qwen2": "hermes",
+    "qwen3": "hermes",
+    "qwen3_moe": "hermes",
+    "qwen3_5": "qwen_xml",
+    "qwen3_5_moe": "qwen_xml",
+    "qwen3_next": "hermes",
+    "smollm3": "smollm3",
+}
+
+
+def format_of(
+    chat_template: str | None,
+    model_type: str | None = None,
+    own_template: Mapping[str, Any] | None = None,
+) -> ResponseFormat:
+    """Return the format that a model writes.
+
+    chat_template: the Jinja source, recognised by characteristic texts.
+    model_type: of config.json; it decides where the chat template has nothing characteristic.
+    own_template: the tokenizer's `response_template` (or `response_schema`), which comes first: as
+        it is if it can be read, else recognised by the same texts.
+
+    Never raises; what nothing is known about is the format "generic".
+    """
+    template = chat_template or ""
+    own = read_own_template(own_template)
+    if own is not None:
+        return _with_mistral_ids(own, template)
+    if own_template:
+        name = _recognise(_texts_of(own_template))
+        if name:
+            return FORMATS[name]
+    name = _recognise(template) or _BY_MODEL_TYPE.get(model_type or "", "")
+    return FORMATS[name or "generic"]
+
+
+def _recognise(text: str) -> str:
+    """Return the name of the format that a text has the characteristic texts of, or ""."""
+    for texts, name in _RECOGNISED:
+        if all(one in text for one in texts):
+            return name
+    return ""
+
+
+def _texts_of(template: object) -> str:
+    """Return a template as one text, without the backslashes of its regular expressions."""
+    try:
+        text = json.dumps(template, ensure_ascii=False, default=str)
+    except (ValueError, TypeError, RecursionError):
+        return ""
+    return text.replace("\\", "")
+
+
+def _with_mistral_ids(own: ResponseFormat, template: str) -> ResponseFormat:
+    return replace(own, call_ids="mistral") if "[TOOL_CALLS]" in template else own

@@ -1,0 +1,245 @@
+"""`ResponseFormat`: how a family of models writes reasoning and calls of tools."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+__all__ = [
+    "DEEPSEEK_SEPARATOR",
+    "FORMATS",
+    "HARMONY_MARKERS",
+    "CallForm",
+    "CallSyntax",
+    "ResponseFormat",
+    "ThinkMarkers",
+]
+
+CallForm = Literal["json", "xml", "mistral", "deepseek", "gemma", "python"]
+"""How a call is written:
+
+json       {"name": ..., "arguments": {...}}, or a list of those
+xml        <function=NAME><parameter=KEY>value</parameter></function>
+mistral    NAME[ARGS]{...}, or a JSON list
+deepseek   function<SEPARATOR>NAME, then {...} in a fenced block; or NAME<SEPARATOR>{...}
+gemma      call:NAME{key:<|"|>text<|"|>,other:1}
+python     NAME(key=value), or a list of those
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class ThinkMarkers:
+    """Markers that enclose reasoning.
+
+    anywhere: it may come after content too; else at the start of a response only, so that a text
+        about such a marker stays a text.
+    """
+
+    open: str
+    close: str
+    anywhere: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CallSyntax:
+    """How a call, or several in a row, is written.
+
+    opens: what it begins with; the first is what a grammar writes. Empty: nothing, so that only
+        the start of a response can be a call.
+    closes: what may end it; the first is what a grammar writes.
+    forms: what may be inside; the first is what a grammar writes.
+    listed: a grammar writes a list of calls, not a block for each.
+    lead, tail: blanks that the model puts behind `opens` and before `closes`.
+    between: what the model puts between two calls.
+    around: what the model puts before the first call and behind the last one.
+    quote: what encloses a text, for the form "gemma".
+    name_keys, arguments_keys: of the JSON object; the first is what a grammar writes.
+    exact: JSON counts only with a name, arguments and no other keys, so that an answer in JSON
+        stays a text. Always so where nothing opens a call.
+    """
+
+    opens: tuple[str, ...]
+    closes: tuple[str, ...] = ()
+    forms: tuple[CallForm, ...] = ("json",)
+    listed: bool = False
+    lead: str = ""
+    tail: str = ""
+    between: str = ""
+    around: tuple[str, str] = ("", "")
+    quote: str = ""
+    name_keys: tuple[str, ...] = ("name",)
+    arguments_keys: tuple[str, ...] = ("arguments", "parameters")
+    exact: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ResponseFormat:
+    """Form of the responses of a family of models.
+
+    dropped: markers without a meaning here, which are no text.
+    harmony: a response is a list of messages in channels; `think` and `calls` do not apply.
+    call_ids: "prefixed": `call_0`; "mistral": nine letters and digits, which the chat templates of
+        Mistral demand.
+    """
+
+    name: str
+    think: tuple[ThinkMarkers, ...] = ()
+    calls: tuple[CallSyntax, ...] = ()
+    dropped: tuple[str, ...] = ()
+    harmony: bool = False
+    call_ids: Literal["prefixed", "mistral"] = "prefixed"
+
+    @property
+    def markers(self) -> frozenset[str]:
+        """Texts that the parser must see.
+
+        Some are special tokens of some tokenizers: a detokenizer that skips special tokens has to
+        keep these.
+        """
+        found = {*self.dropped, *(HARMONY_MARKERS if self.harmony else ())}
+        for think in self.think:
+            found |= {think.open, think.close}
+        for syntax in self.calls:
+            found |= {*syntax.opens, *syntax.closes, *filter(None, [syntax.quote])}
+            for form in syntax.forms:
+                found |= _INNER_MARKERS.get(form, frozenset())
+        return frozenset(found)
+
+    def opens_reasoning(self, prompt: str) -> bool:
+        """Return whether a rendered prompt ends inside reasoning.
+
+        The chat templates of DeepSeek-R1 and Qwen3.5 end a prompt with an opened <think>: the
+        response begins with reasoning then, and has the closing marker only. The answer is what
+        `ResponseParser(in_reasoning=...)` wants. prompt: its tail is enough.
+        """
+        end = prompt.rstrip()
+        if self.harmony:
+            return end.endswith("<|channel|>analysis<|message|>")
+        return any(end.endswith(think.open) for think in self.think)
+
+
+def _token(words: str) -> str:
+    """Return a special token of DeepSeek, with a wide bar at both ends and blocks as blanks."""
+    return f"<\uff5ctool\u2581{words.replace(' ', chr(0x2581))}\uff5c>"
+
+
+DEEPSEEK_SEPARATOR = _token("sep")
+
+HARMONY_MARKERS = (
+    "<|start|>",
+    "<|channel|>",
+    "<|constrain|>",
+    "<|message|>",
+    "<|end|>",
+    "<|call|>",
+    "<|return|>",
+)
+
+_INNER_MARKERS = {
+    "mistral": frozenset({"[ARGS]", "[CALL_ID]"}),
+    "deepseek": frozenset({DEEPSEEK_SEPARATOR}),
+}
+
+_THINK = ThinkMarkers("<think>", "</think>")
+_TOOL_CALL = CallSyntax(
+    ("<tool_call>",), ("</tool_call>",), ("json", "xml"), lead="\n", tail="\n", between="\n"
+)
+_XML_CALL = CallSyntax(
+    ("<tool_call>", "<function="),
+    ("</tool_call>",),
+    ("xml", "json"),
+    lead="\n",
+    tail="\n",
+    between="\n",
+)
+_BARE_CALL = CallSyntax(
+    (),
+    arguments_keys=("parameters", "arguments"),
+    forms=("json", "python"),
+    between="; ",
+    exact=True,
+)
+_GRANITE_LIST = CallSyntax(("<|tool_call|>",), ("<|/tool_call|>",), listed=True)
+
+_ALL = [
+    ResponseFormat("hermes", (_THINK,), (_TOOL_CALL,)),
+    ResponseFormat("qwen_xml", (_THINK,), (_XML_CALL,)),
+    ResponseFormat("smollm3", (_THINK,), (_TOOL_CALL,)),
+    ResponseFormat(
+        "llama3",
+        (_THINK,),
+        (
+            _BARE_CALL,
+            CallSyntax(
+                ("<|python_tag|>",),
+                ("<|eom_id|>",),
+                ("json", "python"),
+                arguments_keys=("parameters", "arguments"),
+            ),
+        ),
+    ),
+    ResponseFormat(
+        "mistral",
+        (ThinkMarkers("[THINK]", "[/THINK]"), _THINK),
+        (CallSyntax(("[TOOL_CALLS]",), forms=("mistral", "json")),),
+        call_ids="mistral",
+    ),
+    ResponseFormat(
+        "mistral_json",
+        (ThinkMarkers("[THINK]", "[/THINK]"), _THINK),
+        (CallSyntax(("[TOOL_CALLS]",), forms=("json", "mistral"), listed=True, lead=" "),),
+        call_ids="mistral",
+    ),
+    ResponseFormat("harmony", harmony=True),
+    ResponseFormat(
+        "gemma3",
+        calls=(
+            _BARE_CALL,
+            CallSyntax(
+                ("```tool_code", "```tool_call", "```function_call"),
+                ("```",),
+                ("python", "json"),
+            ),
+            CallSyntax(("```json",), ("```",), exact=True),
+        ),
+    ),
+    ResponseFormat(
+        "gemma4",
+        (ThinkMarkers("<|channel>thought", "<channel|>", anywhere=True),),
+        (CallSyntax(("<|tool_call>",), ("<tool_call|>",), ("gemma",), quote='<|"|>'),),
+    ),
+    ResponseFormat(
+        "function_gemma",
+        calls=(
+            CallSyntax(
+                ("<start_function_call>",),
+                ("<end_function_call>",),
+                ("gemma",),
+                quote="<escape>",
+            ),
+        ),
+    ),
+    ResponseFormat(
+        "deepseek",
+        (_THINK,),
+        (
+            CallSyntax(
+                (_token("call begin"),),
+                (_token("call end"),),
+                ("deepseek",),
+                between="\n",
+                around=(_token("calls begin"), _token("calls end")),
+            ),
+        ),
+        dropped=(_token("calls begin"), _token("calls end")),
+    ),
+    ResponseFormat(
+        "granite", (_THINK,), (_GRANITE_LIST, _TOOL_CALL), dropped=("<response>", "</response>")
+    ),
+    ResponseFormat("granite4", (_THINK,), (_TOOL_CALL, _GRANITE_LIST)),
+    ResponseFormat("generic", (_THINK,), (_BARE_CALL, _TOOL_CALL)),
+]
+
+FORMATS: Mapping[str, ResponseFormat] = {one.name: one for one in _ALL}
+"""All families by their names."""

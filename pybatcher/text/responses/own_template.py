@@ -1,0 +1,94 @@
+"""Reads the response template that a tokenizer brings, where it is of a kind that is known here.
+
+Such a template (`response_template` in tokenizer_config.json) has `fields`, each with literal
+texts or regular expressions that open and close it, and how its content is read. Source: the
+documentation of transformers, "Response Parsing". Regular expressions are not run: they come with
+the checkpoint, and some would not end. What they are about is recognised by the markers in them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from .formats import CallSyntax, ResponseFormat, ThinkMarkers
+
+__all__ = ["read_own_template"]
+
+_THINKING = ("thinking", "reasoning", "reasoning_content")
+_MAX_MARKER = 64
+
+
+def read_own_template(template: object) -> ResponseFormat | None:
+    """Return the format that a response template describes; None for what cannot be read.
+
+    Read are templates with literal markers and calls in JSON. The template is not trusted: it may
+    have any shape.
+    """
+    fields = _mapping(_mapping(template).get("fields"))
+    if not fields:
+        return None
+    think: list[ThinkMarkers] = []
+    for name in _THINKING:
+        if name in fields:
+            opens, closes = _literals(fields[name], "open"), _literals(fields[name], "close")
+            if len(opens) != 1 or len(closes) != 1:
+                return None
+            think.append(ThinkMarkers(opens[0], closes[0]))
+    calls: tuple[CallSyntax, ...] = ()
+    if "tool_calls" in fields:
+        syntax = _calls(_mapping(fields["tool_calls"]))
+        if syntax is None:
+            return None
+        calls = (syntax,)
+    content = _mapping(fields.get("content"))
+    if "open_pattern" in content or "close_pattern" in content:
+        return None
+    return ResponseFormat("own", tuple(think), calls, dropped=_literals(content, "open"))
+
+
+def _calls(field: Mapping[str, Any]) -> CallSyntax | None:
+    opens, closes = _literals(field, "open"), _literals(field, "close")
+    if field.get("content") != "json" or _mapping(field.get("content_args")) or not opens:
+        return None
+    keys = _keys(field.get("transform"))
+    if keys is None:
+        return None
+    names, arguments = keys
+    listed = field.get("transform_each") is True
+    return CallSyntax(
+        opens, closes, ("json",), listed=listed, name_keys=names, arguments_keys=arguments
+    )
+
+
+def _keys(transform: object) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
+    """Return the keys of a call's name and arguments, by how the template reshapes it."""
+    function = _mapping(transform).get("function")
+    if transform is None or function == "{content}":
+        return ("name",), ("arguments", "parameters")
+    name = _placeholder(_mapping(function).get("name"))
+    arguments = _placeholder(_mapping(function).get("arguments"))
+    return ((name,), (arguments,)) if name and arguments else None
+
+
+def _placeholder(value: object) -> str:
+    """Return the name in "{name}"; "" for anything else, and for the whole content."""
+    if not isinstance(value, str) or not (value.startswith("{") and value.endswith("}")):
+        return ""
+    name = value[1:-1]
+    return name if name.isidentifier() and name != "content" else ""
+
+
+def _literals(field: object, key: str) -> tuple[str, ...]:
+    """Return the literal texts of a delimiter; empty where it is a pattern or nothing usable."""
+    plain = _mapping(field)
+    value = plain.get(key)
+    texts = [value] if isinstance(value, str) else value if isinstance(value, list) else []
+    usable = all(isinstance(one, str) and 0 < len(one.strip()) <= _MAX_MARKER for one in texts)
+    if not usable or f"{key}_pattern" in plain:
+        return ()
+    return tuple(one.strip() for one in texts)
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}

@@ -1,0 +1,139 @@
+"""`TextSource`: a text that arrives in pieces, read by generators that wait for more of it.
+
+A reader is a generator: it yields when it needs more text, and returns what it read. Readers call
+each other by `yield from`, so that the grammar of a format reads as one, however the text is cut.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Generator
+from typing import TypeVar
+
+from .markers import Markers
+
+__all__ = ["BLANKS", "MAX_CALL_CHARACTERS", "MalformedCallError", "Reading", "TextSource"]
+
+T = TypeVar("T")
+Reading = Generator[None, None, T]
+
+MAX_CALL_CHARACTERS = 2**20
+BLANKS = re.compile(r"[ \t\r\n]*")
+
+
+class MalformedCallError(Exception):
+    """Text that was read as a call is none. The message says why; it never leaves the parser."""
+
+
+class TextSource:
+    """The text that was fed and not read yet, and how to read it.
+
+    Nothing is looked at twice, except an end of the text that may become a marker: what is kept
+    between two feeds is shorter than the longest marker.
+
+    ended: no text follows.
+    listener: is given all text that is taken; None: nobody listens.
+    """
+
+    def __init__(self) -> None:
+        self._text = ""
+        self._position = 0
+        self.ended = False
+        self.listener: Callable[[str], None] | None = None
+        self._recorded: list[str] | None = None
+        self._recorded_length = 0
+
+    def feed(self, text: str) -> None:
+        """Add text at the end."""
+        self._text = self._text[self._position :] + text
+        self._position = 0
+
+    def record(self) -> None:
+        """Begin a new record of the text that is taken."""
+        self._recorded, self._recorded_length = [], 0
+
+    def recorded(self) -> str:
+        """Return the text taken since `record`, and end the record."""
+        parts, self._recorded = self._recorded or [], None
+        return "".join(parts)
+
+    def take(self, length: int) -> str:
+        """Read that many characters, which are there.
+
+        Raises MalformedCallError when a record becomes too long, after the text was taken.
+        """
+        end = self._position + length
+        text = self._text[self._position : end]
+        self._position = end
+        if self._recorded is not None:
+            self._recorded.append(text)
+            self._recorded_length += length
+        if self.listener is not None:
+            self.listener(text)
+        if self._recorded is not None and self._recorded_length > MAX_CALL_CHARACTERS:
+            raise MalformedCallError(f"it is longer than {MAX_CALL_CHARACTERS} characters")
+        return text
+
+    def _room(self) -> int:
+        """Return how many characters to take at once, so that a record ends at the same one however
+        the text is cut.
+        """
+        if self._recorded is None:
+            return len(self._text)
+        return MAX_CALL_CHARACTERS + 1 - self._recorded_length
+
+    def peek(self) -> Reading[str]:
+        """Return the next character without taking it; "" at the end of the text."""
+        while self._position == len(self._text):
+            if self.ended:
+                return ""
+            yield
+        return self._text[self._position]
+
+    def literal(self, *texts: str) -> Reading[str]:
+        """Take the longest of these texts that comes next; "" if none does."""
+        while True:
+            rest = self._text[self._position : self._position + max(map(len, texts))]
+            if not self.ended and any(len(rest) < len(t) and t.startswith(rest) for t in texts):
+                yield
+                continue
+            matching = [text for text in texts if rest.startswith(text)]
+            return self.take(len(max(matching, key=len))) if matching else ""
+
+    def run(self, pattern: re.Pattern[str]) -> Reading[str]:
+        """Take all characters that come next and match. pattern: `[...]*`."""
+        parts = []
+        while True:
+            found = pattern.match(self._text, self._position)
+            if found and found.end() > self._position:
+                parts.append(self.take(min(found.end() - self._position, self._room())))
+                continue
+            if self._position < len(self._text) or self.ended:
+                return "".join(parts)
+            yield
+
+    def blanks(self) -> Reading[str]:
+        """Take the blanks that come next."""
+        return (yield from self.run(BLANKS))
+
+    def until(
+        self, markers: Markers, on_text: Callable[[str], None], *, most: int | None = None
+    ) -> Reading[str]:
+        """Take the text before the next marker and return that marker, which is not taken.
+
+        on_text: is given the text as soon as it cannot belong to a marker.
+        most: characters to take at most. Returns "" when they are used up, and at the end.
+        """
+        while True:
+            at, marker = markers.find(self._text, self._position, ended=self.ended)
+            if at > self._position:
+                length = min(at - self._position, self._room())
+                if most is not None:
+                    if not (length := min(length, most)):
+                        return ""
+                    most -= length
+                on_text(self.take(length))
+                continue
+            if marker or self.ended:
+                return marker
+            yield

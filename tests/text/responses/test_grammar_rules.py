@@ -1,0 +1,42 @@
+"""The text of grammars; what they accept is tested with `tool_grammar`."""
+
+from __future__ import annotations
+
+from pybatcher.text.responses.grammar_rules import GrammarRules
+
+
+def test_literals_name_special_tokens_by_their_ids() -> None:
+    rules = GrammarRules({"<a>": 7, "<a><b>": 8})
+    assert rules.literal('x<a>"\n<a><b>') == r'"x" <[7]> "\"\n" <[8]>'
+    assert rules.literal("") == ""
+
+
+def test_the_same_rule_is_written_once() -> None:
+    rules = GrammarRules({"<a>": 7})
+    assert rules.rule("/x/", options="[lazy]") == "r0"
+    assert rules.rule("/x/") == "r1"
+    assert rules.rule("/x/", options="[lazy]") == "r0"
+    assert rules.one_of(["a", "b", "a"]) == "r2"
+    assert rules.reserve() == "r3"
+    rules.define("r3", "r2")
+    assert rules.text("r3").splitlines() == [
+        "%llguidance {}",
+        "start: r3",
+        "r0[lazy]: /x/",
+        "r1: /x/",
+        "r2: a | b",
+        "r3: r2",
+    ]
+
+
+def test_a_text_ends_at_its_marker() -> None:
+    rules = GrammarRules({"<a>": 7})
+    assert rules.until("<a>") == "r0 <[7]>"
+    assert rules.until("</b c>\n") == "r1"
+    assert rules.text("r1").splitlines()[2:] == ["r0: /(?s:.*)/", r"r1[lazy]: /(?s:.*)<\/b c>\n/"]
+
+
+def test_json_has_bounded_blanks() -> None:
+    rules = GrammarRules({})
+    assert rules.json({"type": "object"}) == "r0"
+    assert '"whitespace_flexible": false' in rules.text("r0")

@@ -1,0 +1,279 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from response_texts import deepseek
+
+from pybatcher.errors import InvalidRequestError
+from pybatcher.text.responses.formats import FORMATS, ResponseFormat
+from pybatcher.text.responses.parser import parse_response
+from pybatcher.text.responses.tool_choice import read_tool_choice
+from pybatcher.text.responses.tool_grammar import tool_grammar
+from pybatcher.text.responses.tools import read_tools, schemas_of
+
+WEATHER = {
+    "type": "function",
+    "function": {
+        "name": "get_weather",
+        "parameters": {
+            "type": "object",
+            "properties": {
+                "city": {"type": "string"},
+                "days": {"type": "integer"},
+                "unit": {"enum": ["C", "F"]},
+                "at": {"$ref": "#/$defs/place"},
+            },
+            "required": ["city", "days"],
+            "additionalProperties": False,
+            "$defs": {"place": {"type": "array", "items": {"type": "number"}}},
+        },
+    },
+}
+PING = {"type": "function", "function": {"name": "ping"}}
+TOOLS = read_tools([WEATHER, PING])
+PARIS = ("get_weather", {"city": "Paris", "days": 3})
+
+# By family: a call of get_weather, and two calls that follow each other.
+WRITTEN = {
+    "hermes": (
+        '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Paris", "days": 3}}\n'
+        "</tool_call>",
+        '\n<tool_call>\n{"name": "ping", "arguments": {}}\n</tool_call>',
+    ),
+    "qwen_xml": (
+        "<tool_call>\n<function=get_weather>\n<parameter=city>\nParis\n</parameter>\n"
+        "<parameter=days>\n3\n</parameter>\n</function>\n</tool_call>",
+        "\n<tool_call>\n<function=ping>\n</function>\n</tool_call>",
+    ),
+    "llama3": (
+        '{"name": "get_weather", "parameters": {"city": "Paris", "days": 3}}',
+        '; {"name": "ping", "parameters": {}}',
+    ),
+    "mistral": (
+        '[TOOL_CALLS]get_weather[ARGS]{"city": "Paris", "days": 3}',
+        "[TOOL_CALLS]ping[ARGS]{}",
+    ),
+    "mistral_json": (
+        '[TOOL_CALLS] [{"name": "get_weather", "arguments": {"city": "Paris", "days": 3}}',
+        ', {"name": "ping", "arguments": {}}',
+    ),
+    "harmony": (
+        "<|channel|>commentary to=functions.get_weather <|constrain|>json<|message|>"
+        '{"city":"Paris","days":3}<|call|>',
+        "",
+    ),
+    "gemma3": (
+        '{"name": "get_weather", "parameters": {"city": "Paris", "days": 3}}',
+        '; {"name": "ping", "parameters": {}}',
+    ),
+    "gemma4": (
+        '<|tool_call>call:get_weather{city:<|"|>Paris<|"|>,days:3}<tool_call|>',
+        "<|tool_call>call:ping{}<tool_call|>",
+    ),
+    "function_gemma": (
+        "<start_function_call>call:get_weather{city:<escape>Paris<escape>,days:3}"
+        "<end_function_call>",
+        "<start_function_call>call:ping{}<end_function_call>",
+    ),
+    "deepseek": (
+        f"{deepseek('calls begin')}{deepseek('call begin')}function{deepseek('sep')}get_weather\n"
+        f'```json\n{{"city": "Paris", "days": 3}}\n```{deepseek("call end")}',
+        f"\n{deepseek('call begin')}function{deepseek('sep')}ping\n```json\n{{}}\n```"
+        f"{deepseek('call end')}",
+    ),
+    "granite": (
+        '<|tool_call|>[{"name": "get_weather", "arguments": {"city": "Paris", "days": 3}}',
+        ', {"name": "ping", "arguments": {}}',
+    ),
+    "granite4": (
+        '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Paris", "days": 3}}\n'
+        "</tool_call>",
+        '\n<tool_call>\n{"name": "ping", "arguments": {}}\n</tool_call>',
+    ),
+}
+WRITTEN |= {"smollm3": WRITTEN["hermes"], "generic": WRITTEN["llama3"]}
+ENDS = {
+    "mistral_json": "]",
+    "granite": "]<|/tool_call|>",
+    "deepseek": deepseek("calls end"),
+}
+MARKERS = {m: i for i, m in enumerate(sorted({m for f in FORMATS.values() for m in f.markers}))}
+
+
+def grammar(name: str, choice: Any = "required", **options: Any) -> str:
+    return tool_grammar(FORMATS[name], TOOLS, read_tool_choice(choice, TOOLS), **options)
+
+
+class Follower:
+    """Says whether texts follow a grammar; a token is a byte, or a marker where those are special.
+
+    The vocabulary of the byte tokenizer of llguidance is the bytes; its own markers come after.
+    """
+
+    def __init__(self, lark: str) -> None:
+        llguidance = pytest.importorskip("llguidance")
+        self._tokenizer = llguidance.LLTokenizer("byte")
+        grammar = llguidance.grammar_from("lark", lark)
+        error = llguidance.LLMatcher.validate_grammar(grammar, self._tokenizer)
+        assert not error, f"{error}\n{lark}"
+        self._new = lambda: llguidance.LLMatcher(self._tokenizer, grammar)
+
+    def follows(self, text: str) -> bool:
+        matcher = self._new()
+        ids = list(text.encode())
+        return matcher.try_consume_tokens(ids) == len(ids) and matcher.is_accepting()
+
+
+def test_each_family_is_written() -> None:
+    assert set(WRITTEN) == set(FORMATS)
+
+
+@pytest.mark.parametrize("name", sorted(WRITTEN))
+def test_a_call_in_the_familys_own_syntax_follows(name: str) -> None:
+    one, more = WRITTEN[name]
+    end = ENDS.get(name, "")
+    required = Follower(grammar(name))
+    assert required.follows(one + end)
+    assert not required.follows(one.replace("3", "three") + end)
+    assert not required.follows(one.replace("get_weather", "get_money") + end)
+    assert not required.follows(one.replace("days", "nights") + end)
+    assert not required.follows("Sure. " + one + end)
+    assert not required.follows("")
+    if more:
+        assert required.follows(one + more + end)
+        alone = Follower(grammar(name, parallel=False))
+        assert alone.follows(one + end)
+        assert not alone.follows(one + more + end)
+    named = {"type": "function", "function": {"name": "ping"}}
+    assert not Follower(grammar(name, named)).follows(one + end)
+
+
+@pytest.mark.parametrize("name", sorted(WRITTEN))
+def test_what_follows_is_parsed_as_calls(name: str) -> None:
+    text = "".join(WRITTEN[name]) + ENDS.get(name, "")
+    response = parse_response(text, FORMATS[name], schemas=schemas_of(TOOLS))
+    calls = [(call.name, call.arguments) for call in response.tool_calls]
+    assert calls == [PARIS, ("ping", {})][: len(calls)]
+    assert len(calls) == 1 + bool(WRITTEN[name][1])
+    assert not response.content
+    assert not response.notes
+
+
+@pytest.mark.parametrize("name", sorted(WRITTEN))
+def test_text_may_come_before_calls_that_are_free(name: str) -> None:
+    one, more = WRITTEN[name]
+    end = ENDS.get(name, "")
+    free = Follower(grammar(name, "auto"))
+    header = "<|channel|>final<|message|>" if name == "harmony" else ""
+    assert free.follows(header + "Just an answer: {1}.\n")
+    assert free.follows(one + more + end)
+    broken = one.replace("days", "nights") + end
+    assert not free.follows(broken)
+    if FORMATS[name].calls and FORMATS[name].calls[0].opens:
+        assert free.follows("Let me see.\n" + one + end)
+        assert not free.follows("Let me see.\n" + broken)
+
+
+@pytest.mark.parametrize("name", [n for n in sorted(WRITTEN) if FORMATS[n].think])
+def test_reasoning_comes_first(name: str) -> None:
+    think = FORMATS[name].think[0]
+    one = WRITTEN[name][0] + ENDS.get(name, "")
+    closed = f"Hm.\n{think.close}\n\n"
+    assert Follower(grammar(name)).follows(think.open + closed + one)
+    inside = Follower(grammar(name, in_reasoning=True))
+    assert inside.follows(closed + one)
+    assert not inside.follows(one)
+    assert Follower(grammar(name, "auto", in_reasoning=True)).follows(closed + "Yes.")
+
+
+def test_harmony_has_reasoning_and_comments_first() -> None:
+    one = WRITTEN["harmony"][0]
+    rest = "Hm.<|end|><|start|>assistant"
+    assert Follower(grammar("harmony")).follows(f"<|channel|>analysis<|message|>{rest}{one}")
+    inside = Follower(grammar("harmony", in_reasoning=True))
+    assert inside.follows(f"{rest}<|channel|>commentary<|message|>{rest}{one}")
+    assert not inside.follows(one)
+
+
+@pytest.mark.parametrize("name", ["qwen_xml", "gemma4"])
+@pytest.mark.parametrize(
+    ("arguments", "fits"),
+    [
+        ({"city": "a\nb </x>", "days": -1, "unit": "C", "at": [1, 2.5]}, True),
+        ({"city": "", "days": 0, "at": []}, True),
+        ({"city": "a", "days": 1.5}, False),
+        ({"city": "a", "days": 1, "unit": "K"}, False),
+        ({"city": "a", "days": 1, "at": ["x"]}, False),
+        ({"city": "a"}, False),
+    ],
+)
+def test_arguments_that_are_not_json_follow_the_schema(
+    name: str, arguments: dict[str, Any], fits: bool
+) -> None:
+    if name == "qwen_xml":
+        values = {k: v if isinstance(v, str) else str(v) for k, v in arguments.items()}
+        values = {k: v.replace("'", '"') for k, v in values.items()}
+        order = [k for k in ("city", "days", "unit", "at") if k in values]
+        inside = "".join(f"<parameter={k}>\n{values[k]}\n</parameter>\n" for k in order)
+        text = f"<tool_call>\n<function=get_weather>\n{inside}</function>\n</tool_call>"
+    else:
+        quoted = {
+            k: f'<|"|>{v}<|"|>' if isinstance(v, str) else str(v).replace(" ", "")
+            for k, v in arguments.items()
+        }
+        inside = ",".join(f"{k}:{quoted[k]}" for k in sorted(quoted))
+        text = f"<|tool_call>call:get_weather{{{inside}}}<tool_call|>"
+    assert Follower(grammar(name)).follows(text) is fits
+    if fits:
+        response = parse_response(text, FORMATS[name], schemas=schemas_of(TOOLS))
+        assert response.tool_calls[0].arguments == arguments
+
+
+ODD_SCHEMAS: list[dict[str, Any]] = [
+    {},
+    {"additionalProperties": {"type": "integer"}},
+    {"properties": {"a": True, "b": {}}},
+    {"properties": {"a": {"type": ["string", "null"]}, 'k"\n': {"const": 7}}},
+    {"properties": {"a": {"anyOf": [{"type": "integer"}, {"type": "null"}]}}},
+    {"properties": {"a": {"type": "object", "properties": {"b": {"type": "boolean"}}}}},
+    {"properties": {"a": {"type": "array", "items": {"enum": [1, "é", None, True, 2.5]}}}},
+    {"properties": {"a": {"$ref": "#/properties/b"}, "b": {"type": "number"}}},
+    {
+        "properties": {"a": {"$ref": "#/$defs/node"}},
+        "$defs": {
+            "node": {
+                "type": "object",
+                "properties": {
+                    "left": {"$ref": "#/$defs/node"},
+                    "right": {"anyOf": [{"$ref": "#/$defs/node"}, {"type": "null"}]},
+                },
+            }
+        },
+    },
+]
+
+
+@pytest.mark.parametrize("name", sorted(WRITTEN))
+@pytest.mark.parametrize("schema", ODD_SCHEMAS, ids=range(len(ODD_SCHEMAS)))
+def test_schemas_of_all_kinds_make_a_valid_grammar(name: str, schema: dict[str, Any]) -> None:
+    tools = read_tools([{"name": "f", "parameters": schema}, {"name": "g"}])
+    for mode in ("auto", "required"):
+        Follower(tool_grammar(FORMATS[name], tools, read_tool_choice(mode, tools)))
+
+
+@pytest.mark.parametrize("name", sorted(WRITTEN))
+def test_markers_that_are_special_tokens_are_named_by_their_ids(name: str) -> None:
+    for choice in ("auto", "required"):
+        lark = grammar(name, choice, special_tokens=MARKERS)
+        Follower(lark)
+        for marker in FORMATS[name].markers:
+            assert marker not in lark.replace("<[", "")
+        assert ("<[" in lark) is (name != "gemma3")  # which has no special tokens
+
+
+def test_a_choice_or_a_format_without_calls_has_no_grammar() -> None:
+    with pytest.raises(InvalidRequestError, match="tool_choice is 'none'"):
+        grammar("hermes", "none")
+    with pytest.raises(InvalidRequestError, match="has no calls of tools"):
+        tool_grammar(ResponseFormat("own"), TOOLS, read_tool_choice("auto", TOOLS))
