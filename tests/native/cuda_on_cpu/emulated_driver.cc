@@ -15,8 +15,10 @@ constexpr int kMultiprocessors = 4;
 constexpr int kL2Bytes = 50 << 20;
 
 Result init(unsigned flags) {
-  DriverState& s = state();
-  s.is_initialized = true;
+  {
+    const std::lock_guard lock(state().one_call);
+    state().is_initialized = true;
+  }
   CUDA_ON_CPU_ENTER("cuInit", false);
   return flags == 0 ? kSuccess : kErrorInvalidValue;
 }
@@ -203,16 +205,24 @@ const DriverApi& emulated_driver() {
   return api;
 }
 
-void set_memory_limit(size_t bytes) { state().memory.limit = bytes; }
+void set_memory_limit(size_t bytes) {
+  const std::lock_guard lock(state().one_call);
+  state().memory.limit = bytes;
+}
 
 void fail_call(const std::string& function, int nth, Result code) {
+  const std::lock_guard lock(state().one_call);
   state().failures[function] = {nth, code};
 }
 
-int count_calls(const std::string& function) { return state().n_calls[function]; }
+int count_calls(const std::string& function) {
+  const std::lock_guard lock(state().one_call);
+  return state().n_calls[function];
+}
 
 std::string not_given_back() {
-  const DriverState& s = state();
+  DriverState& s = state();
+  const std::lock_guard lock(s.one_call);
   std::string all;
   const auto add = [&all](size_t n, const char* what) {
     if (n == 0) return;
@@ -231,6 +241,7 @@ std::string not_given_back() {
 
 void reset_emulated_driver() {
   DriverState& s = state();
+  const std::lock_guard lock(s.one_call);
   s.sticky = kSuccess;
   s.failures.clear();
   s.n_calls.clear();
