@@ -1,5 +1,6 @@
 #include "emulated_driver.h"
 
+#include <cstdlib>
 #include <cstring>
 
 #include "emulated_state.h"
@@ -11,8 +12,13 @@ using namespace pb::cuda;
 
 constexpr size_t kFirstLimit = size_t{1} << 30;
 constexpr DeviceId kDevice = 7;  // not its number: one must not be taken for the other
-constexpr int kMultiprocessors = 4;
 constexpr int kL2Bytes = 50 << 20;
+
+// A whole number from the environment.
+int setting(const char* name, int usual) {
+  const char* const value = std::getenv(name);
+  return value != nullptr ? std::atoi(value) : usual;
+}
 
 Result init(unsigned flags) {
   {
@@ -40,10 +46,12 @@ Result device_get_name(char* name, int size, DeviceId id) {
 Result device_get_attribute(int* value, int which, DeviceId id) {
   CUDA_ON_CPU_ENTER("cuDeviceGetAttribute", false);
   if (id != kDevice) return kErrorInvalidDevice;
-  const std::map<int, int> values = {{kMultiprocessorCount, kMultiprocessors},
+  const int architecture = setting("PYBATCHER_EMULATED_ARCHITECTURE", 90);
+  const int n_multiprocessors = setting("PYBATCHER_EMULATED_MULTIPROCESSORS", 4);
+  const std::map<int, int> values = {{kMultiprocessorCount, n_multiprocessors},
                                      {kL2CacheBytes, kL2Bytes},
-                                     {kCapabilityMajor, 9},
-                                     {kCapabilityMinor, 0},
+                                     {kCapabilityMajor, architecture / 10},
+                                     {kCapabilityMinor, architecture % 10},
                                      {kMostSharedBytesOfBlock, kMostShared}};
   const auto found = values.find(which);
   if (found == values.end()) return kErrorInvalidValue;
