@@ -32,7 +32,7 @@ SANITIZER_BUILD := $(NATIVE_BUILD) -DPYBATCHER_CUDA=OFF  # what nvcc compiles, n
 # ThreadSanitizer's to find.
 TSAN_TESTS := test_thread_pool test_engine test_engine_progress test_emulator test_planted_bugs \
     test_planted_static_bugs
-KERNEL_TESTS := $(filter-out test_cuda_driver test_device,$(basename $(notdir $(wildcard tests/native/cuda/test_*.cc))))
+KERNEL_TESTS := $(filter-out test_cuda_driver test_device test_device_errors,$(basename $(notdir $(wildcard tests/native/cuda/test_*.cc))))
 
 # ThreadSanitizer of older compilers cannot run where addresses are randomised widely.
 FIXED_ADDRESSES := $(shell setarch -R true 2>/dev/null && echo setarch -R)

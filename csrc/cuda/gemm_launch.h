@@ -35,8 +35,8 @@ struct GemmKernel {
 // Every kernel there is for weights of a dtype, those for the fewest rows first.
 std::span<const GemmKernel> gemm_kernels(DType weights);
 
-// The kernel for many rows and bf16 weights that only code for sm_90a has.
-const GemmKernel& wgmma_kernel();
+// The kernel for many rows that only code for sm_90a has; weights: not kF32.
+const GemmKernel& wgmma_kernel(DType weights);
 
 struct GemmChoice {
   const GemmKernel* kernel;
@@ -46,7 +46,7 @@ struct GemmChoice {
 // What a choice has to know of a GPU and its code.
 struct GemmDevice {
   int n_sms;
-  bool has_wgmma = false;  // the code is for sm_90a, and wgmma has the bits of mma.sync there
+  bool has_wgmma = false;  // its architecture is sm_90a
 };
 GemmChoice choose_gemm(const GemmSizes& sizes, const GemmDevice& device);
 

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import re
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -47,6 +49,43 @@ def test_what_is_beyond_a_budget_is_a_problem(monkeypatch: pytest.MonkeyPatch) -
 
 def test_kernels_are_checked_as_they_are_built() -> None:
     assert "-fmad=false" in nvcc_flags()
+    build = (check_kernels.ROOT / "cmake" / "cuda_kernels.cmake").read_text()
+    for virtual, real in {"compute_80": "[${of_80}]", "compute_90a": "sm_90a"}.items():
+        assert f"-gencode=arch={virtual},code={real}" in build
+    assert set(check_kernels.ARCHITECTURES) == {"compute_80", "compute_90a"}
+    found = (check_kernels.ROOT / "cmake" / "cuda.cmake").read_text()
+    for real in chain(*check_kernels.ARCHITECTURES.values()):
+        assert re.search(rf"^set\(PB_CUDA_[A-Z_]*\b.* {re.sub(r'[^0-9]', '', real)}\b", found, re.M)
+
+
+# An nvcc that says of its architecture what ptxas would; PTX is what it was made for.
+NVCC = """#!/bin/sh
+for argument; do
+  case $last in -o) to=$argument ;; esac
+  case $argument in -arch=*) architecture=${argument#-arch=} ;; esac
+  last=$argument
+done
+case " $* " in
+  *" -ptx "*) echo "$architecture" >"$to" ;;
+  *) echo "Compiling entry function '$(cat "$last")' for '$architecture'"
+     echo "    0 bytes stack frame, 0 bytes spill stores, 8 bytes spill loads"
+     echo "Used 32 registers" ;;
+esac
+"""
+
+
+def test_a_kernel_that_spills_fails_the_check(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    nvcc = tmp_path / "nvcc"
+    nvcc.write_text(NVCC)
+    nvcc.chmod(0o755)
+    monkeypatch.setattr("sys.argv", ["check_kernels", "--nvcc", str(nvcc)])
+    assert check_kernels.main() == 1
+    said = capsys.readouterr().out
+    for virtual, reals in check_kernels.ARCHITECTURES.items():
+        for real in reals:
+            assert f"FAILED: {virtual} for {real} spills 8 bytes" in said
 
 
 def test_every_header_of_kernels_is_compiled() -> None:

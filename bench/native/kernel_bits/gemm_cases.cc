@@ -69,16 +69,15 @@ bool wrote_nothing(const std::vector<float>& y) {
   return true;
 }
 
-// Those dtypes that have a kernel on wgmma, and that kernel.
-constexpr DType kWgmmaWeights[] = {DType::kBF16};
-const GemmKernel& wgmma_kernel_of(DType) { return cuda::wgmma_kernel(); }
+// The dtypes that have a kernel on wgmma.
+constexpr DType kWgmmaWeights[] = {DType::kBF16, DType::kInt8, DType::kInt4};
 
 // A product on mma.sync, by tiles for few and for many rows, and on wgmma where the device has it.
 void run_mma_and_wgmma(Cases& cases, const std::string& group, const Problem& p) {
   std::vector<GemmChoice> choices = {{&cuda::gemm_kernels(p.sizes.weights).back(), false}};
   if (p.sizes.n_rows <= 16) choices.push_back(choose_gemm(p.sizes, {.n_sms = 1}));
   run_choices(cases, group, p, choices);
-  const GemmChoice choice{&wgmma_kernel_of(p.sizes.weights), false};
+  const GemmChoice choice{&cuda::wgmma_kernel(p.sizes.weights), false};
   const CaseInfo info{group + " by " + title(choice), group, true};
   if (test_device().properties().major != 9) return cases.leave_out(info, "wgmma is sm_90a's");
   const Product product(p);

@@ -6,12 +6,12 @@
 namespace pb::cuda {
 namespace {
 
-#define PB_ATTENTION(kv, Kv, dim)                                                       \
-  PB_KERNEL(attention_##kv##_##dim##_small, AttentionParams, kTileThreads) {            \
-    attend_items<SmallTile<Kv, dim>>(p);                                                \
-  }                                                                                     \
-  PB_KERNEL(attention_##kv##_##dim##_large, AttentionParams, large_tile_threads(dim)) { \
-    attend_items<LargeTile<Kv, dim>>(p);                                                \
+#define PB_ATTENTION(kv, Kv, dim)                                                             \
+  PB_LARGE_KERNEL(attention_##kv##_##dim##_small, AttentionParams, kTileThreads) {            \
+    attend_items<SmallTile<Kv, dim>>(p);                                                      \
+  }                                                                                           \
+  PB_LARGE_KERNEL(attention_##kv##_##dim##_large, AttentionParams, large_tile_threads(dim)) { \
+    attend_items<LargeTile<Kv, dim>>(p);                                                      \
   }
 #define PB_ATTENTION_DIMS(kv, Kv) \
   PB_ATTENTION(kv, Kv, 64)        \

@@ -212,7 +212,7 @@ __device__ __forceinline__ void attend_item_f32(const AttentionParams& p, const 
   __syncthreads();  // before the next item's queries take the place of these
 }
 
-PB_KERNEL(attention_f32_small, AttentionParams, kTileThreads) {
+PB_LARGE_KERNEL(attention_f32_small, AttentionParams, kTileThreads) {
   SharedArrays arrays;
   const SharedF32 shared = take_f32(arrays, p.kv.head_dim);
   const int n = *p.n_items * p.kv.n_kv_heads;

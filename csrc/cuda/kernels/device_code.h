@@ -5,6 +5,8 @@
 // Rules for kernels:
 //   - A kernel is PB_KERNEL(name, Params, most_threads) { ... p ... }, in an unnamed namespace.
 //     Params is one struct of numbers and device pointers, which the host fills (params_*.h).
+//     PB_LARGE_KERNEL is one that may have all registers there are: of others ptxas spills some
+//     where more blocks then fit a multiprocessor.
 //   - Shared memory is DYNAMIC_SHARED(T, name), or SharedArrays for more than one array, or
 //     `__shared__ T name[n]`.
 //   - Shuffles, ldmatrix and mma order no memory; __syncthreads and __syncwarp do.
@@ -27,6 +29,9 @@
   T* name = reinterpret_cast<T*>(dynamic_shared_)
 #define PB_KERNEL(name, Params, most_threads) \
   extern "C" __global__ void __launch_bounds__(most_threads) name(const __grid_constant__ Params p)
+#define PB_LARGE_KERNEL(name, Params, most_threads)             \
+  extern "C" __global__ void __launch_bounds__(most_threads, 1) \
+      name(const __grid_constant__ Params p)
 // Of a wrapper's warp operation, for the emulator's errors: where it was called from.
 #define PB_CALLER
 #else
@@ -38,6 +43,7 @@
       #name, most_threads, sizeof(Params),                                    \
       [](const void* params) { name(*static_cast<const Params*>(params)); }); \
   static void name([[maybe_unused]] const Params& p)
+#define PB_LARGE_KERNEL PB_KERNEL
 #define PB_CALLER , CUDA_ON_CPU_CALLER
 #endif
 

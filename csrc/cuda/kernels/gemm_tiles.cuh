@@ -3,21 +3,15 @@
 
 #include "cuda/kernels/device_code.h"
 #include "cuda/kernels/params_gemm.h"
+#include "cuda/kernels/swizzle.h"
 
 namespace pb::cuda {
 namespace {
 
-// Where 16 bytes number `chunk` of a row lie in a tile with rows of kRowBytes (a multiple of 128):
-// any eight neighbouring rows have theirs in different banks.
-template <int kRowBytes>
-__device__ __forceinline__ int swizzled(int row, int chunk) {
-  static_assert(kRowBytes % 128 == 0);
-  return row * kRowBytes + (chunk ^ (row & 7)) * 16;
-}
-
-// Takes shared memory for tiles, which begin on 128 bytes.
+// Takes shared memory for tiles, which begin where those of wgmma have to.
+constexpr int kTileAlignment = 1024;
 __device__ __forceinline__ unsigned char* take_tiles(SharedArrays& shared, int n_bytes) {
-  return shared.take<unsigned char>(n_bytes, 128);
+  return shared.take<unsigned char>(n_bytes, kTileAlignment);
 }
 
 // A matrix in global memory: rows of row_bytes, a multiple of 16.

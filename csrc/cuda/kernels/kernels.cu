@@ -10,7 +10,7 @@
 #include "cuda/kernels/gemm_few.cuh"
 #include "cuda/kernels/gemm_finish.cuh"
 #include "cuda/kernels/gemm_quantised.cuh"
-#include "cuda/kernels/gemm_sm90.cuh"
+#include "cuda/kernels/gemm_wgmma.cuh"
 #include "cuda/kernels/rope_store.cuh"
 #include "cuda/kernels/rows.cuh"
 #include "cuda/kernels/sampling.cuh"

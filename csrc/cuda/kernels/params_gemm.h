@@ -71,11 +71,9 @@ struct FewTile {
       4 * (kXBytes + 16 * kFewWarps * kColumnBytes) <= kMostSharedBytes ? 4 : 3;
 };
 
-// The kernel of sm_90a (gemm_sm90.cuh).
+// Those of sm_90a (gemm_wgmma.cuh), in the same stages.
 inline constexpr int kWgmmaTile = 128;  // rows, and columns
-inline constexpr int kWgmmaStages = 4;
-inline constexpr int kWgmmaThreads = 512;
-inline constexpr size_t kWgmmaSharedBytes = size_t{kWgmmaStages} * 2 * kWgmmaTile * kStepK * 2;
+inline constexpr int kWgmmaThreads = 256;
 
 // The kernel of f32 weights (gemm_f32.cuh).
 inline constexpr int kF32Rows = 32;

@@ -2,13 +2,16 @@
 // any schedule.
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
 #include "check.h"
 #include "cuda_engine.h"
 #include "emulated_state.h"
+#include "emulator.h"
 #include "engine_fixture.h"
 
 namespace pb::test {
@@ -86,6 +89,40 @@ TEST(logits_have_the_same_bits_under_any_schedule) {
       EXPECT(logits == expected);
     }
   }
+}
+
+// A backend whose GPU has this architecture (90: sm_90), and so few multiprocessors that no grid is
+// too small for the kernels of large tiles.
+std::unique_ptr<Backend> make_small_gpu(const char* architecture) {
+  setenv("PYBATCHER_EMULATED_ARCHITECTURE", architecture, 1);
+  setenv("PYBATCHER_EMULATED_MULTIPROCESSORS", "1", 1);
+  auto backend = make_emulated_backend();
+  unsetenv("PYBATCHER_EMULATED_ARCHITECTURE");
+  unsetenv("PYBATCHER_EMULATED_MULTIPROCESSORS");
+  return backend;
+}
+
+TEST(wgmma_is_in_use_and_changes_no_bit) {
+  const TinyModel model = rotary_model();
+  cuda_on_cpu::options().mma = cuda_on_cpu::MmaModel::kHopper;
+  for (const Case& c : kCases) {
+    if (c.kv_dtype != DType::kBF16) continue;
+    const auto tokens = some_tokens(37, 5);
+    const auto logits_of = [&](const char* architecture, int n_ubatch) {
+      auto backend = make_small_gpu(architecture);
+      EXPECT_EQ(backend->target(), std::string("sm_") + architecture);
+      const auto engine = engine_of(model, options_of(c, n_ubatch), std::move(backend));
+      return prefill(*engine, engine->seq_new(""), tokens);
+    };
+    const uint64_t before = cuda_on_cpu::counters().wgmmas;
+    const auto expected = logits_of("89", 64);
+    const auto by_few_rows = logits_of("90", 8);
+    EXPECT_EQ(cuda_on_cpu::counters().wgmmas, before);
+    EXPECT(logits_of("90", 64) == expected);
+    EXPECT(cuda_on_cpu::counters().wgmmas > before);
+    EXPECT(by_few_rows == expected);
+  }
+  cuda_on_cpu::options().mma = cuda_on_cpu::MmaModel::kSequential;
 }
 
 TEST(greedy_tokens_are_those_of_the_reference) {

@@ -1,36 +1,30 @@
-// The device layer over the emulated driver: memory, the order of work, graphs, errors, and that
-// everything is given back.
-#include <optional>
+// The device layer over the emulated driver: memory, the order of work, graphs, kernels, threads.
 #include <string>
 #include <thread>
 #include <vector>
 
-#include "cuda_fixture.h"
+#include "device_fixture.h"
 
 namespace pb::cuda {
 namespace {
 
-struct AddParams {
-  float* x;  // (n)
-  int n;
-  float summand;
+constexpr int kRounds = 100;
+
+struct TurnParams {
+  float* x;  // (64)
 };
 
-PB_KERNEL(add_to_all, AddParams, 64) {
+// Turns x by kRounds places, one at a time.
+PB_KERNEL(turn, TurnParams, 64) {
   DYNAMIC_SHARED(float, shared);
-  const int at = static_cast<int>(blockIdx.x * 64 + threadIdx.x);
-  if (at >= p.n) return;
-  shared[threadIdx.x] = p.x[at];
-  p.x[at] = shared[threadIdx.x] + p.summand;
-}
-
-struct BeyondParams {
-  float* x;  // (n)
-  int at;
-};
-
-PB_KERNEL(write_one, BeyondParams, 32) {
-  if (threadIdx.x == 0) p.x[p.at] = 1.0f;
+  float own = p.x[threadIdx.x];
+  for (int i = 0; i < kRounds; ++i) {
+    shared[threadIdx.x] = own;
+    __syncthreads();
+    own = shared[(threadIdx.x + 1) % 64];
+    __syncthreads();
+  }
+  p.x[threadIdx.x] = own;
 }
 
 }  // namespace
@@ -38,52 +32,6 @@ PB_KERNEL(write_one, BeyondParams, 32) {
 
 namespace pb::test {
 namespace {
-
-using cuda::Device;
-using cuda::DeviceMemory;
-using cuda::Launch;
-
-// A device of a test's own; at the end, all must have been given back.
-class OwnDevice {
- public:
-  OwnDevice() : before_(cuda_on_cpu::not_given_back()) {
-    set_order(0);
-    device_.emplace(cuda_on_cpu::emulated_driver());
-    device_->load_module(nullptr);
-  }
-  ~OwnDevice() {
-    device_.reset();
-    EXPECT_EQ(cuda_on_cpu::not_given_back(), before_);
-    cuda_on_cpu::reset_emulated_driver();
-  }
-  Device& operator*() { return *device_; }
-  Device* operator->() { return &*device_; }
-
- private:
-  std::string before_;
-  std::optional<Device> device_;
-};
-
-std::string message_of(FunctionRef<void()> run, ErrorCode code = ErrorCode::kEngine) {
-  try {
-    run();
-  } catch (const Error& error) {
-    EXPECT(error.code() == code);
-    return error.what();
-  } catch (const cuda_on_cpu::Error& error) {
-    return error.what();
-  }
-  return "";
-}
-
-Launch<cuda::AddParams> add(const DeviceMemory& x, float summand, size_t shared_bytes = 256) {
-  const int n = static_cast<int>(x.bytes() / sizeof(float));
-  return {"add_to_all",
-          {static_cast<unsigned>(n + 63) / 64},
-          64,
-          shared_bytes,
-          {x.as<float>(), n, summand}};
-}
 
 TEST(a_device_tells_what_it_is) {
   OwnDevice device;
@@ -96,11 +44,6 @@ TEST(a_device_tells_what_it_is) {
   EXPECT_EQ(is.l2_bytes, size_t{50} << 20);
   EXPECT_EQ(is.most_shared_bytes, size_t{227} << 10);
   EXPECT(!device->is_lost());
-}
-
-TEST(a_device_that_is_not_there_is_an_error) {
-  EXPECT_EQ(message_of([] { Device(cuda_on_cpu::emulated_driver(), 1); }),
-            "the GPU failed, cuDeviceGet gave 101");
 }
 
 TEST(work_is_done_in_order_when_it_is_waited_for) {
@@ -203,21 +146,6 @@ TEST(a_capture_that_fails_leaves_the_device_as_it_was) {
   EXPECT_EQ(out, 1.0f);
 }
 
-TEST(memory_that_is_not_there_is_said_with_sizes) {
-  OwnDevice device;
-  cuda_on_cpu::set_memory_limit(size_t{3} << 20);
-  EXPECT_EQ(device->free_memory().total, size_t{3} << 20);
-  const DeviceMemory most = device->allocate(size_t{2} << 20);
-  EXPECT_EQ(device->free_memory().free, size_t{1} << 20);
-  EXPECT_EQ(message_of([&] { device->allocate(size_t{1536} << 10); }, ErrorCode::kOutOfMemory),
-            "out of GPU memory: 1.50 MiB wanted, 1.00 MiB of 3.00 MiB free; lower n_ctx (KV), "
-            "n_ubatch (buffers) or n_parallel, or load with a smaller dtype (cuMemAlloc_v2 gave 2 "
-            "(CUDA_ERROR_OUT_OF_MEMORY: out of memory))");
-  EXPECT(!device->is_lost());
-  EXPECT_EQ(device->allocate(size_t{1} << 20).bytes(), size_t{1} << 20);
-  EXPECT_EQ(device->free_memory().free, size_t{1} << 20);
-}
-
 TEST(no_bytes_need_no_memory) {
   OwnDevice device;
   const DeviceMemory none = device->allocate(0);
@@ -242,38 +170,6 @@ TEST(memory_that_is_moved_is_given_back_once) {
   EXPECT(c.as() == at);
 }
 
-TEST(copies_beyond_memory_are_refused) {
-  OwnDevice device;
-  const DeviceMemory x = device->allocate(16);
-  std::vector<char> host(32);
-  for (int way = 0; way < 3; ++way) {
-    const std::string said = message_of([&] {
-      if (way == 0) device->copy_to_device(x.as(), host.data(), 17);
-      if (way == 1) device->copy_to_host(host.data(), x.as<char>() + 1, 16);
-      if (way == 2) device->copy_to_device(host.data(), x.as(), 16);
-    });
-    EXPECT(said.find("gave 1 (CUDA_ERROR_INVALID_VALUE: invalid argument)") != std::string::npos);
-  }
-}
-
-TEST(writes_beyond_memory_are_seen) {
-#ifndef __SANITIZE_ADDRESS__
-  for (const int at : {-1, 4}) {
-    OwnDevice device;
-    DeviceMemory x = device->allocate(4 * sizeof(float));
-    float saved = 0.0f;
-    const std::string said = message_of([&] {
-      saved = x.as<float>()[at];
-      device->launch(Launch<cuda::BeyondParams>{"write_one", {}, 32, 0, {x.as<float>(), at}});
-      device->finish();
-    });
-    EXPECT_EQ(said, std::string("device memory was written ") + (at < 0 ? "before" : "behind") +
-                        " an allocation of 16 bytes");
-    x.as<float>()[at] = saved;  // what gives it back looks at the guards, too
-  }
-#endif
-}
-
 TEST(a_kernel_takes_more_shared_memory_when_it_asks) {
   OwnDevice device;
   const DeviceMemory x = device->allocate(sizeof(float));
@@ -285,21 +181,6 @@ TEST(a_kernel_takes_more_shared_memory_when_it_asks) {
   EXPECT_EQ(message_of([&] { device->launch(add(x, 1.0f, size_t{228} << 10)); }),
             "the GPU failed, cuFuncSetAttribute gave 1 (CUDA_ERROR_INVALID_VALUE: invalid "
             "argument)");
-}
-
-TEST(a_launch_that_does_not_fit_its_kernel_is_refused) {
-  OwnDevice device;
-  const DeviceMemory x = device->allocate(sizeof(float));
-  EXPECT_EQ(message_of([&] { device->launch(Launch<int>{"nothing", {}, 32, 0, 1}); }),
-            "no GPU kernel is called nothing");
-  EXPECT_EQ(message_of([&] { device->launch(Launch<int>{"add_to_all", {}, 32, 0, 1}); }),
-            "the GPU kernel add_to_all takes 16 bytes of parameters, not 4");
-  auto wide = add(x, 1.0f);
-  wide.threads = 65;
-  EXPECT_EQ(message_of([&] { device->launch(wide); }),
-            "the GPU failed, cuLaunchKernel of add_to_all gave 1 (CUDA_ERROR_INVALID_VALUE: "
-            "invalid argument)");
-  EXPECT(!device->is_lost());
 }
 
 TEST(parameters_are_taken_when_the_launch_is_given) {
@@ -317,78 +198,6 @@ TEST(parameters_are_taken_when_the_launch_is_given) {
   EXPECT_EQ(out, 5.0f);
 }
 
-TEST(an_error_of_one_call_passes) {
-  OwnDevice device;
-  cuda_on_cpu::fail_call("cuMemAlloc_v2", 2, 999);
-  const DeviceMemory x = device->allocate(4);
-  EXPECT_EQ(message_of([&] { device->allocate(4); }), "the GPU failed, cuMemAlloc_v2 gave 999");
-  EXPECT(!device->is_lost());
-  const DeviceMemory y = device->allocate(4);
-  EXPECT(y.as() != nullptr);
-}
-
-TEST(after_a_sticky_error_the_device_is_lost) {
-  OwnDevice device;
-  const DeviceMemory x = device->allocate(sizeof(float));
-  device->launch(add(x, 1.0f));
-  cuda_on_cpu::fail_call("cuStreamQuery", 1, cuda::kErrorIllegalAddress);
-  const std::string why =
-      " gave 700 (CUDA_ERROR_ILLEGAL_ADDRESS: an illegal memory access was encountered); this "
-      "process cannot use it any more, a new one can";
-  EXPECT_EQ(message_of([&] { device->finish(); }), "the GPU failed, cuStreamQuery" + why);
-  EXPECT(device->is_lost());
-  EXPECT_EQ(message_of([&] { device->finish(); }), "the GPU failed, cuCtxSetCurrent" + why);
-  EXPECT_EQ(device->why_lost(), "the GPU failed, cuStreamQuery" + why);  // the first
-  EXPECT_EQ(message_of([&] { device->allocate(4); }), "the GPU failed, cuCtxSetCurrent" + why);
-  EXPECT_EQ(message_of([&] { Device second(cuda_on_cpu::emulated_driver()); }),
-            "the GPU failed, cuCtxSetCurrent" + why);
-}
-
-TEST(only_sticky_codes_lose_the_device) {
-  for (const int code : {1, 2, 100, 201, 209, 304, 400, 500, 600, 701, 900, 999}) {
-    EXPECT(!cuda::is_sticky(code));
-  }
-  for (const int code : {700, 702, 710, 714, 715, 716, 717, 718, 719, 214, 721}) {
-    EXPECT(cuda::is_sticky(code));
-  }
-}
-
-// Whatever call fails while a device is made and used, what it had is given back.
-TEST(what_was_begun_is_given_back_wherever_it_fails) {
-  cuda::DriverApi names = cuda_on_cpu::emulated_driver();
-  names.for_each([](const auto& function) {
-    const std::string name = function.name;
-    if (name.find("Free") != std::string::npos || name.find("Destroy") != std::string::npos ||
-        name.find("Release") != std::string::npos || name.find("Unload") != std::string::npos) {
-      return;  // what cannot be given back stays
-    }
-    const std::string before = cuda_on_cpu::not_given_back();
-    for (int nth = 1; nth < 40; ++nth) {
-      cuda_on_cpu::reset_emulated_driver();
-      cuda_on_cpu::fail_call(name, nth, 999);
-      const std::string said = message_of([] {
-        Device device(cuda_on_cpu::emulated_driver());
-        device.load_module(nullptr);
-        const DeviceMemory x = device.allocate(64);
-        const cuda::PinnedMemory staging = device.allocate_pinned(64);
-        device.copy_to_device(x.as(), staging.as(), 64);
-        const cuda::Graph graph = device.capture([&] {
-          device.launch(add(x, 1.0f, size_t{100} << 10));
-          device.fill(x.as(), 0, 64);
-        });
-        device.launch(graph);
-        device.mark();
-        device.copy_on_device(x.as(), x.as(), 64);
-        device.copy_to_host(staging.as(), x.as(), 64);
-        device.finish();
-      });
-      EXPECT_EQ(cuda_on_cpu::not_given_back(), before);
-      if (said.empty()) break;
-    }
-  });
-  cuda_on_cpu::reset_emulated_driver();
-}
-
 TEST(a_device_may_be_used_by_another_thread) {
   OwnDevice device;
   DeviceMemory x;
@@ -399,6 +208,34 @@ TEST(a_device_may_be_used_by_another_thread) {
     device->finish();
     x = DeviceMemory();
   }).join();
+}
+
+// Two engines of a process: each has a Device and a thread, and there is one emulator.
+TEST(devices_of_two_threads_compute_at_once) {
+  std::vector<float> wanted(64);
+  std::vector<float> numbers(64);
+  for (int i = 0; i < 64; ++i) {
+    numbers[i] = static_cast<float>(i);
+    wanted[i] = static_cast<float>((i + cuda::kRounds) % 64);
+  }
+  int n_wrong[2] = {};
+  const auto compute = [&](int thread) {
+    Device device(cuda_on_cpu::emulated_driver());
+    device.load_module(nullptr);
+    const DeviceMemory x = device.allocate(64 * sizeof(float));
+    for (int i = 0; i < 50; ++i) {
+      std::vector<float> result(64);
+      device.copy_to_device(x.as(), numbers.data(), x.bytes());
+      device.launch(Launch<cuda::TurnParams>{"turn", {1}, 64, 256, {x.as<float>()}});
+      device.copy_to_host(result.data(), x.as(), x.bytes());
+      device.finish();
+      n_wrong[thread] += result != wanted ? 1 : 0;
+    }
+  };
+  std::thread other(compute, 0);
+  compute(1);
+  other.join();
+  EXPECT_EQ(n_wrong[0] + n_wrong[1], 0);
 }
 
 TEST(the_api_of_the_process_is_the_one_it_was_given) {

@@ -31,14 +31,17 @@ TEST(k_is_split_where_columns_do_not_fill_the_gpu) {
   EXPECT_EQ(choose_gemm({1, 512, 2048, DType::kBF16}, kDevice).kernel->columns, 16);
 }
 
-TEST(wgmma_is_taken_for_many_rows_of_bf16_where_it_is_there) {
+TEST(wgmma_is_taken_for_many_rows_where_it_is_there) {
   constexpr GemmDevice kHopper{132, true};
   const auto name = [](const GemmSizes& sizes, const GemmDevice& device) {
     return std::string(choose_gemm(sizes, device).kernel->name);
   };
-  EXPECT_EQ(name({2048, 4096, 4096, DType::kBF16}, kHopper), "gemm_bf16_wgmma_128x128");
+  EXPECT_EQ(name({2048, 4096, 4096, DType::kBF16}, kHopper), "gemm_bf16_wgmma");
+  EXPECT_EQ(name({2048, 4096, 4096, DType::kInt8}, kHopper), "gemm_int8_wgmma");
+  EXPECT_EQ(name({2048, 4096, 4096, DType::kInt4}, kHopper), "gemm_int4_wgmma");
+  EXPECT_EQ(name({2048, 4096, 4096, DType::kF32}, kHopper), "gemm_f32");
   EXPECT_EQ(name({2048, 4096, 4096, DType::kBF16}, kDevice), "gemm_bf16_128x128");
-  EXPECT_EQ(name({2048, 4096, 4096, DType::kInt8}, kHopper), "gemm_int8_128x128");
+  EXPECT_EQ(name({512, 4096, 4096, DType::kBF16}, kHopper), "gemm_bf16_wgmma");  // 128 tiles
   EXPECT_EQ(name({128, 4096, 4096, DType::kBF16}, kHopper), "gemm_bf16_64x64");
   EXPECT_EQ(name({8, 151936, 4096, DType::kBF16}, kHopper), "gemm_bf16_few8");
 }

@@ -7,6 +7,7 @@
 #include <limits>
 #include <vector>
 
+#include "cuda/kernels/swizzle.h"
 #include "cuda/kernels/wgmma.h"
 #include "cuda_fixture.h"
 
@@ -41,42 +42,45 @@ PB_KERNEL(mma_f16_fragments, FragmentParams, 32) { multiply_fragments<true>(p); 
 
 struct TileParams {
   const __nv_bfloat16* a;  // (64, 64)
-  const __nv_bfloat16* b;  // (64, 64)
-  float* by_wgmma;         // (64, 64): a b^T
-  float* by_mma;           // (64, 64)
+  const __nv_bfloat16* b;  // (128, 64)
+  float* by_wgmma;         // (64, 128): a b^T
+  float* by_mma;           // (64, 128)
 };
+
+// Where number `column` of row `row` lies in an operand, in bf16s from its start.
+__device__ __forceinline__ int place_of(int row, int column) {
+  return swizzled<128>(row, column / 8) / 2 + column % 8;
+}
 
 PB_KERNEL(both_products, TileParams, 128) {
   SharedArrays arrays;
-  __nv_bfloat16* const a = arrays.take<__nv_bfloat16>(64 * 64, 1024);
-  __nv_bfloat16* const b = arrays.take<__nv_bfloat16>(64 * 64, 1024);
+  __nv_bfloat16* const a = arrays.take<__nv_bfloat16>(64 * 64, kWgmmaAlignment);
+  __nv_bfloat16* const b = arrays.take<__nv_bfloat16>(128 * 64, kWgmmaAlignment);
   const int t = static_cast<int>(threadIdx.x);
-  for (int i = t; i < 64 * 64; i += 128) {
-    a[swizzled(i / 64, i % 64)] = p.a[i];
-    b[swizzled(i / 64, i % 64)] = p.b[i];
-  }
+  for (int i = t; i < 64 * 64; i += 128) a[place_of(i / 64, i % 64)] = p.a[i];
+  for (int i = t; i < 128 * 64; i += 128) b[place_of(i / 64, i % 64)] = p.b[i];
   fence_for_async_proxy();
   __syncthreads();
   const int row = t / 32 * 16 + t % 32 / 4;
   const int column = t % 4 * 2;
 
-  float sums[32] = {};
-  wgmma_fence();
+  float sums[64] = {};
+  wgmma_fence(sums);
   for (int k = 0; k < 64; k += 16) {
-    wgmma_m64n64k16(sums, wgmma_tile(a + k), wgmma_tile(b + k));
+    wgmma_m64n128k16(sums, wgmma_operand(a + k), wgmma_operand(b + k));
     wgmma_commit();
   }
-  wgmma_wait<1>();
-  wgmma_wait<0>();
-  for (int i = 0; i < 32; ++i) {
-    p.by_wgmma[(row + i / 2 % 2 * 8) * 64 + i / 4 * 8 + column + i % 2] = sums[i];
+  wgmma_wait<1>(sums);
+  wgmma_wait<0>(sums);
+  for (int i = 0; i < 64; ++i) {
+    p.by_wgmma[(row + i / 2 % 2 * 8) * 128 + i / 4 * 8 + column + i % 2] = sums[i];
   }
 
   const auto pair = [](const __nv_bfloat16* tile, int r, int k) {
-    return unsigned{__bfloat16_as_ushort(tile[swizzled(r, k)])} |
-           unsigned{__bfloat16_as_ushort(tile[swizzled(r, k + 1)])} << 16;
+    return unsigned{__bfloat16_as_ushort(tile[place_of(r, k)])} |
+           unsigned{__bfloat16_as_ushort(tile[place_of(r, k + 1)])} << 16;
   };
-  for (int j = 0; j < 64; j += 8) {
+  for (int j = 0; j < 128; j += 8) {
     float c[4] = {};
     for (int k = 0; k < 64; k += 16) {
       const unsigned fa[4] = {pair(a, row, k + column), pair(a, row + 8, k + column),
@@ -85,7 +89,7 @@ PB_KERNEL(both_products, TileParams, 128) {
                               pair(b, j + t % 32 / 4, k + column + 8)};
       mma_bf16(c, fa, fb);
     }
-    for (int i = 0; i < 4; ++i) p.by_mma[(row + i / 2 * 8) * 64 + j + column + i % 2] = c[i];
+    for (int i = 0; i < 4; ++i) p.by_mma[(row + i / 2 * 8) * 128 + j + column + i % 2] = c[i];
   }
 }
 
@@ -267,12 +271,12 @@ TEST(wgmma_has_the_bits_of_mma) {
     for (uint64_t seed = 0; seed <= n_orders(4); ++seed) {
       set_order(seed, model);
       const DeviceArray<__nv_bfloat16> a(numbers.bf16s(64 * 64));
-      const DeviceArray<__nv_bfloat16> b(numbers.bf16s(64 * 64));
-      DeviceArray<float> by_wgmma(64 * 64);
-      DeviceArray<float> by_mma(64 * 64);
+      const DeviceArray<__nv_bfloat16> b(numbers.bf16s(128 * 64));
+      DeviceArray<float> by_wgmma(64 * 128);
+      DeviceArray<float> by_mma(64 * 128);
       cuda::SharedBytes shared;
-      shared.take<__nv_bfloat16>(64 * 64, 1024);
-      shared.take<__nv_bfloat16>(64 * 64, 1024);
+      shared.take<__nv_bfloat16>(64 * 64, cuda::kWgmmaAlignment);
+      shared.take<__nv_bfloat16>(128 * 64, cuda::kWgmmaAlignment);
       launch("both_products", dim3(1), dim3(128), shared.bytes(),
              cuda::TileParams{a.get(), b.get(), by_wgmma.get(), by_mma.get()});
       EXPECT(same_bits(by_wgmma.host(), by_mma.host()));

@@ -1,5 +1,6 @@
 #include "emulated_driver.h"
 
+#include <cstdlib>
 #include <cstring>
 
 #include "emulated_state.h"
@@ -11,12 +12,19 @@ using namespace pb::cuda;
 
 constexpr size_t kFirstLimit = size_t{1} << 30;
 constexpr DeviceId kDevice = 7;  // not its number: one must not be taken for the other
-constexpr int kMultiprocessors = 4;
 constexpr int kL2Bytes = 50 << 20;
 
+// A whole number from the environment.
+int setting(const char* name, int usual) {
+  const char* const value = std::getenv(name);
+  return value != nullptr ? std::atoi(value) : usual;
+}
+
 Result init(unsigned flags) {
-  DriverState& s = state();
-  s.is_initialized = true;
+  {
+    const std::lock_guard lock(state().one_call);
+    state().is_initialized = true;
+  }
   CUDA_ON_CPU_ENTER("cuInit", false);
   return flags == 0 ? kSuccess : kErrorInvalidValue;
 }
@@ -38,10 +46,12 @@ Result device_get_name(char* name, int size, DeviceId id) {
 Result device_get_attribute(int* value, int which, DeviceId id) {
   CUDA_ON_CPU_ENTER("cuDeviceGetAttribute", false);
   if (id != kDevice) return kErrorInvalidDevice;
-  const std::map<int, int> values = {{kMultiprocessorCount, kMultiprocessors},
+  const int architecture = setting("PYBATCHER_EMULATED_ARCHITECTURE", 90);
+  const int n_multiprocessors = setting("PYBATCHER_EMULATED_MULTIPROCESSORS", 4);
+  const std::map<int, int> values = {{kMultiprocessorCount, n_multiprocessors},
                                      {kL2CacheBytes, kL2Bytes},
-                                     {kCapabilityMajor, 9},
-                                     {kCapabilityMinor, 0},
+                                     {kCapabilityMajor, architecture / 10},
+                                     {kCapabilityMinor, architecture % 10},
                                      {kMostSharedBytesOfBlock, kMostShared}};
   const auto found = values.find(which);
   if (found == values.end()) return kErrorInvalidValue;
@@ -203,16 +213,24 @@ const DriverApi& emulated_driver() {
   return api;
 }
 
-void set_memory_limit(size_t bytes) { state().memory.limit = bytes; }
+void set_memory_limit(size_t bytes) {
+  const std::lock_guard lock(state().one_call);
+  state().memory.limit = bytes;
+}
 
 void fail_call(const std::string& function, int nth, Result code) {
+  const std::lock_guard lock(state().one_call);
   state().failures[function] = {nth, code};
 }
 
-int count_calls(const std::string& function) { return state().n_calls[function]; }
+int count_calls(const std::string& function) {
+  const std::lock_guard lock(state().one_call);
+  return state().n_calls[function];
+}
 
 std::string not_given_back() {
-  const DriverState& s = state();
+  DriverState& s = state();
+  const std::lock_guard lock(s.one_call);
   std::string all;
   const auto add = [&all](size_t n, const char* what) {
     if (n == 0) return;
@@ -231,6 +249,7 @@ std::string not_given_back() {
 
 void reset_emulated_driver() {
   DriverState& s = state();
+  const std::lock_guard lock(s.one_call);
   s.sticky = kSuccess;
   s.failures.clear();
   s.n_calls.clear();

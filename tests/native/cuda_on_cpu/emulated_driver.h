@@ -3,8 +3,13 @@
 // question. Host memory is read and written then, pinned or not: who reuses a staging buffer too
 // early finds out.
 //
-// One context, and calls from one thread at a time. A kernel that does what CUDA forbids throws
-// cuda_on_cpu::Error out of the call that waits for it.
+// The environment says what the GPU is, whenever somebody asks: PYBATCHER_EMULATED_ARCHITECTURE
+// (90: sm_90, which is usual) and PYBATCHER_EMULATED_MULTIPROCESSORS (4). With one, no grid is too
+// small for the kernels of large tiles.
+//
+// One context. Calls may come from any thread, and wait for each other: one kernel runs at a time,
+// of whichever engine. A kernel that does what CUDA forbids throws cuda_on_cpu::Error out of the
+// call that waits for it.
 #pragma once
 
 #include <cstddef>

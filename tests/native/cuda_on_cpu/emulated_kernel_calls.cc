@@ -94,6 +94,7 @@ Result begin_capture(StreamHandle stream, int) {
 
 // Ends it even where it fails.
 Result end_capture(StreamHandle stream, GraphHandle* graph) {
+  const std::lock_guard lock(state().one_call);
   const Result code = enter("cuStreamEndCapture");
   if (!state().streams.contains(stream)) return kErrorInvalidHandle;
   if (stream->captured == nullptr) return kErrorInvalidValue;

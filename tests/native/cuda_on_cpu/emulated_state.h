@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <set>
 #include <string>
 #include <utility>
@@ -53,6 +54,7 @@ struct CallFailure {
 };
 
 struct DriverState {
+  std::mutex one_call;  // is made at a time: kernels run in calls, and share the emulator
   bool is_initialized = false;
   pb::cuda::ContextObject context;
   int n_retained = 0;
@@ -72,13 +74,16 @@ DriverState& state();
 
 inline thread_local bool has_context = false;  // current in this thread
 
-// Begins every function: counts the call, and says what it is to fail with.
+// Begins every function, whose caller has locked one_call: counts the call, and says what it is to
+// fail with.
 pb::cuda::Result enter(const char* function, bool needs_context = true);
 
-#define CUDA_ON_CPU_ENTER(...) \
+#define CUDA_ON_CPU_ENTER(...)                                  \
+  const std::lock_guard lock_(::cuda_on_cpu::state().one_call); \
   if (const Result code_ = ::cuda_on_cpu::enter(__VA_ARGS__); code_ != kSuccess) return code_
 // Begins a function that gives something back: after a sticky error that is done all the same.
 #define CUDA_ON_CPU_ENTER_TO_GIVE_BACK(function)                   \
+  const std::lock_guard lock_(::cuda_on_cpu::state().one_call);    \
   if (const Result code_ = ::cuda_on_cpu::enter(function);         \
       code_ != kSuccess && code_ != ::cuda_on_cpu::state().sticky) \
   return code_

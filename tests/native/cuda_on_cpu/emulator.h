@@ -37,7 +37,7 @@ struct Options {
 Options& options();
 
 struct Counters {
-  uint64_t blocks, switches, mmas;
+  uint64_t blocks, switches, mmas, wgmmas;
 };
 const Counters& counters();
 
@@ -85,15 +85,22 @@ bool async_next(unsigned groups_left, AsyncCopy& copy);  // to be done now, one 
 
 // wgmma: a warpgroup's products are done when they are waited for; until then their accumulators
 // are NaN. Operands that have changed by then are an error, and so is a copy of cp.async that no
-// proxy fence follows. own_a, own_b: the 16 bytes of each operand that this thread has read.
+// proxy fence follows.
 uint64_t shared_offset(const void* p);
 const void* at_shared(uint64_t offset);
 void proxy_fence();
-void wgmma_m64n64k16(float (&d)[32], uint64_t a, uint64_t b, const uint64_t (&own_a)[2],
-                     const uint64_t (&own_b)[2]);
+// What thread t of the warpgroup has read of the operands: half t % 2 of row t / 2 of a (64, 16),
+// row t of b (128, 16).
+struct WgmmaPart {
+  uint64_t a[2];
+  uint64_t b[2][2];
+  bool operator==(const WgmmaPart&) const = default;
+};
+// a, b: descriptors, the same in all threads.
+void wgmma_m64n128k16(float (&d)[64], uint64_t a, uint64_t b, const WgmmaPart& part);
 void wgmma_commit();
 bool wgmma_next(unsigned groups_left, uint64_t (&tiles)[2]);
-void wgmma_finish(const uint64_t (&own_a)[2], const uint64_t (&own_b)[2]);
+void wgmma_finish(const WgmmaPart& part);
 
 // Ends the launch with an Error of this text.
 [[noreturn]] void fail(const std::string& what);

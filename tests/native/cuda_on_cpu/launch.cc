@@ -136,6 +136,8 @@ void launch(const char* name, dim3 grid, dim3 block, size_t shared_bytes,
   m.shared_bytes = shared_bytes;
   m.random = m.options.seed * 0x2545f4914f6cdd1du + 1;
   m.error.clear();
+  m.host_stack = nullptr;  // it may be another thread's than that of the last launch
+  m.host_stack_bytes = 0;
   g_block_dim = block;
   g_grid_dim = grid;
 

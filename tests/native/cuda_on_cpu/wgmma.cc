@@ -13,8 +13,7 @@ unsigned first_thread() { return current().number / kWarpgroup * kWarpgroup; }
 struct Operands {
   float* d;
   uint64_t tiles[2];
-  const uint64_t* own_a;
-  const uint64_t* own_b;
+  const WgmmaPart& part;
 };
 
 // Waits for all threads of the warpgroup; the last one does `together` for all of them.
@@ -43,9 +42,9 @@ const Operands& brought(const Warpgroup& group, unsigned thread) {
   return *static_cast<const Operands*>(group.brought[thread]);
 }
 
-uint16_t element(const uint64_t (&operand)[kWarpgroup][2], unsigned row, unsigned k) {
-  const uint64_t word = operand[2 * row + k / 8][k / 4 % 2];
-  return static_cast<uint16_t>(word >> 16 * (k % 4));
+// Number k of a half's, or of a row's, words.
+uint16_t element(const uint64_t* words, unsigned k) {
+  return static_cast<uint16_t>(words[k / 4] >> 16 * (k % 4));
 }
 
 // Where number i of thread t's accumulators lies in the product.
@@ -53,20 +52,24 @@ unsigned row_of(unsigned t, unsigned i) { return t / 32 * 16 + t % 32 / 4 + i / 
 unsigned column_of(unsigned t, unsigned i) { return i / 4 * 8 + t % 4 * 2 + i % 2; }
 
 // sums += a b^T, tile by tile: Hopper adds as its mma.sync does.
-void multiply_product(const WgmmaProduct& product, float (&sums)[kWarpgroup][32]) {
-  float c[64][64];
+void multiply_product(const WgmmaProduct& product, float (&sums)[kWarpgroup][64]) {
+  float c[64][128];
   for (unsigned t = 0; t < kWarpgroup; ++t) {
-    for (unsigned i = 0; i < 32; ++i) c[row_of(t, i)][column_of(t, i)] = sums[t][i];
+    for (unsigned i = 0; i < 64; ++i) c[row_of(t, i)][column_of(t, i)] = sums[t][i];
   }
   const MmaModel model = m.options.mma == MmaModel::kSequential ? m.options.mma : MmaModel::kHopper;
   MmaTile tile;
   for (unsigned row = 0; row < 64; row += 16) {
     for (unsigned i = 0; i < 16; ++i) {
-      for (unsigned k = 0; k < 16; ++k) tile.a[i][k] = element(product.a, row + i, k);
+      for (unsigned k = 0; k < 16; ++k) {
+        tile.a[i][k] = element(product.parts[2 * (row + i) + k / 8].a, k % 8);
+      }
     }
-    for (unsigned column = 0; column < 64; column += 8) {
+    for (unsigned column = 0; column < 128; column += 8) {
       for (unsigned j = 0; j < 8; ++j) {
-        for (unsigned k = 0; k < 16; ++k) tile.b[k][j] = element(product.b, column + j, k);
+        for (unsigned k = 0; k < 16; ++k) {
+          tile.b[k][j] = element(product.parts[column + j].b[k / 8], k % 8);
+        }
         for (unsigned i = 0; i < 16; ++i) tile.c[i][j] = c[row + i][column + j];
       }
       multiply(tile, MmaInput::kBf16, model);
@@ -76,7 +79,7 @@ void multiply_product(const WgmmaProduct& product, float (&sums)[kWarpgroup][32]
     }
   }
   for (unsigned t = 0; t < kWarpgroup; ++t) {
-    for (unsigned i = 0; i < 32; ++i) sums[t][i] = c[row_of(t, i)][column_of(t, i)];
+    for (unsigned i = 0; i < 64; ++i) sums[t][i] = c[row_of(t, i)][column_of(t, i)];
   }
 }
 
@@ -84,9 +87,8 @@ void multiply_product(const WgmmaProduct& product, float (&sums)[kWarpgroup][32]
 
 void proxy_fence() { current().needs_proxy_fence = false; }
 
-void wgmma_m64n64k16(float (&d)[32], uint64_t a, uint64_t b, const uint64_t (&own_a)[2],
-                     const uint64_t (&own_b)[2]) {
-  const Operands operands{d, {a, b}, own_a, own_b};
+void wgmma_m64n128k16(float (&d)[64], uint64_t a, uint64_t b, const WgmmaPart& part) {
+  const Operands operands{d, {a, b}, part};
   meet(operands, "wgmma", [a, b](Warpgroup& group) {
     for (unsigned i = 0; i < m.n_threads; ++i) {
       if (m.threads[i].needs_proxy_fence) {
@@ -100,10 +102,7 @@ void wgmma_m64n64k16(float (&d)[32], uint64_t a, uint64_t b, const uint64_t (&ow
       const Operands& from = brought(group, t);
       if (from.tiles[0] != a || from.tiles[1] != b) fail("wgmma: threads name different operands");
       product.d[t] = from.d;
-      for (int i = 0; i < 2; ++i) {
-        product.a[t][i] = from.own_a[i];
-        product.b[t][i] = from.own_b[i];
-      }
+      product.parts[t] = from.part;
     }
     if (group.started.size() - 1 > group.n_done) {  // others are under way
       if (group.started[group.started.size() - 2].d[0] != product.d[0]) {
@@ -112,7 +111,7 @@ void wgmma_m64n64k16(float (&d)[32], uint64_t a, uint64_t b, const uint64_t (&ow
       return;
     }
     for (unsigned t = 0; t < kWarpgroup; ++t) {
-      for (int i = 0; i < 32; ++i) {
+      for (int i = 0; i < 64; ++i) {
         group.sums[t][i] = product.d[t][i];
         product.d[t][i] = std::bit_cast<float>(~0u);
       }
@@ -137,22 +136,20 @@ bool wgmma_next(unsigned groups_left, uint64_t (&tiles)[2]) {
   return true;
 }
 
-void wgmma_finish(const uint64_t (&own_a)[2], const uint64_t (&own_b)[2]) {
-  const Operands operands{nullptr, {0, 0}, own_a, own_b};
+void wgmma_finish(const WgmmaPart& part) {
+  const Operands operands{nullptr, {0, 0}, part};
   meet(operands, "wgmma.wait_group", [](Warpgroup& group) {
     const WgmmaProduct& product = group.started[group.n_done++];
     for (unsigned t = 0; t < kWarpgroup; ++t) {
-      const Operands& now = brought(group, t);
-      for (int i = 0; i < 2; ++i) {
-        if (now.own_a[i] != product.a[t][i] || now.own_b[i] != product.b[t][i]) {
-          fail("wgmma: an operand was changed while it was under way");
-        }
+      if (brought(group, t).part != product.parts[t]) {
+        fail("wgmma: an operand was changed while it was under way");
       }
     }
+    ++m.counters.wgmmas;
     multiply_product(product, group.sums);
     if (group.n_done < group.started.size()) return;  // more are under way
     for (unsigned t = 0; t < kWarpgroup; ++t) {
-      for (int i = 0; i < 32; ++i) product.d[t][i] = group.sums[t][i];
+      for (int i = 0; i < 64; ++i) product.d[t][i] = group.sums[t][i];
     }
   });
 }

@@ -64,15 +64,15 @@ bool gemm_is_right(const std::string& kernel, Numbers& numbers) {
 bool wgmma_is_right(const std::string& kernel, Numbers& numbers) {
   const int k = 256;
   const auto x = numbers.bf16s(static_cast<size_t>(64) * k);
-  const auto w = numbers.bf16s(static_cast<size_t>(64) * k);
+  const auto w = numbers.bf16s(static_cast<size_t>(128) * k);
   const DeviceArray<__nv_bfloat16> dx(x);
   const DeviceArray<__nv_bfloat16> dw(w);
-  DeviceArray<float> y(static_cast<size_t>(64) * 64);
+  DeviceArray<float> y(static_cast<size_t>(64) * 128);
   cuda::SharedBytes shared;
   cuda::take_wgmma_tiles(shared);
   launch(kernel, dim3(1), dim3(128), shared.bytes(),
          cuda::WgmmaParams{dx.get(), dw.get(), y.get(), k});
-  return are_close(y.host(), product_of(x, w, 64, 64, k));
+  return are_close(y.host(), product_of(x, w, 64, 128, k));
 }
 
 bool blocks_are_right(const std::string& kernel, Numbers& numbers) {

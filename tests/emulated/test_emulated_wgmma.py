@@ -1,0 +1,81 @@
+"""The engine on an emulated GPU of compute capability 9.0, whose larger products are wgmma's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from pybatcher.engine import Engine
+from pybatcher.testing.checkpoints import make_checkpoint
+
+Floats = NDArray[np.float32]
+
+VOCAB = 203
+N_PROMPT = 80  # more rows than the kernels for few rows take
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("wgmma")
+    return make_checkpoint(folder, "llama", tokenizer=False, vocab_size=VOCAB)
+
+
+@pytest.fixture(autouse=True)
+def one_multiprocessor(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make every product of more than 32 rows large enough for wgmma."""
+    monkeypatch.setenv("PYBATCHER_EMULATED_MULTIPROCESSORS", "1")
+
+
+def load(path: Path, dtype: str, n_ubatch: int = 128) -> Engine:
+    sizes: dict[str, Any] = {"n_ctx": 512, "n_parallel": 4, "n_threads": 1, "block_size": 16}
+    return Engine.load(path, device="cuda", dtype=dtype, n_ubatch=n_ubatch, **sizes)
+
+
+def prompt(n: int = N_PROMPT) -> list[int]:
+    tokens: list[int] = np.random.default_rng(6).integers(0, VOCAB, n).tolist()
+    return tokens
+
+
+def logits_of(engine: Engine, chunk: int) -> Floats:
+    """The logits after the prompt and after one more token, (2, vocab)."""
+    seq_id = engine.seq_new(str(chunk))
+    for i in range(0, N_PROMPT, chunk):
+        last = engine.prefill_chunk(seq_id, prompt()[i : i + chunk], logits=True)
+    after = engine.decode_batch([seq_id], [7], logits=True)[1][0]
+    return np.stack([last, after])
+
+
+def test_transformers_says_the_same(path: Path) -> None:
+    import torch
+    import transformers
+
+    module = transformers.AutoModelForCausalLM.from_pretrained(
+        path, attn_implementation="eager", dtype=torch.bfloat16
+    ).float()  # the engine's weights, and activations that are not rounded
+    with torch.no_grad():
+        expected = module(torch.tensor([[*prompt(), 7]])).logits[0, -2:].numpy()
+    engine = load(path, "bf16")
+    assert engine.description()["cpu_target"] == "sm_90"
+    error = np.linalg.norm(logits_of(engine, N_PROMPT) - expected, axis=-1)
+    assert (error / np.linalg.norm(expected, axis=-1)).max() < 2e-2
+    engine.close()
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "int8", "int4"])
+def test_the_same_bits_under_any_schedule_and_without_wgmma(
+    path: Path, dtype: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = load(path, dtype)
+    expected = logits_of(engine, N_PROMPT)
+    for chunk in (40, 7):  # 40 rows are wgmma's, 7 are not
+        assert (logits_of(engine, chunk) == expected).all(), f"chunks of {chunk}"
+    engine.close()
+    monkeypatch.setenv("PYBATCHER_EMULATED_ARCHITECTURE", "89")
+    engine = load(path, dtype)
+    assert engine.description()["cpu_target"] == "sm_89"
+    assert (logits_of(engine, N_PROMPT) == expected).all()
+    engine.close()
