@@ -357,7 +357,7 @@ async def test_there_are_so_many_connections_and_no_more(tmp_path: Path) -> None
     with serving(tmp_path, "--max-connections", "2") as running:
         async with Client(running.socket) as first, Client(running.socket) as second:
             with pytest.raises(ConnectionLostError, match="max_connections"):
-                await Client(running.socket, connect_timeout=0.2).start()
+                await Client(running.socket, connect_timeout=1.0).start()
             assert (await first.generate("Once", max_tokens=2)).token_ids
             assert (await second.health()).ok
         async with Client(running.socket) as third:
