@@ -91,9 +91,10 @@ def test_of_a_blocking_client_it_is_fetched_by_the_scrape(running: Serving) -> N
 
 
 async def test_a_sidecar_that_is_gone_has_no_samples(running: Serving) -> None:
-    async with Client(running.socket, connect_timeout=0.1) as client:
+    async with Client(running.socket) as client:
         metrics = Metrics(client)
         assert (await refreshed(metrics)).samples
+        client._running_service()._connect_timeout = 0.1  # nobody will be there to wait for
         running.process.send_signal(signal.SIGTERM)
         await asyncio.to_thread(running.wait)
         assert (await refreshed(metrics)).samples == []

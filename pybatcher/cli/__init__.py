@@ -1,29 +1,51 @@
 """The command line: `pybatcher generate`, `chat`, `serve`, `status`, `info`, `demo` and more.
 
 A thin client of `Batcher`, or of `Client` where `--socket` names a sidecar. Each command has a
-file. options.py makes the options from the fields of `SamplingParams` and of the configuration
-classes in config.py.
+file, which is imported when the command is called. options.py makes the options from the fields of
+`SamplingParams` and of the configuration classes in config.py.
 """
 
 from __future__ import annotations
 
-from typing import Annotated
+import sys
+from collections.abc import Iterable
+from importlib import import_module
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from . import cache, chat, demo, generate, info, reload, serve, status, top
 from .console import report_errors, write
-from .over_socket import SocketCommand
 
-__all__ = ["app", "main"]
+if TYPE_CHECKING:
+    from typer.core import TyperCommand
 
-app = typer.Typer(
-    name="pybatcher",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+__all__ = ["COMMANDS", "main", "make_app"]
+
+_OVER_SOCKET = ("generate", "chat", "status", "reload", "top")
+COMMANDS = (*_OVER_SOCKET, "serve", "info", "demo", "cache")
+"""The commands, in the order of the help. Each is the function of its name in its module."""
+
+
+def make_app(commands: Iterable[str] = COMMANDS) -> typer.Typer:
+    """Make an application with the given commands, and import no others."""
+    app = typer.Typer(
+        name="pybatcher",
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(_root)
+    for name in commands:
+        command = getattr(import_module(f".{name}", __name__), name)
+        app.command(cls=_socket_command() if name in _OVER_SOCKET else None)(command)
+    return app
+
+
+def _socket_command() -> type[TyperCommand]:
+    from .over_socket import SocketCommand
+
+    return SocketCommand
 
 
 def _show_version(asked: bool) -> None:
@@ -34,7 +56,6 @@ def _show_version(asked: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def _root(
     version: Annotated[
         bool,
@@ -46,17 +67,12 @@ def _root(
     """An LLM inference engine you await."""
 
 
-for _command in (generate.generate, chat.chat, status.status, reload.reload, top.top):
-    app.command(cls=SocketCommand)(_command)
-for _command in (serve.serve, info.info, demo.demo, cache.cache):
-    app.command()(_command)
-
-
 def main() -> None:
     """Run the command in `sys.argv`, and exit.
 
     Exit status: 0 success, 1 the command's own negative result, 2 refused (one line on stderr
     that begins with `error:`), 130 interrupted.
     """
+    asked = sys.argv[1:2]
     with report_errors():
-        app()
+        make_app(asked if asked and asked[0] in COMMANDS else COMMANDS)()

@@ -7,9 +7,6 @@ import sys
 import warnings
 from collections.abc import Iterator
 
-from rich.console import Console
-from rich.text import Text
-
 from ..errors import PybatcherError
 
 __all__ = ["report_error", "report_errors", "write"]
@@ -57,4 +54,7 @@ def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
 
 
 def _print_line(line: str, style: str) -> None:
+    from rich.console import Console
+    from rich.text import Text
+
     Console(stderr=True).print(Text(line, style=style), soft_wrap=True)

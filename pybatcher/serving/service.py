@@ -8,7 +8,6 @@ import os
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
-from importlib import metadata
 from typing import Any, TypeVar
 
 from typing_extensions import override
@@ -271,6 +270,8 @@ class Service(RunningService):
         return self.health()
 
     async def _describe(self, _: Describe) -> dict[str, Any]:
+        from importlib import metadata  # takes longer to import than most of this package
+
         n_positions = self._runtime.engine.max_sequence_length
         return {
             "version": metadata.version("pybatcher"),

@@ -357,7 +357,7 @@ class FakeEngine:
         return tuple(drawn)
 
     def _draw(self, seq_id: int) -> SampledToken:
-        return self._model.draw(self._kv.tokens(seq_id), self._sampling.get(seq_id, FakeSampling()))
+        return self._model.draw(self._kv.tokens(seq_id), self._sampling.get(seq_id, _NOT_SET))
 
     def _score(self, entry: StepEntry) -> tuple[float, ...]:
         """Return each target's log-probability; the entry's tokens are already appended."""
@@ -372,6 +372,10 @@ class FakeEngine:
         tokens = self._kv.tokens(entry.seq_id)
         n_pooled = len(entry.tokens) if entry.pooling == "mean" else 1
         return self._model.pooled(tokens, len(tokens) - n_pooled)
+
+
+_NOT_SET = FakeSampling()
+"""Of a sequence before its first `seq_sampling`. Made once: it checks all of its parameters."""
 
 
 def _ids(values: Sequence[int]) -> tuple[int, ...]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from typing import Any
-
-from tokenizers import Tokenizer as Backend
+from typing import TYPE_CHECKING, Any
 
 from .decoding import BYTE_ALPHABET
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer as Backend
 
 __all__ = ["ANY_LENGTH", "longest_token"]
 

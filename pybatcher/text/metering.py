@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import ItemsView, KeysView, ValuesView
 from contextvars import ContextVar
+from types import NoneType
 from typing import Any
 
 from jinja2.utils import Namespace
@@ -55,7 +56,9 @@ class Meter:
             item = stack.pop()
             if isinstance(item, str):
                 self.spend_characters(len(item))
-            elif isinstance(item, (list, tuple, set, frozenset, *_VIEWS)):
+            elif isinstance(item, _SCALARS):
+                self.spend(1)
+            elif isinstance(item, _CONTAINERS):
                 self.spend(1 + len(item))
                 stack.extend(item)
             elif isinstance(item, dict):
@@ -70,7 +73,9 @@ class Meter:
                 self.spend(1)
 
 
-_VIEWS = (KeysView, ValuesView, ItemsView)
+# The abstract classes last, and scalars before them: to ask those takes far longer than the rest.
+_SCALARS = (int, float, NoneType)
+_CONTAINERS = (list, tuple, set, frozenset, KeysView, ValuesView, ItemsView)
 
 METER: ContextVar[Meter] = ContextVar("pybatcher.template_meter")
 """The meter of the rendering that goes on in this context.

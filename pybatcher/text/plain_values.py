@@ -52,10 +52,10 @@ class PlainReader:
             return text
         if value is None or type(value) in (int, float, bool):
             return value
-        if isinstance(value, Mapping):
-            return self.mapping(value, where, depth)
-        if isinstance(value, (list, tuple)):
+        if isinstance(value, (list, tuple)):  # before what has to ask an abstract class
             return [self.value(one, f"{where}[{i}]", depth + 1) for i, one in enumerate(value)]
+        if isinstance(value, (dict, Mapping)):
+            return self.mapping(value, where, depth)
         number: float | None = plain_int(value)
         if number is None:
             number = plain_float(value)

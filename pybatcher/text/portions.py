@@ -10,9 +10,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from tokenizers import Tokenizer as Backend
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer as Backend
 
 __all__ = ["Portions"]
 

@@ -6,14 +6,15 @@ import json
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
-from typing import Any
-
-from tokenizers import Tokenizer as Backend
+from typing import TYPE_CHECKING, Any
 
 from ..errors import InvalidRequestError, ModelFormatError
 from ..errors.checks import REQUEST
 from .longest_token import longest_token
 from .portions import Portions
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer as Backend
 
 __all__ = ["Tokenizer"]
 

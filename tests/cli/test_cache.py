@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from pybatcher.cli import app
+from pybatcher.cli import make_app
 from pybatcher.engine import Engine
 from pybatcher.testing.checkpoints import make_checkpoint
 
@@ -21,7 +21,7 @@ def directory(tmp_path: Path) -> Path:
 
 
 def run(*arguments: str) -> str:
-    result = CliRunner().invoke(app, ["cache", *arguments], catch_exceptions=False)
+    result = CliRunner().invoke(make_app(), ["cache", *arguments], catch_exceptions=False)
     assert result.exit_code == 0
     return result.output
 

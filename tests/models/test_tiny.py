@@ -106,11 +106,15 @@ def test_a_plain_beginning_becomes_a_story(judge: Judge, text: str) -> None:
 
 
 def test_the_demonstration_shows_grammatical_stories_and_short_answers(judge: Judge) -> None:
+    plain = [isinstance(prompt, str) for prompt in DEMO_PROMPTS]
+    answered = judge.answers(
+        [
+            f"<|begin|>{prompt}" if is_plain else as_text(list(prompt)) + "<|assistant|>"
+            for prompt, is_plain in zip(DEMO_PROMPTS, plain, strict=True)
+        ]
+    )
     answers, stories = set(), 0
-    for prompt in DEMO_PROMPTS:
-        is_plain = isinstance(prompt, str)
-        text = f"<|begin|>{prompt}" if is_plain else as_text(list(prompt)) + "<|assistant|>"
-        answer, ended = judge.answer(text)
+    for prompt, is_plain, (answer, ended) in zip(DEMO_PROMPTS, plain, answered, strict=True):
         assert ended, answer
         answers.add(answer)
         stories += is_grammatical(f"{prompt}{answer}" if is_plain else answer)

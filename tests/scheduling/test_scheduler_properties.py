@@ -39,29 +39,32 @@ class Asked:
 
 
 def _seldom(strategy: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
-    return st.integers(0, 4).flatmap(lambda i: strategy if i == 4 else st.none())
+    nothing = st.none()
+    return st.integers(0, 4).flatmap(lambda i: strategy if i == 4 else nothing)
 
 
-@st.composite
-def asked(draw: st.DrawFn) -> Asked:
-    max_tokens = draw(st.integers(1, 40))
-    head = _SHARED[: draw(st.integers(0, len(_SHARED)))]
-    tail = tuple(draw(st.lists(st.integers(0, 9), min_size=1, max_size=20)))
-    return Asked(
-        prompt=head + tail,
-        max_tokens=max_tokens,
-        min_tokens=draw(st.sampled_from([0, max_tokens])),
-        temperature=draw(st.sampled_from([0.0, 1.0])),
-        seed=draw(st.integers(0, 3)),
-        at_step=draw(st.integers(0, 30)),
-        cancelled_after=draw(_seldom(st.integers(0, 10))),
-        cancelled_during_step=draw(st.booleans()),
-        timeout=draw(_seldom(st.floats(0.001, 0.3))),
-        namespace=draw(st.sampled_from(["", "other"])),
-        priority=draw(st.integers(-1, 1)),
-        n_given=draw(st.sampled_from([0, 0, 1, 2, 17, 40])),
-        is_poison=draw(st.sampled_from([False] * 9 + [True])),
-    )
+# Made once: a composite would make, and check, each of them anew for every request.
+_ASKED = st.builds(
+    lambda head, tail, min_is_max, **others: Asked(
+        prompt=_SHARED[:head] + tuple(tail),
+        min_tokens=others["max_tokens"] if min_is_max else 0,
+        **others,
+    ),
+    head=st.integers(0, len(_SHARED)),
+    tail=st.lists(st.integers(0, 9), min_size=1, max_size=20),
+    max_tokens=st.integers(1, 40),
+    min_is_max=st.booleans(),
+    temperature=st.sampled_from([0.0, 1.0]),
+    seed=st.integers(0, 3),
+    at_step=st.integers(0, 30),
+    cancelled_after=_seldom(st.integers(0, 10)),
+    cancelled_during_step=st.booleans(),
+    timeout=_seldom(st.floats(0.001, 0.3)),
+    namespace=st.sampled_from(["", "other"]),
+    priority=st.integers(-1, 1),
+    n_given=st.sampled_from([0, 0, 1, 2, 17, 40]),
+    is_poison=st.sampled_from([False] * 9 + [True]),
+)
 
 
 @st.composite
@@ -92,7 +95,7 @@ def drivers(draw: st.DrawFn) -> Driver:
 @settings(max_examples=300, deadline=None)
 @given(
     driver=drivers(),
-    plan=st.lists(asked(), min_size=1, max_size=25),
+    plan=st.lists(_ASKED, min_size=1, max_size=25),
     n_shared=st.integers(1, len(_SHARED)),
     shared_at_step=st.integers(0, 30),
     broken_steps=st.sets(st.integers(0, 60), max_size=4),

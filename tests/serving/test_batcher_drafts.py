@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import time
 
 import pytest
 from batcher_helpers import until
 
 from pybatcher import Batcher, BatcherStatistics, Completion, SamplingParams
 from pybatcher.scheduling.step_cost import StepCost
+from pybatcher.testing import FakeClock
 
 REPETITIVE = "The red fox ran to the old mill. " * 6
 PROMPTS = [
@@ -115,18 +117,21 @@ async def test_the_pieces_of_a_stream_are_the_same() -> None:
 async def test_leaving_while_drafts_are_verified() -> None:
     """No KV is left (the fixture looks), and the others go on as before."""
     plain, _ = await ask([PROMPTS[1]], WAYS["greedy"], max_draft_tokens=0)
-    async with Batcher(n_threads=1, max_draft_tokens=8) as batcher:
-        leaving = asyncio.create_task(
-            batcher.generate(REPETITIVE, max_tokens=900, logit_bias=FEW_WORDS)
-        )
+    batcher = Batcher(n_threads=1, max_draft_tokens=8, step_timeout=None)
+    later = FakeClock()  # than the time really is
+    batcher._clock = lambda: time.monotonic() + later()
+    async with batcher:
+        long = {"max_tokens": 900, "logit_bias": FEW_WORDS}
+        leaving = asyncio.create_task(batcher.generate(REPETITIVE, **long))
         staying = asyncio.create_task(batcher.generate(PROMPTS[1], WAYS["greedy"]))
-        late = asyncio.create_task(
-            batcher.generate(REPETITIVE, max_tokens=900, logit_bias=FEW_WORDS, timeout=0.15)
-        )
+        late = batcher.stream(REPETITIVE, **long, timeout=1000.0)
+        await anext(late)
         await until(lambda: batcher.statistics().accepted_tokens > 0)
         leaving.cancel()
+        later.advance(1000.0)
         assert outputs([await staying]) == plain
-        assert (await late).finish_reason in ("deadline", "length")
+        last = [piece async for piece in late][-1]
+        assert last.finish_reason in ("deadline", "length")
         await until(lambda: batcher.statistics().running == 0)
         assert leaving.cancelled()
 

@@ -21,7 +21,7 @@ from pybatcher import (
 )
 from pybatcher.scheduling import StepPlan
 from pybatcher.serving.prefix_names import PrefixNames
-from pybatcher.testing import FakeEngine, byte_tokenizer, fake_batcher
+from pybatcher.testing import FakeClock, FakeEngine, byte_tokenizer, fake_batcher
 
 MANUAL = "A manual that everybody asks about. " * 8
 N_MANUAL = 1 + len(MANUAL)  # one token a byte, after the one that begins a text
@@ -210,10 +210,14 @@ async def test_an_engine_that_fails_for_good_fails_who_waits_for_it() -> None:
 async def test_an_engine_that_hangs_fails_who_waits_for_it() -> None:
     go_on = threading.Event()
     engine = FakeEngine(n_parallel=6, before_step=lambda plan: wait_for(go_on))
-    async with batcher_over(engine, step_timeout=0.05) as batcher:
+    clock = FakeClock()  # step_timeout: real time between looks at it
+    async with batcher_over(engine, step_timeout=0.05, clock=clock) as batcher:
         try:
+            adding = asyncio.create_task(batcher.add_prefix(MANUAL))
+            await until(lambda: len(engine.plans) == 1)
+            clock.advance(1.0)
             with pytest.raises(EngineFailedError, match="step_timeout"):
-                await asyncio.wait_for(batcher.add_prefix(MANUAL), PATIENCE / 3)
+                await asyncio.wait_for(adding, PATIENCE / 3)
         finally:
             go_on.set()
         await until(lambda: batcher.health().ok)

@@ -15,7 +15,7 @@ from gguf_files import write_gguf
 from typer.testing import CliRunner
 
 from pybatcher import Batcher, Completion, Engine, ModelFormatError
-from pybatcher.cli import app
+from pybatcher.cli import make_app
 from pybatcher.loading import conversion
 from pybatcher.models import tiny_path
 
@@ -121,14 +121,14 @@ def test_command_line(tiny: Path) -> None:
     runner = CliRunner()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        shown = runner.invoke(app, ["info", "--model", str(tiny), "--n-ctx", "64"])
+        shown = runner.invoke(make_app(), ["info", "--model", str(tiny), "--n-ctx", "64"])
         options = ["--max-tokens", "20", "Once upon a time"]
-        made = runner.invoke(app, ["generate", "--model", str(tiny), *options])
-        known = runner.invoke(app, ["generate", *options])
+        made = runner.invoke(make_app(), ["generate", "--model", str(tiny), *options])
+        known = runner.invoke(make_app(), ["generate", *options])
     assert shown.exit_code == made.exit_code == known.exit_code == 0
     assert "tiny-bf16" in shown.output
     assert made.output == known.output
-    lost = runner.invoke(app, ["info", "--model", str(tiny.with_name("lost.gguf"))])
+    lost = runner.invoke(make_app(), ["info", "--model", str(tiny.with_name("lost.gguf"))])
     assert lost.exit_code != 0
 
 
@@ -140,7 +140,7 @@ def test_parameters_are_counted_in_elements(dtype: str, tiny: Path, tmp_path: Pa
     for model in (tiny, path):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            shown = runner.invoke(app, ["info", "--model", str(model), "--dtype", dtype])
+            shown = runner.invoke(make_app(), ["info", "--model", str(model), "--dtype", dtype])
         (line,) = [line for line in shown.output.splitlines() if "parameters" in line]
         counts.add(line)
     assert len(counts) == 1

@@ -36,7 +36,8 @@ def _all_blocks_are_back(batcher: Batcher) -> bool:
 
 async def test_two_thousand_requests_of_the_fake_engine() -> None:
     engine = FakeEngine(n_ctx=2048, n_parallel=12)
-    callers = [Caller(number, byte_tokenizer(), None, "abc défg 東🙂") for number in range(2000)]
+    tokenizer = byte_tokenizer()
+    callers = [Caller(number, tokenizer, None, "abc défg 東🙂") for number in range(2000)]
     async with fake_batcher(engine, n_batch=64, max_prefill_tokens=24) as batcher:
         endings = await soak(batcher, callers)
         assert engine.used_sequences == 0

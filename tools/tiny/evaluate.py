@@ -2,7 +2,7 @@
 
     python -m tools.tiny.evaluate --n 200       shares of good answers, and the bad ones
 
-Greedy, one prompt at a time, the stored bf16 weights computed in f32.
+Greedy, the stored bf16 weights computed in f32.
 """
 
 from __future__ import annotations
@@ -45,17 +45,32 @@ class Judge:
 
     def answer(self, text: str, max_new_tokens: int = MAX_NEW_TOKENS) -> tuple[str, bool]:
         """Return the continuation of ``text`` (special tokens included), and whether it ended."""
-        ids = self.tokenizer.encode(text, add_special_tokens=False).ids
+        (answer,) = self.answers([text], max_new_tokens)
+        return answer
+
+    def answers(
+        self, texts: Sequence[str], max_new_tokens: int = MAX_NEW_TOKENS
+    ) -> list[tuple[str, bool]]:
+        """Return what ``answer`` does of each text, computed together: much less work for each."""
+        prompts = [self.tokenizer.encode(text, add_special_tokens=False).ids for text in texts]
+        longest = max(map(len, prompts))
+        ends = self.model.generation_config.eos_token_id
         with torch.no_grad():
             output = self.model.generate(
-                torch.tensor([ids]),
-                attention_mask=torch.ones(1, len(ids), dtype=torch.long),
+                torch.tensor([[ends[0]] * (longest - len(ids)) + ids for ids in prompts]),
+                attention_mask=torch.tensor(
+                    [[0] * (longest - len(ids)) + [1] * len(ids) for ids in prompts]
+                ),
                 max_new_tokens=max_new_tokens,
                 do_sample=False,
+                pad_token_id=ends[0],
             )
-        new = output[0, len(ids) :].tolist()
-        ended = bool(new) and new[-1] in self.model.generation_config.eos_token_id
-        return self.tokenizer.decode(new, skip_special_tokens=True), ended
+        return [self._answer(new, ends) for new in output[:, longest:].tolist()]
+
+    def _answer(self, ids: list[int], ends: Sequence[int]) -> tuple[str, bool]:
+        """ids: new tokens; whatever comes after an end token is padding."""
+        end = next((at for at, token in enumerate(ids) if token in ends), None)
+        return self.tokenizer.decode(ids[:end], skip_special_tokens=True), end is not None
 
 
 def evaluate(judge: Judge, prompts: Sequence[Prompt], *, verbose: bool = False) -> dict[str, float]:
@@ -67,8 +82,8 @@ def evaluate(judge: Judge, prompts: Sequence[Prompt], *, verbose: bool = False) 
     """
     asked: Counter[str] = Counter()
     passed: Counter[str] = Counter()
-    for prompt in prompts:
-        answer, ended = judge.answer(prompt_text(prompt))
+    answers = judge.answers([prompt_text(prompt) for prompt in prompts])
+    for prompt, (answer, ended) in zip(prompts, answers, strict=True):
         checks = {"ends": ended, f"right {prompt.kind}": ended and is_right(prompt, answer)}
         if prompt.kind == "story":
             story = (prompt.text or "") + answer

@@ -17,7 +17,6 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -162,6 +161,8 @@ class WorkerSupervisor:
         if self.opened.done() and self.opened.exception() is None:
             return dict(self.opened.result())
         name = "tiny" if self.spec.model is None else Path(self.spec.model).name
+        from importlib import metadata
+
         return {"version": metadata.version("pybatcher"), "model": name, "limits": {}}
 
     def health(self) -> Health:

@@ -157,7 +157,8 @@ def test_life(elsewhere: Elsewhere) -> None:
 
 
 def test_a_sidecar_that_is_gone_is_noticed(elsewhere: Elsewhere) -> None:
-    with BlockingClient(elsewhere.path, connect_timeout=0.1) as client:
+    with BlockingClient(elsewhere.path) as client:
+        client._batcher._running_service()._connect_timeout = 0.1  # nobody will be there
         elsewhere.thread.call(elsewhere.sidecar.close())
         for call in (client.health, client.statistics, lambda: client.generate(PROMPT)):
             with pytest.raises(ConnectionLostError):

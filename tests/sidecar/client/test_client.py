@@ -28,7 +28,7 @@ from pybatcher import (
 from pybatcher.calls.call import Question
 from pybatcher.calls.questions import Describe, Reload
 from pybatcher.sidecar.session.session import ServerSession
-from pybatcher.testing import FakeEngine, fake_batcher
+from pybatcher.testing import FakeClock, FakeEngine, fake_batcher
 
 PROMPT = "Once upon a time"
 SAMPLED = {"temperature": 1.0, "seed": 7, "max_tokens": 12}
@@ -235,7 +235,9 @@ async def test_a_full_queue_says_when_to_come_back(path: Path) -> None:
 
 
 async def test_a_deadline_is_kept_at_the_other_end(path: Path) -> None:
-    batcher = fake_batcher(FakeEngine(step_delay=0.001))
+    clock = FakeClock()
+    engine = FakeEngine(before_step=lambda _: clock.advance(0.01))
+    batcher = fake_batcher(engine, clock=clock, batch_size=1)
     async with batcher, sidecar(path, batcher), Client(path) as client:
         completion = await client.generate(PROMPT, timeout=0.1, **LONG)
         assert completion.finish_reason == "deadline"

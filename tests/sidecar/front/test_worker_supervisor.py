@@ -6,21 +6,28 @@ import asyncio
 import contextlib
 import os
 import signal
+import socket
 from collections.abc import AsyncIterator
 from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from virtual_time import in_virtual_time
 
 from pybatcher import Completion, EngineFailedError, ModelFormatError
 from pybatcher.calls.call import Call
 from pybatcher.calls.reply import Reply
+from pybatcher.calls.statistics import BatcherStatistics
 from pybatcher.calls.telemetry import Telemetry
+from pybatcher.sidecar import worker
 from pybatcher.sidecar.front.serve_config import ServeConfig
 from pybatcher.sidecar.front.watchdog import Watchdog
 from pybatcher.sidecar.front.worker_spec import WorkerSpec
 from pybatcher.sidecar.front.worker_supervisor import WorkerSupervisor
+from pybatcher.sidecar.protocol.sidecar_statistics import no_counts
+from pybatcher.sidecar.replay.link import Link
 
 OPTIONS = {"n_ctx": 8192, "n_parallel": 16, "n_threads": 1}
 
@@ -90,11 +97,51 @@ async def test_a_worker_that_reads_a_prompt_for_longer_than_a_hang_is_left_alone
         assert supervisor.restarts == 0
 
 
+class OpenedAtOnce:
+    """In the place of a worker's batcher, and of its service."""
+
+    runtime = SimpleNamespace(fingerprint="of a model")
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        pass
+
+    async def start(self) -> None:
+        pass
+
+    def _running_service(self) -> OpenedAtOnce:
+        return self
+
+    async def ask(self, question: object) -> dict[str, Any]:
+        return {}
+
+    def statistics(self) -> BatcherStatistics:
+        return no_counts()
+
+    def heartbeat(self) -> tuple[bool, int]:
+        return False, 0
+
+
+@in_virtual_time
 async def test_a_worker_beats_in_time_from_its_first_request_on() -> None:
     """Also where the period that it is told with that request is shorter than the one before."""
-    async with supervised(hang_timeout=0.8) as supervisor:
-        assert len((await generate(supervisor, "Once", max_tokens=1900)).token_ids) == 1900
-        assert supervisor.restarts == 0
+    loop = asyncio.get_running_loop()
+    beaten: asyncio.Future[float] = loop.create_future()
+
+    def take(method: str, params: list[Any]) -> None:
+        if method == "beat":
+            beaten.set_result(loop.time())
+
+    ours, theirs = socket.socketpair()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(worker, "Batcher", OpenedAtOnce)
+        running = asyncio.create_task(worker.Worker(theirs).run())
+        link = Link(peer="a worker", on_notification=take)
+        await loop.create_connection(lambda: link, sock=ours)
+        await link.request("open", [WorkerSpec(beat_period=0.1).to_wire()])
+        opened = loop.time()
+        assert await beaten - opened == pytest.approx(0.1)
+        link.close()
+        await running
 
 
 async def test_a_batcher_that_has_failed_for_good_takes_its_worker_along(tmp_path: Path) -> None:
