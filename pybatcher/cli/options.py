@@ -51,14 +51,27 @@ def _context_size(text: str) -> ContextSize:
         raise typer.BadParameter(f"{text!r} is not a valid integer, nor 'auto'.") from None
 
 
+def _schema(text: str) -> str:
+    """Return the text of a JSON schema: of a file, or itself where it begins with a brace."""
+    if text.lstrip().startswith("{"):
+        return text
+    try:
+        return Path(text).read_text("utf-8")
+    except (OSError, ValueError) as error:
+        raise typer.BadParameter(f"{text!r} cannot be read: {error}") from None
+
+
 # Types that typer does not know, with the ones that it is given instead, and what makes them.
 _SPELLED: dict[Any, Any] = {
     Sequence[str]: list[str],
+    Sequence[str] | None: list[str],
     Sequence[int]: list[int],
+    Any: str,
     CachePlace: str,
     ContextSize: str,
 }
-_PARSERS: dict[Any, Any] = {ContextSize: _context_size}
+_PARSERS: dict[Any, Any] = {ContextSize: _context_size, Any: _schema}
+_METAVARS: dict[Any, str] = {ContextSize: "<int|auto>", Any: "<file|json>"}
 _PANELS = {
     SamplingParams: "Sampling",
     EngineConfig: "Engine",
@@ -134,7 +147,7 @@ def _parameter(
         rich_help_panel=panel,
         show_default=False,
         parser=_PARSERS.get(hint),
-        metavar="<int|auto>" if hint == ContextSize else None,
+        metavar=_METAVARS.get(hint),
     )
     return inspect.Parameter(
         field.name,

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pty
+import re
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from command_line import Outcome, Run, runner
@@ -51,6 +54,23 @@ def test_generate_stops_at_each_of_several_texts(run: Run) -> None:
     expected = whole[: min(whole.index(first), whole.index(second))]
     arguments = ["--max-tokens", "24", "--stop", second, "--stop", first]
     assert run("generate", *arguments, STORY).stdout == expected + "\n"
+
+
+def test_generate_gives_outputs_a_form(run: Run, tmp_path: Path) -> None:
+    schema = '{"type": "object", "properties": {"n": {"enum": [1, 2]}}, "required": ["n"]}'
+    file = tmp_path / "schema.json"
+    file.write_text(schema)
+    for given in (schema, str(file)):
+        done = run("generate", "--json-schema", given, "--max-tokens", "40", STORY)
+        assert json.loads(done.stdout)["n"] in (1, 2)
+    assert run("generate", "--choices", "red", "--choices", "blue", STORY).stdout in (
+        "red\n",
+        "blue\n",
+    )
+    assert re.fullmatch("[a-c]{4}\n", run("generate", "--regex", "[a-c]{4}", STORY).stdout)
+    missing = run("generate", "--json-schema", str(tmp_path / "nothing"), STORY)
+    assert missing.status == 2
+    assert "cannot be read" in missing.stderr
 
 
 def test_generate_takes_a_system_prompt(run: Run) -> None:
