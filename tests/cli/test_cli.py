@@ -57,7 +57,8 @@ def test_generate_stops_at_each_of_several_texts(run: Run) -> None:
 
 
 def test_generate_gives_outputs_a_form(run: Run, tmp_path: Path) -> None:
-    schema = '{"type": "object", "properties": {"n": {"enum": [1, 2]}}, "required": ["n"]}'
+    schema = '{"properties": {"n": {"enum": [1, 2]}}, "required": ["n"], %s}'
+    schema %= '"type": "object", "additionalProperties": false'
     file = tmp_path / "schema.json"
     file.write_text(schema)
     for given in (schema, str(file)):
