@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import re
+import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ import jsonschema
 import pytest
 from batcher_helpers import until
 from pydantic import BaseModel
+from serving_doubles import serving
 from small_sidecar import sidecar
 
 import pybatcher.text.grammars.probe as probe
@@ -199,3 +202,27 @@ async def test_over_the_socket(tmp_path: Path, batcher: Batcher) -> None:
             assert there.parsed == here.parsed
         person = await client.generate(PROMPT, json_schema=Person, seed=6, **WARM)
         assert isinstance(person.parsed, Person)
+
+
+async def test_a_worker_that_is_killed_is_a_pause_for_outputs_with_a_form(
+    tmp_path: Path, batcher: Batcher
+) -> None:
+    """Its tokens, the stream's pieces and the value are those of an undisturbed run."""
+    long = {"regex": "([a-z]{2,7} ){60}[a-z]{3}[.]", "max_tokens": 400}
+    calls = [{**long, **WARM, "seed": seed} for seed in range(4)]
+    expected = await asyncio.gather(*(batcher.generate(PROMPT, **call) for call in calls))
+    with serving(tmp_path) as running:
+        async with Client(running.socket) as client:
+            streams = [client.stream(PROMPT, **call) for call in calls]
+            pieces = [await anext(stream) for stream in streams]
+            (pid,) = running.worker_pids()
+            os.kill(pid, signal.SIGKILL)
+            texts = []
+            for stream, first in zip(streams, pieces, strict=True):
+                texts.append(first.text + "".join([piece.text async for piece in stream]))
+            assert (await client.statistics()).worker_restarts == 1
+    assert texts == [one.text for one in expected]
+    for stream, one in zip(streams, expected, strict=True):
+        assert stream.completion is not None
+        assert stream.completion.token_ids == one.token_ids
+        assert one.finish_reason == stream.completion.finish_reason
