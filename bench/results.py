@@ -11,8 +11,12 @@ __all__ = ["RESULTS", "read_results", "write_result"]
 RESULTS = Path(__file__).parent / "results"
 
 
-def write_result(name: str, result: dict[str, Any], folder: Path = RESULTS) -> Path:
-    """Write the result of that name, in place of an older one; return its path."""
+def write_result(name: str, result: dict[str, Any], folder: Path | None = None) -> Path:
+    """Write the result of that name, in place of an older one; return its path.
+
+    folder: None = bench/results.
+    """
+    folder = RESULTS if folder is None else folder
     folder.mkdir(parents=True, exist_ok=True)
     target = folder / f"{name}.json"
     target.write_text(json.dumps(_rounded(result), indent=1) + "\n")

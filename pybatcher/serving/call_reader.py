@@ -109,8 +109,11 @@ class CallReader:
         return await self.prompts.read_chat(content)
 
     def end_token_ids(self, params: SamplingParams) -> frozenset[int]:
-        """Return the token ids that end an output: the model's end tokens, and the caller's."""
-        own = () if params.ignore_eos else self._eos_token_ids
+        """Return the token ids that end an output: the model's end tokens, and the caller's.
+
+        Where the output has a form, the model's own end it too: that is how a form ends.
+        """
+        own = () if params.ignore_eos and params.form is None else self._eos_token_ids
         known = (token for token in own if token < self._vocab_size)
         return frozenset(params.stop_token_ids).union(known)
 

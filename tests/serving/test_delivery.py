@@ -23,6 +23,7 @@ class Case:
             request_id=1,
             prompt=(65,) * 7,
             params=SamplingParams(**sampling),
+            end_token_ids=frozenset({EOS_TOKEN_ID}),
             namespace="tenant",
             priority=-3,
         )

@@ -136,7 +136,10 @@ def test_messages_that_hold_themselves_are_refused() -> None:
         ({"stream": 1}, "stream is 1; it must be true or false"),
         ({"window": 0}, "window is 0; it must be a whole number, 1 or more"),
         ({"output": "ab"}, "output is 'ab'"),
-        ({"tempo": 5}, "unknown option 'tempo'; there are: frequency_penalty, id, ignore_eos"),
+        (
+            {"tempo": 5},
+            "unknown option 'tempo'; there are: choices, frequency_penalty, grammar, id, ignore_eos",
+        ),
         ({5: 5}, "a key of opts is 5"),
     ],
 )
