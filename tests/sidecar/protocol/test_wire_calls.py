@@ -138,7 +138,7 @@ def test_messages_that_hold_themselves_are_refused() -> None:
         ({"output": "ab"}, "output is 'ab'"),
         (
             {"tempo": 5},
-            "unknown option 'tempo'; there are: choices, frequency_penalty, grammar, id, ignore_eos",
+            "unknown option 'tempo'; there are: choices, frequency_penalty, grammar, id,",
         ),
         ({5: 5}, "a key of opts is 5"),
     ],
