@@ -180,7 +180,7 @@ Draw draw_of(const SampledRow& sampled, const RowSampling& row) {
     return draw;
   }
   if (sampled.status == kAllForbidden) {
-    draw.failure = "stop_token_ids and min_tokens forbid every token of the vocabulary";
+    draw.failure = pb::kAllForbidden;
     return draw;
   }
   draw.token = sampled.token;

@@ -11,6 +11,11 @@ namespace pb {
 
 inline constexpr int32_t kNoToken = -1;
 
+// The failure of a draw that has no token to choose.
+inline constexpr const char* kAllForbidden =
+    "min_tokens and stop_token_ids, and the form where the output has one, forbid every token of "
+    "the vocabulary";
+
 // Asks for a token, or for the log-probability of one.
 struct DrawRequest {
   const Sampling* sampling = nullptr;      // how a token is drawn; null: `target` is scored

@@ -16,10 +16,6 @@ namespace {
 
 constexpr float kForbidden = -std::numeric_limits<float>::infinity();
 constexpr const char* kNotFinite = "the model's logits for its next token are not all finite";
-constexpr const char* kAllForbidden =
-    "stop_token_ids and min_tokens forbid every token of the vocabulary";
-constexpr const char* kAllForbiddenByMask =
-    "no token is left that the form of the output, min_tokens and logit_bias all allow";
 
 // Token ids, likeliest first, of equals the lower id first; brought into that order only as far as
 // asked. A token is one number that sorts so: its score, turned round, above its id.
@@ -197,7 +193,7 @@ Draw Sampler::draw(std::span<const float> logits, const Sampling& sampling,
   const int32_t likeliest = argmax(scores);
   const float largest = scores[static_cast<size_t>(likeliest)];
   if (largest == kForbidden) {
-    draw.failure = mask == nullptr ? kAllForbidden : kAllForbiddenByMask;
+    draw.failure = kAllForbidden;
     return draw;
   }
   draw.token =

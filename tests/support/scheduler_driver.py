@@ -64,7 +64,7 @@ class Driver:
     def submit(self, request_id: int, prompt: tuple[int, ...], **fields: object) -> Request:
         """Submit a request; fields of SamplingParams and of Request by name."""
         of_request = {"seed", "end_token_ids", "namespace", "deadline", "priority"}
-        of_request |= {"targets", "pooling", "output"}
+        of_request |= {"targets", "pooling", "output", "matcher"}
         params = {name: value for name, value in fields.items() if name not in of_request}
         others = {name: value for name, value in fields.items() if name in of_request}
         request = Request(

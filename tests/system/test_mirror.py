@@ -20,7 +20,7 @@ ELSEWHERE = {
     # Opens a model for a batcher: tested through one.
     "serving/runtime.py": "system/test_resume_with_engine.py",
     # Plain values, and a protocol.
-    "scheduling/plan.py": "scheduling/test_scheduler.py",
+    "scheduling/plan.py": "scheduling/test_forms.py",
     # What commands print, run as a user runs them.
     "cli/chat.py": "cli/test_cli.py",
     "cli/generate.py": "cli/test_cli.py",

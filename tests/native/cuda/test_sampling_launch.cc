@@ -1,4 +1,5 @@
 // What rows ask of sampling, as parameters of its kernels.
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <span>
@@ -79,6 +80,30 @@ TEST(bans_end_with_min_tokens) {
     const PlannedRows planned = planner.plan({&request, 1}, plan.rows, plan.changes);
     EXPECT_EQ(planned.n_changes, min_tokens == 4 ? size_t{1} : size_t{0});
   }
+}
+
+TEST(tokens_that_a_mask_leaves_out_are_forbidden_besides) {
+  const Sampling s = with_everything();
+  const uint32_t mask = 0xfff0fu;  // all but 4, 5, 6, 7
+  const SamplingRequest request = {
+      .sampling = &s, .history = kHistory, .appended = kAppended, .mask = &mask};
+  SamplingPlanner planner(kVocab);
+  for (int repeated = 0; repeated < 2; ++repeated) {  // nothing stays behind
+    Plan plan;
+    plan.planned = planner.plan({&request, 1}, plan.rows, plan.changes);
+    EXPECT_EQ(plan.planned.n_changes, size_t{7});
+    std::vector<int32_t> forbidden;
+    for (const ScoreChange& change : std::span(plan.changes).first(plan.planned.n_changes)) {
+      if (change.is_forbidden != 0) forbidden.push_back(change.token);
+      if (change.token == 7) EXPECT(change.is_seen == 1 && change.penalty == 1.0f);
+    }
+    std::ranges::sort(forbidden);
+    EXPECT(forbidden == (std::vector<int32_t>{0, 3, 4, 5, 6, 7}));
+  }
+  const Sampling plain;
+  const SamplingRequest alone = {.sampling = &plain, .mask = &mask};
+  Plan plan;
+  EXPECT_EQ(planner.plan({&alone, 1}, plan.rows, plan.changes).n_changes, size_t{4});
 }
 
 TEST(rows_that_do_not_fit_are_for_another_call) {
