@@ -94,6 +94,13 @@ async def fixed_keys(batcher: Batcher, seed: int) -> tuple[float, float]:
     return n_tokens / (middle - begin), n_tokens / (time.perf_counter() - middle)
 
 
+async def fixed_keys_of_the_shipped_model(threads: int, rounds: int) -> float:
+    """Return the ratio of `fixed_keys` for a trained model, which writes text in usual tokens."""
+    async with Batcher(n_threads=threads) as batcher:
+        keys = [await fixed_keys(batcher, seed) for seed in range(rounds)]
+    return statistics.median(form / plain for form, plain in keys)
+
+
 async def first_token(batcher: Batcher, seed: int) -> tuple[float, float]:
     """Return the milliseconds to the first token under a schema that is known, and without."""
     times = []
@@ -117,6 +124,7 @@ async def measure(model: Path, a: argparse.Namespace) -> dict[str, Any]:
         "plain_tokens_per_s": statistics.median(turn[0] for turn in turns),
         "throughput_ratio": statistics.median(turn[a.streams // 2] / turn[0] for turn in turns),
         "fixed_keys_ratio": statistics.median(form / plain for form, plain in keys),
+        "fixed_keys_ratio_shipped": await fixed_keys_of_the_shipped_model(a.threads, a.rounds),
         "first_token_later_ms": statistics.median(form - plain for form, plain in firsts),
     }
 

@@ -18,6 +18,7 @@ A rest is the number of steps for which a sequence is not searched.
 """
 
 _PRIORS = (0.2, 0.4, 0.5)  # chance of a draft token after a match of 2, 3, more tokens, before data
+_PRIOR_OF_FORCED = 0.9  # that the model writes a forced text in the tokenizer's own tokens
 _PRIOR_WEIGHT = 4.0  # verified tokens that a prior counts as
 _DECAY = 0.97  # weight that a verified token keeps when the next of its kind is verified
 
@@ -59,6 +60,7 @@ class Drafter:
         self._lookup = PromptLookup((*prompt, *output))
         self._end_token_ids = end_token_ids
         self._chances = [_Chance(prior) for prior in _PRIORS]
+        self._chance_of_forced = _Chance(_PRIOR_OF_FORCED)
         self._n_taken = len(output)  # tokens of the output that the lookup has
         self._draft: list[int] = []  # the latest one, with the tokens that got no rows
         self._chance = self._chances[0]
@@ -86,8 +88,21 @@ class Drafter:
             self._lengthen_rest(terms.longest_rest)
             return ()
         self._chance = self._chances[min(n_common - 2, len(self._chances) - 1)]
+        self._pays = self._chance.now > terms.search
+        return self._worth_rows(terms)
+
+    def forced(self, output: list[int], tokens: Sequence[int], terms: Terms) -> tuple[int, ...]:
+        """Return those of the tokens, a text that has to come next, that should have rows.
+
+        The model may write that text in other tokens: how often it does is estimated too.
+        """
+        self._take(output[self._n_taken :], terms.longest_rest)
+        self._draft, self._chance = list(tokens), self._chance_of_forced
+        return self._worth_rows(terms)
+
+    def _worth_rows(self, terms: Terms) -> tuple[int, ...]:
+        """Return the tokens of the draft that are likely enough, up to an end token."""
         chance = self._chance.now
-        self._pays = chance > terms.search
         if chance <= terms.row:
             return ()
         # Token i is accepted only with all before it: chance ** i may not be below terms.row.

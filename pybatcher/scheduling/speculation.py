@@ -15,7 +15,7 @@ share of the time.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
 from .containment import WorkFor
 from .drafter import LEAST_LONGEST_REST, Drafter, Terms
@@ -96,7 +96,7 @@ class Speculation:
                 if n_most <= 0:
                     continue
                 if forced:
-                    draft = _before_end(forced[:n_most], owner.request.end_token_ids)
+                    draft = drafter.forced(owner.output, forced[:n_most], terms)
                 else:
                     draft = drafter.draft(owner.output, n_most, terms)
                     owner.next_search = self._after(drafter.rest, terms)
@@ -153,11 +153,3 @@ class Speculation:
                     left -= drafter.read(left)
             if drafter is None or live.ended or drafter.has_read:
                 self._unread.popleft()
-
-
-def _before_end(tokens: tuple[int, ...], end_token_ids: Collection[int]) -> tuple[int, ...]:
-    """Return the tokens before the first that ends an output."""
-    for i, token in enumerate(tokens):
-        if token in end_token_ids:
-            return tokens[:i]
-    return tokens
