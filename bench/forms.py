@@ -31,8 +31,17 @@ from .results import write_result
 from .shapes import config_of
 
 VOCAB = 128_256
-# Open for ever, so that outputs of random weights have as many tokens as are asked for.
-OPEN = {"type": "array", "items": {"type": "object", "properties": {"name": {"type": "string"}}}}
+# Of many items, so that outputs of random weights have as many tokens as are asked for.
+OPEN = {
+    "type": "array",
+    "items": {
+        "type": "object",
+        "properties": {"name": {"type": "string", "minLength": 1, "maxLength": 20}},
+        "required": ["name"],
+        "additionalProperties": False,
+    },
+    "minItems": 200,
+}
 FIXED = {
     "type": "object",
     "properties": {f"the value of part {i}": {"type": "integer", "maximum": 9} for i in range(12)},

@@ -1,7 +1,8 @@
-"""`StepMasks`: computes the masks of a step on a thread of its own, while the step computes."""
+"""`StepMasks`: computes the masks of a step, where they take long beside it, on another thread."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Protocol
@@ -9,6 +10,9 @@ from typing import Any, Protocol
 from .matcher import OutputMatcher
 
 __all__ = ["MaskMemory", "StepMasks"]
+
+_AT_ONCE = 2e-4  # seconds
+_DECAY = 0.8  # of the slowest time, with each step
 
 _Job = tuple[OutputMatcher, int, Sequence[int]]
 
@@ -43,14 +47,25 @@ class StepMasks:
 
         self._executor = LLExecutor()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="pybatcher-masks")
+        self._slowest = _AT_ONCE  # seconds that masks took of late
 
     def begin(self, memory: MaskMemory, jobs: Sequence[_Job]) -> Future[None]:
         """Fill the masks of a step; opens `memory` when all are there, or on a failure.
 
         jobs: a matcher, its first row in `memory`, and the draft tokens of its sequence, all of
             which its grammar allows: each has a row after the first.
-        Until the future is done, neither the matchers nor `memory` may be used.
+        Until the future is done, neither the matchers nor `memory` may be used. Masks that take no
+        longer than another thread takes to begin are filled at once.
         """
+        if self._slowest < _AT_ONCE:
+            done: Future[None] = Future()
+            try:
+                self._fill(memory, jobs)
+            except Exception as error:
+                done.set_exception(error)
+            else:
+                done.set_result(None)
+            return done
         memory.close()
         try:
             return self._thread.submit(self._fill, memory, jobs)
@@ -63,6 +78,7 @@ class StepMasks:
         self._thread.shutdown(wait=False)
 
     def _fill(self, memory: MaskMemory, jobs: Sequence[_Job]) -> None:
+        began = time.perf_counter()
         try:
             alone: list[tuple[Any, int]] = []
             with_drafts: list[tuple[Any, int, list[int]]] = []
@@ -77,4 +93,5 @@ class StepMasks:
             if with_drafts:
                 self._executor.unsafe_compute_mask_ptr_with_draft_token(with_drafts, *where)
         finally:
+            self._slowest = max(time.perf_counter() - began, self._slowest * _DECAY)
             memory.open()

@@ -17,11 +17,13 @@ def rows(memory: _core.TokenMasks) -> list[bytes]:
     return [ctypes.string_at(memory.address + i * size, size) for i in range(memory.n_rows)]
 
 
+@pytest.mark.parametrize("seconds", [0.0, 1.0], ids=["at once", "on a thread"])
 def test_each_row_has_its_mask_and_others_are_left(
-    compiler: GrammarCompiler, tokenizer: Tokenizer
+    compiler: GrammarCompiler, tokenizer: Tokenizer, seconds: float
 ) -> None:
     form = OutputForm("regex", "(yes|no), and so on")
     memory, masks = _core.TokenMasks(6, VOCAB), StepMasks()
+    masks._slowest = seconds
     before = rows(memory)[0]
     draft = tuple(tokenizer.encode("yes, and", add_special_tokens=False))[:2]
     output = tokenizer.encode("no", add_special_tokens=False)
@@ -39,6 +41,7 @@ def test_each_row_has_its_mask_and_others_are_left(
 
 def test_a_failure_opens_the_gate(compiler: GrammarCompiler) -> None:
     memory, masks = _core.TokenMasks(1, VOCAB), StepMasks()
+    job = (compiler.matcher(OutputForm("regex", "a")), 0, ())
     opened = []
 
     class Watched:
@@ -50,11 +53,18 @@ def test_a_failure_opens_the_gate(compiler: GrammarCompiler) -> None:
         def open(self) -> None:
             opened.append("open")
 
-    filled = masks.begin(Watched(), [(compiler.matcher(OutputForm("regex", "a")), 0, ())])
+    masks._slowest = 0.0
+    with pytest.raises(ValueError, match="Invalid buffer size"):
+        masks.begin(Watched(), [job]).result()
+    assert opened == ["open"]
+    opened.clear()
+    masks._slowest = 1.0
+    filled = masks.begin(Watched(), [job])
     with pytest.raises(ValueError, match="Invalid buffer size"):
         filled.result()
     assert opened == ["close", "open"]
     masks.close()
+    masks._slowest = 1.0
     with pytest.raises(RuntimeError):
         masks.begin(Watched(), [])
     assert opened == ["close", "open"] * 2
