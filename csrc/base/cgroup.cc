@@ -41,12 +41,14 @@ void for_each_cgroup(const std::string& mount, std::string_view self_cgroup,
   }
 }
 
-std::string self_cgroup_text() {
-  std::ifstream file("/proc/self/cgroup");
+std::string text_of(const std::string& path) {
+  std::ifstream file(path);
   std::ostringstream text;
   text << file.rdbuf();
   return text.str();
 }
+
+std::string self_cgroup_text() { return text_of("/proc/self/cgroup"); }
 
 std::string first_line(const std::string& path) {
   std::string line;

@@ -16,6 +16,9 @@ void for_each_cgroup(const std::string& mount, std::string_view self_cgroup,
                      std::string_view controller,
                      FunctionRef<void(const std::string&, bool)> visit);
 
+// A file's text; empty where there is no such file.
+std::string text_of(const std::string& path);
+
 // The text of /proc/self/cgroup; empty where there is none.
 std::string self_cgroup_text();
 

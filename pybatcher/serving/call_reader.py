@@ -89,15 +89,17 @@ class CallReader:
             )
         return output
 
-    async def matcher(
+    async def matchers(
         self, params: SamplingParams, output: tuple[int, ...]
-    ) -> OutputMatcher | None:
-        """Return a new matcher of the form that the output must have; None: any text.
+    ) -> list[OutputMatcher] | list[None]:
+        """Return a new matcher for each sample, of the form that it must have; None: any text.
 
         output: the tokens that were drawn already. Raises InvalidRequestError.
         """
         form = params.form
-        return None if form is None else await self._forms.matcher(form, output)
+        if form is None:
+            return [None] * params.n
+        return [await self._forms.matcher(form, output) for _ in range(params.n)]
 
     async def prompt_tokens(self, content: object, is_chat: bool) -> tuple[int, ...]:
         """Return the token ids of a prompt, or of messages if it `is_chat`."""

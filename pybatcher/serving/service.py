@@ -120,7 +120,8 @@ class Service(RunningService):
         params = self._reader.params(call)
         output = await self._reader.output(call, params)
         prompt = await self._reader.prompt_tokens(call.content, call.is_chat)
-        matchers = [await self._reader.matcher(params, output) for _ in range(params.n)]
+        matchers = await self._reader.matchers(params, output)
+        end_token_ids = self._reader.end_token_ids(params)
         seed = secrets.randbits(64) if params.seed is None else params.seed
         request_ids = self._new_ids(params.n)
         reply.expect(params.n)
@@ -131,7 +132,7 @@ class Service(RunningService):
                 prompt=prompt,
                 params=params,
                 seed=sample_seed(seed, i),
-                end_token_ids=self._reader.end_token_ids(params),
+                end_token_ids=end_token_ids,
                 output=output,
                 matcher=matchers[i],
             )

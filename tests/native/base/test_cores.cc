@@ -1,7 +1,3 @@
-#include <stdlib.h>
-
-#include <filesystem>
-#include <fstream>
 #include <thread>
 
 #include "base/cores.h"
@@ -11,33 +7,15 @@
 #endif
 
 #include "check.h"
+#include "fake_cgroups.h"
 
 namespace {
 
-namespace fs = std::filesystem;
-
-// A directory laid out like /sys/fs/cgroup, removed at the end.
-class FakeMount {
+class FakeMount : public pb::test::FakeCgroups {
  public:
-  FakeMount() {
-    std::string name = (fs::temp_directory_path() / "pybatcher_cgroup_XXXXXX").string();
-    if (mkdtemp(name.data()) == nullptr) throw std::runtime_error("mkdtemp");
-    path_ = name;
-  }
-  ~FakeMount() { fs::remove_all(path_); }
-  FakeMount(const FakeMount&) = delete;
-  FakeMount& operator=(const FakeMount&) = delete;
-
-  void write(const std::string& file, const std::string& text) {
-    fs::create_directories((path_ / file).parent_path());
-    std::ofstream(path_ / file) << text;
-  }
   int cores(const std::string& self_cgroup) const {  // 0 = no limit
-    return pb::cgroup_cores(path_.string(), self_cgroup).value_or(0);
+    return pb::cgroup_cores(path(), self_cgroup).value_or(0);
   }
-
- private:
-  fs::path path_;
 };
 
 }  // namespace

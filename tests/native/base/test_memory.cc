@@ -1,29 +1,19 @@
-#include <filesystem>
 #include <optional>
 #include <string>
 
 #include "base/memory.h"
 #include "check.h"
-#include "temporary_directory.h"
+#include "fake_cgroups.h"
 
 namespace {
 
-// A directory laid out like /sys/fs/cgroup.
-class FakeMount {
+class FakeMount : public pb::test::FakeCgroups {
  public:
-  void write(const std::string& file, const std::string& text) {
-    const std::string path = directory_.file(file);
-    std::filesystem::create_directories(std::filesystem::path(path).parent_path());
-    pb::test::write_file(path, text);
-  }
   // -1: no limit
   int64_t left(const std::string& self_cgroup) const {
-    const auto left = pb::cgroup_memory(directory_.path(), self_cgroup);
+    const auto left = pb::cgroup_memory(path(), self_cgroup);
     return left ? static_cast<int64_t>(*left) : -1;
   }
-
- private:
-  pb::test::TemporaryDirectory directory_;
 };
 
 }  // namespace
