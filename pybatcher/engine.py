@@ -272,10 +272,7 @@ class Engine(_core.Engine):
         if self._masks is None or self._masks.n_rows < n_rows:
             self._masks = _core.TokenMasks(2 * n_rows, self.vocab_size)
         rows = (row for row in first_rows if row >= 0)
-        filled = self._step_masks.begin(
-            self._masks,
-            [(job.matcher, row, job.draft) for job, row in zip(jobs.values(), rows, strict=True)],
-        )
+        filled = self._step_masks.begin(self._masks, list(zip(jobs.values(), rows, strict=True)))
         try:
             result = self._step(entries, self._masks, first_rows)
         finally:

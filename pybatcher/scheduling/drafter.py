@@ -18,7 +18,6 @@ A rest is the number of steps for which a sequence is not searched.
 """
 
 _PRIORS = (0.2, 0.4, 0.5)  # chance of a draft token after a match of 2, 3, more tokens, before data
-_PRIOR_OF_FORCED = 0.9  # that the model writes a forced text in the tokenizer's own tokens
 _PRIOR_WEIGHT = 4.0  # verified tokens that a prior counts as
 _DECAY = 0.97  # weight that a verified token keeps when the next of its kind is verified
 
@@ -60,7 +59,6 @@ class Drafter:
         self._lookup = PromptLookup((*prompt, *output))
         self._end_token_ids = end_token_ids
         self._chances = [_Chance(prior) for prior in _PRIORS]
-        self._chance_of_forced = _Chance(_PRIOR_OF_FORCED)
         self._n_taken = len(output)  # tokens of the output that the lookup has
         self._draft: list[int] = []  # the latest one, with the tokens that got no rows
         self._chance = self._chances[0]
@@ -91,14 +89,12 @@ class Drafter:
         self._pays = self._chance.now > terms.search
         return self._worth_rows(terms)
 
-    def forced(self, output: list[int], tokens: Sequence[int], terms: Terms) -> tuple[int, ...]:
-        """Return those of the tokens, a text that has to come next, that should have rows.
-
-        The model may write that text in other tokens: how often it does is estimated too.
-        """
-        self._take(output[self._n_taken :], terms.longest_rest)
-        self._draft, self._chance = list(tokens), self._chance_of_forced
-        return self._worth_rows(terms)
+    def before_end(self, draft: Sequence[int]) -> tuple[int, ...]:
+        """Return the tokens of a draft before an end token."""
+        for i, token in enumerate(draft):
+            if token in self._end_token_ids:
+                return tuple(draft[:i])
+        return tuple(draft)
 
     def _worth_rows(self, terms: Terms) -> tuple[int, ...]:
         """Return the tokens of the draft that are likely enough, up to an end token."""
@@ -106,11 +102,7 @@ class Drafter:
         if chance <= terms.row:
             return ()
         # Token i is accepted only with all before it: chance ** i may not be below terms.row.
-        draft = self._draft[: int(math.log(terms.row) / math.log(chance))]
-        for i, token in enumerate(draft):
-            if token in self._end_token_ids:
-                return tuple(draft[:i])
-        return tuple(draft)
+        return self.before_end(self._draft[: int(math.log(terms.row) / math.log(chance))])
 
     def _take(self, tokens: list[int], longest_rest: int) -> None:
         """Verify the last draft against the tokens that came, and add them to the lookup."""

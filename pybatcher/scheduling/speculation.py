@@ -1,11 +1,12 @@
 """`Speculation`: which sequences compute draft tokens beside their next token, and how many.
 
-Where the form of an output has a text come next, its tokens are the draft: nothing is searched.
+Where the form of an output has a text come next, its tokens are the draft: nothing is searched, and
+every one of them will be accepted.
 
-A draft token takes a row, and one that is accepted saves its sequence a row of a later step and the
-share of that step that is not rows. With n sequences in a step, and a step that costs as much as k
-rows before its first one, a draft token is worth its row where the chance of its acceptance is more
-than n / (n + k).
+Any other draft token takes a row, and one that is accepted saves its sequence a row of a later step
+and the share of that step that is not rows. With n sequences in a step, and a step that costs as
+much as k rows before its first one, a draft token is worth its row where the chance of its
+acceptance is more than n / (n + k).
 
 Searching for drafts is not free either, and where a step takes a fraction of a millisecond it
 shows. So a sequence without drafts that pay is searched less and less: as often as takes a small
@@ -86,7 +87,7 @@ class Speculation:
                 if owner.next_search > step and not forced:
                     continue
                 drafter = owner.drafter
-                if drafter is None or terms.row > _HOPELESS:
+                if drafter is None or (terms.row > _HOPELESS and not forced):
                     owner.next_search = self._after(terms.longest_rest, terms)
                     continue
                 may_draw = owner.max_output - len(owner.output)
@@ -96,7 +97,7 @@ class Speculation:
                 if n_most <= 0:
                     continue
                 if forced:
-                    draft = drafter.forced(owner.output, forced[:n_most], terms)
+                    draft = drafter.before_end(forced[:n_most])
                 else:
                     draft = drafter.draft(owner.output, n_most, terms)
                     owner.next_search = self._after(drafter.rest, terms)

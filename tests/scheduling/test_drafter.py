@@ -141,22 +141,3 @@ def test_an_end_token_is_never_drafted() -> None:
     assert Text(text).draft(0.01)[:2] == (3, 9)
     assert Text(text, end_token_ids=frozenset({9})).draft(0.01) == (3,)
     assert Text(text, end_token_ids=frozenset({3})).draft(0.01) == ()
-
-
-def test_forced_text_is_drafted_as_long_as_it_comes_in_the_same_tokens() -> None:
-    terms = Terms(DEAR, DEAR, 7)
-    forced = (11, 12, 13, 14)
-    usual, unusual = Drafter(CIRCLE, ()), Drafter(CIRCLE, ())
-    output: list[int] = []
-    lengths = []
-    for _ in range(20):
-        lengths.append(len(usual.forced(output, forced, terms)))
-        output += [*forced, 15]
-    assert 0 < lengths[0] <= lengths[-1] == len(forced)
-    output, lengths = [], []
-    for _ in range(20):
-        lengths.append(len(unusual.forced(output, forced, terms)))
-        output += [1, 2]
-    assert lengths[0] > 0
-    assert lengths[-1] == 0
-    assert Drafter(CIRCLE, {12}).forced([], forced, Terms(CHEAP, CHEAP, 7)) == (11,)

@@ -13,11 +13,16 @@ __all__ = ["FormJob", "FormOutcome", "after_step", "before_step"]
 
 
 class FormJob(NamedTuple):
-    """A sequence that draws in this step: its matcher, and the draft that its form allows."""
+    """A sequence that draws in this step: its matcher, and the draft that its form allows.
+
+    only: the only token that may be drawn at each place, the first and those after the draft's
+        tokens; ANY_TOKEN where there is a choice.
+    """
 
     seq_id: int
     matcher: OutputMatcher
     draft: tuple[int, ...]
+    only: tuple[int, ...]
 
 
 class FormOutcome(NamedTuple):
@@ -34,9 +39,8 @@ def before_step(
 ) -> FormJob:
     """Bring a matcher to the end of the output, and cut what its form refuses off the draft."""
     matcher.follow(output)
-    if draft:
-        draft = draft[: matcher.n_allowed(draft)]
-    return FormJob(seq_id, matcher, draft)
+    n_allowed, only = matcher.allowed(draft)
+    return FormJob(seq_id, matcher, draft[:n_allowed], tuple(only))
 
 
 def after_step(job: FormJob, tokens: Sequence[int]) -> FormOutcome:

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-__all__ = ["OutputMatcher"]
+__all__ = ["ANY_TOKEN", "OutputMatcher"]
+
+ANY_TOKEN = -1
+"""Stands for the only token that may come where more than one may."""
 
 
 class OutputMatcher:
@@ -44,9 +47,24 @@ class OutputMatcher:
             self.matcher.consume_tokens(list(output[self._n_tokens :]))
         self._n_tokens = len(output)
 
-    def n_allowed(self, tokens: Sequence[int]) -> int:
-        """Return how many of the tokens, from the first on, may come next."""
-        return int(self.matcher.validate_tokens(list(tokens)))
+    def allowed(self, draft: Sequence[int]) -> tuple[int, list[int]]:
+        """Return how many tokens of a draft may come next, and the only token of each place.
+
+        The places are those of the tokens that may come, and the one after them; ANY_TOKEN where
+        there is a choice. Where one text has to come, its tokens are those of the tokenizer: the
+        same text in other tokens may not come. The matcher stays where it is.
+        """
+        matcher, only = self.matcher, [self._only()]
+        for token in draft:
+            wanted = only[-1]
+            fits = token == wanted if wanted >= 0 else matcher.validate_tokens([token]) == 1
+            if not fits:
+                break
+            matcher.consume_token(token)
+            only.append(self._only())
+        if len(only) > 1:
+            matcher.rollback(len(only) - 1)
+        return len(only) - 1, only
 
     def advance(self, tokens: Sequence[int]) -> int:
         """Follow drawn tokens up to the one that completes the output. Return their number."""
@@ -60,3 +78,7 @@ class OutputMatcher:
     def forced(self) -> tuple[int, ...]:
         """Return tokens of the text that has to come next; empty where there is a choice."""
         return tuple(self.matcher.compute_ff_tokens())
+
+    def _only(self) -> int:
+        forced = self.matcher.compute_ff_tokens()
+        return int(forced[0]) if forced else ANY_TOKEN

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import ctypes
 import time
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Protocol
 
-from .matcher import OutputMatcher
+from .form_step import FormJob
+from .matcher import ANY_TOKEN
 
 __all__ = ["MaskMemory", "StepMasks"]
 
 _AT_ONCE = 2e-4  # seconds
 _DECAY = 0.8  # of the slowest time, with each step
 
-_Job = tuple[OutputMatcher, int, Sequence[int]]
+_Job = tuple[FormJob, int]
 
 
 class MaskMemory(Protocol):
@@ -52,8 +54,8 @@ class StepMasks:
     def begin(self, memory: MaskMemory, jobs: Sequence[_Job]) -> Future[None]:
         """Fill the masks of a step; opens `memory` when all are there, or on a failure.
 
-        jobs: a matcher, its first row in `memory`, and the draft tokens of its sequence, all of
-            which its grammar allows: each has a row after the first.
+        jobs: what a sequence draws, and its first row in `memory`: each token of its draft has a
+            row after the first.
         Until the future is done, neither the matchers nor `memory` may be used. Masks that take no
         longer than another thread takes to begin are filled at once.
         """
@@ -82,16 +84,28 @@ class StepMasks:
         try:
             alone: list[tuple[Any, int]] = []
             with_drafts: list[tuple[Any, int, list[int]]] = []
-            for one, row, drafts in jobs:
-                if drafts:
-                    with_drafts.append((one.matcher, row, list(drafts)))
+            for job, row in jobs:
+                if ANY_TOKEN not in job.only:
+                    continue
+                if job.draft:
+                    with_drafts.append((job.matcher.matcher, row, list(job.draft)))
                 else:
-                    alone.append((one.matcher, row))
+                    alone.append((job.matcher.matcher, row))
             where = (memory.address, memory.row_bytes, memory.n_rows)
             if alone:
                 self._executor.unsafe_compute_mask_ptr(alone, *where)
             if with_drafts:
                 self._executor.unsafe_compute_mask_ptr_with_draft_token(with_drafts, *where)
+            for job, row in jobs:
+                for i, token in enumerate(job.only, start=row):
+                    if token != ANY_TOKEN:
+                        _allow_only(token, memory.address + i * memory.row_bytes, memory.row_bytes)
         finally:
             self._slowest = max(time.perf_counter() - began, self._slowest * _DECAY)
             memory.open()
+
+
+def _allow_only(token: int, address: int, n_bytes: int) -> None:
+    """Write the mask of one token."""
+    ctypes.memset(address, 0, n_bytes)
+    ctypes.c_uint8.from_address(address + token // 8).value = 1 << token % 8

@@ -1,8 +1,32 @@
 from __future__ import annotations
 
+import json
+import random
+from typing import Any
+
+import pytest
+
 from pybatcher.params import OutputForm
 from pybatcher.text import Tokenizer
 from pybatcher.text.grammars import GrammarCompiler, OutputMatcher
+from pybatcher.text.grammars.matcher import ANY_TOKEN
+
+VOCAB = 2048
+FORMS = [
+    ("regex", "(one|two), three and more[.]?"),
+    ("choices", json.dumps(["apple", "apple pie", "apple tree"])),
+    (
+        "json_schema",
+        json.dumps(
+            {
+                "type": "object",
+                "properties": {"a name": {"enum": ["Mia", "Mila"]}, "an age": {"type": "integer"}},
+                "required": ["a name", "an age"],
+                "additionalProperties": False,
+            }
+        ),
+    ),
+]
 
 FORM = OutputForm("regex", "(one|two), three and more[.]?")
 
@@ -33,8 +57,52 @@ def test_forced_text_comes_in_the_tokenizers_tokens(
     forced = one.forced()
     assert tokenizer.decode(forced) == ", three and more"[: len(tokenizer.decode(forced))]
     assert len(forced) > 2
-    assert one.n_allowed((*forced[:2], *ids(tokenizer, "zebra"))) == 2
-    assert one.n_allowed(forced) == len(forced)
+    n_allowed, only = one.allowed((*forced[:2], *ids(tokenizer, "zebra")))
+    assert (n_allowed, only) == (2, list(forced[:3]))
+    assert one.allowed(forced)[0] == len(forced)
+
+
+def test_forced_text_may_not_come_in_other_tokens(
+    compiler: GrammarCompiler, tokenizer: Tokenizer
+) -> None:
+    one = compiler.matcher(FORM, ids(tokenizer, "two"))
+    letters = [token for letter in ", three" for token in ids(tokenizer, letter)]
+    assert one.matcher.validate_tokens(letters) == len(letters)
+    assert one.forced()[:2] != tuple(letters[:2])
+    assert one.allowed(letters)[0] < 2
+
+
+def test_where_there_is_a_choice_every_token_that_fits_may_come(
+    compiler: GrammarCompiler, tokenizer: Tokenizer
+) -> None:
+    one = compiler.matcher(OutputForm("regex", "[a-z ]{1,40}"))
+    draft = ids(tokenizer, "the old man 5")
+    n_allowed, only = one.allowed(draft)
+    assert tokenizer.decode(draft[:n_allowed]).startswith("the old man")
+    assert only == [ANY_TOKEN] * (n_allowed + 1)
+
+
+@pytest.mark.parametrize("kind_and_text", FORMS, ids=lambda one: one[0])
+def test_what_may_come_follows_from_the_output_alone(
+    compiler: GrammarCompiler, kind_and_text: tuple[Any, str]
+) -> None:
+    form, rng = OutputForm(*kind_and_text), random.Random(1)
+    for _ in range(6):
+        one, output = compiler.matcher(form), []
+        while len(output) < 40 and not one.is_complete:
+            (_, (only,)) = one.allowed(())
+            mask = one.matcher.compute_bitmask()
+            may = [i for i in range(VOCAB) if mask[i // 8] >> i % 8 & 1]
+            assert only in (ANY_TOKEN, *may)
+            token = rng.choice(may) if only == ANY_TOKEN else only
+            output.append(token)
+            one.advance([token])
+            anew = compiler.matcher(form)
+            n_allowed, places = anew.allowed(output)
+            assert n_allowed == len(output)
+            if not one.is_complete:
+                assert places[-1] == one.allowed(())[1][0]
+                assert compiler.matcher(form, output).allowed(()) == one.allowed(())
 
 
 def test_it_follows_up_to_the_end_and_not_beyond(

@@ -7,7 +7,8 @@ import pytest
 from pybatcher import _core
 from pybatcher.params import OutputForm
 from pybatcher.text import Tokenizer
-from pybatcher.text.grammars import GrammarCompiler, StepMasks
+from pybatcher.text.grammars import GrammarCompiler, StepMasks, before_step
+from pybatcher.text.grammars.matcher import ANY_TOKEN
 
 VOCAB = 2048
 
@@ -21,13 +22,17 @@ def rows(memory: _core.TokenMasks) -> list[bytes]:
 def test_each_row_has_its_mask_and_others_are_left(
     compiler: GrammarCompiler, tokenizer: Tokenizer, seconds: float
 ) -> None:
-    form = OutputForm("regex", "(yes|no), and so on")
+    form = OutputForm("regex", "[a-z]+ (and|or) [a-z]+")
     memory, masks = _core.TokenMasks(6, VOCAB), StepMasks()
     masks._slowest = seconds
     before = rows(memory)[0]
-    draft = tuple(tokenizer.encode("yes, and", add_special_tokens=False))[:2]
-    output = tokenizer.encode("no", add_special_tokens=False)
-    jobs = [(compiler.matcher(form), 1, draft), (compiler.matcher(form, output), 5, ())]
+    draft = tuple(tokenizer.encode("old and", add_special_tokens=False))[:2]
+    output = tokenizer.encode("new", add_special_tokens=False)
+    jobs = [
+        (before_step(0, compiler.matcher(form), (), draft), 1),
+        (before_step(1, compiler.matcher(form), output, ()), 5),
+    ]
+    assert {*jobs[0][0].only, *jobs[1][0].only} == {ANY_TOKEN}
     masks.begin(memory, jobs).result()
     expected = [compiler.matcher(form, one) for one in ((), draft[:1], draft, output)]
     size = memory.row_bytes
@@ -39,9 +44,28 @@ def test_each_row_has_its_mask_and_others_are_left(
     masks.close()
 
 
+def test_where_one_token_may_come_its_mask_has_no_other(
+    compiler: GrammarCompiler, tokenizer: Tokenizer
+) -> None:
+    memory, masks = _core.TokenMasks(8, VOCAB), StepMasks()
+    mixed, fixed = OutputForm("regex", "yes, (and|or) so"), OutputForm("regex", "always the same")
+    draft = compiler.matcher(mixed).forced()
+    jobs = [
+        (before_step(0, compiler.matcher(mixed), (), draft), 0),
+        (before_step(1, compiler.matcher(fixed), (), ()), 7),
+    ]
+    assert len(draft) > 1
+    masks.begin(memory, jobs).result()
+    found = [[i for i in range(VOCAB) if row[i // 8] >> i % 8 & 1] for row in rows(memory)]
+    assert found[: len(draft)] == [[token] for token in draft]
+    assert len(found[len(draft)]) > 1
+    assert found[7] == [compiler.matcher(fixed).forced()[0]]
+    masks.close()
+
+
 def test_a_failure_opens_the_gate(compiler: GrammarCompiler) -> None:
     memory, masks = _core.TokenMasks(1, VOCAB), StepMasks()
-    job = (compiler.matcher(OutputForm("regex", "a")), 0, ())
+    job = (before_step(0, compiler.matcher(OutputForm("regex", "[a-z]+")), (), ()), 0)
     opened = []
 
     class Watched:
