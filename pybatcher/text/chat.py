@@ -8,7 +8,9 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..errors import InvalidRequestError, ModelFormatError
-from ..errors.checks import REQUEST, type_name
+from ..errors.checks import REQUEST, short, type_name
+from .argument_form import argument_form_of
+from .chat_messages import ArgumentForm, read_messages, unread_arguments
 from .plain_values import PlainReader
 
 if TYPE_CHECKING:
@@ -18,6 +20,13 @@ __all__ = ["ChatTemplate"]
 
 _ASKS_FOR_NULL = re.compile(r"content['\"]?\]?\s*(is\s+(not\s+)?|[=!]=\s*)none", re.IGNORECASE)
 """Matches a template that handles a content of None itself. Another would write "None"."""
+
+_VARIABLES = "a mapping of names to texts, numbers, lists and mappings"
+_RESERVED = """
+    add_generation_prompt additional_special_tokens bos_token caller cls_token dict eos_token kwargs
+    loop mask_token messages namespace pad_token raise_exception range self sep_token strftime_now
+    tools unk_token varargs
+"""
 
 
 class ChatTemplate:
@@ -42,18 +51,30 @@ class ChatTemplate:
         self._sandbox: Sandbox | None = None
         self._asks_for_null = source is not None and bool(_ASKS_FOR_NULL.search(source))
         self._compile_error: str | None = None
+        self._argument_form: ArgumentForm | None = None  # found when there is a call
 
     def render(
-        self, messages: Sequence[Mapping[str, Any]], *, add_generation_prompt: bool = True
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        add_generation_prompt: bool = True,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        variables: Mapping[str, Any] | None = None,
     ) -> str:
         """Return the prompt's text, special tokens included: encode it without adding any.
 
         messages: [{"role": str, "content": str | [{"type": "text", "text": str}]}, ...],
             further fields as the template knows them. An assistant's content may be None,
-            which is rendered as no text, or as the template has it.
+            which is rendered as no text, or as the template has it. Arguments of an assistant's
+            `tool_calls` may be JSON texts, as OpenAI's are: they become mappings, which most
+            templates want; for a template that wants texts, mappings become JSON texts. A text
+            that is no JSON object goes to the template as it is. Reasoning may be in
+            `reasoning_content`, `reasoning` or `thinking`.
         add_generation_prompt: end with the header of the assistant's turn.
+        tools: that the model may call: [{"type": "function", "function": {...}}, ...].
+        variables: further ones of the template, such as enable_thinking or reasoning_effort.
 
-        Raises InvalidRequestError for messages that have another shape or that
+        Raises InvalidRequestError for messages, tools and variables that have another shape or that
         the template refuses, ModelFormatError for a template that is broken,
         asks for more than the sandbox gives, or does not come to an end.
         """
@@ -62,25 +83,62 @@ class ChatTemplate:
                 "the model has no chat template, so that it takes a prompt, not messages"
             )
         sandbox = self._compiled(self._source)
-        variables = {
-            "messages": _read(messages, self._asks_for_null),
+        plain = self._read_messages(messages, sandbox)
+        values = {
+            **self._variables(variables),
+            "messages": plain,
             "add_generation_prompt": add_generation_prompt,
-            "tools": None,
-            "documents": None,
-            **self._special_tokens,
+            "tools": _read_tools(tools),
         }
         from jinja2.exceptions import UndefinedError
 
         from .sandbox import TemplateRefusedError
 
         try:
-            return sandbox.render(variables)
+            return sandbox.render(values)
         except TemplateRefusedError as error:
             raise InvalidRequestError(f"messages: the chat template says: {error}") from error
-        except UndefinedError as error:
-            raise InvalidRequestError(f"messages: the chat template needs more: {error}") from error
         except Exception as error:  # of any type: the template's own code raised it
+            where = unread_arguments(plain) if self._argument_form == "mapping" else ""
+            if where:
+                raise InvalidRequestError(
+                    f"{where} is no JSON object, and the chat template can do nothing with it "
+                    f"({type_name(error)}); it must be the JSON text of an object"
+                ) from error
+            if isinstance(error, UndefinedError):
+                raise InvalidRequestError(
+                    f"messages: the chat template needs more: {error}"
+                ) from error
             raise _template_error(error) from error
+
+    def _read_messages(self, messages: object, sandbox: Sandbox) -> list[dict[str, Any]]:
+        form = self._argument_form or "mapping"
+        plain = read_messages(messages, keeps_null=self._asks_for_null, arguments=form)
+        if self._argument_form is None and any("tool_calls" in message for message in plain):
+            form = argument_form_of(
+                lambda values: sandbox.render({**self._variables(None), **values})
+            )
+            self._argument_form = form  # threads that find it at the same time find the same
+            if form != "mapping":
+                plain = read_messages(messages, keeps_null=self._asks_for_null, arguments=form)
+        return plain
+
+    def _variables(self, variables: object) -> dict[str, Any]:
+        """Return all variables but those that `render` has arguments for."""
+        known = {"documents": None, **self._special_tokens}
+        if variables is None:
+            return known
+        with REQUEST.reading("variables", variables, _VARIABLES):
+            if not isinstance(variables, Mapping):
+                raise REQUEST.bad("variables", variables, _VARIABLES)
+            plain = PlainReader("variables are too large").mapping(variables, "variables", 0)
+        for name in plain:
+            if not name.isidentifier() or name in self._special_tokens or name in _RESERVED.split():
+                raise InvalidRequestError(
+                    f"variables has {short(name)}; names must be those of Jinja variables, other "
+                    "than messages, tools, special tokens and the template's functions"
+                )
+        return {**known, **plain}
 
     def _compiled(self, source: str) -> Sandbox:
         from .sandbox import Sandbox
@@ -110,45 +168,16 @@ def _template_error(error: Exception) -> ModelFormatError:
     return ModelFormatError(f"chat_template: failed: {type(error).__name__}: {error}")
 
 
-def _read(messages: object, keeps_null: bool) -> list[dict[str, Any]]:
-    """Return the messages as plain data, which is all that a template may see.
-
-    keeps_null: an assistant's content that is None stays so; else it becomes an empty text.
-    """
-    if not isinstance(messages, (list, tuple)) or not messages:
-        found = "empty" if isinstance(messages, (list, tuple)) else type_name(messages)
-        raise InvalidRequestError(f"messages is {found}; it must be a list of at least one message")
-    reader = PlainReader("messages are too large")
-    with REQUEST.reading("messages", messages, "made of texts, numbers, lists and mappings"):
-        return [_checked(one, i, reader, keeps_null) for i, one in enumerate(messages)]
-
-
-def _checked(message: object, index: int, reader: PlainReader, keeps_null: bool) -> dict[str, Any]:
-    where = f"messages[{index}]"
-    if not isinstance(message, Mapping):
-        raise InvalidRequestError(
-            f"{where} is {type_name(message)}; it must be a mapping with role and content"
-        )
-    plain = reader.mapping(message, where, 0)
-    role, content = plain.get("role"), plain.get("content", "")
-    if not isinstance(role, str):
-        raise REQUEST.bad(f"{where}.role", role, "a text")
-    if isinstance(content, list):
-        for part, item in enumerate(content):
-            _check_part(item, f"{where}.content[{part}]")
-        plain["content"] = "\n".join(item["text"] for item in content)
-    elif content is None and role == "assistant":  # a turn with a tool call and no text
-        plain["content"] = None if keeps_null else ""
-    elif not isinstance(content, str):
-        raise InvalidRequestError(
-            f"{where}.content is {type_name(content)}; it must be a text or a list of text parts"
-        )
-    return plain
-
-
-def _check_part(part: object, where: str) -> None:
-    if not isinstance(part, dict) or part.get("type") != "text":
-        found = part.get("type") if isinstance(part, dict) else type_name(part)
-        raise REQUEST.bad(where, found, "of type 'text'")
-    if not isinstance(part.get("text"), str):
-        raise REQUEST.bad(f"{where}.text", part.get("text"), "a text")
+def _read_tools(tools: object) -> list[Any] | None:
+    """Return descriptions of tools as plain data; None where there are none."""
+    if tools is None:
+        return None
+    wanted = "a list of mappings that describe tools"
+    with REQUEST.reading("tools", tools, wanted):
+        if not isinstance(tools, (list, tuple)):
+            raise REQUEST.bad("tools", tools, wanted)
+        reader = PlainReader("tools are too large", most=2**22)
+        for index, tool in enumerate(tools):
+            if not isinstance(tool, Mapping):
+                raise REQUEST.bad(f"tools[{index}]", tool, "a mapping that describes a tool")
+        return reader.value(tools, "tools", 0) or None

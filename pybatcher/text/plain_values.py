@@ -11,6 +11,7 @@ from ..errors.checks import REQUEST, plain_float, plain_int, plain_text, short, 
 __all__ = ["PlainReader"]
 
 _MAX_DEPTH = 32
+_MAX_BITS = 4096  # of a whole number: Python refuses to write out those of thousands of digits
 _CHARACTERS_PER_UNIT = 64
 
 
@@ -50,15 +51,18 @@ class PlainReader:
         if text is not None:
             REQUEST.unicode(where, text)
             return text
-        if value is None or type(value) in (int, float, bool):
+        if value is None or type(value) in (float, bool):
             return value
+        if type(value) is int:
+            return _bounded(value, where)
         if isinstance(value, (list, tuple)):  # before what has to ask an abstract class
             return [self.value(one, f"{where}[{i}]", depth + 1) for i, one in enumerate(value)]
         if isinstance(value, (dict, Mapping)):
             return self.mapping(value, where, depth)
-        number: float | None = plain_int(value)
-        if number is None:
-            number = plain_float(value)
+        whole = plain_int(value)
+        if whole is not None:
+            return _bounded(whole, where)
+        number = plain_float(value)
         if number is not None:
             return number
         raise InvalidRequestError(
@@ -69,3 +73,11 @@ class PlainReader:
         self._left -= 1 + len(text) // _CHARACTERS_PER_UNIT
         if self._left < 0:
             raise InvalidRequestError(f"{where} is one value too many: {self._too_large}")
+
+
+def _bounded(number: int, where: str) -> int:
+    if number.bit_length() > _MAX_BITS:
+        raise InvalidRequestError(
+            f"{where} is {short(number)}; it must have at most {_MAX_BITS} bits"
+        )
+    return number

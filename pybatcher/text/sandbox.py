@@ -8,7 +8,6 @@ and operators have their own); and it counts the work of a step that could explo
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from string import Formatter
@@ -21,6 +20,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.utils import Namespace
 from typing_extensions import override
 
+from .format_fields import check_field, foresee_fields, foresee_percents, percent_fields
 from .metering import METER, Meter, TemplateLimitError
 from .template_filters import FILTERS, TESTS
 from .template_rewrite import GenerationTag, Rewriter
@@ -31,7 +31,6 @@ _MAX_SOURCE_CHARACTERS = 2**17
 _MAX_INTEGER_BITS = 4096
 _MAX_STRIPPED_CHARACTERS = 256
 _MAX_TIME_FORMAT = 256
-_WIDE_FIELD = re.compile(r"\d{3,}|\*|\{")  # a width of 100 or more, or one that is computed
 _TEXT_METHODS = """
     capitalize count endswith find format index isalnum isalpha isascii isdecimal isdigit islower
     isnumeric isspace istitle isupper join lower lstrip partition removeprefix removesuffix replace
@@ -121,8 +120,8 @@ class _Environment(ImmutableSandboxedEnvironment):
 
         def bounded_format(*args: Any, **kwargs: Any) -> str:
             for _, _, spec, _ in Formatter().parse(pattern):
-                _check_field(spec or "")
-            _foresee_format(METER.get(), pattern.count("{"), (args, kwargs))
+                check_field(spec or "")
+            foresee_fields(METER.get(), pattern.count("{"), (args, kwargs))
             return wrapped(*args, **kwargs)
 
         return bounded_format
@@ -151,9 +150,7 @@ class _Environment(ImmutableSandboxedEnvironment):
         elif operator == "**":
             _foresee_power(left, right)
         elif operator == "%" and isinstance(left, str):
-            for field in re.findall(r"%[^a-zA-Z%]*", left):
-                _check_field(field)
-            _foresee_format(meter, left.count("%"), right)
+            foresee_percents(meter, left, right)
         result = super().call_binop(context, operator, left, right)
         meter.spend_value(result)
         return result
@@ -163,17 +160,6 @@ def _counted(value: Any) -> Any:
     """Count a value that a template writes, and return it."""
     METER.get().spend_value(value)
     return value
-
-
-def _check_field(field: str) -> None:
-    if _WIDE_FIELD.search(field):
-        raise TemplateLimitError(f"it formats a field {field!r}; widths go up to 99")
-
-
-def _foresee_format(meter: Meter, n_fields: int, values: Any) -> None:
-    """Count all values for each field, which may write them all."""
-    for _ in range(n_fields):
-        meter.spend_value(values)
 
 
 def _foresee_method(meter: Meter, text: str, method: str, args: tuple[Any, ...]) -> None:
@@ -220,8 +206,8 @@ def _raise_exception(message: object = "no reason given") -> NoReturn:
 def _format_time(time: datetime, form: str) -> str:
     if len(form) > _MAX_TIME_FORMAT:
         raise TemplateLimitError(f"its time format has {len(form)} characters")
-    for field in re.findall(r"%[^a-zA-Z%]*", form):
-        _check_field(field)
+    for field in percent_fields(form):
+        check_field(field)
     return time.strftime(form)
 
 

@@ -13,10 +13,11 @@ from typing import Any
 
 from jinja2.environment import Environment
 from jinja2.filters import FILTERS as JINJA_FILTERS
-from jinja2.filters import do_indent, do_round, make_attrgetter
+from jinja2.filters import do_format, do_indent, do_round, make_attrgetter
 from jinja2.tests import TESTS as JINJA_TESTS
 from jinja2.utils import pass_environment
 
+from .format_fields import foresee_percents
 from .metering import METER, TemplateLimitError
 from .template_rewrite import CONCATENATE, TICK, WEIGH
 
@@ -111,6 +112,17 @@ def _indent(value: str, width: int | str = 4, first: bool = False, blank: bool =
     return do_indent(text, width, first, blank)
 
 
+def _format(value: Any, *args: Any, **kwargs: Any) -> str:
+    values = kwargs or args
+    meter = METER.get()
+    meter.spend_value(value)
+    meter.spend_value(values)
+    foresee_percents(meter, str(value), values)
+    text = do_format(str(value), *args, **kwargs)
+    meter.spend_value(text)
+    return text
+
+
 def _round(value: float, precision: int = 0, method: Any = "common") -> float:
     if not 0 <= precision <= _MAX_DIGITS:
         raise TemplateLimitError(f"it rounds to {precision} digits; at most {_MAX_DIGITS}")
@@ -147,6 +159,7 @@ def _to_json(
 FILTERS: dict[str, Callable[..., Any]] = {
     **_metered_all(JINJA_FILTERS, _OF_TEXTS.split(), expands_text=False),
     **_metered_all(JINJA_FILTERS, _OF_SEQUENCES.split(), expands_text=True),
+    "format": _format,
     "indent": _indent,
     "join": _join,
     "replace": _replace,

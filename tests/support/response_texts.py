@@ -48,14 +48,14 @@ CASES = [
         '<think>\nThe user wants weather.\n</think>\n\n<tool_call>\n{"name": "get_weather", '
         '"arguments": {"city": "Paris", "days": 3}}\n</tool_call>\n<tool_call>\n{"name": '
         '"get_weather", "arguments": {"city": "Oslo", "days": 1}}\n</tool_call>',
-        reasoning="The user wants weather.\n",
+        reasoning="The user wants weather.",
         calls=[PARIS, OSLO],
     ),
     Case(
         "hermes",
         'Let me look.\n<tool_call>{"arguments": {"code": "if a < b:\\n    print(\\"</tool_call>\\'
         '")", "check": true, "tags": ["x", null]}, "name": "run"}</tool_call>\n\nDone.',
-        "Let me look.\n\n\nDone.",
+        "Let me look.\n\nDone.",
         calls=[CODE],
     ),
     Case(
@@ -71,8 +71,8 @@ CASES = [
         "</tool_call>\n<tool_call>\n<function=run>\n<parameter=code>\nif a < b:\n"
         '    print("</tool_call>")\n</parameter>\n<parameter=check>\ntrue\n</parameter>\n'
         '<parameter=tags>\n["x", null]\n</parameter>\n</function>\n</tool_call>',
-        "I will look.\n\n",
-        "They ask for both.\n",
+        "I will look.",
+        "They ask for both.",
         [PARIS, CODE],
         in_reasoning=True,
     ),
@@ -180,7 +180,7 @@ CASES = [
         f'{deepseek("sep")}get_weather\n```json\n{{"city": "Paris", "days": 3}}\n```'
         f"{deepseek('call end')}\n{deepseek('call begin')}get_weather{deepseek('sep')}"
         f'{{"city": "Oslo", "days": 1}}{deepseek("call end")}{deepseek("calls end")}',
-        reasoning="Both.\n",
+        reasoning="Both.",
         calls=[PARIS, OSLO],
         in_reasoning=True,
     ),
@@ -201,7 +201,7 @@ CASES = [
         "smollm3",
         '<think>\nHm.\n</think>\n<tool_call>{"name": "get_weather", "arguments": '
         '{"city": "Paris", "days": 3}}</tool_call>',
-        reasoning="Hm.\n",
+        reasoning="Hm.",
         calls=[PARIS],
     ),
     Case(
@@ -216,11 +216,20 @@ CASES = [
     Case(
         "hermes",
         '<tool_call>{"name": "x" oops}</tool_call> then <tool_call>{"name": "ping"}</tool_call>',
-        '<tool_call>{"name": "x" oops}</tool_call> then ',
+        '<tool_call>{"name": "x" oops}</tool_call> then',
         calls=[("ping", {})],
     ),
     Case("hermes", '<tool_call>{"name": "a b"}', '<tool_call>{"name": "a b"}'),
-    Case("hermes", "<think>never closed", "", "never closed"),
+    Case("hermes", "<think>\nnever closed \n", "", "never closed \n"),
+    Case("hermes", "A \n<tool_call> \nis a tag \n", "A \n<tool_call> \nis a tag \n"),
+    Case("hermes", '\n\n<tool_call>{"name": "ping"}</tool_call>\n', calls=[("ping", {})]),
+    Case(
+        "hermes",
+        'A \n<tool_call>{"name": "ping"}</tool_call>\n <tool_call>{"name": 1}</tool_call> \n',
+        'A\n <tool_call>{"name": 1}</tool_call> \n',
+        calls=[("ping", {})],
+    ),
+    Case("gemma4", "A \n<|channel>thought\nhm \n<channel|>\nB ", "A \nB ", "hm"),
     Case("hermes", "About <think>: a tag", "About <think>: a tag"),
     Case("qwen_xml", "<function=x>\n<parameter=a>\n1", "<function=x>\n<parameter=a>\n1"),
     Case("mistral", "[TOOL_CALLS]x[ARGS]no", "[TOOL_CALLS]x[ARGS]no"),

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import enum
+import json
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -13,7 +14,7 @@ from pybatcher.testing.checkpoints import make_tokenizer
 from pybatcher.text import ChatTemplate
 
 SPECIAL_TOKENS = {"bos_token": "<|begin|>", "eos_token": "<|end|>"}
-CHAT = [
+CHAT: list[dict[str, Any]] = [
     {"role": "system", "content": "  You are <b>terse</b> & kind.  "},
     {"role": "user", "content": "Why is the sky blue? 日本\n\n"},
     {"role": "assistant", "content": "<think>\nlight\n</think>\n\nScattering."},
@@ -220,6 +221,116 @@ def test_messages_nested_without_end_are_refused() -> None:
     message["self"] = message
     with pytest.raises(InvalidRequestError, match="nested more than 32"):
         chat("{{ messages }}").render([message])
+
+
+TOOL: dict[str, Any] = {
+    "type": "function",
+    "function": {
+        "name": "weather",
+        "description": "Tells the <weather>.",
+        "parameters": {"type": "object", "properties": {"city": {"type": "string"}}},
+    },
+}
+
+
+def test_tools_and_variables_reach_the_template_as_transformers_gives_them() -> None:
+    template = (
+        "{% if tools %}{{ tools | tojson(indent=4) }}{% endif %}{{ effort | default('none') }}"
+        "{% if think is defined and think is false %}<no thoughts>{% endif %}{{ documents }}"
+    )
+    variables = {"effort": "high", "think": False, "documents": [{"title": "a", "text": "b"}]}
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=make_tokenizer(), **SPECIAL_TOKENS)
+    expected = tokenizer.apply_chat_template(
+        CHAT, chat_template=template, tokenize=False, tools=[TOOL], **variables
+    )
+    assert chat(template).render(CHAT, tools=[TOOL], variables=variables) == expected
+    assert chat(template).render(CHAT) == "noneNone"
+    assert chat("{{ tools is none }}").render(CHAT, tools=[]) == "True"
+
+
+def test_tools_are_not_changed() -> None:
+    before = json.loads(json.dumps(TOOL))
+    chat("{{ tools }}").render(CHAT, tools=(TOOL,))
+    assert before == TOOL
+
+
+CYCLE: list[Any] = []
+CYCLE.append(CYCLE)
+
+
+@pytest.mark.parametrize(
+    ("tools", "said"),
+    [
+        ("weather", "tools is 'weather'"),
+        ({"a": 1}, "tools is {'a': 1}; it must be a list"),
+        ([TOOL, "weather"], r"tools\[1\] is 'weather'"),
+        ([{"a": object()}], r"tools\[0\]\.a is object"),
+        ([{"a": "\ud800"}], r"tools\[0\]\.a is .* lone surrogate"),
+        ([{"a": CYCLE}], "nested more than 32"),
+        ([{"a": ["x" * 2**20] * 300}], "tools are too large"),
+    ],
+)
+def test_tools_of_another_shape_are_refused(tools: Any, said: str) -> None:
+    with pytest.raises(InvalidRequestError, match=said):
+        chat("x").render(CHAT, tools=tools)
+
+
+@pytest.mark.parametrize(
+    ("variables", "said"),
+    [
+        ([("a", 1)], r"variables is \[\('a', 1\)\]; it must be a mapping"),
+        ({1: 2}, "variables is dict with the field 1"),
+        ({"a": object()}, r"variables\.a is object"),
+        ({"a": {"b": 10**5000}}, r"variables\.a\.b is a whole number of"),
+        ({"a": CYCLE}, "nested more than 32"),
+        ({"a": ["x" * 2**20] * 80}, "variables are too large"),
+        ({"a b": 1}, "variables has 'a b'"),
+        *(
+            ({name: "x"}, f"variables has '{name}'; names must be")
+            for name in ("messages", "tools", "add_generation_prompt", "eos_token", "unk_token")
+        ),
+        *(({name: "x"}, "functions") for name in ("range", "raise_exception", "self", "loop")),
+    ],
+)
+def test_variables_of_another_shape_are_refused(variables: Any, said: str) -> None:
+    with pytest.raises(InvalidRequestError, match=said):
+        chat("x").render(CHAT, variables=variables)
+
+
+CALLS: list[dict[str, Any]] = [
+    {"role": "user", "content": "hi"},
+    {"role": "assistant", "content": None},
+]
+
+
+def with_arguments(arguments: object) -> list[dict[str, Any]]:
+    call = {"id": "a", "type": "function", "function": {"name": "f", "arguments": arguments}}
+    return [CALLS[0], {**CALLS[1], "tool_calls": [call]}]
+
+
+WANTS_MAPPING = (
+    "{% for m in messages %}{% for c in m.tool_calls %}{{ c.function.arguments | tojson }}"
+)
+WANTS_TEXT = "{% for m in messages %}{% for c in m.tool_calls %}{{ '|' + c.function.arguments }}"
+END = "{% endfor %}{% endfor %}"
+
+
+def test_arguments_are_as_the_template_wants_them() -> None:
+    wants_mapping, wants_text = chat(WANTS_MAPPING + END), chat(WANTS_TEXT + END)
+    for _ in range(2):
+        for arguments in ('{"a":  "é"}', {"a": "é"}):
+            assert wants_mapping.render(with_arguments(arguments)) == '{"a": "é"}'
+        assert wants_text.render(with_arguments({"a": "é"})) == '|{"a": "é"}'
+        assert wants_text.render(with_arguments('{"a":  "é"}')) == '|{"a":  "é"}'
+
+
+def test_arguments_that_the_template_can_do_nothing_with_are_the_requests_fault() -> None:
+    template = chat("{% for m in messages %}{% for c in m.tool_calls %}"
+                    "{{ c.function.arguments.items() | list }}" + END)  # fmt: skip
+    assert template.render(with_arguments({"a": 1})) == "[('a', 1)]"
+    said = r"messages\[1\]\.tool_calls\[0\]\.function\.arguments is no JSON object"
+    with pytest.raises(InvalidRequestError, match=said):
+        template.render(with_arguments('{"a": '))
 
 
 def test_what_the_template_refuses_is_the_requests_fault() -> None:

@@ -25,6 +25,7 @@ def test_values_become_plain() -> None:
         ({"a": "\ud800"}, "v.a is .* lone surrogate"),
         ([0] * 20, "too many: it is too large"),
         ("x" * 2000, "it is too large"),
+        ({"a": 2**4096}, "v.a is a whole number of 4097 bits; it must have at most 4096"),
     ],
 )
 def test_other_values_are_named(value: Any, says: str) -> None:

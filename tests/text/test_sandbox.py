@@ -62,12 +62,15 @@ GIGABYTES = {
     "|list": "{{ ('日' * 2000000) | list }}",
     "format() again and again": "{{ ('{0}' * 99999).format('a' * 99999) }}",
     "% again and again": "{{ ('%(a)s' * 99999) % {'a': 'a' * 99999} }}",
+    "|format again and again": "{{ ('%(a)s' * 99999) | format(a='a' * 99999) }}",
     "|tojson(indent)": "{{ (r | list) | tojson(indent=64) }}",
 }
 
 FORBIDDEN = {
     "%": ("{{ '%1000000000d' % 1 }}", "widths"),
     "%*": ("{{ '%*d' % (1000000000, 1) }}", "widths"),
+    "|format": ("{{ '%1000000000d' | format(1) }}", "widths"),
+    "|format *": ("{{ '%*d' | format(1000000000, 1) }}", "widths"),
     "format": ("{{ '{:>1000000000}'.format('') }}", "widths"),
     "format_map": ("{{ '{a:>1000000000}'.format_map({'a': ''}) }}", "widths"),
     "nested format": ("{{ '{:>{w}}'.format('', w=1000000000) }}", "widths"),

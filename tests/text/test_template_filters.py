@@ -28,6 +28,7 @@ EXPRESSIONS = [
     "text | escape ~ text | e",
     "words | first ~ words | last",
     "'2.5' | float ~ '7' | int",
+    "'%s=%r, %3d' | format('a', text, 7) ~ '%(k)s' | format(k=words)",
     "rows | groupby('k') | list",
     "text | indent ~ text | indent(2, true) ~ text | indent('> ')",
     "mapping | items | list",

@@ -24,6 +24,7 @@ from .json_reader import expect
 from .markers import Markers
 from .python_calls import read_python_call
 from .source import MalformedCallError, Reading, TextSource
+from .trimmed_text import TrimmedText
 
 __all__ = ["ResponseParser", "parse_response"]
 
@@ -65,7 +66,9 @@ class ResponseParser:
             self._bare = next((one for one in format.calls if not one.opens), None)
         self._anywhere = {one.open: one for one in format.think if one.anywhere}
         self._markers = Markers([*self._syntaxes, *self._anywhere, *format.dropped])
-        self._blanks = ""  # after a call: content if content follows
+        self._content = TrimmedText(self._write_content)
+        self._add_content = self._content.add if self._syntaxes else self._writer.content
+        self._after_call = False  # what waits in `_content` stands behind a call
         self._reading: Reading[None] | None = self._read(in_reasoning)
 
     def feed(self, text: str) -> list[Delta]:
@@ -99,25 +102,29 @@ class ResponseParser:
             yield from read_harmony(self._source, self._writer, new_call, in_reasoning=in_reasoning)
             return
         yield from self._read_start(in_reasoning)
-        while marker := (yield from self._source.until(self._markers, self._content)):
-            self._skip_blanks()
+        while marker := (yield from self._source.until(self._markers, self._add_content)):
             if marker in self._syntaxes:
                 yield from self._read_calls(self._syntaxes[marker], marker)
                 continue
+            self._release_blanks()
             self._writer.markup(self._source.take(len(marker)))
             if marker in self._anywhere:
                 yield from self._read_reasoning([self._anywhere[marker]])
             else:
                 self._writer.markup((yield from self._source.blanks()))
-        self._skip_blanks()
+        self._release_blanks()
 
-    def _content(self, text: str) -> None:
-        self._writer.content(self._blanks + text)
-        self._blanks = ""
+    def _write_content(self, text: str) -> None:
+        self._writer.content(text)
+        self._after_call = False
 
-    def _skip_blanks(self) -> None:
-        self._writer.markup(self._blanks)
-        self._blanks = ""
+    def _release_blanks(self) -> None:
+        """Pass on the blanks that wait, where neither text nor a call follows."""
+        blanks = self._content.take_blanks()
+        if self._after_call:
+            self._writer.markup(blanks)
+        else:
+            self._writer.content(blanks)
 
     def _read_start(self, in_reasoning: bool) -> Reading[None]:
         """Read what only the start of a response can have: reasoning, and calls without marker."""
@@ -133,7 +140,7 @@ class ResponseParser:
             blanks = ""
         first = yield from source.peek()
         if self._bare is None or first not in ("{", "["):
-            writer.content(blanks)
+            self._add_content(blanks)
             return
         writer.markup(blanks)
         separator = ""
@@ -141,10 +148,10 @@ class ResponseParser:
             writer.markup(separator)
             if not (yield from self._read_calls(self._bare, "")):
                 return
-            self._skip_blanks()
+            writer.markup(self._content.take_blanks())
             separator = yield from source.literal(";", ",")
             separator += yield from source.blanks()
-        writer.content(separator)
+        self._add_content(separator)
 
     def _read_reasoning(
         self, think: list[ThinkMarkers] | tuple[ThinkMarkers, ...]
@@ -152,13 +159,21 @@ class ResponseParser:
         """Read reasoning, the marker that closes it, and the blanks after each."""
         source, writer = self._source, self._writer
         writer.markup((yield from source.blanks()))
-        marker = yield from source.until(Markers(one.close for one in think), writer.reasoning)
-        writer.markup(source.take(len(marker)))
+        text = TrimmedText(writer.reasoning)
+        marker = yield from source.until(Markers(one.close for one in think), text.add)
+        if not marker:
+            writer.reasoning(text.take_blanks())
+            return
+        writer.markup(text.take_blanks() + source.take(len(marker)))
         writer.markup((yield from source.blanks()))
 
     def _read_calls(self, syntax: CallSyntax, opened: str) -> Reading[bool]:
-        """Read calls in a row and the marker that closes them. Return False if there is none."""
+        """Read calls in a row and the marker that closes them. Return False if there is none.
+
+        The blanks before them are markup where there is one, and content before text otherwise.
+        """
         source, writer = self._source, self._writer
+        before = self._content.take_blanks()
         source.record()
         found = False
         call = self._new_call(exact=syntax.exact)
@@ -172,8 +187,8 @@ class ResponseParser:
                 if listed:
                     yield from source.blanks()
                 yield from self._read_call(call, syntax, opened)
-                call.end(source.recorded)
-                found = True
+                call.end(partial(self._raw, before))
+                found, before = True, ""
                 if not listed:
                     break
                 writer.markup((yield from source.blanks()))
@@ -184,15 +199,22 @@ class ResponseParser:
                 source.record()
                 call = self._new_call(exact=syntax.exact)
         except MalformedCallError as error:
-            self._reject(call, str(error))
+            self._reject(call, before, str(error))
         if found:
-            self._blanks = yield from source.blanks()
+            blanks = yield from source.blanks()
             if syntax.closes and (closed := (yield from source.literal(*syntax.closes))):
-                writer.markup(self._blanks + closed)
-                self._blanks = yield from source.blanks()
-            if not writer.has_content:
-                self._skip_blanks()
+                writer.markup(blanks + closed)
+                blanks = yield from source.blanks()
+            if writer.has_content:
+                self._content.add(blanks)
+                self._after_call = True
+            else:
+                writer.markup(blanks)
         return found
+
+    def _raw(self, before: str) -> str:
+        self._writer.markup(before)
+        return self._source.recorded()
 
     def _read_call(self, call: CallBuilder, syntax: CallSyntax, opened: str) -> Reading[None]:
         """Read one call in the form that its first character shows."""
@@ -216,8 +238,8 @@ class ResponseParser:
         else:
             yield from expect(source, "{")
 
-    def _reject(self, call: CallBuilder, note: str) -> None:
-        text = self._source.recorded()
+    def _reject(self, call: CallBuilder, before: str, note: str) -> None:
+        text = before + self._source.recorded()
         if call.exact and call.index is None:
             self._writer.content(text)  # an answer in JSON, say: nothing is wrong with it
         elif text or call.index is not None:

@@ -135,7 +135,7 @@ def _parameters(schema: object, where: str) -> dict[str, Any]:
         plain = PlainReader("the schema is too large", most=_MAX_UNITS).mapping(schema, where, 0)
     try:
         json.dumps(plain, allow_nan=False)
-    except ValueError as error:  # infinities, and integers of thousands of digits
+    except ValueError as error:  # infinities
         raise InvalidRequestError(
             f"{where} has a number that JSON cannot say ({error}); it must be a JSON schema"
         ) from None

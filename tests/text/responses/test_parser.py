@@ -213,10 +213,11 @@ def test_an_answer_in_json_is_passed_on_at_its_first_key() -> None:
     assert joined(parser.feed('wer": 4')) == [ContentDelta('{"answer": 4')]
 
 
-def test_blanks_after_a_call_are_content_between_contents_only() -> None:
+def test_blanks_around_a_call_are_content_between_contents_only() -> None:
     call = '<tool_call>{"name": "f"}</tool_call>'
     for text, content in [
-        (f"\n{call}\n", "\n"),
+        (f"\n{call}\n", ""),
+        (f"a\n\n{call}\n", "a"),
         (f"{call}\nb", "b"),
         (f"a{call}\nb", "a\nb"),
         (f"a{call}\n{call}\nb", "a\nb"),
@@ -281,6 +282,8 @@ LONG = {
     "one long argument": ("hermes", '<tool_call>{"name": "f", "arguments": {"a": "', "ab c", ""),
     "nested lists": ("hermes", '<tool_call>{"name": "f", "arguments": {"a": [', "[1], ", ""),
     "blanks": ("llama3", "", " \n  ", "x"),
+    "blanks after content": ("hermes", "a", " \n  ", "x"),
+    "blanks in reasoning": ("hermes", "<think>a", " \n  ", "</think>"),
     "a parameter": ("qwen_xml", "<function=f><parameter=a>", "</paramete", ""),
     "channels": ("harmony", "", "<|start|>", ""),
     "texts of Gemma": ("gemma4", '<|tool_call>call:f{a:<|"|>', '<|"', ""),

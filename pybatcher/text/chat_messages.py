@@ -1,0 +1,173 @@
+"""`read_messages`: the messages of a chat as plain data, as chat templates want them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from ..errors import InvalidRequestError
+from ..errors.checks import REQUEST, type_name
+from .plain_values import PlainReader
+
+__all__ = ["ArgumentForm", "read_messages", "unread_arguments"]
+
+ArgumentForm = Literal["mapping", "text"]
+"""How a template wants the arguments of calls: as a mapping, or as the JSON text of one."""
+
+_MAX_ARGUMENTS_CHARACTERS = 2**20  # of a JSON text: what is read from it takes far more memory
+_PLAIN = "made of texts, numbers, lists and mappings"
+_TEXT_FIELDS = ("name", "tool_call_id", "reasoning_content", "reasoning", "thinking")
+_REASONING = ("reasoning_content", "thinking", "reasoning")  # the first one that is there counts
+
+
+def read_messages(
+    messages: object, *, keeps_null: bool, arguments: ArgumentForm
+) -> list[dict[str, Any]]:
+    """Return the messages as plain data, which is all that a template may see.
+
+    keeps_null: an assistant's content that is None stays so; else it becomes an empty text.
+    arguments: what arguments of calls become. A text that is no JSON object stays as it is.
+
+    Raises InvalidRequestError, which names the field.
+    """
+    if not isinstance(messages, (list, tuple)) or not messages:
+        found = "empty" if isinstance(messages, (list, tuple)) else type_name(messages)
+        raise InvalidRequestError(f"messages is {found}; it must be a list of at least one message")
+    reader = _MessageReader(keeps_null, arguments)
+    with REQUEST.reading("messages", messages, _PLAIN):
+        return [reader.message(one, f"messages[{i}]") for i, one in enumerate(messages)]
+
+
+def unread_arguments(messages: list[dict[str, Any]]) -> str:
+    """Return the name of the first arguments of a call that are a text; "" where there are none."""
+    for index, message in enumerate(messages):
+        for number, call in enumerate(message.get("tool_calls", ())):
+            inner = ".function" if "function" in call else ""
+            if isinstance(call.get("function", call)["arguments"], str):
+                return f"messages[{index}].tool_calls[{number}]{inner}.arguments"
+    return ""
+
+
+class _MessageReader:
+    def __init__(self, keeps_null: bool, arguments: ArgumentForm) -> None:
+        self._values = PlainReader("messages are too large")
+        self._keeps_null = keeps_null
+        self._arguments = arguments
+
+    def message(self, message: object, where: str) -> dict[str, Any]:
+        if not isinstance(message, Mapping):
+            raise InvalidRequestError(
+                f"{where} is {type_name(message)}; it must be a mapping with role and content"
+            )
+        plain = self._values.mapping(message, where, 0)
+        role = plain.get("role")
+        if not isinstance(role, str):
+            raise REQUEST.bad(f"{where}.role", role, "a text")
+        for field in _TEXT_FIELDS:
+            if not isinstance(plain.get(field), (str, type(None))):
+                raise REQUEST.bad(f"{where}.{field}", plain[field], "a text, or None")
+        self._set_content(plain, where)
+        self._set_calls(plain, where)
+        return _with_reasoning(plain)
+
+    def _set_content(self, message: dict[str, Any], where: str) -> None:
+        is_assistant = message["role"] == "assistant"
+        content = message.get("content", None if is_assistant else "")
+        if isinstance(content, list):
+            for part, item in enumerate(content):
+                _check_part(item, f"{where}.content[{part}]")
+            message["content"] = "\n".join(item["text"] for item in content)
+        elif content is None and is_assistant:  # a turn with a call and no text
+            message["content"] = None if self._keeps_null else ""
+        elif not isinstance(content, str):
+            raise InvalidRequestError(
+                f"{where}.content is {type_name(content)}; it must be a text or a list of text "
+                "parts"
+            )
+
+    def _set_calls(self, message: dict[str, Any], where: str) -> None:
+        """Check an assistant's calls; an empty list is none, since some templates only look
+        whether the field is there.
+        """
+        calls = message.get("tool_calls")
+        if message["role"] != "assistant" or not calls:
+            if calls is not None and calls != []:
+                raise REQUEST.bad(f"{where}.tool_calls", calls, "a list of an assistant's calls")
+            message.pop("tool_calls", None)
+            return
+        if not isinstance(calls, list):
+            raise REQUEST.bad(f"{where}.tool_calls", calls, "a list of calls")
+        for index, call in enumerate(calls):
+            self._set_call(call, f"{where}.tool_calls[{index}]")
+
+    def _set_call(self, call: object, where: str) -> None:
+        """Check a call: `{"id", "type", "function": {"name", "arguments"}}`, or the inner one."""
+        if not isinstance(call, dict):
+            raise InvalidRequestError(f"{where} is {type_name(call)}; it must be a mapping")
+        if call.get("type", "function") != "function":
+            raise REQUEST.bad(f"{where}.type", call["type"], "'function'")
+        if not isinstance(call.get("id"), (str, type(None))):
+            raise REQUEST.bad(f"{where}.id", call["id"], "a text, or None")
+        function = call
+        if "function" in call:
+            function, where = call["function"], f"{where}.function"
+        if not isinstance(function, dict):
+            raise REQUEST.bad(where, function, "a mapping with name and arguments")
+        name = function.get("name")
+        if not isinstance(name, str) or not name:
+            raise REQUEST.bad(f"{where}.name", name, "the name of a tool")
+        function["arguments"] = self._read_arguments(
+            function.get("arguments"), f"{where}.arguments"
+        )
+
+    def _read_arguments(self, arguments: object, where: str) -> dict[str, Any] | str:
+        if arguments is None or arguments == "":
+            arguments = {}
+        if isinstance(arguments, str):
+            if len(arguments) > _MAX_ARGUMENTS_CHARACTERS:
+                raise InvalidRequestError(
+                    f"{where} has {len(arguments)} characters; it must have at most "
+                    f"{_MAX_ARGUMENTS_CHARACTERS}"
+                )
+            if self._arguments == "text":
+                return arguments
+            found = _json_object(arguments)
+            return arguments if found is None else self._values.mapping(found, where, 0)
+        if not isinstance(arguments, dict):
+            raise REQUEST.bad(where, arguments, "a mapping, or the JSON text of one")
+        if self._arguments == "mapping":
+            return arguments
+        return json.dumps(arguments, ensure_ascii=False)
+
+
+def _check_part(part: object, where: str) -> None:
+    if not isinstance(part, dict) or part.get("type") != "text":
+        found = part.get("type") if isinstance(part, dict) else type_name(part)
+        raise REQUEST.bad(where, found, "of type 'text'")
+    if not isinstance(part.get("text"), str):
+        raise REQUEST.bad(f"{where}.text", part.get("text"), "a text")
+
+
+def _json_object(text: str) -> dict[Any, Any] | None:
+    """Return the object of a JSON text; None for any other text."""
+    try:
+        value = json.loads(text, parse_constant=_refuse)
+    except (ValueError, RecursionError):  # no JSON, integers of thousands of digits, deep nesting
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is not JSON")
+
+
+def _with_reasoning(message: dict[str, Any]) -> dict[str, Any]:
+    """Return the message with its reasoning under the two names that templates look for.
+
+    transformers does so too: `reasoning_content` is what most templates read, gpt-oss's `thinking`.
+    """
+    found = next((message[key] for key in _REASONING if message.get(key) is not None), None)
+    if found is None:
+        return message
+    return {"thinking": found, **message, "reasoning_content": found}

@@ -1,0 +1,36 @@
+"""Fields of format texts: how wide they may be, and what writing them costs."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from .metering import Meter, TemplateLimitError
+
+__all__ = ["check_field", "foresee_fields", "foresee_percents", "percent_fields"]
+
+_WIDE_FIELD = re.compile(r"\d{3,}|\*|\{")  # a width of 100 or more, or one that is computed
+
+
+def check_field(field: str) -> None:
+    """Refuse a wide field. Raises TemplateLimitError."""
+    if _WIDE_FIELD.search(field):
+        raise TemplateLimitError(f"it formats a field {field!r}; widths go up to 99")
+
+
+def percent_fields(pattern: str) -> list[str]:
+    """Return what begins the fields of a text with %: the sign, flags and a width."""
+    return re.findall(r"%[^a-zA-Z%]*", pattern)
+
+
+def foresee_percents(meter: Meter, pattern: str, values: Any) -> None:
+    """Check a text with % fields, and count its result before it is made."""
+    for field in percent_fields(pattern):
+        check_field(field)
+    foresee_fields(meter, pattern.count("%"), values)
+
+
+def foresee_fields(meter: Meter, n_fields: int, values: Any) -> None:
+    """Count all values for each field, which may write them all."""
+    for _ in range(n_fields):
+        meter.spend_value(values)
