@@ -5,18 +5,29 @@ from __future__ import annotations
 import asyncio
 import time
 from abc import abstractmethod
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import Any, TypeVar, overload
 
 from typing_extensions import Unpack
 
 from ..errors import InvalidRequestError
 from ..errors.checks import plain_int
 from ..params import SamplingParams
-from .arguments import check_prompt_logprobs, is_chat, merge_params, several_prompts
+from .arguments import check_prompt_logprobs, merge_params, several_prompts
 from .bounded import map_bounded, retry_beside_others
-from .call import Call, Messages, Prompt, Prompts, Question, only_typed_errors
+from .call import (
+    OF_EVERY_CALL,
+    Call,
+    Messages,
+    Prompt,
+    Prompts,
+    Question,
+    chat_call,
+    only_typed_errors,
+    prompt_call,
+)
+from .chat_settings import settings_of
 from .completion import Completion, prompt_alone
 from .forms import with_form
 from .lifecycle import Lifecycle
@@ -27,6 +38,7 @@ from .options import (
     GenerateOptions,
     PrefixOptions,
     RequestOptions,
+    TemplateOptions,
 )
 from .prefix_info import PrefixInfo
 from .questions import (
@@ -46,13 +58,9 @@ from .statistics import BatcherStatistics, Health
 from .stream import Stream
 from .telemetry import Handler
 
-if TYPE_CHECKING:
-    pass
-
 __all__ = ["AnyBatcher"]
 
 T = TypeVar("T")
-_OF_THE_CALL = ("priority", "timeout", "namespace")
 _ANY_TOKEN = 2**63  # what the model has is checked where it is
 _MOST_AT_ONCE = 256
 """Most prompts of one `generate` of a list that are in flight at a time."""
@@ -125,10 +133,10 @@ class AnyBatcher(Lifecycle):
             complete = self._complete_with_prompt
         prompts = several_prompts(prompt)
         if prompts is None:
-            return await complete(_call(prompt, params, own, is_chat=False))
+            return await complete(prompt_call(prompt, params, own))
         if "output" in own:
             raise InvalidRequestError("output goes with one prompt, and there is a list of them")
-        calls = [_call(one, params, own, is_chat=False) for one in prompts]
+        calls = [prompt_call(one, params, own) for one in prompts]
         return await map_bounded(retry_beside_others(complete), calls, _MOST_AT_ONCE)
 
     def stream(
@@ -141,7 +149,7 @@ class AnyBatcher(Lifecycle):
 
         Arguments and errors are those of `generate`; the errors come with the first piece.
         """
-        return self._stream(_call(prompt, params, options, is_chat=False))
+        return self._stream(prompt_call(prompt, params, options))
 
     async def chat(
         self,
@@ -151,10 +159,29 @@ class AnyBatcher(Lifecycle):
     ) -> Completion:
         """Return the assistant's next turn, by the model's own chat template.
 
-        messages: [{"role": "user", "content": "..."}, ...]. Other arguments and errors are
-        those of `generate`.
+            answer = await batcher.chat(messages, tools=[weather])
+            for call in answer.tool_calls:
+                print(call.name, call.arguments)
+
+        messages: [{"role": "user", "content": "..."}, ...]; or the token ids that `tokenize` gave
+            for them. An assistant's message may have `tool_calls`; their results are messages of
+            role "tool", with `tool_call_id`.
+        tools: that the model may call: functions with type hints and docstrings, or dicts as of
+            OpenAI's API. The calls are in `Completion.tool_calls`; nothing is run. Of a tool with
+            `strict: True`, calls follow its schema for certain.
+        tool_choice: "auto": the model decides; "none"; "required": it calls one at least;
+            `{"name": ...}`: it calls that one. Calls that are required follow their schemas.
+        parallel_tool_calls: False: the response ends with its first call.
+        enable_thinking, reasoning_effort: variables of the chat template, if it knows them.
+        max_reasoning_tokens: the reasoning ends after so many tokens at the latest, and the answer
+            begins. `max_tokens` counts both.
+        chat_template_kwargs: further variables of the chat template.
+
+        Reasoning is in `Completion.reasoning`. A form of the output (`json_schema`, ...) is that of
+        the text: reasoning may come before it, and calls in its place. Other arguments and errors
+        are those of `generate`.
         """
-        return await self._complete(_call(messages, params, options, is_chat=True))
+        return await self._complete(chat_call(messages, params, options))
 
     def stream_chat(
         self,
@@ -163,17 +190,19 @@ class AnyBatcher(Lifecycle):
         **options: Unpack[ChatOptions],
     ) -> Stream:
         """Stream the assistant's next turn. Arguments and errors are those of `chat`."""
-        return self._stream(_call(messages, params, options, is_chat=True))
+        return self._stream(chat_call(messages, params, options))
 
     # -- questions --------------------------------------------------------------------------
 
-    async def tokenize(self, content: Prompt | Messages) -> tuple[int, ...]:
+    async def tokenize(
+        self, content: Prompt | Messages, **options: Unpack[TemplateOptions]
+    ) -> tuple[int, ...]:
         """Return the token ids that `generate` would go on from, or `chat` for messages.
 
-        The special tokens and the system prompt that come before are included. Raises
-        InvalidRequestError, BatcherClosedError.
+        The special tokens and the system prompt that come before are included. options: of a chat,
+        those that its template sees. Raises InvalidRequestError, BatcherClosedError.
         """
-        return await self._ask(Tokenize(content=content, is_chat=is_chat(content)))
+        return await self._ask(Tokenize(content=content, chat=settings_of(content, options)))
 
     async def detokenize(self, token_ids: Sequence[int]) -> str:
         """Return the text of token ids, special tokens included. Raises InvalidRequestError."""
@@ -300,7 +329,7 @@ class AnyBatcher(Lifecycle):
         """Continue a prompt, if any tokens are wanted, and score its own tokens beside it."""
         began = time.monotonic()
         tokens = await self._ask(Tokenize(content=call.content))
-        own = {name: getattr(call, name) for name in _OF_THE_CALL}
+        own = {name: getattr(call, name) for name in OF_EVERY_CALL}
         asked = ScoreContinuations(prompt=tokens[:1], continuations=[tokens[1:]], **own)
 
         async def score() -> tuple[float | None, ...]:
@@ -349,14 +378,3 @@ class AnyBatcher(Lifecycle):
         service = self._running_service()
         with only_typed_errors("this call"):
             return await service.ask(question)
-
-
-def _call(
-    content: Any, params: SamplingParams | None, options: Mapping[str, Any], *, is_chat: bool
-) -> Call:
-    """Make a `Call` of a user's arguments; keywords that are no `CallOptions` are of sampling."""
-    sampling = dict(options)
-    of_the_call = {name: sampling.pop(name) for name in _OF_THE_CALL if name in sampling}
-    if not is_chat and "output" in sampling:
-        of_the_call["output"] = sampling.pop("output")
-    return Call(content=content, is_chat=is_chat, params=params, sampling=sampling, **of_the_call)

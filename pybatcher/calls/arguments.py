@@ -8,11 +8,12 @@ from dataclasses import fields, replace
 from typing import Any
 
 from ..errors import InvalidRequestError
-from ..errors.checks import REQUEST, short, type_name
+from ..errors.checks import REQUEST, plain_int, short, type_name
 from ..params import SamplingParams
 from ..scheduling import Pooling
 
 __all__ = [
+    "are_token_ids",
     "check_drain",
     "check_namespace",
     "check_pooling",
@@ -114,6 +115,14 @@ def is_chat(content: object) -> bool:
         if isinstance(content, str) or not isinstance(content, Sequence) or not len(content):
             return False
         return isinstance(content[0], Mapping)
+
+
+def are_token_ids(content: object) -> bool:
+    """True for token ids, False for messages and for a text. Raises InvalidRequestError."""
+    with REQUEST.reading("content", content, "messages, or a list of token ids"):
+        if isinstance(content, (list, tuple)):
+            return len(content) > 0 and plain_int(content[0]) is not None
+        return hasattr(content, "tolist")
 
 
 def several_prompts(prompt: object) -> tuple[Any, ...] | None:

@@ -16,10 +16,12 @@ from typing import Any, Generic, TypeVar
 from ..errors import EngineError, PybatcherError
 from ..errors.checks import short, type_name
 from ..params import SamplingParams
+from .chat_settings import ChatSettings
 from .reply import Reply
 from .telemetry import Handler
 
 __all__ = [
+    "OF_EVERY_CALL",
     "Call",
     "CallOptions",
     "CallService",
@@ -27,14 +29,16 @@ __all__ = [
     "Prompt",
     "Prompts",
     "Question",
+    "chat_call",
     "only_typed_errors",
+    "prompt_call",
 ]
 
 Prompt = str | Sequence[int]
 """A text, or token ids (a list, a tuple, a one-dimensional numpy array or tensor)."""
 
-Messages = Sequence[Mapping[str, Any]]
-"""A chat, as OpenAI has it: [{"role": "user", "content": "..."}, ...]."""
+Messages = Sequence[Mapping[str, Any]] | Sequence[int]
+"""A chat, as OpenAI has it: [{"role": "user", "content": "..."}, ...]; or its token ids."""
 
 Prompts = list[str] | list[list[int]] | tuple[str, ...] | tuple[list[int], ...]
 """Several prompts, for which `generate` returns a list."""
@@ -60,17 +64,39 @@ class CallOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call(CallOptions):
-    """A prompt to be continued, or messages if it `is_chat`. Not checked yet.
+    """A prompt to be continued, or messages if it is a `chat`. Not checked yet.
 
+    content: of a chat, the messages, or the token ids that `Tokenize` returned for them.
+    chat: what a chat asks for; None: it is none.
     sampling: fields of SamplingParams that win over those of `params`.
     output: token ids that were drawn for the prompt already; the output goes on after them.
     """
 
     content: Prompt | Messages
-    is_chat: bool = False
+    chat: ChatSettings | None = None
     params: SamplingParams | None = None
     sampling: Mapping[str, Any] = field(default_factory=dict)
     output: Prompt = ()
+
+
+OF_EVERY_CALL = ("priority", "timeout", "namespace")
+"""The keywords of users that are fields of `CallOptions`."""
+
+
+def prompt_call(content: Any, params: SamplingParams | None, options: Mapping[str, Any]) -> Call:
+    """Make the `Call` of a prompt; keywords that are no options of calls are of sampling."""
+    sampling = dict(options)
+    ChatSettings.refuse(sampling)
+    own = {name: sampling.pop(name) for name in (*OF_EVERY_CALL, "output") if name in sampling}
+    return Call(content=content, params=params, sampling=sampling, **own)
+
+
+def chat_call(content: Any, params: SamplingParams | None, options: Mapping[str, Any]) -> Call:
+    """Make the `Call` of messages."""
+    sampling = dict(options)
+    chat = ChatSettings.take(sampling)
+    own = {name: sampling.pop(name) for name in OF_EVERY_CALL if name in sampling}
+    return Call(content=content, chat=chat, params=params, sampling=sampling, **own)
 
 
 class Question(Generic[T]):

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from itertools import pairwise
 from typing import Any, Literal
+
+from ..text.tool_call import ToolCall, ToolCallDelta
 
 __all__ = [
     "Completion",
@@ -21,12 +23,13 @@ __all__ = [
     "prompt_alone",
 ]
 
-FinishReason = Literal["stop", "length", "deadline"]
+FinishReason = Literal["stop", "length", "deadline", "tool_calls"]
 """Why an output ended.
 
 stop: an end token or a stop text. length: `max_tokens`, or the sequence's last position.
 deadline: the request's `timeout` ran out after its first token. The reason is also one of these
 where the tokens that a request came with (`output`) had ended its output already.
+tool_calls: what would be "stop", where the output has calls of tools.
 """
 
 
@@ -105,6 +108,8 @@ class Timeline:
 class Piece:
     """The part of an output that one token added to a stream. `str(piece)` is its text.
 
+    reasoning, tool_calls: of a chat, what the token added to these; that is no part of `text`.
+
     The texts of a stream's pieces, joined, are the completion's text; so are the token ids. A
     token may come without text (half a character, or the beginning of a possible stop text), and
     text may come later than its token. Only the last piece has a `finish_reason`. With `n` > 1
@@ -116,6 +121,8 @@ class Piece:
     logprobs: tuple[TokenLogprob, ...] | None
     finish_reason: FinishReason | None = None
     index: int = 0
+    reasoning: str = ""
+    tool_calls: tuple[ToolCallDelta, ...] = ()
 
     def __str__(self) -> str:
         return self.text
@@ -125,14 +132,18 @@ class Piece:
 class Completion:
     """A finished output. `str(completion)` is its text; `repr` shows its beginning.
 
-    text: ends before an end token or a stop text.
+    text: ends before an end token or a stop text. Of a chat, without reasoning and tool calls.
     token_ids: all generated tokens, the end token included.
     logprobs: one entry for each token; None where none were asked for.
     usage: of the whole call: with `n` > 1 the tokens of all choices, and the prompt once.
     prompt_logprobs: of each token of the prompt, given those before it, in nats; None for the
         first token. None where none were asked for.
+    reasoning: of a chat, what the model wrote between its markers of thinking.
+    tool_calls: of a chat with `tools`, the calls in their order.
+    notes: of a chat, what was wrong with text that looked like a call and is in `text`.
 
-    Of a request that came with `output`, these have the new tokens only. With `n` > 1 the
+    Of a request that came with `output`, these have the new tokens only, but for `tool_calls` and
+    `notes`. With `n` > 1 the
     completion is the first of its `choices`.
     """
 
@@ -144,6 +155,9 @@ class Completion:
     logprobs: tuple[TokenLogprob, ...] | None = None
     other_choices: tuple[Completion, ...] = ()
     prompt_logprobs: tuple[float | None, ...] | None = None
+    reasoning: str = ""
+    tool_calls: tuple[ToolCall, ...] = ()
+    notes: tuple[str, ...] = ()
     parse: Callable[[str], object] | None = field(default=None, compare=False)
 
     @property
@@ -163,6 +177,15 @@ class Completion:
         """All `n` outputs: this one first."""
         return (self, *self.other_choices)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the value in place of what reads it, which may belong to a type of a function."""
+        values = [getattr(self, one.name) for one in fields(self)[:-1]]
+        try:
+            value = self.parsed
+        except Exception:  # the type's own validators refuse it
+            value = None
+        return Completion, (*values, None if value is None else _Known(value))
+
     def __str__(self) -> str:
         return self.text
 
@@ -170,6 +193,16 @@ class Completion:
         shown = self.text if len(self.text) <= _SHOWN else self.text[:_SHOWN] + "..."
         more = f", {len(self.choices)} choices" if self.other_choices else ""
         return f"<Completion {shown!r}, {len(self.token_ids)} tokens, {self.finish_reason}{more}>"
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """Stands for what reads the value of an output that was pickled."""
+
+    value: object
+
+    def __call__(self, text: str) -> object:
+        return self.value
 
 
 _SHOWN = 40

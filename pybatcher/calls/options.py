@@ -19,6 +19,7 @@ __all__ = [
     "PrefixOptions",
     "RequestOptions",
     "SamplingOptions",
+    "TemplateOptions",
 ]
 
 
@@ -57,12 +58,25 @@ class SamplingOptions(TypedDict, total=False):
     json_object: bool
 
 
-class ChatOptions(RequestOptions, SamplingOptions, total=False):
+class TemplateOptions(TypedDict, total=False):
+    """The keywords of a chat that its template sees."""
+
+    tools: Sequence[Any] | None
+    enable_thinking: bool | None
+    reasoning_effort: str | None
+    chat_template_kwargs: Mapping[str, Any] | None
+
+
+class ChatOptions(RequestOptions, SamplingOptions, TemplateOptions, total=False):
     """The keywords of `chat` and `stream_chat`."""
 
+    tool_choice: str | Mapping[str, Any] | None
+    parallel_tool_calls: bool
+    max_reasoning_tokens: int | None
 
-class GenerateOptions(ChatOptions, total=False):
-    """The keywords of `generate` and `stream`: those of a chat, and the output so far."""
+
+class GenerateOptions(RequestOptions, SamplingOptions, total=False):
+    """The keywords of `generate` and `stream`, among them the output so far."""
 
     output: Sequence[int]
 

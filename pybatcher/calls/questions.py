@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .call import CallOptions, Messages, Prompt, Question
+from .chat_settings import ChatSettings
 from .prefix_info import Prefixes, PrefixInfo
 from .scores import Embedding, Score
 from .statistics import BatcherStatistics, Health
@@ -70,10 +71,10 @@ class ListPrefixes(Question[Prefixes]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tokenize(Question[tuple[int, ...]]):
-    """Return the token ids of a prompt, or of messages if it `is_chat`."""
+    """Return the token ids of a prompt, or of messages if it is a `chat`; None: it is none."""
 
     content: Prompt | Messages
-    is_chat: bool = False
+    chat: ChatSettings | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

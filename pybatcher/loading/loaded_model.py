@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from tokenizers import Tokenizer as TokenizerBackend
 
@@ -21,6 +22,7 @@ class TokenizerParts:
     backend: without padding and truncation, not shared with other code. None: the
         checkpoint has no tokenizer, and only prompts of token ids can be served.
     chat_template: Jinja source; None: the checkpoint has none.
+    response_template: of the tokenizer, how responses are to be read; None: it says nothing.
     special_tokens: texts of the special tokens, by name: "bos_token", "eos_token", ...
     bos_token_id: None where the model has none.
     eos_token_ids: all tokens that end a text; generation_config.json takes precedence.
@@ -31,6 +33,7 @@ class TokenizerParts:
     special_tokens: Mapping[str, str]
     bos_token_id: int | None
     eos_token_ids: frozenset[int]
+    response_template: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -71,6 +71,7 @@ def build_parts(
         special_tokens=special_tokens,
         bos_token_id=min(ids("bos"), default=None),
         eos_token_ids=ids("eos"),
+        response_template=_response_template(settings),
     )
 
 
@@ -122,6 +123,18 @@ def _special_tokens(settings: Fields) -> dict[str, str]:
         if value is not None:
             tokens[name] = value
     return tokens
+
+
+def _response_template(settings: Fields) -> dict[str, Any] | None:
+    """Return how responses are to be read: untrusted data of any shape; None where it says nothing.
+
+    Source of the names: transformers, "Response Parsing".
+    """
+    for name in ("response_template", "response_schema"):
+        value: Any = settings.get(name)
+        if isinstance(value, dict):
+            return value
+    return None
 
 
 def _chat_template(settings: Fields) -> str | None:

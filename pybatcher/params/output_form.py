@@ -36,10 +36,19 @@ _MOST_CHOICES = 10_000
 
 
 class OutputForm(NamedTuple):
-    """The form of an output: a JSON schema, a regex, a Lark grammar, or choices as JSON texts."""
+    """The form of an output: a JSON schema, a regex, a Lark grammar, or choices as JSON texts.
+
+    source: what the caller gave, where that is no field of `SamplingParams`.
+    """
 
     kind: FormKind
     text: str
+    source: str = ""
+
+    @property
+    def field(self) -> str:
+        """The name of what the caller gave, for errors."""
+        return self.source or self.kind
 
 
 class JsonSchema(str):

@@ -4,20 +4,46 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
 
-from ..calls.arguments import check_namespace, check_priority, check_timeout, merge_params
+from ..calls.arguments import (
+    are_token_ids,
+    check_namespace,
+    check_priority,
+    check_timeout,
+    merge_params,
+)
 from ..calls.call import Call, CallOptions
+from ..calls.chat_settings import ChatSettings
 from ..errors import ConfigError, InvalidRequestError, RequestTooLongError
-from ..params import SamplingParams
+from ..params import OutputForm, SamplingParams
 from ..scheduling import Request, way_out
 from ..text.grammars import OutputMatcher
+from .chat_response import ChatResponse
+from .chats import Chat, ChatReader
 from .forms import Forms
 from .prompts import PromptReader
 from .runtime import Runtime
 from .system_prompt import SystemPrompt
 
-__all__ = ["CallReader"]
+__all__ = ["CallReader", "ReadCall"]
+
+T = TypeVar("T")
+
+
+class ReadCall(NamedTuple):
+    """A call, read.
+
+    form: of the whole output; None: any text.
+    end_token_ids: that end the output.
+    respond: makes what reads the output of a chat, of the sample's seed; None: it is text.
+    """
+
+    prompt: tuple[int, ...]
+    form: OutputForm | None
+    end_token_ids: frozenset[int]
+    respond: Callable[[int], ChatResponse] | None
 
 
 class CallReader:
@@ -49,7 +75,10 @@ class CallReader:
             n_positions=self._n_positions,
             advice=way_out(runtime.engine, "shorten it"),
         )
-        self._forms = Forms(runtime.tokenizer, self._vocab_size)
+        self._chats = ChatReader(
+            runtime.tokenizer, runtime.response_format, runtime.chat_template.source
+        )
+        self._forms = Forms(runtime.tokenizer, self._vocab_size, self._chats.markers.values())
         self._system_prompt: SystemPrompt | None = None
         self.before_texts: tuple[int, ...] = ()
         """The tokens that every prompt that is a text is put after."""
@@ -90,32 +119,62 @@ class CallReader:
         return output
 
     async def matchers(
-        self, params: SamplingParams, output: tuple[int, ...]
+        self, form: OutputForm | None, n: int, output: tuple[int, ...]
     ) -> list[OutputMatcher] | list[None]:
-        """Return a new matcher for each sample, of the form that it must have; None: any text.
+        """Return new matchers of a form, one for each of `n` samples; None: any text.
 
         output: the tokens that were drawn already. Raises InvalidRequestError.
         """
-        form = params.form
         if form is None:
-            return [None] * params.n
-        return [await self._forms.matcher(form, output) for _ in range(params.n)]
+            return [None] * n
+        return [await self._forms.matcher(form, output) for _ in range(n)]
 
-    async def prompt_tokens(self, content: object, is_chat: bool) -> tuple[int, ...]:
-        """Return the token ids of a prompt, or of messages if it `is_chat`."""
-        if not is_chat:
+    async def prompt_tokens(
+        self, content: object, settings: ChatSettings | None
+    ) -> tuple[int, ...]:
+        """Return the token ids of a prompt, or with settings of the messages of a chat."""
+        if settings is None:
             return await self.prompts.read(content, before=self.before_texts)
+        return await self._chat_tokens(content, await self._chat(settings))
+
+    async def read(self, call: Call, params: SamplingParams) -> ReadCall:
+        """Return the prompt of a call, and what its output has to be and is read by."""
+        if call.chat is None:
+            prompt = await self.prompts.read(call.content, before=self.before_texts)
+            return ReadCall(prompt, params.form, self._end_token_ids(params, params.form), None)
+        chat = await self._chat(call.chat)
+        prompt = await self._chat_tokens(call.content, chat)
+        in_reasoning = self._chats.begins_inside_reasoning(prompt)
+        form = await self._aside(chat.tools, self._chats.form, chat, params.form, in_reasoning)
+        ends = self._end_token_ids(params, form)
+        if chat.tools and not params.ignore_eos:
+            ends |= self._chats.end_token_ids
+        respond = partial(self._chats.response, chat, prompt, in_reasoning=in_reasoning)
+        return ReadCall(prompt, form, ends, respond)
+
+    async def _chat(self, settings: ChatSettings) -> Chat:
+        return await self._aside(settings.tools, self._chats.read, settings)
+
+    async def _aside(self, tools: object, function: Callable[..., T], *args: Any) -> T:
+        """Call a function that takes long where there are tools: then on another thread."""
+        return function(*args) if not tools else await asyncio.to_thread(function, *args)
+
+    async def _chat_tokens(self, content: object, chat: Chat) -> tuple[int, ...]:
+        if are_token_ids(content):  # rendered before
+            return await self.prompts.read_ids(content, field="messages")
         if self._system_prompt is not None:
             content = self._system_prompt.before_messages(content)
             await self._share_beginning_of_chats(self._system_prompt)
-        return await self.prompts.read_chat(content)
+        return await self.prompts.read_chat(
+            content, tools=chat.rendered_tools(), variables=chat.variables
+        )
 
-    def end_token_ids(self, params: SamplingParams) -> frozenset[int]:
+    def _end_token_ids(self, params: SamplingParams, form: OutputForm | None) -> frozenset[int]:
         """Return the token ids that end an output: the model's end tokens, and the caller's.
 
         Where the output has a form, the model's own end it too: that is how a form ends.
         """
-        own = () if params.ignore_eos and params.form is None else self._eos_token_ids
+        own = () if params.ignore_eos and form is None else self._eos_token_ids
         known = (token for token in own if token < self._vocab_size)
         return frozenset(params.stop_token_ids).union(known)
 

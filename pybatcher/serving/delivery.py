@@ -20,6 +20,7 @@ from ..calls.telemetry import RequestEvent, Telemetry
 from ..errors import DeadlineExceededError, PybatcherError
 from ..scheduling import Answered, Request, SampledToken
 from ..text import Detokenizer, StopMatcher, Tokenizer
+from .chat_response import ChatResponse, ResponsePart
 
 __all__ = ["Delivery"]
 
@@ -30,6 +31,7 @@ class Delivery:
     In the mailbox it is the message that submits its request. All times: seconds of the
     telemetry's clock.
     tokenizer: of the model; None for a request that is scored or embedded: it has no text.
+    response: of a chat, what tells the parts of its response apart.
     submitted: when the call was made.
     index: of the sample, where a reply has several.
     siblings: ids of all requests of the reply; if one fails, all do.
@@ -43,7 +45,9 @@ class Delivery:
         "_index",
         "_logprobs",
         "_preemptions",
+        "_reasoning",
         "_recomputed_tokens",
+        "_response",
         "_stops",
         "_submitted",
         "_telemetry",
@@ -64,6 +68,7 @@ class Delivery:
         telemetry: Telemetry,
         tokenizer: Tokenizer | None = None,
         *,
+        response: ChatResponse | None = None,
         index: int = 0,
         siblings: range = range(0),
     ) -> None:
@@ -78,7 +83,9 @@ class Delivery:
         self._cached_tokens = self._preemptions = self._recomputed_tokens = 0
         self._ended = False
         self._token_times: list[float] = []
+        self._response = response
         self._text: list[str] = []
+        self._reasoning: list[str] = []
         self._token_ids: list[int] = []
         params = request.params
         self._logprobs: list[TokenLogprob] | None = None if params.logprobs is None else []
@@ -89,6 +96,7 @@ class Delivery:
                 tokenizer,
                 skip_special_tokens=params.skip_special_tokens,
                 prompt_ids=request.prompt,
+                kept_ids=frozenset() if response is None else response.kept_ids,
             )
             if params.stop:
                 self._stops = StopMatcher(tuple(params.stop))
@@ -107,7 +115,7 @@ class Delivery:
             reason = request.finish_reason(token_id, n_output, max_output)
             if is_complete and n_output == len(request.output):
                 reason = "stop"
-            self._next_text(token_id, reason)
+            self._next_part(token_id, reason)
             if self.finish_reason is not None:
                 break
             if n_output % _SLICE == 0:
@@ -116,7 +124,7 @@ class Delivery:
     def end_with_given(self, now: float) -> None:
         """End an output that the tokens it came with have ended, without a new token."""
         assert self.finish_reason is not None
-        self._end_without_token("", self.finish_reason, now)
+        self._end_without_token(ResponsePart(), self.finish_reason, now)
 
     # -- what happens to the request ----------------------------------------------------------
 
@@ -145,11 +153,9 @@ class Delivery:
         if self._logprobs is not None and token.logprob is not None:
             logprobs = (TokenLogprob(token_id, token.logprob, token.top_logprobs),)
             self._logprobs.extend(logprobs)
-        text = self._next_text(token_id, finish_reason)
+        part = self._next_part(token_id, finish_reason)
         finish_reason = self.finish_reason
-        self._text.append(text)
-        if self.reply.streams:
-            self.reply.push(Piece(text, (token_id,), logprobs, finish_reason, self._index))
+        self._take(part, (token_id,), logprobs, finish_reason)
         if finish_reason is None:
             return False
         self._finish(finish_reason, now)
@@ -167,7 +173,8 @@ class Delivery:
         Without a token, the reply gets DeadlineExceededError.
         """
         if self._token_ids or self.request.output:
-            self._end_without_token(self._rest_of_text()[0], "deadline", now)
+            text, _ = self._rest_of_text()
+            self._end_without_token(self._part(text, is_last=True), "deadline", now)
             return
         what = "token" if self.request.draws else "answer"
         self.fail(
@@ -188,10 +195,11 @@ class Delivery:
 
     # -- inside -------------------------------------------------------------------------------
 
-    def _next_text(self, token_id: int, finish_reason: FinishReason | None) -> str:
-        """Return the text that may be delivered with this token, and set `finish_reason`.
+    def _next_part(self, token_id: int, finish_reason: FinishReason | None) -> ResponsePart:
+        """Return what may be delivered with this token, and set `finish_reason`.
 
-        An end token has no text. Where a stop text is complete, the output ends before it.
+        An end token has no text. Where a stop text is complete, the output ends before it; where
+        a chat has the one call that it may have, with it.
         """
         assert self._detokenizer is not None
         is_end = finish_reason == "stop" and token_id in self.request.end_token_ids
@@ -202,8 +210,39 @@ class Delivery:
         if not stopped and finish_reason is not None:
             rest, stopped = self._rest_of_text()
             text += rest
-        self.finish_reason = "stop" if stopped else finish_reason
-        return text
+        if stopped:
+            finish_reason = "stop"
+        part = self._part(text, is_last=finish_reason is not None)
+        if self._response is not None:
+            if self._response.is_over:
+                finish_reason = "stop"
+            if finish_reason == "stop" and self._response.tool_calls:
+                finish_reason = "tool_calls"
+        self.finish_reason = finish_reason
+        return part
+
+    def _part(self, text: str, *, is_last: bool) -> ResponsePart:
+        """Return what some text of the output adds to the parts of its response."""
+        if self._response is None:
+            return ResponsePart(text)
+        return self._response.feed(text, is_last=is_last)
+
+    def _take(
+        self,
+        part: ResponsePart,
+        token_ids: tuple[int, ...],
+        logprobs: tuple[TokenLogprob, ...] | None,
+        finish_reason: FinishReason | None,
+    ) -> None:
+        """Keep a part for the completion; push it as a piece where the reply streams."""
+        text, reasoning, tool_calls = part
+        self._text.append(text)
+        if reasoning:
+            self._reasoning.append(reasoning)
+        if self.reply.streams:
+            self.reply.push(
+                Piece(text, token_ids, logprobs, finish_reason, self._index, reasoning, tool_calls)
+            )
 
     def _rest_of_text(self) -> tuple[str, bool]:
         """Return the text that was held back, and whether it completes a stop text."""
@@ -214,11 +253,10 @@ class Delivery:
         text, stopped = self._stops.push(text)
         return (text, True) if stopped else (text + self._stops.flush(), False)
 
-    def _end_without_token(self, text: str, finish_reason: FinishReason, now: float) -> None:
-        self._text.append(text)
-        if self.reply.streams:
-            logprobs = None if self._logprobs is None else ()
-            self.reply.push(Piece(text, (), logprobs, finish_reason, self._index))
+    def _end_without_token(
+        self, part: ResponsePart, finish_reason: FinishReason, now: float
+    ) -> None:
+        self._take(part, (), None if self._logprobs is None else (), finish_reason)
         self._finish(finish_reason, now)
 
     def _finish(self, finish_reason: FinishReason, now: float) -> None:
@@ -239,6 +277,9 @@ class Delivery:
                     recomputed_tokens=self._recomputed_tokens,
                 ),
                 logprobs=None if self._logprobs is None else tuple(self._logprobs),
+                reasoning="".join(self._reasoning),
+                tool_calls=() if self._response is None else self._response.tool_calls,
+                notes=() if self._response is None else self._response.notes,
             ),
             self._index,
         )

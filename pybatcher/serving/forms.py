@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from functools import partial
 from typing import TypeVar
@@ -28,8 +28,10 @@ _SHORT_OUTPUT = 64  # tokens; a matcher follows so many in some 0.3 ms
 class Forms:
     """Makes matchers of the forms that callers ask for. For one event loop."""
 
-    def __init__(self, tokenizer: Tokenizer, vocab_size: int) -> None:
-        self._compiler = GrammarCompiler(tokenizer, vocab_size)
+    def __init__(
+        self, tokenizer: Tokenizer, vocab_size: int, markers: Collection[int] = ()
+    ) -> None:
+        self._compiler = GrammarCompiler(tokenizer, vocab_size, markers)
         self._slots = asyncio.Semaphore(_MOST_AT_ONCE)
 
     async def matcher(self, form: OutputForm, output: tuple[int, ...]) -> OutputMatcher:
@@ -47,7 +49,7 @@ class Forms:
                 return await _on_thread(make, self._slots.release)
         except TimeoutError:
             raise InvalidRequestError(
-                f"{form.kind} was not compiled within {_COMPILE_TIMEOUT:g} s: it is too large, or "
+                f"{form.field} was not compiled within {_COMPILE_TIMEOUT:g} s: it is too large, or "
                 "others are compiled; make it simpler"
             ) from None
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from itertools import islice
 from typing import Any, TypeVar
 
@@ -101,8 +102,16 @@ class PromptReader:
         wanted = "a sequence of token ids"
         return await self._read_ids(ids, field, wanted, self._most_ids, may_be_empty)
 
-    async def read_chat(self, messages: object) -> tuple[int, ...]:
+    async def read_chat(
+        self,
+        messages: object,
+        *,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        variables: Mapping[str, Any] | None = None,
+    ) -> tuple[int, ...]:
         """Return the token ids of a chat, up to where the assistant's turn begins.
+
+        tools, variables: as of `ChatTemplate.render`.
 
         Rendering runs a program that came with the model, so it is always done on another thread.
         Raises InvalidRequestError for malformed messages, RequestTooLongError for more text than a
@@ -113,7 +122,8 @@ class PromptReader:
             n_characters = sum(map(_n_characters, checked))
         if n_characters > self._n_positions:
             await self._check_length("messages", n_characters)
-        text = await self._on_thread(lambda _: self._chat_template.render(checked))
+        render = partial(self._chat_template.render, checked, tools=tools, variables=variables)
+        text = await self._on_thread(lambda _: render())
         tokens = await self._encode(text, "messages", add_special_tokens=False)
         if not tokens:
             raise InvalidRequestError("messages: the chat template makes no token of them")

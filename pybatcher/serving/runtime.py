@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..config import EngineConfig
 from ..text import ChatTemplate, Tokenizer
+from ..text.responses import FORMATS, ResponseFormat, format_of
 from .engine_executor import StepEngine
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ __all__ = ["Opener", "Runtime", "open_checkpoint", "open_torch_module"]
 class Runtime:
     """An opened model: its engine, tokenizer and chat template.
 
+    response_format: in which the model writes its turns of a chat.
     name: of the model, for people.
     fingerprint: of the files it was read from, "" if there are none. With another fingerprint, a
         model of the same name may be another one.
@@ -36,6 +38,7 @@ class Runtime:
     chat_template: ChatTemplate = field(default_factory=lambda: ChatTemplate(None))
     name: str = ""
     fingerprint: str = ""
+    response_format: ResponseFormat = FORMATS["generic"]
 
 
 Opener = Callable[[EngineConfig], Runtime]
@@ -67,4 +70,5 @@ def _from_loaded(model: LoadedModel, config: EngineConfig, progress: Progress | 
     )
     template = ChatTemplate(parts.chat_template, special_tokens=parts.special_tokens)
     engine = Engine.from_loaded(model, config, progress)
-    return Runtime(engine, tokenizer, template, model.name, model.fingerprint)
+    format = format_of(parts.chat_template, model.config.architecture, parts.response_template)
+    return Runtime(engine, tokenizer, template, model.name, model.fingerprint, format)

@@ -119,9 +119,8 @@ class Service(RunningService):
         submitted, common = self._check(call)
         params = self._reader.params(call)
         output = await self._reader.output(call, params)
-        prompt = await self._reader.prompt_tokens(call.content, call.is_chat)
-        matchers = await self._reader.matchers(params, output)
-        end_token_ids = self._reader.end_token_ids(params)
+        prompt, form, end_token_ids, respond = await self._reader.read(call, params)
+        matchers = await self._reader.matchers(form, params.n, output)
         seed = secrets.randbits(64) if params.seed is None else params.seed
         request_ids = self._new_ids(params.n)
         reply.expect(params.n)
@@ -142,6 +141,7 @@ class Service(RunningService):
                 submitted,
                 self._telemetry,
                 self._runtime.tokenizer,
+                response=None if respond is None else respond(request.seed),
                 index=i,
                 siblings=request_ids,
             )
@@ -172,7 +172,7 @@ class Service(RunningService):
 
     async def _tokenize(self, question: Tokenize) -> tuple[int, ...]:
         self.check_home()
-        return await self._reader.prompt_tokens(question.content, question.is_chat)
+        return await self._reader.prompt_tokens(question.content, question.chat)
 
     async def _detokenize(self, question: Detokenize) -> str:
         self.check_home()

@@ -44,9 +44,9 @@ class ChatTemplate:
     def __init__(
         self, source: str | None, *, special_tokens: Mapping[str, str] | None = None
     ) -> None:
+        self.source = source
         self.available = source is not None
         self._special_tokens = dict(special_tokens or {})
-        self._source = source
         self._compiling = threading.Lock()
         self._sandbox: Sandbox | None = None
         self._asks_for_null = source is not None and bool(_ASKS_FOR_NULL.search(source))
@@ -78,11 +78,11 @@ class ChatTemplate:
         the template refuses, ModelFormatError for a template that is broken,
         asks for more than the sandbox gives, or does not come to an end.
         """
-        if self._source is None:
+        if self.source is None:
             raise InvalidRequestError(
                 "the model has no chat template, so that it takes a prompt, not messages"
             )
-        sandbox = self._compiled(self._source)
+        sandbox = self._compiled(self.source)
         plain = self._read_messages(messages, sandbox)
         values = {
             **self._variables(variables),

@@ -18,7 +18,7 @@ class Detokenizer:
     bytes that cannot become a character are U+FFFD, as in `decode`. With a decoder of an unknown
     kind, all text comes from `flush`.
 
-    skip_special_tokens: special tokens add no text.
+    skip_special_tokens: special tokens add no text, but for those of `kept_ids`.
     prompt_ids: the tokens before the ids. If they have any text, the space that some tokenizers
         drop at the start of a text is kept.
     """
@@ -29,9 +29,11 @@ class Detokenizer:
         *,
         skip_special_tokens: bool = True,
         prompt_ids: Iterable[int] = (),
+        kept_ids: frozenset[int] = frozenset(),
     ) -> None:
         self._tokenizer = tokenizer
-        self._skipped = tokenizer.special_token_ids if skip_special_tokens else frozenset()
+        special = tokenizer.special_token_ids if skip_special_tokens else frozenset()
+        self._skipped = special - kept_ids if kept_ids else special
         goes_on = any(self._visible(i) is not None for i in prompt_ids)
         self._stages = build_stages(tokenizer.decoder_settings, at_start=not goes_on)
         self._all_ids: list[int] = []

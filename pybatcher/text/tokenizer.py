@@ -143,6 +143,14 @@ class Tokenizer:
         text: str = _called(decode, [known], skip_special_tokens=skip_special_tokens)[0]
         return text
 
+    def added_token_ids(self, texts: Iterable[str]) -> dict[str, int]:
+        """Return the ids of those texts that are tokens beside the vocabulary: never cut in two."""
+        wanted = frozenset(texts)
+        if self._backend is None:
+            return {}
+        added = self._backend.get_added_tokens_decoder()
+        return {token.content: i for i, token in added.items() if token.content in wanted}
+
     def token(self, token_id: int) -> str | None:
         """Return the token as the vocabulary spells it; None where no token has the id."""
         try:

@@ -26,6 +26,7 @@ from ..calls.options import (
     GenerateOptions,
     PrefixOptions,
     RequestOptions,
+    TemplateOptions,
 )
 from ..calls.prefix_info import PrefixInfo
 from ..calls.scores import Embedding, Score
@@ -119,9 +120,11 @@ class ThreadsafeBatcher:
         stream = self._batcher.stream_chat(messages, params, **options)
         return ThreadsafeStream(stream, self._calls())
 
-    def tokenize(self, content: Prompt | Messages) -> Future[tuple[int, ...]]:
+    def tokenize(
+        self, content: Prompt | Messages, **options: Unpack[TemplateOptions]
+    ) -> Future[tuple[int, ...]]:
         """Return the token ids that `generate` or `chat` would go on from."""
-        return self._calls().run(partial(self._batcher.tokenize, content))
+        return self._calls().run(partial(self._batcher.tokenize, content, **options))
 
     def detokenize(self, token_ids: Sequence[int]) -> Future[str]:
         """Return the text of token ids, special tokens included."""
@@ -266,9 +269,11 @@ class BlockingCalls(ABC, Generic[B]):
         thread = self._running_thread()
         return BlockingStream(self, thread, self._batcher.stream_chat(messages, params, **options))
 
-    def tokenize(self, content: Prompt | Messages) -> tuple[int, ...]:
+    def tokenize(
+        self, content: Prompt | Messages, **options: Unpack[TemplateOptions]
+    ) -> tuple[int, ...]:
         """Return the token ids that `generate` or `chat` would go on from."""
-        return self._running_thread().call(self._batcher.tokenize(content))
+        return self._running_thread().call(self._batcher.tokenize(content, **options))
 
     def detokenize(self, token_ids: Sequence[int]) -> str:
         """Return the text of token ids, special tokens included."""

@@ -12,6 +12,7 @@ import pytest
 
 from pybatcher import SamplingParams
 from pybatcher.calls.call import Call, CallOptions
+from pybatcher.calls.chat_settings import CHAT_OPTIONS
 from pybatcher.calls.options import (
     ChatOptions,
     EmbedOptions,
@@ -19,6 +20,7 @@ from pybatcher.calls.options import (
     PrefixOptions,
     RequestOptions,
     SamplingOptions,
+    TemplateOptions,
 )
 from pybatcher.calls.questions import AddPrefix, EmbedTexts, ScoreContinuations
 
@@ -49,7 +51,8 @@ def test_keywords_fit_what_is_asked_with_them(
 def test_keywords_of_a_call_are_its_options_and_those_of_sampling() -> None:
     of_sampling: Mapping[str, Any] = SamplingOptions.__annotations__
     of_any: Mapping[str, Any] = RequestOptions.__annotations__
-    assert set(get_type_hints(ChatOptions)) == {*of_any, *of_sampling}
+    assert set(get_type_hints(ChatOptions)) == {*of_any, *of_sampling, *CHAT_OPTIONS}
+    assert set(get_type_hints(TemplateOptions)) < set(CHAT_OPTIONS)
     assert set(get_type_hints(GenerateOptions)) == {*of_any, *of_sampling, "output"}
-    own = set(Call.__dataclass_fields__) - {"content", "is_chat", "params", "sampling", "tenant"}
+    own = set(Call.__dataclass_fields__) - {"content", "chat", "params", "sampling", "tenant"}
     assert own == {*of_any, "output"}

@@ -22,6 +22,13 @@ CALLS = {
     "generate of a list": ('["a"]', "max_tokens=3, timeout=1.5", "max_tokes=3", 'max_tokens="x"'),
     "stream": ('"a"', "stop=['.'], namespace=None", "stpo='.'", "stop=3"),
     "chat": ("[{'role': 'user'}]", "seed=None, n=2", "sead=3", "seed='x'"),
+    "chat with tools": (
+        "[{'role': 'user'}]",
+        "tools=[print], tool_choice={'name': 'print'}, max_reasoning_tokens=5",
+        "tool_choise='auto'",
+        "enable_thinking='x'",
+    ),
+    "tokenize": ("[{'role': 'user'}]", "reasoning_effort='low'", "efort='low'", "tools=3"),
     "stream_chat": ("[{'role': 'user'}]", "top_p=0.5", "topp=0.5", "top_p='x'"),
     "score": ('"a", ["b"]', "priority=3, timeout=None", "prioriti=3", "priority='x'"),
     "embed": ('["a"]', 'pooling="mean", timeout=2.0', "poling='mean'", 'pooling="max"'),

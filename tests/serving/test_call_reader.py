@@ -9,6 +9,7 @@ import pytest
 
 from pybatcher import ConfigError, InvalidRequestError, RequestTooLongError, SamplingParams
 from pybatcher.calls.call import Call
+from pybatcher.calls.chat_settings import ChatSettings
 from pybatcher.scheduling import Request
 from pybatcher.serving.call_reader import CallReader
 from pybatcher.serving.runtime import Runtime
@@ -87,26 +88,26 @@ async def test_output_is_token_ids_of_one_sample() -> None:
 async def test_prompts_come_after_the_system_prompt_and_chats_have_it_as_a_message() -> None:
     own = reader("Be kind. ")
     assert own.before_texts == ids("Be kind. ")
-    assert await own.prompt_tokens("Hi", is_chat=False) == ids("Be kind. Hi")
-    assert await own.prompt_tokens([5, 6], is_chat=False) == (5, 6)
+    assert await own.prompt_tokens("Hi", None) == ids("Be kind. Hi")
+    assert await own.prompt_tokens([5, 6], None) == (5, 6)
     chat = ids("<system>Be kind. <user>Hi", begins=False)
-    assert await own.prompt_tokens(USER, is_chat=True) == chat
+    assert await own.prompt_tokens(USER, ChatSettings()) == chat
     without = reader()
     assert without.before_texts == ()
-    assert await without.prompt_tokens("Hi", is_chat=False) == ids("Hi")
-    assert await without.prompt_tokens(USER, is_chat=True) == ids("<user>Hi", begins=False)
+    assert await without.prompt_tokens("Hi", None) == ids("Hi")
+    assert await without.prompt_tokens(USER, ChatSettings()) == ids("<user>Hi", begins=False)
 
 
 async def test_the_beginning_of_chats_is_shared_once() -> None:
     shared: list[tuple[int, ...]] = []
     own = reader("Be kind. ", shared)
-    await own.prompt_tokens("Hi", is_chat=False)
+    await own.prompt_tokens("Hi", None)
     assert shared == []
-    await asyncio.gather(*(own.prompt_tokens(USER, is_chat=True) for _ in range(3)))
-    await own.prompt_tokens(USER, is_chat=True)
+    await asyncio.gather(*(own.prompt_tokens(USER, ChatSettings()) for _ in range(3)))
+    await own.prompt_tokens(USER, ChatSettings())
     assert shared == [ids("<system>Be kind. <user>", begins=False)]
     without: list[tuple[int, ...]] = []
-    await reader(None, without).prompt_tokens(USER, is_chat=True)
+    await reader(None, without).prompt_tokens(USER, ChatSettings())
     assert without == []
 
 
@@ -119,10 +120,10 @@ def test_a_system_prompt_that_cannot_be_read_is_an_error_of_the_configuration() 
 def test_what_ends_an_output() -> None:
     (end,) = byte_tokenizer().eos_token_ids
     own = reader()
-    assert own.end_token_ids(SamplingParams()) == {end}
-    assert own.end_token_ids(SamplingParams(stop_token_ids=[5])) == {end, 5}
-    assert own.end_token_ids(SamplingParams(stop_token_ids=[5], ignore_eos=True)) == {5}
-    assert reader(vocab_size=end).end_token_ids(SamplingParams()) == frozenset()
+    assert own._end_token_ids(SamplingParams(), None) == {end}
+    assert own._end_token_ids(SamplingParams(stop_token_ids=[5]), None) == {end, 5}
+    assert own._end_token_ids(SamplingParams(stop_token_ids=[5], ignore_eos=True), None) == {5}
+    assert reader(vocab_size=end)._end_token_ids(SamplingParams(), None) == frozenset()
 
 
 def test_how_long_an_output_may_become() -> None:

@@ -18,6 +18,7 @@ from pybatcher import (
     RequestTooLongError,
 )
 from pybatcher.calls.call import Call
+from pybatcher.calls.chat_settings import ChatSettings
 from pybatcher.calls.reply import Reply
 from pybatcher.calls.telemetry import RequestEvent
 from pybatcher.testing import FakeClock, FakeEngine, byte_tokenizer, fake_batcher
@@ -234,7 +235,7 @@ async def test_a_chat_goes_on_from_its_tokens() -> None:
         reply = Reply(streams=False)
         call = Call(
             content=messages,
-            is_chat=True,
+            chat=ChatSettings(),
             params=None,
             sampling={"max_tokens": 12, "ignore_eos": True},
             output=whole.token_ids[:4],

@@ -135,7 +135,7 @@ async def test_chat_without_system_prompt() -> None:
 @pytest.mark.parametrize("with_system_prompt", [False, True])
 @pytest.mark.parametrize(
     "messages",
-    [[], None, "Hi", 5, [5], ["Hi"], [{"role": 5, "content": "Hi"}]],
+    [[], None, "Hi", 5, [5.5], ["Hi"], [{"role": 5, "content": "Hi"}]],
 )
 async def test_bad_messages(messages: object, with_system_prompt: bool) -> None:
     system_prompt = SYSTEM if with_system_prompt else None

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from pybatcher.calls.call import Call
+from pybatcher.calls.chat_settings import ChatSettings
 from pybatcher.calls.reply import Reply
 from pybatcher.errors import ConnectionLostError, PybatcherError
 from pybatcher.sidecar.replay.link import OnDelta, OnEnd
@@ -90,7 +91,7 @@ def a_call(content: Any = "Once", *, is_chat: bool = False, **sampling: Any) -> 
         timeout=timeout,
         namespace=None,
         content=content,
-        is_chat=is_chat,
+        chat=ChatSettings() if is_chat else None,
         params=None,
         sampling=sampling,
     )

@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import fields
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 import msgpack
 from hypothesis import strategies as st
 
 from pybatcher.calls.call import Call, CallOptions
-from pybatcher.calls.completion import Completion, Piece, Timeline, TokenLogprob, Usage
+from pybatcher.calls.chat_settings import CHAT_OPTIONS, ChatSettings
+from pybatcher.calls.completion import (
+    Completion,
+    FinishReason,
+    Piece,
+    Timeline,
+    TokenLogprob,
+    Usage,
+)
 from pybatcher.params import SamplingParams
+from pybatcher.text.responses import plain_tools
+from pybatcher.text.tool_call import ToolCall, ToolCallDelta
 
 TEXTS: Final = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 TOKENS: Final = st.lists(st.integers(0, 2**31 - 1), max_size=20).map(tuple)
@@ -65,13 +75,32 @@ PLAIN: Final = st.recursive(
 MESSAGES: Final = st.lists(st.dictionaries(TEXTS, PLAIN, max_size=4), max_size=4)
 
 
+TOOLS: Final = st.lists(
+    st.from_regex(r"[a-z]{1,8}", fullmatch=True), min_size=1, max_size=3, unique=True
+).map(
+    lambda names: plain_tools(
+        [{"name": name, "parameters": {"properties": {"a": {}}}, "strict": True} for name in names]
+    )
+)
+CHATS: Final = st.builds(
+    ChatSettings,
+    tools=st.none() | TOOLS,
+    tool_choice=st.sampled_from([None, "auto", "required", {"name": "a"}]),
+    parallel_tool_calls=st.booleans(),
+    enable_thinking=st.none() | st.booleans(),
+    reasoning_effort=st.none() | TEXTS,
+    max_reasoning_tokens=st.none() | st.integers(1, 2**31),
+    chat_template_kwargs=st.none() | st.dictionaries(TEXTS, PLAIN, max_size=4),
+)
+
+
 @st.composite
 def calls(draw: st.DrawFn) -> Call:
     """Any that can be sent, in the form in which it is read."""
     is_chat = draw(st.booleans())
     return Call(
         content=draw(MESSAGES if is_chat else PROMPTS),
-        is_chat=is_chat,
+        chat=draw(CHATS) if is_chat else None,
         params=draw(sampling_params()),
         sampling={},
         output=draw(TOKENS),
@@ -88,9 +117,23 @@ TOKEN_LOGPROBS: Final = st.none() | st.lists(
     ),
     max_size=4,
 ).map(tuple)
-ENDS: Final = st.sampled_from(["stop", "length", "deadline"])
+ENDS: Final = st.sampled_from(get_args(FinishReason))
+ARGUMENTS: Final = st.dictionaries(
+    st.text(), st.recursive(st.integers() | st.text() | st.none(), st.lists), max_size=3
+)
+TOOL_CALLS: Final = st.builds(ToolCall, TEXTS, TEXTS, ARGUMENTS, TEXTS)
+TOOL_CALL_DELTAS: Final = st.builds(ToolCallDelta, COUNTS, call=st.none() | TOOL_CALLS) | st.builds(
+    ToolCallDelta, COUNTS, TEXTS, TEXTS.filter(bool), TEXTS, note=TEXTS
+)
 PIECES: Final = st.builds(
-    Piece, TEXTS, TOKENS, TOKEN_LOGPROBS, st.none() | ENDS, st.integers(0, 63)
+    Piece,
+    TEXTS,
+    TOKENS,
+    TOKEN_LOGPROBS,
+    st.none() | ENDS,
+    st.integers(0, 63),
+    TEXTS,
+    st.lists(TOOL_CALL_DELTAS, max_size=3).map(tuple),
 )
 
 
@@ -117,6 +160,9 @@ def completions(others: bool = True) -> st.SearchStrategy[Completion]:
         other_choices=st.lists(completions(False), max_size=3).map(tuple)
         if others
         else st.just(()),
+        reasoning=TEXTS,
+        tool_calls=st.lists(TOOL_CALLS, max_size=2).map(tuple),
+        notes=st.lists(TEXTS, max_size=2).map(tuple),
     )
 
 
@@ -145,6 +191,7 @@ ANYTHING: Final = st.recursive(
 OPTION_NAMES: Final = st.sampled_from(
     [
         *SamplingParams.__dataclass_fields__,
+        *CHAT_OPTIONS,
         *("id", "stream", "window", "output", "priority", "timeout_ms", "namespace"),
         *("pooling", "name", "unknown"),
     ]

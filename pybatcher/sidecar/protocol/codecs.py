@@ -2,7 +2,7 @@
 
     score [prompt, continuations, opts?]      embed [inputs, opts?]
     add_prefix [prefix, opts?]                remove_prefix [name, opts?]
-    tokenize [text or messages]               detokenize [ids]
+    tokenize [text or messages, opts?]        detokenize [ids]
     prefixes []    statistics []    health []    reload [changes?]
 
 Functions that read params raise InvalidRequestError, those that read answers ProtocolError, and
@@ -18,9 +18,19 @@ from typing import Any, Generic, TypeVar
 from ...calls import questions as q
 from ...calls.arguments import check_namespace, check_pooling, check_several
 from ...calls.call import CallOptions, Question
+from ...calls.chat_settings import CHAT_OPTIONS
 from ...calls.prefix_info import Prefixes, PrefixInfo, check_prefix_name
 from ...errors import InvalidRequestError
-from .wire_calls import RequestId, check_known, read_opts, read_params, write_options
+from .wire_calls import (
+    RequestId,
+    check_known,
+    read_content,
+    read_opts,
+    read_params,
+    read_settings,
+    write_options,
+    write_settings,
+)
 from .wire_fields import ASKED
 from .wire_results import (
     embeddings_from_wire,
@@ -124,13 +134,15 @@ def _write_remove_prefix(question: q.RemovePrefix) -> list[Any]:
 
 def _read_tokenize(params: Params) -> tuple[q.Tokenize, None]:
     content, opts = read_params(params, ("text or messages",))
-    check_known(opts, ())
     is_chat = isinstance(content, list) and bool(content) and isinstance(content[0], Mapping)
-    return q.Tokenize(content=_content(content, is_chat), is_chat=is_chat), None
+    check_known(opts, CHAT_OPTIONS if is_chat else ())
+    chat = read_settings(opts) if is_chat else None
+    return q.Tokenize(content=read_content(content, is_chat), chat=chat), None
 
 
-def _content(content: object, is_chat: bool) -> Any:
-    return ASKED.plain(content, "messages") if is_chat else ASKED.prompt(content, "prompt")
+def _write_tokenize(question: q.Tokenize) -> list[Any]:
+    opts = {} if question.chat is None else write_settings(question.chat)
+    return _with_opts([read_content(question.content, question.chat is not None)], opts)
 
 
 def _read_detokenize(params: Params) -> tuple[q.Detokenize, None]:
@@ -191,7 +203,7 @@ CODECS: tuple[Codec[Any], ...] = (
         "tokenize",
         q.Tokenize,
         _read_tokenize,
-        lambda question: [_content(question.content, question.is_chat)],
+        _write_tokenize,
         _same,
         tuple,
     ),

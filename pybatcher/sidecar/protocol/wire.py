@@ -7,7 +7,7 @@ wire_statistics.py  how the batcher is doing     wire_fields.py      distrust
 
 from __future__ import annotations
 
-from .wire_calls import RequestId, WireCall, read_call, write_call
+from .wire_calls import RequestId, WireCall, read_call, read_content, write_call
 from .wire_errors import error_from_wire, error_to_wire, plain_error
 from .wire_results import (
     completion_from_wire,
@@ -49,6 +49,7 @@ __all__ = [
     "prefix_info_from_wire",
     "prefix_info_to_wire",
     "read_call",
+    "read_content",
     "scores_from_wire",
     "scores_to_wire",
     "statistics_from_wire",

@@ -14,8 +14,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
-from ...calls.arguments import check_namespace, check_priority, check_timeout, merge_params
+from ...calls.arguments import (
+    are_token_ids,
+    check_namespace,
+    check_priority,
+    check_timeout,
+    merge_params,
+)
 from ...calls.call import Call, CallOptions
+from ...calls.chat_settings import CHAT_OPTIONS, ChatSettings
 from ...errors import InvalidRequestError
 from ...params import SamplingParams
 from .tenant import read_tenant
@@ -26,10 +33,13 @@ __all__ = [
     "WireCall",
     "check_known",
     "read_call",
+    "read_content",
     "read_opts",
     "read_params",
+    "read_settings",
     "write_call",
     "write_options",
+    "write_settings",
 ]
 
 RequestId = str | int
@@ -38,6 +48,7 @@ RequestId = str | int
 _SAMPLING = {field.name: field.default for field in fields(SamplingParams)}
 _OPTIONS = ("priority", "timeout_ms", "namespace", "tenant")
 _OF_CALLS = ("id", "stream", "window", "output", *_OPTIONS)
+_CHAT_DEFAULTS = ChatSettings()
 _LONGEST_ID = 1024  # each delta repeats it
 _MOST_TOKEN_IDS = 2**31  # of any model: they are 32 bits wide
 
@@ -56,12 +67,12 @@ def read_call(params: Sequence[object], *, is_chat: bool) -> WireCall:
     """Return the call of the params of `generate` or `chat`. Raises InvalidRequestError."""
     name = "messages" if is_chat else "prompt"
     content, opts = read_params(params, (name,))
-    check_known(opts, (*_SAMPLING, *_OF_CALLS))
+    check_known(opts, (*_SAMPLING, *_OF_CALLS, *(CHAT_OPTIONS if is_chat else ())))
     window = opts.get("window")
     return WireCall(
         call=Call(
-            content=_read_content(content, is_chat),
-            is_chat=is_chat,
+            content=read_content(content, is_chat),
+            chat=read_settings(opts) if is_chat else None,
             params=SamplingParams(
                 **{key: _read_sampling(key, opts[key]) for key in opts if key in _SAMPLING}
             ),
@@ -86,6 +97,8 @@ def write_call(
         if value != default:
             opts[name] = _write_sampling(name, value)
     opts |= write_options(call)
+    if call.chat is not None:
+        opts |= write_settings(call.chat)
     if len(call.output):
         opts["output"] = ASKED.token_ids(call.output, "output")
     if id is not None:
@@ -94,7 +107,7 @@ def write_call(
         opts["stream"] = True
     if window is not None:
         opts["window"] = window
-    content = _read_content(call.content, call.is_chat)
+    content = read_content(call.content, call.chat is not None)
     return [content, opts] if opts else [content]
 
 
@@ -161,10 +174,35 @@ def write_options(options: CallOptions) -> dict[str, Any]:
     return opts
 
 
-def _read_content(content: object, is_chat: bool) -> Any:
+def read_content(content: object, is_chat: bool) -> Any:
+    """Return a prompt, or messages, or the token ids that were made of these."""
     if not is_chat:
         return ASKED.prompt(content, "prompt")
+    if are_token_ids(content):
+        return ASKED.token_ids(content, "messages")
     return ASKED.plain(content, "messages")
+
+
+def read_settings(opts: Mapping[str, Any]) -> ChatSettings:
+    """Return what a chat asks for, as far as it can be checked without a model."""
+    return ChatSettings(
+        **{name: ASKED.plain(opts[name], name) for name in CHAT_OPTIONS if name in opts}
+    )
+
+
+def write_settings(settings: ChatSettings) -> dict[str, Any]:
+    """Return the opts of a chat, without defaults. Raises InvalidRequestError."""
+    opts: dict[str, Any] = {}
+    for name in CHAT_OPTIONS:
+        value = getattr(settings, name)
+        if name == "tools" and value is not None:
+            from ...text.responses import plain_tools
+
+            value = plain_tools(value)
+        plain = ASKED.plain(value, name)
+        if plain != getattr(_CHAT_DEFAULTS, name):
+            opts[name] = plain
+    return opts
 
 
 def _read_sampling(name: str, value: object) -> Any:

@@ -1,25 +1,34 @@
 """Codecs of results: deltas, completions, scores, vectors and prefixes, to and from the wire.
 
-    delta       {seq, text, token_ids, index?, logprobs?, finish_reason?}
-    completion  {text, token_ids, finish_reason, usage, timeline, logprobs?, choices?}
+    delta       {seq, text, token_ids, index?, logprobs?, finish_reason?, reasoning?, tool_calls?}
+    completion  {text, token_ids, finish_reason, usage, timeline, logprobs?, choices?, reasoning?,
+                tool_calls?, notes?}
     score       {logprob, token_logprobs, token_ids}
     embed       {embeddings, usage}
 
 `seq` counts from 1. `index` is of `n` > 1 and not 0. A logprob is [token_id, logprob, top], `top`
-a list of [token_id, logprob]. `choices` are the others of `n` > 1, as the first is. Numbers
+a list of [token_id, logprob]. `choices` are the others of `n` > 1, as the first is. A tool call is
+{id, name, arguments, raw}, its arguments a JSON text; of a delta {index, id?, name?, arguments?,
+call?, note?}. Numbers
 come back bit for bit. The functions that read raise ProtocolError and nothing else.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
-from typing import TYPE_CHECKING, Any
+from dataclasses import fields, replace
+from typing import TYPE_CHECKING, Any, get_args
 
 from ...calls.completion import Completion, FinishReason, Piece, Timeline, TokenLogprob, Usage
 from ...calls.prefix_info import PrefixInfo
 from ...calls.scores import Embedding, Score
 from .wire_fields import ANSWERED
+from .wire_tool_calls import (
+    call_delta_to_wire,
+    call_deltas_from_wire,
+    call_to_wire,
+    calls_from_wire,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -41,7 +50,7 @@ __all__ = [
 _USAGE = tuple(field.name for field in fields(Usage))
 _TIMES = ("submitted", "admitted", "first_token", "finished")
 _COUNTS = ("preemptions", "recomputed_tokens")
-_ENDS: dict[object, FinishReason] = {"stop": "stop", "length": "length", "deadline": "deadline"}
+_ENDS: dict[object, FinishReason] = {reason: reason for reason in get_args(FinishReason)}
 
 
 def delta_of(piece: Piece, seq: int = 1) -> dict[str, Any]:
@@ -53,6 +62,10 @@ def delta_of(piece: Piece, seq: int = 1) -> dict[str, Any]:
         delta["logprobs"] = _logprobs_to_wire(piece.logprobs)
     if piece.finish_reason is not None:
         delta["finish_reason"] = piece.finish_reason
+    if piece.reasoning:
+        delta["reasoning"] = piece.reasoning
+    if piece.tool_calls:
+        delta["tool_calls"] = [call_delta_to_wire(one) for one in piece.tool_calls]
     return delta
 
 
@@ -73,6 +86,8 @@ def piece_of(delta: object) -> Piece:
         _logprobs_from_wire(said.get("logprobs")),
         None if said.get("finish_reason") is None else _finish_reason(said),
         ANSWERED.whole(said.get("index", 0), "the delta's index"),
+        ANSWERED.text(said.get("reasoning", ""), "the delta's reasoning"),
+        call_deltas_from_wire(said.get("tool_calls", ())),
     )
 
 
@@ -94,6 +109,12 @@ def completion_to_wire(completion: Completion) -> dict[str, Any]:
         wire["logprobs"] = _logprobs_to_wire(completion.logprobs)
     if completion.other_choices:
         wire["choices"] = [completion_to_wire(other) for other in completion.other_choices]
+    if completion.reasoning:
+        wire["reasoning"] = completion.reasoning
+    if completion.tool_calls:
+        wire["tool_calls"] = [call_to_wire(call) for call in completion.tool_calls]
+    if completion.notes:
+        wire["notes"] = completion.notes
     return wire
 
 
@@ -104,18 +125,11 @@ def completion_from_wire(wire: object) -> Completion:
     others = said.get("choices")
     if others is None:
         return first
-    return Completion(
-        first.text,
-        first.token_ids,
-        first.finish_reason,
-        first.usage,
-        first.timeline,
-        first.logprobs,
-        tuple(
-            _choice(ANSWERED.map(other, f"choices[{i}]"))
-            for i, other in enumerate(ANSWERED.items(others, "choices"))
-        ),
+    choices = tuple(
+        _choice(ANSWERED.map(other, f"choices[{i}]"))
+        for i, other in enumerate(ANSWERED.items(others, "choices"))
     )
+    return replace(first, other_choices=choices)
 
 
 def scores_to_wire(scores: Sequence[Score]) -> list[dict[str, Any]]:
@@ -214,6 +228,12 @@ def _choice(said: Mapping[str, Any]) -> Completion:
             **{name: ANSWERED.number(times.get(name), f"timeline.{name}") for name in _TIMES},
         ),
         _logprobs_from_wire(said.get("logprobs")),
+        reasoning=ANSWERED.text(said.get("reasoning", ""), "reasoning"),
+        tool_calls=calls_from_wire(said.get("tool_calls", ())),
+        notes=tuple(
+            ANSWERED.text(note, f"notes[{i}]")
+            for i, note in enumerate(ANSWERED.items(said.get("notes", ()), "notes"))
+        ),
     )
 
 

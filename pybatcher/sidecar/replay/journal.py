@@ -16,6 +16,7 @@ from ...calls.call import Call
 from ...calls.completion import Completion, Piece, Timeline, TokenLogprob, Usage
 from ...calls.reply import Reply
 from ...errors import PybatcherError
+from ...text.tool_call import ToolCall
 
 __all__ = ["Entry", "PendingGeneration", "PendingQuestion", "bytes_of"]
 
@@ -91,6 +92,8 @@ class PendingGeneration(Entry):
     deadline: float | None
     token_ids: list[int] = field(default_factory=list)
     _text: list[str] = field(default_factory=list)
+    _reasoning: list[str] = field(default_factory=list)
+    _tool_calls: list[ToolCall] = field(default_factory=list)
     _logprobs: list[TokenLogprob] = field(default_factory=list)
     _token_times: list[float] = field(default_factory=list)
 
@@ -113,6 +116,11 @@ class PendingGeneration(Entry):
         """Append a piece of the output that came at `now`."""
         self.token_ids += piece.token_ids
         self._text.append(piece.text)
+        if piece.reasoning:
+            self._reasoning.append(piece.reasoning)
+        for delta in piece.tool_calls:
+            if delta.call is not None:
+                self._tool_calls.append(delta.call)
         if piece.logprobs:
             self._logprobs += piece.logprobs
         self._token_times += [now] * len(piece.token_ids)
@@ -129,6 +137,7 @@ class PendingGeneration(Entry):
         return replace(
             last,
             text="".join(self._text),
+            reasoning="".join(self._reasoning),
             token_ids=tuple(self.token_ids),
             usage=Usage(usage.prompt_tokens, usage.cached_tokens, len(self.token_ids)),
             logprobs=None if self._n_logprobs is None else tuple(self._logprobs),
@@ -151,6 +160,8 @@ class PendingGeneration(Entry):
             usage=Usage(self._prompt_tokens, 0, len(self.token_ids)),
             timeline=Timeline(self.submitted, self.submitted, times[0], now, times),
             logprobs=None if self._n_logprobs is None else tuple(self._logprobs),
+            reasoning="".join(self._reasoning),
+            tool_calls=tuple(self._tool_calls),
         )
 
     @property

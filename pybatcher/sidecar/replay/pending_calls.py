@@ -196,7 +196,7 @@ class PendingCalls:
                     self._expire(entry)
                     return
                 streams = self.replays or entry.reply.streams
-                method = "chat" if call.is_chat else "generate"
+                method = "generate" if call.chat is None else "chat"
                 params = write_call(call, id=None, stream=streams)
                 take = partial(self._take, entry) if streams else None
                 entry.call_id = link.start_call(method, params, end, take)

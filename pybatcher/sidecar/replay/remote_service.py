@@ -17,15 +17,16 @@ from typing import Any, TypeVar
 
 from typing_extensions import override
 
-from ...calls.arguments import check_timeout, merge_params
+from ...calls.arguments import check_timeout, is_chat, merge_params
 from ...calls.call import Call, CallService, Messages, Prompt, Question
+from ...calls.chat_settings import ChatSettings
 from ...calls.questions import AddPrefix, ListPrefixes, RemovePrefix, Tokenize
 from ...calls.reply import Reply, sample_seed
 from ...calls.telemetry import Handler, Telemetry
 from ...errors import ConnectionLostError, DeadlineExceededError, PybatcherError
 from ...errors.checks import REQUEST
 from ..protocol.codecs import Codec, codec_of
-from ..protocol.wire import event_from_wire
+from ..protocol.wire import event_from_wire, read_content
 from ..protocol.wire_fields import ASKED
 from .journal import PendingGeneration, PendingQuestion, bytes_of
 from .link import Link, ending_of
@@ -102,12 +103,11 @@ class RemoteService(CallService):
         deadline = None if timeout is None else now + timeout
         params = merge_params(call.params, call.sampling, vocab_size=_ANY_TOKEN)
         # A template may read the clock: render it once, so that a replay has the same tokens.
-        if call.is_chat and self.pending.replays:
-            tokens = await self._tokenize_until(call.content, deadline)
-            call = replace(call, content=tokens, is_chat=False)
+        if call.chat is not None and self.pending.replays and is_chat(call.content):
+            tokens = await self._tokenize_until(call.content, call.chat, deadline)
+            call = replace(call, content=tokens)
         else:
-            read = ASKED.plain if call.is_chat else ASKED.prompt
-            call = replace(call, content=read(call.content, _NAMES[call.is_chat]))
+            call = replace(call, content=read_content(call.content, call.chat is not None))
         seed = secrets.randbits(64) if params.seed is None else params.seed
         ids = self.pending.new_numbers(params.n)
         reply.expect(params.n)
@@ -154,13 +154,13 @@ class RemoteService(CallService):
     # -- inside -----------------------------------------------------------------------------
 
     async def _tokenize_until(
-        self, content: Prompt | Messages, deadline: float | None
+        self, content: Prompt | Messages, chat: ChatSettings, deadline: float | None
     ) -> tuple[int, ...]:
         try:
             async with asyncio.timeout_at(
                 None if deadline is None else deadline - self.pending.clock() + self._loop.time()
             ):
-                return await self.ask(Tokenize(content=content, is_chat=True))
+                return await self.ask(Tokenize(content=content, chat=chat))
         except TimeoutError:
             raise DeadlineExceededError(
                 "the time was over before the chat could be read; raise timeout"
@@ -250,12 +250,6 @@ def attach_and_watch(
         watch_if_needed()
 
     return detach_and_unwatch
-
-
-_NAMES = ("prompt", "messages")
-
-
-_NAMES = ("prompt", "messages")
 
 
 def _plain(value: Any) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from ...errors import InvalidRequestError
@@ -15,7 +15,7 @@ from ..tokenizer import Tokenizer
 from .matcher import OutputMatcher
 from .probe import is_harmless, probe
 
-__all__ = ["GrammarCompiler"]
+__all__ = ["JSON_LAYOUT", "GrammarCompiler"]
 
 _MOST_GRAMMARS = 256
 _MOST_CHARACTERS = 2**24  # of all grammars that are kept, as text
@@ -35,17 +35,21 @@ _LIMITS: Any = {
 
 # As `json.dumps` writes it. With any white space a model may go on with it for ever, and nothing of
 # the layout would be forced.
-_LAYOUT: Any = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
+JSON_LAYOUT: Any = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 
 
 class GrammarCompiler:
     """Compiles grammars, and keeps those that were used last. For any thread.
 
     vocab_size: of the model; the tokenizer may have fewer tokens.
+    markers: tokens that a grammar names by their ids, and that are no text in it.
     """
 
-    def __init__(self, tokenizer: Tokenizer, vocab_size: int) -> None:
+    def __init__(
+        self, tokenizer: Tokenizer, vocab_size: int, markers: Collection[int] = ()
+    ) -> None:
         self._tokenizer = tokenizer
+        self._markers = frozenset(markers)
         self._vocab_size = vocab_size
         self._lock = threading.Lock()
         self._tokens: Any = None
@@ -71,11 +75,12 @@ class GrammarCompiler:
         if compiled is None:
             compiled = self._compile(form)
             self._keep(form, compiled)
-        made = OutputMatcher(compiled.deep_copy())
+        limited = form.kind == "grammar" and "max_tokens" in form.text
+        made = OutputMatcher(compiled.deep_copy(), goes_back=not limited)
         made.follow(output)
         if made.error:
             raise InvalidRequestError(
-                f"output has a token that {form.kind} does not allow: {made.error}; give the "
+                f"output has a token that {form.field} does not allow: {made.error}; give the "
                 "tokens that were drawn with the same form"
             )
         return made
@@ -85,7 +90,7 @@ class GrammarCompiler:
             from llguidance import LLMatcher, LLParserLimits
         except ImportError:
             raise InvalidRequestError(
-                f"{form.kind} is given: for outputs with a form llguidance is needed: "
+                f"{form.field} is given: for outputs with a form llguidance is needed: "
                 "`pip install 'pybatcher[structured]'`"
             ) from None
         tokens, grammar = self._token_table(), _grammar(form)
@@ -96,7 +101,7 @@ class GrammarCompiler:
             compiled.compute_bitmask()  # the slowest mask of all: at the beginning
         if compiled.is_error():
             raise InvalidRequestError(
-                f"{form.kind} cannot be used: {short(str(compiled.get_error()).strip())}; "
+                f"{form.field} cannot be used: {short(str(compiled.get_error()).strip())}; "
                 "correct it, or make it simpler"
             )
         return compiled
@@ -125,9 +130,21 @@ class GrammarCompiler:
                         "this model cannot give outputs a form: it has no "
                         + ("tokenizer" if text is None else "end token")
                     )
+                text = _with_special(text, self._markers)
                 self._definition = {"tokenizer": text, "n_vocab": self._vocab_size, "ends": ends}
                 self._tokens = LLTokenizer(text, n_vocab=self._vocab_size, eos_token=ends)
             return self._tokens
+
+
+def _with_special(definition: str, token_ids: Collection[int]) -> str:
+    """Return a tokenizer whose tokens of these ids are special ones."""
+    if not token_ids:
+        return definition
+    plain = json.loads(definition)
+    for token in plain.get("added_tokens", ()):
+        if token["id"] in token_ids:
+            token["special"] = True
+    return json.dumps(plain, ensure_ascii=False)
 
 
 def _grammar(form: OutputForm) -> str:
@@ -143,9 +160,9 @@ def _grammar(form: OutputForm) -> str:
             texts = (json.dumps(one, ensure_ascii=False) for one in json.loads(form.text))
             return LLMatcher.grammar_from_lark(f"start: CHOICE\nCHOICE: {' | '.join(texts)}")
         case "json_object":
-            return LLMatcher.grammar_from_json_schema('{"type": "object"}', overrides=_LAYOUT)
+            return LLMatcher.grammar_from_json_schema('{"type": "object"}', overrides=JSON_LAYOUT)
         case "json_schema":
             try:
-                return LLMatcher.grammar_from_json_schema(form.text, overrides=_LAYOUT)
+                return LLMatcher.grammar_from_json_schema(form.text, overrides=JSON_LAYOUT)
             except ValueError as error:
                 raise InvalidRequestError(f"json_schema cannot be used: {short(error)}") from None

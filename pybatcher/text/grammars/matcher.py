@@ -17,12 +17,15 @@ class OutputMatcher:
     A pure function of the output: it may be made anew at any time, or brought back.
 
     matcher: an llguidance `LLMatcher` at the beginning of its grammar.
+    goes_back: False for a grammar with limits of tokens (`max_tokens`), in which llguidance cannot
+        go back: its outputs have no drafts.
     """
 
-    __slots__ = ("_n_tokens", "matcher")
+    __slots__ = ("_n_tokens", "_start", "matcher")
 
-    def __init__(self, matcher: Any) -> None:
+    def __init__(self, matcher: Any, *, goes_back: bool = True) -> None:
         self.matcher = matcher
+        self._start = None if goes_back else matcher.deep_copy()
         self._n_tokens = 0
 
     @property
@@ -41,7 +44,10 @@ class OutputMatcher:
         Costs what is new. Where a token is not allowed, `error` is set.
         """
         n_new = len(output) - self._n_tokens
-        if n_new < 0:
+        if n_new < 0 and self._start is not None:
+            self.matcher = self._start.deep_copy()
+            self.matcher.consume_tokens(list(output))
+        elif n_new < 0:
             self.matcher.rollback(-n_new)
         elif n_new:
             self.matcher.consume_tokens(list(output[self._n_tokens :]))
@@ -55,7 +61,7 @@ class OutputMatcher:
         same text in other tokens may not come. The matcher stays where it is.
         """
         matcher, only = self.matcher, [self._only()]
-        for token in draft:
+        for token in () if self._start is not None else draft:
             wanted = only[-1]
             fits = token == wanted if wanted >= 0 else matcher.validate_tokens([token]) == 1
             if not fits:

@@ -24,6 +24,7 @@ _SHORT = 16_384  # characters
 _FEW = 20_000  # repetitions, of all counted ones in each other
 
 _NUMBER = re.compile(r"\d+")
+_BOUNDED = re.compile(r"<\[\d+\]>|\[max_tokens=\d+\]")  # ids, and limits: nothing is repeated
 _COUNTED = re.compile(r"\{(\d*)(,?)(\d*)\}")
 
 _PROGRAM = """
@@ -43,7 +44,7 @@ print("compiled")
 
 def is_harmless(form: OutputForm) -> bool:
     """Return whether a form is short and counts to no large number."""
-    text = form.text
+    text = _BOUNDED.sub("", form.text)
     if form.kind == "choices":
         return len(text) <= 4 * _SHORT
     if len(text) > _SHORT:
@@ -90,11 +91,11 @@ def probe(
         done = None
     except OSError as error:
         raise InvalidRequestError(
-            f"{form.kind} is large, and the process that is to try it cannot be started: {error}; "
+            f"{form.field} is large, and the process that is to try it cannot be started: {error}; "
             "make it simpler"
         ) from error
     if done is None or done.stdout != "compiled\n":
         raise InvalidRequestError(
-            f"{form.kind} cannot be used: to compile it takes more than {_SECONDS} s or "
+            f"{form.field} cannot be used: to compile it takes more than {_SECONDS} s or "
             f"{_BYTES >> 30} GiB; make it simpler"
         )

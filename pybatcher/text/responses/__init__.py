@@ -17,9 +17,9 @@ from .deltas import (
 from .format_of import format_of
 from .formats import FORMATS, ResponseFormat
 from .parser import ResponseParser, parse_response
+from .response_grammar import response_grammar
 from .tool_choice import ToolChoice, read_tool_choice
-from .tool_grammar import tool_grammar
-from .tools import ToolSpec, read_tools, schemas_of
+from .tools import ToolSpec, plain_tools, read_tools, schemas_of
 
 __all__ = [
     "FORMATS",
@@ -39,8 +39,9 @@ __all__ = [
     "ToolSpec",
     "format_of",
     "parse_response",
+    "plain_tools",
     "read_tool_choice",
     "read_tools",
+    "response_grammar",
     "schemas_of",
-    "tool_grammar",
 ]

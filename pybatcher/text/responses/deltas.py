@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+
+from ..tool_call import ToolCall
 
 __all__ = [
     "ContentDelta",
@@ -17,20 +18,6 @@ __all__ = [
     "ToolCallRejected",
     "ToolCallStarted",
 ]
-
-
-@dataclass(frozen=True, slots=True)
-class ToolCall:
-    """A call of a tool that the model wrote.
-
-    raw: its text in the model's own syntax, from the marker that opens it (for the first call of
-        a list; later ones begin with their own text) to the end of its arguments.
-    """
-
-    id: str
-    name: str
-    arguments: dict[str, Any]
-    raw: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,6 +62,10 @@ class GrammarRules:
         parts.append(_quoted(text[position:]))
         return " ".join(filter(None, parts))
 
+    def is_special(self, marker: str) -> bool:
+        """Return whether a marker is a special token."""
+        return marker in self._special
+
     def until(self, marker: str) -> str:
         """Return any text up to a marker, and the marker."""
         if marker in self._special:

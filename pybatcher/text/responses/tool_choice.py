@@ -14,7 +14,7 @@ from .tools import MAX_TOOLS, ToolSpec
 __all__ = ["ToolChoice", "read_tool_choice"]
 
 _MODES = ("auto", "none", "required")
-_WANTED = "'auto', 'none', 'required' or {'type': 'function', 'function': {'name': ...}}"
+_WANTED = "'auto', 'none', 'required' or {'name': ...}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +36,9 @@ class ToolChoice:
 def read_tool_choice(choice: object, tools: Sequence[ToolSpec]) -> ToolChoice:
     """Return the choice of a request, in one of the shapes of OpenAI's APIs.
 
-    choice: None ("auto" if there are tools), a mode, the name of a tool in
-        `{"type": "function", "function": {"name"}}` or `{"type": "function", "name"}`, or several
-        in `{"type": "allowed_tools", "mode", "tools"}`.
+    choice: None ("auto" if there are tools), a mode, the name of a tool in `{"name"}`,
+        `{"type": "function", "name"}` or `{"type": "function", "function": {"name"}}`, or
+        several in `{"type": "allowed_tools", "mode", "tools"}`.
 
     Raises InvalidRequestError.
     """
@@ -55,7 +55,7 @@ def read_tool_choice(choice: object, tools: Sequence[ToolSpec]) -> ToolChoice:
             choice, "tool_choice", 0
         )
     kind = plain.get("type")
-    if kind == "function":
+    if kind == "function" or (kind is None and "name" in plain):
         return ToolChoice("required", (_name(plain, "tool_choice", names),))
     if kind == "allowed_tools":
         inner = plain.get("allowed_tools", plain)

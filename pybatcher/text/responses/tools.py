@@ -13,7 +13,7 @@ from ...errors.checks import REQUEST, short, type_name
 from ..plain_values import PlainReader
 from .function_tools import describe_function
 
-__all__ = ["MAX_TOOLS", "ToolSpec", "read_tools", "schemas_of"]
+__all__ = ["MAX_TOOLS", "ToolSpec", "plain_tools", "read_tools", "schemas_of"]
 
 MAX_TOOLS = 128
 _MAX_UNITS = 2**14  # of one tool: each value is one, and so are 64 characters
@@ -69,6 +69,16 @@ def read_tools(tools: object) -> tuple[ToolSpec, ...]:
             )
         found[spec.name] = spec
     return tuple(found.values())
+
+
+def plain_tools(tools: object) -> list[dict[str, Any]]:
+    """Return the tools of a request as dicts, functions too. Raises InvalidRequestError."""
+    plain = []
+    for spec in read_tools(tools):
+        plain.append(spec.as_dict())
+        if spec.strict:
+            plain[-1]["function"]["strict"] = True
+    return plain
 
 
 def schemas_of(tools: tuple[ToolSpec, ...]) -> dict[str, Mapping[str, Any]]:

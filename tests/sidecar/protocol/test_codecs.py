@@ -21,6 +21,7 @@ from wire_values import (
 
 from pybatcher.calls import questions
 from pybatcher.calls.call import CallOptions, Question
+from pybatcher.calls.chat_settings import ChatSettings
 from pybatcher.calls.prefix_info import Prefixes, PrefixInfo
 from pybatcher.calls.questions import (
     AddPrefix,
@@ -75,8 +76,15 @@ def test_prefixes_are_asked_for_as_they_were_written(
 
 
 def test_tokens_are_asked_for_as_they_were_written() -> None:
-    for content, is_chat in (("hi", False), ([1, 2], False), ([{"role": "user"}], True)):
-        tokenize = Tokenize(content=content, is_chat=is_chat)
+    messages = [{"role": "user"}]
+    thinks = ChatSettings(enable_thinking=True, chat_template_kwargs={"date": "today"})
+    for content, chat in (
+        ("hi", None),
+        ([1, 2], None),
+        (messages, ChatSettings()),
+        (messages, thinks),
+    ):
+        tokenize = Tokenize(content=content, chat=chat)
         assert crossed(tokenize) == tokenize
     assert crossed(Detokenize(token_ids=(1, 2))) == Detokenize(token_ids=[1, 2])
 

@@ -19,6 +19,7 @@ from wire_values import (
 )
 
 from pybatcher.calls.call import Call
+from pybatcher.calls.chat_settings import ChatSettings
 from pybatcher.errors import InvalidRequestError
 from pybatcher.params import SamplingParams
 from pybatcher.sidecar.protocol.wire import WireCall, read_call, write_call
@@ -39,7 +40,7 @@ def test_a_call_is_read_as_it_was_written(
     call: Call, id: str | int | None, stream: bool, window: int | None
 ) -> None:
     params = write_call(call, id=id, stream=stream, window=window)
-    got = read_call(over_the_wire(params), is_chat=call.is_chat)
+    got = read_call(over_the_wire(params), is_chat=call.chat is not None)
     assert got == WireCall(call=call, id=id, stream=stream, window=window)
 
 
@@ -86,9 +87,9 @@ def test_token_ids_of_any_kind_are_written_as_a_list() -> None:
         ({"content": [1, True]}, "prompt[1] is True"),
         ({"content": [1, 2**31]}, "prompt[1] is 2147483648"),
         ({"content": 5}, "prompt is 5"),
-        ({"content": [{"role": "\udc80"}], "is_chat": True}, "messages[0].role is"),
-        ({"content": [{"role": object}], "is_chat": True}, "messages[0].role is"),
-        ({"content": [{"n": 2**64}], "is_chat": True}, "messages[0].n is"),
+        ({"content": [{"role": "\udc80"}], "chat": ChatSettings()}, "messages[0].role is"),
+        ({"content": [{"role": object}], "chat": ChatSettings()}, "messages[0].role is"),
+        ({"content": [{"n": 2**64}], "chat": ChatSettings()}, "messages[0].n is"),
         ({"sampling": {"stop": "\udc80"}}, "stop is"),
         ({"sampling": {"tempo": 1}}, "unknown sampling parameter 'tempo'"),
         ({"params": 3}, "params is 3"),
@@ -108,7 +109,7 @@ def test_messages_that_hold_themselves_are_refused() -> None:
     messages: list[Any] = [{}]
     messages[0]["content"] = messages
     with pytest.raises(InvalidRequestError, match="deeper than 32"):
-        write_call(call_of(messages, is_chat=True), id=None, stream=False)
+        write_call(call_of(messages, chat=ChatSettings()), id=None, stream=False)
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ from response_texts import deepseek
 from pybatcher.errors import InvalidRequestError
 from pybatcher.text.responses.formats import FORMATS, ResponseFormat
 from pybatcher.text.responses.parser import parse_response
+from pybatcher.text.responses.response_grammar import response_grammar
 from pybatcher.text.responses.tool_choice import read_tool_choice
-from pybatcher.text.responses.tool_grammar import tool_grammar
 from pybatcher.text.responses.tools import read_tools, schemas_of
 
 WEATHER = {
@@ -102,7 +102,7 @@ MARKERS = {m: i for i, m in enumerate(sorted({m for f in FORMATS.values() for m 
 
 
 def grammar(name: str, choice: Any = "required", **options: Any) -> str:
-    return tool_grammar(FORMATS[name], TOOLS, read_tool_choice(choice, TOOLS), **options)
+    return response_grammar(FORMATS[name], TOOLS, read_tool_choice(choice, TOOLS), **options)
 
 
 class Follower:
@@ -259,7 +259,7 @@ ODD_SCHEMAS: list[dict[str, Any]] = [
 def test_schemas_of_all_kinds_make_a_valid_grammar(name: str, schema: dict[str, Any]) -> None:
     tools = read_tools([{"name": "f", "parameters": schema}, {"name": "g"}])
     for mode in ("auto", "required"):
-        Follower(tool_grammar(FORMATS[name], tools, read_tool_choice(mode, tools)))
+        Follower(response_grammar(FORMATS[name], tools, read_tool_choice(mode, tools)))
 
 
 @pytest.mark.parametrize("name", sorted(WRITTEN))
@@ -272,8 +272,6 @@ def test_markers_that_are_special_tokens_are_named_by_their_ids(name: str) -> No
         assert ("<[" in lark) is (name != "gemma3")  # which has no special tokens
 
 
-def test_a_choice_or_a_format_without_calls_has_no_grammar() -> None:
-    with pytest.raises(InvalidRequestError, match="tool_choice is 'none'"):
-        grammar("hermes", "none")
+def test_a_format_without_calls_has_no_grammar_of_them() -> None:
     with pytest.raises(InvalidRequestError, match="has no calls of tools"):
-        tool_grammar(ResponseFormat("own"), TOOLS, read_tool_choice("auto", TOOLS))
+        response_grammar(ResponseFormat("own"), TOOLS, read_tool_choice("auto", TOOLS))

@@ -1,0 +1,130 @@
+"""`ChatReader`: what a chat asks for beside its messages, and how its response is to be read."""
+
+from __future__ import annotations
+
+import hashlib
+from array import array
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ..calls.chat_settings import ChatSettings
+from ..params import OutputForm
+from ..text import Tokenizer
+from ..text.responses import (
+    ResponseFormat,
+    ResponseParser,
+    ToolChoice,
+    ToolSpec,
+    read_tool_choice,
+    read_tools,
+    response_grammar,
+    schemas_of,
+)
+from .chat_response import ChatResponse
+
+__all__ = ["Chat", "ChatReader"]
+
+_TAIL = 32  # tokens of a prompt that show whether it ends inside reasoning
+_ENDS_OF_TURNS = ("<|call|>", "<|return|>", "<|eom_id|>")
+_NO_CALLS = ToolChoice("none", ())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chat:
+    """What a chat asks for, checked. reasons: False where its reasoning was switched off."""
+
+    tools: tuple[ToolSpec, ...]
+    choice: ToolChoice
+    parallel: bool
+    max_reasoning_tokens: int | None
+    variables: Mapping[str, Any]
+    reasons: bool = True
+
+    def rendered_tools(self) -> list[dict[str, Any]] | None:
+        """Return the tools as a chat template wants them; None without any."""
+        return [tool.as_dict() for tool in self.tools] or None
+
+
+class ChatReader:
+    """Reads the settings of chats, for one model.
+
+    format: in which the model writes its responses.
+    template: the source of the chat template; None: there is none.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, format: ResponseFormat, template: str | None) -> None:
+        self._tokenizer = tokenizer
+        self._format = format
+        self.markers = tokenizer.added_token_ids(format.markers)
+        """The ids of those markers of the format that are tokens of their own."""
+        self.end_token_ids = frozenset(tokenizer.added_token_ids(_ENDS_OF_TURNS).values())
+        """Tokens that end a turn, and that not every checkpoint names as such."""
+        self._kept_ids = frozenset(self.markers.values())
+        self._may_reason = format.harmony or any(
+            one.open in self.markers or one.open in (template or "") for one in format.think
+        )
+
+    def read(self, settings: ChatSettings) -> Chat:
+        """Return what a chat asks for. Raises InvalidRequestError."""
+        tools = read_tools(settings.tools)
+        return Chat(
+            tools=tools,
+            choice=read_tool_choice(settings.tool_choice, tools),
+            parallel=settings.is_parallel(),
+            max_reasoning_tokens=settings.reasoning_budget(),
+            variables=settings.template_variables(),
+            reasons=settings.enable_thinking is not False,
+        )
+
+    def begins_inside_reasoning(self, prompt: tuple[int, ...]) -> bool:
+        """Return whether the response to a prompt begins inside reasoning."""
+        tail = self._tokenizer.decode(prompt[-_TAIL:], skip_special_tokens=False)
+        return self._format.opens_reasoning(tail)
+
+    def form(self, chat: Chat, form: OutputForm | None, in_reasoning: bool) -> OutputForm | None:
+        """Return the form of the whole response; None: any text. May take milliseconds.
+
+        form: of the response's text. Raises InvalidRequestError.
+        """
+        choice = chat.choice
+        chosen = choice.tools(chat.tools)
+        if choice.mode == "auto" and form is None and not any(tool.strict for tool in chosen):
+            choice = _NO_CALLS
+        may_reason = chat.reasons and self._may_reason
+        budget = chat.max_reasoning_tokens if may_reason or in_reasoning else None
+        is_text = choice.mode == "none" and budget is None
+        if is_text and (form is None or not (in_reasoning or may_reason)):
+            return form
+        grammar = response_grammar(
+            self._format,
+            chat.tools,
+            choice,
+            form=form,
+            parallel=chat.parallel,
+            in_reasoning=in_reasoning,
+            may_reason=may_reason,
+            max_reasoning_tokens=budget,
+            special_tokens=self.markers,
+        )
+        given = "tools" if choice.mode != "none" else form.field if form else "max_reasoning_tokens"
+        return OutputForm("grammar", grammar, given)
+
+    def response(
+        self, chat: Chat, prompt: tuple[int, ...], seed: int, in_reasoning: bool
+    ) -> ChatResponse:
+        """Return what reads the response to a prompt.
+
+        seed: of the sample. With the prompt it makes the ids of calls, which a conversation has
+        only once, and which another process makes again.
+        """
+        schemas = {}
+        prefix = ""
+        if chat.choice.mode != "none":
+            schemas = schemas_of(chat.choice.tools(chat.tools))
+            known = array("q", prompt).tobytes() + (seed % 2**64).to_bytes(8, "little")
+            prefix = f"call_{hashlib.sha256(known).hexdigest()[:12]}_"
+        parser = ResponseParser(
+            self._format, schemas=schemas, in_reasoning=in_reasoning, call_prefix=prefix
+        )
+        return ChatResponse(parser, self._kept_ids, is_parallel=chat.parallel)

@@ -1,0 +1,204 @@
+"""`response_grammar`: a grammar of responses with reasoning, calls of tools and forms."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ...errors import InvalidRequestError
+from ...params import OutputForm
+from ..grammars.compiler import JSON_LAYOUT
+from .argument_grammar import gemma_arguments, xml_parameters
+from .formats import DEEPSEEK_SEPARATOR, CallSyntax, ResponseFormat
+from .grammar_rules import GrammarRules
+from .tool_choice import ToolChoice
+from .tools import ToolSpec
+
+__all__ = ["response_grammar"]
+
+_BLANKS = r"/\n{0,2}/"
+_ANY_TEXT = "/(?s:.*)/"
+
+
+def response_grammar(
+    format: ResponseFormat,
+    tools: Sequence[ToolSpec],
+    choice: ToolChoice,
+    *,
+    form: OutputForm | None = None,
+    parallel: bool = True,
+    in_reasoning: bool = False,
+    may_reason: bool = True,
+    max_reasoning_tokens: int | None = None,
+    special_tokens: Mapping[str, int] | None = None,
+) -> str:
+    """Return a grammar for llguidance, as Lark, of what a response may be.
+
+    choice: "required": reasoning, where the format has it, then calls and nothing else; "auto": any
+        text, in which what begins as a call has to be one; "none": no calls. The calls name the
+        choice's tools.
+    form: of the text. With tools, a response has text or calls.
+    parallel: more than one call may follow each other.
+    in_reasoning: the prompt ended inside reasoning. may_reason: else, reasoning may come first.
+    max_reasoning_tokens: of the reasoning, after which its closing marker has to come.
+    special_tokens: ids of those of `format.markers` that are tokens of their own.
+
+    The arguments follow the tools' schemas: as llguidance reads them where they are JSON, by types
+    and enums where a family writes them otherwise. Raises InvalidRequestError for a format without
+    calls, and for a limit of reasoning where the closing marker is no token.
+    """
+    rules = GrammarRules(special_tokens or {})
+    chosen = () if choice.mode == "none" else choice.tools(tools)
+    text = _form(rules, form)
+    budget = "" if max_reasoning_tokens is None else f"[max_tokens={max_reasoning_tokens}]"
+    if format.harmony:
+        last = "" if choice.mode == "required" else text or rules.rule(_ANY_TEXT)
+        return rules.text(_harmony(rules, chosen, last, in_reasoning, budget))
+    think = _reasoning(rules, format, in_reasoning, may_reason, budget)
+    if not chosen:
+        return rules.text(f"{think} {text or rules.rule(_ANY_TEXT)}")
+    if not format.calls:
+        raise InvalidRequestError(
+            f"tool_choice: the model's format ({format.name}) has no calls of tools, so that "
+            "none can be required; tools must be left out"
+        )
+    syntax = format.calls[0]
+    calls = _calls(rules, syntax, chosen, parallel=parallel)
+    only_calls = f"{rules.literal(_opening(syntax))} {calls}"
+    if choice.mode == "required":
+        return rules.text(f"{think} {only_calls}")
+    if text:
+        return rules.text(f"{think} ({text} | {only_calls})")
+    return rules.text(f"{think} {_mixed(rules, syntax, calls)}")
+
+
+def _form(rules: GrammarRules, form: OutputForm | None) -> str:
+    """Return what stands for a form of `SamplingParams`; "" for any text."""
+    if form is None:
+        return ""
+    match form.kind:
+        case "regex":
+            return rules.rule(f"/{_between_slashes(form.text)}/")
+        case "grammar":
+            return rules.rule(f"%lark {{\n{form.text}\n}}")
+        case "choices":
+            texts = " | ".join(json.dumps(one, ensure_ascii=False) for one in json.loads(form.text))
+            rules.define("CHOICE", texts)
+            return "CHOICE"
+        case _:
+            schema: dict[str, Any] = json.loads(form.text or '{"type": "object"}')
+            return rules.rule("%json " + json.dumps({**schema, "x-guidance": JSON_LAYOUT}))
+
+
+def _between_slashes(regex: str) -> str:
+    """Return a regular expression as Lark has it between slashes."""
+    parts, escaped = [], False
+    for letter in regex:
+        said = {"\n": "n", "\r": "r", "\t": "t"}.get(letter)
+        if said is not None:
+            letter = said if escaped else f"\\{said}"
+        elif letter == "/" and not escaped:
+            letter = "\\/"
+        escaped = letter == "\\" and not escaped
+        parts.append(letter)
+    return "".join(parts)
+
+
+def _reasoning(
+    rules: GrammarRules, format: ResponseFormat, inside: bool, may_begin: bool, budget: str
+) -> str:
+    if not format.think or not (inside or may_begin):
+        return ""
+    think = format.think[0]
+    rest = f"{_reasoned(rules, think.close, budget)} {_BLANKS}"
+    return rest if inside else f"({rules.literal(think.open)} {rest})?"
+
+
+def _reasoned(rules: GrammarRules, close: str, budget: str) -> str:
+    """Return text up to its closing marker, and the marker."""
+    if not budget:
+        return rules.until(close)
+    if not rules.is_special(close):
+        raise InvalidRequestError(
+            f"max_reasoning_tokens: the model ends its reasoning with {close!r}, which is no token "
+            "of its tokenizer, so that its length cannot be limited; leave it out"
+        )
+    return f"{rules.rule(_ANY_TEXT, options=budget)} {rules.literal(close)}"
+
+
+def _opening(syntax: CallSyntax) -> str:
+    """Return the text from which on a response is a call."""
+    return syntax.around[0] + (syntax.opens[0] if syntax.opens else "")
+
+
+def _mixed(rules: GrammarRules, syntax: CallSyntax, calls: str) -> str:
+    """Return any text, and calls after it."""
+    opening = _opening(syntax)
+    if not opening:
+        text = f'{_ANY_TEXT} & ~/\\{{"{syntax.name_keys[0]}"(?s:.*)/'
+        rules.define("TEXT", text)
+        return f"(TEXT | {calls})"
+    marker = syntax.around[0] or opening
+    rest = rules.literal(opening.removeprefix(marker))
+    return f"({rules.until(marker)} {rest} {calls} {_BLANKS})? {rules.rule(_ANY_TEXT)}"
+
+
+def _calls(
+    rules: GrammarRules, syntax: CallSyntax, tools: Sequence[ToolSpec], *, parallel: bool
+) -> str:
+    """Return the calls, from behind the text that opens the first one."""
+    one = rules.one_of(_call(rules, syntax, tool) for tool in tools)
+    before, after = rules.literal(syntax.lead), rules.literal(syntax.tail)
+    closed = rules.literal(syntax.closes[0]) if syntax.closes else ""
+    end = rules.literal(syntax.around[1])
+    if syntax.listed:
+        more = f'(", " {one})*' if parallel else ""
+        return f'{before} "[" {one} {more} "]" {closed} {end}'
+    block = f"{before} {one} {after} {closed}"
+    opened = syntax.between + (syntax.opens[0] if syntax.opens else "")
+    more = f"({rules.literal(opened)} {block})*" if parallel else ""
+    return f"{block} {more} {end}"
+
+
+def _call(rules: GrammarRules, syntax: CallSyntax, tool: ToolSpec) -> str:
+    form = syntax.forms[0]
+    if form == "xml":
+        parameters = xml_parameters(rules, tool.parameters)
+        return f'{rules.literal(f"<function={tool.name}>" + chr(10))} {parameters} "</function>"'
+    if form == "gemma":
+        arguments = gemma_arguments(rules, tool.parameters, syntax.quote)
+        return f"{rules.literal(f'call:{tool.name}')} {arguments}"
+    arguments = rules.json(tool.parameters)
+    if form == "mistral":
+        return f"{rules.literal(f'{tool.name}[ARGS]')} {arguments}"
+    if form == "deepseek":
+        begin = f"function{DEEPSEEK_SEPARATOR}{tool.name}\n```json\n"
+        return f"{rules.literal(begin)} {arguments} {rules.literal(chr(10) + '```')}"
+    name_key, arguments_key = syntax.name_keys[0], syntax.arguments_keys[0]
+    begin = f"{{{json.dumps(name_key)}: {json.dumps(tool.name)}, {json.dumps(arguments_key)}: "
+    return f'{rules.literal(begin)} {arguments} "}}"'
+
+
+def _harmony(
+    rules: GrammarRules, tools: Sequence[ToolSpec], final: str, in_reasoning: bool, budget: str
+) -> str:
+    """Return messages of reasoning and comments, then a call or a final answer.
+
+    final: what the answer has to be; "": there is none, and a call is required.
+    """
+    next_message = rules.literal("<|start|>assistant")
+    text = _reasoned(rules, "<|end|>", budget)
+    channels = rules.one_of(
+        rules.literal(f"<|channel|>{name}<|message|>") for name in ("analysis", "commentary")
+    )
+    last = []
+    for tool in tools:
+        begin = f"<|channel|>commentary to=functions.{tool.name} <|constrain|>json<|message|>"
+        end = rules.literal("<|call|>")
+        last.append(f"{rules.literal(begin)} {rules.json(tool.parameters)} ({end})?")
+    if final:
+        last.append(f"{rules.literal('<|channel|>final<|message|>')} {final}")
+    begun = f"{text} {next_message}" if in_reasoning else ""
+    again = "?" if budget else "*"
+    return f"{begun} ({channels} {text} {next_message}){again} {rules.one_of(last)}"
