@@ -38,6 +38,7 @@ from .errors import (
 )
 from .params import SamplingParams
 from .text.partial_json import partial_json
+from .text.tool_call import ToolCall, ToolCallDelta
 from .threads.calls import ThreadsafeBatcher
 from .threads.streams import BlockingStream, ThreadsafeStream
 
@@ -90,6 +91,8 @@ __all__ = [
     "ThreadsafeStream",
     "Timeline",
     "TokenLogprob",
+    "ToolCall",
+    "ToolCallDelta",
     "Usage",
     "partial_json",
 ]

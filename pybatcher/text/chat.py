@@ -128,15 +128,16 @@ class ChatTemplate:
         known = {"documents": None, **self._special_tokens}
         if variables is None:
             return known
-        with REQUEST.reading("variables", variables, _VARIABLES):
+        with REQUEST.reading("chat_template_kwargs", variables, _VARIABLES):
             if not isinstance(variables, Mapping):
-                raise REQUEST.bad("variables", variables, _VARIABLES)
-            plain = PlainReader("variables are too large").mapping(variables, "variables", 0)
+                raise REQUEST.bad("chat_template_kwargs", variables, _VARIABLES)
+            plain = PlainReader("they are too large").mapping(variables, "chat_template_kwargs", 0)
         for name in plain:
             if not name.isidentifier() or name in self._special_tokens or name in _RESERVED.split():
                 raise InvalidRequestError(
-                    f"variables has {short(name)}; names must be those of Jinja variables, other "
-                    "than messages, tools, special tokens and the template's functions"
+                    f"chat_template_kwargs has {short(name)}; names must be those of Jinja "
+                    "variables, other than messages, tools, special tokens and the template's "
+                    "functions"
                 )
         return {**known, **plain}
 

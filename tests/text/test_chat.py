@@ -278,15 +278,15 @@ def test_tools_of_another_shape_are_refused(tools: Any, said: str) -> None:
 @pytest.mark.parametrize(
     ("variables", "said"),
     [
-        ([("a", 1)], r"variables is \[\('a', 1\)\]; it must be a mapping"),
-        ({1: 2}, "variables is dict with the field 1"),
-        ({"a": object()}, r"variables\.a is object"),
-        ({"a": {"b": 10**5000}}, r"variables\.a\.b is a whole number of"),
+        ([("a", 1)], r"chat_template_kwargs is \[\('a', 1\)\]; it must be a mapping"),
+        ({1: 2}, "chat_template_kwargs is dict with the field 1"),
+        ({"a": object()}, r"chat_template_kwargs\.a is object"),
+        ({"a": {"b": 10**5000}}, r"chat_template_kwargs\.a\.b is a whole number of"),
         ({"a": CYCLE}, "nested more than 32"),
-        ({"a": ["x" * 2**20] * 80}, "variables are too large"),
-        ({"a b": 1}, "variables has 'a b'"),
+        ({"a": ["x" * 2**20] * 80}, "they are too large"),
+        ({"a b": 1}, "chat_template_kwargs has 'a b'"),
         *(
-            ({name: "x"}, f"variables has '{name}'; names must be")
+            ({name: "x"}, f"chat_template_kwargs has '{name}'; names must be")
             for name in ("messages", "tools", "add_generation_prompt", "eos_token", "unk_token")
         ),
         *(({name: "x"}, "functions") for name in ("range", "raise_exception", "self", "loop")),
