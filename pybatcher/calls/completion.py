@@ -173,6 +173,26 @@ class Completion:
         return self.parse(self.text)
 
     @property
+    def message(self) -> dict[str, Any]:
+        """The response as the assistant's message of a chat that goes on.
+
+        Results of tools come after it: {"role": "tool", "tool_call_id": call.id, "content": ...}.
+        """
+        message: dict[str, Any] = {"role": "assistant", "content": self.text}
+        if self.reasoning:
+            message["reasoning_content"] = self.reasoning
+        if self.tool_calls:
+            message["tool_calls"] = [
+                {
+                    "id": call.id,
+                    "type": "function",
+                    "function": {"name": call.name, "arguments": dict(call.arguments)},
+                }
+                for call in self.tool_calls
+            ]
+        return message
+
+    @property
     def choices(self) -> tuple[Completion, ...]:
         """All `n` outputs: this one first."""
         return (self, *self.other_choices)

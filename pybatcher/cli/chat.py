@@ -6,20 +6,53 @@ import asyncio
 import importlib
 import sys
 from contextlib import suppress
-from typing import Any
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import typer
 
 from ..calls.any_batcher import AnyBatcher
+from ..calls.completion import Completion
 from ..config import EngineConfig, SchedulerConfig, SupervisionConfig
 from ..errors import ConnectionLostError, InvalidRequestError
 from ..params import SamplingParams
-from .console import report_error, write
+from .console import remark, report_error, write
 from .options import ModelOption, SystemPromptOption, takes_options
 from .over_socket import SocketOption, open_batcher
+from .tools import Tools, load_tools, run_tool, shown
 
 __all__ = ["chat"]
 
 HINT = "Ctrl-C stops an answer, Ctrl-D leaves, /reset starts over.\n"
-Message = dict[str, str]
+Message = dict[str, Any]
+_MOST_ROUNDS = 8  # of calls of tools before an answer is given up
+
+ToolsOption = Annotated[
+    str | None,
+    typer.Option(
+        "--tools",
+        help="Python functions that the model may call, as 'module:function,function'. They are "
+        "run here, with the arguments that the model chooses.",
+        show_default=False,
+        metavar="<module:functions>",
+    ),
+]
+ThinkingOption = Annotated[
+    bool | None,
+    typer.Option(
+        "--enable-thinking/--disable-thinking",
+        help="Whether the model thinks before it answers, if its chat template asks.",
+        show_default=False,
+    ),
+]
+ReasoningOption = Annotated[
+    int | None,
+    typer.Option(
+        "--max-reasoning-tokens",
+        help="Most tokens of reasoning; then the answer begins.",
+        show_default=False,
+    ),
+]
 
 
 @takes_options(SamplingParams, EngineConfig, SchedulerConfig, SupervisionConfig)
@@ -27,23 +60,44 @@ def chat(
     model: ModelOption = None,
     system_prompt: SystemPromptOption = None,
     socket: SocketOption = None,
+    tools: ToolsOption = None,
+    enable_thinking: ThinkingOption = None,
+    max_reasoning_tokens: ReasoningOption = None,
     *,
     sampling: dict[str, Any],
     options: dict[str, Any],
 ) -> None:
-    """Talk with the model. Ctrl-C stops an answer, Ctrl-D leaves."""
-    params = SamplingParams(**sampling)
+    """Talk with the model. Ctrl-C stops an answer, Ctrl-D leaves.
+
+    Reasoning is shown on stderr, and so are calls of tools with their results.
+    """
+    talk = Talk(
+        SamplingParams(**sampling),
+        {} if tools is None else load_tools(tools),
+        enable_thinking,
+        max_reasoning_tokens,
+    )
     # The loop runs only while an answer streams, not while the user types: reading a line needs
     # no thread, and the runner turns Ctrl-C into the cancellation of that answer.
     with asyncio.Runner() as runner:
         batcher = runner.run(open_batcher(socket, model, system_prompt, options))
         try:
-            _converse(runner, batcher, params)
+            _converse(runner, batcher, talk)
         finally:
             runner.run(batcher.close())
 
 
-def _converse(runner: asyncio.Runner, batcher: AnyBatcher, params: SamplingParams) -> None:
+@dataclass(frozen=True, slots=True)
+class Talk:
+    """How the model is to answer."""
+
+    params: SamplingParams
+    tools: Tools
+    enable_thinking: bool | None
+    max_reasoning_tokens: int | None
+
+
+def _converse(runner: asyncio.Runner, batcher: AnyBatcher, talk: Talk) -> None:
     interactive = sys.stdin.isatty()
     if interactive:
         with suppress(ImportError):  # some builds of Python lack it
@@ -54,12 +108,10 @@ def _converse(runner: asyncio.Runner, batcher: AnyBatcher, params: SamplingParam
         if line == "/reset":
             messages.clear()
         elif line:
-            messages.append({"role": "user", "content": line})
-            answer = _answer(runner, batcher, messages, params)
-            if answer is None:
-                messages.pop()
-            else:
-                messages.append({"role": "assistant", "content": answer})
+            asked = [*messages, {"role": "user", "content": line}]
+            answers = _answer(runner, batcher, asked, talk)
+            if answers:
+                messages = [*asked, *answers]
 
 
 def _read_line(interactive: bool) -> str | None:
@@ -76,29 +128,72 @@ def _read_line(interactive: bool) -> str | None:
 
 
 def _answer(
-    runner: asyncio.Runner, batcher: AnyBatcher, messages: list[Message], params: SamplingParams
-) -> str | None:
-    """Stream the answer to stdout and return it; None if the request failed.
+    runner: asyncio.Runner, batcher: AnyBatcher, messages: list[Message], talk: Talk
+) -> list[Message]:
+    """Stream the answer to stdout and return its messages; none if the request failed.
 
     Ctrl-C ends the answer early; the text so far is returned. Reports the error of a failure.
     """
-    parts: list[str] = []
-
-    async def stream() -> None:
-        async with batcher.stream_chat(messages, params) as pieces:
-            async for piece in pieces:
-                write(piece.text)
-                parts.append(piece.text)
-
+    answers: list[Message] = []
     try:
-        runner.run(stream())
+        runner.run(_rounds(batcher, messages, talk, answers))
     except KeyboardInterrupt:
         pass
     except InvalidRequestError as error:
         report_error(f"{error} (/reset starts the conversation over)")
-        return None
+        return []
     except ConnectionLostError as error:
         report_error(f"{error} (ask again to have it made anew)")
-        return None
+        return []
     write("\n")
-    return "".join(parts)
+    return answers
+
+
+async def _rounds(
+    batcher: AnyBatcher, messages: list[Message], talk: Talk, answers: list[Message]
+) -> None:
+    """Append the assistant's turns to `answers`, and the results of the tools that they call."""
+    for _ in range(_MOST_ROUNDS):
+        made = await _turn(batcher, [*messages, *answers], talk, answers)
+        if not made.tool_calls:
+            return
+        for call in made.tool_calls:
+            result = await run_tool(talk.tools, call)
+            remark(shown(call, result) + "\n")
+            answers.append({"role": "tool", "tool_call_id": call.id, "content": result})
+    report_error(f"the model called tools {_MOST_ROUNDS} times without an answer")
+
+
+async def _turn(
+    batcher: AnyBatcher, messages: list[Message], talk: Talk, answers: list[Message]
+) -> Completion:
+    """Stream one turn, and append it to `answers`: what there is of it, if it is interrupted."""
+    turn: Message = {"role": "assistant", "content": ""}
+    stream = batcher.stream_chat(
+        messages,
+        talk.params,
+        tools=list(talk.tools.values()) or None,
+        enable_thinking=talk.enable_thinking,
+        max_reasoning_tokens=talk.max_reasoning_tokens,
+    )
+    reasons = False
+    try:
+        async with stream as pieces:
+            async for piece in pieces:
+                if piece.reasoning:
+                    reasons = True
+                    remark(piece.reasoning)
+                if piece.text:
+                    if reasons:
+                        reasons = False
+                        remark("\n")
+                    write(piece.text)
+                    turn["content"] += piece.text
+    except BaseException:  # what there is of it stays
+        if turn["content"]:
+            answers.append(turn)
+        raise
+    made = stream.completion
+    assert made is not None
+    answers.append(made.message)
+    return made

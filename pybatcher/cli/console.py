@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from ..errors import PybatcherError
 
-__all__ = ["report_error", "report_errors", "write"]
+__all__ = ["remark", "report_error", "report_errors", "write"]
 
 REFUSED = 2
 
@@ -47,6 +47,14 @@ def write(text: str) -> None:
     """Write the text to stdout and flush."""
     sys.stdout.write(text)
     sys.stdout.flush()
+
+
+def remark(text: str) -> None:
+    """Write text beside the output to stderr, dim where the terminal has colours."""
+    from rich.console import Console
+    from rich.text import Text
+
+    Console(stderr=True).print(Text(text, style="dim"), soft_wrap=True, end="")
 
 
 def _show_warning(message: Warning | str, *_: object, **__: object) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...calls.completion import FinishReason, Piece, TokenLogprob
+from ...text.tool_call import ToolCallDelta
 from .wire_results import delta_of
 
 __all__ = ["Flow"]
@@ -86,16 +87,20 @@ class Flow:
 class _Waiting:
     """Pieces of one index that are sent as one."""
 
-    __slots__ = ("_logprobs", "_texts", "_token_ids", "finish_reason")
+    __slots__ = ("_logprobs", "_reasoning", "_texts", "_token_ids", "_tool_calls", "finish_reason")
 
     def __init__(self) -> None:
         self._texts: list[str] = []
+        self._reasoning: list[str] = []
+        self._tool_calls: list[ToolCallDelta] = []
         self._token_ids: list[int] = []
         self._logprobs: list[TokenLogprob] | None = None
         self.finish_reason: FinishReason | None = None
 
     def add(self, piece: Piece) -> None:
         self._texts.append(piece.text)
+        self._reasoning.append(piece.reasoning)
+        self._tool_calls += piece.tool_calls
         self._token_ids += piece.token_ids
         if piece.logprobs is not None:
             if self._logprobs is None:
@@ -110,4 +115,6 @@ class _Waiting:
             None if self._logprobs is None else tuple(self._logprobs),
             self.finish_reason,
             index,
+            "".join(self._reasoning),
+            tuple(self._tool_calls),
         )

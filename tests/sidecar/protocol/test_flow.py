@@ -10,10 +10,13 @@ from hypothesis import strategies as st
 
 from pybatcher.calls.completion import FinishReason, Piece, TokenLogprob
 from pybatcher.sidecar.protocol.flow import Flow
+from pybatcher.text.tool_call import ToolCallDelta
 
 
 def piece(i: int, index: int = 0, end: FinishReason | None = None) -> Piece:
-    return Piece(f"{i} ", (i,), (TokenLogprob(i, -0.5, ((i, -0.5),)),), end, index)
+    logprobs = (TokenLogprob(i, -0.5, ((i, -0.5),)),)
+    calls = (ToolCallDelta(0, arguments=f"{i},"),)
+    return Piece(f"{i} ", (i,), logprobs, end, index, f"{i};", calls)
 
 
 class Reader:
@@ -22,6 +25,8 @@ class Reader:
     def __init__(self) -> None:
         self.seqs: list[int] = []
         self.text: defaultdict[int, str] = defaultdict(str)
+        self.reasoning: defaultdict[int, str] = defaultdict(str)
+        self.arguments: defaultdict[int, str] = defaultdict(str)
         self.token_ids: defaultdict[int, list[int]] = defaultdict(list)
         self.logprobs: defaultdict[int, list[Any]] = defaultdict(list)
         self.ends: dict[int, str] = {}
@@ -34,6 +39,8 @@ class Reader:
             assert index not in self.ends
             self.seqs.append(delta["seq"])
             self.text[index] += delta["text"]
+            self.reasoning[index] += delta["reasoning"]
+            self.arguments[index] += "".join(one["arguments"] for one in delta["tool_calls"])
             self.token_ids[index] += delta["token_ids"]
             self.logprobs[index] += [one[0] for one in delta["logprobs"]]
             if "finish_reason" in delta:
@@ -98,6 +105,8 @@ def test_whatever_happens_the_client_has_all_of_it_in_order(
     for index, token_ids in sent.items():
         assert reader.token_ids[index] == reader.logprobs[index] == token_ids
         assert reader.text[index] == "".join(f"{i} " for i in token_ids)
+        assert reader.reasoning[index] == "".join(f"{i};" for i in token_ids)
+        assert reader.arguments[index] == "".join(f"{i}," for i in token_ids)
     assert reader.ends == ({} if fails else dict.fromkeys(range(n), "stop"))
 
 
