@@ -209,6 +209,85 @@ CASES = [
         '{"name": "get_weather", "arguments": {"city": "Paris", "days": 3}}',
         calls=[PARIS],
     ),
+    Case(
+        "glm",
+        "\n<think>Hm.</think>\nI look.\n<tool_call>get_weather\n<arg_key>city</arg_key>\n"
+        "<arg_value>Paris</arg_value>\n<arg_key>days</arg_key>\n<arg_value>3</arg_value>\n</tool_call>\n"
+        "<tool_call>run<arg_key>code</arg_key><arg_value>if a < b:\n    print(\"</tool_call>\")"
+        "</arg_value><arg_key>check</arg_key><arg_value>true</arg_value><arg_key>tags</arg_key>"
+        '<arg_value>["x", null]</arg_value></tool_call><tool_call>ping</tool_call>',
+        "I look.",
+        "Hm.",
+        [PARIS, CODE, ("ping", {})],
+    ),
+    Case("glm", "The <tool_call>get_weather tag", "The <tool_call>get_weather tag"),
+    Case(
+        "glm",
+        "<tool_call>f<arg_key>a</arg_key><arg_value>1</arg_value><arg_key>b</arg_key></tool_call>",
+        "<tool_call>f<arg_key>a</arg_key><arg_value>1</arg_value><arg_key>b</arg_key></tool_call>",
+    ),
+    Case(
+        "deepseek_v31",
+        f"{deepseek('calls begin')}{deepseek('call begin')}get_weather{deepseek('sep')}"
+        f'{{"city": "Oslo", "days": 1}}{deepseek("call end")}{deepseek("calls end")}',
+        calls=[OSLO],
+    ),
+    Case(
+        "functionary",
+        'Sure.<function=get_weather>{"city": "Paris", "days": 3}</function><function=ping>{}'
+        "</function>",
+        "Sure.",
+        calls=[PARIS, ("ping", {})],
+    ),
+    Case(
+        "seed_oss",
+        "<seed:think>\nHm.\n</seed:think>\n<seed:tool_call>\n<function=get_weather>\n"
+        "<parameter=city>Paris</parameter>\n<parameter=days>3</parameter>\n</function>\n"
+        "</seed:tool_call>",
+        reasoning="Hm.",
+        calls=[PARIS],
+    ),
+    Case(
+        "nemotron",
+        '<TOOLCALL>[{"name": "get_weather", "arguments": {"city": "Paris", "days": 3}}]</TOOLCALL>',
+        calls=[PARIS],
+    ),
+    Case(
+        "tool_calls",
+        'Yes.\n<tool_calls>\n{"name": "get_weather", "arguments": {"city": "Paris", "days": 3}}\n'
+        '{"name": "ping", "arguments": {}}\n</tool_calls>\nSo.',
+        "Yes.\nSo.",
+        calls=[PARIS, ("ping", {})],
+    ),
+    Case(
+        "tool_calls",
+        '<tool_calls>{"name": "ping"}\n{"name": 1}</tool_calls>',
+        '{"name": 1}',
+        calls=[("ping", {})],
+    ),
+    Case(
+        "lfm2",
+        "<|tool_call_start|>[get_weather(city='Paris', days=3), ping()]<|tool_call_end|>Done.",
+        "Done.",
+        calls=[PARIS, ("ping", {})],
+    ),
+    Case(
+        "internlm2",
+        'Sure.<|action_start|><|plugin|>\n{"name": "get_weather", "parameters": {"city": "Oslo", '
+        '"days": 1}}<|action_end|>',
+        "Sure.",
+        calls=[OSLO],
+    ),
+    Case(
+        "apriel",
+        '\nHm.\n[BEGIN FINAL RESPONSE]\nYes.\n<tool_calls>[{"name": "ping", "arguments": {}}]'
+        "</tool_calls>",
+        "Yes.",
+        "Hm.",
+        [("ping", {})],
+        in_reasoning=True,
+    ),
+    Case("glm", "</think>\nYes, </think>.", "Yes, </think>."),
     # What is no call is text.
     Case("hermes", "a <tool_call> is a tag", "a <tool_call> is a tag"),
     Case("hermes", '<tool_call>{"name": "x", "arguments": {"a": 1', '<tool_call>{"name": "x", '

@@ -3,52 +3,92 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from .argument_values import ALL_TYPES, allowed_types, resolve
 from .grammar_rules import GrammarRules
 
-__all__ = ["gemma_arguments", "xml_parameters"]
+__all__ = [
+    "ARG_KEYS",
+    "OPTIONAL_LINE_END",
+    "XML_PARAMETERS",
+    "ParameterTags",
+    "gemma_arguments",
+    "tagged_parameters",
+]
 
 Schema = Mapping[str, Any]
+
+OPTIONAL_LINE_END = r"/\n?/"
 
 _INTEGER = "/-?(0|[1-9][0-9]*)/"
 _NUMBER = r"/-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?/"
 _KEY = "/[A-Za-z0-9_-]+/"
+_BOOLEAN = "/[Tt]rue|[Ff]alse/"  # some templates write values of mappings as Python does
 _MAX_DEPTH = 16
 _DEFINITIONS = ("$defs", "definitions")
 
 
-def xml_parameters(rules: GrammarRules, schema: Schema) -> str:
-    """Return the parameters of a tool, in the order of its schema, each on lines of its own.
+@dataclass(frozen=True)
+class ParameterTags:
+    """How parameters are written whose values stand between tags.
+
+    Line ends beside the tags are the model's choice: templates of one family differ in them.
+
+    key_open, key_close: around the key; then comes the value.
+    value_close: behind the value.
+    """
+
+    key_open: str
+    key_close: tuple[str, ...]
+    value_close: str
+    value_line_ends: bool
+
+
+XML_PARAMETERS = ParameterTags("<parameter=", (">",), "</parameter>", value_line_ends=True)
+ARG_KEYS = ParameterTags(
+    "<arg_key>", ("</arg_key>", "<arg_value>"), "</arg_value>", value_line_ends=False
+)
+
+
+def tagged_parameters(rules: GrammarRules, schema: Schema, tags: ParameterTags) -> str:
+    """Return the parameters of a tool, in the order of its schema.
 
     A text goes up to the end of its parameter; values of other types are JSON by their schema.
     """
     properties = _properties(schema)
+    key_open = rules.literal(tags.key_open)
+    key_close = f" {OPTIONAL_LINE_END} ".join(map(rules.literal, tags.key_close))
     if not properties:
         if schema.get("additionalProperties") is False or "properties" in schema:
             return ""
-        text = rules.until("\n</parameter>\n")
-        return f'({rules.literal("<parameter=")} {_KEY} ">\\n" {text})*'
+        text = rules.until(tags.value_close)
+        return f"({key_open} {_KEY} {key_close} {text} {OPTIONAL_LINE_END})*"
     required = _required(schema)
     parts = []
     for key, one in properties.items():
-        body = f"{rules.literal(f'<parameter={key}>' + chr(10))} {_xml_value(rules, one, schema)}"
+        value = _tagged_value(rules, one, schema, tags)
+        body = f"{key_open} {rules.literal(key)} {key_close} {value} {OPTIONAL_LINE_END}"
         parts.append(body if key in required else f"({body})?")
     return " ".join(parts)
 
 
-def _xml_value(rules: GrammarRules, wanted: Any, root: Schema) -> str:
-    end = "\n</parameter>\n"
+def _tagged_value(rules: GrammarRules, wanted: Any, root: Schema, tags: ParameterTags) -> str:
+    """Return a value and the tag behind it."""
+    line_end = OPTIONAL_LINE_END if tags.value_line_ends else ""
+    end = f"{line_end} {rules.literal(tags.value_close)}"
     values = wanted.get("enum") if isinstance(wanted, Mapping) else None
     if isinstance(values, list) and values and all(isinstance(one, str) for one in values):
         alternatives = rules.one_of(rules.literal(one) or '""' for one in values)
-        return f"{alternatives} {rules.literal(end)}"
+        return f"{line_end} {alternatives} {end}"
     types = allowed_types(wanted, root)
+    if types == {"boolean"} and "enum" not in wanted and "const" not in wanted:
+        return f"{line_end} {_BOOLEAN} {end}"
     if "string" in types or not _stands_alone(wanted):
-        return rules.until(end)
+        return rules.until(tags.value_close)
     definitions = {word: root[word] for word in _DEFINITIONS if word in root}
-    return f"{rules.json({**wanted, **definitions})} {rules.literal(end)}"
+    return f"{line_end} {rules.json({**wanted, **definitions})} {end}"
 
 
 def _stands_alone(schema: object, depth: int = 0) -> bool:

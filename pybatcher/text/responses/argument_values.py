@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from .json_reader import loads
+from .python_literals import python_value
 from .source import MalformedCallError
 
-__all__ = ["ALL_TYPES", "allowed_types", "resolve", "typed_value"]
+__all__ = ["ALL_TYPES", "allowed_types", "quoted_value", "resolve", "typed_value"]
 
 ALL_TYPES = frozenset({"string", "integer", "number", "boolean", "null", "array", "object"})
 _MAX_STEPS = 64  # through references and alternatives of a schema
@@ -17,12 +18,11 @@ _MAX_STEPS = 64  # through references and alternatives of a schema
 def typed_value(text: str, schema: Mapping[str, Any], key: str) -> Any:
     """Return the value of the argument `key` of a tool with this schema.
 
-    A text stays a text where the schema wants one. Else it is read as JSON, and stays a text where
-    it is none. Without a type in the schema a text is read as JSON unless it is a JSON string.
+    A text stays a text where the schema wants one. Else it is read as JSON, or as a list or mapping
+    of Python, which some templates write; it stays a text where it is none. Without a type in the
+    schema a text is read as JSON unless it is a JSON string.
     """
-    properties = schema.get("properties")
-    wanted = properties.get(key) if isinstance(properties, Mapping) else None
-    types = allowed_types(wanted, schema)
+    types = _types_of(schema, key)
     if "string" in types and types != ALL_TYPES:
         return None if text == "null" and "null" in types else text
     word = text.strip()
@@ -33,12 +33,37 @@ def typed_value(text: str, schema: Mapping[str, Any], key: str) -> Any:
     try:
         value = loads(word)
     except MalformedCallError:
-        return text
+        return _python_container(word, text) if types & {"array", "object"} else text
     if isinstance(value, str) and types == ALL_TYPES:
         return text
     if "integer" in types and isinstance(value, float) and value.is_integer():
         return value if "number" in types else int(value)
     return value
+
+
+def quoted_value(value: Any, schema: Mapping[str, Any], key: str) -> Any:
+    """Return a value that the model wrote with its type, by the schema where it is a text.
+
+    A text stays a text wherever the schema allows one, or does not say.
+    """
+    if not isinstance(value, str) or "string" in _types_of(schema, key):
+        return value
+    return typed_value(value, schema, key)
+
+
+def _types_of(schema: Mapping[str, Any], key: str) -> frozenset[str]:
+    properties = schema.get("properties")
+    return allowed_types(properties.get(key) if isinstance(properties, Mapping) else None, schema)
+
+
+def _python_container(word: str, otherwise: str) -> Any:
+    """Return the list or mapping that a text of Python says."""
+    if not word.startswith(("[", "{")):
+        return otherwise
+    try:
+        return python_value(word)
+    except MalformedCallError:
+        return otherwise
 
 
 def allowed_types(wanted: object, root: Mapping[str, Any]) -> frozenset[str]:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from .argument_values import typed_value
+from .argument_values import quoted_value, typed_value
 from .call_builder import CallBuilder
 from .formats import DEEPSEEK_SEPARATOR, CallSyntax
 from .json_reader import (
@@ -25,6 +25,7 @@ from .source import MalformedCallError, Reading, TextSource
 
 __all__ = [
     "XML_OPEN",
+    "read_arg_keys_call",
     "read_deepseek_call",
     "read_gemma_call",
     "read_json_arguments",
@@ -41,6 +42,7 @@ _GEMMA_BARE_CHARACTERS = re.compile(r"[^<>:,{}\[\]\s]*")
 _PARAMETER_OPEN, _PARAMETER_CLOSE = "<parameter=", "</parameter>"
 _XML_CLOSE = "</function>"
 _PARAMETER_END = Markers([_PARAMETER_CLOSE])
+_ARG_KEY_END, _ARG_VALUE_END = Markers(["</arg_key>"]), Markers(["</arg_value>"])
 _OTHER_KEYS = frozenset({"type", "id"})
 
 
@@ -118,6 +120,31 @@ def read_xml_call(source: TextSource, call: CallBuilder) -> Reading[None]:
     call.end_arguments()
 
 
+def read_arg_keys_call(
+    source: TextSource, call: CallBuilder, closes: tuple[str, ...]
+) -> Reading[None]:
+    """Read `NAME<arg_key>KEY</arg_key><arg_value>value</arg_value>...`, and what closes the call.
+
+    Values are texts; their types come from the schema of the tool.
+    """
+    name = yield from source.run(_NAME_CHARACTERS)
+    yield from source.blanks()
+    found = yield from expect(source, "<arg_key>", *closes)
+    call.set_name(name)
+    call.begin_arguments()
+    while found == "<arg_key>":
+        key = yield from _read_until(source, _ARG_KEY_END)
+        yield from expect(source, "</arg_key>")
+        yield from source.blanks()
+        yield from expect(source, "<arg_value>")
+        value = yield from _read_until(source, _ARG_VALUE_END)
+        yield from expect(source, "</arg_value>")
+        yield from source.blanks()
+        call.add_argument(key.strip(), typed_value(value, call.schema, key.strip()))
+        found = yield from expect(source, "<arg_key>", *closes)
+    call.end_arguments()
+
+
 def _read_until(source: TextSource, end: Markers) -> Reading[str]:
     parts: list[str] = []
     if not (yield from source.until(end, parts.append)):
@@ -163,7 +190,12 @@ def read_gemma_call(source: TextSource, call: CallBuilder, quote: str) -> Readin
     call.set_name((yield from source.run(_NAME_CHARACTERS)))
     yield from source.blanks()
     call.begin_arguments()
-    yield from _read_members(source, quote, call.add_argument, 0)
+    yield from _read_members(
+        source,
+        quote,
+        lambda key, value: call.add_argument(key, quoted_value(value, call.schema, key)),
+        0,
+    )
     call.end_arguments()
 
 

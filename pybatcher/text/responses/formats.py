@@ -16,13 +16,26 @@ __all__ = [
     "ThinkMarkers",
 ]
 
-CallForm = Literal["json", "xml", "mistral", "deepseek", "gemma", "python"]
+CallForm = Literal[
+    "json",
+    "xml",
+    "function_json",
+    "arg_keys",
+    "mistral",
+    "deepseek",
+    "deepseek_bare",
+    "gemma",
+    "python",
+]
 """How a call is written:
 
 json       {"name": ..., "arguments": {...}}, or a list of those
 xml        <function=NAME><parameter=KEY>value</parameter></function>
+function_json  NAME>{...}</function>
+arg_keys   NAME<arg_key>KEY</arg_key><arg_value>value</arg_value>, and the marker that closes
 mistral    NAME[ARGS]{...}, or a JSON list
-deepseek   function<SEPARATOR>NAME, then {...} in a fenced block; or NAME<SEPARATOR>{...}
+deepseek   function<SEPARATOR>NAME, then {...} in a fenced block
+deepseek_bare  NAME<SEPARATOR>{...}; a reader of either reads both
 gemma      call:NAME{key:<|"|>text<|"|>,other:1}
 python     NAME(key=value), or a list of those
 """
@@ -51,7 +64,7 @@ class CallSyntax:
     forms: what may be inside; the first is what a grammar writes.
     listed: a grammar writes a list of calls, not a block for each.
     lead, tail: blanks that the model puts behind `opens` and before `closes`.
-    between: what the model puts between two calls.
+    between: what the model puts between two calls; blanks may be left out.
     around: what the model puts before the first call and behind the last one.
     quote: what encloses a text, for the form "gemma".
     name_keys, arguments_keys: of the JSON object; the first is what a grammar writes.
@@ -139,6 +152,8 @@ HARMONY_MARKERS = (
 _INNER_MARKERS = {
     "mistral": frozenset({"[ARGS]", "[CALL_ID]"}),
     "deepseek": frozenset({DEEPSEEK_SEPARATOR}),
+    "deepseek_bare": frozenset({DEEPSEEK_SEPARATOR}),
+    "arg_keys": frozenset({"<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>"}),
 }
 
 _THINK = ThinkMarkers("<think>", "</think>")
@@ -160,6 +175,14 @@ _BARE_CALL = CallSyntax(
     between="; ",
     exact=True,
 )
+_PYTHON_TAG = CallSyntax(
+    ("<|python_tag|>",),
+    ("<|eom_id|>",),
+    ("json", "python"),
+    arguments_keys=("parameters", "arguments"),
+)
+_DEEPSEEK_AROUND = (_token("calls begin"), _token("calls end"))
+_TOOL_CALLS = CallSyntax(("<tool_calls>",), ("</tool_calls>",), listed=True)
 _GRANITE_LIST = CallSyntax(("<|tool_call|>",), ("<|/tool_call|>",), listed=True)
 
 _ALL = [
@@ -171,13 +194,13 @@ _ALL = [
         (_THINK,),
         (
             _BARE_CALL,
-            CallSyntax(
-                ("<|python_tag|>",),
-                ("<|eom_id|>",),
-                ("json", "python"),
-                arguments_keys=("parameters", "arguments"),
-            ),
+            _PYTHON_TAG,
         ),
+    ),
+    ResponseFormat(
+        "functionary",
+        (_THINK,),
+        (CallSyntax(("<function=",), forms=("function_json",)), _PYTHON_TAG),
     ),
     ResponseFormat(
         "mistral",
@@ -229,15 +252,70 @@ _ALL = [
                 (_token("call end"),),
                 ("deepseek",),
                 between="\n",
-                around=(_token("calls begin"), _token("calls end")),
+                around=_DEEPSEEK_AROUND,
             ),
         ),
-        dropped=(_token("calls begin"), _token("calls end")),
+        dropped=_DEEPSEEK_AROUND,
+    ),
+    ResponseFormat(
+        "deepseek_v31",
+        (_THINK,),
+        (
+            CallSyntax(
+                (_token("call begin"),),
+                (_token("call end"),),
+                ("deepseek_bare",),
+                around=_DEEPSEEK_AROUND,
+            ),
+        ),
+        dropped=_DEEPSEEK_AROUND,
     ),
     ResponseFormat(
         "granite", (_THINK,), (_GRANITE_LIST, _TOOL_CALL), dropped=("<response>", "</response>")
     ),
     ResponseFormat("granite4", (_THINK,), (_TOOL_CALL, _GRANITE_LIST)),
+    ResponseFormat(
+        "glm",
+        (_THINK,),
+        (CallSyntax(("<tool_call>",), ("</tool_call>",), ("arg_keys", "json"), between="\n"),),
+    ),
+    ResponseFormat(
+        "seed_oss",
+        (ThinkMarkers("<seed:think>", "</seed:think>"),),
+        (
+            CallSyntax(
+                ("<seed:tool_call>",),
+                ("</seed:tool_call>",),
+                ("xml",),
+                lead="\n",
+                tail="\n",
+                between="\n",
+            ),
+        ),
+    ),
+    ResponseFormat(
+        "nemotron", (_THINK,), (CallSyntax(("<TOOLCALL>",), ("</TOOLCALL>",), listed=True),)
+    ),
+    ResponseFormat("tool_calls", (_THINK,), (_TOOL_CALLS,)),
+    ResponseFormat(
+        "apriel",
+        (ThinkMarkers("Here are my reasoning steps:", "[BEGIN FINAL RESPONSE]"),),
+        (_TOOL_CALLS,),
+    ),
+    ResponseFormat(
+        "lfm2",
+        (_THINK,),
+        (
+            CallSyntax(
+                ("<|tool_call_start|>",), ("<|tool_call_end|>",), ("json", "python"), listed=True
+            ),
+        ),
+    ),
+    ResponseFormat(
+        "internlm2",
+        (_THINK,),
+        (CallSyntax(("<|action_start|><|plugin|>",), ("<|action_end|>",), lead="\n"),),
+    ),
     ResponseFormat("generic", (_THINK,), (_BARE_CALL, _TOOL_CALL)),
 ]
 

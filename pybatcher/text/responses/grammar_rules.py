@@ -7,7 +7,10 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-__all__ = ["GrammarRules"]
+__all__ = ["ANY_TEXT", "BLANKS", "GrammarRules"]
+
+ANY_TEXT = "/(?s:.*)/"
+BLANKS = r"/\n{0,2}/"
 
 # Without bounds on blanks, a model may write them without end. The separators are expressions.
 _SEPARATORS = {"whitespace_flexible": False, "item_separator": ", ?", "key_separator": ": ?"}

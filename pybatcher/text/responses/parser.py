@@ -10,6 +10,7 @@ from .call_builder import CallBuilder
 from .call_ids import call_id
 from .call_readers import (
     XML_OPEN,
+    read_arg_keys_call,
     read_deepseek_call,
     read_gemma_call,
     read_json_call,
@@ -134,9 +135,12 @@ class ResponseParser:
             writer.markup(blanks)
             yield from self._read_reasoning(think)
             blanks = ""
-        elif think and (opened := (yield from source.literal(*(one.open for one in think)))):
-            writer.markup(blanks + opened)
-            yield from self._read_reasoning([one for one in think if one.open == opened])
+        elif think and (marker := (yield from source.literal(*_markers_of(think)))):
+            writer.markup(blanks + marker)
+            if opened := [one for one in think if one.open == marker]:
+                yield from self._read_reasoning(opened)
+            else:  # closed at once, as models do whose prompts may open it
+                writer.markup((yield from source.blanks()))
             blanks = ""
         first = yield from source.peek()
         if self._bare is None or first not in ("{", "["):
@@ -189,19 +193,14 @@ class ResponseParser:
                 yield from self._read_call(call, syntax, opened)
                 call.end(partial(self._raw, before))
                 found, before = True, ""
-                if not listed:
-                    break
-                writer.markup((yield from source.blanks()))
-                separator = yield from source.literal(",", "]")
-                writer.markup(separator)
-                if separator != ",":
+                if not (yield from self._goes_on(syntax, listed=listed)):
                     break
                 source.record()
                 call = self._new_call(exact=syntax.exact)
         except MalformedCallError as error:
             self._reject(call, before, str(error))
         if found:
-            blanks = yield from source.blanks()
+            blanks = self._content.take_blanks() + (yield from source.blanks())
             if syntax.closes and (closed := (yield from source.literal(*syntax.closes))):
                 writer.markup(blanks + closed)
                 blanks = yield from source.blanks()
@@ -211,6 +210,23 @@ class ResponseParser:
             else:
                 writer.markup(blanks)
         return found
+
+    def _goes_on(self, syntax: CallSyntax, *, listed: bool) -> Reading[bool]:
+        """Read what is between two calls that one marker opens; return whether there is another.
+
+        Without a list, JSON objects may stand in a row where a marker closes them.
+        """
+        source, writer = self._source, self._writer
+        blanks = yield from source.blanks()
+        if listed:
+            separator = yield from source.literal(",", "]")
+            writer.markup(blanks + separator)
+            return separator == ","
+        if syntax.closes and "json" in syntax.forms and (yield from source.peek()) == "{":
+            writer.markup(blanks)
+            return True
+        self._content.add(blanks)
+        return False
 
     def _raw(self, before: str) -> str:
         self._writer.markup(before)
@@ -227,9 +243,11 @@ class ResponseParser:
         elif first == "<" and "xml" in forms:
             yield from expect(source, XML_OPEN)
             yield from read_xml_call(source, call)
+        elif "arg_keys" in forms:
+            yield from read_arg_keys_call(source, call, syntax.closes)
         elif "mistral" in forms:
             yield from read_mistral_call(source, call)
-        elif "deepseek" in forms:
+        elif "deepseek" in forms or "deepseek_bare" in forms:
             yield from read_deepseek_call(source, call)
         elif "gemma" in forms:
             yield from read_gemma_call(source, call, syntax.quote)
@@ -247,6 +265,10 @@ class ResponseParser:
 
     def _new_call(self, *, exact: bool) -> CallBuilder:
         return CallBuilder(self._writer, self._schemas, exact=exact)
+
+
+def _markers_of(think: tuple[ThinkMarkers, ...]) -> list[str]:
+    return [marker for one in think for marker in (one.open, one.close)]
 
 
 def parse_response(

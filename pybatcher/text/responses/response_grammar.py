@@ -9,16 +9,13 @@ from typing import Any
 from ...errors import InvalidRequestError
 from ...params import OutputForm
 from ..grammars.compiler import JSON_LAYOUT
-from .argument_grammar import gemma_arguments, xml_parameters
-from .formats import DEEPSEEK_SEPARATOR, CallSyntax, ResponseFormat
-from .grammar_rules import GrammarRules
+from .call_grammar import calls_of, opening, text_and_calls
+from .formats import ResponseFormat
+from .grammar_rules import ANY_TEXT, BLANKS, GrammarRules
 from .tool_choice import ToolChoice
 from .tools import ToolSpec
 
 __all__ = ["response_grammar"]
-
-_BLANKS = r"/\n{0,2}/"
-_ANY_TEXT = "/(?s:.*)/"
 
 
 def response_grammar(
@@ -53,24 +50,24 @@ def response_grammar(
     text = _form(rules, form)
     budget = "" if max_reasoning_tokens is None else f"[max_tokens={max_reasoning_tokens}]"
     if format.harmony:
-        last = "" if choice.mode == "required" else text or rules.rule(_ANY_TEXT)
+        last = "" if choice.mode == "required" else text or rules.rule(ANY_TEXT)
         return rules.text(_harmony(rules, chosen, last, in_reasoning, budget))
     think = _reasoning(rules, format, in_reasoning, may_reason, budget)
     if not chosen:
-        return rules.text(f"{think} {text or rules.rule(_ANY_TEXT)}")
+        return rules.text(f"{think} {text or rules.rule(ANY_TEXT)}")
     if not format.calls:
         raise InvalidRequestError(
             f"tool_choice: the model's format ({format.name}) has no calls of tools, so that "
             "none can be required; tools must be left out"
         )
     syntax = format.calls[0]
-    calls = _calls(rules, syntax, chosen, parallel=parallel)
-    only_calls = f"{rules.literal(_opening(syntax))} {calls}"
+    calls = calls_of(rules, format, chosen, parallel=parallel)
+    only_calls = f"{rules.literal(opening(syntax))} {calls}"
     if choice.mode == "required":
         return rules.text(f"{think} {only_calls}")
     if text:
         return rules.text(f"{think} ({text} | {only_calls})")
-    return rules.text(f"{think} {_mixed(rules, syntax, calls)}")
+    return rules.text(f"{think} {text_and_calls(rules, syntax, calls)}")
 
 
 def _form(rules: GrammarRules, form: OutputForm | None) -> str:
@@ -111,8 +108,10 @@ def _reasoning(
     if not format.think or not (inside or may_begin):
         return ""
     think = format.think[0]
-    rest = f"{_reasoned(rules, think.close, budget)} {_BLANKS}"
-    return rest if inside else f"({rules.literal(think.open)} {rest})?"
+    rest = f"{_reasoned(rules, think.close, budget)} {BLANKS}"
+    if inside:
+        return rest
+    return f"({rules.literal(think.open)} {rest} | {rules.literal(think.close)} {BLANKS})?"
 
 
 def _reasoned(rules: GrammarRules, close: str, budget: str) -> str:
@@ -124,60 +123,7 @@ def _reasoned(rules: GrammarRules, close: str, budget: str) -> str:
             f"max_reasoning_tokens: the model ends its reasoning with {close!r}, which is no token "
             "of its tokenizer, so that its length cannot be limited; leave it out"
         )
-    return f"{rules.rule(_ANY_TEXT, options=budget)} {rules.literal(close)}"
-
-
-def _opening(syntax: CallSyntax) -> str:
-    """Return the text from which on a response is a call."""
-    return syntax.around[0] + (syntax.opens[0] if syntax.opens else "")
-
-
-def _mixed(rules: GrammarRules, syntax: CallSyntax, calls: str) -> str:
-    """Return any text, and calls after it."""
-    opening = _opening(syntax)
-    if not opening:
-        text = f'{_ANY_TEXT} & ~/\\{{"{syntax.name_keys[0]}"(?s:.*)/'
-        rules.define("TEXT", text)
-        return f"(TEXT | {calls})"
-    marker = syntax.around[0] or opening
-    rest = rules.literal(opening.removeprefix(marker))
-    return f"({rules.until(marker)} {rest} {calls} {_BLANKS})? {rules.rule(_ANY_TEXT)}"
-
-
-def _calls(
-    rules: GrammarRules, syntax: CallSyntax, tools: Sequence[ToolSpec], *, parallel: bool
-) -> str:
-    """Return the calls, from behind the text that opens the first one."""
-    one = rules.one_of(_call(rules, syntax, tool) for tool in tools)
-    before, after = rules.literal(syntax.lead), rules.literal(syntax.tail)
-    closed = rules.literal(syntax.closes[0]) if syntax.closes else ""
-    end = rules.literal(syntax.around[1])
-    if syntax.listed:
-        more = f'(", " {one})*' if parallel else ""
-        return f'{before} "[" {one} {more} "]" {closed} {end}'
-    block = f"{before} {one} {after} {closed}"
-    opened = syntax.between + (syntax.opens[0] if syntax.opens else "")
-    more = f"({rules.literal(opened)} {block})*" if parallel else ""
-    return f"{block} {more} {end}"
-
-
-def _call(rules: GrammarRules, syntax: CallSyntax, tool: ToolSpec) -> str:
-    form = syntax.forms[0]
-    if form == "xml":
-        parameters = xml_parameters(rules, tool.parameters)
-        return f'{rules.literal(f"<function={tool.name}>" + chr(10))} {parameters} "</function>"'
-    if form == "gemma":
-        arguments = gemma_arguments(rules, tool.parameters, syntax.quote)
-        return f"{rules.literal(f'call:{tool.name}')} {arguments}"
-    arguments = rules.json(tool.parameters)
-    if form == "mistral":
-        return f"{rules.literal(f'{tool.name}[ARGS]')} {arguments}"
-    if form == "deepseek":
-        begin = f"function{DEEPSEEK_SEPARATOR}{tool.name}\n```json\n"
-        return f"{rules.literal(begin)} {arguments} {rules.literal(chr(10) + '```')}"
-    name_key, arguments_key = syntax.name_keys[0], syntax.arguments_keys[0]
-    begin = f"{{{json.dumps(name_key)}: {json.dumps(tool.name)}, {json.dumps(arguments_key)}: "
-    return f'{rules.literal(begin)} {arguments} "}}"'
+    return f"{rules.rule(ANY_TEXT, options=budget)} {rules.literal(close)}"
 
 
 def _harmony(
@@ -194,11 +140,20 @@ def _harmony(
     )
     last = []
     for tool in tools:
-        begin = f"<|channel|>commentary to=functions.{tool.name} <|constrain|>json<|message|>"
+        begin = _harmony_header(rules, f"to=functions.{tool.name}")
         end = rules.literal("<|call|>")
-        last.append(f"{rules.literal(begin)} {rules.json(tool.parameters)} ({end})?")
+        last.append(f"{begin} {rules.json(tool.parameters)} ({end})?")
     if final:
         last.append(f"{rules.literal('<|channel|>final<|message|>')} {final}")
     begun = f"{text} {next_message}" if in_reasoning else ""
     again = "?" if budget else "*"
     return f"{begun} ({channels} {text} {next_message}){again} {rules.one_of(last)}"
+
+
+def _harmony_header(rules: GrammarRules, recipient: str) -> str:
+    """Return the header of a call. Models put the recipient behind the channel, the chat template
+    before it.
+    """
+    behind = rules.literal(f"<|channel|>commentary {recipient} <|constrain|>json")
+    before = rules.literal(f" {recipient}<|channel|>commentary json")
+    return f"{rules.one_of([behind, before])} {rules.literal('<|message|>')}"

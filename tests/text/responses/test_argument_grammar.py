@@ -1,4 +1,4 @@
-"""Members of arguments that no JSON says; calls as a whole are tested with `tool_grammar`."""
+"""Members of arguments that no JSON says; calls as a whole are tested with `response_grammar`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,12 @@ from typing import Any
 
 import pytest
 
-from pybatcher.text.responses.argument_grammar import gemma_arguments, xml_parameters
+from pybatcher.text.responses.argument_grammar import (
+    ARG_KEYS,
+    XML_PARAMETERS,
+    gemma_arguments,
+    tagged_parameters,
+)
 from pybatcher.text.responses.grammar_rules import GrammarRules
 
 
@@ -96,12 +101,37 @@ XML_SCHEMA: dict[str, Any] = {
 )
 def test_xml_parameters(text: str, fits: bool) -> None:
     rules = GrammarRules({})
-    assert follows(rules, xml_parameters(rules, XML_SCHEMA), text) is fits
+    assert follows(rules, tagged_parameters(rules, XML_SCHEMA, XML_PARAMETERS), text) is fits
+
+
+@pytest.mark.parametrize(
+    ("text", "fits"),
+    [
+        ("", True),
+        ("<arg_key>a</arg_key><arg_value>two\nlines</arg_value>", True),
+        ("<arg_key>b</arg_key>\n<arg_value>1</arg_value>\n<arg_key>l</arg_key>\n"
+         "<arg_value>[true, false]</arg_value>\n", True),
+        ("<arg_key>b</arg_key><arg_value>\n1</arg_value>", False),
+        ("<arg_key>c</arg_key><arg_value>1</arg_value>", False),
+    ],
+)  # fmt: skip
+def test_parameters_as_keys_and_values(text: str, fits: bool) -> None:
+    rules = GrammarRules({})
+    assert follows(rules, tagged_parameters(rules, XML_SCHEMA, ARG_KEYS), text) is fits
+
+
+@pytest.mark.parametrize("value", ["true", "True", "\nfalse\n", "False\n", "tRue", "1", ""])
+def test_truth_values_may_be_pythons(value: str) -> None:
+    rules = GrammarRules({})
+    schema = {"properties": {"a": {"type": "boolean"}}, "required": ["a"]}
+    start = tagged_parameters(rules, schema, XML_PARAMETERS)
+    fits = value.strip() in ("true", "True", "false", "False")
+    assert follows(rules, start, f"<parameter=a>{value}</parameter>\n") is fits
 
 
 def test_a_tool_without_named_parameters() -> None:
     for schema, fits in (({}, True), ({"properties": {}}, False)):
         rules = GrammarRules({})
-        start = xml_parameters(rules, schema) or '""'
+        start = tagged_parameters(rules, schema, XML_PARAMETERS) or '""'
         assert follows(rules, start, parameter("k", "v") + parameter("l", "w")) is fits
         assert follows(rules, start, "")

@@ -4,7 +4,12 @@ from typing import Any
 
 import pytest
 
-from pybatcher.text.responses.argument_values import ALL_TYPES, allowed_types, typed_value
+from pybatcher.text.responses.argument_values import (
+    ALL_TYPES,
+    allowed_types,
+    quoted_value,
+    typed_value,
+)
 
 ROOT = {"$defs": {"n": {"type": "integer"}, "loop": {"$ref": "#/$defs/loop"}, "a/b": {"const": 1}}}
 
@@ -23,6 +28,13 @@ ROOT = {"$defs": {"n": {"type": "integer"}, "loop": {"$ref": "#/$defs/loop"}, "a
         ("null", {"type": ["string", "null"]}, None),
         ("null", {"type": "string"}, "null"),
         ("[1, 2]", {"type": "array"}, [1, 2]),
+        ("['a', True]", {"type": "array"}, ["a", True]),
+        (" {'a': None} ", {"type": "object"}, {"a": None}),
+        ("['a', f()]", {"type": "array"}, "['a', f()]"),
+        ("['a'", {"type": "array"}, "['a'"),
+        ("['a'] b", {"type": "array"}, "['a'] b"),
+        ("['a']", {"type": "integer"}, "['a']"),
+        ("'a'", {"type": "array"}, "'a'"),
         ("seven", {"type": "integer"}, "seven"),
         ("7", {"$ref": "#/$defs/n"}, 7),
         ("7", {"anyOf": [{"type": "string"}, {"$ref": "#/$defs/n"}]}, "7"),
@@ -66,3 +78,22 @@ def test_a_schema_that_says_nothing_allows_all_types(schema: Any) -> None:
 
 def test_references_are_unescaped() -> None:
     assert allowed_types({"$ref": "#/$defs/a~1b"}, ROOT) == {"integer"}
+
+
+@pytest.mark.parametrize(
+    ("given", "schema", "value"),
+    [
+        ("3", {"type": "integer"}, 3),
+        ("True", {"type": "boolean"}, True),
+        ("['x']", {"type": "array"}, ["x"]),
+        ("three", {"type": "integer"}, "three"),
+        ("3", {"type": "string"}, "3"),
+        ("3", {"type": ["string", "integer"]}, "3"),
+        ("null", {"type": ["string", "null"]}, "null"),
+        ("3", {}, "3"),
+        (3, {"type": "string"}, 3),
+    ],
+)
+def test_what_was_quoted_is_a_text_where_it_may_be(given: Any, schema: Any, value: Any) -> None:
+    found = quoted_value(given, {"properties": {"k": schema}}, "k")
+    assert (found, type(found)) == (value, type(value))

@@ -1,4 +1,4 @@
-"""The text of grammars; what they accept is tested with `tool_grammar`."""
+"""The text of grammars; what they accept is tested with `response_grammar`."""
 
 from __future__ import annotations
 

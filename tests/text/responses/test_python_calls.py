@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 import ast
+import io
+import tokenize
 import warnings
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from pybatcher.text.responses.formats import FORMATS
@@ -70,6 +72,7 @@ def test_what_is_no_call_of_literals(text: str) -> None:
 
 @settings(deadline=None)
 @given(st.text(alphabet="ab'\"\\nx1u\n ", max_size=12), st.sampled_from(["'", '"', '"""']))
+@example('""', '"""')  # several literals beside each other, which Python joins, are none here
 def test_texts_mean_what_they_mean_in_python(text: str, quote: str) -> None:
     literal = repr(text) if len(quote) == 1 else f'"""{text}"""'
     try:
@@ -77,4 +80,6 @@ def test_texts_mean_what_they_mean_in_python(text: str, quote: str) -> None:
             value = ast.literal_eval(literal)
     except (SyntaxError, ValueError):
         return
+    names = [token.type for token in tokenize.generate_tokens(io.StringIO(literal).readline)]
+    assume(names.count(tokenize.STRING) == 1)
     assert calls_of(f"f(a={literal})") == [("f", {"a": value})]

@@ -91,12 +91,57 @@ WRITTEN = {
         "</tool_call>",
         '\n<tool_call>\n{"name": "ping", "arguments": {}}\n</tool_call>',
     ),
+    "deepseek_v31": (
+        f"{deepseek('calls begin')}{deepseek('call begin')}get_weather{deepseek('sep')}"
+        f'{{"city": "Paris", "days": 3}}{deepseek("call end")}',
+        f"{deepseek('call begin')}ping{deepseek('sep')}{{}}{deepseek('call end')}",
+    ),
+    "functionary": (
+        '<function=get_weather>{"city": "Paris", "days": 3}</function>',
+        "<function=ping>{}</function>",
+    ),
+    "glm": (
+        "<tool_call>get_weather\n<arg_key>city</arg_key>\n<arg_value>Paris</arg_value>\n"
+        "<arg_key>days</arg_key>\n<arg_value>3</arg_value>\n</tool_call>",
+        "<tool_call>ping</tool_call>",
+    ),
+    "seed_oss": (
+        "<seed:tool_call>\n<function=get_weather>\n<parameter=city>Paris</parameter>\n"
+        "<parameter=days>3</parameter>\n</function>\n</seed:tool_call>",
+        "\n<seed:tool_call>\n<function=ping>\n</function>\n</seed:tool_call>",
+    ),
+    "nemotron": (
+        '<TOOLCALL>[{"name": "get_weather", "arguments": {"city": "Paris", "days": 3}}',
+        ', {"name": "ping", "arguments": {}}',
+    ),
+    "tool_calls": (
+        '<tool_calls>[{"name": "get_weather", "arguments": {"city": "Paris", "days": 3}}',
+        ', {"name": "ping", "arguments": {}}',
+    ),
+    "lfm2": (
+        '<|tool_call_start|>[{"name": "get_weather", "arguments": {"city": "Paris", "days": 3}}',
+        ', {"name": "ping", "arguments": {}}',
+    ),
+    "internlm2": (
+        '<|action_start|><|plugin|>\n{"name": "get_weather", "arguments": {"city": "Paris", '
+        '"days": 3}}<|action_end|>',
+        '<|action_start|><|plugin|>\n{"name": "ping", "arguments": {}}<|action_end|>',
+    ),
 }
-WRITTEN |= {"smollm3": WRITTEN["hermes"], "generic": WRITTEN["llama3"]}
+WRITTEN |= {
+    "apriel": WRITTEN["tool_calls"],
+    "smollm3": WRITTEN["hermes"],
+    "generic": WRITTEN["llama3"],
+}
 ENDS = {
     "mistral_json": "]",
     "granite": "]<|/tool_call|>",
     "deepseek": deepseek("calls end"),
+    "deepseek_v31": deepseek("calls end"),
+    "nemotron": "]</TOOLCALL>",
+    "tool_calls": "]</tool_calls>",
+    "apriel": "]</tool_calls>",
+    "lfm2": "]<|tool_call_end|>",
 }
 MARKERS = {m: i for i, m in enumerate(sorted({m for f in FORMATS.values() for m in f.markers}))}
 
@@ -181,10 +226,45 @@ def test_reasoning_comes_first(name: str) -> None:
     one = WRITTEN[name][0] + ENDS.get(name, "")
     closed = f"Hm.\n{think.close}\n\n"
     assert Follower(grammar(name)).follows(think.open + closed + one)
+    assert Follower(grammar(name)).follows(f"{think.close}\n{one}")
     inside = Follower(grammar(name, in_reasoning=True))
     assert inside.follows(closed + one)
     assert not inside.follows(one)
     assert Follower(grammar(name, "auto", in_reasoning=True)).follows(closed + "Yes.")
+
+
+@pytest.mark.parametrize("name", ["llama3", "gemma3", "generic"])
+def test_bare_json_may_be_a_list_and_have_either_key(name: str) -> None:
+    paris = '{"name": "get_weather", "arguments": {"city": "Paris", "days": 3}}'
+    ping = '{"name": "ping", "parameters": {}}'
+    for choice in ("required", "auto"):
+        follower = Follower(grammar(name, choice))
+        for text in (paris, f"[{paris}]", f"[{paris}, {ping}]", f"{ping}; {paris}"):
+            assert follower.follows(text), text
+        assert not follower.follows(f"[{paris}")
+        assert not follower.follows(f"[{paris.replace('days', 'nights')}]")
+    assert Follower(grammar(name, "auto")).follows('[{"a": 1}]')
+    alone = Follower(grammar(name, parallel=False))
+    assert alone.follows(f"[{paris}]")
+    assert not alone.follows(f"[{paris}, {ping}]")
+
+
+def test_calls_of_mistral_may_have_ids() -> None:
+    arguments = '{"city": "Paris", "days": 3}'
+    follower = Follower(grammar("mistral"))
+    assert follower.follows(f"[TOOL_CALLS]get_weather[CALL_ID]aB3dE6gH9[ARGS]{arguments}")
+    assert not follower.follows(f"[TOOL_CALLS]get_weather[CALL_ID]aB3[ARGS]{arguments}")
+    call = f'{{"name": "get_weather", "arguments": {arguments}, "id": "aB3dE6gH9"}}'
+    assert Follower(grammar("mistral_json")).follows(f"[TOOL_CALLS][{call}, {call}]")
+    hermes = Follower(grammar("hermes"))
+    assert not hermes.follows(f"<tool_call>\n{call}\n</tool_call>")
+
+
+def test_the_recipient_of_harmony_may_come_first() -> None:
+    text = " to=functions.get_weather<|channel|>commentary json<|message|>"
+    follower = Follower(grammar("harmony"))
+    assert follower.follows(text + '{"city":"Paris","days":3}<|call|>')
+    assert not follower.follows(text.replace("weather", "money") + '{"city":"Paris","days":3}')
 
 
 def test_harmony_has_reasoning_and_comments_first() -> None:
