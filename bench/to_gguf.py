@@ -4,8 +4,8 @@
 
 Supports the two families of bench/shapes.py. llama.cpp rotates neighbouring pairs in the `llama`
 family where the checkpoint rotates halves, so that the rows of q and k are permuted; it needs
-vectors in f32, and Llama 3's rope scaling as one factor per frequency. The file has no vocabulary:
-prompts and outputs are token ids.
+vectors in f32, and Llama 3's rope scaling as one factor per frequency. Without a tokenizer.json the
+file has no vocabulary: prompts and outputs are token ids.
 """
 
 from __future__ import annotations
@@ -91,7 +91,29 @@ def write_metadata(writer: gguf.GGUFWriter, config: dict[str, Any]) -> None:
     writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
     writer.add_vocab_size(config["vocab_size"])
     writer.add_file_type(gguf.LlamaFileType.MOSTLY_BF16)
-    writer.add_tokenizer_model("no_vocab")
+
+
+def write_vocabulary(writer: gguf.GGUFWriter, directory: Path, config: dict[str, Any]) -> None:
+    """Write the byte-level vocabulary of tokenizer.json; without that file, that there is none."""
+    path = directory / "tokenizer.json"
+    if not path.exists():
+        writer.add_tokenizer_model("no_vocab")
+        return
+    tokenizer = json.loads(path.read_text())
+    words = {i: word for word, i in tokenizer["model"]["vocab"].items()}
+    special = {token["id"]: token["content"] for token in tokenizer["added_tokens"]}
+    tokens, types = [], []
+    for i in range(config["vocab_size"]):
+        tokens.append(special.get(i) or words.get(i) or f"<unused {i}>")
+        kind = gguf.TokenType.NORMAL if i in words else gguf.TokenType.CONTROL
+        types.append(gguf.TokenType.CONTROL if i in special else kind)
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre("gpt-2")
+    writer.add_token_list(tokens)
+    writer.add_token_types(types)
+    merges = tokenizer["model"]["merges"] or [["e", "e"]]
+    writer.add_token_merges([one if isinstance(one, str) else " ".join(one) for one in merges])
+    writer.add_eos_token_id(config["eos_token_id"])
 
 
 def to_gguf(directory: Path) -> Path:
@@ -103,6 +125,7 @@ def to_gguf(directory: Path) -> Path:
     unfinished = target.with_suffix(".part")
     writer = gguf.GGUFWriter(unfinished, config["model_type"])
     write_metadata(writer, config)
+    write_vocabulary(writer, directory, config)
     if config.get("rope_scaling"):
         writer.add_tensor("rope_freqs.weight", llama3_factors(config))
     heads = {"q_proj": config["num_attention_heads"], "k_proj": config["num_key_value_heads"]}

@@ -14,6 +14,9 @@ _Tensor = tuple[NDArray[Any], str] | tuple[Callable[[], NDArray[Any]], str, int,
 _TopLogprobs = tuple[tuple[int, float], ...]
 _Drawn = tuple[int, int, float | None, _TopLogprobs]
 
+ALL_FORBIDDEN: str
+"""The failure of a draw whose own parameters forbid every token."""
+
 def cuda_info() -> dict[str, Any]:
     """Return the fields of `CudaInfo`; each device is a tuple."""
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 import os
 import warnings
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from itertools import chain
 from typing import Self, cast
@@ -25,7 +25,7 @@ from typing_extensions import override
 
 from . import _core
 from .config import CachePlace, ContextSize, EngineConfig
-from .errors import InvalidRequestError, ModelFormatError
+from .errors import InvalidRequestError, ModelFormatError, PybatcherError
 from .loading import LoadedModel, convert_tensors, open_model
 from .loading.cuda import CudaDevice, CudaInfo
 from .loading.weights_cache import cache_for
@@ -239,7 +239,7 @@ class Engine(_core.Engine):
         for seq_id, token, logprob, top in drawn:
             sampled[seq_id] = (*sampled.get(seq_id, ()), SampledToken(token, logprob, top))
         embeddings = {seq_id: array("f", vector.tobytes()) for seq_id, vector in pooled.items()}
-        return StepResult(sampled, failed, logprobs, embeddings)
+        return StepResult(sampled, _own_failures(failed), logprobs, embeddings)
 
     @override
     def close(self) -> None:
@@ -278,6 +278,14 @@ class Engine(_core.Engine):
         finally:
             filled.result()
         return _with_forms(result, jobs)
+
+
+def _own_failures(failed: Mapping[int, str]) -> dict[int, str | PybatcherError]:
+    """Return the failures of draws, those that the request's own parameters made as its errors."""
+    return {
+        seq_id: InvalidRequestError(f"{why}; allow one more") if why == _core.ALL_FORBIDDEN else why
+        for seq_id, why in failed.items()
+    }
 
 
 def _with_forms(result: StepResult, jobs: dict[int, FormJob]) -> StepResult:

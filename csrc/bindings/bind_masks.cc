@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "bindings/bindings.h"
 #include "bindings/convert.h"
+#include "sampling/draw.h"
 #include "sampling/token_masks.h"
 
 namespace py = pybind11;
@@ -36,6 +37,7 @@ void bind_masks(py::module_& module) {
   using namespace pb::bindings;
   py::options options;
   options.disable_function_signatures();  // they are in _core.pyi
+  module.attr("ALL_FORBIDDEN") = pb::kAllForbidden;
   py::class_<TokenMasks>(module, "TokenMasks", kClassDoc)
       .def(py::init([](const py::object& n_rows, const py::object& vocab_size) {
              return new TokenMasks(

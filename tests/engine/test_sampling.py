@@ -315,7 +315,8 @@ def test_a_sequence_that_may_draw_nothing_fails_alone(engine: Engine) -> None:
     )
     result = engine.step(plan)
     assert set(result.sampled) == {well}
-    assert "forbid" in result.failed[stuck]
+    assert isinstance(result.failed[stuck], errors.InvalidRequestError)
+    assert "forbid every token" in str(result.failed[stuck])
     assert engine.seq_length(stuck) == len(PROMPT)
     with pytest.raises(errors.EngineError, match=f"sequence {stuck}"):
         engine.decode_batch([well, stuck], [1, 1])

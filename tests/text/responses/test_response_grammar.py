@@ -3,6 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from grammar_follower import Follower
 from response_texts import deepseek
 
 from pybatcher.errors import InvalidRequestError
@@ -148,26 +149,6 @@ MARKERS = {m: i for i, m in enumerate(sorted({m for f in FORMATS.values() for m 
 
 def grammar(name: str, choice: Any = "required", **options: Any) -> str:
     return response_grammar(FORMATS[name], TOOLS, read_tool_choice(choice, TOOLS), **options)
-
-
-class Follower:
-    """Says whether texts follow a grammar; a token is a byte, or a marker where those are special.
-
-    The vocabulary of the byte tokenizer of llguidance is the bytes; its own markers come after.
-    """
-
-    def __init__(self, lark: str) -> None:
-        llguidance = pytest.importorskip("llguidance")
-        self._tokenizer = llguidance.LLTokenizer("byte")
-        grammar = llguidance.grammar_from("lark", lark)
-        error = llguidance.LLMatcher.validate_grammar(grammar, self._tokenizer)
-        assert not error, f"{error}\n{lark}"
-        self._new = lambda: llguidance.LLMatcher(self._tokenizer, grammar)
-
-    def follows(self, text: str) -> bool:
-        matcher = self._new()
-        ids = list(text.encode())
-        return matcher.try_consume_tokens(ids) == len(ids) and matcher.is_accepting()
 
 
 def test_each_family_is_written() -> None:

@@ -1,0 +1,134 @@
+"""`ChatReader`: what a chat asks for, the form of its response, and what reads it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from chat_model import MARKERS, chat_model
+
+from pybatcher import InvalidRequestError
+from pybatcher.calls.chat_settings import ChatSettings
+from pybatcher.loading import open_model
+from pybatcher.params import OutputForm
+from pybatcher.serving.chats import ChatReader
+from pybatcher.text import Tokenizer
+from pybatcher.text.responses import FORMATS
+
+TOOL = {"name": "ping", "parameters": {"type": "object", "properties": {}}}
+FORM = OutputForm("regex", "a+")
+PROMPT = (1, 2, 3)
+
+
+def reader(path: Path | None, format: str, template: str | None = None) -> ChatReader:
+    parts = open_model(path).tokenizer
+    tokenizer = Tokenizer(parts.backend, eos_token_ids=parts.eos_token_ids)
+    return ChatReader(tokenizer, FORMATS[format], template)
+
+
+@pytest.fixture(scope="module")
+def thinking(tmp_path_factory: pytest.TempPathFactory) -> ChatReader:
+    return reader(chat_model(tmp_path_factory.mktemp("chat")), "hermes")
+
+
+def form(own: ChatReader, given: OutputForm | None, *, inside: bool = False, **asked: Any) -> Any:
+    return own.form(own.read(ChatSettings(**asked)), given, inside)
+
+
+def test_without_reasoning_and_calls_a_form_is_what_was_given() -> None:
+    plain = reader(None, "generic", "{{ messages }}")
+    for tools in (None, [TOOL]):
+        assert form(plain, None, tools=tools) is None
+    assert form(plain, FORM) is FORM
+    assert form(plain, FORM, tools=[TOOL], tool_choice="none") is FORM
+    assert form(plain, None, max_reasoning_tokens=5) is None  # it does not think
+
+
+def test_a_template_that_names_a_marker_is_of_a_model_that_may_think() -> None:
+    may = reader(None, "generic", "... <think> ...")
+    assert form(may, FORM).kind == "grammar"
+    assert form(may, FORM, enable_thinking=False) is FORM
+    assert form(may, None) is None
+
+
+@pytest.mark.parametrize(
+    ("asked", "given", "field"),
+    [
+        ({}, FORM, "regex"),
+        ({"tools": [TOOL]}, FORM, "tools"),
+        ({"tools": [TOOL], "tool_choice": "required"}, None, "tools"),
+        ({"tools": [TOOL | {"strict": True}]}, None, "tools"),
+        ({"tools": [TOOL], "max_reasoning_tokens": 5}, None, "max_reasoning_tokens"),
+        ({"max_reasoning_tokens": 5}, FORM, "regex"),
+    ],
+)
+def test_what_a_grammar_is_of(
+    thinking: ChatReader, asked: dict[str, Any], given: OutputForm | None, field: str
+) -> None:
+    made = form(thinking, given, **asked)
+    assert (made.kind, made.field) == ("grammar", field)
+    assert ("max_tokens=5" in made.text) is ("max_reasoning_tokens" in asked)
+
+
+def test_calls_of_the_models_own_accord_have_no_grammar(thinking: ChatReader) -> None:
+    assert form(thinking, None, tools=[TOOL]) is None
+    assert form(thinking, None) is None
+
+
+def test_markers_that_are_tokens_are_known_by_their_ids(thinking: ChatReader) -> None:
+    assert set(thinking.markers) == set(MARKERS)
+    assert reader(None, "hermes").markers == {}
+
+
+def test_a_limit_where_the_marker_is_no_token_is_refused() -> None:
+    with pytest.raises(InvalidRequestError, match="max_reasoning_tokens: the model ends its"):
+        form(reader(None, "hermes", "<think>"), None, max_reasoning_tokens=5)
+
+
+def test_a_prompt_may_end_inside_reasoning(thinking: ChatReader) -> None:
+    ids = thinking.markers
+    assert thinking.begins_inside_reasoning((5, ids["<think>"]))
+    assert not thinking.begins_inside_reasoning((5, ids["<think>"], ids["</think>"]))
+    assert not thinking.begins_inside_reasoning((5,))
+
+
+def test_ids_of_calls_follow_from_the_prompt_and_the_seed(thinking: ChatReader) -> None:
+    chat = thinking.read(ChatSettings(tools=[TOOL]))
+    text = '<tool_call>\n{"name": "ping", "arguments": {}}\n</tool_call>'
+
+    def ids(prompt: tuple[int, ...], seed: int) -> list[str]:
+        response = thinking.response(chat, prompt, seed, in_reasoning=False)
+        response.feed(text + text, is_last=True)
+        return [call.id for call in response.tool_calls]
+
+    first = ids(PROMPT, 7)
+    assert len(set(first)) == 2
+    assert ids(PROMPT, 7) == first
+    assert not set(first) & {*ids(PROMPT, 8), *ids((*PROMPT, 4), 7)}
+    assert ids(PROMPT, 2**64 - 1) != ids(PROMPT, 0)
+
+
+def test_a_response_that_may_have_one_call_is_over_with_it(thinking: ChatReader) -> None:
+    chat = thinking.read(ChatSettings(tools=[TOOL], parallel_tool_calls=False))
+    response = thinking.response(chat, PROMPT, 1, in_reasoning=False)
+    call = '<tool_call>\n{"name": "ping", "arguments": {}}\n</tool_call>'
+    part = response.feed(f"Well. {call}{call} So.", is_last=True)
+    assert (part.text, len(response.tool_calls), response.is_over) == ("Well.", 1, True)
+    assert response.feed("more", is_last=True) == ("", "", ())
+
+
+def test_a_call_that_is_none_after_all_is_void(thinking: ChatReader) -> None:
+    chat = thinking.read(ChatSettings(tools=[TOOL]))
+    response = thinking.response(chat, PROMPT, 1, in_reasoning=True)
+    part = response.feed("I call.</think>", is_last=False)
+    assert part.reasoning == "I call."
+    text = '<tool_call>\n{"name": "ping", "arguments": {"a": oh}}\n</tool_call>'
+    parts = [response.feed(letter, is_last=False) for letter in text]
+    parts.append(response.feed("", is_last=True))
+    deltas = [delta for part in parts for delta in part.tool_calls]
+    assert deltas[0].name == "ping"
+    assert deltas[-1].note
+    assert deltas[-1].call is None
+    assert "".join(part.text for part in parts) == text
+    assert (response.tool_calls, len(response.notes)) == ((), 1)
