@@ -130,3 +130,21 @@ def test_templates_of_which_arguments_are_texts() -> None:
         "meetkai-functionary-medium-v3.2",
         "tool_chat_template_phi4_mini",
     }
+
+
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_arguments_that_are_no_json_are_never_the_templates_fault(name: str) -> None:
+    template = chat_template(name)
+    try:
+        template.render([USER, TURNS["call"]], tools=TOOLS)
+    except (InvalidRequestError, ModelFormatError):
+        return
+    call = {**CALLS[0], "function": {"name": "get_weather", "arguments": '{"city": "Pa'}}
+    message = {**TURNS["call"], "tool_calls": [call]}
+    try:
+        template.render([USER, message], tools=TOOLS)
+    except InvalidRequestError as error:
+        said = str(error)
+    else:
+        return
+    assert "arguments" in said

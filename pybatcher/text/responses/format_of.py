@@ -88,14 +88,11 @@ def format_of(
     """
     template = chat_template or ""
     own = read_own_template(own_template)
-    if own is not None:
-        return _with_mistral_ids(own, template)
-    if own_template:
-        name = _recognise(_texts_of(own_template))
-        if name:
-            return FORMATS[name]
-    name = _recognise(template) or _BY_MODEL_TYPE.get(model_type or "", "")
-    return FORMATS[name or "generic"]
+    family = _recognise(_texts_of(own_template)) if own_template else ""
+    family = family or _recognise(template) or _BY_MODEL_TYPE.get(model_type or "", "")
+    if own is None:
+        return FORMATS[family or "generic"]
+    return _with_mistral_ids(_with_layout(own, FORMATS[family or "generic"]), template)
 
 
 def _recognise(text: str) -> str:
@@ -113,6 +110,21 @@ def _texts_of(template: object) -> str:
     except (ValueError, TypeError, RecursionError):
         return ""
     return text.replace("\\", "")
+
+
+def _with_layout(own: ResponseFormat, family: ResponseFormat) -> ResponseFormat:
+    """Return the tokenizer's own format with what it does not say and the family's does.
+
+    That are the blanks that the model writes beside markers, where both have the same ones.
+    """
+    calls = []
+    for syntax in own.calls:
+        known = [one for one in family.calls if set(one.opens) & set(syntax.opens)]
+        if known and known[0].listed == syntax.listed:
+            layout = known[0]
+            syntax = replace(syntax, lead=layout.lead, tail=layout.tail, between=layout.between)
+        calls.append(syntax)
+    return replace(own, calls=tuple(calls))
 
 
 def _with_mistral_ids(own: ResponseFormat, template: str) -> ResponseFormat:

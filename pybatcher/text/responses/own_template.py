@@ -3,7 +3,8 @@
 Such a template (`response_template` in tokenizer_config.json) has `fields`, each with literal
 texts or regular expressions that open and close it, and how its content is read. Source: the
 documentation of transformers, "Response Parsing". Regular expressions are not run: they come with
-the checkpoint, and some would not end. What they are about is recognised by the markers in them.
+the checkpoint, and some would not end. Those that stand for fixed texts are read as such; what
+others are about is recognised by the markers in them.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from .formats import CallSyntax, ResponseFormat, ThinkMarkers
+from .literal_patterns import literals_of
 
 __all__ = ["read_own_template"]
 
@@ -42,7 +44,7 @@ def read_own_template(template: object) -> ResponseFormat | None:
             return None
         calls = (syntax,)
     content = _mapping(fields.get("content"))
-    if "open_pattern" in content or "close_pattern" in content:
+    if "open_pattern" in content:  # what closes it are end tokens, which are no text here
         return None
     return ResponseFormat("own", tuple(think), calls, dropped=_literals(content, "open"))
 
@@ -72,22 +74,22 @@ def _keys(transform: object) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
 
 
 def _placeholder(value: object) -> str:
-    """Return the name in "{name}"; "" for anything else, and for the whole content."""
+    """Return the name in "{name}" or "{content.name}"; "" for anything else, as "{content}"."""
     if not isinstance(value, str) or not (value.startswith("{") and value.endswith("}")):
         return ""
-    name = value[1:-1]
+    name = value[1:-1].removeprefix("content.")
     return name if name.isidentifier() and name != "content" else ""
 
 
 def _literals(field: object, key: str) -> tuple[str, ...]:
-    """Return the literal texts of a delimiter; empty where it is a pattern or nothing usable."""
+    """Return the literal texts of a delimiter; empty where there is none, or nothing usable."""
     plain = _mapping(field)
-    value = plain.get(key)
+    value, pattern = plain.get(key), plain.get(f"{key}_pattern")
     texts = [value] if isinstance(value, str) else value if isinstance(value, list) else []
+    if isinstance(pattern, str):
+        texts = [*literals_of(pattern)] if key not in plain else []
     usable = all(isinstance(one, str) and 0 < len(one.strip()) <= _MAX_MARKER for one in texts)
-    if not usable or f"{key}_pattern" in plain:
-        return ()
-    return tuple(one.strip() for one in texts)
+    return tuple(one.strip() for one in texts) if usable else ()
 
 
 def _mapping(value: object) -> Mapping[str, Any]:

@@ -18,6 +18,7 @@ _ESCAPES = {
     **{"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"},
     **{"\\": "\\", "'": "'", '"': '"', "\n": ""},
 }
+_QUOTES = ('"""', "'''", '"', "'")
 _OCTAL_DIGITS = "01234567"
 _HEX_LENGTHS = {"x": 2, "u": 4, "U": 8}
 
@@ -48,13 +49,13 @@ def read_python_value(source: TextSource, depth: int) -> Reading[Any]:
     """Take one literal. depth: of nesting, from 1. Raises MalformedCallError."""
     if depth > MAX_DEPTH:
         raise MalformedCallError(f"its arguments are nested more than {MAX_DEPTH} levels deep")
-    opened = yield from source.literal('"""', "'''", '"', "'", "[", "(", "{")
+    opened = yield from source.literal(*_QUOTES, "[", "(", "{")
     if opened == "{":
         return (yield from _read_dict(source, depth))
     if opened in ("[", "("):
         return (yield from _read_list(source, "]" if opened == "[" else ")", depth))
     if opened:
-        return (yield from _read_text(source, opened))
+        return (yield from _read_texts(source, opened))
     return word_value((yield from source.run(WORD_CHARACTERS)))
 
 
@@ -91,6 +92,16 @@ def _read_dict(source: TextSource, depth: int) -> Reading[dict[str, Any]]:
             break
         yield from source.blanks()
     return members
+
+
+def _read_texts(source: TextSource, quote: str) -> Reading[str]:
+    """Take a text behind its quote, and others that follow, which Python joins."""
+    texts = [(yield from _read_text(source, quote))]
+    yield from source.blanks()
+    while quote := (yield from source.literal(*_QUOTES)):
+        texts.append((yield from _read_text(source, quote)))
+        yield from source.blanks()
+    return "".join(texts)
 
 
 def _read_text(source: TextSource, quote: str) -> Reading[str]:

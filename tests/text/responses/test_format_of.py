@@ -65,6 +65,16 @@ def test_the_tokenizers_own_template_comes_first() -> None:
     assert format_of(TEMPLATES["hermes"], None, own(content={})).name == "own"
 
 
+def test_the_tokenizers_own_template_has_the_layout_of_its_family() -> None:
+    calls = {"open_pattern": r"\s*<tool_call>", "close": "</tool_call>", "content": "json"}
+    found = format_of(TEMPLATES["hermes"], None, own(tool_calls=calls))
+    assert found.name == "own"
+    (syntax,) = found.calls
+    assert (syntax.lead, syntax.tail, syntax.between) == ("\n", "\n", "\n")
+    (syntax,) = format_of(None, None, own(tool_calls={**calls, "open_pattern": "<c>"})).calls
+    assert (syntax.lead, syntax.tail, syntax.between) == ("", "", "")
+
+
 @pytest.mark.parametrize(
     ("pattern", "name"),
     [

@@ -285,6 +285,8 @@ LONG = {
     "blanks after content": ("hermes", "a", " \n  ", "x"),
     "blanks in reasoning": ("hermes", "<think>a", " \n  ", "</think>"),
     "a parameter": ("qwen_xml", "<function=f><parameter=a>", "</paramete", ""),
+    "keys and values": ("glm", "<tool_call>f<arg_key>a</arg_key><arg_value>", "</arg_valu", ""),
+    "objects in a row": ("tool_calls", "<tool_calls>", '{"name": "f"}\n', ""),
     "channels": ("harmony", "", "<|start|>", ""),
     "texts of Gemma": ("gemma4", '<|tool_call>call:f{a:<|"|>', '<|"', ""),
 }

@@ -34,6 +34,7 @@ def calls_of(text: str) -> list[tuple[str, object]]:
         (r"""f(a='\'\n\x41\u00e9\d\\', b="it's")""", {"a": "'\nAé\\d\\", "b": "it's"}),
         ('f(a="""one "two"\n""")', {"a": 'one "two"\n'}),
         ("print(f(a=')'))", {"a": ")"}),
+        ("""f(a='x' "y"\n'z', b=""" """"")""", {"a": "xyz", "b": ""}),
         ("f.call(a=true)", {"a": True}),
     ],
 )
