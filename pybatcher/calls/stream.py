@@ -75,6 +75,18 @@ class Stream(ClosablePieces):
         """The whole output; None before its end."""
         return self._reply.completion
 
+    def ready(self) -> list[Piece]:
+        """Return the pieces that have come and were not read yet. Never waits.
+
+        A step with accepted drafts gives several at a time: after one piece was awaited, these are
+        the others.
+        """
+        if self._closed or self._is_read:
+            return []
+        pieces = list(self._reply.pieces)
+        self._reply.pieces.clear()
+        return pieces
+
     @override
     async def __anext__(self) -> Piece:
         if self._is_read:

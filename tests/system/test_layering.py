@@ -29,7 +29,7 @@ PACKAGE_ORDER = [
     ["threads", "metrics"],
     ["serving"],
     ["batcher"],
-    ["sidecar", "testing"],
+    ["sidecar", "testing", "http"],
     ["__init__"],
     ["cli"],
     ["__main__"],

@@ -1,0 +1,22 @@
+"""HTTP fronts of batchers: an ASGI application that OpenAI's clients talk to.
+
+    from pybatcher.http import application
+
+    app = application(batcher)                       # any ASGI server runs it
+    fastapi_app.mount("/llm", application(batcher))  # or another application serves it
+
+Needs the extra: `pip install 'pybatcher[http]'`.
+"""
+
+from __future__ import annotations
+
+try:
+    import starlette as _starlette  # noqa: F401
+except ImportError as error:
+    raise ImportError(
+        f"pybatcher.http needs starlette ({error}); pip install 'pybatcher[http]'"
+    ) from error
+
+from .application import application
+
+__all__ = ["application"]

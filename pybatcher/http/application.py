@@ -1,0 +1,93 @@
+"""`application`: the ASGI application, its routes and what all requests have in common."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from ..calls.any_batcher import AnyBatcher
+from ..errors import PybatcherError
+from . import openai_routes
+from .connection import ClientGoneError
+from .context import Context
+from .guard import Guard
+from .http_error import HttpError, http_error
+from .model_list import ModelList
+
+__all__ = ["application"]
+
+ROUTES = [*openai_routes.ROUTES]
+
+_LOGGER = logging.getLogger("pybatcher.http")
+
+Handler = Callable[[Context, Request], Awaitable[Any]]
+
+
+def application(
+    batcher: AnyBatcher | Mapping[str, AnyBatcher],
+    *,
+    api_keys: Collection[str] | None = None,
+    max_body: int = 32 * 2**20,
+) -> Starlette:
+    """Return an ASGI application that serves batchers over HTTP, as OpenAI's API does.
+
+    It runs on the loop of the batchers, which have to be started by whoever made them, and are not
+    closed by it. It can be mounted below any path.
+
+    batcher: a `Batcher` of this process or a `Client` of a sidecar; or several by the names that
+        requests call their models by.
+    api_keys: a request must have one of them, as a Bearer token or in x-api-key. Each is a
+        namespace of its own in the prefix cache. None: no key is asked for.
+    max_body: most bytes of a request's body.
+
+    Raises ConfigError.
+    """
+    context = Context(ModelList(batcher), max_body)
+    routes = [
+        Route(path, _endpoint(context, handler), methods=[method])
+        for path, method, handler in ROUTES
+    ]
+    return Starlette(
+        routes=routes,
+        middleware=[Middleware(Guard, api_keys=api_keys)],
+        exception_handlers={404: _not_found, 405: _wrong_method},
+    )
+
+
+def _endpoint(context: Context, handler: Handler) -> Callable[[Request], Awaitable[Any]]:
+    async def endpoint(request: Request) -> Any:
+        try:
+            return await handler(context, request)
+        except PybatcherError as error:
+            return _refusal(http_error(error))
+        except HttpError as error:
+            return _refusal(error)
+        except ClientGoneError:
+            return Response(status_code=499)
+        except Exception as error:
+            _LOGGER.exception("a request failed")
+            message = f"this request could not be served: {type(error).__name__}"
+            return _refusal(HttpError(500, message, type="server_error", code="internal_error"))
+
+    return endpoint
+
+
+def _refusal(error: HttpError) -> JSONResponse:
+    return JSONResponse(error.body(), error.status, error.headers)
+
+
+async def _not_found(request: Request, _: Exception) -> Response:
+    path = request.url.path
+    return _refusal(HttpError(404, f"there is nothing at {path}", code="unknown_url"))
+
+
+async def _wrong_method(request: Request, _: Exception) -> Response:
+    message = f"{request.url.path} has no method {request.method}"
+    return _refusal(HttpError(405, message, code="method_not_allowed"))

@@ -1,0 +1,242 @@
+"""Chat completions of OpenAI's API: bodies of requests read, bodies of responses made. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..calls.completion import Completion, FinishReason, Piece, TokenLogprob, Usage
+from ..text.tool_call import ToolCall
+from .sampling_fields import ANY_LENGTH, bad, read_sampling
+from .token_texts import TokenTexts
+
+__all__ = [
+    "ChatAsked",
+    "chat_completion",
+    "chunks_of",
+    "finish_reason_of",
+    "read_chat",
+    "read_messages",
+    "tool_call_body",
+    "usage_body",
+    "usage_chunk",
+]
+
+_CHAT = ("tools", "tool_choice", "parallel_tool_calls", "reasoning_effort", "enable_thinking")
+_CHAT_NAMES = {
+    **{name: name for name in _CHAT},
+    "chat_template_kwargs": "chat_template_kwargs",
+    "max_reasoning_tokens": "max_reasoning_tokens",
+    "thinking_token_budget": "max_reasoning_tokens",
+}
+_REASONS: Mapping[FinishReason, str] = {
+    "stop": "stop",
+    "length": "length",
+    "tool_calls": "tool_calls",
+    "deadline": "length",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ChatAsked:
+    """A request for a chat: arguments of `chat`, and how the answer is to be told."""
+
+    messages: list[dict[str, Any]]
+    options: dict[str, Any]
+    stream: bool
+    include_usage: bool
+    continuous_usage: bool
+
+
+def read_chat(body: Mapping[str, Any]) -> ChatAsked:
+    """Return what a body asks for. Unknown keys are ignored. Raises HttpError."""
+    options = read_sampling(body)
+    most = body.get("max_completion_tokens")
+    most = body.get("max_tokens") if most is None else most
+    options["max_tokens"] = ANY_LENGTH if most is None else most
+    if body.get("logprobs"):
+        options["logprobs"] = body.get("top_logprobs") or 0
+    elif body.get("top_logprobs"):
+        raise bad("top_logprobs", body["top_logprobs"], "left out where logprobs is not true")
+    for name, option in _CHAT_NAMES.items():
+        if body.get(name) is not None:
+            options[option] = body[name]
+    if not options.get("tools"):
+        options.pop("tools", None)
+        if options.get("tool_choice") in ("auto", "none"):
+            del options["tool_choice"]
+    stream_options = body.get("stream_options") or {}
+    if not isinstance(stream_options, dict):
+        raise bad("stream_options", stream_options, "a map")
+    return ChatAsked(
+        read_messages(body.get("messages")),
+        options,
+        body.get("stream") is True,
+        stream_options.get("include_usage") is True,
+        stream_options.get("continuous_usage_stats") is True,
+    )
+
+
+def read_messages(messages: object) -> list[dict[str, Any]]:
+    """Return messages as chat templates know them: developers are the system, parts are texts."""
+    if not isinstance(messages, list) or not messages:
+        raise bad("messages", messages, "a list of at least one message")
+    return [_message(message, f"messages[{i}]") for i, message in enumerate(messages)]
+
+
+def _message(message: object, where: str) -> dict[str, Any]:
+    if not isinstance(message, dict):
+        raise bad(where, message, "a map with role and content")
+    read = {key: value for key, value in message.items() if value is not None or key == "content"}
+    if read.get("role") == "developer":
+        read["role"] = "system"
+    if read.get("role") != "assistant" and read.get("content") is None:
+        read["content"] = ""
+    content = read.get("content")
+    if isinstance(content, list):
+        for i, part in enumerate(content):
+            kind = part.get("type") if isinstance(part, dict) else None
+            if kind not in ("text", "refusal", "input_text", "output_text"):
+                raise bad(f"{where}.content[{i}].type", kind, "'text': this server reads no other")
+        read["content"] = "\n".join(str(one.get("text") or one.get("refusal")) for one in content)
+    return read
+
+
+def chat_completion(
+    made: Completion, texts: TokenTexts, *, id: str, created: int, model: str
+) -> dict[str, Any]:
+    """Return the body of a response."""
+    choices = [
+        {
+            "index": i,
+            "message": _answer(choice),
+            "logprobs": _logprobs(choice.logprobs, texts),
+            "finish_reason": finish_reason_of(choice.finish_reason),
+        }
+        for i, choice in enumerate(made.choices)
+    ]
+    return {
+        "id": id,
+        "object": "chat.completion",
+        "created": created,
+        "model": model,
+        "choices": choices,
+        "usage": usage_body(made.usage),
+    }
+
+
+def _answer(made: Completion) -> dict[str, Any]:
+    has_calls = bool(made.tool_calls)
+    message: dict[str, Any] = {
+        "role": "assistant",
+        "content": None if has_calls and not made.text else made.text,
+        "refusal": None,
+    }
+    if made.reasoning:
+        message["reasoning_content"] = made.reasoning
+    if has_calls:
+        message["tool_calls"] = [tool_call_body(call) for call in made.tool_calls]
+    return message
+
+
+def tool_call_body(call: ToolCall) -> dict[str, Any]:
+    """Return a call as OpenAI has it: its arguments are a JSON text."""
+    function = {"name": call.name, "arguments": json.dumps(call.arguments, ensure_ascii=False)}
+    return {"id": call.id, "type": "function", "function": function}
+
+
+def chunks_of(
+    pieces: Iterable[Piece], texts: TokenTexts, begun: set[int], head: Mapping[str, Any]
+) -> list[dict[str, Any]]:
+    """Return the chunks of the pieces of one step: one for each sample.
+
+    begun: the samples that have had a chunk, which is added to. The first one has the role.
+    head: what all chunks of a stream have.
+    """
+    merged: dict[int, list[Piece]] = {}
+    for piece in pieces:
+        merged.setdefault(piece.index, []).append(piece)
+    chunks = []
+    for index, own in merged.items():
+        delta: dict[str, Any] = {}
+        if index not in begun:
+            begun.add(index)
+            delta["role"] = "assistant"
+        if text := "".join(piece.text for piece in own):
+            delta["content"] = text
+        elif "role" in delta:
+            delta["content"] = ""
+        if reasoning := "".join(piece.reasoning for piece in own):
+            delta["reasoning_content"] = reasoning
+        if calls := _call_deltas(own):
+            delta["tool_calls"] = calls
+        reason = own[-1].finish_reason
+        choice: dict[str, Any] = {
+            "index": index,
+            "delta": delta,
+            "logprobs": _logprobs(_joined_logprobs(own), texts),
+            "finish_reason": None if reason is None else finish_reason_of(reason),
+        }
+        if len(delta) or reason is not None:
+            chunks.append({**head, "choices": [choice]})
+    return chunks
+
+
+def _call_deltas(pieces: Iterable[Piece]) -> list[dict[str, Any]]:
+    deltas: list[dict[str, Any]] = []
+    for piece in pieces:
+        for delta in piece.tool_calls:
+            if delta.name:
+                function = {"name": delta.name, "arguments": delta.arguments}
+                made = {"index": delta.index, "id": delta.id, "type": "function"}
+                deltas.append({**made, "function": function})
+            elif delta.arguments:
+                if deltas and deltas[-1]["index"] == delta.index:
+                    deltas[-1]["function"]["arguments"] += delta.arguments
+                else:
+                    function = {"arguments": delta.arguments}
+                    deltas.append({"index": delta.index, "function": function})
+    return deltas
+
+
+def usage_chunk(usage: Usage, head: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the chunk after the last one, for clients that want the counts."""
+    return {**head, "choices": [], "usage": usage_body(usage)}
+
+
+def usage_body(usage: Usage) -> dict[str, Any]:
+    """Return the counts of a request."""
+    return {
+        "prompt_tokens": usage.prompt_tokens,
+        "completion_tokens": usage.completion_tokens,
+        "total_tokens": usage.prompt_tokens + usage.completion_tokens,
+        "prompt_tokens_details": {"cached_tokens": usage.cached_tokens},
+    }
+
+
+def finish_reason_of(reason: FinishReason) -> str:
+    """Return the reason by OpenAI's names."""
+    return _REASONS[reason]
+
+
+def _joined_logprobs(pieces: Sequence[Piece]) -> tuple[TokenLogprob, ...] | None:
+    if pieces[0].logprobs is None:
+        return None
+    return tuple(one for piece in pieces for one in piece.logprobs or ())
+
+
+def _logprobs(logprobs: Sequence[TokenLogprob] | None, texts: TokenTexts) -> dict[str, Any] | None:
+    if logprobs is None:
+        return None
+    content = []
+    for one in logprobs:
+        top = [_token(token, logprob, texts) for token, logprob in one.top]
+        content.append({**_token(one.token_id, one.logprob, texts), "top_logprobs": top})
+    return {"content": content, "refusal": None}
+
+
+def _token(token_id: int, logprob: float, texts: TokenTexts) -> dict[str, Any]:
+    text = texts[token_id]
+    return {"token": text, "logprob": logprob, "bytes": list(text.encode("utf-8", "replace"))}

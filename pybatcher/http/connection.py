@@ -1,0 +1,75 @@
+"""The two ends of a request: its body, read within limits, and a client that may go away."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable
+from typing import Any, TypeVar
+
+from starlette.requests import ClientDisconnect, Request
+
+from .http_error import HttpError
+
+__all__ = ["ClientGoneError", "read_body", "unless_gone"]
+
+T = TypeVar("T")
+
+_SMALL = 2**16  # bytes of JSON that are read in well under a millisecond
+
+
+class ClientGoneError(Exception):
+    """The client has hung up: nobody is told anything."""
+
+
+async def read_body(request: Request, most: int) -> dict[str, Any]:
+    """Return the JSON object of a request's body.
+
+    most: bytes. Raises HttpError for a body that is larger or no JSON object, and ClientGoneError.
+    """
+    said = request.headers.get("content-length", "")
+    if said.isdecimal() and int(said) > most:
+        raise _too_large(most)
+    parts, size = [], 0
+    try:
+        async for part in request.stream():
+            size += len(part)
+            if size > most:
+                raise _too_large(most)
+            parts.append(part)
+    except ClientDisconnect:
+        raise ClientGoneError from None
+    data = b"".join(parts)
+    try:
+        body = json.loads(data) if size <= _SMALL else await asyncio.to_thread(json.loads, data)
+    except (ValueError, RecursionError) as error:
+        raise HttpError(400, f"the body is no JSON: {error}", code="invalid_json") from None
+    if not isinstance(body, dict):
+        raise HttpError(400, "the body must be a JSON object", code="invalid_json")
+    return body
+
+
+async def unless_gone(request: Request, work: Awaitable[T]) -> T:
+    """Return the result of `work`; cancel it where the client hangs up first.
+
+    Raises ClientGoneError. The body has to be read: nothing but the end of the connection comes.
+    """
+    working = asyncio.ensure_future(work)
+    listening = asyncio.ensure_future(_hung_up(request))
+    try:
+        await asyncio.wait({working, listening}, return_when=asyncio.FIRST_COMPLETED)
+        if not working.done():
+            raise ClientGoneError
+        return working.result()
+    finally:
+        working.cancel()
+        listening.cancel()
+
+
+async def _hung_up(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+def _too_large(most: int) -> HttpError:
+    return HttpError(413, f"the body has more than {most} bytes", code="body_too_large")

@@ -1,0 +1,105 @@
+"""`HttpError`: an error with its HTTP status, in the shape of OpenAI's API."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from ..errors import (
+    BatcherClosedError,
+    ConnectionLostError,
+    DeadlineExceededError,
+    InvalidRequestError,
+    KvCacheFullError,
+    ModelFormatError,
+    NoFreeSequenceError,
+    PybatcherError,
+    QueueFullError,
+    RequestTooLongError,
+)
+
+__all__ = ["HttpError", "http_error"]
+
+_FIELD = re.compile(r"([a-z_]+(?:\[\d+\])?(?:\.[a-z_]+(?:\[\d+\])?)*)(?: is | has |: )")
+
+
+class HttpError(Exception):
+    """An error that a client is told.
+
+    type, code: of OpenAI's API. param: the field that is wrong; None: it is none of them.
+    """
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        *,
+        type: str = "invalid_request_error",
+        code: str | None = None,
+        param: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.message = message
+        self.type = type
+        self.code = code
+        self.param = param
+        self.headers = dict(headers or {})
+
+    def body(self) -> dict[str, Any]:
+        """Return the body of the response."""
+        return {
+            "error": {
+                "message": self.message,
+                "type": self.type,
+                "param": self.param,
+                "code": self.code,
+            }
+        }
+
+
+def http_error(error: PybatcherError) -> HttpError:
+    """Return what a client is told of an error of a call."""
+    message = str(error)
+    match error:
+        case RequestTooLongError():
+            return HttpError(400, message, code="context_length_exceeded", param=_field(message))
+        case InvalidRequestError() | ModelFormatError():
+            return HttpError(400, message, code="invalid_value", param=_field(message))
+        case QueueFullError():
+            after = max(error.retry_after, 0.0)
+            headers = {
+                "retry-after": str(math.ceil(after)),
+                "retry-after-ms": str(math.ceil(1000 * after)),
+            }
+            return HttpError(
+                429, message, type="rate_limit_error", code="queue_full", headers=headers
+            )
+        case DeadlineExceededError():
+            return HttpError(
+                504,
+                message,
+                type="timeout_error",
+                code="deadline_exceeded",
+                headers={"x-should-retry": "false"},
+            )
+        case BatcherClosedError() | ConnectionLostError():
+            return HttpError(503, message, type="server_error", code="unavailable")
+        case NoFreeSequenceError() | KvCacheFullError():
+            return HttpError(503, message, type="server_error", code="overloaded")
+    return HttpError(
+        500,
+        message,
+        type="server_error",
+        code="engine_failed",
+        headers={"x-should-retry": "false"},
+    )
+
+
+def _field(message: str) -> str | None:
+    """Return the field that a message of a typed error begins with."""
+    found = _FIELD.match(message)
+    return found[1] if found else None

@@ -1,0 +1,40 @@
+"""`TokenTexts`: the texts of single tokens, for log-probabilities."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+
+from ..calls.any_batcher import AnyBatcher
+from ..calls.completion import Completion, Piece, TokenLogprob
+
+__all__ = ["TokenTexts"]
+
+
+class TokenTexts:
+    """The texts of tokens by their ids. `learn` asks for those that are not known yet."""
+
+    def __init__(self, batcher: AnyBatcher) -> None:
+        self._batcher = batcher
+        self._texts: dict[int, str] = {}
+
+    def __getitem__(self, token_id: int) -> str:
+        return self._texts[token_id]
+
+    async def learn(self, token_ids: Iterable[int]) -> None:
+        """Have the texts of these tokens."""
+        missing = [token for token in set(token_ids) if token not in self._texts]
+        if missing:
+            ask = self._batcher.detokenize
+            found = await asyncio.gather(*(ask([token]) for token in missing))
+            self._texts.update(zip(missing, found, strict=True))
+
+    async def learn_of(self, made: Completion | Iterable[Piece]) -> None:
+        """Have the texts of all tokens that log-probabilities name."""
+        parts = made.choices if isinstance(made, Completion) else made
+        logprobs: list[TokenLogprob] = []
+        for part in parts:
+            logprobs += part.logprobs or ()
+        if logprobs:
+            of_top = [token for one in logprobs for token, _ in one.top]
+            await self.learn([*(one.token_id for one in logprobs), *of_top])
