@@ -19,6 +19,8 @@ from .calls.scores import Embedding, Score
 from .calls.statistics import BatcherStatistics, Health
 from .calls.stream import Stream
 from .calls.telemetry import RequestEvent, StepEvent, TelemetryEvent
+from .calls.threads.calls import ThreadsafeBatcher
+from .calls.threads.streams import BlockingStream, ThreadsafeStream
 from .config import EngineConfig, SchedulerConfig, SupervisionConfig
 from .errors import (
     BatcherClosedError,
@@ -39,8 +41,6 @@ from .errors import (
 from .params import SamplingParams
 from .text.partial_json import partial_json
 from .text.tool_call import ToolCall, ToolCallDelta
-from .threads.calls import ThreadsafeBatcher
-from .threads.streams import BlockingStream, ThreadsafeStream
 
 if TYPE_CHECKING:
     from .engine import Engine

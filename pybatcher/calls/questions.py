@@ -1,7 +1,7 @@
 """The kinds of questions: one frozen dataclass each, with fields that are not checked yet.
 
 A new kind of question is a dataclass here, its codec in `sidecar/protocol/codecs.py`, its handler
-in `serving/service.py`, and its methods in `calls/any_batcher.py` and `threads/calls.py`.
+in `serving/service.py`, and its methods in `calls/any_batcher.py` and `calls/threads/calls.py`.
 """
 
 from __future__ import annotations

@@ -37,10 +37,10 @@ from ..calls.reply import Reply, sample_seed
 from ..calls.scores import Answer, Embedding, Score
 from ..calls.statistics import BatcherStatistics, Health
 from ..calls.telemetry import Handler, Telemetry
+from ..calls.threads.remote_calls import RemoteCalls
 from ..config import SchedulerConfig, SupervisionConfig
 from ..errors import BatcherClosedError, ConfigError, InvalidRequestError
 from ..scheduling import Request
-from ..threads.remote_calls import RemoteCalls
 from .call_reader import CallReader
 from .coordinator import Coordinator
 from .delivery import Delivery

@@ -26,7 +26,7 @@ PACKAGE_ORDER = [
     ["config", "params", "models"],
     ["scheduling", "loading", "text"],
     ["engine", "calls"],
-    ["threads", "metrics"],
+    ["metrics"],
     ["serving"],
     ["batcher"],
     ["sidecar", "testing", "http"],

@@ -10,7 +10,7 @@ from typing_extensions import override
 
 from ...calls.prefix_info import Prefixes
 from ...calls.statistics import Health
-from ...threads.calls import BlockingCalls
+from ...calls.threads.calls import BlockingCalls
 from ..protocol.sidecar_statistics import SidecarStatistics
 from .client import Client
 

@@ -23,9 +23,9 @@ from pybatcher import (
     ConnectionLostError,
     InvalidRequestError,
 )
+from pybatcher.calls.threads.loop_thread import LoopThread
 from pybatcher.sidecar.protocol.connection import Limits
 from pybatcher.testing import FakeEngine, fake_batcher
-from pybatcher.threads.loop_thread import LoopThread
 
 PROMPT = "Once upon a time"
 

@@ -12,8 +12,8 @@ import pytest
 from batcher_helpers import PATIENCE, until
 
 from pybatcher import BatcherClosedError, BlockingBatcher, InvalidRequestError, Piece
+from pybatcher.calls.threads.streams import ThreadsafeStream
 from pybatcher.testing import FakeEngine, fake_batcher
-from pybatcher.threads.streams import ThreadsafeStream
 
 PROMPT = "Once upon a time"
 LONG = {"max_tokens": 8000, "ignore_eos": True}

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from typing_extensions import override
 
-from ..errors import BatcherClosedError, InvalidRequestError
+from ...errors import BatcherClosedError, InvalidRequestError
 
 __all__ = ["LoopFuture", "RemoteCalls"]
 

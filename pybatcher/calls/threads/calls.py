@@ -16,10 +16,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, overload
 
 from typing_extensions import Unpack
 
-from ..calls.any_batcher import AnyBatcher
-from ..calls.call import Messages, Prompt, Prompts
-from ..calls.completion import Completion
-from ..calls.options import (
+from ...errors import BatcherClosedError
+from ...params import SamplingParams
+from ..any_batcher import AnyBatcher
+from ..call import Messages, Prompt, Prompts
+from ..completion import Completion
+from ..options import (
     ChatOptions,
     CompleteOptions,
     EmbedOptions,
@@ -28,12 +30,10 @@ from ..calls.options import (
     RequestOptions,
     TemplateOptions,
 )
-from ..calls.prefix_info import PrefixInfo
-from ..calls.scores import Embedding, Score
-from ..calls.statistics import BatcherStatistics, Health
-from ..calls.telemetry import Handler
-from ..errors import BatcherClosedError
-from ..params import SamplingParams
+from ..prefix_info import PrefixInfo
+from ..scores import Embedding, Score
+from ..statistics import BatcherStatistics, Health
+from ..telemetry import Handler
 from .loop_thread import LoopThread
 from .remote_calls import RemoteCalls
 from .streams import BlockingStream, ThreadsafeStream

@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from pybatcher import BatcherClosedError
-from pybatcher.threads.loop_thread import LoopThread
+from pybatcher.calls.threads.loop_thread import LoopThread
 
 
 async def answer() -> tuple[int, str]:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
-from ..calls.completion import Completion, Piece
-from ..calls.stream import ClosablePieces, Stream, next_piece
+from ..completion import Completion, Piece
+from ..stream import ClosablePieces, Stream, next_piece
 from .loop_thread import LoopThread
 from .remote_calls import RemoteCalls
 

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from typing import Any, TypeVar
 
-from ..errors import BatcherClosedError
+from ...errors import BatcherClosedError
 
 __all__ = ["LoopThread"]
 

@@ -10,7 +10,7 @@ import pytest
 from batcher_helpers import PATIENCE, until
 
 from pybatcher import BatcherClosedError
-from pybatcher.threads.remote_calls import RemoteCalls
+from pybatcher.calls.threads.remote_calls import RemoteCalls
 
 
 async def answer() -> tuple[int, int]:
