@@ -7,10 +7,18 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from ..grammars.schemas import strict_schema
+
 __all__ = ["GrammarRules"]
 
 # Without bounds on blanks, a model may write them without end. The separators are expressions.
-_SEPARATORS = {"whitespace_flexible": False, "item_separator": ", ?", "key_separator": ": ?"}
+# Without \u, which would give names a second spelling.
+_LAYOUT = {
+    "whitespace_flexible": False,
+    "item_separator": ", ?",
+    "key_separator": ": ?",
+    "json_allowed_escapes": 'nrbtf\\"',
+}
 
 
 class GrammarRules:
@@ -73,8 +81,9 @@ class GrammarRules:
         return self.rule(" | ".join(dict.fromkeys(alternatives)))
 
     def json(self, schema: Mapping[str, Any]) -> str:
-        """Return JSON that follows a schema."""
-        return self.rule("%json " + json.dumps({**schema, "x-guidance": _SEPARATORS}))
+        """Return JSON that follows a schema. Raises InvalidRequestError for one that it cannot."""
+        strict = json.loads(strict_schema(json.dumps({**schema})))
+        return self.rule("%json " + json.dumps({**strict, "x-guidance": _LAYOUT}))
 
 
 def _quoted(text: str) -> str:
