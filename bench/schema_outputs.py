@@ -177,9 +177,9 @@ def _wrong_exactly(schema: Any, text: str) -> str | None:
 
 _REASONS = [
     (r"Unimplemented keys: \[(.*)\]", None),
-    (r"(Unknown format: [\w-]+)", None),
+    (r"(Unknown format: [^']+)'", None),
     (r"oneOf constraints are not supported", "oneOf"),
-    (r"does not fetch resources", "$ref to elsewhere"),
+    (r"Resource '", "$ref to elsewhere"),
     (r"(Unsatisfiable schema)", None),
     (r"(Failed to generate regex)", None),
     (r"(regex parse error)", None),

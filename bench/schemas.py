@@ -132,6 +132,7 @@ def main() -> None:
     if not any(a.schemas.rglob("*.json")):
         parser.error(f"{a.schemas} has no JSON files")
     run = describe_run()
+    run["command"] = run["command"].replace(str(a.schemas), a.schemas.name)
     found = asyncio.run(measure(a))
     print(json.dumps(found, indent=1))
     asked = ("count", "draw", "seeds", "temperature", "bias", "tokens", "threads", "streams")
