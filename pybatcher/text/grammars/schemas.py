@@ -24,6 +24,9 @@ _MAPS = frozenset(
 )
 _VALUES = frozenset({"const", "enum", "default", "examples", "example", "required"})
 
+_DRAFTS_OF_LONE_REFS = re.compile("draft-0[467]")
+_BESIDE_REF = frozenset({"$ref", "$schema", "$id", "id", "$defs", "definitions"})
+
 # Control characters that JSON has no letter for.
 _UNWRITTEN = re.compile(r"[\x00-\x07\x0b\x0e-\x1f\x7f]")
 
@@ -55,16 +58,29 @@ def strict_schema(text: str) -> str:
     try:
         root = json.loads(text)
         root.pop("x-guidance", None)  # may switch off what is checked
+        ref_is_alone = "oneOf" in text and _DRAFTS_OF_LONE_REFS.search(str(root.get("$schema")))
         schemas: list[Any] = [root]
         while schemas:
             schema = schemas.pop()
             if isinstance(schema, dict):
+                if ref_is_alone and isinstance(schema.get("$ref"), str):
+                    _leave_alone(schema)
                 _make_strict(schema)
                 for key, value in schema.items():
                     schemas += _subschemas(key, value)
         return json.dumps(root, ensure_ascii=False)
     except RecursionError:
         raise InvalidRequestError("json_schema is nested too deeply; make it simpler") from None
+
+
+def _leave_alone(schema: dict[str, Any]) -> None:
+    """Take away what is beside a `$ref`, as drafts up to 7 do.
+
+    llguidance does not. So there are fewer instances, which is as good, but not to `oneOf`: what
+    is one of two by llguidance may be both.
+    """
+    for key in schema.keys() - _BESIDE_REF:
+        del schema[key]
 
 
 def _subschemas(key: str, value: Any) -> list[Any]:
