@@ -58,13 +58,12 @@ def strict_schema(text: str) -> str:
     try:
         root = json.loads(text)
         root.pop("x-guidance", None)  # may switch off what is checked
-        ref_is_alone = "oneOf" in text and _DRAFTS_OF_LONE_REFS.search(str(root.get("$schema")))
+        draft = str(root.get("$schema", "")) if "oneOf" in text else ""
         schemas: list[Any] = [root]
         while schemas:
             schema = schemas.pop()
             if isinstance(schema, dict):
-                if ref_is_alone and isinstance(schema.get("$ref"), str):
-                    _leave_alone(schema)
+                _take_away(schema, draft)
                 _make_strict(schema)
                 for key, value in schema.items():
                     schemas += _subschemas(key, value)
@@ -73,14 +72,17 @@ def strict_schema(text: str) -> str:
         raise InvalidRequestError("json_schema is nested too deeply; make it simpler") from None
 
 
-def _leave_alone(schema: dict[str, Any]) -> None:
-    """Take away what is beside a `$ref`, as drafts up to 7 do.
+def _take_away(schema: dict[str, Any], draft: str) -> None:
+    """Take away what counts nothing in a draft: beside a `$ref` up to 7, and `const` in 4.
 
-    llguidance does not. So there are fewer instances, which is as good, but not to `oneOf`: what
-    is one of two by llguidance may be both.
+    llguidance counts it. So there are fewer instances, which is as good, but not to `oneOf`: what
+    is one of two by llguidance may be both. draft: "" where there is no `oneOf`.
     """
-    for key in schema.keys() - _BESIDE_REF:
-        del schema[key]
+    if _DRAFTS_OF_LONE_REFS.search(draft) and isinstance(schema.get("$ref"), str):
+        for key in schema.keys() - _BESIDE_REF:
+            del schema[key]
+    if "draft-04" in draft:
+        schema.pop("const", None)
 
 
 def _subschemas(key: str, value: Any) -> list[Any]:

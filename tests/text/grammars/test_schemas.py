@@ -17,6 +17,7 @@ DRAFT_4 = {"$schema": "http://json-schema.org/draft-04/schema#"}
 DRAFT_7 = {"$schema": "http://json-schema.org/draft-07/schema#"}
 REFERRING = {**DRAFT_7, "definitions": {"x": {"type": "number"}, "any": {}}}
 ARRAY = {"$ref": "#/definitions/any", "type": "array"}
+CONST = {"const": "a", "minLength": 1}
 LARGE = 2**53 + 1
 
 
@@ -72,7 +73,9 @@ LARGE = 2**53 + 1
             [{"const": 1}],
         ),
         ({"const": {"minProperties": 7, "pattern": 1}}, [{"minProperties": 7, "pattern": 1}], [7]),
-        # What is beside a $ref counts, if it is not for `oneOf`.
+        # What counts nothing in a draft does, if it is not for `oneOf`.
+        ({**DRAFT_4, "const": 1, "type": "number"}, [1], [2]),
+        ({**DRAFT_7, "oneOf": [{"const": "a"}, {"type": "null"}]}, ["a", None], ["b"]),
         (REFERRING | {"items": {"$ref": "#/definitions/x", "maximum": 5}}, [[5]], [[6], ["a"]]),
         # Options of llguidance do not loosen a schema.
         ({"x-guidance": {"whitespace_flexible": True}, "type": "array"}, [[1, 2]], [b"[1,2]"]),
@@ -106,6 +109,10 @@ NO_NAMES = {"additionalProperties": False}
         ({"minProperties": 2}, "json_schema has minProperties 2"),
         ({"minProperties": 3, "required": ["a"], **LISTED}, "json_schema has minProperties 3"),
         ({"$schema": "http://json-schema.org/draft-03/schema#"}, r"json_schema has \$schema"),
+        (
+            {**DRAFT_4, "oneOf": [CONST, {"type": "null"}]},
+            "json_schema cannot be used.*oneOf",
+        ),
         (REFERRING | {"oneOf": [{"type": "number"}, ARRAY]}, "json_schema cannot be used.*oneOf"),
         ({"$defs": {"a": {"pattern": r"a\z"}}}, "json_schema has the pattern"),
         ({"patternProperties": {r"\z": {}}}, "json_schema has the pattern"),
