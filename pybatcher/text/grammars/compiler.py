@@ -14,6 +14,7 @@ from ...params import OutputForm
 from ..tokenizer import Tokenizer
 from .matcher import OutputMatcher
 from .probe import is_harmless, probe
+from .schemas import strict_schema
 
 __all__ = ["JSON_LAYOUT", "GrammarCompiler"]
 
@@ -34,8 +35,13 @@ _LIMITS: Any = {
 
 
 # As `json.dumps` writes it. With any white space a model may go on with it for ever, and nothing of
-# the layout would be forced.
-JSON_LAYOUT: Any = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
+# the layout would be forced. Without \u, since llguidance takes "\u0061" for another name than "a".
+JSON_LAYOUT: Any = {
+    "whitespace_flexible": False,
+    "item_separator": ", ",
+    "key_separator": ": ",
+    "json_allowed_escapes": 'nrbtf\\"',
+}
 
 
 class GrammarCompiler:
@@ -162,7 +168,8 @@ def _grammar(form: OutputForm) -> str:
         case "json_object":
             return LLMatcher.grammar_from_json_schema('{"type": "object"}', overrides=JSON_LAYOUT)
         case "json_schema":
+            text = strict_schema(form.text)
             try:
-                return LLMatcher.grammar_from_json_schema(form.text, overrides=JSON_LAYOUT)
+                return LLMatcher.grammar_from_json_schema(text, overrides=JSON_LAYOUT)
             except ValueError as error:
                 raise InvalidRequestError(f"json_schema cannot be used: {short(error)}") from None

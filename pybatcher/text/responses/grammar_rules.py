@@ -7,13 +7,22 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from ...errors import InvalidRequestError
+from ..grammars.schemas import strict_schema
+
 __all__ = ["ANY_TEXT", "BLANKS", "GrammarRules"]
 
 ANY_TEXT = "/(?s:.*)/"
 BLANKS = r"/\n{0,2}/"
 
 # Without bounds on blanks, a model may write them without end. The separators are expressions.
-_SEPARATORS = {"whitespace_flexible": False, "item_separator": ", ?", "key_separator": ": ?"}
+# Without \u, which would give names a second spelling.
+_LAYOUT = {
+    "whitespace_flexible": False,
+    "item_separator": ", ?",
+    "key_separator": ": ?",
+    "json_allowed_escapes": 'nrbtf\\"',
+}
 
 
 class GrammarRules:
@@ -80,8 +89,17 @@ class GrammarRules:
         return self.rule(" | ".join(dict.fromkeys(alternatives)))
 
     def json(self, schema: Mapping[str, Any]) -> str:
-        """Return JSON that follows a schema."""
-        return self.rule("%json " + json.dumps({**schema, "x-guidance": _SEPARATORS}))
+        """Return the JSON of arguments. Raises InvalidRequestError for a schema that it cannot."""
+        try:
+            strict = strict_schema(json.dumps({**schema}))
+        except InvalidRequestError as error:
+            said = str(error).removeprefix("json_schema")
+            raise InvalidRequestError(f"tools: the schema of some parameters{said}") from None
+        return self.strict_json(strict, _LAYOUT)
+
+    def strict_json(self, schema: str, layout: Mapping[str, Any]) -> str:
+        """Return JSON that follows a schema out of `strict_schema`, in a layout of llguidance."""
+        return self.rule("%json " + json.dumps({**json.loads(schema), "x-guidance": layout}))
 
 
 def _quoted(text: str) -> str:

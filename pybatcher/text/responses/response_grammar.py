@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from ...errors import InvalidRequestError
 from ...params import OutputForm
 from ..grammars.compiler import JSON_LAYOUT
+from ..grammars.schemas import strict_schema
 from .call_grammar import calls_of, opening, text_and_calls
 from .formats import ResponseFormat
 from .grammar_rules import ANY_TEXT, BLANKS, GrammarRules
@@ -84,8 +84,8 @@ def _form(rules: GrammarRules, form: OutputForm | None) -> str:
             rules.define("CHOICE", texts)
             return "CHOICE"
         case _:
-            schema: dict[str, Any] = json.loads(form.text or '{"type": "object"}')
-            return rules.rule("%json " + json.dumps({**schema, "x-guidance": JSON_LAYOUT}))
+            schema = strict_schema(form.text or '{"type": "object"}')
+            return rules.strict_json(schema, JSON_LAYOUT)
 
 
 def _between_slashes(regex: str) -> str:

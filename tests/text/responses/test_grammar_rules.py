@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
+
+from pybatcher import InvalidRequestError
 from pybatcher.text.responses.grammar_rules import GrammarRules
 
 
@@ -40,3 +43,14 @@ def test_json_has_bounded_blanks() -> None:
     rules = GrammarRules({})
     assert rules.json({"type": "object"}) == "r0"
     assert '"whitespace_flexible": false' in rules.text("r0")
+
+
+def test_json_is_kept_to_the_letter() -> None:
+    """By the rules that are tested in tests/text/grammars/test_schemas.py."""
+    rules = GrammarRules({})
+    rules.json({"type": "number", "exclusiveMinimum": 0, "x-guidance": {"lenient": True}})
+    assert '"minimum": 1e-20' in rules.text("r0")
+    assert "lenient" not in rules.text("r0")
+    assert "json_allowed_escapes" in rules.text("r0")
+    with pytest.raises(InvalidRequestError, match="json_schema has minProperties"):
+        rules.json({"minProperties": 2})

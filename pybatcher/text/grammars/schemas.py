@@ -1,0 +1,255 @@
+"""`strict_schema`: a JSON schema that llguidance takes to the letter, in place of one given.
+
+By itself llguidance (1.9) lets some instances through that their schema forbids. Such schemas are
+written otherwise here, with the same instances or fewer, or refused.
+"""
+
+from __future__ import annotations
+
+import decimal
+import json
+import math
+import re
+from typing import Any, TypeGuard
+
+from ...errors import InvalidRequestError
+from ...errors.checks import short
+from .patterns import Reading, translated
+
+__all__ = ["strict_schema"]
+
+# Keywords whose values are maps of schemas by name, and those whose values are no schemas.
+_MAPS = frozenset(
+    {"properties", "patternProperties", "$defs", "definitions", "dependentSchemas", "dependencies"}
+)
+_VALUES = frozenset({"const", "enum", "default", "examples", "example", "required"})
+
+_DRAFTS_OF_LONE_REFS = re.compile("draft-0[467]")
+_BESIDE_REF = frozenset({"$ref", "$schema", "$id", "id", "$defs", "definitions"})
+
+# Control characters that JSON has no letter for.
+_UNWRITTEN = re.compile(r"[\x00-\x07\x0b\x0e-\x1f\x7f]")
+
+# Of other numbers than integers llguidance reads this many digits for certain.
+_DIGITS = 15
+_SMALL = 1e-20  # in place of the next number to 0, which has 324 digits
+_LARGE = 10**12  # with fewer digits than that behind the point
+
+# What is left out of llguidance's formats: the 29th of February of years that have none, the year
+# 0, which Python has not, and leap seconds, which few readers take.
+_YEAR = "(?:000[1-9]|00[1-9][0-9]|0[1-9][0-9]{2}|[1-9][0-9]{3})"
+_FOURTH = "(?:0[48]|[2468][048]|[13579][26])"
+_DAY = (
+    f"(?:{_YEAR}-(?:0[13-9]|1[0-2])-|{_YEAR}-02-(?:[01]|2[0-8])|"
+    f"(?:[0-9]{{2}}{_FOURTH}|{_FOURTH}00)-02-29)"
+)
+_FORMATS = {
+    "date": f"^{_DAY}",
+    "time": "^[0-9]{2}:[0-9]{2}:[0-5]",
+    "date-time": f"^{_DAY}[0-9]{{0,2}}[Tt ][0-9]{{2}}:[0-9]{{2}}:[0-5]",
+}
+
+
+def strict_schema(text: str) -> str:
+    """Return the text of a schema whose instances are all instances of the given one.
+
+    Raises InvalidRequestError, with the keyword, where there is none.
+    """
+    try:
+        root = json.loads(text)
+        root.pop("x-guidance", None)  # may switch off what is checked
+        draft = str(root.get("$schema", "")) if "oneOf" in text else ""
+        schemas: list[Any] = [root]
+        while schemas:
+            schema = schemas.pop()
+            if isinstance(schema, dict):
+                _take_away(schema, draft)
+                _make_strict(schema)
+                for key, value in schema.items():
+                    schemas += _subschemas(key, value)
+        return json.dumps(root, ensure_ascii=False)
+    except RecursionError:
+        raise InvalidRequestError("json_schema is nested too deeply; make it simpler") from None
+
+
+def _take_away(schema: dict[str, Any], draft: str) -> None:
+    """Take away what counts nothing in a draft: beside a `$ref` up to 7, and `const` in 4.
+
+    llguidance counts it. So there are fewer instances, which is as good, but not to `oneOf`: what
+    is one of two by llguidance may be both. draft: "" where there is no `oneOf`.
+    """
+    if _DRAFTS_OF_LONE_REFS.search(draft) and isinstance(schema.get("$ref"), str):
+        for key in schema.keys() - _BESIDE_REF:
+            del schema[key]
+    if "draft-04" in draft:
+        schema.pop("const", None)
+
+
+def _subschemas(key: str, value: Any) -> list[Any]:
+    if key in _VALUES:
+        return []
+    if isinstance(value, list):
+        return value
+    if isinstance(value, dict):
+        return list(value.values()) if key in _MAPS else [value]
+    return []
+
+
+def _make_strict(schema: dict[str, Any]) -> None:
+    if "draft-03" in str(schema.get("$schema", "")):
+        raise _refused("$schema", schema["$schema"], "give a schema of draft 4 or newer")
+    for key in ("const", "enum"):
+        if key in schema:
+            _check_values(key, schema[key])
+    _bound(schema, "minimum", "exclusiveMinimum", math.inf)
+    _bound(schema, "maximum", "exclusiveMaximum", -math.inf)
+    _order_items(schema)
+    _check_names(schema)
+    _read_patterns(schema)
+
+
+def _check_values(key: str, value: Any) -> None:
+    """Refuse integers that llguidance would round, and characters that it would leave out."""
+    values = [value]
+    while values:
+        one = values.pop()
+        if isinstance(one, dict):
+            values += one.values()
+        elif isinstance(one, list):
+            values += one
+        elif isinstance(one, int) and not _is_exact(one):
+            raise _refused(key, one, "give integers of at most 53 bits, or texts")
+        elif isinstance(one, float) and not _is_short(one):
+            raise _refused(key, one, f"give numbers of at most {_DIGITS} digits, or texts")
+        elif isinstance(one, str) and _UNWRITTEN.search(one):
+            raise _refused(key, one, "give texts without control characters")
+
+
+def _is_exact(number: int) -> bool:
+    try:
+        return int(float(number)) == number
+    except OverflowError:
+        return False
+
+
+def _bound(schema: dict[str, Any], key: str, exclusive: str, inwards: float) -> None:
+    """Make one inclusive bound of both.
+
+    Where numbers have to be more than 0 and less than 0.5, llguidance allows 0.
+    """
+    given, beyond = schema.get(key), schema.get(exclusive)
+    bounds = [_float(key, given, inwards)] if _is_number(given) else []
+    if isinstance(beyond, bool):  # draft 4's
+        beyond = given if beyond else None
+        del schema[exclusive]
+    if _is_number(beyond):
+        schema.pop(exclusive, None)
+        bounds.append(_float(exclusive, beyond, inwards, strictly=True))
+    if bounds:
+        schema[key] = max(bounds) if inwards > 0 else min(bounds)
+
+
+def _float(key: str, bound: float, inwards: float, *, strictly: bool = False) -> float:
+    """Return the next number inwards of a bound that llguidance reads as it is written."""
+    context = decimal.Context(
+        prec=_DIGITS - 1, rounding=decimal.ROUND_CEILING if inwards > 0 else decimal.ROUND_FLOOR
+    )
+    if isinstance(bound, int) or bound.is_integer():
+        whole = int(bound)
+        if not strictly:
+            return _whole(key, whole, inwards)
+        if not whole:
+            return math.copysign(_SMALL, inwards)
+        if abs(whole) > _LARGE:
+            return _whole(key, whole + (1 if inwards > 0 else -1), inwards)
+    exact = decimal.Decimal(repr(bound))
+    if strictly:
+        return float(context.next_plus(exact) if inwards > 0 else context.next_minus(exact))
+    return bound if _is_short(bound) else float(context.plus(exact))
+
+
+def _whole(key: str, bound: int, inwards: float) -> int:
+    try:
+        rounded = float(bound)
+        if rounded < bound if inwards > 0 else rounded > bound:
+            rounded = math.nextafter(rounded, inwards)
+        return int(rounded)
+    except OverflowError:
+        raise _refused(key, bound, "give one that a float can hold") from None
+
+
+def _is_short(number: float) -> bool:
+    """Return whether a number has so few digits that llguidance reads it as it is written."""
+    _, digits, exponent = decimal.Decimal(repr(number)).as_tuple()
+    return len(digits) <= _DIGITS and isinstance(exponent, int) and abs(exponent) <= 22
+
+
+def _is_number(value: Any) -> TypeGuard[float]:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _order_items(schema: dict[str, Any]) -> None:
+    """Leave `additionalItems` out where it means nothing, or put it beside the list that it is of.
+
+    With it llguidance forgets `prefixItems`, and without a list of items beside it it forgets it.
+    """
+    if "additionalItems" not in schema:
+        return
+    additional = schema.pop("additionalItems")
+    if isinstance(schema.get("items"), list):
+        schema["items"] = schema.pop("items")
+        schema["additionalItems"] = additional
+
+
+def _check_names(schema: dict[str, Any]) -> None:
+    """Refuse to count names of which one may come twice: those that are not listed."""
+    least, required = schema.get("minProperties", 0), schema.get("required", ())
+    if not _is_number(least) or not isinstance(required, list | tuple):
+        return
+    if least - len(required) < 2:
+        return
+    if schema.get("additionalProperties") is False and not schema.get("patternProperties"):
+        return
+    raise _refused("minProperties", least, "list the properties, and which of them are required")
+
+
+def _read_patterns(schema: dict[str, Any]) -> None:
+    given = schema.get("pattern")
+    if isinstance(given, str):
+        schema["pattern"] = translated(given, "fewer")
+    form = schema.get("format")
+    if isinstance(form, str) and form in _FORMATS:
+        if isinstance(given, str):
+            _also(schema, {"pattern": _FORMATS[form]})
+        else:
+            schema["pattern"] = _FORMATS[form]
+    names = schema.get("patternProperties")
+    if isinstance(names, dict):
+        reading = _reading_of_names(schema.get("additionalProperties", True))
+        read = {translated(name, reading): value for name, value in names.items()}
+        if len(read) < len(names):
+            raise _refused("patternProperties", list(names), "give each pattern once")
+        schema["patternProperties"] = read
+
+
+def _reading_of_names(additional: Any) -> Reading:
+    """Return how patterns of names are read, so that no name escapes the schema it has to have.
+
+    Where no other names are allowed: names that match for all readers. Where others may have any
+    value: all that match for one reader. Otherwise, as ECMA 262 says.
+    """
+    if additional is False:
+        return "fewer"
+    return "more" if additional is True or additional == {} else "exact"
+
+
+def _also(schema: dict[str, Any], other: dict[str, Any]) -> None:
+    more = schema.get("allOf", [])
+    if isinstance(more, list):
+        schema["allOf"] = [*more, other]
+
+
+def _refused(key: str, value: Any, way_out: str) -> InvalidRequestError:
+    return InvalidRequestError(
+        f"json_schema has {key} {short(value)}, which cannot be kept to the letter; {way_out}"
+    )
