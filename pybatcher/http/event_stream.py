@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import aclosing, suppress
-from typing import Any
+from typing import Any, TypeVar
 
 from starlette.types import Receive, Scope, Send
 
@@ -15,7 +15,9 @@ from ..calls.stream import Stream
 from ..errors import PybatcherError
 from .http_error import HttpError, http_error
 
-__all__ = ["EventStream", "event", "steps_of"]
+__all__ = ["DONE", "EventStream", "event", "merged", "steps_of"]
+
+T = TypeVar("T")
 
 DONE = b"data: [DONE]\n\n"
 
@@ -27,7 +29,7 @@ def event(data: Mapping[str, Any], name: str = "") -> bytes:
     return f"{head}data: {text}\n\n".encode("utf-8", "replace")
 
 
-async def steps_of(stream: Stream, first: Piece) -> AsyncIterator[list[Piece]]:
+async def steps_of(stream: Stream, first: Piece) -> AsyncGenerator[list[Piece]]:
     """Return the pieces of a stream, those that have come together in a list.
 
     first: the piece that was read before the response could begin.
@@ -36,6 +38,26 @@ async def steps_of(stream: Stream, first: Piece) -> AsyncIterator[list[Piece]]:
     yield pieces
     async for piece in stream:
         yield [piece, *stream.ready()]
+
+
+async def merged(several: Sequence[AsyncIterator[T]]) -> AsyncGenerator[tuple[int, T]]:
+    """Return what comes of several iterators as it comes, with the number of the iterator."""
+    waiting: dict[asyncio.Task[T], int] = {}
+    try:
+        for i, one in enumerate(several):
+            waiting[asyncio.ensure_future(anext(one))] = i
+        while waiting:
+            done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            for task in sorted(done, key=waiting.__getitem__):
+                i = waiting.pop(task)
+                with suppress(StopAsyncIteration):
+                    found = task.result()
+                    waiting[asyncio.ensure_future(anext(several[i]))] = i
+                    yield i, found
+    finally:
+        for task in waiting:
+            task.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
 
 
 class EventStream:
@@ -48,7 +70,7 @@ class EventStream:
 
     def __init__(
         self,
-        events: AsyncIterator[bytes],
+        events: AsyncGenerator[bytes],
         headers: Iterable[tuple[str, str]] = (),
         tell: Any = None,
     ) -> None:
@@ -77,7 +99,7 @@ class EventStream:
 
     async def _send(self, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": self._headers})
-        async with aclosing(self._events):  # type: ignore[type-var]
+        async with aclosing(self._events):
             try:
                 async for data in self._events:
                     await send({"type": "http.response.body", "body": data, "more_body": True})

@@ -1,0 +1,177 @@
+"""Completions of OpenAI's API: bodies of requests read, bodies of responses made. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..calls.completion import Completion, Piece, TokenLogprob, Usage
+from .chat_completions import finish_reason_of, usage_body
+from .sampling_fields import bad, read_sampling
+from .token_texts import TokenTexts
+
+__all__ = ["CompletionAsked", "completion_body", "completion_chunks", "read_completion", "usage_of"]
+
+_DEFAULT_TOKENS = 16
+_MOST_PROMPTS = 2048
+_MOST_LOGPROBS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class CompletionAsked:
+    """A request for completions: prompts, options of `generate`, how the answer is to be told."""
+
+    prompts: list[str | list[int]]
+    options: dict[str, Any]
+    echo: bool
+    stream: bool
+    include_usage: bool
+
+
+def read_completion(body: Mapping[str, Any]) -> CompletionAsked:
+    """Return what a body asks for. Unknown keys are ignored. Raises HttpError."""
+    options = read_sampling(body)
+    most = body.get("max_tokens")
+    options["max_tokens"] = _DEFAULT_TOKENS if most is None else most
+    if (logprobs := body.get("logprobs")) is not None and logprobs is not False:
+        is_whole = isinstance(logprobs, int) and 0 <= logprobs <= _MOST_LOGPROBS
+        if not is_whole:
+            raise bad("logprobs", logprobs, f"a whole number from 0 to {_MOST_LOGPROBS}")
+        options["logprobs"] = int(logprobs)
+    if body.get("suffix"):
+        raise bad("suffix", body["suffix"], "left out: this server does not fill gaps")
+    if body.get("best_of") not in (None, 1, body.get("n")):
+        raise bad("best_of", body["best_of"], "left out, or n")
+    stream_options = body.get("stream_options") or {}
+    if not isinstance(stream_options, dict):
+        raise bad("stream_options", stream_options, "a map")
+    asked = CompletionAsked(
+        _prompts(body.get("prompt")),
+        options,
+        body.get("echo") is True,
+        body.get("stream") is True,
+        stream_options.get("include_usage") is True,
+    )
+    if asked.echo and asked.stream:
+        raise bad("echo", True, "left out where stream is true")
+    return asked
+
+
+def _prompts(prompt: object) -> list[str | list[int]]:
+    wanted = "a text, a list of texts, a list of token ids, or a list of these lists"
+    if isinstance(prompt, str):
+        return [prompt]
+    if not isinstance(prompt, list) or not prompt or len(prompt) > _MOST_PROMPTS:
+        raise bad("prompt", prompt, wanted)
+    kinds = {type(one) for one in prompt}
+    if kinds == {int}:
+        return [prompt]
+    if kinds <= {str, list}:
+        return prompt
+    raise bad("prompt", prompt, wanted)
+
+
+def completion_body(
+    made: Sequence[Completion],
+    prompts: Sequence[tuple[str, Sequence[int]] | None],
+    texts: TokenTexts,
+    head: Mapping[str, Any],
+) -> dict[str, Any]:
+    """Return the body of a response: the choices of each prompt in turn.
+
+    prompts: of each, its text and its token ids, where the answer is to begin with it.
+    """
+    choices: list[dict[str, Any]] = []
+    for one, before in zip(made, prompts, strict=True):
+        for choice in one.choices:
+            choices.append(
+                {
+                    "index": len(choices),
+                    "text": ("" if before is None else before[0]) + choice.text,
+                    "logprobs": _logprobs(one, choice, before, texts),
+                    "finish_reason": finish_reason_of(choice.finish_reason),
+                }
+            )
+    return {**head, "choices": choices, "usage": usage_body(usage_of(made))}
+
+
+def usage_of(made: Sequence[Completion]) -> Usage:
+    """Return the counts of several prompts together."""
+    return Usage(
+        sum(one.usage.prompt_tokens for one in made),
+        sum(one.usage.cached_tokens for one in made),
+        sum(one.usage.completion_tokens for one in made),
+    )
+
+
+def _logprobs(
+    made: Completion,
+    choice: Completion,
+    before: tuple[str, Sequence[int]] | None,
+    texts: TokenTexts,
+) -> dict[str, Any] | None:
+    if choice.logprobs is None:
+        return None
+    told = _columns(choice.logprobs, texts, 0 if before is None else len(before[0]))
+    if before is None or made.prompt_logprobs is None:
+        return told
+    tokens = [texts[token] for token in before[1]]
+    offsets = [sum(map(len, tokens[:i])) for i in range(len(tokens))]
+    return {
+        "tokens": tokens + told["tokens"],
+        "token_logprobs": [*made.prompt_logprobs, *told["token_logprobs"]],
+        "top_logprobs": [None] * len(tokens) + told["top_logprobs"],
+        "text_offset": offsets + told["text_offset"],
+    }
+
+
+def _columns(
+    logprobs: Iterable[TokenLogprob], texts: TokenTexts, offset: int
+) -> dict[str, list[Any]]:
+    columns: dict[str, list[Any]] = {
+        name: [] for name in ("tokens", "token_logprobs", "top_logprobs", "text_offset")
+    }
+    for one in logprobs:
+        text = texts[one.token_id]
+        columns["tokens"].append(text)
+        columns["token_logprobs"].append(one.logprob)
+        columns["top_logprobs"].append({texts[token]: logprob for token, logprob in one.top})
+        columns["text_offset"].append(offset)
+        offset += len(text)
+    return columns
+
+
+def completion_chunks(
+    pieces: Iterable[Piece],
+    first_index: int,
+    offsets: dict[int, int],
+    texts: TokenTexts,
+    head: Mapping[str, Any],
+) -> list[dict[str, Any]]:
+    """Return the chunks of the pieces of one step: one for each sample.
+
+    first_index: of the prompt's first sample. offsets: characters of each sample so far.
+    """
+    merged: dict[int, list[Piece]] = {}
+    for piece in pieces:
+        merged.setdefault(piece.index, []).append(piece)
+    chunks = []
+    for own_index, own in merged.items():
+        index = first_index + own_index
+        text = "".join(piece.text for piece in own)
+        reason = own[-1].finish_reason
+        logprobs = None
+        if own[0].logprobs is not None:
+            drawn = [one for piece in own for one in piece.logprobs or ()]
+            logprobs = _columns(drawn, texts, offsets.get(index, 0))
+        offsets[index] = offsets.get(index, 0) + len(text)
+        if text or logprobs or reason:
+            choice = {
+                "index": index,
+                "text": text,
+                "logprobs": logprobs,
+                "finish_reason": None if reason is None else finish_reason_of(reason),
+            }
+            chunks.append({**head, "choices": [choice]})
+    return chunks

@@ -1,0 +1,114 @@
+"""Handlers of embeddings, scores, ranks, tokens and metrics."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from .chat_completions import read_chat
+from .connection import unless_gone
+from .context import Context
+from .embeddings import (
+    embeddings_body,
+    pairs_body,
+    ranked_body,
+    read_embeddings,
+    read_pairs,
+    read_rank,
+    similarities,
+)
+from .http_error import HttpError
+from .sampling_fields import bad
+
+__all__ = ["ROUTES"]
+
+_TEMPLATE = ("tools", "enable_thinking", "reasoning_effort", "chat_template_kwargs")
+
+
+async def embeddings(context: Context, request: Request) -> Any:
+    """POST /v1/embeddings."""
+    body = await context.body(request)
+    name, batcher = context.models.find(body.get("model"))
+    texts, options, as_base64, dimensions = read_embeddings(body)
+    made = await unless_gone(request, batcher.embed(texts, **options, **context.options(request)))
+    return JSONResponse(
+        embeddings_body(made, model=name, as_base64=as_base64, dimensions=dimensions)
+    )
+
+
+async def score(context: Context, request: Request) -> Any:
+    """POST /v1/score: the cosine of the vectors of each pair of texts."""
+    body = await context.body(request)
+    name, batcher = context.models.find(body.get("model"))
+    first, second = read_pairs(body)
+    options = context.options(request)
+    made = await unless_gone(request, batcher.embed([*first, *second], **options))
+    scores = similarities(made[: len(first)], made[len(first) :])
+    return JSONResponse(pairs_body(scores, made, context.head("score", "list", name)))
+
+
+async def rerank(context: Context, request: Request) -> Any:
+    """POST /v1/rerank: documents by the cosine of their vectors with the query's."""
+    body = await context.body(request)
+    name, batcher = context.models.find(body.get("model"))
+    query, documents, top = read_rank(body)
+    options = context.options(request)
+    made = await unless_gone(request, batcher.embed([query, *documents], **options))
+    scores = similarities([made[0]] * len(documents), made[1:])
+    head = context.head("rerank", "list", name)
+    return JSONResponse(ranked_body(documents, scores, top, made, head))
+
+
+async def tokenize(context: Context, request: Request) -> Any:
+    """POST /tokenize: of a prompt, or of messages."""
+    body = await context.body(request)
+    _, batcher = context.models.find(body.get("model"))
+    if body.get("messages") is not None:
+        asked = read_chat(body)
+        options = {name: asked.options[name] for name in _TEMPLATE if name in asked.options}
+        ids = await batcher.tokenize(asked.messages, **options)
+    else:
+        prompt = body.get("prompt")
+        if not isinstance(prompt, str):
+            raise bad("prompt", prompt, "a text; or give messages")
+        ids = await batcher.tokenize(prompt)
+    told: dict[str, Any] = {"count": len(ids), "tokens": list(ids)}
+    return JSONResponse(told)
+
+
+async def detokenize(context: Context, request: Request) -> Any:
+    """POST /detokenize."""
+    body = await context.body(request)
+    _, batcher = context.models.find(body.get("model"))
+    tokens = body.get("tokens")
+    if not isinstance(tokens, list):
+        raise bad("tokens", tokens, "a list of token ids")
+    return JSONResponse({"prompt": await batcher.detokenize(tokens)})
+
+
+async def metrics(context: Context, request: Request) -> Any:
+    """GET /metrics: for Prometheus, of the first model."""
+    try:
+        from ..metrics import Metrics
+    except ImportError as error:
+        raise HttpError(501, str(error), type="server_error", code="no_metrics") from None
+    if context.metrics is None:
+        batcher: Any = context.models.find(None)[1]
+        context.metrics = Metrics(batcher)
+    await context.metrics.refresh()
+    return Response(context.metrics.exposition(), media_type=context.metrics.content_type)
+
+
+ROUTES = [
+    ("/v1/embeddings", "POST", embeddings),
+    ("/v1/score", "POST", score),
+    ("/score", "POST", score),
+    ("/v1/rerank", "POST", rerank),
+    ("/rerank", "POST", rerank),
+    ("/tokenize", "POST", tokenize),
+    ("/detokenize", "POST", detokenize),
+    ("/metrics", "GET", metrics),
+]
+"""Path, method and handler of each endpoint."""

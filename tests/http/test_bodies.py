@@ -1,0 +1,101 @@
+"""Bodies of any kind end in a result or a 4xx that says what is wrong, beside an honest stream."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import httpx
+import pytest
+from http_served import served
+
+from pybatcher.http import application
+from pybatcher.testing import fake_batcher
+
+TEMPLATE = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}"
+ODD: list[Any] = [None, True, -1, 0, 1.5, 1e400, 10**30, "", "x", "\ud800", [], [None], [[]], {}]
+ODD += [{"": None}, {"type": "text"}, [{"role": 5}], [{"role": "user", "content": [{}]}]]
+DEEP: Any = []
+for _ in range(900):
+    DEEP = [DEEP]
+ODD.append(DEEP)
+MESSAGES = [{"role": "user", "content": "Hi"}]
+FIELDS = {
+    "/v1/chat/completions": (
+        {"messages": MESSAGES, "max_tokens": 2},
+        "messages model max_tokens max_completion_tokens temperature top_p top_k min_p n seed stop "
+        "logit_bias logprobs top_logprobs response_format tools tool_choice parallel_tool_calls "
+        "reasoning_effort chat_template_kwargs max_reasoning_tokens stream stream_options priority "
+        "presence_penalty json_schema regex choices unknown user",
+    ),
+    "/v1/completions": (
+        {"prompt": "Hi", "max_tokens": 2},
+        "prompt model max_tokens temperature n stop logit_bias logprobs echo suffix best_of stream "
+        "stream_options seed ignore_eos min_tokens",
+    ),
+    "/v1/embeddings": ({"input": "Hi"}, "input model encoding_format dimensions pooling"),
+    "/v1/score": ({"text_1": "a", "text_2": "b"}, "text_1 text_2 model"),
+    "/v1/rerank": ({"query": "a", "documents": ["b"]}, "query documents top_n model"),
+    "/tokenize": ({"prompt": "Hi"}, "prompt messages model"),
+    "/detokenize": ({"tokens": [72]}, "tokens model"),
+}
+
+
+@pytest.mark.parametrize("path", FIELDS)
+async def test_odd_values_of_every_field(path: str) -> None:
+    right, names = FIELDS[path]
+    async with fake_batcher(chat_template=TEMPLATE) as batcher, served(application(batcher)) as url:
+        async with httpx.AsyncClient(base_url=url, timeout=60) as http:
+            for name in names.split():
+                for value in ODD:
+                    body = json.dumps({**right, name: value})
+                    found = await http.post(path, content=body)
+                    about = (name, str(value)[:60], found.text[:300])
+                    assert found.status_code in (200, 400, 404), about
+                    if found.status_code != 200:
+                        assert found.json()["error"]["message"], about
+        assert (await batcher.health()).ok
+
+
+@pytest.mark.parametrize(
+    ("content", "status"),
+    [
+        (b"", 400),
+        (b"[]", 400),
+        (b"5", 400),
+        (b"{", 400),
+        (b"\xff\xfe", 400),
+        (b"[" * 100_000, 400),
+        (b'{"prompt": "' + b"x" * 70_000 + b'"}', 413),
+        (b'{"prompt": "Hi", "max_tokens": 2}', 200),
+    ],
+)
+async def test_bodies_that_are_none(content: bytes, status: int) -> None:
+    async with fake_batcher() as batcher:
+        app = application(batcher, max_body=65_536 + 100_000 * (content[:1] == b"["))
+        async with served(app) as url, httpx.AsyncClient(base_url=url) as http:
+            for given in (content, _parts(content)):
+                found = await http.post("/v1/completions", content=given)
+                assert found.status_code == status
+
+
+async def _parts(content: bytes) -> Any:
+    """Give a body without saying its length."""
+    for i in range(0, len(content), 30_000):
+        yield content[i : i + 30_000]
+
+
+async def test_methods_and_paths() -> None:
+    async with (
+        fake_batcher() as batcher,
+        served(application(batcher)) as url,
+        httpx.AsyncClient(base_url=url) as http,
+    ):
+        assert (await http.head("/")).status_code == 200
+        assert (await http.get("/v1/completions")).status_code == 405
+        assert (await http.get("/v2")).status_code == 404
+        assert (await http.get("/health")).json()["status"] == "ok"
+        named = await http.get("/health", headers={"x-request-id": "mine-1"})
+        assert named.headers["x-request-id"] == "mine-1"
+        odd = await http.get("/health", headers={"x-request-id": "a b"})
+        assert odd.headers["x-request-id"].startswith("req-")

@@ -1,0 +1,278 @@
+"""OpenAI's own client against the application: chats, completions, tools, forms, embeddings."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any, Literal
+
+import httpx
+import openai
+import pytest
+from chat_model import chat_model
+from http_served import served
+from pydantic import BaseModel
+
+from pybatcher import Batcher
+from pybatcher.http import application
+
+ASK: Any = [{"role": "user", "content": "What is 2 plus 3?"}]
+ADD: Any = {
+    "type": "function",
+    "function": {
+        "name": "add",
+        "description": "Add two numbers.",
+        "parameters": {
+            "type": "object",
+            "properties": {"a": {"enum": [1, 2]}, "b": {"enum": [3, 4]}},
+            "required": ["a", "b"],
+            "additionalProperties": False,
+        },
+        "strict": True,
+    },
+}
+MODEL = "chat-model"
+
+
+class Answer(BaseModel, extra="forbid"):
+    """A value to be parsed."""
+
+    sum: Literal[3, 4, 5]
+    sure: bool
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return chat_model(tmp_path_factory.mktemp("chat"))
+
+
+@pytest.fixture
+async def batcher(model: Path) -> AsyncIterator[Batcher]:
+    async with Batcher(model, n_threads=1) as one:
+        yield one
+
+
+@pytest.fixture
+async def client(batcher: Batcher) -> AsyncIterator[openai.AsyncOpenAI]:
+    async with (
+        served(application(batcher)) as url,
+        openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="any", max_retries=0) as one,
+    ):
+        yield one
+
+
+async def test_chats_whole_and_in_pieces(client: openai.AsyncOpenAI, batcher: Batcher) -> None:
+    expected = await batcher.chat(ASK, max_tokens=60, logprobs=2, temperature=1.0, seed=5, n=2)
+    asked: Any = {"model": MODEL, "messages": ASK, "max_completion_tokens": 60, "seed": 5, "n": 2}
+    asked |= {"logprobs": True, "top_logprobs": 2}
+    made = await client.chat.completions.create(**asked)
+    assert [choice.message.content for choice in made.choices] == [
+        choice.text for choice in expected.choices
+    ]
+    assert made.object == "chat.completion"
+    assert made.usage is not None
+    assert made.usage.completion_tokens == expected.usage.completion_tokens
+    for choice, own in zip(made.choices, expected.choices, strict=True):
+        assert choice.finish_reason == own.finish_reason
+        assert choice.logprobs is not None
+        told = choice.logprobs.content or []
+        assert [one.logprob for one in told] == [one.logprob for one in own.logprobs or ()]
+        assert all(len(one.top_logprobs) == 2 for one in told)
+        assert "".join(one.token for one in told).startswith(own.text)
+    stream = await client.chat.completions.create(
+        **asked, stream=True, stream_options={"include_usage": True}
+    )
+    chunks = [chunk async for chunk in stream]
+    assert {chunk.object for chunk in chunks} == {"chat.completion.chunk"}
+    assert len({chunk.id for chunk in chunks}) == 1
+    *pieces, last = chunks
+    assert last.choices == []
+    assert last.usage == made.usage
+    for index, own in enumerate(expected.choices):
+        mine = [chunk.choices[0] for chunk in pieces if chunk.choices[0].index == index]
+        assert "".join(one.delta.content or "" for one in mine) == own.text
+        assert [one.delta.role for one in mine if one.delta.role] == ["assistant"]
+        assert mine[0].delta.role == "assistant"
+        assert mine[0].delta.content, "a chunk with a role only falsifies times to first tokens"
+        reasons = [one.finish_reason for one in mine if one.finish_reason]
+        assert reasons == [own.finish_reason]
+        assert mine[-1].finish_reason
+
+
+async def test_tools_there_and_back(client: openai.AsyncOpenAI) -> None:
+    asked: Any = {"model": MODEL, "messages": ASK, "tools": [ADD], "temperature": 0, "seed": 1}
+    made = await client.chat.completions.create(**asked, tool_choice="required", max_tokens=99)
+    (choice,) = made.choices
+    assert (choice.finish_reason, choice.message.content) == ("tool_calls", None)
+    calls: Any = choice.message.tool_calls or []
+    arguments = json.loads(calls[0].function.arguments)
+    assert arguments["a"] in (1, 2)
+    assert arguments["b"] in (3, 4)
+    stream = await client.chat.completions.create(
+        **asked, tool_choice="required", max_tokens=99, stream=True
+    )
+    names, texts = {}, {}
+    async for chunk in stream:
+        for delta in chunk.choices[0].delta.tool_calls or []:
+            assert delta.function is not None
+            if delta.id:
+                names[delta.index] = (delta.id, delta.function.name)
+            texts[delta.index] = texts.get(delta.index, "") + (delta.function.arguments or "")
+    assert [names[i] for i in sorted(names)] == [(one.id, one.function.name) for one in calls]
+    assert [json.loads(texts[i]) for i in sorted(texts)] == [
+        json.loads(one.function.arguments) for one in calls
+    ]
+    more = [*ASK, choice.message.to_dict()]
+    more += [{"role": "tool", "tool_call_id": call.id, "content": "5"} for call in calls]
+    after = await client.chat.completions.create(
+        model=MODEL, messages=more, tools=[ADD], tool_choice="none", max_tokens=20
+    )
+    assert after.choices[0].message.tool_calls is None
+
+
+async def test_values_are_parsed(client: openai.AsyncOpenAI) -> None:
+    made = await client.chat.completions.parse(
+        model=MODEL,
+        messages=ASK,
+        response_format=Answer,
+        max_tokens=99,
+        extra_body={"enable_thinking": False},
+    )
+    assert isinstance(made.choices[0].message.parsed, Answer)
+    thought = await client.chat.completions.create(
+        model=MODEL,
+        messages=ASK,
+        max_tokens=60,
+        extra_body={"chat_template_kwargs": {"enable_thinking": True}, "max_reasoning_tokens": 8},
+    )
+    message: Any = thought.choices[0].message
+    assert message.reasoning_content
+    assert message.content is not None
+
+
+async def test_completions_of_several_prompts(client: openai.AsyncOpenAI, batcher: Batcher) -> None:
+    prompts = ["Once upon a time", "The old fox"]
+    own = await batcher.generate(prompts, max_tokens=9, logprobs=1)
+    asked: Any = {"model": MODEL, "max_tokens": 9, "temperature": 0, "logprobs": 1}
+    made = await client.completions.create(prompt=prompts, echo=True, **asked)
+    assert made.object == "text_completion"
+    for i, (choice, one, prompt) in enumerate(zip(made.choices, own, prompts, strict=True)):
+        assert (choice.index, choice.text) == (i, prompt + one.text)
+        assert choice.logprobs is not None
+        ids = await batcher.tokenize(prompt)
+        told = choice.logprobs.token_logprobs or []
+        assert told[0] is None
+        assert told[len(ids) :] == [one.logprob for one in one.logprobs or ()]
+    stream = await client.completions.create(
+        prompt=[list(await batcher.tokenize(prompt)) for prompt in prompts],
+        stream=True,
+        stream_options={"include_usage": True},
+        **asked,
+    )
+    texts = {0: "", 1: ""}
+    usage = None
+    async for chunk in stream:
+        usage = chunk.usage
+        for choice in chunk.choices:
+            texts[choice.index] += choice.text
+    assert [texts[0], texts[1]] == [one.text for one in own]
+    assert usage == made.usage
+    exact = await client.completions.create(
+        model=MODEL, prompt="Hi", max_tokens=30, extra_body={"ignore_eos": True}
+    )
+    assert exact.usage is not None
+    assert exact.usage.completion_tokens == 30
+
+
+async def test_vectors_scores_and_ranks(client: openai.AsyncOpenAI, batcher: Batcher) -> None:
+    texts = ["the old man", "a little fox", "the old man"]
+    made = await client.embeddings.create(model=MODEL, input=texts)
+    plain = await client.embeddings.create(model=MODEL, input=texts, encoding_format="float")
+    for one, other in zip(made.data, plain.data, strict=True):
+        assert one.embedding == pytest.approx(other.embedding)
+        assert sum(x * x for x in one.embedding) == pytest.approx(1.0, abs=1e-5)
+    short = await client.embeddings.create(model=MODEL, input=texts[0], dimensions=8)
+    assert len(short.data[0].embedding) == 8
+    http = httpx.AsyncClient(base_url=str(client.base_url).removesuffix("/v1/"))
+    score = await http.post("/v1/score", json={"text_1": texts[0], "text_2": texts[1:]})
+    first, second = (one["score"] for one in score.json()["data"])
+    assert second == pytest.approx(1.0, abs=1e-5)
+    assert first < second
+    rank = await http.post(
+        "/v1/rerank", json={"query": texts[0], "documents": texts[1:], "top_n": 1}
+    )
+    assert [one["index"] for one in rank.json()["results"]] == [1]
+    tokens = (await http.post("/tokenize", json={"prompt": texts[0]})).json()["tokens"]
+    assert tuple(tokens) == await batcher.tokenize(texts[0])
+    asked = {"messages": ASK, "tools": [ADD]}
+    tokens = (await http.post("/tokenize", json=asked)).json()["tokens"]
+    assert tuple(tokens) == await batcher.tokenize(ASK, tools=[ADD])
+    text = (await http.post("/detokenize", json={"tokens": tokens})).json()["prompt"]
+    assert text == await batcher.detokenize(tokens)
+    metrics = await http.get("/metrics")
+    assert "pybatcher:" in metrics.text
+    await http.aclose()
+
+
+async def test_errors_are_of_the_clients_own_classes(client: openai.AsyncOpenAI) -> None:
+    create = client.chat.completions.create
+    for changes, kind, param in (
+        ({"model": "gpt-9"}, openai.NotFoundError, "model"),
+        ({"temperature": -1}, openai.BadRequestError, "temperature"),
+        ({"messages": []}, openai.BadRequestError, "messages"),
+        ({"tools": [{"type": "function"}]}, openai.BadRequestError, "tools[0].name"),
+        ({"response_format": {"type": "xml"}}, openai.BadRequestError, "response_format"),
+        ({"messages": [{"role": "user", "content": "x" * 10**6}]}, openai.BadRequestError, None),
+        ({"extra_body": {"timeout": 1e-9}}, None, None),  # no field of the API
+    ):
+        asked: Any = {"model": MODEL, "messages": ASK, "max_tokens": 2} | changes
+        for stream in (False, True):
+            if kind is None:
+                await create(**asked, stream=stream)
+                continue
+            with pytest.raises(kind) as raised:
+                await create(**asked, stream=stream)
+            body: Any = raised.value.body
+            assert body["message"]
+            assert param is None or body["param"] == param
+    with pytest.raises(openai.NotFoundError):
+        await client.get("/nothing", cast_to=object)
+
+
+async def test_keys_and_models(model: Path) -> None:
+    async with Batcher(model, n_threads=1) as one, Batcher(n_threads=1) as two:
+        app = application({"small": one, "other": two}, api_keys=["secret", "second"])
+        async with served(app) as url:
+            for key, status in (("secret", 200), ("second", 200), ("wrong", 401), ("secretx", 401)):
+                async with httpx.AsyncClient(base_url=url) as http:
+                    for headers in ({"authorization": f"Bearer {key}"}, {"x-api-key": key}):
+                        found = await http.get("/v1/models", headers=headers)
+                        assert found.status_code == status
+                        assert found.headers["x-request-id"].startswith("req-")
+                    assert (await http.get("/health")).status_code == 200
+            async with openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="second") as client:
+                assert [one.id async for one in client.models.list()] == ["small", "other"]
+                assert (await client.models.retrieve("other")).id == "other"
+                made = await client.completions.create(model="other", prompt="Hi", max_tokens=3)
+                assert made.model == "other"
+
+
+async def test_who_hangs_up_frees_what_was_asked_for(batcher: Batcher) -> None:
+    long = {"messages": ASK, "max_tokens": 1500, "ignore_eos": True}
+    async with served(application(batcher)) as url:
+        for stream in (False, True):
+            async with httpx.AsyncClient(base_url=url) as http:
+                asking = asyncio.ensure_future(
+                    http.post("/v1/chat/completions", json={**long, "stream": stream})
+                )
+                while batcher.statistics().running == 0:  # noqa: ASYNC110
+                    await asyncio.sleep(0.001)
+                asking.cancel()
+                await asyncio.gather(asking, return_exceptions=True)
+            async with asyncio.timeout(20):
+                while batcher.statistics().running:  # noqa: ASYNC110
+                    await asyncio.sleep(0.001)
+        assert batcher.statistics().cancelled == 2
+    batcher.check_idle()
