@@ -2,6 +2,7 @@
 
 ``words``, ``slots`` -> ``plots`` -> ``stories``; ``facts``, ``replies`` -> ``conversations`` ->
 ``grammar`` (what others import) -> ``tokenizer``, ``train`` and ``evaluate`` (which need torch).
+JSON and tools: ``records``; ``tool_turns`` -> ``toy_tools`` -> ``tool_chats`` -> ``held_out_uses``.
 """
 
 from __future__ import annotations
