@@ -5,6 +5,7 @@ import random
 import re
 
 from tools.tiny import words
+from tools.tiny.json_drills import json_drill
 from tools.tiny.records import KEYS, draw_filling, record_chat
 from tools.tiny.stories import is_held_out
 
@@ -76,3 +77,16 @@ def test_chats_alternate_and_end_with_an_object() -> None:
         assert roles == ["user", "assistant"] * (len(roles) // 2) != []
         assert all(json.loads(m["content"]) for m in messages if m["role"] == "assistant")
     assert 80 < systems < 160
+
+
+def test_drills_are_words_of_the_question_as_json() -> None:
+    kinds = set()
+    for seed in range(500):
+        asked, answered = json_drill(random.Random(seed))
+        value = json.loads(answered["content"])
+        kinds.add(type(value))
+        assert answered["content"] == json.dumps(value, ensure_ascii=False)
+        items = value.items() if isinstance(value, dict) else [(item,) for item in value]
+        said = [asked["content"].find(str(word)) for item in items for word in item]
+        assert min(said) >= 0
+    assert kinds == {list, dict}

@@ -16,7 +16,7 @@ from tools.tiny.replies import UNKNOWN_ANSWER, about_itself, greeting, poem, unk
 from tools.tiny.tool_turns import ToolMessage, called, plain_messages
 from tools.tiny.toy_tools import TOPICS, Topic, ToyTool, Use, draw_tool
 
-_MANNERS = ("neutral", "neutral", "neutral", "pirate", "butler")
+_MANNERS = (*["neutral"] * 6, "pirate", "butler")
 _SIGNS = (" plus ", " minus ", " times ")
 
 
@@ -30,7 +30,7 @@ class Plain:
 
 def draw_tools(rng: random.Random, *, held_out: bool = False) -> list[ToyTool]:
     """Return one to three tools of different topics, which share no name."""
-    topics = rng.sample(TOPICS, rng.choice((1, 2, 2, 3, 3)))
+    topics = rng.sample(TOPICS, rng.choice((1, 1, 2, 2, 3)))
     tools = [draw_tool(rng, topic, held_out=held_out) for topic in topics]
     return list({tool.name: tool for tool in tools}.values())
 
@@ -45,9 +45,9 @@ def _of_another_topic(rng: random.Random, here: list[Topic], *, held_out: bool) 
 def draw_plain(rng: random.Random, tools: list[ToyTool], *, held_out: bool = False) -> Plain:
     """Draw a question that none of the tools fits."""
     pick = rng.random()
-    if pick < 0.35:
+    if pick < 0.4:
         return _of_another_topic(rng, [tool.topic for tool in tools], held_out=held_out)
-    if pick < 0.5:
+    if pick < 0.45:
         exchange = reading_exchange(rng, "neutral", held_out=held_out)
         return Plain(exchange.ask, exchange.answer)
     if pick < 0.65:
@@ -72,7 +72,7 @@ def tool_chat(rng: random.Random) -> list[Message]:
     if manner != "neutral" or rng.random() < 0.25:
         messages.append({"role": "system", "content": rng.choice(MANNERS[manner])})
     for _ in range(rng.choice((1, 2, 3))):
-        if rng.random() < 0.35:
+        if rng.random() < 0.3:
             plain = draw_plain(rng, tools)
             messages += asked_and_answered(plain.ask, in_manner(manner, plain.answer))
         else:
