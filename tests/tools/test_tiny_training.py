@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,9 +14,11 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 import tools.tiny.tokenizer
 import tools.tiny.train
-from tools.tiny.batches import IGNORED, copy_batches, document_batches, padded
+from tools.tiny.batches import IGNORED, copy_batches, document_batches, in_answers, padded
+from tools.tiny.card import figures_of, model_card
 from tools.tiny.grammar import document, fragment
 from tools.tiny.tokenizer import SPECIAL_TOKENS, VOCAB_SIZE, as_text, train_tokenizer
+from tools.tiny.tool_chats import tool_chat
 from tools.tiny.train import (
     Recipe,
     Stage,
@@ -77,6 +81,28 @@ def test_document_batches_are_a_function_of_the_seed(tokenizer: Tokenizer) -> No
     assert (first.inputs[:, 0] == 0).all()
 
 
+def test_targets_in_answers_end_with_the_end_of_a_turn() -> None:
+    begin, user, assistant, end = 0, 4, 5, 2
+    row = torch.tensor([[begin, user, 7, end, assistant, 8, 9, end, user, 7, end, assistant, 8]])
+    told = in_answers(row, assistant, end)
+    assert told.tolist() == [[False] * 4 + [True] * 3 + [False] * 4 + [True] * 2]
+
+
+def test_batches_of_answers_have_no_other_targets(tokenizer: Tokenizer) -> None:
+    whole, answers = (
+        next(document_batches(tokenizer, tool_chat, 4, 1, answers_only=only))
+        for only in (False, True)
+    )
+    assert torch.equal(whole.inputs, answers.inputs)
+    kept = answers.targets != IGNORED
+    assert 0 < kept.sum() < 0.6 * (whole.targets != IGNORED).sum()
+    assert torch.equal(answers.targets[kept], whole.targets[kept])
+    for row, mask in zip(whole.targets, kept, strict=True):
+        text = tokenizer.decode(row[mask].tolist(), skip_special_tokens=False)
+        assert not any(token in text for token in ("<|user|>", "<|system|>", "<tool_response>"))
+        assert text.endswith("<|end|>")
+
+
 def test_the_learning_rate_rises_and_stays_or_falls() -> None:
     recipe = Recipe(n_warmup=10, final_rate=0.1)
     level = Stage(("documents",), 200, anneals=False)
@@ -88,6 +114,8 @@ def test_the_learning_rate_rises_and_stays_or_falls() -> None:
     assert rates[0] == pytest.approx(0.1)
     assert rates[10:] == sorted(rates[10:], reverse=True)
     assert rates[200] == pytest.approx(0.1)
+    half = Stage(("documents",), 200, anneals=True, rate=0.5)
+    assert [rate_at(recipe, half, step) for step in range(201)] == [rate / 2 for rate in rates]
 
 
 def test_the_start_leans_towards_copying(tokenizer: Tokenizer) -> None:
@@ -113,21 +141,26 @@ def narrow(tokenizer: Tokenizer) -> LlamaConfig:
     return config
 
 
+SMALL = Recipe(
+    stages=(
+        Stage(("copies", "fragments"), 2, anneals=False),
+        Stage(("drills", "documents"), 2, anneals=True),
+        Stage(("records", "tools"), 2, anneals=True, rate=0.5),
+    ),
+    n_document_rows=2,
+    n_fragment_rows=2,
+    n_copy_rows=2,
+    n_record_rows=2,
+    n_tool_rows=2,
+    n_validation=1,
+)
+
+
 def test_a_training_of_four_steps_writes_a_model_that_loads(
     tokenizer: Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tools.tiny.train, "architecture", narrow)
-    recipe = Recipe(
-        stages=(
-            Stage(("copies", "fragments"), 2, anneals=False),
-            Stage(("drills", "documents"), 2, anneals=True),
-        ),
-        n_document_rows=2,
-        n_fragment_rows=2,
-        n_copy_rows=2,
-        n_validation=1,
-    )
-    train(recipe, tokenizer, tmp_path / "model")
+    train(replace(SMALL, stages=SMALL.stages[:2]), tokenizer, tmp_path / "model")
     assert {file.name for file in (tmp_path / "model").iterdir()} == {
         "README.md",
         "config.json",
@@ -142,3 +175,34 @@ def test_a_training_of_four_steps_writes_a_model_that_loads(
     batch = next(document_batches(tokenizer, document, 1, seed=5))
     assert torch.isfinite(loss_of(model, batch))
     assert "4 steps" in (tmp_path / "model" / "README.md").read_text()
+
+
+def test_a_later_stage_begins_with_what_is_stored(
+    tokenizer: Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two runs make what one makes: the same weights, and a card with the steps of both."""
+    monkeypatch.setattr(tools.tiny.train, "architecture", narrow)
+    one, two = tmp_path / "one", tmp_path / "two"
+    figures = train(SMALL, tokenizer, one)
+    train(replace(SMALL, stages=SMALL.stages[:2]), tokenizer, two)
+    with pytest.raises(ValueError, match="trained for 4 steps; stage 2 begins after 2"):
+        train(SMALL, tokenizer, two, first_stage=1)
+    again = train(SMALL, tokenizer, two, first_stage=2)
+    assert again["n_steps"] == figures["n_steps"] == 6
+    assert again["loss"] == figures["loss"]
+    assert (one / "model.safetensors").read_bytes() == (two / "model.safetensors").read_bytes()
+    assert "6 steps" in (two / "README.md").read_text()
+
+
+def test_a_card_tells_its_figures_again() -> None:
+    figures = {
+        "n_parameters": 2e6,
+        "n_tokens": 11_600_000.0,
+        "n_steps": 4900.0,
+        "loss": math.pi,
+        "minutes": 42.0,
+        "n_threads": 2.0,
+    }
+    told = figures_of(model_card(figures))
+    assert told == {name: figures[name] for name in told}
+    assert figures_of("# Another card\n") == {"n_steps": 0, "n_tokens": 0, "minutes": 0}

@@ -16,7 +16,7 @@ import torch
 from tokenizers import Tokenizer
 
 from tools.tiny.conversations import Message
-from tools.tiny.tokenizer import BEGIN, SPECIAL_TOKENS, as_text
+from tools.tiny.tokenizer import BEGIN, END, ROLES, SPECIAL_TOKENS, as_text
 
 IGNORED = -100  # the target that cross_entropy leaves out
 _BATCHES_SORTED_TOGETHER = 16
@@ -46,17 +46,32 @@ def padded(rows: list[list[int]]) -> Batch:
 
 
 def document_batches(
-    tokenizer: Tokenizer, make: MakeDocument, n_rows: int, seed: int
+    tokenizer: Tokenizer, make: MakeDocument, n_rows: int, seed: int, *, answers_only: bool = False
 ) -> Iterator[Batch]:
-    """Yield endless batches of ``n_rows`` documents, grouped by similar length."""
+    """Yield endless batches of ``n_rows`` documents, grouped by similar length.
+
+    answers_only: no target outside of the assistant's turns.
+    """
     rng = random.Random(seed)
+    assistant, end = tokenizer.encode(ROLES["assistant"] + END, add_special_tokens=False).ids
     while True:
         texts = [as_text(make(rng)) for _ in range(n_rows * _BATCHES_SORTED_TOGETHER)]
         encodings = tokenizer.encode_batch(texts, add_special_tokens=False)
         rows = sorted((encoding.ids for encoding in encodings), key=len)
         batches = [rows[start : start + n_rows] for start in range(0, len(rows), n_rows)]
         rng.shuffle(batches)
-        yield from map(padded, batches)
+        for batch in map(padded, batches):
+            if answers_only:
+                batch.targets[~in_answers(batch.inputs, assistant, end)] = IGNORED
+            yield batch
+
+
+def in_answers(inputs: torch.Tensor, assistant: int, end: int) -> torch.Tensor:
+    """Return (rows, length) bool: whether the next token is of an assistant's turn, or ends it."""
+    places = torch.arange(inputs.shape[1]).expand_as(inputs)
+    opened = torch.where(inputs == assistant, places, -1).cummax(1).values
+    closed = torch.where(inputs == end, places, -1).cummax(1).values
+    return opened > closed
 
 
 def copy_batches(tokenizer: Tokenizer, n_rows: int, seed: int) -> Iterator[Batch]:

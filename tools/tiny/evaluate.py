@@ -24,9 +24,11 @@ from tools.tiny.grammar import (
     is_grammatical,
     is_right,
 )
+from tools.tiny.held_out_uses import UsePrompt, held_out_uses, is_right_use
 from tools.tiny.tokenizer import BEGIN, ROLES, as_text
 
 MAX_NEW_TOKENS = 400
+MAX_NEW_TOKENS_OF_USES = 120
 
 
 def prompt_text(prompt: Prompt) -> str:
@@ -34,6 +36,11 @@ def prompt_text(prompt: Prompt) -> str:
     if prompt.text is not None:
         return BEGIN + prompt.text
     return as_text(list(prompt.messages)) + ROLES["assistant"]
+
+
+def use_text(prompt: UsePrompt) -> str:
+    """Return the prompt with its special tokens, and with what is there of the answer."""
+    return as_text(list(prompt.messages)) + ROLES["assistant"] + prompt.begun
 
 
 class Judge:
@@ -97,12 +104,32 @@ def evaluate(judge: Judge, prompts: Sequence[Prompt], *, verbose: bool = False) 
     return {check: passed[check] / n for check, n in asked.items()}
 
 
+def evaluate_uses(
+    judge: Judge, prompts: Sequence[UsePrompt], *, verbose: bool = False
+) -> dict[str, float]:
+    """Return shares between 0 and 1 of right answers, by kind of prompt, as ``is_right_use``
+    judges: ``record``, ``value``, ``call``, ``no call``, ``result``.
+    """
+    asked: Counter[str] = Counter(prompt.kind for prompt in prompts)
+    passed: Counter[str] = Counter()
+    answers = judge.answers([use_text(prompt) for prompt in prompts], MAX_NEW_TOKENS_OF_USES)
+    for prompt, (answer, _) in zip(prompts, answers, strict=True):
+        if is_right_use(prompt, answer):
+            passed[prompt.kind] += 1
+        elif verbose:
+            print(f"--- not right {prompt.kind}\n{use_text(prompt)}\n==> {answer}")
+            print(f"expected: {prompt.expected}", flush=True)
+    return {kind: passed[kind] / n for kind, n in asked.items()}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--path", type=Path, default=MODEL_PATH, help="the model's directory")
     parser.add_argument("--n", type=int, default=100, help="how many held-out prompts")
     options = parser.parse_args()
-    shares = evaluate(Judge(options.path), held_out_prompts(options.n), verbose=True)
+    judge = Judge(options.path)
+    shares = evaluate(judge, held_out_prompts(options.n), verbose=True)
+    shares |= evaluate_uses(judge, held_out_uses(options.n), verbose=True)
     for check, share in shares.items():
         print(f"{check}: {share:.1%}")
 

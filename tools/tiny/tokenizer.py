@@ -5,6 +5,8 @@ Documents look like this, ``<|begin|>`` first and an end token last:
     <|begin|>Once upon a time, ...<|endoftext|>
     <|begin|><|system|>Be brief.<|end|><|user|>Hello!<|end|><|assistant|>Hello! ...<|end|>
 
+``tool_turns`` says how tools, calls and results are written between those tokens.
+
 Digits are tokens of their own; everything else is learnt.
 """
 
@@ -27,13 +29,57 @@ VOCAB_SIZE = 2048
 MAX_LENGTH = 2048
 _N_DOCUMENTS = 20_000
 
-CHAT_TEMPLATE = (
-    "{{ bos_token }}"
-    "{% for message in messages %}"
-    "{% if message['role'] not in ['system', 'user', 'assistant'] %}"
-    "{{ raise_exception('unknown role: ' + message['role']) }}"
+_KNOWN_ROLES = "['system', 'user', 'assistant', 'tool']"
+_TOOL_LINE = (  # as ``described`` of ``tool_turns``; for a bare function and missing fields too
+    "{% set function = tool['function'] | default(tool) %}"
+    "{% set parameters = function['parameters'] | default({}, true) %}"
+    "{{ '\\n' }}"
+    "{% if function['description'] %}{{ function['description'] | trim + ' ' }}{% endif %}"
+    """{{ '{"name": ' + function['name'] | tojson + ', "arguments": {' }}"""
+    "{% for key, schema in (parameters['properties'] | default({}, true)).items() %}"
+    "{{ key | tojson + ': ' }}"
+    "{% if schema['type'] is string %}{{ schema['type'] }}{% else %}{{ 'any' }}{% endif %}"
+    "{% if not loop.last %}{{ ', ' }}{% endif %}"
+    "{% endfor %}"
+    "{{ '}}' }}"
+)
+_TOOLS = (
+    "{% if tools %}"
+    "{{ '<|system|>' }}"
+    "{% if messages[0]['role'] == 'system' %}"
+    "{{ messages[0]['content'] | trim + '\\n\\n' }}"
     "{% endif %}"
-    "{{ '<|' + message['role'] + '|>' + message['content'] | trim + '<|end|>' }}"
+    "{{ 'Tools:' }}"
+    "{% for tool in tools %}" + _TOOL_LINE + "{% endfor %}"
+    "{{ '<|end|>' }}"
+    "{% endif %}"
+)
+_CALLS = (
+    "{% for call in message['tool_calls'] or [] %}"
+    "{% set function = call['function'] | default(call) %}"
+    "{% set arguments = function['arguments'] %}"
+    "{% if text or not loop.first %}{{ '\\n' }}{% endif %}"
+    """{{ '<tool_call>\\n{"name": ' + function['name'] | tojson + ', "arguments": ' }}"""
+    "{{ arguments if arguments is string else arguments | tojson }}"
+    "{{ '}\\n</tool_call>' }}"
+    "{% endfor %}"
+)
+CHAT_TEMPLATE = (
+    "{{ bos_token }}" + _TOOLS + "{% for message in messages %}"
+    "{% set role = message['role'] %}"
+    "{% if role not in " + _KNOWN_ROLES + " %}"
+    "{{ raise_exception('unknown role: ' + role) }}"
+    "{% endif %}"
+    "{% set text = (message['content'] or '') | trim %}"
+    "{% if role == 'tool' %}"
+    "{% if loop.first or messages[loop.index0 - 1]['role'] != 'tool' %}"
+    "{{ '<|user|>' }}"
+    "{% else %}{{ '\\n' }}{% endif %}"
+    "{{ '<tool_response>\\n' + text + '\\n</tool_response>' }}"
+    "{% if loop.last or messages[loop.index0 + 1]['role'] != 'tool' %}{{ '<|end|>' }}{% endif %}"
+    "{% elif not (tools and loop.first and role == 'system') %}"
+    "{{ '<|' + role + '|>' + text }}" + _CALLS + "{{ '<|end|>' }}"
+    "{% endif %}"
     "{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}"
 )
