@@ -41,10 +41,10 @@ def _parse(call: Call) -> Callable[[str], object] | None:
 
 
 def _value(text: str) -> object:
-    """Return the value of a JSON text; None for one that was cut, by a stop text."""
+    """Return the value of a JSON text; None for one that was cut, or is too deep for Python."""
     try:
         value: object = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return value
 

@@ -7,10 +7,11 @@ import threading
 from collections.abc import Callable, Collection
 from contextlib import suppress
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from ..errors import InvalidRequestError
+from ..errors import InvalidRequestError, PybatcherError
 from ..params import OutputForm
+from ..scheduling import own_copy
 from ..text import Tokenizer
 from ..text.grammars import GrammarCompiler, OutputMatcher
 
@@ -33,25 +34,48 @@ class Forms:
     ) -> None:
         self._compiler = GrammarCompiler(tokenizer, vocab_size, markers)
         self._slots = asyncio.Semaphore(_MOST_AT_ONCE)
+        self._compiling: dict[OutputForm, asyncio.Future[Any]] = {}
 
     async def matcher(self, form: OutputForm, output: tuple[int, ...]) -> OutputMatcher:
         """Return a new matcher of a form, at the end of `output`.
 
-        Raises InvalidRequestError for a form that cannot be compiled, or not in time, and for an
-        output that has not the form.
+        A form that several callers ask for at a time is compiled once. Raises InvalidRequestError
+        for a form that cannot be compiled, or not in time, and for an output that has not the form.
         """
-        if len(output) <= _SHORT_OUTPUT and self._compiler.is_ready(form):
-            return self._compiler.matcher(form, output)
         try:
             async with asyncio.timeout(_COMPILE_TIMEOUT):
-                await self._slots.acquire()
-                make = partial(self._compiler.matcher, form, output)
-                return await _on_thread(make, self._slots.release)
+                if not self._compiler.is_ready(form):
+                    await self._compiled(form)
+                if len(output) <= _SHORT_OUTPUT:
+                    return self._compiler.matcher(form, output)
+                return await self._on_thread(partial(self._compiler.matcher, form, output))
         except TimeoutError:
             raise InvalidRequestError(
                 f"{form.field} was not compiled within {_COMPILE_TIMEOUT:g} s: it is too large, or "
                 "others are compiled; make it simpler"
             ) from None
+
+    async def _compiled(self, form: OutputForm) -> None:
+        """Return when the form is compiled. Where a caller waits no longer, others do."""
+        compiling = self._compiling.get(form)
+        if compiling is None:
+            compile_form = partial(self._compiler.matcher, form)
+            compiling = asyncio.ensure_future(self._on_thread(compile_form))
+            self._compiling[form] = compiling
+            compiling.add_done_callback(partial(self._ended, form))
+        try:
+            await asyncio.shield(compiling)
+        except PybatcherError as error:
+            raise own_copy(error) from None
+
+    def _ended(self, form: OutputForm, compiling: asyncio.Future[Any]) -> None:
+        del self._compiling[form]
+        if not compiling.cancelled():
+            compiling.exception()  # else asyncio logs it where all callers have gone
+
+    async def _on_thread(self, function: Callable[[], _T]) -> _T:
+        await self._slots.acquire()
+        return await _on_thread(function, self._slots.release)
 
 
 async def _on_thread(function: Callable[[], _T], ended: Callable[[], object]) -> _T:

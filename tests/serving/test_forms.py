@@ -23,17 +23,20 @@ class Compiler:
 
     def __init__(self) -> None:
         self.go_on = threading.Event()
-        self.n_begun = 0
-        self.ready = False
+        self.begun: list[str] = []
+        self.ready: set[OutputForm] = set()
 
     def is_ready(self, form: OutputForm) -> bool:
-        return self.ready
+        return form in self.ready
 
-    def matcher(self, form: OutputForm, output: tuple[int, ...]) -> Any:
-        self.n_begun += 1
-        if form.text == "bad":
-            raise InvalidRequestError("bad")
-        assert self.ready or self.go_on.wait(PATIENCE)
+    def matcher(self, form: OutputForm, output: tuple[int, ...] = ()) -> Any:
+        if form not in self.ready:
+            self.begun.append(form.text)
+            assert threading.current_thread().name == "pybatcher-form"
+            assert self.go_on.wait(PATIENCE)
+            if form.text == "bad":
+                raise InvalidRequestError("bad")
+            self.ready.add(form)
         return form.text, threading.current_thread().name
 
 
@@ -44,17 +47,30 @@ def compiler(monkeypatch: pytest.MonkeyPatch) -> Compiler:
     return one
 
 
-async def test_what_is_compiled_is_made_at_once_and_the_rest_on_a_thread(
-    compiler: Compiler,
-) -> None:
+async def test_forms_are_compiled_on_a_thread_and_matchers_made_at_once(compiler: Compiler) -> None:
     forms = Forms(Tokenizer(None), 9)
     compiler.go_on.set()
-    assert await forms.matcher(FORM, ()) == ("a", "pybatcher-form")
-    compiler.ready = True
+    assert await forms.matcher(FORM, ()) == ("a", "MainThread")
     assert await forms.matcher(FORM, ()) == ("a", "MainThread")
     assert await forms.matcher(FORM, tuple(range(5000))) == ("a", "pybatcher-form")
+    assert compiler.begun == ["a"]
+
+
+async def test_what_several_ask_for_is_compiled_once(compiler: Compiler) -> None:
+    forms = Forms(Tokenizer(None), 9)
+    bad = OutputForm("regex", "bad")
+    good = [asyncio.ensure_future(forms.matcher(FORM, ())) for _ in range(5)]
+    failing = [asyncio.ensure_future(forms.matcher(bad, ())) for _ in range(3)]
+    await until(lambda: len(compiler.begun) == 2)
+    good.pop().cancel()  # who waits no longer takes nothing from the others
+    compiler.go_on.set()
+    assert [await one for one in good] == [("a", "MainThread")] * 4
+    errors = await asyncio.gather(*failing, return_exceptions=True)
+    assert [str(error) for error in errors] == ["bad"] * 3
+    assert len({id(error) for error in errors}) == 3
+    assert sorted(compiler.begun) == ["a", "bad"]
     with pytest.raises(InvalidRequestError, match="bad"):
-        await forms.matcher(OutputForm("regex", "bad"), ())
+        await forms.matcher(bad, ())
 
 
 async def test_a_form_that_takes_too_long_is_given_up_and_keeps_its_place(
@@ -62,12 +78,13 @@ async def test_a_form_that_takes_too_long_is_given_up_and_keeps_its_place(
 ) -> None:
     monkeypatch.setattr(module, "_COMPILE_TIMEOUT", 0.01)
     forms = Forms(Tokenizer(None), 9)
-    for _ in range(module._MOST_AT_ONCE + 2):
+    several = [OutputForm("regex", "b" * i) for i in range(1, module._MOST_AT_ONCE + 3)]
+    for form in several:
         with pytest.raises(InvalidRequestError, match=r"regex was not compiled within 0\.01 s"):
-            await forms.matcher(FORM, ())
-    assert compiler.n_begun == module._MOST_AT_ONCE
+            await forms.matcher(form, ())
+    assert len(compiler.begun) == module._MOST_AT_ONCE
     compiler.go_on.set()
-    await until(lambda: not forms._slots.locked())
     monkeypatch.setattr(module, "_COMPILE_TIMEOUT", PATIENCE)
-    made = await asyncio.gather(*(forms.matcher(FORM, ()) for _ in range(9)))
-    assert {text for text, _ in made} == {"a"}
+    made = await asyncio.gather(*(forms.matcher(form, ()) for form in several))
+    assert [text for text, _ in made] == [form.text for form in several]
+    await until(lambda: not forms._slots.locked())
