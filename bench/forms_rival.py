@@ -17,6 +17,7 @@ import asyncio
 import json
 import statistics
 import subprocess
+import sys
 import time
 from dataclasses import asdict
 from pathlib import Path
@@ -109,6 +110,8 @@ async def measure(model: Path, a: argparse.Namespace) -> dict[str, Any]:
                     theirs = rates(rival.outputs(schema, seeds, n_new))
                     ours = rates(await own_outputs(batcher, schema, seeds, n_new))
                     turns.append((ours, theirs))
+                    told = f"pybatcher {ours[0]:.1f} tokens/s, llama.cpp {theirs[0]:.1f}"
+                    print(f"{name}, round {i}: {told}", file=sys.stderr, flush=True)
                 turns = turns[1:]  # the first one compiles
                 found[name] = {
                     what: {

@@ -18,21 +18,12 @@ MOST_ROUNDS = 5
 
 
 def add(a: int, b: int) -> int:
-    """Add two numbers.
-
-    Args:
-        a: The first number.
-        b: The second number.
-    """
+    """Add two numbers."""
     return a + b
 
 
 def weather(city: str) -> str:
-    """Tell the weather of a city.
-
-    Args:
-        city: The name of the city.
-    """
+    """Tell the weather of a city."""
     return "rain" if len(city) % 2 else "sun"
 
 

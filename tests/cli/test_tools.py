@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import typer
 from command_line import Run
+from scripted_chats import ScriptedBatcher, turn_of
 
-from pybatcher import Completion, Piece, SamplingParams, ToolCall
-from pybatcher.calls.completion import Timeline, Usage
+from pybatcher import SamplingParams, ToolCall
 from pybatcher.cli.chat import Talk, _answer
 from pybatcher.cli.tools import load_tools, run_tool, shown
 
@@ -87,49 +86,6 @@ def test_a_call_is_shown_in_a_line() -> None:
     call = ToolCall("call_0", "add", {"a": 3, "b": "x\ny"}, "")
     assert shown(call, "7\n8") == "add(a=3, b='x\\ny') -> 7 8"
     assert len(shown(call, "long " * 200)) < 300
-
-
-class ScriptedStream:
-    """A stream of pieces that are known."""
-
-    def __init__(self, made: Completion, fails: BaseException | None) -> None:
-        self._made, self._fails = made, fails
-        self.completion: Completion | None = None
-
-    async def __aenter__(self) -> ScriptedStream:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        pass
-
-    async def __aiter__(self) -> AsyncIterator[Piece]:
-        yield Piece("", (1,), None, reasoning=self._made.reasoning)
-        yield Piece(self._made.text, (2,), None)
-        if self._fails is not None:
-            raise self._fails
-        self.completion = self._made
-
-
-class ScriptedBatcher:
-    """Answers with turns that are known."""
-
-    def __init__(self, *turns: Completion | BaseException) -> None:
-        self.turns = list(turns)
-        self.asked: list[list[dict[str, Any]]] = []
-
-    def stream_chat(self, messages: Any, params: Any, **options: Any) -> ScriptedStream:
-        self.asked.append(list(messages))
-        turn = self.turns.pop(0)
-        if isinstance(turn, BaseException):
-            return ScriptedStream(turn_of("so far"), turn)
-        return ScriptedStream(turn, None)
-
-
-def turn_of(text: str, *calls: ToolCall, reasoning: str = "") -> Completion:
-    times = Timeline(0.0, 0.0, 0.0, 0.0, ())
-    reason: Any = "tool_calls" if calls else "stop"
-    usage = Usage(1, 0, 1)
-    return Completion(text, (1,), reason, usage, times, reasoning=reasoning, tool_calls=calls)
 
 
 def answer(batcher: ScriptedBatcher, module: str) -> list[dict[str, Any]]:
