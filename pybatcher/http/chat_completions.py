@@ -143,7 +143,12 @@ def _answer(made: Completion) -> dict[str, Any]:
 
 def tool_call_body(call: ToolCall) -> dict[str, Any]:
     """Return a call as OpenAI has it: its arguments are a JSON text."""
-    function = {"name": call.name, "arguments": json.dumps(call.arguments, ensure_ascii=False)}
+    text = json.dumps(call.arguments, ensure_ascii=False)
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # a lone surrogate, which only an escape can say
+        text = json.dumps(call.arguments)
+    function = {"name": call.name, "arguments": text}
     return {"id": call.id, "type": "function", "function": function}
 
 

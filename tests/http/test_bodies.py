@@ -9,7 +9,9 @@ import httpx
 import pytest
 from http_served import served
 
+from pybatcher import ToolCall
 from pybatcher.http import application
+from pybatcher.http.chat_completions import tool_call_body
 from pybatcher.testing import fake_batcher
 
 TEMPLATE = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}"
@@ -99,3 +101,9 @@ async def test_methods_and_paths() -> None:
         assert named.headers["x-request-id"] == "mine-1"
         odd = await http.get("/health", headers={"x-request-id": "a b"})
         assert odd.headers["x-request-id"].startswith("req-")
+
+
+def test_arguments_that_no_utf_8_can_say_are_escaped() -> None:
+    for value, text in (("\ud800", '{"x": "\\ud800"}'), ("ä", '{"x": "ä"}')):
+        call = tool_call_body(ToolCall("call_0", "f", {"x": value}, ""))
+        assert call["function"]["arguments"] == text
