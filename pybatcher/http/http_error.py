@@ -22,7 +22,7 @@ from ..errors import (
 
 __all__ = ["HttpError", "http_error"]
 
-_FIELD = re.compile(r"([a-z_]+(?:\[\d+\])?(?:\.[a-z_]+(?:\[\d+\])?)*)(?: is | has |: )")
+_FIELD = re.compile(r"([a-z_]+(?:\[\d+\])?(?:\.[a-z_]+(?:\[\d+\])?)*)(?: is | has | cannot be used|: )")
 
 
 class HttpError(Exception):
