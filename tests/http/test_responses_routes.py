@@ -237,6 +237,49 @@ async def test_a_tool_is_called_and_its_result_is_read(model: Path) -> None:
         assert answer.usage.input_tokens == chat.usage.prompt_tokens
 
 
+async def test_the_first_request_of_codex(model: Path) -> None:
+    """Its shape as codex 0.169 sends it: developers' messages, odd tools, keys of its own."""
+    body = {
+        "model": "chat-model",
+        "stream": True,
+        "input": [
+            {
+                "type": "message",
+                "id": f"msg_{index}",
+                "role": role,
+                "content": [{"type": "input_text", "text": text}],
+            }
+            for index, (role, text) in enumerate(
+                [("developer", "Be brief."), ("developer", "Use tools."), ("user", "I am here.")]
+            )
+        ]
+        + [{"type": "message", "role": "user", "content": QUESTION}],
+        "tools": [
+            {**ADD, "strict": False},
+            {"type": "namespace", "name": "agents", "tools": [ADD]},
+            {"type": "web_search", "external_web_access": False},
+        ],
+        "tool_choice": "auto",
+        "parallel_tool_calls": True,
+        "reasoning": {"summary": "auto"},
+        "store": False,
+        "include": ["reasoning.encrypted_content"],
+        "prompt_cache_key": "01a20495",
+        "client_metadata": {"session_id": "01a20495"},
+        "max_output_tokens": 30,
+    }
+    messages = [
+        {"role": "system", "content": "Be brief.\n\nUse tools."},
+        {"role": "user", "content": "I am here."},
+        {"role": "user", "content": QUESTION},
+    ]
+    async with Batcher(model, n_threads=1) as batcher, plain(batcher) as client:
+        response = check_events(await ask(client, **body))
+        chat = await batcher.chat(messages, tools=[{**ADD, "strict": False}], max_tokens=30)
+        assert response["output"][0]["content"][0]["text"] == chat.text
+        assert response["usage"]["input_tokens"] == chat.usage.prompt_tokens
+
+
 async def test_reasoning_is_an_item_and_can_be_sent_back(model: Path) -> None:
     async with serving(model) as (batcher, client):
         made = await client.responses.create(
