@@ -14,7 +14,7 @@ from starlette.routing import Route
 
 from ..calls.any_batcher import AnyBatcher
 from ..errors import PybatcherError
-from . import more_routes, openai_routes
+from . import more_routes, openai_routes, responses_routes
 from .connection import ClientGoneError
 from .context import Context
 from .guard import Guard
@@ -23,7 +23,7 @@ from .model_list import ModelList
 
 __all__ = ["application"]
 
-ROUTES = [*openai_routes.ROUTES, *more_routes.ROUTES]
+ROUTES = [*openai_routes.ROUTES, *more_routes.ROUTES, *responses_routes.ROUTES]
 
 _LOGGER = logging.getLogger("pybatcher.http")
 

@@ -235,13 +235,4 @@ def _joined_logprobs(pieces: Sequence[Piece]) -> tuple[TokenLogprob, ...] | None
 def _logprobs(logprobs: Sequence[TokenLogprob] | None, texts: TokenTexts) -> dict[str, Any] | None:
     if logprobs is None:
         return None
-    content = []
-    for one in logprobs:
-        top = [_token(token, logprob, texts) for token, logprob in one.top]
-        content.append({**_token(one.token_id, one.logprob, texts), "top_logprobs": top})
-    return {"content": content, "refusal": None}
-
-
-def _token(token_id: int, logprob: float, texts: TokenTexts) -> dict[str, Any]:
-    text = texts[token_id]
-    return {"token": text, "logprob": logprob, "bytes": list(text.encode("utf-8", "replace"))}
+    return {"content": [texts.described(one) for one in logprobs], "refusal": None}

@@ -22,7 +22,8 @@ from ..errors import (
 
 __all__ = ["HttpError", "http_error"]
 
-_FIELD = re.compile(r"([a-z_]+(?:\[\d+\])?(?:\.[a-z_]+(?:\[\d+\])?)*)(?: is | has |: )")
+_NAME = r"[a-z_]+(?:\[\d+\])?"
+_FIELD = re.compile(rf"({_NAME}(?:\.{_NAME})*)(?: is | has | cannot be used|: )")
 
 
 class HttpError(Exception):

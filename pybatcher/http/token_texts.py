@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from typing import Any
 
 from ..calls.any_batcher import AnyBatcher
 from ..calls.completion import Completion, Piece, TokenLogprob
@@ -20,6 +21,15 @@ class TokenTexts:
 
     def __getitem__(self, token_id: int) -> str:
         return self._texts[token_id]
+
+    def described(self, one: TokenLogprob) -> dict[str, Any]:
+        """Return the log-probability of a token, and of the likeliest ones, as OpenAI has it."""
+        top = [self._described(token, logprob) for token, logprob in one.top]
+        return {**self._described(one.token_id, one.logprob), "top_logprobs": top}
+
+    def _described(self, token_id: int, logprob: float) -> dict[str, Any]:
+        text = self[token_id]
+        return {"token": text, "logprob": logprob, "bytes": list(text.encode("utf-8", "replace"))}
 
     async def learn(self, token_ids: Iterable[int]) -> None:
         """Have the texts of these tokens."""

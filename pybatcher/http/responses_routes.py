@@ -1,0 +1,97 @@
+"""The handler of OpenAI's Responses API."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+
+from ..calls.completion import Piece
+from ..calls.stream import Stream
+from ..errors import PybatcherError
+from .connection import unless_gone
+from .context import Context
+from .event_stream import EventStream, event, steps_of
+from .http_error import HttpError, http_error
+from .responses_api import read_response, told_error
+from .responses_writer import ResponseWriter
+from .token_texts import TokenTexts
+
+__all__ = ["ROUTES"]
+
+Handler = Callable[[Context, Request], Awaitable[Any]]
+
+
+async def responses(context: Context, request: Request) -> Any:
+    """POST /v1/responses."""
+    try:
+        return await _respond(context, request)
+    except PybatcherError as error:
+        raise told_error(http_error(error)) from error
+
+
+async def _respond(context: Context, request: Request) -> Any:
+    body = await context.body(request)
+    name, batcher = context.models.find(body.get("model"))
+    asked, texts = read_response(body), context.texts(name, batcher)
+    stream = batcher.stream_chat(asked.messages, **{**context.options(request), **asked.options})
+    writer = ResponseWriter({**_head(name), **asked.told}, texts)
+    if asked.stream:
+        first = await unless_gone(request, anext(stream))
+        events = _events(stream, first, writer, texts)
+        return EventStream(events, tell=lambda error: _last(writer, error))
+    pieces = await unless_gone(request, _all_of(stream))
+    await texts.learn_of(pieces)
+    writer.add(pieces)
+    assert stream.completion is not None
+    response, _ = writer.end(stream.completion, int(time.time()))
+    return JSONResponse(response)
+
+
+def _head(model: str) -> dict[str, Any]:
+    """Return what is the same for all of a model's responses, and what makes one unique."""
+    return {
+        "id": f"resp_{secrets.token_hex(12)}",
+        "created_at": int(time.time()),
+        "model": model,
+        "background": False,
+        "previous_response_id": None,
+        "store": False,
+        "truncation": "disabled",
+    }
+
+
+async def _all_of(stream: Stream) -> list[Piece]:
+    async with stream:
+        return [piece async for piece in stream]
+
+
+async def _events(
+    stream: Stream, first: Piece, writer: ResponseWriter, texts: TokenTexts
+) -> AsyncGenerator[bytes]:
+    async with stream, aclosing(steps_of(stream, first)) as steps:
+        yield _joined(writer.begin())
+        async for pieces in steps:
+            await texts.learn_of(pieces)
+            if events := writer.add(pieces):
+                yield _joined(events)
+    assert stream.completion is not None
+    _, events = writer.end(stream.completion, int(time.time()))
+    yield _joined(events)
+
+
+def _last(writer: ResponseWriter, error: HttpError) -> bytes:
+    return _joined(writer.fail(told_error(error)))
+
+
+def _joined(events: list[dict[str, Any]]) -> bytes:
+    return b"".join(event(one, one["type"]) for one in events)
+
+
+ROUTES: list[tuple[str, str, Handler]] = [("/v1/responses", "POST", responses)]
+"""Path, method and handler of each endpoint."""

@@ -1,0 +1,111 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pybatcher import Piece, ToolCall, ToolCallDelta
+from pybatcher.http.chat_completions import chunks_of, read_chat, read_messages
+from pybatcher.http.http_error import HttpError
+
+MESSAGES = [{"role": "user", "content": "Hi"}]
+HEAD = {"id": "x"}
+
+
+def test_what_a_body_asks_for() -> None:
+    asked = read_chat({"messages": MESSAGES})
+    assert (asked.stream, asked.include_usage) == (False, False)
+    assert asked.options == {"temperature": 1.0, "max_tokens": 2**31 - 1}
+    body = {
+        "messages": MESSAGES,
+        "max_tokens": 5,
+        "max_completion_tokens": 7,
+        "logprobs": True,
+        "top_logprobs": 3,
+        "tools": [],
+        "tool_choice": "auto",
+        "thinking_token_budget": 9,
+        "stream": True,
+        "stream_options": {"include_usage": True, "other": 1},
+    }
+    asked = read_chat(body)
+    assert (asked.stream, asked.include_usage) == (True, True)
+    assert asked.options == {
+        "temperature": 1.0,
+        "max_tokens": 7,
+        "logprobs": 3,
+        "max_reasoning_tokens": 9,
+    }
+    with pytest.raises(HttpError, match="top_logprobs"):
+        read_chat({"messages": MESSAGES, "top_logprobs": 3})
+
+
+def test_messages_as_templates_know_them() -> None:
+    read = read_messages(
+        [
+            {"role": "developer", "content": [{"type": "text", "text": "a"}], "name": None},
+            {"role": "user", "content": [{"type": "text", "text": "b"}, {"type": "text", "text": "c"}]},
+            {"role": "assistant", "content": None, "tool_calls": [{"id": "1"}]},
+            {"role": "tool", "content": None, "tool_call_id": "1"},
+            {"role": "system", "content": ""},
+        ]
+    )
+    assert read == [
+        {"role": "system", "content": "a"},
+        {"role": "user", "content": "b\nc"},
+        {"role": "assistant", "content": None, "tool_calls": [{"id": "1"}]},
+        {"role": "tool", "content": "", "tool_call_id": "1"},
+        {"role": "system", "content": ""},
+    ]
+    bad: tuple[Any, ...] = (None, [], [5], [{"role": "user", "content": [{"type": "image_url"}]}])
+    for messages in bad:
+        with pytest.raises(HttpError, match="messages"):
+            read_messages(messages)
+
+
+def test_a_step_is_one_chunk_a_sample() -> None:
+    begun: set[int] = set()
+    texts: Any = {}
+    pieces = [
+        Piece("a", (1,), None),
+        Piece("x", (2,), None, index=1),
+        Piece("b", (3,), None, reasoning="r"),
+    ]
+    first = chunks_of(pieces, texts, begun, HEAD)
+    assert [one["choices"][0]["index"] for one in first] == [0, 1]
+    assert first[0]["choices"][0]["delta"] == {
+        "role": "assistant",
+        "content": "ab",
+        "reasoning_content": "r",
+    }
+    assert chunks_of([Piece("", (4,), None)], texts, begun, HEAD) == []  # half a character
+    (last,) = chunks_of([Piece("", (), None, "deadline")], texts, begun, HEAD)
+    assert last["choices"][0]["finish_reason"] == "length"
+    assert last["choices"][0]["delta"] == {}
+
+
+def test_calls_come_as_deltas() -> None:
+    call = ToolCall("id", "f", {}, "")
+    deltas = (
+        ToolCallDelta(0, "id", "f"),
+        ToolCallDelta(0, arguments='{"a'),
+        ToolCallDelta(0, arguments='": 1}'),
+        ToolCallDelta(0, call=call),
+        ToolCallDelta(1, note="none after all"),
+    )
+    (chunk,) = chunks_of([Piece("", (1,), None, tool_calls=deltas)], {}, {0}, HEAD)  # type: ignore[arg-type]
+    assert chunk["choices"][0]["delta"] == {
+        "tool_calls": [
+            {
+                "index": 0,
+                "id": "id",
+                "type": "function",
+                "function": {"name": "f", "arguments": '{"a": 1}'},
+            }
+        ]
+    }
+    later = [Piece("", (1,), None, tool_calls=(ToolCallDelta(2, arguments="x"),))]
+    (chunk,) = chunks_of(later, {}, {0}, HEAD)  # type: ignore[arg-type]
+    assert chunk["choices"][0]["delta"] == {
+        "tool_calls": [{"index": 2, "function": {"arguments": "x"}}]
+    }

@@ -1,0 +1,46 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pybatcher.http.http_error import HttpError
+from pybatcher.http.sampling_fields import read_sampling
+
+
+@pytest.mark.parametrize(
+    ("body", "options"),
+    [
+        ({}, {"temperature": 1.0}),
+        ({"temperature": 0, "stop": None, "unknown": 1, "user": "me"}, {"temperature": 0}),
+        ({"top_k": 5, "min_p": 0.1, "ignore_eos": True, "priority": 3}, None),
+        ({"logit_bias": {"5": -1.5}}, {"temperature": 1.0, "logit_bias": {5: -1.5}}),
+        ({"guided_regex": "a+"}, {"temperature": 1.0, "regex": "a+"}),
+        ({"guided_choice": ["a"]}, {"temperature": 1.0, "choices": ["a"]}),
+        ({"response_format": {"type": "text"}}, {"temperature": 1.0}),
+        ({"response_format": {"type": "json_object"}}, {"temperature": 1.0, "json_object": True}),
+        (
+            {"response_format": {"type": "json_schema", "json_schema": {"schema": {"a": 1}}}},
+            {"temperature": 1.0, "json_schema": {"a": 1}},
+        ),
+        ({"max_tokens": 5, "logprobs": True}, {"temperature": 1.0}),  # each API has its own
+    ],
+)
+def test_fields_become_keywords(body: dict[str, Any], options: dict[str, Any] | None) -> None:
+    assert read_sampling(body) == ({"temperature": 1.0, **body} if options is None else options)
+
+
+@pytest.mark.parametrize(
+    ("body", "param"),
+    [
+        ({"logit_bias": 5}, "logit_bias"),
+        ({"logit_bias": {"x": 1}}, "logit_bias"),
+        ({"response_format": 5}, "response_format"),
+        ({"response_format": {"type": "xml"}}, "response_format"),
+        ({"response_format": {"type": "json_schema"}}, "response_format.json_schema.schema"),
+    ],
+)
+def test_shapes_that_only_http_has(body: dict[str, Any], param: str) -> None:
+    with pytest.raises(HttpError) as raised:
+        read_sampling(body)
+    assert (raised.value.status, raised.value.param) == (400, param)

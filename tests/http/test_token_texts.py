@@ -1,0 +1,24 @@
+from __future__ import annotations
+
+from pybatcher.http.token_texts import TokenTexts
+from pybatcher.testing import fake_batcher
+
+
+async def test_each_text_is_asked_for_once() -> None:
+    async with fake_batcher() as batcher:
+        texts, asked = TokenTexts(batcher), []
+        detokenize = batcher.detokenize
+
+        async def counted(ids: list[int]) -> str:
+            asked.append(tuple(ids))
+            return await detokenize(ids)
+
+        batcher.detokenize = counted  # type: ignore[method-assign, assignment]
+        made = await batcher.generate("Hi", max_tokens=3, logprobs=2, n=2, seed=1, temperature=1.0)
+        await texts.learn_of(made)
+        await texts.learn_of(made)
+        assert len(set(asked)) == len(asked)
+        for choice in made.choices:
+            for one in choice.logprobs or ():
+                assert texts[one.token_id] == await detokenize([one.token_id])
+                assert all(texts[token] is not None for token, _ in one.top)
