@@ -1,0 +1,396 @@
+"""The Messages API as Anthropic's own SDK uses it, and as other clients may misuse it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import anthropic
+import httpx
+import pytest
+from batcher_helpers import until
+from chat_model import chat_model
+from http_served import served
+
+from pybatcher import Batcher, EngineFailedError, InvalidRequestError, QueueFullError
+from pybatcher.calls.stream import Stream
+from pybatcher.http import application
+from pybatcher.models import tiny_path
+
+KEY = "a-key"
+DRAWS = ("temperature", "top_k", "top_p", "seed")
+HI = [{"role": "user", "content": "What is the weather in Rome?"}]
+LONG = "You are an agent. " * 20
+WEATHER = {
+    "name": "weather",
+    "description": "Tell the weather.",
+    "input_schema": {
+        "type": "object",
+        "properties": {"city": {"enum": ["Rome", "Oslo"]}, "days": {"enum": [1, 2, 3]}},
+        "required": ["city", "days"],
+        "additionalProperties": False,
+    },
+}
+THINK = {"type": "enabled", "budget_tokens": 9}
+CALLED = {"tools": [WEATHER], "tool_choice": {"type": "any", "disable_parallel_tool_use": True}}
+ASKED: dict[str, dict[str, Any]] = {
+    "text": {},
+    "hot": {"temperature": 1.2, "top_k": 50, "seed": 5},
+    "thinking": {"thinking": THINK},
+    "tools": CALLED,
+    "thinking and tools": {"thinking": THINK, **CALLED},
+    "eager tools": {**CALLED, "tools": [{**WEATHER, "eager_input_streaming": True}]},
+    "a format": {
+        "output_config": {
+            "format": {"type": "json_schema", "schema": WEATHER["input_schema"]},
+            "effort": "low",
+        }
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return chat_model(tmp_path_factory.mktemp("chat"))
+
+
+@pytest.fixture
+async def batcher(model: Path) -> AsyncIterator[Batcher]:
+    async with Batcher(model, n_threads=1, n_parallel=4) as one:
+        yield one
+
+
+@pytest.fixture
+async def url(batcher: Batcher) -> AsyncIterator[str]:
+    async with served(application({"m": batcher}, api_keys=[KEY])) as one:
+        yield one
+
+
+@pytest.fixture
+async def client(url: str) -> AsyncIterator[Any]:
+    async with anthropic.AsyncAnthropic(base_url=url, api_key=KEY, max_retries=0) as one:
+        yield one
+
+
+@pytest.fixture
+async def plain(url: str) -> AsyncIterator[httpx.AsyncClient]:
+    headers = {"authorization": f"Bearer {KEY}"}
+    async with httpx.AsyncClient(base_url=url, headers=headers, timeout=120) as one:
+        yield one
+
+
+def ask(**more: Any) -> dict[str, Any]:
+    return {"model": "m", "max_tokens": 60, "temperature": 0, "messages": HI, **more}
+
+
+def sdk(**more: Any) -> dict[str, Any]:
+    """Return a body as the SDK takes it, which has no keywords for how to draw."""
+    body = ask(**more)
+    own = {name: body.pop(name) for name in DRAWS if name in body}
+    return {**body, "extra_body": own}
+
+
+def told(message: Any) -> dict[str, Any]:
+    """Return what two answers to the same question have in common."""
+    kept = message.to_dict()
+    del kept["id"], kept["usage"]
+    for block in kept["content"]:
+        block.pop("parsed_output", None)
+    kept.pop("parsed_output", None)
+    return {key: value for key, value in kept.items() if value is not None}
+
+
+def sum_of(usage: Any) -> int:
+    return usage.input_tokens + usage.cache_read_input_tokens  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("asked", ASKED.values(), ids=ASKED)
+async def test_a_stream_comes_to_what_the_whole_answer_is(
+    client: Any, asked: dict[str, Any]
+) -> None:
+    asked = {"seed": 1, "system": LONG, **asked}  # ids of calls are made of the seed
+    whole = await client.messages.create(**sdk(**asked))
+    async with client.messages.stream(**sdk(**asked)) as stream:
+        kinds = [one.type async for one in stream]
+        final = await stream.get_final_message()
+    assert told(final) == told(whole)
+    assert whole.id.startswith("msg_")
+    assert whole.id != final.id
+    assert kinds[0] == "message_start"
+    assert kinds[-1] == "message_stop"
+    for usage in (whole.usage, final.usage):
+        assert usage.output_tokens == final.usage.output_tokens > 0
+        assert sum_of(usage) == sum_of(whole.usage) > 0
+    assert final.usage.cache_read_input_tokens > 0  # of the whole answer's prompt
+
+
+async def test_text_is_what_the_batcher_writes(client: Any, batcher: Batcher) -> None:
+    (block,) = (await client.messages.create(**sdk())).content
+    answer = await batcher.chat(HI, max_tokens=60)
+    assert (block.type, block.text) == ("text", answer.text)
+
+
+async def test_thinking_and_tools_there_and_back(client: Any, batcher: Batcher) -> None:
+    asked = sdk(**ASKED["thinking and tools"])
+    answer = await client.messages.create(**asked)
+    thought, used = answer.content
+    assert (thought.type, used.type, answer.stop_reason) == ("thinking", "tool_use", "tool_use")
+    assert thought.thinking
+    assert thought.signature
+    assert used.name == "weather"
+    assert used.input["city"] in ("Rome", "Oslo")
+    result = {"type": "tool_result", "tool_use_id": used.id, "content": "Sun."}
+    history = [
+        *HI,
+        {"role": "assistant", "content": answer.content},
+        {"role": "user", "content": [result, {"type": "text", "text": "Well?"}]},
+    ]
+    own = [
+        *HI,
+        {
+            "role": "assistant",
+            "content": "",
+            "reasoning_content": thought.thinking,
+            "tool_calls": [
+                {"id": used.id, "function": {"name": "weather", "arguments": used.input}}
+            ],
+        },
+        {"role": "tool", "tool_call_id": used.id, "content": "Sun."},
+        {"role": "user", "content": "Well?"},
+    ]
+    tool = {**WEATHER, "parameters": WEATHER["input_schema"]}
+    del tool["input_schema"]
+    last = await client.messages.create(
+        **{**asked, "messages": history, "tool_choice": {"type": "none"}}
+    )
+    wanted = await batcher.chat(
+        own,
+        tools=[tool],
+        tool_choice="none",
+        enable_thinking=True,
+        max_reasoning_tokens=9,
+        max_tokens=60,
+    )
+    assert sum_of(last.usage) == wanted.usage.prompt_tokens
+    assert "".join(one.text for one in last.content if one.type == "text") == wanted.text
+
+
+async def test_a_budget_where_thinking_cannot_be_limited_is_left_out(tmp_path: Path) -> None:
+    model = chat_model(tmp_path)
+    shutil.copy(tiny_path() / "tokenizer.json", model)  # the markers are no tokens now
+    thinking = {"enable_thinking": True, "max_reasoning_tokens": 9}
+    async with Batcher(model, n_threads=1) as batcher:
+        with pytest.raises(InvalidRequestError, match="max_reasoning_tokens"):
+            await batcher.chat(HI, **thinking)
+        async with (
+            served(application({"m": batcher})) as url,
+            anthropic.AsyncAnthropic(base_url=url, api_key="any", max_retries=0) as client,
+        ):
+            whole = await client.messages.create(**sdk(thinking=THINK))
+            async with client.messages.stream(**sdk(thinking=THINK)) as stream:
+                final = await stream.get_final_message()
+            with pytest.raises(anthropic.BadRequestError, match="top_p"):
+                await client.messages.create(**sdk(thinking=THINK, top_p=5))
+    assert whole.content[0].type == "thinking"
+    assert told(final) == told(whole)
+
+
+async def test_counted_tokens_are_those_of_the_prompt(client: Any) -> None:
+    body = {"system": "Be brief.", "tools": [WEATHER], "thinking": {"type": "adaptive"}}
+    count = await client.messages.count_tokens(model="m", messages=HI, **body)
+    made = await client.messages.create(**sdk(**body))
+    assert count.input_tokens == sum_of(made.usage)
+    fewer = await client.messages.count_tokens(model="m", messages=HI)
+    assert fewer.input_tokens < count.input_tokens
+
+
+async def test_the_header_of_the_bill_leaves_the_cache_alone(client: Any) -> None:
+    def system(bill: str) -> list[dict[str, Any]]:
+        texts = (f"x-anthropic-billing-header: cch={bill};", LONG)
+        return [{"type": "text", "text": text} for text in texts]
+
+    first = await client.messages.create(**sdk(system=system("1a")))
+    again = await client.messages.create(**sdk(system=system("2b")))
+    assert again.usage.cache_read_input_tokens > 20
+    assert told(first) == told(again)
+
+
+@pytest.mark.parametrize("streams", [False, True])
+async def test_the_stop_text_that_ended_an_answer_is_told(client: Any, streams: bool) -> None:
+    text = (await client.messages.create(**sdk())).content[0].text
+    stop = text[10:14]
+    assert stop
+    asked = sdk(stop_sequences=["\u2603", stop])
+    if streams:
+        async with client.messages.stream(**asked) as stream:
+            made = await stream.get_final_message()
+    else:
+        made = await client.messages.create(**asked)
+    assert (made.stop_reason, made.stop_sequence) == ("stop_sequence", stop)
+    assert made.content[0].text == text[: text.index(stop)]
+    short = await client.messages.create(**sdk(stop_sequences=["\u2603"], max_tokens=3))
+    assert (short.stop_reason, short.stop_sequence) == ("max_tokens", None)
+
+
+async def test_all_that_an_agent_sends(plain: httpx.AsyncClient) -> None:
+    tools = [{**WEATHER, "name": f"mcp__tool_{i}", "description": "x" * 900} for i in range(24)]
+    body = ask(
+        messages=[
+            {"role": "user", "content": [{"type": "text", "text": "Hi", "cache_control": {}}]},
+            {"role": "system", "content": "Be quick."},
+        ],
+        system=[{"type": "text", "text": "You are an agent."}],
+        tools=[*tools, {"type": "web_search_20250305", "name": "web_search"}],
+        thinking={"type": "adaptive"},
+        max_tokens=5,
+        stream=True,
+        context_management={"edits": []},
+        metadata={"user_id": "u"},
+    )
+    assert (await plain.head("/")).status_code == 200
+    answer = await plain.post("/v1/messages?beta=true", json=body)
+    # The shipped model has no room for so much.
+    assert answer.status_code == 400
+    assert answer.json()["error"]["message"].count("positions")
+    body["tools"] = body["tools"][-3:]
+    for tool in body["tools"][:-1]:
+        tool["description"] = "Tell the weather."
+    answer = await plain.post("/v1/messages?beta=true", json=body)
+    assert answer.status_code == 200
+    assert answer.headers["content-type"].startswith("text/event-stream")
+    assert answer.headers["request-id"] == answer.headers["x-request-id"]
+    assert "event: message_stop\n" in answer.text
+
+
+# -- errors ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("more", "kind", "name"),
+    [
+        ({"model": "other"}, anthropic.NotFoundError, "not_found_error"),
+        ({"messages": []}, anthropic.BadRequestError, "invalid_request_error"),
+        ({"temperature": -1}, anthropic.BadRequestError, "invalid_request_error"),
+        ({"max_tokens": 0}, anthropic.BadRequestError, "invalid_request_error"),
+        (
+            {"messages": [{"role": "user", "content": "a " * 9000}]},
+            anthropic.BadRequestError,
+            "invalid_request_error",
+        ),
+        (
+            {"tool_choice": {"type": "tool", "name": "b"}, "tools": [WEATHER]},
+            anthropic.BadRequestError,
+            "invalid_request_error",
+        ),
+    ],
+)
+@pytest.mark.parametrize("stream", [False, True])
+async def test_errors_have_their_classes(
+    client: Any, more: dict[str, Any], kind: type[anthropic.APIStatusError], name: str, stream: bool
+) -> None:
+    with pytest.raises(kind) as caught:
+        await client.messages.create(**sdk(**more), stream=stream)
+    error = caught.value
+    body: Any = error.body
+    assert body["type"] == "error"
+    assert set(body["error"]) == {"type", "message"}
+    assert body["error"]["type"] == name
+    assert error.request_id == body["request_id"]
+    assert error.request_id
+
+
+async def test_a_wrong_key(url: str) -> None:
+    async with anthropic.AsyncAnthropic(base_url=url, api_key="wrong", max_retries=0) as client:
+        with pytest.raises(anthropic.AuthenticationError) as caught:
+            await client.messages.create(**sdk())
+    body: Any = caught.value.body
+    assert (body["type"], body["error"]["type"]) == ("error", "authentication_error")
+    assert caught.value.request_id == body["request_id"]
+
+
+async def test_a_full_queue_and_a_broken_engine(
+    client: Any, batcher: Batcher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    errors: list[Exception] = [QueueFullError("full", retry_after=2.5), EngineFailedError("dead")]
+
+    async def fail(*_: Any, **__: Any) -> None:
+        raise errors.pop(0)
+
+    monkeypatch.setattr(batcher, "chat", fail)
+    with pytest.raises(anthropic.RateLimitError) as full:
+        await client.messages.create(**sdk())
+    assert full.value.response.headers["retry-after-ms"] == "2500"
+    assert full.value.body["error"]["type"] == "rate_limit_error"  # type: ignore[index]
+    with pytest.raises(anthropic.InternalServerError) as dead:
+        await client.messages.create(**sdk())
+    assert dead.value.body["error"]["type"] == "api_error"  # type: ignore[index]
+
+
+async def test_an_error_after_the_first_byte_is_an_event(
+    client: Any, plain: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    following = Stream.__anext__
+    n_read = 0
+
+    async def breaking(self: Stream) -> Any:
+        nonlocal n_read
+        n_read += 1
+        if n_read == 3:
+            raise EngineFailedError("the engine is gone")
+        return await following(self)
+
+    monkeypatch.setattr(Stream, "__anext__", breaking)
+    text = (await plain.post("/v1/messages", json=ask(stream=True))).text
+    *_, last = text.strip().split("\n\n")
+    name, _, data = last.partition("\n")
+    assert name == "event: error"
+    told = json.loads(data.removeprefix("data: "))
+    assert told["type"] == "error"
+    assert told["error"] == {"type": "api_error", "message": "the engine is gone"}
+    n_read = 0
+    with pytest.raises(anthropic.APIStatusError, match="the engine is gone"):
+        async with client.messages.stream(**sdk()) as stream:
+            await stream.get_final_message()
+
+
+ODD: list[Any] = [None, True, 0, -1, 1.5, 10**400, float("nan"), "", "x", "\ud800", [], {}, [[]]]
+ODD += [{"type": "text"}, [{"type": "text", "text": "\ud800"}], [None], {"a": {}}, "x" * 300]
+
+
+@pytest.mark.parametrize("path", ["/v1/messages", "/v1/messages/count_tokens"])
+async def test_odd_values_are_never_errors_of_the_server(
+    plain: httpx.AsyncClient, path: str
+) -> None:
+    fields = ["model", "max_tokens", "messages", "system", "temperature", "top_p", "top_k", "tools"]
+    fields += ["stop_sequences", "tool_choice", "thinking", "output_config", "stream", "metadata"]
+    fields += ["seed", "min_p", "repetition_penalty", "output_format"]
+    bodies = [ask(max_tokens=2) | {field: value} for field in fields for value in ODD]
+    bodies += [ask(messages=[{"role": "user", "content": value}]) for value in ODD]
+    bodies += [ask(tools=[{**WEATHER, key: value}]) for key in WEATHER for value in ODD]
+    deep = '{"messages":' + "[" * 900 + "]" * 900 + ',"max_tokens":2}'
+    for data in [*(json.dumps(body | {"max_tokens": body["max_tokens"]}) for body in bodies), deep]:
+        answer = await plain.post(path, content=data)
+        assert answer.status_code in (200, 400, 404), (data[:500], answer.text)
+        if answer.status_code != 200:
+            told = answer.json()
+            assert told["type"] == "error", data
+            assert told["error"]["message"], data
+
+
+async def test_a_path_and_a_method_that_are_not_there(plain: httpx.AsyncClient) -> None:
+    answer = await plain.get("/v1/messages")
+    assert (answer.status_code, answer.json()["error"]["type"]) == (405, "invalid_request_error")
+    assert "type" not in (await plain.get("/v1/nothing")).json()
+
+
+async def test_a_client_that_goes_away_frees_its_request(
+    plain: httpx.AsyncClient, batcher: Batcher
+) -> None:
+    body = ask(max_tokens=400, stream=True)
+    async with plain.stream("POST", "/v1/messages", json=body) as answer:
+        await anext(answer.aiter_bytes())
+        assert batcher.statistics().running == 1
+    await until(lambda: batcher.statistics().running == 0)
