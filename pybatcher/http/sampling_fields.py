@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
+from ..errors.checks import short
 from ..params import SamplingParams
 from .http_error import HttpError
 
@@ -25,11 +26,8 @@ _RENAMED = {
 
 def bad(param: str, value: object, wanted: str) -> HttpError:
     """Return the error for a value that is not `wanted`."""
-    shown = repr(value)
-    shown = shown if len(shown) <= 120 else shown[:120] + "..."
-    shown = shown.encode("utf-8", "backslashreplace").decode()
     return HttpError(
-        400, f"{param} is {shown}; it must be {wanted}", code="invalid_value", param=param
+        400, f"{param} is {short(value)}; it must be {wanted}", code="invalid_value", param=param
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import shutil
 from collections.abc import AsyncIterator
@@ -14,9 +15,11 @@ import pytest
 from batcher_helpers import until
 from chat_model import chat_model
 from http_served import served
+from small_sidecar import sidecar
 
-from pybatcher import Batcher, EngineFailedError, InvalidRequestError, QueueFullError
+from pybatcher import Batcher, Client, EngineFailedError, InvalidRequestError, QueueFullError
 from pybatcher.calls.stream import Stream
+from pybatcher.calls.telemetry import RequestEvent
 from pybatcher.http import application
 from pybatcher.models import tiny_path
 
@@ -370,8 +373,7 @@ async def test_odd_values_are_never_errors_of_the_server(
     bodies = [ask(max_tokens=2) | {field: value} for field in fields for value in ODD]
     bodies += [ask(messages=[{"role": "user", "content": value}]) for value in ODD]
     bodies += [ask(tools=[{**WEATHER, key: value}]) for key in WEATHER for value in ODD]
-    deep = '{"messages":' + "[" * 900 + "]" * 900 + ',"max_tokens":2}'
-    for data in [*(json.dumps(body | {"max_tokens": body["max_tokens"]}) for body in bodies), deep]:
+    for data in map(json.dumps, bodies):
         answer = await plain.post(path, content=data)
         assert answer.status_code in (200, 400, 404), (data[:500], answer.text)
         if answer.status_code != 200:
@@ -380,17 +382,63 @@ async def test_odd_values_are_never_errors_of_the_server(
             assert told["error"]["message"], data
 
 
+@pytest.mark.parametrize("pad", ["", " " * 70_000], ids=["small", "large"])
+async def test_bodies_that_are_no_requests(plain: httpx.AsyncClient, pad: str) -> None:
+    bodies = [b"", b"[", b"[]", b"null", b"\xff\xfe", b'{"a": 1', b'{"a": ' + b"1" * 5000 + b"}"]
+    for n in (400, 900, 950, 970, 980, 985, 990, 995, 2000, 20_000):
+        deep = b"[" * n + b"]" * n
+        bodies += [b'{"max_tokens": 2, "messages": ' + deep + b"}"]
+        bodies += [json.dumps(ask(system="?")).encode().replace(b'"?"', deep)]
+        bodies += [
+            json.dumps(ask(tools=[{**WEATHER, "input_schema": "?"}]))
+            .encode()
+            .replace(b'"?"', b'{"a": ' + deep + b"}")
+        ]
+    for data in bodies:
+        answer = await plain.post("/v1/messages", content=pad.encode() + data)
+        assert answer.status_code == 400, (data[:200], len(data), answer.text)
+        assert answer.json()["error"]["type"] == "invalid_request_error"
+
+
 async def test_a_path_and_a_method_that_are_not_there(plain: httpx.AsyncClient) -> None:
     answer = await plain.get("/v1/messages")
     assert (answer.status_code, answer.json()["error"]["type"]) == (405, "invalid_request_error")
     assert "type" not in (await plain.get("/v1/nothing")).json()
 
 
+@pytest.mark.parametrize("streams", [False, True])
 async def test_a_client_that_goes_away_frees_its_request(
-    plain: httpx.AsyncClient, batcher: Batcher
+    plain: httpx.AsyncClient, batcher: Batcher, streams: bool
 ) -> None:
-    body = ask(max_tokens=400, stream=True)
-    async with plain.stream("POST", "/v1/messages", json=body) as answer:
-        await anext(answer.aiter_bytes())
-        assert batcher.statistics().running == 1
-    await until(lambda: batcher.statistics().running == 0)
+    ends: list[str] = []
+    batcher.attach(lambda one: isinstance(one, RequestEvent) and ends.append(one.finish_reason))
+    long = {"type": "array", "items": {"enum": [1]}, "minItems": 1500}
+    form = {"type": "json_schema", "schema": long}
+    body = ask(max_tokens=4000, stream=streams, output_format=form)
+    if streams:
+        async with plain.stream("POST", "/v1/messages", json=body) as answer:
+            await anext(answer.aiter_bytes())
+    else:
+        asking = asyncio.ensure_future(plain.post("/v1/messages", json=body))
+        await until(lambda: batcher.statistics().running > 0)
+        asking.cancel()
+    await until(lambda: bool(ends))
+    assert ends == ["cancelled"]
+    assert batcher.statistics().running == 0
+
+
+async def test_answers_through_a_sidecar_are_the_same(
+    client: Any, batcher: Batcher, tmp_path: Path
+) -> None:
+    asked = sdk(**ASKED["thinking and tools"], seed=1)
+    here = await client.messages.create(**asked)
+    path = tmp_path / "batcher.sock"
+    async with (
+        sidecar(path, batcher),
+        Client(path) as remote,
+        served(application({"m": remote})) as url,
+        anthropic.AsyncAnthropic(base_url=url, api_key="any") as other,
+    ):
+        assert told(await other.messages.create(**asked)) == told(here)
+        async with other.messages.stream(**asked) as stream:
+            assert told(await stream.get_final_message()) == told(here)
