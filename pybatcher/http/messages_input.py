@@ -22,7 +22,7 @@ _CHOICES = {"auto": "auto", "any": "required", "none": "none"}
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """What a model is to read: messages as of `chat`, and the options that its template sees."""
+    """The messages that a model is to read, as of `chat`, and the options of its template."""
 
     messages: list[dict[str, Any]]
     template: dict[str, Any]
