@@ -1,4 +1,4 @@
-"""HTTP fronts of batchers: an ASGI application that OpenAI's clients talk to.
+"""HTTP fronts of batchers: an ASGI application for clients of OpenAI's and Anthropic's APIs.
 
     from pybatcher.http import application
 

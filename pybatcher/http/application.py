@@ -14,16 +14,21 @@ from starlette.routing import Route
 
 from ..calls.any_batcher import AnyBatcher
 from ..errors import PybatcherError
-from . import more_routes, openai_routes, responses_routes
+from . import messages_routes, more_routes, openai_routes, responses_routes
 from .connection import ClientGoneError
 from .context import Context
 from .guard import Guard
-from .http_error import HttpError, http_error
+from .http_error import HttpError, error_body, http_error
 from .model_list import ModelList
 
 __all__ = ["application"]
 
-ROUTES = [*openai_routes.ROUTES, *more_routes.ROUTES, *responses_routes.ROUTES]
+ROUTES = [
+    *openai_routes.ROUTES,
+    *more_routes.ROUTES,
+    *responses_routes.ROUTES,
+    *messages_routes.ROUTES,
+]
 
 _LOGGER = logging.getLogger("pybatcher.http")
 
@@ -36,7 +41,7 @@ def application(
     api_keys: Collection[str] | None = None,
     max_body: int = 32 * 2**20,
 ) -> Starlette:
-    """Return an ASGI application that serves batchers over HTTP, as OpenAI's API does.
+    """Return an ASGI application that serves batchers, as OpenAI's and Anthropic's APIs do.
 
     It runs on the loop of the batchers, which have to be started by whoever made them, and are not
     closed by it. It can be mounted below any path.
@@ -66,28 +71,29 @@ def _endpoint(context: Context, handler: Handler) -> Callable[[Request], Awaitab
         try:
             return await handler(context, request)
         except PybatcherError as error:
-            return _refusal(http_error(error))
+            return _refusal(request, http_error(error))
         except HttpError as error:
-            return _refusal(error)
+            return _refusal(request, error)
         except ClientGoneError:
             return Response(status_code=499)
         except Exception as error:
             _LOGGER.exception("a request failed")
             message = f"this request could not be served: {type(error).__name__}"
-            return _refusal(HttpError(500, message, type="server_error", code="internal_error"))
+            own = HttpError(500, message, type="server_error", code="internal_error")
+            return _refusal(request, own)
 
     return endpoint
 
 
-def _refusal(error: HttpError) -> JSONResponse:
-    return JSONResponse(error.body(), error.status, error.headers)
+def _refusal(request: Request, error: HttpError) -> JSONResponse:
+    return JSONResponse(error_body(error, request.scope), error.status, error.headers)
 
 
 async def _not_found(request: Request, _: Exception) -> Response:
     path = request.url.path
-    return _refusal(HttpError(404, f"there is nothing at {path}", code="unknown_url"))
+    return _refusal(request, HttpError(404, f"there is nothing at {path}", code="unknown_url"))
 
 
 async def _wrong_method(request: Request, _: Exception) -> Response:
     message = f"{request.url.path} has no method {request.method}"
-    return _refusal(HttpError(405, message, code="method_not_allowed"))
+    return _refusal(request, HttpError(405, message, code="method_not_allowed"))

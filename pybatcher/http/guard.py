@@ -13,7 +13,7 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..errors import ConfigError
-from .http_error import HttpError
+from .http_error import HttpError, error_body, is_messages
 
 __all__ = ["Guard"]
 
@@ -51,16 +51,20 @@ class Guard:
         headers = Headers(scope=scope)
         asked = headers.get("x-request-id", "")
         own = asked if _ID.fullmatch(asked) else "req-" + secrets.token_hex(12)
+        scope["pybatcher.request_id"] = own
+        named = [(b"x-request-id", own.encode())]
+        if is_messages(scope):
+            named.append((b"request-id", own.encode()))
 
         async def send_named(message: Message) -> None:
             if message["type"] == "http.response.start":
-                message["headers"] = [*message["headers"], (b"x-request-id", own.encode())]
+                message["headers"] = [*message["headers"], *named]
             await send(message)
 
         if self._keys is not None and not scope["path"].endswith(_OPEN):
             namespace = self._namespace(headers)
             if namespace is None:
-                await _refuse(send_named)
+                await _refuse(scope, send_named)
                 return
             scope["pybatcher.namespace"] = namespace
         await self._app(scope, receive, send_named)
@@ -78,14 +82,14 @@ class Guard:
         return found
 
 
-async def _refuse(send: Send) -> None:
+async def _refuse(scope: Scope, send: Send) -> None:
     error = HttpError(
         401,
         "there is no API key, or it is not known here: send one as a Bearer token or in x-api-key",
         type="authentication_error",
         code="invalid_api_key",
     )
-    body = json.dumps(error.body()).encode()
+    body = json.dumps(error_body(error, scope)).encode()
     headers = [
         (b"content-type", b"application/json"),
         (b"content-length", str(len(body)).encode()),

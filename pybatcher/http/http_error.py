@@ -1,4 +1,4 @@
-"""`HttpError`: an error with its HTTP status, in the shape of OpenAI's API."""
+"""`HttpError`: an error with its HTTP status, in the shapes of OpenAI's and Anthropic's APIs."""
 
 from __future__ import annotations
 
@@ -20,10 +20,20 @@ from ..errors import (
     RequestTooLongError,
 )
 
-__all__ = ["HttpError", "http_error"]
+__all__ = ["HttpError", "error_body", "http_error", "is_messages"]
 
 _NAME = r"[a-z_]+(?:\[\d+\])?"
 _FIELD = re.compile(rf"({_NAME}(?:\.{_NAME})*)(?: is | has | cannot be used|: )")
+
+_MESSAGES = ("/v1/messages", "/v1/messages/count_tokens")
+_TYPES_OF_MESSAGES = {
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    504: "timeout_error",
+}
 
 
 class HttpError(Exception):
@@ -51,7 +61,7 @@ class HttpError(Exception):
         self.headers = dict(headers or {})
 
     def body(self) -> dict[str, Any]:
-        """Return the body of the response."""
+        """Return the body of the response, as OpenAI has it."""
         return {
             "error": {
                 "message": self.message,
@@ -60,6 +70,23 @@ class HttpError(Exception):
                 "code": self.code,
             }
         }
+
+
+def is_messages(scope: Mapping[str, Any]) -> bool:
+    """Return whether a request is of Anthropic's Messages API. scope: of ASGI."""
+    return str(scope["path"]).endswith(_MESSAGES)
+
+
+def error_body(error: HttpError, scope: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the body of the response, as the API of the request has it. scope: of ASGI."""
+    if not is_messages(scope):
+        return error.body()
+    kind = "api_error" if error.status >= 500 else "invalid_request_error"
+    kind = _TYPES_OF_MESSAGES.get(error.status, kind)
+    if error.code == "overloaded":
+        kind = "overloaded_error"
+    told = {"type": kind, "message": error.message}
+    return {"type": "error", "error": told, "request_id": scope.get("pybatcher.request_id")}
 
 
 def http_error(error: PybatcherError) -> HttpError:

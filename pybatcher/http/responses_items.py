@@ -111,7 +111,7 @@ class _WithPart(OpenItem):
 
 
 class ReasoningItem(_WithPart):
-    """What a model thinks before it answers."""
+    """The reasoning of a model before its answer."""
 
     prefix = "rs"
     stem = "reasoning_text"
@@ -128,7 +128,7 @@ class ReasoningItem(_WithPart):
 
 
 class MessageItem(_WithPart):
-    """What a model answers."""
+    """The answer of a model."""
 
     prefix = "msg"
     stem = "output_text"

@@ -1,4 +1,4 @@
-"""What requests of all APIs say about drawing, as keywords of the calls. Pure."""
+"""Fields about drawing that requests of all APIs have, as keywords of the calls. Pure."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ __all__ = ["ChatResponse", "ResponsePart"]
 
 
 class ResponsePart(NamedTuple):
-    """What some text of an output adds to the parts of a response."""
+    """The part of a response that some text of an output adds."""
 
     text: str = ""
     reasoning: str = ""
@@ -55,7 +55,7 @@ class ChatResponse:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What was wrong with text that looked like a call."""
+        """Faults of text that looked like a call."""
         return tuple(self._notes)
 
     def feed(self, text: str, *, is_last: bool) -> ResponsePart:

@@ -32,7 +32,7 @@ _NO_CALLS = ToolChoice("none", ())
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chat:
-    """What a chat asks for, checked. reasons: False where its reasoning was switched off."""
+    """The settings of a chat, checked. reasons: False where its reasoning was switched off."""
 
     tools: tuple[ToolSpec, ...]
     choice: ToolChoice

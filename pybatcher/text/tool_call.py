@@ -25,7 +25,7 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class ToolCallDelta:
-    """What one piece of a stream adds to a call.
+    """The part of a call that one piece of a stream adds.
 
     index: of the call, from 0 on.
     id, name: in the first delta of a call, else "".

@@ -44,7 +44,10 @@ def test_messages_as_templates_know_them() -> None:
     read = read_messages(
         [
             {"role": "developer", "content": [{"type": "text", "text": "a"}], "name": None},
-            {"role": "user", "content": [{"type": "text", "text": "b"}, {"type": "text", "text": "c"}]},
+            {
+                "role": "user",
+                "content": [{"type": "text", "text": "b"}, {"type": "text", "text": "c"}],
+            },
             {"role": "assistant", "content": None, "tool_calls": [{"id": "1"}]},
             {"role": "tool", "content": None, "tool_call_id": "1"},
             {"role": "system", "content": ""},

@@ -31,7 +31,9 @@ class Client:
         return b"".join(one.get("body", b"") for one in self.sent)
 
 
-async def numbers(n: int, ended: list[str], error: Exception | None = None) -> AsyncGenerator[bytes]:
+async def numbers(
+    n: int, ended: list[str], error: Exception | None = None
+) -> AsyncGenerator[bytes]:
     try:
         for i in range(n):
             yield event({"i": i})

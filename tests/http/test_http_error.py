@@ -10,9 +10,19 @@ from pybatcher.http.http_error import HttpError, http_error
     ("error", "status", "code", "param"),
     [
         (errors.InvalidRequestError("stop is 3; it must be"), 400, "invalid_value", "stop"),
-        (errors.InvalidRequestError("tools[0].name is 'a b'"), 400, "invalid_value", "tools[0].name"),
+        (
+            errors.InvalidRequestError("tools[0].name is 'a b'"),
+            400,
+            "invalid_value",
+            "tools[0].name",
+        ),
         (errors.InvalidRequestError("Something else"), 400, "invalid_value", None),
-        (errors.RequestTooLongError("prompt has 9 tokens"), 400, "context_length_exceeded", "prompt"),
+        (
+            errors.RequestTooLongError("prompt has 9 tokens"),
+            400,
+            "context_length_exceeded",
+            "prompt",
+        ),
         (errors.ModelFormatError("chat_template: stopped"), 400, "invalid_value", "chat_template"),
         (errors.QueueFullError("full", 0.25), 429, "queue_full", None),
         (errors.DeadlineExceededError("late"), 504, "deadline_exceeded", None),

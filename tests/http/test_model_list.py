@@ -18,7 +18,9 @@ async def test_models_are_found_by_their_names() -> None:
         assert several.find("b") == ("b", two)
         assert several.find(None) == ("a", one)
         for name in ("c", 5, ["a"], {"a": 1}):
-            with pytest.raises(HttpError, match="which is not served here; there is: a, b") as raised:
+            with pytest.raises(
+                HttpError, match="which is not served here; there is: a, b"
+            ) as raised:
                 several.find(name)
             assert raised.value.status == 404
 

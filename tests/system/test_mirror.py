@@ -30,6 +30,7 @@ ELSEWHERE = {
     "text/responses/call_grammar.py": "text/responses/test_response_grammar.py",
     # Handlers and what they share, asked by OpenAI's own client.
     "http/context.py": "http/test_openai_routes.py",
+    "http/messages_conversation.py": "http/test_messages_input.py",
     "http/more_routes.py": "http/test_openai_routes.py",
     # A room of tests of its own.
     "engine.py": "engine/test_engine.py",
