@@ -13,10 +13,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
-from ..errors import EngineError, PybatcherError
+from ..errors import EngineError, InvalidRequestError, PybatcherError
 from ..errors.checks import short, type_name
 from ..params import SamplingParams
-from .chat_settings import ChatSettings
+from .chat_settings import CHAT_OPTIONS, ChatSettings
 from .reply import Reply
 from .telemetry import Handler
 
@@ -86,7 +86,11 @@ OF_EVERY_CALL = ("priority", "timeout", "namespace")
 def prompt_call(content: Any, params: SamplingParams | None, options: Mapping[str, Any]) -> Call:
     """Make the `Call` of a prompt; keywords that are no options of calls are of sampling."""
     sampling = dict(options)
-    ChatSettings.refuse(sampling)
+    for name in sampling:
+        if name in CHAT_OPTIONS:
+            raise InvalidRequestError(
+                f"{name} is an option of chats; give messages to `chat` or `stream_chat`"
+            )
     own = {name: sampling.pop(name) for name in (*OF_EVERY_CALL, "output") if name in sampling}
     return Call(content=content, params=params, sampling=sampling, **own)
 

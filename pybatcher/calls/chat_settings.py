@@ -68,15 +68,6 @@ class ChatSettings:
         """Take the options of a chat out of `options`."""
         return cls(**{name: options.pop(name) for name in CHAT_OPTIONS if name in options})
 
-    @staticmethod
-    def refuse(options: Mapping[str, Any]) -> None:
-        """Raise InvalidRequestError where an option is one of chats only."""
-        for name in options:
-            if name in CHAT_OPTIONS:
-                raise InvalidRequestError(
-                    f"{name} is an option of chats; give messages to `chat` or `stream_chat`"
-                )
-
 
 def settings_of(content: object, options: Mapping[str, Any]) -> ChatSettings | None:
     """Return the settings of messages that are only tokenized; None for a prompt."""

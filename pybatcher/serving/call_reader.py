@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from ..calls.arguments import (
     are_token_ids,
@@ -32,18 +32,11 @@ __all__ = ["CallReader", "ReadCall"]
 T = TypeVar("T")
 
 
-class ReadCall(NamedTuple):
-    """A call, read.
-
-    form: of the whole output; None: any text.
-    end_token_ids: that end the output.
-    respond: makes what reads the output of a chat, of the sample's seed; None: it is text.
-    """
-
-    prompt: tuple[int, ...]
-    form: OutputForm | None
-    end_token_ids: frozenset[int]
-    respond: Callable[[int], ChatResponse] | None
+ReadCall = tuple[
+    tuple[int, ...], OutputForm | None, frozenset[int], Callable[[int], ChatResponse] | None
+]
+"""A call, read: its prompt, the form of the whole output (None: any text), the tokens that end it,
+and what makes the reader of a chat's output of its sample's seed (None: the output is text)."""
 
 
 class CallReader:
@@ -141,7 +134,7 @@ class CallReader:
         """Return the prompt of a call, and what its output has to be and is read by."""
         if call.chat is None:
             prompt = await self.prompts.read(call.content, before=self.before_texts)
-            return ReadCall(prompt, params.form, self._end_token_ids(params, params.form), None)
+            return prompt, params.form, self._end_token_ids(params, params.form), None
         chat = await self._chat(call.chat)
         prompt = await self._chat_tokens(call.content, chat)
         in_reasoning = self._chats.begins_inside_reasoning(prompt)
@@ -150,7 +143,7 @@ class CallReader:
         if chat.tools and not params.ignore_eos:
             ends |= self._chats.end_token_ids
         respond = partial(self._chats.response, chat, prompt, in_reasoning=in_reasoning)
-        return ReadCall(prompt, form, ends, respond)
+        return prompt, form, ends, respond
 
     async def _chat(self, settings: ChatSettings) -> Chat:
         return await self._aside(settings.tools, self._chats.read, settings)

@@ -115,7 +115,9 @@ class Delivery:
             reason = request.finish_reason(token_id, n_output, max_output)
             if is_complete and n_output == len(request.output):
                 reason = "stop"
-            self._next_part(token_id, reason)
+            text = self._next_text(token_id, reason)
+            if self._response is not None:
+                self._part(text, is_last=self.finish_reason is not None)
             if self.finish_reason is not None:
                 break
             if n_output % _SLICE == 0:
@@ -124,7 +126,7 @@ class Delivery:
     def end_with_given(self, now: float) -> None:
         """End an output that the tokens it came with have ended, without a new token."""
         assert self.finish_reason is not None
-        self._end_without_token(ResponsePart(), self.finish_reason, now)
+        self._end_without_token("", self.finish_reason, now)
 
     # -- what happens to the request ----------------------------------------------------------
 
@@ -153,12 +155,17 @@ class Delivery:
         if self._logprobs is not None and token.logprob is not None:
             logprobs = (TokenLogprob(token_id, token.logprob, token.top_logprobs),)
             self._logprobs.extend(logprobs)
-        part = self._next_part(token_id, finish_reason)
-        finish_reason = self.finish_reason
-        self._take(part, (token_id,), logprobs, finish_reason)
-        if finish_reason is None:
+        text = self._next_text(token_id, finish_reason)
+        if self._response is not None:
+            self._take_part(text, (token_id,), logprobs)
+        else:
+            self._text.append(text)
+            if self.reply.streams:
+                piece = Piece(text, (token_id,), logprobs, self.finish_reason, self._index)
+                self.reply.push(piece)
+        if self.finish_reason is None:
             return False
-        self._finish(finish_reason, now)
+        self._finish(self.finish_reason, now)
         return True
 
     def answered(self, answer: Answered, now: float) -> None:
@@ -173,8 +180,7 @@ class Delivery:
         Without a token, the reply gets DeadlineExceededError.
         """
         if self._token_ids or self.request.output:
-            text, _ = self._rest_of_text()
-            self._end_without_token(self._part(text, is_last=True), "deadline", now)
+            self._end_without_token(self._rest_of_text()[0], "deadline", now)
             return
         what = "token" if self.request.draws else "answer"
         self.fail(
@@ -195,11 +201,10 @@ class Delivery:
 
     # -- inside -------------------------------------------------------------------------------
 
-    def _next_part(self, token_id: int, finish_reason: FinishReason | None) -> ResponsePart:
-        """Return what may be delivered with this token, and set `finish_reason`.
+    def _next_text(self, token_id: int, finish_reason: FinishReason | None) -> str:
+        """Return the text that may be delivered with this token, and set `finish_reason`.
 
-        An end token has no text. Where a stop text is complete, the output ends before it; where
-        a chat has the one call that it may have, with it.
+        An end token has no text. Where a stop text is complete, the output ends before it.
         """
         assert self._detokenizer is not None
         is_end = finish_reason == "stop" and token_id in self.request.end_token_ids
@@ -210,39 +215,36 @@ class Delivery:
         if not stopped and finish_reason is not None:
             rest, stopped = self._rest_of_text()
             text += rest
-        if stopped:
-            finish_reason = "stop"
-        part = self._part(text, is_last=finish_reason is not None)
-        if self._response is not None:
-            if self._response.is_over:
-                finish_reason = "stop"
-            if finish_reason == "stop" and self._response.tool_calls:
-                finish_reason = "tool_calls"
-        self.finish_reason = finish_reason
-        return part
+        self.finish_reason = "stop" if stopped else finish_reason
+        return text
 
     def _part(self, text: str, *, is_last: bool) -> ResponsePart:
-        """Return what some text of the output adds to the parts of its response."""
-        if self._response is None:
-            return ResponsePart(text)
-        return self._response.feed(text, is_last=is_last)
+        """Return the part of a chat's response that some text adds, and set `finish_reason`.
 
-    def _take(
+        The response ends with its call, where it may have only one.
+        """
+        assert self._response is not None
+        part = self._response.feed(text, is_last=is_last)
+        if self._response.is_over:
+            self.finish_reason = "stop"
+        if self.finish_reason == "stop" and self._response.tool_calls:
+            self.finish_reason = "tool_calls"
+        return part
+
+    def _take_part(
         self,
-        part: ResponsePart,
+        text: str,
         token_ids: tuple[int, ...],
         logprobs: tuple[TokenLogprob, ...] | None,
-        finish_reason: FinishReason | None,
     ) -> None:
-        """Keep a part for the completion; push it as a piece where the reply streams."""
-        text, reasoning, tool_calls = part
-        self._text.append(text)
-        if reasoning:
-            self._reasoning.append(reasoning)
+        """Keep what some text of a chat adds; push it as a piece where the reply streams."""
+        part = self._part(text, is_last=self.finish_reason is not None)
+        self._text.append(part.text)
+        if part.reasoning:
+            self._reasoning.append(part.reasoning)
         if self.reply.streams:
-            self.reply.push(
-                Piece(text, token_ids, logprobs, finish_reason, self._index, reasoning, tool_calls)
-            )
+            told = (logprobs, self.finish_reason, self._index, part.reasoning, part.tool_calls)
+            self.reply.push(Piece(part.text, token_ids, *told))
 
     def _rest_of_text(self) -> tuple[str, bool]:
         """Return the text that was held back, and whether it completes a stop text."""
@@ -253,11 +255,16 @@ class Delivery:
         text, stopped = self._stops.push(text)
         return (text, True) if stopped else (text + self._stops.flush(), False)
 
-    def _end_without_token(
-        self, part: ResponsePart, finish_reason: FinishReason, now: float
-    ) -> None:
-        self._take(part, (), None if self._logprobs is None else (), finish_reason)
-        self._finish(finish_reason, now)
+    def _end_without_token(self, text: str, finish_reason: FinishReason, now: float) -> None:
+        self.finish_reason = finish_reason
+        logprobs = None if self._logprobs is None else ()
+        if self._response is not None:
+            self._take_part(text, (), logprobs)
+        else:
+            self._text.append(text)
+            if self.reply.streams:
+                self.reply.push(Piece(text, (), logprobs, finish_reason, self._index))
+        self._finish(self.finish_reason, now)
 
     def _finish(self, finish_reason: FinishReason, now: float) -> None:
         times = self._token_times
