@@ -1,4 +1,4 @@
-"""`pybatcher serve --http` as a process: clients of OpenAI's API, deaths, drains, keys, refusals."""
+"""`pybatcher serve --http` as a process: deaths, drains, connections, keys, refusals."""
 
 from __future__ import annotations
 
@@ -93,13 +93,13 @@ async def test_it_finishes_what_is_in_flight_and_takes_no_more(
     with serving(tmp_path, *HTTP) as running:
         async with client_of(running) as client, client_of(running) as idle:
             await idle.models.list()  # keeps its connection, which must not delay the end
-            chat = await Chat(client, max_tokens=600).begun()
+            chat = await Chat(client, max_tokens=4000).begun()
             worker = running.worker_pid
             os.kill(worker, signal.SIGSTOP)  # so that the stream does not end before the rest
             running.process.send_signal(told)
             await until_refused(running.url)
             os.kill(worker, signal.SIGCONT)
-            assert (await chat.rest())[1] == 600
+            assert (await chat.rest())[1] == 4000
         assert running.wait() == 0
         assert "1 calls in flight are being finished" in running.said()
         assert "were not finished" not in running.said()
@@ -209,14 +209,13 @@ async def test_half_a_request_stops_nobody(tmp_path: Path) -> None:
         assert running.wait() == 0
 
 
-async def test_over_a_unix_socket(tmp_path: Path) -> None:
-    tmp_path.chmod(0o700)
+def test_over_a_unix_socket(tmp_path: Path) -> None:
     path = tmp_path / "http.sock"
     with serving(tmp_path, "--no-socket", "--uds", str(path)) as running:
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
-        transport = httpx.AsyncHTTPTransport(uds=str(path))
-        async with httpx.AsyncClient(transport=transport, base_url="http://here") as client:
-            answer = await client.get("/health")
+        transport = httpx.HTTPTransport(uds=str(path))
+        with httpx.Client(transport=transport, base_url="http://here") as client:
+            answer = client.get("/health")
             assert (answer.status_code, answer.json()["status"]) == (200, "ok")
         assert f"listening on {path}" in running.said()
     assert not path.exists()
@@ -233,24 +232,30 @@ def keys(tmp_path: Path) -> Path:
     return file
 
 
-async def test_keys_are_asked_for_and_read_again(tmp_path: Path, keys: Path) -> None:
+def test_keys_are_asked_for_and_read_again(tmp_path: Path, keys: Path) -> None:
     with serving(tmp_path, *HTTP, "--no-socket", "--api-key-file", str(keys)) as running:
-        async with client_of(running, "third") as third, client_of(running, "second") as second:
+        url = f"{running.url}/v1"
+        third, second = (
+            openai.OpenAI(base_url=url, api_key=key, max_retries=0) for key in ("third", "second")
+        )
+        with third, second:
             with pytest.raises(openai.AuthenticationError):
-                await third.models.list()
-            assert (await second.models.list()).data
+                third.models.list()
+            assert second.models.list().data
             keys.write_text("third\n")
-            running.process.send_signal(signal.SIGHUP)
-            while "reloaded: " not in running.said():  # noqa: ASYNC110
-                await asyncio.sleep(0.02)
-            assert (await third.models.list()).data
+            hang_up(running, until="reloaded: ")
+            assert third.models.list().data
             with pytest.raises(openai.AuthenticationError):
-                await second.models.list()
+                second.models.list()
             keys.write_text("# none\n")
-            running.process.send_signal(signal.SIGHUP)
-            while "not reloaded, all is as it was: api_key_file" not in running.said():  # noqa: ASYNC110
-                await asyncio.sleep(0.02)
-            assert (await third.models.list()).data
+            hang_up(running, until="not reloaded, all is as it was: api_key_file")
+            assert third.models.list().data
+
+
+def hang_up(running: Serving, until: str) -> None:
+    """Send SIGHUP and wait until the log says so."""
+    running.process.send_signal(signal.SIGHUP)
+    running.logged(f"({until})")
 
 
 # -- refusals -----------------------------------------------------------------------------------

@@ -34,14 +34,15 @@ class Serving:
     @property
     def url(self) -> str:
         """Where it serves HTTP over TCP, as its log says."""
-        return self._logged(r"listening on (http://\S+)")
+        return self.logged(r"listening on (http://\S+)")
 
     @property
     def worker_pid(self) -> int:
         """The worker that was started last, as the log says."""
-        return int(self._logged(r"worker (\d+) serves "))
+        return int(self.logged(r"worker (\d+) serves "))
 
-    def _logged(self, pattern: str) -> str:
+    def logged(self, pattern: str) -> str:
+        """Wait for a line of its log; the last of what the pattern has in parentheses."""
         end = time.monotonic() + PATIENCE
         while not (found := re.findall(pattern, self.said())):
             assert self.process.poll() is None, self.said()

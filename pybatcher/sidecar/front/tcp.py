@@ -12,7 +12,7 @@ from ...errors import ConfigError
 
 __all__ = ["TcpAddress", "is_loopback", "listen_on", "read_address", "url_of"]
 
-_ADDRESS = re.compile(r"(?:\[(?P<v6>[^\[\]]+)\]|(?P<host>[^:\[\]\s]+)):(?P<port>\d{1,5})")
+_ADDRESS = re.compile(r"(?:\[(?P<v6>[^\[\]]+)\]|(?P<host>[^:\[\]\s]+)):(?P<port>[0-9]{1,5})")
 _ABSENT = {errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT}
 """A name may have addresses that this machine has not: ::1 where there is no IPv6."""
 
