@@ -15,7 +15,7 @@ __all__ = ["ConnectionLimits", "HttpProtocol"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionLimits:
-    """What a connection may be and do.
+    """Limits of one connection.
 
     admit: called with the transport of each new connection. False: it is cut.
     max_head: most bytes of the head of a request, and of its headers together.

@@ -73,11 +73,11 @@ class _FrontService(RunningService):
 
     @override
     async def close(self, drain: bool, timeout: float | None) -> None:
-        """Do nothing."""
+        pass  # the front has its own end
 
     @override
     def abandon(self) -> None:
-        """Do nothing."""
+        pass
 
 
 def _with_tenant(options: _Options) -> _Options:
