@@ -61,7 +61,8 @@ class Guard:
                 message["headers"] = [*message["headers"], *named]
             await send(message)
 
-        if self._keys is not None and not scope["path"].endswith(_OPEN):
+        path = scope["path"].removeprefix(scope.get("root_path", ""))
+        if self._keys is not None and path not in _OPEN:
             namespace = self._namespace(headers)
             if namespace is None:
                 await _refuse(scope, send_named)

@@ -62,7 +62,7 @@ def torch_model() -> dict[str, object]:
 @pytest.fixture(scope="module")
 def sidecar(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
     """One for all blocks."""
-    with serving(tmp_path_factory.mktemp("sidecar")) as running:
+    with serving(tmp_path_factory.mktemp("sidecar"), "--http", "127.0.0.1:0") as running:
         (running.socket.parent / "pybatcher.sock").symlink_to(running.socket)
         yield running
 
@@ -75,6 +75,7 @@ def folder(tmp_path: Path, sidecar: Serving, monkeypatch: pytest.MonkeyPatch) ->
         (tmp_path / model).symlink_to(tiny_path())
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(sidecar.socket.parent))
+    monkeypatch.setitem(VALUES, "base_url", f"{sidecar.url}/v1")
     return tmp_path
 
 
@@ -175,6 +176,8 @@ def test_a_block_that_is_wrong_fails(text: str, error: type[Exception]) -> None:
         "python -m bench.compare llama-3.2-1b --dtypes int8",
         "python -m bench.report --fast",
         "python examples/no_server.py",
+        "curl http://127.0.0.1:8000/v1/chat/completion -d '{}'",
+        "curl http://127.0.0.1:8000/v1/chat/completions -d '{model: a}'",
         "rm -rf .",
     ],
 )

@@ -10,16 +10,23 @@ from __future__ import annotations
 import argparse
 import importlib
 import inspect
+import json
 import re
 import shlex
 import tomllib
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
+from urllib.parse import urlsplit
 
 import pytest
 from command_line import Run
 from doc_blocks import ROOT
+from starlette.routing import Match
+
+from pybatcher import Batcher
+from pybatcher.http import application
 
 __all__ = ["check_line", "lines_of"]
 
@@ -151,6 +158,35 @@ def _uvicorn(words: Words, _: Context) -> None:
     assert (ROOT / words[1] / f"{words[2].partition(':')[0]}.py").is_file()
 
 
+def _curl(words: Words, _: Context) -> None:
+    """A request that the application has a route for; what it sends is JSON."""
+    options = {"-d": "", "-H": "", "--unix-socket": ""}
+    (url,) = (
+        word
+        for before, word in pairwise(["", *words])
+        if before not in options and word not in options
+    )
+    given = {before: word for before, word in pairwise(words) if before in options}
+    if body := given.get("-d"):
+        assert _is_json(body), f"{body} is no JSON"
+    scope = {
+        "type": "http",
+        "path": urlsplit(url).path,
+        "method": "POST" if body else "GET",
+        "headers": [],
+    }
+    matches = [route.matches(scope)[0] for route in application({"any": Batcher()}).routes]
+    assert Match.FULL in matches, f"no route for {scope['method']} {scope['path']}"
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except ValueError:
+        return False
+    return True
+
+
 COMMANDS: dict[str, Callable[[Words, Context], None]] = {
     "pybatcher": _pybatcher,
     "make": _make,
@@ -158,6 +194,7 @@ COMMANDS: dict[str, Callable[[Words, Context], None]] = {
     "python": _python,
     "cmake": _cmake,
     "uvicorn": _uvicorn,
+    "curl": _curl,
     "pre-commit": _file_of_the_checkout(".pre-commit-config.yaml"),
     ".ci/run": _file_of_the_checkout(".ci/run"),
 }

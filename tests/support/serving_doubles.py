@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import subprocess
 import sys
@@ -30,6 +31,26 @@ class Serving:
         with BlockingClient(self.socket) as client:
             return tuple(client.statistics().worker_pids)
 
+    @property
+    def url(self) -> str:
+        """Where it serves HTTP over TCP, as its log says."""
+        return self.logged(r"listening on (http://\S+)")
+
+    @property
+    def worker_pid(self) -> int:
+        """The worker that was started last, as the log says."""
+        return int(self.logged(r"worker (\d+) serves "))
+
+    def logged(self, pattern: str) -> str:
+        """Wait for a line of its log; the last of what the pattern has in parentheses."""
+        end = time.monotonic() + PATIENCE
+        while not (found := re.findall(pattern, self.said())):
+            assert self.process.poll() is None, self.said()
+            assert time.monotonic() < end, self.said()
+            time.sleep(0.02)
+        last: str = found[-1]
+        return last
+
     def wait(self) -> int:
         """Its exit status."""
         return self.process.wait(PATIENCE)
@@ -39,15 +60,18 @@ class Serving:
 
 
 def start_serving(folder: Path, *arguments: str, wait: bool = True, **more: Any) -> Serving:
-    """Start it with its socket in `folder`, and wait until it serves."""
+    """Start it with its socket in `folder`, or `--no-socket`, and wait until it serves."""
     folder.chmod(0o700)
     socket, log = folder / "p.sock", folder / "serve.log"
-    command = [sys.executable, "-m", "pybatcher", "serve", "--socket", str(socket)]
+    command = [sys.executable, "-m", "pybatcher", "serve"]
+    command += [] if "--no-socket" in arguments else ["--socket", str(socket)]
     command += ["--n-threads", "1", *arguments]  # two would wait for each other beside other tests
     with log.open("ab") as stderr:
         process = subprocess.Popen(command, stderr=stderr, stdin=subprocess.DEVNULL, **more)
     serving = Serving(process, socket, log)
-    if wait:
+    if wait and "--no-socket" in arguments:
+        assert serving.worker_pid
+    elif wait:
         wait_until_ready(serving)
     return serving
 

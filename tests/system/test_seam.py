@@ -250,4 +250,6 @@ def test_a_kind_of_question_touches_five_files() -> None:
     of_kind = {file for file, found in named.items() if "EmbedTexts" in found}
     of_method = {file for file, found in named.items() if "embed" in found}
     assert of_kind | of_method == QUESTION_FILES
-    assert of_kind == QUESTION_FILES - {"calls/threads/calls.py"}, "a surface for threads only forwards"
+    assert of_kind == QUESTION_FILES - {"calls/threads/calls.py"}, (
+        "a surface for threads only forwards"
+    )

@@ -62,6 +62,11 @@ class Front(CallService):
     # -- life -------------------------------------------------------------------------------
 
     @property
+    def model_name(self) -> str:
+        """The name of the model that new calls go to."""
+        return str(self._current.hello().get("model", "unknown"))
+
+    @property
     def n_in_flight(self) -> int:
         """Number of calls that have not ended."""
         return sum(supervisor.remote.pending.n_in_flight for supervisor in self._supervisors)

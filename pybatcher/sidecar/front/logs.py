@@ -22,16 +22,18 @@ _OWN = {*vars(logging.makeLogRecord({})), "message", "asctime", "taskName"}
 
 
 def set_up_logs(log_format: str, log_level: str, stream: TextIO | None = None) -> None:
-    """Replace the log handlers of `pybatcher` in this process.
+    """Replace the log handlers of `pybatcher` in this process, and of uvicorn, for its warnings.
 
     log_format, log_level: as in ServeConfig. stream: stderr if None.
     """
     handler = logging.StreamHandler(sys.stderr if stream is None else stream)
     handler.setFormatter(JsonFormatter() if log_format == "json" else TextFormatter())
-    logger = logging.getLogger("pybatcher")
-    logger.handlers[:] = [handler]
-    logger.setLevel(log_level.upper())
-    logger.propagate = False
+    for name in ("pybatcher", "uvicorn"):
+        logger = logging.getLogger(name)
+        logger.handlers[:] = [handler]
+        logger.setLevel(log_level.upper())
+        logger.propagate = False
+    logger.setLevel(max(logger.level, logging.WARNING))  # uvicorn tells its own life as news
 
 
 class JsonFormatter(logging.Formatter):

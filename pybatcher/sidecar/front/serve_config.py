@@ -19,7 +19,9 @@ from ...config import (
     check_number,
 )
 from ...errors import ConfigError
+from ...errors.checks import OPTION
 from ...serving.system_prompt import check_system_prompt
+from .tcp import read_address
 
 __all__ = ["ServeConfig", "read_config"]
 
@@ -36,9 +38,17 @@ class ServeConfig:
     socket: path of the unix socket. None: $PYBATCHER_SOCKET, or pybatcher.sock in
         $XDG_RUNTIME_DIR, or the socket that an init system hands over.
     allow_uids: ids of users who may connect besides the one that serves.
-    max_connections: most connections; one more is turned away.
+    no_socket: serve HTTP only, and make no unix socket for MessagePack.
+    http: address to serve HTTP at, as HOST:PORT. Where other machines can reach it,
+        `api_key_file` or `allow_no_key` has to be given. Needs the extra `http`.
+    uds: path of a unix socket to serve HTTP at, for the same users as `socket`.
+    api_key_file: file with the keys that requests over HTTP must have, one a line. It is
+        read again at SIGHUP, and must not be open to others.
+    allow_no_key: serve other machines without keys: all who can connect may.
+    served_model_name: name of the model over HTTP. None: its own.
+    max_connections: most connections, over HTTP as many again; one more is turned away.
     max_in_flight: most requests of one connection at a time.
-    max_frame: most bytes of one message, either way.
+    max_frame: most bytes of one message, either way; over HTTP, of the body of a request.
     max_depth: most arrays and maps of a message within each other.
     max_worker_restarts: most workers that are started again within
         `worker_restart_window`; after one more death every request fails and the server
@@ -55,6 +65,12 @@ class ServeConfig:
 
     socket: str | None = None
     allow_uids: Sequence[int] = ()
+    no_socket: bool = False
+    http: str | None = None
+    uds: str | None = None
+    api_key_file: str | None = None
+    allow_no_key: bool = False
+    served_model_name: str | None = None
     max_connections: int = 256
     max_in_flight: int = 1024
     max_frame: int = 16 * 2**20
@@ -68,8 +84,16 @@ class ServeConfig:
     log_level: str = "info"
 
     def __post_init__(self) -> None:
-        if self.socket is not None and not _is_text(self.socket):
-            raise bad_value("socket", self.socket, "a path, or None")
+        for name in ("socket", "uds", "api_key_file"):
+            if (path := getattr(self, name)) is not None and not _is_text(path):
+                raise bad_value(name, path, "a path, or None")
+        if self.http is not None and read_address(self.http) is None:
+            wanted = "HOST:PORT, as 127.0.0.1:8000 or [::1]:8000, or None"
+            raise bad_value("http", self.http, wanted)
+        for name in ("no_socket", "allow_no_key"):
+            OPTION.flag(name, getattr(self, name))
+        if self.served_model_name is not None and not _is_text(self.served_model_name):
+            raise bad_value("served_model_name", self.served_model_name, "a text, or None")
         object.__setattr__(self, "allow_uids", _uids(self.allow_uids))
         check_int("max_connections", self.max_connections, 1, 2**20)
         check_int("max_in_flight", self.max_in_flight, 1, 2**20)
@@ -105,7 +129,7 @@ _TABLES: dict[str, type] = {
 }
 _OWNERS = {field.name: table for table, kind in _TABLES.items() for field in fields(kind)}
 _MODEL_KEYS = ("model", "system_prompt", "system_prompt_file")
-_PATHS = ("model", "system_prompt_file", "socket", "weights_cache")
+_PATHS = ("model", "system_prompt_file", "socket", "uds", "api_key_file", "weights_cache")
 _NO_PATHS = ("auto", "off")  # ... of weights_cache
 
 

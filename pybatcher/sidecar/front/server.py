@@ -1,4 +1,4 @@
-"""`Server`: the front process: its socket, its clients, its signals and its shutdown."""
+"""`Server`: the front process: what it listens on, its signals and its shutdown."""
 
 from __future__ import annotations
 
@@ -6,26 +6,18 @@ import asyncio
 import logging
 import os
 import signal
-import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from itertools import count
 from typing import Any
 
-from ...errors import BatcherClosedError, PybatcherError
-from ..protocol.address import default_socket_path
-from ..protocol.connection import Limits
-from ..protocol.tenant import connection_tenant
-from ..session.peers import may_connect, peer_uid
-from ..session.session import ServerSession
+from ...errors import BatcherClosedError, ConfigError, PybatcherError
 from .front import Front
-from .listening import (
-    ListeningSocket,
-    inherited_socket,
-    open_socket,
-)
+from .http_listener import HttpListener
+from .listener import Listener
+from .listening import inherited_socket
 from .notify import Notifier
 from .serve_config import ServeConfig
+from .socket_listener import SocketListener
 from .worker_spec import WorkerSpec
 
 __all__ = ["Server"]
@@ -33,8 +25,6 @@ __all__ = ["Server"]
 _LOGGER = logging.getLogger("pybatcher.sidecar")
 _FAILED = 1
 _INTERRUPTED = 130
-_LEAVES_THE_FILE: dict[str, Any] = {"cleanup_socket": False} if sys.version_info >= (3, 13) else {}
-"""The server leaves the socket's file: `ListeningSocket` removes it, if it is still its own."""
 
 _HANG_UP_GRACE = 1.0
 """Seconds that clients have to read their last answers."""
@@ -56,15 +46,10 @@ class Server:
         self._spec = spec
         self._config = config
         self._changes = changes
-        self._limits = Limits(
-            max_frame=config.max_frame,
-            max_depth=config.max_depth,
-            max_in_flight=config.max_in_flight,
-        )
-        self._sessions: set[ServerSession] = set()
+        self._listeners: list[Listener] = []
+        self._http: HttpListener | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._n_interrupts = 0
-        self._connection_numbers = count(1)
 
     async def run(self) -> int:
         """Serve. Returns the exit status.
@@ -74,37 +59,46 @@ class Server:
         self._loop = asyncio.get_running_loop()
         self._told_to_end = asyncio.Event()
         self._told_to_stop = asyncio.Event()
-        self._all_gone = asyncio.Event()
-        self._all_gone.set()
         self._notifier = Notifier.from_environ(os.environ)
-        listening = self._listen()
         try:
-            self._front = Front(self._spec, self._config, lambda: len(self._sessions))
-            server = await self._loop.create_unix_server(
-                self._session, sock=listening.sock, **_LEAVES_THE_FILE
-            )
-            self._handle_signals()
+            self._listen()
+            self._front = Front(self._spec, self._config, self._n_connections)
             try:
-                return await self._serve(server, listening)
+                for listener in self._listeners:
+                    await listener.start(self._front)
+                self._handle_signals()
+                return await self._serve()
             finally:
-                server.close()
                 await self._front.close(BatcherClosedError("the sidecar has ended"))
         finally:
-            listening.close()
+            for listener in self._listeners:
+                listener.close()
 
-    def _listen(self) -> ListeningSocket:
-        inherited = inherited_socket(os.environ, os.getpid())
-        if inherited is not None:
-            return ListeningSocket(inherited)
+    def _listen(self) -> None:
+        """Open all sockets. Raises ConfigError."""
         config = self._config
-        path = config.socket or default_socket_path(os.environ)
-        return open_socket(path, backlog=config.max_connections, allow_uids=config.allow_uids)
+        serves_http = config.http is not None or config.uds is not None
+        if not serves_http:
+            for name in ("no_socket", "api_key_file"):
+                if getattr(config, name):
+                    raise ConfigError(f"{name} goes with http or uds; give one of them as well")
+        if not config.no_socket:
+            self._listeners.append(SocketListener(config))
+        elif inherited_socket(os.environ, os.getpid()) is not None:
+            raise ConfigError("no_socket is given, and an init system hands over a socket")
+        if serves_http:
+            self._http = HttpListener(config)
+            self._listeners.append(self._http)
+
+    def _n_connections(self) -> int:
+        return sum(listener.n_connections for listener in self._listeners)
 
     # -- from start to end ------------------------------------------------------------------
 
-    async def _serve(self, server: asyncio.Server, listening: ListeningSocket) -> int:
-        name = listening.sock.getsockname()
-        _LOGGER.info("listening on %s", name, extra={"socket": name})
+    async def _serve(self) -> int:
+        for listener in self._listeners:
+            for name, address in listener.addresses.items():
+                _LOGGER.info("listening on %s", address, extra={name: address})
         failed = self._front.failed
         ending = self._loop.create_task(self._told_to_end.wait())
         opening = self._loop.create_task(self._front.opened())
@@ -117,8 +111,6 @@ class Server:
                 await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
             self._notifier.stopping()
             if not failed.done():
-                server.close()  # new clients are refused, and may find the next server
-                listening.close()
                 await self._drain()
         finally:
             opening.cancel()
@@ -132,9 +124,9 @@ class Server:
     async def _drain(self) -> None:
         """Wait for the calls in flight, until `drain_timeout` or a second Ctrl-C."""
         _LOGGER.info("ending: %d calls in flight are being finished", self._front.n_in_flight)
-        for session in list(self._sessions):
-            session.close_soon()
-        done = self._loop.create_task(self._all_gone.wait())
+        for listener in self._listeners:
+            listener.close_soon()
+        done = self._loop.create_task(self._all_gone())
         stop = self._loop.create_task(self._told_to_stop.wait())
         limit = self._config.drain_timeout
         await asyncio.wait({done, stop}, timeout=limit, return_when=asyncio.FIRST_COMPLETED)
@@ -146,45 +138,19 @@ class Server:
         done.cancel()
         stop.cancel()
 
+    async def _all_gone(self) -> None:
+        for listener in self._listeners:
+            await listener.gone()
+
     async def _hang_up_all(self) -> None:
         """Let clients read their last answers, then close all connections."""
-        for session in list(self._sessions):
-            session.close_soon()
+        for listener in self._listeners:
+            listener.close_soon()
         with suppress(TimeoutError):
             async with asyncio.timeout(_HANG_UP_GRACE):
-                await self._all_gone.wait()
-        for session in list(self._sessions):
-            session.abort()
-
-    # -- clients ----------------------------------------------------------------------------
-
-    def _session(self) -> ServerSession:
-        return ServerSession(
-            self._front,
-            limits=self._limits,
-            hello_limits={"max_connections": self._config.max_connections},
-            admit=self._admit,
-            on_end=self._session_over,
-            tenant=connection_tenant(next(self._connection_numbers)),
-        )
-
-    def _admit(self, session: ServerSession, transport: asyncio.BaseTransport) -> str | None:
-        """Take a new connection. Returns why it is refused; None: it is taken."""
-        uid = peer_uid(transport.get_extra_info("socket"))
-        if not may_connect(uid, self._config.allow_uids):
-            _LOGGER.warning("a process of user %s was turned away", uid, extra={"uid": uid})
-            return "this user may not connect"
-        if len(self._sessions) >= self._config.max_connections:
-            _LOGGER.warning("more than max_connections = %d", self._config.max_connections)
-            return f"there are max_connections = {self._config.max_connections} already"
-        self._sessions.add(session)
-        self._all_gone.clear()
-        return None
-
-    def _session_over(self, session: ServerSession) -> None:
-        self._sessions.discard(session)
-        if not self._sessions:
-            self._all_gone.set()
+                await self._all_gone()
+        for listener in self._listeners:
+            listener.abort()
 
     # -- signals ----------------------------------------------------------------------------
 
@@ -210,9 +176,12 @@ class Server:
         self._notifier.reloading()
         try:
             changes = {} if self._changes is None else self._changes()
+            keys = None if self._http is None else self._http.read_keys()
         except PybatcherError as error:
             _LOGGER.warning("not reloaded, all is as it was: %s", error)
         else:
+            if self._http is not None:
+                self._http.use_keys(keys)  # now: one that is gone must not work any longer
             with suppress(PybatcherError):  # logged by the front
                 await self._front.reload(dict(changes))
         self._notifier.ready()

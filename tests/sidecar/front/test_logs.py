@@ -19,11 +19,12 @@ FORGED = 'x\n{"level": "error"}\r\x1b[2J\u2028\x85\udc80 é "quoted"'
 
 @pytest.fixture(autouse=True)
 def logging_as_before() -> Iterator[None]:
-    logger = logging.getLogger("pybatcher")
-    before = (list(logger.handlers), logger.level, logger.propagate)
+    loggers = [logging.getLogger(name) for name in ("pybatcher", "uvicorn")]
+    before = [(list(logger.handlers), logger.level, logger.propagate) for logger in loggers]
     yield
-    logger.handlers[:], logger.propagate = before[0], before[2]
-    logger.setLevel(before[1])
+    for logger, (handlers, level, propagate) in zip(loggers, before, strict=True):
+        logger.handlers[:], logger.propagate = handlers, propagate
+        logger.setLevel(level)
 
 
 def record(event: str = "event", **extra: object) -> logging.LogRecord:

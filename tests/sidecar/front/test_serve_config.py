@@ -39,6 +39,15 @@ def refusal(file: Path, text: str) -> str:
         ("socket", ""),
         ("socket", "a\0b"),
         ("socket", 3),
+        ("no_socket", 1),
+        ("http", ""),
+        ("http", "8000"),
+        ("http", "localhost"),
+        ("http", 8000),
+        ("uds", ""),
+        ("api_key_file", 3),
+        ("allow_no_key", "yes"),
+        ("served_model_name", ""),
         ("allow_uids", 1000),
         ("allow_uids", "1000"),
         ("allow_uids", [-1]),
@@ -134,6 +143,8 @@ def test_paths_start_from_the_file(
     model = "models/llama"
     system_prompt_file = "../prompt.txt"
     socket = "run/pybatcher.sock"
+    uds = "run/http.sock"
+    api_key_file = "keys"
     weights_cache = "cache"
     """
     (tmp_path / "elsewhere").mkdir()
@@ -143,6 +154,8 @@ def test_paths_start_from_the_file(
         "model": str(tmp_path / "models/llama"),
         "system_prompt_file": str(tmp_path / "../prompt.txt"),
         "socket": str(tmp_path / "run/pybatcher.sock"),
+        "uds": str(tmp_path / "run/http.sock"),
+        "api_key_file": str(tmp_path / "keys"),
         "weights_cache": str(tmp_path / "cache"),
     }
     assert read_config(file) == expected

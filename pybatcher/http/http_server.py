@@ -1,0 +1,106 @@
+"""`HttpServer`: an ASGI application behind sockets, on the running loop."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import uvicorn
+from typing_extensions import override
+
+from .http_protocol import ConnectionLimits, HttpProtocol
+
+__all__ = ["HttpServer"]
+
+_KEEP_ALIVE = 30  # seconds; longer than the pools of most clients keep an idle connection
+_MAX_HEAD = 2**16  # bytes
+_REQUEST_TIMEOUT = 30.0  # seconds
+
+
+class HttpServer:
+    """Serves an application from `start` until `close_soon`; `gone` waits for the last answer.
+
+    max_connections: past them, requests are answered with 503; past twice as many, connections
+        are cut: file descriptors are for others too.
+    backlog: connections that wait to be accepted.
+    admit: called with the transport of each new connection. False: it is cut.
+    request_timeout: of `ConnectionLimits`.
+    """
+
+    def __init__(
+        self,
+        app: Any,
+        *,
+        max_connections: int,
+        backlog: int,
+        admit: Callable[[asyncio.BaseTransport], bool] = lambda _: True,
+        request_timeout: float = _REQUEST_TIMEOUT,
+    ) -> None:
+        self._most_open = 2 * max_connections
+        self._admit = admit
+        limits = ConnectionLimits(
+            admit=self._takes, max_head=_MAX_HEAD, request_timeout=request_timeout
+        )
+        protocol: Any = partial(HttpProtocol, limits=limits)
+        config = uvicorn.Config(
+            app,
+            http=protocol,
+            ws="none",
+            interface="asgi3",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            proxy_headers=False,
+            server_header=False,
+            limit_concurrency=max_connections + 1,  # uvicorn counts the one that asks, too
+            timeout_keep_alive=_KEEP_ALIVE,
+            backlog=backlog,
+        )
+        self._server = _SignalsLeftAlone(config)
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def n_connections(self) -> int:
+        """Number of open connections."""
+        return len(self._server.server_state.connections)
+
+    async def start(self, sockets: Sequence[socket.socket]) -> None:
+        """Serve on these sockets, which have to listen. They are closed at the end."""
+        serving = self._server.serve(sockets=list(sockets))
+        self._task = asyncio.create_task(serving, name="pybatcher-http")
+        while not (self._server.started or self._task.done()):  # noqa: ASYNC110 - has no event
+            await asyncio.sleep(0)
+
+    def close_soon(self) -> None:
+        """Take no new connections or requests, and finish those in flight."""
+        self._server.should_exit = True
+        if self._server.started:
+            for server in self._server.servers:  # at once; uvicorn would do it at its next tick
+                server.close()
+
+    async def gone(self) -> None:
+        """Wait until no connection is left. Raises what the server failed with."""
+        if self._task is not None:
+            await asyncio.shield(self._task)
+
+    def abort(self) -> None:
+        """Cut all connections now, which cancels their requests."""
+        self.close_soon()
+        for connection in list(self._server.server_state.connections):
+            connection.transport.abort()
+
+    def _takes(self, transport: asyncio.BaseTransport) -> bool:
+        return self.n_connections <= self._most_open and self._admit(transport)
+
+
+class _SignalsLeftAlone(uvicorn.Server):
+    """uvicorn's server, whose owner handles the signals of the process."""
+
+    @override
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield

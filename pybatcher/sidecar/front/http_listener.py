@@ -1,0 +1,154 @@
+"""`HttpListener`: clients that speak HTTP, over TCP or a unix socket."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections.abc import Mapping
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+from typing_extensions import override
+
+from ...errors import ConfigError
+from ..session.peers import may_connect, peer_uid
+from .api_keys import read_api_keys
+from .front import Front
+from .listener import Listener
+from .listening import open_socket
+from .own_client import OwnClient
+from .serve_config import ServeConfig
+from .tcp import is_loopback, listen_on, read_address, url_of
+
+if TYPE_CHECKING:
+    from ...http.http_server import HttpServer
+
+__all__ = ["HttpListener"]
+
+_LOGGER = logging.getLogger("pybatcher.sidecar")
+
+
+class HttpListener(Listener):
+    """Serves the application of `pybatcher.http` over the front's own calls.
+
+    Made with sockets that listen already. Raises ConfigError where there can be none, where the
+    keys cannot be read, where others than processes of this machine could connect without one, and
+    without the packages of the extra `http`.
+    """
+
+    def __init__(self, config: ServeConfig) -> None:
+        _import_http()
+        self._config = config
+        self._keys = _keys_of(config)
+        self._addresses: dict[str, str] = {}
+        self._sockets: list[socket.socket] = []
+        self._server: HttpServer | None = None
+        with ExitStack() as opened:
+            self._listen(opened)
+            self._closes = opened.pop_all()
+
+    def _listen(self, opened: ExitStack) -> None:
+        config = self._config
+        if (address := read_address(config.http)) is not None:
+            sockets = listen_on(address, backlog=config.max_connections)
+            for sock in sockets:
+                opened.callback(sock.close)
+            if not (self._keys or config.allow_no_key or all(map(is_loopback, sockets))):
+                raise ConfigError(
+                    f"http is {config.http!r}, which other machines may reach, and no key is asked "
+                    "for: give api_key_file, or allow_no_key where all who can connect may"
+                )
+            self._sockets += sockets
+            self._addresses["url"] = url_of(sockets[0])
+        if config.uds is not None:
+            file = open_socket(
+                config.uds, backlog=config.max_connections, allow_uids=config.allow_uids
+            )
+            opened.callback(file.close)
+            self._sockets.append(file.sock)
+            self._addresses["uds"] = str(file.path)
+
+    @property
+    @override
+    def addresses(self) -> Mapping[str, str]:
+        return self._addresses
+
+    @property
+    @override
+    def n_connections(self) -> int:
+        return 0 if self._server is None else self._server.n_connections
+
+    def read_keys(self) -> tuple[str, ...] | None:
+        """Return the keys that the file has now. Raises ConfigError."""
+        return _keys_of(self._config)
+
+    def use_keys(self, keys: tuple[str, ...] | None) -> None:
+        """Ask new requests for one of these keys; None: for none."""
+        from ...http import application
+
+        config, name = self._config, self._config.served_model_name
+        batcher = self._client if name is None else {name: self._client}
+        self._application = application(batcher, api_keys=keys, max_body=config.max_frame)
+
+    @override
+    async def start(self, front: Front) -> None:
+        from ...http.http_server import HttpServer
+
+        self._client = OwnClient(front)
+        await self._client.start()
+        self.use_keys(self._keys)
+        most = self._config.max_connections
+        self._server = HttpServer(self._serve, max_connections=most, backlog=most, admit=self._may)
+        await self._server.start(self._sockets)
+
+    @override
+    def close_soon(self) -> None:
+        if self._server is not None:
+            self._server.close_soon()
+        self.close()
+
+    @override
+    async def gone(self) -> None:
+        if self._server is not None:
+            await self._server.gone()
+
+    @override
+    def abort(self) -> None:
+        if self._server is not None:
+            self._server.abort()
+
+    @override
+    def close(self) -> None:
+        self._closes.close()
+
+    # -- clients ----------------------------------------------------------------------------
+
+    async def _serve(self, scope: Any, receive: Any, send: Any) -> None:
+        await self._application(scope, receive, send)
+
+    def _may(self, transport: asyncio.BaseTransport) -> bool:
+        """Return whether a new connection is taken: over a unix socket, by its user."""
+        sock = transport.get_extra_info("socket")
+        if sock.family != socket.AF_UNIX:
+            return True
+        uid = peer_uid(sock)
+        if may_connect(uid, self._config.allow_uids):
+            return True
+        _LOGGER.warning("a process of user %s was turned away", uid, extra={"uid": uid})
+        return False
+
+
+def _keys_of(config: ServeConfig) -> tuple[str, ...] | None:
+    return None if config.api_key_file is None else read_api_keys(config.api_key_file)
+
+
+def _import_http() -> None:
+    """Raise ConfigError without the packages that HTTP takes."""
+    try:
+        from ...http import http_server as _  # noqa: F401
+    except ImportError as error:
+        raise ConfigError(
+            f"http and uds need packages that are not there ({error}): "
+            "pip install 'pybatcher[http]'"
+        ) from error

@@ -1,0 +1,183 @@
+"""The server below the application: who is cut, how many are served, and how it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from pybatcher.http.http_server import HttpServer
+
+GET = b"GET / HTTP/1.1\r\nhost: here\r\n\r\n"
+DEFAULTS = {"max_connections": 4, "backlog": 4, "request_timeout": 1e6}
+
+
+class App:
+    """Answers with "done", requests for /slow when `go` is set. `n_begun` counts them."""
+
+    def __init__(self) -> None:
+        self.go = asyncio.Event()
+        self.n_begun = 0
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        self.n_begun += 1
+        while (await receive()).get("more_body"):
+            pass
+        if scope["path"] == "/slow":
+            await self.go.wait()
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"done"})
+
+
+class Served:
+    def __init__(self, server: HttpServer, app: App, port: int) -> None:
+        self.server, self.app, self._port = server, app, port
+        self._writers: list[asyncio.StreamWriter] = []
+
+    async def send(self, data: bytes) -> asyncio.StreamReader:
+        reader, writer = await asyncio.open_connection("127.0.0.1", self._port)
+        self._writers.append(writer)
+        writer.write(data)
+        await writer.drain()
+        return reader
+
+    async def close(self) -> None:
+        self.server.abort()
+        await self.server.gone()
+        for writer in self._writers:
+            writer.close()
+            await asyncio.gather(writer.wait_closed(), return_exceptions=True)
+
+
+@asynccontextmanager
+async def served(**options: Any) -> AsyncIterator[Served]:
+    app = App()
+    sock = socket.create_server(("127.0.0.1", 0))
+    sock.setblocking(False)
+    server = HttpServer(app, **{**DEFAULTS, **options})
+    await server.start([sock])
+    running = Served(server, app, sock.getsockname()[1])
+    try:
+        yield running
+    finally:
+        await running.close()
+
+
+async def until_cut(reader: asyncio.StreamReader) -> bytes:
+    try:
+        async with asyncio.timeout(60.0):  # a server that cuts nothing
+            return await reader.read()
+    except ConnectionError:
+        return b""
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"GET / HT",
+        b"GET / HTTP/1.1\r\nhost: h",
+        b"POST / HTTP/1.1\r\nhost: here\r\ncontent-length: 9\r\n\r\n1234",
+        b"POST / HTTP/1.1\r\nhost: here\r\ntransfer-encoding: chunked\r\n\r\n4\r\n1234\r\n",
+    ],
+    ids=["nothing", "a line", "a head", "a body", "a body in chunks"],
+)
+async def test_half_a_request_is_cut(data: bytes) -> None:
+    async with served(request_timeout=0.05) as running:
+        reader = await running.send(data)
+        assert b"200" not in await until_cut(reader)
+        assert not running.server.n_connections
+
+
+async def test_half_of_a_second_request_is_cut() -> None:
+    async with served(request_timeout=0.05) as running:
+        reader = await running.send(GET + b"GET / HTTP")
+        assert b"200 OK" in await until_cut(reader)
+
+
+async def test_an_answer_may_take_any_time() -> None:
+    async with served(request_timeout=0.05) as running:
+        waiting = await running.send(GET.replace(b" / ", b" /slow "))
+        for _ in range(5):  # each of them waits for longer than the limit
+            await until_cut(await running.send(b""))
+        running.app.go.set()
+        assert b"200 OK" in await until_cut(waiting)
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        [b"GET /", *40 * [b"a" * 2048]],
+        [b"GET / HTTP/1.1\r\nhost: here\r\na: ", *40 * [b"a" * 2048]],
+        [b"GET / HTTP/1.1\r\nhost: here\r\n", *40 * [b"a: " + b"b" * 2045 + b"\r\n"]],
+        [
+            b"POST / HTTP/1.1\r\nhost: here\r\ntransfer-encoding: chunked\r\n\r\n0\r\n",
+            *40 * [b"a: " + b"b" * 2045 + b"\r\n"],
+        ],
+    ],
+    ids=["a path", "a header", "many headers", "trailers"],
+)
+async def test_a_head_without_end_is_refused(parts: list[bytes]) -> None:
+    async with served() as running:
+        reader = await running.send(parts[0])
+        (writer,) = running._writers
+        for part in parts[1:]:
+            writer.write(part)
+            await asyncio.sleep(0.001)  # each is read by itself
+        assert b"200" not in await until_cut(reader)
+
+
+async def test_a_body_may_be_larger_than_a_head() -> None:
+    async with served() as running:
+        head = (
+            b"POST / HTTP/1.1\r\nhost: here\r\nconnection: close\r\ncontent-length: 200000\r\n\r\n"
+        )
+        assert b"200 OK" in await (await running.send(head + 200_000 * b"a")).read()
+
+
+async def test_past_the_limit_requests_are_refused_and_then_connections_cut() -> None:
+    async with served(max_connections=2) as running:
+        slow = GET.replace(b" / ", b" /slow ")
+        first = [await running.send(slow) for _ in range(2)]
+        while running.app.n_begun < 2:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+        third = await running.send(GET)
+        assert b" 503 " in await third.readline()
+        idle = [await running.send(b"") for _ in range(2)]
+        while running.server.n_connections < 4:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+        assert await until_cut(await running.send(b"")) == b""
+        assert running.server.n_connections == 4
+        assert not any(reader.at_eof() for reader in idle)
+        running.app.go.set()
+        for reader in first:
+            assert b"200 OK" in await reader.readline()
+
+
+async def test_it_ends_with_the_last_answer() -> None:
+    async with served() as running:
+        idle = await running.send(b"")
+        reader = await running.send(GET.replace(b" / ", b" /slow "))
+        while not running.app.n_begun:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+        running.server.close_soon()
+        with pytest.raises(ConnectionRefusedError):
+            await running.send(b"")
+        assert await until_cut(idle) == b""
+        gone = asyncio.ensure_future(running.server.gone())
+        assert not gone.done()
+        running.app.go.set()
+        answer = await reader.read()
+        assert b"200 OK" in answer
+        assert b"connection: close" in answer
+        await gone
+
+
+async def test_who_is_not_admitted_is_cut() -> None:
+    async with served(admit=lambda _: False) as running:
+        assert await until_cut(await running.send(GET)) == b""
+        assert not running.app.n_begun
