@@ -37,6 +37,10 @@ ELSEWHERE = {
     # Processes and connections, tested from their other end.
     "sidecar/client/client_service.py": "sidecar/client/test_client.py",
     "sidecar/front/front.py": "sidecar/front/test_server.py",
+    "sidecar/front/listener.py": "sidecar/front/test_server.py",
+    "sidecar/front/socket_listener.py": "sidecar/front/test_server.py",
+    "sidecar/front/http_listener.py": "http/test_serve_http.py",
+    "http/http_protocol.py": "http/test_serve_http.py",
     "sidecar/worker.py": "sidecar/front/test_worker_supervisor.py",
 }
 
