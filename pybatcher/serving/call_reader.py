@@ -138,7 +138,8 @@ class CallReader:
         chat = await self._chat(call.chat)
         prompt = await self._chat_tokens(call.content, chat)
         in_reasoning = self._chats.begins_inside_reasoning(prompt)
-        form = await self._aside(chat.tools, self._chats.form, chat, params.form, in_reasoning)
+        read_form = partial(self._chats.form, chat, params.form, in_reasoning)
+        form = await self._aside(read_form, bool(chat.tools))
         ends = self._end_token_ids(params, form)
         if chat.tools and not params.ignore_eos:
             ends |= self._chats.end_token_ids
@@ -146,11 +147,11 @@ class CallReader:
         return prompt, form, ends, respond
 
     async def _chat(self, settings: ChatSettings) -> Chat:
-        return await self._aside(settings.tools, self._chats.read, settings)
+        return await self._aside(partial(self._chats.read, settings), settings.tools is not None)
 
-    async def _aside(self, tools: object, function: Callable[..., T], *args: Any) -> T:
+    async def _aside(self, function: Callable[[], T], has_tools: bool) -> T:
         """Call a function that takes long where there are tools: then on another thread."""
-        return function(*args) if not tools else await asyncio.to_thread(function, *args)
+        return await asyncio.to_thread(function) if has_tools else function()
 
     async def _chat_tokens(self, content: object, chat: Chat) -> tuple[int, ...]:
         if are_token_ids(content):  # rendered before

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import jsonschema
+import numpy as np
 import pytest
 from batcher_helpers import until
 from chat_model import chat_model
@@ -247,6 +248,7 @@ async def test_a_tool_that_is_strict_is_called_right_or_not_at_all(batcher: Batc
     [
         ({"tools": "x"}, "tools is 'x'"),
         ({"tools": [3]}, "tools[0] is int"),
+        ({"tools": np.zeros(3)}, "tools is array"),
         ({"tools": [{"name": "a b"}]}, "tools[0].name is 'a b'"),
         ({"tools": [weather, weather]}, "tools[1].name is 'weather', which another tool has"),
         ({"tools": TOOLS, "tool_choice": "some"}, "tool_choice is 'some'"),

@@ -121,7 +121,7 @@ class RemoteService(CallService):
                 siblings=ids,
                 submitted=now,
                 deadline=deadline,
-                n_bytes=bytes_of(call.content),
+                n_bytes=bytes_of(call.content, None if call.chat is None else call.chat.tools),
             )
             self.pending.add(entry)
         return ids
