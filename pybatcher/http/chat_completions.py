@@ -7,16 +7,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ..calls.chat_settings import CHAT_OPTIONS
 from ..calls.completion import Completion, FinishReason, Piece, TokenLogprob, Usage
 from ..text.tool_call import ToolCall
-from .sampling_fields import ANY_LENGTH, bad, read_sampling
+from .sampling_fields import ANY_LENGTH, bad, read_sampling, read_streaming
 from .token_texts import TokenTexts
 
 __all__ = [
     "ChatAsked",
+    "by_sample",
     "chat_completion",
     "chunks_of",
     "finish_reason_of",
+    "joined_logprobs",
     "read_chat",
     "read_messages",
     "tool_call_body",
@@ -24,13 +27,8 @@ __all__ = [
     "usage_chunk",
 ]
 
-_CHAT = ("tools", "tool_choice", "parallel_tool_calls", "reasoning_effort", "enable_thinking")
-_CHAT_NAMES = {
-    **{name: name for name in _CHAT},
-    "chat_template_kwargs": "chat_template_kwargs",
-    "max_reasoning_tokens": "max_reasoning_tokens",
-    "thinking_token_budget": "max_reasoning_tokens",
-}
+_CHAT_NAMES = {name: name for name in CHAT_OPTIONS}
+_CHAT_NAMES["thinking_token_budget"] = "max_reasoning_tokens"
 _REASONS: Mapping[FinishReason, str] = {
     "stop": "stop",
     "length": "length",
@@ -47,7 +45,6 @@ class ChatAsked:
     options: dict[str, Any]
     stream: bool
     include_usage: bool
-    continuous_usage: bool
 
 
 def read_chat(body: Mapping[str, Any]) -> ChatAsked:
@@ -67,16 +64,8 @@ def read_chat(body: Mapping[str, Any]) -> ChatAsked:
         options.pop("tools", None)
         if options.get("tool_choice") in ("auto", "none"):
             del options["tool_choice"]
-    stream_options = body.get("stream_options") or {}
-    if not isinstance(stream_options, dict):
-        raise bad("stream_options", stream_options, "a map")
-    return ChatAsked(
-        read_messages(body.get("messages")),
-        options,
-        body.get("stream") is True,
-        stream_options.get("include_usage") is True,
-        stream_options.get("continuous_usage_stats") is True,
-    )
+    streaming = read_streaming(body)
+    return ChatAsked(read_messages(body.get("messages")), options, *streaming)
 
 
 def read_messages(messages: object) -> list[dict[str, Any]]:
@@ -104,10 +93,8 @@ def _message(message: object, where: str) -> dict[str, Any]:
     return read
 
 
-def chat_completion(
-    made: Completion, texts: TokenTexts, *, id: str, created: int, model: str
-) -> dict[str, Any]:
-    """Return the body of a response."""
+def chat_completion(made: Completion, texts: TokenTexts, head: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the body of a response, which begins with `head`."""
     choices = [
         {
             "index": i,
@@ -117,14 +104,7 @@ def chat_completion(
         }
         for i, choice in enumerate(made.choices)
     ]
-    return {
-        "id": id,
-        "object": "chat.completion",
-        "created": created,
-        "model": model,
-        "choices": choices,
-        "usage": usage_body(made.usage),
-    }
+    return {**head, "choices": choices, "usage": usage_body(made.usage)}
 
 
 def _answer(made: Completion) -> dict[str, Any]:
@@ -160,11 +140,8 @@ def chunks_of(
     begun: the samples that have had a chunk, which is added to. The first one has the role.
     head: what all chunks of a stream have.
     """
-    merged: dict[int, list[Piece]] = {}
-    for piece in pieces:
-        merged.setdefault(piece.index, []).append(piece)
     chunks = []
-    for index, own in merged.items():
+    for index, own in by_sample(pieces).items():
         delta: dict[str, Any] = {}
         if index not in begun:
             begun.add(index)
@@ -181,7 +158,7 @@ def chunks_of(
         choice: dict[str, Any] = {
             "index": index,
             "delta": delta,
-            "logprobs": _logprobs(_joined_logprobs(own), texts),
+            "logprobs": _logprobs(joined_logprobs(own), texts),
             "finish_reason": None if reason is None else finish_reason_of(reason),
         }
         if len(delta) or reason is not None:
@@ -226,7 +203,16 @@ def finish_reason_of(reason: FinishReason) -> str:
     return _REASONS[reason]
 
 
-def _joined_logprobs(pieces: Sequence[Piece]) -> tuple[TokenLogprob, ...] | None:
+def by_sample(pieces: Iterable[Piece]) -> dict[int, list[Piece]]:
+    """Return the pieces of a step by the index of their sample."""
+    found: dict[int, list[Piece]] = {}
+    for piece in pieces:
+        found.setdefault(piece.index, []).append(piece)
+    return found
+
+
+def joined_logprobs(pieces: Sequence[Piece]) -> tuple[TokenLogprob, ...] | None:
+    """Return the log-probabilities of pieces of one sample; None where none were asked for."""
     if pieces[0].logprobs is None:
         return None
     return tuple(one for piece in pieces for one in piece.logprobs or ())

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 from ..calls.completion import Completion, Piece, TokenLogprob, Usage
-from .chat_completions import finish_reason_of, usage_body
-from .sampling_fields import bad, read_sampling
+from .chat_completions import by_sample, finish_reason_of, joined_logprobs, usage_body
+from .sampling_fields import bad, read_sampling, read_streaming
 from .token_texts import TokenTexts
 
 __all__ = ["CompletionAsked", "completion_body", "completion_chunks", "read_completion", "usage_of"]
@@ -22,7 +23,7 @@ _MOST_LOGPROBS = 20
 class CompletionAsked:
     """A request for completions: prompts, options of `generate`, how the answer is to be told."""
 
-    prompts: list[str | list[int]]
+    prompts: list[Any]
     options: dict[str, Any]
     echo: bool
     stream: bool
@@ -43,22 +44,15 @@ def read_completion(body: Mapping[str, Any]) -> CompletionAsked:
         raise bad("suffix", body["suffix"], "left out: this server does not fill gaps")
     if body.get("best_of") not in (None, 1, body.get("n")):
         raise bad("best_of", body["best_of"], "left out, or n")
-    stream_options = body.get("stream_options") or {}
-    if not isinstance(stream_options, dict):
-        raise bad("stream_options", stream_options, "a map")
-    asked = CompletionAsked(
-        _prompts(body.get("prompt")),
-        options,
-        body.get("echo") is True,
-        body.get("stream") is True,
-        stream_options.get("include_usage") is True,
-    )
+    streaming = read_streaming(body)
+    echo = body.get("echo") is True
+    asked = CompletionAsked(_prompts(body.get("prompt")), options, echo, *streaming)
     if asked.echo and asked.stream:
         raise bad("echo", True, "left out where stream is true")
     return asked
 
 
-def _prompts(prompt: object) -> list[str | list[int]]:
+def _prompts(prompt: object) -> list[Any]:
     wanted = "a text, a list of texts, a list of token ids, or a list of these lists"
     if isinstance(prompt, str):
         return [prompt]
@@ -117,7 +111,7 @@ def _logprobs(
     if before is None or made.prompt_logprobs is None:
         return told
     tokens = [texts[token] for token in before[1]]
-    offsets = [sum(map(len, tokens[:i])) for i in range(len(tokens))]
+    offsets = list(accumulate(map(len, tokens[:-1]), initial=0))
     return {
         "tokens": tokens + told["tokens"],
         "token_logprobs": [*made.prompt_logprobs, *told["token_logprobs"]],
@@ -153,18 +147,13 @@ def completion_chunks(
 
     first_index: of the prompt's first sample. offsets: characters of each sample so far.
     """
-    merged: dict[int, list[Piece]] = {}
-    for piece in pieces:
-        merged.setdefault(piece.index, []).append(piece)
     chunks = []
-    for own_index, own in merged.items():
+    for own_index, own in by_sample(pieces).items():
         index = first_index + own_index
         text = "".join(piece.text for piece in own)
         reason = own[-1].finish_reason
-        logprobs = None
-        if own[0].logprobs is not None:
-            drawn = [one for piece in own for one in piece.logprobs or ()]
-            logprobs = _columns(drawn, texts, offsets.get(index, 0))
+        drawn = joined_logprobs(own)
+        logprobs = None if drawn is None else _columns(drawn, texts, offsets.get(index, 0))
         offsets[index] = offsets.get(index, 0) + len(text)
         if text or logprobs or reason:
             choice = {

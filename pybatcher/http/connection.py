@@ -8,10 +8,11 @@ from collections.abc import Awaitable
 from typing import Any, TypeVar
 
 from starlette.requests import ClientDisconnect, Request
+from starlette.types import Receive
 
 from .http_error import HttpError
 
-__all__ = ["ClientGoneError", "read_body", "unless_gone"]
+__all__ = ["ClientGoneError", "hung_up", "read_body", "unless_gone"]
 
 T = TypeVar("T")
 
@@ -55,7 +56,7 @@ async def unless_gone(request: Request, work: Awaitable[T]) -> T:
     Raises ClientGoneError. The body has to be read: nothing but the end of the connection comes.
     """
     working = asyncio.ensure_future(work)
-    listening = asyncio.ensure_future(_hung_up(request))
+    listening = asyncio.ensure_future(hung_up(request.receive))
     try:
         await asyncio.wait({working, listening}, return_when=asyncio.FIRST_COMPLETED)
         if not working.done():
@@ -66,8 +67,9 @@ async def unless_gone(request: Request, work: Awaitable[T]) -> T:
         listening.cancel()
 
 
-async def _hung_up(request: Request) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
+async def hung_up(receive: Receive) -> None:
+    """Return when the client has hung up."""
+    while (await receive())["type"] != "http.disconnect":
         pass
 
 

@@ -13,6 +13,7 @@ from starlette.types import Receive, Scope, Send
 from ..calls.completion import Piece
 from ..calls.stream import Stream
 from ..errors import PybatcherError
+from .connection import hung_up
 from .http_error import HttpError, http_error
 
 __all__ = ["DONE", "EventStream", "event", "merged", "steps_of"]
@@ -86,7 +87,7 @@ class EventStream:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the response. Returns when it is sent, or the client has gone."""
         sending = asyncio.ensure_future(self._send(send))
-        listening = asyncio.ensure_future(_hung_up(receive))
+        listening = asyncio.ensure_future(hung_up(receive))
         try:
             await asyncio.wait({sending, listening}, return_when=asyncio.FIRST_COMPLETED)
             if sending.done():
@@ -112,8 +113,3 @@ class EventStream:
     async def _last(self, send: Send, error: HttpError) -> None:
         data = self._tell(error)
         await send({"type": "http.response.body", "body": data, "more_body": True})
-
-
-async def _hung_up(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass

@@ -7,6 +7,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from ..calls.options import TemplateOptions
 from .chat_completions import read_chat
 from .connection import unless_gone
 from .context import Context
@@ -24,7 +25,7 @@ from .sampling_fields import bad
 
 __all__ = ["ROUTES"]
 
-_TEMPLATE = ("tools", "enable_thinking", "reasoning_effort", "chat_template_kwargs")
+_TEMPLATE = tuple(TemplateOptions.__annotations__)
 
 
 async def embeddings(context: Context, request: Request) -> Any:

@@ -43,8 +43,7 @@ async def chat_completions(context: Context, request: Request) -> Any:
         made = await unless_gone(request, batcher.chat(asked.messages, **options))
         await texts.learn_of(made)
         head = context.head("chatcmpl", "chat.completion", name)
-        told = {key: head[key] for key in ("id", "created", "model")}
-        return JSONResponse(chat_completion(made, texts, **told))
+        return JSONResponse(chat_completion(made, texts, head))
     stream = batcher.stream_chat(asked.messages, **options)
     first = await unless_gone(request, anext(stream))
     head = context.head("chatcmpl", "chat.completion.chunk", name)
@@ -79,11 +78,12 @@ async def completions(context: Context, request: Request) -> Any:
         n = options.get("n") or 1
         return EventStream(_completion_events(streams, firsts, asked, n, texts, head))
     wants = asked.echo and "logprobs" in options
-    work = [batcher.generate(one, **options, prompt_logprobs=wants) for one in asked.prompts]
-    made = await unless_gone(request, _all(work))
+    work = batcher.generate(asked.prompts, **options, prompt_logprobs=wants)
+    made = await unless_gone(request, work)
     before: list[tuple[str, Sequence[int]] | None] = [None] * len(made)
     if asked.echo:
         before = await _all(_echoed(batcher, prompt) for prompt in asked.prompts)
+    if wants:
         await texts.learn(token for one in before if one is not None for token in one[1])
     for one in made:
         await texts.learn_of(one)

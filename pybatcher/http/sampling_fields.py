@@ -10,7 +10,7 @@ from ..errors.checks import short
 from ..params import SamplingParams
 from .http_error import HttpError
 
-__all__ = ["ANY_LENGTH", "bad", "read_sampling"]
+__all__ = ["ANY_LENGTH", "bad", "read_sampling", "read_streaming"]
 
 ANY_LENGTH = 2**31 - 1
 """Up to the last position of a sequence."""
@@ -46,6 +46,14 @@ def read_sampling(body: Mapping[str, Any]) -> dict[str, Any]:
     if body.get("response_format") is not None:
         options |= _response_format(body["response_format"])
     return options
+
+
+def read_streaming(body: Mapping[str, Any]) -> tuple[bool, bool]:
+    """Return whether a body asks for a stream, and for the counts at its end. Raises HttpError."""
+    options = body.get("stream_options") or {}
+    if not isinstance(options, dict):
+        raise bad("stream_options", options, "a map")
+    return body.get("stream") is True, options.get("include_usage") is True
 
 
 def _logit_bias(value: object) -> dict[int, Any]:

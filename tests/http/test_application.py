@@ -107,3 +107,17 @@ def test_arguments_that_no_utf_8_can_say_are_escaped() -> None:
     for value, text in (("\ud800", '{"x": "\\ud800"}'), ("ä", '{"x": "ä"}')):
         call = tool_call_body(ToolCall("call_0", "f", {"x": value}, ""))
         assert call["function"]["arguments"] == text
+
+
+async def test_many_prompts_wait_for_each_other_and_not_for_a_retry() -> None:
+    """A list longer than the queue is one request, as a list of `generate` is."""
+    async with (
+        fake_batcher(max_queue_requests=2, n_parallel=2) as batcher,
+        served(application(batcher)) as url,
+        httpx.AsyncClient(base_url=url, timeout=60) as http,
+    ):
+        body = {"prompt": [f"number {i}" for i in range(40)], "max_tokens": 3, "echo": True}
+        found = await http.post("/v1/completions", json=body)
+        assert found.status_code == 200, found.text
+        told = found.json()["choices"]
+        assert [one["text"].startswith(f"number {i}") for i, one in enumerate(told)] == [True] * 40
