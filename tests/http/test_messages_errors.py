@@ -3,44 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import anthropic
 import httpx
 import pytest
-from chat_model import chat_model
-from messages_server import WEATHER, MessagesServer, ask, messages_server, sdk
+from messages_server import WEATHER, MessagesServer, ask, sdk
 
 from pybatcher import Batcher, EngineFailedError, QueueFullError
 from pybatcher.calls.stream import Stream
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return chat_model(tmp_path_factory.mktemp("chat"))
-
-
-@pytest.fixture
-async def server(model: Path) -> AsyncIterator[MessagesServer]:
-    async with messages_server(model) as one:
-        yield one
-
-
-@pytest.fixture
-def client(server: MessagesServer) -> Any:
-    return server.client
-
-
-@pytest.fixture
-def plain(server: MessagesServer) -> httpx.AsyncClient:
-    return server.plain
-
-
-@pytest.fixture
-def batcher(server: MessagesServer) -> Batcher:
-    return server.batcher
 
 
 @pytest.mark.parametrize(

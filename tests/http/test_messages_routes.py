@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ import pytest
 from batcher_helpers import until
 from chat_model import chat_model
 from http_served import served
-from messages_server import HI, WEATHER, MessagesServer, ask, messages_server, sdk
+from messages_server import HI, WEATHER, ask, sdk
 from small_sidecar import sidecar
 
 from pybatcher import Batcher, Client, InvalidRequestError
@@ -39,32 +38,6 @@ ASKED: dict[str, dict[str, Any]] = {
         }
     },
 }
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return chat_model(tmp_path_factory.mktemp("chat"))
-
-
-@pytest.fixture
-async def server(model: Path) -> AsyncIterator[MessagesServer]:
-    async with messages_server(model) as one:
-        yield one
-
-
-@pytest.fixture
-def client(server: MessagesServer) -> Any:
-    return server.client
-
-
-@pytest.fixture
-def plain(server: MessagesServer) -> httpx.AsyncClient:
-    return server.plain
-
-
-@pytest.fixture
-def batcher(server: MessagesServer) -> Batcher:
-    return server.batcher
 
 
 def told(message: Any) -> dict[str, Any]:

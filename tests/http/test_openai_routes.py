@@ -11,7 +11,6 @@ from typing import Any, Literal
 import httpx
 import openai
 import pytest
-from chat_model import chat_model
 from http_served import served
 from pydantic import BaseModel
 
@@ -41,11 +40,6 @@ class Answer(BaseModel, extra="forbid"):
 
     sum: Literal[3, 4, 5]
     sure: bool
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return chat_model(tmp_path_factory.mktemp("chat"))
 
 
 @pytest.fixture
