@@ -9,9 +9,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any
 
-from pybatcher import config
-from pybatcher.config import EngineConfig, SchedulerConfig, split_options
 from pybatcher.errors import ConfigError
+from pybatcher.params import config
+from pybatcher.params.config import EngineConfig, SchedulerConfig, split_options
 
 __all__ = ["add_policy_arguments", "configs_of", "exists", "parse", "policies_from"]
 

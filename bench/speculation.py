@@ -24,9 +24,9 @@ from typing import Any
 
 import numpy as np
 
-from pybatcher.config import EngineConfig, SchedulerConfig
 from pybatcher.models import DEMO_PROMPTS
 from pybatcher.params import SamplingParams
+from pybatcher.params.config import EngineConfig, SchedulerConfig
 from pybatcher.scheduling import Generated, Request, Scheduler, StepEntry, StepPlan
 from pybatcher.serving.runtime import Runtime, open_checkpoint
 

@@ -21,7 +21,6 @@ from .calls.stream import Stream
 from .calls.telemetry import RequestEvent, StepEvent, TelemetryEvent
 from .calls.threads.calls import ThreadsafeBatcher
 from .calls.threads.streams import BlockingStream, ThreadsafeStream
-from .config import EngineConfig, SchedulerConfig, SupervisionConfig
 from .errors import (
     BatcherClosedError,
     ConfigError,
@@ -39,6 +38,7 @@ from .errors import (
     RequestTooLongError,
 )
 from .params import SamplingParams
+from .params.config import EngineConfig, SchedulerConfig, SupervisionConfig
 from .text.partial_json import partial_json
 from .text.tool_call import ToolCall, ToolCallDelta
 

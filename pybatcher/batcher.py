@@ -20,9 +20,9 @@ from .calls.prefix_info import Prefixes
 from .calls.statistics import BatcherStatistics, Health
 from .calls.telemetry import Handler, Telemetry
 from .calls.threads.calls import BlockingCalls, ThreadsafeBatcher
-from .config import check_path, split_options
 from .errors import EngineFailedError
 from .errors.checks import OPTION, short
+from .params.config import check_path, split_options
 from .serving.runtime import Opener, Runtime, open_checkpoint, open_torch_module
 from .serving.service import Service
 from .serving.system_prompt import check_system_prompt

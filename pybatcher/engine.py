@@ -24,12 +24,12 @@ from typing import Self, cast
 from typing_extensions import override
 
 from . import _core
-from .config import CachePlace, ContextSize, EngineConfig
 from .errors import InvalidRequestError, ModelFormatError, PybatcherError
 from .loading import LoadedModel, convert_tensors, open_model
 from .loading.cuda import CudaDevice, CudaInfo
 from .loading.weights_cache import cache_for
 from .params import SamplingParams
+from .params.config import CachePlace, ContextSize, EngineConfig
 from .scheduling.plan import SampledToken, StepEntry, StepPlan, StepResult
 from .text.grammars import FormJob, OutputMatcher, StepMasks, after_step, before_step
 

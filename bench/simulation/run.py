@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from pybatcher.config import EngineConfig, SchedulerConfig
 from pybatcher.errors import QueueFullError, RequestTooLongError
 from pybatcher.params import SamplingParams
+from pybatcher.params.config import EngineConfig, SchedulerConfig
 from pybatcher.scheduling import (
     Expired,
     Failed,

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from pybatcher.config import SchedulerConfig
+from pybatcher.params.config import SchedulerConfig
 
 from ..traces import TraceRequest
 from .costs import StepCosts

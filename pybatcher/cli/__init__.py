@@ -2,7 +2,7 @@
 
 A thin client of `Batcher`, or of `Client` where `--socket` names a sidecar. Each command has a
 file, which is imported when the command is called. options.py makes the options from the fields of
-`SamplingParams` and of the configuration classes in config.py.
+`SamplingParams` and of the configuration classes in params/config.py.
 """
 
 from __future__ import annotations

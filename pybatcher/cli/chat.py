@@ -13,9 +13,9 @@ import typer
 
 from ..calls.any_batcher import AnyBatcher
 from ..calls.completion import Completion
-from ..config import EngineConfig, SchedulerConfig, SupervisionConfig
 from ..errors import ConnectionLostError, InvalidRequestError
 from ..params import SamplingParams
+from ..params.config import EngineConfig, SchedulerConfig, SupervisionConfig
 from .console import remark, report_error, write
 from .options import ModelOption, SystemPromptOption, takes_options
 from .over_socket import SocketOption, open_batcher

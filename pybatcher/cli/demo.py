@@ -12,10 +12,10 @@ from rich.console import Console
 from ..batcher import Batcher
 from ..calls.completion import Completion
 from ..calls.stream import Stream
-from ..config import EngineConfig, SchedulerConfig, SupervisionConfig
 from ..errors import InvalidRequestError
 from ..models import DEMO_PROMPTS
 from ..params import SamplingParams
+from ..params.config import EngineConfig, SchedulerConfig, SupervisionConfig
 from .demo_view import DemoView, Transcript
 from .figures import Figures
 from .loading_bar import loading_bar

@@ -9,9 +9,9 @@ from typing import Annotated, Any
 
 import typer
 
-from ..config import EngineConfig, SchedulerConfig, SupervisionConfig
 from ..errors import InvalidRequestError
 from ..params import SamplingParams
+from ..params.config import EngineConfig, SchedulerConfig, SupervisionConfig
 from .console import write
 from .options import ModelOption, SystemPromptOption, takes_options
 from .over_socket import SocketOption, open_batcher

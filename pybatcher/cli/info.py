@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ..config import EngineConfig, split_options
+from ..params.config import EngineConfig, split_options
 from .loading_bar import loading_bar
 from .options import ModelOption, takes_options
 

@@ -16,8 +16,14 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
-from ..config import CachePlace, ContextSize, EngineConfig, SchedulerConfig, SupervisionConfig
 from ..params import SamplingParams
+from ..params.config import (
+    CachePlace,
+    ContextSize,
+    EngineConfig,
+    SchedulerConfig,
+    SupervisionConfig,
+)
 from ..sidecar.front.serve_config import ServeConfig
 
 __all__ = ["BatcherOptions", "ModelOption", "SystemPromptOption", "takes_options"]

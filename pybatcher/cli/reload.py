@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ..config import EngineConfig, SchedulerConfig, SupervisionConfig
+from ..params.config import EngineConfig, SchedulerConfig, SupervisionConfig
 from ..sidecar.client.client import Client
 from .options import takes_options
 from .over_socket import SidecarOption, connect, socket_path

@@ -10,8 +10,8 @@ from typing import Annotated, Any
 
 import typer
 
-from ..config import EngineConfig, SchedulerConfig, SupervisionConfig
 from ..errors import ConfigError
+from ..params.config import EngineConfig, SchedulerConfig, SupervisionConfig
 from ..sidecar.front.serve_config import ServeConfig, read_config
 from ..sidecar.front.worker_spec import WorkerSpec
 from .options import ModelOption, SystemPromptOption, takes_options

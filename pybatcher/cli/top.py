@@ -20,9 +20,9 @@ from rich.live import Live
 
 from ..batcher import Batcher
 from ..calls.any_batcher import AnyBatcher
-from ..config import EngineConfig, SchedulerConfig
 from ..errors import ConfigError
 from ..params import SamplingParams
+from ..params.config import EngineConfig, SchedulerConfig
 from .options import ModelOption, takes_options
 from .over_socket import SocketOption, open_batcher
 from .random_load import RandomLoad

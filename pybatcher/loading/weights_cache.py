@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
 
-from ..config import CachePlace
+from ..params.config import CachePlace
 from . import LoadedModel
 
 __all__ = ["CachedWeights", "cache_for", "default_directory", "list_cached"]

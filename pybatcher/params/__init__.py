@@ -1,4 +1,4 @@
-"""How a request draws its tokens, and the form that its output has."""
+"""Options of a batcher, how a request draws its tokens, and the form that its output has."""
 
 from __future__ import annotations
 

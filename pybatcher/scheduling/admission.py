@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ..config import SchedulerConfig
 from ..errors import KvCacheFullError, RequestTooLongError
+from ..params.config import SchedulerConfig
 from .containment import WorkFor
 from .kv_allocator import (
     KvAllocator,

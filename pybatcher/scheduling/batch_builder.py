@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from operator import attrgetter
 
-from ..config import SchedulerConfig
 from ..errors import ConfigError, KvCacheFullError
+from ..params.config import SchedulerConfig
 from .admission import Admission
 from .budget import StepBudget, long_prefill_threshold
 from .containment import WorkFor

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..config import SchedulerConfig
+from ..params.config import SchedulerConfig
 from .step_time import StepLoad, StepTime
 
 __all__ = ["LEAST_CHUNK", "StepBudget", "long_prefill_threshold"]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..config import SchedulerConfig
 from ..errors import InvalidRequestError, PybatcherError
+from ..params.config import SchedulerConfig
 from .containment import WorkFor
 from .counters import SchedulerCounters
 from .deadlines import Deadlines

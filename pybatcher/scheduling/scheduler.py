@@ -21,8 +21,8 @@ from collections.abc import Iterator
 from contextlib import suppress
 from functools import partial
 
-from ..config import SchedulerConfig
 from ..errors import EngineError, EngineFailedError, PybatcherError
+from ..params.config import SchedulerConfig
 from .batch_builder import BatchBuilder, ScheduledRows
 from .containment import RequestFault, WorkFor, contain, typed_errors_of
 from .events import Answered, Generated, SchedulerEvent, own_copy

@@ -17,8 +17,8 @@ from typing import Any
 
 from ..calls.statistics import BatcherStatistics, Health
 from ..calls.telemetry import Telemetry
-from ..config import SchedulerConfig, SupervisionConfig
 from ..errors import BatcherClosedError, EngineError, PybatcherError
+from ..params.config import SchedulerConfig, SupervisionConfig
 from ..scheduling import Scheduler, own_copy
 from ..scheduling.kv_allocator import blocks_for
 from .delivery import Delivery

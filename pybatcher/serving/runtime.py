@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from ..config import EngineConfig
+from ..params.config import EngineConfig
 from ..text import ChatTemplate, Tokenizer
 from ..text.responses import FORMATS, ResponseFormat, format_of
 from .engine_executor import StepEngine

@@ -38,8 +38,8 @@ from ..calls.scores import Answer, Embedding, Score
 from ..calls.statistics import BatcherStatistics, Health
 from ..calls.telemetry import Handler, Telemetry
 from ..calls.threads.remote_calls import RemoteCalls
-from ..config import SchedulerConfig, SupervisionConfig
 from ..errors import BatcherClosedError, ConfigError, InvalidRequestError
+from ..params.config import SchedulerConfig, SupervisionConfig
 from ..scheduling import Request
 from .call_reader import CallReader
 from .coordinator import Coordinator

@@ -18,8 +18,8 @@ from __future__ import annotations
 from collections import deque
 from typing import Literal
 
-from ..config import SupervisionConfig
 from ..errors import EngineFailedError
+from ..params.config import SupervisionConfig
 
 __all__ = ["EngineStatus", "RestartIntensity", "Supervisor"]
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from ..batcher import Batcher
-from ..config import EngineConfig
 from ..errors import EngineFailedError
+from ..params.config import EngineConfig
 from ..serving.engine_executor import StepEngine
 from ..serving.runtime import Runtime
 from ..serving.system_prompt import SHARED_PREFIXES

@@ -15,9 +15,9 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Literal, cast
 
-from ..config import EngineConfig
 from ..errors import EngineError, InvalidRequestError
 from ..params import SamplingParams
+from ..params.config import EngineConfig
 from ..scheduling.plan import SampledToken, StepEntry, StepPlan, StepResult
 from .fake_kv import FakeKv
 from .fake_model import FakeModel, FakeSampling

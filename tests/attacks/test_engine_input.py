@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from pybatcher import errors
-from pybatcher.config import EngineConfig
 from pybatcher.engine import Engine
 from pybatcher.loading import LoadedModel
+from pybatcher.params.config import EngineConfig
 
 
 @pytest.fixture(scope="module")

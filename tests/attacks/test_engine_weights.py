@@ -11,9 +11,9 @@ import pytest
 from attacked_engine import OPTIONS, PROMPT
 
 from pybatcher import _core, errors
-from pybatcher.config import EngineConfig
 from pybatcher.engine import Engine
 from pybatcher.loading import LoadedModel, Tensor, from_torch
+from pybatcher.params.config import EngineConfig
 from pybatcher.testing.checkpoints import make_module
 
 

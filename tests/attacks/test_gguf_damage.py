@@ -16,11 +16,11 @@ from attacked_engine import OPTIONS
 from gguf import GGMLQuantizationType as Kind
 from gguf_files import array, pair, raw_gguf, tensor, text, write_gguf
 
-from pybatcher.config import EngineConfig
 from pybatcher.engine import Engine
 from pybatcher.errors import ModelFormatError, PybatcherError
 from pybatcher.loading import from_torch
 from pybatcher.loading.gguf_model import open_gguf
+from pybatcher.params.config import EngineConfig
 from pybatcher.testing.checkpoints import make_checkpoint, make_module
 
 SHAPE = {

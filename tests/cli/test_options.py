@@ -8,8 +8,8 @@ import typer
 from typer.testing import CliRunner
 
 from pybatcher.cli.options import takes_options
-from pybatcher.config import EngineConfig, SchedulerConfig, SupervisionConfig
 from pybatcher.params import SamplingParams
+from pybatcher.params.config import EngineConfig, SchedulerConfig, SupervisionConfig
 
 Collected = dict[str, dict[str, Any]]
 

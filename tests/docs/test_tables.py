@@ -13,9 +13,9 @@ from doc_blocks import ROOT
 
 from pybatcher import Batcher, BatcherStatistics, Health
 from pybatcher.cli import COMMANDS
-from pybatcher.config import EngineConfig, SchedulerConfig, SupervisionConfig
 from pybatcher.metrics import Metrics
 from pybatcher.params import SamplingParams
+from pybatcher.params.config import EngineConfig, SchedulerConfig, SupervisionConfig
 from pybatcher.sidecar.front.serve_config import ServeConfig
 from pybatcher.sidecar.protocol.wire_errors import _ERRORS
 

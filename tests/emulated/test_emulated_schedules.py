@@ -15,7 +15,7 @@ import pytest
 from emulated_engine import BLOCK
 
 from pybatcher import Batcher, BatcherStatistics, Completion, SamplingParams
-from pybatcher.config import EngineConfig
+from pybatcher.params.config import EngineConfig
 from pybatcher.scheduling.step_cost import StepCost
 from pybatcher.serving.runtime import Runtime, open_checkpoint
 from pybatcher.testing import FailStep, Fault, FaultyEngine

@@ -11,10 +11,10 @@ import pytest
 from engine_helpers import TARGETS, VOCAB, ids, plan, state
 
 from pybatcher import errors
-from pybatcher.config import EngineConfig
 from pybatcher.engine import Engine
 from pybatcher.loading import open_model
 from pybatcher.params import SamplingParams
+from pybatcher.params.config import EngineConfig
 from pybatcher.scheduling.plan import SampledToken
 from pybatcher.testing.checkpoints import make_checkpoint, make_module
 

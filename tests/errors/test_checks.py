@@ -13,8 +13,8 @@ import pytest
 from odd_values import odd_value
 
 from pybatcher import ConfigError, InvalidRequestError, PybatcherError, SamplingParams
-from pybatcher.config import EngineConfig, SchedulerConfig
 from pybatcher.errors.checks import OPTION, REQUEST, plain_float, plain_int, plain_text, short
+from pybatcher.params.config import EngineConfig, SchedulerConfig
 
 
 class Level(enum.IntEnum):

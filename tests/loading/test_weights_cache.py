@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 
 import pybatcher.loading.weights_cache
 from pybatcher import ConfigError, EngineConfig
-from pybatcher.config import CachePlace
 from pybatcher.engine import Engine
 from pybatcher.loading import from_torch, open_model
 from pybatcher.loading.weights_cache import cache_for, default_directory, list_cached
+from pybatcher.params.config import CachePlace
 from pybatcher.testing.checkpoints import make_checkpoint, make_module
 
 FOUND = ("mapped", "copied")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pybatcher.config import SchedulerConfig
+from pybatcher.params.config import SchedulerConfig
 from pybatcher.scheduling.budget import StepBudget, long_prefill_threshold
 from pybatcher.scheduling.step_time import StepLoad
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pybatcher.config import SchedulerConfig
 from pybatcher.errors import InvalidRequestError
+from pybatcher.params.config import SchedulerConfig
 from pybatcher.scheduling import Request
 from pybatcher.scheduling.request_table import RequestTable
 from pybatcher.testing import FakeEngine

@@ -18,7 +18,7 @@ from batcher_helpers import until, wait_for
 from pybatcher import BatcherClosedError, InvalidRequestError
 from pybatcher.batcher import Batcher
 from pybatcher.calls.telemetry import Telemetry
-from pybatcher.config import EngineConfig, SchedulerConfig, SupervisionConfig
+from pybatcher.params.config import EngineConfig, SchedulerConfig, SupervisionConfig
 from pybatcher.serving.coordinator import Coordinator
 from pybatcher.serving.runtime import Runtime
 from pybatcher.testing import FakeEngine, byte_tokenizer, fake_batcher

@@ -10,7 +10,7 @@ from pybatcher import BatcherClosedError, EngineError, SamplingParams
 from pybatcher.calls.reply import Reply
 from pybatcher.calls.scores import Answer
 from pybatcher.calls.telemetry import RequestEvent, Telemetry
-from pybatcher.config import SchedulerConfig
+from pybatcher.params.config import SchedulerConfig
 from pybatcher.scheduling import Failed, Generated, Request, SampledToken, Scheduler
 from pybatcher.serving.delivery import Delivery
 from pybatcher.serving.output_processor import OutputProcessor

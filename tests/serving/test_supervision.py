@@ -7,7 +7,7 @@ import random
 import pytest
 
 from pybatcher import ConfigError, SupervisionConfig
-from pybatcher.config import split_options
+from pybatcher.params.config import split_options
 from pybatcher.serving.supervision import RestartIntensity, Supervisor
 
 

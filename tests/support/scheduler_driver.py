@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from pybatcher.config import SchedulerConfig
 from pybatcher.params import SamplingParams
+from pybatcher.params.config import SchedulerConfig
 from pybatcher.scheduling import (
     Admitted,
     Answered,

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from pybatcher import Batcher, Completion, EngineFailedError, SamplingParams
-from pybatcher.config import EngineConfig
+from pybatcher.params.config import EngineConfig
 from pybatcher.scheduling import StepPlan, StepResult
 from pybatcher.serving.runtime import Runtime, open_checkpoint
 

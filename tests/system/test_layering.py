@@ -23,7 +23,7 @@ MOST_ENTRIES = 20
 
 PACKAGE_ORDER = [
     ["errors"],
-    ["config", "params", "models"],
+    ["params", "models"],
     ["scheduling", "loading", "text"],
     ["engine", "calls"],
     ["metrics"],
@@ -149,7 +149,7 @@ def test_the_pure_rooms_know_no_clock_thread_or_loop(room: str) -> None:
         assert not used & IMPURE, f"{path.relative_to(ROOT)} imports {used & IMPURE}"
 
 
-VALUES = ["errors/__init__", "errors/checks", "config", "params/sampling_params"]
+VALUES = ["errors/__init__", "errors/checks", "params/config", "params/sampling_params"]
 
 
 @pytest.mark.parametrize("name", [*VALUES, "params/output_form"])

@@ -34,8 +34,8 @@ from pybatcher import (
     SamplingParams,
     errors,
 )
-from pybatcher.config import EngineConfig, SchedulerConfig, SupervisionConfig
 from pybatcher.params import JsonSchema
+from pybatcher.params.config import EngineConfig, SchedulerConfig, SupervisionConfig
 
 SEED = int(os.environ.get("PYBATCHER_ODD_SEED", "1"))
 N_CALLS = int(os.environ.get("PYBATCHER_ODD_CALLS", "60"))

@@ -19,10 +19,10 @@ import torch
 from engine_helpers import TARGETS
 from numpy.typing import NDArray
 
-from pybatcher.config import EngineConfig
 from pybatcher.engine import Engine
 from pybatcher.loading import from_torch, open_model
 from pybatcher.models import tiny_path
+from pybatcher.params.config import EngineConfig
 from pybatcher.testing.checkpoints import make_checkpoint
 from tools.tiny.evaluate import prompt_text
 from tools.tiny.grammar import held_out_prompts

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pybatcher import Batcher, Piece
-from pybatcher.config import EngineConfig
+from pybatcher.params.config import EngineConfig
 from pybatcher.serving.runtime import Runtime, open_checkpoint
 from pybatcher.testing import FailWhen, FaultyEngine
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from pybatcher import Batcher, BatcherStatistics, Completion, SamplingParams
-from pybatcher.config import EngineConfig
+from pybatcher.params.config import EngineConfig
 from pybatcher.serving.runtime import Runtime, open_checkpoint
 from pybatcher.testing import FailStep, Fault, FaultyEngine
 from pybatcher.testing.checkpoints import make_checkpoint

@@ -17,8 +17,8 @@ from ...calls.prefix_info import Prefixes
 from ...calls.questions import ListPrefixes, ReadHealth, ReadStatistics, Reload
 from ...calls.statistics import Health
 from ...calls.telemetry import Handler, Telemetry
-from ...config import bad_value, check_path
 from ...errors.checks import OPTION
+from ...params.config import bad_value, check_path
 from ..protocol.address import default_socket_path
 from ..protocol.sidecar_statistics import SidecarStatistics
 from ..replay.remote_service import attach_and_watch

@@ -9,7 +9,9 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from ...config import (
+from ...errors import ConfigError
+from ...errors.checks import OPTION
+from ...params.config import (
     EngineConfig,
     SchedulerConfig,
     SupervisionConfig,
@@ -18,8 +20,6 @@ from ...config import (
     check_int,
     check_number,
 )
-from ...errors import ConfigError
-from ...errors.checks import OPTION
 from ...serving.system_prompt import check_system_prompt
 from .tcp import read_address
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from ...config import split_options
 from ...errors import ConfigError
+from ...params.config import split_options
 from ..protocol.limits import Limits
 
 __all__ = ["INTERNAL_LIMITS", "WorkerSpec"]

@@ -11,7 +11,7 @@ import pytest
 
 from pybatcher import ConfigError
 from pybatcher.cli.options import _meanings
-from pybatcher.config import EngineConfig, SchedulerConfig, SupervisionConfig
+from pybatcher.params.config import EngineConfig, SchedulerConfig, SupervisionConfig
 from pybatcher.sidecar.front.serve_config import ServeConfig, read_config
 
 CLASSES = (EngineConfig, SchedulerConfig, SupervisionConfig, ServeConfig)

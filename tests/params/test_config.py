@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pybatcher import ConfigError
-from pybatcher.config import EngineConfig, SchedulerConfig, SupervisionConfig, split_options
+from pybatcher.params.config import EngineConfig, SchedulerConfig, SupervisionConfig, split_options
 
 REFUSED: list[tuple[str, Any, str]] = [
     ("dtype", "int3", "'f32', 'bf16'"),

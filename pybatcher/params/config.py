@@ -8,8 +8,8 @@ from dataclasses import dataclass, fields
 from pathlib import PurePath
 from typing import Any, Literal
 
-from .errors import ConfigError
-from .errors.checks import OPTION, plain_text, short
+from ..errors import ConfigError
+from ..errors.checks import OPTION, plain_text, short
 
 __all__ = [
     "CachePlace",
