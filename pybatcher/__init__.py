@@ -43,6 +43,7 @@ from .text.partial_json import partial_json
 from .text.tool_call import ToolCall, ToolCallDelta
 
 if TYPE_CHECKING:
+    from .calls.tracing import Tracing
     from .engine import Engine
     from .sidecar.client.blocking_client import BlockingClient
     from .sidecar.client.client import Client
@@ -93,6 +94,7 @@ __all__ = [
     "TokenLogprob",
     "ToolCall",
     "ToolCallDelta",
+    "Tracing",
     "Usage",
     "partial_json",
 ]
@@ -121,4 +123,8 @@ def __getattr__(name: str) -> object:
         from .sidecar.client.blocking_client import BlockingClient
 
         return BlockingClient
+    if name == "Tracing":
+        from .calls.tracing import Tracing
+
+        return Tracing
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -111,6 +111,8 @@ class AnyBatcher(Lifecycle):
             (finish_reason "deadline"), or DeadlineExceededError is raised where there
             is no token yet, nor one in `output`.
         namespace: cached prefixes are shared with requests of the same namespace only.
+        trace_headers: the trace that the request belongs to, by the headers of W3C Trace Context;
+            {}: none. By default that of OpenTelemetry's current span, if there is one.
         output: token ids that were drawn for this prompt already. The new tokens are
             those that an undisturbed run would have drawn after them (when sampling:
             with the same `seed`). Only they are returned and counted, and their text

@@ -19,6 +19,7 @@ from ..params import SamplingParams
 from .chat_settings import CHAT_OPTIONS, ChatSettings
 from .reply import Reply
 from .telemetry import Handler
+from .trace_headers import current_trace_headers
 
 __all__ = [
     "OF_EVERY_CALL",
@@ -54,12 +55,15 @@ class CallOptions:
 
     tenant: on whose behalf the call is made; tenants take turns. The sidecar sets it: each
         connection is a tenant of its own.
+    trace_headers: the trace that the call belongs to; where none are given, that of the span that
+        is current here.
     """
 
     priority: int = 0
     timeout: float | None = None
     namespace: str | None = None
     tenant: str = ""
+    trace_headers: Mapping[str, str] | None = field(default_factory=current_trace_headers)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +83,7 @@ class Call(CallOptions):
     output: Prompt = ()
 
 
-OF_EVERY_CALL = ("priority", "timeout", "namespace")
+OF_EVERY_CALL = ("priority", "timeout", "namespace", "trace_headers")
 """The keywords of users that are fields of `CallOptions`."""
 
 

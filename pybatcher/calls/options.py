@@ -24,11 +24,12 @@ __all__ = [
 
 
 class RequestOptions(TypedDict, total=False):
-    """The keywords of every request: its priority, its timeout in seconds, its cache namespace."""
+    """The keywords of every request: its priority, timeout in seconds, cache namespace, trace."""
 
     priority: int
     timeout: float | None
     namespace: str | None
+    trace_headers: Mapping[str, str] | None
 
 
 class SamplingOptions(TypedDict, total=False):

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from itertools import count
 
 from ..errors import ConfigError, EngineFailedError
@@ -55,6 +55,10 @@ class StepEvent:
 class RequestEvent:
     """The end of a request.
 
+    kind: "chat", "generate", "score" or "embed".
+    trace_headers: of the call, by their names in lower case; {}: it belongs to no trace.
+    max_tokens, temperature, top_p: of its sampling parameters.
+
     Each request that was accepted into the queue has exactly one such event, and so has each
     request whose `output` had ended already.
 
@@ -86,6 +90,11 @@ class RequestEvent:
     total: float
     preemptions: int
     recomputed_tokens: int
+    kind: str = "generate"
+    trace_headers: Mapping[str, str] = field(default_factory=dict)
+    max_tokens: int = 0
+    temperature: float = 0.0
+    top_p: float = 1.0
 
 
 TelemetryEvent = StepEvent | RequestEvent

@@ -9,6 +9,7 @@ from typing import Any
 from starlette.requests import Request
 
 from ..calls.any_batcher import AnyBatcher
+from ..calls.trace_headers import current_trace_headers, headers_of_trace
 from .connection import read_body
 from .model_list import ModelList
 from .sampling_fields import bad
@@ -45,6 +46,8 @@ class Context:
         options: dict[str, Any] = {}
         if (namespace := request.scope.get("pybatcher.namespace")) is not None:
             options["namespace"] = namespace
+        if current_trace_headers() is None and (trace := headers_of_trace(request.headers)):
+            options["trace_headers"] = trace
         if (priority := request.headers.get("x-priority")) is not None:
             try:
                 options["priority"] = int(priority)

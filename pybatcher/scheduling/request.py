@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -32,6 +33,7 @@ class Request:
         drawn: the request ends when its prompt is computed.
     output: tokens that were drawn for it elsewhere, none of which has ended it
         (`finish_reason`). It goes on after them as if they had been drawn here.
+    trace_headers: for whoever observes its end.
     matcher: of the form that its output must have, at the end of `output`; None: any text. The
         request's own: it follows the tokens that are drawn.
     """
@@ -48,6 +50,7 @@ class Request:
     pooling: Pooling | None = None
     output: tuple[int, ...] = ()
     tenant: str = ""
+    trace_headers: Mapping[str, str] = field(default_factory=dict)
     matcher: TokenMatcher | None = None
 
     @property

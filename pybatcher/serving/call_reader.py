@@ -16,6 +16,7 @@ from ..calls.arguments import (
 )
 from ..calls.call import Call, CallOptions
 from ..calls.chat_settings import ChatSettings
+from ..calls.trace_headers import check_trace_headers
 from ..errors import ConfigError, InvalidRequestError, RequestTooLongError
 from ..params import OutputForm, SamplingParams
 from ..scheduling import Request, way_out
@@ -96,6 +97,9 @@ class CallReader:
             "tenant": call.tenant,
             "priority": check_priority(call.priority),
             "deadline": None if timeout is None else submitted + timeout,
+            "trace_headers": {}
+            if call.trace_headers is None
+            else check_trace_headers(call.trace_headers),
         }
 
     def params(self, call: Call) -> SamplingParams:

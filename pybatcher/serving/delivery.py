@@ -33,6 +33,7 @@ class Delivery:
     tokenizer: of the model; None for a request that is scored or embedded: it has no text.
     response: of a chat, what tells the parts of its response apart.
     submitted: when the call was made.
+    is_chat: whether the prompt is of messages.
     index: of the sample, where a reply has several.
     siblings: ids of all requests of the reply; if one fails, all do.
     """
@@ -43,6 +44,7 @@ class Delivery:
         "_detokenizer",
         "_ended",
         "_index",
+        "_is_chat",
         "_logprobs",
         "_preemptions",
         "_reasoning",
@@ -69,6 +71,7 @@ class Delivery:
         tokenizer: Tokenizer | None = None,
         *,
         response: ChatResponse | None = None,
+        is_chat: bool = False,
         index: int = 0,
         siblings: range = range(0),
     ) -> None:
@@ -77,6 +80,7 @@ class Delivery:
         self.siblings = siblings
         self.finish_reason: FinishReason | None = None
         self._index = index
+        self._is_chat = is_chat
         self._submitted = submitted
         self._telemetry = telemetry
         self._admitted: float | None = None
@@ -314,8 +318,19 @@ class Delivery:
                 total=now - self._submitted,
                 preemptions=self._preemptions,
                 recomputed_tokens=self._recomputed_tokens,
+                kind=self._kind,
+                trace_headers=self.request.trace_headers,
+                max_tokens=self.request.params.max_tokens,
+                temperature=self.request.params.temperature,
+                top_p=self.request.params.top_p,
             )
         )
+
+    @property
+    def _kind(self) -> str:
+        if self.request.draws:
+            return "chat" if self._is_chat else "generate"
+        return "score" if self.request.targets else "embed"
 
 
 _SLICE = 128

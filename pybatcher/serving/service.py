@@ -142,6 +142,7 @@ class Service(RunningService):
                 self._telemetry,
                 self._runtime.tokenizer,
                 response=None if respond is None else respond(request.seed),
+                is_chat=call.chat is not None,
                 index=i,
                 siblings=request_ids,
             )

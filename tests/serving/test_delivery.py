@@ -22,6 +22,7 @@ class Case:
         request = Request(
             request_id=1,
             prompt=(65,) * 7,
+            trace_headers={"traceparent": "x"},
             params=SamplingParams(**sampling),
             end_token_ids=frozenset({EOS_TOKEN_ID}),
             namespace="tenant",
@@ -161,6 +162,11 @@ def test_the_event_of_a_completion() -> None:
             total=4.0,
             preemptions=0,
             recomputed_tokens=0,
+            kind="generate",
+            trace_headers={"traceparent": "x"},
+            max_tokens=case.delivery.request.params.max_tokens,
+            temperature=0.0,
+            top_p=1.0,
         )
     ]
 

@@ -57,12 +57,17 @@ def sampling_params(draw: st.DrawFn) -> SamplingParams:
     )
 
 
+TRACE: Final = {
+    "traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+    "tracestate": "a=b",
+}
 BESIDE: Final = st.fixed_dictionaries(
     {
         "priority": st.integers(-1000, 1000),
         # In eighths of a second: those are exact in milliseconds too.
         "timeout": st.none() | st.integers(1, 2**40).map(lambda eighths: eighths / 8),
         "namespace": st.none() | TEXTS,
+        "trace_headers": st.sampled_from((None, {}, TRACE)),
     }
 )
 BESIDES: Final = BESIDE.map(lambda fields: CallOptions(**fields))
@@ -193,6 +198,7 @@ OPTION_NAMES: Final = st.sampled_from(
         *SamplingParams.__dataclass_fields__,
         *CHAT_OPTIONS,
         *("id", "stream", "window", "output", "priority", "timeout_ms", "namespace"),
+        "trace_headers",
         *("pooling", "name", "unknown"),
     ]
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -59,6 +60,8 @@ class ServeConfig:
     start_timeout: seconds that a worker may take to open the model; None = no limit.
     drain_timeout: seconds that requests in flight have left when the server is told
         to end.
+    otlp_traces_endpoint: URL of an OpenTelemetry collector that gets a span of each
+        request. Needs the extra `otel`.
     log_format: of the log on stderr: "text", or "json", one object a line.
     log_level: least severe level that is logged: "debug", "info", "warning" or "error".
     """
@@ -80,6 +83,7 @@ class ServeConfig:
     hang_timeout: float = 15.0
     start_timeout: float | None = None
     drain_timeout: float = 30.0
+    otlp_traces_endpoint: str | None = None
     log_format: str = "text"
     log_level: str = "info"
 
@@ -94,6 +98,9 @@ class ServeConfig:
             OPTION.flag(name, getattr(self, name))
         if self.served_model_name is not None and not _is_text(self.served_model_name):
             raise bad_value("served_model_name", self.served_model_name, "a text, or None")
+        if self.otlp_traces_endpoint is not None and not _is_url(self.otlp_traces_endpoint):
+            wanted = "a URL, as http://127.0.0.1:4318/v1/traces, or None"
+            raise bad_value("otlp_traces_endpoint", self.otlp_traces_endpoint, wanted)
         object.__setattr__(self, "allow_uids", _uids(self.allow_uids))
         check_int("max_connections", self.max_connections, 1, 2**20)
         check_int("max_in_flight", self.max_in_flight, 1, 2**20)
@@ -203,6 +210,10 @@ def _check(options: Mapping[str, Any]) -> None:
     check_system_prompt(options.get("system_prompt"))
     if "system_prompt" in options and "system_prompt_file" in options:
         raise ConfigError("system_prompt and system_prompt_file are both there; give one of them")
+
+
+def _is_url(value: object) -> bool:
+    return _is_text(value) and bool(re.fullmatch(r"https?://[!-~]+", str(value)))
 
 
 def _is_text(value: object) -> bool:

@@ -16,6 +16,7 @@ from .http_listener import HttpListener
 from .listener import Listener
 from .listening import inherited_socket
 from .notify import Notifier
+from .otlp_traces import OtlpTraces
 from .serve_config import ServeConfig
 from .socket_listener import SocketListener
 from .worker_spec import WorkerSpec
@@ -48,6 +49,7 @@ class Server:
         self._changes = changes
         self._listeners: list[Listener] = []
         self._http: HttpListener | None = None
+        self._traces: OtlpTraces | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._n_interrupts = 0
 
@@ -64,12 +66,16 @@ class Server:
             self._listen()
             self._front = Front(self._spec, self._config, self._n_connections)
             try:
+                if self._traces is not None:
+                    self._traces.start(self._front)
                 for listener in self._listeners:
                     await listener.start(self._front)
                 self._handle_signals()
                 return await self._serve()
             finally:
                 await self._front.close(BatcherClosedError("the sidecar has ended"))
+                if self._traces is not None:
+                    await self._traces.close()
         finally:
             for listener in self._listeners:
                 listener.close()
@@ -89,6 +95,8 @@ class Server:
         if serves_http:
             self._http = HttpListener(config)
             self._listeners.append(self._http)
+        if config.otlp_traces_endpoint is not None:
+            self._traces = OtlpTraces(config.otlp_traces_endpoint)
 
     def _n_connections(self) -> int:
         return sum(listener.n_connections for listener in self._listeners)

@@ -23,6 +23,7 @@ from ...calls.arguments import (
 )
 from ...calls.call import Call, CallOptions
 from ...calls.chat_settings import CHAT_OPTIONS, ChatSettings
+from ...calls.trace_headers import check_trace_headers
 from ...errors import InvalidRequestError
 from ...params import SamplingParams
 from .tenant import read_tenant
@@ -46,7 +47,7 @@ RequestId = str | int
 """The id that a client gives one of its requests."""
 
 _SAMPLING = {field.name: field.default for field in fields(SamplingParams)}
-_OPTIONS = ("priority", "timeout_ms", "namespace", "tenant")
+_OPTIONS = ("priority", "timeout_ms", "namespace", "tenant", "trace_headers")
 _OF_CALLS = ("id", "stream", "window", "output", *_OPTIONS)
 _CHAT_DEFAULTS = ChatSettings()
 _LONGEST_ID = 1024  # each delta repeats it
@@ -155,6 +156,9 @@ def _read_options(opts: Mapping[str, Any]) -> dict[str, Any]:
         "timeout": None if timeout_ms is None else max(timeout_ms / 1000, sys.float_info.min),
         "namespace": None if namespace is None else ASKED.text(namespace, "namespace"),
         "tenant": read_tenant(opts),
+        "trace_headers": check_trace_headers(opts["trace_headers"])
+        if "trace_headers" in opts
+        else None,
     }
 
 
@@ -171,6 +175,8 @@ def write_options(options: CallOptions) -> dict[str, Any]:
         opts["namespace"] = ASKED.text(options.namespace, "namespace")
     if options.tenant:
         opts["tenant"] = options.tenant
+    if options.trace_headers is not None:
+        opts["trace_headers"] = check_trace_headers(options.trace_headers)
     return opts
 
 

@@ -33,6 +33,8 @@ _OF_NO_FRONT = {
     "worker_pids": [],
 }
 _STATES = get_args(get_type_hints(Health)["status"])
+_NEW = ("kind", "trace_headers", "max_tokens", "temperature", "top_p")
+"""Fields of events that an older sidecar does not send."""
 _TYPES = {kind: get_type_hints(kind) for kind in _EVENTS.values()}
 
 
@@ -87,7 +89,11 @@ def event_from_wire(params: Sequence[object]) -> TelemetryEvent:
         raise ANSWERED.bad("the event's kind", name, "one of " + ", ".join(_EVENTS))
     kind, said = _EVENTS[name], ANSWERED.map(params[1], "the event")
     return kind(
-        **{key: _read(said, key, wanted, f"event.{key}") for key, wanted in _TYPES[kind].items()}
+        **{
+            key: _read(said, key, wanted, f"event.{key}")
+            for key, wanted in _TYPES[kind].items()
+            if key in said or key not in _NEW
+        }
     )
 
 
@@ -97,6 +103,11 @@ def _read(said: Mapping[str, Any], key: str, wanted: object, name: str) -> Any:
         return ANSWERED.number(value, name)
     if wanted is str:
         return ANSWERED.text(value, name)
+    if wanted == Mapping[str, str]:
+        return {
+            ANSWERED.text(one, name): ANSWERED.text(text, name)
+            for one, text in ANSWERED.map(value, name).items()
+        }
     if wanted == tuple[float, ...]:
         return ANSWERED.numbers(value, name)
     if wanted == float | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import fields
 from typing import Any, get_args, get_type_hints
@@ -29,6 +30,7 @@ OF_TYPES: dict[object, st.SearchStrategy[Any]] = {
     str: TEXTS,
     float | None: st.none() | FLOATS,
     tuple[float, ...]: st.lists(FLOATS, max_size=3).map(tuple),
+    Mapping[str, str]: st.dictionaries(TEXTS, TEXTS, max_size=2),
 }
 
 
@@ -65,6 +67,19 @@ def test_health_equals_the_one_that_was_sent(health: Health) -> None:
 def test_an_event_equals_the_one_that_was_sent(event: TelemetryEvent) -> None:
     got = wire.event_from_wire(over_the_wire(wire.event_to_wire(event)))
     assert repr(got) == repr(event)
+
+
+def test_an_event_of_an_older_sidecar_is_read() -> None:
+    new = ("kind", "trace_headers", "max_tokens", "temperature", "top_p")
+    event = RequestEvent(
+        when=1.0, request_id=1, namespace="", priority=0, finish_reason="stop", prompt_tokens=1,
+        cached_tokens=0, generated_tokens=1, queued=0.0, ttft=0.5, itl=(), total=1.0,
+        preemptions=0, recomputed_tokens=0,
+    )  # fmt: skip
+    kind, sent = over_the_wire(wire.event_to_wire(event))
+    older = {name: value for name, value in sent.items() if name not in new}
+    assert len(older) == len(sent) - len(new)
+    assert wire.event_from_wire([kind, older]) == event
 
 
 @pytest.mark.parametrize(
