@@ -87,16 +87,16 @@ class HttpListener(Listener):
         """Ask new requests for one of these keys; None: for none."""
         from ...http import application
 
-        config, name = self._config, self._config.served_model_name
-        batcher = self._client if name is None else {name: self._client}
-        self._application = application(batcher, api_keys=keys, max_body=config.max_frame)
+        most = self._config.max_frame
+        self._application = application(self._clients, api_keys=keys, max_body=most)
 
     @override
-    async def start(self, front: Front) -> None:
+    async def start(self, fronts: Mapping[str, Front]) -> None:
         from ...http.http_server import HttpServer
 
-        self._client = OwnClient(front)
-        await self._client.start()
+        self._clients = {name: OwnClient(front) for name, front in fronts.items()}
+        for client in self._clients.values():
+            await client.start()
         self.use_keys(self._keys)
         most = self._config.max_connections
         self._server = HttpServer(self._serve, max_connections=most, backlog=most, admit=self._may)
