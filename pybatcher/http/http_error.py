@@ -7,6 +7,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from starlette.responses import JSONResponse
+
 from ..errors import (
     BatcherClosedError,
     ConnectionLostError,
@@ -20,7 +22,7 @@ from ..errors import (
     RequestTooLongError,
 )
 
-__all__ = ["HttpError", "error_body", "http_error", "is_messages"]
+__all__ = ["HttpError", "error_body", "http_error", "is_messages", "refusal"]
 
 _NAME = r"[a-z_]+(?:\[\d+\])?"
 _FIELD = re.compile(rf"({_NAME}(?:\.{_NAME})*)(?: is | has | cannot be used|: )")
@@ -87,6 +89,11 @@ def error_body(error: HttpError, scope: Mapping[str, Any]) -> dict[str, Any]:
         kind = "overloaded_error"
     told = {"type": kind, "message": error.message}
     return {"type": "error", "error": told, "request_id": scope.get("pybatcher.request_id")}
+
+
+def refusal(error: HttpError, scope: Mapping[str, Any]) -> JSONResponse:
+    """Return the response that tells a client of an error. scope: of ASGI."""
+    return JSONResponse(error_body(error, scope), error.status, error.headers)
 
 
 def http_error(error: PybatcherError) -> HttpError:
