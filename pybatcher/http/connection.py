@@ -18,6 +18,7 @@ __all__ = ["ClientGoneError", "hung_up", "read_body", "read_bytes", "unless_gone
 T = TypeVar("T")
 
 _SMALL = 2**16  # bytes of JSON that are read in well under a millisecond
+_MOST_VALUES = 2**20  # of a body; three bytes of JSON may be a value of a hundred in memory
 
 
 class ClientGoneError(Exception):
@@ -31,13 +32,20 @@ async def read_body(request: Request, most: int) -> dict[str, Any]:
     """
     data = await read_bytes(request.headers, request.receive, most)
     try:
-        small = len(data) <= _SMALL
-        body = json.loads(data) if small else await asyncio.to_thread(json.loads, data)
+        body = _parsed(data) if len(data) <= _SMALL else await asyncio.to_thread(_parsed, data)
     except (ValueError, RecursionError) as error:
         raise HttpError(400, f"the body is no JSON: {error}", code="invalid_json") from None
     if not isinstance(body, dict):
         raise HttpError(400, "the body must be a JSON object", code="invalid_json")
     return body
+
+
+def _parsed(data: bytes) -> Any:
+    """Return the value of a JSON text. Raises ValueError, RecursionError and HttpError."""
+    if len(data) > _MOST_VALUES and sum(map(data.count, (b",", b"[", b"{"))) > _MOST_VALUES:
+        message = f"the body has more than {_MOST_VALUES} values: commas and brackets are counted"
+        raise HttpError(413, message, code="body_too_large")
+    return json.loads(data)
 
 
 async def read_bytes(headers: Mapping[str, str], receive: Receive, most: int) -> bytes:

@@ -123,7 +123,15 @@ def http_error(error: PybatcherError) -> HttpError:
             )
         case BatcherClosedError() | ConnectionLostError():
             return HttpError(503, message, type="server_error", code="unavailable")
-        case NoFreeSequenceError() | KvCacheFullError():
+        case KvCacheFullError():  # it ran alone: it would end here again, after as many tokens
+            return HttpError(
+                503,
+                message,
+                type="server_error",
+                code="overloaded",
+                headers={"x-should-retry": "false"},
+            )
+        case NoFreeSequenceError():
             return HttpError(503, message, type="server_error", code="overloaded")
     return HttpError(
         500,
