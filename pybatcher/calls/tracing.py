@@ -56,6 +56,7 @@ class Tracing:
         sidecar, which makes them itself with `--otlp-traces-endpoint`.
     tracer_provider: where spans go; None: OpenTelemetry's global one.
     is_server: spans are of kind SERVER; else INTERNAL, as the model is in this process.
+    model_name: None: the batcher's own.
 
     The parent of a span is the trace that the call belongs to (`trace_headers`), by default the
     span that was current when the call was made. Only a weak reference to the batcher is kept. A
@@ -63,11 +64,17 @@ class Tracing:
     """
 
     def __init__(
-        self, batcher: Traced, tracer_provider: Any = None, *, is_server: bool = False
+        self,
+        batcher: Traced,
+        tracer_provider: Any = None,
+        *,
+        is_server: bool = False,
+        model_name: str | None = None,
     ) -> None:
         self._batcher = weakref.ref(batcher)
         self._tracer = trace.get_tracer("pybatcher", tracer_provider=tracer_provider)
         self._propagator = TraceContextTextMapPropagator()
+        self._model_name = model_name
         self._kind = SpanKind.SERVER if is_server else SpanKind.INTERNAL
         self._detach = batcher.attach(self._take)
 
@@ -78,8 +85,9 @@ class Tracing:
     def _take(self, event: TelemetryEvent) -> None:
         if not isinstance(event, RequestEvent):
             return
-        batcher = self._batcher()
-        model = "" if batcher is None else batcher.model_name
+        model, batcher = self._model_name, self._batcher()
+        if model is None:
+            model = "" if batcher is None else batcher.model_name
         operation = _OPERATIONS.get(event.kind, event.kind)
         # Both clocks are read now: whatever was set on the clock of the day since, the span is as
         # long as the request was, and ends when it ended.

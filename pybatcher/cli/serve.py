@@ -12,12 +12,24 @@ import typer
 
 from ..errors import ConfigError
 from ..params.config import EngineConfig, SchedulerConfig, SupervisionConfig
+from ..sidecar.front.named_models import changes_of, read_models, specs_of
 from ..sidecar.front.serve_config import ServeConfig, read_config
 from ..sidecar.front.worker_spec import WorkerSpec
-from .options import ModelOption, SystemPromptOption, takes_options
+from .options import SystemPromptOption, takes_options
 
 __all__ = ["serve"]
 
+ModelsOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--model",
+        "-m",
+        metavar="[NAME=]PATH",
+        help="A Hugging Face directory or a .gguf file; without it, the model that ships inside. "
+        "Several with a NAME each: requests over HTTP choose by it, and each has a worker.",
+        show_default=False,
+    ),
+]
 ConfigOption = Annotated[
     Path | None,
     typer.Option(
@@ -38,7 +50,7 @@ _OWN = {field.name for field in fields(ServeConfig)}
 
 @takes_options(ServeConfig, EngineConfig, SchedulerConfig, SupervisionConfig)
 def serve(
-    model: ModelOption = None,
+    model: ModelsOption = None,
     system_prompt: SystemPromptOption = None,
     system_prompt_file: SystemPromptFileOption = None,
     config: ConfigOption = None,
@@ -54,29 +66,32 @@ def serve(
     130 stopped by a second Ctrl-C.
     """
     given = dict(options)
-    if model is not None:
-        given["model"] = str(model.absolute())
+    if model:
+        given |= read_models(model)
     if system_prompt is not None:
         given["system_prompt"] = system_prompt
     if system_prompt_file is not None:
         given["system_prompt_file"] = str(system_prompt_file)
 
     def read() -> dict[str, Any]:
-        return {**({} if config is None else read_config(config)), **given}
+        read_in = {} if config is None else read_config(config)
+        if model:
+            read_in = {name: read_in[name] for name in read_in.keys() - {"model", "models"}}
+        return {**read_in, **given}
 
     asked = read()
     own = ServeConfig(**{name: asked[name] for name in asked if name in _OWN})
-    spec = WorkerSpec().changed(_of_worker(asked))
-    sys.exit(_run(spec, own, lambda: _of_worker(read())))
+    specs = specs_of(_of_worker(asked))
+    sys.exit(_run(specs, own, lambda: changes_of(_of_worker(read()))))
 
 
-def _run(spec: WorkerSpec, config: ServeConfig, changes: Any) -> int:
+def _run(specs: Mapping[str, WorkerSpec], config: ServeConfig, changes: Any) -> int:
     from ..sidecar.front.logs import set_up_logs
     from ..sidecar.front.loops import run
     from ..sidecar.front.server import Server
 
     set_up_logs(config.log_format, config.log_level)
-    return run(Server(spec, config, changes).run())
+    return run(Server(specs, config, changes).run())
 
 
 def _of_worker(asked: Mapping[str, Any]) -> dict[str, Any]:

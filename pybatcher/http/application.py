@@ -9,16 +9,18 @@ from typing import Any
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 from starlette.routing import Route
 
 from ..calls.any_batcher import AnyBatcher
 from ..errors import PybatcherError
 from . import messages_routes, more_routes, openai_routes, responses_routes
+from .api_keys import ApiKeys
 from .connection import ClientGoneError
 from .context import Context
 from .guard import Guard
-from .http_error import HttpError, error_body, http_error
+from .http_error import HttpError, http_error, refusal
+from .idempotency import Idempotency
 from .model_list import ModelList
 
 __all__ = ["application"]
@@ -38,7 +40,7 @@ Handler = Callable[[Context, Request], Awaitable[Any]]
 def application(
     batcher: AnyBatcher | Mapping[str, AnyBatcher],
     *,
-    api_keys: Collection[str] | None = None,
+    api_keys: Collection[str] | ApiKeys | None = None,
     max_body: int = 32 * 2**20,
 ) -> Starlette:
     """Return an ASGI application that serves batchers, as OpenAI's and Anthropic's APIs do.
@@ -49,7 +51,8 @@ def application(
     batcher: a `Batcher` of this process or a `Client` of a sidecar; or several by the names that
         requests call their models by.
     api_keys: a request must have one of them, as a Bearer token or in x-api-key. Each is a
-        namespace of its own in the prefix cache. None: no key is asked for.
+        namespace of its own in the prefix cache. None: no key is asked for. The keys of an
+        `ApiKeys` may be replaced later.
     max_body: most bytes of a request's body.
 
     Raises ConfigError.
@@ -61,7 +64,10 @@ def application(
     ]
     return Starlette(
         routes=routes,
-        middleware=[Middleware(Guard, api_keys=api_keys)],
+        middleware=[
+            Middleware(Guard, api_keys=api_keys),
+            Middleware(Idempotency, max_body=max_body),
+        ],
         exception_handlers={404: _not_found, 405: _wrong_method},
     )
 
@@ -71,29 +77,26 @@ def _endpoint(context: Context, handler: Handler) -> Callable[[Request], Awaitab
         try:
             return await handler(context, request)
         except PybatcherError as error:
-            return _refusal(request, http_error(error))
+            return refusal(http_error(error), request.scope)
         except HttpError as error:
-            return _refusal(request, error)
+            return refusal(error, request.scope)
         except ClientGoneError:
             return Response(status_code=499)
         except Exception as error:
             _LOGGER.exception("a request failed")
             message = f"this request could not be served: {type(error).__name__}"
             own = HttpError(500, message, type="server_error", code="internal_error")
-            return _refusal(request, own)
+            return refusal(own, request.scope)
 
     return endpoint
 
 
-def _refusal(request: Request, error: HttpError) -> JSONResponse:
-    return JSONResponse(error_body(error, request.scope), error.status, error.headers)
-
-
 async def _not_found(request: Request, _: Exception) -> Response:
     path = request.url.path
-    return _refusal(request, HttpError(404, f"there is nothing at {path}", code="unknown_url"))
+    error = HttpError(404, f"there is nothing at {path}", code="unknown_url")
+    return refusal(error, request.scope)
 
 
 async def _wrong_method(request: Request, _: Exception) -> Response:
     message = f"{request.url.path} has no method {request.method}"
-    return _refusal(request, HttpError(405, message, code="method_not_allowed"))
+    return refusal(HttpError(405, message, code="method_not_allowed"), request.scope)

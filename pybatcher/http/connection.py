@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Mapping
+from contextlib import suppress
 from typing import Any, TypeVar
 
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.types import Receive
 
 from .http_error import HttpError
 
-__all__ = ["ClientGoneError", "hung_up", "read_body", "unless_gone"]
+__all__ = ["ClientGoneError", "hung_up", "read_body", "read_bytes", "unless_gone", "until_gone"]
 
 T = TypeVar("T")
 
 _SMALL = 2**16  # bytes of JSON that are read in well under a millisecond
+_MOST_VALUES = 2**20  # of a body; three bytes of JSON may be a value of a hundred in memory
 
 
 class ClientGoneError(Exception):
@@ -28,26 +30,41 @@ async def read_body(request: Request, most: int) -> dict[str, Any]:
 
     most: bytes. Raises HttpError for a body that is larger or no JSON object, and ClientGoneError.
     """
-    said = request.headers.get("content-length", "")
-    if said.isdecimal() and int(said) > most:
-        raise _too_large(most)
-    parts, size = [], 0
+    data = await read_bytes(request.headers, request.receive, most)
     try:
-        async for part in request.stream():
-            size += len(part)
-            if size > most:
-                raise _too_large(most)
-            parts.append(part)
-    except ClientDisconnect:
-        raise ClientGoneError from None
-    data = b"".join(parts)
-    try:
-        body = json.loads(data) if size <= _SMALL else await asyncio.to_thread(json.loads, data)
+        body = _parsed(data) if len(data) <= _SMALL else await asyncio.to_thread(_parsed, data)
     except (ValueError, RecursionError) as error:
         raise HttpError(400, f"the body is no JSON: {error}", code="invalid_json") from None
     if not isinstance(body, dict):
         raise HttpError(400, "the body must be a JSON object", code="invalid_json")
     return body
+
+
+def _parsed(data: bytes) -> Any:
+    """Return the value of a JSON text. Raises ValueError, RecursionError and HttpError."""
+    if len(data) > _MOST_VALUES and sum(map(data.count, (b",", b"[", b"{"))) > _MOST_VALUES:
+        message = f"the body has more than {_MOST_VALUES} values: commas and brackets are counted"
+        raise HttpError(413, message, code="body_too_large")
+    return json.loads(data)
+
+
+async def read_bytes(headers: Mapping[str, str], receive: Receive, most: int) -> bytes:
+    """Return the body of a request. Raises HttpError where it is larger, and ClientGoneError."""
+    said = headers.get("content-length", "")
+    if said.isdecimal() and (len(said) > 20 or int(said) > most):
+        raise _too_large(most)
+    parts, size, has_more = [], 0, True
+    while has_more:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientGoneError
+        part = message.get("body", b"")
+        size += len(part)
+        if size > most:
+            raise _too_large(most)
+        parts.append(part)
+        has_more = message.get("more_body", False)
+    return b"".join(parts)
 
 
 async def unless_gone(request: Request, work: Awaitable[T]) -> T:
@@ -65,6 +82,21 @@ async def unless_gone(request: Request, work: Awaitable[T]) -> T:
     finally:
         working.cancel()
         listening.cancel()
+
+
+async def until_gone(receive: Receive, work: Awaitable[None]) -> None:
+    """Do `work` until it is done, or cancel it where the client hangs up first."""
+    working = asyncio.ensure_future(work)
+    listening = asyncio.ensure_future(hung_up(receive))
+    try:
+        await asyncio.wait({working, listening}, return_when=asyncio.FIRST_COMPLETED)
+        if working.done():
+            working.result()
+    finally:
+        listening.cancel()
+        working.cancel()
+        with suppress(asyncio.CancelledError, OSError):
+            await working
 
 
 async def hung_up(receive: Receive) -> None:

@@ -29,7 +29,7 @@ class Context:
         self.max_body = max_body
         self._texts: dict[str, TokenTexts] = {}
         self.began = int(time.time())
-        self.metrics: Any = None  # a `Metrics`, once somebody has asked
+        self.metrics: Any = None  # a `MetricsPage`, once somebody has asked
 
     async def body(self, request: Request) -> dict[str, Any]:
         """Return the body of a request. Raises HttpError, ClientGoneError."""

@@ -13,7 +13,7 @@ from starlette.types import Receive, Scope, Send
 from ..calls.completion import Piece
 from ..calls.stream import Stream
 from ..errors import PybatcherError
-from .connection import hung_up
+from .connection import until_gone
 from .http_error import HttpError, http_error
 
 __all__ = ["DONE", "EventStream", "event", "merged", "steps_of"]
@@ -86,17 +86,7 @@ class EventStream:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the response. Returns when it is sent, or the client has gone."""
-        sending = asyncio.ensure_future(self._send(send))
-        listening = asyncio.ensure_future(hung_up(receive))
-        try:
-            await asyncio.wait({sending, listening}, return_when=asyncio.FIRST_COMPLETED)
-            if sending.done():
-                sending.result()
-        finally:
-            listening.cancel()
-            sending.cancel()
-            with suppress(asyncio.CancelledError, OSError):
-                await sending
+        await until_gone(receive, self._send(send))
 
     async def _send(self, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": self._headers})

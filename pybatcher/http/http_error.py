@@ -7,6 +7,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from starlette.responses import JSONResponse
+
 from ..errors import (
     BatcherClosedError,
     ConnectionLostError,
@@ -20,7 +22,7 @@ from ..errors import (
     RequestTooLongError,
 )
 
-__all__ = ["HttpError", "error_body", "http_error", "is_messages"]
+__all__ = ["HttpError", "error_body", "http_error", "is_messages", "refusal"]
 
 _NAME = r"[a-z_]+(?:\[\d+\])?"
 _FIELD = re.compile(rf"({_NAME}(?:\.{_NAME})*)(?: is | has | cannot be used|: )")
@@ -89,6 +91,11 @@ def error_body(error: HttpError, scope: Mapping[str, Any]) -> dict[str, Any]:
     return {"type": "error", "error": told, "request_id": scope.get("pybatcher.request_id")}
 
 
+def refusal(error: HttpError, scope: Mapping[str, Any]) -> JSONResponse:
+    """Return the response that tells a client of an error. scope: of ASGI."""
+    return JSONResponse(error_body(error, scope), error.status, error.headers)
+
+
 def http_error(error: PybatcherError) -> HttpError:
     """Return what a client is told of an error of a call."""
     message = str(error)
@@ -116,7 +123,15 @@ def http_error(error: PybatcherError) -> HttpError:
             )
         case BatcherClosedError() | ConnectionLostError():
             return HttpError(503, message, type="server_error", code="unavailable")
-        case NoFreeSequenceError() | KvCacheFullError():
+        case KvCacheFullError():  # it ran alone: it would end here again, after as many tokens
+            return HttpError(
+                503,
+                message,
+                type="server_error",
+                code="overloaded",
+                headers={"x-should-retry": "false"},
+            )
+        case NoFreeSequenceError():
             return HttpError(503, message, type="server_error", code="overloaded")
     return HttpError(
         500,

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import httptools
 from typing_extensions import override
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
+from .http_error import HttpError
+
 __all__ = ["ConnectionLimits", "HttpProtocol"]
+
+_HEADER = 32  # bytes that a header counts for besides its own: it is an object, too
+_FRAMING = (b"content-length", b"transfer-encoding")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,7 +27,8 @@ class ConnectionLimits:
     admit: called with the transport of each new connection. False: it is cut.
     max_head: most bytes of the head of a request, and of its headers together.
     request_timeout: seconds in which a request has to come, head and body. A connection that has
-        begun none, or has one half sent, for so long is cut within the same time once more.
+        begun none, or has one half sent, for so long is cut within the same time once more; and
+        one on which nothing of an answer was read that waits to be sent.
     """
 
     admit: Callable[[asyncio.BaseTransport], bool]
@@ -41,6 +49,9 @@ class HttpProtocol(HttpToolsProtocol):
         self._n_header_bytes = 0  # of all headers of a request; trailers of its body are such
         self._timer: asyncio.TimerHandle | None = None
         self._seen: tuple[RequestResponseCycle | None, bool] = (None, False)
+        self._n_unread = 0  # bytes at the last look, of those that wait to be sent
+        self._asks_for_upgrade = False
+        self._is_repeated = False  # the head that is parsed: see `_parse`
 
     # -- the connection ---------------------------------------------------------------------
 
@@ -62,39 +73,92 @@ class HttpProtocol(HttpToolsProtocol):
         self._timer = self.loop.call_later(self._limits.request_timeout, self._look)
 
     def _look(self) -> None:
-        """Cut the connection if it waits for the same request as at the last look."""
+        """Cut the connection if its client did nothing that is waited for since the last look."""
         cycle = self.cycle
         is_answering = cycle is not None and not (cycle.more_body or cycle.response_complete)
-        if not is_answering and self._seen == (cycle, False):
+        is_full = self.flow.write_paused  # the answer goes on when some of it was read
+        n_unread = self.transport.get_write_buffer_size() if is_full else 0
+        reads_nothing = n_unread > 0 and n_unread == self._n_unread
+        if reads_nothing or (not is_answering and self._seen == (cycle, False)):
             self.transport.abort()
             return
-        self._seen = (cycle, is_answering)
+        self._seen, self._n_unread = (cycle, is_answering), n_unread
         self._look_again_later()
 
     # -- heads ------------------------------------------------------------------------------
 
     @override
     def data_received(self, data: bytes) -> None:
-        super().data_received(data)
+        self._unset_keepalive_if_required()
+        try:
+            while (rest := self._parse(data)) is not None:
+                data = rest
+        except httptools.HttpParserError:
+            self.send_400_response("This is no request of HTTP/1.1.")
+            return
         if self._is_in_head and not self.transport.is_closing():
             self._n_head_bytes += len(data)
             if self._n_head_bytes > self._limits.max_head:
                 self.send_400_response("The head of the request is too large.")
 
+    def _parse(self, data: bytes) -> bytes | None:
+        """Parse data up to a head that asks for another protocol; return what to parse after it.
+
+        That is a head without the wish, and the rest of the data: the parser would take the body
+        for the other protocol, and what comes later for a request, which whoever has put it into
+        the body could choose. None: all was parsed.
+        """
+        try:
+            self.parser.feed_data(data)
+            return None
+        except httptools.HttpParserUpgrade as upgrade:
+            rest = data[upgrade.args[0] :]
+        framing = [(name, value) for name, value in self.headers if name in _FRAMING]
+        lines = [b"POST / HTTP/1.1", *(name + b": " + value for name, value in framing), b"\r\n"]
+        self.parser = httptools.HttpRequestParser(self)
+        self._is_repeated = True
+        return b"\r\n".join(lines) + rest
+
+    @override
+    def send_400_response(self, msg: str) -> None:
+        body = json.dumps(HttpError(400, msg, code="invalid_http").body()).encode()
+        head = (
+            b"HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\n"
+            b"connection: close\r\ncontent-length: %d\r\n\r\n" % len(body)
+        )
+        self.transport.write(head + body)
+        self.transport.close()
+
     @override
     def on_message_begin(self) -> None:
         self._is_in_head = True
+        if self._is_repeated:
+            return
         self._n_head_bytes = self._n_header_bytes = 0
         super().on_message_begin()
 
     @override
     def on_header(self, name: bytes, value: bytes) -> None:
-        self._n_header_bytes += len(name) + len(value)
+        self._n_header_bytes += len(name) + len(value) + _HEADER
         if self._n_header_bytes > self._limits.max_head:
             raise ValueError("the headers are too large")  # the parser ends the connection for it
-        super().on_header(name, value)
+        if not self._is_repeated:
+            super().on_header(name, value)
+
+    @override
+    def on_url(self, url: bytes) -> None:
+        if not self._is_repeated:
+            super().on_url(url)
 
     @override
     def on_headers_complete(self) -> None:
         self._is_in_head = False
-        super().on_headers_complete()
+        if not self._is_repeated:
+            super().on_headers_complete()
+        self._asks_for_upgrade = not self._is_repeated and self.parser.should_upgrade()
+        self._is_repeated = False
+
+    @override
+    def on_message_complete(self) -> None:
+        if not self._asks_for_upgrade:  # else its body is still to come
+            super().on_message_complete()

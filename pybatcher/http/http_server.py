@@ -12,6 +12,7 @@ from typing import Any
 import uvicorn
 from typing_extensions import override
 
+from .http_error import HttpError, refusal
 from .http_protocol import ConnectionLimits, HttpProtocol
 
 __all__ = ["HttpServer"]
@@ -25,7 +26,7 @@ class HttpServer:
     """Serves an application from `start` until `close_soon`; `gone` waits for the last answer.
 
     max_connections: past them, requests are answered with 503; past twice as many, connections
-        are cut: file descriptors are for others too.
+        are cut: file descriptors are for others too. Clients cause no lines in the log.
     backlog: connections that wait to be accepted.
     admit: called with the transport of each new connection. False: it is cut.
     request_timeout: of `ConnectionLimits`.
@@ -40,23 +41,24 @@ class HttpServer:
         admit: Callable[[asyncio.BaseTransport], bool] = lambda _: True,
         request_timeout: float = _REQUEST_TIMEOUT,
     ) -> None:
-        self._most_open = 2 * max_connections
+        self._app = app
+        self._most_served = max_connections
         self._admit = admit
         limits = ConnectionLimits(
             admit=self._takes, max_head=_MAX_HEAD, request_timeout=request_timeout
         )
         protocol: Any = partial(HttpProtocol, limits=limits)
         config = uvicorn.Config(
-            app,
+            self._answer,
             http=protocol,
             ws="none",
             interface="asgi3",
             lifespan="off",
             log_config=None,
+            log_level="error",
             access_log=False,
             proxy_headers=False,
             server_header=False,
-            limit_concurrency=max_connections + 1,  # uvicorn counts the one that asks, too
             timeout_keep_alive=_KEEP_ALIVE,
             backlog=backlog,
         )
@@ -94,7 +96,23 @@ class HttpServer:
             connection.transport.abort()
 
     def _takes(self, transport: asyncio.BaseTransport) -> bool:
-        return self.n_connections <= self._most_open and self._admit(transport)
+        return self.n_connections <= 2 * self._most_served and self._admit(transport)
+
+    async def _answer(self, scope: Any, receive: Any, send: Any) -> None:
+        if self.n_connections <= self._most_served:
+            await self._app(scope, receive, send)
+        else:
+            await refusal(_too_many(self._most_served), scope)(scope, receive, send)
+
+
+def _too_many(most: int) -> HttpError:
+    return HttpError(
+        503,
+        f"there are max_connections = {most} already",
+        type="server_error",
+        code="overloaded",
+        headers={"retry-after": "1", "connection": "close"},
+    )
 
 
 class _SignalsLeftAlone(uvicorn.Server):

@@ -90,16 +90,14 @@ async def detokenize(context: Context, request: Request) -> Any:
 
 
 async def metrics(context: Context, request: Request) -> Any:
-    """GET /metrics: for Prometheus, of the first model."""
+    """GET /metrics: for Prometheus, of all models."""
     try:
-        from ..metrics import Metrics
+        from .metrics_page import MetricsPage
     except ImportError as error:
         raise HttpError(501, str(error), type="server_error", code="no_metrics") from None
     if context.metrics is None:
-        batcher: Any = context.models.find(None)[1]
-        context.metrics = Metrics(batcher)
-    await context.metrics.refresh()
-    return Response(context.metrics.exposition(), media_type=context.metrics.content_type)
+        context.metrics = MetricsPage(context.models)
+    return Response(await context.metrics.text(), media_type=MetricsPage.content_type)
 
 
 ROUTES = [

@@ -43,6 +43,6 @@ def test_what_a_client_is_told(
 def test_when_to_come_back_and_when_not() -> None:
     full = http_error(errors.QueueFullError("full", 1.25)).headers
     assert full == {"retry-after": "2", "retry-after-ms": "1250"}
-    for error in (errors.DeadlineExceededError("late"), errors.EngineFailedError("broken")):
-        assert http_error(error).headers == {"x-should-retry": "false"}
+    for kind in (errors.DeadlineExceededError, errors.EngineFailedError, errors.KvCacheFullError):
+        assert http_error(kind("it ran")).headers == {"x-should-retry": "false"}
     assert HttpError(404, "no").headers == {}

@@ -3,76 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import socket
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from typing import Any
+import json
 
 import pytest
-
-from pybatcher.http.http_server import HttpServer
-
-GET = b"GET / HTTP/1.1\r\nhost: here\r\n\r\n"
-DEFAULTS = {"max_connections": 4, "backlog": 4, "request_timeout": 1e6}
-
-
-class App:
-    """Answers with "done", requests for /slow when `go` is set. `n_begun` counts them."""
-
-    def __init__(self) -> None:
-        self.go = asyncio.Event()
-        self.n_begun = 0
-
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        self.n_begun += 1
-        while (await receive()).get("more_body"):
-            pass
-        if scope["path"] == "/slow":
-            await self.go.wait()
-        await send({"type": "http.response.start", "status": 200, "headers": []})
-        await send({"type": "http.response.body", "body": b"done"})
-
-
-class Served:
-    def __init__(self, server: HttpServer, app: App, port: int) -> None:
-        self.server, self.app, self._port = server, app, port
-        self._writers: list[asyncio.StreamWriter] = []
-
-    async def send(self, data: bytes) -> asyncio.StreamReader:
-        reader, writer = await asyncio.open_connection("127.0.0.1", self._port)
-        self._writers.append(writer)
-        writer.write(data)
-        await writer.drain()
-        return reader
-
-    async def close(self) -> None:
-        self.server.abort()
-        await self.server.gone()
-        for writer in self._writers:
-            writer.close()
-            await asyncio.gather(writer.wait_closed(), return_exceptions=True)
-
-
-@asynccontextmanager
-async def served(**options: Any) -> AsyncIterator[Served]:
-    app = App()
-    sock = socket.create_server(("127.0.0.1", 0))
-    sock.setblocking(False)
-    server = HttpServer(app, **{**DEFAULTS, **options})
-    await server.start([sock])
-    running = Served(server, app, sock.getsockname()[1])
-    try:
-        yield running
-    finally:
-        await running.close()
-
-
-async def until_cut(reader: asyncio.StreamReader) -> bytes:
-    try:
-        async with asyncio.timeout(60.0):  # a server that cuts nothing
-            return await reader.read()
-    except ConnectionError:
-        return b""
+from raw_server import GET, served, until_cut
 
 
 @pytest.mark.parametrize(
@@ -124,7 +58,7 @@ async def test_an_answer_may_take_any_time() -> None:
 async def test_a_head_without_end_is_refused(parts: list[bytes]) -> None:
     async with served() as running:
         reader = await running.send(parts[0])
-        (writer,) = running._writers
+        (writer,) = running.writers
         for part in parts[1:]:
             writer.write(part)
             await asyncio.sleep(0.001)  # each is read by itself
@@ -146,7 +80,12 @@ async def test_past_the_limit_requests_are_refused_and_then_connections_cut() ->
         while running.app.n_begun < 2:  # noqa: ASYNC110
             await asyncio.sleep(0.001)
         third = await running.send(GET)
-        assert b" 503 " in await third.readline()
+        told = await until_cut(third)  # with its connection
+        assert told.startswith(b"HTTP/1.1 503 ")
+        assert b"retry-after: 1\r\n" in told
+        assert (
+            "max_connections = 2" in json.loads(told.partition(b"\r\n\r\n")[2])["error"]["message"]
+        )
         idle = [await running.send(b"") for _ in range(2)]
         while running.server.n_connections < 4:  # noqa: ASYNC110
             await asyncio.sleep(0.001)

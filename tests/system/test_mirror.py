@@ -41,7 +41,6 @@ ELSEWHERE = {
     "sidecar/front/socket_listener.py": "sidecar/front/test_server.py",
     "sidecar/front/otlp_traces.py": "calls/test_tracing.py",
     "sidecar/front/http_listener.py": "http/test_serve_http.py",
-    "http/http_protocol.py": "http/test_serve_http.py",
     "sidecar/worker.py": "sidecar/front/test_worker_supervisor.py",
 }
 

@@ -37,6 +37,7 @@ class Front(CallService):
 
     `ask` answers questions about the front itself, and passes on the rest.
     n_connections: returns the number of connected clients.
+    failed: a future of why no worker can be started any more. A `reload` that works makes another.
     """
 
     def __init__(
@@ -104,6 +105,8 @@ class Front(CallService):
                 raise
             after.remote.take_prefixes_of(before.remote)
             self._current = after
+            if self.failed.done():
+                self.failed = self._loop.create_future()
             _LOGGER.info("reloaded: %s serves from now on", hello.get("model"))
             before.drain_soon()
             return hello

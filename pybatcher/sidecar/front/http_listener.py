@@ -7,7 +7,7 @@ import logging
 import socket
 from collections.abc import Mapping
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
@@ -85,21 +85,21 @@ class HttpListener(Listener):
 
     def use_keys(self, keys: tuple[str, ...] | None) -> None:
         """Ask new requests for one of these keys; None: for none."""
-        from ...http import application
-
-        config, name = self._config, self._config.served_model_name
-        batcher = self._client if name is None else {name: self._client}
-        self._application = application(batcher, api_keys=keys, max_body=config.max_frame)
+        self._known_keys.replace(keys)
 
     @override
-    async def start(self, front: Front) -> None:
+    async def start(self, fronts: Mapping[str, Front]) -> None:
+        from ...http import application
+        from ...http.api_keys import ApiKeys
         from ...http.http_server import HttpServer
 
-        self._client = OwnClient(front)
-        await self._client.start()
-        self.use_keys(self._keys)
+        clients = {name: OwnClient(front) for name, front in fronts.items()}
+        for client in clients.values():
+            await client.start()
+        self._known_keys = ApiKeys(self._keys)
+        app = application(clients, api_keys=self._known_keys, max_body=self._config.max_frame)
         most = self._config.max_connections
-        self._server = HttpServer(self._serve, max_connections=most, backlog=most, admit=self._may)
+        self._server = HttpServer(app, max_connections=most, backlog=most, admit=self._may)
         await self._server.start(self._sockets)
 
     @override
@@ -123,9 +123,6 @@ class HttpListener(Listener):
         self._closes.close()
 
     # -- clients ----------------------------------------------------------------------------
-
-    async def _serve(self, scope: Any, receive: Any, send: Any) -> None:
-        await self._application(scope, receive, send)
 
     def _may(self, transport: asyncio.BaseTransport) -> bool:
         """Return whether a new connection is taken: over a unix socket, by its user."""

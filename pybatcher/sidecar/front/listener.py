@@ -23,9 +23,13 @@ class Listener(ABC):
     def n_connections(self) -> int:
         """Number of connected clients."""
 
+    def serves(self, model: str) -> bool:
+        """Return whether its clients can call this model."""
+        return True
+
     @abstractmethod
-    async def start(self, front: Front) -> None:
-        """Serve clients with the calls of a front."""
+    async def start(self, fronts: Mapping[str, Front]) -> None:
+        """Serve clients with the calls of these fronts, by the names of their models."""
 
     @abstractmethod
     def close_soon(self) -> None:

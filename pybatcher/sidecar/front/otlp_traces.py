@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ...errors import ConfigError
@@ -45,18 +46,21 @@ class OtlpTraces:
             named = named.merge(own)
         self._provider: Any = TracerProvider(resource=named)
         self._provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(endpoint=endpoint)))
-        self._tracing: Tracing | None = None
+        self._tracings: list[Tracing] = []
 
-    def start(self, front: Front) -> None:
-        """Make spans of the front's requests from now on."""
+    def start(self, fronts: Mapping[str, Front]) -> None:
+        """Make spans of the fronts' requests from now on, by the names of their models."""
         from ...calls.tracing import Tracing
 
-        self._tracing = Tracing(front, self._provider, is_server=True)
+        self._tracings = [
+            Tracing(front, self._provider, is_server=True, model_name=name or None)
+            for name, front in fronts.items()
+        ]
 
     async def close(self) -> None:
         """Send the last spans; give up after some seconds."""
-        if self._tracing is not None:
-            self._tracing.stop()
+        for tracing in self._tracings:
+            tracing.stop()
         sent = asyncio.to_thread(self._provider.shutdown)
         try:
             await asyncio.wait_for(sent, _LAST_EXPORT)

@@ -11,7 +11,9 @@ from typing_extensions import override
 from ...calls.any_batcher import AnyBatcher
 from ...calls.call import Call, CallOptions, Question
 from ...calls.lifecycle import RunningService
+from ...calls.questions import ReadStatistics
 from ...calls.reply import Reply
+from ...calls.statistics import BatcherStatistics
 from ...calls.telemetry import Handler
 from .front import Front
 
@@ -41,6 +43,10 @@ class OwnClient(AnyBatcher):
     @override
     def attach(self, handler: Handler) -> Callable[[], None]:
         return self._front.attach(handler)
+
+    @override
+    async def statistics(self) -> BatcherStatistics:  # `Metrics` looks for the `async`
+        return await self._ask(ReadStatistics())
 
     @override
     async def _start_service(self) -> RunningService:

@@ -22,6 +22,7 @@ from ...params.config import (
     check_number,
 )
 from ...serving.system_prompt import check_system_prompt
+from .named_models import check_models
 from .tcp import read_address
 
 __all__ = ["ServeConfig", "read_config"]
@@ -37,7 +38,8 @@ class ServeConfig:
     """How clients are served, and when a worker that ends or hangs is replaced.
 
     socket: path of the unix socket. None: $PYBATCHER_SOCKET, or pybatcher.sock in
-        $XDG_RUNTIME_DIR, or the socket that an init system hands over.
+        $XDG_RUNTIME_DIR, or the socket that an init system hands over. Models with names
+        have a socket each, whose path has the name for {model}.
     allow_uids: ids of users who may connect besides the one that serves.
     no_socket: serve HTTP only, and make no unix socket for MessagePack.
     http: address to serve HTTP at, as HOST:PORT. Where other machines can reach it,
@@ -135,7 +137,7 @@ _TABLES: dict[str, type] = {
     "serve": ServeConfig,
 }
 _OWNERS = {field.name: table for table, kind in _TABLES.items() for field in fields(kind)}
-_MODEL_KEYS = ("model", "system_prompt", "system_prompt_file")
+_MODEL_KEYS = ("model", "models", "system_prompt", "system_prompt_file")
 _PATHS = ("model", "system_prompt_file", "socket", "uds", "api_key_file", "weights_cache")
 _NO_PATHS = ("auto", "off")  # ... of weights_cache
 
@@ -143,9 +145,10 @@ _NO_PATHS = ("auto", "off")  # ... of weights_cache
 def read_config(path: str | Path) -> dict[str, Any]:
     """Read options by their names from a TOML file. All of them are checked.
 
-    Keys are `model`, `system_prompt` or `system_prompt_file`, and every field
-    of EngineConfig, SchedulerConfig, SupervisionConfig and ServeConfig, each
-    at the top or in its table: [engine], [scheduler], [supervision], [serve].
+    Keys are `model`, or the table [models] of paths by name, `system_prompt` or
+    `system_prompt_file`, and every field of EngineConfig, SchedulerConfig,
+    SupervisionConfig and ServeConfig, each at the top or in its table: [engine],
+    [scheduler], [supervision], [serve].
     Paths in it are relative to its folder; they are returned absolute.
     Raises ConfigError, with the file's name, for what cannot be read or is no option.
     """
@@ -167,6 +170,10 @@ def read_config(path: str | Path) -> dict[str, Any]:
         value = options.get(name)
         if isinstance(value, str) and not (name == "weights_cache" and value in _NO_PATHS):
             options[name] = str(folder / os.path.expanduser(value))
+    if "models" in options:
+        options["models"] = {
+            name: str(folder / os.path.expanduser(path)) for name, path in options["models"].items()
+        }
     return options
 
 
@@ -207,6 +214,10 @@ def _check(options: Mapping[str, Any]) -> None:
     for name in ("model", "system_prompt_file"):
         if name in options and not _is_text(options[name]):
             raise bad_value(name, options[name], "a path")
+    if "models" in options:
+        check_models(options["models"])
+    if "model" in options and "models" in options:
+        raise ConfigError("model and models are both there; give one of them")
     check_system_prompt(options.get("system_prompt"))
     if "system_prompt" in options and "system_prompt_file" in options:
         raise ConfigError("system_prompt and system_prompt_file are both there; give one of them")

@@ -8,6 +8,7 @@ import os
 import signal
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from ...errors import BatcherClosedError, ConfigError, PybatcherError
@@ -34,17 +35,19 @@ _HANG_UP_GRACE = 1.0
 class Server:
     """Serves clients from `run` until a signal ends it, or until no worker can be started.
 
-    changes: called on the loop at a SIGHUP; returns the changes of the reload. None: SIGHUP starts
-        a new worker with the same options.
+    specs: of the workers, by the names of their models; "" is the name that the model has. Each
+        has a front of its own: what happens to one worker is nothing to the others.
+    changes: called on the loop at a SIGHUP; returns the changes of the reload, by the names of the
+        models. None: SIGHUP starts new workers with the same options.
     """
 
     def __init__(
         self,
-        spec: WorkerSpec,
+        specs: Mapping[str, WorkerSpec],
         config: ServeConfig,
-        changes: Callable[[], Mapping[str, Any]] | None = None,
+        changes: Callable[[], Mapping[str, Mapping[str, Any]]] | None = None,
     ) -> None:
-        self._spec = spec
+        self._specs = dict(specs)
         self._config = config
         self._changes = changes
         self._listeners: list[Listener] = []
@@ -64,16 +67,22 @@ class Server:
         self._notifier = Notifier.from_environ(os.environ)
         try:
             self._listen()
-            self._front = Front(self._spec, self._config, self._n_connections)
+            self._fronts = {
+                name: Front(spec, self._config, partial(self._n_connections, name))
+                for name, spec in self._specs.items()
+            }
             try:
+                served = self._fronts
+                if (name := self._config.served_model_name) is not None:
+                    served = {name: front for front in self._fronts.values()}
                 if self._traces is not None:
-                    self._traces.start(self._front)
+                    self._traces.start(served)
                 for listener in self._listeners:
-                    await listener.start(self._front)
+                    await listener.start(served if listener is self._http else self._fronts)
                 self._handle_signals()
                 return await self._serve()
             finally:
-                await self._front.close(BatcherClosedError("the sidecar has ended"))
+                await self._close_fronts("the sidecar has ended")
                 if self._traces is not None:
                     await self._traces.close()
         finally:
@@ -88,8 +97,12 @@ class Server:
             for name in ("no_socket", "api_key_file"):
                 if getattr(config, name):
                     raise ConfigError(f"{name} goes with http or uds; give one of them as well")
+        if any(self._specs) and config.served_model_name is not None:
+            raise ConfigError("served_model_name is given, and model has a name; give one of them")
         if not config.no_socket:
-            self._listeners.append(SocketListener(config))
+            self._check_sockets()
+            for model in self._specs:
+                self._listeners.append(SocketListener(config, model))
         elif inherited_socket(os.environ, os.getpid()) is not None:
             raise ConfigError("no_socket is given, and an init system hands over a socket")
         if serves_http:
@@ -98,8 +111,29 @@ class Server:
         if config.otlp_traces_endpoint is not None:
             self._traces = OtlpTraces(config.otlp_traces_endpoint)
 
-    def _n_connections(self) -> int:
-        return sum(listener.n_connections for listener in self._listeners)
+    def _check_sockets(self) -> None:
+        """Raise ConfigError where several models would have one socket."""
+        if len(self._specs) == 1:
+            return
+        if inherited_socket(os.environ, os.getpid()) is not None:
+            raise ConfigError("there are several models, and an init system hands over one socket")
+        if "{model}" not in (self._config.socket or ""):
+            raise ConfigError(
+                "there are several models, and each has a socket of its own: give socket with "
+                "{model} in its path, or no_socket to serve HTTP only"
+            )
+
+    def _n_connections(self, model: str) -> int:
+        """Return the number of clients that can call a model."""
+        return sum(one.n_connections for one in self._listeners if one.serves(model))
+
+    @property
+    def _n_in_flight(self) -> int:
+        return sum(front.n_in_flight for front in self._fronts.values())
+
+    async def _close_fronts(self, why: str) -> None:
+        closing = [front.close(BatcherClosedError(why)) for front in self._fronts.values()]
+        await asyncio.gather(*closing)
 
     # -- from start to end ------------------------------------------------------------------
 
@@ -107,31 +141,45 @@ class Server:
         for listener in self._listeners:
             for name, address in listener.addresses.items():
                 _LOGGER.info("listening on %s", address, extra={name: address})
-        failed = self._front.failed
+        failed = self._loop.create_task(self._all_failed())
         ending = self._loop.create_task(self._told_to_end.wait())
-        opening = self._loop.create_task(self._front.opened())
+        opening = self._loop.create_task(self._all_opened())
         try:
-            await asyncio.wait({opening, ending}, return_when=asyncio.FIRST_COMPLETED)
+            either: set[asyncio.Future[Any]] = {opening, ending}
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
             if opening.done():
                 opening.result()
                 self._notifier.ready()
-                either: set[asyncio.Future[Any]] = {failed, ending}
+                either = {failed, ending}
                 await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
             self._notifier.stopping()
             if not failed.done():
                 await self._drain()
         finally:
-            opening.cancel()
-            ending.cancel()
+            for waiting in (opening, ending, failed):
+                waiting.cancel()
             await self._hang_up_all()
-        if failed.done():
+        if failed.done() and not failed.cancelled():
             _LOGGER.critical("%s", failed.result())
             return _FAILED
         return _INTERRUPTED if self._told_to_stop.is_set() else 0
 
+    async def _all_opened(self) -> None:
+        """Wait until all models are served. Raises why one of them cannot."""
+        await asyncio.gather(*(front.opened() for front in self._fronts.values()))
+
+    async def _all_failed(self) -> PybatcherError:
+        """Wait until no model can be served any more. Return why the last one cannot."""
+        while True:
+            failures = [front.failed for front in self._fronts.values()]
+            left = [failed for failed in failures if not failed.done()]
+            if not left:
+                return failures[-1].result()
+            await asyncio.wait(left)
+
     async def _drain(self) -> None:
         """Wait for the calls in flight, until `drain_timeout` or a second Ctrl-C."""
-        _LOGGER.info("ending: %d calls in flight are being finished", self._front.n_in_flight)
+        _LOGGER.info("ending: %d calls in flight are being finished", self._n_in_flight)
         for listener in self._listeners:
             listener.close_soon()
         done = self._loop.create_task(self._all_gone())
@@ -139,10 +187,8 @@ class Server:
         limit = self._config.drain_timeout
         await asyncio.wait({done, stop}, timeout=limit, return_when=asyncio.FIRST_COMPLETED)
         if not done.done():
-            _LOGGER.warning("%d calls were not finished", self._front.n_in_flight)
-            await self._front.close(
-                BatcherClosedError("the sidecar was told to end before this request was finished")
-            )
+            _LOGGER.warning("%d calls were not finished", self._n_in_flight)
+            await self._close_fronts("the sidecar was told to end before this request was finished")
         done.cancel()
         stop.cancel()
 
@@ -184,12 +230,18 @@ class Server:
         self._notifier.reloading()
         try:
             changes = {} if self._changes is None else self._changes()
+            if changes and changes.keys() != self._fronts.keys():
+                raise ConfigError(
+                    f"the models are {', '.join(changes)} now; to add, remove or rename one, start "
+                    "the server again"
+                )
             keys = None if self._http is None else self._http.read_keys()
         except PybatcherError as error:
             _LOGGER.warning("not reloaded, all is as it was: %s", error)
         else:
             if self._http is not None:
                 self._http.use_keys(keys)  # now: one that is gone must not work any longer
-            with suppress(PybatcherError):  # logged by the front
-                await self._front.reload(dict(changes))
+            for name, front in self._fronts.items():  # in turn: each needs memory for a worker more
+                with suppress(PybatcherError):  # logged by the front
+                    await front.reload(changes.get(name, {}))
         self._notifier.ready()

@@ -20,6 +20,7 @@ from ..session.session import ServerSession
 from .front import Front
 from .listener import Listener
 from .listening import ListeningSocket, inherited_socket, open_socket
+from .named_models import socket_of
 from .serve_config import ServeConfig
 
 __all__ = ["SocketListener"]
@@ -34,11 +35,14 @@ class SocketListener(Listener):
 
     Made with a socket that listens already: the one that an init system hands over, or one at the
     path of the configuration. Raises ConfigError where there can be none.
+
+    model: the one that its clients call.
     """
 
-    def __init__(self, config: ServeConfig) -> None:
+    def __init__(self, config: ServeConfig, model: str) -> None:
         self._config = config
-        self._listening = _listen(config)
+        self._model = model
+        self._listening = _listen(config, model)
         self._limits = Limits(
             max_frame=config.max_frame,
             max_depth=config.max_depth,
@@ -62,8 +66,12 @@ class SocketListener(Listener):
         return len(self._sessions)
 
     @override
-    async def start(self, front: Front) -> None:
-        self._front = front
+    def serves(self, model: str) -> bool:
+        return model == self._model
+
+    @override
+    async def start(self, fronts: Mapping[str, Front]) -> None:
+        self._front = fronts[self._model]
         loop = asyncio.get_running_loop()
         self._server = await loop.create_unix_server(
             self._session, sock=self._listening.sock, **_LEAVES_THE_FILE
@@ -121,9 +129,9 @@ class SocketListener(Listener):
             self._all_gone.set()
 
 
-def _listen(config: ServeConfig) -> ListeningSocket:
+def _listen(config: ServeConfig, model: str) -> ListeningSocket:
     inherited = inherited_socket(os.environ, os.getpid())
     if inherited is not None:
         return ListeningSocket(inherited)
-    path = config.socket or default_socket_path(os.environ)
+    path = socket_of(str(config.socket or default_socket_path(os.environ)), model)
     return open_socket(path, backlog=config.max_connections, allow_uids=config.allow_uids)

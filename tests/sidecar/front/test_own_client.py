@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from contextlib import suppress
 from typing import Any, cast
 
@@ -54,6 +55,10 @@ async def test_each_namespace_is_a_tenant_and_none_of_the_sockets() -> None:
     tenants = [asked.tenant for asked in front.asked]
     assert tenants == ["http"] * 2 + ["http key-1"] * 2 + ["http key-2"] * 2
     assert isinstance(front.asked[0], EmbedTexts)
+
+
+async def test_metrics_have_to_fetch_its_statistics() -> None:
+    assert inspect.iscoroutinefunction(OwnClient.statistics)
 
 
 async def test_closing_it_leaves_the_front() -> None:

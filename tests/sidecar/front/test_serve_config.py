@@ -180,7 +180,7 @@ def test_an_unknown_key_is_named_beside_the_known_ones(file: Path) -> None:
     assert "unknown option 'n_ctxx'" in said
     known = said.partition("the options are: ")[2].split(", ")
     expected = {field.name for kind in CLASSES for field in fields(kind)}
-    assert set(known) == expected | {"model", "system_prompt", "system_prompt_file"}
+    assert set(known) == expected | {"model", "models", "system_prompt", "system_prompt_file"}
     assert "unknown option 'n_ctxx'" in refusal(file, "[engine]\nn_ctxx = 3")
     assert "unknown option 'extra'" in refusal(file, "[extra]\nn_ctx = 3")
 

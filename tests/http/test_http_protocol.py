@@ -1,0 +1,125 @@
+"""Requests that are none, as clients send them who want a proxy to see others than the server."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+from raw_server import GET, Served, served, until_cut
+
+BODY = b"hello"
+SMUGGLED = b"GET /smuggled HTTP/1.1\r\nhost: here\r\n\r\n"
+
+
+def post(*headers: bytes, body: bytes = BODY, sized: bool = False) -> bytes:
+    lines = [b"POST / HTTP/1.1", b"host: here", *headers]
+    lines += [b"content-length: %d" % len(body)] if sized else []
+    return b"\r\n".join(lines) + b"\r\n\r\n" + body
+
+
+CHUNKED = b"transfer-encoding: chunked"
+NONE = {
+    "both lengths": post(CHUNKED, b"content-length: 5", body=b"0\r\n\r\n" + SMUGGLED),
+    "two lengths": post(b"content-length: 5", b"content-length: 4"),
+    "a list of lengths": post(b"content-length: 5, 5"),
+    "a sign": post(b"content-length: +5"),
+    "below zero": post(b"content-length: -5"),
+    "hexadecimal": post(b"content-length: 0x5"),
+    "too large for 64 bits": post(b"content-length: 99999999999999999999"),
+    "a space before the colon": post(b"content-length : 5"),
+    "another coding": post(b"transfer-encoding: xchunked", body=b"0\r\n\r\n"),
+    "chunked is not last": post(b"transfer-encoding: chunked, identity", body=b"0\r\n\r\n"),
+    "chunked twice": post(CHUNKED, CHUNKED, body=b"0\r\n\r\n"),
+    "a vertical tab": post(b"transfer-encoding: \x0bchunked", body=b"0\r\n\r\n"),
+    "a chunk below zero": post(CHUNKED, body=b"-1\r\n\r\n"),
+    "a chunk with 0x": post(CHUNKED, body=b"0x5\r\nhello\r\n0\r\n\r\n"),
+    "a chunk of 2**72": post(CHUNKED, body=b"fffffffffffffffff\r\nhello\r\n0\r\n\r\n"),
+    "chunks by line feeds": post(CHUNKED, body=b"5\nhello\n0\n\n"),
+    "a chunk that goes on": post(CHUNKED, body=b"5\r\nhelloXX0\r\n\r\n"),
+    "a folded header": post(b"a: b\r\n c", sized=True),
+    "a folded length": post(b"transfer-encoding:\r\n chunked", body=b"0\r\n\r\n"),
+    "a carriage return": post(b"a: b\rc: d", sized=True),
+    "line feeds": post(sized=True).replace(b"\r\n", b"\n"),
+    "a null": post(b"a: b\0c", sized=True),
+    "no colon": post(b"abc", sized=True),
+    "HTTP/2": b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+    "TLS": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+    "a method that is none": GET.replace(b"GET", b"FROB"),
+    "a tunnel": b"CONNECT here:80 HTTP/1.1\r\nhost: here\r\n\r\n" + SMUGGLED,
+    "10,000 headers": post(*[b"a%d: b" % i for i in range(10_000)], sized=True),
+}
+
+
+async def test_what_is_no_request_is_refused_as_json_and_ends_its_connection() -> None:
+    async with served(max_connections=100) as running:
+        honest = await running.send(GET.replace(b" / ", b" /slow "))
+        for about, data in NONE.items():
+            answer = await until_cut(await running.send(data))
+            head, _, body = answer.partition(b"\r\n\r\n")
+            assert head.startswith(b"HTTP/1.1 400 "), about
+            error = json.loads(body)["error"]
+            assert error["code"] == "invalid_http", about
+            assert head.count(b"HTTP/1.1") == 1, about
+        assert "/smuggled" not in running.app.paths
+        running.app.go.set()
+        assert b"200 OK" in await honest.readline()
+
+
+UPGRADE = (b"connection: Upgrade, HTTP2-Settings", b"upgrade: h2c", b"http2-settings: AAMAAABk")
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+async def test_who_asks_for_another_protocol_has_this_one(chunked: bool) -> None:
+    """Java's HttpClient does, with bodies; and a body is never the next request."""
+    body = b"%x\r\n%b\r\n0\r\n\r\n" % (len(SMUGGLED), SMUGGLED) if chunked else SMUGGLED
+    framing = CHUNKED if chunked else b"content-length: %d" % len(body)
+    request = post(*UPGRADE, framing, body=b"")
+    async with served() as running:
+        whole = await running.send(request + body + GET)
+        await answered(whole, 2)
+        await in_parts(running, request, body, GET)
+        await in_parts(running, request, body[:9], body[9:] + GET)
+        await in_parts(running, request[:-2], request[-2:] + body, GET)
+        assert running.app.bodies == [SMUGGLED, b""] * 4
+
+
+async def in_parts(running: Served, *parts: bytes) -> None:
+    reader = await running.send(parts[0])
+    for part in parts[1:]:
+        await asyncio.sleep(0.02)  # each is read by itself
+        running.writers[-1].write(part)
+    await answered(reader, 2)
+
+
+async def answered(reader: asyncio.StreamReader, n: int) -> None:
+    for _ in range(n):
+        assert b"200 OK" in await reader.readuntil(b"\r\n")
+        await reader.readuntil(b"done\r\n0\r\n\r\n")
+
+
+async def test_many_wishes_at_once_are_as_many_requests() -> None:
+    async with served() as running:
+        wish = b"\r\n".join([b"GET / HTTP/1.1", b"host: here", *UPGRADE, b"\r\n"])
+        await answered(await running.send(wish * 1500), 1500)
+        assert running.app.n_begun == 1500
+
+
+async def test_who_reads_nothing_is_cut() -> None:
+    async with served(request_timeout=0.1) as running:
+        reader = await running.send(GET.replace(b" / ", b" /large "))
+        running.writers[-1].transport.pause_reading()
+        while running.server.n_connections:  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+        assert running.app.n_begun == 1
+        assert not reader.at_eof()
+
+
+async def test_who_reads_slowly_is_not() -> None:
+    async with served(request_timeout=0.2) as running:
+        reader = await running.send(GET.replace(b" / ", b" /large "))
+        size = 0
+        while not (data := await reader.read(2**18)).endswith(b"done\r\n0\r\n\r\n"):
+            size += len(data)
+            await asyncio.sleep(0.05)
+        assert size + len(data) > 64 * 2**16
