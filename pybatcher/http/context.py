@@ -10,6 +10,7 @@ from starlette.requests import Request
 
 from ..calls.any_batcher import AnyBatcher
 from .connection import read_body
+from .live_feed import Watchers
 from .model_list import ModelList
 from .sampling_fields import bad
 from .token_texts import TokenTexts
@@ -28,6 +29,7 @@ class Context:
         self.max_body = max_body
         self._texts: dict[str, TokenTexts] = {}
         self.began = int(time.time())
+        self.watchers = Watchers()
         self.metrics: Any = None  # a `Metrics`, once somebody has asked
 
     async def body(self, request: Request) -> dict[str, Any]:

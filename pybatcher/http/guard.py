@@ -17,7 +17,8 @@ from .http_error import HttpError, error_body, is_messages
 
 __all__ = ["Guard"]
 
-_OPEN = ("/health", "/v1/health")
+_OPEN = ("/health", "/v1/health", "/")
+_PAGE = "/page/"  # what the page is made of; it asks for the key that its requests need
 _ID = re.compile(r"[\x21-\x7e]{1,128}")
 
 
@@ -62,7 +63,7 @@ class Guard:
             await send(message)
 
         path = scope["path"].removeprefix(scope.get("root_path", ""))
-        if self._keys is not None and path not in _OPEN:
+        if self._keys is not None and path not in _OPEN and not path.startswith(_PAGE):
             namespace = self._namespace(headers)
             if namespace is None:
                 await _refuse(scope, send_named)

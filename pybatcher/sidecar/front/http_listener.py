@@ -44,6 +44,7 @@ class HttpListener(Listener):
         self._addresses: dict[str, str] = {}
         self._sockets: list[socket.socket] = []
         self._server: HttpServer | None = None
+        self._application: Any = None
         with ExitStack() as opened:
             self._listen(opened)
             self._closes = opened.pop_all()
@@ -89,6 +90,7 @@ class HttpListener(Listener):
 
         config, name = self._config, self._config.served_model_name
         batcher = self._client if name is None else {name: self._client}
+        self._send_watchers_away()  # they come back with a key that is known now
         self._application = application(batcher, api_keys=keys, max_body=config.max_frame)
 
     @override
@@ -104,6 +106,7 @@ class HttpListener(Listener):
 
     @override
     def close_soon(self) -> None:
+        self._send_watchers_away()
         if self._server is not None:
             self._server.close_soon()
         self.close()
@@ -123,6 +126,10 @@ class HttpListener(Listener):
         self._closes.close()
 
     # -- clients ----------------------------------------------------------------------------
+
+    def _send_watchers_away(self) -> None:
+        if self._application is not None:
+            self._application.state.watchers.ended.set()
 
     async def _serve(self, scope: Any, receive: Any, send: Any) -> None:
         await self._application(scope, receive, send)
