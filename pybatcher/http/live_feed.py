@@ -3,7 +3,7 @@
     feed = LiveFeed(name, batcher)
     async for frame in feed.frames(namespace=None, until=ended): ...
 
-It listens to the batcher for as long as somebody reads its frames, and not at all before.
+It listens to the batcher while somebody reads its frames, and not at all before.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ __all__ = ["LiveFeed", "Watchers", "counts_of", "timeline_of"]
 
 PERIOD = 0.5  # seconds from a frame to the next one
 SPAN = 30.0  # seconds of one response: who stops a server need not wait longer for its watchers
+LINGER = 5.0  # seconds for which it listens without watchers
 PATIENCE = 5.0  # seconds that a sidecar has to answer
 
 MOST_WATCHERS = 8  # of an application
@@ -93,61 +94,93 @@ class Watchers:
 
 
 class LiveFeed:
-    """What one batcher does, told twice a second to one watcher.
+    """Tells what one batcher does, twice a second, to each who watches.
 
     A frame has counts since the start, so that whoever misses one misses nothing: a watcher that
     reads slowly gets fewer frames, and nothing is kept for it but the last requests that ended.
+    The feed listens from the first watcher until some seconds after the last one, who may come
+    back: each is sent away after `SPAN`.
     """
 
     def __init__(
         self, name: str, batcher: AnyBatcher, clock: Callable[[], float] = time.monotonic
     ) -> None:
+        self.batcher = batcher
         self._name = name
-        self._batcher = batcher
         self._clock = clock
+        self._n_watching = 0
+        self._detach: Callable[[], None] | None = None
         self._window = RollingWindow()
-        self._ended: deque[RequestEvent] = deque(maxlen=_MOST_ENDED)
+        self._ended: deque[tuple[int, RequestEvent]] = deque(maxlen=_MOST_ENDED)
+        self._n_ended = 0
+
+    @property
+    def is_listening(self) -> bool:
+        """True while events of the batcher are taken."""
+        return self._detach is not None
 
     async def frames(
-        self, namespace: str | None, until: asyncio.Event
+        self, namespace: str | None, until: asyncio.Event, after: int | None = None
     ) -> AsyncGenerator[dict[str, Any]]:
         """Return frames until `until` is set, the batcher closes, or `SPAN` seconds are over.
 
         namespace: the requests of no other one are told. None: those of all are.
+        after: the "serial" of the last frame that the watcher has had. None: it has had none.
         """
         end = self._clock() + SPAN
-        detach = self._batcher.attach(self._take)
+        self._come()
         try:
+            serial = self._n_ended if after is None else after
             while not until.is_set():
-                frame = await self._frame(namespace)
+                frame = await self._frame(namespace, serial)
+                serial = frame["serial"]
                 yield frame
-                is_over = frame["health"]["status"] in ("closing", "closed", "gone")
+                is_over = frame["health"]["status"] in ("closing", "closed")
                 if is_over or self._clock() >= end:
                     return
                 await _wait(until, PERIOD)
         finally:
-            detach()
+            self._go()
+
+    def _come(self) -> None:
+        self._n_watching += 1
+        if self._detach is None:
+            self._window = RollingWindow()
+            self._ended.clear()
+            self._detach = self.batcher.attach(self._take)
+
+    def _go(self) -> None:
+        self._n_watching -= 1
+        if self._n_watching == 0:
+            asyncio.get_running_loop().call_later(LINGER, self._detach_if_left)
+
+    def _detach_if_left(self) -> None:
+        if self._n_watching == 0 and self._detach is not None:
+            self._detach()
+            self._detach = None
 
     def _take(self, event: TelemetryEvent) -> None:
         self._window(event)
         if isinstance(event, RequestEvent):
-            self._ended.append(event)
+            self._n_ended += 1
+            self._ended.append((self._n_ended, event))
 
-    async def _frame(self, namespace: str | None) -> dict[str, Any]:
-        counts, health = None, {"status": "gone", "reason": "it does not answer"}
+    async def _frame(self, namespace: str | None, after: int) -> dict[str, Any]:
+        counts, health = None, {}
         try:
             async with asyncio.timeout(PATIENCE):
-                found = await self._batcher.health()
+                found = await self.batcher.health()
                 health = {"status": found.status, "reason": found.reason}
-                counts = counts_of(await self._batcher.statistics())
+                counts = counts_of(await self.batcher.statistics())
         except TimeoutError:
             health = {"status": "hung", "reason": f"no answer within {PATIENCE:.0f} s"}
         except PybatcherError as error:
-            health["reason"] = str(error)
-        now = self._clock()
-        ended = [self._ended.popleft() for _ in range(len(self._ended))]
+            health = {"status": "gone", "reason": str(error)}
+        now, serial = self._clock(), self._n_ended
+        ended = [event for number, event in self._ended if number > after]
         return {
             "time": now,
+            "serial": serial,
             "model": self._name,
             "health": health,
             "counts": counts,

@@ -15,7 +15,7 @@ from starlette.responses import Response
 from .context import Context
 from .event_stream import EventStream, event
 from .http_error import HttpError
-from .live_feed import LiveFeed, Watchers
+from .live_feed import Watchers
 
 __all__ = ["ROUTES"]
 
@@ -88,20 +88,29 @@ def _sent(name: str, request: Request) -> Response:
 
 
 async def live(context: Context, request: Request) -> Any:
-    """GET /live: frames of the live view as events; ?model=NAME where there are several."""
-    name, batcher = context.models.find(request.query_params.get("model"))
+    """GET /live: frames of the live view as events.
+
+    ?model=NAME where there are several; &after=SERIAL of the last frame, for one who comes back.
+    """
+    asked = request.query_params
+    name, batcher = context.models.find(asked.get("model"))
+    after = asked.get("after", "")
     context.watchers.check()
     if request.method == "HEAD":
         return Response()
-    namespace = request.scope.get("pybatcher.namespace")
-    return EventStream(_frames(LiveFeed(name, batcher), namespace, context.watchers))
+    frames = context.feed(name, batcher).frames(
+        request.scope.get("pybatcher.namespace"),
+        context.watchers.ended,
+        int(after) if after.isascii() and after.isdecimal() and len(after) < 16 else None,
+    )
+    return EventStream(_events(frames, context.watchers))
 
 
-async def _frames(
-    feed: LiveFeed, namespace: str | None, watchers: Watchers
+async def _events(
+    frames: AsyncGenerator[dict[str, Any]], watchers: Watchers
 ) -> AsyncGenerator[bytes]:
     with watchers.one_more():
-        async with aclosing(feed.frames(namespace, watchers.ended)) as frames:
+        async with aclosing(frames):
             async for frame in frames:
                 yield event(frame)
 

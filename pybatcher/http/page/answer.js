@@ -5,6 +5,8 @@ import { action, h, show } from "./dom.js";
 import { SchemaForm } from "./form.js";
 import { TokensView } from "./tokens.js";
 
+const LEAST_FOR_RATE = 20; // fewer come in a handful of packets, whose times say nothing
+
 const STATES = {
   stopped: "Stopped.",
   broken: "The answer was cut.",
@@ -77,11 +79,11 @@ export class AnswerView {
     const figures = [];
     if (usage !== null) {
       const seconds = (times.last - times.first) / 1000;
-      const rate = seconds > 0 ? usage.completion_tokens / seconds : 0;
+      const rate = (usage.completion_tokens - 1) / Math.max(seconds, 0.001);
       figures.push(`${usage.completion_tokens.toLocaleString("en")} tokens`);
-      if (rate > 0 && usage.completion_tokens > 1) figures.push(`${Math.round(rate).toLocaleString("en")} a second`);
+      if (usage.completion_tokens >= LEAST_FOR_RATE) figures.push(`${Math.round(rate).toLocaleString("en")} tokens/s`);
     }
-    if (times.first !== null) figures.push(`first after ${Math.round(times.first)} ms`);
+    if (times.first !== null) figures.push(`first token ${Math.round(times.first)} ms`);
     figures.push(`seed ${request.seed}`);
     return figures;
   }
@@ -109,7 +111,7 @@ class ChoiceView {
     this.reasoning = h("p", { class: "said" });
     this.thought = h("details", { class: "thought", open: true }, h("summary", {}, "Reasoning"), this.reasoning);
     this.calls = new CallsView(actions);
-    this.pick = action("Go on with this one", choose);
+    this.pick = action("Select", choose);
     this.reason = h("span", { class: "reason" });
     const text = this.form === null
       ? this.tokens.element
@@ -133,7 +135,7 @@ class ChoiceView {
     this.calls.show(choice);
     this.element.classList.toggle("chosen", isChosen);
     this.pick.setAttribute("aria-pressed", isChosen);
-    this.pick.textContent = isChosen ? "Goes on with this one" : "Go on with this one";
+    this.pick.textContent = isChosen ? "Selected" : "Select";
     this.reason.textContent = choice.reason === "length" ? "cut at its length" : "";
   }
 }

@@ -221,8 +221,8 @@ export class Chat {
       "div",
       { class: "empty" },
       h("h2", {}, "Ask the model something"),
-      h("p", {}, "Answers come as they are written. Nothing leaves this machine and its server: ",
-        "the conversation is kept in this tab until you close it."),
+      h("p", {}, "Answers are shown while they are written. The conversation stays between this tab and ",
+        "its server, and is forgotten when you close the tab."),
       h("p", { class: "row" }, asked.map((text) => action(text, use(text), { class: "action chip" }))),
     );
   }

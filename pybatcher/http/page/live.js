@@ -86,7 +86,7 @@ export class Live {
     let pause = 500;
     while (!signal.aborted) {
       try {
-        const path = `live?model=${encodeURIComponent(this.model())}`;
+        const path = `live?model=${encodeURIComponent(this.model())}${this.#after()}`;
         for await (const frame of events(await ask(path, { signal }), { hasEnd: false })) {
           if (signal.aborted) return;
           pause = 500;
@@ -101,6 +101,11 @@ export class Live {
         pause = Math.min(2 * pause, MOST_PAUSE);
       }
     }
+  }
+
+  #after() {
+    const serial = this.series.last?.serial;
+    return serial === undefined ? "" : `&after=${serial}`;
   }
 
   #take(frame) {
@@ -151,13 +156,13 @@ export class Live {
       ["completed", whole(counts.completed)],
       ["cancelled", whole(counts.cancelled + counts.expired)],
       ["failed", whole(counts.failed), counts.failed > 0],
-      ["refused", whole(counts.rejected), counts.rejected > 0],
+      ["rejected", whole(counts.rejected), counts.rejected > 0],
       ["preemptions", whole(counts.preemptions)],
       ["restarts", whole(restarts(counts)), restarts(counts) > 0],
       ["steps a second", optional(steps)],
       ["ms a step", optional(step)],
       ["rows a step", optional(rows)],
-      ["drafts taken", counts.proposed_tokens ? `${short((100 * counts.accepted_tokens) / counts.proposed_tokens)} %` : "–"],
+      ["drafts accepted", counts.proposed_tokens ? `${short((100 * counts.accepted_tokens) / counts.proposed_tokens)} %` : "–"],
     ];
     this.facts.replaceChildren(...facts.map(([name, figure, isNotable]) =>
       h("div", { class: isNotable ? "notable" : null }, h("dt", {}, name), h("dd", { class: "figure" }, figure))));

@@ -9,7 +9,7 @@ const RIGHT = 8;
 const TOP = 8;
 const BOTTOM = 22;
 const GAP = 3; // seconds without a point that break a line
-const STEPS = [1, 2, 2.5, 5, 10];
+const STEPS = [1, 2, 4, 6, 8, 10];
 
 export class Plot {
   #width = 0;
@@ -26,7 +26,7 @@ export class Plot {
     this.svg = svg("svg", { role: "img", height: HEIGHT });
     this.empty = h("p", { class: "no-data" }, "no data yet");
     this.element = h("figure", { class: "plot" },
-      h("figcaption", {}, h("h3", {}, title, h("small", {}, unit)), h("div", { class: "legends" }, legend)),
+      h("figcaption", {}, h("h3", {}, title, " ", h("small", {}, unit)), h("div", { class: "legends" }, legend)),
       h("div", { class: "canvas" }, this.svg, this.empty));
     new ResizeObserver(([{ contentRect }]) => {
       this.#width = Math.floor(contentRect.width);

@@ -4,8 +4,8 @@ import { LIVE, keep, recall } from "./kept.js";
 
 export const SPAN = 120; // seconds
 const RATE_SPAN = 2; // seconds over which a rate is taken
-const HIT_SPAN = 10;
-const MOST_REQUESTS = 24;
+const HIT_SPAN = 30;
+const MOST_REQUESTS = 16;
 const FRESH = 90_000; // ms after which what was kept is of no use
 
 export class Series {

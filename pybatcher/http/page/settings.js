@@ -18,10 +18,10 @@ const EXAMPLE = {
 
 // Of each field: its name in a request, what people read, and the range that a server takes.
 const NUMBERS = [
-  { name: "temperature", label: "Temperature", usual: "1", min: 0, max: 100, step: "any", hint: "0 takes the likeliest token" },
-  { name: "max_tokens", label: "Most tokens", usual: "as many as fit", min: 1, step: 1 },
+  { name: "temperature", label: "Temperature", usual: "1", min: 0, max: 100, step: "any", hint: "0: always the likeliest token" },
+  { name: "max_tokens", label: "Max tokens", usual: "as many as fit", min: 1, step: 1 },
   { name: "n", label: "Answers side by side", usual: "1", min: 1, max: 8, step: 1 },
-  { name: "seed", label: "Seed", usual: "a new one each time", min: 0, max: Number.MAX_SAFE_INTEGER, step: 1, hint: "the same seed draws the same text" },
+  { name: "seed", label: "Seed", usual: "new each time", min: 0, max: Number.MAX_SAFE_INTEGER, step: 1, hint: "same seed, same text" },
 ];
 const MORE_NUMBERS = [
   { name: "top_p", label: "top_p", usual: "1", min: 0, max: 1, step: "any" },
@@ -40,19 +40,19 @@ export class Settings {
     const kept = recall(SETTINGS) ?? {};
     place.append(
       this.#text("system", "System prompt", "You are a helpful assistant.", 2),
-      h("fieldset", { class: "grid" }, h("legend", {}, "Drawing"), NUMBERS.map((one) => this.#number(one))),
+      h("fieldset", { class: "grid" }, h("legend", {}, "Sampling"), NUMBERS.map((one) => this.#number(one))),
       this.#flag("logprobs", "Show how likely each token was"),
-      h("details", {}, h("summary", {}, "More about drawing"),
+      h("details", {}, h("summary", {}, "More sampling options"),
         h("div", { class: "grid" }, MORE_NUMBERS.map((one) => this.#number(one))),
         this.#text("stop", "Stop texts", "one a line", 2)),
-      h("details", {}, h("summary", {}, "A form for the answer"),
-        this.#text("schema", "JSON schema", '{"type": "object", ...}', 8, "code"),
+      h("details", {}, h("summary", {}, "JSON schema"),
+        this.#text("schema", "The answer is one instance of it", '{"type": "object", ...}', 8, "code"),
         h("div", { class: "row actions" },
           action("Use an example", () => this.#set("schema", JSON.stringify(EXAMPLE, null, 2))),
           action("Clear", () => this.#set("schema", "")))),
       h("details", {}, h("summary", {}, "Tools"),
         this.#text("tools", "Functions, as a JSON list", '[{"type": "function", ...}]', 6, "code")),
-      action("Put all options back", () => this.#reset()),
+      action("Reset options", () => this.#reset()),
     );
     for (const [name, input] of this.#inputs) {
       if (name in kept) put(input, kept[name]);

@@ -12,6 +12,7 @@ export function startTheme(button) {
     if (theme === "auto") delete document.documentElement.dataset.theme;
     else document.documentElement.dataset.theme = theme;
     button.textContent = NAMES[theme];
+    button.dataset.theme = theme;
     button.setAttribute("aria-label", `Colours: ${NAMES[theme]}`);
   };
   button.addEventListener("click", () => {

@@ -17,7 +17,7 @@ export class Timelines {
     this.element = h("section", { class: "timelines", "aria-labelledby": "requests-title" },
       h("div", { class: "row spread" },
         h("h2", { id: "requests-title" }, "Requests"),
-        h("p", { class: "legends" }, legend("queued", "waits"), legend("prefill", "prompt"), legend("decode", "tokens")),
+        h("p", { class: "legends" }, legend("queued", "queued"), legend("prefill", "prefill"), legend("decode", "decode")),
         this.scale),
       this.empty, this.list);
   }
@@ -57,7 +57,7 @@ function makeRow(request) {
   const bar = h("span", { class: "bar-line" }, parts.map(([part]) => part));
   const ago = h("span", { class: "figure muted ago" });
   const figures = [
-    ["waited", duration(queued)],
+    ["queued", duration(queued)],
     ["TTFT", ttft === null ? "–" : duration(ttft)],
     ["ITL", itl === null ? "–" : duration(itl)],
     ["slowest", slowest === null ? "–" : duration(slowest)],
