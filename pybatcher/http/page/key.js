@@ -4,6 +4,8 @@ import { $, show, tell } from "./dom.js";
 import { KEY, keep, recall } from "./kept.js";
 import { ask, said } from "./stream.js";
 
+const UNKNOWN = "This key is not known here.";
+
 export class KeyDialog {
   // used: called when a key was accepted.
   constructor(used) {
@@ -33,6 +35,7 @@ export class KeyDialog {
   async #use() {
     const value = $("key-value").value.trim();
     if (value === "") return tell($("key-problem"), "Type the key first.");
+    if (!/^[\x21-\x7e]+$/.test(value)) return tell($("key-problem"), UNKNOWN); // no header can have it
     const before = recall(KEY);
     keep(KEY, value);
     try {
@@ -40,7 +43,7 @@ export class KeyDialog {
     } catch (error) {
       keep(KEY, before);
       const isWrong = error.status === 401;
-      const text = isWrong ? "This key is not known here." : `Not now: ${said(error)}.`;
+      const text = isWrong ? UNKNOWN : `Not now: ${said(error)}.`;
       return tell($("key-problem"), text);
     }
     this.close();
