@@ -20,10 +20,11 @@ TITLES += ["KV cache", "Prefix cache hits"]
 SECRET = "a text of a request"
 
 
-def generate(url: str, n_tokens: int = 20) -> None:
+def generate(url: str, n_tokens: int = 20, key: str = "") -> None:
     body: dict[str, Any] = {"messages": [{"role": "user", "content": SECRET}]}
     body |= {"max_tokens": n_tokens, "ignore_eos": True}
-    answer = httpx.post(f"{url}/v1/chat/completions", json=body, timeout=60)
+    headers = {"x-api-key": key} if key else {}
+    answer = httpx.post(f"{url}/v1/chat/completions", json=body, headers=headers, timeout=60)
     assert answer.status_code == 200
 
 
@@ -63,11 +64,11 @@ def test_without_requests_it_says_what_to_do(watched: Watched) -> None:
         page = watched.open(f"{url}#live")
         expect(page.get_by_text("Requests appear here")).to_be_visible()
         expect(page.locator(".timelines code")).to_contain_text(f"curl {url}v1/chat/completions")
-        page.close()
+        watched.close()
 
 
 def test_a_restart_is_marked(watched: Watched, tmp_path: Path) -> None:
-    with serving(tmp_path, *SERVE) as running:
+    with serving(tmp_path, *SERVE, "--drain-timeout", "10") as running:
         page = watched.open(f"{running.url}#live")
         expect(fact(page, "restarts")).to_have_text("0")
         os.kill(running.worker_pid, signal.SIGKILL)
@@ -75,7 +76,30 @@ def test_a_restart_is_marked(watched: Watched, tmp_path: Path) -> None:
         expect(page.locator("line.restart")).to_have_count(len(TITLES))
         expect(page.locator(".state")).to_contain_text("worker restarts: 1")
         expect(page.locator(".facts .notable")).to_have_count(1)
-        # Its watchers do not hold up the end of the server.
+        watched.may_fail = ("net::",)
+        running.process.send_signal(signal.SIGTERM)
+        assert running.wait() == 0
+        assert "were not finished" not in running.said()  # it waited for no watcher
+
+
+def test_time_lines_are_told_to_their_own_key(watched: Watched, tmp_path: Path) -> None:
+    keys = tmp_path / "keys"
+    keys.touch(mode=0o600)
+    keys.write_text("first\nsecond\n")
+    watched.may_fail = ("401",)
+    with serving(tmp_path, *SERVE, "--api-key-file", str(keys)) as running:
+        pages = {}
+        for key in ("first", "second"):
+            page = pages[key] = watched.open(f"{running.url}#live")
+            page.get_by_label("API key").fill(key)
+            page.keyboard.press("Enter")
+            expect(fact(page, "completed")).to_have_text("0")
+        generate(running.url, key="second")
+        generate(running.url, key="second")
+        for key, n_rows in (("first", 0), ("second", 2)):
+            expect(fact(pages[key], "completed")).to_have_text("2")
+            expect(pages[key].locator(".request")).to_have_count(n_rows)
+        watched.close()
 
 
 def test_the_feed_ends_when_nobody_looks_and_plots_outlive_a_reload(

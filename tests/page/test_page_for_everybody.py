@@ -61,6 +61,7 @@ def test_a_key_is_asked_for_and_kept_for_the_tab(watched: Watched) -> None:
         expect(other.get_by_role("dialog")).to_be_visible()
         other.get_by_role("button", name="Not now").click()
         expect(other.get_by_role("dialog")).to_be_hidden()
+        watched.close()
 
 
 # -- the keyboard -------------------------------------------------------------------------------
@@ -138,6 +139,7 @@ def test_nothing_is_wider_than_the_screen(watched: Watched, width: int) -> None:
         page.goto(f"{url}#live")
         expect(page.locator(".state")).to_contain_text("Requests are served")
         assert overflow(page) == []
+        watched.close()
 
 
 def overflow(page: Page) -> list[str]:
@@ -248,3 +250,4 @@ def test_all_that_can_be_used_has_a_name(watched: Watched) -> None:
             assert page.locator("h1").count() == 1
             ids = page.evaluate("[...document.querySelectorAll('[id]')].map((one) => one.id)")
             assert len(ids) == len(set(ids))
+        watched.close()

@@ -56,6 +56,11 @@ class ChatPage:
         return self.said.text_content() or ""
 
     @property
+    def note(self) -> Any:
+        """What is said about how the last answer has ended."""
+        return self.answer.locator(".note")
+
+    @property
     def questions(self) -> list[str]:
         return self.page.locator(".question .said").all_text_contents()
 

@@ -85,11 +85,12 @@ class Watched:
         return page
 
     def close(self) -> None:
-        """Close all pages. Fails with what they have done wrong."""
+        """Close all pages. Fails with what they have done wrong. May be called while they can ask."""
         for context in self._contexts:
             for page in context.pages:
                 self._wrong += page.evaluate("window.violations")
             context.close()
+        self._contexts.clear()
         assert not self._wrong, self._wrong
 
     def _note(self, message: Any) -> None:

@@ -8,9 +8,9 @@ import { TokensView } from "./tokens.js";
 const LEAST_FOR_RATE = 20; // fewer come in a handful of packets, whose times say nothing
 
 const STATES = {
-  stopped: "Stopped.",
-  broken: "The answer was cut.",
-  failed: "There is no answer.",
+  stopped: "Stopped",
+  broken: "The answer was cut",
+  failed: "There is no answer",
 };
 
 export class AnswerView {
@@ -56,7 +56,7 @@ export class AnswerView {
     const isCut = state === "broken" || state === "stopped";
     this.element.dataset.state = state;
     this.element.setAttribute("aria-busy", state === "streaming");
-    this.note.textContent = [STATES[state], error && `The server says: ${error}.`].filter(Boolean).join(" ");
+    this.note.textContent = state in STATES ? `${[STATES[state], error].filter(Boolean).join(": ")}.` : "";
     show(this.note, this.note.textContent !== "");
     show(this.resume, isCut && this.actions.isLast);
     this.figures.textContent = this.#figures().join(" · ");

@@ -37,7 +37,7 @@ export class Chat {
   // Called when the view is shown.
   shown() {
     this.#fit();
-    if (window.matchMedia("(hover: hover)").matches) this.message.focus();
+    this.#focus();
   }
 
   // -- what a person does -------------------------------------------------------------------
@@ -96,11 +96,12 @@ export class Chat {
     answer.state = "streaming";
     answer.error = "";
     this.#run(answer);
+    this.#focus();
   }
 
-  #giveResults(answer) {
+  #giveResults() {
     const request = this.#request();
-    if (request !== null) this.#answer(request, answer);
+    if (request !== null) this.#answer(request);
   }
 
   #clear() {
@@ -128,6 +129,7 @@ export class Chat {
     this.#render();
     this.#run(answer);
     this.#toEnd();
+    this.#focus();
   }
 
   async #run(answer) {
@@ -197,7 +199,7 @@ export class Chat {
           : new AnswerView(message, {
               retry: () => this.#retry(message),
               resume: () => this.#resume(message),
-              giveResults: () => this.#giveResults(message),
+              giveResults: () => this.#giveResults(),
               save: () => this.conversation.save(),
               changed: () => this.#follow(),
               isLast: message === last,
@@ -233,6 +235,11 @@ export class Chat {
     this.log.classList.toggle("running", isRunning);
     for (const button of this.log.querySelectorAll("button[data-asks]")) button.disabled = isRunning;
     if (isRunning) $("status").textContent = "The answer comes.";
+  }
+
+  // Not where it would bring up a keyboard on the screen.
+  #focus() {
+    if (window.matchMedia("(hover: hover)").matches) this.message.focus();
   }
 
   #fit() {
