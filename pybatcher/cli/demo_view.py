@@ -17,7 +17,8 @@ from rich.table import Table
 from rich.text import Text
 
 from ..calls.completion import Piece
-from .figures import Figures, percentile
+from ..calls.rolling_window import percentile
+from .figures import Figures
 
 __all__ = ["DemoView", "Transcript"]
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..calls.completion import Completion
 
-__all__ = ["Figures", "percentile"]
+__all__ = ["Figures"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +49,3 @@ class Figures:
     def itl(self) -> list[float]:
         """Seconds between neighbouring tokens of an answer, for all answers."""
         return [gap for c in self.completions for gap in c.timeline.itl]
-
-
-def percentile(values: Sequence[float], percent: float) -> float:
-    """Return the least value that `percent` % of the values do not exceed; 0.0 for none."""
-    if not values:
-        return 0.0
-    return sorted(values)[max(math.ceil(len(values) * percent / 100) - 1, 0)]

@@ -12,10 +12,9 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from ..calls.rolling_window import RollingWindow, Second, percentile
 from ..calls.statistics import BatcherStatistics, Health
 from ..calls.telemetry import RequestEvent, TelemetryEvent
-from .figures import percentile
-from .rolling_window import RollingWindow, Second
 
 __all__ = ["TopView", "sparkline"]
 

@@ -14,7 +14,7 @@ from starlette.routing import Route
 
 from ..calls.any_batcher import AnyBatcher
 from ..errors import PybatcherError
-from . import messages_routes, more_routes, openai_routes, responses_routes
+from . import messages_routes, more_routes, openai_routes, page_routes, responses_routes
 from .api_keys import ApiKeys
 from .connection import ClientGoneError
 from .context import Context
@@ -30,6 +30,7 @@ ROUTES = [
     *more_routes.ROUTES,
     *responses_routes.ROUTES,
     *messages_routes.ROUTES,
+    *page_routes.ROUTES,
 ]
 
 _LOGGER = logging.getLogger("pybatcher.http")
@@ -46,7 +47,8 @@ def application(
     """Return an ASGI application that serves batchers, as OpenAI's and Anthropic's APIs do.
 
     It runs on the loop of the batchers, which have to be started by whoever made them, and are not
-    closed by it. It can be mounted below any path.
+    closed by it. It can be mounted below any path. Those who watch the live view are
+    sent away by `state.watchers.send_away()`, which whoever stops a server may do first.
 
     batcher: a `Batcher` of this process or a `Client` of a sidecar; or several by the names that
         requests call their models by.
@@ -62,7 +64,7 @@ def application(
         Route(path, _endpoint(context, handler), methods=[method])
         for path, method, handler in ROUTES
     ]
-    return Starlette(
+    made = Starlette(
         routes=routes,
         middleware=[
             Middleware(Guard, api_keys=api_keys),
@@ -70,6 +72,8 @@ def application(
         ],
         exception_handlers={404: _not_found, 405: _wrong_method},
     )
+    made.state.watchers = context.watchers
+    return made
 
 
 def _endpoint(context: Context, handler: Handler) -> Callable[[Request], Awaitable[Any]]:

@@ -11,6 +11,7 @@ from starlette.requests import Request
 from ..calls.any_batcher import AnyBatcher
 from ..calls.trace_headers import current_trace_headers, headers_of_trace
 from .connection import read_body
+from .live_feed import LiveFeed, Watchers
 from .model_list import ModelList
 from .sampling_fields import bad
 from .token_texts import TokenTexts
@@ -28,7 +29,9 @@ class Context:
         self.models = models
         self.max_body = max_body
         self._texts: dict[str, TokenTexts] = {}
+        self._feeds: dict[str, LiveFeed] = {}
         self.began = int(time.time())
+        self.watchers = Watchers()
         self.metrics: Any = None  # a `MetricsPage`, once somebody has asked
 
     async def body(self, request: Request) -> dict[str, Any]:
@@ -40,6 +43,13 @@ class Context:
         if name not in self._texts:
             self._texts[name] = TokenTexts(batcher)
         return self._texts[name]
+
+    def feed(self, name: str, batcher: AnyBatcher) -> LiveFeed:
+        """Return what tells of a model's batcher to those who watch it."""
+        feed = self._feeds.get(name)
+        if feed is None or feed.batcher is not batcher:
+            feed = self._feeds[name] = LiveFeed(name, batcher)
+        return feed
 
     def options(self, request: Request) -> dict[str, Any]:
         """Return the keywords that the head of a request gives to its calls."""

@@ -14,7 +14,8 @@ from .http_error import HttpError, is_messages, refusal
 
 __all__ = ["Guard"]
 
-_OPEN = ("/health", "/v1/health")
+_OPEN = ("/health", "/v1/health", "/")
+_PAGE = "/page/"  # what the page is made of; it asks for the key that its requests need
 _ID = re.compile(r"[\x21-\x7e]{1,128}")
 
 
@@ -47,7 +48,7 @@ class Guard:
             await send(message)
 
         path = scope["path"].removeprefix(scope.get("root_path", ""))
-        if self._keys.are_asked_for and path not in _OPEN:
+        if self._keys.are_asked_for and path not in _OPEN and not path.startswith(_PAGE):
             namespace = self._keys.namespace_of(_key_in(headers))
             if namespace is None:
                 await refusal(_no_key(), scope)(scope, receive, send_named)

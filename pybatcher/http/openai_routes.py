@@ -9,7 +9,7 @@ from dataclasses import asdict
 from typing import Any, TypeVar
 
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import JSONResponse
 
 from ..calls.any_batcher import AnyBatcher
 from ..calls.completion import Piece
@@ -169,17 +169,11 @@ async def health(context: Context, request: Request) -> Any:
     return JSONResponse(body, 200 if ok else 503)
 
 
-async def nothing(context: Context, request: Request) -> Any:
-    """HEAD /: agents look whether somebody is there."""
-    return Response()
-
-
 ROUTES: list[tuple[str, str, Handler]] = [
     ("/v1/chat/completions", "POST", chat_completions),
     ("/v1/completions", "POST", completions),
     ("/v1/models", "GET", models),
     ("/v1/models/{model:path}", "GET", model),
     ("/health", "GET", health),
-    ("/", "HEAD", nothing),
 ]
 """Path, method and handler of each endpoint."""

@@ -1,9 +1,7 @@
 from __future__ import annotations
 
-import pytest
-
 from pybatcher.calls.completion import Completion, Timeline, Usage
-from pybatcher.cli.figures import Figures, percentile
+from pybatcher.cli.figures import Figures
 
 
 def completion(*token_times: float, submitted: float = 10.0) -> Completion:
@@ -24,14 +22,3 @@ def test_times_count_from_when_the_first_caller_asked() -> None:
     assert figures.seconds == 4.0
     assert figures.tokens == 5
     assert figures.tokens_per_second == 1.25
-
-
-@pytest.mark.parametrize(
-    ("percent", "expected"), [(0, 1.0), (25, 1.0), (50, 2.0), (51, 3.0), (95, 4.0), (100, 4.0)]
-)
-def test_percentile_is_a_value_that_was_seen(percent: float, expected: float) -> None:
-    assert percentile([4.0, 1.0, 3.0, 2.0], percent) == expected
-
-
-def test_percentile_of_nothing() -> None:
-    assert percentile([], 50) == 0.0

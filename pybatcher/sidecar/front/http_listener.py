@@ -23,6 +23,7 @@ from .tcp import is_loopback, listen_on, read_address, url_of
 
 if TYPE_CHECKING:
     from ...http.http_server import HttpServer
+    from ...http.live_feed import Watchers
 
 __all__ = ["HttpListener"]
 
@@ -44,6 +45,7 @@ class HttpListener(Listener):
         self._addresses: dict[str, str] = {}
         self._sockets: list[socket.socket] = []
         self._server: HttpServer | None = None
+        self._watchers: Watchers | None = None
         with ExitStack() as opened:
             self._listen(opened)
             self._closes = opened.pop_all()
@@ -86,6 +88,8 @@ class HttpListener(Listener):
     def use_keys(self, keys: tuple[str, ...] | None) -> None:
         """Ask new requests for one of these keys; None: for none."""
         self._known_keys.replace(keys)
+        if self._watchers is not None:
+            self._watchers.send_away()  # they come back with a key that is known now
 
     @override
     async def start(self, fronts: Mapping[str, Front]) -> None:
@@ -98,12 +102,15 @@ class HttpListener(Listener):
             await client.start()
         self._known_keys = ApiKeys(self._keys)
         app = application(clients, api_keys=self._known_keys, max_body=self._config.max_frame)
+        self._watchers = app.state.watchers
         most = self._config.max_connections
         self._server = HttpServer(app, max_connections=most, backlog=most, admit=self._may)
         await self._server.start(self._sockets)
 
     @override
     def close_soon(self) -> None:
+        if self._watchers is not None:
+            self._watchers.send_away()
         if self._server is not None:
             self._server.close_soon()
         self.close()

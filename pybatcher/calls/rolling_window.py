@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from ..calls.telemetry import RequestEvent, StepEvent, TelemetryEvent
+from .telemetry import RequestEvent, StepEvent, TelemetryEvent
 
-__all__ = ["RollingWindow", "Second"]
+__all__ = ["RollingWindow", "Second", "percentile"]
 
 SPAN = 60  # seconds
 MOST_REQUESTS = 1000  # events kept
@@ -92,3 +93,10 @@ class RollingWindow:
             if event.when < now - SPAN:
                 return
             yield event
+
+
+def percentile(values: Sequence[float], percent: float) -> float:
+    """Return the least value that `percent` % of the values do not exceed; 0.0 for none."""
+    if not values:
+        return 0.0
+    return sorted(values)[max(math.ceil(len(values) * percent / 100) - 1, 0)]

@@ -1,8 +1,16 @@
 from __future__ import annotations
 
+import pytest
 from telemetry_events import request, step
 
-from pybatcher.cli.rolling_window import MOST_GAPS, MOST_REQUESTS, SPAN, RollingWindow, Second
+from pybatcher.calls.rolling_window import (
+    MOST_GAPS,
+    MOST_REQUESTS,
+    SPAN,
+    RollingWindow,
+    Second,
+    percentile,
+)
 
 
 def after(*events: object) -> RollingWindow:
@@ -62,3 +70,14 @@ def test_memory_is_bounded() -> None:
     assert len(minute.total(100.0)) == MOST_REQUESTS
     assert len(minute.itl(100.0)) == MOST_GAPS
     assert len(minute._seconds) == SPAN
+
+
+@pytest.mark.parametrize(
+    ("percent", "expected"), [(0, 1.0), (25, 1.0), (50, 2.0), (51, 3.0), (95, 4.0), (100, 4.0)]
+)
+def test_percentile_is_a_value_that_was_seen(percent: float, expected: float) -> None:
+    assert percentile([4.0, 1.0, 3.0, 2.0], percent) == expected
+
+
+def test_percentile_of_nothing() -> None:
+    assert percentile([], 50) == 0.0

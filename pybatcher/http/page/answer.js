@@ -1,0 +1,141 @@
+// The answers to one question: one, or several side by side.
+
+import { CallsView } from "./calls.js";
+import { action, h, show } from "./dom.js";
+import { SchemaForm } from "./form.js";
+import { TokensView } from "./tokens.js";
+
+const LEAST_FOR_RATE = 20; // fewer come in a handful of packets, whose times say nothing
+
+const STATES = {
+  stopped: "Stopped",
+  broken: "The answer was cut",
+  failed: "There is no answer",
+};
+
+export class AnswerView {
+  #isWaiting = false; // for the next frame of the screen
+
+  // actions: {retry, resume, giveResults, save, changed, isLast}.
+  constructor(answer, actions) {
+    this.answer = answer;
+    this.actions = actions;
+    const schema = answer.request.response_format?.json_schema?.schema ?? null;
+    this.choices = answer.choices.map((_, i) => new ChoiceView(answer, i, schema, actions, () => this.#choose(i)));
+    this.note = h("p", { class: "note" });
+    this.figures = h("p", { class: "figures" });
+    this.again = action("Retry", actions.retry, { "data-asks": true });
+    this.resume = action("Continue", actions.resume, { "data-asks": true });
+    const copy = action("Copy", () => this.#copy(copy));
+    this.element = h(
+      "article",
+      { class: "answer", "aria-label": "The model" },
+      h("div", { class: this.choices.length > 1 ? "choices several" : "choices" },
+        this.choices.map((choice) => choice.element)),
+      this.note,
+      h("div", { class: "row actions" }, this.resume, this.again, copy, this.figures),
+    );
+    show(this.again, actions.isLast);
+    this.update();
+  }
+
+  // Show what is new at the next frame of the screen.
+  changed() {
+    if (this.#isWaiting) return;
+    this.#isWaiting = true;
+    requestAnimationFrame(() => {
+      this.#isWaiting = false;
+      this.#show();
+      this.actions.changed();
+    });
+  }
+
+  update() {
+    this.#show();
+    const { state, error } = this.answer;
+    const isCut = state === "broken" || state === "stopped";
+    this.element.dataset.state = state;
+    this.element.setAttribute("aria-busy", state === "streaming");
+    this.note.textContent = state in STATES ? `${[STATES[state], error].filter(Boolean).join(": ")}.` : "";
+    show(this.note, this.note.textContent !== "");
+    show(this.resume, isCut && this.actions.isLast);
+    this.figures.textContent = this.#figures().join(" · ");
+  }
+
+  // The end in words, for those who do not see it.
+  summary() {
+    const { state, usage } = this.answer;
+    if (state !== "done") return this.note.textContent;
+    return usage === null ? "The answer is complete." : `The answer is complete: ${usage.completion_tokens} tokens.`;
+  }
+
+  #show() {
+    this.choices.forEach((view, i) => view.show(this.answer.choices[i], i === this.answer.chosen));
+  }
+
+  #figures() {
+    const { usage, times, request, state } = this.answer;
+    if (state === "streaming") return [];
+    const figures = [];
+    if (usage !== null) {
+      const seconds = (times.last - times.first) / 1000;
+      const rate = (usage.completion_tokens - 1) / Math.max(seconds, 0.001);
+      figures.push(`${usage.completion_tokens.toLocaleString("en")} tokens`);
+      if (usage.completion_tokens >= LEAST_FOR_RATE) figures.push(`${Math.round(rate).toLocaleString("en")} tokens/s`);
+    }
+    if (times.first !== null) figures.push(`first token ${Math.round(times.first)} ms`);
+    figures.push(`seed ${request.seed}`);
+    return figures;
+  }
+
+  #choose(index) {
+    this.answer.chosen = index;
+    this.#show();
+    this.actions.save();
+  }
+
+  async #copy(button) {
+    const { text } = this.answer.choices[this.answer.chosen];
+    const isCopied = await navigator.clipboard?.writeText(text).then(() => true, () => false);
+    button.textContent = isCopied ? "Copied" : "Not allowed here";
+    setTimeout(() => (button.textContent = "Copy"), 1500);
+  }
+}
+
+// One of the n answers.
+class ChoiceView {
+  constructor({ request, choices }, index, schema, actions, choose) {
+    const name = `Answer ${index + 1}`;
+    this.tokens = new TokensView(request.logprobs === true);
+    this.form = schema === null ? null : new SchemaForm(schema, name);
+    this.reasoning = h("p", { class: "said" });
+    this.thought = h("details", { class: "thought", open: true }, h("summary", {}, "Reasoning"), this.reasoning);
+    this.calls = new CallsView(actions);
+    this.pick = action("Select", choose);
+    this.reason = h("span", { class: "reason" });
+    const text = this.form === null
+      ? this.tokens.element
+      : h("details", { class: "raw" }, h("summary", {}, "As JSON"), this.tokens.element);
+    this.element = h(
+      "section",
+      { class: "choice", "aria-label": name },
+      this.thought,
+      this.form?.element,
+      text,
+      this.calls.element,
+      choices.length > 1 ? h("div", { class: "row actions" }, this.pick, this.reason) : null,
+    );
+  }
+
+  show(choice, isChosen) {
+    show(this.thought, choice.reasoning !== "");
+    if (this.reasoning.textContent !== choice.reasoning) this.reasoning.textContent = choice.reasoning;
+    this.tokens.show(choice);
+    this.form?.fill(choice.text, choice.reason !== null);
+    this.calls.show(choice);
+    this.element.classList.toggle("chosen", isChosen);
+    this.pick.setAttribute("aria-pressed", isChosen);
+    this.pick.textContent = isChosen ? "Selected" : "Select";
+    this.reason.textContent = choice.reason === "length" ? "cut at its length" : "";
+  }
+}
