@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from array import array
 from collections import OrderedDict
-from collections.abc import Collection, Hashable, Iterable
-from itertools import takewhile
+from collections.abc import Collection, Hashable, Sequence
+
+from .held_prefixes import n_held
 
 __all__ = ["PrefixIndex"]
 
@@ -47,22 +48,26 @@ class PrefixIndex:
         while known.routed and next(iter(known.routed.values())) < known.generation - 1:
             known.routed.popitem(last=False)
 
-    def routed(self, replica: Hashable, hashes: Iterable[int]) -> None:
+    def routed(self, replica: Hashable, hashes: Sequence[int]) -> None:
         """Note that a prompt with these blocks was routed to a replica."""
         known = self._replica(replica)
-        for one in hashes:
+        for one in reversed(hashes):  # of a prompt, the end is forgotten first
             known.routed[one] = known.generation
             known.routed.move_to_end(one)
         while len(known.routed) > _MOST_ROUTED:
             known.routed.popitem(last=False)
 
-    def matched(self, replica: Hashable, hashes: Iterable[int]) -> int:
+    def matched(self, replica: Hashable, hashes: Sequence[int]) -> int:
         """Return how many blocks of a prompt, from its first, a replica holds."""
         known = self._replicas.get(replica)
-        if known is None:
+        if known is None or not len(hashes):
             return 0
-        held, routed = known.held, known.routed
-        return sum(1 for _ in takewhile(lambda one: one in held or one in routed, hashes))
+        first, found = hashes[0], 0
+        if first in known.held:
+            found = n_held(known.held, hashes)
+        if first in known.routed:
+            found = max(found, n_held(known.routed, hashes))
+        return found
 
     def _replica(self, replica: Hashable) -> _Replica:
         return self._replicas.setdefault(replica, _Replica())

@@ -11,8 +11,8 @@ def report(*hashes: int) -> bytes:
 
 def test_a_prompt_matches_up_to_the_first_block_that_is_not_held() -> None:
     index = PrefixIndex()
-    index.reported("a", report(1, 2, 4))
-    assert index.matched("a", [1, 2, 3, 4]) == 2
+    index.reported("a", report(1, 2, 8))
+    assert [index.matched("a", [1, 2, 3, 4][:n]) for n in range(5)] == [0, 1, 2, 2, 2]
     assert index.matched("a", [3, 1]) == 0
     assert index.matched("b", [1]) == 0
 
@@ -46,9 +46,10 @@ def test_the_same_report_again_changes_nothing() -> None:
 
 def test_memory_is_bounded() -> None:
     index = PrefixIndex()
-    index.routed("a", range(2 * _MOST_ROUTED))
-    assert index.matched("a", [_MOST_ROUTED - 1]) == 0
-    assert index.matched("a", [_MOST_ROUTED]) == 1
+    index.routed("a", range(_MOST_ROUTED, 2 * _MOST_ROUTED))
+    index.routed("a", range(10))
+    assert index.matched("a", range(10)) == 10
+    assert index.matched("a", range(_MOST_ROUTED, 2 * _MOST_ROUTED)) == _MOST_ROUTED - 10
     index.routed("b", [1])
     index.keep_only(["b", "c"])
     assert len(index) == 1
