@@ -40,6 +40,14 @@ LOADS = {
         ),
         _ROOMY,
     ),
+    # Many applications, more than the KV cache of one replica holds the beginnings of.
+    "fleet": NamedLoad(
+        Load(
+            own_tokens=Lengths(60, 0.7, 512), new_tokens=Lengths(12, 0.6, 64),
+            groups=1000, shared_tokens=512, in_group=0.9,
+        ),
+        _ROOMY,
+    ),
     # Eight customers, three urgencies.
     "tenants": NamedLoad(
         Load(

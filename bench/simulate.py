@@ -5,11 +5,18 @@
         --policy victim_policy=youngest --policy victim_policy=cheapest
     .venv/bin/python -m bench.simulate --load short --requests 1000000
     .venv/bin/python -m bench.simulate --scheduler-cost
+    .venv/bin/python -m bench.simulate --replicas 16 --load fleet --requests 5000 --share 0.3
+    .venv/bin/python -m bench.simulate --replicas 64 --load fleet --requests 1000000 --share 0.3 \
+        --kind coarse
 
 The scheduler and the engine's own KV bookkeeping decide what waits, runs, is shared and evicted;
 only the forward pass is replaced, by its time. The times are fitted to a short measurement of a
 model on this machine (--fit), kept in bench/results/costs-*.json. All randomness comes from a
 seed: two runs differ only in the time that `plan` and `apply` take.
+
+--replicas: many replicas, and policies of routing between them; "prefix" is that of
+`pybatcher.ray`, and "prefix 4" has another imbalance. Each replica runs the real scheduler, or
+where that takes too long a coarse model of it (--kind coarse, simulation/coarse.py).
 """
 
 from __future__ import annotations
@@ -34,6 +41,7 @@ from .options import add_policy_arguments, configs_of, policies_from
 from .progress import bar
 from .results import write_result
 from .shapes import ALL_SHAPES
+from .simulation.compare_fleets import KINDS, compare_fleets
 from .simulation.costs import as_fields, capacity, errors, fit, read_costs
 from .simulation.fitting import SEQUENCES, measure_steps, positions_needed
 from .simulation.run import Simulation
@@ -146,6 +154,29 @@ def simulate(a: argparse.Namespace) -> None:
     draw_result("simulation", result)
 
 
+def simulate_fleet(a: argparse.Namespace) -> None:
+    """Run every policy of routing on one trace, for the kinds of replicas that are asked for."""
+    run = describe_run()
+    costs, kept = read_costs(a.costs)
+    preset = LOADS[a.load]
+    engine, _ = configs_of(preset.options)
+    probe = draw(preset.load, 1000, 1.0, a.seed)
+    rate = a.rate or a.share * a.replicas * capacity(costs, probe, engine.n_parallel, engine.n_ctx)
+    rows = compare_fleets(
+        a.load,
+        n_requests=a.requests,
+        n_replicas=a.replicas,
+        rate=rate,
+        seed=a.seed,
+        costs=costs,
+        kinds=KINDS if a.kind == "both" else (a.kind,),
+        policies=a.policy or None,
+    )
+    subject = {"load": a.load, "costs": {k: kept[k] for k in ("shape", "dtype", "threads", "run")}}
+    result = {"run": run, **subject, "replicas": a.replicas, "rate": rate, "rows": rows}
+    print(f"wrote {write_result(f'fleet-{a.load}-{a.replicas}', result)}")
+
+
 def show_scheduler_cost(a: argparse.Namespace) -> None:
     """Print the time of plan + apply by sequences in the step and requests in the queue."""
     run, rows = describe_run(), []
@@ -176,6 +207,8 @@ def main() -> None:
     parser.add_argument("--fit", choices=sorted(ALL_SHAPES), help="measure steps of this shape")
     parser.add_argument("--dtype", default="int8", help="of --fit")
     parser.add_argument("--threads", type=int, default=2, help="of --fit")
+    parser.add_argument("--replicas", type=int, help="compare policies of routing to so many")
+    parser.add_argument("--kind", choices=(*KINDS, "both"), default="both", help="of --replicas")
     parser.add_argument("--scheduler-cost", action="store_true", help="time of deciding")
     parser.add_argument("--steps", type=int, default=300, help="of --scheduler-cost")
     a = parser.parse_args()
@@ -183,6 +216,8 @@ def main() -> None:
         make_fit(a.fit, a.dtype, a.threads)
     elif a.scheduler_cost:
         show_scheduler_cost(a)
+    elif a.replicas:
+        simulate_fleet(a)
     else:
         simulate(a)
 

@@ -31,6 +31,7 @@ PACKAGE_ORDER = [
     ["batcher"],
     ["http"],
     ["sidecar", "testing"],
+    ["ray"],
     ["__init__"],
     ["cli"],
     ["__main__"],

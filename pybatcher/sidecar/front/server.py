@@ -74,7 +74,8 @@ class Server:
             try:
                 served = self._fronts
                 if (name := self._config.served_model_name) is not None:
-                    served = {name: front for front in self._fronts.values()}
+                    (front,) = self._fronts.values()
+                    served = {name: front}
                 if self._traces is not None:
                     self._traces.start(served)
                 for listener in self._listeners:

@@ -82,6 +82,7 @@ class PendingGeneration(Entry):
     call: of one sample, with its seed.
     index, siblings: of the sample, and the numbers of all samples of the reply.
     submitted: when the call was made. deadline: None: there is none.
+    token_times: when each token came.
     """
 
     call: Call
@@ -95,7 +96,7 @@ class PendingGeneration(Entry):
     _reasoning: list[str] = field(default_factory=list)
     _tool_calls: list[ToolCall] = field(default_factory=list)
     _logprobs: list[TokenLogprob] = field(default_factory=list)
-    _token_times: list[float] = field(default_factory=list)
+    token_times: list[float] = field(default_factory=list)
 
     @property
     @override
@@ -123,7 +124,7 @@ class PendingGeneration(Entry):
                 self._tool_calls.append(delta.call)
         if piece.logprobs:
             self._logprobs += piece.logprobs
-        self._token_times += [now] * len(piece.token_ids)
+        self.token_times += [now] * len(piece.token_ids)
 
     def whole(self, last: Completion, now: float) -> Completion:
         """Return the completion of the whole output. last: the part that the last worker made."""
@@ -132,7 +133,7 @@ class PendingGeneration(Entry):
         if self.starts <= 1:
             return replace(last, timeline=timeline, logprobs=logprobs)
         usage = last.usage
-        times = tuple(self._token_times)
+        times = tuple(self.token_times)
         first = times[0] if times else now
         return replace(
             last,
@@ -152,7 +153,7 @@ class PendingGeneration(Entry):
 
     def expired(self, now: float) -> Completion:
         """Return the completion of an output past its deadline. It has to have a token."""
-        times = tuple(self._token_times)
+        times = tuple(self.token_times)
         return Completion(
             text="".join(self._text),
             token_ids=tuple(self.token_ids),

@@ -32,7 +32,7 @@ from .journal import PendingGeneration, PendingQuestion, bytes_of
 from .link import Link, ending_of
 from .pending_calls import PendingCalls
 
-__all__ = ["RemoteService", "attach_and_watch"]
+__all__ = ["RemoteService", "attach_and_watch", "plain_fields"]
 
 _LOGGER = logging.getLogger("pybatcher")
 T = TypeVar("T")
@@ -132,7 +132,7 @@ class RemoteService(CallService):
 
     @override
     async def ask(self, question: Question[T]) -> T:
-        question = _plain_fields(question)
+        question = plain_fields(question)
         codec = codec_of(question)
         params = codec.write(question)
         answer: T
@@ -264,7 +264,7 @@ def _plain(value: Any) -> Any:
         return ASKED.listed(value, name)
 
 
-def _plain_fields(question: Question[T]) -> Question[T]:
+def plain_fields(question: Question[T]) -> Question[T]:
     """Return the question with plain lists in its fields, for the wire."""
     if not is_dataclass(question):
         return question

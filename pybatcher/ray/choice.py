@@ -1,0 +1,38 @@
+"""`ranked`: which replica a request goes to, by what they hold and how busy they are. Pure.
+
+The router of Ray Serve and `bench.simulate --replicas` use this function.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+__all__ = ["IMBALANCE", "ranked"]
+
+IMBALANCE = 8.0
+"""Requests that a replica may be ahead of the least busy one and still be chosen for a prefix."""
+
+
+def ranked(
+    loads: Sequence[float], matched: Sequence[int], *, imbalance: float = IMBALANCE, turn: int = 0
+) -> list[int]:
+    """Return the places of replicas, the best one first.
+
+    The longest prefix wins among replicas that are nearly as free as the freest one; then the lower
+    load. Replicas that are busier come last, by load: an affinity must not make a queue.
+
+    loads (n,): requests in flight at each replica. matched (n,): blocks of the prompt that
+        it holds.
+    imbalance: most requests above the least load.
+    turn: rotates equals, so that the first replica is not preferred; any number.
+    """
+    n = len(loads)
+    if not n:
+        return []
+    near = min(loads) + imbalance
+
+    def worth(i: int) -> tuple[bool, int, float, int]:
+        is_busy = loads[i] > near
+        return is_busy, 0 if is_busy else -matched[i], loads[i], (i - turn) % n
+
+    return sorted(range(n), key=worth)

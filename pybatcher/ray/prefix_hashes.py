@@ -1,0 +1,29 @@
+"""`prefix_hashes`: the beginnings of a prompt as one hash a block, for routing by prefixes. Pure.
+
+The hash of a block is made of its tokens and of the hash before it: two prompts have the same hash
+at a place where all their tokens up to its end are the same, and their namespace.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from hashlib import blake2b
+
+__all__ = ["BLOCK", "prefix_hashes"]
+
+BLOCK = 32
+"""Tokens of a block: those of a KV block, by default."""
+
+_BYTES = 8
+
+
+def prefix_hashes(tokens: Sequence[int], namespace: str | None, most: int) -> array[int]:
+    """Return the hashes of the whole blocks that `tokens` begin with, `most` of them at most."""
+    hashes = array("Q")
+    last = blake2b((namespace or "").encode("utf-8", "replace"), digest_size=_BYTES).digest()
+    for start in range(0, min(len(tokens) // BLOCK, most) * BLOCK, BLOCK):
+        data = array("q", tokens[start : start + BLOCK]).tobytes()
+        last = blake2b(last + data, digest_size=_BYTES).digest()
+        hashes.append(int.from_bytes(last, "little"))
+    return hashes

@@ -1,0 +1,127 @@
+"""`Replica`: one batcher in a process of its own, behind the methods that Ray Serve calls."""
+
+from __future__ import annotations
+
+import logging
+from array import array
+from collections.abc import AsyncGenerator
+from typing import Any
+
+from ..batcher import Batcher
+from ..calls.call import CallService
+from ..calls.completion import Completion, Piece
+from ..calls.reply import Reply
+from ..errors import EngineFailedError, PybatcherError
+from ..sidecar.protocol.codecs import METHODS
+from ..sidecar.protocol.wire import completion_to_wire, delta_of, error_to_wire, read_call
+from .fingerprint import fingerprint_of
+from .held_prefixes import HeldPrefixes
+from .prefix_hashes import prefix_hashes
+from .replicas import Message
+
+__all__ = ["Replica"]
+
+_LOGGER = logging.getLogger("pybatcher")
+
+
+class Replica:
+    """A batcher, its answers as messages of `replicas.py`, and what it tells its routers."""
+
+    def __init__(self, batcher: Batcher) -> None:
+        self._batcher = batcher
+        self._fingerprint = ""
+        self._held = HeldPrefixes(0)
+
+    async def start(self) -> None:
+        """Open the model, and find out what other replicas must have in common with this one."""
+        await self._batcher.start()
+        engine: Any = self._batcher.runtime.engine
+        self._held = HeldPrefixes(engine.kv_total_blocks)
+        self._fingerprint = await fingerprint_of(self._batcher)
+        _LOGGER.info("a replica has started: %s", self._fingerprint)
+
+    # -- calls ------------------------------------------------------------------------------
+
+    async def stream(
+        self, method: str, params: list[Any], *, prefix: bytes = b"", fingerprint: str = ""
+    ) -> AsyncGenerator[list[Message]]:
+        """Serve `generate` or `chat`: yields messages, those of a step together.
+
+        prefix, fingerprint: as of `Routing`. The content of the params is token ids.
+        """
+        reply = Reply(streams=True)
+        request_ids = range(0)
+        service: CallService = self._batcher._running_service()
+        try:
+            self._check_continues(fingerprint)
+            call = read_call(params, is_chat=method == "chat").call
+            request_ids = await service.submit(call, reply)
+            self._held.use(array("Q", prefix))
+            yield [("began", self._fingerprint)]
+            while not reply.ended or reply.pieces:
+                if not reply.pieces:
+                    await reply.wait()
+                    continue
+                pieces = list(reply.pieces)
+                reply.pieces.clear()
+                yield [("deltas", _deltas(pieces))]
+            made = reply.result()
+            assert isinstance(made, Completion)
+            tokens: list[int] = [*call.content, *call.output, *made.token_ids]
+            self._held.use(prefix_hashes(tokens, call.namespace, self._held.capacity))
+            yield [("end", completion_to_wire(made))]
+        except PybatcherError as error:
+            yield [("error", error_to_wire(error))]
+        finally:
+            if not reply.ended:
+                service.cancel(request_ids)
+
+    async def ask(self, method: str, params: list[Any]) -> Message:
+        """Answer a question of the sidecar's protocol."""
+        codec = METHODS[method]
+        try:
+            question, _ = codec.read(params)
+            answer = await self._batcher._running_service().ask(question)
+        except PybatcherError as error:
+            return "error", error_to_wire(error)
+        return "end", codec.answer_to_wire(answer)
+
+    # -- for Ray Serve ----------------------------------------------------------------------
+
+    def check_health(self) -> None:
+        """Raise EngineFailedError where requests are not served: Ray then replaces the replica."""
+        health = self._batcher.health()
+        if not health.ok:
+            raise EngineFailedError(f"{health.status}: {health.reason}")
+
+    def record_replica_metadata(self) -> dict[str, Any]:
+        """Return what routers know of this replica from its start."""
+        return {"fingerprint": self._fingerprint}
+
+    def record_routing_stats(self) -> dict[str, Any]:
+        """Return what routers are told again and again: blocks that are held, and the load."""
+        counts = self._batcher.statistics()
+        return {"held": self._held.report(), "ongoing": counts.queued + counts.running}
+
+    def record_autoscaling_stats(self) -> dict[str, float]:
+        """Return the load for the autoscaling policy.
+
+        queued_tokens: of requests that wait. busy: share of the batch that is taken, 0 to 1.
+        """
+        counts = self._batcher.statistics()
+        most = self._batcher._engine_config.n_parallel
+        return {"queued_tokens": float(counts.queued_tokens), "busy": counts.running / most}
+
+    # -- inside -----------------------------------------------------------------------------
+
+    def _check_continues(self, fingerprint: str) -> None:
+        if fingerprint and fingerprint != self._fingerprint:
+            raise EngineFailedError(
+                "the replica that has drawn the beginning of this output was lost, and no other "
+                f"one draws the same tokens: it was {fingerprint!r}, and there is "
+                f"{self._fingerprint!r}; run all replicas on machines of one kind, with one model"
+            )
+
+
+def _deltas(pieces: list[Piece]) -> list[dict[str, Any]]:
+    return [delta_of(piece) for piece in pieces]

@@ -1,0 +1,69 @@
+"""`Replicas`: the seam between calls and the processes that serve them, and what crosses it.
+
+A call is answered by a list of messages, each a tuple of a name and a value:
+
+    began   the replica's fingerprint, when the request is in its queue
+    deltas  a list of deltas, as of the sidecar's protocol
+    end     the completion; the last message
+    error   an error map; the last message
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass
+from typing import Any
+
+from ..errors import EngineFailedError
+
+__all__ = ["MOST_DEATHS", "Message", "ReplicaLostError", "Replicas", "Routing", "given_up"]
+
+MOST_DEATHS = 3
+"""Replicas that may die one after the other with a request that gets no new token meanwhile."""
+
+Message = tuple[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Routing:
+    """What the choice of a replica takes into account.
+
+    prefix: hashes of the prompt's blocks, 8 bytes each. fingerprint: of the replica that has drawn
+    the first tokens of the output; "": no token was drawn yet.
+    """
+
+    prefix: bytes = b""
+    fingerprint: str = ""
+
+
+class ReplicaLostError(Exception):
+    """The replica that served a call has died or cannot be reached."""
+
+
+class Replicas(ABC):
+    """Replicas of one model. Every method raises ReplicaLostError, or a PybatcherError."""
+
+    @abstractmethod
+    def stream(
+        self, method: str, params: list[Any], routing: Routing
+    ) -> AsyncGenerator[list[Message]]:
+        """Serve `generate` or `chat` with the params of the sidecar's protocol.
+
+        Closing the generator cancels the request.
+        """
+
+    @abstractmethod
+    async def ask(self, method: str, params: list[Any]) -> Message:
+        """Have one replica answer a question: ("end", result) or ("error", error map)."""
+
+    @abstractmethod
+    async def ask_all(self, method: str, params: list[Any]) -> list[Message]:
+        """Have every replica answer a question; those that die meanwhile are left out."""
+
+
+def given_up(what: str) -> EngineFailedError:
+    """Return the error of a call that took MOST_DEATHS replicas with it, or met them dying."""
+    return EngineFailedError(
+        f"{MOST_DEATHS} replicas were lost with {what}, one after the other; it may be the cause"
+    )

@@ -1,0 +1,86 @@
+"""`PrefixRouter`: a `RequestRouter` of Ray Serve that prefers replicas which hold the prompt.
+
+Without Ray the class is there and cannot be used.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from typing import Any
+
+from typing_extensions import override
+
+from .choice import IMBALANCE, ranked
+from .prefix_index import PrefixIndex
+
+try:
+    from ray.serve.request_router import RequestRouter
+except ImportError:
+    RequestRouter = object
+
+__all__ = ["PrefixRouter"]
+
+
+class PrefixRouter(RequestRouter):  # type: ignore[misc]  # Ray's types are not read
+    """Routes by prefixes as long as no replica is much busier than another, and else by load.
+
+    A replica reports the blocks that it holds (`Replica.record_routing_stats`); what was routed to
+    it since counts as held, too. An output that goes on after its replica was lost goes to one of
+    the same fingerprint, if there is one. All of it is arithmetic on this process's own state: a
+    choice waits for nothing.
+    """
+
+    @override
+    def initialize_state(self, **options: Any) -> None:
+        self._imbalance = float(options.get("imbalance", IMBALANCE))
+        self._index = PrefixIndex()
+        self._turn = 0
+
+    @override
+    async def choose_replicas(
+        self, candidate_replicas: list[Any], pending_request: Any | None = None
+    ) -> list[list[Any]]:
+        replicas = candidate_replicas
+        told = {} if pending_request is None else pending_request.kwargs
+        if fingerprint := told.get("fingerprint"):
+            replicas = _of_fingerprint(replicas, fingerprint)
+        self._take_reports(replicas)
+        hashes = array("Q", told.get("prefix", b""))
+        loads = [self._load(replica) for replica in replicas]
+        matched = [self._index.matched(one.replica_id, hashes) for one in replicas]
+        self._turn += 1
+        order = ranked(loads, matched, imbalance=self._imbalance, turn=self._turn)
+        return [[replicas[i]] for i in order]
+
+    @override
+    def on_request_routed(self, pending_request: Any, replica_id: Any, result: Any) -> None:
+        prefix = pending_request.kwargs.get("prefix", b"")
+        self._index.routed(replica_id, array("Q", prefix))
+
+    @override
+    def update_replicas(self, replicas: list[Any]) -> None:
+        super().update_replicas(replicas)
+        self._index.keep_only([replica.replica_id for replica in replicas])
+
+    @override
+    def on_replica_actor_died(self, replica_id: Any) -> None:
+        super().on_replica_actor_died(replica_id)
+        self._index.keep_only(self.curr_replicas.keys())
+
+    def _take_reports(self, replicas: Sequence[Any]) -> None:
+        for replica in replicas:
+            held = replica.routing_stats.get("held")
+            if held is not None:
+                self._index.reported(replica.replica_id, held)
+
+    def _load(self, replica: Any) -> float:
+        """Return the requests in flight at a replica: what is known here, or what it has told."""
+        known = self.replica_queue_len_cache.get(replica.replica_id)
+        return float(replica.routing_stats.get("ongoing", 0) if known is None else known)
+
+
+def _of_fingerprint(replicas: list[Any], fingerprint: str) -> list[Any]:
+    """Return the replicas with this fingerprint; all where none has it, so that one refuses."""
+    same = [one for one in replicas if one.replica_metadata.get("fingerprint") == fingerprint]
+    return same or replicas
