@@ -92,7 +92,7 @@ class GenerateOptions(RequestOptions, SamplingOptions, total=False):
 class CompleteOptions(GenerateOptions, total=False):
     """The keywords of `generate`: those of `stream`, and what is told at the end only."""
 
-    prompt_logprobs: bool | int
+    prompt_logprobs: bool | int | None
 
 
 class ScoreOptions(RequestOptions, total=False):
