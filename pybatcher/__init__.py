@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from .batcher import Batcher, BlockingBatcher
 from .calls.any_batcher import AnyBatcher
 from .calls.completion import Completion, FinishReason, Piece, Timeline, TokenLogprob, Usage
+from .calls.model_info import ModelInfo
 from .calls.prefix_info import PrefixInfo
 from .calls.scores import Embedding, Score
 from .calls.statistics import BatcherStatistics, Health
@@ -73,6 +74,7 @@ __all__ = [
     "InvalidRequestError",
     "KvCacheFullError",
     "ModelFormatError",
+    "ModelInfo",
     "NoFreeSequenceError",
     "Piece",
     "PrefixInfo",

@@ -101,11 +101,13 @@ class Engine:
         poolings: Sequence[str | None] = (),
         masks: TokenMasks | None = None,
         mask_rows: _Ids = (),
+        n_top: _Ids = (),
     ) -> tuple[
         list[_Drawn],
         dict[int, str],
         dict[int, tuple[float, ...]],
         dict[int, NDArray[np.float32]],
+        dict[int, tuple[tuple[tuple[int, float], ...], ...]],
     ]:
         """Run one forward pass over n sequences' new tokens: decode and prefill together.
 
@@ -113,10 +115,11 @@ class Engine:
         (n,): sample the next token. drafts (n,): how many of the last tokens are drafts.
         targets (n,): token ids whose log-probabilities to return. poolings (n,): None,
         "mean" or "last". masks: which tokens may be drawn; the step waits until it is open.
-        mask_rows (n,): the entry's first row in `masks`, -1: none.
-        Returns (sampled, failed, logprobs, embeddings): (seq_id, token, logprob, top) in the
-        order of the entries; by seq_id the reason, the targets' log-probabilities, and
-        float32 (hidden_size,).
+        mask_rows (n,): the entry's first row in `masks`, -1: none. n_top (n,): how many of
+        the likeliest tokens to report beside each target.
+        Returns (sampled, failed, logprobs, embeddings, top_logprobs): (seq_id, token, logprob,
+        top) in the order of the entries; by seq_id the reason, the targets' log-probabilities,
+        float32 (hidden_size,), and the likeliest tokens beside each target.
         Raises RequestTooLongError past `max_sequence_length`, and KvCacheFullError.
         """
     @overload

@@ -208,10 +208,10 @@ class Engine(_core.Engine):
 
         Appends the tokens of every entry to its sequence, also of one in
         `StepResult.failed`; of draft tokens, the accepted ones. The result holds the
-        sampled tokens, the log-probabilities of targets, and pooled vectors
-        (hidden_size), float32, by sequence id. Raises RequestTooLongError past
-        `max_sequence_length`, KvCacheFullError where blocks are short, and
-        InvalidRequestError; then no entry is computed.
+        sampled tokens, the log-probabilities of targets and of the likeliest tokens beside
+        them, and pooled vectors (hidden_size), float32, by sequence id. Raises
+        RequestTooLongError past `max_sequence_length`, KvCacheFullError where blocks are
+        short, and InvalidRequestError; then no entry is computed.
         """
         if any(entry.matcher is not None for entry in plan.entries):
             return self._step_with_forms(plan)
@@ -224,7 +224,8 @@ class Engine(_core.Engine):
         mask_rows: Sequence[int] = (),
     ) -> StepResult:
         has_questions = any(entry.targets or entry.pooling for entry in entries)
-        drawn, failed, logprobs, pooled = self.run_step(
+        has_top = has_questions and any(entry.n_top for entry in entries)
+        drawn, failed, logprobs, pooled, top_logprobs = self.run_step(
             [entry.seq_id for entry in entries],
             [len(entry.tokens) for entry in entries],
             list(chain.from_iterable(entry.tokens for entry in entries)),
@@ -234,12 +235,14 @@ class Engine(_core.Engine):
             [entry.pooling for entry in entries] if has_questions else (),
             masks,
             mask_rows,
+            [entry.n_top for entry in entries] if has_top else (),
         )
         sampled: dict[int, tuple[SampledToken, ...]] = {}
         for seq_id, token, logprob, top in drawn:
             sampled[seq_id] = (*sampled.get(seq_id, ()), SampledToken(token, logprob, top))
         embeddings = {seq_id: array("f", vector.tobytes()) for seq_id, vector in pooled.items()}
-        return StepResult(sampled, _own_failures(failed), logprobs, embeddings)
+        failures = _own_failures(failed)
+        return StepResult(sampled, failures, logprobs, embeddings, top_logprobs=top_logprobs)
 
     @override
     def close(self) -> None:

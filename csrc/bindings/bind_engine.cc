@@ -182,7 +182,7 @@ void bind_compute(py::class_<PyEngine>& engine) {
       .def("run_step", &run_step, py::arg("seq_ids"), py::arg("counts"), py::arg("tokens"),
            py::arg("samples"), py::arg("drafts") = py::tuple(), py::arg("targets") = py::tuple(),
            py::arg("poolings") = py::tuple(), py::arg("masks") = py::none(),
-           py::arg("mask_rows") = py::tuple(), docs::kRunStep)
+           py::arg("mask_rows") = py::tuple(), py::arg("n_top") = py::tuple(), docs::kRunStep)
       .def("prefill_chunk", &prefill_chunk, py::arg("seq_id"), py::arg("tokens"), py::kw_only(),
            py::arg("logits") = false, docs::kPrefillChunk)
       .def("decode_batch", &decode_batch, py::arg("seq_ids"), py::arg("tokens"), py::kw_only(),

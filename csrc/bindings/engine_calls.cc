@@ -1,5 +1,6 @@
 #include "bindings/engine_calls.h"
 
+#include <algorithm>
 #include <span>
 #include <string>
 #include <vector>
@@ -11,13 +12,16 @@ namespace py = pybind11;
 namespace pb::bindings {
 namespace {
 
+// ((token, logprob), ...)
+py::tuple top_tuple(std::span<const TokenLogprob> top) {
+  py::tuple pairs(top.size());
+  for (size_t i = 0; i < top.size(); ++i) pairs[i] = py::make_tuple(top[i].token, top[i].logprob);
+  return pairs;
+}
+
 py::tuple drawn_tuple(const StepDraw& entry) {
   const Draw& draw = entry.draw;
-  py::tuple top(draw.n_top);
-  for (int i = 0; i < draw.n_top; ++i) {
-    const TokenLogprob& t = draw.top[static_cast<size_t>(i)];
-    top[static_cast<size_t>(i)] = py::make_tuple(t.token, t.logprob);
-  }
+  const py::tuple top = top_tuple(std::span(draw.top).first(static_cast<size_t>(draw.n_top)));
   const py::object logprob = draw.has_logprobs ? py::object(py::float_(draw.logprob)) : py::none();
   return py::make_tuple(entry.seq_id, draw.token, logprob, top);
 }
@@ -37,8 +41,12 @@ class ScoresAndEmbeddings {
  public:
   // Sets targets and poolings of `entries`: one item of each an entry, or none at all.
   ScoresAndEmbeddings(const PyEngine& self, const py::sequence& targets,
-                      const py::sequence& poolings, std::vector<StepEntry>& entries)
-      : entries_(entries) {
+                      const py::sequence& poolings, const py::object& n_top,
+                      std::vector<StepEntry>& entries)
+      : entries_(entries), vocab_size_(static_cast<size_t>(self.facts.vocab_size)) {
+    const auto counts = to_ids(n_top, "n_top", kMaxLogprobs);
+    if (!counts.empty() && counts.size() != entries.size()) refuse_count("n_top", counts.size());
+    top_.resize(counts.size());
     for_each_entry(targets, "targets", [&](StepEntry& entry, size_t i, py::handle tokens) {
       targets_.resize(entries.size());
       scores_.resize(entries.size());
@@ -46,6 +54,10 @@ class ScoresAndEmbeddings {
       scores_[i].resize(targets_[i].size());
       entry.targets = targets_[i];
       entry.logprobs = scores_[i].data();
+      if (counts.empty()) return;
+      entry.n_top = counts[i];
+      top_[i].resize(targets_[i].size() * static_cast<size_t>(counts[i]));
+      entry.top = top_[i].data();
     });
     for_each_entry(poolings, "poolings", [&](StepEntry& entry, size_t i, py::handle name) {
       pooled_.resize(entries.size());
@@ -69,6 +81,22 @@ class ScoresAndEmbeddings {
     return answers;
   }
 
+  // seq_id -> (((token, logprob), ...), ...), where some were asked for
+  py::dict top_logprobs(const py::dict& failed) const {
+    py::dict answers;
+    for (size_t i = 0; i < top_.size(); ++i) {
+      const py::int_ seq_id(entries_[i].seq_id);
+      if (top_[i].empty() || failed.contains(seq_id)) continue;
+      const auto n_top = static_cast<size_t>(entries_[i].n_top);
+      py::tuple rows(scores_[i].size());
+      for (size_t j = 0; j < rows.size(); ++j) {
+        rows[j] = top_tuple(std::span(top_[i]).subspan(j * n_top, std::min(n_top, vocab_size_)));
+      }
+      answers[seq_id] = rows;
+    }
+    return answers;
+  }
+
   // seq_id -> float32 (hidden_size)
   py::dict embeddings(const py::dict& failed) const {
     py::dict answers;
@@ -86,19 +114,22 @@ class ScoresAndEmbeddings {
   void for_each_entry(const py::sequence& items, const char* field, Set set_one) {
     const auto copied = py::tuple(items);
     if (copied.empty()) return;
-    if (copied.size() != entries_.size()) {
-      throw Error(ErrorCode::kInvalidRequest,
-                  std::string(field) + " has " + std::to_string(copied.size()) + " items for " +
-                      std::to_string(entries_.size()) +
-                      " sequences; it must have one a sequence, or none");
-    }
+    if (copied.size() != entries_.size()) refuse_count(field, copied.size());
     for (size_t i = 0; i < copied.size(); ++i) set_one(entries_[i], i, copied[i]);
   }
 
+  [[noreturn]] void refuse_count(const char* field, size_t n_items) const {
+    throw Error(ErrorCode::kInvalidRequest, std::string(field) + " has " + std::to_string(n_items) +
+                                                " items for " + std::to_string(entries_.size()) +
+                                                " sequences; it must have one a sequence, or none");
+  }
+
   std::vector<StepEntry>& entries_;
+  size_t vocab_size_;
   // An item an entry, or none at all.
   std::vector<std::vector<int32_t>> targets_;
   std::vector<std::vector<float>> scores_;
+  std::vector<std::vector<TokenLogprob>> top_;  // (targets, n_top) an entry
   std::vector<py::array_t<float>> pooled_;
 };
 
@@ -132,7 +163,7 @@ py::tuple run_step(PyEngine& self, const py::object& seq_ids, const py::object& 
                    const py::object& tokens, const std::vector<bool>& samples,
                    const py::object& drafts, const py::sequence& targets,
                    const py::sequence& poolings, const TokenMasks* masks,
-                   const py::object& mask_rows) {
+                   const py::object& mask_rows, const py::object& n_top) {
   const auto ids = to_ids(seq_ids, "seq_ids", self.facts.options.n_parallel - 1);
   const auto n_tokens = to_ids(counts, "counts", static_cast<int32_t>(kMaxInt));
   const auto all_tokens = to_tokens(self, tokens);
@@ -160,7 +191,7 @@ py::tuple run_step(PyEngine& self, const py::object& seq_ids, const py::object& 
                        .n_draft = n_drafts.empty() ? 0 : n_drafts[i]});
     rest = rest.subspan(n);
   }
-  ScoresAndEmbeddings answers(self, targets, poolings, entries);
+  ScoresAndEmbeddings answers(self, targets, poolings, n_top, entries);
   if (masks != nullptr) set_masks(self, *masks, mask_rows, entries);
   const auto draws = call(self, [&](Engine& engine) { return engine.step(entries, masks); });
   py::list drawn;
@@ -172,7 +203,8 @@ py::tuple run_step(PyEngine& self, const py::object& seq_ids, const py::object& 
       failed[py::int_(entry.seq_id)] = entry.draw.failure;
     }
   }
-  return py::make_tuple(drawn, failed, answers.logprobs(failed), answers.embeddings(failed));
+  return py::make_tuple(drawn, failed, answers.logprobs(failed), answers.embeddings(failed),
+                        answers.top_logprobs(failed));
 }
 
 py::object prefill_chunk(PyEngine& self, const py::object& seq_id, const py::object& tokens,

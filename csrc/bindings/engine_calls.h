@@ -39,7 +39,8 @@ pybind11::tuple run_step(PyEngine& self, const pybind11::object& seq_ids,
                          const pybind11::object& counts, const pybind11::object& tokens,
                          const std::vector<bool>& samples, const pybind11::object& drafts,
                          const pybind11::sequence& targets, const pybind11::sequence& poolings,
-                         const TokenMasks* masks, const pybind11::object& mask_rows);
+                         const TokenMasks* masks, const pybind11::object& mask_rows,
+                         const pybind11::object& n_top);
 pybind11::object prefill_chunk(PyEngine& self, const pybind11::object& seq_id,
                                const pybind11::object& tokens, bool logits);
 pybind11::object decode_batch(PyEngine& self, const pybind11::object& seq_ids,

@@ -92,12 +92,14 @@ Neither goes with sampling.
 masks: a TokenMasks that says which tokens may be drawn, or None. The step waits for it to be
 open before it draws. mask_rows (n, with masks): per sequence the row of `masks` for its first
 drawn token, the rows of its draft tokens after it; -1: any token may be drawn.
+n_top (n, or empty: none): how many of the likeliest tokens to report beside each target.
 
-Returns (drawn, failed, logprobs, embeddings). drawn, in the order of the entries: (seq_id, token, logprob or
+Returns (drawn, failed, logprobs, embeddings, top_logprobs). drawn, in the order of the entries: (seq_id, token, logprob or
 None, ((token, logprob), ...)); for a sequence one more than draft tokens were accepted. failed: seq_id -> why no further token could be drawn for that sequence, or why it could
 not be scored or pooled: its logits are not finite, for example. The tokens of all entries, failed ones too,
 are appended. logprobs: seq_id -> a number for each target, of the model's own distribution.
-embeddings: seq_id -> float32 (hidden_size). Both without the sequences that failed.
+embeddings: seq_id -> float32 (hidden_size). top_logprobs: where n_top is not 0, seq_id -> for each
+target ((token, logprob), ...), likeliest first. All three without the sequences that failed.
 
 Raises RequestTooLongError past max_sequence_length and KvCacheFullError, for the step
 as a whole.)";

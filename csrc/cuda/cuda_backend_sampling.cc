@@ -16,7 +16,8 @@ SamplingRequest sampling_request(const DrawRequest& request) {
           .history = request.history,
           .appended = request.appended,
           .mask = request.mask,
-          .target = request.sampling == nullptr ? request.target : -1};
+          .target = request.sampling == nullptr ? request.target : -1,
+          .n_top = request.n_top};
 }
 
 }  // namespace

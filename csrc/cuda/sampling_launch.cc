@@ -34,9 +34,10 @@ float rounded_up(double value) {
   return is_below ? std::nextafter(nearest, std::numeric_limits<float>::infinity()) : nearest;
 }
 
-RowSampling scored_row(int32_t target) {
+RowSampling scored_row(const SamplingRequest& request) {
   RowSampling row;
-  row.target = target;
+  row.target = request.target;
+  row.n_top = request.n_top;
   row.wants_logprobs = 1;
   return row;
 }
@@ -78,7 +79,7 @@ PlannedRows SamplingPlanner::plan(std::span<const SamplingRequest> requests,
     const SamplingRequest& request = requests[i];
     RowSampling row;
     if (request.target >= 0) {
-      row = scored_row(request.target);
+      row = scored_row(request);
     } else {
       row = drawn_row(request);
       free_changes_ = changes.subspan(planned.n_changes);

@@ -23,6 +23,7 @@ struct SamplingRequest {
   std::span<const int32_t> appended = {};
   const uint32_t* mask = nullptr;  // (mask_words(vocab)): tokens that may be drawn; null: all
   int32_t target = -1;  // 0 or more: a token whose log-probability is wanted; none is drawn
+  int32_t n_top = 0;    // likeliest tokens beside the target
 };
 
 // Device memory of sampling, in bytes.

@@ -38,6 +38,10 @@ void check_targets_and_pooling(const StepEntry& entry) {
            "; there may be one after each of its " + std::to_string(entry.tokens.size()) +
            " tokens");
   }
+  if (entry.n_top < 0 || entry.n_top > kMaxLogprobs) {
+    refuse("n_top" + name + " is " + std::to_string(entry.n_top) + "; it must be 0 to " +
+           std::to_string(kMaxLogprobs));
+  }
   if (entry.wants_logits && entry.wants_scores_or_embedding()) {
     refuse(std::string(entry.targets.empty() ? "pooling" : "targets") + name +
            " cannot go with sampling; give it another sequence, or another step");

@@ -71,6 +71,7 @@ std::span<const DrawRequest> Engine::requests_of(std::span<const StepEntry> entr
     DrawRequest& request = requests_.emplace_back();
     if (!entry.wants_logits) {
       request.target = entry.targets[entry.targets.size() - n_after - 1];
+      request.n_top = entry.n_top;
     } else {
       request.sampling = &samplings_[static_cast<size_t>(entry.seq_id)];
       request.history = kv_->tokens(entry.seq_id);
@@ -160,7 +161,10 @@ std::vector<StepDraw> Engine::step(std::span<const StepEntry> entries, const Tok
       } else if (drawn.failure != nullptr) {
         failures_[i] = drawn.failure;
       } else {
-        entry.logprobs[offset + entry.targets.size() - entry.tokens.size()] = drawn.logprob;
+        const size_t at = offset + entry.targets.size() - entry.tokens.size();
+        entry.logprobs[at] = drawn.logprob;
+        const auto n_top = static_cast<size_t>(entry.n_top);
+        std::copy_n(drawn.top.begin(), drawn.n_top, entry.top + at * n_top);
       }
     });
     pool(entries, [&](size_t i) {

@@ -22,7 +22,8 @@ enum class Pooling { kNone, kMean, kLast };
 // those that steps of one token each would draw.
 //
 // Instead of drawing, an entry may want log-probabilities of given tokens, one after each of its
-// last rows (targets), and its rows pooled into one vector (pooling).
+// last rows (targets), with those of the likeliest tokens there (n_top), and its rows pooled into
+// one vector (pooling).
 struct StepEntry {
   int seq_id = 0;
   std::span<const int32_t> tokens;
@@ -31,6 +32,8 @@ struct StepEntry {
 
   std::span<const int32_t> targets = {};  // at most tokens.size()
   float* logprobs = nullptr;              // out: (targets.size())
+  int n_top = 0;                          // 0..kMaxLogprobs: likeliest tokens beside each target
+  TokenLogprob* top = nullptr;  // out: (targets.size(), n_top), of a row at most vocab are set
   // (n_wanted(), mask_words(vocab)): tokens that may be drawn after each row whose logits are
   // wanted, there once the step's TokenMasks are open; null: all.
   const uint32_t* masks = nullptr;

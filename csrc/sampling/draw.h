@@ -24,6 +24,7 @@ struct DrawRequest {
   // The token after it, where that is a draft token; then the next request is that token's row.
   int32_t draft = kNoToken;
   int32_t target = kNoToken;       // whose log-probability is asked for
+  int n_top = 0;                   // 0..kMaxLogprobs: likeliest tokens to report beside the target
   const uint32_t* mask = nullptr;  // (mask_words(vocab)): tokens that may be drawn; null: all
 };
 

@@ -19,7 +19,7 @@ Draw RowsToDraw::draw(size_t row, Sampler& sampler) const {
   if (request.sampling != nullptr) {
     return sampler.draw(logits, *request.sampling, request.history, request.appended, request.mask);
   }
-  return scored(logits, request.target);
+  return sampler.scored(logits, request.target, request.n_top);
 }
 
 }  // namespace pb

@@ -151,18 +151,6 @@ void keep_allowed(const uint32_t* mask, std::span<float> scores) {
 
 }  // namespace
 
-Draw scored(std::span<const float> logits, int32_t token) {
-  Draw draw;
-  draw.token = token;
-  if (!all_finite(logits)) {
-    draw.failure = kNotFinite;
-  } else {
-    draw.has_logprobs = true;
-    draw.logprob = LogSoftmax(logits)(token);
-  }
-  return draw;
-}
-
 Sampler::Sampler(int vocab_size)
     : scores_(static_cast<size_t>(vocab_size)),
       ranking_(static_cast<size_t>(vocab_size)),
@@ -201,6 +189,17 @@ Draw Sampler::draw(std::span<const float> logits, const Sampling& sampling,
           ? likeliest
           : draw_random(scores, largest, sampling, uniform(sampling.seed, position), ranking_);
   if (sampling.wants_logprobs) note_logprobs(logits, sampling.top_logprobs, draw);
+  return draw;
+}
+
+Draw Sampler::scored(std::span<const float> logits, int32_t token, int n_top) {
+  Draw draw;
+  draw.token = token;
+  if (!all_finite(logits)) {
+    draw.failure = kNotFinite;
+  } else {
+    note_logprobs(logits, n_top, draw);
+  }
   return draw;
 }
 

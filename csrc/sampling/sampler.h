@@ -31,9 +31,6 @@
 
 namespace pb {
 
-// What a draw of `token` from logits (vocab_size) would say: its log-probability, or why none.
-Draw scored(std::span<const float> logits, int32_t token);
-
 class Sampler {
  public:
   explicit Sampler(int vocab_size);
@@ -44,6 +41,10 @@ class Sampler {
   Draw draw(std::span<const float> logits, const Sampling& sampling,
             std::span<const int32_t> history, std::span<const int32_t> appended,
             const uint32_t* mask = nullptr);
+
+  // What a draw of `token` from logits (vocab_size) would say: its log-probability and those of the
+  // n_top likeliest tokens, or why none. Allocates nothing.
+  Draw scored(std::span<const float> logits, int32_t token, int n_top = 0);
 
  private:
   float& score(int32_t token) { return scores_[static_cast<size_t>(token)]; }

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
-import time
 from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import replace
+from functools import partial
 from typing import Any, TypeVar, overload
 
 from typing_extensions import Unpack
 
 from ..errors import InvalidRequestError
-from ..errors.checks import plain_int
 from ..params import SamplingParams
-from .arguments import check_prompt_logprobs, merge_params, several_prompts
+from .arguments import several_prompts
 from .bounded import map_bounded, retry_beside_others
 from .call import (
-    OF_EVERY_CALL,
     Call,
     Messages,
     Prompt,
@@ -27,22 +23,24 @@ from .call import (
     only_typed_errors,
     prompt_call,
 )
-from .chat_settings import settings_of
-from .completion import Completion, prompt_alone
+from .completion import Completion
 from .forms import with_form
 from .lifecycle import Lifecycle
+from .model_info import ModelInfo
 from .options import (
     ChatOptions,
     CompleteOptions,
     EmbedOptions,
     GenerateOptions,
     PrefixOptions,
-    RequestOptions,
-    TemplateOptions,
+    ScoreOptions,
+    TokenizeOptions,
 )
 from .prefix_info import PrefixInfo
+from .prompt_logprobs import check_prompt_logprobs, complete_with_prompt
 from .questions import (
     AddPrefix,
+    DescribeModel,
     Detokenize,
     EmbedTexts,
     ListPrefixes,
@@ -61,7 +59,6 @@ from .telemetry import Handler
 __all__ = ["AnyBatcher"]
 
 T = TypeVar("T")
-_ANY_TOKEN = 2**63  # what the model has is checked where it is
 _MOST_AT_ONCE = 256
 """Most prompts of one `generate` of a list that are in flight at a time."""
 
@@ -121,8 +118,9 @@ class AnyBatcher(Lifecycle):
             tokens have ended the output, the completion is returned at once, without
             a new token.
         prompt_logprobs: True: `Completion.prompt_logprobs` has the log-probability of each token
-            of the prompt, by one more request that shares its KV. With it `max_tokens` may be 0:
-            then nothing is drawn.
+            of the prompt, by one more request that shares its KV. A number k: and
+            `prompt_top_logprobs` the k likeliest tokens at each place, as `logprobs=k` has
+            them. With it `max_tokens` may be 0: then nothing is drawn.
 
         Cancelling the task that awaits cancels the request. Raises
         InvalidRequestError, RequestTooLongError, QueueFullError,
@@ -130,9 +128,13 @@ class AnyBatcher(Lifecycle):
         """
         own: dict[str, Any] = {**options}
         complete: Callable[[Call], Awaitable[Completion]] = self._complete
-        if own.pop("prompt_logprobs", False) is not False:
-            check_prompt_logprobs(options)
-            complete = self._complete_with_prompt
+        if "prompt_logprobs" in own:
+            n_top = check_prompt_logprobs(own)
+            del own["prompt_logprobs"]
+            if n_top is not None:
+                complete = partial(
+                    complete_with_prompt, n_top=n_top, ask=self._ask, complete=complete
+                )
         prompts = several_prompts(prompt)
         if prompts is None:
             return await complete(prompt_call(prompt, params, own))
@@ -197,14 +199,15 @@ class AnyBatcher(Lifecycle):
     # -- questions --------------------------------------------------------------------------
 
     async def tokenize(
-        self, content: Prompt | Messages, **options: Unpack[TemplateOptions]
+        self, content: Prompt | Messages, **options: Unpack[TokenizeOptions]
     ) -> tuple[int, ...]:
         """Return the token ids that `generate` would go on from, or `chat` for messages.
 
-        The special tokens and the system prompt that come before are included. options: of a chat,
-        those that its template sees. Raises InvalidRequestError, BatcherClosedError.
+        The special tokens and the system prompt that come before are included; of a text with
+        `add_special_tokens=False`, nothing but the text. options: of a chat, those that its
+        template sees. Raises InvalidRequestError, BatcherClosedError.
         """
-        return await self._ask(Tokenize(content=content, chat=settings_of(content, options)))
+        return await self._ask(Tokenize.of(content, options))
 
     async def detokenize(self, token_ids: Sequence[int]) -> str:
         """Return the text of token ids, special tokens included. Raises InvalidRequestError."""
@@ -214,7 +217,7 @@ class AnyBatcher(Lifecycle):
         self,
         prompt: Prompt,
         continuations: Sequence[Prompt],
-        **options: Unpack[RequestOptions],
+        **options: Unpack[ScoreOptions],
     ) -> list[Score]:
         """Return how likely each continuation of `prompt` is, in the order given.
 
@@ -225,6 +228,8 @@ class AnyBatcher(Lifecycle):
         continuations: texts, or token ids, at least one, any number. A text becomes tokens by
             itself, without special tokens: where a tokenizer would join it with the prompt's
             end in another way, hand in token ids.
+        top_logprobs: how many of the likeliest tokens `Score.top_logprobs` has for each token,
+            up to 32.
         priority, timeout, namespace: as of `generate`. After the timeout,
             DeadlineExceededError is raised.
 
@@ -307,6 +312,13 @@ class AnyBatcher(Lifecycle):
         """Return whether requests are served, and if not, why."""
         return self._ask(ReadHealth())
 
+    async def model_info(self) -> ModelInfo:
+        """Return a description of the model that is served now.
+
+        Raises BatcherClosedError, and the errors of a connection.
+        """
+        return await self._ask(DescribeModel())
+
     @abstractmethod
     def attach(self, handler: Handler) -> Callable[[], None]:
         """Call `handler` with every event from now on. Return a function that detaches it.
@@ -326,31 +338,6 @@ class AnyBatcher(Lifecycle):
         """The name of the model, for people. Raises BatcherClosedError before `start`."""
 
     # -- inside -----------------------------------------------------------------------------
-
-    async def _complete_with_prompt(self, call: Call) -> Completion:
-        """Continue a prompt, if any tokens are wanted, and score its own tokens beside it."""
-        began = time.monotonic()
-        tokens = await self._ask(Tokenize(content=call.content))
-        own = {name: getattr(call, name) for name in OF_EVERY_CALL}
-        asked = ScoreContinuations(prompt=tokens[:1], continuations=[tokens[1:]], **own)
-
-        async def score() -> tuple[float | None, ...]:
-            if len(tokens) < 2:
-                return (None,)
-            (found,) = await self._ask(asked)
-            return (None, *found.token_logprobs)
-
-        if plain_int(call.sampling.get("max_tokens")) == 0:
-            merge_params(call.params, {**call.sampling, "max_tokens": 1}, vocab_size=_ANY_TOKEN)
-            return prompt_alone(tokens, await score(), began)
-        drawing: asyncio.Future[Completion] = asyncio.ensure_future(
-            self._complete(replace(call, content=tokens))
-        )
-        try:
-            logprobs = await score()
-            return replace(await drawing, prompt_logprobs=logprobs)
-        finally:
-            drawing.cancel()
 
     async def _complete(self, call: Call) -> Completion:
         """Submit a call and wait for its output."""

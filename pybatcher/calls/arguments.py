@@ -9,7 +9,7 @@ from typing import Any
 
 from ..errors import InvalidRequestError
 from ..errors.checks import REQUEST, plain_int, short, type_name
-from ..params import SamplingParams
+from ..params import MAX_LOGPROBS, SamplingParams
 from ..scheduling import Pooling
 
 __all__ = [
@@ -18,9 +18,9 @@ __all__ = [
     "check_namespace",
     "check_pooling",
     "check_priority",
-    "check_prompt_logprobs",
     "check_several",
     "check_timeout",
+    "check_top_logprobs",
     "is_chat",
     "merge_params",
     "several_prompts",
@@ -89,6 +89,11 @@ def check_pooling(pooling: object) -> Pooling:
     return found
 
 
+def check_top_logprobs(field: str, count: object) -> int:
+    """Return how many likeliest tokens are wanted at a place. Raises InvalidRequestError."""
+    return REQUEST.whole(field, count, 0, MAX_LOGPROBS)
+
+
 def check_drain(drain: object) -> bool:
     """Return whether `drain` counts as true. Raises InvalidRequestError if it cannot be told."""
     with REQUEST.reading("drain", drain, "True or False"):
@@ -136,10 +141,3 @@ def several_prompts(prompt: object) -> tuple[Any, ...] | None:
         if not isinstance(prompt[0], (str, list, tuple)):
             return None
     return REQUEST.items("prompt", prompt, _MOST_TEXTS, f"at most {_MOST_TEXTS} prompts")
-
-
-def check_prompt_logprobs(options: Mapping[str, Any]) -> None:
-    """Raise InvalidRequestError where the prompt cannot be scored beside its output."""
-    REQUEST.flag("prompt_logprobs", options.get("prompt_logprobs"))
-    if "output" in options:
-        raise InvalidRequestError("prompt_logprobs goes with a prompt that has no output yet")

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, fields
 from itertools import pairwise
 from typing import Any, Literal
 
+from ..scheduling.plan import TopLogprobs
 from ..text.tool_call import ToolCall, ToolCallDelta
 
 __all__ = [
@@ -43,7 +44,7 @@ class TokenLogprob:
 
     token_id: int
     logprob: float
-    top: tuple[tuple[int, float], ...] = ()
+    top: TopLogprobs = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +139,8 @@ class Completion:
     usage: of the whole call: with `n` > 1 the tokens of all choices, and the prompt once.
     prompt_logprobs: of each token of the prompt, given those before it, in nats; None for the
         first token. None where none were asked for.
+    prompt_top_logprobs: for each token of the prompt, (token id, log-probability) of the likeliest
+        tokens at its place, best first; of the first token none. None where none were asked for.
     reasoning: of a chat, what the model wrote between its markers of thinking.
     tool_calls: of a chat with `tools`, the calls in their order.
     notes: of a chat, what was wrong with text that looked like a call and is in `text`.
@@ -158,6 +161,7 @@ class Completion:
     reasoning: str = ""
     tool_calls: tuple[ToolCall, ...] = ()
     notes: tuple[str, ...] = ()
+    prompt_top_logprobs: tuple[TopLogprobs, ...] | None = None
     parse: Callable[[str], object] | None = field(default=None, compare=False)
 
     @property
@@ -230,7 +234,10 @@ _SHOWN = 40
 
 
 def prompt_alone(
-    token_ids: Sequence[int], prompt_logprobs: tuple[float | None, ...], began: float
+    token_ids: Sequence[int],
+    prompt_logprobs: tuple[float | None, ...],
+    prompt_top_logprobs: tuple[TopLogprobs, ...] | None,
+    began: float,
 ) -> Completion:
     """Return the completion of a prompt of which nothing was drawn: its log-probabilities.
 
@@ -244,4 +251,5 @@ def prompt_alone(
         usage=Usage(len(token_ids), 0, 0),
         timeline=Timeline(began, began, now, now, ()),
         prompt_logprobs=prompt_logprobs,
+        prompt_top_logprobs=prompt_top_logprobs,
     )

@@ -19,7 +19,9 @@ __all__ = [
     "PrefixOptions",
     "RequestOptions",
     "SamplingOptions",
+    "ScoreOptions",
     "TemplateOptions",
+    "TokenizeOptions",
 ]
 
 
@@ -68,6 +70,12 @@ class TemplateOptions(TypedDict, total=False):
     chat_template_kwargs: Mapping[str, Any] | None
 
 
+class TokenizeOptions(TemplateOptions, total=False):
+    """The keywords of `tokenize`."""
+
+    add_special_tokens: bool
+
+
 class ChatOptions(RequestOptions, SamplingOptions, TemplateOptions, total=False):
     """The keywords of `chat` and `stream_chat`."""
 
@@ -85,7 +93,13 @@ class GenerateOptions(RequestOptions, SamplingOptions, total=False):
 class CompleteOptions(GenerateOptions, total=False):
     """The keywords of `generate`: those of `stream`, and what is told at the end only."""
 
-    prompt_logprobs: bool
+    prompt_logprobs: bool | int | None
+
+
+class ScoreOptions(RequestOptions, total=False):
+    """The keywords of `score`."""
+
+    top_logprobs: int
 
 
 class EmbedOptions(RequestOptions, total=False):

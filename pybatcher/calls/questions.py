@@ -10,8 +10,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ..errors import InvalidRequestError
+from ..errors.checks import REQUEST
 from .call import CallOptions, Messages, Prompt, Question
-from .chat_settings import ChatSettings
+from .chat_settings import ChatSettings, settings_of
+from .model_info import ModelInfo
 from .prefix_info import Prefixes, PrefixInfo
 from .scores import Embedding, Score
 from .statistics import BatcherStatistics, Health
@@ -19,6 +22,7 @@ from .statistics import BatcherStatistics, Health
 __all__ = [
     "AddPrefix",
     "Describe",
+    "DescribeModel",
     "Detokenize",
     "EmbedTexts",
     "ListPrefixes",
@@ -33,10 +37,14 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoreContinuations(CallOptions, Question[list[Score]]):
-    """Score each continuation of the prompt. continuations: one or more."""
+    """Score each continuation of the prompt.
+
+    continuations: one or more. top_logprobs: likeliest tokens that are told beside each token.
+    """
 
     prompt: Prompt
     continuations: Sequence[Prompt]
+    top_logprobs: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,10 +79,24 @@ class ListPrefixes(Question[Prefixes]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tokenize(Question[tuple[int, ...]]):
-    """Return the token ids of a prompt, or of messages if it is a `chat`; None: it is none."""
+    """Return the token ids of a prompt, or of messages if it is a `chat`; None: it is none.
+
+    add_special_tokens: False: of a text alone, without special tokens and system prompt.
+    """
 
     content: Prompt | Messages
     chat: ChatSettings | None = None
+    add_special_tokens: bool = True
+
+    @classmethod
+    def of(cls, content: Prompt | Messages, options: Mapping[str, Any]) -> Tokenize:
+        """Return the question of `AnyBatcher.tokenize`. Raises InvalidRequestError."""
+        own = dict(options)
+        wanted = REQUEST.flag("add_special_tokens", own.pop("add_special_tokens", True))
+        chat = settings_of(content, own)
+        if chat is not None and not wanted:
+            raise InvalidRequestError("add_special_tokens is False; a chat template writes its own")
+        return cls(content=content, chat=chat, add_special_tokens=wanted)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,6 +119,11 @@ class ReadHealth(Question[Health]):
 @dataclass(frozen=True, slots=True)
 class Describe(Question[dict[str, Any]]):
     """Return `version`, `model` and `limits` of the server."""
+
+
+@dataclass(frozen=True, slots=True)
+class DescribeModel(Question[ModelInfo]):
+    """Describe the model that is served now."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ..scheduling.plan import TopLogprobs
+
 if TYPE_CHECKING:
     from array import array
 
@@ -22,11 +24,14 @@ class Score:
     token_logprobs: of each token, given all tokens before it, by the model's own distribution, as
         a completion's `logprobs` are.
     token_ids: the continuation's tokens.
+    top_logprobs: for each token, (token id, log-probability) of the likeliest tokens at its place,
+        best first; empty where none were asked for.
     """
 
     logprob: float
     token_logprobs: tuple[float, ...]
     token_ids: tuple[int, ...]
+    top_logprobs: tuple[TopLogprobs, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -49,8 +54,10 @@ class Answer:
 
     logprobs: of each target, in nats; empty where an embedding was asked for.
     vector: (hidden_size) float32; None where a score was asked for.
+    top_logprobs: of each target; empty where none were asked for.
     """
 
     logprobs: tuple[float, ...]
     vector: array[float] | None
     cached_tokens: int
+    top_logprobs: tuple[TopLogprobs, ...] = ()

@@ -28,6 +28,17 @@ class CompletionAsked:
     echo: bool
     stream: bool
     include_usage: bool
+    add_special_tokens: bool
+
+    @property
+    def prompt_logprobs(self) -> int | None:
+        """Likeliest tokens that are wanted beside each of an echoed prompt; None: no scores.
+
+        A prompt that is only echoed, without an output, is scored too: nothing else is asked for.
+        """
+        if self.echo and ("logprobs" in self.options or self.options["max_tokens"] == 0):
+            return int(self.options.get("logprobs", 0))
+        return None
 
 
 def read_completion(body: Mapping[str, Any]) -> CompletionAsked:
@@ -46,7 +57,8 @@ def read_completion(body: Mapping[str, Any]) -> CompletionAsked:
         raise bad("best_of", body["best_of"], "left out, or n")
     streaming = read_streaming(body)
     echo = body.get("echo") is True
-    asked = CompletionAsked(_prompts(body.get("prompt")), options, echo, *streaming)
+    special = body.get("add_special_tokens") is not False
+    asked = CompletionAsked(_prompts(body.get("prompt")), options, echo, *streaming, special)
     if asked.echo and asked.stream:
         raise bad("echo", True, "left out where stream is true")
     return asked
@@ -71,10 +83,13 @@ def completion_body(
     prompts: Sequence[tuple[str, Sequence[int]] | None],
     texts: TokenTexts,
     head: Mapping[str, Any],
+    *,
+    wants_logprobs: bool,
 ) -> dict[str, Any]:
     """Return the body of a response: the choices of each prompt in turn.
 
     prompts: of each, its text and its token ids, where the answer is to begin with it.
+    wants_logprobs: tell log-probabilities, whatever the completions have.
     """
     choices: list[dict[str, Any]] = []
     for one, before in zip(made, prompts, strict=True):
@@ -83,7 +98,7 @@ def completion_body(
                 {
                     "index": len(choices),
                     "text": ("" if before is None else before[0]) + choice.text,
-                    "logprobs": _logprobs(one, choice, before, texts),
+                    "logprobs": _logprobs(one, choice, before, texts) if wants_logprobs else None,
                     "finish_reason": finish_reason_of(choice.finish_reason),
                 }
             )
@@ -104,20 +119,38 @@ def _logprobs(
     choice: Completion,
     before: tuple[str, Sequence[int]] | None,
     texts: TokenTexts,
-) -> dict[str, Any] | None:
-    if choice.logprobs is None:
-        return None
-    told = _columns(choice.logprobs, texts, 0 if before is None else len(before[0]))
+) -> dict[str, Any]:
+    told = _columns(choice.logprobs or (), texts, 0 if before is None else len(before[0]))
     if before is None or made.prompt_logprobs is None:
         return told
     tokens = [texts[token] for token in before[1]]
-    offsets = list(accumulate(map(len, tokens[:-1]), initial=0))
+    ends = list(accumulate(map(len, tokens), initial=0))
+    surplus = max(0, ends[-1] - len(before[0]))  # special tokens before a text are no part of it
+    offsets = [max(0, end - surplus) for end in ends[:-1]]
+    logprobs = made.prompt_logprobs
+    tops = made.prompt_top_logprobs or [()] * len(tokens)
+    likeliest = [
+        None if logprob is None else _top(TokenLogprob(token, logprob, top), texts)
+        for token, logprob, top in zip(before[1], logprobs, tops, strict=True)
+    ]
     return {
         "tokens": tokens + told["tokens"],
-        "token_logprobs": [*made.prompt_logprobs, *told["token_logprobs"]],
-        "top_logprobs": [None] * len(tokens) + told["top_logprobs"],
+        "token_logprobs": [*logprobs, *told["token_logprobs"]],
+        "top_logprobs": likeliest + told["top_logprobs"],
         "text_offset": offsets + told["text_offset"],
     }
+
+
+def _top(one: TokenLogprob, texts: TokenTexts) -> dict[str, float]:
+    """Return the likeliest tokens and the token itself by their texts.
+
+    Of tokens with one text, such as parts of characters, the likeliest is told: so the largest
+    number is always there.
+    """
+    found: dict[str, float] = {}
+    for token, logprob in (*one.top, (one.token_id, one.logprob)):
+        found.setdefault(texts[token], logprob)
+    return found
 
 
 def _columns(
@@ -130,7 +163,7 @@ def _columns(
         text = texts[one.token_id]
         columns["tokens"].append(text)
         columns["token_logprobs"].append(one.logprob)
-        columns["top_logprobs"].append({texts[token]: logprob for token, logprob in one.top})
+        columns["top_logprobs"].append(_top(one, texts))
         columns["text_offset"].append(offset)
         offset += len(text)
     return columns

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import secrets
 import time
+from collections.abc import Mapping
 from typing import Any
 
 from starlette.requests import Request
 
 from ..calls.any_batcher import AnyBatcher
+from ..calls.model_info import ModelInfo
 from ..calls.trace_headers import current_trace_headers, headers_of_trace
+from ..errors import PybatcherError
 from .connection import read_body
 from .live_feed import LiveFeed, Watchers
 from .model_list import ModelList
@@ -28,7 +31,7 @@ class Context:
     def __init__(self, models: ModelList, max_body: int) -> None:
         self.models = models
         self.max_body = max_body
-        self._texts: dict[str, TokenTexts] = {}
+        self._texts: dict[str, tuple[str, TokenTexts]] = {}  # with the model's fingerprint
         self._feeds: dict[str, LiveFeed] = {}
         self.began = int(time.time())
         self.watchers = Watchers()
@@ -38,11 +41,30 @@ class Context:
         """Return the body of a request. Raises HttpError, ClientGoneError."""
         return await read_body(request, self.max_body)
 
-    def texts(self, name: str, batcher: AnyBatcher) -> TokenTexts:
-        """Return the texts of a model's tokens."""
-        if name not in self._texts:
-            self._texts[name] = TokenTexts(batcher)
-        return self._texts[name]
+    async def texts(self, name: str, batcher: AnyBatcher, options: Mapping[str, Any]) -> TokenTexts:
+        """Return the texts of a model's tokens, for log-probabilities where `options` has them.
+
+        They are those of the model that is served now: after a reload, tokens may be others.
+        """
+        if "logprobs" not in options:
+            return TokenTexts(batcher)
+        info = await self.model_info(batcher)
+        fingerprint = "" if info is None else info.fingerprint
+        known = self._texts.get(name)
+        if known is None or known[0] != fingerprint:
+            known = self._texts[name] = (fingerprint, TokenTexts(batcher))
+        return known[1]
+
+    @staticmethod
+    async def model_info(batcher: AnyBatcher) -> ModelInfo | None:
+        """Return the description of a model; None where it cannot be had.
+
+        It cannot of a batcher that was closed, nor of a sidecar that is too old to know of it.
+        """
+        try:
+            return await batcher.model_info()
+        except PybatcherError:
+            return None
 
     def feed(self, name: str, batcher: AnyBatcher) -> LiveFeed:
         """Return what tells of a model's batcher to those who watch it."""

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
-from contextlib import aclosing, suppress
-from typing import Any, TypeVar
+from collections.abc import AsyncGenerator, Iterable, Mapping
+from contextlib import aclosing
+from typing import Any
 
 from starlette.types import Receive, Scope, Send
 
@@ -16,9 +15,7 @@ from ..errors import PybatcherError
 from .connection import until_gone
 from .http_error import HttpError, http_error
 
-__all__ = ["DONE", "EventStream", "event", "merged", "steps_of"]
-
-T = TypeVar("T")
+__all__ = ["DONE", "EventStream", "event", "steps_of"]
 
 DONE = b"data: [DONE]\n\n"
 
@@ -39,26 +36,6 @@ async def steps_of(stream: Stream, first: Piece) -> AsyncGenerator[list[Piece]]:
     yield pieces
     async for piece in stream:
         yield [piece, *stream.ready()]
-
-
-async def merged(several: Sequence[AsyncIterator[T]]) -> AsyncGenerator[tuple[int, T]]:
-    """Return what comes of several iterators as it comes, with the number of the iterator."""
-    waiting: dict[asyncio.Task[T], int] = {}
-    try:
-        for i, one in enumerate(several):
-            waiting[asyncio.ensure_future(anext(one))] = i
-        while waiting:
-            done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-            for task in sorted(done, key=waiting.__getitem__):
-                i = waiting.pop(task)
-                with suppress(StopAsyncIteration):
-                    found = task.result()
-                    waiting[asyncio.ensure_future(anext(several[i]))] = i
-                    yield i, found
-    finally:
-        for task in waiting:
-            task.cancel()
-        await asyncio.gather(*waiting, return_exceptions=True)
 
 
 class EventStream:

@@ -74,7 +74,8 @@ async def tokenize(context: Context, request: Request) -> Any:
         prompt = body.get("prompt")
         if not isinstance(prompt, str):
             raise bad("prompt", prompt, "a text; or give messages")
-        ids = await batcher.tokenize(prompt)
+        with_special = body.get("add_special_tokens") is not False
+        ids = await batcher.tokenize(prompt, add_special_tokens=with_special)
     told: dict[str, Any] = {"count": len(ids), "tokens": list(ids)}
     return JSONResponse(told)
 
@@ -87,6 +88,19 @@ async def detokenize(context: Context, request: Request) -> Any:
     if not isinstance(tokens, list):
         raise bad("tokens", tokens, "a list of token ids")
     return JSONResponse({"prompt": await batcher.detokenize(tokens)})
+
+
+async def tokenizer_info(context: Context, request: Request) -> Any:
+    """GET /tokenizer_info: special tokens and the chat template, as tokenizer_config.json has them.
+
+    Of the first model, or of the one that the query names: ?model=...
+    """
+    _, batcher = context.models.find(request.query_params.get("model"))
+    info = await batcher.model_info()
+    told = {"tokenizer_class": "PreTrainedTokenizerFast", "bos_token": None, "eos_token": None}
+    told |= info.special_tokens
+    length = info.max_sequence_length
+    return JSONResponse({**told, "model_max_length": length, "chat_template": info.chat_template})
 
 
 async def metrics(context: Context, request: Request) -> Any:
@@ -108,6 +122,7 @@ ROUTES = [
     ("/rerank", "POST", rerank),
     ("/tokenize", "POST", tokenize),
     ("/detokenize", "POST", detokenize),
+    ("/tokenizer_info", "GET", tokenizer_info),
     ("/metrics", "GET", metrics),
 ]
 """Path, method and handler of each endpoint."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
-from contextlib import AsyncExitStack, aclosing
+from contextlib import aclosing
 from dataclasses import asdict
 from typing import Any, TypeVar
 
@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 
 from ..calls.any_batcher import AnyBatcher
-from ..calls.completion import Piece
+from ..calls.completion import Completion, Piece
 from ..calls.stream import Stream
 from .chat_completions import ChatAsked, chat_completion, chunks_of, read_chat, usage_chunk
 from .completions import (
@@ -24,7 +24,8 @@ from .completions import (
 )
 from .connection import unless_gone
 from .context import Context
-from .event_stream import DONE, EventStream, event, merged, steps_of
+from .event_stream import DONE, EventStream, event, steps_of
+from .several_streams import steps_of_several
 from .token_texts import TokenTexts
 
 __all__ = ["ROUTES"]
@@ -37,7 +38,8 @@ async def chat_completions(context: Context, request: Request) -> Any:
     """POST /v1/chat/completions."""
     body = await context.body(request)
     name, batcher = context.models.find(body.get("model"))
-    asked, texts = read_chat(body), context.texts(name, batcher)
+    asked = read_chat(body)
+    texts = await context.texts(name, batcher, asked.options)
     options = {**context.options(request), **asked.options}
     if not asked.stream:
         made = await unless_gone(request, batcher.chat(asked.messages, **options))
@@ -69,32 +71,49 @@ async def completions(context: Context, request: Request) -> Any:
     """POST /v1/completions."""
     body = await context.body(request)
     name, batcher = context.models.find(body.get("model"))
-    asked, texts = read_completion(body), context.texts(name, batcher)
+    asked = read_completion(body)
+    texts = await context.texts(name, batcher, asked.options)
     options = {**context.options(request), **asked.options}
+    prompts: list[Any] = asked.prompts
+    if not asked.add_special_tokens or (asked.stream and len(prompts) > 1):
+        # What is wrong with any prompt of a list is a status, before one of them has an event.
+        prompts = await unless_gone(request, _all(_ids(batcher, one, asked) for one in prompts))
     if asked.stream:
-        streams = [batcher.stream(prompt, **options) for prompt in asked.prompts]
-        firsts = await unless_gone(request, _all(anext(stream) for stream in streams))
+        made: dict[int, Completion] = {}
+        steps = steps_of_several(batcher, prompts, options, made)
+        first = await unless_gone(request, anext(steps))
         head = context.head("cmpl", "text_completion", name)
         n = options.get("n") or 1
-        return EventStream(_completion_events(streams, firsts, asked, n, texts, head))
-    wants = asked.echo and "logprobs" in options
-    work = batcher.generate(asked.prompts, **options, prompt_logprobs=wants)
-    made = await unless_gone(request, work)
-    before: list[tuple[str, Sequence[int]] | None] = [None] * len(made)
+        return EventStream(_completion_events(first, steps, made, asked, n, texts, head))
+    scores = asked.prompt_logprobs
+    completed = await unless_gone(
+        request, batcher.generate(prompts, **options, prompt_logprobs=scores)
+    )
+    before: list[tuple[str, Sequence[int]] | None] = [None] * len(completed)
     if asked.echo:
-        before = await _all(_echoed(batcher, prompt) for prompt in asked.prompts)
-    if wants:
+        before = await _all(_echoed(batcher, one, asked) for one in asked.prompts)
+    if "logprobs" in options:
         await texts.learn(token for one in before if one is not None for token in one[1])
-    for one in made:
-        await texts.learn_of(one)
+        for one in completed:
+            await texts.learn_of(one)
     head = context.head("cmpl", "text_completion", name)
-    return JSONResponse(completion_body(made, before, texts, head))
+    told = completion_body(completed, before, texts, head, wants_logprobs="logprobs" in options)
+    return JSONResponse(told)
 
 
-async def _echoed(batcher: AnyBatcher, prompt: str | list[int]) -> tuple[str, Sequence[int]]:
+async def _ids(
+    batcher: AnyBatcher, prompt: str | list[int], asked: CompletionAsked
+) -> tuple[int, ...]:
+    """Return the token ids of a prompt."""
+    return await batcher.tokenize(prompt, add_special_tokens=asked.add_special_tokens)
+
+
+async def _echoed(
+    batcher: AnyBatcher, prompt: str | list[int], asked: CompletionAsked
+) -> tuple[str, Sequence[int]]:
     """Return a prompt as text and as token ids."""
     if isinstance(prompt, str):
-        return prompt, await batcher.tokenize(prompt)
+        return prompt, await _ids(batcher, prompt, asked)
     return await batcher.detokenize(prompt), prompt
 
 
@@ -109,8 +128,9 @@ async def _all(work: Iterable[Awaitable[T]]) -> list[T]:
 
 
 async def _completion_events(
-    streams: list[Stream],
-    firsts: list[Piece],
+    first: tuple[int, list[Piece]],
+    steps: AsyncGenerator[tuple[int, list[Piece]]],
+    made: dict[int, Completion],
     asked: CompletionAsked,
     n: int,
     texts: TokenTexts,
@@ -118,38 +138,39 @@ async def _completion_events(
 ) -> AsyncGenerator[bytes]:
     """Return the events of all prompts as they come."""
     offsets: dict[int, int] = {}
-    async with (
-        AsyncExitStack() as open_streams,
-        aclosing(
-            merged([steps_of(stream, first) for stream, first in zip(streams, firsts, strict=True)])
-        ) as steps,
-    ):
-        for stream in streams:
-            await open_streams.enter_async_context(stream)
-        async for i, pieces in steps:
+    async with aclosing(steps):
+        i, pieces = first
+        while True:
             await texts.learn_of(pieces)
             for chunk in completion_chunks(pieces, i * n, offsets, texts, head):
                 yield event(chunk)
+            try:
+                i, pieces = await anext(steps)
+            except StopAsyncIteration:
+                break
     if asked.include_usage:
-        made = [stream.completion for stream in streams if stream.completion is not None]
-        yield event(usage_chunk(usage_of(made), head))
+        yield event(usage_chunk(usage_of(list(made.values())), head))
     yield DONE
 
 
 async def models(context: Context, request: Request) -> Any:
     """GET /v1/models."""
     return JSONResponse(
-        {"object": "list", "data": [_model(context, name) for name in context.models.by_name]}
+        {
+            "object": "list",
+            "data": [await _model(context, *one) for one in context.models.by_name.items()],
+        }
     )
 
 
 async def model(context: Context, request: Request) -> Any:
     """GET /v1/models/{id}."""
-    name, _ = context.models.find(request.path_params["model"])
-    return JSONResponse(_model(context, name))
+    found = context.models.find(request.path_params["model"])
+    return JSONResponse(await _model(context, *found))
 
 
-def _model(context: Context, name: str) -> dict[str, Any]:
+async def _model(context: Context, name: str, batcher: AnyBatcher) -> dict[str, Any]:
+    info = await context.model_info(batcher)
     return {
         "id": name,
         "object": "model",
@@ -157,6 +178,7 @@ def _model(context: Context, name: str) -> dict[str, Any]:
         "owned_by": "pybatcher",
         "root": name,
         "parent": None,
+        "max_model_len": None if info is None else info.max_sequence_length,
     }
 
 

@@ -38,7 +38,8 @@ async def responses(context: Context, request: Request) -> Any:
 async def _respond(context: Context, request: Request) -> Any:
     body = await context.body(request)
     name, batcher = context.models.find(body.get("model"))
-    asked, texts = read_response(body), context.texts(name, batcher)
+    asked = read_response(body)
+    texts = await context.texts(name, batcher, asked.options)
     stream = batcher.stream_chat(asked.messages, **{**context.options(request), **asked.options})
     writer = ResponseWriter({**_head(name), **asked.told}, texts)
     if asked.stream:

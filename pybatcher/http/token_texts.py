@@ -41,10 +41,12 @@ class TokenTexts:
 
     async def learn_of(self, made: Completion | Iterable[Piece]) -> None:
         """Have the texts of all tokens that log-probabilities name."""
-        parts = made.choices if isinstance(made, Completion) else made
-        logprobs: list[TokenLogprob] = []
-        for part in parts:
-            logprobs += part.logprobs or ()
-        if logprobs:
-            of_top = [token for one in logprobs for token, _ in one.top]
-            await self.learn([*(one.token_id for one in logprobs), *of_top])
+        tokens: set[int] = set()
+        if isinstance(made, Completion):
+            for top in made.prompt_top_logprobs or ():
+                tokens.update(token for token, _ in top)
+        for part in made.choices if isinstance(made, Completion) else made:
+            for one in part.logprobs or ():
+                tokens.add(one.token_id)
+                tokens.update(token for token, _ in one.top)
+        await self.learn(tokens)

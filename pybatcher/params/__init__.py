@@ -3,6 +3,13 @@
 from __future__ import annotations
 
 from .output_form import FormKind, JsonSchema, OutputForm, schema_text
-from .sampling_params import SamplingParams
+from .sampling_params import MAX_LOGPROBS, SamplingParams
 
-__all__ = ["FormKind", "JsonSchema", "OutputForm", "SamplingParams", "schema_text"]
+__all__ = [
+    "MAX_LOGPROBS",
+    "FormKind",
+    "JsonSchema",
+    "OutputForm",
+    "SamplingParams",
+    "schema_text",
+]

@@ -17,10 +17,12 @@ from .output_form import (
     schema_text,
 )
 
-__all__ = ["SamplingParams"]
+__all__ = ["MAX_LOGPROBS", "SamplingParams"]
+
+MAX_LOGPROBS = 32
+"""Most likeliest tokens that are reported at one place."""
 
 _MAX_TOKENS = 2**31 - 1
-_MAX_LOGPROBS = 32
 _MAX_STOPS = 64
 _MAX_STOP_CHARACTERS = 16_384  # each is a state of the automaton that looks for them
 _MAX_TOKEN_IDS = 2**20
@@ -135,7 +137,7 @@ class SamplingParams:
         if self.seed is not None:
             self._whole("seed", 0, 2**64 - 1)
         if self.logprobs is not None:
-            self._whole("logprobs", 0, _MAX_LOGPROBS)
+            self._whole("logprobs", 0, MAX_LOGPROBS)
         for name in ("ignore_eos", "skip_special_tokens"):
             self._set(name, REQUEST.flag(name, getattr(self, name)))
 

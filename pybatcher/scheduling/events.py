@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from ..errors import PybatcherError
-from .plan import SampledToken
+from .plan import SampledToken, TopLogprobs
 
 __all__ = [
     "Admitted",
@@ -51,11 +51,13 @@ class Answered:
     """The scores or the embedding of the request's prompt. Ends it.
 
     logprobs: of each of its targets. vector: float32 (hidden_size), or None without `pooling`.
+    top_logprobs: of each of its targets; empty without `n_top`.
     """
 
     request_id: int
     logprobs: tuple[float, ...]
     vector: array[float] | None
+    top_logprobs: tuple[TopLogprobs, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

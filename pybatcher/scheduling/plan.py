@@ -14,11 +14,22 @@ from typing import Literal, NamedTuple, Protocol
 
 from ..errors import PybatcherError
 
-__all__ = ["Pooling", "SampledToken", "StepEntry", "StepPlan", "StepResult", "TokenMatcher"]
+__all__ = [
+    "Pooling",
+    "SampledToken",
+    "StepEntry",
+    "StepPlan",
+    "StepResult",
+    "TokenMatcher",
+    "TopLogprobs",
+]
 
 
 Pooling = Literal["mean", "last"]
 """How a text's states after the final norm become one vector: their mean, or the last of them."""
+
+TopLogprobs = tuple[tuple[int, float], ...]
+"""(token id, log-probability in nats) of the likeliest tokens at one place, best first."""
 
 
 class TokenMatcher(Protocol):
@@ -51,6 +62,7 @@ class StepEntry(NamedTuple):
     An entry that does not sample may be scored or pooled:
     targets: tokens whose log-probability is wanted, one after each of the entry's last
         len(targets) rows; the last target is the token after the entry's last one.
+    n_top: how many of the likeliest tokens are wanted beside each target.
     pooling: return the entry's rows after the final norm as one vector. The rows of other entries
         of the same prompt do not count.
 
@@ -67,6 +79,7 @@ class StepEntry(NamedTuple):
     pooling: Pooling | None = None
     matcher: TokenMatcher | None = None
     output: Sequence[int] = ()
+    n_top: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,12 +100,12 @@ class SampledToken(NamedTuple):
     """A drawn token.
 
     logprob: of the token, in nats; None where none was asked for.
-    top_logprobs: (token id, logprob) of the likeliest tokens; empty where none was asked for.
+    top_logprobs: of the likeliest tokens; empty where none was asked for.
     """
 
     token_id: int
     logprob: float | None = None
-    top_logprobs: tuple[tuple[int, float], ...] = ()
+    top_logprobs: TopLogprobs = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +119,7 @@ class StepResult:
     logprobs: one for each of the entry's targets, in nats, by the model's own distribution, as
         `SampledToken.logprob` has it.
     embeddings: float32 (hidden_size), where pooling was asked for.
+    top_logprobs: one for each of the entry's targets, where `n_top` is not 0.
     complete: sequences whose outputs have all of their form now: the last token drawn is the last.
     forced: tokens of the text that the form has come next. The model may write that text in
         other tokens: so they are good drafts, and no more.
@@ -117,3 +131,4 @@ class StepResult:
     embeddings: Mapping[int, array[float]] = field(default_factory=dict)
     complete: frozenset[int] = frozenset()
     forced: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+    top_logprobs: Mapping[int, tuple[TopLogprobs, ...]] = field(default_factory=dict)

@@ -8,7 +8,7 @@ from typing import Literal
 
 from ..params import SamplingParams
 from .drafter import Drafter
-from .plan import Pooling, TokenMatcher
+from .plan import Pooling, TokenMatcher, TopLogprobs
 from .prefix import SharedPrefix
 
 __all__ = ["Leader", "LiveRequest", "Request"]
@@ -29,8 +29,8 @@ class Request:
     tenant: on whose behalf it is asked. Tenants take turns, and share cached prefixes.
     priority: the lower, the sooner it is served.
     deadline: on the owner's clock, in seconds; None = none.
-    targets, pooling: as of a `StepEntry`, over the whole prompt. With either, no token is
-        drawn: the request ends when its prompt is computed.
+    targets, n_top, pooling: as of a `StepEntry`, over the whole prompt. With targets or pooling,
+        no token is drawn: the request ends when its prompt is computed.
     output: tokens that were drawn for it elsewhere, none of which has ended it
         (`finish_reason`). It goes on after them as if they had been drawn here.
     trace_headers: for whoever observes its end.
@@ -52,6 +52,7 @@ class Request:
     tenant: str = ""
     trace_headers: Mapping[str, str] = field(default_factory=dict)
     matcher: TokenMatcher | None = None
+    n_top: int = 0
 
     @property
     def draws(self) -> bool:
@@ -110,7 +111,8 @@ class LiveRequest:
     ended: True once no further event comes; its KV is freed after the step that may compute it.
     next_search: the step of `Speculation` from which on a search for a draft is worth it.
     forced: tokens of the text that its form has come next: a draft.
-    logprobs: of its first targets, as far as they are known; preemption takes none away.
+    logprobs, top_logprobs: of its first targets, as far as they are known; preemption takes none
+        away.
     poison_length: it was in a step that failed, and is a candidate of `PoisonRequests` until it is
         longer than this; -1: it is none.
     """
@@ -136,6 +138,7 @@ class LiveRequest:
     next_search: int = 0
     forced: tuple[int, ...] = ()
     logprobs: list[float] = field(default_factory=list)
+    top_logprobs: list[TopLogprobs] = field(default_factory=list)
 
     @property
     def num_tokens(self) -> int:

@@ -340,9 +340,11 @@ class Scheduler:
         """Keep the log-probabilities of a prompt's chunk; with its last one, end the request."""
         request, seq_id = live.request, live.seq_id
         logprobs, vector = result.logprobs.get(seq_id, ()), result.embeddings.get(seq_id)
+        top_logprobs = result.top_logprobs.get(seq_id, ())
         why = result.failed.get(seq_id)
-        if why is None and (len(logprobs), vector is None) != (
+        if why is None and (len(logprobs), len(top_logprobs), vector is None) != (
             len(entry.targets),
+            len(entry.targets) if entry.n_top else 0,
             entry.pooling is None,
         ):
             why = "the engine gave no answer for it"
@@ -350,8 +352,10 @@ class Scheduler:
             self._table.fail(live, _failure(why))
             return
         live.logprobs += logprobs
+        live.top_logprobs += top_logprobs
         if not live.num_tokens_to_compute:
-            self._complete(live, Answered(request.request_id, tuple(live.logprobs), vector))
+            answers = tuple(live.logprobs), vector, tuple(live.top_logprobs)
+            self._complete(live, Answered(request.request_id, *answers))
 
     def _complete(self, live: LiveRequest, ending: Generated | Answered) -> None:
         self._table.end(live)
@@ -378,6 +382,9 @@ def _entry(owner: LiveRequest | SharedPrefix, count: int, draft: tuple[int, ...]
         owner.targets_after(count),
         owner.pooling_after(count),
     )
-    if draws and isinstance(owner, LiveRequest) and owner.request.matcher is not None:
-        return entry._replace(matcher=owner.request.matcher, output=owner.output)
+    if isinstance(owner, LiveRequest):
+        if draws and owner.request.matcher is not None:
+            return entry._replace(matcher=owner.request.matcher, output=owner.output)
+        if owner.request.n_top:
+            return entry._replace(n_top=owner.request.n_top)
     return entry

@@ -174,7 +174,7 @@ class Delivery:
 
     def answered(self, answer: Answered, now: float) -> None:
         """End a request that is scored or embedded, with its answer."""
-        result = Answer(answer.logprobs, answer.vector, self._cached_tokens)
+        result = Answer(answer.logprobs, answer.vector, self._cached_tokens, answer.top_logprobs)
         self.reply.finish(result, self._index)
         self._tell("scored" if self.request.targets else "embedded", now)
 

@@ -68,13 +68,18 @@ class PromptReader:
         self._slots = asyncio.Semaphore(_AT_A_TIME)
 
     async def read(
-        self, prompt: object, *, before: tuple[int, ...] = (), field: str = "prompt"
+        self,
+        prompt: object,
+        *,
+        before: tuple[int, ...] = (),
+        field: str = "prompt",
+        add_special_tokens: bool = True,
     ) -> tuple[int, ...]:
         """Return the prompt's token ids, at least one.
 
         before: tokens that come before a text; with any, the text gets no special tokens of its
             own. A prompt of token ids is returned as it is.
-        field: the name of the prompt in errors.
+        field: the name of the prompt in errors. add_special_tokens: those of a text of its own.
         Raises InvalidRequestError for a prompt that is empty, is neither a text nor a sequence of
         whole numbers, or has tokens outside the vocabulary; RequestTooLongError for one with more
         tokens than a sequence has positions.
@@ -85,7 +90,8 @@ class PromptReader:
             return await self._read_ids(prompt, field, wanted, self._most_ids)
         if not text:
             raise InvalidRequestError(f"{field} is ''; it must have at least one character")
-        tokens = before + await self._encode(text, field, add_special_tokens=not before)
+        with_special = add_special_tokens and not before
+        tokens = before + await self._encode(text, field, add_special_tokens=with_special)
         if not tokens:
             raise InvalidRequestError(f"{field} is {short(text)}, which makes no token")
         return tokens

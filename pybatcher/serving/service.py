@@ -16,13 +16,16 @@ from ..calls.arguments import (
     check_namespace,
     check_pooling,
     check_several,
+    check_top_logprobs,
 )
 from ..calls.call import Call, CallOptions, Question
 from ..calls.lifecycle import RunningService
+from ..calls.model_info import ModelInfo
 from ..calls.prefix_info import Prefixes, PrefixInfo, check_prefix_name
 from ..calls.questions import (
     AddPrefix,
     Describe,
+    DescribeModel,
     Detokenize,
     EmbedTexts,
     ListPrefixes,
@@ -95,6 +98,7 @@ class Service(RunningService):
             ReadStatistics: self._read_statistics,
             ReadHealth: self._read_health,
             Describe: self._describe,
+            DescribeModel: self._describe_model,
             Reload: self._reload,
         }
         self._reader = CallReader(
@@ -173,6 +177,8 @@ class Service(RunningService):
 
     async def _tokenize(self, question: Tokenize) -> tuple[int, ...]:
         self.check_home()
+        if not question.add_special_tokens:
+            return await self._reader.prompts.read(question.content, add_special_tokens=False)
         return await self._reader.prompt_tokens(question.content, question.chat)
 
     async def _detokenize(self, question: Detokenize) -> str:
@@ -183,6 +189,7 @@ class Service(RunningService):
         submitted, common = self._check(question)
         begin = await self._reader.prompts.read(question.prompt, before=self._reader.before_texts)
         continuations = check_several("continuations", question.continuations)
+        common["n_top"] = check_top_logprobs("top_logprobs", question.top_logprobs)
 
         async def request(i: int) -> Request:
             one, field = continuations[i], f"continuations[{i}]"
@@ -191,7 +198,8 @@ class Service(RunningService):
             return Request(request_id=0, **common, prompt=(begin + asked)[:-1], targets=asked)
 
         def score(request: Request, answer: Answer) -> Score:
-            return Score(math.fsum(answer.logprobs), answer.logprobs, request.targets)
+            total = math.fsum(answer.logprobs)
+            return Score(total, answer.logprobs, request.targets, answer.top_logprobs)
 
         return await self._answer_each(request, len(continuations), submitted, score)
 
@@ -280,6 +288,17 @@ class Service(RunningService):
             "model": self._runtime.name,
             "limits": {"max_sequence_length": n_positions, **self._limits},
         }
+
+    async def _describe_model(self, _: DescribeModel) -> ModelInfo:
+        template = self._runtime.chat_template
+        return ModelInfo(
+            name=self._runtime.name,
+            fingerprint=self._runtime.fingerprint,
+            max_sequence_length=self._runtime.engine.max_sequence_length,
+            vocab_size=self._runtime.engine.vocab_size,
+            special_tokens=template.special_tokens,
+            chat_template=template.source,
+        )
 
     async def _reload(self, _: Reload) -> dict[str, Any]:
         raise InvalidRequestError("a reload is not for this process; ask `pybatcher serve`")

@@ -13,12 +13,13 @@ from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
+from itertools import starmap
 from typing import TYPE_CHECKING, Literal, cast
 
 from ..errors import EngineError, InvalidRequestError
 from ..params import SamplingParams
 from ..params.config import EngineConfig
-from ..scheduling.plan import SampledToken, StepEntry, StepPlan, StepResult
+from ..scheduling.plan import SampledToken, StepEntry, StepPlan, StepResult, TopLogprobs
 from .fake_kv import FakeKv
 from .fake_model import FakeModel, FakeSampling
 
@@ -219,6 +220,7 @@ class FakeEngine:
                 raise EngineError(f"sequence {seq_id}: {why}")
             sampled: dict[int, tuple[SampledToken, ...]] = {}
             logprobs: dict[int, tuple[float, ...]] = {}
+            top_logprobs: dict[int, tuple[TopLogprobs, ...]] = {}
             embeddings: dict[int, array[float]] = {}
             for entry in plan.entries:
                 self._kv.append({entry.seq_id: entry.tokens[: len(entry.tokens) - entry.n_draft]})
@@ -231,11 +233,15 @@ class FakeEngine:
                     sampled[entry.seq_id] = self._draw_all(entry)
                     self._sampled_tokens += len(sampled[entry.seq_id])
                 if entry.targets:
-                    logprobs[entry.seq_id] = self._score(entry)
+                    places = self._places(entry)
+                    logprobs[entry.seq_id] = tuple(starmap(self._model.logprob, places))
+                    if entry.n_top:
+                        tops = (self._model.top(before, entry.n_top) for before, _ in places)
+                        top_logprobs[entry.seq_id] = tuple(tops)
                 if entry.pooling:
                     embeddings[entry.seq_id] = self._pool(entry)
             self._progress += 1
-            return StepResult(sampled, failed, logprobs, embeddings)
+            return StepResult(sampled, failed, logprobs, embeddings, top_logprobs=top_logprobs)
 
     # -- properties -------------------------------------------------------------------------
 
@@ -359,14 +365,11 @@ class FakeEngine:
     def _draw(self, seq_id: int) -> SampledToken:
         return self._model.draw(self._kv.tokens(seq_id), self._sampling.get(seq_id, _NOT_SET))
 
-    def _score(self, entry: StepEntry) -> tuple[float, ...]:
-        """Return each target's log-probability; the entry's tokens are already appended."""
+    def _places(self, entry: StepEntry) -> list[tuple[list[int], int]]:
+        """Return the tokens before each target, and the target; the entry's are appended."""
         tokens = self._kv.tokens(entry.seq_id)
         first = len(tokens) - len(entry.targets) + 1
-        return tuple(
-            self._model.logprob(tokens[: first + i], target)
-            for i, target in enumerate(entry.targets)
-        )
+        return [(tokens[: first + i], target) for i, target in enumerate(entry.targets)]
 
     def _pool(self, entry: StepEntry) -> array[float]:
         tokens = self._kv.tokens(entry.seq_id)

@@ -13,7 +13,7 @@ from hashlib import blake2b
 from itertools import count
 
 from ..params import SamplingParams
-from ..scheduling.plan import SampledToken
+from ..scheduling.plan import SampledToken, TopLogprobs
 
 __all__ = ["FakeModel", "FakeSampling"]
 
@@ -58,18 +58,18 @@ class FakeModel:
         n_top = sampling.params.logprobs
         if n_top is None:
             return SampledToken(token_id)
-        likeliest = self._likeliest(tokens)
-        top = ((likeliest + i) % self.vocab_size for i in range(min(n_top, self.vocab_size)))
-        return SampledToken(
-            token_id,
-            self.logprob(tokens, token_id),
-            tuple((other, self.logprob(tokens, other)) for other in top),
-        )
+        return SampledToken(token_id, self.logprob(tokens, token_id), self.top(tokens, n_top))
 
     def logprob(self, tokens: Sequence[int], token: int) -> float:
         """Return the log-probability of `token` after `tokens`, without sampling parameters."""
         drawn = _hash(tokens, 0, 0)
         return -(drawn % 1009) / 1009 - (token - drawn) % self.vocab_size
+
+    def top(self, tokens: Sequence[int], n_top: int) -> TopLogprobs:
+        """Return the log-probabilities of the `n_top` likeliest tokens after `tokens`."""
+        likeliest = _hash(tokens, 0, 0) % self.vocab_size
+        ids = ((likeliest + i) % self.vocab_size for i in range(min(n_top, self.vocab_size)))
+        return tuple((token, self.logprob(tokens, token)) for token in ids)
 
     def logits(self, tokens: Sequence[int]) -> list[float]:
         """Return the logits of the token after `tokens`, (vocab_size,)."""
@@ -86,9 +86,6 @@ class FakeModel:
             for i in range(self.hidden_size):
                 sums[i] += _hash(tokens[:end], 1, i) % 2001 - 1000
         return array("f", (total / (1000 * (len(tokens) - first)) for total in sums))
-
-    def _likeliest(self, tokens: Sequence[int]) -> int:
-        return _hash(tokens, 0, 0) % self.vocab_size
 
 
 def _hash(tokens: Sequence[int], key: int, salt: int) -> int:

@@ -46,7 +46,7 @@ class ChatTemplate:
     ) -> None:
         self.source = source
         self.available = source is not None
-        self._special_tokens = dict(special_tokens or {})
+        self.special_tokens = dict(special_tokens or {})
         self._compiling = threading.Lock()
         self._sandbox: Sandbox | None = None
         self._asks_for_null = source is not None and bool(_ASKS_FOR_NULL.search(source))
@@ -125,7 +125,7 @@ class ChatTemplate:
 
     def _variables(self, variables: object) -> dict[str, Any]:
         """Return all variables but those that `render` has arguments for."""
-        known = {"documents": None, **self._special_tokens}
+        known = {"documents": None, **self.special_tokens}
         if variables is None:
             return known
         with REQUEST.reading("chat_template_kwargs", variables, _VARIABLES):
@@ -133,7 +133,7 @@ class ChatTemplate:
                 raise REQUEST.bad("chat_template_kwargs", variables, _VARIABLES)
             plain = PlainReader("they are too large").mapping(variables, "chat_template_kwargs", 0)
         for name in plain:
-            if not name.isidentifier() or name in self._special_tokens or name in _RESERVED.split():
+            if not name.isidentifier() or name in self.special_tokens or name in _RESERVED.split():
                 raise InvalidRequestError(
                     f"chat_template_kwargs has {short(name)}; names must be those of Jinja "
                     "variables, other than messages, tools, special tokens and the template's "

@@ -65,16 +65,17 @@ def test_logits_that_overflow(model: LoadedModel) -> None:
             call()
         assert engine.seq_length(seq_id) == 0
     scored, pooled = engine.seq_new(), engine.seq_new()
-    drawn, failed, logprobs, embeddings = engine.run_step(
+    drawn, failed, logprobs, embeddings, top_logprobs = engine.run_step(
         [seq_id, scored, pooled],
         [2, 2, 2],
         [1, 2] * 3,
         [True, False, False],
         targets=[(), (3,), ()],
         poolings=[None, None, "mean"],
+        n_top=[0, 2, 0],
     )
     assert drawn == []
-    assert logprobs == embeddings == {}
+    assert logprobs == embeddings == top_logprobs == {}
     assert set(failed) == {seq_id, scored, pooled}
     for failed_id, why in failed.items():
         assert "finite" in why

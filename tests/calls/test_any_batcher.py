@@ -33,6 +33,7 @@ CALLS = {
     "remove_prefix",
     "tokenize",
     "detokenize",
+    "model_info",
 }
 LIFE = {"start", "close", "__aenter__", "__aexit__"}
 MAY_BE_AWAITED = {"statistics", "health", "prefixes"}

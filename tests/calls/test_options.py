@@ -20,6 +20,7 @@ from pybatcher.calls.options import (
     PrefixOptions,
     RequestOptions,
     SamplingOptions,
+    ScoreOptions,
     TemplateOptions,
 )
 from pybatcher.calls.questions import AddPrefix, EmbedTexts, ScoreContinuations
@@ -34,7 +35,7 @@ def test_keywords_of_sampling_are_the_fields_of_sampling_params() -> None:
     ("options", "question", "besides"),
     [
         (RequestOptions, CallOptions, {"tenant"}),
-        (RequestOptions, ScoreContinuations, {"tenant", "prompt", "continuations"}),
+        (ScoreOptions, ScoreContinuations, {"tenant", "prompt", "continuations"}),
         (EmbedOptions, EmbedTexts, {"tenant", "texts"}),
         (PrefixOptions, AddPrefix, {"prefix"}),
     ],

@@ -1,8 +1,9 @@
-"""`generate(prompt_logprobs=True)`: the log-probabilities of the prompt's own tokens."""
+"""`generate(prompt_logprobs=...)`: log-probabilities of a prompt's tokens, and likelier ones."""
 
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 
@@ -25,6 +26,27 @@ async def test_they_are_those_of_a_score_and_change_no_token() -> None:
         assert several[0].prompt_logprobs == both.prompt_logprobs
 
 
+async def test_likelier_tokens_at_each_place() -> None:
+    async with fake_batcher() as batcher:
+        tokens = await batcher.tokenize(PROMPT)
+        both = await batcher.generate(PROMPT, max_tokens=5, prompt_logprobs=3, logprobs=3)
+        (score,) = await batcher.score(tokens[:1], [tokens[1:]], top_logprobs=3)
+        assert both.prompt_logprobs == (None, *score.token_logprobs)
+        assert both.prompt_top_logprobs == ((), *score.top_logprobs)
+        assert [len(top) for top in both.prompt_top_logprobs] == [0] + [3] * (len(tokens) - 1)
+        for n, top in enumerate(both.prompt_top_logprobs[1:], start=1):
+            drawn = await batcher.generate(tokens[:n], max_tokens=1, logprobs=3)
+            assert drawn.logprobs is not None
+            assert top == drawn.logprobs[0].top
+        for asked in (True, 0):
+            plain = await batcher.generate(PROMPT, max_tokens=0, prompt_logprobs=asked)
+            assert plain.prompt_logprobs == both.prompt_logprobs
+            assert plain.prompt_top_logprobs is None
+        for asked in (False, None):
+            nothing: Any = {"prompt_logprobs": asked}
+            assert (await batcher.generate(PROMPT, **nothing)).prompt_logprobs is None
+
+
 async def test_without_an_output_nothing_is_drawn() -> None:
     async with Batcher(n_threads=1) as batcher:
         completion = await batcher.generate(PROMPT, max_tokens=0, prompt_logprobs=True)
@@ -41,7 +63,10 @@ async def test_without_an_output_nothing_is_drawn() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"prompt_logprobs": 1}, "prompt_logprobs is 1"),
+        ({"prompt_logprobs": 33}, "prompt_logprobs is 33; it must be a whole number from 0 to 32"),
+        ({"prompt_logprobs": -1}, "prompt_logprobs is -1"),
+        ({"prompt_logprobs": "all"}, "prompt_logprobs is 'all'"),
+        ({"prompt_logprobs": 2, "output": [65]}, "no output yet"),
         ({"prompt_logprobs": True, "output": [65]}, "no output yet"),
         ({"max_tokens": 0}, "max_tokens is 0"),
         ({"prompt_logprobs": True, "max_tokens": 0, "top_p": 7}, "top_p is 7"),
@@ -57,6 +82,8 @@ async def test_a_prompt_of_one_token_and_a_failure() -> None:
     async with fake_batcher() as batcher:
         one = await batcher.generate([65], max_tokens=0, prompt_logprobs=True)
         assert one.prompt_logprobs == (None,)
+        one = await batcher.generate([65], max_tokens=0, prompt_logprobs=2)
+        assert (one.prompt_logprobs, one.prompt_top_logprobs) == ((None,), ((),))
         with pytest.raises(InvalidRequestError):
             await batcher.generate(PROMPT, prompt_logprobs=True, priority=10**9)
         assert batcher.statistics().running == batcher.statistics().queued == 0
@@ -64,6 +91,6 @@ async def test_a_prompt_of_one_token_and_a_failure() -> None:
 
 def test_without_asyncio() -> None:
     with BlockingBatcher.over(fake_batcher()) as batcher:
-        assert batcher.generate(PROMPT, max_tokens=0, prompt_logprobs=True).prompt_logprobs
+        assert batcher.generate(PROMPT, max_tokens=0, prompt_logprobs=1).prompt_top_logprobs
         assert repr(batcher) == "<BlockingBatcher over <Batcher of an open module: ready>>"
         assert repr(batcher.generate("x", max_tokens=2)).startswith("<Completion ")

@@ -12,6 +12,7 @@ from pybatcher.calls.call import CallOptions, Question
 from pybatcher.calls.questions import (
     AddPrefix,
     Describe,
+    DescribeModel,
     Detokenize,
     EmbedTexts,
     ListPrefixes,
@@ -35,6 +36,7 @@ EXAMPLES: list[Question[Any]] = [
     ReadStatistics(),
     ReadHealth(),
     Describe(),
+    DescribeModel(),
     Reload({}),
 ]
 KINDS = {getattr(questions, name) for name in questions.__all__}

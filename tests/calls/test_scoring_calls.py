@@ -61,6 +61,25 @@ async def test_score_is_of_what_generate_would_draw() -> None:
     assert list(score.token_logprobs) == [entry.logprob for entry in drawn.logprobs]
 
 
+async def test_likelier_tokens_are_those_of_a_draw_however_the_work_is_cut() -> None:
+    continuation = ids("perhaps it is not", begins=False)
+    async with fake_batcher() as batcher:
+        (score,) = await batcher.score(PROMPT, [continuation], top_logprobs=4)
+    model, begin = FakeModel(258, 8), ids(PROMPT)
+    assert score.top_logprobs == tuple(
+        model.top(begin + continuation[:i], 4) for i in range(len(continuation))
+    )
+    small = FakeEngine(n_ctx=128, n_parallel=2)
+    async with fake_batcher(small, n_batch=7, output_reserve=0, watermark=0.0) as batcher:
+        other = asyncio.create_task(batcher.generate("x", max_tokens=100, ignore_eos=True))
+        tasks = [batcher.score(PROMPT, [continuation], top_logprobs=n) for n in (4, 0, 4)]
+        one, plain, again = [found[0] for found in await asyncio.gather(*tasks)]
+        await other
+    assert one == again == score
+    assert plain.token_logprobs == score.token_logprobs
+    assert plain.top_logprobs == ()
+
+
 async def test_embed() -> None:
     async with fake_batcher(n_batch=100) as batcher:
         for pooling in ("last", "mean"):
@@ -104,6 +123,8 @@ BAD: list[tuple[str, tuple[Any, ...], dict[str, Any], str]] = [
     ("score", ("", ["a"]), {}, "prompt is ''"),
     ("score", (PROMPT, ["a"]), {"priority": 1.5}, "priority is 1.5"),
     ("score", (PROMPT, ["a"]), {"timeout": 0}, "timeout is 0"),
+    ("score", (PROMPT, ["a"]), {"top_logprobs": 33}, "top_logprobs is 33; .* from 0 to 32"),
+    ("score", (PROMPT, ["a"]), {"top_logprobs": None}, "top_logprobs is None"),
     ("embed", ("text",), {}, "texts is 'text'"),
     ("embed", ([""],), {}, r"texts\[0\] is ''"),
     ("embed", (["a"],), {"pooling": "max"}, "pooling is 'max'; it must be 'last' or 'mean'"),
@@ -260,7 +281,8 @@ async def test_a_close_without_draining_fails_it() -> None:
 
 def test_without_asyncio() -> None:
     with BlockingBatcher.over(fake_batcher()) as batcher:
-        scores = batcher.score(PROMPT, ANSWERS, timeout=60.0, priority=1)
+        scores = batcher.score(PROMPT, ANSWERS, timeout=60.0, priority=1, top_logprobs=1)
+        assert [len(score.top_logprobs) for score in scores] == list(map(len, ANSWERS))
         assert [score.token_logprobs for score in scores] == [expected(PROMPT, a) for a in ANSWERS]
         (embedding,) = batcher.embed([PROMPT], pooling="mean", namespace="tenant")
         assert embedding.vector.shape == (8,)

@@ -9,7 +9,7 @@ import pytest
 from emulated_engine import VOCAB, load_engine, tokens_of
 
 from pybatcher import Batcher
-from pybatcher.scheduling.plan import Pooling, StepEntry, StepPlan
+from pybatcher.scheduling.plan import Pooling, StepEntry, StepPlan, TopLogprobs
 from pybatcher.testing.checkpoints import make_checkpoint
 
 PROMPT = tokens_of(270, 7)  # past one segment of attention
@@ -30,7 +30,7 @@ async def test_transformers_says_the_same(architecture: str, tmp_path: Path) -> 
         path, attn_implementation="eager", dtype=torch.float32
     )
     async with Batcher(path, device="cuda", dtype="f32", n_ctx=2048, n_threads=1) as batcher:
-        scores = await batcher.score(PROMPT, CONTINUATIONS)
+        scores = await batcher.score(PROMPT, CONTINUATIONS, top_logprobs=3)
         embeddings = {
             pooling: await batcher.embed([PROMPT, *OTHERS], pooling=pooling) for pooling in POOLINGS
         }
@@ -40,6 +40,8 @@ async def test_transformers_says_the_same(architecture: str, tmp_path: Path) -> 
         rows = logits.log_softmax(-1)[len(PROMPT) - 1 : -1]
         expected = rows.gather(1, torch.tensor(continuation)[:, None])[:, 0].numpy()
         assert np.abs(np.array(score.token_logprobs) - expected).max() < CLOSE
+        told = np.array([[logprob for _, logprob in top] for top in score.top_logprobs])
+        assert np.abs(told - rows.topk(3).values.numpy()).max() < CLOSE
     for i, text in enumerate([PROMPT, *OTHERS]):
         with torch.no_grad():
             states = module.base_model(torch.tensor([text])).last_hidden_state[0].numpy()
@@ -61,9 +63,14 @@ def test_the_same_bits_in_any_company(architecture: str, dtype: str, tmp_path: P
     scored = engine.seq_new("scored")
     engine.prefill_chunk(scored, PROMPT[:-1])
     alone: list[float] = []
+    top_alone: list[TopLogprobs] = []
     for position in range(len(PROMPT) - 1, len(whole) - 1):
-        entry = StepEntry(scored, (whole[position],), False, targets=(whole[position + 1],))
-        alone += engine.step(StepPlan((entry,), 0, 0)).logprobs[scored]
+        entry = StepEntry(
+            scored, (whole[position],), False, targets=(whole[position + 1],), n_top=3
+        )
+        result = engine.step(StepPlan((entry,), 0, 0))
+        alone += result.logprobs[scored]
+        top_alone += result.top_logprobs[scored]
     vectors = {
         pooling: engine.embed(engine.seq_new(pooling), PROMPT, pooling) for pooling in POOLINGS
     }
@@ -73,6 +80,7 @@ def test_the_same_bits_in_any_company(architecture: str, dtype: str, tmp_path: P
     engine = load_engine(path, dtype=dtype, n_ubatch=45)
     scored, neighbour = engine.seq_new("scored"), engine.seq_new("neighbour")
     scores: list[float] = []
+    top: list[TopLogprobs] = []
     position, pending = 0, list(POOLINGS)
     while position < len(whole) - 1:
         end = min(position + int(rng.integers(1, 160)), len(whole) - 1)
@@ -83,6 +91,7 @@ def test_the_same_bits_in_any_company(architecture: str, dtype: str, tmp_path: P
                 tuple(whole[position:end]),
                 False,
                 targets=tuple(whole[max(position + 1, len(PROMPT)) : end + 1]),
+                n_top=3,
             ),
         ]
         pooling = pending.pop() if pending else None
@@ -92,6 +101,7 @@ def test_the_same_bits_in_any_company(architecture: str, dtype: str, tmp_path: P
         order = rng.permutation(len(entries))
         result = engine.step(StepPlan(tuple(entries[i] for i in order), 0, 0))
         scores += result.logprobs.get(scored, ())
+        top += result.top_logprobs.get(scored, ())
         if pooling is not None:
             assert result.embeddings[pooled].tobytes() == vectors[pooling].tobytes()
         engine.seq_remove(pooled)
@@ -99,5 +109,6 @@ def test_the_same_bits_in_any_company(architecture: str, dtype: str, tmp_path: P
     assert not pending
     assert len(alone) == len(targets)
     assert scores == alone
+    assert top == top_alone
     engine.check_integrity()
     engine.close()

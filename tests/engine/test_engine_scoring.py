@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from engine_helpers import VOCAB, ids, state
 from pybatcher import errors
 from pybatcher.engine import Engine
 from pybatcher.scheduling.plan import StepEntry, StepPlan, StepResult
+from pybatcher.testing.checkpoints import make_checkpoint
 
 
 def step(engine: Engine, *entries: StepEntry) -> StepResult:
@@ -22,7 +24,7 @@ def test_one_pass_draws_scores_and_pools(engine: Engine) -> None:
     prompt = tuple(ids(40))
     entries = (
         StepEntry(drawing, prompt[:5], True),
-        StepEntry(scoring, prompt, False, 0, (7, 8, 9)),
+        StepEntry(scoring, prompt, False, 0, (7, 8, 9), n_top=4),
         StepEntry(mean, prompt, False, pooling="mean"),
         StepEntry(last, prompt, False, pooling="last"),
     )
@@ -30,7 +32,7 @@ def test_one_pass_draws_scores_and_pools(engine: Engine) -> None:
     counts = engine.statistics()
     assert (counts["forward_passes"], counts["logits_rows"], counts["sampled_tokens"]) == (1, 4, 1)
     assert set(result.sampled) == {drawing}
-    assert set(result.logprobs) == {scoring}
+    assert set(result.logprobs) == set(result.top_logprobs) == {scoring}
     assert set(result.embeddings) == {mean, last}
     assert not result.failed
     engine.restart()
@@ -45,6 +47,30 @@ def test_one_pass_draws_scores_and_pools(engine: Engine) -> None:
         engine.seq_remove(seq_id)
         expected = logits[target] - logits.max() - np.log(np.exp(logits - logits.max()).sum())
         assert result.logprobs[scoring][i] == pytest.approx(expected, abs=1e-5)
+        likeliest = np.argsort(-logits, kind="stable")[:4]
+        top = dict(result.top_logprobs[scoring][i])
+        assert list(top) == likeliest.tolist()
+        logprobs = logits - logits.max() - np.log(np.exp(logits - logits.max()).sum())
+        assert list(top.values()) == pytest.approx(logprobs[likeliest], abs=1e-5)
+
+
+def test_the_likeliest_token_has_the_very_number_of_a_target(engine: Engine) -> None:
+    prompt = tuple(ids(20))
+    asked = StepEntry(engine.seq_new("a"), prompt, False, 0, (0,), n_top=1)
+    ((token, logprob),) = step(engine, asked).top_logprobs[asked.seq_id][0]
+    target = StepEntry(engine.seq_new("b"), prompt, False, 0, (token,))
+    result = step(engine, target)
+    assert result.logprobs[target.seq_id] == (logprob,)
+    assert not result.top_logprobs
+
+
+def test_a_vocabulary_of_fewer_tokens_than_asked_for(tmp_path: Path) -> None:
+    make_checkpoint(tmp_path, "llama", tokenizer=False, vocab_size=9)
+    engine = Engine.load(tmp_path, n_ctx=64)
+    entry = StepEntry(engine.seq_new(), (1, 2), False, 0, (3, 4), n_top=32)
+    for top in step(engine, entry).top_logprobs[entry.seq_id]:
+        assert sorted(token for token, _ in top) == list(range(9))
+    engine.close()
 
 
 def test_what_cannot_be_asked(engine: Engine) -> None:
@@ -59,6 +85,8 @@ def test_what_cannot_be_asked(engine: Engine) -> None:
         StepEntry(seq_id, (1, 2), True, pooling="last"),
         StepEntry(seq_id, (1, 2), False, 1, (1,)),
         StepEntry(seq_id, (1, 2), False, pooling="max"),  # type: ignore[arg-type]
+        StepEntry(seq_id, (1, 2), False, 0, (1,), n_top=33),
+        StepEntry(seq_id, (1, 2), False, 0, (1,), n_top=-1),
     ):
         with pytest.raises(errors.InvalidRequestError):
             step(engine, entry)
@@ -73,6 +101,9 @@ def test_what_cannot_be_asked(engine: Engine) -> None:
         {"targets": [None]},
         {"targets": ["1"]},
         {"targets": [[1.5]]},
+        {"targets": [[1]], "n_top": [1, 1]},
+        {"targets": [[1]], "n_top": [1.5]},
+        {"targets": [[1]], "n_top": 1},
         {"poolings": ["mean", "mean"]},
         {"poolings": ["", ""]},
         {"poolings": [b"mean"]},

@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator
 from typing import Any
 
 from pybatcher import EngineFailedError
-from pybatcher.http.event_stream import EventStream, event, merged, steps_of
+from pybatcher.http.event_stream import EventStream, event, steps_of
 from pybatcher.testing import fake_batcher
 
 
@@ -89,14 +89,3 @@ async def test_pieces_that_came_together_are_one_step() -> None:
         steps = [len(pieces) async for pieces in steps_of(stream, first)]
         assert steps == [9]
         assert stream.ready() == []
-
-
-async def test_several_are_merged_and_closed() -> None:
-    async def count(i: int, n: int) -> AsyncGenerator[tuple[int, int]]:
-        for k in range(n):
-            await asyncio.sleep(0)
-            yield i, k
-
-    found = [one async for one in merged([count(0, 3), count(1, 0), count(2, 2)])]
-    assert sorted(found) == [(0, (0, 0)), (0, (0, 1)), (0, (0, 2)), (2, (2, 0)), (2, (2, 1))]
-    assert [one for i, one in found if i == 0] == [(0, 0), (0, 1), (0, 2)]

@@ -113,14 +113,11 @@ def calls(draw: st.DrawFn) -> Call:
     )
 
 
+TOP_LOGPROBS: Final = st.lists(st.tuples(st.integers(0, 2**31 - 1), LOGPROBS), max_size=4).map(
+    tuple
+)
 TOKEN_LOGPROBS: Final = st.none() | st.lists(
-    st.builds(
-        TokenLogprob,
-        st.integers(0, 2**31 - 1),
-        LOGPROBS,
-        st.lists(st.tuples(st.integers(0, 2**31 - 1), LOGPROBS), max_size=4).map(tuple),
-    ),
-    max_size=4,
+    st.builds(TokenLogprob, st.integers(0, 2**31 - 1), LOGPROBS, TOP_LOGPROBS), max_size=4
 ).map(tuple)
 ENDS: Final = st.sampled_from(get_args(FinishReason))
 ARGUMENTS: Final = st.dictionaries(

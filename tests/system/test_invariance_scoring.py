@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from pybatcher.engine import Engine
 from pybatcher.params import SamplingParams
-from pybatcher.scheduling.plan import StepEntry, StepPlan
+from pybatcher.scheduling.plan import StepEntry, StepPlan, TopLogprobs
 from pybatcher.testing.checkpoints import make_checkpoint
 
 PROMPT = [(i * 37 + 5) % 203 for i in range(290)]  # past one segment of attention
@@ -29,9 +29,10 @@ class Rig:
         self.path, self.dtype = path, dtype
         engine = self.engine(n_ubatch=1, n_threads=1)
         seq_id = engine.seq_new()
-        engine.seq_sampling(seq_id, SamplingParams(logprobs=0))
+        engine.seq_sampling(seq_id, SamplingParams(logprobs=3))
         self.drawn: list[int] = []
         self.logprobs: list[float] = []
+        self.top: list[TopLogprobs] = []
         tokens = tuple(PROMPT)
         for _ in range(N_DRAWN):
             plan = StepPlan((StepEntry(seq_id, tokens, True),), 0, 0)
@@ -39,6 +40,7 @@ class Rig:
             assert token.logprob is not None
             self.drawn.append(token.token_id)
             self.logprobs.append(token.logprob)
+            self.top.append(token.top_logprobs)
             tokens = (token.token_id,)
         self.mean: NDArray[np.float32] = engine.embed(engine.seq_new("mean"), PROMPT, "mean")
         self.last: NDArray[np.float32] = engine.embed(engine.seq_new("last"), PROMPT, "last")
@@ -76,13 +78,14 @@ def test_scores_and_embeddings(rig: Rig, n_ubatch: int, n_threads: int) -> None:
     for round_, largest in enumerate((400, 150, 40)):
         scored = engine.seq_new(f"scored {round_}")
         scores: list[float] = []
+        top: list[TopLogprobs] = []
         position = n_pooled = 0
         while position < len(whole) - 1:
             end = min(position + int(rng.integers(1, largest)), len(whole) - 1)
             targets = whole[max(position + 1, len(PROMPT)) : end + 1]
             entries = [
                 StepEntry(neighbour, tuple(PROMPT[: rng.integers(1, 9)]), True),
-                StepEntry(scored, tuple(whole[position:end]), False, 0, tuple(targets)),
+                StepEntry(scored, tuple(whole[position:end]), False, 0, tuple(targets), n_top=3),
             ]
             pooled = {}
             if n_pooled < 2 and rng.integers(2):
@@ -94,12 +97,14 @@ def test_scores_and_embeddings(rig: Rig, n_ubatch: int, n_threads: int) -> None:
             order = rng.permutation(len(entries))
             result = engine.step(StepPlan(tuple(entries[i] for i in order), 0, 0))
             scores += result.logprobs.get(scored, ())
+            top += result.top_logprobs.get(scored, ())
             for seq_id, pooling in pooled.items():
                 expected = rig.mean if pooling == "mean" else rig.last
                 assert result.embeddings[seq_id].tobytes() == expected.tobytes()
                 engine.seq_remove(seq_id)
             position = end
         assert scores == rig.logprobs
+        assert top == rig.top
         engine.seq_remove(scored)
         engine.seq_remove(neighbour)
         neighbour = engine.seq_new(f"neighbour {round_}")

@@ -44,7 +44,7 @@ async def test_score_is_that_of_transformers(module: Any, one_thread: None) -> N
 
     continuations = [PROMPT[:1], [7, 8, 9], [200] * 30]
     async with over(module) as batcher:
-        scores = await batcher.score(PROMPT, continuations)
+        scores = await batcher.score(PROMPT, continuations, top_logprobs=5)
     for continuation, score in zip(continuations, scores, strict=True):
         with torch.no_grad():
             logits = module(torch.tensor([PROMPT + continuation])).logits[0].double()
@@ -52,6 +52,11 @@ async def test_score_is_that_of_transformers(module: Any, one_thread: None) -> N
         expected = rows.gather(1, torch.tensor(continuation)[:, None])[:, 0].numpy()
         assert np.abs(np.array(score.token_logprobs) - expected).max() < CLOSE
         assert abs(score.logprob - expected.sum()) < CLOSE * len(continuation)
+        likeliest = rows.topk(5)
+        told = np.array([[logprob for _, logprob in top] for top in score.top_logprobs])
+        assert np.abs(told - likeliest.values.numpy()).max() < CLOSE
+        ids = [[token for token, _ in top] for top in score.top_logprobs]
+        assert np.abs(rows.gather(1, torch.tensor(ids)).numpy() - told).max() < CLOSE
 
 
 @pytest.mark.parametrize("pooling", ["last", "mean"])
@@ -71,10 +76,12 @@ async def test_embed_is_that_of_transformers(module: Any, pooling: str, one_thre
 async def test_score_of_what_was_drawn_has_its_bits() -> None:
     async with Batcher() as batcher:
         for prompt in ("Once upon a time", "What is 7 plus 5?"):
-            drawn = await batcher.generate(prompt, max_tokens=40, logprobs=0, ignore_eos=True)
-            (score,) = await batcher.score(prompt, [drawn.token_ids])
+            drawn = await batcher.generate(prompt, max_tokens=40, logprobs=3, ignore_eos=True)
+            (score,) = await batcher.score(prompt, [drawn.token_ids], top_logprobs=3)
             assert drawn.logprobs is not None
             assert list(score.token_logprobs) == [entry.logprob for entry in drawn.logprobs]
+            assert list(score.top_logprobs) == [entry.top for entry in drawn.logprobs]
+            assert list(score.token_logprobs) == [top[0][1] for top in score.top_logprobs]
 
 
 async def test_the_schedule_leaves_no_trace(module: Any, one_thread: None) -> None:
@@ -82,7 +89,7 @@ async def test_the_schedule_leaves_no_trace(module: Any, one_thread: None) -> No
     continuations = [[1, 2, 3], [4] * 40, [5]]
 
     async def ask(batcher: Batcher) -> tuple[Sequence[object], list[bytes]]:
-        scores = await batcher.score(PROMPT, continuations)
+        scores = await batcher.score(PROMPT, continuations, top_logprobs=4)
         last = await batcher.embed([PROMPT, *OTHERS])
         mean = await batcher.embed(OTHERS, pooling="mean")
         return scores, [embedding.vector.tobytes() for embedding in (*last, *mean)]

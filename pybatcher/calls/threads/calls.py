@@ -21,14 +21,15 @@ from ...params import SamplingParams
 from ..any_batcher import AnyBatcher
 from ..call import Messages, Prompt, Prompts
 from ..completion import Completion
+from ..model_info import ModelInfo
 from ..options import (
     ChatOptions,
     CompleteOptions,
     EmbedOptions,
     GenerateOptions,
     PrefixOptions,
-    RequestOptions,
-    TemplateOptions,
+    ScoreOptions,
+    TokenizeOptions,
 )
 from ..prefix_info import PrefixInfo
 from ..scores import Embedding, Score
@@ -121,7 +122,7 @@ class ThreadsafeBatcher:
         return ThreadsafeStream(stream, self._calls())
 
     def tokenize(
-        self, content: Prompt | Messages, **options: Unpack[TemplateOptions]
+        self, content: Prompt | Messages, **options: Unpack[TokenizeOptions]
     ) -> Future[tuple[int, ...]]:
         """Return the token ids that `generate` or `chat` would go on from."""
         return self._calls().run(partial(self._batcher.tokenize, content, **options))
@@ -131,7 +132,7 @@ class ThreadsafeBatcher:
         return self._calls().run(partial(self._batcher.detokenize, token_ids))
 
     def score(
-        self, prompt: Prompt, continuations: Sequence[Prompt], **options: Unpack[RequestOptions]
+        self, prompt: Prompt, continuations: Sequence[Prompt], **options: Unpack[ScoreOptions]
     ) -> Future[list[Score]]:
         """Return how likely each continuation is. `AnyBatcher.score` has the arguments."""
         return self._calls().run(partial(self._batcher.score, prompt, continuations, **options))
@@ -149,6 +150,10 @@ class ThreadsafeBatcher:
     def remove_prefix(self, name: str, namespace: str | None = None) -> Future[None]:
         """Undo one `add_prefix`."""
         return self._calls().run(partial(self._batcher.remove_prefix, name, namespace))
+
+    def model_info(self) -> Future[ModelInfo]:
+        """Return a description of the model that is served now."""
+        return self._calls().run(self._batcher.model_info)
 
     def prefixes(self) -> tuple[PrefixInfo, ...]:
         """Return all prefixes that are kept, at once."""
@@ -270,7 +275,7 @@ class BlockingCalls(ABC, Generic[B]):
         return BlockingStream(self, thread, self._batcher.stream_chat(messages, params, **options))
 
     def tokenize(
-        self, content: Prompt | Messages, **options: Unpack[TemplateOptions]
+        self, content: Prompt | Messages, **options: Unpack[TokenizeOptions]
     ) -> tuple[int, ...]:
         """Return the token ids that `generate` or `chat` would go on from."""
         return self._running_thread().call(self._batcher.tokenize(content, **options))
@@ -280,7 +285,7 @@ class BlockingCalls(ABC, Generic[B]):
         return self._running_thread().call(self._batcher.detokenize(token_ids))
 
     def score(
-        self, prompt: Prompt, continuations: Sequence[Prompt], **options: Unpack[RequestOptions]
+        self, prompt: Prompt, continuations: Sequence[Prompt], **options: Unpack[ScoreOptions]
     ) -> list[Score]:
         """Return how likely each continuation is. `AnyBatcher.score` has the arguments."""
         return self._running_thread().call(self._batcher.score(prompt, continuations, **options))
@@ -296,6 +301,10 @@ class BlockingCalls(ABC, Generic[B]):
     def remove_prefix(self, name: str, namespace: str | None = None) -> None:
         """Undo one `add_prefix`."""
         self._running_thread().call(self._batcher.remove_prefix(name, namespace))
+
+    def model_info(self) -> ModelInfo:
+        """Return a description of the model that is served now."""
+        return self._running_thread().call(self._batcher.model_info())
 
     @abstractmethod
     def prefixes(self) -> tuple[PrefixInfo, ...]:

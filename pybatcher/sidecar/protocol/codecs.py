@@ -3,7 +3,7 @@
     score [prompt, continuations, opts?]      embed [inputs, opts?]
     add_prefix [prefix, opts?]                remove_prefix [name, opts?]
     tokenize [text or messages, opts?]        detokenize [ids]
-    prefixes []    statistics []    health []    reload [changes?]
+    prefixes []    statistics []    health []    model_info []    reload [changes?]
 
 Functions that read params raise InvalidRequestError, those that read answers ProtocolError, and
 nothing else; both name the field.
@@ -16,7 +16,12 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from ...calls import questions as q
-from ...calls.arguments import check_namespace, check_pooling, check_several
+from ...calls.arguments import (
+    check_namespace,
+    check_pooling,
+    check_several,
+    check_top_logprobs,
+)
 from ...calls.call import CallOptions, Question
 from ...calls.chat_settings import CHAT_OPTIONS
 from ...calls.prefix_info import Prefixes, PrefixInfo, check_prefix_name
@@ -32,6 +37,7 @@ from .wire_calls import (
     write_settings,
 )
 from .wire_fields import ASKED
+from .wire_model_info import model_info_from_wire, model_info_to_wire
 from .wire_results import (
     embeddings_from_wire,
     embeddings_to_wire,
@@ -74,18 +80,23 @@ class Codec(Generic[Q]):
 
 def _read_score(params: Params) -> tuple[q.ScoreContinuations, RequestId | None]:
     prompt, continuations, opts = read_params(params, ("prompt", "continuations"))
-    id, options = read_opts(opts, ())
+    id, options = read_opts(opts, ("top_logprobs",))
     question = q.ScoreContinuations(
         prompt=ASKED.prompt(prompt, "prompt"),
         continuations=_prompts(continuations, "continuations"),
+        top_logprobs=check_top_logprobs("top_logprobs", opts.get("top_logprobs", 0)),
         **options,
     )
     return question, id
 
 
 def _write_score(question: q.ScoreContinuations) -> list[Any]:
-    prompt = ASKED.prompt(question.prompt, "prompt")
-    return _with_options([prompt, _prompts(question.continuations, "continuations")], question)
+    params = [
+        ASKED.prompt(question.prompt, "prompt"),
+        _prompts(question.continuations, "continuations"),
+    ]
+    n_top = check_top_logprobs("top_logprobs", question.top_logprobs)
+    return _with_options(params, question, {"top_logprobs": n_top} if n_top else {})
 
 
 def _read_embed(params: Params) -> tuple[q.EmbedTexts, RequestId | None]:
@@ -135,13 +146,17 @@ def _write_remove_prefix(question: q.RemovePrefix) -> list[Any]:
 def _read_tokenize(params: Params) -> tuple[q.Tokenize, None]:
     content, opts = read_params(params, ("text or messages",))
     is_chat = isinstance(content, list) and bool(content) and isinstance(content[0], Mapping)
-    check_known(opts, CHAT_OPTIONS if is_chat else ())
+    check_known(opts, CHAT_OPTIONS if is_chat else ("add_special_tokens",))
     chat = read_settings(opts) if is_chat else None
-    return q.Tokenize(content=read_content(content, is_chat), chat=chat), None
+    with_special = ASKED.flag(opts.get("add_special_tokens", True), "add_special_tokens")
+    content = read_content(content, is_chat)
+    return q.Tokenize(content=content, chat=chat, add_special_tokens=with_special), None
 
 
 def _write_tokenize(question: q.Tokenize) -> list[Any]:
     opts = {} if question.chat is None else write_settings(question.chat)
+    if not question.add_special_tokens:
+        opts["add_special_tokens"] = False
     return _with_opts([read_content(question.content, question.chat is not None)], opts)
 
 
@@ -230,6 +245,14 @@ CODECS: tuple[Codec[Any], ...] = (
         lambda _: [],
         health_to_wire,
         health_from_wire,
+    ),
+    Codec(
+        "model_info",
+        q.DescribeModel,
+        _nothing_more(q.DescribeModel),
+        lambda _: [],
+        model_info_to_wire,
+        model_info_from_wire,
     ),
     Codec("hello", q.Describe, _nothing_more(q.Describe), lambda _: [{}], _same, _same),
     Codec(

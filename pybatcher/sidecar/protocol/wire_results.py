@@ -3,14 +3,14 @@
     delta       {seq, text, token_ids, index?, logprobs?, finish_reason?, reasoning?, tool_calls?}
     completion  {text, token_ids, finish_reason, usage, timeline, logprobs?, choices?, reasoning?,
                 tool_calls?, notes?}
-    score       {logprob, token_logprobs, token_ids}
+    score       {logprob, token_logprobs, token_ids, top_logprobs?}
     embed       {embeddings, usage}
 
 `seq` counts from 1. `index` is of `n` > 1 and not 0. A logprob is [token_id, logprob, top], `top`
-a list of [token_id, logprob]. `choices` are the others of `n` > 1, as the first is. A tool call is
-{id, name, arguments, raw}, its arguments a JSON text; of a delta {index, id?, name?, arguments?,
-call?, note?}. Numbers
-come back bit for bit. The functions that read raise ProtocolError and nothing else.
+a list of [token_id, logprob]; `top_logprobs` has such a list for each token. `choices` are the
+others of `n` > 1, as the first is. A tool call is {id, name, arguments, raw}, its arguments a JSON
+text; of a delta {index, id?, name?, arguments?, call?, note?}. Numbers come back bit for bit. The
+functions that read raise ProtocolError and nothing else.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, get_args
 from ...calls.completion import Completion, FinishReason, Piece, Timeline, TokenLogprob, Usage
 from ...calls.prefix_info import PrefixInfo
 from ...calls.scores import Embedding, Score
+from ...scheduling.plan import TopLogprobs
 from .wire_fields import ANSWERED
 from .wire_tool_calls import (
     call_delta_to_wire,
@@ -134,14 +135,17 @@ def completion_from_wire(wire: object) -> Completion:
 
 def scores_to_wire(scores: Sequence[Score]) -> list[dict[str, Any]]:
     """Return the list of maps of the scores of continuations."""
-    return [
-        {
+    wire = []
+    for score in scores:
+        said: dict[str, Any] = {
             "logprob": score.logprob,
             "token_logprobs": score.token_logprobs,
             "token_ids": score.token_ids,
         }
-        for score in scores
-    ]
+        if score.top_logprobs:
+            said["top_logprobs"] = score.top_logprobs
+        wire.append(said)
+    return wire
 
 
 def scores_from_wire(wire: object) -> list[Score]:
@@ -154,6 +158,12 @@ def scores_from_wire(wire: object) -> list[Score]:
                 ANSWERED.number(said.get("logprob"), f"scores[{i}].logprob"),
                 ANSWERED.numbers(said.get("token_logprobs"), f"scores[{i}].token_logprobs"),
                 ANSWERED.wholes(said.get("token_ids", ()), f"scores[{i}].token_ids"),
+                tuple(
+                    _top_from_wire(top, f"scores[{i}].top_logprobs")
+                    for top in ANSWERED.items(
+                        said.get("top_logprobs", ()), f"scores[{i}].top_logprobs"
+                    )
+                ),
             )
         )
     return scores
@@ -257,9 +267,12 @@ def _logprobs_from_wire(wire: object) -> tuple[TokenLogprob, ...] | None:
         said = ANSWERED.items(one, name)
         if len(said) != 3:
             raise ANSWERED.bad(name, one, "[token_id, logprob, top]")
-        top = tuple(_likely(pair, name) for pair in ANSWERED.items(said[2], name))
-        made.append(TokenLogprob(*_likely(said[:2], name), top))
+        made.append(TokenLogprob(*_likely(said[:2], name), _top_from_wire(said[2], name)))
     return tuple(made)
+
+
+def _top_from_wire(wire: object, name: str) -> TopLogprobs:
+    return tuple(_likely(pair, name) for pair in ANSWERED.items(wire, name))
 
 
 def _likely(pair: object, name: str) -> tuple[int, float]:

@@ -48,6 +48,7 @@ async def test_tokens_of_texts_and_texts_of_tokens() -> None:
         tokens = await asyncio.wrap_future(remote.tokenize(MESSAGES))
         assert tokens == (await asyncio.wrap_future(remote.tokenize(PROMPT)))[1:]
         assert await asyncio.wrap_future(remote.detokenize(tokens)) == PROMPT
+        assert await asyncio.wrap_future(remote.model_info()) == await batcher.model_info()
         with pytest.raises(InvalidRequestError, match="token_ids"):
             await asyncio.wrap_future(remote.detokenize([-1]))
 

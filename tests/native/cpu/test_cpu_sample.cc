@@ -32,6 +32,7 @@ struct Pass {
       DrawRequest request;
       if (r % 5 == 4) {
         request.target = r * 7;
+        request.n_top = r % 4;
       } else {
         request.sampling = r % 2 == 0 ? &greedy : &random;
         request.history = std::span(tokens).first(5);
@@ -80,7 +81,7 @@ TEST(a_draw_is_the_samplers_whatever_the_threads_and_groups) {
         const DrawRequest& request = pass.requests[static_cast<size_t>(r)];
         const Draw expected =
             request.sampling == nullptr
-                ? scored(pass.row(r), request.target)
+                ? sampler.scored(pass.row(r), request.target, request.n_top)
                 : sampler.draw(pass.row(r), *request.sampling, request.history, request.appended);
         EXPECT(expected.failure == nullptr && same(draws[static_cast<size_t>(r)], expected));
       }

@@ -123,11 +123,13 @@ TEST(a_given_token_is_scored) {
   DeviceSampler device(kVocab);
   const auto logits = random_logits(3 * kVocab, 8);
   const std::array<cuda::SamplingRequest, 3> requests = {
-      {{.target = 0}, {.target = 256}, {.target = 31}}};
+      {{.target = 0}, {.target = 256, .n_top = 5}, {.target = 31, .n_top = 32}}};
   const auto draws = device.draws(logits, requests);
+  Sampler host(kVocab);
   for (size_t i = 0; i < requests.size(); ++i) {
-    expect_same_draw(draws[i],
-                     scored(std::span(logits).subspan(i * kVocab, kVocab), requests[i].target));
+    const auto row = std::span(logits).subspan(i * kVocab, kVocab);
+    EXPECT_EQ(draws[i].n_top, requests[i].n_top);
+    expect_same_draw(draws[i], host.scored(row, requests[i].target, requests[i].n_top));
   }
 }
 
@@ -325,8 +327,8 @@ TEST(logits_that_are_not_finite_fail) {
         s.wants_logprobs = true;
         if (at > 0) s.logit_bias = {{at, 1.0f}};
         expect_same_draw(device.draw(logits, s), host.draw(logits, s, {}, {}));
-        const cuda::SamplingRequest request = {.target = 0};
-        expect_same_draw(device.draws(logits, {&request, 1})[0], scored(logits, 0));
+        const cuda::SamplingRequest request = {.target = 0, .n_top = 2};
+        expect_same_draw(device.draws(logits, {&request, 1})[0], host.scored(logits, 0));
       }
     }
   }

@@ -111,7 +111,7 @@ TEST(rows_that_do_not_fit_are_for_another_call) {
   const Sampling plain;
   const SamplingRequest full = {.sampling = &s, .history = kHistory, .appended = kAppended};
   const std::array<SamplingRequest, 5> requests = {
-      {full, {.sampling = &plain}, full, full, {.target = 6}}};
+      {full, {.sampling = &plain}, full, full, {.target = 6, .n_top = 3}}};
   SamplingPlanner planner(kVocab);
   Plan whole;
   whole.planned = planner.plan({&full, 1}, whole.rows, whole.changes);
@@ -126,6 +126,7 @@ TEST(rows_that_do_not_fit_are_for_another_call) {
     EXPECT_EQ(plan.planned.n_rows, 2);
     for (size_t i = 0; i < 5; ++i) EXPECT(same_change(changes[i], whole.changes[i]));
     EXPECT_EQ(plan.rows[1].target, 6);
+    EXPECT_EQ(plan.rows[1].n_top, 3);
     EXPECT(plan.planned.wants_logprobs && !plan.planned.draws_at_random);
   }
   Plan plan;

@@ -6,6 +6,7 @@
 
 #include "check.h"
 #include "engine_fixture.h"
+#include "sampling/sampler.h"
 
 namespace pb::test {
 namespace {
@@ -13,13 +14,16 @@ namespace {
 using Floats = std::vector<float>;
 
 constexpr size_t kHidden = 24;
+constexpr int kTop = 3;
 
-// The tokens after `prompt` that greedy decoding draws, and their log-probabilities.
+// The tokens after `prompt` that greedy decoding draws, with their log-probabilities and those of
+// the kTop likeliest.
 std::vector<Draw> greedy_draws(std::vector<int32_t> next, int n) {
   const auto engine = make_engine();
   engine->seq_new("");
   Sampling greedy;
   greedy.wants_logprobs = true;
+  greedy.top_logprobs = kTop;
   engine->seq_sampling(0, greedy);
   std::vector<Draw> draws;
   for (int i = 0; i < n; ++i) {
@@ -57,6 +61,7 @@ TEST(scores_are_the_log_probabilities_of_draws_however_the_step_is_cut) {
       const auto rest = std::span<const int32_t>(tokens).subspan(n_first);
       const size_t n_targets = std::min(rest.size(), targets.size());
       Floats logprobs(n_targets);
+      std::vector<TokenLogprob> top(n_targets * kTop);
       Floats mean(kHidden);
       const auto neighbour = some_tokens(7, 5);
       const EngineStatistics before = engine->statistics();
@@ -65,14 +70,22 @@ TEST(scores_are_the_log_probabilities_of_draws_however_the_step_is_cut) {
           {.seq_id = 1,
            .tokens = rest,
            .targets = std::span<const int32_t>(targets).last(n_targets),
-           .logprobs = logprobs.data()},
+           .logprobs = logprobs.data(),
+           .n_top = kTop,
+           .top = top.data()},
           {.seq_id = 2, .tokens = neighbour, .pooling = Pooling::kMean, .embedding = mean.data()}};
       const auto drawn = engine->step(entries);
       EXPECT_EQ(drawn.size(), 1u);
       const auto logits = logits_alone(neighbour);
       EXPECT_EQ(drawn[0].draw.token, std::ranges::max_element(logits) - logits.begin());
       for (size_t i = 0; i < n_targets; ++i) {
-        EXPECT_EQ(logprobs[i], draws[draws.size() - n_targets + i].logprob);
+        const Draw& draw = draws[draws.size() - n_targets + i];
+        EXPECT_EQ(logprobs[i], draw.logprob);
+        EXPECT_EQ(top[i * kTop].logprob, draw.logprob);  // it was drawn greedily
+        for (size_t j = 0; j < kTop; ++j) {
+          EXPECT_EQ(top[i * kTop + j].token, draw.top[j].token);
+          EXPECT_EQ(top[i * kTop + j].logprob, draw.top[j].logprob);
+        }
       }
       EXPECT(mean == embedding_alone(neighbour, Pooling::kMean));
       const EngineStatistics& after = engine->statistics();
@@ -136,7 +149,9 @@ TEST(pooled_states_do_not_depend_on_tiles_or_neighbours) {
     EXPECT(made[0] == embedding_alone(second, Pooling::kLast));
     EXPECT(made[1] == embedding_alone(first, Pooling::kMean));
     EXPECT(made[2] == embedding_alone(second, Pooling::kMean));
-    EXPECT(logprob[0] == scored(logits_alone(first), 4).logprob);
+    const auto logits = logits_alone(first);
+    Sampler sampler(static_cast<int>(logits.size()));
+    EXPECT(logprob[0] == sampler.scored(logits, 4).logprob);
     EXPECT_EQ(engine->statistics().logits_rows, 2);
   }
 }
@@ -186,12 +201,14 @@ TEST(questions_that_cannot_be_are_refused) {
   const auto prompt = some_tokens(5, 1);
   Floats out(64);
   const auto before = state_of(*engine);
-  const auto refuse = [&](std::vector<int32_t> targets, Pooling pooling, bool wants_logits) {
+  const auto refuse = [&](std::vector<int32_t> targets, Pooling pooling, bool wants_logits,
+                          int n_top = 0) {
     const StepEntry entry = {.seq_id = 0,
                              .tokens = prompt,
                              .wants_logits = wants_logits,
                              .targets = targets,
                              .logprobs = out.data(),
+                             .n_top = n_top,
                              .pooling = pooling,
                              .embedding = out.data()};
     EXPECT_THROWS(ErrorCode::kInvalidRequest, engine->step({&entry, 1}));
@@ -201,6 +218,8 @@ TEST(questions_that_cannot_be_are_refused) {
   refuse({61}, Pooling::kNone, false);
   refuse({-1}, Pooling::kNone, false);
   refuse({1}, Pooling::kNone, true);
+  refuse({1}, Pooling::kNone, false, -1);
+  refuse({1}, Pooling::kNone, false, kMaxLogprobs + 1);
   refuse({}, Pooling::kMean, true);
   refuse({}, Pooling::kLast, true);
 }

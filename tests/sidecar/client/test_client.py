@@ -192,6 +192,8 @@ WRONG: dict[str, Callable[[AnyBatcher], Any]] = {
     "namespace": lambda b: b.generate(PROMPT, namespace=1),
     "stream": lambda b: anext(b.stream(PROMPT, top_p=2.0)),
     "continuations": lambda b: b.score(PROMPT, []),
+    "likelier tokens": lambda b: b.score(PROMPT, ["x"], top_logprobs=99),
+    "likelier tokens of a prompt": lambda b: b.generate(PROMPT, prompt_logprobs=99),
     "continuation": lambda b: b.score(PROMPT, ["x", ""]),
     "texts": lambda b: b.embed("x"),
     "pooling": lambda b: b.embed(["x"], pooling="max"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
@@ -26,6 +26,7 @@ from pybatcher.calls.prefix_info import Prefixes, PrefixInfo
 from pybatcher.calls.questions import (
     AddPrefix,
     Describe,
+    DescribeModel,
     Detokenize,
     EmbedTexts,
     ListPrefixes,
@@ -59,6 +60,8 @@ def test_scores_and_vectors_are_asked_for_as_they_were_written(
     options = asdict(beside)
     score = ScoreContinuations(prompt=prompt, continuations=several, **options)
     assert crossed(score, id) == score
+    likelier = replace(score, top_logprobs=5)
+    assert crossed(likelier, id) == likelier
     for pooling in ("mean", "last"):
         embed = EmbedTexts(texts=several, pooling=pooling, **options)
         assert crossed(embed, id) == embed
@@ -86,11 +89,13 @@ def test_tokens_are_asked_for_as_they_were_written() -> None:
     ):
         tokenize = Tokenize(content=content, chat=chat)
         assert crossed(tokenize) == tokenize
+    alone = Tokenize(content="hi", add_special_tokens=False)
+    assert crossed(alone) == alone
     assert crossed(Detokenize(token_ids=(1, 2))) == Detokenize(token_ids=[1, 2])
 
 
 def test_what_has_no_params_is_read_whatever_there_is() -> None:
-    for question in (ReadHealth(), ReadStatistics(), ListPrefixes(), Describe()):
+    for question in (ReadHealth(), ReadStatistics(), ListPrefixes(), Describe(), DescribeModel()):
         assert crossed(question) == question
         assert codec_of(question).read([1, "more"]) == (question, None)
     assert crossed(Reload({"n_batch": 7})) == Reload({"n_batch": 7})
@@ -120,6 +125,7 @@ def test_whatever_is_asked_for_is_read_or_refused(
         ("score", ["a"], r"must be \[prompt, continuations, opts\?\]"),
         ("score", ["a", []], r"continuations is \[\]"),
         ("score", ["a", ["b", 5]], r"continuations\[1\] is 5"),
+        ("score", ["a", ["b"], {"top_logprobs": -1}], "top_logprobs is -1"),
         ("embed", ["a"], "inputs is 'a'"),
         ("embed", [["a"], {"pooling": "max"}], "pooling is 'max'"),
         ("embed", [["a"], {"max_tokens": 5}], "unknown option 'max_tokens'"),

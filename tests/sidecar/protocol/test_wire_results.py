@@ -17,6 +17,7 @@ from wire_values import (
     PIECES,
     TEXTS,
     TOKENS,
+    TOP_LOGPROBS,
     completions,
     over_the_wire,
 )
@@ -52,9 +53,28 @@ def test_a_delta_says_only_what_there_is_to_say() -> None:
     assert wire.delta_of(Piece("a", (1,), None), 7) == {"seq": 7, "text": "a", "token_ids": (1,)}
 
 
-@given(st.lists(st.builds(Score, LOGPROBS, st.lists(LOGPROBS).map(tuple), TOKENS), max_size=3))
+SCORES = st.builds(
+    Score,
+    LOGPROBS,
+    st.lists(LOGPROBS).map(tuple),
+    TOKENS,
+    st.lists(TOP_LOGPROBS, max_size=3).map(tuple),
+)
+
+
+@given(st.lists(SCORES, max_size=3))
 def test_scores_equal_those_that_were_sent(scores: list[Score]) -> None:
     assert wire.scores_from_wire(over_the_wire(wire.scores_to_wire(scores))) == scores
+
+
+def test_an_older_peer_gets_no_field_that_it_does_not_know() -> None:
+    (said,) = wire.scores_to_wire([Score(-1.0, (-1.0,), (3,))])
+    assert set(said) == {"logprob", "token_logprobs", "token_ids"}
+    (found,) = wire.scores_from_wire([said])
+    assert found.top_logprobs == ()
+    said["top_logprobs"] = [[[1, -1.0, 2]]]
+    with pytest.raises(ProtocolError, match=r"scores\[0\]\.top_logprobs"):
+        wire.scores_from_wire([said])
 
 
 @given(st.lists(st.tuples(st.lists(st.integers(0, 2**32 - 1)), COUNTS, COUNTS), max_size=3))

@@ -25,7 +25,6 @@ from pybatcher.errors import (
 )
 from pybatcher.ray.handle_replicas import HandleReplicas
 from pybatcher.ray.replicas import Routing
-
 from tests.suites.ray.conftest import NAME, OPTIONS, replica_pids
 
 pytestmark = [pytest.mark.filterwarnings("default"), pytest.mark.timeout(900)]

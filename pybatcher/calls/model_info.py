@@ -1,0 +1,29 @@
+"""`ModelInfo`: a description of the model that a batcher serves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+__all__ = ["ModelInfo"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelInfo:
+    """The model that a batcher, or a sidecar, serves now.
+
+    name: for people. fingerprint: of its files, "" where it has none: with another fingerprint a
+        model of the same name is another one, with other tokens.
+    max_sequence_length: most tokens of a prompt and its output together.
+    vocab_size: token ids go from 0 to `vocab_size` - 1.
+    special_tokens: texts of tokens by their role, as tokenizer_config.json has them: "bos_token",
+        "eos_token", ...
+    chat_template: the Jinja source; None: the model has none.
+    """
+
+    name: str
+    fingerprint: str
+    max_sequence_length: int
+    vocab_size: int
+    special_tokens: Mapping[str, str] = field(default_factory=dict)
+    chat_template: str | None = None

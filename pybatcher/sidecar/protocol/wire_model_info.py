@@ -1,0 +1,43 @@
+"""The codec of a `ModelInfo`: {name, fingerprint, max_sequence_length, vocab_size,
+special_tokens, chat_template}.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...calls.model_info import ModelInfo
+from .wire_fields import ANSWERED
+
+__all__ = ["model_info_from_wire", "model_info_to_wire"]
+
+
+def model_info_to_wire(info: ModelInfo) -> dict[str, Any]:
+    """Return the map of the description of a model."""
+    return {
+        "name": info.name,
+        "fingerprint": info.fingerprint,
+        "max_sequence_length": info.max_sequence_length,
+        "vocab_size": info.vocab_size,
+        "special_tokens": dict(info.special_tokens),
+        "chat_template": info.chat_template,
+    }
+
+
+def model_info_from_wire(wire: object) -> ModelInfo:
+    """Return the description that was sent. Raises ProtocolError."""
+    said = ANSWERED.map(wire, "the model")
+    special = ANSWERED.map(said.get("special_tokens", {}), "special_tokens")
+    template = said.get("chat_template")
+    return ModelInfo(
+        name=ANSWERED.text(said.get("name"), "the model's name"),
+        fingerprint=ANSWERED.text(said.get("fingerprint"), "the model's fingerprint"),
+        max_sequence_length=ANSWERED.whole(
+            said.get("max_sequence_length"), "the model's max_sequence_length"
+        ),
+        vocab_size=ANSWERED.whole(said.get("vocab_size"), "the model's vocab_size"),
+        special_tokens={
+            name: ANSWERED.text(text, f"special_tokens.{name}") for name, text in special.items()
+        },
+        chat_template=None if template is None else ANSWERED.text(template, "chat_template"),
+    )

@@ -1,0 +1,45 @@
+"""What a batcher says of its model, and how a text becomes tokens without anything beside it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pybatcher import Batcher, BlockingBatcher, InvalidRequestError
+from pybatcher.testing import fake_batcher
+
+CHAT = [{"role": "user", "content": "hi"}]
+TEMPLATE = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}"
+
+
+async def test_the_shipped_models() -> None:
+    async with Batcher(n_threads=1, n_ctx=512) as batcher:
+        info = await batcher.model_info()
+        assert info.name == batcher.model_name
+        assert len(info.fingerprint) > 8
+        assert info.max_sequence_length == 512
+        assert info.vocab_size > 1000
+        assert info.chat_template
+        (eos,) = await batcher.tokenize(info.special_tokens["eos_token"], add_special_tokens=False)
+        assert eos < info.vocab_size
+
+
+async def test_a_text_alone() -> None:
+    async with fake_batcher(system_prompt="Be kind. ", chat_template=TEMPLATE) as batcher:
+        whole = await batcher.tokenize("abc")
+        alone = await batcher.tokenize("abc", add_special_tokens=False)
+        assert len(alone) == 3
+        assert whole[-3:] == alone
+        assert len(whole) == 1 + len("Be kind. abc")
+        assert await batcher.tokenize("abc", add_special_tokens=True) == whole
+        asked: Any = {"add_special_tokens": False}
+        with pytest.raises(InvalidRequestError, match="template writes its own"):
+            await batcher.tokenize(CHAT, **asked)
+        with pytest.raises(InvalidRequestError, match="add_special_tokens is 0"):
+            await batcher.tokenize("abc", add_special_tokens=0)  # type: ignore[arg-type]
+
+
+def test_without_asyncio() -> None:
+    with BlockingBatcher.over(fake_batcher(chat_template=TEMPLATE)) as batcher:
+        assert batcher.model_info().chat_template == TEMPLATE
