@@ -41,7 +41,7 @@ FIXED_ADDRESSES := $(shell setarch -R true 2>/dev/null && echo setarch -R)
     rival-llamacpp rival-openvino chromium screenshots clean
 
 help:
-	@echo "make demo      build pybatcher in $(VENV) and show eight callers answered together"
+	@echo "make demo      build pybatcher in $(VENV) and show eight callers answered together, values, calls"
 	@echo "make test      run the tests            (ARGS='tests/cli -k demo' narrows them)"
 	@echo "make check     formatting, lint and types, changing nothing"
 	@echo "make format    rewrite the sources as 'make check' wants them"
@@ -98,7 +98,12 @@ environment: $(VENV)/.core
 	$(PIP) install 'pybatcher[test,dev]'
 	@touch $(VENV)/.test $(VENV)/.dev
 
-demo: $(VENV)/.core
+# With the extra that schemas take.
+$(VENV)/.structured: pyproject.toml | $(VENV)/.core
+	$(PIP) install 'pybatcher[structured]'
+	@touch $@
+
+demo: $(VENV)/.core $(VENV)/.structured
 	@$(BIN)/pybatcher demo $(ARGS)
 
 # A worker a core, but no more than four: every test of the engine starts threads of its own. They

@@ -16,6 +16,7 @@ from ..errors import InvalidRequestError
 from ..models import DEMO_PROMPTS
 from ..params import SamplingParams
 from ..params.config import EngineConfig, SchedulerConfig, SupervisionConfig
+from .demo_values import values_shown
 from .demo_view import DemoView, Transcript
 from .figures import Figures
 from .loading_bar import loading_bar
@@ -41,6 +42,8 @@ def demo(
 ) -> None:
     """Answer eight callers together, then one after another: equal texts in less time.
 
+    Then fill a JSON schema and call functions, where the model can.
+
     Exit status: 0 all texts are equal, 1 they are not.
     """
     params = SamplingParams(max_tokens=max_tokens, **sampling)
@@ -61,9 +64,11 @@ async def _show(callers: Callers) -> bool:
             watched = await callers.stream_together(transcripts)
         together = await callers.together()
         in_turn = await callers.in_turn()
+        values = await values_shown(callers.batcher)
     equal = same_answers(watched, together.completions, in_turn.completions)
     view.show_figures(together, in_turn)
     view.show_verdict(equal)
+    view.show_lines(values)
     return equal
 
 

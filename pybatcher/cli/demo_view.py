@@ -137,6 +137,11 @@ class DemoView:
             line = Text("Texts DIFFERED with the schedule: this is a bug, please report it.", "red")
         self._console.print(line)
 
+    def show_lines(self, lines: Sequence[Text]) -> None:
+        """Print lines as they are."""
+        for line in lines:
+            self._console.print(line, soft_wrap=True)
+
 
 def _milliseconds(seconds: float) -> str:
     return f"{1000 * seconds:,.1f} ms"

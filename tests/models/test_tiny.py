@@ -11,11 +11,17 @@ from safetensors import safe_open
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from pybatcher.models import DEMO_PROMPTS, tiny_path
-from tools.tiny.evaluate import Judge, evaluate, prompt_text
+from tools.tiny.evaluate import Judge, evaluate, evaluate_uses, prompt_text
 from tools.tiny.grammar import held_out_prompts, is_grammatical
-from tools.tiny.tokenizer import SPECIAL_TOKENS, as_text
+from tools.tiny.held_out_uses import held_out_uses
+from tools.tiny.tokenizer import CHAT_TEMPLATE, SPECIAL_TOKENS, as_text
 
 PATH = tiny_path()
+_NUMBERS = {
+    "type": "object",
+    "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}},
+    "required": ["a", "b"],
+}
 
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -96,6 +102,37 @@ def test_held_out_prompts_are_answered_in_grammatical_text_that_ends(judge: Judg
     assert shares["coherent"] >= 0.5
     assert shares["right story"] >= 0.4
     assert shares["right question"] >= 0.4
+
+
+def test_held_out_json_and_tools(judge: Judge) -> None:
+    shares = evaluate_uses(judge, held_out_uses(100))
+    assert shares["record"] >= 0.3
+    assert shares["value"] >= 0.5
+    assert shares["call"] >= 0.3
+    assert shares["no call"] >= 0.8
+    assert shares["result"] >= 0.5
+
+
+def test_transformers_asks_for_a_call_as_training_did(judge: Judge) -> None:
+    tokenizer = AutoTokenizer.from_pretrained(PATH)
+    assert tokenizer.chat_template == CHAT_TEMPLATE
+    tool = {"name": "add", "description": "Adds two numbers.", "parameters": _NUMBERS}
+    messages = [{"role": "user", "content": "What is 3 plus 4?"}]
+    text = tokenizer.apply_chat_template(
+        messages,
+        tools=[{"type": "function", "function": tool}],
+        tokenize=False,
+        add_generation_prompt=True,
+    )
+    assert text == (
+        "<|begin|><|system|>Tools:\nAdds two numbers. "
+        '{"name": "add", "arguments": {"a": integer, "b": integer}}<|end|>'
+        "<|user|>What is 3 plus 4?<|end|><|assistant|>"
+    )
+    assert judge.answer(text) == (
+        '<tool_call>\n{"name": "add", "arguments": {"a": 3, "b": 4}}\n</tool_call>',
+        True,
+    )
 
 
 @pytest.mark.parametrize("text", ["Once upon a time", "Long ago,", "There once was"])

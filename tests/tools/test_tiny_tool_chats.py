@@ -8,7 +8,7 @@ from typing import Any
 
 from tools.tiny.conversations import Message
 from tools.tiny.held_out_uses import held_out_uses, is_right_use
-from tools.tiny.tool_chats import draw_plain, draw_tools, tool_chat
+from tools.tiny.tool_chats import draw_plain, draw_tools, tool_chat, tool_drill
 from tools.tiny.toy_tools import TOPICS, draw_tool
 
 CHATS = [tool_chat(random.Random(seed)) for seed in range(1000)]
@@ -59,6 +59,19 @@ def test_a_result_comes_after_each_call_and_an_answer_after_it() -> None:
                 i + 1 < len(messages) and messages[i + 1]["content"].startswith("<tool_response>\n")
             )
         assert messages[-1]["role"] == "assistant"
+
+
+def test_a_drill_is_one_question_and_mostly_its_call() -> None:
+    drills = [tool_drill(random.Random(seed)) for seed in range(400)]
+    n_calls = 0
+    for messages in drills:
+        assert [m["role"] for m in messages] == ["system", "user", "assistant"]
+        tools = _listed(messages[0]["content"])
+        assert len(tools) in (1, 2)
+        for call in _calls(messages):
+            n_calls += 1
+            assert list(call["arguments"]) == list(tools[call["name"]])
+    assert 320 < n_calls < 380
 
 
 def test_results_are_used() -> None:

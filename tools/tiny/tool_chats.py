@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tools.tiny.conversations import (
@@ -28,9 +29,11 @@ class Plain:
     answer: str
 
 
-def draw_tools(rng: random.Random, *, held_out: bool = False) -> list[ToyTool]:
-    """Return one to three tools of different topics, which share no name."""
-    topics = rng.sample(TOPICS, rng.choice((1, 1, 2, 2, 3)))
+def draw_tools(
+    rng: random.Random, *, numbers: Sequence[int] = (1, 1, 2, 2, 3), held_out: bool = False
+) -> list[ToyTool]:
+    """Return tools of different topics, which share no name; how many is one of ``numbers``."""
+    topics = rng.sample(TOPICS, rng.choice(numbers))
     tools = [draw_tool(rng, topic, held_out=held_out) for topic in topics]
     return list({tool.name: tool for tool in tools}.values())
 
@@ -79,6 +82,19 @@ def tool_chat(rng: random.Random) -> list[Message]:
             use = rng.choice(tools).used(rng)
             messages += call_messages(use)
             messages.append({"role": "assistant", "content": in_manner(manner, use.answer)})
+    return plain_messages(messages, [tool.declared() for tool in tools])
+
+
+def tool_drill(rng: random.Random) -> list[Message]:
+    """Return one question under one or two tools, and its call: what copying names takes, and
+    little else. One question in eight is one that no tool fits.
+    """
+    tools = draw_tools(rng, numbers=(1, 1, 2))
+    if rng.random() < 0.125:
+        plain = draw_plain(rng, tools)
+        messages = asked_and_answered(plain.ask, plain.answer)
+    else:
+        messages = call_messages(rng.choice(tools).used(rng))[:2]
     return plain_messages(messages, [tool.declared() for tool in tools])
 
 
