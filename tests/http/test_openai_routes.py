@@ -97,6 +97,7 @@ async def test_chats_whole_and_in_pieces(client: openai.AsyncOpenAI, batcher: Ba
 
 async def test_tools_there_and_back(client: openai.AsyncOpenAI) -> None:
     asked: Any = {"model": MODEL, "messages": ASK, "tools": [ADD], "temperature": 0, "seed": 1}
+    asked["parallel_tool_calls"] = False
     made = await client.chat.completions.create(**asked, tool_choice="required", max_tokens=99)
     (choice,) = made.choices
     assert (choice.finish_reason, choice.message.content) == ("tool_calls", None)
