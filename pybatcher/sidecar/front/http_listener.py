@@ -97,7 +97,12 @@ class HttpListener(Listener):
         for client in clients.values():
             await client.start()
         self._known_keys = ApiKeys(self._keys)
-        app = application(clients, api_keys=self._known_keys, max_body=self._config.max_frame)
+        app = application(
+            clients,
+            api_keys=self._known_keys,
+            max_body=self._config.max_frame,
+            allow_origins=self._config.allow_origins,
+        )
         most = self._config.max_connections
         self._server = HttpServer(app, max_connections=most, backlog=most, admit=self._may)
         await self._server.start(self._sockets)
