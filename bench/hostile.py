@@ -164,7 +164,7 @@ def what_is_wrong(
     found = list(dict.fromkeys(wrong))
     control = max((row["itl_p99_ratio"] for row in rows if row["kind"] == CONTROL), default=0.0)
     for row in rows:
-        if row["itl_p99_ratio"] > max(limits.itl_ratio, control):
+        if not row["itl_p99_ratio"] <= max(limits.itl_ratio, control):  # nan: no token came
             found.append(f"{row['kind']}: ITL p99 is {row['itl_p99_ratio']:.2f} of undisturbed")
         if row["files"][1] > row["files"][0]:
             found.append(f"{row['kind']}: descriptors went from {row['files'][0]} to "
