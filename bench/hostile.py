@@ -21,7 +21,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -41,7 +41,14 @@ from .sidecar_process import Sidecar, open_sidecar
 from .slo import percentiles
 from .streams import read_stream
 
-__all__ = ["CONTROL", "HostileLimits", "Victim", "what_is_wrong"]
+__all__ = [
+    "CONTROL",
+    "HostileLimits",
+    "Victim",
+    "attacked",
+    "line_of",
+    "what_is_wrong",
+]
 
 _SETTLE = 0.5  # seconds until an attacker's leftovers are gone
 CONTROL = "only computes"
@@ -55,6 +62,13 @@ class HostileLimits:
 
     itl_ratio: float = 1.2
     rss_mib: float = 64.0
+
+
+class Streams(Protocol):
+    """A client whose gaps are measured."""
+
+    async def stream(self, seconds: float) -> np.ndarray:
+        """Stream for `seconds`; return the gaps between tokens, in seconds."""
 
 
 class Victim:
@@ -93,20 +107,19 @@ class Victim:
 
 
 async def beside(
-    sidecar: Sidecar, kind: str, a: argparse.Namespace, victim: Victim
+    command: list[str] | None, seconds: float, victim: Streams, settle: float
 ) -> tuple[np.ndarray, int]:
-    """Measure the victim's gaps beside another process; also return its number of acts."""
-    command = ["-c", _BURN]
-    if kind != CONTROL:
-        told = [str(sidecar.socket), kind, str(a.seconds + 2 * _SETTLE)]
-        command = ["-m", "bench.attackers", *told, str(KINDS[kind][1] * a.rate)]
+    """Measure the victim's gaps beside another process; also return its number of acts.
+
+    command: arguments of Python; None: one that only computes.
+    """
     process = await asyncio.create_subprocess_exec(
-        sys.executable, *command, stdout=asyncio.subprocess.PIPE, cwd=ROOT
+        sys.executable, *(command or ["-c", _BURN]), stdout=asyncio.subprocess.PIPE, cwd=ROOT
     )
     try:
-        await asyncio.sleep(_SETTLE)  # it starts
-        gaps = await victim.stream(a.seconds)
-        if kind == CONTROL:
+        await asyncio.sleep(settle)  # it starts
+        gaps = await victim.stream(seconds)
+        if command is None:
             process.kill()
         output, _ = await process.communicate()
     finally:
@@ -117,13 +130,21 @@ async def beside(
 
 
 async def attacked(
-    sidecar: Sidecar, kind: str, a: argparse.Namespace, victim: Victim
+    sidecar: Sidecar,
+    kind: str,
+    command: list[str] | None,
+    seconds: float,
+    victim: Streams,
+    settle: float = _SETTLE,
 ) -> dict[str, Any]:
-    """Measure the victim alone, then attacked; return a row of the result."""
-    undisturbed = await victim.stream(a.seconds)
+    """Measure the victim alone, then beside an attacker; return a row of the result.
+
+    settle: seconds until the attacker's leftovers are gone.
+    """
+    undisturbed = await victim.stream(seconds)
     rss, files = rss_mib(sidecar.pid), sidecar.n_files
-    gaps, acts = await beside(sidecar, kind, a, victim)
-    await asyncio.sleep(_SETTLE)
+    gaps, acts = await beside(command, seconds, victim, settle)
+    await asyncio.sleep(settle)
     row: dict[str, Any] = {
         "kind": kind,
         "acts": acts,
@@ -143,7 +164,7 @@ def what_is_wrong(
     found = list(dict.fromkeys(wrong))
     control = max((row["itl_p99_ratio"] for row in rows if row["kind"] == CONTROL), default=0.0)
     for row in rows:
-        if row["itl_p99_ratio"] > max(limits.itl_ratio, control):
+        if not row["itl_p99_ratio"] <= max(limits.itl_ratio, control):  # nan: no token came
             found.append(f"{row['kind']}: ITL p99 is {row['itl_p99_ratio']:.2f} of undisturbed")
         if row["files"][1] > row["files"][0]:
             found.append(f"{row['kind']}: descriptors went from {row['files'][0]} to "
@@ -166,16 +187,24 @@ async def measure(a: argparse.Namespace, options: dict[str, Any], shown: Bar) ->
             await victim.stream(1.0)
             for kind in (CONTROL, *a.kinds):
                 shown.now(kind)
-                row = await attacked(sidecar, kind, a, victim)
+                command = None if kind == CONTROL else command_of(sidecar, kind, a)
+                row = await attacked(sidecar, kind, command, a.seconds, victim)
                 rows.append(row)
-                shown.say(_line(row))
+                shown.say(line_of(row))
                 shown.advance()
         lag = sidecar.close()
     wrong = what_is_wrong(rows, victim.wrong, HostileLimits(itl_ratio=a.itl_limit))
     return {"rows": rows, "front_lag_s": lag, "wrong": wrong}
 
 
-def _line(row: Mapping[str, Any]) -> str:
+def command_of(sidecar: Sidecar, kind: str, a: argparse.Namespace) -> list[str]:
+    """Return the arguments of Python for an attacker."""
+    told = [str(sidecar.socket), kind, str(a.seconds + 2 * _SETTLE)]
+    return ["-m", "bench.attackers", *told, str(KINDS[kind][1] * a.rate)]
+
+
+def line_of(row: Mapping[str, Any]) -> str:
+    """Return a row of the result in words."""
     p99 = [row[name]["p99"] * 1e3 for name in ("undisturbed_itl_s", "itl_s")]
     return (
         f"{row['kind']:>16}: {row['acts']:6} acts; ITL p99 {p99[0]:.2f} -> {p99[1]:.2f} ms, "

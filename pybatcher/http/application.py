@@ -22,6 +22,7 @@ from .guard import Guard
 from .http_error import HttpError, http_error, refusal
 from .idempotency import Idempotency
 from .model_list import ModelList
+from .origins import Origins, check_origins
 
 __all__ = ["application"]
 
@@ -43,6 +44,7 @@ def application(
     *,
     api_keys: Collection[str] | ApiKeys | None = None,
     max_body: int = 32 * 2**20,
+    allow_origins: Collection[str] = (),
 ) -> Starlette:
     """Return an ASGI application that serves batchers, as OpenAI's and Anthropic's APIs do.
 
@@ -56,6 +58,8 @@ def application(
         namespace of its own in the prefix cache. None: no key is asked for. The keys of an
         `ApiKeys` may be replaced later.
     max_body: most bytes of a request's body.
+    allow_origins: of pages that may ask from a browser, as https://host:port, besides the server's
+        own; "*": all may.
 
     Raises ConfigError.
     """
@@ -67,6 +71,7 @@ def application(
     made = Starlette(
         routes=routes,
         middleware=[
+            Middleware(Origins, allowed=check_origins(allow_origins)),
             Middleware(Guard, api_keys=api_keys),
             Middleware(Idempotency, max_body=max_body),
         ],

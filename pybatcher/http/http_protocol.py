@@ -17,6 +17,7 @@ from .http_error import HttpError
 __all__ = ["ConnectionLimits", "HttpProtocol"]
 
 _HEADER = 32  # bytes that a header counts for besides its own: it is an object, too
+_MOST_WAITING = 32  # requests that came while another one is answered; all are parsed at once
 _FRAMING = (b"content-length", b"transfer-encoding")
 
 
@@ -154,6 +155,8 @@ class HttpProtocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         self._is_in_head = False
         if not self._is_repeated:
+            if len(self.pipeline) >= _MOST_WAITING:
+                raise ValueError("too many requests wait for their turn")
             super().on_headers_complete()
         self._asks_for_upgrade = not self._is_repeated and self.parser.should_upgrade()
         self._is_repeated = False

@@ -28,6 +28,8 @@ def test_everything_that_is_wrong_is_said() -> None:
     assert said.count("stream 1 is another") == 1
     assert "a:" not in said
     assert what_is_wrong(rows[:1], [], HostileLimits()) == []
+    none = row("c", float("nan"), (60.0, 60.0), (9, 9))
+    assert "c: ITL p99 is nan" in "\n".join(what_is_wrong([none], [], HostileLimits()))
     # Beside a process that leaves the server alone it moves as much: that is the machine.
     control = row(CONTROL, 1.4, (50.0, 50.0), (9, 9))
     assert "ITL" not in "\n".join(what_is_wrong([control, *rows], [], HostileLimits()))

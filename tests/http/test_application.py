@@ -10,6 +10,7 @@ import pytest
 from http_served import served
 
 from pybatcher import ToolCall
+from pybatcher.calls.telemetry import RequestEvent
 from pybatcher.http import application
 from pybatcher.http.chat_completions import tool_call_body
 from pybatcher.testing import fake_batcher
@@ -103,6 +104,25 @@ async def test_methods_and_paths() -> None:
         assert named.headers["x-request-id"] == "mine-1"
         odd = await http.get("/health", headers={"x-request-id": "a b"})
         assert odd.headers["x-request-id"].startswith("req-")
+
+
+async def test_a_request_has_its_priority_and_the_namespace_of_its_key() -> None:
+    events: list[Any] = []
+    async with (
+        fake_batcher() as batcher,
+        served(application(batcher, api_keys=["one", "two"])) as url,
+        httpx.AsyncClient(base_url=url, timeout=60) as http,
+    ):
+        batcher.attach(events.append)
+        for key, priority, status in (("one", "3", 200), ("two", "-1", 200), ("one", "x", 400)):
+            headers = {"x-api-key": key, "x-priority": priority}
+            body = {"prompt": "Hi", "max_tokens": 1}
+            found = await http.post("/v1/completions", json=body, headers=headers)
+            assert found.status_code == status, found.text
+        assert found.json()["error"]["param"] == "x-priority"
+    ends = [event for event in events if isinstance(event, RequestEvent)]
+    assert [event.priority for event in ends] == [3, -1]
+    assert len({event.namespace for event in ends}) == 2
 
 
 def test_arguments_that_no_utf_8_can_say_are_escaped() -> None:

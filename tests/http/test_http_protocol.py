@@ -98,11 +98,14 @@ async def answered(reader: asyncio.StreamReader, n: int) -> None:
         await reader.readuntil(b"done\r\n0\r\n\r\n")
 
 
-async def test_many_wishes_at_once_are_as_many_requests() -> None:
+async def test_a_few_requests_may_come_at_once() -> None:
     async with served() as running:
         wish = b"\r\n".join([b"GET / HTTP/1.1", b"host: here", *UPGRADE, b"\r\n"])
-        await answered(await running.send(wish * 1500), 1500)
-        assert running.app.n_begun == 1500
+        await answered(await running.send(wish + GET + wish + 30 * GET), 33)
+        assert running.app.n_begun == 33
+        told = await until_cut(await running.send(GET * 2000))
+        assert b"HTTP/1.1 400 " in told
+        assert running.app.n_begun <= 33 + 33
 
 
 async def test_who_reads_nothing_is_cut() -> None:

@@ -294,10 +294,13 @@ def test_other_machines_need_a_key_or_a_flag(run: Run, address: str) -> None:
 
 
 def test_with_the_flag_other_machines_are_served(tmp_path: Path) -> None:
-    arguments = ("--http", "0.0.0.0:0", "--no-socket", "--allow-no-key")
+    page = "https://page.example"
+    arguments = ("--http", "0.0.0.0:0", "--no-socket", "--allow-no-key", "--allow-origins", page)
     with serving(tmp_path, *arguments) as running:
-        port = httpx.URL(running.url).port
-        assert httpx.get(f"http://127.0.0.1:{port}/v1/models").status_code == 200
+        url = f"http://127.0.0.1:{httpx.URL(running.url).port}/v1/models"
+        assert httpx.get(url).status_code == 200
+        pages = [httpx.get(url, headers={"origin": one}) for one in (page, "https://other.example")]
+        assert [answer.status_code for answer in pages] == [200, 403]
 
 
 def test_a_port_in_use_is_said(run: Run) -> None:

@@ -45,8 +45,9 @@ class App:
 
 
 class Served:
-    def __init__(self, server: HttpServer, app: App, port: int) -> None:
+    def __init__(self, server: HttpServer, app: Any, port: int) -> None:
         self.server, self.app, self._port = server, app, port
+        self.url = f"http://127.0.0.1:{port}"
         self.writers: list[asyncio.StreamWriter] = []
 
     async def send(self, data: bytes) -> asyncio.StreamReader:
@@ -65,8 +66,9 @@ class Served:
 
 
 @asynccontextmanager
-async def served(**options: Any) -> AsyncIterator[Served]:
-    app = App()
+async def served(app: Any = None, **options: Any) -> AsyncIterator[Served]:
+    """Serve an application; None: an `App`."""
+    app = app or App()
     sock = socket.create_server(("127.0.0.1", 0))
     sock.setblocking(False)
     server = HttpServer(app, **{**DEFAULTS, **options})

@@ -101,7 +101,12 @@ class HttpListener(Listener):
         for client in clients.values():
             await client.start()
         self._known_keys = ApiKeys(self._keys)
-        app = application(clients, api_keys=self._known_keys, max_body=self._config.max_frame)
+        app = application(
+            clients,
+            api_keys=self._known_keys,
+            max_body=self._config.max_frame,
+            allow_origins=self._config.allow_origins,
+        )
         self._watchers = app.state.watchers
         most = self._config.max_connections
         self._server = HttpServer(app, max_connections=most, backlog=most, admit=self._may)

@@ -30,6 +30,7 @@ __all__ = ["ServeConfig", "read_config"]
 _LOG_FORMATS = ("text", "json")
 _LOG_LEVELS = ("debug", "info", "warning", "error")
 _LONGEST = 1e6  # seconds
+_ORIGIN = re.compile(r"\*|[a-z][a-z0-9+.-]*://[^/\s?#@]+")
 _UID_MAX = 2**32 - 2  # -1 means no user
 
 
@@ -47,6 +48,8 @@ class ServeConfig:
     uds: path of a unix socket to serve HTTP at, for the same users as `socket`.
     api_key_file: file with the keys that requests over HTTP must have, one a line. It is
         read again at SIGHUP, and must not be open to others.
+    allow_origins: origins of pages that may ask from a browser over HTTP, as
+        https://host:port, besides the server's own; "*": all may.
     allow_no_key: serve other machines without keys: all who can connect may.
     served_model_name: name of the model over HTTP. None: its own.
     max_connections: most connections, over HTTP as many again; one more is turned away.
@@ -74,6 +77,7 @@ class ServeConfig:
     http: str | None = None
     uds: str | None = None
     api_key_file: str | None = None
+    allow_origins: Sequence[str] = ()
     allow_no_key: bool = False
     served_model_name: str | None = None
     max_connections: int = 256
@@ -104,6 +108,7 @@ class ServeConfig:
             wanted = "a URL, as http://127.0.0.1:4318/v1/traces, or None"
             raise bad_value("otlp_traces_endpoint", self.otlp_traces_endpoint, wanted)
         object.__setattr__(self, "allow_uids", _uids(self.allow_uids))
+        object.__setattr__(self, "allow_origins", _origins(self.allow_origins))
         check_int("max_connections", self.max_connections, 1, 2**20)
         check_int("max_in_flight", self.max_in_flight, 1, 2**20)
         check_int("max_frame", self.max_frame, 1024, 2**31 - 1)
@@ -127,6 +132,15 @@ def _uids(value: object) -> tuple[int, ...]:
     for uid in value:
         if isinstance(uid, bool) or not isinstance(uid, int) or not 0 <= uid <= _UID_MAX:
             raise bad_value("allow_uids", value, wanted)
+    return tuple(value)
+
+
+def _origins(value: object) -> tuple[str, ...]:
+    wanted = "a list of origins, as https://host:port, or of '*'"
+    if not isinstance(value, Sequence) or isinstance(value, (str, bytes)):
+        raise bad_value("allow_origins", value, wanted)
+    if not all(isinstance(one, str) and _ORIGIN.fullmatch(one) for one in value):
+        raise bad_value("allow_origins", value, wanted)
     return tuple(value)
 
 

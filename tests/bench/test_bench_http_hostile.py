@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+
+import httpx
+import pytest
+import raw_server
+from http_served import served
+
+from bench import http_hostile as tool
+from bench import results
+from bench.hostile import CONTROL
+from bench.http_attackers import HTTP_KINDS, attack
+from pybatcher.http import application
+from pybatcher.testing import FakeEngine, fake_batcher
+
+
+async def test_a_victim_sees_that_its_text_changes_and_what_it_is_refused() -> None:
+    async with (
+        fake_batcher(FakeEngine(n_ctx=4096, n_parallel=4)) as batcher,
+        served(application(batcher)) as url,
+        httpx.AsyncClient(base_url=url) as http,
+    ):
+        victim = tool.HttpVictim(http, 2, 5)
+        assert len(await victim.stream(0.05)) > 0
+        assert victim.wrong == []
+        victim.expected[1] = "other"
+        await victim.stream(0.05)
+        assert "stream 1 is not what it was at first" in victim.wrong
+        await tool.HttpVictim(http, 1, 0).stream(0.01)
+        refused = tool.HttpVictim(http, 1, -1)
+        await refused.stream(0.01)
+        assert "stream 0 has the status 400" in refused.wrong
+
+
+@pytest.mark.parametrize("kind", HTTP_KINDS)
+async def test_an_honest_stream_beside_each_kind_is_as_it_was(kind: str) -> None:
+    async with (
+        fake_batcher(FakeEngine(n_ctx=2**19, n_parallel=64)) as batcher,
+        raw_server.served(application(batcher), max_connections=64) as running,
+        httpx.AsyncClient(base_url=running.url, timeout=60) as http,
+    ):
+        victim = tool.HttpVictim(http, 1, 5)
+        await victim.stream(0.01)
+        attacking = attack(running.url.removeprefix("http://"), kind, 0.2, 100.0)
+        n_acts, _ = await asyncio.gather(attacking, victim.stream(0.2))
+        assert n_acts > 0
+        await victim.stream(0.01)
+        assert victim.wrong == []
+        while running.server.n_connections > 1:  # noqa: ASYNC110 - its own one is left
+            await asyncio.sleep(0.01)
+        await batcher.close(drain=False)  # those with keys go on without their clients
+
+
+def test_the_tool_measures_a_client_beside_an_attacker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(results, "RESULTS", tmp_path)
+    monkeypatch.setattr(tool, "_SETTLE", 0.1)
+    arguments = ["tiny", "--kinds", "connects", "--seconds", "0.3", "--itl-limit", "1e9"]
+    monkeypatch.setattr(sys, "argv", ["http_hostile", *arguments])
+    tool.main()
+    result = json.loads((tmp_path / "http-hostile.json").read_text())
+    assert result["wrong"] == []
+    assert [row["kind"] for row in result["rows"]] == [CONTROL, "connects"]
+    assert [found["acts"] > 0 for found in result["rows"]] == [False, True]
