@@ -19,7 +19,7 @@ class Reloaded:
     async def model_info(self) -> ModelInfo:
         if self.closed:
             raise BatcherClosedError("it was closed")
-        counts = {"max_sequence_length": 9, "vocab_size": 9, "kv_block_size": 1}
+        counts: Any = {"max_sequence_length": 9, "vocab_size": 9, "kv_block_size": 1}
         return ModelInfo(name="m", fingerprint=self.fingerprint, **counts)
 
     async def detokenize(self, ids: list[int]) -> str:
