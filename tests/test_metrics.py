@@ -90,6 +90,8 @@ async def test_the_scrape_is_what_statistics_and_events_say() -> None:
         ],
         "e2e_request_latency_seconds": [e.total for e in requests],
         "request_queue_time_seconds": [e.queued for e in requests],
+        "request_prefill_time_seconds": [e.ttft - e.queued for e in requests if e.ttft is not None],
+        "request_decode_time_seconds": [sum(e.itl) for e in requests if e.ttft is not None],
         "request_prompt_tokens": [e.prompt_tokens for e in requests],
         "request_generation_tokens": [e.generated_tokens for e in requests],
         "step_seconds": [e.seconds for e in steps],
@@ -123,13 +125,29 @@ async def test_gauges_while_requests_run_and_wait() -> None:
         await asyncio.gather(*tasks)
 
 
+async def test_the_shape_of_the_kv_cache_is_told_once_it_was_asked_for() -> None:
+    async with fake_batcher(FakeEngine(n_ctx=512, block_size=16)) as batcher:
+        metrics = Metrics(batcher)
+        assert "vllm:cache_config_info" not in Scrape(metrics).told
+        await metrics.refresh()
+        ((labels, value),) = Scrape(metrics).told["vllm:cache_config_info"]
+    assert value == 1
+    assert (labels["block_size"], labels["num_gpu_blocks"]) == ("16", "32")
+    assert labels["enable_prefix_caching"] == "True"
+
+
 async def test_each_series_has_the_name_of_the_model() -> None:
     async with fake_batcher() as batcher:
         metrics = Metrics(batcher)
         await batcher.generate(PROMPT, max_tokens=3)
         scrape = Scrape(metrics)
     assert {sample.labels["model_name"] for sample in scrape.samples} == {"fake"}
-    assert all(sample.name.startswith("pybatcher:") for sample in scrape.samples)
+    own = {name for name in scrape.told if name.startswith("pybatcher:")}
+    also = {name for name in scrape.told if name.startswith("vllm:")}
+    assert own | also == set(scrape.told)
+    for name in also:
+        assert scrape.told[name] == scrape.told[name.replace("vllm:", "pybatcher:")]
+    assert len(also) > 18
     assert {family.type for family in scrape.families} == {"gauge", "counter", "histogram"}
     assert all(family.documentation.endswith(".") for family in scrape.families)
 

@@ -100,9 +100,10 @@ async def test_a_sidecar_that_is_gone_has_no_samples(running: Serving) -> None:
         assert (await refreshed(metrics)).samples == []
 
 
-async def test_a_refresh_of_a_batcher_changes_nothing() -> None:
+async def test_a_refresh_of_a_batcher_adds_the_shape_of_its_kv_cache_only() -> None:
     async with Batcher() as batcher:
         metrics = Metrics(batcher)
         names = [sample.name for sample in Scrape(metrics).samples]
-        assert [sample.name for sample in (await refreshed(metrics)).samples] == names
+        after = [sample.name for sample in (await refreshed(metrics)).samples]
+        assert after == [*names, "vllm:cache_config_info"]
         assert "pybatcher:worker_restarts_total" not in names

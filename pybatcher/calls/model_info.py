@@ -15,7 +15,7 @@ class ModelInfo:
     name: for people. fingerprint: of its files, "" where it has none: with another fingerprint a
         model of the same name is another one, with other tokens.
     max_sequence_length: most tokens of a prompt and its output together.
-    vocab_size: token ids go from 0 to `vocab_size` - 1.
+    vocab_size: token ids go from 0 to `vocab_size` - 1. kv_block_size: positions of a KV block.
     special_tokens: texts of tokens by their role, as tokenizer_config.json has them: "bos_token",
         "eos_token", ...
     chat_template: the Jinja source; None: the model has none.
@@ -25,5 +25,6 @@ class ModelInfo:
     fingerprint: str
     max_sequence_length: int
     vocab_size: int
+    kv_block_size: int
     special_tokens: Mapping[str, str] = field(default_factory=dict)
     chat_template: str | None = None

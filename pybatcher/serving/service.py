@@ -296,6 +296,7 @@ class Service(RunningService):
             fingerprint=self._runtime.fingerprint,
             max_sequence_length=self._runtime.engine.max_sequence_length,
             vocab_size=self._runtime.engine.vocab_size,
+            kv_block_size=self._runtime.engine.block_size,
             special_tokens=template.special_tokens,
             chat_template=template.source,
         )

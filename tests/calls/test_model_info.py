@@ -20,6 +20,7 @@ async def test_the_shipped_models() -> None:
         assert len(info.fingerprint) > 8
         assert info.max_sequence_length == 512
         assert info.vocab_size > 1000
+        assert info.kv_block_size == 32
         assert info.chat_template
         (eos,) = await batcher.tokenize(info.special_tokens["eos_token"], add_special_tokens=False)
         assert eos < info.vocab_size

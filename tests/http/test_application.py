@@ -34,12 +34,12 @@ FIELDS = {
     "/v1/completions": (
         {"prompt": "Hi", "max_tokens": 2},
         "prompt model max_tokens temperature n stop logit_bias logprobs echo suffix best_of stream "
-        "stream_options seed ignore_eos min_tokens",
+        "stream_options seed ignore_eos min_tokens add_special_tokens",
     ),
     "/v1/embeddings": ({"input": "Hi"}, "input model encoding_format dimensions pooling"),
     "/v1/score": ({"text_1": "a", "text_2": "b"}, "text_1 text_2 model"),
     "/v1/rerank": ({"query": "a", "documents": ["b"]}, "query documents top_n model"),
-    "/tokenize": ({"prompt": "Hi"}, "prompt messages model"),
+    "/tokenize": ({"prompt": "Hi"}, "prompt messages model add_special_tokens"),
     "/detokenize": ({"tokens": [72]}, "tokens model"),
 }
 

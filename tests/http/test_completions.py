@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from pybatcher import Piece
+from pybatcher import Piece, TokenLogprob
 from pybatcher.http.completions import completion_chunks, read_completion
 from pybatcher.http.http_error import HttpError
 
@@ -52,3 +52,31 @@ def test_choices_of_a_prompt_follow_those_of_the_one_before() -> None:
         "choices": [{"index": 5, "text": "ab", "logprobs": None, "finish_reason": "stop"}],
     }
     assert offsets == {5: 2}
+
+
+class Texts(dict[int, str]):
+    """The texts of tokens: of some they are the same."""
+
+
+def test_of_tokens_of_one_text_the_likeliest_is_told() -> None:
+    texts: Any = Texts({1: "\ufffd", 2: "\ufffd", 3: "c"})
+    logprobs = (TokenLogprob(3, -3.0, ((1, -0.5), (2, -1.0))),)
+    (chunk,) = completion_chunks([Piece("c", (3,), logprobs)], 0, {}, texts, {})
+    told = chunk["choices"][0]["logprobs"]
+    assert told["top_logprobs"] == [{"\ufffd": -0.5, "c": -3.0}]
+    assert told["token_logprobs"] == [-3.0]
+
+
+def test_what_an_echoed_prompt_is_scored_for() -> None:
+    for more, scores in (
+        ({}, None),
+        ({"logprobs": 3}, None),
+        ({"echo": True}, None),
+        ({"echo": True, "logprobs": 0}, 0),
+        ({"echo": True, "logprobs": 3}, 3),
+        ({"echo": True, "max_tokens": 0}, 0),
+        ({"max_tokens": 0, "logprobs": 1}, None),
+    ):
+        assert read_completion({"prompt": "Hi", **more}).prompt_logprobs == scores
+    assert read_completion({"prompt": "Hi"}).add_special_tokens
+    assert not read_completion({"prompt": "Hi", "add_special_tokens": False}).add_special_tokens

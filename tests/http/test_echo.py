@@ -90,7 +90,8 @@ async def test_the_same_in_a_crowd_in_chunks_and_on_a_prefix_hit() -> None:
     prompts = [PROMPT * 3, PROMPT * 3 + " and", "The old fox"]
     body = {"prompt": prompts, **ASK, "logprobs": 3}
     made = []
-    for options in ({}, {"n_batch": 24, "n_parallel": 4}):
+    small: dict[str, Any] = {"n_batch": 24, "n_parallel": 4}
+    for options in ({}, small):
         async with (
             Batcher(n_threads=1, n_ctx=2048, **options) as batcher,
             served(application(batcher)) as url,

@@ -13,6 +13,9 @@ class Scrape:
     def __init__(self, metrics: Metrics) -> None:
         self.families = list(text_string_to_metric_families(metrics.exposition().decode()))
         self.samples = [sample for family in self.families for sample in family.samples]
+        self.told: dict[str, list[tuple[dict[str, str], float]]] = {}
+        for sample in self.samples:
+            self.told.setdefault(sample.name, []).append((sample.labels, sample.value))
 
     def __getitem__(self, name: str) -> float:
         """The only sample of a name."""

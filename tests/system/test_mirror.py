@@ -29,7 +29,6 @@ ELSEWHERE = {
     # Grammars of calls, as parts of those of whole responses.
     "text/responses/call_grammar.py": "text/responses/test_response_grammar.py",
     # Handlers and what they share, asked by OpenAI's own client.
-    "http/context.py": "http/test_openai_routes.py",
     "http/messages_conversation.py": "http/test_messages_input.py",
     "http/more_routes.py": "http/test_openai_routes.py",
     # A room of tests of its own.
@@ -81,8 +80,8 @@ def test_the_table_is_true(module: str, tested_by: str) -> None:
 def test_tests_lie_in_rooms_of_the_package_or_of_their_own() -> None:
     rooms = {path.parent.relative_to(TESTS).as_posix() for path in TESTS.rglob("test_*.py")}
     beside = {
-        *("attacks", "bench", "docs", "emulated", "engine", "examples", "models", "suites"),
-        *("page", "system", "templates", "tools"),
+        *("attacks", "bench", "clients", "docs", "emulated", "engine", "examples", "lm_eval"),
+        *("models", "page", "suites", "suites/ray", "system", "templates", "tools"),
     }
     assert beside <= rooms
     assert [room for room in sorted(rooms - beside) if not (PACKAGE / room).is_dir()] == []

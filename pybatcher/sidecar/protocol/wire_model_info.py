@@ -1,4 +1,4 @@
-"""The codec of a `ModelInfo`: {name, fingerprint, max_sequence_length, vocab_size,
+"""The codec of a `ModelInfo`: {name, fingerprint, max_sequence_length, vocab_size, kv_block_size,
 special_tokens, chat_template}.
 """
 
@@ -19,6 +19,7 @@ def model_info_to_wire(info: ModelInfo) -> dict[str, Any]:
         "fingerprint": info.fingerprint,
         "max_sequence_length": info.max_sequence_length,
         "vocab_size": info.vocab_size,
+        "kv_block_size": info.kv_block_size,
         "special_tokens": dict(info.special_tokens),
         "chat_template": info.chat_template,
     }
@@ -36,6 +37,7 @@ def model_info_from_wire(wire: object) -> ModelInfo:
             said.get("max_sequence_length"), "the model's max_sequence_length"
         ),
         vocab_size=ANSWERED.whole(said.get("vocab_size"), "the model's vocab_size"),
+        kv_block_size=ANSWERED.whole(said.get("kv_block_size"), "the model's kv_block_size"),
         special_tokens={
             name: ANSWERED.text(text, f"special_tokens.{name}") for name, text in special.items()
         },

@@ -20,10 +20,13 @@ INFOS = st.builds(
     fingerprint=TEXTS,
     max_sequence_length=COUNTS,
     vocab_size=COUNTS,
+    kv_block_size=COUNTS,
     special_tokens=st.dictionaries(TEXTS, TEXTS, max_size=3),
     chat_template=st.none() | TEXTS,
 )
-SENT = model_info_to_wire(ModelInfo(name="a", fingerprint="b", max_sequence_length=3, vocab_size=4))
+SENT = model_info_to_wire(
+    ModelInfo(name="a", fingerprint="b", max_sequence_length=3, vocab_size=4, kv_block_size=5)
+)
 
 
 @given(INFOS)
@@ -38,7 +41,9 @@ def test_anything_else_is_a_typed_error(wire: Any) -> None:
         model_info_from_wire(wire)
 
 
-@pytest.mark.parametrize("name", ["name", "fingerprint", "max_sequence_length", "vocab_size"])
+@pytest.mark.parametrize(
+    "name", ["name", "fingerprint", "max_sequence_length", "vocab_size", "kv_block_size"]
+)
 def test_what_is_missing_is_named(name: str) -> None:
     with pytest.raises(ProtocolError, match=name):
         model_info_from_wire({**SENT, name: None})
