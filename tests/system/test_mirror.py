@@ -81,8 +81,8 @@ def test_the_table_is_true(module: str, tested_by: str) -> None:
 def test_tests_lie_in_rooms_of_the_package_or_of_their_own() -> None:
     rooms = {path.parent.relative_to(TESTS).as_posix() for path in TESTS.rglob("test_*.py")}
     beside = {
-        *("attacks", "bench", "docs", "emulated", "engine", "examples", "models", "suites"),
-        *("system", "templates", "tools"),
+        *("attacks", "bench", "clients", "docs", "emulated", "engine", "examples", "models"),
+        *("suites", "system", "templates", "tools"),
     }
     assert beside <= rooms
     assert [room for room in sorted(rooms - beside) if not (PACKAGE / room).is_dir()] == []
