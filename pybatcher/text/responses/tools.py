@@ -17,7 +17,7 @@ __all__ = ["MAX_TOOLS", "ToolSpec", "plain_tools", "read_tools", "schemas_of"]
 
 MAX_TOOLS = 128
 _MAX_UNITS = 2**14  # of one tool: each value is one, and so are 64 characters
-_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+_NAME = re.compile(r"[a-zA-Z0-9_-]{1,128}")
 _WANTED = f"a list of at most {MAX_TOOLS} functions or dicts"
 _NO_PARAMETERS: dict[str, Any] = {"type": "object", "properties": {}}
 
@@ -122,7 +122,8 @@ def _checked(
 ) -> ToolSpec:
     name = REQUEST.text(f"{where}.name", fields.get("name"), "a text", may_be_empty=False)
     if not _NAME.fullmatch(name):
-        raise REQUEST.bad(f"{where}.name", name, "1 to 64 of the characters a-z, A-Z, 0-9, _ and -")
+        wanted = "1 to 128 of the characters a-z, A-Z, 0-9, _ and -"
+        raise REQUEST.bad(f"{where}.name", name, wanted)
     description = fields.get("description")
     text = "" if description is None else REQUEST.text(f"{where}.description", description)
     strict = fields.get("strict")
