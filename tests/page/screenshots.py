@@ -95,8 +95,9 @@ def draw_chat(page: Page) -> None:
     narrow = "document.querySelectorAll('#settings details').forEach((one) => one.open = false);"
     page.evaluate(narrow + "options.open = innerWidth > 1120")
     chat.ask("Tell me a story about a fox.")
-    page.locator(".tokens").first.locator(".token").nth(1).hover()
-    page.locator(".log").evaluate("one => one.scrollTop = one.scrollHeight")
+    page.locator(".tokens").last.scroll_into_view_if_needed()
+    page.locator(".tokens").first.locator(".token").nth(4).hover()
+    expect(page.locator(".several .detail").first).to_be_visible()
 
 
 def draw_form(page: Page) -> None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from pathlib import Path
 from typing import Any
 
 import httpx
-from chat_page import LONG, ChatPage
+from chat_page import LONG, LONGER, ChatPage
 from chromium import Watched
 from page_server import Script, chunk, page_served
 from playwright.sync_api import expect
@@ -23,6 +24,19 @@ def answer_of(running: Serving, body: dict[str, Any]) -> str:
     whole = {**body, "stream": False}
     found = httpx.post(f"{running.url}/v1/chat/completions", json=whole, timeout=60).json()
     return str(found["choices"][0]["message"]["content"])
+
+
+def begin(chat: ChatPage, worker: int) -> str:
+    """Ask for a long answer and stop the worker in the middle of it; what is there by then."""
+    os.kill(worker, signal.SIGSTOP)
+    chat.send(STORY)
+    while not chat.text:
+        os.kill(worker, signal.SIGCONT)
+        time.sleep(0.1)  # a tenth of what the answer takes the fastest machine
+        os.kill(worker, signal.SIGSTOP)
+        chat.page.wait_for_timeout(200)
+    assert chat.answer.get_attribute("data-state") == "streaming"
+    return chat.text
 
 
 def test_an_answer_is_seen_while_it_comes(watched: Watched, running: Serving) -> None:
@@ -123,11 +137,11 @@ def test_a_question_can_be_changed(watched: Watched, running: Serving) -> None:
 
 
 def test_a_reload_in_mid_answer(watched: Watched, running: Serving) -> None:
-    page = watched.open(running.url, more=LONG)
+    page = watched.open(running.url, more=LONGER)
     chat = ChatPage(page)
-    chat.send(STORY)
-    seen = chat.has_begun()
+    seen = begin(chat, running.worker_pid)
     page.reload()
+    os.kill(running.worker_pid, signal.SIGCONT)
     chat = ChatPage(page)
     partial = chat.ended("broken")
     assert chat.questions == [STORY]
@@ -168,11 +182,9 @@ def test_going_on_never_takes_back_what_was_there(watched: Watched) -> None:
 
 def test_a_worker_that_is_killed_is_not_noticed(watched: Watched, tmp_path: Path) -> None:
     with serving(tmp_path, *SERVE) as running:
-        chat = ChatPage(watched.open(running.url, more=LONG))
-        chat.send(STORY)
-        chat.has_begun()
-        assert chat.answer.get_attribute("data-state") == "streaming"
+        chat = ChatPage(watched.open(running.url, more=LONGER))
         first = running.worker_pid
+        begin(chat, first)
         os.kill(first, signal.SIGKILL)
         text = chat.ended()
         assert running.worker_pid != first
@@ -219,11 +231,11 @@ def test_the_models_of_a_server_below_a_path(watched: Watched) -> None:
     with page_served(Script([chunk("Hello")]), below="/deep/llm", names=("one", "two")) as url:
         page = watched.open(url)
         chat = ChatPage(page)
-        page.get_by_label("Model", exact=True).select_option("two")
+        page.get_by_role("combobox", name="Model").select_option("two")
         assert chat.ask("Hi") == "Hello"
         assert watched.sent[0]["model"] == "two"
         page.reload()
-        expect(page.get_by_label("Model", exact=True)).to_have_value("two")
+        expect(page.get_by_role("combobox", name="Model")).to_have_value("two")
 
 
 def test_options_are_sent_and_kept_and_wrong_ones_are_not(watched: Watched) -> None:

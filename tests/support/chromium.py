@@ -85,7 +85,7 @@ class Watched:
         return page
 
     def close(self) -> None:
-        """Close all pages. Fails with what they have done wrong. May be called while they can ask."""
+        """Close all pages, while their server is there. Fails with what they have done wrong."""
         for context in self._contexts:
             for page in context.pages:
                 self._wrong += page.evaluate("window.violations")

@@ -36,6 +36,7 @@ class Script:
     answers: a list of chunks each, the last one for all that come after it.
     status: where it is not 200, the status of a refusal with `message`.
     pause: seconds between two chunks. n_left: streams that their reader has left.
+    hold_at: the chunk that comes only after `go_on` was set.
     """
 
     def __init__(self, *answers: Sequence[Chunk]) -> None:
@@ -45,6 +46,8 @@ class Script:
         self.n_left = 0
         self.n_asked = 0
         self.is_cut = False
+        self.hold_at = -1
+        self.go_on = threading.Event()
 
     async def respond(self, request: Request) -> Response:
         await request.body()
@@ -56,7 +59,9 @@ class Script:
 
     async def _events(self, answer: Sequence[Chunk]) -> AsyncIterator[str]:
         try:
-            for one in answer:
+            for i, one in enumerate(answer):
+                while i == self.hold_at and not self.go_on.is_set():  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)
                 yield f"data: {json.dumps(one)}\n\n"
                 await asyncio.sleep(self.pause)
             if not self.is_cut:

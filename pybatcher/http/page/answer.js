@@ -2,10 +2,11 @@
 
 import { CallsView } from "./calls.js";
 import { action, h, show } from "./dom.js";
+import { whole } from "./figures.js";
 import { SchemaForm } from "./form.js";
 import { TokensView } from "./tokens.js";
 
-const LEAST_FOR_RATE = 20; // fewer come in a handful of packets, whose times say nothing
+const LEAST_FOR_RATE = 0.2; // seconds; in less, a handful of packets come, whose times say nothing
 
 const STATES = {
   stopped: "Stopped",
@@ -79,9 +80,8 @@ export class AnswerView {
     const figures = [];
     if (usage !== null) {
       const seconds = (times.last - times.first) / 1000;
-      const rate = (usage.completion_tokens - 1) / Math.max(seconds, 0.001);
-      figures.push(`${usage.completion_tokens.toLocaleString("en")} tokens`);
-      if (usage.completion_tokens >= LEAST_FOR_RATE) figures.push(`${Math.round(rate).toLocaleString("en")} tokens/s`);
+      figures.push(`${whole(usage.completion_tokens)} tokens`);
+      if (seconds >= LEAST_FOR_RATE) figures.push(`${whole((usage.completion_tokens - 1) / seconds)} tokens/s`);
     }
     if (times.first !== null) figures.push(`first token ${Math.round(times.first)} ms`);
     figures.push(`seed ${request.seed}`);

@@ -48,6 +48,7 @@ export class Chat {
       this.#send();
     });
     $("stop").addEventListener("click", () => this.#stop());
+    $("new-chat").addEventListener("click", () => this.#clear());
     this.message.addEventListener("input", () => this.#fit());
     this.message.addEventListener("keydown", (event) => {
       if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
@@ -95,6 +96,7 @@ export class Chat {
   #resume(answer) {
     answer.state = "streaming";
     answer.error = "";
+    answer.times = { first: null, last: null };
     this.#run(answer);
     this.#focus();
   }
@@ -207,8 +209,8 @@ export class Chat {
       this.#views.set(message, view);
     }
     const views = [...this.#views.values()].map((view) => view.element);
-    const head = action("New chat", () => this.#clear(), { id: "new-chat" });
-    this.log.replaceChildren(...(views.length ? [h("div", { class: "top" }, head), ...views] : [this.#empty()]));
+    this.log.replaceChildren(...(views.length ? views : [this.#empty()]));
+    show($("new-chat"), views.length > 0);
     this.#toEnd();
   }
 

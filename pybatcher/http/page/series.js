@@ -34,7 +34,8 @@ export class Series {
   }
 
   #values({ time, counts, ttft, itl, step }) {
-    const since = (seconds) => this.points.find((point) => point.time >= time - seconds - 0.1);
+    const since = (seconds) =>
+      this.points.find((point) => point.time >= time - seconds - 0.1) ?? this.points.at(-1);
     const { time: began = time, counts: old = counts } = since(RATE_SPAN) ?? {};
     const { counts: older = counts } = since(HIT_SPAN) ?? {};
     const rate = (of) => (time > began ? Math.max(of(counts) - of(old), 0) / (time - began) : null);
