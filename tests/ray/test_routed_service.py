@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 
 import numpy as np
 import pytest
+from batcher_helpers import until
 from replicas_double import ReplicasDouble, replicas_double
 
 from pybatcher.errors import (
@@ -118,8 +119,8 @@ async def test_close_drains_or_fails_what_is_in_flight(replicas: ReplicasDouble)
         batcher = ReplicatedBatcher(replicas)
         await batcher.start()
         asked = asyncio.ensure_future(batcher.generate("abc", max_tokens=200, ignore_eos=True))
-        while not batcher._running_service()._outputs:  # type: ignore[attr-defined]
-            await asyncio.sleep(0.001)
+        service = batcher._running_service()
+        await until(lambda: bool(service._outputs))  # type: ignore[attr-defined]  # noqa: B023
         await batcher.close(drain=drain)
         if drain:
             assert (await asked).usage.completion_tokens == 200

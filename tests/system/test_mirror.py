@@ -32,6 +32,12 @@ ELSEWHERE = {
     "http/context.py": "http/test_openai_routes.py",
     "http/messages_conversation.py": "http/test_messages_input.py",
     "http/more_routes.py": "http/test_openai_routes.py",
+    # What only Ray calls.
+    "ray/handle_replicas.py": "suites/ray/test_replicas.py",
+    "ray/served.py": "suites/ray/test_replicas.py",
+    # Plain values, an interface, and what is both ends of it.
+    "ray/replicas.py": "ray/test_routed_output.py",
+    "ray/replicated_batcher.py": "ray/test_routed_service.py",
     # A room of tests of its own.
     "engine.py": "engine/test_engine.py",
     # Processes and connections, tested from their other end.
@@ -82,7 +88,7 @@ def test_tests_lie_in_rooms_of_the_package_or_of_their_own() -> None:
     rooms = {path.parent.relative_to(TESTS).as_posix() for path in TESTS.rglob("test_*.py")}
     beside = {
         *("attacks", "bench", "docs", "emulated", "engine", "examples", "models", "suites"),
-        *("system", "templates", "tools"),
+        *("suites/ray", "system", "templates", "tools"),
     }
     assert beside <= rooms
     assert [room for room in sorted(rooms - beside) if not (PACKAGE / room).is_dir()] == []

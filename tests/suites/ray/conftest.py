@@ -42,6 +42,26 @@ def free_port() -> int:
         return port
 
 
+def start(folder: str, tries: int = 5) -> None:
+    """Ray gives its own processes 30 s to start, which may be too little on a busy machine."""
+    import ray
+
+    for left in reversed(range(tries)):
+        try:
+            ray.init(
+                num_cpus=16,
+                include_dashboard=False,
+                object_store_memory=100 * 2**20,
+                log_to_driver=False,
+                _temp_dir=folder,
+            )
+            return
+        except Exception:
+            ray.shutdown()
+            if not left:
+                raise
+
+
 @pytest.fixture(scope="session")
 def url() -> Iterator[str]:
     """Where Ray Serve listens: Ray on this machine, with little memory and without a dashboard."""
@@ -50,13 +70,7 @@ def url() -> Iterator[str]:
 
     port = free_port()
     with TemporaryDirectory(prefix="ray-", dir="/tmp") as folder:  # its sockets' paths are short
-        ray.init(
-            num_cpus=16,
-            include_dashboard=False,
-            object_store_memory=100 * 2**20,
-            log_to_driver=False,
-            _temp_dir=folder,
-        )
+        start(folder)
         serve.start(http_options={"host": "127.0.0.1", "port": port})
         yield f"http://127.0.0.1:{port}"
         serve.shutdown()
