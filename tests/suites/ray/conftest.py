@@ -17,6 +17,15 @@ import pytest
 if os.environ.get("PYBATCHER_TEST_SUITES") != "ray":
     collect_ignore_glob = ["test_*.py"]
 
+# Ray's own patience is that of a machine with idle cores. Read when its modules are imported.
+for name, seconds in {
+    "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "120",
+    "RAY_SERVE_PROXY_HEALTH_CHECK_TIMEOUT_S": "120",
+    "RAY_SERVE_QUEUE_LENGTH_RESPONSE_DEADLINE_S": "5",
+    "RAY_SERVE_MAX_QUEUE_LENGTH_RESPONSE_DEADLINE_S": "20",
+}.items():
+    os.environ.setdefault(name, seconds)
+
 OPTIONS: dict[str, Any] = {"n_ctx": 32768, "n_parallel": 16, "n_threads": 1, "num_cpus": 1}
 NAME = f"batcher-{os.getpid()}"  # in the titles of the replicas' processes, and in no other's
 
