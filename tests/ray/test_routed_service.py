@@ -14,6 +14,7 @@ from pybatcher.errors import (
     EngineFailedError,
     InvalidRequestError,
 )
+from pybatcher.metrics import Metrics
 from pybatcher.ray import ReplicatedBatcher
 
 CHAT = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}<assistant>"
@@ -76,6 +77,19 @@ async def test_statistics_are_sums_and_the_health_is_of_the_healthiest(
     assert health.reason.startswith("1 of 2 replicas are ready")
     await replicas.batchers[1].close()
     assert not (await batcher.health()).ok
+
+
+async def test_metrics_are_of_all_replicas(
+    replicas: ReplicasDouble, batcher: ReplicatedBatcher
+) -> None:
+    before = (await batcher.statistics()).completed
+    metrics = Metrics(batcher)
+    for _ in range(3):
+        await batcher.generate("abc", max_tokens=2, ignore_eos=True)
+    await metrics.refresh()
+    text = metrics.exposition().decode()
+    assert 'time_to_first_token_seconds_count{model_name="fake"} 3.0' in text
+    assert (await batcher.statistics()).completed == before + 3
 
 
 async def test_prefixes_are_for_all_replicas(

@@ -151,7 +151,7 @@ async def test_errors_are_typed_over_the_handle(handle: Any) -> None:
             await batcher.generate([5] * 40_000, max_tokens=1)
         with pytest.raises(DeadlineExceededError):
             await batcher.generate(PROMPTS[0], timeout=1e-6)
-        with pytest.raises(InvalidRequestError, match="there is no prefix"):
+        with pytest.raises(InvalidRequestError, match="no prefix of this namespace"):
             await batcher.remove_prefix("of another name")
     told = HandleReplicas(handle).stream(
         "generate", [[5, 6], {"output": [7]}], Routing(fingerprint="of another model")
