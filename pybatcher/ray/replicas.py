@@ -27,7 +27,7 @@ Message = tuple[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Routing:
-    """What the choice of a replica takes into account.
+    """Facts about a call that the choice of a replica takes into account.
 
     prefix: hashes of the prompt's blocks, 8 bytes each. fingerprint: of the replica that has drawn
     the first tokens of the output; "": no token was drawn yet.

@@ -10,8 +10,8 @@ from typing_extensions import override
 
 from ..calls.any_batcher import AnyBatcher
 from ..calls.prefix_info import Prefixes
-from ..calls.questions import Describe, ListPrefixes
-from ..calls.statistics import Health
+from ..calls.questions import Describe, ListPrefixes, ReadHealth, ReadStatistics
+from ..calls.statistics import BatcherStatistics, Health
 from ..calls.telemetry import Handler, Telemetry
 from .replicas import Replicas
 from .routed_service import RoutedService
@@ -54,12 +54,16 @@ class ReplicatedBatcher(AnyBatcher):
         return await self._ask(ListPrefixes())
 
     @override
+    async def statistics(self) -> BatcherStatistics:
+        return await self._ask(ReadStatistics())
+
+    @override
     async def health(self) -> Health:
         if self._closed:
             return Health("closed", "the batcher of replicas was closed")
         if self._service is None:
             return Health("new", "the batcher of replicas was not started")
-        return await super().health()
+        return await self._ask(ReadHealth())
 
     @property
     @override

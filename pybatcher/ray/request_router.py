@@ -41,8 +41,12 @@ class PrefixRouter(RequestRouter):  # type: ignore[misc]  # Ray's types are not 
     async def choose_replicas(
         self, candidate_replicas: list[Any], pending_request: Any | None = None
     ) -> list[list[Any]]:
-        replicas = candidate_replicas
-        told = {} if pending_request is None else pending_request.kwargs
+        replicas, told = candidate_replicas, {}
+        if pending_request is not None:
+            told = pending_request.kwargs
+            # Else Ray asks again at once where no replica takes the request, and for ever: its loop
+            # would do nothing else, and not hear of a replica that has room.
+            pending_request.routing_context.should_backoff = True
         if fingerprint := told.get("fingerprint"):
             replicas = _of_fingerprint(replicas, fingerprint)
         self._take_reports(replicas)

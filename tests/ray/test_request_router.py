@@ -21,7 +21,12 @@ def replica(name: str, held: tuple[int, ...] = (), ongoing: int = 0, kind: str =
 
 def asked(*prefix: int, fingerprint: str = "") -> Any:
     hashes = array("Q", prefix).tobytes()
-    return SimpleNamespace(kwargs={"prefix": hashes, "fingerprint": fingerprint})
+    return request(prefix=hashes, fingerprint=fingerprint)
+
+
+def request(**kwargs: Any) -> Any:
+    context = SimpleNamespace(should_backoff=False)
+    return SimpleNamespace(kwargs=kwargs, routing_context=context)
 
 
 @pytest.fixture
@@ -40,8 +45,8 @@ def router(known: dict[str, int]) -> PrefixRouter:
     return made
 
 
-async def order(router: PrefixRouter, replicas: list[Any], request: Any) -> list[str]:
-    ranks = await router.choose_replicas(replicas, request)
+async def order(router: PrefixRouter, replicas: list[Any], asked: Any) -> list[str]:
+    ranks = await router.choose_replicas(replicas, asked)
     return [one.replica_id for (one,) in ranks]
 
 
@@ -72,7 +77,7 @@ async def test_an_output_goes_on_where_it_draws_the_same_tokens(router: PrefixRo
 
 async def test_a_call_without_hints_is_routed_by_load(router: PrefixRouter) -> None:
     replicas = [replica("a", ongoing=1), replica("b")]
-    assert await order(router, replicas, SimpleNamespace(kwargs={})) == ["b", "a"]
+    assert await order(router, replicas, request()) == ["b", "a"]
     assert await order(router, replicas, None) == ["b", "a"]
     assert await order(router, [], asked(1)) == []
 
@@ -102,3 +107,10 @@ async def test_replicas_that_are_gone_are_forgotten(monkeypatch: pytest.MonkeyPa
     router.on_replica_actor_died("b")
     assert len(router._index) == 0
     assert seen == [replicas[1:], "b"]
+
+
+async def test_ray_waits_before_it_asks_again(router: PrefixRouter) -> None:
+    """By itself it does not, and its loop hears of nothing any more."""
+    pending = asked(1)
+    await order(router, [replica("a")], pending)
+    assert pending.routing_context.should_backoff

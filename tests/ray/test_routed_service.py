@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 
 import numpy as np
 import pytest
+from batcher_helpers import until
 from replicas_double import ReplicasDouble, replicas_double
 
 from pybatcher.errors import (
@@ -13,6 +14,7 @@ from pybatcher.errors import (
     EngineFailedError,
     InvalidRequestError,
 )
+from pybatcher.metrics import Metrics
 from pybatcher.ray import ReplicatedBatcher
 
 CHAT = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}<assistant>"
@@ -77,6 +79,19 @@ async def test_statistics_are_sums_and_the_health_is_of_the_healthiest(
     assert not (await batcher.health()).ok
 
 
+async def test_metrics_are_of_all_replicas(
+    replicas: ReplicasDouble, batcher: ReplicatedBatcher
+) -> None:
+    before = (await batcher.statistics()).completed
+    metrics = Metrics(batcher)
+    for _ in range(3):
+        await batcher.generate("abc", max_tokens=2, ignore_eos=True)
+    await metrics.refresh()
+    text = metrics.exposition().decode()
+    assert 'time_to_first_token_seconds_count{model_name="fake"} 3.0' in text
+    assert (await batcher.statistics()).completed == before + 3
+
+
 async def test_prefixes_are_for_all_replicas(
     replicas: ReplicasDouble, batcher: ReplicatedBatcher
 ) -> None:
@@ -118,8 +133,8 @@ async def test_close_drains_or_fails_what_is_in_flight(replicas: ReplicasDouble)
         batcher = ReplicatedBatcher(replicas)
         await batcher.start()
         asked = asyncio.ensure_future(batcher.generate("abc", max_tokens=200, ignore_eos=True))
-        while not batcher._running_service()._outputs:  # type: ignore[attr-defined]
-            await asyncio.sleep(0.001)
+        service = batcher._running_service()
+        await until(lambda: bool(service._outputs))  # type: ignore[attr-defined]  # noqa: B023
         await batcher.close(drain=drain)
         if drain:
             assert (await asked).usage.completion_tokens == 200

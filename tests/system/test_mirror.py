@@ -31,6 +31,12 @@ ELSEWHERE = {
     # Handlers and what they share, asked by OpenAI's own client.
     "http/messages_conversation.py": "http/test_messages_input.py",
     "http/more_routes.py": "http/test_openai_routes.py",
+    # What only Ray calls.
+    "ray/handle_replicas.py": "suites/ray/test_replicas.py",
+    "ray/served.py": "suites/ray/test_replicas.py",
+    # Plain values, an interface, and what is both ends of it.
+    "ray/replicas.py": "ray/test_routed_output.py",
+    "ray/replicated_batcher.py": "ray/test_routed_service.py",
     # A room of tests of its own.
     "engine.py": "engine/test_engine.py",
     # Processes and connections, tested from their other end.

@@ -17,6 +17,15 @@ import pytest
 if os.environ.get("PYBATCHER_TEST_SUITES") != "ray":
     collect_ignore_glob = ["test_*.py"]
 
+# Ray's own patience is that of a machine with idle cores. Read when its modules are imported.
+for name, seconds in {
+    "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "120",
+    "RAY_SERVE_PROXY_HEALTH_CHECK_TIMEOUT_S": "120",
+    "RAY_SERVE_QUEUE_LENGTH_RESPONSE_DEADLINE_S": "5",
+    "RAY_SERVE_MAX_QUEUE_LENGTH_RESPONSE_DEADLINE_S": "20",
+}.items():
+    os.environ.setdefault(name, seconds)
+
 OPTIONS: dict[str, Any] = {"n_ctx": 32768, "n_parallel": 16, "n_threads": 1, "num_cpus": 1}
 NAME = f"batcher-{os.getpid()}"  # in the titles of the replicas' processes, and in no other's
 
@@ -42,6 +51,26 @@ def free_port() -> int:
         return port
 
 
+def start(folder: str, tries: int = 5) -> None:
+    """Ray gives its own processes 30 s to start, which may be too little on a busy machine."""
+    import ray
+
+    for left in reversed(range(tries)):
+        try:
+            ray.init(
+                num_cpus=16,
+                include_dashboard=False,
+                object_store_memory=100 * 2**20,
+                log_to_driver=False,
+                _temp_dir=folder,
+            )
+            return
+        except Exception:
+            ray.shutdown()
+            if not left:
+                raise
+
+
 @pytest.fixture(scope="session")
 def url() -> Iterator[str]:
     """Where Ray Serve listens: Ray on this machine, with little memory and without a dashboard."""
@@ -50,13 +79,7 @@ def url() -> Iterator[str]:
 
     port = free_port()
     with TemporaryDirectory(prefix="ray-", dir="/tmp") as folder:  # its sockets' paths are short
-        ray.init(
-            num_cpus=16,
-            include_dashboard=False,
-            object_store_memory=100 * 2**20,
-            log_to_driver=False,
-            _temp_dir=folder,
-        )
+        start(folder)
         serve.start(http_options={"host": "127.0.0.1", "port": port})
         yield f"http://127.0.0.1:{port}"
         serve.shutdown()
