@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from typing import Any
 
@@ -37,7 +37,7 @@ def weather(city: str) -> str:
     return "sunny" if len(city) % 2 == 0 else "rainy"
 
 
-TOOLS = {"add": add, "weather": weather}
+TOOLS: dict[str, Callable[..., object]] = {"add": add, "weather": weather}
 
 
 async def values_shown(batcher: Batcher) -> list[Text]:
