@@ -168,7 +168,7 @@ def _in_words(status: int, was_killed_here: bool) -> str:
     except ValueError:  # a real-time signal
         name = f"signal {-status}"
     if -status != signal.SIGKILL:
-        return f"killed by {name}"
+        return f"was killed by {name}"
     if was_killed_here:
-        return "killed by SIGKILL (by its front)"
-    return "killed by SIGKILL (by somebody, or by the system for want of memory)"
+        return "was killed by SIGKILL (by its front)"
+    return "was killed by SIGKILL (by somebody, or by the system for want of memory)"

@@ -125,7 +125,7 @@ def test_kill_ends_it_also_when_it_is_stopped(run: Run) -> None:
             await read(worker)
             stop(worker.pid)
             worker.kill()
-            assert str(await worker.wait()) == "killed by SIGKILL (by its front)"
+            assert str(await worker.wait()) == "was killed by SIGKILL (by its front)"
             worker.kill()  # nothing: its number may be somebody else's by now
 
     run(stop_and_kill())
@@ -135,13 +135,13 @@ def test_kill_ends_it_also_when_it_is_stopped(run: Run) -> None:
     ("deed", "status", "text"),
     [
         (("exit", 3), 3, "exited with status 3"),
-        (("signal", 6), -6, "killed by SIGABRT"),
-        (("signal", 11), -11, "killed by SIGSEGV"),
-        (("signal", 40), -40, "killed by signal 40"),
+        (("signal", 6), -6, "was killed by SIGABRT"),
+        (("signal", 11), -11, "was killed by SIGSEGV"),
+        (("signal", 40), -40, "was killed by signal 40"),
         (
             ("signal", 9),
             -9,
-            "killed by SIGKILL (by somebody, or by the system for want of memory)",
+            "was killed by SIGKILL (by somebody, or by the system for want of memory)",
         ),
     ],
 )
