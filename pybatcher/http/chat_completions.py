@@ -9,6 +9,7 @@ from typing import Any
 
 from ..calls.chat_settings import CHAT_OPTIONS
 from ..calls.completion import Completion, FinishReason, Piece, TokenLogprob, Usage
+from ..calls.options import TemplateOptions
 from ..text.tool_call import ToolCall
 from .sampling_fields import ANY_LENGTH, bad, read_sampling, read_streaming
 from .token_texts import TokenTexts
@@ -27,6 +28,7 @@ __all__ = [
     "usage_chunk",
 ]
 
+_OF_TEMPLATES = tuple(TemplateOptions.__annotations__)
 _CHAT_NAMES = {name: name for name in CHAT_OPTIONS}
 _CHAT_NAMES["thinking_token_budget"] = "max_reasoning_tokens"
 _REASONS: Mapping[FinishReason, str] = {
@@ -45,6 +47,12 @@ class ChatAsked:
     options: dict[str, Any]
     stream: bool
     include_usage: bool
+    continuous_usage: bool
+
+    @property
+    def template_options(self) -> Any:
+        """Those options that the chat template sees, as `tokenize` takes them."""
+        return {name: self.options[name] for name in _OF_TEMPLATES if name in self.options}
 
 
 def read_chat(body: Mapping[str, Any]) -> ChatAsked:

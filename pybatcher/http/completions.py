@@ -28,6 +28,7 @@ class CompletionAsked:
     echo: bool
     stream: bool
     include_usage: bool
+    continuous_usage: bool
     add_special_tokens: bool
 
     @property

@@ -7,7 +7,6 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from ..calls.options import TemplateOptions
 from .chat_completions import read_chat
 from .connection import unless_gone
 from .context import Context
@@ -24,8 +23,6 @@ from .http_error import HttpError
 from .sampling_fields import bad
 
 __all__ = ["ROUTES"]
-
-_TEMPLATE = tuple(TemplateOptions.__annotations__)
 
 
 async def embeddings(context: Context, request: Request) -> Any:
@@ -68,8 +65,7 @@ async def tokenize(context: Context, request: Request) -> Any:
     _, batcher = context.models.find(body.get("model"))
     if body.get("messages") is not None:
         asked = read_chat(body)
-        options = {name: asked.options[name] for name in _TEMPLATE if name in asked.options}
-        ids = await batcher.tokenize(asked.messages, **options)
+        ids = await batcher.tokenize(asked.messages, **asked.template_options)
     else:
         prompt = body.get("prompt")
         if not isinstance(prompt, str):

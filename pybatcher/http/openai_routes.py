@@ -25,6 +25,7 @@ from .completions import (
 from .connection import unless_gone
 from .context import Context
 from .event_stream import DONE, EventStream, event, steps_of
+from .running_usage import RunningUsage
 from .several_streams import steps_of_several
 from .token_texts import TokenTexts
 
@@ -46,20 +47,29 @@ async def chat_completions(context: Context, request: Request) -> Any:
         await texts.learn_of(made)
         head = context.head("chatcmpl", "chat.completion", name)
         return JSONResponse(chat_completion(made, texts, head))
+    n_prompt = None
+    if asked.continuous_usage:
+        asking = batcher.tokenize(asked.messages, **asked.template_options)
+        n_prompt = len(await unless_gone(request, asking))
     stream = batcher.stream_chat(asked.messages, **options)
     first = await unless_gone(request, anext(stream))
     head = context.head("chatcmpl", "chat.completion.chunk", name)
-    return EventStream(_chat_events(stream, first, asked, texts, head))
+    return EventStream(_chat_events(stream, first, asked, RunningUsage(n_prompt), texts, head))
 
 
 async def _chat_events(
-    stream: Stream, first: Piece, asked: ChatAsked, texts: TokenTexts, head: dict[str, Any]
+    stream: Stream,
+    first: Piece,
+    asked: ChatAsked,
+    usage: RunningUsage,
+    texts: TokenTexts,
+    head: dict[str, Any],
 ) -> AsyncGenerator[bytes]:
     begun: set[int] = set()
     async with stream, aclosing(steps_of(stream, first)) as steps:
         async for pieces in steps:
             await texts.learn_of(pieces)
-            for chunk in chunks_of(pieces, texts, begun, head):
+            for chunk in usage.told(chunks_of(pieces, texts, begun, head), pieces):
                 yield event(chunk)
     made = stream.completion
     if asked.include_usage and made is not None:
@@ -75,7 +85,8 @@ async def completions(context: Context, request: Request) -> Any:
     texts = await context.texts(name, batcher, asked.options)
     options = {**context.options(request), **asked.options}
     prompts: list[Any] = asked.prompts
-    if not asked.add_special_tokens or (asked.stream and len(prompts) > 1):
+    counts = asked.stream and asked.continuous_usage
+    if not asked.add_special_tokens or counts or (asked.stream and len(prompts) > 1):
         # What is wrong with any prompt of a list is a status, before one of them has an event.
         prompts = await unless_gone(request, _all(_ids(batcher, one, asked) for one in prompts))
     if asked.stream:
@@ -84,7 +95,8 @@ async def completions(context: Context, request: Request) -> Any:
         first = await unless_gone(request, anext(steps))
         head = context.head("cmpl", "text_completion", name)
         n = options.get("n") or 1
-        return EventStream(_completion_events(first, steps, made, asked, n, texts, head))
+        usage = RunningUsage(sum(map(len, prompts)) if counts else None)
+        return EventStream(_completion_events(first, steps, made, asked, n, usage, texts, head))
     scores = asked.prompt_logprobs
     completed = await unless_gone(
         request, batcher.generate(prompts, **options, prompt_logprobs=scores)
@@ -133,6 +145,7 @@ async def _completion_events(
     made: dict[int, Completion],
     asked: CompletionAsked,
     n: int,
+    usage: RunningUsage,
     texts: TokenTexts,
     head: dict[str, Any],
 ) -> AsyncGenerator[bytes]:
@@ -142,7 +155,8 @@ async def _completion_events(
         i, pieces = first
         while True:
             await texts.learn_of(pieces)
-            for chunk in completion_chunks(pieces, i * n, offsets, texts, head):
+            chunks = completion_chunks(pieces, i * n, offsets, texts, head)
+            for chunk in usage.told(chunks, pieces):
                 yield event(chunk)
             try:
                 i, pieces = await anext(steps)

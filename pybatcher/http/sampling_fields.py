@@ -48,12 +48,17 @@ def read_sampling(body: Mapping[str, Any]) -> dict[str, Any]:
     return options
 
 
-def read_streaming(body: Mapping[str, Any]) -> tuple[bool, bool]:
-    """Return whether a body asks for a stream, and for the counts at its end. Raises HttpError."""
+def read_streaming(body: Mapping[str, Any]) -> tuple[bool, bool, bool]:
+    """Return whether a body asks for a stream, for the counts at its end, and for them all along.
+
+    Raises HttpError.
+    """
     options = body.get("stream_options") or {}
     if not isinstance(options, dict):
         raise bad("stream_options", options, "a map")
-    return body.get("stream") is True, options.get("include_usage") is True
+    wants_usage = options.get("include_usage") is True
+    all_along = wants_usage and options.get("continuous_usage_stats") is True
+    return body.get("stream") is True, wants_usage, all_along
 
 
 def _logit_bias(value: object) -> dict[int, Any]:
