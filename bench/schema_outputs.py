@@ -10,8 +10,10 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
+from unittest.mock import patch
 
 import jsonschema
+import regex
 from jsonschema.validators import validator_for
 from referencing.exceptions import Unresolvable
 
@@ -151,7 +153,7 @@ def judge(schema: Any, text: str) -> str:
         if wrong is None:
             return "valid"
         return f"invalid: {wrong}" if _wrong_exactly(schema, text) else "rounded"
-    except (re.error, Unresolvable, RecursionError) as error:
+    except (re.error, regex.error, Unresolvable, RecursionError) as error:
         return f"unjudged: {type(error).__name__} {error}"
 
 
@@ -161,6 +163,17 @@ def _wrong(schema: Any, text: str, **reading: Any) -> str | None:
         value = json.loads(text, **reading)
     except ValueError as error:
         return f"no JSON: {error}"
+    try:
+        return _first_error(schema, value)
+    except re.error:  # properties of Unicode, as in \p{Nd}
+        with (
+            patch.object(jsonschema._keywords, "re", regex),
+            patch.object(jsonschema._utils, "re", regex),
+        ):
+            return _first_error(schema, value)
+
+
+def _first_error(schema: Any, value: Any) -> str | None:
     kind = validator_for(schema, default=jsonschema.Draft202012Validator)
     checker = jsonschema.Draft202012Validator.FORMAT_CHECKER
     for error in kind(schema, format_checker=checker).iter_errors(value):

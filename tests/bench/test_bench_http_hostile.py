@@ -40,7 +40,7 @@ async def test_a_victim_sees_that_its_text_changes_and_what_it_is_refused() -> N
 async def test_an_honest_stream_beside_each_kind_is_as_it_was(kind: str) -> None:
     async with (
         fake_batcher(FakeEngine(n_ctx=2**19, n_parallel=64)) as batcher,
-        raw_server.served(application(batcher), max_connections=64) as running,
+        raw_server.served(application(batcher), max_connections=1024) as running,
         httpx.AsyncClient(base_url=running.url, timeout=60) as http,
     ):
         victim = tool.HttpVictim(http, 1, 5)

@@ -298,7 +298,8 @@ def test_demo_in_plain_lines(run: Run) -> None:
         assert f"caller {number}: " in outcome.stdout
     for figure in ("TTFT", "ITL", "tokens a second", "forward passes"):
         assert figure in outcome.stdout
-    assert outcome.stdout.endswith("All texts were equal, bit for bit, however they were asked.\n")
+    assert "All texts were equal, bit for bit, however they were asked.\n" in outcome.stdout
+    assert outcome.stdout.endswith("The weather in Oslo is sunny.\n")
 
 
 def test_demo_with_drawn_tokens_and_few_sequences(run: Run) -> None:

@@ -55,7 +55,7 @@ def test_an_answer_is_seen_while_it_comes(watched: Watched, running: Serving) ->
     text = chat.ended()
     assert text == answer_of(running, watched.sent[0])
     lengths = [length for length in page.evaluate("window.lengths") if length]
-    assert len(set(lengths)) > 5
+    assert len(set(lengths)) > 2
     assert lengths == sorted(lengths)
     expect(chat.button("Send")).to_be_visible()
     expect(page.get_by_role("status")).to_contain_text("800 tokens")

@@ -8,9 +8,11 @@ from pathlib import Path
 
 from pybatcher.models import tiny_path
 
-__all__ = ["MARKERS", "chat_model"]
+__all__ = ["MARKERS", "MARKER_IDS", "chat_model"]
 
 MARKERS = ("<think>", "</think>", "<tool_call>", "</tool_call>")
+MARKER_IDS = dict(zip(MARKERS, range(2044, 2048), strict=True))
+"""The last ones of the vocabulary, in place of rare words."""
 _TEMPLATE = """\
 {{- bos_token }}
 {%- if tools %}{{ '<|system|>Tools: ' + tools | tojson + '<|end|>' }}{% endif %}
@@ -43,7 +45,7 @@ def chat_model(directory: Path, *, special: bool = False) -> Path:
     tokenizer = json.loads((model / "tokenizer.json").read_text())
     vocabulary, merges = tokenizer["model"]["vocab"], tokenizer["model"]["merges"]
     words = {token_id: word for word, token_id in vocabulary.items()}
-    for token_id, marker in enumerate(MARKERS, len(words) - len(MARKERS)):  # of rare words
+    for marker, token_id in MARKER_IDS.items():
         word = words[token_id]
         del vocabulary[word]
         merges[:] = [merge for merge in merges if "".join(merge) != word]
