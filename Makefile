@@ -38,12 +38,13 @@ KERNEL_TESTS := $(filter-out test_cuda_driver test_device test_device_errors,$(b
 FIXED_ADDRESSES := $(shell setarch -R true 2>/dev/null && echo setarch -R)
 
 .PHONY: help build environment demo test check format native sanitize sanitize-kernels emulated gpu-kit \
-    test-clients test-emulated test-lm-eval test-page test-ray test-schemas test-templates wheel bench bench-tools \
+    test-clients test-emulated test-lm-eval test-page test-ray test-schemas test-slow test-templates wheel bench bench-tools \
     rivals rival-llamacpp rival-openvino chromium screenshots clean
 
 help:
 	@echo "make demo      build pybatcher in $(VENV) and show eight callers answered together, values, calls"
-	@echo "make test      run the tests            (ARGS='tests/cli -k demo' narrows them)"
+	@echo "make test      run the tests that are quick    (ARGS='tests/cli -k demo': those, slow ones too)"
+	@echo "make test-slow the others: of servers, command lines, attacks, training"
 	@echo "make check     formatting, lint and types, changing nothing"
 	@echo "make format    rewrite the sources as 'make check' wants them"
 	@echo "make native    the C++ tests"
@@ -114,9 +115,16 @@ demo: $(VENV)/.core $(VENV)/.structured
 # take over what is left of each other's tests, and `--pdb` in ARGS makes them one process again.
 # Bytecode is kept, whatever the environment says: hundreds of tests start a process, which would
 # compile the package anew.
+PYTEST := PYTHONDONTWRITEBYTECODE= PYTEST_XDIST_AUTO_NUM_WORKERS=$(JOBS) $(BIN)/python -m pytest \
+    --numprocesses auto --maxprocesses 4 --dist worksteal
+
+# Without ARGS all but the slow ones; with ARGS, all that these name.
 test: $(VENV)/.core $(VENV)/.test
-	PYTHONDONTWRITEBYTECODE= PYTEST_XDIST_AUTO_NUM_WORKERS=$(JOBS) $(BIN)/python -m pytest \
-	    --numprocesses auto --maxprocesses 4 --dist worksteal $(ARGS)
+	$(PYTEST) $(if $(ARGS),$(ARGS),-m "not slow")
+
+# Those that take seconds each, or run whole programs: servers, command lines, attacks, training.
+test-slow: $(VENV)/.core $(VENV)/.test
+	$(PYTEST) -m slow $(ARGS)
 
 check: $(VENV)/.core $(VENV)/.dev
 	$(BIN)/ruff format --check .

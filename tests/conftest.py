@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
 import os
 import signal
 import threading
@@ -20,6 +21,7 @@ from pybatcher.serving.coordinator import Coordinator
 if TYPE_CHECKING:
     from pybatcher.engine import Engine
 
+_HERE = Path(__file__).parent
 _PATIENCE = 5.0  # seconds for threads that were told to end
 
 # Timings never decide a test: a busy machine stops for longer than any deadline.
@@ -64,6 +66,24 @@ def _device() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Engine, "from_loaded", on_device)
         yield
+
+
+# Folders whose tests are of whole programs: they run one, or several, each.
+_OF_PROGRAMS = {"attacks", "bench", "cli", "examples", "models", "system", "tools"}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """`make test-slow` has the tests of whole programs, and those that are marked themselves."""
+    for item in items:
+        if item.path.is_relative_to(_HERE) and item.path.parts[len(_HERE.parts)] in _OF_PROGRAMS:
+            item.add_marker(pytest.mark.slow)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _old_objects_rest() -> None:
+    """Collections of garbage leave out what was there before: with torch they take long."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True, scope="session")

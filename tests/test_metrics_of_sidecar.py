@@ -15,6 +15,8 @@ from serving_doubles import Serving, serving
 from pybatcher import Batcher, BlockingClient, Client
 from pybatcher.metrics import Metrics
 
+pytestmark = pytest.mark.slow
+
 PROMPT = "Once upon a time"
 
 

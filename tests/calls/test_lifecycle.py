@@ -143,6 +143,7 @@ async def test_the_end_of_with_drains_unless_an_exception_is_under_way() -> None
     assert own.ends == [(False, None)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("closed", [False, True])
 async def test_dropped_it_abandons_the_service_unless_that_has_ended(closed: bool) -> None:
     own = Own()

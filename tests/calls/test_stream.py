@@ -65,6 +65,7 @@ async def test_text_is_whole_characters_only() -> None:
         assert stream.completion.text.startswith(so_far)
 
 
+@pytest.mark.slow
 @settings(max_examples=30, deadline=None)
 @given(start=st.integers(0, 180), length=st.integers(1, 8), streams=st.booleans())
 def test_stop_texts_are_held_back_and_never_shown(start: int, length: int, streams: bool) -> None:
@@ -96,6 +97,7 @@ async def test_submitted_only_when_the_first_piece_is_asked_for() -> None:
         assert batcher.statistics().submitted == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["aclose", "aclosing", "async with", "break", "drop", "cycle"])
 async def test_a_stream_that_is_left_is_cancelled(how: str) -> None:
     engine = FakeEngine(step_delay=0.001)

@@ -211,6 +211,7 @@ class Collector:
         self._server.server_close()
 
 
+@pytest.mark.slow
 async def test_the_server_sends_spans_to_a_collector(tmp_path: Any) -> None:
     collector = Collector()
     events: list[RequestEvent] = []

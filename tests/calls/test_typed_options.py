@@ -56,6 +56,7 @@ def checked() -> tuple[dict[int, tuple[str, str, str]], dict[int, list[str]]]:
     return places, found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("surface", SURFACES)
 @pytest.mark.parametrize("call", CALLS)
 def test_a_keyword_that_is_none_is_an_error(surface: str, call: str) -> None:

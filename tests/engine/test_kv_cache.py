@@ -31,6 +31,8 @@ from pybatcher.errors import (
     RequestTooLongError,
 )
 
+pytestmark = pytest.mark.slow
+
 FULL_HASH = 2**64 - 1
 
 

@@ -200,6 +200,7 @@ def chi_square(
     return float(((observed - expected) ** 2 / expected).sum()), limit
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "params",
     [

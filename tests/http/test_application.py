@@ -44,6 +44,7 @@ FIELDS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", FIELDS)
 async def test_odd_values_of_every_field(path: str) -> None:
     right, names = FIELDS[path]

@@ -108,6 +108,7 @@ ODD: list[Any] = [None, True, 0, -1, 1.5, 10**400, float("nan"), "", "x", "\ud80
 ODD += [{"type": "text"}, [{"type": "text", "text": "\ud800"}], [None], {"a": {}}, "x" * 300]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", ["/v1/messages", "/v1/messages/count_tokens"])
 async def test_odd_values_are_never_errors_of_the_server(
     plain: httpx.AsyncClient, path: str

@@ -19,6 +19,8 @@ from serving_doubles import Serving, is_running, serving
 
 from pybatcher import Client
 
+pytestmark = pytest.mark.slow
+
 HTTP = ("--http", "127.0.0.1:0", "--n-ctx", "16384", "--n-parallel", "4")
 CHAT: dict[str, Any] = {
     "model": "",

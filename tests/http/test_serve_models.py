@@ -18,6 +18,8 @@ from serving_doubles import PATIENCE, Serving, is_running, serving
 from pybatcher import BlockingClient
 from pybatcher.models import tiny_path
 
+pytestmark = pytest.mark.slow
+
 ROOM = ("--http", "127.0.0.1:0", "--n-ctx", "8192", "--n-parallel", "4")
 ASKED = {"prompt": "Once upon a time", "max_tokens": 600, "seed": 7, "ignore_eos": True}
 

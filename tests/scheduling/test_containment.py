@@ -359,6 +359,7 @@ def watched(points: Points) -> Driver:
     return driver
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [*VICTIMS, "prefix"])
 def test_an_exception_at_any_point_ends_only_the_request(
     kind: str, undisturbed: dict[int, object]

@@ -189,6 +189,7 @@ def test_a_long_output_is_read_by_the_drafter_in_parts() -> None:
     assert drafter.has_read
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None)
 @given(
     k=st.integers(0, 23),

@@ -46,6 +46,7 @@ class Oracle:
         patch.setattr(Drafter, "read", lambda self, count: 0)
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(data=st.data())
 def test_every_request_gets_the_tokens_it_would_get_without(data: st.DataObject) -> None:

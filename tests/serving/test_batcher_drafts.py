@@ -65,6 +65,7 @@ async def ask_in_turn(
         return outputs([await batcher.generate(prompt, params) for prompt in prompts])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["f32", "bf16"])
 @pytest.mark.parametrize("way", WAYS)
 async def test_answers_do_not_depend_on_drafts(way: str, dtype: str) -> None:

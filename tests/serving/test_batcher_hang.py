@@ -272,6 +272,7 @@ EXITS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", EXITS)
 def test_the_interpreter_exits_while_a_step_hangs(how: str) -> None:
     script = textwrap.dedent(

@@ -228,6 +228,7 @@ EXITS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", EXITS)
 def test_the_interpreter_exits_without_close(how: str) -> None:
     script = textwrap.dedent(

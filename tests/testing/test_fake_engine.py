@@ -267,6 +267,7 @@ def test_closed() -> None:
             call()
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(data=st.data())
 def test_blocks_hold_what_each_sequence_was_given(data: st.DataObject) -> None:

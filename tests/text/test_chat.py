@@ -171,6 +171,7 @@ def test_others_have_to_say_something(role: str) -> None:
         chat("x").render([{"role": "user", "content": "hi"}, {"role": role, "content": None}])
 
 
+@pytest.mark.slow
 def test_messages_of_few_objects_that_never_end() -> None:
     value: list[Any] = ["x"]
     for _ in range(30):

@@ -63,6 +63,7 @@ def test_where_characters_may_be_dropped_it_is_large(change: Callable[[Backend],
     assert longest_token(backend) >= ANY_LENGTH
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("form", "factor"), [("NFC", 9), ("NFD", 3), ("NFKC", 12), ("NFKD", 4)])
 def test_normal_forms_shorten_a_character_by_less_than_their_factor(form: str, factor: int) -> None:
     for code in range(sys.maxunicode + 1):

@@ -122,6 +122,7 @@ def test_what_does_not_end_is_stopped(name: str) -> None:
         render(ENDLESS[name])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", GIGABYTES)
 def test_what_would_be_gigabytes_is_stopped(name: str) -> None:
     template = sandbox(GIGABYTES[name])
@@ -154,6 +155,7 @@ def test_there_is_nothing_beside_what_chat_templates_use(name: str) -> None:
     assert render(f"{{{{ {name} is defined }}}}") == "False"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "template",
     [

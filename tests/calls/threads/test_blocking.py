@@ -136,6 +136,7 @@ def test_close_without_drain_fails_who_waits_in_other_threads() -> None:
                 future.result(PATIENCE)
 
 
+@pytest.mark.slow
 def test_a_batcher_that_is_dropped_closes_itself() -> None:
     engine = FakeEngine()
     batcher = blocking(engine)

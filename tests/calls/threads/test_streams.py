@@ -15,6 +15,8 @@ from pybatcher import BatcherClosedError, BlockingBatcher, InvalidRequestError, 
 from pybatcher.calls.threads.streams import ThreadsafeStream
 from pybatcher.testing import FakeEngine, fake_batcher
 
+pytestmark = pytest.mark.slow
+
 PROMPT = "Once upon a time"
 LONG = {"max_tokens": 8000, "ignore_eos": True}
 TEMPLATE = "{% for message in messages %}{{ message['content'] }}{% endfor %}"

@@ -126,6 +126,7 @@ def test_events_come_on_its_own_thread(elsewhere: Elsewhere) -> None:
     assert names == {"pybatcher-loop"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["close", "drop"])
 def test_a_stream_that_is_left_is_cancelled(elsewhere: Elsewhere, how: str) -> None:
     with BlockingClient(elsewhere.path) as client:

@@ -32,6 +32,8 @@ from pybatcher.sidecar.protocol.connection import Limits
 from pybatcher.sidecar.session.session import ServerSession
 from pybatcher.testing import FakeEngine, fake_batcher
 
+pytestmark = pytest.mark.slow
+
 PROMPT = "Once upon a time"
 SHORT = 0.2  # seconds; of waits that are to be in vain
 ANSWER = 2.0  # seconds; of waits that are to be in vain, after an answer came

@@ -121,6 +121,7 @@ async def test_it_stops_trying_when_nobody_waits_any_more_and_begins_again_for_t
     one.close()
 
 
+@pytest.mark.slow
 @in_virtual_time
 async def test_who_waits_for_longer_than_the_longest_delay_sees_a_try() -> None:
     """However long nobody was there before."""

@@ -22,6 +22,8 @@ from pybatcher.sidecar.front.worker_counts import Totals
 from pybatcher.sidecar.front.worker_spec import WorkerSpec
 from pybatcher.sidecar.protocol.sidecar_statistics import SidecarStatistics, no_counts
 
+pytestmark = pytest.mark.slow
+
 NO_COUNTERS = (
     "queued",
     "queued_tokens",

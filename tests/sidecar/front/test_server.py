@@ -27,6 +27,8 @@ from pybatcher import (
     ModelFormatError,
 )
 
+pytestmark = pytest.mark.slow
+
 LONG = {"max_tokens": 3000, "ignore_eos": True, "temperature": 1.0}
 ROOM = ("--n-ctx", "16384", "--n-parallel", "4")
 

@@ -29,6 +29,8 @@ from pybatcher.sidecar.front.worker_supervisor import WorkerSupervisor
 from pybatcher.sidecar.protocol.sidecar_statistics import no_counts
 from pybatcher.sidecar.replay.link import Link
 
+pytestmark = pytest.mark.slow
+
 OPTIONS = {"n_ctx": 8192, "n_parallel": 16, "n_threads": 1}
 
 

@@ -324,6 +324,7 @@ def _in_short(frames: list[Any]) -> list[Any]:
 _METHODS = st.text(max_size=10)
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(st.booleans(), _METHODS, PARAMS), max_size=8), st.data())
 def test_what_one_side_sends_the_other_receives_however_it_is_cut(
     said: list[tuple[bool, str, list[Any]]], data: Any

@@ -275,6 +275,7 @@ def test_who_writes_knows_what_a_reader_would_refuse(value: Any) -> None:
     assert reader.fault is not None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("most", "one_more"),
     [

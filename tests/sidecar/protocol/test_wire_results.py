@@ -29,6 +29,7 @@ from pybatcher.errors import ProtocolError
 from pybatcher.sidecar.protocol import wire
 
 
+@pytest.mark.slow
 @given(completions())
 def test_a_completion_equals_the_one_that_was_sent(completion: Completion) -> None:
     got = wire.completion_from_wire(over_the_wire(wire.completion_to_wire(completion)))
@@ -119,6 +120,7 @@ KEYS = st.sampled_from(
 )
 
 
+@pytest.mark.slow
 @given(
     st.sampled_from(READERS),
     ANYTHING | st.dictionaries(KEYS, ANYTHING) | st.lists(st.dictionaries(KEYS, ANYTHING)),
@@ -128,6 +130,7 @@ def test_whatever_comes_is_read_or_refused(reader: Any, come: object) -> None:
         reader(come)
 
 
+@pytest.mark.slow
 @given(completions(), KEYS, ANYTHING)
 def test_a_completion_with_anything_wrong_is_refused_or_read(
     completion: Completion, key: str, instead: object

@@ -226,6 +226,7 @@ async def test_a_client_that_is_not_read_from_and_goes_is_noticed() -> None:
         await until(lambda: batcher.statistics().running == batcher.statistics().queued == 0)
 
 
+@pytest.mark.slow
 async def test_a_stream_that_nobody_reads_waits_and_comes_whole() -> None:
     async with (
         fake_batcher() as batcher,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from session_helpers import ServiceOf, connected
@@ -52,6 +53,7 @@ async def _play(frames: list[tuple[bool, str, list[Any]]]) -> None:
         assert (await other.ask("generate", "hi", {"max_tokens": 2}))["token_ids"]
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(FRAMES)
 def test_whatever_is_asked_is_answered_once(frames: list[tuple[bool, str, list[Any]]]) -> None:

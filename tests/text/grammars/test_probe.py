@@ -35,6 +35,7 @@ def test_a_large_form_that_compiles_is_taken(compiler: GrammarCompiler) -> None:
     assert not compiler.matcher(form).error
 
 
+@pytest.mark.slow
 def test_one_that_takes_for_ever_is_stopped(
     compiler: GrammarCompiler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
