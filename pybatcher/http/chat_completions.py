@@ -51,7 +51,7 @@ class ChatAsked:
 
     @property
     def template_options(self) -> Any:
-        """Those options that the chat template sees, as `tokenize` takes them."""
+        """The options that the chat template sees, as `tokenize` takes them."""
         return {name: self.options[name] for name in _OF_TEMPLATES if name in self.options}
 
 
