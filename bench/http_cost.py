@@ -36,6 +36,11 @@ from .sidecar_process import open_sidecar
 __all__ = ["Connection", "HttpTurn", "compare", "read_events"]
 
 
+# With its log-probability every token has an event, also one that has no text, as most that random
+# weights draw.
+DRAWN = {"temperature": 0.0, "logprobs": 0}
+
+
 @dataclass(frozen=True, slots=True)
 class HttpTurn:
     """All streams once. first: seconds to the first token of each; cpu_s: CPU by process."""
@@ -108,7 +113,7 @@ async def take_http_turn(
     more = {
         "max_tokens": n_tokens,
         "ignore_eos": True,
-        "temperature": 0,
+        **DRAWN,
         "stream": True,
         "stream_options": {"include_usage": True},
     }
@@ -170,7 +175,7 @@ async def measure(
             own: list[float] = []
             turns: list[HttpTurn] = []
             for number in range(rounds + 1):  # the first warms up
-                turn = await take_turn(local, n_streams, tokens, number, {"caller": None})
+                turn = await take_turn(local, n_streams, tokens, number, {"caller": None}, **DRAWN)
                 shown.advance()
                 remote = await take_http_turn(connections, tokens, number, pids)
                 shown.advance()

@@ -65,14 +65,22 @@ def model_of(shape: str) -> Path | None:
 
 
 async def take_turn(
-    batcher: AnyBatcher, n_streams: int, n_tokens: int, seed: int, pids: Mapping[str, int | None]
+    batcher: AnyBatcher,
+    n_streams: int,
+    n_tokens: int,
+    seed: int,
+    pids: Mapping[str, int | None],
+    **sampling: Any,
 ) -> Turn:
     """Run all streams once. pids: processes whose CPU time is counted, by name."""
     prompts = [random_tokens(PROMPT, seed * n_streams + i) for i in range(n_streams)]
     before = {name: cpu_seconds(pid) for name, pid in pids.items()}
     begin = time.monotonic()
     received = await asyncio.gather(
-        *(read_stream(batcher, prompt, max_tokens=n_tokens, ignore_eos=True) for prompt in prompts)
+        *(
+            read_stream(batcher, prompt, max_tokens=n_tokens, ignore_eos=True, **sampling)
+            for prompt in prompts
+        )
     )
     seconds = time.monotonic() - begin
     cpu = {name: cpu_seconds(pid) - before[name] for name, pid in pids.items()}
