@@ -26,6 +26,7 @@ class ConnectionLimits:
     """Limits of one connection.
 
     admit: called with the transport of each new connection. False: it is cut.
+    choose_app: called for each new connection; returns the application that all its requests get.
     max_head: most bytes of the head of a request, and of its headers together.
     request_timeout: seconds in which a request has to come, head and body. A connection that has
         begun none, or has one half sent, for so long is cut within the same time once more; and
@@ -33,6 +34,7 @@ class ConnectionLimits:
     """
 
     admit: Callable[[asyncio.BaseTransport], bool]
+    choose_app: Callable[[], Any]
     max_head: int
     request_timeout: float
 
@@ -60,6 +62,7 @@ class HttpProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)  # type: ignore[arg-type]
         if self._limits.admit(transport):
+            self.app = self._limits.choose_app()
             self._look_again_later()
         else:
             self.transport.abort()

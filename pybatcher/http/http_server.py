@@ -45,11 +45,14 @@ class HttpServer:
         self._most_served = max_connections
         self._admit = admit
         limits = ConnectionLimits(
-            admit=self._takes, max_head=_MAX_HEAD, request_timeout=request_timeout
+            admit=self._takes,
+            choose_app=self._app_of_one_more,
+            max_head=_MAX_HEAD,
+            request_timeout=request_timeout,
         )
         protocol: Any = partial(HttpProtocol, limits=limits)
         config = uvicorn.Config(
-            self._answer,
+            app,
             http=protocol,
             ws="none",
             interface="asgi3",
@@ -98,11 +101,15 @@ class HttpServer:
     def _takes(self, transport: asyncio.BaseTransport) -> bool:
         return self.n_connections <= 2 * self._most_served and self._admit(transport)
 
-    async def _answer(self, scope: Any, receive: Any, send: Any) -> None:
-        if self.n_connections <= self._most_served:
-            await self._app(scope, receive, send)
-        else:
-            await refusal(_too_many(self._most_served), scope)(scope, receive, send)
+    def _app_of_one_more(self) -> Any:
+        """Return what answers a new connection, which is counted already.
+
+        Chosen once: a crowd that comes later must not turn those away who were there before.
+        """
+        return self._app if self.n_connections <= self._most_served else self._refuse
+
+    async def _refuse(self, scope: Any, receive: Any, send: Any) -> None:
+        await refusal(_too_many(self._most_served), scope)(scope, receive, send)
 
 
 def _too_many(most: int) -> HttpError:

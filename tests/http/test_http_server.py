@@ -97,6 +97,21 @@ async def test_past_the_limit_requests_are_refused_and_then_connections_cut() ->
             assert b"200 OK" in await reader.readline()
 
 
+async def test_a_crowd_turns_nobody_away_who_was_there_before() -> None:
+    async with served(max_connections=2) as running:
+        known = await running.send(GET)
+        assert b"200 OK" in await known.readuntil(b"\r\n\r\n")
+        crowd = [await running.send(b"") for _ in range(3)]
+        while running.server.n_connections < 4:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+        running.writers[0].write(GET)
+        while b"HTTP/1.1" not in (line := await known.readline()):
+            pass
+        assert b"200 OK" in line
+        running.writers[-1].write(GET)  # it came when there were enough, and stays one too many
+        assert (await until_cut(crowd[-1])).startswith(b"HTTP/1.1 503 ")
+
+
 async def test_it_ends_with_the_last_answer() -> None:
     async with served() as running:
         idle = await running.send(b"")
