@@ -16,7 +16,7 @@ from ..calls.arguments import check_timeout, merge_params
 from ..calls.call import Call, Question
 from ..calls.lifecycle import RunningService
 from ..calls.questions import AddPrefix, ReadHealth, ReadStatistics, RemovePrefix, Tokenize
-from ..calls.reply import Reply, sample_seed
+from ..calls.reply import Reply
 from ..calls.telemetry import Handler, Telemetry
 from ..errors import BatcherClosedError, DeadlineExceededError, InvalidRequestError
 from ..sidecar.protocol.codecs import codec_of
@@ -68,22 +68,13 @@ class RoutedService(RunningService):
         call = replace(call, content=tokens)
         output = [int(token) for token in call.output]
         prefix = prefix_hashes([*tokens, *output], call.namespace, _MOST_BLOCKS).tobytes()
-        seed = secrets.randbits(64) if params.seed is None else params.seed
         self._check_open()
         ids = range(self._last_number + 1, self._last_number + 1 + params.n)
         self._last_number += params.n
         reply.expect(params.n)
-        for i, number in enumerate(ids):
-            own = replace(params, n=1, seed=sample_seed(seed, i))
-            entry = PendingGeneration(
-                number=number,
-                call=replace(call, params=own, sampling={}),
-                reply=reply,
-                index=i,
-                siblings=ids,
-                submitted=now,
-                deadline=deadline,
-            )
+        for entry in PendingGeneration.of_samples(
+            call, params, reply, ids, submitted=now, deadline=deadline
+        ):
             self._start(entry, prefix)
         return ids
 

@@ -6,7 +6,8 @@ the tokens it has: with these, any worker of the same model resumes it with the 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import secrets
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -14,8 +15,9 @@ from typing_extensions import override
 
 from ...calls.call import Call
 from ...calls.completion import Completion, Piece, Timeline, TokenLogprob, Usage
-from ...calls.reply import Reply
+from ...calls.reply import Reply, sample_seed
 from ...errors import PybatcherError
+from ...params import SamplingParams
 from ...text.tool_call import ToolCall
 
 __all__ = ["Entry", "PendingGeneration", "PendingQuestion", "bytes_of"]
@@ -97,6 +99,27 @@ class PendingGeneration(Entry):
     _tool_calls: list[ToolCall] = field(default_factory=list)
     _logprobs: list[TokenLogprob] = field(default_factory=list)
     token_times: list[float] = field(default_factory=list)
+
+    @classmethod
+    def of_samples(
+        cls, call: Call, params: SamplingParams, reply: Reply, numbers: range, **times: Any
+    ) -> Iterator[PendingGeneration]:
+        """Return the samples of a call, each with a seed of its own.
+
+        params: of the call, checked; they take the place of its own. numbers: one a sample.
+        times: `submitted`, `deadline` and, where it counts, `n_bytes`.
+        """
+        seed = secrets.randbits(64) if params.seed is None else params.seed
+        for i, number in enumerate(numbers):
+            own = replace(params, n=1, seed=sample_seed(seed, i))
+            yield cls(
+                number=number,
+                call=replace(call, params=own, sampling={}),
+                reply=reply,
+                index=i,
+                siblings=numbers,
+                **times,
+            )
 
     @property
     @override

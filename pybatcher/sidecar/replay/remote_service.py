@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import secrets
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import fields, is_dataclass, replace
@@ -21,7 +20,7 @@ from ...calls.arguments import check_timeout, is_chat, merge_params
 from ...calls.call import Call, CallService, Messages, Prompt, Question
 from ...calls.chat_settings import ChatSettings
 from ...calls.questions import AddPrefix, ListPrefixes, RemovePrefix, Tokenize
-from ...calls.reply import Reply, sample_seed
+from ...calls.reply import Reply
 from ...calls.telemetry import Handler, Telemetry
 from ...errors import ConnectionLostError, DeadlineExceededError, PybatcherError
 from ...errors.checks import REQUEST
@@ -108,21 +107,12 @@ class RemoteService(CallService):
             call = replace(call, content=tokens)
         else:
             call = replace(call, content=read_content(call.content, call.chat is not None))
-        seed = secrets.randbits(64) if params.seed is None else params.seed
+        n_bytes = bytes_of(call.content, None if call.chat is None else call.chat.tools)
         ids = self.pending.new_numbers(params.n)
         reply.expect(params.n)
-        for i, number in enumerate(ids):
-            own = replace(params, n=1, seed=sample_seed(seed, i))
-            entry = PendingGeneration(
-                number=number,
-                call=replace(call, params=own, sampling={}),
-                reply=reply,
-                index=i,
-                siblings=ids,
-                submitted=now,
-                deadline=deadline,
-                n_bytes=bytes_of(call.content, None if call.chat is None else call.chat.tools),
-            )
+        for entry in PendingGeneration.of_samples(
+            call, params, reply, ids, submitted=now, deadline=deadline, n_bytes=n_bytes
+        ):
             self.pending.add(entry)
         return ids
 
