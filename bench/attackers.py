@@ -15,14 +15,14 @@ import os
 import random
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import msgpack
 
-__all__ = ["KINDS", "Attack", "attack"]
+__all__ = ["KINDS", "Attack", "attack", "tell_acts"]
 
 _MANY = 1024  # requests that a connection may have in flight
 _IDLERS = 32  # idle connections that are held open
@@ -263,9 +263,11 @@ async def attack(socket: Path, kind: str, seconds: float, rate: float) -> int:
     return own.acts
 
 
-if __name__ == "__main__":
+def tell_acts(attacking: Coroutine[Any, Any, int]) -> None:
+    """Attack at the lowest priority, as the whole of a process; print the number of acts."""
     os.nice(19)
-    count = asyncio.run(
-        attack(Path(sys.argv[1]), sys.argv[2], float(sys.argv[3]), float(sys.argv[4]))
-    )
-    print(json.dumps({"acts": count}))
+    print(json.dumps({"acts": asyncio.run(attacking)}))
+
+
+if __name__ == "__main__":
+    tell_acts(attack(Path(sys.argv[1]), sys.argv[2], float(sys.argv[3]), float(sys.argv[4])))

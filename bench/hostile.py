@@ -19,11 +19,13 @@ import asyncio
 import json
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
+from typing_extensions import override
 
 from pybatcher import AnyBatcher, Client
 
@@ -44,9 +46,11 @@ from .streams import read_stream
 __all__ = [
     "CONTROL",
     "HostileLimits",
+    "RepeatedStreams",
     "Victim",
-    "attacked",
-    "line_of",
+    "parser_of",
+    "rows_of",
+    "run",
     "what_is_wrong",
 ]
 
@@ -64,22 +68,16 @@ class HostileLimits:
     rss_mib: float = 64.0
 
 
-class Streams(Protocol):
-    """A client whose gaps are measured."""
-
-    async def stream(self, seconds: float) -> np.ndarray:
-        """Stream for `seconds`; return the gaps between tokens, in seconds."""
-
-
-class Victim:
+class RepeatedStreams(ABC):
     """A well-behaved client with a few streams at a time, the same ones repeatedly.
 
-    expected: the tokens of each stream when it first ran. wrong: descriptions of later differences.
+    expected: the content of each stream when it first ran. wrong: descriptions of later
+    differences.
     """
 
-    def __init__(self, batcher: AnyBatcher, n_streams: int, n_tokens: int) -> None:
-        self._batcher, self._n, self._n_tokens = batcher, n_streams, n_tokens
-        self.expected: dict[int, tuple[int, ...]] = {}
+    def __init__(self, n_streams: int) -> None:
+        self._n = n_streams
+        self.expected: dict[int, Any] = {}
         self.wrong: list[str] = []
 
     async def stream(self, seconds: float) -> np.ndarray:
@@ -91,23 +89,39 @@ class Victim:
     async def _stream(self, i: int, end: float) -> list[float]:
         gaps: list[float] = []
         while time.monotonic() < end:
-            received = await read_stream(
-                self._batcher,
-                random_tokens(_PROMPT, i),
-                max_tokens=self._n_tokens,
-                ignore_eos=True,
-                temperature=float(i % 2),
-                seed=i,
-            )
-            found = received.completion.token_ids
+            found, its_gaps = await self._read(i)
             if self.expected.setdefault(i, found) != found:
                 self.wrong.append(f"stream {i} is not what it was at first")
-            gaps += received.gaps
+            gaps += its_gaps
         return gaps
+
+    @abstractmethod
+    async def _read(self, i: int) -> tuple[Any, list[float]]:
+        """Read stream `i` to its end; return its content, and the gaps between its tokens."""
+
+
+class Victim(RepeatedStreams):
+    """One whose streams are a batcher's. Their content is their tokens."""
+
+    def __init__(self, batcher: AnyBatcher, n_streams: int, n_tokens: int) -> None:
+        super().__init__(n_streams)
+        self._batcher, self._n_tokens = batcher, n_tokens
+
+    @override
+    async def _read(self, i: int) -> tuple[Any, list[float]]:
+        received = await read_stream(
+            self._batcher,
+            random_tokens(_PROMPT, i),
+            max_tokens=self._n_tokens,
+            ignore_eos=True,
+            temperature=float(i % 2),
+            seed=i,
+        )
+        return received.completion.token_ids, received.gaps
 
 
 async def beside(
-    command: list[str] | None, seconds: float, victim: Streams, settle: float
+    command: list[str] | None, seconds: float, victim: RepeatedStreams, settle: float
 ) -> tuple[np.ndarray, int]:
     """Measure the victim's gaps beside another process; also return its number of acts.
 
@@ -134,8 +148,8 @@ async def attacked(
     kind: str,
     command: list[str] | None,
     seconds: float,
-    victim: Streams,
-    settle: float = _SETTLE,
+    victim: RepeatedStreams,
+    settle: float,
 ) -> dict[str, Any]:
     """Measure the victim alone, then beside an attacker; return a row of the result.
 
@@ -155,6 +169,25 @@ async def attacked(
     }
     row["itl_p99_ratio"] = row["itl_s"]["p99"] / row["undisturbed_itl_s"]["p99"]
     return row
+
+
+async def rows_of(
+    sidecar: Sidecar,
+    commands: Mapping[str, list[str]],
+    seconds: float,
+    victim: RepeatedStreams,
+    settle: float,
+    shown: Bar,
+) -> list[dict[str, Any]]:
+    """Measure the victim beside the control and each attacker. commands: by kind, of Python."""
+    rows = []
+    await victim.stream(1.0)
+    for kind, command in {CONTROL: None, **commands}.items():
+        shown.now(kind)
+        rows.append(await attacked(sidecar, kind, command, seconds, victim, settle))
+        shown.say(line_of(rows[-1]))
+        shown.advance()
+    return rows
 
 
 def what_is_wrong(
@@ -178,20 +211,13 @@ def what_is_wrong(
 async def measure(a: argparse.Namespace, options: dict[str, Any], shown: Bar) -> dict[str, Any]:
     model = model_of(a.shape)
     given: dict[str, Any] = {} if model is None else {"model": str(model)}
-    rows = []
     with open_sidecar(watched=True, log_level="error", **given, **options) as sidecar:
         shown.now("loading")
         await sidecar.ready()
         async with Client(sidecar.socket) as client:
             victim = Victim(client, a.streams, a.tokens)
-            await victim.stream(1.0)
-            for kind in (CONTROL, *a.kinds):
-                shown.now(kind)
-                command = None if kind == CONTROL else command_of(sidecar, kind, a)
-                row = await attacked(sidecar, kind, command, a.seconds, victim)
-                rows.append(row)
-                shown.say(line_of(row))
-                shown.advance()
+            commands = {kind: command_of(sidecar, kind, a) for kind in a.kinds}
+            rows = await rows_of(sidecar, commands, a.seconds, victim, _SETTLE, shown)
         lag = sidecar.close()
     wrong = what_is_wrong(rows, victim.wrong, HostileLimits(itl_ratio=a.itl_limit))
     return {"rows": rows, "front_lag_s": lag, "wrong": wrong}
@@ -214,30 +240,48 @@ def line_of(row: Mapping[str, Any]) -> str:
     )
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+def parser_of(
+    description: str, kinds: Collection[str], *, itl_limit: float
+) -> argparse.ArgumentParser:
+    """Return the parser of what a measurement of attackers is told."""
+    parser = argparse.ArgumentParser(description=description)
     parser.add_argument(
         "shape", nargs="?", choices=[*sorted(SHAPES), SHIPPED], default="smollm2-135m"
     )
-    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS), metavar="KIND")
+    parser.add_argument("--kinds", nargs="+", choices=kinds, default=list(kinds), metavar="KIND")
     parser.add_argument("--seconds", type=float, default=5.0, help="of each, undisturbed and not")
-    parser.add_argument("--itl-limit", type=float, default=1.2, help="attacked to undisturbed, p99")
+    limit_help = "attacked to undisturbed, p99"
+    parser.add_argument("--itl-limit", type=float, default=itl_limit, help=limit_help)
     parser.add_argument("--rate", type=float, default=1.0, help="times the rates of the kinds")
     parser.add_argument("--streams", type=int, default=4)
     parser.add_argument("--tokens", type=int, default=64, help="of a stream")
     parser.add_argument("--dtype", default="int8")
     parser.add_argument("--option", action="append", default=[], metavar="NAME=VALUE")
-    a = parser.parse_args()
+    return parser
+
+
+def run(
+    name: str,
+    a: argparse.Namespace,
+    measured: Callable[
+        [argparse.Namespace, dict[str, Any], Bar], Coroutine[Any, Any, dict[str, Any]]
+    ],
+) -> None:
+    """Measure, write the result by its name, and exit with what is wrong, if anything is."""
     # Drafts make steps of several lengths; one thread less leaves the front a core.
     room = {"n_ctx": 16_384, "n_parallel": 32, "n_threads": 1, "max_draft_tokens": 0}
     options = {"dtype": a.dtype} | room | parse(a.option)
-    run = describe_run()
+    described = describe_run()
     with bar(1 + len(a.kinds)) as shown:
-        result = {"run": run, "shape": a.shape, "options": options, "streams": a.streams}
-        result |= asyncio.run(measure(a, options, shown))
-    print(f"wrote {write_result('hostile', result)}")
+        result = {"run": described, "shape": a.shape, "options": options, "streams": a.streams}
+        result |= asyncio.run(measured(a, options, shown))
+    print(f"wrote {write_result(name, result)}")
     if result["wrong"]:
         sys.exit("not clean:\n  " + "\n  ".join(result["wrong"]))
+
+
+def main() -> None:
+    run("hostile", parser_of(__doc__.split("\n")[0], KINDS, itl_limit=1.2).parse_args(), measure)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import resource
 import sys
 from collections.abc import Awaitable, Callable
@@ -19,7 +18,7 @@ from pathlib import Path
 
 from typing_extensions import override
 
-from .attackers import Attack, Reader, Writer
+from .attackers import Attack, Reader, Writer, tell_acts
 
 __all__ = ["HTTP_KINDS", "HttpAttack"]
 
@@ -212,6 +211,4 @@ async def attack(address: str, kind: str, seconds: float, rate: float) -> int:
 
 
 if __name__ == "__main__":
-    os.nice(19)
-    n_acts = asyncio.run(attack(sys.argv[1], sys.argv[2], float(sys.argv[3]), float(sys.argv[4])))
-    print(json.dumps({"acts": n_acts}))
+    tell_acts(attack(sys.argv[1], sys.argv[2], float(sys.argv[3]), float(sys.argv[4])))
