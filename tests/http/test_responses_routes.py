@@ -23,7 +23,7 @@ from pybatcher import AnyBatcher, Batcher
 from pybatcher.http import application
 from pybatcher.testing import fake_batcher
 
-QUESTION = "What is 3 plus 4?"
+QUESTION = "What is 2 plus 3?"
 SCHEMA = {
     "type": "object",
     "properties": {"a": {"enum": [3, 5]}, "b": {"enum": ["x", "y"]}},
@@ -86,8 +86,7 @@ async def test_an_answer_is_that_of_the_chat(model: Path) -> None:
             model="chat-model", input=QUESTION, temperature=0, metadata={"a": "b"}, store=False
         )
         chat = await batcher.chat([{"role": "user", "content": QUESTION}])
-        assert made.output_text == chat.text
-        assert chat.text.startswith("3 plus 4 is ")
+        assert made.output_text == chat.text == "2 plus 3 is 5."
         assert (made.status, made.object, made.model) == ("completed", "response", "chat-model")
         assert made.metadata == {"a": "b"}
         assert made.id.startswith("resp_")
@@ -151,7 +150,7 @@ async def test_a_stream_has_the_whole_answer(model: Path, fields: dict[str, Any]
 
 async def test_half_a_call_is_told_and_is_no_part_of_the_answer(model: Path) -> None:
     asked: dict[str, Any] = {"tools": [ADD], "tool_choice": "required", "stream": True}
-    asked["parallel_tool_calls"] = False
+    asked |= {"parallel_tool_calls": False}
     async with Batcher(model, n_threads=1) as batcher, plain(batcher) as client:
         whole = await ask(client, **asked)
         n = whole[-1]["response"]["usage"]["output_tokens"]
@@ -183,8 +182,7 @@ async def test_the_stream_of_the_package(model: Path) -> None:
                     text += event.delta
                     assert event.snapshot == text
             final = await stream.get_final_response()
-        assert final.output_text == text
-        assert text.startswith("3 plus 4 is ")
+        assert final.output_text == text == "2 plus 3 is 5."
         assert "response.completed" in kinds
 
 
