@@ -10,7 +10,7 @@ from typing import Any
 
 import httpx
 from chromium import Watched
-from page_server import page_served
+from page_server import Script, page_served
 from playwright.sync_api import Page, expect
 from serving_doubles import Serving, serving
 
@@ -134,3 +134,18 @@ def test_a_server_that_is_gone_is_said(watched: Watched) -> None:
         page = watched.open(f"{url}#live")
         expect(page.locator(".state")).to_contain_text("Requests are served")
     expect(page.get_by_text("The server cannot be reached. This page tries again")).to_be_visible()
+
+
+def test_a_plot_has_a_name_before_it_is_drawn(watched: Watched) -> None:
+    with page_served(Script()) as url:
+        page = watched.open(url)
+        name = page.evaluate(
+            """async () => {
+                const { Plot } = await import("./page/plots.js");
+                const lines = [{ key: "used", name: "in use" }];
+                const plot = new Plot({ title: "KV cache", unit: "% of its blocks", lines });
+                return plot.svg.getAttribute("aria-label");
+            }"""
+        )
+        assert name == "KV cache, % of its blocks"
+        watched.close()

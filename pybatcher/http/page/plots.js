@@ -23,7 +23,7 @@ export class Plot {
     this.figures = lines.map(() => h("b", {}, ""));
     const legend = lines.map(({ name }, i) =>
       h("span", { class: `legend line-${i}` }, h("i", {}), h("span", {}, name), this.figures[i]));
-    this.svg = svg("svg", { role: "img", height: HEIGHT });
+    this.svg = svg("svg", { role: "img", height: HEIGHT, "aria-label": `${title}, ${unit}` });
     this.empty = h("p", { class: "no-data" }, "no data yet");
     this.element = h("figure", { class: "plot" },
       h("figcaption", {}, h("h3", {}, title, " ", h("small", {}, unit)), h("div", { class: "legends" }, legend)),
