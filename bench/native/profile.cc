@@ -47,8 +47,10 @@ ModelConfig config_of(const Options& o, int n_positions) {
   c.head_dim = number(o, "head_dim");
   c.intermediate_size = number(o, "intermediate_size");
   c.max_position_embeddings = n_positions;
+  RopeConfig& rope = c.ropes.emplace_back();
+  c.layer_ropes.assign(static_cast<size_t>(c.n_layers), 0);
   for (int i = 0; i < c.head_dim / 2; ++i) {
-    c.rope_inv_freq.push_back(static_cast<float>(std::pow(10000.0, -2.0 * i / c.head_dim)));
+    rope.inv_freq.push_back(static_cast<float>(std::pow(10000.0, -2.0 * i / c.head_dim)));
   }
   c.attention_scale = 1.0f / std::sqrt(static_cast<float>(c.head_dim));
   c.sliding_windows.assign(static_cast<size_t>(c.n_layers), 0);

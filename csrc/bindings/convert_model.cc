@@ -221,8 +221,11 @@ ModelConfig to_model_config(const py::dict& fields) {
                                      {"gelu", Activation::kGelu}});
   c.gated_mlp = field<bool>(fields, "gated_mlp");
   c.learned_positions = choice<bool>(fields, "position", {{"rope", false}, {"learned", true}});
-  c.rope_inv_freq = field<std::vector<float>>(fields, "rope_inv_freq");
-  c.rope_attention_factor = field<float>(fields, "rope_attention_factor");
+  for (const auto& rope : field<std::vector<py::dict>>(fields, "ropes")) {
+    c.ropes.push_back({.inv_freq = field<std::vector<float>>(rope, "inv_freq"),
+                       .attention_factor = field<float>(rope, "attention_factor")});
+  }
+  c.layer_ropes = field<std::vector<int>>(fields, "layer_ropes");
   c.attention_scale = field<float>(fields, "attention_scale");
   c.sliding_windows = field<std::vector<int>>(fields, "sliding_windows");
   return c;

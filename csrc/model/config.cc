@@ -35,6 +35,21 @@ void check_positive(const char* field, float value) {
   }
 }
 
+void check_rope(const RopeConfig& rope, int head_dim) {
+  if (head_dim % 2 != 0) refuse("head_dim", std::to_string(head_dim), "even with rope");
+  if (rope.inv_freq.size() != static_cast<size_t>(head_dim / 2)) {
+    refuse("ropes.inv_freq", std::to_string(rope.inv_freq.size()) + " numbers",
+           "head_dim / 2 = " + std::to_string(head_dim / 2) + " numbers");
+  }
+  for (float f : rope.inv_freq) {
+    if (!std::isfinite(f) || f < 0.0f) {
+      refuse("ropes.inv_freq", "a list that holds " + std::to_string(f),
+             "finite numbers, 0 or more");
+    }
+  }
+  check_positive("ropes.attention_factor", rope.attention_factor);
+}
+
 }  // namespace
 
 void ModelConfig::validate() const {
@@ -52,24 +67,17 @@ void ModelConfig::validate() const {
   }
   check_positive("norm_eps", norm_eps);
   check_positive("attention_scale", attention_scale);
-  if (learned_positions) {
-    if (!rope_inv_freq.empty()) {
-      refuse("rope_inv_freq", std::to_string(rope_inv_freq.size()) + " numbers",
-             "empty where positions are learned");
-    }
-  } else {
-    if (head_dim % 2 != 0) refuse("head_dim", std::to_string(head_dim), "even with rope");
-    if (rope_inv_freq.size() != static_cast<size_t>(head_dim / 2)) {
-      refuse("rope_inv_freq", std::to_string(rope_inv_freq.size()) + " numbers",
-             "head_dim / 2 = " + std::to_string(head_dim / 2) + " numbers");
-    }
-    for (float f : rope_inv_freq) {
-      if (!std::isfinite(f) || f < 0.0f) {
-        refuse("rope_inv_freq", "a list that holds " + std::to_string(f),
-               "finite numbers, 0 or more");
-      }
-    }
-    check_positive("rope_attention_factor", rope_attention_factor);
+  if (learned_positions && !ropes.empty()) {
+    refuse("ropes", "a list of " + std::to_string(ropes.size()),
+           "empty where positions are learned");
+  }
+  for (const RopeConfig& rope : ropes) check_rope(rope, head_dim);
+  if (layer_ropes.size() != static_cast<size_t>(n_layers)) {
+    refuse("layer_ropes", std::to_string(layer_ropes.size()) + " numbers",
+           "one a layer, " + std::to_string(n_layers));
+  }
+  for (int rope : layer_ropes) {
+    check_range("layer_ropes", rope, -1, static_cast<int>(ropes.size()) - 1);
   }
   if (sliding_windows.size() != static_cast<size_t>(n_layers)) {
     refuse("sliding_windows", std::to_string(sliding_windows.size()) + " numbers",

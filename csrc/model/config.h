@@ -8,6 +8,13 @@
 namespace pb {
 
 enum class NormKind { kRms, kLayer };
+// Rotary positions: how far each pair of a head's elements turns per position, in radians. Pairs
+// that do not turn (partial rotary) have 0.
+struct RopeConfig {
+  std::vector<float> inv_freq;  // (head_dim / 2), scaling already applied
+  float attention_factor = 1.0f;
+};
+
 enum class Activation { kSilu, kGeluTanh, kGelu };
 
 struct ModelConfig {
@@ -24,9 +31,9 @@ struct ModelConfig {
   float norm_eps = 1e-5f;
   Activation activation = Activation::kSilu;
   bool gated_mlp = true;             // act(gate) * up, else act(up)
-  bool learned_positions = false;    // else rope
-  std::vector<float> rope_inv_freq;  // (head_dim / 2), scaling already applied; empty if learned
-  float rope_attention_factor = 1.0f;
+  bool learned_positions = false;    // added to the embedding; else rope
+  std::vector<RopeConfig> ropes;     // that layers have; empty where positions are learned
+  std::vector<int> layer_ropes;      // (n_layers): an index of ropes; -1 = q and k do not turn
   float attention_scale = 0.0f;      // q.k is multiplied by it
   std::vector<int> sliding_windows;  // (n_layers); 0 = full attention
 

@@ -29,9 +29,8 @@ Forward::Forward(const ModelConfig& config, const Weights& weights, Backend& bac
   activated_ = backend.make_activations(limits.n_ubatch, config.intermediate_size, dtype);
   selected_ = backend.make_activations(kOutputRows, config.hidden_size, dtype);
   states_ = backend.make_activations(kOutputRows, config.hidden_size, DType::kF32);
-  if (!config.learned_positions) {
-    rope_ =
-        backend.make_rope(config.rope_inv_freq, config.rope_attention_factor, limits.n_positions);
+  for (const RopeConfig& rope : config.ropes) {
+    ropes_.push_back(backend.make_rope(rope.inv_freq, rope.attention_factor, limits.n_positions));
   }
   backend.prepare({.max_rows = limits.n_ubatch,
                    .max_sequences = limits.n_sequences,
@@ -57,6 +56,7 @@ void Forward::run(int n_rows, KvStorage& kv) {
 // x += W_o attention(rope(W_qkv norm(x)))
 void Forward::attention_block(int n_rows, int layer, KvStorage& kv) {
   const LayerWeights& w = weights_.layers[static_cast<size_t>(layer)];
+  const int rope = config_.layer_ropes[static_cast<size_t>(layer)];
   const AttentionLayer attention{
       .layer = layer,
       .n_heads = config_.n_heads,
@@ -64,7 +64,7 @@ void Forward::attention_block(int n_rows, int layer, KvStorage& kv) {
       .head_dim = config_.head_dim,
       .scale = config_.attention_scale,
       .sliding_window = config_.sliding_windows[static_cast<size_t>(layer)],
-      .rope = config_.learned_positions ? nullptr : &rope_,
+      .rope = rope < 0 ? nullptr : &ropes_[static_cast<size_t>(rope)],
       .q_norm = pointer(w.q_norm),
       .k_norm = pointer(w.k_norm),
   };

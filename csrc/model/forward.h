@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "base/heartbeat.h"
 #include "model/config.h"
@@ -61,7 +62,7 @@ class Forward {
   const ModelConfig& config_;
   const Weights& weights_;
   Backend& backend_;
-  RopeTable rope_;  // empty where positions are learned
+  std::vector<RopeTable> ropes_;                                          // of ModelConfig::ropes
   std::shared_ptr<Heartbeat> heartbeat_ = std::make_shared<Heartbeat>();  // may outlive this
 
   Buffer x_;               // (n_ubatch, hidden) f32: the residual stream

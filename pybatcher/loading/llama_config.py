@@ -88,8 +88,8 @@ def llama_config(
         activation="silu",
         gated_mlp=True,
         position="rope",
-        rope_inv_freq=rope.inv_freq,
-        rope_attention_factor=rope.attention_factor,
+        ropes=(rope,),
+        layer_ropes=(0,) * sizes.n_layers,
         attention_scale=sizes.head_dim**-0.5,
         sliding_windows=sliding_windows,
     )

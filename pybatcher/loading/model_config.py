@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from .rope import Rope
+
 __all__ = ["ModelConfig"]
 
 
@@ -23,9 +25,8 @@ class ModelConfig:
     activation: "silu" | "gelu_tanh" | "gelu".
     gated_mlp: the MLP is `down(act(gate(x)) * up(x))`, not `down(act(up(x)))`.
     position: "rope" | "learned".
-    rope_inv_freq: `head_dim / 2` angles per position, in radians, float32 values with
-        the checkpoint's RoPE scaling applied; empty where positions are learned.
-    rope_attention_factor: multiplies cosines and sines (YaRN; 1.0 elsewhere).
+    ropes: the rotary frequencies that layers have; empty where positions are learned.
+    layer_ropes: for each layer, an index of `ropes`; -1: query and key do not turn.
     attention_scale: multiplies the dot product of query and key.
     sliding_windows: for each layer, how many positions a query sees, itself
         included; 0 = all.
@@ -45,7 +46,7 @@ class ModelConfig:
     activation: str
     gated_mlp: bool
     position: str
-    rope_inv_freq: tuple[float, ...]
-    rope_attention_factor: float
+    ropes: tuple[Rope, ...]
+    layer_ropes: tuple[int, ...]
     attention_scale: float
     sliding_windows: tuple[int, ...]

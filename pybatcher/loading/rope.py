@@ -24,10 +24,11 @@ _MAX_POSITIONS = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class Rope:
-    """Rotary frequencies of a model.
+    """Rotary frequencies of a model, or of some of its layers.
 
-    inv_freq: head_dim / 2 float32 values, in radians per position.
-    attention_factor: multiplies cosines and sines.
+    inv_freq: head_dim / 2 float32 values, in radians per position, with the checkpoint's RoPE
+        scaling applied.
+    attention_factor: multiplies cosines and sines (YaRN; 1.0 elsewhere).
     """
 
     inv_freq: tuple[float, ...]

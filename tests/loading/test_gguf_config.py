@@ -111,9 +111,9 @@ def test_the_scaling_of_llama_3_comes_as_divisors() -> None:
     assert 1.0 < divisors[divisors > 1].min() < 8.0 == divisors.max()
     config = read(divisors.astype(np.float64), attention__key_length=64)
     np.testing.assert_array_max_ulp(
-        np.float32(config.rope_inv_freq), np.float32(wanted.rope_inv_freq), maxulp=1
+        np.float32(config.ropes[0].inv_freq), np.float32(wanted.ropes[0].inv_freq), maxulp=1
     )
-    assert asdict(replace(config, rope_inv_freq=())) == asdict(replace(wanted, rope_inv_freq=()))
+    assert asdict(replace(config, ropes=())) == asdict(replace(wanted, ropes=()))
 
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {

@@ -73,7 +73,7 @@ def test_what_all_of_the_family_have_in_common() -> None:
     )
     assert (config.norm, config.norm_eps) == ("rms", 1e-5)
     assert (config.activation, config.gated_mlp, config.position) == ("silu", True, "rope")
-    assert (config.rope_inv_freq, config.rope_attention_factor) == ((1.0,) * 5, 0.7)
+    assert (config.ropes, config.layer_ropes) == ((Rope((1.0,) * 5, 0.7),), (0, 0))
     assert config.attention_scale == pytest.approx(10**-0.5)
     assert (config.architecture, config.vocab_size) == ("qwen3", 300)
     assert config.sliding_windows == (0, 8)

@@ -59,8 +59,8 @@ def _read_config(fields: Fields) -> ModelConfig:
         activation=_ACTIVATIONS[activation],
         gated_mlp=False,
         position="learned",
-        rope_inv_freq=(),
-        rope_attention_factor=1.0,
+        ropes=(),
+        layer_ropes=(-1,) * n_layers,
         attention_scale=head_dim**-0.5 if scaled else 1.0,
         sliding_windows=(0,) * n_layers,
     )

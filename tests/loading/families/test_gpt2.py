@@ -40,8 +40,8 @@ def test_what_config_json_says() -> None:
         activation="gelu_tanh",
         gated_mlp=False,
         position="learned",
-        rope_inv_freq=(),
-        rope_attention_factor=1.0,
+        ropes=(),
+        layer_ropes=(-1, -1),
         attention_scale=12**-0.5,
         sliding_windows=(0, 0),
     )

@@ -47,12 +47,12 @@ def test_what_config_json_says() -> None:
         activation="silu",
         gated_mlp=True,
         position="rope",
-        rope_inv_freq=config.rope_inv_freq,
-        rope_attention_factor=1.0,
+        ropes=config.ropes,
+        layer_ropes=(0, 0, 0, 0),
         attention_scale=10**-0.5,
         sliding_windows=(0, 0, 0, 0),
     )
-    assert len(config.rope_inv_freq) == 5
+    assert (len(config.ropes[0].inv_freq), config.ropes[0].attention_factor) == (5, 1.0)
 
 
 def test_what_it_leaves_out() -> None:

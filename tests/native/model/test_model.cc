@@ -104,10 +104,13 @@ TEST(config_refuses_what_no_model_has) {
   expect_config_refused([](ModelConfig& c) { c.max_position_embeddings = 0; }, "max_position");
   expect_config_refused([](ModelConfig& c) { c.norm_eps = std::nanf(""); }, "norm_eps");
   expect_config_refused([](ModelConfig& c) { c.attention_scale = 0.0f; }, "attention_scale");
-  expect_config_refused([](ModelConfig& c) { c.rope_inv_freq.pop_back(); }, "rope_inv_freq");
-  expect_config_refused([](ModelConfig& c) { c.rope_inv_freq[1] = INFINITY; }, "rope_inv_freq");
-  expect_config_refused([](ModelConfig& c) { c.learned_positions = true; }, "rope_inv_freq");
-  expect_config_refused([](ModelConfig& c) { c.rope_attention_factor = -1; }, "attention_factor");
+  expect_config_refused([](ModelConfig& c) { c.ropes[0].inv_freq.pop_back(); }, "ropes.inv_freq");
+  expect_config_refused([](ModelConfig& c) { c.ropes[0].inv_freq[1] = INFINITY; }, "inv_freq");
+  expect_config_refused([](ModelConfig& c) { c.learned_positions = true; }, "ropes");
+  expect_config_refused([](ModelConfig& c) { c.ropes[0].attention_factor = -1; }, "ropes.att");
+  expect_config_refused([](ModelConfig& c) { c.layer_ropes.pop_back(); }, "layer_ropes");
+  expect_config_refused([](ModelConfig& c) { c.layer_ropes[0] = 1; }, "layer_ropes");
+  expect_config_refused([](ModelConfig& c) { c.layer_ropes[0] = -2; }, "layer_ropes");
   expect_config_refused([](ModelConfig& c) { c.sliding_windows.pop_back(); }, "sliding_windows");
   expect_config_refused([](ModelConfig& c) { c.sliding_windows[0] = -3; }, "sliding_windows");
 }

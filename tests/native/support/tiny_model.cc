@@ -26,7 +26,8 @@ TinyModel rotary_model() {
   c.head_dim = 8;
   c.intermediate_size = 40;
   c.max_position_embeddings = 96;
-  c.rope_inv_freq = {1.0f, 0.3f, 0.1f, 0.03f};
+  c.ropes = {{.inv_freq = {1.0f, 0.3f, 0.1f, 0.03f}}};
+  c.layer_ropes = {0, 0};
   c.attention_scale = 0.35f;
   c.sliding_windows = {0, 11};
   m.add("token_embedding", c.vocab_size, c.hidden_size, 0.0f, 1.0f);
@@ -67,6 +68,7 @@ TinyModel learned_model() {
   c.activation = Activation::kGeluTanh;
   c.gated_mlp = false;
   c.learned_positions = true;
+  c.layer_ropes = {-1, -1};
   c.attention_scale = 0.5f;
   c.sliding_windows = {0, 0};
   const auto linear = [&](const std::string& name, int n_out, int n_in) {
