@@ -57,7 +57,7 @@ def expert_rules(config: ModelConfig) -> Iterator[TensorRule]:
     if moe is None:
         return
     hidden, inner = config.hidden_size, moe.intermediate_size
-    for layer in moe.layers():
+    for layer in range(config.n_layers):
         yield TensorRule(
             name=f"layers.{layer}.router.weight",
             source=f"blk.{layer}.ffn_gate_inp.weight",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 __all__ = ["MAX_EXPERTS", "MAX_EXPERTS_OF_MODEL", "MoeConfig"]
@@ -29,7 +28,3 @@ class MoeConfig:
     intermediate_size: int
     normalised: bool
     in_layer: tuple[bool, ...]
-
-    def layers(self) -> Iterator[int]:
-        """Yield the numbers of the layers that have experts."""
-        return (layer for layer, has_experts in enumerate(self.in_layer) if has_experts)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import NamedTuple
 
 from ..blueprint import Blueprint
 from ..fields import Fields
@@ -80,44 +81,53 @@ def _read_sparse_layers(fields: Fields, n_layers: int) -> tuple[bool, ...]:
 
 
 def _expert_rules(config: ModelConfig) -> Iterator[TensorRule]:
-    if config.moe is None:
+    moe = config.moe
+    if moe is None:
         return
     is_qwen = config.architecture == "qwen3_moe"
     parts = _QWEN3_PARTS if is_qwen else _MIXTRAL_PARTS
-    for layer in config.moe.layers():
+    for layer in range(config.n_layers):
+        if not moe.in_layer[layer]:
+            continue
         stacked = f"model.layers.{layer}.mlp."
         there = stacked if is_qwen else f"model.layers.{layer}.block_sparse_moe."
         router = TensorRule(
             name=f"layers.{layer}.router.weight",
             source=f"{there}gate.weight",
-            shape=(config.moe.n_experts, config.hidden_size),
+            shape=(moe.n_experts, config.hidden_size),
         )
         yield replace(router, otherwise=replace(router, source=f"{stacked}gate.weight"))
-        for expert in range(config.moe.n_experts):
-            yield from _rules_of_expert(config, layer, expert, f"{there}experts.", stacked, parts)
+        for part in _stacked_parts(moe, config.hidden_size, f"{stacked}experts."):
+            for expert in range(moe.n_experts):
+                name = f"layers.{layer}.experts.{expert}.{part.name}.weight"
+                yield TensorRule(
+                    name=name,
+                    source=f"{there}experts.{expert}.{parts[part.name]}.weight",
+                    shape=(part.rows[1] - part.rows[0], part.shape[2]),
+                    otherwise=TensorRule(
+                        name=name,
+                        source=part.source,
+                        shape=part.shape,
+                        index=expert,
+                        rows=part.rows,
+                    ),
+                )
 
 
-def _rules_of_expert(
-    config: ModelConfig, layer: int, expert: int, there: str, stacked: str, parts: dict[str, str]
-) -> Iterator[TensorRule]:
-    moe = config.moe
-    assert moe is not None
-    n, hidden, inner = moe.n_experts, config.hidden_size, moe.intermediate_size
-    for part, source, fused, shape, rows in (
-        ("gate", parts["gate"], "gate_up_proj", (2 * inner, hidden), (0, inner)),
-        ("up", parts["up"], "gate_up_proj", (2 * inner, hidden), (inner, 2 * inner)),
-        ("down", parts["down"], "down_proj", (hidden, inner), (0, hidden)),
-    ):
-        name = f"layers.{layer}.experts.{expert}.{part}.weight"
-        yield TensorRule(
-            name=name,
-            source=f"{there}{expert}.{source}.weight",
-            shape=(rows[1] - rows[0], shape[1]),
-            otherwise=TensorRule(
-                name=name,
-                source=f"{stacked}experts.{fused}",
-                shape=(n, *shape),
-                index=expert,
-                rows=rows,
-            ),
-        )
+class _StackedPart(NamedTuple):
+    """One matrix of every expert, inside a tensor of all experts of a layer."""
+
+    name: str
+    source: str
+    shape: tuple[int, int, int]  # (experts, outputs, inputs)
+    rows: tuple[int, int]
+
+
+def _stacked_parts(moe: MoeConfig, hidden: int, prefix: str) -> tuple[_StackedPart, ...]:
+    n, inner = moe.n_experts, moe.intermediate_size
+    gate_up, down = f"{prefix}gate_up_proj", f"{prefix}down_proj"
+    return (
+        _StackedPart("gate", gate_up, (n, 2 * inner, hidden), (0, inner)),
+        _StackedPart("up", gate_up, (n, 2 * inner, hidden), (inner, 2 * inner)),
+        _StackedPart("down", down, (n, hidden, inner), (0, hidden)),
+    )
