@@ -192,6 +192,7 @@ TEST(products_of_experts_are_within_rounding_of_double) {
     for (DType dtype : kDTypes) {
       for (const auto& [n_in, n_out] : {std::pair{3, 5}, {70, 33}, {1031, 40}}) {
         const Layer layer(7, 3, n_in, n_out, kRows, dtype);
+        const double unit = 2.0 * (n_in + 2) * 0x1p-24;  // as in test_kernels_gemm
         std::vector<float> sums;
         const std::vector<float> y = layer.run(*backend, *target, first_rows(kRows), &sums);
         const Activations a = layer.activations(*backend, *target, first_rows(kRows));
@@ -203,7 +204,7 @@ TEST(products_of_experts_are_within_rounding_of_double) {
           for (int32_t e : experts) all += std::exp(static_cast<double>(of_row[e]));
           for (int o = 0; o < n_out; ++o) {
             double combined = 0.0;
-            double size = 1e-6;
+            double size = 0x1p-102;
             for (int i = 0; i < layer.k; ++i) {
               const float* w = layer.weight(experts[i], o);
               const std::vector<float> rounded = multiplied_row({w, w + n_in}, *target, dtype);
@@ -214,12 +215,12 @@ TEST(products_of_experts_are_within_rounding_of_double) {
                 of_terms += std::abs(static_cast<double>(x[c]) * rounded[c]);
               }
               const float found = y[(static_cast<size_t>(row) * layer.k + i) * n_out + o];
-              EXPECT(std::abs(found - sum) <= 1e-6 * n_in * of_terms + 1e-7);
+              EXPECT(std::abs(found - sum) <= unit * (of_terms + 0x1p-102));
               combined += std::exp(static_cast<double>(of_row[experts[i]])) / all * sum;
               size += of_terms;
             }
             const float found = sums[static_cast<size_t>(row) * n_out + o];
-            EXPECT(std::abs(found - combined) <= 1e-6 * n_in * size);
+            EXPECT(std::abs(found - combined) <= 4 * unit * size);
           }
         }
       }
