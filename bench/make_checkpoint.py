@@ -42,14 +42,29 @@ def tensor_shapes(config: dict[str, Any]) -> Iterator[tuple[str, tuple[int, ...]
             yield f"{layer}self_attn.{name}_proj.weight", (size, hidden)
             if config["model_type"] == "qwen2":
                 yield f"{layer}self_attn.{name}_proj.bias", (size,)
+        if config["model_type"] == "qwen3_moe":
+            for name in ("q_norm", "k_norm"):
+                yield f"{layer}self_attn.{name}.weight", (config["head_dim"],)
         yield layer + "self_attn.o_proj.weight", (hidden, q_size)
         yield layer + "post_attention_layernorm.weight", (hidden,)
+        if config["model_type"] == "qwen3_moe":
+            yield from _expert_shapes(config, f"{layer}mlp.")
+            continue
         yield layer + "mlp.gate_proj.weight", (intermediate, hidden)
         yield layer + "mlp.up_proj.weight", (intermediate, hidden)
         yield layer + "mlp.down_proj.weight", (hidden, intermediate)
     yield "model.norm.weight", (hidden,)
     if not config["tie_word_embeddings"]:
         yield "lm_head.weight", (config["vocab_size"], hidden)
+
+
+def _expert_shapes(config: dict[str, Any], prefix: str) -> Iterator[tuple[str, tuple[int, ...]]]:
+    hidden, intermediate = config["hidden_size"], config["moe_intermediate_size"]
+    yield f"{prefix}gate.weight", (config["num_experts"], hidden)
+    for expert in range(config["num_experts"]):
+        for part in ("gate_proj", "up_proj"):
+            yield f"{prefix}experts.{expert}.{part}.weight", (intermediate, hidden)
+        yield f"{prefix}experts.{expert}.down_proj.weight", (hidden, intermediate)
 
 
 def _gpt2_tensor_shapes(config: dict[str, Any]) -> Iterator[tuple[str, tuple[int, ...]]]:

@@ -83,6 +83,29 @@ SHAPES: dict[str, dict[str, Any]] = {
         "rope_theta": 1_000_000.0,
         "use_sliding_window": False,
     },
+    # Two of its 48 layers and a small vocabulary: what is measured is the experts.
+    "qwen3-30b-a3b-cut": _COMMON
+    | {
+        "architectures": ["Qwen3MoeForCausalLM"],
+        "model_type": "qwen3_moe",
+        "vocab_size": 4096,
+        "hidden_size": 2048,
+        "intermediate_size": 6144,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 4,
+        "head_dim": 128,
+        "num_experts": 128,
+        "num_experts_per_tok": 8,
+        "moe_intermediate_size": 768,
+        "norm_topk_prob": True,
+        "decoder_sparse_step": 1,
+        "mlp_only_layers": [],
+        "rms_norm_eps": 1e-6,
+        "max_position_embeddings": 40_960,
+        "rope_theta": 1_000_000.0,
+        "use_sliding_window": False,
+    },
     "smollm2-135m": _COMMON
     | {
         "architectures": ["LlamaForCausalLM"],

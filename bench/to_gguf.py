@@ -2,7 +2,7 @@
 
     .venv-rivals/bin/python -m bench.to_gguf bench/checkpoints/llama-3.2-1b int8
 
-Supports the two families of bench/shapes.py. llama.cpp rotates neighbouring pairs in the `llama`
+Supports the three families of bench/shapes.py. llama.cpp rotates neighbouring pairs in the `llama`
 family where the checkpoint rotates halves, so that the rows of q and k are permuted; it needs
 vectors in f32, and Llama 3's rope scaling as one factor per frequency. Without a tokenizer.json the
 file has no vocabulary: prompts and outputs are token ids.
@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +27,19 @@ NAMES = {
     "self_attn.k_proj": "attn_k",
     "self_attn.v_proj": "attn_v",
     "self_attn.o_proj": "attn_output",
+    "self_attn.q_norm": "attn_q_norm",
+    "self_attn.k_norm": "attn_k_norm",
     "post_attention_layernorm": "ffn_norm",
     "mlp.gate_proj": "ffn_gate",
     "mlp.up_proj": "ffn_up",
     "mlp.down_proj": "ffn_down",
+    "mlp.gate": "ffn_gate_inp",
+    "mlp.experts.gate_proj": "ffn_gate_exps",
+    "mlp.experts.up_proj": "ffn_up_exps",
+    "mlp.experts.down_proj": "ffn_down_exps",
 }
+ARCHITECTURES = {"qwen3_moe": "qwen3moe"}
+"""llama.cpp's names, where they are not those of config.json."""
 
 
 def gguf_name(name: str) -> str:
@@ -55,6 +64,19 @@ def read_tensors(path: Path) -> dict[str, np.ndarray]:
             begin, end = (8 + header_size + offset for offset in entry["data_offsets"])
             tensors[name] = data[begin:end].view(np.uint16).reshape(entry["shape"])
     return tensors
+
+
+def with_stacked_experts(
+    tensors: dict[str, np.ndarray], n_experts: int
+) -> Iterator[tuple[str, np.ndarray]]:
+    """Yield all tensors; those of a layer's experts as one, (experts, n_out, n_in)."""
+    for name, tensor in tensors.items():
+        if ".experts." not in name:
+            yield name, tensor
+        elif ".experts.0." in name:
+            before, after = name.split(".experts.0.")
+            names = [f"{before}.experts.{expert}.{after}" for expert in range(n_experts)]
+            yield f"{before}.experts.{after}", np.stack([tensors[one] for one in names])
 
 
 def neighbouring_pairs(weight: np.ndarray, n_heads: int) -> np.ndarray:
@@ -87,6 +109,12 @@ def write_metadata(writer: gguf.GGUFWriter, config: dict[str, Any]) -> None:
     writer.add_head_count(config["num_attention_heads"])
     writer.add_head_count_kv(config["num_key_value_heads"])
     writer.add_rope_dimension_count(config["head_dim"])
+    if config["model_type"] == "qwen3_moe":
+        writer.add_key_length(config["head_dim"])
+        writer.add_value_length(config["head_dim"])
+        writer.add_expert_count(config["num_experts"])
+        writer.add_expert_used_count(config["num_experts_per_tok"])
+        writer.add_expert_feed_forward_length(config["moe_intermediate_size"])
     writer.add_rope_freq_base(config.get("rope_parameters", config)["rope_theta"])
     writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
     writer.add_vocab_size(config["vocab_size"])
@@ -123,17 +151,18 @@ def to_gguf(directory: Path) -> Path:
         return target
     config = json.loads((directory / "config.json").read_text())
     unfinished = target.with_suffix(".part")
-    writer = gguf.GGUFWriter(unfinished, config["model_type"])
+    kind = config["model_type"]
+    writer = gguf.GGUFWriter(unfinished, ARCHITECTURES.get(kind, kind))
     write_metadata(writer, config)
     write_vocabulary(writer, directory, config)
     if config.get("rope_scaling"):
         writer.add_tensor("rope_freqs.weight", llama3_factors(config))
     heads = {"q_proj": config["num_attention_heads"], "k_proj": config["num_key_value_heads"]}
-    for name, tensor in read_tensors(directory / "model.safetensors").items():
+    tensors = read_tensors(directory / "model.safetensors")
+    for name, tensor in with_stacked_experts(tensors, config.get("num_experts", 0)):
         part = name.split(".")[-2]
-        if tensor.ndim == 1:
-            vector = (tensor.astype(np.uint32) << 16).view(np.float32)
-            writer.add_tensor(gguf_name(name), vector)
+        if tensor.ndim == 1 or name.endswith("mlp.gate.weight"):  # llama.cpp has these in f32
+            writer.add_tensor(gguf_name(name), (tensor.astype(np.uint32) << 16).view(np.float32))
             continue
         if config["model_type"] == "llama" and part in heads:
             tensor = neighbouring_pairs(tensor, heads[part])

@@ -19,5 +19,8 @@ def n_weights_of(c: dict[str, Any]) -> int:
     q = c["num_attention_heads"] * c["head_dim"]
     kv = c["num_key_value_heads"] * c["head_dim"]
     attention = c["hidden_size"] * (2 * q + 2 * kv)
-    mlp = 3 * c["hidden_size"] * c["intermediate_size"]
+    intermediate = c["intermediate_size"]
+    if c["model_type"] == "qwen3_moe":
+        intermediate = c["num_experts_per_tok"] * c["moe_intermediate_size"]
+    mlp = 3 * c["hidden_size"] * intermediate
     return int(c["num_hidden_layers"] * (attention + mlp))

@@ -200,6 +200,14 @@ TensorView to_view(const std::string& name, const py::object& entry, bool is_map
                  is_mapped, keep_alive);
 }
 
+MoeConfig to_moe_config(const py::dict& fields) {
+  return {.n_experts = field<int>(fields, "n_experts"),
+          .n_experts_per_row = field<int>(fields, "n_experts_per_row"),
+          .intermediate_size = field<int>(fields, "intermediate_size"),
+          .normalised = field<bool>(fields, "normalised"),
+          .in_layer = field<std::vector<bool>>(fields, "in_layer")};
+}
+
 }  // namespace
 
 ModelConfig to_model_config(const py::dict& fields) {
@@ -228,6 +236,9 @@ ModelConfig to_model_config(const py::dict& fields) {
   c.layer_ropes = field<std::vector<int>>(fields, "layer_ropes");
   c.attention_scale = field<float>(fields, "attention_scale");
   c.sliding_windows = field<std::vector<int>>(fields, "sliding_windows");
+  if (!field<py::object>(fields, "moe").is_none()) {
+    c.moe = to_moe_config(field<py::dict>(fields, "moe"));
+  }
   return c;
 }
 

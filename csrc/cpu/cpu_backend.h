@@ -1,12 +1,14 @@
 // The Backend of the CPU.
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "base/thread_pool.h"
 #include "cpu/attention.h"
+#include "cpu/experts.h"
 #include "cpu/kernels.h"
 #include "ops/backend.h"
 #include "sampling/sampler.h"
@@ -55,16 +57,23 @@ class CpuBackend final : public Backend {
                 Activations& out) override;
   void sample(const Buffer& logits, Rows rows, std::span<Draw> draws) override;
   void download(const Buffer& from, std::span<std::byte> to) override;
+  ExpertOperations* experts() override { return &experts_; }
   void copy_block(KvStorage& kv, int from, int to) override;
 
   void finish(Heartbeat&) override {}  // every operation is done when it returns
   void restart() override;
 
  private:
+  friend class CpuExperts;
+  static constexpr int64_t kWorthThreads = 32768;  // work below which threads are not woken
+  static constexpr int kItemsPerThread = 4;        // what a loop is cut into at least, for balance
+
   // parallel_for, in one chunk (which wakes no thread) where `work`, the numbers touched or
   // multiplied in all, is too little to share. That never shows in a result.
   template <typename Body>
-  void for_range(int64_t n, int64_t grain, int64_t work, Body&& body);
+  void for_range(int64_t n, int64_t grain, int64_t work, Body&& body) {
+    pool_.parallel_for(n, work < kWorthThreads ? std::max<int64_t>(1, n) : grain, body);
+  }
   void gather(const int32_t* ids, const Matrix& table, bool add, float* x);
   const ProductKernel& product(DType weights) const;
   RowsOut rows_of(Activations& a) const;
@@ -72,6 +81,7 @@ class CpuBackend final : public Backend {
   const Kernels& kernels_;
   ThreadPool pool_;
   AttentionRunner attention_;
+  CpuExperts experts_;
   size_t scratch_bytes_;    // of a thread
   AlignedBuffer scratch_;   // (threads, scratch_bytes_)
   AlignedBuffer attended_;  // (max_rows, n_heads * head_dim) f32, where heads are no whole groups

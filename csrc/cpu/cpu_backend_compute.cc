@@ -12,19 +12,12 @@
 namespace pb::cpu {
 namespace {
 
-constexpr int64_t kWorthThreads = 32768;  // work below which threads are not woken
-constexpr int kItemsPerThread = 4;        // what a loop is cut into at least, for balance
-constexpr int kManyRows = 128;            // from which on the calls of a matrix product are
-constexpr int kCallsPerThread = 2;        // as large as so many a thread allow
-constexpr int kActivateColumns = 1024;    // of an item of activate
-constexpr int kMinRowsPerItem = 24;       // of a matrix product that is cut by rows too
+constexpr int kManyRows = 128;          // from which on the calls of a matrix product are
+constexpr int kCallsPerThread = 2;      // as large as so many a thread allow
+constexpr int kActivateColumns = 1024;  // of an item of activate
+constexpr int kMinRowsPerItem = 24;     // of a matrix product that is cut by rows too
 
 }  // namespace
-
-template <typename Body>
-void CpuBackend::for_range(int64_t n, int64_t grain, int64_t work, Body&& body) {
-  pool_.parallel_for(n, work < kWorthThreads ? std::max<int64_t>(1, n) : grain, body);
-}
 
 void CpuBackend::plan(const RowBatch& batch, const KvStorage& kv) {
   batch_ = batch;

@@ -15,6 +15,7 @@ constexpr int kMaxLayers = 4096;
 constexpr int kMaxHeads = 4096;
 constexpr int kMaxHeadDim = 1024;
 constexpr int kMaxPositions = 1 << 30;
+constexpr int kMaxExperts = 4096;
 
 [[noreturn]] void refuse(const std::string& field, const std::string& value,
                          const std::string& wanted) {
@@ -48,6 +49,19 @@ void check_rope(const RopeConfig& rope, int head_dim) {
     }
   }
   check_positive("ropes.attention_factor", rope.attention_factor);
+}
+
+void check_experts(const MoeConfig& moe, int n_layers, bool gated_mlp) {
+  check_range("moe.n_experts", moe.n_experts, 0, kMaxExperts);
+  const size_t n_flags = moe.n_experts == 0 ? 0 : static_cast<size_t>(n_layers);
+  if (moe.in_layer.size() != n_flags) {
+    refuse("moe.in_layer", std::to_string(moe.in_layer.size()) + " flags",
+           "one a layer, or empty without experts: " + std::to_string(n_flags));
+  }
+  if (moe.n_experts == 0) return;
+  check_range("moe.n_experts_per_row", moe.n_experts_per_row, 1, moe.n_experts);
+  check_range("moe.intermediate_size", moe.intermediate_size, 1, kMaxWidth);
+  if (!gated_mlp) refuse("gated_mlp", "false", "true with experts");
 }
 
 }  // namespace
@@ -84,6 +98,7 @@ void ModelConfig::validate() const {
            "one a layer, " + std::to_string(n_layers));
   }
   for (int window : sliding_windows) check_range("sliding_windows", window, 0, kMaxPositions);
+  check_experts(moe, n_layers, gated_mlp);
 }
 
 }  // namespace pb

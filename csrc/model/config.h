@@ -17,8 +17,17 @@ struct RopeConfig {
 
 enum class Activation { kSilu, kGeluTanh, kGelu };
 
+// Mixtures of experts: in some layers the MLP is many small ones, of which every row takes few.
+struct MoeConfig {
+  int n_experts = 0;           // of a layer that has any; 0 = no layer has
+  int n_experts_per_row = 0;   // those with the greatest router logits; of equal ones the first
+  int intermediate_size = 0;   // of an expert
+  bool normalised = false;     // weights of a row's experts sum to 1; else those of all experts do
+  std::vector<bool> in_layer;  // (n_layers); empty where no layer has experts
+};
+
 struct ModelConfig {
-  std::string architecture;  // "llama", "mistral", "qwen2", "qwen3", "gpt2": for messages only
+  std::string architecture;  // "llama", "mistral", "gpt2", "mixtral", ...: for messages only
   int vocab_size = 0;
   int hidden_size = 0;
   int n_layers = 0;
@@ -36,9 +45,13 @@ struct ModelConfig {
   std::vector<int> layer_ropes;      // (n_layers): an index of ropes; -1 = q and k do not turn
   float attention_scale = 0.0f;      // q.k is multiplied by it
   std::vector<int> sliding_windows;  // (n_layers); 0 = full attention
+  MoeConfig moe;
 
   int q_size() const { return n_heads * head_dim; }
   int kv_size() const { return n_kv_heads * head_dim; }
+  bool has_experts(int layer) const {
+    return moe.n_experts > 0 && moe.in_layer[static_cast<size_t>(layer)];
+  }
 
   // Throws kModelFormat naming the field, its value and what it may be.
   void validate() const;

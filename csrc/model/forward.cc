@@ -29,6 +29,7 @@ Forward::Forward(const ModelConfig& config, const Weights& weights, Backend& bac
   activated_ = backend.make_activations(limits.n_ubatch, config.intermediate_size, dtype);
   selected_ = backend.make_activations(kOutputRows, config.hidden_size, dtype);
   states_ = backend.make_activations(kOutputRows, config.hidden_size, DType::kF32);
+  if (config.moe.n_experts > 0) moe_.emplace(config, dtype, backend, limits.n_ubatch);
   for (const RopeConfig& rope : config.ropes) {
     ropes_.push_back(backend.make_rope(rope.inv_freq, rope.attention_factor, limits.n_positions));
   }
@@ -79,6 +80,7 @@ void Forward::attention_block(int n_rows, int layer, KvStorage& kv) {
 void Forward::mlp_block(int n_rows, int layer) {
   const LayerWeights& w = weights_.layers[static_cast<size_t>(layer)];
   backend_.norm(x_, {.n = n_rows}, w.mlp_norm, normed_);
+  if (w.experts) return moe_->run(n_rows, w, normed_, x_);
   backend_.matmul(normed_, n_rows, w.gate_up, gate_up_, Store::kSet);
   backend_.activate(gate_up_, n_rows, config_.activation, config_.gated_mlp, activated_);
   backend_.matmul(activated_, n_rows, w.down, x_, Store::kAdd);

@@ -8,10 +8,12 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "base/heartbeat.h"
 #include "model/config.h"
+#include "model/moe.h"
 #include "model/weights.h"
 #include "ops/backend.h"
 
@@ -71,9 +73,10 @@ class Forward {
   Activations attended_;   // (n_ubatch, q_size)
   Buffer gate_up_;         // (n_ubatch, 2 intermediate or intermediate) f32
   Activations activated_;  // (n_ubatch, intermediate)
-  Activations selected_;   // (kOutputRows, hidden), after the final norm, as the head takes them
-  Activations states_;     // (kOutputRows, hidden) f32, after the final norm
-  Buffer logits_;          // (kOutputRows, vocab) f32
+  std::optional<Moe> moe_;
+  Activations selected_;  // (kOutputRows, hidden), after the final norm, as the head takes them
+  Activations states_;    // (kOutputRows, hidden) f32, after the final norm
+  Buffer logits_;         // (kOutputRows, vocab) f32
 };
 
 }  // namespace pb

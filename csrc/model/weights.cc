@@ -97,7 +97,7 @@ class Loader {
     }
     w.layers.reserve(static_cast<size_t>(config_.n_layers));
     for (int i = 0; i < config_.n_layers; ++i) {
-      w.layers.push_back(layer("layers." + std::to_string(i) + "."));
+      w.layers.push_back(layer(i, "layers." + std::to_string(i) + "."));
     }
     w.final_norm = norm("final_norm", hidden);
     checkpoint_.expect_all_used();
@@ -110,7 +110,7 @@ class Loader {
     int n_out;
   };
 
-  LayerWeights layer(const std::string& prefix) {
+  LayerWeights layer(int number, const std::string& prefix) {
     const int hidden = config_.hidden_size;
     const int inner = config_.intermediate_size;
     LayerWeights w;
@@ -124,6 +124,10 @@ class Loader {
     }
     w.o = linear(prefix, {{"o", hidden}}, config_.q_size());
     w.mlp_norm = norm(prefix + "mlp_norm", hidden);
+    if (config_.has_experts(number)) {
+      w.experts = experts(prefix);
+      return w;
+    }
     if (config_.gated_mlp) {
       w.gate_up = linear(prefix, {{"gate", inner}, {"up", inner}}, hidden);
     } else {
@@ -131,6 +135,19 @@ class Loader {
     }
     w.down = linear(prefix, {{"down", hidden}}, inner);
     return w;
+  }
+
+  Experts experts(const std::string& prefix) {
+    const int hidden = config_.hidden_size;
+    const int inner = config_.moe.intermediate_size;
+    Experts e;
+    e.router = table(prefix + "router.weight", config_.moe.n_experts, DType::kF32);
+    for (int i = 0; i < config_.moe.n_experts; ++i) {
+      const std::string expert = prefix + "experts." + std::to_string(i) + ".";
+      e.gate_up.push_back(linear(expert, {{"gate", inner}, {"up", inner}}, hidden));
+      e.down.push_back(linear(expert, {{"down", hidden}}, inner));
+    }
+    return e;
   }
 
   // Several weights over one input, stacked into one product.
@@ -250,6 +267,13 @@ size_t packed_bytes(const TensorMap& tensors, DType dtype, const Backend& backen
 
 size_t bytes_of(const Matrix& m) { return m.packed.bytes() + m.bias.bytes(); }
 size_t bytes_of(const Norm& n) { return n.weight.values.bytes() + n.bias.values.bytes(); }
+size_t bytes_of(const Experts& e) {
+  size_t bytes = bytes_of(e.router);
+  for (const auto* matrices : {&e.gate_up, &e.down}) {
+    for (const Matrix& m : *matrices) bytes += bytes_of(m);
+  }
+  return bytes;
+}
 template <typename T>
 size_t bytes_of(const std::optional<T>& value) {
   return value ? bytes_of(*value) : 0;
@@ -262,13 +286,19 @@ size_t Weights::bytes() const {
                  bytes_of(head);
   for (const LayerWeights& w : layers) {
     total += bytes_of(w.attn_norm) + bytes_of(w.qkv) + bytes_of(w.q_norm) + bytes_of(w.k_norm) +
-             bytes_of(w.o) + bytes_of(w.mlp_norm) + bytes_of(w.gate_up) + bytes_of(w.down);
+             bytes_of(w.o) + bytes_of(w.mlp_norm) + bytes_of(w.gate_up) + bytes_of(w.down) +
+             bytes_of(w.experts);
   }
   return total;
 }
 
 Weights load_weights(const ModelConfig& config, const TensorMap& tensors, DType dtype,
                      Backend& backend, const LoadOptions& options) {
+  if (config.moe.n_experts > 0 && backend.experts() == nullptr) {
+    throw Error(ErrorCode::kConfig, "device '" + backend.device() +
+                                        "' cannot run mixtures of experts (" + config.architecture +
+                                        ") yet; use device='cpu'");
+  }
   const auto load = [&](PackedReader* reader, PackedWriter* writer) {
     return Loader(config, tensors, dtype, backend, options, reader, writer).load();
   };

@@ -20,6 +20,8 @@ namespace pb {
 //   layers.{i}.attn_norm.{weight,bias} · layers.{i}.{q,k,v,o}.{weight,bias}
 //   layers.{i}.{q_norm,k_norm}.weight (head_dim)
 //   layers.{i}.mlp_norm.{weight,bias} · layers.{i}.{gate,up,down}.{weight,bias}
+//   layers.{i}.router.weight (experts, hidden), layers.{i}.experts.{e}.{gate,up,down}.weight:
+//   instead of gate, up and down, where the layer has experts
 //   final_norm.{weight,bias} · head.weight
 using TensorMap = std::map<std::string, TensorView>;
 
@@ -43,6 +45,12 @@ struct LoadOptions {
   std::function<void(int64_t done, int64_t total)> progress;
 };
 
+struct Experts {
+  Matrix router;                // (n_experts, hidden), f32 whatever the others are
+  std::vector<Matrix> gate_up;  // (n_experts) of (2 moe.intermediate, hidden): gate, then up
+  std::vector<Matrix> down;     // (n_experts) of (hidden, moe.intermediate)
+};
+
 struct LayerWeights {
   Norm attn_norm;              // (hidden)
   Matrix qkv;                  // (q_size + 2 kv_size, hidden): q, then k, then v
@@ -52,6 +60,7 @@ struct LayerWeights {
   Norm mlp_norm;               // (hidden)
   Matrix gate_up;              // (2 intermediate, hidden): gate, then up; up alone where not gated
   Matrix down;                 // (hidden, intermediate)
+  std::optional<Experts> experts;  // instead of gate_up and down
 };
 
 struct Weights {
@@ -71,6 +80,7 @@ struct Weights {
 // norms stay f32. Pages of mapped files are dropped as they have been read. Throws kModelFormat
 // naming the tensor where one is missing, has another shape than `config` says, holds a number that
 // is not finite, or is of no use to this model; what is wrong with the cache is never thrown.
+// Throws kConfig for experts on a backend that has no operations of them.
 Weights load_weights(const ModelConfig& config, const TensorMap& tensors, DType dtype,
                      Backend& backend, const LoadOptions& options = {});
 

@@ -1,5 +1,5 @@
-// The operations a model may call, and the memory they work on. The only virtual class of the
-// native code; one implementation a device.
+// The operations a model may call, and the memory they work on. With ExpertOperations, which is
+// a part of it, the only virtual class of the native code; one implementation a device.
 //
 // Contract of every operation: a row's result depends on that row (and, in attention, on the
 // KV of its own sequence) alone, bit for bit: never on how many rows there are, which rows they
@@ -25,6 +25,7 @@
 #include "base/heartbeat.h"
 #include "model/config.h"
 #include "ops/buffer.h"
+#include "ops/experts.h"
 #include "ops/row_batch.h"
 #include "ops/tensor_view.h"
 #include "ops/tensors.h"
@@ -153,6 +154,9 @@ class Backend {
 
   // Copies the first to.size() bytes of `from` to the host's memory.
   virtual void download(const Buffer& from, std::span<std::byte> to) = 0;
+
+  // Those of mixtures of experts; null where the device has none. They live as long as this.
+  virtual ExpertOperations* experts() { return nullptr; }
 
   // Copies all layers of a block.
   virtual void copy_block(KvStorage& kv, int from, int to) = 0;

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .fields import Fields
+from .gguf_moe import read_moe
 from .limits import MAX_POSITIONS
 from .llama_config import SizeNames, llama_config, read_sizes
 from .model_config import ModelConfig
@@ -15,7 +17,7 @@ from .rope import Rope, read_rope
 
 __all__ = ["ARCHITECTURES", "read_config"]
 
-ARCHITECTURES = ("llama", "qwen2", "qwen3")
+ARCHITECTURES = ("llama", "qwen2", "qwen3", "qwen3moe")
 
 
 def read_config(
@@ -32,21 +34,21 @@ def read_config(
     if architecture not in ARCHITECTURES:
         raise fields.error("general.architecture", "one of " + ", ".join(map(repr, ARCHITECTURES)))
     keys = _ArchitectureKeys(fields, architecture)
-    keys.refuse_unless("expert_count", 0)
     keys.refuse_unless("attention.sliding_window", 0)
     keys.refuse_unless("attention.causal", True)
     keys.refuse_unless("attention.scale")
     sizes = read_sizes(fields, _names(architecture))
     keys.refuse_unless("attention.value_length", sizes.head_dim)
     keys.refuse_unless("rope.dimension_count", sizes.head_dim)
-    return llama_config(
+    config = llama_config(
         sizes,
-        architecture=architecture,
+        architecture="qwen3_moe" if architecture == "qwen3moe" else architecture,
         vocab_size=vocab_size,
         norm_eps=keys.number("attention.layer_norm_rms_epsilon", 0.0, 1.0),
         rope=_read_rope(keys, sizes.head_dim, sizes.max_position_embeddings, rope_divisors),
         sliding_windows=(0,) * sizes.n_layers,
     )
+    return replace(config, moe=read_moe(fields, architecture, sizes))
 
 
 def _names(architecture: str) -> SizeNames:

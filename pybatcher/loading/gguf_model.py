@@ -26,6 +26,7 @@ from .fields import Fields, shown
 from .fingerprint import fingerprint
 from .gguf_config import read_config
 from .gguf_file import map_gguf
+from .gguf_moe import expert_rules
 from .gguf_tokenizer import read_tokenizer
 from .limits import MAX_VOCABULARY
 from .loaded_model import LoadedModel
@@ -53,7 +54,7 @@ _NAMES = {
 
 
 def open_gguf(path: Path) -> LoadedModel:
-    """Open a GGUF file of the llama, qwen2 or qwen3 architecture.
+    """Open a GGUF file of the llama, qwen2, qwen3 or qwen3moe architecture.
 
     Maps the weights without reading them, except for the query and key weights of the
     llama architecture, whose rows it copies in another order. Raises ModelFormatError
@@ -116,7 +117,8 @@ def _blueprint(config: ModelConfig, tensors: Mapping[str, Tensor]) -> Blueprint:
         mlp_bias="blk.0.ffn_gate.bias" in tensors,
     )
     renamed = tuple(replace(rule, source=gguf_name(rule.name)) for rule in rules)
-    return Blueprint(config, renamed, tied=gguf_name(HEAD) not in tensors)
+    tied = gguf_name(HEAD) not in tensors
+    return Blueprint(config, (*renamed, *expert_rules(config)), tied)
 
 
 def gguf_name(name: str) -> str:

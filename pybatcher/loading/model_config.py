@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from .moe import MoeConfig
 from .rope import Rope
 
 __all__ = ["ModelConfig"]
@@ -17,7 +18,7 @@ class ModelConfig:
     positive, `n_heads` is a multiple of `n_kv_heads`, `head_dim` is even where
     positions are rotary.
 
-    architecture: "llama" | "mistral" | "qwen2" | "qwen3" | "gpt2".
+    architecture: "llama" | "mistral" | "qwen2" | "qwen3" | "qwen3_moe" | "mixtral" | "gpt2".
     vocab_size, hidden_size, intermediate_size: widths, in elements.
     n_layers, n_heads, n_kv_heads, head_dim: `n_heads * head_dim` need not be `hidden_size`.
     max_position_embeddings: most positions that a sequence may have.
@@ -30,6 +31,7 @@ class ModelConfig:
     attention_scale: multiplies the dot product of query and key.
     sliding_windows: for each layer, how many positions a query sees, itself
         included; 0 = all.
+    moe: the experts that are the MLP of some layers; None: no layer has any.
     """
 
     architecture: str
@@ -50,3 +52,4 @@ class ModelConfig:
     layer_ropes: tuple[int, ...]
     attention_scale: float
     sliding_windows: tuple[int, ...]
+    moe: MoeConfig | None = None

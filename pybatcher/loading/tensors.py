@@ -53,6 +53,8 @@ class TensorRule:
     shape: required shape of the checkpoint's tensor.
     transposed: the checkpoint has (inputs, outputs), as GPT-2's Conv1D does.
     rows: [begin, end) of the outputs of a fused tensor; None = all.
+    index: which matrix of a tensor that stacks several, as experts are; None: it is one.
+    otherwise: the rule to take where `source` is absent and that rule's source is not.
     """
 
     name: str
@@ -60,6 +62,8 @@ class TensorRule:
     shape: tuple[int, ...]
     transposed: bool = False
     rows: tuple[int, int] | None = None
+    index: int | None = None
+    otherwise: TensorRule | None = None
 
 
 def gather(
@@ -73,6 +77,9 @@ def gather(
     result = {}
     for rule in rules:
         tensor = available.get(rule.source)
+        if tensor is None and rule.otherwise is not None and rule.otherwise.source in available:
+            rule = rule.otherwise
+            tensor = available[rule.source]
         if tensor is None:
             raise ModelFormatError(
                 f"{origin}: tensor {rule.source} is missing; expected shape {list(rule.shape)}"
@@ -87,7 +94,8 @@ def gather(
                 f"{tensor.source}: found shape {list(tensor.shape)}; "
                 f"expected {list(rule.shape)}, by the model's configuration"
             )
-        array = tensor.array.T if rule.transposed else tensor.array
+        array = tensor.array if rule.index is None else tensor.array[rule.index]
+        array = array.T if rule.transposed else array
         if rule.rows is not None:
             array = array[rule.rows[0] : rule.rows[1]]
         result[rule.name] = replace(tensor, array=np.asarray(array))

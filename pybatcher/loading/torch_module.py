@@ -21,9 +21,8 @@ __all__ = ["from_torch"]
 def from_torch(module: Any, tokenizer: Any = None) -> LoadedModel:
     """Open a transformers language model in memory.
 
-    module: LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM,
-        Qwen3ForCausalLM or GPT2LMHeadModel, with its parameters in CPU memory as
-        float32, float16 or bfloat16. The result's tensors are views of them: a
+    module: of one of the CLASSES, LlamaForCausalLM say, with its parameters in CPU
+        memory as float32, float16 or bfloat16. The result's tensors are views of them: a
         training step after this call changes their values.
     tokenizer: a transformers tokenizer, a `tokenizers.Tokenizer`, which is copied,
         or None (prompts are then token ids).

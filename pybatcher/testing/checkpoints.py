@@ -17,7 +17,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, 
 
 __all__ = ["ARCHITECTURES", "make_checkpoint", "make_module", "make_tokenizer"]
 
-ARCHITECTURES = ("llama", "mistral", "qwen2", "qwen3", "gpt2")
+ARCHITECTURES = ("llama", "mistral", "qwen2", "qwen3", "qwen3_moe", "mixtral", "gpt2")
 
 _ROTARY = {
     "vocab_size": 384,
@@ -35,6 +35,16 @@ _DEFAULTS: dict[str, dict[str, Any]] = {
     "mistral": {**_ROTARY, "head_dim": 12, "sliding_window": 24},
     "qwen2": {**_ROTARY, "tie_word_embeddings": True},
     "qwen3": {**_ROTARY, "head_dim": 20},
+    "qwen3_moe": {
+        **_ROTARY,
+        "head_dim": 20,
+        "moe_intermediate_size": 40,
+        "num_experts": 6,
+        "num_experts_per_tok": 3,
+        "norm_topk_prob": True,
+        "mlp_only_layers": [1],
+    },
+    "mixtral": {**_ROTARY, "num_local_experts": 5, "num_experts_per_tok": 2},
     "gpt2": {
         "vocab_size": 384,
         "n_embd": 60,
@@ -50,6 +60,8 @@ _CLASSES = {
     "mistral": ("MistralConfig", "MistralForCausalLM"),
     "qwen2": ("Qwen2Config", "Qwen2ForCausalLM"),
     "qwen3": ("Qwen3Config", "Qwen3ForCausalLM"),
+    "qwen3_moe": ("Qwen3MoeConfig", "Qwen3MoeForCausalLM"),
+    "mixtral": ("MixtralConfig", "MixtralForCausalLM"),
     "gpt2": ("GPT2Config", "GPT2LMHeadModel"),
 }
 _SPECIAL_TOKENS = ("<|begin|>", "<|end|>", "<|im_start|>", "<|im_end|>")

@@ -6,8 +6,9 @@ Written with the `gguf` package, which is independent of pybatcher: an oracle fo
 from __future__ import annotations
 
 import json
+import re
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,16 @@ _PARTS = {
     "mlp.gate_proj": "ffn_gate",
     "mlp.up_proj": "ffn_up",
     "mlp.down_proj": "ffn_down",
+    "mlp.gate": "ffn_gate_inp",
+    "block_sparse_moe.gate": "ffn_gate_inp",
+    "mlp.experts.gate_proj": "ffn_gate_exps",
+    "mlp.experts.up_proj": "ffn_up_exps",
+    "mlp.experts.down_proj": "ffn_down_exps",
+    "block_sparse_moe.experts.w1": "ffn_gate_exps",
+    "block_sparse_moe.experts.w3": "ffn_up_exps",
+    "block_sparse_moe.experts.w2": "ffn_down_exps",
 }
+_ARCHITECTURES = {"qwen3_moe": "qwen3moe", "mixtral": "llama"}
 _PLAIN = {torch.float32: Kind.F32, torch.float16: Kind.F16, torch.bfloat16: Kind.BF16}
 _CONTROL, _USER_DEFINED, _UNUSED, _NORMAL = 3, 4, 5, 1
 
@@ -59,9 +69,9 @@ def quantise(weight: torch.Tensor, kind: Kind) -> NDArray[Any]:
         return gguf.quants.quantize(weight.float().numpy(), kind)
     except NotImplementedError:
         n_elements, n_bytes = gguf.GGML_QUANT_SIZES[kind]
-        rows, columns = weight.shape
-        rng = np.random.default_rng([rows, columns, kind])
-        return rng.integers(0, 0x28, (rows, columns // n_elements * n_bytes), dtype=np.uint8)
+        *outer, columns = weight.shape
+        rng = np.random.default_rng([*outer, columns, kind])
+        return rng.integers(0, 0x28, (*outer, columns // n_elements * n_bytes), dtype=np.uint8)
 
 
 def in_pairs(weight: torch.Tensor, n_heads: int) -> torch.Tensor:
@@ -86,7 +96,7 @@ def write_gguf(
     keys: metadata to add or replace; None as a value removes the key.
     """
     config = json.loads((directory / "config.json").read_text())
-    architecture = config["model_type"]
+    architecture = _ARCHITECTURES.get(config["model_type"], config["model_type"])
     writer = gguf.GGUFWriter(target, architecture)
     _add_config(writer, config)
     if tokenizer:
@@ -99,11 +109,11 @@ def write_gguf(
     divisors = llama3_divisors(config)
     if divisors is not None:
         writer.add_tensor("rope_freqs.weight", divisors)
-    for name, weight in load_file(directory / "model.safetensors").items():
+    for name, weight in _with_stacked_experts(load_file(directory / "model.safetensors")):
         if architecture == "llama" and name.split(".")[-2] in heads:
             weight = in_pairs(weight, heads[name.split(".")[-2]])
         chosen = kind(gguf_name(name)) if callable(kind) else kind
-        if weight.ndim == 1:
+        if weight.ndim == 1 or "ffn_gate_inp" in gguf_name(name):
             writer.add_tensor(gguf_name(name), weight.float().numpy())
             continue
         chosen = _PLAIN[weight.dtype] if chosen is None else chosen
@@ -115,6 +125,21 @@ def write_gguf(
     return target
 
 
+def _with_stacked_experts(
+    tensors: dict[str, torch.Tensor],
+) -> Iterator[tuple[str, torch.Tensor]]:
+    """Yield all tensors; those of a layer's experts as one, (experts, n_out, n_in)."""
+    experts: dict[str, dict[int, torch.Tensor]] = {}
+    for name, tensor in tensors.items():
+        found = re.fullmatch(r"(.*\.experts)\.(\d+)(\..*)", name)
+        if found is None:
+            yield name, tensor
+        else:
+            experts.setdefault(found[1] + found[3], {})[int(found[2])] = tensor
+    for name, parts in experts.items():
+        yield name, torch.stack([parts[index] for index in sorted(parts)])
+
+
 def _add_config(writer: gguf.GGUFWriter, config: dict[str, Any]) -> None:
     writer.add_block_count(config["num_hidden_layers"])
     writer.add_context_length(config["max_position_embeddings"])
@@ -123,6 +148,11 @@ def _add_config(writer: gguf.GGUFWriter, config: dict[str, Any]) -> None:
     writer.add_head_count(config["num_attention_heads"])
     writer.add_head_count_kv(config["num_key_value_heads"])
     writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
+    if config.get("num_local_experts"):
+        writer.add_expert_count(config["num_local_experts"])
+        writer.add_expert_used_count(config["num_experts_per_tok"])
+    if config.get("moe_intermediate_size"):
+        writer.add_expert_feed_forward_length(config["moe_intermediate_size"])
     if config.get("head_dim") is not None:
         writer.add_key_length(config["head_dim"])
         writer.add_value_length(config["head_dim"])

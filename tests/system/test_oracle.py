@@ -32,7 +32,19 @@ Floats = NDArray[np.float32]
 CLOSE = 1e-4
 N_PROMPT = 280  # past one segment of attention (256), so that partial softmax states are merged
 N_GREEDY = 64
-FAMILIES = ("llama2", "llama3", "mistral", "qwen2", "qwen3", "smollm2", "gpt2", "linear", "yarn")
+FAMILIES = (
+    "llama2",
+    "llama3",
+    "mistral",
+    "qwen2",
+    "qwen3",
+    "smollm2",
+    "gpt2",
+    "linear",
+    "yarn",
+    "qwen3_moe",
+    "mixtral",
+)
 SEEDS = (1, 2, 3)
 
 
@@ -100,12 +112,34 @@ def random_shape(family: str, seed: int) -> tuple[str, dict[str, Any]]:
         heads = {"num_attention_heads": 9, "num_key_value_heads": 3, "hidden_size": 72}
         del shape["head_dim"]
         return "llama", {**shape, **heads, "tie_word_embeddings": True}
+    if family in ("qwen3_moe", "mixtral"):
+        return family, {**shape, **_experts(rng, family, seed)}
     if family == "mistral":
         return "mistral", {**shape, "sliding_window": int(rng.integers(3, 60))}
     if seed == SEEDS[-1]:  # some layers see a window, the first see all
         windows = {"use_sliding_window": True, "sliding_window": 21, "max_window_layers": 1}
         return family, {**shape, **windows}
     return family, shape
+
+
+def _experts(rng: np.random.Generator, family: str, seed: int) -> dict[str, Any]:
+    n_experts = int(rng.integers(4, 17))
+    fields: dict[str, Any] = {
+        "num_local_experts": n_experts,
+        "num_experts_per_tok": int(rng.integers(1, 5)),
+        "sliding_window": int(rng.integers(3, 60)) if seed == SEEDS[-1] else None,
+    }
+    if family == "mixtral":
+        return fields
+    return {
+        **fields,
+        "use_sliding_window": seed == SEEDS[-1],
+        "attention_bias": bool(rng.integers(2)),
+        "moe_intermediate_size": int(rng.integers(7, 70)),
+        "norm_topk_prob": seed % 2 == 0,
+        "decoder_sparse_step": 1 + seed % 2,
+        "mlp_only_layers": [0] if seed == 2 else [],
+    }
 
 
 @dataclass(frozen=True)
@@ -130,7 +164,10 @@ def make_subject(directory: Path, family: str, seed: int, dtype: str) -> Subject
     architecture, shape = random_shape(family, seed)
     make_checkpoint(directory, architecture, seed=seed, dtype=dtype, tokenizer=False, **shape)
     module = transformers.AutoModelForCausalLM.from_pretrained(
-        directory, attn_implementation="eager", dtype=torch.float32
+        directory,
+        attn_implementation="eager",
+        dtype=torch.float32,
+        **({"experts_implementation": "eager"} if "experts" in str(shape) else {}),
     )
     vocab_size = module.config.vocab_size
     prompt = np.random.default_rng(seed).integers(0, vocab_size, N_PROMPT).tolist()
@@ -190,7 +227,7 @@ def check_f32(directory: Path, family: str, seed: int) -> None:
     engine.close()
 
 
-@pytest.mark.parametrize("family", ["llama2", "qwen2", "gpt2"])
+@pytest.mark.parametrize("family", ["llama2", "qwen2", "gpt2", "qwen3_moe", "mixtral"])
 def test_a_live_module_is_the_same_model(tmp_path: Path, family: str) -> None:
     subject = make_subject(tmp_path, family, 4, "float32")
     saved = Engine.load(subject.path, n_ctx=512)
@@ -241,7 +278,10 @@ def test_the_shipped_model_writes_what_transformers_writes() -> None:
 
 @contextmanager
 def _inputs_rounded(module: Any) -> Iterator[None]:
-    """Every matrix product takes its input, and attention its keys and values, in bf16."""
+    """Every matrix product takes its input, and attention its keys and values, in bf16.
+
+    Routers take theirs in f32.
+    """
 
     def rounded(x: torch.Tensor) -> torch.Tensor:
         return x.bfloat16().float()
@@ -253,7 +293,15 @@ def _inputs_rounded(module: Any) -> Iterator[None]:
         hooks.append(part.register_forward_pre_hook(lambda _, args: (rounded(args[0]),)))
         if name.endswith(("k_proj", "v_proj", "c_attn")):
             hooks.append(part.register_forward_hook(lambda _, __, out: rounded(out)))
-    yield
+    routers = {id(p) for name, p in module.named_parameters() if name.endswith("mlp.gate.weight")}
+    linear = torch.nn.functional.linear
+
+    def rounded_linear(x: torch.Tensor, weight: torch.Tensor, *bias: Any) -> torch.Tensor:
+        return linear(x if id(weight) in routers else rounded(x), weight, *bias)
+
+    with pytest.MonkeyPatch.context() as patch:  # experts are no modules of their own
+        patch.setattr(torch.nn.functional, "linear", rounded_linear)
+        yield
     for hook in hooks:
         hook.remove()
 

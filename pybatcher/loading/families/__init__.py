@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..blueprint import Blueprint
 from ..fields import Fields
-from . import gpt2, llama
+from . import gpt2, llama, moe
 
 __all__ = ["CLASSES", "read_blueprint"]
 
@@ -13,6 +13,8 @@ _READERS = {
     "mistral": llama.read,
     "qwen2": llama.read,
     "qwen3": llama.read,
+    "qwen3_moe": moe.read,
+    "mixtral": moe.read,
     "gpt2": gpt2.read,
 }
 
@@ -21,6 +23,8 @@ CLASSES = {
     "mistral": "MistralForCausalLM",
     "qwen2": "Qwen2ForCausalLM",
     "qwen3": "Qwen3ForCausalLM",
+    "qwen3_moe": "Qwen3MoeForCausalLM",
+    "mixtral": "MixtralForCausalLM",
     "gpt2": "GPT2LMHeadModel",
 }
 """The transformers class of each architecture's language model."""

@@ -17,9 +17,9 @@ from ..model_config import ModelConfig
 from ..rope import read_rope
 from ..tensors import TensorRule
 
-__all__ = ["read", "rules"]
+__all__ = ["NAMES", "read", "rules"]
 
-_NAMES = SizeNames(
+NAMES = SizeNames(
     hidden_size="hidden_size",
     n_layers="num_hidden_layers",
     n_heads="num_attention_heads",
@@ -28,6 +28,7 @@ _NAMES = SizeNames(
     intermediate_size="intermediate_size",
     max_position_embeddings="max_position_embeddings",
 )
+"""config.json's names of the sizes."""
 
 
 def read(fields: Fields) -> Blueprint:
@@ -50,7 +51,7 @@ def read(fields: Fields) -> Blueprint:
 
 def _read_config(fields: Fields) -> ModelConfig:
     architecture = fields.text("model_type")
-    sizes = read_sizes(fields, _NAMES, 128 if architecture == "qwen3" else None)
+    sizes = read_sizes(fields, NAMES, 128 if architecture == "qwen3" else None)
     fields.refuse_unless("hidden_act", "silu", "swish")
     return llama_config(
         sizes,
@@ -86,7 +87,7 @@ def _read_windows(fields: Fields, architecture: str, n_layers: int) -> tuple[int
 def rules(
     config: ModelConfig, *, qkv_bias: bool, o_bias: bool, mlp_bias: bool
 ) -> Iterator[TensorRule]:
-    """Yield a rule for every tensor of the model, with transformers' names as sources."""
+    """Yield a rule for every tensor but those of experts, with transformers' names as sources."""
     hidden, vocabulary = config.hidden_size, config.vocab_size
     yield TensorRule(name=EMBEDDING, source="model.embed_tokens.weight", shape=(vocabulary, hidden))
     yield TensorRule(name="final_norm.weight", source="model.norm.weight", shape=(hidden,))
@@ -106,7 +107,7 @@ def _layer_rules(
         ("attn_norm", "input_layernorm", hidden),
         ("mlp_norm", "post_attention_layernorm", hidden),
     ]
-    if config.architecture == "qwen3":
+    if config.architecture in ("qwen3", "qwen3_moe"):
         norms += [
             ("q_norm", "self_attn.q_norm", head_dim),
             ("k_norm", "self_attn.k_norm", head_dim),
@@ -116,6 +117,7 @@ def _layer_rules(
             name=f"{here}{name}.weight", source=f"{there}{source}.weight", shape=(size,)
         )
 
+    has_experts = config.moe is not None and config.moe.in_layer[layer]
     for name, source, n_out, n_in, bias in (
         ("q", "self_attn.q_proj", query, hidden, qkv_bias),
         ("k", "self_attn.k_proj", key, hidden, qkv_bias),
@@ -125,6 +127,8 @@ def _layer_rules(
         ("up", "mlp.up_proj", inner, hidden, mlp_bias),
         ("down", "mlp.down_proj", hidden, inner, mlp_bias),
     ):
+        if has_experts and source.startswith("mlp."):
+            continue
         yield TensorRule(
             name=f"{here}{name}.weight", source=f"{there}{source}.weight", shape=(n_out, n_in)
         )

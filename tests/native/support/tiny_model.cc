@@ -94,4 +94,26 @@ TinyModel learned_model() {
   return m;
 }
 
+TinyModel moe_model() {
+  TinyModel m = rotary_model();
+  ModelConfig& c = m.config;
+  c.architecture = "qwen3_moe";
+  c.moe = {.n_experts = 5,
+           .n_experts_per_row = 2,
+           .intermediate_size = 12,
+           .normalised = true,
+           .in_layer = {true, false}};
+  for (const char* part : {"gate", "up", "down"}) {
+    m.tensors.erase("layers.0." + std::string(part) + ".weight");
+  }
+  m.add("layers.0.router.weight", c.moe.n_experts, c.hidden_size);
+  for (int e = 0; e < c.moe.n_experts; ++e) {
+    const std::string expert = "layers.0.experts." + std::to_string(e) + ".";
+    m.add(expert + "gate.weight", c.moe.intermediate_size, c.hidden_size);
+    m.add(expert + "up.weight", c.moe.intermediate_size, c.hidden_size);
+    m.add(expert + "down.weight", c.hidden_size, c.moe.intermediate_size);
+  }
+  return m;
+}
+
 }  // namespace pb::test

@@ -33,4 +33,7 @@ TinyModel rotary_model();
 // Learned positions, LayerNorm, plain GELU MLP, biases everywhere, a tied head.
 TinyModel learned_model();
 
+// rotary_model with experts in its first layer: 2 of 5 a row.
+TinyModel moe_model();
+
 }  // namespace pb::test

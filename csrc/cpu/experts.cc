@@ -1,0 +1,198 @@
+#include "cpu/experts.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "cpu/cpu_backend.h"
+#include "cpu/pack.h"
+
+namespace pb::cpu {
+namespace {
+
+constexpr int kSegmentRows = 192;  // of an expert, that pass over a weight tile while it is near
+constexpr int kCombineColumns = 1024;  // of an item of combine
+
+// Rows of one expert that threads take together.
+struct Segment {
+  int32_t expert;
+  int32_t first;  // pair
+  int32_t last;
+};
+
+// Routing::work
+struct Work {
+  int64_t n_segments;
+  Segment segments[];
+};
+
+// experts (k) = the numbers of the k greatest logits, the greatest first, of equal ones the lower.
+// Of numbers that are no numbers some are chosen, each once.
+void choose_greatest(const float* logits, int n, int k, int32_t* experts) {
+  int chosen = 0;
+  for (int e = 0; e < n; ++e) {
+    if (chosen == k && !(logits[e] > logits[experts[k - 1]])) continue;
+    int at = chosen < k ? chosen++ : k - 1;
+    for (; at > 0 && logits[e] > logits[experts[at - 1]]; --at) experts[at] = experts[at - 1];
+    experts[at] = e;
+  }
+}
+
+// Sorts experts (k), which begin with that of the greatest logit, and writes their weights (k).
+void weigh(const float* logits, int n, int k, bool normalised, int32_t* experts, float* weights) {
+  const float greatest = logits[experts[0]];
+  std::sort(experts, experts + k);
+  float sum = 0.0f;
+  for (int i = 0; i < k; ++i) sum += weights[i] = std::exp(logits[experts[i]] - greatest);
+  if (!normalised) {
+    sum = 0.0f;
+    for (int e = 0; e < n; ++e) sum += std::exp(logits[e] - greatest);
+  }
+  for (int i = 0; i < k; ++i) weights[i] /= sum;
+}
+
+// Numbers the pairs: a counting sort by expert, in the order of the rows.
+void number_pairs(int n_rows, Routing& routing) {
+  const int n_experts = routing.n_experts;
+  const int64_t n_pairs = static_cast<int64_t>(n_rows) * routing.n_per_row;
+  const auto* experts = routing.experts.as<int32_t>();
+  auto* pairs = routing.pairs.as<int32_t>();
+  auto* begins = routing.begins.as<int32_t>();
+  std::fill_n(begins, n_experts + 1, 0);
+  for (int64_t i = 0; i < n_pairs; ++i) ++begins[experts[i] + 1];
+  for (int e = 0; e < n_experts; ++e) begins[e + 1] += begins[e];
+  for (int64_t i = 0; i < n_pairs; ++i) pairs[i] = begins[experts[i]]++;
+  for (int e = n_experts; e > 0; --e) begins[e] = begins[e - 1];  // each went on to the next one's
+  begins[0] = 0;
+}
+
+void cut_into_segments(Routing& routing) {
+  const auto* begins = routing.begins.as<int32_t>();
+  Work& work = *routing.work.as<Work>();
+  work.n_segments = 0;
+  for (int e = 0; e < routing.n_experts; ++e) {
+    for (int first = begins[e]; first < begins[e + 1]; first += kSegmentRows) {
+      work.segments[work.n_segments++] = {e, first, std::min(begins[e + 1], first + kSegmentRows)};
+    }
+  }
+}
+
+}  // namespace
+
+Routing CpuExperts::make_routing(int max_rows, int n_experts, int n_per_row) {
+  const auto n_pairs = static_cast<size_t>(max_rows) * static_cast<size_t>(n_per_row);
+  const size_t max_segments = std::min(n_pairs, n_experts + n_pairs / kSegmentRows);
+  Routing routing;
+  routing.n_experts = n_experts;
+  routing.n_per_row = n_per_row;
+  routing.experts = backend_.make_buffer(n_pairs * sizeof(int32_t));
+  routing.weights = backend_.make_buffer(n_pairs * sizeof(float));
+  routing.pairs = backend_.make_buffer(n_pairs * sizeof(int32_t));
+  routing.begins = backend_.make_buffer((static_cast<size_t>(n_experts) + 1) * sizeof(int32_t));
+  routing.work = backend_.make_buffer(sizeof(Work) + max_segments * sizeof(Segment));
+  return routing;
+}
+
+void CpuExperts::route(const Buffer& logits, int n_rows, bool normalised, Routing& routing) {
+  const int n = routing.n_experts;
+  const int k = routing.n_per_row;
+  constexpr int64_t kWorkOfExp = 16;
+  const int64_t work = int64_t{n_rows} * n * kWorkOfExp;
+  backend_.for_range(n_rows, 1, work, [&](int64_t begin, int64_t end, int) {
+    for (int64_t row = begin; row < end; ++row) {
+      const float* of_row = logits.as<float>() + row * n;
+      int32_t* experts = routing.experts.as<int32_t>() + row * k;
+      choose_greatest(of_row, n, k, experts);
+      weigh(of_row, n, k, normalised, experts, routing.weights.as<float>() + row * k);
+    }
+  });
+  number_pairs(n_rows, routing);
+  cut_into_segments(routing);
+}
+
+void CpuExperts::gather(const Activations& x, int n_rows, const Routing& routing,
+                        Activations& out) {
+  const int k = routing.n_per_row;
+  const auto* pairs = routing.pairs.as<int32_t>();
+  const size_t row_bytes = x.data.bytes() / static_cast<size_t>(x.max_rows);
+  const size_t group_bytes = x.groups.bytes() / static_cast<size_t>(x.max_rows);
+  const auto copy = [](const Buffer& from, Buffer& to, int64_t row, int64_t pair, size_t bytes) {
+    std::memcpy(to.as<std::byte>() + pair * bytes, from.as<std::byte>() + row * bytes, bytes);
+  };
+  const auto work = static_cast<int64_t>(row_bytes + group_bytes) * n_rows * k / 8;
+  backend_.for_range(n_rows, 1, work, [&](int64_t begin, int64_t end, int) {
+    for (int64_t row = begin; row < end; ++row) {
+      for (int i = 0; i < k; ++i) {
+        const int64_t pair = pairs[row * k + i];
+        copy(x.data, out.data, row, pair, row_bytes);
+        if (group_bytes > 0) copy(x.groups, out.groups, row, pair, group_bytes);
+      }
+    }
+  });
+}
+
+// Threads share tiles and rows, not experts: one that has all the rows holds nobody up, and of one
+// row's experts each thread streams a part.
+void CpuExperts::matmul(const Activations& x, int, const Routing& routing,
+                        std::span<const Matrix> w, Buffer& y) {
+  const Matrix& any = w.front();
+  const ProductKernel& kernel = backend_.product(any.dtype);
+  const Work& segments = *routing.work.as<Work>();
+  const int64_t all_tiles = tiles_of(any.n_out, kernel.tile.columns);
+  const int64_t wanted = int64_t{CpuBackend::kItemsPerThread} * backend_.n_threads();
+  const int64_t tiles = std::clamp(segments.n_segments * all_tiles / wanted, int64_t{1},
+                                   std::min(all_tiles, int64_t{kernel.tiles_per_call}));
+  const int64_t calls = (all_tiles + tiles - 1) / tiles;  // of a segment
+  const int64_t n_items = segments.n_segments * calls;
+  const int64_t n_pairs = routing.begins.as<int32_t>()[routing.n_experts];
+  const int64_t work = n_pairs * any.n_in * any.n_out;
+  const int64_t grain = std::clamp(CpuBackend::kWorthThreads * n_items / std::max<int64_t>(1, work),
+                                   int64_t{1}, std::max<int64_t>(1, n_items / wanted));
+  backend_.for_range(n_items, grain, work, [&](int64_t begin, int64_t end, int worker) {
+    std::byte* scratch = backend_.scratch_.as<std::byte>() + backend_.scratch_bytes_ * worker;
+    for (int64_t item = begin; item < end; ++item) {
+      const Segment& segment = segments.segments[item / calls];
+      const Matrix& matrix = w[static_cast<size_t>(segment.expert)];
+      const int64_t tile = item % calls * tiles;
+      const GemmArgs args{.weights = matrix.packed.as<std::byte>(),
+                          .bias = matrix.bias.as<float>(),
+                          .x = x.data.as<std::byte>(),
+                          .x_stride = x.row_stride,
+                          .groups = x.groups.as<RowGroup>(),
+                          .group_stride = x.group_stride,
+                          .y = y.as<float>(),
+                          .n_out = matrix.n_out,
+                          .n_in = matrix.n_in,
+                          .add = false};
+      kernel.tiles(args, static_cast<int>(tile),
+                   static_cast<int>(std::min(all_tiles, tile + tiles)), segment.first, segment.last,
+                   scratch);
+    }
+  });
+}
+
+void CpuExperts::combine(const Buffer& y, int n_rows, const Routing& routing, int hidden,
+                         Buffer& x) {
+  const int k = routing.n_per_row;
+  const int64_t parts = (hidden + kCombineColumns - 1) / kCombineColumns;
+  const int64_t work = int64_t{n_rows} * hidden * k;
+  backend_.for_range(n_rows * parts, 1, work, [&](int64_t begin, int64_t end, int) {
+    float sum[kCombineColumns];
+    for (int64_t item = begin; item < end; ++item) {
+      const int64_t row = item / parts;
+      const int64_t first = item % parts * kCombineColumns;
+      const auto n = static_cast<int>(std::min<int64_t>(kCombineColumns, hidden - first));
+      std::fill_n(sum, n, 0.0f);
+      for (int i = 0; i < k; ++i) {
+        const int64_t pair = routing.pairs.as<int32_t>()[row * k + i];
+        const float weight = routing.weights.as<float>()[row * k + i];
+        const float* from = y.as<float>() + pair * hidden + first;
+        for (int c = 0; c < n; ++c) sum[c] += weight * from[c];
+      }
+      float* to = x.as<float>() + row * hidden + first;
+      for (int c = 0; c < n; ++c) to[c] += sum[c];
+    }
+  });
+}
+
+}  // namespace pb::cpu

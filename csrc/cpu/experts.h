@@ -1,0 +1,26 @@
+// Mixtures of experts on the CPU: the products of cpu/kernels.h over the rows of each expert.
+#pragma once
+
+#include "ops/experts.h"
+
+namespace pb::cpu {
+
+class CpuBackend;
+
+class CpuExperts final : public ExpertOperations {
+ public:
+  // Computes with the threads and kernels of `backend`, whose part this is.
+  explicit CpuExperts(CpuBackend& backend) : backend_(backend) {}
+
+  Routing make_routing(int max_rows, int n_experts, int n_per_row) override;
+  void route(const Buffer& logits, int n_rows, bool normalised, Routing& routing) override;
+  void gather(const Activations& x, int n_rows, const Routing& routing, Activations& out) override;
+  void matmul(const Activations& x, int n_rows, const Routing& routing, std::span<const Matrix> w,
+              Buffer& y) override;
+  void combine(const Buffer& y, int n_rows, const Routing& routing, int hidden, Buffer& x) override;
+
+ private:
+  CpuBackend& backend_;
+};
+
+}  // namespace pb::cpu

@@ -1,0 +1,55 @@
+// The operations of mixtures of experts: which rows go to which expert, and the products of each
+// expert with its rows alone.
+//
+// The contract of Backend holds: a row's result depends on that row alone, bit for bit, and no
+// operation allocates or throws in a pass. An expert without rows costs nothing.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "ops/buffer.h"
+#include "ops/tensors.h"
+
+namespace pb {
+
+// Which experts the rows of a pass go to. A pair is a row and one of its experts. Pairs are
+// numbered expert by expert, and within an expert by row, so that an expert's rows are neighbours.
+struct Routing {
+  int n_experts = 0;
+  int n_per_row = 0;
+  Buffer experts;  // (max_rows, n_per_row) i32: the row's experts, ascending
+  Buffer weights;  // (max_rows, n_per_row) f32: how much the expert's result counts
+  Buffer pairs;    // (max_rows, n_per_row) i32: the number of the pair
+  Buffer begins;   // (n_experts + 1) i32: the first pair of each expert; then that of nobody
+  Buffer work;     // of the device: how it shares the pairs among its threads
+};
+
+class ExpertOperations {
+ public:
+  virtual ~ExpertOperations() = default;
+
+  // At load: room for passes of max_rows rows.
+  virtual Routing make_routing(int max_rows, int n_experts, int n_per_row) = 0;
+
+  // In a pass: chooses for every row the n_per_row experts of the greatest logits; of equal ones
+  // that of the lower number. Weights are the softmax over all experts, or over the chosen ones
+  // where `normalised`.  logits (n_rows, n_experts) f32
+  virtual void route(const Buffer& logits, int n_rows, bool normalised, Routing& routing) = 0;
+
+  // out[pair] = x[row of the pair].  x (n_rows, n_in) -> out (n_rows * n_per_row, n_in)
+  virtual void gather(const Activations& x, int n_rows, const Routing& routing,
+                      Activations& out) = 0;
+
+  // y[pair] = x[pair] W^T + bias, W being the expert's.  w (n_experts), all of one shape and dtype;
+  // x (n_rows * n_per_row, n_in) -> y (n_rows * n_per_row, n_out) f32
+  virtual void matmul(const Activations& x, int n_rows, const Routing& routing,
+                      std::span<const Matrix> w, Buffer& y) = 0;
+
+  // x[row] += the sum over its experts, in ascending order, of weight * y[pair]. The sum starts at
+  // zero and is added to x at last.  y (n_rows * n_per_row, hidden), x (n_rows, hidden) f32
+  virtual void combine(const Buffer& y, int n_rows, const Routing& routing, int hidden,
+                       Buffer& x) = 0;
+};
+
+}  // namespace pb

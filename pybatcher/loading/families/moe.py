@@ -1,0 +1,133 @@
+"""Mixtures of experts: Qwen3-MoE and Mixtral, which are Qwen3 and Mistral but for the MLP.
+
+Published checkpoints have three matrices an expert. Live modules of transformers 5 stack those of
+all experts of a layer in two tensors: gate over up, and down. Both are read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import NamedTuple
+
+from ..blueprint import Blueprint
+from ..fields import Fields
+from ..limits import MAX_LAYERS, MAX_POSITIONS, MAX_VOCABULARY, MAX_WIDTH
+from ..llama_config import LlamaSizes, llama_config, read_sizes
+from ..model_config import ModelConfig
+from ..moe import MAX_EXPERTS, MAX_EXPERTS_OF_MODEL, MoeConfig
+from ..rope import read_rope
+from ..tensors import TensorRule
+from . import llama
+
+__all__ = ["read"]
+
+_QWEN3_PARTS = {"gate": "gate_proj", "up": "up_proj", "down": "down_proj"}
+_MIXTRAL_PARTS = {"gate": "w1", "up": "w3", "down": "w2"}
+
+
+def read(fields: Fields) -> Blueprint:
+    """Return the blueprint of a qwen3_moe or mixtral config.json. Raises ModelFormatError."""
+    architecture = fields.text("model_type")
+    is_qwen = architecture == "qwen3_moe"
+    sizes = read_sizes(fields, llama.NAMES)
+    fields.refuse_unless("hidden_act", "silu", "swish")
+    window = fields.integer("sliding_window", 1, MAX_POSITIONS, 0)
+    if is_qwen and not fields.boolean("use_sliding_window", False):
+        window = 0
+    config = llama_config(
+        sizes,
+        architecture=architecture,
+        vocab_size=fields.integer("vocab_size", 1, MAX_VOCABULARY),
+        norm_eps=fields.number("rms_norm_eps", 0.0, 1.0, 1e-6 if is_qwen else 1e-5),
+        rope=read_rope(fields, sizes.head_dim, sizes.max_position_embeddings),
+        sliding_windows=(window,) * sizes.n_layers,
+    )
+    config = replace(config, moe=_read_moe(fields, sizes, is_qwen))
+    bias = is_qwen and fields.boolean("attention_bias", False)
+    rules = llama.rules(config, qkv_bias=bias, o_bias=bias, mlp_bias=False)
+    tied = fields.boolean("tie_word_embeddings", False)
+    return Blueprint(config, (*rules, *_expert_rules(config)), tied)
+
+
+def _read_moe(fields: Fields, sizes: LlamaSizes, is_qwen: bool) -> MoeConfig | None:
+    """Return None where all layers are dense."""
+    name = "num_experts" if "num_experts" in fields else "num_local_experts"
+    n_experts = fields.integer(name, 1, MAX_EXPERTS)
+    if n_experts * sizes.n_layers > MAX_EXPERTS_OF_MODEL:
+        raise fields.error(name, f"at most {MAX_EXPERTS_OF_MODEL} experts in all layers")
+    in_layer = (True,) * sizes.n_layers
+    intermediate_size = sizes.intermediate_size
+    if is_qwen:
+        in_layer = _read_sparse_layers(fields, sizes.n_layers)
+        intermediate_size = fields.integer("moe_intermediate_size", 1, MAX_WIDTH)
+    moe = MoeConfig(
+        n_experts=n_experts,
+        n_experts_per_row=fields.integer("num_experts_per_tok", 1, n_experts),
+        intermediate_size=intermediate_size,
+        normalised=fields.boolean("norm_topk_prob", False) if is_qwen else True,
+        in_layer=in_layer,
+    )
+    return moe if any(in_layer) else None
+
+
+def _read_sparse_layers(fields: Fields, n_layers: int) -> tuple[bool, ...]:
+    step = fields.integer("decoder_sparse_step", 1, MAX_LAYERS, 1)
+    dense = fields.get("mlp_only_layers")
+    dense = [] if dense is None else dense
+    if not isinstance(dense, list) or any(type(layer) is not int for layer in dense):
+        raise fields.error("mlp_only_layers", "a list of the numbers of layers")
+    return tuple(layer not in dense and (layer + 1) % step == 0 for layer in range(n_layers))
+
+
+def _expert_rules(config: ModelConfig) -> Iterator[TensorRule]:
+    moe = config.moe
+    if moe is None:
+        return
+    is_qwen = config.architecture == "qwen3_moe"
+    parts = _QWEN3_PARTS if is_qwen else _MIXTRAL_PARTS
+    for layer in range(config.n_layers):
+        if not moe.in_layer[layer]:
+            continue
+        stacked = f"model.layers.{layer}.mlp."
+        there = stacked if is_qwen else f"model.layers.{layer}.block_sparse_moe."
+        router = TensorRule(
+            name=f"layers.{layer}.router.weight",
+            source=f"{there}gate.weight",
+            shape=(moe.n_experts, config.hidden_size),
+        )
+        yield replace(router, otherwise=replace(router, source=f"{stacked}gate.weight"))
+        for part in _stacked_parts(moe, config.hidden_size, f"{stacked}experts."):
+            for expert in range(moe.n_experts):
+                name = f"layers.{layer}.experts.{expert}.{part.name}.weight"
+                yield TensorRule(
+                    name=name,
+                    source=f"{there}experts.{expert}.{parts[part.name]}.weight",
+                    shape=(part.rows[1] - part.rows[0], part.shape[2]),
+                    otherwise=TensorRule(
+                        name=name,
+                        source=part.source,
+                        shape=part.shape,
+                        index=expert,
+                        rows=part.rows,
+                    ),
+                )
+
+
+class _StackedPart(NamedTuple):
+    """One matrix of every expert, inside a tensor of all experts of a layer."""
+
+    name: str
+    source: str
+    shape: tuple[int, int, int]  # (experts, outputs, inputs)
+    rows: tuple[int, int]
+
+
+def _stacked_parts(moe: MoeConfig, hidden: int, prefix: str) -> tuple[_StackedPart, ...]:
+    n, inner = moe.n_experts, moe.intermediate_size
+    gate_up, down = f"{prefix}gate_up_proj", f"{prefix}down_proj"
+    return (
+        _StackedPart("gate", gate_up, (n, 2 * inner, hidden), (0, inner)),
+        _StackedPart("up", gate_up, (n, 2 * inner, hidden), (inner, 2 * inner)),
+        _StackedPart("down", down, (n, hidden, inner), (0, hidden)),
+    )

@@ -1,0 +1,77 @@
+"""The mixtures of experts of a GGUF file: its keys, and the rules of its tensors.
+
+llama.cpp has Mixtral as a `llama` with experts, and always normalises the weights of the chosen
+experts, in both architectures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from .fields import Fields
+from .limits import MAX_WIDTH
+from .llama_config import LlamaSizes
+from .model_config import ModelConfig
+from .moe import MAX_EXPERTS, MAX_EXPERTS_OF_MODEL, MoeConfig
+from .tensors import TensorRule
+
+__all__ = ["expert_rules", "read_moe"]
+
+_SOFTMAX = 1  # of llama.cpp's gating functions
+
+
+def read_moe(fields: Fields, architecture: str, sizes: LlamaSizes) -> MoeConfig | None:
+    """Return the experts that the metadata of `architecture` describe; None: it has none.
+
+    Raises ModelFormatError for a value out of range, or one that the engine cannot do.
+    """
+    always = architecture == "qwen3moe"
+    name = f"{architecture}.expert_count"
+    if architecture not in ("llama", "qwen3moe"):
+        fields.refuse_unless(name, 0)
+        return None
+    n_experts = fields.integer(name, 1 if always else 0, MAX_EXPERTS, *(() if always else (0,)))
+    if n_experts == 0:
+        return None
+    if n_experts * sizes.n_layers > MAX_EXPERTS_OF_MODEL:
+        raise fields.error(name, f"at most {MAX_EXPERTS_OF_MODEL} experts in all layers")
+    fields.refuse_unless(f"{architecture}.expert_shared_count", 0)
+    fields.refuse_unless(f"{architecture}.expert_gating_func", _SOFTMAX)
+    fields.refuse_unless(f"{architecture}.expert_weights_norm", True)
+    fields.refuse_unless(f"{architecture}.expert_weights_scale", 0.0, 1.0)
+    default = () if always else (sizes.intermediate_size,)
+    return MoeConfig(
+        n_experts=n_experts,
+        n_experts_per_row=fields.integer(f"{architecture}.expert_used_count", 1, n_experts),
+        intermediate_size=fields.integer(
+            f"{architecture}.expert_feed_forward_length", 1, MAX_WIDTH, *default
+        ),
+        normalised=True,
+        in_layer=(True,) * sizes.n_layers,
+    )
+
+
+def expert_rules(config: ModelConfig) -> Iterator[TensorRule]:
+    """Yield the rules of routers and experts, with GGUF's names as sources."""
+    moe = config.moe
+    if moe is None:
+        return
+    hidden, inner = config.hidden_size, moe.intermediate_size
+    for layer in range(config.n_layers):
+        yield TensorRule(
+            name=f"layers.{layer}.router.weight",
+            source=f"blk.{layer}.ffn_gate_inp.weight",
+            shape=(moe.n_experts, hidden),
+        )
+        for expert in range(moe.n_experts):
+            for part, shape in (
+                ("gate", (inner, hidden)),
+                ("up", (inner, hidden)),
+                ("down", (hidden, inner)),
+            ):
+                yield TensorRule(
+                    name=f"layers.{layer}.experts.{expert}.{part}.weight",
+                    source=f"blk.{layer}.ffn_{part}_exps.weight",
+                    shape=(moe.n_experts, *shape),
+                    index=expert,
+                )

@@ -1,0 +1,30 @@
+"""`MoeConfig`: the mixtures of experts that a model has in some of its layers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["MAX_EXPERTS", "MAX_EXPERTS_OF_MODEL", "MoeConfig"]
+
+MAX_EXPERTS = 4096
+"""Most experts of a layer."""
+MAX_EXPERTS_OF_MODEL = 2**16
+"""Most experts of all layers, so that a hostile configuration cannot ask for millions of rules."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MoeConfig:
+    """Layers whose MLP is a mixture of experts: small gated MLPs, of which a row takes few.
+
+    n_experts: of every layer that has any.
+    n_experts_per_row: a row takes the experts with the greatest router logits.
+    intermediate_size: of an expert.
+    normalised: the weights of a row's experts sum to 1; False: the weights of all experts do.
+    in_layer: for each layer, whether it has experts.
+    """
+
+    n_experts: int
+    n_experts_per_row: int
+    intermediate_size: int
+    normalised: bool
+    in_layer: tuple[bool, ...]
