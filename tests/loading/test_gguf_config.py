@@ -176,7 +176,7 @@ def test_refused(name: str) -> None:
     assert str(caught.value).startswith("model.gguf: ")
 
 
-@pytest.mark.parametrize("architecture", ["gemma2", "", "llama4", "mamba"])
+@pytest.mark.parametrize("architecture", ["gemma", "", "llama4", "mamba"])
 def test_other_architectures(architecture: str) -> None:
     fields = Fields({**LLAMA, "general.architecture": architecture}, "model.gguf")
     with pytest.raises(ModelFormatError, match="one of 'llama', 'qwen2', 'qwen3'"):

@@ -32,7 +32,10 @@ Floats = NDArray[np.float32]
 CLOSE = 1e-4
 N_PROMPT = 280  # past one segment of attention (256), so that partial softmax states are merged
 N_GREEDY = 64
-FAMILIES = ("llama2", "llama3", "mistral", "qwen2", "qwen3", "smollm2", "gpt2", "linear", "yarn")
+FAMILIES = (
+    *("llama2", "llama3", "mistral", "qwen2", "qwen3", "smollm2", "gpt2", "linear", "yarn"),
+    *("gemma2", "gemma3"),
+)
 SEEDS = (1, 2, 3)
 
 
@@ -102,10 +105,37 @@ def random_shape(family: str, seed: int) -> tuple[str, dict[str, Any]]:
         return "llama", {**shape, **heads, "tie_word_embeddings": True}
     if family == "mistral":
         return "mistral", {**shape, "sliding_window": int(rng.integers(3, 60))}
+    if family.startswith("gemma"):
+        return family, {**shape, **_gemma(rng, family, shape["num_hidden_layers"])}
     if seed == SEEDS[-1]:  # some layers see a window, the first see all
         windows = {"use_sliding_window": True, "sliding_window": 21, "max_window_layers": 1}
         return family, {**shape, **windows}
     return family, shape
+
+
+def _sliding(rng: np.random.Generator, n_layers: int) -> dict[str, Any]:
+    """Windows shorter and longer than a KV block in some layers."""
+    kinds = ["sliding_attention", "full_attention"]
+    return {
+        "sliding_window": int(rng.choice([5, 31, 33, 90])),
+        "layer_types": [kinds[0], *(str(rng.choice(kinds)) for _ in range(n_layers - 1))],
+    }
+
+
+def _gemma(rng: np.random.Generator, family: str, n_layers: int) -> dict[str, Any]:
+    fields = {
+        **_sliding(rng, n_layers),
+        "query_pre_attn_scalar": int(rng.integers(4, 40)),
+        "attention_bias": bool(rng.integers(2)),
+        "final_logit_softcapping": [None, 5.0, 30.0][int(rng.integers(3))],
+    }
+    if family == "gemma2":
+        return {**fields, "attn_logit_softcapping": [None, 1.5, 50.0][int(rng.integers(3))]}
+    full = {"rope_type": "default", "rope_theta": float(rng.choice([1e6, 2e4]))}
+    if rng.integers(2):
+        full |= {"rope_type": "linear", "factor": 8.0}
+    sliding = {"rope_type": "default", "rope_theta": float(rng.choice([1e4, 500.0]))}
+    return {**fields, "rope_parameters": {"full_attention": full, "sliding_attention": sliding}}
 
 
 @dataclass(frozen=True)
@@ -132,6 +162,10 @@ def make_subject(directory: Path, family: str, seed: int, dtype: str) -> Subject
     module = transformers.AutoModelForCausalLM.from_pretrained(
         directory, attn_implementation="eager", dtype=torch.float32
     )
+    if family.startswith("gemma"):
+        # Rounded to the dtype of the checkpoint, as in a module of that dtype.
+        scale = module.model.embed_tokens.embed_scale
+        scale.copy_(scale.to(getattr(torch, dtype)))
     vocab_size = module.config.vocab_size
     prompt = np.random.default_rng(seed).integers(0, vocab_size, N_PROMPT).tolist()
     return Subject(directory, module, prompt)
@@ -190,7 +224,7 @@ def check_f32(directory: Path, family: str, seed: int) -> None:
     engine.close()
 
 
-@pytest.mark.parametrize("family", ["llama2", "qwen2", "gpt2"])
+@pytest.mark.parametrize("family", ["llama2", "qwen2", "gpt2", "gemma2", "gemma3"])
 def test_a_live_module_is_the_same_model(tmp_path: Path, family: str) -> None:
     subject = make_subject(tmp_path, family, 4, "float32")
     saved = Engine.load(subject.path, n_ctx=512)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..blueprint import Blueprint
 from ..fields import Fields
-from . import gpt2, llama
+from . import gemma, gpt2, llama
 
 __all__ = ["CLASSES", "read_blueprint"]
 
@@ -14,6 +14,9 @@ _READERS = {
     "qwen2": llama.read,
     "qwen3": llama.read,
     "gpt2": gpt2.read,
+    "gemma2": gemma.read,
+    "gemma3_text": gemma.read,
+    "gemma3": gemma.read_multimodal,
 }
 
 CLASSES = {
@@ -22,6 +25,9 @@ CLASSES = {
     "qwen2": "Qwen2ForCausalLM",
     "qwen3": "Qwen3ForCausalLM",
     "gpt2": "GPT2LMHeadModel",
+    "gemma2": "Gemma2ForCausalLM",
+    "gemma3_text": "Gemma3ForCausalLM",
+    "gemma3": "Gemma3ForConditionalGeneration",
 }
 """The transformers class of each architecture's language model."""
 
