@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from .families import gemma, llama
+from .families import gemma, granite, llama, olmo
 from .fields import Fields
 from .gguf_keys import ArchitectureKeys
 from .limits import MAX_LAYERS, MAX_POSITIONS
@@ -71,6 +71,28 @@ def _gemma(config: ModelConfig) -> ModelConfig:
     )
 
 
+def _granite(keys: ArchitectureKeys, config: ModelConfig) -> ModelConfig:
+    def factor(name: str) -> float | None:
+        """Return a multiplier; None where the file has none, which 0 says too."""
+        return keys.number(name, 0.0, 1e6, 0.0) or None
+
+    logits = keys.number("logit_scale", 1e-6, 1e6)
+    return granite.with_multipliers(
+        config,
+        embedding=factor("embedding_scale") or 1.0,
+        residual=factor("residual_scale") or 1.0,
+        attention=factor("attention.scale") or config.attention_scale,
+        logits=logits,
+    )
+
+
+def _olmo2(keys: ArchitectureKeys, config: ModelConfig) -> ModelConfig:
+    """An OLMo 3 is one with windows, in whose layers frequencies are not scaled."""
+    theta = keys.number("rope.freq_base", 1e-3, 1e12, 1e4)
+    theta = keys.number("rope.freq_base_swa", 1e-3, 1e12, theta)
+    return olmo.post_normed(_with_windows(keys, config, 4, theta))
+
+
 def _with_windows(
     keys: ArchitectureKeys, config: ModelConfig, period: int, theta: float
 ) -> ModelConfig:
@@ -107,4 +129,6 @@ ARCHITECTURES = {
     "qwen3": GgufArchitecture(),
     "gemma2": GgufArchitecture(change=_gemma2, rules=gemma.gguf_rules, has_windows=True),
     "gemma3": GgufArchitecture(change=_gemma3, rules=gemma.gguf_rules, has_windows=True),
+    "granite": GgufArchitecture(change=_granite, has_attention_scale=True, in_pairs=True),
+    "olmo2": GgufArchitecture(change=_olmo2, rules=olmo.rules, has_windows=True),
 }

@@ -17,7 +17,10 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, 
 
 __all__ = ["ARCHITECTURES", "make_checkpoint", "make_module", "make_tokenizer"]
 
-ARCHITECTURES = ("llama", "mistral", "qwen2", "qwen3", "gpt2", "gemma2", "gemma3")
+ARCHITECTURES = (
+    *("llama", "mistral", "qwen2", "qwen3", "gpt2", "gemma2", "gemma3"),
+    *("granite", "olmo2", "olmo3"),
+)
 
 _ROTARY = {
     "vocab_size": 384,
@@ -58,6 +61,20 @@ _DEFAULTS: dict[str, dict[str, Any]] = {
         "final_logit_softcapping": 8.0,
     },
     "gemma3": {**_GEMMA, "query_pre_attn_scalar": 9, "sliding_window_pattern": 2},
+    "granite": {
+        **_ROTARY,
+        "embedding_multiplier": 3.0,
+        "residual_multiplier": 0.22,
+        "attention_multiplier": 0.4,
+        "logits_scaling": 2.5,
+    },
+    "olmo2": {**_ROTARY, "pad_token_id": None},
+    "olmo3": {
+        **_ROTARY,
+        "pad_token_id": None,
+        "sliding_window": 24,
+        "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+    },
 }
 _CLASSES = {
     "llama": ("LlamaConfig", "LlamaForCausalLM"),
@@ -67,6 +84,9 @@ _CLASSES = {
     "gpt2": ("GPT2Config", "GPT2LMHeadModel"),
     "gemma2": ("Gemma2Config", "Gemma2ForCausalLM"),
     "gemma3": ("Gemma3TextConfig", "Gemma3ForCausalLM"),
+    "granite": ("GraniteConfig", "GraniteForCausalLM"),
+    "olmo2": ("Olmo2Config", "Olmo2ForCausalLM"),
+    "olmo3": ("Olmo3Config", "Olmo3ForCausalLM"),
 }
 _SPECIAL_TOKENS = ("<|begin|>", "<|end|>", "<|im_start|>", "<|im_end|>")
 _CHAT_TEMPLATE = """\

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -60,6 +61,38 @@ def test_gemma_3() -> None:
     np.testing.assert_allclose(config.ropes[1].inv_freq[1], 100 ** (-1 / 8), rtol=1e-6)
 
 
+def test_granite() -> None:
+    config = read("granite", logit_scale=8.0)
+    plain = read("llama")
+    assert config == replace(plain, architecture="granite", logit_scale=1 / 8)
+    config = read(
+        "granite",
+        logit_scale=8.0,
+        residual_scale=0.5,
+        embedding_scale=12.0,
+        attention__scale=0.125,
+    )
+    assert (config.logit_scale, config.attention_scale) == (1 / 8, 0.125)
+    assert (config.embedding_scale, config.norm_eps) == (24.0, 4e-5)
+    zeros = {"residual_scale": 0.0, "embedding_scale": 0.0, "attention__scale": 0.0}
+    assert read("granite", logit_scale=8.0, **zeros) == read("granite", logit_scale=8.0)
+
+
+def test_olmo_2() -> None:
+    config = read("olmo2")
+    norms = {"pre_norm": False, "post_norm": True, "whole_qk_norm": True}
+    assert config == replace(read("llama"), architecture="olmo2", **norms)
+
+
+def test_olmo_3() -> None:
+    yarn = {"rope__scaling__type": "yarn", "rope__scaling__factor": 4.0}
+    config = read("olmo2", rope__freq_base=100.0, attention__sliding_window=9, **yarn)
+    assert config.sliding_windows == (9, 9, 9, 0, 9, 9, 9)
+    assert config.layer_ropes == (1, 1, 1, 0, 1, 1, 1)
+    assert config.ropes[0] == read("olmo2", rope__freq_base=100.0, **yarn).ropes[0]
+    assert config.ropes[1] == read("olmo2", rope__freq_base=100.0).ropes[0]
+
+
 @pytest.mark.parametrize(("architecture", "n_layers"), [("gemma2", 46), ("gemma3", 62)])
 def test_scores_of_27b_are_scaled_by_the_width_of_the_stream(
     architecture: str, n_layers: int
@@ -89,6 +122,10 @@ def test_the_pattern_of_windows_may_be_in_the_file() -> None:
         ("gemma2", {"attention__sliding_window_pattern": 0}, "sliding_window_pattern is 0"),
         ("gemma2", {"attn_logit_softcapping": float("nan")}, "attn_logit_softcapping is nan"),
         ("gemma2", {"attention__scale": 2.0}, "gemma2.attention.scale is 2.0"),
+        ("granite", {}, "granite.logit_scale is missing"),
+        ("granite", {"logit_scale": 0.0}, "granite.logit_scale is 0.0"),
+        ("granite", {"logit_scale": 1.0, "residual_scale": -1.0}, "residual_scale is -1.0"),
+        ("olmo2", {"attention__scale": 2.0}, "olmo2.attention.scale is 2.0"),
         ("qwen3", {"attention__sliding_window": 9}, "qwen3.attention.sliding_window is 9"),
     ],
 )

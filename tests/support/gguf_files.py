@@ -36,8 +36,8 @@ _GEMMA_NORMS = {
     "pre_feedforward_layernorm": "ffn_norm",
     "post_feedforward_layernorm": "post_ffw_norm",
 }
-_OWN_PARTS = {"gemma2": _GEMMA_NORMS, "gemma3": _GEMMA_NORMS}
-_IN_PAIRS = ("llama",)
+_OWN_PARTS = {"gemma2": _GEMMA_NORMS, "gemma3": _GEMMA_NORMS, "olmo2": _GEMMA_NORMS}
+_IN_PAIRS = ("llama", "granite")
 _PLAIN = {torch.float32: Kind.F32, torch.float16: Kind.F16, torch.bfloat16: Kind.BF16}
 _CONTROL, _USER_DEFINED, _UNUSED, _NORMAL = 3, 4, 5, 1
 
@@ -94,7 +94,7 @@ def write_gguf(
     keys: metadata to add or replace; None as a value removes the key.
     """
     config = json.loads((directory / "config.json").read_text())
-    architecture = config["model_type"].removesuffix("_text")
+    architecture = config["model_type"].removesuffix("_text").replace("olmo3", "olmo2")
     writer = gguf.GGUFWriter(target, architecture)
     _add_config(writer, config)
     if tokenizer:
@@ -155,6 +155,15 @@ def _add_own_config(writer: gguf.GGUFWriter, config: dict[str, Any]) -> None:
         writer.add_sliding_window(config["sliding_window"])
         if config["final_logit_softcapping"] is not None:
             writer.add_final_logit_softcapping(config["final_logit_softcapping"])
+    if architecture == "granite":
+        writer.add_attention_scale(config["attention_multiplier"])
+        writer.add_embedding_scale(config["embedding_multiplier"])
+        writer.add_residual_scale(config["residual_multiplier"])
+        writer.add_logit_scale(config["logits_scaling"])
+    if architecture == "olmo3":
+        writer.add_sliding_window(config["sliding_window"])
+        kinds = config["layer_types"]
+        writer.add_sliding_window_pattern([kind == "sliding_attention" for kind in kinds])
     if architecture == "gemma2":
         writer.add_attn_logit_softcapping(config["attn_logit_softcapping"])
 

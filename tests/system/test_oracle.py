@@ -34,7 +34,7 @@ N_PROMPT = 280  # past one segment of attention (256), so that partial softmax s
 N_GREEDY = 64
 FAMILIES = (
     *("llama2", "llama3", "mistral", "qwen2", "qwen3", "smollm2", "gpt2", "linear", "yarn"),
-    *("gemma2", "gemma3"),
+    *("gemma2", "gemma3", "granite", "olmo2", "olmo3"),
 )
 SEEDS = (1, 2, 3)
 
@@ -105,6 +105,10 @@ def random_shape(family: str, seed: int) -> tuple[str, dict[str, Any]]:
         return "llama", {**shape, **heads, "tie_word_embeddings": True}
     if family == "mistral":
         return "mistral", {**shape, "sliding_window": int(rng.integers(3, 60))}
+    if family == "granite":
+        return family, {**shape, **_granite(rng)}
+    if family.startswith("olmo"):
+        return family, {**shape, **_olmo(rng, family, shape)}
     if family.startswith("gemma"):
         return family, {**shape, **_gemma(rng, family, shape["num_hidden_layers"])}
     if seed == SEEDS[-1]:  # some layers see a window, the first see all
@@ -120,6 +124,33 @@ def _sliding(rng: np.random.Generator, n_layers: int) -> dict[str, Any]:
         "sliding_window": int(rng.choice([5, 31, 33, 90])),
         "layer_types": [kinds[0], *(str(rng.choice(kinds)) for _ in range(n_layers - 1))],
     }
+
+
+def _granite(rng: np.random.Generator) -> dict[str, Any]:
+    return {
+        "embedding_multiplier": float(rng.choice([1.0, 12.0])),
+        "residual_multiplier": float(rng.choice([0.22, 1.0, 1.5])),
+        "attention_multiplier": float(rng.choice([0.015625, 0.3, 1.0])),
+        "logits_scaling": float(rng.choice([1.0, 8.0])),
+        "attention_bias": bool(rng.integers(2)),
+        "mlp_bias": bool(rng.integers(2)),
+    }
+
+
+def _olmo(rng: np.random.Generator, family: str, shape: dict[str, Any]) -> dict[str, Any]:
+    fields = {
+        "hidden_size": shape["num_attention_heads"] * shape["head_dim"],
+        "pad_token_id": None,
+        "attention_bias": bool(rng.integers(2)),
+    }
+    if family == "olmo2":
+        return fields
+    full = {"rope_type": "default", "rope_theta": 5e5}
+    if rng.integers(2):
+        full |= {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 128}
+    plain = {"rope_type": "default", "rope_theta": 5e5}
+    fields["rope_parameters"] = {"full_attention": full, "sliding_attention": plain}
+    return {**fields, **_sliding(rng, shape["num_hidden_layers"])}
 
 
 def _gemma(rng: np.random.Generator, family: str, n_layers: int) -> dict[str, Any]:
@@ -224,7 +255,9 @@ def check_f32(directory: Path, family: str, seed: int) -> None:
     engine.close()
 
 
-@pytest.mark.parametrize("family", ["llama2", "qwen2", "gpt2", "gemma2", "gemma3"])
+@pytest.mark.parametrize(
+    "family", ["llama2", "qwen2", "gpt2", "gemma2", "gemma3", "granite", "olmo3"]
+)
 def test_a_live_module_is_the_same_model(tmp_path: Path, family: str) -> None:
     subject = make_subject(tmp_path, family, 4, "float32")
     saved = Engine.load(subject.path, n_ctx=512)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..blueprint import Blueprint
 from ..fields import Fields
-from . import gemma, gpt2, llama
+from . import gemma, gpt2, granite, llama, olmo
 
 __all__ = ["CLASSES", "read_blueprint"]
 
@@ -17,6 +17,9 @@ _READERS = {
     "gemma2": gemma.read,
     "gemma3_text": gemma.read,
     "gemma3": gemma.read_multimodal,
+    "granite": granite.read,
+    "olmo2": olmo.read,
+    "olmo3": olmo.read,
 }
 
 CLASSES = {
@@ -28,6 +31,9 @@ CLASSES = {
     "gemma2": "Gemma2ForCausalLM",
     "gemma3_text": "Gemma3ForCausalLM",
     "gemma3": "Gemma3ForConditionalGeneration",
+    "granite": "GraniteForCausalLM",
+    "olmo2": "Olmo2ForCausalLM",
+    "olmo3": "Olmo3ForCausalLM",
 }
 """The transformers class of each architecture's language model."""
 
