@@ -51,14 +51,20 @@ class TimedBackend final : public Backend {
   void plan(const RowBatch& batch, const KvStorage& kv) override {
     timed("plan", [&] { inner_.plan(batch, kv); });
   }
-  void embed(const Matrix& table, Buffer& x) override {
-    timed("embed", [&] { inner_.embed(table, x); });
+  void embed(const Matrix& table, float scale, Buffer& x) override {
+    timed("embed", [&] { inner_.embed(table, scale, x); });
   }
   void embed_add(const Matrix& table, Buffer& x) override {
     timed("embed", [&] { inner_.embed_add(table, x); });
   }
   void norm(const Buffer& x, Rows rows, const Norm& norm, Activations& out) override {
     timed("norm", [&] { inner_.norm(x, rows, norm, out); });
+  }
+  void norm_add(const Buffer& y, int n_rows, const Norm& norm, Buffer& x) override {
+    timed("norm", [&] { inner_.norm_add(y, n_rows, norm, x); });
+  }
+  void round(const Buffer& x, int n_rows, Activations& out) override {
+    timed("norm", [&] { inner_.round(x, n_rows, out); });
   }
   void matmul(const Activations& x, int n_rows, const Matrix& w, Buffer& y, Store store) override {
     timed(w.n_out == n_head_outputs_ ? "head" : "products",
@@ -74,6 +80,9 @@ class TimedBackend final : public Backend {
   void activate(const Buffer& gate_up, int n_rows, Activation kind, bool gated,
                 Activations& out) override {
     timed("activate", [&] { inner_.activate(gate_up, n_rows, kind, gated, out); });
+  }
+  void scale_logits(Buffer& logits, int n_rows, float scale, float softcap) override {
+    timed("scale_logits", [&] { inner_.scale_logits(logits, n_rows, scale, softcap); });
   }
   void sample(const Buffer& logits, Rows rows, std::span<Draw> draws) override {
     timed("sample", [&] { inner_.sample(logits, rows, draws); });

@@ -223,6 +223,10 @@ ModelConfig to_model_config(const py::dict& fields) {
   c.max_position_embeddings = field<int>(fields, "max_position_embeddings");
   c.norm = choice<NormKind>(fields, "norm", {{"rms", NormKind::kRms}, {"layer", NormKind::kLayer}});
   c.norm_eps = field<float>(fields, "norm_eps");
+  c.pre_norm = field<bool>(fields, "pre_norm");
+  c.post_norm = field<bool>(fields, "post_norm");
+  c.whole_qk_norm = field<bool>(fields, "whole_qk_norm");
+  c.embedding_scale = field<float>(fields, "embedding_scale");
   c.activation = choice<Activation>(fields, "activation",
                                     {{"silu", Activation::kSilu},
                                      {"gelu_tanh", Activation::kGeluTanh},
@@ -235,6 +239,9 @@ ModelConfig to_model_config(const py::dict& fields) {
   }
   c.layer_ropes = field<std::vector<int>>(fields, "layer_ropes");
   c.attention_scale = field<float>(fields, "attention_scale");
+  c.attention_softcap = field<float>(fields, "attention_softcap");
+  c.logit_scale = field<float>(fields, "logit_scale");
+  c.logit_softcap = field<float>(fields, "logit_softcap");
   c.sliding_windows = field<std::vector<int>>(fields, "sliding_windows");
   if (!field<py::object>(fields, "moe").is_none()) {
     c.moe = to_moe_config(field<py::dict>(fields, "moe"));

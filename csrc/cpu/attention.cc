@@ -130,6 +130,7 @@ AttentionRunner::Item AttentionRunner::make_item(const Pass& pass, int block, in
   item.args.layout = pass.layout;
   item.args.head = pass.keys + kv_head * pass.layout.head_bytes;
   item.args.scale = layer.scale;
+  item.args.softcap = layer.softcap;
   item.members = plan_.members(plan_.blocks()[static_cast<size_t>(block)]);
   int lowest = std::numeric_limits<int>::max();
   int highest = 0;

@@ -46,15 +46,18 @@ class CpuBackend final : public Backend {
   size_t memory_for_kv(size_t mapped_weights) override;
 
   void plan(const RowBatch& batch, const KvStorage& kv) override;
-  void embed(const Matrix& table, Buffer& x) override;
+  void embed(const Matrix& table, float scale, Buffer& x) override;
   void embed_add(const Matrix& table, Buffer& x) override;
   void norm(const Buffer& x, Rows rows, const Norm& norm, Activations& out) override;
+  void norm_add(const Buffer& y, int n_rows, const Norm& norm, Buffer& x) override;
+  void round(const Buffer& x, int n_rows, Activations& out) override;
   void matmul(const Activations& x, int n_rows, const Matrix& w, Buffer& y, Store store) override;
   void rope_and_store(Buffer& qkv, const AttentionLayer& layer, KvStorage& kv) override;
   void attention(const Buffer& qkv, const AttentionLayer& layer, const KvStorage& kv,
                  Activations& out) override;
   void activate(const Buffer& gate_up, int n_rows, Activation kind, bool gated,
                 Activations& out) override;
+  void scale_logits(Buffer& logits, int n_rows, float scale, float softcap) override;
   void sample(const Buffer& logits, Rows rows, std::span<Draw> draws) override;
   void download(const Buffer& from, std::span<std::byte> to) override;
   ExpertOperations* experts() override { return &experts_; }
@@ -74,7 +77,7 @@ class CpuBackend final : public Backend {
   void for_range(int64_t n, int64_t grain, int64_t work, Body&& body) {
     pool_.parallel_for(n, work < kWorthThreads ? std::max<int64_t>(1, n) : grain, body);
   }
-  void gather(const int32_t* ids, const Matrix& table, bool add, float* x);
+  void gather(const int32_t* ids, const Matrix& table, bool add, float scale, float* x);
   const ProductKernel& product(DType weights) const;
   RowsOut rows_of(Activations& a) const;
 

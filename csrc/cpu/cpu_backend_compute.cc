@@ -15,6 +15,7 @@ namespace {
 constexpr int kManyRows = 128;          // from which on the calls of a matrix product are
 constexpr int kCallsPerThread = 2;      // as large as so many a thread allow
 constexpr int kActivateColumns = 1024;  // of an item of activate
+constexpr int kScaledLogits = 8192;     // of an item of scale_logits
 constexpr int kMinRowsPerItem = 24;     // of a matrix product that is cut by rows too
 
 }  // namespace
@@ -27,23 +28,25 @@ void CpuBackend::plan(const RowBatch& batch, const KvStorage& kv) {
   attention_.plan(batch, kv.block_size);
 }
 
-void CpuBackend::gather(const int32_t* ids, const Matrix& table, bool add, float* x) {
+void CpuBackend::gather(const int32_t* ids, const Matrix& table, bool add, float scale, float* x) {
   const int64_t n = batch_.n_rows;
   // A number of a packed row lies in a cache line of its own, so a row is many times its size in
   // work.
   for_range(n, 1, n * table.n_in * 8, [&](int64_t begin, int64_t end, int) {
     for (int64_t r = begin; r < end; ++r) {
-      unpack_row(table, product(table.dtype).tile, ids[r], add, x + r * table.n_in);
+      float* to = x + r * table.n_in;
+      unpack_row(table, product(table.dtype).tile, ids[r], add, to);
+      if (scale != 1.0f) std::for_each_n(to, table.n_in, [scale](float& v) { v *= scale; });
     }
   });
 }
 
-void CpuBackend::embed(const Matrix& table, Buffer& x) {
-  gather(batch_.tokens, table, false, x.as<float>());
+void CpuBackend::embed(const Matrix& table, float scale, Buffer& x) {
+  gather(batch_.tokens, table, false, scale, x.as<float>());
 }
 
 void CpuBackend::embed_add(const Matrix& table, Buffer& x) {
-  gather(batch_.positions, table, true, x.as<float>());
+  gather(batch_.positions, table, true, 1.0f, x.as<float>());
 }
 
 void CpuBackend::norm(const Buffer& x, Rows rows, const Norm& norm, Activations& out) {
@@ -59,6 +62,25 @@ void CpuBackend::norm(const Buffer& x, Rows rows, const Norm& norm, Activations&
     for (int64_t i = begin; i < end; ++i) {
       const int64_t row = list == nullptr ? rows.first + i : list[rows.first + i];
       kernel(args, x.as<float>() + row * hidden, to.row(i));
+    }
+  });
+}
+
+void CpuBackend::norm_add(const Buffer& y, int n_rows, const Norm& norm, Buffer& x) {
+  const int hidden = norm.weight.size;
+  const NormArgs args{norm.weight.values.as<float>(), nullptr, norm.eps, hidden};
+  for_range(n_rows, 1, int64_t{2} * n_rows * hidden, [&](int64_t begin, int64_t end, int) {
+    for (int64_t row = begin; row < end; ++row) {
+      kernels_.rms_norm_add(args, y.as<float>() + row * hidden, x.as<float>() + row * hidden);
+    }
+  });
+}
+
+void CpuBackend::round(const Buffer& x, int n_rows, Activations& out) {
+  const RowsOut to = rows_of(out);
+  for_range(n_rows, 1, int64_t{n_rows} * out.cols, [&](int64_t begin, int64_t end, int) {
+    for (int64_t row = begin; row < end; ++row) {
+      kernels_.copy(x.as<float>() + row * out.cols, to.row(row), out.cols);
     }
   });
 }
@@ -107,6 +129,13 @@ void CpuBackend::rope_and_store(Buffer& qkv, const AttentionLayer& layer, KvStor
   const int head_dim = layer.head_dim;
   const int n_rotated = layer.n_heads + layer.n_kv_heads;
   const int64_t row_size = static_cast<int64_t>(n_rotated + layer.n_kv_heads) * head_dim;
+  const auto is_whole = [head_dim](const Norm* norm) {
+    return norm != nullptr && norm->weight.size != head_dim;
+  };
+  const auto norm_in_place = [this](const Norm& norm, float* row) {
+    const NormArgs args{norm.weight.values.as<float>(), nullptr, norm.eps, norm.weight.size};
+    kernels_.rms_norm(args, row, {RowFormat::kF32, row, nullptr, 0});
+  };
   for_range(batch_.n_rows, 1, batch_.n_rows * row_size, [&](int64_t begin, int64_t end, int) {
     for (int64_t row = begin; row < end; ++row) {
       const SequenceRows& sequence = *sequence_of_row_[row];
@@ -119,10 +148,15 @@ void CpuBackend::rope_and_store(Buffer& qkv, const AttentionLayer& layer, KvStor
         rotate.sines = layer.rope->sines.as<float>() + at;
       }
       float* heads = qkv.as<float>() + row * row_size;
+      if (is_whole(layer.q_norm)) norm_in_place(*layer.q_norm, heads);
+      if (is_whole(layer.k_norm)) {
+        norm_in_place(*layer.k_norm, heads + static_cast<int64_t>(layer.n_heads) * head_dim);
+      }
       for (int h = 0; h < n_rotated; ++h) {
         const Norm* norm = h < layer.n_heads ? layer.q_norm : layer.k_norm;
-        rotate.norm_weight = norm == nullptr ? nullptr : norm->weight.values.as<float>();
-        rotate.norm_eps = norm == nullptr ? 0.0f : norm->eps;
+        const bool alone = norm != nullptr && !is_whole(norm);
+        rotate.norm_weight = alone ? norm->weight.values.as<float>() : nullptr;
+        rotate.norm_eps = alone ? norm->eps : 0.0f;
         kernels_.rotate(rotate, heads + static_cast<int64_t>(h) * head_dim);
       }
       const float* keys = heads + static_cast<int64_t>(layer.n_heads) * head_dim;
@@ -174,6 +208,18 @@ void CpuBackend::activate(const Buffer& gate_up, int n_rows, Activation kind, bo
       const float* gate = gate_up.as<float>() + row * row_size;
       kernel(gate, gated ? gate + n : nullptr, to.row(row), first,
              std::min(n, first + kActivateColumns));
+    }
+  });
+}
+
+void CpuBackend::scale_logits(Buffer& logits, int n_rows, float scale, float softcap) {
+  const int64_t parts = (vocab_size_ + kScaledLogits - 1) / kScaledLogits;
+  const int64_t work = int64_t{8} * n_rows * vocab_size_;
+  for_range(n_rows * parts, 1, work, [&](int64_t begin, int64_t end, int) {
+    for (int64_t item = begin; item < end; ++item) {
+      const int first = static_cast<int>(item % parts) * kScaledLogits;
+      kernels_.scale_logits(logits.as<float>() + item / parts * vocab_size_, first,
+                            std::min(vocab_size_, first + kScaledLogits), scale, softcap);
     }
   });
 }

@@ -115,6 +115,7 @@ struct AttentionArgs {
   int first_query = 0;
   int end_query = 0;
   float scale = 1.0f;
+  float softcap = 0.0f;  // of scores; 0 = none
   // What is likely read after the last of these KV blocks: to be prefetched.
   const std::byte* next_head = nullptr;
   const int32_t* next_block_table = nullptr;
@@ -157,6 +158,8 @@ struct Kernels {
 
   void (*rms_norm)(const NormArgs&, const float* x, const RowOut& out);
   void (*layer_norm)(const NormArgs&, const float* x, const RowOut& out);
+  // x += RMSNorm(y)
+  void (*rms_norm_add)(const NormArgs&, const float* y, float* x);
 
   // out[begin:end) = act(gate[begin:end)) * up[begin:end), or act(gate) where up is null; begin
   // starts a group.
@@ -185,8 +188,13 @@ struct Kernels {
   void (*finish_attention)(const KvLayout&, const SoftmaxState&, int i, const RowOut& out,
                            int begin);
 
-  // Elementwise, for the tests: exp(x).
+  // logits[begin:end) *= scale, then softcap * tanh(logits / softcap) unless softcap is 0; begin
+  // is a multiple of 16.
+  void (*scale_logits)(float* logits, int begin, int end, float scale, float softcap);
+
+  // Elementwise, for the tests: exp(x) and tanh(x).
   void (*exp)(const float* x, float* out, int n);
+  void (*tanh)(const float* x, float* out, int n);
 };
 
 }  // namespace pb::cpu

@@ -55,15 +55,18 @@ class CudaBackend final : public Backend {
   void plan(const RowBatch& batch, const KvStorage& kv) override;
   void run_pass(PassRows rows, std::span<Draw> draws,
                 FunctionRef<void(PassRows)> operations) override;
-  void embed(const Matrix& table, Buffer& x) override;
+  void embed(const Matrix& table, float scale, Buffer& x) override;
   void embed_add(const Matrix& table, Buffer& x) override;
   void norm(const Buffer& x, Rows rows, const Norm& norm, Activations& out) override;
+  void norm_add(const Buffer& y, int n_rows, const Norm& norm, Buffer& x) override;
+  void round(const Buffer& x, int n_rows, Activations& out) override;
   void matmul(const Activations& x, int n_rows, const Matrix& w, Buffer& y, Store store) override;
   void rope_and_store(Buffer& qkv, const AttentionLayer& layer, KvStorage& kv) override;
   void attention(const Buffer& qkv, const AttentionLayer& layer, const KvStorage& kv,
                  Activations& out) override;
   void activate(const Buffer& gate_up, int n_rows, Activation kind, bool gated,
                 Activations& out) override;
+  void scale_logits(Buffer& logits, int n_rows, float scale, float softcap) override;
   void sample(const Buffer& logits, Rows rows, std::span<Draw> draws) override;
   void download(const Buffer& from, std::span<std::byte> to) override;
   void copy_block(KvStorage& kv, int from, int to) override;
@@ -98,7 +101,8 @@ class CudaBackend final : public Backend {
   size_t gemm_scratch_for(int max_rows) const;
   KvLayer kv_layer(const KvStorage& kv, int layer) const;
   const int32_t* row_numbers(Rows rows) const;
-  void gather(const Matrix& table, const int32_t* ids, Buffer& x, Store store);
+  void gather(const Matrix& table, const int32_t* ids, Buffer& x, Store store, float scale);
+  void norm_whole(const Norm* norm, float* rows, int64_t row_size, int head_dim);
 
   // Whether every row of the planned pass has a sample, and they are few enough for a graph.
   bool is_decode_pass() const;

@@ -25,8 +25,8 @@ WeightPointers pointers_of(const Matrix& w) {
           .bias = w.bias.as<float>()};
 }
 
-HeadNorm head_norm(const Norm* norm) {
-  if (norm == nullptr) return {};
+HeadNorm head_norm(const Norm* norm, int head_dim) {
+  if (norm == nullptr || norm->weight.size != head_dim) return {};
   return {.weight = norm->weight.values.as<float>(),
           .bias = norm->bias.values.as<float>(),
           .eps = norm->eps,
@@ -67,19 +67,20 @@ void CudaBackend::plan(const RowBatch& batch, const KvStorage&) {
   });
 }
 
-void CudaBackend::gather(const Matrix& table, const int32_t* ids, Buffer& x, Store store) {
+void CudaBackend::gather(const Matrix& table, const int32_t* ids, Buffer& x, Store store,
+                         float scale) {
   attempt([&] {
     device_->launch(gather_launch(weight_layout(table.n_out, table.n_in, table.dtype),
-                                  pointers_of(table), ids, n_rows_, x.as<float>(), store));
+                                  pointers_of(table), ids, n_rows_, x.as<float>(), store, scale));
   });
 }
 
-void CudaBackend::embed(const Matrix& table, Buffer& x) {
-  gather(table, pass_->tokens.device, x, Store::kSet);
+void CudaBackend::embed(const Matrix& table, float scale, Buffer& x) {
+  gather(table, pass_->tokens.device, x, Store::kSet, scale);
 }
 
 void CudaBackend::embed_add(const Matrix& table, Buffer& x) {
-  gather(table, pass_->positions.device, x, Store::kAdd);
+  gather(table, pass_->positions.device, x, Store::kAdd, 1.0f);
 }
 
 const int32_t* CudaBackend::row_numbers(Rows rows) const {
@@ -104,6 +105,29 @@ void CudaBackend::norm(const Buffer& x, Rows rows, const Norm& norm, Activations
                                  .eps = norm.eps,
                                  .out = out.data.as<void>(),
                                  .row_stride = out.row_stride}));
+  });
+}
+
+void CudaBackend::norm_add(const Buffer& y, int n_rows, const Norm& norm, Buffer& x) {
+  attempt([&] {
+    device_->launch(norm_rows_launch(n_rows, {.y = y.as<float>(),
+                                              .y_stride = norm.weight.size,
+                                              .weight = norm.weight.values.as<float>(),
+                                              .hidden = norm.weight.size,
+                                              .eps = norm.eps,
+                                              .out = x.as<float>(),
+                                              .out_stride = norm.weight.size,
+                                              .adds = 1}));
+  });
+}
+
+void CudaBackend::round(const Buffer& x, int n_rows, Activations& out) {
+  attempt([&] {
+    device_->launch(round_launch(activation_dtype(out.dtype), n_rows,
+                                 {.x = x.as<float>(),
+                                  .cols = out.cols,
+                                  .out = out.data.as<void>(),
+                                  .row_stride = out.row_stride}));
   });
 }
 
@@ -139,9 +163,27 @@ KvLayer CudaBackend::kv_layer(const KvStorage& kv, int layer) const {
           .head_dim = kv.head_dim};
 }
 
+// Norms all heads of q, or of k, as one row, unless the norm is of each head.
+void CudaBackend::norm_whole(const Norm* norm, float* rows, int64_t row_size, int head_dim) {
+  if (norm == nullptr || norm->weight.size == head_dim) return;
+  device_->launch(norm_rows_launch(n_rows_, {.y = rows,
+                                             .y_stride = row_size,
+                                             .weight = norm->weight.values.as<float>(),
+                                             .hidden = norm->weight.size,
+                                             .eps = norm->eps,
+                                             .out = rows,
+                                             .out_stride = row_size,
+                                             .adds = 0}));
+}
+
 void CudaBackend::rope_and_store(Buffer& qkv, const AttentionLayer& layer, KvStorage& kv) {
   attempt([&] {
     const bool rotates = layer.rope != nullptr;
+    const int head_dim = layer.head_dim;
+    const int64_t row_size = static_cast<int64_t>(layer.n_heads + 2 * layer.n_kv_heads) * head_dim;
+    float* const keys = qkv.as<float>() + static_cast<int64_t>(layer.n_heads) * head_dim;
+    norm_whole(layer.q_norm, qkv.as<float>(), row_size, head_dim);
+    norm_whole(layer.k_norm, keys, row_size, head_dim);
     device_->launch(
         launch_rope_store(kv.dtype, n_rows_,
                           {.qkv = qkv.as<float>(),
@@ -149,8 +191,8 @@ void CudaBackend::rope_and_store(Buffer& qkv, const AttentionLayer& layer, KvSto
                            .n_rows = &pass_->counts.device->n_rows,
                            .cosines = rotates ? layer.rope->cosines.as<float>() : nullptr,
                            .sines = rotates ? layer.rope->sines.as<float>() : nullptr,
-                           .q_norm = head_norm(layer.q_norm),
-                           .k_norm = head_norm(layer.k_norm),
+                           .q_norm = head_norm(layer.q_norm, head_dim),
+                           .k_norm = head_norm(layer.k_norm, head_dim),
                            .n_heads = layer.n_heads,
                            .kv = kv_layer(kv, layer.layer)}));
     device_->mark();
@@ -166,6 +208,7 @@ void CudaBackend::attention(const Buffer& qkv, const AttentionLayer& layer, cons
                            .n_heads = layer.n_heads,
                            .sliding_window = layer.sliding_window,
                            .scale = layer.scale,
+                           .softcap = layer.softcap,
                            .queries = pass_->queries.device,
                            .items = pass_->small_items.device,
                            .n_items = &pass_->counts.device->n_small_items,
@@ -210,6 +253,15 @@ void CudaBackend::activate(const Buffer& gate_up, int n_rows, Activation kind, b
                                      .cols = out.cols,
                                      .out = out.data.as<void>(),
                                      .row_stride = out.row_stride}));
+  });
+}
+
+void CudaBackend::scale_logits(Buffer& logits, int n_rows, float scale, float softcap) {
+  attempt([&] {
+    device_->launch(scale_logits_launch({.logits = logits.as<float>(),
+                                         .n = int64_t{n_rows} * shape_.vocab_size,
+                                         .scale = scale,
+                                         .softcap = softcap}));
   });
 }
 

@@ -178,7 +178,8 @@ GemmLaunches gemm_launches(const GemmSizes& sizes, const GemmChoice& choice,
 }
 
 Launch<GatherParams> gather_launch(const WeightLayout& table, const WeightPointers& pointers,
-                                   const int32_t* ids, int n_rows, float* x, Store store) {
+                                   const int32_t* ids, int n_rows, float* x, Store store,
+                                   float scale) {
   const char* kernel = table.dtype == DType::kBF16   ? "gather_rows_bf16"
                        : table.dtype == DType::kInt8 ? "gather_rows_int8"
                        : table.dtype == DType::kInt4 ? "gather_rows_int4"
@@ -195,6 +196,7 @@ Launch<GatherParams> gather_launch(const WeightLayout& table, const WeightPointe
                      .n_in = table.n_in,
                      .k_padded = table.k_padded,
                      .scale_stride = table.scale_stride,
+                     .scale = scale,
                      .adds = store == Store::kAdd}};
 }
 

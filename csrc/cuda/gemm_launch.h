@@ -70,8 +70,10 @@ struct GemmLaunches {
 GemmLaunches gemm_launches(const GemmSizes& sizes, const GemmChoice& choice,
                            const GemmOperands& operands, Store store);
 
-// x[r] (=|+=) table[ids[r]].  ids (n_rows), x (n_rows, n_in) f32, both in device memory
+// x[r] = table[ids[r]] * scale, or x[r] += table[ids[r]].  ids (n_rows), x (n_rows, n_in) f32, both
+// in device memory
 Launch<GatherParams> gather_launch(const WeightLayout& table, const WeightPointers& pointers,
-                                   const int32_t* ids, int n_rows, float* x, Store store);
+                                   const int32_t* ids, int n_rows, float* x, Store store,
+                                   float scale = 1.0f);
 
 }  // namespace pb::cuda

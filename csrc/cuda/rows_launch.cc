@@ -10,6 +10,20 @@ Launch<NormParams> norm_launch(NormKind kind, DType out_dtype, int n_rows,
   return {kernel, {.x = static_cast<unsigned>(n_rows)}, kNormThreads, 0, params};
 }
 
+Launch<NormRowsParams> norm_rows_launch(int n_rows, const NormRowsParams& params) {
+  return {"rms_norm_rows", {.x = static_cast<unsigned>(n_rows)}, kNormThreads, 0, params};
+}
+
+Launch<RoundParams> round_launch(DType out_dtype, int n_rows, const RoundParams& params) {
+  const char* kernel = out_dtype == DType::kF32 ? "round_rows_f32" : "round_rows_bf16";
+  return {kernel, {.x = static_cast<unsigned>(n_rows)}, kRoundThreads, 0, params};
+}
+
+Launch<ScaleLogitsParams> scale_logits_launch(const ScaleLogitsParams& params) {
+  const int64_t blocks = (params.n + kScaleLogitsThreads - 1) / kScaleLogitsThreads;
+  return {"scale_logits", {.x = static_cast<unsigned>(blocks)}, kScaleLogitsThreads, 0, params};
+}
+
 Launch<ActivateParams> activate_launch(Activation kind, DType out_dtype, int n_rows,
                                        const ActivateParams& params) {
   const bool is_f32 = out_dtype == DType::kF32;

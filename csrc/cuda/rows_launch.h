@@ -1,4 +1,4 @@
-// Launches of norms and activations.
+// Launches of norms, activations and what else goes row by row.
 #pragma once
 
 #include "base/dtype.h"
@@ -11,6 +11,14 @@ namespace pb::cuda {
 // out[i] = norm(x[rows[i]]) of n_rows rows. out_dtype: kF32, or kBF16.
 Launch<NormParams> norm_launch(NormKind kind, DType out_dtype, int n_rows,
                                const NormParams& params);
+
+// out[r] (=|+=) RMSNorm(y[r]) of n_rows rows.
+Launch<NormRowsParams> norm_rows_launch(int n_rows, const NormRowsParams& params);
+
+// out = x of n_rows rows. out_dtype: kF32, or kBF16.
+Launch<RoundParams> round_launch(DType out_dtype, int n_rows, const RoundParams& params);
+
+Launch<ScaleLogitsParams> scale_logits_launch(const ScaleLogitsParams& params);
 
 // out = act(gate) * up, or act(gate), of n_rows rows. out_dtype: kF32, or kBF16.
 Launch<ActivateParams> activate_launch(Activation kind, DType out_dtype, int n_rows,

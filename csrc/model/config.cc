@@ -36,6 +36,12 @@ void check_positive(const char* field, float value) {
   }
 }
 
+void check_softcap(const char* field, float value) {
+  if (!std::isfinite(value) || value < 0.0f) {
+    refuse(field, std::to_string(value), "a finite number, 0 or more");
+  }
+}
+
 void check_rope(const RopeConfig& rope, int head_dim) {
   if (head_dim % 2 != 0) refuse("head_dim", std::to_string(head_dim), "even with rope");
   if (rope.inv_freq.size() != static_cast<size_t>(head_dim / 2)) {
@@ -80,7 +86,14 @@ void ModelConfig::validate() const {
            "a divisor of n_heads, " + std::to_string(n_heads));
   }
   check_positive("norm_eps", norm_eps);
+  check_positive("embedding_scale", embedding_scale);
   check_positive("attention_scale", attention_scale);
+  check_positive("logit_scale", logit_scale);
+  check_softcap("attention_softcap", attention_softcap);
+  check_softcap("logit_softcap", logit_softcap);
+  if (norm != NormKind::kRms && (post_norm || whole_qk_norm)) {
+    refuse(post_norm ? "post_norm" : "whole_qk_norm", "true", "false where norm is 'layer'");
+  }
   if (learned_positions && !ropes.empty()) {
     refuse("ropes", "a list of " + std::to_string(ropes.size()),
            "empty where positions are learned");
@@ -99,6 +112,9 @@ void ModelConfig::validate() const {
   }
   for (int window : sliding_windows) check_range("sliding_windows", window, 0, kMaxPositions);
   check_experts(moe, n_layers, gated_mlp);
+  if (moe.n_experts > 0 && (!pre_norm || post_norm)) {
+    refuse("post_norm", post_norm ? "true" : "false", "false, and pre_norm true, with experts");
+  }
 }
 
 }  // namespace pb

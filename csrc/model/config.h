@@ -27,7 +27,7 @@ struct MoeConfig {
 };
 
 struct ModelConfig {
-  std::string architecture;  // "llama", "mistral", "gpt2", "mixtral", ...: for messages only
+  std::string architecture;  // "llama", "gemma3", ...: for messages only
   int vocab_size = 0;
   int hidden_size = 0;
   int n_layers = 0;
@@ -38,12 +38,19 @@ struct ModelConfig {
   int max_position_embeddings = 0;
   NormKind norm = NormKind::kRms;
   float norm_eps = 1e-5f;
+  bool pre_norm = true;        // of what enters attention and the MLP
+  bool post_norm = false;      // of what they add to the residual stream: kRms only
+  bool whole_qk_norm = false;  // q and k norms go over all heads at once, not over each
+  float embedding_scale = 1.0f;
   Activation activation = Activation::kSilu;
   bool gated_mlp = true;             // act(gate) * up, else act(up)
   bool learned_positions = false;    // added to the embedding; else rope
   std::vector<RopeConfig> ropes;     // that layers have; empty where positions are learned
   std::vector<int> layer_ropes;      // (n_layers): an index of ropes; -1 = q and k do not turn
   float attention_scale = 0.0f;      // q.k is multiplied by it
+  float attention_softcap = 0.0f;    // bounds scores s: softcap * tanh(s / softcap); 0 = none
+  float logit_scale = 1.0f;          // logits are multiplied by it,
+  float logit_softcap = 0.0f;        // then bounded in the same way; 0 = none
   std::vector<int> sliding_windows;  // (n_layers); 0 = full attention
   MoeConfig moe;
 

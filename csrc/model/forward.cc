@@ -28,6 +28,7 @@ Forward::Forward(const ModelConfig& config, const Weights& weights, Backend& bac
   attended_ = backend.make_activations(limits.n_ubatch, config.q_size(), dtype);
   activated_ = backend.make_activations(limits.n_ubatch, config.intermediate_size, dtype);
   selected_ = backend.make_activations(kOutputRows, config.hidden_size, dtype);
+  if (config.post_norm) block_out_ = floats(backend, limits.n_ubatch, config.hidden_size);
   states_ = backend.make_activations(kOutputRows, config.hidden_size, DType::kF32);
   if (config.moe.n_experts > 0) moe_.emplace(config, dtype, backend, limits.n_ubatch);
   for (const RopeConfig& rope : config.ropes) {
@@ -45,7 +46,7 @@ Forward::Forward(const ModelConfig& config, const Weights& weights, Backend& bac
 }
 
 void Forward::run(int n_rows, KvStorage& kv) {
-  backend_.embed(weights_.token_embedding, x_);
+  backend_.embed(weights_.token_embedding, config_.embedding_scale, x_);
   if (weights_.position_embedding) backend_.embed_add(*weights_.position_embedding, x_);
   for (int layer = 0; layer < config_.n_layers; ++layer) {
     attention_block(n_rows, layer, kv);
@@ -54,7 +55,25 @@ void Forward::run(int n_rows, KvStorage& kv) {
   }
 }
 
-// x += W_o attention(rope(W_qkv norm(x)))
+void Forward::enter_block(int n_rows, const std::optional<Norm>& norm) {
+  if (norm) {
+    backend_.norm(x_, {.n = n_rows}, *norm, normed_);
+  } else {
+    backend_.round(x_, n_rows, normed_);
+  }
+}
+
+void Forward::leave_block(int n_rows, const Activations& out, const Matrix& w,
+                          const std::optional<Norm>& norm) {
+  if (norm) {
+    backend_.matmul(out, n_rows, w, block_out_, Store::kSet);
+    backend_.norm_add(block_out_, n_rows, *norm, x_);
+  } else {
+    backend_.matmul(out, n_rows, w, x_, Store::kAdd);
+  }
+}
+
+// x += W_o attention(rope(W_qkv norm(x))), with a norm before, after, or both
 void Forward::attention_block(int n_rows, int layer, KvStorage& kv) {
   const LayerWeights& w = weights_.layers[static_cast<size_t>(layer)];
   const int rope = config_.layer_ropes[static_cast<size_t>(layer)];
@@ -64,32 +83,36 @@ void Forward::attention_block(int n_rows, int layer, KvStorage& kv) {
       .n_kv_heads = config_.n_kv_heads,
       .head_dim = config_.head_dim,
       .scale = config_.attention_scale,
+      .softcap = config_.attention_softcap,
       .sliding_window = config_.sliding_windows[static_cast<size_t>(layer)],
       .rope = rope < 0 ? nullptr : &ropes_[static_cast<size_t>(rope)],
       .q_norm = pointer(w.q_norm),
       .k_norm = pointer(w.k_norm),
   };
-  backend_.norm(x_, {.n = n_rows}, w.attn_norm, normed_);
+  enter_block(n_rows, w.attn_norm);
   backend_.matmul(normed_, n_rows, w.qkv, qkv_, Store::kSet);
   backend_.rope_and_store(qkv_, attention, kv);
   backend_.attention(qkv_, attention, kv, attended_);
-  backend_.matmul(attended_, n_rows, w.o, x_, Store::kAdd);
+  leave_block(n_rows, attended_, w.o, w.attn_post_norm);
 }
 
 // x += W_down (act(W_gate norm(x)) * W_up norm(x)), or W_down act(W_up norm(x))
 void Forward::mlp_block(int n_rows, int layer) {
   const LayerWeights& w = weights_.layers[static_cast<size_t>(layer)];
-  backend_.norm(x_, {.n = n_rows}, w.mlp_norm, normed_);
+  enter_block(n_rows, w.mlp_norm);
   if (w.experts) return moe_->run(n_rows, w, normed_, x_);
   backend_.matmul(normed_, n_rows, w.gate_up, gate_up_, Store::kSet);
   backend_.activate(gate_up_, n_rows, config_.activation, config_.gated_mlp, activated_);
-  backend_.matmul(activated_, n_rows, w.down, x_, Store::kAdd);
+  leave_block(n_rows, activated_, w.down, w.mlp_post_norm);
 }
 
 const Buffer& Forward::logits(int first, int n) {
   const Rows rows{Rows::Of::kLogitsRows, first, n};
   backend_.norm(x_, rows, weights_.final_norm, selected_);
   backend_.matmul(selected_, n, weights_.output_head(), logits_, Store::kSet);
+  if (config_.logit_scale != 1.0f || config_.logit_softcap > 0.0f) {
+    backend_.scale_logits(logits_, n, config_.logit_scale, config_.logit_softcap);
+  }
   heartbeat_->beat();
   return logits_;
 }

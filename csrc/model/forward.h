@@ -2,8 +2,11 @@
 //
 // Llama 2 and 3, Mistral, Qwen 2 and 3, SmolLM 2: pre-norm blocks with RMSNorm, rotary positions
 // and a gated MLP (Touvron et al. 2023, arXiv:2302.13971; Jiang et al. 2023, arXiv:2310.06825; Qwen
-// team 2025, arXiv:2505.09388). GPT-2: pre-norm blocks with LayerNorm, learned positions and a
-// plain GELU MLP (Radford et al. 2019). What differs is data in ModelConfig and Weights.
+// team 2025, arXiv:2505.09388). Gemma 2 and 3: norms after the blocks too, soft caps (Gemma team
+// 2024, arXiv:2408.00118; 2025, arXiv:2503.19786). OLMo 2 and 3: norms after the blocks alone (OLMo
+// team 2024, arXiv:2501.00656). Granite: scaled embedding, scores and logits. GPT-2: pre-norm
+// blocks with LayerNorm, learned positions and a plain GELU MLP (Radford et al. 2019). What differs
+// is data in ModelConfig and Weights.
 #pragma once
 
 #include <cstdint>
@@ -60,6 +63,11 @@ class Forward {
  private:
   void attention_block(int n_rows, int layer, KvStorage& kv);
   void mlp_block(int n_rows, int layer);
+  // normed_ = norm(x), or x.
+  void enter_block(int n_rows, const std::optional<Norm>& norm);
+  // x += norm(W out), or W out.
+  void leave_block(int n_rows, const Activations& out, const Matrix& w,
+                   const std::optional<Norm>& norm);
 
   const ModelConfig& config_;
   const Weights& weights_;
@@ -74,6 +82,7 @@ class Forward {
   Buffer gate_up_;         // (n_ubatch, 2 intermediate or intermediate) f32
   Activations activated_;  // (n_ubatch, intermediate)
   std::optional<Moe> moe_;
+  Buffer block_out_;      // (n_ubatch, hidden) f32, where it is normed before it is added
   Activations selected_;  // (kOutputRows, hidden), after the final norm, as the head takes them
   Activations states_;    // (kOutputRows, hidden) f32, after the final norm
   Buffer logits_;         // (kOutputRows, vocab) f32

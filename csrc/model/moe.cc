@@ -32,7 +32,7 @@ void Moe::run(int n_rows, const LayerWeights& layer, const Activations& normed, 
   const int n_pairs = n_rows * config_.moe.n_experts_per_row;
   // A choice of experts is not continuous: inputs that were rounded would often flip it.
   const bool is_plain = normed.dtype == DType::kF32;
-  if (!is_plain) backend_.norm(x, {.n = n_rows}, layer.mlp_norm, router_input_);
+  if (!is_plain) backend_.norm(x, {.n = n_rows}, *layer.mlp_norm, router_input_);
   backend_.matmul(is_plain ? normed : router_input_, n_rows, experts.router, router_logits_,
                   Store::kSet);
   operations.route(router_logits_, n_rows, config_.moe.normalised, routing_);

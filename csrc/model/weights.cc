@@ -114,16 +114,18 @@ class Loader {
     const int hidden = config_.hidden_size;
     const int inner = config_.intermediate_size;
     LayerWeights w;
-    w.attn_norm = norm(prefix + "attn_norm", hidden);
+    if (config_.pre_norm) w.attn_norm = norm(prefix + "attn_norm", hidden);
     w.qkv = linear(prefix,
                    {{"q", config_.q_size()}, {"k", config_.kv_size()}, {"v", config_.kv_size()}},
                    hidden);
     if (checkpoint_.has(prefix + "q_norm.weight") || checkpoint_.has(prefix + "k_norm.weight")) {
-      w.q_norm = norm(prefix + "q_norm", config_.head_dim);
-      w.k_norm = norm(prefix + "k_norm", config_.head_dim);
+      const bool whole = config_.whole_qk_norm;
+      w.q_norm = norm(prefix + "q_norm", whole ? config_.q_size() : config_.head_dim);
+      w.k_norm = norm(prefix + "k_norm", whole ? config_.kv_size() : config_.head_dim);
     }
     w.o = linear(prefix, {{"o", hidden}}, config_.q_size());
-    w.mlp_norm = norm(prefix + "mlp_norm", hidden);
+    if (config_.post_norm) w.attn_post_norm = norm(prefix + "attn_post_norm", hidden);
+    if (config_.pre_norm) w.mlp_norm = norm(prefix + "mlp_norm", hidden);
     if (config_.has_experts(number)) {
       w.experts = experts(prefix);
       return w;
@@ -134,6 +136,7 @@ class Loader {
       w.gate_up = linear(prefix, {{"up", inner}}, hidden);
     }
     w.down = linear(prefix, {{"down", hidden}}, inner);
+    if (config_.post_norm) w.mlp_post_norm = norm(prefix + "mlp_post_norm", hidden);
     return w;
   }
 
@@ -286,7 +289,8 @@ size_t Weights::bytes() const {
                  bytes_of(head);
   for (const LayerWeights& w : layers) {
     total += bytes_of(w.attn_norm) + bytes_of(w.qkv) + bytes_of(w.q_norm) + bytes_of(w.k_norm) +
-             bytes_of(w.o) + bytes_of(w.mlp_norm) + bytes_of(w.gate_up) + bytes_of(w.down) +
+             bytes_of(w.o) + bytes_of(w.attn_post_norm) + bytes_of(w.mlp_norm) +
+             bytes_of(w.gate_up) + bytes_of(w.down) + bytes_of(w.mlp_post_norm) +
              bytes_of(w.experts);
   }
   return total;

@@ -18,7 +18,8 @@ namespace pb {
 // Tensors of a checkpoint by canonical name. A linear weight is (n_out, n_in).
 //   token_embedding (vocab, hidden) · position_embedding (positions, hidden)
 //   layers.{i}.attn_norm.{weight,bias} · layers.{i}.{q,k,v,o}.{weight,bias}
-//   layers.{i}.{q_norm,k_norm}.weight (head_dim)
+//   layers.{i}.{q_norm,k_norm}.weight (head_dim), or (q_size) and (kv_size)
+//   layers.{i}.{attn_post_norm,mlp_post_norm}.weight (hidden)
 //   layers.{i}.mlp_norm.{weight,bias} · layers.{i}.{gate,up,down}.{weight,bias}
 //   layers.{i}.router.weight (experts, hidden), layers.{i}.experts.{e}.{gate,up,down}.weight:
 //   instead of gate, up and down, where the layer has experts
@@ -52,15 +53,17 @@ struct Experts {
 };
 
 struct LayerWeights {
-  Norm attn_norm;              // (hidden)
-  Matrix qkv;                  // (q_size + 2 kv_size, hidden): q, then k, then v
-  std::optional<Norm> q_norm;  // (head_dim), over each head of q
-  std::optional<Norm> k_norm;  // (head_dim), over each head of k
-  Matrix o;                    // (hidden, q_size)
-  Norm mlp_norm;               // (hidden)
-  Matrix gate_up;              // (2 intermediate, hidden): gate, then up; up alone where not gated
-  Matrix down;                 // (hidden, intermediate)
-  std::optional<Experts> experts;  // instead of gate_up and down
+  std::optional<Norm> attn_norm;       // (hidden), of what enters attention
+  Matrix qkv;                          // (q_size + 2 kv_size, hidden): q, then k, then v
+  std::optional<Norm> q_norm;          // (head_dim), over each head of q, or (q_size)
+  std::optional<Norm> k_norm;          // (head_dim), over each head of k, or (kv_size)
+  Matrix o;                            // (hidden, q_size)
+  std::optional<Norm> attn_post_norm;  // (hidden), of what attention adds
+  std::optional<Norm> mlp_norm;        // (hidden), of what enters the MLP
+  Matrix gate_up;  // (2 intermediate, hidden): gate, then up; up alone where not gated
+  Matrix down;     // (hidden, intermediate)
+  std::optional<Norm> mlp_post_norm;  // (hidden), of what the MLP adds
+  std::optional<Experts> experts;     // instead of gate_up and down
 };
 
 struct Weights {

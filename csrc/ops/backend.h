@@ -52,9 +52,12 @@ struct AttentionLayer {
   int n_kv_heads = 0;
   int head_dim = 0;
   float scale = 1.0f;
+  float softcap = 0.0f;             // scores s become softcap * tanh(s / softcap); 0 = none
   int sliding_window = 0;           // 0 = full
   const RopeTable* rope = nullptr;  // null = no rotation
-  const Norm* q_norm = nullptr;     // null = none; weight (head_dim)
+  // Null = none. A weight of (head_dim) norms each head; one of all heads of q, or of k, norms them
+  // as one row: RMSNorm only.
+  const Norm* q_norm = nullptr;
   const Norm* k_norm = nullptr;
 };
 
@@ -119,14 +122,20 @@ class Backend {
     operations(rows);
   }
 
-  // x[r] = table[tokens[r]] for every row of the batch.  x (n_rows, n_in) f32
-  virtual void embed(const Matrix& table, Buffer& x) = 0;
+  // x[r] = table[tokens[r]] * scale for every row of the batch.  x (n_rows, n_in) f32
+  virtual void embed(const Matrix& table, float scale, Buffer& x) = 0;
 
   // x[r] += table[positions[r]]: learned positions.
   virtual void embed_add(const Matrix& table, Buffer& x) = 0;
 
   // out[i] = norm(x[row i of rows]).  x (*, hidden) f32 -> out (rows.n, hidden)
   virtual void norm(const Buffer& x, Rows rows, const Norm& norm, Activations& out) = 0;
+
+  // x[r] += norm(y[r]), an RMSNorm.  y, x (n_rows, hidden) f32
+  virtual void norm_add(const Buffer& y, int n_rows, const Norm& norm, Buffer& x) = 0;
+
+  // out[r] = x[r], rounded as products take it.  x (n_rows, hidden) f32 -> out (n_rows, hidden)
+  virtual void round(const Buffer& x, int n_rows, Activations& out) = 0;
 
   // y[r] (=|+=) x[r] W^T + bias.  x (n_rows, n_in), y (n_rows, n_out) f32
   virtual void matmul(const Activations& x, int n_rows, const Matrix& w, Buffer& y,
@@ -145,6 +154,10 @@ class Backend {
   // act(gate_up), (n_rows, n).  n = out.cols
   virtual void activate(const Buffer& gate_up, int n_rows, Activation kind, bool gated,
                         Activations& out) = 0;
+
+  // logits *= scale, then softcap * tanh(logits / softcap) unless softcap is 0.
+  // logits (n_rows, vocab_size) f32
+  virtual void scale_logits(Buffer& logits, int n_rows, float scale, float softcap) = 0;
 
   // draws[rows.first + i] = what request rows.first + i of the batch asks of row i of the logits.
   // logits (rows.n, vocab_size) f32, of kLogitsRows; draws (logits_rows.size()): the same in all

@@ -95,6 +95,10 @@ class Fields:
             raise self.error(name, "an object")
         return Fields(value, f"{self.source}: {name}")
 
+    def with_defaults(self, defaults: Mapping[str, Any]) -> Fields:
+        """Return the same object with the fields of `defaults` that are absent; null stays null."""
+        return Fields({**defaults, **self._values}, self.source)
+
     def refuse_unless(self, name: str, *allowed: object) -> None:
         """Raise ModelFormatError if the field is set to none of the `allowed` values."""
         value = self._values.get(name)

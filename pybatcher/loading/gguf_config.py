@@ -9,15 +9,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .fields import Fields
+from .gguf_architectures import ARCHITECTURES
+from .gguf_keys import ArchitectureKeys
 from .gguf_moe import read_moe
 from .limits import MAX_POSITIONS
 from .llama_config import SizeNames, llama_config, read_sizes
 from .model_config import ModelConfig
 from .rope import Rope, read_rope
 
-__all__ = ["ARCHITECTURES", "read_config"]
-
-ARCHITECTURES = ("llama", "qwen2", "qwen3", "qwen3moe")
+__all__ = ["read_config"]
 
 
 def read_config(
@@ -33,10 +33,13 @@ def read_config(
     architecture = fields.text("general.architecture")
     if architecture not in ARCHITECTURES:
         raise fields.error("general.architecture", "one of " + ", ".join(map(repr, ARCHITECTURES)))
-    keys = _ArchitectureKeys(fields, architecture)
-    keys.refuse_unless("attention.sliding_window", 0)
+    keys = ArchitectureKeys(fields, architecture)
     keys.refuse_unless("attention.causal", True)
-    keys.refuse_unless("attention.scale")
+    own = ARCHITECTURES[architecture]
+    if not own.has_windows:
+        keys.refuse_unless("attention.sliding_window", 0)
+    if not own.has_attention_scale:
+        keys.refuse_unless("attention.scale")
     sizes = read_sizes(fields, _names(architecture))
     keys.refuse_unless("attention.value_length", sizes.head_dim)
     keys.refuse_unless("rope.dimension_count", sizes.head_dim)
@@ -48,7 +51,8 @@ def read_config(
         rope=_read_rope(keys, sizes.head_dim, sizes.max_position_embeddings, rope_divisors),
         sliding_windows=(0,) * sizes.n_layers,
     )
-    return replace(config, moe=read_moe(fields, architecture, sizes))
+    config = replace(config, moe=read_moe(fields, architecture, sizes))
+    return own.change(keys, config)
 
 
 def _names(architecture: str) -> SizeNames:
@@ -63,30 +67,8 @@ def _names(architecture: str) -> SizeNames:
     )
 
 
-class _ArchitectureKeys:
-    """Access to one architecture's keys without their prefix: `block_count` of `llama.`."""
-
-    def __init__(self, fields: Fields, architecture: str) -> None:
-        self.fields = fields
-        self.prefix = f"{architecture}."
-
-    def error(self, name: str, expected: str) -> Exception:
-        return self.fields.error(self.prefix + name, expected)
-
-    def integer(self, name: str, low: int, high: int, *default: int) -> int:
-        value: int = self.fields.integer(self.prefix + name, low, high, *default)
-        return value
-
-    def number(self, name: str, low: float, high: float, *default: float) -> float:
-        value: float = self.fields.number(self.prefix + name, low, high, *default)
-        return value
-
-    def refuse_unless(self, name: str, *allowed: object) -> None:
-        self.fields.refuse_unless(self.prefix + name, *allowed)
-
-
 def _read_rope(
-    keys: _ArchitectureKeys, head_dim: int, max_positions: int, divisors: NDArray[np.float64] | None
+    keys: ArchitectureKeys, head_dim: int, max_positions: int, divisors: NDArray[np.float64] | None
 ) -> Rope:
     """Translate the keys to config.json's fields and have `read_rope` read those."""
     if divisors is not None and divisors.shape != (head_dim // 2,):
@@ -104,7 +86,7 @@ def _read_rope(
     return read_rope(source, head_dim, max_positions, divisors)
 
 
-def _read_scaling(keys: _ArchitectureKeys, max_positions: int) -> dict[str, Any]:
+def _read_scaling(keys: ArchitectureKeys, max_positions: int) -> dict[str, Any]:
     """Return the fields of config.json's rope_parameters.
 
     A factor of 0 means no scaling, as in llama.cpp.

@@ -21,9 +21,9 @@ from numpy.typing import NDArray
 from ..errors import ModelFormatError
 from .blocks import BLOCKS
 from .blueprint import EMBEDDING, HEAD, Blueprint
-from .families import llama
 from .fields import Fields, shown
 from .fingerprint import fingerprint
+from .gguf_architectures import ARCHITECTURES, GgufArchitecture
 from .gguf_config import read_config
 from .gguf_file import map_gguf
 from .gguf_moe import expert_rules
@@ -40,6 +40,7 @@ _LOADED_AS_INT8 = ("int8", "Q5_0", "Q5_1", "Q4_K", "Q5_K", "Q6_K", "IQ4_NL", "IQ
 _ROPE_DIVISORS = "rope_freqs.weight"
 _NAMES = {
     "attn_norm": "attn_norm",
+    "attn_post_norm": "post_attention_norm",
     "q_norm": "attn_q_norm",
     "k_norm": "attn_k_norm",
     "q": "attn_q",
@@ -47,6 +48,7 @@ _NAMES = {
     "v": "attn_v",
     "o": "attn_output",
     "mlp_norm": "ffn_norm",
+    "mlp_post_norm": "post_ffw_norm",
     "gate": "ffn_gate",
     "up": "ffn_up",
     "down": "ffn_down",
@@ -54,10 +56,10 @@ _NAMES = {
 
 
 def open_gguf(path: Path) -> LoadedModel:
-    """Open a GGUF file of the llama, qwen2, qwen3 or qwen3moe architecture.
+    """Open a GGUF file of one of the `ARCHITECTURES`.
 
-    Maps the weights without reading them, except for the query and key weights of the
-    llama architecture, whose rows it copies in another order. Raises ModelFormatError
+    Maps the weights without reading them, except for the query and key weights of
+    architectures like llama, whose rows it copies in another order. Raises ModelFormatError
     that names the file, the key or tensor, its value and the expected one.
     """
     identity = fingerprint([path])
@@ -65,11 +67,12 @@ def open_gguf(path: Path) -> LoadedModel:
     tensors = file.tensors
     divisors = _rope_divisors(tensors.get(_ROPE_DIVISORS))
     config = read_config(file.metadata, _vocab_size(tensors, path), divisors)
-    blueprint = _blueprint(config, tensors)
+    own = ARCHITECTURES[file.metadata.text("general.architecture")]
+    blueprint = _blueprint(config, own, tensors)
     tokenizer = read_tokenizer(file.metadata, config.vocab_size)
     weights = blueprint.fill(tensors, str(path))
     _refuse_unknown_tensors(tensors, blueprint, file.metadata)
-    if config.architecture == "llama":
+    if own.in_pairs:
         weights = {
             name: _unpermuted(name, tensor, config.head_dim) for name, tensor in weights.items()
         }
@@ -108,9 +111,11 @@ def _rope_divisors(tensor: Tensor | None) -> NDArray[np.float64] | None:
     return values.astype(np.float64)
 
 
-def _blueprint(config: ModelConfig, tensors: Mapping[str, Tensor]) -> Blueprint:
-    """Return the Llama family's rules with GGUF's names; the biases are those in `tensors`."""
-    rules = llama.rules(
+def _blueprint(
+    config: ModelConfig, own: GgufArchitecture, tensors: Mapping[str, Tensor]
+) -> Blueprint:
+    """Return the architecture's rules with GGUF's names; the biases are those in `tensors`."""
+    rules = own.rules(
         config,
         qkv_bias=config.architecture == "qwen2" or "blk.0.attn_q.bias" in tensors,
         o_bias="blk.0.attn_output.bias" in tensors,
@@ -151,7 +156,7 @@ def _refuse_unknown_tensors(
 def _unpermuted(name: str, tensor: Tensor, head_dim: int) -> Tensor:
     """Undo llama.cpp's row permutation of query and key weights; other tensors are unchanged.
 
-    llama.cpp rotates dimensions 2i and 2i + 1 together in its llama architecture, and its
+    llama.cpp rotates dimensions 2i and 2i + 1 together in some architectures, and its
     converter puts row i + head_dim / 2 after row i. The engine rotates i and
     i + head_dim / 2. Works on plain rows and on rows of blocks.
     """

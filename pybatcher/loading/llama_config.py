@@ -75,10 +75,13 @@ def llama_config(
     architecture: str,
     vocab_size: int,
     norm_eps: float,
-    rope: Rope,
+    rope: Rope | None,
     sliding_windows: tuple[int, ...],
 ) -> ModelConfig:
-    """Return a `ModelConfig` with the properties that all models of the family share."""
+    """Return a `ModelConfig` with the properties that all models of the family share.
+
+    rope: of every layer; None: the caller puts `ropes` in.
+    """
     return ModelConfig(
         **sizes._asdict(),
         architecture=architecture,
@@ -88,7 +91,7 @@ def llama_config(
         activation="silu",
         gated_mlp=True,
         position="rope",
-        ropes=(rope,),
+        ropes=() if rope is None else (rope,),
         layer_ropes=(0,) * sizes.n_layers,
         attention_scale=sizes.head_dim**-0.5,
         sliding_windows=sliding_windows,

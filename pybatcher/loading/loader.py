@@ -47,7 +47,7 @@ def open_model(path: str | os.PathLike[str] | None = None) -> LoadedModel:
     identity = fingerprint(files)
     tensors = blueprint.fill(map_checkpoint(files), str(directory))
     return LoadedModel(
-        config=blueprint.config,
+        config=blueprint.config_of(tensors),
         tensors=tensors,
         tokenizer=tokenizer,
         dtype=tensors[EMBEDDING].dtype,

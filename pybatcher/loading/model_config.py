@@ -18,7 +18,7 @@ class ModelConfig:
     positive, `n_heads` is a multiple of `n_kv_heads`, `head_dim` is even where
     positions are rotary.
 
-    architecture: "llama" | "mistral" | "qwen2" | "qwen3" | "qwen3_moe" | "mixtral" | "gpt2".
+    architecture: "llama" | "gemma3" | ...: a name for people.
     vocab_size, hidden_size, intermediate_size: widths, in elements.
     n_layers, n_heads, n_kv_heads, head_dim: `n_heads * head_dim` need not be `hidden_size`.
     max_position_embeddings: most positions that a sequence may have.
@@ -29,9 +29,15 @@ class ModelConfig:
     ropes: the rotary frequencies that layers have; empty where positions are learned.
     layer_ropes: for each layer, an index of `ropes`; -1: query and key do not turn.
     attention_scale: multiplies the dot product of query and key.
+    attention_softcap: bounds the scores s: `softcap * tanh(s / softcap)`; 0: none.
     sliding_windows: for each layer, how many positions a query sees, itself
         included; 0 = all.
     moe: the experts that are the MLP of some layers; None: no layer has any.
+    pre_norm: what enters attention and the MLP is normed.
+    post_norm: what they add to the residual stream is normed first.
+    whole_qk_norm: the norms of q and k go over all heads at once, not over each.
+    embedding_scale: multiplies the token embedding.
+    logit_scale: multiplies the logits; logit_softcap then bounds them, 0: does not.
     """
 
     architecture: str
@@ -52,4 +58,11 @@ class ModelConfig:
     layer_ropes: tuple[int, ...]
     attention_scale: float
     sliding_windows: tuple[int, ...]
+    pre_norm: bool = True
+    post_norm: bool = False
+    whole_qk_norm: bool = False
+    embedding_scale: float = 1.0
+    attention_softcap: float = 0.0
+    logit_scale: float = 1.0
+    logit_softcap: float = 0.0
     moe: MoeConfig | None = None

@@ -53,6 +53,7 @@ class TensorRule:
     shape: required shape of the checkpoint's tensor.
     transposed: the checkpoint has (inputs, outputs), as GPT-2's Conv1D does.
     rows: [begin, end) of the outputs of a fused tensor; None = all.
+    plus: added to the values, in f32: 1 where a norm multiplies by 1 + weight.
     index: which matrix of a tensor that stacks several, as experts are; None: it is one.
     otherwise: the rule to take where `source` is absent and that rule's source is not.
     """
@@ -62,6 +63,7 @@ class TensorRule:
     shape: tuple[int, ...]
     transposed: bool = False
     rows: tuple[int, int] | None = None
+    plus: float = 0.0
     index: int | None = None
     otherwise: TensorRule | None = None
 
@@ -98,5 +100,15 @@ def gather(
         array = array.T if rule.transposed else array
         if rule.rows is not None:
             array = array[rule.rows[0] : rule.rows[1]]
+        if rule.plus:
+            sums = _as_f32(array, tensor.dtype) + np.float32(rule.plus)
+            result[rule.name] = Tensor(sums, "f32", tensor.source)
+            continue
         result[rule.name] = replace(tensor, array=np.asarray(array))
     return result
+
+
+def _as_f32(array: NDArray[Any], dtype: str) -> NDArray[np.float32]:
+    if dtype == "bf16":
+        return (array.astype(np.uint32) << 16).view(np.float32)
+    return array.astype(np.float32)

@@ -21,9 +21,9 @@ __all__ = ["from_torch"]
 def from_torch(module: Any, tokenizer: Any = None) -> LoadedModel:
     """Open a transformers language model in memory.
 
-    module: of one of the CLASSES, LlamaForCausalLM say, with its parameters in CPU
-        memory as float32, float16 or bfloat16. The result's tensors are views of them: a
-        training step after this call changes their values.
+    module: of a class that `families` lists (LlamaForCausalLM, Gemma3ForCausalLM, ...), with
+        its parameters in CPU memory as float32, float16 or bfloat16. The result's matrices are
+        views of them: a training step after this call changes their values.
     tokenizer: a transformers tokenizer, a `tokenizers.Tokenizer`, which is copied,
         or None (prompts are then token ids).
 
@@ -41,7 +41,7 @@ def from_torch(module: Any, tokenizer: Any = None) -> LoadedModel:
     generation = getattr(module, "generation_config", None)
     settings = {} if generation is None else generation.to_dict()
     return LoadedModel(
-        config=blueprint.config,
+        config=blueprint.config_of(tensors),
         tensors=tensors,
         tokenizer=_parts(tokenizer, Fields(settings, f"{name}.generation_config"), fields),
         dtype=tensors[EMBEDDING].dtype,

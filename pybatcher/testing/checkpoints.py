@@ -17,7 +17,10 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, 
 
 __all__ = ["ARCHITECTURES", "make_checkpoint", "make_module", "make_tokenizer"]
 
-ARCHITECTURES = ("llama", "mistral", "qwen2", "qwen3", "qwen3_moe", "mixtral", "gpt2")
+ARCHITECTURES = (
+    *("llama", "mistral", "qwen2", "qwen3", "qwen3_moe", "mixtral", "gpt2"),
+    *("gemma2", "gemma3", "granite", "olmo2", "olmo3"),
+)
 
 _ROTARY = {
     "vocab_size": 384,
@@ -29,6 +32,13 @@ _ROTARY = {
     "max_position_embeddings": 512,
     "initializer_range": 0.2,
     "tie_word_embeddings": False,
+}
+_GEMMA = {
+    **_ROTARY,
+    "head_dim": 16,
+    "sliding_window": 24,
+    "tie_word_embeddings": True,
+    "pad_token_id": None,
 }
 _DEFAULTS: dict[str, dict[str, Any]] = {
     "llama": {**_ROTARY, "head_dim": 16},
@@ -54,6 +64,27 @@ _DEFAULTS: dict[str, dict[str, Any]] = {
         "n_positions": 512,
         "initializer_range": 0.2,
     },
+    "gemma2": {
+        **_GEMMA,
+        "query_pre_attn_scalar": 20,
+        "attn_logit_softcapping": 2.0,
+        "final_logit_softcapping": 8.0,
+    },
+    "gemma3": {**_GEMMA, "query_pre_attn_scalar": 9, "sliding_window_pattern": 2},
+    "granite": {
+        **_ROTARY,
+        "embedding_multiplier": 3.0,
+        "residual_multiplier": 0.22,
+        "attention_multiplier": 0.4,
+        "logits_scaling": 2.5,
+    },
+    "olmo2": {**_ROTARY, "pad_token_id": None},
+    "olmo3": {
+        **_ROTARY,
+        "pad_token_id": None,
+        "sliding_window": 24,
+        "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+    },
 }
 _CLASSES = {
     "llama": ("LlamaConfig", "LlamaForCausalLM"),
@@ -63,6 +94,11 @@ _CLASSES = {
     "qwen3_moe": ("Qwen3MoeConfig", "Qwen3MoeForCausalLM"),
     "mixtral": ("MixtralConfig", "MixtralForCausalLM"),
     "gpt2": ("GPT2Config", "GPT2LMHeadModel"),
+    "gemma2": ("Gemma2Config", "Gemma2ForCausalLM"),
+    "gemma3": ("Gemma3TextConfig", "Gemma3ForCausalLM"),
+    "granite": ("GraniteConfig", "GraniteForCausalLM"),
+    "olmo2": ("Olmo2Config", "Olmo2ForCausalLM"),
+    "olmo3": ("Olmo3Config", "Olmo3ForCausalLM"),
 }
 _SPECIAL_TOKENS = ("<|begin|>", "<|end|>", "<|im_start|>", "<|im_end|>")
 _CHAT_TEMPLATE = """\
@@ -83,7 +119,8 @@ def make_module(
 
     architecture: one of ARCHITECTURES. dtype: "float32", "bfloat16" or "float16".
     overrides: fields of the transformers configuration. Biases and norm weights are
-    random too, so that outputs differ where one is not applied.
+    random too, so that outputs differ where one is not applied. Norms of Gemma multiply by
+    1 + weight.
     """
     import torch
     import transformers
@@ -97,7 +134,8 @@ def make_module(
         with torch.no_grad():
             for name, parameter in module.named_parameters():
                 if parameter.ndim == 1:
-                    centre = 1.0 if name.endswith("weight") else 0.0
+                    is_factor = name.endswith("weight") and not architecture.startswith("gemma")
+                    centre = 1.0 if is_factor else 0.0
                     parameter.copy_(centre + 0.1 * torch.randn_like(parameter))
             for parameter in module.parameters():  # the rotary buffers stay float32
                 parameter.data = parameter.data.to(getattr(torch, dtype))

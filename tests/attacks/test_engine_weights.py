@@ -166,6 +166,13 @@ def test_odd_addresses_and_strides(model: LoadedModel) -> None:
         ("attention_scale", float("inf")),
         ("sliding_windows", ()),
         ("sliding_windows", (-1, 0, 0)),
+        ("pre_norm", "yes"),
+        ("post_norm", True),  # without the tensors
+        ("whole_qk_norm", "no"),
+        ("embedding_scale", float("nan")),
+        ("attention_softcap", -1.0),
+        ("logit_scale", 0.0),
+        ("logit_softcap", float("inf")),
     ],
 )
 def test_configurations_that_do_not_fit(model: LoadedModel, field: str, value: object) -> None:

@@ -83,3 +83,10 @@ def test_messages_stay_short() -> None:
     assert len(shown("x" * 10**6)) < 200
     assert len(shown([["x" * 10**6] * 1000] * 1000)) < 5000
     assert shown("model.layers.0.self_attn.q_proj.weight").count(".") == 5
+
+
+def test_defaults_stand_in_for_absent_fields_only() -> None:
+    fields = Fields({"a": 1, "b": None}, "config.json").with_defaults({"a": 2, "b": 3, "c": 4})
+    assert [fields.get(name) for name in "abc"] == [1, None, 4]
+    with pytest.raises(ModelFormatError, match=r"config\.json: c is 4; expected"):
+        fields.integer("c", 5, 9)

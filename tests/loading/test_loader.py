@@ -127,7 +127,10 @@ def test_many_files_are_one_checkpoint(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_nothing_is_copied(architecture: str, originals: dict[str, Path]) -> None:
+    """But for the few numbers of norms that multiply by 1 + weight."""
     for name, tensor in open_model(originals[architecture]).tensors.items():
+        if architecture.startswith("gemma") and tensor.array.ndim == 1:
+            continue
         owner = tensor.array
         while isinstance(owner.base, np.ndarray):
             owner = owner.base

@@ -29,6 +29,17 @@ def test_views_of_the_tensor() -> None:
     assert np.shares_memory(take(transposed=True, rows=(1, 3)), MATRIX)
 
 
+@pytest.mark.parametrize("dtype", ["f32", "f16", "bf16"])
+def test_a_number_is_added_in_f32(dtype: str) -> None:
+    """0.25 and what f16 and bf16 cannot hold beside it."""
+    bits = {"f32": np.float32(0.25), "f16": np.float16(0.25), "bf16": np.uint16(0x3E80)}[dtype]
+    available = {"w": Tensor(np.array([bits, bits]), dtype, "file: tensor w", mapped=True)}
+    rule = TensorRule(name="w", source="w", shape=(2,), plus=1.0 + 2**-20)
+    made = gather([rule], available, "the directory")["w"]
+    assert (made.dtype, made.array.dtype, made.mapped) == ("f32", np.float32, False)
+    np.testing.assert_array_equal(made.array, np.float32([1.25 + 2**-20] * 2))
+
+
 def test_a_missing_tensor() -> None:
     said = r"^the directory: tensor nowhere is missing; expected shape \[3, 4\]"
     with pytest.raises(ModelFormatError, match=said):

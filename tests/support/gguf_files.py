@@ -40,19 +40,27 @@ _PARTS = {
     "block_sparse_moe.experts.w3": "ffn_up_exps",
     "block_sparse_moe.experts.w2": "ffn_down_exps",
 }
-_ARCHITECTURES = {"qwen3_moe": "qwen3moe", "mixtral": "llama"}
+_ARCHITECTURES = {"qwen3_moe": "qwen3moe", "mixtral": "llama", "olmo3": "olmo2"}
+_GEMMA_NORMS = {
+    "post_attention_layernorm": "post_attention_norm",
+    "pre_feedforward_layernorm": "ffn_norm",
+    "post_feedforward_layernorm": "post_ffw_norm",
+}
+_OWN_PARTS = {"gemma2": _GEMMA_NORMS, "gemma3": _GEMMA_NORMS, "olmo2": _GEMMA_NORMS}
+_IN_PAIRS = ("llama", "granite")
 _PLAIN = {torch.float32: Kind.F32, torch.float16: Kind.F16, torch.bfloat16: Kind.BF16}
 _CONTROL, _USER_DEFINED, _UNUSED, _NORMAL = 3, 4, 5, 1
 
 
-def gguf_name(name: str) -> str:
+def gguf_name(name: str, architecture: str = "llama") -> str:
     """Return llama.cpp's name of a transformers tensor."""
     stem, _, kind = name.rpartition(".")
     whole = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output"}
     if stem in whole:
         return f"{whole[stem]}.{kind}"
     _, _, layer, part = stem.split(".", 3)
-    return f"blk.{layer}.{_PARTS[part]}.{kind}"
+    parts = {**_PARTS, **_OWN_PARTS.get(architecture, {})}
+    return f"blk.{layer}.{parts[part]}.{kind}"
 
 
 def quantise(weight: torch.Tensor, kind: Kind) -> NDArray[Any]:
@@ -96,7 +104,8 @@ def write_gguf(
     keys: metadata to add or replace; None as a value removes the key.
     """
     config = json.loads((directory / "config.json").read_text())
-    architecture = _ARCHITECTURES.get(config["model_type"], config["model_type"])
+    architecture = config["model_type"].removesuffix("_text")
+    architecture = _ARCHITECTURES.get(architecture, architecture)
     writer = gguf.GGUFWriter(target, architecture)
     _add_config(writer, config)
     if tokenizer:
@@ -110,14 +119,16 @@ def write_gguf(
     if divisors is not None:
         writer.add_tensor("rope_freqs.weight", divisors)
     for name, weight in _with_stacked_experts(load_file(directory / "model.safetensors")):
-        if architecture == "llama" and name.split(".")[-2] in heads:
+        if architecture in _IN_PAIRS and name.split(".")[-2] in heads:
             weight = in_pairs(weight, heads[name.split(".")[-2]])
-        chosen = kind(gguf_name(name)) if callable(kind) else kind
-        if weight.ndim == 1 or "ffn_gate_inp" in gguf_name(name):
-            writer.add_tensor(gguf_name(name), weight.float().numpy())
+        given = gguf_name(name, architecture)
+        chosen = kind(given) if callable(kind) else kind
+        if weight.ndim == 1 or "ffn_gate_inp" in given:
+            plus = 1.0 if architecture in ("gemma2", "gemma3") else 0.0
+            writer.add_tensor(given, (weight.float() + plus).numpy())
             continue
         chosen = _PLAIN[weight.dtype] if chosen is None else chosen
-        writer.add_tensor(gguf_name(name), quantise(weight, chosen), raw_dtype=chosen)
+        writer.add_tensor(given, quantise(weight, chosen), raw_dtype=chosen)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -158,6 +169,9 @@ def _add_config(writer: gguf.GGUFWriter, config: dict[str, Any]) -> None:
         writer.add_value_length(config["head_dim"])
         writer.add_rope_dimension_count(config["head_dim"])
     rope = config["rope_parameters"]
+    if "full_attention" in rope:  # the converter writes the frequencies of these layers alone
+        rope = rope["full_attention"]
+    _add_own_config(writer, config)
     writer.add_rope_freq_base(rope["rope_theta"])
     if rope["rope_type"] in ("linear", "yarn"):
         writer.add_rope_scaling_type(gguf.RopeScalingType(rope["rope_type"]))
@@ -166,10 +180,29 @@ def _add_config(writer: gguf.GGUFWriter, config: dict[str, Any]) -> None:
         writer.add_rope_scaling_orig_ctx_len(rope["original_max_position_embeddings"])
 
 
+def _add_own_config(writer: gguf.GGUFWriter, config: dict[str, Any]) -> None:
+    architecture = config["model_type"]
+    if architecture.startswith("gemma"):
+        writer.add_sliding_window(config["sliding_window"])
+        if config["final_logit_softcapping"] is not None:
+            writer.add_final_logit_softcapping(config["final_logit_softcapping"])
+    if architecture == "granite":
+        writer.add_attention_scale(config["attention_multiplier"])
+        writer.add_embedding_scale(config["embedding_multiplier"])
+        writer.add_residual_scale(config["residual_multiplier"])
+        writer.add_logit_scale(config["logits_scaling"])
+    if architecture == "olmo3":
+        writer.add_sliding_window(config["sliding_window"])
+        kinds = config["layer_types"]
+        writer.add_sliding_window_pattern([kind == "sliding_attention" for kind in kinds])
+    if architecture == "gemma2":
+        writer.add_attn_logit_softcapping(config["attn_logit_softcapping"])
+
+
 def llama3_divisors(config: dict[str, Any]) -> NDArray[np.float32] | None:
     """Return Llama 3's divisors as the converter writes them: (head_dim / 2,)."""
     rope = config["rope_parameters"]
-    if rope["rope_type"] != "llama3":
+    if rope.get("rope_type") != "llama3":
         return None
     head_dim = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
     low, high = rope["low_freq_factor"], rope["high_freq_factor"]

@@ -33,17 +33,8 @@ CLOSE = 1e-4
 N_PROMPT = 280  # past one segment of attention (256), so that partial softmax states are merged
 N_GREEDY = 64
 FAMILIES = (
-    "llama2",
-    "llama3",
-    "mistral",
-    "qwen2",
-    "qwen3",
-    "smollm2",
-    "gpt2",
-    "linear",
-    "yarn",
-    "qwen3_moe",
-    "mixtral",
+    *("llama2", "llama3", "mistral", "qwen2", "qwen3", "smollm2", "gpt2", "linear", "yarn"),
+    *("qwen3_moe", "mixtral", "gemma2", "gemma3", "granite", "olmo2", "olmo3"),
 )
 SEEDS = (1, 2, 3)
 
@@ -116,6 +107,12 @@ def random_shape(family: str, seed: int) -> tuple[str, dict[str, Any]]:
         return family, {**shape, **_experts(rng, family, seed)}
     if family == "mistral":
         return "mistral", {**shape, "sliding_window": int(rng.integers(3, 60))}
+    if family == "granite":
+        return family, {**shape, **_granite(rng)}
+    if family.startswith("olmo"):
+        return family, {**shape, **_olmo(rng, family, shape)}
+    if family.startswith("gemma"):
+        return family, {**shape, **_gemma(rng, family, shape["num_hidden_layers"])}
     if seed == SEEDS[-1]:  # some layers see a window, the first see all
         windows = {"use_sliding_window": True, "sliding_window": 21, "max_window_layers": 1}
         return family, {**shape, **windows}
@@ -140,6 +137,58 @@ def _experts(rng: np.random.Generator, family: str, seed: int) -> dict[str, Any]
         "decoder_sparse_step": 1 + seed % 2,
         "mlp_only_layers": [0] if seed == 2 else [],
     }
+
+
+def _sliding(rng: np.random.Generator, n_layers: int) -> dict[str, Any]:
+    """Windows shorter and longer than a KV block in some layers."""
+    kinds = ["sliding_attention", "full_attention"]
+    return {
+        "sliding_window": int(rng.choice([5, 31, 33, 90])),
+        "layer_types": [kinds[0], *(str(rng.choice(kinds)) for _ in range(n_layers - 1))],
+    }
+
+
+def _granite(rng: np.random.Generator) -> dict[str, Any]:
+    return {
+        "embedding_multiplier": float(rng.choice([1.0, 12.0])),
+        "residual_multiplier": float(rng.choice([0.22, 1.0, 1.5])),
+        "attention_multiplier": float(rng.choice([0.015625, 0.3, 1.0])),
+        "logits_scaling": float(rng.choice([1.0, 8.0])),
+        "attention_bias": bool(rng.integers(2)),
+        "mlp_bias": bool(rng.integers(2)),
+    }
+
+
+def _olmo(rng: np.random.Generator, family: str, shape: dict[str, Any]) -> dict[str, Any]:
+    fields = {
+        "hidden_size": shape["num_attention_heads"] * shape["head_dim"],
+        "pad_token_id": None,
+        "attention_bias": bool(rng.integers(2)),
+    }
+    if family == "olmo2":
+        return fields
+    full = {"rope_type": "default", "rope_theta": 5e5}
+    if rng.integers(2):
+        full |= {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 128}
+    plain = {"rope_type": "default", "rope_theta": 5e5}
+    fields["rope_parameters"] = {"full_attention": full, "sliding_attention": plain}
+    return {**fields, **_sliding(rng, shape["num_hidden_layers"])}
+
+
+def _gemma(rng: np.random.Generator, family: str, n_layers: int) -> dict[str, Any]:
+    fields = {
+        **_sliding(rng, n_layers),
+        "query_pre_attn_scalar": int(rng.integers(4, 40)),
+        "attention_bias": bool(rng.integers(2)),
+        "final_logit_softcapping": [None, 5.0, 30.0][int(rng.integers(3))],
+    }
+    if family == "gemma2":
+        return {**fields, "attn_logit_softcapping": [None, 1.5, 50.0][int(rng.integers(3))]}
+    full = {"rope_type": "default", "rope_theta": float(rng.choice([1e6, 2e4]))}
+    if rng.integers(2):
+        full |= {"rope_type": "linear", "factor": 8.0}
+    sliding = {"rope_type": "default", "rope_theta": float(rng.choice([1e4, 500.0]))}
+    return {**fields, "rope_parameters": {"full_attention": full, "sliding_attention": sliding}}
 
 
 @dataclass(frozen=True)
@@ -169,6 +218,10 @@ def make_subject(directory: Path, family: str, seed: int, dtype: str) -> Subject
         dtype=torch.float32,
         **({"experts_implementation": "eager"} if "experts" in str(shape) else {}),
     )
+    if family.startswith("gemma"):
+        # Rounded to the dtype of the checkpoint, as in a module of that dtype.
+        scale = module.model.embed_tokens.embed_scale
+        scale.copy_(scale.to(getattr(torch, dtype)))
     vocab_size = module.config.vocab_size
     prompt = np.random.default_rng(seed).integers(0, vocab_size, N_PROMPT).tolist()
     return Subject(directory, module, prompt)
@@ -227,7 +280,10 @@ def check_f32(directory: Path, family: str, seed: int) -> None:
     engine.close()
 
 
-@pytest.mark.parametrize("family", ["llama2", "qwen2", "gpt2", "qwen3_moe", "mixtral"])
+@pytest.mark.parametrize(
+    "family",
+    ["llama2", "qwen2", "gpt2", "qwen3_moe", "mixtral", "gemma2", "gemma3", "granite", "olmo3"],
+)
 def test_a_live_module_is_the_same_model(tmp_path: Path, family: str) -> None:
     subject = make_subject(tmp_path, family, 4, "float32")
     saved = Engine.load(subject.path, n_ctx=512)

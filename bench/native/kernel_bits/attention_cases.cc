@@ -17,7 +17,8 @@ std::vector<float> joined(const std::vector<std::vector<float>>& rows) {
 
 std::string title(const AttentionCase& c) {
   return std::string("attention ") + dtype_name(c.kv) + " of heads of " +
-         std::to_string(c.head_dim) + (c.sliding_window > 0 ? ", in a window" : "");
+         std::to_string(c.head_dim) + (c.sliding_window > 0 ? ", in a window" : "") +
+         (c.softcap > 0 ? ", capped" : "");
 }
 
 // The last rows of one sequence: by tiles of both sizes, its segments in one item and apart.
@@ -89,6 +90,10 @@ void run_attention_cases(Cases& cases) {
     windowed.sliding_window = 70;
     windowed.out_bf16 = true;
     run_cuts(cases, windowed, 300, 3);
+    AttentionCase capped;
+    capped.kv = kv;
+    capped.softcap = 0.7f;
+    run_cuts(cases, capped, 300, 3);
     run_company(cases, {.kv = kv});
   }
 }

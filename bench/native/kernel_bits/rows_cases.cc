@@ -1,4 +1,6 @@
-// Norms and activations: rows of many together, and one alone.
+// Norms, activations, rounding and logits: rows of many together, and one alone.
+#include <span>
+
 #include "cases.h"
 #include "cuda/rows_launch.h"
 #include "cuda_fixture.h"
@@ -14,6 +16,11 @@ void launch_one(const cuda::Launch<Params>& l) {
 }
 
 size_t bytes_of(DType dtype) { return dtype == DType::kF32 ? 4 : 2; }
+
+std::vector<std::byte> bytes_of_numbers(const std::vector<float>& numbers) {
+  const auto bytes = std::as_bytes(std::span(numbers));
+  return {bytes.begin(), bytes.end()};
+}
 
 // Runs rows 0..n-1 by `make`, and row 2 alone: make(rows) returns their bytes.
 void run_together_and_alone(Cases& cases, const std::string& name, int n,
@@ -55,6 +62,65 @@ void run_norm(Cases& cases, NormKind kind, DType dtype, int hidden) {
   });
 }
 
+void run_norm_rows(Cases& cases, int hidden, bool adds) {
+  constexpr int kRows = 5;
+  const auto width = static_cast<size_t>(hidden);
+  const std::vector<float> y = Numbers(5).floats(kRows * width, 3.0f);
+  const std::vector<float> x = Numbers(6).floats(kRows * width, 3.0f);
+  const std::vector<float> weight = Numbers(7).floats(hidden);
+  const std::string name =
+      std::string("rms_norm_rows of ") + std::to_string(hidden) + (adds ? ", added" : "");
+  run_together_and_alone(cases, name, kRows, [&](std::vector<int32_t> rows) {
+    std::vector<float> own_y, own_x;
+    for (const int32_t row : rows) {
+      const auto at = static_cast<ptrdiff_t>(width) * row;
+      own_y.insert(own_y.end(), y.begin() + at, y.begin() + at + hidden);
+      own_x.insert(own_x.end(), x.begin() + at, x.begin() + at + hidden);
+    }
+    const DeviceArray<float> from(own_y), device_weight(weight);
+    DeviceArray<float> out(own_x);
+    launch_one(cuda::norm_rows_launch(static_cast<int>(rows.size()), {.y = from.get(),
+                                                                      .y_stride = hidden,
+                                                                      .weight = device_weight.get(),
+                                                                      .hidden = hidden,
+                                                                      .eps = 1e-5f,
+                                                                      .out = out.get(),
+                                                                      .out_stride = hidden,
+                                                                      .adds = adds ? 1 : 0}));
+    return bytes_of_numbers(out.host());
+  });
+}
+
+void run_round(Cases& cases, DType dtype) {
+  constexpr int kCols = 300;
+  constexpr int64_t kStride = 304;
+  const std::vector<float> x = Numbers(8).floats(size_t{2} * kCols, 3.0f);
+  const std::string name = std::string("round_rows ") + dtype_name(dtype);
+  cases.run<std::byte>({name, name, false}, [&] {
+    const DeviceArray<float> from(x);
+    DeviceArray<std::byte> out(2 * kStride * bytes_of(dtype));
+    launch_one(cuda::round_launch(
+        dtype, 2, {.x = from.get(), .cols = kCols, .out = out.get(), .row_stride = kStride}));
+    return out.host();
+  });
+}
+
+void run_scale_logits(Cases& cases, float softcap) {
+  std::vector<float> x = Numbers(9).floats(1000, 30.0f);
+  x[0] = 0.0f;
+  x[1] = -200.0f;
+  x[2] = 1e-30f;
+  const std::string name = "scale_logits capped at " + std::to_string(softcap);
+  cases.run<std::byte>({name, name, false}, [&] {
+    DeviceArray<float> logits(x);
+    launch_one(cuda::scale_logits_launch({.logits = logits.get(),
+                                          .n = static_cast<int64_t>(x.size()),
+                                          .scale = 0.7f,
+                                          .softcap = softcap}));
+    return bytes_of_numbers(logits.host());
+  });
+}
+
 void run_activation(Cases& cases, Activation kind, const char* kind_name, DType dtype, bool gated) {
   constexpr int kRows = 3;
   constexpr int kCols = 1025;
@@ -88,7 +154,13 @@ void run_activation(Cases& cases, Activation kind, const char* kind_name, DType 
 }  // namespace
 
 void run_rows_cases(Cases& cases) {
+  for (const int hidden : {7, 257, 4096}) {
+    run_norm_rows(cases, hidden, false);
+    run_norm_rows(cases, hidden, true);
+  }
+  for (const float softcap : {0.0f, 20.0f}) run_scale_logits(cases, softcap);
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    run_round(cases, dtype);
     for (const int hidden : {7, 257, 4096}) {
       run_norm(cases, NormKind::kRms, dtype, hidden);
       run_norm(cases, NormKind::kLayer, dtype, hidden);

@@ -20,5 +20,9 @@ inline void exp_of(const float* x, float* out, int n) {
   for (int i = 0; i < n; i += kWidth) store_tail(out, i, n, exp(load_tail(x, i, n)));
 }
 
+inline void tanh_of(const float* x, float* out, int n) {
+  for (int i = 0; i < n; i += kWidth) store_tail(out, i, n, tanh(load_tail(x, i, n)));
+}
+
 }  // namespace
 }  // namespace pb::cpu::PB_CPU_TARGET

@@ -13,6 +13,7 @@
 #include "cpu/kernels/kv_numbers-inl.h"
 #include "cpu/kernels/math-inl.h"
 #include "cpu/kernels/rows-inl.h"
+#include "cpu/kernels/softcap-inl.h"
 #include "cpu/kernels/vec-inl.h"
 
 namespace pb::cpu::PB_CPU_TARGET {
@@ -294,8 +295,9 @@ inline void attend_queries(const AttentionArgs& args, const QueryBlock& block, i
     const int begin = first_key(block, from + i, segment);
     const int end = end_key(block, from + i, segment);
     if (begin >= end) continue;
-    softmax_row<Kv>(scores + i * kSegment, begin, end, args.scale, value_scales, out.max + from + i,
-                    out.sum + from + i);
+    float* row = scores + i * kSegment;
+    const float scale = cap_scores(args, row, begin, end);
+    softmax_row<Kv>(row, begin, end, scale, value_scales, out.max + from + i, out.sum + from + i);
     add_alone(i, begin, common_begin < end ? common_begin : end);
   }
   add_all_values<Kv, kQueries>(args, {common_begin, common_end, first_kv_block, end_kv_block},

@@ -25,6 +25,23 @@ PB_INLINE Vec exp(Vec x) {
   return scale_by_power_of_2(p, n);
 }
 
+// |x| < 0.625: tanh(x) = x + x^3 P(x^2), error 4.4e-9. Beyond: 1 - 2 / (e^2|x| + 1), with the sign
+// of x.
+PB_INLINE Vec tanh(Vec x) {
+  const Vec one = set1(1.0f);
+  const Vec size = abs(x);
+  const Vec x2 = mul(x, x);
+  Vec p = set1(-5.704992e-3f);
+  p = mul_add(p, x2, set1(2.063909e-2f));
+  p = mul_add(p, x2, set1(-5.373971e-2f));
+  p = mul_add(p, x2, set1(1.3331442e-1f));
+  p = mul_add(p, x2, set1(-3.3333282e-1f));
+  const Vec inner = mul_add(mul(x2, p), x, x);
+  const Vec outer = sub(one, div(set1(2.0f), add(exp(add(size, size)), one)));
+  const Vec with_sign = select_less(x, zero(), sub(zero(), outer), outer);
+  return select_less(size, set1(0.625f), inner, with_sign);
+}
+
 // x sigmoid(x)
 PB_INLINE Vec silu(Vec x) { return div(x, add(set1(1.0f), exp(sub(zero(), x)))); }
 

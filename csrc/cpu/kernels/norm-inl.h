@@ -44,6 +44,16 @@ inline void rms_norm(const NormArgs& norm, const float* x, const RowOut& out) {
   });
 }
 
+// x += y / sqrt(mean(y^2) + eps) * weight
+inline void rms_norm_add(const NormArgs& norm, const float* y, float* x) {
+  const int n = norm.hidden;
+  const Vec factor = reciprocal_sqrt(mean_of_squares(y, n) + norm.eps);
+  for (int i = 0; i < n; i += kWidth) {
+    const Vec v = mul(load_tail(y, i, n), factor);
+    store_tail(x, i, n, mul_add(v, load_tail(norm.weight, i, n), load_tail(x, i, n)));
+  }
+}
+
 // out = (x - mean(x)) / sqrt(variance(x) + eps) * weight + bias
 inline void layer_norm(const NormArgs& norm, const float* x, const RowOut& out) {
   const int n = norm.hidden;

@@ -16,6 +16,7 @@
 #include "cpu/kernels/merge-inl.h"
 #include "cpu/kernels/norm-inl.h"
 #include "cpu/kernels/rope-inl.h"
+#include "cpu/kernels/softcap-inl.h"
 
 #define PB_STRING_OF(x) #x
 #define PB_STRING(x) PB_STRING_OF(x)
@@ -55,6 +56,7 @@ const Kernels kKernels = {
 #endif
     .rms_norm = rms_norm,
     .layer_norm = layer_norm,
+    .rms_norm_add = rms_norm_add,
     .silu = activate<silu>,
     .gelu_tanh = activate<gelu_tanh>,
     .gelu = activate<gelu>,
@@ -68,7 +70,9 @@ const Kernels kKernels = {
 #endif
     .merge_states = merge_states,
     .finish_attention = finish_attention,
+    .scale_logits = scale_logits,
     .exp = exp_of,
+    .tanh = tanh_of,
 };
 
 }  // namespace pb::cpu::PB_CPU_TARGET

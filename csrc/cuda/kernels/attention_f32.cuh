@@ -3,6 +3,7 @@
 // work: the same work list, segments and merges.
 #pragma once
 
+#include "cuda/kernels/softcap.cuh"
 #include "cuda/kernels/softmax_state.cuh"
 
 namespace pb::cuda {
@@ -26,7 +27,7 @@ struct KvRows {
 
 // scores[i][position - first of the segment] for 64 positions, of which [begin, end) are seen.
 __device__ __forceinline__ void score_chunk_f32(const KvRows& rows, int chunk, int begin, int end,
-                                                const SharedF32& shared) {
+                                                float softcap, const SharedF32& shared) {
   const int thread = static_cast<int>(threadIdx.x);
   const int head_dim = rows.kv.head_dim;
   for (int at = thread / 32; at < kChunk; at += kTileThreads / 32) {
@@ -51,6 +52,7 @@ __device__ __forceinline__ void score_chunk_f32(const KvRows& rows, int chunk, i
     }
 #pragma unroll
     for (int i = 0; i < kQueries; ++i) {
+      if (softcap > 0.0f) sums[i] = soft_cap(sums[i], softcap);
       shared.scores[(first_query + i) * kSegment + position % kSegment] = sums[i];
     }
   }
@@ -188,7 +190,7 @@ __device__ __forceinline__ void attend_item_f32(const AttentionParams& p, const 
     const int from = segment * kSegment > begin ? segment * kSegment : begin;
     const int until = (segment + 1) * kSegment < end ? (segment + 1) * kSegment : end;
     for (int chunk = from / kChunk; chunk * kChunk < until; ++chunk) {
-      score_chunk_f32(rows, chunk, from, until, shared);
+      score_chunk_f32(rows, chunk, from, until, p.softcap, shared);
     }
     softmax_f32(segment, shared);
     add_values_f32(rows, from, until, shared, values);

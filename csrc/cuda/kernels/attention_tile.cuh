@@ -9,6 +9,7 @@
 #pragma once
 
 #include "cuda/kernels/kv_tiles.cuh"
+#include "cuda/kernels/softcap.cuh"
 #include "cuda/kernels/softmax_state.cuh"
 
 namespace pb::cuda {
@@ -129,8 +130,22 @@ struct WarpTile {
     }
   }
 
+  // Before scores of keys that a query does not see are minus infinity.
+  __device__ __forceinline__ void cap_scores(float softcap, const SharedTile& shared) {
+#pragma unroll
+    for (int n = 0; n < kChunk / 8; ++n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        float& score = scores[n][i];
+        if constexpr (Kv::kScaled) score *= shared.key_scales[n * 8 + lane % 4 * 2 + i % 2];
+        score = soft_cap(score, softcap);
+      }
+    }
+  }
+
   // weights = exp(scores - greatest). Sums and values so far are brought to the new greatest score.
-  __device__ __forceinline__ void make_weights(int chunk, const SharedTile& shared) {
+  // softcap: what cap_scores has capped the scores to; 0 if it has not been called.
+  __device__ __forceinline__ void make_weights(int chunk, float softcap, const SharedTile& shared) {
     const int first = chunk * kChunk + lane % 4 * 2;  // number i of tile n is position first + 8n+i
     const bool all_seen = common_begin <= chunk * kChunk && (chunk + 1) * kChunk <= common_end;
 #pragma unroll
@@ -138,7 +153,9 @@ struct WarpTile {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         float& score = scores[n][i];
-        if constexpr (Kv::kScaled) score *= shared.key_scales[n * 8 + lane % 4 * 2 + i % 2];
+        if constexpr (Kv::kScaled) {
+          if (softcap == 0.0f) score *= shared.key_scales[n * 8 + lane % 4 * 2 + i % 2];
+        }
         if (!all_seen && !sees(i / 2, first + n * 8 + i % 2)) score = minus_infinity();
       }
     }

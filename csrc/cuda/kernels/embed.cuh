@@ -37,7 +37,7 @@ __device__ __forceinline__ void gather_row(const GatherParams& p) {
   float* const x = p.x + static_cast<size_t>(r) * p.n_in;
   for (int at = static_cast<int>(threadIdx.x); at < p.n_in; at += static_cast<int>(blockDim.x)) {
     const float value = weight_at<kBits>(row, scales, at);
-    x[at] = p.adds ? x[at] + value : value;
+    x[at] = p.adds ? x[at] + value : value * p.scale;
   }
 }
 

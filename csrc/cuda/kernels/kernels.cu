@@ -14,3 +14,4 @@
 #include "cuda/kernels/rope_store.cuh"
 #include "cuda/kernels/rows.cuh"
 #include "cuda/kernels/sampling.cuh"
+#include "cuda/kernels/softcap.cuh"

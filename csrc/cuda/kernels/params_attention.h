@@ -62,6 +62,7 @@ struct AttentionParams {
   int n_heads;
   int sliding_window;  // 0 = full
   float scale;         // of scores
+  float softcap;       // of scores times the scale; 0 = none
   const AttentionQuery* queries;
   const AttentionItem* items;   // (*n_items)
   const int32_t* n_items;       // of AttentionCounts

@@ -5,7 +5,8 @@
 
 namespace pb::cuda {
 
-// x[r] (=|+=) table[ids[r]], in f32: quantised weights as the exact products with their scales.
+// x[r] = table[ids[r]] * scale, or x[r] += table[ids[r]], in f32: quantised weights as the exact
+// products with their scales.
 struct GatherParams {
   const void* table;       // (n_out, k_padded), as w of GemmParams
   const uint16_t* scales;  // (n_out, scale_stride) f16, with int8 and int4; else null
@@ -15,6 +16,7 @@ struct GatherParams {
   int n_in;
   int k_padded;
   int scale_stride;
+  float scale;
   bool adds;  // x += instead of x =
 };
 inline constexpr int kGatherThreads = 256;

@@ -21,6 +21,38 @@ struct NormParams {
   int64_t row_stride;  // numbers, at least `hidden`
 };
 
+// out[r] (=|+=) RMSNorm(y[r]), one block a row. Where out is y, in place.
+struct NormRowsParams {
+  const float* y;       // (n_rows, y_stride), of which `hidden` are normed
+  int64_t y_stride;     // numbers
+  const float* weight;  // (hidden)
+  int hidden;
+  float eps;
+  float* out;          // (n_rows, out_stride)
+  int64_t out_stride;  // numbers
+  int adds;            // 0 or 1
+};
+
+inline constexpr unsigned kRoundThreads = 256;
+
+// out = x, one block a row. Numbers from `cols` to `row_stride` become zero.
+struct RoundParams {
+  const float* x;  // (n_rows, cols)
+  int cols;
+  void* out;           // (n_rows, row_stride), bf16 or f32 by the kernel's name
+  int64_t row_stride;  // numbers, at least `cols`
+};
+
+inline constexpr unsigned kScaleLogitsThreads = 256;
+
+// logits *= scale, then softcap * tanh(logits / softcap) unless softcap is 0. A thread a number.
+struct ScaleLogitsParams {
+  float* logits;
+  int64_t n;
+  float scale;
+  float softcap;
+};
+
 inline constexpr unsigned kActivateThreads = 256;
 inline constexpr int kActivatedPerThread = 4;
 

@@ -1,4 +1,4 @@
-// Kernels that go row by row: RMSNorm, LayerNorm, activations.
+// Kernels that go row by row: RMSNorm, LayerNorm, rounding, activations.
 //
 // Sums of a norm: number i is added by thread i % kNormThreads, ascending; lanes are added by a
 // fixed tree, then warps ascending. So the order hangs on `hidden` alone.
@@ -72,6 +72,15 @@ __device__ __forceinline__ void layer_norm(const NormParams& p, NormWarps& warps
   clear_padding(p, out);
 }
 
+template <typename T>
+__device__ __forceinline__ void round_row(const RoundParams& p) {
+  const float* x = p.x + static_cast<int64_t>(blockIdx.x) * p.cols;
+  T* out = static_cast<T*>(p.out) + static_cast<int64_t>(blockIdx.x) * p.row_stride;
+  for (int64_t i = static_cast<int>(threadIdx.x); i < p.row_stride; i += kRoundThreads) {
+    store_number(out, i, i < p.cols ? x[i] : 0.0f);
+  }
+}
+
 template <float (*kAct)(float), typename T>
 __device__ __forceinline__ void activate(const ActivateParams& p) {
   const int64_t row = blockIdx.x;
@@ -109,6 +118,24 @@ PB_KERNEL(layer_norm_f32, NormParams, kNormThreads) {
   __shared__ NormWarps warps;
   layer_norm<float>(p, warps);
 }
+
+PB_KERNEL(rms_norm_rows, NormRowsParams, kNormThreads) {
+  __shared__ NormWarps warps;
+  const int t = static_cast<int>(threadIdx.x);
+  const float* y = p.y + static_cast<int64_t>(blockIdx.x) * p.y_stride;
+  float* out = p.out + static_cast<int64_t>(blockIdx.x) * p.out_stride;
+  float squares = 0.0f;
+  for (int i = t; i < p.hidden; i += kNormThreads) squares = __fmaf_rn(y[i], y[i], squares);
+  const float mean = norm_sum(squares, warps) / static_cast<float>(p.hidden);
+  const float factor = 1.0f / sqrtf(mean + p.eps);
+  for (int i = t; i < p.hidden; i += kNormThreads) {
+    const float v = y[i] * factor;
+    out[i] = p.adds != 0 ? __fmaf_rn(v, p.weight[i], out[i]) : v * p.weight[i];
+  }
+}
+
+PB_KERNEL(round_rows_bf16, RoundParams, kRoundThreads) { round_row<__nv_bfloat16>(p); }
+PB_KERNEL(round_rows_f32, RoundParams, kRoundThreads) { round_row<float>(p); }
 
 PB_KERNEL(silu_bf16, ActivateParams, kActivateThreads) { activate<silu, __nv_bfloat16>(p); }
 PB_KERNEL(silu_f32, ActivateParams, kActivateThreads) { activate<silu, float>(p); }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..blueprint import Blueprint
 from ..fields import Fields
-from . import gpt2, llama, moe
+from . import gemma, gpt2, granite, llama, moe, olmo
 
 __all__ = ["CLASSES", "read_blueprint"]
 
@@ -16,6 +16,12 @@ _READERS = {
     "qwen3_moe": moe.read,
     "mixtral": moe.read,
     "gpt2": gpt2.read,
+    "gemma2": gemma.read,
+    "gemma3_text": gemma.read,
+    "gemma3": gemma.read_multimodal,
+    "granite": granite.read,
+    "olmo2": olmo.read,
+    "olmo3": olmo.read,
 }
 
 CLASSES = {
@@ -26,6 +32,12 @@ CLASSES = {
     "qwen3_moe": "Qwen3MoeForCausalLM",
     "mixtral": "MixtralForCausalLM",
     "gpt2": "GPT2LMHeadModel",
+    "gemma2": "Gemma2ForCausalLM",
+    "gemma3_text": "Gemma3ForCausalLM",
+    "gemma3": "Gemma3ForConditionalGeneration",
+    "granite": "GraniteForCausalLM",
+    "olmo2": "Olmo2ForCausalLM",
+    "olmo3": "Olmo3ForCausalLM",
 }
 """The transformers class of each architecture's language model."""
 

@@ -7,17 +7,21 @@ All have the same tensor names, which only this module knows.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from ..blueprint import EMBEDDING, HEAD, Blueprint
 from ..fields import Fields
+from ..layer_types import read_sliding_layers
 from ..limits import MAX_LAYERS, MAX_POSITIONS, MAX_VOCABULARY
 from ..llama_config import SizeNames, llama_config, read_sizes
 from ..model_config import ModelConfig
 from ..rope import read_rope
 from ..tensors import TensorRule
 
-__all__ = ["NAMES", "read", "rules"]
+__all__ = ["NAMES", "PRE_NORMS", "read", "rules"]
+
+PRE_NORMS = {"attn_norm": "input_layernorm", "mlp_norm": "post_attention_layernorm"}
+"""transformers' names of a layer's norms, by canonical name."""
 
 NAMES = SizeNames(
     hidden_size="hidden_size",
@@ -76,46 +80,53 @@ def _read_windows(fields: Fields, architecture: str, n_layers: int) -> tuple[int
     if kinds is None:
         first = fields.integer("max_window_layers", 0, MAX_LAYERS, 28)
         return tuple(window if layer >= first else 0 for layer in range(n_layers))
-    known = {"full_attention": 0, "sliding_attention": window}
-    if not isinstance(kinds, list) or len(kinds) != n_layers:
-        raise fields.error("layer_types", f"a list of {n_layers} layer types")
-    if any(not isinstance(kind, str) or kind not in known for kind in kinds):
-        raise fields.error("layer_types", "a list of " + " and ".join(map(repr, known)))
-    return tuple(known[kind] for kind in kinds)
+    return tuple(window if slides else 0 for slides in read_sliding_layers(fields, n_layers, 1))
 
 
 def rules(
-    config: ModelConfig, *, qkv_bias: bool, o_bias: bool, mlp_bias: bool
+    config: ModelConfig,
+    *,
+    qkv_bias: bool,
+    o_bias: bool,
+    mlp_bias: bool,
+    norms: Mapping[str, str] = PRE_NORMS,
+    qk_norm: bool | None = None,
+    norm_plus: float = 0.0,
 ) -> Iterator[TensorRule]:
-    """Yield a rule for every tensor but those of experts, with transformers' names as sources."""
+    """Yield a rule for every tensor but those of experts, with transformers' names as sources.
+
+    norms: of a layer. qk_norm: q and k are normed; None: if it is a qwen3 or qwen3_moe. norm_plus: added
+    to the weights of norms.
+    """
     hidden, vocabulary = config.hidden_size, config.vocab_size
     yield TensorRule(name=EMBEDDING, source="model.embed_tokens.weight", shape=(vocabulary, hidden))
-    yield TensorRule(name="final_norm.weight", source="model.norm.weight", shape=(hidden,))
+    yield TensorRule(
+        name="final_norm.weight", source="model.norm.weight", shape=(hidden,), plus=norm_plus
+    )
     yield TensorRule(name=HEAD, source="lm_head.weight", shape=(vocabulary, hidden))
+    sizes = {source: (name, hidden) for name, source in norms.items()}
+    if config.architecture in ("qwen3", "qwen3_moe") if qk_norm is None else qk_norm:
+        n_q, n_k = (config.n_heads, config.n_kv_heads) if config.whole_qk_norm else (1, 1)
+        sizes["self_attn.q_norm"] = ("q_norm", n_q * config.head_dim)
+        sizes["self_attn.k_norm"] = ("k_norm", n_k * config.head_dim)
     for layer in range(config.n_layers):
-        yield from _layer_rules(config, layer, qkv_bias, o_bias, mlp_bias)
+        here, there = f"layers.{layer}.", f"model.layers.{layer}."
+        for source, (name, size) in sizes.items():
+            yield TensorRule(
+                name=f"{here}{name}.weight",
+                source=f"{there}{source}.weight",
+                shape=(size,),
+                plus=norm_plus,
+            )
+        yield from _matrix_rules(config, layer, qkv_bias, o_bias, mlp_bias)
 
 
-def _layer_rules(
+def _matrix_rules(
     config: ModelConfig, layer: int, qkv_bias: bool, o_bias: bool, mlp_bias: bool
 ) -> Iterator[TensorRule]:
+    here, there = f"layers.{layer}.", f"model.layers.{layer}."
     hidden, inner, head_dim = config.hidden_size, config.intermediate_size, config.head_dim
     query, key = config.n_heads * head_dim, config.n_kv_heads * head_dim
-    here, there = f"layers.{layer}.", f"model.layers.{layer}."
-
-    norms = [
-        ("attn_norm", "input_layernorm", hidden),
-        ("mlp_norm", "post_attention_layernorm", hidden),
-    ]
-    if config.architecture in ("qwen3", "qwen3_moe"):
-        norms += [
-            ("q_norm", "self_attn.q_norm", head_dim),
-            ("k_norm", "self_attn.k_norm", head_dim),
-        ]
-    for name, source, size in norms:
-        yield TensorRule(
-            name=f"{here}{name}.weight", source=f"{there}{source}.weight", shape=(size,)
-        )
 
     has_experts = config.moe is not None and config.moe.in_layer[layer]
     for name, source, n_out, n_in, bias in (

@@ -8,7 +8,8 @@ using namespace pb;
 using namespace pb::test;
 
 // Every odd thing at least once: no GQA and much of it, odd head_dim, blocks under and over a
-// vector, windows inside a KV block and across segments; each with every type of key and value.
+// vector, windows inside a KV block and across segments, capped scores; each with every type of key
+// and value.
 const AttentionCase kShapes[] = {
     {.n_heads = 4, .n_kv_heads = 2, .head_dim = 64, .block_size = 32},
     {.n_heads = 4, .n_kv_heads = 1, .head_dim = 64, .block_size = 16},
@@ -23,6 +24,13 @@ const AttentionCase kShapes[] = {
      .block_size = 64,
      .sliding_window = 256,
      .out_dtype = DType::kBF16},
+    {.n_heads = 6, .n_kv_heads = 2, .head_dim = 64, .block_size = 32, .softcap = 1.5f},
+    {.n_heads = 2,
+     .n_kv_heads = 1,
+     .head_dim = 6,
+     .block_size = 8,
+     .sliding_window = 50,
+     .softcap = 0.4f},
 };
 const std::vector<AttentionCase> kCases = with_every_kv_dtype(kShapes);
 constexpr int kLength = 530;  // crosses two segment borders

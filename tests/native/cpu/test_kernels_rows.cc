@@ -67,6 +67,46 @@ TEST(exp_is_within_one_unit) {
   }
 }
 
+TEST(tanh_is_close_to_double) {
+  std::vector<float> x, y;
+  for (double v = -12.0; v < 12.0; v += 0.00091) x.push_back(static_cast<float>(v));
+  for (float v : {0.0f, 1e-30f, -1e-30f, 100.0f, -3e38f}) x.push_back(v);
+  y.resize(x.size());
+  const float inf = std::numeric_limits<float>::infinity();
+  for (const cpu::Kernels* target : runnable_targets()) {
+    target->tanh(x.data(), y.data(), static_cast<int>(x.size()));
+    for (size_t i = 0; i < x.size(); ++i) {
+      EXPECT(units_off(y[i], std::tanh(double{x[i]})) <= 3.0);
+    }
+    const std::vector<float> ends = {inf, -inf, std::nanf("")};
+    target->tanh(ends.data(), y.data(), 3);
+    EXPECT(y[0] == 1.0f && y[1] == -1.0f && std::isnan(y[2]));
+  }
+}
+
+TEST(logits_are_scaled_and_capped) {
+  for (const cpu::Kernels* target : runnable_targets()) {
+    for (int n : {1, 5, 64, 8192, 8195, 20000}) {
+      auto backend = make_cpu_backend(2, target->name);
+      backend->prepare(
+          {.max_rows = 3, .n_heads = 1, .n_kv_heads = 1, .head_dim = 4, .vocab_size = n});
+      const std::vector<float> x = numbers(size_t(3) * n, 41, 40.0f);
+      for (float cap : {0.0f, 7.0f}) {
+        std::vector<float> y = x;
+        Buffer logits = over(y);
+        backend->scale_logits(logits, 2, 0.25f, cap);
+        for (size_t i = 0; i < y.size(); ++i) {
+          const double v = 0.25 * double{x[i]};
+          const double exact = i >= size_t(2) * n ? x[i]
+                               : cap == 0.0f      ? v
+                                                  : cap * std::tanh(v / cap);
+          EXPECT(std::abs(y[i] - exact) <= 5e-7 * std::abs(exact));
+        }
+      }
+    }
+  }
+}
+
 TEST(exp_at_the_ends) {
   const float inf = std::numeric_limits<float>::infinity();
   for (const cpu::Kernels* target : runnable_targets()) {
@@ -202,6 +242,88 @@ TEST(norm_takes_rows_in_any_order_and_number) {
         EXPECT(same_bits(read_activations(one, *target, 0),
                          read_activations(some, *target, i - kFirst)));
       }
+    }
+  }
+}
+
+TEST(a_norm_that_is_added_is_the_norm) {
+  constexpr int kRows = 40;
+  for (const cpu::Kernels* target : runnable_targets()) {
+    auto backend = make_cpu_backend(2, target->name);
+    for (int n : {1, 7, 64, 577, 1200}) {
+      const Norm norm = make_norm(*backend, NormKind::kRms, n);
+      const std::vector<float> y = numbers(size_t(kRows) * n, 51, 2.0f);
+      const std::vector<float> before = numbers(size_t(kRows) * n, 52, 2.0f);
+      std::vector<float> x = before;
+      Buffer residual = over(x);
+      backend->norm_add(over(y), kRows, norm, residual);
+      Activations alone = backend->make_activations(kRows, n, DType::kF32);
+      backend->norm(over(y), {.n = kRows}, norm, alone);
+      for (int r = 0; r < kRows; ++r) {
+        const std::vector<float> normed = read_activations(alone, *target, r);
+        for (int i = 0; i < n; ++i) {
+          const size_t at = size_t(r) * n + i;
+          const double exact = double{before[at]} + normed[i];
+          EXPECT(std::abs(x[at] - exact) <= 2e-7 * (std::abs(exact) + std::abs(normed[i])));
+        }
+      }
+    }
+  }
+}
+
+TEST(rounded_rows_are_those_of_the_type) {
+  constexpr int kRows = 3, kCols = 70;
+  const std::vector<float> x = numbers(size_t(kRows) * kCols, 53, 2.0f);
+  for (const cpu::Kernels* target : runnable_targets()) {
+    auto backend = make_cpu_backend(1, target->name);
+    for (DType dtype : {DType::kF32, DType::kBF16}) {
+      Activations out = backend->make_activations(kRows, kCols, dtype);
+      backend->round(over(x), kRows, out);
+      for (int r = 0; r < kRows; ++r) {
+        const std::vector<float> row = read_activations(out, *target, r);
+        for (int i = 0; i < kCols; ++i) EXPECT_EQ(row[i], rounded(x[size_t(r) * kCols + i], dtype));
+      }
+    }
+  }
+}
+
+TEST(norms_of_all_heads_at_once) {
+  constexpr int kHeads = 3, kKvHeads = 2, kDim = 6, kRows = 2;
+  const std::vector<float> qkv = numbers(size_t(kRows) * (kHeads + 2 * kKvHeads) * kDim, 54, 2.0f);
+  const std::vector<int32_t> block_table = {0};
+  const std::vector<int32_t> positions = {0, 1};
+  const std::vector<SequenceRows> sequences = {
+      {.n_rows = kRows, .block_table = block_table.data()}};
+  for (const cpu::Kernels* target : runnable_targets()) {
+    auto backend = make_cpu_backend(1, target->name);
+    KvStorage kv = backend->make_kv(1, 32, 1, kKvHeads, kDim, DType::kF32);
+    backend->prepare(
+        {.max_rows = kRows, .n_heads = kHeads, .n_kv_heads = kKvHeads, .head_dim = kDim});
+    const Norm q_norm = make_norm(*backend, NormKind::kRms, kHeads * kDim);
+    const Norm k_norm = make_norm(*backend, NormKind::kRms, kKvHeads * kDim);
+    std::vector<float> rows = qkv;
+    Buffer buffer = over(rows);
+    backend->plan({.n_rows = kRows, .positions = positions.data(), .sequences = sequences}, kv);
+    backend->rope_and_store(buffer,
+                            {.n_heads = kHeads,
+                             .n_kv_heads = kKvHeads,
+                             .head_dim = kDim,
+                             .q_norm = &q_norm,
+                             .k_norm = &k_norm},
+                            kv);
+    const auto normed = [&](const Norm& norm, const float* from) {
+      const int n = norm.weight.size;
+      const std::vector<float> row(from, from + n);
+      Activations out = backend->make_activations(1, n, DType::kF32);
+      backend->norm(over(row), {.n = 1}, norm, out);
+      return read_activations(out, *target, 0);
+    };
+    for (int r = 0; r < kRows; ++r) {
+      const size_t at = size_t(r) * (kHeads + 2 * kKvHeads) * kDim, keys = at + kHeads * kDim;
+      EXPECT(same_bits(normed(q_norm, &qkv[at]).data(), &rows[at], kHeads * kDim));
+      EXPECT(same_bits(normed(k_norm, &qkv[keys]).data(), &rows[keys], kKvHeads * kDim));
+      const size_t values = keys + kKvHeads * kDim;
+      EXPECT(same_bits(&qkv[values], &rows[values], kKvHeads * kDim));
     }
   }
 }

@@ -86,6 +86,21 @@ TEST(every_group_window_and_length_is_near_to_the_definition) {
   }
 }
 
+TEST(capped_scores_are_near_to_the_definition) {
+  set_order(2);
+  for (const DType kv : kTypes) {
+    for (const float softcap : {0.3f, 1.5f, 50.0f}) {
+      AttentionCase c;
+      c.kv = kv;
+      c.head_dim = 32;
+      c.softcap = softcap;
+      c.sliding_window = softcap > 1.0f ? 40 : 0;
+      check_definition(c, 70, 0);
+      check_definition(c, 260, 257);
+    }
+  }
+}
+
 TEST(every_model_of_mma_is_near_to_the_definition) {
   for (const MmaModel model : kModels) {
     set_order(3, model);
@@ -135,6 +150,7 @@ TEST(chunks_of_any_size_and_single_rows_have_the_same_bits) {
       c.n_kv_heads = 1;
       c.group = 3;
       c.sliding_window = window;
+      c.softcap = window == 0 ? 0.0f : 0.7f;
       const int length = window == 0 ? 300 : 260;
       const Sequence s = make_sequence(c, length, 2, 3);
       for (const MmaModel model : kModels) {

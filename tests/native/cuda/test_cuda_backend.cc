@@ -45,7 +45,7 @@ std::unique_ptr<Engine> engine_of(const TinyModel& model, const EngineOptions& o
 }
 
 TEST(logits_are_near_the_reference) {
-  for (const auto make_model : {rotary_model, learned_model}) {
+  for (const auto make_model : {rotary_model, learned_model, gemma_model, olmo_model}) {
     const TinyModel model = make_model();
     for (const Case& c : kCases) {
       auto tokens = some_tokens(37, 3);

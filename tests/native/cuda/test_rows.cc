@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "cuda/kernels/rows.cuh"
+#include "cuda/kernels/softcap.cuh"
 #include "cuda/rows_launch.h"
 #include "cuda_fixture.h"
 
@@ -139,6 +140,110 @@ TEST(a_norms_row_has_the_same_bits_alone_and_in_company) {
                                           together.begin() + (row + 1) * stride);
         const std::vector<int32_t> one = {all[static_cast<size_t>(row)]};
         EXPECT(same_bits(normed<float>(kind, DType::kF32, in, one), expected));
+      }
+    }
+  }
+}
+
+// -- norms of rows in f32 ----------------------------------------------------------------------
+
+// y (n, stride), of which `hidden` are normed; added to out, or in place.
+std::vector<float> rows_normed(const std::vector<float>& y, const NormInput& in, int64_t stride,
+                               std::vector<float> out) {
+  const DeviceArray<float> weight(in.weight);
+  const DeviceArray<float> from(y);
+  DeviceArray<float> to(out.empty() ? y : out);
+  const auto n = static_cast<int>(static_cast<int64_t>(y.size()) / stride);
+  run(cuda::norm_rows_launch(n, {.y = out.empty() ? to.get() : from.get(),
+                                 .y_stride = stride,
+                                 .weight = weight.get(),
+                                 .hidden = in.hidden,
+                                 .eps = kEps,
+                                 .out = to.get(),
+                                 .out_stride = stride,
+                                 .adds = out.empty() ? 0 : 1}));
+  return to.host();
+}
+
+TEST(norms_of_rows_add_or_stay_in_place_and_leave_what_lies_beside) {
+  for (const int hidden : {1, 48, 257, 1000}) {
+    set_order(3);
+    const NormInput in(3, hidden);
+    const int64_t wide = hidden + 5;
+    std::vector<float> rows;
+    for (int r = 0; r < 3; ++r) {
+      rows.insert(rows.end(), in.x.begin() + r * hidden, in.x.begin() + (r + 1) * hidden);
+      rows.insert(rows.end(), 5, 7.0f);
+    }
+    const std::vector<float> residual = Numbers(8).floats(rows.size());
+    const auto in_place = rows_normed(rows, in, wide, {});
+    const auto added = rows_normed(rows, in, wide, residual);
+    for (int r = 0; r < 3; ++r) {
+      const auto expected = norm_reference(NormKind::kRms, in, r);
+      for (int64_t i = 0; i < wide; ++i) {
+        const auto at = static_cast<size_t>(r * wide + i);
+        if (i >= hidden) {
+          EXPECT_EQ(in_place[at], 7.0f);
+          EXPECT_EQ(added[at], residual[at]);
+          continue;
+        }
+        const double e = expected[static_cast<size_t>(i)];
+        EXPECT(std::abs(in_place[at] - e) <= 1e-6 * (std::abs(e) + 2.0));
+        EXPECT(std::abs(added[at] - (e + residual[at])) <= 1e-6 * (std::abs(e) + 2.0));
+      }
+      const std::vector<float> one(rows.begin() + r * wide, rows.begin() + (r + 1) * wide);
+      const std::vector<float> own(in_place.begin() + r * wide, in_place.begin() + (r + 1) * wide);
+      set_order(static_cast<uint64_t>(10 + r));
+      EXPECT(same_bits(rows_normed(one, in, wide, {}), own));
+    }
+  }
+}
+
+TEST(rounded_rows_and_their_padding) {
+  for (const int cols : {1, 16, 300}) {
+    const std::vector<float> x = Numbers(12).floats(static_cast<size_t>(2 * cols));
+    const DeviceArray<float> from(x);
+    const auto stride = static_cast<size_t>(padded(cols));
+    DeviceArray<uint16_t> narrow(2 * stride);
+    DeviceArray<float> plain(2 * stride);
+    const cuda::RoundParams params{.x = from.get(), .cols = cols, .row_stride = padded(cols)};
+    cuda::RoundParams to = params;
+    to.out = narrow.get();
+    run(cuda::round_launch(DType::kBF16, 2, to));
+    to.out = plain.get();
+    run(cuda::round_launch(DType::kF32, 2, to));
+    const std::vector<uint16_t> bits = narrow.host();
+    const std::vector<float> numbers = plain.host();
+    for (size_t r = 0; r < 2; ++r) {
+      for (size_t i = 0; i < stride; ++i) {
+        const bool inside = i < static_cast<size_t>(cols);
+        const float e = inside ? x[r * static_cast<size_t>(cols) + i] : 0.0f;
+        EXPECT_EQ(numbers[r * stride + i], e);
+        EXPECT_EQ(bits[r * stride + i], __float2bfloat16_rn(e).bits);
+      }
+    }
+  }
+}
+
+TEST(logits_are_scaled_and_capped) {
+  std::vector<float> x;
+  for (int i = -3000; i <= 3000; ++i) x.push_back(0.01f * static_cast<float>(i));
+  x.insert(x.end(), {INFINITY, -INFINITY, NAN, 1e-30f});
+  for (const float softcap : {0.0f, 2.0f, 30.0f}) {
+    DeviceArray<float> logits(x);
+    run(cuda::scale_logits_launch({.logits = logits.get(),
+                                   .n = static_cast<int64_t>(x.size()) - 1,
+                                   .scale = 0.5f,
+                                   .softcap = softcap}));
+    const std::vector<float> y = logits.host();
+    EXPECT_EQ(y.back(), x.back());
+    for (size_t i = 0; i + 1 < x.size(); ++i) {
+      const double scaled = 0.5 * double{x[i]};
+      const double e = softcap == 0.0f ? scaled : softcap * std::tanh(scaled / softcap);
+      if (std::isnan(x[i]) || std::isinf(e)) {
+        EXPECT(std::isnan(x[i]) ? std::isnan(y[i]) : y[i] == e);
+      } else {
+        EXPECT(std::abs(y[i] - e) <= 3e-7 * std::abs(e));
       }
     }
   }

@@ -104,6 +104,18 @@ TEST(config_refuses_what_no_model_has) {
   expect_config_refused([](ModelConfig& c) { c.max_position_embeddings = 0; }, "max_position");
   expect_config_refused([](ModelConfig& c) { c.norm_eps = std::nanf(""); }, "norm_eps");
   expect_config_refused([](ModelConfig& c) { c.attention_scale = 0.0f; }, "attention_scale");
+  expect_config_refused([](ModelConfig& c) { c.embedding_scale = 0.0f; }, "embedding_scale");
+  expect_config_refused([](ModelConfig& c) { c.logit_scale = INFINITY; }, "logit_scale");
+  expect_config_refused([](ModelConfig& c) { c.attention_softcap = -1.0f; }, "attention_softcap");
+  expect_config_refused([](ModelConfig& c) { c.logit_softcap = std::nanf(""); }, "logit_softcap");
+  const auto of_layer_norm = [](auto damage) {
+    return [damage](ModelConfig& c) {
+      c.norm = NormKind::kLayer;
+      damage(c);
+    };
+  };
+  expect_config_refused(of_layer_norm([](ModelConfig& c) { c.post_norm = true; }), "post_norm");
+  expect_config_refused(of_layer_norm([](ModelConfig& c) { c.whole_qk_norm = true; }), "whole_qk");
   expect_config_refused([](ModelConfig& c) { c.ropes[0].inv_freq.pop_back(); }, "ropes.inv_freq");
   expect_config_refused([](ModelConfig& c) { c.ropes[0].inv_freq[1] = INFINITY; }, "inv_freq");
   expect_config_refused([](ModelConfig& c) { c.learned_positions = true; }, "ropes");
@@ -148,7 +160,7 @@ TEST(a_head_that_is_not_there_is_the_embedding) {
 }
 
 TEST(passes_leave_no_trace) {
-  for (const TinyModel& model : {rotary_model(), learned_model()}) {
+  for (const TinyModel& model : {rotary_model(), learned_model(), gemma_model(), olmo_model()}) {
     const auto tokens = some_tokens(30, model.config.vocab_size);
     const auto whole = all_logits(model, tokens, 32);
     for (int chunk : {1, 7, 16}) EXPECT(all_logits(model, tokens, chunk) == whole);
@@ -156,7 +168,7 @@ TEST(passes_leave_no_trace) {
 }
 
 TEST(every_part_of_the_model_matters) {
-  for (const auto& make : {rotary_model, learned_model}) {
+  for (const auto& make : {rotary_model, learned_model, gemma_model, olmo_model}) {
     const TinyModel intact = make();
     const auto tokens = some_tokens(20, intact.config.vocab_size);
     const auto expected = all_logits(intact, tokens, 32);
@@ -165,6 +177,28 @@ TEST(every_part_of_the_model_matters) {
       for (int64_t i = 0; i < view.rows * view.cols; ++i) changed.values(name)[i] *= 1.5f;
       if (all_logits(changed, tokens, 32) == expected)
         fail(__FILE__, __LINE__, name + " is not used");
+    }
+  }
+}
+
+TEST(every_number_of_the_configuration_matters) {
+  for (const auto& make : {gemma_model, olmo_model}) {
+    const TinyModel intact = make();
+    const auto tokens = some_tokens(20, intact.config.vocab_size);
+    const auto expected = all_logits(intact, tokens, 32);
+    const std::vector<std::function<void(ModelConfig&)>> changes = {
+        [](ModelConfig& c) { c.embedding_scale = 1.0f; },
+        [](ModelConfig& c) { c.attention_softcap = 0.0f; },
+        [](ModelConfig& c) { c.logit_scale = 1.0f; },
+        [](ModelConfig& c) { c.logit_softcap = 0.0f; },
+        [](ModelConfig& c) { c.layer_ropes = {0, 0}; },
+        [](ModelConfig& c) { c.layer_ropes = {0, -1}; },
+    };
+    for (size_t i = 0; i < changes.size(); ++i) {
+      TinyModel changed = make();
+      changes[i](changed.config);
+      if (all_logits(changed, tokens, 32) == expected)
+        fail(__FILE__, __LINE__, "change " + std::to_string(i) + " changes nothing");
     }
   }
 }
@@ -187,7 +221,7 @@ TEST(a_sliding_window_hides_what_is_behind_it) {
 }
 
 TEST(a_pass_allocates_nothing) {
-  for (const auto& make : {rotary_model, learned_model}) {
+  for (const auto& make : {rotary_model, learned_model, gemma_model, olmo_model}) {
     for (const DType dtype : {DType::kF32, DType::kBF16}) {
       const TinyModel model = make();
       const ModelConfig& c = model.config;

@@ -15,6 +15,7 @@ struct AttentionCase {
   int head_dim = 64;
   int block_size = 32;
   int sliding_window = 0;
+  float softcap = 0.0f;
   DType kv_dtype = DType::kF32;
   DType out_dtype = DType::kF32;
 
@@ -60,6 +61,7 @@ class AttentionBench {
     layer_.head_dim = c.head_dim;
     layer_.scale = 1.0f / std::sqrt(static_cast<float>(c.head_dim));
     layer_.sliding_window = c.sliding_window;
+    layer_.softcap = c.softcap;
     layer_.rope = c.head_dim % 2 == 0 ? &rope_ : nullptr;
   }
 
@@ -163,8 +165,8 @@ inline bool on_tiles(const AttentionCase& c, const std::string& target) {
   return target == "avx512_amx" && c.kv_dtype == DType::kBF16 && c.head_dim % 32 == 0;
 }
 
-// Checks one row of output against softmax(scale q k) v in double over the rotated qkv; `rounded`:
-// of queries rounded to bf16, and with probabilities that may be.
+// Checks one row of output against softmax(cap(scale q k)) v in double over the rotated qkv;
+// `rounded`: of queries rounded to bf16, and with probabilities that may be.
 inline void check_row(const AttentionCase& c, const AttentionLayer& layer,
                       const std::vector<float>& qkv, int row, const std::vector<float>& out,
                       bool rounded) {
@@ -193,7 +195,9 @@ inline void check_row(const AttentionCase& c, const AttentionLayer& layer,
         score += term;
         terms += std::abs(term);
       }
-      weights.push_back(score * layer.scale);
+      score *= layer.scale;
+      if (c.softcap > 0.0f) score = c.softcap * std::tanh(score / c.softcap);
+      weights.push_back(score);
       top = std::max(top, weights.back());
       size = std::max(size, terms * layer.scale);
     }

@@ -181,7 +181,7 @@ inline std::vector<float> embedded(Backend& backend, const Matrix& table,
   plan_rows(
       backend,
       {.n_rows = static_cast<int>(ids.size()), .tokens = ids.data(), .positions = ids.data()});
-  add ? backend.embed_add(table, x) : backend.embed(table, x);
+  add ? backend.embed_add(table, x) : backend.embed(table, 1.0f, x);
   return to;
 }
 

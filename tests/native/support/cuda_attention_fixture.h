@@ -26,6 +26,7 @@ struct AttentionCase {
   int group = 2;
   int block_size = 32;
   int sliding_window = 0;
+  float softcap = 0.0f;
   bool out_bf16 = false;
   // How the work is cut.
   bool large_tiles = true;
@@ -239,6 +240,7 @@ inline std::vector<std::vector<float>> attend(const AttentionCase& c, const KvCa
       .n_heads = c.n_heads(),
       .sliding_window = c.sliding_window,
       .scale = c.scale(),
+      .softcap = c.softcap,
       .queries = queries.get(),
       .items = small_items.get(),
       .n_items = at + offsetof(cuda::AttentionCounts, n_small_items) / sizeof(int32_t),
@@ -310,6 +312,7 @@ inline Reference reference(const AttentionCase& c, const KvCache& cache, const S
       if (c.kv == DType::kBF16 || c.kv == DType::kInt8) x = bf16_to_f32(f32_to_bf16(x));
       score += double{x} * cache.read(s, at, kv_head, false, d);
     }
+    if (c.softcap > 0.0f) score = c.softcap * std::tanh(score / c.softcap);
     scores.push_back(score);
     top = std::max(top, score);
   }

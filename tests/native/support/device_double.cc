@@ -140,9 +140,9 @@ void DeviceDouble::plan(const RowBatch& batch, const KvStorage& kv) {
   inner_->plan(all_drawn, kv);
 }
 
-void DeviceDouble::embed(const Matrix& table, Buffer& x) {
+void DeviceDouble::embed(const Matrix& table, float scale, Buffer& x) {
   const Operation operation(*this);
-  inner_->embed(table, x);
+  inner_->embed(table, scale, x);
 }
 
 void DeviceDouble::embed_add(const Matrix& table, Buffer& x) {
@@ -153,6 +153,16 @@ void DeviceDouble::embed_add(const Matrix& table, Buffer& x) {
 void DeviceDouble::norm(const Buffer& x, Rows rows, const Norm& norm, Activations& out) {
   const Operation operation(*this);
   inner_->norm(x, rows, norm, out);
+}
+
+void DeviceDouble::norm_add(const Buffer& y, int n_rows, const Norm& norm, Buffer& x) {
+  const Operation operation(*this);
+  inner_->norm_add(y, n_rows, norm, x);
+}
+
+void DeviceDouble::round(const Buffer& x, int n_rows, Activations& out) {
+  const Operation operation(*this);
+  inner_->round(x, n_rows, out);
 }
 
 void DeviceDouble::matmul(const Activations& x, int n_rows, const Matrix& w, Buffer& y,
@@ -176,6 +186,11 @@ void DeviceDouble::activate(const Buffer& gate_up, int n_rows, Activation kind, 
                             Activations& out) {
   const Operation operation(*this);
   inner_->activate(gate_up, n_rows, kind, gated, out);
+}
+
+void DeviceDouble::scale_logits(Buffer& logits, int n_rows, float scale, float softcap) {
+  const Operation operation(*this);
+  inner_->scale_logits(logits, n_rows, scale, softcap);
 }
 
 void DeviceDouble::sample(const Buffer& logits, Rows rows, std::span<Draw> draws) {

@@ -23,8 +23,8 @@ inline constexpr int32_t kPoison = 13;  // a token whose embedding is not finite
 
 class PoisonBackend : public NaiveBackend {
  public:
-  void embed(const Matrix& table, Buffer& x) override {
-    NaiveBackend::embed(table, x);
+  void embed(const Matrix& table, float scale, Buffer& x) override {
+    NaiveBackend::embed(table, scale, x);
     for (int r = 0; r < batch().n_rows; ++r) {
       if (batch().tokens[r] == kPoison) x.as<float>()[int64_t{r} * table.n_in] = NAN;
     }

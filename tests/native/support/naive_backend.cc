@@ -85,10 +85,10 @@ KvStorage NaiveBackend::make_kv(int n_blocks, int block_size, int n_layers, int 
   return kv;
 }
 
-void NaiveBackend::embed(const Matrix& table, Buffer& x) {
+void NaiveBackend::embed(const Matrix& table, float scale, Buffer& x) {
   float* to = x.as<float>();
   for (int r = 0; r < batch_.n_rows; ++r, to += table.n_in) {
-    std::copy_n(row_of(table, batch_.tokens[r]), table.n_in, to);
+    for (int c = 0; c < table.n_in; ++c) to[c] = row_of(table, batch_.tokens[r])[c] * scale;
   }
 }
 
@@ -109,6 +109,22 @@ void NaiveBackend::norm(const Buffer& x, Rows rows, const Norm& norm, Activation
     std::vector<float> row(from, from + out.cols);
     normalise(row.data(), out.cols, norm);
     for (int c = 0; c < out.cols; ++c) set(out, i, c, row[size_t(c)]);
+  }
+}
+
+void NaiveBackend::norm_add(const Buffer& y, int n_rows, const Norm& norm, Buffer& x) {
+  const int n = norm.weight.size;
+  for (int r = 0; r < n_rows; ++r) {
+    const float* from = y.as<float>() + int64_t{r} * n;
+    std::vector<float> row(from, from + n);
+    normalise(row.data(), n, norm);
+    for (int c = 0; c < n; ++c) x.as<float>()[int64_t{r} * n + c] += row[size_t(c)];
+  }
+}
+
+void NaiveBackend::round(const Buffer& x, int n_rows, Activations& out) {
+  for (int r = 0; r < n_rows; ++r) {
+    for (int c = 0; c < out.cols; ++c) set(out, r, c, x.as<float>()[int64_t{r} * out.cols + c]);
   }
 }
 
@@ -135,7 +151,11 @@ void NaiveBackend::rope_and_store(Buffer& qkv, const AttentionLayer& layer, KvSt
       float* row = qkv.as<float>() + int64_t{rows.first_row + i} * width;
       for (int h = 0; h < layer.n_heads + layer.n_kv_heads; ++h) {
         const Norm* norm = h < layer.n_heads ? layer.q_norm : layer.k_norm;
-        if (norm != nullptr) normalise(row + h * dim, dim, *norm);
+        const bool begins_row = h == 0 || h == layer.n_heads || norm == nullptr ||
+                                norm->weight.size == dim;  // else normed with the head before
+        if (norm != nullptr && begins_row) normalise(row + h * dim, norm->weight.size, *norm);
+      }
+      for (int h = 0; h < layer.n_heads + layer.n_kv_heads; ++h) {
         if (layer.rope != nullptr) rotate(row + h * dim, *layer.rope, position);
       }
       const float* k = row + layer.n_heads * dim;
@@ -265,7 +285,9 @@ void NaiveBackend::attend(const float* q, const SequenceRows& rows, int position
     const float* k = at(kv, layer.layer, rows.block_table, p, kv_head, 0);
     double score = 0.0;
     for (int c = 0; c < dim; ++c) score += double{q[c]} * double{k[c]};
-    scores.push_back(score * layer.scale);
+    score *= layer.scale;
+    if (layer.softcap > 0.0f) score = layer.softcap * std::tanh(score / layer.softcap);
+    scores.push_back(score);
   }
   const double largest = *std::max_element(scores.begin(), scores.end());
   double total = 0.0;
@@ -277,6 +299,14 @@ void NaiveBackend::attend(const float* q, const SequenceRows& rows, int position
              at(kv, layer.layer, rows.block_table, p, kv_head, 1)[c];
     }
     set(out, row, head * dim + c, sum);
+  }
+}
+
+void NaiveBackend::scale_logits(Buffer& logits, int n_rows, float scale, float softcap) {
+  for (size_t i = 0; i < size_t(n_rows) * vocab_size_; ++i) {
+    double v = double{logits.as<float>()[i]} * scale;
+    if (softcap > 0.0f) v = softcap * std::tanh(v / softcap);
+    logits.as<float>()[i] = static_cast<float>(v);
   }
 }
 

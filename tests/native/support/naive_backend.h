@@ -47,15 +47,18 @@ class NaiveBackend : public Backend {
   void prepare(const PassShape& shape) override { vocab_size_ = size_t(shape.vocab_size); }
 
   void plan(const RowBatch& batch, const KvStorage&) override { batch_ = batch; }
-  void embed(const Matrix& table, Buffer& x) override;
+  void embed(const Matrix& table, float scale, Buffer& x) override;
   void embed_add(const Matrix& table, Buffer& x) override;
   void norm(const Buffer& x, Rows rows, const Norm& norm, Activations& out) override;
+  void norm_add(const Buffer& y, int n_rows, const Norm& norm, Buffer& x) override;
+  void round(const Buffer& x, int n_rows, Activations& out) override;
   void matmul(const Activations& x, int n_rows, const Matrix& w, Buffer& y, Store store) override;
   void rope_and_store(Buffer& qkv, const AttentionLayer& layer, KvStorage& kv) override;
   void attention(const Buffer& qkv, const AttentionLayer& layer, const KvStorage& kv,
                  Activations& out) override;
   void activate(const Buffer& gate_up, int n_rows, Activation kind, bool gated,
                 Activations& out) override;
+  void scale_logits(Buffer& logits, int n_rows, float scale, float softcap) override;
   void sample(const Buffer& logits, Rows rows, std::span<Draw> draws) override;
   void download(const Buffer& from, std::span<std::byte> to) override;
   void copy_block(KvStorage& kv, int from, int to) override;

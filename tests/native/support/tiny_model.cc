@@ -52,6 +52,32 @@ TinyModel rotary_model() {
   return m;
 }
 
+TinyModel post_norm_model(bool pre_norm) {
+  TinyModel m = rotary_model();
+  ModelConfig& c = m.config;
+  c.activation = Activation::kGeluTanh;
+  c.pre_norm = pre_norm;
+  c.post_norm = true;
+  c.whole_qk_norm = !pre_norm;
+  c.embedding_scale = 2.5f;
+  c.attention_softcap = 1.5f;
+  c.logit_scale = 0.6f;
+  c.logit_softcap = 3.0f;
+  c.ropes.push_back({.inv_freq = {0.9f, 0.2f, 0.05f, 0.0f}});
+  c.layer_ropes = {0, 1};
+  for (int i = 0; i < c.n_layers; ++i) {
+    const std::string layer = "layers." + std::to_string(i) + ".";
+    m.add(layer + "attn_post_norm.weight", c.hidden_size, 1, 1.0f);
+    m.add(layer + "mlp_post_norm.weight", c.hidden_size, 1, 1.0f);
+    if (pre_norm) continue;
+    m.tensors.erase(layer + "attn_norm.weight");
+    m.tensors.erase(layer + "mlp_norm.weight");
+    m.add(layer + "q_norm.weight", c.q_size(), 1, 1.0f);
+    m.add(layer + "k_norm.weight", c.kv_size(), 1, 1.0f);
+  }
+  return m;
+}
+
 TinyModel learned_model() {
   TinyModel m;
   ModelConfig& c = m.config;

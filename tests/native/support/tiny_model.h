@@ -30,6 +30,12 @@ struct TinyModel {
 // Rotary positions, RMSNorm, gated MLP, grouped queries, q and k norms, an untied head.
 TinyModel rotary_model();
 
+// The same with norms after the blocks too, or alone, which q and k have over all heads then; soft
+// caps and scales; a frequency of its own for each layer.
+TinyModel post_norm_model(bool pre_norm);
+inline TinyModel gemma_model() { return post_norm_model(true); }
+inline TinyModel olmo_model() { return post_norm_model(false); }
+
 // Learned positions, LayerNorm, plain GELU MLP, biases everywhere, a tied head.
 TinyModel learned_model();
 

@@ -314,8 +314,9 @@ inline void attend_small_batch(const AttentionArgs& args, const QueryBlock& bloc
   }
   for (int q = 0; q < kQueries; ++q) {
     const int i = args.first_query + q;
-    tile_softmax<false>(s.scores[q], keys.begin, keys.end, keys.begin, keys.end, args.scale,
-                        out.max + i, out.sum + i);
+    const float scale = cap_scores(args, s.scores[q], keys.begin, keys.end);
+    tile_softmax<false>(s.scores[q], keys.begin, keys.end, keys.begin, keys.end, scale, out.max + i,
+                        out.sum + i);
   }
   const TileRounding rounding;
   add_small_batch<kQueries>(
@@ -354,7 +355,8 @@ inline void attend_on_tiles(const AttentionArgs& args, const QueryBlock& block, 
     }
   };
   for_queries([&](int i, float* row, int begin, int end) {
-    tile_softmax<true>(row, begin, end, seen.begin, seen.end, args.scale, out.max + i, out.sum + i);
+    const float scale = cap_scores(args, row, begin, end);
+    tile_softmax<true>(row, begin, end, seen.begin, seen.end, scale, out.max + i, out.sum + i);
   });
   const auto accumulator = [&](int i) {
     return out.accumulator + static_cast<size_t>(i) * kv.value_stride;

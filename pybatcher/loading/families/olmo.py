@@ -1,0 +1,77 @@
+"""OLMo 2 and 3: blocks take the residual stream as it is, and what they add is normed.
+
+q and k are normed over all heads at once. In OLMo 3 most layers see a window; the others may
+have scaled rotary frequencies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from ..blueprint import Blueprint
+from ..fields import Fields
+from ..layer_types import read_ropes, read_sliding_layers
+from ..limits import MAX_POSITIONS, MAX_VOCABULARY
+from ..llama_config import llama_config, read_sizes
+from ..model_config import ModelConfig
+from ..rope import read_rope
+from ..tensors import TensorRule
+from . import llama
+
+__all__ = ["post_normed", "read", "rules"]
+
+_NORMS = {
+    "attn_post_norm": "post_attention_layernorm",
+    "mlp_post_norm": "post_feedforward_layernorm",
+}
+_THETA = 5e5  # of an olmo3 that says none
+
+
+def read(fields: Fields) -> Blueprint:
+    """Return the blueprint of an olmo2 or olmo3 config.json. Raises ModelFormatError."""
+    fields.refuse_unless("hidden_act", "silu", "swish")
+    sizes = read_sizes(fields, llama.NAMES)
+    config = llama_config(
+        sizes,
+        architecture=fields.text("model_type"),
+        vocab_size=fields.integer("vocab_size", 1, MAX_VOCABULARY),
+        norm_eps=fields.number("rms_norm_eps", 0.0, 1.0, 1e-5),
+        rope=None,
+        sliding_windows=(0,) * sizes.n_layers,
+    )
+    config = post_normed(_read_layers(fields, config))
+    bias = fields.boolean("attention_bias", False)
+    found = rules(config, qkv_bias=bias, o_bias=bias, mlp_bias=False)
+    return Blueprint(config, tuple(found), fields.boolean("tie_word_embeddings", False))
+
+
+def post_normed(config: ModelConfig) -> ModelConfig:
+    """Return a Llama-like configuration with the norms of OLMo 2."""
+    return replace(config, pre_norm=False, post_norm=True, whole_qk_norm=True)
+
+
+def rules(
+    config: ModelConfig, *, qkv_bias: bool, o_bias: bool, mlp_bias: bool
+) -> Iterator[TensorRule]:
+    """Yield a rule for every tensor of the model, with transformers' names as sources."""
+    return llama.rules(
+        config, qkv_bias=qkv_bias, o_bias=o_bias, mlp_bias=mlp_bias, norms=_NORMS, qk_norm=True
+    )
+
+
+def _read_layers(fields: Fields, config: ModelConfig) -> ModelConfig:
+    head_dim, max_positions = config.head_dim, config.max_position_embeddings
+    if config.architecture == "olmo2":
+        return replace(config, ropes=(read_rope(fields, head_dim, max_positions),))
+    # Older files have one rope_theta for all layers.
+    theta = fields.number("rope_theta", 1e-3, 1e12, _THETA)
+    ropes = read_ropes(fields, head_dim, max_positions, (("rope_theta", theta),) * 2)
+    window = fields.integer("sliding_window", 1, MAX_POSITIONS, 4096)
+    sliding = read_sliding_layers(fields, config.n_layers, 4)
+    return replace(
+        config,
+        ropes=ropes,
+        layer_ropes=tuple(map(int, sliding)),
+        sliding_windows=tuple(window if slides else 0 for slides in sliding),
+    )

@@ -1,0 +1,135 @@
+"""`ARCHITECTURES`: the keys, tensors and order of rows of each architecture of GGUF files.
+
+Keys are those that llama.cpp's converter writes and its loader reads; the default of an absent
+one is its loader's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from .families import gemma, granite, llama, olmo
+from .fields import Fields
+from .gguf_keys import ArchitectureKeys
+from .limits import MAX_LAYERS, MAX_POSITIONS
+from .model_config import ModelConfig
+from .rope import read_rope
+from .tensors import TensorRule
+
+__all__ = ["ARCHITECTURES", "GgufArchitecture"]
+
+_LAYERS_OF_27B = {"gemma2": 46, "gemma3": 62}
+"""Whose attention is scaled by hidden_size / n_heads: a file does not say by what."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GgufArchitecture:
+    """One architecture of GGUF files.
+
+    change: makes of a Llama-like configuration that of this architecture, by its own keys.
+    rules: of its tensors, with transformers' names as sources; biases as in `llama.rules`.
+    has_windows, has_attention_scale: its keys may say these.
+    in_pairs: rows of q and k are permuted, for llama.cpp turns neighbouring rows.
+    """
+
+    change: Callable[[ArchitectureKeys, ModelConfig], ModelConfig] = lambda _, config: config
+    rules: Callable[..., Iterator[TensorRule]] = llama.rules
+    has_windows: bool = False
+    has_attention_scale: bool = False
+    in_pairs: bool = False
+
+
+def _gemma2(keys: ArchitectureKeys, config: ModelConfig) -> ModelConfig:
+    window = keys.integer("attention.sliding_window", 0, MAX_POSITIONS, 4096)
+    sliding = _sliding_layers(keys, config.n_layers, 2)
+    return replace(
+        _gemma(config),
+        sliding_windows=tuple(window if slides else 0 for slides in sliding),
+        attention_softcap=keys.number("attn_logit_softcapping", 0.0, 1e6, 50.0),
+        logit_softcap=keys.number("final_logit_softcapping", 0.0, 1e6, 30.0),
+    )
+
+
+def _gemma3(keys: ArchitectureKeys, config: ModelConfig) -> ModelConfig:
+    config = replace(
+        _gemma(config), logit_softcap=keys.number("final_logit_softcapping", 0.0, 1e6, 0.0)
+    )
+    return _with_windows(keys, config, 6, keys.number("rope.freq_base_swa", 1e-3, 1e12, 1e4))
+
+
+def _gemma(config: ModelConfig) -> ModelConfig:
+    per_head = config.head_dim
+    if config.n_layers == _LAYERS_OF_27B[config.architecture]:
+        per_head = config.hidden_size // config.n_heads
+    return replace(
+        config,
+        activation="gelu_tanh",
+        post_norm=True,
+        embedding_scale=config.hidden_size**0.5,
+        attention_scale=per_head**-0.5,
+    )
+
+
+def _granite(keys: ArchitectureKeys, config: ModelConfig) -> ModelConfig:
+    def factor(name: str) -> float | None:
+        """Return a multiplier; None where the file has none, which 0 says too."""
+        return keys.number(name, 0.0, 1e6, 0.0) or None
+
+    logits = keys.number("logit_scale", 1e-6, 1e6)
+    return granite.with_multipliers(
+        config,
+        embedding=factor("embedding_scale") or 1.0,
+        residual=factor("residual_scale") or 1.0,
+        attention=factor("attention.scale") or config.attention_scale,
+        logits=logits,
+    )
+
+
+def _olmo2(keys: ArchitectureKeys, config: ModelConfig) -> ModelConfig:
+    """An OLMo 3 is one with windows, in whose layers frequencies are not scaled."""
+    theta = keys.number("rope.freq_base", 1e-3, 1e12, 1e4)
+    theta = keys.number("rope.freq_base_swa", 1e-3, 1e12, theta)
+    return olmo.post_normed(_with_windows(keys, config, 4, theta))
+
+
+def _with_windows(
+    keys: ArchitectureKeys, config: ModelConfig, period: int, theta: float
+) -> ModelConfig:
+    """Return the configuration with windows, if the file has one, and `theta` in their layers."""
+    window = keys.integer("attention.sliding_window", 0, MAX_POSITIONS, 0)
+    if window == 0:
+        return config
+    sliding = _sliding_layers(keys, config.n_layers, period)
+    plain = Fields({"rope_theta": theta}, keys.fields.source)
+    rope = read_rope(plain, config.head_dim, config.max_position_embeddings)
+    return replace(
+        config,
+        ropes=(*config.ropes, rope),
+        layer_ropes=tuple(map(int, sliding)),
+        sliding_windows=tuple(window if slides else 0 for slides in sliding),
+    )
+
+
+def _sliding_layers(keys: ArchitectureKeys, n_layers: int, period: int) -> Sequence[bool]:
+    """Return which layers see a window: all but every `period`-th, or as the file says."""
+    name = "attention.sliding_window_pattern"
+    pattern = keys.get(name)
+    if pattern is None or isinstance(pattern, int):
+        period = keys.integer(name, 1, MAX_LAYERS, period)
+        return [(layer + 1) % period != 0 for layer in range(n_layers)]
+    if len(pattern) != n_layers:
+        raise keys.error(name, f"one number a layer, {n_layers}, or the period of the pattern")
+    return [bool(slides) for slides in pattern]
+
+
+ARCHITECTURES = {
+    "llama": GgufArchitecture(in_pairs=True),
+    "qwen2": GgufArchitecture(),
+    "qwen3": GgufArchitecture(),
+    "qwen3moe": GgufArchitecture(),
+    "gemma2": GgufArchitecture(change=_gemma2, rules=gemma.gguf_rules, has_windows=True),
+    "gemma3": GgufArchitecture(change=_gemma3, rules=gemma.gguf_rules, has_windows=True),
+    "granite": GgufArchitecture(change=_granite, has_attention_scale=True, in_pairs=True),
+    "olmo2": GgufArchitecture(change=_olmo2, rules=olmo.rules, has_windows=True),
+}

@@ -1,0 +1,60 @@
+"""Which layers of a model see a sliding window, and the rotary frequencies of both kinds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .fields import Fields
+from .limits import MAX_LAYERS
+from .rope import Rope, read_rope
+
+__all__ = ["read_ropes", "read_sliding_layers"]
+
+_KINDS = ("full_attention", "sliding_attention")
+
+
+def read_sliding_layers(fields: Fields, n_layers: int, period: int) -> tuple[bool, ...]:
+    """Return, for each layer, whether it sees a window only, as `layer_types` says.
+
+    period: without that field, every `period`-th layer sees all; older files may say
+    `sliding_window_pattern` instead. Raises ModelFormatError for other layer types.
+    """
+    kinds = fields.get("layer_types")
+    if kinds is None:
+        period = fields.integer("sliding_window_pattern", 1, MAX_LAYERS, period)
+        return tuple((layer + 1) % period != 0 for layer in range(n_layers))
+    if not isinstance(kinds, list) or len(kinds) != n_layers:
+        raise fields.error("layer_types", f"a list of {n_layers} layer types")
+    if any(not isinstance(kind, str) or kind not in _KINDS for kind in kinds):
+        raise fields.error("layer_types", "a list of " + " and ".join(map(repr, _KINDS)))
+    return tuple(kind == "sliding_attention" for kind in kinds)
+
+
+def read_ropes(
+    fields: Fields,
+    head_dim: int,
+    max_position_embeddings: int,
+    thetas: tuple[tuple[str, float], tuple[str, float]],
+) -> tuple[Rope, Rope]:
+    """Return the frequencies of layers that see all, and of layers that see a window.
+
+    transformers 5 writes `rope_parameters` with an object for each layer type. Older files
+    have two fields of their own. thetas: these, with their defaults: first of layers that see
+    all, which a `rope_scaling` is for too, then of the others. Raises ModelFormatError.
+    """
+    fields.refuse_unless("partial_rotary_factor", 1.0, 1)
+    by_type = fields.child("rope_parameters")
+    for flat in ("rope_theta", "rope_type"):
+        by_type.refuse_unless(flat)
+    ropes = []
+    for kind, (name, default) in zip(_KINDS, thetas, strict=True):
+        theta = fields.number(name, 1e-3, 1e12, default)
+        values: dict[str, Any] = {"rope_theta": theta}
+        if kind in by_type:
+            by_type.child(kind)
+            values["rope_parameters"] = {"rope_theta": theta, **by_type.get(kind)}
+        elif kind == "full_attention":
+            values["rope_scaling"] = fields.get("rope_scaling")
+        source = Fields(values, f"{fields.source}: {kind}")
+        ropes.append(read_rope(source, head_dim, max_position_embeddings))
+    return ropes[0], ropes[1]
