@@ -41,10 +41,11 @@ Forward::Forward(const ModelConfig& config, const Weights& weights, Backend& bac
                    .head_dim = config.head_dim,
                    .vocab_size = config.vocab_size,
                    .block_size = limits.block_size,
+                   .n_layer_groups = limits.n_layer_groups,
                    .kv_dtype = limits.kv_dtype});
 }
 
-void Forward::run(int n_rows, KvStorage& kv) {
+void Forward::run(int n_rows, ModelKv& kv) {
   backend_.embed(weights_.token_embedding, x_);
   if (weights_.position_embedding) backend_.embed_add(*weights_.position_embedding, x_);
   for (int layer = 0; layer < config_.n_layers; ++layer) {
@@ -55,10 +56,13 @@ void Forward::run(int n_rows, KvStorage& kv) {
 }
 
 // x += W_o attention(rope(W_qkv norm(x)))
-void Forward::attention_block(int n_rows, int layer, KvStorage& kv) {
+void Forward::attention_block(int n_rows, int layer, ModelKv& kv) {
   const LayerWeights& w = weights_.layers[static_cast<size_t>(layer)];
+  const LayerPlace place = kv.places[static_cast<size_t>(layer)];
+  KvStorage& storage = kv.groups[static_cast<size_t>(place.group)];
   const AttentionLayer attention{
-      .layer = layer,
+      .group = place.group,
+      .layer = place.layer,
       .n_heads = config_.n_heads,
       .n_kv_heads = config_.n_kv_heads,
       .head_dim = config_.head_dim,
@@ -70,8 +74,8 @@ void Forward::attention_block(int n_rows, int layer, KvStorage& kv) {
   };
   backend_.norm(x_, {.n = n_rows}, w.attn_norm, normed_);
   backend_.matmul(normed_, n_rows, w.qkv, qkv_, Store::kSet);
-  backend_.rope_and_store(qkv_, attention, kv);
-  backend_.attention(qkv_, attention, kv, attended_);
+  backend_.rope_and_store(qkv_, attention, storage);
+  backend_.attention(qkv_, attention, storage, attended_);
   backend_.matmul(attended_, n_rows, w.o, x_, Store::kAdd);
 }
 
