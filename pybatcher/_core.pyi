@@ -58,7 +58,8 @@ class Engine:
     def seq_copy(self, src: int, dst: int, n_tokens: int) -> None:
         """Let the empty `dst` start with the first `n_tokens` of `src`.
 
-        Shares full blocks and copies a partial last one. Raises KvCacheFullError.
+        Shares full blocks and copies a partial last one. Raises KvCacheFullError, and
+        InvalidRequestError where `seq_copyable` says fewer.
         """
     def seq_remove(self, seq_id: int, start: int = 0, end: int = -1) -> None:
         """Drop the KV of positions [start, length); start 0 also frees the id."""
@@ -66,6 +67,12 @@ class Engine:
         """Return the number of tokens whose KV the sequence holds."""
     def seq_exclusive_blocks(self, seq_id: int) -> int:
         """Return the number of KV blocks that only this sequence holds."""
+    def seq_copyable(self, src: int, n_tokens: int) -> int:
+        """Return how many of `src`'s first `n_tokens` another sequence can be made to start with.
+
+        All of them, or whole blocks: fewer where layers with a sliding window have given back
+        KV that the next token sees.
+        """
     def seq_match(self, seq_id: int, tokens: _Ids) -> int:
         """Attach the longest cached prefix of `tokens` to an empty sequence.
 
@@ -166,7 +173,7 @@ class Engine:
         """Forget every sequence and all cached KV; weights and statistics stay."""
     def statistics(self) -> dict[str, int]:
         """Return the counters since the engine was made. Never waits for a call."""
-    def description(self) -> dict[str, str | int]:
+    def description(self) -> dict[str, Any]:
         """Return dtypes, device, CPU target, threads, bytes of weights and KV, and the
         state of the weights cache."""
     def check_integrity(self) -> None:
@@ -207,6 +214,15 @@ class Engine:
     def kv_cached_blocks(self) -> int:
         """Number of KV blocks kept for `seq_match`. Never waits for a call."""
     @property
+    def kv_appendable_blocks(self) -> int:
+        """Number of KV blocks that one step can append to sequences. Never waits for a call.
+
+        Free and cached ones, or fewer, where layers with a sliding window have fewer.
+        """
+    @property
+    def kv_most_appendable_blocks(self) -> int:
+        """`kv_appendable_blocks` of an engine without sequences."""
+    @property
     def used_sequences(self) -> int:
         """Number of sequence ids in use. Never waits for a call."""
     @property
@@ -223,11 +239,13 @@ class KvCache:
         block_size: int,
         n_parallel: int,
         max_length: int,
-        copy_block: Callable[[int, int], None],
+        copy_block: Callable[[int, int, int], None],
         hash_mask: int = ...,
+        windows: Sequence[tuple[int, int]] = ...,
     ) -> None: ...
     def seq_new(self, namespace: str = "") -> int: ...
     def seq_copy(self, src: int, dst: int, n_tokens: int) -> None: ...
+    def seq_copyable(self, src: int, n_tokens: int) -> int: ...
     def seq_remove(self, seq_id: int, start: int = 0, end: int = -1) -> None: ...
     def seq_length(self, seq_id: int) -> int: ...
     def seq_exclusive_blocks(self, seq_id: int) -> int: ...
@@ -235,7 +253,7 @@ class KvCache:
     def reserve(self, seq_id: int, tokens: _Ids) -> None: ...
     def commit(self, seq_id: int, n_tokens: int | None = None) -> None: ...
     def rollback(self, seq_id: int) -> None: ...
-    def block_table(self, seq_id: int) -> list[int]: ...
+    def block_table(self, seq_id: int, group: int = 0) -> list[int]: ...
     def tokens(self, seq_id: int) -> list[int]: ...
     def seq_exists(self, seq_id: int) -> bool: ...
     def drop_cached(self) -> None: ...
@@ -252,6 +270,8 @@ class KvCache:
     def free_blocks(self) -> int: ...
     @property
     def cached_blocks(self) -> int: ...
+    @property
+    def appendable_blocks(self) -> int: ...
     @property
     def used_sequences(self) -> int: ...
 

@@ -27,6 +27,8 @@ class KvBookkeeping(_core.KvCache):
     kv_total_blocks = _core.KvCache.total_blocks
     kv_free_blocks = _core.KvCache.free_blocks
     kv_cached_blocks = _core.KvCache.cached_blocks
+    kv_appendable_blocks = _core.KvCache.appendable_blocks
+    kv_most_appendable_blocks = _core.KvCache.total_blocks
 
     def __init__(self, *, n_ctx: int, n_parallel: int, block_size: int) -> None:
         n_blocks = -(-n_ctx // block_size)
@@ -35,7 +37,7 @@ class KvBookkeeping(_core.KvCache):
             block_size=block_size,
             n_parallel=n_parallel,
             max_length=n_blocks * block_size,
-            copy_block=lambda source, target: None,
+            copy_block=lambda group, source, target: None,
         )
         self.owners: dict[int, tuple[int, int]] = {}
 

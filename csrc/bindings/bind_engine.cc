@@ -115,6 +115,12 @@ py::dict description(const PyEngine& self) {
   d["weight_bytes"] = facts.weight_bytes;
   d["n_ctx"] = facts.options.n_ctx;
   d["kv_bytes"] = facts.kv_bytes;
+  py::list windows;
+  for (const LayerGroup& group : facts.layer_groups) {
+    if (group.window > 0)
+      windows.append(py::make_tuple(group.window, group.n_layers, group.n_blocks));
+  }
+  d["kv_windows"] = windows;
   d["weights_cache"] = facts.weights_cache.state;
   return d;
 }
@@ -160,6 +166,14 @@ void bind_sequences(py::class_<PyEngine>& engine) {
             return call(self, [&](Engine& e) { return e.seq_exclusive_blocks(id); });
           },
           py::arg("seq_id"), docs::kSeqExclusiveBlocks)
+      .def(
+          "seq_copyable",
+          [](PyEngine& self, const py::object& src, const py::object& n_tokens) {
+            const int id = to_seq_id(self, src, "src");
+            const int n = static_cast<int>(to_integer(n_tokens, "n_tokens", 0, kMaxInt));
+            return call(self, [&](Engine& e) { return e.seq_copyable(id, n); });
+          },
+          py::arg("src"), py::arg("n_tokens"), docs::kSeqCopyable)
       .def(
           "seq_match",
           [](PyEngine& self, const py::object& seq_id, const py::object& tokens) {
@@ -222,6 +236,12 @@ void bind_facts(py::class_<PyEngine>& engine) {
   fact(engine, "kv_cached_blocks",
        "KV blocks that no sequence holds, kept for seq_match until needed. Never waits for a call.",
        [](const PyEngine& e) { return e.guarded.counters().kv_cached_blocks; });
+  fact(engine, "kv_appendable_blocks",
+       "KV blocks that one step can append to sequences: free and cached ones, or fewer, where "
+       "layers with a sliding window have fewer. Never waits for a call.",
+       [](const PyEngine& e) { return e.guarded.counters().kv_appendable_blocks; });
+  fact(engine, "kv_most_appendable_blocks", "kv_appendable_blocks of an engine without sequences.",
+       [](const PyEngine& e) { return e.facts.kv_most_appendable_blocks; });
   fact(engine, "progress",
        "A count that grows while a call computes, with every layer and every draw. Never waits for "
        "a "

@@ -4,11 +4,14 @@
 
 #include <cstdint>
 #include <limits>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "base/error.h"
 #include "bindings/bindings.h"
 #include "bindings/convert.h"
 #include "kv/kv_cache.h"
@@ -30,8 +33,10 @@ Args:
     block_size: tokens a block holds.
     n_parallel: most sequences at once.
     max_length: most tokens of one sequence.
-    copy_block: called as copy_block(from, to) to copy a shared, partly filled block before it
-        is written to. What it raises, the call that needed the copy raises. It may not change the cache.
+    copy_block: called as copy_block(group, from, to) to copy a shared, partly filled block before
+        it is written to. What it raises, the call that needed the copy raises. It may not change
+        the cache.
+    windows: of the groups of layers after the first: (window, blocks in its pool) each.
     hash_mask: and-ed to every hash of the prefix index, so that tests can make collisions.
 
 Raises:
@@ -53,6 +58,12 @@ std::vector<int32_t> to_tokens(py::handle value) {
   return to_ids(value, "tokens", std::numeric_limits<int32_t>::max());
 }
 
+int to_group(const KvCache& cache, int group) {
+  if (group >= 0 && group < cache.n_groups()) return group;
+  throw Error(ErrorCode::kInvalidRequest, "group is " + std::to_string(group) + "; there are " +
+                                              std::to_string(cache.n_groups()));
+}
+
 template <typename T>
 std::vector<T> to_vector(std::span<const T> values) {
   return {values.begin(), values.end()};
@@ -65,9 +76,19 @@ void bind_kv(py::module_& module) {
   using pb::KvCache;
   using namespace pb::bindings;
   py::class_<KvCache>(module, "KvCache", kClassDoc)
-      .def(py::init<int, int, int, int, KvCache::CopyBlock, uint64_t>(), py::kw_only(),
-           py::arg("n_blocks"), py::arg("block_size"), py::arg("n_parallel"), py::arg("max_length"),
-           py::arg("copy_block"), py::arg("hash_mask") = ~uint64_t{0})
+      .def(py::init([](int n_blocks, int block_size, int n_parallel, int max_length,
+                       KvCache::CopyBlock copy_block, uint64_t hash_mask,
+                       const std::vector<std::pair<int, int>>& windows) {
+             std::vector<pb::LayerGroup> groups = {{.window = 0, .n_blocks = n_blocks}};
+             for (const auto& [window, n] : windows) {
+               groups.push_back({.window = window, .n_blocks = n});
+             }
+             return std::make_unique<KvCache>(groups, block_size, n_parallel, max_length,
+                                              std::move(copy_block), hash_mask);
+           }),
+           py::kw_only(), py::arg("n_blocks"), py::arg("block_size"), py::arg("n_parallel"),
+           py::arg("max_length"), py::arg("copy_block"), py::arg("hash_mask") = ~uint64_t{0},
+           py::arg("windows") = std::vector<std::pair<int, int>>())
       .def(
           "seq_new",
           [](KvCache& self, const std::string& name_space) { return self.seq_new(name_space); },
@@ -77,6 +98,10 @@ void bind_kv(py::module_& module) {
       .def("seq_copy", &KvCache::seq_copy, py::arg("src"), py::arg("dst"), py::arg("n_tokens"),
            "Make the empty sequence dst start with src's first n_tokens: full blocks are shared, a "
            "partial last one is copied. Raises KvCacheFullError without a block for the copy.")
+      .def("seq_copyable", &KvCache::seq_copyable, py::arg("src"), py::arg("n_tokens"),
+           "Return how many of src's first n_tokens another sequence can be made to start with: "
+           "all, "
+           "or whole blocks.")
       .def("seq_remove", &KvCache::seq_remove, py::arg("seq_id"), py::arg("start") = 0,
            py::arg("end") = -1,
            "Drop positions [start, end) of a sequence; end is its length, or -1 for that. With "
@@ -116,11 +141,13 @@ void bind_kv(py::module_& module) {
            "Give up the reserved tokens. Does nothing where there are none.")
       .def(
           "block_table",
-          [](const KvCache& self, int seq_id) { return to_vector(self.block_table(seq_id)); },
-          py::arg("seq_id"),
-          "Return the numbers of a sequence's blocks, reserved ones included: position p is in "
-          "block "
-          "block_table(seq_id)[p // block_size].")
+          [](const KvCache& self, int seq_id, int group) {
+            return to_vector(self.block_table(seq_id, to_group(self, group)));
+          },
+          py::arg("seq_id"), py::arg("group") = 0,
+          "Return the numbers of a sequence's blocks of a group, reserved ones included: position "
+          "p "
+          "is in block block_table(seq_id)[p // block_size]; 0 for blocks that were given back.")
       .def(
           "tokens", [](const KvCache& self, int seq_id) { return to_vector(self.tokens(seq_id)); },
           py::arg("seq_id"), "Return the tokens of a sequence, the reserved ones not included.")
@@ -132,8 +159,11 @@ void bind_kv(py::module_& module) {
       .def_property_readonly("block_size", &KvCache::block_size)
       .def_property_readonly("n_parallel", &KvCache::n_parallel)
       .def_property_readonly("max_length", &KvCache::max_length)
-      .def_property_readonly("total_blocks", &KvCache::total_blocks)
-      .def_property_readonly("free_blocks", &KvCache::free_blocks)
-      .def_property_readonly("cached_blocks", &KvCache::cached_blocks)
+      .def_property_readonly("total_blocks",
+                             [](const KvCache& self) { return self.total_blocks(); })
+      .def_property_readonly("free_blocks", [](const KvCache& self) { return self.free_blocks(); })
+      .def_property_readonly("cached_blocks",
+                             [](const KvCache& self) { return self.cached_blocks(); })
+      .def_property_readonly("appendable_blocks", &KvCache::appendable_blocks)
       .def_property_readonly("used_sequences", &KvCache::used_sequences);
 }

@@ -43,7 +43,13 @@ inline constexpr const char* kSeqCopy =
 
 dst: empty, another id, of the same namespace. Full blocks are shared, a partial last
 one is copied. dst keeps its own sampling. Raises KvCacheFullError when
-there is no block for the copy.)";
+there is no block for the copy, and InvalidRequestError where `seq_copyable` says fewer.)";
+
+inline constexpr const char* kSeqCopyable =
+    R"(Return how many of `src`'s first `n_tokens` another sequence can be made to start with.
+
+All of them, or whole blocks: fewer where layers with a sliding window have given back KV that the
+next token sees.)";
 
 inline constexpr const char* kSeqRemove = R"(Drop KV of positions [start, end).
 
@@ -146,6 +152,8 @@ inline constexpr const char* kClose =
 
 inline constexpr const char* kDescription =
     R"(Return what runs: dtype, kv_dtype, device, cpu_target, n_threads, weight_bytes, n_ctx,
-kv_bytes, and weights_cache: "off", "written", "mapped", "copied" (found, but small pages) or "failed".)";
+kv_bytes, kv_windows, and weights_cache: "off", "written", "mapped", "copied" (found, but small pages) or "failed".
+kv_windows: (window, number of layers, number of KV blocks) of each group of layers that gives
+back KV that has left its window.)";
 
 }  // namespace pb::bindings::docs

@@ -18,6 +18,8 @@ struct EngineFacts {
         hidden_size(engine.config().hidden_size),
         max_sequence_length(engine.max_sequence_length()),
         kv_total_blocks(engine.kv().total_blocks()),
+        kv_most_appendable_blocks(engine.kv().most_appendable_blocks()),
+        layer_groups(engine.layer_groups().groups),
         device(engine.backend().device()),
         target(engine.backend().target()),
         n_threads(engine.backend().n_threads()),
@@ -30,6 +32,8 @@ struct EngineFacts {
   int hidden_size;
   int max_sequence_length;
   int kv_total_blocks;
+  int kv_most_appendable_blocks;
+  std::vector<LayerGroup> layer_groups;
   std::string device;
   std::string target;
   int n_threads;

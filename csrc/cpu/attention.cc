@@ -36,17 +36,25 @@ int first_seen(int position, const AttentionLayer& layer) {
 
 }  // namespace
 
-void AttentionRunner::prepare(int max_rows, int n_heads, int n_kv_heads, int head_dim) {
+void AttentionRunner::prepare(int max_rows, int n_heads, int n_kv_heads, int head_dim,
+                              int n_layer_groups) {
   const int threads = pool_.n_threads();
-  plan_.reserve(max_rows, n_heads / n_kv_heads);
+  plans_.resize(static_cast<size_t>(n_layer_groups));
+  for (AttentionPlan& plan : plans_) plan.reserve(max_rows, n_heads / n_kv_heads);
   value_stride_ = value_stride_of(head_dim);
   // A split block has at most kFanOut + 2 nodes for each of the shares that the work is cut into.
   max_parts_ = threads == 1 ? 0 : (kFanOut + 2) * kTasksPerThread * threads;
-  tasks_.reserve(plan_.max_blocks() + static_cast<size_t>(max_parts_));
+  tasks_.reserve(plans_.front().max_blocks() + static_cast<size_t>(max_parts_));
   splits_.reserve(static_cast<size_t>(max_parts_));
   scratch_ = AlignedBuffer(sizeof(float) * threads * kAttentionScratch);
   const auto slots = static_cast<size_t>(threads * kLevels + max_parts_);
   states_ = AlignedBuffer(sizeof(float) * slots * kQueriesPerBlock * (value_stride_ + 2));
+}
+
+void AttentionRunner::plan(const RowBatch& batch, int block_size) {
+  for (int group = 0; group < batch.n_layer_groups; ++group) {
+    plans_[static_cast<size_t>(group)].make(batch, block_size, group);
+  }
 }
 
 float* AttentionRunner::scratch_at(int worker) {
@@ -74,13 +82,13 @@ int64_t AttentionRunner::make_tasks(const AttentionLayer& layer) {
   n_parts_ = 0;
   int64_t keys = 0, segments = 0;  // times queries
   const auto for_blocks = [&](auto body) {
-    for (int b = 0; b < static_cast<int>(plan_.blocks().size()); ++b) {
-      const AttentionPlan::Block& block = plan_.blocks()[static_cast<size_t>(b)];
+    for (int b = 0; b < static_cast<int>(plan_->blocks().size()); ++b) {
+      const AttentionPlan::Block& block = plan_->blocks()[static_cast<size_t>(b)];
       int lowest = std::numeric_limits<int>::max(), highest = 0;
-      for (const AttentionPlan::Member& member : plan_.members(block)) {
+      for (const AttentionPlan::Member& member : plan_->members(block)) {
         const int position = member.sequence->first_position;
-        lowest = std::min(lowest, first_seen(position + member.first / plan_.group(), layer));
-        highest = std::max(highest, position + (member.first + member.n - 1) / plan_.group() + 1);
+        lowest = std::min(lowest, first_seen(position + member.first / plan_->group(), layer));
+        highest = std::max(highest, position + (member.first + member.n - 1) / plan_->group() + 1);
       }
       body(b, block.n_queries, lowest, highest);
     }
@@ -104,7 +112,7 @@ int64_t AttentionRunner::make_tasks(const AttentionLayer& layer) {
 // counted in segments times queries.
 void AttentionRunner::add_tasks(int block, int first_segment, int end_segment, int64_t most,
                                 int n_kv_heads) {
-  const int64_t queries = plan_.blocks()[static_cast<size_t>(block)].n_queries;
+  const int64_t queries = plan_->blocks()[static_cast<size_t>(block)].n_queries;
   if (queries * (end_segment - first_segment) > 2 * most) {
     int level = 0;
     while (queries * size_of(level + 1) <= most) ++level;
@@ -131,22 +139,22 @@ AttentionRunner::Item AttentionRunner::make_item(const Pass& pass, int block, in
   item.args.head = pass.keys + kv_head * pass.layout.head_bytes;
   item.args.scale = layer.scale;
   item.args.softcap = layer.softcap;
-  item.members = plan_.members(plan_.blocks()[static_cast<size_t>(block)]);
+  item.members = plan_->members(plan_->blocks()[static_cast<size_t>(block)]);
   int lowest = std::numeric_limits<int>::max();
   int highest = 0;
   int query = 0;
   for (const AttentionPlan::Member& member : item.members) {
-    int row = member.first / plan_.group();
-    int head = member.first % plan_.group();
+    int row = member.first / plan_->group();
+    int head = member.first % plan_->group();
     for (const int end = query + member.n; query < end; ++query) {
       const int position = member.sequence->first_position + row;
       item.queries.q[query] = pass.qkv + (member.sequence->first_row + row) * row_size +
-                              (kv_head * plan_.group() + head) * layer.head_dim;
+                              (kv_head * plan_->group() + head) * layer.head_dim;
       item.queries.begin[query] = first_seen(position, layer);
       item.queries.end[query] = position + 1;
       lowest = std::min(lowest, item.queries.begin[query]);
       highest = std::max(highest, position + 1);
-      if (++head == plan_.group()) head = 0, ++row;
+      if (++head == plan_->group()) head = 0, ++row;
     }
   }
   item.queries.n = query;
@@ -159,10 +167,10 @@ void AttentionRunner::finish(const Pass& pass, int block, int kv_head,
                              const SoftmaxState& state) const {
   int query = 0;
   for (const AttentionPlan::Member& member :
-       plan_.members(plan_.blocks()[static_cast<size_t>(block)])) {
+       plan_->members(plan_->blocks()[static_cast<size_t>(block)])) {
     for (int i = member.first; i < member.first + member.n; ++i, ++query) {
-      const int row = member.sequence->first_row + i / plan_.group();
-      const int head = kv_head * plan_.group() + i % plan_.group();
+      const int row = member.sequence->first_row + i / plan_->group();
+      const int head = kv_head * plan_->group() + i % plan_->group();
       kernels_.finish_attention(pass.layout, state, query, pass.out->row(row),
                                 head * pass.layout.head_dim);
     }
@@ -174,7 +182,7 @@ void AttentionRunner::attend(const Item& item, int segment, float* scratch,
                              const SoftmaxState& out) const {
   AttentionArgs args = item.args;
   for (size_t m = 0; m < item.members.size();) {
-    args.block_table = item.members[m].sequence->block_table;
+    args.block_table = item.members[m].sequence->block_tables[layer_group_];
     args.first_query = args.end_query;
     do {
       args.end_query += item.members[m++].n;
@@ -222,8 +230,8 @@ void AttentionRunner::expect(const Pass& pass, int64_t task, Item& item) const {
   if (task >= n_tasks * pass.layer->n_kv_heads) return;
   const Task& next = tasks_[static_cast<size_t>(task % n_tasks)];
   const AttentionPlan::Member& member =
-      plan_.members(plan_.blocks()[static_cast<size_t>(next.block)]).front();
-  const int position = member.sequence->first_position + member.first / plan_.group();
+      plan_->members(plan_->blocks()[static_cast<size_t>(next.block)]).front();
+  const int position = member.sequence->first_position + member.first / plan_->group();
   int segment = first_seen(position, *pass.layer) / kSegment;
   if (next.split >= 0) {
     const int size = size_of(splits_[static_cast<size_t>(next.split)].level);
@@ -231,7 +239,7 @@ void AttentionRunner::expect(const Pass& pass, int64_t task, Item& item) const {
   }
   const int first = segment * (kSegment / pass.layout.block_size);
   item.args.next_head = pass.keys + task / n_tasks * pass.layout.head_bytes;
-  item.args.next_block_table = member.sequence->block_table + first;
+  item.args.next_block_table = member.sequence->block_tables[layer_group_] + first;
   item.args.n_next_blocks = position / pass.layout.block_size + 1 - first;
 }
 
@@ -259,6 +267,8 @@ void AttentionRunner::run(const float* qkv, const AttentionLayer& layer, const K
                           const RowsOut& out) {
   Pass pass{qkv, &layer, kv_layout(kv), nullptr, &out};
   pass.keys = kv.data.as<std::byte>() + layer.layer * pass.layout.layer_bytes;
+  layer_group_ = static_cast<size_t>(layer.group);
+  plan_ = &plans_[layer_group_];
   const int64_t work = make_tasks(layer);
   // A kv head's blocks follow each other: what one has read, the next finds in the cache.
   const auto n_tasks = static_cast<int64_t>(tasks_.size());

@@ -37,11 +37,11 @@ class AttentionRunner {
  public:
   AttentionRunner(const Kernels& kernels, ThreadPool& pool) : kernels_(kernels), pool_(pool) {}
 
-  // Allocates for passes of at most max_rows rows.
-  void prepare(int max_rows, int n_heads, int n_kv_heads, int head_dim);
+  // Allocates for passes of at most max_rows rows, of layers in so many groups.
+  void prepare(int max_rows, int n_heads, int n_kv_heads, int head_dim, int n_layer_groups);
 
   // Implement Backend::plan and Backend::attention. Quantised rows: heads are whole groups.
-  void plan(const RowBatch& batch, int block_size) { plan_.make(batch, block_size); }
+  void plan(const RowBatch& batch, int block_size);
   void run(const float* qkv, const AttentionLayer& layer, const KvStorage& kv, const RowsOut& out);
 
  private:
@@ -101,7 +101,9 @@ class AttentionRunner {
 
   const Kernels& kernels_;
   ThreadPool& pool_;
-  AttentionPlan plan_;
+  std::vector<AttentionPlan> plans_ = std::vector<AttentionPlan>(1);  // by group of layers
+  const AttentionPlan* plan_ = nullptr;
+  size_t layer_group_ = 0;  // of the layer that is computed, and of plan_
   int value_stride_ = 0;
   int max_parts_ = 0;          // of all kv heads
   int n_parts_ = 0;            // of a kv head

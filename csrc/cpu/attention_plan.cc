@@ -10,13 +10,14 @@ namespace {
 
 int end_of(const SequenceRows& sequence) { return sequence.first_position + sequence.n_rows; }
 
-// How many of the first n KV blocks are the same, until one is not.
-int same_kv_blocks(const SequenceRows& a, const SequenceRows& b, int n) {
-  return static_cast<int>(std::mismatch(a.block_table, a.block_table + n, b.block_table).first -
-                          a.block_table);
-}
-
 }  // namespace
+
+// How many of the first n KV blocks are the same, until one is not.
+int AttentionPlan::same_kv_blocks(const SequenceRows& a, const SequenceRows& b, int n) const {
+  const int32_t* const table = a.block_tables[static_cast<size_t>(layer_group_)];
+  const int32_t* const other = b.block_tables[static_cast<size_t>(layer_group_)];
+  return static_cast<int>(std::mismatch(table, table + n, other).first - table);
+}
 
 void AttentionPlan::reserve(int max_rows, int group) {
   group_ = group;
@@ -38,7 +39,10 @@ void AttentionPlan::order(const RowBatch& batch, int kv_blocks_per_segment) {
   std::sort(order_.begin(), order_.end(), [&](const Entry& a, const Entry& b) {
     const int n = std::min(a.n_whole, b.n_whole) * kv_blocks_per_segment;
     const int same = same_kv_blocks(*a.sequence, *b.sequence, n);
-    if (same < n) return a.sequence->block_table[same] < b.sequence->block_table[same];
+    if (same < n) {
+      const auto group = static_cast<size_t>(layer_group_);
+      return a.sequence->block_tables[group][same] < b.sequence->block_tables[group][same];
+    }
     return std::tie(a.n_whole, a.sequence) < std::tie(b.n_whole, b.sequence);
   });
   int longest = 0;
@@ -85,7 +89,8 @@ void AttentionPlan::add_rest(const Entry& entry) {
   shared_ = entry.n_whole;
 }
 
-void AttentionPlan::make(const RowBatch& batch, int block_size) {
+void AttentionPlan::make(const RowBatch& batch, int block_size, int layer_group) {
+  layer_group_ = layer_group;
   order(batch, kSegment / block_size);
   blocks_.clear();
   members_.clear();

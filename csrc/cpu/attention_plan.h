@@ -32,9 +32,10 @@ class AttentionPlan {
   // Allocates for passes of at most max_rows rows; `group` q heads share a kv head.
   void reserve(int max_rows, int group);
 
-  // Plans a pass. Sequences that share KV blocks become neighbours, wherever they lie in the batch;
-  // those with the longest context come first, so that what is left at the end is short.
-  void make(const RowBatch& batch, int block_size);
+  // Plans a pass for a group of layers. Sequences that share KV blocks become neighbours, wherever
+  // they lie in the batch; those with the longest context come first, so that what is left at the
+  // end is short.
+  void make(const RowBatch& batch, int block_size, int layer_group = 0);
 
   int group() const { return group_; }
   size_t max_blocks() const { return blocks_.capacity(); }
@@ -57,7 +58,10 @@ class AttentionPlan {
   void add_full_blocks(const Entry& entry);
   void add_rest(const Entry& entry);
 
+  int same_kv_blocks(const SequenceRows& a, const SequenceRows& b, int n) const;
+
   int group_ = 1;
+  int layer_group_ = 0;
   int shared_ = 0;  // segments that an entry shares with the last member of the last block
   std::vector<Entry> order_;
   std::vector<Block> blocks_;

@@ -186,7 +186,8 @@ size_t CpuBackend::memory_for_kv(size_t mapped_weights) {
 }
 
 void CpuBackend::prepare(const PassShape& shape) {
-  attention_.prepare(shape.max_rows, shape.n_heads, shape.n_kv_heads, shape.head_dim);
+  attention_.prepare(shape.max_rows, shape.n_heads, shape.n_kv_heads, shape.head_dim,
+                     shape.n_layer_groups);
   sequence_of_row_.assign(shape.max_rows, nullptr);
   if (shape.head_dim % kGroupSize != 0) {
     attended_ = AlignedBuffer(sizeof(float) * shape.max_rows * shape.n_heads * shape.head_dim);

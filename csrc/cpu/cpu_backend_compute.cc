@@ -127,6 +127,7 @@ void CpuBackend::matmul(const Activations& x, int n_rows, const Matrix& w, Buffe
 void CpuBackend::rope_and_store(Buffer& qkv, const AttentionLayer& layer, KvStorage& kv) {
   const KvLayout layout = kv_layout(kv);
   const int head_dim = layer.head_dim;
+  const auto group = static_cast<size_t>(layer.group);
   const int n_rotated = layer.n_heads + layer.n_kv_heads;
   const int64_t row_size = static_cast<int64_t>(n_rotated + layer.n_kv_heads) * head_dim;
   const auto is_whole = [head_dim](const Norm* norm) {
@@ -166,7 +167,7 @@ void CpuBackend::rope_and_store(Buffer& qkv, const AttentionLayer& layer, KvStor
         kernels_.store_key_value(
             layout, keys + static_cast<int64_t>(h) * head_dim,
             values + static_cast<int64_t>(h) * head_dim, kv_heads + h * layout.head_bytes,
-            sequence.block_table[position / kv.block_size], position % kv.block_size);
+            sequence.block_tables[group][position / kv.block_size], position % kv.block_size);
       }
     }
   });

@@ -20,16 +20,16 @@ int segments_before(int end) { return (end + kSegment - 1) / kSegment; }
 int shared_segments(const SequenceRows& a, const SequenceRows& b, int block_size) {
   const int n = std::min(end_of(a), end_of(b)) / kSegment * (kSegment / block_size);
   const int32_t* const differs =
-      std::mismatch(a.block_table, a.block_table + n, b.block_table).first;
-  return static_cast<int>(differs - a.block_table) / (kSegment / block_size);
+      std::mismatch(a.block_tables[0], a.block_tables[0] + n, b.block_tables[0]).first;
+  return static_cast<int>(differs - a.block_tables[0]) / (kSegment / block_size);
 }
 
 // Sorted by their KV blocks, sequences that share a beginning are neighbours, and what two of them
 // share is the least that neighbours between them share.
 bool comes_before(const SequenceRows& a, const SequenceRows& b, int block_size) {
   const int n = std::min(end_of(a), end_of(b)) / kSegment * (kSegment / block_size);
-  const auto [x, y] = std::mismatch(a.block_table, a.block_table + n, b.block_table);
-  if (x != a.block_table + n) return *x < *y;
+  const auto [x, y] = std::mismatch(a.block_tables[0], a.block_tables[0] + n, b.block_tables[0]);
+  if (x != a.block_tables[0] + n) return *x < *y;
   return std::tuple(end_of(a) / kSegment, a.first_row) <
          std::tuple(end_of(b) / kSegment, b.first_row);
 }
@@ -98,12 +98,13 @@ void AttentionPlan::add_rows(const SequenceRows& sequence) {
   for (int i = 0; i < sequence.n_rows; ++i) {
     const int position = sequence.first_position + i;
     rows_[static_cast<size_t>(sequence.first_row + i)] = {
-        position, sequence.block_table[position / size] * size + position % size};
+        position, sequence.block_tables[0][position / size] * size + position % size};
   }
   const int n_blocks = (end_of(sequence) + size - 1) / size;
   entries_.push_back(
       {&sequence, static_cast<int>(block_tables_.size()), 0, sequence.n_rows * limits_.group});
-  block_tables_.insert(block_tables_.end(), sequence.block_table, sequence.block_table + n_blocks);
+  block_tables_.insert(block_tables_.end(), sequence.block_tables[0],
+                       sequence.block_tables[0] + n_blocks);
 }
 
 // The sequence's next n queries.

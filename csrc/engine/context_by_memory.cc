@@ -15,10 +15,15 @@ int context_by_memory(const ContextMemory& of) {
       std::min(static_cast<size_t>(of.n_sequences) * blocks_of(static_cast<size_t>(of.n_positions)),
                kMostContext / block_size);
   const size_t least = std::min(most, blocks_of(kLeastAutoContext));
-  const size_t found = std::min(most, of.memory / of.block_bytes);
-  if (found >= least) return static_cast<int>(found);
+  // The least number that does not fit, but for `most`, lies in (fits, too_many].
+  size_t fits = 0, too_many = most + 1;
+  while (too_many - fits > 1) {
+    const size_t middle = fits + (too_many - fits) / 2;
+    (of.bytes_of(static_cast<int>(middle)) <= of.memory ? fits : too_many) = middle;
+  }
+  if (fits >= least) return static_cast<int>(fits);
   throw Error(ErrorCode::kOutOfMemory,
-              "out of memory: " + size_text(least * of.block_bytes) + " wanted, " +
+              "out of memory: " + size_text(of.bytes_of(static_cast<int>(least))) + " wanted, " +
                   size_text(of.memory) + " may be taken; n_ctx='auto' wants KV for at least " +
                   std::to_string(least * block_size) +
                   " tokens: name a smaller n_ctx, lower n_ubatch (buffers), or load with a smaller "

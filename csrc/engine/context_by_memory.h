@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 
 namespace pb {
 
@@ -11,9 +12,9 @@ inline constexpr int kMostContext = 1 << 26;  // tokens of KV, however much memo
 inline constexpr int kLeastAutoContext = 512;
 
 struct ContextMemory {
-  size_t memory = 0;       // bytes that KV may take
-  size_t block_bytes = 0;  // of all layers
-  int block_size = 0;      // positions
+  size_t memory = 0;                    // bytes that KV may take
+  std::function<size_t(int)> bytes_of;  // what so many blocks take; more blocks take no less
+  int block_size = 0;                   // positions
   int n_sequences = 0;
   int n_positions = 0;  // that the model has
 };

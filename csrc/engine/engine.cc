@@ -58,7 +58,8 @@ Engine::Engine(ModelConfig config, const TensorMap& tensors, const EngineOptions
       weights_(load_weights(config_, tensors, options.dtype, *backend_, load)),
       n_blocks_(choose_blocks()),
       forward_(config_, weights_, *backend_, forward_limits()),
-      kv_storage_(make_kv(n_blocks_ = std::min(n_blocks_, choose_blocks()))),
+      layer_groups_(group_layers(n_blocks_ = std::min(n_blocks_, choose_blocks()))),
+      model_kv_(make_model_kv()),
       kv_(empty_kv()),
       tiler_(options.n_ubatch),
       draws_(static_cast<size_t>(options.n_ubatch)),
@@ -76,9 +77,18 @@ int Engine::choose_blocks() {
   if (options_.n_ctx != kAutoContext) {
     return (options_.n_ctx + options_.block_size - 1) / options_.block_size;
   }
+  const size_t layer_bytes = make_kv({.n_blocks = 0, .n_layers = 1}).block_bytes;
   const size_t mapped = weights_.cache.state == "mapped" ? weights_.bytes() : 0;
   return context_by_memory({.memory = backend_->memory_for_kv(mapped),
-                            .block_bytes = make_kv(0).block_bytes,
+                            .bytes_of =
+                                [&](int n_blocks) {
+                                  size_t bytes = 0;
+                                  for (const LayerGroup& group : group_layers(n_blocks).groups) {
+                                    bytes += layer_bytes * static_cast<size_t>(group.n_layers) *
+                                             static_cast<size_t>(group.n_blocks);
+                                  }
+                                  return bytes;
+                                },
                             .block_size = options_.block_size,
                             .n_sequences = options_.n_parallel,
                             .n_positions = config_.max_position_embeddings});
@@ -93,18 +103,51 @@ ForwardLimits Engine::forward_limits() const {
           .n_positions = max_positions(),
           .n_sequences = options_.n_parallel,
           .block_size = options_.block_size,
+          .n_layer_groups = static_cast<int>(group_layers(n_blocks_).groups.size()),
           .kv_dtype = options_.kv_dtype};
 }
 
-KvStorage Engine::make_kv(int n_blocks) {
-  return backend_->make_kv(n_blocks, options_.block_size, config_.n_layers, config_.n_kv_heads,
+LayerGroups Engine::group_layers(int n_blocks) const {
+  return pb::group_layers(config_.sliding_windows,
+                          {.n_blocks = n_blocks,
+                           .block_size = options_.block_size,
+                           .n_sequences = options_.n_parallel,
+                           .n_rows = std::max(options_.n_ubatch, kStepRows),
+                           .max_groups = backend_->max_layer_groups()});
+}
+
+KvStorage Engine::make_kv(const LayerGroup& group) {
+  if (group.n_layers == 0) {  // a group of blocks without memory
+    KvStorage none;
+    none.n_blocks = group.n_blocks;
+    none.block_size = options_.block_size;
+    return none;
+  }
+  return backend_->make_kv(group.n_blocks, options_.block_size, group.n_layers, config_.n_kv_heads,
                            config_.head_dim, options_.kv_dtype);
 }
 
+ModelKv Engine::make_model_kv() {
+  ModelKv made;
+  for (const LayerGroup& group : layer_groups_.groups) made.groups.push_back(make_kv(group));
+  made.places = layer_groups_.places;
+  return made;
+}
+
+size_t Engine::kv_bytes() const {
+  size_t bytes = 0;
+  for (const KvStorage& storage : model_kv_.groups) bytes += storage.data.bytes();
+  return bytes;
+}
+
 std::unique_ptr<KvCache> Engine::empty_kv() {
-  return std::make_unique<KvCache>(
-      n_blocks_, options_.block_size, options_.n_parallel, max_positions(),
-      [this](int from, int to) { backend_->copy_block(kv_storage_, from, to); });
+  return std::make_unique<KvCache>(layer_groups_.groups, options_.block_size, options_.n_parallel,
+                                   max_positions(), [this](int group, int from, int to) {
+                                     KvStorage& storage =
+                                         model_kv_.groups[static_cast<size_t>(group)];
+                                     if (storage.n_layers > 0)
+                                       backend_->copy_block(storage, from, to);
+                                   });
 }
 
 // What may be wrong is made anew, not mended. Keys and values need no wiping: nothing reads a block
@@ -123,6 +166,8 @@ int Engine::seq_new(std::string_view name_space) {
 }
 
 void Engine::seq_copy(int src, int dst, int n_tokens) { kv_->seq_copy(src, dst, n_tokens); }
+
+int Engine::seq_copyable(int src, int n_tokens) const { return kv_->seq_copyable(src, n_tokens); }
 
 void Engine::seq_remove(int seq_id, int start, int end) { kv_->seq_remove(seq_id, start, end); }
 

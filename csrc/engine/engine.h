@@ -16,6 +16,7 @@
 #include "engine/step.h"
 #include "engine/tiler.h"
 #include "kv/kv_cache.h"
+#include "kv/layer_groups.h"
 #include "model/config.h"
 #include "model/forward.h"
 #include "model/weights.h"
@@ -24,6 +25,10 @@
 #include "sampling/token_masks.h"
 
 namespace pb {
+
+// Rows of a step for which layers with a sliding window have KV beside all windows, whatever
+// n_ubatch is: passes may be small and steps large.
+inline constexpr int kStepRows = 512;
 
 // An n_ctx that is chosen by the memory there is.
 inline constexpr int kAutoContext = -1;
@@ -65,6 +70,8 @@ class Engine {
   int seq_new(std::string_view name_space);
   // Makes dst, which is empty, start with src's first n_tokens. dst keeps its own sampling.
   void seq_copy(int src, int dst, int n_tokens);
+  // How many of src's first n_tokens another sequence can be made to start with (KvCache).
+  int seq_copyable(int src, int n_tokens) const;
   // Drops KV [start, end); end is the length (or -1, the same). All of it: the sequence is freed.
   void seq_remove(int seq_id, int start, int end);
   int seq_length(int seq_id) const;
@@ -116,7 +123,9 @@ class Engine {
   int max_sequence_length() const { return kv_->max_length(); }
   size_t weight_bytes() const { return weights_.bytes(); }
   const CacheUse& weights_cache() const { return weights_.cache; }
-  size_t kv_bytes() const { return kv_storage_.data.bytes(); }
+  size_t kv_bytes() const;
+  // How the layers share KV blocks.
+  const LayerGroups& layer_groups() const { return layer_groups_; }
   // Beats while a call computes: with every layer, with every group of rows that goes through the
   // head, when their tokens are drawn, and as the device gets on where it is waited for.
   std::shared_ptr<const Heartbeat> heartbeat() const { return forward_.heartbeat(); }
@@ -129,7 +138,9 @@ class Engine {
   int choose_blocks();
   int max_positions() const;  // of a sequence
   ForwardLimits forward_limits() const;
-  KvStorage make_kv(int n_blocks);
+  LayerGroups group_layers(int n_blocks) const;
+  KvStorage make_kv(const LayerGroup& group);
+  ModelKv make_model_kv();
   std::unique_ptr<KvCache> empty_kv();
   void check_entries(std::span<const StepEntry> entries);
   void check_tokens(std::span<const int32_t> tokens, const char* field = "tokens") const;
@@ -168,7 +179,8 @@ class Engine {
   Weights weights_;
   int n_blocks_;  // of KV; first, the most that there can be once passes have their memory, too
   Forward forward_;
-  KvStorage kv_storage_;
+  LayerGroups layer_groups_;
+  ModelKv model_kv_;
   std::unique_ptr<KvCache> kv_;
   Tiler tiler_;
   std::vector<DrawRequest> requests_;  // (wanted rows of the tile)

@@ -34,11 +34,11 @@ void Engine::run(std::span<const StepEntry> entries, LogitsUse use, OnTile on_ti
   while (tiler_.next()) {
     RowBatch batch = tiler_.batch();
     if (use.draws) batch.requests = requests_of(entries);
-    backend_->plan(batch, kv_storage_);
+    backend_->plan(batch, model_kv_.groups.front());
     const size_t n_wanted = tiler_.wanted().size();
     const PassRows rows{batch.n_rows, static_cast<int>(n_wanted)};
     const auto operations = [&](PassRows given) {
-      forward_.run(given.n_rows, kv_storage_);
+      forward_.run(given.n_rows, model_kv_);
       if (use.masks != nullptr) use.masks->wait();
       compute_logits(static_cast<size_t>(given.n_logits_rows), use);
     };

@@ -21,6 +21,7 @@ class GuardedEngine {
   struct Counters {
     int kv_free_blocks = 0;
     int kv_cached_blocks = 0;
+    int kv_appendable_blocks = 0;
     int used_sequences = 0;
     EngineStatistics statistics;
   };
@@ -83,6 +84,7 @@ class GuardedEngine {
     const std::lock_guard lock(counters_mutex_);
     counters_ = {.kv_free_blocks = kv.free_blocks(),
                  .kv_cached_blocks = kv.cached_blocks(),
+                 .kv_appendable_blocks = kv.appendable_blocks(),
                  .used_sequences = kv.used_sequences(),
                  .statistics = engine_->statistics()};
   }

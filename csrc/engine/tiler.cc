@@ -47,6 +47,7 @@ bool Tiler::next() {
     take(entries_[entry_]);
   }
   batch_.n_rows = static_cast<int>(tokens_.size());
+  batch_.n_layer_groups = kv_->n_groups();
   batch_.tokens = tokens_.data();
   batch_.positions = positions_.data();
   batch_.sequences = sequences_;
@@ -59,12 +60,14 @@ bool Tiler::next() {
 void Tiler::take(const StepEntry& entry) {
   const size_t n_rows = std::min(n_ubatch_ - tokens_.size(), entry.tokens.size() - entry_offset_);
   const int first_position = kv_->seq_length(entry.seq_id) + static_cast<int>(entry_offset_);
-  sequences_.push_back({
+  SequenceRows& rows = sequences_.emplace_back(SequenceRows{
       .first_row = static_cast<int>(tokens_.size()),
       .n_rows = static_cast<int>(n_rows),
       .first_position = first_position,
-      .block_table = kv_->block_table(entry.seq_id).data(),
   });
+  for (int group = 0; group < kv_->n_groups(); ++group) {
+    rows.block_tables[static_cast<size_t>(group)] = kv_->block_table(entry.seq_id, group).data();
+  }
   const size_t first_wanted = entry.tokens.size() - entry.n_wanted();
   const size_t first_pooled = entry.tokens.size() - entry.n_pooled();
   for (size_t i = 0; i < n_rows; ++i) {

@@ -29,17 +29,18 @@ void BlockPool::retain(int block) {
   ++at(block).refcount;
 }
 
-void BlockPool::release(int block, bool keep) {
-  if (--at(block).refcount > 0) return;
-  if (!keep) {
+void BlockPool::release(int block, Keep keep) {
+  Block& p = at(block);
+  if (--p.refcount > 0) return;
+  if (keep == Keep::kNot) {
     free_.push_back(block);
     return;
   }
-  at(block).cached = true;
-  at(block).older = youngest_;
-  at(block).younger = kNone;
-  (youngest_ == kNone ? oldest_ : at(youngest_).younger) = block;
-  youngest_ = block;
+  p.cached = true;
+  p.older = keep == Keep::kLong ? youngest_ : kNone;
+  p.younger = keep == Keep::kLong ? kNone : oldest_;
+  (p.older == kNone ? oldest_ : at(p.older).younger) = block;
+  (p.younger == kNone ? youngest_ : at(p.younger).older) = block;
   ++n_cached_;
 }
 

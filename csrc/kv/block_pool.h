@@ -34,9 +34,15 @@ class BlockPool {
   // Adds a holder to a used or cached block.
   void retain(int block);
 
-  // Removes a holder from a used block. Without a holder the block is cached, as the youngest, if
-  // `keep`, and free otherwise.
-  void release(int block, bool keep);
+  // What becomes of a block that nobody holds any more.
+  enum class Keep {
+    kNot,    // free
+    kShort,  // cached, as the oldest: the next that is evicted
+    kLong,   // cached, as the youngest
+  };
+
+  // Removes a holder from a used block.
+  void release(int block, Keep keep);
 
   // Returns the cached block that take() evicts first, -1 where there is none.
   int oldest_cached() const { return oldest_; }

@@ -21,16 +21,34 @@ int positive(const char* name, int value) {
 
 }  // namespace
 
-KvCache::KvCache(int n_blocks, int block_size, int n_parallel, int max_length, CopyBlock copy_block,
-                 uint64_t hash_mask)
+KvCache::KvCache(std::span<const LayerGroup> groups, int block_size, int n_parallel, int max_length,
+                 CopyBlock copy_block, uint64_t hash_mask)
     : block_size_(positive("block_size", block_size)),
       max_length_(positive("max_length", max_length)),
       copy_block_(std::move(copy_block)),
-      index_(positive("n_blocks", n_blocks), block_size, hash_mask),
-      pool_(n_blocks),
-      sequences_(static_cast<size_t>(positive("n_parallel", n_parallel))) {
+      index_(positive("n_blocks", groups.empty() ? 0 : groups[0].n_blocks), block_size, hash_mask),
+      sequences_(static_cast<size_t>(positive("n_parallel", n_parallel))),
+      copies_(groups.size()),
+      runs_(groups.size()) {
   if (!copy_block_) throw Error(ErrorCode::kConfig, "copy_block is empty; give a function");
+  if (groups[0].window != 0) {
+    throw Error(ErrorCode::kConfig, "the first group's window is " + str(groups[0].window) +
+                                        "; it must be 0: the first group keeps all positions");
+  }
+  for (const LayerGroup& group : groups) {
+    const bool is_first = groups_.empty();
+    if (!is_first) positive("window", group.window);
+    const int n_blocks = positive("n_blocks", group.n_blocks);
+    groups_.push_back({group.window, BlockPool(n_blocks),
+                       is_first ? Companions(0, 0) : Companions(groups[0].n_blocks, n_blocks)});
+  }
+  for (Sequence& sequence : sequences_) sequence.tables.resize(groups.size());
 }
+
+KvCache::KvCache(int n_blocks, int block_size, int n_parallel, int max_length, CopyBlock copy_block,
+                 uint64_t hash_mask)
+    : KvCache(std::vector{LayerGroup{.window = 0, .n_blocks = n_blocks}}, block_size, n_parallel,
+              max_length, std::move(copy_block), hash_mask) {}
 
 int KvCache::seq_new(std::string_view name_space) {
   const auto free = std::ranges::find(sequences_, nullptr, &Sequence::name_space);
@@ -41,9 +59,18 @@ int KvCache::seq_new(std::string_view name_space) {
   }
   // Reserved once for the longest sequence there may be: no later call on it allocates.
   free->tokens.reserve(static_cast<size_t>(max_length_));
-  free->blocks.reserve(static_cast<size_t>(blocks_for(static_cast<size_t>(max_length_))));
+  for (Table& table : free->tables) {
+    table.blocks.reserve(static_cast<size_t>(blocks_for(static_cast<size_t>(max_length_))));
+  }
   free->name_space = std::make_shared<const std::string>(name_space);
   return static_cast<int>(free - sequences_.begin());
+}
+
+const KvCache::Sequence& KvCache::source(int src, int n_tokens) const {
+  const Sequence& from = existing("src", src);
+  if (n_tokens >= 0 && n_tokens <= from.length()) return from;
+  throw Error(ErrorCode::kInvalidRequest, "n_tokens is " + str(n_tokens) + "; sequence " +
+                                              str(src) + " has " + str(from.length()) + " tokens");
 }
 
 void KvCache::seq_copy(int src, int dst, int n_tokens) {
@@ -59,23 +86,42 @@ void KvCache::seq_copy(int src, int dst, int n_tokens) {
                                                 " is of '" + *from.name_space +
                                                 "' and can only be copied within its own");
   }
-  if (n_tokens < 0 || n_tokens > from.length()) {
-    throw Error(ErrorCode::kInvalidRequest, "n_tokens is " + str(n_tokens) + "; sequence " +
-                                                str(src) + " has " + str(from.length()) +
-                                                " tokens");
-  }
-  const int n_full = n_tokens / block_size_;
+  (void)source(src, n_tokens);
+  if (!has_windows_at(from, n_tokens)) throw_window_gone("src", src, n_tokens);
+  const size_t n_full = static_cast<size_t>(n_tokens / block_size_);
   const bool is_partial = n_tokens % block_size_ != 0;
-  if (is_partial && pool_.n_available() < 1) throw_full(1);
-  // src holds the block that is copied, so making room for the copy cannot evict it.
-  const int copy = is_partial ? copy_of(from.blocks[static_cast<size_t>(n_full)]) : kNone;
-  for (int i = 0; i < n_full; ++i) {
-    const int block = from.blocks[static_cast<size_t>(i)];
-    pool_.retain(block);
-    to.blocks.push_back(block);
+  for (size_t i = 0; i < n_full; ++i) {
+    const int block = from.tables[0].blocks[i];
+    pool(0).retain(block);
+    to.tables[0].blocks.push_back(block);
   }
-  if (is_partial) to.blocks.push_back(copy);
+  // The partial block of `from` too, for now: so making room for the copy cannot evict it.
+  hold_windows(to, from, n_tokens, n_full + (is_partial ? 1 : 0));
+  try {
+    for (int group = 0; is_partial && group < n_groups(); ++group) {
+      if (pool(group).n_available() < 1) throw_full(group, 1);
+    }
+    if (is_partial) {
+      to.tables[0].blocks.push_back(copy_of(0, from.tables[0].blocks[n_full]));
+      for (int group = 1; group < n_groups(); ++group) {
+        int32_t& block = to.tables[static_cast<size_t>(group)].blocks.back();
+        const int copy = copy_of(group, block);
+        release_block(group, std::exchange(block, copy));
+      }
+    }
+  } catch (...) {
+    release_tail(to, 0);
+    throw;
+  }
   to.tokens.assign(from.tokens.begin(), from.tokens.begin() + n_tokens);
+}
+
+int KvCache::seq_copyable(int src, int n_tokens) const {
+  const Sequence& from = source(src, n_tokens);
+  if (has_windows_at(from, n_tokens)) return n_tokens;
+  int n = n_tokens / block_size_ * block_size_;
+  while (!has_windows_at(from, n)) n -= block_size_;
+  return n;
 }
 
 void KvCache::seq_remove(int seq_id, int start, int end) {
@@ -91,7 +137,9 @@ void KvCache::seq_remove(int seq_id, int start, int end) {
     throw Error(ErrorCode::kInvalidRequest, "start is " + str(start) + "; sequence " + str(seq_id) +
                                                 " has " + str(length) + " tokens");
   }
+  if (!has_windows_at(sequence, start)) throw_window_gone("start", seq_id, start);
   release_tail(sequence, static_cast<size_t>(blocks_for(static_cast<size_t>(start))));
+  take_back(sequence, start);
   sequence.tokens.resize(static_cast<size_t>(start));
   if (start == 0) sequence.name_space = nullptr;
 }
@@ -99,121 +147,39 @@ void KvCache::seq_remove(int seq_id, int start, int end) {
 int KvCache::seq_length(int seq_id) const { return existing("seq_id", seq_id).length(); }
 
 int KvCache::seq_exclusive_blocks(int seq_id) const {
-  const Sequence& sequence = existing("seq_id", seq_id);
-  const auto is_exclusive = [this](int block) { return pool_.refcount(block) == 1; };
-  const bool replaces = sequence.replaced_block != kNone && is_exclusive(sequence.replaced_block);
-  return static_cast<int>(std::ranges::count_if(sequence.blocks, is_exclusive)) +
-         (replaces ? 1 : 0);
+  const Table& table = existing("seq_id", seq_id).tables[0];
+  const auto is_exclusive = [this](int block) { return pool(0).refcount(block) == 1; };
+  const bool replaces = table.replaced != kNone && is_exclusive(table.replaced);
+  return static_cast<int>(std::ranges::count_if(table.blocks, is_exclusive)) + (replaces ? 1 : 0);
 }
 
 int KvCache::seq_match(int seq_id, std::span<const int32_t> tokens) {
   Sequence& sequence = empty("seq_id", seq_id);
   const size_t block_size = static_cast<size_t>(block_size_);
+  std::vector<int32_t>& chain = sequence.tables[0].blocks;
   int parent = PrefixIndex::kNone;
-  size_t n_matched = 0;
-  while (n_matched + block_size < tokens.size()) {  // < and not <=: one token is left to compute
-    const int block =
-        index_.find(sequence.name_space, parent, tokens.subspan(n_matched, block_size));
+  // < and not <=: one token is left to compute.
+  while ((chain.size() + 1) * block_size < tokens.size()) {
+    const int block = index_.find(sequence.name_space, parent,
+                                  tokens.subspan(chain.size() * block_size, block_size));
     if (block == PrefixIndex::kNone) break;
-    pool_.retain(block);
-    sequence.blocks.push_back(block);
+    chain.push_back(block);
     parent = block;
-    n_matched += block_size;
   }
+  chain.resize(n_usable(chain));
+  for (const int block : chain) pool(0).retain(block);
+  const size_t n_matched = chain.size() * block_size;
+  hold_windows(sequence, sequence, static_cast<int>(n_matched), chain.size());
   sequence.tokens.assign(tokens.begin(), tokens.begin() + static_cast<ptrdiff_t>(n_matched));
   return static_cast<int>(n_matched);
 }
 
-void KvCache::reserve(int seq_id, std::span<const int32_t> tokens) {
-  Sequence& sequence = changeable("seq_id", seq_id);
-  const int length = sequence.length();
-  if (tokens.empty()) {
-    throw Error(ErrorCode::kInvalidRequest,
-                "tokens is empty; sequence " + str(seq_id) + " needs at least one to append");
-  }
-  if (tokens.size() > static_cast<size_t>(max_length_ - length)) {
-    throw Error(ErrorCode::kRequestTooLong,
-                "tokens has " + str(static_cast<int64_t>(tokens.size())) + " items; sequence " +
-                    str(seq_id) + " has " + str(length) + " tokens and may have " +
-                    str(max_length_) + ": send fewer, or make n_ctx larger");
-  }
-  const int n_new =
-      blocks_for(sequence.tokens.size() + tokens.size()) - static_cast<int>(sequence.blocks.size());
-  int last = length % block_size_ == 0 ? kNone : sequence.blocks.back();
-  const bool is_shared = last != kNone && pool_.refcount(last) > 1;
-  bool copies = last != kNone && (is_shared || index_.contains(last));
-  if (copies && !is_shared && n_new >= pool_.n_available()) {
-    // No room for a copy, but nobody else has the block: it leaves the index and is written in
-    // place. Its children in the index are cached blocks (a used one would have this block shared),
-    // and taking n_new blocks evicts every cached block.
-    copies = false;
-  }
-  if (n_new + (copies ? 1 : 0) > pool_.n_available()) throw_full(n_new + (copies ? 1 : 0));
-
-  if (copies) {  // first, since only this can still throw
-    sequence.blocks.back() = copy_of(last);
-    sequence.replaced_block = last;
-  } else if (last != kNone) {
-    index_.erase(last);
-  }
-  for (int i = 0; i < n_new; ++i) sequence.blocks.push_back(take_block());
-  sequence.tokens.insert(sequence.tokens.end(), tokens.begin(), tokens.end());
-  sequence.n_reserved = static_cast<int>(tokens.size());
+std::span<const int32_t> KvCache::block_table(int seq_id, int group) const {
+  return existing("seq_id", seq_id).tables[static_cast<size_t>(group)].blocks;
 }
 
-void KvCache::commit(int seq_id) {
-  commit(seq_id, std::max(1, existing("seq_id", seq_id).n_reserved));
-}
-
-void KvCache::commit(int seq_id, int n_tokens) {
-  Sequence& sequence = existing("seq_id", seq_id);
-  if (n_tokens < 1 || n_tokens > sequence.n_reserved) {
-    throw Error(ErrorCode::kEngine, "n_tokens is " + str(n_tokens) + "; sequence " + str(seq_id) +
-                                        " has " + str(sequence.n_reserved) +
-                                        " tokens reserved; commit one to all of them"
-                                        " after reserve");
-  }
-  sequence.tokens.resize(static_cast<size_t>(sequence.length() + n_tokens));
-  release_tail(sequence, static_cast<size_t>(blocks_for(sequence.tokens.size())));
-  sequence.n_reserved = n_tokens;
-  const size_t block_size = static_cast<size_t>(block_size_);
-  const size_t first = static_cast<size_t>(sequence.length()) / block_size;
-  const size_t n_full = sequence.tokens.size() / block_size;
-  if (sequence.replaced_block != kNone)
-    release_block(std::exchange(sequence.replaced_block, kNone));
-  sequence.n_reserved = 0;
-  int parent = first == 0 ? PrefixIndex::kNone : sequence.blocks[first - 1];
-  for (size_t i = first; i < n_full; ++i) {
-    int32_t& block = sequence.blocks[i];
-    const auto content = std::span(sequence.tokens).subspan(i * block_size, block_size);
-    const int twin = index_.find(sequence.name_space, parent, content);
-    if (twin == PrefixIndex::kNone) {
-      index_.insert(block, sequence.name_space, parent, content);
-    } else {
-      // Always given up, never left with others: reserve() made it this sequence's alone. So every
-      // full block is in the index, and its children find it there.
-      pool_.retain(twin);
-      release_block(block);
-      block = twin;
-    }
-    parent = block;
-  }
-}
-
-void KvCache::rollback(int seq_id) {
-  Sequence& sequence = existing("seq_id", seq_id);
-  const size_t length = static_cast<size_t>(sequence.length());
-  release_tail(sequence, static_cast<size_t>(blocks_for(length)));
-  sequence.tokens.resize(length);
-  sequence.n_reserved = 0;
-  if (sequence.replaced_block != kNone) {
-    release_block(sequence.blocks.back());
-    sequence.blocks.back() = std::exchange(sequence.replaced_block, kNone);
-  }
-}
-
-std::span<const int32_t> KvCache::block_table(int seq_id) const {
-  return existing("seq_id", seq_id).blocks;
+int KvCache::first_block(int seq_id, int group) const {
+  return existing("seq_id", seq_id).tables[static_cast<size_t>(group)].first;
 }
 
 std::span<const int32_t> KvCache::tokens(int seq_id) const {
@@ -231,11 +197,25 @@ int KvCache::used_sequences() const {
          static_cast<int>(std::ranges::count(sequences_, nullptr, &Sequence::name_space));
 }
 
+int KvCache::appendable_blocks() const {
+  int least = pool(0).n_available();
+  for (const Group& group : groups_) least = std::min(least, group.pool.n_available());
+  return least;
+}
+
+int KvCache::most_appendable_blocks() const {
+  int least = pool(0).total();
+  for (const Group& group : groups_) least = std::min(least, group.pool.total());
+  return least;
+}
+
 void KvCache::drop_cached() {
-  while (pool_.n_cached() > 0) {
-    const int block = pool_.oldest_cached();
-    index_.erase(block);
-    pool_.drop(block);
+  for (int group = 0; group < n_groups(); ++group) {
+    while (pool(group).n_cached() > 0) {
+      const int block = pool(group).oldest_cached();
+      leave_index(group, block);
+      pool(group).drop(block);
+    }
   }
 }
 
@@ -274,22 +254,39 @@ KvCache::Sequence& KvCache::empty(const char* argument, int seq_id) {
                                               " tokens; it must be empty: call seq_new");
 }
 
-int KvCache::take_block() {
-  const int block = pool_.take();
+bool KvCache::is_indexed(int group, int block) const {
+  return group == 0 ? index_.contains(block) : companions(group).full_of(block) != kNone;
+}
+
+void KvCache::leave_index(int group, int block) {
+  if (group > 0) return companions(group).part(block);
   index_.erase(block);
+  for (int other = 1; other < n_groups(); ++other) {
+    const int companion = companions(other).block_of(block);
+    if (companion == kNone) continue;
+    companions(other).part(companion);
+    if (pool(other).is_cached(companion)) pool(other).drop(companion);
+  }
+}
+
+int KvCache::take_block(int group) {
+  const int block = pool(group).take();
+  leave_index(group, block);
   return block;
 }
 
-void KvCache::release_block(int block) { pool_.release(block, index_.contains(block)); }
+void KvCache::release_block(int group, int block, BlockPool::Keep keep) {
+  pool(group).release(block, is_indexed(group, block) ? keep : BlockPool::Keep::kNot);
+}
 
-int KvCache::copy_of(int block) {
-  const int copy = take_block();
+int KvCache::copy_of(int group, int block) {
+  const int copy = take_block(group);
   is_copying_ = true;
   try {
-    copy_block_(block, copy);
+    copy_block_(group, block, copy);
   } catch (...) {
     is_copying_ = false;
-    release_block(copy);
+    release_block(group, copy);
     throw;
   }
   is_copying_ = false;
@@ -298,9 +295,14 @@ int KvCache::copy_of(int block) {
 
 // The last block first, so that among the cached a block is older than its parent.
 void KvCache::release_tail(Sequence& sequence, size_t n_blocks_kept) {
-  while (sequence.blocks.size() > n_blocks_kept) {
-    release_block(sequence.blocks.back());
-    sequence.blocks.pop_back();
+  for (int group = n_groups() - 1; group >= 0; --group) {
+    Table& table = sequence.tables[static_cast<size_t>(group)];
+    while (table.blocks.size() > n_blocks_kept) {
+      const bool is_held = static_cast<int>(table.blocks.size()) > table.first;
+      if (is_held) release_block(group, table.blocks.back());
+      table.blocks.pop_back();
+    }
+    if (n_blocks_kept == 0) table.first = 0;
   }
 }
 
@@ -309,11 +311,15 @@ int KvCache::blocks_for(size_t n_tokens) const {
   return static_cast<int>((n_tokens + block_size - 1) / block_size);
 }
 
-void KvCache::throw_full(int n_needed) const {
-  throw Error(ErrorCode::kKvCacheFull, str(n_needed) + " KV blocks of " + str(block_size_) +
-                                           " tokens are needed and " + str(pool_.n_available()) +
-                                           " of " + str(total_blocks()) +
-                                           " can be had; remove a sequence, or make n_ctx larger");
+void KvCache::throw_full(int group, int n_needed) const {
+  const int window = groups_[static_cast<size_t>(group)].window;
+  throw Error(ErrorCode::kKvCacheFull,
+              str(n_needed) + " KV blocks of " + str(block_size_) + " tokens are needed" +
+                  (window > 0 ? " for layers that see " + str(window) + " tokens" : "") + " and " +
+                  str(pool(group).n_available()) + " of " + str(total_blocks(group)) +
+                  " can be had; " +
+                  (window > 0 ? "append fewer tokens at once, or remove a sequence"
+                              : "remove a sequence, or make n_ctx larger"));
 }
 
 }  // namespace pb

@@ -42,10 +42,11 @@ Forward::Forward(const ModelConfig& config, const Weights& weights, Backend& bac
                    .head_dim = config.head_dim,
                    .vocab_size = config.vocab_size,
                    .block_size = limits.block_size,
+                   .n_layer_groups = limits.n_layer_groups,
                    .kv_dtype = limits.kv_dtype});
 }
 
-void Forward::run(int n_rows, KvStorage& kv) {
+void Forward::run(int n_rows, ModelKv& kv) {
   backend_.embed(weights_.token_embedding, config_.embedding_scale, x_);
   if (weights_.position_embedding) backend_.embed_add(*weights_.position_embedding, x_);
   for (int layer = 0; layer < config_.n_layers; ++layer) {
@@ -74,11 +75,14 @@ void Forward::leave_block(int n_rows, const Activations& out, const Matrix& w,
 }
 
 // x += W_o attention(rope(W_qkv norm(x))), with a norm before, after, or both
-void Forward::attention_block(int n_rows, int layer, KvStorage& kv) {
+void Forward::attention_block(int n_rows, int layer, ModelKv& kv) {
   const LayerWeights& w = weights_.layers[static_cast<size_t>(layer)];
   const int rope = config_.layer_ropes[static_cast<size_t>(layer)];
+  const LayerPlace place = kv.places[static_cast<size_t>(layer)];
+  KvStorage& storage = kv.groups[static_cast<size_t>(place.group)];
   const AttentionLayer attention{
-      .layer = layer,
+      .group = place.group,
+      .layer = place.layer,
       .n_heads = config_.n_heads,
       .n_kv_heads = config_.n_kv_heads,
       .head_dim = config_.head_dim,
@@ -91,8 +95,8 @@ void Forward::attention_block(int n_rows, int layer, KvStorage& kv) {
   };
   enter_block(n_rows, w.attn_norm);
   backend_.matmul(normed_, n_rows, w.qkv, qkv_, Store::kSet);
-  backend_.rope_and_store(qkv_, attention, kv);
-  backend_.attention(qkv_, attention, kv, attended_);
+  backend_.rope_and_store(qkv_, attention, storage);
+  backend_.attention(qkv_, attention, storage, attended_);
   leave_block(n_rows, attended_, w.o, w.attn_post_norm);
 }
 

@@ -28,6 +28,7 @@ struct ForwardLimits {
   int n_positions = 0;  // of a sequence
   int n_sequences = 0;
   int block_size = 0;  // of KV
+  int n_layer_groups = 1;
   DType kv_dtype = DType::kF32;
 };
 
@@ -44,7 +45,7 @@ class Forward {
   // The layers of the pass that the backend has planned, which has n_rows rows: writes the KV of
   // every row and leaves the last layer's states of all rows for logits() and hidden(). Allocates
   // nothing, throws nothing.
-  void run(int n_rows, KvStorage& kv);
+  void run(int n_rows, ModelKv& kv);
 
   // Logits of the batch's logits_rows [first, first + n), at most kOutputRows: (n, vocab_size) f32,
   // valid until the next call.
@@ -61,7 +62,7 @@ class Forward {
   const std::shared_ptr<Heartbeat>& heartbeat() const { return heartbeat_; }
 
  private:
-  void attention_block(int n_rows, int layer, KvStorage& kv);
+  void attention_block(int n_rows, int layer, ModelKv& kv);
   void mlp_block(int n_rows, int layer);
   // normed_ = norm(x), or x.
   void enter_block(int n_rows, const std::optional<Norm>& norm);

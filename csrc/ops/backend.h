@@ -42,12 +42,14 @@ struct PassShape {
   int head_dim = 0;
   int vocab_size = 0;
   int block_size = 0;  // of KV
+  int n_layer_groups = 1;
   DType kv_dtype = DType::kF32;
 };
 
 // The per-layer inputs of attention besides the rows.
 struct AttentionLayer {
-  int layer = 0;
+  int group = 0;  // of layers, which share block tables and a KvStorage
+  int layer = 0;  // of the group
   int n_heads = 0;
   int n_kv_heads = 0;
   int head_dim = 0;
@@ -77,6 +79,8 @@ class Backend {
   virtual std::string target() const = 0;
   // Threads on the host.
   virtual int n_threads() const = 0;
+  // How many groups of layers (kv/layer_groups.h) it can keep block tables for.
+  virtual int max_layer_groups() const { return kMostLayerGroups; }
 
   // -- at load ------------------------------------------------------------------------------
 

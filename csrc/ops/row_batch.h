@@ -1,9 +1,11 @@
 // The rows of a pass, in the host's memory, and how operations name some of them.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <span>
 
+#include "kv/layer_groups.h"
 #include "sampling/draw.h"
 
 namespace pb {
@@ -12,13 +14,16 @@ namespace pb {
 struct SequenceRows {
   int first_row = 0;
   int n_rows = 0;
-  int first_position = 0;                // of first_row
-  const int32_t* block_table = nullptr;  // position p lies in KV block block_table[p / block_size]
+  int first_position = 0;  // of first_row
+  // One a group of layers: position p lies in its KV block block_tables[group][p / block_size].
+  // Blocks that the group has given back are named 0: their positions are not looked at.
+  std::array<const int32_t*, kMostLayerGroups> block_tables = {};
 };
 
 // One physical pass: at most n_ubatch rows, planned once, used by every layer.
 struct RowBatch {
   int n_rows = 0;
+  int n_layer_groups = 1;
   const int32_t* tokens = nullptr;     // (n_rows)
   const int32_t* positions = nullptr;  // (n_rows)
   std::span<const SequenceRows> sequences = {};

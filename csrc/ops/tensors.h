@@ -3,9 +3,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include "base/aligned_buffer.h"
 #include "base/dtype.h"
+#include "kv/layer_groups.h"
 #include "model/config.h"
 #include "ops/buffer.h"
 
@@ -70,7 +72,7 @@ struct RopeTable {
   Buffer sines;
 };
 
-// Keys and values of every block and layer.
+// Keys and values of every block and layer of a group.
 struct KvStorage {
   int n_blocks = 0;
   int block_size = 0;  // a divisor of kAttentionSegment
@@ -80,6 +82,12 @@ struct KvStorage {
   DType dtype = DType::kF32;
   size_t block_bytes = 0;
   Buffer data;
+};
+
+// Keys and values of all layers.
+struct ModelKv {
+  std::vector<KvStorage> groups;
+  std::vector<LayerPlace> places;  // by layer
 };
 
 }  // namespace pb

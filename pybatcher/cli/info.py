@@ -58,12 +58,16 @@ def _model_facts(model: LoadedModel) -> dict[str, str]:
 def _engine_facts(engine: Engine, is_auto: bool) -> dict[str, str]:
     facts = engine.description()
     chosen = " (auto)" if is_auto else ""
+    windows = "".join(
+        f"; {n_layers} layers keep windows of {window:,}"
+        for window, n_layers, _ in facts["kv_windows"]
+    )
     return {
         "dtype": f"{facts['dtype']}, KV in {facts['kv_dtype']}",
         "device": f"{facts['device']}, {facts['cpu_target']}, {facts['n_threads']} threads",
         "weights": f"{_megabytes(facts['weight_bytes'])}, cache: {facts['weights_cache']}",
         "KV": f"{_megabytes(facts['kv_bytes'])}, n_ctx {engine.n_ctx:,}{chosen}, "
-        f"n_parallel {engine.n_parallel}",
+        f"n_parallel {engine.n_parallel}{windows}",
         "longest sequence": f"{engine.max_sequence_length:,} tokens",
     }
 

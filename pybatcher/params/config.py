@@ -50,7 +50,8 @@ class EngineConfig:
         PYBATCHER_CUDA=ON; tested on an emulator and not yet on hardware, as a warning
         says.
     n_ctx: KV capacity in tokens, shared by all sequences, in whole blocks; "auto": by the
-        memory that is free.
+        memory that is free. Layers with a sliding window take memory for `n_parallel`
+        windows, where that is less.
     n_parallel: most sequences that may hold KV at once.
     n_ubatch: most rows of one physical pass inside a step.
     n_threads: compute threads; 0 = the cores this process may use.

@@ -52,6 +52,14 @@ class Admission:
             )
         blocks = self._most_blocks(request)
         room = kv.kv_total_blocks - self._prefixes.blocks
+        if blocks > room and request.is_whole and kv.kv_most_appendable_blocks < kv.kv_total_blocks:
+            most_at_once = max(kv.kv_most_appendable_blocks - self._prefixes.blocks, 0)
+            raise RequestTooLongError(
+                f"input too large: it has {n_prompt} tokens, and mean pooling takes them in one "
+                f"step, for which layers with a sliding window have KV for "
+                f"{most_at_once * kv.block_size}: shorten "
+                'it, raise n_parallel, or ask for pooling="last"'
+            )
         if blocks > room:
             raise RequestTooLongError(
                 f"prompt ({n_prompt} tokens) and max_tokens ({request.params.max_tokens}) need "
@@ -124,7 +132,8 @@ class Admission:
     def join(self, live: LiveRequest) -> bool:
         """Copy the KV that the request's leader was to compute; False while that is not there yet.
 
-        Where the leader has lost its KV, attach what of it is still cached.
+        Where the leader has lost its KV, attach what of it is still cached; where layers with a
+        sliding window have given back KV that would be seen, copy as much as can be had.
         """
         leader, kv = live.leader, self._kv
         if leader is None:
@@ -134,11 +143,11 @@ class Admission:
         elif leader.num_computed_tokens < live.num_led_tokens:
             return False
         else:
-            n_led = live.num_led_tokens
+            n_led = kv.seq_copyable(leader.seq_id, live.num_led_tokens)
             try:
                 kv.seq_copy(leader.seq_id, live.seq_id, n_led)
             except KvCacheFullError:  # no block for the copy of a partial one
-                n_led -= n_led % kv.block_size
+                n_led = kv.seq_copyable(leader.seq_id, n_led - n_led % kv.block_size)
                 kv.seq_copy(leader.seq_id, live.seq_id, n_led)
             live.num_computed_tokens = n_led
         live.leader = None
@@ -233,7 +242,10 @@ class Admission:
         shareable = request.prompt[: 1 if request.is_whole else len(request.prompt) - n_own + 1]
         _, common = self._prefixes.longest(shareable, request.namespace)
         positions = request.positions_needed(self._kv.max_sequence_length)
-        return self._blocks_for(positions) - common // self._kv.block_size
+        own = self._blocks_for(positions) - common // self._kv.block_size
+        if request.is_whole:  # in one step, and layers with a window may have fewer
+            own += self._kv.kv_total_blocks - self._kv.kv_most_appendable_blocks
+        return own
 
     def _blocks_for(self, positions: int) -> int:
         return blocks_for(positions, self._kv.block_size)

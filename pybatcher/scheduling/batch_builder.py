@@ -11,7 +11,7 @@ from .admission import Admission
 from .budget import StepBudget, long_prefill_threshold
 from .containment import WorkFor
 from .events import Admitted, Resumed
-from .kv_allocator import KvAllocator, blocks_for, obtainable_blocks
+from .kv_allocator import KvAllocator, appendable_blocks, blocks_for
 from .preemption import VICTIM_POLICIES
 from .prefix import SharedPrefix
 from .request import LiveRequest
@@ -65,8 +65,8 @@ class BatchBuilder:
 
     @property
     def blocks(self) -> int:
-        """Blocks that can be allocated beside those of the rows scheduled so far."""
-        return obtainable_blocks(self._kv) - self._taken_blocks
+        """Blocks that can be appended beside those of the rows scheduled so far."""
+        return appendable_blocks(self._kv) - self._taken_blocks
 
     # -- the two kinds of steps ---------------------------------------------------------------
 
@@ -186,6 +186,9 @@ class BatchBuilder:
                     break  # no newcomer goes before it, so that its step comes
                 if not self._admit(live, leaders.of(live)):
                     continue
+                if self.blocks < 0:  # its cached windows are blocks of the rows scheduled so far
+                    self.admission.forget(live)
+                    break
                 left = live.num_tokens_to_compute
                 is_partial = (
                     not live.request.is_whole

@@ -10,6 +10,7 @@ from ..params import SamplingParams
 
 __all__ = [
     "KvAllocator",
+    "appendable_blocks",
     "blocks_for",
     "free_sequence",
     "obtainable_blocks",
@@ -51,11 +52,30 @@ class KvAllocator(Protocol):
     def kv_cached_blocks(self) -> int:
         """Blocks that no sequence holds, kept until they are needed."""
 
+    @property
+    def kv_appendable_blocks(self) -> int:
+        """Blocks that one step can append: free and cached ones, or fewer.
+
+        Fewer where layers with a sliding window keep less than the rest: a step's rows have to
+        fit beside the windows of all sequences. The windows themselves, and a row for each
+        sequence, always do.
+        """
+
+    @property
+    def kv_most_appendable_blocks(self) -> int:
+        """`kv_appendable_blocks` while there are no sequences."""
+
     def seq_new(self, namespace: str = "") -> int:
         """Take the first free sequence id. Prefixes are shared inside a namespace only."""
 
     def seq_copy(self, src: int, dst: int, n_tokens: int) -> None:
         """Let the empty `dst` (same namespace) start with the first `n_tokens` of `src`."""
+
+    def seq_copyable(self, src: int, n_tokens: int) -> int:
+        """Return how many of the first `n_tokens` of `src` `seq_copy` can copy.
+
+        All, or whole blocks: fewer where layers with a sliding window have given back their KV.
+        """
 
     def seq_remove(self, seq_id: int, start: int = 0, end: int = -1) -> None:
         """Drop a sequence's KV from `start` on; all of it frees the id."""
@@ -94,7 +114,22 @@ def obtainable_blocks(kv: KvAllocator) -> int:
     try:
         return kv.kv_free_blocks + kv.kv_cached_blocks
     except Exception as error:
-        raise EngineFailedError(f"the engine did not count its free KV: {error!r}") from error
+        raise _not_counted(error) from error
+
+
+def appendable_blocks(kv: KvAllocator) -> int:
+    """Return how many blocks the next step can append.
+
+    Raises EngineFailedError where the engine does not return its count: no request's fault.
+    """
+    try:
+        return kv.kv_appendable_blocks
+    except Exception as error:
+        raise _not_counted(error) from error
+
+
+def _not_counted(error: Exception) -> EngineFailedError:
+    return EngineFailedError(f"the engine did not count its free KV: {error!r}")
 
 
 def free_sequence(kv: KvAllocator, seq_id: int) -> None:

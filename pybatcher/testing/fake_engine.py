@@ -98,6 +98,10 @@ class FakeEngine:
         with self._call():
             self._kv.copy(src, dst, n_tokens)
 
+    def seq_copyable(self, src: int, n_tokens: int) -> int:
+        """Return `n_tokens`: no KV is given back of a sequence that goes on."""
+        return n_tokens
+
     def seq_remove(self, seq_id: int, start: int = 0, end: int = -1) -> None:
         """Drop the tokens from `start` on; start 0 also frees the id.
 
@@ -274,6 +278,13 @@ class FakeEngine:
         """
         self._check_open()
         return self._kv.cached_blocks
+
+    @property
+    def kv_appendable_blocks(self) -> int:
+        """Number of free and cached blocks. Never waits. Raises EngineError after `close`."""
+        return self.kv_free_blocks + self.kv_cached_blocks
+
+    kv_most_appendable_blocks = kv_total_blocks
 
     @property
     def progress(self) -> int:

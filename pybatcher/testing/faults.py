@@ -244,6 +244,10 @@ class FaultyEngine(StepEngine):
         return self._engine.seq_length(seq_id)
 
     @override
+    def seq_copyable(self, src: int, n_tokens: int) -> int:
+        return self._engine.seq_copyable(src, n_tokens)
+
+    @override
     def seq_exclusive_blocks(self, seq_id: int) -> int:
         return self._engine.seq_exclusive_blocks(seq_id)
 
@@ -308,3 +312,13 @@ class FaultyEngine(StepEngine):
     @override
     def kv_cached_blocks(self) -> int:
         return self._engine.kv_cached_blocks
+
+    @property
+    @override
+    def kv_appendable_blocks(self) -> int:
+        return self._engine.kv_appendable_blocks
+
+    @property
+    @override
+    def kv_most_appendable_blocks(self) -> int:
+        return self._engine.kv_most_appendable_blocks

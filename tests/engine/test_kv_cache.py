@@ -71,7 +71,7 @@ class KvCacheMachine(RuleBasedStateMachine):
         self.model = Model(n_blocks, block_size)
         self.sequences: dict[int, Sequence] = {}
 
-    def copy_block(self, source: int, target: int) -> None:
+    def copy_block(self, group: int, source: int, target: int) -> None:
         self.storage[target] = list(self.storage[source])
 
     # -- which sequences a rule may take
@@ -321,7 +321,7 @@ def make(**changes: object) -> _core.KvCache:
         "block_size": 4,
         "n_parallel": 2,
         "max_length": 32,
-        "copy_block": lambda source, target: None,
+        "copy_block": lambda group, source, target: None,
     }
     return _core.KvCache(**(options | changes))
 
@@ -355,7 +355,7 @@ def test_what_copy_block_raises_reaches_the_caller_and_nothing_has_changed() -> 
     class DiskFullError(Exception):
         pass
 
-    def copy_block(source: int, target: int) -> None:
+    def copy_block(group: int, source: int, target: int) -> None:
         raise DiskFullError(f"{source} -> {target}")
 
     cache = make(copy_block=copy_block)
@@ -370,7 +370,7 @@ def test_what_copy_block_raises_reaches_the_caller_and_nothing_has_changed() -> 
 
 
 def test_copy_block_may_not_change_the_cache() -> None:
-    cache = make(copy_block=lambda source, target: cache.seq_remove(0))
+    cache = make(copy_block=lambda group, source, target: cache.seq_remove(0))
     src, dst = cache.seq_new(), cache.seq_new()
     cache.reserve(src, range(6))
     cache.commit(src)

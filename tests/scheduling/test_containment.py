@@ -35,7 +35,7 @@ ROOM = str(Path(pybatcher.scheduling.__file__).parent)
 KV_METHODS = [name for name, _ in inspect.getmembers(KvAllocator, inspect.isfunction)]
 KV_METHODS = [name for name in KV_METHODS if not name.startswith("_")]
 KV_METHODS_CALLED = [name for name in KV_METHODS if name != "seq_length"]
-KV_COUNTS = ["kv_free_blocks", "kv_cached_blocks"]
+KV_COUNTS = ["kv_free_blocks", "kv_cached_blocks", "kv_appendable_blocks"]
 
 # Functions of a request's end. What they raise is the engine's failure, as KV may be lost.
 ENDS = {

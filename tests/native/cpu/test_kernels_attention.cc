@@ -128,6 +128,35 @@ TEST(a_copied_block_stands_in_for_the_original) {
   }
 }
 
+// In the place of blocks that have left the window a table names one that holds anything, here NaN.
+// Two sequences of one text are in different places: what they share is read together.
+TEST(blocks_behind_a_window_are_not_looked_at) {
+  for (const cpu::Kernels* target : runnable_targets()) {
+    for (const AttentionCase& c : kCases) {
+      if (c.sliding_window == 0) continue;
+      const int n_blocks = kLength / c.block_size + 2;
+      const std::vector<float> qkv = random_qkv(c, kLength, 1);
+      auto block_table = scattered_blocks(n_blocks * c.block_size, c.block_size, n_blocks, 2);
+      AttentionBench bench(c, *target, 2, n_blocks, kLength + 1);
+      const auto expected = bench.pass({{&qkv, &block_table, 0, kLength}});
+      const int32_t never_written = block_table.back();
+      const auto behind = [&](int position) {
+        auto table = block_table;
+        const int first = std::max(0, position + 1 - c.sliding_window) / c.block_size;
+        std::fill_n(table.begin(), first, never_written);
+        return table;
+      };
+      for (const int begin : {0, 7, 255, 256, 301, 400, kLength - 1}) {
+        const int rows = std::min(100, kLength - begin);
+        const auto ahead = behind(begin), last = behind(kLength - 1);
+        const auto out = bench.pass({{&qkv, &ahead, begin, rows}, {&qkv, &last, kLength - 1, 1}});
+        for (int r = 0; r < rows; ++r) EXPECT(same_bits(out[r], expected[begin + r]));
+        EXPECT(same_bits(out[rows], expected[kLength - 1]));
+      }
+    }
+  }
+}
+
 TEST(a_poisoned_later_row_reaches_no_earlier_one) {
   constexpr int kRows = 40;
   for (const cpu::Kernels* target : runnable_targets()) {

@@ -9,11 +9,11 @@
 namespace pb::test {
 namespace {
 
-constexpr ContextMemory kRoomy{.memory = 1000000,
-                               .block_bytes = 1000,
-                               .block_size = 16,
-                               .n_sequences = 100,
-                               .n_positions = 1000};
+const ContextMemory kRoomy{.memory = 1000000,
+                           .bytes_of = [](int n_blocks) { return size_t{1000} * size_t(n_blocks); },
+                           .block_size = 16,
+                           .n_sequences = 100,
+                           .n_positions = 1000};
 
 ContextMemory with_memory(size_t bytes) {
   ContextMemory of = kRoomy;

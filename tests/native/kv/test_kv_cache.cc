@@ -224,7 +224,7 @@ TEST(errors_name_the_field_the_value_and_the_way_out) {
 }
 
 TEST(a_cache_that_cannot_work_is_refused) {
-  const auto copy = [](int, int) {};
+  const auto copy = [](int, int, int) {};
   EXPECT_THROWS(Code::kConfig, pb::KvCache(0, 4, 1, 8, copy));
   EXPECT_THROWS(Code::kConfig, pb::KvCache(4, 0, 1, 8, copy));
   EXPECT_THROWS(Code::kConfig, pb::KvCache(4, 4, 0, 8, copy));

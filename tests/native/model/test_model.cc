@@ -50,6 +50,14 @@ void expect_weights_refused(const std::function<void(TinyModel&)>& damage, const
     fail(__FILE__, __LINE__, std::string(tensor) + ": " + message);
 }
 
+// All layers in one group.
+ModelKv one_group(const ModelConfig& config, KvStorage storage) {
+  ModelKv kv;
+  kv.groups.push_back(std::move(storage));
+  for (int layer = 0; layer < config.n_layers; ++layer) kv.places.push_back({0, layer});
+  return kv;
+}
+
 // The logits of every position, (tokens.size(), vocab), computed `chunk` rows a pass.
 std::vector<float> all_logits(const TinyModel& model, const std::vector<int32_t>& tokens,
                               int chunk) {
@@ -58,8 +66,8 @@ std::vector<float> all_logits(const TinyModel& model, const std::vector<int32_t>
   Forward forward(model.config, weights, backend,
                   {.n_ubatch = chunk, .n_positions = kPositions, .n_sequences = 1});
   const ModelConfig& c = model.config;
-  KvStorage kv = backend.make_kv(kPositions / kBlock, kBlock, c.n_layers, c.n_kv_heads, c.head_dim,
-                                 DType::kF32);
+  ModelKv kv = one_group(c, backend.make_kv(kPositions / kBlock, kBlock, c.n_layers, c.n_kv_heads,
+                                            c.head_dim, DType::kF32));
   const std::vector<int32_t> block_table = {2, 0, 3, 1};
   std::vector<float> logits;
   const int n = static_cast<int>(tokens.size());
@@ -68,7 +76,7 @@ std::vector<float> all_logits(const TinyModel& model, const std::vector<int32_t>
     std::vector<int32_t> positions(static_cast<size_t>(rows));
     std::iota(positions.begin(), positions.end(), begin);
     const std::vector<SequenceRows> sequences = {
-        {.n_rows = rows, .first_position = begin, .block_table = block_table.data()}};
+        {.n_rows = rows, .first_position = begin, .block_tables = {block_table.data()}}};
     std::vector<int32_t> all(static_cast<size_t>(rows));
     std::iota(all.begin(), all.end(), 0);
     backend.plan({.n_rows = rows,
@@ -76,7 +84,7 @@ std::vector<float> all_logits(const TinyModel& model, const std::vector<int32_t>
                   .positions = positions.data(),
                   .sequences = sequences,
                   .logits_rows = all},
-                 kv);
+                 kv.groups[0]);
     forward.run(rows, kv);
     std::vector<float> out(static_cast<size_t>(rows * c.vocab_size));
     backend.download(forward.logits(0, rows), std::as_writable_bytes(std::span(out)));
@@ -229,13 +237,14 @@ TEST(a_pass_allocates_nothing) {
       const Weights weights = load_weights(c, model.tensors, dtype, *backend);
       Forward forward(c, weights, *backend,
                       {.n_ubatch = 16, .n_positions = kPositions, .n_sequences = 1});
-      KvStorage kv = backend->make_kv(4, kBlock, c.n_layers, c.n_kv_heads, c.head_dim, dtype);
+      ModelKv kv =
+          one_group(c, backend->make_kv(4, kBlock, c.n_layers, c.n_kv_heads, c.head_dim, dtype));
       const auto tokens = some_tokens(16, c.vocab_size);
       std::vector<int32_t> positions(16);
       std::iota(positions.begin(), positions.end(), 0);
       const std::vector<int32_t> block_table = {2};
       const std::vector<SequenceRows> sequences = {
-          {.n_rows = 16, .block_table = block_table.data()}};
+          {.n_rows = 16, .block_tables = {block_table.data()}}};
       const int64_t before = n_allocations;
       backend->plan({.n_rows = 16,
                      .tokens = tokens.data(),
@@ -243,7 +252,7 @@ TEST(a_pass_allocates_nothing) {
                      .sequences = sequences,
                      .logits_rows = positions,
                      .pooled_rows = positions},
-                    kv);
+                    kv.groups[0]);
       forward.run(16, kv);
       forward.logits(0, 16);
       forward.hidden(0, 16);

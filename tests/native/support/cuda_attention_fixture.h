@@ -173,7 +173,7 @@ struct Batch {
       const auto from = part.sequence->qkv.begin() + part.first * c.row_size();
       qkv.insert(qkv.end(), from, from + part.n * c.row_size());
     }
-    rows = {static_cast<int>(positions.size()), nullptr, positions.data(), sequences};
+    rows = {static_cast<int>(positions.size()), 1, nullptr, positions.data(), sequences};
   }
   Batch(const Batch&) = delete;
 };

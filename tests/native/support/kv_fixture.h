@@ -30,7 +30,7 @@ struct Fixture {
                    uint64_t hash_mask = ~uint64_t{0})
       : cache(
             n_blocks, kBlock, n_parallel, max_length,
-            [this](int from, int to) {
+            [this](int, int from, int to) {
               if (on_copy) on_copy();
               copies.emplace_back(from, to);
             },

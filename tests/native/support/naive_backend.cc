@@ -164,9 +164,9 @@ void NaiveBackend::rope_and_store(Buffer& qkv, const AttentionLayer& layer, KvSt
         const std::vector<double> key = kept(k + h * dim, dim, kv.dtype);
         const std::vector<double> value = kept(v + h * dim, dim, kv.dtype);
         for (int c = 0; c < dim; ++c) {
-          at(kv, layer.layer, rows.block_table, position, h, 0)[c] =
+          at(kv, layer.layer, rows.block_tables[size_t(layer.group)], position, h, 0)[c] =
               static_cast<float>(key[size_t(c)]);
-          at(kv, layer.layer, rows.block_table, position, h, 1)[c] =
+          at(kv, layer.layer, rows.block_tables[size_t(layer.group)], position, h, 1)[c] =
               static_cast<float>(value[size_t(c)]);
         }
       }
@@ -282,7 +282,7 @@ void NaiveBackend::attend(const float* q, const SequenceRows& rows, int position
   const int first = window > 0 ? std::max(0, position - window + 1) : 0;
   std::vector<double> scores;
   for (int p = first; p <= position; ++p) {
-    const float* k = at(kv, layer.layer, rows.block_table, p, kv_head, 0);
+    const float* k = at(kv, layer.layer, rows.block_tables[size_t(layer.group)], p, kv_head, 0);
     double score = 0.0;
     for (int c = 0; c < dim; ++c) score += double{q[c]} * double{k[c]};
     score *= layer.scale;
@@ -296,7 +296,7 @@ void NaiveBackend::attend(const float* q, const SequenceRows& rows, int position
     double sum = 0.0;
     for (int p = first; p <= position; ++p) {
       sum += scores[size_t(p - first)] / total *
-             at(kv, layer.layer, rows.block_table, p, kv_head, 1)[c];
+             at(kv, layer.layer, rows.block_tables[size_t(layer.group)], p, kv_head, 1)[c];
     }
     set(out, row, head * dim + c, sum);
   }

@@ -1,0 +1,107 @@
+// What KvCache does about the windows of groups of layers: which blocks a sequence needs to go on,
+// where it gets them from, and which it gives back.
+
+#include <algorithm>
+#include <string>
+
+#include "base/error.h"
+#include "kv/kv_cache.h"
+
+namespace pb {
+
+int KvCache::first_seen_block(int group, int length) const {
+  const int window = groups_[static_cast<size_t>(group)].window;
+  return window == 0 ? 0 : std::max(0, length + 1 - window) / block_size_;
+}
+
+int KvCache::block_at(const Sequence& sequence, int group, int i) const {
+  const auto at = static_cast<size_t>(i);
+  const Table& table = sequence.tables[static_cast<size_t>(group)];
+  if (i >= table.first && at < table.blocks.size()) return table.blocks[at];
+  return companions(group).block_of(sequence.tables[0].blocks[at]);
+}
+
+// Whether every group has what the token after the first n_tokens of a sequence sees.
+bool KvCache::has_windows_at(const Sequence& sequence, int n_tokens) const {
+  const int n_blocks = blocks_for(static_cast<size_t>(n_tokens));
+  for (int group = 1; group < n_groups(); ++group) {
+    const int end = std::min(n_blocks, sequence.tables[static_cast<size_t>(group)].first);
+    for (int i = first_seen_block(group, n_tokens); i < end; ++i) {
+      if (block_at(sequence, group, i) == kNone) return false;
+    }
+  }
+  return true;
+}
+
+void KvCache::throw_window_gone(const char* argument, int seq_id, int n_tokens) const {
+  throw Error(ErrorCode::kInvalidRequest,
+              std::string(argument) + " would leave sequence " + std::to_string(seq_id) +
+                  "'s first " + std::to_string(n_tokens) +
+                  " tokens, and layers with a sliding window have given back KV that the next "
+                  "token sees; take fewer, as seq_copyable says, and compute the rest");
+}
+
+// How many blocks of group 0, the first ones of a chain in the index, a sequence can start with:
+// every group has the companions that the next token sees.
+size_t KvCache::n_usable(std::span<const int32_t> chain) {
+  std::ranges::fill(runs_, 0);  // companions that lie before a place without a gap
+  int best = 0;
+  for (int n = 1; n <= static_cast<int>(chain.size()); ++n) {
+    bool is_usable = true;
+    for (int group = 1; group < n_groups(); ++group) {
+      int& run = runs_[static_cast<size_t>(group)];
+      const int full = chain[static_cast<size_t>(n - 1)];
+      run = companions(group).block_of(full) == kNone ? 0 : run + 1;
+      is_usable = is_usable && run >= n - first_seen_block(group, n * block_size_);
+    }
+    if (is_usable) best = n;
+  }
+  return static_cast<size_t>(best);
+}
+
+// Fills the tables of all groups but the first up to n_blocks, with what the token after n_tokens
+// sees of `from`, which has_windows_at there.
+void KvCache::hold_windows(Sequence& sequence, const Sequence& from, int n_tokens,
+                           size_t n_blocks) {
+  for (int group = 1; group < n_groups(); ++group) {
+    Table& table = sequence.tables[static_cast<size_t>(group)];
+    const int first = first_seen_block(group, n_tokens);
+    for (int i = static_cast<int>(table.blocks.size()); i < static_cast<int>(n_blocks); ++i) {
+      const int block = i < first ? kNone : block_at(from, group, i);
+      if (block != kNone) pool(group).retain(block);
+      table.blocks.push_back(block == kNone ? 0 : block);
+    }
+    table.first = first;
+  }
+}
+
+// Holds again what was given back and is seen by the token after the first n_tokens.
+void KvCache::take_back(Sequence& sequence, int n_tokens) {
+  const int n_blocks = blocks_for(static_cast<size_t>(n_tokens));
+  for (int group = 1; group < n_groups(); ++group) {
+    Table& table = sequence.tables[static_cast<size_t>(group)];
+    const int first = first_seen_block(group, n_tokens);
+    for (int i = first; i < std::min(n_blocks, table.first); ++i) {
+      const int block = block_at(sequence, group, i);
+      pool(group).retain(block);
+      table.blocks[static_cast<size_t>(i)] = block;
+    }
+    table.first = std::min(table.first, first);
+  }
+}
+
+// What was given back is evicted first: it is of use to a sequence that parts from this one here,
+// or comes back to this place, and to no other.
+void KvCache::give_back(Sequence& sequence) {
+  for (int group = 1; group < n_groups(); ++group) {
+    Table& table = sequence.tables[static_cast<size_t>(group)];
+    const int first = first_seen_block(group, sequence.length());
+    for (; table.first < first; ++table.first) {
+      int32_t& block = table.blocks[static_cast<size_t>(table.first)];
+      release_block(group, block, BlockPool::Keep::kShort);
+      block = 0;
+    }
+  }
+}
+
+}  // namespace pb
