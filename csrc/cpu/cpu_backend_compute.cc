@@ -153,7 +153,7 @@ void CpuBackend::attention(const Buffer& qkv, const AttentionLayer& layer, const
     attention_.run(qkv.as<float>(), layer, kv, to);
     return;
   }
-  const RowsOut plain{{RowFormat::kF32, attended_.as<float>(), nullptr, 0},
+  const RowsOut plain{{RowFormat::kF32, attended_.as<float>(), nullptr},
                       out.cols * static_cast<int64_t>(sizeof(float)),
                       0};
   attention_.run(qkv.as<float>(), layer, kv, plain);

@@ -13,8 +13,8 @@
 namespace pb {
 
 // A tensor of a checkpoint where it lies, strided. Element (r, c) is number r * row_stride + c *
-// col_stride from `data`. Of kInt8 and kInt4, rows are blocks of 32 neighbours (Int8Group and
-// Int4Group of base/quantise.h) and strides still count elements.
+// col_stride from `data`. Of quantised dtypes, rows are blocks of 32 or 256 neighbours
+// (base/quantise.h, base/super_block.h) and strides still count elements.
 struct TensorView {
   std::string name;  // for messages
   const void* data = nullptr;
