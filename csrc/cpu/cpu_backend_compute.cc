@@ -77,7 +77,8 @@ void CpuBackend::matmul(const Activations& x, int n_rows, const Matrix& w, Buffe
                       x.row_stride,
                       x.groups.as<RowGroup>(),
                       x.group_stride,
-                      y.as<float>(),
+                      y.as<float>() + w.first_out,
+                      w.y_columns(),
                       w.n_out,
                       w.n_in,
                       store == Store::kAdd};

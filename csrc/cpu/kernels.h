@@ -78,7 +78,8 @@ struct GemmArgs {
   int64_t x_stride = 0;              // elements
   const RowGroup* groups = nullptr;  // (rows, group_stride), quantised weights only
   int64_t group_stride = 0;
-  float* y = nullptr;  // (rows, n_out)
+  float* y = nullptr;  // (rows, n_out), y_stride from row to row
+  int64_t y_stride = 0;
   int n_out = 0;
   int n_in = 0;
   bool add = false;

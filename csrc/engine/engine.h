@@ -29,7 +29,7 @@ namespace pb {
 inline constexpr int kAutoContext = -1;
 
 struct EngineOptions {
-  DType dtype = DType::kF32;     // of the weights
+  DType dtype = DType::kF32;     // of matrices of tensors that do not keep their own
   DType kv_dtype = DType::kF32;  // of keys and values; all but int4
   int n_ctx = 8192;              // KV capacity in tokens, in whole blocks; or kAutoContext
   int n_parallel = 8;            // most sequences at once
@@ -115,6 +115,7 @@ class Engine {
   const EngineStatistics& statistics() const { return statistics_; }
   int max_sequence_length() const { return kv_->max_length(); }
   size_t weight_bytes() const { return weights_.bytes(); }
+  std::vector<DType> weight_dtypes() const { return weights_.dtypes(); }
   const CacheUse& weights_cache() const { return weights_.cache; }
   size_t kv_bytes() const { return kv_storage_.data.bytes(); }
   // Beats while a call computes: with every layer, with every group of rows that goes through the

@@ -23,11 +23,17 @@ Forward::Forward(const ModelConfig& config, const Weights& weights, Backend& bac
       gate_up_(
           floats(backend, limits.n_ubatch, config.intermediate_size * (config.gated_mlp ? 2 : 1))),
       logits_(floats(backend, kOutputRows, config.vocab_size)) {
-  const DType dtype = weights.token_embedding.dtype;
-  normed_ = backend.make_activations(limits.n_ubatch, config.hidden_size, dtype);
-  attended_ = backend.make_activations(limits.n_ubatch, config.q_size(), dtype);
-  activated_ = backend.make_activations(limits.n_ubatch, config.intermediate_size, dtype);
-  selected_ = backend.make_activations(kOutputRows, config.hidden_size, dtype);
+  normed_ = ActivationSet(backend, limits.n_ubatch, config.hidden_size);
+  attended_ = ActivationSet(backend, limits.n_ubatch, config.q_size());
+  activated_ = ActivationSet(backend, limits.n_ubatch, config.intermediate_size);
+  for (const LayerWeights& w : weights.layers) {
+    for (const Matrix& m : w.qkv) normed_.add(m.dtype);
+    attended_.add(w.o.dtype);
+    for (const Matrix& m : w.gate_up) normed_.add(m.dtype);
+    activated_.add(w.down.dtype);
+  }
+  selected_ =
+      backend.make_activations(kOutputRows, config.hidden_size, weights.output_head().dtype);
   states_ = backend.make_activations(kOutputRows, config.hidden_size, DType::kF32);
   if (!config.learned_positions) {
     rope_ =
@@ -54,6 +60,16 @@ void Forward::run(int n_rows, KvStorage& kv) {
   }
 }
 
+void Forward::normed_products(int n_rows, const Norm& norm, const Matrices& matrices, Buffer& y) {
+  const Activations* made = nullptr;
+  for (const Matrix& m : matrices) {
+    Activations& normed = normed_.of(m.dtype);
+    if (made != &normed) backend_.norm(x_, {.n = n_rows}, norm, normed);
+    made = &normed;
+    backend_.matmul(normed, n_rows, m, y, Store::kSet);
+  }
+}
+
 // x += W_o attention(rope(W_qkv norm(x)))
 void Forward::attention_block(int n_rows, int layer, KvStorage& kv) {
   const LayerWeights& w = weights_.layers[static_cast<size_t>(layer)];
@@ -68,20 +84,20 @@ void Forward::attention_block(int n_rows, int layer, KvStorage& kv) {
       .q_norm = pointer(w.q_norm),
       .k_norm = pointer(w.k_norm),
   };
-  backend_.norm(x_, {.n = n_rows}, w.attn_norm, normed_);
-  backend_.matmul(normed_, n_rows, w.qkv, qkv_, Store::kSet);
+  normed_products(n_rows, w.attn_norm, w.qkv, qkv_);
   backend_.rope_and_store(qkv_, attention, kv);
-  backend_.attention(qkv_, attention, kv, attended_);
-  backend_.matmul(attended_, n_rows, w.o, x_, Store::kAdd);
+  Activations& attended = attended_.of(w.o.dtype);
+  backend_.attention(qkv_, attention, kv, attended);
+  backend_.matmul(attended, n_rows, w.o, x_, Store::kAdd);
 }
 
 // x += W_down (act(W_gate norm(x)) * W_up norm(x)), or W_down act(W_up norm(x))
 void Forward::mlp_block(int n_rows, int layer) {
   const LayerWeights& w = weights_.layers[static_cast<size_t>(layer)];
-  backend_.norm(x_, {.n = n_rows}, w.mlp_norm, normed_);
-  backend_.matmul(normed_, n_rows, w.gate_up, gate_up_, Store::kSet);
-  backend_.activate(gate_up_, n_rows, config_.activation, config_.gated_mlp, activated_);
-  backend_.matmul(activated_, n_rows, w.down, x_, Store::kAdd);
+  normed_products(n_rows, w.mlp_norm, w.gate_up, gate_up_);
+  Activations& activated = activated_.of(w.down.dtype);
+  backend_.activate(gate_up_, n_rows, config_.activation, config_.gated_mlp, activated);
+  backend_.matmul(activated, n_rows, w.down, x_, Store::kAdd);
 }
 
 const Buffer& Forward::logits(int first, int n) {

@@ -10,6 +10,7 @@
 #include <memory>
 
 #include "base/heartbeat.h"
+#include "model/activation_set.h"
 #include "model/config.h"
 #include "model/weights.h"
 #include "ops/backend.h"
@@ -55,6 +56,8 @@ class Forward {
   const std::shared_ptr<Heartbeat>& heartbeat() const { return heartbeat_; }
 
  private:
+  // y = W norm(x) of all rows.
+  void normed_products(int n_rows, const Norm& norm, const Matrices& matrices, Buffer& y);
   void attention_block(int n_rows, int layer, KvStorage& kv);
   void mlp_block(int n_rows, int layer);
 
@@ -64,15 +67,15 @@ class Forward {
   RopeTable rope_;  // empty where positions are learned
   std::shared_ptr<Heartbeat> heartbeat_ = std::make_shared<Heartbeat>();  // may outlive this
 
-  Buffer x_;               // (n_ubatch, hidden) f32: the residual stream
-  Activations normed_;     // (n_ubatch, hidden)
-  Buffer qkv_;             // (n_ubatch, q_size + 2 kv_size) f32
-  Activations attended_;   // (n_ubatch, q_size)
-  Buffer gate_up_;         // (n_ubatch, 2 intermediate or intermediate) f32
-  Activations activated_;  // (n_ubatch, intermediate)
-  Activations selected_;   // (kOutputRows, hidden), after the final norm, as the head takes them
-  Activations states_;     // (kOutputRows, hidden) f32, after the final norm
-  Buffer logits_;          // (kOutputRows, vocab) f32
+  Buffer x_;                 // (n_ubatch, hidden) f32: the residual stream
+  ActivationSet normed_;     // (n_ubatch, hidden)
+  Buffer qkv_;               // (n_ubatch, q_size + 2 kv_size) f32
+  ActivationSet attended_;   // (n_ubatch, q_size)
+  Buffer gate_up_;           // (n_ubatch, 2 intermediate or intermediate) f32
+  ActivationSet activated_;  // (n_ubatch, intermediate)
+  Activations selected_;     // (kOutputRows, hidden), after the final norm, as the head takes them
+  Activations states_;       // (kOutputRows, hidden) f32, after the final norm
+  Buffer logits_;            // (kOutputRows, vocab) f32
 };
 
 }  // namespace pb

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "base/function_ref.h"
 #include "model/config.h"
 #include "ops/backend.h"
 
@@ -22,6 +23,9 @@ namespace pb {
 //   layers.{i}.mlp_norm.{weight,bias} · layers.{i}.{gate,up,down}.{weight,bias}
 //   final_norm.{weight,bias} · head.weight
 using TensorMap = std::map<std::string, TensorView>;
+
+// Matrices over one input, whose outputs lie side by side: one where their dtypes allow it.
+using Matrices = std::vector<Matrix>;
 
 // Where packed weights are kept from one start to the next.
 struct WeightsCache {
@@ -45,12 +49,12 @@ struct LoadOptions {
 
 struct LayerWeights {
   Norm attn_norm;              // (hidden)
-  Matrix qkv;                  // (q_size + 2 kv_size, hidden): q, then k, then v
+  Matrices qkv;                // (q_size + 2 kv_size, hidden): q, then k, then v
   std::optional<Norm> q_norm;  // (head_dim), over each head of q
   std::optional<Norm> k_norm;  // (head_dim), over each head of k
   Matrix o;                    // (hidden, q_size)
   Norm mlp_norm;               // (hidden)
-  Matrix gate_up;              // (2 intermediate, hidden): gate, then up; up alone where not gated
+  Matrices gate_up;            // (2 intermediate, hidden): gate, then up; up alone where not gated
   Matrix down;                 // (hidden, intermediate)
 };
 
@@ -63,12 +67,17 @@ struct Weights {
 
   CacheUse cache;
 
+  // Calls visit(matrix) for each of them.
+  void for_each_matrix(FunctionRef<void(const Matrix&)> visit) const;
+  // The dtypes of the matrices, that of the most elements first.
+  std::vector<DType> dtypes() const;
   const Matrix& output_head() const { return head ? *head : token_embedding; }
   size_t bytes() const;  // that the weights occupy
 };
 
 // Packs `tensors` for `backend` with matrices in `dtype`, or takes them packed from the cache;
-// norms stay f32. Pages of mapped files are dropped as they have been read. Throws kModelFormat
+// norms stay f32. Matrices of tensors that keep their dtype are in that, where the backend can mix
+// them. Pages of mapped files are dropped as they have been read. Throws kModelFormat
 // naming the tensor where one is missing, has another shape than `config` says, holds a number that
 // is not finite, or is of no use to this model; what is wrong with the cache is never thrown.
 Weights load_weights(const ModelConfig& config, const TensorMap& tensors, DType dtype,

@@ -73,6 +73,11 @@ class Backend {
   virtual std::string target() const = 0;
   // Threads on the host.
   virtual int n_threads() const = 0;
+  // Whether there are products of every dtype of DType, f16 aside, and matrices may have their
+  // outputs beside those of others (Matrix::first_out).
+  virtual bool mixes_dtypes() const { return false; }
+  // Whether activations made for weights of dtype `a` serve those of `b` too.
+  virtual bool shares_activations(DType a, DType b) const { return a == b; }
 
   // -- at load ------------------------------------------------------------------------------
 
@@ -127,7 +132,7 @@ class Backend {
   // out[i] = norm(x[row i of rows]).  x (*, hidden) f32 -> out (rows.n, hidden)
   virtual void norm(const Buffer& x, Rows rows, const Norm& norm, Activations& out) = 0;
 
-  // y[r] (=|+=) x[r] W^T + bias.  x (n_rows, n_in), y (n_rows, n_out) f32
+  // y[r] (=|+=) x[r] W^T + bias.  x (n_rows, n_in), y (n_rows, w.y_columns()) f32
   virtual void matmul(const Activations& x, int n_rows, const Matrix& w, Buffer& y,
                       Store store) = 0;
 

@@ -24,6 +24,8 @@ struct TensorView {
   int64_t row_stride = 1;
   int64_t col_stride = 1;
   int64_t bytes = 0;  // of its elements, which progress counts
+  // Whether a matrix of it has this dtype too, instead of the one that is asked for; f16 as bf16.
+  bool keeps_dtype = false;
   // Around it in a mapped file, which can be dropped once it is read; empty where it is in memory.
   std::span<const std::byte> pages = {};
   // For a matrix that is made when it is needed, and not before: makes it, of this dtype and these

@@ -205,7 +205,10 @@ PB_INLINE ByteFactor byte_factor(const int8_t* p) {
 }
 PB_INLINE ByteSums no_sums() { return _mm256_setzero_si256(); }
 PB_INLINE ByteSums add_products(ByteSums sum, Quads w, ByteFactor x) {
-  return _mm256_add_epi16(sum, _mm256_maddubs_epi16(w, x));
+  sum = _mm256_add_epi16(sum, _mm256_maddubs_epi16(w, x));
+  asm(""
+      : "+x"(sum));  // the compiler would add products up in pairs, for which registers are short
+  return sum;
 }
 PB_INLINE Ints total(ByteSums sum) { return _mm256_madd_epi16(sum, _mm256_set1_epi16(1)); }
 PB_INLINE Ints times(ByteSums sum, Ints factor) {

@@ -224,7 +224,10 @@ PB_INLINE ByteFactor byte_factor(const int8_t* p) {
 }
 PB_INLINE ByteSums no_sums() { return _mm512_setzero_si512(); }
 PB_INLINE ByteSums add_products(ByteSums sum, Quads w, ByteFactor x) {
-  return _mm512_add_epi16(sum, _mm512_maddubs_epi16(w, x));
+  sum = _mm512_add_epi16(sum, _mm512_maddubs_epi16(w, x));
+  asm(""
+      : "+v"(sum));  // the compiler would add products up in pairs, for which registers are short
+  return sum;
 }
 PB_INLINE Ints total(ByteSums sum) { return _mm512_madd_epi16(sum, _mm512_set1_epi16(1)); }
 PB_INLINE Ints times(ByteSums sum, Ints factor) {
