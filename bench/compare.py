@@ -2,6 +2,7 @@
 
     make rivals
     .venv/bin/python -m bench.compare llama-3.2-1b --dtype int8
+    .venv/bin/python -m bench.compare llama-3.2-1b --dtype q4_k_m --engines llama.cpp
 
 A machine's speed drifts with time and load, so that only ratios of neighbouring measurements are
 compared: each round measures every engine, one at a time, and the median of the rounds' ratios is
@@ -21,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from .engine_list import MeasuredEngine, choose
-from .engines.interface import Settings
+from .engines.interface import GGUF_TYPES, Settings
 from .limits import read_limits
 from .machine import describe_run
 from .make_checkpoint import make_checkpoint
@@ -33,8 +34,10 @@ from .worker import Worker
 
 LOGITS_PROMPT = 512  # long enough to show a wrong rope
 # Two engines in bf16 differ by the order of their sums; with int8 and int4 also by how each rounds
-# the weights, which matters more for random weights. Another model differs by sqrt(2).
+# the weights, which matters more for random weights. Another model differs by sqrt(2). Types of
+# GGUF files are the same weights for all, and activations are rounded to whole numbers.
 SAME_MODEL = {"f32": 0.02, "bf16": 0.05, "int8": 0.3, "int4": 1.2}
+SAME_MODEL |= dict.fromkeys(GGUF_TYPES, 0.3)
 
 
 def open_workers(

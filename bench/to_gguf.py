@@ -20,7 +20,8 @@ from typing import Any
 import gguf
 import numpy as np
 
-QUANTISED = {"int8": "Q8_0", "int4": "Q4_0"}
+QUANTISED = {"int8": "Q8_0", "int4": "Q4_0", "q4_k_m": "Q4_K_M", "q5_k_m": "Q5_K_M", "q6_k": "Q6_K"}
+"""llama.cpp's names of file types. Those of int8 and int4 are made pure: one type for all."""
 NAMES = {
     "input_layernorm": "attn_norm",
     "self_attn.q_proj": "attn_q",
@@ -177,12 +178,13 @@ def to_gguf(directory: Path) -> Path:
 
 
 def quantise(source: Path, target: Path, dtype: str) -> None:
-    """Quantise every matrix alike with llama.cpp's own quantiser: pure Q8_0 or Q4_0."""
+    """Quantise with llama.cpp's own quantiser; every matrix alike for "int8" and "int4"."""
     import llama_cpp
 
     params = llama_cpp.llama_model_quantize_default_params()
     params.ftype = getattr(llama_cpp, f"LLAMA_FTYPE_MOSTLY_{QUANTISED[dtype]}")
-    params.pure = params.allow_requantize = True
+    params.pure = dtype in ("int8", "int4")
+    params.allow_requantize = True
     unfinished = target.with_suffix(".part")
     names = str(source).encode(), str(unfinished).encode()
     if llama_cpp.llama_model_quantize(*names, params) != 0:

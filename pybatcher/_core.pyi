@@ -43,6 +43,7 @@ class Engine:
         n_threads: int,
         block_size: int,
         mapped: set[str] = ...,
+        kept: set[str] = ...,
         weights_cache: tuple[str, str, str] | None = None,
         progress: Callable[[int, int], object] | None = None,
     ) -> None:
@@ -50,7 +51,8 @@ class Engine:
 
         config: fields of `ModelConfig`. tensors: canonical name -> (array, dtype), or
         (function, dtype, rows, columns), called when the matrix is packed. mapped: names of
-        the tensors in a mapped file. weights_cache: (directory, file name, key).
+        the tensors in a mapped file. kept: names of matrices that keep their dtype where the
+        device can mix dtypes. weights_cache: (directory, file name, key).
         Raises ModelFormatError, ConfigError, and EngineError where memory is short.
         """
     def seq_new(self, namespace: str = "") -> int:

@@ -25,7 +25,7 @@ from typing_extensions import override
 
 from . import _core
 from .errors import InvalidRequestError, ModelFormatError, PybatcherError
-from .loading import LoadedModel, convert_tensors, open_model
+from .loading import LoadedModel, convert_tensors, engine_dtype, kept_matrices, open_model
 from .loading.cuda import CudaDevice, CudaInfo
 from .loading.weights_cache import cache_for
 from .params import SamplingParams
@@ -104,32 +104,37 @@ class Engine(_core.Engine):
         """Pack the weights of an opened model, or map them from the weights cache.
 
         The engine does not refer to `model` afterwards. Options that are "auto" become:
-        `dtype` f32 for f32 checkpoints, int8 or int4 for a GGUF file of mostly such
-        weights, else bf16; `kv_dtype` f32 with f32 weights, else bf16; `device` the CPU;
-        `n_ctx` what memory is free for. Raises ModelFormatError, and EngineError where
-        memory is short. Warns where the weights cache cannot be used.
+        `dtype` that of each matrix for a GGUF file with weights in blocks (on a GPU: int8, or
+        int4 where most are), f32 for f32 checkpoints, else bf16; `kv_dtype` f32 with f32
+        weights, else bf16; `device` the CPU; `n_ctx` what memory is free for. Raises
+        ModelFormatError, and EngineError where memory is short. Warns where the weights cache
+        cannot be used.
         """
         dtype = config.dtype
+        device = "cpu" if config.device == "auto" else config.device
+        kept: set[str] = set()
         if dtype == "auto":
-            dtype = model.dtype if model.dtype in ("f32", "int8", "int4") else "bf16"
+            dtype = engine_dtype(model.dtype)
+            kept = kept_matrices(model.tensors) if device == "cpu" else kept
         kv_dtype = config.kv_dtype
         if kv_dtype == "auto":
             kv_dtype = "f32" if dtype == "f32" else "bf16"
         origin = str(model.path or model.name)
-        tensors = convert_tensors(model.tensors, dtype, origin)
+        tensors = convert_tensors(model.tensors, dtype, origin, kept)
         try:
             engine = cls(
                 asdict(model.config),
                 tensors,
                 dtype=dtype,
                 kv_dtype=kv_dtype,
-                device="cpu" if config.device == "auto" else config.device,
+                device=device,
                 n_ctx=config.n_ctx,
                 n_parallel=config.n_parallel,
                 n_ubatch=config.n_ubatch,
                 n_threads=config.n_threads,
                 block_size=config.block_size,
                 mapped={name for name, tensor in model.tensors.items() if tensor.mapped},
+                kept=kept,
                 weights_cache=cache_for(model, config.weights_cache),
                 progress=progress,
             )

@@ -8,7 +8,11 @@ from typing import Any, Protocol
 
 import numpy as np
 
-__all__ = ["Arrival", "Server", "Settings", "SteppedEngine", "random_tokens"]
+__all__ = ["GGUF_TYPES", "Arrival", "Server", "Settings", "SteppedEngine", "random_tokens"]
+
+
+GGUF_TYPES = ("q4_k_m", "q5_k_m", "q6_k")
+"""Mixtures of types that only GGUF files have: pybatcher loads the file that llama.cpp made."""
 
 
 @dataclass(frozen=True, slots=True)

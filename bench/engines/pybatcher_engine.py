@@ -12,9 +12,9 @@ import numpy as np
 
 from pybatcher.engine import Engine
 
-from .interface import Settings, SteppedEngine
+from .interface import GGUF_TYPES, Settings, SteppedEngine
 
-__all__ = ["describe", "engine_options", "open_engine"]
+__all__ = ["describe", "engine_options", "model_of", "open_engine"]
 
 
 def open_engine(checkpoint: Path, settings: Settings) -> SteppedEngine:
@@ -24,7 +24,7 @@ def open_engine(checkpoint: Path, settings: Settings) -> SteppedEngine:
 def engine_options(checkpoint: Path, settings: Settings) -> dict[str, Any]:
     """Return the engine options that correspond to the settings."""
     return {
-        "dtype": settings.dtype,
+        "dtype": "auto" if settings.dtype in GGUF_TYPES else settings.dtype,
         "kv_dtype": settings.kv_dtype,
         "n_ctx": settings.n_ctx,
         "n_parallel": settings.n_parallel,
@@ -33,6 +33,13 @@ def engine_options(checkpoint: Path, settings: Settings) -> dict[str, Any]:
         # A GPU's machine need not have room for the weights twice.
         "weights_cache": "off" if settings.device == "cuda" else checkpoint.parent / "packed",
     }
+
+
+def model_of(checkpoint: Path, settings: Settings) -> Path:
+    """Return what to load: for types that only GGUF files have, llama.cpp's file."""
+    return (
+        checkpoint / f"model-{settings.dtype}.gguf" if settings.dtype in GGUF_TYPES else checkpoint
+    )
 
 
 def describe(engine: Engine) -> dict[str, str]:
@@ -46,7 +53,7 @@ class PybatcherEngine:
 
     def __init__(self, checkpoint: Path, settings: Settings) -> None:
         self._engine = Engine.load(
-            checkpoint,
+            model_of(checkpoint, settings),
             n_ubatch=settings.n_batch,
             **engine_options(checkpoint, settings),
         )

@@ -7,10 +7,19 @@
 
 namespace pb {
 
-// kInt8 and kInt4 are whole numbers in groups with a scale each (base/quantise.h).
-enum class DType : uint8_t { kF32, kBF16, kF16, kInt8, kInt4 };
+// kInt8 and kInt4 are whole numbers in groups with a scale each (base/quantise.h); kQ4K, kQ5K and
+// kQ6K are super-blocks of such groups (base/super_block.h).
+enum class DType : uint8_t { kF32, kBF16, kF16, kInt8, kInt4, kQ4K, kQ5K, kQ6K };
 
-constexpr bool is_quantised(DType t) { return t == DType::kInt8 || t == DType::kInt4; }
+inline constexpr DType kAllDTypes[] = {DType::kF32,  DType::kBF16, DType::kF16, DType::kInt8,
+                                       DType::kInt4, DType::kQ4K,  DType::kQ5K, DType::kQ6K};
+
+constexpr bool in_super_blocks(DType t) {
+  return t == DType::kQ4K || t == DType::kQ5K || t == DType::kQ6K;
+}
+constexpr bool is_quantised(DType t) {
+  return t == DType::kInt8 || t == DType::kInt4 || in_super_blocks(t);
+}
 
 // Bytes of a number that is not quantised.
 constexpr size_t dtype_size(DType t) { return t == DType::kF32 ? 4 : 2; }
@@ -27,6 +36,12 @@ constexpr const char* dtype_name(DType t) {
       return "int8";
     case DType::kInt4:
       return "int4";
+    case DType::kQ4K:
+      return "q4_k";
+    case DType::kQ5K:
+      return "q5_k";
+    case DType::kQ6K:
+      return "q6_k";
   }
   return "?";
 }

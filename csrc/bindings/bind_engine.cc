@@ -23,7 +23,7 @@ namespace {
 
 // Which of them a field may be, EngineOptions::validate says.
 DType to_dtype(const std::string& field, const std::string& name) {
-  for (DType t : {DType::kF32, DType::kBF16, DType::kF16, DType::kInt8, DType::kInt4}) {
+  for (const DType t : kAllDTypes) {
     if (name == dtype_name(t)) return t;
   }
   throw Error(ErrorCode::kConfig, field + " is '" + name + "', which is no element type");
@@ -47,8 +47,8 @@ std::unique_ptr<PyEngine> make_engine(const py::dict& config, const py::dict& te
                                       const std::string& device, const py::object& n_ctx,
                                       const py::object& n_parallel, const py::object& n_ubatch,
                                       const py::object& n_threads, const py::object& block_size,
-                                      const py::set& mapped, const py::object& weights_cache,
-                                      const py::object& progress) {
+                                      const py::set& mapped, const py::set& kept,
+                                      const py::object& weights_cache, const py::object& progress) {
   const EngineOptions options{.dtype = to_dtype("dtype", dtype),
                               .kv_dtype = to_dtype("kv_dtype", kv_dtype),
                               .n_ctx = to_context(n_ctx),
@@ -61,7 +61,7 @@ std::unique_ptr<PyEngine> make_engine(const py::dict& config, const py::dict& te
   const int threads = to_option(n_threads, "n_threads", 0);
   std::vector<py::object> keep_alive;
   ModelConfig model_config = to_model_config(config);
-  const TensorMap views = to_tensors(tensors, mapped, keep_alive);
+  const TensorMap views = to_tensors(tensors, mapped, kept, keep_alive);
   const LoadOptions load = to_load_options(weights_cache, progress);
   const py::gil_scoped_release release;
   auto backend = device == "cpu" ? make_cpu_backend(threads) : make_cuda_backend(threads);
@@ -104,10 +104,19 @@ std::map<std::string, int64_t> statistics(const PyEngine& self) {
           {"proposed_tokens", s.draft_tokens},  {"accepted_tokens", s.accepted_tokens}};
 }
 
+// Joined with commas.
+std::string names_of(const std::vector<DType>& dtypes) {
+  std::string names;
+  for (const DType dtype : dtypes)
+    names += (names.empty() ? "" : ", ") + std::string(dtype_name(dtype));
+  return names;
+}
+
 py::dict description(const PyEngine& self) {
   const EngineFacts& facts = self.facts;
   py::dict d;
-  d["dtype"] = dtype_name(facts.options.dtype);
+  d["dtype"] = dtype_name(facts.dtypes[0]);
+  d["dtypes"] = names_of(facts.dtypes);
   d["kv_dtype"] = dtype_name(facts.options.kv_dtype);
   d["device"] = facts.device;
   d["cpu_target"] = facts.target;
@@ -278,7 +287,7 @@ void bind_engine(py::module_& module) {
   engine.def(py::init(&make_engine), py::arg("config"), py::arg("tensors"), py::kw_only(),
              py::arg("dtype"), py::arg("kv_dtype"), py::arg("device"), py::arg("n_ctx"),
              py::arg("n_parallel"), py::arg("n_ubatch"), py::arg("n_threads"),
-             py::arg("block_size"), py::arg("mapped") = py::set(),
+             py::arg("block_size"), py::arg("mapped") = py::set(), py::arg("kept") = py::set(),
              py::arg("weights_cache") = py::none(), py::arg("progress") = py::none(), docs::kInit);
   bind_sequences(engine);
   bind_compute(engine);

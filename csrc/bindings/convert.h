@@ -35,9 +35,9 @@ ModelConfig to_model_config(const pybind11::dict& fields);
 // matrices yet to be made: {name: (function, "f32", rows, columns)}, where the function, called
 // without arguments and with the GIL, returns the array. A view is valid as long as `keep_alive`.
 // mapped: names of those that lie in a mapped file, which may be dropped from memory and read
-// again.
+// again. kept: names of matrices that keep their element type (TensorView::keeps_dtype).
 TensorMap to_tensors(const pybind11::dict& tensors, const pybind11::set& mapped,
-                     std::vector<pybind11::object>& keep_alive);
+                     const pybind11::set& kept, std::vector<pybind11::object>& keep_alive);
 
 // How to load. cache: (directory, name, key), or None for none. progress: None, or what to call,
 // which is done with the GIL; it must outlive the result.

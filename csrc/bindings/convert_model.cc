@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "base/quantise.h"
+#include "base/super_block.h"
 #include "bindings/convert.h"
 
 namespace py = pybind11;
@@ -45,11 +45,12 @@ T choice(const py::dict& fields, const char* name,
 }
 
 DType tensor_dtype(const std::string& name, const std::string& dtype) {
-  for (DType t : {DType::kF32, DType::kBF16, DType::kF16, DType::kInt8, DType::kInt4}) {
+  std::string names;
+  for (const DType t : kAllDTypes) {
     if (dtype == dtype_name(t)) return t;
+    names += (names.empty() ? "'" : ", '") + std::string(dtype_name(t)) + "'";
   }
-  refuse("tensor '" + name + "' has element type '" + dtype +
-         "'; expected 'f32', 'bf16', 'f16', 'int8' or 'int4'");
+  refuse("tensor '" + name + "' has element type '" + dtype + "'; expected one of " + names);
 }
 
 // "f4" and so on: what a numpy array of `dtype` may be; bf16 has no numpy type, its bits are
@@ -79,15 +80,15 @@ std::string described(const py::array& array) {
 
 // Of weights in blocks: rows of bytes that follow one another, whole blocks each.
 void view_blocks(const py::array& array, TensorView& view) {
-  const py::ssize_t block = view.dtype == DType::kInt8 ? sizeof(Int8Group) : sizeof(Int4Group);
+  const auto block = static_cast<py::ssize_t>(block_bytes(view.dtype));
   if (array.dtype().kind() != 'u' || array.itemsize() != 1 || array.ndim() != 2 ||
       array.strides(1) != 1 || array.shape(1) % block != 0 || array.strides(0) % block != 0) {
     refuse("tensor '" + view.name + "' is " + described(array) + "; expected rows of uint8, " +
            std::to_string(block) + " a block");
   }
   view.rows = array.shape(0);
-  view.cols = array.shape(1) / block * kGroup;
-  view.row_stride = array.strides(0) / block * kGroup;
+  view.cols = array.shape(1) / block * block_elements(view.dtype);
+  view.row_stride = array.strides(0) / block * block_elements(view.dtype);
 }
 
 TensorView view_of(const std::string& name, py::array array, const std::string& dtype,
@@ -249,14 +250,16 @@ ModelConfig to_model_config(const py::dict& fields) {
   return c;
 }
 
-TensorMap to_tensors(const py::dict& tensors, const py::set& mapped,
+TensorMap to_tensors(const py::dict& tensors, const py::set& mapped, const py::set& kept,
                      std::vector<py::object>& keep_alive) {
   TensorMap map;
   for (const auto& [key, entry] : tensors) {
     if (!py::isinstance<py::str>(key)) refuse("a tensor's name is not a text");
     const auto name = key.cast<std::string>();
-    map[name] =
+    TensorView& view = map[name];
+    view =
         to_view(name, py::reinterpret_borrow<py::object>(entry), mapped.contains(key), keep_alive);
+    view.keeps_dtype = view.cols != 1 && kept.contains(key);
   }
   return map;
 }

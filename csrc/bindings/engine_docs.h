@@ -19,13 +19,15 @@ inline constexpr const char* kInit = R"(Pack a model's weights for the device.
 
 config: the fields of pybatcher.loading.ModelConfig by name.
 tensors: canonical name -> (array, "f32" | "bf16" | "f16"); bf16 arrays are uint16. Matrices
-    also as "int8" | "int4": rows of GGUF's Q8_0 and Q4_0 blocks, uint8. And as (function, type,
-    rows, columns): it is called when the matrix is packed, and what it returns then dropped.
-    The arrays are not kept: the packed weights are a copy.
+    also as "int8" | "int4" | "q4_k" | "q5_k" | "q6_k": rows of GGUF's blocks (Q8_0, Q4_0, ...),
+    uint8. And as (function, type, rows, columns): it is called when the matrix is packed, and
+    what it returns then dropped. The arrays are not kept: the packed weights are a copy.
 dtype: "f32" | "bf16" | "int8" | "int4". kv_dtype: "f32" | "bf16" | "f16" | "int8".
 device: "cpu" | "cuda".
 n_ctx, n_parallel, n_ubatch, block_size: as in pybatcher.EngineConfig.
 n_threads: 0 = the cores this process may use.
+kept: names of matrices that keep their element type, f16 as bf16, where the device can mix
+    types; others become `dtype`.
 mapped: names of tensors that lie in a mapped file; their pages are dropped once read.
 weights_cache: (directory, name, key) of packed weights to read, or to write for the next
     start; or None. A failure never raises: weights_cache_problem says what it was.
@@ -151,7 +153,7 @@ inline constexpr const char* kClose =
     "Free weights and KV, after a call in progress has ended. A second call does nothing.";
 
 inline constexpr const char* kDescription =
-    R"(Return what runs: dtype, kv_dtype, device, cpu_target, n_threads, weight_bytes, n_ctx,
+    R"(Return what runs: dtype (of most weights), dtypes (of all matrices), kv_dtype, device, cpu_target, n_threads, weight_bytes, n_ctx,
 kv_bytes, kv_windows, and weights_cache: "off", "written", "mapped", "copied" (found, but small pages) or "failed".
 kv_windows: (window, number of layers, number of KV blocks) of each group of layers that gives
 back KV that has left its window.)";

@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "engine/guarded_engine.h"
 
@@ -23,6 +24,7 @@ struct EngineFacts {
         device(engine.backend().device()),
         target(engine.backend().target()),
         n_threads(engine.backend().n_threads()),
+        dtypes(engine.weight_dtypes()),
         weight_bytes(engine.weight_bytes()),
         weights_cache(engine.weights_cache()),
         kv_bytes(engine.kv_bytes()) {}
@@ -37,6 +39,7 @@ struct EngineFacts {
   std::string device;
   std::string target;
   int n_threads;
+  std::vector<DType> dtypes;  // of the matrices
   size_t weight_bytes;
   CacheUse weights_cache;
   size_t kv_bytes;

@@ -34,8 +34,10 @@ namespace {
 
 size_t largest_scratch(const Kernels& kernels) {
   constexpr size_t kLine = 64;
-  const int most = std::max({kernels.f32.scratch_bytes, kernels.bf16.scratch_bytes,
-                             kernels.int8.scratch_bytes, kernels.int4.scratch_bytes});
+  const int most =
+      std::max({kernels.f32.scratch_bytes, kernels.bf16.scratch_bytes, kernels.int8.scratch_bytes,
+                kernels.int4.scratch_bytes, kernels.q4_k.scratch_bytes, kernels.q5_k.scratch_bytes,
+                kernels.q6_k.scratch_bytes});
   return (static_cast<size_t>(most) + kLine - 1) / kLine * kLine;
 }
 
@@ -69,6 +71,12 @@ const ProductKernel& CpuBackend::product(DType weights) const {
       return kernels_.int8;
     case DType::kInt4:
       return kernels_.int4;
+    case DType::kQ4K:
+      return kernels_.q4_k;
+    case DType::kQ5K:
+      return kernels_.q5_k;
+    case DType::kQ6K:
+      return kernels_.q6_k;
     default:
       return kernels_.f32;
   }
@@ -81,7 +89,6 @@ RowsOut CpuBackend::rows_of(Activations& a) const {
   rows.row_bytes = a.row_stride * static_cast<int64_t>(number_bytes(rows.first.format));
   if (rows.first.format == RowFormat::kInt8) {
     rows.first.groups = a.groups.as<RowGroup>();
-    rows.first.zero_point = zero_point(a.dtype);
     rows.group_stride = a.group_stride;
   }
   return rows;
@@ -129,9 +136,10 @@ Activations CpuBackend::make_activations(int max_rows, int cols, DType weights) 
   a.row_stride = row_bytes / number;
   a.data = make_buffer(static_cast<size_t>(max_rows) * row_bytes);
   if (format == RowFormat::kInt8) {
-    constexpr int64_t kGroupsOfLine = kLine / static_cast<int64_t>(sizeof(RowGroup));
+    constexpr int64_t kEvenGroups = 16;  // whole cache lines
+    static_assert(kEvenGroups * sizeof(RowGroup) % kLine == 0);
     const int64_t n_groups = (cols + kGroupSize - 1) / kGroupSize;
-    a.group_stride = (n_groups + kGroupsOfLine - 1) / kGroupsOfLine * kGroupsOfLine;
+    a.group_stride = (n_groups + kEvenGroups - 1) / kEvenGroups * kEvenGroups;
     a.groups = make_buffer(sizeof(RowGroup) * max_rows * a.group_stride);
   }
   return a;

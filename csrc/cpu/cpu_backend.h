@@ -28,6 +28,10 @@ class CpuBackend final : public Backend {
   std::string device() const override { return "cpu"; }
   std::string target() const override { return kernels_.name; }
   int n_threads() const override { return pool_.n_threads(); }
+  bool mixes_dtypes() const override { return true; }
+  bool shares_activations(DType a, DType b) const override {
+    return product(a).row == product(b).row;
+  }
 
   PackedMatrix pack(std::span<const TensorView> parts, std::span<const TensorView> biases,
                     DType dtype) override;

@@ -92,7 +92,8 @@ void CpuBackend::matmul(const Activations& x, int n_rows, const Matrix& w, Buffe
                       x.row_stride,
                       x.groups.as<RowGroup>(),
                       x.group_stride,
-                      y.as<float>(),
+                      y.as<float>() + w.first_out,
+                      w.y_columns(),
                       w.n_out,
                       w.n_in,
                       store == Store::kAdd};
@@ -135,7 +136,7 @@ void CpuBackend::rope_and_store(Buffer& qkv, const AttentionLayer& layer, KvStor
   };
   const auto norm_in_place = [this](const Norm& norm, float* row) {
     const NormArgs args{norm.weight.values.as<float>(), nullptr, norm.eps, norm.weight.size};
-    kernels_.rms_norm(args, row, {RowFormat::kF32, row, nullptr, 0});
+    kernels_.rms_norm(args, row, {RowFormat::kF32, row, nullptr});
   };
   for_range(batch_.n_rows, 1, batch_.n_rows * row_size, [&](int64_t begin, int64_t end, int) {
     for (int64_t row = begin; row < end; ++row) {
@@ -181,7 +182,7 @@ void CpuBackend::attention(const Buffer& qkv, const AttentionLayer& layer, const
     attention_.run(qkv.as<float>(), layer, kv, to);
     return;
   }
-  const RowsOut plain{{RowFormat::kF32, attended_.as<float>(), nullptr, 0},
+  const RowsOut plain{{RowFormat::kF32, attended_.as<float>(), nullptr},
                       out.cols * static_cast<int64_t>(sizeof(float)),
                       0};
   attention_.run(qkv.as<float>(), layer, kv, plain);

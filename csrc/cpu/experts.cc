@@ -161,6 +161,7 @@ void CpuExperts::matmul(const Activations& x, int, const Routing& routing,
                           .groups = x.groups.as<RowGroup>(),
                           .group_stride = x.group_stride,
                           .y = y.as<float>(),
+                          .y_stride = matrix.n_out,
                           .n_out = matrix.n_out,
                           .n_in = matrix.n_in,
                           .add = false};

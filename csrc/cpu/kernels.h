@@ -51,7 +51,8 @@ static_assert(kQueriesPerBlock * kSegment + kSegment <= kAttentionScratch);
 // What belongs to a group of 32 quantised activations: a number is a whole number times `scale`.
 struct RowGroup {
   float scale;
-  int32_t correction;  // -zero_point times the sum of the group's whole numbers
+  float total;        // of the numbers: scale times the sum of the whole ones
+  int16_t halves[2];  // sums of the whole numbers of each half
 };
 
 // How a row of Activations is stored.
@@ -67,7 +68,6 @@ struct RowOut {
   RowFormat format = RowFormat::kF32;
   void* numbers = nullptr;
   RowGroup* groups = nullptr;  // kInt8
-  int zero_point = 0;          // kInt8: what the weights that it meets are stored above
 };
 
 // y[row, tile] (=|+=) x[row] W[tile]^T + bias[tile]
@@ -78,7 +78,8 @@ struct GemmArgs {
   int64_t x_stride = 0;              // elements
   const RowGroup* groups = nullptr;  // (rows, group_stride), quantised weights only
   int64_t group_stride = 0;
-  float* y = nullptr;  // (rows, n_out)
+  float* y = nullptr;  // (rows, n_out), y_stride from row to row
+  int64_t y_stride = 0;
   int n_out = 0;
   int n_in = 0;
   bool add = false;
@@ -155,6 +156,9 @@ struct Kernels {
   ProductKernel bf16;
   ProductKernel int8;
   ProductKernel int4;
+  ProductKernel q4_k;
+  ProductKernel q5_k;
+  ProductKernel q6_k;
 
   void (*rms_norm)(const NormArgs&, const float* x, const RowOut& out);
   void (*layer_norm)(const NormArgs&, const float* x, const RowOut& out);

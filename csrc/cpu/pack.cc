@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/error.h"
 #include "base/quantise.h"
 #include "cpu/kernels.h"
+#include "cpu/pack_super_blocks.h"
 #include "ops/read_tensor.h"
 
 namespace pb::cpu {
@@ -27,6 +29,10 @@ size_t tile_bytes_of(int n_in, DType dtype, int tile_columns) {
     case DType::kInt4:
       return static_cast<size_t>(groups_of(n_in)) * columns *
              (sizeof(uint16_t) + group_bytes(dtype));
+    case DType::kQ4K:
+    case DType::kQ5K:
+    case DType::kQ6K:
+      return super_tile_bytes(n_in, dtype, tile_columns);
     default:
       return static_cast<size_t>(n_in) * columns * sizeof(float);
   }
@@ -180,6 +186,34 @@ void read_placed(const GroupPlace& from, Int4Group& group) {
   part_neighbours(bytes, group);
 }
 
+// -- super-blocks -------------------------------------------------------------------------------
+
+// As pack_plain, of parts of the same dtype.
+void pack_super_blocks(Stack& stack, int64_t row, int64_t k, DType dtype, const TileLayout& layout,
+                       int column, std::byte* tile) {
+  const Stack::Row from = stack.row(row);
+  const int64_t end = std::min(stack.cols(), k + kReadBlock);
+  for (int64_t g = k / kGroup; g * kGroup < end; ++g) {
+    SuperGroup group;
+    read_group(*from.view, from.row, g, group);
+    if (!fits(f16_to_f32(group.d), dtype) || !fits(f16_to_f32(group.d_min), dtype)) {
+      float values[kGroup];
+      dequantise(dtype, group, values);
+      note_bad(stack, row, g * kGroup, kGroup, dtype, values);
+    }
+    write_super_group(group, dtype, g, layout.columns, column, tile);
+  }
+}
+
+void require_dtype(std::span<const TensorView> parts, DType dtype) {
+  for (const TensorView& part : parts) {
+    if (part.dtype == dtype) continue;
+    throw Error(ErrorCode::kModelFormat, "tensor '" + part.name + "' is of " +
+                                             dtype_name(part.dtype) + "; a matrix of " +
+                                             dtype_name(dtype) + " is made of such blocks only");
+  }
+}
+
 // Hands out element k of a column, for each k in ascending order: visit(k, value).
 template <typename Group, typename Visit>
 void visit_groups(std::byte* tile, const Matrix& m, const TileLayout& layout, int column,
@@ -204,14 +238,16 @@ MatrixBytes packed_bytes(int n_out, int n_in, DType dtype, int tile_columns) {
 
 PackedMatrix pack_matrix(std::span<const TensorView> parts, std::span<const TensorView> biases,
                          DType dtype, const TileLayout& layout, ThreadPool& pool) {
+  if (in_super_blocks(dtype)) require_dtype(parts, dtype);
   Stack stack(parts);
   PackedMatrix m;
   m.dtype = dtype;
   m.n_in = static_cast<int>(stack.cols());
   m.n_out = static_cast<int>(stack.rows());
-  const auto pack = dtype == DType::kInt8   ? pack_groups<Int8Group>
-                    : dtype == DType::kInt4 ? pack_groups<Int4Group>
-                                            : pack_plain;
+  const auto pack = dtype == DType::kInt8    ? pack_groups<Int8Group>
+                    : dtype == DType::kInt4  ? pack_groups<Int4Group>
+                    : in_super_blocks(dtype) ? pack_super_blocks
+                                             : pack_plain;
   const int64_t n_tiles = tiles_of(m.n_out, layout.columns);
   const size_t tile_bytes = tile_bytes_of(m.n_in, dtype, layout.columns);
   m.packed = AlignedBuffer(tile_bytes * n_tiles);
@@ -243,6 +279,12 @@ void unpack_row(const Matrix& m, const TileLayout& layout, int row, bool add, fl
     visit_groups<Int8Group>(tile, m, layout, column, put);
   } else if (m.dtype == DType::kInt4) {
     visit_groups<Int4Group>(tile, m, layout, column, put);
+  } else if (in_super_blocks(m.dtype)) {
+    float values[kGroup];
+    for (int64_t g = 0; g * kGroup < m.n_in; ++g) {
+      dequantise(m.dtype, read_super_group(tile, m.dtype, g, tile_columns, column), values);
+      for (int i = 0; i < kGroup; ++i) put(g * kGroup + i, values[i]);
+    }
   } else if (m.dtype == DType::kBF16) {
     const uint16_t* from = reinterpret_cast<const uint16_t*>(tile) + column * 2;
     for (int64_t k = 0; k < m.n_in; ++k) {

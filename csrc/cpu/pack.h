@@ -12,6 +12,7 @@
 //         k = 16 + 4 j + b in its high one. With TileLayout::lines: (columns / 4, 8, 4) words of
 //         16 bits, each four numbers: word (i, j, c) holds k = 4 j to 4 j + 3 of column 4 i + c,
 //         the lowest in the lowest nibble
+//   q4_k, q5_k, q6_k  tile (n_in / 256) of super-blocks (cpu/pack_super_blocks.h)
 // Outputs and elements of k that do not exist are zero.
 #pragma once
 
@@ -27,9 +28,9 @@ namespace pb::cpu {
 
 // The version of all that pack_matrix writes. Raise it with every change of the layout: otherwise
 // packed weights that an earlier version left on disk are read wrongly.
-inline constexpr int kPackedLayoutVersion = 2;
+inline constexpr int kPackedLayoutVersion = 3;
 
-// The number added to the whole numbers of quantised weights, so that they are stored unsigned.
+// The number added to the whole numbers of int8 and int4 weights, so that they are stored unsigned.
 constexpr int zero_point(DType dtype) { return dtype == DType::kInt8 ? 128 : 8; }
 
 inline int64_t tiles_of(int n_out, int tile_columns) {
@@ -38,7 +39,7 @@ inline int64_t tiles_of(int n_out, int tile_columns) {
 
 // Makes what Backend::pack returns. Throws kModelFormat where shapes do not fit
 // each other or a number is not finite (in the matrix's dtype), naming the tensor and the first
-// such element.
+// such element. A matrix in super-blocks takes parts of its own dtype alone.
 PackedMatrix pack_matrix(std::span<const TensorView> parts, std::span<const TensorView> biases,
                          DType dtype, const TileLayout& layout, ThreadPool& pool);
 

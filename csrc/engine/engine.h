@@ -34,7 +34,7 @@ inline constexpr int kStepRows = 512;
 inline constexpr int kAutoContext = -1;
 
 struct EngineOptions {
-  DType dtype = DType::kF32;     // of the weights
+  DType dtype = DType::kF32;     // of matrices of tensors that do not keep their own
   DType kv_dtype = DType::kF32;  // of keys and values; all but int4
   int n_ctx = 8192;              // KV capacity in tokens, in whole blocks; or kAutoContext
   int n_parallel = 8;            // most sequences at once
@@ -122,6 +122,7 @@ class Engine {
   const EngineStatistics& statistics() const { return statistics_; }
   int max_sequence_length() const { return kv_->max_length(); }
   size_t weight_bytes() const { return weights_.bytes(); }
+  std::vector<DType> weight_dtypes() const { return weights_.dtypes(); }
   const CacheUse& weights_cache() const { return weights_.cache; }
   size_t kv_bytes() const;
   // How the layers share KV blocks.

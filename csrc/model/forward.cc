@@ -23,14 +23,25 @@ Forward::Forward(const ModelConfig& config, const Weights& weights, Backend& bac
       gate_up_(
           floats(backend, limits.n_ubatch, config.intermediate_size * (config.gated_mlp ? 2 : 1))),
       logits_(floats(backend, kOutputRows, config.vocab_size)) {
-  const DType dtype = weights.token_embedding.dtype;
-  normed_ = backend.make_activations(limits.n_ubatch, config.hidden_size, dtype);
-  attended_ = backend.make_activations(limits.n_ubatch, config.q_size(), dtype);
-  activated_ = backend.make_activations(limits.n_ubatch, config.intermediate_size, dtype);
-  selected_ = backend.make_activations(kOutputRows, config.hidden_size, dtype);
+  normed_ = ActivationSet(backend, limits.n_ubatch, config.hidden_size);
+  attended_ = ActivationSet(backend, limits.n_ubatch, config.q_size());
+  activated_ = ActivationSet(backend, limits.n_ubatch, config.intermediate_size);
+  for (const LayerWeights& w : weights.layers) {
+    for (const Matrix& m : w.qkv) normed_.add(m.dtype);
+    attended_.add(w.o.dtype);
+    if (w.experts) {
+      normed_.add(w.experts->router.dtype);
+      normed_.add(w.experts->gate_up[0].dtype);
+    } else {
+      for (const Matrix& m : w.gate_up) normed_.add(m.dtype);
+      activated_.add(w.down.dtype);
+    }
+  }
+  selected_ =
+      backend.make_activations(kOutputRows, config.hidden_size, weights.output_head().dtype);
   if (config.post_norm) block_out_ = floats(backend, limits.n_ubatch, config.hidden_size);
   states_ = backend.make_activations(kOutputRows, config.hidden_size, DType::kF32);
-  if (config.moe.n_experts > 0) moe_.emplace(config, dtype, backend, limits.n_ubatch);
+  if (config.moe.n_experts > 0) moe_.emplace(config, weights, backend, limits.n_ubatch);
   for (const RopeConfig& rope : config.ropes) {
     ropes_.push_back(backend.make_rope(rope.inv_freq, rope.attention_factor, limits.n_positions));
   }
@@ -56,11 +67,22 @@ void Forward::run(int n_rows, ModelKv& kv) {
   }
 }
 
-void Forward::enter_block(int n_rows, const std::optional<Norm>& norm) {
+void Forward::enter_block(int n_rows, const std::optional<Norm>& norm, Activations& normed) {
   if (norm) {
-    backend_.norm(x_, {.n = n_rows}, *norm, normed_);
+    backend_.norm(x_, {.n = n_rows}, *norm, normed);
   } else {
-    backend_.round(x_, n_rows, normed_);
+    backend_.round(x_, n_rows, normed);
+  }
+}
+
+void Forward::entering_products(int n_rows, const std::optional<Norm>& norm,
+                                const Matrices& matrices, Buffer& y) {
+  const Activations* made = nullptr;
+  for (const Matrix& m : matrices) {
+    Activations& normed = normed_.of(m.dtype);
+    if (made != &normed) enter_block(n_rows, norm, normed);
+    made = &normed;
+    backend_.matmul(normed, n_rows, m, y, Store::kSet);
   }
 }
 
@@ -93,21 +115,21 @@ void Forward::attention_block(int n_rows, int layer, ModelKv& kv) {
       .q_norm = pointer(w.q_norm),
       .k_norm = pointer(w.k_norm),
   };
-  enter_block(n_rows, w.attn_norm);
-  backend_.matmul(normed_, n_rows, w.qkv, qkv_, Store::kSet);
+  entering_products(n_rows, w.attn_norm, w.qkv, qkv_);
   backend_.rope_and_store(qkv_, attention, storage);
-  backend_.attention(qkv_, attention, storage, attended_);
-  leave_block(n_rows, attended_, w.o, w.attn_post_norm);
+  Activations& attended = attended_.of(w.o.dtype);
+  backend_.attention(qkv_, attention, storage, attended);
+  leave_block(n_rows, attended, w.o, w.attn_post_norm);
 }
 
 // x += W_down (act(W_gate norm(x)) * W_up norm(x)), or W_down act(W_up norm(x))
 void Forward::mlp_block(int n_rows, int layer) {
   const LayerWeights& w = weights_.layers[static_cast<size_t>(layer)];
-  enter_block(n_rows, w.mlp_norm);
   if (w.experts) return moe_->run(n_rows, w, normed_, x_);
-  backend_.matmul(normed_, n_rows, w.gate_up, gate_up_, Store::kSet);
-  backend_.activate(gate_up_, n_rows, config_.activation, config_.gated_mlp, activated_);
-  leave_block(n_rows, activated_, w.down, w.mlp_post_norm);
+  entering_products(n_rows, w.mlp_norm, w.gate_up, gate_up_);
+  Activations& activated = activated_.of(w.down.dtype);
+  backend_.activate(gate_up_, n_rows, config_.activation, config_.gated_mlp, activated);
+  leave_block(n_rows, activated, w.down, w.mlp_post_norm);
 }
 
 const Buffer& Forward::logits(int first, int n) {

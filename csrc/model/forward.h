@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "base/heartbeat.h"
+#include "model/activation_set.h"
 #include "model/config.h"
 #include "model/moe.h"
 #include "model/weights.h"
@@ -64,8 +65,11 @@ class Forward {
  private:
   void attention_block(int n_rows, int layer, ModelKv& kv);
   void mlp_block(int n_rows, int layer);
-  // normed_ = norm(x), or x.
-  void enter_block(int n_rows, const std::optional<Norm>& norm);
+  // normed = norm(x), or x.
+  void enter_block(int n_rows, const std::optional<Norm>& norm, Activations& normed);
+  // y = W norm(x), or W x, of all matrices.
+  void entering_products(int n_rows, const std::optional<Norm>& norm, const Matrices& matrices,
+                         Buffer& y);
   // x += norm(W out), or W out.
   void leave_block(int n_rows, const Activations& out, const Matrix& w,
                    const std::optional<Norm>& norm);
@@ -76,12 +80,12 @@ class Forward {
   std::vector<RopeTable> ropes_;                                          // of ModelConfig::ropes
   std::shared_ptr<Heartbeat> heartbeat_ = std::make_shared<Heartbeat>();  // may outlive this
 
-  Buffer x_;               // (n_ubatch, hidden) f32: the residual stream
-  Activations normed_;     // (n_ubatch, hidden)
-  Buffer qkv_;             // (n_ubatch, q_size + 2 kv_size) f32
-  Activations attended_;   // (n_ubatch, q_size)
-  Buffer gate_up_;         // (n_ubatch, 2 intermediate or intermediate) f32
-  Activations activated_;  // (n_ubatch, intermediate)
+  Buffer x_;                 // (n_ubatch, hidden) f32: the residual stream
+  ActivationSet normed_;     // (n_ubatch, hidden)
+  Buffer qkv_;               // (n_ubatch, q_size + 2 kv_size) f32
+  ActivationSet attended_;   // (n_ubatch, q_size)
+  Buffer gate_up_;           // (n_ubatch, 2 intermediate or intermediate) f32
+  ActivationSet activated_;  // (n_ubatch, intermediate)
   std::optional<Moe> moe_;
   Buffer block_out_;      // (n_ubatch, hidden) f32, where it is normed before it is added
   Activations selected_;  // (kOutputRows, hidden), after the final norm, as the head takes them

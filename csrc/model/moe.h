@@ -3,6 +3,7 @@
 // Mixtral (Jiang et al. 2024, arXiv:2401.04088) and Qwen3-MoE (Qwen team 2025, arXiv:2505.09388).
 #pragma once
 
+#include "model/activation_set.h"
 #include "model/config.h"
 #include "model/weights.h"
 #include "ops/backend.h"
@@ -11,24 +12,23 @@ namespace pb {
 
 class Moe {
  public:
-  // Allocates all buffers, for passes of max_rows rows and experts in `dtype`. `config` and
-  // `backend`, which has experts(), must outlive this.
-  Moe(const ModelConfig& config, DType dtype, Backend& backend, int max_rows);
+  // Allocates all buffers, for passes of max_rows rows. `config` and `backend`, which has
+  // experts(), must outlive this.
+  Moe(const ModelConfig& config, const Weights& weights, Backend& backend, int max_rows);
 
-  // x += the weighted sum of the experts of normed = norm(x). The layer has experts.
-  // normed (n_rows, hidden), x (n_rows, hidden) f32
-  void run(int n_rows, const LayerWeights& layer, const Activations& normed, Buffer& x);
+  // x += the weighted sum of the experts of norm(x). The layer has experts; `normed` has a place
+  // for the dtypes of their router, gate and up.  x (n_rows, hidden) f32
+  void run(int n_rows, const LayerWeights& layer, ActivationSet& normed, Buffer& x);
 
  private:
   const ModelConfig& config_;
   Backend& backend_;
-  Activations router_input_;  // (max_rows, hidden) f32; empty where `normed` is f32
-  Buffer router_logits_;      // (max_rows, n_experts) f32
+  Buffer router_logits_;  // (max_rows, n_experts) f32
   Routing routing_;
-  Activations gathered_;   // (max_rows * n_experts_per_row, hidden)
-  Buffer gate_up_;         // (max_rows * n_experts_per_row, 2 intermediate) f32
-  Activations activated_;  // (max_rows * n_experts_per_row, intermediate)
-  Buffer outputs_;         // (max_rows * n_experts_per_row, hidden) f32
+  ActivationSet gathered_;   // (max_rows * n_experts_per_row, hidden)
+  Buffer gate_up_;           // (max_rows * n_experts_per_row, 2 intermediate) f32
+  ActivationSet activated_;  // (max_rows * n_experts_per_row, intermediate)
+  Buffer outputs_;           // (max_rows * n_experts_per_row, hidden) f32
 };
 
 }  // namespace pb

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
+#include <functional>
 #include <initializer_list>
 #include <memory>
 #include <set>
@@ -21,6 +22,12 @@ namespace {
 std::string shape(int64_t rows, int64_t cols) {
   return cols == 1 ? "(" + std::to_string(rows) + ")"
                    : "(" + std::to_string(rows) + ", " + std::to_string(cols) + ")";
+}
+
+// Of the matrix that is made of a tensor, where `dtype` is asked for.
+DType matrix_dtype(const TensorView& view, DType dtype, const Backend& backend) {
+  if (!view.keeps_dtype || !backend.mixes_dtypes()) return dtype;
+  return view.dtype == DType::kF16 ? DType::kBF16 : view.dtype;
 }
 
 // Hands out tensors by name, checks shapes, and remembers what has been used.
@@ -86,14 +93,16 @@ class Loader {
   Weights load() {
     const int hidden = config_.hidden_size;
     Weights w;
-    w.token_embedding = table("token_embedding", config_.vocab_size, dtype_);
+    w.token_embedding = table("token_embedding", config_.vocab_size);
     // Early: while a matrix is packed it is in memory twice, and this may be the largest.
     if (checkpoint_.has("head.weight")) {
-      w.head = linear("", {{"head", config_.vocab_size}}, hidden);
+      w.head = linear("", "head", config_.vocab_size, hidden);
     }
     if (config_.learned_positions) {  // small, and no product: not worth quantising
-      w.position_embedding = table("position_embedding", config_.max_position_embeddings,
-                                   is_quantised(dtype_) ? DType::kF32 : dtype_);
+      w.position_embedding =
+          matrix(std::array{checkpoint_.get("position_embedding", config_.max_position_embeddings,
+                                            hidden)},
+                 std::array{TensorView{}}, is_quantised(dtype_) ? DType::kF32 : dtype_);
     }
     w.layers.reserve(static_cast<size_t>(config_.n_layers));
     for (int i = 0; i < config_.n_layers; ++i) {
@@ -115,15 +124,15 @@ class Loader {
     const int inner = config_.intermediate_size;
     LayerWeights w;
     if (config_.pre_norm) w.attn_norm = norm(prefix + "attn_norm", hidden);
-    w.qkv = linear(prefix,
-                   {{"q", config_.q_size()}, {"k", config_.kv_size()}, {"v", config_.kv_size()}},
-                   hidden);
+    w.qkv = stacked(prefix,
+                    {{"q", config_.q_size()}, {"k", config_.kv_size()}, {"v", config_.kv_size()}},
+                    hidden);
     if (checkpoint_.has(prefix + "q_norm.weight") || checkpoint_.has(prefix + "k_norm.weight")) {
       const bool whole = config_.whole_qk_norm;
       w.q_norm = norm(prefix + "q_norm", whole ? config_.q_size() : config_.head_dim);
       w.k_norm = norm(prefix + "k_norm", whole ? config_.kv_size() : config_.head_dim);
     }
-    w.o = linear(prefix, {{"o", hidden}}, config_.q_size());
+    w.o = linear(prefix, "o", hidden, config_.q_size());
     if (config_.post_norm) w.attn_post_norm = norm(prefix + "attn_post_norm", hidden);
     if (config_.pre_norm) w.mlp_norm = norm(prefix + "mlp_norm", hidden);
     if (config_.has_experts(number)) {
@@ -131,44 +140,88 @@ class Loader {
       return w;
     }
     if (config_.gated_mlp) {
-      w.gate_up = linear(prefix, {{"gate", inner}, {"up", inner}}, hidden);
+      w.gate_up = stacked(prefix, {{"gate", inner}, {"up", inner}}, hidden);
     } else {
-      w.gate_up = linear(prefix, {{"up", inner}}, hidden);
+      w.gate_up = stacked(prefix, {{"up", inner}}, hidden);
     }
-    w.down = linear(prefix, {{"down", hidden}}, inner);
+    w.down = linear(prefix, "down", hidden, inner);
     if (config_.post_norm) w.mlp_post_norm = norm(prefix + "mlp_post_norm", hidden);
     return w;
   }
 
+  // All experts of a layer have one dtype in gate and up, and one in down: int8 where tensors that
+  // keep theirs differ.
   Experts experts(const std::string& prefix) {
     const int hidden = config_.hidden_size;
     const int inner = config_.moe.intermediate_size;
-    Experts e;
-    e.router = table(prefix + "router.weight", config_.moe.n_experts, DType::kF32);
+    std::vector<TensorView> gates_ups, downs;
     for (int i = 0; i < config_.moe.n_experts; ++i) {
       const std::string expert = prefix + "experts." + std::to_string(i) + ".";
-      e.gate_up.push_back(linear(expert, {{"gate", inner}, {"up", inner}}, hidden));
-      e.down.push_back(linear(expert, {{"down", hidden}}, inner));
+      gates_ups.push_back(checkpoint_.get(expert + "gate.weight", inner, hidden));
+      gates_ups.push_back(checkpoint_.get(expert + "up.weight", inner, hidden));
+      downs.push_back(checkpoint_.get(expert + "down.weight", hidden, inner));
+    }
+    const DType of_gates_ups = common_dtype(gates_ups);
+    const DType of_downs = common_dtype(downs);
+    const std::array none = {TensorView{}, TensorView{}};
+    const auto matrix_of = [&](const std::vector<TensorView>& all, size_t first, size_t n,
+                               DType dtype) {
+      return matrix(std::span(all).subspan(first, n), std::span(none).first(n), dtype);
+    };
+    Experts e;
+    const std::array router = {
+        checkpoint_.get(prefix + "router.weight", config_.moe.n_experts, hidden)};
+    e.router = matrix(router, std::span(none).first(1), DType::kF32);
+    for (size_t i = 0; i < downs.size(); ++i) {
+      e.gate_up.push_back(matrix_of(gates_ups, 2 * i, 2, of_gates_ups));
+      e.down.push_back(matrix_of(downs, i, 1, of_downs));
     }
     return e;
   }
 
-  // Several weights over one input, stacked into one product.
-  Matrix linear(const std::string& prefix, std::initializer_list<Part> parts, int n_in) {
+  DType common_dtype(std::span<const TensorView> views) const {
+    const DType first = dtype_of(views[0]);
+    const auto is_other = [&](const TensorView& view) { return dtype_of(view) != first; };
+    return std::ranges::any_of(views, is_other) ? DType::kInt8 : first;
+  }
+
+  // Several weights over one input, stacked: neighbours of the same dtype into one product.
+  Matrices stacked(const std::string& prefix, std::initializer_list<Part> parts, int n_in) {
     std::vector<TensorView> weights;
     std::vector<TensorView> biases;
+    int n_outs = 0;
     for (const Part& part : parts) {
       weights.push_back(checkpoint_.get(prefix + part.name + ".weight", part.n_out, n_in));
       biases.push_back(checkpoint_.bias(prefix + part.name + ".bias", part.n_out));
+      n_outs += part.n_out;
     }
-    return matrix(weights, biases, dtype_);
+    Matrices all;
+    int first_out = 0;
+    for (size_t begin = 0, end = 0; begin < weights.size(); begin = end) {
+      const DType dtype = dtype_of(weights[begin]);
+      while (end < weights.size() && dtype_of(weights[end]) == dtype) ++end;
+      Matrix m = matrix(std::span(weights).subspan(begin, end - begin),
+                        std::span(biases).subspan(begin, end - begin), dtype);
+      m.first_out = first_out;
+      m.n_beside = n_outs;
+      first_out += m.n_out;
+      all.push_back(std::move(m));
+    }
+    return all;
   }
 
-  Matrix table(const std::string& name, int rows, DType dtype) {
+  Matrix linear(const std::string& prefix, const char* name, int n_out, int n_in) {
+    Matrices alone = stacked(prefix, {{name, n_out}}, n_in);
+    return std::move(alone[0]);
+  }
+
+  Matrix table(const std::string& name, int rows) {
     const std::array parts = {checkpoint_.get(name, rows, config_.hidden_size)};
     const std::array biases = {TensorView{}};
-    return matrix(parts, biases, dtype);
+    return matrix(parts, biases, dtype_of(parts[0]));
   }
+
+  DType dtype_of(const TensorView& view) const { return matrix_dtype(view, dtype_, backend_); }
 
   Matrix matrix(std::span<const TensorView> parts, std::span<const TensorView> biases,
                 DType dtype) {
@@ -246,9 +299,18 @@ class Loader {
 };
 
 // All that the bytes of packed weights depend on.
-std::string full_key(const WeightsCache& cache, DType dtype, const Backend& backend) {
-  return cache.key + " dtype=" + dtype_name(dtype) + " layout=" + backend.layout() +
-         " file=" + std::to_string(kPackedFileVersion);
+std::string full_key(const WeightsCache& cache, const TensorMap& tensors, DType dtype,
+                     const Backend& backend) {
+  std::string key = cache.key + " dtype=" + dtype_name(dtype) + " layout=" + backend.layout() +
+                    " file=" + std::to_string(kPackedFileVersion);
+  std::string kept;
+  for (const auto& [name, view] : tensors) {
+    const DType own = matrix_dtype(view, dtype, backend);
+    if (own != dtype) kept += name + " " + dtype_name(own) + "\n";
+  }
+  if (kept.empty()) return key;
+  return key + " kept=" +
+         std::to_string(hash64({reinterpret_cast<const std::byte*>(kept.data()), kept.size()}));
 }
 
 std::string cache_path(const WeightsCache& cache, const std::string& key) {
@@ -261,22 +323,17 @@ std::string cache_path(const WeightsCache& cache, const std::string& key) {
 size_t packed_bytes(const TensorMap& tensors, DType dtype, const Backend& backend) {
   size_t bytes = 0;
   for (const auto& [name, view] : tensors) {
-    const auto sizes =
-        backend.matrix_bytes(static_cast<int>(view.rows), static_cast<int>(view.cols), dtype);
-    if (view.cols != 1) bytes += sizes.packed;
+    if (view.cols == 1) continue;
+    bytes += backend
+                 .matrix_bytes(static_cast<int>(view.rows), static_cast<int>(view.cols),
+                               matrix_dtype(view, dtype, backend))
+                 .packed;
   }
   return bytes;
 }
 
 size_t bytes_of(const Matrix& m) { return m.packed.bytes() + m.bias.bytes(); }
 size_t bytes_of(const Norm& n) { return n.weight.values.bytes() + n.bias.values.bytes(); }
-size_t bytes_of(const Experts& e) {
-  size_t bytes = bytes_of(e.router);
-  for (const auto* matrices : {&e.gate_up, &e.down}) {
-    for (const Matrix& m : *matrices) bytes += bytes_of(m);
-  }
-  return bytes;
-}
 template <typename T>
 size_t bytes_of(const std::optional<T>& value) {
   return value ? bytes_of(*value) : 0;
@@ -284,14 +341,39 @@ size_t bytes_of(const std::optional<T>& value) {
 
 }  // namespace
 
-size_t Weights::bytes() const {
-  size_t total = bytes_of(token_embedding) + bytes_of(position_embedding) + bytes_of(final_norm) +
-                 bytes_of(head);
+void Weights::for_each_matrix(FunctionRef<void(const Matrix&)> visit) const {
+  visit(token_embedding);
+  if (position_embedding) visit(*position_embedding);
+  if (head) visit(*head);
   for (const LayerWeights& w : layers) {
-    total += bytes_of(w.attn_norm) + bytes_of(w.qkv) + bytes_of(w.q_norm) + bytes_of(w.k_norm) +
-             bytes_of(w.o) + bytes_of(w.attn_post_norm) + bytes_of(w.mlp_norm) +
-             bytes_of(w.gate_up) + bytes_of(w.down) + bytes_of(w.mlp_post_norm) +
-             bytes_of(w.experts);
+    for (const Matrix& m : w.qkv) visit(m);
+    visit(w.o);
+    for (const Matrix& m : w.gate_up) visit(m);
+    if (!w.experts) {
+      visit(w.down);
+      continue;
+    }
+    visit(w.experts->router);
+    for (const Matrix& m : w.experts->gate_up) visit(m);
+    for (const Matrix& m : w.experts->down) visit(m);
+  }
+}
+
+std::vector<DType> Weights::dtypes() const {
+  std::map<DType, int64_t> elements;
+  for_each_matrix([&](const Matrix& m) { elements[m.dtype] += int64_t{m.n_out} * m.n_in; });
+  std::vector<DType> all;
+  for (const auto& [dtype, n] : elements) all.push_back(dtype);
+  std::ranges::stable_sort(all, std::greater{}, [&](DType dtype) { return elements[dtype]; });
+  return all;
+}
+
+size_t Weights::bytes() const {
+  size_t total = bytes_of(final_norm);
+  for_each_matrix([&](const Matrix& m) { total += bytes_of(m); });
+  for (const LayerWeights& w : layers) {
+    total += bytes_of(w.attn_norm) + bytes_of(w.q_norm) + bytes_of(w.k_norm) +
+             bytes_of(w.attn_post_norm) + bytes_of(w.mlp_norm) + bytes_of(w.mlp_post_norm);
   }
   return total;
 }
@@ -308,7 +390,7 @@ Weights load_weights(const ModelConfig& config, const TensorMap& tensors, DType 
   };
   if (options.cache.directory.empty()) return load(nullptr, nullptr);
 
-  const std::string key = full_key(options.cache, dtype, backend);
+  const std::string key = full_key(options.cache, tensors, dtype, backend);
   const std::string path = cache_path(options.cache, key);
   std::string problem;
   try {

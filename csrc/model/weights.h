@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "base/function_ref.h"
 #include "model/config.h"
 #include "ops/backend.h"
 
@@ -25,6 +26,9 @@ namespace pb {
 //   instead of gate, up and down, where the layer has experts
 //   final_norm.{weight,bias} · head.weight
 using TensorMap = std::map<std::string, TensorView>;
+
+// Matrices over one input, whose outputs lie side by side: one where their dtypes allow it.
+using Matrices = std::vector<Matrix>;
 
 // Where packed weights are kept from one start to the next.
 struct WeightsCache {
@@ -54,14 +58,14 @@ struct Experts {
 
 struct LayerWeights {
   std::optional<Norm> attn_norm;       // (hidden), of what enters attention
-  Matrix qkv;                          // (q_size + 2 kv_size, hidden): q, then k, then v
+  Matrices qkv;                        // (q_size + 2 kv_size, hidden): q, then k, then v
   std::optional<Norm> q_norm;          // (head_dim), over each head of q, or (q_size)
   std::optional<Norm> k_norm;          // (head_dim), over each head of k, or (kv_size)
   Matrix o;                            // (hidden, q_size)
   std::optional<Norm> attn_post_norm;  // (hidden), of what attention adds
   std::optional<Norm> mlp_norm;        // (hidden), of what enters the MLP
-  Matrix gate_up;  // (2 intermediate, hidden): gate, then up; up alone where not gated
-  Matrix down;     // (hidden, intermediate)
+  Matrices gate_up;  // (2 intermediate, hidden): gate, then up; up alone where not gated
+  Matrix down;       // (hidden, intermediate)
   std::optional<Norm> mlp_post_norm;  // (hidden), of what the MLP adds
   std::optional<Experts> experts;     // instead of gate_up and down
 };
@@ -75,12 +79,17 @@ struct Weights {
 
   CacheUse cache;
 
+  // Calls visit(matrix) for each of them.
+  void for_each_matrix(FunctionRef<void(const Matrix&)> visit) const;
+  // The dtypes of the matrices, that of the most elements first.
+  std::vector<DType> dtypes() const;
   const Matrix& output_head() const { return head ? *head : token_embedding; }
   size_t bytes() const;  // that the weights occupy
 };
 
 // Packs `tensors` for `backend` with matrices in `dtype`, or takes them packed from the cache;
-// norms stay f32. Pages of mapped files are dropped as they have been read. Throws kModelFormat
+// norms stay f32. Matrices of tensors that keep their dtype are in that, where the backend can mix
+// them. Pages of mapped files are dropped as they have been read. Throws kModelFormat
 // naming the tensor where one is missing, has another shape than `config` says, holds a number that
 // is not finite, or is of no use to this model; what is wrong with the cache is never thrown.
 // Throws kConfig for experts on a backend that has no operations of them.

@@ -81,6 +81,11 @@ class Backend {
   virtual int n_threads() const = 0;
   // How many groups of layers (kv/layer_groups.h) it can keep block tables for.
   virtual int max_layer_groups() const { return kMostLayerGroups; }
+  // Whether there are products of every dtype of DType, f16 aside, and matrices may have their
+  // outputs beside those of others (Matrix::first_out).
+  virtual bool mixes_dtypes() const { return false; }
+  // Whether activations made for weights of dtype `a` serve those of `b` too.
+  virtual bool shares_activations(DType a, DType b) const { return a == b; }
 
   // -- at load ------------------------------------------------------------------------------
 
@@ -141,7 +146,7 @@ class Backend {
   // out[r] = x[r], rounded as products take it.  x (n_rows, hidden) f32 -> out (n_rows, hidden)
   virtual void round(const Buffer& x, int n_rows, Activations& out) = 0;
 
-  // y[r] (=|+=) x[r] W^T + bias.  x (n_rows, n_in), y (n_rows, n_out) f32
+  // y[r] (=|+=) x[r] W^T + bias.  x (n_rows, n_in), y (n_rows, w.y_columns()) f32
   virtual void matmul(const Activations& x, int n_rows, const Matrix& w, Buffer& y,
                       Store store) = 0;
 

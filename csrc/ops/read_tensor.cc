@@ -32,6 +32,16 @@ void read_groups(const TensorView& view, int64_t row, int64_t first, int n, floa
   }
 }
 
+void read_super_groups(const TensorView& view, int64_t row, int64_t first, int n, float* out) {
+  float values[kGroup];
+  for (int i = 0; i < n; i += kGroup) {
+    SuperGroup group;
+    read_group(view, row, (first + i) / kGroup, group);
+    dequantise(view.dtype, group, values);
+    std::copy_n(values, std::min(kGroup, n - i), out + i);
+  }
+}
+
 [[noreturn]] void refuse_value(const TensorView& view, int64_t row, int64_t col, DType dtype) {
   float values[kReadBlock];
   const int64_t first = col / kGroup * kGroup;
@@ -53,19 +63,20 @@ void require_shape(const TensorView& view, int64_t rows, int64_t cols) {
                   std::to_string(cols) + ")");
 }
 
-void require_groups(const TensorView& view) {
+void require_blocks(const TensorView& view) {
   if (!is_quantised(view.dtype)) return;
-  if (view.cols % kGroup == 0 && view.row_stride % kGroup == 0 && view.col_stride == 1) return;
+  const int block = block_elements(view.dtype);
+  if (view.cols % block == 0 && view.row_stride % block == 0 && view.col_stride == 1) return;
   throw Error(ErrorCode::kModelFormat, "tensor '" + view.name + "' of " + dtype_name(view.dtype) +
                                            " has rows of " + std::to_string(view.cols) +
                                            " elements; expected whole groups of " +
-                                           std::to_string(kGroup));
+                                           std::to_string(block));
 }
 
 // values[0, view.rows), in f32.
 void read_vector_into(const TensorView& view, float* values) {
   require_shape(view, view.rows, 1);
-  require_groups(view);
+  require_blocks(view);
   for (int64_t i = 0; i < view.rows; ++i) {
     read_row(view, i, 0, 1, values + i);
     if (!std::isfinite(values[i])) refuse_value(view, i, 0, DType::kF32);
@@ -99,6 +110,11 @@ void read_row(const TensorView& view, int64_t row, int64_t first, int n, float* 
     case DType::kInt4:
       read_groups<Int4Group>(view, row, first, n, out);
       break;
+    case DType::kQ4K:
+    case DType::kQ5K:
+    case DType::kQ6K:
+      read_super_groups(view, row, first, n, out);
+      break;
   }
 }
 
@@ -110,10 +126,17 @@ void read_group(const TensorView& view, int64_t row, int64_t group, Int4Group& o
   read_block(view, row, group, out);
 }
 
+void read_group(const TensorView& view, int64_t row, int64_t group, SuperGroup& out) {
+  const auto* blocks = static_cast<const std::byte*>(view.data);
+  const int64_t index = row * (view.row_stride / kSuperBlock) + group / kGroupsOfSuperBlock;
+  out = read_super_group(view.dtype, blocks + index * static_cast<int64_t>(block_bytes(view.dtype)),
+                         static_cast<int>(group % kGroupsOfSuperBlock));
+}
+
 Stack::Stack(std::span<const TensorView> parts) : parts_(parts), first_bad_(kNone) {
   for (const TensorView& view : parts) {
     require_shape(view, view.rows, cols());
-    require_groups(view);
+    require_blocks(view);
     rows_ += view.rows;
   }
 }
@@ -142,8 +165,8 @@ void Stack::refuse_bad(DType dtype) const {
 
 bool fits(float value, DType dtype) {
   if (dtype == DType::kBF16) return std::isfinite(bf16_to_f32(f32_to_bf16(value)));
-  // Scales are f16, and no number of a group is less than its scale.
-  if (is_quantised(dtype)) return std::abs(value) <= kGreatestF16;
+  // Scales of int8 and int4 are f16, and no number of a group is less than its scale.
+  if (dtype == DType::kInt8 || dtype == DType::kInt4) return std::abs(value) <= kGreatestF16;
   return std::isfinite(value);
 }
 

@@ -8,6 +8,7 @@
 #include "base/aligned_buffer.h"
 #include "base/dtype.h"
 #include "base/quantise.h"
+#include "base/super_block.h"
 #include "ops/tensor_view.h"
 
 namespace pb {
@@ -21,12 +22,14 @@ void read_row(const TensorView& view, int64_t row, int64_t first, int n, float* 
 // Group number `group` of a row of a view of kInt8 or kInt4.
 void read_group(const TensorView& view, int64_t row, int64_t group, Int8Group& out);
 void read_group(const TensorView& view, int64_t row, int64_t group, Int4Group& out);
+// ... of a view in super-blocks.
+void read_group(const TensorView& view, int64_t row, int64_t group, SuperGroup& out);
 
 // Tensors of the same width as one, stacked.
 class Stack {
  public:
   // Throws kModelFormat where the shapes do not fit each other, or a quantised tensor has not whole
-  // groups of neighbours.
+  // blocks of neighbours.
   explicit Stack(std::span<const TensorView> parts);
 
   int64_t rows() const { return rows_; }

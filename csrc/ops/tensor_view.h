@@ -13,8 +13,8 @@
 namespace pb {
 
 // A tensor of a checkpoint where it lies, strided. Element (r, c) is number r * row_stride + c *
-// col_stride from `data`. Of kInt8 and kInt4, rows are blocks of 32 neighbours (Int8Group and
-// Int4Group of base/quantise.h) and strides still count elements.
+// col_stride from `data`. Of quantised dtypes, rows are blocks of 32 or 256 neighbours
+// (base/quantise.h, base/super_block.h) and strides still count elements.
 struct TensorView {
   std::string name;  // for messages
   const void* data = nullptr;
@@ -24,6 +24,8 @@ struct TensorView {
   int64_t row_stride = 1;
   int64_t col_stride = 1;
   int64_t bytes = 0;  // of its elements, which progress counts
+  // Whether a matrix of it has this dtype too, instead of the one that is asked for; f16 as bf16.
+  bool keeps_dtype = false;
   // Around it in a mapped file, which can be dropped once it is read; empty where it is in memory.
   std::span<const std::byte> pages = {};
   // For a matrix that is made when it is needed, and not before: makes it, of this dtype and these

@@ -36,6 +36,12 @@ struct Matrix {
   DType dtype = DType::kF32;
   Buffer packed;
   Buffer bias;  // f32 (n_out), or empty
+  // Where its outputs lie in rows that several matrices share: columns [first_out, first_out +
+  // n_out) of n_beside; 0 of 0 where the rows are its own.
+  int first_out = 0;
+  int n_beside = 0;
+
+  int y_columns() const { return n_beside == 0 ? n_out : n_beside; }
 };
 
 struct Vector {

@@ -63,7 +63,7 @@ def _engine_facts(engine: Engine, is_auto: bool) -> dict[str, str]:
         for window, n_layers, _ in facts["kv_windows"]
     )
     return {
-        "dtype": f"{facts['dtype']}, KV in {facts['kv_dtype']}",
+        "dtype": f"{facts['dtypes']}, KV in {facts['kv_dtype']}",
         "device": f"{facts['device']}, {facts['cpu_target']}, {facts['n_threads']} threads",
         "weights": f"{_megabytes(facts['weight_bytes'])}, cache: {facts['weights_cache']}",
         "KV": f"{_megabytes(facts['kv_bytes'])}, n_ctx {engine.n_ctx:,}{chosen}, "

@@ -5,7 +5,7 @@ Pure Python and numpy: no compiled engine, and torch only where the caller passe
 
 from __future__ import annotations
 
-from .conversion import convert_tensors
+from .conversion import convert_tensors, engine_dtype, kept_matrices
 from .loaded_model import LoadedModel, TokenizerParts
 from .loader import open_model
 from .model_config import ModelConfig
@@ -18,6 +18,8 @@ __all__ = [
     "Tensor",
     "TokenizerParts",
     "convert_tensors",
+    "engine_dtype",
     "from_torch",
+    "kept_matrices",
     "open_model",
 ]

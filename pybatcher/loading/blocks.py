@@ -1,8 +1,8 @@
 """Block quantisation formats: groups of neighbouring elements that share scales.
 
-A row of a quantised weight is a row of bytes. The engine computes with two formats: "int8"
-(GGUF's Q8_0) and "int4" (GGUF's Q4_0). The others keep their GGUF names, and `conversion.py`
-converts them, because the engine has no kernels for them.
+A row of a quantised weight is a row of bytes. The engine computes with those in `ENGINE_BLOCKS`:
+"int8" (GGUF's Q8_0), "int4" (Q4_0), "q4_k", "q5_k" and "q6_k". The others keep their GGUF names,
+and `conversion.py` converts them, because the engine has no kernels for them.
 
 Layouts: https://github.com/ggml-org/ggml/blob/master/src/ggml-common.h
 """
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["BLOCKS", "Block", "block_name"]
+__all__ = ["BLOCKS", "ENGINE_BLOCKS", "Block", "block_name"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,9 +30,9 @@ BLOCKS = {
     "Q5_1": Block(32, 24),
     "Q2_K": Block(256, 84),
     "Q3_K": Block(256, 110),
-    "Q4_K": Block(256, 144),
-    "Q5_K": Block(256, 176),
-    "Q6_K": Block(256, 210),
+    "q4_k": Block(256, 144),
+    "q5_k": Block(256, 176),
+    "q6_k": Block(256, 210),
     "IQ1_S": Block(256, 50),
     "IQ1_M": Block(256, 56),
     "IQ2_XXS": Block(256, 66),
@@ -47,7 +47,8 @@ BLOCKS = {
     "MXFP4": Block(32, 17),
 }
 
-_GGUF_NAMES = {"int8": "Q8_0", "int4": "Q4_0"}
+_GGUF_NAMES = {"int8": "Q8_0", "int4": "Q4_0", "q4_k": "Q4_K", "q5_k": "Q5_K", "q6_k": "Q6_K"}
+ENGINE_BLOCKS = tuple(_GGUF_NAMES)
 
 
 def block_name(dtype: str) -> str:

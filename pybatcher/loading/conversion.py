@@ -1,7 +1,7 @@
 """Convert weights in GGUF block formats that the engine has no kernels for.
 
-The engine takes f32, f16, bf16 and blocks of int8 and int4 as they are, and rounds them to its
-own dtype where that differs. All other formats are dequantised here, by the reference
+The engine takes f32, f16, bf16 and the blocks of ENGINE_BLOCKS as they are. A matrix keeps that
+dtype, or is rounded to the engine's. All other formats are dequantised here, by the reference
 implementation in the `gguf` package.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import warnings
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import Any
 
@@ -17,13 +17,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import ModelFormatError
-from .blocks import BLOCKS, block_name
+from .blocks import BLOCKS, ENGINE_BLOCKS, block_name
 from .tensors import Tensor
 
-__all__ = ["check_conversion", "convert", "convert_tensors", "target_dtype"]
+__all__ = [
+    "check_conversion",
+    "convert",
+    "convert_tensors",
+    "engine_dtype",
+    "kept_matrices",
+    "target_dtype",
+]
 
 _CHUNK = 2**20  # elements converted at a time
-_ENGINE_BLOCKS = ("int8", "int4")
 _LOSSLESS_IN_INT8 = ("int4", "Q5_0", "IQ4_NL")
 """Formats whose block is one f16 scale (first two bytes) times 32 values that fit int8."""
 
@@ -36,16 +42,47 @@ _Rows = NDArray[np.uint8]
 _Function = Callable[[_Rows], NDArray[Any]]
 
 
-def convert_tensors(tensors: Mapping[str, Tensor], dtype: str, origin: str) -> dict[str, Any]:
+def engine_dtype(dtype: str) -> str:
+    """Return the dtype of matrices that do not keep their own in a model of mostly `dtype`."""
+    if dtype in ("f32", "int8", "int4"):
+        return dtype
+    return "int8" if dtype in ENGINE_BLOCKS else "bf16"
+
+
+def kept_matrices(tensors: Mapping[str, Tensor]) -> set[str]:
+    """Return the names of the matrices that can keep their dtype; none without blocks.
+
+    Those of plain numbers and of ENGINE_BLOCKS, and those that become int8 without loss.
+    """
+    if not any(tensor.dtype in BLOCKS for tensor in tensors.values()):
+        return set()
+    matrices = {name: tensor for name, tensor in tensors.items() if tensor.array.ndim == 2}
+    return {name for name, tensor in matrices.items() if _own_dtype(tensor.dtype) is not None}
+
+
+def _own_dtype(kind: str) -> str | None:
+    if kind not in BLOCKS or kind in ENGINE_BLOCKS:
+        return kind
+    return "int8" if kind in _LOSSLESS_IN_INT8 else None
+
+
+def convert_tensors(
+    tensors: Mapping[str, Tensor], dtype: str, origin: str, kept: Collection[str] = ()
+) -> dict[str, Any]:
     """Return the tensors of `origin` in the form that an engine of `dtype` takes, by name.
 
     A value is (array, dtype), or (function, dtype, rows, columns) for a matrix that has to be
     converted: the engine calls the function when it packs that matrix, so that only the
-    matrices being packed are in memory converted. Warns as `check_conversion` does.
+    matrices being packed are in memory converted. kept: names of matrices that are not to be
+    rounded to `dtype`, of `kept_matrices`. Warns as `check_conversion` does.
     Raises ModelFormatError where the `gguf` package is needed and is not installed.
     """
-    check_conversion(tensors, dtype, origin)
-    return {name: _entry(tensor, dtype) for name, tensor in tensors.items()}
+    check_conversion(tensors, dtype, origin, kept)
+    entries = {}
+    for name, tensor in tensors.items():
+        own = _own_dtype(tensor.dtype) if name in kept else None
+        entries[name] = _entry(tensor, own or dtype)
+    return entries
 
 
 def _entry(tensor: Tensor, dtype: str) -> tuple[Any, ...]:
@@ -55,25 +92,24 @@ def _entry(tensor: Tensor, dtype: str) -> tuple[Any, ...]:
     return partial(convert, tensor, target), target, *tensor.shape
 
 
-def check_conversion(tensors: Mapping[str, Tensor], dtype: str, origin: str) -> None:
+def check_conversion(
+    tensors: Mapping[str, Tensor], dtype: str, origin: str, kept: Collection[str] = ()
+) -> None:
     """Check that `convert` can convert all tensors; warn once if blocks lose precision.
 
     Raises ModelFormatError where the `gguf` package is needed and is not installed.
     """
-    kinds = Counter(tensor.dtype for tensor in tensors.values() if tensor.dtype in BLOCKS)
-    for kind in kinds:
-        if kind not in _ENGINE_BLOCKS:
+    for kind in dict.fromkeys(tensor.dtype for tensor in tensors.values()):
+        if kind in BLOCKS and kind not in ENGINE_BLOCKS:
             _reference(kind, origin)
+    rounded = [tensor.dtype for name, tensor in tensors.items() if name not in kept]
+    kinds = Counter(kind for kind in rounded if kind in BLOCKS)
     lossless = {"f32": tuple(BLOCKS), "int8": ("int8", *_LOSSLESS_IN_INT8), "int4": ("int4",)}
     lost = sorted((block_name(k), n) for k, n in kinds.items() if k not in lossless.get(dtype, ()))
     if lost:
         counts = " and ".join(f"{count} of {name}" for name, count in lost)
         advice = _PRECISION_ADVICE.get(dtype, "")
-        warnings.warn(
-            f"{origin}: matrices are rounded to {dtype}, the one dtype of the engine: {counts}"
-            f"{advice}",
-            stacklevel=3,
-        )
+        warnings.warn(f"{origin}: matrices are rounded to {dtype}: {counts}{advice}", stacklevel=3)
 
 
 def target_dtype(kind: str, dtype: str) -> str:
@@ -84,7 +120,7 @@ def target_dtype(kind: str, dtype: str) -> str:
     """
     if dtype == "int8" and kind in _LOSSLESS_IN_INT8:
         return "int8"
-    if kind not in BLOCKS or kind in _ENGINE_BLOCKS:
+    if kind not in BLOCKS or kind in ENGINE_BLOCKS:
         return kind
     return "bf16" if dtype == "bf16" else "f32"
 

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import ModelFormatError
-from .blocks import BLOCKS
+from .blocks import BLOCKS, ENGINE_BLOCKS
 from .blueprint import EMBEDDING, HEAD, Blueprint
 from .fields import Fields, shown
 from .fingerprint import fingerprint
@@ -35,8 +35,9 @@ from .tensors import Tensor
 
 __all__ = ["open_gguf"]
 
-# Block formats loaded as int8 by default: more than 4 bits, or finer scales than int4 has.
-_LOADED_AS_INT8 = ("int8", "Q5_0", "Q5_1", "Q4_K", "Q5_K", "Q6_K", "IQ4_NL", "IQ4_XS")
+# Block formats without kernels that are loaded as int8: more than 4 bits, or finer scales than
+# int4 has.
+_LOADED_AS_INT8 = ("Q5_0", "Q5_1", "IQ4_NL", "IQ4_XS")
 _ROPE_DIVISORS = "rope_freqs.weight"
 _NAMES = {
     "attn_norm": "attn_norm",
@@ -168,12 +169,12 @@ def _unpermuted(name: str, tensor: Tensor, head_dim: int) -> Tensor:
 
 
 def _prevailing_dtype(weights: Mapping[str, Tensor]) -> str:
-    """Return the dtype of most matrix elements; block formats count as int8 or int4."""
+    """Return the dtype of most matrix elements; formats without kernels count as int8 or int4."""
     counts: Counter[str] = Counter()
     for tensor in weights.values():
         if tensor.array.ndim == 2:
             dtype = tensor.dtype
-            if dtype in BLOCKS:
+            if dtype in BLOCKS and dtype not in ENGINE_BLOCKS:
                 dtype = "int8" if dtype in _LOADED_AS_INT8 else "int4"
             counts[dtype] += math.prod(tensor.shape)
     return counts.most_common(1)[0][0]

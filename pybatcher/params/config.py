@@ -41,7 +41,7 @@ class EngineConfig:
     """Formats and sizes of weights and KV cache, and compute resources of the engine.
 
     dtype: type of the weights: f32, bf16, int8 or int4. "auto": f32 for f32
-        checkpoints, int8 or int4 for GGUF files of mostly such weights, else bf16.
+        checkpoints, that of each matrix for GGUF files with weights in blocks, else bf16.
         "int8" and "int4" (groups of 32 with a scale each) are quantised while loading.
     kv_dtype: type of keys and values: f32, bf16, f16 or int8. "auto": f32 with f32
         weights, else bf16. "f16" is finer than bf16 and clamped to +-65504; "int8" has

@@ -178,6 +178,7 @@ def test_blocks_of_the_wrong_size_are_not_handed_to_the_engine() -> None:
         (np.zeros((384, 40), np.uint8)[:, :34], "int8"),
         (np.asfortranarray(good), "int8"),
         (good, "int4"),
+        (good, "q4_k"),
         (good, "Q4_K"),
     ):
         with pytest.raises(ModelFormatError, match="token_embedding"):

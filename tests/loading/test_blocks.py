@@ -14,8 +14,11 @@ def test_a_block_has_the_elements_and_bytes_that_gguf_gives_it(dtype: str) -> No
     assert BLOCKS[dtype] == Block(*sizes)
 
 
-def test_two_kinds_have_a_name_of_our_own() -> None:
+def test_kinds_with_kernels_have_a_name_of_our_own() -> None:
     assert {dtype: block_name(dtype) for dtype in BLOCKS if block_name(dtype) != dtype} == {
         "int8": "Q8_0",
         "int4": "Q4_0",
+        "q4_k": "Q4_K",
+        "q5_k": "Q5_K",
+        "q6_k": "Q6_K",
     }

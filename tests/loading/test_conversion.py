@@ -15,11 +15,16 @@ from numpy.typing import NDArray
 
 from pybatcher.errors import ModelFormatError
 from pybatcher.loading import Tensor, conversion
-from pybatcher.loading.blocks import BLOCKS, block_name
-from pybatcher.loading.conversion import check_conversion, convert_tensors
+from pybatcher.loading.blocks import BLOCKS, ENGINE_BLOCKS, block_name
+from pybatcher.loading.conversion import (
+    check_conversion,
+    convert_tensors,
+    engine_dtype,
+    kept_matrices,
+)
 
 ROWS, COLUMNS = 5, 512
-CONVERTED = [dtype for dtype in BLOCKS if dtype not in ("int8", "int4")]
+CONVERTED = [dtype for dtype in BLOCKS if dtype not in ENGINE_BLOCKS]
 
 
 def blocks(dtype: str, rows: int = ROWS, columns: int = COLUMNS) -> Tensor:
@@ -61,7 +66,7 @@ def test_f32_is_what_the_reference_makes(dtype: str) -> None:
     np.testing.assert_array_equal(made.array, reference(tensor))
 
 
-@pytest.mark.parametrize("dtype", ["Q4_1", "Q6_K"])
+@pytest.mark.parametrize("dtype", ["Q4_1", "Q3_K"])
 def test_bf16_is_rounded_to_nearest_even(dtype: str) -> None:
     tensor = blocks(dtype)
     made = convert(tensor, "bf16")
@@ -90,8 +95,9 @@ def test_int8_blocks_hold_narrower_ones_exactly(dtype: str) -> None:
 
 @pytest.mark.parametrize("dtype", ["f32", "bf16", "int8", "int4"])
 def test_blocks_that_the_engine_knows_go_as_they_are(dtype: str) -> None:
-    tensor = blocks("int8")
-    assert convert(tensor, dtype).array is tensor.array
+    for kind in ("int8", "q4_k", "q5_k", "q6_k"):
+        tensor = blocks(kind)
+        assert convert(tensor, dtype).array is tensor.array
     tensor = blocks("int4")
     assert dtype == "int8" or convert(tensor, dtype).array is tensor.array
 
@@ -104,7 +110,7 @@ def test_plain_numbers_go_as_they_are(dtype: str) -> None:
 
 
 def test_rows_in_parts_are_rows_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    tensor = blocks("Q4_K", 67)
+    tensor = blocks("Q3_K", 67)
     at_once = convert(tensor, "f32").array
     monkeypatch.setattr(conversion, "_CHUNK", 2 * COLUMNS + 1)
     np.testing.assert_array_equal(convert(tensor, "f32").array, at_once)
@@ -125,18 +131,18 @@ def warned(tensors: dict[str, Tensor], dtype: str) -> list[str]:
         (["int8", "int8"], "int8", None),
         (["int4", "f32"], "int4", None),
         (["int4", "Q5_0", "int8"], "int8", None),
-        (["Q4_K", "Q6_K", "int8"], "f32", None),
+        (["q4_k", "q6_k", "int8"], "f32", None),
         (
-            ["Q4_K", "Q6_K", "Q4_K"],
+            ["q4_k", "q6_k", "q4_k"],
             "int4",
-            "rounded to int4, the one dtype of the engine: 2 of Q4_K and 1 of Q6_K;",
+            "rounded to int4: 2 of Q4_K and 1 of Q6_K;",
         ),
         (
-            ["int4", "int4", "Q6_K"],
+            ["int4", "int4", "q6_k"],
             "int4",
-            "rounded to int4, the one dtype of the engine: 1 of Q6_K;",
+            "rounded to int4: 1 of Q6_K;",
         ),
-        (["int8", "f16"], "bf16", "rounded to bf16, the one dtype of the engine: 1 of Q8_0"),
+        (["int8", "f16"], "bf16", "rounded to bf16: 1 of Q8_0"),
     ],
 )
 def test_one_warning_says_what_is_lost(kinds: list[str], dtype: str, lost: str | None) -> None:
@@ -154,6 +160,31 @@ def test_one_warning_says_what_is_lost(kinds: list[str], dtype: str, lost: str |
         assert lost in message
 
 
+def test_matrices_that_keep_their_dtype() -> None:
+    vector = Tensor(np.zeros(4, np.float32), "f32", "")
+    plain = Tensor(np.zeros((3, 4), np.float16), "f16", "")
+    tensors = {kind: blocks(kind) for kind in BLOCKS} | {"vector": vector, "plain": plain}
+    kept = kept_matrices(tensors)
+    assert kept == {*ENGINE_BLOCKS, "Q5_0", "IQ4_NL", "plain"}
+    with pytest.warns(UserWarning, match="rounded to int4: .*1 of Q2_K") as caught:
+        entries = convert_tensors(tensors, "int4", "model.gguf", kept)
+    assert not any(block_name(name) in str(caught[0].message).split() for name in kept)
+    assert {name: entries[name][1] for name in kept} == {
+        **{name: name for name in ENGINE_BLOCKS},
+        **{"Q5_0": "int8", "IQ4_NL": "int8", "plain": "f16"},
+    }
+    for name in ("Q5_0", "IQ4_NL"):
+        made = Tensor(entries[name][0](), "int8", "")
+        np.testing.assert_array_equal(reference(made), reference(tensors[name]))
+    assert kept_matrices({"vector": vector, "plain": plain}) == set()
+
+
+def test_the_dtype_of_the_other_matrices() -> None:
+    prevailing = ("f32", "f16", "bf16", "int8", "int4", "q4_k", "q5_k", "q6_k")
+    others = ["f32", "bf16", "bf16", "int8", "int4", "int8", "int8", "int8"]
+    assert [engine_dtype(dtype) for dtype in prevailing] == others
+
+
 def test_without_the_gguf_package(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in sys.modules if name.split(".")[0] == "gguf"]:
         monkeypatch.delitem(sys.modules, name)
@@ -163,8 +194,8 @@ def test_without_the_gguf_package(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(
         ModelFormatError, match=r"pip install --upgrade 'pybatcher\[gguf\]'"
     ) as caught:
-        warned({"a": blocks("Q4_K")}, "f32")
-    assert str(caught.value).startswith("model.gguf: has Q4_K weights")
+        warned({"a": blocks("Q3_K")}, "f32")
+    assert str(caught.value).startswith("model.gguf: has Q3_K weights")
 
 
 def test_a_gguf_package_that_is_too_old(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -153,7 +153,8 @@ def test_blocks(architecture: str, kind: Kind, wide: dict[str, Path], tmp_path: 
         for entry in gguf.GGUFReader(path).tensors
     }
     loaded = open_gguf(path)
-    dtype = {Kind.Q8_0: "int8", Kind.Q4_0: "int4"}.get(kind, kind.name)
+    engine_names = {Kind.Q8_0: "int8", Kind.Q4_0: "int4", Kind.Q4_K: "q4_k", Kind.Q6_K: "q6_k"}
+    dtype = engine_names.get(kind, kind.name)
     for name, made in loaded.tensors.items():
         expected = written[gguf_name(name)]
         assert made.shape == expected.shape
@@ -222,12 +223,12 @@ def q4_k_m(name: str) -> Kind:
         (Kind.F16, "f16"),
         (Kind.BF16, "bf16"),
         (Kind.Q8_0, "int8"),
-        (Kind.Q6_K, "int8"),
-        (Kind.Q5_K, "int8"),
+        (Kind.Q6_K, "q6_k"),
+        (Kind.Q5_K, "q5_k"),
         (Kind.IQ4_NL, "int8"),
         (Kind.Q4_0, "int4"),
-        (Kind.Q4_K, "int8"),
-        (q4_k_m, "int8"),
+        (Kind.Q4_K, "q4_k"),
+        (q4_k_m, "q4_k"),
         (Kind.Q2_K, "int4"),
         (lambda name: Kind.Q6_K if name == "output.weight" else Kind.Q4_0, "int4"),
         (lambda name: Kind.F16 if name == "token_embd.weight" else Kind.Q8_0, "int8"),

@@ -60,7 +60,7 @@ def test_a_type_that_is_no_weights() -> None:
 
 
 @pytest.mark.parametrize(
-    ("dtype", "n_bytes", "n_elements"), [("int8", 68, 64), ("int4", 36, 64), ("Q6_K", 420, 512)]
+    ("dtype", "n_bytes", "n_elements"), [("int8", 68, 64), ("int4", 36, 64), ("q6_k", 420, 512)]
 )
 def test_weights_in_blocks_are_measured_in_elements(
     dtype: str, n_bytes: int, n_elements: int

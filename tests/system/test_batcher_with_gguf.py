@@ -90,7 +90,7 @@ async def test_the_package_that_is_missing_is_named(
 
 def test_blocks_of_other_kinds(tmp_path: Path) -> None:
     path = write_gguf(tiny_path(), tmp_path / "tiny-q5_1.gguf", Kind.Q5_1, pre="smollm")
-    with pytest.warns(UserWarning, match="rounded to int8, the one dtype of the engine: 29 of Q5_"):
+    with pytest.warns(UserWarning, match="rounded to int8: 29 of Q5_"):
         engine = Engine.load(path, n_ctx=64, n_parallel=1)
     assert engine.description()["dtype"] == "int8"
     engine.close()

@@ -2,8 +2,8 @@
 //
 // In a group of 32 along K the products of whole numbers are summed exactly; what a group adds to
 // an output is fma(float(sum), weight scale * activation scale, output), group after group. Weights
-// lie a zero point above their value, so that they are the unsigned operand of vpdpbusd: the row's
-// correction, where the exact sum starts, takes that back.
+// lie a zero point above their value, so that they are the unsigned operand of vpdpbusd: the exact
+// sum starts where that is taken back, by the sum of the row's whole numbers.
 #pragma once
 
 #include "cpu/kernels.h"
@@ -26,6 +26,7 @@ constexpr int kScaleBytes = kGroupTileColumns * 2;
 constexpr int kGroupBlock = 65536;
 
 struct Int8Weights {
+  static constexpr int16_t kZeroPoint = 128;
   static constexpr int kRowsOfQuads = 8;
   // sums[r][v] += quads of row j times those of each row of x, which starts at the group.
   template <int kRows>
@@ -44,6 +45,7 @@ struct Int8Weights {
 };
 
 struct Int4Weights {
+  static constexpr int16_t kZeroPoint = 8;
   static constexpr int kRowsOfQuads = 4;
   template <int kRows>
   static PB_INLINE void step(const uint8_t* w, int j, const int8_t* x, int64_t stride,
@@ -101,7 +103,8 @@ inline __attribute__((noinline)) void group_block(const GroupBlockArgs& a) {
     for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 2
       for (int v = 0; v < kGroupTileVectors; ++v) {
-        whole[r][v] = set1_int(groups[r * a.group_stride].correction);
+        whole[r][v] = pair_products(set1_pair(-Weights::kZeroPoint, -Weights::kZeroPoint),
+                                    groups[r * a.group_stride].halves);
       }
     }
 #pragma GCC unroll kUnroll

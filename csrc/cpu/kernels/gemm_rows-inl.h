@@ -83,7 +83,7 @@ PB_INLINE void for_blocks(const GemmArgs& args, int tile, int row_begin, int row
         const int rows = (chunk_end - row + n_blocks - b - 1) / (n_blocks - b);
         block(row, rows, k, k_end,
               BlockSums{parked + static_cast<size_t>(row - chunk) * kColumns, k == 0, k_end == n_k,
-                        args.y + static_cast<size_t>(row) * args.n_out + first_column, args.n_out,
+                        args.y + row * args.y_stride + first_column, args.y_stride,
                         args.bias == nullptr ? nullptr : args.bias + first_column,
                         args.n_out - first_column, args.add});
         row += rows;

@@ -17,7 +17,7 @@ inline void rotate_head(const RotateArgs& args, float* head) {
   const int n = args.head_dim;
   if (args.norm_weight != nullptr) {
     const NormArgs norm{args.norm_weight, nullptr, args.norm_eps, n};
-    rms_norm(norm, head, RowOut{RowFormat::kF32, head, nullptr, 0});
+    rms_norm(norm, head, RowOut{RowFormat::kF32, head, nullptr});
   }
   if (args.cosines == nullptr) return;
   const int half = n / 2;

@@ -28,22 +28,23 @@ constexpr RowFormat kBf16Row = kBf16Products ? RowFormat::kBf16 : RowFormat::kEx
 
 // The whole numbers nearest to x / scale, where the greatest magnitude of x is 127 scales. A NaN
 // makes the scale one.
-PB_INLINE void quantise_group(const Vec (&x)[kGroupVectors], int8_t* numbers, RowGroup* group,
-                              int zero_point) {
+PB_INLINE void quantise_group(const Vec (&x)[kGroupVectors], int8_t* numbers, RowGroup* group) {
   Vec greatest = abs(x[0]);
   for (int v = 1; v < kGroupVectors; ++v) greatest = max_or_nan(greatest, abs(x[v]));
   const float top = reduce_max_or_nan(greatest);
   const Vec inverse = top == 0.0f ? zero() : div(set1(127.0f), set1(top));
-  Ints sum = set1_int(0);
+  Ints sums[2] = {set1_int(0), set1_int(0)};
   for (int v = 0; v < kGroupVectors; ++v) {
     const Ints whole = to_nearest(mul(x[v], inverse));
-    sum = add_ints(sum, whole);
+    Ints& half = sums[2 * v / kGroupVectors];
+    half = add_ints(half, whole);
     store_bytes(numbers + v * kWidth, whole);
   }
   group->scale = top * (1.0f / 127.0f);
-  // Unsigned: the whole numbers that come of a NaN may be any.
-  group->correction = static_cast<int32_t>(-static_cast<uint32_t>(zero_point) *
-                                           static_cast<uint32_t>(reduce_add_ints(sum)));
+  for (int h = 0; h < 2; ++h) {  // cut: the whole numbers that come of a NaN may be any
+    group->halves[h] = static_cast<int16_t>(reduce_add_ints(sums[h]));
+  }
+  group->total = group->scale * static_cast<float>(group->halves[0] + group->halves[1]);
 }
 
 // out[begin:end) = at(i), a vector for each i in steps of kWidth from begin, with zeros past the
@@ -57,7 +58,7 @@ PB_INLINE void write_row(const RowOut& out, int begin, int end, At at) {
       for (int v = 0; v < kGroupVectors; ++v) {
         group[v] = i + v * kWidth < end ? at(i + v * kWidth) : zero();
       }
-      quantise_group(group, numbers + i, out.groups + i / kGroupSize, out.zero_point);
+      quantise_group(group, numbers + i, out.groups + i / kGroupSize);
     }
   } else {
     for (int i = begin; i < end; i += kWidth) {

@@ -167,5 +167,53 @@ PB_INLINE Ints dot(Ints sum, Quads w, QuadFactor f) {
       sum, _mm256_add_epi32(_mm256_madd_epi16(even, f.even), _mm256_madd_epi16(odd, f.odd)));
 }
 
+PB_INLINE Ints set1_pair(int16_t low, int16_t high) {
+  return _mm256_set1_epi32((low & 0xffff) | (int32_t{high} * 65536));
+}
+PB_INLINE Ints pair_up(Ints low, Ints high, int shift) {
+  return _mm256_blend_epi16(_mm256_slli_epi32(low, shift), _mm256_slli_epi32(high, 16 + shift),
+                            0xaa);
+}
+PB_INLINE Ints pair_products(Ints pairs, const int16_t* x) {
+  int32_t both;
+  __builtin_memcpy(&both, x, sizeof(both));
+  return _mm256_madd_epi16(pairs, _mm256_set1_epi32(both));
+}
+PB_INLINE Ints sub_ints(Ints a, Ints b) { return _mm256_sub_epi32(a, b); }
+PB_INLINE Ints load_unsigned(const uint8_t* p) {
+  return _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
+}
+PB_INLINE Ints load_signed(const uint8_t* p) {
+  return _mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
+}
+
+PB_INLINE Quads masked_shift(Quads v, int by, uint8_t mask) {
+  const __m256i shifted = by > 0   ? _mm256_slli_epi16(v, by)
+                          : by < 0 ? _mm256_srli_epi16(v, -by)
+                                   : v;
+  return _mm256_and_si256(shifted, _mm256_set1_epi8(static_cast<char>(mask)));
+}
+PB_INLINE Quads or_quads(Quads a, Quads b) { return _mm256_or_si256(a, b); }
+
+constexpr bool kNarrowSums = true;
+using ByteSums = __m256i;  // of pairs of products, 16 bits each
+using ByteFactor = __m256i;
+PB_INLINE ByteFactor byte_factor(const int8_t* p) {
+  int32_t quad;
+  __builtin_memcpy(&quad, p, sizeof(quad));
+  return _mm256_set1_epi32(quad);
+}
+PB_INLINE ByteSums no_sums() { return _mm256_setzero_si256(); }
+PB_INLINE ByteSums add_products(ByteSums sum, Quads w, ByteFactor x) {
+  sum = _mm256_add_epi16(sum, _mm256_maddubs_epi16(w, x));
+  asm(""
+      : "+x"(sum));  // the compiler would add products up in pairs, for which registers are short
+  return sum;
+}
+PB_INLINE Ints total(ByteSums sum) { return _mm256_madd_epi16(sum, _mm256_set1_epi16(1)); }
+PB_INLINE Ints times(ByteSums sum, Ints factor) {
+  return _mm256_madd_epi16(sum, _mm256_blend_epi16(factor, _mm256_slli_epi32(factor, 16), 0xaa));
+}
+
 }  // namespace
 }  // namespace pb::cpu::PB_CPU_TARGET

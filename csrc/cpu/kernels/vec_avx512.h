@@ -176,5 +176,64 @@ PB_INLINE Ints dot(Ints sum, Quads w, QuadFactor f) {
 }
 #endif
 
+PB_INLINE Ints set1_pair(int16_t low, int16_t high) {
+  return _mm512_set1_epi32((low & 0xffff) | (int32_t{high} * 65536));
+}
+PB_INLINE Ints pair_up(Ints low, Ints high, int shift) {
+  return _mm512_mask_blend_epi16(0xaaaaaaaau, _mm512_slli_epi32(low, static_cast<unsigned>(shift)),
+                                 _mm512_slli_epi32(high, static_cast<unsigned>(16 + shift)));
+}
+PB_INLINE Ints pair_products(Ints pairs, const int16_t* x) {
+  int32_t both;
+  __builtin_memcpy(&both, x, sizeof(both));
+  return _mm512_madd_epi16(pairs, _mm512_set1_epi32(both));
+}
+PB_INLINE Ints sub_ints(Ints a, Ints b) { return _mm512_sub_epi32(a, b); }
+PB_INLINE Ints load_unsigned(const uint8_t* p) {
+  return _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+}
+PB_INLINE Ints load_signed(const uint8_t* p) {
+  return _mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+}
+
+PB_INLINE Quads masked_shift(Quads v, int by, uint8_t mask) {
+  const __m512i shifted = by > 0   ? _mm512_slli_epi16(v, static_cast<unsigned>(by))
+                          : by < 0 ? _mm512_srli_epi16(v, static_cast<unsigned>(-by))
+                                   : v;
+  return _mm512_and_si512(shifted, _mm512_set1_epi8(static_cast<char>(mask)));
+}
+PB_INLINE Quads or_quads(Quads a, Quads b) { return _mm512_or_si512(a, b); }
+
+#ifdef __AVX512VNNI__
+constexpr bool kNarrowSums = false;
+using ByteSums = Ints;
+using ByteFactor = QuadFactor;
+PB_INLINE ByteFactor byte_factor(const int8_t* p) { return quad_factor(p); }
+PB_INLINE ByteSums no_sums() { return _mm512_setzero_si512(); }
+PB_INLINE ByteSums add_products(ByteSums sum, Quads w, ByteFactor x) { return dot(sum, w, x); }
+PB_INLINE Ints total(ByteSums sum) { return sum; }
+PB_INLINE Ints times(ByteSums sum, Ints factor) { return _mm512_mullo_epi32(sum, factor); }
+#else
+constexpr bool kNarrowSums = true;
+using ByteSums = __m512i;  // of pairs of products, 16 bits each
+using ByteFactor = __m512i;
+PB_INLINE ByteFactor byte_factor(const int8_t* p) {
+  int32_t quad;
+  __builtin_memcpy(&quad, p, sizeof(quad));
+  return _mm512_set1_epi32(quad);
+}
+PB_INLINE ByteSums no_sums() { return _mm512_setzero_si512(); }
+PB_INLINE ByteSums add_products(ByteSums sum, Quads w, ByteFactor x) {
+  sum = _mm512_add_epi16(sum, _mm512_maddubs_epi16(w, x));
+  asm(""
+      : "+v"(sum));  // the compiler would add products up in pairs, for which registers are short
+  return sum;
+}
+PB_INLINE Ints total(ByteSums sum) { return _mm512_madd_epi16(sum, _mm512_set1_epi16(1)); }
+PB_INLINE Ints times(ByteSums sum, Ints factor) {
+  return _mm512_madd_epi16(sum, pair_up(factor, factor, 0));
+}
+#endif
+
 }  // namespace
 }  // namespace pb::cpu::PB_CPU_TARGET

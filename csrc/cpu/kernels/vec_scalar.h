@@ -176,5 +176,44 @@ PB_INLINE Ints dot(Ints sum, Quads w, QuadFactor f) {
          (w >> 24) * f.x[3];
 }
 
+// Pairs of whole numbers of 16 bits, one pair a lane: (low, high).
+PB_INLINE Ints set1_pair(int16_t low, int16_t high) {
+  return set1_int((low & 0xffff) | (int32_t{high} * 65536));
+}
+// Whole numbers of 16 bits as the lows and highs of pairs, times 2^shift.
+PB_INLINE Ints pair_up(Ints low, Ints high, int shift) {
+  return ((low << shift) & 0xffffu) | (high << (16 + shift));
+}
+// low x[0] + high x[1], exactly.
+PB_INLINE Ints pair_products(Ints pairs, const int16_t* x) {
+  const Bits low = (Bits)(pairs << 16) >> 16, high = (Bits)pairs >> 16;
+  return (Ints)(low * int32_t{x[0]} + high * int32_t{x[1]});
+}
+PB_INLINE Ints sub_ints(Ints a, Ints b) { return a - b; }
+// Bytes as whole numbers, one a lane.
+PB_INLINE Ints load_unsigned(const uint8_t* p) { return Ints{p[0], p[1], p[2], p[3]}; }
+PB_INLINE Ints load_signed(const uint8_t* p) {
+  const auto number = [p](int i) { return static_cast<uint32_t>(static_cast<int8_t>(p[i])); };
+  return Ints{number(0), number(1), number(2), number(3)};
+}
+
+// Bytes shifted (to the left, if by > 0), of whose bits those of `mask` are right then.
+PB_INLINE Quads masked_shift(Quads v, int by, uint8_t mask) {
+  return (by > 0 ? v << by : v >> -by) & (0x01010101u * mask);
+}
+PB_INLINE Quads or_quads(Quads a, Quads b) { return a | b; }
+
+// Sums of products of unsigned bytes of few bits (w) with signed ones (x). Where they are narrow,
+// of w below 2^n there may be 2^(7 - n) products before they are handed on.
+constexpr bool kNarrowSums = false;
+typedef Ints ByteSums;
+typedef QuadFactor ByteFactor;
+PB_INLINE ByteFactor byte_factor(const int8_t* p) { return quad_factor(p); }
+PB_INLINE ByteSums no_sums() { return set1_int(0); }
+PB_INLINE ByteSums add_products(ByteSums sum, Quads w, ByteFactor x) { return dot(sum, w, x); }
+PB_INLINE Ints total(ByteSums sum) { return sum; }
+// The total times a factor of 8 bits for each lane.
+PB_INLINE Ints times(ByteSums sum, Ints factor) { return sum * factor; }
+
 }  // namespace
 }  // namespace pb::cpu::PB_CPU_TARGET

@@ -8,6 +8,7 @@
 #include "cpu/kernels/attention-inl.h"
 #include "cpu/kernels/gemm-inl.h"
 #include "cpu/kernels/gemm_groups-inl.h"
+#include "cpu/kernels/gemm_super_blocks-inl.h"
 #ifdef __AMX_BF16__
 #include "cpu/kernels/amx/attention-inl.h"
 #include "cpu/kernels/amx/gemm-inl.h"
@@ -54,6 +55,21 @@ const Kernels kKernels = {
              1,
              each_tile<group_tile<Int4Weights>>},
 #endif
+    .q4_k = {{kGroupTileColumns},
+             RowFormat::kInt8,
+             kScratch<kGroupTileColumns>,
+             1,
+             each_tile<super_tile<Q4KWeights>>},
+    .q5_k = {{kGroupTileColumns},
+             RowFormat::kInt8,
+             kScratch<kGroupTileColumns>,
+             1,
+             each_tile<super_tile<Q5KWeights>>},
+    .q6_k = {{kGroupTileColumns},
+             RowFormat::kInt8,
+             kScratch<kGroupTileColumns>,
+             1,
+             each_tile<super_tile<Q6KWeights>>},
     .rms_norm = rms_norm,
     .layer_norm = layer_norm,
     .rms_norm_add = rms_norm_add,

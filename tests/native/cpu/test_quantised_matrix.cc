@@ -139,13 +139,15 @@ TEST(quantised_rows_are_within_half_a_step) {
       const auto* numbers = a.data.as<int8_t>();
       for (int g = 0; g * kGroup < kCols; ++g) {
         const cpu::RowGroup& group = a.groups.as<cpu::RowGroup>()[g];
-        int sum = 0;
+        int halves[2] = {};
         for (int i = g * kGroup; i < (g + 1) * kGroup; ++i) {
-          sum += numbers[i];
+          halves[i % kGroup * 2 / kGroup] += numbers[i];
           const float exact = i < kCols ? x[i] : 0.0f;
           EXPECT(std::abs(back[i] - exact) <= group.scale * 0.50001f);
         }
-        EXPECT_EQ(group.correction, -(dtype == DType::kInt8 ? 128 : 8) * sum);
+        EXPECT_EQ(group.halves[0], halves[0]);
+        EXPECT_EQ(group.halves[1], halves[1]);
+        EXPECT_EQ(group.total, group.scale * static_cast<float>(halves[0] + halves[1]));
       }
     }
   }

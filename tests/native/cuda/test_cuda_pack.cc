@@ -2,6 +2,7 @@
 #include <limits>
 
 #include "gemm_fixture.h"
+#include "random_blocks.h"
 
 namespace pb::test {
 namespace {
@@ -38,6 +39,22 @@ TEST(parts_are_stacked_and_rounded_to_bf16) {
     for (int k = 0; k < 64; ++k) {
       const float from = k >= 33 ? 0.0f : r < 2 ? a[r * 33 + k] : b[(r - 2) * 33 + k];
       EXPECT_EQ(out[r * 64 + k], f32_to_bf16(from));
+    }
+  }
+}
+
+// There are no kernels for super-blocks: they are packed as their values are.
+TEST(super_blocks_are_rounded_to_the_dtype_asked_for) {
+  constexpr int kRows = 3, kCols = 512;
+  for (const DType blocks : kSuperBlockDTypes) {
+    const RandomBlocks from(kRows, kCols, blocks, 4);
+    const std::vector<float> values = from.values();
+    for (const DType dtype : {DType::kF32, DType::kBF16, DType::kInt8, DType::kInt4}) {
+      const std::vector<TensorView> parts = {from.view()};
+      const HostWeight made = packed(parts, kRows, kCols, dtype);
+      const HostWeight expected = packed(values, kRows, kCols, dtype);
+      EXPECT(made.values == expected.values);
+      EXPECT(made.scales == expected.scales);
     }
   }
 }

@@ -50,14 +50,6 @@ void expect_weights_refused(const std::function<void(TinyModel&)>& damage, const
     fail(__FILE__, __LINE__, std::string(tensor) + ": " + message);
 }
 
-// All layers in one group.
-ModelKv one_group(const ModelConfig& config, KvStorage storage) {
-  ModelKv kv;
-  kv.groups.push_back(std::move(storage));
-  for (int layer = 0; layer < config.n_layers; ++layer) kv.places.push_back({0, layer});
-  return kv;
-}
-
 // The logits of every position, (tokens.size(), vocab), computed `chunk` rows a pass.
 std::vector<float> all_logits(const TinyModel& model, const std::vector<int32_t>& tokens,
                               int chunk) {

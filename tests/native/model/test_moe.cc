@@ -62,8 +62,8 @@ std::vector<float> all_logits(const TinyModel& model, DType dtype, int chunk, in
   const Weights weights = load_weights(c, model.tensors, dtype, *backend);
   Forward forward(c, weights, *backend,
                   {.n_ubatch = chunk, .n_positions = kPositions, .n_sequences = 1});
-  KvStorage kv = backend->make_kv(kPositions / kBlock, kBlock, c.n_layers, c.n_kv_heads, c.head_dim,
-                                  DType::kF32);
+  ModelKv kv = one_group(c, backend->make_kv(kPositions / kBlock, kBlock, c.n_layers, c.n_kv_heads,
+                                             c.head_dim, DType::kF32));
   const std::vector<int32_t> block_table = {2, 0, 3, 1};
   std::vector<int32_t> tokens(kTokens), all(kTokens);
   std::iota(all.begin(), all.end(), 0);
@@ -73,13 +73,13 @@ std::vector<float> all_logits(const TinyModel& model, DType dtype, int chunk, in
   for (int begin = 0; begin < kTokens; begin += chunk) {
     const int rows = std::min(chunk, kTokens - begin);
     const SequenceRows sequence{
-        .n_rows = rows, .first_position = begin, .block_table = block_table.data()};
+        .n_rows = rows, .first_position = begin, .block_tables = {block_table.data()}};
     backend->plan({.n_rows = rows,
                    .tokens = tokens.data() + begin,
                    .positions = all.data() + begin,
                    .sequences = {&sequence, 1},
                    .logits_rows = std::span(all).first(static_cast<size_t>(rows))},
-                  kv);
+                  kv.groups[0]);
     forward.run(rows, kv);
     const auto of_pass = std::span(logits).subspan(static_cast<size_t>(begin * c.vocab_size),
                                                    static_cast<size_t>(rows * c.vocab_size));

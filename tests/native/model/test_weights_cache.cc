@@ -10,6 +10,7 @@
 #include "cpu_fixture.h"
 #include "device_double.h"
 #include "model/weights.h"
+#include "random_blocks.h"
 #include "temporary_directory.h"
 #include "tiny_model.h"
 
@@ -33,7 +34,7 @@ std::vector<Bytes> matrices(const Weights& w) {
   if (w.position_embedding) all.push_back(bytes_of(*w.position_embedding));
   if (w.head) all.push_back(bytes_of(*w.head));
   for (const LayerWeights& layer : w.layers) {
-    for (const Matrix* m : {&layer.qkv, &layer.o, &layer.gate_up, &layer.down}) {
+    for (const Matrix* m : {&layer.qkv[0], &layer.o, &layer.gate_up[0], &layer.down}) {
       all.push_back(bytes_of(*m));
     }
   }
@@ -116,10 +117,10 @@ TEST(a_device_with_memory_of_its_own_has_the_same_file) {
   EXPECT(was_found(again));
   EXPECT_EQ(again.bytes(), found.bytes());
   for (const Weights* weights : {&written, &again}) {
-    Bytes bytes(weights->layers[1].qkv.packed.bytes());
-    device.download(weights->layers[1].qkv.packed, bytes);
+    Bytes bytes(weights->layers[1].qkv[0].packed.bytes());
+    device.download(weights->layers[1].qkv[0].packed, bytes);
     device.finish(heartbeat);
-    const auto* expected = found.layers[1].qkv.packed.as<std::byte>();
+    const auto* expected = found.layers[1].qkv[0].packed.as<std::byte>();
     EXPECT(std::equal(bytes.begin(), bytes.end(), expected));
   }
 }
@@ -211,18 +212,18 @@ TEST(progress_ends_at_the_whole_and_may_end_the_load) {
 // the layout's version (cpu/pack.h), then put the hashes that are printed here.
 TEST(the_layout_is_the_one_of_its_version) {
   const std::map<std::string, uint64_t> expected = {
-      {"avx512_amx 2 f32", 0x7ad879b7c6626e11u},   {"avx512_amx 2 bf16", 0x298ff3d43276be36u},
-      {"avx512_amx 2 int8", 0x24721ea1909e7222u},  {"avx512_amx 2 int4", 0x74816c113b20f8bfu},
-      {"avx512_bf16 2 f32", 0x7ad879b7c6626e11u},  {"avx512_bf16 2 bf16", 0x242cc693743106e5u},
-      {"avx512_bf16 2 int8", 0x24721ea1909e7222u}, {"avx512_bf16 2 int4", 0x437b9291c2712d40u},
-      {"avx512_vnni 2 f32", 0x7ad879b7c6626e11u},  {"avx512_vnni 2 bf16", 0x242cc693743106e5u},
-      {"avx512_vnni 2 int8", 0x24721ea1909e7222u}, {"avx512_vnni 2 int4", 0x437b9291c2712d40u},
-      {"avx512 2 f32", 0x7ad879b7c6626e11u},       {"avx512 2 bf16", 0x242cc693743106e5u},
-      {"avx512 2 int8", 0x24721ea1909e7222u},      {"avx512 2 int4", 0x437b9291c2712d40u},
-      {"avx2 2 f32", 0x30664860b8177a6cu},         {"avx2 2 bf16", 0x298ff3d43276be36u},
-      {"avx2 2 int8", 0x5a1efc05bfd3db44u},        {"avx2 2 int4", 0x7beabd26a1c69353u},
-      {"scalar 2 f32", 0xe510a634d54f58f9u},       {"scalar 2 bf16", 0xcd5d40523e5cab77u},
-      {"scalar 2 int8", 0xbb2477497af5b8b6u},      {"scalar 2 int4", 0xa81aa2867a5629fdu},
+      {"avx512_amx 3 f32", 0x7ad879b7c6626e11u},   {"avx512_amx 3 bf16", 0x298ff3d43276be36u},
+      {"avx512_amx 3 int8", 0x24721ea1909e7222u},  {"avx512_amx 3 int4", 0x74816c113b20f8bfu},
+      {"avx512_bf16 3 f32", 0x7ad879b7c6626e11u},  {"avx512_bf16 3 bf16", 0x242cc693743106e5u},
+      {"avx512_bf16 3 int8", 0x24721ea1909e7222u}, {"avx512_bf16 3 int4", 0x437b9291c2712d40u},
+      {"avx512_vnni 3 f32", 0x7ad879b7c6626e11u},  {"avx512_vnni 3 bf16", 0x242cc693743106e5u},
+      {"avx512_vnni 3 int8", 0x24721ea1909e7222u}, {"avx512_vnni 3 int4", 0x437b9291c2712d40u},
+      {"avx512 3 f32", 0x7ad879b7c6626e11u},       {"avx512 3 bf16", 0x242cc693743106e5u},
+      {"avx512 3 int8", 0x24721ea1909e7222u},      {"avx512 3 int4", 0x437b9291c2712d40u},
+      {"avx2 3 f32", 0x30664860b8177a6cu},         {"avx2 3 bf16", 0x298ff3d43276be36u},
+      {"avx2 3 int8", 0x5a1efc05bfd3db44u},        {"avx2 3 int4", 0x7beabd26a1c69353u},
+      {"scalar 3 f32", 0xe510a634d54f58f9u},       {"scalar 3 bf16", 0xcd5d40523e5cab77u},
+      {"scalar 3 int8", 0xbb2477497af5b8b6u},      {"scalar 3 int4", 0xa81aa2867a5629fdu},
   };
   constexpr int kOut = 150, kIn = 97;  // no multiple of anything
   const auto values = numbers(kOut * kIn, 5);
@@ -237,6 +238,35 @@ TEST(the_layout_is_the_one_of_its_version) {
       EXPECT_EQ(matrix.packed.bytes(), sizes.packed);
       EXPECT_EQ(matrix.bias.bytes(), sizes.bias);
       const std::string name = backend->layout() + " " + dtype_name(dtype);
+      const uint64_t hash = hash64(bytes_of(matrix));
+      if (!expected.contains(name) || expected.at(name) != hash) {
+        std::printf("      {\"%s\", 0x%016llxu},\n", name.c_str(),
+                    static_cast<unsigned long long>(hash));
+        fail(__FILE__, __LINE__, "the layout of " + name + " has changed");
+      }
+    }
+  }
+}
+
+// The same of super-blocks, which lie alike on targets whose tiles are as wide.
+TEST(the_layout_of_super_blocks_is_the_one_of_its_version) {
+  const std::map<std::string, uint64_t> expected = {
+      {"3 of 4 q4_k", 0xd2f5b4b601659488u},  {"3 of 4 q5_k", 0xb67cf7ab6cc68301u},
+      {"3 of 4 q6_k", 0xc132d83e17f7875eu},  {"3 of 8 q4_k", 0xa5f3139a3d6f6334u},
+      {"3 of 8 q5_k", 0xdb4da8f384a0b117u},  {"3 of 8 q6_k", 0xf0390bee2ceca7bdu},
+      {"3 of 32 q4_k", 0xf58fafbaa458f66cu}, {"3 of 32 q5_k", 0x2a0f05c8ef7d3829u},
+      {"3 of 32 q6_k", 0x9e5f6f10d8139a0eu},
+  };
+  ThreadPool pool(1);
+  for (const cpu::Kernels* target : cpu::compiled_targets()) {
+    for (DType dtype : kSuperBlockDTypes) {
+      const RandomBlocks blocks(75, 768, dtype, 5);
+      const std::vector parts = {blocks.view()};
+      const std::vector biases = {TensorView{}};
+      const cpu::TileLayout& tile = product_of(*target, dtype).tile;
+      const PackedMatrix matrix = cpu::pack_matrix(parts, biases, dtype, tile, pool);
+      const std::string name = std::to_string(cpu::kPackedLayoutVersion) + " of " +
+                               std::to_string(tile.columns) + " " + dtype_name(dtype);
       const uint64_t hash = hash64(bytes_of(matrix));
       if (!expected.contains(name) || expected.at(name) != hash) {
         std::printf("      {\"%s\", 0x%016llxu},\n", name.c_str(),

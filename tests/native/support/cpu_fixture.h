@@ -91,6 +91,9 @@ inline bool same_bits(const std::vector<float>& a, const std::vector<float>& b) 
 inline const cpu::ProductKernel& product_of(const cpu::Kernels& target, DType dtype) {
   return dtype == DType::kInt8   ? target.int8
          : dtype == DType::kInt4 ? target.int4
+         : dtype == DType::kQ4K  ? target.q4_k
+         : dtype == DType::kQ5K  ? target.q5_k
+         : dtype == DType::kQ6K  ? target.q6_k
          : dtype == DType::kBF16 ? target.bf16
                                  : target.f32;
 }
@@ -130,7 +133,6 @@ inline void write_activations(Activations& a, const cpu::Kernels& target, int ro
   out.format = product_of(target, a.dtype).row;
   out.numbers = a.data.as<std::byte>() + row * a.row_stride * element_bytes(a, target);
   if (a.groups) out.groups = a.groups.as<cpu::RowGroup>() + row * a.group_stride;
-  out.zero_point = cpu::zero_point(a.dtype);
   target.copy(values, out, a.cols);
 }
 

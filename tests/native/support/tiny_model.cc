@@ -1,5 +1,7 @@
 #include "tiny_model.h"
 
+#include <utility>
+
 namespace pb::test {
 
 void TinyModel::add(const std::string& name, int rows, int cols, float centre, float spread) {
@@ -140,6 +142,13 @@ TinyModel moe_model() {
     m.add(expert + "down.weight", c.hidden_size, c.moe.intermediate_size);
   }
   return m;
+}
+
+ModelKv one_group(const ModelConfig& config, KvStorage storage) {
+  ModelKv kv;
+  kv.groups.push_back(std::move(storage));
+  for (int layer = 0; layer < config.n_layers; ++layer) kv.places.push_back({0, layer});
+  return kv;
 }
 
 }  // namespace pb::test

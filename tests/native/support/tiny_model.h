@@ -42,4 +42,7 @@ TinyModel learned_model();
 // rotary_model with experts in its first layer: 2 of 5 a row.
 TinyModel moe_model();
 
+// All layers in one group.
+ModelKv one_group(const ModelConfig& config, KvStorage storage);
+
 }  // namespace pb::test

@@ -178,7 +178,7 @@ inline void multiply_pass(const GemmArgs& args, const AmxPass& pass, float* scra
   const size_t tile_bytes = static_cast<size_t>(steps) * Weights::kStepBytes;
   const auto* weights = static_cast<const uint8_t*>(args.weights);
   const auto* x = static_cast<const uint16_t*>(args.x) + pass.row * args.x_stride;
-  float* y = args.y + static_cast<size_t>(pass.row) * args.n_out;
+  float* y = args.y + pass.row * args.y_stride;
   auto* expanded = reinterpret_cast<uint16_t*>(scratch + kParkedFloats);
   const int pairs = (pass.rows + kPairRows - 1) / kPairRows;
   const int n_steps = pass.end_step - pass.step;
@@ -186,7 +186,7 @@ inline void multiply_pass(const GemmArgs& args, const AmxPass& pass, float* scra
   const int block_steps = (n_steps + n_blocks - 1) / n_blocks;
   const bool whole_k = n_steps == steps;
   const bool stream = pairs >= kStreamedPairs && !args.add && args.n_out % kWidth == 0 &&
-                      reinterpret_cast<uintptr_t>(y) % 64 == 0;
+                      args.y_stride % kWidth == 0 && reinterpret_cast<uintptr_t>(y) % 64 == 0;
   const int total = (pass.tile_end - pass.tile_begin) * n_blocks;
   // Block number i of the pass: tile by tile, each from its first k to its last.
   const auto step_of = [&](int i) { return pass.step + i % n_blocks * block_steps; };

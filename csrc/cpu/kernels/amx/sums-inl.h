@@ -29,8 +29,8 @@ struct TileOutput {
 // Where the sums of weight tile `tile` go, for rows from `row`.
 PB_INLINE TileOutput output_of(const GemmArgs& args, int row, int tile, bool stream) {
   const int column = tile * kAmxColumns;
-  return {args.y + static_cast<size_t>(row) * args.n_out + column,
-          args.n_out,
+  return {args.y + row * args.y_stride + column,
+          args.y_stride,
           args.bias == nullptr ? nullptr : args.bias + column,
           args.n_out - column,
           args.add,

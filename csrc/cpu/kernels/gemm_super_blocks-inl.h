@@ -1,0 +1,217 @@
+// y = x W^T for one packed tile of super-blocks (cpu/pack_super_blocks.h) and some rows of
+// quantised activations.
+//
+// In a group of 32 along K all whole numbers are multiplied and summed exactly. What a group adds
+// to an output is, with d and d_min of the super-block and s the scale of the row's group:
+//   Q4_K, Q5_K  fma(float(sum(q x)), (d scale) s, output), then fma(-(d_min min), total, output),
+//               where total is s times the sum of the row's whole numbers
+//   Q6_K        fma(float(scale_0 sum_0((q - 32) x) + scale_1 sum_1((q - 32) x)), d s, output):
+//               below 2^24, so that float() is exact
+// groups in ascending order.
+#pragma once
+
+#include "cpu/kernels.h"
+#include "cpu/kernels/gemm_groups-inl.h"
+#include "cpu/kernels/gemm_rows-inl.h"
+#include "cpu/kernels/vec-inl.h"
+
+namespace pb::cpu::PB_CPU_TARGET {
+namespace {
+
+constexpr int kGroupsOfBlock = 8;  // groups of 32 in a super-block
+constexpr int kQuadBytes = 4 * kGroupTileColumns;
+// Steps of a group: four k's each, those of the first half from low nibbles, then those of the
+// second from high ones.
+constexpr int kStepsOfHalf = 4;
+
+struct Q4KWeights {
+  static constexpr bool kHasMin = true;
+  static constexpr int kRowsOfQuads = 4;
+  static constexpr int kNarrowSteps = 8;  // whose products narrow sums can hold: 8 * 2 * 15 * 128
+
+  // The whole numbers of 8 or 16 columns of a step.
+  static PB_INLINE Quads numbers(const uint8_t* w, int half, int j) {
+    const Quads both = load_quads(w + j * kQuadBytes);
+    return half == 0 ? low_nibbles(both) : high_nibbles(both);
+  }
+};
+
+struct Q5KWeights {
+  static constexpr bool kHasMin = true;
+  static constexpr int kRowsOfQuads = 5;
+  static constexpr int kNarrowSteps = 4;  // 4 * 2 * 31 * 128
+
+  static PB_INLINE Quads numbers(const uint8_t* w, int half, int j) {
+    const Quads fifth = load_quads(w + 4 * kQuadBytes);
+    return or_quads(Q4KWeights::numbers(w, half, j),
+                    masked_shift(fifth, half == 0 ? 4 - j : -j, 0x10));
+  }
+};
+
+struct Q6KWeights {
+  static constexpr bool kHasMin = false;
+  static constexpr int kRowsOfQuads = 6;
+  static constexpr int kNarrowSteps = 2;  // 2 * 2 * 63 * 128
+
+  static PB_INLINE Quads numbers(const uint8_t* w, int half, int j) {
+    const Quads high = load_quads(w + (4 + half) * kQuadBytes);
+    return or_quads(Q4KWeights::numbers(w, half, j), masked_shift(high, 4 - 2 * j, 0x30));
+  }
+};
+
+// Steps between two hand-overs of sums. In Q6_K the halves of a group have factors of their own.
+template <typename Weights>
+constexpr int kStepsOfSum = kNarrowSums        ? Weights::kNarrowSteps
+                            : Weights::kHasMin ? 2 * kStepsOfHalf
+                                               : kStepsOfHalf;
+
+template <typename Weights>
+constexpr int kSuperScales = (Weights::kHasMin ? 4 : 2) * kGroupTileColumns;  // bytes before them
+constexpr int kGroupScales = 2 * kGroupTileColumns;  // bytes of a group's scales
+template <typename Weights>
+constexpr int kSuperNumbers = kSuperScales<Weights> + kGroupsOfBlock * kGroupScales;
+template <typename Weights>
+constexpr int kSuperBytes =
+    kSuperNumbers<Weights> + kGroupsOfBlock * Weights::kRowsOfQuads * kQuadBytes;
+
+// What the groups of a super-block share, of all columns.
+struct SuperScales {
+  Vec d[kGroupTileVectors];
+  Vec d_min[kGroupTileVectors];
+};
+
+// sum (kRows) += one group. scales, numbers: of the group. x, groups: of the first row.
+template <typename Weights, int kRows>
+PB_INLINE void add_group(const GroupBlockArgs& a, const SuperScales& super, const uint8_t* scales,
+                         const uint8_t* numbers, const int8_t* x, const RowGroup* groups,
+                         Vec (&sum)[kRows][kGroupTileVectors]) {
+  constexpr int kSteps = kStepsOfSum<Weights>;
+  Ints factor[2][kGroupTileVectors];
+  if constexpr (!Weights::kHasMin) {
+#pragma GCC unroll 2
+    for (int v = 0; v < kGroupTileVectors; ++v) {
+      factor[0][v] = load_signed(scales + v * kWidth);
+      factor[1][v] = load_signed(scales + kGroupTileColumns + v * kWidth);
+    }
+  }
+  Ints whole[kRows][kGroupTileVectors];
+  ByteSums part[kRows][kGroupTileVectors];
+#pragma GCC unroll 8
+  for (int i = 0; i < 2 * kStepsOfHalf; ++i) {
+    const int half = i / kStepsOfHalf;
+    Quads column[kGroupTileVectors];
+#pragma GCC unroll 2
+    for (int v = 0; v < kGroupTileVectors; ++v) {
+      column[v] = Weights::numbers(numbers + v * 4 * kWidth, half, i % kStepsOfHalf);
+    }
+#pragma GCC unroll 6
+    for (int r = 0; r < kRows; ++r) {
+      const ByteFactor f = byte_factor(x + r * a.x_stride + 4 * i);
+#pragma GCC unroll 2
+      for (int v = 0; v < kGroupTileVectors; ++v) {
+        part[r][v] = add_products(i % kSteps == 0 ? no_sums() : part[r][v], column[v], f);
+        if ((i + 1) % kSteps != 0) continue;
+        const Ints done = Weights::kHasMin ? total(part[r][v]) : times(part[r][v], factor[half][v]);
+        whole[r][v] = i < kSteps ? done : add_ints(whole[r][v], done);
+      }
+    }
+  }
+#pragma GCC unroll 2
+  for (int v = 0; v < kGroupTileVectors; ++v) {
+    if constexpr (Weights::kHasMin) {
+      const Vec scale = mul(super.d[v], to_float(load_unsigned(scales + v * kWidth)));
+      const Vec min =
+          mul(super.d_min[v], to_float(load_unsigned(scales + kGroupTileColumns + v * kWidth)));
+#pragma GCC unroll 6
+      for (int r = 0; r < kRows; ++r) {
+        const RowGroup& row = groups[r * a.group_stride];
+        sum[r][v] = mul_add(to_float(whole[r][v]), mul(scale, set1(row.scale)), sum[r][v]);
+        sum[r][v] = neg_mul_add(min, set1(row.total), sum[r][v]);
+      }
+    } else {
+      constexpr int kShiftOfZero = 5;  // 2^5 = kQ6Zero
+      const Ints zero_factors = pair_up(factor[0][v], factor[1][v], kShiftOfZero);
+#pragma GCC unroll 6
+      for (int r = 0; r < kRows; ++r) {
+        const RowGroup& row = groups[r * a.group_stride];
+        const Ints exact = sub_ints(whole[r][v], pair_products(zero_factors, row.halves));
+        sum[r][v] = mul_add(to_float(exact), mul(super.d[v], set1(row.scale)), sum[r][v]);
+      }
+    }
+  }
+}
+
+// n_groups of the arguments are super-blocks here.
+template <typename Weights, int kRows>
+inline __attribute__((noinline)) void super_blocks(const GroupBlockArgs& a) {
+  Vec sum[kRows][kGroupTileVectors];
+#pragma GCC unroll 6
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 2
+    for (int v = 0; v < kGroupTileVectors; ++v) {
+      sum[r][v] = begin_sum(a.sums, kGroupTileColumns, r, v);
+    }
+  }
+  const uint8_t* w = a.w;
+  const int8_t* x = a.x;
+  const RowGroup* groups = a.groups;
+  for (int b = 0; b < a.n_groups; ++b, w += kSuperBytes<Weights>) {
+    SuperScales super;
+#pragma GCC unroll 2
+    for (int v = 0; v < kGroupTileVectors; ++v) {
+      const auto* d = reinterpret_cast<const uint16_t*>(w) + v * kWidth;
+      super.d[v] = load_f16(d);
+      if constexpr (Weights::kHasMin) super.d_min[v] = load_f16(d + kGroupTileColumns);
+    }
+#pragma GCC unroll 1
+    for (int g = 0; g < kGroupsOfBlock; ++g, x += kGroupSize, ++groups) {
+      constexpr int kBytes = kSuperBytes<Weights> / kGroupsOfBlock;
+      if (a.fresh) prefetch(w + g * kBytes, kBytes);
+      add_group<Weights, kRows>(a, super, w + kSuperScales<Weights> + g * kGroupScales,
+                                w + kSuperNumbers<Weights> + g * Weights::kRowsOfQuads * kQuadBytes,
+                                x, groups, sum);
+    }
+  }
+#pragma GCC unroll 6
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 2
+    for (int v = 0; v < kGroupTileVectors; ++v) {
+      end_sum(a.sums, kGroupTileColumns, r, v, sum[r][v]);
+    }
+  }
+}
+
+// super_blocks of 1 <= rows <= kRows.
+template <typename Weights, int kRows>
+PB_INLINE void super_rows(const GroupBlockArgs& block, int rows) {
+  if constexpr (kRows > 1) {
+    if (rows < kRows) return super_rows<Weights, kRows - 1>(block, rows);
+  }
+  super_blocks<Weights, kRows>(block);
+}
+
+template <typename Weights>
+inline void super_tile(const GemmArgs& args, int tile, int row_begin, int row_end, void* scratch) {
+  constexpr int kK = kGroupsOfBlock * kGroupSize;
+  const int n_blocks = args.n_in / kK;
+  const auto* w = static_cast<const uint8_t*>(args.weights) +
+                  static_cast<size_t>(tile) * n_blocks * kSuperBytes<Weights>;
+  const auto* x = static_cast<const int8_t*>(args.x);
+  const auto k_block = [](int) { return kGroupBlock / kSuperBytes<Weights>; };
+  for_blocks<kMaxGroupRows, kGroupTileColumns>(
+      args, tile, row_begin, row_end, n_blocks, k_block, static_cast<float*>(scratch),
+      [&](int row, int rows, int b, int b_end, const BlockSums& sums) {
+        const GroupBlockArgs block{w + static_cast<size_t>(b) * kSuperBytes<Weights>,
+                                   x + row * args.x_stride + b * kK,
+                                   args.x_stride,
+                                   args.groups + row * args.group_stride + b * kGroupsOfBlock,
+                                   args.group_stride,
+                                   b_end - b,
+                                   row == row_begin,
+                                   sums};
+        super_rows<Weights, kMaxGroupRows>(block, rows);
+      });
+}
+
+}  // namespace
+}  // namespace pb::cpu::PB_CPU_TARGET
