@@ -54,7 +54,7 @@ def test_blocks_of_experts(kind: Kind, tmp_path: Path) -> None:
 
     path = write_gguf(directory, tmp_path / "model.gguf", of_experts)
     tensors = open_model(path).tensors
-    dtype = {Kind.Q8_0: "int8", Kind.Q4_0: "int4"}.get(kind, kind.name)
+    dtype = {Kind.Q8_0: "int8", Kind.Q4_0: "int4", Kind.Q4_K: "q4_k"}[kind]
     for part in ("gate", "up", "down"):
         for expert in range(6):
             tensor = tensors[f"layers.2.experts.{expert}.{part}.weight"]

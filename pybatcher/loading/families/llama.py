@@ -95,8 +95,8 @@ def rules(
 ) -> Iterator[TensorRule]:
     """Yield a rule for every tensor but those of experts, with transformers' names as sources.
 
-    norms: of a layer. qk_norm: q and k are normed; None: if it is a qwen3 or qwen3_moe. norm_plus: added
-    to the weights of norms.
+    norms: of a layer. qk_norm: q and k are normed; None: if it is a qwen3 or qwen3_moe.
+    norm_plus: added to the weights of norms.
     """
     hidden, vocabulary = config.hidden_size, config.vocab_size
     yield TensorRule(name=EMBEDDING, source="model.embed_tokens.weight", shape=(vocabulary, hidden))
