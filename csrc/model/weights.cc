@@ -6,7 +6,6 @@
 #include <functional>
 #include <initializer_list>
 #include <memory>
-#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -14,65 +13,17 @@
 #include "base/error.h"
 #include "base/hash64.h"
 #include "base/mapped_file.h"
+#include "model/checkpoint.h"
 #include "model/packed_file.h"
 
 namespace pb {
 namespace {
-
-std::string shape(int64_t rows, int64_t cols) {
-  return cols == 1 ? "(" + std::to_string(rows) + ")"
-                   : "(" + std::to_string(rows) + ", " + std::to_string(cols) + ")";
-}
 
 // Of the matrix that is made of a tensor, where `dtype` is asked for.
 DType matrix_dtype(const TensorView& view, DType dtype, const Backend& backend) {
   if (!view.keeps_dtype || !backend.mixes_dtypes()) return dtype;
   return view.dtype == DType::kF16 ? DType::kBF16 : view.dtype;
 }
-
-// Hands out tensors by name, checks shapes, and remembers what has been used.
-class Checkpoint {
- public:
-  explicit Checkpoint(const TensorMap& tensors) : tensors_(tensors) {}
-
-  bool has(const std::string& name) const { return tensors_.contains(name); }
-
-  const TensorView& get(const std::string& name, int64_t rows, int64_t cols) {
-    const auto it = tensors_.find(name);
-    if (it == tensors_.end()) {
-      throw Error(ErrorCode::kModelFormat,
-                  "tensor '" + name + "' is missing; expected one of shape " + shape(rows, cols));
-    }
-    const TensorView& view = it->second;
-    if (view.rows != rows || view.cols != cols) {
-      throw Error(ErrorCode::kModelFormat, "tensor '" + name + "' has shape " +
-                                               shape(view.rows, view.cols) + "; expected " +
-                                               shape(rows, cols));
-    }
-    used_.insert(name);
-    return view;
-  }
-
-  // A bias that need not be there; then a view without data.
-  TensorView bias(const std::string& name, int64_t rows) {
-    return has(name) ? get(name, rows, 1) : TensorView{};
-  }
-
-  void expect_all_used() const {
-    for (const auto& [name, view] : tensors_) {
-      if (!used_.contains(name)) {
-        throw Error(ErrorCode::kModelFormat,
-                    "tensor '" + name +
-                        "' has no place in this model; expected only tensors that the "
-                        "configuration calls for");
-      }
-    }
-  }
-
- private:
-  const TensorMap& tensors_;
-  std::set<std::string> used_;
-};
 
 // The one walk over the weights. Matrices come from `reader` if there is one, else the backend
 // packs them; they go to `writer` too if there is one.
