@@ -65,7 +65,7 @@ def open_gguf(path: Path) -> LoadedModel:
     divisors = _rope_divisors(tensors.get(_ROPE_DIVISORS))
     config = read_config(file.metadata, _vocab_size(tensors, path), divisors)
     blueprint = _blueprint(config, tensors)
-    tokenizer = read_tokenizer(file.metadata, config.vocab_size)
+    tokenizer = read_tokenizer(file.metadata, config.vocab_size, path.parent)
     weights = blueprint.fill(tensors, str(path))
     _refuse_unknown_tensors(tensors, blueprint, file.metadata)
     if config.architecture == "llama":

@@ -19,6 +19,8 @@ PACKAGE, TESTS = ROOT / "pybatcher", ROOT / "tests"
 ELSEWHERE = {
     # Opens a model for a batcher: tested through one.
     "serving/runtime.py": "system/test_resume_with_engine.py",
+    # What all types of tokenizers of a GGUF share.
+    "loading/gguf_vocabulary.py": "loading/test_gguf_tokenizer.py",
     # Plain values, and a protocol.
     "scheduling/plan.py": "scheduling/test_forms.py",
     # What commands print, run as a user runs them.
