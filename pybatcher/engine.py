@@ -79,8 +79,9 @@ class Engine(_core.Engine):
     ) -> Self:
         """Load a model directory or a GGUF file; None: the model that ships with pybatcher.
 
-        The options are those of `EngineConfig`. progress: called from time to time with
-        the bytes of the checkpoint that are loaded and their total; an exception that it
+        path: or a name on the Hugging Face hub, as "Qwen/Qwen3-0.6B". The options are those of
+        `EngineConfig`. progress: called from time to time with the bytes of the checkpoint that
+        are downloaded, then with those that are loaded, and their total; an exception that it
         raises ends the load and is raised here. Raises ConfigError for an option,
         ModelFormatError for the checkpoint, and EngineError where memory is short.
         """
@@ -95,7 +96,7 @@ class Engine(_core.Engine):
             block_size=block_size,
             weights_cache=weights_cache,
         )
-        return cls.from_loaded(open_model(path), config, progress)
+        return cls.from_loaded(open_model(path, progress), config, progress)
 
     @classmethod
     def from_loaded(

@@ -70,12 +70,16 @@ def _device() -> Iterator[None]:
 
 # Folders whose tests are of whole programs: they run one, or several, each.
 _OF_PROGRAMS = {"attacks", "bench", "cli", "examples", "models", "system", "tools"}
+_QUICK = {"models/hub"}  # ... but these
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """`make test-slow` has the tests of whole programs, and those that are marked themselves."""
     for item in items:
-        if item.path.is_relative_to(_HERE) and item.path.parts[len(_HERE.parts)] in _OF_PROGRAMS:
+        if not item.path.is_relative_to(_HERE):
+            continue
+        folder = item.path.relative_to(_HERE).parent
+        if {*folder.parts[:1]} & _OF_PROGRAMS and folder.as_posix() not in _QUICK:
             item.add_marker(pytest.mark.slow)
 
 
@@ -88,8 +92,11 @@ def _old_objects_rest() -> None:
 
 @pytest.fixture(autouse=True, scope="session")
 def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """What tests leave in the user's cache directory goes with them."""
+    """What tests leave in the user's cache directory goes with them; the hub is out of reach."""
     with pytest.MonkeyPatch.context() as patch:
+        for name in ("HF_HOME", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"):
+            patch.delenv(name, raising=False)
+        patch.setenv("HF_ENDPOINT", "http://127.0.0.1:1")
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
         yield
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -53,7 +52,7 @@ async def _generate(
     params: SamplingParams,
     priority: int,
     socket: str | None,
-    model: Path | None,
+    model: str | None,
     system_prompt: str | None,
     options: dict[str, Any],
 ) -> None:

@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from ..models.hub import origin_of
 from ..params.config import EngineConfig, split_options
 from .loading_bar import loading_bar
 from .options import ModelOption, takes_options
@@ -28,8 +29,8 @@ def info(model: ModelOption = None, *, options: dict[str, Any]) -> None:
     from ..loading import open_model
 
     engine_config, *_ = split_options(options)
-    loaded = open_model(model)
     with loading_bar() as progress:
+        loaded = open_model(model, progress)
         engine = Engine.from_loaded(loaded, engine_config, progress)
     table = Table.grid(padding=(0, 2))
     is_auto = engine_config.n_ctx == "auto"
@@ -43,8 +44,10 @@ def info(model: ModelOption = None, *, options: dict[str, Any]) -> None:
 def _model_facts(model: LoadedModel) -> dict[str, str]:
     config = model.config
     parameters = sum(math.prod(tensor.shape) for tensor in model.tensors.values())
+    origin = None if model.path is None else origin_of(model.path)
     return {
         "model": model.name,
+        **({} if origin is None else {"from the hub": origin}),
         "architecture": config.architecture,
         "parameters": f"{parameters:,}",
         "checkpoint dtype": model.dtype,

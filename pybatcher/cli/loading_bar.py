@@ -16,7 +16,7 @@ SHOW_AFTER = 0.3  # seconds from the first weights until the bar is shown
 
 
 @contextlib.contextmanager
-def loading_bar() -> Iterator[Callable[[int, int], None] | None]:
+def loading_bar(what: str = "loading the model") -> Iterator[Callable[[int, int], None] | None]:
     """Yield a progress callback (bytes loaded, bytes in all); None if stderr is not a terminal.
 
     Removes the bar when the load is complete, or the context ends.
@@ -24,7 +24,7 @@ def loading_bar() -> Iterator[Callable[[int, int], None] | None]:
     if not sys.stderr.isatty():
         yield None
         return
-    bar = _Bar()
+    bar = _Bar(what)
     try:
         yield bar
     finally:
@@ -32,7 +32,8 @@ def loading_bar() -> Iterator[Callable[[int, int], None] | None]:
 
 
 class _Bar:
-    def __init__(self) -> None:
+    def __init__(self, what: str) -> None:
+        self._what = what
         self._begin: float | None = None  # of the weights; imports come before them
         self._shown: Progress | None = None
 
@@ -41,9 +42,10 @@ class _Bar:
             self._begin = time.monotonic()
         if done >= total:
             self.stop()
+            self._begin = self._shown = None  # weights are loaded after they were downloaded
         elif time.monotonic() - self._begin >= SHOW_AFTER:
             if self._shown is None:
-                self._shown = _progress()
+                self._shown = _progress(self._what)
                 self._shown.add_task("loading", total=total)
                 self._shown.start()
             self._shown.update(self._shown.task_ids[0], completed=done, total=total)
@@ -53,9 +55,9 @@ class _Bar:
             self._shown.stop()
 
 
-def _progress() -> Progress:
+def _progress(what: str) -> Progress:
     return Progress(
-        TextColumn("loading the model"),
+        TextColumn(what),
         BarColumn(),
         DownloadColumn(),
         TimeRemainingColumn(),

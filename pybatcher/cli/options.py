@@ -29,11 +29,12 @@ from ..sidecar.front.serve_config import ServeConfig
 __all__ = ["BatcherOptions", "ModelOption", "SystemPromptOption", "takes_options"]
 
 ModelOption = Annotated[
-    Path | None,
+    str | None,
     typer.Option(
         "--model",
         "-m",
-        help="A Hugging Face directory or a .gguf file; without it, the model that ships inside.",
+        help="A Hugging Face directory, a .gguf file, or a name on the hub as Qwen/Qwen3-0.6B; "
+        "without it, the model that ships inside.",
         show_default=False,
     ),
 ]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -113,7 +112,7 @@ async def connect(path: str) -> Link:
 
 async def open_batcher(
     socket: str | None,
-    model: Path | None,
+    model: str | None,
     system_prompt: str | None,
     options: Mapping[str, Any],
 ) -> AnyBatcher:

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from ..models.hub import absolute_model
 from ..params.config import EngineConfig, SchedulerConfig, SupervisionConfig
 from ..sidecar.client.client import Client
 from .options import takes_options
@@ -18,9 +19,12 @@ __all__ = ["reload"]
 
 
 OtherModelOption = Annotated[
-    Path | None,
+    str | None,
     typer.Option(
-        "--model", "-m", help="A Hugging Face directory or a .gguf file.", show_default=False
+        "--model",
+        "-m",
+        help="A Hugging Face directory, a .gguf file, or a name on the hub.",
+        show_default=False,
     ),
 ]
 OtherSystemPromptOption = Annotated[
@@ -51,7 +55,7 @@ def reload(
     """
     changes = dict(options)
     if model is not None:
-        changes["model"] = str(model.absolute())  # the sidecar may run elsewhere
+        changes["model"] = absolute_model(model, Path.cwd())  # the sidecar may run elsewhere
     if system_prompt is not None:
         changes["system_prompt"] = system_prompt
     show_status(asyncio.run(_reload(socket_path(socket), changes)))

@@ -15,6 +15,7 @@ from ..params.config import EngineConfig, SchedulerConfig, SupervisionConfig
 from ..sidecar.front.named_models import changes_of, read_models, specs_of
 from ..sidecar.front.serve_config import ServeConfig, read_config
 from ..sidecar.front.worker_spec import WorkerSpec
+from .loading_bar import loading_bar
 from .options import SystemPromptOption, takes_options
 
 __all__ = ["serve"]
@@ -81,7 +82,8 @@ def serve(
 
     asked = read()
     own = ServeConfig(**{name: asked[name] for name in asked if name in _OWN})
-    specs = specs_of(_of_worker(asked))
+    with loading_bar("downloading the model") as progress:
+        specs = {name: spec.found(progress) for name, spec in specs_of(_of_worker(asked)).items()}
     sys.exit(_run(specs, own, lambda: changes_of(_of_worker(read()))))
 
 

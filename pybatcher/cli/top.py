@@ -11,7 +11,6 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import typer
@@ -78,7 +77,7 @@ def top(
 
 async def _top(
     socket: str | None,
-    model: Path | None,
+    model: str | None,
     options: dict[str, Any],
     n_callers: int,
     max_tokens: int,

@@ -70,7 +70,7 @@ def open_gguf(path: Path) -> LoadedModel:
     config = read_config(file.metadata, _vocab_size(tensors, path), divisors)
     own = ARCHITECTURES[file.metadata.text("general.architecture")]
     blueprint = _blueprint(config, own, tensors)
-    tokenizer = read_tokenizer(file.metadata, config.vocab_size)
+    tokenizer = read_tokenizer(file.metadata, config.vocab_size, path.parent)
     weights = blueprint.fill(tensors, str(path))
     _refuse_unknown_tensors(tensors, blueprint, file.metadata)
     if own.in_pairs:

@@ -36,15 +36,77 @@ class PreTokenization:
         return normalizers.NFC() if self.nfc else None
 
 
+# -- parts of expressions --------------------------------------------------------------------
+
 _CONTRACTIONS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 _WORDS = r"[^\r\n\p{L}\p{N}]?\p{L}+"
-_REST = r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-_GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+_SPACES = r"\s*[\r\n]+|\s+(?!\S)|\s+"
+_SIGNS = r" ?[^\s\p{L}\p{N}]+[\r\n]*"
+_REST = rf"{_SIGNS}|{_SPACES}"
 _LOWER, _UPPER = r"\p{Ll}\p{Lm}\p{Lo}\p{M}", r"\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}"
-_TEKKEN = (
-    rf"[^\r\n\p{{L}}\p{{N}}]?[{_UPPER}]*[{_LOWER}]+|[^\r\n\p{{L}}\p{{N}}]?[{_UPPER}]+[{_LOWER}]*"
-    r"|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+_HAN_AND_KANA = r"[\x{4e00}-\x{9fa5}\x{3040}-\x{30ff}]+"
+_HAN_AND_HANGUL = r"[\x{800}-\x{9fa5}\x{ac00}-\x{d7ff}]+"
+# Letters with case, without those that DeepSeek's list leaves out.
+_CASED = (
+    r"[[\p{Lu}\p{Ll}\p{Lt}]&&[\x{0}-\x{ffff}\x{10400}-\x{1044f}\x{104b0}-\x{104fb}"
+    r"\x{10c80}-\x{10cf2}\x{118a0}-\x{118df}\x{1e900}-\x{1e943}]&&[^\x{560}-\x{588}"
+    r"\x{10c7}-\x{10ff}\x{1c80}-\x{1c8f}\x{2d00}-\x{2d2d}\x{a78f}-\x{ab6f}]]"
 )
+_WIDE_SIGNS = r"[!-/:-~\x{ff01}-\x{ff0f}\x{ff1a}-\x{ff5e}\x{2018}-\x{201f}\x{3000}-\x{3002}]"
+_ASCII_SIGNS = r"[!-/:-@\[-`{-~]"
+
+
+def _by_case(after: str = "", before: str = rf"[{_UPPER}]", within: str = rf"[{_LOWER}]") -> str:
+    """Return the expression of words that are cut where a small letter meets a capital one."""
+    lead = r"[^\r\n\p{L}\p{N}]?"
+    return rf"{lead}{before}*{within}+{after}|{lead}{before}+{within}*{after}"
+
+
+# -- expressions -----------------------------------------------------------------------------
+
+_GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+_LLAMA3 = rf"{_CONTRACTIONS}|{_WORDS}|\p{{N}}{{1,3}}|{_REST}"
+_QWEN2 = rf"{_CONTRACTIONS}|{_WORDS}|\p{{N}}|{_REST}"
+_QWEN35 = (
+    rf"{_CONTRACTIONS}|[^\r\n\p{{L}}\p{{N}}]?[\p{{L}}\p{{M}}]+|\p{{N}}"
+    rf"| ?[^\s\p{{L}}\p{{M}}\p{{N}}]+[\r\n]*|{_SPACES}"
+)
+_OR_SLASHES = rf" ?[^\s\p{{L}}\p{{N}}]+[\r\n/]*|{_SPACES}"
+_TEKKEN = rf"{_by_case()}|\p{{N}}|{_OR_SLASHES}"
+_GPT4O = rf"{_by_case(rf'{_CONTRACTIONS}?')}|\p{{N}}{{1,3}}|{_OR_SLASHES}"
+_KIMI_K2 = (
+    r"\p{Han}+|"
+    + _by_case(rf"{_CONTRACTIONS}?", rf"[[{_UPPER}]&&[^\p{{Han}}]]", rf"[[{_LOWER}]&&[^\p{{Han}}]]")
+    + rf"|\p{{N}}{{1,3}}|{_REST}"
+)
+_DEEPSEEK_V3 = (
+    rf"{_ASCII_SIGNS}[A-Za-z]+|[^\r\n\p{{L}}\p{{P}}\p{{S}}]?[\p{{L}}\p{{M}}]+"
+    rf"| ?[\p{{P}}\p{{S}}]+[\r\n]*|{_SPACES}"
+)
+_SPARK = (
+    rf"{_ASCII_SIGNS}[A-Za-z]+|[^\r\n\p{{L}}\p{{P}}\p{{S}}]?[\p{{L}}\p{{M}}]+"
+    r"| ?[\p{P}\p{S}]+|[\r\n]|\s+(?!\S)|\s+"
+)
+_YOUTU = (
+    r"[\x{ac00}-\x{d7a3}\x{3131}-\x{318e}]+"
+    r"|[\x{ff01}\x{2026}\x{201c}\x{201d}\x{2018}\x{2019}\x{2014}\x{ff1a}\x{ff1b}\x{ff0c}"
+    rf"\x{{3001}}-\x{{303f}}\x{{fe30}}-\x{{fe4f}}]+|[\x{{3105}}-\x{{312f}}]+|{_HAN_AND_KANA}"
+)
+_JAIS2 = (
+    rf"{_CONTRACTIONS}|{_WORDS}|\p{{N}}{{1,3}}|{_SIGNS}|\s*[\r\n]+"
+    + "".join(
+        rf"|\s{{{n}}}(?!\S)" for n in ("512", "256", "128", "64", "32", "16", "8", "4", "1,2")
+    )
+    + r"|\s{1}"
+)
+_BAILING = rf"'(?i:[sdmt]|ll|ve|re)|{_WORDS}|\p{{N}}|{_SIGNS}|\s*[\r\n]|\s+(?!\S)|\s+"
+_SEED = rf"{_CONTRACTIONS}|{_WORDS}|\p{{N}}| ?[^\s\p{{L}}\p{{N}}\r\n]+|{_SPACES}"
+_EXAONE_MOE = (
+    rf"{_CONTRACTIONS}|[^\r\n\p{{L}}\p{{N}}]?(?:\p{{L}}\p{{M}}*(?: \p{{L}}\p{{M}}*)*)+|\p{{N}}"
+    r"| ?[^\s\p{L}\p{N}]+[\r\n/]?|\s*[\r\n]|\s+(?!\S)|\s+"
+)
+_MINICPM5 = rf"{_CONTRACTIONS}|{_WORDS}|\p{{N}}+|{_REST}"
+_BLOOM = r" ?[^(\s|.,!?\x{2026}\x{3002}\x{ff0c}\x{3001}\x{964}\x{6d4}\x{60c})]+"
 
 
 def _split(*expressions: str) -> Callable[[], PreTokenizer]:
@@ -58,21 +120,71 @@ def _split(*expressions: str) -> Callable[[], PreTokenizer]:
     return make
 
 
-_LLAMA3 = PreTokenization(
-    _split(rf"{_CONTRACTIONS}|{_WORDS}|\p{{N}}{{1,3}}|{_REST}"), ignore_merges=True, add_bos=True
-)
-_QWEN2 = _split(rf"{_CONTRACTIONS}|{_WORDS}|\p{{N}}|{_REST}")
-_SMOLLM = PreTokenization(_split(r"\p{N}", _GPT2))
-_OF_GPT2 = PreTokenization(_split(_GPT2))
+def _named(how: PreTokenization, *names: str) -> dict[str, PreTokenization]:
+    return dict.fromkeys(names, how)
+
+
+_OF_LLAMA3, _OF_QWEN2, _OF_GPT2 = _split(_LLAMA3), _split(_QWEN2), _split(_GPT2)
+_DIGITS_THEN_GPT2, _OF_GPT4O = _split(r"\p{N}", _GPT2), _split(_GPT4O)
 
 PRE_TOKENIZERS = {
-    **dict.fromkeys(("llama3", "llama-v3", "llama-bpe", "falcon3", "pixtral"), _LLAMA3),
-    **dict.fromkeys(("dbrx", "smaug-bpe"), PreTokenization(_LLAMA3.make)),
-    "qwen2": PreTokenization(_QWEN2, nfc=True),
-    **dict.fromkeys(("deepseek-r1-qwen", "megrez", "stablelm2"), PreTokenization(_QWEN2)),
-    **dict.fromkeys(("smollm", "starcoder", "refact", "command-r", "codeshell"), _SMOLLM),
-    **dict.fromkeys(("gpt-2", "phi-2", "mpt", "olmo", "jais", "trillion"), _OF_GPT2),
+    **_named(
+        PreTokenization(_OF_LLAMA3, ignore_merges=True, add_bos=True),
+        *("llama3", "llama-v3", "llama-bpe", "falcon3", "falcon-h1", "pixtral"),
+        *("midm-2.0", "lfm2", "jina-v5-nano"),
+    ),
+    **_named(PreTokenization(_OF_LLAMA3), "dbrx", "smaug-bpe", "chatglm-bpe"),
+    **_named(PreTokenization(_OF_LLAMA3, ignore_merges=True), "glm4", "glm5"),
+    "jais-2": PreTokenization(_split(_JAIS2)),
+    "minicpm5": PreTokenization(_split(r"\p{N}{1,3}", _MINICPM5), ignore_merges=True),
+    "qwen2": PreTokenization(_OF_QWEN2, nfc=True),
+    "qwen35": PreTokenization(_split(_QWEN35), nfc=True),
+    **_named(
+        PreTokenization(_OF_QWEN2),
+        *("deepseek-r1-qwen", "megrez", "stablelm2", "kormo", "f2llmv2", "hunyuan"),
+        *("solar-open", "grok-2"),
+    ),
+    "laguna": PreTokenization(_split(r"[^\n]+|\n+", _QWEN2)),
+    "ufakzeka": PreTokenization(_split(rf"{_WORDS}|\p{{N}}|{_REST}")),
+    "seed-coder": PreTokenization(_split(_SEED)),
+    **_named(PreTokenization(_split(_BAILING)), "bailingmoe", "bailingmoe2", "llada-moe"),
+    "exaone-moe": PreTokenization(_split(_EXAONE_MOE)),
+    **_named(
+        PreTokenization(_DIGITS_THEN_GPT2),
+        *("smollm", "starcoder", "refact", "codeshell", "exaone", "minerva-7b", "mellum2"),
+    ),
+    "command-r": PreTokenization(_DIGITS_THEN_GPT2, nfc=True),
+    **_named(
+        PreTokenization(_OF_GPT2),
+        *("gpt-2", "phi-2", "jais", "trillion", "granite-docling", "gigachat", "a.x-4.0"),
+        *("mellum", "exaone4", "modern-bert", "roberta-bpe", "jina-es", "jina-de"),
+        *("jina-v1-en", "jina-v2-code", "jina-v2-de", "jina-v2-es"),
+    ),
+    **_named(PreTokenization(_OF_GPT2, nfc=True), "mpt", "olmo"),
+    "falcon": PreTokenization(_split(r"[\p{P}$+<=>^`|~]+", _GPT2, r"[0-9][0-9][0-9]")),
     "tekken": PreTokenization(_split(_TEKKEN), ignore_merges=True, add_bos=True),
+    **_named(PreTokenization(_OF_GPT4O), "gpt-4o", "llama4", "kanana2", "talkie", "minimax-m2"),
+    "granite-embed-multi-97m": PreTokenization(_OF_GPT4O, ignore_merges=True),
+    "kimi-k2": PreTokenization(_split(_KIMI_K2)),
+    "youtu": PreTokenization(
+        _split(_YOUTU, rf"{_by_case(rf'{_CONTRACTIONS}?')}|\p{{N}}|{_OR_SLASHES}"),
+        ignore_merges=True,
+    ),
+    "deepseek-llm": PreTokenization(
+        _split(
+            r"[\r\n]", rf"\s?{_CASED}+", rf"\s?{_WIDE_SIGNS}+", r"\s+$", _HAN_AND_HANGUL, r"\p{N}+"
+        )
+    ),
+    "deepseek-coder": PreTokenization(
+        _split(r"[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", _HAN_AND_HANGUL, r"\p{N}")
+    ),
+    **_named(
+        PreTokenization(_split(r"\p{N}{1,3}", _HAN_AND_KANA, _DEEPSEEK_V3)),
+        *("deepseek-v3", "hunyuan-dense", "joyai-llm", "hy_v4"),
+    ),
+    "spark2_5": PreTokenization(_split(r"\p{N}{1,3}", _HAN_AND_KANA, _SPARK, r"\p{N}")),
+    **_named(PreTokenization(_split(_BLOOM)), "bloom", "poro-chat", "gpt3-finnish"),
+    "viking": PreTokenization(_split(_BLOOM, r"\p{N}")),
     "default": PreTokenization(
         _split(r"[\p{P}\$\+<=>\^~\|]+", _GPT2, r"\p{N}+", r"[0-9][0-9][0-9]")
     ),

@@ -1,32 +1,34 @@
 """Read the tokenizer and the chat template from the metadata of a GGUF file.
 
-Two types: "gpt2", byte-level BPE with a list of merges, and "llama", SentencePiece BPE, whose
-merges follow from the tokens' scores.
+Types: "gpt2", byte-level BPE with a list of merges; "llama" and "gemma4", SentencePiece BPE;
+"bert", WordPiece; "t5", unigrams.
 """
 
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-from tokenizers import AddedToken, decoders, models, normalizers, processors
+from tokenizers import AddedToken, decoders, models, processors
 from tokenizers import Tokenizer as TokenizerBackend
 
 from ..errors import ModelFormatError
 from .fields import Fields, shown
 from .gguf_pretokenizers import PRE_TOKENIZERS
+from .gguf_sentencepiece import with_listed_merges, with_scores
+from .gguf_unigram import with_unigrams
+from .gguf_vocabulary import Built, TokenType, Vocabulary, read_texts, read_vocabulary
+from .gguf_wordpiece import spelt_as_word_pieces, with_word_pieces
+from .json_file import read_text
 from .loaded_model import TokenizerParts
-from .merges import merges_of_scores, split_merges
+from .merges import split_merges
+from .tokenizer_files import MAX_TOKENIZER_BYTES, private_backend
 
 __all__ = ["read_tokenizer"]
 
 _MAX_TEMPLATE = 2**20  # characters
 _MAX_ADDED_TEXT = 2**22  # characters of all added tokens; every text is searched for them
-_MAX_PIECE = 2**8  # characters; finding the merges of a piece is quadratic in its length
-_SPACE = "\u2581"  # stands for a space in SentencePiece
 _ID_KEYS = {
     "bos_token": "tokenizer.ggml.bos_token_id",
     "eos_token": "tokenizer.ggml.eos_token_id",
@@ -43,39 +45,32 @@ _END_TOKEN_TEXTS = (
     "<|endoftext|>",
     "<|im_end|>",
     "<|end|>",
+    "<|return|>",
+    "<|call|>",
     "<end_of_turn>",
+    "<turn|>",
+    "<|tool_response>",
+    "<eos>",
+    "[EOT]",
+    "[EOS]",
+    "<EOT>",
+    "<end_of_utterance>",
     "<\uff5cend\u2581of\u2581sentence\uff5c>",
 )
 """Tokens with these texts end an output, as in llama.cpp: a GGUF names only one EOS token."""
+_ENDS_NO_OUTPUT = "<|end|>"
+_BESIDE = frozenset({"<|return|>", "<|call|>"})
+"""gpt-oss has these two tokens, and ends only a message, not an output, with <|end|>."""
 
 
-# Token types: tokenizer.ggml.token_type.
-_NORMAL, _UNKNOWN, _CONTROL, _USER_DEFINED, _UNUSED, _BYTE = range(1, 7)
-
-
-@dataclass(frozen=True, slots=True)
-class _Vocabulary:
-    """The vocabulary.
-
-    tokens, kinds: texts and token types, by id.
-    ids: by text, without unused and empty tokens.
-    """
-
-    tokens: list[str]
-    kinds: NDArray[np.int64]
-    ids: dict[str, int]
-
-    def of_kind(self, *kinds: int) -> list[str]:
-        """Return the used tokens of these types, in the order of their ids."""
-        found = np.flatnonzero(np.isin(self.kinds, kinds)).tolist()
-        return [self.tokens[i] for i in found if self.tokens[i] in self.ids]
-
-
-def read_tokenizer(fields: Fields, vocab_size: int) -> TokenizerParts:
+def read_tokenizer(
+    fields: Fields, vocab_size: int, directory: Path | None = None
+) -> TokenizerParts:
     """Return the tokenizer of a GGUF file; its `backend` is None where the file has none.
 
-    vocab_size: rows of the token embedding; every id is below it. Raises ModelFormatError
-    for an unknown tokenizer type or a damaged vocabulary.
+    vocab_size: rows of the token embedding; every id is below it.
+    directory: of the file. A tokenizer.json in it stands in for a tokenizer of an unknown kind.
+    Raises ModelFormatError for an unknown tokenizer type or a damaged vocabulary.
     """
     model = fields.text("tokenizer.ggml.model", "none")
     template = fields.text("tokenizer.chat_template", None)
@@ -84,27 +79,70 @@ def read_tokenizer(fields: Fields, vocab_size: int) -> TokenizerParts:
             f"{fields.source}: tokenizer.chat_template has {len(template)} characters; "
             f"expected at most {_MAX_TEMPLATE}"
         )
-    if model not in ("gpt2", "llama", "none", "no_vocab"):
-        raise fields.error("tokenizer.ggml.model", "'gpt2', 'llama' or 'none'")
     ids = {name: _token_id(fields, key, vocab_size) for name, key in _ID_KEYS.items()}
     ends = {ids["eos_token"], *(_token_id(fields, key, vocab_size) for key in _OTHER_END_KEYS)}
     if model in ("none", "no_vocab"):
         return _parts(None, template, ids, ends, [])
-    vocabulary = _read_vocabulary(fields, vocab_size)
-    added = set(vocabulary.of_kind(_CONTROL, _USER_DEFINED))
+    vocabulary = read_vocabulary(fields, vocab_size)
+    added = set(vocabulary.of_kind(TokenType.CONTROL, TokenType.USER_DEFINED))
     ends |= {vocabulary.ids[text] for text in _END_TOKEN_TEXTS if text in added}
+    if added >= _BESIDE:
+        ends.discard(vocabulary.ids.get(_ENDS_NO_OUTPUT))
     try:
-        make = _byte_level if model == "gpt2" else _sentencepiece
-        backend, add_bos = make(fields, vocabulary)
-        _add_tokens(backend, vocabulary, fields)
-        _set_post_processor(backend, vocabulary, fields, add_bos, ids)
-    except ModelFormatError:
+        stand_in = _stand_in(fields, model, vocabulary, directory)
+        if stand_in is not None:
+            return _parts(stand_in, template, ids, ends, vocabulary.tokens)
+        built = _build(fields, model, vocabulary, ids)
+        if model == "bert":
+            vocabulary = spelt_as_word_pieces(vocabulary)
+        _add_tokens(built.backend, vocabulary, fields)
+        _set_post_processor(built, vocabulary, fields)
+    except (ModelFormatError, KeyboardInterrupt, SystemExit):
         raise
-    except Exception as error:  # the library raises no more specific type
+    except BaseException as error:  # the library raises no more specific type, and panics
         raise ModelFormatError(
             f"{fields.source}: tokenizer.ggml: not a valid tokenizer: {error}"
         ) from error
-    return _parts(backend, template, ids, ends, vocabulary.tokens)
+    return _parts(built.backend, template, ids, ends, vocabulary.tokens)
+
+
+def _build(fields: Fields, model: str, vocabulary: Vocabulary, ids: dict[str, int | None]) -> Built:
+    """Build the tokenizer of a known type."""
+    if model == "gpt2":
+        return _byte_level(fields, vocabulary, ids)
+    return _BUILDERS[model](fields, vocabulary, ids)
+
+
+def _stand_in(
+    fields: Fields, model: str, vocabulary: Vocabulary, directory: Path | None
+) -> TokenizerBackend | None:
+    """Return the tokenizer of `directory` where the file's own is of an unknown kind, else None.
+
+    Raises ModelFormatError where there is no tokenizer.json, or one of another vocabulary.
+    """
+    key = "tokenizer.ggml.model"
+    if model == "gpt2":
+        key = "tokenizer.ggml.pre"
+        if fields.text(key, "default") in {*PRE_TOKENIZERS, *_WITHOUT_WORDS}:
+            return None
+    elif model in _BUILDERS:
+        return None
+    path = None if directory is None else directory / "tokenizer.json"
+    if path is None or not path.is_file():
+        kind = "pre-tokenizer" if key.endswith("pre") else "type of tokenizer"
+        raise fields.error(
+            key,
+            f"a {kind} that is known here; put the model's own tokenizer.json beside the file, "
+            "or open the model as a Hugging Face directory",
+        )
+    backend = private_backend(read_text(path, MAX_TOKENIZER_BYTES), str(path))
+    for token in vocabulary.of_kind(TokenType.NORMAL):
+        if backend.token_to_id(token) != vocabulary.ids[token]:
+            raise ModelFormatError(
+                f"{path}: {shown(token)} has the id {backend.token_to_id(token)}; expected "
+                f"{vocabulary.ids[token]}, as in {fields.source}: it is of another model"
+            )
+    return backend
 
 
 def _parts(
@@ -134,30 +172,8 @@ def _token_id(fields: Fields, key: str, vocab_size: int) -> int | None:
     return token_id
 
 
-def _read_vocabulary(fields: Fields, vocab_size: int) -> _Vocabulary:
-    key = "tokenizer.ggml.tokens"
-    tokens = _texts(fields, key)
-    if not 0 < len(tokens) <= vocab_size:
-        raise ModelFormatError(
-            f"{fields.source}: {key} has {len(tokens)} elements; "
-            f"expected 1 to {vocab_size}, the rows of the token embedding"
-        )
-    key = "tokenizer.ggml.token_type"
-    kinds = _numbers(fields, key, len(tokens), np.full(len(tokens), _NORMAL)).astype(np.int64)
-    ids: dict[str, int] = {}
-    for token_id, (token, unused) in enumerate(zip(tokens, kinds == _UNUSED, strict=True)):
-        if unused or not token:
-            continue
-        if ids.setdefault(token, token_id) != token_id:
-            raise ModelFormatError(
-                f"{fields.source}: tokenizer.ggml.tokens has {shown(token)} "
-                f"at {ids[token]} and at {token_id}; expected every token once"
-            )
-    return _Vocabulary(tokens, kinds, ids)
-
-
-def _byte_level(fields: Fields, vocabulary: _Vocabulary) -> tuple[TokenizerBackend, bool]:
-    """Build a byte-level BPE tokenizer from listed merges; also: whether it adds BOS."""
+def _byte_level(fields: Fields, vocabulary: Vocabulary, ids: dict[str, int | None]) -> Built:
+    """Build a BPE tokenizer from listed merges: byte-level where texts are cut into words."""
     key = "tokenizer.ggml.pre"
     name = fields.text(key, None)
     if name is None:
@@ -167,85 +183,47 @@ def _byte_level(fields: Fields, vocabulary: _Vocabulary) -> tuple[TokenizerBacke
             "llama.cpp does by default, which may not be how the model was trained",
             stacklevel=2,
         )
-    if name not in PRE_TOKENIZERS:
-        raise fields.error(key, "one of " + ", ".join(map(repr, PRE_TOKENIZERS)))
+    if name in _WITHOUT_WORDS:
+        return with_listed_merges(fields, vocabulary, ids, adds_bos=_WITHOUT_WORDS[name])
     how = PRE_TOKENIZERS[name]
-    merges = split_merges(_texts(fields, "tokenizer.ggml.merges"), fields.source)
+    merges = split_merges(read_texts(fields, "tokenizer.ggml.merges"), fields.source)
     backend = TokenizerBackend(models.BPE(vocabulary.ids, merges, ignore_merges=how.ignore_merges))
     normalizer = how.normalizer()
     if normalizer is not None:
         backend.normalizer = normalizer
     backend.pre_tokenizer = how.make()
     backend.decoder = decoders.ByteLevel()
-    return backend, how.add_bos
+    return Built(backend, ids["bos_token"], ids["eos_token"], adds_before=how.add_bos)
 
 
-def _sentencepiece(fields: Fields, vocabulary: _Vocabulary) -> tuple[TokenizerBackend, bool]:
-    """Build a SentencePiece BPE tokenizer with byte fallback; also: whether it adds BOS."""
-    key = "tokenizer.ggml.scores"
-    n_tokens = len(vocabulary.tokens)
-    scores = _numbers(fields, key, n_tokens).astype(np.float64)
-    if np.isnan(scores).any():
-        raise fields.error(key, "numbers")
-    others = (_UNKNOWN, _CONTROL, _USER_DEFINED, _BYTE)
-    by_id = scores.tolist()
-    kept = vocabulary.ids.keys() - set(vocabulary.of_kind(*others))
-    pieces = {token: by_id[i] for token, i in vocabulary.ids.items() if token in kept}
-    longest = max(pieces, key=len, default="")
-    if len(longest) > _MAX_PIECE:
-        raise ModelFormatError(
-            f"{fields.source}: tokenizer.ggml.tokens has one of {len(longest)} characters; "
-            f"expected at most {_MAX_PIECE}"
-        )
-    unknown = vocabulary.of_kind(_UNKNOWN)
-    backend = TokenizerBackend(
-        models.BPE(
-            vocabulary.ids,
-            merges_of_scores(pieces),
-            unk_token=unknown[0] if unknown else None,
-            fuse_unk=True,
-            byte_fallback=True,
-        )
-    )
-    prefixed = fields.boolean("tokenizer.ggml.add_space_prefix", True)
-    marks: list[normalizers.Normalizer] = [normalizers.Replace(" ", _SPACE)]
-    stages = [decoders.Replace(_SPACE, " "), decoders.ByteFallback(), decoders.Fuse()]
-    if prefixed:
-        marks = [normalizers.Prepend(_SPACE), *marks]
-        stages.append(decoders.Strip(" ", 1, 0))
-    backend.normalizer = normalizers.Sequence(marks)
-    backend.decoder = decoders.Sequence(stages)
-    return backend, True
-
-
-def _add_tokens(backend: TokenizerBackend, vocabulary: _Vocabulary, fields: Fields) -> None:
+def _add_tokens(backend: TokenizerBackend, vocabulary: Vocabulary, fields: Fields) -> None:
     """Register the special and the user-defined tokens, which match before pre-tokenization."""
-    special = vocabulary.of_kind(_UNKNOWN, _CONTROL)
-    plain = vocabulary.of_kind(_USER_DEFINED)
+    special = vocabulary.of_kind(TokenType.UNKNOWN, TokenType.CONTROL)
+    plain = vocabulary.of_kind(TokenType.USER_DEFINED)
     n_characters = sum(map(len, special)) + sum(map(len, plain))
     if n_characters > _MAX_ADDED_TEXT:
         raise ModelFormatError(
             f"{fields.source}: tokenizer.ggml.tokens has {n_characters} characters in special and "
             f"user-defined tokens; expected at most {_MAX_ADDED_TEXT}"
         )
-    backend.add_special_tokens([AddedToken(t, special=True, normalized=False) for t in special])
-    backend.add_tokens([AddedToken(token, normalized=False) for token in plain])
+    name = fields.text("general.name", "").lower()
+    kept = _KEPT_SPACES if "phi-3" in name or "phi3" in name else {*special, *plain}
+    backend.add_special_tokens(
+        [AddedToken(t, special=True, normalized=False, rstrip=t not in kept) for t in special]
+    )
+    backend.add_tokens([AddedToken(t, normalized=False, rstrip=t not in kept) for t in plain])
 
 
-def _set_post_processor(
-    backend: TokenizerBackend,
-    vocabulary: _Vocabulary,
-    fields: Fields,
-    add_bos: bool,
-    ids: dict[str, int | None],
-) -> None:
-    """Set the post-processor: BOS before and EOS after a text, by the file or `add_bos`."""
+def _set_post_processor(built: Built, vocabulary: Vocabulary, fields: Fields) -> None:
+    """Set the post-processor: BOS before and EOS after a text, by the file or by its kind."""
     template: list[str] = ["$A"]
     pieces: list[Any] = []
-    for name, default in (("bos", add_bos), ("eos", False)):
+    for name, token_id, default in (
+        ("bos", built.before, built.adds_before),
+        ("eos", built.after, built.adds_after),
+    ):
         key = f"tokenizer.ggml.add_{name}_token"
-        token_id = ids[f"{name}_token"]
-        if not fields.boolean(key, default):
+        if not (fields.boolean(key, default) if built.file_decides else default):
             continue
         if token_id is None or token_id >= len(vocabulary.tokens):
             if fields.get(key):
@@ -254,24 +232,19 @@ def _set_post_processor(
         template = [name, *template] if name == "bos" else [*template, name]
         pieces.append({"id": name, "ids": [token_id], "tokens": [vocabulary.tokens[token_id]]})
     if pieces:
-        backend.post_processor = processors.TemplateProcessing(
+        built.backend.post_processor = processors.TemplateProcessing(
             single=template, special_tokens=pieces
         )
 
 
-def _texts(fields: Fields, key: str) -> list[str]:
-    value = fields.get(key)
-    if not isinstance(value, list):
-        raise fields.error(key, "an array of texts")
-    return value
+_BUILDERS = {
+    "llama": with_scores,
+    "gemma4": with_listed_merges,
+    "bert": with_word_pieces,
+    "t5": with_unigrams,
+}
+_WITHOUT_WORDS = {"gemma4": True, "granite-embed-multi-311m": True, "sarvam-moe": False}
+"""Pre-tokenizers that do not cut texts, and whether they begin one with the BOS token."""
 
-
-def _numbers(
-    fields: Fields, key: str, n_values: int, default: NDArray[Any] | None = None
-) -> NDArray[Any]:
-    value = fields.get(key)
-    if value is None and default is not None:
-        return default
-    if not isinstance(value, np.ndarray) or value.dtype == np.bool_ or value.size != n_values:
-        raise fields.error(key, f"an array of {n_values} numbers")
-    return value
+_KEPT_SPACES = {"<unk>", "<s>", "<|endoftext|>"}
+"""In Phi-3, all other added tokens take the spaces after them, as its tokenizer.json says."""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 from ..errors import ModelFormatError
+from ..models.hub import find_model, name_of
 from .blueprint import EMBEDDING
 from .checkpoint import map_checkpoint, weight_files
 from .families import read_blueprint
@@ -21,19 +23,25 @@ __all__ = ["SHIPPED_MODEL", "open_model"]
 SHIPPED_MODEL = Path(__file__).resolve().parent.parent / "models" / "tiny"
 
 
-def open_model(path: str | os.PathLike[str] | None = None) -> LoadedModel:
+def open_model(
+    path: str | os.PathLike[str] | None = None,
+    progress: Callable[[int, int], object] | None = None,
+) -> LoadedModel:
     """Open a model directory or a GGUF file; None: the model that ships with pybatcher.
 
+    path: or a name on the Hugging Face hub. progress: called while its files are downloaded, with
+        the bytes that are there and all of them.
     Maps the weights without reading them: quick at any size. Raises ModelFormatError
     that names the file, the field or tensor, its value and the expected one.
     """
-    directory = SHIPPED_MODEL if path is None else Path(path)
+    directory = SHIPPED_MODEL if path is None else find_model(path, progress)
     if is_gguf(directory):
         return open_gguf(directory)
     if not _is_directory(directory):
         raise ModelFormatError(
             f"{str(directory)!r}: no such directory or GGUF file; a model is given as the path of "
-            "a Hugging Face directory (config.json, *.safetensors, tokenizer.json) or of a .gguf"
+            "a Hugging Face directory (config.json, *.safetensors, tokenizer.json) or of a .gguf, "
+            "or as its name on the hub, 'org/name'"
         )
     ggufs = sorted(directory.glob("*.gguf"))
     if ggufs and not (directory / "config.json").is_file():
@@ -51,7 +59,7 @@ def open_model(path: str | os.PathLike[str] | None = None) -> LoadedModel:
         tensors=tensors,
         tokenizer=tokenizer,
         dtype=tensors[EMBEDDING].dtype,
-        name=directory.resolve().name,
+        name=name_of(directory.resolve()),
         path=directory,
         fingerprint=identity,
     )

@@ -12,9 +12,15 @@ from .fields import Fields
 from .json_file import read_fields, read_text
 from .loaded_model import TokenizerParts
 
-__all__ = ["SPECIAL_TOKENS", "build_parts", "private_backend", "read_tokenizer"]
+__all__ = [
+    "MAX_TOKENIZER_BYTES",
+    "SPECIAL_TOKENS",
+    "build_parts",
+    "private_backend",
+    "read_tokenizer",
+]
 
-_MAX_TOKENIZER_BYTES = 512 * 2**20
+MAX_TOKENIZER_BYTES = 512 * 2**20
 _MAX_TEMPLATE_BYTES = 2**20
 _MAX_TOKEN_ID = 2**31 - 1
 SPECIAL_TOKENS = ("bos_token", "eos_token", "unk_token", "pad_token", "sep_token", "cls_token")
@@ -30,7 +36,7 @@ def read_tokenizer(directory: Path, config: Fields) -> TokenizerParts:
     backend = None
     path = directory / "tokenizer.json"
     if path.is_file():
-        backend = private_backend(read_text(path, _MAX_TOKENIZER_BYTES), str(path))
+        backend = private_backend(read_text(path, MAX_TOKENIZER_BYTES), str(path))
     settings = _read_optional(directory / "tokenizer_config.json")
     if backend is not None:
         _mark_special(backend, settings)

@@ -9,8 +9,10 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..models.hub import find_model
 from ..params.config import EngineConfig
 from ..text import ChatTemplate, Tokenizer
 from ..text.responses import FORMATS, ResponseFormat, format_of
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
     from ..engine import Progress
     from ..loading import LoadedModel
 
-__all__ = ["Opener", "Runtime", "open_checkpoint", "open_torch_module"]
+__all__ = ["CheckpointOpener", "Opener", "Runtime", "open_checkpoint", "open_torch_module"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +54,21 @@ def open_checkpoint(
     from ..loading import open_model
 
     return _from_loaded(open_model(path), config, progress)
+
+
+class CheckpointOpener:
+    """Opens a model of a path or of a name on the hub, which it looks for once."""
+
+    def __init__(self, model: str | None, progress: Progress | None) -> None:
+        self._model = model
+        self._path: Path | None = None
+        self._progress = progress
+
+    def __call__(self, config: EngineConfig) -> Runtime:
+        """Open the model, again after the engine failed. Raises ModelFormatError."""
+        if self._path is None and self._model is not None:
+            self._path = find_model(self._model, self._progress)
+        return open_checkpoint(self._path, self._progress, config)
 
 
 def open_torch_module(module: Any, tokenizer: Any, config: EngineConfig) -> Runtime:

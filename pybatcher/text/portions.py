@@ -2,7 +2,7 @@
 
 Tokenised by portions, such a text gives the tokens that it gives as a whole. That takes a tokenizer
 that cuts a text into words by an expression that is known here: byte-level BPE, as of GPT-2, Llama
-3 and Qwen 2. Any other text is one portion.
+3, Qwen 2 and 3.5, Mistral and gpt-oss. Any other text is one portion.
 """
 
 from __future__ import annotations
@@ -17,9 +17,29 @@ if TYPE_CHECKING:
 
 __all__ = ["Portions"]
 
-_REST = r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-_WORDS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|"
-_EXPRESSIONS = {_WORDS + digits + _REST for digits in (r"\p{N}", r"\p{N}{1,3}")}
+_CONTRACTION = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
+_SPACES = r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+_WORDS, _REST = r"|[^\r\n\p{L}\p{N}]?\p{L}+|", r"| ?[^\s\p{L}\p{N}]+[\r\n]*"
+_WORDS_WITH_MARKS, _REST_WITH_MARKS = (
+    r"|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|",
+    r"| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*",
+)
+_UPPER, _LOWER = r"\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}", r"\p{Ll}\p{Lm}\p{Lo}\p{M}"
+
+
+def _by_case(ending: str, digits: str) -> str:
+    lead = r"[^\r\n\p{L}\p{N}]?"
+    words = f"{lead}[{_UPPER}]*[{_LOWER}]+{ending}|{lead}[{_UPPER}]+[{_LOWER}]*{ending}"
+    return words + digits + r"| ?[^\s\p{L}\p{N}]+[\r\n/]*" + _SPACES
+
+
+_EXPRESSIONS = {
+    _CONTRACTION + _WORDS + r"\p{N}" + _REST + _SPACES,
+    _CONTRACTION + _WORDS + r"\p{N}{1,3}" + _REST + _SPACES,
+    _CONTRACTION + _WORDS_WITH_MARKS + r"\p{N}" + _REST_WITH_MARKS + _SPACES,
+    _by_case("", r"|\p{N}"),
+    _by_case(f"{_CONTRACTION}?", r"|\p{N}{1,3}"),
+}
 """The known expressions, in whose matches no space or line end follows a letter.
 
 None looks further ahead than to the character after a run of spaces. So a match always ends between

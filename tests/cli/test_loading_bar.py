@@ -50,6 +50,19 @@ def test_a_slow_load_shows_a_bar_that_goes_away(monkeypatch: pytest.MonkeyPatch)
     assert shown.endswith("\x1b[2K")  # the line is cleared
 
 
+def test_a_download_and_a_load_have_a_bar_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = open_terminal(monkeypatch, show_after=0.0)
+    with loading_bar("fetching") as progress:
+        assert progress is not None
+        progress(1, 2)
+        progress(2, 2)
+        shown = terminal.getvalue().count("fetching")
+        progress(1, 3)
+        assert terminal.getvalue().count("fetching") > shown > 0
+        progress(3, 3)
+    assert terminal.getvalue().endswith("\x1b[2K")
+
+
 def test_a_load_that_fails_takes_the_bar_along(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = open_terminal(monkeypatch, show_after=0.0)
 

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from gguf_files import merge_lines, tokens_and_kinds, write_gguf
+from gguf_files import write_gguf
+from gguf_tokenizers import NORMAL, as_keys, read, spm_keys, trained
 from hostile_texts import hostile_texts
-from published_words import LLAMA3, QWEN2
-from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, trainers
-from tokenizers.pre_tokenizers import ByteLevel, Digits, Sequence, Split
-from tokenizers.processors import TemplateProcessing
+from tokenizers import normalizers
 
 from pybatcher.errors import ModelFormatError
 from pybatcher.loading import TokenizerParts
@@ -24,55 +21,7 @@ from pybatcher.testing.checkpoints import make_checkpoint
 from pybatcher.text import Detokenizer
 from pybatcher.text import Tokenizer as TextTokenizer
 
-NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)
-WORDS = [" the fox looked at the river and don't it's 2024 1234", "日本語 naïve é\n\n  x", "// a_b"]
-
-
-def read(keys: dict[str, Any], vocab_size: int = 600) -> TokenizerParts:
-    fields = {f"tokenizer.{key}": value for key, value in keys.items() if value is not None}
-    return read_tokenizer(Fields(fields, "model.gguf"), vocab_size)
-
-
 # -- byte-level ------------------------------------------------------------------------------
-
-
-def trained(name: str) -> Tokenizer:
-    """Return a byte-level tokenizer as those models have it, with added tokens of both kinds."""
-    bytes_only = ByteLevel(add_prefix_space=False, use_regex=False)
-    of_gpt2 = ByteLevel(add_prefix_space=False, use_regex=True)
-    tokenizer = Tokenizer(models.BPE(ignore_merges=name == "llama-bpe"))
-    if name == "qwen2":
-        tokenizer.normalizer = normalizers.NFC()
-    tokenizer.pre_tokenizer = {
-        "llama-bpe": Sequence([Split(Regex(LLAMA3), "isolated"), bytes_only]),
-        "qwen2": Sequence([Split(Regex(QWEN2), "isolated"), bytes_only]),
-        "gpt-2": of_gpt2,
-        "smollm": Sequence([Digits(individual_digits=True), of_gpt2]),
-    }[name]
-    tokenizer.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(
-        vocab_size=500, initial_alphabet=sorted(ByteLevel.alphabet()), show_progress=False
-    )
-    tokenizer.train_from_iterator(WORDS * 3, trainer)
-    tokenizer.add_special_tokens(["<|begin|>", "<|im_end|>", "<|im_start|>"])
-    tokenizer.add_tokens(
-        [AddedToken("<think>", normalized=False), AddedToken("日本 語", normalized=False)]
-    )
-    return tokenizer
-
-
-def as_keys(tokenizer: Tokenizer, name: str, vocab_size: int = 600) -> dict[str, Any]:
-    described = json.loads(tokenizer.to_str())
-    tokens, kinds = tokens_and_kinds(described, vocab_size)
-    return {
-        "ggml.model": "gpt2",
-        "ggml.pre": name,
-        "ggml.tokens": tokens,
-        "ggml.token_type": np.array(kinds, np.int32),
-        "ggml.merges": merge_lines(described),
-        "ggml.bos_token_id": tokens.index("<|begin|>"),
-        "ggml.eos_token_id": tokens.index("<|im_end|>"),
-    }
 
 
 @pytest.mark.parametrize("name", ["llama-bpe", "qwen2", "gpt-2", "smollm"])
@@ -136,102 +85,6 @@ def test_pieces_as_they_come() -> None:
         assert pieces == tokenizer.decode(ids, skip_special_tokens=False)
 
 
-# -- SentencePiece ---------------------------------------------------------------------------
-
-
-def pieces_and_scores() -> tuple[list[str], list[float], list[int]]:
-    """Return a vocabulary like Llama 2's: unknown, BOS, EOS, bytes, pieces by rank, characters."""
-    tokens = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256))]
-    kinds = [UNKNOWN, CONTROL, CONTROL, *[BYTE] * 256]
-    trainer = trainers.BpeTrainer(vocab_size=150, show_progress=False)
-    trainee = Tokenizer(models.BPE())
-    texts = [" ".join(WORDS).replace(" ", "\u2581")] * 3
-    trainee.train_from_iterator(texts, trainer)
-    described = json.loads(trainee.to_str())["model"]
-    merged = ["".join(pair) for pair in described["merges"]]
-    pieces = list(dict.fromkeys(["\u2581\u2581", *merged]))
-    characters = sorted(token for token in described["vocab"] if len(token) == 1)
-    tokens += pieces + characters
-    scores = [0.0] * 259 + [-float(i) for i in range(len(pieces) + len(characters))]
-    kinds += [NORMAL] * (len(pieces) + len(characters))
-    return [*tokens, "<think>"], [*scores, -1000.0], [*kinds, USER_DEFINED]
-
-
-def of_llama_2(tokens: list[str], scores: list[float], prefix: bool) -> Tokenizer:
-    """Return a tokenizer like Llama 2's tokenizer.json, with merges in SentencePiece's order."""
-    by_score = sorted(range(259, len(tokens) - 1), key=lambda i: -scores[i])
-    merges = []
-    for i in by_score:
-        cuts = range(len(tokens[i]) - 1, 0, -1)
-        pairs = [(tokens[i][:cut], tokens[i][cut:]) for cut in cuts]
-        merges += [pair for pair in pairs if set(pair) <= set(tokens[259:-1])]
-    ids = {token: i for i, token in enumerate(tokens)}
-    tokenizer = Tokenizer(
-        models.BPE(ids, merges, unk_token="<unk>", fuse_unk=True, byte_fallback=True)
-    )
-    replace = normalizers.Replace(" ", "\u2581")
-    stages = [decoders.Replace("\u2581", " "), decoders.ByteFallback(), decoders.Fuse()]
-    tokenizer.normalizer = replace
-    if prefix:
-        tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend("\u2581"), replace])
-        stages.append(decoders.Strip(" ", 1, 0))
-    tokenizer.decoder = decoders.Sequence(stages)
-    names = ("<unk>", "<s>", "</s>")
-    tokenizer.add_special_tokens([AddedToken(name, normalized=False) for name in names])
-    tokenizer.add_tokens([AddedToken("<think>", normalized=False)])
-    tokenizer.post_processor = TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 1)])
-    return tokenizer
-
-
-def spm_keys(**changes: Any) -> dict[str, Any]:
-    tokens, scores, kinds = pieces_and_scores()
-    return {
-        "ggml.model": "llama",
-        "ggml.pre": "default",
-        "ggml.tokens": tokens,
-        "ggml.scores": np.array(scores, np.float32),
-        "ggml.token_type": np.array(kinds, np.int32),
-        "ggml.bos_token_id": 1,
-        "ggml.eos_token_id": 2,
-        "ggml.unknown_token_id": 0,
-        **{f"ggml.{name}": value for name, value in changes.items()},
-    }
-
-
-@pytest.mark.parametrize("prefix", [True, False])
-def test_sentencepiece(prefix: bool) -> None:
-    tokens, scores, _ = pieces_and_scores()
-    known = of_llama_2(tokens, scores, prefix)
-    made = read(spm_keys(add_space_prefix=prefix)).backend
-    assert made is not None
-    longest = 0
-    for text in hostile_texts():
-        ids = known.encode(text).ids
-        longest = max(longest, *(len(tokens[i]) for i in ids))
-        assert made.encode(text).ids == ids, text
-        assert made.decode(ids) == known.decode(ids)
-    assert longest > 3
-
-
-def test_unknown_token_types_are_normal() -> None:
-    keys = spm_keys()
-    kinds = keys["ggml.token_type"]
-    kinds[kinds == NORMAL] = 0
-    made, known = read(keys).backend, read(spm_keys()).backend
-    assert made is not None
-    assert known is not None
-    for text in hostile_texts(50):
-        assert made.encode(text).ids == known.encode(text).ids
-
-
-def test_sentencepiece_comes_back() -> None:
-    made = read(spm_keys()).backend
-    assert made is not None
-    for text in hostile_texts():
-        if not any(name in text for name in ("<unk>", "<s>", "</s>", "<think>", "\u2581")):
-            assert made.decode(made.encode(text).ids) == text
-
-
 # -- tokens around a text --------------------------------------------------------------------
 
 
@@ -272,6 +125,31 @@ def test_ends() -> None:
     assert read({**keys, "ggml.eos_token_id": 7}).eos_token_ids == {7}
 
 
+def test_ends_of_gpt_oss() -> None:
+    """<|end|> ends a message, not an output, where <|return|> and <|call|> do."""
+    keys = as_keys(trained("gpt-2"), "gpt-4o")
+    tokens: list[str] = keys["ggml.tokens"]
+    places = [tokens.index(name) for name in ("<|begin|>", "<|im_start|>", "<|im_end|>")]
+    for place, name in zip(places, ("<|end|>", "<|return|>", "<|call|>"), strict=True):
+        tokens[place] = name
+    ends = {"ggml.eos_token_id": places[1]}
+    assert read({**keys, **ends}).eos_token_ids == set(places[1:])
+    tokens[places[2]] = "<|other|>"
+    assert read({**keys, **ends}).eos_token_ids == set(places[:2])
+
+
+@pytest.mark.parametrize(
+    ("name", "taken"), [("Phi-3-mini", True), ("phi3", True), ("Llama", False)]
+)
+def test_spaces_after_special_tokens_of_phi_3(name: str, taken: bool) -> None:
+    keys = {**spm_keys(add_bos_token=False), "general.name": name}
+    fields = {key if key == "general.name" else f"tokenizer.{key}": v for key, v in keys.items()}
+    made = read_tokenizer(Fields(fields, "model.gguf"), 600).backend
+    assert made is not None
+    assert (made.encode("</s> \n ").ids == [2]) is taken
+    assert len(made.encode("<s> \n ").ids) > 1
+
+
 def test_special_tokens_and_template() -> None:
     parts = read({**spm_keys(padding_token_id=5), "chat_template": "{{ bos_token }}"})
     assert parts.special_tokens == {
@@ -300,12 +178,56 @@ def test_no_name_for_the_words() -> None:
     assert made.decode(made.encode("a 1234567 b").ids) == "a 1234567 b"
 
 
+# -- a tokenizer.json beside the file --------------------------------------------------------
+
+
+def beside(tmp_path: Path, **changes: Any) -> TokenizerParts:
+    """Read a tokenizer, with the tokenizer.json that it was made from beside it."""
+    known = trained("qwen2")
+    known.save(str(tmp_path / "tokenizer.json"))
+    keys = {**as_keys(known, "qwen2"), **{f"ggml.{key}": v for key, v in changes.items()}}
+    fields = {f"tokenizer.{key}": value for key, value in keys.items()}
+    return read_tokenizer(Fields(fields, "model.gguf"), 600, tmp_path)
+
+
+@pytest.mark.parametrize("changes", [{"pre": "martian"}, {"model": "rwkv"}])
+def test_stands_in_for_what_is_unknown(changes: dict[str, Any], tmp_path: Path) -> None:
+    parts = beside(tmp_path, **changes)
+    assert parts.backend is not None
+    for text in hostile_texts(50):
+        assert parts.backend.encode(text).ids == trained("qwen2").encode(text).ids
+    assert parts.eos_token_ids == {trained("qwen2").token_to_id("<|im_end|>")}
+
+
+def test_does_not_count_where_the_file_says_enough(tmp_path: Path) -> None:
+    made = beside(tmp_path, pre="gpt-2").backend
+    assert made is not None
+    assert made.normalizer is None
+
+
+def test_of_another_model(tmp_path: Path) -> None:
+    tokens = as_keys(trained("qwen2"), "qwen2")["ggml.tokens"]
+    tokens[7], tokens[8] = tokens[8], tokens[7]
+    with pytest.raises(
+        ModelFormatError, match=r"tokenizer\.json: .* has the id 8; expected 7, as in"
+    ):
+        beside(tmp_path, pre="martian", tokens=tokens)
+
+
+def test_damaged(tmp_path: Path) -> None:
+    (tmp_path / "tokenizer.json").write_text("{")
+    keys = {**as_keys(trained("gpt-2"), "martian")}
+    fields = {f"tokenizer.{key}": value for key, value in keys.items()}
+    with pytest.raises(ModelFormatError, match=r"tokenizer\.json: not a valid tokenizer"):
+        read_tokenizer(Fields(fields, "model.gguf"), 600, tmp_path)
+
+
 # -- damage ----------------------------------------------------------------------------------
 
 GPT2 = as_keys(trained("gpt-2"), "gpt-2")
 TOKENS: list[str] = GPT2["ggml.tokens"]
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
-    "another kind": ({"model": "bert"}, "ggml.model is 'bert'; expected 'gpt2', 'llama' or 'none'"),
+    "another kind": ({"model": "rwkv"}, "ggml.model is 'rwkv'; expected a type of tokenizer that"),
     "a kind that is no text": ({"model": 3}, "ggml.model is 3; expected a text"),
     "no tokens": ({"tokens": None}, "ggml.tokens is missing; expected an array of texts"),
     "tokens of numbers": ({"tokens": np.arange(3)}, "expected an array of texts"),
@@ -314,7 +236,10 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "a token twice": ({"tokens": [*TOKENS[:-1], TOKENS[5]]}, "at 5 and at 599"),
     "too few kinds": ({"token_type": np.ones(5)}, "expected an array of 600 numbers"),
     "kinds of texts": ({"token_type": ["a"] * 600}, "expected an array of 600 numbers"),
-    "unknown words": ({"pre": "martian"}, "ggml.pre is 'martian'; expected one of 'llama3', "),
+    "unknown words": (
+        {"pre": "martian"},
+        "ggml.pre is 'martian'; expected a pre-tokenizer that is known",
+    ),
     "no merges": ({"merges": None}, "ggml.merges is missing"),
     "a merge of one": ({"merges": ["ab"]}, "ggml.merges, element 0, is 'ab'"),
     "a merge of strangers": ({"merges": ["\u4e00 \u4e01"]}, "not a valid tokenizer: .*vocabulary"),
@@ -347,28 +272,6 @@ def test_refused(name: str) -> None:
         read(keys)
     assert str(caught.value).startswith("model.gguf: tokenizer.")
     assert len(str(caught.value)) < 1000
-
-
-SPM_REFUSED: dict[str, tuple[dict[str, Any], str]] = {
-    "no scores": ({"scores": None}, "ggml.scores is missing; expected an array of"),
-    "too few scores": ({"scores": np.zeros(3, np.float32)}, "ggml.scores is array"),
-    "scores that are none": (
-        {"scores": np.full(len(pieces_and_scores()[0]), np.nan)},
-        r"(?s)ggml\.scores is array.*; expected numbers",
-    ),
-    "a piece without end": (
-        {"tokens": ["a" * 300, "b"], "scores": np.zeros(2), "token_type": np.ones(2)},
-        "has one of 300 characters; expected at most 256",
-    ),
-    "a space prefix of 2": ({"add_space_prefix": 2}, "add_space_prefix is 2; expected true or fal"),
-}
-
-
-@pytest.mark.parametrize("name", SPM_REFUSED)
-def test_refused_of_sentencepiece(name: str) -> None:
-    changes, message = SPM_REFUSED[name]
-    with pytest.raises(ModelFormatError, match=message):
-        read(spm_keys(**changes))
 
 
 def test_a_template_without_end() -> None:

@@ -154,10 +154,16 @@ def test_gpt2_as_it_was_first_published_has_no_prefix(
         np.testing.assert_array_equal(loaded.tensors[name].array, tensor.array)
 
 
-@pytest.mark.parametrize("path", ["no/such/model", "meta-llama/Llama-3.2-1B", "\0", "x" * 5000])
+@pytest.mark.parametrize("path", ["no/such/model", "./meta-llama/Llama-3.2-1B", "\0", "x" * 5000])
 def test_not_a_directory(path: str) -> None:
     with pytest.raises(ModelFormatError, match=r"no such directory.*config\.json"):
         open_model(path)
+
+
+def test_no_such_name_on_the_hub(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    with pytest.raises(ModelFormatError, match="'a/b': no such directory or GGUF file, and as"):
+        open_model("a/b")
 
 
 def test_a_file_is_no_directory(tmp_path: Path) -> None:

@@ -19,6 +19,8 @@ PACKAGE, TESTS = ROOT / "pybatcher", ROOT / "tests"
 ELSEWHERE = {
     # Opens a model for a batcher: tested through one.
     "serving/runtime.py": "system/test_resume_with_engine.py",
+    # What all types of tokenizers of a GGUF share.
+    "loading/gguf_vocabulary.py": "loading/test_gguf_tokenizer.py",
     # Plain values, and a protocol.
     "scheduling/plan.py": "scheduling/test_forms.py",
     # What commands print, run as a user runs them.
@@ -88,6 +90,7 @@ def test_tests_lie_in_rooms_of_the_package_or_of_their_own() -> None:
     beside = {
         *("attacks", "bench", "clients", "docs", "emulated", "engine", "examples", "lm_eval"),
         *("models", "page", "suites", "suites/ray", "system", "templates", "tools"),
+        "vocabularies",
     }
     assert beside <= rooms
     assert [room for room in sorted(rooms - beside) if not (PACKAGE / room).is_dir()] == []

@@ -65,16 +65,8 @@ def main(folder: Path) -> int:
         target = folder / source.name
         if target.is_dir():
             continue
-        try:
-            archive = _download(source)
-        except (OSError, ValueError, LookupError) as error:
-            print(
-                f"{source.file_name} could not be had from {_setting('index-url') or _INDEX}: "
-                f"{type(error).__name__}: {error}\n"
-                "The templates are not part of the checkout: tests/templates needs a package index "
-                "(pip's own setting, PIP_INDEX_URL, names another one).",
-                file=sys.stderr,
-            )
+        archive = get_archive(source, "The templates are", "tests/templates")
+        if archive is None:
             return 1
         unfinished = folder / f"{source.name}.unfinished"
         unfinished.mkdir(parents=True, exist_ok=True)
@@ -85,6 +77,24 @@ def main(folder: Path) -> int:
         unfinished.rename(target)
         print(f"{found} templates of {source.name} in {target}")
     return 0
+
+
+def get_archive(source: Source, what: str, tests: str) -> bytes | None:
+    """Return the archive; None, with an error printed, where it cannot be had.
+
+    what, tests: for the error: "The templates are", and the folder of tests that needs them.
+    """
+    try:
+        return _download(source)
+    except (OSError, ValueError, LookupError) as error:
+        print(
+            f"{source.file_name} could not be had from {_setting('index-url') or _INDEX}: "
+            f"{type(error).__name__}: {error}\n"
+            f"{what} not part of the checkout: {tests} needs a package index "
+            "(pip's own setting, PIP_INDEX_URL, names another one).",
+            file=sys.stderr,
+        )
+        return None
 
 
 def _download(source: Source) -> bytes:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from published_words import GPT4O, QWEN35, TEKKEN
 from sample_tokenizers import KINDS, build
 from tokenizers import AddedToken, Regex, normalizers, pre_tokenizers
 from tokenizers import Tokenizer as Backend
@@ -20,12 +21,16 @@ _WORDS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|"
 EXPRESSIONS = {
     "qwen": _WORDS + r"\p{N}" + _REST,
     "llama 3": _WORDS + r"\p{N}{1,3}" + _REST,
+    "qwen 3.5": QWEN35,
+    "mistral": TEKKEN,
+    "gpt-oss": GPT4O,
 }
 PIECES = st.sampled_from(
     [
         *("a", "fox ", "the", " ", "  ", "\n", "\n\n ", "\t", "'s", "'LL", "12", "3", "日本", "。"),
         *("é", "e\u0301", "\u0301", "!?", "<|end|>", "<|im_start|>", "\u3000", "\u00a0", "\r\n"),
         "Zażółć ",
+        *("aB ", "/\n", "//", "x'Re"),
     ]
 )
 TEXTS = st.lists(PIECES, max_size=150).map("".join)
@@ -40,7 +45,7 @@ def made(name: str) -> Backend:
                 pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
             ]
         )
-    if name == "qwen":
+    if name.startswith("qwen"):
         backend.normalizer = normalizers.NFC()
     return backend
 

@@ -95,7 +95,7 @@ class Front(CallService):
         async with self._reloading:
             before, after = self._current, None
             try:
-                after = self._start(before.spec.changed(changes))
+                after = self._start(await asyncio.to_thread(before.spec.changed(changes).found))
                 hello = await asyncio.shield(after.opened)
             except BaseException as error:
                 if after is not None:

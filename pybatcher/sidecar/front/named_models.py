@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import ConfigError
+from ...models.hub import absolute_model
 from ...params.config import bad_value
 from .worker_spec import WorkerSpec
 
@@ -20,7 +21,8 @@ _BEGIN_PATHS = ("/", ".", "~")
 def read_models(texts: Sequence[str]) -> dict[str, Any]:
     """Return the option `model` or `models` of what `--model` was given: PATH, or NAME=PATH.
 
-    A text that begins with /, . or ~ is a path. Paths are returned absolute. Raises ConfigError
+    A text that begins with /, . or ~ is a path. Paths are returned absolute, names on the hub as
+    they are. Raises ConfigError
     for several models without names, and for two of one name.
     """
     named: dict[str, str] = {}
@@ -32,13 +34,13 @@ def read_models(texts: Sequence[str]) -> dict[str, Any]:
         elif name in named:
             raise ConfigError(f"two models have the name {name!r}; give each one of its own")
         else:
-            named[name] = str(Path(path).expanduser().absolute()) if path else ""
+            named[name] = absolute_model(path, Path.cwd()) if path else ""
     if paths and len(texts) > 1:
         raise ConfigError(
             f"model is {paths[0]!r}, beside other models; give each a name, as NAME=PATH"
         )
     if paths:
-        return {"model": str(Path(paths[0]).absolute())}
+        return {"model": absolute_model(paths[0], Path.cwd())}
     check_models(named)
     return {"models": named}
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from ...errors import ConfigError
 from ...errors.checks import OPTION
+from ...models.hub import absolute_model
 from ...params.config import (
     EngineConfig,
     SchedulerConfig,
@@ -152,7 +153,7 @@ _TABLES: dict[str, type] = {
 }
 _OWNERS = {field.name: table for table, kind in _TABLES.items() for field in fields(kind)}
 _MODEL_KEYS = ("model", "models", "system_prompt", "system_prompt_file")
-_PATHS = ("model", "system_prompt_file", "socket", "uds", "api_key_file", "weights_cache")
+_PATHS = ("system_prompt_file", "socket", "uds", "api_key_file", "weights_cache")
 _NO_PATHS = ("auto", "off")  # ... of weights_cache
 
 
@@ -180,13 +181,15 @@ def read_config(path: str | Path) -> dict[str, Any]:
     except ConfigError as error:
         raise ConfigError(f"in the config file {file}: {error}") from error
     folder = file.absolute().parent
+    if "model" in options:
+        options["model"] = absolute_model(options["model"], folder)
     for name in _PATHS:
         value = options.get(name)
         if isinstance(value, str) and not (name == "weights_cache" and value in _NO_PATHS):
             options[name] = str(folder / os.path.expanduser(value))
     if "models" in options:
         options["models"] = {
-            name: str(folder / os.path.expanduser(path)) for name, path in options["models"].items()
+            name: absolute_model(path, folder) for name, path in options["models"].items()
         }
     return options
 

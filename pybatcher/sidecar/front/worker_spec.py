@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from ...errors import ConfigError
+from ...models.hub import Progress, find_model
 from ...params.config import split_options
 from ..protocol.limits import Limits
 
@@ -21,7 +22,7 @@ INTERNAL_LIMITS = Limits(max_frame=2**30, max_depth=128, max_in_flight=2**20, ma
 class WorkerSpec:
     """The arguments of a `Batcher`, and the period of its heartbeats.
 
-    model: a path, or None for the shipped one. options: of the batcher, by name.
+    model: a path, a name on the hub, or None for the shipped one. options: of the batcher, by name.
     beat_period: seconds between two heartbeats.
     """
 
@@ -47,6 +48,16 @@ class WorkerSpec:
         options = {**self.options, **changed}
         split_options(dict(options))  # raises for bad options, before a worker is started
         return replace(self, options=options, **own)
+
+    def found(self, progress: Progress | None = None) -> WorkerSpec:
+        """Return a copy with a path for a name on the hub, so that no worker asks the hub.
+
+        Blocks while the model is downloaded. progress: as of `find_model`. Raises ModelFormatError.
+        """
+        if self.model is None:
+            return self
+        path = find_model(self.model, progress)
+        return replace(self, model=str(path)) if path.is_absolute() else self
 
     @classmethod
     def from_wire(cls, spec: dict[str, Any]) -> WorkerSpec:

@@ -23,6 +23,7 @@ from typing import Any
 from ...calls.statistics import Health
 from ...calls.telemetry import Telemetry
 from ...errors import ConnectionLostError, EngineFailedError, ProtocolError, PybatcherError
+from ...models.hub import name_of
 from ...serving.supervision import RestartIntensity
 from ..protocol.wire import statistics_from_wire
 from ..replay.link import Link
@@ -160,7 +161,7 @@ class WorkerSupervisor:
         """Return the worker's description of itself; before it serves, that of its spec."""
         if self.opened.done() and self.opened.exception() is None:
             return dict(self.opened.result())
-        name = "tiny" if self.spec.model is None else Path(self.spec.model).name
+        name = "tiny" if self.spec.model is None else name_of(Path(self.spec.model))
         from importlib import metadata
 
         return {"version": metadata.version("pybatcher"), "model": name, "limits": {}}

@@ -10,8 +10,11 @@ from pybatcher.sidecar.front.named_models import changes_of, read_models, socket
 
 def test_a_path_is_one_and_a_name_has_a_path(monkeypatch: pytest.MonkeyPatch) -> None:
     here = Path.cwd()
-    for text in ("a", "./a=b", "/a=b", "a/b"):
+    for text in ("a", "./a=b", "/a=b", "./a/b", "a/b/c"):
         assert read_models([text]) == {"model": str(here / text)}
+    for name in ("a/b", "a/b@v1:Q4_K_M", "hf:a/b/c.gguf"):
+        assert read_models([name]) == {"model": name}
+        assert read_models([f"x={name}"]) == {"models": {"x": name}}
     assert read_models(["a=b"]) == {"models": {"a": str(here / "b")}}
     monkeypatch.setenv("HOME", "/home/me")
     assert read_models(["x/a=~/b", "c=/d=e"]) == {"models": {"x/a": "/home/me/b", "c": "/d=e"}}

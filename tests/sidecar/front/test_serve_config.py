@@ -151,6 +151,7 @@ def test_paths_start_from_the_file(
     weights_cache = "cache"
     """
     (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "models/llama").mkdir(parents=True)
     monkeypatch.chdir(tmp_path / "elsewhere")
     file.write_text(text)
     expected = {
@@ -166,6 +167,11 @@ def test_paths_start_from_the_file(
         name: str(tmp_path / "elsewhere/.." / Path(path).relative_to(tmp_path))
         for name, path in expected.items()
     }
+
+
+def test_names_on_the_hub_stay_as_they_are(file: Path) -> None:
+    assert read(file, 'model = "a/b@v1"') == {"model": "a/b@v1"}
+    assert read(file, '[models]\nx = "hf:a/b/c.gguf"') == {"models": {"x": "hf:a/b/c.gguf"}}
 
 
 @pytest.mark.parametrize("word", ["auto", "off"])

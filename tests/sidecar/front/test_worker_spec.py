@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from pybatcher.errors import ConfigError
+from pybatcher.errors import ConfigError, ModelFormatError
 from pybatcher.sidecar.front.worker_spec import WorkerSpec
 
 SPEC = WorkerSpec(model="/a", system_prompt="s", options={"n_ctx": 512}, beat_period=0.5)
@@ -14,6 +16,21 @@ def test_it_comes_over_the_wire_as_it_is() -> None:
     assert WorkerSpec.from_wire(SPEC.to_wire()) == SPEC
     with pytest.raises(ConfigError, match="two versions"):
         WorkerSpec.from_wire({**SPEC.to_wire(), "newer": 1})
+
+
+def test_a_name_on_the_hub_becomes_a_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    snapshot = tmp_path / "models--a--b" / "snapshots" / ("c" * 40)
+    snapshot.mkdir(parents=True)
+    (snapshot / "m.gguf").touch()
+    (tmp_path / "models--a--b" / "refs").mkdir()
+    (tmp_path / "models--a--b" / "refs" / "main").write_text("c" * 40)
+    assert WorkerSpec(model="a/b").found().model == str(snapshot / "m.gguf")
+    with pytest.raises(ModelFormatError, match="'a/c': no such directory"):
+        WorkerSpec(model="a/c").found()
+    for model in (None, "./a/b", "/a/b"):
+        assert WorkerSpec(model=model).found().model == model
 
 
 def test_what_is_not_changed_stays() -> None:

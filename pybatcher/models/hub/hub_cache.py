@@ -1,0 +1,117 @@
+"""The hub's cache on this machine: snapshots of repositories, read without `huggingface_hub`.
+
+Its layout is documented: models--ORG--NAME/refs/REVISION has a commit, snapshots/COMMIT the files.
+https://huggingface.co/docs/huggingface_hub/guides/manage-cache
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from .hub_files import INDEX, WEIGHTS, matching, names_in_index
+from .hub_name import HubName
+
+__all__ = ["Found", "cache_folder", "find_cached", "is_offline", "origin_of", "write_ref"]
+
+COMMIT = re.compile(r"[0-9a-f]{40}")
+_MAX_INDEX = 64 * 2**20  # bytes
+_TRUE = {"1", "ON", "YES", "TRUE"}
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A model in the cache.
+
+    path: of the directory, or of the GGUF file.
+    is_whole: False where a file that most models have is not there, and may have been lost.
+    """
+
+    path: Path
+    is_whole: bool
+
+
+def cache_folder(environment: Mapping[str, str]) -> Path:
+    """Return the folder of the cache, by the variables that `huggingface_hub` reads."""
+    for variable in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"):
+        if environment.get(variable):
+            return Path(environment[variable]).expanduser().absolute()
+    home = environment.get("HF_HOME")
+    if not home:
+        home = os.path.join(environment.get("XDG_CACHE_HOME") or "~/.cache", "huggingface")
+    return Path(home).expanduser().absolute() / "hub"
+
+
+def is_offline(environment: Mapping[str, str]) -> bool:
+    """True if a variable says that nothing may be downloaded."""
+    variables = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
+    return any(environment.get(name, "").upper() in _TRUE for name in variables)
+
+
+def find_cached(name: HubName, cache: Path) -> Found | None:
+    """Return the model that a name stands for; None where its weights are not all in the cache."""
+    folder = cache / name.folder
+    try:
+        commit = _commit(folder, name.revision)
+        if commit is None:
+            return None
+        return _model(folder / "snapshots" / commit, name)
+    except (OSError, ValueError, RecursionError):  # no access, or no JSON
+        return None
+
+
+def write_ref(name: HubName, cache: Path, commit: str) -> None:
+    """Note which commit the revision is, as `huggingface_hub` does."""
+    revision = name.revision or "main"
+    if COMMIT.fullmatch(revision):
+        return
+    ref = cache / name.folder / "refs" / revision
+    ref.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = ref.with_name(f".{revision}.{os.getpid()}")
+    unfinished.write_text(commit)
+    unfinished.replace(ref)
+
+
+def origin_of(path: str | os.PathLike[str]) -> str | None:
+    """Return "org/name@commit" for a path within a snapshot of the cache, else None."""
+    parts = Path(path).absolute().parts
+    for place in range(len(parts) - 2):
+        folder, snapshots, commit = parts[place : place + 3]
+        if folder.startswith("models--") and snapshots == "snapshots" and COMMIT.fullmatch(commit):
+            return f"{folder.removeprefix('models--').replace('--', '/')}@{commit}"
+    return None
+
+
+def _commit(folder: Path, revision: str | None) -> str | None:
+    if revision is not None and COMMIT.fullmatch(revision):
+        return revision
+    commit = (folder / "refs" / (revision or "main")).read_text().strip()
+    return commit if COMMIT.fullmatch(commit) else None
+
+
+def _model(snapshot: Path, name: HubName) -> Found | None:
+    if name.file is not None:
+        path = snapshot / name.file
+        return Found(path, True) if path.is_file() else None
+    if name.kind is None and _has_weights(snapshot):
+        return Found(snapshot, (snapshot / "tokenizer.json").is_file())
+    files = [path for path in snapshot.rglob("*.gguf") if path.is_file()]
+    inside = [path.relative_to(snapshot).as_posix() for path in files]
+    chosen = matching(inside, name.kind)
+    return Found(snapshot / chosen[0], True) if len(chosen) == 1 else None
+
+
+def _has_weights(snapshot: Path) -> bool:
+    if not (snapshot / "config.json").is_file():
+        return False
+    index = snapshot / INDEX
+    if (snapshot / WEIGHTS).is_file():
+        return True
+    if not index.is_file() or index.stat().st_size > _MAX_INDEX:
+        return False
+    names = names_in_index(json.loads(index.read_bytes()))
+    return bool(names) and all((snapshot / name).is_file() for name in names)

@@ -1,0 +1,91 @@
+"""Which files of a repository are downloaded: never code, never a pickle."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+from ...errors import ModelFormatError
+from ...errors.checks import short
+from .hub_name import HubName, is_plain_path
+
+__all__ = ["INDEX", "WEIGHTS", "chosen_gguf", "matching", "names_in_index", "small_files"]
+
+WEIGHTS = "model.safetensors"
+INDEX = "model.safetensors.index.json"
+_SMALL = (
+    "config.json",
+    "generation_config.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "chat_template.jinja",
+    INDEX,
+)
+_PART_OF_SEVERAL = re.compile(r"-\d{5}-of-\d{5}\.gguf$")
+_MOST_NAMES = 12  # of files, in a message
+
+
+def small_files(files: Iterable[str], name: HubName) -> list[str]:
+    """Return the files beside the weights of a model in safetensors files.
+
+    Raises ModelFormatError for a repository without such weights.
+    """
+    there = set(files)
+    if "config.json" in there and {WEIGHTS, INDEX} & there:
+        wanted = [file for file in _SMALL if file in there]
+        return [file for file in wanted if file != INDEX or WEIGHTS not in there]
+    raise ModelFormatError(
+        f"{short(name.text)}: the repository has no config.json with {WEIGHTS}, and no .gguf; "
+        "nothing else is loaded, pickles (.bin, .pt) least of all: name a repository with "
+        "safetensors files, or with a GGUF file"
+    )
+
+
+def names_in_index(index: object) -> list[str]:
+    """Return the files that an index of weights names; none where one of them is no plain name."""
+    weight_map = index.get("weight_map") if isinstance(index, dict) else None
+    names = set(weight_map.values()) if isinstance(weight_map, dict) else set()
+    if not all(isinstance(name, str) and _is_weights(name) for name in names):
+        return []
+    return sorted(names)
+
+
+def chosen_gguf(files: Sequence[str], name: HubName) -> str | None:
+    """Return the one GGUF file that a name stands for; None where it stands for a directory.
+
+    Raises ModelFormatError where it stands for none, or for several.
+    """
+    ggufs = [file for file in files if file.endswith(".gguf") and is_plain_path(file)]
+    has_weights = bool({WEIGHTS, INDEX} & set(files))
+    if name.file is None and name.kind is None and (has_weights or not ggufs):
+        return None
+    chosen = [name.file] if name.file in ggufs else []
+    if name.file is None:
+        chosen = matching(ggufs, name.kind)
+    if len(chosen) != 1:
+        found = f"{len(chosen) or 'none'} of"
+        listed = ", ".join(ggufs[:_MOST_NAMES]) + (", ..." if len(ggufs) > _MOST_NAMES else "")
+        raise ModelFormatError(
+            f"{short(name.text)}: that is {found} the repository's GGUF files "
+            f"({listed or 'it has none'}); name one, as 'hf:{name.repo}/FILE.gguf'"
+        )
+    if _PART_OF_SEVERAL.search(chosen[0]):
+        raise ModelFormatError(
+            f"{short(name.text)}: {chosen[0]} is a part of a model in several GGUF files, which "
+            "are not read; name a model in one file"
+        )
+    return chosen[0]
+
+
+def matching(files: Iterable[str], kind: str | None) -> list[str]:
+    """Return the models among GGUF files: all, or those whose name has this kind of weights."""
+    models = [file for file in files if not file.rsplit("/", 1)[-1].startswith("mmproj")]
+    if kind is None:
+        return models
+    ending = re.compile(rf"(^|[-._/]){re.escape(kind)}(-\d{{5}}-of-\d{{5}})?\.gguf$", re.I)
+    return [file for file in models if ending.search(file)]
+
+
+def _is_weights(name: str) -> bool:
+    return "/" not in name and name.endswith(".safetensors") and is_plain_path(name)

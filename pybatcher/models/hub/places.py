@@ -1,0 +1,68 @@
+"""`find_model`: where a model is, of which a path or a name on the hub was given."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from ...errors import ModelFormatError
+from ...errors.checks import short
+from .download import Progress, download
+from .hub_cache import cache_folder, find_cached, is_offline, origin_of
+from .hub_name import hub_name
+
+__all__ = ["absolute_model", "find_model", "name_of"]
+
+
+def find_model(model: str | os.PathLike[str], progress: Progress | None = None) -> Path:
+    """Return the path of a model: of a directory or a GGUF file.
+
+    model: a path, or a name on the hub, as "Qwen/Qwen3-0.6B". A path that exists wins, and what
+        can only be a path is returned as it is, whether it exists or not.
+    progress: called while files are downloaded, with the bytes that are there and all of them.
+
+    A name is looked for in the hub's cache. What is not there is downloaded, and never again:
+    neither by this process nor by others. Raises ModelFormatError for a name without a model.
+    """
+    if not isinstance(model, str) or _exists(model):
+        return Path(model)
+    name = hub_name(model)
+    if name is None:
+        return Path(model)
+    cache = cache_folder(os.environ)
+    found = find_cached(name, cache)
+    if found is not None and (found.is_whole or is_offline(os.environ)):
+        return found.path
+    if is_offline(os.environ):
+        raise ModelFormatError(
+            f"{short(model)}: no such directory or GGUF file, and as a name on the hub it is not "
+            f"in the cache {cache}; HF_HUB_OFFLINE or TRANSFORMERS_OFFLINE forbids to download it"
+        )
+    try:
+        return download(name, cache, progress)
+    except ModelFormatError:
+        if found is None:
+            raise
+        return found.path  # what is not there may be in no version of it
+
+
+def absolute_model(model: str, folder: Path) -> str:
+    """Return a path as an absolute one, relative to `folder`; a name on the hub as it is.
+
+    Raises ModelFormatError for a text that begins with "hf:" and is no name.
+    """
+    path = folder / os.path.expanduser(model)
+    return str(path) if _exists(path) or hub_name(model) is None else model
+
+
+def name_of(path: Path) -> str:
+    """Return the name of a model in a directory, for people: of the repository, in the cache."""
+    origin = origin_of(path)
+    return path.name if origin is None else origin.split("@")[0].rsplit("/", 1)[-1]
+
+
+def _exists(path: str | Path) -> bool:
+    try:
+        return os.path.exists(path)
+    except ValueError:  # a null byte; or, on some systems, a lone surrogate
+        return False

@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+import pytest
+
+from pybatcher.errors import ModelFormatError
+from pybatcher.models.hub.hub_files import chosen_gguf, matching, names_in_index, small_files
+from pybatcher.models.hub.hub_name import HubName, hub_name
+
+MODEL = ["config.json", "tokenizer.json", "tokenizer_config.json", "model.safetensors"]
+CODE = ["modeling_x.py", "pytorch_model.bin", "x.pt", "config.json.py", "a/config.json", ".env"]
+GGUFS = ["m-Q4_K_M.gguf", "m-Q8_0.gguf", "mmproj-m-f16.gguf"]
+
+
+def named(text: str) -> HubName:
+    name = hub_name(text)
+    assert name is not None
+    return name
+
+
+def test_small_files_have_no_code() -> None:
+    files = small_files([*CODE, *MODEL, "model.safetensors.index.json"], named("a/b"))
+    assert files == ["config.json", "tokenizer.json", "tokenizer_config.json"]
+    index = "model.safetensors.index.json"
+    assert small_files(["config.json", index], named("a/b")) == ["config.json", index]
+
+
+@pytest.mark.parametrize("files", [[], CODE, ["config.json"], ["model.safetensors"], MODEL[:3]])
+def test_without_safetensors(files: list[str]) -> None:
+    with pytest.raises(ModelFormatError, match=r"'a/b': the repository has no config.json with m"):
+        small_files(files, named("a/b"))
+
+
+def test_names_in_an_index() -> None:
+    assert names_in_index({"weight_map": {"x": "b.safetensors", "y": "a.safetensors"}}) == [
+        *("a.safetensors", "b.safetensors")
+    ]
+    for bad in ("../a.safetensors", "a.bin", "/a.safetensors", "a/b.safetensors", 3, None):
+        assert names_in_index({"weight_map": {"x": bad}}) == []
+    for no_index in (None, [], {}, {"weight_map": []}, 3):
+        assert names_in_index(no_index) == []
+
+
+@pytest.mark.parametrize(
+    ("files", "name", "chosen"),
+    [
+        (["m.gguf"], "a/b", "m.gguf"),
+        (["m.gguf", "mmproj-x.gguf", "README.md"], "a/b", "m.gguf"),
+        (GGUFS, "a/b:Q4_K_M", "m-Q4_K_M.gguf"),
+        (GGUFS, "a/b:q8_0", "m-Q8_0.gguf"),
+        (GGUFS, "hf:a/b/m-Q8_0.gguf", "m-Q8_0.gguf"),
+        (["Q4_K_M/m.gguf", "x/m-Q4_K_M.gguf"], "a/b:Q4_K_M", "x/m-Q4_K_M.gguf"),
+        ([*MODEL, "m.gguf"], "a/b", None),
+        ([*MODEL, "m-Q8_0.gguf"], "a/b:Q8_0", "m-Q8_0.gguf"),
+        (MODEL, "a/b", None),
+    ],
+)
+def test_one_gguf(files: list[str], name: str, chosen: str | None) -> None:
+    assert chosen_gguf(files, named(name)) == chosen
+
+
+@pytest.mark.parametrize(
+    ("files", "name", "message"),
+    [
+        (GGUFS, "a/b", r"'a/b': that is 2 of the .* \(m-Q4_K_M.gguf, m-Q8_0.gguf, mmproj-m-f16"),
+        (GGUFS, "a/b:4_K_M", r"that is none of .*name one, as 'hf:a/b/FILE.gguf'"),
+        (GGUFS, "a/b:Q5_0", "that is none of"),
+        (GGUFS, "hf:a/b/x.gguf", "that is none of"),
+        (MODEL, "a/b:Q8_0", r"that is none of the repository's GGUF files \(it has none\)"),
+        (["../m.gguf", "a/../../m.gguf"], "hf:a/b/m.gguf", "it has none"),
+        (["m-Q4_0-00001-of-00002.gguf"], "a/b", "is a part of a model in several GGUF files"),
+        ([f"m{i}-Q8_0.gguf" for i in range(99)], "a/b", r"99 of .*, m11-Q8_0.gguf, \.\.\.\)"),
+    ],
+)
+def test_no_gguf_or_several(files: list[str], name: str, message: str) -> None:
+    with pytest.raises(ModelFormatError, match=message):
+        chosen_gguf(files, named(name))
+
+
+def test_kinds_are_whole_words_at_the_end() -> None:
+    files = ["m-Q4_K.gguf", "m-Q4_K_M.gguf", "Q4_K_M-m.gguf", "m.Q4_K_M.gguf"]
+    assert matching(files, "Q4_K_M") == ["m-Q4_K_M.gguf", "m.Q4_K_M.gguf"]
