@@ -54,7 +54,8 @@ async def chat_completions(context: Context, request: Request) -> Any:
     stream = batcher.stream_chat(asked.messages, **options)
     first = await unless_gone(request, anext(stream))
     head = context.head("chatcmpl", "chat.completion.chunk", name)
-    return EventStream(_chat_events(stream, first, asked, RunningUsage(n_prompt), texts, head))
+    events = _chat_events(stream, first, asked, RunningUsage(n_prompt), texts, head)
+    return EventStream(events, source=stream)
 
 
 async def _chat_events(
@@ -96,7 +97,8 @@ async def completions(context: Context, request: Request) -> Any:
         head = context.head("cmpl", "text_completion", name)
         n = options.get("n") or 1
         usage = RunningUsage(sum(map(len, prompts)) if counts else None)
-        return EventStream(_completion_events(first, steps, made, asked, n, usage, texts, head))
+        events = _completion_events(first, steps, made, asked, n, usage, texts, head)
+        return EventStream(events, source=steps)
     scores = asked.prompt_logprobs
     completed = await unless_gone(
         request, batcher.generate(prompts, **options, prompt_logprobs=scores)
