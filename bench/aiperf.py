@@ -1,7 +1,7 @@
 """`Aiperf`: the load generator of ai-dynamo, run as a program of its own without a network.
 
 `make aiperf` installs it. It sends whole bodies from a file, so many at a time, and measures: this
-module only picks figures out of its report.
+module only picks figures out of its report, and counts the requests that were within limits.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 
 from .engine_list import ROOT
 
-__all__ = ["AIPERF", "Aiperf", "Limits", "figures_of"]
+__all__ = ["AIPERF", "LIMITS", "Aiperf", "Limits", "figures_of"]
 
 AIPERF = ROOT / "build/clients/aiperf/bin/aiperf"
 _TIMEOUT = 600.0  # seconds of one run
@@ -32,7 +32,6 @@ _PERCENTILES = {
 _AVERAGES = {
     "tokens_per_s": "output_token_throughput",
     "requests_per_s": "request_throughput",
-    "goodput_per_s": "goodput",
     "requests": "request_count",
     "seconds": "benchmark_duration",
     "prompt_tokens": "total_usage_prompt_tokens",
@@ -42,13 +41,21 @@ _AVERAGES = {
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a request must meet to count in goodput. ttft, itl: milliseconds; itl: mean of it."""
+    """Most milliseconds of a request that counts in goodput; itl: of the mean of its gaps."""
 
     ttft: float
     itl: float
 
-    def __str__(self) -> str:
-        return f"time_to_first_token:{self.ttft:g} inter_token_latency:{self.itl:g}"
+    def are_met(self, metrics: Mapping[str, Any]) -> bool:
+        """Return whether a request is within them. metrics: of its record."""
+        ttft, itl = (
+            metrics[tag]["value"] for tag in ("time_to_first_token", "inter_token_latency")
+        )
+        return bool(ttft <= self.ttft and itl <= self.itl)
+
+
+LIMITS = {"interactive": Limits(450.0, 40.0), "server": Limits(2000.0, 200.0)}
+"""What MLPerf Inference asks of Llama 2 70B, in its two scenarios of requests that come."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +63,6 @@ class Aiperf:
     """Sends loads to servers. tokenizer: directory of a tokenizer, which it wants to have."""
 
     tokenizer: Path
-    limits: Limits
     program: Path = AIPERF
 
     def run(
@@ -83,9 +89,11 @@ class Aiperf:
                 check=False,
             )
             report = folder / "found" / "profile_export_aiperf.json"
-            if not report.exists():
+            records = folder / "found" / "profile_export.jsonl"
+            if not (report.exists() and records.exists()):
                 raise RuntimeError(f"{command} has no report:\n{done.stdout}")
-            return figures_of(json.loads(report.read_text()), len(bodies))
+            each = [json.loads(line)["metrics"] for line in records.read_text().splitlines()]
+            return figures_of(json.loads(report.read_text()), each, len(bodies))
 
     def _command(
         self, url: str, file: Path, count: int, concurrency: int, folder: Path
@@ -100,12 +108,11 @@ class Aiperf:
             "request-count": count,
             "concurrency": concurrency,
             "tokenizer": self.tokenizer,
-            "goodput": self.limits,
             "random-seed": 1,
             "workers-max": 1,
             "record-processors": 1,
             "ui-type": "none",
-            "export-level": "summary",
+            "export-level": "records",
             "artifact-dir": folder / "found",
         }
         options = [text for name, value in named.items() for text in (f"--{name}", str(value))]
@@ -114,13 +121,15 @@ class Aiperf:
         return [str(self.program), "profile", *options, *flags]
 
 
-def figures_of(report: Mapping[str, Any], count: int) -> dict[str, float]:
+def figures_of(
+    report: Mapping[str, Any], records: Sequence[Mapping[str, Any]], count: int
+) -> dict[str, float]:
     """Return the figures of a report on `count` requests; times in milliseconds.
 
-    Raises RuntimeError where fewer have ended well.
+    records: the metrics of each request. Raises RuntimeError where fewer have ended well.
     """
     ended = report.get("request_count", {}).get("avg", 0)
-    if ended != count or report.get("error_summary"):
+    if ended != count or len(records) != count or report.get("error_summary"):
         said = json.dumps(report.get("error_summary"))
         raise RuntimeError(f"{ended:g} of {count} requests ended well: {said}")
     found = {
@@ -128,9 +137,11 @@ def figures_of(report: Mapping[str, Any], count: int) -> dict[str, float]:
         for name, tag in _PERCENTILES.items()
         for p in ("p50", "p99")
     }
-    return found | {
-        name: float(report[tag]["avg"]) for name, tag in _AVERAGES.items() if tag in report
-    }
+    found |= {name: float(report[tag]["avg"]) for name, tag in _AVERAGES.items() if tag in report}
+    for name, limits in LIMITS.items():
+        n_good = sum(map(limits.are_met, records))
+        found[f"good_{name}_per_s"] = found["requests_per_s"] * n_good / count
+    return found
 
 
 def _closed_environment(folder: Path) -> dict[str, str]:

@@ -11,8 +11,8 @@ same tokens in a prompt and have the same likely next ones. Results go to
 bench/results/http-compare-*.json.
 
 TTFT, ITL (of a request: the mean), gap (between two events) and latency are milliseconds, as aiperf
-has them. Goodput counts the requests a second that met `--slo`; its default is what MLPerf
-Inference asks of an interactive chat model: a first token within 450 ms, and 40 ms a token after.
+has them. CPU is that of the server's processes: what others on the machine do changes it least.
+Goodput counts the requests a second that were within limits (`bench.aiperf.LIMITS`).
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import pybatcher
 
-from .aiperf import AIPERF, Aiperf, Limits
+from .aiperf import AIPERF, LIMITS, Aiperf
 from .engine_list import LLAMA_CPP
 from .http_chats import bodies_of, make_chat_model, positions_of
 from .http_servers import LLAMA_SERVER, SERVERS, RunningServer, ServedModel, start_server
@@ -39,7 +39,6 @@ from .options import parse
 from .progress import Bar, bar
 from .results import write_result
 from .shapes import SHAPES
-from .slo import parse_slo
 from .traces import draw
 
 Figures = Mapping[str, float]
@@ -48,10 +47,11 @@ LIKELIEST = 20  # tokens that are compared
 # Two programs round weights and activations otherwise. Of 49,152 tokens, another model's likeliest
 # would share none.
 LEAST_IN_COMMON = 5
-MORE_IS_BETTER = ("tokens_per_s", "requests_per_s", "goodput_per_s")
+MORE_IS_BETTER = ("tokens_per_s", "requests_per_s", *(f"good_{name}_per_s" for name in LIMITS))
 COMPARED = (
     *(f"{name}_{p}_ms" for name in ("ttft", "itl", "gap", "latency") for p in ("p50", "p99")),
     *MORE_IS_BETTER,
+    "cpu_ms_per_token",
 )
 
 
@@ -143,7 +143,9 @@ def describe(name: str, figures: Figures) -> str:
         f"{name:>14}: TTFT p50 {figures['ttft_p50_ms']:.0f} p99 {figures['ttft_p99_ms']:.0f}"
         f"  ITL p50 {figures['itl_p50_ms']:.1f} p99 {figures['itl_p99_ms']:.1f}"
         f"  gap p99 {figures['gap_p99_ms']:.0f} ms  {figures['tokens_per_s']:.0f} tok/s"
-        f"  {figures['requests_per_s']:.2f} requests/s, good {figures['goodput_per_s']:.2f}"
+        f"  {figures['cpu_ms_per_token']:.1f} ms CPU each"
+        f"  {figures['requests_per_s']:.2f} requests/s, good "
+        + ", ".join(f"{figures[f'good_{limits}_per_s']:.2f} {limits}" for limits in LIMITS)
     )
 
 
@@ -167,7 +169,10 @@ def measure(
             turns: dict[str, dict[str, float]] = {}
             for name in names if number % 2 == 0 else reversed(names):
                 shown.now(f"{name}, {concurrency} at a time")
-                turns[name] = generator.run(servers[name].url, bodies, concurrency)
+                before = servers[name].cpu_seconds()
+                turn = generator.run(servers[name].url, bodies, concurrency)
+                used = servers[name].cpu_seconds() - before
+                turns[name] = turn | {"cpu_ms_per_token": 1e3 * used / turn["output_tokens"]}
                 shown.say(describe(name, turns[name]))
                 shown.advance()
             rounds.append({name: turns[name] for name in names})
@@ -200,7 +205,6 @@ def main() -> None:
     parser.add_argument("--concurrency", default="1,4,16,32", help="requests at a time")
     parser.add_argument("--requests", type=int, default=24, help="of a turn; at least 2 at a time")
     parser.add_argument("--rounds", type=int, default=2)
-    parser.add_argument("--slo", type=parse_slo, default=parse_slo("ttft=0.45,tpot=0.04"))
     parser.add_argument("--servers", default=",".join(SERVERS), help="by name")
     parser.add_argument(
         "--option", action="append", default=[], metavar="NAME=VALUE", help="of pybatcher"
@@ -216,7 +220,7 @@ def main() -> None:
     options, names = parse(a.option), a.servers.split(",")
     concurrencies = [int(count) for count in a.concurrency.split(",")]
     plan = Plan(model, concurrencies, a.requests, a.rounds, a.threads, options)
-    generator = Aiperf(checkpoint, Limits(a.slo.ttft * 1e3, a.slo.tpot * 1e3))
+    generator = Aiperf(checkpoint)
     cells = []
     with bar(len(concurrencies) * len(names) * a.rounds) as shown:
         for concurrency in concurrencies:
@@ -226,7 +230,8 @@ def main() -> None:
                 told = "  ".join(f"{k} {v:.2f}" for k, v in found.items() if v is not None)
                 shown.say(f"{'ahead of':>14} {other}: {told}")
         subject = {"shape": a.shape, "dtype": a.dtype, "threads": a.threads, "load": "mixed"}
-        about = {"slo": a.slo.limits(), "options": options, "versions": versions()}
+        limits = {name: asdict(each) for name, each in LIMITS.items()}
+        about = {"limits_ms": limits, "options": options, "versions": versions()}
         result = {"run": run, **subject, **about, "cells": cells}
         shown.say(f"wrote {write_result(f'http-compare-{a.shape}-{a.dtype}', result)}")
 

@@ -22,6 +22,7 @@ from urllib.error import URLError
 from urllib.request import Request, urlopen
 
 from .engine_list import ROOT
+from .process_watch import cpu_seconds
 
 __all__ = ["LLAMA_SERVER", "SERVERS", "RunningServer", "ServedModel", "start_server"]
 
@@ -87,6 +88,11 @@ class RunningServer:
         asked = Request(self.url + path, data, {"content-type": "application/json"})
         with urlopen(asked, timeout=_TIMEOUT) as answer:
             return json.loads(answer.read())
+
+    def cpu_seconds(self) -> float:
+        """Return the CPU seconds of the process and of its children so far."""
+        children = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()
+        return sum(cpu_seconds(pid) for pid in (self.pid, *map(int, children)))
 
     def wait_until_ready(self, log: Path) -> None:
         """Return when the model is served. Raises RuntimeError with the log if that fails."""

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tokenizers import Tokenizer
 
-from bench.aiperf import Limits, figures_of
+from bench.aiperf import LIMITS, Limits, figures_of
 from bench.forms import write_large_tokenizer
 from bench.http_chats import bodies_of, positions_of
 from bench.http_compare import (
@@ -58,21 +58,27 @@ def test_a_character_is_a_token_and_every_request_fits(tmp_path: Path) -> None:
 def report(**more: Any) -> dict[str, Any]:
     spread = {"p50": 2.0, "p99": 9.0}
     tags = ("time_to_first_token", "inter_token_latency", "inter_chunk_latency", "request_latency")
-    totals = {"output_token_throughput": 70.0, "request_throughput": 3.0, "goodput": 2.0}
+    totals = {"output_token_throughput": 70.0, "request_throughput": 3.0}
     found: dict[str, Any] = dict.fromkeys(tags, spread)
     found |= {tag: {"avg": value} for tag, value in totals.items()}
     return {**found, "request_count": {"avg": 4.0}, "error_summary": [], **more}
 
 
+def record(ttft: float, itl: float) -> dict[str, Any]:
+    return {"time_to_first_token": {"value": ttft}, "inter_token_latency": {"value": itl}}
+
+
 def test_figures_of_a_report() -> None:
-    found = figures_of(report(), 4)
-    assert set(COMPARED) <= set(found)
-    assert (found["ttft_p50_ms"], found["gap_p99_ms"], found["goodput_per_s"]) == (2.0, 9.0, 2.0)
+    records = [record(450.0, 40.0), record(451.0, 9.0), record(9.0, 41.0), record(9.0, 201.0)]
+    found = figures_of(report(), records, 4)
+    assert set(COMPARED) - {"cpu_ms_per_token"} <= set(found)
+    assert (found["ttft_p50_ms"], found["gap_p99_ms"]) == (2.0, 9.0)
+    assert (found["good_interactive_per_s"], found["good_server_per_s"]) == (0.75, 2.25)
     with pytest.raises(RuntimeError, match="4 of 5 requests ended well"):
-        figures_of(report(), 5)
+        figures_of(report(), records, 5)
     with pytest.raises(RuntimeError, match="it broke"):
-        figures_of(report(error_summary=[{"error": "it broke"}]), 4)
-    assert str(Limits(450.0, 40.0)) == "time_to_first_token:450 inter_token_latency:40"
+        figures_of(report(error_summary=[{"error": "it broke"}]), records, 4)
+    assert LIMITS["interactive"] == Limits(ttft=450.0, itl=40.0)
 
 
 def figures(time: float, rate: float) -> dict[str, float]:
@@ -82,8 +88,8 @@ def figures(time: float, rate: float) -> dict[str, float]:
 def test_above_one_is_ahead_in_times_and_in_rates() -> None:
     found = ratios(figures(2.0, 10.0), figures(4.0, 5.0))
     assert set(found.values()) == {2.0}
-    assert ratios(figures(2.0, 10.0), figures(4.0, 0.0))["goodput_per_s"] is None
-    assert ratios(figures(2.0, 0.0), figures(4.0, 5.0))["goodput_per_s"] == 0.0
+    assert ratios(figures(2.0, 10.0), figures(4.0, 0.0))["good_server_per_s"] is None
+    assert ratios(figures(2.0, 0.0), figures(4.0, 5.0))["good_server_per_s"] == 0.0
 
 
 def test_a_ratio_is_of_neighbours_and_the_median_of_the_rounds() -> None:
@@ -95,7 +101,7 @@ def test_a_ratio_is_of_neighbours_and_the_median_of_the_rounds() -> None:
     found = summary_of(rounds)
     assert found["median"]["ours"]["ttft_p50_ms"] == 1.0
     assert found["ratio"]["theirs"]["ttft_p50_ms"] == 3.0
-    assert found["ratio"]["theirs"]["goodput_per_s"] == 2.0
+    assert found["ratio"]["theirs"]["good_server_per_s"] == 2.0
 
 
 def test_both_have_as_many_threads_sequences_and_positions() -> None:
@@ -149,6 +155,7 @@ def test_our_server_is_started_asked_and_ended() -> None:
         found = check_same_model({"ours": server}, "Once upon a time")
         assert found["likeliest_in_common"] == 20
         pid = Path(f"/proc/{server.pid}")
+        assert server.cpu_seconds() > 0.1  # the worker's too: it has loaded the model
         assert pid.exists()
     assert not pid.exists()
     wrong = ServedModel(Path("nothing.gguf"), n_threads=1, n_parallel=1, length=256)
