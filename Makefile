@@ -40,7 +40,7 @@ FIXED_ADDRESSES := $(shell setarch -R true 2>/dev/null && echo setarch -R)
 .PHONY: help build environment demo test check format native sanitize sanitize-kernels emulated gpu-kit \
     test-clients test-emulated test-lm-eval test-page test-ray test-schemas test-slow test-templates \
     test-vocabularies wheel bench bench-tools \
-    rivals rival-llamacpp rival-openvino chromium screenshots clean
+    rivals rival-llamacpp rival-llama-server rival-openvino aiperf chromium screenshots clean
 
 help:
 	@echo "make demo      build pybatcher in $(VENV) and show eight callers answered together, values, calls"
@@ -66,6 +66,7 @@ help:
 	@echo "make bench-tools  what 'python -m bench.report' draws plots with"
 	@echo "make rivals    llama.cpp and OpenVINO GenAI, each in an environment of its own;"
 	@echo "               or one: make rival-llamacpp, make rival-openvino"
+	@echo "make rival-llama-server  llama.cpp's server; make aiperf  the load generator: for bench.http_compare"
 	@echo "make clean     remove what the other targets made, but for the environments"
 
 $(BIN)/python:
@@ -290,6 +291,27 @@ rival-llamacpp: .venv-rivals/.rival-llamacpp
 	CMAKE_ARGS="-DCMAKE_CXX_FLAGS='-include $(CURDIR)/bench/native/amx_with_gcc.h'" \
 	    .venv-rivals/bin/pip install --no-build-isolation -r bench/rival-llamacpp.txt
 	@touch $@
+
+# llama.cpp's server, of the source that its Python bindings come with. It is no part of these.
+LLAMA_SERVER := build/llama-server
+rival-llama-server: .venv-rivals/bin/llama-server
+
+.venv-rivals/bin/llama-server: .venv-rivals/.rival-llamacpp
+	rm -rf $(LLAMA_SERVER)
+	.venv-rivals/bin/pip download --quiet --no-deps --no-build-isolation --no-binary llama-cpp-python \
+	    --dest $(LLAMA_SERVER) "$$(grep ^llama-cpp-python bench/rival-llamacpp.txt)"
+	tar -xzf $(LLAMA_SERVER)/llama_cpp_python-*.tar.gz -C $(LLAMA_SERVER) --strip-components=1
+	.venv-rivals/bin/cmake -S $(LLAMA_SERVER)/vendor/llama.cpp -B $(LLAMA_SERVER)/made -G Ninja \
+	    -DCMAKE_MAKE_PROGRAM=$(CURDIR)/.venv-rivals/bin/ninja -DCMAKE_BUILD_TYPE=Release \
+	    -DCMAKE_CXX_FLAGS="-include $(CURDIR)/bench/native/amx_with_gcc.h" -DBUILD_SHARED_LIBS=OFF \
+	    -DGGML_NATIVE=ON -DLLAMA_OPENSSL=OFF -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=OFF \
+	    -DLLAMA_BUILD_APP=OFF -DLLAMA_BUILD_UI=OFF -DLLAMA_USE_PREBUILT_UI=OFF
+	.venv-rivals/bin/cmake --build $(LLAMA_SERVER)/made --target llama-server
+	cp $(LLAMA_SERVER)/made/bin/llama-server $@
+
+# The load generator of bench.http_compare, which `make test-clients` installs too.
+aiperf: $(VENV)/.core
+	$(BIN)/python tests/clients/install.py $(CLIENTS) aiperf
 
 rival-openvino: .venv-openvino/.rival-openvino
 

@@ -60,12 +60,15 @@ def make_model(shape: str) -> Path:
     return directory
 
 
-def write_large_tokenizer(directory: Path) -> None:
-    """Write a tokenizer of bytes and of random words, some of them with a blank before."""
+def write_large_tokenizer(directory: Path, n_vocab: int = VOCAB) -> None:
+    """Write a tokenizer of bytes and of random words, some of them with a blank before.
+
+    n_vocab: its tokens, of which the last one ends a text.
+    """
     rng = np.random.default_rng(0)
     vocabulary = {c: i for i, c in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
     letters = "etaoinshrdlucmfwypvbgkjqxzETAOINSHRDLU0123456789"
-    while len(vocabulary) < VOCAB - 1:
+    while len(vocabulary) < n_vocab - 1:
         blank, length, *picks = rng.integers(0, 7 * 2 * len(letters), 10).tolist()
         word = "".join(letters[pick % len(letters)] for pick in picks[: 2 + length % 7])
         vocabulary.setdefault("Ġ" * (blank % 2) + word, len(vocabulary))

@@ -28,6 +28,14 @@ LOADS = {
     "chat": NamedLoad(
         Load(own_tokens=Lengths(200, 1.0, 4096), new_tokens=Lengths(100, 0.8, 1024)), _ROOMY
     ),
+    # Chats with one system prompt: most are short, some long, of what is asked and of what is said.
+    "mixed": NamedLoad(
+        Load(
+            own_tokens=Lengths(100, 1.2, 1536), new_tokens=Lengths(32, 0.8, 192),
+            groups=1, shared_tokens=256,
+        ),
+        _ROOMY,
+    ),
     # Questions with short answers: a million of them are simulated in minutes.
     "short": NamedLoad(
         Load(own_tokens=Lengths(60, 0.8, 1024), new_tokens=Lengths(12, 0.7, 128)), _ROOMY

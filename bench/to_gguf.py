@@ -123,7 +123,10 @@ def write_metadata(writer: gguf.GGUFWriter, config: dict[str, Any]) -> None:
 
 
 def write_vocabulary(writer: gguf.GGUFWriter, directory: Path, config: dict[str, Any]) -> None:
-    """Write the byte-level vocabulary of tokenizer.json; without that file, that there is none."""
+    """Write the byte-level vocabulary of tokenizer.json, and the chat template if there is one.
+
+    Without that file, write that there is no vocabulary.
+    """
     path = directory / "tokenizer.json"
     if not path.exists():
         writer.add_tokenizer_model("no_vocab")
@@ -143,6 +146,9 @@ def write_vocabulary(writer: gguf.GGUFWriter, directory: Path, config: dict[str,
     merges = tokenizer["model"]["merges"] or [["e", "e"]]
     writer.add_token_merges([one if isinstance(one, str) else " ".join(one) for one in merges])
     writer.add_eos_token_id(config["eos_token_id"])
+    template = directory / "chat_template.jinja"
+    if template.exists():
+        writer.add_chat_template(template.read_text())
 
 
 def to_gguf(directory: Path) -> Path:

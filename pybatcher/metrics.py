@@ -31,7 +31,7 @@ from itertools import accumulate
 from typing import Any, Protocol, TypeVar
 
 from .calls.statistics import BatcherStatistics, Health
-from .calls.telemetry import Handler, RequestEvent, StepEvent, TelemetryEvent
+from .calls.telemetry import Handler, RequestEvent, StepEvent, TelemetryEvent, check_attachable
 from .errors import ConfigError, PybatcherError
 
 try:
@@ -110,7 +110,8 @@ class Metrics:
     There are no samples before the start, nor after the batcher was closed or collected: only a
     weak reference to it is held. May be scraped from any thread.
 
-    Raises ConfigError where the registry has the figures of another batcher.
+    Raises ConfigError where the registry has the figures of another batcher, and for what is no
+    batcher.
     """
 
     content_type = "text/plain; version=0.0.4; charset=utf-8"
@@ -118,6 +119,7 @@ class Metrics:
     def __init__(
         self, batcher: Observed | ObservedElsewhere, registry: CollectorRegistry | None = None
     ) -> None:
+        check_attachable(batcher)
         self._is_elsewhere = inspect.iscoroutinefunction(batcher.statistics)
         self._fetched: _Seen = None
         self._kv_block_size: int | None = None

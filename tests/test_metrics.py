@@ -173,6 +173,8 @@ async def test_the_default_registry_is_left_alone_and_a_given_one_is_used() -> N
     async with fake_batcher() as batcher, fake_batcher() as other:
         assert Metrics(batcher).registry is not Metrics(batcher).registry
         assert Metrics(batcher, own).registry is own
+        with pytest.raises(ConfigError, match="batcher is 5; it must be a Batcher"):
+            Metrics(5)  # type: ignore[arg-type]
         with pytest.raises(ConfigError, match="registry has the figures of another batcher"):
             Metrics(other, own)
         Metrics(other)

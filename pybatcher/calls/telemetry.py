@@ -15,9 +15,17 @@ from dataclasses import dataclass, field
 from itertools import count
 
 from ..errors import ConfigError, EngineFailedError
+from ..errors.checks import short
 from ..scheduling import KvAllocator, SchedulerStatistics, StepPlan
 
-__all__ = ["Handler", "RequestEvent", "StepEvent", "Telemetry", "TelemetryEvent"]
+__all__ = [
+    "Handler",
+    "RequestEvent",
+    "StepEvent",
+    "Telemetry",
+    "TelemetryEvent",
+    "check_attachable",
+]
 
 _LOGGER = logging.getLogger("pybatcher")
 
@@ -101,6 +109,15 @@ TelemetryEvent = StepEvent | RequestEvent
 
 Handler = Callable[[TelemetryEvent], object]
 """A function that is called with every event; its result is ignored."""
+
+
+def check_attachable(batcher: object) -> None:
+    """Raise ConfigError for what handlers cannot be attached to: it is no batcher."""
+    if isinstance(batcher, type) or not callable(getattr(batcher, "attach", None)):
+        raise ConfigError(
+            f"batcher is {short(batcher)}; it must be a Batcher, a BlockingBatcher or a client of "
+            "a sidecar"
+        )
 
 
 class Telemetry:

@@ -16,7 +16,9 @@ import weakref
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from .telemetry import Handler, RequestEvent, TelemetryEvent
+from ..errors import ConfigError
+from ..errors.checks import short
+from .telemetry import Handler, RequestEvent, TelemetryEvent, check_attachable
 
 try:
     from opentelemetry import trace
@@ -61,6 +63,8 @@ class Tracing:
     The parent of a span is the trace that the call belongs to (`trace_headers`), by default the
     span that was current when the call was made. Only a weak reference to the batcher is kept. A
     request that was sent again after a worker's death has a span from then on.
+
+    Raises ConfigError for what is no batcher, and for what is no tracer provider.
     """
 
     def __init__(
@@ -71,6 +75,12 @@ class Tracing:
         is_server: bool = False,
         model_name: str | None = None,
     ) -> None:
+        check_attachable(batcher)
+        if tracer_provider is not None and not isinstance(tracer_provider, trace.TracerProvider):
+            raise ConfigError(
+                f"tracer_provider is {short(tracer_provider)}; it must be a TracerProvider of "
+                "OpenTelemetry, or None for its global one"
+            )
         self._batcher = weakref.ref(batcher)
         self._tracer = trace.get_tracer("pybatcher", tracer_provider=tracer_provider)
         self._propagator = TraceContextTextMapPropagator()

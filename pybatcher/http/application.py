@@ -16,6 +16,7 @@ from ..calls.any_batcher import AnyBatcher
 from ..errors import PybatcherError
 from . import messages_routes, more_routes, openai_routes, page_routes, responses_routes
 from .api_keys import ApiKeys
+from .body_room import BodyRoom
 from .connection import ClientGoneError
 from .context import Context
 from .guard import Guard
@@ -33,6 +34,8 @@ ROUTES = [
     *messages_routes.ROUTES,
     *page_routes.ROUTES,
 ]
+
+_BODIES_AT_ONCE = 4  # of the largest size
 
 _LOGGER = logging.getLogger("pybatcher.http")
 
@@ -57,13 +60,15 @@ def application(
     api_keys: a request must have one of them, as a Bearer token or in x-api-key. Each is a
         namespace of its own in the prefix cache. None: no key is asked for. The keys of an
         `ApiKeys` may be replaced later.
-    max_body: most bytes of a request's body.
+    max_body: most bytes of a request's body. Of all bodies that are being sent, what each has
+        beyond 64 KiB may have four times as many together.
     allow_origins: of pages that may ask from a browser, as https://host:port, besides the server's
         own; "*": all may.
 
     Raises ConfigError.
     """
-    context = Context(ModelList(batcher), max_body)
+    room = BodyRoom(_BODIES_AT_ONCE * max_body)
+    context = Context(ModelList(batcher), max_body, room)
     routes = [
         Route(path, _endpoint(context, handler), methods=[method])
         for path, method, handler in ROUTES
@@ -73,7 +78,7 @@ def application(
         middleware=[
             Middleware(Origins, allowed=check_origins(allow_origins)),
             Middleware(Guard, api_keys=api_keys),
-            Middleware(Idempotency, max_body=max_body),
+            Middleware(Idempotency, max_body=max_body, room=room),
         ],
         exception_handlers={404: _not_found, 405: _wrong_method},
     )

@@ -12,7 +12,18 @@ from .chat_completions import by_sample, finish_reason_of, joined_logprobs, usag
 from .sampling_fields import bad, read_sampling, read_streaming
 from .token_texts import TokenTexts
 
-__all__ = ["CompletionAsked", "completion_body", "completion_chunks", "read_completion", "usage_of"]
+__all__ = [
+    "CompletionAsked",
+    "EchoedPrompt",
+    "completion_body",
+    "completion_chunks",
+    "echo_chunks",
+    "read_completion",
+    "usage_of",
+]
+
+EchoedPrompt = tuple[str, Sequence[int]]
+"""A prompt that an answer begins with: its text and its token ids."""
 
 _DEFAULT_TOKENS = 16
 _MOST_PROMPTS = 2048
@@ -32,12 +43,17 @@ class CompletionAsked:
     add_special_tokens: bool
 
     @property
+    def is_drawn(self) -> bool:
+        """False where the prompts are echoed and nothing is to come after them."""
+        return not (self.echo and self.options["max_tokens"] == 0)
+
+    @property
     def prompt_logprobs(self) -> int | None:
         """Likeliest tokens that are wanted beside each of an echoed prompt; None: no scores.
 
         A prompt that is only echoed, without an output, is scored too: nothing else is asked for.
         """
-        if self.echo and ("logprobs" in self.options or self.options["max_tokens"] == 0):
+        if self.echo and ("logprobs" in self.options or not self.is_drawn):
             return int(self.options.get("logprobs", 0))
         return None
 
@@ -59,10 +75,7 @@ def read_completion(body: Mapping[str, Any]) -> CompletionAsked:
     streaming = read_streaming(body)
     echo = body.get("echo") is True
     special = body.get("add_special_tokens") is not False
-    asked = CompletionAsked(_prompts(body.get("prompt")), options, echo, *streaming, special)
-    if asked.echo and asked.stream:
-        raise bad("echo", True, "left out where stream is true")
-    return asked
+    return CompletionAsked(_prompts(body.get("prompt")), options, echo, *streaming, special)
 
 
 def _prompts(prompt: object) -> list[Any]:
@@ -81,7 +94,7 @@ def _prompts(prompt: object) -> list[Any]:
 
 def completion_body(
     made: Sequence[Completion],
-    prompts: Sequence[tuple[str, Sequence[int]] | None],
+    prompts: Sequence[EchoedPrompt | None],
     texts: TokenTexts,
     head: Mapping[str, Any],
     *,
@@ -89,7 +102,7 @@ def completion_body(
 ) -> dict[str, Any]:
     """Return the body of a response: the choices of each prompt in turn.
 
-    prompts: of each, its text and its token ids, where the answer is to begin with it.
+    prompts: each that the answer is to begin with; else None.
     wants_logprobs: tell log-probabilities, whatever the completions have.
     """
     choices: list[dict[str, Any]] = []
@@ -118,7 +131,7 @@ def usage_of(made: Sequence[Completion]) -> Usage:
 def _logprobs(
     made: Completion,
     choice: Completion,
-    before: tuple[str, Sequence[int]] | None,
+    before: EchoedPrompt | None,
     texts: TokenTexts,
 ) -> dict[str, Any]:
     told = _columns(choice.logprobs or (), texts, 0 if before is None else len(before[0]))
@@ -168,6 +181,32 @@ def _columns(
         columns["text_offset"].append(offset)
         offset += len(text)
     return columns
+
+
+def echo_chunks(
+    prompts: Sequence[EchoedPrompt],
+    scored: Sequence[Completion] | None,
+    n: int,
+    texts: TokenTexts,
+    head: Mapping[str, Any],
+    *,
+    is_all: bool,
+) -> list[dict[str, Any]]:
+    """Return the chunks that tell each of `n` samples its prompt, before what is drawn.
+
+    scored: completions of the prompts alone, with log-probabilities; None: they are not told.
+    is_all: nothing is drawn.
+    """
+    chunks = []
+    for i, prompt in enumerate(prompts):
+        one = None if scored is None else scored[i]
+        choice = {
+            "text": prompt[0],
+            "logprobs": None if one is None else _logprobs(one, one, prompt, texts),
+            "finish_reason": "length" if is_all else None,
+        }
+        chunks += [{**head, "choices": [{"index": i * n + k, **choice}]} for k in range(n)]
+    return chunks
 
 
 def completion_chunks(

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from starlette.requests import Request
 from starlette.types import Receive
 
+from .body_room import BodyRoom, TakenRoom
 from .http_error import HttpError
 
 __all__ = ["ClientGoneError", "hung_up", "read_body", "read_bytes", "unless_gone", "until_gone"]
@@ -25,16 +26,18 @@ class ClientGoneError(Exception):
     """The client has hung up: nobody is told anything."""
 
 
-async def read_body(request: Request, most: int) -> dict[str, Any]:
+async def read_body(request: Request, most: int, room: BodyRoom) -> dict[str, Any]:
     """Return the JSON object of a request's body.
 
-    most: bytes. Raises HttpError for a body that is larger or no JSON object, and ClientGoneError.
+    most: bytes. room: which it takes until it is parsed. Raises HttpError for a body that is
+    larger, finds no room or is no JSON object, and ClientGoneError.
     """
-    data = await read_bytes(request.headers, request.receive, most)
-    try:
-        body = _parsed(data) if len(data) <= _SMALL else await asyncio.to_thread(_parsed, data)
-    except (ValueError, RecursionError) as error:
-        raise HttpError(400, f"the body is no JSON: {error}", code="invalid_json") from None
+    with room.one() as taken:
+        data = await read_bytes(request.headers, request.receive, most, taken)
+        try:
+            body = _parsed(data) if len(data) <= _SMALL else await asyncio.to_thread(_parsed, data)
+        except (ValueError, RecursionError) as error:
+            raise HttpError(400, f"the body is no JSON: {error}", code="invalid_json") from None
     if not isinstance(body, dict):
         raise HttpError(400, "the body must be a JSON object", code="invalid_json")
     return body
@@ -48,8 +51,13 @@ def _parsed(data: bytes) -> Any:
     return json.loads(data)
 
 
-async def read_bytes(headers: Mapping[str, str], receive: Receive, most: int) -> bytes:
-    """Return the body of a request. Raises HttpError where it is larger, and ClientGoneError."""
+async def read_bytes(
+    headers: Mapping[str, str], receive: Receive, most: int, taken: TakenRoom
+) -> bytes:
+    """Return the body of a request; what there is of it takes room.
+
+    Raises HttpError where it is larger or finds no room, and ClientGoneError.
+    """
     said = headers.get("content-length", "")
     if said.isdecimal() and (len(said) > 20 or int(said) > most):
         raise _too_large(most)
@@ -62,6 +70,7 @@ async def read_bytes(headers: Mapping[str, str], receive: Receive, most: int) ->
         size += len(part)
         if size > most:
             raise _too_large(most)
+        taken.take(size)
         parts.append(part)
         has_more = message.get("more_body", False)
     return b"".join(parts)

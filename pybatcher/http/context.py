@@ -13,6 +13,7 @@ from ..calls.any_batcher import AnyBatcher
 from ..calls.model_info import ModelInfo
 from ..calls.trace_headers import current_trace_headers, headers_of_trace
 from ..errors import PybatcherError
+from .body_room import BodyRoom
 from .connection import read_body
 from .live_feed import LiveFeed, Watchers
 from .model_list import ModelList
@@ -25,12 +26,13 @@ __all__ = ["Context"]
 class Context:
     """The models, the limits, and the texts of their tokens.
 
-    max_body: most bytes of a request's body.
+    max_body: most bytes of a request's body. room: for those of all requests.
     """
 
-    def __init__(self, models: ModelList, max_body: int) -> None:
+    def __init__(self, models: ModelList, max_body: int, room: BodyRoom) -> None:
         self.models = models
         self.max_body = max_body
+        self._room = room
         self._texts: dict[str, tuple[str, TokenTexts]] = {}  # with the model's fingerprint
         self._feeds: dict[str, LiveFeed] = {}
         self.began = int(time.time())
@@ -39,7 +41,7 @@ class Context:
 
     async def body(self, request: Request) -> dict[str, Any]:
         """Return the body of a request. Raises HttpError, ClientGoneError."""
-        return await read_body(request, self.max_body)
+        return await read_body(request, self.max_body, self._room)
 
     async def texts(self, name: str, batcher: AnyBatcher, options: Mapping[str, Any]) -> TokenTexts:
         """Return the texts of a model's tokens, for log-probabilities where `options` has them.

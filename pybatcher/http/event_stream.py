@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import aclosing
-from typing import Any
+from typing import Any, Protocol
 
 from starlette.types import Receive, Scope, Send
 
@@ -38,11 +38,20 @@ async def steps_of(stream: Stream, first: Piece) -> AsyncGenerator[list[Piece]]:
         yield [piece, *stream.ready()]
 
 
+class Closable(Protocol):
+    """A source of events that can be closed before its end: a stream, or a generator."""
+
+    async def aclose(self) -> None:
+        """Cancel what has not ended. Does nothing the second time."""
+
+
 class EventStream:
     """An ASGI response that sends events until they end or the client hangs up.
 
     events: their bytes. What they raise is told in one last event: the client has had a status of
-        200 already. They are closed in any case, which cancels what they are made of.
+        200 already. They are closed in any case.
+    source: what the events are made of. It is closed after them: a generator that was never
+        started, as the client has gone before it had the head, closes nothing itself.
     tell: returns the bytes of that last event.
     """
 
@@ -51,8 +60,11 @@ class EventStream:
         events: AsyncGenerator[bytes],
         headers: Iterable[tuple[str, str]] = (),
         tell: Any = None,
+        *,
+        source: Closable,
     ) -> None:
         self._events = events
+        self._source = source
         self._headers = [
             (b"content-type", b"text/event-stream; charset=utf-8"),
             (b"cache-control", b"no-cache"),
@@ -63,18 +75,18 @@ class EventStream:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the response. Returns when it is sent, or the client has gone."""
-        await until_gone(receive, self._send(send))
+        async with aclosing(self._source), aclosing(self._events):
+            await until_gone(receive, self._send(send))
 
     async def _send(self, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": self._headers})
-        async with aclosing(self._events):
-            try:
-                async for data in self._events:
-                    await send({"type": "http.response.body", "body": data, "more_body": True})
-            except PybatcherError as error:
-                await self._last(send, http_error(error))
-            except HttpError as error:
-                await self._last(send, error)
+        try:
+            async for data in self._events:
+                await send({"type": "http.response.body", "body": data, "more_body": True})
+        except PybatcherError as error:
+            await self._last(send, http_error(error))
+        except HttpError as error:
+            await self._last(send, error)
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _last(self, send: Send, error: HttpError) -> None:

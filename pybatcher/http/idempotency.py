@@ -9,6 +9,7 @@ import re
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from .body_room import BodyRoom
 from .connection import ClientGoneError, read_bytes, until_gone
 from .http_error import HttpError, refusal
 from .kept_responses import HEADER, KeepLimits, KeptResponses
@@ -26,12 +27,15 @@ class Idempotency:
     A request with a key outlives its client for a while, so that the client can come back for the
     response. Requests without a key pass unchanged.
 
-    max_body: most bytes of a request's body.
+    max_body: most bytes of a request's body. room: for those of all requests.
     """
 
-    def __init__(self, app: ASGIApp, *, max_body: int, limits: KeepLimits | None = None) -> None:
+    def __init__(
+        self, app: ASGIApp, *, max_body: int, room: BodyRoom, limits: KeepLimits | None = None
+    ) -> None:
         self._app = app
         self._max_body = max_body
+        self._room = room
         self._limits = limits or KeepLimits()
         self._kept: dict[str | None, KeptResponses] = {}  # by namespace
 
@@ -49,7 +53,8 @@ class Idempotency:
             if not _KEY.fullmatch(key):
                 wanted = "of 1 to 255 ASCII characters without spaces"
                 raise HttpError(400, f"{HEADER} must be {wanted}", param=HEADER)
-            body = await read_bytes(headers, receive, self._max_body)
+            with self._room.one() as taken:
+                body = await read_bytes(headers, receive, self._max_body, taken)
             await self._answer(key, body, scope, receive, send)
         except HttpError as error:
             await refusal(error, scope)(scope, receive, send)

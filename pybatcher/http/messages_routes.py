@@ -43,6 +43,7 @@ async def messages(context: Context, request: Request) -> Any:
         return EventStream(
             _events(batcher, stream, first, events, asked),
             tell=lambda error: event(error_body(error, request.scope), "error"),
+            source=stream,
         )
 
     async def work(options: dict[str, Any]) -> dict[str, Any]:

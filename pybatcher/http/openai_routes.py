@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from contextlib import aclosing
 from dataclasses import asdict
 from typing import Any, TypeVar
@@ -17,8 +17,10 @@ from ..calls.stream import Stream
 from .chat_completions import ChatAsked, chat_completion, chunks_of, read_chat, usage_chunk
 from .completions import (
     CompletionAsked,
+    EchoedPrompt,
     completion_body,
     completion_chunks,
+    echo_chunks,
     read_completion,
     usage_of,
 )
@@ -54,7 +56,8 @@ async def chat_completions(context: Context, request: Request) -> Any:
     stream = batcher.stream_chat(asked.messages, **options)
     first = await unless_gone(request, anext(stream))
     head = context.head("chatcmpl", "chat.completion.chunk", name)
-    return EventStream(_chat_events(stream, first, asked, RunningUsage(n_prompt), texts, head))
+    events = _chat_events(stream, first, asked, RunningUsage(n_prompt), texts, head)
+    return EventStream(events, source=stream)
 
 
 async def _chat_events(
@@ -89,19 +92,24 @@ async def completions(context: Context, request: Request) -> Any:
     if not asked.add_special_tokens or counts or (asked.stream and len(prompts) > 1):
         # What is wrong with any prompt of a list is a status, before one of them has an event.
         prompts = await unless_gone(request, _all(_ids(batcher, one, asked) for one in prompts))
-    if asked.stream:
-        made: dict[int, Completion] = {}
-        steps = steps_of_several(batcher, prompts, options, made)
-        first = await unless_gone(request, anext(steps))
-        head = context.head("cmpl", "text_completion", name)
-        n = options.get("n") or 1
-        usage = RunningUsage(sum(map(len, prompts)) if counts else None)
-        return EventStream(_completion_events(first, steps, made, asked, n, usage, texts, head))
     scores = asked.prompt_logprobs
+    if asked.stream:
+        head = context.head("cmpl", "text_completion", name)
+        usage = RunningUsage(sum(map(len, prompts)) if counts else None)
+        echoes: list[dict[str, Any]] = []
+        made: dict[int, Completion] = {}
+        if asked.echo:
+            echoing = _echoes(batcher, prompts, asked, options, texts, head)
+            echoes, scored = await unless_gone(request, echoing)
+            made = {} if asked.is_drawn else dict(enumerate(scored))
+        steps = steps_of_several(batcher, prompts if asked.is_drawn else [], options, made)
+        first = await unless_gone(request, _next(steps))
+        events = _completion_events(echoes, first, steps, made, asked, usage, texts, head)
+        return EventStream(events, source=steps)
     completed = await unless_gone(
         request, batcher.generate(prompts, **options, prompt_logprobs=scores)
     )
-    before: list[tuple[str, Sequence[int]] | None] = [None] * len(completed)
+    before: list[EchoedPrompt | None] = [None] * len(completed)
     if asked.echo:
         before = await _all(_echoed(batcher, one, asked) for one in asked.prompts)
     if "logprobs" in options:
@@ -120,9 +128,49 @@ async def _ids(
     return await batcher.tokenize(prompt, add_special_tokens=asked.add_special_tokens)
 
 
+async def _echoes(
+    batcher: AnyBatcher,
+    prompts: list[Any],
+    asked: CompletionAsked,
+    options: dict[str, Any],
+    texts: TokenTexts,
+    head: dict[str, Any],
+) -> tuple[list[dict[str, Any]], list[Completion]]:
+    """Return the chunks with the prompts, and what was told of these: [] where they are texts only.
+
+    Log-probabilities are those of requests of their own, which share their KV with what is drawn.
+    """
+    before = await _all(_echoed(batcher, one, asked) for one in asked.prompts)
+    scored: list[Completion] = []
+    if asked.prompt_logprobs is not None:
+        alone = {**options, "prompt_logprobs": asked.prompt_logprobs}
+        if asked.is_drawn:
+            alone["max_tokens"] = 0
+        scored = await batcher.generate(prompts, **alone)
+    wants_logprobs = "logprobs" in options
+    if wants_logprobs:
+        await texts.learn(token for _, tokens in before for token in tokens)
+        for one in scored:
+            await texts.learn_of(one)
+    chunks = echo_chunks(
+        before,
+        scored if wants_logprobs else None,
+        (options.get("n") or 1) if asked.is_drawn else 1,
+        texts,
+        head,
+        is_all=not asked.is_drawn,
+    )
+    return chunks, scored
+
+
+async def _next(steps: AsyncGenerator[T]) -> T | None:
+    """Return the next of the steps; None at their end."""
+    return await anext(steps, None)
+
+
 async def _echoed(
     batcher: AnyBatcher, prompt: str | list[int], asked: CompletionAsked
-) -> tuple[str, Sequence[int]]:
+) -> EchoedPrompt:
     """Return a prompt as text and as token ids."""
     if isinstance(prompt, str):
         return prompt, await _ids(batcher, prompt, asked)
@@ -140,28 +188,30 @@ async def _all(work: Iterable[Awaitable[T]]) -> list[T]:
 
 
 async def _completion_events(
-    first: tuple[int, list[Piece]],
+    echoes: list[dict[str, Any]],
+    first: tuple[int, list[Piece]] | None,
     steps: AsyncGenerator[tuple[int, list[Piece]]],
     made: dict[int, Completion],
     asked: CompletionAsked,
-    n: int,
     usage: RunningUsage,
     texts: TokenTexts,
     head: dict[str, Any],
 ) -> AsyncGenerator[bytes]:
-    """Return the events of all prompts as they come."""
-    offsets: dict[int, int] = {}
+    """Return the events of all prompts as they come. echoes: chunks before all others."""
+    n = asked.options.get("n") or 1
+    choices = [chunk["choices"][0] for chunk in echoes]
+    offsets = {choice["index"]: len(choice["text"]) for choice in choices}
     async with aclosing(steps):
-        i, pieces = first
-        while True:
+        for chunk in usage.told(echoes, ()):
+            yield event(chunk)
+        step = first
+        while step is not None:
+            i, pieces = step
             await texts.learn_of(pieces)
             chunks = completion_chunks(pieces, i * n, offsets, texts, head)
             for chunk in usage.told(chunks, pieces):
                 yield event(chunk)
-            try:
-                i, pieces = await anext(steps)
-            except StopAsyncIteration:
-                break
+            step = await _next(steps)
     if asked.include_usage:
         yield event(usage_chunk(usage_of(list(made.values())), head))
     yield DONE

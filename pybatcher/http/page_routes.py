@@ -103,7 +103,7 @@ async def live(context: Context, request: Request) -> Any:
         context.watchers.ended,
         int(after) if after.isascii() and after.isdecimal() and len(after) < 16 else None,
     )
-    return EventStream(_events(frames, context.watchers))
+    return EventStream(_events(frames, context.watchers), source=frames)
 
 
 async def _events(

@@ -45,7 +45,7 @@ async def _respond(context: Context, request: Request) -> Any:
     if asked.stream:
         first = await unless_gone(request, anext(stream))
         events = _events(stream, first, writer, texts)
-        return EventStream(events, tell=lambda error: _last(writer, error))
+        return EventStream(events, tell=lambda error: _last(writer, error), source=stream)
     pieces = await unless_gone(request, _all_of(stream))
     await texts.learn_of(pieces)
     writer.add(pieces)

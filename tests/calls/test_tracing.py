@@ -23,7 +23,9 @@ from opentelemetry.trace import SpanKind, StatusCode
 from serving_doubles import serving
 
 from pybatcher import (
+    Batcher,
     Client,
+    ConfigError,
     DeadlineExceededError,
     InvalidRequestError,
     RequestEvent,
@@ -53,6 +55,19 @@ class Traces:
 def attributes(span: ReadableSpan) -> Mapping[str, Any]:
     assert span.attributes is not None
     return span.attributes
+
+
+@pytest.mark.parametrize("batcher", [5, None, "a model", Batcher])
+def test_what_is_no_batcher_is_an_error_that_says_what_is_one(batcher: Any) -> None:
+    with pytest.raises(ConfigError, match=r"batcher is .*; it must be a Batcher, a Blocking"):
+        Tracing(batcher)
+
+
+async def test_what_is_no_tracer_provider_is_an_error_and_attaches_nothing() -> None:
+    async with fake_batcher() as batcher:
+        with pytest.raises(ConfigError, match=r"tracer_provider is 5; it must be a TracerProv"):
+            Tracing(batcher, 5)
+        await batcher.generate("Once", max_tokens=1)
 
 
 async def test_a_span_says_what_the_completion_says() -> None:

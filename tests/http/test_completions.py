@@ -34,7 +34,6 @@ def test_what_a_body_asks_for() -> None:
         ({"prompt": "Hi", "suffix": "x"}, "suffix"),
         ({"prompt": "Hi", "best_of": 3}, "best_of"),
         ({"prompt": "Hi", "stream_options": 3}, "stream_options"),
-        ({"prompt": "Hi", "echo": True, "stream": True}, "echo"),
     ],
 )
 def test_what_is_refused(body: dict[str, Any], param: str) -> None:

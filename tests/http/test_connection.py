@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from starlette.requests import Request
 
+from pybatcher.http.body_room import BodyRoom
 from pybatcher.http.connection import ClientGoneError, read_body, unless_gone
 from pybatcher.http.http_error import HttpError
 
@@ -28,19 +29,46 @@ def part(data: bytes, more: bool = False) -> dict[str, Any]:
 
 
 GONE = {"type": "http.disconnect"}
+ROOM = BodyRoom(2**20)
 
 
 async def test_a_body_is_an_object_within_its_limit() -> None:
-    assert await read_body(request(part(b'{"a":', True), part(b" 1}")), 20) == {"a": 1}
+    assert await read_body(request(part(b'{"a":', True), part(b" 1}")), 20, ROOM) == {"a": 1}
     for data, status in ((b"[]", 400), (b"{", 400), (b"x" * 30, 413)):
         with pytest.raises(HttpError) as raised:
-            await read_body(request(part(data)), 20)
+            await read_body(request(part(data)), 20, ROOM)
         assert raised.value.status == status
     with pytest.raises(HttpError) as raised:  # before anything of it is read
-        await read_body(request(content_length="21"), 20)
+        await read_body(request(content_length="21"), 20, ROOM)
     assert raised.value.status == 413
     with pytest.raises(ClientGoneError):
-        await read_body(request(part(b"{", True), GONE), 20)
+        await read_body(request(part(b"{", True), GONE), 20, ROOM)
+
+
+async def test_a_body_takes_room_until_it_is_parsed_or_given_up() -> None:
+    room, large = BodyRoom(2**18), b'{"a":"' + b"x" * 2**18
+    parts, is_read, goes_on = [part(b'"}'), part(large, True)], asyncio.Event(), asyncio.Event()
+
+    async def more() -> Any:
+        if len(parts) == 1:
+            is_read.set()
+            await goes_on.wait()
+        return parts.pop()
+
+    half = Request({"type": "http", "method": "POST", "headers": []}, more)
+    reading = asyncio.ensure_future(read_body(half, 2**20, room))
+    await is_read.wait()
+    with pytest.raises(HttpError) as raised:
+        await read_body(request(part(large, True)), 2**20, room)
+    assert (raised.value.status, raised.value.headers["retry-after"]) == (503, "1")
+    assert await read_body(request(part(b"{}" + b" " * (2**16 - 2))), 2**20, room) == {}
+    goes_on.set()
+    assert len((await reading)["a"]) == 2**18
+    assert room.n_taken == 0
+    for ends in (GONE, part(b"!"), part(b"x" * 2**20, True)):
+        with pytest.raises((HttpError, ClientGoneError)):
+            await read_body(request(part(large, True), ends), 2**20, room)
+        assert room.n_taken == 0
 
 
 async def test_work_ends_with_its_client() -> None:

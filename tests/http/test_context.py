@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pybatcher import BatcherClosedError, ModelInfo
+from pybatcher.http.body_room import BodyRoom
 from pybatcher.http.context import Context
 from pybatcher.http.model_list import ModelList
 from pybatcher.testing import fake_batcher
@@ -28,7 +29,7 @@ class Reloaded:
 
 async def test_texts_of_tokens_are_kept_until_the_model_is_another_one() -> None:
     async with fake_batcher() as batcher:
-        context = Context(ModelList(batcher), 1000)
+        context = Context(ModelList(batcher), 1000, BodyRoom(1000))
     model: Any = Reloaded()
     wanted = {"logprobs": 0}
     texts = await context.texts("m", model, wanted)
@@ -44,7 +45,7 @@ async def test_texts_of_tokens_are_kept_until_the_model_is_another_one() -> None
 
 async def test_what_cannot_be_had_is_left_out() -> None:
     async with fake_batcher() as batcher:
-        context = Context(ModelList(batcher), 1000)
+        context = Context(ModelList(batcher), 1000, BodyRoom(1000))
         info = await context.model_info(batcher)
         assert info == await batcher.model_info()
     model: Any = Reloaded()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -84,6 +85,58 @@ async def test_without_an_output(http: httpx.AsyncClient, batcher: Batcher) -> N
     assert (plain["text"], plain["logprobs"]) == (PROMPT, None)
     refused = await http.post("/v1/completions", json={"prompt": PROMPT, "max_tokens": 0})
     assert refused.status_code == 400
+
+
+async def streamed(http: httpx.AsyncClient, **body: Any) -> dict[str, Any]:
+    """What a stream tells, joined as it is told without one."""
+    asking = {**body, "stream": True, "stream_options": {"include_usage": True}}
+    found = await http.post("/v1/completions", json=asking)
+    assert found.status_code == 200, found.text
+    *events, done = found.text.strip().split("\n\n")
+    assert done == "data: [DONE]"
+    *chunks, last = (json.loads(one.removeprefix("data: ")) for one in events)
+    assert last["choices"] == []
+    choices: dict[int, dict[str, Any]] = {}
+    for chunk in chunks:
+        (choice,) = chunk["choices"]
+        joined = choices.setdefault(choice["index"], choice)
+        if joined is not choice:
+            assert joined["finish_reason"] is None
+            joined["text"] += choice["text"]
+            joined["finish_reason"] = choice["finish_reason"]
+            for name, column in (choice["logprobs"] or {}).items():
+                joined["logprobs"][name] += column
+    return {"choices": [choices[i] for i in sorted(choices)], "usage": last["usage"]}
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {},
+        {"logprobs": None},
+        {"max_tokens": 0},
+        {"max_tokens": 0, "logprobs": None},
+        {"prompt": [PROMPT, "The old fox"], "n": 2},
+        {"prompt": [PROMPT, "The old fox"], "max_tokens": 0, "n": 2},
+        {"prompt": [9, 8, 7], "logprobs": 3},
+        {"add_special_tokens": False},
+    ],
+)
+async def test_a_stream_tells_what_the_whole_answer_does(
+    http: httpx.AsyncClient, more: dict[str, Any]
+) -> None:
+    body = {"prompt": PROMPT, **ASK, "max_tokens": 5, **more}
+    whole = await asked(http, **body)
+    found = await streamed(http, **body)
+    assert found["choices"] == whole["choices"]
+    for name in ("prompt_tokens", "completion_tokens"):
+        assert found["usage"][name] == whole["usage"][name]
+
+
+async def test_what_is_wrong_with_an_echoed_stream_is_a_status(http: httpx.AsyncClient) -> None:
+    for more in ({"max_tokens": ""}, {"max_tokens": -1}, {"n": "x"}, {"prompt": ["Hi", []]}):
+        body = {"prompt": PROMPT, **ASK, "stream": True, **more}
+        assert (await http.post("/v1/completions", json=body)).status_code == 400
 
 
 async def test_the_same_in_a_crowd_in_chunks_and_on_a_prefix_hit() -> None:
