@@ -188,7 +188,7 @@ async def serve(
         assert bool(opened.engine.description()["kv_windows"]) == (not keeps_all)
         return replace(opened, engine=FaultyEngine(opened.engine, *faults))
 
-    batcher = Batcher._over(open_faulty, None, {**OPTIONS, **options})
+    batcher = Batcher._over(open_faulty, None, {**OPTIONS, "n_ctx": 2048, **options})
     async with batcher:
         calls = [batcher.generate(*request(i)) for i in range(N_REQUESTS)]
         if keeps_all:
