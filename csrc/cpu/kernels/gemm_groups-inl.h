@@ -16,38 +16,40 @@ namespace {
 
 constexpr int kGroupTileVectors = kRegisters == 32 ? 2 : 1;
 constexpr int kGroupTileColumns = kGroupTileVectors * kWidth;
-// Rows of a register block: their whole sums and their float sums fill the registers, but for what
-// the byte dot product needs where it is several instructions.
-constexpr int kMaxGroupRows = kRegisters == 32 && kByteProducts ? 6 : 4;
-constexpr int kUnroll =
-    kByteProducts ? 8 : 1;  // rows of quads; what is several instructions spills
 constexpr int kScaleBytes = kGroupTileColumns * 2;
 // Bytes of a tile that a block of K takes where several blocks of rows pass over it.
 constexpr int kGroupBlock = 65536;
 
 struct Int8Weights {
   static constexpr int kRowsOfQuads = 8;
+  // Rows of a register block: their whole sums and their float sums fill the registers.
+  static constexpr int kMaxRows = kByteProducts ? 6 : 4;
+  using Sum = ByteSum;
   // sums[r][v] += quads of row j times those of each row of x, which starts at the group.
   template <int kRows>
   static PB_INLINE void step(const uint8_t* w, int j, const int8_t* x, int64_t stride,
-                             Ints (&sums)[kRows][kGroupTileVectors]) {
-    Quads column[kGroupTileVectors];
+                             Sum (&sums)[kRows][kGroupTileVectors]) {
+    Bytes column[kGroupTileVectors];
 #pragma GCC unroll 2
-    for (int v = 0; v < kGroupTileVectors; ++v) column[v] = load_quads(w + v * 4 * kWidth);
+    for (int v = 0; v < kGroupTileVectors; ++v) {
+      column[v] = bytes_of(load_quads(w + v * 4 * kWidth));
+    }
 #pragma GCC unroll 6
     for (int r = 0; r < kRows; ++r) {
       const QuadFactor f = quad_factor(x + r * stride + 4 * j);
 #pragma GCC unroll 2
-      for (int v = 0; v < kGroupTileVectors; ++v) sums[r][v] = dot(sums[r][v], column[v], f);
+      for (int v = 0; v < kGroupTileVectors; ++v) add_products(sums[r][v], column[v], f);
     }
   }
 };
 
 struct Int4Weights {
   static constexpr int kRowsOfQuads = 4;
+  static constexpr int kMaxRows = 6;
+  using Sum = NibbleSum;
   template <int kRows>
   static PB_INLINE void step(const uint8_t* w, int j, const int8_t* x, int64_t stride,
-                             Ints (&sums)[kRows][kGroupTileVectors]) {
+                             Sum (&sums)[kRows][kGroupTileVectors]) {
     Quads low[kGroupTileVectors], high[kGroupTileVectors];
 #pragma GCC unroll 2
     for (int v = 0; v < kGroupTileVectors; ++v) {
@@ -59,10 +61,10 @@ struct Int4Weights {
     for (int r = 0; r < kRows; ++r) {
       const QuadFactor f = quad_factor(x + r * stride + 4 * j);
 #pragma GCC unroll 2
-      for (int v = 0; v < kGroupTileVectors; ++v) sums[r][v] = dot(sums[r][v], low[v], f);
+      for (int v = 0; v < kGroupTileVectors; ++v) add_products(sums[r][v], low[v], f);
       const QuadFactor g = quad_factor(x + r * stride + kGroupSize / 2 + 4 * j);
 #pragma GCC unroll 2
-      for (int v = 0; v < kGroupTileVectors; ++v) sums[r][v] = dot(sums[r][v], high[v], g);
+      for (int v = 0; v < kGroupTileVectors; ++v) add_products(sums[r][v], high[v], g);
     }
   }
 };
@@ -96,15 +98,15 @@ inline __attribute__((noinline)) void group_block(const GroupBlockArgs& a) {
   const RowGroup* groups = a.groups;
   for (int g = 0; g < a.n_groups; ++g) {
     if (a.fresh) prefetch(w, kGroupBytes<Weights>);
-    Ints whole[kRows][kGroupTileVectors];
+    typename Weights::Sum whole[kRows][kGroupTileVectors];
 #pragma GCC unroll 6
     for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 2
       for (int v = 0; v < kGroupTileVectors; ++v) {
-        whole[r][v] = set1_int(groups[r * a.group_stride].correction);
+        whole[r][v] = begin_products<typename Weights::Sum>(groups[r * a.group_stride].correction);
       }
     }
-#pragma GCC unroll kUnroll
+#pragma GCC unroll 8
     for (int j = 0; j < Weights::kRowsOfQuads; ++j) {
       Weights::step(w + kScaleBytes + j * 4 * kGroupTileColumns, j, x, a.x_stride, whole);
     }
@@ -115,10 +117,12 @@ inline __attribute__((noinline)) void group_block(const GroupBlockArgs& a) {
     }
 #pragma GCC unroll 6
     for (int r = 0; r < kRows; ++r) {
-      const Vec row_scale = set1(groups[r * a.group_stride].scale);
+      const RowGroup& group = groups[r * a.group_stride];
+      const Vec row_scale = set1(group.scale);
 #pragma GCC unroll 2
       for (int v = 0; v < kGroupTileVectors; ++v) {
-        sum[r][v] = mul_add(to_float(whole[r][v]), mul(scale[v], row_scale), sum[r][v]);
+        const Vec products = to_float(total(whole[r][v], group.correction));
+        sum[r][v] = mul_add(products, mul(scale[v], row_scale), sum[r][v]);
       }
     }
     w += kGroupBytes<Weights>;
@@ -150,7 +154,7 @@ inline void group_tile(const GemmArgs& args, int tile, int row_begin, int row_en
                   static_cast<size_t>(tile) * n_groups * kGroupBytes<Weights>;
   const auto* x = static_cast<const int8_t*>(args.x);
   const auto k_block = [](int) { return kGroupBlock / kGroupBytes<Weights>; };
-  for_blocks<kMaxGroupRows, kGroupTileColumns>(
+  for_blocks<Weights::kMaxRows, kGroupTileColumns>(
       args, tile, row_begin, row_end, n_groups, k_block, static_cast<float*>(scratch),
       [&](int row, int rows, int g, int g_end, const BlockSums& sums) {
         const GroupBlockArgs block{w + static_cast<size_t>(g) * kGroupBytes<Weights>,
@@ -161,7 +165,7 @@ inline void group_tile(const GemmArgs& args, int tile, int row_begin, int row_en
                                    g_end - g,
                                    row == row_begin,
                                    sums};
-        group_rows<Weights, kMaxGroupRows>(block, rows);
+        group_rows<Weights, Weights::kMaxRows>(block, rows);
       });
 }
 

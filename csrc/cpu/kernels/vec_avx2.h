@@ -150,21 +150,42 @@ PB_INLINE Quads low_nibbles(Quads v) { return _mm256_and_si256(v, _mm256_set1_ep
 PB_INLINE Quads high_nibbles(Quads v) {
   return _mm256_and_si256(_mm256_srli_epi16(v, 4), _mm256_set1_epi8(15));
 }
-// vpmaddubsw would saturate, so bytes are widened: 0 and 2, 1 and 3.
-struct QuadFactor {
-  __m256i even, odd;
+// Products of bytes below 16 fit 16 bits, in eights: vpmaddubsw saturates neither for those nor do
+// their sums. Other bytes are taken as two such, low + 16 high.
+struct Bytes {
+  Quads low, high;
 };
+PB_INLINE Bytes bytes_of(Quads v) { return {low_nibbles(v), high_nibbles(v)}; }
+using QuadFactor = __m256i;
 PB_INLINE QuadFactor quad_factor(const int8_t* p) {
   int32_t quad;
   __builtin_memcpy(&quad, p, sizeof(quad));
-  const __m256i x = _mm256_set1_epi32(quad);
-  return {_mm256_srai_epi16(_mm256_slli_epi16(x, 8), 8), _mm256_srai_epi16(x, 8)};
+  return _mm256_set1_epi32(quad);
 }
-PB_INLINE Ints dot(Ints sum, Quads w, QuadFactor f) {
-  const __m256i even = _mm256_and_si256(w, _mm256_set1_epi16(0xff));
-  const __m256i odd = _mm256_srli_epi16(w, 8);
-  return _mm256_add_epi32(
-      sum, _mm256_add_epi32(_mm256_madd_epi16(even, f.even), _mm256_madd_epi16(odd, f.odd)));
+struct NibbleSum {
+  __m256i halves = _mm256_setzero_si256();
+};
+struct ByteSum {
+  NibbleSum low, high;
+};
+template <typename Sum>
+PB_INLINE Sum begin_products(int32_t /*number*/) {
+  return Sum();
+}
+PB_INLINE void add_products(NibbleSum& sum, Quads w, QuadFactor f) {
+  sum.halves = _mm256_add_epi16(sum.halves, _mm256_maddubs_epi16(w, f));
+  asm("" : "+x"(sum.halves));  // gcc would put off the additions until registers run out
+}
+PB_INLINE void add_products(ByteSum& sum, const Bytes& w, QuadFactor f) {
+  add_products(sum.low, w.low, f);
+  add_products(sum.high, w.high, f);
+}
+PB_INLINE Ints total(NibbleSum sum, int32_t number) {
+  return add_ints(_mm256_madd_epi16(sum.halves, _mm256_set1_epi16(1)), set1_int(number));
+}
+PB_INLINE Ints total(const ByteSum& sum, int32_t number) {
+  const Ints high = _mm256_madd_epi16(sum.high.halves, _mm256_set1_epi16(16));
+  return add_ints(high, total(sum.low, number));
 }
 
 }  // namespace

@@ -156,23 +156,55 @@ PB_INLINE QuadFactor quad_factor(const int8_t* p) {
   __builtin_memcpy(&quad, p, sizeof(quad));
   return _mm512_set1_epi32(quad);
 }
-PB_INLINE Ints dot(Ints sum, Quads w, QuadFactor f) { return _mm512_dpbusd_epi32(sum, w, f); }
+using Bytes = Quads;
+PB_INLINE Bytes bytes_of(Quads v) { return v; }
+using ByteSum = Ints;
+using NibbleSum = Ints;
+template <typename Sum>
+PB_INLINE Sum begin_products(int32_t number) {
+  return set1_int(number);
+}
+PB_INLINE void add_products(Ints& sum, Quads w, QuadFactor f) {
+  sum = _mm512_dpbusd_epi32(sum, w, f);
+}
+PB_INLINE Ints total(Ints sum, int32_t /*number*/) { return sum; }
 #else
-// vpmaddubsw would saturate, so bytes are widened: 0 and 2, 1 and 3.
-struct QuadFactor {
-  __m512i even, odd;
+// Products of bytes below 16 fit 16 bits, in eights: vpmaddubsw saturates neither for those nor do
+// their sums. Other bytes are taken as two such, low + 16 high.
+struct Bytes {
+  Quads low, high;
 };
+PB_INLINE Bytes bytes_of(Quads v) { return {low_nibbles(v), high_nibbles(v)}; }
+using QuadFactor = __m512i;
 PB_INLINE QuadFactor quad_factor(const int8_t* p) {
   int32_t quad;
   __builtin_memcpy(&quad, p, sizeof(quad));
-  const __m512i x = _mm512_set1_epi32(quad);
-  return {_mm512_srai_epi16(_mm512_slli_epi16(x, 8), 8), _mm512_srai_epi16(x, 8)};
+  return _mm512_set1_epi32(quad);
 }
-PB_INLINE Ints dot(Ints sum, Quads w, QuadFactor f) {
-  const __m512i even = _mm512_and_si512(w, _mm512_set1_epi16(0xff));
-  const __m512i odd = _mm512_srli_epi16(w, 8);
-  return _mm512_add_epi32(
-      sum, _mm512_add_epi32(_mm512_madd_epi16(even, f.even), _mm512_madd_epi16(odd, f.odd)));
+struct NibbleSum {
+  __m512i halves = _mm512_setzero_si512();
+};
+struct ByteSum {
+  NibbleSum low, high;
+};
+template <typename Sum>
+PB_INLINE Sum begin_products(int32_t /*number*/) {
+  return Sum();
+}
+PB_INLINE void add_products(NibbleSum& sum, Quads w, QuadFactor f) {
+  sum.halves = _mm512_add_epi16(sum.halves, _mm512_maddubs_epi16(w, f));
+  asm("" : "+v"(sum.halves));  // gcc would put off the additions until registers run out
+}
+PB_INLINE void add_products(ByteSum& sum, const Bytes& w, QuadFactor f) {
+  add_products(sum.low, w.low, f);
+  add_products(sum.high, w.high, f);
+}
+PB_INLINE Ints total(NibbleSum sum, int32_t number) {
+  return add_ints(_mm512_madd_epi16(sum.halves, _mm512_set1_epi16(1)), set1_int(number));
+}
+PB_INLINE Ints total(const ByteSum& sum, int32_t number) {
+  const Ints high = _mm512_madd_epi16(sum.high.halves, _mm512_set1_epi16(16));
+  return add_ints(high, total(sum.low, number));
 }
 #endif
 

@@ -162,6 +162,9 @@ PB_INLINE Quads load_quads(const uint8_t* p) {
 }
 PB_INLINE Quads low_nibbles(Quads v) { return v & 0x0f0f0f0fu; }
 PB_INLINE Quads high_nibbles(Quads v) { return (v >> 4) & 0x0f0f0f0fu; }
+// What products with many factors take of a Quads whose bytes may be anything.
+using Bytes = Quads;
+PB_INLINE Bytes bytes_of(Quads v) { return v; }
 // Four signed bytes, the same for every lane.
 struct QuadFactor {
   uint32_t x[4];
@@ -170,11 +173,21 @@ PB_INLINE QuadFactor quad_factor(const int8_t* p) {
   return {{static_cast<uint32_t>(p[0]), static_cast<uint32_t>(p[1]), static_cast<uint32_t>(p[2]),
            static_cast<uint32_t>(p[3])}};
 }
-// sum + the products of a lane's bytes and the factor's, exactly.
-PB_INLINE Ints dot(Ints sum, Quads w, QuadFactor f) {
-  return sum + (w & 0xffu) * f.x[0] + ((w >> 8) & 0xffu) * f.x[1] + ((w >> 16) & 0xffu) * f.x[2] +
+// The sum of a number and of products of bytes, exactly: of up to eight Quads of bytes that may be
+// anything, or of bytes below 16. A target may keep it in parts until total(), which is given the
+// number once more.
+using ByteSum = Ints;
+using NibbleSum = Ints;
+template <typename Sum>
+PB_INLINE Sum begin_products(int32_t number) {
+  return set1_int(number);
+}
+// sum += the products of a lane's bytes and the factor's.
+PB_INLINE void add_products(Ints& sum, Quads w, QuadFactor f) {
+  sum += (w & 0xffu) * f.x[0] + ((w >> 8) & 0xffu) * f.x[1] + ((w >> 16) & 0xffu) * f.x[2] +
          (w >> 24) * f.x[3];
 }
+PB_INLINE Ints total(Ints sum, int32_t /*number*/) { return sum; }
 
 }  // namespace
 }  // namespace pb::cpu::PB_CPU_TARGET
