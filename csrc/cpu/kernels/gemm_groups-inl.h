@@ -16,11 +16,6 @@ namespace {
 
 constexpr int kGroupTileVectors = kRegisters == 32 ? 2 : 1;
 constexpr int kGroupTileColumns = kGroupTileVectors * kWidth;
-// Rows of a register block: their whole sums and their float sums fill the registers, but for what
-// the byte dot product needs where it is several instructions.
-constexpr int kMaxGroupRows = kRegisters == 32 && kByteProducts ? 6 : 4;
-constexpr int kUnroll =
-    kByteProducts ? 8 : 1;  // rows of quads; what is several instructions spills
 constexpr int kScaleBytes = kGroupTileColumns * 2;
 // Bytes of a tile that a block of K takes where several blocks of rows pass over it.
 constexpr int kGroupBlock = 65536;
@@ -28,18 +23,25 @@ constexpr int kGroupBlock = 65536;
 struct Int8Weights {
   static constexpr int16_t kZeroPoint = 128;
   static constexpr int kRowsOfQuads = 8;
+  // Rows of a register block: their whole sums and their float sums fill the registers.
+  static constexpr int kMaxRows = kByteProducts ? 6 : 4;
+  using Sum = WholeByteSums;
   // sums[r][v] += quads of row j times those of each row of x, which starts at the group.
   template <int kRows>
   static PB_INLINE void step(const uint8_t* w, int j, const int8_t* x, int64_t stride,
-                             Ints (&sums)[kRows][kGroupTileVectors]) {
-    Quads column[kGroupTileVectors];
+                             Sum (&sums)[kRows][kGroupTileVectors]) {
+    Bytes column[kGroupTileVectors];
 #pragma GCC unroll 2
-    for (int v = 0; v < kGroupTileVectors; ++v) column[v] = load_quads(w + v * 4 * kWidth);
+    for (int v = 0; v < kGroupTileVectors; ++v) {
+      column[v] = bytes_of(load_quads(w + v * 4 * kWidth));
+    }
 #pragma GCC unroll 6
     for (int r = 0; r < kRows; ++r) {
       const QuadFactor f = quad_factor(x + r * stride + 4 * j);
 #pragma GCC unroll 2
-      for (int v = 0; v < kGroupTileVectors; ++v) sums[r][v] = dot(sums[r][v], column[v], f);
+      for (int v = 0; v < kGroupTileVectors; ++v) {
+        sums[r][v] = add_products(sums[r][v], column[v], f);
+      }
     }
   }
 };
@@ -47,9 +49,11 @@ struct Int8Weights {
 struct Int4Weights {
   static constexpr int16_t kZeroPoint = 8;
   static constexpr int kRowsOfQuads = 4;
+  static constexpr int kMaxRows = 6;
+  using Sum = ByteSums;
   template <int kRows>
   static PB_INLINE void step(const uint8_t* w, int j, const int8_t* x, int64_t stride,
-                             Ints (&sums)[kRows][kGroupTileVectors]) {
+                             Sum (&sums)[kRows][kGroupTileVectors]) {
     Quads low[kGroupTileVectors], high[kGroupTileVectors];
 #pragma GCC unroll 2
     for (int v = 0; v < kGroupTileVectors; ++v) {
@@ -61,13 +65,23 @@ struct Int4Weights {
     for (int r = 0; r < kRows; ++r) {
       const QuadFactor f = quad_factor(x + r * stride + 4 * j);
 #pragma GCC unroll 2
-      for (int v = 0; v < kGroupTileVectors; ++v) sums[r][v] = dot(sums[r][v], low[v], f);
+      for (int v = 0; v < kGroupTileVectors; ++v) {
+        sums[r][v] = add_products(sums[r][v], low[v], f);
+      }
       const QuadFactor g = quad_factor(x + r * stride + kGroupSize / 2 + 4 * j);
 #pragma GCC unroll 2
-      for (int v = 0; v < kGroupTileVectors; ++v) sums[r][v] = dot(sums[r][v], high[v], g);
+      for (int v = 0; v < kGroupTileVectors; ++v) {
+        sums[r][v] = add_products(sums[r][v], high[v], g);
+      }
     }
   }
 };
+
+// What the zero point of the weights adds to the products with a row's group: to be taken back.
+template <typename Weights>
+PB_INLINE Ints zero_point_products(const RowGroup& group) {
+  return pair_products(set1_pair(-Weights::kZeroPoint, -Weights::kZeroPoint), group.halves);
+}
 
 template <typename Weights>
 constexpr int kGroupBytes = kScaleBytes + Weights::kRowsOfQuads * 4 * kGroupTileColumns;
@@ -98,16 +112,18 @@ inline __attribute__((noinline)) void group_block(const GroupBlockArgs& a) {
   const RowGroup* groups = a.groups;
   for (int g = 0; g < a.n_groups; ++g) {
     if (a.fresh) prefetch(w, kGroupBytes<Weights>);
-    Ints whole[kRows][kGroupTileVectors];
+    typename Weights::Sum whole[kRows][kGroupTileVectors];
 #pragma GCC unroll 6
     for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 2
       for (int v = 0; v < kGroupTileVectors; ++v) {
-        whole[r][v] = pair_products(set1_pair(-Weights::kZeroPoint, -Weights::kZeroPoint),
-                                    groups[r * a.group_stride].halves);
+        whole[r][v] = typename Weights::Sum();
+        if constexpr (!kNarrowSums) {
+          whole[r][v] = zero_point_products<Weights>(groups[r * a.group_stride]);
+        }
       }
     }
-#pragma GCC unroll kUnroll
+#pragma GCC unroll 8
     for (int j = 0; j < Weights::kRowsOfQuads; ++j) {
       Weights::step(w + kScaleBytes + j * 4 * kGroupTileColumns, j, x, a.x_stride, whole);
     }
@@ -118,10 +134,14 @@ inline __attribute__((noinline)) void group_block(const GroupBlockArgs& a) {
     }
 #pragma GCC unroll 6
     for (int r = 0; r < kRows; ++r) {
-      const Vec row_scale = set1(groups[r * a.group_stride].scale);
+      const RowGroup& group = groups[r * a.group_stride];
+      const Vec row_scale = set1(group.scale);
 #pragma GCC unroll 2
       for (int v = 0; v < kGroupTileVectors; ++v) {
-        sum[r][v] = mul_add(to_float(whole[r][v]), mul(scale[v], row_scale), sum[r][v]);
+        Ints products = total(whole[r][v]);
+        if constexpr (kNarrowSums)
+          products = add_ints(products, zero_point_products<Weights>(group));
+        sum[r][v] = mul_add(to_float(products), mul(scale[v], row_scale), sum[r][v]);
       }
     }
     w += kGroupBytes<Weights>;
@@ -153,7 +173,7 @@ inline void group_tile(const GemmArgs& args, int tile, int row_begin, int row_en
                   static_cast<size_t>(tile) * n_groups * kGroupBytes<Weights>;
   const auto* x = static_cast<const int8_t*>(args.x);
   const auto k_block = [](int) { return kGroupBlock / kGroupBytes<Weights>; };
-  for_blocks<kMaxGroupRows, kGroupTileColumns>(
+  for_blocks<Weights::kMaxRows, kGroupTileColumns>(
       args, tile, row_begin, row_end, n_groups, k_block, static_cast<float*>(scratch),
       [&](int row, int rows, int g, int g_end, const BlockSums& sums) {
         const GroupBlockArgs block{w + static_cast<size_t>(g) * kGroupBytes<Weights>,
@@ -164,7 +184,7 @@ inline void group_tile(const GemmArgs& args, int tile, int row_begin, int row_en
                                    g_end - g,
                                    row == row_begin,
                                    sums};
-        group_rows<Weights, kMaxGroupRows>(block, rows);
+        group_rows<Weights, Weights::kMaxRows>(block, rows);
       });
 }
 

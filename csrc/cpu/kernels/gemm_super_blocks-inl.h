@@ -59,6 +59,9 @@ struct Q6KWeights {
   }
 };
 
+// Rows of a register block: their sums fill the registers.
+constexpr int kMaxSuperRows = kRegisters == 32 && kByteProducts ? 6 : 4;
+
 // Steps between two hand-overs of sums. In Q6_K the halves of a group have factors of their own.
 template <typename Weights>
 constexpr int kStepsOfSum = kNarrowSums        ? Weights::kNarrowSteps
@@ -106,7 +109,7 @@ PB_INLINE void add_group(const GroupBlockArgs& a, const SuperScales& super, cons
     }
 #pragma GCC unroll 6
     for (int r = 0; r < kRows; ++r) {
-      const ByteFactor f = byte_factor(x + r * a.x_stride + 4 * i);
+      const QuadFactor f = quad_factor(x + r * a.x_stride + 4 * i);
 #pragma GCC unroll 2
       for (int v = 0; v < kGroupTileVectors; ++v) {
         part[r][v] = add_products(i % kSteps == 0 ? no_sums() : part[r][v], column[v], f);
@@ -198,7 +201,7 @@ inline void super_tile(const GemmArgs& args, int tile, int row_begin, int row_en
                   static_cast<size_t>(tile) * n_blocks * kSuperBytes<Weights>;
   const auto* x = static_cast<const int8_t*>(args.x);
   const auto k_block = [](int) { return kGroupBlock / kSuperBytes<Weights>; };
-  for_blocks<kMaxGroupRows, kGroupTileColumns>(
+  for_blocks<kMaxSuperRows, kGroupTileColumns>(
       args, tile, row_begin, row_end, n_blocks, k_block, static_cast<float*>(scratch),
       [&](int row, int rows, int b, int b_end, const BlockSums& sums) {
         const GroupBlockArgs block{w + static_cast<size_t>(b) * kSuperBytes<Weights>,
@@ -209,7 +212,7 @@ inline void super_tile(const GemmArgs& args, int tile, int row_begin, int row_en
                                    b_end - b,
                                    row == row_begin,
                                    sums};
-        super_rows<Weights, kMaxGroupRows>(block, rows);
+        super_rows<Weights, kMaxSuperRows>(block, rows);
       });
 }
 

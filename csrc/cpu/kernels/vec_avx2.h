@@ -150,21 +150,11 @@ PB_INLINE Quads low_nibbles(Quads v) { return _mm256_and_si256(v, _mm256_set1_ep
 PB_INLINE Quads high_nibbles(Quads v) {
   return _mm256_and_si256(_mm256_srli_epi16(v, 4), _mm256_set1_epi8(15));
 }
-// vpmaddubsw would saturate, so bytes are widened: 0 and 2, 1 and 3.
-struct QuadFactor {
-  __m256i even, odd;
-};
+using QuadFactor = __m256i;
 PB_INLINE QuadFactor quad_factor(const int8_t* p) {
   int32_t quad;
   __builtin_memcpy(&quad, p, sizeof(quad));
-  const __m256i x = _mm256_set1_epi32(quad);
-  return {_mm256_srai_epi16(_mm256_slli_epi16(x, 8), 8), _mm256_srai_epi16(x, 8)};
-}
-PB_INLINE Ints dot(Ints sum, Quads w, QuadFactor f) {
-  const __m256i even = _mm256_and_si256(w, _mm256_set1_epi16(0xff));
-  const __m256i odd = _mm256_srli_epi16(w, 8);
-  return _mm256_add_epi32(
-      sum, _mm256_add_epi32(_mm256_madd_epi16(even, f.even), _mm256_madd_epi16(odd, f.odd)));
+  return _mm256_set1_epi32(quad);
 }
 
 PB_INLINE Ints set1_pair(int16_t low, int16_t high) {
@@ -195,16 +185,12 @@ PB_INLINE Quads masked_shift(Quads v, int by, uint8_t mask) {
 }
 PB_INLINE Quads or_quads(Quads a, Quads b) { return _mm256_or_si256(a, b); }
 
+// Sums of pairs of products, 16 bits each: of w below 2^n there may be 2^(7 - n) before they are
+// handed on, and vpmaddubsw saturates nowhere.
 constexpr bool kNarrowSums = true;
-using ByteSums = __m256i;  // of pairs of products, 16 bits each
-using ByteFactor = __m256i;
-PB_INLINE ByteFactor byte_factor(const int8_t* p) {
-  int32_t quad;
-  __builtin_memcpy(&quad, p, sizeof(quad));
-  return _mm256_set1_epi32(quad);
-}
+using ByteSums = __m256i;
 PB_INLINE ByteSums no_sums() { return _mm256_setzero_si256(); }
-PB_INLINE ByteSums add_products(ByteSums sum, Quads w, ByteFactor x) {
+PB_INLINE ByteSums add_products(ByteSums sum, Quads w, QuadFactor x) {
   sum = _mm256_add_epi16(sum, _mm256_maddubs_epi16(w, x));
   asm(""
       : "+x"(sum));  // the compiler would add products up in pairs, for which registers are short
@@ -213,6 +199,20 @@ PB_INLINE ByteSums add_products(ByteSums sum, Quads w, ByteFactor x) {
 PB_INLINE Ints total(ByteSums sum) { return _mm256_madd_epi16(sum, _mm256_set1_epi16(1)); }
 PB_INLINE Ints times(ByteSums sum, Ints factor) {
   return _mm256_madd_epi16(sum, _mm256_blend_epi16(factor, _mm256_slli_epi32(factor, 16), 0xaa));
+}
+// Bytes of eight bits are taken as two of four, low + 16 high.
+struct Bytes {
+  Quads low, high;
+};
+PB_INLINE Bytes bytes_of(Quads v) { return {low_nibbles(v), high_nibbles(v)}; }
+struct WholeByteSums {
+  ByteSums low = no_sums(), high = no_sums();
+};
+PB_INLINE WholeByteSums add_products(WholeByteSums sum, const Bytes& w, QuadFactor x) {
+  return {add_products(sum.low, w.low, x), add_products(sum.high, w.high, x)};
+}
+PB_INLINE Ints total(const WholeByteSums& sum) {
+  return add_ints(_mm256_madd_epi16(sum.high, _mm256_set1_epi16(16)), total(sum.low));
 }
 
 }  // namespace

@@ -149,32 +149,12 @@ PB_INLINE Quads low_nibbles(Quads v) { return _mm512_and_si512(v, _mm512_set1_ep
 PB_INLINE Quads high_nibbles(Quads v) {
   return _mm512_and_si512(_mm512_srli_epi16(v, 4), _mm512_set1_epi8(15));
 }
-#ifdef __AVX512VNNI__
 using QuadFactor = __m512i;
 PB_INLINE QuadFactor quad_factor(const int8_t* p) {
   int32_t quad;
   __builtin_memcpy(&quad, p, sizeof(quad));
   return _mm512_set1_epi32(quad);
 }
-PB_INLINE Ints dot(Ints sum, Quads w, QuadFactor f) { return _mm512_dpbusd_epi32(sum, w, f); }
-#else
-// vpmaddubsw would saturate, so bytes are widened: 0 and 2, 1 and 3.
-struct QuadFactor {
-  __m512i even, odd;
-};
-PB_INLINE QuadFactor quad_factor(const int8_t* p) {
-  int32_t quad;
-  __builtin_memcpy(&quad, p, sizeof(quad));
-  const __m512i x = _mm512_set1_epi32(quad);
-  return {_mm512_srai_epi16(_mm512_slli_epi16(x, 8), 8), _mm512_srai_epi16(x, 8)};
-}
-PB_INLINE Ints dot(Ints sum, Quads w, QuadFactor f) {
-  const __m512i even = _mm512_and_si512(w, _mm512_set1_epi16(0xff));
-  const __m512i odd = _mm512_srli_epi16(w, 8);
-  return _mm512_add_epi32(
-      sum, _mm512_add_epi32(_mm512_madd_epi16(even, f.even), _mm512_madd_epi16(odd, f.odd)));
-}
-#endif
 
 PB_INLINE Ints set1_pair(int16_t low, int16_t high) {
   return _mm512_set1_epi32((low & 0xffff) | (int32_t{high} * 65536));
@@ -207,23 +187,22 @@ PB_INLINE Quads or_quads(Quads a, Quads b) { return _mm512_or_si512(a, b); }
 #ifdef __AVX512VNNI__
 constexpr bool kNarrowSums = false;
 using ByteSums = Ints;
-using ByteFactor = QuadFactor;
-PB_INLINE ByteFactor byte_factor(const int8_t* p) { return quad_factor(p); }
 PB_INLINE ByteSums no_sums() { return _mm512_setzero_si512(); }
-PB_INLINE ByteSums add_products(ByteSums sum, Quads w, ByteFactor x) { return dot(sum, w, x); }
+PB_INLINE ByteSums add_products(ByteSums sum, Quads w, QuadFactor x) {
+  return _mm512_dpbusd_epi32(sum, w, x);
+}
 PB_INLINE Ints total(ByteSums sum) { return sum; }
 PB_INLINE Ints times(ByteSums sum, Ints factor) { return _mm512_mullo_epi32(sum, factor); }
+using Bytes = Quads;
+PB_INLINE Bytes bytes_of(Quads v) { return v; }
+using WholeByteSums = ByteSums;
 #else
+// Sums of pairs of products, 16 bits each: of w below 2^n there may be 2^(7 - n) before they are
+// handed on, and vpmaddubsw saturates nowhere.
 constexpr bool kNarrowSums = true;
-using ByteSums = __m512i;  // of pairs of products, 16 bits each
-using ByteFactor = __m512i;
-PB_INLINE ByteFactor byte_factor(const int8_t* p) {
-  int32_t quad;
-  __builtin_memcpy(&quad, p, sizeof(quad));
-  return _mm512_set1_epi32(quad);
-}
+using ByteSums = __m512i;
 PB_INLINE ByteSums no_sums() { return _mm512_setzero_si512(); }
-PB_INLINE ByteSums add_products(ByteSums sum, Quads w, ByteFactor x) {
+PB_INLINE ByteSums add_products(ByteSums sum, Quads w, QuadFactor x) {
   sum = _mm512_add_epi16(sum, _mm512_maddubs_epi16(w, x));
   asm(""
       : "+v"(sum));  // the compiler would add products up in pairs, for which registers are short
@@ -232,6 +211,20 @@ PB_INLINE ByteSums add_products(ByteSums sum, Quads w, ByteFactor x) {
 PB_INLINE Ints total(ByteSums sum) { return _mm512_madd_epi16(sum, _mm512_set1_epi16(1)); }
 PB_INLINE Ints times(ByteSums sum, Ints factor) {
   return _mm512_madd_epi16(sum, pair_up(factor, factor, 0));
+}
+// Bytes of eight bits are taken as two of four, low + 16 high.
+struct Bytes {
+  Quads low, high;
+};
+PB_INLINE Bytes bytes_of(Quads v) { return {low_nibbles(v), high_nibbles(v)}; }
+struct WholeByteSums {
+  ByteSums low = no_sums(), high = no_sums();
+};
+PB_INLINE WholeByteSums add_products(WholeByteSums sum, const Bytes& w, QuadFactor x) {
+  return {add_products(sum.low, w.low, x), add_products(sum.high, w.high, x)};
+}
+PB_INLINE Ints total(const WholeByteSums& sum) {
+  return add_ints(_mm512_madd_epi16(sum.high, _mm512_set1_epi16(16)), total(sum.low));
 }
 #endif
 

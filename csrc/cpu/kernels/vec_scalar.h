@@ -170,11 +170,6 @@ PB_INLINE QuadFactor quad_factor(const int8_t* p) {
   return {{static_cast<uint32_t>(p[0]), static_cast<uint32_t>(p[1]), static_cast<uint32_t>(p[2]),
            static_cast<uint32_t>(p[3])}};
 }
-// sum + the products of a lane's bytes and the factor's, exactly.
-PB_INLINE Ints dot(Ints sum, Quads w, QuadFactor f) {
-  return sum + (w & 0xffu) * f.x[0] + ((w >> 8) & 0xffu) * f.x[1] + ((w >> 16) & 0xffu) * f.x[2] +
-         (w >> 24) * f.x[3];
-}
 
 // Pairs of whole numbers of 16 bits, one pair a lane: (low, high).
 PB_INLINE Ints set1_pair(int16_t low, int16_t high) {
@@ -206,14 +201,20 @@ PB_INLINE Quads or_quads(Quads a, Quads b) { return a | b; }
 // Sums of products of unsigned bytes of few bits (w) with signed ones (x). Where they are narrow,
 // of w below 2^n there may be 2^(7 - n) products before they are handed on.
 constexpr bool kNarrowSums = false;
-typedef Ints ByteSums;
-typedef QuadFactor ByteFactor;
-PB_INLINE ByteFactor byte_factor(const int8_t* p) { return quad_factor(p); }
+using ByteSums = Ints;
 PB_INLINE ByteSums no_sums() { return set1_int(0); }
-PB_INLINE ByteSums add_products(ByteSums sum, Quads w, ByteFactor x) { return dot(sum, w, x); }
+// sum + the products of a lane's bytes and the factor's, exactly.
+PB_INLINE ByteSums add_products(ByteSums sum, Quads w, QuadFactor f) {
+  return sum + (w & 0xffu) * f.x[0] + ((w >> 8) & 0xffu) * f.x[1] + ((w >> 16) & 0xffu) * f.x[2] +
+         (w >> 24) * f.x[3];
+}
 PB_INLINE Ints total(ByteSums sum) { return sum; }
 // The total times a factor of 8 bits for each lane.
 PB_INLINE Ints times(ByteSums sum, Ints factor) { return sum * factor; }
+// The same of bytes that may be anything, for up to eight Quads of them.
+using Bytes = Quads;
+PB_INLINE Bytes bytes_of(Quads v) { return v; }
+using WholeByteSums = ByteSums;
 
 }  // namespace
 }  // namespace pb::cpu::PB_CPU_TARGET

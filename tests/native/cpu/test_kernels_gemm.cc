@@ -216,4 +216,46 @@ TEST(embed_gives_back_the_stored_rows) {
   }
 }
 
+// The greatest sums of a group: no instruction on the way may saturate or wrap.
+TEST(bytes_at_their_limits_are_summed_exactly) {
+  constexpr int kOut = 48, kIn = 96;
+  const auto filled = [](auto group, const std::vector<int>& bytes) {
+    std::vector<decltype(group)> blocks(kOut * kIn / kGroup, group);
+    for (size_t i = 0; i < blocks.size(); ++i) {
+      blocks[i].scale = f32_to_f16(0.25f);
+      std::memset(reinterpret_cast<std::byte*>(&blocks[i]) + sizeof(uint16_t),
+                  bytes[i % bytes.size()], sizeof(group) - sizeof(uint16_t));
+    }
+    return blocks;
+  };
+  const auto eight = filled(Int8Group{}, {0x80, 0x7f, 0xff, 0x81});
+  const auto four = filled(Int4Group{}, {0x00, 0xff, 0xf0, 0x0f});
+  std::vector<float> x(4 * kIn);  // whole numbers with a scale of 1, so that nothing is rounded
+  for (int k = 0; k < kIn; ++k) {
+    x[k] = 127.0f;
+    x[kIn + k] = -127.0f;
+    x[2 * kIn + k] = k % 2 == 0 ? 127.0f : -127.0f;
+    x[3 * kIn + k] = k % 4 < 2 ? -127.0f : 127.0f;
+  }
+  for (const DType dtype : {DType::kInt8, DType::kInt4}) {
+    const void* data = dtype == DType::kInt8 ? static_cast<const void*>(eight.data()) : four.data();
+    const TensorView view{"blocks", data, dtype, kOut, kIn, kIn, 1};
+    std::vector<float> expected;
+    for (const cpu::Kernels* target : runnable_targets()) {  // scalar is one of them
+      if (product_of(*target, dtype).row != cpu::RowFormat::kInt8) continue;
+      auto backend = make_cpu_backend(1, target->name);
+      const Matrix m = make(*backend, {view}, dtype);
+      Product p(kOut, kIn, 4, dtype);
+      p.x = x;
+      const std::vector<float> y = p.multiply(*backend, *target, m, first_rows(4));
+      if (expected.empty()) expected = y;
+      EXPECT(same_bits(y, expected));
+    }
+    EXPECT(!expected.empty());
+    // Three groups of the first output: bytes 0x80, 0x7f and 0xff, or nibbles 0, 15, and both.
+    const float first = dtype == DType::kInt8 ? -128.0f + 127.0f - 1.0f : -8.0f + 7.0f - 0.5f;
+    EXPECT(expected[0] == first * 127.0f * 32.0f * 0.25f);
+  }
+}
+
 PB_TEST_MAIN()
