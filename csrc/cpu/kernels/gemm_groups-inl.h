@@ -123,9 +123,15 @@ inline __attribute__((noinline)) void group_block(const GroupBlockArgs& a) {
         }
       }
     }
-#pragma GCC unroll 8
-    for (int j = 0; j < Weights::kRowsOfQuads; ++j) {
+    const auto step = [&](int j) __attribute__((always_inline)) {
       Weights::step(w + kScaleBytes + j * 4 * kGroupTileColumns, j, x, a.x_stride, whole);
+    };
+    if constexpr (kRows == 1 && kNarrowSums) {  // waits for memory: short code sees further ahead
+#pragma GCC unroll 2
+      for (int j = 0; j < Weights::kRowsOfQuads; ++j) step(j);
+    } else {
+#pragma GCC unroll 8
+      for (int j = 0; j < Weights::kRowsOfQuads; ++j) step(j);
     }
     Vec scale[kGroupTileVectors];
 #pragma GCC unroll 2
