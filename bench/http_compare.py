@@ -203,7 +203,9 @@ def main() -> None:
     parser.add_argument("--dtype", default="int8")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--concurrency", default="1,4,16,32", help="requests at a time")
-    parser.add_argument("--requests", type=int, default=24, help="of a turn; at least 2 at a time")
+    parser.add_argument(
+        "--requests", type=int, default=16, help="of a turn; at least 2 for each at a time"
+    )
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--servers", default=",".join(SERVERS), help="by name")
     parser.add_argument(

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tokenizers import Tokenizer
 
-from bench.aiperf import LIMITS, Limits, figures_of
+from bench import http_compare
+from bench.aiperf import LIMITS, Aiperf, Limits, figures_of
+from bench.engine_list import PYBATCHER
 from bench.forms import write_large_tokenizer
 from bench.http_chats import bodies_of, positions_of
 from bench.http_compare import (
@@ -146,6 +151,53 @@ def test_servers_of_other_models_are_not_compared() -> None:
         servers["theirs"] = other
         with pytest.raises(SystemExit, match=r"prompt|likeliest"):
             check_same_model(servers, "a text")
+
+
+class Served(Answers):
+    """A server that is asked and has used a second of CPU more each time."""
+
+    def __init__(self, name: str, command: list[str]) -> None:
+        super().__init__(9, ["a", "b", "c", "d", "e"], of_chats=name != "pybatcher")
+        self.url, self.command, self._seconds = name, command, 0.0
+
+    def cpu_seconds(self) -> float:
+        self._seconds += 1.0
+        return self._seconds
+
+
+def test_servers_take_turns_and_the_result_is_written(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    turns: list[tuple[str, int, Any]] = []
+
+    @contextmanager
+    def start(name: str, model: ServedModel, options: Any) -> Iterator[Served]:
+        yield Served(name, [name, str(model.n_parallel)])
+
+    def run(self: Aiperf, url: str, sent: Any, concurrency: int) -> dict[str, float]:
+        turns.append((url, concurrency, sent))
+        return {**figures(2.0, 3.0), "output_tokens": 500.0}
+
+    monkeypatch.setattr(http_compare, "start_server", start)
+    monkeypatch.setattr(http_compare, "make_chat_model", lambda *_: (tmp_path, tmp_path / "x.gguf"))
+    monkeypatch.setattr(http_compare, "LLAMA_SERVER", Path("/bin/true"))
+    monkeypatch.setattr(http_compare, "AIPERF", Path("/bin/true"))
+    monkeypatch.setattr(http_compare, "LLAMA_CPP", PYBATCHER)
+    monkeypatch.setattr(Aiperf, "run", run)
+    monkeypatch.setattr("bench.results.RESULTS", tmp_path)
+    monkeypatch.setattr("sys.argv", ["http_compare", "--concurrency", "1,3", "--requests", "4"])
+    http_compare.main()
+    names = ["pybatcher", "llama-server"]
+    assert [name for name, _, _ in turns] == [*names, *names[::-1]] * 2
+    assert [(one, len(sent)) for _, one, sent in turns] == [(1, 4)] * 4 + [(3, 6)] * 4
+    assert all(turns[i][2] == turns[i + 1][2] for i in range(0, 8, 2))  # the same to both
+    assert turns[0][2] != turns[2][2]
+    result = json.loads((tmp_path / "http-compare-smollm2-135m-int8.json").read_text())
+    assert [cell["concurrency"] for cell in result["cells"]] == [1, 3]
+    assert result["cells"][1]["commands"] == {name: f"{name} 3" for name in names}
+    assert result["cells"][0]["ratio"]["llama-server"]["cpu_ms_per_token"] == 1.0
+    assert result["cells"][0]["median"]["pybatcher"]["cpu_ms_per_token"] == 2.0
+    assert result["run"]["cpu"]
 
 
 @pytest.mark.slow
