@@ -151,7 +151,10 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "a negative base": ({"rope__freq_base": -1.0}, "llama.rope.freq_base is -1.0"),
     "an infinite base": ({"rope__freq_base": float("inf")}, "llama.rope.freq_base is inf"),
     "experts of which none is used": ({"expert_count": 8}, "llama.expert_used_count is missing"),
-    "too many experts": ({"expert_count": 10**6}, "llama.expert_count is 1000000; expected a whole"),
+    "too many experts": (
+        {"expert_count": 10**6},
+        "llama.expert_count is 1000000; expected a whole",
+    ),
     "a window": ({"attention__sliding_window": 4096}, "sliding_window is 4096; expected 0"),
     "longrope": (
         {"rope__scaling__type": "longrope"},
