@@ -26,12 +26,13 @@ class Repository:
 @dataclass
 class FakeHub:
     """repositories: by name. requests: "METHOD path" of each. cuts: bytes after which each of the
-    next answers with a file ends, by its path."""
+    next answers with a file ends, by its path. starts: first bytes of the ranges asked for."""
 
     repositories: dict[str, Repository]
     url: str = ""
     requests: list[str] = field(default_factory=list)
     cuts: dict[str, list[int]] = field(default_factory=dict)
+    starts: list[int] = field(default_factory=list)
 
     def downloads(self) -> list[str]:
         """Return the files that were asked for, once each."""
@@ -124,6 +125,7 @@ class _Handler(BaseHTTPRequestHandler):
         start = 0
         if (asked := self.headers.get("Range")) is not None:
             start = int(asked.removeprefix("bytes=").split("-")[0])
+            self.hub.starts.append(start)
             headers["Content-Range"] = f"bytes {start}-{len(data) - 1}/{len(data)}"
         cuts = self.hub.cuts.get(file, [])
         cut = cuts.pop(0) if with_body and cuts else None

@@ -24,9 +24,9 @@ def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[FakeHub]:
     pytest.importorskip("huggingface_hub")
     monkeypatch.setenv("HF_HOME", str(tmp_path / "home"))
     monkeypatch.chdir(tmp_path)
-    repositories = {
-        name: Repository(model_files(tiny_path())) for name in ("org/tiny", "org/other")
-    }
+    files = model_files(tiny_path())
+    bare = {name: files[name] for name in ("config.json", "model.safetensors")}
+    repositories = {"org/tiny": Repository(files), "org/bare": Repository(bare)}
     with fake_hub(repositories) as hub:
         monkeypatch.setenv("HF_ENDPOINT", hub.url)
         yield hub
@@ -91,12 +91,16 @@ def test_a_sidecar_asks_once(hub: FakeHub, tmp_path: Path, expected: str) -> Non
         assert client.generate(TEXT, max_tokens=8).text == expected
         client.reload(model="org/tiny")
         assert hub.requests == []
-        client.reload(model="org/other")
-        assert client.generate(TEXT, max_tokens=8).text == expected
+        client.reload(model="org/bare")
+        assert client.generate([1, 2], max_tokens=2).token_ids
         assert "model.safetensors" in hub.downloads()
+        hub.requests.clear()
+        os.kill(client.statistics().worker_pids[-1], signal.SIGKILL)
+        assert client.generate([1, 2], max_tokens=2).token_ids
+        assert hub.requests == []
         with pytest.raises(ModelFormatError, match="'org/none': no such directory or GGUF file"):
             client.reload(model="org/none")
-        assert client.generate(TEXT, max_tokens=8).text == expected
+        assert client.generate([1, 2], max_tokens=2).token_ids
 
 
 def test_a_sidecar_that_finds_no_model(hub: FakeHub, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from .hub_cache import COMMIT, write_ref
 from .hub_files import INDEX, WEIGHTS, chosen_gguf, names_in_index, small_files
 from .hub_name import HubName
 
-__all__ = ["Progress", "download"]
+__all__ = ["Counter", "Progress", "download"]
 
 Progress = Callable[[int, int], object]
 _TIMEOUT = 10.0  # seconds to wait for an answer
@@ -24,8 +24,9 @@ _TIMEOUT = 10.0  # seconds to wait for an answer
 def download(name: HubName, cache: Path, progress: Progress | None) -> Path:
     """Download the files of a model that are not in the cache yet; return where it is.
 
-    A download that was cut short goes on where it ended. Raises ModelFormatError where the model
-    cannot be had, and what `progress` raises.
+    Within a call, a file whose connection broke goes on where it ended; in another one, it begins
+    again and whole files do not. Raises ModelFormatError where the model cannot be had, and what
+    `progress` raises.
     """
     with _told(name):
         import huggingface_hub
@@ -92,8 +93,8 @@ class _Download:
         self._report(0)
         return Path(path)
 
-    def _bar(self, **settings: Any) -> _Counter:
-        return _Counter(self._report, settings.get("initial") or 0)
+    def _bar(self, **settings: Any) -> Counter:
+        return Counter(self._report, settings.get("initial") or 0)
 
     def _report(self, of_this_file: int) -> None:
         if self._progress is not None:
@@ -104,24 +105,25 @@ class _Download:
                 raise _EndedByCaller(error) from error
 
 
-class _Counter:
+class Counter:
     """Counts the bytes of one file; has the methods of a progress bar that the library calls."""
 
     def __init__(self, report: Callable[[int], None], initial: int) -> None:
         self._report, self._n = report, initial
 
-    def __enter__(self) -> _Counter:
+    def __enter__(self) -> Counter:
         return self
 
     def __exit__(self, *args: object) -> None:
         pass
 
     def update(self, n: float = 1) -> None:
+        """Count `n` bytes more; fewer, where the hub begins a file again."""
         self._n += int(n)
         self._report(self._n)
 
     def close(self) -> None:
-        pass
+        """Do nothing: there is nothing to be shown or freed."""
 
 
 class _EndedByCaller(BaseException):
@@ -168,5 +170,5 @@ def _reason(error: Exception, name: HubName) -> str:
         )
     return (
         "no such directory or GGUF file here, and it could not be downloaded from the hub "
-        f"({kind}: {str(error)[:300]}); try again, and the download goes on where it ended"
+        f"({kind}: {str(error)[:300]}); try again: whole files are not downloaded again"
     )

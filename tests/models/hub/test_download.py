@@ -11,6 +11,7 @@ from fake_hub import FakeHub, Repository, fake_hub
 
 from pybatcher.errors import ModelFormatError
 from pybatcher.models.hub import find_model, origin_of
+from pybatcher.models.hub.download import Counter
 
 MODEL = {
     "config.json": b"{}",
@@ -93,9 +94,21 @@ def test_a_model_that_was_moved_on_keeps_its_commit(hub: FakeHub) -> None:
     assert find_model("org/model") == path
 
 
-def test_goes_on_where_it_ended(hub: FakeHub) -> None:
+def test_all_files_are_of_one_commit(hub: FakeHub) -> None:
+    commits = hub.repositories["org/model"].commits
+    commits["old"] = MAIN
+
+    def push(done: int, total: int) -> None:
+        commits["main"] = "c" * 40
+
+    path = find_model("org/model", push)
+    assert files_in(path) == ["config.json", "model.safetensors", "tokenizer.json"]
+    assert origin_of(path) == f"org/model@{MAIN}"
+
+
+def test_whole_files_are_not_downloaded_again(hub: FakeHub) -> None:
     hub.cuts["model.safetensors"] = [700_000, *[0] * 9]
-    with pytest.raises(ModelFormatError, match=r"could not be downloaded .*try again, and the dow"):
+    with pytest.raises(ModelFormatError, match=r"could not be downloaded .*try again: whole files"):
         find_model("org/model")
     hub.cuts.clear()
     hub.requests.clear()
@@ -103,15 +116,23 @@ def test_goes_on_where_it_ended(hub: FakeHub) -> None:
     path = find_model("org/model", lambda done, total: seen.append((done, total)))
     assert hub.downloads() == ["model.safetensors"]
     assert (path / "model.safetensors").read_bytes() == MODEL["model.safetensors"]
-    assert min(done for done, total in seen if total > 10) > 700_000
     total = sum(len(MODEL[file]) for file in files_in(path))
     assert seen[-1] == (total, total)
 
 
-def test_a_connection_that_breaks_once_is_no_error(hub: FakeHub) -> None:
-    hub.cuts["model.safetensors"] = [1000]
+def test_goes_on_where_a_connection_broke(hub: FakeHub, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.DOWNLOAD_CHUNK_SIZE", 100_000)
+    hub.cuts["model.safetensors"] = [700_000]
     path = find_model("org/model")
     assert (path / "model.safetensors").read_bytes() == MODEL["model.safetensors"]
+    assert hub.starts == [700_000]
+
+
+def test_a_count_begins_with_what_is_there() -> None:
+    counts: list[int] = []
+    with Counter(counts.append, 5) as counter:
+        counter.update(3)
+    assert counts == [8]
 
 
 def test_what_progress_raises_ends_it(hub: FakeHub) -> None:
@@ -170,6 +191,11 @@ def test_without_a_tokenizer_the_hub_is_asked_again(
     hub.requests.clear()
     assert find_model("org/bare") == path
     assert hub.requests
+    hub.requests.clear()
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    assert find_model("org/bare") == path
+    assert not hub.requests
+    monkeypatch.delenv("HF_HUB_OFFLINE")
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:1")
     assert find_model("org/bare") == path
 

@@ -102,9 +102,10 @@ def test_revisions(tmp_path: Path) -> None:
     assert find_cached(named("a/b@" + "c" * 40), tmp_path) is None
 
 
-@pytest.mark.parametrize("ref", ["", "../../..", "z" * 40, "\udcff"])
+@pytest.mark.parametrize("ref", ["", "..", "z" * 40, "\udcff"])
 def test_a_damaged_ref(ref: str, tmp_path: Path) -> None:
     put(tmp_path, "config.json", "tokenizer.json", "model.safetensors")
+    put(tmp_path, "config.json", "tokenizer.json", "model.safetensors", commit="..", ref=None)
     (tmp_path / "models--a--b/refs/main").write_text(ref, errors="surrogateescape")
     assert find_cached(named("a/b"), tmp_path) is None
 
