@@ -143,7 +143,9 @@ def write_vocabulary(writer: gguf.GGUFWriter, directory: Path, config: dict[str,
     writer.add_tokenizer_pre("gpt-2")
     writer.add_token_list(tokens)
     writer.add_token_types(types)
-    merges = tokenizer["model"]["merges"] or [["e", "e"]]
+    merges = tokenizer["model"]["merges"]
+    if not merges:  # llama.cpp wants one, and what it makes has to be a token
+        merges, tokens[-1], types[-1] = [["e", "e"]], "ee", gguf.TokenType.NORMAL
     writer.add_token_merges([one if isinstance(one, str) else " ".join(one) for one in merges])
     writer.add_eos_token_id(config["eos_token_id"])
     template = directory / "chat_template.jinja"
