@@ -18,7 +18,7 @@ struct RopeConfig {
 enum class Activation { kSilu, kGeluTanh, kGelu };
 
 struct ModelConfig {
-  std::string architecture;  // "llama", "mistral", "qwen2", "qwen3", "gpt2": for messages only
+  std::string architecture;  // "llama", "gpt2", ...: for messages only
   int vocab_size = 0;
   int hidden_size = 0;
   int n_layers = 0;

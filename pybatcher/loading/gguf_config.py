@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .families import smollm3
 from .fields import Fields
 from .limits import MAX_POSITIONS
 from .llama_config import SizeNames, llama_config, read_sizes
@@ -15,7 +16,7 @@ from .rope import Rope, read_rope
 
 __all__ = ["ARCHITECTURES", "read_config"]
 
-ARCHITECTURES = ("llama", "qwen2", "qwen3")
+ARCHITECTURES = ("llama", "qwen2", "qwen3", "smollm3")
 
 
 def read_config(
@@ -39,7 +40,7 @@ def read_config(
     sizes = read_sizes(fields, _names(architecture))
     keys.refuse_unless("attention.value_length", sizes.head_dim)
     keys.refuse_unless("rope.dimension_count", sizes.head_dim)
-    return llama_config(
+    config = llama_config(
         sizes,
         architecture=architecture,
         vocab_size=vocab_size,
@@ -47,6 +48,9 @@ def read_config(
         rope=_read_rope(keys, sizes.head_dim, sizes.max_position_embeddings, rope_divisors),
         sliding_windows=(0,) * sizes.n_layers,
     )
+    if architecture == "smollm3":
+        return smollm3.in_gguf(config)
+    return config
 
 
 def _names(architecture: str) -> SizeNames:

@@ -37,6 +37,9 @@ __all__ = ["open_gguf"]
 # Block formats loaded as int8 by default: more than 4 bits, or finer scales than int4 has.
 _LOADED_AS_INT8 = ("int8", "Q5_0", "Q5_1", "Q4_K", "Q5_K", "Q6_K", "IQ4_NL", "IQ4_XS")
 _ROPE_DIVISORS = "rope_freqs.weight"
+_ROTATED_IN_PAIRS = ("llama", "smollm3")
+"""Architectures in which llama.cpp rotates neighbouring dimensions together (its NORM)."""
+
 _NAMES = {
     "attn_norm": "attn_norm",
     "q_norm": "attn_q_norm",
@@ -53,10 +56,10 @@ _NAMES = {
 
 
 def open_gguf(path: Path) -> LoadedModel:
-    """Open a GGUF file of the llama, qwen2 or qwen3 architecture.
+    """Open a GGUF file of one of `gguf_config.ARCHITECTURES`.
 
-    Maps the weights without reading them, except for the query and key weights of the
-    llama architecture, whose rows it copies in another order. Raises ModelFormatError
+    Maps the weights without reading them, except for query and key weights whose rows it
+    copies in another order. Raises ModelFormatError
     that names the file, the key or tensor, its value and the expected one.
     """
     identity = fingerprint([path])
@@ -68,7 +71,7 @@ def open_gguf(path: Path) -> LoadedModel:
     tokenizer = read_tokenizer(file.metadata, config.vocab_size)
     weights = blueprint.fill(tensors, str(path))
     _refuse_unknown_tensors(tensors, blueprint, file.metadata)
-    if config.architecture == "llama":
+    if config.architecture in _ROTATED_IN_PAIRS:
         weights = {
             name: _unpermuted(name, tensor, config.head_dim) for name, tensor in weights.items()
         }
@@ -149,7 +152,7 @@ def _refuse_unknown_tensors(
 def _unpermuted(name: str, tensor: Tensor, head_dim: int) -> Tensor:
     """Undo llama.cpp's row permutation of query and key weights; other tensors are unchanged.
 
-    llama.cpp rotates dimensions 2i and 2i + 1 together in its llama architecture, and its
+    llama.cpp rotates dimensions 2i and 2i + 1 together in some architectures, and its
     converter puts row i + head_dim / 2 after row i. The engine rotates i and
     i + head_dim / 2. Works on plain rows and on rows of blocks.
     """

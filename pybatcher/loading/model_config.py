@@ -17,7 +17,7 @@ class ModelConfig:
     positive, `n_heads` is a multiple of `n_kv_heads`, `head_dim` is even where
     positions are rotary.
 
-    architecture: "llama" | "mistral" | "qwen2" | "qwen3" | "gpt2".
+    architecture: a key of `families.CLASSES`.
     vocab_size, hidden_size, intermediate_size: widths, in elements.
     n_layers, n_heads, n_kv_heads, head_dim: `n_heads * head_dim` need not be `hidden_size`.
     max_position_embeddings: most positions that a sequence may have.

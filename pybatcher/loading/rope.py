@@ -40,18 +40,21 @@ def read_rope(
     head_dim: int,
     max_position_embeddings: int,
     divisors: NDArray[np.float64] | None = None,
+    *,
+    default_theta: float = 10000.0,
 ) -> Rope:
     """Return the frequencies that config.json describes, in either of its two forms.
 
     transformers 5 writes one object, `rope_parameters`; older files have `rope_theta`
     beside an optional `rope_scaling`. divisors: (head_dim / 2,), divide the scaled
-    frequencies; a GGUF file has the scaling of Llama 3 in this form. Raises
-    ModelFormatError for an unsupported scaling or a value out of range.
+    frequencies; a GGUF file has the scaling of Llama 3 in this form. default_theta: where
+    config.json has no rope_theta. Raises ModelFormatError for an unsupported scaling or
+    a value out of range.
     """
     name = "rope_scaling" if "rope_scaling" in fields else "rope_parameters"
     scaling = fields.child(name)
     source = scaling if "rope_theta" in scaling else fields
-    theta = source.number("rope_theta", 1e-3, 1e12, 10000.0)
+    theta = source.number("rope_theta", 1e-3, 1e12, default_theta)
     for owner in (fields, scaling):
         owner.refuse_unless("partial_rotary_factor", 1.0, 1)
     for nested in ("full_attention", "sliding_attention"):

@@ -17,7 +17,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, 
 
 __all__ = ["ARCHITECTURES", "make_checkpoint", "make_module", "make_tokenizer"]
 
-ARCHITECTURES = ("llama", "mistral", "qwen2", "qwen3", "gpt2")
+ARCHITECTURES = ("llama", "mistral", "qwen2", "qwen3", "gpt2", "smollm3")
 
 _ROTARY = {
     "vocab_size": 384,
@@ -35,6 +35,12 @@ _DEFAULTS: dict[str, dict[str, Any]] = {
     "mistral": {**_ROTARY, "head_dim": 12, "sliding_window": 24},
     "qwen2": {**_ROTARY, "tie_word_embeddings": True},
     "qwen3": {**_ROTARY, "head_dim": 20},
+    "smollm3": {
+        **_ROTARY,
+        "tie_word_embeddings": True,
+        "no_rope_layer_interval": 2,
+        "pad_token_id": None,
+    },
     "gpt2": {
         "vocab_size": 384,
         "n_embd": 60,
@@ -51,6 +57,7 @@ _CLASSES = {
     "qwen2": ("Qwen2Config", "Qwen2ForCausalLM"),
     "qwen3": ("Qwen3Config", "Qwen3ForCausalLM"),
     "gpt2": ("GPT2Config", "GPT2LMHeadModel"),
+    "smollm3": ("SmolLM3Config", "SmolLM3ForCausalLM"),
 }
 _SPECIAL_TOKENS = ("<|begin|>", "<|end|>", "<|im_start|>", "<|im_end|>")
 _CHAT_TEMPLATE = """\

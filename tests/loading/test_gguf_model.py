@@ -36,6 +36,7 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("qwen2", {"tie_word_embeddings": False, "num_key_value_heads": 6}),
     ("qwen3", {}),
     ("qwen3", {"tie_word_embeddings": True}),
+    ("smollm3", {"num_hidden_layers": 5, "no_rope_layer_interval": 4}),
 ]
 WIDE = {  # enough for every kind of block
     "hidden_size": 256,

@@ -32,6 +32,7 @@ _PARTS = {
     "mlp.down_proj": "ffn_down",
 }
 _PLAIN = {torch.float32: Kind.F32, torch.float16: Kind.F16, torch.bfloat16: Kind.BF16}
+_ROTATED_IN_PAIRS = ("llama", "smollm3")
 _CONTROL, _USER_DEFINED, _UNUSED, _NORMAL = 3, 4, 5, 1
 
 
@@ -100,7 +101,7 @@ def write_gguf(
     if divisors is not None:
         writer.add_tensor("rope_freqs.weight", divisors)
     for name, weight in load_file(directory / "model.safetensors").items():
-        if architecture == "llama" and name.split(".")[-2] in heads:
+        if architecture in _ROTATED_IN_PAIRS and name.split(".")[-2] in heads:
             weight = in_pairs(weight, heads[name.split(".")[-2]])
         chosen = kind(gguf_name(name)) if callable(kind) else kind
         if weight.ndim == 1:

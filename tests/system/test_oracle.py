@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 import torch
 from engine_helpers import TARGETS
+from llama_like_shapes import LLAMA_LIKE, llama_like_shape
 from numpy.typing import NDArray
 
 from pybatcher.engine import Engine
@@ -33,6 +34,7 @@ CLOSE = 1e-4
 N_PROMPT = 280  # past one segment of attention (256), so that partial softmax states are merged
 N_GREEDY = 64
 FAMILIES = ("llama2", "llama3", "mistral", "qwen2", "qwen3", "smollm2", "gpt2", "linear", "yarn")
+FAMILIES += tuple(LLAMA_LIKE)
 SEEDS = (1, 2, 3)
 
 
@@ -72,6 +74,8 @@ def random_shape(family: str, seed: int) -> tuple[str, dict[str, Any]]:
     """The architecture of a family and a random configuration of it."""
     rng = np.random.default_rng([FAMILIES.index(family), seed])
     shape = _rotary(rng)
+    if family in LLAMA_LIKE:
+        return llama_like_shape(family, rng, shape)
     if family == "gpt2":
         n_head = int(rng.choice([1, 3, 5]))
         inner = [None, 77, 130][int(rng.integers(3))]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..blueprint import Blueprint
 from ..fields import Fields
-from . import gpt2, llama
+from . import gpt2, llama, smollm3
 
 __all__ = ["CLASSES", "read_blueprint"]
 
@@ -14,6 +14,7 @@ _READERS = {
     "qwen2": llama.read,
     "qwen3": llama.read,
     "gpt2": gpt2.read,
+    "smollm3": smollm3.read,
 }
 
 CLASSES = {
@@ -22,6 +23,7 @@ CLASSES = {
     "qwen2": "Qwen2ForCausalLM",
     "qwen3": "Qwen3ForCausalLM",
     "gpt2": "GPT2LMHeadModel",
+    "smollm3": "SmolLM3ForCausalLM",
 }
 """The transformers class of each architecture's language model."""
 
