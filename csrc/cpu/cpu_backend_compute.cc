@@ -120,14 +120,16 @@ void CpuBackend::rope_and_store(Buffer& qkv, const AttentionLayer& layer, KvStor
       const int position = sequence.first_position + static_cast<int>(row) - sequence.first_row;
       RotateArgs rotate;
       rotate.head_dim = head_dim;
-      if (layer.rope != nullptr) {
-        const int64_t at = static_cast<int64_t>(position) * layer.rope->half_dim;
-        rotate.cosines = layer.rope->cosines.as<float>() + at;
-        rotate.sines = layer.rope->sines.as<float>() + at;
-      }
       float* heads = qkv.as<float>() + row * row_size;
       for (int h = 0; h < n_rotated; ++h) {
-        const Norm* norm = h < layer.n_heads ? layer.q_norm : layer.k_norm;
+        const bool is_q = h < layer.n_heads;
+        const RopeTable* rope = is_q && layer.q_rope != nullptr ? layer.q_rope : layer.rope;
+        if (rope != nullptr) {
+          const int64_t at = static_cast<int64_t>(position) * rope->half_dim;
+          rotate.cosines = rope->cosines.as<float>() + at;
+          rotate.sines = rope->sines.as<float>() + at;
+        }
+        const Norm* norm = is_q ? layer.q_norm : layer.k_norm;
         rotate.norm_weight = norm == nullptr ? nullptr : norm->weight.values.as<float>();
         rotate.norm_eps = norm == nullptr ? 0.0f : norm->eps;
         kernels_.rotate(rotate, heads + static_cast<int64_t>(h) * head_dim);

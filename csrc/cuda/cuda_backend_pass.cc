@@ -142,6 +142,7 @@ KvLayer CudaBackend::kv_layer(const KvStorage& kv, int layer) const {
 void CudaBackend::rope_and_store(Buffer& qkv, const AttentionLayer& layer, KvStorage& kv) {
   attempt([&] {
     const bool rotates = layer.rope != nullptr;
+    const RopeTable* const q_rope = layer.q_rope != nullptr ? layer.q_rope : layer.rope;
     device_->launch(
         launch_rope_store(kv.dtype, n_rows_,
                           {.qkv = qkv.as<float>(),
@@ -149,6 +150,8 @@ void CudaBackend::rope_and_store(Buffer& qkv, const AttentionLayer& layer, KvSto
                            .n_rows = &pass_->counts.device->n_rows,
                            .cosines = rotates ? layer.rope->cosines.as<float>() : nullptr,
                            .sines = rotates ? layer.rope->sines.as<float>() : nullptr,
+                           .q_cosines = rotates ? q_rope->cosines.as<float>() : nullptr,
+                           .q_sines = rotates ? q_rope->sines.as<float>() : nullptr,
                            .q_norm = head_norm(layer.q_norm),
                            .k_norm = head_norm(layer.k_norm),
                            .n_heads = layer.n_heads,
