@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -9,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .fields import shown
 from .model_config import ModelConfig
 from .tensors import Tensor, TensorRule, gather
 
@@ -26,12 +29,15 @@ class Blueprint:
     tied: the head is the token embedding, so that the checkpoint may lack either.
     prefix: leading part of the checkpoint's tensor names ("transformer.") that some
         checkpoints of the family leave out; "" where none do.
+    text_prefixes: (in the checkpoint, in the rules): leading parts of the names of the text
+        part of a model that has others, which are left out; () where it is all there is.
     """
 
     config: ModelConfig
     rules: tuple[TensorRule, ...]
     tied: bool
     prefix: str = ""
+    text_prefixes: tuple[tuple[str, str], ...] = ()
 
     def fill(self, available: Mapping[str, Tensor], origin: str) -> dict[str, Tensor]:
         """Return the model's tensors by canonical name, types and shapes checked.
@@ -40,8 +46,10 @@ class Blueprint:
         for messages. Raises ModelFormatError if a tensor is missing or does not fit.
         As in transformers, a checkpoint that says "tied" and yet holds an
         embedding and a head with different values is not tied, and one that
-        holds only the head is tied to that.
+        holds only the head is tied to that. Warns of parts of the model that are left out.
         """
+        if self.text_prefixes:
+            available = self._text_part(available, origin)
         rules = self.rules
         if self.prefix and not any(rule.source in available for rule in rules):
             rules = tuple(self._without_prefix(rule) for rule in rules)
@@ -52,6 +60,23 @@ class Blueprint:
         elif self.tied and head is not None and _equal(head.array, embedding.array):
             del tensors[HEAD]
         return tensors
+
+    def _text_part(self, available: Mapping[str, Tensor], origin: str) -> dict[str, Tensor]:
+        """Return the tensors of the text part by the names that the rules have; warn of others."""
+        text: dict[str, Tensor] = {}
+        others: Counter[str] = Counter()
+        for name, tensor in available.items():
+            found = next((pair for pair in self.text_prefixes if name.startswith(pair[0])), None)
+            if found is None:
+                others[name.removeprefix("model.").split(".")[0]] += 1
+            else:
+                text[found[1] + name.removeprefix(found[0])] = tensor
+        if others:
+            parts = ", ".join(f"{part} ({count} tensors)" for part, count in others.items())
+            warnings.warn(
+                f"{origin}: only the text part is loaded; left out: {shown(parts)}", stacklevel=4
+            )
+        return text
 
     def _without_prefix(self, rule: TensorRule) -> TensorRule:
         return replace(rule, source=rule.source.removeprefix(self.prefix))

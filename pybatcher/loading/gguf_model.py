@@ -21,10 +21,10 @@ from numpy.typing import NDArray
 from ..errors import ModelFormatError
 from .blocks import BLOCKS
 from .blueprint import EMBEDDING, HEAD, Blueprint
-from .families import llama
+from .families import llama, phi3
 from .fields import Fields, shown
 from .fingerprint import fingerprint
-from .gguf_config import read_config
+from .gguf_config import LongRopeDivisors, read_config
 from .gguf_file import map_gguf
 from .gguf_tokenizer import read_tokenizer
 from .limits import MAX_VOCABULARY
@@ -37,7 +37,8 @@ __all__ = ["open_gguf"]
 # Block formats loaded as int8 by default: more than 4 bits, or finer scales than int4 has.
 _LOADED_AS_INT8 = ("int8", "Q5_0", "Q5_1", "Q4_K", "Q5_K", "Q6_K", "IQ4_NL", "IQ4_XS")
 _ROPE_DIVISORS = "rope_freqs.weight"
-_ROTATED_IN_PAIRS = ("llama", "smollm3")
+_LONGROPE_DIVISORS = ("rope_factors_short.weight", "rope_factors_long.weight")
+_ROTATED_IN_PAIRS = ("llama", "smollm3", "mistral3")
 """Architectures in which llama.cpp rotates neighbouring dimensions together (its NORM)."""
 
 _NAMES = {
@@ -53,6 +54,7 @@ _NAMES = {
     "up": "ffn_up",
     "down": "ffn_down",
 }
+_FUSED_NAMES = {"q": "attn_qkv", "k": "attn_qkv", "v": "attn_qkv", "gate": "ffn_up"}
 
 
 def open_gguf(path: Path) -> LoadedModel:
@@ -66,7 +68,8 @@ def open_gguf(path: Path) -> LoadedModel:
     file = map_gguf(path)
     tensors = file.tensors
     divisors = _rope_divisors(tensors.get(_ROPE_DIVISORS))
-    config = read_config(file.metadata, _vocab_size(tensors, path), divisors)
+    longrope = _longrope_divisors(tensors, path)
+    config = read_config(file.metadata, _vocab_size(tensors, path), divisors, longrope)
     blueprint = _blueprint(config, tensors)
     tokenizer = read_tokenizer(file.metadata, config.vocab_size)
     weights = blueprint.fill(tensors, str(path))
@@ -110,6 +113,16 @@ def _rope_divisors(tensor: Tensor | None) -> NDArray[np.float64] | None:
     return values.astype(np.float64)
 
 
+def _longrope_divisors(tensors: Mapping[str, Tensor], path: Path) -> LongRopeDivisors | None:
+    short, long = (_rope_divisors(tensors.get(name)) for name in _LONGROPE_DIVISORS)
+    if short is None and long is None:
+        return None
+    if short is None or long is None:
+        missing = _LONGROPE_DIVISORS[0 if short is None else 1]
+        raise ModelFormatError(f"{path}: tensor {missing} is missing, and its counterpart is there")
+    return LongRopeDivisors(short, long)
+
+
 def _blueprint(config: ModelConfig, tensors: Mapping[str, Tensor]) -> Blueprint:
     """Return the Llama family's rules with GGUF's names; the biases are those in `tensors`."""
     rules = llama.rules(
@@ -118,12 +131,15 @@ def _blueprint(config: ModelConfig, tensors: Mapping[str, Tensor]) -> Blueprint:
         o_bias="blk.0.attn_output.bias" in tensors,
         mlp_bias="blk.0.ffn_gate.bias" in tensors,
     )
-    renamed = tuple(replace(rule, source=gguf_name(rule.name)) for rule in rules)
+    names = _NAMES
+    if config.architecture == "phi3":
+        rules, names = phi3.fused_rules(config), {**_NAMES, **_FUSED_NAMES}
+    renamed = tuple(replace(rule, source=gguf_name(rule.name, names)) for rule in rules)
     return Blueprint(config, renamed, tied=gguf_name(HEAD) not in tensors)
 
 
-def gguf_name(name: str) -> str:
-    """Return GGUF's name of a canonical tensor name."""
+def gguf_name(name: str, names: Mapping[str, str] = _NAMES) -> str:
+    """Return GGUF's name of a canonical tensor name. names: of the parts of a layer."""
     if name == EMBEDDING:
         return "token_embd.weight"
     stem, _, kind = name.rpartition(".")
@@ -132,14 +148,14 @@ def gguf_name(name: str) -> str:
     if stem == "head":
         return f"output.{kind}"
     _, layer, part = stem.split(".")
-    return f"blk.{layer}.{_NAMES[part]}.{kind}"
+    return f"blk.{layer}.{names[part]}.{kind}"
 
 
 def _refuse_unknown_tensors(
     tensors: Mapping[str, Tensor], blueprint: Blueprint, metadata: Fields
 ) -> None:
     """Raise ModelFormatError for a tensor without a rule: the model would lack that part."""
-    known = {rule.source for rule in blueprint.rules} | {_ROPE_DIVISORS}
+    known = {rule.source for rule in blueprint.rules} | {_ROPE_DIVISORS, *_LONGROPE_DIVISORS}
     for name, tensor in tensors.items():
         if name not in known:
             architecture = metadata.get("general.architecture")

@@ -53,6 +53,8 @@ class TensorRule:
     shape: required shape of the checkpoint's tensor.
     transposed: the checkpoint has (inputs, outputs), as GPT-2's Conv1D does.
     rows: [begin, end) of the outputs of a fused tensor; None = all.
+    head_order: which row of a head each row of the result is, for all heads alike; such
+        a tensor is copied. () = as they are.
     """
 
     name: str
@@ -60,6 +62,7 @@ class TensorRule:
     shape: tuple[int, ...]
     transposed: bool = False
     rows: tuple[int, int] | None = None
+    head_order: tuple[int, ...] = ()
 
 
 def gather(
@@ -91,4 +94,12 @@ def gather(
         if rule.rows is not None:
             array = array[rule.rows[0] : rule.rows[1]]
         result[rule.name] = replace(tensor, array=np.asarray(array))
+        if rule.head_order:
+            result[rule.name] = _reordered(result[rule.name], rule.head_order)
     return result
+
+
+def _reordered(tensor: Tensor, order: tuple[int, ...]) -> Tensor:
+    """Return a copy with the rows of each head in another order. Blocks stay whole."""
+    heads = tensor.array.reshape(-1, len(order), *tensor.array.shape[1:])
+    return replace(tensor, array=heads[:, list(order)].reshape(tensor.array.shape), mapped=False)

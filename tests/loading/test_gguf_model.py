@@ -27,6 +27,7 @@ from pybatcher.testing.checkpoints import make_checkpoint
 
 ARCHITECTURES = ("llama", "qwen2", "qwen3")
 PROMPT = list(range(5, 60))
+PLAIN_ROPE = {"rope_type": "default", "rope_theta": 1e4}
 # Every architecture with heads of another size, groups, a tied head and not, all biases there are.
 VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("llama", {}),
@@ -36,6 +37,10 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("qwen2", {"tie_word_embeddings": False, "num_key_value_heads": 6}),
     ("qwen3", {}),
     ("qwen3", {"tie_word_embeddings": True}),
+    ("phi3", {}),
+    ("phi3", {"rope_parameters": {**PLAIN_ROPE, "partial_rotary_factor": 0.5}}),
+    ("internlm3", {"attention_bias": True, "mlp_bias": True}),
+    ("ministral3", {}),
     ("smollm3", {"num_hidden_layers": 5, "no_rope_layer_interval": 4}),
 ]
 WIDE = {  # enough for every kind of block
@@ -80,7 +85,8 @@ def test_plain_weights_and_logits_bit_for_bit(
     known, loaded = open_model(directory), open_model(path)
     eps = np.float32(known.config.norm_eps)
     assert np.float32(loaded.config.norm_eps) == eps
-    assert replace(loaded.config, norm_eps=eps) == replace(known.config, norm_eps=eps)
+    same = {"norm_eps": eps, "architecture": architecture}  # which GGUF may name otherwise
+    assert replace(loaded.config, **same) == replace(known.config, norm_eps=eps)
     assert loaded.dtype == known.dtype
     assert loaded.tensors.keys() == known.tensors.keys()
     for name, expected in known.tensors.items():
@@ -115,6 +121,36 @@ def test_scaled_rope_bit_for_bit(dtype: str, tmp_path: Path) -> None:
     directory = make_checkpoint(tmp_path / "hf", "qwen2", rope_parameters=rope)
     path = write_gguf(directory, tmp_path / "model.gguf")
     np.testing.assert_array_equal(logits(path), logits(directory))
+
+
+@pytest.mark.parametrize("original", [64, 256])  # the engine has 128 positions
+def test_longrope_bit_for_bit(original: int, tmp_path: Path) -> None:
+    factors = np.random.default_rng(1).uniform(1, 9, (2, 3)).astype(np.float32).tolist()
+    rope = {"rope_type": "longrope", "rope_theta": 1e4, "partial_rotary_factor": 0.75}
+    directory = make_checkpoint(
+        tmp_path / "hf",
+        "phi3",
+        rope_parameters={**rope, "short_factor": factors[0], "long_factor": factors[1]},
+        original_max_position_embeddings=original,
+    )
+    path = write_gguf(directory, tmp_path / "model.gguf")
+    np.testing.assert_array_equal(logits(path), logits(directory))
+    config = open_gguf(path).config
+    assert config.ropes == open_model(directory).config.ropes
+    assert config.ropes[0].attention_factor > 1
+    assert config.ropes[0].original_positions == original
+
+
+def test_longrope_for_short_contexts_only(tmp_path: Path) -> None:
+    factors = {"short_factor": [1.5] * 4, "long_factor": [3.0] * 4}
+    rope = {"rope_type": "longrope", "rope_theta": 1e4, **factors}
+    directory = make_checkpoint(
+        tmp_path / "hf", "phi3", rope_parameters=rope, original_max_position_embeddings=64
+    )
+    names = "rope_factors_long.weight", "rope_factors_none.weight"
+    path = renamed(directory, tmp_path / "model.gguf", *names)
+    with pytest.raises(ModelFormatError, match=r"rope_factors_long\.weight is missing"):
+        open_gguf(path)
 
 
 # -- blocks ----------------------------------------------------------------------------------

@@ -137,8 +137,8 @@ def test_parameters_of_another_type() -> None:
 
 
 def test_a_configuration_that_is_not_supported() -> None:
-    module = make_module("llama", rope_parameters={"rope_type": "dynamic", "factor": 2.0})
-    with pytest.raises(ModelFormatError, match=r"^LlamaForCausalLM\.config: .*'dynamic'"):
+    module = make_module("llama", partial_rotary_factor=0.5)
+    with pytest.raises(ModelFormatError, match=r"^LlamaForCausalLM\.config: .*partial_rotary"):
         from_torch(module)
 
 

@@ -6,6 +6,7 @@ Written with the `gguf` package, which is independent of pybatcher: an oracle fo
 from __future__ import annotations
 
 import json
+import math
 import struct
 from collections.abc import Callable
 from pathlib import Path
@@ -30,9 +31,12 @@ _PARTS = {
     "mlp.gate_proj": "ffn_gate",
     "mlp.up_proj": "ffn_up",
     "mlp.down_proj": "ffn_down",
+    "self_attn.qkv_proj": "attn_qkv",
+    "mlp.gate_up_proj": "ffn_up",
 }
 _PLAIN = {torch.float32: Kind.F32, torch.float16: Kind.F16, torch.bfloat16: Kind.BF16}
-_ROTATED_IN_PAIRS = ("llama", "smollm3")
+_ROTATED_IN_PAIRS = ("llama", "smollm3", "mistral3")
+_ARCHITECTURES = {"ministral3": "mistral3", "internlm3": "llama"}  # others: as in config.json
 _CONTROL, _USER_DEFINED, _UNUSED, _NORMAL = 3, 4, 5, 1
 
 
@@ -87,7 +91,7 @@ def write_gguf(
     keys: metadata to add or replace; None as a value removes the key.
     """
     config = json.loads((directory / "config.json").read_text())
-    architecture = config["model_type"]
+    architecture = _ARCHITECTURES.get(config["model_type"], config["model_type"])
     writer = gguf.GGUFWriter(target, architecture)
     _add_config(writer, config)
     if tokenizer:
@@ -100,6 +104,10 @@ def write_gguf(
     divisors = llama3_divisors(config)
     if divisors is not None:
         writer.add_tensor("rope_freqs.weight", divisors)
+    for length in ("short", "long"):
+        factors = config["rope_parameters"].get(f"{length}_factor")
+        if factors is not None:
+            writer.add_tensor(f"rope_factors_{length}.weight", np.array(factors, np.float32))
     for name, weight in load_file(directory / "model.safetensors").items():
         if architecture in _ROTATED_IN_PAIRS and name.split(".")[-2] in heads:
             weight = in_pairs(weight, heads[name.split(".")[-2]])
@@ -129,12 +137,29 @@ def _add_config(writer: gguf.GGUFWriter, config: dict[str, Any]) -> None:
         writer.add_value_length(config["head_dim"])
         writer.add_rope_dimension_count(config["head_dim"])
     rope = config["rope_parameters"]
+    if config["model_type"] == "ministral3":
+        writer.add_rope_scaling_yarn_log_mul(rope["mscale_all_dim"])
+        writer.add_attn_temperature_scale(rope["llama_4_scaling_beta"])
+    if config["model_type"] == "phi3":
+        _add_phi3(writer, config, rope)
     writer.add_rope_freq_base(rope["rope_theta"])
     if rope["rope_type"] in ("linear", "yarn"):
         writer.add_rope_scaling_type(gguf.RopeScalingType(rope["rope_type"]))
         writer.add_rope_scaling_factor(rope["factor"])
     if rope["rope_type"] == "yarn":
         writer.add_rope_scaling_orig_ctx_len(rope["original_max_position_embeddings"])
+
+
+def _add_phi3(writer: gguf.GGUFWriter, config: dict[str, Any], rope: dict[str, Any]) -> None:
+    original = config["original_max_position_embeddings"]
+    head_dim = config["hidden_size"] // config["num_attention_heads"]
+    writer.add_rope_scaling_orig_ctx_len(original)
+    writer.add_rope_dimension_count(int(head_dim * rope.get("partial_rotary_factor", 1.0)))
+    writer.add_sliding_window(config["sliding_window"] or 0)
+    if rope["rope_type"] == "longrope":
+        scale = config["max_position_embeddings"] / original
+        factor = math.sqrt(1 + math.log(scale) / math.log(original)) if scale > 1 else 1.0
+        writer.add_rope_scaling_attn_factors(factor)
 
 
 def llama3_divisors(config: dict[str, Any]) -> NDArray[np.float32] | None:

@@ -24,7 +24,7 @@ from pybatcher.engine import Engine
 from pybatcher.loading import from_torch, open_model
 from pybatcher.models import tiny_path
 from pybatcher.params.config import EngineConfig
-from pybatcher.testing.checkpoints import make_checkpoint
+from pybatcher.testing.checkpoints import make_checkpoint, make_module
 from tools.tiny.evaluate import prompt_text
 from tools.tiny.grammar import held_out_prompts
 
@@ -206,6 +206,27 @@ def test_a_live_module_is_the_same_model(tmp_path: Path, family: str) -> None:
     live.close()
 
 
+def test_the_text_part_of_mistral_3(tmp_path: Path) -> None:
+    from transformers import Mistral3Config, Mistral3ForConditionalGeneration
+
+    vision = {"model_type": "pixtral", "hidden_size": 16, "intermediate_size": 16, "head_dim": 8}
+    vision |= {"num_hidden_layers": 1, "num_attention_heads": 2, "image_size": 32, "patch_size": 16}
+    text = make_module("ministral3").config.to_dict()
+    config = Mistral3Config(vision_config=vision, text_config=text, tie_word_embeddings=False)
+    module = Mistral3ForConditionalGeneration(config).eval()
+    module.save_pretrained(tmp_path)
+    tokens = list(range(3, 103))
+    with torch.no_grad():
+        expected = module(torch.tensor([tokens])).logits[0, -1].numpy()
+    with pytest.warns(UserWarning, match="left out: .*vision_tower"):
+        models = [open_model(tmp_path), from_torch(module)]
+    for model in models:
+        engine = Engine.from_loaded(model, EngineConfig(n_ctx=512))
+        logits = engine.prefill_chunk(engine.seq_new(), tokens, logits=True)
+        assert distance(logits[None], expected[None]).max() < CLOSE
+        engine.close()
+
+
 def test_the_shipped_model_writes_what_transformers_writes() -> None:
     """Greedy, in f32, 50 held-out prompts in batches, until they end."""
     import transformers
@@ -255,7 +276,7 @@ def _inputs_rounded(module: Any) -> Iterator[None]:
         if type(part).__name__ not in ("Linear", "Conv1D"):
             continue
         hooks.append(part.register_forward_pre_hook(lambda _, args: (rounded(args[0]),)))
-        if name.endswith(("k_proj", "v_proj", "c_attn")):
+        if name.endswith(("k_proj", "v_proj", "c_attn", "qkv_proj")):
             hooks.append(part.register_forward_hook(lambda _, __, out: rounded(out)))
     yield
     for hook in hooks:

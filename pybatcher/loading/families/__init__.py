@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ..blueprint import Blueprint
-from ..fields import Fields
-from . import gpt2, llama, smollm3
+from ..fields import Fields, shown
+from . import gpt2, internlm3, llama, ministral, phi3, smollm3
 
 __all__ = ["CLASSES", "read_blueprint"]
 
@@ -15,6 +15,11 @@ _READERS = {
     "qwen3": llama.read,
     "gpt2": gpt2.read,
     "smollm3": smollm3.read,
+    "phi3": phi3.read,
+    "internlm3": internlm3.read,
+    "ministral": ministral.read,
+    "ministral3": ministral.read,
+    "mistral3": ministral.read_multimodal,
 }
 
 CLASSES = {
@@ -24,8 +29,16 @@ CLASSES = {
     "qwen3": "Qwen3ForCausalLM",
     "gpt2": "GPT2LMHeadModel",
     "smollm3": "SmolLM3ForCausalLM",
+    "phi3": "Phi3ForCausalLM",
+    "internlm3": "LlamaForCausalLM",
+    "ministral": "MinistralForCausalLM",
+    "ministral3": "Ministral3ForCausalLM",
+    "mistral3": "Mistral3ForConditionalGeneration",
 }
 """The transformers class of each architecture's language model."""
+
+_PUBLISHED_AS = {"internlm3": "InternLM3ForCausalLM"}
+"""The class in files that transformers has not written, where it is another one."""
 
 
 def read_blueprint(fields: Fields) -> Blueprint:
@@ -37,8 +50,23 @@ def read_blueprint(fields: Fields) -> Blueprint:
     if architecture not in _READERS:
         raise fields.error("model_type", "one of " + ", ".join(map(repr, _READERS)))
     classes = fields.get("architectures")
-    expected = CLASSES[architecture]
-    if classes is not None and not (isinstance(classes, list) and expected in classes):
+    expected = _PUBLISHED_AS.get(architecture, CLASSES[architecture])
+    known = {expected, CLASSES[architecture]}
+    if classes is not None and not (isinstance(classes, list) and known.intersection(classes)):
         raise fields.error("architectures", f"[{expected!r}], as model_type is {architecture!r}")
-    fields.refuse_unless("quantization_config")
+    _refuse_quantised(fields)
     return _READERS[architecture](fields)
+
+
+def _refuse_quantised(fields: Fields) -> None:
+    """Raise ModelFormatError for a checkpoint of quantised weights; names the method."""
+    found = fields.get("quantization_config")
+    if found is None:
+        return
+    method = found.get("quant_method") if isinstance(found, dict) else None
+    raise fields.error(
+        "quantization_config",
+        f"no such field: weights quantised by {shown(method) if method else 'another program'} are "
+        "not read. The model's bf16, f16 or f32 checkpoint is, quantised while it is loaded with "
+        "dtype='int8' or 'int4'; and its GGUF files are",
+    )

@@ -54,12 +54,14 @@ def read_config(
     windows: tuple[int, ...],
     head_dim: int | None = None,
     rope: Rope | None = None,
+    norm_eps: float = 1e-6,
 ) -> ModelConfig:
     """Return the configuration of a config.json with the field names of the Llama family.
 
     windows: for each layer, the number of positions that a query sees; 0 = all.
     head_dim: where config.json does not say it; None: hidden_size / n_heads.
     rope: of all layers; None: what config.json says.
+    norm_eps: where config.json does not say it.
     """
     sizes = read_sizes(fields, NAMES, head_dim)
     fields.refuse_unless("hidden_act", "silu", "swish")
@@ -67,7 +69,7 @@ def read_config(
         sizes,
         architecture=fields.text("model_type"),
         vocab_size=fields.integer("vocab_size", 1, MAX_VOCABULARY),
-        norm_eps=fields.number("rms_norm_eps", 0.0, 1.0, 1e-6),
+        norm_eps=fields.number("rms_norm_eps", 0.0, 1.0, norm_eps),
         rope=rope or read_rope(fields, sizes.head_dim, sizes.max_position_embeddings),
         sliding_windows=windows,
     )
