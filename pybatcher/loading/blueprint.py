@@ -31,6 +31,7 @@ class Blueprint:
         checkpoints of the family leave out; "" where none do.
     text_prefixes: (in the checkpoint, in the rules): leading parts of the names of the text
         part of a model that has others, which are left out; () where it is all there is.
+    generates: the model has a head, or one tied to the embedding.
     """
 
     config: ModelConfig
@@ -38,6 +39,12 @@ class Blueprint:
     tied: bool
     prefix: str = ""
     text_prefixes: tuple[tuple[str, str], ...] = ()
+    generates: bool = True
+
+    def without_head(self) -> Blueprint:
+        """Return the blueprint of the same model saved without a head, which may be tied."""
+        rules = tuple(rule for rule in self.rules if rule.name != HEAD)
+        return replace(self, rules=self.rules if self.tied else rules, generates=self.tied)
 
     def fill(self, available: Mapping[str, Tensor], origin: str) -> dict[str, Tensor]:
         """Return the model's tensors by canonical name, types and shapes checked.
@@ -52,7 +59,8 @@ class Blueprint:
             available = self._text_part(available, origin)
         rules = self.rules
         if self.prefix and not any(rule.source in available for rule in rules):
-            rules = tuple(self._without_prefix(rule) for rule in rules)
+            bare = tuple(self._without_prefix(rule) for rule in rules)
+            rules = bare if any(rule.source in available for rule in bare) else rules
         tensors = gather(self._present(rules, available), available, origin)
         head, embedding = tensors.get(HEAD), tensors.get(EMBEDDING)
         if embedding is None:

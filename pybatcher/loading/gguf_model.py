@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import ModelFormatError
+from ..params.embedding_defaults import EmbeddingDefaults
 from .blocks import BLOCKS
 from .blueprint import EMBEDDING, HEAD, Blueprint
 from .families import llama, phi3
@@ -38,6 +39,7 @@ __all__ = ["open_gguf"]
 _LOADED_AS_INT8 = ("int8", "Q5_0", "Q5_1", "Q4_K", "Q5_K", "Q6_K", "IQ4_NL", "IQ4_XS")
 _ROPE_DIVISORS = "rope_freqs.weight"
 _LONGROPE_DIVISORS = ("rope_factors_short.weight", "rope_factors_long.weight")
+_POOLINGS = {1: EmbeddingDefaults("mean", True), 3: EmbeddingDefaults("last", True)}
 _ROTATED_IN_PAIRS = ("llama", "smollm3", "mistral3")
 """Architectures in which llama.cpp rotates neighbouring dimensions together (its NORM)."""
 
@@ -86,7 +88,15 @@ def open_gguf(path: Path) -> LoadedModel:
         name=path.stem,
         path=path,
         fingerprint=identity,
+        embedding=_embedding_defaults(file.metadata, config.architecture),
     )
+
+
+def _embedding_defaults(metadata: Fields, architecture: str) -> EmbeddingDefaults:
+    """Return how texts are embedded: normalised where they are pooled, as llama.cpp has it."""
+    name = f"{architecture}.pooling_type"
+    metadata.refuse_unless(name, 0, *_POOLINGS)
+    return _POOLINGS.get(metadata.get(name), EmbeddingDefaults())
 
 
 def _vocab_size(tensors: Mapping[str, Tensor], path: Path) -> int:

@@ -23,6 +23,7 @@ from pybatcher.errors import ModelFormatError
 from pybatcher.loading import Tensor, open_model
 from pybatcher.loading.blocks import BLOCKS, block_name
 from pybatcher.loading.gguf_model import gguf_name, open_gguf
+from pybatcher.params.embedding_defaults import EmbeddingDefaults
 from pybatcher.testing.checkpoints import make_checkpoint
 
 ARCHITECTURES = ("llama", "qwen2", "qwen3")
@@ -151,6 +152,18 @@ def test_longrope_for_short_contexts_only(tmp_path: Path) -> None:
     path = renamed(directory, tmp_path / "model.gguf", *names)
     with pytest.raises(ModelFormatError, match=r"rope_factors_long\.weight is missing"):
         open_gguf(path)
+
+
+def test_pooling(small: Path, tmp_path: Path) -> None:
+    def embedding(kind: int | None) -> EmbeddingDefaults:
+        path = write_gguf(small, tmp_path / "model.gguf", keys={"llama.pooling_type": kind})
+        return open_gguf(path).embedding
+
+    assert embedding(None) == embedding(0) == EmbeddingDefaults("last", False)
+    assert embedding(1) == EmbeddingDefaults("mean", True)
+    assert embedding(3) == EmbeddingDefaults("last", True)
+    with pytest.raises(ModelFormatError, match=r"llama\.pooling_type is 4; expected 0 or 1 or 3"):
+        embedding(4)
 
 
 # -- blocks ----------------------------------------------------------------------------------

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ..blueprint import Blueprint
 from ..fields import Fields, shown
 from . import gpt2, internlm3, llama, ministral, phi3, smollm3
 
-__all__ = ["CLASSES", "read_blueprint"]
+__all__ = ["BASE_CLASSES", "CLASSES", "read_blueprint"]
 
 _READERS = {
     "llama": llama.read,
@@ -37,6 +39,14 @@ CLASSES = {
 }
 """The transformers class of each architecture's language model."""
 
+BASE_CLASSES = {
+    "llama": "LlamaModel",
+    "mistral": "MistralModel",
+    "qwen2": "Qwen2Model",
+    "qwen3": "Qwen3Model",
+}
+"""The transformers class of the model without a head, as embedders are saved, where it loads."""
+
 _PUBLISHED_AS = {"internlm3": "InternLM3ForCausalLM"}
 """The class in files that transformers has not written, where it is another one."""
 
@@ -52,10 +62,17 @@ def read_blueprint(fields: Fields) -> Blueprint:
     classes = fields.get("architectures")
     expected = _PUBLISHED_AS.get(architecture, CLASSES[architecture])
     known = {expected, CLASSES[architecture]}
-    if classes is not None and not (isinstance(classes, list) and known.intersection(classes)):
+    base = BASE_CLASSES.get(architecture)
+    if classes is not None and not isinstance(classes, list):
+        classes = [None]
+    is_base = classes is not None and base in classes and not known.intersection(classes)
+    if classes is not None and not is_base and not known.intersection(classes):
         raise fields.error("architectures", f"[{expected!r}], as model_type is {architecture!r}")
     _refuse_quantised(fields)
-    return _READERS[architecture](fields)
+    blueprint = _READERS[architecture](fields)
+    if base is not None:  # a model without a head is saved without the "model." of all others
+        blueprint = replace(blueprint, prefix="model.")
+    return blueprint.without_head() if is_base else blueprint
 
 
 def _refuse_quantised(fields: Fields) -> None:
