@@ -14,6 +14,7 @@ from .gguf_file import is_gguf
 from .gguf_model import open_gguf
 from .json_file import read_fields
 from .loaded_model import LoadedModel
+from .sentence_transformers import read_embedding_defaults
 from .tokenizer_files import read_tokenizer
 
 __all__ = ["SHIPPED_MODEL", "open_model"]
@@ -54,6 +55,8 @@ def open_model(path: str | os.PathLike[str] | None = None) -> LoadedModel:
         name=directory.resolve().name,
         path=directory,
         fingerprint=identity,
+        embedding=read_embedding_defaults(directory),
+        generates=blueprint.generates,
     )
 
 
