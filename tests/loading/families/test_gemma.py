@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from safetensors.numpy import load_file, save_file
 
 from pybatcher.errors import ModelFormatError
 from pybatcher.loading import ModelConfig, from_torch, open_model
@@ -211,6 +213,27 @@ def test_the_text_part_of_a_model_with_images(tmp_path: Path) -> None:
     for model in (saved, live):
         np.testing.assert_array_equal(model.tensors["layers.2.up.weight"].array, weight)
     assert saved.tensors.keys() == live.tensors.keys()
+
+
+def test_the_names_that_google_published(tmp_path: Path) -> None:
+    """All of the text model under one name, and a head that is not tied."""
+    text = make_checkpoint(tmp_path / "text", "gemma3", tie_word_embeddings=False)
+    tensors = load_file(text / "model.safetensors")
+    renamed = {f"language_model.{name}": array for name, array in tensors.items()}
+    renamed["vision_tower.patch.weight"] = np.zeros(3, np.float32)
+    config = json.loads((text / "config.json").read_text())
+    (tmp_path / "config.json").write_text(
+        json.dumps({"model_type": "gemma3", "text_config": config})
+    )
+    save_file(renamed, tmp_path / "model.safetensors")
+    with pytest.warns(UserWarning, match=r"left out: 'vision_tower \(1 tensors\)'"):
+        loaded = open_model(tmp_path)
+    known = open_model(text)
+    assert loaded.config == known.config
+    assert loaded.tensors.keys() == known.tensors.keys()
+    assert "head.weight" in loaded.tensors
+    for name, tensor in known.tensors.items():
+        np.testing.assert_array_equal(loaded.tensors[name].array, tensor.array, err_msg=name)
 
 
 def test_the_text_part_alone_says_nothing(tmp_path: Path) -> None:
