@@ -3,7 +3,8 @@
 // In a group of 32 along K the products of whole numbers are summed exactly; what a group adds to
 // an output is fma(float(sum), weight scale * activation scale, output), group after group. Weights
 // lie a zero point above their value, so that they are the unsigned operand of vpdpbusd: the row's
-// correction, where the exact sum starts, takes that back.
+// correction, where the exact sum starts, takes that back. AVX2 has no such instruction and takes
+// the zero point of bytes off first.
 #pragma once
 
 #include "cpu/kernels.h"
@@ -26,17 +27,18 @@ constexpr int kScaleBytes = kGroupTileColumns * 2;
 constexpr int kGroupBlock = 65536;
 
 struct Int8Weights {
+  static constexpr int kZeroPoint = kByteZeroPoint;  // that is still in the products
   static constexpr int kRowsOfQuads = 8;
   // sums[r][v] += quads of row j times those of each row of x, which starts at the group.
   template <int kRows>
   static PB_INLINE void step(const uint8_t* w, int j, const int8_t* x, int64_t stride,
                              Ints (&sums)[kRows][kGroupTileVectors]) {
-    Quads column[kGroupTileVectors];
+    WeightBytes column[kGroupTileVectors];
 #pragma GCC unroll 2
-    for (int v = 0; v < kGroupTileVectors; ++v) column[v] = load_quads(w + v * 4 * kWidth);
+    for (int v = 0; v < kGroupTileVectors; ++v) column[v] = load_weight_bytes(w + v * 4 * kWidth);
 #pragma GCC unroll 6
     for (int r = 0; r < kRows; ++r) {
-      const QuadFactor f = quad_factor(x + r * stride + 4 * j);
+      const WeightByteFactor f = weight_byte_factor(x + r * stride + 4 * j);
 #pragma GCC unroll 2
       for (int v = 0; v < kGroupTileVectors; ++v) sums[r][v] = dot(sums[r][v], column[v], f);
     }
@@ -44,6 +46,7 @@ struct Int8Weights {
 };
 
 struct Int4Weights {
+  static constexpr int kZeroPoint = 8;
   static constexpr int kRowsOfQuads = 4;
   template <int kRows>
   static PB_INLINE void step(const uint8_t* w, int j, const int8_t* x, int64_t stride,
@@ -101,7 +104,8 @@ inline __attribute__((noinline)) void group_block(const GroupBlockArgs& a) {
     for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 2
       for (int v = 0; v < kGroupTileVectors; ++v) {
-        whole[r][v] = set1_int(groups[r * a.group_stride].correction);
+        whole[r][v] =
+            set1_int(Weights::kZeroPoint == 0 ? 0 : groups[r * a.group_stride].correction);
       }
     }
 #pragma GCC unroll kUnroll

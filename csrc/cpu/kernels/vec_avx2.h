@@ -167,5 +167,28 @@ PB_INLINE Ints dot(Ints sum, Quads w, QuadFactor f) {
       sum, _mm256_add_epi32(_mm256_madd_epi16(even, f.even), _mm256_madd_epi16(odd, f.odd)));
 }
 
+// Bytes of int8 weights less their zero point, and their magnitudes: by these vpmaddubsw does not
+// saturate, as 2 * 128 * 127 < 2^15.
+constexpr int kByteZeroPoint = 0;
+struct WeightBytes {
+  __m256i value, size;
+};
+PB_INLINE WeightBytes load_weight_bytes(const uint8_t* p) {
+  const __m256i value = _mm256_xor_si256(load_quads(p), _mm256_set1_epi8(-128));
+  return {value, _mm256_abs_epi8(value)};
+}
+struct WeightByteFactor {
+  __m256i quad;
+};
+PB_INLINE WeightByteFactor weight_byte_factor(const int8_t* p) {
+  int32_t quad;
+  __builtin_memcpy(&quad, p, sizeof(quad));
+  return {_mm256_set1_epi32(quad)};
+}
+PB_INLINE Ints dot(Ints sum, WeightBytes w, WeightByteFactor f) {
+  const __m256i pairs = _mm256_maddubs_epi16(w.size, _mm256_sign_epi8(f.quad, w.value));
+  return _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+}
+
 }  // namespace
 }  // namespace pb::cpu::PB_CPU_TARGET

@@ -176,5 +176,12 @@ PB_INLINE Ints dot(Ints sum, Quads w, QuadFactor f) {
 }
 #endif
 
+// Bytes of int8 weights as they lie, above their zero point.
+constexpr int kByteZeroPoint = 128;
+using WeightBytes = Quads;
+using WeightByteFactor = QuadFactor;
+PB_INLINE WeightBytes load_weight_bytes(const uint8_t* p) { return load_quads(p); }
+PB_INLINE WeightByteFactor weight_byte_factor(const int8_t* p) { return quad_factor(p); }
+
 }  // namespace
 }  // namespace pb::cpu::PB_CPU_TARGET
