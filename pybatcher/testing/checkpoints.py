@@ -157,6 +157,8 @@ def make_module(
 
     config_class, model_class = _CLASSES[architecture]
     settings = {"bos_token_id": 0, "eos_token_id": 1, **_DEFAULTS[architecture], **overrides}
+    if "layer_types" in settings and "layer_types" not in overrides:
+        settings["layer_types"] = settings["layer_types"][: settings["num_hidden_layers"]]
     config = getattr(transformers, config_class)(**settings)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
