@@ -42,9 +42,8 @@ class TimedBackend final : public Backend {
   Activations make_activations(int max_rows, int cols, DType weights) override {
     return inner_.make_activations(max_rows, cols, weights);
   }
-  RopeTable make_rope(std::span<const float> inv_freq, float attention_factor,
-                      int n_positions) override {
-    return inner_.make_rope(inv_freq, attention_factor, n_positions);
+  RopeTable make_rope(std::span<const float> inv_freq, std::span<const float> factors) override {
+    return inner_.make_rope(inv_freq, factors);
   }
   KvStorage make_kv(int n_blocks, int block_size, int n_layers, int n_kv_heads, int head_dim,
                     DType dtype) override {

@@ -242,7 +242,10 @@ ModelConfig to_model_config(const py::dict& fields) {
   c.learned_positions = choice<bool>(fields, "position", {{"rope", false}, {"learned", true}});
   for (const auto& rope : field<std::vector<py::dict>>(fields, "ropes")) {
     c.ropes.push_back({.inv_freq = field<std::vector<float>>(rope, "inv_freq"),
-                       .attention_factor = field<float>(rope, "attention_factor")});
+                       .long_inv_freq = field<std::vector<float>>(rope, "long_inv_freq"),
+                       .attention_factor = field<float>(rope, "attention_factor"),
+                       .query_beta = field<float>(rope, "query_beta"),
+                       .original_positions = field<int>(rope, "original_positions")});
   }
   c.layer_ropes = field<std::vector<int>>(fields, "layer_ropes");
   c.attention_scale = field<float>(fields, "attention_scale");

@@ -145,24 +145,24 @@ Activations CpuBackend::make_activations(int max_rows, int cols, DType weights) 
   return a;
 }
 
-RopeTable CpuBackend::make_rope(std::span<const float> inv_freq, float attention_factor,
-                                int n_positions) {
+RopeTable CpuBackend::make_rope(std::span<const float> inv_freq, std::span<const float> factors) {
   RopeTable table;
-  table.n_positions = n_positions;
+  table.n_positions = static_cast<int>(factors.size());
   table.half_dim = static_cast<int>(inv_freq.size());
-  const size_t n = static_cast<size_t>(n_positions) * inv_freq.size();
+  const size_t n = factors.size() * inv_freq.size();
   table.cosines = make_buffer(n * sizeof(float));
   table.sines = make_buffer(n * sizeof(float));
   float* cosines = table.cosines.as<float>();
   float* sines = table.sines.as<float>();
   // As transformers has it: the angle is an f32 product, its cosine is rounded to f32, then scaled.
-  pool_.parallel_for(n_positions, 256, [&](int64_t begin, int64_t end, int) {
+  pool_.parallel_for(table.n_positions, 256, [&](int64_t begin, int64_t end, int) {
     for (int64_t p = begin; p < end; ++p) {
       for (size_t i = 0; i < inv_freq.size(); ++i) {
         const double angle = static_cast<float>(p) * inv_freq[i];
+        const float factor = inv_freq[i] == 0.0f ? 1.0f : factors[p];
         const size_t at = p * inv_freq.size() + i;
-        cosines[at] = static_cast<float>(std::cos(angle)) * attention_factor;
-        sines[at] = static_cast<float>(std::sin(angle)) * attention_factor;
+        cosines[at] = static_cast<float>(std::cos(angle)) * factor;
+        sines[at] = static_cast<float>(std::sin(angle)) * factor;
       }
     }
   });

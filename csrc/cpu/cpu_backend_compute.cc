@@ -144,18 +144,20 @@ void CpuBackend::rope_and_store(Buffer& qkv, const AttentionLayer& layer, KvStor
       const int position = sequence.first_position + static_cast<int>(row) - sequence.first_row;
       RotateArgs rotate;
       rotate.head_dim = head_dim;
-      if (layer.rope != nullptr) {
-        const int64_t at = static_cast<int64_t>(position) * layer.rope->half_dim;
-        rotate.cosines = layer.rope->cosines.as<float>() + at;
-        rotate.sines = layer.rope->sines.as<float>() + at;
-      }
       float* heads = qkv.as<float>() + row * row_size;
       if (is_whole(layer.q_norm)) norm_in_place(*layer.q_norm, heads);
       if (is_whole(layer.k_norm)) {
         norm_in_place(*layer.k_norm, heads + static_cast<int64_t>(layer.n_heads) * head_dim);
       }
       for (int h = 0; h < n_rotated; ++h) {
-        const Norm* norm = h < layer.n_heads ? layer.q_norm : layer.k_norm;
+        const bool is_q = h < layer.n_heads;
+        const RopeTable* rope = is_q && layer.q_rope != nullptr ? layer.q_rope : layer.rope;
+        if (rope != nullptr) {
+          const int64_t at = static_cast<int64_t>(position) * rope->half_dim;
+          rotate.cosines = rope->cosines.as<float>() + at;
+          rotate.sines = rope->sines.as<float>() + at;
+        }
+        const Norm* norm = is_q ? layer.q_norm : layer.k_norm;
         const bool alone = norm != nullptr && !is_whole(norm);
         rotate.norm_weight = alone ? norm->weight.values.as<float>() : nullptr;
         rotate.norm_eps = alone ? norm->eps : 0.0f;

@@ -117,18 +117,19 @@ Activations CudaBackend::make_activations(int max_rows, int cols, DType weights)
 }
 
 // The numbers of the CPU's table: cosines are taken on the host.
-RopeTable CudaBackend::make_rope(std::span<const float> inv_freq, float attention_factor,
-                                 int n_positions) {
+RopeTable CudaBackend::make_rope(std::span<const float> inv_freq, std::span<const float> factors) {
+  const int n_positions = static_cast<int>(factors.size());
   const size_t half = inv_freq.size();
-  std::vector<float> cosines(static_cast<size_t>(n_positions) * half);
+  std::vector<float> cosines(factors.size() * half);
   std::vector<float> sines(cosines.size());
   pool_.parallel_for(n_positions, 256, [&](int64_t begin, int64_t end, int) {
     for (int64_t p = begin; p < end; ++p) {
       for (size_t i = 0; i < half; ++i) {
         const double angle = static_cast<float>(p) * inv_freq[i];
+        const float factor = inv_freq[i] == 0.0f ? 1.0f : factors[static_cast<size_t>(p)];
         const size_t at = static_cast<size_t>(p) * half + i;
-        cosines[at] = static_cast<float>(std::cos(angle)) * attention_factor;
-        sines[at] = static_cast<float>(std::sin(angle)) * attention_factor;
+        cosines[at] = static_cast<float>(std::cos(angle)) * factor;
+        sines[at] = static_cast<float>(std::sin(angle)) * factor;
       }
     }
   });

@@ -47,8 +47,7 @@ class CudaBackend final : public Backend {
   Vector make_vector(const TensorView& view) override;
   Buffer make_buffer(size_t bytes) override;
   Activations make_activations(int max_rows, int cols, DType weights) override;
-  RopeTable make_rope(std::span<const float> inv_freq, float attention_factor,
-                      int n_positions) override;
+  RopeTable make_rope(std::span<const float> inv_freq, std::span<const float> factors) override;
   KvStorage make_kv(int n_blocks, int block_size, int n_layers, int n_kv_heads, int head_dim,
                     DType dtype) override;
   void prepare(const PassShape& shape) override;

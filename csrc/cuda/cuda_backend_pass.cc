@@ -179,6 +179,7 @@ void CudaBackend::norm_whole(const Norm* norm, float* rows, int64_t row_size, in
 void CudaBackend::rope_and_store(Buffer& qkv, const AttentionLayer& layer, KvStorage& kv) {
   attempt([&] {
     const bool rotates = layer.rope != nullptr;
+    const RopeTable* const q_rope = layer.q_rope != nullptr ? layer.q_rope : layer.rope;
     const int head_dim = layer.head_dim;
     const int64_t row_size = static_cast<int64_t>(layer.n_heads + 2 * layer.n_kv_heads) * head_dim;
     float* const keys = qkv.as<float>() + static_cast<int64_t>(layer.n_heads) * head_dim;
@@ -191,6 +192,8 @@ void CudaBackend::rope_and_store(Buffer& qkv, const AttentionLayer& layer, KvSto
                            .n_rows = &pass_->counts.device->n_rows,
                            .cosines = rotates ? layer.rope->cosines.as<float>() : nullptr,
                            .sines = rotates ? layer.rope->sines.as<float>() : nullptr,
+                           .q_cosines = rotates ? q_rope->cosines.as<float>() : nullptr,
+                           .q_sines = rotates ? q_rope->sines.as<float>() : nullptr,
                            .q_norm = head_norm(layer.q_norm, head_dim),
                            .k_norm = head_norm(layer.k_norm, head_dim),
                            .n_heads = layer.n_heads,

@@ -42,19 +42,30 @@ void check_softcap(const char* field, float value) {
   }
 }
 
-void check_rope(const RopeConfig& rope, int head_dim) {
-  if (head_dim % 2 != 0) refuse("head_dim", std::to_string(head_dim), "even with rope");
-  if (rope.inv_freq.size() != static_cast<size_t>(head_dim / 2)) {
-    refuse("ropes.inv_freq", std::to_string(rope.inv_freq.size()) + " numbers",
+void check_frequencies(const char* field, const std::vector<float>& frequencies, int head_dim) {
+  if (frequencies.size() != static_cast<size_t>(head_dim / 2)) {
+    refuse(field, std::to_string(frequencies.size()) + " numbers",
            "head_dim / 2 = " + std::to_string(head_dim / 2) + " numbers");
   }
-  for (float f : rope.inv_freq) {
+  for (float f : frequencies) {
     if (!std::isfinite(f) || f < 0.0f) {
-      refuse("ropes.inv_freq", "a list that holds " + std::to_string(f),
-             "finite numbers, 0 or more");
+      refuse(field, "a list that holds " + std::to_string(f), "finite numbers, 0 or more");
     }
   }
+}
+
+void check_rope(const RopeConfig& rope, int head_dim) {
+  if (head_dim % 2 != 0) refuse("head_dim", std::to_string(head_dim), "even with rope");
+  check_frequencies("ropes.inv_freq", rope.inv_freq, head_dim);
+  if (!rope.long_inv_freq.empty()) {
+    check_frequencies("ropes.long_inv_freq", rope.long_inv_freq, head_dim);
+  }
   check_positive("ropes.attention_factor", rope.attention_factor);
+  if (!std::isfinite(rope.query_beta) || rope.query_beta < 0.0f) {
+    refuse("ropes.query_beta", std::to_string(rope.query_beta), "a finite number, 0 or more");
+  }
+  const bool asked = rope.query_beta > 0.0f || !rope.long_inv_freq.empty();
+  check_range("ropes.original_positions", rope.original_positions, asked ? 1 : 0, kMaxPositions);
 }
 
 void check_experts(const MoeConfig& moe, int n_layers, bool gated_mlp) {

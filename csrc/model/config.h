@@ -11,8 +11,17 @@ enum class NormKind { kRms, kLayer };
 // Rotary positions: how far each pair of a head's elements turns per position, in radians. Pairs
 // that do not turn (partial rotary) have 0.
 struct RopeConfig {
-  std::vector<float> inv_freq;  // (head_dim / 2), scaling already applied
-  float attention_factor = 1.0f;
+  std::vector<float> inv_freq;            // (head_dim / 2), scaling already applied
+  std::vector<float> long_inv_freq = {};  // instead, past original_positions; empty = no others
+  float attention_factor = 1.0f;          // multiplies what turns
+  float query_beta = 0.0f;     // q *= 1 + query_beta * log(1 + floor(p / original_positions))
+  int original_positions = 0;  // that the model was trained with first; 0 = nothing asks
+
+  // The frequencies for sequences of up to n_positions: never a matter of how long one is by now,
+  // which would change the keys that it has.
+  const std::vector<float>& frequencies(int n_positions) const {
+    return long_inv_freq.empty() || n_positions <= original_positions ? inv_freq : long_inv_freq;
+  }
 };
 
 enum class Activation { kSilu, kGeluTanh, kGelu };

@@ -1,5 +1,6 @@
 #include "model/forward.h"
 
+#include <cmath>
 #include <cstddef>
 
 namespace pb {
@@ -9,7 +10,18 @@ Buffer floats(Backend& backend, int rows, int cols) {
   return backend.make_buffer(static_cast<size_t>(rows) * static_cast<size_t>(cols) * sizeof(float));
 }
 
-const Norm* pointer(const std::optional<Norm>& norm) { return norm ? &*norm : nullptr; }
+template <typename T>
+const T* pointer(const std::optional<T>& value) {
+  return value ? &*value : nullptr;
+}
+
+// Scales q as Llama 4 does (`attn_scale`): less attention is lost to ever more positions.
+void scale_by_position(std::vector<float>& factors, const RopeConfig& rope) {
+  for (size_t p = 0; p < factors.size(); ++p) {
+    const auto contexts = static_cast<float>(p / static_cast<size_t>(rope.original_positions));
+    factors[p] *= 1.0f + rope.query_beta * std::log(1.0f + contexts);
+  }
+}
 
 }  // namespace
 
@@ -43,7 +55,13 @@ Forward::Forward(const ModelConfig& config, const Weights& weights, Backend& bac
   states_ = backend.make_activations(kOutputRows, config.hidden_size, DType::kF32);
   if (config.moe.n_experts > 0) moe_.emplace(config, weights, backend, limits.n_ubatch);
   for (const RopeConfig& rope : config.ropes) {
-    ropes_.push_back(backend.make_rope(rope.inv_freq, rope.attention_factor, limits.n_positions));
+    const std::vector<float>& inv_freq = rope.frequencies(limits.n_positions);
+    std::vector<float> factors(static_cast<size_t>(limits.n_positions), rope.attention_factor);
+    ropes_.push_back(backend.make_rope(inv_freq, factors));
+    q_ropes_.emplace_back();
+    if (rope.query_beta == 0.0f) continue;
+    scale_by_position(factors, rope);
+    q_ropes_.back() = backend.make_rope(inv_freq, factors);
   }
   backend.prepare({.max_rows = limits.n_ubatch,
                    .max_sequences = limits.n_sequences,
@@ -112,6 +130,7 @@ void Forward::attention_block(int n_rows, int layer, ModelKv& kv) {
       .softcap = config_.attention_softcap,
       .sliding_window = config_.sliding_windows[static_cast<size_t>(layer)],
       .rope = rope < 0 ? nullptr : &ropes_[static_cast<size_t>(rope)],
+      .q_rope = rope < 0 ? nullptr : pointer(q_ropes_[static_cast<size_t>(rope)]),
       .q_norm = pointer(w.q_norm),
       .k_norm = pointer(w.k_norm),
   };

@@ -78,6 +78,7 @@ class Forward {
   const Weights& weights_;
   Backend& backend_;
   std::vector<RopeTable> ropes_;                                          // of ModelConfig::ropes
+  std::vector<std::optional<RopeTable>> q_ropes_;                         // where q has its own
   std::shared_ptr<Heartbeat> heartbeat_ = std::make_shared<Heartbeat>();  // may outlive this
 
   Buffer x_;                 // (n_ubatch, hidden) f32: the residual stream

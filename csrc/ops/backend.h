@@ -54,9 +54,10 @@ struct AttentionLayer {
   int n_kv_heads = 0;
   int head_dim = 0;
   float scale = 1.0f;
-  float softcap = 0.0f;             // scores s become softcap * tanh(s / softcap); 0 = none
-  int sliding_window = 0;           // 0 = full
-  const RopeTable* rope = nullptr;  // null = no rotation
+  float softcap = 0.0f;               // scores s become softcap * tanh(s / softcap); 0 = none
+  int sliding_window = 0;             // 0 = full
+  const RopeTable* rope = nullptr;    // null = no rotation
+  const RopeTable* q_rope = nullptr;  // of q; null = rope
   // Null = none. A weight of (head_dim) norms each head; one of all heads of q, or of k, norms them
   // as one row: RMSNorm only.
   const Norm* q_norm = nullptr;
@@ -105,8 +106,9 @@ class Backend {
   // Of zeros.
   virtual Buffer make_buffer(size_t bytes) = 0;
   virtual Activations make_activations(int max_rows, int cols, DType weights) = 0;
-  virtual RopeTable make_rope(std::span<const float> inv_freq, float attention_factor,
-                              int n_positions) = 0;
+  // inv_freq (head_dim / 2); factors (n_positions): of the cosines and sines of each position. A
+  // pair whose frequency is 0 stays as it is, whatever the factor.
+  virtual RopeTable make_rope(std::span<const float> inv_freq, std::span<const float> factors) = 0;
   virtual KvStorage make_kv(int n_blocks, int block_size, int n_layers, int n_kv_heads,
                             int head_dim, DType dtype) = 0;
   // Makes the scratch of passes. Called once, before any pass.

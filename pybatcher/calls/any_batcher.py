@@ -250,7 +250,9 @@ class AnyBatcher(Lifecycle):
             float(cat.vector @ dog.vector)
 
         texts: texts, or token ids, at least one, any number. No system prompt comes before them.
-        pooling: "last": the state of the last token; a long text may take several steps.
+        pooling: None: as the model's own files say (those of sentence-transformers, which may
+            also say that vectors have length 1); "last" where they say nothing.
+            "last": the state of the last token; a long text may take several steps.
             "mean": the mean of the states of all tokens. The text is computed in one step
             whatever `max_prefill_tokens` and `itl_target` say, so it can have `n_batch`
             tokens at most. Up to `n_batch - n_parallel` tokens fit into a step with

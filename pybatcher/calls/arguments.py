@@ -83,8 +83,10 @@ def check_priority(priority: object) -> int:
     return REQUEST.whole("priority", priority, low, high, wanted)
 
 
-def check_pooling(pooling: object) -> Pooling:
-    """Return "last" or "mean". Raises InvalidRequestError."""
+def check_pooling(pooling: object) -> Pooling | None:
+    """Return "last", "mean", or None. Raises InvalidRequestError."""
+    if pooling is None:
+        return None
     found: Pooling = REQUEST.choice("pooling", pooling, ("last", "mean"), "'last' or 'mean'")
     return found
 

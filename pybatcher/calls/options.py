@@ -105,7 +105,7 @@ class ScoreOptions(RequestOptions, total=False):
 class EmbedOptions(RequestOptions, total=False):
     """The keywords of `embed`."""
 
-    pooling: Pooling
+    pooling: Pooling | None
 
 
 class PrefixOptions(TypedDict, total=False):

@@ -49,10 +49,10 @@ class ScoreContinuations(CallOptions, Question[list[Score]]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmbedTexts(CallOptions, Question[list[Embedding]]):
-    """Embed each text as one vector. pooling: "last" or "mean"."""
+    """Embed each text as one vector. pooling: "last", "mean"; None: as the model says."""
 
     texts: Sequence[Prompt]
-    pooling: str = "last"
+    pooling: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

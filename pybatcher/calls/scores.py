@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Answer", "Embedding", "Score"]
 
+_SMALLEST_NORM = 1e-12  # as torch's normalize has it: the vector may be 0
+
 
 @dataclass(frozen=True, slots=True)
 class Score:
@@ -38,7 +40,7 @@ class Score:
 class Embedding:
     """A text as one vector.
 
-    vector: (hidden_size) float32, not normalised.
+    vector: (hidden_size) float32; of length 1 where the model's own files say so.
     prompt_tokens: number of tokens of the text. cached_tokens: how many of them were taken from
         KV that was already there.
     """
@@ -61,3 +63,12 @@ class Answer:
     vector: array[float] | None
     cached_tokens: int
     top_logprobs: tuple[TopLogprobs, ...] = ()
+
+    def embedding(self, prompt_tokens: int, normalised: bool) -> Embedding:
+        """Return the vector as an embedding, of length 1 where it is to be normalised."""
+        import numpy as np
+
+        vector = np.array(self.vector)
+        if normalised:
+            vector /= max(float(np.linalg.norm(vector)), _SMALLEST_NORM)
+        return Embedding(vector, prompt_tokens, self.cached_tokens)

@@ -15,10 +15,17 @@ from .fields import shown
 from .model_config import ModelConfig
 from .tensors import Tensor, TensorRule, gather
 
-__all__ = ["EMBEDDING", "HEAD", "Blueprint"]
+__all__ = ["EMBEDDING", "HEAD", "TEXT_PREFIXES", "Blueprint"]
 
 EMBEDDING = "token_embedding"
 HEAD = "head.weight"
+TEXT_PREFIXES = (
+    ("language_model.model.", "model."),
+    ("language_model.lm_head.", "lm_head."),
+    ("model.language_model.", "model."),
+    ("lm_head.", "lm_head."),
+)
+"""`Blueprint.text_prefixes` of models with a vision part, as releases of transformers save them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +38,7 @@ class Blueprint:
         checkpoints of the family leave out; "" where none do.
     text_prefixes: (in the checkpoint, in the rules): leading parts of the names of the text
         part of a model that has others, which are left out; () where it is all there is.
+    generates: the model has a head, or one tied to the embedding.
     rounds_embedding_scale: the scale is rounded to the embedding's dtype.
     """
 
@@ -39,7 +47,13 @@ class Blueprint:
     tied: bool
     prefix: str = ""
     text_prefixes: tuple[tuple[str, str], ...] = ()
+    generates: bool = True
     rounds_embedding_scale: bool = False
+
+    def without_head(self) -> Blueprint:
+        """Return the blueprint of the same model saved without a head, which may be tied."""
+        rules = tuple(rule for rule in self.rules if rule.name != HEAD)
+        return replace(self, rules=self.rules if self.tied else rules, generates=self.tied)
 
     def config_of(self, tensors: Mapping[str, Tensor]) -> ModelConfig:
         """Return the configuration of the model with these tensors, as `fill` has made them."""
@@ -61,7 +75,8 @@ class Blueprint:
             available = self._text_part(available, origin)
         rules = self.rules
         if self.prefix and not any(rule.source in available for rule in rules):
-            rules = tuple(self._without_prefix(rule) for rule in rules)
+            bare = tuple(self._without_prefix(rule) for rule in rules)
+            rules = bare if any(rule.source in available for rule in bare) else rules
         tensors = gather(self._present(rules, available), available, origin)
         head, embedding = tensors.get(HEAD), tensors.get(EMBEDDING)
         if embedding is None:

@@ -68,6 +68,16 @@ class Fields:
             raise self.error(name, f"a number from {low:g} to {high:g}")
         return float(value)
 
+    def numbers(self, name: str, count: int, low: float, high: float) -> list[float]:
+        """Return the field as a list of `count` finite floats in [low, high]."""
+        values = self._values.get(name)
+        expected = f"a list of {count} numbers from {low:g} to {high:g}"
+        if not isinstance(values, list) or len(values) != count:
+            raise self.error(name, expected)
+        if any(type(value) not in (int, float) or not low <= value <= high for value in values):
+            raise self.error(name, expected)
+        return [float(value) for value in values]
+
     def boolean(self, name: str, default: bool) -> bool:
         """Return the field as a bool."""
         value = self._values.get(name)

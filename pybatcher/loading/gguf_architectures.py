@@ -6,12 +6,13 @@ one is its loader's.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
-from .families import gemma, granite, llama, olmo
+from .families import gemma, granite, llama, ministral, olmo, phi3, smollm3
 from .fields import Fields
 from .gguf_keys import ArchitectureKeys
+from .gguf_rope import original_positions
 from .limits import MAX_LAYERS, MAX_POSITIONS
 from .model_config import ModelConfig
 from .rope import read_rope
@@ -29,14 +30,19 @@ class GgufArchitecture:
 
     change: makes of a Llama-like configuration that of this architecture, by its own keys.
     rules: of its tensors, with transformers' names as sources; biases as in `llama.rules`.
-    has_windows, has_attention_scale: its keys may say these.
+    names: GGUF's names of parts of a layer, where they are not those of a Llama.
+    has_windows, has_attention_scale, has_rotary_dim, has_yarn_log_multiplier: its keys may say
+        these.
     in_pairs: rows of q and k are permuted, for llama.cpp turns neighbouring rows.
     """
 
     change: Callable[[ArchitectureKeys, ModelConfig], ModelConfig] = lambda _, config: config
     rules: Callable[..., Iterator[TensorRule]] = llama.rules
+    names: Mapping[str, str] = field(default_factory=dict)
     has_windows: bool = False
     has_attention_scale: bool = False
+    has_rotary_dim: bool = False
+    has_yarn_log_multiplier: bool = False
     in_pairs: bool = False
 
 
@@ -93,6 +99,22 @@ def _olmo2(keys: ArchitectureKeys, config: ModelConfig) -> ModelConfig:
     return olmo.post_normed(_with_windows(keys, config, 4, theta))
 
 
+def _phi3(keys: ArchitectureKeys, config: ModelConfig) -> ModelConfig:
+    window = keys.integer("attention.sliding_window", 0, MAX_POSITIONS, 0)
+    return replace(config, sliding_windows=(window,) * config.n_layers)
+
+
+def _phi3_rules(config: ModelConfig, **_biases: bool) -> Iterator[TensorRule]:
+    """Yield the rules of a model that has no biases."""
+    return phi3.fused_rules(config)
+
+
+def _mistral3(keys: ArchitectureKeys, config: ModelConfig) -> ModelConfig:
+    beta = keys.number("attention.temperature_scale", 0.0, 1e3, 0.0)
+    original = original_positions(keys, config.max_position_embeddings)
+    return ministral.with_query_beta(config, beta, original)
+
+
 def _with_windows(
     keys: ArchitectureKeys, config: ModelConfig, period: int, theta: float
 ) -> ModelConfig:
@@ -132,4 +154,13 @@ ARCHITECTURES = {
     "gemma3": GgufArchitecture(change=_gemma3, rules=gemma.gguf_rules, has_windows=True),
     "granite": GgufArchitecture(change=_granite, has_attention_scale=True, in_pairs=True),
     "olmo2": GgufArchitecture(change=_olmo2, rules=olmo.rules, has_windows=True),
+    "smollm3": GgufArchitecture(change=lambda _, config: smollm3.in_gguf(config), in_pairs=True),
+    "phi3": GgufArchitecture(
+        change=_phi3,
+        rules=_phi3_rules,
+        names={"q": "attn_qkv", "k": "attn_qkv", "v": "attn_qkv", "gate": "ffn_up"},
+        has_windows=True,
+        has_rotary_dim=True,
+    ),
+    "mistral3": GgufArchitecture(change=_mistral3, has_yarn_log_multiplier=True, in_pairs=True),
 }

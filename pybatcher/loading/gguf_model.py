@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import ModelFormatError
+from ..params.embedding_defaults import EmbeddingDefaults
 from .blocks import BLOCKS, ENGINE_BLOCKS
 from .blueprint import EMBEDDING, HEAD, Blueprint
 from .fields import Fields, shown
@@ -27,6 +28,7 @@ from .gguf_architectures import ARCHITECTURES, GgufArchitecture
 from .gguf_config import read_config
 from .gguf_file import map_gguf
 from .gguf_moe import expert_rules
+from .gguf_rope import LongRopeDivisors
 from .gguf_tokenizer import read_tokenizer
 from .limits import MAX_VOCABULARY
 from .loaded_model import LoadedModel
@@ -39,6 +41,8 @@ __all__ = ["open_gguf"]
 # int4 has.
 _LOADED_AS_INT8 = ("Q5_0", "Q5_1", "IQ4_NL", "IQ4_XS")
 _ROPE_DIVISORS = "rope_freqs.weight"
+_LONGROPE_DIVISORS = ("rope_factors_short.weight", "rope_factors_long.weight")
+_POOLINGS = {1: EmbeddingDefaults("mean", True), 3: EmbeddingDefaults("last", True)}
 _NAMES = {
     "attn_norm": "attn_norm",
     "attn_post_norm": "post_attention_norm",
@@ -59,15 +63,16 @@ _NAMES = {
 def open_gguf(path: Path) -> LoadedModel:
     """Open a GGUF file of one of the `ARCHITECTURES`.
 
-    Maps the weights without reading them, except for the query and key weights of
-    architectures like llama, whose rows it copies in another order. Raises ModelFormatError
+    Maps the weights without reading them, except for query and key weights whose rows it
+    copies in another order. Raises ModelFormatError
     that names the file, the key or tensor, its value and the expected one.
     """
     identity = fingerprint([path])
     file = map_gguf(path)
     tensors = file.tensors
     divisors = _rope_divisors(tensors.get(_ROPE_DIVISORS))
-    config = read_config(file.metadata, _vocab_size(tensors, path), divisors)
+    longrope = _longrope_divisors(tensors, path)
+    config = read_config(file.metadata, _vocab_size(tensors, path), divisors, longrope)
     own = ARCHITECTURES[file.metadata.text("general.architecture")]
     blueprint = _blueprint(config, own, tensors)
     tokenizer = read_tokenizer(file.metadata, config.vocab_size, path.parent)
@@ -85,7 +90,15 @@ def open_gguf(path: Path) -> LoadedModel:
         name=path.stem,
         path=path,
         fingerprint=identity,
+        embedding=_embedding_defaults(file.metadata, config.architecture),
     )
+
+
+def _embedding_defaults(metadata: Fields, architecture: str) -> EmbeddingDefaults:
+    """Return how texts are embedded: normalised where they are pooled, as llama.cpp has it."""
+    name = f"{architecture}.pooling_type"
+    metadata.refuse_unless(name, 0, *_POOLINGS)
+    return _POOLINGS.get(metadata.get(name), EmbeddingDefaults())
 
 
 def _vocab_size(tensors: Mapping[str, Tensor], path: Path) -> int:
@@ -112,6 +125,16 @@ def _rope_divisors(tensor: Tensor | None) -> NDArray[np.float64] | None:
     return values.astype(np.float64)
 
 
+def _longrope_divisors(tensors: Mapping[str, Tensor], path: Path) -> LongRopeDivisors | None:
+    short, long = (_rope_divisors(tensors.get(name)) for name in _LONGROPE_DIVISORS)
+    if short is None and long is None:
+        return None
+    if short is None or long is None:
+        missing = _LONGROPE_DIVISORS[0 if short is None else 1]
+        raise ModelFormatError(f"{path}: tensor {missing} is missing, and its counterpart is there")
+    return LongRopeDivisors(short, long)
+
+
 def _blueprint(
     config: ModelConfig, own: GgufArchitecture, tensors: Mapping[str, Tensor]
 ) -> Blueprint:
@@ -122,13 +145,14 @@ def _blueprint(
         o_bias="blk.0.attn_output.bias" in tensors,
         mlp_bias="blk.0.ffn_gate.bias" in tensors,
     )
-    renamed = tuple(replace(rule, source=gguf_name(rule.name)) for rule in rules)
+    names = {**_NAMES, **own.names}
+    renamed = tuple(replace(rule, source=gguf_name(rule.name, names)) for rule in rules)
     tied = gguf_name(HEAD) not in tensors
     return Blueprint(config, (*renamed, *expert_rules(config)), tied)
 
 
-def gguf_name(name: str) -> str:
-    """Return GGUF's name of a canonical tensor name."""
+def gguf_name(name: str, names: Mapping[str, str] = _NAMES) -> str:
+    """Return GGUF's name of a canonical tensor name. names: of the parts of a layer."""
     if name == EMBEDDING:
         return "token_embd.weight"
     stem, _, kind = name.rpartition(".")
@@ -137,14 +161,14 @@ def gguf_name(name: str) -> str:
     if stem == "head":
         return f"output.{kind}"
     _, layer, part = stem.split(".")
-    return f"blk.{layer}.{_NAMES[part]}.{kind}"
+    return f"blk.{layer}.{names[part]}.{kind}"
 
 
 def _refuse_unknown_tensors(
     tensors: Mapping[str, Tensor], blueprint: Blueprint, metadata: Fields
 ) -> None:
     """Raise ModelFormatError for a tensor without a rule: the model would lack that part."""
-    known = {rule.source for rule in blueprint.rules} | {_ROPE_DIVISORS}
+    known = {rule.source for rule in blueprint.rules} | {_ROPE_DIVISORS, *_LONGROPE_DIVISORS}
     for name, tensor in tensors.items():
         if name not in known:
             architecture = metadata.get("general.architecture")

@@ -10,7 +10,7 @@ from typing import Any
 from ..errors import ModelFormatError
 from .fields import Fields, shown
 
-__all__ = ["parse_json", "read_bytes", "read_fields", "read_text"]
+__all__ = ["parse_json", "read_bytes", "read_fields", "read_list", "read_text"]
 
 _MAX_JSON_BYTES = 64 * 2**20
 
@@ -51,17 +51,29 @@ def parse_json(data: bytes, source: str) -> dict[str, Any]:
 
     source: names the data in the messages of ModelFormatError.
     """
+    value = _parse(data, source)
+    if not isinstance(value, dict):
+        raise ModelFormatError(f"{source}: found {shown(value)}; expected a JSON object")
+    return value
+
+
+def read_list(path: Path) -> list[Any]:
+    """Read a file that holds one JSON list. Raises ModelFormatError."""
+    value = _parse(read_bytes(path), str(path))
+    if not isinstance(value, list):
+        raise ModelFormatError(f"{path}: found {shown(value)}; expected a JSON list")
+    return value
+
+
+def _parse(data: bytes, source: str) -> Any:
     try:
-        value = json.loads(
+        return json.loads(
             data.decode("utf-8"), object_pairs_hook=_unique, parse_constant=_no_constant
         )
     except RecursionError as error:
         raise ModelFormatError(f"{source}: JSON nested too deeply") from error
     except ValueError as error:
         raise ModelFormatError(f"{source}: not valid JSON: {error}") from error
-    if not isinstance(value, dict):
-        raise ModelFormatError(f"{source}: found {shown(value)}; expected a JSON object")
-    return value
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

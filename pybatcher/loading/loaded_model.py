@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from tokenizers import Tokenizer as TokenizerBackend
 
+from ..params.embedding_defaults import EmbeddingDefaults
 from .model_config import ModelConfig
 from .tensors import Tensor
 
@@ -54,6 +55,8 @@ class LoadedModel:
     name: shown to users: the name of the directory, of the file, or of the module's class.
     path: None for a module in memory.
     fingerprint: of the files that were read; "" for a module in memory.
+    embedding: how the model embeds texts, where the caller does not say.
+    generates: it has a head, or one tied to the token embedding; else it only embeds.
     """
 
     config: ModelConfig
@@ -63,3 +66,5 @@ class LoadedModel:
     name: str
     path: Path | None
     fingerprint: str = ""
+    embedding: EmbeddingDefaults = field(default_factory=EmbeddingDefaults)
+    generates: bool = True

@@ -16,6 +16,7 @@ from .gguf_file import is_gguf
 from .gguf_model import open_gguf
 from .json_file import read_fields
 from .loaded_model import LoadedModel
+from .sentence_transformers import read_embedding_defaults
 from .tokenizer_files import read_tokenizer
 
 __all__ = ["SHIPPED_MODEL", "open_model"]
@@ -62,6 +63,8 @@ def open_model(
         name=name_of(directory.resolve()),
         path=directory,
         fingerprint=identity,
+        embedding=read_embedding_defaults(directory),
+        generates=blueprint.generates,
     )
 
 

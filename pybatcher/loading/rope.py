@@ -2,13 +2,15 @@
 
 Sources: RoPE, Su et al. 2021 (arXiv:2104.09864); linear position interpolation,
 Chen et al. 2023 (arXiv:2306.15595); YaRN, Peng et al. 2023 (arXiv:2309.00071);
-"llama3" is the piecewise interpolation that Meta published with Llama 3.1.
+LongRoPE, Ding et al. 2024 (arXiv:2402.13753); "llama3" is the piecewise interpolation
+that Meta published with Llama 3.1.
 Values are computed in float64 and rounded to float32 once, at the end.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,9 +18,9 @@ from numpy.typing import NDArray
 
 from .fields import Fields
 
-__all__ = ["Rope", "read_rope"]
+__all__ = ["Rope", "read_original_positions", "read_rope", "read_rotary_dim", "rotary_order"]
 
-_SUPPORTED = ("default", "linear", "llama3", "yarn")
+_SUPPORTED = ("default", "linear", "dynamic", "llama3", "yarn", "longrope")
 _MAX_POSITIONS = 2**31 - 1
 
 
@@ -28,11 +30,21 @@ class Rope:
 
     inv_freq: head_dim / 2 float32 values, in radians per position, with the checkpoint's RoPE
         scaling applied.
-    attention_factor: multiplies cosines and sines (YaRN; 1.0 elsewhere).
+        Pairs that do not turn have 0: the last ones, where the rotary dimensions are fewer.
+    attention_factor: multiplies cosines and sines (YaRN, LongRoPE; 1.0 elsewhere).
+    long_inv_freq: frequencies of an engine whose sequences may have more than
+        `original_positions`; empty: the same.
+    query_beta: queries at position p are multiplied by
+        1 + query_beta * log(1 + floor(p / original_positions)).
+    original_positions: positions that the model was trained with first; 0 where nothing
+        depends on it.
     """
 
     inv_freq: tuple[float, ...]
     attention_factor: float
+    long_inv_freq: tuple[float, ...] = ()
+    query_beta: float = 0.0
+    original_positions: int = 0
 
 
 def read_rope(
@@ -40,42 +52,108 @@ def read_rope(
     head_dim: int,
     max_position_embeddings: int,
     divisors: NDArray[np.float64] | None = None,
+    *,
+    default_theta: float = 10000.0,
+    default_original: int | None = None,
+    rotary_dim: int | None = None,
+    aliases: Mapping[str, str] | None = None,
 ) -> Rope:
     """Return the frequencies that config.json describes, in either of its two forms.
 
     transformers 5 writes one object, `rope_parameters`; older files have `rope_theta`
     beside an optional `rope_scaling`. divisors: (head_dim / 2,), divide the scaled
-    frequencies; a GGUF file has the scaling of Llama 3 in this form. Raises
-    ModelFormatError for an unsupported scaling or a value out of range.
+    frequencies; a GGUF file has the scaling of Llama 3 in this form. default_theta: where
+    config.json has no rope_theta. default_original: where it has no
+    original_max_position_embeddings; None: max_position_embeddings. rotary_dim: dimensions
+    of a head that turn, of `read_rotary_dim`; None: all, and any other number is refused.
+    aliases: other names of scalings.
+    Raises ModelFormatError for an unsupported scaling or a value out of range.
     """
     name = "rope_scaling" if "rope_scaling" in fields else "rope_parameters"
     scaling = fields.child(name)
     source = scaling if "rope_theta" in scaling else fields
-    theta = source.number("rope_theta", 1e-3, 1e12, 10000.0)
-    for owner in (fields, scaling):
-        owner.refuse_unless("partial_rotary_factor", 1.0, 1)
+    theta = source.number("rope_theta", 1e-3, 1e12, default_theta)
+    if rotary_dim is None:
+        rotary_dim = head_dim
+        for owner in (fields, scaling):
+            owner.refuse_unless("partial_rotary_factor", 1.0, 1)
     for nested in ("full_attention", "sliding_attention"):
         scaling.refuse_unless(nested)
     type_name = "rope_type" if "rope_type" in scaling else "type"
     rope_type = scaling.text(type_name, "default")
+    rope_type = (aliases or {}).get(rope_type, rope_type)
     if rope_type not in _SUPPORTED:
         raise scaling.error(type_name, "one of " + ", ".join(map(repr, _SUPPORTED)))
 
-    exponents = np.arange(0, head_dim, 2, dtype=np.float64) / head_dim
+    exponents = np.arange(0, rotary_dim, 2, dtype=np.float64) / rotary_dim
     inv_freq = np.power(theta, -exponents)
+    long_inv_freq = inv_freq[:0]
     attention_factor = 1.0
+    original = read_original_positions(fields, scaling, default_original or max_position_embeddings)
     if rope_type == "linear":
         inv_freq = inv_freq / _factor(scaling)
     elif rope_type == "llama3":
-        inv_freq = _llama3(inv_freq, scaling, max_position_embeddings)
+        inv_freq = _llama3(inv_freq, scaling, original)
     elif rope_type == "yarn":
         if theta <= 1:
             raise source.error("rope_theta", "more than 1, as YaRN takes its logarithm")
-        inv_freq, attention_factor = _yarn(inv_freq, theta, scaling, max_position_embeddings)
+        factor = scaling.number("factor", 1e-3, 1e6, max_position_embeddings / original)
+        inv_freq, attention_factor = _yarn(inv_freq, theta, scaling, original, factor)
+    elif rope_type == "longrope":
+        factor = scaling.number("factor", 1e-3, 1e6, max_position_embeddings / original)
+        attention_factor = _longrope_attention_factor(scaling, original, factor)
+        long_inv_freq = inv_freq / scaling.numbers("long_factor", len(inv_freq), 1e-3, 1e6)
+        inv_freq = inv_freq / scaling.numbers("short_factor", len(inv_freq), 1e-3, 1e6)
+    elif rope_type == "dynamic":
+        # Scales past max_position_embeddings only, where no sequence of the engine comes.
+        _factor(scaling)
     if divisors is not None:
         inv_freq = inv_freq / divisors
-    values = inv_freq.astype(np.float32).tolist()
-    return Rope(tuple(values), float(np.float32(attention_factor)))
+    return Rope(
+        _padded(inv_freq, head_dim),
+        float(np.float32(attention_factor)),
+        long_inv_freq=_padded(long_inv_freq, head_dim) if long_inv_freq.size else (),
+        original_positions=original if long_inv_freq.size else 0,
+    )
+
+
+def read_rotary_dim(fields: Fields, head_dim: int) -> int:
+    """Return how many dimensions of a head turn, by `partial_rotary_factor`: an even number."""
+    name = "rope_scaling" if "rope_scaling" in fields else "rope_parameters"
+    owner = fields.child(name)
+    if "partial_rotary_factor" not in owner:
+        owner = fields
+    rotary_dim = int(head_dim * owner.number("partial_rotary_factor", 0.0, 1.0, 1.0))
+    if rotary_dim < 2 or rotary_dim % 2:
+        raise owner.error("partial_rotary_factor", f"an even part of head_dim, {head_dim}")
+    return rotary_dim
+
+
+def rotary_order(head_dim: int, rotary_dim: int) -> tuple[int, ...]:
+    """Return the order of a head's rows in which row i turns with row i + head_dim / 2.
+
+    In the checkpoint, row i < rotary_dim / 2 turns with row i + rotary_dim / 2, and the rows
+    after those stay; pairs of them have frequency 0 here. () where all turn.
+    """
+    half, kept = rotary_dim // 2, (head_dim - rotary_dim) // 2
+    if kept == 0:
+        return ()
+    low = (*range(half), *range(rotary_dim, rotary_dim + kept))
+    high = (*range(half, rotary_dim), *range(rotary_dim + kept, head_dim))
+    return low + high
+
+
+def _padded(inv_freq: NDArray[np.float64], head_dim: int) -> tuple[float, ...]:
+    values: list[float] = inv_freq.astype(np.float32).tolist()
+    return (*values, *[0.0] * (head_dim // 2 - len(values)))
+
+
+def read_original_positions(fields: Fields, scaling: Fields, default: int) -> int:
+    """Return the positions that the model was trained with first; fields come before scaling."""
+    name = "original_max_position_embeddings"
+    owner = fields if name in fields else scaling
+    original: int = owner.integer(name, 1, _MAX_POSITIONS, default)
+    return original
 
 
 def _factor(scaling: Fields) -> float:
@@ -83,35 +161,26 @@ def _factor(scaling: Fields) -> float:
     return factor
 
 
-def _llama3(
-    inv_freq: NDArray[np.float64], scaling: Fields, max_position_embeddings: int
-) -> NDArray[np.float64]:
+def _llama3(inv_freq: NDArray[np.float64], scaling: Fields, original: int) -> NDArray[np.float64]:
     """Divide low frequencies by `factor`, keep high ones, blend linearly between."""
     factor = _factor(scaling)
     low = scaling.number("low_freq_factor", 1e-3, 1e6)
     high = scaling.number("high_freq_factor", 1e-3, 1e6)
     if high <= low:
         raise scaling.error("high_freq_factor", f"more than low_freq_factor, {low:g}")
-    old = scaling.integer(
-        "original_max_position_embeddings", 1, _MAX_POSITIONS, max_position_embeddings
-    )
-    turns = old * inv_freq / (2 * math.pi)  # within the original context
+    turns = original * inv_freq / (2 * math.pi)  # within the original context
     smooth = np.clip((turns - low) / (high - low), 0.0, 1.0)
     blended: NDArray[np.float64] = (1 - smooth) * inv_freq / factor + smooth * inv_freq
     return blended
 
 
 def _yarn(
-    inv_freq: NDArray[np.float64], theta: float, scaling: Fields, max_position_embeddings: int
+    inv_freq: NDArray[np.float64], theta: float, scaling: Fields, original: int, factor: float
 ) -> tuple[NDArray[np.float64], float]:
     """Interpolate by parts: blend the dimensions between beta_slow and beta_fast turns.
 
     Returns the frequencies (head_dim / 2,) and the attention factor.
     """
-    original = scaling.integer(
-        "original_max_position_embeddings", 1, _MAX_POSITIONS, max_position_embeddings
-    )
-    factor = scaling.number("factor", 1e-3, 1e6, max_position_embeddings / original)
     attention_factor = scaling.number("attention_factor", 1e-3, 1e3, None)
     if attention_factor is None:
         mscale = scaling.number("mscale", 0.0, 1e3, 0.0)
@@ -136,6 +205,17 @@ def _yarn(
     interpolated = np.clip((np.arange(len(inv_freq)) - low) / (high - low), 0.0, 1.0)
     blended = inv_freq / factor * interpolated + inv_freq * (1 - interpolated)
     return blended, float(attention_factor)
+
+
+def _longrope_attention_factor(scaling: Fields, original: int, factor: float) -> float:
+    """Return the factor of LongRoPE: sqrt(1 + log(factor) / log(original))."""
+    default = 1.0
+    if factor > 1:
+        if original < 2:
+            raise scaling.error("original_max_position_embeddings", "more than 1")
+        default = math.sqrt(1 + math.log(factor) / math.log(original))
+    found: float = scaling.number("attention_factor", 1e-3, 1e3, default)
+    return found
 
 
 def _mscale(factor: float, mscale: float) -> float:

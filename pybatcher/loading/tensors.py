@@ -56,6 +56,8 @@ class TensorRule:
     plus: added to the values, in f32: 1 where a norm multiplies by 1 + weight.
     index: which matrix of a tensor that stacks several, as experts are; None: it is one.
     otherwise: the rule to take where `source` is absent and that rule's source is not.
+    head_order: which row of a head each row of the result is, for all heads alike; such
+        a tensor is copied. () = as they are.
     """
 
     name: str
@@ -66,6 +68,7 @@ class TensorRule:
     plus: float = 0.0
     index: int | None = None
     otherwise: TensorRule | None = None
+    head_order: tuple[int, ...] = ()
 
 
 def gather(
@@ -105,6 +108,8 @@ def gather(
             result[rule.name] = Tensor(sums, "f32", tensor.source)
             continue
         result[rule.name] = replace(tensor, array=np.asarray(array))
+        if rule.head_order:
+            result[rule.name] = _reordered(result[rule.name], rule.head_order)
     return result
 
 
@@ -112,3 +117,9 @@ def _as_f32(array: NDArray[Any], dtype: str) -> NDArray[np.float32]:
     if dtype == "bf16":
         return (array.astype(np.uint32) << 16).view(np.float32)
     return array.astype(np.float32)
+
+
+def _reordered(tensor: Tensor, order: tuple[int, ...]) -> Tensor:
+    """Return a copy with the rows of each head in another order. Blocks stay whole."""
+    heads = tensor.array.reshape(-1, len(order), *tensor.array.shape[1:])
+    return replace(tensor, array=heads[:, list(order)].reshape(tensor.array.shape), mapped=False)

@@ -9,7 +9,7 @@ from tokenizers import Tokenizer as TokenizerBackend
 
 from ..errors import ModelFormatError
 from .blueprint import EMBEDDING
-from .families import CLASSES, read_blueprint
+from .families import BASE_CLASSES, CLASSES, read_blueprint
 from .fields import Fields
 from .loaded_model import LoadedModel, TokenizerParts
 from .tensors import Tensor
@@ -30,8 +30,9 @@ def from_torch(module: Any, tokenizer: Any = None) -> LoadedModel:
     Raises ModelFormatError for another class, or a parameter that cannot be used.
     """
     name = type(module).__name__
-    if name not in CLASSES.values():
-        supported = ", ".join(CLASSES.values())
+    classes = (*CLASSES.values(), *BASE_CLASSES.values())
+    if name not in classes:
+        supported = ", ".join(dict.fromkeys(classes))
         raise ModelFormatError(f"module is a {name}; expected one of {supported}")
     fields = Fields({**module.config.to_dict(), "architectures": [name]}, f"{name}.config")
     blueprint = read_blueprint(fields)
@@ -47,6 +48,7 @@ def from_torch(module: Any, tokenizer: Any = None) -> LoadedModel:
         dtype=tensors[EMBEDDING].dtype,
         name=name,
         path=None,
+        generates=blueprint.generates,
     )
 
 

@@ -12,8 +12,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..errors import InvalidRequestError
 from ..models.hub import find_model
 from ..params.config import EngineConfig
+from ..params.embedding_defaults import EmbeddingDefaults
 from ..text import ChatTemplate, Tokenizer
 from ..text.responses import FORMATS, ResponseFormat, format_of
 from .engine_executor import StepEngine
@@ -33,6 +35,8 @@ class Runtime:
     name: of the model, for people.
     fingerprint: of the files it was read from, "" if there are none. With another fingerprint, a
         model of the same name may be another one.
+    embedding: how texts are embedded, where the caller does not say.
+    generates: the model has a head; else it only embeds.
     """
 
     engine: StepEngine
@@ -41,6 +45,15 @@ class Runtime:
     name: str = ""
     fingerprint: str = ""
     response_format: ResponseFormat = FORMATS["generic"]
+    embedding: EmbeddingDefaults = field(default_factory=EmbeddingDefaults)
+    generates: bool = True
+
+    def no_head(self) -> InvalidRequestError:
+        """Return the error of a request that a model which only embeds cannot answer."""
+        return InvalidRequestError(
+            f"model {self.name!r} has no head and no tied embedding, so that it can neither "
+            "generate nor score: it embeds (`embed`)"
+        )
 
 
 Opener = Callable[[EngineConfig], Runtime]
@@ -88,4 +101,13 @@ def _from_loaded(model: LoadedModel, config: EngineConfig, progress: Progress | 
     template = ChatTemplate(parts.chat_template, special_tokens=parts.special_tokens)
     engine = Engine.from_loaded(model, config, progress)
     format = format_of(parts.chat_template, model.config.architecture, parts.response_template)
-    return Runtime(engine, tokenizer, template, model.name, model.fingerprint, format)
+    return Runtime(
+        engine,
+        tokenizer,
+        template,
+        model.name,
+        model.fingerprint,
+        format,
+        model.embedding,
+        model.generates,
+    )

@@ -120,6 +120,8 @@ class Service(RunningService):
 
     @override
     async def submit(self, call: Call, reply: Reply) -> range:
+        if not self._runtime.generates:
+            raise self._runtime.no_head()
         submitted, common = self._check(call)
         params = self._reader.params(call)
         output = await self._reader.output(call, params)
@@ -186,6 +188,8 @@ class Service(RunningService):
         return await self._reader.prompts.detokenize(question.token_ids)
 
     async def _score(self, question: ScoreContinuations) -> list[Score]:
+        if not self._runtime.generates:
+            raise self._runtime.no_head()
         submitted, common = self._check(question)
         begin = await self._reader.prompts.read(question.prompt, before=self._reader.before_texts)
         continuations = check_several("continuations", question.continuations)
@@ -204,10 +208,10 @@ class Service(RunningService):
         return await self._answer_each(request, len(continuations), submitted, score)
 
     async def _embed(self, question: EmbedTexts) -> list[Embedding]:
-        import numpy as np
-
         submitted, common = self._check(question)
-        common["pooling"] = check_pooling(question.pooling)
+        defaults, pooling = self._runtime.embedding, check_pooling(question.pooling)
+        common["pooling"] = pooling or defaults.pooling
+        normalised = pooling is None and defaults.normalised
         texts = check_several("texts", question.texts)
 
         async def request(i: int) -> Request:
@@ -215,7 +219,7 @@ class Service(RunningService):
             return Request(request_id=0, **common, prompt=prompt)
 
         def embedding(request: Request, answer: Answer) -> Embedding:
-            return Embedding(np.array(answer.vector), len(request.prompt), answer.cached_tokens)
+            return answer.embedding(len(request.prompt), normalised)
 
         return await self._answer_each(request, len(texts), submitted, embedding)
 

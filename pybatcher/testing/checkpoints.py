@@ -19,7 +19,7 @@ __all__ = ["ARCHITECTURES", "make_checkpoint", "make_module", "make_tokenizer"]
 
 ARCHITECTURES = (
     *("llama", "mistral", "qwen2", "qwen3", "qwen3_moe", "mixtral", "gpt2"),
-    *("gemma2", "gemma3", "granite", "olmo2", "olmo3"),
+    *("gemma2", "gemma3", "granite", "olmo2", "olmo3", "smollm3", "phi3", "ministral3"),
 )
 
 _ROTARY = {
@@ -55,6 +55,29 @@ _DEFAULTS: dict[str, dict[str, Any]] = {
         "mlp_only_layers": [1],
     },
     "mixtral": {**_ROTARY, "num_local_experts": 5, "num_experts_per_tok": 2},
+    "smollm3": {
+        **_ROTARY,
+        "tie_word_embeddings": True,
+        "no_rope_layer_interval": 2,
+        "pad_token_id": None,
+    },
+    "phi3": {**_ROTARY, "sliding_window": 24, "pad_token_id": None},
+    "internlm3": {**_ROTARY, "head_dim": 16, "pad_token_id": None},
+    "ministral": {**_ROTARY, "head_dim": 12, "sliding_window": 24},
+    "ministral3": {
+        **_ROTARY,
+        "head_dim": 12,
+        "pad_token_id": None,
+        "rope_parameters": {
+            "rope_type": "yarn",
+            "rope_theta": 1e4,
+            "factor": 8.0,
+            "original_max_position_embeddings": 64,
+            "mscale": 1.0,
+            "mscale_all_dim": 1.0,
+            "llama_4_scaling_beta": 0.3,
+        },
+    },
     "gpt2": {
         "vocab_size": 384,
         "n_embd": 60,
@@ -99,6 +122,11 @@ _CLASSES = {
     "granite": ("GraniteConfig", "GraniteForCausalLM"),
     "olmo2": ("Olmo2Config", "Olmo2ForCausalLM"),
     "olmo3": ("Olmo3Config", "Olmo3ForCausalLM"),
+    "smollm3": ("SmolLM3Config", "SmolLM3ForCausalLM"),
+    "phi3": ("Phi3Config", "Phi3ForCausalLM"),
+    "internlm3": ("InternLM3Config", "LlamaForCausalLM"),
+    "ministral": ("MinistralConfig", "MinistralForCausalLM"),
+    "ministral3": ("Ministral3Config", "Ministral3ForCausalLM"),
 }
 _SPECIAL_TOKENS = ("<|begin|>", "<|end|>", "<|im_start|>", "<|im_end|>")
 _CHAT_TEMPLATE = """\
@@ -117,7 +145,9 @@ def make_module(
 ) -> Any:
     """Make a transformers module with random weights, in eval mode.
 
-    architecture: one of ARCHITECTURES. dtype: "float32", "bfloat16" or "float16".
+    architecture: one of ARCHITECTURES, or "internlm3" or "ministral", which differ from
+        llama and mistral in their configuration only.
+    dtype: "float32", "bfloat16" or "float16".
     overrides: fields of the transformers configuration. Biases and norm weights are
     random too, so that outputs differ where one is not applied. Norms of Gemma multiply by
     1 + weight.
@@ -127,6 +157,8 @@ def make_module(
 
     config_class, model_class = _CLASSES[architecture]
     settings = {"bos_token_id": 0, "eos_token_id": 1, **_DEFAULTS[architecture], **overrides}
+    if "layer_types" in settings and "layer_types" not in overrides:
+        settings["layer_types"] = settings["layer_types"][: settings["num_hidden_layers"]]
     config = getattr(transformers, config_class)(**settings)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)

@@ -13,6 +13,7 @@ from attacked_engine import OPTIONS, PROMPT
 from pybatcher import _core, errors
 from pybatcher.engine import Engine
 from pybatcher.loading import LoadedModel, Tensor, from_torch
+from pybatcher.loading.rope import Rope
 from pybatcher.params.config import EngineConfig
 from pybatcher.testing.checkpoints import make_module
 
@@ -166,8 +167,11 @@ def test_odd_addresses_and_strides(model: LoadedModel) -> None:
         ("activation", None),
         ("position", "alibi"),
         ("ropes", ()),
-        ("ropes", ({"inv_freq": (1.0,), "attention_factor": 1.0},)),
-        ("ropes", ({"inv_freq": (float("inf"),) * 10, "attention_factor": 1.0},)),
+        ("ropes", (asdict(Rope((1.0,), 1.0)),)),
+        ("ropes", (asdict(Rope((float("inf"),) * 10, 1.0)),)),
+        ("ropes", (asdict(Rope((1.0,) * 10, 1.0, long_inv_freq=(1.0,) * 10)),)),
+        ("ropes", (asdict(Rope((1.0,) * 10, 1.0, query_beta=float("nan"))),)),
+        ("ropes", ({"inv_freq": (1.0,) * 10, "attention_factor": 1.0},)),
         ("ropes", ("rope",)),
         ("layer_ropes", (1,) * 3),
         ("layer_ropes", (0,)),

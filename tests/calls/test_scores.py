@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from array import array
+
 import numpy as np
+import pytest
 
 from pybatcher import Embedding, Score
+from pybatcher.calls.scores import Answer
 
 
 def test_scores_compare_by_value() -> None:
@@ -19,3 +23,13 @@ def test_embeddings_compare_by_identity_as_their_arrays_have_no_truth() -> None:
     assert one == one
     assert one != other
     assert len({one, other}) == 2
+
+
+def test_an_embedding_has_length_1_where_that_is_asked() -> None:
+    answer = Answer((), array("f", [3.0, -4.0]), 7)
+    plain, normalised = answer.embedding(9, False), answer.embedding(9, True)
+    assert plain.vector.tolist() == [3.0, -4.0]
+    assert normalised.vector.tolist() == pytest.approx([0.6, -0.8])
+    assert normalised.vector.dtype == np.float32
+    assert (normalised.prompt_tokens, normalised.cached_tokens) == (9, 7)
+    assert Answer((), array("f", [0.0, 0.0]), 0).embedding(1, True).vector.tolist() == [0.0, 0.0]

@@ -5,13 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from emulated_engine import SEGMENT, VOCAB, load_engine, tokens_of
+from emulated_engine import DENSE, SEGMENT, VOCAB, WITH_EXPERTS, load_engine, tokens_of
 
 from pybatcher.errors import ConfigError
-from pybatcher.testing.checkpoints import ARCHITECTURES, make_checkpoint
-
-WITH_EXPERTS = ("qwen3_moe", "mixtral")  # which GPUs have no operations for
-DENSE = [name for name in ARCHITECTURES if name not in WITH_EXPERTS]
+from pybatcher.testing.checkpoints import make_checkpoint
 
 
 @pytest.mark.parametrize("architecture", DENSE)

@@ -55,6 +55,21 @@ def test_tied_needs_one(blueprint: Blueprint) -> None:
         fill(tied, embed=ONES, head=ONES[:1], norm=NORM)
 
 
+def test_the_text_part_of_a_model_that_has_others(blueprint: Blueprint) -> None:
+    prefixes = (("lm.head", "head"), ("lm.", "model."))
+    text = dataclasses.replace(blueprint, text_prefixes=prefixes)
+    arrays = {"lm.embed": ONES, "lm.norm": NORM, "lm.head": 2 * ONES, "norm": 5 * NORM}
+    others = {"model.vision.0": NORM, "vision.1": NORM, "audio.norm": NORM}
+    said = r"directory: only the text part .*norm \(1 .*vision \(2 tensors\), audio \(1 tensors\)"
+    available = {name: Tensor(array, "f32", name) for name, array in {**arrays, **others}.items()}
+    with pytest.warns(UserWarning, match=said):
+        filled = text.fill(available, "directory")
+    assert filled.keys() == {EMBEDDING, HEAD, "norm"}
+    np.testing.assert_array_equal(filled[HEAD].array, 2 * ONES)
+    np.testing.assert_array_equal(filled["norm"].array, NORM)
+    text.fill({name: tensor for name, tensor in available.items() if name.startswith("lm.")}, "")
+
+
 def test_tied_by_word_but_not_in_deed(blueprint: Blueprint) -> None:
     tied = dataclasses.replace(blueprint, tied=True)
     filled = fill(tied, embed=ONES, head=2 * ONES, norm=NORM)

@@ -23,10 +23,13 @@ from pybatcher.errors import ModelFormatError
 from pybatcher.loading import Tensor, open_model
 from pybatcher.loading.blocks import BLOCKS, block_name
 from pybatcher.loading.gguf_model import gguf_name, open_gguf
+from pybatcher.params.embedding_defaults import EmbeddingDefaults
 from pybatcher.testing.checkpoints import make_checkpoint
 
 ARCHITECTURES = ("llama", "qwen2", "qwen3")
 PROMPT = list(range(5, 60))
+NAMES_IN_GGUF = {"olmo3": "olmo2", "internlm3": "llama", "ministral3": "mistral3"}
+PLAIN_ROPE = {"rope_type": "default", "rope_theta": 1e4}
 _ROOT_OF_8 = {"hidden_size": 64, "num_attention_heads": 4}
 _SIX_TO_ONE = {
     "num_hidden_layers": 7,
@@ -45,6 +48,11 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("qwen2", {"tie_word_embeddings": False, "num_key_value_heads": 6}),
     ("qwen3", {}),
     ("qwen3", {"tie_word_embeddings": True}),
+    ("phi3", {}),
+    ("phi3", {"rope_parameters": {**PLAIN_ROPE, "partial_rotary_factor": 0.5}}),
+    ("internlm3", {"attention_bias": True, "mlp_bias": True}),
+    ("ministral3", {}),
+    ("smollm3", {"num_hidden_layers": 5, "no_rope_layer_interval": 4}),
     # A file does not say by what scores are scaled; the root of 64 is the same in every dtype.
     ("gemma2", {**_ROOT_OF_8, "query_pre_attn_scalar": 16}),
     ("gemma3", {**_ROOT_OF_8, "query_pre_attn_scalar": 16, **_SIX_TO_ONE}),
@@ -94,7 +102,7 @@ def test_plain_weights_and_logits_bit_for_bit(
     known, loaded = open_model(directory), open_model(path)
     eps = np.float32(known.config.norm_eps)
     assert np.float32(loaded.config.norm_eps) == eps
-    written = architecture.replace("olmo3", "olmo2")  # one architecture of llama.cpp
+    written = NAMES_IN_GGUF.get(architecture, architecture)
     assert replace(loaded.config, norm_eps=eps) == replace(
         known.config, norm_eps=eps, architecture=written
     )
@@ -132,6 +140,48 @@ def test_scaled_rope_bit_for_bit(dtype: str, tmp_path: Path) -> None:
     directory = make_checkpoint(tmp_path / "hf", "qwen2", rope_parameters=rope)
     path = write_gguf(directory, tmp_path / "model.gguf")
     np.testing.assert_array_equal(logits(path), logits(directory))
+
+
+@pytest.mark.parametrize("original", [64, 256])  # the engine has 128 positions
+def test_longrope_bit_for_bit(original: int, tmp_path: Path) -> None:
+    factors = np.random.default_rng(1).uniform(1, 9, (2, 3)).astype(np.float32).tolist()
+    rope = {"rope_type": "longrope", "rope_theta": 1e4, "partial_rotary_factor": 0.75}
+    directory = make_checkpoint(
+        tmp_path / "hf",
+        "phi3",
+        rope_parameters={**rope, "short_factor": factors[0], "long_factor": factors[1]},
+        original_max_position_embeddings=original,
+    )
+    path = write_gguf(directory, tmp_path / "model.gguf")
+    np.testing.assert_array_equal(logits(path), logits(directory))
+    config = open_gguf(path).config
+    assert config.ropes == open_model(directory).config.ropes
+    assert config.ropes[0].attention_factor > 1
+    assert config.ropes[0].original_positions == original
+
+
+def test_longrope_for_short_contexts_only(tmp_path: Path) -> None:
+    factors = {"short_factor": [1.5] * 4, "long_factor": [3.0] * 4}
+    rope = {"rope_type": "longrope", "rope_theta": 1e4, **factors}
+    directory = make_checkpoint(
+        tmp_path / "hf", "phi3", rope_parameters=rope, original_max_position_embeddings=64
+    )
+    names = "rope_factors_long.weight", "rope_factors_none.weight"
+    path = renamed(directory, tmp_path / "model.gguf", *names)
+    with pytest.raises(ModelFormatError, match=r"rope_factors_long\.weight is missing"):
+        open_gguf(path)
+
+
+def test_pooling(small: Path, tmp_path: Path) -> None:
+    def embedding(kind: int | None) -> EmbeddingDefaults:
+        path = write_gguf(small, tmp_path / "model.gguf", keys={"llama.pooling_type": kind})
+        return open_gguf(path).embedding
+
+    assert embedding(None) == embedding(0) == EmbeddingDefaults("last", False)
+    assert embedding(1) == EmbeddingDefaults("mean", True)
+    assert embedding(3) == EmbeddingDefaults("last", True)
+    with pytest.raises(ModelFormatError, match=r"llama\.pooling_type is 4; expected 0 or 1 or 3"):
+        embedding(4)
 
 
 # -- blocks ----------------------------------------------------------------------------------

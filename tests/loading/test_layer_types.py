@@ -62,8 +62,8 @@ def test_layers_that_are_none(fields: dict[str, Any], said: str) -> None:
         ({"rope_parameters": {"rope_type": "linear"}}, "rope_parameters: rope_type is 'linear'"),
         ({"rope_parameters": {"sliding_attention": [1]}}, "sliding_attention is"),
         (
-            {"rope_parameters": {"full_attention": {"rope_type": "dynamic"}}},
-            "full_attention: rope_parameters: rope_type is 'dynamic'",
+            {"rope_parameters": {"full_attention": {"rope_type": "ntk"}}},
+            "full_attention: rope_parameters: rope_type is 'ntk'",
         ),
         ({"rope_scaling": {"rope_type": "linear"}}, "rope_scaling: factor is missing"),
     ],

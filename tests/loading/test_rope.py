@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from transformers import LlamaConfig
+from transformers import LlamaConfig, Phi3Config
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
 from pybatcher.errors import ModelFormatError
 from pybatcher.loading.fields import Fields
-from pybatcher.loading.rope import Rope, read_rope
+from pybatcher.loading.rope import Rope, read_rope, read_rotary_dim, rotary_order
 
 LLAMA3 = {
     "rope_type": "llama3",
@@ -23,9 +23,11 @@ LLAMA3 = {
     "high_freq_factor": 4.0,
     "original_max_position_embeddings": 8192,
 }
+LONGROPE = {"rope_type": "longrope", "short_factor": [1.0] * 32, "long_factor": [2.0] * 32}
 SCALINGS: list[dict[str, Any]] = [
     {"rope_type": "default"},
     {"rope_type": "linear", "factor": 2.5},
+    {"rope_type": "dynamic", "factor": 6.0},
     LLAMA3,
     {**LLAMA3, "factor": 32.0, "original_max_position_embeddings": 256},
     {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768},
@@ -42,7 +44,8 @@ def read(head_dim: int = 64, max_positions: int = 131072, **fields: Any) -> Rope
 
 @pytest.mark.parametrize("scaling", SCALINGS)
 def test_frequencies_are_those_of_transformers(scaling: dict[str, Any]) -> None:
-    for theta, head_dim in itertools.product((100.0, 10000.0, 500000.0), (2, 20, 64, 128)):
+    smallest = 4 if scaling["rope_type"] == "dynamic" else 2  # transformers divides by n - 2
+    for theta, head_dim in itertools.product((100.0, 10000.0, 500000.0), (smallest, 20, 64, 128)):
         check_frequencies(scaling, theta, head_dim)
 
 
@@ -61,6 +64,60 @@ def check_frequencies(scaling: dict[str, Any], theta: float, head_dim: int) -> N
     assert all(np.float32(value) == value for value in rope.inv_freq)
 
 
+@pytest.mark.parametrize("rotary_dim", [4, 12, 16])
+@pytest.mark.parametrize("factors", [{}, {"factor": 3.0}, {"attention_factor": 1.5}])
+@pytest.mark.parametrize("original", [4096, 131072, 262144])
+def test_longrope_is_that_of_transformers(
+    original: int, factors: dict[str, float], rotary_dim: int
+) -> None:
+    rng = np.random.default_rng([rotary_dim, original])
+    short, long = rng.uniform(1, 50, (2, rotary_dim // 2)).tolist()
+    parameters = {**LONGROPE, **factors, "short_factor": short, "long_factor": long}
+    parameters["partial_rotary_factor"] = rotary_dim / 16
+    config = Phi3Config(
+        hidden_size=32,
+        num_attention_heads=2,
+        max_position_embeddings=131072,
+        original_max_position_embeddings=original,
+        rope_parameters={**parameters, "rope_theta": 1e4},
+    )
+    fields = Fields(config.to_dict(), "config.json")
+    rope = read_rope(fields, 16, 131072, rotary_dim=read_rotary_dim(fields, 16))
+    make = ROPE_INIT_FUNCTIONS["longrope"]
+    kept = [0.0] * (8 - rotary_dim // 2)
+    for found, seq_len in ((rope.inv_freq, original), (rope.long_inv_freq, original + 1)):
+        expected, factor = make(config, seq_len=seq_len)
+        np.testing.assert_allclose(found, [*expected.tolist(), *kept], rtol=1e-6)
+        assert rope.attention_factor == pytest.approx(factor, rel=1e-6)
+    assert rope.original_positions == original
+
+
+@pytest.mark.parametrize(("head_dim", "rotary_dim"), [(2, 2), (8, 2), (16, 12), (128, 96)])
+def test_rows_that_turn_together_are_half_a_head_apart(head_dim: int, rotary_dim: int) -> None:
+    order = rotary_order(head_dim, rotary_dim)
+    if head_dim == rotary_dim:
+        assert order == ()
+        return
+    assert sorted(order) == list(range(head_dim))
+    pairs = list(zip(order[: head_dim // 2], order[head_dim // 2 :], strict=True))
+    half = rotary_dim // 2
+    assert pairs[:half] == [(i, i + half) for i in range(half)]
+    assert all(min(pair) >= rotary_dim for pair in pairs[half:])
+
+
+@pytest.mark.parametrize("part", [0.0, 0.01, 0.3125, 1.5, "1"])  # 0, 0, 5, 24 of 16
+def test_parts_of_a_head_that_cannot_turn(part: Any) -> None:
+    with pytest.raises(ModelFormatError, match="partial_rotary_factor is"):
+        read_rotary_dim(Fields({"partial_rotary_factor": part}, "config.json"), 16)
+
+
+def test_the_part_of_a_head_that_turns() -> None:
+    assert read_rotary_dim(Fields({}, "config.json"), 16) == 16
+    assert read_rotary_dim(Fields({"partial_rotary_factor": 0.75}, "config.json"), 16) == 12
+    scaling = {"rope_scaling": {"partial_rotary_factor": 0.5}, "partial_rotary_factor": 0.75}
+    assert read_rotary_dim(Fields(scaling, "config.json"), 16) == 8
+
+
 def test_both_spellings_say_the_same() -> None:
     new = read(rope_parameters={**LLAMA3, "rope_theta": 500000.0})
     old = read(rope_theta=500000.0, rope_scaling=LLAMA3)
@@ -75,8 +132,14 @@ def test_both_spellings_say_the_same() -> None:
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        ({"rope_scaling": {"type": "dynamic", "factor": 2.0}}, "type is 'dynamic'.*'llama3'"),
-        ({"rope_parameters": {"rope_type": "longrope"}}, "rope_type is 'longrope'"),
+        ({"rope_scaling": {"type": "ntk", "factor": 2.0}}, "type is 'ntk'.*'llama3'"),
+        ({"rope_parameters": {"rope_type": "proportional"}}, "rope_type is 'proportional'"),
+        ({"rope_scaling": {"type": "dynamic"}}, "factor is missing"),
+        ({"rope_scaling": {**LONGROPE, "long_factor": ...}}, "long_factor is Ellipsis"),
+        ({"rope_scaling": {**LONGROPE, "short_factor": [1.0] * 31}}, "a list of 32 numbers"),
+        ({"rope_scaling": {**LONGROPE, "short_factor": [0.0] * 32}}, "a list of 32 numbers"),
+        ({"rope_scaling": {**LONGROPE, "short_factor": ["1"] * 32}}, "a list of 32 numbers"),
+        ({"rope_scaling": LONGROPE, "original_max_position_embeddings": 1}, "more than 1"),
         ({"rope_parameters": {"rope_type": ["yarn"]}}, "rope_type is .*a text"),
         ({"rope_scaling": "linear"}, "rope_scaling is 'linear'; expected an object"),
         ({"rope_scaling": {"type": "linear"}}, "factor is missing"),

@@ -121,8 +121,19 @@ def test_other_heads_are_refused_by_name() -> None:
     classifier = LlamaForSequenceClassification(make_module("llama").config)
     with pytest.raises(ModelFormatError, match="module is a LlamaForSequenceClassification"):
         from_torch(classifier)
-    with pytest.raises(ModelFormatError, match="module is a LlamaModel"):
-        from_torch(make_module("llama").model)
+    with pytest.raises(ModelFormatError, match="module is a GPT2Model"):
+        from_torch(make_module("gpt2").transformer)
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_a_model_without_a_head(tied: bool) -> None:
+    module = make_module("qwen3", seed=1, tie_word_embeddings=tied)
+    whole, bare = from_torch(module), from_torch(module.model)
+    assert bare.generates is tied
+    assert bare.config == whole.config
+    assert bare.tensors.keys() == whole.tensors.keys() - {"head.weight"}
+    for name, tensor in bare.tensors.items():
+        np.testing.assert_array_equal(tensor.array, whole.tensors[name].array)
 
 
 def test_parameters_that_are_not_in_memory() -> None:
@@ -137,8 +148,8 @@ def test_parameters_of_another_type() -> None:
 
 
 def test_a_configuration_that_is_not_supported() -> None:
-    module = make_module("llama", rope_parameters={"rope_type": "dynamic", "factor": 2.0})
-    with pytest.raises(ModelFormatError, match=r"^LlamaForCausalLM\.config: .*'dynamic'"):
+    module = make_module("llama", partial_rotary_factor=0.5)
+    with pytest.raises(ModelFormatError, match=r"^LlamaForCausalLM\.config: .*partial_rotary"):
         from_torch(module)
 
 

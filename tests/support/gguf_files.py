@@ -6,6 +6,7 @@ Written with the `gguf` package, which is independent of pybatcher: an oracle fo
 from __future__ import annotations
 
 import json
+import math
 import re
 import struct
 from collections.abc import Callable, Iterator
@@ -39,15 +40,23 @@ _PARTS = {
     "block_sparse_moe.experts.w1": "ffn_gate_exps",
     "block_sparse_moe.experts.w3": "ffn_up_exps",
     "block_sparse_moe.experts.w2": "ffn_down_exps",
+    "self_attn.qkv_proj": "attn_qkv",
+    "mlp.gate_up_proj": "ffn_up",
 }
-_ARCHITECTURES = {"qwen3_moe": "qwen3moe", "mixtral": "llama", "olmo3": "olmo2"}
+_ARCHITECTURES = {  # others: as in config.json
+    "qwen3_moe": "qwen3moe",
+    "mixtral": "llama",
+    "internlm3": "llama",
+    "olmo3": "olmo2",
+    "ministral3": "mistral3",
+}
 _GEMMA_NORMS = {
     "post_attention_layernorm": "post_attention_norm",
     "pre_feedforward_layernorm": "ffn_norm",
     "post_feedforward_layernorm": "post_ffw_norm",
 }
 _OWN_PARTS = {"gemma2": _GEMMA_NORMS, "gemma3": _GEMMA_NORMS, "olmo2": _GEMMA_NORMS}
-_IN_PAIRS = ("llama", "granite")
+_IN_PAIRS = ("llama", "granite", "smollm3", "mistral3")
 _PLAIN = {torch.float32: Kind.F32, torch.float16: Kind.F16, torch.bfloat16: Kind.BF16}
 _CONTROL, _USER_DEFINED, _UNUSED, _NORMAL = 3, 4, 5, 1
 
@@ -118,6 +127,10 @@ def write_gguf(
     divisors = llama3_divisors(config)
     if divisors is not None:
         writer.add_tensor("rope_freqs.weight", divisors)
+    for length in ("short", "long"):
+        factors = config["rope_parameters"].get(f"{length}_factor")
+        if factors is not None:
+            writer.add_tensor(f"rope_factors_{length}.weight", np.array(factors, np.float32))
     for name, weight in _with_stacked_experts(load_file(directory / "model.safetensors")):
         if architecture in _IN_PAIRS and name.split(".")[-2] in heads:
             weight = in_pairs(weight, heads[name.split(".")[-2]])
@@ -197,6 +210,24 @@ def _add_own_config(writer: gguf.GGUFWriter, config: dict[str, Any]) -> None:
         writer.add_sliding_window_pattern([kind == "sliding_attention" for kind in kinds])
     if architecture == "gemma2":
         writer.add_attn_logit_softcapping(config["attn_logit_softcapping"])
+    if architecture == "ministral3":
+        rope = config["rope_parameters"]
+        writer.add_rope_scaling_yarn_log_mul(rope["mscale_all_dim"])
+        writer.add_attn_temperature_scale(rope["llama_4_scaling_beta"])
+    if architecture == "phi3":
+        _add_phi3(writer, config, config["rope_parameters"])
+
+
+def _add_phi3(writer: gguf.GGUFWriter, config: dict[str, Any], rope: dict[str, Any]) -> None:
+    original = config["original_max_position_embeddings"]
+    head_dim = config["hidden_size"] // config["num_attention_heads"]
+    writer.add_rope_scaling_orig_ctx_len(original)
+    writer.add_rope_dimension_count(int(head_dim * rope.get("partial_rotary_factor", 1.0)))
+    writer.add_sliding_window(config["sliding_window"] or 0)
+    if rope["rope_type"] == "longrope":
+        scale = config["max_position_embeddings"] / original
+        factor = math.sqrt(1 + math.log(scale) / math.log(original)) if scale > 1 else 1.0
+        writer.add_rope_scaling_attn_factors(factor)
 
 
 def llama3_divisors(config: dict[str, Any]) -> NDArray[np.float32] | None:

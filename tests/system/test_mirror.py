@@ -28,6 +28,8 @@ ELSEWHERE = {
     "cli/generate.py": "cli/test_cli.py",
     "cli/info.py": "cli/test_cli.py",
     "cli/serve.py": "sidecar/front/test_server.py",
+    # A part of what metadata describe.
+    "loading/gguf_rope.py": "loading/test_gguf_config.py",
     # Grammars of calls, as parts of those of whole responses.
     "text/responses/call_grammar.py": "text/responses/test_response_grammar.py",
     # Handlers and what they share, asked by OpenAI's own client.

@@ -17,6 +17,8 @@ import numpy as np
 import pytest
 import torch
 from engine_helpers import TARGETS
+from family_shapes import experts_fields, gemma_fields, granite_fields, olmo_fields
+from llama_like_shapes import LLAMA_LIKE, llama_like_shape
 from numpy.typing import NDArray
 
 from pybatcher.engine import Engine
@@ -35,6 +37,7 @@ N_GREEDY = 64
 FAMILIES = (
     *("llama2", "llama3", "mistral", "qwen2", "qwen3", "smollm2", "gpt2", "linear", "yarn"),
     *("qwen3_moe", "mixtral", "gemma2", "gemma3", "granite", "olmo2", "olmo3"),
+    *LLAMA_LIKE,
 )
 SEEDS = (1, 2, 3)
 
@@ -75,6 +78,8 @@ def random_shape(family: str, seed: int) -> tuple[str, dict[str, Any]]:
     """The architecture of a family and a random configuration of it."""
     rng = np.random.default_rng([FAMILIES.index(family), seed])
     shape = _rotary(rng)
+    if family in LLAMA_LIKE:
+        return llama_like_shape(family, rng, shape)
     if family == "gpt2":
         n_head = int(rng.choice([1, 3, 5]))
         inner = [None, 77, 130][int(rng.integers(3))]
@@ -104,91 +109,19 @@ def random_shape(family: str, seed: int) -> tuple[str, dict[str, Any]]:
         del shape["head_dim"]
         return "llama", {**shape, **heads, "tie_word_embeddings": True}
     if family in ("qwen3_moe", "mixtral"):
-        return family, {**shape, **_experts(rng, family, seed)}
+        return family, {**shape, **experts_fields(rng, family, seed, sliding=seed == SEEDS[-1])}
     if family == "mistral":
         return "mistral", {**shape, "sliding_window": int(rng.integers(3, 60))}
     if family == "granite":
-        return family, {**shape, **_granite(rng)}
+        return family, {**shape, **granite_fields(rng)}
     if family.startswith("olmo"):
-        return family, {**shape, **_olmo(rng, family, shape)}
+        return family, {**shape, **olmo_fields(rng, family, shape)}
     if family.startswith("gemma"):
-        return family, {**shape, **_gemma(rng, family, shape["num_hidden_layers"])}
+        return family, {**shape, **gemma_fields(rng, family, shape["num_hidden_layers"])}
     if seed == SEEDS[-1]:  # some layers see a window, the first see all
         windows = {"use_sliding_window": True, "sliding_window": 21, "max_window_layers": 1}
         return family, {**shape, **windows}
     return family, shape
-
-
-def _experts(rng: np.random.Generator, family: str, seed: int) -> dict[str, Any]:
-    n_experts = int(rng.integers(4, 17))
-    fields: dict[str, Any] = {
-        "num_local_experts": n_experts,
-        "num_experts_per_tok": int(rng.integers(1, 5)),
-        "sliding_window": int(rng.integers(3, 60)) if seed == SEEDS[-1] else None,
-    }
-    if family == "mixtral":
-        return fields
-    return {
-        **fields,
-        "use_sliding_window": seed == SEEDS[-1],
-        "attention_bias": bool(rng.integers(2)),
-        "moe_intermediate_size": int(rng.integers(7, 70)),
-        "norm_topk_prob": seed % 2 == 0,
-        "decoder_sparse_step": 1 + seed % 2,
-        "mlp_only_layers": [0] if seed == 2 else [],
-    }
-
-
-def _sliding(rng: np.random.Generator, n_layers: int) -> dict[str, Any]:
-    """Windows shorter and longer than a KV block in some layers."""
-    kinds = ["sliding_attention", "full_attention"]
-    return {
-        "sliding_window": int(rng.choice([5, 31, 33, 90])),
-        "layer_types": [kinds[0], *(str(rng.choice(kinds)) for _ in range(n_layers - 1))],
-    }
-
-
-def _granite(rng: np.random.Generator) -> dict[str, Any]:
-    return {
-        "embedding_multiplier": float(rng.choice([1.0, 12.0])),
-        "residual_multiplier": float(rng.choice([0.22, 1.0, 1.5])),
-        "attention_multiplier": float(rng.choice([0.015625, 0.3, 1.0])),
-        "logits_scaling": float(rng.choice([1.0, 8.0])),
-        "attention_bias": bool(rng.integers(2)),
-        "mlp_bias": bool(rng.integers(2)),
-    }
-
-
-def _olmo(rng: np.random.Generator, family: str, shape: dict[str, Any]) -> dict[str, Any]:
-    fields = {
-        "hidden_size": shape["num_attention_heads"] * shape["head_dim"],
-        "pad_token_id": None,
-        "attention_bias": bool(rng.integers(2)),
-    }
-    if family == "olmo2":
-        return fields
-    full = {"rope_type": "default", "rope_theta": 5e5}
-    if rng.integers(2):
-        full |= {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 128}
-    plain = {"rope_type": "default", "rope_theta": 5e5}
-    fields["rope_parameters"] = {"full_attention": full, "sliding_attention": plain}
-    return {**fields, **_sliding(rng, shape["num_hidden_layers"])}
-
-
-def _gemma(rng: np.random.Generator, family: str, n_layers: int) -> dict[str, Any]:
-    fields = {
-        **_sliding(rng, n_layers),
-        "query_pre_attn_scalar": int(rng.integers(4, 40)),
-        "attention_bias": bool(rng.integers(2)),
-        "final_logit_softcapping": [None, 5.0, 30.0][int(rng.integers(3))],
-    }
-    if family == "gemma2":
-        return {**fields, "attn_logit_softcapping": [None, 1.5, 50.0][int(rng.integers(3))]}
-    full = {"rope_type": "default", "rope_theta": float(rng.choice([1e6, 2e4]))}
-    if rng.integers(2):
-        full |= {"rope_type": "linear", "factor": 8.0}
-    sliding = {"rope_type": "default", "rope_theta": float(rng.choice([1e4, 500.0]))}
-    return {**fields, "rope_parameters": {"full_attention": full, "sliding_attention": sliding}}
 
 
 @dataclass(frozen=True)
@@ -316,6 +249,27 @@ def test_of_experts_that_tie_the_first_is_taken(tmp_path: Path) -> None:
     engine.close()
 
 
+def test_the_text_part_of_mistral_3(tmp_path: Path) -> None:
+    from transformers import Mistral3Config, Mistral3ForConditionalGeneration
+
+    vision = {"model_type": "pixtral", "hidden_size": 16, "intermediate_size": 16, "head_dim": 8}
+    vision |= {"num_hidden_layers": 1, "num_attention_heads": 2, "image_size": 32, "patch_size": 16}
+    text = make_module("ministral3").config.to_dict()
+    config = Mistral3Config(vision_config=vision, text_config=text, tie_word_embeddings=False)
+    module = Mistral3ForConditionalGeneration(config).eval()
+    module.save_pretrained(tmp_path)
+    tokens = list(range(3, 103))
+    with torch.no_grad():
+        expected = module(torch.tensor([tokens])).logits[0, -1].numpy()
+    with pytest.warns(UserWarning, match="left out: .*vision_tower"):
+        models = [open_model(tmp_path), from_torch(module)]
+    for model in models:
+        engine = Engine.from_loaded(model, EngineConfig(n_ctx=512))
+        logits = engine.prefill_chunk(engine.seq_new(), tokens, logits=True)
+        assert distance(logits[None], expected[None]).max() < CLOSE
+        engine.close()
+
+
 def test_the_shipped_model_writes_what_transformers_writes() -> None:
     """Greedy, in f32, 50 held-out prompts in batches, until they end."""
     import transformers
@@ -368,7 +322,7 @@ def _inputs_rounded(module: Any) -> Iterator[None]:
         if type(part).__name__ not in ("Linear", "Conv1D"):
             continue
         hooks.append(part.register_forward_pre_hook(lambda _, args: (rounded(args[0]),)))
-        if name.endswith(("k_proj", "v_proj", "c_attn")):
+        if name.endswith(("k_proj", "v_proj", "c_attn", "qkv_proj")):
             hooks.append(part.register_forward_hook(lambda _, __, out: rounded(out)))
     routers = {id(p) for name, p in module.named_parameters() if name.endswith("mlp.gate.weight")}
     linear = torch.nn.functional.linear

@@ -66,6 +66,11 @@ def test_overrides_are_fields_of_the_configuration() -> None:
     assert (config.num_attention_heads, config.num_key_value_heads, config.head_dim) == (5, 1, 6)
 
 
+@pytest.mark.parametrize("architecture", [name for name in ARCHITECTURES if name != "gpt2"])
+def test_there_may_be_fewer_layers(architecture: str) -> None:
+    assert make_module(architecture, num_hidden_layers=2).config.num_hidden_layers == 2
+
+
 def test_many_files(tmp_path: Path) -> None:
     path = make_checkpoint(tmp_path, "gpt2", max_shard_size="100KB")
     assert (path / "model.safetensors.index.json").exists()

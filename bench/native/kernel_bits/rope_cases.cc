@@ -53,6 +53,8 @@ std::vector<std::byte> rotate_and_store(DType kv, int head_dim, int layer_norm) 
        .n_rows = n_rows.get(),
        .cosines = device_cosines.get(),
        .sines = device_sines.get(),
+       .q_cosines = device_cosines.get(),
+       .q_sines = device_sines.get(),
        .q_norm = {normed ? q_weight.get() : nullptr, q_bias.get(), 1e-5f, layer_norm > 0 ? 1 : 0},
        .k_norm = {normed ? k_weight.get() : nullptr, k_bias.get(), 1e-5f, layer_norm > 0 ? 1 : 0},
        .n_heads = kHeads,

@@ -101,8 +101,10 @@ struct RopeStoreParams {
   float* qkv;                // (n_rows, (n_heads + 2 n_kv_heads) * head_dim): q is rotated in place
   const AttentionRow* rows;  // (*n_rows)
   const int32_t* n_rows;     // of AttentionCounts
-  const float* cosines;      // (n_positions, head_dim / 2), or null: no rotation
+  const float* cosines;      // (n_positions, head_dim / 2), of k; or null: no rotation
   const float* sines;        // likewise
+  const float* q_cosines;    // likewise, of q
+  const float* q_sines;
   HeadNorm q_norm;
   HeadNorm k_norm;
   int n_heads;

@@ -169,7 +169,7 @@ __device__ __forceinline__ void rope_and_store(const RopeStoreParams& p) {
     if (norm.weight != nullptr) x.normalise(norm);
     if (p.cosines != nullptr) {
       const int64_t angles = static_cast<int64_t>(at.position) * x.half;
-      x.rotate(p.cosines + angles, p.sines + angles);
+      x.rotate((is_q ? p.q_cosines : p.cosines) + angles, (is_q ? p.q_sines : p.sines) + angles);
     }
   }
   if (is_q) {

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from ..blueprint import Blueprint
-from ..fields import Fields
-from . import gemma, gpt2, granite, llama, moe, olmo
+from dataclasses import replace
 
-__all__ = ["CLASSES", "read_blueprint"]
+from ..blueprint import Blueprint
+from ..fields import Fields, shown
+from . import gemma, gpt2, granite, internlm3, llama, ministral, moe, olmo, phi3, smollm3
+
+__all__ = ["BASE_CLASSES", "CLASSES", "read_blueprint"]
 
 _READERS = {
     "llama": llama.read,
@@ -22,6 +24,12 @@ _READERS = {
     "granite": granite.read,
     "olmo2": olmo.read,
     "olmo3": olmo.read,
+    "smollm3": smollm3.read,
+    "phi3": phi3.read,
+    "internlm3": internlm3.read,
+    "ministral": ministral.read,
+    "ministral3": ministral.read,
+    "mistral3": ministral.read_multimodal,
 }
 
 CLASSES = {
@@ -38,8 +46,25 @@ CLASSES = {
     "granite": "GraniteForCausalLM",
     "olmo2": "Olmo2ForCausalLM",
     "olmo3": "Olmo3ForCausalLM",
+    "smollm3": "SmolLM3ForCausalLM",
+    "phi3": "Phi3ForCausalLM",
+    "internlm3": "LlamaForCausalLM",
+    "ministral": "MinistralForCausalLM",
+    "ministral3": "Ministral3ForCausalLM",
+    "mistral3": "Mistral3ForConditionalGeneration",
 }
 """The transformers class of each architecture's language model."""
+
+BASE_CLASSES = {
+    "llama": "LlamaModel",
+    "mistral": "MistralModel",
+    "qwen2": "Qwen2Model",
+    "qwen3": "Qwen3Model",
+}
+"""The transformers class of the model without a head, as embedders are saved, where it loads."""
+
+_PUBLISHED_AS = {"internlm3": "InternLM3ForCausalLM"}
+"""The class in files that transformers has not written, where it is another one."""
 
 
 def read_blueprint(fields: Fields) -> Blueprint:
@@ -51,8 +76,30 @@ def read_blueprint(fields: Fields) -> Blueprint:
     if architecture not in _READERS:
         raise fields.error("model_type", "one of " + ", ".join(map(repr, _READERS)))
     classes = fields.get("architectures")
-    expected = CLASSES[architecture]
-    if classes is not None and not (isinstance(classes, list) and expected in classes):
+    expected = _PUBLISHED_AS.get(architecture, CLASSES[architecture])
+    known = {expected, CLASSES[architecture]}
+    base = BASE_CLASSES.get(architecture)
+    if classes is not None and not isinstance(classes, list):
+        classes = [None]
+    is_base = classes is not None and base in classes and not known.intersection(classes)
+    if classes is not None and not is_base and not known.intersection(classes):
         raise fields.error("architectures", f"[{expected!r}], as model_type is {architecture!r}")
-    fields.refuse_unless("quantization_config")
-    return _READERS[architecture](fields)
+    _refuse_quantised(fields)
+    blueprint = _READERS[architecture](fields)
+    if base is not None:  # a model without a head is saved without the "model." of all others
+        blueprint = replace(blueprint, prefix="model.")
+    return blueprint.without_head() if is_base else blueprint
+
+
+def _refuse_quantised(fields: Fields) -> None:
+    """Raise ModelFormatError for a checkpoint of quantised weights; names the method."""
+    found = fields.get("quantization_config")
+    if found is None:
+        return
+    method = found.get("quant_method") if isinstance(found, dict) else None
+    raise fields.error(
+        "quantization_config",
+        f"no such field: weights quantised by {shown(method) if method else 'another program'} are "
+        "not read. The model's bf16, f16 or f32 checkpoint is, quantised while it is loaded with "
+        "dtype='int8' or 'int4'; and its GGUF files are",
+    )

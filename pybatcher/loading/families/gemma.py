@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from ..blueprint import Blueprint
+from ..blueprint import TEXT_PREFIXES, Blueprint
 from ..fields import Fields
 from ..layer_types import read_ropes, read_sliding_layers
 from ..limits import MAX_POSITIONS, MAX_VOCABULARY
@@ -50,12 +50,6 @@ _DEFAULTS_OF_2 = {
     "attn_logit_softcapping": 50.0,
     "final_logit_softcapping": 30.0,
 }
-_PARTS_OF_3 = (
-    ("language_model.model.", "model."),
-    ("language_model.lm_head.", "lm_head."),
-    ("model.language_model.", "model."),
-    ("lm_head.", "lm_head."),
-)
 
 
 def read(fields: Fields) -> Blueprint:
@@ -81,7 +75,7 @@ def read_multimodal(fields: Fields) -> Blueprint:
     """Return the blueprint of the text part of a gemma3 config.json. Raises ModelFormatError."""
     text = fields.child("text_config").with_defaults({"model_type": "gemma3_text"})
     text.refuse_unless("model_type", "gemma3_text")
-    return replace(read(text), text_prefixes=_PARTS_OF_3)
+    return replace(read(text), text_prefixes=TEXT_PREFIXES)
 
 
 def gguf_rules(

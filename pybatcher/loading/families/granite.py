@@ -12,10 +12,7 @@ from dataclasses import replace
 
 from ..blueprint import Blueprint
 from ..fields import Fields
-from ..limits import MAX_VOCABULARY
-from ..llama_config import llama_config, read_sizes
 from ..model_config import ModelConfig
-from ..rope import read_rope
 from . import llama
 
 __all__ = ["read", "with_multipliers"]
@@ -23,16 +20,7 @@ __all__ = ["read", "with_multipliers"]
 
 def read(fields: Fields) -> Blueprint:
     """Return the blueprint of a granite config.json. Raises ModelFormatError."""
-    fields.refuse_unless("hidden_act", "silu", "swish")
-    sizes = read_sizes(fields, llama.NAMES)
-    config = llama_config(
-        sizes,
-        architecture="granite",
-        vocab_size=fields.integer("vocab_size", 1, MAX_VOCABULARY),
-        norm_eps=fields.number("rms_norm_eps", 0.0, 1.0, 1e-6),
-        rope=read_rope(fields, sizes.head_dim, sizes.max_position_embeddings),
-        sliding_windows=(0,) * sizes.n_layers,
-    )
+    config = llama.read_config(fields, (0,) * llama.read_n_layers(fields))
     config = with_multipliers(
         config,
         embedding=fields.number("embedding_multiplier", 1e-6, 1e6, 1.0),

@@ -15,10 +15,18 @@ from ..layer_types import read_sliding_layers
 from ..limits import MAX_LAYERS, MAX_POSITIONS, MAX_VOCABULARY
 from ..llama_config import SizeNames, llama_config, read_sizes
 from ..model_config import ModelConfig
-from ..rope import read_rope
+from ..rope import Rope, read_rope
 from ..tensors import TensorRule
 
-__all__ = ["NAMES", "PRE_NORMS", "read", "rules"]
+__all__ = [
+    "NAMES",
+    "PRE_NORMS",
+    "read",
+    "read_config",
+    "read_layer_windows",
+    "read_n_layers",
+    "rules",
+]
 
 PRE_NORMS = {"attn_norm": "input_layernorm", "mlp_norm": "post_attention_layernorm"}
 """transformers' names of a layer's norms, by canonical name."""
@@ -40,35 +48,48 @@ def read(fields: Fields) -> Blueprint:
 
     Raises ModelFormatError.
     """
-    config = _read_config(fields)
+    architecture, windows = fields.text("model_type"), _read_windows(fields)
+    config = read_config(fields, windows, 128 if architecture == "qwen3" else None)
     tied = fields.boolean("tie_word_embeddings", False)
     qkv_bias = o_bias = mlp_bias = False
-    if config.architecture == "qwen2":
+    if architecture == "qwen2":
         qkv_bias = True
-    elif config.architecture in ("llama", "qwen3"):
+    elif architecture in ("llama", "qwen3"):
         qkv_bias = o_bias = fields.boolean("attention_bias", False)
-    if config.architecture == "llama":
+    if architecture == "llama":
         mlp_bias = fields.boolean("mlp_bias", False)
     found = rules(config, qkv_bias=qkv_bias, o_bias=o_bias, mlp_bias=mlp_bias)
     return Blueprint(config, tuple(found), tied)
 
 
-def _read_config(fields: Fields) -> ModelConfig:
-    architecture = fields.text("model_type")
-    sizes = read_sizes(fields, NAMES, 128 if architecture == "qwen3" else None)
+def read_config(
+    fields: Fields,
+    windows: tuple[int, ...],
+    head_dim: int | None = None,
+    rope: Rope | None = None,
+    norm_eps: float = 1e-6,
+) -> ModelConfig:
+    """Return the configuration of a config.json with the field names of the Llama family.
+
+    windows: for each layer, the number of positions that a query sees; 0 = all.
+    head_dim: where config.json does not say it; None: hidden_size / n_heads.
+    rope: of all layers; None: what config.json says.
+    norm_eps: where config.json does not say it.
+    """
+    sizes = read_sizes(fields, NAMES, head_dim)
     fields.refuse_unless("hidden_act", "silu", "swish")
     return llama_config(
         sizes,
-        architecture=architecture,
+        architecture=fields.text("model_type"),
         vocab_size=fields.integer("vocab_size", 1, MAX_VOCABULARY),
-        norm_eps=fields.number("rms_norm_eps", 0.0, 1.0, 1e-6),
-        rope=read_rope(fields, sizes.head_dim, sizes.max_position_embeddings),
-        sliding_windows=_read_windows(fields, architecture, sizes.n_layers),
+        norm_eps=fields.number("rms_norm_eps", 0.0, 1.0, norm_eps),
+        rope=rope or read_rope(fields, sizes.head_dim, sizes.max_position_embeddings),
+        sliding_windows=windows,
     )
 
 
-def _read_windows(fields: Fields, architecture: str, n_layers: int) -> tuple[int, ...]:
-    """Return, for each layer, the number of positions that a query sees; 0 = all."""
+def _read_windows(fields: Fields) -> tuple[int, ...]:
+    architecture, n_layers = fields.text("model_type"), read_n_layers(fields)
     if architecture == "llama":
         return (0,) * n_layers
     window = fields.integer("sliding_window", 1, MAX_POSITIONS, 0)
@@ -76,10 +97,20 @@ def _read_windows(fields: Fields, architecture: str, n_layers: int) -> tuple[int
         return (window,) * n_layers
     if not fields.boolean("use_sliding_window", False):
         window = 0
-    kinds = fields.get("layer_types")
-    if kinds is None:
-        first = fields.integer("max_window_layers", 0, MAX_LAYERS, 28)
-        return tuple(window if layer >= first else 0 for layer in range(n_layers))
+    if fields.get("layer_types") is not None:
+        return read_layer_windows(fields, window, n_layers)
+    first = fields.integer("max_window_layers", 0, MAX_LAYERS, 28)
+    return tuple(window if layer >= first else 0 for layer in range(n_layers))
+
+
+def read_n_layers(fields: Fields) -> int:
+    """Return the number of layers."""
+    n_layers: int = fields.integer(NAMES.n_layers, 1, MAX_LAYERS)
+    return n_layers
+
+
+def read_layer_windows(fields: Fields, window: int, n_layers: int) -> tuple[int, ...]:
+    """Return the windows of layers whose kinds `layer_types` lists. window: of those that slide."""
     return tuple(window if slides else 0 for slides in read_sliding_layers(fields, n_layers, 1))
 
 

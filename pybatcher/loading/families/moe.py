@@ -12,11 +12,9 @@ from typing import NamedTuple
 
 from ..blueprint import Blueprint
 from ..fields import Fields
-from ..limits import MAX_LAYERS, MAX_POSITIONS, MAX_VOCABULARY, MAX_WIDTH
-from ..llama_config import LlamaSizes, llama_config, read_sizes
+from ..limits import MAX_LAYERS, MAX_POSITIONS, MAX_WIDTH
 from ..model_config import ModelConfig
 from ..moe import MAX_EXPERTS, MAX_EXPERTS_OF_MODEL, MoeConfig
-from ..rope import read_rope
 from ..tensors import TensorRule
 from . import llama
 
@@ -30,36 +28,28 @@ def read(fields: Fields) -> Blueprint:
     """Return the blueprint of a qwen3_moe or mixtral config.json. Raises ModelFormatError."""
     architecture = fields.text("model_type")
     is_qwen = architecture == "qwen3_moe"
-    sizes = read_sizes(fields, llama.NAMES)
-    fields.refuse_unless("hidden_act", "silu", "swish")
     window = fields.integer("sliding_window", 1, MAX_POSITIONS, 0)
     if is_qwen and not fields.boolean("use_sliding_window", False):
         window = 0
-    config = llama_config(
-        sizes,
-        architecture=architecture,
-        vocab_size=fields.integer("vocab_size", 1, MAX_VOCABULARY),
-        norm_eps=fields.number("rms_norm_eps", 0.0, 1.0, 1e-6 if is_qwen else 1e-5),
-        rope=read_rope(fields, sizes.head_dim, sizes.max_position_embeddings),
-        sliding_windows=(window,) * sizes.n_layers,
-    )
-    config = replace(config, moe=_read_moe(fields, sizes, is_qwen))
+    windows = (window,) * llama.read_n_layers(fields)
+    config = llama.read_config(fields, windows, norm_eps=1e-6 if is_qwen else 1e-5)
+    config = replace(config, moe=_read_moe(fields, config, is_qwen))
     bias = is_qwen and fields.boolean("attention_bias", False)
     rules = llama.rules(config, qkv_bias=bias, o_bias=bias, mlp_bias=False)
     tied = fields.boolean("tie_word_embeddings", False)
     return Blueprint(config, (*rules, *_expert_rules(config)), tied)
 
 
-def _read_moe(fields: Fields, sizes: LlamaSizes, is_qwen: bool) -> MoeConfig | None:
+def _read_moe(fields: Fields, config: ModelConfig, is_qwen: bool) -> MoeConfig | None:
     """Return None where all layers are dense."""
     name = "num_experts" if "num_experts" in fields else "num_local_experts"
     n_experts = fields.integer(name, 1, MAX_EXPERTS)
-    if n_experts * sizes.n_layers > MAX_EXPERTS_OF_MODEL:
+    if n_experts * config.n_layers > MAX_EXPERTS_OF_MODEL:
         raise fields.error(name, f"at most {MAX_EXPERTS_OF_MODEL} experts in all layers")
-    in_layer = (True,) * sizes.n_layers
-    intermediate_size = sizes.intermediate_size
+    in_layer = (True,) * config.n_layers
+    intermediate_size = config.intermediate_size
     if is_qwen:
-        in_layer = _read_sparse_layers(fields, sizes.n_layers)
+        in_layer = _read_sparse_layers(fields, config.n_layers)
         intermediate_size = fields.integer("moe_intermediate_size", 1, MAX_WIDTH)
     moe = MoeConfig(
         n_experts=n_experts,

@@ -102,13 +102,15 @@ def _write_score(question: q.ScoreContinuations) -> list[Any]:
 def _read_embed(params: Params) -> tuple[q.EmbedTexts, RequestId | None]:
     texts, opts = read_params(params, ("inputs",))
     id, options = read_opts(opts, ("pooling",))
-    pooling = check_pooling(ASKED.text(opts.get("pooling", "last"), "pooling"))
+    pooling = opts.get("pooling")
+    if pooling is not None:
+        pooling = check_pooling(ASKED.text(pooling, "pooling"))
     return q.EmbedTexts(texts=_prompts(texts, "inputs"), pooling=pooling, **options), id
 
 
 def _write_embed(question: q.EmbedTexts) -> list[Any]:
     pooling = check_pooling(question.pooling)
-    own = {} if pooling == "last" else {"pooling": pooling}
+    own = {} if pooling is None else {"pooling": pooling}
     return _with_options([_prompts(question.texts, "texts")], question, own)
 
 

@@ -84,7 +84,11 @@ def test_sliding_windows() -> None:
         ({"model_type": ["llama"]}, "model_type is"),
         ({"architectures": ["LlamaForSequenceClassification"]}, r"expected \['LlamaForCausalLM'\]"),
         ({"architectures": "LlamaForCausalLM"}, "architectures is 'LlamaForCausalLM'"),
-        ({"quantization_config": {"quant_method": "gptq"}}, "quantization_config is"),
+        (
+            {"quantization_config": {"quant_method": "gptq"}},
+            "quantization_config is .* quantised by 'gptq' are not read. .*dtype='int8'.* GGUF",
+        ),
+        ({"quantization_config": 4}, "quantization_config is 4; .* by another program"),
         ({"hidden_act": "relu"}, "hidden_act is 'relu'; expected 'silu' or 'swish'"),
         ({"vocab_size": 0}, "vocab_size is 0"),
         ({"vocab_size": ...}, "vocab_size is missing"),

@@ -40,7 +40,8 @@ struct Pass {
   RopeCase c;
   std::vector<float> qkv;  // (n_rows, row_size)
   std::vector<cuda::AttentionRow> rows;
-  std::vector<float> cosines, sines;                      // (kPositions, head_dim / 2)
+  std::vector<float> cosines, sines;                      // (kPositions, head_dim / 2), of k
+  std::vector<float> q_cosines, q_sines;                  // of q
   std::vector<float> q_weight, q_bias, k_weight, k_bias;  // (head_dim)
   std::vector<float> out;                                 // qkv afterwards
   std::vector<uint8_t> numbers;  // (kBlocks, 2, n_kv_heads, block_size, head_dim)
@@ -53,6 +54,8 @@ struct Pass {
       const double angle = static_cast<double>(i / half) * std::pow(100.0, -1.0 * (i % half));
       cosines.push_back(static_cast<float>(std::cos(angle)));
       sines.push_back(static_cast<float>(std::sin(angle)));
+      q_cosines.push_back(1.5f * cosines.back());
+      q_sines.push_back(1.25f * sines.back());
     }
     for (auto* v : {&q_weight, &q_bias, &k_weight, &k_bias}) *v = numbers_.floats(2 * half);
     for (const cuda::AttentionRow& row : rows) {  // a row's numbers go with its position
@@ -71,6 +74,7 @@ struct Pass {
     const DeviceArray<cuda::AttentionRow> drows(rows);
     const DeviceArray<int32_t> n_rows(std::vector<int32_t>{static_cast<int32_t>(rows.size())});
     const DeviceArray<float> dcosines(cosines), dsines(sines);
+    const DeviceArray<float> dq_cosines(q_cosines), dq_sines(q_sines);
     const DeviceArray<float> qw(q_weight), qb(q_bias), kw(k_weight), kb(k_bias);
     DeviceArray<uint8_t> dnumbers(numbers);
     DeviceArray<float> dscales(scales);
@@ -82,6 +86,8 @@ struct Pass {
         .n_rows = n_rows.get(),
         .cosines = c.rotated ? dcosines.get() : nullptr,
         .sines = dsines.get(),
+        .q_cosines = dq_cosines.get(),
+        .q_sines = dq_sines.get(),
         .q_norm = {normed ? qw.get() : nullptr, qb.get(), kEps, layer_norm},
         .k_norm = {normed ? kw.get() : nullptr, kb.get(), kEps, layer_norm},
         .n_heads = c.n_heads,
@@ -137,8 +143,10 @@ struct Pass {
     const size_t angles = static_cast<size_t>(rows[static_cast<size_t>(row)].position) * half;
     for (size_t i = 0; i < half; ++i) {
       const double a = x[i], b = x[half + i];
-      x[i] = a * cosines[angles + i] - b * sines[angles + i];
-      x[half + i] = b * cosines[angles + i] + a * sines[angles + i];
+      const double cosine = (is_q ? q_cosines : cosines)[angles + i];
+      const double sine = (is_q ? q_sines : sines)[angles + i];
+      x[i] = a * cosine - b * sine;
+      x[half + i] = b * cosine + a * sine;
     }
     return x;
   }

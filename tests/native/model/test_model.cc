@@ -1,6 +1,7 @@
 // ModelConfig::validate, load_weights and Forward over the naive backend: what is refused, and that
 // the passes are cut without a trace. That the numbers are those of the papers is
 // tests/test_oracle.py's part.
+#include <algorithm>
 #include <cmath>
 #include <functional>
 #include <limits>
@@ -120,6 +121,11 @@ TEST(config_refuses_what_no_model_has) {
   expect_config_refused([](ModelConfig& c) { c.ropes[0].inv_freq[1] = INFINITY; }, "inv_freq");
   expect_config_refused([](ModelConfig& c) { c.learned_positions = true; }, "ropes");
   expect_config_refused([](ModelConfig& c) { c.ropes[0].attention_factor = -1; }, "ropes.att");
+  expect_config_refused([](ModelConfig& c) { c.ropes[0].long_inv_freq = {1.0f}; }, "long_inv_freq");
+  expect_config_refused([](ModelConfig& c) { c.ropes[0].long_inv_freq = {1, 1, 1, 1}; },
+                        "ropes.original_positions");
+  expect_config_refused([](ModelConfig& c) { c.ropes[0].query_beta = 0.1f; }, "original_positions");
+  expect_config_refused([](ModelConfig& c) { c.ropes[0].query_beta = -1.0f; }, "ropes.query_beta");
   expect_config_refused([](ModelConfig& c) { c.layer_ropes.pop_back(); }, "layer_ropes");
   expect_config_refused([](ModelConfig& c) { c.layer_ropes[0] = 1; }, "layer_ropes");
   expect_config_refused([](ModelConfig& c) { c.layer_ropes[0] = -2; }, "layer_ropes");
@@ -178,6 +184,37 @@ TEST(every_part_of_the_model_matters) {
       if (all_logits(changed, tokens, 32) == expected)
         fail(__FILE__, __LINE__, name + " is not used");
     }
+  }
+}
+
+TEST(long_contexts_have_frequencies_of_their_own) {
+  const auto tokens = some_tokens(20, rotary_model().config.vocab_size);
+  const std::vector<float> others = {0.9f, 0.2f, 0.05f, 0.0f};
+  TinyModel expected = rotary_model();
+  expected.config.ropes[0].inv_freq = others;
+  // It is the most positions of a sequence that decides, not how many it has.
+  TinyModel model = rotary_model();
+  model.config.ropes[0].long_inv_freq = others;
+  model.config.ropes[0].original_positions = kPositions;
+  EXPECT(all_logits(model, tokens, 32) == all_logits(rotary_model(), tokens, 32));
+  model.config.ropes[0].original_positions = kPositions - 1;
+  EXPECT(all_logits(model, tokens, 32) == all_logits(expected, tokens, 32));
+}
+
+TEST(queries_are_scaled_by_the_contexts_before_them) {
+  TinyModel model = rotary_model();
+  model.config.ropes[0].query_beta = 0.5f;
+  model.config.ropes[0].original_positions = 7;
+  const auto tokens = some_tokens(20, model.config.vocab_size);
+  const auto vocab = static_cast<size_t>(model.config.vocab_size);
+  const auto plain = all_logits(rotary_model(), tokens, 32);
+  const auto scaled = all_logits(model, tokens, 32);
+  const auto first = scaled.begin() + static_cast<std::ptrdiff_t>(7 * vocab);
+  EXPECT(std::equal(scaled.begin(), first, plain.begin()));
+  for (size_t p = 7; p < tokens.size(); ++p) {
+    const auto row = scaled.begin() + static_cast<std::ptrdiff_t>(p * vocab);
+    EXPECT(!std::equal(row, row + static_cast<std::ptrdiff_t>(vocab),
+                       plain.begin() + static_cast<std::ptrdiff_t>(p * vocab)));
   }
 }
 

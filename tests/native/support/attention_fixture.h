@@ -54,7 +54,8 @@ class AttentionBench {
     for (int i = 0; i < c.head_dim / 2; ++i) {
       inv_freq_.push_back(static_cast<float>(std::pow(1000.0, -2.0 * i / c.head_dim)));
     }
-    rope_ = backend_->make_rope(inv_freq_, 1.0f, n_blocks * c.block_size);
+    const std::vector<float> factors(static_cast<size_t>(n_blocks * c.block_size), 1.0f);
+    rope_ = backend_->make_rope(inv_freq_, factors);
     layer_.layer = 1;
     layer_.n_heads = c.n_heads;
     layer_.n_kv_heads = c.n_kv_heads;

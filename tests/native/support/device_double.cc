@@ -100,9 +100,9 @@ Activations DeviceDouble::make_activations(int max_rows, int cols, DType weights
   return a;
 }
 
-RopeTable DeviceDouble::make_rope(std::span<const float> inv_freq, float factor, int n_positions) {
+RopeTable DeviceDouble::make_rope(std::span<const float> inv_freq, std::span<const float> factors) {
   const Operation operation(*this);
-  RopeTable table = inner_->make_rope(inv_freq, factor, n_positions);
+  RopeTable table = inner_->make_rope(inv_freq, factors);
   table.cosines = moved(std::move(table.cosines));
   table.sines = moved(std::move(table.sines));
   return table;

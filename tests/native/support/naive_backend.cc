@@ -54,7 +54,8 @@ Activations NaiveBackend::make_activations(int max_rows, int cols, DType weights
   return a;
 }
 
-RopeTable NaiveBackend::make_rope(std::span<const float> inv_freq, float factor, int n_positions) {
+RopeTable NaiveBackend::make_rope(std::span<const float> inv_freq, std::span<const float> factors) {
+  const int n_positions = static_cast<int>(factors.size());
   RopeTable t;
   t.n_positions = n_positions;
   t.half_dim = static_cast<int>(inv_freq.size());
@@ -63,6 +64,7 @@ RopeTable NaiveBackend::make_rope(std::span<const float> inv_freq, float factor,
   for (int p = 0; p < n_positions; ++p) {
     for (int i = 0; i < t.half_dim; ++i) {
       const float angle = static_cast<float>(p) * inv_freq[size_t(i)];
+      const float factor = inv_freq[size_t(i)] == 0.0f ? 1.0f : factors[size_t(p)];
       t.cosines.as<float>()[p * t.half_dim + i] = static_cast<float>(std::cos(angle)) * factor;
       t.sines.as<float>()[p * t.half_dim + i] = static_cast<float>(std::sin(angle)) * factor;
     }
@@ -156,7 +158,9 @@ void NaiveBackend::rope_and_store(Buffer& qkv, const AttentionLayer& layer, KvSt
         if (norm != nullptr && begins_row) normalise(row + h * dim, norm->weight.size, *norm);
       }
       for (int h = 0; h < layer.n_heads + layer.n_kv_heads; ++h) {
-        if (layer.rope != nullptr) rotate(row + h * dim, *layer.rope, position);
+        const bool is_q = h < layer.n_heads;
+        const RopeTable* rope = is_q && layer.q_rope != nullptr ? layer.q_rope : layer.rope;
+        if (rope != nullptr) rotate(row + h * dim, *rope, position);
       }
       const float* k = row + layer.n_heads * dim;
       const float* v = k + layer.n_kv_heads * dim;

@@ -40,7 +40,7 @@ class NaiveBackend : public Backend {
   Vector make_vector(const TensorView& view) override;
   Buffer make_buffer(size_t bytes) override { return Buffer::on_host(AlignedBuffer(bytes)); }
   Activations make_activations(int max_rows, int cols, DType weights) override;
-  RopeTable make_rope(std::span<const float> inv_freq, float factor, int n_positions) override;
+  RopeTable make_rope(std::span<const float> inv_freq, std::span<const float> factors) override;
   KvStorage make_kv(int n_blocks, int block_size, int n_layers, int n_kv_heads, int head_dim,
                     DType dtype) override;
   size_t memory_for_kv(size_t) override { return size_t{1} << 20; }

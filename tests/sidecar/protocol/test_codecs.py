@@ -163,6 +163,8 @@ def test_what_cannot_be_sent_is_refused_before_it_is(question: Question[Any], me
 
 def test_only_what_is_not_the_default_is_written() -> None:
     assert METHODS["embed"].write(EmbedTexts(texts=["a"])) == [["a"]]
+    named = [["a"], {"pooling": "last"}]  # which the model may not have said itself
+    assert METHODS["embed"].write(EmbedTexts(texts=["a"], pooling="last")) == named
     assert METHODS["embed"].write(EmbedTexts(texts=["a"], pooling="mean")) == [
         ["a"],
         {"pooling": "mean"},

@@ -1,0 +1,24 @@
+"""InternLM3: a Llama whose config.json has biases and names of its own for them."""
+
+from __future__ import annotations
+
+from ..blueprint import Blueprint
+from ..fields import Fields
+from . import llama
+
+__all__ = ["read"]
+
+_HEAD_DIM = 128
+
+
+def read(fields: Fields) -> Blueprint:
+    """Return the blueprint of an internlm3 config.json. Raises ModelFormatError.
+
+    `qkv_bias` and `bias` are `attention_bias` and `mlp_bias` where transformers has saved it.
+    """
+    windows = (0,) * llama.read_n_layers(fields)
+    config = llama.read_config(fields, windows, _HEAD_DIM, norm_eps=1e-5)
+    qkv_bias = fields.boolean("qkv_bias", fields.boolean("attention_bias", False))
+    bias = fields.boolean("bias", fields.boolean("mlp_bias", False))
+    rules = llama.rules(config, qkv_bias=qkv_bias, o_bias=bias, mlp_bias=bias)
+    return Blueprint(config, tuple(rules), tied=fields.boolean("tie_word_embeddings", False))

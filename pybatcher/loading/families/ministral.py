@@ -1,0 +1,76 @@
+"""Ministral (windows by layer) and Ministral 3 (YaRN, queries scaled by position).
+
+Mistral 3 (`mistral3`) is a vision model around a text model of the kinds mistral and
+ministral3, of which the text model is loaded.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from ..blueprint import TEXT_PREFIXES, Blueprint
+from ..fields import Fields
+from ..limits import MAX_POSITIONS
+from ..llama_config import read_sizes
+from ..model_config import ModelConfig
+from ..rope import read_original_positions, read_rope
+from . import llama
+
+__all__ = ["QUERY_BETA", "read", "read_multimodal", "with_query_beta"]
+
+QUERY_BETA = "llama_4_scaling_beta"
+
+_HEAD_DIM_OF_MINISTRAL_3 = 128
+_TEXT_MODELS = ("mistral", "ministral3")
+
+
+def read(fields: Fields) -> Blueprint:
+    """Return the blueprint of a ministral or ministral3 config.json. Raises ModelFormatError."""
+    n_layers = llama.read_n_layers(fields)
+    window = fields.integer("sliding_window", 1, MAX_POSITIONS, 0)
+    windows = (window,) * n_layers
+    if fields.text("model_type") == "ministral":
+        if fields.get("layer_types") is not None:
+            windows = llama.read_layer_windows(fields, window, n_layers)
+        config = llama.read_config(fields, windows)
+    else:
+        config = _read_ministral_3(fields, windows)
+    rules = llama.rules(config, qkv_bias=False, o_bias=False, mlp_bias=False)
+    return Blueprint(config, tuple(rules), tied=fields.boolean("tie_word_embeddings", False))
+
+
+def read_multimodal(fields: Fields) -> Blueprint:
+    """Return the blueprint of the text model of a mistral3 config.json. Raises ModelFormatError."""
+    text = fields.child("text_config")
+    kind = text.text("model_type")
+    if kind not in _TEXT_MODELS:
+        raise text.error("model_type", "one of " + ", ".join(map(repr, _TEXT_MODELS)))
+    blueprint = llama.read(text) if kind == "mistral" else read(text)
+    tied = fields.boolean("tie_word_embeddings", True)
+    return replace(blueprint, tied=tied, text_prefixes=TEXT_PREFIXES)
+
+
+def with_query_beta(config: ModelConfig, beta: float, original: int) -> ModelConfig:
+    """Return the configuration with queries scaled by position.
+
+    beta: 0 = not scaled. original: positions that the model was trained with first.
+    """
+    if beta == 0:
+        return config
+    (rope,) = config.ropes
+    scaled = replace(rope, query_beta=float(np.float32(beta)), original_positions=original)
+    return replace(config, ropes=(scaled,))
+
+
+def _read_ministral_3(fields: Fields, windows: tuple[int, ...]) -> ModelConfig:
+    sizes = read_sizes(fields, llama.NAMES, _HEAD_DIM_OF_MINISTRAL_3)
+    if "rope_parameters" not in fields:
+        raise fields.error("rope_parameters", "an object")
+    scaling = fields.child("rope_parameters")
+    rope = read_rope(fields, sizes.head_dim, sizes.max_position_embeddings)
+    config = llama.read_config(fields, windows, _HEAD_DIM_OF_MINISTRAL_3, rope=rope, norm_eps=1e-5)
+    beta = scaling.number(QUERY_BETA, 0.0, 1e3, 0.0)
+    original = read_original_positions(fields, scaling, sizes.max_position_embeddings)
+    return with_query_beta(config, beta, original)

@@ -1,0 +1,77 @@
+"""SmolLM3: a Llama some of whose layers do not rotate queries and keys (NoPE)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ..blueprint import Blueprint
+from ..fields import Fields
+from ..limits import MAX_LAYERS, MAX_POSITIONS
+from ..llama_config import read_sizes
+from ..model_config import ModelConfig
+from ..rope import read_rope
+from . import llama
+
+__all__ = ["in_gguf", "read"]
+
+_DEFAULT_INTERVAL = 4
+_DEFAULT_THETA = 2e6
+
+
+def read(fields: Fields) -> Blueprint:
+    """Return the blueprint of a smollm3 config.json. Raises ModelFormatError."""
+    n_layers = llama.read_n_layers(fields)
+    rotated = _read_rotated(fields, n_layers)
+    sizes = read_sizes(fields, llama.NAMES)
+    rope = read_rope(
+        fields, sizes.head_dim, sizes.max_position_embeddings, default_theta=_DEFAULT_THETA
+    )
+    config = llama.read_config(fields, _read_windows(fields, rotated), rope=rope)
+    config = _with_rotated(config, rotated)
+    attention_bias = fields.boolean("attention_bias", False)
+    rules = llama.rules(
+        config,
+        qkv_bias=attention_bias,
+        o_bias=attention_bias,
+        mlp_bias=fields.boolean("mlp_bias", False),
+    )
+    return Blueprint(config, tuple(rules), tied=fields.boolean("tie_word_embeddings", True))
+
+
+def in_gguf(config: ModelConfig) -> ModelConfig:
+    """Return a GGUF file's configuration with the layers that rotate.
+
+    The file does not say which do; llama.cpp takes all but every fourth.
+    """
+    return _with_rotated(config, _all_but_every(_DEFAULT_INTERVAL, config.n_layers))
+
+
+def _with_rotated(config: ModelConfig, rotated: tuple[bool, ...]) -> ModelConfig:
+    return replace(config, layer_ropes=tuple(0 if turns else -1 for turns in rotated))
+
+
+def _all_but_every(interval: int, n_layers: int) -> tuple[bool, ...]:
+    return tuple((layer + 1) % interval != 0 for layer in range(n_layers))
+
+
+def _read_rotated(fields: Fields, n_layers: int) -> tuple[bool, ...]:
+    """Read which layers rotate. `no_rope_layers` lists them, against its name, as 1."""
+    listed = fields.get("no_rope_layers")
+    if listed is None:
+        interval = fields.integer("no_rope_layer_interval", 1, MAX_LAYERS, _DEFAULT_INTERVAL)
+        return _all_but_every(interval, n_layers)
+    if not isinstance(listed, list) or len(listed) < n_layers:
+        raise fields.error("no_rope_layers", f"a list of {n_layers} numbers, each 0 or 1")
+    if any(type(value) not in (int, bool) or value not in (0, 1) for value in listed):
+        raise fields.error("no_rope_layers", f"a list of {n_layers} numbers, each 0 or 1")
+    return tuple(bool(value) for value in listed[:n_layers])
+
+
+def _read_windows(fields: Fields, rotated: tuple[bool, ...]) -> tuple[int, ...]:
+    """Read the windows. Where `layer_types` is absent, layers that do not rotate slide."""
+    window = fields.integer("sliding_window", 1, MAX_POSITIONS, 0)
+    if not fields.boolean("use_sliding_window", False):
+        window = 0
+    if fields.get("layer_types") is not None:
+        return llama.read_layer_windows(fields, window, len(rotated))
+    return tuple(0 if turns else window for turns in rotated)

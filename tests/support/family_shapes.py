@@ -1,0 +1,84 @@
+"""Random fields of configurations, of architectures with blocks of their own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+__all__ = ["experts_fields", "gemma_fields", "granite_fields", "olmo_fields"]
+
+
+def experts_fields(
+    rng: np.random.Generator, family: str, seed: int, *, sliding: bool
+) -> dict[str, Any]:
+    """Return the fields of mixtures of experts. sliding: layers see a window."""
+    n_experts = int(rng.integers(4, 17))
+    fields: dict[str, Any] = {
+        "num_local_experts": n_experts,
+        "num_experts_per_tok": int(rng.integers(1, 5)),
+        "sliding_window": int(rng.integers(3, 60)) if sliding else None,
+    }
+    if family == "mixtral":
+        return fields
+    return {
+        **fields,
+        "use_sliding_window": sliding,
+        "attention_bias": bool(rng.integers(2)),
+        "moe_intermediate_size": int(rng.integers(7, 70)),
+        "norm_topk_prob": seed % 2 == 0,
+        "decoder_sparse_step": 1 + seed % 2,
+        "mlp_only_layers": [0] if seed == 2 else [],
+    }
+
+
+def _sliding(rng: np.random.Generator, n_layers: int) -> dict[str, Any]:
+    """Windows shorter and longer than a KV block in some layers."""
+    kinds = ["sliding_attention", "full_attention"]
+    return {
+        "sliding_window": int(rng.choice([5, 31, 33, 90])),
+        "layer_types": [kinds[0], *(str(rng.choice(kinds)) for _ in range(n_layers - 1))],
+    }
+
+
+def granite_fields(rng: np.random.Generator) -> dict[str, Any]:
+    return {
+        "embedding_multiplier": float(rng.choice([1.0, 12.0])),
+        "residual_multiplier": float(rng.choice([0.22, 1.0, 1.5])),
+        "attention_multiplier": float(rng.choice([0.015625, 0.3, 1.0])),
+        "logits_scaling": float(rng.choice([1.0, 8.0])),
+        "attention_bias": bool(rng.integers(2)),
+        "mlp_bias": bool(rng.integers(2)),
+    }
+
+
+def olmo_fields(rng: np.random.Generator, family: str, shape: dict[str, Any]) -> dict[str, Any]:
+    fields = {
+        "hidden_size": shape["num_attention_heads"] * shape["head_dim"],
+        "pad_token_id": None,
+        "attention_bias": bool(rng.integers(2)),
+    }
+    if family == "olmo2":
+        return fields
+    full = {"rope_type": "default", "rope_theta": 5e5}
+    if rng.integers(2):
+        full |= {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 128}
+    plain = {"rope_type": "default", "rope_theta": 5e5}
+    fields["rope_parameters"] = {"full_attention": full, "sliding_attention": plain}
+    return {**fields, **_sliding(rng, shape["num_hidden_layers"])}
+
+
+def gemma_fields(rng: np.random.Generator, family: str, n_layers: int) -> dict[str, Any]:
+    fields = {
+        **_sliding(rng, n_layers),
+        "query_pre_attn_scalar": int(rng.integers(4, 40)),
+        "attention_bias": bool(rng.integers(2)),
+        "final_logit_softcapping": [None, 5.0, 30.0][int(rng.integers(3))],
+    }
+    if family == "gemma2":
+        return {**fields, "attn_logit_softcapping": [None, 1.5, 50.0][int(rng.integers(3))]}
+    full = {"rope_type": "default", "rope_theta": float(rng.choice([1e6, 2e4]))}
+    if rng.integers(2):
+        full |= {"rope_type": "linear", "factor": 8.0}
+    sliding = {"rope_type": "default", "rope_theta": float(rng.choice([1e4, 500.0]))}
+    return {**fields, "rope_parameters": {"full_attention": full, "sliding_attention": sliding}}
