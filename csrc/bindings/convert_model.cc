@@ -200,7 +200,13 @@ TensorView to_view(const std::string& name, const py::object& entry, bool is_map
                  is_mapped, keep_alive);
 }
 
-MoeConfig to_moe_config(const py::dict& fields) {
+MoeConfig to_moe_config(const py::object& value) {
+  if (value.is_none()) return {};
+  if (!py::isinstance<py::dict>(value)) {
+    refuse(std::string("config.moe is of type ") + Py_TYPE(value.ptr())->tp_name +
+           "; it must be a dict or None");
+  }
+  const auto fields = py::reinterpret_borrow<py::dict>(value);
   return {.n_experts = field<int>(fields, "n_experts"),
           .n_experts_per_row = field<int>(fields, "n_experts_per_row"),
           .intermediate_size = field<int>(fields, "intermediate_size"),
@@ -246,9 +252,7 @@ ModelConfig to_model_config(const py::dict& fields) {
   c.logit_scale = field<float>(fields, "logit_scale");
   c.logit_softcap = field<float>(fields, "logit_softcap");
   c.sliding_windows = field<std::vector<int>>(fields, "sliding_windows");
-  if (!field<py::object>(fields, "moe").is_none()) {
-    c.moe = to_moe_config(field<py::dict>(fields, "moe"));
-  }
+  c.moe = to_moe_config(field<py::object>(fields, "moe"));
   return c;
 }
 

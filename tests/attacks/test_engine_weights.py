@@ -17,6 +17,14 @@ from pybatcher.loading.rope import Rope
 from pybatcher.params.config import EngineConfig
 from pybatcher.testing.checkpoints import make_module
 
+MOE = {
+    "n_experts": 4,
+    "n_experts_per_row": 2,
+    "intermediate_size": 8,
+    "normalised": True,
+    "in_layer": (True,) * 3,
+}
+
 
 def build(model: LoadedModel, **replaced: Tensor | None) -> Engine:
     """An engine from the model with some tensors replaced or, where None, left out."""
@@ -177,6 +185,13 @@ def test_odd_addresses_and_strides(model: LoadedModel) -> None:
         ("attention_softcap", -1.0),
         ("logit_scale", 0.0),
         ("logit_softcap", float("inf")),
+        ("moe", 3),
+        ("moe", {"n_experts": 4}),
+        ("moe", {**MOE, "n_experts": 10**6}),
+        ("moe", {**MOE, "n_experts": 0}),
+        ("moe", {**MOE, "n_experts_per_row": 5}),
+        ("moe", {**MOE, "in_layer": (True,)}),
+        ("moe", MOE),  # of which there are no weights
     ],
 )
 def test_configurations_that_do_not_fit(model: LoadedModel, field: str, value: object) -> None:

@@ -228,6 +228,27 @@ def test_a_live_module_is_the_same_model(tmp_path: Path, family: str) -> None:
     live.close()
 
 
+def test_of_experts_that_tie_the_first_is_taken(tmp_path: Path) -> None:
+    """Two routers' rows are equal: the later expert is as if it were not there."""
+    module = make_module(
+        "qwen3_moe", seed=6, num_experts=4, num_experts_per_tok=1, mlp_only_layers=[]
+    )
+    blocks = [layer.mlp for layer in module.model.layers]
+    with torch.no_grad():
+        for block in blocks:
+            block.gate.weight[3] = block.gate.weight[1]
+        engine = Engine.from_loaded(from_torch(module), EngineConfig(n_ctx=512))
+        for block in blocks:  # whichever transformers takes, it is the first one
+            block.experts.gate_up_proj[3] = block.experts.gate_up_proj[1]
+            block.experts.down_proj[3] = block.experts.down_proj[1]
+        tokens = list(range(60, 160))
+        expected = module(torch.tensor([tokens])).logits[0].numpy()
+    seq_id = engine.seq_new()
+    rows = [engine.prefill_chunk(seq_id, [token], logits=True) for token in tokens]
+    assert distance(np.stack(rows), expected).max() < CLOSE
+    engine.close()
+
+
 def test_the_text_part_of_mistral_3(tmp_path: Path) -> None:
     from transformers import Mistral3Config, Mistral3ForConditionalGeneration
 
