@@ -100,9 +100,9 @@ class SharedTensors {
 };
 
 // All sequences of one pass, one after another.
-class PassRows {
+class Pass {
  public:
-  PassRows(int n_sequences, int context, int n_rows, int block_size) {
+  Pass(int n_sequences, int context, int n_rows, int block_size) {
     const int blocks_each = (context + n_rows + block_size - 1) / block_size;
     blocks_.resize(static_cast<size_t>(n_sequences * blocks_each));
     std::iota(blocks_.begin(), blocks_.end(), 0);
@@ -111,7 +111,7 @@ class PassRows {
       rows.first_row = static_cast<int>(tokens_.size());
       rows.n_rows = n_rows;
       rows.first_position = context;
-      rows.block_table = blocks_.data() + s * blocks_each;
+      rows.block_tables[0] = blocks_.data() + s * blocks_each;
       sequences_.push_back(rows);
       for (int r = 0; r < n_rows; ++r) {
         tokens_.push_back((s * 31 + r * 7) % 256);
@@ -145,7 +145,7 @@ int main(int argc, char** argv) {
   }
   constexpr int kBlockSize = 32;
   const int context = number(o, "context"), n_rows = number(o, "rows");
-  const PassRows rows(number(o, "sequences"), context, n_rows, kBlockSize);
+  const Pass pass(number(o, "sequences"), context, n_rows, kBlockSize);
   const ModelConfig config = config_of(o, context + n_rows);
 
   const auto cpu = make_cpu_backend(number(o, "threads"), o["target"]);
@@ -154,18 +154,29 @@ int main(int argc, char** argv) {
     const SharedTensors tensors(config);
     return load_weights(config, tensors.map(), dtype_of(o.at("dtype")), backend);
   }();
-  KvStorage kv = backend.make_kv(rows.n_blocks(), kBlockSize, config.n_layers, config.n_kv_heads,
-                                 config.head_dim, dtype_of(o.at("kv_dtype")));
-  std::memset(kv.data.as<std::byte>(), 0x3c, kv.data.bytes());  // the CPU's memory is the host's
-  Forward forward(config, weights, backend, rows.batch().n_rows, context + n_rows);
+  const DType kv_dtype = dtype_of(o.at("kv_dtype"));
+  ModelKv kv;
+  kv.groups.push_back(backend.make_kv(pass.n_blocks(), kBlockSize, config.n_layers,
+                                      config.n_kv_heads, config.head_dim, kv_dtype));
+  for (int layer = 0; layer < config.n_layers; ++layer) kv.places.push_back({0, layer});
+  Buffer& storage = kv.groups[0].data;
+  std::memset(storage.as<std::byte>(), 0x3c, storage.bytes());  // the CPU's memory is the host's
+  const RowBatch& batch = pass.batch();
+  Forward forward(config, weights, backend,
+                  {.n_ubatch = batch.n_rows,
+                   .n_positions = context + n_rows,
+                   .n_sequences = static_cast<int>(batch.sequences.size()),
+                   .block_size = kBlockSize,
+                   .kv_dtype = kv_dtype});
 
   std::vector<std::map<std::string, double>> passes;
   const int n_passes = number(o, "passes");
   for (int i = 0; i < n_passes + 1; ++i) {
     backend.clear();
     const double begin = bench::now();
-    forward.run(rows.batch(), kv);
-    const int n_wanted = static_cast<int>(rows.batch().logits_rows.size());
+    backend.plan(batch, kv.groups[0]);
+    forward.run(batch.n_rows, kv);
+    const int n_wanted = static_cast<int>(batch.logits_rows.size());
     for (int r = 0; r < n_wanted; r += Forward::kOutputRows) {
       forward.logits(r, std::min(Forward::kOutputRows, n_wanted - r));
     }
@@ -176,7 +187,7 @@ int main(int argc, char** argv) {
   }
   std::ranges::sort(passes, {}, [](const auto& seconds) { return seconds.at("total"); });
   std::printf("{\"target\": \"%s\", \"threads\": %d, \"weight_bytes\": %zu, \"kv_bytes\": %zu",
-              backend.target().c_str(), backend.n_threads(), weights.bytes(), kv.data.bytes());
+              backend.target().c_str(), backend.n_threads(), weights.bytes(), storage.bytes());
   std::printf(", \"ms\": {");
   const char* separator = "";
   for (const auto& [name, seconds] : passes[passes.size() / 2]) {

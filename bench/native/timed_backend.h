@@ -50,6 +50,9 @@ class TimedBackend final : public Backend {
     return inner_.make_kv(n_blocks, block_size, n_layers, n_kv_heads, head_dim, dtype);
   }
   void prepare(const PassShape& shape) override { inner_.prepare(shape); }
+  size_t memory_for_kv(size_t mapped_weights) override {
+    return inner_.memory_for_kv(mapped_weights);
+  }
 
   void plan(const RowBatch& batch, const KvStorage& kv) override {
     timed("plan", [&] { inner_.plan(batch, kv); });
