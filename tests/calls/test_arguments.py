@@ -85,7 +85,7 @@ async def test_numbers_of_numpy_are_numbers() -> None:
 
 @pytest.mark.parametrize("value", [5, b"\xff", ["x"], "", "a\0b", "\ud800"])
 def test_bad_models(value: object) -> None:
-    with pytest.raises(ConfigError, match=r"model is .* a path, or None"):
+    with pytest.raises(ConfigError, match=r"model is .* a path or a name, or None"):
         Batcher(value)
 
 

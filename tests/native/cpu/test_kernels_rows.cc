@@ -293,7 +293,7 @@ TEST(norms_of_all_heads_at_once) {
   const std::vector<int32_t> block_table = {0};
   const std::vector<int32_t> positions = {0, 1};
   const std::vector<SequenceRows> sequences = {
-      {.n_rows = kRows, .block_table = block_table.data()}};
+      {.n_rows = kRows, .block_tables = {block_table.data()}}};
   for (const cpu::Kernels* target : runnable_targets()) {
     auto backend = make_cpu_backend(1, target->name);
     KvStorage kv = backend->make_kv(1, 32, 1, kKvHeads, kDim, DType::kF32);
