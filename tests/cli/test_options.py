@@ -95,7 +95,7 @@ def test_every_field_is_an_option_and_is_explained(owner: type, app: typer.Typer
 
 
 def test_defaults_are_shown_as_the_library_has_them(app: typer.Typer) -> None:
-    lines = CliRunner().invoke(app, ["--help"], env={"COLUMNS": "200"}).stdout.splitlines()
+    lines = CliRunner().invoke(app, ["--help"], env={"COLUMNS": "400"}).stdout.splitlines()
     shown = {flag: next(line for line in lines if flag in line) for flag in ("--n-ctx", "--top-k")}
     assert "Default: 8192." in shown["--n-ctx"]
     assert "Default: 0." in shown["--top-k"]
