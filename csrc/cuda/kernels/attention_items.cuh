@@ -56,8 +56,8 @@ __device__ __forceinline__ void attend_item(const AttentionParams& p, const Atte
     kv.take_keys(chunk, end_chunk);
     if (seen) {
       warp.make_scores(shared.q, shared.keys);
-      if (p.softcap > 0.0f) warp.cap_scores(p.softcap, shared);
-      warp.make_weights(chunk, p.softcap, shared);
+      warp.scale_scores(p.softcap, shared);
+      warp.make_weights(chunk, shared);
     }
     kv.take_values(chunk, end_chunk);
     if (seen) {

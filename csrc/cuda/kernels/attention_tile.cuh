@@ -131,32 +131,34 @@ struct WarpTile {
   }
 
   // Before scores of keys that a query does not see are minus infinity.
-  __device__ __forceinline__ void cap_scores(float softcap, const SharedTile& shared) {
+  __device__ __forceinline__ void scale_scores(float softcap, const SharedTile& shared) {
+    if constexpr (Kv::kScaled) {
 #pragma unroll
-    for (int n = 0; n < kChunk / 8; ++n) {
+      for (int n = 0; n < kChunk / 8; ++n) {
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        float& score = scores[n][i];
-        if constexpr (Kv::kScaled) score *= shared.key_scales[n * 8 + lane % 4 * 2 + i % 2];
-        score = soft_cap(score, softcap);
+        for (int i = 0; i < 4; ++i) {
+          scores[n][i] *= shared.key_scales[n * 8 + lane % 4 * 2 + i % 2];
+        }
+      }
+    }
+    if (softcap > 0.0f) {
+#pragma unroll
+      for (int n = 0; n < kChunk / 8; ++n) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) scores[n][i] = soft_cap(scores[n][i], softcap);
       }
     }
   }
 
   // weights = exp(scores - greatest). Sums and values so far are brought to the new greatest score.
-  // softcap: what cap_scores has capped the scores to; 0 if it has not been called.
-  __device__ __forceinline__ void make_weights(int chunk, float softcap, const SharedTile& shared) {
+  __device__ __forceinline__ void make_weights(int chunk, const SharedTile& shared) {
     const int first = chunk * kChunk + lane % 4 * 2;  // number i of tile n is position first + 8n+i
     const bool all_seen = common_begin <= chunk * kChunk && (chunk + 1) * kChunk <= common_end;
 #pragma unroll
     for (int n = 0; n < kChunk / 8; ++n) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        float& score = scores[n][i];
-        if constexpr (Kv::kScaled) {
-          if (softcap == 0.0f) score *= shared.key_scales[n * 8 + lane % 4 * 2 + i % 2];
-        }
-        if (!all_seen && !sees(i / 2, first + n * 8 + i % 2)) score = minus_infinity();
+        if (!all_seen && !sees(i / 2, first + n * 8 + i % 2)) scores[n][i] = minus_infinity();
       }
     }
 #pragma unroll
