@@ -139,13 +139,15 @@ def write_vocabulary(writer: gguf.GGUFWriter, directory: Path, config: dict[str,
         tokens.append(special.get(i) or words.get(i) or f"<unused {i}>")
         kind = gguf.TokenType.NORMAL if i in words else gguf.TokenType.CONTROL
         types.append(gguf.TokenType.CONTROL if i in special else kind)
+    merges = tokenizer["model"]["merges"]
+    if not merges:  # llama.cpp wants one, and what it makes has to be a token
+        merges = [["e", "e"]]
+        if "ee" not in tokens:
+            tokens[-1], types[-1] = "ee", gguf.TokenType.NORMAL
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre("gpt-2")
     writer.add_token_list(tokens)
     writer.add_token_types(types)
-    merges = tokenizer["model"]["merges"]
-    if not merges:  # llama.cpp wants one, and what it makes has to be a token
-        merges, tokens[-1], types[-1] = [["e", "e"]], "ee", gguf.TokenType.NORMAL
     writer.add_token_merges([one if isinstance(one, str) else " ".join(one) for one in merges])
     writer.add_eos_token_id(config["eos_token_id"])
     template = directory / "chat_template.jinja"
