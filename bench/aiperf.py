@@ -107,6 +107,8 @@ class Aiperf:
             "dataset-sampling-strategy": "sequential",
             "request-count": count,
             "concurrency": concurrency,
+            # llama.cpp's server may close a connection that is about to be used again.
+            "connection-reuse-strategy": "never",
             "tokenizer": self.tokenizer,
             "random-seed": 1,
             "workers-max": 1,
