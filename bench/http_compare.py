@@ -30,7 +30,7 @@ from typing import Any
 import pybatcher
 
 from .aiperf import AIPERF, LIMITS, Aiperf
-from .engine_list import LLAMA_CPP
+from .engine_list import LLAMA_CPP, ROOT
 from .http_chats import bodies_of, make_chat_model, positions_of
 from .http_servers import LLAMA_SERVER, SERVERS, RunningServer, ServedModel, start_server
 from .loads import LOADS
@@ -176,7 +176,10 @@ def measure(
                 shown.say(describe(name, turns[name]))
                 shown.advance()
             rounds.append({name: turns[name] for name in names})
-        commands = {name: " ".join(server.command) for name, server in servers.items()}
+        commands = {
+            name: " ".join(server.command).replace(f"{ROOT}/", "")
+            for name, server in servers.items()
+        }
     cell = {"concurrency": concurrency, "requests": len(bodies), **same, "commands": commands}
     return {**cell, **summary_of(rounds), "rounds": rounds}
 
