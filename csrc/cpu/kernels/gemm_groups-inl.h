@@ -163,34 +163,48 @@ inline __attribute__((noinline)) void group_block(const GroupBlockArgs& a) {
   }
 }
 
-// group_block of 1 <= rows <= kRows.
-template <typename Weights, int kRows>
-PB_INLINE void group_rows(const GroupBlockArgs& block, int rows) {
-  if constexpr (kRows > 1) {
-    if (rows < kRows) return group_rows<Weights, kRows - 1>(block, rows);
+// The product of int8 or int4 weights: blocks of K are groups.
+template <typename Weights>
+struct GroupProduct {
+  static constexpr int kLength = kGroupSize;  // of a block of K
+  static constexpr int kBytes = kGroupBytes<Weights>;
+  static constexpr int kMaxRows = Weights::kMaxRows;
+  template <int kRows>
+  static PB_INLINE void block(const GroupBlockArgs& a) {
+    group_block<Weights, kRows>(a);
   }
-  group_block<Weights, kRows>(block);
+};
+
+// Product::block of 1 <= rows <= kRows.
+template <typename Product, int kRows>
+PB_INLINE void block_of_rows(const GroupBlockArgs& block, int rows) {
+  if constexpr (kRows > 1) {
+    if (rows < kRows) return block_of_rows<Product, kRows - 1>(block, rows);
+  }
+  Product::template block<kRows>(block);
 }
 
-template <typename Weights>
+template <typename Product>
 inline void group_tile(const GemmArgs& args, int tile, int row_begin, int row_end, void* scratch) {
-  const int n_groups = (args.n_in + kGroupSize - 1) / kGroupSize;
+  constexpr int kLength = Product::kLength;
+  const int n_blocks = (args.n_in + kLength - 1) / kLength;
   const auto* w = static_cast<const uint8_t*>(args.weights) +
-                  static_cast<size_t>(tile) * n_groups * kGroupBytes<Weights>;
+                  static_cast<size_t>(tile) * n_blocks * Product::kBytes;
   const auto* x = static_cast<const int8_t*>(args.x);
-  const auto k_block = [](int) { return kGroupBlock / kGroupBytes<Weights>; };
-  for_blocks<Weights::kMaxRows, kGroupTileColumns>(
-      args, tile, row_begin, row_end, n_groups, k_block, static_cast<float*>(scratch),
-      [&](int row, int rows, int g, int g_end, const BlockSums& sums) {
-        const GroupBlockArgs block{w + static_cast<size_t>(g) * kGroupBytes<Weights>,
-                                   x + row * args.x_stride + g * kGroupSize,
+  const auto k_block = [](int) { return kGroupBlock / Product::kBytes; };
+  for_blocks<Product::kMaxRows, kGroupTileColumns>(
+      args, tile, row_begin, row_end, n_blocks, k_block, static_cast<float*>(scratch),
+      [&](int row, int rows, int b, int b_end, const BlockSums& sums) {
+        const GroupBlockArgs block{w + static_cast<size_t>(b) * Product::kBytes,
+                                   x + row * args.x_stride + b * kLength,
                                    args.x_stride,
-                                   args.groups + row * args.group_stride + g,
+                                   args.groups + row * args.group_stride +
+                                       static_cast<int64_t>(b) * (kLength / kGroupSize),
                                    args.group_stride,
-                                   g_end - g,
+                                   b_end - b,
                                    row == row_begin,
                                    sums};
-        group_rows<Weights, Weights::kMaxRows>(block, rows);
+        block_of_rows<Product, Product::kMaxRows>(block, rows);
       });
 }
 

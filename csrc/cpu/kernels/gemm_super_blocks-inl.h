@@ -184,37 +184,17 @@ inline __attribute__((noinline)) void super_blocks(const GroupBlockArgs& a) {
   }
 }
 
-// super_blocks of 1 <= rows <= kRows.
-template <typename Weights, int kRows>
-PB_INLINE void super_rows(const GroupBlockArgs& block, int rows) {
-  if constexpr (kRows > 1) {
-    if (rows < kRows) return super_rows<Weights, kRows - 1>(block, rows);
-  }
-  super_blocks<Weights, kRows>(block);
-}
-
+// The product of super-blocks, which are its blocks of K.
 template <typename Weights>
-inline void super_tile(const GemmArgs& args, int tile, int row_begin, int row_end, void* scratch) {
-  constexpr int kK = kGroupsOfBlock * kGroupSize;
-  const int n_blocks = args.n_in / kK;
-  const auto* w = static_cast<const uint8_t*>(args.weights) +
-                  static_cast<size_t>(tile) * n_blocks * kSuperBytes<Weights>;
-  const auto* x = static_cast<const int8_t*>(args.x);
-  const auto k_block = [](int) { return kGroupBlock / kSuperBytes<Weights>; };
-  for_blocks<kMaxSuperRows, kGroupTileColumns>(
-      args, tile, row_begin, row_end, n_blocks, k_block, static_cast<float*>(scratch),
-      [&](int row, int rows, int b, int b_end, const BlockSums& sums) {
-        const GroupBlockArgs block{w + static_cast<size_t>(b) * kSuperBytes<Weights>,
-                                   x + row * args.x_stride + b * kK,
-                                   args.x_stride,
-                                   args.groups + row * args.group_stride + b * kGroupsOfBlock,
-                                   args.group_stride,
-                                   b_end - b,
-                                   row == row_begin,
-                                   sums};
-        super_rows<Weights, kMaxSuperRows>(block, rows);
-      });
-}
+struct SuperBlockProduct {
+  static constexpr int kLength = kGroupsOfBlock * kGroupSize;
+  static constexpr int kBytes = kSuperBytes<Weights>;
+  static constexpr int kMaxRows = kMaxSuperRows;
+  template <int kRows>
+  static PB_INLINE void block(const GroupBlockArgs& a) {
+    super_blocks<Weights, kRows>(a);
+  }
+};
 
 }  // namespace
 }  // namespace pb::cpu::PB_CPU_TARGET
