@@ -128,9 +128,10 @@ PYTEST := PYTHONDONTWRITEBYTECODE= PYTEST_XDIST_AUTO_NUM_WORKERS=$(JOBS) $(BIN)/
 test: $(VENV)/.core $(VENV)/.test
 	$(PYTEST) $(if $(ARGS),$(ARGS),-m "not slow")
 
-# Those that take seconds each, or run whole programs: servers, command lines, attacks, training.
+# Those that take seconds each, or run whole programs: servers, command lines, attacks, training. Many
+# wait for these: one more at a time than there are cores.
 test-slow: $(VENV)/.core $(VENV)/.test
-	$(PYTEST) -m slow $(ARGS)
+	$(PYTEST) --numprocesses $$(($(JOBS) + 1)) -m slow $(ARGS)
 
 check: $(VENV)/.core $(VENV)/.dev
 	$(BIN)/ruff format --check .
