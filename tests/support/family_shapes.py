@@ -62,6 +62,8 @@ def gpt_oss_fields(rng: np.random.Generator, n_layers: int) -> dict[str, Any]:
     return {
         **_sliding(rng, n_layers),
         "rope_parameters": rope,
+        "num_attention_heads": 2 * int(rng.integers(1, 5)),
+        "num_key_value_heads": 2,
         "num_local_experts": n_experts,
         "num_experts_per_tok": int(rng.integers(1, 5)),
         "attention_bias": bool(rng.integers(4)),

@@ -67,7 +67,7 @@ def torch_file(directory: Path) -> dict[str, torch.Tensor]:
 
 
 def load(path: Path, **options: Any) -> Engine:
-    return Engine.load(path, n_ctx=512, n_parallel=4, n_threads=2, **options)
+    return Engine.load(path, n_ctx=1024, n_parallel=4, n_threads=2, **options)
 
 
 def logits(path: Path, chunk: int = LENGTH, **options: Any) -> NDArray[Any]:
@@ -105,16 +105,17 @@ def test_each_matrix_keeps_its_dtype(mxfp4: Path, dequantised: Path, gguf: Path)
     np.testing.assert_array_equal(logits(gguf, kv_dtype="f32"), made)
     engine = load(mxfp4)
     assert engine.description()["dtypes"] == "mxfp4, bf16, f32"
-    # Vectors, biases and routers are f32 in the engine, and bf16 in the file.
+    # Vectors, biases and routers are f32 in the engine, and bf16 in the file; routers are padded.
     wider = (".bias", "_bias", ".sinks", "norm.weight", "router.weight")
     in_file = {name: tensor.nbytes for name, tensor in torch_file(mxfp4).items()}
     size = sum(n * (2 if name.endswith(wider) else 1) for name, n in in_file.items())
-    assert int(engine.description()["weight_bytes"]) <= 1.02 * size
+    assert int(engine.description()["weight_bytes"]) <= 1.05 * size
     engine.close()
     exact = logits(dequantised, dtype="f32")
-    error = np.linalg.norm(made - exact, axis=1) / np.linalg.norm(exact, axis=1)
+    in_bf16 = logits(dequantised, dtype="bf16", kv_dtype="f32")
+    error, allowed = (np.linalg.norm(x - exact, axis=1) for x in (made, in_bf16))
     assert error.min() > 0
-    assert error.max() < 0.02
+    assert error.max() < 2 * allowed.max()
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -137,7 +138,7 @@ def test_company_changes_no_bit(mxfp4: Path) -> None:
         seq_id = engine.seq_new(f"alone {length}")
         engine.prefill_chunk(seq_id, PROMPT[:length])
         alone.append(engine.decode_batch([seq_id], [5], logits=True)[1][0])
-        engine.seq_free(seq_id)
+        engine.seq_remove(seq_id)
     seq_ids = []
     for length in lengths:
         seq_ids.append(engine.seq_new(f"together {length}"))
