@@ -105,8 +105,8 @@ class Engine(_core.Engine):
         """Pack the weights of an opened model, or map them from the weights cache.
 
         The engine does not refer to `model` afterwards. Options that are "auto" become:
-        `dtype` that of each matrix for a GGUF file with weights in blocks (on a GPU: int8, or
-        int4 where most are), f32 for f32 checkpoints, else bf16; `kv_dtype` f32 with f32
+        `dtype` that of each matrix for a checkpoint with weights in blocks (on a GPU: int8, or
+        int4 where most are, or bf16), f32 for f32 checkpoints, else bf16; `kv_dtype` f32 with f32
         weights, else bf16; `device` the CPU; `n_ctx` what memory is free for. Raises
         ModelFormatError, and EngineError where memory is short. Warns where the weights cache
         cannot be used.

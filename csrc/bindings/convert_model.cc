@@ -212,6 +212,8 @@ MoeConfig to_moe_config(const py::object& value) {
           .n_experts_per_row = field<int>(fields, "n_experts_per_row"),
           .intermediate_size = field<int>(fields, "intermediate_size"),
           .normalised = field<bool>(fields, "normalised"),
+          .swiglu_limit = field<float>(fields, "swiglu_limit"),
+          .swiglu_alpha = field<float>(fields, "swiglu_alpha"),
           .in_layer = field<std::vector<bool>>(fields, "in_layer")};
 }
 

@@ -1,6 +1,7 @@
 #include "cpu/attention.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 #include "cpu/kv_layout.h"
@@ -163,14 +164,18 @@ AttentionRunner::Item AttentionRunner::make_item(const Pass& pass, int block, in
   return item;
 }
 
+// A sink has no value: it is added to the sum alone, after all keys.
 void AttentionRunner::finish(const Pass& pass, int block, int kv_head,
                              const SoftmaxState& state) const {
+  const float* sinks =
+      pass.layer->sinks == nullptr ? nullptr : pass.layer->sinks->values.as<float>();
   int query = 0;
   for (const AttentionPlan::Member& member :
        plan_->members(plan_->blocks()[static_cast<size_t>(block)])) {
     for (int i = member.first; i < member.first + member.n; ++i, ++query) {
       const int row = member.sequence->first_row + i / plan_->group();
       const int head = kv_head * plan_->group() + i % plan_->group();
+      if (sinks != nullptr) state.sum[query] += std::exp(sinks[head] - state.max[query]);
       kernels_.finish_attention(pass.layout, state, query, pass.out->row(row),
                                 head * pass.layout.head_dim);
     }

@@ -37,7 +37,7 @@ size_t largest_scratch(const Kernels& kernels) {
   const int most =
       std::max({kernels.f32.scratch_bytes, kernels.bf16.scratch_bytes, kernels.int8.scratch_bytes,
                 kernels.int4.scratch_bytes, kernels.q4_k.scratch_bytes, kernels.q5_k.scratch_bytes,
-                kernels.q6_k.scratch_bytes});
+                kernels.q6_k.scratch_bytes, kernels.mxfp4.scratch_bytes});
   return (static_cast<size_t>(most) + kLine - 1) / kLine * kLine;
 }
 
@@ -77,6 +77,8 @@ const ProductKernel& CpuBackend::product(DType weights) const {
       return kernels_.q5_k;
     case DType::kQ6K:
       return kernels_.q6_k;
+    case DType::kMxfp4:
+      return kernels_.mxfp4;
     default:
       return kernels_.f32;
   }

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "base/function_ref.h"
 #include "base/thread_pool.h"
 #include "cpu/attention.h"
 #include "cpu/experts.h"
@@ -29,6 +30,7 @@ class CpuBackend final : public Backend {
   std::string target() const override { return kernels_.name; }
   int n_threads() const override { return pool_.n_threads(); }
   bool mixes_dtypes() const override { return true; }
+  bool has_attention_sinks() const override { return true; }
   bool shares_activations(DType a, DType b) const override {
     return product(a).row == product(b).row;
   }
@@ -80,6 +82,9 @@ class CpuBackend final : public Backend {
   void for_range(int64_t n, int64_t grain, int64_t work, Body&& body) {
     pool_.parallel_for(n, work < kWorthThreads ? std::max<int64_t>(1, n) : grain, body);
   }
+  // kernel(gate, up, out, begin, end) for all columns of the rows; up is null unless `gated`.
+  void activate_rows(const Buffer& gate_up, int n_rows, bool gated, Activations& out,
+                     FunctionRef<void(const float*, const float*, const RowOut&, int, int)> kernel);
   void gather(const int32_t* ids, const Matrix& table, bool add, float scale, float* x);
   const ProductKernel& product(DType weights) const;
   RowsOut rows_of(Activations& a) const;

@@ -201,6 +201,12 @@ void CpuBackend::activate(const Buffer& gate_up, int n_rows, Activation kind, bo
   const auto kernel = kind == Activation::kSilu       ? kernels_.silu
                       : kind == Activation::kGeluTanh ? kernels_.gelu_tanh
                                                       : kernels_.gelu;
+  activate_rows(gate_up, n_rows, gated, out, kernel);
+}
+
+void CpuBackend::activate_rows(
+    const Buffer& gate_up, int n_rows, bool gated, Activations& out,
+    FunctionRef<void(const float*, const float*, const RowOut&, int, int)> kernel) {
   const int n = out.cols;
   const int64_t row_size = gated ? int64_t{2} * n : n;
   const RowsOut to = rows_of(out);

@@ -159,6 +159,7 @@ struct Kernels {
   ProductKernel q4_k;
   ProductKernel q5_k;
   ProductKernel q6_k;
+  ProductKernel mxfp4;
 
   void (*rms_norm)(const NormArgs&, const float* x, const RowOut& out);
   void (*layer_norm)(const NormArgs&, const float* x, const RowOut& out);
@@ -170,6 +171,10 @@ struct Kernels {
   void (*silu)(const float* gate, const float* up, const RowOut& out, int begin, int end);
   void (*gelu_tanh)(const float* gate, const float* up, const RowOut& out, int begin, int end);
   void (*gelu)(const float* gate, const float* up, const RowOut& out, int begin, int end);
+  // out[begin:end) = g sigmoid(alpha g) (u + 1), g = min(gate, limit), u = up between -limit and
+  // limit; begin starts a group.
+  void (*clamped_swiglu)(const float* gate, const float* up, float alpha, float limit,
+                         const RowOut& out, int begin, int end);
 
   // out[0:n) = x
   void (*copy)(const float* x, const RowOut& out, int n);

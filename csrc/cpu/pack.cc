@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/quantise.h"
 #include "cpu/kernels.h"
+#include "cpu/pack_mxfp4.h"
 #include "cpu/pack_super_blocks.h"
 #include "ops/read_tensor.h"
 
@@ -13,6 +14,10 @@ namespace pb::cpu {
 namespace {
 
 static_assert(kGroupSize == kGroup);
+
+// Exponents of mxfp4 up to this are those of finite numbers, whatever their codes are: 6 times
+// 2^(252 - 127) is below 2^128.
+constexpr uint8_t kGreatestScaleOfAny = 252;
 
 int groups_of(int n_in) { return (n_in + kGroup - 1) / kGroup; }
 
@@ -33,6 +38,8 @@ size_t tile_bytes_of(int n_in, DType dtype, int tile_columns) {
     case DType::kQ5K:
     case DType::kQ6K:
       return super_tile_bytes(n_in, dtype, tile_columns);
+    case DType::kMxfp4:
+      return mxfp4_tile_bytes(n_in, tile_columns);
     default:
       return static_cast<size_t>(n_in) * columns * sizeof(float);
   }
@@ -205,6 +212,25 @@ void pack_super_blocks(Stack& stack, int64_t row, int64_t k, DType dtype, const 
   }
 }
 
+// -- mxfp4 --------------------------------------------------------------------------------------
+
+// As pack_plain, of parts of the same dtype.
+void pack_mxfp4(Stack& stack, int64_t row, int64_t k, DType dtype, const TileLayout& layout,
+                int column, std::byte* tile) {
+  const Stack::Row from = stack.row(row);
+  const int64_t end = std::min(stack.cols(), k + kReadBlock);
+  for (int64_t g = k / kGroup; g * kGroup < end; ++g) {
+    Mxfp4Group group;
+    read_group(*from.view, from.row, g, group);
+    if (group.scale > kGreatestScaleOfAny) {
+      float values[kGroup];
+      dequantise(group, values);
+      note_bad(stack, row, g * kGroup, kGroup, dtype, values);
+    }
+    write_mxfp4_group(group, g, layout.columns, column, tile);
+  }
+}
+
 void require_dtype(std::span<const TensorView> parts, DType dtype) {
   for (const TensorView& part : parts) {
     if (part.dtype == dtype) continue;
@@ -238,7 +264,7 @@ MatrixBytes packed_bytes(int n_out, int n_in, DType dtype, int tile_columns) {
 
 PackedMatrix pack_matrix(std::span<const TensorView> parts, std::span<const TensorView> biases,
                          DType dtype, const TileLayout& layout, ThreadPool& pool) {
-  if (in_super_blocks(dtype)) require_dtype(parts, dtype);
+  if (is_read_only(dtype)) require_dtype(parts, dtype);
   Stack stack(parts);
   PackedMatrix m;
   m.dtype = dtype;
@@ -247,6 +273,7 @@ PackedMatrix pack_matrix(std::span<const TensorView> parts, std::span<const Tens
   const auto pack = dtype == DType::kInt8    ? pack_groups<Int8Group>
                     : dtype == DType::kInt4  ? pack_groups<Int4Group>
                     : in_super_blocks(dtype) ? pack_super_blocks
+                    : dtype == DType::kMxfp4 ? pack_mxfp4
                                              : pack_plain;
   const int64_t n_tiles = tiles_of(m.n_out, layout.columns);
   const size_t tile_bytes = tile_bytes_of(m.n_in, dtype, layout.columns);
@@ -283,6 +310,12 @@ void unpack_row(const Matrix& m, const TileLayout& layout, int row, bool add, fl
     float values[kGroup];
     for (int64_t g = 0; g * kGroup < m.n_in; ++g) {
       dequantise(m.dtype, read_super_group(tile, m.dtype, g, tile_columns, column), values);
+      for (int i = 0; i < kGroup; ++i) put(g * kGroup + i, values[i]);
+    }
+  } else if (m.dtype == DType::kMxfp4) {
+    float values[kGroup];
+    for (int64_t g = 0; g * kGroup < m.n_in; ++g) {
+      dequantise(read_mxfp4_group(tile, g, tile_columns, column), values);
       for (int i = 0; i < kGroup; ++i) put(g * kGroup + i, values[i]);
     }
   } else if (m.dtype == DType::kBF16) {

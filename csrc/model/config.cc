@@ -78,6 +78,8 @@ void check_experts(const MoeConfig& moe, int n_layers, bool gated_mlp) {
   if (moe.n_experts == 0) return;
   check_range("moe.n_experts_per_row", moe.n_experts_per_row, 1, moe.n_experts);
   check_range("moe.intermediate_size", moe.intermediate_size, 1, kMaxWidth);
+  check_softcap("moe.swiglu_limit", moe.swiglu_limit);
+  check_positive("moe.swiglu_alpha", moe.swiglu_alpha);
   if (!gated_mlp) refuse("gated_mlp", "false", "true with experts");
 }
 

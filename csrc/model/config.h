@@ -28,10 +28,14 @@ enum class Activation { kSilu, kGeluTanh, kGelu };
 
 // Mixtures of experts: in some layers the MLP is many small ones, of which every row takes few.
 struct MoeConfig {
-  int n_experts = 0;           // of a layer that has any; 0 = no layer has
-  int n_experts_per_row = 0;   // those with the greatest router logits; of equal ones the first
-  int intermediate_size = 0;   // of an expert
-  bool normalised = false;     // weights of a row's experts sum to 1; else those of all experts do
+  int n_experts = 0;          // of a layer that has any; 0 = no layer has
+  int n_experts_per_row = 0;  // those with the greatest router logits; of equal ones the first
+  int intermediate_size = 0;  // of an expert
+  bool normalised = false;    // weights of a row's experts sum to 1; else those of all experts do
+  // Above 0: the activation is g sigmoid(alpha g) (u + 1), where g = min(gate, limit) and u is up
+  // between -limit and limit.
+  float swiglu_limit = 0.0f;
+  float swiglu_alpha = 1.0f;
   std::vector<bool> in_layer;  // (n_layers); empty where no layer has experts
 };
 

@@ -133,6 +133,7 @@ void Forward::attention_block(int n_rows, int layer, ModelKv& kv) {
       .q_rope = rope < 0 ? nullptr : pointer(q_ropes_[static_cast<size_t>(rope)]),
       .q_norm = pointer(w.q_norm),
       .k_norm = pointer(w.k_norm),
+      .sinks = pointer(w.sinks),
   };
   entering_products(n_rows, w.attn_norm, w.qkv, qkv_);
   backend_.rope_and_store(qkv_, attention, storage);

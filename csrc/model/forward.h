@@ -4,7 +4,8 @@
 // and a gated MLP (Touvron et al. 2023, arXiv:2302.13971; Jiang et al. 2023, arXiv:2310.06825; Qwen
 // team 2025, arXiv:2505.09388). Gemma 2 and 3: norms after the blocks too, soft caps (Gemma team
 // 2024, arXiv:2408.00118; 2025, arXiv:2503.19786). OLMo 2 and 3: norms after the blocks alone (OLMo
-// team 2024, arXiv:2501.00656). Granite: scaled embedding, scores and logits. GPT-2: pre-norm
+// team 2024, arXiv:2501.00656). gpt-oss: sinks of attention, experts with biases (OpenAI 2025,
+// arXiv:2508.10925). Granite: scaled embedding, scores and logits. GPT-2: pre-norm
 // blocks with LayerNorm, learned positions and a plain GELU MLP (Radford et al. 2019). What differs
 // is data in ModelConfig and Weights.
 #pragma once

@@ -83,6 +83,9 @@ class Loader {
       w.q_norm = norm(prefix + "q_norm", whole ? config_.q_size() : config_.head_dim);
       w.k_norm = norm(prefix + "k_norm", whole ? config_.kv_size() : config_.head_dim);
     }
+    if (checkpoint_.has(prefix + "sinks.weight")) {
+      w.sinks = vector(prefix + "sinks.weight", config_.n_heads);
+    }
     w.o = linear(prefix, "o", hidden, config_.q_size());
     if (config_.post_norm) w.attn_post_norm = norm(prefix + "attn_post_norm", hidden);
     if (config_.pre_norm) w.mlp_norm = norm(prefix + "mlp_norm", hidden);
@@ -105,27 +108,33 @@ class Loader {
   Experts experts(const std::string& prefix) {
     const int hidden = config_.hidden_size;
     const int inner = config_.moe.intermediate_size;
-    std::vector<TensorView> gates_ups, downs;
+    std::vector<TensorView> gates_ups, downs;                // weights
+    std::vector<TensorView> gates_ups_biases, downs_biases;  // empty views where there are none
     for (int i = 0; i < config_.moe.n_experts; ++i) {
       const std::string expert = prefix + "experts." + std::to_string(i) + ".";
       gates_ups.push_back(checkpoint_.get(expert + "gate.weight", inner, hidden));
       gates_ups.push_back(checkpoint_.get(expert + "up.weight", inner, hidden));
       downs.push_back(checkpoint_.get(expert + "down.weight", hidden, inner));
+      gates_ups_biases.push_back(checkpoint_.bias(expert + "gate.bias", inner));
+      gates_ups_biases.push_back(checkpoint_.bias(expert + "up.bias", inner));
+      downs_biases.push_back(checkpoint_.bias(expert + "down.bias", hidden));
     }
     const DType of_gates_ups = common_dtype(gates_ups);
     const DType of_downs = common_dtype(downs);
-    const std::array none = {TensorView{}, TensorView{}};
-    const auto matrix_of = [&](const std::vector<TensorView>& all, size_t first, size_t n,
+    const auto matrix_of = [&](const std::vector<TensorView>& all,
+                               const std::vector<TensorView>& biases, size_t first, size_t n,
                                DType dtype) {
-      return matrix(std::span(all).subspan(first, n), std::span(none).first(n), dtype);
+      return matrix(std::span(all).subspan(first, n), std::span(biases).subspan(first, n), dtype);
     };
     Experts e;
     const std::array router = {
         checkpoint_.get(prefix + "router.weight", config_.moe.n_experts, hidden)};
-    e.router = matrix(router, std::span(none).first(1), DType::kF32);
+    const std::array router_bias = {
+        checkpoint_.bias(prefix + "router.bias", config_.moe.n_experts)};
+    e.router = matrix(router, router_bias, DType::kF32);
     for (size_t i = 0; i < downs.size(); ++i) {
-      e.gate_up.push_back(matrix_of(gates_ups, 2 * i, 2, of_gates_ups));
-      e.down.push_back(matrix_of(downs, i, 1, of_downs));
+      e.gate_up.push_back(matrix_of(gates_ups, gates_ups_biases, 2 * i, 2, of_gates_ups));
+      e.down.push_back(matrix_of(downs, downs_biases, i, 1, of_downs));
     }
     return e;
   }
@@ -323,6 +332,7 @@ size_t Weights::bytes() const {
   size_t total = bytes_of(final_norm);
   for_each_matrix([&](const Matrix& m) { total += bytes_of(m); });
   for (const LayerWeights& w : layers) {
+    if (w.sinks) total += w.sinks->values.bytes();
     total += bytes_of(w.attn_norm) + bytes_of(w.q_norm) + bytes_of(w.k_norm) +
              bytes_of(w.attn_post_norm) + bytes_of(w.mlp_norm) + bytes_of(w.mlp_post_norm);
   }
@@ -331,11 +341,14 @@ size_t Weights::bytes() const {
 
 Weights load_weights(const ModelConfig& config, const TensorMap& tensors, DType dtype,
                      Backend& backend, const LoadOptions& options) {
-  if (config.moe.n_experts > 0 && backend.experts() == nullptr) {
-    throw Error(ErrorCode::kConfig, "device '" + backend.device() +
-                                        "' cannot run mixtures of experts (" + config.architecture +
-                                        ") yet; use device='cpu'");
-  }
+  const auto refuse = [&](const char* what) {
+    throw Error(ErrorCode::kConfig, "device '" + backend.device() + "' cannot run " + what + " (" +
+                                        config.architecture + ") yet; use device='cpu'");
+  };
+  if (config.moe.n_experts > 0 && backend.experts() == nullptr) refuse("mixtures of experts");
+  const bool has_sinks = std::ranges::any_of(
+      tensors, [](const auto& tensor) { return tensor.first.ends_with(".sinks.weight"); });
+  if (has_sinks && !backend.has_attention_sinks()) refuse("attention with sinks");
   const auto load = [&](PackedReader* reader, PackedWriter* writer) {
     return Loader(config, tensors, dtype, backend, options, reader, writer).load();
   };

@@ -22,7 +22,9 @@ namespace pb {
 //   layers.{i}.{q_norm,k_norm}.weight (head_dim), or (q_size) and (kv_size)
 //   layers.{i}.{attn_post_norm,mlp_post_norm}.weight (hidden)
 //   layers.{i}.mlp_norm.{weight,bias} · layers.{i}.{gate,up,down}.{weight,bias}
-//   layers.{i}.router.weight (experts, hidden), layers.{i}.experts.{e}.{gate,up,down}.weight:
+//   layers.{i}.sinks.weight (heads)
+//   layers.{i}.router.{weight,bias} (experts, hidden),
+//   layers.{i}.experts.{e}.{gate,up,down}.{weight,bias}:
 //   instead of gate, up and down, where the layer has experts
 //   final_norm.{weight,bias} · head.weight
 using TensorMap = std::map<std::string, TensorView>;
@@ -57,10 +59,12 @@ struct Experts {
 };
 
 struct LayerWeights {
-  std::optional<Norm> attn_norm;       // (hidden), of what enters attention
-  Matrices qkv;                        // (q_size + 2 kv_size, hidden): q, then k, then v
-  std::optional<Norm> q_norm;          // (head_dim), over each head of q, or (q_size)
-  std::optional<Norm> k_norm;          // (head_dim), over each head of k, or (kv_size)
+  std::optional<Norm> attn_norm;  // (hidden), of what enters attention
+  Matrices qkv;                   // (q_size + 2 kv_size, hidden): q, then k, then v
+  std::optional<Norm> q_norm;     // (head_dim), over each head of q, or (q_size)
+  std::optional<Norm> k_norm;     // (head_dim), over each head of k, or (kv_size)
+  // (n_heads): a logit of each head that takes part in its softmax and has no value
+  std::optional<Vector> sinks;
   Matrix o;                            // (hidden, q_size)
   std::optional<Norm> attn_post_norm;  // (hidden), of what attention adds
   std::optional<Norm> mlp_norm;        // (hidden), of what enters the MLP
@@ -92,7 +96,7 @@ struct Weights {
 // them. Pages of mapped files are dropped as they have been read. Throws kModelFormat
 // naming the tensor where one is missing, has another shape than `config` says, holds a number that
 // is not finite, or is of no use to this model; what is wrong with the cache is never thrown.
-// Throws kConfig for experts on a backend that has no operations of them.
+// Throws kConfig for experts or sinks on a backend that has no operations of them.
 Weights load_weights(const ModelConfig& config, const TensorMap& tensors, DType dtype,
                      Backend& backend, const LoadOptions& options = {});
 

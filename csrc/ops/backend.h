@@ -62,6 +62,9 @@ struct AttentionLayer {
   // as one row: RMSNorm only.
   const Norm* q_norm = nullptr;
   const Norm* k_norm = nullptr;
+  // (n_heads), null = none: a logit of each head that is added to its softmax's sum, so that what
+  // a query gets of all values may be less than 1.
+  const Vector* sinks = nullptr;
 };
 
 enum class Store { kSet, kAdd };  // y = ..., y += ...
@@ -85,6 +88,8 @@ class Backend {
   // Whether there are products of every dtype of DType, f16 aside, and matrices may have their
   // outputs beside those of others (Matrix::first_out).
   virtual bool mixes_dtypes() const { return false; }
+  // Whether attention takes sinks.
+  virtual bool has_attention_sinks() const { return false; }
   // Whether activations made for weights of dtype `a` serve those of `b` too.
   virtual bool shares_activations(DType a, DType b) const { return a == b; }
 

@@ -17,7 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import ModelFormatError
-from .blocks import BLOCKS, ENGINE_BLOCKS, block_name
+from .blocks import BLOCKS, ENGINE_BLOCKS, MXFP4_PARTS, block_name
+from .mxfp4 import joined_blocks
 from .tensors import Tensor
 
 __all__ = [
@@ -63,6 +64,8 @@ def kept_matrices(tensors: Mapping[str, Tensor]) -> set[str]:
 def _own_dtype(kind: str) -> str | None:
     if kind not in BLOCKS or kind in ENGINE_BLOCKS:
         return kind
+    if kind == MXFP4_PARTS:
+        return "mxfp4"
     return "int8" if kind in _LOSSLESS_IN_INT8 else None
 
 
@@ -100,11 +103,16 @@ def check_conversion(
     Raises ModelFormatError where the `gguf` package is needed and is not installed.
     """
     for kind in dict.fromkeys(tensor.dtype for tensor in tensors.values()):
-        if kind in BLOCKS and kind not in ENGINE_BLOCKS:
+        if kind in BLOCKS and kind not in (*ENGINE_BLOCKS, MXFP4_PARTS):
             _reference(kind, origin)
     rounded = [tensor.dtype for name, tensor in tensors.items() if name not in kept]
     kinds = Counter(kind for kind in rounded if kind in BLOCKS)
-    lossless = {"f32": tuple(BLOCKS), "int8": ("int8", *_LOSSLESS_IN_INT8), "int4": ("int4",)}
+    lossless = {
+        "f32": tuple(BLOCKS),
+        "bf16": ("mxfp4", MXFP4_PARTS),
+        "int8": ("int8", *_LOSSLESS_IN_INT8),
+        "int4": ("int4",),
+    }
     lost = sorted((block_name(k), n) for k, n in kinds.items() if k not in lossless.get(dtype, ()))
     if lost:
         counts = " and ".join(f"{count} of {name}" for name, count in lost)
@@ -115,11 +123,13 @@ def check_conversion(
 def target_dtype(kind: str, dtype: str) -> str:
     """Return the dtype to which weights of format `kind` are converted for an engine of `dtype`.
 
-    A format that the engine takes stays as it is. Other blocks become f32, or bf16 for a bf16
-    engine; int8 blocks for an int8 engine where that is lossless.
+    A format that the engine takes stays as it is, MXFP4 in parts becomes mxfp4. Other blocks
+    become f32, or bf16 for a bf16 engine; int8 blocks for an int8 engine where that is lossless.
     """
     if dtype == "int8" and kind in _LOSSLESS_IN_INT8:
         return "int8"
+    if kind == MXFP4_PARTS:
+        return "mxfp4"
     if kind not in BLOCKS or kind in ENGINE_BLOCKS:
         return kind
     return "bf16" if dtype == "bf16" else "f32"
@@ -128,10 +138,12 @@ def target_dtype(kind: str, dtype: str) -> str:
 def convert(tensor: Tensor, target: str) -> NDArray[Any]:
     """Return the values of a matrix in blocks as `target`, a dtype given by `target_dtype`.
 
-    Shape (rows, columns); float32, or bfloat16 bits as uint16. int8 blocks are bytes:
-    (rows, columns / 32 * 34).
+    Shape (rows, columns); float32, or bfloat16 bits as uint16. int8 and mxfp4 blocks are bytes:
+    (rows, columns / 32 * 34) and (rows, columns / 32 * 17).
     """
     kind = tensor.dtype
+    if target == "mxfp4":
+        return joined_blocks(tensor)
     if target == "int8":
         return _in_parts(tensor, lambda rows: _to_int8(rows, kind), 34 / 32, np.uint8)
     to_f32 = _reference(kind, tensor.source)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from .families import gemma, granite, llama, ministral, olmo, phi3, smollm3
+from .families import gemma, gpt_oss, granite, llama, ministral, olmo, phi3, smollm3
 from .fields import Fields
 from .gguf_keys import ArchitectureKeys
 from .gguf_rope import original_positions
@@ -33,6 +33,7 @@ class GgufArchitecture:
     names: GGUF's names of parts of a layer, where they are not those of a Llama.
     has_windows, has_attention_scale, has_rotary_dim, has_yarn_log_multiplier: its keys may say
         these.
+    truncates_yarn: as `read_gguf_rope` has it.
     in_pairs: rows of q and k are permuted, for llama.cpp turns neighbouring rows.
     """
 
@@ -43,6 +44,7 @@ class GgufArchitecture:
     has_attention_scale: bool = False
     has_rotary_dim: bool = False
     has_yarn_log_multiplier: bool = False
+    truncates_yarn: bool = True
     in_pairs: bool = False
 
 
@@ -115,6 +117,12 @@ def _mistral3(keys: ArchitectureKeys, config: ModelConfig) -> ModelConfig:
     return ministral.with_query_beta(config, beta, original)
 
 
+def _gpt_oss(keys: ArchitectureKeys, config: ModelConfig) -> ModelConfig:
+    window = keys.integer("attention.sliding_window", 1, MAX_POSITIONS)
+    sliding = _sliding_layers(keys, config.n_layers, 2)
+    return replace(config, sliding_windows=tuple(window if slides else 0 for slides in sliding))
+
+
 def _with_windows(
     keys: ArchitectureKeys, config: ModelConfig, period: int, theta: float
 ) -> ModelConfig:
@@ -161,6 +169,13 @@ ARCHITECTURES = {
         names={"q": "attn_qkv", "k": "attn_qkv", "v": "attn_qkv", "gate": "ffn_up"},
         has_windows=True,
         has_rotary_dim=True,
+    ),
+    "gpt-oss": GgufArchitecture(
+        change=_gpt_oss,
+        rules=gpt_oss.attention_rules,
+        names={"mlp_norm": "post_attention_norm", "sinks": "attn_sinks"},
+        has_windows=True,
+        truncates_yarn=False,
     ),
     "mistral3": GgufArchitecture(change=_mistral3, has_yarn_log_multiplier=True, in_pairs=True),
 }

@@ -17,6 +17,9 @@ from .model_config import ModelConfig
 
 __all__ = ["read_config"]
 
+_OWN_NAMES = {"qwen3moe": "qwen3_moe", "gpt-oss": "gpt_oss"}
+"""Names of configurations, where they are not those of files."""
+
 
 def read_config(
     fields: Fields,
@@ -52,10 +55,11 @@ def read_config(
         rope_divisors,
         longrope,
         has_yarn_log_multiplier=own.has_yarn_log_multiplier,
+        truncates_yarn=own.truncates_yarn,
     )
     config = llama_config(
         sizes,
-        architecture="qwen3_moe" if architecture == "qwen3moe" else architecture,
+        architecture=_OWN_NAMES.get(architecture, architecture),
         vocab_size=vocab_size,
         norm_eps=keys.number("attention.layer_norm_rms_epsilon", 0.0, 1.0),
         rope=rope,

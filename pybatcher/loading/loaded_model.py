@@ -47,7 +47,8 @@ class LoadedModel:
         layers.{i}.q, k, v (heads * head_dim, hidden), o (hidden, heads * head_dim) .weight .bias
         layers.{i}.q_norm, k_norm .weight (head_dim,)
         layers.{i}.gate, up (intermediate, hidden), down (hidden, intermediate) .weight .bias
-        layers.{i}.router.weight (experts, hidden), layers.{i}.experts.{e}.gate, up, down .weight:
+        layers.{i}.sinks.weight (heads,)
+        layers.{i}.router (experts, hidden), layers.{i}.experts.{e}.gate, up, down .weight .bias:
         instead of gate, up and down in a layer with experts
         final_norm .weight .bias (hidden,) · head.weight (vocab, hidden)
     dtype: of the token embedding, "f32" | "f16" | "bf16"; other tensors may differ. For a

@@ -27,12 +27,14 @@ class Tensor:
     source: the file (or module) and the tensor's name in it, for messages.
     mapped: the array lies in a mapped file, so that its memory pages can be dropped
         and read again.
+    scales: of a weight in "mxfp4_parts": the exponents of its groups, (rows, groups) uint8.
     """
 
     array: NDArray[Any]
     dtype: str
     source: str
     mapped: bool = False
+    scales: NDArray[np.uint8] | None = None
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -52,7 +54,8 @@ class TensorRule:
     source: name in the checkpoint.
     shape: required shape of the checkpoint's tensor.
     transposed: the checkpoint has (inputs, outputs), as GPT-2's Conv1D does.
-    rows: [begin, end) of the outputs of a fused tensor; None = all.
+    rows: [begin, end) of the outputs of a fused tensor; None = all. row_step: every so many of
+        them.
     plus: added to the values, in f32: 1 where a norm multiplies by 1 + weight.
     index: which matrix of a tensor that stacks several, as experts are; None: it is one.
     otherwise: the rule to take where `source` is absent and that rule's source is not.
@@ -65,6 +68,7 @@ class TensorRule:
     shape: tuple[int, ...]
     transposed: bool = False
     rows: tuple[int, int] | None = None
+    row_step: int = 1
     plus: float = 0.0
     index: int | None = None
     otherwise: TensorRule | None = None
@@ -89,7 +93,8 @@ def gather(
             raise ModelFormatError(
                 f"{origin}: tensor {rule.source} is missing; expected shape {list(rule.shape)}"
             )
-        allowed = _PLAIN if len(rule.shape) == 1 else (*_PLAIN, *BLOCKS)
+        n_dimensions = len(rule.shape) - (rule.index is not None)
+        allowed = _PLAIN if n_dimensions == 1 else (*_PLAIN, *BLOCKS)
         if tensor.dtype not in allowed:
             raise ModelFormatError(
                 f"{tensor.source}: found dtype {tensor.dtype}; expected one of {', '.join(allowed)}"
@@ -99,18 +104,25 @@ def gather(
                 f"{tensor.source}: found shape {list(tensor.shape)}; "
                 f"expected {list(rule.shape)}, by the model's configuration"
             )
-        array = tensor.array if rule.index is None else tensor.array[rule.index]
-        array = array.T if rule.transposed else array
-        if rule.rows is not None:
-            array = array[rule.rows[0] : rule.rows[1]]
+        array = _part(rule, tensor.array)
+        scales = None if tensor.scales is None else _part(rule, tensor.scales)
         if rule.plus:
             sums = _as_f32(array, tensor.dtype) + np.float32(rule.plus)
             result[rule.name] = Tensor(sums, "f32", tensor.source)
             continue
-        result[rule.name] = replace(tensor, array=np.asarray(array))
+        result[rule.name] = replace(tensor, array=np.asarray(array), scales=scales)
         if rule.head_order:
             result[rule.name] = _reordered(result[rule.name], rule.head_order)
     return result
+
+
+def _part(rule: TensorRule, array: NDArray[Any]) -> NDArray[Any]:
+    """Return the rule's matrix and rows of a tensor's array."""
+    array = array if rule.index is None else array[rule.index]
+    array = array.T if rule.transposed else array
+    if rule.rows is None:
+        return array
+    return array[rule.rows[0] : rule.rows[1] : rule.row_step]
 
 
 def _as_f32(array: NDArray[Any], dtype: str) -> NDArray[np.float32]:

@@ -18,7 +18,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, 
 __all__ = ["ARCHITECTURES", "make_checkpoint", "make_module", "make_tokenizer"]
 
 ARCHITECTURES = (
-    *("llama", "mistral", "qwen2", "qwen3", "qwen3_moe", "mixtral", "gpt2"),
+    *("llama", "mistral", "qwen2", "qwen3", "qwen3_moe", "mixtral", "gpt2", "gpt_oss"),
     *("gemma2", "gemma3", "granite", "olmo2", "olmo3", "smollm3", "phi3", "ministral3"),
 )
 
@@ -55,6 +55,14 @@ _DEFAULTS: dict[str, dict[str, Any]] = {
         "mlp_only_layers": [1],
     },
     "mixtral": {**_ROTARY, "num_local_experts": 5, "num_experts_per_tok": 2},
+    "gpt_oss": {
+        **_ROTARY,
+        "head_dim": 16,
+        "num_local_experts": 6,
+        "num_experts_per_tok": 3,
+        "sliding_window": 24,
+        "swiglu_limit": 1.5,
+    },
     "smollm3": {
         **_ROTARY,
         "tie_word_embeddings": True,
@@ -117,6 +125,7 @@ _CLASSES = {
     "qwen3_moe": ("Qwen3MoeConfig", "Qwen3MoeForCausalLM"),
     "mixtral": ("MixtralConfig", "MixtralForCausalLM"),
     "gpt2": ("GPT2Config", "GPT2LMHeadModel"),
+    "gpt_oss": ("GptOssConfig", "GptOssForCausalLM"),
     "gemma2": ("Gemma2Config", "Gemma2ForCausalLM"),
     "gemma3": ("Gemma3TextConfig", "Gemma3ForCausalLM"),
     "granite": ("GraniteConfig", "GraniteForCausalLM"),
@@ -165,7 +174,7 @@ def make_module(
         module = getattr(transformers, model_class)(config)
         with torch.no_grad():
             for name, parameter in module.named_parameters():
-                if parameter.ndim == 1:
+                if parameter.ndim == 1 or name.endswith("_bias"):
                     is_factor = name.endswith("weight") and not architecture.startswith("gemma")
                     centre = 1.0 if is_factor else 0.0
                     parameter.copy_(centre + 0.1 * torch.randn_like(parameter))

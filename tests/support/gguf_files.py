@@ -17,6 +17,7 @@ import gguf
 import numpy as np
 import torch
 from gguf import GGMLQuantizationType as Kind
+from gpt_oss_files import gpt_oss_matrices
 from numpy.typing import NDArray
 from safetensors.torch import load_file
 
@@ -40,6 +41,8 @@ _PARTS = {
     "block_sparse_moe.experts.w1": "ffn_gate_exps",
     "block_sparse_moe.experts.w3": "ffn_up_exps",
     "block_sparse_moe.experts.w2": "ffn_down_exps",
+    "mlp.router": "ffn_gate_inp",
+    "self_attn.sinks": "attn_sinks",
     "self_attn.qkv_proj": "attn_qkv",
     "mlp.gate_up_proj": "ffn_up",
 }
@@ -49,6 +52,7 @@ _ARCHITECTURES = {  # others: as in config.json
     "internlm3": "llama",
     "olmo3": "olmo2",
     "ministral3": "mistral3",
+    "gpt_oss": "gpt-oss",
 }
 _GEMMA_NORMS = {
     "post_attention_layernorm": "post_attention_norm",
@@ -56,6 +60,7 @@ _GEMMA_NORMS = {
     "post_feedforward_layernorm": "post_ffw_norm",
 }
 _OWN_PARTS = {"gemma2": _GEMMA_NORMS, "gemma3": _GEMMA_NORMS, "olmo2": _GEMMA_NORMS}
+_OWN_PARTS["gpt-oss"] = {"post_attention_layernorm": "post_attention_norm"}
 _IN_PAIRS = ("llama", "granite", "smollm3", "mistral3")
 _PLAIN = {torch.float32: Kind.F32, torch.float16: Kind.F16, torch.bfloat16: Kind.BF16}
 _CONTROL, _USER_DEFINED, _UNUSED, _NORMAL = 3, 4, 5, 1
@@ -131,12 +136,15 @@ def write_gguf(
         factors = config["rope_parameters"].get(f"{length}_factor")
         if factors is not None:
             writer.add_tensor(f"rope_factors_{length}.weight", np.array(factors, np.float32))
-    for name, weight in _with_stacked_experts(load_file(directory / "model.safetensors")):
+    tensors = load_file(directory / "model.safetensors")
+    if architecture == "gpt-oss":
+        tensors = gpt_oss_matrices(tensors)
+    for name, weight in _with_stacked_experts(tensors):
         if architecture in _IN_PAIRS and name.split(".")[-2] in heads:
             weight = in_pairs(weight, heads[name.split(".")[-2]])
         given = gguf_name(name, architecture)
         chosen = kind(given) if callable(kind) else kind
-        if weight.ndim == 1 or "ffn_gate_inp" in given:
+        if weight.ndim == 1 or "ffn_gate_inp" in given or given.endswith(".bias"):
             plus = 1.0 if architecture in ("gemma2", "gemma3") else 0.0
             writer.add_tensor(given, (weight.float() + plus).numpy())
             continue
@@ -214,6 +222,9 @@ def _add_own_config(writer: gguf.GGUFWriter, config: dict[str, Any]) -> None:
         rope = config["rope_parameters"]
         writer.add_rope_scaling_yarn_log_mul(rope["mscale_all_dim"])
         writer.add_attn_temperature_scale(rope["llama_4_scaling_beta"])
+    if architecture == "gpt_oss":
+        writer.add_sliding_window(config["sliding_window"])
+        writer.add_expert_feed_forward_length(config["intermediate_size"])
     if architecture == "phi3":
         _add_phi3(writer, config, config["rope_parameters"])
 

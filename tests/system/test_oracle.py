@@ -17,7 +17,13 @@ import numpy as np
 import pytest
 import torch
 from engine_helpers import TARGETS
-from family_shapes import experts_fields, gemma_fields, granite_fields, olmo_fields
+from family_shapes import (
+    experts_fields,
+    gemma_fields,
+    gpt_oss_fields,
+    granite_fields,
+    olmo_fields,
+)
 from llama_like_shapes import LLAMA_LIKE, llama_like_shape
 from numpy.typing import NDArray
 
@@ -38,6 +44,7 @@ FAMILIES = (
     *("llama2", "llama3", "mistral", "qwen2", "qwen3", "smollm2", "gpt2", "linear", "yarn"),
     *("qwen3_moe", "mixtral", "gemma2", "gemma3", "granite", "olmo2", "olmo3"),
     *LLAMA_LIKE,
+    "gpt_oss",
 )
 SEEDS = (1, 2, 3)
 
@@ -118,6 +125,8 @@ def random_shape(family: str, seed: int) -> tuple[str, dict[str, Any]]:
         return family, {**shape, **olmo_fields(rng, family, shape)}
     if family.startswith("gemma"):
         return family, {**shape, **gemma_fields(rng, family, shape["num_hidden_layers"])}
+    if family == "gpt_oss":
+        return family, {**shape, **gpt_oss_fields(rng, shape["num_hidden_layers"])}
     if seed == SEEDS[-1]:  # some layers see a window, the first see all
         windows = {"use_sliding_window": True, "sliding_window": 21, "max_window_layers": 1}
         return family, {**shape, **windows}
@@ -144,6 +153,9 @@ def make_subject(directory: Path, family: str, seed: int, dtype: str) -> Subject
 
     transformers.utils.logging.disable_progress_bar()
     architecture, shape = random_shape(family, seed)
+    if family == "gpt_oss" and dtype != "float32":
+        # All experts: a choice that rounding flips is an error of any size.
+        shape["num_experts_per_tok"] = shape["num_local_experts"]
     make_checkpoint(directory, architecture, seed=seed, dtype=dtype, tokenizer=False, **shape)
     module = transformers.AutoModelForCausalLM.from_pretrained(
         directory,
@@ -215,7 +227,10 @@ def check_f32(directory: Path, family: str, seed: int) -> None:
 
 @pytest.mark.parametrize(
     "family",
-    ["llama2", "qwen2", "gpt2", "qwen3_moe", "mixtral", "gemma2", "gemma3", "granite", "olmo3"],
+    [
+        *("llama2", "qwen2", "gpt2", "qwen3_moe", "mixtral", "gpt_oss"),
+        *("gemma2", "gemma3", "granite", "olmo3"),
+    ],
 )
 def test_a_live_module_is_the_same_model(tmp_path: Path, family: str) -> None:
     subject = make_subject(tmp_path, family, 4, "float32")
@@ -324,14 +339,17 @@ def _inputs_rounded(module: Any) -> Iterator[None]:
         hooks.append(part.register_forward_pre_hook(lambda _, args: (rounded(args[0]),)))
         if name.endswith(("k_proj", "v_proj", "c_attn", "qkv_proj")):
             hooks.append(part.register_forward_hook(lambda _, __, out: rounded(out)))
-    routers = {id(p) for name, p in module.named_parameters() if name.endswith("mlp.gate.weight")}
+    names = ("mlp.gate.weight", "mlp.router.weight")
+    routers = {id(p) for name, p in module.named_parameters() if name.endswith(names)}
     linear = torch.nn.functional.linear
 
     def rounded_linear(x: torch.Tensor, weight: torch.Tensor, *bias: Any) -> torch.Tensor:
         return linear(x if id(weight) in routers else rounded(x), weight, *bias)
 
+    matmul = torch.Tensor.__matmul__
     with pytest.MonkeyPatch.context() as patch:  # experts are no modules of their own
         patch.setattr(torch.nn.functional, "linear", rounded_linear)
+        patch.setattr(torch.Tensor, "__matmul__", lambda x, w: matmul(rounded(x), w))
         yield
     for hook in hooks:
         hook.remove()

@@ -16,11 +16,18 @@ namespace {
 
 constexpr int kGroupTileVectors = kRegisters == 32 ? 2 : 1;
 constexpr int kGroupTileColumns = kGroupTileVectors * kWidth;
-constexpr int kScaleBytes = kGroupTileColumns * 2;
 // Bytes of a tile that a block of K takes where several blocks of rows pass over it.
 constexpr int kGroupBlock = 65536;
 
-struct Int8Weights {
+// f16 scales of a group.
+struct F16Scales {
+  static constexpr int kScaleBytes = kGroupTileColumns * 2;
+  static PB_INLINE Vec scale(const uint8_t* w, int v) {
+    return load_f16(reinterpret_cast<const uint16_t*>(w) + v * kWidth);
+  }
+};
+
+struct Int8Weights : F16Scales {
   static constexpr int16_t kZeroPoint = 128;
   static constexpr int kRowsOfQuads = 8;
   // Rows of a register block: their whole sums and their float sums fill the registers.
@@ -46,7 +53,7 @@ struct Int8Weights {
   }
 };
 
-struct Int4Weights {
+struct Int4Weights : F16Scales {
   static constexpr int16_t kZeroPoint = 8;
   static constexpr int kRowsOfQuads = 4;
   static constexpr int kMaxRows = 6;
@@ -84,7 +91,7 @@ PB_INLINE Ints zero_point_products(const RowGroup& group) {
 }
 
 template <typename Weights>
-constexpr int kGroupBytes = kScaleBytes + Weights::kRowsOfQuads * 4 * kGroupTileColumns;
+constexpr int kGroupBytes = Weights::kScaleBytes + Weights::kRowsOfQuads * 4 * kGroupTileColumns;
 
 struct GroupBlockArgs {
   const uint8_t* w;  // first group of the block
@@ -124,7 +131,7 @@ inline __attribute__((noinline)) void group_block(const GroupBlockArgs& a) {
       }
     }
     const auto step = [&](int j) __attribute__((always_inline)) {
-      Weights::step(w + kScaleBytes + j * 4 * kGroupTileColumns, j, x, a.x_stride, whole);
+      Weights::step(w + Weights::kScaleBytes + j * 4 * kGroupTileColumns, j, x, a.x_stride, whole);
     };
     if constexpr (kRows == 1 && kNarrowSums) {  // waits for memory: short code sees further ahead
 #pragma GCC unroll 2
@@ -136,7 +143,7 @@ inline __attribute__((noinline)) void group_block(const GroupBlockArgs& a) {
     Vec scale[kGroupTileVectors];
 #pragma GCC unroll 2
     for (int v = 0; v < kGroupTileVectors; ++v) {
-      scale[v] = load_f16(reinterpret_cast<const uint16_t*>(w) + v * kWidth);
+      scale[v] = Weights::scale(w, v);
     }
 #pragma GCC unroll 6
     for (int r = 0; r < kRows; ++r) {
@@ -163,7 +170,7 @@ inline __attribute__((noinline)) void group_block(const GroupBlockArgs& a) {
   }
 }
 
-// The product of int8 or int4 weights: blocks of K are groups.
+// The product of weights in groups: blocks of K are groups.
 template <typename Weights>
 struct GroupProduct {
   static constexpr int kLength = kGroupSize;  // of a block of K

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from ..blueprint import Blueprint
 from ..fields import Fields, shown
-from . import gemma, gpt2, granite, internlm3, llama, ministral, moe, olmo, phi3, smollm3
+from . import gemma, gpt2, gpt_oss, granite, internlm3, llama, ministral, moe, olmo, phi3, smollm3
 
 __all__ = ["BASE_CLASSES", "CLASSES", "read_blueprint"]
 
@@ -18,6 +18,7 @@ _READERS = {
     "qwen3_moe": moe.read,
     "mixtral": moe.read,
     "gpt2": gpt2.read,
+    "gpt_oss": gpt_oss.read,
     "gemma2": gemma.read,
     "gemma3_text": gemma.read,
     "gemma3": gemma.read_multimodal,
@@ -40,6 +41,7 @@ CLASSES = {
     "qwen3_moe": "Qwen3MoeForCausalLM",
     "mixtral": "MixtralForCausalLM",
     "gpt2": "GPT2LMHeadModel",
+    "gpt_oss": "GptOssForCausalLM",
     "gemma2": "Gemma2ForCausalLM",
     "gemma3_text": "Gemma3ForCausalLM",
     "gemma3": "Gemma3ForConditionalGeneration",
@@ -97,6 +99,8 @@ def _refuse_quantised(fields: Fields) -> None:
     if found is None:
         return
     method = found.get("quant_method") if isinstance(found, dict) else None
+    if method == "mxfp4" and fields.get("model_type") == "gpt_oss":
+        return
     raise fields.error(
         "quantization_config",
         f"no such field: weights quantised by {shown(method) if method else 'another program'} are "

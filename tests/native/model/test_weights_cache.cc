@@ -11,6 +11,7 @@
 #include "device_double.h"
 #include "model/weights.h"
 #include "random_blocks.h"
+#include "random_mxfp4.h"
 #include "temporary_directory.h"
 #include "tiny_model.h"
 
@@ -244,6 +245,31 @@ TEST(the_layout_is_the_one_of_its_version) {
                     static_cast<unsigned long long>(hash));
         fail(__FILE__, __LINE__, "the layout of " + name + " has changed");
       }
+    }
+  }
+}
+
+// The same of MXFP4, which lies alike on targets whose tiles are as wide.
+TEST(the_layout_of_mxfp4_is_the_one_of_its_version) {
+  const std::map<std::string, uint64_t> expected = {
+      {"3 of 4", 0xa8c111b88048facdu},
+      {"3 of 8", 0xa8ebefba5b23e87fu},
+      {"3 of 32", 0x195093f72db4eae8u},
+  };
+  ThreadPool pool(1);
+  for (const cpu::Kernels* target : cpu::compiled_targets()) {
+    const RandomMxfp4 blocks(75, 96, 5);
+    const std::vector parts = {blocks.view()};
+    const std::vector biases = {TensorView{}};
+    const PackedMatrix matrix =
+        cpu::pack_matrix(parts, biases, DType::kMxfp4, target->mxfp4.tile, pool);
+    const std::string name = std::to_string(cpu::kPackedLayoutVersion) + " of " +
+                             std::to_string(target->mxfp4.tile.columns);
+    const uint64_t hash = hash64(bytes_of(matrix));
+    if (!expected.contains(name) || expected.at(name) != hash) {
+      std::printf("      {\"%s\", 0x%016llxu},\n", name.c_str(),
+                  static_cast<unsigned long long>(hash));
+      fail(__FILE__, __LINE__, "the layout of " + name + " has changed");
     }
   }
 }

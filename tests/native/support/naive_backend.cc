@@ -296,6 +296,7 @@ void NaiveBackend::attend(const float* q, const SequenceRows& rows, int position
   const double largest = *std::max_element(scores.begin(), scores.end());
   double total = 0.0;
   for (double& s : scores) total += s = std::exp(s - largest);
+  if (layer.sinks != nullptr) total += std::exp(layer.sinks->values.as<float>()[head] - largest);
   for (int c = 0; c < dim; ++c) {
     double sum = 0.0;
     for (int p = first; p <= position; ++p) {

@@ -31,6 +31,7 @@ class NaiveBackend : public Backend {
   std::string device() const override { return "cpu"; }
   std::string target() const override { return "naive"; }
   int n_threads() const override { return 1; }
+  bool has_attention_sinks() const override { return true; }
 
   PackedMatrix pack(std::span<const TensorView> parts, std::span<const TensorView> biases,
                     DType dtype) override;

@@ -144,6 +144,25 @@ TinyModel moe_model() {
   return m;
 }
 
+TinyModel oss_model() {
+  TinyModel m = moe_model();
+  ModelConfig& c = m.config;
+  c.architecture = "gpt_oss";
+  c.moe.swiglu_limit = 0.5f;
+  c.moe.swiglu_alpha = 1.7f;
+  for (int i = 0; i < c.n_layers; ++i) {
+    m.add("layers." + std::to_string(i) + ".sinks.weight", c.n_heads, 1, 0.0f, 1.0f);
+  }
+  m.add("layers.0.router.bias", c.moe.n_experts, 1);
+  for (int e = 0; e < c.moe.n_experts; ++e) {
+    const std::string expert = "layers.0.experts." + std::to_string(e) + ".";
+    m.add(expert + "gate.bias", c.moe.intermediate_size, 1);
+    m.add(expert + "up.bias", c.moe.intermediate_size, 1);
+    m.add(expert + "down.bias", c.hidden_size, 1);
+  }
+  return m;
+}
+
 ModelKv one_group(const ModelConfig& config, KvStorage storage) {
   ModelKv kv;
   kv.groups.push_back(std::move(storage));

@@ -42,6 +42,9 @@ TinyModel learned_model();
 // rotary_model with experts in its first layer: 2 of 5 a row.
 TinyModel moe_model();
 
+// moe_model with sinks, biases of experts and router, and a bounded activation.
+TinyModel oss_model();
+
 // All layers in one group.
 ModelKv one_group(const ModelConfig& config, KvStorage storage);
 
