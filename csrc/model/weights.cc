@@ -234,8 +234,20 @@ class Loader {
     n.kind = config_.norm;
     n.eps = config_.norm_eps;
     n.weight = vector(name + ".weight", size);
-    if (config_.norm == NormKind::kLayer) n.bias = vector(name + ".bias", size);
+    if (config_.norm == NormKind::kLayer) {
+      n.bias = config_.norm_bias ? vector(name + ".bias", size) : zeros(size);
+    }
     return n;
+  }
+
+  Vector zeros(int size) {
+    const std::vector<float> values(static_cast<size_t>(size));
+    TensorView view;
+    view.data = values.data();
+    view.dtype = DType::kF32;
+    view.rows = size;
+    view.cols = view.row_stride = view.col_stride = 1;
+    return backend_.make_vector(view);
   }
 
   const ModelConfig& config_;
@@ -335,6 +347,10 @@ Weights load_weights(const ModelConfig& config, const TensorMap& tensors, DType 
     throw Error(ErrorCode::kConfig, "device '" + backend.device() +
                                         "' cannot run mixtures of experts (" + config.architecture +
                                         ") yet; use device='cpu'");
+  }
+  if (config.needs_encoders() && backend.encoders() == nullptr) {
+    throw Error(ErrorCode::kConfig, "device '" + backend.device() + "' cannot run encoders (" +
+                                        config.architecture + ") yet; use device='cpu'");
   }
   const auto load = [&](PackedReader* reader, PackedWriter* writer) {
     return Loader(config, tensors, dtype, backend, options, reader, writer).load();

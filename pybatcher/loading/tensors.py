@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from ..errors import ModelFormatError
 from .blocks import BLOCKS
 
-__all__ = ["Tensor", "TensorRule", "gather"]
+__all__ = ["Tensor", "TensorRule", "as_f32", "gather"]
 
 _PLAIN = ("f32", "f16", "bf16")
 
@@ -56,6 +56,7 @@ class TensorRule:
     plus: added to the values, in f32: 1 where a norm multiplies by 1 + weight.
     index: which matrix of a tensor that stacks several, as experts are; None: it is one.
     otherwise: the rule to take where `source` is absent and that rule's source is not.
+    plus_row: a rule whose tensor's first row is added to every row, in f32.
     head_order: which row of a head each row of the result is, for all heads alike; such
         a tensor is copied. () = as they are.
     """
@@ -68,6 +69,7 @@ class TensorRule:
     plus: float = 0.0
     index: int | None = None
     otherwise: TensorRule | None = None
+    plus_row: TensorRule | None = None
     head_order: tuple[int, ...] = ()
 
 
@@ -81,24 +83,9 @@ def gather(
     """
     result = {}
     for rule in rules:
-        tensor = available.get(rule.source)
-        if tensor is None and rule.otherwise is not None and rule.otherwise.source in available:
-            rule = rule.otherwise
-            tensor = available[rule.source]
-        if tensor is None:
-            raise ModelFormatError(
-                f"{origin}: tensor {rule.source} is missing; expected shape {list(rule.shape)}"
-            )
-        allowed = _PLAIN if len(rule.shape) == 1 else (*_PLAIN, *BLOCKS)
-        if tensor.dtype not in allowed:
-            raise ModelFormatError(
-                f"{tensor.source}: found dtype {tensor.dtype}; expected one of {', '.join(allowed)}"
-            )
-        if tensor.shape != rule.shape:
-            raise ModelFormatError(
-                f"{tensor.source}: found shape {list(tensor.shape)}; "
-                f"expected {list(rule.shape)}, by the model's configuration"
-            )
+        if rule.otherwise is not None and rule.source not in available:
+            rule = rule.otherwise if rule.otherwise.source in available else rule
+        tensor = _checked(rule, available, origin)
         array = tensor.array if rule.index is None else tensor.array[rule.index]
         array = array.T if rule.transposed else array
         if rule.rows is not None:
@@ -107,10 +94,43 @@ def gather(
             sums = _as_f32(array, tensor.dtype) + np.float32(rule.plus)
             result[rule.name] = Tensor(sums, "f32", tensor.source)
             continue
+        if rule.plus_row is not None:
+            added = _checked(rule.plus_row, available, origin)
+            sums = _as_f32(array, tensor.dtype) + _as_f32(added.array[0], added.dtype)
+            result[rule.name] = Tensor(sums, "f32", tensor.source)
+            continue
         result[rule.name] = replace(tensor, array=np.asarray(array))
         if rule.head_order:
             result[rule.name] = _reordered(result[rule.name], rule.head_order)
     return result
+
+
+def _checked(rule: TensorRule, available: Mapping[str, Tensor], origin: str) -> Tensor:
+    """Return the rule's tensor. Raises ModelFormatError where it is missing or does not fit."""
+    tensor = available.get(rule.source)
+    if tensor is None:
+        raise ModelFormatError(
+            f"{origin}: tensor {rule.source} is missing; expected shape {list(rule.shape)}"
+        )
+    allowed = _PLAIN if len(rule.shape) == 1 else (*_PLAIN, *BLOCKS)
+    if tensor.dtype not in allowed:
+        raise ModelFormatError(
+            f"{tensor.source}: found dtype {tensor.dtype}; expected one of {', '.join(allowed)}"
+        )
+    if tensor.shape != rule.shape:
+        raise ModelFormatError(
+            f"{tensor.source}: found shape {list(tensor.shape)}; "
+            f"expected {list(rule.shape)}, by the model's configuration"
+        )
+    return tensor
+
+
+def as_f32(tensor: Tensor) -> NDArray[np.float32]:
+    """Return a copy of a plain tensor's values. Raises ModelFormatError where one is not finite."""
+    values = _as_f32(tensor.array, tensor.dtype)
+    if not np.isfinite(values).all():
+        raise ModelFormatError(f"{tensor.source} holds a number that is not finite")
+    return values
 
 
 def _as_f32(array: NDArray[Any], dtype: str) -> NDArray[np.float32]:
