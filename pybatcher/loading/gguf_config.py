@@ -17,6 +17,8 @@ from .model_config import ModelConfig
 
 __all__ = ["read_config"]
 
+_NAMED_ELSE = {"qwen3moe": "qwen3_moe", "gemma-embedding": "gemma3"}
+
 
 def read_config(
     fields: Fields,
@@ -36,7 +38,6 @@ def read_config(
     if architecture not in ARCHITECTURES:
         raise fields.error("general.architecture", "one of " + ", ".join(map(repr, ARCHITECTURES)))
     keys = ArchitectureKeys(fields, architecture)
-    keys.refuse_unless("attention.causal", True)
     own = ARCHITECTURES[architecture]
     if not own.has_windows:
         keys.refuse_unless("attention.sliding_window", 0)
@@ -44,6 +45,9 @@ def read_config(
         keys.refuse_unless("attention.scale")
     sizes = read_sizes(fields, _names(architecture))
     keys.refuse_unless("attention.value_length", sizes.head_dim)
+    if own.read is not None:
+        return own.read(keys, sizes, vocab_size)
+    keys.refuse_unless("attention.causal", architecture != "gemma-embedding")
     if not own.has_rotary_dim:
         keys.refuse_unless("rope.dimension_count", sizes.head_dim)
     rope = read_gguf_rope(
@@ -55,7 +59,7 @@ def read_config(
     )
     config = llama_config(
         sizes,
-        architecture="qwen3_moe" if architecture == "qwen3moe" else architecture,
+        architecture=_NAMED_ELSE.get(architecture, architecture),
         vocab_size=vocab_size,
         norm_eps=keys.number("attention.layer_norm_rms_epsilon", 0.0, 1.0),
         rope=rope,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 import torch
 from embedder_files import write_modules
 from http_served import served
+from safetensors.numpy import save_file
 from small_sidecar import sidecar
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 
@@ -87,6 +89,32 @@ async def test_a_live_module_is_pooled_by_the_mean(one_thread: None) -> None:
     assert text.vector.tobytes() == ids.vector.tobytes()
     expected = states([2, 4, 5, 3]).mean(0)
     assert np.abs(text.vector - expected).max() < CLOSE * np.linalg.norm(expected)
+
+
+async def test_embedding_gemma_with_its_dense_layers(tmp_path: Path, one_thread: None) -> None:
+    make_checkpoint(tmp_path, "embedding_gemma", seed=2)
+    write_modules(tmp_path, "pooling_mode_mean_tokens", normalize=True, n_dense=2)
+    rng = np.random.default_rng(1)
+    layers = []
+    for number, shape in ((2, (160, 96)), (3, (96, 160))):
+        folder = tmp_path / f"{number}_Dense"
+        folder.mkdir()
+        layers.append(rng.normal(0, 0.2, shape).astype(np.float32))
+        save_file({"linear.weight": layers[-1]}, folder / "model.safetensors")
+        fields = {"in_features": shape[1], "out_features": shape[0], "bias": False}
+        (folder / "config.json").write_text(json.dumps(fields))
+    module = make_module("embedding_gemma", seed=2)
+    async with Batcher(tmp_path, n_ctx=1024) as batcher:
+        found = await batcher.embed(TEXTS)
+        plain = await batcher.embed(TEXTS, pooling="mean")
+        with pytest.raises(InvalidRequestError, match=SAID):
+            await batcher.generate("the fox", max_tokens=1)
+    for text, embedding, mean in zip(TEXTS, found, plain, strict=True):
+        with torch.no_grad():
+            pooled = module(torch.tensor([text])).last_hidden_state[0].mean(0).numpy()
+        assert np.abs(mean.vector - pooled).max() < CLOSE * np.linalg.norm(pooled)
+        expected = layers[1] @ (layers[0] @ pooled)
+        assert np.abs(embedding.vector - expected / np.linalg.norm(expected)).max() < CLOSE
 
 
 Asked = Callable[[Any], Awaitable[object]]
