@@ -204,7 +204,7 @@ async def test_what_is_refused_over_http(directory: Path) -> None:
     ],
 )
 async def test_a_text_that_is_too_long(
-    options: dict[str, int], limit: int, directory: Path
+    options: dict[str, Any], limit: int, directory: Path
 ) -> None:
     async with Batcher(directory, **{"n_ctx": 1024, **options}) as batcher:
         await batcher.embed([[5] * limit])

@@ -82,7 +82,8 @@ def test_bits_are_the_same_alone_and_in_a_crowd(
     monkeypatch.setenv("PYBATCHER_CPU_TARGET", target)
     make_checkpoint(tmp_path, family, tokenizer=False)
     asked = texts(384)
-    alone, crowds = [], []
+    alone: list[bytes] = []
+    crowds: list[list[bytes]] = []
     for n_ubatch, n_threads in ((300, 1), (512, 2), (1000, 3)):
         engine = Engine.load(
             tmp_path, **{**OPTIONS, "n_ubatch": n_ubatch}, dtype=dtype, n_threads=n_threads

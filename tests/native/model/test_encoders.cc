@@ -141,10 +141,23 @@ TEST(texts_are_kept_whole_and_leave_no_trace) {
           EXPECT(made[i] == embedded(model, texts[i], Pooling::kMean, dtype));
           engine->seq_remove(entries[i].seq_id, 0, -1);
         }
-        EXPECT_EQ(engine->seq_match(engine->seq_new(""), texts[0]), 0);
         engine->check_integrity();
       }
     }
+  }
+}
+
+TEST(no_prefix_is_found_again) {
+  const Tokens tokens = some_tokens(40);  // two blocks and a half
+  for (bool causal : {true, false}) {
+    TinyModel model = bert();
+    model.config.causal = causal;
+    const auto engine = make_engine(model, 64);
+    Floats made(static_cast<size_t>(model.config.hidden_size));
+    const int id = engine->seq_new("");
+    engine->embed(id, tokens, Pooling::kMean, made.data());
+    engine->seq_remove(id, 0, -1);
+    EXPECT_EQ(engine->seq_match(engine->seq_new(""), tokens), causal ? 32 : 0);
   }
 }
 
