@@ -232,6 +232,11 @@ ModelConfig to_model_config(const py::dict& fields) {
   c.max_position_embeddings = field<int>(fields, "max_position_embeddings");
   c.norm = choice<NormKind>(fields, "norm", {{"rms", NormKind::kRms}, {"layer", NormKind::kLayer}});
   c.norm_eps = field<float>(fields, "norm_eps");
+  c.norm_bias = field<bool>(fields, "norm_bias");
+  c.stream_norms = choice<StreamNorms>(
+      fields, "stream_norms",
+      {{"none", StreamNorms::kNone}, {"first", StreamNorms::kFirst}, {"all", StreamNorms::kAll}});
+  c.causal = field<bool>(fields, "causal");
   c.pre_norm = field<bool>(fields, "pre_norm");
   c.post_norm = field<bool>(fields, "post_norm");
   c.whole_qk_norm = field<bool>(fields, "whole_qk_norm");

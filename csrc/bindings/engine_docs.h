@@ -96,8 +96,8 @@ before it, and a token is drawn after it; the first that does not is given up wi
 after it.
 targets (n, or empty: none): per sequence, tokens whose log-probability is wanted, one
 after each of its last rows; no more than it appends. poolings (n, or empty: none): None,
-"mean" or "last": its rows, or the last of them, after the final norm, as one vector.
-Neither goes with sampling.
+"mean", "last" or "cls": its rows, or the last or the first of them, after the final norm,
+as one vector. Neither goes with sampling.
 masks: a TokenMasks that says which tokens may be drawn, or None. The step waits for it to be
 open before it draws. mask_rows (n, with masks): per sequence the row of `masks` for its first
 drawn token, the rows of its draft tokens after it; -1: any token may be drawn.
@@ -130,7 +130,7 @@ if a token cannot be drawn.)";
 inline constexpr const char* kEmbed =
     R"(Append tokens at the sequence's end and pool their states after the final norm.
 
-pooling: "mean" over `tokens`, or "last". Returns float32 (hidden_size).
+pooling: "mean" over `tokens`, "last", or "cls": the first. Returns float32 (hidden_size).
 Raises RequestTooLongError past max_sequence_length, KvCacheFullError, and EngineError
 if the states are not finite.)";
 

@@ -35,6 +35,13 @@ int first_seen(int position, const AttentionLayer& layer) {
   return layer.sliding_window > 0 ? std::max(0, position + 1 - layer.sliding_window) : 0;
 }
 
+// The end of the keys that the query at `position` of a sequence sees.
+int end_seen(int position, const SequenceRows& sequence, const AttentionLayer& layer) {
+  if (!layer.both_ways) return position + 1;
+  const int end = sequence.first_position + sequence.n_rows;
+  return layer.sliding_window > 0 ? std::min(end, position + layer.sliding_window) : end;
+}
+
 }  // namespace
 
 void AttentionRunner::prepare(int max_rows, int n_heads, int n_kv_heads, int head_dim,
@@ -88,8 +95,9 @@ int64_t AttentionRunner::make_tasks(const AttentionLayer& layer) {
       int lowest = std::numeric_limits<int>::max(), highest = 0;
       for (const AttentionPlan::Member& member : plan_->members(block)) {
         const int position = member.sequence->first_position;
+        const int last = position + (member.first + member.n - 1) / plan_->group();
         lowest = std::min(lowest, first_seen(position + member.first / plan_->group(), layer));
-        highest = std::max(highest, position + (member.first + member.n - 1) / plan_->group() + 1);
+        highest = std::max(highest, end_seen(last, *member.sequence, layer));
       }
       body(b, block.n_queries, lowest, highest);
     }
@@ -152,9 +160,9 @@ AttentionRunner::Item AttentionRunner::make_item(const Pass& pass, int block, in
       item.queries.q[query] = pass.qkv + (member.sequence->first_row + row) * row_size +
                               (kv_head * plan_->group() + head) * layer.head_dim;
       item.queries.begin[query] = first_seen(position, layer);
-      item.queries.end[query] = position + 1;
+      item.queries.end[query] = end_seen(position, *member.sequence, layer);
       lowest = std::min(lowest, item.queries.begin[query]);
-      highest = std::max(highest, position + 1);
+      highest = std::max(highest, item.queries.end[query]);
       if (++head == plan_->group()) head = 0, ++row;
     }
   }

@@ -60,6 +60,7 @@ CpuBackend::CpuBackend(int n_threads, const Kernels& kernels)
       pool_(n_threads),
       attention_(kernels, pool_),
       experts_(*this),
+      encoders_(*this),
       scratch_bytes_(largest_scratch(kernels)),
       scratch_(scratch_bytes_ * n_threads) {}
 

@@ -9,6 +9,7 @@
 #include "base/function_ref.h"
 #include "base/thread_pool.h"
 #include "cpu/attention.h"
+#include "cpu/encoders.h"
 #include "cpu/experts.h"
 #include "cpu/kernels.h"
 #include "ops/backend.h"
@@ -66,6 +67,7 @@ class CpuBackend final : public Backend {
   void sample(const Buffer& logits, Rows rows, std::span<Draw> draws) override;
   void download(const Buffer& from, std::span<std::byte> to) override;
   ExpertOperations* experts() override { return &experts_; }
+  EncoderOperations* encoders() override { return &encoders_; }
   void copy_block(KvStorage& kv, int from, int to) override;
 
   void finish(Heartbeat&) override {}  // every operation is done when it returns
@@ -73,6 +75,7 @@ class CpuBackend final : public Backend {
 
  private:
   friend class CpuExperts;
+  friend class CpuEncoders;
   static constexpr int64_t kWorthThreads = 32768;  // work below which threads are not woken
   static constexpr int kItemsPerThread = 4;        // what a loop is cut into at least, for balance
 
@@ -93,6 +96,7 @@ class CpuBackend final : public Backend {
   ThreadPool pool_;
   AttentionRunner attention_;
   CpuExperts experts_;
+  CpuEncoders encoders_;
   size_t scratch_bytes_;    // of a thread
   AlignedBuffer scratch_;   // (threads, scratch_bytes_)
   AlignedBuffer attended_;  // (max_rows, n_heads * head_dim) f32, where heads are no whole groups

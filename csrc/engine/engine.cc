@@ -61,7 +61,7 @@ Engine::Engine(ModelConfig config, const TensorMap& tensors, const EngineOptions
       layer_groups_(group_layers(n_blocks_ = std::min(n_blocks_, choose_blocks()))),
       model_kv_(make_model_kv()),
       kv_(empty_kv()),
-      tiler_(options.n_ubatch),
+      tiler_(options.n_ubatch, !config_.causal),
       draws_(static_cast<size_t>(options.n_ubatch)),
       states_(Forward::kOutputRows * static_cast<size_t>(forward_.hidden_stride())),
       samplings_(static_cast<size_t>(options.n_parallel)),
@@ -95,7 +95,8 @@ int Engine::choose_blocks() {
 }
 
 int Engine::max_positions() const {
-  return std::min(config_.max_position_embeddings, n_blocks_ * options_.block_size);
+  const int most = std::min(config_.max_position_embeddings, n_blocks_ * options_.block_size);
+  return config_.causal ? most : std::min(most, options_.n_ubatch);
 }
 
 ForwardLimits Engine::forward_limits() const {
@@ -107,8 +108,11 @@ ForwardLimits Engine::forward_limits() const {
           .kv_dtype = options_.kv_dtype};
 }
 
+// The windows of an encoder give nothing back: what they have passed is needed until the pass ends,
+// and then nothing is.
 LayerGroups Engine::group_layers(int n_blocks) const {
-  return pb::group_layers(config_.sliding_windows,
+  const std::vector<int> none(config_.sliding_windows.size());
+  return pb::group_layers(config_.causal ? config_.sliding_windows : none,
                           {.n_blocks = n_blocks,
                            .block_size = options_.block_size,
                            .n_sequences = options_.n_parallel,
@@ -177,6 +181,8 @@ int Engine::seq_exclusive_blocks(int seq_id) const { return kv_->seq_exclusive_b
 
 int Engine::seq_match(int seq_id, std::span<const int32_t> tokens) {
   check_tokens(tokens);
+  check_sequence(seq_id);
+  if (!config_.causal) return 0;  // the KV of a prefix depends on what follows it
   return kv_->seq_match(seq_id, tokens);
 }
 
@@ -203,6 +209,19 @@ void Engine::check_tokens(std::span<const int32_t> tokens, const char* field) co
   }
 }
 
+// An encoder computes a text in one entry, and only pools.
+void Engine::check_whole(const StepEntry& entry) const {
+  const std::string name = "sequence " + std::to_string(entry.seq_id);
+  if (entry.wants_logits || !entry.targets.empty() || entry.pooling == Pooling::kNone) {
+    refuse(name + " asks for no pooling, or for more; an encoder (" + config_.architecture +
+           ") can only pool: it neither generates nor scores");
+  }
+  if (kv_->seq_length(entry.seq_id) > 0) {
+    refuse(name + " has tokens already; an encoder (" + config_.architecture +
+           ") takes a text as a whole, in a new sequence");
+  }
+}
+
 void Engine::check_entries(std::span<const StepEntry> entries) {
   if (entries.empty()) refuse("the step has no entries; it must have one or more");
   for (const StepEntry& entry : entries) {
@@ -213,6 +232,7 @@ void Engine::check_entries(std::span<const StepEntry> entries) {
     }
     check_tokens(entry.tokens);
     check_draft(entry);
+    if (!config_.causal) check_whole(entry);
     check_targets_and_pooling(entry);
     check_tokens(entry.targets, "targets");
     const size_t length = static_cast<size_t>(kv_->seq_length(entry.seq_id)) + entry.tokens.size();
@@ -221,7 +241,8 @@ void Engine::check_entries(std::span<const StepEntry> entries) {
                   "sequence " + std::to_string(entry.seq_id) + " would have " +
                       std::to_string(length) + " tokens; at most " +
                       std::to_string(max_sequence_length()) +
-                      " fit (the smaller of the model's positions and n_ctx)");
+                      " fit (the smaller of the model's positions and n_ctx" +
+                      (config_.causal ? ")" : ", and for an encoder n_ubatch)"));
     }
   }
   // Second, so that `in_step_` is only written with ids that exist, and always wiped.

@@ -144,6 +144,7 @@ class Engine {
   ModelKv make_model_kv();
   std::unique_ptr<KvCache> empty_kv();
   void check_entries(std::span<const StepEntry> entries);
+  void check_whole(const StepEntry& entry) const;
   void check_tokens(std::span<const int32_t> tokens, const char* field = "tokens") const;
   void check_sequence(int seq_id) const;
 

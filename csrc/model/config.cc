@@ -107,6 +107,9 @@ void ModelConfig::validate() const {
   if (norm != NormKind::kRms && (post_norm || whole_qk_norm)) {
     refuse(post_norm ? "post_norm" : "whole_qk_norm", "true", "false where norm is 'layer'");
   }
+  if (stream_norms != StreamNorms::kNone && (!pre_norm || moe.n_experts > 0)) {
+    refuse("stream_norms", "'first' or 'all'", "'none' without pre_norm, and with experts");
+  }
   if (learned_positions && !ropes.empty()) {
     refuse("ropes", "a list of " + std::to_string(ropes.size()),
            "empty where positions are learned");

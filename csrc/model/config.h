@@ -1,5 +1,5 @@
-// What kind of decoder-only transformer a checkpoint is. Filled by pybatcher/loading; the
-// C++ side trusts nothing and checks every field again in validate().
+// What kind of transformer a checkpoint is: a decoder, or an encoder that only embeds. Filled by
+// pybatcher/loading; the C++ side trusts nothing and checks every field again in validate().
 #pragma once
 
 #include <string>
@@ -23,6 +23,10 @@ struct RopeConfig {
     return long_inv_freq.empty() || n_positions <= original_positions ? inv_freq : long_inv_freq;
   }
 };
+
+// Which norms before a block the residual stream goes on from: none; the first, which is then that
+// of the embedding; or all, as in BERT, whose norm after a block is the norm before the next one.
+enum class StreamNorms { kNone, kFirst, kAll };
 
 enum class Activation { kSilu, kGeluTanh, kGelu };
 
@@ -51,20 +55,25 @@ struct ModelConfig {
   int max_position_embeddings = 0;
   NormKind norm = NormKind::kRms;
   float norm_eps = 1e-5f;
-  bool pre_norm = true;        // of what enters attention and the MLP
-  bool post_norm = false;      // of what they add to the residual stream: kRms only
+  bool norm_bias = true;  // of kLayer; without it the bias is 0
+  StreamNorms stream_norms = StreamNorms::kNone;
+  bool causal = true;      // else a query sees what follows too, and a text is computed as a whole
+  bool pre_norm = true;    // of what enters attention and the MLP
+  bool post_norm = false;  // of what they add to the residual stream: kRms only
   bool whole_qk_norm = false;  // q and k norms go over all heads at once, not over each
   float embedding_scale = 1.0f;
   Activation activation = Activation::kSilu;
-  bool gated_mlp = true;             // act(gate) * up, else act(up)
-  bool learned_positions = false;    // added to the embedding; else rope
-  std::vector<RopeConfig> ropes;     // that layers have; empty where positions are learned
-  std::vector<int> layer_ropes;      // (n_layers): an index of ropes; -1 = q and k do not turn
-  float attention_scale = 0.0f;      // q.k is multiplied by it
-  float attention_softcap = 0.0f;    // bounds scores s: softcap * tanh(s / softcap); 0 = none
-  float logit_scale = 1.0f;          // logits are multiplied by it,
-  float logit_softcap = 0.0f;        // then bounded in the same way; 0 = none
-  std::vector<int> sliding_windows;  // (n_layers); 0 = full attention
+  bool gated_mlp = true;           // act(gate) * up, else act(up)
+  bool learned_positions = false;  // added to the embedding; else rope
+  std::vector<RopeConfig> ropes;   // that layers have; empty where positions are learned
+  std::vector<int> layer_ropes;    // (n_layers): an index of ropes; -1 = q and k do not turn
+  float attention_scale = 0.0f;    // q.k is multiplied by it
+  float attention_softcap = 0.0f;  // bounds scores s: softcap * tanh(s / softcap); 0 = none
+  float logit_scale = 1.0f;        // logits are multiplied by it,
+  float logit_softcap = 0.0f;      // then bounded in the same way; 0 = none
+  // (n_layers): positions that a query sees, itself included; 0 = all. Where attention is not
+  // causal, on each of its sides.
+  std::vector<int> sliding_windows;
   MoeConfig moe;
 
   int q_size() const { return n_heads * head_dim; }
@@ -72,6 +81,12 @@ struct ModelConfig {
   bool has_experts(int layer) const {
     return moe.n_experts > 0 && moe.in_layer[static_cast<size_t>(layer)];
   }
+  // Whether the residual stream goes on from the norm before attention, or before the MLP.
+  bool attn_norm_in_stream(int layer) const {
+    return stream_norms == StreamNorms::kAll || (stream_norms == StreamNorms::kFirst && layer == 0);
+  }
+  bool mlp_norm_in_stream() const { return stream_norms == StreamNorms::kAll; }
+  bool needs_encoders() const { return !causal || stream_norms != StreamNorms::kNone; }
 
   // Throws kModelFormat naming the field, its value and what it may be.
   void validate() const;

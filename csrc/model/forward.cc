@@ -93,12 +93,14 @@ void Forward::enter_block(int n_rows, const std::optional<Norm>& norm, Activatio
   }
 }
 
-void Forward::entering_products(int n_rows, const std::optional<Norm>& norm,
+void Forward::entering_products(int n_rows, const std::optional<Norm>& norm, bool in_stream,
                                 const Matrices& matrices, Buffer& y) {
+  const std::optional<Norm> none;
+  if (in_stream) backend_.encoders()->norm_in_place(x_, n_rows, *norm);
   const Activations* made = nullptr;
   for (const Matrix& m : matrices) {
     Activations& normed = normed_.of(m.dtype);
-    if (made != &normed) enter_block(n_rows, norm, normed);
+    if (made != &normed) enter_block(n_rows, in_stream ? none : norm, normed);
     made = &normed;
     backend_.matmul(normed, n_rows, m, y, Store::kSet);
   }
@@ -129,13 +131,14 @@ void Forward::attention_block(int n_rows, int layer, ModelKv& kv) {
       .scale = config_.attention_scale,
       .softcap = config_.attention_softcap,
       .sliding_window = config_.sliding_windows[static_cast<size_t>(layer)],
+      .both_ways = !config_.causal,
       .rope = rope < 0 ? nullptr : &ropes_[static_cast<size_t>(rope)],
       .q_rope = rope < 0 ? nullptr : pointer(q_ropes_[static_cast<size_t>(rope)]),
       .q_norm = pointer(w.q_norm),
       .k_norm = pointer(w.k_norm),
       .sinks = pointer(w.sinks),
   };
-  entering_products(n_rows, w.attn_norm, w.qkv, qkv_);
+  entering_products(n_rows, w.attn_norm, config_.attn_norm_in_stream(layer), w.qkv, qkv_);
   backend_.rope_and_store(qkv_, attention, storage);
   Activations& attended = attended_.of(w.o.dtype);
   backend_.attention(qkv_, attention, storage, attended);
@@ -146,7 +149,7 @@ void Forward::attention_block(int n_rows, int layer, ModelKv& kv) {
 void Forward::mlp_block(int n_rows, int layer) {
   const LayerWeights& w = weights_.layers[static_cast<size_t>(layer)];
   if (w.experts) return moe_->run(n_rows, w, normed_, x_);
-  entering_products(n_rows, w.mlp_norm, w.gate_up, gate_up_);
+  entering_products(n_rows, w.mlp_norm, config_.mlp_norm_in_stream(), w.gate_up, gate_up_);
   Activations& activated = activated_.of(w.down.dtype);
   backend_.activate(gate_up_, n_rows, config_.activation, config_.gated_mlp, activated);
   leave_block(n_rows, activated, w.down, w.mlp_post_norm);

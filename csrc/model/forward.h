@@ -1,4 +1,4 @@
-// The forward pass of a decoder-only transformer, written once over the operations of a Backend.
+// The forward pass of a transformer, written once over the operations of a Backend.
 //
 // Llama 2 and 3, Mistral, Qwen 2 and 3, SmolLM 2: pre-norm blocks with RMSNorm, rotary positions
 // and a gated MLP (Touvron et al. 2023, arXiv:2302.13971; Jiang et al. 2023, arXiv:2310.06825; Qwen
@@ -6,8 +6,11 @@
 // 2024, arXiv:2408.00118; 2025, arXiv:2503.19786). OLMo 2 and 3: norms after the blocks alone (OLMo
 // team 2024, arXiv:2501.00656). gpt-oss: sinks of attention, experts with biases (OpenAI 2025,
 // arXiv:2508.10925). Granite: scaled embedding, scores and logits. GPT-2: pre-norm
-// blocks with LayerNorm, learned positions and a plain GELU MLP (Radford et al. 2019). What differs
-// is data in ModelConfig and Weights.
+// blocks with LayerNorm, learned positions and a plain GELU MLP (Radford et al. 2019). BERT: each
+// block is normed with what it is added to, x = norm(x + f(x)) (Devlin et al. 2019,
+// arXiv:1810.04805), computed as a norm in place before the next block; ModernBERT: attention to
+// both sides within windows (Warner et al. 2024, arXiv:2412.13663). What differs is data in
+// ModelConfig and Weights.
 #pragma once
 
 #include <cstdint>
@@ -68,9 +71,9 @@ class Forward {
   void mlp_block(int n_rows, int layer);
   // normed = norm(x), or x.
   void enter_block(int n_rows, const std::optional<Norm>& norm, Activations& normed);
-  // y = W norm(x), or W x, of all matrices.
-  void entering_products(int n_rows, const std::optional<Norm>& norm, const Matrices& matrices,
-                         Buffer& y);
+  // y = W norm(x), or W x, of all matrices. in_stream: x = norm(x) first.
+  void entering_products(int n_rows, const std::optional<Norm>& norm, bool in_stream,
+                         const Matrices& matrices, Buffer& y);
   // x += norm(W out), or W out.
   void leave_block(int n_rows, const Activations& out, const Matrix& w,
                    const std::optional<Norm>& norm);

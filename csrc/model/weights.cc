@@ -243,8 +243,20 @@ class Loader {
     n.kind = config_.norm;
     n.eps = config_.norm_eps;
     n.weight = vector(name + ".weight", size);
-    if (config_.norm == NormKind::kLayer) n.bias = vector(name + ".bias", size);
+    if (config_.norm == NormKind::kLayer) {
+      n.bias = config_.norm_bias ? vector(name + ".bias", size) : zeros(size);
+    }
     return n;
+  }
+
+  Vector zeros(int size) {
+    const std::vector<float> values(static_cast<size_t>(size));
+    TensorView view;
+    view.data = values.data();
+    view.dtype = DType::kF32;
+    view.rows = size;
+    view.cols = view.row_stride = view.col_stride = 1;
+    return backend_.make_vector(view);
   }
 
   const ModelConfig& config_;
@@ -346,6 +358,7 @@ Weights load_weights(const ModelConfig& config, const TensorMap& tensors, DType 
                                         config.architecture + ") yet; use device='cpu'");
   };
   if (config.moe.n_experts > 0 && backend.experts() == nullptr) refuse("mixtures of experts");
+  if (config.needs_encoders() && backend.encoders() == nullptr) refuse("encoders");
   const bool has_sinks = std::ranges::any_of(
       tensors, [](const auto& tensor) { return tensor.first.ends_with(".sinks.weight"); });
   if (has_sinks && !backend.has_attention_sinks()) refuse("attention with sinks");

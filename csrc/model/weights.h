@@ -96,7 +96,7 @@ struct Weights {
 // them. Pages of mapped files are dropped as they have been read. Throws kModelFormat
 // naming the tensor where one is missing, has another shape than `config` says, holds a number that
 // is not finite, or is of no use to this model; what is wrong with the cache is never thrown.
-// Throws kConfig for experts or sinks on a backend that has no operations of them.
+// Throws kConfig for experts, sinks and encoders on a backend that has no operations of them.
 Weights load_weights(const ModelConfig& config, const TensorMap& tensors, DType dtype,
                      Backend& backend, const LoadOptions& options = {});
 

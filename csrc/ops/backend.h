@@ -25,6 +25,7 @@
 #include "base/heartbeat.h"
 #include "model/config.h"
 #include "ops/buffer.h"
+#include "ops/encoders.h"
 #include "ops/experts.h"
 #include "ops/row_batch.h"
 #include "ops/tensor_view.h"
@@ -55,7 +56,8 @@ struct AttentionLayer {
   int head_dim = 0;
   float scale = 1.0f;
   float softcap = 0.0f;               // scores s become softcap * tanh(s / softcap); 0 = none
-  int sliding_window = 0;             // 0 = full
+  int sliding_window = 0;             // 0 = full; both_ways: on each side
+  bool both_ways = false;             // queries see what follows them in the pass too
   const RopeTable* rope = nullptr;    // null = no rotation
   const RopeTable* q_rope = nullptr;  // of q; null = rope
   // Null = none. A weight of (head_dim) norms each head; one of all heads of q, or of k, norms them
@@ -161,7 +163,8 @@ class Backend {
   // qkv (n_rows, (n_heads + 2 * n_kv_heads) * head_dim) f32: q heads, then k heads, then v heads
   virtual void rope_and_store(Buffer& qkv, const AttentionLayer& layer, KvStorage& kv) = 0;
 
-  // Causal attention of every row's q over its sequence's KV up to its own position.
+  // Attention of every row's q over its sequence's KV up to its own position, or, both ways, up to
+  // the sequence's last row of the pass.
   // qkv as above -> out (n_rows, n_heads * head_dim)
   virtual void attention(const Buffer& qkv, const AttentionLayer& layer, const KvStorage& kv,
                          Activations& out) = 0;
@@ -186,6 +189,9 @@ class Backend {
 
   // Those of mixtures of experts; null where the device has none. They live as long as this.
   virtual ExpertOperations* experts() { return nullptr; }
+
+  // Those of encoders; null where the device has none. They live as long as this.
+  virtual EncoderOperations* encoders() { return nullptr; }
 
   // Copies all layers of a block.
   virtual void copy_block(KvStorage& kv, int from, int to) = 0;

@@ -38,7 +38,7 @@ class Blueprint:
         checkpoints of the family leave out; "" where none do.
     text_prefixes: (in the checkpoint, in the rules): leading parts of the names of the text
         part of a model that has others, which are left out; () where it is all there is.
-    generates: the model has a head, or one tied to the embedding.
+    generates: the model has a head, or one tied to the embedding, and is no encoder.
     rounds_embedding_scale: the scale is rounded to the embedding's dtype.
     """
 
@@ -53,7 +53,8 @@ class Blueprint:
     def without_head(self) -> Blueprint:
         """Return the blueprint of the same model saved without a head, which may be tied."""
         rules = tuple(rule for rule in self.rules if rule.name != HEAD)
-        return replace(self, rules=self.rules if self.tied else rules, generates=self.tied)
+        generates = self.generates and self.tied
+        return replace(self, rules=self.rules if self.tied else rules, generates=generates)
 
     def config_of(self, tensors: Mapping[str, Tensor]) -> ModelConfig:
         """Return the configuration of the model with these tensors, as `fill` has made them."""
@@ -106,7 +107,12 @@ class Blueprint:
         return text
 
     def _without_prefix(self, rule: TensorRule) -> TensorRule:
-        return replace(rule, source=rule.source.removeprefix(self.prefix))
+        return replace(
+            rule,
+            source=rule.source.removeprefix(self.prefix),
+            otherwise=None if rule.otherwise is None else self._without_prefix(rule.otherwise),
+            plus_row=None if rule.plus_row is None else self._without_prefix(rule.plus_row),
+        )
 
     def _present(
         self, rules: tuple[TensorRule, ...], available: Mapping[str, Tensor]

@@ -11,12 +11,20 @@ from dataclasses import dataclass, field, replace
 
 from .families import gemma, gpt_oss, granite, llama, ministral, olmo, phi3, smollm3
 from .fields import Fields
+from .gguf_encoders import (
+    bert_rules,
+    gemma_embedding,
+    modern_bert_rules,
+    read_bert,
+    read_modern_bert,
+)
 from .gguf_keys import ArchitectureKeys
 from .gguf_rope import original_positions
 from .limits import MAX_LAYERS, MAX_POSITIONS
+from .llama_config import LlamaSizes
 from .model_config import ModelConfig
 from .rope import read_rope
-from .tensors import TensorRule
+from .tensors import Tensor, TensorRule
 
 __all__ = ["ARCHITECTURES", "GgufArchitecture"]
 
@@ -35,6 +43,8 @@ class GgufArchitecture:
         these.
     truncates_yarn: as `read_gguf_rope` has it.
     in_pairs: rows of q and k are permuted, for llama.cpp turns neighbouring rows.
+    read, own_rules: of an architecture that is not Llama-like, instead of `change`, and of `rules`
+        and `names`: its configuration, and its rules with GGUF's names as sources.
     """
 
     change: Callable[[ArchitectureKeys, ModelConfig], ModelConfig] = lambda _, config: config
@@ -46,6 +56,8 @@ class GgufArchitecture:
     has_yarn_log_multiplier: bool = False
     truncates_yarn: bool = True
     in_pairs: bool = False
+    read: Callable[[ArchitectureKeys, LlamaSizes, int], ModelConfig] | None = None
+    own_rules: Callable[[ModelConfig, Mapping[str, Tensor]], Iterator[TensorRule]] | None = None
 
 
 def _gemma2(keys: ArchitectureKeys, config: ModelConfig) -> ModelConfig:
@@ -141,13 +153,23 @@ def _with_windows(
     )
 
 
-def _sliding_layers(keys: ArchitectureKeys, n_layers: int, period: int) -> Sequence[bool]:
-    """Return which layers see a window: all but every `period`-th, or as the file says."""
+def _modern_bert(keys: ArchitectureKeys, sizes: LlamaSizes, vocab_size: int) -> ModelConfig:
+    sliding = _sliding_layers(keys, sizes.n_layers, 3, full_first=True)
+    return read_modern_bert(keys, sizes, vocab_size, sliding)
+
+
+def _sliding_layers(
+    keys: ArchitectureKeys, n_layers: int, period: int, *, full_first: bool = False
+) -> Sequence[bool]:
+    """Return which layers see a window: all but every `period`-th, or as the file says.
+
+    full_first: of a period the first layer sees all, not the last.
+    """
     name = "attention.sliding_window_pattern"
     pattern = keys.get(name)
     if pattern is None or isinstance(pattern, int):
         period = keys.integer(name, 1, MAX_LAYERS, period)
-        return [(layer + 1) % period != 0 for layer in range(n_layers)]
+        return [(layer + (not full_first)) % period != 0 for layer in range(n_layers)]
     if len(pattern) != n_layers:
         raise keys.error(name, f"one number a layer, {n_layers}, or the period of the pattern")
     return [bool(slides) for slides in pattern]
@@ -160,6 +182,15 @@ ARCHITECTURES = {
     "qwen3moe": GgufArchitecture(),
     "gemma2": GgufArchitecture(change=_gemma2, rules=gemma.gguf_rules, has_windows=True),
     "gemma3": GgufArchitecture(change=_gemma3, rules=gemma.gguf_rules, has_windows=True),
+    "gemma-embedding": GgufArchitecture(
+        change=lambda keys, config: gemma_embedding(_gemma3(keys, config)),
+        rules=gemma.gguf_rules,
+        has_windows=True,
+    ),
+    "bert": GgufArchitecture(read=read_bert, own_rules=bert_rules),
+    "modern-bert": GgufArchitecture(
+        read=_modern_bert, own_rules=modern_bert_rules, has_windows=True
+    ),
     "granite": GgufArchitecture(change=_granite, has_attention_scale=True, in_pairs=True),
     "olmo2": GgufArchitecture(change=_olmo2, rules=olmo.rules, has_windows=True),
     "smollm3": GgufArchitecture(change=lambda _, config: smollm3.in_gguf(config), in_pairs=True),

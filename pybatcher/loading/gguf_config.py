@@ -17,7 +17,7 @@ from .model_config import ModelConfig
 
 __all__ = ["read_config"]
 
-_OWN_NAMES = {"qwen3moe": "qwen3_moe", "gpt-oss": "gpt_oss"}
+_OWN_NAMES = {"qwen3moe": "qwen3_moe", "gpt-oss": "gpt_oss", "gemma-embedding": "gemma3"}
 """Names of configurations, where they are not those of files."""
 
 
@@ -39,7 +39,6 @@ def read_config(
     if architecture not in ARCHITECTURES:
         raise fields.error("general.architecture", "one of " + ", ".join(map(repr, ARCHITECTURES)))
     keys = ArchitectureKeys(fields, architecture)
-    keys.refuse_unless("attention.causal", True)
     own = ARCHITECTURES[architecture]
     if not own.has_windows:
         keys.refuse_unless("attention.sliding_window", 0)
@@ -47,6 +46,9 @@ def read_config(
         keys.refuse_unless("attention.scale")
     sizes = read_sizes(fields, _names(architecture))
     keys.refuse_unless("attention.value_length", sizes.head_dim)
+    if own.read is not None:
+        return own.read(keys, sizes, vocab_size)
+    keys.refuse_unless("attention.causal", architecture != "gemma-embedding")
     if not own.has_rotary_dim:
         keys.refuse_unless("rope.dimension_count", sizes.head_dim)
     rope = read_gguf_rope(

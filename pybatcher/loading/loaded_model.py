@@ -57,7 +57,8 @@ class LoadedModel:
     path: None for a module in memory.
     fingerprint: of the files that were read; "" for a module in memory.
     embedding: how the model embeds texts, where the caller does not say.
-    generates: it has a head, or one tied to the token embedding; else it only embeds.
+    generates: it has a head, or one tied to the token embedding, and is no encoder; else it
+        only embeds.
     """
 
     config: ModelConfig

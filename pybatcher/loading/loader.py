@@ -63,7 +63,7 @@ def open_model(
         name=name_of(directory.resolve()),
         path=directory,
         fingerprint=identity,
-        embedding=read_embedding_defaults(directory),
+        embedding=read_embedding_defaults(directory, blueprint.config),
         generates=blueprint.generates,
     )
 

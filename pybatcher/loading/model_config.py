@@ -12,7 +12,7 @@ __all__ = ["ModelConfig"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelConfig:
-    """The architecture and sizes of a decoder-only transformer.
+    """The architecture and sizes of a transformer: a decoder, or an encoder, which only embeds.
 
     `pybatcher.loading` makes it from any file format and checks every value: sizes are
     positive, `n_heads` is a multiple of `n_kv_heads`, `head_dim` is even where
@@ -31,8 +31,14 @@ class ModelConfig:
     attention_scale: multiplies the dot product of query and key.
     attention_softcap: bounds the scores s: `softcap * tanh(s / softcap)`; 0: none.
     sliding_windows: for each layer, how many positions a query sees, itself
-        included; 0 = all.
+        included; 0 = all. Where attention is not causal, on each side.
     moe: the experts that are the MLP of some layers; None: no layer has any.
+    causal: a query sees what comes before it; else what follows too, and a text is computed
+        as a whole.
+    norm_bias: norms of kind "layer" have a bias; else it is 0.
+    stream_norms: "none" | "first" | "all": the norms before a block from which the residual
+        stream goes on. The first is then that of the embedding; with "all" the norm after a
+        block, of the sum, is the norm before the next one, and the last one is the final norm.
     pre_norm: what enters attention and the MLP is normed.
     post_norm: what they add to the residual stream is normed first.
     whole_qk_norm: the norms of q and k go over all heads at once, not over each.
@@ -66,3 +72,6 @@ class ModelConfig:
     logit_scale: float = 1.0
     logit_softcap: float = 0.0
     moe: MoeConfig | None = None
+    causal: bool = True
+    norm_bias: bool = True
+    stream_norms: str = "none"

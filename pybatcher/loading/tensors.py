@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from ..errors import ModelFormatError
 from .blocks import BLOCKS
 
-__all__ = ["Tensor", "TensorRule", "gather"]
+__all__ = ["Tensor", "TensorRule", "as_f32", "gather"]
 
 _PLAIN = ("f32", "f16", "bf16")
 
@@ -59,6 +59,7 @@ class TensorRule:
     plus: added to the values, in f32: 1 where a norm multiplies by 1 + weight.
     index: which matrix of a tensor that stacks several, as experts are; None: it is one.
     otherwise: the rule to take where `source` is absent and that rule's source is not.
+    plus_row: a rule whose tensor's first row is added to every row, in f32.
     head_order: which row of a head each row of the result is, for all heads alike; such
         a tensor is copied. () = as they are.
     """
@@ -72,6 +73,7 @@ class TensorRule:
     plus: float = 0.0
     index: int | None = None
     otherwise: TensorRule | None = None
+    plus_row: TensorRule | None = None
     head_order: tuple[int, ...] = ()
 
 
@@ -85,29 +87,18 @@ def gather(
     """
     result = {}
     for rule in rules:
-        tensor = available.get(rule.source)
-        if tensor is None and rule.otherwise is not None and rule.otherwise.source in available:
-            rule = rule.otherwise
-            tensor = available[rule.source]
-        if tensor is None:
-            raise ModelFormatError(
-                f"{origin}: tensor {rule.source} is missing; expected shape {list(rule.shape)}"
-            )
-        n_dimensions = len(rule.shape) - (rule.index is not None)
-        allowed = _PLAIN if n_dimensions == 1 else (*_PLAIN, *BLOCKS)
-        if tensor.dtype not in allowed:
-            raise ModelFormatError(
-                f"{tensor.source}: found dtype {tensor.dtype}; expected one of {', '.join(allowed)}"
-            )
-        if tensor.shape != rule.shape:
-            raise ModelFormatError(
-                f"{tensor.source}: found shape {list(tensor.shape)}; "
-                f"expected {list(rule.shape)}, by the model's configuration"
-            )
+        if rule.otherwise is not None and rule.source not in available:
+            rule = rule.otherwise if rule.otherwise.source in available else rule
+        tensor = _checked(rule, available, origin)
         array = _part(rule, tensor.array)
         scales = None if tensor.scales is None else _part(rule, tensor.scales)
         if rule.plus:
             sums = _as_f32(array, tensor.dtype) + np.float32(rule.plus)
+            result[rule.name] = Tensor(sums, "f32", tensor.source)
+            continue
+        if rule.plus_row is not None:
+            added = _checked(rule.plus_row, available, origin)
+            sums = _as_f32(array, tensor.dtype) + _as_f32(added.array[0], added.dtype)
             result[rule.name] = Tensor(sums, "f32", tensor.source)
             continue
         result[rule.name] = replace(tensor, array=np.asarray(array), scales=scales)
@@ -123,6 +114,35 @@ def _part(rule: TensorRule, array: NDArray[Any]) -> NDArray[Any]:
     if rule.rows is None:
         return array
     return array[rule.rows[0] : rule.rows[1] : rule.row_step]
+
+
+def _checked(rule: TensorRule, available: Mapping[str, Tensor], origin: str) -> Tensor:
+    """Return the rule's tensor. Raises ModelFormatError where it is missing or does not fit."""
+    tensor = available.get(rule.source)
+    if tensor is None:
+        raise ModelFormatError(
+            f"{origin}: tensor {rule.source} is missing; expected shape {list(rule.shape)}"
+        )
+    n_dimensions = len(rule.shape) - (rule.index is not None)
+    allowed = _PLAIN if n_dimensions == 1 else (*_PLAIN, *BLOCKS)
+    if tensor.dtype not in allowed:
+        raise ModelFormatError(
+            f"{tensor.source}: found dtype {tensor.dtype}; expected one of {', '.join(allowed)}"
+        )
+    if tensor.shape != rule.shape:
+        raise ModelFormatError(
+            f"{tensor.source}: found shape {list(tensor.shape)}; "
+            f"expected {list(rule.shape)}, by the model's configuration"
+        )
+    return tensor
+
+
+def as_f32(tensor: Tensor) -> NDArray[np.float32]:
+    """Return a copy of a plain tensor's values. Raises ModelFormatError where one is not finite."""
+    values = _as_f32(tensor.array, tensor.dtype)
+    if not np.isfinite(values).all():
+        raise ModelFormatError(f"{tensor.source} holds a number that is not finite")
+    return values
 
 
 def _as_f32(array: NDArray[Any], dtype: str) -> NDArray[np.float32]:

@@ -8,8 +8,9 @@ import numpy as np
 from tokenizers import Tokenizer as TokenizerBackend
 
 from ..errors import ModelFormatError
+from ..params.embedding_defaults import EmbeddingDefaults
 from .blueprint import EMBEDDING
-from .families import BASE_CLASSES, CLASSES, read_blueprint
+from .families import BASE_CLASSES, CLASSES, ENCODER_CLASSES, read_blueprint
 from .fields import Fields
 from .loaded_model import LoadedModel, TokenizerParts
 from .tensors import Tensor
@@ -30,7 +31,8 @@ def from_torch(module: Any, tokenizer: Any = None) -> LoadedModel:
     Raises ModelFormatError for another class, or a parameter that cannot be used.
     """
     name = type(module).__name__
-    classes = (*CLASSES.values(), *BASE_CLASSES.values())
+    encoders = (name for names in ENCODER_CLASSES.values() for name in names)
+    classes = (*CLASSES.values(), *BASE_CLASSES.values(), *encoders)
     if name not in classes:
         supported = ", ".join(dict.fromkeys(classes))
         raise ModelFormatError(f"module is a {name}; expected one of {supported}")
@@ -48,6 +50,7 @@ def from_torch(module: Any, tokenizer: Any = None) -> LoadedModel:
         dtype=tensors[EMBEDDING].dtype,
         name=name,
         path=None,
+        embedding=EmbeddingDefaults.of_model(blueprint.config.causal),
         generates=blueprint.generates,
     )
 

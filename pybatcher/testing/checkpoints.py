@@ -15,12 +15,14 @@ from typing import Any
 
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
-__all__ = ["ARCHITECTURES", "make_checkpoint", "make_module", "make_tokenizer"]
+__all__ = ["ARCHITECTURES", "ENCODERS", "make_checkpoint", "make_module", "make_tokenizer"]
 
 ARCHITECTURES = (
     *("llama", "mistral", "qwen2", "qwen3", "qwen3_moe", "mixtral", "gpt2", "gpt_oss"),
     *("gemma2", "gemma3", "granite", "olmo2", "olmo3", "smollm3", "phi3", "ministral3"),
 )
+
+ENCODERS = ("bert", "roberta", "xlm_roberta", "modernbert", "embedding_gemma")
 
 _ROTARY = {
     "vocab_size": 384,
@@ -39,6 +41,16 @@ _GEMMA = {
     "sliding_window": 24,
     "tie_word_embeddings": True,
     "pad_token_id": None,
+}
+_BERT = {
+    "vocab_size": 384,
+    "hidden_size": 60,
+    "intermediate_size": 112,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 5,
+    "max_position_embeddings": 514,
+    "type_vocab_size": 2,
+    "initializer_range": 0.2,
 }
 _DEFAULTS: dict[str, dict[str, Any]] = {
     "llama": {**_ROTARY, "head_dim": 16},
@@ -102,6 +114,27 @@ _DEFAULTS: dict[str, dict[str, Any]] = {
         "final_logit_softcapping": 8.0,
     },
     "gemma3": {**_GEMMA, "query_pre_attn_scalar": 9, "sliding_window_pattern": 2},
+    "bert": _BERT,
+    "roberta": {**_BERT, "type_vocab_size": 1, "pad_token_id": 1},
+    "xlm_roberta": {**_BERT, "type_vocab_size": 1, "pad_token_id": 1},
+    "modernbert": {
+        "vocab_size": 384,
+        "hidden_size": 60,
+        "intermediate_size": 112,
+        "num_hidden_layers": 4,
+        "num_attention_heads": 5,
+        "max_position_embeddings": 512,
+        "local_attention": 24,
+        "initializer_range": 0.2,
+        **dict.fromkeys(("pad_token_id", "cls_token_id", "sep_token_id"), 1),
+    },
+    "embedding_gemma": {
+        **_GEMMA,
+        "hidden_size": 96,
+        "query_pre_attn_scalar": 9,
+        "sliding_window_pattern": 2,
+        "use_bidirectional_attention": True,
+    },
     "granite": {
         **_ROTARY,
         "embedding_multiplier": 3.0,
@@ -128,6 +161,11 @@ _CLASSES = {
     "gpt_oss": ("GptOssConfig", "GptOssForCausalLM"),
     "gemma2": ("Gemma2Config", "Gemma2ForCausalLM"),
     "gemma3": ("Gemma3TextConfig", "Gemma3ForCausalLM"),
+    "bert": ("BertConfig", "BertModel"),
+    "roberta": ("RobertaConfig", "RobertaModel"),
+    "xlm_roberta": ("XLMRobertaConfig", "XLMRobertaModel"),
+    "modernbert": ("ModernBertConfig", "ModernBertModel"),
+    "embedding_gemma": ("Gemma3TextConfig", "Gemma3TextModel"),
     "granite": ("GraniteConfig", "GraniteForCausalLM"),
     "olmo2": ("Olmo2Config", "Olmo2ForCausalLM"),
     "olmo3": ("Olmo3Config", "Olmo3ForCausalLM"),
@@ -154,7 +192,7 @@ def make_module(
 ) -> Any:
     """Make a transformers module with random weights, in eval mode.
 
-    architecture: one of ARCHITECTURES, or "internlm3" or "ministral", which differ from
+    architecture: one of ARCHITECTURES or ENCODERS, or "internlm3" or "ministral", which differ from
         llama and mistral in their configuration only.
     dtype: "float32", "bfloat16" or "float16".
     overrides: fields of the transformers configuration. Biases and norm weights are
@@ -175,7 +213,7 @@ def make_module(
         with torch.no_grad():
             for name, parameter in module.named_parameters():
                 if parameter.ndim == 1 or name.endswith("_bias"):
-                    is_factor = name.endswith("weight") and not architecture.startswith("gemma")
+                    is_factor = name.endswith("weight") and "gemma" not in architecture
                     centre = 1.0 if is_factor else 0.0
                     parameter.copy_(centre + 0.1 * torch.randn_like(parameter))
             for parameter in module.parameters():  # the rotary buffers stay float32

@@ -6,9 +6,23 @@ from dataclasses import replace
 
 from ..blueprint import Blueprint
 from ..fields import Fields, shown
-from . import gemma, gpt2, gpt_oss, granite, internlm3, llama, ministral, moe, olmo, phi3, smollm3
+from . import (
+    bert,
+    gemma,
+    gpt2,
+    gpt_oss,
+    granite,
+    internlm3,
+    llama,
+    ministral,
+    modernbert,
+    moe,
+    olmo,
+    phi3,
+    smollm3,
+)
 
-__all__ = ["BASE_CLASSES", "CLASSES", "read_blueprint"]
+__all__ = ["BASE_CLASSES", "CLASSES", "ENCODER_CLASSES", "read_blueprint"]
 
 _READERS = {
     "llama": llama.read,
@@ -31,6 +45,10 @@ _READERS = {
     "ministral": ministral.read,
     "ministral3": ministral.read,
     "mistral3": ministral.read_multimodal,
+    "bert": bert.read,
+    "roberta": bert.read,
+    "xlm-roberta": bert.read,
+    "modernbert": modernbert.read,
 }
 
 CLASSES = {
@@ -62,8 +80,17 @@ BASE_CLASSES = {
     "mistral": "MistralModel",
     "qwen2": "Qwen2Model",
     "qwen3": "Qwen3Model",
+    "gemma3_text": "Gemma3TextModel",
 }
 """The transformers class of the model without a head, as embedders are saved, where it loads."""
+
+ENCODER_CLASSES = {
+    "bert": ("BertModel", "BertForMaskedLM", "BertForPreTraining"),
+    "roberta": ("RobertaModel", "RobertaForMaskedLM"),
+    "xlm-roberta": ("XLMRobertaModel", "XLMRobertaForMaskedLM"),
+    "modernbert": ("ModernBertModel", "ModernBertForMaskedLM"),
+}
+"""The transformers classes of encoders, whose heads are left out."""
 
 _PUBLISHED_AS = {"internlm3": "InternLM3ForCausalLM"}
 """The class in files that transformers has not written, where it is another one."""
@@ -77,6 +104,9 @@ def read_blueprint(fields: Fields) -> Blueprint:
     architecture = fields.text("model_type")
     if architecture not in _READERS:
         raise fields.error("model_type", "one of " + ", ".join(map(repr, _READERS)))
+    if architecture in ENCODER_CLASSES:
+        _check_encoder(fields, ENCODER_CLASSES[architecture])
+        return _READERS[architecture](fields)
     classes = fields.get("architectures")
     expected = _PUBLISHED_AS.get(architecture, CLASSES[architecture])
     known = {expected, CLASSES[architecture]}
@@ -91,6 +121,19 @@ def read_blueprint(fields: Fields) -> Blueprint:
     if base is not None:  # a model without a head is saved without the "model." of all others
         blueprint = replace(blueprint, prefix="model.")
     return blueprint.without_head() if is_base else blueprint
+
+
+def _check_encoder(fields: Fields, known: tuple[str, ...]) -> None:
+    """Raise ModelFormatError for a head that is more than left out, and for quantised weights."""
+    classes = fields.get("architectures")
+    is_list = isinstance(classes, list)
+    if classes is not None and not (is_list and any(name in classes for name in known)):
+        raise fields.error(
+            "architectures",
+            f"a list with one of {', '.join(map(repr, known))}: encoders embed, and neither "
+            "classify nor rank",
+        )
+    _refuse_quantised(fields)
 
 
 def _refuse_quantised(fields: Fields) -> None:
