@@ -6,9 +6,13 @@ one is its loader's.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+import numpy as np
+from numpy.typing import NDArray
+
+from . import gguf_gemma4
 from .families import gemma, granite, llama, ministral, olmo, phi3, smollm3
 from .fields import Fields
 from .gguf_keys import ArchitectureKeys
@@ -34,6 +38,9 @@ class GgufArchitecture:
     has_windows, has_attention_scale, has_rotary_dim, has_yarn_log_multiplier: its keys may say
         these.
     in_pairs: rows of q and k are permuted, for llama.cpp turns neighbouring rows.
+    read: reads the whole configuration, where keys vary by layer; takes the number of tokens and
+        the divisors of frequencies. None: it is Llama-like.
+    unused: names of tensors that a file may have and that no layer needs.
     """
 
     change: Callable[[ArchitectureKeys, ModelConfig], ModelConfig] = lambda _, config: config
@@ -44,6 +51,8 @@ class GgufArchitecture:
     has_rotary_dim: bool = False
     has_yarn_log_multiplier: bool = False
     in_pairs: bool = False
+    read: Callable[[ArchitectureKeys, int, NDArray[np.float64] | None], ModelConfig] | None = None
+    unused: Callable[[ModelConfig], Collection[str]] = lambda _: ()
 
 
 def _gemma2(keys: ArchitectureKeys, config: ModelConfig) -> ModelConfig:
@@ -152,6 +161,9 @@ ARCHITECTURES = {
     "qwen3moe": GgufArchitecture(),
     "gemma2": GgufArchitecture(change=_gemma2, rules=gemma.gguf_rules, has_windows=True),
     "gemma3": GgufArchitecture(change=_gemma3, rules=gemma.gguf_rules, has_windows=True),
+    "gemma4": GgufArchitecture(
+        read=gguf_gemma4.read, rules=gguf_gemma4.rules, unused=gguf_gemma4.unused_tensors
+    ),
     "granite": GgufArchitecture(change=_granite, has_attention_scale=True, in_pairs=True),
     "olmo2": GgufArchitecture(change=_olmo2, rules=olmo.rules, has_windows=True),
     "smollm3": GgufArchitecture(change=lambda _, config: smollm3.in_gguf(config), in_pairs=True),

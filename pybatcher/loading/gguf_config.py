@@ -38,6 +38,8 @@ def read_config(
     keys = ArchitectureKeys(fields, architecture)
     keys.refuse_unless("attention.causal", True)
     own = ARCHITECTURES[architecture]
+    if own.read is not None:
+        return own.read(keys, vocab_size, rope_divisors)
     if not own.has_windows:
         keys.refuse_unless("attention.sliding_window", 0)
     if not own.has_attention_scale:

@@ -28,8 +28,16 @@ from pybatcher.testing.checkpoints import make_checkpoint
 WINDOW = 24
 MIXED = {"use_sliding_window": True, "sliding_window": WINDOW, "max_window_layers": 1}
 LONG = {"max_position_embeddings": 2048}
+SHARED = {  # the last two layers read the keys and values of others, of two shapes
+    "num_hidden_layers": 6,
+    "layer_types": [
+        *("sliding_attention", "sliding_attention", "sliding_attention"),
+        *("full_attention", "sliding_attention", "full_attention"),
+    ],
+}
 MODELS = {
     "some layers": ("qwen2", {"num_hidden_layers": 4, **MIXED, **LONG}),
+    "layers of two shapes": ("gemma4", {**SHARED, **LONG}),
     "all layers": ("mistral", {"sliding_window": WINDOW, **LONG}),
 }
 OPTIONS: dict[str, Any] = {"n_ctx": 1280, "n_parallel": 4, "block_size": 16, "n_threads": 2}

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from ..blueprint import Blueprint
 from ..fields import Fields, shown
-from . import gemma, gpt2, granite, internlm3, llama, ministral, moe, olmo, phi3, smollm3
+from . import gemma, gemma4, gpt2, granite, internlm3, llama, ministral, moe, olmo, phi3, smollm3
 
 __all__ = ["BASE_CLASSES", "CLASSES", "read_blueprint"]
 
@@ -21,6 +21,8 @@ _READERS = {
     "gemma2": gemma.read,
     "gemma3_text": gemma.read,
     "gemma3": gemma.read_multimodal,
+    "gemma4_text": gemma4.read,
+    "gemma4": gemma4.read_multimodal,
     "granite": granite.read,
     "olmo2": olmo.read,
     "olmo3": olmo.read,
@@ -43,6 +45,8 @@ CLASSES = {
     "gemma2": "Gemma2ForCausalLM",
     "gemma3_text": "Gemma3ForCausalLM",
     "gemma3": "Gemma3ForConditionalGeneration",
+    "gemma4_text": "Gemma4ForCausalLM",
+    "gemma4": "Gemma4ForConditionalGeneration",
     "granite": "GraniteForCausalLM",
     "olmo2": "Olmo2ForCausalLM",
     "olmo3": "Olmo3ForCausalLM",
