@@ -78,9 +78,9 @@ def read(
 def rules(config: ModelConfig, **_biases: bool) -> Iterator[TensorRule]:
     """Yield the rules of a file. Where a layer has no v of its own, k's product is v's too."""
     for rule in gemma4.rules(config, bias=False, keys_as_values=(False,) * config.n_layers):
-        _, layer, *part = rule.name.split(".")
-        if part == ["v", "weight"]:
-            keys = f"blk.{layer}.attn_k.weight"
+        part = rule.name.split(".")
+        if part[2:] == ["v", "weight"]:
+            keys = f"blk.{part[1]}.attn_k.weight"
             rule = replace(rule, otherwise=replace(rule, source=keys))
         yield rule
 

@@ -190,6 +190,8 @@ def make_module(
                 if parameter.ndim == 1:
                     is_factor = name.endswith("weight") and architecture not in _PLUS_ONE
                     centre = 1.0 if is_factor else 0.0
+                    if architecture == "gemma4" and name.endswith("q_norm.weight"):
+                        centre = parameter.numel() ** -0.5  # its scores are not scaled
                     parameter.copy_(centre + 0.1 * torch.randn_like(parameter))
             for name, buffer in module.named_buffers():
                 if name.endswith("layer_scalar"):
