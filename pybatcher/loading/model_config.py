@@ -12,7 +12,7 @@ __all__ = ["LayerShape", "ModelConfig"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerShape:
-    """What layers of one model may differ in, besides windows, frequencies and experts.
+    """Sizes of one layer, where they differ from those of others, and whose keys it reads.
 
     n_kv_heads, head_dim, intermediate_size: as of `ModelConfig`.
     kv_layer: the earlier layer whose keys and values it reads; -1: it has its own.
