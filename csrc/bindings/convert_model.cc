@@ -261,6 +261,16 @@ ModelConfig to_model_config(const py::dict& fields) {
   c.logit_softcap = field<float>(fields, "logit_softcap");
   c.sliding_windows = field<std::vector<int>>(fields, "sliding_windows");
   c.moe = to_moe_config(field<py::object>(fields, "moe"));
+  for (const auto& shape : field<std::vector<py::dict>>(fields, "layer_shapes")) {
+    c.layer_shapes.push_back({.n_kv_heads = field<int>(shape, "n_kv_heads"),
+                              .head_dim = field<int>(shape, "head_dim"),
+                              .intermediate_size = field<int>(shape, "intermediate_size"),
+                              .kv_layer = field<int>(shape, "kv_layer")});
+  }
+  c.value_norm = field<bool>(fields, "value_norm");
+  c.layer_scales = field<bool>(fields, "layer_scales");
+  c.layer_input_size = field<int>(fields, "layer_input_size");
+  c.layer_input_scale = field<float>(fields, "layer_input_scale");
   return c;
 }
 

@@ -44,15 +44,19 @@ int end_seen(int position, const SequenceRows& sequence, const AttentionLayer& l
 
 }  // namespace
 
-void AttentionRunner::prepare(int max_rows, int n_heads, int n_kv_heads, int head_dim,
-                              int n_layer_groups) {
+void AttentionRunner::prepare(int max_rows, int n_heads, std::span<const LayerStorage> storages) {
   const int threads = pool_.n_threads();
-  plans_.resize(static_cast<size_t>(n_layer_groups));
-  for (AttentionPlan& plan : plans_) plan.reserve(max_rows, n_heads / n_kv_heads);
-  value_stride_ = value_stride_of(head_dim);
+  plans_ = std::vector<AttentionPlan>(storages.size());
+  size_t most_blocks = 0;
+  for (size_t i = 0; i < storages.size(); ++i) {
+    const LayerStorage& storage = storages[i];
+    plans_[i].reserve(max_rows, n_heads / storage.shape.n_heads, storage.group);
+    most_blocks = std::max(most_blocks, plans_[i].max_blocks());
+    value_stride_ = std::max(value_stride_, value_stride_of(storage.shape.head_dim));
+  }
   // A split block has at most kFanOut + 2 nodes for each of the shares that the work is cut into.
   max_parts_ = threads == 1 ? 0 : (kFanOut + 2) * kTasksPerThread * threads;
-  tasks_.reserve(plans_.front().max_blocks() + static_cast<size_t>(max_parts_));
+  tasks_.reserve(most_blocks + static_cast<size_t>(max_parts_));
   splits_.reserve(static_cast<size_t>(max_parts_));
   scratch_ = AlignedBuffer(sizeof(float) * threads * kAttentionScratch);
   const auto slots = static_cast<size_t>(threads * kLevels + max_parts_);
@@ -60,9 +64,7 @@ void AttentionRunner::prepare(int max_rows, int n_heads, int n_kv_heads, int hea
 }
 
 void AttentionRunner::plan(const RowBatch& batch, int block_size) {
-  for (int group = 0; group < batch.n_layer_groups; ++group) {
-    plans_[static_cast<size_t>(group)].make(batch, block_size, group);
-  }
+  for (AttentionPlan& plan : plans_) plan.make(batch, block_size);
 }
 
 float* AttentionRunner::scratch_at(int worker) {
@@ -281,7 +283,7 @@ void AttentionRunner::run(const float* qkv, const AttentionLayer& layer, const K
   Pass pass{qkv, &layer, kv_layout(kv), nullptr, &out};
   pass.keys = kv.data.as<std::byte>() + layer.layer * pass.layout.layer_bytes;
   layer_group_ = static_cast<size_t>(layer.group);
-  plan_ = &plans_[layer_group_];
+  plan_ = &plans_[static_cast<size_t>(layer.storage)];
   const int64_t work = make_tasks(layer);
   // A kv head's blocks follow each other: what one has read, the next finds in the cache.
   const auto n_tasks = static_cast<int64_t>(tasks_.size());

@@ -197,11 +197,15 @@ size_t CpuBackend::memory_for_kv(size_t mapped_weights) {
 }
 
 void CpuBackend::prepare(const PassShape& shape) {
-  attention_.prepare(shape.max_rows, shape.n_heads, shape.n_kv_heads, shape.head_dim,
-                     shape.n_layer_groups);
+  attention_.prepare(shape.max_rows, shape.n_heads, shape.storages);
   sequence_of_row_.assign(shape.max_rows, nullptr);
-  if (shape.head_dim % kGroupSize != 0) {
-    attended_ = AlignedBuffer(sizeof(float) * shape.max_rows * shape.n_heads * shape.head_dim);
+  int head_dim = 0;  // the greatest of those that are no whole groups
+  for (const LayerStorage& storage : shape.storages) {
+    if (storage.shape.head_dim % kGroupSize == 0) continue;
+    head_dim = std::max(head_dim, storage.shape.head_dim);
+  }
+  if (head_dim > 0) {
+    attended_ = AlignedBuffer(sizeof(float) * shape.max_rows * shape.n_heads * head_dim);
   }
   vocab_size_ = shape.vocab_size;
   restart();

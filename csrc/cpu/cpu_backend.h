@@ -32,6 +32,7 @@ class CpuBackend final : public Backend {
   int n_threads() const override { return pool_.n_threads(); }
   bool mixes_dtypes() const override { return true; }
   bool has_attention_sinks() const override { return true; }
+  bool varies_layers() const override { return true; }
   bool shares_activations(DType a, DType b) const override {
     return product(a).row == product(b).row;
   }
@@ -63,6 +64,8 @@ class CpuBackend final : public Backend {
                  Activations& out) override;
   void activate(const Buffer& gate_up, int n_rows, Activation kind, bool gated,
                 Activations& out) override;
+  void multiply_activated(const Buffer& gate, int n_rows, Activation kind, const Buffer& factors,
+                          int n_factors, int first, Activations& out) override;
   void scale_logits(Buffer& logits, int n_rows, float scale, float softcap) override;
   void sample(const Buffer& logits, Rows rows, std::span<Draw> draws) override;
   void download(const Buffer& from, std::span<std::byte> to) override;
@@ -90,6 +93,7 @@ class CpuBackend final : public Backend {
                      FunctionRef<void(const float*, const float*, const RowOut&, int, int)> kernel);
   void gather(const int32_t* ids, const Matrix& table, bool add, float scale, float* x);
   const ProductKernel& product(DType weights) const;
+  ActivationKernel activation(Activation kind) const;
   RowsOut rows_of(Activations& a) const;
 
   const Kernels& kernels_;

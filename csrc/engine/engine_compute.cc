@@ -34,7 +34,7 @@ void Engine::run(std::span<const StepEntry> entries, LogitsUse use, OnTile on_ti
   while (tiler_.next()) {
     RowBatch batch = tiler_.batch();
     if (use.draws) batch.requests = requests_of(entries);
-    backend_->plan(batch, model_kv_.groups.front());
+    backend_->plan(batch, model_kv_.storages.front());
     const size_t n_wanted = tiler_.wanted().size();
     const PassRows rows{batch.n_rows, static_cast<int>(n_wanted)};
     const auto operations = [&](PassRows given) {

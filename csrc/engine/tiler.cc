@@ -46,7 +46,6 @@ bool Tiler::next() {
   pooled_.clear();
   while (entry_ < entries_.size() && fits_next()) take(entries_[entry_]);
   batch_.n_rows = static_cast<int>(tokens_.size());
-  batch_.n_layer_groups = kv_->n_groups();
   batch_.tokens = tokens_.data();
   batch_.positions = positions_.data();
   batch_.sequences = sequences_;

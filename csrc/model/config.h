@@ -43,6 +43,16 @@ struct MoeConfig {
   std::vector<bool> in_layer;  // (n_layers); empty where no layer has experts
 };
 
+// What layers of a model may differ in, besides windows, frequencies and experts.
+struct LayerShape {
+  int n_kv_heads = 0;  // divides n_heads
+  int head_dim = 0;    // even with rope
+  int intermediate_size = 0;
+  int kv_layer = -1;  // the earlier layer whose keys and values it reads; -1 = it has its own
+
+  int kv_size() const { return n_kv_heads * head_dim; }
+};
+
 struct ModelConfig {
   std::string architecture;  // "llama", "gemma3", ...: for messages only
   int vocab_size = 0;
@@ -75,9 +85,26 @@ struct ModelConfig {
   // causal, on each of its sides.
   std::vector<int> sliding_windows;
   MoeConfig moe;
+  // (n_layers); empty where all are as n_kv_heads, head_dim and intermediate_size say.
+  std::vector<LayerShape> layer_shapes;
+  bool value_norm = false;  // each head of v is normed, without a weight: kRms only
+  bool layer_scales =
+      false;  // each layer multiplies the residual stream, at its end: post_norm only
+  // Of the part of a second embedding of a token that each layer takes; 0 = there is none. It is
+  // multiplied by layer_input_scale.
+  int layer_input_size = 0;
+  float layer_input_scale = 1.0f;
 
   int q_size() const { return n_heads * head_dim; }
   int kv_size() const { return n_kv_heads * head_dim; }
+  LayerShape shape(int layer) const {
+    if (layer_shapes.empty()) return {n_kv_heads, head_dim, intermediate_size};
+    return layer_shapes[static_cast<size_t>(layer)];
+  }
+  // Whether it takes a backend that varies_layers().
+  bool varies_layers() const {
+    return !layer_shapes.empty() || value_norm || layer_scales || layer_input_size > 0;
+  }
   bool has_experts(int layer) const {
     return moe.n_experts > 0 && moe.in_layer[static_cast<size_t>(layer)];
   }

@@ -15,10 +15,11 @@ from .fields import shown
 from .model_config import ModelConfig
 from .tensors import Tensor, TensorRule, gather
 
-__all__ = ["EMBEDDING", "HEAD", "TEXT_PREFIXES", "Blueprint"]
+__all__ = ["EMBEDDING", "HEAD", "LAYER_INPUTS", "TEXT_PREFIXES", "Blueprint"]
 
 EMBEDDING = "token_embedding"
 HEAD = "head.weight"
+LAYER_INPUTS = "layer_inputs.embedding"
 TEXT_PREFIXES = (
     ("language_model.model.", "model."),
     ("language_model.lm_head.", "lm_head."),
@@ -39,7 +40,8 @@ class Blueprint:
     text_prefixes: (in the checkpoint, in the rules): leading parts of the names of the text
         part of a model that has others, which are left out; () where it is all there is.
     generates: the model has a head, or one tied to the embedding, and is no encoder.
-    rounds_embedding_scale: the scale is rounded to the embedding's dtype.
+    rounds_embedding_scale: the scale is rounded to the embedding's dtype, and so is that of the
+        layers' own inputs.
     """
 
     config: ModelConfig
@@ -61,7 +63,11 @@ class Blueprint:
         if not self.rounds_embedding_scale:
             return self.config
         scale = _rounded(self.config.embedding_scale, tensors[EMBEDDING].dtype)
-        return replace(self.config, embedding_scale=scale)
+        config = replace(self.config, embedding_scale=scale)
+        if config.layer_input_size == 0:
+            return config
+        scale = _rounded(config.layer_input_scale, tensors[LAYER_INPUTS].dtype)
+        return replace(config, layer_input_scale=scale)
 
     def fill(self, available: Mapping[str, Tensor], origin: str) -> dict[str, Tensor]:
         """Return the model's tensors by canonical name, types and shapes checked.

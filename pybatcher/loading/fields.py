@@ -37,6 +37,10 @@ class Fields:
     def __contains__(self, name: str) -> bool:
         return self._values.get(name) is not None
 
+    def names(self) -> list[str]:
+        """Return the names of all fields."""
+        return list(self._values)
+
     def get(self, name: str) -> Any:
         """Return the unchecked value; None where the field is absent."""
         return self._values.get(name)

@@ -6,9 +6,13 @@ one is its loader's.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+import numpy as np
+from numpy.typing import NDArray
+
+from . import gguf_gemma4
 from .families import gemma, gpt_oss, granite, llama, ministral, olmo, phi3, smollm3
 from .fields import Fields
 from .gguf_encoders import (
@@ -43,8 +47,11 @@ class GgufArchitecture:
         these.
     truncates_yarn: as `read_gguf_rope` has it.
     in_pairs: rows of q and k are permuted, for llama.cpp turns neighbouring rows.
-    read, own_rules: of an architecture that is not Llama-like, instead of `change`, and of `rules`
-        and `names`: its configuration, and its rules with GGUF's names as sources.
+    read: reads the whole configuration, where keys vary by layer; takes the number of tokens and
+        the divisors of frequencies. None: it is Llama-like.
+    unused: names of tensors that a file may have and that no layer needs.
+    read_encoder, own_rules: of an architecture that is not Llama-like, instead of `change`, and of
+        `rules` and `names`: its configuration, and its rules with GGUF's names as sources.
     """
 
     change: Callable[[ArchitectureKeys, ModelConfig], ModelConfig] = lambda _, config: config
@@ -56,7 +63,9 @@ class GgufArchitecture:
     has_yarn_log_multiplier: bool = False
     truncates_yarn: bool = True
     in_pairs: bool = False
-    read: Callable[[ArchitectureKeys, LlamaSizes, int], ModelConfig] | None = None
+    read: Callable[[ArchitectureKeys, int, NDArray[np.float64] | None], ModelConfig] | None = None
+    unused: Callable[[ModelConfig], Collection[str]] = lambda _: ()
+    read_encoder: Callable[[ArchitectureKeys, LlamaSizes, int], ModelConfig] | None = None
     own_rules: Callable[[ModelConfig, Mapping[str, Tensor]], Iterator[TensorRule]] | None = None
 
 
@@ -187,9 +196,12 @@ ARCHITECTURES = {
         rules=gemma.gguf_rules,
         has_windows=True,
     ),
-    "bert": GgufArchitecture(read=read_bert, own_rules=bert_rules),
+    "bert": GgufArchitecture(read_encoder=read_bert, own_rules=bert_rules),
     "modern-bert": GgufArchitecture(
-        read=_modern_bert, own_rules=modern_bert_rules, has_windows=True
+        read_encoder=_modern_bert, own_rules=modern_bert_rules, has_windows=True
+    ),
+    "gemma4": GgufArchitecture(
+        read=gguf_gemma4.read, rules=gguf_gemma4.rules, unused=gguf_gemma4.unused_tensors
     ),
     "granite": GgufArchitecture(change=_granite, has_attention_scale=True, in_pairs=True),
     "olmo2": GgufArchitecture(change=_olmo2, rules=olmo.rules, has_windows=True),

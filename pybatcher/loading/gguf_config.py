@@ -40,14 +40,17 @@ def read_config(
         raise fields.error("general.architecture", "one of " + ", ".join(map(repr, ARCHITECTURES)))
     keys = ArchitectureKeys(fields, architecture)
     own = ARCHITECTURES[architecture]
+    if own.read is not None:
+        keys.refuse_unless("attention.causal", True)
+        return own.read(keys, vocab_size, rope_divisors)
     if not own.has_windows:
         keys.refuse_unless("attention.sliding_window", 0)
     if not own.has_attention_scale:
         keys.refuse_unless("attention.scale")
     sizes = read_sizes(fields, _names(architecture))
     keys.refuse_unless("attention.value_length", sizes.head_dim)
-    if own.read is not None:
-        return own.read(keys, sizes, vocab_size)
+    if own.read_encoder is not None:
+        return own.read_encoder(keys, sizes, vocab_size)
     keys.refuse_unless("attention.causal", architecture != "gemma-embedding")
     if not own.has_rotary_dim:
         keys.refuse_unless("rope.dimension_count", sizes.head_dim)

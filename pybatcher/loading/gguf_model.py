@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -22,7 +22,7 @@ from ..errors import ModelFormatError
 from ..params.embedding_defaults import EmbeddingDefaults
 from ..params.embedding_head import DenseLayer, EmbeddingHead
 from .blocks import BLOCKS, ENGINE_BLOCKS
-from .blueprint import EMBEDDING, HEAD, Blueprint
+from .blueprint import EMBEDDING, HEAD, LAYER_INPUTS, Blueprint
 from .fields import Fields, shown
 from .fingerprint import fingerprint
 from .gguf_architectures import ARCHITECTURES, GgufArchitecture
@@ -59,6 +59,16 @@ _NAMES = {
     "gate": "ffn_gate",
     "up": "ffn_up",
     "down": "ffn_down",
+    "output_scale": "layer_output_scale",
+    "input_gate": "inp_gate",
+    "input_proj": "proj",
+    "input_post_norm": "post_norm",
+}
+_NAMES_OF_MODEL = {
+    EMBEDDING: "token_embd.weight",
+    LAYER_INPUTS: "per_layer_token_embd.weight",
+    "layer_inputs.proj.weight": "per_layer_model_proj.weight",
+    "layer_inputs.norm.weight": "per_layer_proj_norm.weight",
 }
 
 
@@ -79,7 +89,7 @@ def open_gguf(path: Path) -> LoadedModel:
     blueprint = _blueprint(config, own, tensors)
     tokenizer = read_tokenizer(file.metadata, config.vocab_size, path.parent)
     weights = blueprint.fill(tensors, str(path))
-    _refuse_unknown_tensors(tensors, blueprint, file.metadata)
+    _refuse_unknown_tensors(tensors, blueprint, own.unused(config), file.metadata)
     if own.in_pairs:
         weights = {
             name: _unpermuted(name, tensor, config.head_dim) for name, tensor in weights.items()
@@ -173,8 +183,8 @@ def _blueprint(
 
 def gguf_name(name: str, names: Mapping[str, str] = _NAMES) -> str:
     """Return GGUF's name of a canonical tensor name. names: of the parts of a layer."""
-    if name == EMBEDDING:
-        return "token_embd.weight"
+    if name in _NAMES_OF_MODEL:
+        return _NAMES_OF_MODEL[name]
     stem, _, kind = name.rpartition(".")
     if stem == "final_norm":
         return f"output_norm.{kind}"
@@ -185,12 +195,15 @@ def gguf_name(name: str, names: Mapping[str, str] = _NAMES) -> str:
 
 
 def _refuse_unknown_tensors(
-    tensors: Mapping[str, Tensor], blueprint: Blueprint, metadata: Fields
+    tensors: Mapping[str, Tensor],
+    blueprint: Blueprint,
+    unused: Collection[str],
+    metadata: Fields,
 ) -> None:
     """Raise ModelFormatError for a tensor without a rule: the model would lack that part."""
     known = {rule.source for rule in blueprint.rules}
     known |= {rule.plus_row.source for rule in blueprint.rules if rule.plus_row is not None}
-    known |= {_ROPE_DIVISORS, *_LONGROPE_DIVISORS}
+    known |= {_ROPE_DIVISORS, *_LONGROPE_DIVISORS, *unused}
     if not blueprint.config.causal:
         known |= {*_DENSE_LAYERS}
     for name, tensor in tensors.items():

@@ -7,7 +7,21 @@ from dataclasses import dataclass
 from .moe import MoeConfig
 from .rope import Rope
 
-__all__ = ["ModelConfig"]
+__all__ = ["LayerShape", "ModelConfig"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerShape:
+    """Sizes of one layer, where they differ from those of others, and whose keys it reads.
+
+    n_kv_heads, head_dim, intermediate_size: as of `ModelConfig`.
+    kv_layer: the earlier layer whose keys and values it reads; -1: it has its own.
+    """
+
+    n_kv_heads: int
+    head_dim: int
+    intermediate_size: int
+    kv_layer: int = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +58,11 @@ class ModelConfig:
     whole_qk_norm: the norms of q and k go over all heads at once, not over each.
     embedding_scale: multiplies the token embedding.
     logit_scale: multiplies the logits; logit_softcap then bounds them, 0: does not.
+    layer_shapes: of each layer; (): all are as n_kv_heads, head_dim and intermediate_size say.
+    value_norm: each head of v is normed, without a weight.
+    layer_scales: each layer multiplies the residual stream, at its end.
+    layer_input_size: width of the part of a second embedding of a token that each layer takes;
+        0: there is none. layer_input_scale: multiplies that embedding.
     """
 
     architecture: str
@@ -75,3 +94,18 @@ class ModelConfig:
     causal: bool = True
     norm_bias: bool = True
     stream_norms: str = "none"
+    layer_shapes: tuple[LayerShape, ...] = ()
+    value_norm: bool = False
+    layer_scales: bool = False
+    layer_input_size: int = 0
+    layer_input_scale: float = 1.0
+
+    def shape(self, layer: int) -> LayerShape:
+        """Return the shape of a layer."""
+        if self.layer_shapes:
+            return self.layer_shapes[layer]
+        return LayerShape(
+            n_kv_heads=self.n_kv_heads,
+            head_dim=self.head_dim,
+            intermediate_size=self.intermediate_size,
+        )

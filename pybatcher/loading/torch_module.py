@@ -38,8 +38,16 @@ def from_torch(module: Any, tokenizer: Any = None) -> LoadedModel:
         raise ModelFormatError(f"module is a {name}; expected one of {supported}")
     fields = Fields({**module.config.to_dict(), "architectures": [name]}, f"{name}.config")
     blueprint = read_blueprint(fields)
-    parameters = module.named_parameters(remove_duplicate=False)
-    available = {key: _view(parameter, f"{name}: parameter {key}") for key, parameter in parameters}
+    parameters = dict(module.named_parameters(remove_duplicate=False))
+    buffers = {
+        key: value
+        for key, value in module.state_dict(keep_vars=True).items()
+        if key not in parameters and value.is_floating_point()
+    }
+    available = {
+        **{key: _view(value, f"{name}: parameter {key}") for key, value in parameters.items()},
+        **{key: _view(value, f"{name}: buffer {key}") for key, value in buffers.items()},
+    }
     tensors = blueprint.fill(available, name)
     generation = getattr(module, "generation_config", None)
     settings = {} if generation is None else generation.to_dict()

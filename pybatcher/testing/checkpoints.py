@@ -19,7 +19,7 @@ __all__ = ["ARCHITECTURES", "ENCODERS", "make_checkpoint", "make_module", "make_
 
 ARCHITECTURES = (
     *("llama", "mistral", "qwen2", "qwen3", "qwen3_moe", "mixtral", "gpt2", "gpt_oss"),
-    *("gemma2", "gemma3", "granite", "olmo2", "olmo3", "smollm3", "phi3", "ministral3"),
+    *("gemma2", "gemma3", "gemma4", "granite", "olmo2", "olmo3", "smollm3", "phi3", "ministral3"),
 )
 
 ENCODERS = ("bert", "roberta", "xlm_roberta", "modernbert", "embedding_gemma")
@@ -135,6 +135,22 @@ _DEFAULTS: dict[str, dict[str, Any]] = {
         "sliding_window_pattern": 2,
         "use_bidirectional_attention": True,
     },
+    "gemma4": {
+        **_GEMMA,
+        "head_dim": 12,
+        "global_head_dim": 20,
+        "num_global_key_value_heads": 3,
+        "attention_k_eq_v": True,
+        "num_hidden_layers": 5,
+        "num_kv_shared_layers": 2,
+        "layer_types": [
+            *("sliding_attention", "sliding_attention", "full_attention"),
+            *("sliding_attention", "full_attention"),
+        ],
+        "use_double_wide_mlp": True,
+        "hidden_size_per_layer_input": 10,
+        "final_logit_softcapping": 8.0,
+    },
     "granite": {
         **_ROTARY,
         "embedding_multiplier": 3.0,
@@ -166,6 +182,7 @@ _CLASSES = {
     "xlm_roberta": ("XLMRobertaConfig", "XLMRobertaModel"),
     "modernbert": ("ModernBertConfig", "ModernBertModel"),
     "embedding_gemma": ("Gemma3TextConfig", "Gemma3TextModel"),
+    "gemma4": ("Gemma4TextConfig", "Gemma4ForCausalLM"),
     "granite": ("GraniteConfig", "GraniteForCausalLM"),
     "olmo2": ("Olmo2Config", "Olmo2ForCausalLM"),
     "olmo3": ("Olmo3Config", "Olmo3ForCausalLM"),
@@ -175,6 +192,7 @@ _CLASSES = {
     "ministral": ("MinistralConfig", "MinistralForCausalLM"),
     "ministral3": ("Ministral3Config", "Ministral3ForCausalLM"),
 }
+_PLUS_ONE = ("gemma2", "gemma3", "embedding_gemma")
 _SPECIAL_TOKENS = ("<|begin|>", "<|end|>", "<|im_start|>", "<|im_end|>")
 _CHAT_TEMPLATE = """\
 {{- bos_token -}}
@@ -196,8 +214,8 @@ def make_module(
         llama and mistral in their configuration only.
     dtype: "float32", "bfloat16" or "float16".
     overrides: fields of the transformers configuration. Biases and norm weights are
-    random too, so that outputs differ where one is not applied. Norms of Gemma multiply by
-    1 + weight.
+    random too, so that outputs differ where one is not applied. Norms of Gemma 2 and 3 multiply
+    by 1 + weight.
     """
     import torch
     import transformers
@@ -206,6 +224,10 @@ def make_module(
     settings = {"bos_token_id": 0, "eos_token_id": 1, **_DEFAULTS[architecture], **overrides}
     if "layer_types" in settings and "layer_types" not in overrides:
         settings["layer_types"] = settings["layer_types"][: settings["num_hidden_layers"]]
+    if architecture == "gemma4":
+        n_layers = _DEFAULTS["gemma4"]["num_hidden_layers"]
+        fewer = {} if settings["num_hidden_layers"] >= n_layers else {"num_kv_shared_layers": 0}
+        settings |= {"vocab_size_per_layer_input": settings["vocab_size"], **fewer, **overrides}
     config = getattr(transformers, config_class)(**settings)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -213,9 +235,14 @@ def make_module(
         with torch.no_grad():
             for name, parameter in module.named_parameters():
                 if parameter.ndim == 1 or name.endswith("_bias"):
-                    is_factor = name.endswith("weight") and "gemma" not in architecture
+                    is_factor = name.endswith("weight") and architecture not in _PLUS_ONE
                     centre = 1.0 if is_factor else 0.0
+                    if architecture == "gemma4" and name.endswith("q_norm.weight"):
+                        centre = parameter.numel() ** -0.5  # its scores are not scaled
                     parameter.copy_(centre + 0.1 * torch.randn_like(parameter))
+            for name, buffer in module.named_buffers():
+                if name.endswith("layer_scalar"):
+                    buffer.copy_(torch.empty_like(buffer).uniform_(0.5, 1.5))
             for parameter in module.parameters():  # the rotary buffers stay float32
                 parameter.data = parameter.data.to(getattr(torch, dtype))
     return module.eval()

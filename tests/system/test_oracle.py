@@ -24,6 +24,7 @@ from family_shapes import (
     granite_fields,
     olmo_fields,
 )
+from gemma4_shapes import GEMMA4, gemma4_shape
 from llama_like_shapes import LLAMA_LIKE, llama_like_shape
 from numpy.typing import NDArray
 
@@ -45,6 +46,7 @@ FAMILIES = (
     *("qwen3_moe", "mixtral", "gemma2", "gemma3", "granite", "olmo2", "olmo3"),
     *LLAMA_LIKE,
     "gpt_oss",
+    *GEMMA4,
 )
 SEEDS = (1, 2, 3)
 
@@ -87,6 +89,8 @@ def random_shape(family: str, seed: int) -> tuple[str, dict[str, Any]]:
     shape = _rotary(rng)
     if family in LLAMA_LIKE:
         return llama_like_shape(family, rng, shape)
+    if family in GEMMA4:
+        return gemma4_shape(family, rng, shape)
     if family == "gpt2":
         n_head = int(rng.choice([1, 3, 5]))
         inner = [None, 77, 130][int(rng.integers(3))]
@@ -165,8 +169,9 @@ def make_subject(directory: Path, family: str, seed: int, dtype: str) -> Subject
     )
     if family.startswith("gemma"):
         # Rounded to the dtype of the checkpoint, as in a module of that dtype.
-        scale = module.model.embed_tokens.embed_scale
-        scale.copy_(scale.to(getattr(torch, dtype)))
+        for name, scale in module.named_buffers():
+            if name.endswith("embed_scale"):
+                scale.copy_(scale.to(getattr(torch, dtype)))
     vocab_size = module.config.vocab_size
     prompt = np.random.default_rng(seed).integers(0, vocab_size, N_PROMPT).tolist()
     return Subject(directory, module, prompt)
@@ -228,8 +233,8 @@ def check_f32(directory: Path, family: str, seed: int) -> None:
 @pytest.mark.parametrize(
     "family",
     [
-        *("llama2", "qwen2", "gpt2", "qwen3_moe", "mixtral", "gpt_oss"),
-        *("gemma2", "gemma3", "granite", "olmo3"),
+        *("llama2", "qwen2", "gpt2", "qwen3_moe", "mixtral", "gpt_oss", "granite", "olmo3"),
+        *("gemma2", "gemma3", "gemma4_e2b", "gemma4_31b"),
     ],
 )
 def test_a_live_module_is_the_same_model(tmp_path: Path, family: str) -> None:

@@ -23,14 +23,15 @@ from ..rope import read_rope
 from ..tensors import TensorRule
 from . import llama
 
-__all__ = ["gguf_rules", "read", "read_multimodal"]
+__all__ = ["NORMS", "gguf_rules", "read", "read_multimodal"]
 
-_NORMS = {
+NORMS = {
     "attn_norm": "input_layernorm",
     "attn_post_norm": "post_attention_layernorm",
     "mlp_norm": "pre_feedforward_layernorm",
     "mlp_post_norm": "post_feedforward_layernorm",
 }
+"""transformers' names of a layer's norms, by canonical name."""
 _DEFAULTS: dict[str, Any] = {
     "vocab_size": 262208,
     "hidden_size": 2304,
@@ -64,7 +65,7 @@ def read(fields: Fields) -> Blueprint:
         qkv_bias=bias,
         o_bias=bias,
         mlp_bias=False,
-        norms=_NORMS,
+        norms=NORMS,
         qk_norm=not is_2,
         norm_plus=1.0,
     )
@@ -90,7 +91,7 @@ def gguf_rules(
         qkv_bias=qkv_bias,
         o_bias=o_bias,
         mlp_bias=mlp_bias,
-        norms=_NORMS,
+        norms=NORMS,
         qk_norm=config.architecture == "gemma3",
     )
 

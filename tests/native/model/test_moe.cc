@@ -60,8 +60,9 @@ std::vector<float> all_logits(const TinyModel& model, DType dtype, int chunk, in
   const auto backend = make_cpu_backend(n_threads);
   const ModelConfig& c = model.config;
   const Weights weights = load_weights(c, model.tensors, dtype, *backend);
-  Forward forward(c, weights, *backend,
-                  {.n_ubatch = chunk, .n_positions = kPositions, .n_sequences = 1});
+  Forward forward(
+      c, weights, *backend,
+      {.n_ubatch = chunk, .n_positions = kPositions, .n_sequences = 1, .storages = one_storage(c)});
   ModelKv kv = one_group(c, backend->make_kv(kPositions / kBlock, kBlock, c.n_layers, c.n_kv_heads,
                                              c.head_dim, DType::kF32));
   const std::vector<int32_t> block_table = {2, 0, 3, 1};
@@ -79,7 +80,7 @@ std::vector<float> all_logits(const TinyModel& model, DType dtype, int chunk, in
                    .positions = all.data() + begin,
                    .sequences = {&sequence, 1},
                    .logits_rows = std::span(all).first(static_cast<size_t>(rows))},
-                  kv.groups[0]);
+                  kv.storages[0]);
     forward.run(rows, kv);
     const auto of_pass = std::span(logits).subspan(static_cast<size_t>(begin * c.vocab_size),
                                                    static_cast<size_t>(rows * c.vocab_size));

@@ -49,8 +49,7 @@ class AttentionBench {
     std::memset(kv_.data.as<std::byte>(), 0xff, kv_.data.bytes());
     backend_->prepare({.max_rows = max_rows,
                        .n_heads = c.n_heads,
-                       .n_kv_heads = c.n_kv_heads,
-                       .head_dim = c.head_dim});
+                       .storages = {{.shape = {c.n_kv_heads, c.head_dim}}}});
     out_ = backend_->make_activations(max_rows, c.out_size(), c.out_dtype);
     for (int i = 0; i < c.head_dim / 2; ++i) {
       inv_freq_.push_back(static_cast<float>(std::pow(1000.0, -2.0 * i / c.head_dim)));
