@@ -118,6 +118,7 @@ def test_each_matrix_keeps_its_dtype(mxfp4: Path, dequantised: Path, gguf: Path)
     assert error.max() < 2 * allowed.max()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("kv_dtype", ["auto", "int8"])
 def test_chunks_change_no_bit(
