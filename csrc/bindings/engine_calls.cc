@@ -241,7 +241,13 @@ py::object decode_batch(PyEngine& self, const py::object& seq_ids, const py::obj
 
 py::array_t<float> embed(PyEngine& self, const py::object& seq_id, const py::object& tokens,
                          const std::string& pooling) {
-  const Pooling kind = to_pooling("pooling", py::str(pooling));
+  if (pooling != "mean" && pooling != "last" && pooling != "cls") {
+    throw Error(ErrorCode::kInvalidRequest,
+                "pooling is '" + pooling + "'; it must be 'mean', 'last' or 'cls'");
+  }
+  const Pooling kind = pooling == "mean"   ? Pooling::kMean
+                       : pooling == "last" ? Pooling::kLast
+                                           : Pooling::kFirst;
   const int id = to_seq_id(self, seq_id);
   const auto ids = to_tokens(self, tokens);
   py::array_t<float> embedding(self.facts.hidden_size);
