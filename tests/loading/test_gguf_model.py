@@ -39,11 +39,8 @@ _SIX_TO_ONE = {
         "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
     },
 }
-_GEMMA_4 = {  # the roots of 64 and 16 are the same in every dtype
-    **_ROOT_OF_8,
-    "num_global_key_value_heads": 1,
-    "hidden_size_per_layer_input": 16,
-}
+# The roots of 64 and 16 are the same in every dtype.
+_GEMMA_4 = {**_ROOT_OF_8, "num_global_key_value_heads": 1, "hidden_size_per_layer_input": 16}
 # Every architecture with heads of another size, groups, a tied head and not, all biases there are.
 VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("llama", {}),
