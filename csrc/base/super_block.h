@@ -54,6 +54,8 @@ constexpr size_t block_bytes(DType t) {
       return sizeof(Q6KBlock);
     case DType::kInt4:
       return sizeof(Int4Group);
+    case DType::kInt4Zp:
+      return sizeof(Int4ZpGroup);
     default:
       return sizeof(Int8Group);
   }
