@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from ..errors import ModelFormatError
 from .blocks import BLOCKS
+from .stored_weight import StoredWeight
 
 __all__ = ["Tensor", "TensorRule", "gather"]
 
@@ -27,21 +28,31 @@ class Tensor:
     source: the file (or module) and the tensor's name in it, for messages.
     mapped: the array lies in a mapped file, so that its memory pages can be dropped
         and read again.
+    stored: a matrix of several tensors, as programs that quantise save it; then `dtype` is
+        the name of the format, and `array` is empty. None: the array is the weight.
     """
 
     array: NDArray[Any]
     dtype: str
     source: str
     mapped: bool = False
+    stored: StoredWeight | None = None
 
     @property
     def shape(self) -> tuple[int, ...]:
         """The shape in elements, also for a weight in blocks."""
+        if self.stored is not None:
+            return self.stored.shape
         block = BLOCKS.get(self.dtype)
         if block is None:
             return self.array.shape
         *outer, n_bytes = self.array.shape
         return (*outer, n_bytes // block.n_bytes * block.n_elements)
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes in memory or in the file."""
+        return self.array.nbytes if self.stored is None else self.stored.n_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +101,7 @@ def gather(
                 f"{origin}: tensor {rule.source} is missing; expected shape {list(rule.shape)}"
             )
         allowed = _PLAIN if len(rule.shape) == 1 else (*_PLAIN, *BLOCKS)
-        if tensor.dtype not in allowed:
+        if tensor.dtype not in allowed and (tensor.stored is None or len(rule.shape) == 1):
             raise ModelFormatError(
                 f"{tensor.source}: found dtype {tensor.dtype}; expected one of {', '.join(allowed)}"
             )
@@ -99,6 +110,9 @@ def gather(
                 f"{tensor.source}: found shape {list(tensor.shape)}; "
                 f"expected {list(rule.shape)}, by the model's configuration"
             )
+        if tensor.stored is not None:
+            result[rule.name] = _outputs_of(tensor, tensor.stored, rule)
+            continue
         array = tensor.array if rule.index is None else tensor.array[rule.index]
         array = array.T if rule.transposed else array
         if rule.rows is not None:
@@ -111,6 +125,22 @@ def gather(
         if rule.head_order:
             result[rule.name] = _reordered(result[rule.name], rule.head_order)
     return result
+
+
+def _outputs_of(tensor: Tensor, stored: StoredWeight, rule: TensorRule) -> Tensor:
+    """Return the outputs of a quantised matrix that the rule asks for, in its order."""
+    if rule.transposed or rule.index is not None:
+        raise ModelFormatError(
+            f"{tensor.source}: is quantised by {stored.format}; that is read for matrices "
+            "(outputs, inputs) of linear modules only"
+        )
+    rows = np.arange(*(rule.rows or (0, rule.shape[0])))
+    if rule.head_order:
+        rows = rows.reshape(-1, len(rule.head_order))[:, list(rule.head_order)].reshape(-1)
+    if len(rows) == rule.shape[0] and not rule.head_order:
+        return tensor
+    of_rows = stored.of_rows(rows)
+    return replace(tensor, array=np.empty((len(rows), 0), np.uint8), stored=of_rows)
 
 
 def _as_f32(array: NDArray[Any], dtype: str) -> NDArray[np.float32]:
