@@ -20,6 +20,16 @@ ALL_FORBIDDEN: str
 def cuda_info() -> dict[str, Any]:
     """Return the fields of `CudaInfo`; each device is a tuple."""
 
+def quantise(
+    name: str, tensor: tuple[NDArray[Any], str], dtype: str, n_threads: int
+) -> NDArray[np.uint8]:
+    """Return a matrix in super-blocks that hold numbers near to its own.
+
+    name: for messages. tensor: (array, element type), as `Engine` takes it. dtype: "q4_k", "q5_k"
+    or "q6_k". n_threads: 0 = the cores this process may use. Returns rows of blocks as bytes.
+    Raises ModelFormatError where rows are no whole super-blocks.
+    """
+
 class Engine:
     """Weights, KV cache, device and sampler of one model.
 

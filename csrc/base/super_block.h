@@ -57,6 +57,8 @@ constexpr size_t block_bytes(DType t) {
       return sizeof(Int4Group);
     case DType::kMxfp4:
       return sizeof(Mxfp4Group);
+    case DType::kInt4Zp:
+      return sizeof(Int4ZpGroup);
     default:
       return sizeof(Int8Group);
   }

@@ -162,6 +162,7 @@ struct Kernels {
   ProductKernel bf16;
   ProductKernel int8;
   ProductKernel int4;
+  ProductKernel int4_zp;
   ProductKernel q4_k;
   ProductKernel q5_k;
   ProductKernel q6_k;

@@ -24,6 +24,9 @@ int groups_of(int n_in) { return (n_in + kGroup - 1) / kGroup; }
 // Bytes of the numbers of one output in a group.
 int group_bytes(DType dtype) { return dtype == DType::kInt8 ? kGroup : kGroup / 2; }
 
+// ... and of its scale and zero point.
+int factor_bytes(DType dtype) { return dtype == DType::kInt4Zp ? 3 : 2; }
+
 size_t tile_bytes_of(int n_in, DType dtype, int tile_columns) {
   const auto columns = static_cast<size_t>(tile_columns);
   switch (dtype) {
@@ -32,8 +35,9 @@ size_t tile_bytes_of(int n_in, DType dtype, int tile_columns) {
              columns * sizeof(uint16_t);
     case DType::kInt8:
     case DType::kInt4:
+    case DType::kInt4Zp:
       return static_cast<size_t>(groups_of(n_in)) * columns *
-             (sizeof(uint16_t) + group_bytes(dtype));
+             (factor_bytes(dtype) + group_bytes(dtype));
     case DType::kQ4K:
     case DType::kQ5K:
     case DType::kQ6K:
@@ -84,6 +88,7 @@ void pack_plain(Stack& stack, int64_t row, int64_t k, DType dtype, const TileLay
 // Where a group of a column lies: its scale, and its bytes, some at a time every `stride` bytes.
 struct GroupPlace {
   std::byte* scale;
+  std::byte* zero;  // kInt4Zp
   std::byte* bytes;
   int64_t stride;
   bool is_line;
@@ -92,11 +97,13 @@ struct GroupPlace {
 };
 GroupPlace place_of(std::byte* tile, int64_t group, DType dtype, const TileLayout& layout,
                     int column) {
-  std::byte* start = tile + group * layout.columns * (int64_t{2} + group_bytes(dtype));
-  std::byte* numbers = start + layout.columns * 2;
+  const int64_t columns = layout.columns;
+  std::byte* start = tile + group * columns * (factor_bytes(dtype) + group_bytes(dtype));
+  std::byte* zero = start + columns * 2 + column;
+  std::byte* numbers = start + columns * factor_bytes(dtype);
   if (layout.lines)
-    return {start + column * 2, numbers + column / 4 * 64 + column % 4 * 2, 8, true};
-  return {start + column * 2, numbers + column * 4, int64_t{4} * layout.columns, false};
+    return {start + column * 2, zero, numbers + column / 4 * 64 + column % 4 * 2, 8, true};
+  return {start + column * 2, zero, numbers + column * 4, 4 * columns, false};
 }
 
 // The bytes of a group as lines have them, with neighbours in a byte, and back.
@@ -136,15 +143,22 @@ void write_group(const GroupPlace& to, const Int4Group& group) {
   write_bytes(to, group.scale, bytes, kGroup / 2);
 }
 
+void write_group(const GroupPlace& to, const Int4ZpGroup& group) {
+  *to.zero = std::byte{group.zero};
+  write_bytes(to, group.scale, group.pairs, kGroup / 2);
+}
+
 // Whether what a group stands for fits into its dtype, whatever its whole numbers are: most groups
 // need not be looked at any closer.
 bool all_fit(const Int8Group& group) {
   return fits(128.0f * f16_to_f32(group.scale), DType::kInt8);
 }
 bool all_fit(const Int4Group& group) { return fits(8.0f * f16_to_f32(group.scale), DType::kInt4); }
+bool all_fit(const Int4ZpGroup& group) { return fits(f16_to_f32(group.scale), DType::kInt4Zp); }
 
 void quantise(const float* x, Int8Group& group) { group = quantise_int8(x); }
 void quantise(const float* x, Int4Group& group) { group = quantise_int4(x); }
+void quantise(const float*, Int4ZpGroup&) {}  // not called: require_dtype
 
 // As pack_plain.
 template <typename Group>
@@ -191,6 +205,11 @@ void read_placed(const GroupPlace& from, Int4Group& group) {
   uint8_t bytes[kGroup / 2];
   read_placed(from, group.scale, bytes, kGroup / 2);
   part_neighbours(bytes, group);
+}
+
+void read_placed(const GroupPlace& from, Int4ZpGroup& group) {
+  group.zero = static_cast<uint8_t>(*from.zero);
+  read_placed(from, group.scale, group.pairs, kGroup / 2);
 }
 
 // -- super-blocks -------------------------------------------------------------------------------
@@ -264,17 +283,18 @@ MatrixBytes packed_bytes(int n_out, int n_in, DType dtype, int tile_columns) {
 
 PackedMatrix pack_matrix(std::span<const TensorView> parts, std::span<const TensorView> biases,
                          DType dtype, const TileLayout& layout, ThreadPool& pool) {
-  if (is_read_only(dtype)) require_dtype(parts, dtype);
+  if (is_only_kept(dtype)) require_dtype(parts, dtype);
   Stack stack(parts);
   PackedMatrix m;
   m.dtype = dtype;
   m.n_in = static_cast<int>(stack.cols());
   m.n_out = static_cast<int>(stack.rows());
-  const auto pack = dtype == DType::kInt8    ? pack_groups<Int8Group>
-                    : dtype == DType::kInt4  ? pack_groups<Int4Group>
-                    : in_super_blocks(dtype) ? pack_super_blocks
-                    : dtype == DType::kMxfp4 ? pack_mxfp4
-                                             : pack_plain;
+  const auto pack = dtype == DType::kInt8     ? pack_groups<Int8Group>
+                    : dtype == DType::kInt4   ? pack_groups<Int4Group>
+                    : dtype == DType::kInt4Zp ? pack_groups<Int4ZpGroup>
+                    : in_super_blocks(dtype)  ? pack_super_blocks
+                    : dtype == DType::kMxfp4  ? pack_mxfp4
+                                              : pack_plain;
   const int64_t n_tiles = tiles_of(m.n_out, layout.columns);
   const size_t tile_bytes = tile_bytes_of(m.n_in, dtype, layout.columns);
   m.packed = AlignedBuffer(tile_bytes * n_tiles);
@@ -306,6 +326,8 @@ void unpack_row(const Matrix& m, const TileLayout& layout, int row, bool add, fl
     visit_groups<Int8Group>(tile, m, layout, column, put);
   } else if (m.dtype == DType::kInt4) {
     visit_groups<Int4Group>(tile, m, layout, column, put);
+  } else if (m.dtype == DType::kInt4Zp) {
+    visit_groups<Int4ZpGroup>(tile, m, layout, column, put);
   } else if (in_super_blocks(m.dtype)) {
     float values[kGroup];
     for (int64_t g = 0; g * kGroup < m.n_in; ++g) {

@@ -1,7 +1,8 @@
 """Block quantisation formats: groups of neighbouring elements that share scales.
 
 A row of a quantised weight is a row of bytes. The engine computes with those in `ENGINE_BLOCKS`:
-"int8" (GGUF's Q8_0), "int4" (Q4_0), "q4_k", "q5_k", "q6_k" and "mxfp4". The others keep their GGUF
+"int8" (GGUF's Q8_0), "int4" (Q4_0), "int4_zp" (which GGUF has not: int4 with a zero point for
+each group), "q4_k", "q5_k", "q6_k" and "mxfp4". The others keep their GGUF
 names, and `conversion.py` converts them, because the engine has no kernels for them;
 "mxfp4_parts" is MXFP4 as safetensors have it, the scales in a tensor of their own.
 
@@ -28,6 +29,7 @@ class Block:
 BLOCKS = {
     "int8": Block(32, 34),
     "int4": Block(32, 18),
+    "int4_zp": Block(32, 20),
     "Q4_1": Block(32, 20),
     "Q5_0": Block(32, 22),
     "Q5_1": Block(32, 24),
@@ -59,7 +61,7 @@ _GGUF_NAMES = {
     "q6_k": "Q6_K",
     "mxfp4": "MXFP4",
 }
-ENGINE_BLOCKS = tuple(_GGUF_NAMES)
+ENGINE_BLOCKS = (*_GGUF_NAMES, "int4_zp")
 
 
 def block_name(dtype: str) -> str:

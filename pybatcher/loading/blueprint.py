@@ -6,10 +6,8 @@ import warnings
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from .fields import shown
 from .model_config import ModelConfig
@@ -88,7 +86,7 @@ class Blueprint:
         head, embedding = tensors.get(HEAD), tensors.get(EMBEDDING)
         if embedding is None:
             tensors[EMBEDDING] = tensors.pop(HEAD)
-        elif self.tied and head is not None and _equal(head.array, embedding.array):
+        elif self.tied and head is not None and _equal(head, embedding):
             del tensors[HEAD]
         return tensors
 
@@ -147,6 +145,9 @@ def _rounded(value: float, dtype: str) -> float:
     return float(np.float32(value))
 
 
-def _equal(a: NDArray[Any], b: NDArray[Any]) -> bool:
+def _equal(head: Tensor, embedding: Tensor) -> bool:
+    if head.stored is not None or embedding.stored is not None:
+        return False
+    a, b = head.array, embedding.array
     same_memory = a.ctypes.data == b.ctypes.data and a.strides == b.strides
     return same_memory or np.array_equal(a, b)

@@ -109,6 +109,10 @@ class Fields:
             raise self.error(name, "an object")
         return Fields(value, f"{self.source}: {name}")
 
+    def without(self, name: str) -> Fields:
+        """Return the same object without a field."""
+        return Fields({k: v for k, v in self._values.items() if k != name}, self.source)
+
     def with_defaults(self, defaults: Mapping[str, Any]) -> Fields:
         """Return the same object with the fields of `defaults` that are absent; null stays null."""
         return Fields({**defaults, **self._values}, self.source)

@@ -52,7 +52,8 @@ class LoadedModel:
         instead of gate, up and down in a layer with experts
         final_norm .weight .bias (hidden,) · head.weight (vocab, hidden)
     dtype: of the token embedding, "f32" | "f16" | "bf16"; other tensors may differ. For a
-        GGUF file the dtype of most of its matrices, which may also be a format in ENGINE_BLOCKS.
+        GGUF file the dtype of most of its matrices, which may also be a format in ENGINE_BLOCKS;
+        for a checkpoint of quantised weights the one that suits most of those.
     name: shown to users: the name of the directory, of the file, or of the module's class.
     path: None for a module in memory.
     fingerprint: of the files that were read; "" for a module in memory.

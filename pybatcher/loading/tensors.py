@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from ..errors import ModelFormatError
 from .blocks import BLOCKS
+from .stored_weight import StoredWeight
 
 __all__ = ["Tensor", "TensorRule", "as_f32", "gather"]
 
@@ -28,6 +29,8 @@ class Tensor:
     mapped: the array lies in a mapped file, so that its memory pages can be dropped
         and read again.
     scales: of a weight in "mxfp4_parts": the exponents of its groups, (rows, groups) uint8.
+    stored: a matrix of several tensors, as programs that quantise save it; then `dtype` is
+        the name of the format, and `array` is empty. None: the array is the weight.
     """
 
     array: NDArray[Any]
@@ -35,15 +38,23 @@ class Tensor:
     source: str
     mapped: bool = False
     scales: NDArray[np.uint8] | None = None
+    stored: StoredWeight | None = None
 
     @property
     def shape(self) -> tuple[int, ...]:
         """The shape in elements, also for a weight in blocks."""
+        if self.stored is not None:
+            return self.stored.shape
         block = BLOCKS.get(self.dtype)
         if block is None:
             return self.array.shape
         *outer, n_bytes = self.array.shape
         return (*outer, n_bytes // block.n_bytes * block.n_elements)
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes in memory or in the file."""
+        return self.array.nbytes if self.stored is None else self.stored.n_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +101,9 @@ def gather(
         if rule.otherwise is not None and rule.source not in available:
             rule = rule.otherwise if rule.otherwise.source in available else rule
         tensor = _checked(rule, available, origin)
+        if tensor.stored is not None:
+            result[rule.name] = _outputs_of(tensor, tensor.stored, rule)
+            continue
         array = _part(rule, tensor.array)
         scales = None if tensor.scales is None else _part(rule, tensor.scales)
         if rule.plus:
@@ -125,7 +139,7 @@ def _checked(rule: TensorRule, available: Mapping[str, Tensor], origin: str) -> 
         )
     n_dimensions = len(rule.shape) - (rule.index is not None)
     allowed = _PLAIN if n_dimensions == 1 else (*_PLAIN, *BLOCKS)
-    if tensor.dtype not in allowed:
+    if tensor.dtype not in allowed and (tensor.stored is None or n_dimensions == 1):
         raise ModelFormatError(
             f"{tensor.source}: found dtype {tensor.dtype}; expected one of {', '.join(allowed)}"
         )
@@ -143,6 +157,22 @@ def as_f32(tensor: Tensor) -> NDArray[np.float32]:
     if not np.isfinite(values).all():
         raise ModelFormatError(f"{tensor.source} holds a number that is not finite")
     return values
+
+
+def _outputs_of(tensor: Tensor, stored: StoredWeight, rule: TensorRule) -> Tensor:
+    """Return the outputs of a quantised matrix that the rule asks for, in its order."""
+    if rule.transposed or rule.index is not None:
+        raise ModelFormatError(
+            f"{tensor.source}: is quantised by {stored.format}; that is read for matrices "
+            "(outputs, inputs) of linear modules only"
+        )
+    rows = np.arange(*(rule.rows or (0, rule.shape[0])))
+    if rule.head_order:
+        rows = rows.reshape(-1, len(rule.head_order))[:, list(rule.head_order)].reshape(-1)
+    if len(rows) == rule.shape[0] and not rule.head_order:
+        return tensor
+    of_rows = stored.of_rows(rows)
+    return replace(tensor, array=np.empty((len(rows), 0), np.uint8), stored=of_rows)
 
 
 def _as_f32(array: NDArray[Any], dtype: str) -> NDArray[np.float32]:

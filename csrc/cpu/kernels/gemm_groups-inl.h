@@ -3,7 +3,8 @@
 // In a group of 32 along K the products of whole numbers are summed exactly; what a group adds to
 // an output is fma(float(sum), weight scale * activation scale, output), group after group. Weights
 // lie a zero point above their value, so that they are the unsigned operand of vpdpbusd: the exact
-// sum starts where that is taken back, by the sum of the row's whole numbers.
+// sum starts where that is taken back, by the sum of the row's whole numbers. The zero point is one
+// of the dtype, or a byte of each column and group.
 #pragma once
 
 #include "cpu/kernels.h"
@@ -84,14 +85,29 @@ struct Int4Weights : F16Scales {
   }
 };
 
-// What the zero point of the weights adds to the products with a row's group: to be taken back.
-template <typename Weights>
-PB_INLINE Ints zero_point_products(const RowGroup& group) {
-  return pair_products(set1_pair(-Weights::kZeroPoint, -Weights::kZeroPoint), group.halves);
-}
+struct Int4ZpWeights : Int4Weights {
+  static constexpr int16_t kZeroPoint = 0;  // lies in the tile
+};
 
+// Whether the zero points of columns follow their scales.
 template <typename Weights>
-constexpr int kGroupBytes = Weights::kScaleBytes + Weights::kRowsOfQuads * 4 * kGroupTileColumns;
+constexpr bool kStoresZeros = Weights::kZeroPoint == 0;
+template <typename Weights>
+constexpr int kFactorBytes = Weights::kScaleBytes + (kStoresZeros<Weights> ? kGroupTileColumns : 0);
+template <typename Weights>
+constexpr int kGroupBytes = kFactorBytes<Weights> + Weights::kRowsOfQuads * 4 * kGroupTileColumns;
+
+// What takes back what zero points, those of vector v of the group at w, add to the products with a
+// row's group.
+template <typename Weights>
+PB_INLINE Ints zero_point_products(const uint8_t* w, int v, const RowGroup& group) {
+  if constexpr (kStoresZeros<Weights>) {
+    const Ints minus = sub_ints(set1_int(0), load_unsigned(w + Weights::kScaleBytes + v * kWidth));
+    return pair_products(pair_up(minus, minus, 0), group.halves);
+  } else {
+    return pair_products(set1_pair(-Weights::kZeroPoint, -Weights::kZeroPoint), group.halves);
+  }
+}
 
 struct GroupBlockArgs {
   const uint8_t* w;  // first group of the block
@@ -126,12 +142,12 @@ inline __attribute__((noinline)) void group_block(const GroupBlockArgs& a) {
       for (int v = 0; v < kGroupTileVectors; ++v) {
         whole[r][v] = typename Weights::Sum();
         if constexpr (!kNarrowSums) {
-          whole[r][v] = zero_point_products<Weights>(groups[r * a.group_stride]);
+          whole[r][v] = zero_point_products<Weights>(w, v, groups[r * a.group_stride]);
         }
       }
     }
     const auto step = [&](int j) __attribute__((always_inline)) {
-      Weights::step(w + Weights::kScaleBytes + j * 4 * kGroupTileColumns, j, x, a.x_stride, whole);
+      Weights::step(w + kFactorBytes<Weights> + j * 4 * kGroupTileColumns, j, x, a.x_stride, whole);
     };
     if constexpr (kRows == 1 && kNarrowSums) {  // waits for memory: short code sees further ahead
 #pragma GCC unroll 2
@@ -153,7 +169,7 @@ inline __attribute__((noinline)) void group_block(const GroupBlockArgs& a) {
       for (int v = 0; v < kGroupTileVectors; ++v) {
         Ints products = total(whole[r][v]);
         if constexpr (kNarrowSums)
-          products = add_ints(products, zero_point_products<Weights>(group));
+          products = add_ints(products, zero_point_products<Weights>(w, v, group));
         sum[r][v] = mul_add(to_float(products), mul(scale[v], row_scale), sum[r][v]);
       }
     }

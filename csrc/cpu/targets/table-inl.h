@@ -56,6 +56,11 @@ const Kernels kKernels = {
              1,
              each_tile<group_tile<GroupProduct<Int4Weights>>>},
 #endif
+    .int4_zp = {{kGroupTileColumns},
+                RowFormat::kInt8,
+                kScratch<kGroupTileColumns>,
+                1,
+                each_tile<group_tile<GroupProduct<Int4ZpWeights>>>},
     .q4_k = {{kGroupTileColumns},
              RowFormat::kInt8,
              kScratch<kGroupTileColumns>,
