@@ -1,6 +1,8 @@
 #include "check.h"
 
 #include <cstdio>
+#include <cstdlib>
+#include <string_view>
 
 namespace pb::test {
 
@@ -33,12 +35,16 @@ void expect_throws(const char* file, int line, const char* text, ErrorCode code,
 
 int run_all() {
   auto& registry = Registry::get();
+  const char* part = std::getenv("PYBATCHER_TEST_NAMES");
+  size_t n_run = 0;
   for (const auto& [name, body] : registry.tests) {
+    if (part != nullptr && std::string_view(name).find(part) == std::string_view::npos) continue;
     std::printf("%s\n", name);
     body();
+    ++n_run;
   }
-  std::printf("%zu tests, %d failures\n", registry.tests.size(), registry.failures);
-  return registry.failures == 0 ? 0 : 1;
+  std::printf("%zu tests, %d failures\n", n_run, registry.failures);
+  return registry.failures == 0 && n_run > 0 ? 0 : 1;
 }
 
 }  // namespace pb::test

@@ -38,7 +38,8 @@ void expect_eq(const char* file, int line, const char* text, const A& a, const B
   fail(file, line, out.str());
 }
 
-// Runs all tests of the program. Returns its exit status: 0 if no expectation failed.
+// Runs all tests of the program, or those whose name has PYBATCHER_TEST_NAMES in it. Returns its
+// exit status: 0 if a test ran and no expectation failed.
 int run_all();
 
 }  // namespace pb::test
