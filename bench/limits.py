@@ -18,6 +18,8 @@ PEAK_OF_TARGET = {
     ("avx512_amx", "bf16"): "tdpbf16ps",
     ("avx512_amx", "int8"): "tdpbf16ps",  # expanded to bf16 in the cache
     ("avx512_amx", "int4"): "tdpbf16ps",
+    ("avx_vnni", "int8"): "vpdpbusd256",
+    ("avx_vnni", "int4"): "vpdpbusd256",
     ("avx512_vnni", "int8"): "vpdpbusd",
     ("avx512_vnni", "int4"): "vpdpbusd",
     ("avx512_bf16", "bf16"): "vdpbf16ps",

@@ -76,6 +76,31 @@ __attribute__((target("avx512f,avx512vnni"))) float dot_int8() {
   return 0.0f;
 }
 
+__attribute__((target("avx2"))) float dot_int8_256() {
+  static_assert(kChains == 12);
+  const __m256i a = _mm256_set1_epi8(3);
+  for (int64_t i = 0; i < kSteps; ++i) {
+    asm volatile(
+        "%{vex%} vpdpbusd %0, %0, %%ymm1\n\t"
+        "%{vex%} vpdpbusd %0, %0, %%ymm2\n\t"
+        "%{vex%} vpdpbusd %0, %0, %%ymm3\n\t"
+        "%{vex%} vpdpbusd %0, %0, %%ymm4\n\t"
+        "%{vex%} vpdpbusd %0, %0, %%ymm5\n\t"
+        "%{vex%} vpdpbusd %0, %0, %%ymm6\n\t"
+        "%{vex%} vpdpbusd %0, %0, %%ymm7\n\t"
+        "%{vex%} vpdpbusd %0, %0, %%ymm8\n\t"
+        "%{vex%} vpdpbusd %0, %0, %%ymm9\n\t"
+        "%{vex%} vpdpbusd %0, %0, %%ymm10\n\t"
+        "%{vex%} vpdpbusd %0, %0, %%ymm11\n\t"
+        "%{vex%} vpdpbusd %0, %0, %%ymm12\n\t"
+        :
+        : "x"(a)
+        : "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10", "xmm11",
+          "xmm12");
+  }
+  return 0.0f;
+}
+
 // Eight tiles of 16 rows of 64 bytes; see the instruction ldtilecfg.
 struct alignas(64) TileConfig {
   uint8_t palette = 1;
@@ -198,6 +223,9 @@ std::vector<Peak> peaks(ThreadPool& pool) {
     all.push_back({name, peak(pool, chains, ops)});
   };
   if (__builtin_cpu_supports("fma")) add("fma256", fma_256, kVectors * 8 * 2);
+  if (cpu::cpu_supports(*cpu::find_target("avx_vnni"))) {
+    add("vpdpbusd256", dot_int8_256, kVectors * 32 * 2);
+  }
   if (__builtin_cpu_supports("avx512f")) add("fma512", fma_512, kVectors * 16 * 2);
   if (__builtin_cpu_supports("avx512bf16")) add("vdpbf16ps", dot_bf16, kVectors * 32 * 2);
   if (__builtin_cpu_supports("avx512vnni")) add("vpdpbusd", dot_int8, kVectors * 64 * 2);

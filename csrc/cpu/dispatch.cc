@@ -21,6 +21,7 @@ bool has_avx2() {
   return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
          __builtin_cpu_supports("f16c");
 }
+bool has_avx_vnni() { return has_avx2() && __builtin_cpu_supports("avxvnni"); }
 bool has_avx512() {
   return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
          __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
@@ -57,6 +58,7 @@ bool is_intel() { return __builtin_cpu_is("intel"); }
   TARGET(avx512_bf16, has_avx512_bf16, is_intel) \
   TARGET(avx512_vnni, has_avx512_vnni, never)    \
   TARGET(avx512, has_avx512, never)              \
+  TARGET(avx_vnni, has_avx_vnni, never)          \
   TARGET(avx2, has_avx2, never)                  \
   TARGET(scalar, always, never)
 #else

@@ -7,13 +7,22 @@ from bench.limits import peak_for
 from bench.profile import split
 from bench.weights import n_weights
 
-PEAKS = {"fma256": 1.0, "fma512": 2.0, "vdpbf16ps": 3.0, "vpdpbusd": 4.0, "tdpbf16ps": 5.0}
+PEAKS = {
+    "fma256": 1.0,
+    "fma512": 2.0,
+    "vdpbf16ps": 3.0,
+    "vpdpbusd": 4.0,
+    "tdpbf16ps": 5.0,
+    "vpdpbusd256": 6.0,
+}
 
 
 @pytest.mark.parametrize(
     ("target", "dtype", "name"),
     [
         ("avx2", "bf16", "fma256"),
+        ("avx_vnni", "int4", "vpdpbusd256"),
+        ("avx_vnni", "bf16", "fma256"),
         ("avx512", "bf16", "fma512"),
         ("avx512_vnni", "int8", "vpdpbusd"),
         ("avx512_vnni", "bf16", "fma512"),

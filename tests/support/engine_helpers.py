@@ -16,9 +16,11 @@ OPTIONS: dict[str, Any] = {"n_ctx": 250, "n_parallel": 4, "n_ubatch": 16, "block
 def _targets() -> list[str]:
     """Return the CPU targets that this machine can run, by the flags the kernel reports."""
     flags = set(Path("/proc/cpuinfo").read_text().split())
+    avx2 = {"avx2", "fma", "f16c"}
     avx512 = {"avx512f", "avx512bw", "avx512dq", "avx512vl"}
     needs = {
-        "avx2": {"avx2", "fma", "f16c"},
+        "avx2": avx2,
+        "avx_vnni": avx2 | {"avx_vnni"},
         "avx512": avx512,
         "avx512_vnni": avx512 | {"avx512_vnni"},
         "avx512_bf16": (bf16 := avx512 | {"avx512_vnni", "avx512_bf16"}),

@@ -1,4 +1,5 @@
-// Vectors of eight floats: AVX2 and FMA. The meaning of each function is said in vec_scalar.h.
+// Vectors of eight floats: AVX2 and FMA, and the byte dot product of AVX-VNNI where the file is
+// compiled for it. The meaning of each function is said in vec_scalar.h.
 #pragma once
 
 #include <immintrin.h>
@@ -13,7 +14,11 @@ namespace {
 constexpr int kWidth = 8;
 constexpr int kRegisters = 16;
 constexpr bool kBf16Products = false;
+#ifdef __AVXVNNI__
+constexpr bool kByteProducts = true;
+#else
 constexpr bool kByteProducts = false;
+#endif
 
 using Vec = __m256;
 
@@ -193,6 +198,19 @@ PB_INLINE Vec load_powers(const uint8_t* p) {
   return _mm256_castsi256_ps(_mm256_max_epi32(bits, _mm256_set1_epi32(0x00400000)));
 }
 
+#ifdef __AVXVNNI__
+constexpr bool kNarrowSums = false;
+using ByteSums = Ints;
+PB_INLINE ByteSums no_sums() { return _mm256_setzero_si256(); }
+PB_INLINE ByteSums add_products(ByteSums sum, Quads w, QuadFactor x) {
+  return _mm256_dpbusd_avx_epi32(sum, w, x);
+}
+PB_INLINE Ints total(ByteSums sum) { return sum; }
+PB_INLINE Ints times(ByteSums sum, Ints factor) { return _mm256_mullo_epi32(sum, factor); }
+using Bytes = Quads;
+PB_INLINE Bytes bytes_of(Quads v) { return v; }
+using WholeByteSums = ByteSums;
+#else
 // Sums of pairs of products, 16 bits each: of w below 2^n there may be 2^(7 - n) before they are
 // handed on, and vpmaddubsw saturates nowhere.
 constexpr bool kNarrowSums = true;
@@ -222,6 +240,7 @@ PB_INLINE WholeByteSums add_products(WholeByteSums sum, const Bytes& w, QuadFact
 PB_INLINE Ints total(const WholeByteSums& sum) {
   return add_ints(_mm256_madd_epi16(sum.high, _mm256_set1_epi16(16)), total(sum.low));
 }
+#endif
 
 }  // namespace
 }  // namespace pb::cpu::PB_CPU_TARGET

@@ -258,4 +258,23 @@ TEST(bytes_at_their_limits_are_summed_exactly) {
   }
 }
 
+// Whatever the width of its vectors and the instructions for bytes: sums are exact, and what a
+// group adds is one fused multiply-add. The scalar target rounds twice.
+TEST(vectors_of_any_width_give_the_same_bits_of_quantised_products) {
+  constexpr int kRows = 13, kOut = 70, kIn = 2100;
+  for (const DType dtype : {DType::kInt8, DType::kInt4}) {
+    const Product p(kOut, kIn, kRows, dtype);
+    std::vector<float> expected;
+    for (const cpu::Kernels* target : runnable_targets()) {
+      if (product_of(*target, dtype).row != cpu::RowFormat::kInt8) continue;
+      if (std::string(target->name) == "scalar") continue;
+      auto backend = make_cpu_backend(1, target->name);
+      const Matrix m = p.matrix(*backend, true);
+      const std::vector<float> y = p.multiply(*backend, *target, m, first_rows(kRows));
+      if (expected.empty()) expected = y;
+      EXPECT(same_bits(y, expected));
+    }
+  }
+}
+
 PB_TEST_MAIN()

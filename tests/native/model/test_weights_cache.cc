@@ -221,6 +221,8 @@ TEST(the_layout_is_the_one_of_its_version) {
       {"avx512_vnni 3 int8", 0x24721ea1909e7222u}, {"avx512_vnni 3 int4", 0x437b9291c2712d40u},
       {"avx512 3 f32", 0x7ad879b7c6626e11u},       {"avx512 3 bf16", 0x242cc693743106e5u},
       {"avx512 3 int8", 0x24721ea1909e7222u},      {"avx512 3 int4", 0x437b9291c2712d40u},
+      {"avx_vnni 3 f32", 0x30664860b8177a6cu},     {"avx_vnni 3 bf16", 0x298ff3d43276be36u},
+      {"avx_vnni 3 int8", 0x5a1efc05bfd3db44u},    {"avx_vnni 3 int4", 0x7beabd26a1c69353u},
       {"avx2 3 f32", 0x30664860b8177a6cu},         {"avx2 3 bf16", 0x298ff3d43276be36u},
       {"avx2 3 int8", 0x5a1efc05bfd3db44u},        {"avx2 3 int4", 0x7beabd26a1c69353u},
       {"scalar 3 f32", 0xe510a634d54f58f9u},       {"scalar 3 bf16", 0xcd5d40523e5cab77u},

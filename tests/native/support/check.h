@@ -38,8 +38,9 @@ void expect_eq(const char* file, int line, const char* text, const A& a, const B
   fail(file, line, out.str());
 }
 
-// Runs all tests of the program; with the argument "i/n", each n-th from the i-th on. Returns its
-// exit status: 0 if no expectation failed.
+// Runs all tests of the program, or those whose name has PYBATCHER_TEST_NAMES in it; with the
+// argument "i/n", each n-th of them from the i-th on. Returns its exit status: 0 if a test ran and
+// no expectation failed.
 int run_all(int n_arguments, const char* const* arguments);
 
 }  // namespace pb::test
