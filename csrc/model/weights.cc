@@ -214,14 +214,12 @@ class Loader {
   }
 
   Matrix linear(const std::string& prefix, const char* name, int n_out, int n_in) {
-    Matrices alone = stacked(prefix, {{name, n_out}}, n_in);
-    return std::move(alone[0]);
+    return std::move(stacked(prefix, {{name, n_out}}, n_in)[0]);
   }
 
   Matrix table(const std::string& name, int rows, int cols) {
     const std::array parts = {checkpoint_.get(name, rows, cols)};
-    const std::array biases = {TensorView{}};
-    return matrix(parts, biases, dtype_of(parts[0]));
+    return matrix(parts, std::array{TensorView{}}, dtype_of(parts[0]));
   }
 
   DType dtype_of(const TensorView& view) const { return matrix_dtype(view, dtype_, backend_); }
@@ -290,11 +288,9 @@ class Loader {
 
   // What norms without a weight of its own.
   Norm norm_of_ones(int size) {
-    const std::vector<float> ones(static_cast<size_t>(size), 1.0f);
-    const TensorView view{.name = "ones", .data = ones.data(), .rows = size};
     Norm n;
     n.eps = config_.norm_eps;
-    n.weight = backend_.make_vector(view);
+    n.weight = all_of(1.0f, size);
     return n;
   }
 
@@ -304,19 +300,14 @@ class Loader {
     n.eps = config_.norm_eps;
     n.weight = vector(name + ".weight", size);
     if (config_.norm == NormKind::kLayer) {
-      n.bias = config_.norm_bias ? vector(name + ".bias", size) : zeros(size);
+      n.bias = config_.norm_bias ? vector(name + ".bias", size) : all_of(0.0f, size);
     }
     return n;
   }
 
-  Vector zeros(int size) {
-    const std::vector<float> values(static_cast<size_t>(size));
-    TensorView view;
-    view.data = values.data();
-    view.dtype = DType::kF32;
-    view.rows = size;
-    view.cols = view.row_stride = view.col_stride = 1;
-    return backend_.make_vector(view);
+  Vector all_of(float value, int size) {
+    const std::vector<float> values(static_cast<size_t>(size), value);
+    return backend_.make_vector({.name = "", .data = values.data(), .rows = size});
   }
 
   const ModelConfig& config_;
