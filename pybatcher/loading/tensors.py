@@ -139,7 +139,7 @@ def _checked(rule: TensorRule, available: Mapping[str, Tensor], origin: str) -> 
         )
     n_dimensions = len(rule.shape) - (rule.index is not None)
     allowed = _PLAIN if n_dimensions == 1 else (*_PLAIN, *BLOCKS)
-    if tensor.dtype not in allowed and (tensor.stored is None or n_dimensions == 1):
+    if tensor.dtype not in allowed and (tensor.stored is None or len(rule.shape) == 1):
         raise ModelFormatError(
             f"{tensor.source}: found dtype {tensor.dtype}; expected one of {', '.join(allowed)}"
         )

@@ -9,6 +9,7 @@ import pytest
 
 from pybatcher import Embedding, Score
 from pybatcher.calls.scores import Answer
+from pybatcher.params.embedding_defaults import EmbeddingDefaults
 
 
 def test_scores_compare_by_value() -> None:
@@ -27,9 +28,12 @@ def test_embeddings_compare_by_identity_as_their_arrays_have_no_truth() -> None:
 
 def test_an_embedding_has_length_1_where_that_is_asked() -> None:
     answer = Answer((), array("f", [3.0, -4.0]), 7)
-    plain, normalised = answer.embedding(9, False), answer.embedding(9, True)
+    plain = answer.embedding(9, EmbeddingDefaults())
+    normalised = answer.embedding(9, EmbeddingDefaults(normalised=True))
     assert plain.vector.tolist() == [3.0, -4.0]
     assert normalised.vector.tolist() == pytest.approx([0.6, -0.8])
     assert normalised.vector.dtype == np.float32
     assert (normalised.prompt_tokens, normalised.cached_tokens) == (9, 7)
-    assert Answer((), array("f", [0.0, 0.0]), 0).embedding(1, True).vector.tolist() == [0.0, 0.0]
+    nothing = Answer((), array("f", [0.0, 0.0]), 0)
+    asked = EmbeddingDefaults(normalised=True)
+    assert nothing.embedding(1, asked).vector.tolist() == [0.0, 0.0]

@@ -254,7 +254,7 @@ def _add_phi3(writer: gguf.GGUFWriter, config: dict[str, Any], rope: dict[str, A
 def rope_divisors(config: dict[str, Any]) -> NDArray[np.float32] | None:
     """Return the divisors of frequencies as the converter writes them: (head_dim / 2,)."""
     rope = config["rope_parameters"]
-    if config["model_type"] == "gemma4_text":
+    if config.get("model_type") == "gemma4_text":
         return gemma4_divisors(config)
     if rope.get("rope_type") != "llama3":
         return None

@@ -88,7 +88,7 @@ def test_whole_numbers_of_eight_bits(symmetric: bool, strategy: str) -> None:
     numbers = random_numbers(np.random.default_rng(1), (20, 64), group, bits=8, symmetric=symmetric)
     if strategy == "tensor":
         numbers.scales = numbers.scales[:1].expand(20, 1)
-        numbers.zeros = numbers.zeros[:1].repeat(20, 0)
+        numbers.zeros = np.full_like(numbers.zeros, 128 if symmetric else 131)
     parts = int_quantized(numbers, symmetric=symmetric)
     if strategy == "tensor":
         parts["weight_scale"] = parts["weight_scale"][:1, 0]
