@@ -8,44 +8,40 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.fixture(scope="module")
-def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
-    folder = tmp_path_factory.mktemp("results")
+def test_stages_are_checked_and_none_is_called_a_gpus(tmp_path: Path) -> None:
+    """All in one: the stages take a minute, and each process of a test run would repeat them."""
     command = ["-m", "bench.gpu_check", "--stage", "a,b,d", "--device", "emulated"]
     done = subprocess.run(
-        [sys.executable, *command, "--out", str(folder)], cwd=ROOT, capture_output=True, text=True,
-        check=False,
+        [sys.executable, *command, "--out", str(tmp_path)], cwd=ROOT, capture_output=True,
+        text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
-    found = [json.loads(file.read_text()) for file in folder.glob("gpu-*-emulated.json")]
-    assert len(found) == 3
-    return {result["stage"]: result for result in found}
+    found = [json.loads(file.read_text()) for file in tmp_path.glob("gpu-*-emulated.json")]
+    assert {result["device"] for result in found} == {"cuda (emulated)"}
+    assert all(result["small"] for result in found)
+    results = {result["stage"]: result for result in found}
+    check_bits(results["a"])
+    check_tests(results["b"])
+    check_speed(results["d"])
 
 
-def test_every_kernel_has_the_same_bits_under_another_order(
-    results: dict[str, dict[str, Any]],
-) -> None:
-    bits = results["a"]
+def check_bits(bits: dict[str, Any]) -> None:
+    """Every kernel has the same bits under another order of its threads."""
     assert (bits["verdict"], bits["failures"], bits["left_out"]) == ("passed", [], {})
     assert bits["figures"]["same_as_emulator"] == bits["figures"]["cases"] > 200
     assert bits["figures"]["mma_model"] == "hopper"
 
 
-def test_tests_of_the_emulated_gpu_are_run(results: dict[str, dict[str, Any]]) -> None:
-    tests = results["b"]
+def check_tests(tests: dict[str, Any]) -> None:
     assert (tests["verdict"], tests["failures"], tests["left_out"]) == ("passed", [], {})
     assert tests["figures"]["passed"] >= 2
 
 
-def test_every_part_of_the_speed_is_measured_and_none_called_a_gpus(
-    results: dict[str, dict[str, Any]],
-) -> None:
-    speed = results["d"]
+def check_speed(speed: dict[str, Any]) -> None:
+    """Every part of the speed is measured."""
     assert (speed["verdict"], speed["failures"]) == ("passed", [])
     figures = speed["figures"]
     assert figures["device"] == "emulated"
@@ -53,8 +49,3 @@ def test_every_part_of_the_speed_is_measured_and_none_called_a_gpus(
     assert all(
         row.get("of_copy", row.get("of_dense")) > 0 for row in figures["parts"]["engine"]["rows"]
     )
-
-
-def test_results_of_the_emulator_say_so(results: dict[str, dict[str, Any]]) -> None:
-    assert {result["device"] for result in results.values()} == {"cuda (emulated)"}
-    assert all(result["small"] for result in results.values())
