@@ -51,14 +51,10 @@ class Runtime:
     generates: bool = True
     is_encoder: bool = False
 
-    def check_generates(self) -> None:
-        """Raise InvalidRequestError for a model that can only embed."""
-        if self.generates:
-            return
-        why = "has no head and no tied embedding"
-        if self.is_encoder:
-            why = "is an encoder"
-        raise InvalidRequestError(
+    def only_embeds(self) -> InvalidRequestError:
+        """Return the error for generating or scoring with a model that can only embed."""
+        why = "is an encoder" if self.is_encoder else "has no head and no tied embedding"
+        return InvalidRequestError(
             f"model {self.name!r} {why}, so that it can neither generate nor score: it embeds "
             "(`embed`)"
         )

@@ -12,12 +12,7 @@ from typing import Any, TypeVar
 
 from typing_extensions import override
 
-from ..calls.arguments import (
-    check_namespace,
-    check_pooling,
-    check_several,
-    check_top_logprobs,
-)
+from ..calls.arguments import check_namespace, check_pooling, check_several, check_top_logprobs
 from ..calls.call import Call, CallOptions, Question
 from ..calls.lifecycle import RunningService
 from ..calls.model_info import ModelInfo
@@ -121,7 +116,8 @@ class Service(RunningService):
 
     @override
     async def submit(self, call: Call, reply: Reply) -> range:
-        self._runtime.check_generates()
+        if not self._runtime.generates:
+            raise self._runtime.only_embeds()
         submitted, common = self._check(call)
         params = self._reader.params(call)
         output = await self._reader.output(call, params)
@@ -188,7 +184,8 @@ class Service(RunningService):
         return await self._reader.prompts.detokenize(question.token_ids)
 
     async def _score(self, question: ScoreContinuations) -> list[Score]:
-        self._runtime.check_generates()
+        if not self._runtime.generates:
+            raise self._runtime.only_embeds()
         submitted, common = self._check(question)
         begin = await self._reader.prompts.read(question.prompt, before=self._reader.before_texts)
         continuations = check_several("continuations", question.continuations)
@@ -217,10 +214,9 @@ class Service(RunningService):
             prompt = await self._reader.prompts.read(texts[i], field=f"texts[{i}]")
             return Request(request_id=0, **common, prompt=prompt)
 
-        def embedding(request: Request, answer: Answer) -> Embedding:
-            return answer.embedding(len(request.prompt), own)
-
-        return await self._answer_each(request, len(texts), submitted, embedding)
+        return await self._answer_each(
+            request, len(texts), submitted, lambda one, made: made.embedding(len(one.prompt), own)
+        )
 
     async def _answer_each(
         self,

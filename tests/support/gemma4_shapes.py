@@ -34,7 +34,9 @@ def gemma4_shape(
     }
     if family == "gemma4_e2b" or (family == "gemma4_any" and rng.integers(2)):
         fields["hidden_size_per_layer_input"] = int(rng.integers(8, 33))
-    if family == "gemma4_e2b" or (family == "gemma4_any" and rng.integers(2)):
+    # transformers 5.23 cannot compute layers that share without inputs of layers.
+    has_inputs = fields["hidden_size_per_layer_input"] > 0
+    if has_inputs and (family == "gemma4_e2b" or rng.integers(2)):
         fields["num_kv_shared_layers"] = int(rng.integers(1, n_layers - 1))
         fields["use_double_wide_mlp"] = bool(rng.integers(2))
     if family == "gemma4_e2b":
