@@ -37,7 +37,8 @@ KERNEL_TESTS := $(filter-out test_cuda_driver test_device test_device_errors,$(b
 # ThreadSanitizer of older compilers cannot run where addresses are randomised widely.
 FIXED_ADDRESSES := $(shell setarch -R true 2>/dev/null && echo setarch -R)
 
-.PHONY: help build environment demo test check format native sanitize sanitize-kernels emulated gpu-kit \
+.PHONY: help build environment demo test check format native native-aarch64 native-aarch64-quick \
+    aarch64-tools sanitize sanitize-kernels emulated gpu-kit \
     test-clients test-emulated test-lm-eval test-page test-ray test-schemas test-slow test-templates \
     test-vocabularies wheel bench bench-tools \
     rivals rival-llamacpp rival-llama-server rival-openvino aiperf chromium screenshots clean
@@ -49,6 +50,7 @@ help:
 	@echo "make check     formatting, lint and types, changing nothing"
 	@echo "make format    rewrite the sources as 'make check' wants them"
 	@echo "make native    the C++ tests"
+	@echo "make native-aarch64  the same for 64-bit ARM, under qemu; native-aarch64-quick: the kernels only"
 	@echo "make sanitize  the C++ tests under AddressSanitizer, UBSan and ThreadSanitizer"
 	@echo "make sanitize-kernels  the same of the CUDA kernels, on the emulator"
 	@echo "make emulated  an extension with an emulated GPU: PYTHONPATH=build/emulated python"
@@ -144,6 +146,30 @@ native:
 	cmake -S . -B build/native $(NATIVE_BUILD)
 	cmake --build build/native
 	ctest --test-dir build/native --output-on-failure --no-tests=error --parallel $(JOBS)
+
+# The same for 64-bit ARM, but for the tests of the emulated GPU: all of them on a CPU with every feature,
+# where tests of kernels run every target, and what chooses among targets on CPUs that have less.
+AARCH64 := build/aarch64
+AARCH64_TESTS = $(basename $(notdir $(filter-out tests/native/cuda/%,$(wildcard tests/native/*/test_*.cc))))
+AARCH64_QUICK := test_cpu_backend test_kernels_gemm test_kernels_rows test_super_blocks
+
+aarch64-tools:
+	@command -v aarch64-linux-gnu-g++ >/dev/null && command -v qemu-aarch64 >/dev/null || { \
+	    echo "tests for 64-bit ARM need a cross compiler and qemu: install Debian's packages" \
+	    "g++-aarch64-linux-gnu and qemu-user" >&2; exit 1; }
+
+native-aarch64: aarch64-tools
+	cmake -S . -B $(AARCH64) $(NATIVE_BUILD) -DPYBATCHER_CUDA=OFF --toolchain cmake/aarch64.cmake
+	cmake --build $(AARCH64) --target $(AARCH64_TESTS)
+	ctest --test-dir $(AARCH64) --output-on-failure --no-tests=error --parallel $(JOBS) \
+	    --tests-regex '^($(subst $(eval ) ,|,$(AARCH64_TESTS)))$$'
+	for cpu in neoverse-n1 cortex-a72; do \
+	    QEMU_CPU=$$cpu ctest --test-dir $(AARCH64) --output-on-failure --no-tests=error --tests-regex '^test_cpu_backend$$' \
+	    || exit 1; done
+
+# Those of most instructions.
+native-aarch64-quick:
+	$(MAKE) native-aarch64 AARCH64_TESTS='$(AARCH64_QUICK)'
 
 sanitize:
 	cmake -S . -B build/asan $(SANITIZER_BUILD) -DPYBATCHER_SANITIZE=address,undefined
