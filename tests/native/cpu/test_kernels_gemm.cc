@@ -103,7 +103,7 @@ TEST(products_are_within_rounding_of_double) {
 }
 
 TEST(a_row_has_the_same_bits_in_any_batch) {
-  constexpr int kRows = 33;
+  constexpr int kRows = kIsEmulated ? 13 : 33;
   for (const cpu::Kernels* target : runnable_targets()) {
     auto backend = make_cpu_backend(2, target->name);
     for (DType dtype : kDTypes) {
@@ -127,8 +127,9 @@ TEST(a_row_has_the_same_bits_in_any_batch) {
 }
 
 TEST(many_rows_and_threads_change_no_bit) {
-  constexpr int kRows = 530;  // more than pass over a block of K, or over weights, at once
-  constexpr int kOut = 70, kIn = 2100;
+  // More than pass over a block of K, or over weights, at once.
+  constexpr int kRows = kIsEmulated ? 200 : 530;
+  constexpr int kOut = kIsEmulated ? 20 : 70, kIn = 2100;
   for (const cpu::Kernels* target : runnable_targets()) {
     for (DType dtype : kDTypes) {
       const Product p(kOut, kIn, kRows, dtype);
