@@ -16,17 +16,20 @@ JOBS ?= $(shell nproc)
 MAKEFLAGS += --no-print-directory
 export CMAKE_BUILD_PARALLEL_LEVEL ?= $(JOBS)
 
-# An editable install: Python comes from the checkout, the extension from the last build. Build
-# tools are in .venv too, so that a rebuild after a change compiles what changed and no more.
-INSTALL := $(PIP) install --no-build-isolation --editable
+# What this machine compiles it compiles once, in build/native: pip the extension, `make native` the
+# tests of C++ beside it. Build tools are in .venv too, so that a rebuild compiles what changed.
+# An editable install: Python comes from the checkout, the extension from the last build.
+IN_NATIVE := --no-build-isolation -C build-dir=build/native
+INSTALL := $(PIP) install $(IN_NATIVE) --editable
 BUILD_TOOLS := "scikit-build-core>=0.11" "pybind11>=3.0" ninja
 
 NATIVE_CODE := -name '*.h' -o -name '*.cc' -o -name '*.cuh' -o -name '*.cu'
 NATIVE_SOURCES := $(shell find csrc $(NATIVE_CODE) | sort)
 NATIVE_OTHERS := $(shell find tests/native bench/native $(NATIVE_CODE) | sort)
 BUILD_INPUTS := pyproject.toml CMakeLists.txt $(wildcard cmake/*.cmake) $(wildcard csrc/cuda/*.in) $(NATIVE_SOURCES)
-NATIVE_BUILD := -DPYBATCHER_PYTHON=OFF -DPYBATCHER_NATIVE_TESTS=ON -DPYBATCHER_CUDA_EMULATED=OFF
-SANITIZER_BUILD := $(NATIVE_BUILD) -DPYBATCHER_CUDA=OFF  # what nvcc compiles, no sanitizer sees
+# What nvcc compiles, no sanitizer sees.
+SANITIZER_BUILD := -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja -DPYBATCHER_PYTHON=OFF \
+    -DPYBATCHER_NATIVE_TESTS=ON -DPYBATCHER_CUDA=OFF
 
 # Tests with threads, and those of the emulator: races between a block's threads are
 # ThreadSanitizer's to find.
@@ -127,9 +130,10 @@ PYTEST := PYTHONDONTWRITEBYTECODE= PYTEST_XDIST_AUTO_NUM_WORKERS=$(JOBS) $(BIN)/
 test: $(VENV)/.core $(VENV)/.test
 	$(PYTEST) $(if $(ARGS),$(ARGS),-m "not slow")
 
-# Those that take seconds each, or run whole programs: servers, command lines, attacks, training.
+# Those that take seconds each, or run whole programs: servers, command lines, attacks, training. Many
+# wait for these: one more at a time than there are cores.
 test-slow: $(VENV)/.core $(VENV)/.test
-	$(PYTEST) -m slow $(ARGS)
+	$(PYTEST) --numprocesses $$(($(JOBS) + 1)) -m slow $(ARGS)
 
 check: $(VENV)/.core $(VENV)/.dev
 	$(BIN)/ruff format --check .
@@ -142,8 +146,8 @@ format: $(VENV)/.dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/clang-format -i $(NATIVE_SOURCES) $(NATIVE_OTHERS)
 
-native:
-	cmake -S . -B build/native $(NATIVE_BUILD)
+native: $(VENV)/.core
+	cmake -S . -B build/native -DPYBATCHER_NATIVE_TESTS=ON
 	cmake --build build/native
 	ctest --test-dir build/native --output-on-failure --no-tests=error --parallel $(JOBS)
 
@@ -171,7 +175,7 @@ native-aarch64: aarch64-tools
 native-aarch64-quick:
 	$(MAKE) native-aarch64 AARCH64_TESTS='$(AARCH64_QUICK)'
 
-sanitize:
+sanitize: $(VENV)/.build-tools
 	cmake -S . -B build/asan $(SANITIZER_BUILD) -DPYBATCHER_SANITIZE=address,undefined
 	cmake --build build/asan
 	ctest --test-dir build/asan --output-on-failure --no-tests=error --parallel $(JOBS)
@@ -180,16 +184,15 @@ sanitize:
 	$(FIXED_ADDRESSES) ctest --test-dir build/tsan --output-on-failure --no-tests=error --parallel $(JOBS) \
 	    --tests-regex '^($(subst $(eval ) ,|,$(TSAN_TESTS)))$$'
 
-# The package once more, with an extension of its own, made of what `make native` compiles. The
-# editable install comes first on every path, so sitecustomize.py takes it out.
+# The package once more, with an extension of its own. The editable install comes first on every
+# path, so sitecustomize.py takes it out.
 EMULATED := build/emulated
-emulated: $(VENV)/.build-tools
-	cmake -S . -B build/native -DPYBATCHER_NATIVE_TESTS=ON -DPYBATCHER_PYTHON=ON -DPYBATCHER_CUDA_EMULATED=ON \
-	    -DPython_EXECUTABLE=$(CURDIR)/$(BIN)/python -Dpybind11_DIR=$$($(BIN)/python -m pybind11 --cmakedir)
-	cmake --build build/native --target _core gpu_programs
+emulated: $(VENV)/.core
+	cmake -S . -B build/native -DPYBATCHER_NATIVE_TESTS=ON
+	cmake --build build/native --target _core_emulated gpu_programs
 	mkdir -p $(EMULATED)/pybatcher
 	ln -sfn $(filter-out %__pycache__ %.so,$(wildcard $(CURDIR)/pybatcher/*)) $(EMULATED)/pybatcher/
-	cp build/native/_core*.so $(EMULATED)/pybatcher/
+	cp build/native/emulated/_core*.so $(EMULATED)/pybatcher/
 	cp tests/native/cuda_emulated/sitecustomize.py $(EMULATED)/
 
 test-emulated: emulated $(VENV)/.core $(VENV)/.test
@@ -288,7 +291,7 @@ gpu-kit: $(VENV)/.build-tools
 	git describe --always --dirty > $(GPU_KIT)/commit
 
 # The tests of the CUDA kernels, which ThreadSanitizer makes fifty times slower.
-sanitize-kernels:
+sanitize-kernels: $(VENV)/.build-tools
 	cmake -S . -B build/asan $(SANITIZER_BUILD) -DPYBATCHER_SANITIZE=address,undefined -DPYBATCHER_SANITIZE_KERNELS=ON
 	cmake --build build/asan --target $(KERNEL_TESTS)
 	ctest --test-dir build/asan --output-on-failure --no-tests=error --parallel $(JOBS) \
@@ -299,7 +302,7 @@ sanitize-kernels:
 	    --parallel $(JOBS) --tests-regex '^($(subst $(eval ) ,|,$(KERNEL_TESTS)))$$'
 
 wheel: $(VENV)/.build-tools
-	$(PIP) wheel --no-build-isolation --no-deps --wheel-dir dist .
+	$(PIP) wheel $(IN_NATIVE) --no-deps --wheel-dir dist .
 
 bench: $(VENV)/.core
 	$(BIN)/python -m bench.short $(ARGS)

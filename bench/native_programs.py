@@ -15,19 +15,21 @@ from .engine_list import ROOT
 __all__ = ["build", "run"]
 
 FOLDER = ROOT / "build" / "native"
-CONFIGURE = ["-DPYBATCHER_PYTHON=OFF", "-DPYBATCHER_NATIVE_TESTS=ON"]
 
 
 @cache
 def build() -> None:
-    """Bring the programs up to date, once in a process; a minute or two the first time."""
+    """Bring the programs up to date, once in a process; a minute or two the first time.
+
+    Exits where `make build` has not been.
+    """
     jobs = os.environ.get("CMAKE_BUILD_PARALLEL_LEVEL", str(os.cpu_count()))
-    commands = [
-        ["cmake", "--build", str(FOLDER), "--target", "bench_native", "--parallel", jobs],
-    ]
     if not (FOLDER / "CMakeCache.txt").exists():
-        commands.insert(0, ["cmake", "-S", str(ROOT), "-B", str(FOLDER), *CONFIGURE])
-    for command in commands:
+        sys.exit(f"{FOLDER} is not there: run `make build` first")
+    for command in (
+        ["cmake", "-S", str(ROOT), "-B", str(FOLDER), "-DPYBATCHER_NATIVE_TESTS=ON"],
+        ["cmake", "--build", str(FOLDER), "--target", "bench_native", "--parallel", jobs],
+    ):
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode != 0:
             sys.exit(f"{' '.join(command)} failed:\n{done.stdout}{done.stderr}")

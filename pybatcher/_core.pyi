@@ -20,6 +20,16 @@ ALL_FORBIDDEN: str
 def cuda_info() -> dict[str, Any]:
     """Return the fields of `CudaInfo`; each device is a tuple."""
 
+def quantise(
+    name: str, tensor: tuple[NDArray[Any], str], dtype: str, n_threads: int
+) -> NDArray[np.uint8]:
+    """Return a matrix in super-blocks that hold numbers near to its own.
+
+    name: for messages. tensor: (array, element type), as `Engine` takes it. dtype: "q4_k", "q5_k"
+    or "q6_k". n_threads: 0 = the cores this process may use. Returns rows of blocks as bytes.
+    Raises ModelFormatError where rows are no whole super-blocks.
+    """
+
 class Engine:
     """Weights, KV cache, device and sampler of one model.
 
@@ -123,7 +133,7 @@ class Engine:
         seq_ids (n,). counts (n,): tokens appended to each. tokens (sum of counts,). samples
         (n,): sample the next token. drafts (n,): how many of the last tokens are drafts.
         targets (n,): token ids whose log-probabilities to return. poolings (n,): None,
-        "mean" or "last". masks: which tokens may be drawn; the step waits until it is open.
+        "mean", "last" or "cls". masks: which tokens may be drawn; the step waits until it is open.
         mask_rows (n,): the entry's first row in `masks`, -1: none. n_top (n,): how many of
         the likeliest tokens to report beside each target.
         Returns (sampled, failed, logprobs, embeddings, top_logprobs): (seq_id, token, logprob,
@@ -167,7 +177,7 @@ class Engine:
         sampled.
         """
     def embed(self, seq_id: int, tokens: _Ids, pooling: str = "mean") -> NDArray[np.float32]:
-        """Append tokens and pool their states ("mean" or "last"): float32 (hidden_size,).
+        """Append tokens and pool their states ("mean", "last", "cls"): float32 (hidden_size,).
 
         Raises as `prefill_chunk` with logits.
         """

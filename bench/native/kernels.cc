@@ -23,7 +23,7 @@ using namespace pb;
 
 struct Options {
   std::string target;
-  std::string dtypes = "f32,bf16,int8,int4,q4_k,q5_k,q6_k";
+  std::string dtypes = "f32,bf16,int8,int4,q4_k,q5_k,q6_k,mxfp4";
   std::string rows = "1,4,8,16,32,128,512";
   int threads = 0;
   int mebibytes = 256;
@@ -78,9 +78,10 @@ std::vector<uint16_t> random_bf16(size_t count) {
   return values;
 }
 
-// Super-blocks cannot be made of numbers here: random bytes, with scales that are finite.
-PackedMatrix packed_super_blocks(Backend& backend, const Shape& shape, DType dtype) {
-  const size_t n_blocks = size_t(shape.n_out) * size_t(shape.n_in) / kSuperBlock;
+// Such blocks cannot be made of numbers here: random bytes, with scales that are finite.
+PackedMatrix packed_blocks(Backend& backend, const Shape& shape, DType dtype) {
+  const size_t n_blocks =
+      size_t(shape.n_out) * size_t(shape.n_in) / static_cast<size_t>(block_elements(dtype));
   std::vector<std::byte> bytes(n_blocks * block_bytes(dtype));
   uint32_t state = 1;
   for (std::byte& b : bytes)
@@ -88,7 +89,9 @@ PackedMatrix packed_super_blocks(Backend& backend, const Shape& shape, DType dty
   constexpr uint16_t kScales[2] = {0x1000, 0x1000};  // 2^-11
   for (size_t i = 0; i < n_blocks; ++i) {
     std::byte* block = &bytes[i * block_bytes(dtype)];
-    if (dtype == DType::kQ6K) {
+    if (dtype == DType::kMxfp4) {
+      *block = std::byte{117};  // 2^-10
+    } else if (dtype == DType::kQ6K) {
       std::memcpy(block + offsetof(Q6KBlock, d), kScales, sizeof(uint16_t));
     } else {
       std::memcpy(block, kScales, sizeof(kScales));
@@ -101,7 +104,7 @@ PackedMatrix packed_super_blocks(Backend& backend, const Shape& shape, DType dty
 
 PackedMatrix packed_matrix(Backend& backend, const Shape& shape,
                            const std::vector<uint16_t>& values, DType dtype) {
-  if (in_super_blocks(dtype)) return packed_super_blocks(backend, shape, dtype);
+  if (is_read_only(dtype)) return packed_blocks(backend, shape, dtype);
   const TensorView part{"w", values.data(), DType::kBF16, shape.n_out, shape.n_in, shape.n_in, 1};
   const TensorView no_bias;
   return backend.pack({&part, 1}, {&no_bias, 1}, dtype);

@@ -156,10 +156,10 @@ int main(int argc, char** argv) {
   }();
   const DType kv_dtype = dtype_of(o.at("kv_dtype"));
   ModelKv kv;
-  kv.groups.push_back(backend.make_kv(pass.n_blocks(), kBlockSize, config.n_layers,
-                                      config.n_kv_heads, config.head_dim, kv_dtype));
+  kv.storages.push_back(backend.make_kv(pass.n_blocks(), kBlockSize, config.n_layers,
+                                        config.n_kv_heads, config.head_dim, kv_dtype));
   for (int layer = 0; layer < config.n_layers; ++layer) kv.places.push_back({0, layer});
-  Buffer& storage = kv.groups[0].data;
+  Buffer& storage = kv.storages[0].data;
   std::memset(storage.as<std::byte>(), 0x3c, storage.bytes());  // the CPU's memory is the host's
   const RowBatch& batch = pass.batch();
   Forward forward(config, weights, backend,
@@ -167,6 +167,7 @@ int main(int argc, char** argv) {
                    .n_positions = context + n_rows,
                    .n_sequences = static_cast<int>(batch.sequences.size()),
                    .block_size = kBlockSize,
+                   .storages = {{.shape = {config.n_kv_heads, config.head_dim}}},
                    .kv_dtype = kv_dtype});
 
   std::vector<std::map<std::string, double>> passes;
@@ -174,7 +175,7 @@ int main(int argc, char** argv) {
   for (int i = 0; i < n_passes + 1; ++i) {
     backend.clear();
     const double begin = bench::now();
-    backend.plan(batch, kv.groups[0]);
+    backend.plan(batch, kv.storages[0]);
     forward.run(batch.n_rows, kv);
     const int n_wanted = static_cast<int>(batch.logits_rows.size());
     for (int r = 0; r < n_wanted; r += Forward::kOutputRows) {

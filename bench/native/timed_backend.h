@@ -87,6 +87,12 @@ class TimedBackend final : public Backend {
                 Activations& out) override {
     timed("activate", [&] { inner_.activate(gate_up, n_rows, kind, gated, out); });
   }
+  bool varies_layers() const override { return inner_.varies_layers(); }
+  void multiply_activated(const Buffer& gate, int n_rows, Activation kind, const Buffer& factors,
+                          int n_factors, int first, Activations& out) override {
+    timed("activate",
+          [&] { inner_.multiply_activated(gate, n_rows, kind, factors, n_factors, first, out); });
+  }
   void scale_logits(Buffer& logits, int n_rows, float scale, float softcap) override {
     timed("scale_logits", [&] { inner_.scale_logits(logits, n_rows, scale, softcap); });
   }

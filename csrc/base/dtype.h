@@ -7,18 +7,24 @@
 
 namespace pb {
 
-// kInt8 and kInt4 are whole numbers in groups with a scale each (base/quantise.h); kQ4K, kQ5K and
-// kQ6K are super-blocks of such groups (base/super_block.h).
-enum class DType : uint8_t { kF32, kBF16, kF16, kInt8, kInt4, kQ4K, kQ5K, kQ6K };
+// kInt8 and kInt4 are whole numbers in groups with a scale each, kInt4Zp with a zero point too
+// (base/quantise.h); kQ4K, kQ5K and kQ6K are super-blocks of such groups (base/super_block.h);
+// kMxfp4 is numbers of 4 bits in groups with a power of two each (base/mxfp4.h).
+enum class DType : uint8_t { kF32, kBF16, kF16, kInt8, kInt4, kInt4Zp, kQ4K, kQ5K, kQ6K, kMxfp4 };
 
-inline constexpr DType kAllDTypes[] = {DType::kF32,  DType::kBF16, DType::kF16, DType::kInt8,
-                                       DType::kInt4, DType::kQ4K,  DType::kQ5K, DType::kQ6K};
+inline constexpr DType kAllDTypes[] = {DType::kF32,  DType::kBF16,   DType::kF16, DType::kInt8,
+                                       DType::kInt4, DType::kInt4Zp, DType::kQ4K, DType::kQ5K,
+                                       DType::kQ6K,  DType::kMxfp4};
 
 constexpr bool in_super_blocks(DType t) {
   return t == DType::kQ4K || t == DType::kQ5K || t == DType::kQ6K;
 }
+// Whether a matrix is of it only where its tensors are: nothing is rounded to it.
+constexpr bool is_only_kept(DType t) {
+  return t == DType::kInt4Zp || t == DType::kMxfp4 || in_super_blocks(t);
+}
 constexpr bool is_quantised(DType t) {
-  return t == DType::kInt8 || t == DType::kInt4 || in_super_blocks(t);
+  return t == DType::kInt8 || t == DType::kInt4 || is_only_kept(t);
 }
 
 // Bytes of a number that is not quantised.
@@ -36,12 +42,16 @@ constexpr const char* dtype_name(DType t) {
       return "int8";
     case DType::kInt4:
       return "int4";
+    case DType::kInt4Zp:
+      return "int4_zp";
     case DType::kQ4K:
       return "q4_k";
     case DType::kQ5K:
       return "q5_k";
     case DType::kQ6K:
       return "q6_k";
+    case DType::kMxfp4:
+      return "mxfp4";
   }
   return "?";
 }

@@ -106,4 +106,12 @@ void dequantise(const Int4Group& group, float* x) {
   }
 }
 
+void dequantise(const Int4ZpGroup& group, float* x) {
+  const float scale = f16_to_f32(group.scale);
+  for (int i = 0; i < kGroup / 2; ++i) {
+    x[i] = scale * static_cast<float>((group.pairs[i] & 15) - group.zero);
+    x[i + kGroup / 2] = scale * static_cast<float>((group.pairs[i] >> 4) - group.zero);
+  }
+}
+
 }  // namespace pb

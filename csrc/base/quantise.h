@@ -1,6 +1,7 @@
 // Whole numbers in groups: kGroup neighbours of a row share one f16 scale.
 //
-// The blocks are those of GGUF (ggml's Q8_0 and Q4_0), so that its files load without loss.
+// The blocks of int8 and int4 are those of GGUF (ggml's Q8_0 and Q4_0), so that its files load
+// without loss. Those of int4_zp hold what GPTQ, AWQ and compressed-tensors have with zero points.
 #pragma once
 
 #include <cstdint>
@@ -23,6 +24,16 @@ struct Int4Group {
 };
 static_assert(sizeof(Int4Group) == 18);
 
+// Elements i and i + 16 are (low nibble - zero) * scale and (high nibble - zero) * scale of
+// pairs[i].
+struct Int4ZpGroup {
+  uint16_t scale;  // f16
+  uint8_t zero;
+  uint8_t unused;
+  uint8_t pairs[kGroup / 2];
+};
+static_assert(sizeof(Int4ZpGroup) == 20);
+
 // A group near to x (kGroup): int8 by its greatest magnitude; int4 by the scale, of several, with
 // the least squared error. The scale of numbers above about 65504 times 127 (int8) or 7 (int4)
 // is infinite; of numbers that are all below 2^-25 times that it is 0.
@@ -32,5 +43,6 @@ Int4Group quantise_int4(const float* x);
 // x (kGroup) = the numbers that a group stands for, rounded to f32 once.
 void dequantise(const Int8Group& group, float* x);
 void dequantise(const Int4Group& group, float* x);
+void dequantise(const Int4ZpGroup& group, float* x);
 
 }  // namespace pb

@@ -10,6 +10,7 @@
 #include <cstdint>
 
 #include "base/dtype.h"
+#include "base/mxfp4.h"
 #include "base/quantise.h"
 
 namespace pb {
@@ -54,6 +55,10 @@ constexpr size_t block_bytes(DType t) {
       return sizeof(Q6KBlock);
     case DType::kInt4:
       return sizeof(Int4Group);
+    case DType::kMxfp4:
+      return sizeof(Mxfp4Group);
+    case DType::kInt4Zp:
+      return sizeof(Int4ZpGroup);
     default:
       return sizeof(Int8Group);
   }

@@ -212,6 +212,8 @@ MoeConfig to_moe_config(const py::object& value) {
           .n_experts_per_row = field<int>(fields, "n_experts_per_row"),
           .intermediate_size = field<int>(fields, "intermediate_size"),
           .normalised = field<bool>(fields, "normalised"),
+          .swiglu_limit = field<float>(fields, "swiglu_limit"),
+          .swiglu_alpha = field<float>(fields, "swiglu_alpha"),
           .in_layer = field<std::vector<bool>>(fields, "in_layer")};
 }
 
@@ -230,6 +232,11 @@ ModelConfig to_model_config(const py::dict& fields) {
   c.max_position_embeddings = field<int>(fields, "max_position_embeddings");
   c.norm = choice<NormKind>(fields, "norm", {{"rms", NormKind::kRms}, {"layer", NormKind::kLayer}});
   c.norm_eps = field<float>(fields, "norm_eps");
+  c.norm_bias = field<bool>(fields, "norm_bias");
+  c.stream_norms = choice<StreamNorms>(
+      fields, "stream_norms",
+      {{"none", StreamNorms::kNone}, {"first", StreamNorms::kFirst}, {"all", StreamNorms::kAll}});
+  c.causal = field<bool>(fields, "causal");
   c.pre_norm = field<bool>(fields, "pre_norm");
   c.post_norm = field<bool>(fields, "post_norm");
   c.whole_qk_norm = field<bool>(fields, "whole_qk_norm");
@@ -254,6 +261,16 @@ ModelConfig to_model_config(const py::dict& fields) {
   c.logit_softcap = field<float>(fields, "logit_softcap");
   c.sliding_windows = field<std::vector<int>>(fields, "sliding_windows");
   c.moe = to_moe_config(field<py::object>(fields, "moe"));
+  for (const auto& shape : field<std::vector<py::dict>>(fields, "layer_shapes")) {
+    c.layer_shapes.push_back({.n_kv_heads = field<int>(shape, "n_kv_heads"),
+                              .head_dim = field<int>(shape, "head_dim"),
+                              .intermediate_size = field<int>(shape, "intermediate_size"),
+                              .kv_layer = field<int>(shape, "kv_layer")});
+  }
+  c.value_norm = field<bool>(fields, "value_norm");
+  c.layer_scales = field<bool>(fields, "layer_scales");
+  c.layer_input_size = field<int>(fields, "layer_input_size");
+  c.layer_input_scale = field<float>(fields, "layer_input_scale");
   return c;
 }
 

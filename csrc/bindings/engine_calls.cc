@@ -32,8 +32,9 @@ Pooling to_pooling(const std::string& field, py::handle name) {
   };
   if (is("mean")) return Pooling::kMean;
   if (is("last")) return Pooling::kLast;
+  if (is("cls")) return Pooling::kFirst;
   throw Error(ErrorCode::kInvalidRequest,
-              field + " is " + shown(name) + "; it must be None, 'mean' or 'last'");
+              field + " is " + shown(name) + "; it must be 'mean', 'last' or 'cls'");
 }
 
 // The targets and poolings of a step's entries, and memory for the answers.
@@ -240,11 +241,13 @@ py::object decode_batch(PyEngine& self, const py::object& seq_ids, const py::obj
 
 py::array_t<float> embed(PyEngine& self, const py::object& seq_id, const py::object& tokens,
                          const std::string& pooling) {
-  if (pooling != "mean" && pooling != "last") {
+  if (pooling != "mean" && pooling != "last" && pooling != "cls") {
     throw Error(ErrorCode::kInvalidRequest,
-                "pooling is '" + pooling + "'; it must be 'mean' or 'last'");
+                "pooling is '" + pooling + "'; it must be 'mean', 'last' or 'cls'");
   }
-  const Pooling kind = pooling == "mean" ? Pooling::kMean : Pooling::kLast;
+  const Pooling kind = pooling == "mean"   ? Pooling::kMean
+                       : pooling == "last" ? Pooling::kLast
+                                           : Pooling::kFirst;
   const int id = to_seq_id(self, seq_id);
   const auto ids = to_tokens(self, tokens);
   py::array_t<float> embedding(self.facts.hidden_size);

@@ -19,9 +19,10 @@ inline constexpr const char* kInit = R"(Pack a model's weights for the device.
 
 config: the fields of pybatcher.loading.ModelConfig by name.
 tensors: canonical name -> (array, "f32" | "bf16" | "f16"); bf16 arrays are uint16. Matrices
-    also as "int8" | "int4" | "q4_k" | "q5_k" | "q6_k": rows of GGUF's blocks (Q8_0, Q4_0, ...),
-    uint8. And as (function, type, rows, columns): it is called when the matrix is packed, and
-    what it returns then dropped. The arrays are not kept: the packed weights are a copy.
+    also as "int8" | "int4" | "q4_k" | "q5_k" | "q6_k" | "mxfp4": rows of GGUF's blocks (Q8_0,
+    Q4_0, ...), uint8. And as (function, type, rows, columns): it is called when the matrix is
+    packed, and what it returns then dropped. The arrays are not kept: the packed weights are a
+    copy.
 dtype: "f32" | "bf16" | "int8" | "int4". kv_dtype: "f32" | "bf16" | "f16" | "int8".
 device: "cpu" | "cuda".
 n_ctx, n_parallel, n_ubatch, block_size: as in pybatcher.EngineConfig.
@@ -95,8 +96,8 @@ before it, and a token is drawn after it; the first that does not is given up wi
 after it.
 targets (n, or empty: none): per sequence, tokens whose log-probability is wanted, one
 after each of its last rows; no more than it appends. poolings (n, or empty: none): None,
-"mean" or "last": its rows, or the last of them, after the final norm, as one vector.
-Neither goes with sampling.
+"mean", "last" or "cls": its rows, or the last or the first of them, after the final norm,
+as one vector. Neither goes with sampling.
 masks: a TokenMasks that says which tokens may be drawn, or None. The step waits for it to be
 open before it draws. mask_rows (n, with masks): per sequence the row of `masks` for its first
 drawn token, the rows of its draft tokens after it; -1: any token may be drawn.
@@ -129,7 +130,7 @@ if a token cannot be drawn.)";
 inline constexpr const char* kEmbed =
     R"(Append tokens at the sequence's end and pool their states after the final norm.
 
-pooling: "mean" over `tokens`, or "last". Returns float32 (hidden_size).
+pooling: "mean" over `tokens`, "last", or "cls": the first. Returns float32 (hidden_size).
 Raises RequestTooLongError past max_sequence_length, KvCacheFullError, and EngineError
 if the states are not finite.)";
 

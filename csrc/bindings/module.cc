@@ -7,5 +7,6 @@ PYBIND11_MODULE(_core, module) {
   bind_kv(module);
   bind_masks(module);
   bind_engine(module);
+  bind_quantise(module);
   bind_cuda(module);
 }

@@ -1,6 +1,7 @@
 #include "cpu/attention.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 #include "cpu/kv_layout.h"
@@ -34,17 +35,28 @@ int first_seen(int position, const AttentionLayer& layer) {
   return layer.sliding_window > 0 ? std::max(0, position + 1 - layer.sliding_window) : 0;
 }
 
+// The end of the keys that the query at `position` of a sequence sees.
+int end_seen(int position, const SequenceRows& sequence, const AttentionLayer& layer) {
+  if (!layer.both_ways) return position + 1;
+  const int end = sequence.first_position + sequence.n_rows;
+  return layer.sliding_window > 0 ? std::min(end, position + layer.sliding_window) : end;
+}
+
 }  // namespace
 
-void AttentionRunner::prepare(int max_rows, int n_heads, int n_kv_heads, int head_dim,
-                              int n_layer_groups) {
+void AttentionRunner::prepare(int max_rows, int n_heads, std::span<const LayerStorage> storages) {
   const int threads = pool_.n_threads();
-  plans_.resize(static_cast<size_t>(n_layer_groups));
-  for (AttentionPlan& plan : plans_) plan.reserve(max_rows, n_heads / n_kv_heads);
-  value_stride_ = value_stride_of(head_dim);
+  plans_ = std::vector<AttentionPlan>(storages.size());
+  size_t most_blocks = 0;
+  for (size_t i = 0; i < storages.size(); ++i) {
+    const LayerStorage& storage = storages[i];
+    plans_[i].reserve(max_rows, n_heads / storage.shape.n_heads, storage.group);
+    most_blocks = std::max(most_blocks, plans_[i].max_blocks());
+    value_stride_ = std::max(value_stride_, value_stride_of(storage.shape.head_dim));
+  }
   // A split block has at most kFanOut + 2 nodes for each of the shares that the work is cut into.
   max_parts_ = threads == 1 ? 0 : (kFanOut + 2) * kTasksPerThread * threads;
-  tasks_.reserve(plans_.front().max_blocks() + static_cast<size_t>(max_parts_));
+  tasks_.reserve(most_blocks + static_cast<size_t>(max_parts_));
   splits_.reserve(static_cast<size_t>(max_parts_));
   scratch_ = AlignedBuffer(sizeof(float) * threads * kAttentionScratch);
   const auto slots = static_cast<size_t>(threads * kLevels + max_parts_);
@@ -52,9 +64,7 @@ void AttentionRunner::prepare(int max_rows, int n_heads, int n_kv_heads, int hea
 }
 
 void AttentionRunner::plan(const RowBatch& batch, int block_size) {
-  for (int group = 0; group < batch.n_layer_groups; ++group) {
-    plans_[static_cast<size_t>(group)].make(batch, block_size, group);
-  }
+  for (AttentionPlan& plan : plans_) plan.make(batch, block_size);
 }
 
 float* AttentionRunner::scratch_at(int worker) {
@@ -87,8 +97,9 @@ int64_t AttentionRunner::make_tasks(const AttentionLayer& layer) {
       int lowest = std::numeric_limits<int>::max(), highest = 0;
       for (const AttentionPlan::Member& member : plan_->members(block)) {
         const int position = member.sequence->first_position;
+        const int last = position + (member.first + member.n - 1) / plan_->group();
         lowest = std::min(lowest, first_seen(position + member.first / plan_->group(), layer));
-        highest = std::max(highest, position + (member.first + member.n - 1) / plan_->group() + 1);
+        highest = std::max(highest, end_seen(last, *member.sequence, layer));
       }
       body(b, block.n_queries, lowest, highest);
     }
@@ -151,9 +162,9 @@ AttentionRunner::Item AttentionRunner::make_item(const Pass& pass, int block, in
       item.queries.q[query] = pass.qkv + (member.sequence->first_row + row) * row_size +
                               (kv_head * plan_->group() + head) * layer.head_dim;
       item.queries.begin[query] = first_seen(position, layer);
-      item.queries.end[query] = position + 1;
+      item.queries.end[query] = end_seen(position, *member.sequence, layer);
       lowest = std::min(lowest, item.queries.begin[query]);
-      highest = std::max(highest, position + 1);
+      highest = std::max(highest, item.queries.end[query]);
       if (++head == plan_->group()) head = 0, ++row;
     }
   }
@@ -163,14 +174,18 @@ AttentionRunner::Item AttentionRunner::make_item(const Pass& pass, int block, in
   return item;
 }
 
+// A sink has no value: it is added to the sum alone, after all keys.
 void AttentionRunner::finish(const Pass& pass, int block, int kv_head,
                              const SoftmaxState& state) const {
+  const float* sinks =
+      pass.layer->sinks == nullptr ? nullptr : pass.layer->sinks->values.as<float>();
   int query = 0;
   for (const AttentionPlan::Member& member :
        plan_->members(plan_->blocks()[static_cast<size_t>(block)])) {
     for (int i = member.first; i < member.first + member.n; ++i, ++query) {
       const int row = member.sequence->first_row + i / plan_->group();
       const int head = kv_head * plan_->group() + i % plan_->group();
+      if (sinks != nullptr) state.sum[query] += std::exp(sinks[head] - state.max[query]);
       kernels_.finish_attention(pass.layout, state, query, pass.out->row(row),
                                 head * pass.layout.head_dim);
     }
@@ -268,7 +283,7 @@ void AttentionRunner::run(const float* qkv, const AttentionLayer& layer, const K
   Pass pass{qkv, &layer, kv_layout(kv), nullptr, &out};
   pass.keys = kv.data.as<std::byte>() + layer.layer * pass.layout.layer_bytes;
   layer_group_ = static_cast<size_t>(layer.group);
-  plan_ = &plans_[layer_group_];
+  plan_ = &plans_[static_cast<size_t>(layer.storage)];
   const int64_t work = make_tasks(layer);
   // A kv head's blocks follow each other: what one has read, the next finds in the cache.
   const auto n_tasks = static_cast<int64_t>(tasks_.size());

@@ -37,8 +37,8 @@ class AttentionRunner {
  public:
   AttentionRunner(const Kernels& kernels, ThreadPool& pool) : kernels_(kernels), pool_(pool) {}
 
-  // Allocates for passes of at most max_rows rows, of layers in so many groups.
-  void prepare(int max_rows, int n_heads, int n_kv_heads, int head_dim, int n_layer_groups);
+  // Allocates for passes of at most max_rows rows, of layers with these storages of KV.
+  void prepare(int max_rows, int n_heads, std::span<const LayerStorage> storages);
 
   // Implement Backend::plan and Backend::attention. Quantised rows: heads are whole groups.
   void plan(const RowBatch& batch, int block_size);
@@ -101,7 +101,7 @@ class AttentionRunner {
 
   const Kernels& kernels_;
   ThreadPool& pool_;
-  std::vector<AttentionPlan> plans_ = std::vector<AttentionPlan>(1);  // by group of layers
+  std::vector<AttentionPlan> plans_;  // by storage of KV
   const AttentionPlan* plan_ = nullptr;
   size_t layer_group_ = 0;  // of the layer that is computed, and of plan_
   int value_stride_ = 0;

@@ -19,8 +19,9 @@ int AttentionPlan::same_kv_blocks(const SequenceRows& a, const SequenceRows& b, 
   return static_cast<int>(std::mismatch(table, table + n, other).first - table);
 }
 
-void AttentionPlan::reserve(int max_rows, int group) {
+void AttentionPlan::reserve(int max_rows, int group, int layer_group) {
   group_ = group;
+  layer_group_ = layer_group;
   // Full blocks, and at most one rest for each sequence, of which there are at most max_rows.
   const size_t n_blocks =
       static_cast<size_t>(max_rows) * group / kQueriesPerBlock + static_cast<size_t>(max_rows);
@@ -89,8 +90,7 @@ void AttentionPlan::add_rest(const Entry& entry) {
   shared_ = entry.n_whole;
 }
 
-void AttentionPlan::make(const RowBatch& batch, int block_size, int layer_group) {
-  layer_group_ = layer_group;
+void AttentionPlan::make(const RowBatch& batch, int block_size) {
   order(batch, kSegment / block_size);
   blocks_.clear();
   members_.clear();

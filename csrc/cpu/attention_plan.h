@@ -29,13 +29,14 @@ class AttentionPlan {
     int n_queries;
   };
 
-  // Allocates for passes of at most max_rows rows; `group` q heads share a kv head.
-  void reserve(int max_rows, int group);
+  // Allocates for passes of at most max_rows rows; `group` q heads share a kv head in layers of
+  // `layer_group`.
+  void reserve(int max_rows, int group, int layer_group = 0);
 
-  // Plans a pass for a group of layers. Sequences that share KV blocks become neighbours, wherever
+  // Plans a pass. Sequences that share KV blocks become neighbours, wherever
   // they lie in the batch; those with the longest context come first, so that what is left at the
   // end is short.
-  void make(const RowBatch& batch, int block_size, int layer_group = 0);
+  void make(const RowBatch& batch, int block_size);
 
   int group() const { return group_; }
   size_t max_blocks() const { return blocks_.capacity(); }

@@ -34,10 +34,10 @@ namespace {
 
 size_t largest_scratch(const Kernels& kernels) {
   constexpr size_t kLine = 64;
-  const int most =
-      std::max({kernels.f32.scratch_bytes, kernels.bf16.scratch_bytes, kernels.int8.scratch_bytes,
-                kernels.int4.scratch_bytes, kernels.q4_k.scratch_bytes, kernels.q5_k.scratch_bytes,
-                kernels.q6_k.scratch_bytes});
+  const int most = std::max(
+      {kernels.f32.scratch_bytes, kernels.bf16.scratch_bytes, kernels.int8.scratch_bytes,
+       kernels.int4.scratch_bytes, kernels.int4_zp.scratch_bytes, kernels.q4_k.scratch_bytes,
+       kernels.q5_k.scratch_bytes, kernels.q6_k.scratch_bytes, kernels.mxfp4.scratch_bytes});
   return (static_cast<size_t>(most) + kLine - 1) / kLine * kLine;
 }
 
@@ -60,6 +60,7 @@ CpuBackend::CpuBackend(int n_threads, const Kernels& kernels)
       pool_(n_threads),
       attention_(kernels, pool_),
       experts_(*this),
+      encoders_(*this),
       scratch_bytes_(largest_scratch(kernels)),
       scratch_(scratch_bytes_ * n_threads) {}
 
@@ -71,12 +72,16 @@ const ProductKernel& CpuBackend::product(DType weights) const {
       return kernels_.int8;
     case DType::kInt4:
       return kernels_.int4;
+    case DType::kInt4Zp:
+      return kernels_.int4_zp;
     case DType::kQ4K:
       return kernels_.q4_k;
     case DType::kQ5K:
       return kernels_.q5_k;
     case DType::kQ6K:
       return kernels_.q6_k;
+    case DType::kMxfp4:
+      return kernels_.mxfp4;
     default:
       return kernels_.f32;
   }
@@ -194,11 +199,15 @@ size_t CpuBackend::memory_for_kv(size_t mapped_weights) {
 }
 
 void CpuBackend::prepare(const PassShape& shape) {
-  attention_.prepare(shape.max_rows, shape.n_heads, shape.n_kv_heads, shape.head_dim,
-                     shape.n_layer_groups);
+  attention_.prepare(shape.max_rows, shape.n_heads, shape.storages);
   sequence_of_row_.assign(shape.max_rows, nullptr);
-  if (shape.head_dim % kGroupSize != 0) {
-    attended_ = AlignedBuffer(sizeof(float) * shape.max_rows * shape.n_heads * shape.head_dim);
+  int head_dim = 0;  // the greatest of those that are no whole groups
+  for (const LayerStorage& storage : shape.storages) {
+    if (storage.shape.head_dim % kGroupSize == 0) continue;
+    head_dim = std::max(head_dim, storage.shape.head_dim);
+  }
+  if (head_dim > 0) {
+    attended_ = AlignedBuffer(sizeof(float) * shape.max_rows * shape.n_heads * head_dim);
   }
   vocab_size_ = shape.vocab_size;
   restart();

@@ -6,8 +6,10 @@
 #include <string>
 #include <vector>
 
+#include "base/function_ref.h"
 #include "base/thread_pool.h"
 #include "cpu/attention.h"
+#include "cpu/encoders.h"
 #include "cpu/experts.h"
 #include "cpu/kernels.h"
 #include "ops/backend.h"
@@ -29,6 +31,8 @@ class CpuBackend final : public Backend {
   std::string target() const override { return kernels_.name; }
   int n_threads() const override { return pool_.n_threads(); }
   bool mixes_dtypes() const override { return true; }
+  bool has_attention_sinks() const override { return true; }
+  bool varies_layers() const override { return true; }
   bool shares_activations(DType a, DType b) const override {
     return product(a).row == product(b).row;
   }
@@ -60,10 +64,13 @@ class CpuBackend final : public Backend {
                  Activations& out) override;
   void activate(const Buffer& gate_up, int n_rows, Activation kind, bool gated,
                 Activations& out) override;
+  void multiply_activated(const Buffer& gate, int n_rows, Activation kind, const Buffer& factors,
+                          int n_factors, int first, Activations& out) override;
   void scale_logits(Buffer& logits, int n_rows, float scale, float softcap) override;
   void sample(const Buffer& logits, Rows rows, std::span<Draw> draws) override;
   void download(const Buffer& from, std::span<std::byte> to) override;
   ExpertOperations* experts() override { return &experts_; }
+  EncoderOperations* encoders() override { return &encoders_; }
   void copy_block(KvStorage& kv, int from, int to) override;
 
   void finish(Heartbeat&) override {}  // every operation is done when it returns
@@ -71,6 +78,7 @@ class CpuBackend final : public Backend {
 
  private:
   friend class CpuExperts;
+  friend class CpuEncoders;
   static constexpr int64_t kWorthThreads = 32768;  // work below which threads are not woken
   static constexpr int kItemsPerThread = 4;        // what a loop is cut into at least, for balance
 
@@ -80,14 +88,19 @@ class CpuBackend final : public Backend {
   void for_range(int64_t n, int64_t grain, int64_t work, Body&& body) {
     pool_.parallel_for(n, work < kWorthThreads ? std::max<int64_t>(1, n) : grain, body);
   }
+  // kernel(gate, up, out, begin, end) for all columns of the rows; up is null unless `gated`.
+  void activate_rows(const Buffer& gate_up, int n_rows, bool gated, Activations& out,
+                     FunctionRef<void(const float*, const float*, const RowOut&, int, int)> kernel);
   void gather(const int32_t* ids, const Matrix& table, bool add, float scale, float* x);
   const ProductKernel& product(DType weights) const;
+  ActivationKernel activation(Activation kind) const;
   RowsOut rows_of(Activations& a) const;
 
   const Kernels& kernels_;
   ThreadPool pool_;
   AttentionRunner attention_;
   CpuExperts experts_;
+  CpuEncoders encoders_;
   size_t scratch_bytes_;    // of a thread
   AlignedBuffer scratch_;   // (threads, scratch_bytes_)
   AlignedBuffer attended_;  // (max_rows, n_heads * head_dim) f32, where heads are no whole groups

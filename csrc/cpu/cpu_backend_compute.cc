@@ -68,7 +68,7 @@ void CpuBackend::norm(const Buffer& x, Rows rows, const Norm& norm, Activations&
 
 void CpuBackend::norm_add(const Buffer& y, int n_rows, const Norm& norm, Buffer& x) {
   const int hidden = norm.weight.size;
-  const NormArgs args{norm.weight.values.as<float>(), nullptr, norm.eps, hidden};
+  const NormArgs args{norm.weight.values.as<float>(), nullptr, norm.eps, hidden, norm.sum_scale};
   for_range(n_rows, 1, int64_t{2} * n_rows * hidden, [&](int64_t begin, int64_t end, int) {
     for (int64_t row = begin; row < end; ++row) {
       kernels_.rms_norm_add(args, y.as<float>() + row * hidden, x.as<float>() + row * hidden);
@@ -129,8 +129,8 @@ void CpuBackend::rope_and_store(Buffer& qkv, const AttentionLayer& layer, KvStor
   const KvLayout layout = kv_layout(kv);
   const int head_dim = layer.head_dim;
   const auto group = static_cast<size_t>(layer.group);
-  const int n_rotated = layer.n_heads + layer.n_kv_heads;
-  const int64_t row_size = static_cast<int64_t>(n_rotated + layer.n_kv_heads) * head_dim;
+  const int n_rotated = layer.n_heads + (layer.writes_kv ? layer.n_kv_heads : 0);
+  const int64_t row_size = static_cast<int64_t>(layer.n_heads + 2 * layer.n_kv_heads) * head_dim;
   const auto is_whole = [head_dim](const Norm* norm) {
     return norm != nullptr && norm->weight.size != head_dim;
   };
@@ -163,8 +163,12 @@ void CpuBackend::rope_and_store(Buffer& qkv, const AttentionLayer& layer, KvStor
         rotate.norm_eps = alone ? norm->eps : 0.0f;
         kernels_.rotate(rotate, heads + static_cast<int64_t>(h) * head_dim);
       }
+      if (!layer.writes_kv) continue;
       const float* keys = heads + static_cast<int64_t>(layer.n_heads) * head_dim;
-      const float* values = heads + static_cast<int64_t>(n_rotated) * head_dim;
+      float* values = heads + static_cast<int64_t>(n_rotated) * head_dim;
+      for (int h = 0; layer.v_norm != nullptr && h < layer.n_kv_heads; ++h) {
+        norm_in_place(*layer.v_norm, values + static_cast<int64_t>(h) * head_dim);
+      }
       std::byte* kv_heads = kv.data.as<std::byte>() + layer.layer * layout.layer_bytes;
       for (int h = 0; h < layer.n_kv_heads; ++h) {
         kernels_.store_key_value(
@@ -196,11 +200,20 @@ void CpuBackend::attention(const Buffer& qkv, const AttentionLayer& layer, const
             });
 }
 
+ActivationKernel CpuBackend::activation(Activation kind) const {
+  return kind == Activation::kSilu       ? kernels_.silu
+         : kind == Activation::kGeluTanh ? kernels_.gelu_tanh
+                                         : kernels_.gelu;
+}
+
 void CpuBackend::activate(const Buffer& gate_up, int n_rows, Activation kind, bool gated,
                           Activations& out) {
-  const auto kernel = kind == Activation::kSilu       ? kernels_.silu
-                      : kind == Activation::kGeluTanh ? kernels_.gelu_tanh
-                                                      : kernels_.gelu;
+  activate_rows(gate_up, n_rows, gated, out, activation(kind));
+}
+
+void CpuBackend::activate_rows(
+    const Buffer& gate_up, int n_rows, bool gated, Activations& out,
+    FunctionRef<void(const float*, const float*, const RowOut&, int, int)> kernel) {
   const int n = out.cols;
   const int64_t row_size = gated ? int64_t{2} * n : n;
   const RowsOut to = rows_of(out);
@@ -212,6 +225,20 @@ void CpuBackend::activate(const Buffer& gate_up, int n_rows, Activation kind, bo
       const float* gate = gate_up.as<float>() + row * row_size;
       kernel(gate, gated ? gate + n : nullptr, to.row(row), first,
              std::min(n, first + kActivateColumns));
+    }
+  });
+}
+
+void CpuBackend::multiply_activated(const Buffer& gate, int n_rows, Activation kind,
+                                    const Buffer& factors, int n_factors, int first,
+                                    Activations& out) {
+  const ActivationKernel kernel = activation(kind);
+  const int n = out.cols;
+  const RowsOut to = rows_of(out);
+  for_range(n_rows, 1, int64_t{8} * n_rows * n, [&](int64_t begin, int64_t end, int) {
+    for (int64_t row = begin; row < end; ++row) {
+      kernel(gate.as<float>() + row * n, factors.as<float>() + row * n_factors + first, to.row(row),
+             0, n);
     }
   });
 }

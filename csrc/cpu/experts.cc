@@ -172,6 +172,14 @@ void CpuExperts::matmul(const Activations& x, int, const Routing& routing,
   });
 }
 
+void CpuExperts::clamped_swiglu(const Buffer& gate_up, int n_pairs, float alpha, float limit,
+                                Activations& out) {
+  const auto kernel = backend_.kernels_.clamped_swiglu;
+  backend_.activate_rows(gate_up, n_pairs, true, out,
+                         [=](const float* gate, const float* up, const RowOut& to, int begin,
+                             int end) { kernel(gate, up, alpha, limit, to, begin, end); });
+}
+
 void CpuExperts::combine(const Buffer& y, int n_rows, const Routing& routing, int hidden,
                          Buffer& x) {
   const int k = routing.n_per_row;

@@ -17,6 +17,8 @@ class CpuExperts final : public ExpertOperations {
   void gather(const Activations& x, int n_rows, const Routing& routing, Activations& out) override;
   void matmul(const Activations& x, int n_rows, const Routing& routing, std::span<const Matrix> w,
               Buffer& y) override;
+  void clamped_swiglu(const Buffer& gate_up, int n_pairs, float alpha, float limit,
+                      Activations& out) override;
   void combine(const Buffer& y, int n_rows, const Routing& routing, int hidden, Buffer& x) override;
 
  private:

@@ -90,6 +90,7 @@ struct NormArgs {
   const float* bias = nullptr;    // (hidden), LayerNorm only
   float eps = 0.0f;
   int hidden = 0;
+  float sum_scale = 1.0f;  // of rms_norm_add
 };
 
 struct RotateArgs {
@@ -147,6 +148,11 @@ struct ProductKernel {
                 void* scratch);
 };
 
+// out[begin:end) = act(gate[begin:end)) * up[begin:end), or act(gate) where up is null; begin
+// starts a group.
+using ActivationKernel = void (*)(const float* gate, const float* up, const RowOut& out, int begin,
+                                  int end);
+
 // The kernels of one instruction set. Each targets/target_NAME.cc defines NAME::kKernels;
 // dispatch.cc lists them.
 struct Kernels {
@@ -156,20 +162,24 @@ struct Kernels {
   ProductKernel bf16;
   ProductKernel int8;
   ProductKernel int4;
+  ProductKernel int4_zp;
   ProductKernel q4_k;
   ProductKernel q5_k;
   ProductKernel q6_k;
+  ProductKernel mxfp4;
 
   void (*rms_norm)(const NormArgs&, const float* x, const RowOut& out);
   void (*layer_norm)(const NormArgs&, const float* x, const RowOut& out);
-  // x += RMSNorm(y)
+  // x = (x + RMSNorm(y)) * sum_scale
   void (*rms_norm_add)(const NormArgs&, const float* y, float* x);
 
-  // out[begin:end) = act(gate[begin:end)) * up[begin:end), or act(gate) where up is null; begin
-  // starts a group.
-  void (*silu)(const float* gate, const float* up, const RowOut& out, int begin, int end);
-  void (*gelu_tanh)(const float* gate, const float* up, const RowOut& out, int begin, int end);
-  void (*gelu)(const float* gate, const float* up, const RowOut& out, int begin, int end);
+  ActivationKernel silu;
+  ActivationKernel gelu_tanh;
+  ActivationKernel gelu;
+  // out[begin:end) = g sigmoid(alpha g) (u + 1), g = min(gate, limit), u = up between -limit and
+  // limit; begin starts a group.
+  void (*clamped_swiglu)(const float* gate, const float* up, float alpha, float limit,
+                         const RowOut& out, int begin, int end);
 
   // out[0:n) = x
   void (*copy)(const float* x, const RowOut& out, int n);

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/quantise.h"
 #include "cpu/kernels.h"
+#include "cpu/pack_mxfp4.h"
 #include "cpu/pack_super_blocks.h"
 #include "ops/read_tensor.h"
 
@@ -14,10 +15,17 @@ namespace {
 
 static_assert(kGroupSize == kGroup);
 
+// Exponents of mxfp4 up to this are those of finite numbers, whatever their codes are: 6 times
+// 2^(252 - 127) is below 2^128.
+constexpr uint8_t kGreatestScaleOfAny = 252;
+
 int groups_of(int n_in) { return (n_in + kGroup - 1) / kGroup; }
 
 // Bytes of the numbers of one output in a group.
 int group_bytes(DType dtype) { return dtype == DType::kInt8 ? kGroup : kGroup / 2; }
+
+// ... and of its scale and zero point.
+int factor_bytes(DType dtype) { return dtype == DType::kInt4Zp ? 3 : 2; }
 
 size_t tile_bytes_of(int n_in, DType dtype, int tile_columns) {
   const auto columns = static_cast<size_t>(tile_columns);
@@ -27,12 +35,15 @@ size_t tile_bytes_of(int n_in, DType dtype, int tile_columns) {
              columns * sizeof(uint16_t);
     case DType::kInt8:
     case DType::kInt4:
+    case DType::kInt4Zp:
       return static_cast<size_t>(groups_of(n_in)) * columns *
-             (sizeof(uint16_t) + group_bytes(dtype));
+             (factor_bytes(dtype) + group_bytes(dtype));
     case DType::kQ4K:
     case DType::kQ5K:
     case DType::kQ6K:
       return super_tile_bytes(n_in, dtype, tile_columns);
+    case DType::kMxfp4:
+      return mxfp4_tile_bytes(n_in, tile_columns);
     default:
       return static_cast<size_t>(n_in) * columns * sizeof(float);
   }
@@ -77,6 +88,7 @@ void pack_plain(Stack& stack, int64_t row, int64_t k, DType dtype, const TileLay
 // Where a group of a column lies: its scale, and its bytes, some at a time every `stride` bytes.
 struct GroupPlace {
   std::byte* scale;
+  std::byte* zero;  // kInt4Zp
   std::byte* bytes;
   int64_t stride;
   bool is_line;
@@ -85,11 +97,13 @@ struct GroupPlace {
 };
 GroupPlace place_of(std::byte* tile, int64_t group, DType dtype, const TileLayout& layout,
                     int column) {
-  std::byte* start = tile + group * layout.columns * (int64_t{2} + group_bytes(dtype));
-  std::byte* numbers = start + layout.columns * 2;
+  const int64_t columns = layout.columns;
+  std::byte* start = tile + group * columns * (factor_bytes(dtype) + group_bytes(dtype));
+  std::byte* zero = start + columns * 2 + column;
+  std::byte* numbers = start + columns * factor_bytes(dtype);
   if (layout.lines)
-    return {start + column * 2, numbers + column / 4 * 64 + column % 4 * 2, 8, true};
-  return {start + column * 2, numbers + column * 4, int64_t{4} * layout.columns, false};
+    return {start + column * 2, zero, numbers + column / 4 * 64 + column % 4 * 2, 8, true};
+  return {start + column * 2, zero, numbers + column * 4, 4 * columns, false};
 }
 
 // The bytes of a group as lines have them, with neighbours in a byte, and back.
@@ -129,15 +143,22 @@ void write_group(const GroupPlace& to, const Int4Group& group) {
   write_bytes(to, group.scale, bytes, kGroup / 2);
 }
 
+void write_group(const GroupPlace& to, const Int4ZpGroup& group) {
+  *to.zero = std::byte{group.zero};
+  write_bytes(to, group.scale, group.pairs, kGroup / 2);
+}
+
 // Whether what a group stands for fits into its dtype, whatever its whole numbers are: most groups
 // need not be looked at any closer.
 bool all_fit(const Int8Group& group) {
   return fits(128.0f * f16_to_f32(group.scale), DType::kInt8);
 }
 bool all_fit(const Int4Group& group) { return fits(8.0f * f16_to_f32(group.scale), DType::kInt4); }
+bool all_fit(const Int4ZpGroup& group) { return fits(f16_to_f32(group.scale), DType::kInt4Zp); }
 
 void quantise(const float* x, Int8Group& group) { group = quantise_int8(x); }
 void quantise(const float* x, Int4Group& group) { group = quantise_int4(x); }
+void quantise(const float*, Int4ZpGroup&) {}  // not called: require_dtype
 
 // As pack_plain.
 template <typename Group>
@@ -186,6 +207,11 @@ void read_placed(const GroupPlace& from, Int4Group& group) {
   part_neighbours(bytes, group);
 }
 
+void read_placed(const GroupPlace& from, Int4ZpGroup& group) {
+  group.zero = static_cast<uint8_t>(*from.zero);
+  read_placed(from, group.scale, group.pairs, kGroup / 2);
+}
+
 // -- super-blocks -------------------------------------------------------------------------------
 
 // As pack_plain, of parts of the same dtype.
@@ -202,6 +228,25 @@ void pack_super_blocks(Stack& stack, int64_t row, int64_t k, DType dtype, const 
       note_bad(stack, row, g * kGroup, kGroup, dtype, values);
     }
     write_super_group(group, dtype, g, layout.columns, column, tile);
+  }
+}
+
+// -- mxfp4 --------------------------------------------------------------------------------------
+
+// As pack_plain, of parts of the same dtype.
+void pack_mxfp4(Stack& stack, int64_t row, int64_t k, DType dtype, const TileLayout& layout,
+                int column, std::byte* tile) {
+  const Stack::Row from = stack.row(row);
+  const int64_t end = std::min(stack.cols(), k + kReadBlock);
+  for (int64_t g = k / kGroup; g * kGroup < end; ++g) {
+    Mxfp4Group group;
+    read_group(*from.view, from.row, g, group);
+    if (group.scale > kGreatestScaleOfAny) {
+      float values[kGroup];
+      dequantise(group, values);
+      note_bad(stack, row, g * kGroup, kGroup, dtype, values);
+    }
+    write_mxfp4_group(group, g, layout.columns, column, tile);
   }
 }
 
@@ -238,16 +283,18 @@ MatrixBytes packed_bytes(int n_out, int n_in, DType dtype, int tile_columns) {
 
 PackedMatrix pack_matrix(std::span<const TensorView> parts, std::span<const TensorView> biases,
                          DType dtype, const TileLayout& layout, ThreadPool& pool) {
-  if (in_super_blocks(dtype)) require_dtype(parts, dtype);
+  if (is_only_kept(dtype)) require_dtype(parts, dtype);
   Stack stack(parts);
   PackedMatrix m;
   m.dtype = dtype;
   m.n_in = static_cast<int>(stack.cols());
   m.n_out = static_cast<int>(stack.rows());
-  const auto pack = dtype == DType::kInt8    ? pack_groups<Int8Group>
-                    : dtype == DType::kInt4  ? pack_groups<Int4Group>
-                    : in_super_blocks(dtype) ? pack_super_blocks
-                                             : pack_plain;
+  const auto pack = dtype == DType::kInt8     ? pack_groups<Int8Group>
+                    : dtype == DType::kInt4   ? pack_groups<Int4Group>
+                    : dtype == DType::kInt4Zp ? pack_groups<Int4ZpGroup>
+                    : in_super_blocks(dtype)  ? pack_super_blocks
+                    : dtype == DType::kMxfp4  ? pack_mxfp4
+                                              : pack_plain;
   const int64_t n_tiles = tiles_of(m.n_out, layout.columns);
   const size_t tile_bytes = tile_bytes_of(m.n_in, dtype, layout.columns);
   m.packed = AlignedBuffer(tile_bytes * n_tiles);
@@ -279,10 +326,18 @@ void unpack_row(const Matrix& m, const TileLayout& layout, int row, bool add, fl
     visit_groups<Int8Group>(tile, m, layout, column, put);
   } else if (m.dtype == DType::kInt4) {
     visit_groups<Int4Group>(tile, m, layout, column, put);
+  } else if (m.dtype == DType::kInt4Zp) {
+    visit_groups<Int4ZpGroup>(tile, m, layout, column, put);
   } else if (in_super_blocks(m.dtype)) {
     float values[kGroup];
     for (int64_t g = 0; g * kGroup < m.n_in; ++g) {
       dequantise(m.dtype, read_super_group(tile, m.dtype, g, tile_columns, column), values);
+      for (int i = 0; i < kGroup; ++i) put(g * kGroup + i, values[i]);
+    }
+  } else if (m.dtype == DType::kMxfp4) {
+    float values[kGroup];
+    for (int64_t g = 0; g * kGroup < m.n_in; ++g) {
+      dequantise(read_mxfp4_group(tile, g, tile_columns, column), values);
       for (int i = 0; i < kGroup; ++i) put(g * kGroup + i, values[i]);
     }
   } else if (m.dtype == DType::kBF16) {

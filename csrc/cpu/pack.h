@@ -12,7 +12,10 @@
 //         k = 16 + 4 j + b in its high one. With TileLayout::lines: (columns / 4, 8, 4) words of
 //         16 bits, each four numbers: word (i, j, c) holds k = 4 j to 4 j + 3 of column 4 i + c,
 //         the lowest in the lowest nibble
+//   int4_zp  tile (ceil(n_in / 32)) of groups: f16 scales (columns), zero points (columns, bytes),
+//         then (4, columns, 4) bytes as int4 has them
 //   q4_k, q5_k, q6_k  tile (n_in / 256) of super-blocks (cpu/pack_super_blocks.h)
+//   mxfp4  tile (ceil(n_in / 32)) of groups (cpu/pack_mxfp4.h)
 // Outputs and elements of k that do not exist are zero.
 #pragma once
 
@@ -39,7 +42,8 @@ inline int64_t tiles_of(int n_out, int tile_columns) {
 
 // Makes what Backend::pack returns. Throws kModelFormat where shapes do not fit
 // each other or a number is not finite (in the matrix's dtype), naming the tensor and the first
-// such element. A matrix in super-blocks takes parts of its own dtype alone.
+// such element. A matrix of int4_zp, of mxfp4 or in super-blocks takes parts of its own dtype
+// alone.
 PackedMatrix pack_matrix(std::span<const TensorView> parts, std::span<const TensorView> biases,
                          DType dtype, const TileLayout& layout, ThreadPool& pool);
 

@@ -182,6 +182,7 @@ size_t CudaBackend::memory_for_kv(size_t) {
 
 void CudaBackend::prepare(const PassShape& shape) {
   shape_ = shape;
+  const KvShape kv = shape.storages[0].shape;
   const auto max_rows = static_cast<size_t>(shape.max_rows);
   const int blocks_of_sequence = (shape.n_positions + shape.block_size - 1) / shape.block_size;
   attention_plan_ = std::make_unique<AttentionPlan>(AttentionLimits{
@@ -189,10 +190,10 @@ void CudaBackend::prepare(const PassShape& shape) {
       .max_positions = shape.n_positions,
       .max_table_entries = std::min(shape.max_rows, shape.max_sequences) * blocks_of_sequence,
       .block_size = shape.block_size,
-      .group = shape.n_heads / shape.n_kv_heads,
-      .n_kv_heads = shape.n_kv_heads,
-      .head_dim = shape.head_dim,
-      .large_tiles = has_large_tiles(attention_device_, shape.kv_dtype, shape.head_dim),
+      .group = shape.n_heads / kv.n_heads,
+      .n_kv_heads = kv.n_heads,
+      .head_dim = kv.head_dim,
+      .large_tiles = has_large_tiles(attention_device_, shape.kv_dtype, kv.head_dim),
       .n_resident_blocks = attention_device_.n_multiprocessors * kBlocksPerMultiprocessor,
   });
   pass_ = std::make_unique<PassMemory>(
@@ -209,8 +210,8 @@ void CudaBackend::prepare(const PassShape& shape) {
   every_row_ = upload(std::as_bytes(std::span(every_row)));
   gemm_scratch_ = make_buffer(gemm_scratch_for(shape.max_rows));
   states_ = make_buffer(static_cast<size_t>(attention_plan_->n_states()) *
-                        static_cast<size_t>(shape.n_kv_heads) *
-                        static_cast<size_t>(shape.head_dim + 2) * sizeof(float));
+                        static_cast<size_t>(kv.n_heads) * static_cast<size_t>(kv.head_dim + 2) *
+                        sizeof(float));
   scores_ =
       make_buffer(size_t{kMostSampledRows} * static_cast<size_t>(shape.vocab_size) * sizeof(float));
   graphs_ = std::make_unique<DecodeGraphs>(*device_, shape.max_rows, options_.graphs);

@@ -1,5 +1,4 @@
-// A GPU that is emulated on the CPU, in builds for tests (PYBATCHER_CUDA_EMULATED). No other build
-// has one.
+// A GPU that is emulated on the CPU, in a module of the tests. No other one has it.
 #pragma once
 
 #include "cuda/driver_api.h"

@@ -61,7 +61,7 @@ Engine::Engine(ModelConfig config, const TensorMap& tensors, const EngineOptions
       layer_groups_(group_layers(n_blocks_ = std::min(n_blocks_, choose_blocks()))),
       model_kv_(make_model_kv()),
       kv_(empty_kv()),
-      tiler_(options.n_ubatch),
+      tiler_(options.n_ubatch, !config_.causal),
       draws_(static_cast<size_t>(options.n_ubatch)),
       states_(Forward::kOutputRows * static_cast<size_t>(forward_.hidden_stride())),
       samplings_(static_cast<size_t>(options.n_parallel)),
@@ -77,25 +77,27 @@ int Engine::choose_blocks() {
   if (options_.n_ctx != kAutoContext) {
     return (options_.n_ctx + options_.block_size - 1) / options_.block_size;
   }
-  const size_t layer_bytes = make_kv({.n_blocks = 0, .n_layers = 1}).block_bytes;
   const size_t mapped = weights_.cache.state == "mapped" ? weights_.bytes() : 0;
-  return context_by_memory({.memory = backend_->memory_for_kv(mapped),
-                            .bytes_of =
-                                [&](int n_blocks) {
-                                  size_t bytes = 0;
-                                  for (const LayerGroup& group : group_layers(n_blocks).groups) {
-                                    bytes += layer_bytes * static_cast<size_t>(group.n_layers) *
-                                             static_cast<size_t>(group.n_blocks);
-                                  }
-                                  return bytes;
-                                },
-                            .block_size = options_.block_size,
-                            .n_sequences = options_.n_parallel,
-                            .n_positions = config_.max_position_embeddings});
+  return context_by_memory(
+      {.memory = backend_->memory_for_kv(mapped),
+       .bytes_of =
+           [&](int n_blocks) {
+             const LayerGroups made = group_layers(n_blocks);
+             size_t bytes = 0;
+             for (const LayerStorage& storage : made.storages) {
+               const LayerGroup& group = made.groups[static_cast<size_t>(storage.group)];
+               bytes += make_kv(storage, 0).block_bytes * static_cast<size_t>(group.n_blocks);
+             }
+             return bytes;
+           },
+       .block_size = options_.block_size,
+       .n_sequences = options_.n_parallel,
+       .n_positions = config_.max_position_embeddings});
 }
 
 int Engine::max_positions() const {
-  return std::min(config_.max_position_embeddings, n_blocks_ * options_.block_size);
+  const int most = std::min(config_.max_position_embeddings, n_blocks_ * options_.block_size);
+  return config_.causal ? most : std::min(most, options_.n_ubatch);
 }
 
 ForwardLimits Engine::forward_limits() const {
@@ -103,50 +105,59 @@ ForwardLimits Engine::forward_limits() const {
           .n_positions = max_positions(),
           .n_sequences = options_.n_parallel,
           .block_size = options_.block_size,
-          .n_layer_groups = static_cast<int>(group_layers(n_blocks_).groups.size()),
+          .storages = group_layers(n_blocks_).storages,
           .kv_dtype = options_.kv_dtype};
 }
 
+// The windows of an encoder give nothing back: what they have passed is needed until the pass ends,
+// and then nothing is.
 LayerGroups Engine::group_layers(int n_blocks) const {
-  return pb::group_layers(config_.sliding_windows,
-                          {.n_blocks = n_blocks,
-                           .block_size = options_.block_size,
-                           .n_sequences = options_.n_parallel,
-                           .n_rows = std::max(options_.n_ubatch, kStepRows),
-                           .max_groups = backend_->max_layer_groups()});
+  std::vector<LayerKv> layers;
+  for (int layer = 0; layer < config_.n_layers; ++layer) {
+    const LayerShape shape = config_.shape(layer);
+    const int window = config_.causal ? config_.sliding_windows[static_cast<size_t>(layer)] : 0;
+    layers.push_back({.window = window,
+                      .shape = {shape.n_kv_heads, shape.head_dim},
+                      .read_from = shape.kv_layer});
+  }
+  return pb::group_layers(layers, {.n_blocks = n_blocks,
+                                   .block_size = options_.block_size,
+                                   .n_sequences = options_.n_parallel,
+                                   .n_rows = std::max(options_.n_ubatch, kStepRows),
+                                   .max_groups = backend_->max_layer_groups()});
 }
 
-KvStorage Engine::make_kv(const LayerGroup& group) {
-  if (group.n_layers == 0) {  // a group of blocks without memory
-    KvStorage none;
-    none.n_blocks = group.n_blocks;
-    none.block_size = options_.block_size;
-    return none;
-  }
-  return backend_->make_kv(group.n_blocks, options_.block_size, group.n_layers, config_.n_kv_heads,
-                           config_.head_dim, options_.kv_dtype);
+KvStorage Engine::make_kv(const LayerStorage& storage, int n_blocks) {
+  KvStorage made =
+      backend_->make_kv(n_blocks, options_.block_size, storage.n_layers, storage.shape.n_heads,
+                        storage.shape.head_dim, options_.kv_dtype);
+  made.group = storage.group;
+  return made;
 }
 
 ModelKv Engine::make_model_kv() {
   ModelKv made;
-  for (const LayerGroup& group : layer_groups_.groups) made.groups.push_back(make_kv(group));
+  for (const LayerStorage& storage : layer_groups_.storages) {
+    const LayerGroup& group = layer_groups_.groups[static_cast<size_t>(storage.group)];
+    made.storages.push_back(make_kv(storage, group.n_blocks));
+  }
   made.places = layer_groups_.places;
   return made;
 }
 
 size_t Engine::kv_bytes() const {
   size_t bytes = 0;
-  for (const KvStorage& storage : model_kv_.groups) bytes += storage.data.bytes();
+  for (const KvStorage& storage : model_kv_.storages) bytes += storage.data.bytes();
   return bytes;
 }
 
 std::unique_ptr<KvCache> Engine::empty_kv() {
   return std::make_unique<KvCache>(layer_groups_.groups, options_.block_size, options_.n_parallel,
                                    max_positions(), [this](int group, int from, int to) {
-                                     KvStorage& storage =
-                                         model_kv_.groups[static_cast<size_t>(group)];
-                                     if (storage.n_layers > 0)
-                                       backend_->copy_block(storage, from, to);
+                                     for (KvStorage& storage : model_kv_.storages) {
+                                       if (storage.group == group)
+                                         backend_->copy_block(storage, from, to);
+                                     }
                                    });
 }
 
@@ -177,6 +188,8 @@ int Engine::seq_exclusive_blocks(int seq_id) const { return kv_->seq_exclusive_b
 
 int Engine::seq_match(int seq_id, std::span<const int32_t> tokens) {
   check_tokens(tokens);
+  check_sequence(seq_id);
+  if (!config_.causal) return 0;  // the KV of a prefix depends on what follows it
   return kv_->seq_match(seq_id, tokens);
 }
 
@@ -203,6 +216,19 @@ void Engine::check_tokens(std::span<const int32_t> tokens, const char* field) co
   }
 }
 
+// An encoder computes a text in one entry, and only pools.
+void Engine::check_whole(const StepEntry& entry) const {
+  const std::string name = "sequence " + std::to_string(entry.seq_id);
+  if (entry.wants_logits || !entry.targets.empty() || entry.pooling == Pooling::kNone) {
+    refuse(name + " asks for no pooling, or for more; an encoder (" + config_.architecture +
+           ") can only pool: it neither generates nor scores");
+  }
+  if (kv_->seq_length(entry.seq_id) > 0) {
+    refuse(name + " has tokens already; an encoder (" + config_.architecture +
+           ") takes a text as a whole, in a new sequence");
+  }
+}
+
 void Engine::check_entries(std::span<const StepEntry> entries) {
   if (entries.empty()) refuse("the step has no entries; it must have one or more");
   for (const StepEntry& entry : entries) {
@@ -213,6 +239,7 @@ void Engine::check_entries(std::span<const StepEntry> entries) {
     }
     check_tokens(entry.tokens);
     check_draft(entry);
+    if (!config_.causal) check_whole(entry);
     check_targets_and_pooling(entry);
     check_tokens(entry.targets, "targets");
     const size_t length = static_cast<size_t>(kv_->seq_length(entry.seq_id)) + entry.tokens.size();
@@ -221,7 +248,8 @@ void Engine::check_entries(std::span<const StepEntry> entries) {
                   "sequence " + std::to_string(entry.seq_id) + " would have " +
                       std::to_string(length) + " tokens; at most " +
                       std::to_string(max_sequence_length()) +
-                      " fit (the smaller of the model's positions and n_ctx)");
+                      " fit (the smaller of the model's positions and n_ctx" +
+                      (config_.causal ? ")" : ", and for an encoder n_ubatch)"));
     }
   }
   // Second, so that `in_step_` is only written with ids that exist, and always wiped.

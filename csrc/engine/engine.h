@@ -140,10 +140,11 @@ class Engine {
   int max_positions() const;  // of a sequence
   ForwardLimits forward_limits() const;
   LayerGroups group_layers(int n_blocks) const;
-  KvStorage make_kv(const LayerGroup& group);
+  KvStorage make_kv(const LayerStorage& storage, int n_blocks);
   ModelKv make_model_kv();
   std::unique_ptr<KvCache> empty_kv();
   void check_entries(std::span<const StepEntry> entries);
+  void check_whole(const StepEntry& entry) const;
   void check_tokens(std::span<const int32_t> tokens, const char* field = "tokens") const;
   void check_sequence(int seq_id) const;
 

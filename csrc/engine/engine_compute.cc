@@ -34,7 +34,7 @@ void Engine::run(std::span<const StepEntry> entries, LogitsUse use, OnTile on_ti
   while (tiler_.next()) {
     RowBatch batch = tiler_.batch();
     if (use.draws) batch.requests = requests_of(entries);
-    backend_->plan(batch, model_kv_.groups.front());
+    backend_->plan(batch, model_kv_.storages.front());
     const size_t n_wanted = tiler_.wanted().size();
     const PassRows rows{batch.n_rows, static_cast<int>(n_wanted)};
     const auto operations = [&](PassRows given) {
@@ -132,13 +132,12 @@ void Engine::pool(std::span<const StepEntry> entries, OnPooled on_pooled) {
     for (size_t r = 0; r < n; ++r) {
       const auto index = static_cast<size_t>(pooled.entries[begin + r]);
       const StepEntry& entry = entries[index];
-      const size_t n_after =
-          entry.tokens.size() - 1 - static_cast<size_t>(pooled.offsets[begin + r]);
-      if (n_after + 1 == entry.n_pooled()) std::ranges::fill(pooled_, 0.0);
+      const auto offset = static_cast<size_t>(pooled.offsets[begin + r]);
+      if (offset == entry.first_pooled()) std::ranges::fill(pooled_, 0.0);
       const float* state = states_.data() + r * stride;
       for (size_t c = 0; c < hidden; ++c) pooled_[c] += double{state[c]};
-      if (n_after > 0) continue;
-      const auto divisor = static_cast<double>(entry.n_pooled());
+      if (offset + 1 < entry.end_pooled()) continue;
+      const auto divisor = static_cast<double>(entry.end_pooled() - entry.first_pooled());
       for (size_t c = 0; c < hidden; ++c)
         entry.embedding[c] = static_cast<float>(pooled_[c] / divisor);
       on_pooled(index);

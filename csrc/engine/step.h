@@ -10,8 +10,8 @@
 
 namespace pb {
 
-// The rows of an entry that are pooled into one vector: none, all, the last one.
-enum class Pooling { kNone, kMean, kLast };
+// The rows of an entry that are pooled into one vector: none, all, the first or the last one.
+enum class Pooling { kNone, kMean, kFirst, kLast };
 
 // Tokens to append to one sequence. `wants_logits`: compute the logits of the last of them, to draw
 // the token after it or to return them.
@@ -44,10 +44,11 @@ struct StepEntry {
   size_t n_wanted() const {
     return wants_logits ? static_cast<size_t>(n_draft) + 1 : targets.size();
   }
-  // Rows, the last ones, whose states after the final norm are wanted.
-  size_t n_pooled() const {
+  // Rows [first_pooled(), end_pooled()) are those whose states after the final norm are wanted.
+  size_t first_pooled() const { return pooling == Pooling::kLast ? tokens.size() - 1 : 0; }
+  size_t end_pooled() const {
     if (pooling == Pooling::kNone) return 0;
-    return pooling == Pooling::kMean ? tokens.size() : 1;
+    return pooling == Pooling::kFirst ? 1 : tokens.size();
   }
   bool wants_scores_or_embedding() const { return !targets.empty() || pooling != Pooling::kNone; }
 };

@@ -22,7 +22,8 @@ void TileRows::push_back(size_t row, size_t entry, size_t offset) {
   offsets.push_back(static_cast<int32_t>(offset));
 }
 
-Tiler::Tiler(int n_ubatch) : n_ubatch_(static_cast<size_t>(n_ubatch)) {
+Tiler::Tiler(int n_ubatch, bool keeps_whole)
+    : n_ubatch_(static_cast<size_t>(n_ubatch)), keeps_whole_(keeps_whole) {
   tokens_.reserve(n_ubatch_);
   positions_.reserve(n_ubatch_);
   sequences_.reserve(n_ubatch_);
@@ -43,17 +44,20 @@ bool Tiler::next() {
   sequences_.clear();
   wanted_.clear();
   pooled_.clear();
-  while (entry_ < entries_.size() && tokens_.size() < n_ubatch_) {
-    take(entries_[entry_]);
-  }
+  while (entry_ < entries_.size() && fits_next()) take(entries_[entry_]);
   batch_.n_rows = static_cast<int>(tokens_.size());
-  batch_.n_layer_groups = kv_->n_groups();
   batch_.tokens = tokens_.data();
   batch_.positions = positions_.data();
   batch_.sequences = sequences_;
   batch_.logits_rows = wanted_.rows;
   batch_.pooled_rows = pooled_.rows;
   return batch_.n_rows > 0;
+}
+
+// Whether the tile has room for rows of the next entry: for all of them where it is kept whole.
+bool Tiler::fits_next() const {
+  const size_t wanted = keeps_whole_ ? entries_[entry_].tokens.size() : 1;
+  return tokens_.size() + wanted <= n_ubatch_;
 }
 
 // Appends as many of the entry's remaining rows as the tile has room for.
@@ -69,11 +73,12 @@ void Tiler::take(const StepEntry& entry) {
     rows.block_tables[static_cast<size_t>(group)] = kv_->block_table(entry.seq_id, group).data();
   }
   const size_t first_wanted = entry.tokens.size() - entry.n_wanted();
-  const size_t first_pooled = entry.tokens.size() - entry.n_pooled();
   for (size_t i = 0; i < n_rows; ++i) {
     const size_t offset = entry_offset_ + i;
     if (offset >= first_wanted) wanted_.push_back(tokens_.size(), entry_, offset);
-    if (offset >= first_pooled) pooled_.push_back(tokens_.size(), entry_, offset);
+    if (offset >= entry.first_pooled() && offset < entry.end_pooled()) {
+      pooled_.push_back(tokens_.size(), entry_, offset);
+    }
     tokens_.push_back(entry.tokens[offset]);
     positions_.push_back(first_position + static_cast<int>(i));
   }

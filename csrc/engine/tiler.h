@@ -25,10 +25,11 @@ struct TileRows {
 };
 
 // Tiles in the order of the entries, each full but the last; the rows of one entry may lie in
-// several. Allocates only when made.
+// several, unless entries are kept whole: no entry may then have more than n_ubatch rows. Allocates
+// only when made.
 class Tiler {
  public:
-  explicit Tiler(int n_ubatch);
+  Tiler(int n_ubatch, bool keeps_whole);
 
   // Starts over. `entries` are reserved in `kv`; both must live, and `kv` stay as it is, until the
   // last tile is done with.
@@ -47,7 +48,10 @@ class Tiler {
  private:
   void take(const StepEntry& entry);
 
+  bool fits_next() const;
+
   size_t n_ubatch_;
+  bool keeps_whole_;
   std::span<const StepEntry> entries_;
   const KvCache* kv_ = nullptr;
   size_t entry_ = 0;         // the one whose rows come next

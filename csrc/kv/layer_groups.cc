@@ -15,10 +15,27 @@ int64_t blocks_of_window(int window, const LayerGroupLimits& limits) {
   return limits.n_sequences * (of_sequence + copied) + blocks_for(limits.n_rows);
 }
 
-LayerGroups group_layers(std::span<const int> windows, const LayerGroupLimits& limits) {
-  LayerGroups made{.groups = {{.window = 0, .n_blocks = limits.n_blocks, .n_layers = 0}},
-                   .places = {}};
-  std::vector<int> wide_first(windows.begin(), windows.end());
+namespace {
+
+// Where the next layer of a group and a shape is, which its storage then has too.
+LayerPlace next_place(LayerGroups& made, int group, const KvShape& shape) {
+  const auto fits = [&](const LayerStorage& storage) {
+    return storage.group == group && storage.shape == shape;
+  };
+  const auto found = std::ranges::find_if(made.storages, fits);
+  const auto storage = static_cast<int>(found - made.storages.begin());
+  if (found == made.storages.end()) made.storages.push_back({.group = group, .shape = shape});
+  made.groups[static_cast<size_t>(group)].n_layers += 1;
+  return {group, storage, made.storages[static_cast<size_t>(storage)].n_layers++};
+}
+
+}  // namespace
+
+LayerGroups group_layers(std::span<const LayerKv> layers, const LayerGroupLimits& limits) {
+  LayerGroups made;
+  made.groups.push_back({.window = 0, .n_blocks = limits.n_blocks});
+  std::vector<int> wide_first;
+  for (const LayerKv& layer : layers) wide_first.push_back(layer.window);
   std::sort(wide_first.begin(), wide_first.end(), std::greater<>());
   wide_first.erase(std::unique(wide_first.begin(), wide_first.end()), wide_first.end());
   for (const int window : wide_first) {
@@ -27,11 +44,15 @@ LayerGroups group_layers(std::span<const int> windows, const LayerGroupLimits& l
     if (n_blocks >= limits.n_blocks) continue;
     made.groups.push_back({.window = window, .n_blocks = static_cast<int>(n_blocks)});
   }
-  for (const int window : windows) {
+  for (const LayerKv& layer : layers) {
+    if (layer.read_from >= 0) {
+      made.places.push_back(made.places[static_cast<size_t>(layer.read_from)]);
+      continue;
+    }
     // The last group that sees as far.
     size_t group = made.groups.size() - 1;
-    while (group > 0 && (window == 0 || made.groups[group].window < window)) --group;
-    made.places.push_back({static_cast<int>(group), made.groups[group].n_layers++});
+    while (group > 0 && (layer.window == 0 || made.groups[group].window < layer.window)) --group;
+    made.places.push_back(next_place(made, static_cast<int>(group), layer.shape));
   }
   return made;
 }

@@ -5,6 +5,10 @@
 // blocks then take no memory, and only say which tokens a sequence has. Every other group has a
 // window and gives blocks back once no token to come can see them. A group whose pool would not be
 // smaller than that of group 0 is part of it, since giving back would gain nothing.
+//
+// Layers of a group need not be of one shape. Those that are have a storage together, so that a
+// block of the group is a block of each of its storages, of the same number. A layer that reads the
+// keys and values of an earlier one has no place of its own.
 #pragma once
 
 #include <cstddef>
@@ -17,20 +21,44 @@ namespace pb {
 // The most groups of layers that there are: pointers to block tables lie in arrays of so many.
 inline constexpr int kMostLayerGroups = 4;
 
-struct LayerGroup {
+// Sizes of a position's keys, and of its values, in a layer.
+struct KvShape {
+  int n_heads = 0;
+  int head_dim = 0;
+
+  bool operator==(const KvShape&) const = default;
+};
+
+// The keys and values of a layer.
+struct LayerKv {
   int window = 0;  // positions that a token sees, itself included; 0 = all
+  KvShape shape = {};
+  int read_from = -1;  // the earlier layer whose they are; -1 = its own
+};
+
+struct LayerGroup {
+  int window = 0;  // as of LayerKv
   int n_blocks = 0;
+  int n_layers = 0;  // that have keys and values of their own
+};
+
+// Layers of one group and one shape.
+struct LayerStorage {
+  int group = 0;
+  KvShape shape = {};
   int n_layers = 0;
 };
 
-// Where the keys and values of a layer are: which group's, and which of its layers.
+// Where the keys and values of a layer are: which storage's, and which of its layers.
 struct LayerPlace {
   int group = 0;
+  int storage = 0;
   int layer = 0;
 };
 
 struct LayerGroups {
   std::vector<LayerGroup> groups;
+  std::vector<LayerStorage> storages;
   std::vector<LayerPlace> places;  // by layer
 };
 
@@ -47,8 +75,8 @@ struct LayerGroupLimits {
 // each, or n_rows in all, and copy a shared last block each.
 int64_t blocks_of_window(int window, const LayerGroupLimits& limits);
 
-// windows: of each layer, 0 = all positions. Where there are more windows than groups, the narrow
-// ones share the last group.
-LayerGroups group_layers(std::span<const int> windows, const LayerGroupLimits& limits);
+// Where there are more windows than groups, the narrow ones share the last group. A layer that
+// reads from another has the same window and shape.
+LayerGroups group_layers(std::span<const LayerKv> layers, const LayerGroupLimits& limits);
 
 }  // namespace pb

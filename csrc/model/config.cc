@@ -68,6 +68,53 @@ void check_rope(const RopeConfig& rope, int head_dim) {
   check_range("ropes.original_positions", rope.original_positions, asked ? 1 : 0, kMaxPositions);
 }
 
+// Of a layer's shape, named by `prefix` in messages.
+void check_shape(const LayerShape& shape, int n_heads, const std::string& prefix) {
+  check_range((prefix + "n_kv_heads").c_str(), shape.n_kv_heads, 1, n_heads);
+  check_range((prefix + "head_dim").c_str(), shape.head_dim, 1, kMaxHeadDim);
+  check_range((prefix + "intermediate_size").c_str(), shape.intermediate_size, 1, kMaxWidth);
+  if (n_heads % shape.n_kv_heads != 0) {
+    refuse(prefix + "n_kv_heads", std::to_string(shape.n_kv_heads),
+           "a divisor of n_heads, " + std::to_string(n_heads));
+  }
+}
+
+// A layer reads the KV of an earlier one that has its own, of the same shape, kept as long.
+void check_kv_layer(const ModelConfig& c, int layer) {
+  const LayerShape shape = c.shape(layer);
+  check_range("layer_shapes.kv_layer", shape.kv_layer, -1, layer - 1);
+  if (shape.kv_layer < 0) return;
+  const LayerShape other = c.shape(shape.kv_layer);
+  const auto window = [&](int of) { return c.sliding_windows[static_cast<size_t>(of)]; };
+  if (other.kv_layer >= 0 || other.n_kv_heads != shape.n_kv_heads ||
+      other.head_dim != shape.head_dim || window(layer) != window(shape.kv_layer)) {
+    refuse("layer_shapes.kv_layer", std::to_string(shape.kv_layer),
+           "a layer with keys and values of its own, and of the heads and the window of layer " +
+               std::to_string(layer));
+  }
+}
+
+void check_layer_shapes(const ModelConfig& c) {
+  if (c.layer_shapes.empty()) return;
+  if (c.layer_shapes.size() != static_cast<size_t>(c.n_layers)) {
+    refuse("layer_shapes", std::to_string(c.layer_shapes.size()) + " shapes",
+           "one a layer, " + std::to_string(c.n_layers) + ", or empty");
+  }
+  for (const LayerShape& shape : c.layer_shapes) check_shape(shape, c.n_heads, "layer_shapes.");
+}
+
+// What only blocks with norms after them have.
+void check_post_norm_parts(const ModelConfig& c) {
+  check_range("layer_input_size", c.layer_input_size, 0, kMaxWidth);
+  check_positive("layer_input_scale", c.layer_input_scale);
+  if (c.value_norm && c.norm != NormKind::kRms) {
+    refuse("value_norm", "true", "false where norm is 'layer'");
+  }
+  if (c.post_norm) return;
+  if (c.layer_scales) refuse("layer_scales", "true", "false where post_norm is");
+  check_range("layer_input_size", c.layer_input_size, 0, 0);
+}
+
 void check_experts(const MoeConfig& moe, int n_layers, bool gated_mlp) {
   check_range("moe.n_experts", moe.n_experts, 0, kMaxExperts);
   const size_t n_flags = moe.n_experts == 0 ? 0 : static_cast<size_t>(n_layers);
@@ -78,6 +125,8 @@ void check_experts(const MoeConfig& moe, int n_layers, bool gated_mlp) {
   if (moe.n_experts == 0) return;
   check_range("moe.n_experts_per_row", moe.n_experts_per_row, 1, moe.n_experts);
   check_range("moe.intermediate_size", moe.intermediate_size, 1, kMaxWidth);
+  check_softcap("moe.swiglu_limit", moe.swiglu_limit);
+  check_positive("moe.swiglu_alpha", moe.swiglu_alpha);
   if (!gated_mlp) refuse("gated_mlp", "false", "true with experts");
 }
 
@@ -88,14 +137,9 @@ void ModelConfig::validate() const {
   check_range("hidden_size", hidden_size, 1, kMaxWidth);
   check_range("n_layers", n_layers, 1, kMaxLayers);
   check_range("n_heads", n_heads, 1, kMaxHeads);
-  check_range("n_kv_heads", n_kv_heads, 1, n_heads);
-  check_range("head_dim", head_dim, 1, kMaxHeadDim);
-  check_range("intermediate_size", intermediate_size, 1, kMaxWidth);
+  check_shape({n_kv_heads, head_dim, intermediate_size}, n_heads, "");
+  check_layer_shapes(*this);
   check_range("max_position_embeddings", max_position_embeddings, 1, kMaxPositions);
-  if (n_heads % n_kv_heads != 0) {
-    refuse("n_kv_heads", std::to_string(n_kv_heads),
-           "a divisor of n_heads, " + std::to_string(n_heads));
-  }
   check_positive("norm_eps", norm_eps);
   check_positive("embedding_scale", embedding_scale);
   check_positive("attention_scale", attention_scale);
@@ -105,23 +149,29 @@ void ModelConfig::validate() const {
   if (norm != NormKind::kRms && (post_norm || whole_qk_norm)) {
     refuse(post_norm ? "post_norm" : "whole_qk_norm", "true", "false where norm is 'layer'");
   }
+  if (stream_norms != StreamNorms::kNone && (!pre_norm || moe.n_experts > 0)) {
+    refuse("stream_norms", "'first' or 'all'", "'none' without pre_norm, and with experts");
+  }
   if (learned_positions && !ropes.empty()) {
     refuse("ropes", "a list of " + std::to_string(ropes.size()),
            "empty where positions are learned");
   }
-  for (const RopeConfig& rope : ropes) check_rope(rope, head_dim);
   if (layer_ropes.size() != static_cast<size_t>(n_layers)) {
     refuse("layer_ropes", std::to_string(layer_ropes.size()) + " numbers",
            "one a layer, " + std::to_string(n_layers));
   }
-  for (int rope : layer_ropes) {
+  for (int layer = 0; layer < n_layers; ++layer) {
+    const int rope = layer_ropes[static_cast<size_t>(layer)];
     check_range("layer_ropes", rope, -1, static_cast<int>(ropes.size()) - 1);
+    if (rope >= 0) check_rope(ropes[static_cast<size_t>(rope)], shape(layer).head_dim);
   }
   if (sliding_windows.size() != static_cast<size_t>(n_layers)) {
     refuse("sliding_windows", std::to_string(sliding_windows.size()) + " numbers",
            "one a layer, " + std::to_string(n_layers));
   }
   for (int window : sliding_windows) check_range("sliding_windows", window, 0, kMaxPositions);
+  for (int layer = 0; layer < n_layers; ++layer) check_kv_layer(*this, layer);
+  check_post_norm_parts(*this);
   check_experts(moe, n_layers, gated_mlp);
   if (moe.n_experts > 0 && (!pre_norm || post_norm)) {
     refuse("post_norm", post_norm ? "true" : "false", "false, and pre_norm true, with experts");

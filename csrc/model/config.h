@@ -1,5 +1,5 @@
-// What kind of decoder-only transformer a checkpoint is. Filled by pybatcher/loading; the
-// C++ side trusts nothing and checks every field again in validate().
+// What kind of transformer a checkpoint is: a decoder, or an encoder that only embeds. Filled by
+// pybatcher/loading; the C++ side trusts nothing and checks every field again in validate().
 #pragma once
 
 #include <string>
@@ -24,15 +24,33 @@ struct RopeConfig {
   }
 };
 
+// Which norms before a block the residual stream goes on from: none; the first, which is then that
+// of the embedding; or all, as in BERT, whose norm after a block is the norm before the next one.
+enum class StreamNorms { kNone, kFirst, kAll };
+
 enum class Activation { kSilu, kGeluTanh, kGelu };
 
 // Mixtures of experts: in some layers the MLP is many small ones, of which every row takes few.
 struct MoeConfig {
-  int n_experts = 0;           // of a layer that has any; 0 = no layer has
-  int n_experts_per_row = 0;   // those with the greatest router logits; of equal ones the first
-  int intermediate_size = 0;   // of an expert
-  bool normalised = false;     // weights of a row's experts sum to 1; else those of all experts do
+  int n_experts = 0;          // of a layer that has any; 0 = no layer has
+  int n_experts_per_row = 0;  // those with the greatest router logits; of equal ones the first
+  int intermediate_size = 0;  // of an expert
+  bool normalised = false;    // weights of a row's experts sum to 1; else those of all experts do
+  // Above 0: the activation is g sigmoid(alpha g) (u + 1), where g = min(gate, limit) and u is up
+  // between -limit and limit.
+  float swiglu_limit = 0.0f;
+  float swiglu_alpha = 1.0f;
   std::vector<bool> in_layer;  // (n_layers); empty where no layer has experts
+};
+
+// What layers of a model may differ in, besides windows, frequencies and experts.
+struct LayerShape {
+  int n_kv_heads = 0;  // divides n_heads
+  int head_dim = 0;    // even with rope
+  int intermediate_size = 0;
+  int kv_layer = -1;  // the earlier layer whose keys and values it reads; -1 = it has its own
+
+  int kv_size() const { return n_kv_heads * head_dim; }
 };
 
 struct ModelConfig {
@@ -47,27 +65,55 @@ struct ModelConfig {
   int max_position_embeddings = 0;
   NormKind norm = NormKind::kRms;
   float norm_eps = 1e-5f;
-  bool pre_norm = true;        // of what enters attention and the MLP
-  bool post_norm = false;      // of what they add to the residual stream: kRms only
+  bool norm_bias = true;  // of kLayer; without it the bias is 0
+  StreamNorms stream_norms = StreamNorms::kNone;
+  bool causal = true;      // else a query sees what follows too, and a text is computed as a whole
+  bool pre_norm = true;    // of what enters attention and the MLP
+  bool post_norm = false;  // of what they add to the residual stream: kRms only
   bool whole_qk_norm = false;  // q and k norms go over all heads at once, not over each
   float embedding_scale = 1.0f;
   Activation activation = Activation::kSilu;
-  bool gated_mlp = true;             // act(gate) * up, else act(up)
-  bool learned_positions = false;    // added to the embedding; else rope
-  std::vector<RopeConfig> ropes;     // that layers have; empty where positions are learned
-  std::vector<int> layer_ropes;      // (n_layers): an index of ropes; -1 = q and k do not turn
-  float attention_scale = 0.0f;      // q.k is multiplied by it
-  float attention_softcap = 0.0f;    // bounds scores s: softcap * tanh(s / softcap); 0 = none
-  float logit_scale = 1.0f;          // logits are multiplied by it,
-  float logit_softcap = 0.0f;        // then bounded in the same way; 0 = none
-  std::vector<int> sliding_windows;  // (n_layers); 0 = full attention
+  bool gated_mlp = true;           // act(gate) * up, else act(up)
+  bool learned_positions = false;  // added to the embedding; else rope
+  std::vector<RopeConfig> ropes;   // that layers have; empty where positions are learned
+  std::vector<int> layer_ropes;    // (n_layers): an index of ropes; -1 = q and k do not turn
+  float attention_scale = 0.0f;    // q.k is multiplied by it
+  float attention_softcap = 0.0f;  // bounds scores s: softcap * tanh(s / softcap); 0 = none
+  float logit_scale = 1.0f;        // logits are multiplied by it,
+  float logit_softcap = 0.0f;      // then bounded in the same way; 0 = none
+  // (n_layers): positions that a query sees, itself included; 0 = all. Where attention is not
+  // causal, on each of its sides.
+  std::vector<int> sliding_windows;
   MoeConfig moe;
+  // (n_layers); empty where all are as n_kv_heads, head_dim and intermediate_size say.
+  std::vector<LayerShape> layer_shapes;
+  bool value_norm = false;  // each head of v is normed, without a weight: kRms only
+  bool layer_scales =
+      false;  // each layer multiplies the residual stream, at its end: post_norm only
+  // Of the part of a second embedding of a token that each layer takes; 0 = there is none. It is
+  // multiplied by layer_input_scale.
+  int layer_input_size = 0;
+  float layer_input_scale = 1.0f;
 
   int q_size() const { return n_heads * head_dim; }
   int kv_size() const { return n_kv_heads * head_dim; }
+  LayerShape shape(int layer) const {
+    if (layer_shapes.empty()) return {n_kv_heads, head_dim, intermediate_size};
+    return layer_shapes[static_cast<size_t>(layer)];
+  }
+  // Whether it takes a backend that varies_layers().
+  bool varies_layers() const {
+    return !layer_shapes.empty() || value_norm || layer_scales || layer_input_size > 0;
+  }
   bool has_experts(int layer) const {
     return moe.n_experts > 0 && moe.in_layer[static_cast<size_t>(layer)];
   }
+  // Whether the residual stream goes on from the norm before attention, or before the MLP.
+  bool attn_norm_in_stream(int layer) const {
+    return stream_norms == StreamNorms::kAll || (stream_norms == StreamNorms::kFirst && layer == 0);
+  }
+  bool mlp_norm_in_stream() const { return stream_norms == StreamNorms::kAll; }
+  bool needs_encoders() const { return !causal || stream_norms != StreamNorms::kNone; }
 
   // Throws kModelFormat naming the field, its value and what it may be.
   void validate() const;

@@ -1,5 +1,6 @@
 #include "model/forward.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 
@@ -31,29 +32,34 @@ Forward::Forward(const ModelConfig& config, const Weights& weights, Backend& bac
       weights_(weights),
       backend_(backend),
       x_(floats(backend, limits.n_ubatch, config.hidden_size)),
-      qkv_(floats(backend, limits.n_ubatch, config.q_size() + 2 * config.kv_size())),
-      gate_up_(
-          floats(backend, limits.n_ubatch, config.intermediate_size * (config.gated_mlp ? 2 : 1))),
+      attended_(backend, limits.n_ubatch),
+      activated_(backend, limits.n_ubatch),
       logits_(floats(backend, kOutputRows, config.vocab_size)) {
   normed_ = ActivationSet(backend, limits.n_ubatch, config.hidden_size);
-  attended_ = ActivationSet(backend, limits.n_ubatch, config.q_size());
-  activated_ = ActivationSet(backend, limits.n_ubatch, config.intermediate_size);
+  int qkv_size = 0, gate_up_size = 0;
   for (const LayerWeights& w : weights.layers) {
     for (const Matrix& m : w.qkv) normed_.add(m.dtype);
-    attended_.add(w.o.dtype);
+    qkv_size = std::max(qkv_size, w.qkv[0].y_columns());
+    attended_.add(w.o.n_in, w.o.dtype);
     if (w.experts) {
       normed_.add(w.experts->router.dtype);
       normed_.add(w.experts->gate_up[0].dtype);
     } else {
       for (const Matrix& m : w.gate_up) normed_.add(m.dtype);
-      activated_.add(w.down.dtype);
+      gate_up_size = std::max(gate_up_size, w.gate_up[0].y_columns());
+      activated_.add(w.down.n_in, w.down.dtype);
     }
+    if (w.input) normed_.add(w.input->gate.dtype);
   }
+  if (weights.layer_inputs) normed_.add(weights.layer_inputs->proj.dtype);
+  qkv_ = floats(backend, limits.n_ubatch, qkv_size);
+  gate_up_ = floats(backend, limits.n_ubatch, gate_up_size);
   selected_ =
       backend.make_activations(kOutputRows, config.hidden_size, weights.output_head().dtype);
   if (config.post_norm) block_out_ = floats(backend, limits.n_ubatch, config.hidden_size);
   states_ = backend.make_activations(kOutputRows, config.hidden_size, DType::kF32);
   if (config.moe.n_experts > 0) moe_.emplace(config, weights, backend, limits.n_ubatch);
+  if (weights.layer_inputs) layer_inputs_.emplace(config, weights, backend, limits.n_ubatch);
   for (const RopeConfig& rope : config.ropes) {
     const std::vector<float>& inv_freq = rope.frequencies(limits.n_positions);
     std::vector<float> factors(static_cast<size_t>(limits.n_positions), rope.attention_factor);
@@ -67,20 +73,20 @@ Forward::Forward(const ModelConfig& config, const Weights& weights, Backend& bac
                    .max_sequences = limits.n_sequences,
                    .n_positions = limits.n_positions,
                    .n_heads = config.n_heads,
-                   .n_kv_heads = config.n_kv_heads,
-                   .head_dim = config.head_dim,
+                   .storages = limits.storages,
                    .vocab_size = config.vocab_size,
                    .block_size = limits.block_size,
-                   .n_layer_groups = limits.n_layer_groups,
                    .kv_dtype = limits.kv_dtype});
 }
 
 void Forward::run(int n_rows, ModelKv& kv) {
   backend_.embed(weights_.token_embedding, config_.embedding_scale, x_);
   if (weights_.position_embedding) backend_.embed_add(*weights_.position_embedding, x_);
+  if (layer_inputs_) layer_inputs_->make(n_rows, x_, normed_);
   for (int layer = 0; layer < config_.n_layers; ++layer) {
     attention_block(n_rows, layer, kv);
     mlp_block(n_rows, layer);
+    if (layer_inputs_) layer_inputs_->add(n_rows, layer, x_, normed_, block_out_);
     heartbeat_->beat();
   }
 }
@@ -93,12 +99,14 @@ void Forward::enter_block(int n_rows, const std::optional<Norm>& norm, Activatio
   }
 }
 
-void Forward::entering_products(int n_rows, const std::optional<Norm>& norm,
+void Forward::entering_products(int n_rows, const std::optional<Norm>& norm, bool in_stream,
                                 const Matrices& matrices, Buffer& y) {
+  const std::optional<Norm> none;
+  if (in_stream) backend_.encoders()->norm_in_place(x_, n_rows, *norm);
   const Activations* made = nullptr;
   for (const Matrix& m : matrices) {
     Activations& normed = normed_.of(m.dtype);
-    if (made != &normed) enter_block(n_rows, norm, normed);
+    if (made != &normed) enter_block(n_rows, in_stream ? none : norm, normed);
     made = &normed;
     backend_.matmul(normed, n_rows, m, y, Store::kSet);
   }
@@ -118,25 +126,31 @@ void Forward::leave_block(int n_rows, const Activations& out, const Matrix& w,
 void Forward::attention_block(int n_rows, int layer, ModelKv& kv) {
   const LayerWeights& w = weights_.layers[static_cast<size_t>(layer)];
   const int rope = config_.layer_ropes[static_cast<size_t>(layer)];
+  const LayerShape shape = config_.shape(layer);
   const LayerPlace place = kv.places[static_cast<size_t>(layer)];
-  KvStorage& storage = kv.groups[static_cast<size_t>(place.group)];
+  KvStorage& storage = kv.storages[static_cast<size_t>(place.storage)];
   const AttentionLayer attention{
       .group = place.group,
+      .storage = place.storage,
       .layer = place.layer,
       .n_heads = config_.n_heads,
-      .n_kv_heads = config_.n_kv_heads,
-      .head_dim = config_.head_dim,
+      .n_kv_heads = shape.n_kv_heads,
+      .head_dim = shape.head_dim,
       .scale = config_.attention_scale,
       .softcap = config_.attention_softcap,
       .sliding_window = config_.sliding_windows[static_cast<size_t>(layer)],
+      .both_ways = !config_.causal,
       .rope = rope < 0 ? nullptr : &ropes_[static_cast<size_t>(rope)],
       .q_rope = rope < 0 ? nullptr : pointer(q_ropes_[static_cast<size_t>(rope)]),
       .q_norm = pointer(w.q_norm),
       .k_norm = pointer(w.k_norm),
+      .sinks = pointer(w.sinks),
+      .v_norm = pointer(w.v_norm),
+      .writes_kv = shape.kv_layer < 0,
   };
-  entering_products(n_rows, w.attn_norm, w.qkv, qkv_);
+  entering_products(n_rows, w.attn_norm, config_.attn_norm_in_stream(layer), w.qkv, qkv_);
   backend_.rope_and_store(qkv_, attention, storage);
-  Activations& attended = attended_.of(w.o.dtype);
+  Activations& attended = attended_.of(w.o.n_in, w.o.dtype);
   backend_.attention(qkv_, attention, storage, attended);
   leave_block(n_rows, attended, w.o, w.attn_post_norm);
 }
@@ -145,8 +159,8 @@ void Forward::attention_block(int n_rows, int layer, ModelKv& kv) {
 void Forward::mlp_block(int n_rows, int layer) {
   const LayerWeights& w = weights_.layers[static_cast<size_t>(layer)];
   if (w.experts) return moe_->run(n_rows, w, normed_, x_);
-  entering_products(n_rows, w.mlp_norm, w.gate_up, gate_up_);
-  Activations& activated = activated_.of(w.down.dtype);
+  entering_products(n_rows, w.mlp_norm, config_.mlp_norm_in_stream(), w.gate_up, gate_up_);
+  Activations& activated = activated_.of(w.down.n_in, w.down.dtype);
   backend_.activate(gate_up_, n_rows, config_.activation, config_.gated_mlp, activated);
   leave_block(n_rows, activated, w.down, w.mlp_post_norm);
 }

@@ -1,12 +1,17 @@
-// The forward pass of a decoder-only transformer, written once over the operations of a Backend.
+// The forward pass of a transformer, written once over the operations of a Backend.
 //
 // Llama 2 and 3, Mistral, Qwen 2 and 3, SmolLM 2: pre-norm blocks with RMSNorm, rotary positions
 // and a gated MLP (Touvron et al. 2023, arXiv:2302.13971; Jiang et al. 2023, arXiv:2310.06825; Qwen
 // team 2025, arXiv:2505.09388). Gemma 2 and 3: norms after the blocks too, soft caps (Gemma team
 // 2024, arXiv:2408.00118; 2025, arXiv:2503.19786). OLMo 2 and 3: norms after the blocks alone (OLMo
-// team 2024, arXiv:2501.00656). Granite: scaled embedding, scores and logits. GPT-2: pre-norm
-// blocks with LayerNorm, learned positions and a plain GELU MLP (Radford et al. 2019). What differs
-// is data in ModelConfig and Weights.
+// team 2024, arXiv:2501.00656). Gemma 4: shapes by layer, shared keys and values, inputs of layers
+// (LayerInputs). gpt-oss: sinks of attention, experts with biases (OpenAI 2025, arXiv:2508.10925).
+// Granite: scaled embedding, scores and logits. GPT-2: pre-norm
+// blocks with LayerNorm, learned positions and a plain GELU MLP (Radford et al. 2019). BERT: each
+// block is normed with what it is added to, x = norm(x + f(x)) (Devlin et al. 2019,
+// arXiv:1810.04805), computed as a norm in place before the next block; ModernBERT: attention to
+// both sides within windows (Warner et al. 2024, arXiv:2412.13663). What differs is data in
+// ModelConfig and Weights.
 #pragma once
 
 #include <cstdint>
@@ -17,6 +22,7 @@
 #include "base/heartbeat.h"
 #include "model/activation_set.h"
 #include "model/config.h"
+#include "model/layer_inputs.h"
 #include "model/moe.h"
 #include "model/weights.h"
 #include "ops/backend.h"
@@ -28,8 +34,8 @@ struct ForwardLimits {
   int n_ubatch = 0;     // rows of a pass
   int n_positions = 0;  // of a sequence
   int n_sequences = 0;
-  int block_size = 0;  // of KV
-  int n_layer_groups = 1;
+  int block_size = 0;                       // of KV
+  std::vector<LayerStorage> storages = {};  // of KV
   DType kv_dtype = DType::kF32;
 };
 
@@ -67,9 +73,9 @@ class Forward {
   void mlp_block(int n_rows, int layer);
   // normed = norm(x), or x.
   void enter_block(int n_rows, const std::optional<Norm>& norm, Activations& normed);
-  // y = W norm(x), or W x, of all matrices.
-  void entering_products(int n_rows, const std::optional<Norm>& norm, const Matrices& matrices,
-                         Buffer& y);
+  // y = W norm(x), or W x, of all matrices. in_stream: x = norm(x) first.
+  void entering_products(int n_rows, const std::optional<Norm>& norm, bool in_stream,
+                         const Matrices& matrices, Buffer& y);
   // x += norm(W out), or W out.
   void leave_block(int n_rows, const Activations& out, const Matrix& w,
                    const std::optional<Norm>& norm);
@@ -81,13 +87,14 @@ class Forward {
   std::vector<std::optional<RopeTable>> q_ropes_;                         // where q has its own
   std::shared_ptr<Heartbeat> heartbeat_ = std::make_shared<Heartbeat>();  // may outlive this
 
-  Buffer x_;                 // (n_ubatch, hidden) f32: the residual stream
-  ActivationSet normed_;     // (n_ubatch, hidden)
-  Buffer qkv_;               // (n_ubatch, q_size + 2 kv_size) f32
-  ActivationSet attended_;   // (n_ubatch, q_size)
-  Buffer gate_up_;           // (n_ubatch, 2 intermediate or intermediate) f32
-  ActivationSet activated_;  // (n_ubatch, intermediate)
+  Buffer x_;                      // (n_ubatch, hidden) f32: the residual stream
+  ActivationSet normed_;          // (n_ubatch, hidden)
+  Buffer qkv_;                    // (n_ubatch, q_size + 2 kv_size) f32
+  ActivationsByWidth attended_;   // (n_ubatch, q_size)
+  Buffer gate_up_;                // (n_ubatch, 2 intermediate or intermediate) f32
+  ActivationsByWidth activated_;  // (n_ubatch, intermediate)
   std::optional<Moe> moe_;
+  std::optional<LayerInputs> layer_inputs_;
   Buffer block_out_;      // (n_ubatch, hidden) f32, where it is normed before it is added
   Activations selected_;  // (kOutputRows, hidden), after the final norm, as the head takes them
   Activations states_;    // (kOutputRows, hidden) f32, after the final norm

@@ -44,7 +44,12 @@ void Moe::run(int n_rows, const LayerWeights& layer, ActivationSet& normed, Buff
   Activations& activated = activated_.of(experts.down[0].dtype);
   operations.gather(of_experts, n_rows, routing_, gathered);
   operations.matmul(gathered, n_rows, routing_, experts.gate_up, gate_up_);
-  backend_.activate(gate_up_, n_pairs, config_.activation, true, activated);
+  if (config_.moe.swiglu_limit > 0.0f) {
+    operations.clamped_swiglu(gate_up_, n_pairs, config_.moe.swiglu_alpha, config_.moe.swiglu_limit,
+                              activated);
+  } else {
+    backend_.activate(gate_up_, n_pairs, config_.activation, true, activated);
+  }
   operations.matmul(activated, n_rows, routing_, experts.down, outputs_);
   operations.combine(outputs_, n_rows, routing_, config_.hidden_size, x);
 }

@@ -1,6 +1,7 @@
 // The MLP of a layer that has experts: a router gives every row few of many small gated MLPs.
 //
-// Mixtral (Jiang et al. 2024, arXiv:2401.04088) and Qwen3-MoE (Qwen team 2025, arXiv:2505.09388).
+// Mixtral (Jiang et al. 2024, arXiv:2401.04088), Qwen3-MoE (Qwen team 2025, arXiv:2505.09388) and
+// gpt-oss (OpenAI 2025, arXiv:2508.10925).
 #pragma once
 
 #include "model/activation_set.h"

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstdio>
 #include <functional>
 #include <initializer_list>
@@ -15,6 +16,7 @@
 #include "base/mapped_file.h"
 #include "model/checkpoint.h"
 #include "model/packed_file.h"
+#include "ops/read_tensor.h"
 
 namespace pb {
 namespace {
@@ -44,7 +46,7 @@ class Loader {
   Weights load() {
     const int hidden = config_.hidden_size;
     Weights w;
-    w.token_embedding = table("token_embedding", config_.vocab_size);
+    w.token_embedding = table("token_embedding", config_.vocab_size, hidden);
     // Early: while a matrix is packed it is in memory twice, and this may be the largest.
     if (checkpoint_.has("head.weight")) {
       w.head = linear("", "head", config_.vocab_size, hidden);
@@ -55,6 +57,7 @@ class Loader {
                                             hidden)},
                  std::array{TensorView{}}, is_quantised(dtype_) ? DType::kF32 : dtype_);
     }
+    if (config_.layer_input_size > 0) w.layer_inputs = layer_input_tables();
     w.layers.reserve(static_cast<size_t>(config_.n_layers));
     for (int i = 0; i < config_.n_layers; ++i) {
       w.layers.push_back(layer(i, "layers." + std::to_string(i) + "."));
@@ -72,18 +75,11 @@ class Loader {
 
   LayerWeights layer(int number, const std::string& prefix) {
     const int hidden = config_.hidden_size;
-    const int inner = config_.intermediate_size;
+    const LayerShape shape = config_.shape(number);
+    const int inner = shape.intermediate_size;
     LayerWeights w;
     if (config_.pre_norm) w.attn_norm = norm(prefix + "attn_norm", hidden);
-    w.qkv = stacked(prefix,
-                    {{"q", config_.q_size()}, {"k", config_.kv_size()}, {"v", config_.kv_size()}},
-                    hidden);
-    if (checkpoint_.has(prefix + "q_norm.weight") || checkpoint_.has(prefix + "k_norm.weight")) {
-      const bool whole = config_.whole_qk_norm;
-      w.q_norm = norm(prefix + "q_norm", whole ? config_.q_size() : config_.head_dim);
-      w.k_norm = norm(prefix + "k_norm", whole ? config_.kv_size() : config_.head_dim);
-    }
-    w.o = linear(prefix, "o", hidden, config_.q_size());
+    attention(w, shape, prefix);
     if (config_.post_norm) w.attn_post_norm = norm(prefix + "attn_post_norm", hidden);
     if (config_.pre_norm) w.mlp_norm = norm(prefix + "mlp_norm", hidden);
     if (config_.has_experts(number)) {
@@ -97,6 +93,56 @@ class Loader {
     }
     w.down = linear(prefix, "down", hidden, inner);
     if (config_.post_norm) w.mlp_post_norm = norm(prefix + "mlp_post_norm", hidden);
+    if (config_.layer_input_size > 0) w.input = layer_input(prefix);
+    if (config_.layer_scales) {  // of the last that is added to the residual stream
+      Norm& last = w.input ? w.input->post_norm : *w.mlp_post_norm;
+      last.sum_scale = scalar(prefix + "output_scale.weight");
+    }
+    return w;
+  }
+
+  // Rows of q, k and v are as wide where a layer has q alone: what reads them knows one layout.
+  void attention(LayerWeights& w, const LayerShape& shape, const std::string& prefix) {
+    const int hidden = config_.hidden_size;
+    const int q_size = config_.n_heads * shape.head_dim;
+    const int kv_size = shape.kv_size();
+    const bool whole = config_.whole_qk_norm;
+    const bool has_kv = shape.kv_layer < 0;
+    if (has_kv) {
+      w.qkv = stacked(prefix, {{"q", q_size}, {"k", kv_size}, {"v", kv_size}}, hidden);
+    } else {
+      w.qkv = stacked(prefix, {{"q", q_size}}, hidden);
+      for (Matrix& m : w.qkv) m.n_beside = q_size + 2 * kv_size;
+    }
+    if (checkpoint_.has(prefix + "q_norm.weight") || checkpoint_.has(prefix + "k_norm.weight")) {
+      w.q_norm = norm(prefix + "q_norm", whole ? q_size : shape.head_dim);
+      if (has_kv) w.k_norm = norm(prefix + "k_norm", whole ? kv_size : shape.head_dim);
+    }
+    if (config_.value_norm && has_kv) w.v_norm = norm_of_ones(shape.head_dim);
+    if (checkpoint_.has(prefix + "sinks.weight")) {
+      w.sinks = vector(prefix + "sinks.weight", config_.n_heads);
+    }
+    w.o = linear(prefix, "o", hidden, q_size);
+  }
+
+  LayerInputTables layer_input_tables() {
+    const int size = config_.layer_input_size;
+    LayerInputTables tables;
+    tables.embedding = table("layer_inputs.embedding", config_.vocab_size, config_.n_layers * size);
+    tables.proj = linear("layer_inputs.", "proj", config_.n_layers * size, config_.hidden_size);
+    // The projection is divided by sqrt(hidden), which its norm sees in the epsilon alone.
+    tables.norm = norm("layer_inputs.norm", size);
+    tables.norm.eps *= static_cast<float>(config_.hidden_size);
+    tables.norm.sum_scale = std::sqrt(0.5f);
+    return tables;
+  }
+
+  LayerInputWeights layer_input(const std::string& prefix) {
+    const int size = config_.layer_input_size;
+    LayerInputWeights w;
+    w.gate = linear(prefix, "input_gate", size, config_.hidden_size);
+    w.proj = linear(prefix, "input_proj", config_.hidden_size, size);
+    w.post_norm = norm(prefix + "input_post_norm", config_.hidden_size);
     return w;
   }
 
@@ -105,27 +151,33 @@ class Loader {
   Experts experts(const std::string& prefix) {
     const int hidden = config_.hidden_size;
     const int inner = config_.moe.intermediate_size;
-    std::vector<TensorView> gates_ups, downs;
+    std::vector<TensorView> gates_ups, downs;                // weights
+    std::vector<TensorView> gates_ups_biases, downs_biases;  // empty views where there are none
     for (int i = 0; i < config_.moe.n_experts; ++i) {
       const std::string expert = prefix + "experts." + std::to_string(i) + ".";
       gates_ups.push_back(checkpoint_.get(expert + "gate.weight", inner, hidden));
       gates_ups.push_back(checkpoint_.get(expert + "up.weight", inner, hidden));
       downs.push_back(checkpoint_.get(expert + "down.weight", hidden, inner));
+      gates_ups_biases.push_back(checkpoint_.bias(expert + "gate.bias", inner));
+      gates_ups_biases.push_back(checkpoint_.bias(expert + "up.bias", inner));
+      downs_biases.push_back(checkpoint_.bias(expert + "down.bias", hidden));
     }
     const DType of_gates_ups = common_dtype(gates_ups);
     const DType of_downs = common_dtype(downs);
-    const std::array none = {TensorView{}, TensorView{}};
-    const auto matrix_of = [&](const std::vector<TensorView>& all, size_t first, size_t n,
+    const auto matrix_of = [&](const std::vector<TensorView>& all,
+                               const std::vector<TensorView>& biases, size_t first, size_t n,
                                DType dtype) {
-      return matrix(std::span(all).subspan(first, n), std::span(none).first(n), dtype);
+      return matrix(std::span(all).subspan(first, n), std::span(biases).subspan(first, n), dtype);
     };
     Experts e;
     const std::array router = {
         checkpoint_.get(prefix + "router.weight", config_.moe.n_experts, hidden)};
-    e.router = matrix(router, std::span(none).first(1), DType::kF32);
+    const std::array router_bias = {
+        checkpoint_.bias(prefix + "router.bias", config_.moe.n_experts)};
+    e.router = matrix(router, router_bias, DType::kF32);
     for (size_t i = 0; i < downs.size(); ++i) {
-      e.gate_up.push_back(matrix_of(gates_ups, 2 * i, 2, of_gates_ups));
-      e.down.push_back(matrix_of(downs, i, 1, of_downs));
+      e.gate_up.push_back(matrix_of(gates_ups, gates_ups_biases, 2 * i, 2, of_gates_ups));
+      e.down.push_back(matrix_of(downs, downs_biases, i, 1, of_downs));
     }
     return e;
   }
@@ -166,8 +218,8 @@ class Loader {
     return std::move(alone[0]);
   }
 
-  Matrix table(const std::string& name, int rows) {
-    const std::array parts = {checkpoint_.get(name, rows, config_.hidden_size)};
+  Matrix table(const std::string& name, int rows, int cols) {
+    const std::array parts = {checkpoint_.get(name, rows, cols)};
     const std::array biases = {TensorView{}};
     return matrix(parts, biases, dtype_of(parts[0]));
   }
@@ -229,13 +281,42 @@ class Loader {
     return v;
   }
 
+  float scalar(const std::string& name) {
+    const TensorView& view = checkpoint_.get(name, 1, 1);
+    const float value = read_vector(view).as<float>()[0];
+    have(view);
+    return value;
+  }
+
+  // What norms without a weight of its own.
+  Norm norm_of_ones(int size) {
+    const std::vector<float> ones(static_cast<size_t>(size), 1.0f);
+    const TensorView view{.name = "ones", .data = ones.data(), .rows = size};
+    Norm n;
+    n.eps = config_.norm_eps;
+    n.weight = backend_.make_vector(view);
+    return n;
+  }
+
   Norm norm(const std::string& name, int size) {
     Norm n;
     n.kind = config_.norm;
     n.eps = config_.norm_eps;
     n.weight = vector(name + ".weight", size);
-    if (config_.norm == NormKind::kLayer) n.bias = vector(name + ".bias", size);
+    if (config_.norm == NormKind::kLayer) {
+      n.bias = config_.norm_bias ? vector(name + ".bias", size) : zeros(size);
+    }
     return n;
+  }
+
+  Vector zeros(int size) {
+    const std::vector<float> values(static_cast<size_t>(size));
+    TensorView view;
+    view.data = values.data();
+    view.dtype = DType::kF32;
+    view.rows = size;
+    view.cols = view.row_stride = view.col_stride = 1;
+    return backend_.make_vector(view);
   }
 
   const ModelConfig& config_;
@@ -283,58 +364,21 @@ size_t packed_bytes(const TensorMap& tensors, DType dtype, const Backend& backen
   return bytes;
 }
 
-size_t bytes_of(const Matrix& m) { return m.packed.bytes() + m.bias.bytes(); }
-size_t bytes_of(const Norm& n) { return n.weight.values.bytes() + n.bias.values.bytes(); }
-template <typename T>
-size_t bytes_of(const std::optional<T>& value) {
-  return value ? bytes_of(*value) : 0;
-}
-
 }  // namespace
-
-void Weights::for_each_matrix(FunctionRef<void(const Matrix&)> visit) const {
-  visit(token_embedding);
-  if (position_embedding) visit(*position_embedding);
-  if (head) visit(*head);
-  for (const LayerWeights& w : layers) {
-    for (const Matrix& m : w.qkv) visit(m);
-    visit(w.o);
-    for (const Matrix& m : w.gate_up) visit(m);
-    if (!w.experts) {
-      visit(w.down);
-      continue;
-    }
-    visit(w.experts->router);
-    for (const Matrix& m : w.experts->gate_up) visit(m);
-    for (const Matrix& m : w.experts->down) visit(m);
-  }
-}
-
-std::vector<DType> Weights::dtypes() const {
-  std::map<DType, int64_t> elements;
-  for_each_matrix([&](const Matrix& m) { elements[m.dtype] += int64_t{m.n_out} * m.n_in; });
-  std::vector<DType> all;
-  for (const auto& [dtype, n] : elements) all.push_back(dtype);
-  std::ranges::stable_sort(all, std::greater{}, [&](DType dtype) { return elements[dtype]; });
-  return all;
-}
-
-size_t Weights::bytes() const {
-  size_t total = bytes_of(final_norm);
-  for_each_matrix([&](const Matrix& m) { total += bytes_of(m); });
-  for (const LayerWeights& w : layers) {
-    total += bytes_of(w.attn_norm) + bytes_of(w.q_norm) + bytes_of(w.k_norm) +
-             bytes_of(w.attn_post_norm) + bytes_of(w.mlp_norm) + bytes_of(w.mlp_post_norm);
-  }
-  return total;
-}
 
 Weights load_weights(const ModelConfig& config, const TensorMap& tensors, DType dtype,
                      Backend& backend, const LoadOptions& options) {
-  if (config.moe.n_experts > 0 && backend.experts() == nullptr) {
-    throw Error(ErrorCode::kConfig, "device '" + backend.device() +
-                                        "' cannot run mixtures of experts (" + config.architecture +
-                                        ") yet; use device='cpu'");
+  const auto refuse = [&](const char* what) {
+    throw Error(ErrorCode::kConfig, "device '" + backend.device() + "' cannot run " + what + " (" +
+                                        config.architecture + ") yet; use device='cpu'");
+  };
+  if (config.moe.n_experts > 0 && backend.experts() == nullptr) refuse("mixtures of experts");
+  if (config.needs_encoders() && backend.encoders() == nullptr) refuse("encoders");
+  const bool has_sinks = std::ranges::any_of(
+      tensors, [](const auto& tensor) { return tensor.first.ends_with(".sinks.weight"); });
+  if (has_sinks && !backend.has_attention_sinks()) refuse("attention with sinks");
+  if (config.varies_layers() && !backend.varies_layers()) {
+    refuse("layers of unlike shapes, shared keys and values, or inputs of layers");
   }
   const auto load = [&](PackedReader* reader, PackedWriter* writer) {
     return Loader(config, tensors, dtype, backend, options, reader, writer).load();

@@ -20,9 +20,15 @@ namespace pb {
 //   token_embedding (vocab, hidden) · position_embedding (positions, hidden)
 //   layers.{i}.attn_norm.{weight,bias} · layers.{i}.{q,k,v,o}.{weight,bias}
 //   layers.{i}.{q_norm,k_norm}.weight (head_dim), or (q_size) and (kv_size)
-//   layers.{i}.{attn_post_norm,mlp_post_norm}.weight (hidden)
+//   layers.{i}.{attn_post_norm,mlp_post_norm}.weight (hidden) · layers.{i}.output_scale.weight (1)
+//   layers.{i}.input_gate.weight (layer_input, hidden) · layers.{i}.input_proj.weight (hidden,
+//   layer_input) · layers.{i}.input_post_norm.weight (hidden) · layer_inputs.embedding (vocab,
+//   layers * layer_input) · layer_inputs.proj.weight (layers * layer_input, hidden) ·
+//   layer_inputs.norm.weight (layer_input)
 //   layers.{i}.mlp_norm.{weight,bias} · layers.{i}.{gate,up,down}.{weight,bias}
-//   layers.{i}.router.weight (experts, hidden), layers.{i}.experts.{e}.{gate,up,down}.weight:
+//   layers.{i}.sinks.weight (heads)
+//   layers.{i}.router.{weight,bias} (experts, hidden),
+//   layers.{i}.experts.{e}.{gate,up,down}.{weight,bias}:
 //   instead of gate, up and down, where the layer has experts
 //   final_norm.{weight,bias} · head.weight
 using TensorMap = std::map<std::string, TensorView>;
@@ -56,11 +62,27 @@ struct Experts {
   std::vector<Matrix> down;     // (n_experts) of (hidden, moe.intermediate)
 };
 
+// What a layer does with its own input (LayerInputs).
+struct LayerInputWeights {
+  Matrix gate;     // (layer_input_size, hidden)
+  Matrix proj;     // (hidden, layer_input_size)
+  Norm post_norm;  // (hidden), of what is added
+};
+
+// Of which the layers' own inputs are made.
+struct LayerInputTables {
+  Matrix embedding;  // (vocab, n_layers * layer_input_size)
+  Matrix proj;       // (n_layers * layer_input_size, hidden)
+  Norm norm;         // (layer_input_size), of each layer's part of the projection, and of the sum
+};
+
 struct LayerWeights {
-  std::optional<Norm> attn_norm;       // (hidden), of what enters attention
-  Matrices qkv;                        // (q_size + 2 kv_size, hidden): q, then k, then v
+  std::optional<Norm> attn_norm;  // (hidden), of what enters attention
+  Matrices qkv;  // (q_size + 2 kv_size, hidden): q, then k, then v; q alone without KV of its own
   std::optional<Norm> q_norm;          // (head_dim), over each head of q, or (q_size)
   std::optional<Norm> k_norm;          // (head_dim), over each head of k, or (kv_size)
+  std::optional<Norm> v_norm;          // (head_dim) of ones, over each head of v
+  std::optional<Vector> sinks;         // (n_heads): a logit that takes part in its softmax alone
   Matrix o;                            // (hidden, q_size)
   std::optional<Norm> attn_post_norm;  // (hidden), of what attention adds
   std::optional<Norm> mlp_norm;        // (hidden), of what enters the MLP
@@ -68,11 +90,13 @@ struct LayerWeights {
   Matrix down;       // (hidden, intermediate)
   std::optional<Norm> mlp_post_norm;  // (hidden), of what the MLP adds
   std::optional<Experts> experts;     // instead of gate_up and down
+  std::optional<LayerInputWeights> input;
 };
 
 struct Weights {
   Matrix token_embedding;                    // (vocab, hidden)
   std::optional<Matrix> position_embedding;  // (positions, hidden), where positions are learned
+  std::optional<LayerInputTables> layer_inputs;
   std::vector<LayerWeights> layers;
   Norm final_norm;             // (hidden)
   std::optional<Matrix> head;  // (vocab, hidden); none = tied to token_embedding
@@ -92,7 +116,8 @@ struct Weights {
 // them. Pages of mapped files are dropped as they have been read. Throws kModelFormat
 // naming the tensor where one is missing, has another shape than `config` says, holds a number that
 // is not finite, or is of no use to this model; what is wrong with the cache is never thrown.
-// Throws kConfig for experts on a backend that has no operations of them.
+// Throws kConfig for experts, sinks, encoders, or layers that vary, on a backend that has no
+// operations of them.
 Weights load_weights(const ModelConfig& config, const TensorMap& tensors, DType dtype,
                      Backend& backend, const LoadOptions& options = {});
 

@@ -25,6 +25,7 @@
 #include "base/heartbeat.h"
 #include "model/config.h"
 #include "ops/buffer.h"
+#include "ops/encoders.h"
 #include "ops/experts.h"
 #include "ops/row_batch.h"
 #include "ops/tensor_view.h"
@@ -38,30 +39,35 @@ struct PassShape {
   int max_sequences = 0;
   int n_positions = 0;  // of a sequence
   int n_heads = 0;
-  int n_kv_heads = 0;
-  int head_dim = 0;
+  std::vector<LayerStorage> storages = {};  // of KV; at least one
   int vocab_size = 0;
   int block_size = 0;  // of KV
-  int n_layer_groups = 1;
   DType kv_dtype = DType::kF32;
 };
 
 // The per-layer inputs of attention besides the rows.
 struct AttentionLayer {
-  int group = 0;  // of layers, which share block tables and a KvStorage
-  int layer = 0;  // of the group
+  int group = 0;    // of layers, which share block tables
+  int storage = 0;  // number of PassShape::storages
+  int layer = 0;    // of the storage
   int n_heads = 0;
   int n_kv_heads = 0;
   int head_dim = 0;
   float scale = 1.0f;
   float softcap = 0.0f;               // scores s become softcap * tanh(s / softcap); 0 = none
-  int sliding_window = 0;             // 0 = full
+  int sliding_window = 0;             // 0 = full; both_ways: on each side
+  bool both_ways = false;             // queries see what follows them in the pass too
   const RopeTable* rope = nullptr;    // null = no rotation
   const RopeTable* q_rope = nullptr;  // of q; null = rope
   // Null = none. A weight of (head_dim) norms each head; one of all heads of q, or of k, norms them
   // as one row: RMSNorm only.
   const Norm* q_norm = nullptr;
   const Norm* k_norm = nullptr;
+  // (n_heads), null = none: a logit of each head that is added to its softmax's sum, so that what
+  // a query gets of all values may be less than 1.
+  const Vector* sinks = nullptr;
+  const Norm* v_norm = nullptr;  // of (head_dim) alone
+  bool writes_kv = true;         // else k and v are those of an earlier layer, and not in qkv
 };
 
 enum class Store { kSet, kAdd };  // y = ..., y += ...
@@ -85,6 +91,11 @@ class Backend {
   // Whether there are products of every dtype of DType, f16 aside, and matrices may have their
   // outputs beside those of others (Matrix::first_out).
   virtual bool mixes_dtypes() const { return false; }
+  // Whether attention takes sinks.
+  virtual bool has_attention_sinks() const { return false; }
+  // Whether layers may differ in more than windows and frequencies: in the sizes of heads, in
+  // whether they write KV, in Norm::sum_scale; and whether there are v_norm and multiply_activated.
+  virtual bool varies_layers() const { return false; }
   // Whether activations made for weights of dtype `a` serve those of `b` too.
   virtual bool shares_activations(DType a, DType b) const { return a == b; }
 
@@ -142,7 +153,7 @@ class Backend {
   // out[i] = norm(x[row i of rows]).  x (*, hidden) f32 -> out (rows.n, hidden)
   virtual void norm(const Buffer& x, Rows rows, const Norm& norm, Activations& out) = 0;
 
-  // x[r] += norm(y[r]), an RMSNorm.  y, x (n_rows, hidden) f32
+  // x[r] = (x[r] + norm(y[r])) * norm.sum_scale, an RMSNorm.  y, x (n_rows, hidden) f32
   virtual void norm_add(const Buffer& y, int n_rows, const Norm& norm, Buffer& x) = 0;
 
   // out[r] = x[r], rounded as products take it.  x (n_rows, hidden) f32 -> out (n_rows, hidden)
@@ -152,11 +163,13 @@ class Backend {
   virtual void matmul(const Activations& x, int n_rows, const Matrix& w, Buffer& y,
                       Store store) = 0;
 
-  // Norms (if any) and rotates q and k in place and writes k and v of every row to its block.
+  // Norms (if any) and rotates q and k in place, norms v, and writes k and v of every row to its
+  // block; of a layer that writes none, q alone.
   // qkv (n_rows, (n_heads + 2 * n_kv_heads) * head_dim) f32: q heads, then k heads, then v heads
   virtual void rope_and_store(Buffer& qkv, const AttentionLayer& layer, KvStorage& kv) = 0;
 
-  // Causal attention of every row's q over its sequence's KV up to its own position.
+  // Attention of every row's q over its sequence's KV up to its own position, or, both ways, up to
+  // the sequence's last row of the pass.
   // qkv as above -> out (n_rows, n_heads * head_dim)
   virtual void attention(const Buffer& qkv, const AttentionLayer& layer, const KvStorage& kv,
                          Activations& out) = 0;
@@ -165,6 +178,12 @@ class Backend {
   // act(gate_up), (n_rows, n).  n = out.cols
   virtual void activate(const Buffer& gate_up, int n_rows, Activation kind, bool gated,
                         Activations& out) = 0;
+
+  // out = act(gate) * factors[:, first : first + out.cols].
+  // gate (n_rows, out.cols), factors (n_rows, n_factors) f32
+  virtual void multiply_activated(const Buffer& /*gate*/, int /*n_rows*/, Activation /*kind*/,
+                                  const Buffer& /*factors*/, int /*n_factors*/, int /*first*/,
+                                  Activations& /*out*/) {}
 
   // logits *= scale, then softcap * tanh(logits / softcap) unless softcap is 0.
   // logits (n_rows, vocab_size) f32
@@ -181,6 +200,9 @@ class Backend {
 
   // Those of mixtures of experts; null where the device has none. They live as long as this.
   virtual ExpertOperations* experts() { return nullptr; }
+
+  // Those of encoders; null where the device has none. They live as long as this.
+  virtual EncoderOperations* encoders() { return nullptr; }
 
   // Copies all layers of a block.
   virtual void copy_block(KvStorage& kv, int from, int to) = 0;

@@ -46,6 +46,11 @@ class ExpertOperations {
   virtual void matmul(const Activations& x, int n_rows, const Routing& routing,
                       std::span<const Matrix> w, Buffer& y) = 0;
 
+  // out = g sigmoid(alpha g) (u + 1), g = min(gate, limit), u = up between -limit and limit.
+  // gate_up (n_pairs, 2n): gate, then up -> out (n_pairs, n).  n = out.cols
+  virtual void clamped_swiglu(const Buffer& gate_up, int n_pairs, float alpha, float limit,
+                              Activations& out) = 0;
+
   // x[row] += the sum over its experts, in ascending order, of weight * y[pair]. The sum starts at
   // zero and is added to x at last.  y (n_rows * n_per_row, hidden), x (n_rows, hidden) f32
   virtual void combine(const Buffer& y, int n_rows, const Routing& routing, int hidden,

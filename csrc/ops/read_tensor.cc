@@ -110,6 +110,12 @@ void read_row(const TensorView& view, int64_t row, int64_t first, int n, float* 
     case DType::kInt4:
       read_groups<Int4Group>(view, row, first, n, out);
       break;
+    case DType::kInt4Zp:
+      read_groups<Int4ZpGroup>(view, row, first, n, out);
+      break;
+    case DType::kMxfp4:
+      read_groups<Mxfp4Group>(view, row, first, n, out);
+      break;
     case DType::kQ4K:
     case DType::kQ5K:
     case DType::kQ6K:
@@ -123,6 +129,14 @@ void read_group(const TensorView& view, int64_t row, int64_t group, Int8Group& o
 }
 
 void read_group(const TensorView& view, int64_t row, int64_t group, Int4Group& out) {
+  read_block(view, row, group, out);
+}
+
+void read_group(const TensorView& view, int64_t row, int64_t group, Mxfp4Group& out) {
+  read_block(view, row, group, out);
+}
+
+void read_group(const TensorView& view, int64_t row, int64_t group, Int4ZpGroup& out) {
   read_block(view, row, group, out);
 }
 

@@ -7,6 +7,7 @@
 
 #include "base/aligned_buffer.h"
 #include "base/dtype.h"
+#include "base/mxfp4.h"
 #include "base/quantise.h"
 #include "base/super_block.h"
 #include "ops/tensor_view.h"
@@ -19,9 +20,11 @@ inline constexpr int kReadBlock = 2 * kGroup;
 // out[i] = view(row, first + i) in f32, exactly. `first` is a multiple of kGroup, n <= kReadBlock.
 void read_row(const TensorView& view, int64_t row, int64_t first, int n, float* out);
 
-// Group number `group` of a row of a view of kInt8 or kInt4.
+// Group number `group` of a row of a view of kInt8, kInt4, kInt4Zp or kMxfp4.
 void read_group(const TensorView& view, int64_t row, int64_t group, Int8Group& out);
 void read_group(const TensorView& view, int64_t row, int64_t group, Int4Group& out);
+void read_group(const TensorView& view, int64_t row, int64_t group, Int4ZpGroup& out);
+void read_group(const TensorView& view, int64_t row, int64_t group, Mxfp4Group& out);
 // ... of a view in super-blocks.
 void read_group(const TensorView& view, int64_t row, int64_t group, SuperGroup& out);
 

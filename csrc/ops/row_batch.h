@@ -23,7 +23,6 @@ struct SequenceRows {
 // One physical pass: at most n_ubatch rows, planned once, used by every layer.
 struct RowBatch {
   int n_rows = 0;
-  int n_layer_groups = 1;
   const int32_t* tokens = nullptr;     // (n_rows)
   const int32_t* positions = nullptr;  // (n_rows)
   std::span<const SequenceRows> sequences = {};

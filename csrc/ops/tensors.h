@@ -54,6 +54,8 @@ struct Norm {
   float eps = 0.0f;
   Vector weight;  // (hidden)
   Vector bias;    // (hidden) with kLayer, else empty
+  // norm_add multiplies its sums by it. Not 1 only where a backend varies_layers().
+  float sum_scale = 1.0f;
 };
 
 // What enters a matrix product: rows of `cols` numbers, rounded to what products of `dtype`
@@ -78,8 +80,9 @@ struct RopeTable {
   Buffer sines;
 };
 
-// Keys and values of every block and layer of a group.
+// Keys and values of every block of a group, of those layers that have one shape.
 struct KvStorage {
+  int group = 0;
   int n_blocks = 0;
   int block_size = 0;  // a divisor of kAttentionSegment
   int n_layers = 0;
@@ -92,7 +95,7 @@ struct KvStorage {
 
 // Keys and values of all layers.
 struct ModelKv {
-  std::vector<KvStorage> groups;
+  std::vector<KvStorage> storages;
   std::vector<LayerPlace> places;  // by layer
 };
 

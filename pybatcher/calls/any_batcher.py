@@ -251,9 +251,11 @@ class AnyBatcher(Lifecycle):
 
         texts: texts, or token ids, at least one, any number. No system prompt comes before them.
         pooling: None: as the model's own files say (those of sentence-transformers, which may
-            also say that vectors have length 1); "last" where they say nothing.
+            also say that vectors have length 1, or go through dense layers); where they say
+            nothing "last", or "mean" for an encoder.
             "last": the state of the last token; a long text may take several steps.
-            "mean": the mean of the states of all tokens. The text is computed in one step
+            "mean": the mean of the states of all tokens; "cls": the state of the first token.
+            The text is then computed in one step, as every text of an encoder is,
             whatever `max_prefill_tokens` and `itl_target` say, so it can have `n_batch`
             tokens at most. Up to `n_batch - n_parallel` tokens fit into a step with
             generating requests; a longer text waits until enough of these have ended, and

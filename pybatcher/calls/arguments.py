@@ -84,10 +84,11 @@ def check_priority(priority: object) -> int:
 
 
 def check_pooling(pooling: object) -> Pooling | None:
-    """Return "last", "mean", or None. Raises InvalidRequestError."""
+    """Return "last", "mean", "cls", or None. Raises InvalidRequestError."""
     if pooling is None:
         return None
-    found: Pooling = REQUEST.choice("pooling", pooling, ("last", "mean"), "'last' or 'mean'")
+    wanted = "'last', 'mean' or 'cls'"
+    found: Pooling = REQUEST.choice("pooling", pooling, ("last", "mean", "cls"), wanted)
     return found
 
 

@@ -49,7 +49,7 @@ class ScoreContinuations(CallOptions, Question[list[Score]]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmbedTexts(CallOptions, Question[list[Embedding]]):
-    """Embed each text as one vector. pooling: "last", "mean"; None: as the model says."""
+    """Embed each text as one vector. pooling: "last", "mean", "cls"; None: as the model says."""
 
     texts: Sequence[Prompt]
     pooling: str | None = None

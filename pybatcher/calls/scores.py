@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from ..params.embedding_defaults import EmbeddingDefaults
+
 __all__ = ["Answer", "Embedding", "Score"]
 
 _SMALLEST_NORM = 1e-12  # as torch's normalize has it: the vector may be 0
@@ -40,7 +42,8 @@ class Score:
 class Embedding:
     """A text as one vector.
 
-    vector: (hidden_size) float32; of length 1 where the model's own files say so.
+    vector: float32, (hidden_size) or what the model's dense layers make of that; of length 1
+        where the model's own files say so.
     prompt_tokens: number of tokens of the text. cached_tokens: how many of them were taken from
         KV that was already there.
     """
@@ -64,11 +67,16 @@ class Answer:
     cached_tokens: int
     top_logprobs: tuple[TopLogprobs, ...] = ()
 
-    def embedding(self, prompt_tokens: int, normalised: bool) -> Embedding:
-        """Return the vector as an embedding, of length 1 where it is to be normalised."""
+    def embedding(self, prompt_tokens: int, defaults: EmbeddingDefaults) -> Embedding:
+        """Return the vector as an embedding: through the dense layers, then of length 1, if asked.
+
+        defaults: whose pooling has made the vector.
+        """
         import numpy as np
 
         vector = np.array(self.vector)
-        if normalised:
+        if defaults.head is not None:
+            vector = defaults.head(vector)
+        if defaults.normalised:
             vector /= max(float(np.linalg.norm(vector)), _SMALLEST_NORM)
         return Embedding(vector, prompt_tokens, self.cached_tokens)

@@ -16,7 +16,7 @@ from .options import ModelOption, takes_options
 
 if TYPE_CHECKING:
     from ..engine import Engine
-    from ..loading import LoadedModel
+    from ..loading import LoadedModel, ModelConfig
     from ..loading.cuda import CudaInfo
 
 __all__ = ["info"]
@@ -52,10 +52,16 @@ def _model_facts(model: LoadedModel) -> dict[str, str]:
         "parameters": f"{parameters:,}",
         "checkpoint dtype": model.dtype,
         "layers": f"{config.n_layers} of {config.hidden_size}",
-        "heads": f"{config.n_heads} of {config.head_dim}, {config.n_kv_heads} for KV",
+        "heads": _heads(config),
         "vocabulary": f"{config.vocab_size:,} tokens",
         "positions": f"{config.max_position_embeddings:,}",
     }
+
+
+def _heads(config: ModelConfig) -> str:
+    shapes = [config.shape(layer) for layer in range(config.n_layers)]
+    unlike = dict.fromkeys((shape.head_dim, shape.n_kv_heads) for shape in shapes)
+    return "; ".join(f"{config.n_heads} of {size}, {n_kv} for KV" for size, n_kv in unlike)
 
 
 def _engine_facts(engine: Engine, is_auto: bool) -> dict[str, str]:

@@ -1,8 +1,10 @@
 """Block quantisation formats: groups of neighbouring elements that share scales.
 
 A row of a quantised weight is a row of bytes. The engine computes with those in `ENGINE_BLOCKS`:
-"int8" (GGUF's Q8_0), "int4" (Q4_0), "q4_k", "q5_k" and "q6_k". The others keep their GGUF names,
-and `conversion.py` converts them, because the engine has no kernels for them.
+"int8" (GGUF's Q8_0), "int4" (Q4_0), "int4_zp" (which GGUF has not: int4 with a zero point for
+each group), "q4_k", "q5_k", "q6_k" and "mxfp4". The others keep their GGUF
+names, and `conversion.py` converts them, because the engine has no kernels for them;
+"mxfp4_parts" is MXFP4 as safetensors have it, the scales in a tensor of their own.
 
 Layouts: https://github.com/ggml-org/ggml/blob/master/src/ggml-common.h
 """
@@ -11,7 +13,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["BLOCKS", "ENGINE_BLOCKS", "Block", "block_name"]
+__all__ = ["BLOCKS", "ENGINE_BLOCKS", "MXFP4_PARTS", "Block", "block_name"]
+
+MXFP4_PARTS = "mxfp4_parts"
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +29,7 @@ class Block:
 BLOCKS = {
     "int8": Block(32, 34),
     "int4": Block(32, 18),
+    "int4_zp": Block(32, 20),
     "Q4_1": Block(32, 20),
     "Q5_0": Block(32, 22),
     "Q5_1": Block(32, 24),
@@ -44,13 +49,21 @@ BLOCKS = {
     "IQ4_XS": Block(256, 136),
     "TQ1_0": Block(256, 54),
     "TQ2_0": Block(256, 66),
-    "MXFP4": Block(32, 17),
+    "mxfp4": Block(32, 17),
+    MXFP4_PARTS: Block(32, 16),
 }
 
-_GGUF_NAMES = {"int8": "Q8_0", "int4": "Q4_0", "q4_k": "Q4_K", "q5_k": "Q5_K", "q6_k": "Q6_K"}
-ENGINE_BLOCKS = tuple(_GGUF_NAMES)
+_GGUF_NAMES = {
+    "int8": "Q8_0",
+    "int4": "Q4_0",
+    "q4_k": "Q4_K",
+    "q5_k": "Q5_K",
+    "q6_k": "Q6_K",
+    "mxfp4": "MXFP4",
+}
+ENGINE_BLOCKS = (*_GGUF_NAMES, "int4_zp")
 
 
 def block_name(dtype: str) -> str:
     """Return GGUF's name of the block format `dtype`."""
-    return _GGUF_NAMES.get(dtype, dtype)
+    return _GGUF_NAMES.get("mxfp4" if dtype == MXFP4_PARTS else dtype, dtype)

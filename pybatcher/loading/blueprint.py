@@ -6,19 +6,18 @@ import warnings
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from .fields import shown
 from .model_config import ModelConfig
 from .tensors import Tensor, TensorRule, gather
 
-__all__ = ["EMBEDDING", "HEAD", "TEXT_PREFIXES", "Blueprint"]
+__all__ = ["EMBEDDING", "HEAD", "LAYER_INPUTS", "TEXT_PREFIXES", "Blueprint"]
 
 EMBEDDING = "token_embedding"
 HEAD = "head.weight"
+LAYER_INPUTS = "layer_inputs.embedding"
 TEXT_PREFIXES = (
     ("language_model.model.", "model."),
     ("language_model.lm_head.", "lm_head."),
@@ -38,8 +37,9 @@ class Blueprint:
         checkpoints of the family leave out; "" where none do.
     text_prefixes: (in the checkpoint, in the rules): leading parts of the names of the text
         part of a model that has others, which are left out; () where it is all there is.
-    generates: the model has a head, or one tied to the embedding.
-    rounds_embedding_scale: the scale is rounded to the embedding's dtype.
+    generates: the model has a head, or one tied to the embedding, and is no encoder.
+    rounds_embedding_scale: the scale is rounded to the embedding's dtype, and so is that of the
+        layers' own inputs.
     """
 
     config: ModelConfig
@@ -53,14 +53,19 @@ class Blueprint:
     def without_head(self) -> Blueprint:
         """Return the blueprint of the same model saved without a head, which may be tied."""
         rules = tuple(rule for rule in self.rules if rule.name != HEAD)
-        return replace(self, rules=self.rules if self.tied else rules, generates=self.tied)
+        generates = self.generates and self.tied
+        return replace(self, rules=self.rules if self.tied else rules, generates=generates)
 
     def config_of(self, tensors: Mapping[str, Tensor]) -> ModelConfig:
         """Return the configuration of the model with these tensors, as `fill` has made them."""
         if not self.rounds_embedding_scale:
             return self.config
         scale = _rounded(self.config.embedding_scale, tensors[EMBEDDING].dtype)
-        return replace(self.config, embedding_scale=scale)
+        config = replace(self.config, embedding_scale=scale)
+        if config.layer_input_size == 0:
+            return config
+        scale = _rounded(config.layer_input_scale, tensors[LAYER_INPUTS].dtype)
+        return replace(config, layer_input_scale=scale)
 
     def fill(self, available: Mapping[str, Tensor], origin: str) -> dict[str, Tensor]:
         """Return the model's tensors by canonical name, types and shapes checked.
@@ -81,7 +86,7 @@ class Blueprint:
         head, embedding = tensors.get(HEAD), tensors.get(EMBEDDING)
         if embedding is None:
             tensors[EMBEDDING] = tensors.pop(HEAD)
-        elif self.tied and head is not None and _equal(head.array, embedding.array):
+        elif self.tied and head is not None and _equal(head, embedding):
             del tensors[HEAD]
         return tensors
 
@@ -106,7 +111,12 @@ class Blueprint:
         return text
 
     def _without_prefix(self, rule: TensorRule) -> TensorRule:
-        return replace(rule, source=rule.source.removeprefix(self.prefix))
+        return replace(
+            rule,
+            source=rule.source.removeprefix(self.prefix),
+            otherwise=None if rule.otherwise is None else self._without_prefix(rule.otherwise),
+            plus_row=None if rule.plus_row is None else self._without_prefix(rule.plus_row),
+        )
 
     def _present(
         self, rules: tuple[TensorRule, ...], available: Mapping[str, Tensor]
@@ -135,6 +145,9 @@ def _rounded(value: float, dtype: str) -> float:
     return float(np.float32(value))
 
 
-def _equal(a: NDArray[Any], b: NDArray[Any]) -> bool:
+def _equal(head: Tensor, embedding: Tensor) -> bool:
+    if head.stored is not None or embedding.stored is not None:
+        return False
+    a, b = head.array, embedding.array
     same_memory = a.ctypes.data == b.ctypes.data and a.strides == b.strides
     return same_memory or np.array_equal(a, b)

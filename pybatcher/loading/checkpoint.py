@@ -8,6 +8,7 @@ from pathlib import Path
 from ..errors import ModelFormatError
 from .fields import shown
 from .json_file import read_fields
+from .mxfp4 import with_mxfp4
 from .safetensors_file import map_tensors
 from .tensors import Tensor
 
@@ -38,6 +39,7 @@ def weight_files(directory: Path) -> list[Path]:
 def map_checkpoint(files: Iterable[Path]) -> dict[str, Tensor]:
     """Map the tensors of all files; return them by the checkpoint's names. Reads no weights.
 
+    Blocks and scales of MXFP4 are one tensor, by the name of its blocks.
     Raises ModelFormatError if a file is missing or damaged, or if two files hold the
     same tensor.
     """
@@ -47,7 +49,7 @@ def map_checkpoint(files: Iterable[Path]) -> dict[str, Tensor]:
             if name in tensors:
                 raise ModelFormatError(f"{tensor.source}: is in {tensors[name].source} too")
             tensors[name] = tensor
-    return tensors
+    return with_mxfp4(tensors)
 
 
 def _read_file_names(index: Path) -> list[str]:

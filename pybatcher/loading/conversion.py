@@ -1,8 +1,8 @@
-"""Convert weights in GGUF block formats that the engine has no kernels for.
+"""Convert weights that the engine does not take as they are in the checkpoint.
 
 The engine takes f32, f16, bf16 and the blocks of ENGINE_BLOCKS as they are. A matrix keeps that
-dtype, or is rounded to the engine's. All other formats are dequantised here, by the reference
-implementation in the `gguf` package.
+dtype, or is rounded to the engine's. GGUF's other blocks are dequantised here, by the reference
+implementation in the `gguf` package; a `StoredWeight` makes its own arrays.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import ModelFormatError
-from .blocks import BLOCKS, ENGINE_BLOCKS, block_name
+from .blocks import BLOCKS, ENGINE_BLOCKS, MXFP4_PARTS, block_name
+from .mxfp4 import joined_blocks
+from .rounding import to_bf16
 from .tensors import Tensor
 
 __all__ = [
@@ -50,19 +52,25 @@ def engine_dtype(dtype: str) -> str:
 
 
 def kept_matrices(tensors: Mapping[str, Tensor]) -> set[str]:
-    """Return the names of the matrices that can keep their dtype; none without blocks.
+    """Return the names of the matrices that can keep their dtype; none if all are plain numbers.
 
-    Those of plain numbers and of ENGINE_BLOCKS, and those that become int8 without loss.
+    Those of plain numbers and of ENGINE_BLOCKS, those that become int8 without loss, and those
+    that quantisation programs have stored.
     """
-    if not any(tensor.dtype in BLOCKS for tensor in tensors.values()):
+    if not any(tensor.dtype in BLOCKS or tensor.stored for tensor in tensors.values()):
         return set()
     matrices = {name: tensor for name, tensor in tensors.items() if tensor.array.ndim == 2}
-    return {name for name, tensor in matrices.items() if _own_dtype(tensor.dtype) is not None}
+    return {name for name, tensor in matrices.items() if _own_dtype(tensor) is not None}
 
 
-def _own_dtype(kind: str) -> str | None:
+def _own_dtype(tensor: Tensor) -> str | None:
+    if tensor.stored is not None:
+        return tensor.stored.own_dtype
+    kind = tensor.dtype
     if kind not in BLOCKS or kind in ENGINE_BLOCKS:
         return kind
+    if kind == MXFP4_PARTS:
+        return "mxfp4"
     return "int8" if kind in _LOSSLESS_IN_INT8 else None
 
 
@@ -80,12 +88,15 @@ def convert_tensors(
     check_conversion(tensors, dtype, origin, kept)
     entries = {}
     for name, tensor in tensors.items():
-        own = _own_dtype(tensor.dtype) if name in kept else None
+        own = _own_dtype(tensor) if name in kept else None
         entries[name] = _entry(tensor, own or dtype)
     return entries
 
 
 def _entry(tensor: Tensor, dtype: str) -> tuple[Any, ...]:
+    if tensor.stored is not None:
+        made = tensor.stored.takes(dtype)
+        return partial(tensor.stored.make, made), made, *tensor.shape
     target = target_dtype(tensor.dtype, dtype)
     if target == tensor.dtype:
         return tensor.array, tensor.dtype
@@ -100,26 +111,54 @@ def check_conversion(
     Raises ModelFormatError where the `gguf` package is needed and is not installed.
     """
     for kind in dict.fromkeys(tensor.dtype for tensor in tensors.values()):
-        if kind in BLOCKS and kind not in ENGINE_BLOCKS:
+        if kind in BLOCKS and kind not in (*ENGINE_BLOCKS, MXFP4_PARTS):
             _reference(kind, origin)
     rounded = [tensor.dtype for name, tensor in tensors.items() if name not in kept]
     kinds = Counter(kind for kind in rounded if kind in BLOCKS)
-    lossless = {"f32": tuple(BLOCKS), "int8": ("int8", *_LOSSLESS_IN_INT8), "int4": ("int4",)}
+    lossless = {
+        "f32": tuple(BLOCKS),
+        "bf16": ("mxfp4", MXFP4_PARTS),
+        "int8": ("int8", *_LOSSLESS_IN_INT8),
+        "int4": ("int4",),
+    }
     lost = sorted((block_name(k), n) for k, n in kinds.items() if k not in lossless.get(dtype, ()))
+    _warn_of_rounding(lost, dtype, origin)
+    stored = Counter(_rounding(tensor, dtype, name in kept) for name, tensor in tensors.items())
+    for target in sorted({target for target, _ in stored if target}):
+        lost = sorted((name, count) for (to, name), count in stored.items() if to == target)
+        _warn_of_rounding(lost, target, origin)
+
+
+def _rounding(tensor: Tensor, dtype: str, is_kept: bool) -> tuple[str, str]:
+    """Return the dtype that a stored matrix is rounded to and its format; "" where none is lost.
+
+    FP8 becomes bf16 without a warning, as f32 checkpoints do if they are asked to.
+    """
+    stored = tensor.stored
+    if stored is None:
+        return "", ""
+    target = stored.own_dtype if is_kept else dtype
+    return ("", "") if target == "bf16" or stored.holds(target) else (target, stored.format)
+
+
+def _warn_of_rounding(lost: list[tuple[str, int]], dtype: str, origin: str) -> None:
+    """Warn of the matrices, by format, that lose precision in `dtype`; not if there are none."""
     if lost:
         counts = " and ".join(f"{count} of {name}" for name, count in lost)
         advice = _PRECISION_ADVICE.get(dtype, "")
-        warnings.warn(f"{origin}: matrices are rounded to {dtype}: {counts}{advice}", stacklevel=3)
+        warnings.warn(f"{origin}: matrices are rounded to {dtype}: {counts}{advice}", stacklevel=4)
 
 
 def target_dtype(kind: str, dtype: str) -> str:
     """Return the dtype to which weights of format `kind` are converted for an engine of `dtype`.
 
-    A format that the engine takes stays as it is. Other blocks become f32, or bf16 for a bf16
-    engine; int8 blocks for an int8 engine where that is lossless.
+    A format that the engine takes stays as it is, MXFP4 in parts becomes mxfp4. Other blocks
+    become f32, or bf16 for a bf16 engine; int8 blocks for an int8 engine where that is lossless.
     """
     if dtype == "int8" and kind in _LOSSLESS_IN_INT8:
         return "int8"
+    if kind == MXFP4_PARTS:
+        return "mxfp4"
     if kind not in BLOCKS or kind in ENGINE_BLOCKS:
         return kind
     return "bf16" if dtype == "bf16" else "f32"
@@ -128,15 +167,17 @@ def target_dtype(kind: str, dtype: str) -> str:
 def convert(tensor: Tensor, target: str) -> NDArray[Any]:
     """Return the values of a matrix in blocks as `target`, a dtype given by `target_dtype`.
 
-    Shape (rows, columns); float32, or bfloat16 bits as uint16. int8 blocks are bytes:
-    (rows, columns / 32 * 34).
+    Shape (rows, columns); float32, or bfloat16 bits as uint16. int8 and mxfp4 blocks are bytes:
+    (rows, columns / 32 * 34) and (rows, columns / 32 * 17).
     """
     kind = tensor.dtype
+    if target == "mxfp4":
+        return joined_blocks(tensor)
     if target == "int8":
         return _in_parts(tensor, lambda rows: _to_int8(rows, kind), 34 / 32, np.uint8)
     to_f32 = _reference(kind, tensor.source)
     if target == "bf16":
-        return _in_parts(tensor, lambda rows: _to_bf16(to_f32(rows)), 1, np.uint16)
+        return _in_parts(tensor, lambda rows: to_bf16(to_f32(rows)), 1, np.uint16)
     return _in_parts(tensor, to_f32, 1, np.float32)
 
 
@@ -153,14 +194,6 @@ def _in_parts(tensor: Tensor, function: _Function, width: float, dtype: Any) -> 
         with np.errstate(all="ignore"):  # the engine refuses what is not finite, by name
             out[part] = function(tensor.array[part])
     return out
-
-
-def _to_bf16(values: NDArray[np.float32]) -> NDArray[np.uint16]:
-    """Round to the nearest bf16, ties to even, as the engine does. Returns the bits."""
-    bits = values.view(np.uint32)
-    rounded = (bits + (0x7FFF + ((bits >> 16) & 1))) >> 16
-    not_a_number = (bits & 0x7FFFFFFF) > 0x7F800000
-    return np.where(not_a_number, (bits >> 16) | 0x40, rounded).astype(np.uint16)
 
 
 def _to_int8(rows: _Rows, kind: str) -> _Rows:

@@ -37,6 +37,10 @@ class Fields:
     def __contains__(self, name: str) -> bool:
         return self._values.get(name) is not None
 
+    def names(self) -> list[str]:
+        """Return the names of all fields."""
+        return list(self._values)
+
     def get(self, name: str) -> Any:
         """Return the unchecked value; None where the field is absent."""
         return self._values.get(name)
@@ -104,6 +108,10 @@ class Fields:
         if not isinstance(value, dict):
             raise self.error(name, "an object")
         return Fields(value, f"{self.source}: {name}")
+
+    def without(self, name: str) -> Fields:
+        """Return the same object without a field."""
+        return Fields({k: v for k, v in self._values.items() if k != name}, self.source)
 
     def with_defaults(self, defaults: Mapping[str, Any]) -> Fields:
         """Return the same object with the fields of `defaults` that are absent; null stays null."""

@@ -6,17 +6,29 @@ one is its loader's.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from .families import gemma, granite, llama, ministral, olmo, phi3, smollm3
+import numpy as np
+from numpy.typing import NDArray
+
+from . import gguf_gemma4
+from .families import gemma, gpt_oss, granite, llama, ministral, olmo, phi3, smollm3
 from .fields import Fields
+from .gguf_encoders import (
+    bert_rules,
+    gemma_embedding,
+    modern_bert_rules,
+    read_bert,
+    read_modern_bert,
+)
 from .gguf_keys import ArchitectureKeys
 from .gguf_rope import original_positions
 from .limits import MAX_LAYERS, MAX_POSITIONS
+from .llama_config import LlamaSizes
 from .model_config import ModelConfig
 from .rope import read_rope
-from .tensors import TensorRule
+from .tensors import Tensor, TensorRule
 
 __all__ = ["ARCHITECTURES", "GgufArchitecture"]
 
@@ -33,7 +45,13 @@ class GgufArchitecture:
     names: GGUF's names of parts of a layer, where they are not those of a Llama.
     has_windows, has_attention_scale, has_rotary_dim, has_yarn_log_multiplier: its keys may say
         these.
+    truncates_yarn: as `read_gguf_rope` has it.
     in_pairs: rows of q and k are permuted, for llama.cpp turns neighbouring rows.
+    read: reads the whole configuration, where keys vary by layer; takes the number of tokens and
+        the divisors of frequencies. None: it is Llama-like.
+    unused: names of tensors that a file may have and that no layer needs.
+    read_encoder, own_rules: of an architecture that is not Llama-like, instead of `change`, and of
+        `rules` and `names`: its configuration, and its rules with GGUF's names as sources.
     """
 
     change: Callable[[ArchitectureKeys, ModelConfig], ModelConfig] = lambda _, config: config
@@ -43,7 +61,12 @@ class GgufArchitecture:
     has_attention_scale: bool = False
     has_rotary_dim: bool = False
     has_yarn_log_multiplier: bool = False
+    truncates_yarn: bool = True
     in_pairs: bool = False
+    read: Callable[[ArchitectureKeys, int, NDArray[np.float64] | None], ModelConfig] | None = None
+    unused: Callable[[ModelConfig], Collection[str]] = lambda _: ()
+    read_encoder: Callable[[ArchitectureKeys, LlamaSizes, int], ModelConfig] | None = None
+    own_rules: Callable[[ModelConfig, Mapping[str, Tensor]], Iterator[TensorRule]] | None = None
 
 
 def _gemma2(keys: ArchitectureKeys, config: ModelConfig) -> ModelConfig:
@@ -115,6 +138,12 @@ def _mistral3(keys: ArchitectureKeys, config: ModelConfig) -> ModelConfig:
     return ministral.with_query_beta(config, beta, original)
 
 
+def _gpt_oss(keys: ArchitectureKeys, config: ModelConfig) -> ModelConfig:
+    window = keys.integer("attention.sliding_window", 1, MAX_POSITIONS)
+    sliding = _sliding_layers(keys, config.n_layers, 2)
+    return replace(config, sliding_windows=tuple(window if slides else 0 for slides in sliding))
+
+
 def _with_windows(
     keys: ArchitectureKeys, config: ModelConfig, period: int, theta: float
 ) -> ModelConfig:
@@ -133,13 +162,23 @@ def _with_windows(
     )
 
 
-def _sliding_layers(keys: ArchitectureKeys, n_layers: int, period: int) -> Sequence[bool]:
-    """Return which layers see a window: all but every `period`-th, or as the file says."""
+def _modern_bert(keys: ArchitectureKeys, sizes: LlamaSizes, vocab_size: int) -> ModelConfig:
+    sliding = _sliding_layers(keys, sizes.n_layers, 3, full_first=True)
+    return read_modern_bert(keys, sizes, vocab_size, sliding)
+
+
+def _sliding_layers(
+    keys: ArchitectureKeys, n_layers: int, period: int, *, full_first: bool = False
+) -> Sequence[bool]:
+    """Return which layers see a window: all but every `period`-th, or as the file says.
+
+    full_first: of a period the first layer sees all, not the last.
+    """
     name = "attention.sliding_window_pattern"
     pattern = keys.get(name)
     if pattern is None or isinstance(pattern, int):
         period = keys.integer(name, 1, MAX_LAYERS, period)
-        return [(layer + 1) % period != 0 for layer in range(n_layers)]
+        return [(layer + (not full_first)) % period != 0 for layer in range(n_layers)]
     if len(pattern) != n_layers:
         raise keys.error(name, f"one number a layer, {n_layers}, or the period of the pattern")
     return [bool(slides) for slides in pattern]
@@ -152,6 +191,18 @@ ARCHITECTURES = {
     "qwen3moe": GgufArchitecture(),
     "gemma2": GgufArchitecture(change=_gemma2, rules=gemma.gguf_rules, has_windows=True),
     "gemma3": GgufArchitecture(change=_gemma3, rules=gemma.gguf_rules, has_windows=True),
+    "gemma-embedding": GgufArchitecture(
+        change=lambda keys, config: gemma_embedding(_gemma3(keys, config)),
+        rules=gemma.gguf_rules,
+        has_windows=True,
+    ),
+    "bert": GgufArchitecture(read_encoder=read_bert, own_rules=bert_rules),
+    "modern-bert": GgufArchitecture(
+        read_encoder=_modern_bert, own_rules=modern_bert_rules, has_windows=True
+    ),
+    "gemma4": GgufArchitecture(
+        read=gguf_gemma4.read, rules=gguf_gemma4.rules, unused=gguf_gemma4.unused_tensors
+    ),
     "granite": GgufArchitecture(change=_granite, has_attention_scale=True, in_pairs=True),
     "olmo2": GgufArchitecture(change=_olmo2, rules=olmo.rules, has_windows=True),
     "smollm3": GgufArchitecture(change=lambda _, config: smollm3.in_gguf(config), in_pairs=True),
@@ -161,6 +212,13 @@ ARCHITECTURES = {
         names={"q": "attn_qkv", "k": "attn_qkv", "v": "attn_qkv", "gate": "ffn_up"},
         has_windows=True,
         has_rotary_dim=True,
+    ),
+    "gpt-oss": GgufArchitecture(
+        change=_gpt_oss,
+        rules=gpt_oss.attention_rules,
+        names={"mlp_norm": "post_attention_norm", "sinks": "attn_sinks"},
+        has_windows=True,
+        truncates_yarn=False,
     ),
     "mistral3": GgufArchitecture(change=_mistral3, has_yarn_log_multiplier=True, in_pairs=True),
 }

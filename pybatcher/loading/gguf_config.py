@@ -17,6 +17,9 @@ from .model_config import ModelConfig
 
 __all__ = ["read_config"]
 
+_OWN_NAMES = {"qwen3moe": "qwen3_moe", "gpt-oss": "gpt_oss", "gemma-embedding": "gemma3"}
+"""Names of configurations, where they are not those of files."""
+
 
 def read_config(
     fields: Fields,
@@ -36,14 +39,19 @@ def read_config(
     if architecture not in ARCHITECTURES:
         raise fields.error("general.architecture", "one of " + ", ".join(map(repr, ARCHITECTURES)))
     keys = ArchitectureKeys(fields, architecture)
-    keys.refuse_unless("attention.causal", True)
     own = ARCHITECTURES[architecture]
+    if own.read is not None:
+        keys.refuse_unless("attention.causal", True)
+        return own.read(keys, vocab_size, rope_divisors)
     if not own.has_windows:
         keys.refuse_unless("attention.sliding_window", 0)
     if not own.has_attention_scale:
         keys.refuse_unless("attention.scale")
     sizes = read_sizes(fields, _names(architecture))
     keys.refuse_unless("attention.value_length", sizes.head_dim)
+    if own.read_encoder is not None:
+        return own.read_encoder(keys, sizes, vocab_size)
+    keys.refuse_unless("attention.causal", architecture != "gemma-embedding")
     if not own.has_rotary_dim:
         keys.refuse_unless("rope.dimension_count", sizes.head_dim)
     rope = read_gguf_rope(
@@ -52,10 +60,11 @@ def read_config(
         rope_divisors,
         longrope,
         has_yarn_log_multiplier=own.has_yarn_log_multiplier,
+        truncates_yarn=own.truncates_yarn,
     )
     config = llama_config(
         sizes,
-        architecture="qwen3_moe" if architecture == "qwen3moe" else architecture,
+        architecture=_OWN_NAMES.get(architecture, architecture),
         vocab_size=vocab_size,
         norm_eps=keys.number("attention.layer_norm_rms_epsilon", 0.0, 1.0),
         rope=rope,

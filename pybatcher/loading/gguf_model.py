@@ -10,18 +10,19 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import ModelFormatError
 from ..params.embedding_defaults import EmbeddingDefaults
+from ..params.embedding_head import DenseLayer, EmbeddingHead
 from .blocks import BLOCKS, ENGINE_BLOCKS
-from .blueprint import EMBEDDING, HEAD, Blueprint
+from .blueprint import EMBEDDING, HEAD, LAYER_INPUTS, Blueprint
 from .fields import Fields, shown
 from .fingerprint import fingerprint
 from .gguf_architectures import ARCHITECTURES, GgufArchitecture
@@ -33,7 +34,7 @@ from .gguf_tokenizer import read_tokenizer
 from .limits import MAX_VOCABULARY
 from .loaded_model import LoadedModel
 from .model_config import ModelConfig
-from .tensors import Tensor
+from .tensors import Tensor, as_f32
 
 __all__ = ["open_gguf"]
 
@@ -42,7 +43,8 @@ __all__ = ["open_gguf"]
 _LOADED_AS_INT8 = ("Q5_0", "Q5_1", "IQ4_NL", "IQ4_XS")
 _ROPE_DIVISORS = "rope_freqs.weight"
 _LONGROPE_DIVISORS = ("rope_factors_short.weight", "rope_factors_long.weight")
-_POOLINGS = {1: EmbeddingDefaults("mean", True), 3: EmbeddingDefaults("last", True)}
+_POOLINGS: dict[Any, Literal["mean", "cls", "last"]] = {1: "mean", 2: "cls", 3: "last"}
+_DENSE_LAYERS = ("dense_2.weight", "dense_3.weight")
 _NAMES = {
     "attn_norm": "attn_norm",
     "attn_post_norm": "post_attention_norm",
@@ -57,6 +59,16 @@ _NAMES = {
     "gate": "ffn_gate",
     "up": "ffn_up",
     "down": "ffn_down",
+    "output_scale": "layer_output_scale",
+    "input_gate": "inp_gate",
+    "input_proj": "proj",
+    "input_post_norm": "post_norm",
+}
+_NAMES_OF_MODEL = {
+    EMBEDDING: "token_embd.weight",
+    LAYER_INPUTS: "per_layer_token_embd.weight",
+    "layer_inputs.proj.weight": "per_layer_model_proj.weight",
+    "layer_inputs.norm.weight": "per_layer_proj_norm.weight",
 }
 
 
@@ -77,7 +89,7 @@ def open_gguf(path: Path) -> LoadedModel:
     blueprint = _blueprint(config, own, tensors)
     tokenizer = read_tokenizer(file.metadata, config.vocab_size, path.parent)
     weights = blueprint.fill(tensors, str(path))
-    _refuse_unknown_tensors(tensors, blueprint, file.metadata)
+    _refuse_unknown_tensors(tensors, blueprint, own.unused(config), file.metadata)
     if own.in_pairs:
         weights = {
             name: _unpermuted(name, tensor, config.head_dim) for name, tensor in weights.items()
@@ -90,15 +102,31 @@ def open_gguf(path: Path) -> LoadedModel:
         name=path.stem,
         path=path,
         fingerprint=identity,
-        embedding=_embedding_defaults(file.metadata, config.architecture),
+        embedding=_embedding_defaults(file.metadata, config, tensors),
+        generates=config.causal,
     )
 
 
-def _embedding_defaults(metadata: Fields, architecture: str) -> EmbeddingDefaults:
+def _embedding_defaults(
+    metadata: Fields, config: ModelConfig, tensors: Mapping[str, Tensor]
+) -> EmbeddingDefaults:
     """Return how texts are embedded: normalised where they are pooled, as llama.cpp has it."""
-    name = f"{architecture}.pooling_type"
+    name = f"{metadata.text('general.architecture')}.pooling_type"
     metadata.refuse_unless(name, 0, *_POOLINGS)
-    return _POOLINGS.get(metadata.get(name), EmbeddingDefaults())
+    pooling = _POOLINGS.get(metadata.get(name))
+    own = EmbeddingDefaults.of_model(config.causal)
+    if pooling is not None:
+        own = EmbeddingDefaults(pooling, normalised=True)
+    layers: list[DenseLayer] = []
+    for dense in filter(None, map(tensors.get, _DENSE_LAYERS)):
+        n_in = len(layers[-1].weight) if layers else config.hidden_size
+        if len(dense.shape) != 2 or dense.shape[1] != n_in or dense.dtype in BLOCKS:
+            raise ModelFormatError(
+                f"{dense.source}: found {dense.dtype} {list(dense.shape)}; expected F32, F16 or "
+                f"BF16 [any, {n_in}]"
+            )
+        layers.append(DenseLayer(as_f32(dense)))
+    return replace(own, head=EmbeddingHead(layers)) if layers else own
 
 
 def _vocab_size(tensors: Mapping[str, Tensor], path: Path) -> int:
@@ -139,6 +167,8 @@ def _blueprint(
     config: ModelConfig, own: GgufArchitecture, tensors: Mapping[str, Tensor]
 ) -> Blueprint:
     """Return the architecture's rules with GGUF's names; the biases are those in `tensors`."""
+    if own.own_rules is not None:
+        return Blueprint(config, tuple(own.own_rules(config, tensors)), tied=False)
     rules = own.rules(
         config,
         qkv_bias=config.architecture == "qwen2" or "blk.0.attn_q.bias" in tensors,
@@ -153,8 +183,8 @@ def _blueprint(
 
 def gguf_name(name: str, names: Mapping[str, str] = _NAMES) -> str:
     """Return GGUF's name of a canonical tensor name. names: of the parts of a layer."""
-    if name == EMBEDDING:
-        return "token_embd.weight"
+    if name in _NAMES_OF_MODEL:
+        return _NAMES_OF_MODEL[name]
     stem, _, kind = name.rpartition(".")
     if stem == "final_norm":
         return f"output_norm.{kind}"
@@ -165,10 +195,17 @@ def gguf_name(name: str, names: Mapping[str, str] = _NAMES) -> str:
 
 
 def _refuse_unknown_tensors(
-    tensors: Mapping[str, Tensor], blueprint: Blueprint, metadata: Fields
+    tensors: Mapping[str, Tensor],
+    blueprint: Blueprint,
+    unused: Collection[str],
+    metadata: Fields,
 ) -> None:
     """Raise ModelFormatError for a tensor without a rule: the model would lack that part."""
-    known = {rule.source for rule in blueprint.rules} | {_ROPE_DIVISORS, *_LONGROPE_DIVISORS}
+    known = {rule.source for rule in blueprint.rules}
+    known |= {rule.plus_row.source for rule in blueprint.rules if rule.plus_row is not None}
+    known |= {_ROPE_DIVISORS, *_LONGROPE_DIVISORS, *unused}
+    if not blueprint.config.causal:
+        known |= {*_DENSE_LAYERS}
     for name, tensor in tensors.items():
         if name not in known:
             architecture = metadata.get("general.architecture")

@@ -30,11 +30,13 @@ def read_gguf_rope(
     longrope: LongRopeDivisors | None,
     *,
     has_yarn_log_multiplier: bool = False,
+    truncates_yarn: bool = True,
 ) -> Rope:
     """Translate the keys to config.json's fields and have `read_rope` read those.
 
     divisors: of the frequencies, (head_dim / 2,); None: no division. longrope: LongRoPE's;
     None: the file has none. has_yarn_log_multiplier: the architecture may say it.
+    truncates_yarn: dimensions between which YaRN blends are rounded to whole ones.
     Raises ModelFormatError for an unsupported scaling or a value out of range.
     """
     head_dim, max_positions = sizes.head_dim, sizes.max_position_embeddings
@@ -51,6 +53,7 @@ def read_gguf_rope(
     if longrope is None:
         keys.refuse_unless("rope.scaling.attn_factor", 1.0)
         scaling = _read_scaling(keys, max_positions, has_yarn_log_multiplier)
+        scaling["truncate"] = truncates_yarn
     else:
         scaling = _read_longrope(keys, max_positions, longrope)
     scaling["rope_theta"] = keys.number("rope.freq_base", 1e-3, 1e12, 10000.0)

@@ -47,16 +47,19 @@ class LoadedModel:
         layers.{i}.q, k, v (heads * head_dim, hidden), o (hidden, heads * head_dim) .weight .bias
         layers.{i}.q_norm, k_norm .weight (head_dim,)
         layers.{i}.gate, up (intermediate, hidden), down (hidden, intermediate) .weight .bias
-        layers.{i}.router.weight (experts, hidden), layers.{i}.experts.{e}.gate, up, down .weight:
+        layers.{i}.sinks.weight (heads,)
+        layers.{i}.router (experts, hidden), layers.{i}.experts.{e}.gate, up, down .weight .bias:
         instead of gate, up and down in a layer with experts
         final_norm .weight .bias (hidden,) · head.weight (vocab, hidden)
     dtype: of the token embedding, "f32" | "f16" | "bf16"; other tensors may differ. For a
-        GGUF file the dtype of most of its matrices, which may also be a format in ENGINE_BLOCKS.
+        GGUF file the dtype of most of its matrices, which may also be a format in ENGINE_BLOCKS;
+        for a checkpoint of quantised weights the one that suits most of those.
     name: shown to users: the name of the directory, of the file, or of the module's class.
     path: None for a module in memory.
     fingerprint: of the files that were read; "" for a module in memory.
     embedding: how the model embeds texts, where the caller does not say.
-    generates: it has a head, or one tied to the token embedding; else it only embeds.
+    generates: it has a head, or one tied to the token embedding, and is no encoder; else it
+        only embeds.
     """
 
     config: ModelConfig

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+import math
 import os
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from ..errors import ModelFormatError
@@ -16,7 +20,9 @@ from .gguf_file import is_gguf
 from .gguf_model import open_gguf
 from .json_file import read_fields
 from .loaded_model import LoadedModel
+from .quantised import read_scheme, with_matrices
 from .sentence_transformers import read_embedding_defaults
+from .tensors import Tensor
 from .tokenizer_files import read_tokenizer
 
 __all__ = ["SHIPPED_MODEL", "open_model"]
@@ -50,22 +56,38 @@ def open_model(
             f"{directory}: no config.json in it; name one of its GGUF files: {ggufs[0]}, say"
         )
     fields = read_fields(directory / "config.json")
-    blueprint = read_blueprint(fields)
+    scheme = read_scheme(fields)
+    blueprint = read_blueprint(fields.without("quantization_config"))
     tokenizer = read_tokenizer(directory, fields)
     files = weight_files(directory)
     identity = fingerprint(files)
-    tensors = blueprint.fill(map_checkpoint(files), str(directory))
+    if scheme is not None and identity:  # the same files, read in another way, are other weights
+        reading = json.dumps(fields.get("quantization_config"), sort_keys=True)
+        identity = hashlib.sha256(f"{identity}\n{reading}".encode()).hexdigest()
+    available = map_checkpoint(files)
+    if scheme is not None:
+        available = with_matrices(available, scheme, str(directory))
+    tensors = blueprint.fill(available, str(directory))
     return LoadedModel(
         config=blueprint.config_of(tensors),
         tensors=tensors,
         tokenizer=tokenizer,
-        dtype=tensors[EMBEDDING].dtype,
+        dtype=_dtype_of(tensors),
         name=name_of(directory.resolve()),
         path=directory,
         fingerprint=identity,
-        embedding=read_embedding_defaults(directory),
+        embedding=read_embedding_defaults(directory, blueprint.config),
         generates=blueprint.generates,
     )
+
+
+def _dtype_of(tensors: Mapping[str, Tensor]) -> str:
+    """Return that of most elements of quantised matrices; without any, that of the embedding."""
+    sizes: Counter[str] = Counter()
+    for tensor in tensors.values():
+        if tensor.stored is not None:
+            sizes[tensor.stored.own_dtype] += math.prod(tensor.shape)
+    return sizes.most_common(1)[0][0] if sizes else tensors[EMBEDDING].dtype
 
 
 def _is_directory(path: Path) -> bool:

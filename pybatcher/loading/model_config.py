@@ -7,12 +7,26 @@ from dataclasses import dataclass
 from .moe import MoeConfig
 from .rope import Rope
 
-__all__ = ["ModelConfig"]
+__all__ = ["LayerShape", "ModelConfig"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerShape:
+    """Sizes of one layer, where they differ from those of others, and whose keys it reads.
+
+    n_kv_heads, head_dim, intermediate_size: as of `ModelConfig`.
+    kv_layer: the earlier layer whose keys and values it reads; -1: it has its own.
+    """
+
+    n_kv_heads: int
+    head_dim: int
+    intermediate_size: int
+    kv_layer: int = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelConfig:
-    """The architecture and sizes of a decoder-only transformer.
+    """The architecture and sizes of a transformer: a decoder, or an encoder, which only embeds.
 
     `pybatcher.loading` makes it from any file format and checks every value: sizes are
     positive, `n_heads` is a multiple of `n_kv_heads`, `head_dim` is even where
@@ -31,13 +45,24 @@ class ModelConfig:
     attention_scale: multiplies the dot product of query and key.
     attention_softcap: bounds the scores s: `softcap * tanh(s / softcap)`; 0: none.
     sliding_windows: for each layer, how many positions a query sees, itself
-        included; 0 = all.
+        included; 0 = all. Where attention is not causal, on each side.
     moe: the experts that are the MLP of some layers; None: no layer has any.
+    causal: a query sees what comes before it; else what follows too, and a text is computed
+        as a whole.
+    norm_bias: norms of kind "layer" have a bias; else it is 0.
+    stream_norms: "none" | "first" | "all": the norms before a block from which the residual
+        stream goes on. The first is then that of the embedding; with "all" the norm after a
+        block, of the sum, is the norm before the next one, and the last one is the final norm.
     pre_norm: what enters attention and the MLP is normed.
     post_norm: what they add to the residual stream is normed first.
     whole_qk_norm: the norms of q and k go over all heads at once, not over each.
     embedding_scale: multiplies the token embedding.
     logit_scale: multiplies the logits; logit_softcap then bounds them, 0: does not.
+    layer_shapes: of each layer; (): all are as n_kv_heads, head_dim and intermediate_size say.
+    value_norm: each head of v is normed, without a weight.
+    layer_scales: each layer multiplies the residual stream, at its end.
+    layer_input_size: width of the part of a second embedding of a token that each layer takes;
+        0: there is none. layer_input_scale: multiplies that embedding.
     """
 
     architecture: str
@@ -66,3 +91,21 @@ class ModelConfig:
     logit_scale: float = 1.0
     logit_softcap: float = 0.0
     moe: MoeConfig | None = None
+    causal: bool = True
+    norm_bias: bool = True
+    stream_norms: str = "none"
+    layer_shapes: tuple[LayerShape, ...] = ()
+    value_norm: bool = False
+    layer_scales: bool = False
+    layer_input_size: int = 0
+    layer_input_scale: float = 1.0
+
+    def shape(self, layer: int) -> LayerShape:
+        """Return the shape of a layer."""
+        if self.layer_shapes:
+            return self.layer_shapes[layer]
+        return LayerShape(
+            n_kv_heads=self.n_kv_heads,
+            head_dim=self.head_dim,
+            intermediate_size=self.intermediate_size,
+        )

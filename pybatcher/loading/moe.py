@@ -20,6 +20,9 @@ class MoeConfig:
     n_experts_per_row: a row takes the experts with the greatest router logits.
     intermediate_size: of an expert.
     normalised: the weights of a row's experts sum to 1; False: the weights of all experts do.
+    swiglu_limit: above 0: an expert is `down(g * sigmoid(swiglu_alpha * g) * (u + 1))`, where g is
+        `gate(x)` up to the limit and u is `up(x)` between its negative and it. 0: it is
+        `down(silu(gate(x)) * up(x))`.
     in_layer: for each layer, whether it has experts.
     """
 
@@ -28,3 +31,5 @@ class MoeConfig:
     intermediate_size: int
     normalised: bool
     in_layer: tuple[bool, ...]
+    swiglu_limit: float = 0.0
+    swiglu_alpha: float = 1.0

@@ -18,7 +18,14 @@ from numpy.typing import NDArray
 
 from .fields import Fields
 
-__all__ = ["Rope", "read_original_positions", "read_rope", "read_rotary_dim", "rotary_order"]
+__all__ = [
+    "Rope",
+    "read_original_positions",
+    "read_proportional_rope",
+    "read_rope",
+    "read_rotary_dim",
+    "rotary_order",
+]
 
 _SUPPORTED = ("default", "linear", "dynamic", "llama3", "yarn", "longrope")
 _MAX_POSITIONS = 2**31 - 1
@@ -115,6 +122,18 @@ def read_rope(
         long_inv_freq=_padded(long_inv_freq, head_dim) if long_inv_freq.size else (),
         original_positions=original if long_inv_freq.size else 0,
     )
+
+
+def read_proportional_rope(scaling: Fields, head_dim: int) -> Rope:
+    """Return the frequencies of `rope_type` "proportional": those of a whole head, the first ones.
+
+    The pairs after a part of the head, `partial_rotary_factor`, do not turn.
+    """
+    theta = scaling.number("rope_theta", 1e-3, 1e12)
+    part = scaling.number("partial_rotary_factor", 0.0, 1.0, 1.0)
+    exponents = np.arange(0, 2 * int(part * head_dim // 2), 2, dtype=np.float64) / head_dim
+    inv_freq = np.power(theta, -exponents) / scaling.number("factor", 1e-3, 1e6, 1.0)
+    return Rope(_padded(inv_freq, head_dim), attention_factor=1.0)
 
 
 def read_rotary_dim(fields: Fields, head_dim: int) -> int:

@@ -26,6 +26,11 @@ _DTYPES: dict[str, tuple[str, Any]] = {
     "F32": ("f32", np.dtype("<f4")),
     "F16": ("f16", np.dtype("<f2")),
     "BF16": ("bf16", np.dtype("<u2")),
+    "U8": ("U8", np.dtype("u1")),
+    "I64": ("I64", np.dtype("<i8")),
+    "I32": ("I32", np.dtype("<i4")),
+    "I8": ("I8", np.dtype("i1")),
+    "F8_E4M3": ("F8_E4M3", np.dtype("u1")),
 }
 _LENGTH_BYTES = 8
 _MAX_HEADER_BYTES = 32 * 2**20
@@ -34,8 +39,9 @@ _MAX_HEADER_BYTES = 32 * 2**20
 def map_tensors(path: Path) -> dict[str, Tensor]:
     """Return the file's tensors by name, as read-only views of the mapped file.
 
-    A tensor of any type but f32, f16 and bf16 has the type's name in the file as
-    `dtype` and its bytes as `array`; `gather` refuses it where the model needs it.
+    A tensor of any type but f32, f16, bf16 and U8 has the type's name in the file as
+    `dtype`; `gather` refuses it where the model needs it. Its array are whole numbers, the
+    bytes of e4m3 numbers, or of other types (bytes of the tensor,).
     Raises ModelFormatError if the file is not a whole, valid safetensors file.
     """
     if not path.is_file():

@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 
 from ..errors import ModelFormatError
 from .blocks import BLOCKS
+from .stored_weight import StoredWeight
 
-__all__ = ["Tensor", "TensorRule", "gather"]
+__all__ = ["Tensor", "TensorRule", "as_f32", "gather"]
 
 _PLAIN = ("f32", "f16", "bf16")
 
@@ -27,21 +28,33 @@ class Tensor:
     source: the file (or module) and the tensor's name in it, for messages.
     mapped: the array lies in a mapped file, so that its memory pages can be dropped
         and read again.
+    scales: of a weight in "mxfp4_parts": the exponents of its groups, (rows, groups) uint8.
+    stored: a matrix of several tensors, as programs that quantise save it; then `dtype` is
+        the name of the format, and `array` is empty. None: the array is the weight.
     """
 
     array: NDArray[Any]
     dtype: str
     source: str
     mapped: bool = False
+    scales: NDArray[np.uint8] | None = None
+    stored: StoredWeight | None = None
 
     @property
     def shape(self) -> tuple[int, ...]:
         """The shape in elements, also for a weight in blocks."""
+        if self.stored is not None:
+            return self.stored.shape
         block = BLOCKS.get(self.dtype)
         if block is None:
             return self.array.shape
         *outer, n_bytes = self.array.shape
         return (*outer, n_bytes // block.n_bytes * block.n_elements)
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes in memory or in the file."""
+        return self.array.nbytes if self.stored is None else self.stored.n_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,10 +65,12 @@ class TensorRule:
     source: name in the checkpoint.
     shape: required shape of the checkpoint's tensor.
     transposed: the checkpoint has (inputs, outputs), as GPT-2's Conv1D does.
-    rows: [begin, end) of the outputs of a fused tensor; None = all.
+    rows: [begin, end) of the outputs of a fused tensor; None = all. row_step: every so many of
+        them.
     plus: added to the values, in f32: 1 where a norm multiplies by 1 + weight.
     index: which matrix of a tensor that stacks several, as experts are; None: it is one.
     otherwise: the rule to take where `source` is absent and that rule's source is not.
+    plus_row: a rule whose tensor's first row is added to every row, in f32.
     head_order: which row of a head each row of the result is, for all heads alike; such
         a tensor is copied. () = as they are.
     """
@@ -65,9 +80,11 @@ class TensorRule:
     shape: tuple[int, ...]
     transposed: bool = False
     rows: tuple[int, int] | None = None
+    row_step: int = 1
     plus: float = 0.0
     index: int | None = None
     otherwise: TensorRule | None = None
+    plus_row: TensorRule | None = None
     head_order: tuple[int, ...] = ()
 
 
@@ -81,36 +98,81 @@ def gather(
     """
     result = {}
     for rule in rules:
-        tensor = available.get(rule.source)
-        if tensor is None and rule.otherwise is not None and rule.otherwise.source in available:
-            rule = rule.otherwise
-            tensor = available[rule.source]
-        if tensor is None:
-            raise ModelFormatError(
-                f"{origin}: tensor {rule.source} is missing; expected shape {list(rule.shape)}"
-            )
-        allowed = _PLAIN if len(rule.shape) == 1 else (*_PLAIN, *BLOCKS)
-        if tensor.dtype not in allowed:
-            raise ModelFormatError(
-                f"{tensor.source}: found dtype {tensor.dtype}; expected one of {', '.join(allowed)}"
-            )
-        if tensor.shape != rule.shape:
-            raise ModelFormatError(
-                f"{tensor.source}: found shape {list(tensor.shape)}; "
-                f"expected {list(rule.shape)}, by the model's configuration"
-            )
-        array = tensor.array if rule.index is None else tensor.array[rule.index]
-        array = array.T if rule.transposed else array
-        if rule.rows is not None:
-            array = array[rule.rows[0] : rule.rows[1]]
+        if rule.otherwise is not None and rule.source not in available:
+            rule = rule.otherwise if rule.otherwise.source in available else rule
+        tensor = _checked(rule, available, origin)
+        if tensor.stored is not None:
+            result[rule.name] = _outputs_of(tensor, tensor.stored, rule)
+            continue
+        array = _part(rule, tensor.array)
+        scales = None if tensor.scales is None else _part(rule, tensor.scales)
         if rule.plus:
             sums = _as_f32(array, tensor.dtype) + np.float32(rule.plus)
             result[rule.name] = Tensor(sums, "f32", tensor.source)
             continue
-        result[rule.name] = replace(tensor, array=np.asarray(array))
+        if rule.plus_row is not None:
+            added = _checked(rule.plus_row, available, origin)
+            sums = _as_f32(array, tensor.dtype) + _as_f32(added.array[0], added.dtype)
+            result[rule.name] = Tensor(sums, "f32", tensor.source)
+            continue
+        result[rule.name] = replace(tensor, array=np.asarray(array), scales=scales)
         if rule.head_order:
             result[rule.name] = _reordered(result[rule.name], rule.head_order)
     return result
+
+
+def _part(rule: TensorRule, array: NDArray[Any]) -> NDArray[Any]:
+    """Return the rule's matrix and rows of a tensor's array."""
+    array = array if rule.index is None else array[rule.index]
+    array = array.T if rule.transposed else array
+    if rule.rows is None:
+        return array
+    return array[rule.rows[0] : rule.rows[1] : rule.row_step]
+
+
+def _checked(rule: TensorRule, available: Mapping[str, Tensor], origin: str) -> Tensor:
+    """Return the rule's tensor. Raises ModelFormatError where it is missing or does not fit."""
+    tensor = available.get(rule.source)
+    if tensor is None:
+        raise ModelFormatError(
+            f"{origin}: tensor {rule.source} is missing; expected shape {list(rule.shape)}"
+        )
+    n_dimensions = len(rule.shape) - (rule.index is not None)
+    allowed = _PLAIN if n_dimensions == 1 else (*_PLAIN, *BLOCKS)
+    if tensor.dtype not in allowed and (tensor.stored is None or n_dimensions == 1):
+        raise ModelFormatError(
+            f"{tensor.source}: found dtype {tensor.dtype}; expected one of {', '.join(allowed)}"
+        )
+    if tensor.shape != rule.shape:
+        raise ModelFormatError(
+            f"{tensor.source}: found shape {list(tensor.shape)}; "
+            f"expected {list(rule.shape)}, by the model's configuration"
+        )
+    return tensor
+
+
+def as_f32(tensor: Tensor) -> NDArray[np.float32]:
+    """Return a copy of a plain tensor's values. Raises ModelFormatError where one is not finite."""
+    values = _as_f32(tensor.array, tensor.dtype)
+    if not np.isfinite(values).all():
+        raise ModelFormatError(f"{tensor.source} holds a number that is not finite")
+    return values
+
+
+def _outputs_of(tensor: Tensor, stored: StoredWeight, rule: TensorRule) -> Tensor:
+    """Return the outputs of a quantised matrix that the rule asks for, in its order."""
+    if rule.transposed or rule.index is not None:
+        raise ModelFormatError(
+            f"{tensor.source}: is quantised by {stored.format}; that is read for matrices "
+            "(outputs, inputs) of linear modules only"
+        )
+    rows = np.arange(*(rule.rows or (0, rule.shape[0])))
+    if rule.head_order:
+        rows = rows.reshape(-1, len(rule.head_order))[:, list(rule.head_order)].reshape(-1)
+    if len(rows) == rule.shape[0] and not rule.head_order:
+        return tensor
+    of_rows = stored.of_rows(rows)
+    return replace(tensor, array=np.empty((len(rows), 0), np.uint8), stored=of_rows)
 
 
 def _as_f32(array: NDArray[Any], dtype: str) -> NDArray[np.float32]:

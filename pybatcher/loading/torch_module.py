@@ -8,8 +8,9 @@ import numpy as np
 from tokenizers import Tokenizer as TokenizerBackend
 
 from ..errors import ModelFormatError
+from ..params.embedding_defaults import EmbeddingDefaults
 from .blueprint import EMBEDDING
-from .families import BASE_CLASSES, CLASSES, read_blueprint
+from .families import BASE_CLASSES, CLASSES, ENCODER_CLASSES, read_blueprint
 from .fields import Fields
 from .loaded_model import LoadedModel, TokenizerParts
 from .tensors import Tensor
@@ -30,14 +31,23 @@ def from_torch(module: Any, tokenizer: Any = None) -> LoadedModel:
     Raises ModelFormatError for another class, or a parameter that cannot be used.
     """
     name = type(module).__name__
-    classes = (*CLASSES.values(), *BASE_CLASSES.values())
+    encoders = (name for names in ENCODER_CLASSES.values() for name in names)
+    classes = (*CLASSES.values(), *BASE_CLASSES.values(), *encoders)
     if name not in classes:
         supported = ", ".join(dict.fromkeys(classes))
         raise ModelFormatError(f"module is a {name}; expected one of {supported}")
     fields = Fields({**module.config.to_dict(), "architectures": [name]}, f"{name}.config")
     blueprint = read_blueprint(fields)
-    parameters = module.named_parameters(remove_duplicate=False)
-    available = {key: _view(parameter, f"{name}: parameter {key}") for key, parameter in parameters}
+    parameters = dict(module.named_parameters(remove_duplicate=False))
+    buffers = {
+        key: value
+        for key, value in module.state_dict(keep_vars=True).items()
+        if key not in parameters and value.is_floating_point()
+    }
+    available = {
+        **{key: _view(value, f"{name}: parameter {key}") for key, value in parameters.items()},
+        **{key: _view(value, f"{name}: buffer {key}") for key, value in buffers.items()},
+    }
     tensors = blueprint.fill(available, name)
     generation = getattr(module, "generation_config", None)
     settings = {} if generation is None else generation.to_dict()
@@ -48,6 +58,7 @@ def from_torch(module: Any, tokenizer: Any = None) -> LoadedModel:
         dtype=tensors[EMBEDDING].dtype,
         name=name,
         path=None,
+        embedding=EmbeddingDefaults.of_model(blueprint.config.causal),
         generates=blueprint.generates,
     )
 

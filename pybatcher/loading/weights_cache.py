@@ -58,7 +58,7 @@ def cache_for(model: LoadedModel, place: CachePlace) -> tuple[str, str, str] | N
         return None
     try:
         if place is None or place == "auto":
-            if sum(tensor.array.nbytes for tensor in model.tensors.values()) < MIN_CACHED_BYTES:
+            if sum(tensor.n_bytes for tensor in model.tensors.values()) < MIN_CACHED_BYTES:
                 return None
             directory = default_directory()
         else:

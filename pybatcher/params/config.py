@@ -29,7 +29,7 @@ __all__ = [
 CachePlace = str | PurePath | bool | None
 ContextSize = int | Literal["auto"]
 
-_DTYPES = ("auto", "f32", "bf16", "int8", "int4")
+_DTYPES = ("auto", "f32", "bf16", "int8", "int4", "q4_k_m", "q5_k_m", "q6_k")
 _KV_DTYPES = ("auto", "f32", "bf16", "f16", "int8")
 _DEVICES = ("auto", "cpu", "cuda")
 _BLOCK_SIZES = (16, 32, 64, 128, 256)
@@ -40,9 +40,11 @@ _VICTIM_POLICIES = ("youngest", "priority", "cheapest")
 class EngineConfig:
     """Formats and sizes of weights and KV cache, and compute resources of the engine.
 
-    dtype: type of the weights: f32, bf16, int8 or int4. "auto": f32 for f32
-        checkpoints, that of each matrix for GGUF files with weights in blocks, else bf16.
-        "int8" and "int4" (groups of 32 with a scale each) are quantised while loading.
+    dtype: type of the weights: f32, bf16, int8, int4, q4_k_m, q5_k_m or q6_k. "auto": f32
+        for f32 checkpoints, that of each matrix for GGUF files with weights in blocks and
+        checkpoints of quantised weights, else bf16. "int8" and "int4" (groups of 32 with a
+        scale each) and llama.cpp's mixtures q4_k_m, q5_k_m and q6_k (4.9, 5.8 and 6.6 bits
+        a weight) are quantised while loading.
     kv_dtype: type of keys and values: f32, bf16, f16 or int8. "auto": f32 with f32
         weights, else bf16. "f16" is finer than bf16 and clamped to +-65504; "int8" has
         a scale for each token and kv head, and takes half the memory of either.

@@ -13,7 +13,7 @@ from .events import (
     SchedulerEvent,
     own_copy,
 )
-from .kv_allocator import KvAllocator, way_out
+from .kv_allocator import WAY_OUT_FOR_ENCODERS, KvAllocator, way_out
 from .plan import Pooling, SampledToken, StepEntry, StepPlan, StepResult
 from .prefix import SharedPrefix, common_length
 from .request import Request
@@ -21,6 +21,7 @@ from .scheduler import Scheduler
 from .statistics import SchedulerStatistics
 
 __all__ = [
+    "WAY_OUT_FOR_ENCODERS",
     "Admitted",
     "Answered",
     "Expired",

@@ -8,6 +8,7 @@ from ..errors import KvCacheFullError, RequestTooLongError
 from ..params.config import SchedulerConfig
 from .containment import WorkFor
 from .kv_allocator import (
+    WAY_OUT_FOR_ENCODERS,
     KvAllocator,
     blocks_for,
     free_sequence,
@@ -38,11 +39,16 @@ class Admission:
     def check_can_ever_fit(self, request: Request) -> None:
         """Raise RequestTooLongError for a request that could not even run alone."""
         kv, n_prompt = self._kv, len(request.prompt)
+        most = min(self._n_batch, kv.max_sequence_length)
+        if request.takes_whole and n_prompt > most:
+            raise RequestTooLongError(
+                f"input too large: it has {n_prompt} tokens, and {most} fit: {WAY_OUT_FOR_ENCODERS}"
+            )
         if request.is_whole and n_prompt > self._n_batch:
             raise RequestTooLongError(
-                f"input too large: it has {n_prompt} tokens, and mean pooling takes them in one "
-                f"step, which has n_batch = {self._n_batch} rows: shorten it, raise n_batch, or "
-                'ask for pooling="last"'
+                f"input too large: it has {n_prompt} tokens, and {request.pooling} pooling takes "
+                f"them in one step, which has n_batch = {self._n_batch} rows: shorten it, raise "
+                'n_batch, or ask for pooling="last"'
             )
         if n_prompt + request.draws > kv.max_sequence_length:
             for_answer = ", one of which the answer needs" if request.draws else ""
@@ -55,8 +61,8 @@ class Admission:
         if blocks > room and request.is_whole and kv.kv_most_appendable_blocks < kv.kv_total_blocks:
             most_at_once = max(kv.kv_most_appendable_blocks - self._prefixes.blocks, 0)
             raise RequestTooLongError(
-                f"input too large: it has {n_prompt} tokens, and mean pooling takes them in one "
-                f"step, for which layers with a sliding window have KV for "
+                f"input too large: it has {n_prompt} tokens, and {request.pooling} pooling takes "
+                "them in one step, for which layers with a sliding window have KV for "
                 f"{most_at_once * kv.block_size}: shorten "
                 'it, raise n_parallel, or ask for pooling="last"'
             )

@@ -9,6 +9,7 @@ from ..errors import EngineFailedError
 from ..params import SamplingParams
 
 __all__ = [
+    "WAY_OUT_FOR_ENCODERS",
     "KvAllocator",
     "appendable_blocks",
     "blocks_for",
@@ -16,6 +17,12 @@ __all__ = [
     "obtainable_blocks",
     "way_out",
 ]
+
+WAY_OUT_FOR_ENCODERS = (
+    "shorten it, or raise n_batch, n_ubatch or n_ctx: an encoder takes a text in one pass, so that "
+    "the least of these and of the model's positions is the limit"
+)
+"""What helps against a text that is too long for an encoder, for an error's message."""
 
 
 class KvAllocator(Protocol):

@@ -25,8 +25,8 @@ __all__ = [
 ]
 
 
-Pooling = Literal["mean", "last"]
-"""How a text's states after the final norm become one vector: their mean, or the last of them."""
+Pooling = Literal["mean", "last", "cls"]
+"""How a text's states after the final norm become a vector: their mean, the last, or the first."""
 
 TopLogprobs = tuple[tuple[int, float], ...]
 """(token id, log-probability in nats) of the likeliest tokens at one place, best first."""

@@ -31,6 +31,7 @@ class Request:
     deadline: on the owner's clock, in seconds; None = none.
     targets, n_top, pooling: as of a `StepEntry`, over the whole prompt. With targets or pooling,
         no token is drawn: the request ends when its prompt is computed.
+    takes_whole: the model takes a text as a whole: its attention sees what follows.
     output: tokens that were drawn for it elsewhere, none of which has ended it
         (`finish_reason`). It goes on after them as if they had been drawn here.
     trace_headers: for whoever observes its end.
@@ -53,6 +54,7 @@ class Request:
     trace_headers: Mapping[str, str] = field(default_factory=dict)
     matcher: TokenMatcher | None = None
     n_top: int = 0
+    takes_whole: bool = False
 
     @property
     def draws(self) -> bool:
@@ -61,8 +63,8 @@ class Request:
 
     @property
     def is_whole(self) -> bool:
-        """True for mean pooling: the prompt cannot be chunked."""
-        return self.pooling == "mean"
+        """True where the prompt cannot be chunked: more than its last row is pooled, or read."""
+        return self.takes_whole or self.pooling in ("mean", "cls")
 
     def positions_needed(self, max_sequence_length: int) -> int:
         """Return the most KV positions that the request can come to hold.
@@ -183,7 +185,7 @@ class LiveRequest:
         """Return the tokens whose KV, but for the last one's, may come from other sequences.
 
         Rows that the step answers from have to be computed: the last one, those from the first
-        unknown target on, and for mean pooling all.
+        unknown target on, and all of a prompt that is not chunked.
         """
         request = self.request
         if request.draws:

@@ -67,7 +67,7 @@ class CallReader:
             runtime.chat_template,
             vocab_size=self._vocab_size,
             n_positions=self._n_positions,
-            advice=way_out(runtime.engine, "shorten it"),
+            advice=runtime.way_out_of_length(),
         )
         self._chats = ChatReader(
             runtime.tokenizer, runtime.response_format, runtime.chat_template.source
@@ -78,6 +78,7 @@ class CallReader:
         """The tokens that every prompt that is a text is put after."""
         if system_prompt is not None:
             try:
+                runtime.check_prefixes()
                 self._system_prompt = SystemPrompt(
                     system_prompt, self.prompts, runtime.chat_template
                 )

@@ -16,6 +16,7 @@ from ..errors import InvalidRequestError
 from ..models.hub import find_model
 from ..params.config import EngineConfig
 from ..params.embedding_defaults import EmbeddingDefaults
+from ..scheduling import WAY_OUT_FOR_ENCODERS, way_out
 from ..text import ChatTemplate, Tokenizer
 from ..text.responses import FORMATS, ResponseFormat, format_of
 from .engine_executor import StepEngine
@@ -36,7 +37,8 @@ class Runtime:
     fingerprint: of the files it was read from, "" if there are none. With another fingerprint, a
         model of the same name may be another one.
     embedding: how texts are embedded, where the caller does not say.
-    generates: the model has a head; else it only embeds.
+    generates: the model has a head, and is no encoder; else it only embeds.
+    is_encoder: attention sees what follows, so that a text is taken as a whole.
     """
 
     engine: StepEngine
@@ -47,13 +49,31 @@ class Runtime:
     response_format: ResponseFormat = FORMATS["generic"]
     embedding: EmbeddingDefaults = field(default_factory=EmbeddingDefaults)
     generates: bool = True
+    is_encoder: bool = False
 
-    def no_head(self) -> InvalidRequestError:
-        """Return the error of a request that a model which only embeds cannot answer."""
-        return InvalidRequestError(
-            f"model {self.name!r} has no head and no tied embedding, so that it can neither "
-            "generate nor score: it embeds (`embed`)"
+    def check_generates(self) -> None:
+        """Raise InvalidRequestError for a model that can only embed."""
+        if self.generates:
+            return
+        why = "has no head and no tied embedding"
+        if self.is_encoder:
+            why = "is an encoder"
+        raise InvalidRequestError(
+            f"model {self.name!r} {why}, so that it can neither generate nor score: it embeds "
+            "(`embed`)"
         )
+
+    def check_prefixes(self) -> None:
+        """Raise InvalidRequestError for a model whose texts cannot share a prefix."""
+        if self.is_encoder:
+            raise InvalidRequestError(
+                f"model {self.name!r} is an encoder: what it computes of a prefix depends on what "
+                "follows, so that none can be shared; embed whole texts (`embed`)"
+            )
+
+    def way_out_of_length(self) -> str:
+        """Return what helps against a text that is too long, for an error's message."""
+        return WAY_OUT_FOR_ENCODERS if self.is_encoder else way_out(self.engine, "shorten it")
 
 
 Opener = Callable[[EngineConfig], Runtime]
@@ -110,4 +130,5 @@ def _from_loaded(model: LoadedModel, config: EngineConfig, progress: Progress | 
         format,
         model.embedding,
         model.generates,
+        not model.config.causal,
     )

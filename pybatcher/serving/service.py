@@ -43,6 +43,7 @@ from ..calls.telemetry import Handler, Telemetry
 from ..calls.threads.remote_calls import RemoteCalls
 from ..errors import BatcherClosedError, ConfigError, InvalidRequestError
 from ..params.config import SchedulerConfig, SupervisionConfig
+from ..params.embedding_defaults import EmbeddingDefaults
 from ..scheduling import Request
 from .call_reader import CallReader
 from .coordinator import Coordinator
@@ -120,8 +121,7 @@ class Service(RunningService):
 
     @override
     async def submit(self, call: Call, reply: Reply) -> range:
-        if not self._runtime.generates:
-            raise self._runtime.no_head()
+        self._runtime.check_generates()
         submitted, common = self._check(call)
         params = self._reader.params(call)
         output = await self._reader.output(call, params)
@@ -188,8 +188,7 @@ class Service(RunningService):
         return await self._reader.prompts.detokenize(question.token_ids)
 
     async def _score(self, question: ScoreContinuations) -> list[Score]:
-        if not self._runtime.generates:
-            raise self._runtime.no_head()
+        self._runtime.check_generates()
         submitted, common = self._check(question)
         begin = await self._reader.prompts.read(question.prompt, before=self._reader.before_texts)
         continuations = check_several("continuations", question.continuations)
@@ -209,9 +208,9 @@ class Service(RunningService):
 
     async def _embed(self, question: EmbedTexts) -> list[Embedding]:
         submitted, common = self._check(question)
-        defaults, pooling = self._runtime.embedding, check_pooling(question.pooling)
-        common["pooling"] = pooling or defaults.pooling
-        normalised = pooling is None and defaults.normalised
+        pooling = check_pooling(question.pooling)
+        own = self._runtime.embedding if pooling is None else EmbeddingDefaults(pooling)
+        common |= {"pooling": own.pooling, "takes_whole": self._runtime.is_encoder}
         texts = check_several("texts", question.texts)
 
         async def request(i: int) -> Request:
@@ -219,7 +218,7 @@ class Service(RunningService):
             return Request(request_id=0, **common, prompt=prompt)
 
         def embedding(request: Request, answer: Answer) -> Embedding:
-            return answer.embedding(len(request.prompt), normalised)
+            return answer.embedding(len(request.prompt), own)
 
         return await self._answer_each(request, len(texts), submitted, embedding)
 
@@ -252,6 +251,7 @@ class Service(RunningService):
     async def _add_prefix(self, question: AddPrefix) -> PrefixInfo:
         self.check_home()
         self._coordinator.check_open()
+        self._runtime.check_prefixes()
         name = None if question.name is None else check_prefix_name(question.name)
         namespace = check_namespace(question.namespace)
         tokens = await self._reader.prompts.read(

@@ -15,12 +15,14 @@ from typing import Any
 
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
-__all__ = ["ARCHITECTURES", "make_checkpoint", "make_module", "make_tokenizer"]
+__all__ = ["ARCHITECTURES", "ENCODERS", "make_checkpoint", "make_module", "make_tokenizer"]
 
 ARCHITECTURES = (
-    *("llama", "mistral", "qwen2", "qwen3", "qwen3_moe", "mixtral", "gpt2"),
-    *("gemma2", "gemma3", "granite", "olmo2", "olmo3", "smollm3", "phi3", "ministral3"),
+    *("llama", "mistral", "qwen2", "qwen3", "qwen3_moe", "mixtral", "gpt2", "gpt_oss"),
+    *("gemma2", "gemma3", "gemma4", "granite", "olmo2", "olmo3", "smollm3", "phi3", "ministral3"),
 )
+
+ENCODERS = ("bert", "roberta", "xlm_roberta", "modernbert", "embedding_gemma")
 
 _ROTARY = {
     "vocab_size": 384,
@@ -40,6 +42,16 @@ _GEMMA = {
     "tie_word_embeddings": True,
     "pad_token_id": None,
 }
+_BERT = {
+    "vocab_size": 384,
+    "hidden_size": 60,
+    "intermediate_size": 112,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 5,
+    "max_position_embeddings": 514,
+    "type_vocab_size": 2,
+    "initializer_range": 0.2,
+}
 _DEFAULTS: dict[str, dict[str, Any]] = {
     "llama": {**_ROTARY, "head_dim": 16},
     "mistral": {**_ROTARY, "head_dim": 12, "sliding_window": 24},
@@ -55,6 +67,14 @@ _DEFAULTS: dict[str, dict[str, Any]] = {
         "mlp_only_layers": [1],
     },
     "mixtral": {**_ROTARY, "num_local_experts": 5, "num_experts_per_tok": 2},
+    "gpt_oss": {
+        **_ROTARY,
+        "head_dim": 16,
+        "num_local_experts": 6,
+        "num_experts_per_tok": 3,
+        "sliding_window": 24,
+        "swiglu_limit": 1.5,
+    },
     "smollm3": {
         **_ROTARY,
         "tie_word_embeddings": True,
@@ -94,6 +114,43 @@ _DEFAULTS: dict[str, dict[str, Any]] = {
         "final_logit_softcapping": 8.0,
     },
     "gemma3": {**_GEMMA, "query_pre_attn_scalar": 9, "sliding_window_pattern": 2},
+    "bert": _BERT,
+    "roberta": {**_BERT, "type_vocab_size": 1, "pad_token_id": 1},
+    "xlm_roberta": {**_BERT, "type_vocab_size": 1, "pad_token_id": 1},
+    "modernbert": {
+        "vocab_size": 384,
+        "hidden_size": 60,
+        "intermediate_size": 112,
+        "num_hidden_layers": 4,
+        "num_attention_heads": 5,
+        "max_position_embeddings": 512,
+        "local_attention": 24,
+        "initializer_range": 0.2,
+        **dict.fromkeys(("pad_token_id", "cls_token_id", "sep_token_id"), 1),
+    },
+    "embedding_gemma": {
+        **_GEMMA,
+        "hidden_size": 96,
+        "query_pre_attn_scalar": 9,
+        "sliding_window_pattern": 2,
+        "use_bidirectional_attention": True,
+    },
+    "gemma4": {
+        **_GEMMA,
+        "head_dim": 12,
+        "global_head_dim": 20,
+        "num_global_key_value_heads": 3,
+        "attention_k_eq_v": True,
+        "num_hidden_layers": 5,
+        "num_kv_shared_layers": 2,
+        "layer_types": [
+            *("sliding_attention", "sliding_attention", "full_attention"),
+            *("sliding_attention", "full_attention"),
+        ],
+        "use_double_wide_mlp": True,
+        "hidden_size_per_layer_input": 10,
+        "final_logit_softcapping": 8.0,
+    },
     "granite": {
         **_ROTARY,
         "embedding_multiplier": 3.0,
@@ -117,8 +174,15 @@ _CLASSES = {
     "qwen3_moe": ("Qwen3MoeConfig", "Qwen3MoeForCausalLM"),
     "mixtral": ("MixtralConfig", "MixtralForCausalLM"),
     "gpt2": ("GPT2Config", "GPT2LMHeadModel"),
+    "gpt_oss": ("GptOssConfig", "GptOssForCausalLM"),
     "gemma2": ("Gemma2Config", "Gemma2ForCausalLM"),
     "gemma3": ("Gemma3TextConfig", "Gemma3ForCausalLM"),
+    "bert": ("BertConfig", "BertModel"),
+    "roberta": ("RobertaConfig", "RobertaModel"),
+    "xlm_roberta": ("XLMRobertaConfig", "XLMRobertaModel"),
+    "modernbert": ("ModernBertConfig", "ModernBertModel"),
+    "embedding_gemma": ("Gemma3TextConfig", "Gemma3TextModel"),
+    "gemma4": ("Gemma4TextConfig", "Gemma4ForCausalLM"),
     "granite": ("GraniteConfig", "GraniteForCausalLM"),
     "olmo2": ("Olmo2Config", "Olmo2ForCausalLM"),
     "olmo3": ("Olmo3Config", "Olmo3ForCausalLM"),
@@ -128,6 +192,7 @@ _CLASSES = {
     "ministral": ("MinistralConfig", "MinistralForCausalLM"),
     "ministral3": ("Ministral3Config", "Ministral3ForCausalLM"),
 }
+_PLUS_ONE = ("gemma2", "gemma3", "embedding_gemma")
 _SPECIAL_TOKENS = ("<|begin|>", "<|end|>", "<|im_start|>", "<|im_end|>")
 _CHAT_TEMPLATE = """\
 {{- bos_token -}}
@@ -145,12 +210,12 @@ def make_module(
 ) -> Any:
     """Make a transformers module with random weights, in eval mode.
 
-    architecture: one of ARCHITECTURES, or "internlm3" or "ministral", which differ from
+    architecture: one of ARCHITECTURES or ENCODERS, or "internlm3" or "ministral", which differ from
         llama and mistral in their configuration only.
     dtype: "float32", "bfloat16" or "float16".
     overrides: fields of the transformers configuration. Biases and norm weights are
-    random too, so that outputs differ where one is not applied. Norms of Gemma multiply by
-    1 + weight.
+    random too, so that outputs differ where one is not applied. Norms of Gemma 2 and 3 multiply
+    by 1 + weight.
     """
     import torch
     import transformers
@@ -159,16 +224,25 @@ def make_module(
     settings = {"bos_token_id": 0, "eos_token_id": 1, **_DEFAULTS[architecture], **overrides}
     if "layer_types" in settings and "layer_types" not in overrides:
         settings["layer_types"] = settings["layer_types"][: settings["num_hidden_layers"]]
+    if architecture == "gemma4":
+        n_layers = _DEFAULTS["gemma4"]["num_hidden_layers"]
+        fewer = {} if settings["num_hidden_layers"] >= n_layers else {"num_kv_shared_layers": 0}
+        settings |= {"vocab_size_per_layer_input": settings["vocab_size"], **fewer, **overrides}
     config = getattr(transformers, config_class)(**settings)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         module = getattr(transformers, model_class)(config)
         with torch.no_grad():
             for name, parameter in module.named_parameters():
-                if parameter.ndim == 1:
-                    is_factor = name.endswith("weight") and not architecture.startswith("gemma")
+                if parameter.ndim == 1 or name.endswith("_bias"):
+                    is_factor = name.endswith("weight") and architecture not in _PLUS_ONE
                     centre = 1.0 if is_factor else 0.0
+                    if architecture == "gemma4" and name.endswith("q_norm.weight"):
+                        centre = parameter.numel() ** -0.5  # its scores are not scaled
                     parameter.copy_(centre + 0.1 * torch.randn_like(parameter))
+            for name, buffer in module.named_buffers():
+                if name.endswith("layer_scalar"):
+                    buffer.copy_(torch.empty_like(buffer).uniform_(0.5, 1.5))
             for parameter in module.parameters():  # the rotary buffers stay float32
                 parameter.data = parameter.data.to(getattr(torch, dtype))
     return module.eval()

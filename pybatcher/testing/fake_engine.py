@@ -14,12 +14,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from itertools import starmap
-from typing import TYPE_CHECKING, Literal, cast
+from typing import TYPE_CHECKING, cast, get_args
 
 from ..errors import EngineError, InvalidRequestError
 from ..params import SamplingParams
 from ..params.config import EngineConfig
-from ..scheduling.plan import SampledToken, StepEntry, StepPlan, StepResult, TopLogprobs
+from ..scheduling.plan import Pooling, SampledToken, StepEntry, StepPlan, StepResult, TopLogprobs
 from .fake_kv import FakeKv
 from .fake_model import FakeModel, FakeSampling
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = ["FakeEngine"]
 
-Pooling = Literal["mean", "last"]
+_POOLINGS = get_args(Pooling)
 
 
 class FakeEngine:
@@ -203,8 +203,8 @@ class FakeEngine:
         """Append tokens; their states as one vector, (hidden_size)."""
         import numpy as np
 
-        if pooling not in ("mean", "last"):
-            raise InvalidRequestError(f"pooling is {pooling!r}; it must be 'mean' or 'last'")
+        if pooling not in _POOLINGS:
+            raise InvalidRequestError(f"pooling is {pooling!r}; it must be one of {_POOLINGS}")
         entry = StepEntry(seq_id, _ids(tokens), False, pooling=cast("Pooling", pooling))
         return np.array(self._step(_plan(entry), raises=True).embeddings[seq_id], np.float32)
 
@@ -357,8 +357,8 @@ class FakeEngine:
                 refuse(f"cannot have {entry.n_draft} draft tokens")
             if len(entry.targets) > n_tokens:
                 refuse(f"has {len(entry.targets)} targets for {n_tokens} tokens")
-            if entry.pooling not in (None, "mean", "last"):
-                refuse(f"has pooling {entry.pooling!r}; it must be 'mean' or 'last'")
+            if entry.pooling not in (None, *_POOLINGS):
+                refuse(f"has pooling {entry.pooling!r}; it must be one of {_POOLINGS}")
             if entry.sample and (entry.targets or entry.pooling):
                 refuse("samples, and cannot ask for log-probabilities or pooling too")
 
@@ -384,8 +384,8 @@ class FakeEngine:
 
     def _pool(self, entry: StepEntry) -> array[float]:
         tokens = self._kv.tokens(entry.seq_id)
-        n_pooled = len(entry.tokens) if entry.pooling == "mean" else 1
-        return self._model.pooled(tokens, len(tokens) - n_pooled)
+        first = len(tokens) - (1 if entry.pooling == "last" else len(entry.tokens))
+        return self._model.pooled(tokens[: first + 1] if entry.pooling == "cls" else tokens, first)
 
 
 _NOT_SET = FakeSampling()

@@ -127,7 +127,7 @@ BAD: list[tuple[str, tuple[Any, ...], dict[str, Any], str]] = [
     ("score", (PROMPT, ["a"]), {"top_logprobs": None}, "top_logprobs is None"),
     ("embed", ("text",), {}, "texts is 'text'"),
     ("embed", ([""],), {}, r"texts\[0\] is ''"),
-    ("embed", (["a"],), {"pooling": "max"}, "pooling is 'max'; it must be 'last' or 'mean'"),
+    ("embed", (["a"],), {"pooling": "max"}, "pooling is 'max'; it must be 'last', 'mean' or"),
     ("embed", (["a"],), {"namespace": 1}, "namespace is 1"),
 ]
 

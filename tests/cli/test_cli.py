@@ -17,6 +17,7 @@ from command_line import Outcome, Run, runner
 import pybatcher.cli.demo
 from pybatcher import BlockingBatcher
 from pybatcher.models import DEMO_PROMPTS
+from pybatcher.testing.checkpoints import make_checkpoint
 
 STORY = "Once upon a time"
 COMMAND = [sys.executable, "-W", "error", "-m", "pybatcher"]
@@ -270,6 +271,12 @@ def test_info_tells_model_dtype_target_and_memory(run: Run) -> None:
     assert "1 threads" in facts["device"]
     assert "MiB" in facts["weights"]
     assert "n_ctx 512, " in facts["KV"]
+
+
+def test_info_tells_the_heads_of_unlike_layers(run: Run, tmp_path: Path) -> None:
+    path = make_checkpoint(tmp_path, "gemma4", num_global_key_value_heads=1)
+    outcome = run("info", "--model", str(path), "--n-threads", "1")
+    assert "6 of 12, 2 for KV; 6 of 20, 1 for KV" in outcome.stdout
 
 
 def test_info_tells_what_was_chosen(run: Run) -> None:

@@ -26,6 +26,7 @@ from serving_doubles import Serving, serving
 import pybatcher
 from pybatcher.models import tiny_path
 from pybatcher.sidecar.front.serve_config import read_config
+from pybatcher.testing.checkpoints import make_checkpoint
 
 PAGES = ["README.md", "CONTRIBUTING.md", "examples/README.md"]
 FILES = [*(ROOT / page for page in PAGES), *sorted((ROOT / "docs").glob("*.md"))]
@@ -44,6 +45,7 @@ SERVED: dict[str, Callable[[], Any]] = {  # started before the block and closed 
     "batcher": pybatcher.Batcher,
     "client": pybatcher.Client,  # of a sidecar at its default socket
 }
+ENCODER = "path/to/encoder"
 MODELS = ["path/to/model", "path/to/another"]  # folders; both are the model that ships inside
 
 
@@ -90,6 +92,8 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
 
 @pytest.mark.parametrize("block", BLOCKS, ids=str)
 def test_a_block(block: Block, folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    if ENCODER in block.text:
+        make_checkpoint(folder / ENCODER, "bert")
     if block.language == "python":
         run_python(block)
     elif block.language == "sh":

@@ -38,7 +38,12 @@ def resolves(file: Path, target: str) -> bool:
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 # What code in the text names as a file: of the checkout, or of the package.
 _PATH = re.compile(r"`((?:[\w.-]+/)+[\w.-]*)`")
-_NOT_OURS = {"path/to/model", "cli/NAME.py", "bench/results/"}  # ... or made when needed
+_NOT_OURS = {
+    "path/to/model",
+    "path/to/encoder",
+    "cli/NAME.py",
+    "bench/results/",
+}  # ... or made when needed
 _NOT_OURS |= {"Qwen/Qwen3-0.6B"}  # a name on a hub
 
 

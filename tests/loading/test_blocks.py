@@ -5,13 +5,18 @@ from __future__ import annotations
 import pytest
 from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
 
-from pybatcher.loading.blocks import BLOCKS, Block, block_name
+from pybatcher.loading.blocks import BLOCKS, MXFP4_PARTS, Block, block_name
 
 
-@pytest.mark.parametrize("dtype", BLOCKS)
+@pytest.mark.parametrize("dtype", sorted(BLOCKS.keys() - {MXFP4_PARTS, "int4_zp"}))  # none of GGUF
 def test_a_block_has_the_elements_and_bytes_that_gguf_gives_it(dtype: str) -> None:
     sizes = GGML_QUANT_SIZES[GGMLQuantizationType[block_name(dtype)]]
     assert BLOCKS[dtype] == Block(*sizes)
+
+
+def test_mxfp4_in_parts_lacks_the_byte_of_the_scale() -> None:
+    whole = BLOCKS["mxfp4"]
+    assert BLOCKS[MXFP4_PARTS] == Block(whole.n_elements, whole.n_bytes - 1)
 
 
 def test_kinds_with_kernels_have_a_name_of_our_own() -> None:
@@ -21,4 +26,6 @@ def test_kinds_with_kernels_have_a_name_of_our_own() -> None:
         "q4_k": "Q4_K",
         "q5_k": "Q5_K",
         "q6_k": "Q6_K",
+        "mxfp4": "MXFP4",
+        MXFP4_PARTS: "MXFP4",
     }

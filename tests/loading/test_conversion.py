@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from pybatcher.errors import ModelFormatError
 from pybatcher.loading import Tensor, conversion
-from pybatcher.loading.blocks import BLOCKS, ENGINE_BLOCKS, block_name
+from pybatcher.loading.blocks import BLOCKS, ENGINE_BLOCKS, MXFP4_PARTS, block_name
 from pybatcher.loading.conversion import (
     check_conversion,
     convert_tensors,
@@ -24,7 +24,7 @@ from pybatcher.loading.conversion import (
 )
 
 ROWS, COLUMNS = 5, 512
-CONVERTED = [dtype for dtype in BLOCKS if dtype not in ENGINE_BLOCKS]
+CONVERTED = [dtype for dtype in BLOCKS if dtype not in (*ENGINE_BLOCKS, MXFP4_PARTS)]
 
 
 def blocks(dtype: str, rows: int = ROWS, columns: int = COLUMNS) -> Tensor:
@@ -165,13 +165,13 @@ def test_matrices_that_keep_their_dtype() -> None:
     plain = Tensor(np.zeros((3, 4), np.float16), "f16", "")
     tensors = {kind: blocks(kind) for kind in BLOCKS} | {"vector": vector, "plain": plain}
     kept = kept_matrices(tensors)
-    assert kept == {*ENGINE_BLOCKS, "Q5_0", "IQ4_NL", "plain"}
+    assert kept == {*ENGINE_BLOCKS, MXFP4_PARTS, "Q5_0", "IQ4_NL", "plain"}
     with pytest.warns(UserWarning, match="rounded to int4: .*1 of Q2_K") as caught:
         entries = convert_tensors(tensors, "int4", "model.gguf", kept)
     assert not any(block_name(name) in str(caught[0].message).split() for name in kept)
     assert {name: entries[name][1] for name in kept} == {
         **{name: name for name in ENGINE_BLOCKS},
-        **{"Q5_0": "int8", "IQ4_NL": "int8", "plain": "f16"},
+        **{MXFP4_PARTS: "mxfp4", "Q5_0": "int8", "IQ4_NL": "int8", "plain": "f16"},
     }
     for name in ("Q5_0", "IQ4_NL"):
         made = Tensor(entries[name][0](), "int8", "")

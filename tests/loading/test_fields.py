@@ -90,3 +90,12 @@ def test_defaults_stand_in_for_absent_fields_only() -> None:
     assert [fields.get(name) for name in "abc"] == [1, None, 4]
     with pytest.raises(ModelFormatError, match=r"config\.json: c is 4; expected"):
         fields.integer("c", 5, 9)
+
+
+def test_a_field_is_left_out_of_a_copy() -> None:
+    fields = Fields({"a": 1, "b": None}, "file")
+    assert fields.names() == ["a", "b"]
+    assert fields.without("a").names() == ["b"]
+    assert fields.without("c").names() == ["a", "b"]
+    with pytest.raises(ModelFormatError, match=r"^file: a is missing"):
+        fields.without("a").integer("a", 0, 1)

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from gguf_files import llama3_divisors
+from gguf_files import rope_divisors
 
 from pybatcher.errors import ModelFormatError
 from pybatcher.loading.families import read_blueprint
@@ -106,7 +106,7 @@ def test_the_scaling_of_llama_3_comes_as_divisors() -> None:
         "original_max_position_embeddings": 128,
     }
     wanted = expected(head_dim=64, rope_parameters=rope)
-    divisors = llama3_divisors({"rope_parameters": rope, "head_dim": 64})
+    divisors = rope_divisors({"rope_parameters": rope, "head_dim": 64})
     assert divisors is not None
     assert 1.0 < divisors[divisors > 1].min() < 8.0 == divisors.max()
     config = read(divisors.astype(np.float64), attention__key_length=64)

@@ -39,6 +39,8 @@ _SIX_TO_ONE = {
         "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
     },
 }
+# The roots of 64 and 16 are the same in every dtype.
+_GEMMA_4 = {**_ROOT_OF_8, "num_global_key_value_heads": 1, "hidden_size_per_layer_input": 16}
 # Every architecture with heads of another size, groups, a tied head and not, all biases there are.
 VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("llama", {}),
@@ -56,6 +58,9 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
     # A file does not say by what scores are scaled; the root of 64 is the same in every dtype.
     ("gemma2", {**_ROOT_OF_8, "query_pre_attn_scalar": 16}),
     ("gemma3", {**_ROOT_OF_8, "query_pre_attn_scalar": 16, **_SIX_TO_ONE}),
+    ("gemma4", _GEMMA_4),
+    ("gemma4", {**_GEMMA_4, "num_kv_shared_layers": 0, "use_double_wide_mlp": False}),
+    ("gemma4", {**_GEMMA_4, "hidden_size_per_layer_input": 0, "attention_k_eq_v": False}),
     ("granite", {"residual_multiplier": 0.25, "attention_multiplier": 0.5, "logits_scaling": 4.0}),
     ("olmo2", {"attention_bias": False}),
     ("olmo3", {}),
@@ -180,7 +185,9 @@ def test_pooling(small: Path, tmp_path: Path) -> None:
     assert embedding(None) == embedding(0) == EmbeddingDefaults("last", False)
     assert embedding(1) == EmbeddingDefaults("mean", True)
     assert embedding(3) == EmbeddingDefaults("last", True)
-    with pytest.raises(ModelFormatError, match=r"llama\.pooling_type is 4; expected 0 or 1 or 3"):
+    with pytest.raises(
+        ModelFormatError, match=r"llama\.pooling_type is 4; expected 0 or 1 or 2 or 3"
+    ):
         embedding(4)
 
 

@@ -17,6 +17,7 @@ from pybatcher.testing.checkpoints import make_checkpoint
 VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("qwen3_moe", {"mlp_only_layers": []}),
     ("mixtral", {"head_dim": 16}),
+    ("gpt_oss", {"swiglu_limit": 7.0}),
 ]
 PROMPT = list(range(5, 60))
 

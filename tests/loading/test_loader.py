@@ -129,7 +129,7 @@ def test_many_files_are_one_checkpoint(tmp_path: Path) -> None:
 def test_nothing_is_copied(architecture: str, originals: dict[str, Path]) -> None:
     """But for the few numbers of norms that multiply by 1 + weight."""
     for name, tensor in open_model(originals[architecture]).tensors.items():
-        if architecture.startswith("gemma") and tensor.array.ndim == 1:
+        if architecture in ("gemma2", "gemma3") and tensor.array.ndim == 1:
             continue
         owner = tensor.array
         while isinstance(owner.base, np.ndarray):

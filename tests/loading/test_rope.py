@@ -8,13 +8,19 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from transformers import LlamaConfig, Phi3Config
+from transformers import Gemma4TextConfig, LlamaConfig, Phi3Config
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
 from pybatcher.errors import ModelFormatError
 from pybatcher.loading.fields import Fields
-from pybatcher.loading.rope import Rope, read_rope, read_rotary_dim, rotary_order
+from pybatcher.loading.rope import (
+    Rope,
+    read_proportional_rope,
+    read_rope,
+    read_rotary_dim,
+    rotary_order,
+)
 
 LLAMA3 = {
     "rope_type": "llama3",
@@ -160,3 +166,26 @@ def test_both_spellings_say_the_same() -> None:
 def test_unsupported_fields_are_refused_by_name(fields: dict[str, Any], said: str) -> None:
     with pytest.raises(ModelFormatError, match=said):
         read(**fields)
+
+
+@pytest.mark.parametrize("part", [0.0, 0.1, 0.25, 0.7, 1.0])
+@pytest.mark.parametrize("head_dim", [2, 22, 64, 512])
+def test_proportional_frequencies_are_those_of_transformers(head_dim: int, part: float) -> None:
+    scaling = {
+        "rope_type": "proportional",
+        "rope_theta": 1e6,
+        "partial_rotary_factor": part,
+        "factor": 3.0,
+    }
+    parameters = {"full_attention": scaling, "sliding_attention": {"rope_type": "default"}}
+    parameters["sliding_attention"]["rope_theta"] = 1e4
+    config = Gemma4TextConfig(
+        num_hidden_layers=2,
+        layer_types=["sliding_attention", "full_attention"],
+        global_head_dim=head_dim,
+        rope_parameters=parameters,
+    )
+    expected, _ = ROPE_INIT_FUNCTIONS["proportional"](config, layer_type="full_attention")
+    rope = read_proportional_rope(Fields(scaling, "config.json"), head_dim)
+    np.testing.assert_allclose(rope.inv_freq, expected.numpy(), rtol=1e-6)
+    assert rope.attention_factor == 1.0

@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
+from quantised_files import awq, random_numbers, read_matrix
 
 from pybatcher.errors import ModelFormatError
 from pybatcher.loading.tensors import Tensor, TensorRule, gather
@@ -38,6 +41,23 @@ def test_a_number_is_added_in_f32(dtype: str) -> None:
     made = gather([rule], available, "the directory")["w"]
     assert (made.dtype, made.array.dtype, made.mapped) == ("f32", np.float32, False)
     np.testing.assert_array_equal(made.array, np.float32([1.25 + 2**-20] * 2))
+
+
+@pytest.mark.parametrize("rule", [{"transposed": True}, {"index": 0}])
+def test_quantised_matrices_are_those_of_linear_modules(rule: dict[str, Any]) -> None:
+    """A square one would be read in the wrong way otherwise, without a word."""
+    numbers = random_numbers(np.random.default_rng(1), (64, 64), 64, symmetric=False)
+    config = {"quant_method": "awq", "bits": 4, "group_size": 64, "version": "gemm"}
+    stored = read_matrix(config, awq(numbers))
+    available = {"w": Tensor(np.empty((64, 0), np.uint8), "AWQ", "file: tensor w", stored=stored)}
+    with pytest.raises(ModelFormatError, match="file: tensor w: is quantised by AWQ; that is read"):
+        gather([TensorRule(name="w", source="w", shape=(64, 64), **rule)], available, "here")
+    with pytest.raises(ModelFormatError, match=r"found dtype AWQ; expected one of f32, f16, bf16$"):
+        gather([TensorRule(name="w", source="w", shape=(64,))], available, "here")
+    made = gather(
+        [TensorRule(name="w", source="w", shape=(64, 64), rows=(9, 40))], available, "here"
+    )
+    assert (made["w"].shape, made["w"].n_bytes) == ((31, 64), stored.n_bytes * 31 // 64)
 
 
 def test_a_missing_tensor() -> None:

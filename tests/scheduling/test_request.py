@@ -35,6 +35,8 @@ def test_why_an_output_ends() -> None:
         ({"targets": (1,)}, False, False),
         ({"pooling": "last"}, False, False),
         ({"pooling": "mean"}, False, True),
+        ({"pooling": "cls"}, False, True),
+        ({"pooling": "last", "takes_whole": True}, False, True),
     ],
 )
 def test_what_is_asked_of_it(fields: dict[str, object], draws: bool, whole: bool) -> None:

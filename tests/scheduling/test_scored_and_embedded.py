@@ -22,8 +22,8 @@ def expected_logprobs(prompt: tuple[int, ...], targets: tuple[int, ...]) -> tupl
 
 
 def expected_vector(prompt: tuple[int, ...], pooling: str) -> list[float]:
-    first = 0 if pooling == "mean" else len(prompt) - 1
-    return FakeModel(258, 8).pooled(prompt, first).tolist()
+    first = len(prompt) - 1 if pooling == "last" else 0
+    return FakeModel(258, 8).pooled(prompt[: 1 if pooling == "cls" else None], first).tolist()
 
 
 def computed(driver: Driver) -> int:
@@ -44,7 +44,7 @@ def test_scores_however_the_prompt_is_cut(n_batch: int) -> None:
     driver.check_nothing_held()
 
 
-@pytest.mark.parametrize("pooling", ["mean", "last"])
+@pytest.mark.parametrize("pooling", ["mean", "last", "cls"])
 def test_poolings(pooling: str) -> None:
     driver = Driver(n_batch=80)
     driver.submit(1, PROMPT, pooling=pooling)
@@ -76,6 +76,8 @@ def test_what_the_cache_may_give_them() -> None:
         ({"targets": (9,) * 70}, 0),
         ({"pooling": "last"}, 64),
         ({"pooling": "mean"}, 0),
+        ({"pooling": "cls"}, 0),
+        ({"pooling": "last", "takes_whole": True}, 0),
     ]:
         driver = Driver(block_size=16)
         driver.submit(1, PROMPT, max_tokens=1)
@@ -162,6 +164,21 @@ def test_input_too_large_for_one_step() -> None:
         driver.submit(5, numbers(101), pooling="last")
     driver.run()
     assert [driver.endings(i) for i in (2, 3, 4)] == [["answered"]] * 3
+
+
+def test_a_text_for_an_encoder_is_never_chunked() -> None:
+    driver = Driver(n_batch=32, n_ctx=1024, max_positions=100)
+    said = r"has 33 tokens, and 32 fit: .*raise n_batch, n_ubatch or n_ctx"
+    with pytest.raises(RequestTooLongError, match=said):
+        driver.submit(1, numbers(33), pooling="last", takes_whole=True)
+    for i in (2, 3):
+        driver.submit(i, numbers(32), pooling="last", takes_whole=True)
+    driver.run()
+    assert [len(entry.tokens) for plan in driver.plans for entry in plan.entries] == [32, 32]
+    assert driver.cached_tokens(3) == 0
+    narrow = Driver(n_batch=64, n_ctx=1024, max_positions=20)
+    with pytest.raises(RequestTooLongError, match="has 21 tokens, and 20 fit"):
+        narrow.submit(1, numbers(21), pooling="cls", takes_whole=True)
 
 
 def test_with_a_target_of_seconds_it_is_not_starved() -> None:

@@ -6,7 +6,13 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["experts_fields", "gemma_fields", "granite_fields", "olmo_fields"]
+__all__ = [
+    "experts_fields",
+    "gemma_fields",
+    "gpt_oss_fields",
+    "granite_fields",
+    "olmo_fields",
+]
 
 
 def experts_fields(
@@ -38,6 +44,31 @@ def _sliding(rng: np.random.Generator, n_layers: int) -> dict[str, Any]:
     return {
         "sliding_window": int(rng.choice([5, 31, 33, 90])),
         "layer_types": [kinds[0], *(str(rng.choice(kinds)) for _ in range(n_layers - 1))],
+    }
+
+
+def gpt_oss_fields(rng: np.random.Generator, n_layers: int) -> dict[str, Any]:
+    """Return fields of a gpt-oss whose bounds are within what its gates and ups are."""
+    rope: dict[str, Any] = {
+        "rope_type": "yarn",
+        "rope_theta": float(rng.choice([1e4, 150000.0])),
+        "factor": float(rng.choice([4.0, 32.0])),
+        "original_max_position_embeddings": int(rng.choice([64, 100])),
+        "truncate": bool(rng.integers(2)),
+    }
+    if rng.integers(4) == 0:
+        rope = {"rope_type": "default", "rope_theta": 1e4}
+    n_experts = int(rng.integers(4, 17))
+    return {
+        **_sliding(rng, n_layers),
+        "rope_parameters": rope,
+        "num_attention_heads": 2 * int(rng.integers(1, 5)),
+        "num_key_value_heads": 2,
+        "num_local_experts": n_experts,
+        "num_experts_per_tok": int(rng.integers(1, 5)),
+        "attention_bias": bool(rng.integers(4)),
+        "swiglu_limit": float(rng.choice([0.5, 1.5, 7.0])),
+        "swiglu_alpha": float(rng.choice([1.0, 1.702])),
     }
 
 

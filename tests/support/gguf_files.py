@@ -17,6 +17,8 @@ import gguf
 import numpy as np
 import torch
 from gguf import GGMLQuantizationType as Kind
+from gguf_gemma4 import GEMMA4_PARTS, add_gemma4, gemma4_divisors, gemma4_name
+from gpt_oss_files import gpt_oss_matrices
 from numpy.typing import NDArray
 from safetensors.torch import load_file
 
@@ -40,6 +42,8 @@ _PARTS = {
     "block_sparse_moe.experts.w1": "ffn_gate_exps",
     "block_sparse_moe.experts.w3": "ffn_up_exps",
     "block_sparse_moe.experts.w2": "ffn_down_exps",
+    "mlp.router": "ffn_gate_inp",
+    "self_attn.sinks": "attn_sinks",
     "self_attn.qkv_proj": "attn_qkv",
     "mlp.gate_up_proj": "ffn_up",
 }
@@ -49,13 +53,20 @@ _ARCHITECTURES = {  # others: as in config.json
     "internlm3": "llama",
     "olmo3": "olmo2",
     "ministral3": "mistral3",
+    "gpt_oss": "gpt-oss",
 }
 _GEMMA_NORMS = {
     "post_attention_layernorm": "post_attention_norm",
     "pre_feedforward_layernorm": "ffn_norm",
     "post_feedforward_layernorm": "post_ffw_norm",
 }
-_OWN_PARTS = {"gemma2": _GEMMA_NORMS, "gemma3": _GEMMA_NORMS, "olmo2": _GEMMA_NORMS}
+_OWN_PARTS = {
+    "gemma4": GEMMA4_PARTS,
+    "gemma2": _GEMMA_NORMS,
+    "gemma3": _GEMMA_NORMS,
+    "gpt-oss": {"post_attention_layernorm": "post_attention_norm"},
+    "olmo2": _GEMMA_NORMS,
+}
 _IN_PAIRS = ("llama", "granite", "smollm3", "mistral3")
 _PLAIN = {torch.float32: Kind.F32, torch.float16: Kind.F16, torch.bfloat16: Kind.BF16}
 _CONTROL, _USER_DEFINED, _UNUSED, _NORMAL = 3, 4, 5, 1
@@ -67,6 +78,8 @@ def gguf_name(name: str, architecture: str = "llama") -> str:
     whole = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output"}
     if stem in whole:
         return f"{whole[stem]}.{kind}"
+    if (own := gemma4_name(name)) is not None:
+        return own
     _, _, layer, part = stem.split(".", 3)
     parts = {**_PARTS, **_OWN_PARTS.get(architecture, {})}
     return f"blk.{layer}.{parts[part]}.{kind}"
@@ -124,19 +137,22 @@ def write_gguf(
         if value is not None:
             _add_key(writer, key, value)
     heads = {"q_proj": config["num_attention_heads"], "k_proj": config["num_key_value_heads"]}
-    divisors = llama3_divisors(config)
+    divisors = rope_divisors(config)
     if divisors is not None:
         writer.add_tensor("rope_freqs.weight", divisors)
     for length in ("short", "long"):
         factors = config["rope_parameters"].get(f"{length}_factor")
         if factors is not None:
             writer.add_tensor(f"rope_factors_{length}.weight", np.array(factors, np.float32))
-    for name, weight in _with_stacked_experts(load_file(directory / "model.safetensors")):
+    tensors = load_file(directory / "model.safetensors")
+    if architecture == "gpt-oss":
+        tensors = gpt_oss_matrices(tensors)
+    for name, weight in _with_stacked_experts(tensors):
         if architecture in _IN_PAIRS and name.split(".")[-2] in heads:
             weight = in_pairs(weight, heads[name.split(".")[-2]])
         given = gguf_name(name, architecture)
         chosen = kind(given) if callable(kind) else kind
-        if weight.ndim == 1 or "ffn_gate_inp" in given:
+        if weight.ndim == 1 or "ffn_gate_inp" in given or given.endswith(".bias"):
             plus = 1.0 if architecture in ("gemma2", "gemma3") else 0.0
             writer.add_tensor(given, (weight.float() + plus).numpy())
             continue
@@ -199,6 +215,8 @@ def _add_own_config(writer: gguf.GGUFWriter, config: dict[str, Any]) -> None:
         writer.add_sliding_window(config["sliding_window"])
         if config["final_logit_softcapping"] is not None:
             writer.add_final_logit_softcapping(config["final_logit_softcapping"])
+    if architecture == "gemma4_text":
+        add_gemma4(writer, config)
     if architecture == "granite":
         writer.add_attention_scale(config["attention_multiplier"])
         writer.add_embedding_scale(config["embedding_multiplier"])
@@ -214,6 +232,9 @@ def _add_own_config(writer: gguf.GGUFWriter, config: dict[str, Any]) -> None:
         rope = config["rope_parameters"]
         writer.add_rope_scaling_yarn_log_mul(rope["mscale_all_dim"])
         writer.add_attn_temperature_scale(rope["llama_4_scaling_beta"])
+    if architecture == "gpt_oss":
+        writer.add_sliding_window(config["sliding_window"])
+        writer.add_expert_feed_forward_length(config["intermediate_size"])
     if architecture == "phi3":
         _add_phi3(writer, config, config["rope_parameters"])
 
@@ -230,9 +251,11 @@ def _add_phi3(writer: gguf.GGUFWriter, config: dict[str, Any], rope: dict[str, A
         writer.add_rope_scaling_attn_factors(factor)
 
 
-def llama3_divisors(config: dict[str, Any]) -> NDArray[np.float32] | None:
-    """Return Llama 3's divisors as the converter writes them: (head_dim / 2,)."""
+def rope_divisors(config: dict[str, Any]) -> NDArray[np.float32] | None:
+    """Return the divisors of frequencies as the converter writes them: (head_dim / 2,)."""
     rope = config["rope_parameters"]
+    if config["model_type"] == "gemma4_text":
+        return gemma4_divisors(config)
     if rope.get("rope_type") != "llama3":
         return None
     head_dim = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]

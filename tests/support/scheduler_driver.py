@@ -64,7 +64,7 @@ class Driver:
     def submit(self, request_id: int, prompt: tuple[int, ...], **fields: object) -> Request:
         """Submit a request; fields of SamplingParams and of Request by name."""
         of_request = {"seed", "end_token_ids", "namespace", "deadline", "priority"}
-        of_request |= {"targets", "pooling", "output", "matcher"}
+        of_request |= {"targets", "pooling", "output", "matcher", "takes_whole"}
         params = {name: value for name, value in fields.items() if name not in of_request}
         others = {name: value for name, value in fields.items() if name in of_request}
         request = Request(
@@ -168,7 +168,7 @@ class Driver:
         n_rows = plan.decode_rows + plan.prefill_rows + plan.draft_rows
         assert 0 < n_rows <= self.config.n_batch
         if decode and self.config.max_prefill_tokens:
-            whole = sum(len(entry.tokens) for entry in prefill if entry.pooling == "mean")
+            whole = sum(len(entry.tokens) for entry in prefill if entry.pooling in ("mean", "cls"))
             assert plan.prefill_rows - whole <= self.config.max_prefill_tokens
         assert all(len(entry.tokens) == 1 + entry.n_draft and entry.sample for entry in decode)
         assert all(entry.n_draft <= self.config.max_draft_tokens for entry in decode)

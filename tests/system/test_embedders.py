@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from embedder_files import write_modules
 
 from pybatcher import Batcher, InvalidRequestError
 from pybatcher.testing.checkpoints import make_checkpoint, make_module
@@ -34,17 +35,6 @@ def link_all(directory: Path, target: Path) -> None:
     for file in directory.glob("*.*"):
         if file.name != "modules.json":
             (target / file.name).symlink_to(file)
-
-
-def write_modules(path: Path, mode: str, *, normalize: bool) -> None:
-    kinds = ["Transformer", "Pooling"] + ["Normalize"] * normalize
-    modules = [
-        {"idx": i, "path": f"{i}_{kind}", "type": f"sentence_transformers.models.{kind}"}
-        for i, kind in enumerate(kinds)
-    ]
-    (path / "modules.json").write_text(json.dumps(modules))
-    (path / "1_Pooling").mkdir(exist_ok=True)
-    (path / "1_Pooling" / "config.json").write_text(json.dumps({mode: True}))
 
 
 def states(text: list[int]) -> Any:

@@ -28,6 +28,8 @@ ELSEWHERE = {
     "cli/generate.py": "cli/test_cli.py",
     "cli/info.py": "cli/test_cli.py",
     "cli/serve.py": "sidecar/front/test_server.py",
+    # Plain values.
+    "loading/model_config.py": "loading/families/test_gemma4.py",
     # A part of what metadata describe.
     "loading/gguf_rope.py": "loading/test_gguf_config.py",
     # Grammars of calls, as parts of those of whole responses.

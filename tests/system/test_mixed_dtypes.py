@@ -1,6 +1,7 @@
-"""GGUF files whose matrices have types of their own: they keep their numbers and their size.
+"""Models whose matrices have types of their own: GGUF files, and mixtures made while loading.
 
-The oracle is the same model as plain numbers, dequantised by the `gguf` package.
+Those of files keep their numbers and their size. The oracle is the same model as plain numbers,
+dequantised by the `gguf` package.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from numpy.typing import NDArray
 from safetensors.torch import load_file, save_file
 
 from pybatcher.engine import Engine
-from pybatcher.errors import ModelFormatError
+from pybatcher.errors import ConfigError, ModelFormatError
 from pybatcher.testing.checkpoints import make_checkpoint
 
 SHAPE: dict[str, Any] = {  # whole super-blocks
@@ -215,3 +216,27 @@ def test_scales_that_are_no_numbers_are_refused(
     path.write_bytes(data)
     with pytest.raises(ModelFormatError, match=r"layers\.1\.up\.weight.* at \[0, 0\]"):
         load(path)
+
+
+def test_mixtures_are_made_while_loading(directory: Path, tmp_path: Path) -> None:
+    """More bits lose less, and a mixture of four bits less than int4."""
+    exact = logits(directory, dtype="f32")
+    made = {"q6_k": "q6_k", "q5_k_m": "q5_k, q6_k", "q4_k_m": "q4_k, q6_k", "int4": "int4"}
+    errors = []
+    for dtype, dtypes in made.items():
+        cache = str(tmp_path / dtype)
+        rows = logits(directory, dtype=dtype, kv_dtype="f32", weights_cache=cache)
+        again = {"dtype": dtype, "kv_dtype": "f32", "weights_cache": cache}
+        np.testing.assert_array_equal(logits(directory, (1, 20, 19), **again), rows)
+        engine = load(directory, **again)
+        assert engine.description()["dtypes"] == dtypes
+        assert engine.description()["weights_cache"] in ("mapped", "copied")
+        engine.close()
+        errors.append(float(np.linalg.norm(rows - exact)))
+    assert errors == sorted(errors)
+    assert errors[2] < 0.9 * errors[3]
+
+
+def test_gpus_have_no_mixtures(directory: Path) -> None:
+    with pytest.raises(ConfigError, match="dtype is 'q4_k_m', which device 'cuda' cannot mix"):
+        load(directory, dtype="q4_k_m", device="cuda")

@@ -17,7 +17,14 @@ import numpy as np
 import pytest
 import torch
 from engine_helpers import TARGETS
-from family_shapes import experts_fields, gemma_fields, granite_fields, olmo_fields
+from family_shapes import (
+    experts_fields,
+    gemma_fields,
+    gpt_oss_fields,
+    granite_fields,
+    olmo_fields,
+)
+from gemma4_shapes import GEMMA4, gemma4_shape
 from llama_like_shapes import LLAMA_LIKE, llama_like_shape
 from numpy.typing import NDArray
 
@@ -38,6 +45,8 @@ FAMILIES = (
     *("llama2", "llama3", "mistral", "qwen2", "qwen3", "smollm2", "gpt2", "linear", "yarn"),
     *("qwen3_moe", "mixtral", "gemma2", "gemma3", "granite", "olmo2", "olmo3"),
     *LLAMA_LIKE,
+    "gpt_oss",
+    *GEMMA4,
 )
 SEEDS = (1, 2, 3)
 
@@ -80,6 +89,8 @@ def random_shape(family: str, seed: int) -> tuple[str, dict[str, Any]]:
     shape = _rotary(rng)
     if family in LLAMA_LIKE:
         return llama_like_shape(family, rng, shape)
+    if family in GEMMA4:
+        return gemma4_shape(family, rng, shape)
     if family == "gpt2":
         n_head = int(rng.choice([1, 3, 5]))
         inner = [None, 77, 130][int(rng.integers(3))]
@@ -118,6 +129,8 @@ def random_shape(family: str, seed: int) -> tuple[str, dict[str, Any]]:
         return family, {**shape, **olmo_fields(rng, family, shape)}
     if family.startswith("gemma"):
         return family, {**shape, **gemma_fields(rng, family, shape["num_hidden_layers"])}
+    if family == "gpt_oss":
+        return family, {**shape, **gpt_oss_fields(rng, shape["num_hidden_layers"])}
     if seed == SEEDS[-1]:  # some layers see a window, the first see all
         windows = {"use_sliding_window": True, "sliding_window": 21, "max_window_layers": 1}
         return family, {**shape, **windows}
@@ -144,6 +157,9 @@ def make_subject(directory: Path, family: str, seed: int, dtype: str) -> Subject
 
     transformers.utils.logging.disable_progress_bar()
     architecture, shape = random_shape(family, seed)
+    if family == "gpt_oss" and dtype != "float32":
+        # All experts: a choice that rounding flips is an error of any size.
+        shape["num_experts_per_tok"] = shape["num_local_experts"]
     make_checkpoint(directory, architecture, seed=seed, dtype=dtype, tokenizer=False, **shape)
     module = transformers.AutoModelForCausalLM.from_pretrained(
         directory,
@@ -153,8 +169,9 @@ def make_subject(directory: Path, family: str, seed: int, dtype: str) -> Subject
     )
     if family.startswith("gemma"):
         # Rounded to the dtype of the checkpoint, as in a module of that dtype.
-        scale = module.model.embed_tokens.embed_scale
-        scale.copy_(scale.to(getattr(torch, dtype)))
+        for name, scale in module.named_buffers():
+            if name.endswith("embed_scale"):
+                scale.copy_(scale.to(getattr(torch, dtype)))
     vocab_size = module.config.vocab_size
     prompt = np.random.default_rng(seed).integers(0, vocab_size, N_PROMPT).tolist()
     return Subject(directory, module, prompt)
@@ -215,7 +232,10 @@ def check_f32(directory: Path, family: str, seed: int) -> None:
 
 @pytest.mark.parametrize(
     "family",
-    ["llama2", "qwen2", "gpt2", "qwen3_moe", "mixtral", "gemma2", "gemma3", "granite", "olmo3"],
+    [
+        *("llama2", "qwen2", "gpt2", "qwen3_moe", "mixtral", "gpt_oss", "granite", "olmo3"),
+        *("gemma2", "gemma3", "gemma4_e2b", "gemma4_31b"),
+    ],
 )
 def test_a_live_module_is_the_same_model(tmp_path: Path, family: str) -> None:
     subject = make_subject(tmp_path, family, 4, "float32")
@@ -324,14 +344,17 @@ def _inputs_rounded(module: Any) -> Iterator[None]:
         hooks.append(part.register_forward_pre_hook(lambda _, args: (rounded(args[0]),)))
         if name.endswith(("k_proj", "v_proj", "c_attn", "qkv_proj")):
             hooks.append(part.register_forward_hook(lambda _, __, out: rounded(out)))
-    routers = {id(p) for name, p in module.named_parameters() if name.endswith("mlp.gate.weight")}
+    names = ("mlp.gate.weight", "mlp.router.weight")
+    routers = {id(p) for name, p in module.named_parameters() if name.endswith(names)}
     linear = torch.nn.functional.linear
 
     def rounded_linear(x: torch.Tensor, weight: torch.Tensor, *bias: Any) -> torch.Tensor:
         return linear(x if id(weight) in routers else rounded(x), weight, *bias)
 
+    matmul = torch.Tensor.__matmul__
     with pytest.MonkeyPatch.context() as patch:  # experts are no modules of their own
         patch.setattr(torch.nn.functional, "linear", rounded_linear)
+        patch.setattr(torch.Tensor, "__matmul__", lambda x, w: matmul(rounded(x), w))
         yield
     for hook in hooks:
         hook.remove()

@@ -28,12 +28,13 @@ ADD: Tool = {
     },
 }
 USER = {"role": "user", "content": "What is 3 plus 4?"}
+TEMPLATE = Sandbox(CHAT_TEMPLATE)
 CALL = '<tool_call>\n{"name": "add", "arguments": {"a": 3, "b": 4}}\n</tool_call>'
 
 
 def rendered(messages: Any, tools: Any = None, *, prompt: bool = False) -> str:
     variables = {"bos_token": "<|begin|>", "tools": tools, "add_generation_prompt": prompt}
-    return Sandbox(CHAT_TEMPLATE).render({**variables, "messages": messages})
+    return TEMPLATE.render({**variables, "messages": messages})
 
 
 def call(arguments: object) -> dict[str, Any]:

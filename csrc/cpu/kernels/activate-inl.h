@@ -1,4 +1,4 @@
-// The MLP's activation: out = act(gate) * up, or act(gate).
+// The MLP's activation: out = act(gate) * up, or act(gate), or gpt-oss's.
 #pragma once
 
 #include "cpu/kernels/math-inl.h"
@@ -13,6 +13,21 @@ inline void activate(const float* gate, const float* up, const RowOut& out, int 
   write_row(out, begin, end, [=](int i) {
     const Vec v = kAct(load_tail(gate, i, end));
     return up == nullptr ? v : mul(v, load_tail(up, i, end));
+  });
+}
+
+// OpenAI 2025, gpt-oss-120b & gpt-oss-20b model card (arXiv:2508.10925). In this order of its
+// operands each bound keeps a NaN.
+inline void clamped_swiglu(const float* gate, const float* up, float alpha, float limit,
+                           const RowOut& out, int begin, int end) {
+  const Vec most = set1(limit);
+  const Vec least = set1(-limit);
+  const Vec one = set1(1.0f);
+  write_row(out, begin, end, [=](int i) {
+    const Vec g = min(most, load_tail(gate, i, end));
+    const Vec u = max(least, min(most, load_tail(up, i, end)));
+    const Vec glu = div(g, add(one, exp(mul(g, set1(-alpha)))));
+    return mul(add(u, one), glu);
   });
 }
 

@@ -3,7 +3,8 @@
 // In a group of 32 along K the products of whole numbers are summed exactly; what a group adds to
 // an output is fma(float(sum), weight scale * activation scale, output), group after group. Weights
 // lie a zero point above their value, so that they are the unsigned operand of vpdpbusd: the exact
-// sum starts where that is taken back, by the sum of the row's whole numbers.
+// sum starts where that is taken back, by the sum of the row's whole numbers. The zero point is one
+// of the dtype, or a byte of each column and group.
 #pragma once
 
 #include "cpu/kernels.h"
@@ -19,11 +20,18 @@ namespace {
 
 constexpr int kGroupTileVectors = kRegisters == 32 ? 2 : 1;
 constexpr int kGroupTileColumns = kGroupTileVectors * kWidth;
-constexpr int kScaleBytes = kGroupTileColumns * 2;
 // Bytes of a tile that a block of K takes where several blocks of rows pass over it.
 constexpr int kGroupBlock = 65536;
 
-struct Int8Weights {
+// f16 scales of a group.
+struct F16Scales {
+  static constexpr int kScaleBytes = kGroupTileColumns * 2;
+  static PB_INLINE Vec scale(const uint8_t* w, int v) {
+    return load_f16(reinterpret_cast<const uint16_t*>(w) + v * kWidth);
+  }
+};
+
+struct Int8Weights : F16Scales {
   static constexpr int16_t kZeroPoint = 128;
   static constexpr int kRowsOfQuads = 8;
   // Rows of a register block: their whole sums and their float sums fill the registers.
@@ -53,7 +61,7 @@ struct Int8Weights {
   }
 };
 
-struct Int4Weights {
+struct Int4Weights : F16Scales {
   static constexpr int16_t kZeroPoint = 8;
   static constexpr int kRowsOfQuads = 4;
   static constexpr int kMaxRows = 6;
@@ -88,14 +96,29 @@ struct Int4Weights {
   }
 };
 
-// What the zero point of the weights adds to the products with a row's group: to be taken back.
-template <typename Weights>
-PB_INLINE Ints zero_point_products(const RowGroup& group) {
-  return pair_products(set1_pair(-Weights::kZeroPoint, -Weights::kZeroPoint), group.halves);
-}
+struct Int4ZpWeights : Int4Weights {
+  static constexpr int16_t kZeroPoint = 0;  // lies in the tile
+};
 
+// Whether the zero points of columns follow their scales.
 template <typename Weights>
-constexpr int kGroupBytes = kScaleBytes + Weights::kRowsOfQuads * 4 * kGroupTileColumns;
+constexpr bool kStoresZeros = Weights::kZeroPoint == 0;
+template <typename Weights>
+constexpr int kFactorBytes = Weights::kScaleBytes + (kStoresZeros<Weights> ? kGroupTileColumns : 0);
+template <typename Weights>
+constexpr int kGroupBytes = kFactorBytes<Weights> + Weights::kRowsOfQuads * 4 * kGroupTileColumns;
+
+// What takes back what zero points, those of vector v of the group at w, add to the products with a
+// row's group.
+template <typename Weights>
+PB_INLINE Ints zero_point_products(const uint8_t* w, int v, const RowGroup& group) {
+  if constexpr (kStoresZeros<Weights>) {
+    const Ints minus = sub_ints(set1_int(0), load_unsigned(w + Weights::kScaleBytes + v * kWidth));
+    return pair_products(pair_up(minus, minus, 0), group.halves);
+  } else {
+    return pair_products(set1_pair(-Weights::kZeroPoint, -Weights::kZeroPoint), group.halves);
+  }
+}
 
 struct GroupBlockArgs {
   const uint8_t* w;  // first group of the block
@@ -130,12 +153,12 @@ inline __attribute__((noinline)) void group_block(const GroupBlockArgs& a) {
       for (int v = 0; v < kGroupTileVectors; ++v) {
         whole[r][v] = typename Weights::Sum();
         if constexpr (!kNarrowSums) {
-          whole[r][v] = zero_point_products<Weights>(groups[r * a.group_stride]);
+          whole[r][v] = zero_point_products<Weights>(w, v, groups[r * a.group_stride]);
         }
       }
     }
     const auto step = [&](int j) __attribute__((always_inline)) {
-      Weights::step(w + kScaleBytes + j * 4 * kGroupTileColumns, j, x, a.x_stride, whole);
+      Weights::step(w + kFactorBytes<Weights> + j * 4 * kGroupTileColumns, j, x, a.x_stride, whole);
     };
     if constexpr (kRows == 1 && kNarrowSums) {  // waits for memory: short code sees further ahead
 #pragma GCC unroll 2
@@ -159,7 +182,7 @@ inline __attribute__((noinline)) void group_block(const GroupBlockArgs& a) {
     Vec scale[kGroupTileVectors];
 #pragma GCC unroll 2
     for (int v = 0; v < kGroupTileVectors; ++v) {
-      scale[v] = load_f16(reinterpret_cast<const uint16_t*>(w) + v * kWidth);
+      scale[v] = Weights::scale(w, v);
     }
 #pragma GCC unroll 6
     for (int r = 0; r < kRows; ++r) {
@@ -169,7 +192,7 @@ inline __attribute__((noinline)) void group_block(const GroupBlockArgs& a) {
       for (int v = 0; v < kGroupTileVectors; ++v) {
         Ints products = total(whole[r][v]);
         if constexpr (kNarrowSums)
-          products = add_ints(products, zero_point_products<Weights>(group));
+          products = add_ints(products, zero_point_products<Weights>(w, v, group));
         sum[r][v] = mul_add(to_float(products), mul(scale[v], row_scale), sum[r][v]);
       }
     }
@@ -186,7 +209,7 @@ inline __attribute__((noinline)) void group_block(const GroupBlockArgs& a) {
   }
 }
 
-// The product of int8 or int4 weights: blocks of K are groups.
+// The product of weights in groups: blocks of K are groups.
 template <typename Weights>
 struct GroupProduct {
   static constexpr int kLength = kGroupSize;  // of a block of K

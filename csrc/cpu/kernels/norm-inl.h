@@ -44,14 +44,22 @@ inline void rms_norm(const NormArgs& norm, const float* x, const RowOut& out) {
   });
 }
 
-// x += y / sqrt(mean(y^2) + eps) * weight
-inline void rms_norm_add(const NormArgs& norm, const float* y, float* x) {
+// x = (x + y / sqrt(mean(y^2) + eps) * weight) * sum_scale
+template <bool kScales>
+PB_INLINE void add_norm(const NormArgs& norm, const float* y, float* x) {
   const int n = norm.hidden;
   const Vec factor = reciprocal_sqrt(mean_of_squares(y, n) + norm.eps);
+  [[maybe_unused]] const Vec scale = set1(norm.sum_scale);
   for (int i = 0; i < n; i += kWidth) {
     const Vec v = mul(load_tail(y, i, n), factor);
-    store_tail(x, i, n, mul_add(v, load_tail(norm.weight, i, n), load_tail(x, i, n)));
+    Vec sum = mul_add(v, load_tail(norm.weight, i, n), load_tail(x, i, n));
+    if constexpr (kScales) sum = mul(sum, scale);
+    store_tail(x, i, n, sum);
   }
+}
+
+inline void rms_norm_add(const NormArgs& norm, const float* y, float* x) {
+  norm.sum_scale == 1.0f ? add_norm<false>(norm, y, x) : add_norm<true>(norm, y, x);
 }
 
 // out = (x - mean(x)) / sqrt(variance(x) + eps) * weight + bias

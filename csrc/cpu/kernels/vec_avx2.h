@@ -184,6 +184,14 @@ PB_INLINE Quads masked_shift(Quads v, int by, uint8_t mask) {
   return _mm256_and_si256(shifted, _mm256_set1_epi8(static_cast<char>(mask)));
 }
 PB_INLINE Quads or_quads(Quads a, Quads b) { return _mm256_or_si256(a, b); }
+PB_INLINE Quads looked_up(const uint8_t* table, Quads v) {
+  const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(table));
+  return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(bytes), v);
+}
+PB_INLINE Vec load_powers(const uint8_t* p) {
+  const __m256i bits = _mm256_slli_epi32(load_unsigned(p), 23);
+  return _mm256_castsi256_ps(_mm256_max_epi32(bits, _mm256_set1_epi32(0x00400000)));
+}
 
 // Sums of pairs of products, 16 bits each: of w below 2^n there may be 2^(7 - n) before they are
 // handed on, and vpmaddubsw saturates nowhere.

@@ -183,6 +183,14 @@ PB_INLINE Quads masked_shift(Quads v, int by, uint8_t mask) {
   return _mm512_and_si512(shifted, _mm512_set1_epi8(static_cast<char>(mask)));
 }
 PB_INLINE Quads or_quads(Quads a, Quads b) { return _mm512_or_si512(a, b); }
+PB_INLINE Quads looked_up(const uint8_t* table, Quads v) {
+  const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(table));
+  return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(bytes), v);
+}
+PB_INLINE Vec load_powers(const uint8_t* p) {
+  const __m512i bits = _mm512_slli_epi32(load_unsigned(p), 23);
+  return _mm512_castsi512_ps(_mm512_max_epi32(bits, _mm512_set1_epi32(0x00400000)));
+}
 
 #ifdef __AVX512VNNI__
 constexpr bool kNarrowSums = false;

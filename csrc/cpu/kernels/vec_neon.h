@@ -179,6 +179,11 @@ PB_INLINE Quads masked_shift(Quads v, int by, uint8_t mask) {
   return vandq_u8(vshlq_u8(v, vdupq_n_s8(static_cast<int8_t>(by))), vdupq_n_u8(mask));
 }
 PB_INLINE Quads or_quads(Quads a, Quads b) { return vorrq_u8(a, b); }
+PB_INLINE Quads looked_up(const uint8_t* table, Quads v) { return vqtbl1q_u8(vld1q_u8(table), v); }
+PB_INLINE Vec load_powers(const uint8_t* p) {
+  const Ints bits = vshlq_n_s32(load_unsigned(p), 23);
+  return vreinterpretq_f32_s32(vmaxq_s32(bits, set1_int(0x00400000)));
+}
 
 constexpr bool kNarrowSums = false;
 using ByteSums = Ints;

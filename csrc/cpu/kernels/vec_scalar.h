@@ -197,6 +197,27 @@ PB_INLINE Quads masked_shift(Quads v, int by, uint8_t mask) {
   return (by > 0 ? v << by : v >> -by) & (0x01010101u * mask);
 }
 PB_INLINE Quads or_quads(Quads a, Quads b) { return a | b; }
+// table (16): the bytes that nibbles, one in each byte, stand for.
+PB_INLINE Quads looked_up(const uint8_t* table, Quads v) {
+  Quads out = {};
+  for (int i = 0; i < kWidth; ++i) {
+    for (int shift = 0; shift < 32; shift += 8) {
+      out[i] |= uint32_t{table[v[i] >> shift & 15]} << shift;
+    }
+  }
+  return out;
+}
+// 2^(p[i] - 127), one a lane; infinity of 255.
+PB_INLINE Vec load_powers(const uint8_t* p) {
+  Vec v;
+  for (int i = 0; i < kWidth; ++i) {
+    const uint32_t bits = p[i] == 0 ? 0x00400000u : uint32_t{p[i]} << 23;
+    float f;
+    __builtin_memcpy(&f, &bits, sizeof(f));
+    v[i] = f;
+  }
+  return v;
+}
 
 // Sums of products of unsigned bytes of few bits (w) with signed ones (x). Where they are narrow,
 // of w below 2^n there may be 2^(7 - n) products before they are handed on.

@@ -8,6 +8,7 @@
 #include "cpu/kernels/attention-inl.h"
 #include "cpu/kernels/gemm-inl.h"
 #include "cpu/kernels/gemm_groups-inl.h"
+#include "cpu/kernels/gemm_mxfp4-inl.h"
 #include "cpu/kernels/gemm_super_blocks-inl.h"
 #ifdef __AMX_BF16__
 #include "cpu/kernels/amx/attention-inl.h"
@@ -66,6 +67,11 @@ const Kernels kKernels = {
              1,
              each_tile<group_tile<GroupProduct<Int4Weights>>>},
 #endif
+    .int4_zp = {{kGroupTileColumns},
+                RowFormat::kInt8,
+                kScratch<kGroupTileColumns>,
+                1,
+                each_tile<group_tile<GroupProduct<Int4ZpWeights>>>},
     .q4_k = {{kGroupTileColumns},
              RowFormat::kInt8,
              kScratch<kGroupTileColumns>,
@@ -81,12 +87,18 @@ const Kernels kKernels = {
              kScratch<kGroupTileColumns>,
              1,
              each_tile<group_tile<SuperBlockProduct<Q6KWeights>>>},
+    .mxfp4 = {{kGroupTileColumns},
+              RowFormat::kInt8,
+              kScratch<kGroupTileColumns>,
+              1,
+              each_tile<group_tile<GroupProduct<Mxfp4Weights>>>},
     .rms_norm = rms_norm,
     .layer_norm = layer_norm,
     .rms_norm_add = rms_norm_add,
     .silu = activate<silu>,
     .gelu_tanh = activate<gelu_tanh>,
     .gelu = activate<gelu>,
+    .clamped_swiglu = clamped_swiglu,
     .copy = copy_row,
     .rotate = rotate_head,
     .store_key_value = store_key_value,

@@ -6,9 +6,24 @@ from dataclasses import replace
 
 from ..blueprint import Blueprint
 from ..fields import Fields, shown
-from . import gemma, gpt2, granite, internlm3, llama, ministral, moe, olmo, phi3, smollm3
+from . import (
+    bert,
+    gemma,
+    gemma4,
+    gpt2,
+    gpt_oss,
+    granite,
+    internlm3,
+    llama,
+    ministral,
+    modernbert,
+    moe,
+    olmo,
+    phi3,
+    smollm3,
+)
 
-__all__ = ["BASE_CLASSES", "CLASSES", "read_blueprint"]
+__all__ = ["BASE_CLASSES", "CLASSES", "ENCODER_CLASSES", "read_blueprint"]
 
 _READERS = {
     "llama": llama.read,
@@ -18,9 +33,12 @@ _READERS = {
     "qwen3_moe": moe.read,
     "mixtral": moe.read,
     "gpt2": gpt2.read,
+    "gpt_oss": gpt_oss.read,
     "gemma2": gemma.read,
     "gemma3_text": gemma.read,
     "gemma3": gemma.read_multimodal,
+    "gemma4_text": gemma4.read,
+    "gemma4": gemma4.read_multimodal,
     "granite": granite.read,
     "olmo2": olmo.read,
     "olmo3": olmo.read,
@@ -30,6 +48,10 @@ _READERS = {
     "ministral": ministral.read,
     "ministral3": ministral.read,
     "mistral3": ministral.read_multimodal,
+    "bert": bert.read,
+    "roberta": bert.read,
+    "xlm-roberta": bert.read,
+    "modernbert": modernbert.read,
 }
 
 CLASSES = {
@@ -40,9 +62,12 @@ CLASSES = {
     "qwen3_moe": "Qwen3MoeForCausalLM",
     "mixtral": "MixtralForCausalLM",
     "gpt2": "GPT2LMHeadModel",
+    "gpt_oss": "GptOssForCausalLM",
     "gemma2": "Gemma2ForCausalLM",
     "gemma3_text": "Gemma3ForCausalLM",
     "gemma3": "Gemma3ForConditionalGeneration",
+    "gemma4_text": "Gemma4ForCausalLM",
+    "gemma4": "Gemma4ForConditionalGeneration",
     "granite": "GraniteForCausalLM",
     "olmo2": "Olmo2ForCausalLM",
     "olmo3": "Olmo3ForCausalLM",
@@ -60,8 +85,17 @@ BASE_CLASSES = {
     "mistral": "MistralModel",
     "qwen2": "Qwen2Model",
     "qwen3": "Qwen3Model",
+    "gemma3_text": "Gemma3TextModel",
 }
 """The transformers class of the model without a head, as embedders are saved, where it loads."""
+
+ENCODER_CLASSES = {
+    "bert": ("BertModel", "BertForMaskedLM", "BertForPreTraining"),
+    "roberta": ("RobertaModel", "RobertaForMaskedLM"),
+    "xlm-roberta": ("XLMRobertaModel", "XLMRobertaForMaskedLM"),
+    "modernbert": ("ModernBertModel", "ModernBertForMaskedLM"),
+}
+"""The transformers classes of encoders, whose heads are left out."""
 
 _PUBLISHED_AS = {"internlm3": "InternLM3ForCausalLM"}
 """The class in files that transformers has not written, where it is another one."""
@@ -75,6 +109,9 @@ def read_blueprint(fields: Fields) -> Blueprint:
     architecture = fields.text("model_type")
     if architecture not in _READERS:
         raise fields.error("model_type", "one of " + ", ".join(map(repr, _READERS)))
+    if architecture in ENCODER_CLASSES:
+        _check_encoder(fields, ENCODER_CLASSES[architecture])
+        return _READERS[architecture](fields)
     classes = fields.get("architectures")
     expected = _PUBLISHED_AS.get(architecture, CLASSES[architecture])
     known = {expected, CLASSES[architecture]}
@@ -91,12 +128,27 @@ def read_blueprint(fields: Fields) -> Blueprint:
     return blueprint.without_head() if is_base else blueprint
 
 
+def _check_encoder(fields: Fields, known: tuple[str, ...]) -> None:
+    """Raise ModelFormatError for a head that is more than left out, and for quantised weights."""
+    classes = fields.get("architectures")
+    is_list = isinstance(classes, list)
+    if classes is not None and not (is_list and any(name in classes for name in known)):
+        raise fields.error(
+            "architectures",
+            f"a list with one of {', '.join(map(repr, known))}: encoders embed, and neither "
+            "classify nor rank",
+        )
+    _refuse_quantised(fields)
+
+
 def _refuse_quantised(fields: Fields) -> None:
     """Raise ModelFormatError for a checkpoint of quantised weights; names the method."""
     found = fields.get("quantization_config")
     if found is None:
         return
     method = found.get("quant_method") if isinstance(found, dict) else None
+    if method == "mxfp4" and fields.get("model_type") == "gpt_oss":
+        return
     raise fields.error(
         "quantization_config",
         f"no such field: weights quantised by {shown(method) if method else 'another program'} are "

@@ -2,8 +2,9 @@
 
 Norms multiply by 1 + weight; the token embedding is multiplied by the root of its width. Gemma 2
 bounds scores and logits; Gemma 3 norms q and k of each head, and turns them otherwise in layers
-that see a window. A Gemma 3 with images has its text model inside, which alone is read. Fields
-that a config.json leaves out have transformers' defaults: Google's files leave out many.
+that see a window. EmbeddingGemma is a Gemma 3 that is an encoder (`use_bidirectional_attention`). A
+Gemma 3 with images has its text model inside, which alone is read. Fields that a config.json
+leaves out have transformers' defaults: Google's files leave out many.
 """
 
 from __future__ import annotations
@@ -22,14 +23,15 @@ from ..rope import read_rope
 from ..tensors import TensorRule
 from . import llama
 
-__all__ = ["gguf_rules", "read", "read_multimodal"]
+__all__ = ["NORMS", "gguf_rules", "read", "read_multimodal"]
 
-_NORMS = {
+NORMS = {
     "attn_norm": "input_layernorm",
     "attn_post_norm": "post_attention_layernorm",
     "mlp_norm": "pre_feedforward_layernorm",
     "mlp_post_norm": "post_feedforward_layernorm",
 }
+"""transformers' names of a layer's norms, by canonical name."""
 _DEFAULTS: dict[str, Any] = {
     "vocab_size": 262208,
     "hidden_size": 2304,
@@ -63,12 +65,14 @@ def read(fields: Fields) -> Blueprint:
         qkv_bias=bias,
         o_bias=bias,
         mlp_bias=False,
-        norms=_NORMS,
+        norms=NORMS,
         qk_norm=not is_2,
         norm_plus=1.0,
     )
     tied = fields.boolean("tie_word_embeddings", True)
-    return Blueprint(config, tuple(rules), tied, rounds_embedding_scale=True)
+    return Blueprint(
+        config, tuple(rules), tied, generates=config.causal, rounds_embedding_scale=True
+    )
 
 
 def read_multimodal(fields: Fields) -> Blueprint:
@@ -87,12 +91,13 @@ def gguf_rules(
         qkv_bias=qkv_bias,
         o_bias=o_bias,
         mlp_bias=mlp_bias,
-        norms=_NORMS,
+        norms=NORMS,
         qk_norm=config.architecture == "gemma3",
     )
 
 
 def _read_2(fields: Fields) -> ModelConfig:
+    fields.refuse_unless("use_bidirectional_attention", False)
     config = _read_common(fields, "gemma2", period=2)
     rope = read_rope(fields, config.head_dim, config.max_position_embeddings)
     return replace(
@@ -113,9 +118,11 @@ def _read_3(fields: Fields) -> ModelConfig:
 
 def _read_common(fields: Fields, architecture: str, period: int) -> ModelConfig:
     fields.refuse_unless("hidden_activation", "gelu_pytorch_tanh")
-    fields.refuse_unless("use_bidirectional_attention", False)
+    causal = not fields.boolean("use_bidirectional_attention", False)
     sizes = read_sizes(fields, llama.NAMES)
     window = fields.integer("sliding_window", 1, MAX_POSITIONS, 0)
+    if window and not causal:
+        window = window // 2 + 1  # on each side, the query itself included
     sliding = read_sliding_layers(fields, sizes.n_layers, period)
     config = llama_config(
         sizes,
@@ -128,6 +135,7 @@ def _read_common(fields: Fields, architecture: str, period: int) -> ModelConfig:
     return replace(
         config,
         activation="gelu_tanh",
+        causal=causal,
         post_norm=True,
         embedding_scale=sizes.hidden_size**0.5,
         attention_scale=fields.number("query_pre_attn_scalar", 1e-6, 1e9) ** -0.5,

@@ -136,13 +136,11 @@ def rules(
     )
     yield TensorRule(name=HEAD, source="lm_head.weight", shape=(vocabulary, hidden))
     sizes = {source: (name, hidden) for name, source in norms.items()}
-    if config.architecture in ("qwen3", "qwen3_moe") if qk_norm is None else qk_norm:
-        n_q, n_k = (config.n_heads, config.n_kv_heads) if config.whole_qk_norm else (1, 1)
-        sizes["self_attn.q_norm"] = ("q_norm", n_q * config.head_dim)
-        sizes["self_attn.k_norm"] = ("k_norm", n_k * config.head_dim)
+    normed = config.architecture in ("qwen3", "qwen3_moe") if qk_norm is None else qk_norm
     for layer in range(config.n_layers):
         here, there = f"layers.{layer}.", f"model.layers.{layer}."
-        for source, (name, size) in sizes.items():
+        of_heads = _head_norms(config, layer) if normed else {}
+        for source, (name, size) in {**sizes, **of_heads}.items():
             yield TensorRule(
                 name=f"{here}{name}.weight",
                 source=f"{there}{source}.weight",
@@ -152,12 +150,23 @@ def rules(
         yield from _matrix_rules(config, layer, qkv_bias, o_bias, mlp_bias)
 
 
+def _head_norms(config: ModelConfig, layer: int) -> dict[str, tuple[str, int]]:
+    """Return name and size of the norms of q and k, by source; of q alone where k is another's."""
+    shape = config.shape(layer)
+    n_q, n_k = (config.n_heads, shape.n_kv_heads) if config.whole_qk_norm else (1, 1)
+    norms = {"self_attn.q_norm": ("q_norm", n_q * shape.head_dim)}
+    if shape.kv_layer < 0:
+        norms["self_attn.k_norm"] = ("k_norm", n_k * shape.head_dim)
+    return norms
+
+
 def _matrix_rules(
     config: ModelConfig, layer: int, qkv_bias: bool, o_bias: bool, mlp_bias: bool
 ) -> Iterator[TensorRule]:
     here, there = f"layers.{layer}.", f"model.layers.{layer}."
-    hidden, inner, head_dim = config.hidden_size, config.intermediate_size, config.head_dim
-    query, key = config.n_heads * head_dim, config.n_kv_heads * head_dim
+    hidden, shape = config.hidden_size, config.shape(layer)
+    inner, head_dim = shape.intermediate_size, shape.head_dim
+    query, key = config.n_heads * head_dim, shape.n_kv_heads * head_dim
 
     has_experts = config.moe is not None and config.moe.in_layer[layer]
     for name, source, n_out, n_in, bias in (
@@ -170,6 +179,8 @@ def _matrix_rules(
         ("down", "mlp.down_proj", hidden, inner, mlp_bias),
     ):
         if has_experts and source.startswith("mlp."):
+            continue
+        if shape.kv_layer >= 0 and name in ("k", "v"):
             continue
         yield TensorRule(
             name=f"{here}{name}.weight", source=f"{there}{source}.weight", shape=(n_out, n_in)

@@ -118,11 +118,28 @@ def test_frequencies_that_nothing_says() -> None:
     np.testing.assert_allclose(sliding.inv_freq, turns(1e4), rtol=1e-6)
 
 
+def test_an_encoder() -> None:
+    """EmbeddingGemma: windows on both sides, each of half the size."""
+    config = read(use_bidirectional_attention=True, sliding_window=16)
+    assert config == replace(read(), causal=False, sliding_windows=(9, 9, 9, 9))
+    assert read(use_bidirectional_attention=False) == read()
+    fields = {**BASE, "model_type": "gemma3_text", "architectures": ["Gemma3TextModel"]}
+    assert read_blueprint(Fields(fields, "config.json")).generates
+    fields["use_bidirectional_attention"] = True
+    for classes in (["Gemma3TextModel"], ["Gemma3ForCausalLM"]):
+        blueprint = read_blueprint(Fields({**fields, "architectures": classes}, "config.json"))
+        assert (blueprint.generates, blueprint.config.causal) == (False, False)
+
+
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
         ({"hidden_activation": "gelu"}, "hidden_activation is 'gelu'; expected 'gelu_pytorch"),
-        ({"use_bidirectional_attention": True}, "use_bidirectional_attention is True"),
+        (
+            {"model_type": "gemma2", "use_bidirectional_attention": True},
+            "use_bidirectional_attention is True",
+        ),
+        ({"use_bidirectional_attention": "yes"}, "use_bidirectional_attention is 'yes'"),
         ({"query_pre_attn_scalar": 0}, "query_pre_attn_scalar is 0"),
         ({"query_pre_attn_scalar": None}, "query_pre_attn_scalar is None"),
         ({"attn_logit_softcapping": 50.0}, "attn_logit_softcapping is 50.0"),

@@ -50,7 +50,7 @@ struct Pass {
   std::vector<Draw> draws(int n_threads, int at_once) {
     const auto backend = make_cpu_backend(n_threads);
     backend->prepare(
-        {.max_rows = kRows, .n_heads = 1, .n_kv_heads = 1, .head_dim = 32, .vocab_size = kVocab});
+        {.max_rows = kRows, .n_heads = 1, .storages = {{.shape = {1, 32}}}, .vocab_size = kVocab});
     plan_rows(*backend, {.n_rows = kRows, .logits_rows = rows, .requests = requests});
     std::vector<Draw> all(kRows);
     for (int first = 0; first < kRows; first += at_once) {

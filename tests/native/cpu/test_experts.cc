@@ -272,4 +272,43 @@ TEST(results_are_summed_in_the_order_of_the_experts) {
   EXPECT(same_bits(x, expected));
 }
 
+TEST(a_bounded_activation_is_close_to_double) {
+  constexpr int kRows = 3;
+  constexpr float kAlpha = 1.702f, kLimit = 2.5f;
+  for (const cpu::Kernels* target : runnable_targets()) {
+    for (const auto& [threads, n] : {std::pair{1, 1}, {1, 33}, {2, 2500}}) {
+      const auto backend = make_cpu_backend(threads, target->name);
+      std::vector<float> x = numbers(static_cast<size_t>(kRows) * 2 * n, 7, 4.0f);
+      x[0] = -200.0f;  // whose sigmoid is nearly zero
+      Activations out = backend->make_activations(kRows, n, DType::kF32);
+      backend->experts()->clamped_swiglu(over(x), kRows, kAlpha, kLimit, out);
+      for (int r = 0; r < kRows; ++r) {
+        const float* row = x.data() + static_cast<size_t>(r) * 2 * n;
+        const std::vector<float> y = read_activations(out, *target, r);
+        for (int i = 0; i < n; ++i) {
+          const double gate = std::min(row[i], kLimit);
+          const double up = std::clamp(row[n + i], -kLimit, kLimit);
+          const double exact = gate / (1.0 + std::exp(-double{kAlpha} * gate)) * (up + 1.0);
+          EXPECT(std::abs(y[i] - exact) <= 1e-6 * (std::abs(exact) + std::abs(gate)));
+        }
+        for (size_t i = n; i < y.size(); ++i) EXPECT_EQ(y[i], 0.0f);
+      }
+    }
+  }
+}
+
+TEST(a_bounded_activation_shows_what_is_no_number) {
+  for (const cpu::Kernels* target : runnable_targets()) {
+    const auto backend = make_cpu_backend(1, target->name);
+    for (const int bad : {0, 1, 3, 4}) {  // gates, then ups
+      std::vector<float> x = {1.0f, 2.0f, 3.0f, 1.0f, 2.0f, 3.0f};
+      x[bad] = NAN;
+      Activations out = backend->make_activations(1, 3, DType::kF32);
+      backend->experts()->clamped_swiglu(over(x), 1, 1.0f, 7.0f, out);
+      const std::vector<float> y = read_activations(out, *target, 0);
+      for (int i = 0; i < 3; ++i) EXPECT_EQ(std::isnan(y[i]), i == bad % 3);
+    }
+  }
+}
+
 PB_TEST_MAIN()

@@ -8,8 +8,8 @@ using namespace pb;
 using namespace pb::test;
 
 // Every odd thing at least once: no GQA and much of it, odd head_dim, blocks under and over a
-// vector, windows inside a KV block and across segments, capped scores; each with every type of key
-// and value.
+// vector, windows inside a KV block and across segments, capped scores, sinks; each with every type
+// of key and value.
 const AttentionCase kShapes[] = {
     {.n_heads = 4, .n_kv_heads = 2, .head_dim = 64, .block_size = 32},
     {.n_heads = 4, .n_kv_heads = 1, .head_dim = 64, .block_size = 16},
@@ -31,6 +31,13 @@ const AttentionCase kShapes[] = {
      .block_size = 8,
      .sliding_window = 50,
      .softcap = 0.4f},
+    {.n_heads = 8, .n_kv_heads = 2, .head_dim = 64, .block_size = 32, .sinks = true},
+    {.n_heads = 5,
+     .n_kv_heads = 1,
+     .head_dim = 12,
+     .block_size = 16,
+     .sliding_window = 128,
+     .sinks = true},
 };
 const std::vector<AttentionCase> kCases = with_every_kv_dtype(kShapes);
 constexpr int kLength = 530;  // crosses two segment borders

@@ -89,7 +89,7 @@ TEST(logits_are_scaled_and_capped) {
     for (int n : {1, 5, 64, 8192, 8195, 20000}) {
       auto backend = make_cpu_backend(2, target->name);
       backend->prepare(
-          {.max_rows = 3, .n_heads = 1, .n_kv_heads = 1, .head_dim = 4, .vocab_size = n});
+          {.max_rows = 3, .n_heads = 1, .storages = {{.shape = {1, 4}}}, .vocab_size = n});
       const std::vector<float> x = numbers(size_t(3) * n, 41, 40.0f);
       for (float cap : {0.0f, 7.0f}) {
         std::vector<float> y = x;
@@ -298,7 +298,7 @@ TEST(norms_of_all_heads_at_once) {
     auto backend = make_cpu_backend(1, target->name);
     KvStorage kv = backend->make_kv(1, 32, 1, kKvHeads, kDim, DType::kF32);
     backend->prepare(
-        {.max_rows = kRows, .n_heads = kHeads, .n_kv_heads = kKvHeads, .head_dim = kDim});
+        {.max_rows = kRows, .n_heads = kHeads, .storages = {{.shape = {kKvHeads, kDim}}}});
     const Norm q_norm = make_norm(*backend, NormKind::kRms, kHeads * kDim);
     const Norm k_norm = make_norm(*backend, NormKind::kRms, kKvHeads * kDim);
     std::vector<float> rows = qkv;

@@ -1,5 +1,5 @@
-// Matrices in super-blocks: what is packed, and products against sums in double and bit for bit
-// against themselves.
+// Matrices in super-blocks and of int4_zp: what is packed, and products against sums in double and
+// bit for bit against themselves.
 #include <algorithm>
 
 #include "cpu_fixture.h"
@@ -89,7 +89,7 @@ TEST(blocks_of_a_file_are_taken_as_they_are) {
   constexpr int kCols = 768;
   for (const cpu::Kernels* target : runnable_targets()) {
     auto backend = make_cpu_backend(2, target->name);
-    for (DType dtype : kSuperBlockDTypes) {
+    for (DType dtype : kKeptDTypes) {
       const RandomBlocks first(37, kCols, dtype, 1), second(5, kCols, dtype, 2);
       const Matrix m = make(*backend, {first.view(), second.view()}, dtype);
       std::vector<float> expected = first.values();
@@ -103,7 +103,7 @@ TEST(blocks_of_a_file_are_taken_as_they_are) {
 TEST(a_matrix_takes_little_more_than_its_blocks) {
   for (const cpu::Kernels* target : runnable_targets()) {
     auto backend = make_cpu_backend(1, target->name);
-    for (DType dtype : kSuperBlockDTypes) {
+    for (DType dtype : kKeptDTypes) {
       const RandomBlocks blocks(64, 512, dtype, 1);
       const Matrix m = make(*backend, {blocks.view()}, dtype);
       EXPECT(static_cast<double>(m.packed.bytes()) <= 1.05 * static_cast<double>(blocks.size()));
@@ -114,7 +114,7 @@ TEST(a_matrix_takes_little_more_than_its_blocks) {
 
 TEST(blocks_become_other_numbers_where_those_are_asked_for) {
   auto backend = make_cpu_backend(1);
-  for (DType dtype : kSuperBlockDTypes) {
+  for (DType dtype : kKeptDTypes) {
     const RandomBlocks blocks(5, 512, dtype, 1);
     const std::vector<float> values = blocks.values();
     for (DType other : {DType::kF32, DType::kBF16, DType::kInt8, DType::kInt4}) {
@@ -126,11 +126,12 @@ TEST(blocks_become_other_numbers_where_those_are_asked_for) {
 
 TEST(rows_that_are_no_whole_blocks_are_refused) {
   auto backend = make_cpu_backend(1);
-  for (DType dtype : kSuperBlockDTypes) {
+  for (DType dtype : kKeptDTypes) {
     const RandomBlocks blocks(4, 256, dtype, 1);
     TensorView view = blocks.view();
-    view.cols = 128;
-    EXPECT(contains(message_of([&] { make(*backend, {view}, dtype); }), "groups of 256"));
+    view.cols = block_elements(dtype) / 2;
+    const std::string groups = "groups of " + std::to_string(block_elements(dtype));
+    EXPECT(contains(message_of([&] { make(*backend, {view}, dtype); }), groups));
   }
 }
 
@@ -144,14 +145,14 @@ TEST(parts_of_another_dtype_are_refused) {
 
 TEST(damaged_scales_are_refused) {
   auto backend = make_cpu_backend(1);
-  for (DType dtype : kSuperBlockDTypes) {
+  for (DType dtype : kKeptDTypes) {
     for (const uint16_t bad : {0x7c00, 0xfc00, 0x7e00}) {  // infinite, not a number
       RandomBlocks blocks(2, 512, dtype, 1);
       blocks.set_scale(3, bad);
       const auto load = [&] { make(*backend, {blocks.view()}, dtype); };
       EXPECT_THROWS(ErrorCode::kModelFormat, load());
-      EXPECT(contains(message_of(load), "[1, 256]"));
-      if (dtype == DType::kQ6K) continue;
+      EXPECT(contains(message_of(load), dtype == DType::kInt4Zp ? "[0, 96]" : "[1, 256]"));
+      if (!blocks.has_min()) continue;
       RandomBlocks others(2, 512, dtype, 1);
       others.set_min_scale(2, bad);
       EXPECT(contains(message_of([&] { make(*backend, {others.view()}, dtype); }), "[1, 0]"));
@@ -163,7 +164,7 @@ TEST(products_are_within_rounding_of_double) {
   constexpr int kRows = 9;
   for (const cpu::Kernels* target : runnable_targets()) {
     auto backend = make_cpu_backend(2, target->name);
-    for (DType dtype : kSuperBlockDTypes) {
+    for (DType dtype : kKeptDTypes) {
       for (const auto& [n_out, n_in] : kShapes) {
         const Product p(n_out, n_in, kRows, dtype);
         const Matrix m = p.matrix(*backend, true);
@@ -179,14 +180,14 @@ TEST(products_are_within_rounding_of_double) {
 TEST(the_greatest_numbers_do_not_overflow) {
   for (const cpu::Kernels* target : runnable_targets()) {
     auto backend = make_cpu_backend(1, target->name);
-    for (DType dtype : kSuperBlockDTypes) {
+    for (DType dtype : kKeptDTypes) {
       for (const bool negative : {false, true}) {
         for (const uint8_t byte : {0x00, 0xff, 0x7f, 0x80}) {
           Product p(33, 512, 2, dtype);
           for (size_t i = 0; i < p.w.n_blocks(); ++i) {
             std::fill_n(p.w.block(i), block_bytes(dtype), static_cast<std::byte>(byte));
             p.w.set_scale(i, f32_to_f16(0.25f));
-            if (dtype != DType::kQ6K) p.w.set_min_scale(i, f32_to_f16(0.0f));
+            if (p.w.has_min()) p.w.set_min_scale(i, f32_to_f16(0.0f));
           }
           std::fill(p.x.begin(), p.x.end(), negative ? -1.0f : 1.0f);
           const Matrix m = p.matrix(*backend, false);
@@ -202,7 +203,7 @@ TEST(a_row_has_the_same_bits_in_any_batch) {
   constexpr int kRows = kIsEmulated ? 7 : 17;
   for (const cpu::Kernels* target : runnable_targets()) {
     auto backend = make_cpu_backend(2, target->name);
-    for (DType dtype : kSuperBlockDTypes) {
+    for (DType dtype : kKeptDTypes) {
       for (const auto& [n_out, n_in] : kShapes) {
         const Product p(n_out, n_in, kRows, dtype);
         const Matrix m = p.matrix(*backend, true);
@@ -227,7 +228,7 @@ TEST(many_rows_and_threads_change_no_bit) {
   constexpr int kRows = kIsEmulated ? 200 : 400;
   constexpr int kOut = kIsEmulated ? 9 : 70, kIn = 17920;
   for (const cpu::Kernels* target : runnable_targets()) {
-    for (DType dtype : kSuperBlockDTypes) {
+    for (DType dtype : kKeptDTypes) {
       const Product p(kOut, kIn, kRows, dtype);
       auto single = make_cpu_backend(1, target->name);
       const Matrix m = p.matrix(*single, false);
@@ -247,7 +248,7 @@ TEST(bias_and_sum_are_one_rounding_each) {
   constexpr int kRows = 8;
   for (const cpu::Kernels* target : runnable_targets()) {
     auto backend = make_cpu_backend(2, target->name);
-    for (DType dtype : kSuperBlockDTypes) {
+    for (DType dtype : kKeptDTypes) {
       const Product p(77, 256, kRows, dtype);
       const Matrix plain = p.matrix(*backend, false);
       const Matrix biased = p.matrix(*backend, true);
@@ -267,7 +268,7 @@ TEST(bias_and_sum_are_one_rounding_each) {
 TEST(what_is_not_finite_stays_visible) {
   for (const cpu::Kernels* target : runnable_targets()) {
     auto backend = make_cpu_backend(1, target->name);
-    for (DType dtype : kSuperBlockDTypes) {
+    for (DType dtype : kKeptDTypes) {
       for (float bad : {std::nanf(""), -std::nanf(""), std::numeric_limits<float>::infinity()}) {
         for (int at = 0; at < kSuperBlock; at += 5) {
           Product p(3, kSuperBlock, 2, dtype);

@@ -119,8 +119,7 @@ TEST(a_pass_is_no_greater_than_the_backend_was_told) {
   device.prepare({.max_rows = 2,
                   .n_positions = 10,
                   .n_heads = 1,
-                  .n_kv_heads = 1,
-                  .head_dim = 8,
+                  .storages = {{.shape = {1, 8}}},
                   .vocab_size = 5});
   const KvStorage none;
   std::vector<SequenceRows> sequences = {{.n_rows = 2, .first_position = 8}};

@@ -10,6 +10,13 @@ namespace {
 constexpr LayerGroupLimits kLong{
     .n_blocks = 1024, .block_size = 32, .n_sequences = 1, .n_rows = 512, .max_groups = 4};
 
+// Of layers of one shape.
+LayerGroups group_layers(const std::vector<int>& windows, const LayerGroupLimits& limits) {
+  std::vector<LayerKv> layers;
+  for (const int window : windows) layers.push_back({.window = window, .shape = {1, 1}});
+  return pb::group_layers(layers, limits);
+}
+
 // Gemma 3's shape: of six layers, five see 1,024 positions and one sees all; 26 layers.
 std::vector<int> gemma_windows() {
   std::vector<int> windows;
@@ -65,6 +72,50 @@ TEST(a_window_that_saves_nothing_is_no_group) {
   EXPECT_EQ(group_layers(gemma_windows(), limits).groups.size(), 1u);
   limits.n_sequences = 29;
   EXPECT_EQ(group_layers(gemma_windows(), limits).groups.size(), 2u);
+}
+
+TEST(layers_of_a_group_have_a_storage_for_each_shape) {
+  const KvShape narrow{4, 8}, wide{1, 16};
+  const std::vector<LayerKv> layers = {{.window = 64, .shape = narrow},
+                                       {.window = 0, .shape = wide},
+                                       {.window = 64, .shape = narrow},
+                                       {.window = 0, .shape = narrow},
+                                       {.window = 0, .shape = wide}};
+  const LayerGroups made = pb::group_layers(layers, kLong);
+  EXPECT_EQ(made.groups.size(), 2u);
+  EXPECT_EQ(made.groups[0].n_layers, 3);
+  EXPECT_EQ(made.groups[1].n_layers, 2);
+  EXPECT_EQ(made.storages.size(), 3u);
+  std::vector<int> seen(made.storages.size(), 0);
+  for (size_t layer = 0; layer < layers.size(); ++layer) {
+    const LayerPlace place = made.places[layer];
+    const LayerStorage& storage = made.storages[size_t(place.storage)];
+    EXPECT_EQ(place.group, storage.group);
+    EXPECT_EQ(place.group, layers[layer].window == 0 ? 0 : 1);
+    EXPECT(storage.shape == layers[layer].shape);
+    EXPECT_EQ(place.layer, seen[size_t(place.storage)]++);
+  }
+  for (size_t i = 0; i < seen.size(); ++i) EXPECT_EQ(made.storages[i].n_layers, seen[i]);
+}
+
+TEST(a_layer_that_reads_from_another_takes_nothing) {
+  const KvShape narrow{4, 8}, wide{1, 16};
+  const std::vector<LayerKv> layers = {
+      {.window = 64, .shape = narrow},
+      {.window = 0, .shape = wide},
+      {.window = 64, .shape = narrow, .read_from = 0},
+      {.window = 0, .shape = wide, .read_from = 1},
+      {.window = 64, .shape = narrow, .read_from = 0},
+  };
+  const LayerGroups made = pb::group_layers(layers, kLong);
+  EXPECT_EQ(made.groups[0].n_layers, 1);
+  EXPECT_EQ(made.groups[1].n_layers, 1);
+  EXPECT_EQ(made.storages.size(), 2u);
+  for (size_t layer = 2; layer < layers.size(); ++layer) {
+    const LayerPlace own = made.places[size_t(layers[layer].read_from)];
+    EXPECT_EQ(made.places[layer].storage, own.storage);
+    EXPECT_EQ(made.places[layer].layer, own.layer);
+  }
 }
 
 TEST(windows_beyond_the_groups_join_the_last_that_is_wide_enough) {

@@ -57,7 +57,10 @@ std::vector<float> all_logits(const TinyModel& model, const std::vector<int32_t>
   NaiveBackend backend;
   const Weights weights = load_weights(model.config, model.tensors, DType::kF32, backend);
   Forward forward(model.config, weights, backend,
-                  {.n_ubatch = chunk, .n_positions = kPositions, .n_sequences = 1});
+                  {.n_ubatch = chunk,
+                   .n_positions = kPositions,
+                   .n_sequences = 1,
+                   .storages = one_storage(model.config)});
   const ModelConfig& c = model.config;
   ModelKv kv = one_group(c, backend.make_kv(kPositions / kBlock, kBlock, c.n_layers, c.n_kv_heads,
                                             c.head_dim, DType::kF32));
@@ -77,7 +80,7 @@ std::vector<float> all_logits(const TinyModel& model, const std::vector<int32_t>
                   .positions = positions.data(),
                   .sequences = sequences,
                   .logits_rows = all},
-                 kv.groups[0]);
+                 kv.storages[0]);
     forward.run(rows, kv);
     std::vector<float> out(static_cast<size_t>(rows * c.vocab_size));
     backend.download(forward.logits(0, rows), std::as_writable_bytes(std::span(out)));
@@ -265,7 +268,10 @@ TEST(a_pass_allocates_nothing) {
       const auto backend = make_cpu_backend(2);
       const Weights weights = load_weights(c, model.tensors, dtype, *backend);
       Forward forward(c, weights, *backend,
-                      {.n_ubatch = 16, .n_positions = kPositions, .n_sequences = 1});
+                      {.n_ubatch = 16,
+                       .n_positions = kPositions,
+                       .n_sequences = 1,
+                       .storages = one_storage(c)});
       ModelKv kv =
           one_group(c, backend->make_kv(4, kBlock, c.n_layers, c.n_kv_heads, c.head_dim, dtype));
       const auto tokens = some_tokens(16, c.vocab_size);
@@ -281,7 +287,7 @@ TEST(a_pass_allocates_nothing) {
                      .sequences = sequences,
                      .logits_rows = positions,
                      .pooled_rows = positions},
-                    kv.groups[0]);
+                    kv.storages[0]);
       forward.run(16, kv);
       forward.logits(0, 16);
       forward.hidden(0, 16);

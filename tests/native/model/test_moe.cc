@@ -60,8 +60,9 @@ std::vector<float> all_logits(const TinyModel& model, DType dtype, int chunk, in
   const auto backend = make_cpu_backend(n_threads);
   const ModelConfig& c = model.config;
   const Weights weights = load_weights(c, model.tensors, dtype, *backend);
-  Forward forward(c, weights, *backend,
-                  {.n_ubatch = chunk, .n_positions = kPositions, .n_sequences = 1});
+  Forward forward(
+      c, weights, *backend,
+      {.n_ubatch = chunk, .n_positions = kPositions, .n_sequences = 1, .storages = one_storage(c)});
   ModelKv kv = one_group(c, backend->make_kv(kPositions / kBlock, kBlock, c.n_layers, c.n_kv_heads,
                                              c.head_dim, DType::kF32));
   const std::vector<int32_t> block_table = {2, 0, 3, 1};
@@ -79,7 +80,7 @@ std::vector<float> all_logits(const TinyModel& model, DType dtype, int chunk, in
                    .positions = all.data() + begin,
                    .sequences = {&sequence, 1},
                    .logits_rows = std::span(all).first(static_cast<size_t>(rows))},
-                  kv.groups[0]);
+                  kv.storages[0]);
     forward.run(rows, kv);
     const auto of_pass = std::span(logits).subspan(static_cast<size_t>(begin * c.vocab_size),
                                                    static_cast<size_t>(rows * c.vocab_size));
@@ -100,6 +101,9 @@ TEST(config_refuses_what_no_mixture_has) {
   expect_config_refused([](ModelConfig& c) { c.moe.in_layer.pop_back(); }, "moe.in_layer");
   expect_config_refused([](ModelConfig& c) { c.moe.n_experts = 0; }, "moe.in_layer");
   expect_config_refused([](ModelConfig& c) { c.gated_mlp = false; }, "gated_mlp");
+  expect_config_refused([](ModelConfig& c) { c.moe.swiglu_limit = -1.0f; }, "swiglu_limit");
+  expect_config_refused([](ModelConfig& c) { c.moe.swiglu_limit = NAN; }, "swiglu_limit");
+  expect_config_refused([](ModelConfig& c) { c.moe.swiglu_alpha = 0.0f; }, "swiglu_alpha");
 }
 
 TEST(weights_of_experts_are_checked) {
@@ -108,6 +112,12 @@ TEST(weights_of_experts_are_checked) {
     expect_weights_refused([name](TinyModel& m) { m.tensors.at(name).rows -= 1; }, name);
     expect_weights_refused([name](TinyModel& m) { m.values(name)[3] = NAN; }, name);
   }
+  expect_weights_refused([](TinyModel& m) { m.add("layers.0.router.bias", 4, 1); },
+                         "layers.0.router.bias");
+  expect_weights_refused([](TinyModel& m) { m.add("layers.0.experts.1.up.bias", 13, 1); },
+                         "layers.0.experts.1.up.bias");
+  expect_weights_refused([](TinyModel& m) { m.add("layers.1.sinks.weight", 5, 1); },
+                         "layers.1.sinks.weight");
   expect_weights_refused([](TinyModel& m) { m.add("layers.0.experts.5.up.weight", 12, 24); },
                          "layers.0.experts.5.up.weight");
   expect_weights_refused([](TinyModel& m) { m.add("layers.0.up.weight", 40, 24); },
@@ -122,28 +132,54 @@ TEST(a_device_without_experts_says_so) {
   EXPECT(message.find("qwen3_moe") != std::string::npos);
 }
 
+TEST(a_device_without_sinks_says_so) {
+  class WithoutSinks : public NaiveBackend {
+    bool has_attention_sinks() const override { return false; }
+  } backend;
+  TinyModel model = rotary_model();
+  model.add("layers.1.sinks.weight", model.config.n_heads, 1);
+  const std::string message = refusal(
+      ErrorCode::kConfig, [&] { load_weights(model.config, model.tensors, DType::kF32, backend); });
+  EXPECT(message.find("attention with sinks (qwen3)") != std::string::npos);
+}
+
 TEST(passes_with_experts_leave_no_trace) {
-  const TinyModel model = moe_model();
-  for (DType dtype : {DType::kF32, DType::kBF16, DType::kInt8, DType::kInt4}) {
-    const auto whole = all_logits(model, dtype, 32);
-    for (int chunk : {1, 7}) EXPECT(all_logits(model, dtype, chunk) == whole);
-    EXPECT(all_logits(model, dtype, 32, 1) == whole);
+  for (const TinyModel& model : {moe_model(), oss_model()}) {
+    for (DType dtype : {DType::kF32, DType::kBF16, DType::kInt8, DType::kInt4}) {
+      const auto whole = all_logits(model, dtype, 32);
+      for (int chunk : {1, 7}) EXPECT(all_logits(model, dtype, chunk) == whole);
+      EXPECT(all_logits(model, dtype, 32, 1) == whole);
+    }
   }
 }
 
 TEST(every_part_of_a_mixture_matters) {
-  const TinyModel intact = moe_model();
-  const auto expected = all_logits(intact, DType::kF32, 32);
-  for (const auto& [name, view] : intact.tensors) {
-    TinyModel changed = moe_model();
-    for (int64_t i = 0; i < view.rows * view.cols; ++i) changed.values(name)[i] *= 1.5f;
-    if (all_logits(changed, DType::kF32, 32) == expected) {
-      fail(__FILE__, __LINE__, name + " is not used");
+  for (const auto& make : {moe_model, oss_model}) {
+    const TinyModel intact = make();
+    const auto expected = all_logits(intact, DType::kF32, 32);
+    for (const auto& [name, view] : intact.tensors) {
+      TinyModel changed = make();
+      for (int64_t i = 0; i < view.rows * view.cols; ++i) changed.values(name)[i] *= 1.5f;
+      if (all_logits(changed, DType::kF32, 32) == expected) {
+        fail(__FILE__, __LINE__, name + " is not used");
+      }
     }
+    TinyModel other = make();
+    other.config.moe.normalised = false;
+    EXPECT(all_logits(other, DType::kF32, 32) != expected);
   }
-  TinyModel other = moe_model();
-  other.config.moe.normalised = false;
-  EXPECT(all_logits(other, DType::kF32, 32) != expected);
+}
+
+TEST(every_number_of_a_bounded_activation_matters) {
+  const auto expected = all_logits(oss_model(), DType::kF32, 32);
+  TinyModel changed = oss_model();
+  changed.config.moe.swiglu_alpha = 1.6f;
+  EXPECT(all_logits(changed, DType::kF32, 32) != expected);
+  for (const float limit : {0.4f, 0.0f}) {
+    TinyModel other = oss_model();
+    other.config.moe.swiglu_limit = limit;
+    EXPECT(all_logits(other, DType::kF32, 32) != expected);
+  }
 }
 
 }  // namespace pb::test

@@ -11,6 +11,7 @@
 #include "device_double.h"
 #include "model/weights.h"
 #include "random_blocks.h"
+#include "random_mxfp4.h"
 #include "temporary_directory.h"
 #include "tiny_model.h"
 
@@ -252,18 +253,44 @@ TEST(the_layout_is_the_one_of_its_version) {
   }
 }
 
-// The same of super-blocks, which lie alike on targets whose tiles are as wide.
-TEST(the_layout_of_super_blocks_is_the_one_of_its_version) {
+// The same of MXFP4, which lies alike on targets whose tiles are as wide.
+TEST(the_layout_of_mxfp4_is_the_one_of_its_version) {
   const std::map<std::string, uint64_t> expected = {
-      {"3 of 4 q4_k", 0xd2f5b4b601659488u},  {"3 of 4 q5_k", 0xb67cf7ab6cc68301u},
-      {"3 of 4 q6_k", 0xc132d83e17f7875eu},  {"3 of 8 q4_k", 0xa5f3139a3d6f6334u},
-      {"3 of 8 q5_k", 0xdb4da8f384a0b117u},  {"3 of 8 q6_k", 0xf0390bee2ceca7bdu},
-      {"3 of 32 q4_k", 0xf58fafbaa458f66cu}, {"3 of 32 q5_k", 0x2a0f05c8ef7d3829u},
-      {"3 of 32 q6_k", 0x9e5f6f10d8139a0eu},
+      {"3 of 4", 0xa8c111b88048facdu},
+      {"3 of 8", 0xa8ebefba5b23e87fu},
+      {"3 of 32", 0x195093f72db4eae8u},
   };
   ThreadPool pool(1);
   for (const cpu::Kernels* target : cpu::compiled_targets()) {
-    for (DType dtype : kSuperBlockDTypes) {
+    const RandomMxfp4 blocks(75, 96, 5);
+    const std::vector parts = {blocks.view()};
+    const std::vector biases = {TensorView{}};
+    const PackedMatrix matrix =
+        cpu::pack_matrix(parts, biases, DType::kMxfp4, target->mxfp4.tile, pool);
+    const std::string name = std::to_string(cpu::kPackedLayoutVersion) + " of " +
+                             std::to_string(target->mxfp4.tile.columns);
+    const uint64_t hash = hash64(bytes_of(matrix));
+    if (!expected.contains(name) || expected.at(name) != hash) {
+      std::printf("      {\"%s\", 0x%016llxu},\n", name.c_str(),
+                  static_cast<unsigned long long>(hash));
+      fail(__FILE__, __LINE__, "the layout of " + name + " has changed");
+    }
+  }
+}
+
+// The same of super-blocks and int4_zp, which lie alike on targets whose tiles are as wide.
+TEST(the_layout_of_super_blocks_is_the_one_of_its_version) {
+  const std::map<std::string, uint64_t> expected = {
+      {"3 of 4 q4_k", 0xd2f5b4b601659488u},    {"3 of 4 q5_k", 0xb67cf7ab6cc68301u},
+      {"3 of 4 q6_k", 0xc132d83e17f7875eu},    {"3 of 8 q4_k", 0xa5f3139a3d6f6334u},
+      {"3 of 8 q5_k", 0xdb4da8f384a0b117u},    {"3 of 8 q6_k", 0xf0390bee2ceca7bdu},
+      {"3 of 32 q4_k", 0xf58fafbaa458f66cu},   {"3 of 32 q5_k", 0x2a0f05c8ef7d3829u},
+      {"3 of 32 q6_k", 0x9e5f6f10d8139a0eu},   {"3 of 4 int4_zp", 0x766cc4d92c1d8c92u},
+      {"3 of 8 int4_zp", 0xc7ed08319cb74fcau}, {"3 of 32 int4_zp", 0x4bac218c56b02cffu},
+  };
+  ThreadPool pool(1);
+  for (const cpu::Kernels* target : cpu::compiled_targets()) {
+    for (DType dtype : kKeptDTypes) {
       const RandomBlocks blocks(75, 768, dtype, 5);
       const std::vector parts = {blocks.view()};
       const std::vector biases = {TensorView{}};

@@ -16,6 +16,7 @@ struct AttentionCase {
   int block_size = 32;
   int sliding_window = 0;
   float softcap = 0.0f;
+  bool sinks = false;
   DType kv_dtype = DType::kF32;
   DType out_dtype = DType::kF32;
 
@@ -48,8 +49,7 @@ class AttentionBench {
     std::memset(kv_.data.as<std::byte>(), 0xff, kv_.data.bytes());
     backend_->prepare({.max_rows = max_rows,
                        .n_heads = c.n_heads,
-                       .n_kv_heads = c.n_kv_heads,
-                       .head_dim = c.head_dim});
+                       .storages = {{.shape = {c.n_kv_heads, c.head_dim}}}});
     out_ = backend_->make_activations(max_rows, c.out_size(), c.out_dtype);
     for (int i = 0; i < c.head_dim / 2; ++i) {
       inv_freq_.push_back(static_cast<float>(std::pow(1000.0, -2.0 * i / c.head_dim)));
@@ -63,6 +63,14 @@ class AttentionBench {
     layer_.scale = 1.0f / std::sqrt(static_cast<float>(c.head_dim));
     layer_.sliding_window = c.sliding_window;
     layer_.softcap = c.softcap;
+    if (c.sinks) {  // from one that takes nearly all to one that takes nothing
+      sinks_.size = c.n_heads;
+      sinks_.values = backend_->make_buffer(sizeof(float) * static_cast<size_t>(c.n_heads));
+      for (int h = 0; h < c.n_heads; ++h) {
+        sinks_.values.as<float>()[h] = 4.0f - 9.0f * static_cast<float>(h % 5);
+      }
+      layer_.sinks = &sinks_;
+    }
     layer_.rope = c.head_dim % 2 == 0 ? &rope_ : nullptr;
   }
 
@@ -131,6 +139,7 @@ class AttentionBench {
   Activations out_;
   std::vector<float> inv_freq_;
   RopeTable rope_;
+  Vector sinks_;
   AttentionLayer layer_;
 };
 
@@ -203,6 +212,7 @@ inline void check_row(const AttentionCase& c, const AttentionLayer& layer,
       size = std::max(size, terms * layer.scale);
     }
     for (double& w : weights) sum += w = std::exp(w - top);
+    if (c.sinks) sum += std::exp(layer.sinks->values.as<float>()[head] - top);
     std::vector<double> exacts(c.head_dim, 0.0), sizes(c.head_dim, 0.0);
     for (size_t i = 0; i < values.size(); ++i) {
       for (int d = 0; d < c.head_dim; ++d) {

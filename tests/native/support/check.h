@@ -38,8 +38,9 @@ void expect_eq(const char* file, int line, const char* text, const A& a, const B
   fail(file, line, out.str());
 }
 
-// Runs all tests of the program. Returns its exit status: 0 if no expectation failed.
-int run_all();
+// Runs all tests of the program; with the argument "i/n", each n-th from the i-th on. Returns its
+// exit status: 0 if no expectation failed.
+int run_all(int n_arguments, const char* const* arguments);
 
 }  // namespace pb::test
 
@@ -58,5 +59,7 @@ int run_all();
 #define EXPECT_THROWS(expected_code, expression) \
   ::pb::test::expect_throws(__FILE__, __LINE__, #expression, (expected_code), [&] { expression; })
 
-#define PB_TEST_MAIN() \
-  int main() { return ::pb::test::run_all(); }
+#define PB_TEST_MAIN()                                  \
+  int main(int n_arguments, char** arguments) {         \
+    return ::pb::test::run_all(n_arguments, arguments); \
+  }

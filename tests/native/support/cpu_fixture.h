@@ -96,13 +96,15 @@ inline bool same_bits(const std::vector<float>& a, const std::vector<float>& b) 
 }
 
 inline const cpu::ProductKernel& product_of(const cpu::Kernels& target, DType dtype) {
-  return dtype == DType::kInt8   ? target.int8
-         : dtype == DType::kInt4 ? target.int4
-         : dtype == DType::kQ4K  ? target.q4_k
-         : dtype == DType::kQ5K  ? target.q5_k
-         : dtype == DType::kQ6K  ? target.q6_k
-         : dtype == DType::kBF16 ? target.bf16
-                                 : target.f32;
+  return dtype == DType::kInt8     ? target.int8
+         : dtype == DType::kInt4   ? target.int4
+         : dtype == DType::kInt4Zp ? target.int4_zp
+         : dtype == DType::kQ4K    ? target.q4_k
+         : dtype == DType::kQ5K    ? target.q5_k
+         : dtype == DType::kQ6K    ? target.q6_k
+         : dtype == DType::kMxfp4  ? target.mxfp4
+         : dtype == DType::kBF16   ? target.bf16
+                                   : target.f32;
 }
 
 // The numbers that a group stands for on the tile unit: the scale a little too great and held to 14

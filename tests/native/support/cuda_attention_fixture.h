@@ -173,7 +173,9 @@ struct Batch {
       const auto from = part.sequence->qkv.begin() + part.first * c.row_size();
       qkv.insert(qkv.end(), from, from + part.n * c.row_size());
     }
-    rows = {static_cast<int>(positions.size()), 1, nullptr, positions.data(), sequences};
+    rows = {.n_rows = static_cast<int>(positions.size()),
+            .positions = positions.data(),
+            .sequences = sequences};
   }
   Batch(const Batch&) = delete;
 };

@@ -188,6 +188,13 @@ void DeviceDouble::activate(const Buffer& gate_up, int n_rows, Activation kind, 
   inner_->activate(gate_up, n_rows, kind, gated, out);
 }
 
+void DeviceDouble::multiply_activated(const Buffer& gate, int n_rows, Activation kind,
+                                      const Buffer& factors, int n_factors, int first,
+                                      Activations& out) {
+  const Operation operation(*this);
+  inner_->multiply_activated(gate, n_rows, kind, factors, n_factors, first, out);
+}
+
 void DeviceDouble::scale_logits(Buffer& logits, int n_rows, float scale, float softcap) {
   const Operation operation(*this);
   inner_->scale_logits(logits, n_rows, scale, softcap);

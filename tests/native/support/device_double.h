@@ -52,6 +52,7 @@ class DeviceDouble : public Backend {
   std::string target() const override { return inner_->target(); }
   int n_threads() const override { return inner_->n_threads(); }
   bool mixes_dtypes() const override { return inner_->mixes_dtypes(); }
+  bool varies_layers() const override { return inner_->varies_layers(); }
   bool shares_activations(DType a, DType b) const override {
     return inner_->shares_activations(a, b);
   }
@@ -84,6 +85,8 @@ class DeviceDouble : public Backend {
                  Activations& out) override;
   void activate(const Buffer& gate_up, int n_rows, Activation kind, bool gated,
                 Activations& out) override;
+  void multiply_activated(const Buffer& gate, int n_rows, Activation kind, const Buffer& factors,
+                          int n_factors, int first, Activations& out) override;
   void scale_logits(Buffer& logits, int n_rows, float scale, float softcap) override;
   void sample(const Buffer& logits, Rows rows, std::span<Draw> draws) override;
   void download(const Buffer& from, std::span<std::byte> to) override;

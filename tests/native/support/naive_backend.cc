@@ -120,7 +120,10 @@ void NaiveBackend::norm_add(const Buffer& y, int n_rows, const Norm& norm, Buffe
     const float* from = y.as<float>() + int64_t{r} * n;
     std::vector<float> row(from, from + n);
     normalise(row.data(), n, norm);
-    for (int c = 0; c < n; ++c) x.as<float>()[int64_t{r} * n + c] += row[size_t(c)];
+    for (int c = 0; c < n; ++c) {
+      float& to = x.as<float>()[int64_t{r} * n + c];
+      to = (to + row[size_t(c)]) * norm.sum_scale;
+    }
   }
 }
 
@@ -132,8 +135,8 @@ void NaiveBackend::round(const Buffer& x, int n_rows, Activations& out) {
 
 void NaiveBackend::matmul(const Activations& x, int n_rows, const Matrix& w, Buffer& out,
                           Store store) {
-  float* y = out.as<float>();
   for (int r = 0; r < n_rows; ++r) {
+    float* y = out.as<float>() + int64_t{r} * w.y_columns() + w.first_out;
     for (int o = 0; o < w.n_out; ++o, ++y) {
       double sum = w.bias ? w.bias.as<float>()[o] : 0.0;
       for (int c = 0; c < w.n_in; ++c) {
@@ -151,20 +154,23 @@ void NaiveBackend::rope_and_store(Buffer& qkv, const AttentionLayer& layer, KvSt
     for (int i = 0; i < rows.n_rows; ++i) {
       const int position = rows.first_position + i;
       float* row = qkv.as<float>() + int64_t{rows.first_row + i} * width;
-      for (int h = 0; h < layer.n_heads + layer.n_kv_heads; ++h) {
+      const int n_rotated = layer.n_heads + (layer.writes_kv ? layer.n_kv_heads : 0);
+      for (int h = 0; h < n_rotated; ++h) {
         const Norm* norm = h < layer.n_heads ? layer.q_norm : layer.k_norm;
         const bool begins_row = h == 0 || h == layer.n_heads || norm == nullptr ||
                                 norm->weight.size == dim;  // else normed with the head before
         if (norm != nullptr && begins_row) normalise(row + h * dim, norm->weight.size, *norm);
       }
-      for (int h = 0; h < layer.n_heads + layer.n_kv_heads; ++h) {
+      for (int h = 0; h < n_rotated; ++h) {
         const bool is_q = h < layer.n_heads;
         const RopeTable* rope = is_q && layer.q_rope != nullptr ? layer.q_rope : layer.rope;
         if (rope != nullptr) rotate(row + h * dim, *rope, position);
       }
-      const float* k = row + layer.n_heads * dim;
-      const float* v = k + layer.n_kv_heads * dim;
+      if (!layer.writes_kv) continue;
+      float* k = row + layer.n_heads * dim;
+      float* v = k + layer.n_kv_heads * dim;
       for (int h = 0; h < layer.n_kv_heads; ++h) {
+        if (layer.v_norm != nullptr) normalise(v + h * dim, dim, *layer.v_norm);
         const std::vector<double> key = kept(k + h * dim, dim, kv.dtype);
         const std::vector<double> value = kept(v + h * dim, dim, kv.dtype);
         for (int c = 0; c < dim; ++c) {
@@ -199,6 +205,16 @@ void NaiveBackend::activate(const Buffer& gate_up, int n_rows, Activation kind, 
     const float* row = gate_up.as<float>() + int64_t{r} * n * (gated ? 2 : 1);
     for (int c = 0; c < n; ++c)
       set(out, r, c, activated(row[c], kind) * (gated ? row[n + c] : 1.0));
+  }
+}
+
+void NaiveBackend::multiply_activated(const Buffer& gate, int n_rows, Activation kind,
+                                      const Buffer& factors, int n_factors, int first,
+                                      Activations& out) {
+  for (int r = 0; r < n_rows; ++r) {
+    const float* row = gate.as<float>() + int64_t{r} * out.cols;
+    const float* of_row = factors.as<float>() + int64_t{r} * n_factors + first;
+    for (int c = 0; c < out.cols; ++c) set(out, r, c, activated(row[c], kind) * of_row[c]);
   }
 }
 
@@ -296,6 +312,7 @@ void NaiveBackend::attend(const float* q, const SequenceRows& rows, int position
   const double largest = *std::max_element(scores.begin(), scores.end());
   double total = 0.0;
   for (double& s : scores) total += s = std::exp(s - largest);
+  if (layer.sinks != nullptr) total += std::exp(layer.sinks->values.as<float>()[head] - largest);
   for (int c = 0; c < dim; ++c) {
     double sum = 0.0;
     for (int p = first; p <= position; ++p) {

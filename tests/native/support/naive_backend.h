@@ -31,6 +31,8 @@ class NaiveBackend : public Backend {
   std::string device() const override { return "cpu"; }
   std::string target() const override { return "naive"; }
   int n_threads() const override { return 1; }
+  bool has_attention_sinks() const override { return true; }
+  bool varies_layers() const override { return true; }
 
   PackedMatrix pack(std::span<const TensorView> parts, std::span<const TensorView> biases,
                     DType dtype) override;
@@ -58,6 +60,8 @@ class NaiveBackend : public Backend {
                  Activations& out) override;
   void activate(const Buffer& gate_up, int n_rows, Activation kind, bool gated,
                 Activations& out) override;
+  void multiply_activated(const Buffer& gate, int n_rows, Activation kind, const Buffer& factors,
+                          int n_factors, int first, Activations& out) override;
   void scale_logits(Buffer& logits, int n_rows, float scale, float softcap) override;
   void sample(const Buffer& logits, Rows rows, std::span<Draw> draws) override;
   void download(const Buffer& from, std::span<std::byte> to) override;

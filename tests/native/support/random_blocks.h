@@ -1,4 +1,4 @@
-// Super-blocks of random bytes with scales that are finite, as a file holds them.
+// Blocks of random bytes with scales that are finite, as a file holds them.
 #pragma once
 
 #include <cstring>
@@ -12,10 +12,12 @@
 namespace pb::test {
 
 inline constexpr DType kSuperBlockDTypes[] = {DType::kQ4K, DType::kQ5K, DType::kQ6K};
+// All that is_only_kept holds for.
+inline constexpr DType kKeptDTypes[] = {DType::kQ4K, DType::kQ5K, DType::kQ6K, DType::kInt4Zp};
 
 class RandomBlocks {
  public:
-  // rows of `cols` elements, whole super-blocks.
+  // rows of `cols` elements, whole blocks of a dtype of kKeptDTypes.
   RandomBlocks(int rows, int cols, DType dtype, uint64_t seed)
       : rows_(rows), cols_(cols), dtype_(dtype), bytes_(n_blocks() * block_bytes(dtype)) {
     for (size_t i = 0; i < bytes_.size(); ++i) {
@@ -23,21 +25,22 @@ class RandomBlocks {
     }
     for (size_t i = 0; i < n_blocks(); ++i) {
       set_scale(i, f32_to_f16(static_cast<float>(uniform(seed + 1, i) - 0.5) / 64));
-      if (dtype != DType::kQ6K) {
+      if (has_min()) {
         set_min_scale(i, f32_to_f16(static_cast<float>(uniform(seed + 2, i) - 0.5) / 16));
       }
     }
   }
 
-  size_t n_blocks() const { return static_cast<size_t>(rows_) * cols_ / kSuperBlock; }
+  size_t n_blocks() const { return static_cast<size_t>(rows_) * cols_ / block_elements(dtype_); }
+  bool has_min() const { return dtype_ == DType::kQ4K || dtype_ == DType::kQ5K; }
   size_t size() const { return bytes_.size(); }
   std::byte* block(size_t i) { return &bytes_[i * block_bytes(dtype_)]; }
 
   void set_scale(size_t i, uint16_t d) {
-    const size_t at = dtype_ == DType::kQ6K ? offsetof(Q6KBlock, d) : offsetof(Q4KBlock, d);
+    const size_t at = dtype_ == DType::kQ6K ? offsetof(Q6KBlock, d) : 0;
     std::memcpy(block(i) + at, &d, sizeof(d));
   }
-  // Not of Q6_K.
+  // Where there is one.
   void set_min_scale(size_t i, uint16_t d_min) {
     std::memcpy(block(i) + offsetof(Q4KBlock, d_min), &d_min, sizeof(d_min));
   }
@@ -50,6 +53,12 @@ class RandomBlocks {
   std::vector<float> values() const {
     std::vector<float> x(static_cast<size_t>(rows_) * cols_);
     for (size_t g = 0; g * kGroup < x.size(); ++g) {
+      if (dtype_ == DType::kInt4Zp) {
+        Int4ZpGroup group;
+        std::memcpy(&group, &bytes_[g * sizeof(group)], sizeof(group));
+        dequantise(group, &x[g * kGroup]);
+        continue;
+      }
       const std::byte* from = &bytes_[g / kGroupsOfSuperBlock * block_bytes(dtype_)];
       const auto group = static_cast<int>(g % kGroupsOfSuperBlock);
       dequantise(dtype_, read_super_group(dtype_, from, group), &x[g * kGroup]);

@@ -80,6 +80,51 @@ TinyModel post_norm_model(bool pre_norm) {
   return m;
 }
 
+TinyModel varied_model() {
+  TinyModel m = rotary_model();
+  ModelConfig& c = m.config;
+  c.architecture = "gemma4";
+  c.activation = Activation::kGeluTanh;
+  c.n_layers = 4;
+  c.post_norm = true;
+  c.attention_scale = 1.0f;
+  c.ropes.push_back({.inv_freq = {0.9f, 0.2f, 0.05f, 0.0f, 0.0f, 0.0f}});
+  c.layer_ropes = {0, 1, 0, 1};
+  c.sliding_windows = {11, 0, 11, 0};
+  c.layer_shapes = {{2, 8, 40}, {1, 12, 40}, {2, 8, 56, 0}, {1, 12, 56, 1}};
+  c.value_norm = true;
+  c.layer_scales = true;
+  c.layer_input_size = 6;
+  c.layer_input_scale = 2.5f;
+  std::erase_if(m.tensors, [](const auto& entry) { return entry.first.starts_with("layers."); });
+  m.add("layer_inputs.embedding", c.vocab_size, c.n_layers * c.layer_input_size, 0.0f, 1.0f);
+  m.add("layer_inputs.proj.weight", c.n_layers * c.layer_input_size, c.hidden_size);
+  m.add("layer_inputs.norm.weight", c.layer_input_size, 1, 1.0f);
+  for (int i = 0; i < c.n_layers; ++i) {
+    const std::string layer = "layers." + std::to_string(i) + ".";
+    const LayerShape shape = c.shape(i);
+    const int q_size = c.n_heads * shape.head_dim;
+    for (const char* name : {"attn", "attn_post", "mlp", "mlp_post", "input_post"}) {
+      m.add(layer + name + "_norm.weight", c.hidden_size, 1, 1.0f);
+    }
+    m.add(layer + "q.weight", q_size, c.hidden_size);
+    m.add(layer + "q_norm.weight", shape.head_dim, 1, 1.0f);
+    if (shape.kv_layer < 0) {
+      m.add(layer + "k.weight", shape.kv_size(), c.hidden_size);
+      m.add(layer + "v.weight", shape.kv_size(), c.hidden_size);
+      m.add(layer + "k_norm.weight", shape.head_dim, 1, 1.0f);
+    }
+    m.add(layer + "o.weight", c.hidden_size, q_size);
+    m.add(layer + "gate.weight", shape.intermediate_size, c.hidden_size);
+    m.add(layer + "up.weight", shape.intermediate_size, c.hidden_size);
+    m.add(layer + "down.weight", c.hidden_size, shape.intermediate_size);
+    m.add(layer + "input_gate.weight", c.layer_input_size, c.hidden_size);
+    m.add(layer + "input_proj.weight", c.hidden_size, c.layer_input_size);
+    m.add(layer + "output_scale.weight", 1, 1, 0.8f);
+  }
+  return m;
+}
+
 TinyModel learned_model() {
   TinyModel m;
   ModelConfig& c = m.config;
@@ -144,10 +189,33 @@ TinyModel moe_model() {
   return m;
 }
 
+TinyModel oss_model() {
+  TinyModel m = moe_model();
+  ModelConfig& c = m.config;
+  c.architecture = "gpt_oss";
+  c.moe.swiglu_limit = 0.5f;
+  c.moe.swiglu_alpha = 1.7f;
+  for (int i = 0; i < c.n_layers; ++i) {
+    m.add("layers." + std::to_string(i) + ".sinks.weight", c.n_heads, 1, 0.0f, 1.0f);
+  }
+  m.add("layers.0.router.bias", c.moe.n_experts, 1);
+  for (int e = 0; e < c.moe.n_experts; ++e) {
+    const std::string expert = "layers.0.experts." + std::to_string(e) + ".";
+    m.add(expert + "gate.bias", c.moe.intermediate_size, 1);
+    m.add(expert + "up.bias", c.moe.intermediate_size, 1);
+    m.add(expert + "down.bias", c.hidden_size, 1);
+  }
+  return m;
+}
+
+std::vector<LayerStorage> one_storage(const ModelConfig& config) {
+  return {{.shape = {config.n_kv_heads, config.head_dim}, .n_layers = config.n_layers}};
+}
+
 ModelKv one_group(const ModelConfig& config, KvStorage storage) {
   ModelKv kv;
-  kv.groups.push_back(std::move(storage));
-  for (int layer = 0; layer < config.n_layers; ++layer) kv.places.push_back({0, layer});
+  kv.storages.push_back(std::move(storage));
+  for (int layer = 0; layer < config.n_layers; ++layer) kv.places.push_back({.layer = layer});
   return kv;
 }
 

@@ -36,13 +36,21 @@ TinyModel post_norm_model(bool pre_norm);
 inline TinyModel gemma_model() { return post_norm_model(true); }
 inline TinyModel olmo_model() { return post_norm_model(false); }
 
+// Gemma 4's parts: layers that see all have fewer and wider heads of keys and values, the last two
+// read those of the first two and have wider MLPs; v is normed, layers are scaled and have inputs.
+TinyModel varied_model();
+
 // Learned positions, LayerNorm, plain GELU MLP, biases everywhere, a tied head.
 TinyModel learned_model();
 
 // rotary_model with experts in its first layer: 2 of 5 a row.
 TinyModel moe_model();
 
-// All layers in one group.
+// moe_model with sinks, biases of experts and router, and a bounded activation.
+TinyModel oss_model();
+
+// All layers in one group, and of one shape.
+std::vector<LayerStorage> one_storage(const ModelConfig& config);
 ModelKv one_group(const ModelConfig& config, KvStorage storage);
 
 }  // namespace pb::test

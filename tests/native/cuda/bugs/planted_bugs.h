@@ -128,5 +128,5 @@ TEST(each_planted_bug_is_seen_and_named) {
 }  // namespace pb::test
 
 int main(int argc, char** argv) {
-  return argc > 1 ? pb::test::run_kernel(argv[1]) : pb::test::run_all();
+  return argc > 1 ? pb::test::run_kernel(argv[1]) : pb::test::run_all(argc, argv);
 }

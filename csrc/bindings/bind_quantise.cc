@@ -1,0 +1,72 @@
+#include <pybind11/numpy.h>
+#include <pybind11/pybind11.h>
+
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "base/super_block.h"
+#include "base/thread_pool.h"
+#include "bindings/bindings.h"
+#include "bindings/convert.h"
+#include "ops/quantise_tensor.h"
+
+namespace py = pybind11;
+
+namespace pb::bindings {
+namespace {
+
+constexpr int64_t kMostThreads = 1024;
+
+constexpr const char* kQuantiseDoc =
+    R"(Return a matrix in super-blocks that hold numbers near to its own.
+
+Args:
+    name: of the tensor, for messages.
+    tensor: (array, element type), a matrix as `Engine` takes it.
+    dtype: "q4_k", "q5_k" or "q6_k".
+    n_threads: threads to use; 0 = the cores this process may use.
+
+Returns:
+    Rows of blocks: (rows, columns / 256 * bytes of a block), uint8.
+
+Raises:
+    ModelFormatError: the tensor is no matrix, or its rows are no whole super-blocks.)";
+
+DType super_block_dtype(const std::string& name) {
+  for (const DType dtype : kAllDTypes) {
+    if (in_super_blocks(dtype) && name == dtype_name(dtype)) return dtype;
+  }
+  throw Error(ErrorCode::kConfig, "dtype is '" + name + "'; use 'q4_k', 'q5_k' or 'q6_k'");
+}
+
+py::array_t<uint8_t> quantise(const std::string& name, const py::tuple& tensor,
+                              const std::string& dtype_name, const py::object& n_threads) {
+  const DType dtype = super_block_dtype(dtype_name);
+  const auto threads = static_cast<int>(to_integer(n_threads, "n_threads", 0, kMostThreads));
+  std::vector<py::object> keep_alive;
+  py::dict tensors;
+  tensors[py::str(name)] = tensor;
+  const TensorMap views = to_tensors(tensors, {}, {}, keep_alive);
+  const TensorView& view = views.begin()->second;
+  if (view.make || view.cols == 1) {
+    throw Error(ErrorCode::kModelFormat, "tensor '" + name + "' is no matrix in memory");
+  }
+  const auto row_bytes = view.cols / kSuperBlock * static_cast<py::ssize_t>(block_bytes(dtype));
+  py::array_t<uint8_t> out({static_cast<py::ssize_t>(view.rows), row_bytes});
+  auto* to = reinterpret_cast<std::byte*>(out.mutable_data());
+  const py::gil_scoped_release release;
+  ThreadPool pool(threads == 0 ? available_cores() : threads);
+  quantise_tensor(view, dtype, pool, to);
+  return out;
+}
+
+}  // namespace
+}  // namespace pb::bindings
+
+void bind_quantise(py::module_& module) {
+  py::options options;
+  options.disable_function_signatures();  // they are in _core.pyi
+  module.def("quantise", &pb::bindings::quantise, py::arg("name"), py::arg("tensor"),
+             py::arg("dtype"), py::arg("n_threads"), pb::bindings::kQuantiseDoc);
+}

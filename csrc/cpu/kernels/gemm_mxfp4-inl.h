@@ -1,0 +1,78 @@
+// y = x W^T for one packed tile of MXFP4 weights (cpu/pack_mxfp4.h) and some rows of quantised
+// activations, as in gemm_groups-inl.h: twice a code's number, which is whole, is looked up by its
+// code and multiplied as a byte; half the group's power of two is the scale. Both are exact.
+#pragma once
+
+#include "cpu/kernels.h"
+#include "cpu/kernels/gemm_groups-inl.h"
+#include "cpu/kernels/vec-inl.h"
+
+namespace pb::cpu::PB_CPU_TARGET {
+namespace {
+
+// Sums of the low nibbles' products and of the high ones': in one, those of bytes up to 24 would
+// not fit 16 bits.
+struct SumsOfHalves {
+  ByteSums low = no_sums(), high = no_sums();
+};
+PB_INLINE Ints total(const SumsOfHalves& sum) { return add_ints(total(sum.low), total(sum.high)); }
+
+template <bool kNarrow>
+struct SumsOfMxfp4 {
+  using Type = SumsOfHalves;
+};
+template <>
+struct SumsOfMxfp4<false> {
+  using Type = ByteSums;
+};
+
+PB_INLINE ByteSums& low_of(ByteSums& sum) { return sum; }
+PB_INLINE ByteSums& high_of(ByteSums& sum) { return sum; }
+PB_INLINE ByteSums& low_of(SumsOfHalves& sum) { return sum.low; }
+PB_INLINE ByteSums& high_of(SumsOfHalves& sum) { return sum.high; }
+
+// Twice the numbers of the codes (kMxfp4Doubles), and the zero point.
+alignas(16) constexpr uint8_t kMxfp4Bytes[16] = {12, 13, 14, 15, 16, 18, 20, 24,
+                                                 12, 11, 10, 9,  8,  6,  4,  0};
+
+struct Mxfp4Weights {
+  static constexpr int kScaleBytes = kGroupTileColumns;
+  static constexpr int16_t kZeroPoint = 12;
+  static constexpr int kRowsOfQuads = 4;
+  static constexpr int kMaxRows = kNarrowSums ? 4 : 6;
+  using Sum = SumsOfMxfp4<kNarrowSums>::Type;
+
+  static PB_INLINE Vec scale(const uint8_t* w, int v) {
+    return mul(load_powers(w + v * kWidth), set1(0.5f));
+  }
+
+  // The bytes of a vector's columns of four k's, of the group's from 16 half + 4 j on.
+  static PB_INLINE Quads numbers(const uint8_t* w, int half, int j) {
+    const Quads both = load_quads(w + j * 4 * kGroupTileColumns);
+    return looked_up(kMxfp4Bytes, half == 0 ? low_nibbles(both) : high_nibbles(both));
+  }
+  template <int kRows>
+  static PB_INLINE void step(const uint8_t* w, int j, const int8_t* x, int64_t stride,
+                             Sum (&sums)[kRows][kGroupTileVectors]) {
+    Quads low[kGroupTileVectors], high[kGroupTileVectors];
+#pragma GCC unroll 2
+    for (int v = 0; v < kGroupTileVectors; ++v) {
+      const Quads both = load_quads(w + v * 4 * kWidth);
+      low[v] = looked_up(kMxfp4Bytes, low_nibbles(both));
+      high[v] = looked_up(kMxfp4Bytes, high_nibbles(both));
+    }
+#pragma GCC unroll 6
+    for (int r = 0; r < kRows; ++r) {
+      const QuadFactor f = quad_factor(x + r * stride + 4 * j);
+      const QuadFactor g = quad_factor(x + r * stride + kGroupSize / 2 + 4 * j);
+#pragma GCC unroll 2
+      for (int v = 0; v < kGroupTileVectors; ++v) {
+        low_of(sums[r][v]) = add_products(low_of(sums[r][v]), low[v], f);
+        high_of(sums[r][v]) = add_products(high_of(sums[r][v]), high[v], g);
+      }
+    }
+  }
+};
+
+}  // namespace
+}  // namespace pb::cpu::PB_CPU_TARGET

@@ -1,0 +1,48 @@
+#include "model/layer_inputs.h"
+
+#include <cmath>
+#include <cstddef>
+
+namespace pb {
+namespace {
+
+Buffer floats(Backend& backend, int rows, int cols) {
+  return backend.make_buffer(static_cast<size_t>(rows) * static_cast<size_t>(cols) * sizeof(float));
+}
+
+}  // namespace
+
+LayerInputs::LayerInputs(const ModelConfig& config, const Weights& weights, Backend& backend,
+                         int max_rows)
+    : config_(config), weights_(weights), backend_(backend) {
+  const int size = config.layer_input_size;
+  inputs_ = floats(backend, max_rows, config.n_layers * size);
+  projected_ = floats(backend, max_rows, config.n_layers * size);
+  gate_ = floats(backend, max_rows, size);
+  gated_ = ActivationSet(backend, max_rows, size);
+  for (const LayerWeights& w : weights.layers) gated_.add(w.input->proj.dtype);
+}
+
+void LayerInputs::make(int n_rows, const Buffer& x, ActivationSet& rounded) {
+  const LayerInputTables& tables = *weights_.layer_inputs;
+  Activations& of_x = rounded.of(tables.proj.dtype);
+  backend_.round(x, n_rows, of_x);
+  backend_.matmul(of_x, n_rows, tables.proj, projected_, Store::kSet);
+  backend_.embed(tables.embedding, config_.layer_input_scale, inputs_);
+  backend_.norm_add(projected_, n_rows * config_.n_layers, tables.norm, inputs_);
+}
+
+void LayerInputs::add(int n_rows, int layer, Buffer& x, ActivationSet& rounded, Buffer& out) {
+  const LayerInputWeights& w = *weights_.layers[static_cast<size_t>(layer)].input;
+  const int size = config_.layer_input_size;
+  Activations& of_x = rounded.of(w.gate.dtype);
+  backend_.round(x, n_rows, of_x);
+  backend_.matmul(of_x, n_rows, w.gate, gate_, Store::kSet);
+  Activations& gated = gated_.of(w.proj.dtype);
+  backend_.multiply_activated(gate_, n_rows, config_.activation, inputs_, config_.n_layers * size,
+                              layer * size, gated);
+  backend_.matmul(gated, n_rows, w.proj, out, Store::kSet);
+  backend_.norm_add(out, n_rows, w.post_norm, x);
+}
+
+}  // namespace pb

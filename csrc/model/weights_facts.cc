@@ -1,0 +1,73 @@
+// What is told about weights that are loaded: their matrices, dtypes and bytes.
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <vector>
+
+#include "model/weights.h"
+
+namespace pb {
+namespace {
+
+size_t bytes_of(const Matrix& m) { return m.packed.bytes() + m.bias.bytes(); }
+size_t bytes_of(const Norm& n) { return n.weight.values.bytes() + n.bias.values.bytes(); }
+template <typename T>
+size_t bytes_of(const std::optional<T>& value) {
+  return value ? bytes_of(*value) : 0;
+}
+
+}  // namespace
+
+void Weights::for_each_matrix(FunctionRef<void(const Matrix&)> visit) const {
+  visit(token_embedding);
+  if (position_embedding) visit(*position_embedding);
+  if (head) visit(*head);
+  if (layer_inputs) {
+    visit(layer_inputs->embedding);
+    visit(layer_inputs->proj);
+  }
+  for (const LayerWeights& w : layers) {
+    for (const Matrix& m : w.qkv) visit(m);
+    visit(w.o);
+    if (w.input) {
+      visit(w.input->gate);
+      visit(w.input->proj);
+    }
+    for (const Matrix& m : w.gate_up) visit(m);
+    if (!w.experts) {
+      visit(w.down);
+      continue;
+    }
+    visit(w.experts->router);
+    for (const Matrix& m : w.experts->gate_up) visit(m);
+    for (const Matrix& m : w.experts->down) visit(m);
+  }
+}
+
+std::vector<DType> Weights::dtypes() const {
+  std::map<DType, int64_t> elements;
+  for_each_matrix([&](const Matrix& m) { elements[m.dtype] += int64_t{m.n_out} * m.n_in; });
+  std::vector<DType> all;
+  for (const auto& [dtype, n] : elements) all.push_back(dtype);
+  std::ranges::stable_sort(all, std::greater{}, [&](DType dtype) { return elements[dtype]; });
+  return all;
+}
+
+size_t Weights::bytes() const {
+  size_t total = bytes_of(final_norm);
+  if (layer_inputs) total += bytes_of(layer_inputs->norm);
+  for_each_matrix([&](const Matrix& m) { total += bytes_of(m); });
+  for (const LayerWeights& w : layers) {
+    total += bytes_of(w.attn_norm) + bytes_of(w.q_norm) + bytes_of(w.k_norm) + bytes_of(w.v_norm) +
+             bytes_of(w.attn_post_norm) + bytes_of(w.mlp_norm) + bytes_of(w.mlp_post_norm);
+    if (w.input) total += bytes_of(w.input->post_norm);
+    if (w.sinks) total += w.sinks->values.bytes();
+  }
+  return total;
+}
+
+}  // namespace pb

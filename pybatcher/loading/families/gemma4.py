@@ -1,0 +1,282 @@
+"""Gemma 4: layers of two shapes, shared keys and values, inputs of layers, scaled layers.
+
+Layers that see all have wider heads, and may have fewer of keys and values, which may be of one
+product (`attention_k_eq_v`). The last layers may read the keys and values of the last one before
+them that sees as much. In E2B and E4B each layer takes a part of a second embedding. Norms have
+plain weights, and scores are not scaled. A model with images and sounds has its text model inside,
+which alone is read. Absent fields have transformers' defaults.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from ..blueprint import LAYER_INPUTS, TEXT_PREFIXES, Blueprint
+from ..fields import Fields
+from ..layer_types import read_sliding_layers
+from ..limits import MAX_HEAD_DIM, MAX_HEADS, MAX_POSITIONS, MAX_VOCABULARY, MAX_WIDTH
+from ..llama_config import LlamaSizes, llama_config, read_sizes
+from ..model_config import LayerShape, ModelConfig
+from ..rope import Rope, read_proportional_rope, read_rope
+from ..tensors import TensorRule
+from . import gemma, llama
+
+__all__ = ["read", "read_multimodal", "rules", "shared_layers", "with_parts"]
+
+_DEFAULTS: dict[str, Any] = {
+    "vocab_size": 262144,
+    "hidden_size": 2304,
+    "intermediate_size": 9216,
+    "num_hidden_layers": 30,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 4,
+    "head_dim": 256,
+    "global_head_dim": 512,
+    "max_position_embeddings": 131072,
+    "hidden_activation": "gelu_pytorch_tanh",
+    "sliding_window": 512,
+    "hidden_size_per_layer_input": 256,
+}
+_ROPES = {
+    "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0},
+    "full_attention": {
+        "rope_type": "proportional",
+        "partial_rotary_factor": 0.25,
+        "rope_theta": 1000000.0,
+    },
+}
+
+
+def read(fields: Fields) -> Blueprint:
+    """Return the blueprint of a gemma4_text config.json. Raises ModelFormatError."""
+    fields = fields.with_defaults(_DEFAULTS)
+    fields.refuse_unless("hidden_activation", "gelu_pytorch_tanh")
+    fields.refuse_unless("use_bidirectional_attention", "vision")
+    fields.refuse_unless("enable_moe_block", False)
+    sizes = read_sizes(fields, llama.NAMES)
+    # The last layer sees all, whatever the file says, as in transformers.
+    sliding = (*read_sliding_layers(fields, sizes.n_layers, 6)[:-1], False)
+    window = fields.integer("sliding_window", 1, MAX_POSITIONS)
+    vocab_size = fields.integer("vocab_size", 1, MAX_VOCABULARY)
+    layer_input_size = fields.integer("hidden_size_per_layer_input", 0, MAX_WIDTH, 0)
+    if layer_input_size > 0:
+        fields.refuse_unless("vocab_size_per_layer_input", vocab_size)
+        if layer_input_size * sizes.n_layers > MAX_WIDTH:
+            raise fields.error("hidden_size_per_layer_input", f"up to {MAX_WIDTH} in all layers")
+    config = llama_config(
+        sizes,
+        architecture="gemma4",
+        vocab_size=vocab_size,
+        norm_eps=fields.number("rms_norm_eps", 0.0, 1.0, 1e-6),
+        rope=None,
+        sliding_windows=tuple(window if slides else 0 for slides in sliding),
+    )
+    shapes = _read_shapes(fields, sizes, sliding)
+    config = with_parts(
+        config,
+        shapes=shapes,
+        ropes=_read_ropes(fields, sizes.max_position_embeddings, shapes, sliding),
+        sliding=sliding,
+        layer_input_size=layer_input_size,
+        logit_softcap=fields.number("final_logit_softcapping", 1e-3, 1e6, 0.0),
+    )
+    values_are_keys = fields.boolean("attention_k_eq_v", False)
+    found = rules(
+        config,
+        bias=fields.boolean("attention_bias", False),
+        keys_as_values=tuple(values_are_keys and not slides for slides in sliding),
+    )
+    tied = fields.boolean("tie_word_embeddings", True)
+    return Blueprint(config, tuple(found), tied, rounds_embedding_scale=True)
+
+
+def read_multimodal(fields: Fields) -> Blueprint:
+    """Return the blueprint of the text part of a gemma4 config.json. Raises ModelFormatError."""
+    text = fields.child("text_config").with_defaults({"model_type": "gemma4_text"})
+    text.refuse_unless("model_type", "gemma4_text")
+    return replace(read(text), text_prefixes=TEXT_PREFIXES)
+
+
+def with_parts(
+    config: ModelConfig,
+    *,
+    shapes: tuple[LayerShape, ...],
+    ropes: tuple[Rope, Rope],
+    sliding: tuple[bool, ...],
+    layer_input_size: int,
+    logit_softcap: float,
+) -> ModelConfig:
+    """Return a Llama-like configuration with the parts of Gemma 4.
+
+    ropes: of layers that see all, and of those that slide.
+    """
+    return replace(
+        config,
+        n_kv_heads=shapes[0].n_kv_heads,
+        head_dim=shapes[0].head_dim,
+        intermediate_size=shapes[0].intermediate_size,
+        activation="gelu_tanh",
+        post_norm=True,
+        embedding_scale=config.hidden_size**0.5,
+        attention_scale=1.0,
+        logit_softcap=logit_softcap,
+        ropes=ropes,
+        layer_ropes=tuple(map(int, sliding)),
+        layer_shapes=shapes,
+        value_norm=True,
+        layer_scales=True,
+        layer_input_size=layer_input_size,
+        layer_input_scale=layer_input_size**0.5 if layer_input_size > 0 else 1.0,
+    )
+
+
+def rules(
+    config: ModelConfig, *, bias: bool, keys_as_values: tuple[bool, ...]
+) -> Iterator[TensorRule]:
+    """Yield a rule for every tensor, with transformers' names as sources.
+
+    bias: of the projections of attention. keys_as_values: for each layer, whether k's product is
+    v's too, before both are normed.
+    """
+    of_keys = {
+        f"layers.{layer}.v.{kind}"
+        for layer, shares in enumerate(keys_as_values)
+        if shares
+        for kind in ("weight", "bias")
+    }
+    for rule in llama.rules(
+        config, qkv_bias=bias, o_bias=bias, mlp_bias=False, norms=gemma.NORMS, qk_norm=True
+    ):
+        if rule.name in of_keys:
+            rule = replace(rule, source=rule.source.replace("v_proj", "k_proj"))
+        yield rule
+    for layer in range(config.n_layers):
+        yield TensorRule(
+            name=f"layers.{layer}.output_scale.weight",
+            source=f"model.layers.{layer}.layer_scalar",
+            shape=(1,),
+        )
+    yield from _layer_input_rules(config)
+
+
+def _layer_input_rules(config: ModelConfig) -> Iterator[TensorRule]:
+    hidden, size = config.hidden_size, config.layer_input_size
+    if size == 0:
+        return
+    all_layers = config.n_layers * size
+    for name, source, shape in (
+        (LAYER_INPUTS, "embed_tokens_per_layer.weight", (config.vocab_size, all_layers)),
+        ("layer_inputs.proj.weight", "per_layer_model_projection.weight", (all_layers, hidden)),
+        ("layer_inputs.norm.weight", "per_layer_projection_norm.weight", (size,)),
+    ):
+        yield TensorRule(name=name, source=f"model.{source}", shape=shape)
+    for layer in range(config.n_layers):
+        for name, source, shape in (
+            ("input_gate", "per_layer_input_gate", (size, hidden)),
+            ("input_proj", "per_layer_projection", (hidden, size)),
+            ("input_post_norm", "post_per_layer_input_norm", (hidden,)),
+        ):
+            yield TensorRule(
+                name=f"layers.{layer}.{name}.weight",
+                source=f"model.layers.{layer}.{source}.weight",
+                shape=shape,
+            )
+
+
+def shared_layers(sliding: tuple[bool, ...], n_shared: int) -> tuple[int, ...] | None:
+    """Return, for each layer, the one whose keys and values it reads; -1: it has its own.
+
+    The last n_shared layers read those of the last layer before them that sees as much. None
+    where one of them has no such layer.
+    """
+    own = sliding[: len(sliding) - n_shared]
+    last = {slides: layer for layer, slides in enumerate(own)}
+    if any(slides not in last for slides in sliding):
+        return None
+    return tuple(-1 if layer < len(own) else last[s] for layer, s in enumerate(sliding))
+
+
+def _read_shapes(
+    fields: Fields, sizes: LlamaSizes, sliding: tuple[bool, ...]
+) -> tuple[LayerShape, ...]:
+    n_shared = fields.integer("num_kv_shared_layers", 0, sizes.n_layers - 1, 0)
+    kv_layers = shared_layers(sliding, n_shared)
+    if kv_layers is None:
+        raise fields.error("num_kv_shared_layers", "layers of either type that are not shared")
+    doubled = fields.boolean("use_double_wide_mlp", False)
+    of_layers = _read_overrides(fields, sliding)
+    shapes: list[LayerShape] = []
+    for layer, kv_layer in enumerate(kv_layers):
+        own = of_layers.get(layer, Fields({}, fields.source))
+        head_dim = own.integer("head_dim", 2, MAX_HEAD_DIM, sizes.head_dim)
+        n_kv_heads = own.integer("num_key_value_heads", 1, MAX_HEADS, sizes.n_kv_heads)
+        if head_dim % 2:
+            raise own.error("head_dim", f"an even number up to {MAX_HEAD_DIM}")
+        if sizes.n_heads % n_kv_heads:
+            raise own.error("num_key_value_heads", f"a divisor of {sizes.n_heads} heads")
+        shape = LayerShape(
+            n_kv_heads=n_kv_heads,
+            head_dim=head_dim,
+            intermediate_size=sizes.intermediate_size * (2 if doubled and kv_layer >= 0 else 1),
+            kv_layer=kv_layer,
+        )
+        if kv_layer >= 0 and replace(shape, kv_layer=-1) != replace(
+            shapes[kv_layer], intermediate_size=shape.intermediate_size
+        ):
+            raise own.error("head_dim", f"the heads of layer {kv_layer}, whose keys it reads")
+        shapes.append(shape)
+    return tuple(shapes)
+
+
+def _read_overrides(fields: Fields, sliding: tuple[bool, ...]) -> dict[int, Fields]:
+    """Return the fields that layers have of their own.
+
+    transformers 5 writes `per_layer_config`; published files say what layers that see all have.
+    """
+    if "per_layer_config" not in fields:
+        of_full = {"head_dim": fields.integer("global_head_dim", 2, MAX_HEAD_DIM, None)}
+        if fields.boolean("attention_k_eq_v", False):
+            n_kv_heads = fields.integer("num_global_key_value_heads", 1, MAX_HEADS, None)
+            of_full["num_key_value_heads"] = n_kv_heads
+        source = Fields(of_full, f"{fields.source}: full_attention")
+        return {layer: source for layer, slides in enumerate(sliding) if not slides}
+    given = fields.child("per_layer_config")
+    found = {}
+    for name in fields.get("per_layer_config"):
+        if not str(name).isdecimal() or int(name) >= len(sliding):
+            raise fields.error("per_layer_config", f"an object by layer, 0 to {len(sliding) - 1}")
+        own = given.child(name)
+        for other in own.names():
+            if other not in ("head_dim", "num_key_value_heads"):
+                own.refuse_unless(other)
+        found[int(name)] = own
+    return found
+
+
+def _read_ropes(
+    fields: Fields,
+    max_position_embeddings: int,
+    shapes: tuple[LayerShape, ...],
+    sliding: tuple[bool, ...],
+) -> tuple[Rope, Rope]:
+    """Return the frequencies of layers that see all, and of layers that see a window."""
+    by_type = fields.child("rope_parameters").with_defaults(_ROPES)
+    for flat in ("rope_theta", "rope_type"):
+        by_type.refuse_unless(flat)
+    ropes = []
+    for kind, slides in (("full_attention", False), ("sliding_attention", True)):
+        scaling = by_type.child(kind)
+        head_dims = {
+            shape.head_dim for shape, s in zip(shapes, sliding, strict=True) if s is slides
+        }
+        if len(head_dims) > 1:
+            raise fields.error("per_layer_config", f"one head_dim in all {kind} layers")
+        head_dim = next(iter(head_dims), 2)
+        if scaling.get("rope_type") == "proportional":
+            ropes.append(read_proportional_rope(scaling, head_dim))
+            continue
+        source = Fields({"rope_parameters": by_type.get(kind)}, f"{fields.source}: {kind}")
+        ropes.append(read_rope(source, head_dim, max_position_embeddings))
+    return ropes[0], ropes[1]

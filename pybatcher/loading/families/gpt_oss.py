@@ -1,0 +1,145 @@
+"""gpt-oss: sinks in attention, a window in every other layer, experts with biases.
+
+Published checkpoints have the experts of a layer in MXFP4, gate and up in turns; a model that
+transformers saves after it has dequantised them has (experts, inputs, outputs), as live modules do.
+Both are read.
+
+OpenAI 2025, gpt-oss-120b & gpt-oss-20b model card (arXiv:2508.10925).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import NamedTuple
+
+from ..blueprint import Blueprint
+from ..fields import Fields
+from ..layer_types import read_sliding_layers
+from ..limits import MAX_POSITIONS
+from ..llama_config import read_sizes
+from ..model_config import ModelConfig
+from ..moe import MAX_EXPERTS, MAX_EXPERTS_OF_MODEL, MoeConfig
+from ..rope import Rope, read_rope
+from ..tensors import TensorRule
+from . import llama
+
+__all__ = ["SWIGLU_ALPHA", "SWIGLU_LIMIT", "attention_rules", "read"]
+
+SWIGLU_ALPHA = 1.702
+SWIGLU_LIMIT = 7.0
+
+_HEAD_DIM = 64
+_WINDOW = 128
+_THETA = 150000.0
+_YARN = {
+    "rope_type": "yarn",
+    "factor": 32.0,
+    "beta_fast": 32.0,
+    "beta_slow": 1.0,
+    "truncate": False,
+    "original_max_position_embeddings": 4096,
+}
+"""transformers' rope_parameters where config.json has none."""
+
+
+def read(fields: Fields) -> Blueprint:
+    """Return the blueprint of a gpt_oss config.json. Raises ModelFormatError."""
+    window = fields.integer("sliding_window", 1, MAX_POSITIONS, _WINDOW)
+    sliding = read_sliding_layers(fields, llama.read_n_layers(fields), 2)
+    windows = tuple(window if slides else 0 for slides in sliding)
+    config = llama.read_config(fields, windows, _HEAD_DIM, _read_rope(fields), norm_eps=1e-5)
+    config = replace(config, moe=_read_moe(fields, config))
+    bias = fields.boolean("attention_bias", True)
+    rules = (
+        *attention_rules(config, qkv_bias=bias, o_bias=bias, mlp_bias=False),
+        *_expert_rules(config),
+    )
+    return Blueprint(config, rules, fields.boolean("tie_word_embeddings", False))
+
+
+def _read_rope(fields: Fields) -> Rope:
+    sizes = read_sizes(fields, llama.NAMES, _HEAD_DIM)
+    if "rope_scaling" not in fields and "rope_parameters" not in fields:
+        fields = Fields({"rope_theta": fields.get("rope_theta"), "rope_scaling": _YARN}, "gpt_oss")
+    return read_rope(fields, sizes.head_dim, sizes.max_position_embeddings, default_theta=_THETA)
+
+
+def _read_moe(fields: Fields, config: ModelConfig) -> MoeConfig:
+    name = "num_local_experts"
+    n_experts = fields.integer(name, 1, MAX_EXPERTS)
+    if n_experts * config.n_layers > MAX_EXPERTS_OF_MODEL:
+        raise fields.error(name, f"at most {MAX_EXPERTS_OF_MODEL} experts in all layers")
+    return MoeConfig(
+        n_experts=n_experts,
+        n_experts_per_row=fields.integer("num_experts_per_tok", 1, n_experts),
+        intermediate_size=config.intermediate_size,
+        normalised=True,
+        in_layer=(True,) * config.n_layers,
+        swiglu_limit=fields.number("swiglu_limit", 1e-3, 1e6, SWIGLU_LIMIT),
+        swiglu_alpha=fields.number("swiglu_alpha", 1e-3, 1e3, SWIGLU_ALPHA),
+    )
+
+
+def attention_rules(
+    config: ModelConfig, *, qkv_bias: bool, o_bias: bool, mlp_bias: bool
+) -> Iterator[TensorRule]:
+    """Yield the rules of `llama.rules`, and those of sinks."""
+    yield from llama.rules(config, qkv_bias=qkv_bias, o_bias=o_bias, mlp_bias=mlp_bias)
+    for layer in range(config.n_layers):
+        yield TensorRule(
+            name=f"layers.{layer}.sinks.weight",
+            source=f"model.layers.{layer}.self_attn.sinks",
+            shape=(config.n_heads,),
+        )
+
+
+class _Part(NamedTuple):
+    """One matrix of every expert, inside a tensor of all experts of a layer."""
+
+    name: str
+    source: str
+    n_outputs: int  # of the tensor
+    n_inputs: int
+    first: int  # of the matrix's rows
+    step: int
+
+
+def _expert_rules(config: ModelConfig) -> Iterator[TensorRule]:
+    assert config.moe is not None
+    n, hidden, inner = config.moe.n_experts, config.hidden_size, config.moe.intermediate_size
+    parts = (
+        _Part("gate", "gate_up_proj", 2 * inner, hidden, 0, 2),
+        _Part("up", "gate_up_proj", 2 * inner, hidden, 1, 2),
+        _Part("down", "down_proj", hidden, inner, 0, 1),
+    )
+    for layer in range(config.n_layers):
+        here, there = f"layers.{layer}.", f"model.layers.{layer}.mlp."
+        for kind, shape in (("weight", (n, hidden)), ("bias", (n,))):
+            yield TensorRule(
+                name=f"{here}router.{kind}", source=f"{there}router.{kind}", shape=shape
+            )
+        for part in parts:
+            source = f"{there}experts.{part.source}"
+            for expert in range(n):
+                weight = TensorRule(
+                    name=f"{here}experts.{expert}.{part.name}.weight",
+                    source=f"{source}_blocks",
+                    shape=(n, part.n_outputs, part.n_inputs),
+                    index=expert,
+                    rows=(part.first, part.n_outputs),
+                    row_step=part.step,
+                )
+                plain = replace(
+                    weight,
+                    source=source,
+                    shape=(n, part.n_inputs, part.n_outputs),
+                    transposed=True,
+                )
+                yield replace(weight, otherwise=plain)
+                yield replace(
+                    weight,
+                    name=f"{here}experts.{expert}.{part.name}.bias",
+                    source=f"{source}_bias",
+                    shape=(n, part.n_outputs),
+                )

@@ -1,0 +1,128 @@
+"""ModernBERT: an encoder with rotary positions, whose layers see a window on both sides or all.
+
+LayerNorm before each block, mostly without a bias; the MLP is gated by GELU. The first layer has no
+norm before attention: the norm of the embedding stands there, and the residual stream goes on from
+it. Fields that a config.json leaves out have transformers' defaults.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from ..blueprint import EMBEDDING, Blueprint
+from ..fields import Fields
+from ..layer_types import read_ropes, read_sliding_layers
+from ..limits import MAX_LAYERS, MAX_POSITIONS, MAX_VOCABULARY
+from ..llama_config import read_sizes
+from ..model_config import ModelConfig
+from ..tensors import TensorRule
+from . import llama
+
+__all__ = ["read", "rules"]
+
+_PREFIX = "model."
+_THETAS = (("global_rope_theta", 1.6e5), ("local_rope_theta", 1e4))
+_DEFAULTS: dict[str, Any] = {
+    "vocab_size": 50368,
+    "hidden_size": 768,
+    "intermediate_size": 1152,
+    "num_hidden_layers": 22,
+    "num_attention_heads": 12,
+    "hidden_activation": "gelu",
+    "max_position_embeddings": 8192,
+    "local_attention": 128,
+}
+_ACTIVATIONS = {"gelu": "gelu", "gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh"}
+
+
+def read(fields: Fields) -> Blueprint:
+    """Return the blueprint of a modernbert config.json. Raises ModelFormatError."""
+    fields = fields.with_defaults(_DEFAULTS)
+    for name in ("num_key_value_heads", "head_dim", "rope_scaling"):
+        fields.refuse_unless(name)
+    config = _read_config(fields)
+    found = rules(
+        config,
+        attention_bias=fields.boolean("attention_bias", False),
+        mlp_bias=fields.boolean("mlp_bias", False),
+    )
+    return Blueprint(config, tuple(found), tied=False, prefix=_PREFIX, generates=False)
+
+
+def _read_config(fields: Fields) -> ModelConfig:
+    sizes = read_sizes(fields, llama.NAMES)
+    activation = fields.text("hidden_activation")
+    if activation not in _ACTIVATIONS:
+        raise fields.error("hidden_activation", "one of " + ", ".join(map(repr, _ACTIVATIONS)))
+    sliding = _read_sliding_layers(fields, sizes.n_layers)
+    window = fields.integer("local_attention", 1, MAX_POSITIONS) // 2 + 1
+    ropes = read_ropes(fields, sizes.head_dim, sizes.max_position_embeddings, _THETAS)
+    return ModelConfig(
+        **sizes._asdict(),
+        architecture="modernbert",
+        vocab_size=fields.integer("vocab_size", 1, MAX_VOCABULARY),
+        norm="layer",
+        norm_eps=fields.number("norm_eps", 0.0, 1.0, 1e-5),
+        activation=_ACTIVATIONS[activation],
+        gated_mlp=True,
+        position="rope",
+        ropes=ropes,
+        layer_ropes=tuple(map(int, sliding)),
+        attention_scale=sizes.head_dim**-0.5,
+        sliding_windows=tuple(window if slides else 0 for slides in sliding),
+        causal=False,
+        norm_bias=fields.boolean("norm_bias", False),
+        stream_norms="first",
+    )
+
+
+def _read_sliding_layers(fields: Fields, n_layers: int) -> tuple[bool, ...]:
+    if fields.get("layer_types") is not None:
+        return read_sliding_layers(fields, n_layers, 1)
+    period = fields.integer("global_attn_every_n_layers", 1, MAX_LAYERS, 3)
+    return tuple(layer % period != 0 for layer in range(n_layers))
+
+
+def rules(config: ModelConfig, *, attention_bias: bool, mlp_bias: bool) -> Iterator[TensorRule]:
+    """Yield a rule for every tensor, with transformers' names as sources."""
+    hidden, inner = config.hidden_size, config.intermediate_size
+    yield TensorRule(
+        name=EMBEDDING,
+        source=f"{_PREFIX}embeddings.tok_embeddings.weight",
+        shape=(config.vocab_size, hidden),
+    )
+    yield from _norm_rules(config, "final_norm", f"{_PREFIX}final_norm")
+    for layer in range(config.n_layers):
+        here, there = f"layers.{layer}.", f"{_PREFIX}layers.{layer}."
+        before = f"{there}attn_norm" if layer else f"{_PREFIX}embeddings.norm"
+        yield from _norm_rules(config, f"{here}attn_norm", before)
+        yield from _norm_rules(config, f"{here}mlp_norm", f"{there}mlp_norm")
+        for parts, source, n_out, n_in, bias in (
+            (("q", "k", "v"), "attn.Wqkv", hidden, hidden, attention_bias),
+            (("o",), "attn.Wo", hidden, hidden, attention_bias),
+            (("gate", "up"), "mlp.Wi", inner, hidden, mlp_bias),
+            (("down",), "mlp.Wo", hidden, inner, mlp_bias),
+        ):
+            for i, part in enumerate(parts):
+                fused, rows = n_out * len(parts), (i * n_out, (i + 1) * n_out)
+                yield TensorRule(
+                    name=f"{here}{part}.weight",
+                    source=f"{there}{source}.weight",
+                    shape=(fused, n_in),
+                    rows=rows,
+                )
+                if bias:
+                    yield TensorRule(
+                        name=f"{here}{part}.bias",
+                        source=f"{there}{source}.bias",
+                        shape=(fused,),
+                        rows=rows,
+                    )
+
+
+def _norm_rules(config: ModelConfig, name: str, source: str) -> Iterator[TensorRule]:
+    for part in ("weight", "bias") if config.norm_bias else ("weight",):
+        yield TensorRule(
+            name=f"{name}.{part}", source=f"{source}.{part}", shape=(config.hidden_size,)
+        )

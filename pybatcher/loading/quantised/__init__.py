@@ -1,0 +1,63 @@
+"""Checkpoints of quantised weights: GPTQ, AWQ, compressed-tensors and FP8.
+
+`read_scheme` reads quantization_config of config.json, `with_matrices` puts a matrix in the place
+of the tensors of each quantised module. The formats are in the modules beside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from ..fields import Fields, shown
+from ..stored_weight import StoredWeight
+from ..tensors import Tensor
+from . import awq, compressed_tensors, float8, gptq
+from .parts import Parts
+from .scheme import WAY_OUT, Scheme
+
+__all__ = ["StoredWeight", "read_scheme", "with_matrices"]
+
+_READERS = {
+    "gptq": gptq.read,
+    "awq": awq.read,
+    "compressed-tensors": compressed_tensors.read,
+    "fp8": float8.read,
+}
+
+
+def read_scheme(fields: Fields) -> Scheme | None:
+    """Return how config.json says that weights are quantised; None: they are not, or in MXFP4.
+
+    Raises ModelFormatError for a method or an option that is not known.
+    """
+    name = "quantization_config"
+    if fields.get(name) is None:
+        return None
+    config = fields.child(name)
+    method = config.get("quant_method")
+    if method == "mxfp4" and fields.get("model_type") == "gpt_oss":
+        return None  # by tensors of the family's own names
+    if not isinstance(method, str) or method not in _READERS:
+        raise config.error(
+            "quant_method", f"one of {', '.join(map(repr, _READERS))}; {shown(WAY_OUT)[1:-1]}"
+        )
+    return _READERS[method](config)
+
+
+def with_matrices(tensors: Mapping[str, Tensor], scheme: Scheme, origin: str) -> dict[str, Tensor]:
+    """Return the checkpoint's tensors, with `MODULE.weight` for each quantised module.
+
+    Its own tensors stay beside. origin: the checkpoint, for messages. Raises ModelFormatError for
+    parts that are missing, or do not fit each other.
+    """
+    result = dict(tensors)
+    for name, tensor in tensors.items():
+        module, _, mark = name.rpartition(".")
+        if mark != scheme.marks:
+            continue
+        stored = scheme.matrix(Parts(module, tensors, origin))
+        nothing = np.empty((stored.shape[0], 0), np.uint8)
+        result[f"{module}.weight"] = Tensor(nothing, stored.format, tensor.source, stored=stored)
+    return result

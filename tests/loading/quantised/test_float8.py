@@ -1,0 +1,86 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from quantised_files import float8, read_matrix
+
+from pybatcher.errors import ModelFormatError
+
+CONFIG: dict[str, Any] = {
+    "quant_method": "fp8",
+    "fmt": "e4m3",
+    "activation_scheme": "dynamic",
+    "weight_block_size": [128, 128],
+}
+RNG = np.random.default_rng(1)
+SCALE = "weight_scale_inv"
+
+
+def test_every_byte_is_torchs_number() -> None:
+    numbers = torch.arange(256, dtype=torch.uint8).view(torch.float8_e4m3fn)[None]
+    parts = {"weight": numbers, SCALE: torch.ones(1, 2)}
+    stored = read_matrix(CONFIG, parts)
+    np.testing.assert_array_equal(stored.make("f32"), numbers.float().numpy())
+    assert stored.holds("bf16")
+    bits = numbers.bfloat16().view(torch.uint16).numpy()
+    finite = np.isfinite(numbers.float().numpy())
+    np.testing.assert_array_equal(stored.make("bf16")[finite], bits[finite])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_blocks_need_not_be_whole(dtype: torch.dtype) -> None:
+    parts, values = float8(RNG, (150, 300), (2, 3), SCALE, dtype)
+    stored = read_matrix(CONFIG, parts)
+    assert (stored.own_dtype, stored.shape, stored.format) == ("bf16", (150, 300), "FP8")
+    assert [stored.takes(dtype) for dtype in ("f32", "bf16", "int8")] == ["f32", "bf16", "f32"]
+    assert not stored.holds("bf16")
+    np.testing.assert_array_equal(stored.make("f32"), values)
+    rounded = torch.from_numpy(values).bfloat16().view(torch.uint16).numpy()
+    np.testing.assert_array_equal(stored.make("bf16"), rounded)
+    rows = np.array([149, 1])
+    part = stored.of_rows(rows)
+    assert (part.shape, part.n_bytes) == ((2, 300), 600)
+    np.testing.assert_array_equal(part.make("f32"), values[rows])
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (6,), (6, 1)])
+def test_without_blocks_a_scale_is_of_all_or_of_an_output(shape: tuple[int, ...]) -> None:
+    parts, values = float8(RNG, (6, 40), shape, "weight_scale", torch.bfloat16)
+    stored = read_matrix({**CONFIG, "weight_block_size": None}, parts)
+    np.testing.assert_array_equal(stored.make("f32"), values)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"fmt": "e5m2"}, "fmt is 'e5m2'; expected 'e4m3'"),
+        ({"activation_scheme": "none"}, "activation_scheme is 'none'"),
+        ({"weight_block_size": [128]}, "weight_block_size is .128.; expected two whole numbers"),
+        ({"weight_block_size": [0, 128]}, "weight_block_size is"),
+        ({"weight_block_size": "128"}, "weight_block_size is"),
+        ({"expert_dtype": "fp4"}, "expert_dtype is 'fp4'"),
+        ({"scale_fmt": "other"}, "scale_fmt is 'other'"),
+        ({"sauce": 1}, "sauce is 1; expected no such field"),
+    ],
+)
+def test_what_is_not_known_is_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ModelFormatError, match=f"quantization_config: {message}"):
+        read_matrix({**CONFIG, **changes}, {})
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("weight", torch.zeros(150, 300), "found dtype f32; expected F8_E4M3"),
+        (SCALE, torch.ones(3, 2), r"found shape \[3, 2\]; expected \[2, 3\]"),
+        (SCALE, torch.ones(1), r"found shape \[1\]"),
+        (SCALE, torch.ones(2, 3, dtype=torch.int32), "found dtype I32"),
+    ],
+)
+def test_parts_that_do_not_fit_are_refused(name: str, value: torch.Tensor, message: str) -> None:
+    parts, _ = float8(RNG, (150, 300), (2, 3), SCALE)
+    with pytest.raises(ModelFormatError, match=message):
+        read_matrix(CONFIG, {**parts, name: value})

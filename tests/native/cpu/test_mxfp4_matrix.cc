@@ -1,0 +1,272 @@
+// Matrices of MXFP4: what is packed, and products against sums in double and bit for bit against
+// themselves.
+#include <algorithm>
+
+#include "cpu_fixture.h"
+#include "random_mxfp4.h"
+
+namespace {
+
+using namespace pb;
+using namespace pb::test;
+
+struct Product {
+  int n_out, n_in;
+  RandomMxfp4 w;
+  std::vector<float> bias, x;  // x: (rows, n_in)
+
+  Product(int n_out, int n_in, int rows)
+      : n_out(n_out),
+        n_in(n_in),
+        w(n_out, n_in, 1),
+        bias(numbers(n_out, 2)),
+        x(numbers(static_cast<size_t>(rows) * n_in, 3)) {}
+
+  Matrix matrix(Backend& backend, bool with_bias) const {
+    return make(backend, {w.view()}, DType::kMxfp4,
+                {with_bias ? view_of(bias, n_out, 1) : TensorView{}});
+  }
+
+  Activations activations(Backend& backend, const cpu::Kernels& target,
+                          const std::vector<int>& rows) const {
+    Activations a = backend.make_activations(static_cast<int>(rows.size()), n_in, DType::kMxfp4);
+    for (size_t i = 0; i < rows.size(); ++i) {
+      write_activations(a, target, static_cast<int>(i),
+                        x.data() + static_cast<size_t>(rows[i]) * n_in);
+    }
+    return a;
+  }
+
+  std::vector<float> multiply(Backend& backend, const cpu::Kernels& target, const Matrix& m,
+                              const std::vector<int>& rows, const float* y_before = nullptr) const {
+    const Activations a = activations(backend, target, rows);
+    std::vector<float> y(rows.size() * n_out, std::numeric_limits<float>::quiet_NaN());
+    if (y_before != nullptr) std::copy_n(y_before, y.size(), y.begin());
+    Buffer out = over(y);
+    backend.matmul(a, static_cast<int>(rows.size()), m, out,
+                   y_before == nullptr ? Store::kSet : Store::kAdd);
+    return y;
+  }
+};
+
+std::vector<int> first_rows(int n) {
+  std::vector<int> rows(n);
+  for (int i = 0; i < n; ++i) rows[i] = i;
+  return rows;
+}
+
+// y (rows, n_out) is the product of the activations as they are stored and the weights' values.
+void expect_product(const Product& p, const cpu::Kernels& target, const Activations& a, int rows,
+                    const std::vector<float>& y, bool with_bias) {
+  const std::vector<float> w = p.w.values();
+  for (int r = 0; r < rows; ++r) {
+    const std::vector<float> x = read_activations(a, target, r);
+    for (int o = 0; o < p.n_out; ++o) {
+      double sum = with_bias ? p.bias[o] : 0.0;
+      double size = std::abs(sum);
+      for (int k = 0; k < p.n_in; ++k) {
+        const double term = static_cast<double>(x[k]) * w[static_cast<size_t>(o) * p.n_in + k];
+        sum += term;
+        size += std::abs(term);
+      }
+      const double tolerance = 2.0 * (p.n_in / kGroup + 4) * 0x1p-24 * size;
+      EXPECT(std::abs(y[r * p.n_out + o] - sum) <= tolerance);
+    }
+  }
+}
+
+struct Shape {
+  int n_out, n_in;
+};
+constexpr Shape kShapes[] = {{1, 32}, {3, 96}, {64, 256}, {65, 736}, {40, 2880}, {9, 17920}};
+
+}  // namespace
+
+TEST(blocks_of_a_file_are_taken_as_they_are) {
+  constexpr int kCols = 160;
+  for (const cpu::Kernels* target : runnable_targets()) {
+    auto backend = make_cpu_backend(2, target->name);
+    RandomMxfp4 first(37, kCols, 1);
+    const RandomMxfp4 second(5, kCols, 2);
+    for (int scale = 0; scale < 100; ++scale) first.groups[scale].scale = uint8_t(scale);
+    const Matrix m = make(*backend, {first.view(), second.view()}, DType::kMxfp4);
+    std::vector<float> expected = first.values();
+    const std::vector<float> more = second.values();
+    expected.insert(expected.end(), more.begin(), more.end());
+    EXPECT(same_bits(stored(*backend, m), expected));
+  }
+}
+
+TEST(a_matrix_takes_its_blocks_and_no_more) {
+  for (const cpu::Kernels* target : runnable_targets()) {
+    auto backend = make_cpu_backend(1, target->name);
+    const RandomMxfp4 blocks(64, 512, 1);
+    const Matrix m = make(*backend, {blocks.view()}, DType::kMxfp4);
+    EXPECT_EQ(m.packed.bytes(), blocks.groups.size() * sizeof(Mxfp4Group));
+    EXPECT_EQ(m.packed.bytes(), backend->matrix_bytes(64, 512, DType::kMxfp4).packed);
+  }
+}
+
+TEST(blocks_become_other_numbers_where_those_are_asked_for) {
+  auto backend = make_cpu_backend(1);
+  const RandomMxfp4 blocks(5, 96, 1);
+  const std::vector<float> values = blocks.values();
+  for (DType other : {DType::kF32, DType::kBF16, DType::kInt8, DType::kInt4}) {
+    EXPECT(same_bits(stored(*backend, make(*backend, {blocks.view()}, other)),
+                     stored(*backend, make(*backend, {view_of(values, 5, 96)}, other))));
+  }
+}
+
+TEST(what_is_no_whole_group_or_of_another_dtype_is_refused) {
+  auto backend = make_cpu_backend(1);
+  const RandomMxfp4 blocks(4, 64, 1);
+  TensorView view = blocks.view();
+  view.cols = 40;
+  EXPECT(contains(message_of([&] { make(*backend, {view}, DType::kMxfp4); }), "groups of 32"));
+  const std::vector<float> plain = numbers(64, 1);
+  const auto mixed = [&] {
+    make(*backend, {blocks.view(), view_of(plain, 1, 64, "v")}, DType::kMxfp4);
+  };
+  EXPECT(contains(message_of(mixed), "'v' is of f32"));
+}
+
+TEST(scales_that_are_no_numbers_or_too_great_are_refused) {
+  auto backend = make_cpu_backend(1);
+  const auto loaded = [&](uint8_t scale, uint8_t pair) {
+    RandomMxfp4 blocks(2, 64, 1);
+    blocks.groups[3].scale = scale;
+    std::ranges::fill(blocks.groups[3].pairs, uint8_t{0});
+    blocks.groups[3].pairs[7] = pair;
+    return message_of([&] { make(*backend, {blocks.view()}, DType::kMxfp4); });
+  };
+  EXPECT(contains(loaded(255, 0), "[1, 32]"));
+  EXPECT(contains(loaded(253, 0x07), "[1, 39]"));  // 6 times 2^126
+  EXPECT(contains(loaded(254, 0x40), "[1, 55]"));  // 2 times 2^127
+  EXPECT_EQ(loaded(252, 0x77), "(nothing thrown)");
+  EXPECT_EQ(loaded(253, 0x05), "(nothing thrown)");
+}
+
+TEST(products_are_within_rounding_of_double) {
+  constexpr int kRows = 9;
+  for (const cpu::Kernels* target : runnable_targets()) {
+    auto backend = make_cpu_backend(2, target->name);
+    for (const auto& [n_out, n_in] : kShapes) {
+      const Product p(n_out, n_in, kRows);
+      const Matrix m = p.matrix(*backend, true);
+      const std::vector<float> y = p.multiply(*backend, *target, m, first_rows(kRows));
+      expect_product(p, *target, p.activations(*backend, *target, first_rows(kRows)), kRows, y,
+                     true);
+    }
+  }
+}
+
+// Scales far from 1, the least too: products of numbers of f32 with them, and no more rounding.
+TEST(products_under_any_scale) {
+  for (const cpu::Kernels* target : runnable_targets()) {
+    auto backend = make_cpu_backend(1, target->name);
+    for (const int scale : {0, 1, 2, 60, 200, 240}) {
+      Product p(20, 32, 2);
+      for (Mxfp4Group& group : p.w.groups) group.scale = static_cast<uint8_t>(scale);
+      if (scale < 3) {  // products that are normal numbers
+        for (float& x : p.x) x *= 0x1p40f;
+      }
+      const Matrix m = p.matrix(*backend, false);
+      expect_product(p, *target, p.activations(*backend, *target, {0, 1}), 2,
+                     p.multiply(*backend, *target, m, {0, 1}), false);
+    }
+  }
+}
+
+// Sums of the greatest whole numbers there are, which have to fit where they are held.
+TEST(the_greatest_numbers_do_not_overflow) {
+  for (const cpu::Kernels* target : runnable_targets()) {
+    auto backend = make_cpu_backend(1, target->name);
+    for (const float sign : {-1.0f, 1.0f}) {
+      for (const uint8_t byte : {0x77, 0xff, 0x7f, 0xf7, 0x00}) {
+        Product p(33, 64, 2);
+        for (Mxfp4Group& group : p.w.groups) std::ranges::fill(group.pairs, byte);
+        std::ranges::fill(p.x, sign);
+        const Matrix m = p.matrix(*backend, false);
+        const std::vector<float> y = p.multiply(*backend, *target, m, {0, 1});
+        expect_product(p, *target, p.activations(*backend, *target, {0, 1}), 2, y, false);
+      }
+    }
+  }
+}
+
+TEST(a_row_has_the_same_bits_in_any_batch) {
+  constexpr int kRows = 17;
+  for (const cpu::Kernels* target : runnable_targets()) {
+    auto backend = make_cpu_backend(2, target->name);
+    for (const auto& [n_out, n_in] : kShapes) {
+      const Product p(n_out, n_in, kRows);
+      const Matrix m = p.matrix(*backend, true);
+      std::vector<std::vector<float>> alone;
+      for (int r = 0; r < kRows; ++r) alone.push_back(p.multiply(*backend, *target, m, {r}));
+      for (int n = 2; n <= kRows; ++n) {
+        std::vector<int> rows = shuffled(kRows, n);
+        rows.resize(n);
+        const std::vector<float> y = p.multiply(*backend, *target, m, rows);
+        for (int i = 0; i < n; ++i) {
+          EXPECT(
+              same_bits(y.data() + static_cast<size_t>(i) * n_out, alone[rows[i]].data(), n_out));
+        }
+      }
+    }
+  }
+}
+
+TEST(many_rows_and_threads_change_no_bit) {
+  constexpr int kRows = 400;  // more than pass over a block of K, or over weights, at once
+  constexpr int kOut = 70, kIn = 17920;
+  for (const cpu::Kernels* target : runnable_targets()) {
+    const Product p(kOut, kIn, kRows);
+    auto single = make_cpu_backend(1, target->name);
+    const Matrix m = p.matrix(*single, false);
+    const std::vector<float> y = p.multiply(*single, *target, m, first_rows(kRows));
+    for (int r = 0; r < kRows; r += 37) {
+      const std::vector<float> alone = p.multiply(*single, *target, m, {r});
+      EXPECT(same_bits(y.data() + static_cast<size_t>(r) * kOut, alone.data(), kOut));
+    }
+    auto backend = make_cpu_backend(3, target->name);
+    EXPECT(
+        same_bits(p.multiply(*backend, *target, p.matrix(*backend, false), first_rows(kRows)), y));
+  }
+}
+
+TEST(bias_and_sum_are_one_rounding_each) {
+  constexpr int kRows = 8;
+  for (const cpu::Kernels* target : runnable_targets()) {
+    auto backend = make_cpu_backend(2, target->name);
+    const Product p(77, 96, kRows);
+    const std::vector<int> rows = first_rows(kRows);
+    const std::vector<float> before = numbers(kRows * 77, 9);
+    const Matrix biased = p.matrix(*backend, true);
+    const std::vector<float> y = p.multiply(*backend, *target, p.matrix(*backend, false), rows);
+    const std::vector<float> y_bias = p.multiply(*backend, *target, biased, rows);
+    const std::vector<float> y_add = p.multiply(*backend, *target, biased, rows, before.data());
+    for (size_t i = 0; i < y.size(); ++i) {
+      EXPECT_EQ(y_bias[i], y[i] + p.bias[i % 77]);
+      EXPECT_EQ(y_add[i], before[i] + y_bias[i]);
+    }
+  }
+}
+
+TEST(what_is_not_finite_stays_visible) {
+  for (const cpu::Kernels* target : runnable_targets()) {
+    auto backend = make_cpu_backend(1, target->name);
+    for (float bad : {std::nanf(""), -std::nanf(""), std::numeric_limits<float>::infinity()}) {
+      for (int at = 0; at < 2 * kGroup; at += 5) {
+        Product p(3, 2 * kGroup, 2);
+        const Matrix m = p.matrix(*backend, false);
+        const std::vector<float> finite = p.multiply(*backend, *target, m, {1});
+        p.x[at] = bad;
+        const std::vector<float> y = p.multiply(*backend, *target, m, {0, 1});
+        for (int o = 0; o < 3; ++o) EXPECT(!std::isfinite(y[o]));
+        EXPECT(same_bits(y.data() + 3, finite.data(), 3));
+      }
+    }
+  }
+}
+
+PB_TEST_MAIN()
