@@ -155,25 +155,30 @@ native: $(VENV)/.core
 # where tests of kernels run every target, and what chooses among targets on CPUs that have less.
 AARCH64 := build/aarch64
 AARCH64_TESTS = $(basename $(notdir $(filter-out tests/native/cuda/%,$(wildcard tests/native/*/test_*.cc))))
-AARCH64_QUICK := test_cpu_backend test_kernels_gemm test_kernels_rows test_super_blocks
+AARCH64_OPTIONS :=
 
 aarch64-tools:
-	@command -v aarch64-linux-gnu-g++ >/dev/null && command -v qemu-aarch64 >/dev/null || { \
-	    echo "tests for 64-bit ARM need a cross compiler and qemu: install Debian's packages" \
-	    "g++-aarch64-linux-gnu and qemu-user" >&2; exit 1; }
+	@{ command -v aarch64-linux-gnu-g++ && command -v qemu-aarch64; } >/dev/null || { \
+	    [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -q && \
+	    DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends \
+	    g++-aarch64-linux-gnu qemu-user; } || { \
+	    echo "tests for 64-bit ARM need a cross compiler and qemu, and they could not be installed:" \
+	    "install the packages g++-aarch64-linux-gnu and qemu-user" >&2; exit 1; }
 
 native-aarch64: aarch64-tools
-	cmake -S . -B $(AARCH64) $(NATIVE_BUILD) -DPYBATCHER_CUDA=OFF --toolchain cmake/aarch64.cmake
+	cmake -S . -B $(AARCH64) -DPYBATCHER_PYTHON=OFF -DPYBATCHER_NATIVE_TESTS=ON -DPYBATCHER_CUDA=OFF \
+	    --toolchain cmake/aarch64.cmake $(AARCH64_OPTIONS)
 	cmake --build $(AARCH64) --target $(AARCH64_TESTS)
 	ctest --test-dir $(AARCH64) --output-on-failure --no-tests=error --parallel $(JOBS) \
-	    --tests-regex '^($(subst $(eval ) ,|,$(AARCH64_TESTS)))$$'
+	    --tests-regex '^($(subst $(eval ) ,|,$(AARCH64_TESTS))|target_symbols)(_2|_on_device)?$$'
 	for cpu in neoverse-n1 cortex-a72; do \
 	    QEMU_CPU=$$cpu ctest --test-dir $(AARCH64) --output-on-failure --no-tests=error --tests-regex '^test_cpu_backend$$' \
 	    || exit 1; done
 
-# Those of most instructions.
+# Those of most instructions, with what they need of the library.
 native-aarch64-quick:
-	$(MAKE) native-aarch64 AARCH64_TESTS='$(AARCH64_QUICK)'
+	$(MAKE) native-aarch64 AARCH64=build/aarch64-quick AARCH64_OPTIONS=-DPYBATCHER_CPU_ONLY=ON \
+	    AARCH64_TESTS='test_cpu_backend test_kernels_gemm test_kernels_rows test_mxfp4_matrix test_super_blocks'
 
 sanitize: $(VENV)/.build-tools
 	cmake -S . -B build/asan $(SANITIZER_BUILD) -DPYBATCHER_SANITIZE=address,undefined
