@@ -27,8 +27,8 @@ NATIVE_CODE := -name '*.h' -o -name '*.cc' -o -name '*.cuh' -o -name '*.cu'
 NATIVE_SOURCES := $(shell find csrc $(NATIVE_CODE) | sort)
 NATIVE_OTHERS := $(shell find tests/native bench/native $(NATIVE_CODE) | sort)
 BUILD_INPUTS := pyproject.toml CMakeLists.txt $(wildcard cmake/*.cmake) $(wildcard csrc/cuda/*.in) $(NATIVE_SOURCES)
-# What nvcc compiles, no sanitizer sees.
-SANITIZER_BUILD := -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja -DPYBATCHER_PYTHON=OFF \
+# Tests of C++ and no extension. What nvcc compiles, no sanitizer and no other machine sees.
+TESTS_BUILD := -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja -DPYBATCHER_PYTHON=OFF \
     -DPYBATCHER_NATIVE_TESTS=ON -DPYBATCHER_CUDA=OFF
 
 # Tests with threads, and those of the emulator: races between a block's threads are
@@ -165,9 +165,8 @@ aarch64-tools:
 	    echo "tests for 64-bit ARM need a cross compiler and qemu, and they could not be installed:" \
 	    "install the packages g++-aarch64-linux-gnu and qemu-user" >&2; exit 1; }
 
-native-aarch64: aarch64-tools
-	cmake -S . -B $(AARCH64) -DPYBATCHER_PYTHON=OFF -DPYBATCHER_NATIVE_TESTS=ON -DPYBATCHER_CUDA=OFF \
-	    --toolchain cmake/aarch64.cmake $(AARCH64_OPTIONS)
+native-aarch64: aarch64-tools $(VENV)/.build-tools
+	cmake -S . -B $(AARCH64) $(TESTS_BUILD) --toolchain cmake/aarch64.cmake $(AARCH64_OPTIONS)
 	cmake --build $(AARCH64) --target $(AARCH64_TESTS)
 	ctest --test-dir $(AARCH64) --output-on-failure --no-tests=error --parallel $(JOBS) \
 	    --tests-regex '^($(subst $(eval ) ,|,$(AARCH64_TESTS))|target_symbols)(_2|_on_device)?$$'
@@ -181,10 +180,10 @@ native-aarch64-quick:
 	    AARCH64_TESTS='test_cpu_backend test_kernels_gemm test_kernels_rows test_mxfp4_matrix test_super_blocks'
 
 sanitize: $(VENV)/.build-tools
-	cmake -S . -B build/asan $(SANITIZER_BUILD) -DPYBATCHER_SANITIZE=address,undefined
+	cmake -S . -B build/asan $(TESTS_BUILD) -DPYBATCHER_SANITIZE=address,undefined
 	cmake --build build/asan
 	ctest --test-dir build/asan --output-on-failure --no-tests=error --parallel $(JOBS)
-	cmake -S . -B build/tsan $(SANITIZER_BUILD) -DPYBATCHER_SANITIZE=thread
+	cmake -S . -B build/tsan $(TESTS_BUILD) -DPYBATCHER_SANITIZE=thread
 	cmake --build build/tsan --target $(TSAN_TESTS)
 	$(FIXED_ADDRESSES) ctest --test-dir build/tsan --output-on-failure --no-tests=error --parallel $(JOBS) \
 	    --tests-regex '^($(subst $(eval ) ,|,$(TSAN_TESTS)))$$'
@@ -297,11 +296,11 @@ gpu-kit: $(VENV)/.build-tools
 
 # The tests of the CUDA kernels, which ThreadSanitizer makes fifty times slower.
 sanitize-kernels: $(VENV)/.build-tools
-	cmake -S . -B build/asan $(SANITIZER_BUILD) -DPYBATCHER_SANITIZE=address,undefined -DPYBATCHER_SANITIZE_KERNELS=ON
+	cmake -S . -B build/asan $(TESTS_BUILD) -DPYBATCHER_SANITIZE=address,undefined -DPYBATCHER_SANITIZE_KERNELS=ON
 	cmake --build build/asan --target $(KERNEL_TESTS)
 	ctest --test-dir build/asan --output-on-failure --no-tests=error --parallel $(JOBS) \
 	    --tests-regex '^($(subst $(eval ) ,|,$(KERNEL_TESTS)))$$'
-	cmake -S . -B build/tsan $(SANITIZER_BUILD) -DPYBATCHER_SANITIZE=thread -DPYBATCHER_SANITIZE_KERNELS=ON
+	cmake -S . -B build/tsan $(TESTS_BUILD) -DPYBATCHER_SANITIZE=thread -DPYBATCHER_SANITIZE_KERNELS=ON
 	cmake --build build/tsan --target $(KERNEL_TESTS)
 	PYBATCHER_ORDERS=2 $(FIXED_ADDRESSES) ctest --test-dir build/tsan --output-on-failure --no-tests=error \
 	    --parallel $(JOBS) --tests-regex '^($(subst $(eval ) ,|,$(KERNEL_TESTS)))$$'

@@ -109,7 +109,7 @@ TEST(products_are_within_rounding_of_double) {
 }
 
 TEST(a_row_has_the_same_bits_in_any_batch) {
-  constexpr int kRows = kIsEmulated ? 13 : 33;
+  constexpr int kRows = kIsEmulated ? 8 : 33;
   for (const cpu::Kernels* target : runnable_targets()) {
     auto backend = make_cpu_backend(2, target->name);
     for (DType dtype : kDTypes) {
