@@ -27,8 +27,8 @@ NATIVE_CODE := -name '*.h' -o -name '*.cc' -o -name '*.cuh' -o -name '*.cu'
 NATIVE_SOURCES := $(shell find csrc $(NATIVE_CODE) | sort)
 NATIVE_OTHERS := $(shell find tests/native bench/native $(NATIVE_CODE) | sort)
 BUILD_INPUTS := pyproject.toml CMakeLists.txt $(wildcard cmake/*.cmake) $(wildcard csrc/cuda/*.in) $(NATIVE_SOURCES)
-# What nvcc compiles, no sanitizer sees.
-SANITIZER_BUILD := -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja -DPYBATCHER_PYTHON=OFF \
+# Tests of C++ and no extension. What nvcc compiles, no sanitizer and no other machine sees.
+TESTS_BUILD := -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja -DPYBATCHER_PYTHON=OFF \
     -DPYBATCHER_NATIVE_TESTS=ON -DPYBATCHER_CUDA=OFF
 
 # Tests with threads, and those of the emulator: races between a block's threads are
@@ -40,7 +40,8 @@ KERNEL_TESTS := $(filter-out test_cuda_driver test_device test_device_errors,$(b
 # ThreadSanitizer of older compilers cannot run where addresses are randomised widely.
 FIXED_ADDRESSES := $(shell setarch -R true 2>/dev/null && echo setarch -R)
 
-.PHONY: help build environment demo test check format native sanitize sanitize-kernels emulated gpu-kit \
+.PHONY: help build environment demo test check format native native-aarch64 native-aarch64-quick \
+    aarch64-tools sanitize sanitize-kernels emulated gpu-kit \
     test-clients test-emulated test-lm-eval test-page test-ray test-schemas test-slow test-templates \
     test-vocabularies wheel bench bench-tools \
     rivals rival-llamacpp rival-llama-server rival-openvino aiperf chromium screenshots clean
@@ -52,6 +53,7 @@ help:
 	@echo "make check     formatting, lint and types, changing nothing"
 	@echo "make format    rewrite the sources as 'make check' wants them"
 	@echo "make native    the C++ tests"
+	@echo "make native-aarch64  the same for 64-bit ARM, under qemu; native-aarch64-quick: the kernels only"
 	@echo "make sanitize  the C++ tests under AddressSanitizer, UBSan and ThreadSanitizer"
 	@echo "make sanitize-kernels  the same of the CUDA kernels, on the emulator"
 	@echo "make emulated  an extension with an emulated GPU: PYTHONPATH=build/emulated python"
@@ -149,11 +151,39 @@ native: $(VENV)/.core
 	cmake --build build/native
 	ctest --test-dir build/native --output-on-failure --no-tests=error --parallel $(JOBS)
 
+# The same for 64-bit ARM, but for the tests of the emulated GPU: all of them on a CPU with every feature,
+# where tests of kernels run every target, and what chooses among targets on CPUs that have less.
+AARCH64 := build/aarch64
+AARCH64_TESTS = $(basename $(notdir $(filter-out tests/native/cuda/%,$(wildcard tests/native/*/test_*.cc))))
+AARCH64_OPTIONS :=
+
+aarch64-tools:
+	@{ command -v aarch64-linux-gnu-g++ && command -v qemu-aarch64; } >/dev/null || { \
+	    [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -q && \
+	    DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends \
+	    g++-aarch64-linux-gnu qemu-user; } || { \
+	    echo "tests for 64-bit ARM need a cross compiler and qemu, and they could not be installed:" \
+	    "install the packages g++-aarch64-linux-gnu and qemu-user" >&2; exit 1; }
+
+native-aarch64: aarch64-tools $(VENV)/.build-tools
+	cmake -S . -B $(AARCH64) $(TESTS_BUILD) --toolchain cmake/aarch64.cmake $(AARCH64_OPTIONS)
+	cmake --build $(AARCH64) --target $(AARCH64_TESTS)
+	ctest --test-dir $(AARCH64) --output-on-failure --no-tests=error --parallel $(JOBS) \
+	    --tests-regex '^($(subst $(eval ) ,|,$(AARCH64_TESTS))|target_symbols)(_2|_on_device)?$$'
+	for cpu in neoverse-n1 cortex-a72; do \
+	    QEMU_CPU=$$cpu ctest --test-dir $(AARCH64) --output-on-failure --no-tests=error --tests-regex '^test_cpu_backend$$' \
+	    || exit 1; done
+
+# Those of most instructions, with what they need of the library.
+native-aarch64-quick:
+	$(MAKE) native-aarch64 AARCH64=build/aarch64-quick AARCH64_OPTIONS=-DPYBATCHER_CPU_ONLY=ON \
+	    AARCH64_TESTS='test_cpu_backend test_kernels_gemm test_kernels_rows test_mxfp4_matrix test_super_blocks'
+
 sanitize: $(VENV)/.build-tools
-	cmake -S . -B build/asan $(SANITIZER_BUILD) -DPYBATCHER_SANITIZE=address,undefined
+	cmake -S . -B build/asan $(TESTS_BUILD) -DPYBATCHER_SANITIZE=address,undefined
 	cmake --build build/asan
 	ctest --test-dir build/asan --output-on-failure --no-tests=error --parallel $(JOBS)
-	cmake -S . -B build/tsan $(SANITIZER_BUILD) -DPYBATCHER_SANITIZE=thread
+	cmake -S . -B build/tsan $(TESTS_BUILD) -DPYBATCHER_SANITIZE=thread
 	cmake --build build/tsan --target $(TSAN_TESTS)
 	$(FIXED_ADDRESSES) ctest --test-dir build/tsan --output-on-failure --no-tests=error --parallel $(JOBS) \
 	    --tests-regex '^($(subst $(eval ) ,|,$(TSAN_TESTS)))$$'
@@ -266,11 +296,11 @@ gpu-kit: $(VENV)/.build-tools
 
 # The tests of the CUDA kernels, which ThreadSanitizer makes fifty times slower.
 sanitize-kernels: $(VENV)/.build-tools
-	cmake -S . -B build/asan $(SANITIZER_BUILD) -DPYBATCHER_SANITIZE=address,undefined -DPYBATCHER_SANITIZE_KERNELS=ON
+	cmake -S . -B build/asan $(TESTS_BUILD) -DPYBATCHER_SANITIZE=address,undefined -DPYBATCHER_SANITIZE_KERNELS=ON
 	cmake --build build/asan --target $(KERNEL_TESTS)
 	ctest --test-dir build/asan --output-on-failure --no-tests=error --parallel $(JOBS) \
 	    --tests-regex '^($(subst $(eval ) ,|,$(KERNEL_TESTS)))$$'
-	cmake -S . -B build/tsan $(SANITIZER_BUILD) -DPYBATCHER_SANITIZE=thread -DPYBATCHER_SANITIZE_KERNELS=ON
+	cmake -S . -B build/tsan $(TESTS_BUILD) -DPYBATCHER_SANITIZE=thread -DPYBATCHER_SANITIZE_KERNELS=ON
 	cmake --build build/tsan --target $(KERNEL_TESTS)
 	PYBATCHER_ORDERS=2 $(FIXED_ADDRESSES) ctest --test-dir build/tsan --output-on-failure --no-tests=error \
 	    --parallel $(JOBS) --tests-regex '^($(subst $(eval ) ,|,$(KERNEL_TESTS)))$$'

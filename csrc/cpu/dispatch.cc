@@ -8,6 +8,11 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 #endif
+#if defined(__aarch64__) && defined(__linux__)
+#include <sys/auxv.h>
+#elif defined(__aarch64__) && defined(__APPLE__)
+#include <sys/sysctl.h>
+#endif
 
 namespace pb::cpu {
 namespace {
@@ -60,6 +65,34 @@ bool is_intel() { return __builtin_cpu_is("intel"); }
   TARGET(avx512, has_avx512, never)              \
   TARGET(avx_vnni, has_avx_vnni, never)          \
   TARGET(avx2, has_avx2, never)                  \
+  TARGET(scalar, always, never)
+#elif defined(__aarch64__)
+#if defined(__linux__)
+// Bits of the kernel's answer (asm/hwcap.h), of which older headers do not know the later ones.
+constexpr unsigned long kAsimdDp = 1ul << 20;  // HWCAP_ASIMDDP
+constexpr unsigned long kI8mm = 1ul << 13;     // HWCAP2_I8MM
+constexpr unsigned long kBf16 = 1ul << 14;     // HWCAP2_BF16
+bool has_neon() { return (getauxval(AT_HWCAP) & kAsimdDp) != 0; }
+bool has_neon_i8mm() { return has_neon() && (~getauxval(AT_HWCAP2) & (kI8mm | kBf16)) == 0; }
+#elif defined(__APPLE__)
+bool has_feature(const char* name) {
+  int value = 0;
+  size_t bytes = sizeof(value);
+  return sysctlbyname(name, &value, &bytes, nullptr, 0) == 0 && value != 0;
+}
+bool has_neon() { return has_feature("hw.optional.arm.FEAT_DotProd"); }
+bool has_neon_i8mm() {
+  return has_neon() && has_feature("hw.optional.arm.FEAT_I8MM") &&
+         has_feature("hw.optional.arm.FEAT_BF16");
+}
+#else  // a system that is not asked
+bool has_neon() { return false; }
+bool has_neon_i8mm() { return false; }
+#endif
+
+#define PB_CPU_TARGETS(TARGET)            \
+  TARGET(neon_i8mm, has_neon_i8mm, never) \
+  TARGET(neon, has_neon, never)           \
   TARGET(scalar, always, never)
 #else
 #define PB_CPU_TARGETS(TARGET) TARGET(scalar, always, never)

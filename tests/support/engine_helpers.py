@@ -25,6 +25,8 @@ def _targets() -> list[str]:
         "avx512_vnni": avx512 | {"avx512_vnni"},
         "avx512_bf16": (bf16 := avx512 | {"avx512_vnni", "avx512_bf16"}),
         "avx512_amx": bf16 | {"amx_tile", "amx_bf16", "amx_int8"},
+        "neon": {"asimddp"},
+        "neon_i8mm": {"asimddp", "i8mm", "bf16"},
     }
     return ["scalar", *(target for target, needed in needs.items() if needed <= flags)]
 

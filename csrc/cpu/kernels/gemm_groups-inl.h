@@ -9,6 +9,9 @@
 
 #include "cpu/kernels.h"
 #include "cpu/kernels/gemm_rows-inl.h"
+#ifdef __ARM_FEATURE_MATMUL_INT8
+#include "cpu/kernels/neon/pair_sums-inl.h"
+#endif
 #include "cpu/kernels/rows-inl.h"
 #include "cpu/kernels/vec-inl.h"
 
@@ -34,6 +37,10 @@ struct Int8Weights : F16Scales {
   // Rows of a register block: their whole sums and their float sums fill the registers.
   static constexpr int kMaxRows = kByteProducts ? 6 : 4;
   using Sum = WholeByteSums;
+  // The bytes of a vector's columns of four k's, of the group's from 16 half + 4 j on.
+  static PB_INLINE Quads numbers(const uint8_t* w, int half, int j) {
+    return load_quads(w + (half * kRowsOfQuads / 2 + j) * 4 * kGroupTileColumns);
+  }
   // sums[r][v] += quads of row j times those of each row of x, which starts at the group.
   template <int kRows>
   static PB_INLINE void step(const uint8_t* w, int j, const int8_t* x, int64_t stride,
@@ -59,6 +66,10 @@ struct Int4Weights : F16Scales {
   static constexpr int kRowsOfQuads = 4;
   static constexpr int kMaxRows = 6;
   using Sum = ByteSums;
+  static PB_INLINE Quads numbers(const uint8_t* w, int half, int j) {
+    const Quads both = load_quads(w + j * 4 * kGroupTileColumns);
+    return half == 0 ? low_nibbles(both) : high_nibbles(both);
+  }
   template <int kRows>
   static PB_INLINE void step(const uint8_t* w, int j, const int8_t* x, int64_t stride,
                              Sum (&sums)[kRows][kGroupTileVectors]) {
@@ -152,6 +163,18 @@ inline __attribute__((noinline)) void group_block(const GroupBlockArgs& a) {
     if constexpr (kRows == 1 && kNarrowSums) {  // waits for memory: short code sees further ahead
 #pragma GCC unroll 2
       for (int j = 0; j < Weights::kRowsOfQuads; ++j) step(j);
+#ifdef __ARM_FEATURE_MATMUL_INT8
+    } else if constexpr (kRows > 1 && HasNumbers<Weights>) {
+      constexpr int kNumbers = Weights::kRowsOfQuads * 4 * kGroupTileColumns;  // end the group
+      PairSums pairs(whole);
+      pairs.template add<Weights>(w + kGroupBytes<Weights> - kNumbers, 0, x, a.x_stride);
+      pairs.template add<Weights>(w + kGroupBytes<Weights> - kNumbers, 1, x, a.x_stride);
+#pragma GCC unroll 6
+      for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 2
+        for (int v = 0; v < kGroupTileVectors; ++v) whole[r][v] = pairs.of(r, v);
+      }
+#endif
     } else {
 #pragma GCC unroll 8
       for (int j = 0; j < Weights::kRowsOfQuads; ++j) step(j);

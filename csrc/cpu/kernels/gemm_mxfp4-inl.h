@@ -46,6 +46,11 @@ struct Mxfp4Weights {
     return mul(load_powers(w + v * kWidth), set1(0.5f));
   }
 
+  // The bytes of a vector's columns of four k's, of the group's from 16 half + 4 j on.
+  static PB_INLINE Quads numbers(const uint8_t* w, int half, int j) {
+    const Quads both = load_quads(w + j * 4 * kGroupTileColumns);
+    return looked_up(kMxfp4Bytes, half == 0 ? low_nibbles(both) : high_nibbles(both));
+  }
   template <int kRows>
   static PB_INLINE void step(const uint8_t* w, int j, const int8_t* x, int64_t stride,
                              Sum (&sums)[kRows][kGroupTileVectors]) {

@@ -83,21 +83,12 @@ struct SuperScales {
   Vec d_min[kGroupTileVectors];
 };
 
-// sum (kRows) += one group. scales, numbers: of the group. x, groups: of the first row.
+// whole = the sums of a group's products, each half times its factor in Q6_K. factor: of columns.
 template <typename Weights, int kRows>
-PB_INLINE void add_group(const GroupBlockArgs& a, const SuperScales& super, const uint8_t* scales,
-                         const uint8_t* numbers, const int8_t* x, const RowGroup* groups,
-                         Vec (&sum)[kRows][kGroupTileVectors]) {
+PB_INLINE void sum_group(const Ints (&factor)[2][kGroupTileVectors], const uint8_t* numbers,
+                         const int8_t* x, int64_t x_stride,
+                         Ints (&whole)[kRows][kGroupTileVectors]) {
   constexpr int kSteps = kStepsOfSum<Weights>;
-  Ints factor[2][kGroupTileVectors];
-  if constexpr (!Weights::kHasMin) {
-#pragma GCC unroll 2
-    for (int v = 0; v < kGroupTileVectors; ++v) {
-      factor[0][v] = load_signed(scales + v * kWidth);
-      factor[1][v] = load_signed(scales + kGroupTileColumns + v * kWidth);
-    }
-  }
-  Ints whole[kRows][kGroupTileVectors];
   ByteSums part[kRows][kGroupTileVectors];
 #pragma GCC unroll 8
   for (int i = 0; i < 2 * kStepsOfHalf; ++i) {
@@ -109,7 +100,7 @@ PB_INLINE void add_group(const GroupBlockArgs& a, const SuperScales& super, cons
     }
 #pragma GCC unroll 6
     for (int r = 0; r < kRows; ++r) {
-      const QuadFactor f = quad_factor(x + r * a.x_stride + 4 * i);
+      const QuadFactor f = quad_factor(x + r * x_stride + 4 * i);
 #pragma GCC unroll 2
       for (int v = 0; v < kGroupTileVectors; ++v) {
         part[r][v] = add_products(i % kSteps == 0 ? no_sums() : part[r][v], column[v], f);
@@ -119,6 +110,46 @@ PB_INLINE void add_group(const GroupBlockArgs& a, const SuperScales& super, cons
       }
     }
   }
+}
+
+#ifdef __ARM_FEATURE_MATMUL_INT8
+// The same of several rows.
+template <typename Weights, int kRows>
+  requires(kRows > 1)
+PB_INLINE void sum_group(const Ints (&factor)[2][kGroupTileVectors], const uint8_t* numbers,
+                         const int8_t* x, int64_t x_stride,
+                         Ints (&whole)[kRows][kGroupTileVectors]) {
+  PairSums<kRows, kGroupTileVectors> pairs[2];
+  PairSums<kRows, kGroupTileVectors>& second = pairs[Weights::kHasMin ? 0 : 1];
+  pairs[0].template add<Weights>(numbers, 0, x, x_stride);
+  second.template add<Weights>(numbers, 1, x, x_stride);
+#pragma GCC unroll 6
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 2
+    for (int v = 0; v < kGroupTileVectors; ++v) {
+      whole[r][v] = Weights::kHasMin ? pairs[0].of(r, v)
+                                     : add_ints(times(pairs[0].of(r, v), factor[0][v]),
+                                                times(second.of(r, v), factor[1][v]));
+    }
+  }
+}
+#endif
+
+// sum (kRows) += one group. scales, numbers: of the group. x, groups: of the first row.
+template <typename Weights, int kRows>
+PB_INLINE void add_group(const GroupBlockArgs& a, const SuperScales& super, const uint8_t* scales,
+                         const uint8_t* numbers, const int8_t* x, const RowGroup* groups,
+                         Vec (&sum)[kRows][kGroupTileVectors]) {
+  Ints factor[2][kGroupTileVectors];
+  if constexpr (!Weights::kHasMin) {
+#pragma GCC unroll 2
+    for (int v = 0; v < kGroupTileVectors; ++v) {
+      factor[0][v] = load_signed(scales + v * kWidth);
+      factor[1][v] = load_signed(scales + kGroupTileColumns + v * kWidth);
+    }
+  }
+  Ints whole[kRows][kGroupTileVectors];
+  sum_group<Weights>(factor, numbers, x, a.x_stride, whole);
 #pragma GCC unroll 2
   for (int v = 0; v < kGroupTileVectors; ++v) {
     if constexpr (Weights::kHasMin) {

@@ -16,6 +16,9 @@
 #endif
 #include "cpu/kernels.h"
 #include "cpu/kernels/merge-inl.h"
+#ifdef __ARM_FEATURE_BF16_VECTOR_ARITHMETIC
+#include "cpu/kernels/neon/gemm_bf16-inl.h"
+#endif
 #include "cpu/kernels/norm-inl.h"
 #include "cpu/kernels/rope-inl.h"
 #include "cpu/kernels/softcap-inl.h"
@@ -43,8 +46,16 @@ const Kernels kKernels = {
              kAmxTiles,
              amx_tiles<Int4Expansion>},
 #else
+#ifdef __ARM_FEATURE_BF16_VECTOR_ARITHMETIC
+    .bf16 = {{kTileColumns},
+             kBf16Row,
+             kScratch<kTileColumns>,
+             1,
+             each_tile<gemm_tile<PairedBf16Product>>},
+#else
     .bf16 =
         {{kTileColumns}, kBf16Row, kScratch<kTileColumns>, 1, each_tile<gemm_tile<Bf16Product>>},
+#endif
     .int8 = {{kGroupTileColumns},
              RowFormat::kInt8,
              kScratch<kGroupTileColumns>,

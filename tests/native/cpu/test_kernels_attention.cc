@@ -40,7 +40,7 @@ const AttentionCase kShapes[] = {
      .sinks = true},
 };
 const std::vector<AttentionCase> kCases = with_every_kv_dtype(kShapes);
-constexpr int kLength = 530;  // crosses two segment borders
+constexpr int kLength = kIsEmulated ? 310 : 530;  // crosses a segment border, or two
 
 }  // namespace
 
@@ -54,6 +54,7 @@ TEST(attention_is_within_rounding_of_double) {
       std::vector<float> rotated;
       const auto out = bench.pass({{&qkv, &block_table, 0, kLength}}, &rotated);
       for (int row : {0, 1, 31, 32, 254, 255, 256, 257, 400, 511, 512, 529}) {
+        if (row >= kLength) continue;
         check_row(c, bench.layer(), rotated, row, out[row], on_tiles(c, target->name));
       }
     }
@@ -83,7 +84,7 @@ TEST(chunks_and_threads_change_no_bit) {
 }
 
 TEST(neighbours_change_no_bit) {
-  constexpr int kLengths[] = {290, 40, 520, 1, 257};
+  constexpr int kLengths[] = {290, 40, kIsEmulated ? 300 : 520, 1, 257};
   for (const cpu::Kernels* target : runnable_targets()) {
     for (const AttentionCase& c : kCases) {
       const int n_blocks = 1200 / c.block_size + 8;
@@ -154,6 +155,7 @@ TEST(blocks_behind_a_window_are_not_looked_at) {
         return table;
       };
       for (const int begin : {0, 7, 255, 256, 301, 400, kLength - 1}) {
+        if (begin >= kLength) continue;
         const int rows = std::min(100, kLength - begin);
         const auto ahead = behind(begin), last = behind(kLength - 1);
         const auto out = bench.pass({{&qkv, &ahead, begin, rows}, {&qkv, &last, kLength - 1, 1}});

@@ -63,8 +63,14 @@ std::vector<int> first_rows(int n) {
 struct Shape {
   int n_out, n_in;
 };
-constexpr Shape kShapes[] = {{1, 1},   {3, 5},      {16, 2},    {64, 64},
-                             {65, 33}, {130, 1031}, {48, 2050}, {40, 4704}};
+constexpr Shape kShapes[] = {{1, 1},
+                             {3, 5},
+                             {16, 2},
+                             {64, 64},
+                             {65, 33},
+                             {kIsEmulated ? 34 : 130, 1031},
+                             {kIsEmulated ? 18 : 48, 2050},
+                             {kIsEmulated ? 20 : 40, 4704}};
 
 }  // namespace
 
@@ -103,7 +109,7 @@ TEST(products_are_within_rounding_of_double) {
 }
 
 TEST(a_row_has_the_same_bits_in_any_batch) {
-  constexpr int kRows = 33;
+  constexpr int kRows = kIsEmulated ? 8 : 33;
   for (const cpu::Kernels* target : runnable_targets()) {
     auto backend = make_cpu_backend(2, target->name);
     for (DType dtype : kDTypes) {
@@ -127,8 +133,9 @@ TEST(a_row_has_the_same_bits_in_any_batch) {
 }
 
 TEST(many_rows_and_threads_change_no_bit) {
-  constexpr int kRows = 530;  // more than pass over a block of K, or over weights, at once
-  constexpr int kOut = 70, kIn = 2100;
+  // More than pass over a block of K, or over weights, at once.
+  constexpr int kRows = kIsEmulated ? 200 : 530;
+  constexpr int kOut = kIsEmulated ? 20 : 70, kIn = 2100;
   for (const cpu::Kernels* target : runnable_targets()) {
     for (DType dtype : kDTypes) {
       const Product p(kOut, kIn, kRows, dtype);

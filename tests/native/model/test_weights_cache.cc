@@ -225,6 +225,10 @@ TEST(the_layout_is_the_one_of_its_version) {
       {"avx_vnni 3 int8", 0x5a1efc05bfd3db44u},    {"avx_vnni 3 int4", 0x7beabd26a1c69353u},
       {"avx2 3 f32", 0x30664860b8177a6cu},         {"avx2 3 bf16", 0x298ff3d43276be36u},
       {"avx2 3 int8", 0x5a1efc05bfd3db44u},        {"avx2 3 int4", 0x7beabd26a1c69353u},
+      {"neon_i8mm 3 f32", 0xe510a634d54f58f9u},    {"neon_i8mm 3 bf16", 0xcd5d40523e5cab77u},
+      {"neon_i8mm 3 int8", 0x5a1efc05bfd3db44u},   {"neon_i8mm 3 int4", 0x7beabd26a1c69353u},
+      {"neon 3 f32", 0xe510a634d54f58f9u},         {"neon 3 bf16", 0xcd5d40523e5cab77u},
+      {"neon 3 int8", 0x5a1efc05bfd3db44u},        {"neon 3 int4", 0x7beabd26a1c69353u},
       {"scalar 3 f32", 0xe510a634d54f58f9u},       {"scalar 3 bf16", 0xcd5d40523e5cab77u},
       {"scalar 3 int8", 0xbb2477497af5b8b6u},      {"scalar 3 int4", 0xa81aa2867a5629fdu},
   };

@@ -20,6 +20,13 @@
 
 namespace pb::test {
 
+// Whether an emulator runs the program, at a small part of the speed: long tests take fewer rows.
+#ifdef PB_EMULATED
+inline constexpr bool kIsEmulated = true;
+#else
+inline constexpr bool kIsEmulated = false;
+#endif
+
 inline std::vector<const cpu::Kernels*> runnable_targets() {
   std::vector<const cpu::Kernels*> targets;
   for (const cpu::Kernels* target : cpu::compiled_targets()) {
