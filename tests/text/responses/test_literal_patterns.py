@@ -3,7 +3,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pybatcher.text.responses.literal_patterns import literals_of
@@ -49,6 +49,9 @@ def test_escaped_texts_come_back(texts: list[str]) -> None:
 
 
 @given(st.text("ab|\\s*(?:)$[]n+", max_size=12))
-def test_what_is_found_matches(pattern: str) -> None:
+@example(r":\n")
+@example(r"\n\na|\sb")
+def test_what_is_found_matches_with_the_blanks_around_it(pattern: str) -> None:
+    blanks = ["\n" * n for n in range(7)]
     for text in literals_of(pattern):
-        assert re.fullmatch(pattern, text)
+        assert any(re.fullmatch(pattern, a + text + b) for a in blanks for b in blanks)
