@@ -48,7 +48,7 @@ NATIVE_ORDER = [
 ]
 
 # The host's side of csrc/cpu includes none of these: it knows a target by its table, cpu/kernels.h.
-CPU_ORDER = [["cpu/kernels"], ["cpu/kernels/amx"], ["cpu/targets"]]
+CPU_ORDER = [["cpu/kernels"], ["cpu/kernels/amx", "cpu/kernels/neon"], ["cpu/targets"]]
 
 # Rooms without time, threads and input or output: what they need of those comes as an argument.
 PURE_ROOMS = ["scheduling", "sidecar/protocol", "text/responses"]

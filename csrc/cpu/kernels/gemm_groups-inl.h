@@ -10,7 +10,7 @@
 #include "cpu/kernels.h"
 #include "cpu/kernels/gemm_rows-inl.h"
 #ifdef __ARM_FEATURE_MATMUL_INT8
-#include "cpu/kernels/neon/pair_sums-inl.h"
+#include "cpu/kernels/pair_sums_neon-inl.h"
 #endif
 #include "cpu/kernels/rows-inl.h"
 #include "cpu/kernels/vec-inl.h"
