@@ -116,8 +116,8 @@ def read_blueprint(fields: Fields) -> Blueprint:
     expected = _PUBLISHED_AS.get(architecture, CLASSES[architecture])
     known = {expected, CLASSES[architecture]}
     base = BASE_CLASSES.get(architecture)
-    if classes is not None and not isinstance(classes, list):
-        classes = [None]
+    if classes is not None and not _is_list_of_names(classes):
+        classes = [""]
     is_base = classes is not None and base in classes and not known.intersection(classes)
     if classes is not None and not is_base and not known.intersection(classes):
         raise fields.error("architectures", f"[{expected!r}], as model_type is {architecture!r}")
@@ -126,6 +126,10 @@ def read_blueprint(fields: Fields) -> Blueprint:
     if base is not None:  # a model without a head is saved without the "model." of all others
         blueprint = replace(blueprint, prefix="model.")
     return blueprint.without_head() if is_base else blueprint
+
+
+def _is_list_of_names(found: object) -> bool:
+    return isinstance(found, list) and all(isinstance(name, str) for name in found)
 
 
 def _check_encoder(fields: Fields, known: tuple[str, ...]) -> None:

@@ -58,6 +58,8 @@ def test_what_it_may_change() -> None:
     ("changes", "said"),
     [
         ({"architectures": ["GPT2Model"]}, r"architectures is .*expected \['GPT2LMHeadModel'\]"),
+        ({"architectures": [["GPT2LMHeadModel"]]}, r"architectures is \[\["),
+        ({"architectures": [{}]}, r"architectures is \[\{"),
         ({"n_head": 7}, "n_head is 7; expected a divisor of n_embd, 60"),
         ({"n_head": None}, "n_head is None"),
         ({"n_positions": 0}, "n_positions is 0"),
