@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <bit>
 
-#include "cpu_fixture.h"
+#include "product_fixture.h"
 
 namespace {
 
@@ -11,58 +11,18 @@ using namespace pb::test;
 
 constexpr DType kDTypes[] = {DType::kF32, DType::kBF16, DType::kInt8, DType::kInt4};
 
-struct Product {
-  int n_out;
-  int n_in;
-  DType dtype;
-  std::vector<float> w, bias, x;  // x: (rows, n_in)
+struct Product : ProductFixture {
+  std::vector<float> w;
 
   Product(int n_out, int n_in, int rows, DType dtype)
-      : n_out(n_out),
-        n_in(n_in),
-        dtype(dtype),
-        w(numbers(static_cast<size_t>(n_out) * n_in, 1)),
-        bias(numbers(n_out, 2)),
-        x(numbers(static_cast<size_t>(rows) * n_in, 3)) {}
+      : ProductFixture(n_out, n_in, rows, dtype),
+        w(numbers(static_cast<size_t>(n_out) * n_in, 1)) {}
 
   Matrix matrix(Backend& backend, bool with_bias) const {
-    return make(backend, {view_of(w, n_out, n_in)}, dtype,
-                {with_bias ? view_of(bias, n_out, 1) : TensorView{}});
-  }
-
-  // Rows of x as the products take them.
-  Activations activations(Backend& backend, const cpu::Kernels& target,
-                          const std::vector<int>& rows) const {
-    Activations a = backend.make_activations(static_cast<int>(rows.size()), n_in, dtype);
-    for (size_t i = 0; i < rows.size(); ++i) {
-      write_activations(a, target, static_cast<int>(i),
-                        x.data() + static_cast<size_t>(rows[i]) * n_in);
-    }
-    return a;
-  }
-
-  // The products of some rows of x, in that order.
-  std::vector<float> multiply(Backend& backend, const cpu::Kernels& target, const Matrix& m,
-                              const std::vector<int>& rows, const float* y_before = nullptr) const {
-    const Activations a = activations(backend, target, rows);
-    std::vector<float> y(rows.size() * n_out, std::numeric_limits<float>::quiet_NaN());
-    if (y_before != nullptr) std::copy_n(y_before, y.size(), y.begin());
-    Buffer out = over(y);
-    backend.matmul(a, static_cast<int>(rows.size()), m, out,
-                   y_before == nullptr ? Store::kSet : Store::kAdd);
-    return y;
+    return matrix_of(backend, view_of(w, n_out, n_in), with_bias);
   }
 };
 
-std::vector<int> first_rows(int n) {
-  std::vector<int> rows(n);
-  for (int i = 0; i < n; ++i) rows[i] = i;
-  return rows;
-}
-
-struct Shape {
-  int n_out, n_in;
-};
 constexpr Shape kShapes[] = {{1, 1},
                              {3, 5},
                              {16, 2},

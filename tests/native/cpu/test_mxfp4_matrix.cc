@@ -2,7 +2,7 @@
 // themselves.
 #include <algorithm>
 
-#include "cpu_fixture.h"
+#include "product_fixture.h"
 #include "random_mxfp4.h"
 
 namespace {
@@ -10,74 +10,22 @@ namespace {
 using namespace pb;
 using namespace pb::test;
 
-struct Product {
-  int n_out, n_in;
+struct Product : ProductFixture {
   RandomMxfp4 w;
-  std::vector<float> bias, x;  // x: (rows, n_in)
 
   Product(int n_out, int n_in, int rows)
-      : n_out(n_out),
-        n_in(n_in),
-        w(n_out, n_in, 1),
-        bias(numbers(n_out, 2)),
-        x(numbers(static_cast<size_t>(rows) * n_in, 3)) {}
+      : ProductFixture(n_out, n_in, rows, DType::kMxfp4), w(n_out, n_in, 1) {}
 
   Matrix matrix(Backend& backend, bool with_bias) const {
-    return make(backend, {w.view()}, DType::kMxfp4,
-                {with_bias ? view_of(bias, n_out, 1) : TensorView{}});
-  }
-
-  Activations activations(Backend& backend, const cpu::Kernels& target,
-                          const std::vector<int>& rows) const {
-    Activations a = backend.make_activations(static_cast<int>(rows.size()), n_in, DType::kMxfp4);
-    for (size_t i = 0; i < rows.size(); ++i) {
-      write_activations(a, target, static_cast<int>(i),
-                        x.data() + static_cast<size_t>(rows[i]) * n_in);
-    }
-    return a;
-  }
-
-  std::vector<float> multiply(Backend& backend, const cpu::Kernels& target, const Matrix& m,
-                              const std::vector<int>& rows, const float* y_before = nullptr) const {
-    const Activations a = activations(backend, target, rows);
-    std::vector<float> y(rows.size() * n_out, std::numeric_limits<float>::quiet_NaN());
-    if (y_before != nullptr) std::copy_n(y_before, y.size(), y.begin());
-    Buffer out = over(y);
-    backend.matmul(a, static_cast<int>(rows.size()), m, out,
-                   y_before == nullptr ? Store::kSet : Store::kAdd);
-    return y;
+    return matrix_of(backend, w.view(), with_bias);
   }
 };
 
-std::vector<int> first_rows(int n) {
-  std::vector<int> rows(n);
-  for (int i = 0; i < n; ++i) rows[i] = i;
-  return rows;
-}
-
-// y (rows, n_out) is the product of the activations as they are stored and the weights' values.
 void expect_product(const Product& p, const cpu::Kernels& target, const Activations& a, int rows,
                     const std::vector<float>& y, bool with_bias) {
-  const std::vector<float> w = p.w.values();
-  for (int r = 0; r < rows; ++r) {
-    const std::vector<float> x = read_activations(a, target, r);
-    for (int o = 0; o < p.n_out; ++o) {
-      double sum = with_bias ? p.bias[o] : 0.0;
-      double size = std::abs(sum);
-      for (int k = 0; k < p.n_in; ++k) {
-        const double term = static_cast<double>(x[k]) * w[static_cast<size_t>(o) * p.n_in + k];
-        sum += term;
-        size += std::abs(term);
-      }
-      const double tolerance = 2.0 * (p.n_in / kGroup + 4) * 0x1p-24 * size;
-      EXPECT(std::abs(y[r * p.n_out + o] - sum) <= tolerance);
-    }
-  }
+  expect_product(p, p.w.values(), target, a, rows, y, with_bias);
 }
 
-struct Shape {
-  int n_out, n_in;
-};
 constexpr Shape kShapes[] = {{1, 32}, {3, 96}, {64, 256}, {65, 736}, {40, 2880}, {9, 17920}};
 
 }  // namespace
