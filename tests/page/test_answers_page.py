@@ -7,7 +7,7 @@ from typing import Any
 
 from chat_page import ChatPage
 from chromium import Watched
-from page_server import Script, chunk, page_served
+from page_server import Script, ServePage, chunk
 from playwright.sync_api import expect
 from serving_doubles import Serving
 
@@ -88,31 +88,31 @@ SCHEMA: dict[str, Any] = {
 }
 
 
-def test_a_form_fills_while_the_answer_comes(watched: Watched) -> None:
+def test_a_form_fills_while_the_answer_comes(watched: Watched, serve_page: ServePage) -> None:
     value = {"name": "owl", "friendly": True, "legs": 2, "home": {"place": "a <b>"}}
     value["meals"] = ["x", "yy"]
     text = json.dumps(value)
     script = Script([*(chunk(letter) for letter in text), chunk(reason="stop")])
     script.hold_at = text.index("place") + len('place": "a')
-    with page_served(script) as url:
-        page = watched.open(url)
-        chat = ChatPage(page)
-        chat.option("The answer is one instance of it", json.dumps(SCHEMA))
-        chat.send("Go on")
-        form = page.get_by_role("group", name="An animal")
-        expect(form.get_by_role("img", name="name: owl")).to_be_visible()
-        expect(form.get_by_label("place")).to_have_value("a")
-        expect(form.locator(".being-written")).to_have_text("place")
-        expect(form.get_by_text("Entries appear here")).to_be_visible()
-        script.go_on.set()
-        chat.ended()
-        expect(form.get_by_role("img", name="friendly: true")).to_be_visible()
-        expect(form.get_by_role("img", name="legs: 2")).to_be_visible()
-        expect(form.get_by_label("place")).to_have_value("a <b>")
-        expect(form.get_by_label("1", exact=True)).to_have_value("x")
-        expect(form.get_by_label("2", exact=True)).to_have_value("yy")
-        expect(form.locator(".being-written")).to_have_count(0)
-        assert watched.sent[0]["response_format"]["json_schema"]["schema"] == SCHEMA
+    url = serve_page(script)
+    page = watched.open(url)
+    chat = ChatPage(page)
+    chat.option("The answer is one instance of it", json.dumps(SCHEMA))
+    chat.send("Go on")
+    form = page.get_by_role("group", name="An animal")
+    expect(form.get_by_role("img", name="name: owl")).to_be_visible()
+    expect(form.get_by_label("place")).to_have_value("a")
+    expect(form.locator(".being-written")).to_have_text("place")
+    expect(form.get_by_text("Entries appear here")).to_be_visible()
+    script.go_on.set()
+    chat.ended()
+    expect(form.get_by_role("img", name="friendly: true")).to_be_visible()
+    expect(form.get_by_role("img", name="legs: 2")).to_be_visible()
+    expect(form.get_by_label("place")).to_have_value("a <b>")
+    expect(form.get_by_label("1", exact=True)).to_have_value("x")
+    expect(form.get_by_label("2", exact=True)).to_have_value("yy")
+    expect(form.locator(".being-written")).to_have_count(0)
+    assert watched.sent[0]["response_format"]["json_schema"]["schema"] == SCHEMA
 
 
 def test_a_form_of_the_model_itself(watched: Watched, running: Serving) -> None:
@@ -129,7 +129,7 @@ def test_a_form_of_the_model_itself(watched: Watched, running: Serving) -> None:
     expect(form.get_by_label("place")).to_have_value(value["home"]["place"])
 
 
-def test_what_a_model_writes_is_never_html(watched: Watched) -> None:
+def test_what_a_model_writes_is_never_html(watched: Watched, serve_page: ServePage) -> None:
     call = {"index": 0, "id": "1", "function": {"name": HOSTILE, "arguments": HOSTILE}}
     script = Script(
         [
@@ -140,28 +140,28 @@ def test_what_a_model_writes_is_never_html(watched: Watched) -> None:
         ],
         [{"error": {"message": HOSTILE}}],
     )
-    with page_served(script, names=(HOSTILE,)) as url:
-        page = watched.open(url)
-        chat = ChatPage(page)
-        assert chat.ask(HOSTILE) == HOSTILE
-        assert chat.questions == [HOSTILE]
-        expect(page.locator(".thought .said")).to_have_text(HOSTILE)
-        expect(page.locator(".call strong")).to_have_text(HOSTILE)
-        expect(page.locator(".call pre")).to_have_text(HOSTILE)
-        expect(page.locator("#model option")).to_have_text(HOSTILE)
-        schema = {"title": HOSTILE, "type": "object", "properties": {HOSTILE: {"enum": [HOSTILE]}}}
-        chat.option("The answer is one instance of it", json.dumps(schema))
-        chat.send("Again")
-        chat.ended("failed")
-        expect(chat.answer.locator(".note")).to_contain_text(HOSTILE)
-        expect(chat.answer.locator(".form")).to_contain_text(HOSTILE)
-        page.reload()
-        ChatPage(page)
-        assert page.evaluate("window.taken") is None
-        assert page.locator("main img, main b:not(.legend b), main script").count() == 0
+    url = serve_page(script, names=(HOSTILE,))
+    page = watched.open(url)
+    chat = ChatPage(page)
+    assert chat.ask(HOSTILE) == HOSTILE
+    assert chat.questions == [HOSTILE]
+    expect(page.locator(".thought .said")).to_have_text(HOSTILE)
+    expect(page.locator(".call strong")).to_have_text(HOSTILE)
+    expect(page.locator(".call pre")).to_have_text(HOSTILE)
+    expect(page.locator("#model option")).to_have_text(HOSTILE)
+    schema = {"title": HOSTILE, "type": "object", "properties": {HOSTILE: {"enum": [HOSTILE]}}}
+    chat.option("The answer is one instance of it", json.dumps(schema))
+    chat.send("Again")
+    chat.ended("failed")
+    expect(chat.answer.locator(".note")).to_contain_text(HOSTILE)
+    expect(chat.answer.locator(".form")).to_contain_text(HOSTILE)
+    page.reload()
+    ChatPage(page)
+    assert page.evaluate("window.taken") is None
+    assert page.locator("main img, main b:not(.legend b), main script").count() == 0
 
 
-def test_reasoning_and_calls_of_tools_are_apart(watched: Watched) -> None:
+def test_reasoning_and_calls_of_tools_are_apart(watched: Watched, serve_page: ServePage) -> None:
     function = {"name": "weather", "arguments": '{"city": '}
     rest = {"index": 0, "function": {"arguments": '"Rome"}'}}
     script = Script(
@@ -175,25 +175,25 @@ def test_reasoning_and_calls_of_tools_are_apart(watched: Watched) -> None:
         ],
         [chunk("It is sunny.", reason="stop")],
     )
-    with page_served(script) as url:
-        page = watched.open(url)
-        chat = ChatPage(page)
-        assert chat.ask("What is the weather in Rome?") == "I will look."
-        expect(page.locator(".thought .said")).to_have_text("Let me see. Rome.")
-        expect(page.locator(".call pre")).to_have_text('{\n  "city": "Rome"\n}')
-        page.get_by_label("Result").fill("sunny")
-        chat.button("Send the results").click()
-        expect(page.locator(".answer")).to_have_count(2)
-        assert chat.ended() == "It is sunny."
-        _, own, result = watched.sent[1]["messages"]
-        assert own["tool_calls"][0]["function"] == {
-            "name": "weather",
-            "arguments": '{"city": "Rome"}',
-        }
-        assert result == {"role": "tool", "tool_call_id": "call-1", "content": "sunny"}
+    url = serve_page(script)
+    page = watched.open(url)
+    chat = ChatPage(page)
+    assert chat.ask("What is the weather in Rome?") == "I will look."
+    expect(page.locator(".thought .said")).to_have_text("Let me see. Rome.")
+    expect(page.locator(".call pre")).to_have_text('{\n  "city": "Rome"\n}')
+    page.get_by_label("Result").fill("sunny")
+    chat.button("Send the results").click()
+    expect(page.locator(".answer")).to_have_count(2)
+    assert chat.ended() == "It is sunny."
+    _, own, result = watched.sent[1]["messages"]
+    assert own["tool_calls"][0]["function"] == {
+        "name": "weather",
+        "arguments": '{"city": "Rome"}',
+    }
+    assert result == {"role": "tool", "tool_call_id": "call-1", "content": "sunny"}
 
 
-def test_json_is_read_as_far_as_it_has_come(watched: Watched) -> None:
+def test_json_is_read_as_far_as_it_has_come(watched: Watched, serve_page: ServePage) -> None:
     values: list[Any] = [
         {"a": [1, -2.5e3, {"b": None}], "c": 'x\n"\\\u00e9\ud83d\ude00', "d": {}, "e": []},
         [[], [[]], "", True, False],
@@ -201,31 +201,31 @@ def test_json_is_read_as_far_as_it_has_come(watched: Watched) -> None:
         {"__proto__": {"x": 1}, "constructor": 2},
     ]
     texts = [json.dumps(value, indent=indent) for value in values for indent in (None, 1)]
-    with page_served() as url:
-        page = watched.open(url)
-        wrong = page.evaluate(
-            """async (texts) => {
-                const module = new URL("page/partial_json.js", document.baseURI).href;
-                const { readPartial } = await import(module);
-                const wrong = [];
-                for (const text of texts) {
-                    const { value, path } = readPartial(text);
-                    const isSame = JSON.stringify(value) === JSON.stringify(JSON.parse(text));
-                    if (!isSame || path !== null) wrong.push(text);
-                    for (let i = 0; i < text.length; i++) readPartial(text.slice(0, i));
-                }
-                const cut = {
-                    '{"a": "x': '{"value":{"a":"x"},"path":["a"]}',
-                    '{"a": [1, 2': '{"value":{"a":[1,2]},"path":["a",1]}',
-                    '{"a": tru': '{"value":{},"path":["a"]}',
-                    "{'a'": '{"value":{},"path":[]}',
-                };
-                for (const [text, expected] of Object.entries(cut)) {
-                    if (JSON.stringify(readPartial(text)) !== expected) wrong.push(text);
-                }
-                if (readPartial("[".repeat(100000)).path === null) wrong.push("deep");
-                return wrong;
-            }""",
-            texts,
-        )
-        assert wrong == []
+    url = serve_page()
+    page = watched.open(url)
+    wrong = page.evaluate(
+        """async (texts) => {
+            const module = new URL("page/partial_json.js", document.baseURI).href;
+            const { readPartial } = await import(module);
+            const wrong = [];
+            for (const text of texts) {
+                const { value, path } = readPartial(text);
+                const isSame = JSON.stringify(value) === JSON.stringify(JSON.parse(text));
+                if (!isSame || path !== null) wrong.push(text);
+                for (let i = 0; i < text.length; i++) readPartial(text.slice(0, i));
+            }
+            const cut = {
+                '{"a": "x': '{"value":{"a":"x"},"path":["a"]}',
+                '{"a": [1, 2': '{"value":{"a":[1,2]},"path":["a",1]}',
+                '{"a": tru': '{"value":{},"path":["a"]}',
+                "{'a'": '{"value":{},"path":[]}',
+            };
+            for (const [text, expected] of Object.entries(cut)) {
+                if (JSON.stringify(readPartial(text)) !== expected) wrong.push(text);
+            }
+            if (readPartial("[".repeat(100000)).path === null) wrong.push("deep");
+            return wrong;
+        }""",
+        texts,
+    )
+    assert wrong == []

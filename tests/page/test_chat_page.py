@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 from chat_page import LONG, LONGER, ChatPage
 from chromium import Watched
-from page_server import Script, chunk, page_served
+from page_server import Script, ServePage, chunk, page_served
 from playwright.sync_api import expect
 from serving_doubles import Serving, serving
 
@@ -75,33 +75,33 @@ def test_a_talk_goes_on_with_what_was_said(watched: Watched, running: Serving) -
     assert watched.sent[0]["seed"] != watched.sent[1]["seed"]
 
 
-def test_stopping_hangs_up_and_keeps_the_text(watched: Watched) -> None:
+def test_stopping_hangs_up_and_keeps_the_text(watched: Watched, serve_page: ServePage) -> None:
     script = Script([chunk(f"word{i} ") for i in range(2000)], [chunk("anew")])
     script.pause = 0.01
-    with page_served(script) as url:
-        chat = ChatPage(watched.open(url))
-        chat.send("Go on")
-        before = chat.has_begun()
-        chat.page.keyboard.press("Escape")
-        text = chat.ended("stopped")
-        assert text.startswith(before)
-        expect(chat.message).to_be_focused()
-        expect(chat.note).to_have_text("Stopped.")
-        while script.n_left == 0:
-            chat.page.wait_for_timeout(20)
-        assert chat.ask("And now?") == "anew"
-        assert watched.sent[1]["messages"][1]["content"] == text
+    url = serve_page(script)
+    chat = ChatPage(watched.open(url))
+    chat.send("Go on")
+    before = chat.has_begun()
+    chat.page.keyboard.press("Escape")
+    text = chat.ended("stopped")
+    assert text.startswith(before)
+    expect(chat.message).to_be_focused()
+    expect(chat.note).to_have_text("Stopped.")
+    while script.n_left == 0:
+        chat.page.wait_for_timeout(20)
+    assert chat.ask("And now?") == "anew"
+    assert watched.sent[1]["messages"][1]["content"] == text
 
 
-def test_the_button_stops_too(watched: Watched) -> None:
+def test_the_button_stops_too(watched: Watched, serve_page: ServePage) -> None:
     script = Script([chunk("word ")] * 2000)
     script.pause = 0.01
-    with page_served(script) as url:
-        chat = ChatPage(watched.open(url))
-        chat.send("Go on")
-        chat.has_begun()
-        chat.button("Stop").click()
-        chat.ended("stopped")
+    url = serve_page(script)
+    chat = ChatPage(watched.open(url))
+    chat.send("Go on")
+    chat.has_begun()
+    chat.button("Stop").click()
+    chat.ended("stopped")
 
 
 def test_retry_asks_the_same_with_another_seed(watched: Watched, running: Serving) -> None:
@@ -157,27 +157,27 @@ def test_a_reload_in_mid_answer(watched: Watched, running: Serving) -> None:
     expect(page.get_by_text("Ask the model something")).to_be_visible()
 
 
-def test_going_on_never_takes_back_what_was_there(watched: Watched) -> None:
+def test_going_on_never_takes_back_what_was_there(watched: Watched, serve_page: ServePage) -> None:
     words = [chunk(f"word{i} ") for i in range(60)]
     script = Script(words[:30], words)
     script.is_cut, script.pause = True, 0.002
-    with page_served(script) as url:
-        chat = ChatPage(watched.open(url))
-        chat.send("Go on")
-        partial = chat.ended("broken")
-        expect(chat.note).to_contain_text("The answer was cut: ")
-        script.is_cut, script.pause = False, 0.01
-        chat.page.evaluate(
-            """() => {
-                window.texts = [];
-                new MutationObserver(() => window.texts.push(
-                    document.querySelector(".choice > div > .said").textContent
-                )).observe(document.body, {subtree: true, childList: true, characterData: true});
-            }"""
-        )
-        chat.button("Continue").click()
-        assert chat.ended() == "".join(f"word{i} " for i in range(60))
-        assert all(text.startswith(partial) for text in chat.page.evaluate("window.texts"))
+    url = serve_page(script)
+    chat = ChatPage(watched.open(url))
+    chat.send("Go on")
+    partial = chat.ended("broken")
+    expect(chat.note).to_contain_text("The answer was cut: ")
+    script.is_cut, script.pause = False, 0.01
+    chat.page.evaluate(
+        """() => {
+            window.texts = [];
+            new MutationObserver(() => window.texts.push(
+                document.querySelector(".choice > div > .said").textContent
+            )).observe(document.body, {subtree: true, childList: true, characterData: true});
+        }"""
+    )
+    chat.button("Continue").click()
+    assert chat.ended() == "".join(f"word{i} " for i in range(60))
+    assert all(text.startswith(partial) for text in chat.page.evaluate("window.texts"))
 
 
 def test_a_worker_that_is_killed_is_not_noticed(watched: Watched, tmp_path: Path) -> None:
@@ -192,28 +192,28 @@ def test_a_worker_that_is_killed_is_not_noticed(watched: Watched, tmp_path: Path
         watched.close()
 
 
-def test_what_the_server_refuses_is_said(watched: Watched) -> None:
+def test_what_the_server_refuses_is_said(watched: Watched, serve_page: ServePage) -> None:
     script = Script([chunk("better")])
     script.status, script.message = 429, "the queue is full"
     watched.may_fail = ("429",)
-    with page_served(script) as url:
-        chat = ChatPage(watched.open(url))
-        chat.send("Hi")
-        chat.ended("failed")
-        expect(chat.note).to_have_text("There is no answer: the queue is full.")
-        script.status = 200
-        chat.button("Retry").click()
-        assert chat.ended() == "better"
-        assert script.n_asked == 2
+    url = serve_page(script)
+    chat = ChatPage(watched.open(url))
+    chat.send("Hi")
+    chat.ended("failed")
+    expect(chat.note).to_have_text("There is no answer: the queue is full.")
+    script.status = 200
+    chat.button("Retry").click()
+    assert chat.ended() == "better"
+    assert script.n_asked == 2
 
 
-def test_an_error_in_mid_stream_is_said(watched: Watched) -> None:
+def test_an_error_in_mid_stream_is_said(watched: Watched, serve_page: ServePage) -> None:
     script = Script([chunk("some text"), {"error": {"message": "the engine failed"}}])
-    with page_served(script) as url:
-        chat = ChatPage(watched.open(url))
-        chat.send("Hi")
-        assert chat.ended("broken") == "some text"
-        expect(chat.note).to_have_text("The answer was cut: the engine failed.")
+    url = serve_page(script)
+    chat = ChatPage(watched.open(url))
+    chat.send("Hi")
+    assert chat.ended("broken") == "some text"
+    expect(chat.note).to_have_text("The answer was cut: the engine failed.")
 
 
 def test_a_server_that_is_gone(watched: Watched) -> None:
@@ -227,37 +227,39 @@ def test_a_server_that_is_gone(watched: Watched) -> None:
     assert chat.questions == ["Hi", "Still there?"]
 
 
-def test_the_models_of_a_server_below_a_path(watched: Watched) -> None:
-    with page_served(Script([chunk("Hello")]), below="/deep/llm", names=("one", "two")) as url:
-        page = watched.open(url)
-        chat = ChatPage(page)
-        page.get_by_role("combobox", name="Model").select_option("two")
-        assert chat.ask("Hi") == "Hello"
-        assert watched.sent[0]["model"] == "two"
-        page.reload()
-        expect(page.get_by_role("combobox", name="Model")).to_have_value("two")
+def test_the_models_of_a_server_below_a_path(watched: Watched, serve_page: ServePage) -> None:
+    url = serve_page(Script([chunk("Hello")]), below="/deep/llm", names=("one", "two"))
+    page = watched.open(url)
+    chat = ChatPage(page)
+    page.get_by_role("combobox", name="Model").select_option("two")
+    assert chat.ask("Hi") == "Hello"
+    assert watched.sent[0]["model"] == "two"
+    page.reload()
+    expect(page.get_by_role("combobox", name="Model")).to_have_value("two")
 
 
-def test_options_are_sent_and_kept_and_wrong_ones_are_not(watched: Watched) -> None:
-    with page_served(Script([chunk("Hello")])) as url:
-        page = watched.open(url)
-        chat = ChatPage(page)
-        for label, value in [("Temperature", "0.5"), ("Max tokens", "7"), ("Seed", "12")]:
-            chat.option(label, value)
-        chat.option("Stop texts", "a\nb")
-        chat.ask("Hi")
-        body = watched.sent[0]
-        assert (body["temperature"], body["max_tokens"], body["seed"]) == (0.5, 7, 12)
-        assert body["stop"] == ["a", "b"]
-        assert "top_p" not in body
-        page.reload()
-        chat = ChatPage(page)
-        chat.option("top_p", "7")
-        chat.send("Again")
-        expect(page.get_by_text("An option is not right")).to_be_visible()
-        expect(page.get_by_text("From 0 to 1.")).to_be_visible()
-        expect(page.get_by_label("top_p")).to_be_focused()
-        assert len(watched.sent) == 1
-        chat.button("Reset options").click()
-        chat.ask("Again")
-        assert "temperature" not in watched.sent[1]
+def test_options_are_sent_and_kept_and_wrong_ones_are_not(
+    watched: Watched, serve_page: ServePage
+) -> None:
+    url = serve_page(Script([chunk("Hello")]))
+    page = watched.open(url)
+    chat = ChatPage(page)
+    for label, value in [("Temperature", "0.5"), ("Max tokens", "7"), ("Seed", "12")]:
+        chat.option(label, value)
+    chat.option("Stop texts", "a\nb")
+    chat.ask("Hi")
+    body = watched.sent[0]
+    assert (body["temperature"], body["max_tokens"], body["seed"]) == (0.5, 7, 12)
+    assert body["stop"] == ["a", "b"]
+    assert "top_p" not in body
+    page.reload()
+    chat = ChatPage(page)
+    chat.option("top_p", "7")
+    chat.send("Again")
+    expect(page.get_by_text("An option is not right")).to_be_visible()
+    expect(page.get_by_text("From 0 to 1.")).to_be_visible()
+    expect(page.get_by_label("top_p")).to_be_focused()
+    assert len(watched.sent) == 1
+    chat.button("Reset options").click()
+    chat.ask("Again")
+    assert "temperature" not in watched.sent[1]

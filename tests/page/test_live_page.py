@@ -10,7 +10,7 @@ from typing import Any
 
 import httpx
 from chromium import Watched
-from page_server import Script, page_served
+from page_server import Script, ServePage, page_served
 from playwright.sync_api import Page, expect
 from serving_doubles import Serving, serving
 
@@ -55,12 +55,11 @@ def test_figures_plots_and_time_lines(watched: Watched, running: Serving) -> Non
     expect(page.locator("line.cursor")).to_have_count(len(TITLES))
 
 
-def test_without_requests_it_says_what_to_do(watched: Watched) -> None:
-    with page_served() as url:
-        page = watched.open(f"{url}#live")
-        expect(page.get_by_text("Requests appear here")).to_be_visible()
-        expect(page.locator(".timelines code")).to_contain_text(f"curl {url}v1/chat/completions")
-        watched.close()
+def test_without_requests_it_says_what_to_do(watched: Watched, serve_page: ServePage) -> None:
+    url = serve_page()
+    page = watched.open(f"{url}#live")
+    expect(page.get_by_text("Requests appear here")).to_be_visible()
+    expect(page.locator(".timelines code")).to_contain_text(f"curl {url}v1/chat/completions")
 
 
 def test_a_restart_is_marked(watched: Watched, tmp_path: Path) -> None:
@@ -133,34 +132,35 @@ def test_a_server_that_is_gone_is_said(watched: Watched) -> None:
     expect(page.get_by_text("The server cannot be reached. This page tries again")).to_be_visible()
 
 
-def test_a_plot_has_a_name_before_it_is_drawn(watched: Watched) -> None:
-    with page_served(Script()) as url:
-        page = watched.open(url)
-        name = page.evaluate(
-            """async () => {
-                const { Plot } = await import("./page/plots.js");
-                const lines = [{ key: "used", name: "in use" }];
-                const plot = new Plot({ title: "KV cache", unit: "% of its blocks", lines });
-                return plot.svg.getAttribute("aria-label");
-            }"""
-        )
-        assert name == "KV cache, % of its blocks"
-        watched.close()
+def test_a_plot_has_a_name_before_it_is_drawn(watched: Watched, serve_page: ServePage) -> None:
+    url = serve_page(Script())
+    page = watched.open(url)
+    name = page.evaluate(
+        """async () => {
+            const { Plot } = await import("./page/plots.js");
+            const lines = [{ key: "used", name: "in use" }];
+            const plot = new Plot({ title: "KV cache", unit: "% of its blocks", lines });
+            return plot.svg.getAttribute("aria-label");
+        }"""
+    )
+    assert name == "KV cache, % of its blocks"
 
 
-def test_parts_of_a_time_line_are_as_long_as_what_they_show(watched: Watched) -> None:
-    with page_served(Script()) as url:
-        page = watched.open(url)
-        widths = page.evaluate(
-            """async () => {
-                const { Timelines } = await import("./page/timeline.js");
-                const lines = new Timelines();
-                document.body.append(lines.element);
-                lines.draw([{ id: 1, when: 9, reason: "length", prompt: 5, cached: 0, generated: 3,
-                    queued: 1, ttft: 3, total: 8, itl: 2, slowest: 4, tokens: [1, 0, 2],
-                    preemptions: 0 }], 10);
-                const parts = [...lines.element.querySelectorAll(".bar-line > span")];
-                return parts.map((one) => [one.className, one.style.width]);
-            }"""
-        )
-        assert widths == [["queued", "12.5%"], ["prefill", "25%"], ["decode", "62.5%"]]
+def test_parts_of_a_time_line_are_as_long_as_what_they_show(
+    watched: Watched, serve_page: ServePage
+) -> None:
+    url = serve_page(Script())
+    page = watched.open(url)
+    widths = page.evaluate(
+        """async () => {
+            const { Timelines } = await import("./page/timeline.js");
+            const lines = new Timelines();
+            document.body.append(lines.element);
+            lines.draw([{ id: 1, when: 9, reason: "length", prompt: 5, cached: 0, generated: 3,
+                queued: 1, ttft: 3, total: 8, itl: 2, slowest: 4, tokens: [1, 0, 2],
+                preemptions: 0 }], 10);
+            const parts = [...lines.element.querySelectorAll(".bar-line > span")];
+            return parts.map((one) => [one.className, one.style.width]);
+        }"""
+    )
+    assert widths == [["queued", "12.5%"], ["prefill", "25%"], ["decode", "62.5%"]]

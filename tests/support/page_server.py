@@ -18,9 +18,10 @@ from starlette.routing import Mount, Route
 from pybatcher.http import application
 from pybatcher.testing import fake_batcher
 
-__all__ = ["Script", "chunk", "page_served"]
+__all__ = ["Script", "ServePage", "chunk", "page_served"]
 
 Chunk = Mapping[str, Any]
+ServePage = Callable[..., str]  # `page_served`, until the test has ended
 
 
 def chunk(content: str = "", index: int = 0, reason: str | None = None, **delta: Any) -> Chunk:
