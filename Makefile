@@ -91,7 +91,7 @@ $(VENV)/.core: $(BUILD_INPUTS) | $(VENV)/.build-tools
 # nothing. The exact torch of the `test` extra is resolved together with all that depends on torch:
 # left to itself, pip would take the newest one.
 $(VENV)/.test: pyproject.toml | $(VENV)/.core
-	$(PIP) install 'pybatcher[test]'
+	$(PIP) install --no-compile 'pybatcher[test]'
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml | $(VENV)/.core
@@ -107,8 +107,9 @@ $(VENV)/.bench: pyproject.toml | $(VENV)/.core
 build: $(VENV)/.core
 
 # All that tests and checks need, in one environment and one go.
+# What is imported is compiled then: to compile all of torch takes a minute.
 environment: $(VENV)/.core
-	$(PIP) install 'pybatcher[test,dev]'
+	$(PIP) install --no-compile 'pybatcher[test,dev]'
 	@touch $(VENV)/.test $(VENV)/.dev
 
 # With the extra that schemas take.

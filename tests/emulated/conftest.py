@@ -15,6 +15,8 @@ if os.environ.get("PYBATCHER_TEST_DEVICE") != "cuda":
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    # The longest first: otherwise one process works on it alone at the end.
+    items.sort(key=lambda item: item.path.name != "test_gpu_check.py")
     if os.environ.get("PYBATCHER_TEST_GPU") != "real":
         return
     for item in items:

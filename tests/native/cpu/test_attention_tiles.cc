@@ -37,7 +37,7 @@ TEST(what_is_not_finite_reaches_those_that_see_it_and_nobody_else) {
         AttentionBench bench(c, *target, 2, n_blocks, kRows);
         const auto expected = bench.pass({{&clean, &block_table, 0, kRows}});
         for (int bad_row : {0, 20, 31, 255, 256, 298}) {
-          if (kIsEmulated && bad_row != 20 && bad_row != 256) continue;
+          if (kIsSlowed && bad_row != 20 && bad_row != 256) continue;
           for (float bad : bad_numbers) {
             std::vector<float> qkv = clean;
             // Of every kv head's value at that position; its key and scores stay as they were.
@@ -85,7 +85,7 @@ TEST(what_is_not_finite_in_a_key_or_a_query_stays_with_it) {
 }
 
 TEST(blocks_of_any_size_give_the_same_bits) {
-  constexpr int kRows = kIsEmulated ? 270 : 530;
+  constexpr int kRows = kIsSlowed ? 270 : 530;
   for (const cpu::Kernels* target : runnable_targets()) {
     for (AttentionCase c : kShapes) {
       c.kv_dtype = DType::kBF16;

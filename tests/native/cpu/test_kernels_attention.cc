@@ -40,7 +40,7 @@ const AttentionCase kShapes[] = {
      .sinks = true},
 };
 const std::vector<AttentionCase> kCases = with_every_kv_dtype(kShapes);
-constexpr int kLength = kIsEmulated ? 310 : 530;  // crosses a segment border, or two
+constexpr int kLength = kIsSlowed ? 310 : 530;  // crosses a segment border, or two
 
 }  // namespace
 
@@ -84,7 +84,7 @@ TEST(chunks_and_threads_change_no_bit) {
 }
 
 TEST(neighbours_change_no_bit) {
-  constexpr int kLengths[] = {290, 40, kIsEmulated ? 300 : 520, 1, 257};
+  constexpr int kLengths[] = {290, 40, kIsSlowed ? 300 : 520, 1, 257};
   for (const cpu::Kernels* target : runnable_targets()) {
     for (const AttentionCase& c : kCases) {
       const int n_blocks = 1200 / c.block_size + 8;

@@ -28,9 +28,9 @@ constexpr Shape kShapes[] = {{1, 1},
                              {16, 2},
                              {64, 64},
                              {65, 33},
-                             {kIsEmulated ? 34 : 130, 1031},
-                             {kIsEmulated ? 18 : 48, 2050},
-                             {kIsEmulated ? 20 : 40, 4704}};
+                             {kIsSlowed ? 34 : 130, 1031},
+                             {kIsSlowed ? 18 : 48, 2050},
+                             {kIsSlowed ? 20 : 40, 4704}};
 
 }  // namespace
 
@@ -69,7 +69,7 @@ TEST(products_are_within_rounding_of_double) {
 }
 
 TEST(a_row_has_the_same_bits_in_any_batch) {
-  constexpr int kRows = kIsEmulated ? 8 : 33;
+  constexpr int kRows = kIsSlowed ? 8 : 33;
   for (const cpu::Kernels* target : runnable_targets()) {
     auto backend = make_cpu_backend(2, target->name);
     for (DType dtype : kDTypes) {
@@ -94,8 +94,8 @@ TEST(a_row_has_the_same_bits_in_any_batch) {
 
 TEST(many_rows_and_threads_change_no_bit) {
   // More than pass over a block of K, or over weights, at once.
-  constexpr int kRows = kIsEmulated ? 200 : 530;
-  constexpr int kOut = kIsEmulated ? 20 : 70, kIn = 2100;
+  constexpr int kRows = kIsSlowed ? 200 : 530;
+  constexpr int kOut = kIsSlowed ? 20 : 70, kIn = 2100;
   for (const cpu::Kernels* target : runnable_targets()) {
     for (DType dtype : kDTypes) {
       const Product p(kOut, kIn, kRows, dtype);

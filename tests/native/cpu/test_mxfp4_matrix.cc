@@ -143,7 +143,7 @@ TEST(the_greatest_numbers_do_not_overflow) {
 }
 
 TEST(a_row_has_the_same_bits_in_any_batch) {
-  constexpr int kRows = kIsEmulated ? 7 : 17;
+  constexpr int kRows = kIsSlowed ? 7 : 17;
   for (const cpu::Kernels* target : runnable_targets()) {
     auto backend = make_cpu_backend(2, target->name);
     for (const auto& [n_out, n_in] : kShapes) {
@@ -166,8 +166,8 @@ TEST(a_row_has_the_same_bits_in_any_batch) {
 
 TEST(many_rows_and_threads_change_no_bit) {
   // More than pass over a block of K, or over weights, at once.
-  constexpr int kRows = kIsEmulated ? 200 : 400;
-  constexpr int kOut = kIsEmulated ? 9 : 70, kIn = 17920;
+  constexpr int kRows = kIsSlowed ? 200 : 400;
+  constexpr int kOut = kIsSlowed ? 9 : 70, kIn = 17920;
   for (const cpu::Kernels* target : runnable_targets()) {
     const Product p(kOut, kIn, kRows);
     auto single = make_cpu_backend(1, target->name);

@@ -146,7 +146,7 @@ TEST(the_greatest_numbers_do_not_overflow) {
 }
 
 TEST(a_row_has_the_same_bits_in_any_batch) {
-  constexpr int kRows = kIsEmulated ? 7 : 17;
+  constexpr int kRows = kIsSlowed ? 7 : 17;
   for (const cpu::Kernels* target : runnable_targets()) {
     auto backend = make_cpu_backend(2, target->name);
     for (DType dtype : kKeptDTypes) {
@@ -171,8 +171,8 @@ TEST(a_row_has_the_same_bits_in_any_batch) {
 
 TEST(many_rows_and_threads_change_no_bit) {
   // More than pass over a block of K, or over weights, at once.
-  constexpr int kRows = kIsEmulated ? 200 : 400;
-  constexpr int kOut = kIsEmulated ? 9 : 70, kIn = 17920;
+  constexpr int kRows = kIsSlowed ? 200 : 400;
+  constexpr int kOut = kIsSlowed ? 9 : 70, kIn = 17920;
   for (const cpu::Kernels* target : runnable_targets()) {
     for (DType dtype : kKeptDTypes) {
       const Product p(kOut, kIn, kRows, dtype);

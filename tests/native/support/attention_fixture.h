@@ -24,13 +24,13 @@ struct AttentionCase {
   int out_size() const { return n_heads * head_dim; }
 };
 
-// Under an emulator, of several shapes each with two types in turn.
+// Where the program is slowed, of several shapes each with two types in turn.
 inline std::vector<AttentionCase> with_every_kv_dtype(std::span<const AttentionCase> shapes) {
   constexpr DType kDTypes[] = {DType::kF32, DType::kBF16, DType::kF16, DType::kInt8};
   std::vector<AttentionCase> cases;
   for (size_t d = 0; d < std::size(kDTypes); ++d) {
     for (size_t i = 0; i < shapes.size(); ++i) {
-      if (kIsEmulated && shapes.size() > 1 && (d + i) % 2 != 0) continue;
+      if (kIsSlowed && shapes.size() > 1 && (d + i) % 2 != 0) continue;
       cases.push_back(shapes[i]);
       cases.back().kv_dtype = kDTypes[d];
     }

@@ -20,11 +20,12 @@
 
 namespace pb::test {
 
-// Whether an emulator runs the program, at a small part of the speed: long tests take fewer rows.
-#ifdef PB_EMULATED
-inline constexpr bool kIsEmulated = true;
+// Whether an emulator runs the program, or a sanitizer looks on, at a small part of the speed: long
+// tests take fewer rows and combinations. All of them run where nothing slows them.
+#ifdef PB_SLOWED
+inline constexpr bool kIsSlowed = true;
 #else
-inline constexpr bool kIsEmulated = false;
+inline constexpr bool kIsSlowed = false;
 #endif
 
 inline std::vector<const cpu::Kernels*> runnable_targets() {
