@@ -44,7 +44,7 @@ FIXED_ADDRESSES := $(shell setarch -R true 2>/dev/null && echo setarch -R)
     aarch64-tools sanitize sanitize-kernels emulated gpu-kit \
     test-clients test-emulated test-lm-eval test-page test-ray test-schemas test-slow test-templates \
     test-vocabularies wheel bench bench-tools \
-    rivals rival-llamacpp rival-llama-server rival-openvino aiperf chromium screenshots clean
+    rivals rival-llamacpp rival-llama-server rival-openvino rival-vllm aiperf chromium screenshots clean
 
 help:
 	@echo "make demo      build pybatcher in $(VENV) and show eight callers answered together, values, calls"
@@ -69,8 +69,8 @@ help:
 	@echo "make wheel     a wheel in dist/"
 	@echo "make bench     its speed against this machine's limits and the rivals that are installed"
 	@echo "make bench-tools  what 'python -m bench.report' draws plots with"
-	@echo "make rivals    llama.cpp and OpenVINO GenAI, each in an environment of its own;"
-	@echo "               or one: make rival-llamacpp, make rival-openvino"
+	@echo "make rivals    llama.cpp, OpenVINO GenAI and vLLM, each in an environment of its own;"
+	@echo "               or one: make rival-llamacpp (ISA=avx2: for that), rival-openvino, rival-vllm"
 	@echo "make rival-llama-server  llama.cpp's server; make aiperf  the load generator: for bench.http_compare"
 	@echo "make clean     remove what the other targets made, but for the environments"
 
@@ -315,15 +315,19 @@ bench: $(VENV)/.core
 bench-tools: $(VENV)/.bench
 
 # Each rival in an environment of its own, since their dependencies do not agree.
-rivals: rival-llamacpp rival-openvino
+rivals: rival-llamacpp rival-openvino rival-vllm
 
-rival-llamacpp: .venv-rivals/.rival-llamacpp
+# With ISA=avx2 (bench/isa.py has them all) compiled for that, in another environment. Pip keeps what it
+# has compiled, whatever it was for: not here.
+ISA ?= native
+LLAMACPP := .venv-rivals$(addprefix -,$(filter-out native,$(ISA)))
+rival-llamacpp: $(LLAMACPP)/.rival-llamacpp
 
-.venv-rivals/.rival-llamacpp: bench/rival-llamacpp.txt bench/native/amx_with_gcc.h
-	$(PYTHON) -m venv .venv-rivals
-	.venv-rivals/bin/pip install --quiet "scikit-build-core>=0.11" cmake ninja
-	CMAKE_ARGS="-DCMAKE_CXX_FLAGS='-include $(CURDIR)/bench/native/amx_with_gcc.h'" \
-	    .venv-rivals/bin/pip install --no-build-isolation -r bench/rival-llamacpp.txt
+$(LLAMACPP)/.rival-llamacpp: bench/rival-llamacpp.txt bench/native/amx_with_gcc.h bench/isa.py
+	isa="$$($(PYTHON) -m bench.isa $(ISA))" && $(PYTHON) -m venv $(LLAMACPP) && \
+	$(LLAMACPP)/bin/pip install --quiet "scikit-build-core>=0.11" cmake ninja && \
+	CMAKE_ARGS="-DCMAKE_CXX_FLAGS='-include $(CURDIR)/bench/native/amx_with_gcc.h' $$isa" \
+	    $(LLAMACPP)/bin/pip install --no-cache-dir --no-build-isolation -r bench/rival-llamacpp.txt
 	@touch $@
 
 # llama.cpp's server, of the source that its Python bindings come with. It is no part of these.
@@ -356,6 +360,17 @@ rival-openvino: .venv-openvino/.rival-openvino
 	.venv-openvino/bin/pip install --quiet torch==2.13.0
 	.venv-openvino/bin/pip install --quiet torch==2.13.0 -r bench/rival-openvino.txt
 	.venv-openvino/bin/pip uninstall --quiet --yes torchvision
+	@touch $@
+
+rival-vllm: .venv-vllm/.rival-vllm
+
+# torch as above. What of vLLM's dependencies has no build for CPUs breaks imports, and serves pictures
+# and sound.
+.venv-vllm/.rival-vllm: bench/rival-vllm.txt
+	$(PYTHON) -m venv .venv-vllm
+	.venv-vllm/bin/pip install --quiet torch==2.13.0
+	.venv-vllm/bin/pip install --quiet --no-compile torch==2.13.0 -r bench/rival-vllm.txt
+	.venv-vllm/bin/pip uninstall --quiet --yes torchvision torchaudio torchcodec
 	@touch $@
 
 clean:

@@ -3,12 +3,15 @@
     make rivals
     .venv/bin/python -m bench.compare llama-3.2-1b --dtype int8
     .venv/bin/python -m bench.compare llama-3.2-1b --dtype q4_k_m --engines llama.cpp
+    .venv/bin/python -m bench.compare llama-3.2-1b --dtype int4 --isa avx2
 
 A machine's speed drifts with time and load, so that only ratios of neighbouring measurements are
 compared: each round measures every engine, one at a time, and the median of the rounds' ratios is
 the result. First all compute the logits of one prompt; the difference shows that they run the same
 model and is part of the result. The JSON goes to bench/results/; `python -m bench.report` writes it
-into the README. Engines that are not installed are left out.
+into the README. Engines that are not installed, or do not have the dtype, are left out. With --isa
+all are held to an instruction set, and results go to a folder of its name; llama.cpp is compiled
+for each: `make rival-llamacpp ISA=avx2`.
 """
 
 from __future__ import annotations
@@ -23,12 +26,13 @@ import numpy as np
 
 from .engine_list import MeasuredEngine, choose
 from .engines.interface import GGUF_TYPES, Settings
+from .isa import ISAS, NATIVE, add_isa_argument
 from .limits import read_limits
 from .machine import describe_run
 from .make_checkpoint import make_checkpoint
 from .measure import Plan, Row, add_plan_arguments, plan_from
 from .progress import Bar, bar
-from .results import write_result
+from .results import RESULTS, write_result
 from .shapes import DTYPES, SHAPES
 from .worker import Worker
 
@@ -57,7 +61,9 @@ def open_workers(
     workers = []
     for engine in engines:
         module = engine.server_module if servers else engine.stepped_module
-        workers.append(Worker(engine.name, engine.python, module, checkpoint, settings))
+        workers.append(
+            Worker(engine.name, engine.python, module, checkpoint, settings, engine.environment)
+        )
         workers[-1].ask("facts")
     return workers
 
@@ -95,8 +101,9 @@ def compare(
     engines: Sequence[MeasuredEngine],
     progress: Bar,
 ) -> dict[str, Any]:
-    """Measure one shape and dtype; return the result file's content."""
+    """Measure one shape and dtype with engines that have it; return the result file's content."""
     run = describe_run()
+    engines = [engine for engine in engines if engine.takes(dtype)]
     progress.now(f"{shape} {dtype}: converting and loading")
     settings = plan.settings(dtype, n_threads, longest=LOGITS_PROMPT)
     workers = open_workers(engines, make_checkpoint(shape), settings)
@@ -130,14 +137,19 @@ def main() -> None:
     parser.add_argument("shape", nargs="+", choices=sorted(SHAPES))
     parser.add_argument("--dtype", default=",".join(DTYPES), help="one or several")
     parser.add_argument("--engines", default="", help="names; default: all installed")
+    add_isa_argument(parser)
     add_plan_arguments(parser)
     arguments = parser.parse_args()
-    plan, engines = plan_from(arguments), choose(arguments.engines)
+    isa = ISAS[arguments.isa]
+    folder = RESULTS if isa == NATIVE else RESULTS / isa.name
+    plan, engines = plan_from(arguments), choose(arguments.engines, isa)
     subjects = [(s, d) for s in arguments.shape for d in arguments.dtype.split(",")]
-    with bar(len(subjects) * len(engines) * plan.n_turns) as progress:
+    n_measured = sum(engine.takes(dtype) for engine in engines for _, dtype in subjects)
+    with bar(n_measured * plan.n_turns) as progress:
         for shape, dtype in subjects:
             result = compare(shape, dtype, plan, int(arguments.threads), engines, progress)
-            progress.say(f"wrote {write_result(f'compare-{shape}-{dtype}', result)}")
+            result["isa"] = isa.name
+            progress.say(f"wrote {write_result(f'compare-{shape}-{dtype}', result, folder)}")
 
 
 if __name__ == "__main__":

@@ -94,7 +94,7 @@ def main() -> None:
     )
     a = parser.parse_args()
     options = parse(a.option)
-    engines = choose(a.engines)
+    engines = [engine for engine in choose(a.engines) if engine.takes(a.dtype)]
     loads = {
         "shared": partial(
             shared_prompt, n_callers=a.callers, n_shared=a.system_prompt, n_own=32, n_new=32
