@@ -28,7 +28,8 @@ class Cores:
 
     def reason(self) -> str:
         """Return how `n_threads` comes about, in one line."""
-        text = f"{self.n_threads} of {self.n_cpus} logical CPUs: {self.n_cores} physical cores"
+        cores = "1 physical core" if self.n_cores == 1 else f"{self.n_cores} physical cores"
+        text = f"{self.n_threads} of {self.n_cpus} logical CPUs: {cores}"
         if self.n_slow:
             text += f", {self.n_slow} of them slow"
         if self.n_cpus < self.n_online:

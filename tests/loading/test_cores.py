@@ -11,14 +11,14 @@ from pybatcher.loading.cores import Cores
 
 CASES = [
     (Cores(2, 2, 0, 4, 4, None), "2 of 4 logical CPUs: 2 physical cores"),
-    (Cores(1, 1, 0, 1, 1, None), "1 of 1 logical CPUs: 1 physical cores"),
+    (Cores(1, 1, 0, 1, 1, None), "1 of 1 logical CPUs: 1 physical core"),
     (
         Cores(12, 12, 8, 16, 16, None),
         "12 of 16 logical CPUs: 12 physical cores, 8 of them slow",
     ),
     (
         Cores(1, 1, 0, 2, 8, 1.5),
-        "1 of 2 logical CPUs: 1 physical cores; affinity mask 2 of 8; cgroup limit 1.5",
+        "1 of 2 logical CPUs: 1 physical core; affinity mask 2 of 8; cgroup limit 1.5",
     ),
     (
         Cores(3, 64, 0, 128, 128, 2.123456),
