@@ -17,6 +17,9 @@ _Drawn = tuple[int, int, float | None, _TopLogprobs]
 ALL_FORBIDDEN: str
 """The failure of a draw whose own parameters forbid every token."""
 
+def cores() -> dict[str, Any]:
+    """Return the fields of `Cores`."""
+
 def cuda_info() -> dict[str, Any]:
     """Return the fields of `CudaInfo`; each device is a tuple."""
 

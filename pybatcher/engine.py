@@ -38,6 +38,7 @@ from .loading import (
     kept_matrices,
     open_model,
 )
+from .loading.cores import Cores
 from .loading.cuda import CudaDevice, CudaInfo
 from .loading.weights_cache import cache_for
 from .params import SamplingParams
@@ -156,6 +157,11 @@ class Engine(_core.Engine):
                 stacklevel=2,
             )
         return engine
+
+    @staticmethod
+    def cores() -> Cores:
+        """Report the CPUs that this process may use, and how many threads `n_threads=0` is."""
+        return Cores(**_core.cores())
 
     @staticmethod
     def cuda_info() -> CudaInfo:

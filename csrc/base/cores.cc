@@ -1,10 +1,11 @@
 #include "base/cores.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
+#include <numeric>
 #include <sstream>
 #include <thread>
-#include <vector>
 
 #include "base/cgroup.h"
 
@@ -16,62 +17,76 @@ namespace pb {
 
 namespace {
 
-// Cores of the affinity mask, 0 where the system does not say.
-int affinity_cores() {
+// The CPUs of the affinity mask; as many as the machine has where the system does not say.
+std::vector<int> allowed_cpus() {
+  std::vector<int> cpus;
 #ifdef __linux__
   // A kernel made for more CPUs than the set has bits answers EINVAL: ask again with a larger set.
   for (int n_cpus = 1024; n_cpus <= (1 << 20); n_cpus *= 2) {
     const size_t bytes = CPU_ALLOC_SIZE(n_cpus);
     std::vector<cpu_set_t> set((bytes + sizeof(cpu_set_t) - 1) / sizeof(cpu_set_t));
-    if (sched_getaffinity(0, bytes, set.data()) == 0) return CPU_COUNT_S(bytes, set.data());
+    if (sched_getaffinity(0, bytes, set.data()) != 0) continue;
+    for (int cpu = 0; cpu < n_cpus; ++cpu) {
+      if (CPU_ISSET_S(cpu, bytes, set.data())) cpus.push_back(cpu);
+    }
+    break;
   }
 #endif
-  return 0;
+  if (cpus.empty()) {
+    cpus.resize(std::max(1U, std::thread::hardware_concurrency()));
+    std::iota(cpus.begin(), cpus.end(), 0);
+  }
+  return cpus;
 }
 
-// quota / period in whole cores; nothing for "max", -1 and what does not parse.
-std::optional<int> cores_of(const std::string& quota, const std::string& period) {
+// quota / period in CPUs; nothing for "max", -1 and what does not parse.
+std::optional<double> cpus_of(const std::string& quota, const std::string& period) {
   char* end = nullptr;
   const double quota_us = std::strtod(quota.c_str(), &end);
   if (end == quota.c_str() || !(quota_us > 0)) return std::nullopt;
   const double period_us = std::strtod(period.c_str(), &end);
   if (end == period.c_str() || !(period_us > 0)) return std::nullopt;
-  const double cores = quota_us / period_us;
-  if (!(cores < 1e6)) return std::nullopt;
-  const int whole = static_cast<int>(cores);
-  return std::max(1, whole < cores ? whole + 1 : whole);
+  const double cpus = quota_us / period_us;
+  if (!(cpus < 1e6)) return std::nullopt;
+  return cpus;
 }
 
-std::optional<int> quota_v2(const std::string& directory) {
+std::optional<double> quota_v2(const std::string& directory) {
   std::istringstream fields(first_line(directory + "/cpu.max"));
   std::string quota, period;
   fields >> quota >> period;
-  return cores_of(quota, period);
+  return cpus_of(quota, period);
 }
 
-std::optional<int> quota_v1(const std::string& directory) {
-  return cores_of(first_line(directory + "/cpu.cfs_quota_us"),
-                  first_line(directory + "/cpu.cfs_period_us"));
+std::optional<double> quota_v1(const std::string& directory) {
+  return cpus_of(first_line(directory + "/cpu.cfs_quota_us"),
+                 first_line(directory + "/cpu.cfs_period_us"));
 }
 
 }  // namespace
 
-std::optional<int> cgroup_cores(const std::string& mount, std::string_view self_cgroup) {
-  std::optional<int> fewest;
-  for_each_cgroup(mount, self_cgroup, "cpu", [&](const std::string& directory, bool v2) {
-    const auto cores = v2 ? quota_v2(directory) : quota_v1(directory);
-    if (cores && (!fewest || *cores < *fewest)) fewest = cores;
-  });
-  return fewest;
+int Cores::n_threads() const {
+  int threads = std::clamp(cpus.n_cores, 1, kMostThreads);
+  if (quota && *quota < threads) threads = std::max(1, static_cast<int>(std::ceil(*quota)));
+  return threads;
 }
 
-int available_cores() {
-  int cores = affinity_cores();
-  if (cores < 1) cores = static_cast<int>(std::thread::hardware_concurrency());
-  if (const auto quota = cgroup_cores("/sys/fs/cgroup", self_cgroup_text())) {
-    cores = std::min(cores, *quota);
-  }
-  return std::max(cores, 1);
+Cores read_cores(const std::string& root, const std::vector<int>& allowed) {
+  return {read_topology(root, allowed),
+          cgroup_quota(root + "/sys/fs/cgroup", text_of(root + "/proc/self/cgroup"))};
+}
+
+Cores read_cores() { return read_cores("", allowed_cpus()); }
+
+int available_cores() { return read_cores().n_threads(); }
+
+std::optional<double> cgroup_quota(const std::string& mount, std::string_view self_cgroup) {
+  std::optional<double> least;
+  for_each_cgroup(mount, self_cgroup, "cpu", [&](const std::string& directory, bool v2) {
+    const auto quota = v2 ? quota_v2(directory) : quota_v1(directory);
+    if (quota && (!least || *quota < *least)) least = quota;
+  });
+  return least;
 }
 
 }  // namespace pb

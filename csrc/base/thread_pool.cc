@@ -39,7 +39,6 @@ namespace pb {
 
 namespace {
 
-constexpr int kMaxThreads = 1024;
 constexpr uint64_t kInsideMask = 0xffff;
 constexpr uint64_t kOpen = uint64_t{1} << 16;
 constexpr uint64_t kLoop = uint64_t{1} << 17;  // one of the loop number
@@ -92,10 +91,10 @@ struct BlockSignals {};
 }  // namespace
 
 ThreadPool::ThreadPool(int n_threads) {
-  if (n_threads < 1 || n_threads > kMaxThreads) {
+  if (n_threads < 1 || n_threads > kMostThreads) {
     throw Error(ErrorCode::kConfig, "n_threads is " + std::to_string(n_threads) +
                                         "; it must be between 1 and " +
-                                        std::to_string(kMaxThreads));
+                                        std::to_string(kMostThreads));
   }
   workers_.reserve(static_cast<size_t>(n_threads - 1));
   [[maybe_unused]] const BlockSignals block;

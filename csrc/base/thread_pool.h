@@ -15,14 +15,14 @@
 #include <type_traits>
 #include <vector>
 
-#include "base/cores.h"  // available_cores(): the n_threads to start from
+#include "base/cores.h"  // available_cores(): the n_threads to start from; kMostThreads
 
 namespace pb {
 
 class ThreadPool {
  public:
   // n_threads counts the caller of parallel_for: n_threads - 1 are started. Throws kConfig where it
-  // is not in 1..1024, kEngine where the system will not start that many.
+  // is not in 1..kMostThreads, kEngine where the system will not start that many.
   explicit ThreadPool(int n_threads);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;

@@ -16,8 +16,6 @@ namespace py = pybind11;
 namespace pb::bindings {
 namespace {
 
-constexpr int64_t kMostThreads = 1024;
-
 constexpr const char* kQuantiseDoc =
     R"(Return a matrix in super-blocks that hold numbers near to its own.
 

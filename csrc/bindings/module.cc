@@ -8,5 +8,6 @@ PYBIND11_MODULE(_core, module) {
   bind_masks(module);
   bind_engine(module);
   bind_quantise(module);
+  bind_cores(module);
   bind_cuda(module);
 }

@@ -23,7 +23,7 @@ std::unique_ptr<Backend> make_cpu_backend(int n_threads) {
 std::unique_ptr<Backend> make_cpu_backend(int n_threads, const std::string& target) {
   if (n_threads < 0) {
     throw Error(ErrorCode::kConfig, "n_threads is " + std::to_string(n_threads) +
-                                        "; use 0 for all cores of this process, or more");
+                                        "; use 0 for one on each core of this process, or more");
   }
   const cpu::Kernels& kernels = cpu::choose_target(target, "PYBATCHER_CPU_TARGET");
   return std::make_unique<cpu::CpuBackend>(n_threads == 0 ? available_cores() : n_threads, kernels);

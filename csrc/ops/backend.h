@@ -218,7 +218,7 @@ class Backend {
   virtual void restart() = 0;
 };
 
-// Factories of the devices. n_threads 0 = the cores this process may use. Throw kConfig.
+// Factories of the devices. n_threads 0 = available_cores(). Throw kConfig.
 std::unique_ptr<Backend> make_cpu_backend(int n_threads);
 std::unique_ptr<Backend> make_cuda_backend(int n_threads);
 

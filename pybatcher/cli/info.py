@@ -17,6 +17,7 @@ from .options import ModelOption, takes_options
 if TYPE_CHECKING:
     from ..engine import Engine
     from ..loading import LoadedModel, ModelConfig
+    from ..loading.cores import Cores
     from ..loading.cuda import CudaInfo
 
 __all__ = ["info"]
@@ -33,8 +34,8 @@ def info(model: ModelOption = None, *, options: dict[str, Any]) -> None:
         loaded = open_model(model, progress)
         engine = Engine.from_loaded(loaded, engine_config, progress)
     table = Table.grid(padding=(0, 2))
-    is_auto = engine_config.n_ctx == "auto"
-    facts = _model_facts(loaded) | _engine_facts(engine, is_auto) | _cuda_facts(Engine.cuda_info())
+    facts = _model_facts(loaded) | _engine_facts(engine, engine_config)
+    facts |= _cuda_facts(Engine.cuda_info())
     for name, value in facts.items():
         table.add_row(Text(name, style="dim"), Text(value))
     engine.close()
@@ -64,9 +65,9 @@ def _heads(config: ModelConfig) -> str:
     return "; ".join(f"{config.n_heads} of {size}, {n_kv} for KV" for size, n_kv in unlike)
 
 
-def _engine_facts(engine: Engine, is_auto: bool) -> dict[str, str]:
+def _engine_facts(engine: Engine, config: EngineConfig) -> dict[str, str]:
     facts = engine.description()
-    chosen = " (auto)" if is_auto else ""
+    chosen = " (auto)" if config.n_ctx == "auto" else ""
     windows = "".join(
         f"; {n_layers} layers keep windows of {window:,}"
         for window, n_layers, _ in facts["kv_windows"]
@@ -74,11 +75,17 @@ def _engine_facts(engine: Engine, is_auto: bool) -> dict[str, str]:
     return {
         "dtype": f"{facts['dtypes']}, KV in {facts['kv_dtype']}",
         "device": f"{facts['device']}, {facts['cpu_target']}, {facts['n_threads']} threads",
+        "threads": _threads(config.n_threads, engine.cores()),
         "weights": f"{_megabytes(facts['weight_bytes'])}, cache: {facts['weights_cache']}",
         "KV": f"{_megabytes(facts['kv_bytes'])}, n_ctx {engine.n_ctx:,}{chosen}, "
         f"n_parallel {engine.n_parallel}{windows}",
         "longest sequence": f"{engine.max_sequence_length:,} tokens",
     }
+
+
+def _threads(asked: int, cores: Cores) -> str:
+    chosen = cores.reason()
+    return f"{asked}, as n_threads says; by itself {chosen}" if asked else chosen
 
 
 def _cuda_facts(cuda: CudaInfo) -> dict[str, str]:

@@ -56,7 +56,8 @@ class EngineConfig:
         windows, where that is less.
     n_parallel: most sequences that may hold KV at once.
     n_ubatch: most rows of one physical pass inside a step.
-    n_threads: compute threads; 0 = the cores this process may use.
+    n_threads: compute threads; 0 = one for each physical core that this process may use,
+        but no more than a cgroup's CPU limit, rounded up.
     block_size: positions of a KV block.
     weights_cache: directory where packed weights are kept for the next start; "off" or
         False: none. "auto" or None: in the user's cache directory, for models of more
@@ -81,7 +82,8 @@ class EngineConfig:
         _set(self, "n_ctx", check_context("n_ctx", self.n_ctx))
         _whole(self, "n_parallel", 1, 65536)
         _whole(self, "n_ubatch", 1, 65536)
-        _whole(self, "n_threads", 0, 1024)
+        wanted = "a whole number from 0 to 1024; 0 is one for each core"
+        _set(self, "n_threads", OPTION.whole("n_threads", self.n_threads, 0, 1024, wanted))
         place = self.weights_cache
         if place is not None and place is not False:
             place = check_path("weights_cache", place, "'auto', 'off' or a directory")

@@ -44,7 +44,8 @@ def deployment(
     autoscaling: None: there are `num_replicas`. Else fields of `ray.serve.config.AutoscalingConfig`
         (min_replicas, max_replicas, ...), and `target_queued_tokens`: of a replica's queue, 4096.
     name: of the deployments, to which "-replica" is added for the replicas.
-    num_cpus, num_gpus: of each replica. The engine's `n_threads` is num_cpus, if it is not given.
+    num_cpus, num_gpus: of each replica. The engine's `n_threads` is num_cpus, rounded down but at
+        least 1, if it is not given; with num_cpus=0 it is the engine's own choice.
     imbalance: requests that a replica may be ahead of the least busy one and still be chosen for
         the beginning of a prompt that it holds.
     drain_timeout: seconds that a replica has to finish its requests when it is replaced. Later
@@ -64,8 +65,8 @@ def deployment(
 
     path = None if model is None else check_path("model", model, "a path, or None")
     OPTION.number("num_cpus", num_cpus, 0.0, 1e6)
-    if "n_threads" not in options and num_cpus >= 1:
-        options["n_threads"] = int(num_cpus)
+    if "n_threads" not in options and num_cpus > 0:
+        options["n_threads"] = max(1, int(num_cpus))  # others on the machine have theirs
     engine, *_ = split_options({k: v for k, v in options.items() if k != "system_prompt"})
     router = RequestRouterConfig(
         request_router_class="pybatcher.ray.request_router.PrefixRouter",

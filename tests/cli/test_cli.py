@@ -15,7 +15,7 @@ import pytest
 from command_line import Outcome, Run, runner
 
 import pybatcher.cli.demo
-from pybatcher import BlockingBatcher
+from pybatcher import BlockingBatcher, Engine
 from pybatcher.models import DEMO_PROMPTS
 from pybatcher.testing.checkpoints import make_checkpoint
 
@@ -269,6 +269,8 @@ def test_info_tells_model_dtype_target_and_memory(run: Run) -> None:
     assert facts["dtype"].strip() == "f32, KV in f32"
     assert int(facts["parameters"].replace(",", "")) > 1_000_000
     assert "1 threads" in facts["device"]
+    told = f"threads 1, as n_threads says; by itself {Engine.cores().reason()} weights"
+    assert told in " ".join(outcome.stdout.split())
     assert "MiB" in facts["weights"]
     assert "n_ctx 512, " in facts["KV"]
 
@@ -284,6 +286,12 @@ def test_info_tells_what_was_chosen(run: Run) -> None:
     facts = dict(line.split(maxsplit=1) for line in outcome.stdout.splitlines())
     assert outcome.status == 0
     assert "n_ctx 4,096 (auto), n_parallel 2" in facts["KV"]
+
+
+def test_info_tells_how_many_threads_and_why(run: Run) -> None:
+    told = " ".join(run("info", "--n-ctx", "64").stdout.split())
+    cores = Engine.cores()
+    assert f", {cores.n_threads} threads threads {cores.reason()} weights" in told
 
 
 def test_the_cpu_target_can_be_forced_and_a_wrong_one_is_refused(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from pybatcher import ConfigError
@@ -22,7 +23,10 @@ REFUSED: list[tuple[str, Any, str]] = [
     ("n_ctx", "64", "or 'auto'"),
     ("n_ctx", None, "or 'auto'"),
     ("n_ctx", True, "or 'auto'"),
-    ("n_threads", -1, "from 0 to 1024"),
+    *(
+        ("n_threads", value, "a whole number from 0 to 1024; 0 is one for each core")
+        for value in (-1, True, "x", 10**9, 1.5, 2.0, None, "auto", float("nan"))
+    ),
     ("weights_cache", "", "a directory"),
     ("weights_cache", True, "a directory"),
     ("weights_cache", "a\0b", "a directory"),
@@ -58,6 +62,12 @@ def test_each_option_goes_to_the_class_that_has_it() -> None:
     assert engine == EngineConfig(n_ctx=64, weights_cache=Path("x"))
     assert scheduler == SchedulerConfig(watermark=0.5)
     assert supervision == SupervisionConfig(max_restarts=7)
+
+
+@pytest.mark.parametrize("value", [0, 1, 1024, np.int64(3), np.uint8(3)], ids=repr)
+def test_threads_are_any_whole_number(value: Any) -> None:
+    n_threads = split_options({"n_threads": value})[0].n_threads
+    assert (type(n_threads), n_threads) == (int, value)
 
 
 def test_an_unknown_option_is_refused_with_those_there_are() -> None:

@@ -113,6 +113,33 @@ TEST(a_worker_that_does_not_come_holds_nobody_up) {
   EXPECT_EQ(sum.load(), 200 * 4950);
 }
 
+// As slow cores do: all threads but one stay in their first chunk until every other chunk is done.
+// Chunks that belonged to a thread would never be.
+TEST(a_slow_thread_holds_up_no_chunk_but_its_own) {
+  constexpr int kThreads = 4, kChunks = 100;
+  pb::ThreadPool pool(kThreads);
+  for (int loop = 0; loop < 50; ++loop) {
+    std::atomic<int> begun{0}, done{0}, given_up{0};
+    std::array<std::atomic<int>, kThreads> chunks{};
+    const auto last = std::chrono::steady_clock::now() + 60s;  // a failure instead of a hang
+    pool.parallel_for(kChunks, 1, [&](int64_t, int64_t, int worker) {
+      ++chunks[static_cast<size_t>(worker)];
+      if (++begun < kThreads) {
+        while (done < kChunks - kThreads + 1 && given_up == 0) {
+          std::this_thread::yield();
+          if (std::chrono::steady_clock::now() > last) ++given_up;
+        }
+      }
+      ++done;
+    });
+    EXPECT_EQ(given_up.load(), 0);
+    EXPECT_EQ(done.load(), kChunks);
+    int most = 0;
+    for (const auto& count : chunks) most = std::max(most, count.load());
+    EXPECT_EQ(most, kChunks - kThreads + 1);
+  }
+}
+
 TEST(an_idle_pool_costs_no_cpu) {
   pb::ThreadPool pool(4);
   std::atomic<int> runs{0};
