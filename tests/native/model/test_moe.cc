@@ -152,6 +152,20 @@ TEST(a_device_without_experts_says_so) {
   EXPECT(message.find("qwen3_moe") != std::string::npos);
 }
 
+TEST(a_device_without_the_norms_around_experts_says_so) {
+  class WithoutEncoders : public NaiveBackend {
+   public:
+    ExpertOperations* experts() override { return cpu->experts(); }
+    std::unique_ptr<Backend> cpu = make_cpu_backend(1);
+  } backend;
+  const auto loaded = [&](const TinyModel& model) {
+    return refusal(ErrorCode::kConfig,
+                   [&] { load_weights(model.config, model.tensors, DType::kF32, backend); });
+  };
+  EXPECT(loaded(beside_model()).find("mixtures of experts (gemma4)") != std::string::npos);
+  EXPECT(loaded(moe_model()) == "(nothing thrown)");
+}
+
 TEST(a_device_without_sinks_says_so) {
   class WithoutSinks : public NaiveBackend {
     bool has_attention_sinks() const override { return false; }
