@@ -214,6 +214,7 @@ MoeConfig to_moe_config(const py::object& value) {
           .normalised = field<bool>(fields, "normalised"),
           .swiglu_limit = field<float>(fields, "swiglu_limit"),
           .swiglu_alpha = field<float>(fields, "swiglu_alpha"),
+          .beside_mlp = field<bool>(fields, "beside_mlp"),
           .in_layer = field<std::vector<bool>>(fields, "in_layer")};
 }
 

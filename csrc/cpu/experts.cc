@@ -39,7 +39,9 @@ void choose_greatest(const float* logits, int n, int k, int32_t* experts) {
 }
 
 // Sorts experts (k), which begin with that of the greatest logit, and writes their weights (k).
-void weigh(const float* logits, int n, int k, bool normalised, int32_t* experts, float* weights) {
+// scales (n), or null
+void weigh(const float* logits, int n, int k, bool normalised, const float* scales,
+           int32_t* experts, float* weights) {
   const float greatest = logits[experts[0]];
   std::sort(experts, experts + k);
   float sum = 0.0f;
@@ -49,6 +51,8 @@ void weigh(const float* logits, int n, int k, bool normalised, int32_t* experts,
     for (int e = 0; e < n; ++e) sum += std::exp(logits[e] - greatest);
   }
   for (int i = 0; i < k; ++i) weights[i] /= sum;
+  if (scales == nullptr) return;
+  for (int i = 0; i < k; ++i) weights[i] *= scales[experts[i]];
 }
 
 // Numbers the pairs: a counting sort by expert, in the order of the rows.
@@ -93,7 +97,9 @@ Routing CpuExperts::make_routing(int max_rows, int n_experts, int n_per_row) {
   return routing;
 }
 
-void CpuExperts::route(const Buffer& logits, int n_rows, bool normalised, Routing& routing) {
+void CpuExperts::route(const Buffer& logits, int n_rows, bool normalised, const Vector* scales,
+                       Routing& routing) {
+  const float* of_experts = scales == nullptr ? nullptr : scales->values.as<float>();
   const int n = routing.n_experts;
   const int k = routing.n_per_row;
   constexpr int64_t kWorkOfExp = 16;
@@ -103,7 +109,7 @@ void CpuExperts::route(const Buffer& logits, int n_rows, bool normalised, Routin
       const float* of_row = logits.as<float>() + row * n;
       int32_t* experts = routing.experts.as<int32_t>() + row * k;
       choose_greatest(of_row, n, k, experts);
-      weigh(of_row, n, k, normalised, experts, routing.weights.as<float>() + row * k);
+      weigh(of_row, n, k, normalised, of_experts, experts, routing.weights.as<float>() + row * k);
     }
   });
   number_pairs(n_rows, routing);
@@ -180,8 +186,8 @@ void CpuExperts::clamped_swiglu(const Buffer& gate_up, int n_pairs, float alpha,
                              int end) { kernel(gate, up, alpha, limit, to, begin, end); });
 }
 
-void CpuExperts::combine(const Buffer& y, int n_rows, const Routing& routing, int hidden,
-                         Buffer& x) {
+void CpuExperts::combine(const Buffer& y, int n_rows, const Routing& routing, int hidden, Buffer& x,
+                         Store store) {
   const int k = routing.n_per_row;
   const int64_t parts = (hidden + kCombineColumns - 1) / kCombineColumns;
   const int64_t work = int64_t{n_rows} * hidden * k;
@@ -199,7 +205,11 @@ void CpuExperts::combine(const Buffer& y, int n_rows, const Routing& routing, in
         for (int c = 0; c < n; ++c) sum[c] += weight * from[c];
       }
       float* to = x.as<float>() + row * hidden + first;
-      for (int c = 0; c < n; ++c) to[c] += sum[c];
+      if (store == Store::kSet) {
+        std::copy_n(sum, n, to);
+      } else {
+        for (int c = 0; c < n; ++c) to[c] += sum[c];
+      }
     }
   });
 }

@@ -13,13 +13,15 @@ class CpuExperts final : public ExpertOperations {
   explicit CpuExperts(CpuBackend& backend) : backend_(backend) {}
 
   Routing make_routing(int max_rows, int n_experts, int n_per_row) override;
-  void route(const Buffer& logits, int n_rows, bool normalised, Routing& routing) override;
+  void route(const Buffer& logits, int n_rows, bool normalised, const Vector* scales,
+             Routing& routing) override;
   void gather(const Activations& x, int n_rows, const Routing& routing, Activations& out) override;
   void matmul(const Activations& x, int n_rows, const Routing& routing, std::span<const Matrix> w,
               Buffer& y) override;
   void clamped_swiglu(const Buffer& gate_up, int n_pairs, float alpha, float limit,
                       Activations& out) override;
-  void combine(const Buffer& y, int n_rows, const Routing& routing, int hidden, Buffer& x) override;
+  void combine(const Buffer& y, int n_rows, const Routing& routing, int hidden, Buffer& x,
+               Store store) override;
 
  private:
   CpuBackend& backend_;

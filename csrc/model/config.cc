@@ -130,6 +130,15 @@ void check_experts(const MoeConfig& moe, int n_layers, bool gated_mlp) {
   if (!gated_mlp) refuse("gated_mlp", "false", "true with experts");
 }
 
+// Experts instead of an MLP add to the residual stream as they are, those beside one are normed.
+void check_norms_of_experts(const ModelConfig& c) {
+  if (c.moe.n_experts == 0) return;
+  if (!c.pre_norm) refuse("pre_norm", "false", "true with experts");
+  if (c.post_norm == c.moe.beside_mlp) return;
+  refuse("post_norm", c.post_norm ? "true" : "false",
+         "true with experts beside an MLP, and false with experts instead of it");
+}
+
 }  // namespace
 
 void ModelConfig::validate() const {
@@ -173,9 +182,7 @@ void ModelConfig::validate() const {
   for (int layer = 0; layer < n_layers; ++layer) check_kv_layer(*this, layer);
   check_post_norm_parts(*this);
   check_experts(moe, n_layers, gated_mlp);
-  if (moe.n_experts > 0 && (!pre_norm || post_norm)) {
-    refuse("post_norm", post_norm ? "true" : "false", "false, and pre_norm true, with experts");
-  }
+  check_norms_of_experts(*this);
 }
 
 }  // namespace pb

@@ -40,6 +40,7 @@ struct MoeConfig {
   // between -limit and limit.
   float swiglu_limit = 0.0f;
   float swiglu_alpha = 1.0f;
+  bool beside_mlp = false;     // layers have their MLP too; what both give is normed and summed
   std::vector<bool> in_layer;  // (n_layers); empty where no layer has experts
 };
 

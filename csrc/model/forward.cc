@@ -44,7 +44,8 @@ Forward::Forward(const ModelConfig& config, const Weights& weights, Backend& bac
     if (w.experts) {
       normed_.add(w.experts->router.dtype);
       normed_.add(w.experts->gate_up[0].dtype);
-    } else {
+    }
+    if (!w.gate_up.empty()) {
       for (const Matrix& m : w.gate_up) normed_.add(m.dtype);
       gate_up_size = std::max(gate_up_size, w.gate_up[0].y_columns());
       activated_.add(w.down.n_in, w.down.dtype);
@@ -155,14 +156,18 @@ void Forward::attention_block(int n_rows, int layer, ModelKv& kv) {
   leave_block(n_rows, attended, w.o, w.attn_post_norm);
 }
 
-// x += W_down (act(W_gate norm(x)) * W_up norm(x)), or W_down act(W_up norm(x))
+// x += W_down (act(W_gate norm(x)) * W_up norm(x)), or W_down act(W_up norm(x)); or experts; or
+// x += norm(norm(MLP) + norm(experts))
 void Forward::mlp_block(int n_rows, int layer) {
   const LayerWeights& w = weights_.layers[static_cast<size_t>(layer)];
-  if (w.experts) return moe_->run(n_rows, w, normed_, x_);
+  if (w.experts && !w.beside) return moe_->run(n_rows, w, normed_, x_);
   entering_products(n_rows, w.mlp_norm, config_.mlp_norm_in_stream(), w.gate_up, gate_up_);
   Activations& activated = activated_.of(w.down.n_in, w.down.dtype);
   backend_.activate(gate_up_, n_rows, config_.activation, config_.gated_mlp, activated);
-  leave_block(n_rows, activated, w.down, w.mlp_post_norm);
+  if (!w.beside) return leave_block(n_rows, activated, w.down, w.mlp_post_norm);
+  backend_.matmul(activated, n_rows, w.down, block_out_, Store::kSet);
+  moe_->run_beside(n_rows, w, normed_, x_, block_out_);
+  backend_.norm_add(block_out_, n_rows, *w.mlp_post_norm, x_);
 }
 
 const Buffer& Forward::logits(int first, int n) {

@@ -26,20 +26,39 @@ Moe::Moe(const ModelConfig& config, const Weights& weights, Backend& backend, in
   }
   gate_up_ = floats(backend, max_pairs, 2 * moe.intermediate_size);
   outputs_ = floats(backend, max_pairs, config.hidden_size);
+  if (moe.beside_mlp) combined_ = floats(backend, max_rows, config.hidden_size);
 }
 
 void Moe::run(int n_rows, const LayerWeights& layer, ActivationSet& normed, Buffer& x) {
-  const Experts& experts = *layer.experts;
+  compute(n_rows, *layer.experts, *layer.mlp_norm, *layer.mlp_norm, normed, x);
+  backend_.experts()->combine(outputs_, n_rows, routing_, config_.hidden_size, x, Store::kAdd);
+}
+
+void Moe::run_beside(int n_rows, const LayerWeights& layer, ActivationSet& normed, const Buffer& x,
+                     Buffer& mlp_out) {
+  const BesideNorms& norms = *layer.beside;
+  compute(n_rows, *layer.experts, norms.router, norms.experts, normed, x);
+  backend_.experts()->combine(outputs_, n_rows, routing_, config_.hidden_size, combined_,
+                              Store::kSet);
+  backend_.encoders()->norm_in_place(mlp_out, n_rows, norms.mlp_out);
+  backend_.norm_add(combined_, n_rows, norms.experts_out, mlp_out);
+}
+
+void Moe::compute(int n_rows, const Experts& experts, const Norm& router_norm, const Norm& norm,
+                  ActivationSet& normed, const Buffer& x) {
   ExpertOperations& operations = *backend_.experts();
   const int n_pairs = n_rows * config_.moe.n_experts_per_row;
   // A choice of experts is not continuous: inputs that were rounded would often flip it.
   Activations& of_router = normed.of(experts.router.dtype);
-  backend_.norm(x, {.n = n_rows}, *layer.mlp_norm, of_router);
+  backend_.norm(x, {.n = n_rows}, router_norm, of_router);
   backend_.matmul(of_router, n_rows, experts.router, router_logits_, Store::kSet);
-  operations.route(router_logits_, n_rows, config_.moe.normalised, routing_);
+  operations.route(router_logits_, n_rows, config_.moe.normalised,
+                   experts.scales ? &*experts.scales : nullptr, routing_);
 
   Activations& of_experts = normed.of(experts.gate_up[0].dtype);
-  if (&of_experts != &of_router) backend_.norm(x, {.n = n_rows}, *layer.mlp_norm, of_experts);
+  if (&of_experts != &of_router || &norm != &router_norm) {
+    backend_.norm(x, {.n = n_rows}, norm, of_experts);
+  }
   Activations& gathered = gathered_.of(experts.gate_up[0].dtype);
   Activations& activated = activated_.of(experts.down[0].dtype);
   operations.gather(of_experts, n_rows, routing_, gathered);
@@ -51,7 +70,6 @@ void Moe::run(int n_rows, const LayerWeights& layer, ActivationSet& normed, Buff
     backend_.activate(gate_up_, n_pairs, config_.activation, true, activated);
   }
   operations.matmul(activated, n_rows, routing_, experts.down, outputs_);
-  operations.combine(outputs_, n_rows, routing_, config_.hidden_size, x);
 }
 
 }  // namespace pb

@@ -1,7 +1,7 @@
 // The MLP of a layer that has experts: a router gives every row few of many small gated MLPs.
 //
 // Mixtral (Jiang et al. 2024, arXiv:2401.04088), Qwen3-MoE (Qwen team 2025, arXiv:2505.09388) and
-// gpt-oss (OpenAI 2025, arXiv:2508.10925).
+// gpt-oss (OpenAI 2025, arXiv:2508.10925). In Gemma 4 26B-A4B, an MLP is beside the experts.
 #pragma once
 
 #include "model/activation_set.h"
@@ -21,7 +21,16 @@ class Moe {
   // for the dtypes of their router, gate and up.  x (n_rows, hidden) f32
   void run(int n_rows, const LayerWeights& layer, ActivationSet& normed, Buffer& x);
 
+  // mlp_out = norm(mlp_out) + norm(the weighted sum of the experts of norm(x)), of a layer that has
+  // experts beside its MLP.  x, mlp_out (n_rows, hidden) f32
+  void run_beside(int n_rows, const LayerWeights& layer, ActivationSet& normed, const Buffer& x,
+                  Buffer& mlp_out);
+
  private:
+  // outputs_ = what the experts that router_norm(x) chooses make of norm(x).
+  void compute(int n_rows, const Experts& experts, const Norm& router_norm, const Norm& norm,
+               ActivationSet& normed, const Buffer& x);
+
   const ModelConfig& config_;
   Backend& backend_;
   Buffer router_logits_;  // (max_rows, n_experts) f32
@@ -30,6 +39,7 @@ class Moe {
   Buffer gate_up_;           // (max_rows * n_experts_per_row, 2 intermediate) f32
   ActivationSet activated_;  // (max_rows * n_experts_per_row, intermediate)
   Buffer outputs_;           // (max_rows * n_experts_per_row, hidden) f32
+  Buffer combined_;          // (max_rows, hidden) f32, where it is normed before it is added
 };
 
 }  // namespace pb

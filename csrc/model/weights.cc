@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstdio>
 #include <functional>
 #include <initializer_list>
 #include <memory>
@@ -12,20 +11,14 @@
 #include <vector>
 
 #include "base/error.h"
-#include "base/hash64.h"
 #include "base/mapped_file.h"
 #include "model/checkpoint.h"
 #include "model/packed_file.h"
+#include "model/weights_cache.h"
 #include "ops/read_tensor.h"
 
 namespace pb {
 namespace {
-
-// Of the matrix that is made of a tensor, where `dtype` is asked for.
-DType matrix_dtype(const TensorView& view, DType dtype, const Backend& backend) {
-  if (!view.keeps_dtype || !backend.mixes_dtypes()) return dtype;
-  return view.dtype == DType::kF16 ? DType::kBF16 : view.dtype;
-}
 
 // The one walk over the weights. Matrices come from `reader` if there is one, else the backend
 // packs them; they go to `writer` too if there is one.
@@ -84,7 +77,9 @@ class Loader {
     if (config_.pre_norm) w.mlp_norm = norm(prefix + "mlp_norm", hidden);
     if (config_.has_experts(number)) {
       w.experts = experts(prefix);
-      return w;
+      if (!config_.moe.beside_mlp) return w;
+      w.beside = {norm(prefix + "router_norm", hidden), norm(prefix + "experts_norm", hidden),
+                  norm(prefix + "mlp_out_norm", hidden), norm(prefix + "experts_out_norm", hidden)};
     }
     if (config_.gated_mlp) {
       w.gate_up = stacked(prefix, {{"gate", inner}, {"up", inner}}, hidden);
@@ -175,6 +170,9 @@ class Loader {
     const std::array router_bias = {
         checkpoint_.bias(prefix + "router.bias", config_.moe.n_experts)};
     e.router = matrix(router, router_bias, DType::kF32);
+    if (config_.moe.beside_mlp) {
+      e.scales = vector(prefix + "expert_scales.weight", config_.moe.n_experts);
+    }
     for (size_t i = 0; i < downs.size(); ++i) {
       e.gate_up.push_back(matrix_of(gates_ups, gates_ups_biases, 2 * i, 2, of_gates_ups));
       e.down.push_back(matrix_of(downs, downs_biases, i, 1, of_downs));
@@ -321,40 +319,6 @@ class Loader {
   int64_t total_ = 0;
 };
 
-// All that the bytes of packed weights depend on.
-std::string full_key(const WeightsCache& cache, const TensorMap& tensors, DType dtype,
-                     const Backend& backend) {
-  std::string key = cache.key + " dtype=" + dtype_name(dtype) + " layout=" + backend.layout() +
-                    " file=" + std::to_string(kPackedFileVersion);
-  std::string kept;
-  for (const auto& [name, view] : tensors) {
-    const DType own = matrix_dtype(view, dtype, backend);
-    if (own != dtype) kept += name + " " + dtype_name(own) + "\n";
-  }
-  if (kept.empty()) return key;
-  return key + " kept=" +
-         std::to_string(hash64({reinterpret_cast<const std::byte*>(kept.data()), kept.size()}));
-}
-
-std::string cache_path(const WeightsCache& cache, const std::string& key) {
-  std::array<char, 17> digits{};
-  const uint64_t hash = hash64({reinterpret_cast<const std::byte*>(key.data()), key.size()});
-  std::snprintf(digits.data(), digits.size(), "%016llx", static_cast<unsigned long long>(hash));
-  return cache.directory + "/" + cache.name + "-" + digits.data() + ".packed";
-}
-
-size_t packed_bytes(const TensorMap& tensors, DType dtype, const Backend& backend) {
-  size_t bytes = 0;
-  for (const auto& [name, view] : tensors) {
-    if (view.cols == 1) continue;
-    bytes += backend
-                 .matrix_bytes(static_cast<int>(view.rows), static_cast<int>(view.cols),
-                               matrix_dtype(view, dtype, backend))
-                 .packed;
-  }
-  return bytes;
-}
-
 }  // namespace
 
 Weights load_weights(const ModelConfig& config, const TensorMap& tensors, DType dtype,
@@ -363,7 +327,10 @@ Weights load_weights(const ModelConfig& config, const TensorMap& tensors, DType 
     throw Error(ErrorCode::kConfig, "device '" + backend.device() + "' cannot run " + what + " (" +
                                         config.architecture + ") yet; use device='cpu'");
   };
-  if (config.moe.n_experts > 0 && backend.experts() == nullptr) refuse("mixtures of experts");
+  if (config.moe.n_experts > 0 &&
+      (backend.experts() == nullptr || (config.moe.beside_mlp && backend.encoders() == nullptr))) {
+    refuse("mixtures of experts");
+  }
   if (config.needs_encoders() && backend.encoders() == nullptr) refuse("encoders");
   const bool has_sinks = std::ranges::any_of(
       tensors, [](const auto& tensor) { return tensor.first.ends_with(".sinks.weight"); });
@@ -376,7 +343,7 @@ Weights load_weights(const ModelConfig& config, const TensorMap& tensors, DType 
   };
   if (options.cache.directory.empty()) return load(nullptr, nullptr);
 
-  const std::string key = full_key(options.cache, tensors, dtype, backend);
+  const std::string key = cache_key(options.cache, tensors, dtype, backend);
   const std::string path = cache_path(options.cache, key);
   std::string problem;
   try {

@@ -29,7 +29,9 @@ namespace pb {
 //   layers.{i}.sinks.weight (heads)
 //   layers.{i}.router.{weight,bias} (experts, hidden),
 //   layers.{i}.experts.{e}.{gate,up,down}.{weight,bias}:
-//   instead of gate, up and down, where the layer has experts
+//   instead of gate, up and down, where the layer has experts, or beside them; then with
+//   layers.{i}.{router_norm,experts_norm,mlp_out_norm,experts_out_norm}.weight (hidden) ·
+//   layers.{i}.expert_scales.weight (experts)
 //   final_norm.{weight,bias} · head.weight
 using TensorMap = std::map<std::string, TensorView>;
 
@@ -57,9 +59,18 @@ struct LoadOptions {
 };
 
 struct Experts {
-  Matrix router;                // (n_experts, hidden), f32 whatever the others are
-  std::vector<Matrix> gate_up;  // (n_experts) of (2 moe.intermediate, hidden): gate, then up
-  std::vector<Matrix> down;     // (n_experts) of (hidden, moe.intermediate)
+  Matrix router;                 // (n_experts, hidden), f32 whatever the others are
+  std::vector<Matrix> gate_up;   // (n_experts) of (2 moe.intermediate, hidden): gate, then up
+  std::vector<Matrix> down;      // (n_experts) of (hidden, moe.intermediate)
+  std::optional<Vector> scales;  // (n_experts): of how much an expert's result counts
+};
+
+// Norms of a layer with experts beside its MLP.
+struct BesideNorms {
+  Norm router;       // (hidden), of what enters the router
+  Norm experts;      // (hidden), of what enters the experts
+  Norm mlp_out;      // (hidden), of what the MLP gives
+  Norm experts_out;  // (hidden), of what the experts give
 };
 
 // What a layer does with its own input (LayerInputs).
@@ -89,7 +100,8 @@ struct LayerWeights {
   Matrices gate_up;  // (2 intermediate, hidden): gate, then up; up alone where not gated
   Matrix down;       // (hidden, intermediate)
   std::optional<Norm> mlp_post_norm;  // (hidden), of what the MLP adds
-  std::optional<Experts> experts;     // instead of gate_up and down
+  std::optional<Experts> experts;     // instead of gate_up and down, or beside them
+  std::optional<BesideNorms> beside;  // where the layer has both
   std::optional<LayerInputWeights> input;
 };
 

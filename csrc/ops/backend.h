@@ -70,8 +70,6 @@ struct AttentionLayer {
   bool writes_kv = true;         // else k and v are those of an earlier layer, and not in qkv
 };
 
-enum class Store { kSet, kAdd };  // y = ..., y += ...
-
 // Softmax is taken over fixed segments of this many positions, by absolute position, and the
 // segments' partial states are merged in order.
 inline constexpr int kAttentionSegment = 256;

@@ -1,4 +1,5 @@
-// The operations that encoders need besides those of a decoder.
+// The operations that encoders need besides those of a decoder, and layers with experts beside an
+// MLP.
 //
 // A device that has them also attends both ways, where AttentionLayer says so.
 #pragma once

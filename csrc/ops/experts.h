@@ -34,8 +34,10 @@ class ExpertOperations {
 
   // In a pass: chooses for every row the n_per_row experts of the greatest logits; of equal ones
   // that of the lower number. Weights are the softmax over all experts, or over the chosen ones
-  // where `normalised`.  logits (n_rows, n_experts) f32
-  virtual void route(const Buffer& logits, int n_rows, bool normalised, Routing& routing) = 0;
+  // where `normalised`, times the expert's scale.
+  // logits (n_rows, n_experts) f32; scales (n_experts), null = all 1
+  virtual void route(const Buffer& logits, int n_rows, bool normalised, const Vector* scales,
+                     Routing& routing) = 0;
 
   // out[pair] = x[row of the pair].  x (n_rows, n_in) -> out (n_rows * n_per_row, n_in)
   virtual void gather(const Activations& x, int n_rows, const Routing& routing,
@@ -51,10 +53,10 @@ class ExpertOperations {
   virtual void clamped_swiglu(const Buffer& gate_up, int n_pairs, float alpha, float limit,
                               Activations& out) = 0;
 
-  // x[row] += the sum over its experts, in ascending order, of weight * y[pair]. The sum starts at
-  // zero and is added to x at last.  y (n_rows * n_per_row, hidden), x (n_rows, hidden) f32
-  virtual void combine(const Buffer& y, int n_rows, const Routing& routing, int hidden,
-                       Buffer& x) = 0;
+  // x[row] (=|+=) the sum over its experts, in ascending order, of weight * y[pair]. The sum starts
+  // at zero and goes to x at last.  y (n_rows * n_per_row, hidden), x (n_rows, hidden) f32
+  virtual void combine(const Buffer& y, int n_rows, const Routing& routing, int hidden, Buffer& x,
+                       Store store) = 0;
 };
 
 }  // namespace pb

@@ -72,6 +72,8 @@ struct Activations {
   Buffer groups;
 };
 
+enum class Store { kSet, kAdd };  // y = ..., y += ...
+
 // cos and sin of every position: (n_positions, head_dim / 2) each.
 struct RopeTable {
   int n_positions = 0;

@@ -23,6 +23,7 @@ from .gguf_encoders import (
     read_modern_bert,
 )
 from .gguf_keys import ArchitectureKeys
+from .gguf_moe import expert_rules
 from .gguf_rope import original_positions
 from .limits import MAX_LAYERS, MAX_POSITIONS
 from .llama_config import LlamaSizes
@@ -42,6 +43,7 @@ class GgufArchitecture:
 
     change: makes of a Llama-like configuration that of this architecture, by its own keys.
     rules: of its tensors, with transformers' names as sources; biases as in `llama.rules`.
+    expert_rules: of its routers and experts, with GGUF's names as sources.
     names: GGUF's names of parts of a layer, where they are not those of a Llama.
     has_windows, has_attention_scale, has_rotary_dim, has_yarn_log_multiplier: its keys may say
         these.
@@ -56,6 +58,7 @@ class GgufArchitecture:
 
     change: Callable[[ArchitectureKeys, ModelConfig], ModelConfig] = lambda _, config: config
     rules: Callable[..., Iterator[TensorRule]] = llama.rules
+    expert_rules: Callable[[ModelConfig], Iterator[TensorRule]] = expert_rules
     names: Mapping[str, str] = field(default_factory=dict)
     has_windows: bool = False
     has_attention_scale: bool = False
@@ -201,7 +204,11 @@ ARCHITECTURES = {
         read_encoder=_modern_bert, own_rules=modern_bert_rules, has_windows=True
     ),
     "gemma4": GgufArchitecture(
-        read=gguf_gemma4.read, rules=gguf_gemma4.rules, unused=gguf_gemma4.unused_tensors
+        read=gguf_gemma4.read,
+        rules=gguf_gemma4.rules,
+        expert_rules=gguf_gemma4.expert_rules,
+        names=gguf_gemma4.NAMES,
+        unused=gguf_gemma4.unused_tensors,
     ),
     "granite": GgufArchitecture(change=_granite, has_attention_scale=True, in_pairs=True),
     "olmo2": GgufArchitecture(change=_olmo2, rules=olmo.rules, has_windows=True),

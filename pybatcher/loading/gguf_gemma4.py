@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .families import gemma4
+from . import gguf_moe
+from .families import gemma4, gemma4_moe
 from .fields import Fields
 from .gguf_keys import ArchitectureKeys
 from .limits import (
@@ -28,7 +29,14 @@ from .model_config import LayerShape, ModelConfig
 from .rope import Rope, read_rope
 from .tensors import TensorRule
 
-__all__ = ["read", "rules", "unused_tensors"]
+__all__ = ["NAMES", "expert_rules", "read", "rules", "unused_tensors"]
+
+NAMES = {
+    "experts_norm": "pre_ffw_norm_2",
+    "mlp_out_norm": "post_ffw_norm_1",
+    "experts_out_norm": "post_ffw_norm_2",
+}
+"""GGUF's names of norms around MLP and experts."""
 
 _NO_TURN = 1e29
 
@@ -40,7 +48,6 @@ def read(
 
     rope_divisors: of the frequencies of layers that see all. Raises ModelFormatError.
     """
-    keys.refuse_unless("expert_count", 0)
     keys.refuse_unless("attention.scale", 1.0)
     n_layers = keys.integer("block_count", 1, MAX_LAYERS)
     sliding = _read_sliding(keys, n_layers)
@@ -72,6 +79,7 @@ def read(
         sliding=sliding,
         layer_input_size=size,
         logit_softcap=keys.number("final_logit_softcapping", 0.0, 1e6, 0.0),
+        moe=gguf_moe.read_moe(keys.fields, "gemma4", sizes),
     )
 
 
@@ -83,6 +91,41 @@ def rules(config: ModelConfig, **_biases: bool) -> Iterator[TensorRule]:
             keys = f"blk.{part[1]}.attn_k.weight"
             rule = replace(rule, otherwise=replace(rule, source=keys))
         yield rule
+
+
+def expert_rules(config: ModelConfig) -> Iterator[TensorRule]:
+    """Yield the rules of routers and experts, with GGUF's names as sources.
+
+    The converter writes gate over up in one tensor; other programs keep them apart.
+    """
+    if config.moe is None:
+        return
+    n, inner = config.moe.n_experts, config.moe.intermediate_size
+    for rule in gguf_moe.expert_rules(config):
+        _, number, *_, part, _ = rule.name.split(".")
+        if part not in ("gate", "up"):
+            yield rule
+            continue
+        first = 0 if part == "gate" else inner
+        yield replace(
+            rule,
+            source=f"blk.{number}.ffn_gate_up_exps.weight",
+            shape=(n, 2 * inner, config.hidden_size),
+            rows=(first, first + inner),
+            otherwise=rule,
+        )
+    for layer in range(config.n_layers):
+        yield TensorRule(
+            name=f"layers.{layer}.router_norm.weight",
+            source=f"blk.{layer}.ffn_gate_inp.scale",
+            shape=(config.hidden_size,),
+            times=gemma4_moe.router_factor(config),
+        )
+        yield TensorRule(
+            name=f"layers.{layer}.expert_scales.weight",
+            source=f"blk.{layer}.ffn_down_exps.scale",
+            shape=(n,),
+        )
 
 
 def unused_tensors(config: ModelConfig) -> Collection[str]:

@@ -28,7 +28,6 @@ from .fingerprint import fingerprint
 from .gguf_architectures import ARCHITECTURES, GgufArchitecture
 from .gguf_config import read_config
 from .gguf_file import map_gguf
-from .gguf_moe import expert_rules
 from .gguf_rope import LongRopeDivisors
 from .gguf_tokenizer import read_tokenizer
 from .limits import MAX_VOCABULARY
@@ -178,7 +177,7 @@ def _blueprint(
     names = {**_NAMES, **own.names}
     renamed = tuple(replace(rule, source=gguf_name(rule.name, names)) for rule in rules)
     tied = gguf_name(HEAD) not in tensors
-    return Blueprint(config, (*renamed, *expert_rules(config)), tied)
+    return Blueprint(config, (*renamed, *own.expert_rules(config)), tied)
 
 
 def gguf_name(name: str, names: Mapping[str, str] = _NAMES) -> str:
@@ -201,7 +200,7 @@ def _refuse_unknown_tensors(
     metadata: Fields,
 ) -> None:
     """Raise ModelFormatError for a tensor without a rule: the model would lack that part."""
-    known = {rule.source for rule in blueprint.rules}
+    known = {rule.among(tensors).source for rule in blueprint.rules}
     known |= {rule.plus_row.source for rule in blueprint.rules if rule.plus_row is not None}
     known |= {_ROPE_DIVISORS, *_LONGROPE_DIVISORS, *unused}
     if not blueprint.config.causal:

@@ -22,6 +22,8 @@ __all__ = ["expert_rules", "read_moe"]
 # llama.cpp's gating functions.
 _SOFTMAX = 1
 _SOFTMAX_OF_CHOSEN = 3
+_ARCHITECTURES = ("llama", "qwen3moe", "gpt-oss", "gemma4")
+_WIDE_AS_MLP = ("llama", "gpt-oss")  # experts, where the file does not say how wide they are
 
 
 def read_moe(fields: Fields, architecture: str, sizes: LlamaSizes) -> MoeConfig | None:
@@ -32,7 +34,7 @@ def read_moe(fields: Fields, architecture: str, sizes: LlamaSizes) -> MoeConfig 
     is_oss = architecture == "gpt-oss"
     always = is_oss or architecture == "qwen3moe"
     name = f"{architecture}.expert_count"
-    if architecture not in ("llama", "qwen3moe", "gpt-oss"):
+    if architecture not in _ARCHITECTURES:
         fields.refuse_unless(name, 0)
         return None
     n_experts = fields.integer(name, 1 if always else 0, MAX_EXPERTS, *(() if always else (0,)))
@@ -46,7 +48,7 @@ def read_moe(fields: Fields, architecture: str, sizes: LlamaSizes) -> MoeConfig 
     )
     fields.refuse_unless(f"{architecture}.expert_weights_norm", True)
     fields.refuse_unless(f"{architecture}.expert_weights_scale", 0.0, 1.0)
-    default = () if architecture == "qwen3moe" else (sizes.intermediate_size,)
+    default = (sizes.intermediate_size,) if architecture in _WIDE_AS_MLP else ()
     return MoeConfig(
         n_experts=n_experts,
         n_experts_per_row=fields.integer(f"{architecture}.expert_used_count", 1, n_experts),
@@ -57,6 +59,7 @@ def read_moe(fields: Fields, architecture: str, sizes: LlamaSizes) -> MoeConfig 
         in_layer=(True,) * sizes.n_layers,
         swiglu_limit=gpt_oss.SWIGLU_LIMIT if is_oss else 0.0,
         swiglu_alpha=gpt_oss.SWIGLU_ALPHA if is_oss else 1.0,
+        beside_mlp=architecture == "gemma4",
     )
 
 

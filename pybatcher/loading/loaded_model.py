@@ -49,7 +49,9 @@ class LoadedModel:
         layers.{i}.gate, up (intermediate, hidden), down (hidden, intermediate) .weight .bias
         layers.{i}.sinks.weight (heads,)
         layers.{i}.router (experts, hidden), layers.{i}.experts.{e}.gate, up, down .weight .bias:
-        instead of gate, up and down in a layer with experts
+        instead of gate, up and down in a layer with experts, or beside them; then with
+        layers.{i}.router_norm, experts_norm, mlp_out_norm, experts_out_norm .weight (hidden,) and
+        layers.{i}.expert_scales.weight (experts,)
         final_norm .weight .bias (hidden,) · head.weight (vocab, hidden)
     dtype: of the token embedding, "f32" | "f16" | "bf16"; other tensors may differ. For a
         GGUF file the dtype of most of its matrices, which may also be a format in ENGINE_BLOCKS;

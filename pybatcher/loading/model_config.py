@@ -46,7 +46,7 @@ class ModelConfig:
     attention_softcap: bounds the scores s: `softcap * tanh(s / softcap)`; 0: none.
     sliding_windows: for each layer, how many positions a query sees, itself
         included; 0 = all. Where attention is not causal, on each side.
-    moe: the experts that are the MLP of some layers; None: no layer has any.
+    moe: the experts that are the MLP of some layers, or beside it; None: no layer has any.
     causal: a query sees what comes before it; else what follows too, and a text is computed
         as a whole.
     norm_bias: norms of kind "layer" have a bias; else it is 0.

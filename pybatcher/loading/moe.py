@@ -22,8 +22,10 @@ class MoeConfig:
     normalised: the weights of a row's experts sum to 1; False: the weights of all experts do.
     swiglu_limit: above 0: an expert is `down(g * sigmoid(swiglu_alpha * g) * (u + 1))`, where g is
         `gate(x)` up to the limit and u is `up(x)` between its negative and it. 0: it is
-        `down(silu(gate(x)) * up(x))`.
+        `down(act(gate(x)) * up(x))`.
     in_layer: for each layer, whether it has experts.
+    beside_mlp: layers with experts have their MLP too. What both give is normed, and their sum is
+        what the layer's MLP would give.
     """
 
     n_experts: int
@@ -33,3 +35,8 @@ class MoeConfig:
     in_layer: tuple[bool, ...]
     swiglu_limit: float = 0.0
     swiglu_alpha: float = 1.0
+    beside_mlp: bool = False
+
+    def replaces_mlp(self, layer: int) -> bool:
+        """Return whether a layer has experts instead of its MLP."""
+        return self.in_layer[layer] and not self.beside_mlp

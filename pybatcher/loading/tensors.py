@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -68,6 +68,7 @@ class TensorRule:
     rows: [begin, end) of the outputs of a fused tensor; None = all. row_step: every so many of
         them.
     plus: added to the values, in f32: 1 where a norm multiplies by 1 + weight.
+    times: multiplies the values, in f32.
     index: which matrix of a tensor that stacks several, as experts are; None: it is one.
     otherwise: the rule to take where `source` is absent and that rule's source is not.
     plus_row: a rule whose tensor's first row is added to every row, in f32.
@@ -82,10 +83,17 @@ class TensorRule:
     rows: tuple[int, int] | None = None
     row_step: int = 1
     plus: float = 0.0
+    times: float = 1.0
     index: int | None = None
     otherwise: TensorRule | None = None
     plus_row: TensorRule | None = None
     head_order: tuple[int, ...] = ()
+
+    def among(self, available: Container[str]) -> TensorRule:
+        """Return this rule, or `otherwise` where its source is there and this one's is not."""
+        if self.otherwise is None or self.source in available:
+            return self
+        return self.otherwise if self.otherwise.source in available else self
 
 
 def gather(
@@ -98,17 +106,16 @@ def gather(
     """
     result = {}
     for rule in rules:
-        if rule.otherwise is not None and rule.source not in available:
-            rule = rule.otherwise if rule.otherwise.source in available else rule
+        rule = rule.among(available)
         tensor = _checked(rule, available, origin)
         if tensor.stored is not None:
             result[rule.name] = _outputs_of(tensor, tensor.stored, rule)
             continue
         array = _part(rule, tensor.array)
         scales = None if tensor.scales is None else _part(rule, tensor.scales)
-        if rule.plus:
-            sums = _as_f32(array, tensor.dtype) + np.float32(rule.plus)
-            result[rule.name] = Tensor(sums, "f32", tensor.source)
+        if rule.plus or rule.times != 1.0:
+            made = _as_f32(array, tensor.dtype) * np.float32(rule.times) + np.float32(rule.plus)
+            result[rule.name] = Tensor(made, "f32", tensor.source)
             continue
         if rule.plus_row is not None:
             added = _checked(rule.plus_row, available, origin)

@@ -235,10 +235,12 @@ def make_module(
         with torch.no_grad():
             for name, parameter in module.named_parameters():
                 if parameter.ndim == 1 or name.endswith("_bias"):
-                    is_factor = name.endswith("weight") and architecture not in _PLUS_ONE
-                    centre = 1.0 if is_factor else 0.0
+                    is_factor = name.endswith(("weight", "scale"))
+                    centre = 1.0 if is_factor and architecture not in _PLUS_ONE else 0.0
                     if architecture == "gemma4" and name.endswith("q_norm.weight"):
                         centre = parameter.numel() ** -0.5  # its scores are not scaled
+                    if name.endswith("router.scale"):
+                        centre = parameter.numel() ** 0.5  # it is divided by that
                     parameter.copy_(centre + 0.1 * torch.randn_like(parameter))
             for name, buffer in module.named_buffers():
                 if name.endswith("layer_scalar"):

@@ -74,7 +74,7 @@ def test_tensors_of_shared_keys_are_left_alone() -> None:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"expert_count": 8}, "expert_count is 8"),
+        ({"expert_count": 8}, "expert_used_count is missing"),
         ({"attention__scale": 0.5}, "attention.scale is 0.5"),
         ({"attention__shared_kv_layers": 5}, "shared_kv_layers is 5"),
         ({"attention__shared_kv_layers": 4}, "shared_kv_layers is 4; .*of either kind"),

@@ -1,4 +1,4 @@
-"""Random configurations of Gemma 4: like E2B, like 31B, and with any of its parts."""
+"""Random configurations of Gemma 4: like E2B, 31B, 26B-A4B, and with any of its parts."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 __all__ = ["GEMMA4", "gemma4_shape"]
 
-GEMMA4 = ("gemma4_e2b", "gemma4_31b", "gemma4_any")
+GEMMA4 = ("gemma4_e2b", "gemma4_31b", "gemma4_any", "gemma4_moe")
 
 
 def gemma4_shape(
@@ -32,7 +32,7 @@ def gemma4_shape(
         "vocab_size_per_layer_input": shape["vocab_size"],
         "attention_k_eq_v": False,
     }
-    if family == "gemma4_e2b" or (family == "gemma4_any" and rng.integers(2)):
+    if family == "gemma4_e2b" or (family in ("gemma4_any", "gemma4_moe") and rng.integers(2)):
         fields["hidden_size_per_layer_input"] = int(rng.integers(8, 33))
     # transformers 5.23 cannot compute layers that share without inputs of layers.
     has_inputs = fields["hidden_size_per_layer_input"] > 0
@@ -46,9 +46,22 @@ def gemma4_shape(
         counts = [n_heads // ratio for ratio in ratios if n_heads % ratio == 0]
         fields["attention_k_eq_v"] = family == "gemma4_31b" or bool(rng.integers(2))
         fields["num_global_key_value_heads"] = int(rng.choice(counts))
+    if family == "gemma4_moe":
+        fields |= _experts(rng)
     if family == "gemma4_any":
         fields["attention_bias"] = bool(rng.integers(2))
     return "gemma4", fields
+
+
+def _experts(rng: np.random.Generator) -> dict[str, Any]:
+    """Return fields of mixtures of experts: some have few rows for many experts."""
+    n_experts = int(rng.integers(4, 17))
+    return {
+        "enable_moe_block": True,
+        "num_experts": n_experts,
+        "top_k_experts": int(rng.integers(1, 5)),
+        "moe_intermediate_size": int(rng.integers(7, 70)),
+    }
 
 
 def _layer_types(rng: np.random.Generator, n_layers: int) -> list[str]:

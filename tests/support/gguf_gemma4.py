@@ -17,6 +17,17 @@ GEMMA4_PARTS = {
     "per_layer_input_gate": "inp_gate",
     "per_layer_projection": "proj",
     "post_per_layer_input_norm": "post_norm",
+    "pre_feedforward_layernorm_2": "pre_ffw_norm_2",
+    "post_feedforward_layernorm_1": "post_ffw_norm_1",
+    "post_feedforward_layernorm_2": "post_ffw_norm_2",
+    "router.proj": "ffn_gate_inp",
+}
+_OF_LAYER = {
+    "layer_scalar": "layer_output_scale.weight",
+    "router.scale": "ffn_gate_inp.scale",
+    "router.per_expert_scale": "ffn_down_exps.scale",
+    "experts.gate_up_proj": "ffn_gate_up_exps.weight",
+    "experts.down_proj": "ffn_down_exps.weight",
 }
 _WHOLE = {
     "model.embed_tokens_per_layer.weight": "per_layer_token_embd.weight",
@@ -27,9 +38,10 @@ _WHOLE = {
 
 def gemma4_name(name: str) -> str | None:
     """Return llama.cpp's name of a tensor that is named by no part of a layer."""
-    if name.endswith(".layer_scalar"):
-        return f"blk.{name.split('.')[2]}.layer_output_scale.weight"
-    return _WHOLE.get(name)
+    if name in _WHOLE:
+        return _WHOLE[name]
+    _, _, layer, part = name.split(".", 3)
+    return f"blk.{layer}.{_OF_LAYER[part]}" if part in _OF_LAYER else None
 
 
 def _full_head_dim(config: dict[str, Any]) -> int:
@@ -69,6 +81,9 @@ def add_gemma4(writer: gguf.GGUFWriter, config: dict[str, Any]) -> None:
     writer.add_sliding_window_pattern([kind == "sliding_attention" for kind in types])
     theta = config["rope_parameters"]["sliding_attention"]["rope_theta"]
     writer.add_rope_freq_base_swa(theta)
+    if config["enable_moe_block"]:
+        writer.add_expert_count(config["num_experts"])
+        writer.add_expert_used_count(config["top_k_experts"])
 
 
 def gemma4_divisors(config: dict[str, Any]) -> NDArray[np.float32]:

@@ -30,6 +30,7 @@ ELSEWHERE = {
     "cli/serve.py": "sidecar/front/test_server.py",
     # Plain values.
     "loading/model_config.py": "loading/families/test_gemma4.py",
+    "loading/moe.py": "loading/families/test_gemma4_moe.py",
     # A part of what metadata describe.
     "loading/gguf_rope.py": "loading/test_gguf_config.py",
     # Grammars of calls, as parts of those of whole responses.

@@ -160,6 +160,8 @@ def make_subject(directory: Path, family: str, seed: int, dtype: str) -> Subject
     if family == "gpt_oss" and dtype != "float32":
         # All experts: a choice that rounding flips is an error of any size.
         shape["num_experts_per_tok"] = shape["num_local_experts"]
+    if family == "gemma4_moe" and dtype != "float32":
+        shape["top_k_experts"] = shape["num_experts"]
     make_checkpoint(directory, architecture, seed=seed, dtype=dtype, tokenizer=False, **shape)
     module = transformers.AutoModelForCausalLM.from_pretrained(
         directory,
@@ -234,7 +236,7 @@ def check_f32(directory: Path, family: str, seed: int) -> None:
     "family",
     [
         *("llama2", "qwen2", "gpt2", "qwen3_moe", "mixtral", "gpt_oss", "granite", "olmo3"),
-        *("gemma2", "gemma3", "gemma4_e2b", "gemma4_31b"),
+        *("gemma2", "gemma3", "gemma4_e2b", "gemma4_31b", "gemma4_moe"),
     ],
 )
 def test_a_live_module_is_the_same_model(tmp_path: Path, family: str) -> None:
@@ -248,19 +250,26 @@ def test_a_live_module_is_the_same_model(tmp_path: Path, family: str) -> None:
     live.close()
 
 
-def test_of_experts_that_tie_the_first_is_taken(tmp_path: Path) -> None:
+@pytest.mark.parametrize("architecture", ["qwen3_moe", "gemma4"])
+def test_of_experts_that_tie_the_first_is_taken(architecture: str) -> None:
     """Two routers' rows are equal: the later expert is as if it were not there."""
-    module = make_module(
-        "qwen3_moe", seed=6, num_experts=4, num_experts_per_tok=1, mlp_only_layers=[]
-    )
-    blocks = [layer.mlp for layer in module.model.layers]
+    if architecture == "gemma4":
+        fields = {"enable_moe_block": True, "top_k_experts": 1, "moe_intermediate_size": 40}
+        module = make_module(architecture, seed=6, num_experts=4, **fields)
+        blocks = [(layer.router.proj, layer.experts) for layer in module.model.layers]
+        scales = [layer.router.per_expert_scale for layer in module.model.layers]
+    else:
+        fields = {"num_experts_per_tok": 1, "mlp_only_layers": []}
+        module = make_module(architecture, seed=6, num_experts=4, **fields)
+        blocks = [(layer.mlp.gate, layer.mlp.experts) for layer in module.model.layers]
+        scales = []
     with torch.no_grad():
-        for block in blocks:
-            block.gate.weight[3] = block.gate.weight[1]
+        for router, _ in blocks:
+            router.weight[3] = router.weight[1]
         engine = Engine.from_loaded(from_torch(module), EngineConfig(n_ctx=512))
-        for block in blocks:  # whichever transformers takes, it is the first one
-            block.experts.gate_up_proj[3] = block.experts.gate_up_proj[1]
-            block.experts.down_proj[3] = block.experts.down_proj[1]
+        # Whichever transformers takes, it is the first one.
+        for stacked in scales + [s for _, e in blocks for s in (e.gate_up_proj, e.down_proj)]:
+            stacked[3] = stacked[1]
         tokens = list(range(60, 160))
         expected = module(torch.tensor([tokens])).logits[0].numpy()
     seq_id = engine.seq_new()
@@ -339,12 +348,12 @@ def _inputs_rounded(module: Any) -> Iterator[None]:
 
     hooks = []
     for name, part in module.named_modules():
-        if type(part).__name__ not in ("Linear", "Conv1D"):
+        if type(part).__name__ not in ("Linear", "Conv1D") or name.endswith(".router.proj"):
             continue
         hooks.append(part.register_forward_pre_hook(lambda _, args: (rounded(args[0]),)))
         if name.endswith(("k_proj", "v_proj", "c_attn", "qkv_proj")):
             hooks.append(part.register_forward_hook(lambda _, __, out: rounded(out)))
-    names = ("mlp.gate.weight", "mlp.router.weight")
+    names = ("mlp.gate.weight", "mlp.router.weight", ".router.proj.weight")
     routers = {id(p) for name, p in module.named_parameters() if name.endswith(names)}
     linear = torch.nn.functional.linear
 

@@ -4,7 +4,8 @@ Layers that see all have wider heads, and may have fewer of keys and values, whi
 product (`attention_k_eq_v`). The last layers may read the keys and values of the last one before
 them that sees as much. In E2B and E4B each layer takes a part of a second embedding. Norms have
 plain weights, and scores are not scaled. A model with images and sounds has its text model inside,
-which alone is read. Absent fields have transformers' defaults.
+which alone is read. Absent fields have transformers' defaults. The 26B-A4B has experts beside its
+MLPs (gemma4_moe.py).
 """
 
 from __future__ import annotations
@@ -19,9 +20,10 @@ from ..layer_types import read_sliding_layers
 from ..limits import MAX_HEAD_DIM, MAX_HEADS, MAX_POSITIONS, MAX_VOCABULARY, MAX_WIDTH
 from ..llama_config import LlamaSizes, llama_config, read_sizes
 from ..model_config import LayerShape, ModelConfig
+from ..moe import MoeConfig
 from ..rope import Rope, read_proportional_rope, read_rope
 from ..tensors import TensorRule
-from . import gemma, llama
+from . import gemma, gemma4_moe, llama
 
 __all__ = ["read", "read_multimodal", "rules", "shared_layers", "with_parts"]
 
@@ -54,7 +56,6 @@ def read(fields: Fields) -> Blueprint:
     fields = fields.with_defaults(_DEFAULTS)
     fields.refuse_unless("hidden_activation", "gelu_pytorch_tanh")
     fields.refuse_unless("use_bidirectional_attention", "vision")
-    fields.refuse_unless("enable_moe_block", False)
     sizes = read_sizes(fields, llama.NAMES)
     # The last layer sees all, whatever the file says, as in transformers.
     sliding = (*read_sliding_layers(fields, sizes.n_layers, 6)[:-1], False)
@@ -81,6 +82,7 @@ def read(fields: Fields) -> Blueprint:
         sliding=sliding,
         layer_input_size=layer_input_size,
         logit_softcap=fields.number("final_logit_softcapping", 1e-3, 1e6, 0.0),
+        moe=gemma4_moe.read_moe(fields, sizes.n_layers),
     )
     values_are_keys = fields.boolean("attention_k_eq_v", False)
     found = rules(
@@ -89,7 +91,8 @@ def read(fields: Fields) -> Blueprint:
         keys_as_values=tuple(values_are_keys and not slides for slides in sliding),
     )
     tied = fields.boolean("tie_word_embeddings", True)
-    return Blueprint(config, tuple(found), tied, rounds_embedding_scale=True)
+    every = (*found, *gemma4_moe.expert_rules(config))
+    return Blueprint(config, every, tied, rounds_embedding_scale=True)
 
 
 def read_multimodal(fields: Fields) -> Blueprint:
@@ -107,6 +110,7 @@ def with_parts(
     sliding: tuple[bool, ...],
     layer_input_size: int,
     logit_softcap: float,
+    moe: MoeConfig | None,
 ) -> ModelConfig:
     """Return a Llama-like configuration with the parts of Gemma 4.
 
@@ -127,6 +131,7 @@ def with_parts(
         layer_shapes=shapes,
         value_norm=True,
         layer_scales=True,
+        moe=moe,
         layer_input_size=layer_input_size,
         layer_input_scale=layer_input_size**0.5 if layer_input_size > 0 else 1.0,
     )
@@ -135,7 +140,7 @@ def with_parts(
 def rules(
     config: ModelConfig, *, bias: bool, keys_as_values: tuple[bool, ...]
 ) -> Iterator[TensorRule]:
-    """Yield a rule for every tensor, with transformers' names as sources.
+    """Yield a rule for every tensor but those of experts, with transformers' names as sources.
 
     bias: of the projections of attention. keys_as_values: for each layer, whether k's product is
     v's too, before both are normed.
@@ -158,6 +163,7 @@ def rules(
             source=f"model.layers.{layer}.layer_scalar",
             shape=(1,),
         )
+    yield from gemma4_moe.norm_rules(config)
     yield from _layer_input_rules(config)
 
 

@@ -19,10 +19,11 @@ from ..layer_types import read_sliding_layers
 from ..limits import MAX_POSITIONS
 from ..llama_config import read_sizes
 from ..model_config import ModelConfig
-from ..moe import MAX_EXPERTS, MAX_EXPERTS_OF_MODEL, MoeConfig
+from ..moe import MoeConfig
 from ..rope import Rope, read_rope
 from ..tensors import TensorRule
 from . import llama
+from .moe import read_n_experts
 
 __all__ = ["SWIGLU_ALPHA", "SWIGLU_LIMIT", "attention_rules", "read"]
 
@@ -66,10 +67,7 @@ def _read_rope(fields: Fields) -> Rope:
 
 
 def _read_moe(fields: Fields, config: ModelConfig) -> MoeConfig:
-    name = "num_local_experts"
-    n_experts = fields.integer(name, 1, MAX_EXPERTS)
-    if n_experts * config.n_layers > MAX_EXPERTS_OF_MODEL:
-        raise fields.error(name, f"at most {MAX_EXPERTS_OF_MODEL} experts in all layers")
+    n_experts = read_n_experts(fields, "num_local_experts", config.n_layers)
     return MoeConfig(
         n_experts=n_experts,
         n_experts_per_row=fields.integer("num_experts_per_tok", 1, n_experts),

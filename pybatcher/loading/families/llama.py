@@ -168,7 +168,7 @@ def _matrix_rules(
     inner, head_dim = shape.intermediate_size, shape.head_dim
     query, key = config.n_heads * head_dim, shape.n_kv_heads * head_dim
 
-    has_experts = config.moe is not None and config.moe.in_layer[layer]
+    has_mlp = config.moe is None or not config.moe.replaces_mlp(layer)
     for name, source, n_out, n_in, bias in (
         ("q", "self_attn.q_proj", query, hidden, qkv_bias),
         ("k", "self_attn.k_proj", key, hidden, qkv_bias),
@@ -178,7 +178,7 @@ def _matrix_rules(
         ("up", "mlp.up_proj", inner, hidden, mlp_bias),
         ("down", "mlp.down_proj", hidden, inner, mlp_bias),
     ):
-        if has_experts and source.startswith("mlp."):
+        if not has_mlp and source.startswith("mlp."):
             continue
         if shape.kv_layer >= 0 and name in ("k", "v"):
             continue

@@ -18,7 +18,7 @@ from ..moe import MAX_EXPERTS, MAX_EXPERTS_OF_MODEL, MoeConfig
 from ..tensors import TensorRule
 from . import llama
 
-__all__ = ["read"]
+__all__ = ["StackedPart", "read", "read_n_experts", "stacked_parts"]
 
 _QWEN3_PARTS = {"gate": "gate_proj", "up": "up_proj", "down": "down_proj"}
 _MIXTRAL_PARTS = {"gate": "w1", "up": "w3", "down": "w2"}
@@ -43,9 +43,7 @@ def read(fields: Fields) -> Blueprint:
 def _read_moe(fields: Fields, config: ModelConfig, is_qwen: bool) -> MoeConfig | None:
     """Return None where all layers are dense."""
     name = "num_experts" if "num_experts" in fields else "num_local_experts"
-    n_experts = fields.integer(name, 1, MAX_EXPERTS)
-    if n_experts * config.n_layers > MAX_EXPERTS_OF_MODEL:
-        raise fields.error(name, f"at most {MAX_EXPERTS_OF_MODEL} experts in all layers")
+    n_experts = read_n_experts(fields, name, config.n_layers)
     in_layer = (True,) * config.n_layers
     intermediate_size = config.intermediate_size
     if is_qwen:
@@ -59,6 +57,14 @@ def _read_moe(fields: Fields, config: ModelConfig, is_qwen: bool) -> MoeConfig |
         in_layer=in_layer,
     )
     return moe if any(in_layer) else None
+
+
+def read_n_experts(fields: Fields, name: str, n_layers: int) -> int:
+    """Return the number of experts of a layer. Raises ModelFormatError."""
+    n_experts: int = fields.integer(name, 1, MAX_EXPERTS)
+    if n_experts * n_layers > MAX_EXPERTS_OF_MODEL:
+        raise fields.error(name, f"at most {MAX_EXPERTS_OF_MODEL} experts in all layers")
+    return n_experts
 
 
 def _read_sparse_layers(fields: Fields, n_layers: int) -> tuple[bool, ...]:
@@ -87,24 +93,18 @@ def _expert_rules(config: ModelConfig) -> Iterator[TensorRule]:
             shape=(moe.n_experts, config.hidden_size),
         )
         yield replace(router, otherwise=replace(router, source=f"{stacked}gate.weight"))
-        for part in _stacked_parts(moe, config.hidden_size, f"{stacked}experts."):
+        for part in stacked_parts(moe, config.hidden_size, f"{stacked}experts."):
             for expert in range(moe.n_experts):
-                name = f"layers.{layer}.experts.{expert}.{part.name}.weight"
+                rule = part.rule(layer, expert)
                 yield TensorRule(
-                    name=name,
+                    name=rule.name,
                     source=f"{there}experts.{expert}.{parts[part.name]}.weight",
                     shape=(part.rows[1] - part.rows[0], part.shape[2]),
-                    otherwise=TensorRule(
-                        name=name,
-                        source=part.source,
-                        shape=part.shape,
-                        index=expert,
-                        rows=part.rows,
-                    ),
+                    otherwise=rule,
                 )
 
 
-class _StackedPart(NamedTuple):
+class StackedPart(NamedTuple):
     """One matrix of every expert, inside a tensor of all experts of a layer."""
 
     name: str
@@ -112,12 +112,23 @@ class _StackedPart(NamedTuple):
     shape: tuple[int, int, int]  # (experts, outputs, inputs)
     rows: tuple[int, int]
 
+    def rule(self, layer: int, expert: int) -> TensorRule:
+        """Return the rule of one expert's matrix."""
+        return TensorRule(
+            name=f"layers.{layer}.experts.{expert}.{self.name}.weight",
+            source=self.source,
+            shape=self.shape,
+            index=expert,
+            rows=self.rows,
+        )
 
-def _stacked_parts(moe: MoeConfig, hidden: int, prefix: str) -> tuple[_StackedPart, ...]:
+
+def stacked_parts(moe: MoeConfig, hidden: int, prefix: str) -> tuple[StackedPart, ...]:
+    """Return the matrices of experts that a layer has in two tensors, named after `prefix`."""
     n, inner = moe.n_experts, moe.intermediate_size
     gate_up, down = f"{prefix}gate_up_proj", f"{prefix}down_proj"
     return (
-        _StackedPart("gate", gate_up, (n, 2 * inner, hidden), (0, inner)),
-        _StackedPart("up", gate_up, (n, 2 * inner, hidden), (inner, 2 * inner)),
-        _StackedPart("down", down, (n, hidden, inner), (0, hidden)),
+        StackedPart("gate", gate_up, (n, 2 * inner, hidden), (0, inner)),
+        StackedPart("up", gate_up, (n, 2 * inner, hidden), (inner, 2 * inner)),
+        StackedPart("down", down, (n, hidden, inner), (0, hidden)),
     )

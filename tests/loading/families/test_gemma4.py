@@ -153,7 +153,7 @@ OVERRIDE = "per_layer_config"
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"enable_moe_block": True}, "enable_moe_block is True"),
+        ({"enable_moe_block": True}, "num_experts is missing"),
         ({"hidden_activation": "silu"}, "hidden_activation is 'silu'"),
         ({"use_bidirectional_attention": "all"}, "use_bidirectional_attention is 'all'"),
         ({"global_head_dim": 7}, "full_attention: head_dim is 7; expected an even"),

@@ -25,10 +25,10 @@ struct Routed {
   std::vector<float> weights;
 
   Routed(Backend& backend, const std::vector<float>& logits, int n_experts, int k, bool normalised,
-         int max_rows = 0) {
+         int max_rows = 0, const Vector* scales = nullptr) {
     const int n_rows = static_cast<int>(logits.size()) / n_experts;
     routing = backend.experts()->make_routing(std::max(n_rows, max_rows), n_experts, k);
-    backend.experts()->route(over(logits), n_rows, normalised, routing);
+    backend.experts()->route(over(logits), n_rows, normalised, scales, routing);
     const auto n_pairs = static_cast<size_t>(n_rows) * k;
     experts = integers(routing.experts, n_pairs);
     pairs = integers(routing.pairs, n_pairs);
@@ -110,7 +110,7 @@ struct Layer {
     if (sums != nullptr) {
       sums->assign(static_cast<size_t>(n_rows) * n_out, 0.0f);
       Buffer to = over(*sums);
-      operations.combine(out, n_rows, routed.routing, n_out, to);
+      operations.combine(out, n_rows, routed.routing, n_out, to, Store::kAdd);
     }
     std::vector<float> by_row;
     for (int32_t pair : routed.pairs) {
@@ -161,6 +161,16 @@ TEST(of_equal_logits_the_first_experts_are_taken) {
   const Routed routed(*backend, {1, 2, 1, 2, 2, 0, 0, 0, 0, 0}, 5, 2, true);
   EXPECT(routed.experts == std::vector<int32_t>({1, 3, 0, 1}));
   EXPECT(routed.weights == std::vector<float>(4, 0.5f));
+}
+
+TEST(weights_are_multiplied_by_the_scales_of_their_experts) {
+  const auto backend = make_cpu_backend(1);
+  const std::vector<float> logits = {1, 2, 1, 2, 2, 0, 0, 0, 0, 0};
+  const std::vector<float> values = {2, -4, 8, 16, 32};
+  const Vector scales = backend->make_vector({.name = "", .data = values.data(), .rows = 5});
+  const Routed routed(*backend, logits, 5, 2, true, 0, &scales);
+  EXPECT(routed.experts == std::vector<int32_t>({1, 3, 0, 1}));
+  EXPECT(routed.weights == std::vector<float>({-2, 8, 1, -2}));
 }
 
 TEST(pairs_are_numbered_by_expert_and_then_by_row) {
@@ -255,7 +265,7 @@ TEST(results_are_summed_in_the_order_of_the_experts) {
   const Routed routed(*backend, logits, 4, 3, false);
   const std::vector<float> y = numbers(static_cast<size_t>(6) * kHidden, 5);
   std::vector<float> x = numbers(static_cast<size_t>(2) * kHidden, 6);
-  std::vector<float> expected = x;
+  std::vector<float> expected = x, sums;
   for (int row = 0; row < 2; ++row) {
     for (int c = 0; c < kHidden; ++c) {
       float sum = 0.0f;
@@ -265,11 +275,14 @@ TEST(results_are_summed_in_the_order_of_the_experts) {
         sum += product;
       }
       expected[static_cast<size_t>(row) * kHidden + c] += sum;
+      sums.push_back(sum);
     }
   }
   Buffer out = over(x);
-  backend->experts()->combine(over(y), 2, routed.routing, kHidden, out);
+  backend->experts()->combine(over(y), 2, routed.routing, kHidden, out, Store::kAdd);
   EXPECT(same_bits(x, expected));
+  backend->experts()->combine(over(y), 2, routed.routing, kHidden, out, Store::kSet);
+  EXPECT(same_bits(x, sums));
 }
 
 TEST(a_bounded_activation_is_close_to_double) {

@@ -41,9 +41,10 @@ void expect_config_refused(const std::function<void(ModelConfig&)>& damage, cons
   }
 }
 
-void expect_weights_refused(const std::function<void(TinyModel&)>& damage, const char* tensor) {
+void expect_weights_refused(const std::function<void(TinyModel&)>& damage, const char* tensor,
+                            TinyModel (*make)() = moe_model) {
   const auto backend = make_cpu_backend(1);
-  TinyModel model = moe_model();
+  TinyModel model = make();
   damage(model);
   const std::string message = refusal(ErrorCode::kModelFormat, [&] {
     load_weights(model.config, model.tensors, DType::kF32, *backend);
@@ -104,6 +105,9 @@ TEST(config_refuses_what_no_mixture_has) {
   expect_config_refused([](ModelConfig& c) { c.moe.swiglu_limit = -1.0f; }, "swiglu_limit");
   expect_config_refused([](ModelConfig& c) { c.moe.swiglu_limit = NAN; }, "swiglu_limit");
   expect_config_refused([](ModelConfig& c) { c.moe.swiglu_alpha = 0.0f; }, "swiglu_alpha");
+  expect_config_refused([](ModelConfig& c) { c.pre_norm = false; }, "pre_norm");
+  expect_config_refused([](ModelConfig& c) { c.post_norm = true; }, "post_norm is true");
+  expect_config_refused([](ModelConfig& c) { c.moe.beside_mlp = true; }, "post_norm is false");
 }
 
 TEST(weights_of_experts_are_checked) {
@@ -124,12 +128,42 @@ TEST(weights_of_experts_are_checked) {
                          "layers.0.up.weight");
 }
 
+TEST(weights_of_experts_beside_an_mlp_are_checked) {
+  for (const char* name :
+       {"layers.0.router_norm.weight", "layers.0.experts_norm.weight",
+        "layers.0.mlp_out_norm.weight", "layers.0.experts_out_norm.weight",
+        "layers.0.expert_scales.weight", "layers.0.down.weight", "layers.0.mlp_post_norm.weight"}) {
+    const auto refused = [&](const std::function<void(TinyModel&)>& damage) {
+      expect_weights_refused(damage, name, beside_model);
+    };
+    refused([name](TinyModel& m) { m.tensors.erase(name); });
+    refused([name](TinyModel& m) { m.tensors.at(name).rows -= 1; });
+    refused([name](TinyModel& m) { m.values(name)[3] = NAN; });
+  }
+  expect_weights_refused([](TinyModel& m) { m.add("layers.1.router_norm.weight", 24, 1); },
+                         "layers.1.router_norm.weight", beside_model);
+}
+
 TEST(a_device_without_experts_says_so) {
   NaiveBackend backend;
   const TinyModel model = moe_model();
   const std::string message = refusal(
       ErrorCode::kConfig, [&] { load_weights(model.config, model.tensors, DType::kF32, backend); });
   EXPECT(message.find("qwen3_moe") != std::string::npos);
+}
+
+TEST(a_device_without_the_norms_around_experts_says_so) {
+  class WithoutEncoders : public NaiveBackend {
+   public:
+    ExpertOperations* experts() override { return cpu->experts(); }
+    std::unique_ptr<Backend> cpu = make_cpu_backend(1);
+  } backend;
+  const auto loaded = [&](const TinyModel& model) {
+    return refusal(ErrorCode::kConfig,
+                   [&] { load_weights(model.config, model.tensors, DType::kF32, backend); });
+  };
+  EXPECT(loaded(beside_model()).find("mixtures of experts (gemma4)") != std::string::npos);
+  EXPECT(loaded(moe_model()) == "(nothing thrown)");
 }
 
 TEST(a_device_without_sinks_says_so) {
@@ -144,7 +178,7 @@ TEST(a_device_without_sinks_says_so) {
 }
 
 TEST(passes_with_experts_leave_no_trace) {
-  for (const TinyModel& model : {moe_model(), oss_model()}) {
+  for (const TinyModel& model : {moe_model(), oss_model(), beside_model()}) {
     for (DType dtype : {DType::kF32, DType::kBF16, DType::kInt8, DType::kInt4}) {
       const auto whole = all_logits(model, dtype, 32);
       for (int chunk : {1, 7}) EXPECT(all_logits(model, dtype, chunk) == whole);
@@ -154,7 +188,7 @@ TEST(passes_with_experts_leave_no_trace) {
 }
 
 TEST(every_part_of_a_mixture_matters) {
-  for (const auto& make : {moe_model, oss_model}) {
+  for (const auto& make : {moe_model, oss_model, beside_model}) {
     const TinyModel intact = make();
     const auto expected = all_logits(intact, DType::kF32, 32);
     for (const auto& [name, view] : intact.tensors) {

@@ -167,18 +167,16 @@ TinyModel learned_model() {
   return m;
 }
 
-TinyModel moe_model() {
-  TinyModel m = rotary_model();
+namespace {
+
+// Experts in the first layer: 2 of 5 a row.
+void add_experts(TinyModel& m) {
   ModelConfig& c = m.config;
-  c.architecture = "qwen3_moe";
   c.moe = {.n_experts = 5,
            .n_experts_per_row = 2,
            .intermediate_size = 12,
            .normalised = true,
            .in_layer = {true, false}};
-  for (const char* part : {"gate", "up", "down"}) {
-    m.tensors.erase("layers.0." + std::string(part) + ".weight");
-  }
   m.add("layers.0.router.weight", c.moe.n_experts, c.hidden_size);
   for (int e = 0; e < c.moe.n_experts; ++e) {
     const std::string expert = "layers.0.experts." + std::to_string(e) + ".";
@@ -186,6 +184,17 @@ TinyModel moe_model() {
     m.add(expert + "up.weight", c.moe.intermediate_size, c.hidden_size);
     m.add(expert + "down.weight", c.hidden_size, c.moe.intermediate_size);
   }
+}
+
+}  // namespace
+
+TinyModel moe_model() {
+  TinyModel m = rotary_model();
+  m.config.architecture = "qwen3_moe";
+  for (const char* part : {"gate", "up", "down"}) {
+    m.tensors.erase("layers.0." + std::string(part) + ".weight");
+  }
+  add_experts(m);
   return m;
 }
 
@@ -205,6 +214,18 @@ TinyModel oss_model() {
     m.add(expert + "up.bias", c.moe.intermediate_size, 1);
     m.add(expert + "down.bias", c.hidden_size, 1);
   }
+  return m;
+}
+
+TinyModel beside_model() {
+  TinyModel m = gemma_model();
+  m.config.architecture = "gemma4";
+  add_experts(m);
+  m.config.moe.beside_mlp = true;
+  for (const char* name : {"router", "experts", "mlp_out", "experts_out"}) {
+    m.add("layers.0." + std::string(name) + "_norm.weight", m.config.hidden_size, 1, 1.0f);
+  }
+  m.add("layers.0.expert_scales.weight", m.config.moe.n_experts, 1, 1.0f);
   return m;
 }
 

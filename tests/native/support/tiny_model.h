@@ -49,6 +49,9 @@ TinyModel moe_model();
 // moe_model with sinks, biases of experts and router, and a bounded activation.
 TinyModel oss_model();
 
+// gemma_model with experts beside the MLP of its first layer: 2 of 5 a row.
+TinyModel beside_model();
+
 // All layers in one group, and of one shape.
 std::vector<LayerStorage> one_storage(const ModelConfig& config);
 ModelKv one_group(const ModelConfig& config, KvStorage storage);

@@ -1,0 +1,51 @@
+#include "model/weights_cache.h"
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+
+#include "base/hash64.h"
+#include "model/packed_file.h"
+
+namespace pb {
+
+DType matrix_dtype(const TensorView& view, DType dtype, const Backend& backend) {
+  if (!view.keeps_dtype || !backend.mixes_dtypes()) return dtype;
+  return view.dtype == DType::kF16 ? DType::kBF16 : view.dtype;
+}
+
+std::string cache_key(const WeightsCache& cache, const TensorMap& tensors, DType dtype,
+                      const Backend& backend) {
+  std::string key = cache.key + " dtype=" + dtype_name(dtype) + " layout=" + backend.layout() +
+                    " file=" + std::to_string(kPackedFileVersion);
+  std::string kept;
+  for (const auto& [name, view] : tensors) {
+    const DType own = matrix_dtype(view, dtype, backend);
+    if (own != dtype) kept += name + " " + dtype_name(own) + "\n";
+  }
+  if (kept.empty()) return key;
+  return key + " kept=" +
+         std::to_string(hash64({reinterpret_cast<const std::byte*>(kept.data()), kept.size()}));
+}
+
+std::string cache_path(const WeightsCache& cache, const std::string& key) {
+  std::array<char, 17> digits{};
+  const uint64_t hash = hash64({reinterpret_cast<const std::byte*>(key.data()), key.size()});
+  std::snprintf(digits.data(), digits.size(), "%016llx", static_cast<unsigned long long>(hash));
+  return cache.directory + "/" + cache.name + "-" + digits.data() + ".packed";
+}
+
+size_t packed_bytes(const TensorMap& tensors, DType dtype, const Backend& backend) {
+  size_t bytes = 0;
+  for (const auto& [name, view] : tensors) {
+    if (view.cols == 1) continue;
+    bytes += backend
+                 .matrix_bytes(static_cast<int>(view.rows), static_cast<int>(view.cols),
+                               matrix_dtype(view, dtype, backend))
+                 .packed;
+  }
+  return bytes;
+}
+
+}  // namespace pb
