@@ -179,9 +179,7 @@ def _sliding_layers(
     if pattern is None or isinstance(pattern, int):
         period = keys.integer(name, 1, MAX_LAYERS, period)
         return [(layer + (not full_first)) % period != 0 for layer in range(n_layers)]
-    if len(pattern) != n_layers:
-        raise keys.error(name, f"one number a layer, {n_layers}, or the period of the pattern")
-    return [bool(slides) for slides in pattern]
+    return keys.flags(name, n_layers, ", or the period of the pattern")
 
 
 ARCHITECTURES = {

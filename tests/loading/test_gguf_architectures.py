@@ -117,7 +117,7 @@ def test_the_pattern_of_windows_may_be_in_the_file() -> None:
         (
             "gemma3",
             {"attention__sliding_window": 9, "attention__sliding_window_pattern": np.ones(3, bool)},
-            "sliding_window_pattern is array.*expected one number a layer, 7",
+            "sliding_window_pattern is array.*expected a truth value for each of 7 layers, or",
         ),
         ("gemma2", {"attention__sliding_window_pattern": 0}, "sliding_window_pattern is 0"),
         ("gemma2", {"attn_logit_softcapping": float("nan")}, "attn_logit_softcapping is nan"),
