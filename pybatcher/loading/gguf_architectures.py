@@ -103,7 +103,8 @@ def _gemma(config: ModelConfig) -> ModelConfig:
 def _granite(keys: ArchitectureKeys, config: ModelConfig) -> ModelConfig:
     def factor(name: str) -> float | None:
         """Return a multiplier; None where the file has none, which 0 says too."""
-        return keys.number(name, 0.0, 1e6, 0.0) or None
+        value = keys.number(name, 0.0, 1e6, 0.0)
+        return keys.number(name, 1e-6, 1e6) if value else None
 
     logits = keys.number("logit_scale", 1e-6, 1e6)
     return granite.with_multipliers(

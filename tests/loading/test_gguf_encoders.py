@@ -145,5 +145,5 @@ def test_dense_layers_of_an_embedding_gemma(tmp_path: Path) -> None:
     with pytest.raises(ModelFormatError, match=r"dense_2.*\[96\]; expected"):
         open_with_dense(directory, tmp_path, (96,))
     whole = {"dense_2.weight": torch.zeros(40, 96, dtype=torch.int8)}
-    with pytest.raises(ModelFormatError, match="found I8 .*; expected F32, F16 or BF16"):
+    with pytest.raises(ModelFormatError, match=r"found I8 .*; expected F32, F16 or BF16"):
         open_model(write_encoder_gguf(directory, tmp_path / "model.gguf", tensors=whole))
