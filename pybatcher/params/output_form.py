@@ -78,10 +78,10 @@ def schema_text(value: object) -> JsonSchema:
         "a JSON schema (a dict, or its JSON text of at most "
         f"{_MOST_CHARACTERS} characters), or a type that pydantic can read"
     )
-    if isinstance(value, JsonSchema):
-        return value
     adapter = None
     with REQUEST.reading("json_schema", value, wanted):
+        if isinstance(value, JsonSchema):
+            return value
         text = given = plain_text(value)
         if text is None:
             if isinstance(value, Mapping):

@@ -124,3 +124,16 @@ def test_a_schema_without_an_end_is_read_as_far_as_it_says() -> None:
         shared = [shared, shared]
     with pytest.raises(InvalidRequestError, match="too large: it has more than 1048576 char"):
         schema_text({"enum": shared})
+
+
+class Trap:
+    """Not even `isinstance` works with it."""
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> Any:
+        raise ZeroDivisionError
+
+
+def test_a_schema_of_a_class_that_raises_is_refused_as_one() -> None:
+    with pytest.raises(InvalidRequestError, match=r"json_schema is .* raises ZeroDivisionError"):
+        schema_text(Trap())
