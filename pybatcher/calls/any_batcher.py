@@ -241,15 +241,26 @@ class AnyBatcher(Lifecycle):
             ScoreContinuations(prompt=prompt, continuations=continuations, **options)
         )
 
+    @overload  # a str is a Sequence[str] too, and the first signature that fits is taken
+    async def embed(  # type: ignore[overload-overlap]
+        self, texts: str, **options: Unpack[EmbedOptions]
+    ) -> Embedding: ...
+
+    @overload
     async def embed(
         self, texts: Sequence[Prompt], **options: Unpack[EmbedOptions]
-    ) -> list[Embedding]:
+    ) -> list[Embedding]: ...
+
+    async def embed(
+        self, texts: str | Sequence[Prompt], **options: Unpack[EmbedOptions]
+    ) -> Embedding | list[Embedding]:
         """Return each text as one vector: the model's states after its last norm, pooled.
 
             cat, dog = await batcher.embed(["a cat", "a dog"], pooling="mean")
             float(cat.vector @ dog.vector)
 
-        texts: texts, or token ids, at least one, any number. No system prompt comes before them.
+        texts: texts, or token ids, at least one, any number; or one str, which gives one
+            Embedding. No system prompt comes before them.
         pooling: None: as the model's own files say (those of sentence-transformers, which may
             also say that vectors have length 1, or go through dense layers); where they say
             nothing "last", or "mean" for an encoder.
@@ -267,7 +278,10 @@ class AnyBatcher(Lifecycle):
         cancels all. Raises the errors of `generate`, and RequestTooLongError for a text that
         is too long for its pooling.
         """
-        return await self._ask(EmbedTexts(texts=texts, **options))
+        is_one = issubclass(type(texts), str)  # isinstance would ask a hostile object
+        asked: Any = [texts] if is_one else texts
+        made = await self._ask(EmbedTexts(texts=asked, **options))
+        return made[0] if is_one else made
 
     async def add_prefix(self, prefix: Prompt, **options: Unpack[PrefixOptions]) -> PrefixInfo:
         """Compute the KV of a beginning that many prompts will have, and keep it.

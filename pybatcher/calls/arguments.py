@@ -39,7 +39,7 @@ def merge_params(
     Raises InvalidRequestError for an unknown keyword, for a value out of range, and for token ids
     that the model does not have.
     """
-    if params is not None and not isinstance(params, SamplingParams):
+    if params is not None and not issubclass(type(params), SamplingParams):
         raise InvalidRequestError(
             f"params is {short(params)}, of type {type_name(params)}; it must be "
             "SamplingParams or None"

@@ -22,15 +22,15 @@ def with_form(call: Call, reply: Reply) -> Call:
     given = call.sampling.get("json_schema")
     if given is not None:
         call = replace(call, sampling={**call.sampling, "json_schema": schema_text(given)})
-    if isinstance(call.output, (tuple, list)) and not call.output:
+    if type(call.output) in (tuple, list) and not call.output:  # others may raise when asked
         reply.parse = _parse(call)
     return call
 
 
 def _parse(call: Call) -> Callable[[str], object] | None:
     def field(name: str) -> Any:
-        own = getattr(call.params, name, None) if isinstance(call.params, SamplingParams) else None
-        return call.sampling.get(name, own)
+        params: Any = call.params if issubclass(type(call.params), SamplingParams) else None
+        return call.sampling.get(name, getattr(params, name, None))
 
     schema = field("json_schema")
     if isinstance(schema, JsonSchema):

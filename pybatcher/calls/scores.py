@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ..errors import EngineFailedError
 from ..scheduling.plan import TopLogprobs
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["Answer", "Embedding", "Score"]
 
 _SMALLEST_NORM = 1e-12  # as torch's normalize has it: the vector may be 0
+_SHOWN = 3  # numbers of a vector that `repr` shows
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +40,9 @@ class Score:
     top_logprobs: tuple[TopLogprobs, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Embedding:
-    """A text as one vector.
+    """A text as one vector. `repr` shows its beginning.
 
     vector: float32, (hidden_size) or what the model's dense layers make of that; of length 1
         where the model's own files say so.
@@ -51,6 +53,13 @@ class Embedding:
     vector: NDArray[np.float32]
     prompt_tokens: int
     cached_tokens: int
+
+    def __repr__(self) -> str:
+        first = ", ".join(f"{number:.4g}" for number in self.vector[:_SHOWN])
+        more = ", ..." if len(self.vector) > _SHOWN else ""
+        return (
+            f"<Embedding [{first}{more}], {len(self.vector)} numbers, {self.prompt_tokens} tokens>"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,13 +79,19 @@ class Answer:
     def embedding(self, prompt_tokens: int, defaults: EmbeddingDefaults) -> Embedding:
         """Return the vector as an embedding: through the dense layers, then of length 1, if asked.
 
-        defaults: whose pooling has made the vector.
+        defaults: whose pooling has made the vector. Raises EngineFailedError where dense layers
+        make numbers that are not finite.
         """
         import numpy as np
 
         vector = np.array(self.vector)
         if defaults.head is not None:
             vector = defaults.head(vector)
+            if not np.isfinite(vector).all():
+                raise EngineFailedError(
+                    "the model's dense layers make an embedding that is not finite; "
+                    "name a pooling to get vectors without them"
+                )
         if defaults.normalised:
             vector /= max(float(np.linalg.norm(vector)), _SMALLEST_NORM)
         return Embedding(vector, prompt_tokens, self.cached_tokens)

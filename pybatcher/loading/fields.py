@@ -9,7 +9,7 @@ from typing import Any
 
 from ..errors import ModelFormatError
 
-__all__ = ["Fields", "shown"]
+__all__ = ["Fields", "shown", "shown_name"]
 
 _REQUIRED: Any = object()
 
@@ -19,8 +19,14 @@ _REPR.maxstring = _REPR.maxother = 120
 
 
 def shown(value: object) -> str:
-    """Return a `repr` of bounded length, safe for hostile values of any size."""
-    return _REPR.repr(value)
+    """Return a `repr` of bounded length and one line, safe for hostile values of any size."""
+    return " ".join(line.strip() for line in _REPR.repr(value).splitlines())
+
+
+def shown_name(name: str) -> str:
+    """Return the name of a field or a tensor as it is, or escaped and cut where it is hostile."""
+    is_plain = name.isprintable() and len(name) <= _REPR.maxstring
+    return name if is_plain else shown(name)[1:-1]
 
 
 class Fields:
@@ -47,10 +53,10 @@ class Fields:
 
     def error(self, name: str, expected: str) -> ModelFormatError:
         """Return a ModelFormatError that names the field, its value and the `expected` one."""
+        said = f"{self.source}: {shown_name(name)}"
         if name not in self._values:
-            return ModelFormatError(f"{self.source}: {name} is missing; expected {expected}")
-        found = shown(self._values[name])
-        return ModelFormatError(f"{self.source}: {name} is {found}; expected {expected}")
+            return ModelFormatError(f"{said} is missing; expected {expected}")
+        return ModelFormatError(f"{said} is {shown(self._values[name])}; expected {expected}")
 
     def integer(self, name: str, low: int, high: int, default: Any = _REQUIRED) -> Any:
         """Return the field as an int in [low, high]."""
@@ -103,11 +109,9 @@ class Fields:
     def child(self, name: str) -> Fields:
         """Return the object in field `name`, as `Fields`; empty where the field is absent."""
         value = self._values.get(name)
-        if value is None:
-            return Fields({}, f"{self.source}: {name}")
-        if not isinstance(value, dict):
+        if value is not None and not isinstance(value, dict):
             raise self.error(name, "an object")
-        return Fields(value, f"{self.source}: {name}")
+        return Fields(value or {}, f"{self.source}: {shown_name(name)}")
 
     def without(self, name: str) -> Fields:
         """Return the same object without a field."""

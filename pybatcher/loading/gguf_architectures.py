@@ -106,7 +106,8 @@ def _gemma(config: ModelConfig) -> ModelConfig:
 def _granite(keys: ArchitectureKeys, config: ModelConfig) -> ModelConfig:
     def factor(name: str) -> float | None:
         """Return a multiplier; None where the file has none, which 0 says too."""
-        return keys.number(name, 0.0, 1e6, 0.0) or None
+        value = keys.number(name, 0.0, 1e6, 0.0)
+        return keys.number(name, 1e-6, 1e6) if value else None
 
     logits = keys.number("logit_scale", 1e-6, 1e6)
     return granite.with_multipliers(
@@ -182,9 +183,7 @@ def _sliding_layers(
     if pattern is None or isinstance(pattern, int):
         period = keys.integer(name, 1, MAX_LAYERS, period)
         return [(layer + (not full_first)) % period != 0 for layer in range(n_layers)]
-    if len(pattern) != n_layers:
-        raise keys.error(name, f"one number a layer, {n_layers}, or the period of the pattern")
-    return [bool(slides) for slides in pattern]
+    return keys.flags(name, n_layers, ", or the period of the pattern")
 
 
 ARCHITECTURES = {

@@ -50,7 +50,7 @@ def read(
     """
     keys.refuse_unless("attention.scale", 1.0)
     n_layers = keys.integer("block_count", 1, MAX_LAYERS)
-    sliding = _read_sliding(keys, n_layers)
+    sliding = tuple(keys.flags("attention.sliding_window_pattern", n_layers))
     window = keys.integer("attention.sliding_window", 1, MAX_POSITIONS)
     shapes = _read_shapes(keys, sliding)
     positions = keys.integer("context_length", 1, MAX_POSITIONS)
@@ -136,14 +136,6 @@ def unused_tensors(config: ModelConfig) -> Collection[str]:
         if shape.kv_layer >= 0
         for part in ("attn_k", "attn_v", "attn_k_norm")
     }
-
-
-def _read_sliding(keys: ArchitectureKeys, n_layers: int) -> tuple[bool, ...]:
-    name = "attention.sliding_window_pattern"
-    pattern = _as_list(keys.get(name))
-    if not isinstance(pattern, list) or len(pattern) != n_layers:
-        raise keys.error(name, f"one number a layer, {n_layers}")
-    return tuple(bool(slides) for slides in pattern)
 
 
 def _read_shapes(keys: ArchitectureKeys, sliding: tuple[bool, ...]) -> tuple[LayerShape, ...]:

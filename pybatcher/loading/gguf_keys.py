@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from .fields import Fields
 
 __all__ = ["ArchitectureKeys"]
@@ -33,6 +35,17 @@ class ArchitectureKeys:
         """Return the key as a finite float in [low, high]."""
         value: float = self.fields.number(self.prefix + name, low, high, *default)
         return value
+
+    def flags(self, name: str, n_layers: int, otherwise: str = "") -> list[bool]:
+        """Return the key as a truth value for each layer: an array of bools, or of 0 and 1.
+
+        otherwise: what else the key may be, for the message.
+        """
+        value = self.get(name)
+        is_whole = isinstance(value, np.ndarray) and value.dtype.kind in "biu"
+        if not is_whole or len(value) != n_layers or not np.isin(value, (0, 1)).all():
+            raise self.error(name, f"a truth value for each of {n_layers} layers{otherwise}")
+        return [bool(flag) for flag in value]
 
     def refuse_unless(self, name: str, *allowed: object) -> None:
         """Raise ModelFormatError if the key is set to none of the `allowed` values."""

@@ -33,7 +33,7 @@ from .gguf_tokenizer import read_tokenizer
 from .limits import MAX_VOCABULARY
 from .loaded_model import LoadedModel
 from .model_config import ModelConfig
-from .tensors import Tensor, as_f32
+from .tensors import PLAIN, Tensor, as_f32
 
 __all__ = ["open_gguf"]
 
@@ -41,6 +41,7 @@ __all__ = ["open_gguf"]
 # int4 has.
 _LOADED_AS_INT8 = ("Q5_0", "Q5_1", "IQ4_NL", "IQ4_XS")
 _ROPE_DIVISORS = "rope_freqs.weight"
+_LEAST_DIVISOR = np.float32(1e-3)  # of frequencies, so that none becomes infinite
 _LONGROPE_DIVISORS = ("rope_factors_short.weight", "rope_factors_long.weight")
 _POOLINGS: dict[Any, Literal["mean", "cls", "last"]] = {1: "mean", 2: "cls", 3: "last"}
 _DENSE_LAYERS = ("dense_2.weight", "dense_3.weight")
@@ -119,7 +120,7 @@ def _embedding_defaults(
     layers: list[DenseLayer] = []
     for dense in filter(None, map(tensors.get, _DENSE_LAYERS)):
         n_in = len(layers[-1].weight) if layers else config.hidden_size
-        if len(dense.shape) != 2 or dense.shape[1] != n_in or dense.dtype in BLOCKS:
+        if len(dense.shape) != 2 or dense.shape[1] != n_in or dense.dtype not in PLAIN:
             raise ModelFormatError(
                 f"{dense.source}: found {dense.dtype} {list(dense.shape)}; expected F32, F16 or "
                 f"BF16 [any, {n_in}]"
@@ -145,9 +146,10 @@ def _rope_divisors(tensor: Tensor | None) -> NDArray[np.float64] | None:
     if tensor is None:
         return None
     values = tensor.array.ravel()
-    if tensor.dtype != "f32" or not np.all((values > 0) & (values < np.inf)):
+    if tensor.dtype != "f32" or not np.all((values >= _LEAST_DIVISOR) & (values < np.inf)):
         raise ModelFormatError(
-            f"{tensor.source}: found {tensor.dtype} {shown(values)}; expected F32 above 0"
+            f"{tensor.source}: found {tensor.dtype} {shown(values)}; "
+            f"expected F32 from {_LEAST_DIVISOR}"
         )
     return values.astype(np.float64)
 

@@ -166,7 +166,7 @@ def _parts(
 def _token_id(fields: Fields, key: str, vocab_size: int) -> int | None:
     """Return a key's token id; None where it is absent, -1 or 2**32 - 1 (both mean none)."""
     value = fields.get(key)
-    if value in (-1, 2**32 - 1):
+    if type(value) is int and value in (-1, 2**32 - 1):
         return None
     token_id: int | None = fields.integer(key, 0, vocab_size - 1, None)
     return token_id

@@ -76,7 +76,7 @@ def read_vocabulary(fields: Fields, vocab_size: int) -> Vocabulary:
         )
     key = "tokenizer.ggml.token_type"
     default = np.full(len(tokens), TokenType.NORMAL)
-    kinds = read_numbers(fields, key, len(tokens), default).astype(np.int64)
+    kinds = read_numbers(fields, key, len(tokens), default, whole=True).astype(np.int64)
     ids: dict[str, int] = {}
     unused = kinds == TokenType.UNUSED
     for token_id, (token, skipped) in enumerate(zip(tokens, unused, strict=True)):
@@ -99,15 +99,21 @@ def read_texts(fields: Fields, key: str) -> list[str]:
 
 
 def read_numbers(
-    fields: Fields, key: str, n_values: int, default: NDArray[Any] | None = None
+    fields: Fields,
+    key: str,
+    n_values: int,
+    default: NDArray[Any] | None = None,
+    *,
+    whole: bool = False,
 ) -> NDArray[Any]:
     """Return an array of `n_values` numbers; `default` where the file has none.
 
-    Raises ModelFormatError for anything else.
+    whole: of integers. Raises ModelFormatError for anything else.
     """
     value = fields.get(key)
     if value is None and default is not None:
         return default
-    if not isinstance(value, np.ndarray) or value.dtype == np.bool_ or value.size != n_values:
-        raise fields.error(key, f"an array of {n_values} numbers")
+    kinds = "iu" if whole else "iuf"
+    if not isinstance(value, np.ndarray) or value.dtype.kind not in kinds or value.size != n_values:
+        raise fields.error(key, f"an array of {n_values} {'whole ' * whole}numbers")
     return value

@@ -1,4 +1,7 @@
-"""Upper limits of the sizes in a model's configuration, far above those of any real model."""
+"""Upper limits of the sizes in a model's configuration, far above those of any real model.
+
+None is above the compiled engine's own (csrc/model/config.cc), which does not know the file.
+"""
 
 from __future__ import annotations
 
@@ -15,5 +18,5 @@ MAX_VOCABULARY = 2**24
 MAX_WIDTH = 2**20
 MAX_LAYERS = 1024
 MAX_HEADS = 4096
-MAX_HEAD_DIM = 4096
+MAX_HEAD_DIM = 1024
 MAX_POSITIONS = 2**30

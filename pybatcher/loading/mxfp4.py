@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from ..errors import ModelFormatError
 from .blocks import BLOCKS, MXFP4_PARTS
+from .fields import shown_name
 from .tensors import Tensor
 
 __all__ = ["joined_blocks", "with_mxfp4"]
@@ -35,7 +36,9 @@ def with_mxfp4(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         name_of_scales = name.removesuffix(_BLOCKS) + _SCALES
         scales = joined.pop(name_of_scales, None)
         if scales is None:
-            raise ModelFormatError(f"{blocks.source}: tensor {name_of_scales} is missing")
+            raise ModelFormatError(
+                f"{blocks.source}: tensor {shown_name(name_of_scales)} is missing"
+            )
         *outer, n_bytes = blocks.array.shape or (0,)
         if n_bytes != _BYTES or len(outer) < 2:
             raise ModelFormatError(

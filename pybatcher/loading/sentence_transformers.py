@@ -6,6 +6,7 @@ normalisation. https://sbert.net/docs/sentence_transformer/usage/custom_models.h
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path, PurePosixPath
 from typing import Literal
 
@@ -34,7 +35,9 @@ _OLD_MODES = {
     "pooling_mode_mean_tokens": "mean",
     "pooling_mode_weightedmean_tokens": "weightedmean",
 }
-_ORDER = ("Transformer", "Pooling", "Dense", "Normalize")
+_MOST = {"Transformer": 1, "Pooling": 1, "Dense": 8, "Normalize": 1}
+"""How many modules of a kind there may be; kinds are in the order in which they come."""
+_ORDER = (*_MOST,)
 _ACTIVATIONS = {
     "torch.nn.modules.linear.Identity": False,
     "torch.nn.modules.activation.Tanh": True,
@@ -51,6 +54,7 @@ def read_embedding_defaults(directory: Path, config: ModelConfig) -> EmbeddingDe
     if not path.is_file():
         return EmbeddingDefaults.of_model(config.causal)
     mode, normalised, before = "", False, "Transformer"
+    kinds: Counter[str] = Counter()
     layers: list[DenseLayer] = []
     width = config.hidden_size
     for item in read_list(path):
@@ -63,6 +67,9 @@ def read_embedding_defaults(directory: Path, config: ModelConfig) -> EmbeddingDe
             raise module.error("type", wanted)
         if _ORDER.index(kind) < _ORDER.index(before):
             raise module.error("type", f"no {kind} after a {before} module")
+        kinds[kind] += 1
+        if kinds[kind] > _MOST[kind]:
+            raise module.error("type", f"at most {_MOST[kind]} {kind} modules")
         before = kind
         if kind == "Pooling":
             mode = _read_mode(read_fields(_folder(directory, module) / "config.json"))
@@ -80,7 +87,8 @@ def read_embedding_defaults(directory: Path, config: ModelConfig) -> EmbeddingDe
 def _folder(directory: Path, module: Fields) -> Path:
     """Return the module's folder, which has to be in the directory."""
     name = PurePosixPath(module.text("path"))
-    if name.is_absolute() or ".." in name.parts or len(name.parts) != 1:
+    is_plain = str(name).isprintable() and len(name.parts) == 1
+    if not is_plain or name.is_absolute() or ".." in name.parts:
         raise module.error("path", "the name of a folder in the same directory")
     return directory / name
 

@@ -13,9 +13,9 @@ from ..errors import ModelFormatError
 from .blocks import BLOCKS
 from .stored_weight import StoredWeight
 
-__all__ = ["Tensor", "TensorRule", "as_f32", "gather"]
+__all__ = ["PLAIN", "Tensor", "TensorRule", "as_f32", "gather"]
 
-_PLAIN = ("f32", "f16", "bf16")
+PLAIN = ("f32", "f16", "bf16")
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,8 +118,10 @@ def gather(
             result[rule.name] = Tensor(made, "f32", tensor.source)
             continue
         if rule.plus_row is not None:
-            added = _checked(rule.plus_row, available, origin)
-            sums = _as_f32(array, tensor.dtype) + _as_f32(added.array[0], added.dtype)
+            added = _checked(rule.plus_row, available, origin, is_added=True)
+            row = _as_f32(added.array[0], added.dtype)
+            with np.errstate(all="ignore"):  # the engine refuses what is not finite, by name
+                sums = _as_f32(array, tensor.dtype) + row
             result[rule.name] = Tensor(sums, "f32", tensor.source)
             continue
         result[rule.name] = replace(tensor, array=np.asarray(array), scales=scales)
@@ -137,16 +139,23 @@ def _part(rule: TensorRule, array: NDArray[Any]) -> NDArray[Any]:
     return array[rule.rows[0] : rule.rows[1] : rule.row_step]
 
 
-def _checked(rule: TensorRule, available: Mapping[str, Tensor], origin: str) -> Tensor:
-    """Return the rule's tensor. Raises ModelFormatError where it is missing or does not fit."""
+def _checked(
+    rule: TensorRule, available: Mapping[str, Tensor], origin: str, *, is_added: bool = False
+) -> Tensor:
+    """Return the rule's tensor. Raises ModelFormatError where it is missing or does not fit.
+
+    is_added: to another tensor, so that it has to be plain numbers, as that has.
+    """
     tensor = available.get(rule.source)
     if tensor is None:
         raise ModelFormatError(
             f"{origin}: tensor {rule.source} is missing; expected shape {list(rule.shape)}"
         )
     n_dimensions = len(rule.shape) - (rule.index is not None)
-    allowed = _PLAIN if n_dimensions == 1 else (*_PLAIN, *BLOCKS)
-    if tensor.dtype not in allowed and (tensor.stored is None or len(rule.shape) == 1):
+    is_sum = bool(rule.plus) or rule.plus_row is not None or is_added
+    allowed = PLAIN if n_dimensions == 1 or is_sum else (*PLAIN, *BLOCKS)
+    is_matrix = len(rule.shape) > 1 and not is_sum
+    if tensor.dtype not in allowed and (tensor.stored is None or not is_matrix):
         raise ModelFormatError(
             f"{tensor.source}: found dtype {tensor.dtype}; expected one of {', '.join(allowed)}"
         )

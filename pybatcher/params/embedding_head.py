@@ -26,13 +26,14 @@ class DenseLayer(NamedTuple):
 class EmbeddingHead:
     """Dense layers, applied to one vector at a time: what a vector becomes depends on it alone.
 
-    layers: at least one. Neighbours without an activation between them become one matrix.
+    layers: at least one. Neighbours without an activation between them become one matrix, where
+        that is not larger than both: a narrow layer between wide ones would make a giant.
     """
 
     def __init__(self, layers: Sequence[DenseLayer]) -> None:
         self._layers: list[DenseLayer] = []
         for layer in layers:
-            if self._layers and not self._layers[-1].has_tanh:
+            if self._layers and _can_fold(self._layers[-1], layer):
                 layer = _folded(self._layers.pop(), layer)
             self._layers.append(layer)
 
@@ -43,13 +44,19 @@ class EmbeddingHead:
         """
         import numpy as np
 
-        for layer in self._layers:
-            vector = np.einsum("ij,j->i", layer.weight, vector, optimize=False)
-            if layer.bias is not None:
-                vector = vector + layer.bias
-            if layer.has_tanh:
-                vector = np.tanh(vector)
+        with np.errstate(all="ignore"):  # the caller refuses what is not finite
+            for layer in self._layers:
+                vector = np.einsum("ij,j->i", layer.weight, vector, optimize=False)
+                if layer.bias is not None:
+                    vector = vector + layer.bias
+                if layer.has_tanh:
+                    vector = np.tanh(vector)
         return vector
+
+
+def _can_fold(first: DenseLayer, second: DenseLayer) -> bool:
+    n_folded = len(second.weight) * first.weight.shape[1]
+    return not first.has_tanh and n_folded <= first.weight.size + second.weight.size
 
 
 def _folded(first: DenseLayer, second: DenseLayer) -> DenseLayer:
@@ -60,8 +67,9 @@ def _folded(first: DenseLayer, second: DenseLayer) -> DenseLayer:
     bias = None if first.bias is None else wide @ first.bias.astype(np.float64)
     if second.bias is not None:
         bias = second.bias if bias is None else bias + second.bias
-    return DenseLayer(
-        (wide @ first.weight.astype(np.float64)).astype(np.float32),
-        None if bias is None else bias.astype(np.float32),
-        second.has_tanh,
-    )
+    with np.errstate(over="ignore"):  # what is too large for float32 makes vectors not finite
+        return DenseLayer(
+            (wide @ first.weight.astype(np.float64)).astype(np.float32),
+            None if bias is None else bias.astype(np.float32),
+            second.has_tanh,
+        )

@@ -12,6 +12,7 @@ from typing import Any, Literal, NamedTuple
 
 from ..errors import InvalidRequestError, PybatcherError
 from ..errors.checks import REQUEST, plain_text, short, type_name
+from .bounded_json import TooLargeError, bounded_json
 
 __all__ = [
     "FORM_FIELDS",
@@ -77,14 +78,15 @@ def schema_text(value: object) -> JsonSchema:
         "a JSON schema (a dict, or its JSON text of at most "
         f"{_MOST_CHARACTERS} characters), or a type that pydantic can read"
     )
-    if isinstance(value, JsonSchema):
-        return value
     adapter = None
     with REQUEST.reading("json_schema", value, wanted):
-        text = plain_text(value)
+        if isinstance(value, JsonSchema):
+            return value
+        text = given = plain_text(value)
         if text is None:
             if isinstance(value, Mapping):
-                schema: object = dict(value)
+                pairs = REQUEST.pairs("json_schema", value, _MOST_CHARACTERS, wanted)
+                schema: object = dict(pairs)
             else:
                 adapter = _adapter_of(value, wanted)
                 schema = adapter.json_schema()
@@ -95,7 +97,7 @@ def schema_text(value: object) -> JsonSchema:
             )
         REQUEST.unicode("json_schema", text)
         try:
-            parsed = json.loads(text)
+            parsed = json.loads(text) if given is not None else schema
         except (ValueError, RecursionError) as error:
             raise InvalidRequestError(
                 f"json_schema is {short(text)}, which is no JSON: {error}; it must be {wanted}"
@@ -107,7 +109,11 @@ def schema_text(value: object) -> JsonSchema:
 
 def _dumped(schema: object, value: object, wanted: str) -> str:
     try:
-        return json.dumps(schema, ensure_ascii=False, allow_nan=False)
+        return bounded_json(schema, _MOST_CHARACTERS)
+    except TooLargeError as error:
+        raise InvalidRequestError(
+            f"json_schema is {short(value)}, which is too large: {error}; it must be {wanted}"
+        ) from None
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidRequestError(
             f"json_schema is {short(value)}, which cannot be written as JSON: {error}; it must "

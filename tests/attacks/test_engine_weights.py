@@ -12,7 +12,7 @@ from attacked_engine import OPTIONS, PROMPT
 
 from pybatcher import _core, errors
 from pybatcher.engine import Engine
-from pybatcher.loading import LoadedModel, Tensor, from_torch
+from pybatcher.loading import LoadedModel, Tensor, from_torch, limits
 from pybatcher.loading.rope import Rope
 from pybatcher.params.config import EngineConfig
 from pybatcher.testing.checkpoints import make_module
@@ -202,6 +202,27 @@ def test_configurations_that_do_not_fit(model: LoadedModel, field: str, value: o
     del incomplete[field]
     with pytest.raises(errors.ModelFormatError, match=field):
         _core.Engine(incomplete, pairs, **OPTIONS)
+
+
+@pytest.mark.parametrize(
+    ("field", "limit"),
+    [
+        ("vocab_size", limits.MAX_VOCABULARY),
+        ("hidden_size", limits.MAX_WIDTH),
+        ("n_layers", limits.MAX_LAYERS),
+        ("n_heads", limits.MAX_HEADS),
+        ("head_dim", limits.MAX_HEAD_DIM),
+        ("intermediate_size", limits.MAX_WIDTH),
+        ("max_position_embeddings", limits.MAX_POSITIONS),
+    ],
+)
+def test_what_the_loader_lets_through_is_in_the_range_of_the_engine(
+    model: LoadedModel, field: str, limit: int
+) -> None:
+    """The loader names the file and its field, so that it is the one to refuse."""
+    with pytest.raises(errors.ModelFormatError, match=rf"{field} is .* from 1 to \d+$") as refused:
+        _core.Engine({**asdict(model.config), field: 2**31 - 1}, {}, **OPTIONS)
+    assert limit <= int(str(refused.value).rpartition(" ")[2])
 
 
 def test_model_directories_that_are_none(tmp_path: Path) -> None:

@@ -146,7 +146,7 @@ def test_metadata_that_would_make_giants(tmp_path: Path) -> None:
         "embedding_length": 2**20,
         "feed_forward_length": 2**20,
         "attention.head_count": 4096,
-        "attention.key_length": 4096,
+        "attention.key_length": 1024,
     }
     keys += [pair(f"llama.{k}", 4, v.to_bytes(4, "little")) for k, v in numbers.items()]
     keys += [pair("llama.attention.layer_norm_rms_epsilon", 6, bytes(4))]

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from pydantic import BaseModel, ValidationError, field_validator
 
@@ -62,3 +64,19 @@ def test_a_continuation_has_no_value_and_no_schema_is_an_error() -> None:
     assert reply.parse is None
     with pytest.raises(InvalidRequestError, match="json_schema is 5"):
         with_form(Call(content="x", sampling={"json_schema": 5}), reply)
+
+
+class Trap:
+    """Not even `isinstance` works with it."""
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> Any:
+        raise ZeroDivisionError
+
+
+def test_what_raises_when_it_is_asked_is_left_to_the_checks_of_the_service() -> None:
+    """It was logged as a fault of the program, and the caller got an EngineError."""
+    for odd in ({"params": Trap()}, {"output": Trap()}):
+        reply = Reply()
+        with_form(Call(content="x", **{"sampling": {}, "output": (), **odd}), reply)  # type: ignore[arg-type]
+        assert reply.parse is None

@@ -95,6 +95,8 @@ async def test_embed() -> None:
         assert again.cached_tokens > 0
         (default,) = await batcher.embed([PROMPT], pooling="last")
         assert np.array_equal(again.vector, default.vector)
+        alone = await batcher.embed(PROMPT)
+        assert np.array_equal(again.vector, alone.vector)
 
 
 async def test_the_system_prompt_comes_before_prompts_and_not_before_texts() -> None:
@@ -125,7 +127,9 @@ BAD: list[tuple[str, tuple[Any, ...], dict[str, Any], str]] = [
     ("score", (PROMPT, ["a"]), {"timeout": 0}, "timeout is 0"),
     ("score", (PROMPT, ["a"]), {"top_logprobs": 33}, "top_logprobs is 33; .* from 0 to 32"),
     ("score", (PROMPT, ["a"]), {"top_logprobs": None}, "top_logprobs is None"),
-    ("embed", ("text",), {}, "texts is 'text'"),
+    ("embed", (b"text",), {}, "texts is b'text'"),
+    ("embed", ([],), {}, r"texts is \[\]; it must be a list of at least one"),
+    ("embed", ("",), {}, r"texts\[0\] is ''"),
     ("embed", ([""],), {}, r"texts\[0\] is ''"),
     ("embed", (["a"],), {"pooling": "max"}, "pooling is 'max'; it must be 'last', 'mean' or"),
     ("embed", (["a"],), {"namespace": 1}, "namespace is 1"),
@@ -258,6 +262,8 @@ async def test_from_other_threads_and_after_the_end() -> None:
         assert scores == await batcher.score(PROMPT, ANSWERS)
         (one,) = await asyncio.wrap_future(remote.embed([PROMPT], pooling="mean"))
         assert one.prompt_tokens == len(ids(PROMPT))
+        alone = await asyncio.wrap_future(remote.embed(PROMPT, pooling="mean"))
+        assert np.array_equal(one.vector, alone.vector)
     with pytest.raises(BatcherClosedError):
         await batcher.score(PROMPT, ANSWERS)
     with pytest.raises(BatcherClosedError):
@@ -284,5 +290,7 @@ def test_without_asyncio() -> None:
         scores = batcher.score(PROMPT, ANSWERS, timeout=60.0, priority=1, top_logprobs=1)
         assert [len(score.top_logprobs) for score in scores] == list(map(len, ANSWERS))
         assert [score.token_logprobs for score in scores] == [expected(PROMPT, a) for a in ANSWERS]
+        alone = batcher.embed(PROMPT, pooling="mean")
         (embedding,) = batcher.embed([PROMPT], pooling="mean", namespace="tenant")
+        assert np.array_equal(embedding.vector, alone.vector)
         assert embedding.vector.shape == (8,)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -97,3 +98,20 @@ class _Raises(dict[str, str]):
 def test_what_is_no_map_of_texts_is_refused(value: object) -> None:
     with pytest.raises(InvalidRequestError, match="trace_headers"):
         check_trace_headers(value)
+
+
+class Unending(Mapping[str, str]):
+    """Has endlessly many headers, and says it has one."""
+
+    def __len__(self) -> int:
+        return 1
+
+    def __getitem__(self, name: str) -> str:
+        return PARENT
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(lambda: "traceparent", "")
+
+
+def test_headers_without_an_end_are_read_as_far_as_they_say() -> None:
+    assert check_trace_headers(Unending()) == {"traceparent": PARENT}

@@ -32,6 +32,7 @@ CALLS = {
     "stream_chat": ("[{'role': 'user'}]", "top_p=0.5", "topp=0.5", "top_p='x'"),
     "score": ('"a", ["b"]', "priority=3, timeout=None", "prioriti=3", "priority='x'"),
     "embed": ('["a"]', 'pooling="mean", timeout=2.0', "poling='mean'", 'pooling="max"'),
+    "embed of one text": ('"a"', 'pooling="cls"', "poling='mean'", 'pooling="max"'),
     "add_prefix": ('"a"', 'name="x", namespace="y"', 'nam="x"', "name=3"),
 }
 

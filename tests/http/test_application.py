@@ -17,6 +17,13 @@ from pybatcher.testing import fake_batcher
 
 TEMPLATE = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}"
 ODD: list[Any] = [None, True, -1, 0, 1.5, 1e400, 10**30, "", "x", "\ud800", [], [None], [[]], {}]
+ODD += ["cls", "auto", {"type": "json_schema", "json_schema": {"schema": [{}]}}]
+ODD += [
+    {"type": {"\ud800": 1}},
+    {"type": "object", "properties": []},
+    ["a", "\ud800"],
+    [{"type": []}],
+]
 ODD += [{"": None}, {"type": "text"}, [{"role": 5}], [{"role": "user", "content": [{}]}]]
 DEEP: Any = []
 for _ in range(900):
@@ -29,15 +36,17 @@ FIELDS = {
         "messages model max_tokens max_completion_tokens temperature top_p top_k min_p n seed stop "
         "logit_bias logprobs top_logprobs response_format tools tool_choice parallel_tool_calls "
         "reasoning_effort chat_template_kwargs max_reasoning_tokens stream stream_options priority "
-        "presence_penalty json_schema regex choices unknown user",
+        "presence_penalty frequency_penalty repetition_penalty json_schema regex choices grammar "
+        "json_object guided_json guided_choice guided_grammar min_tokens unknown user",
     ),
     "/v1/completions": (
         {"prompt": "Hi", "max_tokens": 2},
         "prompt model max_tokens temperature n stop logit_bias logprobs echo suffix best_of stream "
-        "stream_options seed ignore_eos min_tokens add_special_tokens",
+        "stream_options seed ignore_eos min_tokens add_special_tokens json_schema guided_regex "
+        "response_format prompt_logprobs",
     ),
     "/v1/embeddings": ({"input": "Hi"}, "input model encoding_format dimensions pooling"),
-    "/v1/score": ({"text_1": "a", "text_2": "b"}, "text_1 text_2 model"),
+    "/v1/score": ({"text_1": "a", "text_2": "b"}, "text_1 text_2 queries documents model"),
     "/v1/rerank": ({"query": "a", "documents": ["b"]}, "query documents top_n model"),
     "/tokenize": ({"prompt": "Hi"}, "prompt messages model add_special_tokens"),
     "/detokenize": ({"tokens": [72]}, "tokens model"),

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from pybatcher.errors import ModelFormatError
@@ -99,3 +100,15 @@ def test_a_field_is_left_out_of_a_copy() -> None:
     assert fields.without("c").names() == ["a", "b"]
     with pytest.raises(ModelFormatError, match=r"^file: a is missing"):
         fields.without("a").integer("a", 0, 1)
+
+
+def test_names_and_values_of_a_file_make_one_short_line_that_can_be_sent() -> None:
+    for name in ("\ud800", "a\nb", "k" * 10_000):
+        fields = Fields({name: {"x": np.arange(500)}}, "config.json")
+        for error in (fields.error(name, "less"), fields.child(name).error("x", "a text")):
+            said = str(error)
+            said.encode()
+            assert said.startswith("config.json: ")
+            assert said.isprintable()
+            assert len(said) < 400
+    assert "is missing" not in str(fields.error(name, "less"))

@@ -117,7 +117,7 @@ def test_the_pattern_of_windows_may_be_in_the_file() -> None:
         (
             "gemma3",
             {"attention__sliding_window": 9, "attention__sliding_window_pattern": np.ones(3, bool)},
-            "sliding_window_pattern is array.*expected one number a layer, 7",
+            "sliding_window_pattern is array.*expected a truth value for each of 7 layers, or",
         ),
         ("gemma2", {"attention__sliding_window_pattern": 0}, "sliding_window_pattern is 0"),
         ("gemma2", {"attn_logit_softcapping": float("nan")}, "attn_logit_softcapping is nan"),
@@ -125,6 +125,7 @@ def test_the_pattern_of_windows_may_be_in_the_file() -> None:
         ("granite", {}, "granite.logit_scale is missing"),
         ("granite", {"logit_scale": 0.0}, "granite.logit_scale is 0.0"),
         ("granite", {"logit_scale": 1.0, "residual_scale": -1.0}, "residual_scale is -1.0"),
+        ("granite", {"logit_scale": 1.0, "residual_scale": 1e-300}, "residual_scale is 1e-300"),
         ("olmo2", {"attention__scale": 2.0}, "olmo2.attention.scale is 2.0"),
         ("qwen3", {"attention__sliding_window": 9}, "qwen3.attention.sliding_window is 9"),
     ],

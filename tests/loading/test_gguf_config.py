@@ -138,7 +138,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "an odd head": ({"attention__key_length": 7}, "key_length is 7; expected an even number"),
     "a head of 3 by default": (
         {"embedding_length": 18},
-        r"key_length is missing; expected an even number up to 4096 \(it is 3\)",
+        r"key_length is missing; expected an even number up to 1024 \(it is 3\)",
     ),
     "values of another size": ({"attention__value_length": 16}, "value_length is 16; expected 8"),
     "half of it rotates": ({"rope__dimension_count": 4}, "dimension_count is 4; expected 8"),

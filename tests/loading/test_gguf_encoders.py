@@ -118,7 +118,7 @@ def test_layers_of_a_modern_bert(tmp_path: Path) -> None:
     assert windows(attention__sliding_window_pattern=2) == (0, 13, 0, 13)
     assert windows(attention__sliding_window_pattern=[1, 0, 0, 1]) == (13, 0, 0, 13)
     assert windows(attention__sliding_window=0) == (0, 0, 0, 0)
-    with pytest.raises(ModelFormatError, match="one number a layer, 4"):
+    with pytest.raises(ModelFormatError, match="a truth value for each of 4 layers, or the period"):
         windows(attention__sliding_window_pattern=[1, 0])
 
 
@@ -144,3 +144,6 @@ def test_dense_layers_of_an_embedding_gemma(tmp_path: Path) -> None:
         open_with_dense(directory, tmp_path, (40, 96), (11, 41))
     with pytest.raises(ModelFormatError, match=r"dense_2.*\[96\]; expected"):
         open_with_dense(directory, tmp_path, (96,))
+    whole = {"dense_2.weight": torch.zeros(40, 96, dtype=torch.int8)}
+    with pytest.raises(ModelFormatError, match=r"found I8 .*; expected F32, F16 or BF16"):
+        open_model(write_encoder_gguf(directory, tmp_path / "model.gguf", tensors=whole))

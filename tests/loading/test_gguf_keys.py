@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
 import pytest
 
 from pybatcher.errors import ModelFormatError
@@ -19,3 +22,22 @@ def test_keys_of_an_architecture() -> None:
         keys.refuse_unless("a", 4)
     with pytest.raises(ModelFormatError, match=r"llama\.a is 3; expected less"):
         raise keys.error("a", "less")
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        *(None, 1.5, True, "no", ["a", "b", "c"], np.zeros(4, int), np.zeros(0, int)),
+        *(np.array([0, 1, 2]), np.array([0.0, 1.0, np.nan]), np.array([-1, 0, 1], np.int8)),
+    ],
+)
+def test_flags_of_layers(value: Any) -> None:
+    """Each of these was a TypeError, or was taken for something true."""
+    keys = ArchitectureKeys(Fields({"llama.x": value}, "model.gguf"), "llama")
+    with pytest.raises(
+        ModelFormatError, match=r"llama\.x is .*a truth value for each of 3 layers$"
+    ):
+        keys.flags("x", 3)
+    for good in (np.array([True, False, True]), np.array([1, 0, 1], np.uint32)):
+        keys = ArchitectureKeys(Fields({"llama.x": good}, "model.gguf"), "llama")
+        assert keys.flags("x", 3) == [True, False, True]

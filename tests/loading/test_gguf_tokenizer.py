@@ -234,8 +234,8 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "empty": ({"tokens": []}, "has 0 elements; expected 1 to 600"),
     "too many": ({"tokens": ["a"] * 601}, "has 601 elements; expected 1 to 600"),
     "a token twice": ({"tokens": [*TOKENS[:-1], TOKENS[5]]}, "at 5 and at 599"),
-    "too few kinds": ({"token_type": np.ones(5)}, "expected an array of 600 numbers"),
-    "kinds of texts": ({"token_type": ["a"] * 600}, "expected an array of 600 numbers"),
+    "too few kinds": ({"token_type": np.ones(5, int)}, "expected an array of 600 whole numbers"),
+    "kinds of texts": ({"token_type": ["a"] * 600}, "expected an array of 600 whole numbers"),
     "unknown words": (
         {"pre": "martian"},
         "ggml.pre is 'martian'; expected a pre-tokenizer that is known",
@@ -267,7 +267,7 @@ def test_refused(name: str) -> None:
     changes, message = REFUSED[name]
     keys = {**GPT2, **{f"ggml.{key}": value for key, value in changes.items()}}
     if name == "a token twice":
-        keys["ggml.token_type"] = np.ones(600)
+        keys["ggml.token_type"] = np.ones(600, int)
     with pytest.raises(ModelFormatError, match=message) as caught:
         read(keys)
     assert str(caught.value).startswith("model.gguf: tokenizer.")

@@ -131,6 +131,9 @@ def test_dense_layers_that_are_damaged(damage: Any, said: str, tmp_path: Path) -
         ((POOLING,), [], "1_Pooling/config.json: found"),
         ((POOLING, {"type": "sentence_transformers.models.CNN"}), LAST, "type is .*CNN"),
         ((3,), LAST, "modules.json: found 3; expected a module"),
+        ((POOLING, POOLING), LAST, "expected at most 1 Pooling modules"),
+        (({**POOLING, "path": "\ud800"},), LAST, r"path is '\\ud800'; expected the name of"),
+        (({**POOLING, "path": "a\nb"},), LAST, r"path is 'a\\nb'; expected the name of"),
         (({"path": "x"},), LAST, "type is missing"),
         (({**POOLING, "path": "../1_Pooling"},), LAST, r"path is '\.\./1_Pooling'"),
         (({**POOLING, "path": ".."},), LAST, r"path is '\.\.'"),
@@ -149,3 +152,11 @@ def test_a_file_that_is_no_list(tmp_path: Path) -> None:
     (tmp_path / "modules.json").write_text("{}")
     with pytest.raises(ModelFormatError, match=r"modules\.json: found {}; expected a JSON list"):
         read_embedding_defaults(tmp_path, CONFIG)
+
+
+def test_the_same_folder_is_not_read_a_million_times(tmp_path: Path) -> None:
+    """A file of 64 MiB names a million layers, each of which would be copied."""
+    write_dense(tmp_path / "2_Dense", WIDTH, WIDTH, bias=False)
+    assert read(tmp_path, TRANSFORMER, POOLING, *[DENSE] * 8).head is not None
+    with pytest.raises(ModelFormatError, match=r"type is .*Dense'; expected at most 8 Dense mod"):
+        read(tmp_path, TRANSFORMER, POOLING, *[DENSE] * 9)

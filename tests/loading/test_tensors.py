@@ -60,6 +60,18 @@ def test_quantised_matrices_are_those_of_linear_modules(rule: dict[str, Any]) ->
     assert (made["w"].shape, made["w"].n_bytes) == ((31, 64), stored.n_bytes * 31 // 64)
 
 
+@pytest.mark.parametrize("name", ["positions", "types"])
+def test_rows_that_are_added_are_plain_numbers(name: str) -> None:
+    """Bytes of blocks were added as if each were a number."""
+    plain = Tensor(np.zeros((4, 64), np.float32), "f32", "file: tensor plain")
+    blocks = Tensor(np.zeros((4, 68), np.uint8), "int8", "file: tensor blocks")
+    available = {"positions": plain, "types": plain, name: blocks}
+    added = TensorRule(name="types", source="types", shape=(4, 64))
+    rule = TensorRule(name="w", source="positions", shape=(4, 64), plus_row=added)
+    with pytest.raises(ModelFormatError, match=r"blocks: found dtype int8; .* f32, f16, bf16$"):
+        gather([rule], available, "here")
+
+
 def test_a_missing_tensor() -> None:
     said = r"^the directory: tensor nowhere is missing; expected shape \[3, 4\]"
     with pytest.raises(ModelFormatError, match=said):

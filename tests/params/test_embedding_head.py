@@ -38,3 +38,16 @@ def test_bits_hang_on_the_vector_alone() -> None:
         room = np.zeros(300, np.float32)
         room[offset : offset + 257] = vector
         assert head(room[offset : offset + 257]).tobytes() == expected
+
+
+def test_a_narrow_layer_between_wide_ones_makes_no_giant() -> None:
+    """Two files of 400 kB would become a matrix of 40 GB."""
+    narrow, wide = (
+        layer(1, 100_000, bias=False, tanh=False),
+        layer(100_000, 1, bias=True, tanh=False),
+    )
+    vector = RNG.normal(0, 1, 100_000).astype(np.float32)
+    found = EmbeddingHead([narrow, wide])(vector)
+    assert wide.bias is not None
+    expected = wide.weight @ (narrow.weight @ vector) + wide.bias
+    np.testing.assert_allclose(found, expected, rtol=1e-2, atol=1e-2)

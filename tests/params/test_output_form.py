@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -100,3 +101,39 @@ def test_without_pydantic_types_are_refused_with_the_way_out(
     monkeypatch.setitem(__import__("sys").modules, "pydantic", None)
     with pytest.raises(InvalidRequestError, match="pip install pydantic"):
         SamplingParams(json_schema=Point)
+
+
+class Unending(Mapping[str, Any]):
+    """Has endlessly many keys, and says it has one."""
+
+    def __len__(self) -> int:
+        return 1
+
+    def __getitem__(self, key: str) -> Any:
+        return key
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(lambda: "key", "")
+
+
+def test_a_schema_without_an_end_is_read_as_far_as_it_says() -> None:
+    """It held the event loop, and all who are on it, for ever."""
+    assert schema_text(Unending()) == '{"key": "key"}'
+    shared: list[Any] = ["x"]
+    for _ in range(60):
+        shared = [shared, shared]
+    with pytest.raises(InvalidRequestError, match="too large: it has more than 1048576 char"):
+        schema_text({"enum": shared})
+
+
+class Trap:
+    """Not even `isinstance` works with it."""
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> Any:
+        raise ZeroDivisionError
+
+
+def test_a_schema_of_a_class_that_raises_is_refused_as_one() -> None:
+    with pytest.raises(InvalidRequestError, match=r"json_schema is .* raises ZeroDivisionError"):
+        schema_text(Trap())

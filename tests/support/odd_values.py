@@ -19,7 +19,7 @@ import numpy as np
 
 from pybatcher import SamplingParams
 
-__all__ = ["odd_value"]
+__all__ = ["ClassTrap", "odd_value"]
 
 
 class TrapError(Exception):
@@ -166,6 +166,16 @@ _PLAIN: tuple[Any, ...] = (
         "<|end|>",
         "\u202e",
     ),
+    *("cls", "q4_k_m", "int4_zp", "auto", "required", "none", "low", "object", "#", "#/a/~1"),
+    *(
+        "(?=a)",
+        "a{1,9999}",
+        "[",
+        "(a|b){50}{50}",
+        "\\p{Lu}+",
+        'root ::= "a" | root',
+        "root ::= root",
+    ),
     *(b"", b"\xff", b"text", datetime.datetime(2026, 1, 1), Path("x"), TextEnum.ONE, WholeEnum.TWO),
     *((), (1, 2), ("x", None), frozenset(), frozenset({1, "x"}), range(0), range(5), range(10**9)),
     *(range(-5, 10**18), print, len, SamplingParams(max_tokens=2), SimpleNamespace(role="user")),
@@ -246,6 +256,16 @@ _ROUND: tuple[Callable[[Any], Any], ...] = (
     lambda value: [{"role": "user", "content": "hi", "tool_calls": value}],
     lambda value: [{"role": "user", "content": "hi"}, value],
     lambda value: [{value: "hi"}],
+    lambda value: {"type": value},
+    lambda value: {"type": "object", "properties": {"a": value}, "required": ["a"]},
+    lambda value: {"type": "array", "items": value, "minItems": 1},
+    lambda value: {"enum": value},
+    lambda value: {"anyOf": [value, {"type": "integer", "minimum": value}]},
+    lambda value: {"$ref": value, "$defs": {"a": value}},
+    lambda value: {"type": "string", "pattern": value, "maxLength": value},
+    lambda value: [{"type": "function", "function": {"name": "f", "parameters": value}}],
+    lambda value: [{"type": "function", "function": {"name": value, "description": value}}],
+    lambda value: {"type": "function", "function": {"name": value}},
 )
 
 

@@ -15,13 +15,13 @@ import reprlib
 import threading
 import typing
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from random import Random
 from typing import Any
 
 import msgpack
 import pytest
-from odd_values import odd_value
+from odd_values import ClassTrap, odd_value
 from session_helpers import Peer
 
 from bench.sidecar_process import Sidecar, open_sidecar
@@ -30,6 +30,7 @@ from pybatcher import (
     BlockingBatcher,
     BlockingClient,
     Client,
+    InvalidRequestError,
     PybatcherError,
     SamplingParams,
     errors,
@@ -244,6 +245,20 @@ def sidecar() -> Iterator[Sidecar]:
 async def test_over_a_batcher() -> None:
     async with Batcher(**OPTIONS) as batcher:
         await play(direct(batcher), "batcher", batcher)
+
+
+async def test_what_raises_when_it_is_asked_what_it_is_is_the_callers_fault() -> None:
+    """In the place of every argument; none is taken for a fault of the engine or the program."""
+    async with Batcher(**OPTIONS) as batcher:
+        for name in CALLS:
+            names = arguments_of(name)
+            for one in names:
+                arguments = {other: GOOD[other] for other in names if other in GOOD}
+                if name in GENERATING:
+                    arguments["max_tokens"] = 1
+                with suppress(InvalidRequestError):
+                    await direct(batcher)(name, {**arguments, one: ClassTrap()})
+        await check_unharmed(batcher)
 
 
 async def test_over_the_threadsafe_batcher() -> None:

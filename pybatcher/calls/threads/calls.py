@@ -137,9 +137,17 @@ class ThreadsafeBatcher:
         """Return how likely each continuation is. `AnyBatcher.score` has the arguments."""
         return self._calls().run(partial(self._batcher.score, prompt, continuations, **options))
 
+    @overload
+    def embed(  # type: ignore[overload-overlap]
+        self, texts: str, **options: Unpack[EmbedOptions]
+    ) -> Future[Embedding]: ...
+
+    @overload
     def embed(
         self, texts: Sequence[Prompt], **options: Unpack[EmbedOptions]
-    ) -> Future[list[Embedding]]:
+    ) -> Future[list[Embedding]]: ...
+
+    def embed(self, texts: Any, **options: Unpack[EmbedOptions]) -> Any:
         """Return each text as one vector. `AnyBatcher.embed` has the arguments."""
         return self._calls().run(partial(self._batcher.embed, texts, **options))
 
@@ -290,7 +298,17 @@ class BlockingCalls(ABC, Generic[B]):
         """Return how likely each continuation is. `AnyBatcher.score` has the arguments."""
         return self._running_thread().call(self._batcher.score(prompt, continuations, **options))
 
-    def embed(self, texts: Sequence[Prompt], **options: Unpack[EmbedOptions]) -> list[Embedding]:
+    @overload
+    def embed(  # type: ignore[overload-overlap]
+        self, texts: str, **options: Unpack[EmbedOptions]
+    ) -> Embedding: ...
+
+    @overload
+    def embed(
+        self, texts: Sequence[Prompt], **options: Unpack[EmbedOptions]
+    ) -> list[Embedding]: ...
+
+    def embed(self, texts: Any, **options: Unpack[EmbedOptions]) -> Any:
         """Return each text as one vector. `AnyBatcher.embed` has the arguments."""
         return self._running_thread().call(self._batcher.embed(texts, **options))
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from ..fields import Fields, shown
+from ..fields import Fields
 from ..stored_weight import StoredWeight
 from ..tensors import Tensor
 from . import awq, compressed_tensors, float8, gptq
@@ -40,9 +40,7 @@ def read_scheme(fields: Fields) -> Scheme | None:
     if method == "mxfp4" and fields.get("model_type") == "gpt_oss":
         return None  # by tensors of the family's own names
     if not isinstance(method, str) or method not in _READERS:
-        raise config.error(
-            "quant_method", f"one of {', '.join(map(repr, _READERS))}; {shown(WAY_OUT)[1:-1]}"
-        )
+        raise config.error("quant_method", f"one of {', '.join(map(repr, _READERS))}; {WAY_OUT}")
     return _READERS[method](config)
 
 

@@ -149,11 +149,8 @@ def _grouped(
     size = max(n_in, 1) if size < 0 else size
     n_groups = -(-n_in // size)
     scales = parts.tensor("weight_scale")
-    of_all = scales.array.size == 1 and n_out > 1
-    if not of_all:
-        parts.scales("weight_scale", n_out, n_groups)
-    elif n_groups != 1:
-        raise parts.error("weight_scale", f"shape [{n_out}, {n_groups}]")
+    of_all = scales.array.size == 1 and n_out > 1 and n_groups == 1
+    parts.scales("weight_scale", *(scales.array.shape if of_all else (n_out, n_groups)))
 
     def scales_of(rows: NDArray[np.int64]) -> NDArray[np.float32]:
         found = scales.array.reshape(1, 1).repeat(len(rows), 0) if of_all else scales.array[rows]
@@ -182,6 +179,8 @@ def _zeros(
     if parts.tensor(name).dtype == "I8":
         stored = parts.array(name, "I8", *((1,) if of_all else (n_out, n_groups)))
         stored = stored.reshape(-1, n_groups)
+        if stored.size and not -middle <= stored.min() <= stored.max() < middle:
+            raise parts.error(name, f"whole numbers from {-middle} to {middle - 1}")
         return lambda rows: stored[rows * (not of_all)].astype(np.int16) + np.int16(middle)
     per_word = 32 // bits
     packed = parts.array(name, "I32", -(-n_out // per_word), n_groups)

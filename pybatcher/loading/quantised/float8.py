@@ -105,9 +105,9 @@ def float8_weight(parts: Parts, name: str, block: tuple[int, int]) -> Float8Weig
     n_out, n_in = numbers.shape
     shape = (-(-n_out // max(1, block[0])), -(-n_in // max(1, block[1])))
     scales = parts.tensor(name)
-    if scales.array.size != 1 or shape != (1, 1):
-        scales = parts.scales(name, *((n_out,) if scales.array.ndim == 1 else shape))
-    scales = parts.scales(name, *scales.array.shape)
+    of_all = scales.array.size == 1 and shape == (1, 1)
+    of_outputs = scales.array.ndim == 1 and shape == (n_out, 1)
+    parts.scales(name, *(scales.array.shape if of_all else (n_out,) if of_outputs else shape))
     of_blocks = to_f32(scales.array, scales.dtype).reshape(shape)
     return Float8Weight(numbers, of_blocks, block, np.arange(n_out))
 
@@ -133,7 +133,6 @@ def read(fields: Fields) -> Scheme:
 
 
 def _without_blocks(parts: Parts) -> Float8Weight:
-
     n_out, n_in = parts.array("weight", "F8_E4M3", None, None).shape
     per_tensor = parts.tensor("weight_scale").array.size == 1
     return float8_weight(parts, "weight_scale", (n_out if per_tensor else 1, n_in))

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import ModelFormatError
+from ..fields import shown_name
 from ..tensors import Tensor
 
 __all__ = ["Parts", "rows_of_packed", "to_f32"]
@@ -32,9 +33,10 @@ class Parts:
         """Return a tensor of the module. Raises ModelFormatError."""
         tensor = self._tensors.get(f"{self.module}.{name}")
         if tensor is None:
+            missing = shown_name(f"{self.module}.{name}")
             raise ModelFormatError(
-                f"{self._origin}: tensor {self.module}.{name} is missing; the module is quantised "
-                "by its other tensors"
+                f"{self._origin}: tensor {missing} is missing; the module is quantised by its "
+                "other tensors"
             )
         return tensor
 

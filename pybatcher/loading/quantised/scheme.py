@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from ..fields import Fields, shown
+from ..fields import Fields
 from ..limits import MAX_WIDTH
 from ..stored_weight import StoredWeight
 from .parts import Parts
@@ -36,7 +36,7 @@ def check_names(fields: Fields, known: Iterable[str]) -> None:
     unknown = sorted(set(fields.names()) - {*known, *_SAID_BEFORE})
     for name in unknown:
         if fields.get(name) is not None:
-            raise fields.error(shown(name)[1:-1], f"no such field; {WAY_OUT}")
+            raise fields.error(name, f"no such field; {WAY_OUT}")
 
 
 def read_group_size(fields: Fields, name: str) -> int:

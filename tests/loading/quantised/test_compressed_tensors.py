@@ -144,8 +144,13 @@ def test_what_is_not_known_is_refused(
         ("weight_shape", torch.tensor([5, 96]), r"expected \[6, 96\]"),
         ("weight_shape", torch.zeros(3).long(), r"found shape \[3\]; expected \[2\]"),
         ("weight_scale", torch.zeros(6, 2), r"found shape \[6, 2\]; expected \[6, 3\]"),
-        ("weight_scale", torch.zeros(1), "expected shape .6, 3."),
+        ("weight_scale", torch.zeros(1), "expected .6, 3."),
         ("weight_zero_point", torch.zeros(1, 3), "found dtype f32; expected I32"),
+        (
+            "weight_zero_point",
+            torch.full((6, 3), 8, dtype=torch.int8),
+            "whole numbers from -8 to 7",
+        ),
         ("weight_packed", torch.zeros(6, 12), "found dtype f32; expected I32"),
     ],
 )
@@ -154,6 +159,15 @@ def test_parts_that_do_not_fit_are_refused(name: str, value: torch.Tensor, messa
     parts = pack_quantized(numbers, symmetric=False, ordered=False)
     with pytest.raises(ModelFormatError, match=message):
         read_matrix(config(INT4, "pack-quantized"), {**parts, name: value})
+
+
+def test_one_scale_for_all_is_a_float() -> None:
+    """Bits of whole numbers, and bytes of truth values, were scales."""
+    numbers = random_numbers(np.random.default_rng(1), (20, 64), -1, bits=8, symmetric=True)
+    parts = int_quantized(numbers, symmetric=True)
+    weights = {**INT8, "strategy": "tensor", "group_size": None, "symmetric": True}
+    with pytest.raises(ModelFormatError, match="found dtype I64; expected one of f16, bf16, f32"):
+        read_matrix(config(weights, "int-quantized"), {**parts, "weight_scale": torch.tensor([1])})
 
 
 def test_words_are_filled_from_the_lowest_bits() -> None:

@@ -77,6 +77,7 @@ def test_what_is_not_known_is_refused(changes: dict[str, Any], message: str) -> 
         ("weight", torch.zeros(150, 300), "found dtype f32; expected F8_E4M3"),
         (SCALE, torch.ones(3, 2), r"found shape \[3, 2\]; expected \[2, 3\]"),
         (SCALE, torch.ones(1), r"found shape \[1\]"),
+        (SCALE, torch.ones(150), r"found shape \[150\]; expected \[2, 3\]"),
         (SCALE, torch.ones(2, 3, dtype=torch.int32), "found dtype I32"),
     ],
 )
