@@ -43,7 +43,7 @@ FIXED_ADDRESSES := $(shell setarch -R true 2>/dev/null && echo setarch -R)
 .PHONY: help build environment demo test check format native native-aarch64 native-aarch64-quick \
     aarch64-tools sanitize sanitize-kernels emulated gpu-kit \
     test-clients test-emulated test-lm-eval test-page test-ray test-schemas test-slow test-templates \
-    test-vocabularies wheel bench bench-tools \
+    test-vocabularies wheel wheels sdist lint-release bench bench-tools \
     rivals rival-llamacpp rival-llama-server rival-openvino rival-vllm aiperf chromium screenshots clean
 
 help:
@@ -66,7 +66,9 @@ help:
 	@echo "make test-page   the page at / in a real Chromium, which root gets from Debian where it is missing"
 	@echo "make test-lm-eval  lm-evaluation-harness, which it installs, against pybatcher serve --http"
 	@echo "make gpu-kit   what 'python -m bench.gpu_check' takes to a machine with a GPU: needs nvcc"
-	@echo "make wheel     a wheel in dist/"
+	@echo "make wheel     a wheel in dist/ for this Python and machine"
+	@echo "make wheels    manylinux wheels for Python 3.11 to 3.14 and 3.14t; ARGS='--machine aarch64'; make sdist"
+	@echo "make lint-release  the workflow that publishes them, linted"
 	@echo "make bench     its speed against this machine's limits and the rivals that are installed"
 	@echo "make bench-tools  what 'python -m bench.report' draws plots with"
 	@echo "make rivals    llama.cpp, OpenVINO GenAI and vLLM, each in an environment of its own;"
@@ -305,6 +307,22 @@ sanitize-kernels: $(VENV)/.build-tools
 	cmake --build build/tsan --target $(KERNEL_TESTS)
 	PYBATCHER_ORDERS=2 $(FIXED_ADDRESSES) ctest --test-dir build/tsan --output-on-failure --no-tests=error \
 	    --parallel $(JOBS) --tests-regex '^($(subst $(eval ) ,|,$(KERNEL_TESTS)))$$'
+
+# Wheels for many Pythons and an old glibc, in dist/: tools/wheels/__main__.py says how.
+WHEEL_TOOLS := build/wheels-tools
+$(WHEEL_TOOLS)/.installed: tools/wheels/requirements.txt | $(BIN)/python
+	$(PYTHON) -m venv $(WHEEL_TOOLS)
+	$(WHEEL_TOOLS)/bin/python -m pip --disable-pip-version-check --quiet install --upgrade -r $<
+	@touch $@
+
+wheels: $(WHEEL_TOOLS)/.installed
+	$(WHEEL_TOOLS)/bin/python -m tools.wheels $(ARGS)
+
+sdist: $(WHEEL_TOOLS)/.installed
+	$(WHEEL_TOOLS)/bin/python -m build --sdist --no-isolation --outdir dist
+
+lint-release: $(WHEEL_TOOLS)/.installed
+	$(WHEEL_TOOLS)/bin/zizmor --offline .github/workflows
 
 wheel: $(VENV)/.build-tools
 	$(PIP) wheel $(IN_NATIVE) --no-deps --wheel-dir dist .

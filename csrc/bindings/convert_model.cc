@@ -278,7 +278,10 @@ ModelConfig to_model_config(const py::dict& fields) {
 TensorMap to_tensors(const py::dict& tensors, const py::set& mapped, const py::set& kept,
                      std::vector<py::object>& keep_alive) {
   TensorMap map;
-  for (const auto& [key, entry] : tensors) {
+  // A copy: where there is no GIL, another thread may change the dict at any time.
+  const auto copied = py::reinterpret_steal<py::dict>(PyDict_Copy(tensors.ptr()));
+  if (!copied) throw py::error_already_set();
+  for (const auto& [key, entry] : copied) {
     if (!py::isinstance<py::str>(key)) refuse("a tensor's name is not a text");
     const auto name = key.cast<std::string>();
     TensorView& view = map[name];

@@ -3,6 +3,7 @@
 #include <string_view>
 
 #include "base/error.h"
+#include "cpu/cpuid.h"
 
 #if defined(__x86_64__) && defined(__linux__)
 #include <sys/syscall.h>
@@ -21,18 +22,17 @@ bool always() { return true; }
 bool never() { return false; }
 
 #if defined(__x86_64__)
-// __builtin_cpu_supports asks CPUID, and XGETBV whether the system saves the registers.
 bool has_avx2() {
-  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-         __builtin_cpu_supports("f16c");
+  const X86Features& f = x86_features();
+  return f.avx2 && f.fma && f.f16c;
 }
-bool has_avx_vnni() { return has_avx2() && __builtin_cpu_supports("avxvnni"); }
+bool has_avx_vnni() { return has_avx2() && x86_features().avxvnni; }
 bool has_avx512() {
-  return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+  const X86Features& f = x86_features();
+  return has_avx2() && f.avx512f && f.avx512bw && f.avx512dq && f.avx512vl;
 }
-bool has_avx512_vnni() { return has_avx512() && __builtin_cpu_supports("avx512vnni"); }
-bool has_avx512_bf16() { return has_avx512_vnni() && __builtin_cpu_supports("avx512bf16"); }
+bool has_avx512_vnni() { return has_avx512() && x86_features().avx512vnni; }
+bool has_avx512_bf16() { return has_avx512_vnni() && x86_features().avx512bf16; }
 
 // Linux saves the tiles of those processes only that have asked for it, and refuses where a thread
 // has too small a stack for signals. Asking changes nothing for threads that use no tiles.
@@ -46,15 +46,15 @@ bool may_use_tiles() {
 #endif
 }
 bool has_avx512_amx() {
-  return has_avx512_bf16() && __builtin_cpu_supports("avx512vbmi") &&
-         __builtin_cpu_supports("amx-tile") && __builtin_cpu_supports("amx-bf16") &&
-         __builtin_cpu_supports("amx-int8") && may_use_tiles();
+  const X86Features& f = x86_features();
+  return has_avx512_bf16() && f.avx512vbmi && f.amx_tile && f.amx_bf16 && f.amx_int8 &&
+         may_use_tiles();
 }
 
 // vdpbf16ps is one instruction in two cycles on Intel's cores, where fma is two in one, so that
 // expanding bf16 to f32 does 1.4 times as much (bench/native/kernels.cc); on AMD's, vdpbf16ps does
 // twice the work of fma.
-bool is_intel() { return __builtin_cpu_is("intel"); }
+bool is_intel() { return x86_features().is_intel; }
 
 // The targets, the most demanding first: TARGET(name, whether this CPU and its system run it,
 // whether the next one is faster here).

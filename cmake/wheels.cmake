@@ -1,0 +1,30 @@
+# The extension for many Pythons in one build, for which only headers are needed: PYBATCHER_EXTENSIONS
+# is a list of NAME=FOLDER[,FOLDER...], folders of headers. Each gets a target extension_NAME, whose
+# file is NAME/_core.so; tools/wheels puts these into wheels. PYBATCHER_PYBIND11 is the folder of
+# pybind11's headers. The core is compiled once.
+file(GLOB PB_BINDINGS CONFIGURE_DEPENDS csrc/bindings/*.cc)
+foreach(extension ${PYBATCHER_EXTENSIONS})
+  string(REGEX MATCH "^([^=]+)=(.+)$" matched ${extension})
+  if(NOT matched)
+    message(FATAL_ERROR "PYBATCHER_EXTENSIONS has '${extension}'; it must be NAME=FOLDER[,FOLDER...]")
+  endif()
+  set(name ${CMAKE_MATCH_1})
+  string(REPLACE "," ";" headers "${CMAKE_MATCH_2}")
+  add_library(extension_${name} MODULE ${PB_BINDINGS})
+  target_include_directories(extension_${name} SYSTEM PRIVATE ${headers} ${PYBATCHER_PYBIND11})
+  if(name MATCHES "t$")  # where the headers are those of the same Python with the GIL
+    target_compile_definitions(extension_${name} PRIVATE Py_GIL_DISABLED=1)
+  endif()
+  target_link_libraries(extension_${name} PRIVATE pybatcher_core)
+  target_compile_options(extension_${name} PRIVATE $<$<CONFIG:Release>:-O2>)
+  target_precompile_headers(extension_${name} PRIVATE <pybind11/numpy.h> <pybind11/pybind11.h>
+                            <pybind11/stl.h>)
+  set_target_properties(extension_${name} PROPERTIES PREFIX "" SUFFIX .so OUTPUT_NAME _core
+                        LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/${name})
+  if(APPLE)
+    target_link_options(extension_${name} PRIVATE -undefined dynamic_lookup)
+  else()
+    target_link_options(extension_${name} PRIVATE
+                        -Wl,--version-script=${CMAKE_CURRENT_SOURCE_DIR}/cmake/extension.map -s)
+  endif()
+endforeach()

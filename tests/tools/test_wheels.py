@@ -1,0 +1,188 @@
+"""Wheels: their names, what is in them, and that all who make them mean the same Pythons."""
+
+from __future__ import annotations
+
+import base64
+import csv
+import hashlib
+import platform
+import re
+import sys
+import sysconfig
+import tomllib
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tools.wheels.check import MOST_BYTES, check_size, ten_lines
+from tools.wheels.debian import NotInDebianError, index_of, unpack_python
+from tools.wheels.make import with_extension
+from tools.wheels.pythons import ask, find
+from tools.wheels.versions import MACHINES, VERSIONS, Python, platform_tag
+
+ROOT = Path(__file__).resolve().parents[2]
+WITHOUT_GIL = Python("3.14t", (), None)
+
+
+@pytest.fixture(scope="module")
+def pyproject() -> dict[str, Any]:
+    return tomllib.loads((ROOT / "pyproject.toml").read_text())
+
+
+@pytest.fixture(scope="module")
+def release() -> dict[str, Any]:
+    loaded = yaml.safe_load((ROOT / ".github" / "workflows" / "release.yml").read_text())
+    assert isinstance(loaded, dict)
+    return loaded
+
+
+def test_a_python_is_named_as_wheels_and_extensions_name_it() -> None:
+    assert WITHOUT_GIL.tag == "cp314-cp314t"
+    assert WITHOUT_GIL.extension_file("aarch64") == "_core.cpython-314t-aarch64-linux-gnu.so"
+    assert Python("3.11", (), None).tag == "cp311-cp311"
+    assert platform_tag("x86_64") == "manylinux_2_28_x86_64"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the names are those of Linux")
+def test_this_python_finds_an_extension_of_that_name() -> None:
+    asked = ask(sys.executable)
+    version = "{}.{}".format(*sys.version_info)
+    this = asked or Python(version, (), None)  # None: it came without headers
+    suffix = sysconfig.get_config_var("EXT_SUFFIX")
+    assert this.extension_file(platform.machine()) == f"_core{suffix}"
+
+
+def test_what_is_no_python_is_none(tmp_path: Path) -> None:
+    assert ask(tmp_path / "python3.11") is None
+    assert ask("false") is None
+
+
+def test_cibuildwheel_and_classifiers_have_the_versions_of_make_wheels(
+    pyproject: dict[str, Any],
+) -> None:
+    tags = [f"{Python(version, (), None).abi}-*" for version in VERSIONS]
+    assert pyproject["tool"]["cibuildwheel"]["build"] == tags
+    named = re.findall(r"Python :: (3\.\d+)\b", " ".join(pyproject["project"]["classifiers"]))
+    assert named == [version for version in VERSIONS if not version.endswith("t")]
+    assert pyproject["project"]["requires-python"] == f">={VERSIONS[0]}"
+
+
+def test_a_release_has_the_machines_of_make_wheels_and_no_token(
+    pyproject: dict[str, Any], release: dict[str, Any]
+) -> None:
+    jobs = release["jobs"]
+    machines = [row["machine"] for row in jobs["wheels"]["strategy"]["matrix"]["include"]]
+    assert machines == list(MACHINES)
+    for machine in MACHINES:
+        image = pyproject["tool"]["cibuildwheel"][f"manylinux-{machine}-image"]
+        assert platform_tag(machine) == f"{image}_{machine}"
+    assert set(jobs["publish"]["needs"]) == set(jobs) - {"publish"}
+    assert jobs["publish"]["permissions"] == {"id-token": "write"}
+    assert not any("password" in step.get("with", {}) for step in jobs["publish"]["steps"])
+
+
+def test_the_sdist_has_what_is_compiled_and_no_other_folder(pyproject: dict[str, Any]) -> None:
+    excluded = {name.strip("/") for name in pyproject["tool"]["scikit-build"]["sdist"]["exclude"]}
+    needed = {"cmake", "csrc", "pybatcher"}
+    ignored = {line.strip("/") for line in (ROOT / ".gitignore").read_text().split()}
+    folders = {path.name for path in ROOT.iterdir() if path.is_dir() and path.name[0] not in "._"}
+    assert folders - ignored - excluded == needed
+
+
+def test_a_wheel_is_what_the_backend_made_with_an_extension_and_its_own_tags(
+    tmp_path: Path,
+) -> None:
+    pure = tmp_path / "pybatcher-1.0-py3-none-any.whl"
+    info = "pybatcher-1.0.dist-info"
+    with zipfile.ZipFile(pure, "w") as file:
+        file.writestr("pybatcher/__init__.py", "one = 1\n")
+        file.writestr(f"{info}/METADATA", "Name: pybatcher\n")
+        file.writestr(f"{info}/WHEEL", "Root-Is-Purelib: true\nTag: py3-none-any\n")
+        file.writestr(f"{info}/RECORD", "of the pure one")
+    extension = tmp_path / "_core.so"
+    extension.write_bytes(b"code")
+
+    wheel = with_extension(pure, WITHOUT_GIL, "x86_64", extension, tmp_path)
+
+    assert wheel.name == "pybatcher-1.0-cp314-cp314t-linux_x86_64.whl"
+    with zipfile.ZipFile(wheel) as file:
+        assert file.read("pybatcher/_core.cpython-314t-x86_64-linux-gnu.so") == b"code"
+        assert file.read("pybatcher/__init__.py") == b"one = 1\n"
+        about = file.read(f"{info}/WHEEL").decode()
+        assert "Root-Is-Purelib: false\n" in about
+        assert about.count("Tag:") == 1
+        assert "Tag: cp314-cp314t-linux_x86_64\n" in about
+        rows = list(csv.reader(file.read(f"{info}/RECORD").decode().splitlines()))
+        assert [row[0] for row in rows] == file.namelist()
+        assert rows.pop() == [f"{info}/RECORD", "", ""]
+        for path, digest, size in rows:
+            content = file.read(path)
+            bits = hashlib.sha256(content).digest()
+            assert digest == "sha256=" + base64.urlsafe_b64encode(bits).decode().rstrip("=")
+            assert int(size) == len(content)
+
+
+def test_the_same_sources_make_the_same_bytes(tmp_path: Path) -> None:
+    pure = tmp_path / "pybatcher-1.0-py3-none-any.whl"
+    extension = tmp_path / "_core.so"
+    extension.write_bytes(b"code")
+    made = []
+    for year in (2001, 2002):
+        with zipfile.ZipFile(pure, "w") as file:
+            file.writestr(zipfile.ZipInfo("pybatcher/py.typed", (year, 1, 1, 0, 0, 0)), "")
+        made.append(with_extension(pure, WITHOUT_GIL, "x86_64", extension, tmp_path).read_bytes())
+    assert made[0] == made[1]
+
+
+def test_a_wheel_of_more_than_8_mb_is_refused(tmp_path: Path) -> None:
+    wheel = tmp_path / "big.whl"
+    wheel.write_bytes(bytes(MOST_BYTES))
+    check_size(wheel)
+    wheel.write_bytes(bytes(MOST_BYTES + 1))
+    with pytest.raises(ValueError, match=r"big\.whl has 8000001 bytes"):
+        check_size(wheel)
+
+
+def test_the_program_that_is_tried_is_that_of_readme() -> None:
+    program = ten_lines((ROOT / "README.md").read_text())
+    assert "pybatcher.Batcher()" in program
+    assert "asyncio.run(main())" in program
+
+
+def test_packages_are_found_in_an_index_by_name() -> None:
+    text = (
+        "Package: one\nVersion: 1\nFilename: pool/one.deb\nSHA256: 01\nDescription: of one\n"
+        " SHA256: no field\n\nPackage: two\nFilename: pool/two.deb\nSHA256: 02\n\n"
+    )
+    assert index_of(text) == {"one": ("pool/one.deb", "01"), "two": ("pool/two.deb", "02")}
+
+
+def test_a_python_that_no_suite_has_is_named(tmp_path: Path) -> None:
+    with pytest.raises(NotInDebianError, match=r"no suite of Debian has Python 3\.12"):
+        unpack_python("3.12", "x86_64", tmp_path, "patchelf")
+
+
+def test_headers_with_the_gil_do_for_a_python_without_it_that_cannot_be_had(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unpack(version: str, machine: str, folder: Path, patchelf: str) -> Python:
+        if version.endswith("t"):
+            raise NotInDebianError(f"no suite of Debian has Python {version}")
+        return Python(version, (folder / machine,), folder / "python")
+
+    monkeypatch.setattr("tools.wheels.pythons.unpack_python", unpack)
+    python, problem = find("3.99t", "aarch64", (), tmp_path, "patchelf")
+    assert python == Python("3.99t", (tmp_path / "aarch64",), None)
+    assert problem == "no suite of Debian has Python 3.99t"
+
+
+def test_a_python_that_is_nowhere_is_said_and_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYENV_ROOT", str(tmp_path))
+    python, problem = find("3.99", "x86_64", [tmp_path / "python"], tmp_path, "patchelf")
+    assert python is None
+    assert problem.startswith("no python3.99 with headers is on this machine, and no suite")

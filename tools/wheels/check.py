@@ -1,0 +1,94 @@
+"""Using a wheel away from the checkout, in an environment that has nothing else."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from tools.wheels.debian import NotInDebianError, unpack_python
+from tools.wheels.make import ROOT
+from tools.wheels.versions import GLIBC, Python
+
+MOST_BYTES = 8_000_000
+_NO_GIL = "import sys, pybatcher; pybatcher.Engine; assert not sys._is_gil_enabled()"
+
+
+def ten_lines(readme: str) -> str:
+    """Return the first program of README."""
+    found = re.search(r"^```python\n(.*?)^```$", readme, re.MULTILINE | re.DOTALL)
+    assert found is not None, "README has no program"
+    return found.group(1)
+
+
+def check_size(wheel: Path) -> None:
+    size = wheel.stat().st_size
+    if size > MOST_BYTES:
+        raise ValueError(f"{wheel.name} has {size} bytes; it may have {MOST_BYTES}")
+
+
+def _target(machine: str) -> dict[str, str]:
+    """Return an environment that insists on vectors, where there are any."""
+    if machine == "aarch64":
+        return {"PYBATCHER_CPU_TARGET": "neon"}
+    has_avx2 = " avx2 " in Path("/proc/cpuinfo").read_text()
+    return {"PYBATCHER_CPU_TARGET": "avx2"} if has_avx2 else {}
+
+
+def _use(python: list[str | Path], room: Path, has_gil: bool, **environment: str) -> None:
+    (room / "ten_lines.py").write_text(ten_lines((ROOT / "README.md").read_text()))
+    programs: list[list[str]] = [
+        ["-m", "pybatcher", "demo", "--max-tokens", "24"],
+        ["ten_lines.py"],
+    ]
+    programs += [] if has_gil else [["-c", _NO_GIL]]
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    for program in programs:
+        subprocess.run([*python, *program], check=True, cwd=room, env={**kept, **environment})
+
+
+def use_here(wheel: Path, python: Python) -> None:
+    """Install a wheel with all it needs in an environment of its own, and run programs with it.
+
+    Raises:
+        subprocess.CalledProcessError: it cannot be installed, or a program fails.
+    """
+    assert python.program is not None
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]
+    with tempfile.TemporaryDirectory() as name:
+        room = Path(name)
+        subprocess.run([python.program, "-m", "venv", "--without-pip", room / "venv"], check=True)
+        program = room / "venv" / "bin" / "python"
+        subprocess.run([*pip, "--python", program, "install", wheel], check=True)
+        _use([program], room, python.has_gil, **_target("x86_64"))
+
+
+def use_under_qemu(wheel: Path, version: str, folder: Path, patchelf: str) -> None:
+    """Do the same with a wheel for 64-bit ARM, under an emulator of its user space.
+
+    Raises:
+        NotInDebianError: there is no such Python, or no emulator.
+        subprocess.CalledProcessError: as of `use_here`.
+    """
+    qemu = shutil.which("qemu-aarch64")
+    if qemu is None:
+        raise NotInDebianError("qemu-aarch64 of Debian's package qemu-user is not here")
+    program = unpack_python(version, "aarch64", folder, patchelf).program
+    assert program is not None
+    glibcs = ["_".join(GLIBC.split(".")), "2_27", "2_17"]
+    platforms = [f"--platform=manylinux_{glibc}_aarch64" for glibc in glibcs]
+    options = ["--platform=manylinux2014_aarch64", f"--python-version={version}"]
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet", "install"]
+    with tempfile.TemporaryDirectory() as name:
+        room = Path(name)
+        site = room / "site"
+        subprocess.run(
+            [*pip, "--only-binary=:all:", *platforms, *options, "--target", site, wheel],
+            check=True,
+        )
+        environment = {"PYTHONPATH": str(site), **_target("aarch64")}
+        _use([qemu, program], room, has_gil=True, **environment)

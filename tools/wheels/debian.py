@@ -1,0 +1,105 @@
+"""Pythons out of Debian's packages, unpacked into a folder of their own and run from there.
+
+Nothing is installed. A package is taken if it has the SHA-256 that the index of its suite names.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import lzma
+import shutil
+import subprocess
+import urllib.request
+from pathlib import Path
+
+from tools.wheels.versions import Python
+
+MIRROR = "https://deb.debian.org/debian"
+# The suite that has a Python. 3.12 was in none that is still served, 3.14t is in none yet.
+SUITES = {"3.11": "bookworm", "3.13": "trixie", "3.14": "sid"}
+ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
+LOADERS = {"x86_64": "ld-linux-x86-64.so.2", "aarch64": "ld-linux-aarch64.so.1"}
+# Names of packages, of which a suite has some: libraries were renamed when time_t grew.
+_LIBRARIES = (
+    *("libc6", "libgcc-s1", "libstdc++6", "zlib1g", "libexpat1", "libffi8", "libbz2-1.0"),
+    *("libssl3", "libssl3t64", "liblzma5", "libsqlite3-0", "libuuid1", "libzstd1"),
+    *("libtinfo6", "libncursesw6", "libreadline8", "libreadline8t64"),
+)
+
+
+class NotInDebianError(Exception):
+    """No such Python could be had; the text says why."""
+
+
+def _read(url: str) -> bytes:
+    with urllib.request.urlopen(url, timeout=120) as answer:
+        return bytes(answer.read())
+
+
+def index_of(packages: str) -> dict[str, tuple[str, str]]:
+    """Return path and SHA-256 by name of package, of the text of a file `Packages`."""
+    found = {}
+    for paragraph in packages.split("\n\n"):
+        fields = dict(
+            line.split(": ", 1)
+            for line in paragraph.splitlines()
+            if line.startswith(("Package: ", "Filename: ", "SHA256: "))
+        )
+        if len(fields) == 3:
+            found[fields["Package"]] = (fields["Filename"], fields["SHA256"])
+    return found
+
+
+def _index(suite: str, architecture: str) -> dict[str, tuple[str, str]]:
+    url = f"{MIRROR}/dists/{suite}/main/binary-{architecture}/Packages.xz"
+    return index_of(lzma.decompress(_read(url)).decode())
+
+
+def _unpack(root: Path, names: list[str], index: dict[str, tuple[str, str]]) -> None:
+    for name in names:
+        path, digest = index[name]
+        package = _read(f"{MIRROR}/{path}")
+        if hashlib.sha256(package).hexdigest() != digest:
+            raise NotInDebianError(f"{path} has not the SHA-256 of its suite's index")
+        file = root.with_suffix(".deb")
+        file.write_bytes(package)
+        subprocess.run(["dpkg-deb", "--extract", file, root], check=True)
+        file.unlink()
+
+
+def unpack_python(version: str, machine: str, folder: Path, patchelf: str) -> Python:
+    """Return a Python that lies under `folder`, and has been brought there if it was not.
+
+    Its own loader and C library run it, which its program is made to name.
+
+    Raises:
+        NotInDebianError: no suite has it, the mirror cannot be read, or there is no dpkg-deb.
+    """
+    if version not in SUITES:
+        raise NotInDebianError(f"no suite of Debian has Python {version}")
+    if shutil.which("dpkg-deb") is None:
+        raise NotInDebianError("Debian's packages are unpacked by dpkg-deb, which is not here")
+    suite, architecture = SUITES[version], ARCHITECTURES[machine]
+    root = folder.resolve() / f"{version}-{architecture}"
+    program = root / "usr" / "bin" / f"python{version}"
+    done = root / ".unpacked"
+    if not done.exists():
+        shutil.rmtree(root, ignore_errors=True)
+        root.mkdir(parents=True)
+        parts = [f"python{version}-minimal", f"libpython{version}-dev"]
+        parts += [f"libpython{version}-{part}" for part in ("minimal", "stdlib")]
+        try:
+            index = _index(suite, architecture)
+            _unpack(root, [name for name in (*parts, *_LIBRARIES) if name in index], index)
+        except OSError as error:
+            raise NotInDebianError(f"{MIRROR} cannot be read: {error}") from error
+        libraries = next(root.glob(f"usr/lib/{machine}-linux-gnu"))
+        loader = next(path for path in root.rglob(LOADERS[machine]) if path.resolve().is_file())
+        for option, value in (("interpreter", loader), ("rpath", libraries)):
+            subprocess.run(
+                [patchelf, "--force-rpath", f"--set-{option}", value, program], check=True
+            )
+        done.touch()
+    # pyconfig.h of the first includes that of the machine, by a path from the second.
+    headers = (root / "usr" / "include" / f"python{version}", root / "usr" / "include")
+    return Python(version, headers, program)
