@@ -152,7 +152,7 @@ SPM_REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         r"(?s)ggml\.scores is array.*; expected numbers",
     ),
     "a piece without end": (
-        {"tokens": ["a" * 300, "b"], "scores": np.zeros(2), "token_type": np.ones(2)},
+        {"tokens": ["a" * 300, "b"], "scores": np.zeros(2), "token_type": np.ones(2, np.int32)},
         "has one of 300 characters; expected at most 256",
     ),
     "a space prefix of 2": ({"add_space_prefix": 2}, "add_space_prefix is 2; expected true or fal"),
