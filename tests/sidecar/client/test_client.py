@@ -195,7 +195,7 @@ WRONG: dict[str, Callable[[AnyBatcher], Any]] = {
     "likelier tokens": lambda b: b.score(PROMPT, ["x"], top_logprobs=99),
     "likelier tokens of a prompt": lambda b: b.generate(PROMPT, prompt_logprobs=99),
     "continuation": lambda b: b.score(PROMPT, ["x", ""]),
-    "texts": lambda b: b.embed("x"),
+    "texts": lambda b: b.embed(5),
     "pooling": lambda b: b.embed(["x"], pooling="max"),
     "too long to embed": lambda b: b.embed([[1] * 9000], pooling="mean"),
     "prefix": lambda b: b.add_prefix(""),

@@ -48,7 +48,7 @@ async def test_it_says_what_the_front_says() -> None:
 async def test_each_namespace_is_a_tenant_and_none_of_the_sockets() -> None:
     client = await started(front := FrontDouble())
     for namespace in (None, "key-1", "key-2"):
-        await client.embed("text", namespace=namespace)
+        await client.embed(["text"], namespace=namespace)
         service = client._running_service()
         with suppress(LookupError):
             await service.submit(Call(content="a", namespace=namespace), cast(Any, None))
