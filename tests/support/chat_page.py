@@ -7,12 +7,9 @@ from typing import Any
 
 from playwright.sync_api import Page, expect
 
-__all__ = ["LONG", "LONGER", "ChatPage"]
+__all__ = ["LONGER", "ChatPage"]
 
-LONG = {"ignore_eos": True, "max_tokens": 800}
-"""Fields of a chat that is seen while it comes."""
-
-LONGER = {**LONG, "max_tokens": 1800}
+LONGER = {"ignore_eos": True, "max_tokens": 1800}
 """Fields of a chat that takes the shipped model more than a second, so that it can be disturbed."""
 
 

@@ -21,7 +21,7 @@ ARGUMENTS = [
     "--disable-component-update",
     "--disable-sync",
 ]
-PATIENCE = 60_000  # ms; the machine may be busy
+PATIENCE = 120_000  # ms; the machine may be busy
 _NOTE_VIOLATIONS = """
 window.violations = [];
 document.addEventListener("securitypolicyviolation",
