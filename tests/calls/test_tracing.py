@@ -77,7 +77,9 @@ async def test_a_span_says_what_the_completion_says() -> None:
     async with batcher:
         before = time.time_ns()
         with traces.tracer.start_as_current_span("mine") as mine:
-            done = await batcher.generate("Once", max_tokens=5, temperature=0.5, top_p=0.9)
+            done = await batcher.generate(
+                "Once", max_tokens=5, temperature=0.5, top_p=0.9, ignore_eos=True
+            )
         after = time.time_ns()
         await batcher.generate("Twice", max_tokens=1)
     first, second = traces.spans
