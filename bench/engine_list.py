@@ -52,10 +52,9 @@ class MeasuredEngine:
         held = replace(self, environment=isa.environment)
         if not self.is_compiled or isa == NATIVE:
             return held
-        parts = [
-            f"{part}-{isa.name}" if part.startswith(".venv") else part for part in self.python.parts
-        ]
-        return replace(held, python=Path(*parts), make_target=f"{self.make_target} ISA={isa.name}")
+        folder = self.python.parents[1]
+        python = folder.with_name(f"{folder.name}-{isa.name}") / self.python.relative_to(folder)
+        return replace(held, python=python, make_target=f"{self.make_target} ISA={isa.name}")
 
     def has_model(self, checkpoint: Path, dtype: str) -> bool:
         """True if the checkpoint is already converted for the engine."""
