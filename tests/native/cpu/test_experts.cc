@@ -81,12 +81,7 @@ struct Layer {
 
   Activations activations(Backend& backend, const cpu::Kernels& target,
                           const std::vector<int>& rows) const {
-    Activations a = backend.make_activations(static_cast<int>(rows.size()), n_in, dtype);
-    for (size_t i = 0; i < rows.size(); ++i) {
-      write_activations(a, target, static_cast<int>(i),
-                        x.data() + static_cast<size_t>(rows[i]) * n_in);
-    }
-    return a;
+    return make_activations(backend, target, x, n_in, dtype, rows);
   }
 
   // What the experts of some of the rows make of them, (rows, k, n_out), each row's in the order of

@@ -146,6 +146,18 @@ inline void write_activations(Activations& a, const cpu::Kernels& target, int ro
   target.copy(values, out, a.cols);
 }
 
+// Rows of x as products take them, in that order.  x (any, n_in)
+inline Activations make_activations(Backend& backend, const cpu::Kernels& target,
+                                    const std::vector<float>& x, int n_in, DType dtype,
+                                    const std::vector<int>& rows) {
+  Activations a = backend.make_activations(static_cast<int>(rows.size()), n_in, dtype);
+  for (size_t i = 0; i < rows.size(); ++i) {
+    write_activations(a, target, static_cast<int>(i),
+                      x.data() + static_cast<size_t>(rows[i]) * n_in);
+  }
+  return a;
+}
+
 // Row `row` in f32, its padding included.
 inline std::vector<float> read_activations(const Activations& a, const cpu::Kernels& target,
                                            int row) {

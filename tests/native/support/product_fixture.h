@@ -42,12 +42,7 @@ struct ProductFixture {
   // Rows of x as the products take them.
   Activations activations(Backend& backend, const cpu::Kernels& target,
                           const std::vector<int>& rows) const {
-    Activations a = backend.make_activations(static_cast<int>(rows.size()), n_in, dtype);
-    for (size_t i = 0; i < rows.size(); ++i) {
-      write_activations(a, target, static_cast<int>(i),
-                        x.data() + static_cast<size_t>(rows[i]) * n_in);
-    }
-    return a;
+    return make_activations(backend, target, x, n_in, dtype, rows);
   }
 
   // The products of some rows of x, in that order.
