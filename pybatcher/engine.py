@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from typing_extensions import override
 
 from . import _core
-from .errors import ConfigError, InvalidRequestError, ModelFormatError, PybatcherError
+from .errors import InvalidRequestError, ModelFormatError, PybatcherError
 from .loading import (
     ENGINE_DTYPE,
     MIXTURES,
@@ -118,14 +118,13 @@ class Engine(_core.Engine):
         """Pack the weights of an opened model, or map them from the weights cache.
 
         The engine does not refer to `model` afterwards. Options that are "auto" become:
-        `dtype` that of each matrix for a checkpoint with weights in blocks (on a GPU: int8, or
-        int4 where most are, or bf16), f32 for f32 checkpoints, else bf16; `kv_dtype` f32 with f32
-        weights, else bf16; `device` the CPU; `n_ctx` what memory is free for. Raises
-        ModelFormatError, and EngineError where memory is short. Warns where the weights cache
-        cannot be used.
+        `dtype` that of each matrix for a checkpoint with weights in blocks, f32 for f32
+        checkpoints, else bf16; `kv_dtype` f32 with f32 weights, else bf16; `device` the CPU;
+        `n_ctx` what memory is free for. Raises ModelFormatError, and EngineError where memory is
+        short. Warns where the weights cache cannot be used.
         """
         device = "cpu" if config.device == "auto" else config.device
-        dtype, tensors, kept = _prepared(model, config, device)
+        dtype, tensors, kept = _prepared(model, config)
         kv_dtype = config.kv_dtype
         if kv_dtype == "auto":
             kv_dtype = "f32" if dtype == "f32" else "bf16"
@@ -302,24 +301,17 @@ class Engine(_core.Engine):
         return _with_forms(result, jobs)
 
 
-def _prepared(
-    model: LoadedModel, config: EngineConfig, device: str
-) -> tuple[str, dict[str, Any], set[str]]:
+def _prepared(model: LoadedModel, config: EngineConfig) -> tuple[str, dict[str, Any], set[str]]:
     """Return the engine's dtype, its tensors, and the names of those that keep their own dtype."""
     origin = str(model.path or model.name)
     if config.dtype in MIXTURES:
-        if device != "cpu":
-            raise ConfigError(
-                f"dtype is {config.dtype!r}, which device {device!r} cannot mix; "
-                "use device='cpu', or dtype='int4'"
-            )
         quantise = partial(_quantised, n_threads=config.n_threads)
         mixed = convert_to_mixture(model.tensors, config.dtype, model.config, origin, quantise)
         return ENGINE_DTYPE, *mixed
     dtype, kept = config.dtype, set[str]()
     if dtype == "auto":
         dtype = engine_dtype(model.dtype)
-        kept = kept_matrices(model.tensors) if device == "cpu" else kept
+        kept = kept_matrices(model.tensors)
     return dtype, convert_tensors(model.tensors, dtype, origin, kept), kept
 
 

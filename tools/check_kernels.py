@@ -29,7 +29,7 @@ REGISTERS = 128
 BUDGETS: dict[str, int] = {
     **{
         f"gemm_{dtype}_{tile}": registers
-        for dtype in ("bf16", "int8", "int4")
+        for dtype in ("bf16", "int8", "int4", "int4_zp", "q4_k", "q5_k", "q6_k", "mxfp4")
         for tile, registers in (("128x128", 255), ("64x64", 168), ("few32", 160), ("wgmma", 255))
     },
     **{

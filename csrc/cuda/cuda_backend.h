@@ -38,6 +38,11 @@ class CudaBackend final : public Backend {
   // Its plan of attention has one work list a pass.
   int max_layer_groups() const override { return 1; }
   int n_threads() const override { return pool_.n_threads(); }
+  bool mixes_dtypes() const override { return true; }
+  // All weights but f32 are multiplied as bf16.
+  bool shares_activations(DType a, DType b) const override {
+    return (a == DType::kF32) == (b == DType::kF32);
+  }
 
   PackedMatrix pack(std::span<const TensorView> parts, std::span<const TensorView> biases,
                     DType dtype) override;

@@ -138,8 +138,9 @@ void CudaBackend::matmul(const Activations& x, int n_rows, const Matrix& w, Buff
     const GemmOperands operands{.x = x.data.as<void>(),
                                 .x_stride = static_cast<int>(x.row_stride),
                                 .w = pointers_of(w),
-                                .y = y.as<float>(),
-                                .scratch = gemm_scratch_.as<float>()};
+                                .y = y.as<float>() + w.first_out,
+                                .scratch = gemm_scratch_.as<float>(),
+                                .y_stride = w.y_columns()};
     const GemmLaunches launches =
         gemm_launches(sizes, choose_gemm(sizes, gemm_device_), operands, store);
     device_->launch(launches.product);

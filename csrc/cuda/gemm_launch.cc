@@ -6,55 +6,104 @@
 namespace pb::cuda {
 namespace {
 
-template <int kBits, int kRows, int kColumns>
+template <typename Format, int kRows, int kColumns>
 constexpr GemmKernel few(const char* name, DType weights) {
-  using Tile = FewTile<kBits, kRows>;
+  using Tile = FewTile<Format, kRows>;
   constexpr size_t kStage = Tile::kXBytes + kColumns * Tile::kColumnBytes;
   static_assert(Tile::kStages * kStage <= kMostSharedBytes);
   return {name, weights, kRows, kColumns, 2 * kColumns, Tile::kStages * kStage};
 }
 
-template <int kBits, int kRows, int kColumns>
+template <typename Format, int kRows, int kColumns>
 constexpr GemmKernel many(const char* name, DType weights) {
-  constexpr size_t kShared = kGemmSharedBytes<kBits, kRows, kColumns>;
+  constexpr size_t kShared = kGemmSharedBytes<Format::kBits, kRows, kColumns>;
   static_assert(kShared <= kMostSharedBytes);
   return {name, weights, kRows, kColumns, 2 * kColumns, kShared};
 }
 
 // Of each number of rows, the narrow tiles first.
-template <int kBits>
+template <typename Format>
 constexpr auto kernels_of(DType weights, const char* few8, const char* few16, const char* few32,
                           const char* square64, const char* square128) {
   return std::array{
-      few<kBits, 8, 16>(few8, weights),         few<kBits, 8, 32>(few8, weights),
-      few<kBits, 8, 64>(few8, weights),         few<kBits, 16, 16>(few16, weights),
-      few<kBits, 16, 32>(few16, weights),       few<kBits, 16, 64>(few16, weights),
-      few<kBits, 32, 16>(few32, weights),       few<kBits, 32, 32>(few32, weights),
-      few<kBits, 32, 64>(few32, weights),       many<kBits, 64, 64>(square64, weights),
-      many<kBits, 128, 128>(square128, weights)};
+      few<Format, 8, 16>(few8, weights),         few<Format, 8, 32>(few8, weights),
+      few<Format, 8, 64>(few8, weights),         few<Format, 16, 16>(few16, weights),
+      few<Format, 16, 32>(few16, weights),       few<Format, 16, 64>(few16, weights),
+      few<Format, 32, 16>(few32, weights),       few<Format, 32, 32>(few32, weights),
+      few<Format, 32, 64>(few32, weights),       many<Format, 64, 64>(square64, weights),
+      many<Format, 128, 128>(square128, weights)};
 }
 
 constexpr auto kBf16Kernels =
-    kernels_of<16>(DType::kBF16, "gemm_bf16_few8", "gemm_bf16_few16", "gemm_bf16_few32",
-                   "gemm_bf16_64x64", "gemm_bf16_128x128");
+    kernels_of<Bf16Format>(DType::kBF16, "gemm_bf16_few8", "gemm_bf16_few16", "gemm_bf16_few32",
+                           "gemm_bf16_64x64", "gemm_bf16_128x128");
 constexpr auto kInt8Kernels =
-    kernels_of<8>(DType::kInt8, "gemm_int8_few8", "gemm_int8_few16", "gemm_int8_few32",
-                  "gemm_int8_64x64", "gemm_int8_128x128");
+    kernels_of<Int8Format>(DType::kInt8, "gemm_int8_few8", "gemm_int8_few16", "gemm_int8_few32",
+                           "gemm_int8_64x64", "gemm_int8_128x128");
 constexpr auto kInt4Kernels =
-    kernels_of<4>(DType::kInt4, "gemm_int4_few8", "gemm_int4_few16", "gemm_int4_few32",
-                  "gemm_int4_64x64", "gemm_int4_128x128");
+    kernels_of<Int4Format>(DType::kInt4, "gemm_int4_few8", "gemm_int4_few16", "gemm_int4_few32",
+                           "gemm_int4_64x64", "gemm_int4_128x128");
+constexpr auto kInt4ZpKernels =
+    kernels_of<Int4ZpFormat>(DType::kInt4Zp, "gemm_int4_zp_few8", "gemm_int4_zp_few16",
+                             "gemm_int4_zp_few32", "gemm_int4_zp_64x64", "gemm_int4_zp_128x128");
+constexpr auto kQ4KKernels =
+    kernels_of<Q4KFormat>(DType::kQ4K, "gemm_q4_k_few8", "gemm_q4_k_few16", "gemm_q4_k_few32",
+                          "gemm_q4_k_64x64", "gemm_q4_k_128x128");
+constexpr auto kQ5KKernels =
+    kernels_of<Q5KFormat>(DType::kQ5K, "gemm_q5_k_few8", "gemm_q5_k_few16", "gemm_q5_k_few32",
+                          "gemm_q5_k_64x64", "gemm_q5_k_128x128");
+constexpr auto kQ6KKernels =
+    kernels_of<Q6KFormat>(DType::kQ6K, "gemm_q6_k_few8", "gemm_q6_k_few16", "gemm_q6_k_few32",
+                          "gemm_q6_k_64x64", "gemm_q6_k_128x128");
+constexpr auto kMxfp4Kernels =
+    kernels_of<Mxfp4Format>(DType::kMxfp4, "gemm_mxfp4_few8", "gemm_mxfp4_few16",
+                            "gemm_mxfp4_few32", "gemm_mxfp4_64x64", "gemm_mxfp4_128x128");
 constexpr std::array kF32Kernels{
     GemmKernel{"gemm_f32", DType::kF32, kF32Rows, kF32Columns, kF32Threads, kF32SharedBytes}};
 
-template <int kBits>
+template <typename Format>
 constexpr GemmKernel wgmma(const char* name, DType weights) {
-  const GemmKernel kernel = many<kBits, kWgmmaTile, kWgmmaTile>(name, weights);
+  const GemmKernel kernel = many<Format, kWgmmaTile, kWgmmaTile>(name, weights);
   static_assert(kWgmmaThreads == 2 * kWgmmaTile);
   return kernel;
 }
-constexpr GemmKernel kBf16Wgmma = wgmma<16>("gemm_bf16_wgmma", DType::kBF16);
-constexpr GemmKernel kInt8Wgmma = wgmma<8>("gemm_int8_wgmma", DType::kInt8);
-constexpr GemmKernel kInt4Wgmma = wgmma<4>("gemm_int4_wgmma", DType::kInt4);
+constexpr GemmKernel kBf16Wgmma = wgmma<Bf16Format>("gemm_bf16_wgmma", DType::kBF16);
+constexpr GemmKernel kInt8Wgmma = wgmma<Int8Format>("gemm_int8_wgmma", DType::kInt8);
+constexpr GemmKernel kInt4Wgmma = wgmma<Int4Format>("gemm_int4_wgmma", DType::kInt4);
+constexpr GemmKernel kInt4ZpWgmma = wgmma<Int4ZpFormat>("gemm_int4_zp_wgmma", DType::kInt4Zp);
+constexpr GemmKernel kQ4KWgmma = wgmma<Q4KFormat>("gemm_q4_k_wgmma", DType::kQ4K);
+constexpr GemmKernel kQ5KWgmma = wgmma<Q5KFormat>("gemm_q5_k_wgmma", DType::kQ5K);
+constexpr GemmKernel kQ6KWgmma = wgmma<Q6KFormat>("gemm_q6_k_wgmma", DType::kQ6K);
+constexpr GemmKernel kMxfp4Wgmma = wgmma<Mxfp4Format>("gemm_mxfp4_wgmma", DType::kMxfp4);
+
+// What there is for weights of a dtype.
+struct KernelsOfDType {
+  std::span<const GemmKernel> all;
+  const GemmKernel* wgmma;  // null: none
+  const char* gather;
+};
+KernelsOfDType kernels_for(DType weights) {
+  switch (weights) {
+    case DType::kBF16:
+      return {kBf16Kernels, &kBf16Wgmma, "gather_rows_bf16"};
+    case DType::kInt8:
+      return {kInt8Kernels, &kInt8Wgmma, "gather_rows_int8"};
+    case DType::kInt4:
+      return {kInt4Kernels, &kInt4Wgmma, "gather_rows_int4"};
+    case DType::kInt4Zp:
+      return {kInt4ZpKernels, &kInt4ZpWgmma, "gather_rows_int4_zp"};
+    case DType::kQ4K:
+      return {kQ4KKernels, &kQ4KWgmma, "gather_rows_q4_k"};
+    case DType::kQ5K:
+      return {kQ5KKernels, &kQ5KWgmma, "gather_rows_q5_k"};
+    case DType::kQ6K:
+      return {kQ6KKernels, &kQ6KWgmma, "gather_rows_q6_k"};
+    case DType::kMxfp4:
+      return {kMxfp4Kernels, &kMxfp4Wgmma, "gather_rows_mxfp4"};
+    default:
+      return {kF32Kernels, nullptr, "gather_rows_f32"};
+  }
+}
 
 // How many blocks a multiprocessor should have at least, for loads of one to hide the waits of
 // another: of kernels for few rows, which do little else than load.
@@ -91,22 +140,9 @@ const GemmKernel* widest(std::span<const GemmKernel> kernels, const GemmSizes& s
 
 }  // namespace
 
-std::span<const GemmKernel> gemm_kernels(DType weights) {
-  switch (weights) {
-    case DType::kBF16:
-      return kBf16Kernels;
-    case DType::kInt8:
-      return kInt8Kernels;
-    case DType::kInt4:
-      return kInt4Kernels;
-    default:
-      return kF32Kernels;
-  }
-}
+std::span<const GemmKernel> gemm_kernels(DType weights) { return kernels_for(weights).all; }
 
-const GemmKernel& wgmma_kernel(DType weights) {
-  return weights == DType::kInt8 ? kInt8Wgmma : weights == DType::kInt4 ? kInt4Wgmma : kBf16Wgmma;
-}
+const GemmKernel& wgmma_kernel(DType weights) { return *kernels_for(weights).wgmma; }
 
 GemmChoice choose_gemm(const GemmSizes& sizes, const GemmDevice& device) {
   std::span<const GemmKernel> kernels = gemm_kernels(sizes.weights);
@@ -141,6 +177,7 @@ GemmLaunches gemm_launches(const GemmSizes& sizes, const GemmChoice& choice,
   const GemmKernel& kernel = *choice.kernel;
   const auto n_segments = static_cast<unsigned>(n_segments_of(sizes));
   const bool adds = store == Store::kAdd;
+  const int y_stride = operands.y_stride != 0 ? operands.y_stride : sizes.n_out;
   GemmLaunches launches{};
   launches.product = {.kernel = kernel.name,
                       .grid = {static_cast<unsigned>(ceil_div(sizes.n_rows, kernel.rows)),
@@ -159,6 +196,7 @@ GemmLaunches gemm_launches(const GemmSizes& sizes, const GemmChoice& choice,
                                  .x_stride = operands.x_stride,
                                  .k_padded = layout.k_padded,
                                  .scale_stride = layout.scale_stride,
+                                 .y_stride = y_stride,
                                  .adds = adds}};
   if (!choice.splits_k) return launches;
   const size_t n_outputs = static_cast<size_t>(sizes.n_rows) * sizes.n_out;
@@ -172,6 +210,7 @@ GemmLaunches gemm_launches(const GemmSizes& sizes, const GemmChoice& choice,
                  .y = operands.y,
                  .n_rows = sizes.n_rows,
                  .n_out = sizes.n_out,
+                 .y_stride = y_stride,
                  .n_segments = static_cast<int>(n_segments),
                  .adds = adds}};
   return launches;
@@ -180,11 +219,7 @@ GemmLaunches gemm_launches(const GemmSizes& sizes, const GemmChoice& choice,
 Launch<GatherParams> gather_launch(const WeightLayout& table, const WeightPointers& pointers,
                                    const int32_t* ids, int n_rows, float* x, Store store,
                                    float scale) {
-  const char* kernel = table.dtype == DType::kBF16   ? "gather_rows_bf16"
-                       : table.dtype == DType::kInt8 ? "gather_rows_int8"
-                       : table.dtype == DType::kInt4 ? "gather_rows_int4"
-                                                     : "gather_rows_f32";
-  return {.kernel = kernel,
+  return {.kernel = kernels_for(table.dtype).gather,
           .grid = {static_cast<unsigned>(n_rows), 1, 1},
           .threads = kGatherThreads,
           .shared_bytes = 0,

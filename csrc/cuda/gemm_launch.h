@@ -19,7 +19,7 @@ struct GemmSizes {
   int n_rows;
   int n_out;
   int n_in;
-  DType weights;  // kF32, kBF16, kInt8, kInt4
+  DType weights;  // not kF16
 };
 
 // A kernel and how it cuts a product.
@@ -58,8 +58,9 @@ struct GemmOperands {
   const void* x;  // (n_rows, x_stride) bf16; f32 with f32 weights; zero from n_in on
   int x_stride;   // n_in rounded up to 16
   WeightPointers w;
-  float* y;        // (n_rows, n_out)
-  float* scratch;  // gemm_scratch_bytes
+  float* y;          // (n_rows, y_stride), of which the first n_out columns
+  float* scratch;    // gemm_scratch_bytes
+  int y_stride = 0;  // 0: n_out
 };
 
 struct GemmLaunches {

@@ -2,23 +2,52 @@
 
 #include <algorithm>
 #include <cstring>
+#include <string>
 
+#include "base/error.h"
 #include "base/quantise.h"
+#include "cuda/kernels/weight_formats.h"
+#include "cuda/pack_groups.h"
 #include "ops/read_tensor.h"
 
 namespace pb::cuda {
 namespace {
 
 constexpr int kKPadding = 32;
-constexpr int kScalePadding = 8;  // 16 bytes, the least that cp.async aligns to
 static_assert(kKPadding == kGroup);
 
 int round_up(int n, int to) { return (n + to - 1) / to * to; }
 
-size_t row_bytes(DType dtype, int k_padded) {
-  const auto k = static_cast<size_t>(k_padded);
-  if (dtype == DType::kInt4) return k / 2;
-  return dtype == DType::kInt8 ? k : k * dtype_size(dtype);
+// Sizes of a row.
+struct RowSizes {
+  int bits;
+  int scale_bytes;
+};
+template <typename Format>
+RowSizes sizes_of(int k_padded) {
+  return {Format::kBits, Format::scale_row_bytes(k_padded)};
+}
+RowSizes row_sizes(DType dtype, int k_padded) {
+  switch (dtype) {
+    case DType::kBF16:
+      return sizes_of<Bf16Format>(k_padded);
+    case DType::kInt8:
+      return sizes_of<Int8Format>(k_padded);
+    case DType::kInt4:
+      return sizes_of<Int4Format>(k_padded);
+    case DType::kInt4Zp:
+      return sizes_of<Int4ZpFormat>(k_padded);
+    case DType::kQ4K:
+      return sizes_of<Q4KFormat>(k_padded);
+    case DType::kQ5K:
+      return sizes_of<Q5KFormat>(k_padded);
+    case DType::kQ6K:
+      return sizes_of<Q6KFormat>(k_padded);
+    case DType::kMxfp4:
+      return sizes_of<Mxfp4Format>(k_padded);
+    default:
+      return sizes_of<F32Format>(k_padded);
+  }
 }
 
 // Notes those of values (n), elements [k, k + n) of a row, that `dtype` cannot hold.
@@ -28,8 +57,9 @@ void note_bad(Stack& stack, int64_t row, int64_t k, int n, DType dtype, const fl
   }
 }
 
-// to (n_in) = a row in f32 or bf16.
-void pack_plain_row(Stack& stack, int64_t row, DType dtype, std::byte* to) {
+// A row in f32 or bf16.
+void pack_plain_row(Stack& stack, int64_t row, DType dtype, const PackedRow& packed) {
+  std::byte* const to = packed.values;
   float values[kReadBlock];
   uint16_t narrow[kReadBlock];
   const Stack::Row from = stack.row(row);
@@ -46,18 +76,23 @@ void pack_plain_row(Stack& stack, int64_t row, DType dtype, std::byte* to) {
   }
 }
 
+// `group` = the group nearest to x; of dtypes that something is rounded to.
 void quantise(const float* x, Int8Group& group) { group = quantise_int8(x); }
 void quantise(const float* x, Int4Group& group) { group = quantise_int4(x); }
-std::span<const std::byte> bytes_of(const Int8Group& group) {
-  return std::as_bytes(std::span(group.values));
+template <typename Group>
+void quantise(const float*, Group&) {}  // not called: require_dtype
+
+void dequantise_group(DType dtype, const SuperGroup& group, float* x) {
+  dequantise(dtype, group, x);
 }
-std::span<const std::byte> bytes_of(const Int4Group& group) {
-  return std::as_bytes(std::span(group.pairs));
+template <typename Group>
+void dequantise_group(DType, const Group& group, float* x) {
+  dequantise(group, x);
 }
 
-// to (n_in), scales (groups of n_in): a row in groups.
+// A row in groups.
 template <typename Group>
-void pack_groups_row(Stack& stack, int64_t row, DType dtype, std::byte* to, std::byte* scales) {
+void pack_groups_row(Stack& stack, int64_t row, DType dtype, const PackedRow& to) {
   float values[kGroup];
   const Stack::Row from = stack.row(row);
   for (int64_t g = 0; g * kGroup < stack.cols(); ++g) {
@@ -65,7 +100,7 @@ void pack_groups_row(Stack& stack, int64_t row, DType dtype, std::byte* to, std:
     Group group;
     if (from.view->dtype == dtype) {
       read_group(*from.view, from.row, g, group);
-      dequantise(group, values);
+      dequantise_group(dtype, group, values);
       note_bad(stack, row, g * kGroup, n, dtype, values);
     } else {
       read_row(*from.view, from.row, g * kGroup, n, values);
@@ -73,10 +108,33 @@ void pack_groups_row(Stack& stack, int64_t row, DType dtype, std::byte* to, std:
       std::fill(values + n, values + kGroup, 0.0f);
       quantise(values, group);
     }
-    const auto bytes = bytes_of(group);
-    std::memcpy(to + g * static_cast<int64_t>(bytes.size()), bytes.data(), bytes.size());
-    std::memcpy(scales + g * static_cast<int64_t>(sizeof(uint16_t)), &group.scale,
-                sizeof(uint16_t));
+    write_group(group, dtype, g, to);
+  }
+}
+
+using PackRow = void (*)(Stack&, int64_t, DType, const PackedRow&);
+PackRow row_packer(DType dtype) {
+  if (in_super_blocks(dtype)) return pack_groups_row<SuperGroup>;
+  switch (dtype) {
+    case DType::kInt8:
+      return pack_groups_row<Int8Group>;
+    case DType::kInt4:
+      return pack_groups_row<Int4Group>;
+    case DType::kInt4Zp:
+      return pack_groups_row<Int4ZpGroup>;
+    case DType::kMxfp4:
+      return pack_groups_row<Mxfp4Group>;
+    default:
+      return pack_plain_row;
+  }
+}
+
+void require_dtype(std::span<const TensorView> parts, DType dtype) {
+  for (const TensorView& part : parts) {
+    if (part.dtype == dtype) continue;
+    throw Error(ErrorCode::kModelFormat, "tensor '" + part.name + "' is of " +
+                                             dtype_name(part.dtype) + "; a matrix of " +
+                                             dtype_name(dtype) + " is made of such blocks only");
   }
 }
 
@@ -84,38 +142,35 @@ void pack_groups_row(Stack& stack, int64_t row, DType dtype, std::byte* to, std:
 
 WeightLayout weight_layout(int n_out, int n_in, DType dtype) {
   const int k_padded = round_up(n_in, kKPadding);
-  const int scale_stride = is_quantised(dtype) ? round_up(k_padded / kGroup, kScalePadding) : 0;
+  const RowSizes row = row_sizes(dtype, k_padded);
   const auto n = static_cast<size_t>(n_out);
   return {.dtype = dtype,
           .n_out = n_out,
           .n_in = n_in,
           .k_padded = k_padded,
-          .scale_stride = scale_stride,
-          .value_bytes = n * row_bytes(dtype, k_padded),
-          .scale_bytes = n * scale_stride * sizeof(uint16_t),
+          .scale_stride = row.scale_bytes / static_cast<int>(sizeof(uint16_t)),
+          .bits = row.bits,
+          .value_bytes = n * static_cast<size_t>(k_padded / 8 * row.bits),
+          .scale_bytes = n * static_cast<size_t>(row.scale_bytes),
           .bias_bytes = n * sizeof(float)};
 }
 
 void pack_weight(std::span<const TensorView> parts, const WeightLayout& layout,
                  const PackedWeight& to, ThreadPool& pool) {
+  if (is_only_kept(layout.dtype)) require_dtype(parts, layout.dtype);
   Stack stack(parts);
-  const size_t values_stride = row_bytes(layout.dtype, layout.k_padded);
+  const PackRow pack_row = row_packer(layout.dtype);
+  const auto values_stride = static_cast<size_t>(layout.k_padded / 8 * layout.bits);
   const size_t scales_stride = layout.scale_stride * sizeof(uint16_t);
+  const int n_tiles = (layout.k_padded + kScaleTile - 1) / kScaleTile;
   pool.parallel_for(stack.rows(), 1, [&](int64_t begin, int64_t end, int) {
     for (int64_t row = begin; row < end; ++row) {
-      std::byte* const values = to.values.data() + row * values_stride;
-      std::memset(values, 0, values_stride);
-      if (!is_quantised(layout.dtype)) {
-        pack_plain_row(stack, row, layout.dtype, values);
-        continue;
-      }
-      std::byte* const scales = to.scales.data() + row * scales_stride;
-      std::memset(scales, 0, scales_stride);
-      if (layout.dtype == DType::kInt8) {
-        pack_groups_row<Int8Group>(stack, row, layout.dtype, values, scales);
-      } else {
-        pack_groups_row<Int4Group>(stack, row, layout.dtype, values, scales);
-      }
+      const PackedRow packed{.values = to.values.data() + row * values_stride,
+                             .scales = to.scales.data() + row * scales_stride,
+                             .n_tiles = n_tiles};
+      std::memset(packed.values, 0, values_stride);
+      if (scales_stride > 0) std::memset(packed.scales, 0, scales_stride);
+      pack_row(stack, row, layout.dtype, packed);
     }
   });
   stack.refuse_bad(layout.dtype);

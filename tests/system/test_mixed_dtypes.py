@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from safetensors.torch import load_file, save_file
 
 from pybatcher.engine import Engine
-from pybatcher.errors import ConfigError, ModelFormatError
+from pybatcher.errors import ModelFormatError
 from pybatcher.testing.checkpoints import make_checkpoint
 
 SHAPE: dict[str, Any] = {  # whole super-blocks
@@ -235,8 +235,3 @@ def test_mixtures_are_made_while_loading(directory: Path, tmp_path: Path) -> Non
         errors.append(float(np.linalg.norm(rows - exact)))
     assert errors == sorted(errors)
     assert errors[2] < 0.9 * errors[3]
-
-
-def test_gpus_have_no_mixtures(directory: Path) -> None:
-    with pytest.raises(ConfigError, match="dtype is 'q4_k_m', which device 'cuda' cannot mix"):
-        load(directory, dtype="q4_k_m", device="cuda")

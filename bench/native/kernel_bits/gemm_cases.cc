@@ -9,7 +9,8 @@ namespace {
 
 using namespace pb::test;
 
-constexpr DType kWeights[] = {DType::kF32, DType::kBF16, DType::kInt8, DType::kInt4};
+constexpr DType kWeights[] = {DType::kF32, DType::kBF16, DType::kInt8, DType::kInt4, DType::kInt4Zp,
+                              DType::kQ4K, DType::kQ5K,  DType::kQ6K,  DType::kMxfp4};
 
 bool has_mma(const GemmSizes& sizes) { return sizes.weights != DType::kF32; }
 
@@ -24,7 +25,7 @@ std::string title(const GemmChoice& choice) {
 }
 
 // Multiplies all numbers by random powers of two, 2^-spread to 2^spread, and by 2^shift: what is
-// cut from a sum, and where, then matters. x stays what bf16 holds.
+// cut from a sum, and where, then matters. x stays what bf16 holds, and blocks stay as they are.
 Problem scattered(Problem p, int spread, int shift = 0) {
   uint32_t state = 1;
   for (std::vector<float>* numbers : {&p.x, &p.w}) {
@@ -33,6 +34,7 @@ Problem scattered(Problem p, int spread, int shift = 0) {
       const auto drawn = static_cast<int>((state >> 16) % static_cast<uint32_t>(2 * spread + 1));
       v = std::ldexp(v, drawn - spread + shift);
     }
+    if (p.blocks != nullptr) break;
   }
   return p;
 }
@@ -68,9 +70,6 @@ bool wrote_nothing(const std::vector<float>& y) {
   }
   return true;
 }
-
-// The dtypes that have a kernel on wgmma.
-constexpr DType kWgmmaWeights[] = {DType::kBF16, DType::kInt8, DType::kInt4};
 
 // A product on mma.sync, by tiles for few and for many rows, and on wgmma where the device has it.
 void run_mma_and_wgmma(Cases& cases, const std::string& group, const Problem& p) {
@@ -116,10 +115,10 @@ void run_single_tiles(Cases& cases) {
 
 void run_gathers(Cases& cases, DType dtype) {
   constexpr int kRows = 19;
-  constexpr int kIn = 300;
   const std::vector<int32_t> ids = {3, 0, 18, 3, 7};
-  const HostWeight host = packed(Numbers(5).floats(size_t{kRows} * kIn), kRows, kIn, dtype);
-  const std::vector<float> before = Numbers(6).floats(ids.size() * kIn);
+  const Problem table = Problem::random({1, kRows, 300, dtype}, false, 5);
+  const HostWeight host = table.packed_w();
+  const std::vector<float> before = Numbers(6).floats(ids.size() * table.sizes.n_in);
   for (const Store store : {Store::kSet, Store::kAdd}) {
     const std::string name =
         std::string("gather_rows ") + dtype_name(dtype) + (store == Store::kAdd ? " added" : "");
@@ -152,7 +151,8 @@ void run_gemm_cases(Cases& cases) {
     const Problem large = Problem::random({64, 512, 4096, dtype}, false, 9);
     run_choices(cases, title(large.sizes, "large"), large, widest_choices(large.sizes));
   }
-  for (const DType dtype : kWgmmaWeights) {
+  for (const DType dtype : kWeights) {
+    if (dtype == DType::kF32) continue;  // for which there is no wgmma
     const Problem one = Problem::random({150, 141, 200, dtype}, true, 4);
     run_mma_and_wgmma(cases, title(one.sizes, "mma and wgmma"), one);
     const Problem far = scattered(Problem::random({130, 129, 264, dtype}, false, 4), 12);

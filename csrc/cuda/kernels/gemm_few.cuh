@@ -2,28 +2,32 @@
 //
 // Weights take the mma's 16-row side and activations the 8-row side, so that one mma reads 16
 // columns of weights for 8 rows; the products of a step are the same, and so are the sums. A warp
-// has 16 columns; int8 and int4 are expanded in its registers, each number once a block.
+// has 16 columns; quantised weights are expanded in its registers, each number once a block.
 #pragma once
 
 #include "cuda/kernels/expand.cuh"
+#include "cuda/kernels/expand_mxfp4.cuh"
+#include "cuda/kernels/expand_super.cuh"
 #include "cuda/kernels/gemm_tiles.cuh"
 
 namespace pb::cuda {
 namespace {
 
 // The fragments of 32 k's from `k` on, of 16 columns (rows of the tile) from `row` on: two mmas.
-template <int kBits>
+// first_group: of the tile, counted from the beginning of its 16 bytes of the scales' tail.
+template <typename Format>
 __device__ __forceinline__ void load_weights(const unsigned char* tile, const unsigned char* scales,
-                                             int row, int k, unsigned (&a)[2][4]) {
-  constexpr int kRowBytes = FewTile<kBits, 8>::kWRowBytes;
+                                             int first_group, int row, int k, unsigned (&a)[2][4]) {
+  constexpr int kRowBytes = FewTile<Format, 8>::kWRowBytes;
   const int lane = static_cast<int>(threadIdx.x) % 32;
-  if constexpr (kBits == 16) {
+  if constexpr (Format::kBits == 16) {
 #pragma unroll
     for (int step = 0; step < 2; ++step) {
       ldmatrix_x4(a[step],
                   tile + swizzled<kRowBytes>(row + lane % 16, k / 8 + 2 * step + lane / 16));
     }
   } else {
+    using Group = GroupOf<Format>;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {  // the lane's two columns
       const int r = row + lane / 4 + 8 * half;
@@ -31,18 +35,19 @@ __device__ __forceinline__ void load_weights(const unsigned char* tile, const un
         return *reinterpret_cast<const uint16_t*>(tile + swizzled<kRowBytes>(r, chunk) + byte +
                                                   lane % 4 * 2);
       };
-      const uint16_t scale = reinterpret_cast<const uint16_t*>(scales)[r * 8 + k / 32];
-      if constexpr (kBits == 8) {
-        const Int8Scale s(scale);
+      const unsigned char* const of_column = scales + r * Format::kTileScaleBytes;
+      const Group group(
+          Group::load(of_column, k / 32, of_column + Format::kScaleBytes, first_group + k / 32),
+          k / 32 % 2);
+      if constexpr (Format::kBits == 8) {
 #pragma unroll
         for (int step = 0; step < 2; ++step) {
-          a[step][half] = expand_int8(bytes_at(k / 16 + step, 0), s);
-          a[step][half + 2] = expand_int8(bytes_at(k / 16 + step, 8), s);
+          a[step][half] = group.pair(bytes_at(k / 16 + step, 0));
+          a[step][half + 2] = group.pair(bytes_at(k / 16 + step, 8));
         }
       } else {
-        const Int4Scale s(scale);
-        expand_int4(bytes_at(k / 32, 0), s, a[0][half], a[1][half]);
-        expand_int4(bytes_at(k / 32, 8), s, a[0][half + 2], a[1][half + 2]);
+        group.pairs(bytes_at(k / 32, 0), lane % 4, a[0][half], a[1][half]);
+        group.pairs(bytes_at(k / 32, 8), 4 + lane % 4, a[0][half + 2], a[1][half + 2]);
       }
     }
   }
@@ -73,11 +78,36 @@ __device__ __forceinline__ void load_activations(const unsigned char* tile, int 
   }
 }
 
+// Copies the scales of n_columns columns, from `column` on, for tile `tile` of k: for each column
+// kTileScaleBytes, which end with what it has of the tail. n_threads: two a column.
+template <typename Format>
+__device__ __forceinline__ void copy_scales(unsigned char* to, const GemmParams& p, int column,
+                                            int n_columns, int tile, int n_threads) {
+  constexpr int kOfTile = Format::kScaleBytes / 16;
+  constexpr int kChunks = Format::kTileScaleBytes / 16;
+#pragma unroll
+  for (int turn = 0; turn < (kChunks + 1) / 2; ++turn) {
+    const int at = turn * n_threads + static_cast<int>(threadIdx.x);
+    if (at >= n_columns * kChunks) continue;
+    const int chunk = at % kChunks;
+    const int c = column + at / kChunks;
+    const bool is_there = c < p.n_out;
+    int byte = tile * Format::kScaleBytes + chunk * 16;
+    if constexpr (Format::kTailTiles > 0) {
+      if (chunk == kOfTile) {
+        byte = Format::tail_offset(p.k_padded) + tile / Format::kTailTiles * kTailChunk;
+      }
+    }
+    const size_t from = static_cast<size_t>(c) * p.scale_stride + byte / 2;
+    cp_async_16(to + at * 16, p.scales + (is_there ? from : 0), is_there ? 16 : 0);
+  }
+}
+
 // Grid: tiles of kRows rows, tiles of half as many columns as there are threads, segments (one
 // where sums go to y).
-template <int kBits, int kRows>
+template <typename Format, int kRows>
 __device__ __forceinline__ void gemm_few(const GemmParams& p) {
-  using Tile = FewTile<kBits, kRows>;
+  using Tile = FewTile<Format, kRows>;
   constexpr int kTileK = Tile::kTileK;
   constexpr int kStages = Tile::kStages;
   const int n_threads = static_cast<int>(blockDim.x);
@@ -95,7 +125,7 @@ __device__ __forceinline__ void gemm_few(const GemmParams& p) {
   unsigned char* const scale_stages = take_tiles(shared, kStages * scale_bytes);
   const KTiles<kTileK> k(p);
   const ByteRows x{static_cast<const unsigned char*>(p.x), p.n_rows, p.x_stride * 2};
-  const ByteRows w{static_cast<const unsigned char*>(p.w), p.n_out, p.k_padded / 8 * kBits};
+  const ByteRows w{static_cast<const unsigned char*>(p.w), p.n_out, p.k_padded / 8 * Format::kBits};
   const auto copy = [&](int i) {
     const int stage = i % kStages;
     const int tile = k.first + i;
@@ -103,14 +133,9 @@ __device__ __forceinline__ void gemm_few(const GemmParams& p) {
                                 tile * Tile::kWRowBytes, n_threads);
     copy_rows<Tile::kXRowBytes>(x_stages + stage * static_cast<int>(Tile::kXBytes), kRows, x, row,
                                 tile * Tile::kXRowBytes, n_threads);
-    if constexpr (kBits != 16) {
-      const int c = static_cast<int>(threadIdx.x);
-      if (c < n_columns) {
-        const bool is_there = column + c < p.n_out;
-        const size_t at = static_cast<size_t>(column + c) * p.scale_stride + tile * (kTileK / 32);
-        cp_async_16(scale_stages + stage * scale_bytes + c * 16, p.scales + (is_there ? at : 0),
-                    is_there ? 16 : 0);
-      }
+    if constexpr (Format::kBits != 16) {
+      copy_scales<Format>(scale_stages + stage * scale_bytes, p, column, n_columns, tile,
+                          n_threads);
     }
   };
 
@@ -131,6 +156,7 @@ __device__ __forceinline__ void gemm_few(const GemmParams& p) {
     const unsigned char* const x_tile = x_stages + stage * static_cast<int>(Tile::kXBytes);
     const unsigned char* const w_tile = w_stages + stage * w_bytes;
     const unsigned char* const scales = scale_stages + stage * scale_bytes;
+    const int first_group = Format::kTailTiles > 0 ? tile % Format::kTailTiles * (kTileK / 32) : 0;
 #pragma unroll
     for (int part = 0; part < kTileK; part += kStepK) {
       if (tile * kTileK + part >= p.k_padded) break;  // whole steps only, as many as elsewhere
@@ -138,7 +164,7 @@ __device__ __forceinline__ void gemm_few(const GemmParams& p) {
       for (int at = part; at < part + kStepK; at += 32) {
         unsigned a[2][4];
         unsigned b[2][kRows / 8][2];
-        load_weights<kBits>(w_tile, scales, warp_column, at, a);
+        load_weights<Format>(w_tile, scales, first_group, warp_column, at, a);
         load_activations<Tile::kXRowBytes, kRows>(x_tile, at, b);
 #pragma unroll
         for (int step = 0; step < 2; ++step) {
@@ -168,15 +194,30 @@ __device__ __forceinline__ void gemm_few(const GemmParams& p) {
   }
 }
 
-PB_KERNEL(gemm_bf16_few8, GemmParams, 32 * kFewWarps) { gemm_few<16, 8>(p); }
-PB_KERNEL(gemm_bf16_few16, GemmParams, 32 * kFewWarps) { gemm_few<16, 16>(p); }
-PB_KERNEL(gemm_bf16_few32, GemmParams, 32 * kFewWarps) { gemm_few<16, 32>(p); }
-PB_KERNEL(gemm_int8_few8, GemmParams, 32 * kFewWarps) { gemm_few<8, 8>(p); }
-PB_KERNEL(gemm_int8_few16, GemmParams, 32 * kFewWarps) { gemm_few<8, 16>(p); }
-PB_KERNEL(gemm_int8_few32, GemmParams, 32 * kFewWarps) { gemm_few<8, 32>(p); }
-PB_KERNEL(gemm_int4_few8, GemmParams, 32 * kFewWarps) { gemm_few<4, 8>(p); }
-PB_KERNEL(gemm_int4_few16, GemmParams, 32 * kFewWarps) { gemm_few<4, 16>(p); }
-PB_KERNEL(gemm_int4_few32, GemmParams, 32 * kFewWarps) { gemm_few<4, 32>(p); }
+PB_KERNEL(gemm_bf16_few8, GemmParams, 32 * kFewWarps) { gemm_few<Bf16Format, 8>(p); }
+PB_KERNEL(gemm_bf16_few16, GemmParams, 32 * kFewWarps) { gemm_few<Bf16Format, 16>(p); }
+PB_KERNEL(gemm_bf16_few32, GemmParams, 32 * kFewWarps) { gemm_few<Bf16Format, 32>(p); }
+PB_KERNEL(gemm_int8_few8, GemmParams, 32 * kFewWarps) { gemm_few<Int8Format, 8>(p); }
+PB_KERNEL(gemm_int8_few16, GemmParams, 32 * kFewWarps) { gemm_few<Int8Format, 16>(p); }
+PB_KERNEL(gemm_int8_few32, GemmParams, 32 * kFewWarps) { gemm_few<Int8Format, 32>(p); }
+PB_KERNEL(gemm_int4_few8, GemmParams, 32 * kFewWarps) { gemm_few<Int4Format, 8>(p); }
+PB_KERNEL(gemm_int4_few16, GemmParams, 32 * kFewWarps) { gemm_few<Int4Format, 16>(p); }
+PB_KERNEL(gemm_int4_few32, GemmParams, 32 * kFewWarps) { gemm_few<Int4Format, 32>(p); }
+PB_KERNEL(gemm_int4_zp_few8, GemmParams, 32 * kFewWarps) { gemm_few<Int4ZpFormat, 8>(p); }
+PB_KERNEL(gemm_int4_zp_few16, GemmParams, 32 * kFewWarps) { gemm_few<Int4ZpFormat, 16>(p); }
+PB_KERNEL(gemm_int4_zp_few32, GemmParams, 32 * kFewWarps) { gemm_few<Int4ZpFormat, 32>(p); }
+PB_KERNEL(gemm_q4_k_few8, GemmParams, 32 * kFewWarps) { gemm_few<Q4KFormat, 8>(p); }
+PB_KERNEL(gemm_q4_k_few16, GemmParams, 32 * kFewWarps) { gemm_few<Q4KFormat, 16>(p); }
+PB_KERNEL(gemm_q4_k_few32, GemmParams, 32 * kFewWarps) { gemm_few<Q4KFormat, 32>(p); }
+PB_KERNEL(gemm_q5_k_few8, GemmParams, 32 * kFewWarps) { gemm_few<Q5KFormat, 8>(p); }
+PB_KERNEL(gemm_q5_k_few16, GemmParams, 32 * kFewWarps) { gemm_few<Q5KFormat, 16>(p); }
+PB_KERNEL(gemm_q5_k_few32, GemmParams, 32 * kFewWarps) { gemm_few<Q5KFormat, 32>(p); }
+PB_KERNEL(gemm_q6_k_few8, GemmParams, 32 * kFewWarps) { gemm_few<Q6KFormat, 8>(p); }
+PB_KERNEL(gemm_q6_k_few16, GemmParams, 32 * kFewWarps) { gemm_few<Q6KFormat, 16>(p); }
+PB_KERNEL(gemm_q6_k_few32, GemmParams, 32 * kFewWarps) { gemm_few<Q6KFormat, 32>(p); }
+PB_KERNEL(gemm_mxfp4_few8, GemmParams, 32 * kFewWarps) { gemm_few<Mxfp4Format, 8>(p); }
+PB_KERNEL(gemm_mxfp4_few16, GemmParams, 32 * kFewWarps) { gemm_few<Mxfp4Format, 16>(p); }
+PB_KERNEL(gemm_mxfp4_few32, GemmParams, 32 * kFewWarps) { gemm_few<Mxfp4Format, 32>(p); }
 
 }  // namespace
 }  // namespace pb::cuda

@@ -14,8 +14,10 @@ PB_KERNEL(gemm_finish, GemmFinishParams, kFinishThreads) {
   if (at >= n) return;
   float sum = p.partial[at];
   for (int segment = 1; segment < p.n_segments; ++segment) sum += p.partial[segment * n + at];
-  if (p.bias != nullptr) sum += p.bias[at % p.n_out];
-  p.y[at] = p.adds ? p.y[at] + sum : sum;
+  const size_t column = at % p.n_out;
+  if (p.bias != nullptr) sum += p.bias[column];
+  float* const y = p.y + at / p.n_out * p.y_stride + column;
+  *y = p.adds ? *y + sum : sum;
 }
 
 }  // namespace

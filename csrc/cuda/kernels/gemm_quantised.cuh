@@ -1,10 +1,12 @@
-// Matrix products for many rows with int8 and int4 weights: expanded to bf16 in shared memory.
+// Matrix products for many rows with quantised weights: expanded to bf16 in shared memory.
 //
 // A thread expands what it has copied itself, one group of 32 a stage, so that no barrier is needed
 // between the two; the barrier of the stage publishes what it wrote.
 #pragma once
 
 #include "cuda/kernels/expand.cuh"
+#include "cuda/kernels/expand_mxfp4.cuh"
+#include "cuda/kernels/expand_super.cuh"
 #include "cuda/kernels/gemm.cuh"
 
 namespace pb::cuda {
@@ -12,21 +14,19 @@ namespace {
 
 // Writes the numbers of a group, 4 chunks of 8 bf16. `raw`: its 32 or 16 bytes, in pieces of 16
 // that lie `stride` bytes apart.
-template <int kBits, typename PutChunk>
-__device__ __forceinline__ void expand_group(const unsigned char* raw, int stride, uint16_t scale,
-                                             PutChunk put_chunk) {
-  if constexpr (kBits == 8) {
-    const Int8Scale s(scale);
+template <typename Format, typename PutChunk>
+__device__ __forceinline__ void expand_group(const unsigned char* raw, int stride,
+                                             const GroupOf<Format>& group, PutChunk put_chunk) {
+  if constexpr (Format::kBits == 8) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const uint4 v = *reinterpret_cast<const uint4*>(raw + half * stride);
-      put_chunk(2 * half, uint4{expand_int8(v.x, s), expand_int8(v.x >> 16, s), expand_int8(v.y, s),
-                                expand_int8(v.y >> 16, s)});
-      put_chunk(2 * half + 1, uint4{expand_int8(v.z, s), expand_int8(v.z >> 16, s),
-                                    expand_int8(v.w, s), expand_int8(v.w >> 16, s)});
+      put_chunk(2 * half, uint4{group.pair(v.x), group.pair(v.x >> 16), group.pair(v.y),
+                                group.pair(v.y >> 16)});
+      put_chunk(2 * half + 1, uint4{group.pair(v.z), group.pair(v.z >> 16), group.pair(v.w),
+                                    group.pair(v.w >> 16)});
     }
   } else {
-    const Int4Scale s(scale);
     const uint4 v = *reinterpret_cast<const uint4*>(raw);
     const unsigned words[4] = {v.x, v.y, v.z, v.w};
 #pragma unroll
@@ -35,7 +35,7 @@ __device__ __forceinline__ void expand_group(const unsigned char* raw, int strid
       unsigned high[4];
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        expand_int4(words[2 * half + i / 2] >> i % 2 * 16, s, low[i], high[i]);
+        group.pairs(words[2 * half + i / 2] >> i % 2 * 16, 4 * half + i, low[i], high[i]);
       }
       put_chunk(half, uint4{low[0], low[1], low[2], low[3]});
       put_chunk(2 + half, uint4{high[0], high[1], high[2], high[3]});
@@ -43,19 +43,21 @@ __device__ __forceinline__ void expand_group(const unsigned char* raw, int strid
   }
 }
 
-// Tiles of int8 or int4 weights: copied as they are, a stage ahead of the activations, and expanded
+// Tiles of quantised weights: copied as they are, a stage ahead of the activations, and expanded
 // while the stage before is multiplied. Two threads a column.
-template <int kBits, int kColumns, int kThreads>
+template <typename Format, int kColumns, int kThreads>
 class ExpandedTiles {
  public:
   static_assert(kThreads == 2 * kColumns);
 
   __device__ __forceinline__ ExpandedTiles(const GemmParams& p, SharedArrays& shared, int column)
-      : from_{static_cast<const unsigned char*>(p.w), p.n_out, p.k_padded / 8 * kBits},
+      : from_{static_cast<const unsigned char*>(p.w), p.n_out, p.k_padded / 8 * Format::kBits},
         column_(column + static_cast<int>(threadIdx.x) / 2),
         tiles_(take_tiles(shared, 2 * kTileBytes)),
         raw_(take_tiles(shared, (kGemmStages - 1) * kPieces * kPieceStride) + threadIdx.x * 16),
-        scales_(p.scales + static_cast<size_t>(column_ < p.n_out ? column_ : 0) * p.scale_stride) {}
+        scales_(reinterpret_cast<const unsigned char*>(
+            p.scales + static_cast<size_t>(column_ < p.n_out ? column_ : 0) * p.scale_stride)),
+        tail_(scales_ + Format::tail_offset(p.k_padded)) {}
 
   template <typename CopyX>
   __device__ __forceinline__ void start(int first, int end, CopyX copy_x) {
@@ -79,21 +81,22 @@ class ExpandedTiles {
   }
 
  private:
+  using Group = GroupOf<Format>;
   static constexpr int kTileBytes = kColumns * kStageRowBytes;
-  static constexpr int kPieces = kBits / 4;  // of 16 bytes, of a group
+  static constexpr int kPieces = Format::kBits / 4;  // of 16 bytes, of a group
   static constexpr int kPieceStride = kThreads * 16;
 
   __device__ __forceinline__ unsigned char* raw(int i) const {
     return raw_ + i % (kGemmStages - 1) * (kPieces * kPieceStride);
   }
-  // Issues the copies of the thread's group of stage i, and loads its scale.
+  // Issues the copies of the thread's group of stage i, and loads its scales.
   __device__ __forceinline__ void copy_raw(int i, int first, int end) {
     const int group = (first + i) * 2 + static_cast<int>(threadIdx.x) % 2;
     const int byte = group * (kPieces * 16);
     const bool is_there = first + i < end && column_ < from_.n_rows && byte < from_.row_bytes;
     const size_t at = is_there ? static_cast<size_t>(column_) * from_.row_bytes + byte : 0;
-    scale_ = next_scale_;
-    next_scale_ = is_there ? scales_[group] : uint16_t{0};
+    of_group_ = of_next_;
+    of_next_ = is_there ? Group::load(scales_, group, tail_, group) : typename Group::Scales{};
     if (first + i >= end) return;
 #pragma unroll
     for (int piece = 0; piece < kPieces; ++piece) {
@@ -105,7 +108,8 @@ class ExpandedTiles {
     const int row = static_cast<int>(threadIdx.x) / 2;
     const int chunk = static_cast<int>(threadIdx.x) % 2 * 4;
     unsigned char* const tile = stage(i);
-    expand_group<kBits>(raw(i), kPieceStride, scale_, [&](int part, const uint4& v) {
+    const Group group(of_group_, static_cast<int>(threadIdx.x) % 2);
+    expand_group<Format>(raw(i), kPieceStride, group, [&](int part, const uint4& v) {
       *reinterpret_cast<uint4*>(tile + swizzled<kStageRowBytes>(row, chunk + part)) = v;
     });
   }
@@ -114,22 +118,53 @@ class ExpandedTiles {
   int column_;
   unsigned char* tiles_;  // two, expanded
   unsigned char* raw_;    // of this thread
-  const uint16_t* scales_;
-  uint16_t scale_ = 0;  // of the group that is expanded next
-  uint16_t next_scale_ = 0;
+  const unsigned char* scales_;
+  const unsigned char* tail_;
+  typename Group::Scales of_group_{};  // that is expanded next
+  typename Group::Scales of_next_{};
 };
 
 PB_KERNEL(gemm_int8_128x128, GemmParams, 256) {
-  gemm_many<ExpandedTiles<8, 128, 256>, 128, 128, 2, 4>(p);
+  gemm_many<ExpandedTiles<Int8Format, 128, 256>, 128, 128, 2, 4>(p);
 }
 PB_KERNEL(gemm_int8_64x64, GemmParams, 128) {
-  gemm_many<ExpandedTiles<8, 64, 128>, 64, 64, 2, 2>(p);
+  gemm_many<ExpandedTiles<Int8Format, 64, 128>, 64, 64, 2, 2>(p);
 }
 PB_KERNEL(gemm_int4_128x128, GemmParams, 256) {
-  gemm_many<ExpandedTiles<4, 128, 256>, 128, 128, 2, 4>(p);
+  gemm_many<ExpandedTiles<Int4Format, 128, 256>, 128, 128, 2, 4>(p);
 }
 PB_KERNEL(gemm_int4_64x64, GemmParams, 128) {
-  gemm_many<ExpandedTiles<4, 64, 128>, 64, 64, 2, 2>(p);
+  gemm_many<ExpandedTiles<Int4Format, 64, 128>, 64, 64, 2, 2>(p);
+}
+PB_KERNEL(gemm_int4_zp_128x128, GemmParams, 256) {
+  gemm_many<ExpandedTiles<Int4ZpFormat, 128, 256>, 128, 128, 2, 4>(p);
+}
+PB_KERNEL(gemm_int4_zp_64x64, GemmParams, 128) {
+  gemm_many<ExpandedTiles<Int4ZpFormat, 64, 128>, 64, 64, 2, 2>(p);
+}
+PB_KERNEL(gemm_q4_k_128x128, GemmParams, 256) {
+  gemm_many<ExpandedTiles<Q4KFormat, 128, 256>, 128, 128, 2, 4>(p);
+}
+PB_KERNEL(gemm_q4_k_64x64, GemmParams, 128) {
+  gemm_many<ExpandedTiles<Q4KFormat, 64, 128>, 64, 64, 2, 2>(p);
+}
+PB_KERNEL(gemm_q5_k_128x128, GemmParams, 256) {
+  gemm_many<ExpandedTiles<Q5KFormat, 128, 256>, 128, 128, 2, 4>(p);
+}
+PB_KERNEL(gemm_q5_k_64x64, GemmParams, 128) {
+  gemm_many<ExpandedTiles<Q5KFormat, 64, 128>, 64, 64, 2, 2>(p);
+}
+PB_KERNEL(gemm_q6_k_128x128, GemmParams, 256) {
+  gemm_many<ExpandedTiles<Q6KFormat, 128, 256>, 128, 128, 2, 4>(p);
+}
+PB_KERNEL(gemm_q6_k_64x64, GemmParams, 128) {
+  gemm_many<ExpandedTiles<Q6KFormat, 64, 128>, 64, 64, 2, 2>(p);
+}
+PB_KERNEL(gemm_mxfp4_128x128, GemmParams, 256) {
+  gemm_many<ExpandedTiles<Mxfp4Format, 128, 256>, 128, 128, 2, 4>(p);
+}
+PB_KERNEL(gemm_mxfp4_64x64, GemmParams, 128) {
+  gemm_many<ExpandedTiles<Mxfp4Format, 64, 128>, 64, 64, 2, 2>(p);
 }
 
 }  // namespace

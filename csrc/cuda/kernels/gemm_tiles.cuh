@@ -75,27 +75,27 @@ __device__ __forceinline__ void end_segment(float (&sums)[kCount], float (&segme
 // Takes the sum of an output's segments, or of one of them.
 __device__ __forceinline__ void put_sum(const GemmParams& p, int row, int column, float sum) {
   if (row >= p.n_rows || column >= p.n_out) return;
-  const size_t at = static_cast<size_t>(row) * p.n_out + column;
   if (p.partial != nullptr) {
-    p.partial[static_cast<size_t>(blockIdx.z) * p.n_rows * p.n_out + at] = sum;
+    p.partial[(static_cast<size_t>(blockIdx.z) * p.n_rows + row) * p.n_out + column] = sum;
     return;
   }
   if (p.bias != nullptr) sum += p.bias[column];
-  p.y[at] = p.adds ? p.y[at] + sum : sum;
+  float* const y = p.y + static_cast<size_t>(row) * p.y_stride + column;
+  *y = p.adds ? *y + sum : sum;
 }
 
 // The same for two neighbouring columns, of which the first is even.
 __device__ __forceinline__ void put_sums(const GemmParams& p, int row, int column, float sum,
                                          float next) {
-  if (p.n_out % 2 != 0) {  // rows begin on 4 bytes only
+  // Whether rows of partial, or of y, begin on 4 bytes only.
+  if ((p.n_out | p.y_stride) % 2 != 0 || reinterpret_cast<uintptr_t>(p.y) % 8 != 0) {
     put_sum(p, row, column, sum);
     put_sum(p, row, column + 1, next);
     return;
   }
   if (row >= p.n_rows || column >= p.n_out) return;
-  const size_t at = static_cast<size_t>(row) * p.n_out + column;
   if (p.partial != nullptr) {
-    float* to = p.partial + static_cast<size_t>(blockIdx.z) * p.n_rows * p.n_out + at;
+    float* to = p.partial + (static_cast<size_t>(blockIdx.z) * p.n_rows + row) * p.n_out + column;
     *reinterpret_cast<float2*>(to) = make_float2(sum, next);
     return;
   }
@@ -103,7 +103,7 @@ __device__ __forceinline__ void put_sums(const GemmParams& p, int row, int colum
     sum += p.bias[column];
     next += p.bias[column + 1];
   }
-  float2* const y = reinterpret_cast<float2*>(p.y + at);
+  float2* const y = reinterpret_cast<float2*>(p.y + static_cast<size_t>(row) * p.y_stride + column);
   *y = p.adds ? make_float2(y->x + sum, y->y + next) : make_float2(sum, next);
 }
 

@@ -5,11 +5,11 @@
 
 namespace pb::cuda {
 
-// x[r] = table[ids[r]] * scale, or x[r] += table[ids[r]], in f32: quantised weights as the exact
-// products with their scales.
+// x[r] = table[ids[r]] * scale, or x[r] += table[ids[r]], in f32: quantised weights as the numbers
+// that they stand for, of which Q4_K's and Q5_K's differences are rounded to f32, and no others.
 struct GatherParams {
   const void* table;       // (n_out, k_padded), as w of GemmParams
-  const uint16_t* scales;  // (n_out, scale_stride) f16, with int8 and int4; else null
+  const uint16_t* scales;  // (n_out, scale_stride), as of GemmParams
   const int32_t* ids;      // (n_rows), rows of the table
   float* x;                // (n_rows, n_in)
   int n_rows;

@@ -1,14 +1,16 @@
 // Parameters and tile sizes of the matrix products, for kernels and host.
 //
-// One arithmetic for all kernels of a dtype. Of bf16, int8 and int4 weights, an output is the sum
-// of its segments of kSegmentK, added in ascending order in f32; a segment is a chain of mma
-// m16n8k16 from zero, k ascending by 16, over whole steps of kStepK: what lies beyond k_padded is
-// zero. Of f32 weights a segment is a chain of fused multiply-adds, k ascending to k_padded. Then
-// the bias is added, then what is in y.
+// One arithmetic for all kernels of a dtype. Of weights that are not f32, each as its value in
+// bf16, an output is the sum of its segments of kSegmentK, added in ascending order in f32; a
+// segment is a chain of mma m16n8k16 from zero, k ascending by 16, over whole steps of kStepK: what
+// lies beyond k_padded is zero. Of f32 weights a segment is a chain of fused multiply-adds, k
+// ascending to k_padded. Then the bias is added, then what is in y.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+
+#include "cuda/kernels/weight_formats.h"
 
 namespace pb::cuda {
 
@@ -18,26 +20,28 @@ inline constexpr int kStepK = 64;
 // y (=|+=) x w^T + bias.
 struct GemmParams {
   const void* x;           // (n_rows, x_stride), bf16; f32 with f32 weights
-  const void* w;           // (n_out, k_padded): bf16, f32, int8; int4: (n_out, k_padded / 2) bytes
-  const uint16_t* scales;  // (n_out, scale_stride) f16, with int8 and int4; else null
+  const void* w;           // values (n_out, k_padded), as weight_formats.h has them
+  const uint16_t* scales;  // (n_out, scale_stride) pairs of bytes; null with bf16 and f32
   const float* bias;       // (n_out), or null
-  float* y;                // (n_rows, n_out)
+  float* y;                // (n_rows, y_stride), of which n_out columns
   float* partial;          // (n_segments, n_rows, n_out): takes the segments' sums; null: y does
   int n_rows;
   int n_out;
   int x_stride;      // a multiple of 16, not above k_padded
   int k_padded;      // a multiple of 32
   int scale_stride;  // a multiple of 8: rows of scales begin on 16 bytes
-  bool adds;         // y += instead of y =
+  int y_stride;
+  bool adds;  // y += instead of y =
 };
 
 // y (=|+=) the sum of the segments + bias.
 struct GemmFinishParams {
   const float* partial;  // (n_segments, n_rows, n_out)
   const float* bias;     // (n_out), or null
-  float* y;              // (n_rows, n_out)
+  float* y;              // (n_rows, y_stride), of which n_out columns
   int n_rows;
   int n_out;
+  int y_stride;
   int n_segments;
   bool adds;
 };
@@ -59,12 +63,12 @@ inline constexpr size_t kGemmSharedBytes =
 
 // Kernels for few rows (gemm_few.cuh): 16 columns a warp, at most 4 warps.
 inline constexpr int kFewWarps = 4;
-template <int kBits, int kRows>
+template <typename Format, int kRows>
 struct FewTile {
-  static constexpr int kTileK = kBits == 16 ? 128 : 256;
-  static constexpr int kWRowBytes = kTileK * kBits / 8;
+  static constexpr int kTileK = Format::kBits == 16 ? 128 : kScaleTile;
+  static constexpr int kWRowBytes = kTileK * Format::kBits / 8;
   static constexpr int kXRowBytes = kTileK * 2;
-  static constexpr int kScaleBytes = kBits == 16 ? 0 : kTileK / 32 * 2;  // of a column
+  static constexpr int kScaleBytes = Format::kTileScaleBytes;  // of a column
   static constexpr size_t kXBytes = size_t{kRows} * kXRowBytes;
   static constexpr size_t kColumnBytes = kWRowBytes + kScaleBytes;
   static constexpr int kStages =

@@ -1,5 +1,6 @@
 // Weights as the CUDA backend packs them.
 #include <limits>
+#include <string>
 
 #include "gemm_fixture.h"
 #include "random_blocks.h"
@@ -43,7 +44,6 @@ TEST(parts_are_stacked_and_rounded_to_bf16) {
   }
 }
 
-// There are no kernels for super-blocks: they are packed as their values are.
 TEST(super_blocks_are_rounded_to_the_dtype_asked_for) {
   constexpr int kRows = 3, kCols = 512;
   for (const DType blocks : kSuperBlockDTypes) {
@@ -110,6 +110,73 @@ TEST(numbers_that_do_not_fit_are_refused) {
   bad.scale = 0x7c00;  // infinite
   const TensorView view{"w", &bad, DType::kInt8, 1, kGroup, kGroup, 1};
   EXPECT_THROWS(ErrorCode::kModelFormat, packed({&view, 1}, 1, kGroup, DType::kInt8));
+}
+
+// What a function throws says.
+template <typename Function>
+std::string refusal(Function&& function) {
+  try {
+    function();
+  } catch (const Error& error) {
+    EXPECT(error.code() == ErrorCode::kModelFormat);
+    return error.what();
+  }
+  return "";
+}
+
+TEST(weights_are_as_large_as_in_a_file) {
+  for (const DType dtype : kAllDTypes) {
+    if (!is_quantised(dtype)) continue;
+    const auto bytes_of = [&](int n_in) {
+      const cuda::WeightLayout layout = cuda::weight_layout(24, n_in, dtype);
+      return layout.value_bytes + layout.scale_bytes;
+    };
+    const auto in_file = [&](int n_in) {
+      return size_t{24} * (n_in / block_elements(dtype)) * block_bytes(dtype);
+    };
+    EXPECT_EQ(bytes_of(4096), in_file(4096));
+    for (int n_in = 256; n_in < 4096; n_in += 256) {  // at most 14 bytes pad a row
+      EXPECT(bytes_of(n_in) >= in_file(n_in) && bytes_of(n_in) <= in_file(n_in) + 24 * 14);
+    }
+  }
+}
+
+TEST(dtypes_that_are_only_kept_take_no_others) {
+  const std::vector<float> values = Numbers(6).floats(2 * 256);
+  for (const DType dtype : kAllKeptDTypes) {
+    const KeptWeight kept(3, 256, dtype, 7);
+    const std::vector<TensorView> parts = {kept.view(),
+                                           {"plain", values.data(), DType::kF32, 2, 256, 256, 1}};
+    const std::string said = refusal([&] { packed(parts, 5, 256, dtype); });
+    EXPECT(said.find("tensor 'plain' is of f32") != std::string::npos);
+    EXPECT(said.find(dtype_name(dtype)) != std::string::npos);
+  }
+}
+
+TEST(scales_that_are_not_finite_are_refused_by_name) {
+  constexpr uint16_t kBad[] = {0x7c00, 0xfc00, 0x7e00};  // both infinities and NaN
+  for (const DType dtype : kKeptDTypes) {
+    for (const uint16_t bad : kBad) {
+      RandomBlocks blocks(2, 512, dtype, 8);
+      blocks.set_scale(blocks.n_blocks() - 1, bad);
+      const auto pack = [&] {
+        const TensorView view = blocks.view("bad");
+        packed({&view, 1}, 2, 512, dtype);
+      };
+      EXPECT(refusal(pack).find("tensor 'bad' holds") == 0);
+      EXPECT(refusal(pack).find("[1, ") != std::string::npos);
+      if (!blocks.has_min()) continue;
+      blocks.set_scale(blocks.n_blocks() - 1, 0);
+      EXPECT_EQ(refusal(pack), std::string());
+      blocks.set_min_scale(blocks.n_blocks() - 1, bad);
+      EXPECT(refusal(pack).find("tensor 'bad' holds") == 0);
+    }
+  }
+  RandomMxfp4 groups(2, 64, 9);
+  groups.groups[3].scale = kMxfp4NoScale;
+  const TensorView view = groups.view("bad");
+  EXPECT(refusal([&] { packed({&view, 1}, 2, 64, DType::kMxfp4); }).find("tensor 'bad' holds") ==
+         0);
 }
 
 }  // namespace

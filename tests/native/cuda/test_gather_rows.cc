@@ -24,14 +24,31 @@ std::vector<float> held(const std::vector<float>& numbers, int n_in, DType dtype
   return out;
 }
 
+struct Table {
+  std::vector<float> numbers;  // that it holds
+  HostWeight host;
+};
+
+Table table_of(int n_rows, int n_in, DType dtype) {
+  if (is_only_kept(dtype)) {
+    const KeptWeight kept(n_rows, n_in, dtype, static_cast<uint64_t>(n_in));
+    const TensorView view = kept.view();
+    return {kept.values(), packed({&view, 1}, n_rows, n_in, dtype)};
+  }
+  const std::vector<float> numbers = Numbers(n_in).floats(size_t(n_rows) * n_in);
+  return {held(numbers, n_in, dtype), packed(numbers, n_rows, n_in, dtype)};
+}
+
 TEST(rows_are_looked_up_and_added) {
   constexpr int kRows = 19;
   const std::vector<int32_t> ids = {3, 0, 18, 3, 7};
-  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kInt8, DType::kInt4}) {
-    for (const int n_in : {8, 100, 300, 576}) {
-      const std::vector<float> numbers = Numbers(n_in).floats(size_t{kRows} * n_in);
-      const std::vector<float> table = held(numbers, n_in, dtype);
-      const HostWeight host = packed(numbers, kRows, n_in, dtype);
+  for (const DType dtype : kAllDTypes) {
+    if (dtype == DType::kF16) continue;
+    const bool is_plain = !is_only_kept(dtype);
+    for (const int n_in : is_plain                 ? std::vector{8, 100, 300, 576}
+                          : in_super_blocks(dtype) ? std::vector{256, 2304}
+                                                   : std::vector{32, 96, 832}) {
+      const auto [table, host] = table_of(kRows, n_in, dtype);
       const DeviceWeight weight(host);
       const DeviceArray<int32_t> on_device(ids);
       const std::vector<float> before = Numbers(1).floats(ids.size() * n_in);

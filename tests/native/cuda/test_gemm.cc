@@ -131,6 +131,13 @@ TEST(products_are_added_to_what_is_there_last) {
   }
 }
 
+TEST(outputs_may_lie_beside_those_of_others) {
+  for (const int n_out : cases({37, 38})) {
+    for (const int n_in : cases({88, 2112}))
+      expect_outputs_beside_others({10, n_out, n_in, DType::kBF16});
+  }
+}
+
 }  // namespace
 }  // namespace pb::test
 

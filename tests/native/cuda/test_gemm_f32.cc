@@ -49,6 +49,11 @@ TEST(the_order_of_threads_does_not_matter) {
   }
 }
 
+TEST(outputs_may_lie_beside_those_of_others) {
+  for (const int n_in : cases({40, 2100}))
+    expect_outputs_beside_others({10, 37, n_in, DType::kF32});
+}
+
 }  // namespace
 }  // namespace pb::test
 

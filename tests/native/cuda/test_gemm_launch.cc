@@ -8,11 +8,13 @@
 namespace pb::cuda {
 namespace {
 
-constexpr DType kDTypes[] = {DType::kF32, DType::kBF16, DType::kInt8, DType::kInt4};
+constexpr DType kDTypes[] = {DType::kF32, DType::kBF16, DType::kInt8, DType::kInt4, DType::kInt4Zp,
+                             DType::kQ4K, DType::kQ5K,  DType::kQ6K,  DType::kMxfp4};
 constexpr GemmDevice kDevice{132};
 
 TEST(tiles_hold_the_rows_and_no_more_than_they_must) {
-  for (const DType dtype : {DType::kBF16, DType::kInt8, DType::kInt4}) {
+  for (const DType dtype : kDTypes) {
+    if (dtype == DType::kF32) continue;
     for (int n_rows = 1; n_rows <= 32; ++n_rows) {
       const GemmChoice choice = choose_gemm({n_rows, 4096, 4096, dtype}, kDevice);
       EXPECT_EQ(choice.kernel->rows, n_rows <= 8 ? 8 : n_rows <= 16 ? 16 : 32);
@@ -44,6 +46,30 @@ TEST(wgmma_is_taken_for_many_rows_where_it_is_there) {
   EXPECT_EQ(name({512, 4096, 4096, DType::kBF16}, kHopper), "gemm_bf16_wgmma");  // 128 tiles
   EXPECT_EQ(name({128, 4096, 4096, DType::kBF16}, kHopper), "gemm_bf16_64x64");
   EXPECT_EQ(name({8, 151936, 4096, DType::kBF16}, kHopper), "gemm_bf16_few8");
+}
+
+TEST(every_dtype_has_kernels_of_its_own) {
+  for (const DType dtype : kDTypes) {
+    const std::string stem = std::string("gemm_") + dtype_name(dtype);
+    for (const GemmKernel& kernel : gemm_kernels(dtype)) {
+      EXPECT(kernel.weights == dtype && std::string(kernel.name).starts_with(stem));
+    }
+    const WeightLayout layout = weight_layout(3, 256, dtype);
+    const auto gather = gather_launch(layout, {}, nullptr, 1, nullptr, Store::kSet);
+    EXPECT_EQ(std::string(gather.kernel), std::string("gather_rows_") + dtype_name(dtype));
+    if (dtype == DType::kF32) continue;
+    EXPECT_EQ(std::string(wgmma_kernel(dtype).name), stem + "_wgmma");
+  }
+}
+
+TEST(outputs_lie_one_behind_another_unless_a_stride_says_else) {
+  const GemmSizes sizes{1, 1024, 14336, DType::kQ4K};
+  const GemmChoice choice = choose_gemm(sizes, kDevice);
+  for (const int stride : {0, 1500}) {
+    const GemmLaunches l = gemm_launches(sizes, choice, {.y_stride = stride}, Store::kSet);
+    EXPECT_EQ(l.product.params.y_stride, stride == 0 ? 1024 : stride);
+    EXPECT(l.finish.has_value() && l.finish->params.y_stride == l.product.params.y_stride);
+  }
 }
 
 TEST(blocks_cover_every_output_and_every_segment) {

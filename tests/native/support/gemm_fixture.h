@@ -3,13 +3,15 @@
 #pragma once
 
 #include <cmath>
-#include <optional>
+#include <memory>
+#include <utility>
 #include <vector>
 
 #include "base/quantise.h"
 #include "cuda/gemm_launch.h"
 #include "cuda/pack.h"
 #include "cuda_fixture.h"
+#include "kept_weight.h"
 
 namespace pb::test {
 
@@ -75,10 +77,12 @@ class DeviceWeight {
   DeviceArray<float> bias_;
 };
 
-// numbers (n_out, n_in) as products of `dtype` take them: quantised, rounded to bf16.
+// numbers (n_out, n_in) as products of `dtype` take them: quantised, where they are not yet, and
+// rounded to bf16.
 inline std::vector<float> rounded(std::vector<float> numbers, int n_in, DType dtype) {
   if (dtype == DType::kF32) return numbers;
-  for (size_t row = 0; is_quantised(dtype) && row < numbers.size(); row += n_in) {
+  const bool quantises = is_quantised(dtype) && !is_only_kept(dtype);
+  for (size_t row = 0; quantises && row < numbers.size(); row += n_in) {
     for (int k = 0; k < n_in; k += kGroup) {
       const int n = std::min(kGroup, n_in - k);
       float group[kGroup] = {};
@@ -95,19 +99,33 @@ inline std::vector<float> rounded(std::vector<float> numbers, int n_in, DType dt
 // A product: its numbers on the host, as the kernels take them.
 struct Problem {
   GemmSizes sizes;
-  std::vector<float> x;     // (n_rows, n_in)
-  std::vector<float> w;     // (n_out, n_in)
-  std::vector<float> bias;  // (n_out), or empty
+  std::vector<float> x;                      // (n_rows, n_in)
+  std::vector<float> w;                      // (n_out, n_in)
+  std::vector<float> bias;                   // (n_out), or empty
+  std::shared_ptr<const KeptWeight> blocks;  // that w are the values of: of dtypes only kept
 
-  // Normally distributed numbers.
-  static Problem random(const GemmSizes& sizes, bool has_bias, uint32_t seed) {
+  // Normally distributed numbers, or random blocks of dtypes that are only kept: with n_in rounded
+  // up to whole ones.
+  static Problem random(GemmSizes sizes, bool has_bias, uint32_t seed) {
     Numbers numbers(seed);
-    Problem p{sizes, {}, {}, {}};
+    const bool is_kept = is_only_kept(sizes.weights);
+    if (is_kept) sizes.n_in = round_up(sizes.n_in, block_elements(sizes.weights));
+    Problem p{sizes, {}, {}, {}, {}};
     p.x = numbers.floats(size_t(sizes.n_rows) * sizes.n_in);
-    p.w = numbers.floats(size_t(sizes.n_out) * sizes.n_in);
+    if (is_kept) {
+      p.blocks = std::make_shared<KeptWeight>(sizes.n_out, sizes.n_in, sizes.weights, seed);
+      p.w = p.blocks->values();
+    } else {
+      p.w = numbers.floats(size_t(sizes.n_out) * sizes.n_in);
+    }
     if (has_bias) p.bias = numbers.floats(sizes.n_out);
     if (sizes.weights != DType::kF32) p.x = rounded(std::move(p.x), sizes.n_in, DType::kBF16);
     return p;
+  }
+  HostWeight packed_w() const {
+    if (!is_only_kept(sizes.weights)) return packed(w, sizes.n_out, sizes.n_in, sizes.weights);
+    const TensorView view = blocks->view();
+    return packed({&view, 1}, sizes.n_out, sizes.n_in, sizes.weights);
   }
   // The first `n_rows` rows, from row `first` on.
   Problem rows(int first, int n_rows) const {
@@ -125,29 +143,23 @@ class Product {
   explicit Product(const Problem& p)
       : sizes_(p.sizes),
         x_stride_(round_up(p.sizes.n_in, 16)),
-        w_(packed(p.w, p.sizes.n_out, p.sizes.n_in, p.sizes.weights), p.bias),
+        w_(p.packed_w(), p.bias),
         wide_(rows_of(p, sizes_.weights == DType::kF32)),
         narrow_(to_bf16(rows_of(p, sizes_.weights != DType::kF32))) {}
 
   // y (n_rows, n_out), of n_rows of the problem's. y: what is there before, for Store::kAdd.
   std::vector<float> run(const GemmChoice& choice, int n_rows,
                          const std::vector<float>* y = nullptr) const {
-    GemmSizes sizes = sizes_;
-    sizes.n_rows = n_rows;
-    DeviceArray<float> out =
-        y != nullptr ? DeviceArray<float>(*y) : DeviceArray<float>(size_t(n_rows) * sizes.n_out);
-    DeviceArray<float> scratch(gemm_scratch_bytes(sizes, choice) / sizeof(float));
-    const bool is_f32 = sizes.weights == DType::kF32;
-    const cuda::GemmOperands operands{
-        .x = is_f32 ? static_cast<const void*>(wide_.get()) : narrow_.get(),
-        .x_stride = x_stride_,
-        .w = w_.pointers(),
-        .y = out.get(),
-        .scratch = scratch.get()};
-    const auto launches =
-        gemm_launches(sizes, choice, operands, y != nullptr ? Store::kAdd : Store::kSet);
-    launch_one(launches.product);
-    if (launches.finish) launch_one(*launches.finish);
+    const size_t n = size_t(n_rows) * sizes_.n_out;
+    DeviceArray<float> out = y != nullptr ? DeviceArray<float>(*y) : DeviceArray<float>(n);
+    run_into(out, 0, 0, choice, n_rows, y != nullptr ? Store::kAdd : Store::kSet);
+    return out.host();
+  }
+  // All of y (n_rows, stride), whose columns from `first` on are set or added to.
+  std::vector<float> run_beside(const GemmChoice& choice, int first, int stride,
+                                const std::vector<float>& y, Store store) const {
+    DeviceArray<float> out(y);
+    run_into(out, first, stride, choice, sizes_.n_rows, store);
     return out.host();
   }
   std::vector<float> run(const GemmChoice& choice) const { return run(choice, sizes_.n_rows); }
@@ -158,6 +170,23 @@ class Product {
   }
 
  private:
+  void run_into(DeviceArray<float>& y, int first, int stride, const GemmChoice& choice, int n_rows,
+                Store store) const {
+    GemmSizes sizes = sizes_;
+    sizes.n_rows = n_rows;
+    DeviceArray<float> scratch(gemm_scratch_bytes(sizes, choice) / sizeof(float));
+    const bool is_f32 = sizes.weights == DType::kF32;
+    const cuda::GemmOperands operands{
+        .x = is_f32 ? static_cast<const void*>(wide_.get()) : narrow_.get(),
+        .x_stride = x_stride_,
+        .w = w_.pointers(),
+        .y = y.get() + first,
+        .scratch = scratch.get(),
+        .y_stride = stride};
+    const auto launches = gemm_launches(sizes, choice, operands, store);
+    launch_one(launches.product);
+    if (launches.finish) launch_one(*launches.finish);
+  }
   // (n_rows, x_stride), zero in its padding; empty unless it is wanted.
   std::vector<float> rows_of(const Problem& p, bool is_wanted) const {
     std::vector<float> rows(is_wanted ? size_t(sizes_.n_rows) * x_stride_ : 0);
@@ -220,6 +249,33 @@ inline std::vector<float> chained(const Problem& p, const std::vector<float>* y 
     out[i] = y != nullptr ? (*y)[i] + sum : sum;
   }
   return out;
+}
+
+// Expects that a product leaves alone what is beside its outputs, by every kernel: before and after
+// them, at odd places and at even ones.
+inline void expect_outputs_beside_others(const GemmSizes& sizes) {
+  const Problem p = Problem::random(sizes, true, 41);
+  const Product product(p);
+  for (const auto& [first, more] : {std::pair(0, 2), {2, 4}, {3, 3}, {1, 0}}) {
+    const int stride = first + p.sizes.n_out + more;
+    const std::vector<float> before = Numbers(42).floats(size_t(p.sizes.n_rows) * stride);
+    for (const Store store : {Store::kSet, Store::kAdd}) {
+      std::vector<float> expected = before;
+      std::vector<float> own;
+      for (int r = 0; r < p.sizes.n_rows; ++r) {
+        const auto row = before.begin() + ptrdiff_t(r) * stride + first;
+        own.insert(own.end(), row, row + p.sizes.n_out);
+      }
+      own = chained(p, store == Store::kAdd ? &own : nullptr);
+      for (int r = 0; r < p.sizes.n_rows; ++r) {
+        std::copy_n(&own[size_t(r) * p.sizes.n_out], p.sizes.n_out,
+                    &expected[size_t(r) * stride + first]);
+      }
+      for (const GemmChoice& choice : widest_choices(p.sizes)) {
+        EXPECT(same_bits(product.run_beside(choice, first, stride, before, store), expected));
+      }
+    }
+  }
 }
 
 // Expects `y` to be the product within the error of its additions: each of n_in + 3 cuts at most
