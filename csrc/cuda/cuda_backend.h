@@ -37,6 +37,7 @@ class CudaBackend final : public Backend {
   std::string target() const override;
   // Its plan of attention has one work list a pass.
   int max_layer_groups() const override { return 1; }
+  bool has_attention_sinks() const override { return true; }
   int n_threads() const override { return pool_.n_threads(); }
 
   PackedMatrix pack(std::span<const TensorView> parts, std::span<const TensorView> biases,

@@ -206,12 +206,14 @@ void CudaBackend::attention(const Buffer& qkv, const AttentionLayer& layer, cons
                             Activations& out) {
   attempt([&] {
     const int out_bf16 = activation_dtype(out.dtype) == DType::kBF16 ? 1 : 0;
+    const float* const sinks = layer.sinks == nullptr ? nullptr : layer.sinks->values.as<float>();
     AttentionParams params{.qkv = qkv.as<float>(),
                            .kv = kv_layer(kv, layer.layer),
                            .n_heads = layer.n_heads,
                            .sliding_window = layer.sliding_window,
                            .scale = layer.scale,
                            .softcap = layer.softcap,
+                           .sinks = sinks,
                            .queries = pass_->queries.device,
                            .items = pass_->small_items.device,
                            .n_items = &pass_->counts.device->n_small_items,
@@ -241,6 +243,7 @@ void CudaBackend::attention(const Buffer& qkv, const AttentionLayer& layer, cons
                                          .n_kv_heads = layer.n_kv_heads,
                                          .head_dim = layer.head_dim,
                                          .sliding_window = layer.sliding_window,
+                                         .sinks = sinks,
                                          .out = out.data.as<void>(),
                                          .out_stride = out.row_stride,
                                          .out_bf16 = out_bf16}));
