@@ -16,22 +16,12 @@ int end_of(const SequenceRows& sequence) { return sequence.first_position + sequ
 
 int segments_before(int end) { return (end + kSegment - 1) / kSegment; }
 
-// Leading segments that lie in the same KV blocks, of those that lie before both ends.
-int shared_segments(const SequenceRows& a, const SequenceRows& b, int block_size) {
-  const int n = std::min(end_of(a), end_of(b)) / kSegment * (kSegment / block_size);
-  const int32_t* const differs =
-      std::mismatch(a.block_tables[0], a.block_tables[0] + n, b.block_tables[0]).first;
-  return static_cast<int>(differs - a.block_tables[0]) / (kSegment / block_size);
-}
-
-// Sorted by their KV blocks, sequences that share a beginning are neighbours, and what two of them
-// share is the least that neighbours between them share.
-bool comes_before(const SequenceRows& a, const SequenceRows& b, int block_size) {
-  const int n = std::min(end_of(a), end_of(b)) / kSegment * (kSegment / block_size);
-  const auto [x, y] = std::mismatch(a.block_tables[0], a.block_tables[0] + n, b.block_tables[0]);
-  if (x != a.block_tables[0] + n) return *x < *y;
-  return std::tuple(end_of(a) / kSegment, a.first_row) <
-         std::tuple(end_of(b) / kSegment, b.first_row);
+// The most segments that the queries of one sequence in a tile see.
+int most_segments(const AttentionLimits& limits) {
+  const int all = segments_before(limits.max_positions);
+  if (limits.widest_window == 0) return all;
+  const int64_t seen = int64_t{limits.widest_window} + kLargeTile - 1;
+  return static_cast<int>(std::min<int64_t>(all, (seen - 1) / kSegment + 2));
 }
 
 bool is_longer(const AttentionItem& a, const AttentionItem& b) {
@@ -47,7 +37,7 @@ AttentionPlan::AttentionPlan(const AttentionLimits& limits) : limits_(limits) {
   const auto n_rows = static_cast<size_t>(limits.max_rows);
   const size_t n_queries = n_rows * static_cast<size_t>(limits.group);
   const auto n_states = static_cast<size_t>(n_states_);
-  const auto n_segments = static_cast<size_t>(segments_before(limits.max_positions));
+  const auto n_segments = static_cast<size_t>(most_segments(limits));
   // Full tiles, and at most one that is not full for each sequence, which has a row at least.
   const size_t n_small = n_queries / kSmallTile + n_rows;
   const size_t n_large = limits.large_tiles ? n_queries / kMostInSmallTiles : 0;
@@ -69,7 +59,39 @@ AttentionCounts AttentionPlan::counts() const {
           static_cast<int32_t>(large_items_.size()), static_cast<int32_t>(split_queries_.size())};
 }
 
-void AttentionPlan::make(const RowBatch& batch) {
+uint8_t AttentionPlan::lists() const {
+  return static_cast<uint8_t>((small_items_.empty() ? 0 : kSmallItems) |
+                              (large_items_.empty() ? 0 : kLargeItems) |
+                              (split_queries_.empty() ? 0 : kSplitQueries));
+}
+
+const int32_t* AttentionPlan::table_of(const SequenceRows& sequence) const {
+  return sequence.block_tables[static_cast<size_t>(limits_.layer_group)];
+}
+
+// Leading segments that lie in the same KV blocks, of those that lie before both ends. What a
+// window has given back is the same, too.
+int AttentionPlan::shared_segments(const SequenceRows& a, const SequenceRows& b) const {
+  const int n_blocks = kSegment / limits_.block_size;
+  const int n = std::min(end_of(a), end_of(b)) / kSegment * n_blocks;
+  const int32_t* const table = table_of(a);
+  const int32_t* const differs = std::mismatch(table, table + n, table_of(b)).first;
+  return static_cast<int>(differs - table) / n_blocks;
+}
+
+// Sorted by their KV blocks, sequences that share a beginning are neighbours, and what two of them
+// share is the least that neighbours between them share.
+bool AttentionPlan::comes_before(const SequenceRows& a, const SequenceRows& b) const {
+  const int n = std::min(end_of(a), end_of(b)) / kSegment * (kSegment / limits_.block_size);
+  const int32_t* const table = table_of(a);
+  const auto [x, y] = std::mismatch(table, table + n, table_of(b));
+  if (x != table + n) return *x < *y;
+  return std::tuple(end_of(a) / kSegment, a.first_row) <
+         std::tuple(end_of(b) / kSegment, b.first_row);
+}
+
+void AttentionPlan::make(const RowBatch& batch, int first_table) {
+  first_table_ = first_table;
   n_states_used_ = 0;
   entries_.clear();
   rests_.clear();
@@ -95,16 +117,16 @@ void AttentionPlan::make(const RowBatch& batch) {
 
 void AttentionPlan::add_rows(const SequenceRows& sequence) {
   const int size = limits_.block_size;
+  const int32_t* const table = table_of(sequence);
   for (int i = 0; i < sequence.n_rows; ++i) {
     const int position = sequence.first_position + i;
     rows_[static_cast<size_t>(sequence.first_row + i)] = {
-        position, sequence.block_tables[0][position / size] * size + position % size};
+        position, table[position / size] * size + position % size};
   }
   const int n_blocks = (end_of(sequence) + size - 1) / size;
-  entries_.push_back(
-      {&sequence, static_cast<int>(block_tables_.size()), 0, sequence.n_rows * limits_.group});
-  block_tables_.insert(block_tables_.end(), sequence.block_tables[0],
-                       sequence.block_tables[0] + n_blocks);
+  entries_.push_back({&sequence, first_table_ + static_cast<int>(block_tables_.size()), 0,
+                      sequence.n_rows * limits_.group});
+  block_tables_.insert(block_tables_.end(), table, table + n_blocks);
 }
 
 // The sequence's next n queries.
@@ -139,16 +161,17 @@ void AttentionPlan::add_small_tiles() {
     if (rest > 0) rests_.push_back(next_member(entry, rest));
   }
   std::sort(rests_.begin(), rests_.end(), [&](const Member& a, const Member& b) {
-    return comes_before(*a.entry->sequence, *b.entry->sequence, limits_.block_size);
+    return comes_before(*a.entry->sequence, *b.entry->sequence);
   });
   int room = 0;  // in the last tile
   for (size_t i = 0; i < rests_.size(); ++i) {
     Member& rest = rests_[i];
+    int unseen = 0;  // leading segments, by one of the two
     if (i > 0) {
-      rest.shared = shared_segments(*rests_[i - 1].entry->sequence, *rest.entry->sequence,
-                                    limits_.block_size);
+      rest.shared = shared_segments(*rests_[i - 1].entry->sequence, *rest.entry->sequence);
+      unseen = std::max(first_segment(rests_[i - 1]), first_segment(rest));
     }
-    if (rest.shared > 0 && rest.n <= room) {
+    if (rest.shared > unseen && rest.n <= room) {
       tiles_.back().n_members += 1;
     } else {
       tiles_.push_back({static_cast<int>(members_.size()), 1, false});

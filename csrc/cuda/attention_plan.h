@@ -24,7 +24,8 @@ struct AttentionLimits {
   int max_table_entries =
       0;  // KV blocks of all sequences of a pass, one shared by two counted twice
   int block_size = 0;
-  int group = 1;  // q heads that share a kv head
+  int layer_group = 0;  // whose KV blocks they are
+  int group = 1;        // q heads that share a kv head
   int n_kv_heads = 1;
   int head_dim = 0;
   int widest_window = 0;      // the greatest sliding window of the layers; 0: one of them sees all
@@ -33,12 +34,15 @@ struct AttentionLimits {
   int64_t state_bytes = int64_t{64} << 20;
 };
 
+enum AttentionLists : uint8_t { kSmallItems = 1, kLargeItems = 2, kSplitQueries = 4 };
+
 class AttentionPlan {
  public:
   explicit AttentionPlan(const AttentionLimits& limits);
 
-  // Plans a pass. Allocates nothing.
-  void make(const RowBatch& batch);
+  // Plans a pass. first_table: where block_tables() will begin among those of all plans. Allocates
+  // nothing.
+  void make(const RowBatch& batch, int first_table = 0);
 
   // What is to be uploaded before the pass.
   std::span<const AttentionRow> rows() const { return rows_; }
@@ -48,6 +52,8 @@ class AttentionPlan {
   std::span<const int32_t> split_queries() const { return split_queries_; }
   std::span<const int32_t> block_tables() const { return block_tables_; }
   AttentionCounts counts() const;
+  // Which of these lists have something in them: bits of AttentionLists.
+  uint8_t lists() const;
 
   // What each of them can be at most, for buffers at fixed addresses.
   size_t max_rows() const { return rows_.capacity(); }
@@ -83,6 +89,9 @@ class AttentionPlan {
 
   Member next_member(Entry& entry, int n) const;
   int first_segment(const Member& member) const;
+  const int32_t* table_of(const SequenceRows& sequence) const;
+  int shared_segments(const SequenceRows& a, const SequenceRows& b) const;
+  bool comes_before(const SequenceRows& a, const SequenceRows& b) const;
   void add_rows(const SequenceRows& sequence);
   void add_large_tiles(Entry& entry);
   void add_small_tiles();
@@ -96,6 +105,7 @@ class AttentionPlan {
   }
 
   AttentionLimits limits_;
+  int first_table_ = 0;
   int64_t n_states_ = 0;
   int64_t n_states_used_ = 0;
   std::vector<Entry> entries_;

@@ -180,38 +180,50 @@ size_t CudaBackend::memory_for_kv(size_t) {
   return memory.free > reserve ? memory.free - reserve : 0;
 }
 
-void CudaBackend::prepare(const PassShape& shape) {
-  shape_ = shape;
-  const KvShape kv = shape.storages[0].shape;
-  const auto max_rows = static_cast<size_t>(shape.max_rows);
-  const int blocks_of_sequence = (shape.n_positions + shape.block_size - 1) / shape.block_size;
-  attention_plan_ = std::make_unique<AttentionPlan>(AttentionLimits{
-      .max_rows = shape.max_rows,
-      .max_positions = shape.n_positions,
-      .max_table_entries = std::min(shape.max_rows, shape.max_sequences) * blocks_of_sequence,
-      .block_size = shape.block_size,
-      .group = shape.n_heads / kv.n_heads,
+AttentionLimits CudaBackend::attention_limits(const LayerStorage& storage) const {
+  const KvShape kv = storage.shape;
+  const int blocks_of_sequence = (shape_.n_positions + shape_.block_size - 1) / shape_.block_size;
+  return {
+      .max_rows = shape_.max_rows,
+      .max_positions = shape_.n_positions,
+      .max_table_entries = std::min(shape_.max_rows, shape_.max_sequences) * blocks_of_sequence,
+      .block_size = shape_.block_size,
+      .layer_group = storage.group,
+      .group = shape_.n_heads / kv.n_heads,
       .n_kv_heads = kv.n_heads,
       .head_dim = kv.head_dim,
-      .large_tiles = has_large_tiles(attention_device_, shape.kv_dtype, kv.head_dim),
+      .widest_window = storage.window,
+      .large_tiles = has_large_tiles(attention_device_, shape_.kv_dtype, kv.head_dim),
       .n_resident_blocks = attention_device_.n_multiprocessors * kBlocksPerMultiprocessor,
-  });
-  pass_ = std::make_unique<PassMemory>(
-      *device_, PassLimits{.max_rows = max_rows,
-                           .max_queries = attention_plan_->max_queries(),
-                           .max_small_items = attention_plan_->max_small_items(),
-                           .max_large_items = attention_plan_->max_large_items(),
-                           .max_block_tables = attention_plan_->max_block_tables(),
-                           .max_changes = kMostChanges + static_cast<size_t>(shape.vocab_size)});
+  };
+}
+
+void CudaBackend::prepare(const PassShape& shape) {
+  shape_ = shape;
+  const auto max_rows = static_cast<size_t>(shape.max_rows);
+  PassLimits limits{.max_rows = max_rows,
+                    .max_changes = kMostChanges + static_cast<size_t>(shape.vocab_size)};
+  size_t most_states = 0;  // in numbers
+  attention_plans_.clear();
+  for (const LayerStorage& storage : shape.storages) {
+    const AttentionPlan& plan = attention_plans_.emplace_back(attention_limits(storage));
+    limits.attention.push_back({.max_queries = plan.max_queries(),
+                                .max_small_items = plan.max_small_items(),
+                                .max_large_items = plan.max_large_items()});
+    limits.max_block_tables += plan.max_block_tables();
+    most_states = std::max(most_states, static_cast<size_t>(plan.n_states()) *
+                                            static_cast<size_t>(storage.shape.n_heads) *
+                                            static_cast<size_t>(storage.shape.head_dim + 2));
+  }
+  attention_lists_.assign(attention_plans_.size(), 0);
+  pass_ = std::make_unique<PassMemory>(*device_, limits);
   sampling_planner_ = std::make_unique<SamplingPlanner>(shape.vocab_size);
   sampling_requests_.reserve(std::max(kMostSampledRows, kMostDecodeRows));
   std::vector<int32_t> every_row(max_rows);
   std::iota(every_row.begin(), every_row.end(), 0);
   every_row_ = upload(std::as_bytes(std::span(every_row)));
   gemm_scratch_ = make_buffer(gemm_scratch_for(shape.max_rows));
-  states_ = make_buffer(static_cast<size_t>(attention_plan_->n_states()) *
-                        static_cast<size_t>(kv.n_heads) * static_cast<size_t>(kv.head_dim + 2) *
-                        sizeof(float));
+  states_ = make_buffer(most_states * sizeof(float));
   scores_ =
       make_buffer(size_t{kMostSampledRows} * static_cast<size_t>(shape.vocab_size) * sizeof(float));
   graphs_ = std::make_unique<DecodeGraphs>(*device_, shape.max_rows, options_.graphs);

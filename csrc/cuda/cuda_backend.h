@@ -35,8 +35,7 @@ class CudaBackend final : public Backend {
 
   std::string device() const override { return name_; }
   std::string target() const override;
-  // Its plan of attention has one work list a pass.
-  int max_layer_groups() const override { return 1; }
+  bool has_attention_sinks() const override { return true; }
   int n_threads() const override { return pool_.n_threads(); }
   bool mixes_dtypes() const override { return true; }
   // All weights but f32 are multiplied as bf16.
@@ -105,6 +104,8 @@ class CudaBackend final : public Backend {
 
   Buffer upload(std::span<const std::byte> bytes);
   size_t gemm_scratch_for(int max_rows) const;
+  AttentionLimits attention_limits(const LayerStorage& storage) const;
+  void plan_attention(const RowBatch& batch);
   KvLayer kv_layer(const KvStorage& kv, int layer) const;
   const int32_t* row_numbers(Rows rows) const;
   void gather(const Matrix& table, const int32_t* ids, Buffer& x, Store store, float scale);
@@ -129,12 +130,13 @@ class CudaBackend final : public Backend {
   std::vector<Product> products_;  // of all matrices, each once
   PassShape shape_;
 
-  std::unique_ptr<AttentionPlan> attention_plan_;
+  std::vector<AttentionPlan> attention_plans_;  // by storage of KV
+  std::vector<uint8_t> attention_lists_;        // of the planned pass, likewise
   std::unique_ptr<PassMemory> pass_;
   std::unique_ptr<SamplingPlanner> sampling_planner_;
   Buffer every_row_;     // (max_rows) i32: 0, 1, 2 ...
   Buffer gemm_scratch_;  // segments' sums
-  Buffer states_;        // of attention (n_kv_heads, n_states, head_dim + 2)
+  Buffer states_;        // of attention (n_kv_heads, n_states, head_dim + 2), the most of a plan
   Buffer scores_;        // (kMostSampledRows, vocab) f32
   std::vector<SamplingRequest> sampling_requests_;  // (kMostSampledRows or kMostDecodeRows)
   std::unique_ptr<DecodeGraphs> graphs_;            // last: they refer to all of the above

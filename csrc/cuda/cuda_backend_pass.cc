@@ -42,20 +42,12 @@ void CudaBackend::plan(const RowBatch& batch, const KvStorage&) {
   n_changes_ = 0;
   samples_planned_ = false;
   attempt([&] {
-    attention_plan_->make(batch);
     const auto copy = [](const auto& from, const auto& to) { std::ranges::copy(from, to.host); };
     const auto n_rows = static_cast<size_t>(batch.n_rows);
     copy(std::span(batch.tokens, n_rows), pass_->tokens);
     copy(std::span(batch.positions, n_rows), pass_->positions);
     copy(batch.logits_rows, pass_->logits_rows);
     copy(batch.pooled_rows, pass_->pooled_rows);
-    copy(attention_plan_->rows(), pass_->rows);
-    copy(attention_plan_->queries(), pass_->queries);
-    copy(attention_plan_->small_items(), pass_->small_items);
-    copy(attention_plan_->large_items(), pass_->large_items);
-    copy(attention_plan_->split_queries(), pass_->split_queries);
-    copy(attention_plan_->block_tables(), pass_->block_tables);
-    *pass_->counts.host = attention_plan_->counts();
     if (is_decode_pass()) {  // padding rows are of a token and a position that there are
       const auto pad = [&](const Mirrored<int32_t>& array) {
         const int padded = graphs_->padded_rows(batch.n_rows);
@@ -63,8 +55,29 @@ void CudaBackend::plan(const RowBatch& batch, const KvStorage&) {
       };
       pad(pass_->tokens), pad(pass_->positions), pad(pass_->logits_rows);
     }
-    pass_->upload_plan(attention_plan_->block_tables().size());
+    plan_attention(batch);
   });
+}
+
+// Of every storage, then uploads all that is planned.
+void CudaBackend::plan_attention(const RowBatch& batch) {
+  const auto copy = [](const auto& from, const auto& to) { std::ranges::copy(from, to.host); };
+  size_t n_tables = 0;
+  for (size_t i = 0; i < attention_plans_.size(); ++i) {
+    AttentionPlan& plan = attention_plans_[i];
+    plan.make(batch, static_cast<int>(n_tables));
+    attention_lists_[i] = plan.lists();
+    const AttentionMemory& memory = pass_->attention[i];
+    *memory.counts.host = plan.counts();
+    copy(plan.rows(), memory.rows);
+    copy(plan.queries(), memory.queries);
+    copy(plan.small_items(), memory.small_items);
+    copy(plan.large_items(), memory.large_items);
+    copy(plan.split_queries(), memory.split_queries);
+    std::ranges::copy(plan.block_tables(), pass_->block_tables.host + n_tables);
+    n_tables += plan.block_tables().size();
+  }
+  pass_->upload_plan(n_tables);
 }
 
 void CudaBackend::gather(const Matrix& table, const int32_t* ids, Buffer& x, Store store,
@@ -179,6 +192,7 @@ void CudaBackend::norm_whole(const Norm* norm, float* rows, int64_t row_size, in
 
 void CudaBackend::rope_and_store(Buffer& qkv, const AttentionLayer& layer, KvStorage& kv) {
   attempt([&] {
+    const AttentionMemory& planned = pass_->attention[static_cast<size_t>(layer.storage)];
     const bool rotates = layer.rope != nullptr;
     const RopeTable* const q_rope = layer.q_rope != nullptr ? layer.q_rope : layer.rope;
     const int head_dim = layer.head_dim;
@@ -189,8 +203,8 @@ void CudaBackend::rope_and_store(Buffer& qkv, const AttentionLayer& layer, KvSto
     device_->launch(
         launch_rope_store(kv.dtype, n_rows_,
                           {.qkv = qkv.as<float>(),
-                           .rows = pass_->rows.device,
-                           .n_rows = &pass_->counts.device->n_rows,
+                           .rows = planned.rows.device,
+                           .n_rows = &planned.counts.device->n_rows,
                            .cosines = rotates ? layer.rope->cosines.as<float>() : nullptr,
                            .sines = rotates ? layer.rope->sines.as<float>() : nullptr,
                            .q_cosines = rotates ? q_rope->cosines.as<float>() : nullptr,
@@ -206,42 +220,48 @@ void CudaBackend::rope_and_store(Buffer& qkv, const AttentionLayer& layer, KvSto
 void CudaBackend::attention(const Buffer& qkv, const AttentionLayer& layer, const KvStorage& kv,
                             Activations& out) {
   attempt([&] {
+    const auto storage = static_cast<size_t>(layer.storage);
+    const AttentionMemory& planned = pass_->attention[storage];
+    const int64_t n_states = attention_plans_[storage].n_states();
+    const uint8_t lists = attention_lists_[storage];
     const int out_bf16 = activation_dtype(out.dtype) == DType::kBF16 ? 1 : 0;
+    const float* const sinks = layer.sinks == nullptr ? nullptr : layer.sinks->values.as<float>();
     AttentionParams params{.qkv = qkv.as<float>(),
                            .kv = kv_layer(kv, layer.layer),
                            .n_heads = layer.n_heads,
                            .sliding_window = layer.sliding_window,
                            .scale = layer.scale,
                            .softcap = layer.softcap,
-                           .queries = pass_->queries.device,
-                           .items = pass_->small_items.device,
-                           .n_items = &pass_->counts.device->n_small_items,
+                           .sinks = sinks,
+                           .queries = planned.queries.device,
+                           .items = planned.small_items.device,
+                           .n_items = &planned.counts.device->n_small_items,
                            .block_tables = pass_->block_tables.device,
                            .states = states_.as<float>(),
-                           .n_states = attention_plan_->n_states(),
+                           .n_states = n_states,
                            .out = out.data.as<void>(),
                            .out_stride = out.row_stride,
                            .out_bf16 = out_bf16};
-    const AttentionCounts counts = attention_plan_->counts();
-    if (counts.n_small_items > 0) {
+    if ((lists & kSmallItems) != 0) {
       device_->launch(launch_attention(attention_device_, kv.dtype, false, params));
     }
-    if (counts.n_large_items > 0) {
-      params.items = pass_->large_items.device;
-      params.n_items = &pass_->counts.device->n_large_items;
+    if ((lists & kLargeItems) != 0) {
+      params.items = planned.large_items.device;
+      params.n_items = &planned.counts.device->n_large_items;
       device_->launch(launch_attention(attention_device_, kv.dtype, true, params));
     }
-    if (counts.n_split_queries == 0) return;
+    if ((lists & kSplitQueries) == 0) return;
     device_->launch(
         launch_merge(attention_device_, {.states = states_.as<float>(),
-                                         .n_states = attention_plan_->n_states(),
-                                         .queries = pass_->queries.device,
-                                         .split_queries = pass_->split_queries.device,
-                                         .n_split_queries = &pass_->counts.device->n_split_queries,
+                                         .n_states = n_states,
+                                         .queries = planned.queries.device,
+                                         .split_queries = planned.split_queries.device,
+                                         .n_split_queries = &planned.counts.device->n_split_queries,
                                          .n_heads = layer.n_heads,
                                          .n_kv_heads = layer.n_kv_heads,
                                          .head_dim = layer.head_dim,
                                          .sliding_window = layer.sliding_window,
+                                         .sinks = sinks,
                                          .out = out.data.as<void>(),
                                          .out_stride = out.row_stride,
                                          .out_bf16 = out_bf16}));

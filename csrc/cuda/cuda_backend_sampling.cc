@@ -43,12 +43,8 @@ void CudaBackend::run_pass(PassRows rows, std::span<Draw> draws,
 // The first pass of its kind is launched plainly: that finds its kernels, which a capture must not
 // do, and the GPU has work while the graph is made.
 void CudaBackend::run_decode_pass(FunctionRef<void(PassRows)> operations) {
-  const AttentionCounts counts = attention_plan_->counts();
   n_rows_ = graphs_->padded_rows(batch_.n_rows);
-  const DecodePass pass{.n_rows = n_rows_,
-                        .has_small_items = counts.n_small_items > 0,
-                        .has_large_items = counts.n_large_items > 0,
-                        .has_split_queries = counts.n_split_queries > 0};
+  const DecodePass pass{.n_rows = n_rows_, .lists = attention_lists_};
   if (graphs_->launch(pass)) return;
   const auto give_work = [&] {
     operations({.n_rows = n_rows_, .n_logits_rows = n_rows_});

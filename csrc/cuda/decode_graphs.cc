@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <exception>
+#include <utility>
 
 namespace pb::cuda {
 namespace {
@@ -24,17 +25,17 @@ int DecodeGraphs::padded_rows(int n_rows) const {
   return std::min(1 << size_index(n_rows), most_rows_);
 }
 
-Graph& DecodeGraphs::graph_of(const DecodePass& pass) {
-  const unsigned lists = (pass.has_small_items ? 1U : 0U) | (pass.has_large_items ? 2U : 0U) |
-                         (pass.has_split_queries ? 4U : 0U);
-  return graphs_[static_cast<size_t>(size_index(pass.n_rows))][lists];
+std::vector<DecodeGraphs::Captured>& DecodeGraphs::captured_of(int n_rows) {
+  return graphs_[static_cast<size_t>(size_index(n_rows))];
 }
 
 bool DecodeGraphs::launch(const DecodePass& pass) {
-  const Graph& graph = graph_of(pass);
-  if (!enabled_ || graph.is_empty()) return false;
+  const std::vector<Captured>& captured = captured_of(pass.n_rows);
+  const auto found = std::ranges::find_if(
+      captured, [&](const Captured& one) { return std::ranges::equal(one.lists, pass.lists); });
+  if (!enabled_ || found == captured.end()) return false;
   try {
-    device_.launch(graph);
+    device_.launch(found->graph);
     return true;
   } catch (const std::exception& error) {
     give_up(error.what());
@@ -44,7 +45,8 @@ bool DecodeGraphs::launch(const DecodePass& pass) {
 
 void DecodeGraphs::capture(const DecodePass& pass, FunctionRef<void()> give_work) noexcept {
   try {
-    graph_of(pass) = device_.capture(give_work);
+    Captured captured{{pass.lists.begin(), pass.lists.end()}, device_.capture(give_work)};
+    captured_of(pass.n_rows).push_back(std::move(captured));
   } catch (const std::exception& error) {
     give_up(error.what());
   }

@@ -6,7 +6,10 @@
 #pragma once
 
 #include <array>
+#include <cstdint>
+#include <span>
 #include <string>
+#include <vector>
 
 #include "base/function_ref.h"
 #include "cuda/device.h"
@@ -19,10 +22,8 @@ inline constexpr int kMostDecodeRows = 256;
 // What the launches of a decode pass depend on.
 struct DecodePass {
   int n_rows = 0;  // padded
-  // Which lists of attention have something in them: others have no launch.
-  bool has_small_items = false;
-  bool has_large_items = false;
-  bool has_split_queries = false;
+  // (plans of attention) AttentionLists that have something in them: others have no launch.
+  std::span<const uint8_t> lists = {};
 };
 
 class DecodeGraphs {
@@ -50,9 +51,14 @@ class DecodeGraphs {
 
  private:
   static constexpr size_t kSizes = 9;  // 1, 2, 4, ... kMostDecodeRows
-  static constexpr size_t kLists = 8;  // which work lists there are
 
-  Graph& graph_of(const DecodePass& pass);
+  // Of passes of one number of rows.
+  struct Captured {
+    std::vector<uint8_t> lists;
+    Graph graph;
+  };
+
+  std::vector<Captured>& captured_of(int n_rows);
   void give_up(const char* problem);
 
   Device& device_;
@@ -60,7 +66,7 @@ class DecodeGraphs {
   bool wanted_;
   bool enabled_;
   std::string problem_;
-  std::array<std::array<Graph, kLists>, kSizes> graphs_;
+  std::array<std::vector<Captured>, kSizes> graphs_;
 };
 
 }  // namespace pb::cuda

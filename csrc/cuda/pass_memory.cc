@@ -20,20 +20,26 @@ void PassMemory::locate(Mirrored<T>& array) {
 
 PassMemory::PassMemory(Device& device, const PassLimits& limits) : device_(device) {
   const auto each = [this](auto&& visit) {
-    visit(counts), visit(tokens), visit(positions), visit(logits_rows), visit(pooled_rows);
-    visit(rows), visit(queries), visit(small_items), visit(large_items), visit(split_queries);
+    visit(tokens), visit(positions), visit(logits_rows), visit(pooled_rows);
+    for (AttentionMemory& a : attention) {
+      visit(a.counts), visit(a.rows), visit(a.queries);
+      visit(a.small_items), visit(a.large_items), visit(a.split_queries);
+    }
     visit(block_tables), visit(sampling), visit(changes), visit(sampled);
   };
-  take(counts, 1);
   take(tokens, limits.max_rows);
   take(positions, limits.max_rows);
   take(logits_rows, limits.max_rows);
   take(pooled_rows, limits.max_rows);
-  take(rows, limits.max_rows);
-  take(queries, limits.max_queries);
-  take(small_items, limits.max_small_items);
-  take(large_items, limits.max_large_items);
-  take(split_queries, limits.max_queries);
+  for (const AttentionMemoryLimits& of_plan : limits.attention) {
+    AttentionMemory& a = attention.emplace_back();
+    take(a.counts, 1);
+    take(a.rows, limits.max_rows);
+    take(a.queries, of_plan.max_queries);
+    take(a.small_items, of_plan.max_small_items);
+    take(a.large_items, of_plan.max_large_items);
+    take(a.split_queries, of_plan.max_queries);
+  }
   take(block_tables, limits.max_block_tables);
   take(sampling, limits.max_rows);
   take(changes, limits.max_changes);

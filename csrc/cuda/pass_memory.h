@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "cuda/device.h"
 #include "cuda/kernels/params_attention.h"
@@ -18,13 +19,18 @@ inline constexpr int kMostSampledRows = 32;
 // Changed scores that are on their way at once, besides those of one row.
 inline constexpr size_t kMostChanges = size_t{1} << 16;
 
-// How much there is of each array at most.
-struct PassLimits {
-  size_t max_rows = 0;
+// How much there is of each array of a plan of attention at most.
+struct AttentionMemoryLimits {
   size_t max_queries = 0;
   size_t max_small_items = 0;
   size_t max_large_items = 0;
-  size_t max_block_tables = 0;
+};
+
+// How much there is of each array at most.
+struct PassLimits {
+  size_t max_rows = 0;
+  std::vector<AttentionMemoryLimits> attention;  // (plans)
+  size_t max_block_tables = 0;                   // of all plans
   size_t max_changes = 0;
 };
 
@@ -40,6 +46,16 @@ struct Mirrored {
   size_t bytes() const { return capacity * sizeof(T); }
 };
 
+// What a plan of attention has, but for its block tables.
+struct AttentionMemory {
+  Mirrored<AttentionCounts> counts;  // (1)
+  Mirrored<AttentionRow> rows;       // (max_rows)
+  Mirrored<AttentionQuery> queries;
+  Mirrored<AttentionItem> small_items;
+  Mirrored<AttentionItem> large_items;
+  Mirrored<int32_t> split_queries;  // (max_queries)
+};
+
 class PassMemory {
  public:
   // Throws as Device does.
@@ -52,17 +68,12 @@ class PassMemory {
   void download_samples(size_t first_row, size_t n_rows);
 
   // -- of plan()
-  Mirrored<AttentionCounts> counts;  // (1)
-  Mirrored<int32_t> tokens;          // (max_rows)
-  Mirrored<int32_t> positions;       // (max_rows)
-  Mirrored<int32_t> logits_rows;     // (max_rows)
-  Mirrored<int32_t> pooled_rows;     // (max_rows)
-  Mirrored<AttentionRow> rows;       // (max_rows)
-  Mirrored<AttentionQuery> queries;
-  Mirrored<AttentionItem> small_items;
-  Mirrored<AttentionItem> large_items;
-  Mirrored<int32_t> split_queries;  // (max_queries)
-  Mirrored<int32_t> block_tables;
+  Mirrored<int32_t> tokens;                // (max_rows)
+  Mirrored<int32_t> positions;             // (max_rows)
+  Mirrored<int32_t> logits_rows;           // (max_rows)
+  Mirrored<int32_t> pooled_rows;           // (max_rows)
+  std::vector<AttentionMemory> attention;  // (plans)
+  Mirrored<int32_t> block_tables;          // of all plans, one behind the other
 
   // -- of sample()
   Mirrored<RowSampling> sampling;  // (max_rows)

@@ -17,16 +17,22 @@ int64_t blocks_of_window(int window, const LayerGroupLimits& limits) {
 
 namespace {
 
-// Where the next layer of a group and a shape is, which its storage then has too.
-LayerPlace next_place(LayerGroups& made, int group, const KvShape& shape) {
+int wider(int window, int other) { return window == 0 || other == 0 ? 0 : std::max(window, other); }
+
+// Where the next layer of a group is, which its storage then has too.
+LayerPlace next_place(LayerGroups& made, int group, const LayerKv& layer) {
   const auto fits = [&](const LayerStorage& storage) {
-    return storage.group == group && storage.shape == shape;
+    return storage.group == group && storage.shape == layer.shape;
   };
   const auto found = std::ranges::find_if(made.storages, fits);
   const auto storage = static_cast<int>(found - made.storages.begin());
-  if (found == made.storages.end()) made.storages.push_back({.group = group, .shape = shape});
+  if (found == made.storages.end()) {
+    made.storages.push_back({.group = group, .shape = layer.shape, .window = layer.window});
+  }
   made.groups[static_cast<size_t>(group)].n_layers += 1;
-  return {group, storage, made.storages[static_cast<size_t>(storage)].n_layers++};
+  LayerStorage& place = made.storages[static_cast<size_t>(storage)];
+  place.window = wider(place.window, layer.window);
+  return {group, storage, place.n_layers++};
 }
 
 }  // namespace
@@ -52,7 +58,7 @@ LayerGroups group_layers(std::span<const LayerKv> layers, const LayerGroupLimits
     // The last group that sees as far.
     size_t group = made.groups.size() - 1;
     while (group > 0 && (layer.window == 0 || made.groups[group].window < layer.window)) --group;
-    made.places.push_back(next_place(made, static_cast<int>(group), layer.shape));
+    made.places.push_back(next_place(made, static_cast<int>(group), layer));
   }
   return made;
 }

@@ -47,6 +47,7 @@ struct LayerStorage {
   int group = 0;
   KvShape shape = {};
   int n_layers = 0;
+  int window = 0;  // the widest of the layers'; 0: one of them sees all
 };
 
 // Where the keys and values of a layer are: which storage's, and which of its layers.

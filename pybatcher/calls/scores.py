@@ -22,9 +22,9 @@ _SMALLEST_NORM = 1e-12  # as torch's normalize has it: the vector may be 0
 _SHOWN = 3  # numbers of a vector that `repr` shows
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Score:
-    """The log-probability of a continuation, in nats.
+    """The log-probability of a continuation, in nats. `repr` shows the sum.
 
     logprob: of the whole continuation, the sum of `token_logprobs`.
     token_logprobs: of each token, given all tokens before it, by the model's own distribution, as
@@ -38,6 +38,9 @@ class Score:
     token_logprobs: tuple[float, ...]
     token_ids: tuple[int, ...]
     top_logprobs: tuple[TopLogprobs, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"<Score {self.logprob:.6g}, {len(self.token_ids)} tokens>"
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)

@@ -11,7 +11,14 @@ from ..calls.chat_settings import CHAT_OPTIONS
 from ..calls.completion import Completion, FinishReason, Piece, TokenLogprob, Usage
 from ..calls.options import TemplateOptions
 from ..text.tool_call import ToolCall
-from .sampling_fields import ANY_LENGTH, bad, read_sampling, read_streaming
+from .sampling_fields import (
+    ANY_LENGTH,
+    bad,
+    read_flag,
+    read_sampling,
+    read_streaming,
+    renamed_fields,
+)
 from .token_texts import TokenTexts
 
 __all__ = [
@@ -41,13 +48,17 @@ _REASONS: Mapping[FinishReason, str] = {
 
 @dataclass(frozen=True, slots=True)
 class ChatAsked:
-    """A request for a chat: arguments of `chat`, and how the answer is to be told."""
+    """A request for a chat: arguments of `chat`, and how the answer is to be told.
+
+    names: of fields, by the arguments that have other names.
+    """
 
     messages: list[dict[str, Any]]
     options: dict[str, Any]
     stream: bool
     include_usage: bool
     continuous_usage: bool
+    names: dict[str, str]
 
     @property
     def template_options(self) -> Any:
@@ -58,22 +69,26 @@ class ChatAsked:
 def read_chat(body: Mapping[str, Any]) -> ChatAsked:
     """Return what a body asks for. Unknown keys are ignored. Raises HttpError."""
     options = read_sampling(body)
-    most = body.get("max_completion_tokens")
-    most = body.get("max_tokens") if most is None else most
+    names = {**renamed_fields(body), "logprobs": "top_logprobs"}
+    most = body.get("max_tokens")
+    if body.get("max_completion_tokens") is not None:
+        most, names["max_tokens"] = body["max_completion_tokens"], "max_completion_tokens"
     options["max_tokens"] = ANY_LENGTH if most is None else most
-    if body.get("logprobs"):
-        options["logprobs"] = body.get("top_logprobs") or 0
-    elif body.get("top_logprobs"):
-        raise bad("top_logprobs", body["top_logprobs"], "left out where logprobs is not true")
+    top = body.get("top_logprobs")
+    if read_flag(body, "logprobs", False):
+        options["logprobs"] = 0 if top is None else top
+    elif top is not None and (top or type(top) is not int):
+        raise bad("top_logprobs", top, "left out where logprobs is not true")
     for name, option in _CHAT_NAMES.items():
         if body.get(name) is not None:
             options[option] = body[name]
-    if not options.get("tools"):
+            names |= {} if name == option else {option: name}
+    if options.get("tools") in (None, []):
         options.pop("tools", None)
         if options.get("tool_choice") in ("auto", "none"):
             del options["tool_choice"]
     streaming = read_streaming(body)
-    return ChatAsked(read_messages(body.get("messages")), options, *streaming)
+    return ChatAsked(read_messages(body.get("messages")), options, *streaming, names)
 
 
 def read_messages(messages: object) -> list[dict[str, Any]]:

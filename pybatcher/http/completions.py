@@ -9,7 +9,7 @@ from typing import Any
 
 from ..calls.completion import Completion, Piece, TokenLogprob, Usage
 from .chat_completions import by_sample, finish_reason_of, joined_logprobs, usage_body
-from .sampling_fields import bad, read_sampling, read_streaming
+from .sampling_fields import bad, read_flag, read_sampling, read_streaming, renamed_fields
 from .token_texts import TokenTexts
 
 __all__ = [
@@ -32,7 +32,10 @@ _MOST_LOGPROBS = 20
 
 @dataclass(frozen=True, slots=True)
 class CompletionAsked:
-    """A request for completions: prompts, options of `generate`, how the answer is to be told."""
+    """A request for completions: prompts, options of `generate`, how the answer is to be told.
+
+    names: of fields, by the arguments that have other names.
+    """
 
     prompts: list[Any]
     options: dict[str, Any]
@@ -41,6 +44,7 @@ class CompletionAsked:
     include_usage: bool
     continuous_usage: bool
     add_special_tokens: bool
+    names: dict[str, str]
 
     @property
     def is_drawn(self) -> bool:
@@ -68,14 +72,16 @@ def read_completion(body: Mapping[str, Any]) -> CompletionAsked:
         if not is_whole:
             raise bad("logprobs", logprobs, f"a whole number from 0 to {_MOST_LOGPROBS}")
         options["logprobs"] = int(logprobs)
-    if body.get("suffix"):
+    if body.get("suffix") not in (None, ""):
         raise bad("suffix", body["suffix"], "left out: this server does not fill gaps")
-    if body.get("best_of") not in (None, 1, body.get("n")):
+    best = body.get("best_of")
+    if best not in (None, 1, body.get("n")) or isinstance(best, bool):
         raise bad("best_of", body["best_of"], "left out, or n")
     streaming = read_streaming(body)
-    echo = body.get("echo") is True
-    special = body.get("add_special_tokens") is not False
-    return CompletionAsked(_prompts(body.get("prompt")), options, echo, *streaming, special)
+    echo = read_flag(body, "echo", False)
+    special = read_flag(body, "add_special_tokens", True)
+    prompts = _prompts(body.get("prompt"))
+    return CompletionAsked(prompts, options, echo, *streaming, special, renamed_fields(body))
 
 
 def _prompts(prompt: object) -> list[Any]:

@@ -28,7 +28,8 @@ _MOST = 2048
 
 def read_embeddings(body: Mapping[str, Any]) -> tuple[Texts, dict[str, Any], bool, int | None]:
     """Return texts, options of `embed`, whether vectors are base64, and their dimensions."""
-    encoding = body.get("encoding_format") or "float"
+    encoding = body.get("encoding_format")
+    encoding = "float" if encoding is None else encoding
     if encoding not in ("float", "base64"):
         raise bad("encoding_format", encoding, "'float' or 'base64'")
     dimensions = body.get("dimensions")

@@ -24,7 +24,7 @@ from ..errors import (
 
 __all__ = ["HttpError", "error_body", "http_error", "is_messages", "refusal"]
 
-_NAME = r"[a-z_]+(?:\[\d+\])?"
+_NAME = r"[a-z_0-9]+(?:\[\d+\])*"
 _FIELD = re.compile(rf"({_NAME}(?:\.{_NAME})*)(?: is | has | cannot be used|: )")
 
 _MESSAGES = ("/v1/messages", "/v1/messages/count_tokens")
@@ -61,6 +61,17 @@ class HttpError(Exception):
         self.code = code
         self.param = param
         self.headers = dict(headers or {})
+
+    def of_field(self, param: str, message: str) -> HttpError:
+        """Return the same error with this field, and this message of it."""
+        return HttpError(
+            self.status,
+            message,
+            type=self.type,
+            code=self.code,
+            param=param,
+            headers=self.headers,
+        )
 
     def body(self) -> dict[str, Any]:
         """Return the body of the response, as OpenAI has it."""

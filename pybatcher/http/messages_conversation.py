@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from .sampling_fields import bad
+from .sampling_fields import bad, read_text
 
 __all__ = ["read_turns", "text_of"]
 
@@ -79,7 +79,7 @@ def _system(content: object, where: str) -> str:
     That header changes with every request: no prefix of the prompt would be found in the cache.
     """
     if isinstance(content, str):
-        return _without_billing(content)
+        return _without_billing(read_text(content, where))
     return _lines(*(_without_billing(text) for text in _texts(content, where)))
 
 
@@ -89,7 +89,7 @@ def _without_billing(text: str) -> str:
 
 def _user(content: object, where: str, names: Mapping[str, str]) -> list[dict[str, Any]]:
     if isinstance(content, str):
-        return [{"role": "user", "content": content}]
+        return [{"role": "user", "content": read_text(content, where)}]
     turns: list[dict[str, Any]] = []
     for block, at in _blocks(content, where):
         kind = block.get("type")
@@ -107,7 +107,9 @@ def _tool_result(block: dict[str, Any], where: str, names: Mapping[str, str]) ->
     content = block.get("content")
     if content is None:
         content = ""
-    elif not isinstance(content, str):
+    elif isinstance(content, str):
+        read_text(content, f"{where}.content")
+    else:
         content = _lines(*_texts(content, f"{where}.content"))
     is_error = block.get("is_error")
     if is_error is not None and not isinstance(is_error, bool):
@@ -121,7 +123,7 @@ def _tool_result(block: dict[str, Any], where: str, names: Mapping[str, str]) ->
 def _assistant(content: object, where: str, names: dict[str, str]) -> dict[str, Any]:
     """Return an assistant's turn as `Completion.message` has it."""
     if isinstance(content, str):
-        return {"role": "assistant", "content": content}
+        return {"role": "assistant", "content": read_text(content, where)}
     texts: list[str] = []
     thoughts: list[str] = []
     calls: list[dict[str, Any]] = []
@@ -177,7 +179,4 @@ def _texts(content: object, where: str) -> list[str]:
 
 def text_of(block: Mapping[str, Any], name: str, where: str) -> str:
     """Return a field of a block or a tool. where: its name in errors. Raises HttpError."""
-    value = block.get(name)
-    if not isinstance(value, str):
-        raise bad(f"{where}.{name}", value, "a text")
-    return value
+    return read_text(block.get(name), f"{where}.{name}")

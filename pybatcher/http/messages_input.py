@@ -98,6 +98,7 @@ def read_conversation(body: Mapping[str, Any]) -> Conversation:
             raise bad("output_config.effort", effort, f"one of {', '.join(_EFFORTS)}")
         if (known := _EFFORTS[effort]) is not None:
             template["reasoning_effort"] = known
+    _tool_choice(body.get("tool_choice"), "tools" in template)  # which some count the tokens with
     return Conversation(read_turns(body), template)
 
 

@@ -18,6 +18,7 @@ from ..errors import InvalidRequestError
 from .connection import unless_gone
 from .context import Context
 from .event_stream import EventStream, event, steps_of
+from .field_names import fields_named
 from .http_error import error_body
 from .messages_input import MessagesAsked, read_conversation, read_request
 from .messages_output import MessageEvents, message_body, stop_text_of
@@ -26,6 +27,11 @@ __all__ = ["ROUTES"]
 
 Handler = Callable[[Context, Request], Awaitable[Any]]
 T = TypeVar("T")
+_NAMES = {
+    "stop": "stop_sequences",
+    "json_schema": "output_config.format.schema",
+    "max_reasoning_tokens": "thinking.budget_tokens",
+}
 
 
 async def messages(context: Context, request: Request) -> Any:
@@ -33,6 +39,13 @@ async def messages(context: Context, request: Request) -> Any:
     body = await context.body(request)
     name, batcher = context.models.find(body.get("model"))
     asked = read_request(body, request.headers.get("anthropic-beta", ""))
+    with fields_named(lambda: _NAMES):
+        return await _answer(context, request, name, batcher, asked)
+
+
+async def _answer(
+    context: Context, request: Request, name: str, batcher: AnyBatcher, asked: MessagesAsked
+) -> Any:
     options = {**context.options(request), **asked.options}
     told: dict[str, Any] = {"id": f"msg_{secrets.token_hex(12)}", "model": name}
     most = asked.options["max_tokens"]

@@ -19,8 +19,9 @@ from .embeddings import (
     read_rank,
     similarities,
 )
+from .field_names import fields_named, text_names
 from .http_error import HttpError
-from .sampling_fields import bad
+from .sampling_fields import bad, read_flag
 
 __all__ = ["ROUTES"]
 
@@ -30,7 +31,9 @@ async def embeddings(context: Context, request: Request) -> Any:
     body = await context.body(request)
     name, batcher = context.models.find(body.get("model"))
     texts, options, as_base64, dimensions = read_embeddings(body)
-    made = await unless_gone(request, batcher.embed(texts, **options, **context.options(request)))
+    options |= context.options(request)
+    with fields_named(lambda: text_names({"input": body["input"]})):
+        made = await unless_gone(request, batcher.embed(texts, **options))
     return JSONResponse(
         embeddings_body(made, model=name, as_base64=as_base64, dimensions=dimensions)
     )
@@ -42,7 +45,8 @@ async def score(context: Context, request: Request) -> Any:
     name, batcher = context.models.find(body.get("model"))
     first, second = read_pairs(body)
     options = context.options(request)
-    made = await unless_gone(request, batcher.embed([*first, *second], **options))
+    with fields_named(lambda: text_names({"text_1": first, "text_2": second})):
+        made = await unless_gone(request, batcher.embed([*first, *second], **options))
     scores = similarities(made[: len(first)], made[len(first) :])
     return JSONResponse(pairs_body(scores, made, context.head("score", "list", name)))
 
@@ -53,7 +57,8 @@ async def rerank(context: Context, request: Request) -> Any:
     name, batcher = context.models.find(body.get("model"))
     query, documents, top = read_rank(body)
     options = context.options(request)
-    made = await unless_gone(request, batcher.embed([query, *documents], **options))
+    with fields_named(lambda: text_names({"query": query, "documents": documents})):
+        made = await unless_gone(request, batcher.embed([query, *documents], **options))
     scores = similarities([made[0]] * len(documents), made[1:])
     head = context.head("rerank", "list", name)
     return JSONResponse(ranked_body(documents, scores, top, made, head))
@@ -65,13 +70,15 @@ async def tokenize(context: Context, request: Request) -> Any:
     _, batcher = context.models.find(body.get("model"))
     if body.get("messages") is not None:
         asked = read_chat(body)
-        ids = await batcher.tokenize(asked.messages, **asked.template_options)
+        with fields_named(lambda: asked.names):
+            ids = await batcher.tokenize(asked.messages, **asked.template_options)
     else:
         prompt = body.get("prompt")
         if not isinstance(prompt, str):
             raise bad("prompt", prompt, "a text; or give messages")
-        with_special = body.get("add_special_tokens") is not False
-        ids = await batcher.tokenize(prompt, add_special_tokens=with_special)
+        with_special = read_flag(body, "add_special_tokens", True)
+        with fields_named(lambda: {"content": "prompt"}):
+            ids = await batcher.tokenize(prompt, add_special_tokens=with_special)
     told: dict[str, Any] = {"count": len(ids), "tokens": list(ids)}
     return JSONResponse(told)
 
@@ -83,7 +90,9 @@ async def detokenize(context: Context, request: Request) -> Any:
     tokens = body.get("tokens")
     if not isinstance(tokens, list):
         raise bad("tokens", tokens, "a list of token ids")
-    return JSONResponse({"prompt": await batcher.detokenize(tokens)})
+    with fields_named(lambda: {"token_ids": "tokens"}):
+        text = await batcher.detokenize(tokens)
+    return JSONResponse({"prompt": text})
 
 
 async def tokenizer_info(context: Context, request: Request) -> Any:

@@ -27,6 +27,7 @@ from .completions import (
 from .connection import unless_gone
 from .context import Context
 from .event_stream import DONE, EventStream, event, steps_of
+from .field_names import fields_named
 from .running_usage import RunningUsage
 from .several_streams import steps_of_several
 from .token_texts import TokenTexts
@@ -42,6 +43,13 @@ async def chat_completions(context: Context, request: Request) -> Any:
     body = await context.body(request)
     name, batcher = context.models.find(body.get("model"))
     asked = read_chat(body)
+    with fields_named(lambda: asked.names):
+        return await _chat(context, request, name, batcher, asked)
+
+
+async def _chat(
+    context: Context, request: Request, name: str, batcher: AnyBatcher, asked: ChatAsked
+) -> Any:
     texts = await context.texts(name, batcher, asked.options)
     options = {**context.options(request), **asked.options}
     if not asked.stream:
@@ -85,6 +93,13 @@ async def completions(context: Context, request: Request) -> Any:
     body = await context.body(request)
     name, batcher = context.models.find(body.get("model"))
     asked = read_completion(body)
+    with fields_named(lambda: asked.names):
+        return await _complete(context, request, name, batcher, asked)
+
+
+async def _complete(
+    context: Context, request: Request, name: str, batcher: AnyBatcher, asked: CompletionAsked
+) -> Any:
     texts = await context.texts(name, batcher, asked.options)
     options = {**context.options(request), **asked.options}
     prompts: list[Any] = asked.prompts

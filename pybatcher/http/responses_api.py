@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from .http_error import HttpError
-from .responses_input import read_input, read_text
-from .sampling_fields import ANY_LENGTH, bad, read_sampling
+from .responses_input import read_input
+from .sampling_fields import ANY_LENGTH, bad, read_flag, read_sampling, read_text
 
 __all__ = ["ResponseAsked", "read_response", "told_error"]
 
@@ -63,7 +63,7 @@ def read_response(body: Mapping[str, Any]) -> ResponseAsked:
         options["reasoning_effort"] = reasoning["effort"]
     tools = _tools(body.get("tools"))
     choice = _tool_choice(body.get("tool_choice"))
-    parallel = _flag(body, "parallel_tool_calls", True)
+    parallel = read_flag(body, "parallel_tool_calls", True)
     options |= form
     if tools:
         options |= {"tools": tools, "parallel_tool_calls": parallel}
@@ -82,7 +82,7 @@ def read_response(body: Mapping[str, Any]) -> ResponseAsked:
         "top_logprobs": logprobs or 0,
         "top_p": options.get("top_p", 1.0),
     }
-    return ResponseAsked(messages, options, _flag(body, "stream", False), told)
+    return ResponseAsked(messages, options, read_flag(body, "stream", False), told)
 
 
 def told_error(error: HttpError) -> HttpError:
@@ -93,14 +93,7 @@ def told_error(error: HttpError) -> HttpError:
         return error
     is_whole = field in _NAMES  # else a part of it, whose place in the request is another
     message = name + error.message.removeprefix(field) if is_whole else f"{name}: {error.message}"
-    return HttpError(
-        error.status,
-        message,
-        type=error.type,
-        code=error.code,
-        param=name,
-        headers=error.headers,
-    )
+    return error.of_field(name, message)
 
 
 def _refuse_state(body: Mapping[str, Any]) -> None:
@@ -108,9 +101,9 @@ def _refuse_state(body: Mapping[str, Any]) -> None:
     for name in _STATE:
         if body.get(name) is not None:
             raise _unsupported(name, "this server keeps nothing; send all items as input")
-    if _flag(body, "background", False):
+    if read_flag(body, "background", False):
         raise _unsupported("background", "this server answers at once; leave it out or use stream")
-    _flag(body, "store", False)
+    read_flag(body, "store", False)
     truncation = body.get("truncation")
     if truncation not in (None, "disabled", "auto"):
         raise bad("truncation", truncation, "'disabled' or 'auto'")
@@ -122,15 +115,6 @@ def _refuse_state(body: Mapping[str, Any]) -> None:
 def _unsupported(name: str, advice: str) -> HttpError:
     message = f"{name} is not supported: {advice}"
     return HttpError(400, message, code="unsupported_parameter", param=name)
-
-
-def _flag(body: Mapping[str, Any], name: str, default: bool, within: str = "") -> bool:
-    value = body.get(name)
-    if value is None:
-        return default
-    if not isinstance(value, bool):
-        raise bad(within + name, value, "true or false")
-    return value
 
 
 def _whole(body: Mapping[str, Any], name: str, low: int, high: int) -> int | None:
@@ -145,7 +129,8 @@ def _whole(body: Mapping[str, Any], name: str, low: int, high: int) -> int | Non
 def _logprobs(body: Mapping[str, Any]) -> int | None:
     """Return how many of the likeliest tokens are to be told of; None: no log-probabilities."""
     include = body.get("include")
-    if include is not None and not isinstance(include, list):
+    is_list = isinstance(include, list) and all(isinstance(one, str) for one in include)
+    if include is not None and not is_list:
         raise bad("include", include, "a list of texts")
     top = _whole(body, "top_logprobs", 0, _MOST_TOP)
     return top or 0 if top or _LOGPROBS in (include or ()) else None
@@ -173,7 +158,7 @@ def _format(body: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
         "type": "json_schema",
         "name": "" if name is None else read_text(name, "text.format.name"),
         "schema": schema,
-        "strict": _flag(given, "strict", False, "text.format."),
+        "strict": read_flag(given, "strict", False, "text.format."),
     }
     return {"json_schema": schema}, told
 
@@ -215,7 +200,7 @@ def _function(tool: Mapping[str, Any], where: str) -> dict[str, Any]:
         "name": read_text(tool.get("name"), f"{where}.name", may_be_empty=False),
         "description": tool.get("description"),
         "parameters": tool.get("parameters"),
-        "strict": _flag(tool, "strict", False, f"{where}."),
+        "strict": read_flag(tool, "strict", False, f"{where}."),
     }
     if function["description"] is not None:
         read_text(function["description"], f"{where}.description")

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from .sampling_fields import bad
+from .sampling_fields import bad, read_text
 
-__all__ = ["read_input", "read_text"]
+__all__ = ["read_input"]
 
 _ROLES = ("user", "assistant", "system", "developer")
 _TYPES = "'message', 'function_call', 'function_call_output' or 'reasoning'"
@@ -35,17 +35,6 @@ def read_input(given: object, instructions: object = None) -> list[dict[str, Any
     for index, item in enumerate(given):
         _add(messages, item, f"input[{index}]")
     return messages
-
-
-def read_text(value: object, where: str, *, may_be_empty: bool = True) -> str:
-    """Return a text that UTF-8 can say. Raises HttpError."""
-    if not isinstance(value, str) or not (value or may_be_empty):
-        raise bad(where, value, "a text" if may_be_empty else "a text that is not empty")
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        raise bad(where, value, "Unicode text, without halves of surrogate pairs") from None
-    return value
 
 
 def _add(messages: list[dict[str, Any]], item: object, where: str) -> None:

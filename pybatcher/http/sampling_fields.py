@@ -10,7 +10,15 @@ from ..errors.checks import short
 from ..params import SamplingParams
 from .http_error import HttpError
 
-__all__ = ["ANY_LENGTH", "bad", "read_sampling", "read_streaming"]
+__all__ = [
+    "ANY_LENGTH",
+    "bad",
+    "read_flag",
+    "read_sampling",
+    "read_streaming",
+    "read_text",
+    "renamed_fields",
+]
 
 ANY_LENGTH = 2**31 - 1
 """Up to the last position of a sequence."""
@@ -22,12 +30,37 @@ _RENAMED = {
     "guided_choice": "choices",
     "guided_grammar": "grammar",
 }
+_SCHEMA = "response_format.json_schema.schema"
 
 
 def bad(param: str, value: object, wanted: str) -> HttpError:
     """Return the error for a value that is not `wanted`."""
     message = f"{param} is {short(value)}; it must be {wanted}"
     return HttpError(400, message, code="invalid_value", param=param)
+
+
+def read_flag(body: Mapping[str, Any], name: str, default: bool, within: str = "") -> bool:
+    """Return a value that must be true, false or null, which is the default. Raises HttpError.
+
+    within: what the name begins with in an error.
+    """
+    value = body.get(name)
+    if value is None:
+        return default
+    if not isinstance(value, bool):
+        raise bad(within + name, value, "true or false")
+    return value
+
+
+def read_text(value: object, where: str, *, may_be_empty: bool = True) -> str:
+    """Return a text that UTF-8 can say. Raises HttpError."""
+    if not isinstance(value, str) or not (value or may_be_empty):
+        raise bad(where, value, "a text" if may_be_empty else "a text that is not empty")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise bad(where, value, "Unicode text, without halves of surrogate pairs") from None
+    return value
 
 
 def read_sampling(body: Mapping[str, Any]) -> dict[str, Any]:
@@ -48,17 +81,26 @@ def read_sampling(body: Mapping[str, Any]) -> dict[str, Any]:
     return options
 
 
+def renamed_fields(body: Mapping[str, Any]) -> dict[str, str]:
+    """Return the fields of a body that the calls know by another name, by that name."""
+    names = {name: own for own, name in _RENAMED.items() if body.get(own) is not None}
+    if body.get("response_format") is not None:
+        names |= {"json_object": "response_format", "json_schema": _SCHEMA}
+    return names
+
+
 def read_streaming(body: Mapping[str, Any]) -> tuple[bool, bool, bool]:
     """Return whether a body asks for a stream, for the counts at its end, and for them all along.
 
     Raises HttpError.
     """
-    options = body.get("stream_options") or {}
+    options = body.get("stream_options")
+    options = {} if options is None else options
     if not isinstance(options, dict):
         raise bad("stream_options", options, "a map")
-    wants_usage = options.get("include_usage") is True
-    all_along = wants_usage and options.get("continuous_usage_stats") is True
-    return body.get("stream") is True, wants_usage, all_along
+    wants_usage = read_flag(options, "include_usage", False, "stream_options.")
+    all_along = read_flag(options, "continuous_usage_stats", False, "stream_options.")
+    return read_flag(body, "stream", False), wants_usage, wants_usage and all_along
 
 
 def _logit_bias(value: object) -> dict[int, Any]:
@@ -84,6 +126,6 @@ def _response_format(value: object) -> dict[str, Any]:
         described = value.get("json_schema", value)
         schema = described.get("schema") if isinstance(described, dict) else None
         if not isinstance(schema, dict):
-            raise bad("response_format.json_schema.schema", schema, "a JSON schema")
+            raise bad(_SCHEMA, schema, "a JSON schema")
         return {"json_schema": schema}
     raise bad("response_format", value, wanted)

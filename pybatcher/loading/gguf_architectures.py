@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +24,7 @@ from .gguf_encoders import (
     read_modern_bert,
 )
 from .gguf_keys import ArchitectureKeys
-from .gguf_moe import expert_rules
+from .gguf_moe import GgufExperts, expert_rules
 from .gguf_rope import original_positions
 from .limits import MAX_LAYERS, MAX_POSITIONS
 from .llama_config import LlamaSizes
@@ -43,7 +44,10 @@ class GgufArchitecture:
 
     change: makes of a Llama-like configuration that of this architecture, by its own keys.
     rules: of its tensors, with transformers' names as sources; biases as in `llama.rules`.
+    experts: of its files; None: they have none.
     expert_rules: of its routers and experts, with GGUF's names as sources.
+    config_name: of the configuration; "": the file's.
+    is_causal: False: an encoder, whose file has to say so.
     names: GGUF's names of parts of a layer, where they are not those of a Llama.
     has_windows, has_attention_scale, has_rotary_dim, has_yarn_log_multiplier: its keys may say
         these.
@@ -58,7 +62,10 @@ class GgufArchitecture:
 
     change: Callable[[ArchitectureKeys, ModelConfig], ModelConfig] = lambda _, config: config
     rules: Callable[..., Iterator[TensorRule]] = llama.rules
+    experts: GgufExperts | None = None
     expert_rules: Callable[[ModelConfig], Iterator[TensorRule]] = expert_rules
+    config_name: str = ""
+    is_causal: bool = True
     names: Mapping[str, str] = field(default_factory=dict)
     has_windows: bool = False
     has_attention_scale: bool = False
@@ -187,15 +194,17 @@ def _sliding_layers(
 
 
 ARCHITECTURES = {
-    "llama": GgufArchitecture(in_pairs=True),
+    "llama": GgufArchitecture(experts=GgufExperts(wide_as_mlp=True), in_pairs=True),
     "qwen2": GgufArchitecture(),
     "qwen3": GgufArchitecture(),
-    "qwen3moe": GgufArchitecture(),
+    "qwen3moe": GgufArchitecture(experts=GgufExperts(always=True), config_name="qwen3_moe"),
     "gemma2": GgufArchitecture(change=_gemma2, rules=gemma.gguf_rules, has_windows=True),
     "gemma3": GgufArchitecture(change=_gemma3, rules=gemma.gguf_rules, has_windows=True),
     "gemma-embedding": GgufArchitecture(
         change=lambda keys, config: gemma_embedding(_gemma3(keys, config)),
         rules=gemma.gguf_rules,
+        config_name="gemma3",
+        is_causal=False,
         has_windows=True,
     ),
     "bert": GgufArchitecture(read_encoder=read_bert, own_rules=bert_rules),
@@ -222,6 +231,15 @@ ARCHITECTURES = {
     "gpt-oss": GgufArchitecture(
         change=_gpt_oss,
         rules=gpt_oss.attention_rules,
+        experts=GgufExperts(
+            always=True,
+            wide_as_mlp=True,
+            softmax_of_chosen=True,
+            swiglu_limit=gpt_oss.SWIGLU_LIMIT,
+            swiglu_alpha=gpt_oss.SWIGLU_ALPHA,
+        ),
+        expert_rules=partial(expert_rules, has_biases=True),
+        config_name="gpt_oss",
         names={"mlp_norm": "post_attention_norm", "sinks": "attn_sinks"},
         has_windows=True,
         truncates_yarn=False,

@@ -17,9 +17,6 @@ from .model_config import ModelConfig
 
 __all__ = ["read_config"]
 
-_OWN_NAMES = {"qwen3moe": "qwen3_moe", "gpt-oss": "gpt_oss", "gemma-embedding": "gemma3"}
-"""Names of configurations, where they are not those of files."""
-
 
 def read_config(
     fields: Fields,
@@ -51,7 +48,7 @@ def read_config(
     keys.refuse_unless("attention.value_length", sizes.head_dim)
     if own.read_encoder is not None:
         return own.read_encoder(keys, sizes, vocab_size)
-    keys.refuse_unless("attention.causal", architecture != "gemma-embedding")
+    keys.refuse_unless("attention.causal", own.is_causal)
     if not own.has_rotary_dim:
         keys.refuse_unless("rope.dimension_count", sizes.head_dim)
     rope = read_gguf_rope(
@@ -64,13 +61,13 @@ def read_config(
     )
     config = llama_config(
         sizes,
-        architecture=_OWN_NAMES.get(architecture, architecture),
+        architecture=own.config_name or architecture,
         vocab_size=vocab_size,
         norm_eps=keys.number("attention.layer_norm_rms_epsilon", 0.0, 1.0),
         rope=rope,
         sliding_windows=(0,) * sizes.n_layers,
     )
-    config = replace(config, moe=read_moe(fields, architecture, sizes))
+    config = replace(config, moe=read_moe(keys, own.experts, sizes))
     return own.change(keys, config)
 
 

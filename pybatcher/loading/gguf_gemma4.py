@@ -39,6 +39,7 @@ NAMES = {
 """GGUF's names of norms around MLP and experts."""
 
 _NO_TURN = 1e29
+_EXPERTS = gguf_moe.GgufExperts(beside_mlp=True)
 
 
 def read(
@@ -79,7 +80,7 @@ def read(
         sliding=sliding,
         layer_input_size=size,
         logit_softcap=keys.number("final_logit_softcapping", 0.0, 1e6, 0.0),
-        moe=gguf_moe.read_moe(keys.fields, "gemma4", sizes),
+        moe=gguf_moe.read_moe(keys, _EXPERTS, sizes),
     )
 
 

@@ -7,69 +7,83 @@ experts, in all architectures.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from .families import gpt_oss
-from .fields import Fields
+from .gguf_keys import ArchitectureKeys
 from .limits import MAX_WIDTH
 from .llama_config import LlamaSizes
 from .model_config import ModelConfig
 from .moe import MAX_EXPERTS, MAX_EXPERTS_OF_MODEL, MoeConfig
 from .tensors import TensorRule
 
-__all__ = ["expert_rules", "read_moe"]
+__all__ = ["GgufExperts", "expert_rules", "read_moe"]
 
 # llama.cpp's gating functions.
 _SOFTMAX = 1
 _SOFTMAX_OF_CHOSEN = 3
-_ARCHITECTURES = ("llama", "qwen3moe", "gpt-oss", "gemma4")
-_WIDE_AS_MLP = ("llama", "gpt-oss")  # experts, where the file does not say how wide they are
 
 
-def read_moe(fields: Fields, architecture: str, sizes: LlamaSizes) -> MoeConfig | None:
-    """Return the experts that the metadata of `architecture` describe; None: it has none.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GgufExperts:
+    """What an architecture's experts are, beyond what its keys say.
+
+    always: every file has some. wide_as_mlp: as wide as the model's MLP where the file does not
+    say. softmax_of_chosen: weights are the softmax over the chosen experts, not over all.
+    swiglu_limit, swiglu_alpha, beside_mlp: as `MoeConfig` has them.
+    """
+
+    always: bool = False
+    wide_as_mlp: bool = False
+    softmax_of_chosen: bool = False
+    swiglu_limit: float = 0.0
+    swiglu_alpha: float = 1.0
+    beside_mlp: bool = False
+
+
+def read_moe(
+    keys: ArchitectureKeys, experts: GgufExperts | None, sizes: LlamaSizes
+) -> MoeConfig | None:
+    """Return the experts that the metadata describe; None: the model has none.
+
+    experts: of the architecture; None: its files have none.
 
     Raises ModelFormatError for a value out of range, or one that the engine cannot do.
     """
-    is_oss = architecture == "gpt-oss"
-    always = is_oss or architecture == "qwen3moe"
-    name = f"{architecture}.expert_count"
-    if architecture not in _ARCHITECTURES:
-        fields.refuse_unless(name, 0)
+    if experts is None:
+        keys.refuse_unless("expert_count", 0)
         return None
-    n_experts = fields.integer(name, 1 if always else 0, MAX_EXPERTS, *(() if always else (0,)))
+    if experts.always:
+        n_experts = keys.integer("expert_count", 1, MAX_EXPERTS)
+    else:
+        n_experts = keys.integer("expert_count", 0, MAX_EXPERTS, 0)
     if n_experts == 0:
         return None
     if n_experts * sizes.n_layers > MAX_EXPERTS_OF_MODEL:
-        raise fields.error(name, f"at most {MAX_EXPERTS_OF_MODEL} experts in all layers")
-    fields.refuse_unless(f"{architecture}.expert_shared_count", 0)
-    fields.refuse_unless(
-        f"{architecture}.expert_gating_func", _SOFTMAX_OF_CHOSEN if is_oss else _SOFTMAX
-    )
-    fields.refuse_unless(f"{architecture}.expert_weights_norm", True)
-    fields.refuse_unless(f"{architecture}.expert_weights_scale", 0.0, 1.0)
-    default = (sizes.intermediate_size,) if architecture in _WIDE_AS_MLP else ()
+        raise keys.error("expert_count", f"at most {MAX_EXPERTS_OF_MODEL} experts in all layers")
+    gating = _SOFTMAX_OF_CHOSEN if experts.softmax_of_chosen else _SOFTMAX
+    keys.refuse_unless("expert_shared_count", 0)
+    keys.refuse_unless("expert_gating_func", gating)
+    keys.refuse_unless("expert_weights_norm", True)
+    keys.refuse_unless("expert_weights_scale", 0.0, 1.0)
+    width = (sizes.intermediate_size,) if experts.wide_as_mlp else ()
     return MoeConfig(
         n_experts=n_experts,
-        n_experts_per_row=fields.integer(f"{architecture}.expert_used_count", 1, n_experts),
-        intermediate_size=fields.integer(
-            f"{architecture}.expert_feed_forward_length", 1, MAX_WIDTH, *default
-        ),
+        n_experts_per_row=keys.integer("expert_used_count", 1, n_experts),
+        intermediate_size=keys.integer("expert_feed_forward_length", 1, MAX_WIDTH, *width),
         normalised=True,
         in_layer=(True,) * sizes.n_layers,
-        swiglu_limit=gpt_oss.SWIGLU_LIMIT if is_oss else 0.0,
-        swiglu_alpha=gpt_oss.SWIGLU_ALPHA if is_oss else 1.0,
-        beside_mlp=architecture == "gemma4",
+        swiglu_limit=experts.swiglu_limit,
+        swiglu_alpha=experts.swiglu_alpha,
+        beside_mlp=experts.beside_mlp,
     )
 
 
-def expert_rules(config: ModelConfig) -> Iterator[TensorRule]:
+def expert_rules(config: ModelConfig, *, has_biases: bool = False) -> Iterator[TensorRule]:
     """Yield the rules of routers and experts, with GGUF's names as sources."""
     moe = config.moe
     if moe is None:
         return
     hidden, inner = config.hidden_size, moe.intermediate_size
-    has_biases = config.architecture == "gpt_oss"
     for layer in range(config.n_layers):
         router = TensorRule(
             name=f"layers.{layer}.router.weight",

@@ -40,6 +40,10 @@ def test_an_embedding_has_length_1_where_that_is_asked() -> None:
     assert nothing.embedding(1, asked).vector.tolist() == [0.0, 0.0]
 
 
+def test_a_score_is_shown_by_its_sum() -> None:
+    assert repr(Score(-1.5, (-1.0, -0.5), (3, 4))) == "<Score -1.5, 2 tokens>"
+
+
 def test_an_embedding_is_shown_by_its_beginning() -> None:
     whole = Embedding(np.float32([0.5, -2.0]), 3, 0)
     assert repr(whole) == "<Embedding [0.5, -2], 2 numbers, 3 tokens>"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import httpx
@@ -30,6 +31,7 @@ for _ in range(900):
     DEEP = [DEEP]
 ODD.append(DEEP)
 MESSAGES = [{"role": "user", "content": "Hi"}]
+FLAGS = ("stream", "echo", "add_special_tokens", "parallel_tool_calls", "store", "background")
 FIELDS = {
     "/v1/chat/completions": (
         {"messages": MESSAGES, "max_tokens": 2},
@@ -44,6 +46,21 @@ FIELDS = {
         "prompt model max_tokens temperature n stop logit_bias logprobs echo suffix best_of stream "
         "stream_options seed ignore_eos min_tokens add_special_tokens json_schema guided_regex "
         "response_format prompt_logprobs",
+    ),
+    "/v1/responses": (
+        {"input": "Hi", "max_output_tokens": 2},
+        "input model max_output_tokens instructions temperature top_p tools tool_choice text "
+        "parallel_tool_calls reasoning include store stream metadata truncation top_logprobs "
+        "previous_response_id conversation background stream_options chat_template_kwargs",
+    ),
+    "/v1/messages": (
+        {"messages": MESSAGES, "max_tokens": 2},
+        "messages model max_tokens system temperature top_p top_k stop_sequences stream tools "
+        "tool_choice thinking output_config output_format",
+    ),
+    "/v1/messages/count_tokens": (
+        {"messages": MESSAGES},
+        "messages model system tools tool_choice thinking output_config",
     ),
     "/v1/embeddings": ({"input": "Hi"}, "input model encoding_format dimensions pooling"),
     "/v1/score": ({"text_1": "a", "text_2": "b"}, "text_1 text_2 queries documents model"),
@@ -66,7 +83,12 @@ async def test_odd_values_of_every_field(path: str) -> None:
                     about = (name, str(value)[:60], found.text[:300])
                     assert found.status_code in (200, 400, 404), about
                     if found.status_code != 200:
-                        assert found.json()["error"]["message"], about
+                        error = found.json()["error"]
+                        told = error["message"] if "messages" in path else error["param"]
+                        assert told is not None, about
+                        assert re.match(rf"{name.replace('_1', '_[12]')}\b", told), about
+                    elif name in FLAGS:
+                        assert value is None or value is True, about
         assert (await batcher.health()).ok
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pybatcher.http.http_error import HttpError
-from pybatcher.http.responses_input import read_input, read_text
+from pybatcher.http.responses_input import read_input
 
 
 def message(role: str, content: Any) -> dict[str, Any]:
@@ -168,11 +168,3 @@ def test_other_input_is_refused_by_name(given: Any, param: str) -> None:
 def test_instructions_are_a_text() -> None:
     with pytest.raises(HttpError, match="instructions is 5; it must be a text"):
         read_input("x", 5)
-
-
-def test_texts() -> None:
-    assert read_text("é", "x") == "é"
-    with pytest.raises(HttpError, match="x is ''; it must be a text that is not empty"):
-        read_text("", "x", may_be_empty=False)
-    with pytest.raises(HttpError, match="halves of surrogate pairs"):
-        read_text("a\ud800", "x")

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from pybatcher.http.http_error import HttpError
-from pybatcher.http.sampling_fields import read_sampling
+from pybatcher.http.sampling_fields import read_flag, read_sampling, read_text
 
 
 @pytest.mark.parametrize(
@@ -44,3 +44,20 @@ def test_shapes_that_only_http_has(body: dict[str, Any], param: str) -> None:
     with pytest.raises(HttpError) as raised:
         read_sampling(body)
     assert (raised.value.status, raised.value.param) == (400, param)
+
+
+def test_texts() -> None:
+    assert read_text("é", "x") == "é"
+    with pytest.raises(HttpError, match="x is ''; it must be a text that is not empty"):
+        read_text("", "x", may_be_empty=False)
+    with pytest.raises(HttpError, match="halves of surrogate pairs"):
+        read_text("a\ud800", "x")
+
+
+def test_flags() -> None:
+    assert read_flag({}, "echo", True)
+    assert not read_flag({"echo": None}, "echo", False)
+    assert read_flag({"echo": True}, "echo", False)
+    for odd in (0, 1, "true", [], 1.0):
+        with pytest.raises(HttpError, match=r"a\.echo is .*; it must be true or false"):
+            read_flag({"echo": odd}, "echo", False, "a.")

@@ -18,7 +18,7 @@ std::vector<float> joined(const std::vector<std::vector<float>>& rows) {
 std::string title(const AttentionCase& c) {
   return std::string("attention ") + dtype_name(c.kv) + " of heads of " +
          std::to_string(c.head_dim) + (c.sliding_window > 0 ? ", in a window" : "") +
-         (c.softcap > 0 ? ", capped" : "");
+         (c.softcap > 0 ? ", capped" : "") + (c.sinks.empty() ? "" : ", with sinks");
 }
 
 // The last rows of one sequence: by tiles of both sizes, its segments in one item and apart.
@@ -94,6 +94,10 @@ void run_attention_cases(Cases& cases) {
     capped.kv = kv;
     capped.softcap = 0.7f;
     run_cuts(cases, capped, 300, 3);
+    AttentionCase sunk;
+    sunk.kv = kv;
+    sunk.sinks = {0.5f, -3.0f, 20.0f, 1.0f};
+    run_cuts(cases, sunk, 300, 3);
     run_company(cases, {.kv = kv});
   }
 }

@@ -202,13 +202,15 @@ __device__ __forceinline__ void attend_item_f32(const AttentionParams& p, const 
   for (int i = 0; i < kSmallTile; ++i) {
     if (i >= item.n_queries) continue;
     const AttentionQuery query = p.queries[item.first_query + i];
-    const int64_t at =
-        query.row * p.out_stride + (kv_head * group + query.head) * static_cast<int64_t>(head_dim);
+    const int64_t head = kv_head * group + query.head;
+    const int64_t at = query.row * p.out_stride + head * head_dim;
+    float sum = shared.total_sum[i];
+    const float factor = add_sink(p.sinks, head, shared.total_greatest[i], sum);
 #pragma unroll
     for (int c = 0; c < kDimsOfThread; ++c) {
       const int column = thread + c * kTileThreads;
       if (column >= head_dim) continue;
-      store_output(p.out, p.out_bf16, at + column, values.total[i][c] / shared.total_sum[i]);
+      store_output(p.out, p.out_bf16, at + column, values.total[i][c] * factor / sum);
     }
   }
   __syncthreads();  // before the next item's queries take the place of these

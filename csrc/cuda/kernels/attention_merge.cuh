@@ -6,7 +6,7 @@
 namespace pb::cuda {
 namespace {
 
-PB_KERNEL(attention_merge, MergeParams, kTileThreads) {
+PB_LARGE_KERNEL(attention_merge, MergeParams, kTileThreads) {
   const int n = *p.n_split_queries * p.n_kv_heads;
   const int group = p.n_heads / p.n_kv_heads;
   const int stride = p.head_dim + 2;
@@ -17,7 +17,8 @@ PB_KERNEL(attention_merge, MergeParams, kTileThreads) {
     const int last = (query.end - 1) / kSegment;
     const float* const states =
         p.states + (kv_head * p.n_states + query.first_state) * int64_t{stride};
-    const int64_t at = query.row * p.out_stride + (kv_head * group + query.head) * p.head_dim;
+    const int64_t head = kv_head * group + query.head;
+    const int64_t at = query.row * p.out_stride + head * p.head_dim;
     for (int d = static_cast<int>(threadIdx.x); d < p.head_dim; d += kTileThreads) {
       float greatest = minus_infinity();
       float sum = 0.0f;
@@ -29,7 +30,8 @@ PB_KERNEL(attention_merge, MergeParams, kTileThreads) {
             merge_sums(greatest, sum, state[p.head_dim], state[p.head_dim + 1]);
         value = merge_value(factors, value, state[d]);
       }
-      store_output(p.out, p.out_bf16, at + d, value / sum);
+      const float factor = add_sink(p.sinks, head, greatest, sum);
+      store_output(p.out, p.out_bf16, at + d, value * factor / sum);
     }
   }
 }

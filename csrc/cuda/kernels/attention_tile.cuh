@@ -335,14 +335,17 @@ struct WarpTile {
       const int i = first_query + lane / 4 + 8 * r;
       if (i >= item.n_queries) continue;
       const AttentionQuery query = p.queries[item.first_query + i];
-      const int64_t at = query.row * p.out_stride + (kv_head * group + query.head) * p.kv.head_dim;
+      const int64_t head = kv_head * group + query.head;
+      const int64_t at = query.row * p.out_stride + head * p.kv.head_dim;
+      float sum_of_all = total_sum[r];
+      const float factor = add_sink(p.sinks, head, total_greatest[r], sum_of_all);
 #pragma unroll
       for (int t = 0; t < Tile::kColumnTiles; ++t) {
 #pragma unroll
         for (int j = 0; j < 2; ++j) {
           if (column(t, j) >= p.kv.head_dim) continue;
           store_output(p.out, p.out_bf16, at + column(t, j),
-                       total_value(t, 2 * r + j) / total_sum[r]);
+                       total_value(t, 2 * r + j) * factor / sum_of_all);
         }
       }
     }

@@ -63,6 +63,7 @@ struct AttentionParams {
   int sliding_window;  // 0 = full
   float scale;         // of scores
   float softcap;       // of scores times the scale; 0 = none
+  const float* sinks;  // (n_heads), or null
   const AttentionQuery* queries;
   const AttentionItem* items;   // (*n_items)
   const int32_t* n_items;       // of AttentionCounts
@@ -84,7 +85,8 @@ struct MergeParams {
   int n_kv_heads;
   int head_dim;
   int sliding_window;
-  void* out;  // as in AttentionParams
+  const float* sinks;  // (n_heads), or null
+  void* out;           // as in AttentionParams
   int64_t out_stride;
   int out_bf16;
 };

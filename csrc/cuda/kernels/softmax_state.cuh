@@ -37,6 +37,13 @@ __device__ __forceinline__ float merge_value(const MergeFactors& factors, float 
   return __fmaf_rn(part, factors.part, total * factors.total);
 }
 
+// Adds the sink of a head, if it has one, to the sum of weights of all segments: a score without a
+// value. Returns what values are multiplied by before they are divided by the sum.
+__device__ __forceinline__ float add_sink(const float* sinks, int64_t head, float greatest,
+                                          float& sum) {
+  return sinks == nullptr ? 1.0f : merge_sums(greatest, sum, sinks[head], 1.0f).total;
+}
+
 // out[at] = x
 __device__ __forceinline__ void store_output(void* out, int out_bf16, int64_t at, float x) {
   if (out_bf16 != 0) {

@@ -5,51 +5,14 @@
 #include "cuda/kernels/attention.cuh"
 #include "cuda/kernels/attention_f32.cuh"
 #include "cuda/kernels/attention_merge.cuh"
-#include "cuda_attention_fixture.h"
+#include "cuda_attention_reference.h"
 
 namespace pb::test {
 namespace {
 
 using Rows = std::vector<std::vector<float>>;
 
-constexpr DType kTypes[] = {DType::kF32, DType::kBF16, DType::kF16, DType::kInt8};
 constexpr MmaModel kModels[] = {MmaModel::kSequential, MmaModel::kAmpere, MmaModel::kHopper};
-
-// What rounding a weight once may change of a result, as a part of the values' magnitude, and a
-// little for scores and sums in f32.
-double tolerance(DType kv) {
-  const double weight = kv == DType::kF32 ? 0.0 : kv == DType::kF16 ? 0x1p-11 : 0x1p-8;
-  return weight + 0x1p-13;
-}
-
-void expect_near_definition(const AttentionCase& c, const KvCache& cache, const Part& part,
-                            const std::vector<float>& row, int position) {
-  for (int head = 0; head < c.n_heads(); ++head) {
-    const Reference r = reference(c, cache, *part.sequence, position, head);
-    for (size_t d = 0; d < static_cast<size_t>(c.head_dim); ++d) {
-      const float x = row[static_cast<size_t>(head * c.head_dim) + d];
-      const double error = std::abs(x - r.out[d]);
-      if (error <= tolerance(c.kv) * r.magnitude[d]) continue;
-      std::ostringstream what;
-      what << dtype_name(c.kv) << " head_dim " << c.head_dim << " group " << c.group << " window "
-           << c.sliding_window << " position " << position << ": " << x << " is not " << r.out[d];
-      fail(__FILE__, __LINE__, what.str());
-      return;
-    }
-  }
-}
-
-// One sequence of `length`; its rows [first, length) in one pass.
-void check_definition(const AttentionCase& c, int length, int first) {
-  const Sequence s = make_sequence(c, length, 1, 1);
-  KvCache cache(c, length / c.block_size + 2);
-  cache.write(s, 0, length);
-  const Part part{&s, first, length - first};
-  const Rows rows = attend(c, cache, {&part, 1});
-  for (int i = 0; i < part.n; i += part.n > 20 ? 9 : 1) {
-    expect_near_definition(c, cache, part, rows[static_cast<size_t>(i)], first + i);
-  }
-}
 
 TEST(every_head_size_and_type_is_near_to_the_definition) {
   set_order(1);

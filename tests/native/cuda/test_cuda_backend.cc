@@ -44,8 +44,17 @@ std::unique_ptr<Engine> engine_of(const TinyModel& model, const EngineOptions& o
   return std::make_unique<Engine>(model.config, model.tensors, options, std::move(backend));
 }
 
+TinyModel model_with_sinks() {
+  TinyModel model = rotary_model();
+  for (int i = 0; i < model.config.n_layers; ++i) {
+    model.add("layers." + std::to_string(i) + ".sinks.weight", model.config.n_heads, 1, 0.0f, 2.0f);
+  }
+  return model;
+}
+
 TEST(logits_are_near_the_reference) {
-  for (const auto make_model : {rotary_model, learned_model, gemma_model, olmo_model}) {
+  for (const auto make_model :
+       {rotary_model, learned_model, gemma_model, olmo_model, model_with_sinks}) {
     const TinyModel model = make_model();
     for (const Case& c : kCases) {
       auto tokens = some_tokens(37, 3);

@@ -98,6 +98,23 @@ TEST(layers_of_a_group_have_a_storage_for_each_shape) {
   for (size_t i = 0; i < seen.size(); ++i) EXPECT_EQ(made.storages[i].n_layers, seen[i]);
 }
 
+TEST(a_storage_knows_the_widest_window_of_its_layers) {
+  const auto windows_of = [](const std::vector<int>& windows, int max_groups) {
+    LayerGroupLimits limits = kLong;
+    limits.max_groups = max_groups;
+    std::vector<int> of_storages;
+    for (const LayerStorage& s : group_layers(windows, limits).storages) {
+      of_storages.push_back(s.window);
+    }
+    return of_storages;
+  };
+  EXPECT(windows_of({64, 0, 256, 64}, 4) == (std::vector{64, 0, 256}));
+  EXPECT(windows_of({64, 256, 128}, 2) == std::vector{256});
+  EXPECT(windows_of({64, 256}, 1) == std::vector{256});
+  EXPECT(windows_of({64, 0, 256}, 1) == std::vector{0});
+  EXPECT(windows_of({0, 64}, 1) == std::vector{0});
+}
+
 TEST(a_layer_that_reads_from_another_takes_nothing) {
   const KvShape narrow{4, 8}, wide{1, 16};
   const std::vector<LayerKv> layers = {

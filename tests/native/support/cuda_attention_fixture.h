@@ -1,5 +1,4 @@
-// Sequences with random q, k and v, attended to by the CUDA kernels in any passes, and by a
-// reference in double precision.
+// Sequences with random q, k and v, attended to by the CUDA kernels in any passes.
 #pragma once
 
 #include <cmath>
@@ -27,6 +26,7 @@ struct AttentionCase {
   int block_size = 32;
   int sliding_window = 0;
   float softcap = 0.0f;
+  std::vector<float> sinks = {};  // (n_heads), or empty
   bool out_bf16 = false;
   // How the work is cut.
   bool large_tiles = true;
@@ -221,6 +221,8 @@ inline std::vector<std::vector<float>> attend(const AttentionCase& c, const KvCa
   DeviceArray<float> qkv(batch.qkv);
   DeviceArray<uint8_t> numbers(cache.numbers());
   DeviceArray<float> scales(cache.scales());
+  const DeviceArray<float> sinks(c.sinks);
+  const float* const sinks_or_null = c.sinks.empty() ? nullptr : sinks.get();
   const DeviceArray<cuda::AttentionQuery> queries = upload(plan.queries());
   const DeviceArray<cuda::AttentionItem> small_items = upload(plan.small_items());
   const DeviceArray<cuda::AttentionItem> large_items = upload(plan.large_items());
@@ -243,6 +245,7 @@ inline std::vector<std::vector<float>> attend(const AttentionCase& c, const KvCa
       .sliding_window = c.sliding_window,
       .scale = c.scale(),
       .softcap = c.softcap,
+      .sinks = sinks_or_null,
       .queries = queries.get(),
       .items = small_items.get(),
       .n_items = at + offsetof(cuda::AttentionCounts, n_small_items) / sizeof(int32_t),
@@ -269,6 +272,7 @@ inline std::vector<std::vector<float>> attend(const AttentionCase& c, const KvCa
        .n_kv_heads = c.n_kv_heads,
        .head_dim = c.head_dim,
        .sliding_window = c.sliding_window,
+       .sinks = sinks_or_null,
        .out = out.get(),
        .out_stride = stride,
        .out_bf16 = params.out_bf16}));
@@ -291,48 +295,6 @@ inline std::vector<std::vector<float>> attend(const AttentionCase& c, const KvCa
     }
   }
   return rows;
-}
-
-// One head of one row in double precision: the result (head_dim), and the same of the magnitudes of
-// the values, of which an error is a part.
-struct Reference {
-  std::vector<double> out;
-  std::vector<double> magnitude;
-};
-inline Reference reference(const AttentionCase& c, const KvCache& cache, const Sequence& s,
-                           int position, int head) {
-  const float* const q = s.qkv.data() + position * c.row_size() + head * c.head_dim;
-  const int kv_head = head / c.group;
-  const int begin = c.sliding_window > 0 ? std::max(0, position + 1 - c.sliding_window) : 0;
-  std::vector<double> scores;
-  double top = -INFINITY;
-  for (int at = begin; at <= position; ++at) {
-    double score = 0.0;
-    for (int d = 0; d < c.head_dim; ++d) {
-      float x = q[d] * c.scale();
-      if (c.kv == DType::kF16) x = f16_to_f32(f32_to_f16(x));
-      if (c.kv == DType::kBF16 || c.kv == DType::kInt8) x = bf16_to_f32(f32_to_bf16(x));
-      score += double{x} * cache.read(s, at, kv_head, false, d);
-    }
-    if (c.softcap > 0.0f) score = c.softcap * std::tanh(score / c.softcap);
-    scores.push_back(score);
-    top = std::max(top, score);
-  }
-  Reference r{std::vector<double>(static_cast<size_t>(c.head_dim)),
-              std::vector<double>(static_cast<size_t>(c.head_dim))};
-  double sum = 0.0;
-  for (int at = begin; at <= position; ++at) {
-    const double weight = std::exp(scores[static_cast<size_t>(at - begin)] - top);
-    sum += weight;
-    for (int d = 0; d < c.head_dim; ++d) {
-      const double v = weight * cache.read(s, at, kv_head, true, d);
-      r.out[static_cast<size_t>(d)] += v;
-      r.magnitude[static_cast<size_t>(d)] += std::abs(v);
-    }
-  }
-  for (double& x : r.out) x /= sum;
-  for (double& x : r.magnitude) x /= sum;
-  return r;
 }
 
 }  // namespace pb::test
