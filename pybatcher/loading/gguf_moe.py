@@ -25,7 +25,7 @@ _SOFTMAX_OF_CHOSEN = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GgufExperts:
-    """What an architecture's experts are, beyond what its keys say.
+    """The experts of an architecture, as far as no key describes them.
 
     always: every file has some. wide_as_mlp: as wide as the model's MLP where the file does not
     say. softmax_of_chosen: weights are the softmax over the chosen experts, not over all.
