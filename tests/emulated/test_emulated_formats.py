@@ -1,6 +1,7 @@
 """Weights in blocks on an emulated GPU: their numbers, the same bits in any chunks, their size.
 
-The oracle is the CPU with the same blocks as f32, which it has bit for bit as `gguf` has them.
+The oracle is the CPU with the same blocks as f32, which it has bit for bit as `gguf` has them, and how
+far from it the same numbers are as bf16.
 """
 
 from __future__ import annotations
@@ -29,7 +30,6 @@ SHAPE: dict[str, Any] = {  # whole super-blocks
     "num_hidden_layers": 2,
 }
 PROMPT = tokens_of(37, 1)
-CLOSE = 0.02  # what rounding weights and activations to bf16 may make, of the norm of logits
 
 
 def q4_k_m(name: str) -> str:
@@ -80,7 +80,8 @@ def engine_of(model: LoadedModel, device: str = "cuda", **options: Any) -> Engin
     sizes: dict[str, Any] = {"n_ctx": 256, "n_parallel": 4, "n_threads": 1, "block_size": BLOCK}
     config = EngineConfig(device=device, kv_dtype="f32", **{**sizes, **options})
     with warnings.catch_warnings():
-        warnings.filterwarnings("error", "matrices are rounded")
+        kept = "dtype" not in options
+        warnings.filterwarnings("error" if kept else "ignore", ".*matrices are rounded")
         return Engine.from_loaded(model, config)
 
 
@@ -95,21 +96,24 @@ def prefilled(engine: Engine, *chunks: int) -> tuple[int, Floats]:
     return seq_id, row
 
 
+def logits_of(engine: Engine) -> Floats:
+    """The logits after PROMPT, and after each of three tokens more."""
+    seq_id, row = prefilled(engine, len(PROMPT))
+    rows = [row, *(engine.prefill_chunk(seq_id, [t], logits=True) for t in tokens_of(3, 2))]
+    engine.close()
+    return np.array(rows)
+
+
 def test_numbers_are_those_of_the_blocks(model: LoadedModel) -> None:
-    engine, exact = engine_of(model), engine_of(model, "cpu", dtype="f32")
+    """They are as far from the exact ones as those of the same numbers as bf16 are."""
+    engine = engine_of(model)
     expected_dtypes = {t.dtype for t in model.tensors.values() if t.array.ndim == 2}
     assert set(str(engine.description()["dtypes"]).split(", ")) == expected_dtypes
-    seq_id, row = prefilled(engine, len(PROMPT))
-    exact_id, exact_row = prefilled(exact, len(PROMPT))
-    rows, exact_rows = [row], [exact_row]
-    for token in tokens_of(3, 2):
-        rows.append(engine.prefill_chunk(seq_id, [token], logits=True))
-        exact_rows.append(exact.prefill_chunk(exact_id, [token], logits=True))
-    error = np.linalg.norm(np.subtract(rows, exact_rows), axis=1)
-    assert (error / np.linalg.norm(exact_rows, axis=1)).max() < CLOSE
+    exact = logits_of(engine_of(model, "cpu", dtype="f32"))
+    made, in_bf16 = logits_of(engine), logits_of(engine_of(model, dtype="bf16"))
+    error, allowed = (np.linalg.norm(rows - exact, axis=1) for rows in (made, in_bf16))
+    assert error.max() < 1.25 * allowed.max()
     assert error.min() > 0  # other products than those of f32
-    engine.close()
-    exact.close()
 
 
 def test_chunks_and_company_change_no_bit(model: LoadedModel) -> None:
