@@ -1,7 +1,7 @@
 """Weights in blocks on an emulated GPU: their numbers, the same bits in any chunks, their size.
 
-The oracle is the CPU with the same blocks as f32, which it has bit for bit as `gguf` has them, and how
-far from it the same numbers are as bf16.
+The oracle is the CPU with the same blocks as f32, which it has bit for bit as `gguf` has them, and
+how far from it the same numbers are as bf16.
 """
 
 from __future__ import annotations
