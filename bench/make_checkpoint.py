@@ -42,11 +42,14 @@ def tensor_shapes(config: dict[str, Any]) -> Iterator[tuple[str, tuple[int, ...]
             yield f"{layer}self_attn.{name}_proj.weight", (size, hidden)
             if config["model_type"] == "qwen2":
                 yield f"{layer}self_attn.{name}_proj.bias", (size,)
-        if config["model_type"] == "qwen3_moe":
+        if config["model_type"] in ("gemma3_text", "qwen3_moe"):
             for name in ("q_norm", "k_norm"):
                 yield f"{layer}self_attn.{name}.weight", (config["head_dim"],)
         yield layer + "self_attn.o_proj.weight", (hidden, q_size)
         yield layer + "post_attention_layernorm.weight", (hidden,)
+        if config["model_type"] == "gemma3_text":
+            for name in ("pre_feedforward_layernorm", "post_feedforward_layernorm"):
+                yield f"{layer}{name}.weight", (hidden,)
         if config["model_type"] == "qwen3_moe":
             yield from _expert_shapes(config, f"{layer}mlp.")
             continue
@@ -112,11 +115,12 @@ def write_safetensors(path: Path, config: dict[str, Any], seed: int) -> None:
     encoded = json.dumps(header).encode()
     encoded += b" " * (-len(encoded) % 8)
     rng = np.random.Generator(np.random.SFC64(seed))
+    adds_one = config["model_type"] == "gemma3_text"  # to the scales of its norms, as it computes
     with path.open("wb") as file:
         file.write(len(encoded).to_bytes(8, "little") + encoded)
         for name, shape in tensor_shapes(config):
             left = int(np.prod(shape))
-            mean = 1.0 if is_norm_weight(name) else 0.0
+            mean = 1.0 if is_norm_weight(name) and not adds_one else 0.0
             while left:
                 count = min(left, CHUNK)
                 file.write(random_bf16(rng, count, mean).tobytes())

@@ -2,7 +2,7 @@
 
     .venv-rivals/bin/python -m bench.to_gguf bench/checkpoints/llama-3.2-1b int8
 
-Supports the three families of bench/shapes.py. llama.cpp rotates neighbouring pairs in the `llama`
+Supports the families of bench/shapes.py. llama.cpp rotates neighbouring pairs in the `llama`
 family where the checkpoint rotates halves, so that the rows of q and k are permuted; it needs
 vectors in f32, and Llama 3's rope scaling as one factor per frequency. Without a tokenizer.json the
 file has no vocabulary: prompts and outputs are token ids.
@@ -20,7 +20,14 @@ from typing import Any
 import gguf
 import numpy as np
 
-QUANTISED = {"int8": "Q8_0", "int4": "Q4_0", "q4_k_m": "Q4_K_M", "q5_k_m": "Q5_K_M", "q6_k": "Q6_K"}
+QUANTISED = {
+    "int8": "Q8_0",
+    "int4": "Q4_0",
+    "q4_k_m": "Q4_K_M",
+    "q5_k_m": "Q5_K_M",
+    "q6_k": "Q6_K",
+    "mxfp4": "MXFP4_MOE",
+}
 """llama.cpp's names of file types. Those of int8 and int4 are made pure: one type for all."""
 NAMES = {
     "input_layernorm": "attn_norm",
@@ -39,19 +46,25 @@ NAMES = {
     "mlp.experts.up_proj": "ffn_up_exps",
     "mlp.experts.down_proj": "ffn_down_exps",
 }
-ARCHITECTURES = {"qwen3_moe": "qwen3moe"}
+GEMMA_NAMES = {
+    "post_attention_layernorm": "post_attention_norm",
+    "pre_feedforward_layernorm": "ffn_norm",
+    "post_feedforward_layernorm": "post_ffw_norm",
+}
+ARCHITECTURES = {"gemma3_text": "gemma3", "qwen3_moe": "qwen3moe"}
 """llama.cpp's names, where they are not those of config.json."""
 
 
-def gguf_name(name: str) -> str:
-    """Return llama.cpp's name of a checkpoint's tensor."""
+def gguf_name(name: str, model_type: str) -> str:
+    """Return llama.cpp's name of a tensor of a checkpoint of that `model_type`."""
     stem, _, kind = name.removeprefix("model.").rpartition(".")
     if stem == "embed_tokens":
         return f"token_embd.{kind}"
     if stem == "norm":
         return f"output_norm.{kind}"
     _, layer, part = stem.split(".", 2)
-    return f"blk.{layer}.{NAMES[part]}.{kind}"
+    names = NAMES | GEMMA_NAMES if model_type == "gemma3_text" else NAMES
+    return f"blk.{layer}.{names[part]}.{kind}"
 
 
 def read_tensors(path: Path) -> dict[str, np.ndarray]:
@@ -110,9 +123,12 @@ def write_metadata(writer: gguf.GGUFWriter, config: dict[str, Any]) -> None:
     writer.add_head_count(config["num_attention_heads"])
     writer.add_head_count_kv(config["num_key_value_heads"])
     writer.add_rope_dimension_count(config["head_dim"])
-    if config["model_type"] == "qwen3_moe":
+    if config["model_type"] in ("gemma3_text", "qwen3_moe"):
         writer.add_key_length(config["head_dim"])
         writer.add_value_length(config["head_dim"])
+    if config["model_type"] == "gemma3_text":
+        writer.add_sliding_window(config["sliding_window"])
+    if config["model_type"] == "qwen3_moe":
         writer.add_expert_count(config["num_experts"])
         writer.add_expert_used_count(config["num_experts_per_tok"])
         writer.add_expert_feed_forward_length(config["moe_intermediate_size"])
@@ -173,12 +189,15 @@ def to_gguf(directory: Path) -> Path:
     for name, tensor in with_stacked_experts(tensors, config.get("num_experts", 0)):
         part = name.split(".")[-2]
         if tensor.ndim == 1 or name.endswith("mlp.gate.weight"):  # llama.cpp has these in f32
-            writer.add_tensor(gguf_name(name), (tensor.astype(np.uint32) << 16).view(np.float32))
+            numbers = (tensor.astype(np.uint32) << 16).view(np.float32)
+            if kind == "gemma3_text":
+                numbers = numbers + np.float32(1.0)
+            writer.add_tensor(gguf_name(name, kind), numbers)
             continue
-        if config["model_type"] == "llama" and part in heads:
+        if kind == "llama" and part in heads:
             tensor = neighbouring_pairs(tensor, heads[part])
         writer.add_tensor(
-            gguf_name(name), tensor.view(np.uint8), raw_dtype=gguf.GGMLQuantizationType.BF16
+            gguf_name(name, kind), tensor.view(np.uint8), raw_dtype=gguf.GGMLQuantizationType.BF16
         )
     writer.write_header_to_file()
     writer.write_kv_data_to_file()

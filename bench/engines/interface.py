@@ -11,8 +11,11 @@ import numpy as np
 __all__ = ["GGUF_TYPES", "Arrival", "Server", "Settings", "SteppedEngine", "random_tokens"]
 
 
-GGUF_TYPES = ("q4_k_m", "q5_k_m", "q6_k")
-"""Mixtures of types that only GGUF files have: pybatcher loads the file that llama.cpp made."""
+GGUF_TYPES = ("q4_k_m", "q5_k_m", "q6_k", "mxfp4")
+"""Mixtures of types that only GGUF files have: pybatcher loads the file that llama.cpp made.
+
+"mxfp4" is for shapes with experts: these in MXFP4, all else in Q8_0.
+"""
 
 
 @dataclass(frozen=True, slots=True)
