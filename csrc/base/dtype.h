@@ -8,20 +8,33 @@
 namespace pb {
 
 // kInt8 and kInt4 are whole numbers in groups with a scale each, kInt4Zp with a zero point too
-// (base/quantise.h); kQ4K, kQ5K and kQ6K are super-blocks of such groups (base/super_block.h);
-// kMxfp4 is numbers of 4 bits in groups with a power of two each (base/mxfp4.h).
-enum class DType : uint8_t { kF32, kBF16, kF16, kInt8, kInt4, kInt4Zp, kQ4K, kQ5K, kQ6K, kMxfp4 };
+// (base/quantise.h), kQ5_0 with a fifth bit; kQ4K, kQ5K and kQ6K are super-blocks of such groups
+// (base/super_block.h); kMxfp4 is numbers of 4 bits in groups with a power of two each
+// (base/mxfp4.h).
+enum class DType : uint8_t {
+  kF32,
+  kBF16,
+  kF16,
+  kInt8,
+  kInt4,
+  kInt4Zp,
+  kQ4K,
+  kQ5K,
+  kQ6K,
+  kMxfp4,
+  kQ5_0
+};
 
 inline constexpr DType kAllDTypes[] = {DType::kF32,  DType::kBF16,   DType::kF16, DType::kInt8,
                                        DType::kInt4, DType::kInt4Zp, DType::kQ4K, DType::kQ5K,
-                                       DType::kQ6K,  DType::kMxfp4};
+                                       DType::kQ6K,  DType::kMxfp4,  DType::kQ5_0};
 
 constexpr bool in_super_blocks(DType t) {
   return t == DType::kQ4K || t == DType::kQ5K || t == DType::kQ6K;
 }
 // Whether a matrix is of it only where its tensors are: nothing is rounded to it.
 constexpr bool is_only_kept(DType t) {
-  return t == DType::kInt4Zp || t == DType::kMxfp4 || in_super_blocks(t);
+  return t == DType::kInt4Zp || t == DType::kMxfp4 || t == DType::kQ5_0 || in_super_blocks(t);
 }
 constexpr bool is_quantised(DType t) {
   return t == DType::kInt8 || t == DType::kInt4 || is_only_kept(t);
@@ -52,6 +65,8 @@ constexpr const char* dtype_name(DType t) {
       return "q6_k";
     case DType::kMxfp4:
       return "mxfp4";
+    case DType::kQ5_0:
+      return "q5_0";
   }
   return "?";
 }

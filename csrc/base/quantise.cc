@@ -114,4 +114,13 @@ void dequantise(const Int4ZpGroup& group, float* x) {
   }
 }
 
+void dequantise(const Q5_0Group& group, float* x) {
+  const float scale = f16_to_f32(group.scale);
+  for (int i = 0; i < kGroup; ++i) {
+    const int nibble = (group.pairs[i % (kGroup / 2)] >> (i < kGroup / 2 ? 0 : 4)) & 15;
+    const int fifth = (group.fifth_bits[i / 8] >> (i % 8)) & 1;
+    x[i] = scale * static_cast<float>(nibble + 16 * fifth - 16);
+  }
+}
+
 }  // namespace pb

@@ -1,7 +1,8 @@
 // Whole numbers in groups: kGroup neighbours of a row share one f16 scale.
 //
-// The blocks of int8 and int4 are those of GGUF (ggml's Q8_0 and Q4_0), so that its files load
-// without loss. Those of int4_zp hold what GPTQ, AWQ and compressed-tensors have with zero points.
+// The blocks of int8, int4 and q5_0 are those of GGUF (ggml's Q8_0, Q4_0 and Q5_0), so that its
+// files load without loss. Those of int4_zp hold what GPTQ, AWQ and compressed-tensors have with
+// zero points.
 #pragma once
 
 #include <cstdint>
@@ -34,6 +35,15 @@ struct Int4ZpGroup {
 };
 static_assert(sizeof(Int4ZpGroup) == 20);
 
+// Elements i and i + 16 are (low nibble + 16 low bit - 16) * scale and (high nibble + 16 high bit -
+// 16) * scale of pairs[i]; their fifth bits are bits i and i + 16 of those, lowest byte first.
+struct Q5_0Group {
+  uint16_t scale;  // f16
+  uint8_t fifth_bits[kGroup / 8];
+  uint8_t pairs[kGroup / 2];
+};
+static_assert(sizeof(Q5_0Group) == 22);
+
 // A group near to x (kGroup): int8 by its greatest magnitude; int4 by the scale, of several, with
 // the least squared error. The scale of numbers above about 65504 times 127 (int8) or 7 (int4)
 // is infinite; of numbers that are all below 2^-25 times that it is 0.
@@ -44,5 +54,6 @@ Int4Group quantise_int4(const float* x);
 void dequantise(const Int8Group& group, float* x);
 void dequantise(const Int4Group& group, float* x);
 void dequantise(const Int4ZpGroup& group, float* x);
+void dequantise(const Q5_0Group& group, float* x);
 
 }  // namespace pb

@@ -59,6 +59,8 @@ constexpr size_t block_bytes(DType t) {
       return sizeof(Mxfp4Group);
     case DType::kInt4Zp:
       return sizeof(Int4ZpGroup);
+    case DType::kQ5_0:
+      return sizeof(Q5_0Group);
     default:
       return sizeof(Int8Group);
   }

@@ -163,6 +163,7 @@ struct Kernels {
   ProductKernel int8;
   ProductKernel int4;
   ProductKernel int4_zp;
+  ProductKernel q5_0;
   ProductKernel q4_k;
   ProductKernel q5_k;
   ProductKernel q6_k;

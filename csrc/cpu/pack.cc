@@ -22,7 +22,10 @@ constexpr uint8_t kGreatestScaleOfAny = 252;
 int groups_of(int n_in) { return (n_in + kGroup - 1) / kGroup; }
 
 // Bytes of the numbers of one output in a group.
-int group_bytes(DType dtype) { return dtype == DType::kInt8 ? kGroup : kGroup / 2; }
+constexpr int kQ5_0Bytes = kGroup / 2 + kGroup / 8;
+int group_bytes(DType dtype) {
+  return dtype == DType::kInt8 ? kGroup : dtype == DType::kQ5_0 ? kQ5_0Bytes : kGroup / 2;
+}
 
 // ... and of its scale and zero point.
 int factor_bytes(DType dtype) { return dtype == DType::kInt4Zp ? 3 : 2; }
@@ -36,6 +39,7 @@ size_t tile_bytes_of(int n_in, DType dtype, int tile_columns) {
     case DType::kInt8:
     case DType::kInt4:
     case DType::kInt4Zp:
+    case DType::kQ5_0:
       return static_cast<size_t>(groups_of(n_in)) * columns *
              (factor_bytes(dtype) + group_bytes(dtype));
     case DType::kQ4K:
@@ -148,6 +152,17 @@ void write_group(const GroupPlace& to, const Int4ZpGroup& group) {
   write_bytes(to, group.scale, group.pairs, kGroup / 2);
 }
 
+// The fifth bits, byte b of a file's holding those of k = 8 b on: see pack.h for the order here.
+void write_group(const GroupPlace& to, const Q5_0Group& group) {
+  uint8_t bytes[kQ5_0Bytes] = {};
+  std::memcpy(bytes, group.pairs, kGroup / 2);
+  for (int k = 0; k < kGroup; ++k) {
+    const int bit = (group.fifth_bits[k / 8] >> (k % 8)) & 1;
+    bytes[kGroup / 2 + k % 4] |= static_cast<uint8_t>(bit << (k / 4));
+  }
+  write_bytes(to, group.scale, bytes, kQ5_0Bytes);
+}
+
 // Whether what a group stands for fits into its dtype, whatever its whole numbers are: most groups
 // need not be looked at any closer.
 bool all_fit(const Int8Group& group) {
@@ -156,9 +171,12 @@ bool all_fit(const Int8Group& group) {
 bool all_fit(const Int4Group& group) { return fits(8.0f * f16_to_f32(group.scale), DType::kInt4); }
 bool all_fit(const Int4ZpGroup& group) { return fits(f16_to_f32(group.scale), DType::kInt4Zp); }
 
+bool all_fit(const Q5_0Group& group) { return fits(16.0f * f16_to_f32(group.scale), DType::kQ5_0); }
+
 void quantise(const float* x, Int8Group& group) { group = quantise_int8(x); }
 void quantise(const float* x, Int4Group& group) { group = quantise_int4(x); }
 void quantise(const float*, Int4ZpGroup&) {}  // not called: require_dtype
+void quantise(const float*, Q5_0Group&) {}    // the same
 
 // As pack_plain.
 template <typename Group>
@@ -210,6 +228,17 @@ void read_placed(const GroupPlace& from, Int4Group& group) {
 void read_placed(const GroupPlace& from, Int4ZpGroup& group) {
   group.zero = static_cast<uint8_t>(*from.zero);
   read_placed(from, group.scale, group.pairs, kGroup / 2);
+}
+
+void read_placed(const GroupPlace& from, Q5_0Group& group) {
+  uint8_t bytes[kQ5_0Bytes];
+  read_placed(from, group.scale, bytes, kQ5_0Bytes);
+  std::memcpy(group.pairs, bytes, kGroup / 2);
+  std::memset(group.fifth_bits, 0, sizeof(group.fifth_bits));
+  for (int k = 0; k < kGroup; ++k) {
+    const int bit = (bytes[kGroup / 2 + k % 4] >> (k / 4)) & 1;
+    group.fifth_bits[k / 8] |= static_cast<uint8_t>(bit << (k % 8));
+  }
 }
 
 // -- super-blocks -------------------------------------------------------------------------------
@@ -292,6 +321,7 @@ PackedMatrix pack_matrix(std::span<const TensorView> parts, std::span<const Tens
   const auto pack = dtype == DType::kInt8     ? pack_groups<Int8Group>
                     : dtype == DType::kInt4   ? pack_groups<Int4Group>
                     : dtype == DType::kInt4Zp ? pack_groups<Int4ZpGroup>
+                    : dtype == DType::kQ5_0   ? pack_groups<Q5_0Group>
                     : in_super_blocks(dtype)  ? pack_super_blocks
                     : dtype == DType::kMxfp4  ? pack_mxfp4
                                               : pack_plain;
@@ -328,6 +358,8 @@ void unpack_row(const Matrix& m, const TileLayout& layout, int row, bool add, fl
     visit_groups<Int4Group>(tile, m, layout, column, put);
   } else if (m.dtype == DType::kInt4Zp) {
     visit_groups<Int4ZpGroup>(tile, m, layout, column, put);
+  } else if (m.dtype == DType::kQ5_0) {
+    visit_groups<Q5_0Group>(tile, m, layout, column, put);
   } else if (in_super_blocks(m.dtype)) {
     float values[kGroup];
     for (int64_t g = 0; g * kGroup < m.n_in; ++g) {

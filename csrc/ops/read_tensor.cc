@@ -113,6 +113,9 @@ void read_row(const TensorView& view, int64_t row, int64_t first, int n, float* 
     case DType::kInt4Zp:
       read_groups<Int4ZpGroup>(view, row, first, n, out);
       break;
+    case DType::kQ5_0:
+      read_groups<Q5_0Group>(view, row, first, n, out);
+      break;
     case DType::kMxfp4:
       read_groups<Mxfp4Group>(view, row, first, n, out);
       break;
@@ -137,6 +140,10 @@ void read_group(const TensorView& view, int64_t row, int64_t group, Mxfp4Group& 
 }
 
 void read_group(const TensorView& view, int64_t row, int64_t group, Int4ZpGroup& out) {
+  read_block(view, row, group, out);
+}
+
+void read_group(const TensorView& view, int64_t row, int64_t group, Q5_0Group& out) {
   read_block(view, row, group, out);
 }
 

@@ -20,10 +20,11 @@ inline constexpr int kReadBlock = 2 * kGroup;
 // out[i] = view(row, first + i) in f32, exactly. `first` is a multiple of kGroup, n <= kReadBlock.
 void read_row(const TensorView& view, int64_t row, int64_t first, int n, float* out);
 
-// Group number `group` of a row of a view of kInt8, kInt4, kInt4Zp or kMxfp4.
+// Group number `group` of a row of a view of kInt8, kInt4, kInt4Zp, kQ5_0 or kMxfp4.
 void read_group(const TensorView& view, int64_t row, int64_t group, Int8Group& out);
 void read_group(const TensorView& view, int64_t row, int64_t group, Int4Group& out);
 void read_group(const TensorView& view, int64_t row, int64_t group, Int4ZpGroup& out);
+void read_group(const TensorView& view, int64_t row, int64_t group, Q5_0Group& out);
 void read_group(const TensorView& view, int64_t row, int64_t group, Mxfp4Group& out);
 // ... of a view in super-blocks.
 void read_group(const TensorView& view, int64_t row, int64_t group, SuperGroup& out);

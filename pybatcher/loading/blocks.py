@@ -2,9 +2,8 @@
 
 A row of a quantised weight is a row of bytes. The engine computes with those in `ENGINE_BLOCKS`:
 "int8" (GGUF's Q8_0), "int4" (Q4_0), "int4_zp" (which GGUF has not: int4 with a zero point for
-each group), "q4_k", "q5_k", "q6_k" and "mxfp4". The others keep their GGUF
-names, and `conversion.py` converts them, because the engine has no kernels for them;
-"mxfp4_parts" is MXFP4 as safetensors have it, the scales in a tensor of their own.
+each group), "q5_0", "q4_k", "q5_k", "q6_k" and "mxfp4". The others keep their GGUF names, and
+`conversion.py` converts them, because the engine has no kernels for them; "mxfp4_parts" is MXFP4 as safetensors have it, the scales in a tensor of their own.
 
 Layouts: https://github.com/ggml-org/ggml/blob/master/src/ggml-common.h
 """
@@ -31,7 +30,7 @@ BLOCKS = {
     "int4": Block(32, 18),
     "int4_zp": Block(32, 20),
     "Q4_1": Block(32, 20),
-    "Q5_0": Block(32, 22),
+    "q5_0": Block(32, 22),
     "Q5_1": Block(32, 24),
     "Q2_K": Block(256, 84),
     "Q3_K": Block(256, 110),
@@ -56,6 +55,7 @@ BLOCKS = {
 _GGUF_NAMES = {
     "int8": "Q8_0",
     "int4": "Q4_0",
+    "q5_0": "Q5_0",
     "q4_k": "Q4_K",
     "q5_k": "Q5_K",
     "q6_k": "Q6_K",

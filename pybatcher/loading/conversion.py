@@ -32,7 +32,7 @@ __all__ = [
 ]
 
 _CHUNK = 2**20  # elements converted at a time
-_LOSSLESS_IN_INT8 = ("int4", "Q5_0", "IQ4_NL")
+_LOSSLESS_IN_INT8 = ("int4", "q5_0", "IQ4_NL")
 """Formats whose block is one f16 scale (first two bytes) times 32 values that fit int8."""
 
 _PRECISION_ADVICE = {
@@ -205,6 +205,10 @@ def _to_int8(rows: _Rows, kind: str) -> _Rows:
         pairs = blocks[..., 2:]
         out[..., 2:18] = (pairs & 15) - np.uint8(8)
         out[..., 18:] = (pairs >> 4) - np.uint8(8)
+    elif kind == "q5_0":
+        fifth = np.unpackbits(blocks[..., 2:6], axis=-1, bitorder="little")
+        nibbles = np.concatenate([blocks[..., 6:] & 15, blocks[..., 6:] >> 4], axis=-1)
+        out[..., 2:] = (nibbles | fifth << 4) - np.uint8(16)
     else:
         ones = blocks.copy()
         ones[..., :2] = np.frombuffer(np.float16(1).tobytes(), np.uint8)

@@ -23,6 +23,7 @@ def test_kinds_with_kernels_have_a_name_of_our_own() -> None:
     assert {dtype: block_name(dtype) for dtype in BLOCKS if block_name(dtype) != dtype} == {
         "int8": "Q8_0",
         "int4": "Q4_0",
+        "q5_0": "Q5_0",
         "q4_k": "Q4_K",
         "q5_k": "Q5_K",
         "q6_k": "Q6_K",

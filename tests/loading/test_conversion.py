@@ -77,15 +77,15 @@ def test_bf16_is_rounded_to_nearest_even(dtype: str) -> None:
 
 def test_bf16_keeps_nan() -> None:
     """The engine can then refuse it by name."""
-    tensor = blocks("Q5_0", 1, 64)
+    tensor = blocks("Q4_1", 1, 64)
     scales = np.array([np.nan, np.inf], np.float16)
-    tensor.array.reshape(2, 22)[:, :2] = scales.view(np.uint8).reshape(2, 2)
+    tensor.array.reshape(2, 20)[:, :2] = scales.view(np.uint8).reshape(2, 2)
     made = convert(tensor, "bf16").array.astype(np.uint32) << 16
     assert not np.isfinite(made.view(np.float32)).all()
     assert np.isnan(made.view(np.float32)[:, :32]).all()
 
 
-@pytest.mark.parametrize("dtype", ["int4", "Q5_0", "IQ4_NL"])
+@pytest.mark.parametrize("dtype", ["int4", "q5_0", "IQ4_NL"])
 def test_int8_blocks_hold_narrower_ones_exactly(dtype: str) -> None:
     tensor = blocks(dtype)
     made = convert(tensor, "int8")
@@ -130,7 +130,7 @@ def warned(tensors: dict[str, Tensor], dtype: str) -> list[str]:
     [
         (["int8", "int8"], "int8", None),
         (["int4", "f32"], "int4", None),
-        (["int4", "Q5_0", "int8"], "int8", None),
+        (["int4", "q5_0", "int8"], "int8", None),
         (["q4_k", "q6_k", "int8"], "f32", None),
         (
             ["q4_k", "q6_k", "q4_k"],
@@ -165,17 +165,16 @@ def test_matrices_that_keep_their_dtype() -> None:
     plain = Tensor(np.zeros((3, 4), np.float16), "f16", "")
     tensors = {kind: blocks(kind) for kind in BLOCKS} | {"vector": vector, "plain": plain}
     kept = kept_matrices(tensors)
-    assert kept == {*ENGINE_BLOCKS, MXFP4_PARTS, "Q5_0", "IQ4_NL", "plain"}
+    assert kept == {*ENGINE_BLOCKS, MXFP4_PARTS, "IQ4_NL", "plain"}
     with pytest.warns(UserWarning, match="rounded to int4: .*1 of Q2_K") as caught:
         entries = convert_tensors(tensors, "int4", "model.gguf", kept)
     assert not any(block_name(name) in str(caught[0].message).split() for name in kept)
     assert {name: entries[name][1] for name in kept} == {
         **{name: name for name in ENGINE_BLOCKS},
-        **{MXFP4_PARTS: "mxfp4", "Q5_0": "int8", "IQ4_NL": "int8", "plain": "f16"},
+        **{MXFP4_PARTS: "mxfp4", "IQ4_NL": "int8", "plain": "f16"},
     }
-    for name in ("Q5_0", "IQ4_NL"):
-        made = Tensor(entries[name][0](), "int8", "")
-        np.testing.assert_array_equal(reference(made), reference(tensors[name]))
+    made = Tensor(entries["IQ4_NL"][0](), "int8", "")
+    np.testing.assert_array_equal(reference(made), reference(tensors["IQ4_NL"]))
     assert kept_matrices({"vector": vector, "plain": plain}) == set()
 
 

@@ -132,14 +132,14 @@ def test_matrices_are_quantised_when_they_are_packed(
 
 def test_blocks_of_a_file_are_kept_or_read(small: LoadedModel, quantise: Quantiser) -> None:
     q4_k = Tensor(np.zeros((256, 144), np.uint8), "q4_k", "file")
-    q5_0 = Tensor(np.zeros((256, 8 * 22), np.uint8), "Q5_0", "file")
+    q5_0 = Tensor(np.zeros((256, 8 * 22), np.uint8), "q5_0", "file")
     int8 = Tensor(np.zeros((256, 8 * 34), np.uint8), "int8", "file")
     tensors = {"layers.0.q.weight": q4_k, "layers.0.k.weight": q5_0, "layers.0.o.weight": int8}
     entries, _ = convert_to_mixture(tensors, "q4_k_m", small.config, "here", quantise)
     assert entries["layers.0.q.weight"] == (q4_k.array, "q4_k")
     entries["layers.0.k.weight"][0]()
     entries["layers.0.o.weight"][0]()
-    assert [asked[1] for asked in quantise.asked] == ["f32", "int8"]
+    assert [asked[1] for asked in quantise.asked] == ["q5_0", "int8"]
 
 
 def test_rows_that_are_no_whole_super_blocks_are_int8(tmp_path: Path, quantise: Quantiser) -> None:

@@ -142,7 +142,7 @@ def test_blocks_are_read_as_the_reference_reads_them(
         (Kind.Q6_K, "q6_k", 0.005),
         (q4_k_m, "q4_k, q6_k", 0.02),
         # dtype="bf16" makes half of this error.
-        (every_kind, {"q4_k", "f32", "int8", "bf16", "q5_k", "int4", "q6_k"}, 0.08),
+        (every_kind, {"q4_k", "f32", "int8", "bf16", "q5_k", "int4", "q5_0", "q6_k"}, 0.08),
     ],
 )
 def test_each_matrix_keeps_its_dtype(

@@ -105,6 +105,9 @@ template <typename Weights>
 constexpr bool kStoresZeros = Weights::kZeroPoint == 0;
 template <typename Weights>
 constexpr int kFactorBytes = Weights::kScaleBytes + (kStoresZeros<Weights> ? kGroupTileColumns : 0);
+// Steps of a group; rows of quads beyond them hold what all of them read.
+template <typename Weights>
+constexpr int kGroupSteps = Weights::kRowsOfQuads;
 template <typename Weights>
 constexpr int kGroupBytes = kFactorBytes<Weights> + Weights::kRowsOfQuads * 4 * kGroupTileColumns;
 
@@ -162,7 +165,7 @@ inline __attribute__((noinline)) void group_block(const GroupBlockArgs& a) {
     };
     if constexpr (kRows == 1 && kNarrowSums) {  // waits for memory: short code sees further ahead
 #pragma GCC unroll 2
-      for (int j = 0; j < Weights::kRowsOfQuads; ++j) step(j);
+      for (int j = 0; j < kGroupSteps<Weights>; ++j) step(j);
 #ifdef __ARM_FEATURE_MATMUL_INT8
     } else if constexpr (kRows > 1 && HasNumbers<Weights>) {
       constexpr int kNumbers = Weights::kRowsOfQuads * 4 * kGroupTileColumns;  // end the group
@@ -177,7 +180,7 @@ inline __attribute__((noinline)) void group_block(const GroupBlockArgs& a) {
 #endif
     } else {
 #pragma GCC unroll 8
-      for (int j = 0; j < Weights::kRowsOfQuads; ++j) step(j);
+      for (int j = 0; j < kGroupSteps<Weights>; ++j) step(j);
     }
     Vec scale[kGroupTileVectors];
 #pragma GCC unroll 2

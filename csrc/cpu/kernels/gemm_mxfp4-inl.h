@@ -18,11 +18,11 @@ struct SumsOfHalves {
 PB_INLINE Ints total(const SumsOfHalves& sum) { return add_ints(total(sum.low), total(sum.high)); }
 
 template <bool kNarrow>
-struct SumsOfMxfp4 {
+struct SumsOfNibbles {
   using Type = SumsOfHalves;
 };
 template <>
-struct SumsOfMxfp4<false> {
+struct SumsOfNibbles<false> {
   using Type = ByteSums;
 };
 
@@ -30,6 +30,24 @@ PB_INLINE ByteSums& low_of(ByteSums& sum) { return sum; }
 PB_INLINE ByteSums& high_of(ByteSums& sum) { return sum; }
 PB_INLINE ByteSums& low_of(SumsOfHalves& sum) { return sum.low; }
 PB_INLINE ByteSums& high_of(SumsOfHalves& sum) { return sum.high; }
+
+// sums[r][v] += numbers of k = 4 j on, those of the low nibbles' half and of the high ones', times
+// those of each row of x, which starts at the group.
+template <typename Sum, int kRows>
+PB_INLINE void add_halves(const Quads (&low)[kGroupTileVectors],
+                          const Quads (&high)[kGroupTileVectors], int j, const int8_t* x,
+                          int64_t stride, Sum (&sums)[kRows][kGroupTileVectors]) {
+#pragma GCC unroll 6
+  for (int r = 0; r < kRows; ++r) {
+    const QuadFactor f = quad_factor(x + r * stride + 4 * j);
+    const QuadFactor g = quad_factor(x + r * stride + kGroupSize / 2 + 4 * j);
+#pragma GCC unroll 2
+    for (int v = 0; v < kGroupTileVectors; ++v) {
+      low_of(sums[r][v]) = add_products(low_of(sums[r][v]), low[v], f);
+      high_of(sums[r][v]) = add_products(high_of(sums[r][v]), high[v], g);
+    }
+  }
+}
 
 // Twice the numbers of the codes (kMxfp4Doubles), and the zero point.
 alignas(16) constexpr uint8_t kMxfp4Bytes[16] = {12, 13, 14, 15, 16, 18, 20, 24,
@@ -40,7 +58,7 @@ struct Mxfp4Weights {
   static constexpr int16_t kZeroPoint = 12;
   static constexpr int kRowsOfQuads = 4;
   static constexpr int kMaxRows = kNarrowSums ? 4 : 6;
-  using Sum = SumsOfMxfp4<kNarrowSums>::Type;
+  using Sum = SumsOfNibbles<kNarrowSums>::Type;
 
   static PB_INLINE Vec scale(const uint8_t* w, int v) {
     return mul(load_powers(w + v * kWidth), set1(0.5f));
@@ -61,16 +79,7 @@ struct Mxfp4Weights {
       low[v] = looked_up(kMxfp4Bytes, low_nibbles(both));
       high[v] = looked_up(kMxfp4Bytes, high_nibbles(both));
     }
-#pragma GCC unroll 6
-    for (int r = 0; r < kRows; ++r) {
-      const QuadFactor f = quad_factor(x + r * stride + 4 * j);
-      const QuadFactor g = quad_factor(x + r * stride + kGroupSize / 2 + 4 * j);
-#pragma GCC unroll 2
-      for (int v = 0; v < kGroupTileVectors; ++v) {
-        low_of(sums[r][v]) = add_products(low_of(sums[r][v]), low[v], f);
-        high_of(sums[r][v]) = add_products(high_of(sums[r][v]), high[v], g);
-      }
-    }
+    add_halves(low, high, j, x, stride, sums);
   }
 };
 

@@ -9,6 +9,7 @@
 #include "cpu/kernels/gemm-inl.h"
 #include "cpu/kernels/gemm_groups-inl.h"
 #include "cpu/kernels/gemm_mxfp4-inl.h"
+#include "cpu/kernels/gemm_q5_0-inl.h"
 #include "cpu/kernels/gemm_super_blocks-inl.h"
 #ifdef __AMX_BF16__
 #include "cpu/kernels/amx/attention-inl.h"
@@ -72,6 +73,11 @@ const Kernels kKernels = {
                 kScratch<kGroupTileColumns>,
                 1,
                 each_tile<group_tile<GroupProduct<Int4ZpWeights>>>},
+    .q5_0 = {{kGroupTileColumns},
+             RowFormat::kInt8,
+             kScratch<kGroupTileColumns>,
+             1,
+             each_tile<group_tile<GroupProduct<Q5_0Weights>>>},
     .q4_k = {{kGroupTileColumns},
              RowFormat::kInt8,
              kScratch<kGroupTileColumns>,

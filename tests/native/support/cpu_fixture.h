@@ -100,6 +100,7 @@ inline const cpu::ProductKernel& product_of(const cpu::Kernels& target, DType dt
   return dtype == DType::kInt8     ? target.int8
          : dtype == DType::kInt4   ? target.int4
          : dtype == DType::kInt4Zp ? target.int4_zp
+         : dtype == DType::kQ5_0   ? target.q5_0
          : dtype == DType::kQ4K    ? target.q4_k
          : dtype == DType::kQ5K    ? target.q5_k
          : dtype == DType::kQ6K    ? target.q6_k

@@ -13,7 +13,8 @@ namespace pb::test {
 
 inline constexpr DType kSuperBlockDTypes[] = {DType::kQ4K, DType::kQ5K, DType::kQ6K};
 // All that is_only_kept holds for.
-inline constexpr DType kKeptDTypes[] = {DType::kQ4K, DType::kQ5K, DType::kQ6K, DType::kInt4Zp};
+inline constexpr DType kKeptDTypes[] = {DType::kQ4K, DType::kQ5K, DType::kQ6K, DType::kInt4Zp,
+                                        DType::kQ5_0};
 
 class RandomBlocks {
  public:
@@ -54,9 +55,11 @@ class RandomBlocks {
     std::vector<float> x(static_cast<size_t>(rows_) * cols_);
     for (size_t g = 0; g * kGroup < x.size(); ++g) {
       if (dtype_ == DType::kInt4Zp) {
-        Int4ZpGroup group;
-        std::memcpy(&group, &bytes_[g * sizeof(group)], sizeof(group));
-        dequantise(group, &x[g * kGroup]);
+        group_values<Int4ZpGroup>(g, &x[g * kGroup]);
+        continue;
+      }
+      if (dtype_ == DType::kQ5_0) {
+        group_values<Q5_0Group>(g, &x[g * kGroup]);
         continue;
       }
       const std::byte* from = &bytes_[g / kGroupsOfSuperBlock * block_bytes(dtype_)];
@@ -67,6 +70,13 @@ class RandomBlocks {
   }
 
  private:
+  template <typename Group>
+  void group_values(size_t g, float* x) const {
+    Group group;
+    std::memcpy(&group, &bytes_[g * sizeof(group)], sizeof(group));
+    dequantise(group, x);
+  }
+
   int rows_, cols_;
   DType dtype_;
   std::vector<std::byte> bytes_;
