@@ -3,7 +3,8 @@
 A row of a quantised weight is a row of bytes. The engine computes with those in `ENGINE_BLOCKS`:
 "int8" (GGUF's Q8_0), "int4" (Q4_0), "int4_zp" (which GGUF has not: int4 with a zero point for
 each group), "q5_0", "q4_k", "q5_k", "q6_k" and "mxfp4". The others keep their GGUF names, and
-`conversion.py` converts them, because the engine has no kernels for them; "mxfp4_parts" is MXFP4 as safetensors have it, the scales in a tensor of their own.
+`conversion.py` converts them, because the engine has no kernels for them; "mxfp4_parts" is MXFP4
+as safetensors have it, the scales in a tensor of their own.
 
 Layouts: https://github.com/ggml-org/ggml/blob/master/src/ggml-common.h
 """
