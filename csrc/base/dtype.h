@@ -36,6 +36,10 @@ constexpr bool in_super_blocks(DType t) {
 constexpr bool is_only_kept(DType t) {
   return t == DType::kInt4Zp || t == DType::kMxfp4 || t == DType::kQ5_0 || in_super_blocks(t);
 }
+// Whether an int8 matrix holds all numbers of groups of it: a scale times whole numbers of a byte.
+constexpr bool int8_holds(DType t) {
+  return t == DType::kInt8 || t == DType::kInt4 || t == DType::kQ5_0;
+}
 constexpr bool is_quantised(DType t) {
   return t == DType::kInt8 || t == DType::kInt4 || is_only_kept(t);
 }

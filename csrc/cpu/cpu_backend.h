@@ -30,7 +30,6 @@ class CpuBackend final : public Backend {
   std::string device() const override { return "cpu"; }
   std::string target() const override { return kernels_.name; }
   int n_threads() const override { return pool_.n_threads(); }
-  bool mixes_dtypes() const override { return true; }
   bool has_attention_sinks() const override { return true; }
   bool varies_layers() const override { return true; }
   bool shares_activations(DType a, DType b) const override {

@@ -37,7 +37,10 @@ class CudaBackend final : public Backend {
   std::string target() const override;
   bool has_attention_sinks() const override { return true; }
   int n_threads() const override { return pool_.n_threads(); }
-  bool mixes_dtypes() const override { return true; }
+  // Q5_0 as int8, which holds its numbers: no kernels of its own for files of small models.
+  DType kept_dtype(DType tensor) const override {
+    return tensor == DType::kQ5_0 ? DType::kInt8 : Backend::kept_dtype(tensor);
+  }
   // All weights but f32 are multiplied as bf16.
   bool shares_activations(DType a, DType b) const override {
     return (a == DType::kF32) == (b == DType::kF32);

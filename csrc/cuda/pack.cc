@@ -90,6 +90,11 @@ void dequantise_group(DType, const Group& group, float* x) {
   dequantise(group, x);
 }
 
+// Whether groups of a view of dtype `from` are read as those of `dtype`, without rounding.
+bool is_read_as(DType from, DType dtype) {
+  return from == dtype || (dtype == DType::kInt8 && int8_holds(from));
+}
+
 // A row in groups.
 template <typename Group>
 void pack_groups_row(Stack& stack, int64_t row, DType dtype, const PackedRow& to) {
@@ -98,7 +103,7 @@ void pack_groups_row(Stack& stack, int64_t row, DType dtype, const PackedRow& to
   for (int64_t g = 0; g * kGroup < stack.cols(); ++g) {
     const int n = static_cast<int>(std::min<int64_t>(kGroup, stack.cols() - g * kGroup));
     Group group;
-    if (from.view->dtype == dtype) {
+    if (is_read_as(from.view->dtype, dtype)) {
       read_group(*from.view, from.row, g, group);
       dequantise_group(dtype, group, values);
       note_bad(stack, row, g * kGroup, n, dtype, values);

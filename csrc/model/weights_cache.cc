@@ -11,8 +11,7 @@
 namespace pb {
 
 DType matrix_dtype(const TensorView& view, DType dtype, const Backend& backend) {
-  if (!view.keeps_dtype || !backend.mixes_dtypes()) return dtype;
-  return view.dtype == DType::kF16 ? DType::kBF16 : view.dtype;
+  return view.keeps_dtype ? backend.kept_dtype(view.dtype) : dtype;
 }
 
 std::string cache_key(const WeightsCache& cache, const TensorMap& tensors, DType dtype,

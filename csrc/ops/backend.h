@@ -86,9 +86,10 @@ class Backend {
   virtual int n_threads() const = 0;
   // How many groups of layers (kv/layer_groups.h) it can keep block tables for.
   virtual int max_layer_groups() const { return kMostLayerGroups; }
-  // Whether there are products of every dtype of DType, f16 aside, and matrices may have their
-  // outputs beside those of others (Matrix::first_out).
-  virtual bool mixes_dtypes() const { return false; }
+  // The dtype of a matrix that keeps what tensors of dtype `tensor` hold: there are products of it.
+  virtual DType kept_dtype(DType tensor) const {
+    return tensor == DType::kF16 ? DType::kBF16 : tensor;
+  }
   // Whether attention takes sinks.
   virtual bool has_attention_sinks() const { return false; }
   // Whether layers may differ in more than windows and frequencies: in the sizes of heads, in

@@ -42,6 +42,18 @@ void read_super_groups(const TensorView& view, int64_t row, int64_t first, int n
   }
 }
 
+// `out` = a group of narrower numbers: the same scale, the same numbers.
+template <typename Group>
+void widen(const TensorView& view, int64_t row, int64_t group, Int8Group& out) {
+  Group narrow;
+  read_block(view, row, group, narrow);
+  out.scale = narrow.scale;
+  narrow.scale = f32_to_f16(1.0f);
+  float values[kGroup];
+  dequantise(narrow, values);
+  for (int i = 0; i < kGroup; ++i) out.values[i] = static_cast<int8_t>(values[i]);
+}
+
 [[noreturn]] void refuse_value(const TensorView& view, int64_t row, int64_t col, DType dtype) {
   float values[kReadBlock];
   const int64_t first = col / kGroup * kGroup;
@@ -128,6 +140,8 @@ void read_row(const TensorView& view, int64_t row, int64_t first, int n, float* 
 }
 
 void read_group(const TensorView& view, int64_t row, int64_t group, Int8Group& out) {
+  if (view.dtype == DType::kInt4) return widen<Int4Group>(view, row, group, out);
+  if (view.dtype == DType::kQ5_0) return widen<Q5_0Group>(view, row, group, out);
   read_block(view, row, group, out);
 }
 

@@ -21,6 +21,7 @@ inline constexpr int kReadBlock = 2 * kGroup;
 void read_row(const TensorView& view, int64_t row, int64_t first, int n, float* out);
 
 // Group number `group` of a row of a view of kInt8, kInt4, kInt4Zp, kQ5_0 or kMxfp4.
+// An Int8Group is that of any view that int8_holds().
 void read_group(const TensorView& view, int64_t row, int64_t group, Int8Group& out);
 void read_group(const TensorView& view, int64_t row, int64_t group, Int4Group& out);
 void read_group(const TensorView& view, int64_t row, int64_t group, Int4ZpGroup& out);

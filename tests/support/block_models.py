@@ -75,6 +75,13 @@ def _int4_zp(x: NDArray[np.float32]) -> Bytes:
     return _with_scales(scales, zero_bytes, _pairs(codes))
 
 
+def _q5_0(x: NDArray[np.float32]) -> Bytes:
+    scales = np.abs(x).max(axis=2, keepdims=True) / 15
+    codes = (np.rint(x / scales).clip(-16, 15) + 16).astype(np.uint8)
+    fifth_bits = np.packbits(codes >> 4, axis=2, bitorder="little")
+    return _with_scales(scales, fifth_bits, _pairs(codes & 15))
+
+
 def _mxfp4(x: NDArray[np.float32]) -> Bytes:
     exponents = np.floor(np.log2(np.abs(x).max(axis=2, keepdims=True))) - 2
     sizes = np.abs(x) / np.exp2(exponents)
@@ -87,4 +94,5 @@ _GROUPS: dict[str, Callable[[NDArray[np.float32]], Bytes]] = {
     "int4": _int4,
     "int4_zp": _int4_zp,
     "mxfp4": _mxfp4,
+    "q5_0": _q5_0,
 }

@@ -64,6 +64,10 @@ TEST(blocks_become_other_numbers_where_those_are_asked_for) {
     const RandomBlocks blocks(5, 512, dtype, 1);
     const std::vector<float> values = blocks.values();
     for (DType other : {DType::kF32, DType::kBF16, DType::kInt8, DType::kInt4}) {
+      if (other == DType::kInt8 && int8_holds(dtype)) {
+        EXPECT(same_bits(stored(*backend, make(*backend, {blocks.view()}, other)), values));
+        continue;
+      }
       EXPECT(same_bits(stored(*backend, make(*backend, {blocks.view()}, other)),
                        stored(*backend, make(*backend, {view_of(values, 5, 512)}, other))));
     }

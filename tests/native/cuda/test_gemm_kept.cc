@@ -80,7 +80,7 @@ void expect_expanded(const TensorView& view, const std::vector<float>& values) {
 // Random whole numbers and scales in groups, and any finite f16 for what they are multiplied by.
 TEST(every_number_is_expanded_exactly) {
   constexpr int kRows = kIsSlow ? 2 : 40;
-  for (const DType dtype : kKeptDTypes) {
+  for (const DType dtype : kGpuKeptDTypes) {
     RandomBlocks blocks(kRows, 2304, dtype, 5);
     for (size_t i = 0; i < blocks.n_blocks(); ++i) {
       blocks.set_scale(i, finite_f16(6, i));

@@ -51,7 +51,7 @@ class DeviceDouble : public Backend {
   std::string device() const override { return "double"; }
   std::string target() const override { return inner_->target(); }
   int n_threads() const override { return inner_->n_threads(); }
-  bool mixes_dtypes() const override { return inner_->mixes_dtypes(); }
+  DType kept_dtype(DType tensor) const override { return inner_->kept_dtype(tensor); }
   bool varies_layers() const override { return inner_->varies_layers(); }
   bool shares_activations(DType a, DType b) const override {
     return inner_->shares_activations(a, b);

@@ -16,6 +16,9 @@ inline constexpr DType kSuperBlockDTypes[] = {DType::kQ4K, DType::kQ5K, DType::k
 inline constexpr DType kKeptDTypes[] = {DType::kQ4K, DType::kQ5K, DType::kQ6K, DType::kInt4Zp,
                                         DType::kQ5_0};
 
+// ... and that GPUs have products of: Q5_0 becomes int8 there.
+inline constexpr DType kGpuKeptDTypes[] = {DType::kQ4K, DType::kQ5K, DType::kQ6K, DType::kInt4Zp};
+
 class RandomBlocks {
  public:
   // rows of `cols` elements, whole blocks of a dtype of kKeptDTypes.
