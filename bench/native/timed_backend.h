@@ -23,7 +23,7 @@ class TimedBackend final : public Backend {
   std::string device() const override { return inner_.device(); }
   std::string target() const override { return inner_.target(); }
   int n_threads() const override { return inner_.n_threads(); }
-  bool mixes_dtypes() const override { return inner_.mixes_dtypes(); }
+  DType kept_dtype(DType tensor) const override { return inner_.kept_dtype(tensor); }
   bool shares_activations(DType a, DType b) const override {
     return inner_.shares_activations(a, b);
   }
