@@ -1,6 +1,8 @@
 // Quantised weights as bytes for the tile unit: what a group of 32 k's of a tile of 32 columns
 // multiplies rows of int8 with, and what its sums are multiplied with.
 //
+// kLeastRows is how many rows there have to be for this way to be the faster one, by measurement.
+//
 // Bytes lie in quads of k as in memory, (8, 16 columns, 4), which is the second operand of tdpbssd.
 // They are signed, so that no zero point is left to be taken back, and every sum of a group is the
 // whole number that the products of vectors make (gemm_groups-inl.h, gemm_super_blocks-inl.h).

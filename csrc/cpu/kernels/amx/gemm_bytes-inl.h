@@ -7,8 +7,7 @@
 // rows take: both may be chosen by the number of rows.
 //
 // A phase is some groups of K of a weight tile: they are expanded to bytes once, then every 16 rows
-// are multiplied with them, and their sums, still near, are added up by vectors. Tile products and
-// vectors share a port, so nothing is won by doing both at once.
+// are multiplied with them, and their sums, still near, are added up by vectors.
 #pragma once
 
 #include "cpu/kernels.h"
@@ -244,8 +243,11 @@ inline void byte_tiles(const GemmArgs& args, int tile_begin, int tile_end, int r
   constexpr int kBytesOfGroup = kGroupSize + static_cast<int>(sizeof(RowGroup));
   constexpr int kPhase = kPhaseGroups<Weights>;
   const int n_groups = (args.n_in + kGroupSize - 1) / kGroupSize;
-  for (int row = row_begin; row < row_end; row += kBytePassRows) {
-    const int rows = row_end - row < kBytePassRows ? row_end - row : kBytePassRows;
+  const int n_passes = (row_end - row_begin + kBytePassRows - 1) / kBytePassRows;
+  const int even_rows = (row_end - row_begin + n_passes - 1) / n_passes;
+  const int pass_rows = (even_rows + kTileRows - 1) / kTileRows * kTileRows;
+  for (int row = row_begin; row < row_end; row += pass_rows) {
+    const int rows = row_end - row < pass_rows ? row_end - row : pass_rows;
     const int most = kBytePassBytes / (rows * kBytesOfGroup);
     const int part = most < kPhase ? kPhase : most / kPhase * kPhase;
     for (int group = 0; group < n_groups; group += part) {
