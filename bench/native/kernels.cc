@@ -1,9 +1,11 @@
 // Speed of the CPU's matrix products against what the machine can do at most, in one run:
 //   bench_kernels [--target NAME] [--threads N] [--mib N] [--rows 1,8,512] [--dtypes bf16,int8]
+//                 [--products o,down]
 //
 // Each line it prints is a JSON object: first the machine, then one a product. Passes over the
 // weights of a product and plain reads of as many bytes take turns, and `of_read` is the median of
 // neighbouring pairs: how much of the bandwidth that there was at that moment the product used.
+#include <algorithm>
 #include <array>
 #include <cstdio>
 #include <cstdlib>
@@ -25,6 +27,7 @@ struct Options {
   std::string target;
   std::string dtypes = "f32,bf16,int8,int4,q4_k,q5_k,q6_k,mxfp4";
   std::string rows = "1,4,8,16,32,128,512";
+  std::string products = "o,gate_up,down,head";
   int threads = 0;
   int mebibytes = 256;
 };
@@ -43,6 +46,7 @@ Options parse(int argc, char** argv) {
     if (name == "--target") o.target = value;
     if (name == "--dtypes") o.dtypes = value;
     if (name == "--rows") o.rows = value;
+    if (name == "--products") o.products = value;
     if (name == "--threads") o.threads = std::stoi(value);
     if (name == "--mib") o.mebibytes = std::stoi(value);
   }
@@ -182,7 +186,9 @@ int main(int argc, char** argv) {
   std::printf("}}\n");
   std::fflush(stdout);
 
+  const std::vector<std::string> products = split(options.products);
   for (const Shape& shape : kShapes) {
+    if (std::ranges::find(products, shape.name) == products.end()) continue;
     const auto values = random_bf16(static_cast<size_t>(shape.n_out) * shape.n_in);
     for (const std::string& dtype_text : split(options.dtypes)) {
       const DType dtype = dtype_of(dtype_text);

@@ -14,6 +14,7 @@
 #ifdef __AMX_BF16__
 #include "cpu/kernels/amx/attention-inl.h"
 #include "cpu/kernels/amx/gemm-inl.h"
+#include "cpu/kernels/amx/gemm_bytes-inl.h"
 #endif
 #include "cpu/kernels.h"
 #include "cpu/kernels/merge-inl.h"
@@ -68,6 +69,13 @@ const Kernels kKernels = {
              1,
              each_tile<group_tile<GroupProduct<Int4Weights>>>},
 #endif
+#ifdef __AMX_INT8__
+    .int4_zp = kByteProduct<Int4ZpBytes>,
+    .q4_k = kByteProduct<MinBytes<Q4KWeights>>,
+    .q5_k = kByteProduct<MinBytes<Q5KWeights>>,
+    .q6_k = kByteProduct<Q6KBytes>,
+    .mxfp4 = kByteProduct<Mxfp4Bytes>,
+#else
     .int4_zp = {{kGroupTileColumns},
                 RowFormat::kInt8,
                 kScratch<kGroupTileColumns>,
@@ -98,6 +106,7 @@ const Kernels kKernels = {
               kScratch<kGroupTileColumns>,
               1,
               each_tile<group_tile<GroupProduct<Mxfp4Weights>>>},
+#endif
     .rms_norm = rms_norm,
     .layer_norm = layer_norm,
     .rms_norm_add = rms_norm_add,

@@ -53,6 +53,7 @@ struct Product {
     args.x = x.data.as<std::byte>();
     args.x_stride = x.row_stride;
     args.y = out.as<float>();
+    args.y_stride = n_out;
     args.n_out = n_out;
     args.n_in = n_in;
     args.add = add;

@@ -41,6 +41,12 @@ PB_INLINE void tile_bf16_product() {
   asm volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(kSums), "i"(kX), "i"(kW));
 }
 
+// sums += x w: x (rows, 4 n), w (n, columns, 4) of signed bytes, sums whole (rows, columns).
+template <int kSums, int kX, int kW>
+PB_INLINE void tile_byte_product() {
+  asm volatile("tdpbssd %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(kSums), "i"(kX), "i"(kW));
+}
+
 // The operand of ldtilecfg.
 struct alignas(64) TileShapes {
   uint8_t palette = 1;

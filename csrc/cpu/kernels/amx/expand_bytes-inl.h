@@ -1,0 +1,171 @@
+// Quantised weights as bytes for the tile unit: what a group of 32 k's of a tile of 32 columns
+// multiplies rows of int8 with, and what its sums are multiplied with.
+//
+// kLeastRows is how many rows there have to be for this way to be the faster one, by measurement.
+//
+// Bytes lie in quads of k as in memory, (8, 16 columns, 4), which is the second operand of tdpbssd.
+// They are signed, so that no zero point is left to be taken back, and every sum of a group is the
+// whole number that the products of vectors make (gemm_groups-inl.h, gemm_super_blocks-inl.h).
+#pragma once
+
+#include <cstdint>
+
+#include "cpu/kernels.h"
+#include "cpu/kernels/gemm_groups-inl.h"
+#include "cpu/kernels/gemm_mxfp4-inl.h"
+#include "cpu/kernels/gemm_super_blocks-inl.h"
+#include "cpu/kernels/vec-inl.h"
+
+namespace pb::cpu::PB_CPU_TARGET {
+namespace {
+
+constexpr int kQuadsOfGroup = 2 * kStepsOfHalf;
+constexpr int kLineBytes = 64;
+
+// A group of a weight tile, for products of kProducts bytes each.
+template <int kProducts>
+struct alignas(kLineBytes) ByteGroup {
+  uint8_t numbers[2][kProducts][kQuadsOfGroup][kLineBytes];  // of 16 columns each
+  float scale[kGroupTileColumns];
+  float min[kGroupTileColumns];  // Q4_K, Q5_K
+  uint8_t rest[2][kLineBytes];   // to be added to every quad: int4_zp
+  bool has_rest[2];
+
+  // Number i of all.
+  PB_INLINE const uint8_t* tile(int i) const { return numbers[i / kProducts][i % kProducts][0]; }
+};
+
+PB_INLINE void store_quads(uint8_t* to, Quads quads) { _mm512_store_si512(to, quads); }
+
+// Q4_K and Q5_K: whole numbers as they are.
+template <typename Weights>
+struct MinBytes {
+  using Product = SuperBlockProduct<Weights>;
+  static constexpr bool kHasMin = true;
+  static constexpr bool kHasRest = false;
+  static constexpr int kLeastRows = 32;
+  static constexpr int kProducts = 1;
+
+  static PB_INLINE void expand(const uint8_t* tile, int group, ByteGroup<1>& to) {
+    const uint8_t* super = tile + static_cast<int64_t>(group / kGroupsOfBlock) * Product::kBytes;
+    const int g = group % kGroupsOfBlock;
+    const uint8_t* scales = super + kSuperScales<Weights> + g * kGroupScales;
+    const uint8_t* numbers =
+        super + kSuperNumbers<Weights> + g * Weights::kRowsOfQuads * kQuadBytes;
+#pragma GCC unroll 2
+    for (int v = 0; v < 2; ++v) {
+#pragma GCC unroll 8
+      for (int i = 0; i < kQuadsOfGroup; ++i) {
+        store_quads(to.numbers[v][0][i],
+                    Weights::numbers(numbers + v * kLineBytes, i / kStepsOfHalf, i % kStepsOfHalf));
+      }
+      const auto* d = reinterpret_cast<const uint16_t*>(super) + v * kWidth;
+      const uint8_t* mins = scales + kGroupTileColumns;
+      store(to.scale + v * kWidth, mul(load_f16(d), to_float(load_unsigned(scales + v * kWidth))));
+      store(to.min + v * kWidth,
+            mul(load_f16(d + kGroupTileColumns), to_float(load_unsigned(mins + v * kWidth))));
+    }
+  }
+};
+
+// Q6_K: a number times the factor of its half has 13 bits and a sign: 64 times one byte and
+// another.
+struct Q6KBytes {
+  using Product = SuperBlockProduct<Q6KWeights>;
+  static constexpr bool kHasMin = false;
+  static constexpr bool kHasRest = false;
+  static constexpr int kLeastRows = 48;
+  static constexpr int kProducts = 2;
+  static constexpr int kShift = 6;  // of the first byte
+
+  static PB_INLINE void expand(const uint8_t* tile, int group, ByteGroup<2>& to) {
+    const uint8_t* super = tile + static_cast<int64_t>(group / kGroupsOfBlock) * Product::kBytes;
+    const int g = group % kGroupsOfBlock;
+    const uint8_t* scales = super + kSuperScales<Q6KWeights> + g * kGroupScales;
+    const uint8_t* numbers =
+        super + kSuperNumbers<Q6KWeights> + g * Q6KWeights::kRowsOfQuads * kQuadBytes;
+    const __m512i zero_point = _mm512_set1_epi16(32);
+#pragma GCC unroll 2
+    for (int v = 0; v < 2; ++v) {
+#pragma GCC unroll 8
+      for (int i = 0; i < kQuadsOfGroup; ++i) {
+        const int half = i / kStepsOfHalf;
+        const Ints one = load_signed(scales + half * kGroupTileColumns + v * kWidth);
+        const __m512i factor = pair_up(one, one, 0);
+        const Quads quads = Q6KWeights::numbers(numbers + v * kLineBytes, half, i % kStepsOfHalf);
+        const __m512i even = _mm512_and_si512(quads, _mm512_set1_epi16(0xff));
+        const __m512i odd = _mm512_srli_epi16(quads, 8);
+        const __m512i first = _mm512_mullo_epi16(_mm512_sub_epi16(even, zero_point), factor);
+        const __m512i second = _mm512_mullo_epi16(_mm512_sub_epi16(odd, zero_point), factor);
+        constexpr __mmask64 kOdd = 0xaaaaaaaaaaaaaaaau;
+        store_quads(to.numbers[v][0][i],
+                    _mm512_mask_blend_epi8(kOdd, _mm512_srli_epi16(first, kShift),
+                                           _mm512_slli_epi16(second, 8 - kShift)));
+        store_quads(
+            to.numbers[v][1][i],
+            _mm512_and_si512(_mm512_mask_blend_epi8(kOdd, first, _mm512_slli_epi16(second, 8)),
+                             _mm512_set1_epi8((1 << kShift) - 1)));
+      }
+      store(to.scale + v * kWidth, load_f16(reinterpret_cast<const uint16_t*>(super) + v * kWidth));
+    }
+  }
+};
+
+// MXFP4: twice the numbers of the codes.
+struct Mxfp4Bytes {
+  using Product = GroupProduct<Mxfp4Weights>;
+  static constexpr bool kHasMin = false;
+  static constexpr bool kHasRest = false;
+  static constexpr int kLeastRows = 24;
+  static constexpr int kProducts = 1;
+
+  static PB_INLINE void expand(const uint8_t* tile, int group, ByteGroup<1>& to) {
+    const uint8_t* w = tile + static_cast<int64_t>(group) * Product::kBytes;
+    const uint8_t* numbers = w + kFactorBytes<Mxfp4Weights>;
+    const __m512i zero_point = _mm512_set1_epi8(Mxfp4Weights::kZeroPoint);
+#pragma GCC unroll 2
+    for (int v = 0; v < 2; ++v) {
+#pragma GCC unroll 8
+      for (int i = 0; i < kQuadsOfGroup; ++i) {
+        const Quads above =
+            Mxfp4Weights::numbers(numbers + v * kLineBytes, i / kStepsOfHalf, i % kStepsOfHalf);
+        store_quads(to.numbers[v][0][i], _mm512_sub_epi8(above, zero_point));
+      }
+      store(to.scale + v * kWidth, Mxfp4Weights::scale(w, v));
+    }
+  }
+};
+
+// int4 with zero points. Of a zero point above 128 a signed byte cannot hold the rest.
+struct Int4ZpBytes {
+  using Product = GroupProduct<Int4ZpWeights>;
+  static constexpr bool kHasMin = false;
+  static constexpr bool kHasRest = true;
+  static constexpr int kLeastRows = 32;
+  static constexpr int kProducts = 1;
+
+  static PB_INLINE void expand(const uint8_t* tile, int group, ByteGroup<1>& to) {
+    const uint8_t* w = tile + static_cast<int64_t>(group) * Product::kBytes;
+    const uint8_t* numbers = w + kFactorBytes<Int4ZpWeights>;
+#pragma GCC unroll 2
+    for (int v = 0; v < 2; ++v) {
+      const Ints zero = load_unsigned(w + Int4ZpWeights::kScaleBytes + v * kWidth);
+      const __m512i all = _mm512_shuffle_epi8(
+          zero, _mm512_set4_epi32(0x0c0c0c0c, 0x08080808, 0x04040404, 0x00000000));
+      const __m512i zeros = _mm512_min_epu8(all, _mm512_set1_epi8(static_cast<char>(128)));
+      const __m512i minus_rest = _mm512_sub_epi8(zeros, all);
+      store_quads(to.rest[v], minus_rest);
+      to.has_rest[v] = _mm512_test_epi8_mask(minus_rest, minus_rest) != 0;
+#pragma GCC unroll 8
+      for (int i = 0; i < kQuadsOfGroup; ++i) {
+        const Quads above =
+            Int4ZpWeights::numbers(numbers + v * kLineBytes, i / kStepsOfHalf, i % kStepsOfHalf);
+        store_quads(to.numbers[v][0][i], _mm512_sub_epi8(above, zeros));
+      }
+      store(to.scale + v * kWidth, Int4ZpWeights::scale(w, v));
+    }
+  }
+};
+
+}  // namespace
+}  // namespace pb::cpu::PB_CPU_TARGET
