@@ -71,10 +71,11 @@ const Kernels kKernels = {
 #endif
 #ifdef __AMX_INT8__
     .int4_zp = kByteProduct<Int4ZpBytes>,
+    .q5_0 = kByteProduct<GroupBytes<Q5_0Weights>>,
     .q4_k = kByteProduct<MinBytes<Q4KWeights>>,
     .q5_k = kByteProduct<MinBytes<Q5KWeights>>,
     .q6_k = kByteProduct<Q6KBytes>,
-    .mxfp4 = kByteProduct<Mxfp4Bytes>,
+    .mxfp4 = kByteProduct<GroupBytes<Mxfp4Weights>>,
 #else
     .int4_zp = {{kGroupTileColumns},
                 RowFormat::kInt8,

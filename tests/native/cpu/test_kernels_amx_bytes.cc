@@ -82,8 +82,7 @@ struct Calls {
 
 // Inputs that are whole blocks: less than a phase of K, several, and several and a piece.
 std::vector<int> inputs(DType dtype) {
-  if (dtype == DType::kMxfp4 || dtype == DType::kInt4Zp) return {32, 160, 736};
-  return {256, 768};
+  return in_super_blocks(dtype) ? std::vector{256, 768} : std::vector{32, 160, 736};
 }
 
 #endif

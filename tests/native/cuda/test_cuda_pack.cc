@@ -144,7 +144,7 @@ TEST(weights_are_as_large_as_in_a_file) {
 
 TEST(dtypes_that_are_only_kept_take_no_others) {
   const std::vector<float> values = Numbers(6).floats(2 * 256);
-  for (const DType dtype : kAllKeptDTypes) {
+  for (const DType dtype : kAllGpuKeptDTypes) {
     const KeptWeight kept(3, 256, dtype, 7);
     const std::vector<TensorView> parts = {kept.view(),
                                            {"plain", values.data(), DType::kF32, 2, 256, 256, 1}};

@@ -104,7 +104,7 @@ TEST(every_exponent_is_expanded_exactly) {
 
 TEST(every_kernel_gives_the_promised_bits) {
   uint32_t seed = 300;
-  for (const DType dtype : kAllKeptDTypes) {
+  for (const DType dtype : kAllGpuKeptDTypes) {
     const bool is_super = in_super_blocks(dtype);
     for (const int n_in : is_super ? cases({256, 768}) : cases({32, 96, 800, 544})) {
       for (const int n_out : cases({1, 131})) {
@@ -124,7 +124,7 @@ TEST(every_kernel_gives_the_promised_bits) {
 // A row of more tiles than share 16 bytes of its tail, too.
 TEST(segments_are_added_in_order) {
   uint32_t seed = 400;
-  for (const DType dtype : kAllKeptDTypes) {
+  for (const DType dtype : kAllGpuKeptDTypes) {
     const Problem p = Problem::random({5, 37, 4400, dtype}, true, ++seed);
     const Product product(p);
     const std::vector<float> expected = chained(p);
@@ -137,7 +137,7 @@ TEST(segments_are_added_in_order) {
 
 // The kernels of all weights but f32 have one arithmetic.
 TEST(a_product_has_the_bits_of_the_bf16_product_of_its_numbers) {
-  for (const DType dtype : kAllKeptDTypes) {
+  for (const DType dtype : kAllGpuKeptDTypes) {
     const Problem p = Problem::random({19, 45, 480, dtype}, true, 21);
     const Product product(p);
     Problem plain = p;
@@ -156,7 +156,7 @@ TEST(a_product_has_the_bits_of_the_bf16_product_of_its_numbers) {
 }
 
 TEST(a_row_has_the_same_bits_among_any_number_of_rows) {
-  for (const DType dtype : kAllKeptDTypes) {
+  for (const DType dtype : kAllGpuKeptDTypes) {
     const Problem p = Problem::random({200, 23, 96, dtype}, true, 22);
     const Product product(p);
     const std::vector<float> expected = chained(p);
@@ -172,7 +172,7 @@ TEST(a_row_has_the_same_bits_among_any_number_of_rows) {
 }
 
 TEST(the_order_of_threads_does_not_matter) {
-  for (const DType dtype : kAllKeptDTypes) {
+  for (const DType dtype : kAllGpuKeptDTypes) {
     const Problem p = Problem::random({18, 70, 416, dtype}, true, 23);
     const Product product(p);
     const std::vector<float> expected = chained(p);

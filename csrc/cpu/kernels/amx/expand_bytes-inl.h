@@ -13,6 +13,7 @@
 #include "cpu/kernels.h"
 #include "cpu/kernels/gemm_groups-inl.h"
 #include "cpu/kernels/gemm_mxfp4-inl.h"
+#include "cpu/kernels/gemm_q5_0-inl.h"
 #include "cpu/kernels/gemm_super_blocks-inl.h"
 #include "cpu/kernels/vec-inl.h"
 
@@ -111,9 +112,10 @@ struct Q6KBytes {
   }
 };
 
-// MXFP4: twice the numbers of the codes.
-struct Mxfp4Bytes {
-  using Product = GroupProduct<Mxfp4Weights>;
+// MXFP4, twice the numbers of the codes; Q5_0.
+template <typename Weights>
+struct GroupBytes {
+  using Product = GroupProduct<Weights>;
   static constexpr bool kHasMin = false;
   static constexpr bool kHasRest = false;
   static constexpr int kLeastRows = 24;
@@ -121,17 +123,17 @@ struct Mxfp4Bytes {
 
   static PB_INLINE void expand(const uint8_t* tile, int group, ByteGroup<1>& to) {
     const uint8_t* w = tile + static_cast<int64_t>(group) * Product::kBytes;
-    const uint8_t* numbers = w + kFactorBytes<Mxfp4Weights>;
-    const __m512i zero_point = _mm512_set1_epi8(Mxfp4Weights::kZeroPoint);
+    const uint8_t* numbers = w + kFactorBytes<Weights>;
+    const __m512i zero_point = _mm512_set1_epi8(Weights::kZeroPoint);
 #pragma GCC unroll 2
     for (int v = 0; v < 2; ++v) {
 #pragma GCC unroll 8
       for (int i = 0; i < kQuadsOfGroup; ++i) {
         const Quads above =
-            Mxfp4Weights::numbers(numbers + v * kLineBytes, i / kStepsOfHalf, i % kStepsOfHalf);
+            Weights::numbers(numbers + v * kLineBytes, i / kStepsOfHalf, i % kStepsOfHalf);
         store_quads(to.numbers[v][0][i], _mm512_sub_epi8(above, zero_point));
       }
-      store(to.scale + v * kWidth, Mxfp4Weights::scale(w, v));
+      store(to.scale + v * kWidth, Weights::scale(w, v));
     }
   }
 };
