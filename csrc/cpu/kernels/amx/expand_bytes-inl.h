@@ -75,7 +75,7 @@ struct Q6KBytes {
   using Product = SuperBlockProduct<Q6KWeights>;
   static constexpr bool kHasMin = false;
   static constexpr bool kHasRest = false;
-  static constexpr int kLeastRows = 48;
+  static constexpr int kLeastRows = 32;
   static constexpr int kProducts = 2;
   static constexpr int kShift = 6;  // of the first byte
 
