@@ -25,7 +25,8 @@ _FRAMING = (b"content-length", b"transfer-encoding")
 class ConnectionLimits:
     """Limits of one connection.
 
-    admit: called with the transport of each new connection. False: it is cut.
+    admit: called with each new connection. False: it is cut.
+    known: called with a connection whenever the head of a request is whole, and at its end.
     choose_app: called for each new connection; returns the application that all its requests get.
     max_head: most bytes of the head of a request, and of its headers together.
     request_timeout: seconds in which a request has to come, head and body. A connection that has
@@ -33,7 +34,8 @@ class ConnectionLimits:
         one on which nothing of an answer was read that waits to be sent.
     """
 
-    admit: Callable[[asyncio.BaseTransport], bool]
+    admit: Callable[[HttpProtocol], bool]
+    known: Callable[[HttpProtocol], object]
     choose_app: Callable[[], Any]
     max_head: int
     request_timeout: float
@@ -61,7 +63,7 @@ class HttpProtocol(HttpToolsProtocol):
     @override
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)  # type: ignore[arg-type]
-        if self._limits.admit(transport):
+        if self._limits.admit(self):
             self.app = self._limits.choose_app()
             self._look_again_later()
         else:
@@ -71,6 +73,7 @@ class HttpProtocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         if self._timer is not None:
             self._timer.cancel()
+        self._limits.known(self)
         super().connection_lost(exc)
 
     def _look_again_later(self) -> None:
@@ -160,6 +163,7 @@ class HttpProtocol(HttpToolsProtocol):
         if not self._is_repeated:
             if len(self.pipeline) >= _MOST_WAITING:
                 raise ValueError("too many requests wait for their turn")
+            self._limits.known(self)
             super().on_headers_complete()
         self._asks_for_upgrade = not self._is_repeated and self.parser.should_upgrade()
         self._is_repeated = False
