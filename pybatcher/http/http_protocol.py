@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import httptools
@@ -25,7 +26,8 @@ _FRAMING = (b"content-length", b"transfer-encoding")
 class ConnectionLimits:
     """Limits of one connection.
 
-    admit: called with the transport of each new connection. False: it is cut.
+    admit: called with each new connection. False: it is cut.
+    known: called with a connection whenever the head of a request is whole, and at its end.
     choose_app: called for each new connection; returns the application that all its requests get.
     max_head: most bytes of the head of a request, and of its headers together.
     request_timeout: seconds in which a request has to come, head and body. A connection that has
@@ -33,7 +35,8 @@ class ConnectionLimits:
         one on which nothing of an answer was read that waits to be sent.
     """
 
-    admit: Callable[[asyncio.BaseTransport], bool]
+    admit: Callable[[HttpProtocol], bool]
+    known: Callable[[HttpProtocol], object]
     choose_app: Callable[[], Any]
     max_head: int
     request_timeout: float
@@ -61,7 +64,7 @@ class HttpProtocol(HttpToolsProtocol):
     @override
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)  # type: ignore[arg-type]
-        if self._limits.admit(transport):
+        if self._limits.admit(self):
             self.app = self._limits.choose_app()
             self._look_again_later()
         else:
@@ -71,6 +74,7 @@ class HttpProtocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         if self._timer is not None:
             self._timer.cancel()
+        self._limits.known(self)
         super().connection_lost(exc)
 
     def _look_again_later(self) -> None:
@@ -160,7 +164,16 @@ class HttpProtocol(HttpToolsProtocol):
         if not self._is_repeated:
             if len(self.pipeline) >= _MOST_WAITING:
                 raise ValueError("too many requests wait for their turn")
+            version = self.parser.get_http_version()
+            _check_head(version, self.headers)
+            self._limits.known(self)
+            own = self.app
+            cycles: list[RequestResponseCycle | None] = []
+            if version == "1.0":
+                self.app = partial(_end_by_closing, own, cycles)
             super().on_headers_complete()
+            self.app = own
+            cycles.append(self.cycle)
         self._asks_for_upgrade = not self._is_repeated and self.parser.should_upgrade()
         self._is_repeated = False
 
@@ -168,3 +181,32 @@ class HttpProtocol(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         if not self._asks_for_upgrade:  # else its body is still to come
             super().on_message_complete()
+
+
+def _check_head(version: str, headers: Sequence[tuple[bytes, bytes]]) -> None:
+    """Raise ValueError for a head that another server might read in another way (RFC 9112)."""
+    names = [name for name, _ in headers]
+    if version not in ("1.0", "1.1"):
+        raise ValueError(f"there is no version {version}")
+    n_hosts = names.count(b"host")
+    if n_hosts > 1 or (n_hosts == 0 and version == "1.1"):
+        raise ValueError("a request has one host")
+    if version == "1.0" and b"transfer-encoding" in names:
+        raise ValueError("version 1.0 has no codings of transfer")
+
+
+async def _end_by_closing(
+    app: Any, cycles: Sequence[Any], scope: Any, receive: Any, send: Any
+) -> None:
+    """Answer a request of HTTP/1.0, which knows no chunks: the end is that of the connection.
+
+    cycles: the one of uvicorn that the request is answered by.
+    """
+    (cycle,) = cycles
+    cycle.chunked_encoding = False
+
+    async def send_as_it_is(message: Any) -> None:
+        cycle.expected_content_length = len(message.get("body", b""))
+        await send(message)
+
+    await app(scope, receive, send_as_it_is)

@@ -25,8 +25,10 @@ _REQUEST_TIMEOUT = 30.0  # seconds
 class HttpServer:
     """Serves an application from `start` until `close_soon`; `gone` waits for the last answer.
 
-    max_connections: past them, requests are answered with 503; past twice as many, connections
-        are cut: file descriptors are for others too. Clients cause no lines in the log.
+    max_connections: past them, a new connection takes the place of the oldest one that has not had
+        a whole head of a request yet, which is cut. Where there is none, requests of new ones are
+        answered with 503; past twice as many, they are cut: file descriptors are for others too.
+        Clients cause no lines in the log.
     backlog: connections that wait to be accepted.
     admit: called with the transport of each new connection. False: it is cut.
     request_timeout: of `ConnectionLimits`.
@@ -44,8 +46,10 @@ class HttpServer:
         self._app = app
         self._most_served = max_connections
         self._admit = admit
+        self._strangers: dict[HttpProtocol, None] = {}  # without a whole head, the oldest first
         limits = ConnectionLimits(
             admit=self._takes,
+            known=lambda connection: self._strangers.pop(connection, None),
             choose_app=self._app_of_one_more,
             max_head=_MAX_HEAD,
             request_timeout=request_timeout,
@@ -98,8 +102,21 @@ class HttpServer:
         for connection in list(self._server.server_state.connections):
             connection.transport.abort()
 
-    def _takes(self, transport: asyncio.BaseTransport) -> bool:
-        return self.n_connections <= 2 * self._most_served and self._admit(transport)
+    def _takes(self, connection: HttpProtocol) -> bool:
+        if not self._admit(connection.transport):
+            return False
+        if self.n_connections > self._most_served and self._strangers:
+            self._cut(next(iter(self._strangers)))
+        if self.n_connections > 2 * self._most_served:
+            return False
+        self._strangers[connection] = None
+        return True
+
+    def _cut(self, stranger: HttpProtocol) -> None:
+        """Cut a connection, which counts no longer: its end is told at a later turn of the loop."""
+        del self._strangers[stranger]
+        self._server.server_state.connections.discard(stranger)
+        stranger.transport.abort()
 
     def _app_of_one_more(self) -> Any:
         """Return what answers a new connection, which is counted already.

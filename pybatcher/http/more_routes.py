@@ -125,6 +125,7 @@ ROUTES = [
     ("/score", "POST", score),
     ("/v1/rerank", "POST", rerank),
     ("/rerank", "POST", rerank),
+    ("/v2/rerank", "POST", rerank),  # Cohere's clients ask there
     ("/tokenize", "POST", tokenize),
     ("/detokenize", "POST", detokenize),
     ("/tokenizer_info", "GET", tokenizer_info),

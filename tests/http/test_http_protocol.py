@@ -47,6 +47,14 @@ NONE = {
     "TLS": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
     "a method that is none": GET.replace(b"GET", b"FROB"),
     "a tunnel": b"CONNECT here:80 HTTP/1.1\r\nhost: here\r\n\r\n" + SMUGGLED,
+    "a null in the path": GET.replace(b" / ", b" /a\0b "),
+    "a space in the path": GET.replace(b" / ", b" /a b "),
+    "a line feed behind a chunk's size": post(CHUNKED, body=b"5;a\nb\r\nhello\r\n0\r\n\r\n"),
+    "no host": b"GET / HTTP/1.1\r\n\r\n",
+    "two hosts": b"GET / HTTP/1.1\r\nhost: here\r\nhost: there\r\n\r\n",
+    "HTTP/0.9": b"GET /\r\n\r\n",
+    "HTTP/1.2": GET.replace(b"HTTP/1.1", b"HTTP/1.2"),
+    "chunks in HTTP/1.0": post(CHUNKED, body=b"0\r\n\r\n").replace(b"HTTP/1.1", b"HTTP/1.0"),
     "10,000 headers": post(*[b"a%d: b" % i for i in range(10_000)], sized=True),
 }
 
@@ -82,6 +90,36 @@ async def test_who_asks_for_another_protocol_has_this_one(chunked: bool) -> None
         await in_parts(running, request, body[:9], body[9:] + GET)
         await in_parts(running, request[:-2], request[-2:] + body, GET)
         assert running.app.bodies == [SMUGGLED, b""] * 4
+
+
+async def test_who_waits_for_leave_to_send_a_body_gets_it() -> None:
+    async with served() as running:
+        reader = await running.send(post(b"expect: 100-continue", b"content-length: 5", body=b""))
+        assert await reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
+        running.writers[-1].write(BODY + GET)
+        await answered(reader, 2)
+        assert running.app.bodies == [BODY, b""]
+
+
+@pytest.mark.parametrize("path", [b"/", b"/large"])
+async def test_an_answer_to_an_old_version_ends_with_its_connection(path: bytes) -> None:
+    """Proxies speak HTTP/1.0 by default, which knows no chunks."""
+    async with served() as running:
+        asked = b"GET %b HTTP/1.0\r\nconnection: keep-alive\r\n\r\n" % path
+        head, _, body = (await until_cut(await running.send(asked))).partition(b"\r\n\r\n")
+        assert b"200 OK" in head
+        assert b"connection: close" in head
+        assert b"transfer-encoding" not in head
+        assert body == (b"x" * 64 * 2**16 if path == b"/large" else b"") + b"done"
+
+
+async def test_a_target_may_be_absolute_and_chunks_extended() -> None:
+    async with served() as running:
+        absolute = GET.replace(b" / ", b" http://other.example/where ")
+        extended = post(CHUNKED, body=b'5;a="b;c"\r\nhello\r\n0\r\n\r\n')
+        await answered(await running.send(absolute + extended), 2)
+        assert running.app.paths == ["/where", "/"]
+        assert running.app.bodies == [b"", BODY]
 
 
 async def in_parts(running: Served, *parts: bytes) -> None:

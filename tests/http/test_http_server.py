@@ -6,7 +6,7 @@ import asyncio
 import json
 
 import pytest
-from raw_server import GET, served, until_cut
+from raw_server import GET, Served, served, until_cut
 
 
 @pytest.mark.parametrize(
@@ -73,12 +73,18 @@ async def test_a_body_may_be_larger_than_a_head() -> None:
         assert b"200 OK" in await (await running.send(head + 200_000 * b"a")).read()
 
 
+async def slow_ones(running: Served, n: int) -> list[asyncio.StreamReader]:
+    """Requests that are answered when `go` is set."""
+    n_before = running.app.n_begun
+    begun = [await running.send(GET.replace(b" / ", b" /slow ")) for _ in range(n)]
+    while running.app.n_begun < n_before + n:  # noqa: ASYNC110
+        await asyncio.sleep(0.001)
+    return begun
+
+
 async def test_past_the_limit_requests_are_refused_and_then_connections_cut() -> None:
     async with served(max_connections=2) as running:
-        slow = GET.replace(b" / ", b" /slow ")
-        first = [await running.send(slow) for _ in range(2)]
-        while running.app.n_begun < 2:  # noqa: ASYNC110
-            await asyncio.sleep(0.001)
+        first = await slow_ones(running, 2)
         third = await running.send(GET)
         told = await until_cut(third)  # with its connection
         assert told.startswith(b"HTTP/1.1 503 ")
@@ -86,30 +92,39 @@ async def test_past_the_limit_requests_are_refused_and_then_connections_cut() ->
         assert (
             "max_connections = 2" in json.loads(told.partition(b"\r\n\r\n")[2])["error"]["message"]
         )
-        idle = [await running.send(b"") for _ in range(2)]
-        while running.server.n_connections < 4:  # noqa: ASYNC110
-            await asyncio.sleep(0.001)
-        assert await until_cut(await running.send(b"")) == b""
-        assert running.server.n_connections == 4
-        assert not any(reader.at_eof() for reader in idle)
         running.app.go.set()
         for reader in first:
             assert b"200 OK" in await reader.readline()
 
 
-async def test_a_crowd_turns_nobody_away_who_was_there_before() -> None:
+async def test_a_crowd_is_cut_where_requests_keep_their_connections() -> None:
+    """As many as are served, and as many that have been refused and do not go."""
+    async with served(max_connections=2) as running:
+        first = await slow_ones(running, 2)
+        limits = running.server._strangers
+        held = [await running.send(GET[:-2]) for _ in range(2)]
+        while len(limits) < 1 or running.server.n_connections < 3:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+        assert await until_cut(held[0]) == b""  # the second one has its place
+        assert running.server.n_connections == 3
+        running.app.go.set()
+        for reader in first:
+            assert b"200 OK" in await reader.readline()
+
+
+async def test_a_crowd_of_strangers_turns_nobody_away() -> None:
     async with served(max_connections=2) as running:
         known = await running.send(GET)
         assert b"200 OK" in await known.readuntil(b"\r\n\r\n")
-        crowd = [await running.send(b"") for _ in range(3)]
-        while running.server.n_connections < 4:  # noqa: ASYNC110
-            await asyncio.sleep(0.001)
-        running.writers[0].write(GET)
+        crowd = [await running.send(begun) for begun in (b"", b"GET /", GET[:-2], b"", GET[:-2])]
+        assert b"200 OK" in await (await running.send(GET)).readline()  # the newest of all
+        for reader in crowd[:4]:
+            assert await until_cut(reader) == b""
+        assert running.server.n_connections == 2
+        running.writers[0].write(GET)  # who was there before is, still
         while b"HTTP/1.1" not in (line := await known.readline()):
             pass
         assert b"200 OK" in line
-        running.writers[-1].write(GET)  # it came when there were enough, and stays one too many
-        assert (await until_cut(crowd[-1])).startswith(b"HTTP/1.1 503 ")
 
 
 async def test_it_ends_with_the_last_answer() -> None:

@@ -195,10 +195,9 @@ async def test_vectors_scores_and_ranks(client: openai.AsyncOpenAI, batcher: Bat
     first, second = (one["score"] for one in score.json()["data"])
     assert second == pytest.approx(1.0, abs=1e-5)
     assert first < second
-    rank = await http.post(
-        "/v1/rerank", json={"query": texts[0], "documents": texts[1:], "top_n": 1}
-    )
-    assert [one["index"] for one in rank.json()["results"]] == [1]
+    for path in ("/v1/rerank", "/rerank", "/v2/rerank"):
+        rank = await http.post(path, json={"query": texts[0], "documents": texts[1:], "top_n": 1})
+        assert [one["index"] for one in rank.json()["results"]] == [1]
     tokens = (await http.post("/tokenize", json={"prompt": texts[0]})).json()["tokens"]
     assert tuple(tokens) == await batcher.tokenize(texts[0])
     asked = {"messages": ASK, "tools": [ADD]}

@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any
 
 from ...errors import BatcherClosedError, ConfigError, PybatcherError
+from .descriptors import allow_descriptors
 from .front import Front
 from .http_listener import HttpListener
 from .listener import Listener
@@ -109,6 +110,8 @@ class Server:
         if serves_http:
             self._http = HttpListener(config)
             self._listeners.append(self._http)
+        # Over HTTP there are twice as many at most, before all others are cut.
+        allow_descriptors(config.max_connections * (len(self._listeners) + serves_http))
         if config.otlp_traces_endpoint is not None:
             self._traces = OtlpTraces(config.otlp_traces_endpoint)
 
