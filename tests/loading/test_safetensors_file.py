@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import struct
 from pathlib import Path
 from typing import Any
@@ -11,10 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 
 from pybatcher.errors import ModelFormatError
-from pybatcher.loading.safetensors_file import map_tensors
+from pybatcher.loading.safetensors_file import _BITS, map_tensors
 
 
 def entry(shape: list[Any], begin: int, end: int, dtype: str = "F32") -> dict[str, Any]:
@@ -60,17 +62,38 @@ def test_an_odd_address_is_the_only_reason_to_copy(tmp_path: Path) -> None:
     assert odd.flags.aligned
 
 
-@pytest.mark.parametrize("dtype", ["BOOL", "F4", "F8_E4M3", "I16", "U64", "F64", "C64"])
+def is_valid_for_the_library(path: Path) -> bool:
+    try:
+        with safe_open(path, framework="numpy"):
+            return True
+    except (SafetensorError, OSError, ValueError):
+        return False
+
+
+def refusal(path: Path) -> str | None:
+    """Return why the file is refused; None if all its tensors can be read."""
+    try:
+        for tensor in map_tensors(path).values():
+            tensor.array.sum()
+    except ModelFormatError as error:
+        return str(error)
+    return None
+
+
+@pytest.mark.parametrize("dtype", _BITS)
 def test_tensors_of_other_types_are_told_apart(dtype: str, tmp_path: Path) -> None:
-    n_bytes = {"F4": 8, "I16": 32, "U64": 128, "F64": 128, "C64": 128}.get(dtype, 16)
+    n_bytes = 2 * _BITS[dtype]
     header = {
         "weight": entry([1], n_bytes, n_bytes + 4),
         "other": entry([16], 0, n_bytes, dtype),
     }
     data = bytes(n_bytes) + struct.pack("<f", 3.25)
-    mapped = map_tensors(write(tmp_path / "model.safetensors", header, data))
+    path = write(tmp_path / "model.safetensors", header, data)
+    mapped = map_tensors(path)
+    assert is_valid_for_the_library(path)
     assert mapped["weight"].array.tolist() == [3.25]
-    assert (mapped["other"].dtype, mapped["other"].array.size) == (dtype, n_bytes)
+    own_name = {"F32": "f32", "F16": "f16", "BF16": "bf16"}.get(dtype, dtype)
+    assert (mapped["other"].dtype, mapped["other"].array.nbytes) == (own_name, n_bytes)
 
 
 EIGHT = bytes(8)
@@ -106,6 +129,22 @@ HOSTILE: dict[str, tuple[Any, bytes, int | None]] = {
     "an object for a text": ({"a": {**ONE, "dtype": {"F32": None}}}, EIGHT, None),
     "null": ({"a": None}, b"", None),
     "NaN": (b'{"a": NaN}', b"", None),
+    "true for a side": ({"a": entry([True, 2], 0, 8)}, EIGHT, None),
+    "false for an offset": ({"a": {**ONE, "data_offsets": [False, 8]}}, EIGHT, None),
+    "a fraction for an offset": ({"a": {**ONE, "data_offsets": [0.0, 8]}}, EIGHT, None),
+    "three offsets": ({"a": {**ONE, "data_offsets": [0, 8, 8]}}, EIGHT, None),
+    "an offset past 64 bits": ({"a": entry([2], 2**64, 2**64 + 8)}, EIGHT, None),
+    "a byte and a half": ({"a": entry([3], 0, 1, "F4")}, b"\0", None),
+    "data without a tensor": ({}, EIGHT, None),
+    "data before the first tensor": ({"a": entry([2], 8, 16)}, bytes(16), None),
+    "metadata that is a list": ({"__metadata__": [], "a": ONE}, EIGHT, None),
+    "metadata that is no text": ({"__metadata__": {"format": 1}, "a": ONE}, EIGHT, None),
+}
+
+# The library takes what numpy cannot hold, and forms of JSON that no program writes.
+STRICTER = {
+    *("a name twice", "too many dimensions", "nothing beside a huge side"),
+    *("a list for an object", "an object for a text"),
 }
 
 
@@ -115,6 +154,24 @@ def test_hostile_headers(name: str, tmp_path: Path) -> None:
     path = write(tmp_path / "model.safetensors", header, data, length)
     with pytest.raises(ModelFormatError, match=r"model\.safetensors: "):
         map_tensors(path)
+    assert is_valid_for_the_library(path) == (name in STRICTER)
+
+
+def test_what_is_odd_and_valid_is_mapped(tmp_path: Path) -> None:
+    header = {
+        "__metadata__": None,
+        "second": {**entry([2], 8, 16), "note": "a field that no one knows"},
+        "nothing": entry([3, 0], 8, 8),
+        "first": entry([2], 0, 8),
+        "nothing at the end": entry([0], 16, 16),
+        "": entry([], 16, 20),
+    }
+    data = struct.pack("<5f", 1, 2, 3, 4, 5)
+    path = write(tmp_path / "model.safetensors", header, data)
+    mapped = map_tensors(path)
+    assert is_valid_for_the_library(path)
+    assert [mapped[name].array.tolist() for name in ("first", "second", "")] == [[1, 2], [3, 4], 5]
+    assert mapped["nothing"].shape == (3, 0)
 
 
 @pytest.mark.parametrize("data", [b"", b"\1", bytes(7), bytes(8), b"\2" + bytes(7) + b"{}x"])
@@ -159,9 +216,22 @@ def test_random_damage_of_the_header(originals: dict[str, Path], tmp_path: Path)
         for place in rng.choices(range(end), k=rng.randint(1, 4)):
             damaged[place] = rng.randrange(256)
         path.write_bytes(damaged)
-        try:
-            for tensor in map_tensors(path).values():
-                tensor.array.sum()
-        except ModelFormatError:
-            refused += 1
+        why = refusal(path)
+        refused += why is not None
+        is_twice = why is not None and "appears twice" in why
+        assert is_twice or is_valid_for_the_library(path) == (why is None), why
     assert 300 < refused <= 400
+
+
+def test_numbers_of_the_header_that_are_changed(originals: dict[str, Path], tmp_path: Path) -> None:
+    whole = (originals["llama"] / "model.safetensors").read_bytes()
+    end = 8 + struct.unpack("<Q", whole[:8])[0]
+    numbers = list(re.finditer(rb"\d+", whole[8:end]))
+    path = tmp_path / "model.safetensors"
+    rng = random.Random(3)
+    values = (b"0", b"1", b"64", b"4294967296", b"9223372036854775807", b"-1", b"1.0", b"null")
+    for _ in range(150):
+        at = rng.choice(numbers)
+        header = whole[8 : 8 + at.start()] + rng.choice(values) + whole[8 + at.end() : end]
+        write(path, header, whole[end:])
+        assert is_valid_for_the_library(path) == (refusal(path) is None), header
