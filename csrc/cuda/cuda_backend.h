@@ -36,6 +36,8 @@ class CudaBackend final : public Backend {
   std::string device() const override { return name_; }
   std::string target() const override;
   bool has_attention_sinks() const override { return true; }
+  int max_head_dim() const override { return kLargestPaddedDim; }
+  bool takes_odd_heads() const override { return false; }  // a lane has pairs of numbers
   int n_threads() const override { return pool_.n_threads(); }
   bool mixes_dtypes() const override { return true; }
   // All weights but f32 are multiplied as bf16.

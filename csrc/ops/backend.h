@@ -16,6 +16,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <span>
 #include <string>
@@ -91,6 +92,9 @@ class Backend {
   virtual bool mixes_dtypes() const { return false; }
   // Whether attention takes sinks.
   virtual bool has_attention_sinks() const { return false; }
+  // The widest heads that attention takes, and whether their size may be odd.
+  virtual int max_head_dim() const { return std::numeric_limits<int>::max(); }
+  virtual bool takes_odd_heads() const { return true; }
   // Whether layers may differ in more than windows and frequencies: in the sizes of heads, in
   // whether they write KV, in Norm::sum_scale; and whether there are v_norm and multiply_activated.
   virtual bool varies_layers() const { return false; }

@@ -158,6 +158,29 @@ TEST(greedy_tokens_are_those_of_the_reference) {
   EXPECT(run(make_emulated_backend()) == run(std::make_unique<NaiveBackend>()));
 }
 
+TEST(heads_of_sizes_without_kernels_are_refused_by_name) {
+  const auto refusal = [](const TinyModel& model) -> std::string {
+    const auto backend = make_emulated_backend();
+    try {
+      load_weights(model.config, model.tensors, DType::kF32, *backend);
+    } catch (const Error& error) {
+      EXPECT(error.code() == ErrorCode::kConfig);
+      return error.what();
+    }
+    return "(loaded)";
+  };
+  TinyModel model = learned_model();
+  const int most = make_emulated_backend()->max_head_dim();
+  for (const int head_dim : {15, 1, most + 2}) {
+    model.config.head_dim = head_dim;
+    const std::string said = refusal(model);
+    EXPECT(said.find("config.head_dim is " + std::to_string(head_dim)) != std::string::npos);
+    EXPECT(said.find("even sizes up to " + std::to_string(most)) != std::string::npos);
+    EXPECT(said.find("use device='cpu'") != std::string::npos);
+  }
+  EXPECT_EQ(refusal(learned_model()), "(loaded)");
+}
+
 // Else the GPU would go on reading the plan and writing logits that the host has other uses for.
 TEST(no_work_is_under_way_after_a_pass_that_failed) {
   const TinyModel model = rotary_model();
