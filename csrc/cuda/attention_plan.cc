@@ -20,7 +20,8 @@ int segments_before(int end) { return (end + kSegment - 1) / kSegment; }
 int most_segments(const AttentionLimits& limits) {
   const int all = segments_before(limits.max_positions);
   if (limits.widest_window == 0) return all;
-  const int64_t seen = int64_t{limits.widest_window} + kLargeTile - 1;
+  const int64_t after = limits.both_ways ? limits.widest_window - 1 : 0;
+  const int64_t seen = limits.widest_window + after + kLargeTile - 1;
   return static_cast<int>(std::min<int64_t>(all, (seen - 1) / kSegment + 2));
 }
 
@@ -134,8 +135,15 @@ AttentionPlan::Member AttentionPlan::next_member(Entry& entry, int n) const {
   const int first = entry.n_done;
   entry.n_done += n;
   const int position = entry.sequence->first_position;
-  return {&entry, first, n, position + first / limits_.group + 1,
-          position + (first + n - 1) / limits_.group + 1};
+  const int min_end = position + first / limits_.group + 1;
+  const int max_end = position + (first + n - 1) / limits_.group + 1;
+  int seen_end = max_end;
+  if (limits_.both_ways) {
+    const int window = limits_.widest_window;
+    const int limit = end_of(*entry.sequence);
+    seen_end = window > 0 ? std::min(limit, max_end + window - 1) : limit;
+  }
+  return {&entry, first, n, min_end, max_end, seen_end};
 }
 
 int AttentionPlan::first_segment(const Member& member) const {
@@ -189,7 +197,7 @@ void AttentionPlan::add_tiles_items(bool large) {
     for (const Member& member : members_of(tile)) {
       const bool alone = &member == &members_[static_cast<size_t>(tile.first_member)];
       const int shared = alone ? 0 : member.shared;
-      n_segments += segments_before(member.max_end) - std::max(shared, first_segment(member));
+      n_segments += segments_before(member.seen_end) - std::max(shared, first_segment(member));
     }
   }
   // What each block would have if all had the same.
@@ -202,7 +210,7 @@ void AttentionPlan::add_tiles_items(bool large) {
     add_queries(members);
     const Member& only = members.front();
     const bool wanted =
-        members.size() > 1 || segments_before(only.max_end) - first_segment(only) > longest;
+        members.size() > 1 || segments_before(only.seen_end) - first_segment(only) > longest;
     if (wanted && reserve_states(members)) {
       add_run(members, 0, longest, true);
       continue;
@@ -219,8 +227,11 @@ void AttentionPlan::add_queries(std::span<Member> members) {
     const SequenceRows& sequence = *member.entry->sequence;
     for (int i = member.first; i < member.first + member.n; ++i) {
       const int row = i / limits_.group;
-      queries_.push_back(
-          {sequence.first_row + row, i % limits_.group, sequence.first_position + row + 1, 0});
+      queries_.push_back({.row = sequence.first_row + row,
+                          .head = i % limits_.group,
+                          .end = sequence.first_position + row + 1,
+                          .limit = end_of(sequence),
+                          .first_state = 0});
     }
   }
 }
@@ -229,14 +240,14 @@ void AttentionPlan::add_queries(std::span<Member> members) {
 bool AttentionPlan::reserve_states(std::span<const Member> members) {
   int64_t needed = 0;
   for (const Member& member : members) {
-    needed += int64_t{member.n} * (segments_before(member.max_end) - first_segment(member));
+    needed += int64_t{member.n} * (segments_before(member.seen_end) - first_segment(member));
   }
   if (needed > n_states_ - n_states_used_) return false;
   for (const Member& member : members) {
     const int first = first_segment(member);
     for (int i = member.first_query; i < member.first_query + member.n; ++i) {
       queries_[static_cast<size_t>(i)].first_state = static_cast<int32_t>(n_states_used_) - first;
-      n_states_used_ += segments_before(member.max_end) - first;
+      n_states_used_ += segments_before(member.seen_end) - first;
       split_queries_.push_back(i);
     }
   }
@@ -246,7 +257,7 @@ bool AttentionPlan::reserve_states(std::span<const Member> members) {
 // Segments from `segment` on of members that share all before it: together as long as all of them
 // share, then apart where they part. An item has at most `longest` segments.
 void AttentionPlan::add_run(std::span<const Member> members, int segment, int longest, bool split) {
-  int common = segments_before(members.front().max_end);
+  int common = segments_before(members.front().seen_end);
   for (size_t i = 1; i < members.size(); ++i) common = std::min(common, members[i].shared);
   int begin = std::numeric_limits<int>::max();
   for (const Member& member : members) begin = std::min(begin, first_segment(member));
@@ -274,11 +285,13 @@ void AttentionPlan::add_item(std::span<const Member> members, int first_segment,
                      .end_segment = end_segment,
                      .min_end = first.min_end,
                      .max_end = first.max_end,
+                     .limit = end_of(*first.entry->sequence),
                      .split = split ? 1 : 0};
   for (const Member& member : members) {
     item.n_queries += member.n;
     item.min_end = std::min(item.min_end, member.min_end);
     item.max_end = std::max(item.max_end, member.max_end);
+    item.limit = std::max(item.limit, end_of(*member.entry->sequence));
   }
   (first.n > kMostInSmallTiles ? large_items_ : small_items_).push_back(item);
 }

@@ -27,7 +27,7 @@ struct CudaOptions {
   bool graphs = true;  // decode passes are launched as graphs
 };
 
-class CudaBackend final : public Backend {
+class CudaBackend final : public Backend, public EncoderOperations {
  public:
   // name: of the device, as users know it. n_threads: of the host, which pack weights.
   CudaBackend(std::unique_ptr<Device> device, std::string name, int n_threads,
@@ -77,6 +77,9 @@ class CudaBackend final : public Backend {
   void sample(const Buffer& logits, Rows rows, std::span<Draw> draws) override;
   void download(const Buffer& from, std::span<std::byte> to) override;
   void copy_block(KvStorage& kv, int from, int to) override;
+
+  EncoderOperations* encoders() override { return this; }
+  void norm_in_place(Buffer& x, int n_rows, const Norm& norm) override;
 
   void finish(Heartbeat& heartbeat) override;
   void restart() override;

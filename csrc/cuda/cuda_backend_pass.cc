@@ -1,6 +1,7 @@
 // The operations of a pass.
 #include <algorithm>
 #include <bit>
+#include <limits>
 #include <utility>
 
 #include "base/error.h"
@@ -23,6 +24,12 @@ WeightPointers pointers_of(const Matrix& w) {
   return {.values = values,
           .scales = layout.scale_bytes == 0 ? nullptr : reinterpret_cast<const uint16_t*>(scales),
           .bias = w.bias.as<float>()};
+}
+
+// How far behind its own position a query sees, where its sequence goes on in the pass.
+int positions_after(const AttentionLayer& layer) {
+  if (!layer.both_ways) return 0;
+  return layer.sliding_window > 0 ? layer.sliding_window - 1 : std::numeric_limits<int>::max();
 }
 
 HeadNorm head_norm(const Norm* norm, int head_dim) {
@@ -118,6 +125,21 @@ void CudaBackend::norm(const Buffer& x, Rows rows, const Norm& norm, Activations
                                  .eps = norm.eps,
                                  .out = out.data.as<void>(),
                                  .row_stride = out.row_stride}));
+  });
+}
+
+// A thread reads what it writes, and writes after the last sum is there.
+void CudaBackend::norm_in_place(Buffer& x, int n_rows, const Norm& norm) {
+  attempt([&] {
+    device_->launch(norm_launch(norm.kind, DType::kF32, n_rows,
+                                {.x = x.as<float>(),
+                                 .rows = every_row_.as<int32_t>(),
+                                 .weight = norm.weight.values.as<float>(),
+                                 .bias = norm.bias.values.as<float>(),
+                                 .hidden = norm.weight.size,
+                                 .eps = norm.eps,
+                                 .out = x.as<void>(),
+                                 .row_stride = norm.weight.size}));
   });
 }
 
@@ -230,6 +252,7 @@ void CudaBackend::attention(const Buffer& qkv, const AttentionLayer& layer, cons
                            .kv = kv_layer(kv, layer.layer),
                            .n_heads = layer.n_heads,
                            .sliding_window = layer.sliding_window,
+                           .after = positions_after(layer),
                            .scale = layer.scale,
                            .softcap = layer.softcap,
                            .sinks = sinks,
@@ -261,6 +284,7 @@ void CudaBackend::attention(const Buffer& qkv, const AttentionLayer& layer, cons
                                          .n_kv_heads = layer.n_kv_heads,
                                          .head_dim = layer.head_dim,
                                          .sliding_window = layer.sliding_window,
+                                         .after = positions_after(layer),
                                          .sinks = sinks,
                                          .out = out.data.as<void>(),
                                          .out_stride = out.row_stride,

@@ -40,6 +40,7 @@ struct PassShape {
   int max_sequences = 0;
   int n_positions = 0;  // of a sequence
   int n_heads = 0;
+  bool both_ways = false;                   // as of AttentionLayer, of all layers
   std::vector<LayerStorage> storages = {};  // of KV; at least one
   int vocab_size = 0;
   int block_size = 0;  // of KV

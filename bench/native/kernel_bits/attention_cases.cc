@@ -18,7 +18,8 @@ std::vector<float> joined(const std::vector<std::vector<float>>& rows) {
 std::string title(const AttentionCase& c) {
   return std::string("attention ") + dtype_name(c.kv) + " of heads of " +
          std::to_string(c.head_dim) + (c.sliding_window > 0 ? ", in a window" : "") +
-         (c.softcap > 0 ? ", capped" : "") + (c.sinks.empty() ? "" : ", with sinks");
+         (c.softcap > 0 ? ", capped" : "") + (c.sinks.empty() ? "" : ", with sinks") +
+         (c.both_ways ? ", both ways" : "");
 }
 
 // The last rows of one sequence: by tiles of both sizes, its segments in one item and apart.
@@ -98,6 +99,9 @@ void run_attention_cases(Cases& cases) {
     sunk.kv = kv;
     sunk.sinks = {0.5f, -3.0f, 20.0f, 1.0f};
     run_cuts(cases, sunk, 300, 3);
+    AttentionCase seen_from_both_sides = windowed;
+    seen_from_both_sides.both_ways = true;
+    run_cuts(cases, seen_from_both_sides, 300, 300);
     run_company(cases, {.kv = kv});
   }
 }

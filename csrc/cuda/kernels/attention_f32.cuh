@@ -156,8 +156,8 @@ __device__ __forceinline__ void attend_item_f32(const AttentionParams& p, const 
   const int64_t row_size = static_cast<int64_t>(p.n_heads + 2 * p.kv.n_kv_heads) * head_dim;
   const int first = begin_of(item.min_end, p.sliding_window);
   const int begin = first > item.first_segment * kSegment ? first : item.first_segment * kSegment;
-  const int end =
-      item.max_end < item.end_segment * kSegment ? item.max_end : item.end_segment * kSegment;
+  const int seen_end = end_of(item.max_end, item.limit, p.after);
+  const int end = seen_end < item.end_segment * kSegment ? seen_end : item.end_segment * kSegment;
   if (begin >= end) return;
 
   for (int i = thread; i < kSmallTile * head_dim; i += kTileThreads) {
@@ -171,10 +171,10 @@ __device__ __forceinline__ void attend_item_f32(const AttentionParams& p, const 
     shared.q[i] = x;
   }
   if (thread < kSmallTile) {
-    const bool used = thread < item.n_queries;
-    const int own_end = used ? p.queries[item.first_query + thread].end : 0;
-    shared.end[thread] = own_end;
-    shared.begin[thread] = begin_of(own_end, p.sliding_window);
+    AttentionQuery query{};
+    if (thread < item.n_queries) query = p.queries[item.first_query + thread];
+    shared.begin[thread] = begin_of(query.end, p.sliding_window);
+    shared.end[thread] = end_of(query.end, query.limit, p.after);
     shared.total_greatest[thread] = minus_infinity();
     shared.total_sum[thread] = 0.0f;
   }

@@ -35,7 +35,8 @@ __device__ __forceinline__ void attend_item(const AttentionParams& p, const Atte
   const int item_begin = item.first_segment * kSegment;
   const int item_end = item.end_segment * kSegment;
   const int begin = first > item_begin ? first : item_begin;  // what any query sees
-  const int end = item.max_end < item_end ? item.max_end : item_end;
+  const int seen_end = end_of(item.max_end, item.limit, p.after);
+  const int end = seen_end < item_end ? seen_end : item_end;
   if (begin >= end) return;
 
   WarpTile<Tile> warp;

@@ -54,8 +54,9 @@ struct WarpTile {
       const int i = first_query + lane / 4 + 8 * r;
       begin[r] = end[r] = 0;
       if (i >= item.n_queries) continue;
-      end[r] = p.queries[item.first_query + i].end;
-      begin[r] = begin_of(end[r], p.sliding_window);
+      const AttentionQuery query = p.queries[item.first_query + i];
+      begin[r] = begin_of(query.end, p.sliding_window);
+      end[r] = end_of(query.end, query.limit, p.after);
       any_begin = begin[r] < any_begin ? begin[r] : any_begin;
       any_end = end[r] > any_end ? end[r] : any_end;
       common_begin = begin[r] > common_begin ? begin[r] : common_begin;

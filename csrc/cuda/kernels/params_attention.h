@@ -23,7 +23,8 @@ struct AttentionRow {
 struct AttentionQuery {
   int32_t row;
   int32_t head;         // of the q heads that share a kv head
-  int32_t end;          // it sees positions before this one
+  int32_t end;          // behind its own position
+  int32_t limit;        // behind the last position that its sequence has in the pass
   int32_t first_state;  // its state of segment s is number first_state + s, where it is split
 };
 
@@ -36,6 +37,7 @@ struct AttentionItem {
   int32_t end_segment;
   int32_t min_end;  // least and greatest AttentionQuery::end of its queries
   int32_t max_end;
+  int32_t limit;  // the greatest AttentionQuery::limit
   int32_t
       split;  // 1: states are written, to be merged later; 0: all segments are here, merged here
 };
@@ -60,7 +62,8 @@ struct AttentionParams {
   const float* qkv;  // (n_rows, (n_heads + 2 n_kv_heads) * head_dim)
   KvLayer kv;
   int n_heads;
-  int sliding_window;  // 0 = full
+  int sliding_window;  // positions that a query sees up to its own; 0 = all
+  int after;           // positions behind its own that it sees at most: those of its sequence
   float scale;         // of scores
   float softcap;       // of scores times the scale; 0 = none
   const float* sinks;  // (n_heads), or null
@@ -84,7 +87,8 @@ struct MergeParams {
   int n_heads;
   int n_kv_heads;
   int head_dim;
-  int sliding_window;
+  int sliding_window;  // as in AttentionParams
+  int after;
   const float* sinks;  // (n_heads), or null
   void* out;           // as in AttentionParams
   int64_t out_stride;
