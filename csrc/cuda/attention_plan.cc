@@ -9,9 +9,6 @@ namespace {
 
 static_assert(kSegment == kAttentionSegment);
 
-// A rest of more queries than this is a large tile that is not full.
-constexpr int kMostInSmallTiles = kLargeTile / 2;
-
 int end_of(const SequenceRows& sequence) { return sequence.first_position + sequence.n_rows; }
 
 int segments_before(int end) { return (end + kSegment - 1) / kSegment; }
@@ -21,7 +18,8 @@ int most_segments(const AttentionLimits& limits) {
   const int all = segments_before(limits.max_positions);
   if (limits.widest_window == 0) return all;
   const int64_t after = limits.both_ways ? limits.widest_window - 1 : 0;
-  const int64_t seen = limits.widest_window + after + kLargeTile - 1;
+  const int tile = std::max(limits.large_tile, kSmallTile);
+  const int64_t seen = limits.widest_window + after + tile - 1;
   return static_cast<int>(std::min<int64_t>(all, (seen - 1) / kSegment + 2));
 }
 
@@ -32,7 +30,8 @@ bool is_longer(const AttentionItem& a, const AttentionItem& b) {
 
 }  // namespace
 
-AttentionPlan::AttentionPlan(const AttentionLimits& limits) : limits_(limits) {
+AttentionPlan::AttentionPlan(const AttentionLimits& limits)
+    : limits_(limits), most_in_small_tiles_(limits.large_tile / 2) {
   n_states_ = limits.state_bytes /
               (static_cast<int64_t>(sizeof(float)) * limits.n_kv_heads * (limits.head_dim + 2));
   const auto n_rows = static_cast<size_t>(limits.max_rows);
@@ -41,7 +40,8 @@ AttentionPlan::AttentionPlan(const AttentionLimits& limits) : limits_(limits) {
   const auto n_segments = static_cast<size_t>(most_segments(limits));
   // Full tiles, and at most one that is not full for each sequence, which has a row at least.
   const size_t n_small = n_queries / kSmallTile + n_rows;
-  const size_t n_large = limits.large_tiles ? n_queries / kMostInSmallTiles : 0;
+  const auto most_in_small = static_cast<size_t>(std::max(1, most_in_small_tiles_));
+  const size_t n_large = limits.large_tile > 0 ? n_queries / most_in_small : 0;
   entries_.reserve(n_rows);
   rests_.reserve(n_rows);
   members_.reserve(n_small + n_large);
@@ -50,7 +50,7 @@ AttentionPlan::AttentionPlan(const AttentionLimits& limits) : limits_(limits) {
   queries_.reserve(n_queries);
   // Each item of a split tile leaves a state of each of its queries.
   small_items_.reserve(n_small + std::min(n_states, n_small * n_segments));
-  large_items_.reserve(n_large + std::min(n_states / kMostInSmallTiles, n_large * n_segments));
+  large_items_.reserve(n_large + std::min(n_states / most_in_small, n_large * n_segments));
   split_queries_.reserve(std::min(n_queries, n_states));
   block_tables_.reserve(static_cast<size_t>(limits.max_table_entries));
 }
@@ -105,7 +105,7 @@ void AttentionPlan::make(const RowBatch& batch, int first_table) {
   block_tables_.clear();
   rows_.resize(static_cast<size_t>(batch.n_rows));
   for (const SequenceRows& sequence : batch.sequences) add_rows(sequence);
-  if (limits_.large_tiles) {
+  if (limits_.large_tile > 0) {
     for (Entry& entry : entries_) add_large_tiles(entry);
   }
   add_small_tiles();
@@ -152,8 +152,8 @@ int AttentionPlan::first_segment(const Member& member) const {
 }
 
 void AttentionPlan::add_large_tiles(Entry& entry) {
-  while (entry.n_queries - entry.n_done > kMostInSmallTiles) {
-    const int n = std::min(entry.n_queries - entry.n_done, kLargeTile);
+  while (entry.n_queries - entry.n_done > most_in_small_tiles_) {
+    const int n = std::min(entry.n_queries - entry.n_done, limits_.large_tile);
     tiles_.push_back({static_cast<int>(members_.size()), 1, true});
     members_.push_back(next_member(entry, n));
   }
@@ -293,7 +293,8 @@ void AttentionPlan::add_item(std::span<const Member> members, int first_segment,
     item.max_end = std::max(item.max_end, member.max_end);
     item.limit = std::max(item.limit, end_of(*member.entry->sequence));
   }
-  (first.n > kMostInSmallTiles ? large_items_ : small_items_).push_back(item);
+  const bool large = limits_.large_tile > 0 && first.n > most_in_small_tiles_;
+  (large ? large_items_ : small_items_).push_back(item);
 }
 
 }  // namespace pb::cuda

@@ -194,7 +194,7 @@ AttentionLimits CudaBackend::attention_limits(const LayerStorage& storage) const
       .head_dim = kv.head_dim,
       .widest_window = storage.window,
       .both_ways = shape_.both_ways,
-      .large_tiles = has_large_tiles(attention_device_, shape_.kv_dtype, kv.head_dim),
+      .large_tile = large_tile(attention_device_, shape_.kv_dtype, kv.head_dim),
       .n_resident_blocks = attention_device_.n_multiprocessors * kBlocksPerMultiprocessor,
   };
 }

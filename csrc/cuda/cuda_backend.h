@@ -38,6 +38,7 @@ class CudaBackend final : public Backend, public EncoderOperations {
   bool has_attention_sinks() const override { return true; }
   int max_head_dim() const override { return kLargestPaddedDim; }
   bool takes_odd_heads() const override { return false; }  // a lane has pairs of numbers
+  bool varies_layers() const override { return true; }
   int n_threads() const override { return pool_.n_threads(); }
   bool mixes_dtypes() const override { return true; }
   // All weights but f32 are multiplied as bf16.
@@ -73,6 +74,8 @@ class CudaBackend final : public Backend, public EncoderOperations {
                  Activations& out) override;
   void activate(const Buffer& gate_up, int n_rows, Activation kind, bool gated,
                 Activations& out) override;
+  void multiply_activated(const Buffer& gate, int n_rows, Activation kind, const Buffer& factors,
+                          int n_factors, int first, Activations& out) override;
   void scale_logits(Buffer& logits, int n_rows, float scale, float softcap) override;
   void sample(const Buffer& logits, Rows rows, std::span<Draw> draws) override;
   void download(const Buffer& from, std::span<std::byte> to) override;
@@ -96,6 +99,11 @@ class CudaBackend final : public Backend, public EncoderOperations {
     bool operator==(const Product&) const = default;
   };
 
+  struct RowsAt {
+    const float* numbers;
+    int64_t stride;
+  };
+
   // Does `operation`, whose error is kept for finish(); nothing, once there is one.
   template <typename Operation>
   void attempt(Operation&& operation) noexcept {
@@ -114,6 +122,7 @@ class CudaBackend final : public Backend, public EncoderOperations {
   KvLayer kv_layer(const KvStorage& kv, int layer) const;
   const int32_t* row_numbers(Rows rows) const;
   void gather(const Matrix& table, const int32_t* ids, Buffer& x, Store store, float scale);
+  void activate_rows(RowsAt gate, RowsAt up, int n_rows, Activation kind, Activations& out);
   void norm_whole(const Norm* norm, float* rows, int64_t row_size, int head_dim);
 
   // Whether every row of the planned pass has a sample, and they are few enough for a graph.

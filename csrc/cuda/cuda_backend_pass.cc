@@ -152,7 +152,8 @@ void CudaBackend::norm_add(const Buffer& y, int n_rows, const Norm& norm, Buffer
                                               .eps = norm.eps,
                                               .out = x.as<float>(),
                                               .out_stride = norm.weight.size,
-                                              .adds = 1}));
+                                              .adds = 1,
+                                              .scale = norm.sum_scale}));
   });
 }
 
@@ -209,7 +210,8 @@ void CudaBackend::norm_whole(const Norm* norm, float* rows, int64_t row_size, in
                                              .eps = norm->eps,
                                              .out = rows,
                                              .out_stride = row_size,
-                                             .adds = 0}));
+                                             .adds = 0,
+                                             .scale = 1.0f}));
 }
 
 void CudaBackend::rope_and_store(Buffer& qkv, const AttentionLayer& layer, KvStorage& kv) {
@@ -222,19 +224,21 @@ void CudaBackend::rope_and_store(Buffer& qkv, const AttentionLayer& layer, KvSto
     float* const keys = qkv.as<float>() + static_cast<int64_t>(layer.n_heads) * head_dim;
     norm_whole(layer.q_norm, qkv.as<float>(), row_size, head_dim);
     norm_whole(layer.k_norm, keys, row_size, head_dim);
-    device_->launch(
-        launch_rope_store(kv.dtype, n_rows_,
-                          {.qkv = qkv.as<float>(),
-                           .rows = planned.rows.device,
-                           .n_rows = &planned.counts.device->n_rows,
-                           .cosines = rotates ? layer.rope->cosines.as<float>() : nullptr,
-                           .sines = rotates ? layer.rope->sines.as<float>() : nullptr,
-                           .q_cosines = rotates ? q_rope->cosines.as<float>() : nullptr,
-                           .q_sines = rotates ? q_rope->sines.as<float>() : nullptr,
-                           .q_norm = head_norm(layer.q_norm, head_dim),
-                           .k_norm = head_norm(layer.k_norm, head_dim),
-                           .n_heads = layer.n_heads,
-                           .kv = kv_layer(kv, layer.layer)}));
+    device_->launch(launch_rope_store(
+        kv.dtype, n_rows_,
+        {.qkv = qkv.as<float>(),
+         .rows = planned.rows.device,
+         .n_rows = &planned.counts.device->n_rows,
+         .cosines = rotates ? layer.rope->cosines.as<float>() : nullptr,
+         .sines = rotates ? layer.rope->sines.as<float>() : nullptr,
+         .q_cosines = rotates ? q_rope->cosines.as<float>() : nullptr,
+         .q_sines = rotates ? q_rope->sines.as<float>() : nullptr,
+         .q_norm = head_norm(layer.q_norm, head_dim),
+         .k_norm = head_norm(layer.k_norm, head_dim),
+         .v_norm = head_norm(layer.v_norm, head_dim),
+         .n_heads = layer.n_heads,
+         .n_computed = layer.n_heads + (layer.writes_kv ? 2 * layer.n_kv_heads : 0),
+         .kv = kv_layer(kv, layer.layer)}));
     device_->mark();
   });
 }
@@ -294,10 +298,26 @@ void CudaBackend::attention(const Buffer& qkv, const AttentionLayer& layer, cons
 
 void CudaBackend::activate(const Buffer& gate_up, int n_rows, Activation kind, bool gated,
                            Activations& out) {
+  const auto* gate = gate_up.as<float>();
+  const int64_t stride = int64_t{gated ? 2 : 1} * out.cols;
+  activate_rows({gate, stride}, {gated ? gate + out.cols : nullptr, stride}, n_rows, kind, out);
+}
+
+void CudaBackend::multiply_activated(const Buffer& gate, int n_rows, Activation kind,
+                                     const Buffer& factors, int n_factors, int first,
+                                     Activations& out) {
+  activate_rows({gate.as<float>(), out.cols}, {factors.as<float>() + first, n_factors}, n_rows,
+                kind, out);
+}
+
+void CudaBackend::activate_rows(RowsAt gate, RowsAt up, int n_rows, Activation kind,
+                                Activations& out) {
   attempt([&] {
     device_->launch(activate_launch(kind, activation_dtype(out.dtype), n_rows,
-                                    {.gate_up = gate_up.as<float>(),
-                                     .gated = gated ? 1 : 0,
+                                    {.gate = gate.numbers,
+                                     .gate_stride = gate.stride,
+                                     .up = up.numbers,
+                                     .up_stride = up.stride,
                                      .cols = out.cols,
                                      .out = out.data.as<void>(),
                                      .row_stride = out.row_stride}));

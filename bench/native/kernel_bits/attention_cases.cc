@@ -76,9 +76,9 @@ void run_company(Cases& cases, AttentionCase c) {
 
 void run_attention_cases(Cases& cases) {
   for (const DType kv : kTypes) {
-    const std::vector<int> head_dims = cases.is_small()
-                                           ? std::vector<int>{64, 80, 128, 256}
-                                           : std::vector<int>{2, 16, 64, 80, 96, 128, 200, 256};
+    const std::vector<int> head_dims =
+        cases.is_small() ? std::vector<int>{64, 80, 128, 256, 512}
+                         : std::vector<int>{2, 16, 64, 80, 96, 128, 200, 256, 320, 512};
     for (const int head_dim : head_dims) {
       AttentionCase c;
       c.kv = kv;

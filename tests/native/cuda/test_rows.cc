@@ -284,8 +284,10 @@ std::vector<T> activated(Activation kind, DType dtype, bool gated, int n_rows, i
                          const std::vector<float>& gate_up) {
   const DeviceArray<float> x(gate_up);
   DeviceArray<T> out(static_cast<size_t>(n_rows * padded(cols)));
-  const cuda::ActivateParams params = {.gate_up = x.get(),
-                                       .gated = gated,
+  const cuda::ActivateParams params = {.gate = x.get(),
+                                       .gate_stride = (gated ? 2 : 1) * cols,
+                                       .up = gated ? x.get() + cols : nullptr,
+                                       .up_stride = 2 * cols,
                                        .cols = cols,
                                        .out = out.get(),
                                        .row_stride = padded(cols)};

@@ -205,7 +205,7 @@ inline cuda::AttentionPlan make_plan(const AttentionCase& c, const RowBatch& row
   limits.head_dim = c.head_dim;
   limits.widest_window = c.planned_window < 0 ? c.sliding_window : c.planned_window;
   limits.both_ways = c.both_ways;
-  limits.large_tiles = c.large_tiles && has_large_tiles(attention_device(c), c.kv, c.head_dim);
+  limits.large_tile = c.large_tiles ? large_tile(attention_device(c), c.kv, c.head_dim) : 0;
   limits.n_resident_blocks = c.n_multiprocessors * cuda::kBlocksPerMultiprocessor;
   limits.state_bytes = c.state_bytes;
   cuda::AttentionPlan plan(limits);
@@ -265,7 +265,7 @@ inline std::vector<std::vector<float>> attend(const AttentionCase& c, const KvCa
       .out_stride = stride,
       .out_bf16 = c.out_bf16 ? 1 : 0};
   launch(cuda::launch_attention(device, c.kv, false, params));
-  if (c.large_tiles && has_large_tiles(device, c.kv, c.head_dim)) {
+  if (c.large_tiles && large_tile(device, c.kv, c.head_dim) > 0) {
     params.items = large_items.get();
     params.n_items = at + offsetof(cuda::AttentionCounts, n_large_items) / sizeof(int32_t);
     launch(cuda::launch_attention(device, c.kv, true, params));
