@@ -35,10 +35,17 @@ BUDGETS: dict[str, int] = {
     **{
         f"attention_{kv}_{dim}_{tile}": registers
         for kv in ("bf16", "f16", "int8")
-        for dim, small, large in ((64, 128, 192), (96, 144, 224), (128, 144, 255), (256, 192, 255))
+        for dim, small, large in (
+            (64, 128, 192),
+            (96, 144, 224),
+            (128, 144, 255),
+            (256, 192, 255),
+            (512, 255, 255),
+        )
         for tile, registers in (("small", small), ("large", large))
     },
     "attention_f32_small": 168,
+    "attention_f32_512_small": 168,
 }
 STATIC_SHARED_BYTES = 48 * 1024
 

@@ -87,6 +87,8 @@ class TimedBackend final : public Backend {
                 Activations& out) override {
     timed("activate", [&] { inner_.activate(gate_up, n_rows, kind, gated, out); });
   }
+  int max_head_dim() const override { return inner_.max_head_dim(); }
+  bool takes_odd_heads() const override { return inner_.takes_odd_heads(); }
   bool varies_layers() const override { return inner_.varies_layers(); }
   void multiply_activated(const Buffer& gate, int n_rows, Activation kind, const Buffer& factors,
                           int n_factors, int first, Activations& out) override {

@@ -7,45 +7,51 @@
 namespace pb::cuda {
 namespace {
 
-constexpr int kDims[] = {64, 96, 128, 256};
-constexpr const char* kTileKernels[3][4][2] = {
+constexpr int kDims[] = {64, 96, 128, 256, 512};
+constexpr const char* kTileKernels[3][5][2] = {
     {{"attention_bf16_64_small", "attention_bf16_64_large"},
      {"attention_bf16_96_small", "attention_bf16_96_large"},
      {"attention_bf16_128_small", "attention_bf16_128_large"},
-     {"attention_bf16_256_small", "attention_bf16_256_large"}},
+     {"attention_bf16_256_small", "attention_bf16_256_large"},
+     {"attention_bf16_512_small", "attention_bf16_512_large"}},
     {{"attention_f16_64_small", "attention_f16_64_large"},
      {"attention_f16_96_small", "attention_f16_96_large"},
      {"attention_f16_128_small", "attention_f16_128_large"},
-     {"attention_f16_256_small", "attention_f16_256_large"}},
+     {"attention_f16_256_small", "attention_f16_256_large"},
+     {"attention_f16_512_small", "attention_f16_512_large"}},
     {{"attention_int8_64_small", "attention_int8_64_large"},
      {"attention_int8_96_small", "attention_int8_96_large"},
      {"attention_int8_128_small", "attention_int8_128_large"},
-     {"attention_int8_256_small", "attention_int8_256_large"}}};
+     {"attention_int8_256_small", "attention_int8_256_large"},
+     {"attention_int8_512_small", "attention_int8_512_large"}}};
 
 // The least padded head size that head_dim goes into.
 int dim_index(int head_dim) {
   int i = 0;
-  while (i < 3 && kDims[i] < head_dim) ++i;
+  while (i < 4 && kDims[i] < head_dim) ++i;
   return i;
 }
 
 size_t tile_shared_bytes(DType kv, int head_dim, bool large) {
+  const int dim = kDims[dim_index(head_dim)];
   SharedBytes arrays;
-  take_tile(arrays, large ? kLargeTile : kSmallTile, kDims[dim_index(head_dim)],
-            kv == DType::kInt8);
+  take_tile(arrays, large ? large_tile_of(dim) : kSmallTile, dim, kv == DType::kInt8);
   return arrays.bytes();
 }
 
 size_t f32_shared_bytes(int head_dim) {
   SharedBytes arrays;
-  take_f32(arrays, head_dim);
+  take_f32(arrays, head_dim, is_wide(head_dim));
   return arrays.bytes();
 }
 
 }  // namespace
 
-bool has_large_tiles(const AttentionDevice& device, DType kv, int head_dim) {
-  return kv != DType::kF32 && tile_shared_bytes(kv, head_dim, true) <= device.max_shared_bytes;
+int large_tile(const AttentionDevice& device, DType kv, int head_dim) {
+  if (kv == DType::kF32 || tile_shared_bytes(kv, head_dim, true) > device.max_shared_bytes) {
+    return 0;
+  }
+  return large_tile_of(kDims[dim_index(head_dim)]);
 }
 
 Launch<AttentionParams> launch_attention(const AttentionDevice& device, DType kv, bool large,
@@ -53,7 +59,9 @@ Launch<AttentionParams> launch_attention(const AttentionDevice& device, DType kv
   const Grid grid{static_cast<unsigned>(device.n_multiprocessors * kBlocksPerMultiprocessor)};
   const int head_dim = params.kv.head_dim;
   if (kv == DType::kF32) {
-    return {"attention_f32_small", grid, kTileThreads, f32_shared_bytes(head_dim), params};
+    const bool wide = is_wide(head_dim);
+    return {wide ? "attention_f32_512_small" : "attention_f32_small", grid,
+            static_cast<unsigned>(f32_threads(wide)), f32_shared_bytes(head_dim), params};
   }
   const int type = kv == DType::kBF16 ? 0 : kv == DType::kF16 ? 1 : 2;
   const int dim = dim_index(head_dim);
@@ -68,14 +76,15 @@ Launch<MergeParams> launch_merge(const AttentionDevice& device, const MergeParam
 }
 
 Launch<RopeStoreParams> launch_rope_store(DType kv, int max_rows, const RopeStoreParams& params) {
-  const char* const kernel = kv == DType::kF32    ? "rope_store_f32"
-                             : kv == DType::kBF16 ? "rope_store_bf16"
-                             : kv == DType::kF16  ? "rope_store_f16"
-                                                  : "rope_store_int8";
+  constexpr const char* kKernels[4][2] = {{"rope_store_f32", "rope_store_f32_512"},
+                                          {"rope_store_bf16", "rope_store_bf16_512"},
+                                          {"rope_store_f16", "rope_store_f16_512"},
+                                          {"rope_store_int8", "rope_store_int8_512"}};
+  const int type = kv == DType::kF32 ? 0 : kv == DType::kBF16 ? 1 : kv == DType::kF16 ? 2 : 3;
   constexpr int kHeads = kRopeThreads / 32;  // of a block
-  const int n_heads = params.n_heads + 2 * params.kv.n_kv_heads;
-  return {kernel,
-          {static_cast<unsigned>(max_rows), static_cast<unsigned>((n_heads + kHeads - 1) / kHeads)},
+  const int n_blocks = (params.n_computed + kHeads - 1) / kHeads;
+  return {kKernels[type][is_wide(params.kv.head_dim) ? 1 : 0],
+          {static_cast<unsigned>(max_rows), static_cast<unsigned>(n_blocks)},
           kRopeThreads,
           0,
           params};

@@ -13,14 +13,14 @@ struct AttentionDevice {
   size_t max_shared_bytes = 0;  // of a block: 99 KiB on sm_89, 163 on sm_80, 227 on sm_90 and 100
 };
 
-// Whether there is a kernel of large tiles for these keys and values.
-bool has_large_tiles(const AttentionDevice& device, DType kv, int head_dim);
+// How many queries a large tile has for these keys and values; 0: there is no kernel of them.
+int large_tile(const AttentionDevice& device, DType kv, int head_dim);
 
 // Blocks that the attention kernels run at once on a multiprocessor, about.
 inline constexpr int kBlocksPerMultiprocessor = 4;
 
 // Attention of the small or large items of a pass, to which params.items and n_items point. kv: the
-// type of keys and values. head_dim: at most 256.
+// type of keys and values. head_dim: at most kLargestPaddedDim.
 Launch<AttentionParams> launch_attention(const AttentionDevice& device, DType kv, bool large,
                                          const AttentionParams& params);
 

@@ -9,9 +9,6 @@ namespace {
 
 static_assert(kSegment == kAttentionSegment);
 
-// A rest of more queries than this is a large tile that is not full.
-constexpr int kMostInSmallTiles = kLargeTile / 2;
-
 int end_of(const SequenceRows& sequence) { return sequence.first_position + sequence.n_rows; }
 
 int segments_before(int end) { return (end + kSegment - 1) / kSegment; }
@@ -20,7 +17,9 @@ int segments_before(int end) { return (end + kSegment - 1) / kSegment; }
 int most_segments(const AttentionLimits& limits) {
   const int all = segments_before(limits.max_positions);
   if (limits.widest_window == 0) return all;
-  const int64_t seen = int64_t{limits.widest_window} + kLargeTile - 1;
+  const int64_t after = limits.both_ways ? limits.widest_window - 1 : 0;
+  const int tile = std::max(limits.large_tile, kSmallTile);
+  const int64_t seen = limits.widest_window + after + tile - 1;
   return static_cast<int>(std::min<int64_t>(all, (seen - 1) / kSegment + 2));
 }
 
@@ -31,7 +30,8 @@ bool is_longer(const AttentionItem& a, const AttentionItem& b) {
 
 }  // namespace
 
-AttentionPlan::AttentionPlan(const AttentionLimits& limits) : limits_(limits) {
+AttentionPlan::AttentionPlan(const AttentionLimits& limits)
+    : limits_(limits), most_in_small_tiles_(limits.large_tile / 2) {
   n_states_ = limits.state_bytes /
               (static_cast<int64_t>(sizeof(float)) * limits.n_kv_heads * (limits.head_dim + 2));
   const auto n_rows = static_cast<size_t>(limits.max_rows);
@@ -40,7 +40,8 @@ AttentionPlan::AttentionPlan(const AttentionLimits& limits) : limits_(limits) {
   const auto n_segments = static_cast<size_t>(most_segments(limits));
   // Full tiles, and at most one that is not full for each sequence, which has a row at least.
   const size_t n_small = n_queries / kSmallTile + n_rows;
-  const size_t n_large = limits.large_tiles ? n_queries / kMostInSmallTiles : 0;
+  const auto most_in_small = static_cast<size_t>(std::max(1, most_in_small_tiles_));
+  const size_t n_large = limits.large_tile > 0 ? n_queries / most_in_small : 0;
   entries_.reserve(n_rows);
   rests_.reserve(n_rows);
   members_.reserve(n_small + n_large);
@@ -49,7 +50,7 @@ AttentionPlan::AttentionPlan(const AttentionLimits& limits) : limits_(limits) {
   queries_.reserve(n_queries);
   // Each item of a split tile leaves a state of each of its queries.
   small_items_.reserve(n_small + std::min(n_states, n_small * n_segments));
-  large_items_.reserve(n_large + std::min(n_states / kMostInSmallTiles, n_large * n_segments));
+  large_items_.reserve(n_large + std::min(n_states / most_in_small, n_large * n_segments));
   split_queries_.reserve(std::min(n_queries, n_states));
   block_tables_.reserve(static_cast<size_t>(limits.max_table_entries));
 }
@@ -104,7 +105,7 @@ void AttentionPlan::make(const RowBatch& batch, int first_table) {
   block_tables_.clear();
   rows_.resize(static_cast<size_t>(batch.n_rows));
   for (const SequenceRows& sequence : batch.sequences) add_rows(sequence);
-  if (limits_.large_tiles) {
+  if (limits_.large_tile > 0) {
     for (Entry& entry : entries_) add_large_tiles(entry);
   }
   add_small_tiles();
@@ -134,8 +135,15 @@ AttentionPlan::Member AttentionPlan::next_member(Entry& entry, int n) const {
   const int first = entry.n_done;
   entry.n_done += n;
   const int position = entry.sequence->first_position;
-  return {&entry, first, n, position + first / limits_.group + 1,
-          position + (first + n - 1) / limits_.group + 1};
+  const int min_end = position + first / limits_.group + 1;
+  const int max_end = position + (first + n - 1) / limits_.group + 1;
+  int seen_end = max_end;
+  if (limits_.both_ways) {
+    const int window = limits_.widest_window;
+    const int limit = end_of(*entry.sequence);
+    seen_end = window > 0 ? std::min(limit, max_end + window - 1) : limit;
+  }
+  return {&entry, first, n, min_end, max_end, seen_end};
 }
 
 int AttentionPlan::first_segment(const Member& member) const {
@@ -144,8 +152,8 @@ int AttentionPlan::first_segment(const Member& member) const {
 }
 
 void AttentionPlan::add_large_tiles(Entry& entry) {
-  while (entry.n_queries - entry.n_done > kMostInSmallTiles) {
-    const int n = std::min(entry.n_queries - entry.n_done, kLargeTile);
+  while (entry.n_queries - entry.n_done > most_in_small_tiles_) {
+    const int n = std::min(entry.n_queries - entry.n_done, limits_.large_tile);
     tiles_.push_back({static_cast<int>(members_.size()), 1, true});
     members_.push_back(next_member(entry, n));
   }
@@ -189,7 +197,7 @@ void AttentionPlan::add_tiles_items(bool large) {
     for (const Member& member : members_of(tile)) {
       const bool alone = &member == &members_[static_cast<size_t>(tile.first_member)];
       const int shared = alone ? 0 : member.shared;
-      n_segments += segments_before(member.max_end) - std::max(shared, first_segment(member));
+      n_segments += segments_before(member.seen_end) - std::max(shared, first_segment(member));
     }
   }
   // What each block would have if all had the same.
@@ -202,7 +210,7 @@ void AttentionPlan::add_tiles_items(bool large) {
     add_queries(members);
     const Member& only = members.front();
     const bool wanted =
-        members.size() > 1 || segments_before(only.max_end) - first_segment(only) > longest;
+        members.size() > 1 || segments_before(only.seen_end) - first_segment(only) > longest;
     if (wanted && reserve_states(members)) {
       add_run(members, 0, longest, true);
       continue;
@@ -219,8 +227,11 @@ void AttentionPlan::add_queries(std::span<Member> members) {
     const SequenceRows& sequence = *member.entry->sequence;
     for (int i = member.first; i < member.first + member.n; ++i) {
       const int row = i / limits_.group;
-      queries_.push_back(
-          {sequence.first_row + row, i % limits_.group, sequence.first_position + row + 1, 0});
+      queries_.push_back({.row = sequence.first_row + row,
+                          .head = i % limits_.group,
+                          .end = sequence.first_position + row + 1,
+                          .limit = end_of(sequence),
+                          .first_state = 0});
     }
   }
 }
@@ -229,14 +240,14 @@ void AttentionPlan::add_queries(std::span<Member> members) {
 bool AttentionPlan::reserve_states(std::span<const Member> members) {
   int64_t needed = 0;
   for (const Member& member : members) {
-    needed += int64_t{member.n} * (segments_before(member.max_end) - first_segment(member));
+    needed += int64_t{member.n} * (segments_before(member.seen_end) - first_segment(member));
   }
   if (needed > n_states_ - n_states_used_) return false;
   for (const Member& member : members) {
     const int first = first_segment(member);
     for (int i = member.first_query; i < member.first_query + member.n; ++i) {
       queries_[static_cast<size_t>(i)].first_state = static_cast<int32_t>(n_states_used_) - first;
-      n_states_used_ += segments_before(member.max_end) - first;
+      n_states_used_ += segments_before(member.seen_end) - first;
       split_queries_.push_back(i);
     }
   }
@@ -246,7 +257,7 @@ bool AttentionPlan::reserve_states(std::span<const Member> members) {
 // Segments from `segment` on of members that share all before it: together as long as all of them
 // share, then apart where they part. An item has at most `longest` segments.
 void AttentionPlan::add_run(std::span<const Member> members, int segment, int longest, bool split) {
-  int common = segments_before(members.front().max_end);
+  int common = segments_before(members.front().seen_end);
   for (size_t i = 1; i < members.size(); ++i) common = std::min(common, members[i].shared);
   int begin = std::numeric_limits<int>::max();
   for (const Member& member : members) begin = std::min(begin, first_segment(member));
@@ -274,13 +285,16 @@ void AttentionPlan::add_item(std::span<const Member> members, int first_segment,
                      .end_segment = end_segment,
                      .min_end = first.min_end,
                      .max_end = first.max_end,
+                     .limit = end_of(*first.entry->sequence),
                      .split = split ? 1 : 0};
   for (const Member& member : members) {
     item.n_queries += member.n;
     item.min_end = std::min(item.min_end, member.min_end);
     item.max_end = std::max(item.max_end, member.max_end);
+    item.limit = std::max(item.limit, end_of(*member.entry->sequence));
   }
-  (first.n > kMostInSmallTiles ? large_items_ : small_items_).push_back(item);
+  const bool large = limits_.large_tile > 0 && first.n > most_in_small_tiles_;
+  (large ? large_items_ : small_items_).push_back(item);
 }
 
 }  // namespace pb::cuda

@@ -29,7 +29,8 @@ struct AttentionLimits {
   int n_kv_heads = 1;
   int head_dim = 0;
   int widest_window = 0;      // the greatest sliding window of the layers; 0: one of them sees all
-  bool large_tiles = true;    // there are kernels for them
+  bool both_ways = false;     // queries see what follows them in the pass too
+  int large_tile = 64;        // queries of a large tile; 0: there are no kernels for them
   int n_resident_blocks = 1;  // of the device: multiprocessors times blocks of each
   int64_t state_bytes = int64_t{64} << 20;
 };
@@ -78,6 +79,7 @@ class AttentionPlan {
     int n;
     int min_end;  // least and greatest AttentionQuery::end of its queries
     int max_end;
+    int seen_end;         // of what any of them sees, in the layer that sees most
     int shared = 0;       // leading segments whose KV blocks are those of the member before it
     int first_query = 0;  // among queries_
   };
@@ -105,6 +107,7 @@ class AttentionPlan {
   }
 
   AttentionLimits limits_;
+  int most_in_small_tiles_;  // a rest of more queries is a large tile that is not full
   int first_table_ = 0;
   int64_t n_states_ = 0;
   int64_t n_states_used_ = 0;

@@ -193,7 +193,8 @@ AttentionLimits CudaBackend::attention_limits(const LayerStorage& storage) const
       .n_kv_heads = kv.n_heads,
       .head_dim = kv.head_dim,
       .widest_window = storage.window,
-      .large_tiles = has_large_tiles(attention_device_, shape_.kv_dtype, kv.head_dim),
+      .both_ways = shape_.both_ways,
+      .large_tile = large_tile(attention_device_, shape_.kv_dtype, kv.head_dim),
       .n_resident_blocks = attention_device_.n_multiprocessors * kBlocksPerMultiprocessor,
   };
 }

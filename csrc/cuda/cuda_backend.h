@@ -27,7 +27,7 @@ struct CudaOptions {
   bool graphs = true;  // decode passes are launched as graphs
 };
 
-class CudaBackend final : public Backend {
+class CudaBackend final : public Backend, public EncoderOperations {
  public:
   // name: of the device, as users know it. n_threads: of the host, which pack weights.
   CudaBackend(std::unique_ptr<Device> device, std::string name, int n_threads,
@@ -36,6 +36,9 @@ class CudaBackend final : public Backend {
   std::string device() const override { return name_; }
   std::string target() const override;
   bool has_attention_sinks() const override { return true; }
+  int max_head_dim() const override { return kLargestPaddedDim; }
+  bool takes_odd_heads() const override { return false; }  // a lane has pairs of numbers
+  bool varies_layers() const override { return true; }
   int n_threads() const override { return pool_.n_threads(); }
   // Q5_0 as int8, which holds its numbers: no kernels of its own for files of small models.
   DType kept_dtype(DType tensor) const override {
@@ -74,10 +77,15 @@ class CudaBackend final : public Backend {
                  Activations& out) override;
   void activate(const Buffer& gate_up, int n_rows, Activation kind, bool gated,
                 Activations& out) override;
+  void multiply_activated(const Buffer& gate, int n_rows, Activation kind, const Buffer& factors,
+                          int n_factors, int first, Activations& out) override;
   void scale_logits(Buffer& logits, int n_rows, float scale, float softcap) override;
   void sample(const Buffer& logits, Rows rows, std::span<Draw> draws) override;
   void download(const Buffer& from, std::span<std::byte> to) override;
   void copy_block(KvStorage& kv, int from, int to) override;
+
+  EncoderOperations* encoders() override { return this; }
+  void norm_in_place(Buffer& x, int n_rows, const Norm& norm) override;
 
   void finish(Heartbeat& heartbeat) override;
   void restart() override;
@@ -92,6 +100,11 @@ class CudaBackend final : public Backend {
     int n_in;
     DType dtype;
     bool operator==(const Product&) const = default;
+  };
+
+  struct RowsAt {
+    const float* numbers;
+    int64_t stride;
   };
 
   // Does `operation`, whose error is kept for finish(); nothing, once there is one.
@@ -112,6 +125,7 @@ class CudaBackend final : public Backend {
   KvLayer kv_layer(const KvStorage& kv, int layer) const;
   const int32_t* row_numbers(Rows rows) const;
   void gather(const Matrix& table, const int32_t* ids, Buffer& x, Store store, float scale);
+  void activate_rows(RowsAt gate, RowsAt up, int n_rows, Activation kind, Activations& out);
   void norm_whole(const Norm* norm, float* rows, int64_t row_size, int head_dim);
 
   // Whether every row of the planned pass has a sample, and they are few enough for a graph.

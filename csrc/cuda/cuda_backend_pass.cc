@@ -1,6 +1,7 @@
 // The operations of a pass.
 #include <algorithm>
 #include <bit>
+#include <limits>
 #include <utility>
 
 #include "base/error.h"
@@ -23,6 +24,12 @@ WeightPointers pointers_of(const Matrix& w) {
   return {.values = values,
           .scales = layout.scale_bytes == 0 ? nullptr : reinterpret_cast<const uint16_t*>(scales),
           .bias = w.bias.as<float>()};
+}
+
+// How far behind its own position a query sees, where its sequence goes on in the pass.
+int positions_after(const AttentionLayer& layer) {
+  if (!layer.both_ways) return 0;
+  return layer.sliding_window > 0 ? layer.sliding_window - 1 : std::numeric_limits<int>::max();
 }
 
 HeadNorm head_norm(const Norm* norm, int head_dim) {
@@ -121,6 +128,21 @@ void CudaBackend::norm(const Buffer& x, Rows rows, const Norm& norm, Activations
   });
 }
 
+// A thread reads what it writes, and writes after the last sum is there.
+void CudaBackend::norm_in_place(Buffer& x, int n_rows, const Norm& norm) {
+  attempt([&] {
+    device_->launch(norm_launch(norm.kind, DType::kF32, n_rows,
+                                {.x = x.as<float>(),
+                                 .rows = every_row_.as<int32_t>(),
+                                 .weight = norm.weight.values.as<float>(),
+                                 .bias = norm.bias.values.as<float>(),
+                                 .hidden = norm.weight.size,
+                                 .eps = norm.eps,
+                                 .out = x.as<void>(),
+                                 .row_stride = norm.weight.size}));
+  });
+}
+
 void CudaBackend::norm_add(const Buffer& y, int n_rows, const Norm& norm, Buffer& x) {
   attempt([&] {
     device_->launch(norm_rows_launch(n_rows, {.y = y.as<float>(),
@@ -130,7 +152,8 @@ void CudaBackend::norm_add(const Buffer& y, int n_rows, const Norm& norm, Buffer
                                               .eps = norm.eps,
                                               .out = x.as<float>(),
                                               .out_stride = norm.weight.size,
-                                              .adds = 1}));
+                                              .adds = 1,
+                                              .scale = norm.sum_scale}));
   });
 }
 
@@ -187,7 +210,8 @@ void CudaBackend::norm_whole(const Norm* norm, float* rows, int64_t row_size, in
                                              .eps = norm->eps,
                                              .out = rows,
                                              .out_stride = row_size,
-                                             .adds = 0}));
+                                             .adds = 0,
+                                             .scale = 1.0f}));
 }
 
 void CudaBackend::rope_and_store(Buffer& qkv, const AttentionLayer& layer, KvStorage& kv) {
@@ -200,19 +224,21 @@ void CudaBackend::rope_and_store(Buffer& qkv, const AttentionLayer& layer, KvSto
     float* const keys = qkv.as<float>() + static_cast<int64_t>(layer.n_heads) * head_dim;
     norm_whole(layer.q_norm, qkv.as<float>(), row_size, head_dim);
     norm_whole(layer.k_norm, keys, row_size, head_dim);
-    device_->launch(
-        launch_rope_store(kv.dtype, n_rows_,
-                          {.qkv = qkv.as<float>(),
-                           .rows = planned.rows.device,
-                           .n_rows = &planned.counts.device->n_rows,
-                           .cosines = rotates ? layer.rope->cosines.as<float>() : nullptr,
-                           .sines = rotates ? layer.rope->sines.as<float>() : nullptr,
-                           .q_cosines = rotates ? q_rope->cosines.as<float>() : nullptr,
-                           .q_sines = rotates ? q_rope->sines.as<float>() : nullptr,
-                           .q_norm = head_norm(layer.q_norm, head_dim),
-                           .k_norm = head_norm(layer.k_norm, head_dim),
-                           .n_heads = layer.n_heads,
-                           .kv = kv_layer(kv, layer.layer)}));
+    device_->launch(launch_rope_store(
+        kv.dtype, n_rows_,
+        {.qkv = qkv.as<float>(),
+         .rows = planned.rows.device,
+         .n_rows = &planned.counts.device->n_rows,
+         .cosines = rotates ? layer.rope->cosines.as<float>() : nullptr,
+         .sines = rotates ? layer.rope->sines.as<float>() : nullptr,
+         .q_cosines = rotates ? q_rope->cosines.as<float>() : nullptr,
+         .q_sines = rotates ? q_rope->sines.as<float>() : nullptr,
+         .q_norm = head_norm(layer.q_norm, head_dim),
+         .k_norm = head_norm(layer.k_norm, head_dim),
+         .v_norm = head_norm(layer.v_norm, head_dim),
+         .n_heads = layer.n_heads,
+         .n_computed = layer.n_heads + (layer.writes_kv ? 2 * layer.n_kv_heads : 0),
+         .kv = kv_layer(kv, layer.layer)}));
     device_->mark();
   });
 }
@@ -230,6 +256,7 @@ void CudaBackend::attention(const Buffer& qkv, const AttentionLayer& layer, cons
                            .kv = kv_layer(kv, layer.layer),
                            .n_heads = layer.n_heads,
                            .sliding_window = layer.sliding_window,
+                           .after = positions_after(layer),
                            .scale = layer.scale,
                            .softcap = layer.softcap,
                            .sinks = sinks,
@@ -261,6 +288,7 @@ void CudaBackend::attention(const Buffer& qkv, const AttentionLayer& layer, cons
                                          .n_kv_heads = layer.n_kv_heads,
                                          .head_dim = layer.head_dim,
                                          .sliding_window = layer.sliding_window,
+                                         .after = positions_after(layer),
                                          .sinks = sinks,
                                          .out = out.data.as<void>(),
                                          .out_stride = out.row_stride,
@@ -270,10 +298,26 @@ void CudaBackend::attention(const Buffer& qkv, const AttentionLayer& layer, cons
 
 void CudaBackend::activate(const Buffer& gate_up, int n_rows, Activation kind, bool gated,
                            Activations& out) {
+  const auto* gate = gate_up.as<float>();
+  const int64_t stride = int64_t{gated ? 2 : 1} * out.cols;
+  activate_rows({gate, stride}, {gated ? gate + out.cols : nullptr, stride}, n_rows, kind, out);
+}
+
+void CudaBackend::multiply_activated(const Buffer& gate, int n_rows, Activation kind,
+                                     const Buffer& factors, int n_factors, int first,
+                                     Activations& out) {
+  activate_rows({gate.as<float>(), out.cols}, {factors.as<float>() + first, n_factors}, n_rows,
+                kind, out);
+}
+
+void CudaBackend::activate_rows(RowsAt gate, RowsAt up, int n_rows, Activation kind,
+                                Activations& out) {
   attempt([&] {
     device_->launch(activate_launch(kind, activation_dtype(out.dtype), n_rows,
-                                    {.gate_up = gate_up.as<float>(),
-                                     .gated = gated ? 1 : 0,
+                                    {.gate = gate.numbers,
+                                     .gate_stride = gate.stride,
+                                     .up = up.numbers,
+                                     .up_stride = up.stride,
                                      .cols = out.cols,
                                      .out = out.data.as<void>(),
                                      .row_stride = out.row_stride}));

@@ -11,7 +11,8 @@ Launch<NormParams> norm_launch(NormKind kind, DType out_dtype, int n_rows,
 }
 
 Launch<NormRowsParams> norm_rows_launch(int n_rows, const NormRowsParams& params) {
-  return {"rms_norm_rows", {.x = static_cast<unsigned>(n_rows)}, kNormThreads, 0, params};
+  const char* kernel = params.scale == 1.0f ? "rms_norm_rows" : "rms_norm_rows_scaled";
+  return {kernel, {.x = static_cast<unsigned>(n_rows)}, kNormThreads, 0, params};
 }
 
 Launch<RoundParams> round_launch(DType out_dtype, int n_rows, const RoundParams& params) {

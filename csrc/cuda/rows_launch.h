@@ -12,7 +12,7 @@ namespace pb::cuda {
 Launch<NormParams> norm_launch(NormKind kind, DType out_dtype, int n_rows,
                                const NormParams& params);
 
-// out[r] (=|+=) RMSNorm(y[r]) of n_rows rows.
+// out[r] (=|+=) RMSNorm(y[r]) of n_rows rows, then times the scale.
 Launch<NormRowsParams> norm_rows_launch(int n_rows, const NormRowsParams& params);
 
 // out = x of n_rows rows. out_dtype: kF32, or kBF16.

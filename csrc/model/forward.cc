@@ -74,6 +74,7 @@ Forward::Forward(const ModelConfig& config, const Weights& weights, Backend& bac
                    .max_sequences = limits.n_sequences,
                    .n_positions = limits.n_positions,
                    .n_heads = config.n_heads,
+                   .both_ways = !config.causal,
                    .storages = limits.storages,
                    .vocab_size = config.vocab_size,
                    .block_size = limits.block_size,

@@ -319,6 +319,21 @@ class Loader {
   int64_t total_ = 0;
 };
 
+// Heads have sizes that the backend has attention for.
+void check_heads(const ModelConfig& config, const Backend& backend) {
+  for (int layer = 0; layer < config.n_layers; ++layer) {
+    const int size = config.shape(layer).head_dim;
+    const bool is_odd = size % 2 != 0 && !backend.takes_odd_heads();
+    if (size <= backend.max_head_dim() && !is_odd) continue;
+    const std::string field = config.layer_shapes.empty() ? "head_dim" : "layer_shapes.head_dim";
+    throw Error(ErrorCode::kConfig, "config." + field + " is " + std::to_string(size) + " (" +
+                                        config.architecture + "); device '" + backend.device() +
+                                        "' takes " + (backend.takes_odd_heads() ? "" : "even ") +
+                                        "sizes up to " + std::to_string(backend.max_head_dim()) +
+                                        ": use device='cpu'");
+  }
+}
+
 }  // namespace
 
 Weights load_weights(const ModelConfig& config, const TensorMap& tensors, DType dtype,
@@ -338,6 +353,7 @@ Weights load_weights(const ModelConfig& config, const TensorMap& tensors, DType 
   if (config.varies_layers() && !backend.varies_layers()) {
     refuse("layers of unlike shapes, shared keys and values, or inputs of layers");
   }
+  check_heads(config, backend);
   const auto load = [&](PackedReader* reader, PackedWriter* writer) {
     return Loader(config, tensors, dtype, backend, options, reader, writer).load();
   };

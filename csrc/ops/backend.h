@@ -16,6 +16,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <span>
 #include <string>
@@ -39,6 +40,7 @@ struct PassShape {
   int max_sequences = 0;
   int n_positions = 0;  // of a sequence
   int n_heads = 0;
+  bool both_ways = false;                   // as of AttentionLayer, of all layers
   std::vector<LayerStorage> storages = {};  // of KV; at least one
   int vocab_size = 0;
   int block_size = 0;  // of KV
@@ -92,6 +94,9 @@ class Backend {
   }
   // Whether attention takes sinks.
   virtual bool has_attention_sinks() const { return false; }
+  // The widest heads that attention takes, and whether their size may be odd.
+  virtual int max_head_dim() const { return std::numeric_limits<int>::max(); }
+  virtual bool takes_odd_heads() const { return true; }
   // Whether layers may differ in more than windows and frequencies: in the sizes of heads, in
   // whether they write KV, in Norm::sum_scale; and whether there are v_norm and multiply_activated.
   virtual bool varies_layers() const { return false; }

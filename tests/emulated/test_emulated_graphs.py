@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from emulated_engine import DENSE, SEGMENT, VARIED, VOCAB, WITH_EXPERTS, load_engine, tokens_of
+from emulated_engine import DENSE, SEGMENT, VOCAB, WITH_EXPERTS, load_engine, tokens_of
 
 from pybatcher.errors import ConfigError
 from pybatcher.testing.checkpoints import make_checkpoint
@@ -38,11 +38,4 @@ def test_graphs_change_no_bit(
 def test_experts_are_refused(architecture: str, tmp_path: Path) -> None:
     path = make_checkpoint(tmp_path, architecture, tokenizer=False, vocab_size=VOCAB)
     with pytest.raises(ConfigError, match=f"cannot run mixtures of experts .{architecture}"):
-        load_engine(path, dtype="bf16", n_ubatch=64)
-
-
-@pytest.mark.parametrize("architecture", VARIED)
-def test_layers_that_vary_are_refused(architecture: str, tmp_path: Path) -> None:
-    path = make_checkpoint(tmp_path, architecture, tokenizer=False, vocab_size=VOCAB)
-    with pytest.raises(ConfigError, match=f"cannot run layers of unlike shapes.*{architecture}"):
         load_engine(path, dtype="bf16", n_ubatch=64)

@@ -12,7 +12,7 @@ from encoder_shapes import encoder_shape
 from engine_helpers import TARGETS
 from numpy.typing import NDArray
 
-from pybatcher import ConfigError, InvalidRequestError, RequestTooLongError
+from pybatcher import InvalidRequestError, RequestTooLongError
 from pybatcher.engine import Engine
 from pybatcher.scheduling.plan import Pooling, StepEntry, StepPlan
 from pybatcher.testing.checkpoints import ENCODERS, make_checkpoint, make_module
@@ -127,9 +127,3 @@ def test_what_an_encoder_cannot_do(tmp_path: Path) -> None:
     assert (engine.embed(copy, [1] * 48, "cls") == whole).all()
     engine.check_integrity()
     engine.close()
-
-
-def test_cuda_says_no_by_name(tmp_path: Path) -> None:
-    make_checkpoint(tmp_path, "bert", tokenizer=False)
-    with pytest.raises(ConfigError, match="cuda"):
-        Engine.load(tmp_path, device="cuda")

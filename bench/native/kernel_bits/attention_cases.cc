@@ -18,7 +18,8 @@ std::vector<float> joined(const std::vector<std::vector<float>>& rows) {
 std::string title(const AttentionCase& c) {
   return std::string("attention ") + dtype_name(c.kv) + " of heads of " +
          std::to_string(c.head_dim) + (c.sliding_window > 0 ? ", in a window" : "") +
-         (c.softcap > 0 ? ", capped" : "") + (c.sinks.empty() ? "" : ", with sinks");
+         (c.softcap > 0 ? ", capped" : "") + (c.sinks.empty() ? "" : ", with sinks") +
+         (c.both_ways ? ", both ways" : "");
 }
 
 // The last rows of one sequence: by tiles of both sizes, its segments in one item and apart.
@@ -75,9 +76,9 @@ void run_company(Cases& cases, AttentionCase c) {
 
 void run_attention_cases(Cases& cases) {
   for (const DType kv : kTypes) {
-    const std::vector<int> head_dims = cases.is_small()
-                                           ? std::vector<int>{64, 80, 128, 256}
-                                           : std::vector<int>{2, 16, 64, 80, 96, 128, 200, 256};
+    const std::vector<int> head_dims =
+        cases.is_small() ? std::vector<int>{64, 80, 128, 256, 512}
+                         : std::vector<int>{2, 16, 64, 80, 96, 128, 200, 256, 320, 512};
     for (const int head_dim : head_dims) {
       AttentionCase c;
       c.kv = kv;
@@ -98,6 +99,9 @@ void run_attention_cases(Cases& cases) {
     sunk.kv = kv;
     sunk.sinks = {0.5f, -3.0f, 20.0f, 1.0f};
     run_cuts(cases, sunk, 300, 3);
+    AttentionCase seen_from_both_sides = windowed;
+    seen_from_both_sides.both_ways = true;
+    run_cuts(cases, seen_from_both_sides, 300, 300);
     run_company(cases, {.kv = kv});
   }
 }

@@ -40,6 +40,7 @@ std::vector<std::byte> rotate_and_store(DType kv, int head_dim, int layer_norm) 
   DeviceArray<float> qkv(numbers.floats(rows.size() * row_size, 2.0f));
   const DeviceArray<float> q_weight(numbers.floats(head_dim)), q_bias(numbers.floats(head_dim));
   const DeviceArray<float> k_weight(numbers.floats(head_dim)), k_bias(numbers.floats(head_dim));
+  const DeviceArray<float> v_weight(numbers.floats(head_dim));
   const DeviceArray<cuda::AttentionRow> device_rows(rows);
   const DeviceArray<int32_t> n_rows(std::vector<int32_t>{static_cast<int32_t>(rows.size())});
   const DeviceArray<float> device_cosines(cosines), device_sines(sines);
@@ -57,7 +58,9 @@ std::vector<std::byte> rotate_and_store(DType kv, int head_dim, int layer_norm) 
        .q_sines = device_sines.get(),
        .q_norm = {normed ? q_weight.get() : nullptr, q_bias.get(), 1e-5f, layer_norm > 0 ? 1 : 0},
        .k_norm = {normed ? k_weight.get() : nullptr, k_bias.get(), 1e-5f, layer_norm > 0 ? 1 : 0},
+       .v_norm = {normed ? v_weight.get() : nullptr, nullptr, 1e-5f, 0},
        .n_heads = kHeads,
+       .n_computed = kHeads + 2 * kKvHeads,
        .kv = {stored.get(), scales.get(), kKvHeads, kBlockShift, head_dim}}));
   std::vector<std::byte> all;
   const auto add = [&all](const auto& values) {
@@ -75,7 +78,7 @@ std::vector<std::byte> rotate_and_store(DType kv, int head_dim, int layer_norm) 
 void run_rope_cases(Cases& cases) {
   constexpr const char* kNorms[] = {"", ", rms_norm", ", layer_norm"};
   for (const DType kv : {DType::kF32, DType::kBF16, DType::kF16, DType::kInt8}) {
-    for (const int head_dim : {6, 64, 128, 256}) {
+    for (const int head_dim : {6, 64, 128, 256, 512}) {
       for (const int layer_norm : {-1, 0, 1}) {
         const std::string name = std::string("rope_store ") + dtype_name(kv) + " of heads of " +
                                  std::to_string(head_dim) + kNorms[layer_norm + 1];

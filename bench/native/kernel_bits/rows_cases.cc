@@ -62,14 +62,14 @@ void run_norm(Cases& cases, NormKind kind, DType dtype, int hidden) {
   });
 }
 
-void run_norm_rows(Cases& cases, int hidden, bool adds) {
+void run_norm_rows(Cases& cases, int hidden, bool adds, float scale = 1.0f) {
   constexpr int kRows = 5;
   const auto width = static_cast<size_t>(hidden);
   const std::vector<float> y = Numbers(5).floats(kRows * width, 3.0f);
   const std::vector<float> x = Numbers(6).floats(kRows * width, 3.0f);
   const std::vector<float> weight = Numbers(7).floats(hidden);
-  const std::string name =
-      std::string("rms_norm_rows of ") + std::to_string(hidden) + (adds ? ", added" : "");
+  const std::string name = std::string("rms_norm_rows of ") + std::to_string(hidden) +
+                           (adds ? ", added" : "") + (scale == 1.0f ? "" : ", scaled");
   run_together_and_alone(cases, name, kRows, [&](std::vector<int32_t> rows) {
     std::vector<float> own_y, own_x;
     for (const int32_t row : rows) {
@@ -86,7 +86,8 @@ void run_norm_rows(Cases& cases, int hidden, bool adds) {
                                                                       .eps = 1e-5f,
                                                                       .out = out.get(),
                                                                       .out_stride = hidden,
-                                                                      .adds = adds ? 1 : 0}));
+                                                                      .adds = adds ? 1 : 0,
+                                                                      .scale = scale}));
     return bytes_of_numbers(out.host());
   });
 }
@@ -142,8 +143,10 @@ void run_activation(Cases& cases, Activation kind, const char* kind_name, DType 
     const DeviceArray<float> gate_up(own);
     DeviceArray<std::byte> out(rows.size() * kStride * bytes_of(dtype));
     launch_one(cuda::activate_launch(kind, dtype, static_cast<int>(rows.size()),
-                                     {.gate_up = gate_up.get(),
-                                      .gated = gated ? 1 : 0,
+                                     {.gate = gate_up.get(),
+                                      .gate_stride = static_cast<int64_t>(width),
+                                      .up = gated ? gate_up.get() + kCols : nullptr,
+                                      .up_stride = static_cast<int64_t>(width),
                                       .cols = kCols,
                                       .out = out.get(),
                                       .row_stride = kStride}));
@@ -157,6 +160,7 @@ void run_rows_cases(Cases& cases) {
   for (const int hidden : {7, 257, 4096}) {
     run_norm_rows(cases, hidden, false);
     run_norm_rows(cases, hidden, true);
+    run_norm_rows(cases, hidden, true, 0.7f);
   }
   for (const float softcap : {0.0f, 20.0f}) run_scale_logits(cases, softcap);
   for (const DType dtype : {DType::kF32, DType::kBF16}) {

@@ -17,7 +17,8 @@ namespace {
   PB_ATTENTION(kv, Kv, 64)        \
   PB_ATTENTION(kv, Kv, 96)        \
   PB_ATTENTION(kv, Kv, 128)       \
-  PB_ATTENTION(kv, Kv, 256)
+  PB_ATTENTION(kv, Kv, 256)       \
+  PB_ATTENTION(kv, Kv, 512)
 
 PB_ATTENTION_DIMS(bf16, Bf16Kv)
 PB_ATTENTION_DIMS(f16, F16Kv)

@@ -9,7 +9,9 @@
 namespace pb::cuda {
 namespace {
 
-constexpr int kDimsOfThread = kLargestPaddedDim / kTileThreads;  // of values, that a thread adds up
+constexpr int kDimsOfThread = 2;  // of values, that a thread adds up
+static_assert(kDimsOfThread * f32_threads(false) == 256);
+static_assert(kDimsOfThread * f32_threads(true) == kLargestPaddedDim);
 
 // Rows of one kv head's keys and values.
 struct KvRows {
@@ -25,19 +27,23 @@ struct KvRows {
   }
 };
 
-// scores[i][position - first of the segment] for 64 positions, of which [begin, end) are seen.
+// scores[i][position - first of the segment] for a chunk of positions, of which [begin, end) are
+// seen.
+template <bool kWide>
 __device__ __forceinline__ void score_chunk_f32(const KvRows& rows, int chunk, int begin, int end,
                                                 float softcap, const SharedF32& shared) {
+  constexpr int kThreads = f32_threads(kWide);
+  constexpr int kChunk = f32_chunk(kWide);
   const int thread = static_cast<int>(threadIdx.x);
   const int head_dim = rows.kv.head_dim;
-  for (int at = thread / 32; at < kChunk; at += kTileThreads / 32) {
+  for (int at = thread / 32; at < kChunk; at += kThreads / 32) {
     const int position = chunk * kChunk + at;
     if (position < begin || position >= end) continue;
     const float* const key = rows.row(position, false);
     for (int d = thread % 32; d < head_dim; d += 32) shared.keys[at * (head_dim + 1) + d] = key[d];
   }
   __syncthreads();
-  constexpr int kQueries = kSmallTile * kChunk / kTileThreads;  // of a thread
+  constexpr int kQueries = kSmallTile * kChunk / kThreads;  // of a thread
   const int at = thread % kChunk;
   const int position = chunk * kChunk + at;
   const int first_query = thread / kChunk * kQueries;
@@ -59,11 +65,13 @@ __device__ __forceinline__ void score_chunk_f32(const KvRows& rows, int chunk, i
   __syncthreads();
 }
 
-// Scores become weights; each warp has every fourth query. A lane's positions are 32 apart from the
+// Scores become weights; warps take queries in turn. A lane's positions are 32 apart from the
 // segment's first one on, whatever the query sees of them.
+template <bool kWide>
 __device__ __forceinline__ void softmax_f32(int segment, const SharedF32& shared) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
-  for (int i = static_cast<int>(threadIdx.x) / 32; i < kSmallTile; i += kTileThreads / 32) {
+  constexpr int kWarps = f32_threads(kWide) / 32;
+  for (int i = static_cast<int>(threadIdx.x) / 32; i < kSmallTile; i += kWarps) {
     if (!sees_segment(shared.begin[i], shared.end[i], segment)) continue;
     const int begin = shared.begin[i] - segment * kSegment;
     const int end = shared.end[i] - segment * kSegment;
@@ -97,11 +105,12 @@ struct ValuesF32 {
   float total[kSmallTile][kDimsOfThread];
 };
 
+template <bool kWide>
 __device__ __forceinline__ void add_values_f32(const KvRows& rows, int begin, int end,
                                                const SharedF32& shared, ValuesF32& values) {
 #pragma unroll
   for (int c = 0; c < kDimsOfThread; ++c) {
-    const int column = static_cast<int>(threadIdx.x) + c * kTileThreads;
+    const int column = static_cast<int>(threadIdx.x) + c * f32_threads(kWide);
 #pragma unroll
     for (int i = 0; i < kSmallTile; ++i) values.part[i][c] = 0.0f;
     if (column >= rows.kv.head_dim) continue;
@@ -118,6 +127,7 @@ __device__ __forceinline__ void add_values_f32(const KvRows& rows, int begin, in
   }
 }
 
+template <bool kWide>
 __device__ __forceinline__ void end_segment_f32(const AttentionParams& p, const AttentionItem& item,
                                                 int kv_head, int segment, const SharedF32& shared,
                                                 ValuesF32& values) {
@@ -138,7 +148,7 @@ __device__ __forceinline__ void end_segment_f32(const AttentionParams& p, const 
     float* const state = p.states + number * (head_dim + 2);
 #pragma unroll
     for (int c = 0; c < kDimsOfThread; ++c) {
-      const int column = thread + c * kTileThreads;
+      const int column = thread + c * f32_threads(kWide);
       if (column < head_dim) state[column] = values.part[i][c];
     }
     if (thread == 0) {
@@ -148,19 +158,22 @@ __device__ __forceinline__ void end_segment_f32(const AttentionParams& p, const 
   }
 }
 
+template <bool kWide>
 __device__ __forceinline__ void attend_item_f32(const AttentionParams& p, const AttentionItem& item,
                                                 int kv_head, const SharedF32& shared) {
+  constexpr int kThreads = f32_threads(kWide);
+  constexpr int kChunk = f32_chunk(kWide);
   const int thread = static_cast<int>(threadIdx.x);
   const int head_dim = p.kv.head_dim;
   const int group = p.n_heads / p.kv.n_kv_heads;
   const int64_t row_size = static_cast<int64_t>(p.n_heads + 2 * p.kv.n_kv_heads) * head_dim;
   const int first = begin_of(item.min_end, p.sliding_window);
   const int begin = first > item.first_segment * kSegment ? first : item.first_segment * kSegment;
-  const int end =
-      item.max_end < item.end_segment * kSegment ? item.max_end : item.end_segment * kSegment;
+  const int seen_end = end_of(item.max_end, item.limit, p.after);
+  const int end = seen_end < item.end_segment * kSegment ? seen_end : item.end_segment * kSegment;
   if (begin >= end) return;
 
-  for (int i = thread; i < kSmallTile * head_dim; i += kTileThreads) {
+  for (int i = thread; i < kSmallTile * head_dim; i += kThreads) {
     const int at = i / head_dim;
     float x = 0.0f;
     if (at < item.n_queries) {
@@ -171,10 +184,10 @@ __device__ __forceinline__ void attend_item_f32(const AttentionParams& p, const 
     shared.q[i] = x;
   }
   if (thread < kSmallTile) {
-    const bool used = thread < item.n_queries;
-    const int own_end = used ? p.queries[item.first_query + thread].end : 0;
-    shared.end[thread] = own_end;
-    shared.begin[thread] = begin_of(own_end, p.sliding_window);
+    AttentionQuery query{};
+    if (thread < item.n_queries) query = p.queries[item.first_query + thread];
+    shared.begin[thread] = begin_of(query.end, p.sliding_window);
+    shared.end[thread] = end_of(query.end, query.limit, p.after);
     shared.total_greatest[thread] = minus_infinity();
     shared.total_sum[thread] = 0.0f;
   }
@@ -190,11 +203,11 @@ __device__ __forceinline__ void attend_item_f32(const AttentionParams& p, const 
     const int from = segment * kSegment > begin ? segment * kSegment : begin;
     const int until = (segment + 1) * kSegment < end ? (segment + 1) * kSegment : end;
     for (int chunk = from / kChunk; chunk * kChunk < until; ++chunk) {
-      score_chunk_f32(rows, chunk, from, until, p.softcap, shared);
+      score_chunk_f32<kWide>(rows, chunk, from, until, p.softcap, shared);
     }
-    softmax_f32(segment, shared);
-    add_values_f32(rows, from, until, shared, values);
-    end_segment_f32(p, item, kv_head, segment, shared, values);
+    softmax_f32<kWide>(segment, shared);
+    add_values_f32<kWide>(rows, from, until, shared, values);
+    end_segment_f32<kWide>(p, item, kv_head, segment, shared, values);
     __syncthreads();  // before weights and sums are made anew
   }
   if (item.split != 0) return;
@@ -208,7 +221,7 @@ __device__ __forceinline__ void attend_item_f32(const AttentionParams& p, const 
     const float factor = add_sink(p.sinks, head, shared.total_greatest[i], sum);
 #pragma unroll
     for (int c = 0; c < kDimsOfThread; ++c) {
-      const int column = thread + c * kTileThreads;
+      const int column = thread + c * f32_threads(kWide);
       if (column >= head_dim) continue;
       store_output(p.out, p.out_bf16, at + column, values.total[i][c] * factor / sum);
     }
@@ -216,13 +229,21 @@ __device__ __forceinline__ void attend_item_f32(const AttentionParams& p, const 
   __syncthreads();  // before the next item's queries take the place of these
 }
 
-PB_LARGE_KERNEL(attention_f32_small, AttentionParams, kTileThreads) {
+template <bool kWide>
+__device__ __forceinline__ void attend_items_f32(const AttentionParams& p) {
   SharedArrays arrays;
-  const SharedF32 shared = take_f32(arrays, p.kv.head_dim);
+  const SharedF32 shared = take_f32(arrays, p.kv.head_dim, kWide);
   const int n = *p.n_items * p.kv.n_kv_heads;
   for (int i = static_cast<int>(blockIdx.x); i < n; i += static_cast<int>(gridDim.x)) {
-    attend_item_f32(p, p.items[i / p.kv.n_kv_heads], i % p.kv.n_kv_heads, shared);
+    attend_item_f32<kWide>(p, p.items[i / p.kv.n_kv_heads], i % p.kv.n_kv_heads, shared);
   }
+}
+
+PB_LARGE_KERNEL(attention_f32_small, AttentionParams, f32_threads(false)) {
+  attend_items_f32<false>(p);
+}
+PB_LARGE_KERNEL(attention_f32_512_small, AttentionParams, f32_threads(true)) {
+  attend_items_f32<true>(p);
 }
 
 }  // namespace

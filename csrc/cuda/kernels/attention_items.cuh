@@ -13,7 +13,7 @@ __device__ __forceinline__ void load_queries(const AttentionParams& p, const Att
   constexpr int kPairs = Tile::kDim / 2;
   const int group = p.n_heads / p.kv.n_kv_heads;
   const int64_t row_size = static_cast<int64_t>(p.n_heads + 2 * p.kv.n_kv_heads) * p.kv.head_dim;
-#pragma unroll 2
+#pragma unroll Tile::kUnrolled
   for (int i = static_cast<int>(threadIdx.x); i < Tile::kQueries * kPairs; i += Tile::kThreads) {
     const int at = i / kPairs;
     const int d = i % kPairs * 2;
@@ -31,11 +31,13 @@ __device__ __forceinline__ void load_queries(const AttentionParams& p, const Att
 template <typename Tile>
 __device__ __forceinline__ void attend_item(const AttentionParams& p, const AttentionItem& item,
                                             int kv_head, const SharedTile& shared) {
+  constexpr int kChunk = Tile::kChunk;
   const int first = begin_of(item.min_end, p.sliding_window);
   const int item_begin = item.first_segment * kSegment;
   const int item_end = item.end_segment * kSegment;
   const int begin = first > item_begin ? first : item_begin;  // what any query sees
-  const int end = item.max_end < item_end ? item.max_end : item_end;
+  const int seen_end = end_of(item.max_end, item.limit, p.after);
+  const int end = seen_end < item_end ? seen_end : item_end;
   if (begin >= end) return;
 
   WarpTile<Tile> warp;
@@ -91,7 +93,8 @@ __device__ __forceinline__ void attend_items(const AttentionParams& p) {
 template <typename Kv, int kDim>
 using SmallTile = Tile<Kv, kDim, 1, 4>;
 template <typename Kv, int kDim>
-using LargeTile = Tile<Kv, kDim, 4, large_tile_threads(kDim) / 128>;
+using LargeTile =
+    Tile<Kv, kDim, large_tile_of(kDim) / 16, large_tile_threads(kDim) / (2 * large_tile_of(kDim))>;
 
 }  // namespace
 }  // namespace pb::cuda

@@ -14,7 +14,7 @@ PB_LARGE_KERNEL(attention_merge, MergeParams, kTileThreads) {
     const int kv_head = i % p.n_kv_heads;
     const AttentionQuery query = p.queries[p.split_queries[i / p.n_kv_heads]];
     const int first = begin_of(query.end, p.sliding_window) / kSegment;
-    const int last = (query.end - 1) / kSegment;
+    const int last = (end_of(query.end, query.limit, p.after) - 1) / kSegment;
     const float* const states =
         p.states + (kv_head * p.n_states + query.first_state) * int64_t{stride};
     const int64_t head = kv_head * group + query.head;

@@ -14,13 +14,13 @@ PB_HOST_DEVICE constexpr int padded_stride(int padded_dim) { return padded_dim +
 
 // Of a tile kernel. head_dim is padded to padded_dim, a row of 16 bits to padded_stride.
 struct SharedTile {
-  float* totals;       // (queries, padded_dim), in an order of the lanes' own
+  float* totals;       // (queries, padded_dim), in an order of the lanes' own; none of wide heads
   uint16_t* q;         // (queries, padded_stride)
-  uint16_t* keys;      // (kChunk, padded_stride)
+  uint16_t* keys;      // (chunk, padded_stride)
   uint16_t* values;    // likewise; of int8 the same array, in which they take turns
-  int8_t* raw_keys;    // (kChunk, padded_dim), of int8 alone, as what follows
+  int8_t* raw_keys;    // (chunk, padded_dim), of int8 alone, as what follows
   int8_t* raw_values;  // likewise
-  float* key_scales;   // (kChunk)
+  float* key_scales;   // (chunk)
   float* value_scales;
 };
 
@@ -30,20 +30,20 @@ PB_HOST_DEVICE constexpr SharedTile take_tile(Arrays& arrays, int queries, int p
   const auto stride = static_cast<size_t>(padded_stride(padded_dim));
   const auto dim = static_cast<size_t>(padded_dim);
   const auto n_queries = static_cast<size_t>(queries);
-  constexpr size_t kPositions = kChunk;
+  const auto n_positions = static_cast<size_t>(chunk_of(padded_dim));
   SharedTile tile{};
-  tile.totals = arrays.template take<float>(n_queries * dim);
+  if (!is_wide(padded_dim)) tile.totals = arrays.template take<float>(n_queries * dim);
   tile.q = arrays.template take<uint16_t>(n_queries * stride);
-  tile.keys = arrays.template take<uint16_t>(kPositions * stride);
+  tile.keys = arrays.template take<uint16_t>(n_positions * stride);
   if (!int8) {
-    tile.values = arrays.template take<uint16_t>(kPositions * stride);
+    tile.values = arrays.template take<uint16_t>(n_positions * stride);
     return tile;
   }
   tile.values = tile.keys;
-  tile.raw_keys = arrays.template take<int8_t>(kPositions * dim);
-  tile.raw_values = arrays.template take<int8_t>(kPositions * dim);
-  tile.key_scales = arrays.template take<float>(kPositions);
-  tile.value_scales = arrays.template take<float>(kPositions);
+  tile.raw_keys = arrays.template take<int8_t>(n_positions * dim);
+  tile.raw_values = arrays.template take<int8_t>(n_positions * dim);
+  tile.key_scales = arrays.template take<float>(n_positions);
+  tile.value_scales = arrays.template take<float>(n_positions);
   return tile;
 }
 
@@ -53,10 +53,10 @@ struct MergeFactors {
   float part;
 };
 
-// Of the kernel for f32.
+// Of a kernel for f32.
 struct SharedF32 {
   float* q;       // (kSmallTile, head_dim)
-  float* keys;    // (kChunk, head_dim + 1): neighbours in position lie in different banks
+  float* keys;    // (chunk, head_dim + 1): neighbours in position lie in different banks
   float* scores;  // (kSmallTile, kSegment), then weights
   // (kSmallTile) each:
   float* greatest;        // of the segment
@@ -69,12 +69,12 @@ struct SharedF32 {
 };
 
 template <typename Arrays>
-PB_HOST_DEVICE constexpr SharedF32 take_f32(Arrays& arrays, int head_dim) {
+PB_HOST_DEVICE constexpr SharedF32 take_f32(Arrays& arrays, int head_dim, bool wide) {
   const auto dim = static_cast<size_t>(head_dim);
   constexpr size_t kQueries = kSmallTile;
   SharedF32 shared{};
   shared.q = arrays.template take<float>(kQueries * dim);
-  shared.keys = arrays.template take<float>(size_t{kChunk} * (dim + 1));
+  shared.keys = arrays.template take<float>(static_cast<size_t>(f32_chunk(wide)) * (dim + 1));
   shared.scores = arrays.template take<float>(kQueries * kSegment);
   shared.greatest = arrays.template take<float>(kQueries);
   shared.sum = arrays.template take<float>(kQueries);

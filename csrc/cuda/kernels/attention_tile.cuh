@@ -1,11 +1,12 @@
 // Attention over a paged KV cache on tensor cores, one arithmetic for one row and for many.
 //
-// Positions are taken 64 at a time, cut by absolute position: scores of the queries by mma over
-// head_dim, weights relative to the greatest score so far, values by mma over positions. After 256
-// positions the state is complete: it is written, or merged with those before it. A tile's other
-// queries change no bit of a query: an mma's rows are independent, a position that a query does not
-// see has the weight 0 there, and 0 times a finite value adds nothing. Where a value that only some
-// see is not finite, each query's values are added alone, with zeros for what it does not see.
+// Positions are taken a chunk at a time, cut by absolute position: scores of the queries by mma
+// over head_dim, weights relative to the greatest score so far, values by mma over positions. After
+// 256 positions the state is complete: it is written, or merged with those before it. A tile's
+// other queries change no bit of a query: an mma's rows are independent, a position that a query
+// does not see has the weight 0 there, and 0 times a finite value adds nothing. Where a value that
+// only some see is not finite, each query's values are added alone, with zeros for what it does not
+// see.
 #pragma once
 
 #include "cuda/kernels/kv_tiles.cuh"
@@ -15,11 +16,33 @@
 namespace pb::cuda {
 namespace {
 
+// A lane's values of all segments so far, (kColumnTiles, 4): in shared memory, kThreads apart, or
+// in registers.
+template <typename Tile, bool = Tile::kTotalsInRegisters>
+struct LaneTotals {
+  float* values;
+
+  __device__ __forceinline__ void take(float* shared_totals) {
+    values = shared_totals + threadIdx.x;
+  }
+  __device__ __forceinline__ float& at(int tile, int i) {
+    return values[(tile * 4 + i) * Tile::kThreads];
+  }
+};
+template <typename Tile>
+struct LaneTotals<Tile, true> {
+  float values[Tile::kColumnTiles][4];
+
+  __device__ __forceinline__ void take(float*) {}
+  __device__ __forceinline__ float& at(int tile, int i) { return values[tile][i]; }
+};
+
 // A warp's share of a tile: 16 queries and some columns of their values. A lane has two queries,
 // l / 4 and l / 4 + 8, and of every eight positions or columns 2 (l % 4) and the next.
 template <typename Tile>
 struct WarpTile {
   using Kv = typename Tile::Kv;
+  static constexpr int kChunk = Tile::kChunk;
 
   int lane;
   int first_query;   // of the tile's
@@ -33,8 +56,8 @@ struct WarpTile {
   unsigned weights[kChunk / 16][4];  // as fragments of an mma
   float values[Tile::kColumnTiles][4];
   float greatest[2];
-  float sum[2];         // this lane's positions only
-  float* total_values;  // this lane's (kColumnTiles * 4), kThreads apart; in shared memory
+  float sum[2];  // this lane's positions only
+  LaneTotals<Tile> totals;
   float total_greatest[2];
   float total_sum[2];
 
@@ -54,8 +77,9 @@ struct WarpTile {
       const int i = first_query + lane / 4 + 8 * r;
       begin[r] = end[r] = 0;
       if (i >= item.n_queries) continue;
-      end[r] = p.queries[item.first_query + i].end;
-      begin[r] = begin_of(end[r], p.sliding_window);
+      const AttentionQuery query = p.queries[item.first_query + i];
+      begin[r] = begin_of(query.end, p.sliding_window);
+      end[r] = end_of(query.end, query.limit, p.after);
       any_begin = begin[r] < any_begin ? begin[r] : any_begin;
       any_end = end[r] > any_end ? end[r] : any_end;
       common_begin = begin[r] > common_begin ? begin[r] : common_begin;
@@ -86,12 +110,8 @@ struct WarpTile {
     }
   }
 
-  __device__ __forceinline__ float& total_value(int tile, int i) const {
-    return total_values[(tile * 4 + i) * Tile::kThreads];
-  }
-
   __device__ __forceinline__ void begin_total(float* shared_totals) {
-    total_values = shared_totals + threadIdx.x;
+    totals.take(shared_totals);
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       total_greatest[r] = minus_infinity();
@@ -100,7 +120,7 @@ struct WarpTile {
 #pragma unroll
     for (int t = 0; t < Tile::kColumnTiles; ++t) {
 #pragma unroll
-      for (int i = 0; i < 4; ++i) total_value(t, i) = 0.0f;
+      for (int i = 0; i < 4; ++i) totals.at(t, i) = 0.0f;
     }
   }
 
@@ -304,7 +324,7 @@ struct WarpTile {
         for (int t = 0; t < Tile::kColumnTiles; ++t) {
 #pragma unroll
           for (int i = 2 * r; i < 2 * r + 2; ++i) {
-            float& total = total_value(t, i);
+            float& total = totals.at(t, i);
             total = merge_value(factors, total, values[t][i] + 0.0f);
           }
         }
@@ -328,7 +348,7 @@ struct WarpTile {
   }
 
   __device__ __forceinline__ void store(const AttentionParams& p, const AttentionItem& item,
-                                        int kv_head) const {
+                                        int kv_head) {
     const int group = p.n_heads / p.kv.n_kv_heads;
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
@@ -345,7 +365,7 @@ struct WarpTile {
         for (int j = 0; j < 2; ++j) {
           if (column(t, j) >= p.kv.head_dim) continue;
           store_output(p.out, p.out_bf16, at + column(t, j),
-                       total_value(t, 2 * r + j) * factor / sum_of_all);
+                       totals.at(t, 2 * r + j) * factor / sum_of_all);
         }
       }
     }

@@ -1,4 +1,5 @@
-// Keys and values on their way from their KV blocks to shared memory, 64 positions at a time.
+// Keys and values on their way from their KV blocks to shared memory, a chunk of positions at a
+// time.
 //
 // One copy is always under way while what came before it is multiplied: values while scores are
 // made of keys, the next keys while values are added up. int8 is copied as it is, and expanded to
@@ -17,6 +18,10 @@ template <typename Kv_, int kPaddedDim, int kWarpsM_, int kWarpsN_>
 struct Tile {
   using Kv = Kv_;
   static constexpr int kDim = kPaddedDim;
+  static constexpr int kChunk = chunk_of(kDim);
+  static constexpr bool kTotalsInRegisters = is_wide(kDim);
+  static constexpr int kUnrolled =
+      kTotalsInRegisters ? 1 : 2;  // of loops that copy: else it spills
   static constexpr int kWarpsM = kWarpsM_;
   static constexpr int kWarpsN = kWarpsN_;
   static constexpr int kQueries = 16 * kWarpsM;
@@ -24,6 +29,7 @@ struct Tile {
   static constexpr int kStride = padded_stride(kDim);
   static constexpr int kColumns = kDim / kWarpsN;
   static constexpr int kColumnTiles = kColumns / 8;
+  static_assert(kSegment % kChunk == 0);
   static_assert(kDim % 16 == 0 && kColumns % 8 == 0 && kThreads >= 2 * kChunk);
 };
 
@@ -32,6 +38,7 @@ template <typename Tile>
 class KvTiles {
  public:
   using Number = typename Tile::Kv::Number;
+  static constexpr int kChunk = Tile::kChunk;
 
   __device__ __forceinline__ KvTiles(const KvLayer& kv, const int32_t* block_table, int kv_head,
                                      int begin, int end, const SharedTile& shared)
@@ -136,7 +143,7 @@ class KvTiles {
     const int thread = static_cast<int>(threadIdx.x);
     const int first = chunk * kChunk;
     if (head_dim_ % kPerPiece == 0) {
-#pragma unroll 2
+#pragma unroll Tile::kUnrolled
       for (int i = thread; i < kChunk * kPieces; i += Tile::kThreads) {
         const int position = first + i / kPieces;
         const int d = i % kPieces * kPerPiece;
@@ -167,7 +174,8 @@ class KvTiles {
   __device__ __forceinline__ void expand(const int8_t* raw) {
     constexpr int kWords = Tile::kDim / 4;  // of a row
     const auto* words = reinterpret_cast<const unsigned*>(raw);
-#pragma unroll 4
+    constexpr int kUnrolled = Tile::kTotalsInRegisters ? 1 : 4;
+#pragma unroll kUnrolled
     for (int i = static_cast<int>(threadIdx.x); i < kChunk * kWords; i += Tile::kThreads) {
       const unsigned word = words[i];
       uint2 numbers;

@@ -6,12 +6,19 @@
 
 #include <cstdint>
 
+#include "cuda/kernels/shared_bytes.h"
+
 namespace pb::cuda {
 
 inline constexpr int kSegment = 256;  // positions of a softmax state, cut by absolute position
-inline constexpr int kChunk = 64;     // positions in shared memory at a time; divides kSegment
 inline constexpr int kSmallTile = 16;
-inline constexpr int kLargeTile = 64;
+
+// By padded head size. The widest heads have tiles that go into the 99 KiB of shared memory that a
+// block has on any GPU: fewer positions at a time, fewer queries, and totals in registers.
+PB_HOST_DEVICE constexpr bool is_wide(int padded_dim) { return padded_dim > 256; }
+// Positions in shared memory at a time; divides kSegment. Part of the order of sums.
+PB_HOST_DEVICE constexpr int chunk_of(int padded_dim) { return is_wide(padded_dim) ? 32 : 64; }
+PB_HOST_DEVICE constexpr int large_tile_of(int padded_dim) { return is_wide(padded_dim) ? 32 : 64; }
 
 // One row of the batch. slot: KV block * block_size + place in it.
 struct AttentionRow {
@@ -23,11 +30,13 @@ struct AttentionRow {
 struct AttentionQuery {
   int32_t row;
   int32_t head;         // of the q heads that share a kv head
-  int32_t end;          // it sees positions before this one
+  int32_t end;          // behind its own position
+  int32_t limit;        // behind the last position that its sequence has in the pass
   int32_t first_state;  // its state of segment s is number first_state + s, where it is split
 };
 
-// Up to 16 (small) or 64 (large) queries over one range of positions, in the same KV blocks.
+// Up to 16 (small) or large_tile_of() (large) queries over one range of positions, in the same KV
+// blocks.
 struct AttentionItem {
   int32_t first_query;
   int32_t n_queries;
@@ -36,6 +45,7 @@ struct AttentionItem {
   int32_t end_segment;
   int32_t min_end;  // least and greatest AttentionQuery::end of its queries
   int32_t max_end;
+  int32_t limit;  // the greatest AttentionQuery::limit
   int32_t
       split;  // 1: states are written, to be merged later; 0: all segments are here, merged here
 };
@@ -60,7 +70,8 @@ struct AttentionParams {
   const float* qkv;  // (n_rows, (n_heads + 2 n_kv_heads) * head_dim)
   KvLayer kv;
   int n_heads;
-  int sliding_window;  // 0 = full
+  int sliding_window;  // positions that a query sees up to its own; 0 = all
+  int after;           // positions behind its own that it sees at most: those of its sequence
   float scale;         // of scores
   float softcap;       // of scores times the scale; 0 = none
   const float* sinks;  // (n_heads), or null
@@ -84,14 +95,15 @@ struct MergeParams {
   int n_heads;
   int n_kv_heads;
   int head_dim;
-  int sliding_window;
+  int sliding_window;  // as in AttentionParams
+  int after;
   const float* sinks;  // (n_heads), or null
   void* out;           // as in AttentionParams
   int64_t out_stride;
   int out_bf16;
 };
 
-// Of each q or k head before its rotation. weight == null: none.
+// Of each q or k head before its rotation, or of each v head. weight == null: none.
 struct HeadNorm {
   const float* weight;  // (head_dim)
   const float* bias;    // (head_dim), where layer_norm
@@ -109,7 +121,9 @@ struct RopeStoreParams {
   const float* q_sines;
   HeadNorm q_norm;
   HeadNorm k_norm;
+  HeadNorm v_norm;
   int n_heads;
+  int n_computed;  // heads of q, k and v; or those of q alone
   KvLayer kv;
 };
 
@@ -121,11 +135,17 @@ struct CopyBlockParams {
   int to;
 };
 
-inline constexpr int kLargestPaddedDim = 256;
+inline constexpr int kLargestPaddedDim = 512;
 inline constexpr int kTileThreads = 128;
 inline constexpr int kRopeThreads = 128;
 inline constexpr int kCopyBlockThreads = 256;
-// Warps that share the columns of a large tile's values: a warp holds at most 128 of them.
-constexpr int large_tile_threads(int padded_dim) { return padded_dim > 128 ? 256 : 128; }
+// Warps share the columns of a large tile's values: one holds at most 128 of them.
+PB_HOST_DEVICE constexpr int large_tile_threads(int padded_dim) {
+  return padded_dim > 128 ? 256 : 128;
+}
+
+// Of the kernels for f32: threads, each with two columns of the values, and positions at a time.
+PB_HOST_DEVICE constexpr int f32_threads(bool wide) { return wide ? 256 : 128; }
+PB_HOST_DEVICE constexpr int f32_chunk(bool wide) { return wide ? 16 : 64; }
 
 }  // namespace pb::cuda

@@ -21,7 +21,8 @@ struct NormParams {
   int64_t row_stride;  // numbers, at least `hidden`
 };
 
-// out[r] (=|+=) RMSNorm(y[r]), one block a row. Where out is y, in place.
+// out[r] (=|+=) RMSNorm(y[r]), one block a row; of rms_norm_rows_scaled times `scale` after that.
+// Where out is y, in place.
 struct NormRowsParams {
   const float* y;       // (n_rows, y_stride), of which `hidden` are normed
   int64_t y_stride;     // numbers
@@ -31,6 +32,7 @@ struct NormRowsParams {
   float* out;          // (n_rows, out_stride)
   int64_t out_stride;  // numbers
   int adds;            // 0 or 1
+  float scale = 1.0f;
 };
 
 inline constexpr unsigned kRoundThreads = 256;
@@ -59,8 +61,10 @@ inline constexpr int kActivatedPerThread = 4;
 // out = act(gate) * up, or act(gate). Block (r, c) makes the c-th kActivateThreads *
 // kActivatedPerThread numbers of row r. Numbers from `cols` to `row_stride` become zero.
 struct ActivateParams {
-  const float* gate_up;  // (n_rows, 2 cols) where gated, else (n_rows, cols)
-  int gated;             // 0 or 1
+  const float* gate;    // (n_rows, gate_stride), of which `cols` are taken
+  int64_t gate_stride;  // numbers
+  const float* up;      // (n_rows, up_stride), likewise; or null
+  int64_t up_stride;
   int cols;
   void* out;           // (n_rows, row_stride), bf16 or f32 by the kernel's name
   int64_t row_stride;  // numbers, at least `cols`

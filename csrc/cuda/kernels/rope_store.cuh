@@ -1,4 +1,4 @@
-// Rotary positions, the q/k norm before them, and the write of a position's key and value.
+// Rotary positions, norms of heads before them, and the write of a position's key and value.
 //
 // A warp has one head of one row: lane l the pairs (x[i], x[i + half]) for i = l, l + 32, ...
 #pragma once
@@ -9,8 +9,8 @@
 namespace pb::cuda {
 namespace {
 
-constexpr int kMostPairs = kLargestPaddedDim / 2 / 32;  // of a lane
-
+// kMostPairs: of a lane.
+template <int kMostPairs>
 struct HeadPairs {
   int lane;
   int half;  // head_dim / 2
@@ -131,46 +131,47 @@ struct HeadPairs {
 };
 
 struct F32Store {
-  static __device__ __forceinline__ void store(const HeadPairs& x, const KvLayer& kv, int64_t row) {
+  template <typename Pairs>
+  static __device__ __forceinline__ void store(const Pairs& x, const KvLayer& kv, int64_t row) {
     x.store(static_cast<float*>(kv.numbers) + row * kv.head_dim);
   }
 };
 template <typename Kv>
 struct RoundedStore {
-  static __device__ __forceinline__ void store(const HeadPairs& x, const KvLayer& kv, int64_t row) {
-    x.store_rounded<Kv::pack>(static_cast<uint16_t*>(kv.numbers) + row * kv.head_dim);
+  template <typename Pairs>
+  static __device__ __forceinline__ void store(const Pairs& x, const KvLayer& kv, int64_t row) {
+    x.template store_rounded<Kv::pack>(static_cast<uint16_t*>(kv.numbers) + row * kv.head_dim);
   }
 };
 struct Int8Store {
-  static __device__ __forceinline__ void store(const HeadPairs& x, const KvLayer& kv, int64_t row) {
+  template <typename Pairs>
+  static __device__ __forceinline__ void store(const Pairs& x, const KvLayer& kv, int64_t row) {
     x.store_int8(static_cast<int8_t*>(kv.numbers) + row * kv.head_dim, kv.scales + row);
   }
 };
 
-// Grid: rows, of which there may be fewer; heads of q, k and v by four.
-template <typename Store>
+// Grid: rows, of which there may be fewer; the heads that are computed by four.
+template <typename Store, int kPaddedDim>
 __device__ __forceinline__ void rope_and_store(const RopeStoreParams& p) {
   const int row = static_cast<int>(blockIdx.x);
   const int n_kv_heads = p.kv.n_kv_heads;
   const int n_all = p.n_heads + 2 * n_kv_heads;
   const int head = static_cast<int>(blockIdx.y * (kRopeThreads / 32) + threadIdx.x / 32);
-  if (row >= *p.n_rows || head >= n_all) return;
+  if (row >= *p.n_rows || head >= p.n_computed) return;
   const bool is_q = head < p.n_heads;
   const bool is_v = head >= p.n_heads + n_kv_heads;
   const AttentionRow at = p.rows[row];
 
   float* const numbers = p.qkv + (static_cast<int64_t>(row) * n_all + head) * p.kv.head_dim;
-  HeadPairs x;
+  HeadPairs<kPaddedDim / 64> x;
   x.lane = static_cast<int>(threadIdx.x) % 32;
   x.half = p.kv.head_dim / 2;
   x.load(numbers);
-  if (!is_v) {
-    const HeadNorm& norm = is_q ? p.q_norm : p.k_norm;
-    if (norm.weight != nullptr) x.normalise(norm);
-    if (p.cosines != nullptr) {
-      const int64_t angles = static_cast<int64_t>(at.position) * x.half;
-      x.rotate((is_q ? p.q_cosines : p.cosines) + angles, (is_q ? p.q_sines : p.sines) + angles);
-    }
+  const HeadNorm& norm = is_q ? p.q_norm : is_v ? p.v_norm : p.k_norm;
+  if (norm.weight != nullptr) x.normalise(norm);
+  if (!is_v && p.cosines != nullptr) {
+    const int64_t angles = static_cast<int64_t>(at.position) * x.half;
+    x.rotate((is_q ? p.q_cosines : p.cosines) + angles, (is_q ? p.q_sines : p.sines) + angles);
   }
   if (is_q) {
     x.store(numbers);
@@ -183,12 +184,16 @@ __device__ __forceinline__ void rope_and_store(const RopeStoreParams& p) {
   Store::store(x, p.kv, (heads << p.kv.block_shift) + slot);
 }
 
-PB_KERNEL(rope_store_f32, RopeStoreParams, kRopeThreads) { rope_and_store<F32Store>(p); }
-PB_KERNEL(rope_store_bf16, RopeStoreParams, kRopeThreads) {
-  rope_and_store<RoundedStore<Bf16Kv>>(p);
-}
-PB_KERNEL(rope_store_f16, RopeStoreParams, kRopeThreads) { rope_and_store<RoundedStore<F16Kv>>(p); }
-PB_KERNEL(rope_store_int8, RopeStoreParams, kRopeThreads) { rope_and_store<Int8Store>(p); }
+#define PB_ROPE_STORE(kv, Store)                                                               \
+  PB_KERNEL(rope_store_##kv, RopeStoreParams, kRopeThreads) { rope_and_store<Store, 256>(p); } \
+  PB_KERNEL(rope_store_##kv##_512, RopeStoreParams, kRopeThreads) { rope_and_store<Store, 512>(p); }
+
+PB_ROPE_STORE(f32, F32Store)
+PB_ROPE_STORE(bf16, RoundedStore<Bf16Kv>)
+PB_ROPE_STORE(f16, RoundedStore<F16Kv>)
+PB_ROPE_STORE(int8, Int8Store)
+
+#undef PB_ROPE_STORE
 
 }  // namespace
 }  // namespace pb::cuda

@@ -84,7 +84,8 @@ __device__ __forceinline__ void round_row(const RoundParams& p) {
 template <float (*kAct)(float), typename T>
 __device__ __forceinline__ void activate(const ActivateParams& p) {
   const int64_t row = blockIdx.x;
-  const float* gate = p.gate_up + row * (p.gated ? 2 : 1) * p.cols;
+  const float* gate = p.gate + row * p.gate_stride;
+  const float* up = p.up == nullptr ? nullptr : p.up + row * p.up_stride;
   T* out = static_cast<T*>(p.out) + row * p.row_stride;
   const unsigned first = blockIdx.y * kActivateThreads * kActivatedPerThread + threadIdx.x;
   for (int k = 0; k < kActivatedPerThread; ++k) {
@@ -93,7 +94,7 @@ __device__ __forceinline__ void activate(const ActivateParams& p) {
     float v = 0.0f;
     if (i < p.cols) {
       v = kAct(gate[i]);
-      if (p.gated) v *= gate[p.cols + i];
+      if (up != nullptr) v *= up[i];
     }
     store_number(out, i, v);
   }
@@ -119,8 +120,8 @@ PB_KERNEL(layer_norm_f32, NormParams, kNormThreads) {
   layer_norm<float>(p, warps);
 }
 
-PB_KERNEL(rms_norm_rows, NormRowsParams, kNormThreads) {
-  __shared__ NormWarps warps;
+template <bool kScales>
+__device__ __forceinline__ void rms_norm_rows_of(const NormRowsParams& p, NormWarps& warps) {
   const int t = static_cast<int>(threadIdx.x);
   const float* y = p.y + static_cast<int64_t>(blockIdx.x) * p.y_stride;
   float* out = p.out + static_cast<int64_t>(blockIdx.x) * p.out_stride;
@@ -130,8 +131,19 @@ PB_KERNEL(rms_norm_rows, NormRowsParams, kNormThreads) {
   const float factor = 1.0f / sqrtf(mean + p.eps);
   for (int i = t; i < p.hidden; i += kNormThreads) {
     const float v = y[i] * factor;
-    out[i] = p.adds != 0 ? __fmaf_rn(v, p.weight[i], out[i]) : v * p.weight[i];
+    const float sum = p.adds != 0 ? __fmaf_rn(v, p.weight[i], out[i]) : v * p.weight[i];
+    out[i] = kScales ? sum * p.scale : sum;
   }
+}
+
+PB_KERNEL(rms_norm_rows, NormRowsParams, kNormThreads) {
+  __shared__ NormWarps warps;
+  rms_norm_rows_of<false>(p, warps);
+}
+
+PB_KERNEL(rms_norm_rows_scaled, NormRowsParams, kNormThreads) {
+  __shared__ NormWarps warps;
+  rms_norm_rows_of<true>(p, warps);
 }
 
 PB_KERNEL(round_rows_bf16, RoundParams, kRoundThreads) { round_row<__nv_bfloat16>(p); }

@@ -58,6 +58,11 @@ __device__ __forceinline__ int begin_of(int end, int sliding_window) {
   return sliding_window > 0 && end > sliding_window ? end - sliding_window : 0;
 }
 
+// Behind the last one.
+__device__ __forceinline__ int end_of(int end, int limit, int after) {
+  return limit - end < after ? limit : end + after;
+}
+
 __device__ __forceinline__ bool sees_segment(int begin, int end, int segment) {
   return begin < (segment + 1) * kSegment && end > segment * kSegment;
 }

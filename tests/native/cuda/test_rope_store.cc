@@ -25,6 +25,8 @@ struct RopeCase {
   int block_shift = 2;
   bool rotated = true;
   HeadNormKind norm = HeadNormKind::kNone;
+  bool norms_v = false;
+  bool writes_kv = true;
 
   int n_all() const { return n_heads + 2 * n_kv_heads; }
   int row_size() const { return n_all() * head_dim; }
@@ -43,6 +45,7 @@ struct Pass {
   std::vector<float> cosines, sines;                      // (kPositions, head_dim / 2), of k
   std::vector<float> q_cosines, q_sines;                  // of q
   std::vector<float> q_weight, q_bias, k_weight, k_bias;  // (head_dim)
+  std::vector<float> v_weight;                            // likewise
   std::vector<float> out;                                 // qkv afterwards
   std::vector<uint8_t> numbers;  // (kBlocks, 2, n_kv_heads, block_size, head_dim)
   std::vector<float> scales;     // (kBlocks, 2, n_kv_heads, block_size)
@@ -57,7 +60,9 @@ struct Pass {
       q_cosines.push_back(1.5f * cosines.back());
       q_sines.push_back(1.25f * sines.back());
     }
-    for (auto* v : {&q_weight, &q_bias, &k_weight, &k_bias}) *v = numbers_.floats(2 * half);
+    for (auto* v : {&q_weight, &q_bias, &k_weight, &k_bias, &v_weight}) {
+      *v = numbers_.floats(2 * half);
+    }
     for (const cuda::AttentionRow& row : rows) {  // a row's numbers go with its position
       Numbers own(static_cast<uint32_t>(100 + row.position));
       const std::vector<float> x = own.floats(static_cast<size_t>(c.row_size()), 2.0f);
@@ -76,6 +81,7 @@ struct Pass {
     const DeviceArray<float> dcosines(cosines), dsines(sines);
     const DeviceArray<float> dq_cosines(q_cosines), dq_sines(q_sines);
     const DeviceArray<float> qw(q_weight), qb(q_bias), kw(k_weight), kb(k_bias);
+    const DeviceArray<float> vw(v_weight);
     DeviceArray<uint8_t> dnumbers(numbers);
     DeviceArray<float> dscales(scales);
     const bool normed = c.norm != HeadNormKind::kNone;
@@ -90,7 +96,9 @@ struct Pass {
         .q_sines = dq_sines.get(),
         .q_norm = {normed ? qw.get() : nullptr, qb.get(), kEps, layer_norm},
         .k_norm = {normed ? kw.get() : nullptr, kb.get(), kEps, layer_norm},
+        .v_norm = {c.norms_v ? vw.get() : nullptr, nullptr, kEps, 0},
         .n_heads = c.n_heads,
+        .n_computed = c.writes_kv ? c.n_all() : c.n_heads,
         .kv = {dnumbers.get(), dscales.get(), c.n_kv_heads, c.block_shift, c.head_dim}};
     run(cuda::launch_rope_store(c.kv, max_rows, params));
     out = dqkv.host();
@@ -124,7 +132,14 @@ struct Pass {
   std::vector<double> expected(int row, int head) const {
     const float* from = qkv.data() + row * c.row_size() + head * c.head_dim;
     std::vector<double> x(from, from + c.head_dim);
-    if (head >= c.n_heads + c.n_kv_heads) return x;
+    if (head >= c.n_heads + c.n_kv_heads) {
+      double squares = 0.0;
+      for (double v : x) squares += v * v / c.head_dim;
+      for (size_t d = 0; c.norms_v && d < x.size(); ++d) {
+        x[d] *= v_weight[d] / std::sqrt(squares + double{kEps});
+      }
+      return x;
+    }
     const bool is_q = head < c.n_heads;
     if (c.norm != HeadNormKind::kNone) {
       double mean = 0.0;
@@ -187,7 +202,7 @@ const std::vector<cuda::AttentionRow> kRows = {{0, 13}, {7, 0}, {99, 3}, {8, 7},
 TEST(every_type_and_head_size_is_rotated_and_stored) {
   set_order(1);
   for (const DType kv : kTypes) {
-    for (const int head_dim : {2, 6, 64, 80, 256}) {
+    for (const int head_dim : {2, 6, 64, 80, 256, 258, 512}) {
       RopeCase c;
       c.kv = kv;
       c.head_dim = head_dim;
@@ -215,12 +230,51 @@ TEST(heads_are_normed_or_not_and_rotated_or_not) {
   }
 }
 
+TEST(heads_of_v_are_normed) {
+  set_order(3);
+  for (const DType kv : kTypes) {
+    for (const int head_dim : {10, 80, 512}) {
+      RopeCase c;
+      c.kv = kv;
+      c.head_dim = head_dim;
+      c.norm = HeadNormKind::kRms;
+      c.norms_v = true;
+      Pass pass(c, kRows);
+      pass.launch_rows(static_cast<int>(kRows.size()));
+      expect_right(pass);
+    }
+  }
+}
+
+// Layers whose keys and values are those of an earlier one have q alone, in rows as wide.
+TEST(q_alone_is_rotated_and_nothing_is_stored) {
+  set_order(3);
+  for (const DType kv : kTypes) {
+    for (const int head_dim : {12, 512}) {
+      RopeCase c;
+      c.kv = kv;
+      c.head_dim = head_dim;
+      c.norm = HeadNormKind::kRms;
+      Pass all(c, kRows);
+      all.launch_rows(static_cast<int>(kRows.size()));
+      c.writes_kv = false;
+      Pass alone(c, kRows);
+      const Pass before = alone;
+      alone.launch_rows(static_cast<int>(kRows.size()));
+      EXPECT(same_bits(alone.out, all.out));
+      EXPECT(same_bits(alone.numbers, before.numbers));
+      EXPECT(same_bits(alone.scales, before.scales));
+    }
+  }
+}
+
 TEST(a_row_has_the_same_bits_alone_and_in_any_order) {
   for (const DType kv : kTypes) {
     RopeCase c;
     c.kv = kv;
-    c.head_dim = 80;
+    c.head_dim = kv == DType::kBF16 ? 400 : 80;
     c.norm = HeadNormKind::kRms;
+    c.norms_v = true;
     set_order(0);
     Pass all(c, kRows);
     all.launch_rows(static_cast<int>(kRows.size()));

@@ -165,6 +165,34 @@ std::vector<float> rows_normed(const std::vector<float>& y, const NormInput& in,
   return to.host();
 }
 
+TEST(a_norm_in_place_has_the_bits_of_one_that_is_not) {
+  set_order(5);
+  for (const NormKind kind : {NormKind::kRms, NormKind::kLayer}) {
+    for (const int hidden : {7, 257, 1000}) {
+      const NormInput in(3, hidden);
+      const auto stride = static_cast<size_t>(padded(hidden));
+      const auto expected = normed<float>(kind, DType::kF32, in, {0, 1, 2});
+      DeviceArray<float> x(in.x);
+      const DeviceArray<int32_t> index(std::vector<int32_t>{0, 1, 2});
+      const DeviceArray<float> weight(in.weight), bias(in.bias);
+      run(cuda::norm_launch(kind, DType::kF32, 3,
+                            {.x = x.get(),
+                             .rows = index.get(),
+                             .weight = weight.get(),
+                             .bias = kind == NormKind::kLayer ? bias.get() : nullptr,
+                             .hidden = hidden,
+                             .eps = kEps,
+                             .out = x.get(),
+                             .row_stride = hidden}));
+      const auto made = x.host();
+      for (size_t at = 0; at < made.size(); ++at) {
+        const auto width = static_cast<size_t>(hidden);
+        EXPECT_EQ(made[at], expected[at / width * stride + at % width]);
+      }
+    }
+  }
+}
+
 TEST(norms_of_rows_add_or_stay_in_place_and_leave_what_lies_beside) {
   for (const int hidden : {1, 48, 257, 1000}) {
     set_order(3);
@@ -256,8 +284,10 @@ std::vector<T> activated(Activation kind, DType dtype, bool gated, int n_rows, i
                          const std::vector<float>& gate_up) {
   const DeviceArray<float> x(gate_up);
   DeviceArray<T> out(static_cast<size_t>(n_rows * padded(cols)));
-  const cuda::ActivateParams params = {.gate_up = x.get(),
-                                       .gated = gated,
+  const cuda::ActivateParams params = {.gate = x.get(),
+                                       .gate_stride = (gated ? 2 : 1) * cols,
+                                       .up = gated ? x.get() + cols : nullptr,
+                                       .up_stride = 2 * cols,
                                        .cols = cols,
                                        .out = out.get(),
                                        .row_stride = padded(cols)};

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cmath>
+#include <limits>
 #include <span>
 
 #include "base/dtype.h"
@@ -25,6 +26,8 @@ struct AttentionCase {
   int group = 2;
   int block_size = 32;
   int sliding_window = 0;
+  int planned_window = -1;  // of the plan, where it has wider layers too; -1: that of this one
+  bool both_ways = false;
   float softcap = 0.0f;
   std::vector<float> sinks = {};  // (n_heads), or empty
   bool out_bf16 = false;
@@ -36,6 +39,10 @@ struct AttentionCase {
   int n_heads() const { return n_kv_heads * group; }
   int row_size() const { return (n_heads() + 2 * n_kv_heads) * head_dim; }
   int out_size() const { return n_heads() * head_dim; }
+  int after() const {
+    if (!both_ways) return 0;
+    return sliding_window > 0 ? sliding_window - 1 : std::numeric_limits<int>::max();
+  }
   float scale() const { return 1.0f / std::sqrt(static_cast<float>(head_dim)); }
 };
 
@@ -196,8 +203,9 @@ inline cuda::AttentionPlan make_plan(const AttentionCase& c, const RowBatch& row
   limits.group = c.group;
   limits.n_kv_heads = c.n_kv_heads;
   limits.head_dim = c.head_dim;
-  limits.widest_window = c.sliding_window;
-  limits.large_tiles = c.large_tiles && has_large_tiles(attention_device(c), c.kv, c.head_dim);
+  limits.widest_window = c.planned_window < 0 ? c.sliding_window : c.planned_window;
+  limits.both_ways = c.both_ways;
+  limits.large_tile = c.large_tiles ? large_tile(attention_device(c), c.kv, c.head_dim) : 0;
   limits.n_resident_blocks = c.n_multiprocessors * cuda::kBlocksPerMultiprocessor;
   limits.state_bytes = c.state_bytes;
   cuda::AttentionPlan plan(limits);
@@ -243,6 +251,7 @@ inline std::vector<std::vector<float>> attend(const AttentionCase& c, const KvCa
       .kv = {numbers.get(), scales.get(), c.n_kv_heads, shift, c.head_dim},
       .n_heads = c.n_heads(),
       .sliding_window = c.sliding_window,
+      .after = c.after(),
       .scale = c.scale(),
       .softcap = c.softcap,
       .sinks = sinks_or_null,
@@ -256,7 +265,7 @@ inline std::vector<std::vector<float>> attend(const AttentionCase& c, const KvCa
       .out_stride = stride,
       .out_bf16 = c.out_bf16 ? 1 : 0};
   launch(cuda::launch_attention(device, c.kv, false, params));
-  if (c.large_tiles && has_large_tiles(device, c.kv, c.head_dim)) {
+  if (c.large_tiles && large_tile(device, c.kv, c.head_dim) > 0) {
     params.items = large_items.get();
     params.n_items = at + offsetof(cuda::AttentionCounts, n_large_items) / sizeof(int32_t);
     launch(cuda::launch_attention(device, c.kv, true, params));
@@ -272,6 +281,7 @@ inline std::vector<std::vector<float>> attend(const AttentionCase& c, const KvCa
        .n_kv_heads = c.n_kv_heads,
        .head_dim = c.head_dim,
        .sliding_window = c.sliding_window,
+       .after = c.after(),
        .sinks = sinks_or_null,
        .out = out.get(),
        .out_stride = stride,

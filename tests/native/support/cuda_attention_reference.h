@@ -16,14 +16,16 @@ struct Reference {
   std::vector<double> out;
   std::vector<double> magnitude;
 };
+// limit: behind the sequence's last row of the pass.
 inline Reference reference(const AttentionCase& c, const KvCache& cache, const Sequence& s,
-                           int position, int head) {
+                           int position, int limit, int head) {
   const float* const q = s.qkv.data() + position * c.row_size() + head * c.head_dim;
   const int kv_head = head / c.group;
   const int begin = c.sliding_window > 0 ? std::max(0, position + 1 - c.sliding_window) : 0;
+  const int end = std::min<int64_t>(limit, int64_t{position} + 1 + c.after());
   std::vector<double> scores;
   double top = -INFINITY;
-  for (int at = begin; at <= position; ++at) {
+  for (int at = begin; at < end; ++at) {
     double score = 0.0;
     for (int d = 0; d < c.head_dim; ++d) {
       float x = q[d] * c.scale();
@@ -38,7 +40,7 @@ inline Reference reference(const AttentionCase& c, const KvCache& cache, const S
   Reference r{std::vector<double>(static_cast<size_t>(c.head_dim)),
               std::vector<double>(static_cast<size_t>(c.head_dim))};
   double sum = c.sinks.empty() ? 0.0 : std::exp(c.sinks[static_cast<size_t>(head)] - top);
-  for (int at = begin; at <= position; ++at) {
+  for (int at = begin; at < end; ++at) {
     const double weight = std::exp(scores[static_cast<size_t>(at - begin)] - top);
     sum += weight;
     for (int d = 0; d < c.head_dim; ++d) {
@@ -62,14 +64,15 @@ inline double tolerance(DType kv) {
 inline void expect_near_definition(const AttentionCase& c, const KvCache& cache, const Part& part,
                                    const std::vector<float>& row, int position) {
   for (int head = 0; head < c.n_heads(); ++head) {
-    const Reference r = reference(c, cache, *part.sequence, position, head);
+    const Reference r = reference(c, cache, *part.sequence, position, part.first + part.n, head);
     for (size_t d = 0; d < static_cast<size_t>(c.head_dim); ++d) {
       const float x = row[static_cast<size_t>(head * c.head_dim) + d];
       const double error = std::abs(x - r.out[d]);
       if (error <= tolerance(c.kv) * r.magnitude[d]) continue;
       std::ostringstream what;
       what << dtype_name(c.kv) << " head_dim " << c.head_dim << " group " << c.group << " window "
-           << c.sliding_window << " position " << position << ": " << x << " is not " << r.out[d];
+           << c.sliding_window << (c.both_ways ? " both ways" : "") << " position " << position
+           << ": " << x << " is not " << r.out[d];
       fail(__FILE__, __LINE__, what.str());
       return;
     }

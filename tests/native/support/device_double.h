@@ -52,6 +52,8 @@ class DeviceDouble : public Backend {
   std::string target() const override { return inner_->target(); }
   int n_threads() const override { return inner_->n_threads(); }
   DType kept_dtype(DType tensor) const override { return inner_->kept_dtype(tensor); }
+  int max_head_dim() const override { return inner_->max_head_dim(); }
+  bool takes_odd_heads() const override { return inner_->takes_odd_heads(); }
   bool varies_layers() const override { return inner_->varies_layers(); }
   bool shares_activations(DType a, DType b) const override {
     return inner_->shares_activations(a, b);
