@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from emulated_engine import DENSE, VOCAB, Floats, load_engine, tokens_of
+from emulated_engine import ON_GPU, VOCAB, Floats, load_engine, tokens_of
 
 from pybatcher import Batcher
 from pybatcher.testing.checkpoints import make_checkpoint
@@ -41,7 +41,7 @@ def test_it_says_what_it_is() -> None:
 
 
 @pytest.mark.usefixtures("one_thread")
-@pytest.mark.parametrize("architecture", DENSE)
+@pytest.mark.parametrize("architecture", ON_GPU)
 def test_transformers_says_the_same(architecture: str, tmp_path: Path) -> None:
     """The prompt in chunks of each size, then greedy tokens, those of all chunkings together."""
     import torch

@@ -13,9 +13,8 @@ from pybatcher import _core
 from pybatcher.engine import Engine
 from pybatcher.testing.checkpoints import ARCHITECTURES
 
-WITH_EXPERTS = ("qwen3_moe", "mixtral", "gpt_oss")  # which GPUs have no operations for
 VARIED = ("gemma4",)  # whose layers vary in more than GPUs have operations for
-DENSE = [name for name in ARCHITECTURES if name not in (*WITH_EXPERTS, *VARIED)]
+ON_GPU = [name for name in ARCHITECTURES if name not in VARIED]
 VOCAB = 203
 BLOCK = 16  # positions of a KV block
 SEGMENT = 256  # positions after which attention begins a new partial softmax state
