@@ -25,13 +25,20 @@ KERNELS = ROOT / "csrc" / "cuda" / "kernels"
 ARCHITECTURES = {"compute_80": ("sm_80", "sm_89", "sm_100"), "compute_90a": ("sm_90a",)}
 
 REGISTERS = 128
+DTYPES = ("bf16", "int8", "int4", "int4_zp", "q4_k", "q5_k", "q6_k", "mxfp4")  # of mma's weights
 # Kernels that hold large tiles in registers, and how many each may use.
 BUDGETS: dict[str, int] = {
     **{
         f"gemm_{dtype}_{tile}": registers
-        for dtype in ("bf16", "int8", "int4", "int4_zp", "q4_k", "q5_k", "q6_k", "mxfp4")
+        for dtype in DTYPES
         for tile, registers in (("128x128", 255), ("64x64", 168), ("few32", 160), ("wgmma", 255))
     },
+    **{  # which load what plain products have as parameters
+        f"experts_{dtype}_{tile}": registers
+        for dtype in DTYPES
+        for tile, registers in (("64x64", 224), ("few32", 192), ("wgmma", 255))
+    },
+    "experts_f32": 160,
     **{
         f"attention_{kv}_{dim}_{tile}": registers
         for kv in ("bf16", "f16", "int8")

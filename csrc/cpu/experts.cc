@@ -139,9 +139,9 @@ void CpuExperts::gather(const Activations& x, int n_rows, const Routing& routing
 
 // Threads share tiles and rows, not experts: one that has all the rows holds nobody up, and of one
 // row's experts each thread streams a part.
-void CpuExperts::matmul(const Activations& x, int, const Routing& routing,
-                        std::span<const Matrix> w, Buffer& y) {
-  const Matrix& any = w.front();
+void CpuExperts::matmul(const Activations& x, int, const Routing& routing, const ExpertMatrices& w,
+                        Buffer& y) {
+  const Matrix& any = w.of.front();
   const ProductKernel& kernel = backend_.product(any.dtype);
   const Work& segments = *routing.work.as<Work>();
   const int64_t all_tiles = tiles_of(any.n_out, kernel.tile.columns);
@@ -158,7 +158,7 @@ void CpuExperts::matmul(const Activations& x, int, const Routing& routing,
     std::byte* scratch = backend_.scratch_.as<std::byte>() + backend_.scratch_bytes_ * worker;
     for (int64_t item = begin; item < end; ++item) {
       const Segment& segment = segments.segments[item / calls];
-      const Matrix& matrix = w[static_cast<size_t>(segment.expert)];
+      const Matrix& matrix = w.of[static_cast<size_t>(segment.expert)];
       const int64_t tile = item % calls * tiles;
       const GemmArgs args{.weights = matrix.packed.as<std::byte>(),
                           .bias = matrix.bias.as<float>(),

@@ -1,6 +1,9 @@
 // Mixtures of experts on the CPU: the products of cpu/kernels.h over the rows of each expert.
 #pragma once
 
+#include <utility>
+#include <vector>
+
 #include "ops/experts.h"
 
 namespace pb::cpu {
@@ -13,10 +16,13 @@ class CpuExperts final : public ExpertOperations {
   explicit CpuExperts(CpuBackend& backend) : backend_(backend) {}
 
   Routing make_routing(int max_rows, int n_experts, int n_per_row) override;
+  ExpertMatrices collect(std::vector<Matrix> matrices) override {
+    return {std::move(matrices), {}};
+  }
   void route(const Buffer& logits, int n_rows, bool normalised, const Vector* scales,
              Routing& routing) override;
   void gather(const Activations& x, int n_rows, const Routing& routing, Activations& out) override;
-  void matmul(const Activations& x, int n_rows, const Routing& routing, std::span<const Matrix> w,
+  void matmul(const Activations& x, int n_rows, const Routing& routing, const ExpertMatrices& w,
               Buffer& y) override;
   void clamped_swiglu(const Buffer& gate_up, int n_pairs, float alpha, float limit,
                       Activations& out) override;

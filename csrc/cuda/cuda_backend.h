@@ -14,6 +14,7 @@
 #include "base/thread_pool.h"
 #include "cuda/attention_launch.h"
 #include "cuda/attention_plan.h"
+#include "cuda/cuda_experts.h"
 #include "cuda/decode_graphs.h"
 #include "cuda/device.h"
 #include "cuda/gemm_launch.h"
@@ -82,6 +83,7 @@ class CudaBackend final : public Backend, public EncoderOperations {
   void scale_logits(Buffer& logits, int n_rows, float scale, float softcap) override;
   void sample(const Buffer& logits, Rows rows, std::span<Draw> draws) override;
   void download(const Buffer& from, std::span<std::byte> to) override;
+  ExpertOperations* experts() override { return &experts_; }
   void copy_block(KvStorage& kv, int from, int to) override;
 
   EncoderOperations* encoders() override { return this; }
@@ -94,6 +96,8 @@ class CudaBackend final : public Backend, public EncoderOperations {
   const std::string& graphs_problem() const { return graphs_->problem(); }
 
  private:
+  friend class CudaExperts;
+
   // A matrix product that passes will have, whatever their rows.
   struct Product {
     int n_out;
@@ -138,6 +142,7 @@ class CudaBackend final : public Backend, public EncoderOperations {
   void plan_and_sample(const Buffer& logits, Rows rows);
   void take_samples();
 
+  CudaExperts experts_{*this};
   std::unique_ptr<Device> device_;
   std::string name_;
   CudaOptions options_;

@@ -12,20 +12,6 @@
 namespace pb::cuda {
 namespace {
 
-// What activations of weights of a dtype are held in.
-DType activation_dtype(DType weights) {
-  return weights == DType::kF32 ? DType::kF32 : DType::kBF16;
-}
-
-WeightPointers pointers_of(const Matrix& w) {
-  const WeightLayout layout = weight_layout(w.n_out, w.n_in, w.dtype);
-  const auto* values = w.packed.as<std::byte>();
-  const std::byte* const scales = values + w.packed.bytes() - layout.scale_bytes;
-  return {.values = values,
-          .scales = layout.scale_bytes == 0 ? nullptr : reinterpret_cast<const uint16_t*>(scales),
-          .bias = w.bias.as<float>()};
-}
-
 // How far behind its own position a query sees, where its sequence goes on in the pass.
 int positions_after(const AttentionLayer& layer) {
   if (!layer.both_ways) return 0;

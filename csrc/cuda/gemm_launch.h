@@ -30,6 +30,7 @@ struct GemmKernel {
   int columns;  // of a tile
   unsigned threads;
   size_t shared_bytes;
+  const char* experts = nullptr;  // the same for mixtures of experts (expert_launch.h); null: none
 };
 
 // Every kernel there is for weights of a dtype, those for the fewest rows first.

@@ -160,6 +160,15 @@ WeightLayout weight_layout(int n_out, int n_in, DType dtype) {
           .bias_bytes = n * sizeof(float)};
 }
 
+WeightPointers pointers_of(const Matrix& w) {
+  const WeightLayout layout = weight_layout(w.n_out, w.n_in, w.dtype);
+  const auto* values = w.packed.as<std::byte>();
+  const std::byte* const scales = values + w.packed.bytes() - layout.scale_bytes;
+  return {.values = values,
+          .scales = layout.scale_bytes == 0 ? nullptr : reinterpret_cast<const uint16_t*>(scales),
+          .bias = w.bias.as<float>()};
+}
+
 void pack_weight(std::span<const TensorView> parts, const WeightLayout& layout,
                  const PackedWeight& to, ThreadPool& pool) {
   if (is_only_kept(layout.dtype)) require_dtype(parts, layout.dtype);

@@ -37,6 +37,9 @@ struct WeightPointers {
   const float* bias;       // null where there is none
 };
 
+// Those of a matrix that CudaBackend has placed.
+WeightPointers pointers_of(const Matrix& w);
+
 // Where they lie in host memory while they are packed.
 struct PackedWeight {
   std::span<std::byte> values;  // value_bytes

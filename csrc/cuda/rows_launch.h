@@ -8,6 +8,11 @@
 
 namespace pb::cuda {
 
+// What activations of weights of a dtype are held in: kF32, or kBF16.
+inline DType activation_dtype(DType weights) {
+  return weights == DType::kF32 ? DType::kF32 : DType::kBF16;
+}
+
 // out[i] = norm(x[rows[i]]) of n_rows rows. out_dtype: kF32, or kBF16.
 Launch<NormParams> norm_launch(NormKind kind, DType out_dtype, int n_rows,
                                const NormParams& params);

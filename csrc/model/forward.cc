@@ -43,7 +43,7 @@ Forward::Forward(const ModelConfig& config, const Weights& weights, Backend& bac
     attended_.add(w.o.n_in, w.o.dtype);
     if (w.experts) {
       normed_.add(w.experts->router.dtype);
-      normed_.add(w.experts->gate_up[0].dtype);
+      normed_.add(w.experts->gate_up.dtype());
     }
     if (!w.gate_up.empty()) {
       for (const Matrix& m : w.gate_up) normed_.add(m.dtype);

@@ -21,8 +21,8 @@ Moe::Moe(const ModelConfig& config, const Weights& weights, Backend& backend, in
   activated_ = ActivationSet(backend, max_pairs, moe.intermediate_size);
   for (const LayerWeights& layer : weights.layers) {
     if (!layer.experts) continue;
-    gathered_.add(layer.experts->gate_up[0].dtype);
-    activated_.add(layer.experts->down[0].dtype);
+    gathered_.add(layer.experts->gate_up.dtype());
+    activated_.add(layer.experts->down.dtype());
   }
   gate_up_ = floats(backend, max_pairs, 2 * moe.intermediate_size);
   outputs_ = floats(backend, max_pairs, config.hidden_size);
@@ -55,12 +55,12 @@ void Moe::compute(int n_rows, const Experts& experts, const Norm& router_norm, c
   operations.route(router_logits_, n_rows, config_.moe.normalised,
                    experts.scales ? &*experts.scales : nullptr, routing_);
 
-  Activations& of_experts = normed.of(experts.gate_up[0].dtype);
+  Activations& of_experts = normed.of(experts.gate_up.dtype());
   if (&of_experts != &of_router || &norm != &router_norm) {
     backend_.norm(x, {.n = n_rows}, norm, of_experts);
   }
-  Activations& gathered = gathered_.of(experts.gate_up[0].dtype);
-  Activations& activated = activated_.of(experts.down[0].dtype);
+  Activations& gathered = gathered_.of(experts.gate_up.dtype());
+  Activations& activated = activated_.of(experts.down.dtype());
   operations.gather(of_experts, n_rows, routing_, gathered);
   operations.matmul(gathered, n_rows, routing_, experts.gate_up, gate_up_);
   if (config_.moe.swiglu_limit > 0.0f) {

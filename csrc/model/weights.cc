@@ -173,10 +173,13 @@ class Loader {
     if (config_.moe.beside_mlp) {
       e.scales = vector(prefix + "expert_scales.weight", config_.moe.n_experts);
     }
+    std::vector<Matrix> gate_up, down;
     for (size_t i = 0; i < downs.size(); ++i) {
-      e.gate_up.push_back(matrix_of(gates_ups, gates_ups_biases, 2 * i, 2, of_gates_ups));
-      e.down.push_back(matrix_of(downs, downs_biases, i, 1, of_downs));
+      gate_up.push_back(matrix_of(gates_ups, gates_ups_biases, 2 * i, 2, of_gates_ups));
+      down.push_back(matrix_of(downs, downs_biases, i, 1, of_downs));
     }
+    e.gate_up = backend_.experts()->collect(std::move(gate_up));
+    e.down = backend_.experts()->collect(std::move(down));
     return e;
   }
 

@@ -60,8 +60,8 @@ struct LoadOptions {
 
 struct Experts {
   Matrix router;                 // (n_experts, hidden), f32 whatever the others are
-  std::vector<Matrix> gate_up;   // (n_experts) of (2 moe.intermediate, hidden): gate, then up
-  std::vector<Matrix> down;      // (n_experts) of (hidden, moe.intermediate)
+  ExpertMatrices gate_up;        // of (2 moe.intermediate, hidden): gate, then up
+  ExpertMatrices down;           // of (hidden, moe.intermediate)
   std::optional<Vector> scales;  // (n_experts): of how much an expert's result counts
 };
 

@@ -41,8 +41,8 @@ void Weights::for_each_matrix(FunctionRef<void(const Matrix&)> visit) const {
     if (w.down.n_out > 0) visit(w.down);
     if (!w.experts) continue;
     visit(w.experts->router);
-    for (const Matrix& m : w.experts->gate_up) visit(m);
-    for (const Matrix& m : w.experts->down) visit(m);
+    for (const Matrix& m : w.experts->gate_up.of) visit(m);
+    for (const Matrix& m : w.experts->down.of) visit(m);
   }
 }
 
@@ -64,6 +64,7 @@ size_t Weights::bytes() const {
              bytes_of(w.attn_post_norm) + bytes_of(w.mlp_norm) + bytes_of(w.mlp_post_norm);
     if (w.input) total += bytes_of(w.input->post_norm);
     if (w.sinks) total += w.sinks->values.bytes();
+    if (w.experts) total += w.experts->gate_up.table.bytes() + w.experts->down.table.bytes();
     if (w.experts && w.experts->scales) total += w.experts->scales->values.bytes();
     if (!w.beside) continue;
     total += bytes_of(w.beside->router) + bytes_of(w.beside->experts) +

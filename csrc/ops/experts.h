@@ -6,7 +6,7 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
+#include <vector>
 
 #include "ops/buffer.h"
 #include "ops/tensors.h"
@@ -25,12 +25,23 @@ struct Routing {
   Buffer work;     // of the device: how it shares the pairs among its threads
 };
 
+// The matrix of each expert of a layer, all of one shape and dtype.
+struct ExpertMatrices {
+  std::vector<Matrix> of;  // (n_experts)
+  Buffer table;            // of the device: where they lie
+
+  DType dtype() const { return of.front().dtype; }
+};
+
 class ExpertOperations {
  public:
   virtual ~ExpertOperations() = default;
 
   // At load: room for passes of max_rows rows.
   virtual Routing make_routing(int max_rows, int n_experts, int n_per_row) = 0;
+
+  // At load: `matrices`, one an expert, as products take them.
+  virtual ExpertMatrices collect(std::vector<Matrix> matrices) = 0;
 
   // In a pass: chooses for every row the n_per_row experts of the greatest logits; of equal ones
   // that of the lower number. Weights are the softmax over all experts, or over the chosen ones
@@ -43,10 +54,10 @@ class ExpertOperations {
   virtual void gather(const Activations& x, int n_rows, const Routing& routing,
                       Activations& out) = 0;
 
-  // y[pair] = x[pair] W^T + bias, W being the expert's.  w (n_experts), all of one shape and dtype;
+  // y[pair] = x[pair] W^T + bias, W being the expert's.
   // x (n_rows * n_per_row, n_in) -> y (n_rows * n_per_row, n_out) f32
   virtual void matmul(const Activations& x, int n_rows, const Routing& routing,
-                      std::span<const Matrix> w, Buffer& y) = 0;
+                      const ExpertMatrices& w, Buffer& y) = 0;
 
   // out = g sigmoid(alpha g) (u + 1), g = min(gate, limit), u = up between -limit and limit.
   // gate_up (n_pairs, 2n): gate, then up -> out (n_pairs, n).  n = out.cols

@@ -5,13 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from emulated_engine import DENSE, SEGMENT, VOCAB, WITH_EXPERTS, load_engine, tokens_of
+from emulated_engine import SEGMENT, VOCAB, load_engine, tokens_of
 
-from pybatcher.errors import ConfigError
-from pybatcher.testing.checkpoints import make_checkpoint
+from pybatcher.testing.checkpoints import ARCHITECTURES, make_checkpoint
 
 
-@pytest.mark.parametrize("architecture", DENSE)
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_graphs_change_no_bit(
     architecture: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -32,10 +31,3 @@ def test_graphs_change_no_bit(
         engine.close()
         seen.append((drawn, logits))
     assert seen[0] == seen[1]
-
-
-@pytest.mark.parametrize("architecture", WITH_EXPERTS)
-def test_experts_are_refused(architecture: str, tmp_path: Path) -> None:
-    path = make_checkpoint(tmp_path, architecture, tokenizer=False, vocab_size=VOCAB)
-    with pytest.raises(ConfigError, match=f"cannot run mixtures of experts .{architecture}"):
-        load_engine(path, dtype="bf16", n_ubatch=64)

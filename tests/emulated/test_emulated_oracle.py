@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from emulated_engine import DENSE, VOCAB, Floats, load_engine, tokens_of
+from emulated_engine import VOCAB, Floats, load_engine, tokens_of
 
 from pybatcher import Batcher
-from pybatcher.testing.checkpoints import make_checkpoint
+from pybatcher.testing.checkpoints import ARCHITECTURES, make_checkpoint
 
 CLOSE = 1e-4
 N_PROMPT = 280  # past one segment of attention (256), so that partial softmax states are merged
@@ -41,7 +41,7 @@ def test_it_says_what_it_is() -> None:
 
 
 @pytest.mark.usefixtures("one_thread")
-@pytest.mark.parametrize("architecture", DENSE)
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_transformers_says_the_same(architecture: str, tmp_path: Path) -> None:
     """The prompt in chunks of each size, then greedy tokens, those of all chunkings together."""
     import torch

@@ -11,10 +11,7 @@ from numpy.typing import NDArray
 
 from pybatcher import _core
 from pybatcher.engine import Engine
-from pybatcher.testing.checkpoints import ARCHITECTURES
 
-WITH_EXPERTS = ("qwen3_moe", "mixtral", "gpt_oss")  # which GPUs have no operations for
-DENSE = [name for name in ARCHITECTURES if name not in WITH_EXPERTS]
 VOCAB = 203
 BLOCK = 16  # positions of a KV block
 SEGMENT = 256  # positions after which attention begins a new partial softmax state

@@ -53,7 +53,11 @@ class Cases {
 // A JSON string.
 std::string quoted(const std::string& text);
 
+// Runs a case of a kernel that only code for sm_90a has, or prints why it cannot be run.
+void run_wgmma_case(Cases& cases, const CaseInfo& info, FunctionRef<std::vector<float>()> run);
+
 void run_gemm_cases(Cases& cases);
+void run_expert_cases(Cases& cases);
 void run_attention_cases(Cases& cases);
 void run_rows_cases(Cases& cases);
 void run_rope_cases(Cases& cases);

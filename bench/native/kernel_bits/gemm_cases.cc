@@ -71,18 +71,13 @@ bool wrote_nothing(const std::vector<float>& y) {
   return true;
 }
 
-// A product on mma.sync, by tiles for few and for many rows, and on wgmma where the device has it.
-void run_mma_and_wgmma(Cases& cases, const std::string& group, const Problem& p) {
-  std::vector<GemmChoice> choices = {{&cuda::gemm_kernels(p.sizes.weights).back(), false}};
-  if (p.sizes.n_rows <= 16) choices.push_back(choose_gemm(p.sizes, {.n_sms = 1}));
-  run_choices(cases, group, p, choices);
-  const GemmChoice choice{&cuda::wgmma_kernel(p.sizes.weights), false};
-  const CaseInfo info{group + " by " + title(choice), group, true};
+}  // namespace
+
+void run_wgmma_case(Cases& cases, const CaseInfo& info, FunctionRef<std::vector<float>()> run) {
   if (test_device().properties().major != 9) return cases.leave_out(info, "wgmma is sm_90a's");
-  const Product product(p);
   std::vector<float> y;
   try {
-    y = product.run(choice);
+    y = run();
   } catch (const Error& error) {
     const bool is_there =
         std::string(error.what()).find("no GPU kernel is called") == std::string::npos;
@@ -91,6 +86,18 @@ void run_mma_and_wgmma(Cases& cases, const std::string& group, const Problem& p)
   }
   if (wrote_nothing(y)) return cases.leave_out(info, "the kernel has no code for sm_90a");
   cases.run<float>(info, [&] { return y; });
+}
+
+namespace {
+
+// A product on mma.sync, by tiles for few and for many rows, and on wgmma where the device has it.
+void run_mma_and_wgmma(Cases& cases, const std::string& group, const Problem& p) {
+  std::vector<GemmChoice> choices = {{&cuda::gemm_kernels(p.sizes.weights).back(), false}};
+  if (p.sizes.n_rows <= 16) choices.push_back(choose_gemm(p.sizes, {.n_sms = 1}));
+  run_choices(cases, group, p, choices);
+  const GemmChoice choice{&cuda::wgmma_kernel(p.sizes.weights), false};
+  const CaseInfo info{group + " by " + title(choice), group, true};
+  run_wgmma_case(cases, info, [&] { return Product(p).run(choice); });
 }
 
 // Four mma in a chain, of random numbers: how tensor cores add.

@@ -92,6 +92,7 @@ int run(const Options& options) {
   bench::run_rows_cases(cases);
   bench::run_rope_cases(cases);
   bench::run_gemm_cases(cases);
+  bench::run_expert_cases(cases);
   bench::run_attention_cases(cases);
   bench::run_sampling_cases(cases);
   if (cases.failed()) return 1;

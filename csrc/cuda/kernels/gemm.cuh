@@ -89,16 +89,15 @@ __device__ __forceinline__ void multiply_stage(const unsigned char* x, const uns
 }
 
 // Grid: tiles of kRows rows, tiles of kColumns columns, segments (one where sums go to y).
-// Tiles: PlainTiles, or ExpandedTiles of gemm_quantised.cuh.
+// Tiles: PlainTiles, or ExpandedTiles of gemm_quantised.cuh. row: the first of the block's tile.
 template <typename Tiles, int kRows, int kColumns, int kWarpsM, int kWarpsN>
-__device__ __forceinline__ void gemm_many(const GemmParams& p) {
+__device__ __forceinline__ void gemm_many(const GemmParams& p, int row = row_of_block(kRows)) {
   constexpr int kThreads = 32 * kWarpsM * kWarpsN;
   constexpr int kMi = kRows / kWarpsM / 16;    // mma tiles of a warp
   constexpr int kNj = kColumns / kWarpsN / 8;  // two of them an ldmatrix
   static_assert(kMi >= 1 && kNj >= 2 && kNj % 2 == 0);
   SharedArrays shared;
   unsigned char* const x_stages = take_tiles(shared, kGemmStages * kRows * kStageRowBytes);
-  const int row = static_cast<int>(blockIdx.x) * kRows;
   const int column = static_cast<int>(blockIdx.y) * kColumns;
   const int warp = static_cast<int>(threadIdx.x) / 32;
   const int warp_row = warp / kWarpsN * (kRows / kWarpsM);

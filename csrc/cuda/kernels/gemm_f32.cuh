@@ -21,12 +21,12 @@ __device__ __forceinline__ void copy_f32_rows(float* tile, int n_tile_rows, cons
 }
 
 // Grid: tiles of kF32Rows rows, tiles of kF32Columns columns, segments (one where sums go to y).
-// A thread has 4 rows, 8 apart, of 4 columns, 16 apart.
-__device__ __forceinline__ void gemm_f32_tile(const GemmParams& p) {
+// A thread has 4 rows, 8 apart, of 4 columns, 16 apart. row: the first of the block's tile.
+__device__ __forceinline__ void gemm_f32_tile(const GemmParams& p,
+                                              int row = row_of_block(kF32Rows)) {
   SharedArrays shared;
   float* const x_stages = shared.take<float>(kGemmStages * kF32Rows * kF32Pitch);
   float* const w_stages = shared.take<float>(kGemmStages * kF32Columns * kF32Pitch);
-  const int row = static_cast<int>(blockIdx.x) * kF32Rows;
   const int column = static_cast<int>(blockIdx.y) * kF32Columns;
   const int own_row = static_cast<int>(threadIdx.x) / 16;
   const int own_column = static_cast<int>(threadIdx.x) % 16;

@@ -104,15 +104,14 @@ __device__ __forceinline__ void copy_scales(unsigned char* to, const GemmParams&
 }
 
 // Grid: tiles of kRows rows, tiles of half as many columns as there are threads, segments (one
-// where sums go to y).
+// where sums go to y). row: the first of the block's tile.
 template <typename Format, int kRows>
-__device__ __forceinline__ void gemm_few(const GemmParams& p) {
+__device__ __forceinline__ void gemm_few(const GemmParams& p, int row = row_of_block(kRows)) {
   using Tile = FewTile<Format, kRows>;
   constexpr int kTileK = Tile::kTileK;
   constexpr int kStages = Tile::kStages;
   const int n_threads = static_cast<int>(blockDim.x);
   const int n_columns = n_threads / 2;
-  const int row = static_cast<int>(blockIdx.x) * kRows;
   const int column = static_cast<int>(blockIdx.y) * n_columns;
   const int warp_column = static_cast<int>(threadIdx.x) / 32 * 16;
 

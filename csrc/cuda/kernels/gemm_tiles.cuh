@@ -8,6 +8,11 @@
 namespace pb::cuda {
 namespace {
 
+// The first row of a block's tile, where tiles of rows are the grid's x.
+__device__ __forceinline__ int row_of_block(int tile_rows) {
+  return static_cast<int>(blockIdx.x) * tile_rows;
+}
+
 // Takes shared memory for tiles, which begin where those of wgmma have to.
 constexpr int kTileAlignment = 1024;
 __device__ __forceinline__ unsigned char* take_tiles(SharedArrays& shared, int n_bytes) {

@@ -11,15 +11,15 @@ namespace {
 
 // A block has kWgmmaTile rows and columns: two warpgroups of 64 rows each.
 // Grid: tiles of rows, tiles of columns, segments (one where sums go to y).
-// Tiles: PlainTiles or ExpandedTiles, of kWgmmaTile columns.
+// Tiles: PlainTiles or ExpandedTiles, of kWgmmaTile columns. row: the first of the block's tile.
 template <typename Tiles>
-__device__ __forceinline__ void gemm_wgmma(const GemmParams& p) {
+__device__ __forceinline__ void gemm_wgmma(const GemmParams& p,
+                                           int row = row_of_block(kWgmmaTile)) {
 #ifdef PB_HAS_WGMMA
   static_assert(kTileAlignment % kWgmmaAlignment == 0);
   constexpr int kTileBytes = kWgmmaTile * kStageRowBytes;
   SharedArrays shared;
   unsigned char* const x_stages = take_tiles(shared, kGemmStages * kTileBytes);
-  const int row = static_cast<int>(blockIdx.x) * kWgmmaTile;
   const int column = static_cast<int>(blockIdx.y) * kWgmmaTile;
   const int group_row = static_cast<int>(threadIdx.x) / 128 * 64;
 

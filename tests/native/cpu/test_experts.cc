@@ -101,7 +101,8 @@ struct Layer {
     Buffer out = over(y);
     ExpertOperations& operations = *backend.experts();
     operations.gather(from, n_rows, routed.routing, gathered);
-    operations.matmul(gathered, n_rows, routed.routing, matrices(backend, routed.begins), out);
+    operations.matmul(gathered, n_rows, routed.routing,
+                      operations.collect(matrices(backend, routed.begins)), out);
     if (sums != nullptr) {
       sums->assign(static_cast<size_t>(n_rows) * n_out, 0.0f);
       Buffer to = over(*sums);
