@@ -16,6 +16,12 @@ from pybatcher.testing.checkpoints import ARCHITECTURES, make_checkpoint
 CLOSE = 1e-4
 N_PROMPT = 280  # past one segment of attention (256), so that partial softmax states are merged
 N_GREEDY = 12
+EXPERTS = {  # of Gemma 4 26B-A4B, beside its MLPs
+    "enable_moe_block": True,
+    "num_experts": 9,
+    "top_k_experts": 3,
+    "moe_intermediate_size": 40,
+}
 
 
 def logits_of(module: Any, tokens: list[int]) -> Floats:
@@ -41,13 +47,18 @@ def test_it_says_what_it_is() -> None:
 
 
 @pytest.mark.usefixtures("one_thread")
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_transformers_says_the_same(architecture: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("architecture", "fields"),
+    [*((name, {}) for name in ARCHITECTURES), pytest.param("gemma4", EXPERTS, id="gemma4-experts")],
+)
+def test_transformers_says_the_same(
+    architecture: str, fields: dict[str, Any], tmp_path: Path
+) -> None:
     """The prompt in chunks of each size, then greedy tokens, those of all chunkings together."""
     import torch
     import transformers
 
-    path = make_checkpoint(tmp_path, architecture, tokenizer=False, vocab_size=VOCAB)
+    path = make_checkpoint(tmp_path, architecture, tokenizer=False, vocab_size=VOCAB, **fields)
     module = transformers.AutoModelForCausalLM.from_pretrained(
         path, attn_implementation="eager", dtype=torch.float32
     )
