@@ -13,14 +13,12 @@ from starlette.types import Receive
 
 from .body_room import BodyRoom, TakenRoom
 from .http_error import HttpError
-from .json_slices import TooManyValuesError, read_json
 
 __all__ = ["ClientGoneError", "hung_up", "read_body", "read_bytes", "unless_gone", "until_gone"]
 
 T = TypeVar("T")
 
-_SMALL = 2**14  # bytes of JSON that are read in well under a millisecond
-_PART = 2**16  # bytes of a part of a body, at least
+_SMALL = 2**16  # bytes of JSON that are read in well under a millisecond
 _MOST_VALUES = 2**20  # of a body; three bytes of JSON may be a value of a hundred in memory
 
 
@@ -35,20 +33,22 @@ async def read_body(request: Request, most: int, room: BodyRoom) -> dict[str, An
     larger, finds no room or is no JSON object, and ClientGoneError.
     """
     with room.one() as taken:
-        parts, size = await _read_parts(request.headers, request.receive, most, taken)
+        data = await read_bytes(request.headers, request.receive, most, taken)
         try:
-            if size <= _SMALL:
-                body = json.loads(b"".join(parts))
-            else:
-                body = await asyncio.to_thread(read_json, parts, _MOST_VALUES)
-        except TooManyValuesError:
-            counted = f"more than {_MOST_VALUES} values: commas and brackets are counted"
-            raise HttpError(413, f"the body has {counted}", code="body_too_large") from None
+            body = _parsed(data) if len(data) <= _SMALL else await asyncio.to_thread(_parsed, data)
         except (ValueError, RecursionError) as error:
             raise HttpError(400, f"the body is no JSON: {error}", code="invalid_json") from None
     if not isinstance(body, dict):
         raise HttpError(400, "the body must be a JSON object", code="invalid_json")
     return body
+
+
+def _parsed(data: bytes) -> Any:
+    """Return the value of a JSON text. Raises ValueError, RecursionError and HttpError."""
+    if len(data) > _MOST_VALUES and sum(map(data.count, (b",", b"[", b"{"))) > _MOST_VALUES:
+        message = f"the body has more than {_MOST_VALUES} values: commas and brackets are counted"
+        raise HttpError(413, message, code="body_too_large")
+    return json.loads(data)
 
 
 async def read_bytes(
@@ -58,18 +58,10 @@ async def read_bytes(
 
     Raises HttpError where it is larger or finds no room, and ClientGoneError.
     """
-    parts, _ = await _read_parts(headers, receive, most, taken)
-    return b"".join(parts)
-
-
-async def _read_parts(
-    headers: Mapping[str, str], receive: Receive, most: int, taken: TakenRoom
-) -> tuple[list[bytearray], int]:
-    """Return the body of a request in parts, and its size in bytes; as `read_bytes`."""
     said = headers.get("content-length", "")
     if said.isdecimal() and (len(said) > 20 or int(said) > most):
         raise _too_large(most)
-    parts, size, has_more = [bytearray()], 0, True
+    parts, size, has_more = [], 0, True
     while has_more:
         message = await receive()
         if message["type"] == "http.disconnect":
@@ -79,11 +71,9 @@ async def _read_parts(
         if size > most:
             raise _too_large(most)
         taken.take(size)
-        if len(parts[-1]) >= _PART:
-            parts.append(bytearray())
-        parts[-1] += part  # not kept by itself: it may be a single byte
+        parts.append(part)
         has_more = message.get("more_body", False)
-    return parts, size
+    return b"".join(parts)
 
 
 async def unless_gone(request: Request, work: Awaitable[T]) -> T:
