@@ -14,6 +14,8 @@ from typing import Any
 
 from . import load_tables, tables
 from .draw import draw_result
+from .engines.interface import GGUF_TYPES
+from .isa import ISAS
 from .results import RESULTS, read_results
 from .shapes import DTYPES, SHAPES
 
@@ -41,7 +43,9 @@ def plot(results: dict[str, list[dict[str, Any]]], folder: Path) -> list[str]:
     folder.mkdir(parents=True, exist_ok=True)
     names = []
     for shape in dict.fromkeys(result["shape"] for result in results["compare"]):
-        of_shape = [result for result in results["compare"] if result["shape"] == shape]
+        of_shape = [r for r in results["compare"] if r["shape"] == shape and r["dtype"] in DTYPES]
+        if not of_shape:
+            continue
         names.append(f"throughput-{shape}.svg")
         plots.throughput(of_shape, folder / names[-1])
     for result in results["kernels"]:
@@ -51,12 +55,17 @@ def plot(results: dict[str, list[dict[str, Any]]], folder: Path) -> list[str]:
 
 
 def main(root: Path = ROOT, folder: Path = RESULTS) -> None:
-    order = {name: i for i, name in enumerate((*SHAPES, *DTYPES))}
+    def compared(of: Path) -> list[dict[str, Any]]:
+        order = {name: i for i, name in enumerate((*SHAPES, *DTYPES, *GGUF_TYPES))}
+        found = read_results("compare-*", of)
+        return sorted(found, key=lambda r: [order.get(r[key], 99) for key in ("shape", "dtype")])
+
     kinds = ("compare", "serving", "engine", "kernels", "profile", "quality")
     results = {kind: read_results(f"{kind}-*", folder) for kind in kinds}
     if not results["compare"]:
         raise SystemExit("bench/results/ holds no compare-*.json: run `python -m bench.compare`")
-    results["compare"].sort(key=lambda r: [order.get(r[key], 99) for key in ("shape", "dtype")])
+    results["compare"] = compared(folder)
+    held = {name: made for name in ISAS if (made := compared(folder / name))}
     folder_of_plots = root / "docs" / "plots"
     drawn = plot(results, folder_of_plots)
     loads = {
@@ -69,8 +78,12 @@ def main(root: Path = ROOT, folder: Path = RESULTS) -> None:
     of_first = [result for result in results["compare"] if result["shape"] == first_shape]
     picture = f"throughput-{first_shape}.svg"
     there = picture if (folder_of_plots / picture).exists() else None
-    put_between_marks(root / "README.md", tables.summary(of_first, there))
-    lines = tables.everything(results, drawn)
+    held_first = {
+        name: [result for result in made if result["shape"] == first_shape]
+        for name, made in held.items()
+    }
+    put_between_marks(root / "README.md", tables.summary(of_first, there, held_first))
+    lines = tables.everything(results, drawn, held)
     lines += load_tables.sections(loads, [name for name in of_loads if name])
     put_between_marks(root / "docs" / "benchmarks.md", lines)
 

@@ -22,26 +22,6 @@ _COMMON: dict[str, Any] = {
 }
 
 SHAPES: dict[str, dict[str, Any]] = {
-    "gemma-3-1b": _COMMON
-    | {
-        "architectures": ["Gemma3ForCausalLM"],
-        "model_type": "gemma3_text",
-        "hidden_activation": "gelu_pytorch_tanh",
-        "vocab_size": 262_144,
-        "hidden_size": 1152,
-        "intermediate_size": 6912,
-        "num_hidden_layers": 26,
-        "num_attention_heads": 4,
-        "num_key_value_heads": 1,
-        "head_dim": 256,
-        "query_pre_attn_scalar": 256,
-        "rms_norm_eps": 1e-6,
-        "max_position_embeddings": 32_768,
-        "sliding_window": 512,
-        "sliding_window_pattern": 6,
-        "rope_theta": 1_000_000.0,
-        "rope_local_base_freq": 10_000.0,
-    },
     "llama-3.1-8b": _COMMON
     | {
         "architectures": ["LlamaForCausalLM"],
@@ -140,6 +120,26 @@ SHAPES: dict[str, dict[str, Any]] = {
         "rms_norm_eps": 1e-5,
         "max_position_embeddings": 8192,
         "rope_theta": 100_000.0,
+    },
+    "gemma-3-1b": _COMMON
+    | {
+        "architectures": ["Gemma3ForCausalLM"],
+        "model_type": "gemma3_text",
+        "hidden_activation": "gelu_pytorch_tanh",
+        "vocab_size": 262_144,
+        "hidden_size": 1152,
+        "intermediate_size": 6912,
+        "num_hidden_layers": 26,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 1,
+        "head_dim": 256,
+        "query_pre_attn_scalar": 256,
+        "rms_norm_eps": 1e-6,
+        "max_position_embeddings": 32_768,
+        "sliding_window": 512,
+        "sliding_window_pattern": 6,
+        "rope_theta": 1_000_000.0,
+        "rope_local_base_freq": 10_000.0,
     },
 }
 

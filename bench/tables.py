@@ -81,8 +81,13 @@ def _versions(results: Sequence[Result]) -> str:
     return ", ".join(f"{name} {version}" for name, version in known.items())
 
 
-def summary(results: Sequence[Result], plot: str | None) -> Lines:
-    """The section of the README: a plot, and our speed as a ratio to the best of the others."""
+def summary(
+    results: Sequence[Result], plot: str | None, held: Mapping[str, Sequence[Result]]
+) -> Lines:
+    """The section of the README: a plot, and our speed as a ratio to the best of the others.
+
+    held: results of engines that were held to an instruction set, by its name.
+    """
     measures = _measures(results)
     rivals = dict.fromkeys(
         facts["name"]
@@ -95,10 +100,12 @@ def summary(results: Sequence[Result], plot: str | None) -> Lines:
         title = f"Tokens a second of {', '.join(['pybatcher', *rivals])} by batch size"
         lines += [f"![{title}](docs/plots/{plot})", ""]
     rows = []
-    for result in results:
-        by_measure = {row["measure"]: row for row in result["tok/s"]}
-        ratios = (_best_ratio(by_measure[m]) if m in by_measure else "" for m in measures)
-        rows.append([f"{result['shape']} {result['dtype']}", *ratios])
+    for name, made in {"": results, **held}.items():
+        for result in made:
+            by_measure = {row["measure"]: row for row in result["tok/s"]}
+            ratios = (_best_ratio(by_measure[m]) if m in by_measure else "" for m in measures)
+            title = f"{result['shape']} {result['dtype']}"
+            rows.append([f"{title}, {name} alone" if name else title, *ratios])
     run = results[0]["run"]
     where = (
         f"{results[0]['threads']} threads of {run['cpu']}, {run['date']}, commit {run['commit']}"
@@ -110,8 +117,8 @@ def summary(results: Sequence[Result], plot: str | None) -> Lines:
     return [
         *lines,
         f"Tokens a second, as a ratio to the best of {', '.join(rivals)}, on {where}. Prefill "
-        "is one prompt; B is the number of sequences in a step. "
-        f"{details}",
+        "is one prompt; B is the number of sequences in a step. Rows that only some of them were "
+        f"measured in are a ratio to the best of those. {details}",
         "",
         *table(header, rows),
     ]
@@ -273,8 +280,28 @@ def _quality(results: Sequence[Result]) -> Lines:
     return lines
 
 
-def everything(results: Mapping[str, Sequence[Result]], plots: Sequence[str]) -> Lines:
-    """The generated part of docs/benchmarks.md."""
+def _held(held: Mapping[str, Sequence[Result]]) -> Lines:
+    lines = []
+    for name, made in held.items():
+        run = made[-1]["run"]
+        lines += [
+            f"### All engines held to {name}",
+            "",
+            *speed(made),
+            "",
+            f"The last of these on {machine(run, made[-1]['threads'])}; `bench/results/{name}` "
+            f"says where each was measured. {commands(made)}",
+            "",
+        ]
+    return lines
+
+
+def everything(
+    results: Mapping[str, Sequence[Result]],
+    plots: Sequence[str],
+    held: Mapping[str, Sequence[Result]],
+) -> Lines:
+    """The generated part of docs/benchmarks.md. held: of `summary`."""
     lines = [
         "## Results",
         "",
@@ -288,6 +315,7 @@ def everything(results: Mapping[str, Sequence[Result]], plots: Sequence[str]) ->
         + commands(results["compare"]),
         "",
     ]
+    lines += _held(held)
     lines += [line for name in plots for line in (f"![{name}](plots/{name})", "")]
     lines += _serving(results["serving"]) + _engine(results["engine"])
     lines += _profiles(results["profile"]) + _quality(results["quality"])

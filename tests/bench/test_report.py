@@ -57,6 +57,21 @@ def root(tmp_path: Path) -> Path:
     return tmp_path
 
 
+def test_engines_held_to_an_instruction_set_have_rows_of_their_own(root: Path) -> None:
+    folder = root / "results"
+    write(folder, "compare-tiny-int8", compared("int8"))
+    (folder / "avx2").mkdir()
+    write(folder / "avx2", "compare-tiny-int4", compared("int4"))
+    write(folder / "avx2", "compare-wide-int4", compared("int4", shape="wide"))
+    report.main(root, folder)
+    text = (root / "README.md").read_text()
+    assert "| tiny int8 | **2.04** | **1.50** |\n| tiny int4, avx2 alone | **2.04** |" in text
+    assert "wide" not in text
+    details = (root / "docs" / "benchmarks.md").read_text()
+    assert "### All engines held to avx2" in details
+    assert "| wide int4 | pybatcher (avx2) | 1,234 | 30.0 |" in details
+
+
 def test_the_report_goes_between_its_marks(root: Path) -> None:
     folder = root / "results"
     with pytest.raises(SystemExit, match="no compare-"):
