@@ -36,7 +36,7 @@ class Pipeline:
         if settings.kv_dtype != "auto":
             self.properties["KV_CACHE_PRECISION"] = KV_TYPES[settings.kv_dtype]
         if os.environ.get("ONEDNN_MAX_CPU_ISA"):
-            # None of bench/isa.py multiplies bf16, which the CPU itself may: OpenVINO asks that one.
+            # OpenVINO asks the CPU, which may multiply bf16; none of bench/isa.py does.
             self.properties["INFERENCE_PRECISION_HINT"] = "f32"
         scheduler = openvino_genai.SchedulerConfig()
         scheduler.max_num_batched_tokens = settings.n_batch
