@@ -35,7 +35,11 @@ _SETTLE = 1.0  # seconds until what was left behind is gone
 
 
 class HttpVictim(RepeatedStreams):
-    """One whose streams are completions over HTTP. Their content is their text."""
+    """One whose streams are completions over HTTP, of texts and log-probabilities.
+
+    With these each token is told, also of models of random weights, most of whose tokens have no
+    text.
+    """
 
     def __init__(self, http: httpx.AsyncClient, n_streams: int, n_tokens: int) -> None:
         super().__init__(n_streams)
@@ -45,7 +49,9 @@ class HttpVictim(RepeatedStreams):
     async def _read(self, i: int) -> tuple[Any, list[float]]:
         asked = {"prompt": random_tokens(_PROMPT, i), "max_tokens": self._n_tokens, "seed": i}
         asked |= {"ignore_eos": True, "temperature": float(i % 2), "stream": True}
+        asked["logprobs"] = 0
         text = ""
+        logprobs: list[float] = []
         arrivals: list[float] = []
         async with self._http.stream("POST", "/v1/completions", json=asked) as answer:
             if answer.status_code != 200:
@@ -54,8 +60,13 @@ class HttpVictim(RepeatedStreams):
                 if line.startswith("data: {"):
                     arrivals.append(time.monotonic())
                     told = json.loads(line[6:])
-                    text += told["choices"][0]["text"] if "choices" in told else line
-        return text, [later - sooner for sooner, later in pairwise(arrivals)]
+                    if "choices" not in told:
+                        self.wrong.append(f"stream {i} ended with {line[6:200]}")
+                        continue
+                    choice = told["choices"][0]
+                    text += choice["text"]
+                    logprobs += (choice["logprobs"] or {"token_logprobs": []})["token_logprobs"]
+        return (text, logprobs), [later - sooner for sooner, later in pairwise(arrivals)]
 
 
 async def measure(a: argparse.Namespace, options: dict[str, Any], shown: Bar) -> dict[str, Any]:
