@@ -60,11 +60,11 @@ def main(root: Path = ROOT, folder: Path = RESULTS) -> None:
         found = read_results("compare-*", of)
         return sorted(found, key=lambda r: [order.get(r[key], 99) for key in ("shape", "dtype")])
 
-    kinds = ("compare", "serving", "engine", "kernels", "profile", "quality")
+    kinds = ("serving", "engine", "kernels", "profile", "quality")
     results = {kind: read_results(f"{kind}-*", folder) for kind in kinds}
+    results["compare"] = compared(folder)
     if not results["compare"]:
         raise SystemExit("bench/results/ holds no compare-*.json: run `python -m bench.compare`")
-    results["compare"] = compared(folder)
     held = {name: made for name in ISAS if (made := compared(folder / name))}
     folder_of_plots = root / "docs" / "plots"
     drawn = plot(results, folder_of_plots)

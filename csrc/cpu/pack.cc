@@ -178,11 +178,6 @@ void quantise(const float* x, Int4Group& group) { group = quantise_int4(x); }
 void quantise(const float*, Int4ZpGroup&) {}  // not called: require_dtype
 void quantise(const float*, Q5_0Group&) {}    // the same
 
-// Whether groups of a view of dtype `from` are read as those of `dtype`, without rounding.
-bool is_read_as(DType from, DType dtype) {
-  return from == dtype || (dtype == DType::kInt8 && int8_holds(from));
-}
-
 // As pack_plain.
 template <typename Group>
 void pack_groups(Stack& stack, int64_t row, int64_t k, DType dtype, const TileLayout& layout,

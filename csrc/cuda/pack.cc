@@ -90,11 +90,6 @@ void dequantise_group(DType, const Group& group, float* x) {
   dequantise(group, x);
 }
 
-// Whether groups of a view of dtype `from` are read as those of `dtype`, without rounding.
-bool is_read_as(DType from, DType dtype) {
-  return from == dtype || (dtype == DType::kInt8 && int8_holds(from));
-}
-
 // A row in groups.
 template <typename Group>
 void pack_groups_row(Stack& stack, int64_t row, DType dtype, const PackedRow& to) {

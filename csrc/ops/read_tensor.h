@@ -20,6 +20,11 @@ inline constexpr int kReadBlock = 2 * kGroup;
 // out[i] = view(row, first + i) in f32, exactly. `first` is a multiple of kGroup, n <= kReadBlock.
 void read_row(const TensorView& view, int64_t row, int64_t first, int n, float* out);
 
+// Whether read_group() hands out groups of a view of dtype `from` as those of `dtype`.
+constexpr bool is_read_as(DType from, DType dtype) {
+  return from == dtype || (dtype == DType::kInt8 && int8_holds(from));
+}
+
 // Group number `group` of a row of a view of kInt8, kInt4, kInt4Zp, kQ5_0 or kMxfp4.
 // An Int8Group is that of any view that int8_holds().
 void read_group(const TensorView& view, int64_t row, int64_t group, Int8Group& out);
