@@ -12,8 +12,8 @@
 namespace pb::cpu {
 namespace {
 
-constexpr int kManyRows = 128;          // from which on the calls of a matrix product are
-constexpr int kCallsPerThread = 2;      // as large as so many a thread allow
+constexpr int kManyRows = 128;          // from which on a matrix product writes more than it reads
+constexpr int kCallsPerThread = 2;      // of a product of many rows, if their tiles allow
 constexpr int kActivateColumns = 1024;  // of an item of activate
 constexpr int kScaledLogits = 8192;     // of an item of scale_logits
 constexpr int kMinRowsPerItem = 24;     // of a matrix product that is cut by rows too
@@ -99,17 +99,19 @@ void CpuBackend::matmul(const Activations& x, int n_rows, const Matrix& w, Buffe
                       store == Store::kAdd};
   const ProductKernel& kernel = product(w.dtype);
   const int64_t all_tiles = tiles_of(w.n_out, kernel.tile.columns);
-  const int64_t calls =
-      (n_rows < kManyRows ? kItemsPerThread : kCallsPerThread) * pool_.n_threads();
-  const int64_t tiles = std::clamp(all_tiles / calls, int64_t{1}, int64_t{kernel.tiles_per_call});
+  const bool many = n_rows >= kManyRows;
+  const int64_t calls = (many ? kCallsPerThread : kItemsPerThread) * pool_.n_threads();
+  const int64_t most_tiles =
+      many ? kernel.tiles_per_call.of_many_rows : kernel.tiles_per_call.of_few_rows;
+  const int64_t tiles = std::clamp(all_tiles / calls, int64_t{1}, most_tiles);
   const int64_t n_tiles = (all_tiles + tiles - 1) / tiles;  // calls, but for parts of the rows
   // Rows are shared among threads where there are too few tiles to go round.
   const int64_t wanted = kItemsPerThread * pool_.n_threads();
-  const int64_t most = (n_rows + kMinRowsPerItem - 1) / kMinRowsPerItem;
+  const int64_t most_parts = (n_rows + kMinRowsPerItem - 1) / kMinRowsPerItem;
   const int64_t parts =
-      std::clamp((wanted + n_tiles - 1) / n_tiles, int64_t{1}, std::max(most, int64_t{1}));
+      std::clamp((wanted + n_tiles - 1) / n_tiles, int64_t{1}, std::max(most_parts, int64_t{1}));
   const int64_t rows_per_part = (n_rows + parts - 1) / parts;
-  const int64_t work = static_cast<int64_t>(n_rows) * w.n_in * kernel.tile.columns;
+  const int64_t work = int64_t{n_rows} * w.n_in * kernel.tile.columns * tiles;  // of a call
   const int64_t grain = std::max<int64_t>(1, kWorthThreads / std::max<int64_t>(1, work / parts));
   for_range(n_tiles * parts, grain, work * n_tiles, [&](int64_t begin, int64_t end, int worker) {
     std::byte* scratch = scratch_.as<std::byte>() + scratch_bytes_ * worker;

@@ -147,7 +147,7 @@ void CpuExperts::matmul(const Activations& x, int, const Routing& routing, const
   const int64_t all_tiles = tiles_of(any.n_out, kernel.tile.columns);
   const int64_t wanted = int64_t{CpuBackend::kItemsPerThread} * backend_.n_threads();
   const int64_t tiles = std::clamp(segments.n_segments * all_tiles / wanted, int64_t{1},
-                                   std::min(all_tiles, int64_t{kernel.tiles_per_call}));
+                                   std::min(all_tiles, int64_t{kernel.tiles_per_call.of_few_rows}));
   const int64_t calls = (all_tiles + tiles - 1) / tiles;  // of a segment
   const int64_t n_items = segments.n_segments * calls;
   const int64_t n_pairs = routing.begins.as<int32_t>()[routing.n_experts];

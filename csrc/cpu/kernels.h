@@ -137,13 +137,20 @@ struct TileLayout {
   bool lines = false;  // int4: numbers of few columns lie together, instead of few k's
 };
 
+// The most weight tiles that a call of a product takes. Weights from memory are read fastest in
+// long stretches: a core prefetches past the end of a call, where another core may go on.
+struct TilesPerCall {
+  int of_few_rows;   // which read weights from memory
+  int of_many_rows;  // which write more than they read
+};
+
 // The matrix product of one dtype of weights.
 struct ProductKernel {
   TileLayout tile;
   RowFormat row;      // of the activations it takes
   int scratch_bytes;  // per thread
-  // Rows [row_begin, row_end) of weight tiles [tile_begin, tile_end), at most tiles_per_call.
-  int tiles_per_call;
+  TilesPerCall tiles_per_call;
+  // Rows [row_begin, row_end) of weight tiles [tile_begin, tile_end).
   void (*tiles)(const GemmArgs&, int tile_begin, int tile_end, int row_begin, int row_end,
                 void* scratch);
 };

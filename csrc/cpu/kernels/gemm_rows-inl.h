@@ -92,6 +92,9 @@ PB_INLINE void for_blocks(const GemmArgs& args, int tile, int row_begin, int row
   }
 }
 
+// Of products that take tiles one by one.
+constexpr TilesPerCall kTilesPerCall = {16, 1};
+
 // The product of some tiles, by that of one.
 template <void (*kTile)(const GemmArgs&, int tile, int row_begin, int row_end, void* scratch)>
 inline void each_tile(const GemmArgs& args, int tile_begin, int tile_end, int row_begin,

@@ -260,8 +260,11 @@ inline void byte_tiles(const GemmArgs& args, int tile_begin, int tile_end, int r
 }
 
 template <typename Weights>
-constexpr ProductKernel kByteProduct = {
-    {kGroupTileColumns}, RowFormat::kInt8, kByteScratch<Weights>, kByteTiles, byte_tiles<Weights>};
+constexpr ProductKernel kByteProduct = {{kGroupTileColumns},
+                                        RowFormat::kInt8,
+                                        kByteScratch<Weights>,
+                                        {kByteTiles, kByteTiles},
+                                        byte_tiles<Weights>};
 
 }  // namespace
 }  // namespace pb::cpu::PB_CPU_TARGET
