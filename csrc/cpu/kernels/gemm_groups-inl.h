@@ -148,7 +148,7 @@ inline __attribute__((noinline)) void group_block(const GroupBlockArgs& a) {
   const int8_t* x = a.x;
   const RowGroup* groups = a.groups;
   for (int g = 0; g < a.n_groups; ++g) {
-    if (a.fresh) prefetch(w, kGroupBytes<Weights>);
+    if (kRows > 1 && a.fresh) prefetch(w, kGroupBytes<Weights>);
     typename Weights::Sum whole[kRows][kGroupTileVectors];
 #pragma GCC unroll 6
     for (int r = 0; r < kRows; ++r) {
@@ -161,6 +161,7 @@ inline __attribute__((noinline)) void group_block(const GroupBlockArgs& a) {
       }
     }
     const auto step = [&](int j) __attribute__((always_inline)) {
+      if constexpr (kRows == 1) prefetch_in_step<kGroupBytes<Weights>, kGroupSteps<Weights>>(w, j);
       Weights::step(w + kFactorBytes<Weights> + j * 4 * kGroupTileColumns, j, x, a.x_stride, whole);
     };
     if constexpr (kRows == 1 && kNarrowSums) {  // waits for memory: short code sees further ahead

@@ -20,13 +20,29 @@ constexpr int kScratch = kRowChunk * kColumns * static_cast<int>(sizeof(float));
 
 // Bytes ahead in the tile that are asked for, into the second cache and into the first.
 constexpr int kFarPrefetch = 8192;
-constexpr int kNearPrefetch = 1024;
+constexpr int kNearPrefetch = 2048;
 
 PB_INLINE void prefetch(const void* w, int bytes) {
 #pragma GCC unroll 4
   for (int line = 0; line < bytes; line += 64) {
     __builtin_prefetch(static_cast<const char*>(w) + kFarPrefetch + line, 0, 2);
     __builtin_prefetch(static_cast<const char*>(w) + kNearPrefetch + line, 0, 3);
+  }
+}
+
+// prefetch() of kBytes, a part in each of kSteps steps: a dozen lines at once take all fill
+// buffers, and a line that is needed now waits for them. For one row; what computes more between
+// its reads loses more by the order that this asks of the compiler.
+template <int kBytes, int kSteps>
+PB_INLINE void prefetch_in_step(const uint8_t* w, int step) {
+  constexpr int kLines = (kBytes + 63) / 64;
+  constexpr int kOfStep = (kLines + kSteps - 1) / kSteps;
+#pragma GCC unroll 4
+  for (int line = step * kOfStep; line < (step + 1) * kOfStep; ++line) {
+    if (line >= kLines) return;
+    __builtin_prefetch(w + kFarPrefetch + line * 64, 0, 2);
+    __builtin_prefetch(w + kNearPrefetch + line * 64, 0, 3);
+    asm volatile("" ::: "memory");  // compilers gather prefetches otherwise
   }
 }
 
@@ -92,7 +108,7 @@ PB_INLINE void for_blocks(const GemmArgs& args, int tile, int row_begin, int row
   }
 }
 
-// Of products that take tiles one by one.
+// Of products that take tiles one by one. Of many rows, neighbouring tiles are written at one time.
 constexpr TilesPerCall kTilesPerCall = {16, 1};
 
 // The product of some tiles, by that of one.

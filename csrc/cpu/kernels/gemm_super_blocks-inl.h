@@ -84,15 +84,18 @@ struct SuperScales {
 };
 
 // whole = the sums of a group's products, each half times its factor in Q6_K. factor: of columns.
+// ahead: what lies ahead of it is prefetched, for one row.
 template <typename Weights, int kRows>
 PB_INLINE void sum_group(const Ints (&factor)[2][kGroupTileVectors], const uint8_t* numbers,
-                         const int8_t* x, int64_t x_stride,
-                         Ints (&whole)[kRows][kGroupTileVectors]) {
+                         const int8_t* x, int64_t x_stride, Ints (&whole)[kRows][kGroupTileVectors],
+                         const uint8_t* ahead) {
   constexpr int kSteps = kStepsOfSum<Weights>;
   ByteSums part[kRows][kGroupTileVectors];
 #pragma GCC unroll 8
   for (int i = 0; i < 2 * kStepsOfHalf; ++i) {
     const int half = i / kStepsOfHalf;
+    if constexpr (kRows == 1)
+      prefetch_in_step<kSuperBytes<Weights> / kGroupsOfBlock, 2 * kStepsOfHalf>(ahead, i);
     Quads column[kGroupTileVectors];
 #pragma GCC unroll 2
     for (int v = 0; v < kGroupTileVectors; ++v) {
@@ -117,8 +120,8 @@ PB_INLINE void sum_group(const Ints (&factor)[2][kGroupTileVectors], const uint8
 template <typename Weights, int kRows>
   requires(kRows > 1)
 PB_INLINE void sum_group(const Ints (&factor)[2][kGroupTileVectors], const uint8_t* numbers,
-                         const int8_t* x, int64_t x_stride,
-                         Ints (&whole)[kRows][kGroupTileVectors]) {
+                         const int8_t* x, int64_t x_stride, Ints (&whole)[kRows][kGroupTileVectors],
+                         const uint8_t*) {
   PairSums<kRows, kGroupTileVectors> pairs[2];
   PairSums<kRows, kGroupTileVectors>& second = pairs[Weights::kHasMin ? 0 : 1];
   pairs[0].template add<Weights>(numbers, 0, x, x_stride);
@@ -139,7 +142,7 @@ PB_INLINE void sum_group(const Ints (&factor)[2][kGroupTileVectors], const uint8
 template <typename Weights, int kRows>
 PB_INLINE void add_group(const GroupBlockArgs& a, const SuperScales& super, const uint8_t* scales,
                          const uint8_t* numbers, const int8_t* x, const RowGroup* groups,
-                         Vec (&sum)[kRows][kGroupTileVectors]) {
+                         const uint8_t* ahead, Vec (&sum)[kRows][kGroupTileVectors]) {
   Ints factor[2][kGroupTileVectors];
   if constexpr (!Weights::kHasMin) {
 #pragma GCC unroll 2
@@ -149,7 +152,7 @@ PB_INLINE void add_group(const GroupBlockArgs& a, const SuperScales& super, cons
     }
   }
   Ints whole[kRows][kGroupTileVectors];
-  sum_group<Weights>(factor, numbers, x, a.x_stride, whole);
+  sum_group<Weights>(factor, numbers, x, a.x_stride, whole, ahead);
 #pragma GCC unroll 2
   for (int v = 0; v < kGroupTileVectors; ++v) {
     if constexpr (Weights::kHasMin) {
@@ -200,10 +203,10 @@ inline __attribute__((noinline)) void super_blocks(const GroupBlockArgs& a) {
 #pragma GCC unroll 1
     for (int g = 0; g < kGroupsOfBlock; ++g, x += kGroupSize, ++groups) {
       constexpr int kBytes = kSuperBytes<Weights> / kGroupsOfBlock;
-      if (a.fresh) prefetch(w + g * kBytes, kBytes);
+      if (kRows > 1 && a.fresh) prefetch(w + g * kBytes, kBytes);
       add_group<Weights, kRows>(a, super, w + kSuperScales<Weights> + g * kGroupScales,
                                 w + kSuperNumbers<Weights> + g * Weights::kRowsOfQuads * kQuadBytes,
-                                x, groups, sum);
+                                x, groups, w + g * kBytes, sum);
     }
   }
 #pragma GCC unroll 6
