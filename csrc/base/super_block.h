@@ -61,6 +61,8 @@ constexpr size_t block_bytes(DType t) {
       return sizeof(Int4ZpGroup);
     case DType::kQ5_0:
       return sizeof(Q5_0Group);
+    case DType::kIQ4_NL:
+      return sizeof(Iq4NlGroup);
     default:
       return sizeof(Int8Group);
   }

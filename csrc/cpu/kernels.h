@@ -164,6 +164,7 @@ struct Kernels {
   ProductKernel int4;
   ProductKernel int4_zp;
   ProductKernel q5_0;
+  ProductKernel iq4_nl;
   ProductKernel q4_k;
   ProductKernel q5_k;
   ProductKernel q6_k;

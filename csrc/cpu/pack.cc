@@ -40,6 +40,7 @@ size_t tile_bytes_of(int n_in, DType dtype, int tile_columns) {
     case DType::kInt4:
     case DType::kInt4Zp:
     case DType::kQ5_0:
+    case DType::kIQ4_NL:
       return static_cast<size_t>(groups_of(n_in)) * columns *
              (factor_bytes(dtype) + group_bytes(dtype));
     case DType::kQ4K:
@@ -163,6 +164,10 @@ void write_group(const GroupPlace& to, const Q5_0Group& group) {
   write_bytes(to, group.scale, bytes, kQ5_0Bytes);
 }
 
+void write_group(const GroupPlace& to, const Iq4NlGroup& group) {
+  write_bytes(to, group.scale, group.pairs, kGroup / 2);
+}
+
 // Whether what a group stands for fits into its dtype, whatever its whole numbers are: most groups
 // need not be looked at any closer.
 bool all_fit(const Int8Group& group) {
@@ -170,13 +175,13 @@ bool all_fit(const Int8Group& group) {
 }
 bool all_fit(const Int4Group& group) { return fits(8.0f * f16_to_f32(group.scale), DType::kInt4); }
 bool all_fit(const Int4ZpGroup& group) { return fits(f16_to_f32(group.scale), DType::kInt4Zp); }
-
-bool all_fit(const Q5_0Group& group) { return fits(16.0f * f16_to_f32(group.scale), DType::kQ5_0); }
+bool all_fit(const Q5_0Group& group) { return fits(f16_to_f32(group.scale), DType::kQ5_0); }
+bool all_fit(const Iq4NlGroup& group) { return fits(f16_to_f32(group.scale), DType::kIQ4_NL); }
 
 void quantise(const float* x, Int8Group& group) { group = quantise_int8(x); }
 void quantise(const float* x, Int4Group& group) { group = quantise_int4(x); }
-void quantise(const float*, Int4ZpGroup&) {}  // not called: require_dtype
-void quantise(const float*, Q5_0Group&) {}    // the same
+template <typename Group>
+void quantise(const float*, Group&) {}  // of what is only kept: not called, by require_dtype
 
 // As pack_plain.
 template <typename Group>
@@ -227,6 +232,10 @@ void read_placed(const GroupPlace& from, Int4Group& group) {
 
 void read_placed(const GroupPlace& from, Int4ZpGroup& group) {
   group.zero = static_cast<uint8_t>(*from.zero);
+  read_placed(from, group.scale, group.pairs, kGroup / 2);
+}
+
+void read_placed(const GroupPlace& from, Iq4NlGroup& group) {
   read_placed(from, group.scale, group.pairs, kGroup / 2);
 }
 
@@ -322,6 +331,7 @@ PackedMatrix pack_matrix(std::span<const TensorView> parts, std::span<const Tens
                     : dtype == DType::kInt4   ? pack_groups<Int4Group>
                     : dtype == DType::kInt4Zp ? pack_groups<Int4ZpGroup>
                     : dtype == DType::kQ5_0   ? pack_groups<Q5_0Group>
+                    : dtype == DType::kIQ4_NL ? pack_groups<Iq4NlGroup>
                     : in_super_blocks(dtype)  ? pack_super_blocks
                     : dtype == DType::kMxfp4  ? pack_mxfp4
                                               : pack_plain;
@@ -360,6 +370,8 @@ void unpack_row(const Matrix& m, const TileLayout& layout, int row, bool add, fl
     visit_groups<Int4ZpGroup>(tile, m, layout, column, put);
   } else if (m.dtype == DType::kQ5_0) {
     visit_groups<Q5_0Group>(tile, m, layout, column, put);
+  } else if (m.dtype == DType::kIQ4_NL) {
+    visit_groups<Iq4NlGroup>(tile, m, layout, column, put);
   } else if (in_super_blocks(m.dtype)) {
     float values[kGroup];
     for (int64_t g = 0; g * kGroup < m.n_in; ++g) {

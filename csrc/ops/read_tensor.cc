@@ -128,6 +128,9 @@ void read_row(const TensorView& view, int64_t row, int64_t first, int n, float* 
     case DType::kQ5_0:
       read_groups<Q5_0Group>(view, row, first, n, out);
       break;
+    case DType::kIQ4_NL:
+      read_groups<Iq4NlGroup>(view, row, first, n, out);
+      break;
     case DType::kMxfp4:
       read_groups<Mxfp4Group>(view, row, first, n, out);
       break;
@@ -142,6 +145,7 @@ void read_row(const TensorView& view, int64_t row, int64_t first, int n, float* 
 void read_group(const TensorView& view, int64_t row, int64_t group, Int8Group& out) {
   if (view.dtype == DType::kInt4) return widen<Int4Group>(view, row, group, out);
   if (view.dtype == DType::kQ5_0) return widen<Q5_0Group>(view, row, group, out);
+  if (view.dtype == DType::kIQ4_NL) return widen<Iq4NlGroup>(view, row, group, out);
   read_block(view, row, group, out);
 }
 
@@ -158,6 +162,10 @@ void read_group(const TensorView& view, int64_t row, int64_t group, Int4ZpGroup&
 }
 
 void read_group(const TensorView& view, int64_t row, int64_t group, Q5_0Group& out) {
+  read_block(view, row, group, out);
+}
+
+void read_group(const TensorView& view, int64_t row, int64_t group, Iq4NlGroup& out) {
   read_block(view, row, group, out);
 }
 

@@ -25,12 +25,13 @@ constexpr bool is_read_as(DType from, DType dtype) {
   return from == dtype || (dtype == DType::kInt8 && int8_holds(from));
 }
 
-// Group number `group` of a row of a view of kInt8, kInt4, kInt4Zp, kQ5_0 or kMxfp4.
+// Group number `group` of a row of a view of kInt8, kInt4, kInt4Zp, kQ5_0, kIQ4_NL or kMxfp4.
 // An Int8Group is that of any view that int8_holds().
 void read_group(const TensorView& view, int64_t row, int64_t group, Int8Group& out);
 void read_group(const TensorView& view, int64_t row, int64_t group, Int4Group& out);
 void read_group(const TensorView& view, int64_t row, int64_t group, Int4ZpGroup& out);
 void read_group(const TensorView& view, int64_t row, int64_t group, Q5_0Group& out);
+void read_group(const TensorView& view, int64_t row, int64_t group, Iq4NlGroup& out);
 void read_group(const TensorView& view, int64_t row, int64_t group, Mxfp4Group& out);
 // ... of a view in super-blocks.
 void read_group(const TensorView& view, int64_t row, int64_t group, SuperGroup& out);

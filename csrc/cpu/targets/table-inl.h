@@ -8,6 +8,7 @@
 #include "cpu/kernels/attention-inl.h"
 #include "cpu/kernels/gemm-inl.h"
 #include "cpu/kernels/gemm_groups-inl.h"
+#include "cpu/kernels/gemm_iq4_nl-inl.h"
 #include "cpu/kernels/gemm_mxfp4-inl.h"
 #include "cpu/kernels/gemm_q5_0-inl.h"
 #include "cpu/kernels/gemm_super_blocks-inl.h"
@@ -72,6 +73,7 @@ const Kernels kKernels = {
 #ifdef __AMX_INT8__
     .int4_zp = kByteProduct<Int4ZpBytes>,
     .q5_0 = kByteProduct<GroupBytes<Q5_0Weights>>,
+    .iq4_nl = kByteProduct<GroupBytes<Iq4NlWeights>>,
     .q4_k = kByteProduct<MinBytes<Q4KWeights>>,
     .q5_k = kByteProduct<MinBytes<Q5KWeights>>,
     .q6_k = kByteProduct<Q6KBytes>,
@@ -87,6 +89,11 @@ const Kernels kKernels = {
              kScratch<kGroupTileColumns>,
              1,
              each_tile<group_tile<GroupProduct<Q5_0Weights>>>},
+    .iq4_nl = {{kGroupTileColumns},
+               RowFormat::kInt8,
+               kScratch<kGroupTileColumns>,
+               1,
+               each_tile<group_tile<GroupProduct<Iq4NlWeights>>>},
     .q4_k = {{kGroupTileColumns},
              RowFormat::kInt8,
              kScratch<kGroupTileColumns>,
