@@ -20,6 +20,7 @@
 //   iq4_nl  tile as int4 has it, without lines; the nibbles are codes (base/quantise.h)
 //   q4_k, q5_k, q6_k  tile (n_in / 256) of super-blocks (cpu/pack_super_blocks.h)
 //   mxfp4  tile (ceil(n_in / 32)) of groups (cpu/pack_mxfp4.h)
+//   fp8   tile (n_in / 128) of blocks (cpu/pack_fp8.h)
 // Outputs and elements of k that do not exist are zero.
 #pragma once
 

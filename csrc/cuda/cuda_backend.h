@@ -42,8 +42,9 @@ class CudaBackend final : public Backend, public EncoderOperations {
   bool varies_layers() const override { return true; }
   int n_threads() const override { return pool_.n_threads(); }
   // Q5_0 and IQ4_NL as int8, which holds their numbers: no kernels of their own for what is in
-  // files of small models.
+  // files of small models. FP8 is rounded to bf16.
   DType kept_dtype(DType tensor) const override {
+    if (tensor == DType::kFp8) return DType::kBF16;
     const bool is_widened = tensor == DType::kQ5_0 || tensor == DType::kIQ4_NL;
     return is_widened ? DType::kInt8 : Backend::kept_dtype(tensor);
   }

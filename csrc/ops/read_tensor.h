@@ -7,6 +7,7 @@
 
 #include "base/aligned_buffer.h"
 #include "base/dtype.h"
+#include "base/fp8.h"
 #include "base/mxfp4.h"
 #include "base/quantise.h"
 #include "base/super_block.h"
@@ -35,6 +36,8 @@ void read_group(const TensorView& view, int64_t row, int64_t group, Iq4NlGroup& 
 void read_group(const TensorView& view, int64_t row, int64_t group, Mxfp4Group& out);
 // ... of a view in super-blocks.
 void read_group(const TensorView& view, int64_t row, int64_t group, SuperGroup& out);
+// Block number `block` of a row of a view of kFp8.
+Fp8Block read_fp8_block(const TensorView& view, int64_t row, int64_t block);
 
 // Tensors of the same width as one, stacked.
 class Stack {

@@ -7,6 +7,7 @@
 #include "cpu/kernels/activate-inl.h"
 #include "cpu/kernels/attention-inl.h"
 #include "cpu/kernels/gemm-inl.h"
+#include "cpu/kernels/gemm_fp8-inl.h"
 #include "cpu/kernels/gemm_groups-inl.h"
 #include "cpu/kernels/gemm_iq4_nl-inl.h"
 #include "cpu/kernels/gemm_mxfp4-inl.h"
@@ -16,6 +17,7 @@
 #include "cpu/kernels/amx/attention-inl.h"
 #include "cpu/kernels/amx/gemm-inl.h"
 #include "cpu/kernels/amx/gemm_bytes-inl.h"
+#include "cpu/kernels/amx/gemm_fp8-inl.h"
 #endif
 #include "cpu/kernels.h"
 #include "cpu/kernels/merge-inl.h"
@@ -114,6 +116,11 @@ const Kernels kKernels = {
               kScratch<kGroupTileColumns>,
               1,
               each_tile<group_tile<GroupProduct<Mxfp4Weights>>>},
+#endif
+#ifdef __AMX_BF16__
+    .fp8 = {{kAmxColumns}, kBf16Row, kFp8Scratch, kAmxTiles, fp8_tiles},
+#else
+    .fp8 = {{kTileColumns}, kBf16Row, kScratch<kTileColumns>, 1, each_tile<fp8_tile>},
 #endif
     .rms_norm = rms_norm,
     .layer_norm = layer_norm,

@@ -129,6 +129,7 @@ TEST(weights_are_as_large_as_in_a_file) {
   for (const DType dtype : kAllDTypes) {
     if (!is_quantised(dtype)) continue;
     if (is_only_kept(dtype) && int8_holds(dtype)) continue;  // becomes int8
+    if (dtype == DType::kFp8) continue;                      // becomes bf16
     const auto bytes_of = [&](int n_in) {
       const cuda::WeightLayout layout = cuda::weight_layout(24, n_in, dtype);
       return layout.value_bytes + layout.scale_bytes;

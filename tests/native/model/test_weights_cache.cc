@@ -11,6 +11,7 @@
 #include "device_double.h"
 #include "model/weights.h"
 #include "random_blocks.h"
+#include "random_fp8.h"
 #include "random_mxfp4.h"
 #include "temporary_directory.h"
 #include "tiny_model.h"
@@ -271,6 +272,31 @@ TEST(the_layout_of_mxfp4_is_the_one_of_its_version) {
         cpu::pack_matrix(parts, biases, DType::kMxfp4, target->mxfp4.tile, pool);
     const std::string name = std::to_string(cpu::kPackedLayoutVersion) + " of " +
                              std::to_string(target->mxfp4.tile.columns);
+    const uint64_t hash = hash64(bytes_of(matrix));
+    if (!expected.contains(name) || expected.at(name) != hash) {
+      std::printf("      {\"%s\", 0x%016llxu},\n", name.c_str(),
+                  static_cast<unsigned long long>(hash));
+      fail(__FILE__, __LINE__, "the layout of " + name + " has changed");
+    }
+  }
+}
+
+// The same of FP8. Vectors and tiles of the same width lie alike.
+TEST(the_layout_of_fp8_is_the_one_of_its_version) {
+  const std::map<std::string, uint64_t> expected = {
+      {"3 of 16", 0xc8a89897ca55a0d1u},
+      {"3 of 32", 0x96c1ee8ec65564cdu},
+      {"3 of 64", 0xeef17a75cdd1d64eu},
+  };
+  ThreadPool pool(1);
+  for (const cpu::Kernels* target : cpu::compiled_targets()) {
+    const RandomFp8 blocks(75, 384, 5);
+    const std::vector parts = {blocks.view()};
+    const std::vector biases = {TensorView{}};
+    const cpu::TileLayout& tile = target->fp8.tile;
+    const PackedMatrix matrix = cpu::pack_matrix(parts, biases, DType::kFp8, tile, pool);
+    const std::string name =
+        std::to_string(cpu::kPackedLayoutVersion) + " of " + std::to_string(tile.columns);
     const uint64_t hash = hash64(bytes_of(matrix));
     if (!expected.contains(name) || expected.at(name) != hash) {
       std::printf("      {\"%s\", 0x%016llxu},\n", name.c_str(),
