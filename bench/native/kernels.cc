@@ -95,6 +95,10 @@ PackedMatrix packed_blocks(Backend& backend, const Shape& shape, DType dtype) {
     std::byte* block = &bytes[i * block_bytes(dtype)];
     if (dtype == DType::kMxfp4) {
       *block = std::byte{117};  // 2^-10
+    } else if (dtype == DType::kFp8) {
+      constexpr float kScale = 0x1p-7f;
+      std::memcpy(block, &kScale, sizeof(kScale));
+      for (int j = 0; j < kFp8Block; ++j) block[sizeof(kScale) + j] &= std::byte{0xbf};  // below 2
     } else if (dtype == DType::kQ6K) {
       std::memcpy(block + offsetof(Q6KBlock, d), kScales, sizeof(uint16_t));
     } else {

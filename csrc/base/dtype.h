@@ -8,9 +8,10 @@
 namespace pb {
 
 // kInt8 and kInt4 are whole numbers in groups with a scale each, kInt4Zp with a zero point too
-// (base/quantise.h), kQ5_0 with a fifth bit; kQ4K, kQ5K and kQ6K are super-blocks of such groups
-// (base/super_block.h); kMxfp4 is numbers of 4 bits in groups with a power of two each
-// (base/mxfp4.h).
+// (base/quantise.h), kQ5_0 with a fifth bit, kIQ4_NL by a table; kQ4K, kQ5K and kQ6K are
+// super-blocks of such groups (base/super_block.h); kMxfp4 is numbers of 4 bits in groups with a
+// power of two each (base/mxfp4.h); kFp8 is numbers of 8 bits in blocks with an f32 scale each
+// (base/fp8.h).
 enum class DType : uint8_t {
   kF32,
   kBF16,
@@ -22,23 +23,27 @@ enum class DType : uint8_t {
   kQ5K,
   kQ6K,
   kMxfp4,
-  kQ5_0
+  kQ5_0,
+  kIQ4_NL,
+  kFp8
 };
 
-inline constexpr DType kAllDTypes[] = {DType::kF32,  DType::kBF16,   DType::kF16, DType::kInt8,
-                                       DType::kInt4, DType::kInt4Zp, DType::kQ4K, DType::kQ5K,
-                                       DType::kQ6K,  DType::kMxfp4,  DType::kQ5_0};
+inline constexpr DType kAllDTypes[] = {DType::kF32,  DType::kBF16,   DType::kF16,  DType::kInt8,
+                                       DType::kInt4, DType::kInt4Zp, DType::kQ4K,  DType::kQ5K,
+                                       DType::kQ6K,  DType::kMxfp4,  DType::kQ5_0, DType::kIQ4_NL,
+                                       DType::kFp8};
 
 constexpr bool in_super_blocks(DType t) {
   return t == DType::kQ4K || t == DType::kQ5K || t == DType::kQ6K;
 }
 // Whether a matrix is of it only where its tensors are: nothing is rounded to it.
 constexpr bool is_only_kept(DType t) {
-  return t == DType::kInt4Zp || t == DType::kMxfp4 || t == DType::kQ5_0 || in_super_blocks(t);
+  return t == DType::kInt4Zp || t == DType::kMxfp4 || t == DType::kQ5_0 || t == DType::kIQ4_NL ||
+         t == DType::kFp8 || in_super_blocks(t);
 }
 // Whether an int8 matrix holds all numbers of groups of it: a scale times whole numbers of a byte.
 constexpr bool int8_holds(DType t) {
-  return t == DType::kInt8 || t == DType::kInt4 || t == DType::kQ5_0;
+  return t == DType::kInt8 || t == DType::kInt4 || t == DType::kQ5_0 || t == DType::kIQ4_NL;
 }
 constexpr bool is_quantised(DType t) {
   return t == DType::kInt8 || t == DType::kInt4 || is_only_kept(t);
@@ -71,6 +76,10 @@ constexpr const char* dtype_name(DType t) {
       return "mxfp4";
     case DType::kQ5_0:
       return "q5_0";
+    case DType::kIQ4_NL:
+      return "iq4_nl";
+    case DType::kFp8:
+      return "fp8";
   }
   return "?";
 }

@@ -123,4 +123,12 @@ void dequantise(const Q5_0Group& group, float* x) {
   }
 }
 
+void dequantise(const Iq4NlGroup& group, float* x) {
+  const float scale = f16_to_f32(group.scale);
+  for (int i = 0; i < kGroup / 2; ++i) {
+    x[i] = scale * static_cast<float>(kIq4NlNumbers[group.pairs[i] & 15]);
+    x[i + kGroup / 2] = scale * static_cast<float>(kIq4NlNumbers[group.pairs[i] >> 4]);
+  }
+}
+
 }  // namespace pb

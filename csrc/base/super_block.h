@@ -10,6 +10,7 @@
 #include <cstdint>
 
 #include "base/dtype.h"
+#include "base/fp8.h"
 #include "base/mxfp4.h"
 #include "base/quantise.h"
 
@@ -44,7 +45,9 @@ struct Q6KBlock {
 static_assert(sizeof(Q6KBlock) == 210);
 
 // Elements of a block of a quantised dtype, and the bytes of one in a file.
-constexpr int block_elements(DType t) { return in_super_blocks(t) ? kSuperBlock : kGroup; }
+constexpr int block_elements(DType t) {
+  return in_super_blocks(t) ? kSuperBlock : t == DType::kFp8 ? kFp8Block : kGroup;
+}
 constexpr size_t block_bytes(DType t) {
   switch (t) {
     case DType::kQ4K:
@@ -61,6 +64,10 @@ constexpr size_t block_bytes(DType t) {
       return sizeof(Int4ZpGroup);
     case DType::kQ5_0:
       return sizeof(Q5_0Group);
+    case DType::kIQ4_NL:
+      return sizeof(Iq4NlGroup);
+    case DType::kFp8:
+      return sizeof(Fp8Block);
     default:
       return sizeof(Int8Group);
   }

@@ -34,11 +34,11 @@ namespace {
 
 size_t largest_scratch(const Kernels& kernels) {
   constexpr size_t kLine = 64;
-  const int most =
-      std::max({kernels.f32.scratch_bytes, kernels.bf16.scratch_bytes, kernels.int8.scratch_bytes,
-                kernels.int4.scratch_bytes, kernels.int4_zp.scratch_bytes,
-                kernels.q5_0.scratch_bytes, kernels.q4_k.scratch_bytes, kernels.q5_k.scratch_bytes,
-                kernels.q6_k.scratch_bytes, kernels.mxfp4.scratch_bytes});
+  const int most = std::max(
+      {kernels.f32.scratch_bytes, kernels.bf16.scratch_bytes, kernels.int8.scratch_bytes,
+       kernels.int4.scratch_bytes, kernels.int4_zp.scratch_bytes, kernels.q5_0.scratch_bytes,
+       kernels.iq4_nl.scratch_bytes, kernels.q4_k.scratch_bytes, kernels.q5_k.scratch_bytes,
+       kernels.q6_k.scratch_bytes, kernels.mxfp4.scratch_bytes, kernels.fp8.scratch_bytes});
   return (static_cast<size_t>(most) + kLine - 1) / kLine * kLine;
 }
 
@@ -77,6 +77,8 @@ const ProductKernel& CpuBackend::product(DType weights) const {
       return kernels_.int4_zp;
     case DType::kQ5_0:
       return kernels_.q5_0;
+    case DType::kIQ4_NL:
+      return kernels_.iq4_nl;
     case DType::kQ4K:
       return kernels_.q4_k;
     case DType::kQ5K:
@@ -85,6 +87,8 @@ const ProductKernel& CpuBackend::product(DType weights) const {
       return kernels_.q6_k;
     case DType::kMxfp4:
       return kernels_.mxfp4;
+    case DType::kFp8:
+      return kernels_.fp8;
     default:
       return kernels_.f32;
   }

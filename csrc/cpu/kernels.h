@@ -40,6 +40,7 @@ struct KvLayout {
 };
 
 inline constexpr int kGroupSize = 32;        // = kGroup (base/quantise.h)
+inline constexpr int kFp8BlockSize = 128;    // = kFp8Block (base/fp8.h)
 inline constexpr int kBf16Padding = 32;      // bf16 tiles are padded to a multiple of so many k's
 inline constexpr int kSegment = 256;         // = kAttentionSegment (ops/backend.h)
 inline constexpr int kQueriesPerBlock = 32;  // queries that share one pass over the keys
@@ -171,10 +172,12 @@ struct Kernels {
   ProductKernel int4;
   ProductKernel int4_zp;
   ProductKernel q5_0;
+  ProductKernel iq4_nl;
   ProductKernel q4_k;
   ProductKernel q5_k;
   ProductKernel q6_k;
   ProductKernel mxfp4;
+  ProductKernel fp8;
 
   void (*rms_norm)(const NormArgs&, const float* x, const RowOut& out);
   void (*layer_norm)(const NormArgs&, const float* x, const RowOut& out);

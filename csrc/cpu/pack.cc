@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/quantise.h"
 #include "cpu/kernels.h"
+#include "cpu/pack_fp8.h"
 #include "cpu/pack_mxfp4.h"
 #include "cpu/pack_super_blocks.h"
 #include "ops/read_tensor.h"
@@ -14,10 +15,6 @@ namespace pb::cpu {
 namespace {
 
 static_assert(kGroupSize == kGroup);
-
-// Exponents of mxfp4 up to this are those of finite numbers, whatever their codes are: 6 times
-// 2^(252 - 127) is below 2^128.
-constexpr uint8_t kGreatestScaleOfAny = 252;
 
 int groups_of(int n_in) { return (n_in + kGroup - 1) / kGroup; }
 
@@ -40,6 +37,7 @@ size_t tile_bytes_of(int n_in, DType dtype, int tile_columns) {
     case DType::kInt4:
     case DType::kInt4Zp:
     case DType::kQ5_0:
+    case DType::kIQ4_NL:
       return static_cast<size_t>(groups_of(n_in)) * columns *
              (factor_bytes(dtype) + group_bytes(dtype));
     case DType::kQ4K:
@@ -48,6 +46,8 @@ size_t tile_bytes_of(int n_in, DType dtype, int tile_columns) {
       return super_tile_bytes(n_in, dtype, tile_columns);
     case DType::kMxfp4:
       return mxfp4_tile_bytes(n_in, tile_columns);
+    case DType::kFp8:
+      return fp8_tile_bytes(n_in, tile_columns);
     default:
       return static_cast<size_t>(n_in) * columns * sizeof(float);
   }
@@ -163,6 +163,10 @@ void write_group(const GroupPlace& to, const Q5_0Group& group) {
   write_bytes(to, group.scale, bytes, kQ5_0Bytes);
 }
 
+void write_group(const GroupPlace& to, const Iq4NlGroup& group) {
+  write_bytes(to, group.scale, group.pairs, kGroup / 2);
+}
+
 // Whether what a group stands for fits into its dtype, whatever its whole numbers are: most groups
 // need not be looked at any closer.
 bool all_fit(const Int8Group& group) {
@@ -170,13 +174,13 @@ bool all_fit(const Int8Group& group) {
 }
 bool all_fit(const Int4Group& group) { return fits(8.0f * f16_to_f32(group.scale), DType::kInt4); }
 bool all_fit(const Int4ZpGroup& group) { return fits(f16_to_f32(group.scale), DType::kInt4Zp); }
-
-bool all_fit(const Q5_0Group& group) { return fits(16.0f * f16_to_f32(group.scale), DType::kQ5_0); }
+bool all_fit(const Q5_0Group& group) { return fits(f16_to_f32(group.scale), DType::kQ5_0); }
+bool all_fit(const Iq4NlGroup& group) { return fits(f16_to_f32(group.scale), DType::kIQ4_NL); }
 
 void quantise(const float* x, Int8Group& group) { group = quantise_int8(x); }
 void quantise(const float* x, Int4Group& group) { group = quantise_int4(x); }
-void quantise(const float*, Int4ZpGroup&) {}  // not called: require_dtype
-void quantise(const float*, Q5_0Group&) {}    // the same
+template <typename Group>
+void quantise(const float*, Group&) {}  // of what is only kept: not called, by require_dtype
 
 // As pack_plain.
 template <typename Group>
@@ -230,6 +234,10 @@ void read_placed(const GroupPlace& from, Int4ZpGroup& group) {
   read_placed(from, group.scale, group.pairs, kGroup / 2);
 }
 
+void read_placed(const GroupPlace& from, Iq4NlGroup& group) {
+  read_placed(from, group.scale, group.pairs, kGroup / 2);
+}
+
 void read_placed(const GroupPlace& from, Q5_0Group& group) {
   uint8_t bytes[kQ5_0Bytes];
   read_placed(from, group.scale, bytes, kQ5_0Bytes);
@@ -257,25 +265,6 @@ void pack_super_blocks(Stack& stack, int64_t row, int64_t k, DType dtype, const 
       note_bad(stack, row, g * kGroup, kGroup, dtype, values);
     }
     write_super_group(group, dtype, g, layout.columns, column, tile);
-  }
-}
-
-// -- mxfp4 --------------------------------------------------------------------------------------
-
-// As pack_plain, of parts of the same dtype.
-void pack_mxfp4(Stack& stack, int64_t row, int64_t k, DType dtype, const TileLayout& layout,
-                int column, std::byte* tile) {
-  const Stack::Row from = stack.row(row);
-  const int64_t end = std::min(stack.cols(), k + kReadBlock);
-  for (int64_t g = k / kGroup; g * kGroup < end; ++g) {
-    Mxfp4Group group;
-    read_group(*from.view, from.row, g, group);
-    if (group.scale > kGreatestScaleOfAny) {
-      float values[kGroup];
-      dequantise(group, values);
-      note_bad(stack, row, g * kGroup, kGroup, dtype, values);
-    }
-    write_mxfp4_group(group, g, layout.columns, column, tile);
   }
 }
 
@@ -322,8 +311,10 @@ PackedMatrix pack_matrix(std::span<const TensorView> parts, std::span<const Tens
                     : dtype == DType::kInt4   ? pack_groups<Int4Group>
                     : dtype == DType::kInt4Zp ? pack_groups<Int4ZpGroup>
                     : dtype == DType::kQ5_0   ? pack_groups<Q5_0Group>
+                    : dtype == DType::kIQ4_NL ? pack_groups<Iq4NlGroup>
                     : in_super_blocks(dtype)  ? pack_super_blocks
                     : dtype == DType::kMxfp4  ? pack_mxfp4
+                    : dtype == DType::kFp8    ? pack_fp8
                                               : pack_plain;
   const int64_t n_tiles = tiles_of(m.n_out, layout.columns);
   const size_t tile_bytes = tile_bytes_of(m.n_in, dtype, layout.columns);
@@ -360,18 +351,20 @@ void unpack_row(const Matrix& m, const TileLayout& layout, int row, bool add, fl
     visit_groups<Int4ZpGroup>(tile, m, layout, column, put);
   } else if (m.dtype == DType::kQ5_0) {
     visit_groups<Q5_0Group>(tile, m, layout, column, put);
-  } else if (in_super_blocks(m.dtype)) {
+  } else if (m.dtype == DType::kIQ4_NL) {
+    visit_groups<Iq4NlGroup>(tile, m, layout, column, put);
+  } else if (in_super_blocks(m.dtype) || m.dtype == DType::kMxfp4) {
     float values[kGroup];
     for (int64_t g = 0; g * kGroup < m.n_in; ++g) {
-      dequantise(m.dtype, read_super_group(tile, m.dtype, g, tile_columns, column), values);
+      if (m.dtype == DType::kMxfp4) {
+        dequantise(read_mxfp4_group(tile, g, tile_columns, column), values);
+      } else {
+        dequantise(m.dtype, read_super_group(tile, m.dtype, g, tile_columns, column), values);
+      }
       for (int i = 0; i < kGroup; ++i) put(g * kGroup + i, values[i]);
     }
-  } else if (m.dtype == DType::kMxfp4) {
-    float values[kGroup];
-    for (int64_t g = 0; g * kGroup < m.n_in; ++g) {
-      dequantise(read_mxfp4_group(tile, g, tile_columns, column), values);
-      for (int i = 0; i < kGroup; ++i) put(g * kGroup + i, values[i]);
-    }
+  } else if (m.dtype == DType::kFp8) {
+    for (int64_t k = 0; k < m.n_in; ++k) put(k, fp8_number(tile, k, tile_columns, column));
   } else if (m.dtype == DType::kBF16) {
     const uint16_t* from = reinterpret_cast<const uint16_t*>(tile) + column * 2;
     for (int64_t k = 0; k < m.n_in; ++k) {

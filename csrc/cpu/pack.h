@@ -17,8 +17,10 @@
 //   q5_0  tile (ceil(n_in / 32)) of groups: f16 scales (columns), then (5, columns, 4) bytes: four
 //         rows as int4 has them, each number 16 above its own, without its fifth bit; bits j and
 //         4 + j of byte b of the last row are those of k = 4 j + b and k = 16 + 4 j + b
+//   iq4_nl  tile as int4 has it, without lines; the nibbles are codes (base/quantise.h)
 //   q4_k, q5_k, q6_k  tile (n_in / 256) of super-blocks (cpu/pack_super_blocks.h)
 //   mxfp4  tile (ceil(n_in / 32)) of groups (cpu/pack_mxfp4.h)
+//   fp8   tile (n_in / 128) of blocks (cpu/pack_fp8.h)
 // Outputs and elements of k that do not exist are zero.
 #pragma once
 
@@ -45,8 +47,7 @@ inline int64_t tiles_of(int n_out, int tile_columns) {
 
 // Makes what Backend::pack returns. Throws kModelFormat where shapes do not fit
 // each other or a number is not finite (in the matrix's dtype), naming the tensor and the first
-// such element. A matrix of int4_zp, of q5_0, of mxfp4 or in super-blocks takes parts of its own
-// dtype alone.
+// such element. A matrix of a dtype that is_only_kept takes parts of its own alone.
 PackedMatrix pack_matrix(std::span<const TensorView> parts, std::span<const TensorView> biases,
                          DType dtype, const TileLayout& layout, ThreadPool& pool);
 

@@ -1,9 +1,14 @@
 #include "cpu/pack_mxfp4.h"
 
+#include <algorithm>
 #include <cstring>
 
 namespace pb::cpu {
 namespace {
+
+// Exponents of mxfp4 up to this are those of finite numbers, whatever their codes are: 6 times
+// 2^(252 - 127) is below 2^128.
+constexpr uint8_t kGreatestScaleOfAny = 252;
 
 constexpr int kQuad = 4;  // bytes of a column that lie together
 constexpr int kQuads = kGroup / 2 / kQuad;
@@ -27,6 +32,24 @@ void write_mxfp4_group(const Mxfp4Group& group, int64_t index, int tile_columns,
   to[column] = std::byte{group.scale};
   for (int j = 0; j < kQuads; ++j) {
     std::memcpy(to + quad_at(j, tile_columns, column), group.pairs + j * kQuad, kQuad);
+  }
+}
+
+void pack_mxfp4(Stack& stack, int64_t row, int64_t k, DType dtype, const TileLayout& layout,
+                int column, std::byte* tile) {
+  const Stack::Row from = stack.row(row);
+  const int64_t end = std::min(stack.cols(), k + kReadBlock);
+  for (int64_t g = k / kGroup; g * kGroup < end; ++g) {
+    Mxfp4Group group;
+    read_group(*from.view, from.row, g, group);
+    if (group.scale > kGreatestScaleOfAny) {
+      float values[kGroup];
+      dequantise(group, values);
+      for (int i = 0; i < kGroup; ++i) {
+        if (!fits(values[i], dtype)) stack.note_bad(row, g * kGroup + i);
+      }
+    }
+    write_mxfp4_group(group, g, layout.columns, column, tile);
   }
 }
 

@@ -10,11 +10,19 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/dtype.h"
 #include "base/mxfp4.h"
+#include "cpu/kernels.h"
+#include "ops/read_tensor.h"
 
 namespace pb::cpu {
 
 size_t mxfp4_tile_bytes(int n_in, int tile_columns);
+
+// Writes elements [k, k + kReadBlock) of a row of the stack, whose parts are of kMxfp4, to its
+// column of a tile, as far as there are any, and notes what is not finite.
+void pack_mxfp4(Stack& stack, int64_t row, int64_t k, DType dtype, const TileLayout& layout,
+                int column, std::byte* tile);
 
 // Puts group `index` of K of one column into a tile, and reads it back.
 void write_mxfp4_group(const Mxfp4Group& group, int64_t index, int tile_columns, int column,

@@ -41,9 +41,12 @@ class CudaBackend final : public Backend, public EncoderOperations {
   bool takes_odd_heads() const override { return false; }  // a lane has pairs of numbers
   bool varies_layers() const override { return true; }
   int n_threads() const override { return pool_.n_threads(); }
-  // Q5_0 as int8, which holds its numbers: no kernels of its own for files of small models.
+  // Q5_0 and IQ4_NL as int8, which holds their numbers: no kernels of their own for what is in
+  // files of small models. FP8 is rounded to bf16.
   DType kept_dtype(DType tensor) const override {
-    return tensor == DType::kQ5_0 ? DType::kInt8 : Backend::kept_dtype(tensor);
+    if (tensor == DType::kFp8) return DType::kBF16;
+    const bool is_widened = tensor == DType::kQ5_0 || tensor == DType::kIQ4_NL;
+    return is_widened ? DType::kInt8 : Backend::kept_dtype(tensor);
   }
   // All weights but f32 are multiplied as bf16.
   bool shares_activations(DType a, DType b) const override {

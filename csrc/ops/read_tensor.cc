@@ -42,6 +42,16 @@ void read_super_groups(const TensorView& view, int64_t row, int64_t first, int n
   }
 }
 
+// As read_row. A block may begin before `first`, and end after it.
+void read_fp8(const TensorView& view, int64_t row, int64_t first, int n, float* out) {
+  Fp8Block block{};
+  for (int i = 0; i < n; ++i) {
+    const int64_t at = (first + i) % kFp8Block;
+    if (i == 0 || at == 0) block = read_fp8_block(view, row, (first + i) / kFp8Block);
+    out[i] = e4m3_to_f32(block.bytes[at]) * block.scale;
+  }
+}
+
 // `out` = a group of narrower numbers: the same scale, the same numbers.
 template <typename Group>
 void widen(const TensorView& view, int64_t row, int64_t group, Int8Group& out) {
@@ -128,6 +138,12 @@ void read_row(const TensorView& view, int64_t row, int64_t first, int n, float* 
     case DType::kQ5_0:
       read_groups<Q5_0Group>(view, row, first, n, out);
       break;
+    case DType::kIQ4_NL:
+      read_groups<Iq4NlGroup>(view, row, first, n, out);
+      break;
+    case DType::kFp8:
+      read_fp8(view, row, first, n, out);
+      break;
     case DType::kMxfp4:
       read_groups<Mxfp4Group>(view, row, first, n, out);
       break;
@@ -142,6 +158,7 @@ void read_row(const TensorView& view, int64_t row, int64_t first, int n, float* 
 void read_group(const TensorView& view, int64_t row, int64_t group, Int8Group& out) {
   if (view.dtype == DType::kInt4) return widen<Int4Group>(view, row, group, out);
   if (view.dtype == DType::kQ5_0) return widen<Q5_0Group>(view, row, group, out);
+  if (view.dtype == DType::kIQ4_NL) return widen<Iq4NlGroup>(view, row, group, out);
   read_block(view, row, group, out);
 }
 
@@ -161,11 +178,23 @@ void read_group(const TensorView& view, int64_t row, int64_t group, Q5_0Group& o
   read_block(view, row, group, out);
 }
 
+void read_group(const TensorView& view, int64_t row, int64_t group, Iq4NlGroup& out) {
+  read_block(view, row, group, out);
+}
+
 void read_group(const TensorView& view, int64_t row, int64_t group, SuperGroup& out) {
   const auto* blocks = static_cast<const std::byte*>(view.data);
   const int64_t index = row * (view.row_stride / kSuperBlock) + group / kGroupsOfSuperBlock;
   out = read_super_group(view.dtype, blocks + index * static_cast<int64_t>(block_bytes(view.dtype)),
                          static_cast<int>(group % kGroupsOfSuperBlock));
+}
+
+Fp8Block read_fp8_block(const TensorView& view, int64_t row, int64_t block) {
+  const int64_t index = row * (view.row_stride / kFp8Block) + block;
+  Fp8Block out;
+  std::memcpy(&out, static_cast<const std::byte*>(view.data) + index * int64_t{sizeof(out)},
+              sizeof(out));
+  return out;
 }
 
 Stack::Stack(std::span<const TensorView> parts) : parts_(parts), first_bad_(kNone) {

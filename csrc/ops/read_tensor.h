@@ -7,6 +7,7 @@
 
 #include "base/aligned_buffer.h"
 #include "base/dtype.h"
+#include "base/fp8.h"
 #include "base/mxfp4.h"
 #include "base/quantise.h"
 #include "base/super_block.h"
@@ -25,15 +26,18 @@ constexpr bool is_read_as(DType from, DType dtype) {
   return from == dtype || (dtype == DType::kInt8 && int8_holds(from));
 }
 
-// Group number `group` of a row of a view of kInt8, kInt4, kInt4Zp, kQ5_0 or kMxfp4.
+// Group number `group` of a row of a view of kInt8, kInt4, kInt4Zp, kQ5_0, kIQ4_NL or kMxfp4.
 // An Int8Group is that of any view that int8_holds().
 void read_group(const TensorView& view, int64_t row, int64_t group, Int8Group& out);
 void read_group(const TensorView& view, int64_t row, int64_t group, Int4Group& out);
 void read_group(const TensorView& view, int64_t row, int64_t group, Int4ZpGroup& out);
 void read_group(const TensorView& view, int64_t row, int64_t group, Q5_0Group& out);
+void read_group(const TensorView& view, int64_t row, int64_t group, Iq4NlGroup& out);
 void read_group(const TensorView& view, int64_t row, int64_t group, Mxfp4Group& out);
 // ... of a view in super-blocks.
 void read_group(const TensorView& view, int64_t row, int64_t group, SuperGroup& out);
+// Block number `block` of a row of a view of kFp8.
+Fp8Block read_fp8_block(const TensorView& view, int64_t row, int64_t block);
 
 // Tensors of the same width as one, stacked.
 class Stack {

@@ -2,9 +2,9 @@
 
 A row of a quantised weight is a row of bytes. The engine computes with those in `ENGINE_BLOCKS`:
 "int8" (GGUF's Q8_0), "int4" (Q4_0), "int4_zp" (which GGUF has not: int4 with a zero point for
-each group), "q5_0", "q4_k", "q5_k", "q6_k" and "mxfp4". The others keep their GGUF names, and
-`conversion.py` converts them, because the engine has no kernels for them; "mxfp4_parts" is MXFP4
-as safetensors have it, the scales in a tensor of their own.
+each group), "q5_0", "iq4_nl", "q4_k", "q5_k", "q6_k" and "mxfp4". The others keep their GGUF
+names, and `conversion.py` converts them, because the engine has no kernels for them; "mxfp4_parts"
+is MXFP4 as safetensors have it, the scales in a tensor of their own.
 
 Layouts: https://github.com/ggml-org/ggml/blob/master/src/ggml-common.h
 """
@@ -45,7 +45,7 @@ BLOCKS = {
     "IQ2_S": Block(256, 82),
     "IQ3_XXS": Block(256, 98),
     "IQ3_S": Block(256, 110),
-    "IQ4_NL": Block(32, 18),
+    "iq4_nl": Block(32, 18),
     "IQ4_XS": Block(256, 136),
     "TQ1_0": Block(256, 54),
     "TQ2_0": Block(256, 66),
@@ -57,6 +57,7 @@ _GGUF_NAMES = {
     "int8": "Q8_0",
     "int4": "Q4_0",
     "q5_0": "Q5_0",
+    "iq4_nl": "IQ4_NL",
     "q4_k": "Q4_K",
     "q5_k": "Q5_K",
     "q6_k": "Q6_K",

@@ -32,8 +32,8 @@ __all__ = [
 ]
 
 _CHUNK = 2**20  # elements converted at a time
-_LOSSLESS_IN_INT8 = ("int4", "q5_0", "IQ4_NL")
-"""Formats whose block is one f16 scale (first two bytes) times 32 values that fit int8."""
+_LOSSLESS_IN_INT8 = ("int8", "int4", "q5_0", "iq4_nl")
+"""Formats whose block is one f16 scale times 32 values that fit int8: the engine widens them."""
 
 _PRECISION_ADVICE = {
     "int4": "; dtype='int8' would keep nearly all of what they hold",
@@ -54,8 +54,7 @@ def engine_dtype(dtype: str) -> str:
 def kept_matrices(tensors: Mapping[str, Tensor]) -> set[str]:
     """Return the names of the matrices that can keep their dtype; none if all are plain numbers.
 
-    Those of plain numbers and of ENGINE_BLOCKS, those that become int8 without loss, and those
-    that quantisation programs have stored.
+    Those of plain numbers and of ENGINE_BLOCKS, and those that quantisation programs have stored.
     """
     if not any(tensor.dtype in BLOCKS or tensor.stored for tensor in tensors.values()):
         return set()
@@ -69,9 +68,7 @@ def _own_dtype(tensor: Tensor) -> str | None:
     kind = tensor.dtype
     if kind not in BLOCKS or kind in ENGINE_BLOCKS:
         return kind
-    if kind == MXFP4_PARTS:
-        return "mxfp4"
-    return "int8" if kind in _LOSSLESS_IN_INT8 else None
+    return "mxfp4" if kind == MXFP4_PARTS else None
 
 
 def convert_tensors(
@@ -118,7 +115,7 @@ def check_conversion(
     lossless = {
         "f32": tuple(BLOCKS),
         "bf16": ("mxfp4", MXFP4_PARTS),
-        "int8": ("int8", *_LOSSLESS_IN_INT8),
+        "int8": _LOSSLESS_IN_INT8,
         "int4": ("int4",),
     }
     lost = sorted((block_name(k), n) for k, n in kinds.items() if k not in lossless.get(dtype, ()))
@@ -153,10 +150,8 @@ def target_dtype(kind: str, dtype: str) -> str:
     """Return the dtype to which weights of format `kind` are converted for an engine of `dtype`.
 
     A format that the engine takes stays as it is, MXFP4 in parts becomes mxfp4. Other blocks
-    become f32, or bf16 for a bf16 engine; int8 blocks for an int8 engine where that is lossless.
+    become f32, or bf16 for a bf16 engine.
     """
-    if dtype == "int8" and kind in _LOSSLESS_IN_INT8:
-        return "int8"
     if kind == MXFP4_PARTS:
         return "mxfp4"
     if kind not in BLOCKS or kind in ENGINE_BLOCKS:
@@ -167,54 +162,27 @@ def target_dtype(kind: str, dtype: str) -> str:
 def convert(tensor: Tensor, target: str) -> NDArray[Any]:
     """Return the values of a matrix in blocks as `target`, a dtype given by `target_dtype`.
 
-    Shape (rows, columns); float32, or bfloat16 bits as uint16. int8 and mxfp4 blocks are bytes:
-    (rows, columns / 32 * 34) and (rows, columns / 32 * 17).
+    Shape (rows, columns); float32, or bfloat16 bits as uint16. mxfp4 blocks are bytes:
+    (rows, columns / 32 * 17).
     """
-    kind = tensor.dtype
     if target == "mxfp4":
         return joined_blocks(tensor)
-    if target == "int8":
-        return _in_parts(tensor, lambda rows: _to_int8(rows, kind), 34 / 32, np.uint8)
-    to_f32 = _reference(kind, tensor.source)
+    to_f32 = _reference(tensor.dtype, tensor.source)
     if target == "bf16":
-        return _in_parts(tensor, lambda rows: to_bf16(to_f32(rows)), 1, np.uint16)
-    return _in_parts(tensor, to_f32, 1, np.float32)
+        return _in_parts(tensor, lambda rows: to_bf16(to_f32(rows)), np.uint16)
+    return _in_parts(tensor, to_f32, np.float32)
 
 
-def _in_parts(tensor: Tensor, function: _Function, width: float, dtype: Any) -> NDArray[Any]:
-    """Apply `function` to a few rows at a time, which bounds its temporary memory.
-
-    width: items of the result per element of the tensor.
-    """
+def _in_parts(tensor: Tensor, function: _Function, dtype: Any) -> NDArray[Any]:
+    """Apply `function` to a few rows at a time, which bounds its temporary memory."""
     n_rows, n_columns = tensor.shape
-    out = np.empty((n_rows, int(n_columns * width)), dtype)
+    out = np.empty((n_rows, n_columns), dtype)
     step = max(1, _CHUNK // n_columns)
     for first in range(0, n_rows, step):
         part = slice(first, first + step)
         with np.errstate(all="ignore"):  # the engine refuses what is not finite, by name
             out[part] = function(tensor.array[part])
     return out
-
-
-def _to_int8(rows: _Rows, kind: str) -> _Rows:
-    """Repack blocks as int8 blocks: the same scales, the same values. Lossless."""
-    blocks = rows.reshape(len(rows), -1, BLOCKS[kind].n_bytes)
-    out = np.empty((*blocks.shape[:2], 34), np.uint8)
-    out[..., :2] = blocks[..., :2]
-    if kind == "int4":
-        pairs = blocks[..., 2:]
-        out[..., 2:18] = (pairs & 15) - np.uint8(8)
-        out[..., 18:] = (pairs >> 4) - np.uint8(8)
-    elif kind == "q5_0":
-        fifth = np.unpackbits(blocks[..., 2:6], axis=-1, bitorder="little")
-        nibbles = np.concatenate([blocks[..., 6:] & 15, blocks[..., 6:] >> 4], axis=-1)
-        out[..., 2:] = (nibbles | fifth << 4) - np.uint8(16)
-    else:
-        ones = blocks.copy()
-        ones[..., :2] = np.frombuffer(np.float16(1).tobytes(), np.uint8)
-        numbers = _reference(kind, "")(ones.reshape(rows.shape)).astype(np.int8)
-        out[..., 2:] = numbers.view(np.uint8).reshape(*blocks.shape[:2], 32)
-    return out.reshape(len(rows), -1)
 
 
 def _reference(kind: str, origin: str) -> Callable[[_Rows], NDArray[np.float32]]:

@@ -39,7 +39,7 @@ __all__ = ["open_gguf"]
 
 # Block formats without kernels that are loaded as int8: more than 4 bits, or finer scales than
 # int4 has.
-_LOADED_AS_INT8 = ("Q5_1", "IQ4_NL", "IQ4_XS")
+_LOADED_AS_INT8 = ("Q5_1", "IQ4_XS")
 _ROPE_DIVISORS = "rope_freqs.weight"
 _LEAST_DIVISOR = np.float32(1e-3)  # of frequencies, so that none becomes infinite
 _LONGROPE_DIVISORS = ("rope_factors_short.weight", "rope_factors_long.weight")

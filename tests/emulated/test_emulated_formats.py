@@ -30,6 +30,7 @@ SHAPE: dict[str, Any] = {  # whole super-blocks
     "num_hidden_layers": 2,
 }
 PROMPT = tokens_of(37, 1)
+WIDENED = {"q5_0": 22, "iq4_nl": 18}  # to int8; bytes of a group
 
 
 def q4_k_m(name: str) -> str:
@@ -46,7 +47,7 @@ def every_dtype(name: str) -> str:
         "q": "q5_k",
         "k": "q5_0",
         "v": "q6_k",
-        "o": "int4",
+        "o": "iq4_nl",
         "gate": "f32",
         "up": "mxfp4",
         "down": "int4_zp",
@@ -108,7 +109,7 @@ def test_numbers_are_those_of_the_blocks(model: LoadedModel) -> None:
     """They are as far from the exact ones as those of the same numbers as bf16 are."""
     engine = engine_of(model)
     kept = {t.dtype for t in model.tensors.values() if t.array.ndim == 2}
-    expected_dtypes = {"int8" if dtype == "q5_0" else dtype for dtype in kept}
+    expected_dtypes = {"int8" if dtype in WIDENED else dtype for dtype in kept}
     assert set(str(engine.description()["dtypes"]).split(", ")) == expected_dtypes
     exact = logits_of(engine_of(model, "cpu", dtype="f32"))
     made, in_bf16 = logits_of(engine), logits_of(engine_of(model, dtype="bf16"))
@@ -141,11 +142,11 @@ def engine_row(engine: Engine, chunks: tuple[int, ...]) -> Floats:
 def test_weights_take_what_their_blocks_take(model: LoadedModel) -> None:
     """But for padding: at most 14 bytes a row, and 256 between the parts of a matrix.
 
-    Q5_0 becomes int8: 34 bytes a group instead of 22.
+    Some become int8: 34 bytes a group.
     """
     engine = engine_of(model)
     in_file = sum(
-        tensor.n_bytes // 22 * 34 if tensor.dtype == "q5_0" else tensor.n_bytes
+        tensor.n_bytes // WIDENED[tensor.dtype] * 34 if tensor.dtype in WIDENED else tensor.n_bytes
         for tensor in model.tensors.values()
     )
     matrices = [tensor for tensor in model.tensors.values() if tensor.array.ndim == 2]

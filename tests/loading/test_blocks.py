@@ -24,6 +24,7 @@ def test_kinds_with_kernels_have_a_name_of_our_own() -> None:
         "int8": "Q8_0",
         "int4": "Q4_0",
         "q5_0": "Q5_0",
+        "iq4_nl": "IQ4_NL",
         "q4_k": "Q4_K",
         "q5_k": "Q5_K",
         "q6_k": "Q6_K",

@@ -18,6 +18,9 @@ from pybatcher.loading.rounding import to_bf16
 from pybatcher.loading.tensors import Tensor, as_f32
 
 _GROUP = 32
+_IQ4_NL_NUMBERS = np.array(
+    [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113], np.float32
+)
 _MXFP4_SIZES = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6], np.float32)
 Bytes = NDArray[np.uint8]
 
@@ -82,6 +85,12 @@ def _q5_0(x: NDArray[np.float32]) -> Bytes:
     return _with_scales(scales, fifth_bits, _pairs(codes & 15))
 
 
+def _iq4_nl(x: NDArray[np.float32]) -> Bytes:
+    scales = np.abs(x).max(axis=2, keepdims=True) / 127
+    codes = np.abs((x / scales)[..., None] - _IQ4_NL_NUMBERS).argmin(axis=-1)
+    return _with_scales(scales, _pairs(codes))
+
+
 def _mxfp4(x: NDArray[np.float32]) -> Bytes:
     exponents = np.floor(np.log2(np.abs(x).max(axis=2, keepdims=True))) - 2
     sizes = np.abs(x) / np.exp2(exponents)
@@ -95,4 +104,5 @@ _GROUPS: dict[str, Callable[[NDArray[np.float32]], Bytes]] = {
     "int4_zp": _int4_zp,
     "mxfp4": _mxfp4,
     "q5_0": _q5_0,
+    "iq4_nl": _iq4_nl,
 }

@@ -35,7 +35,7 @@ SHAPE: dict[str, Any] = {  # whole super-blocks
 }
 N_HEADS = {"attn_q": SHAPE["num_attention_heads"], "attn_k": SHAPE["num_key_value_heads"]}
 PROMPT = list(range(5, 45))
-SCALE_BYTES = {Kind.Q4_K: (0, 4), Kind.Q5_K: (0, 4), Kind.Q6_K: (208, 2)}
+SCALE_BYTES = {Kind.Q4_K: (0, 4), Kind.Q5_K: (0, 4), Kind.Q6_K: (208, 2), Kind.IQ4_NL: (0, 2)}
 
 
 def q4_k_m(name: str) -> Kind:
@@ -52,7 +52,7 @@ def every_kind(name: str) -> Kind:
         "attn_q": Kind.Q5_K,
         "attn_k": Kind.Q8_0,
         "attn_v": Kind.Q6_K,
-        "attn_output": Kind.Q4_0,
+        "attn_output": Kind.IQ4_NL,
         "ffn_gate": Kind.Q4_K,
         "ffn_up": Kind.F32,
         "ffn_down": Kind.Q5_0,
@@ -62,7 +62,7 @@ def every_kind(name: str) -> Kind:
 
 
 def with_small_scales(path: Path) -> None:
-    """Give super-blocks of random bytes scales with which a model's numbers stay small."""
+    """Give blocks of random bytes scales with which a model's numbers stay small."""
     data = bytearray(path.read_bytes())
     for tensor in gguf.GGUFReader(path).tensors:
         if tensor.tensor_type not in SCALE_BYTES:
@@ -121,7 +121,7 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_checkpoint(tmp_path_factory.mktemp("hf") / "llama", "llama", **SHAPE)
 
 
-@pytest.mark.parametrize("kind", [Kind.Q4_K, Kind.Q5_K, Kind.Q6_K, q4_k_m])
+@pytest.mark.parametrize("kind", [Kind.Q4_K, Kind.Q5_K, Kind.Q6_K, Kind.IQ4_NL, q4_k_m])
 def test_blocks_are_read_as_the_reference_reads_them(
     kind: Kind | Callable[[str], Kind], directory: Path, tmp_path: Path
 ) -> None:
@@ -140,9 +140,10 @@ def test_blocks_are_read_as_the_reference_reads_them(
         (Kind.Q4_K, "q4_k", 0.01),
         (Kind.Q5_K, "q5_k", 0.005),
         (Kind.Q6_K, "q6_k", 0.005),
+        (Kind.IQ4_NL, "iq4_nl", 0.02),
         (q4_k_m, "q4_k, q6_k", 0.02),
         # dtype="bf16" makes half of this error.
-        (every_kind, {"q4_k", "f32", "int8", "bf16", "q5_k", "int4", "q5_0", "q6_k"}, 0.08),
+        (every_kind, {"q4_k", "f32", "int8", "bf16", "q5_k", "iq4_nl", "q5_0", "q6_k"}, 0.08),
     ],
 )
 def test_each_matrix_keeps_its_dtype(
@@ -168,7 +169,7 @@ def test_each_matrix_keeps_its_dtype(
     assert error.min() > 0  # other products than those of f32
 
 
-@pytest.mark.parametrize("kind", [Kind.Q4_K, Kind.Q5_K, Kind.Q6_K, q4_k_m])
+@pytest.mark.parametrize("kind", [Kind.Q4_K, Kind.Q5_K, Kind.Q6_K, Kind.IQ4_NL, q4_k_m])
 def test_weights_take_little_more_than_in_the_file(
     kind: Kind | Callable[[str], Kind], directory: Path, tmp_path: Path
 ) -> None:
@@ -202,7 +203,7 @@ def test_the_cache_keeps_mixed_weights(directory: Path, tmp_path: Path) -> None:
     assert len(list(cache.iterdir())) == 2
 
 
-@pytest.mark.parametrize("kind", [Kind.Q4_K, Kind.Q5_K, Kind.Q6_K])
+@pytest.mark.parametrize("kind", [Kind.Q4_K, Kind.Q5_K, Kind.Q6_K, Kind.IQ4_NL])
 @pytest.mark.parametrize("bad", [np.inf, -np.inf, np.nan])
 def test_scales_that_are_no_numbers_are_refused(
     kind: Kind, bad: float, directory: Path, tmp_path: Path

@@ -6,6 +6,7 @@ The oracle is the same model as plain numbers, dequantised by the formulas of th
 from __future__ import annotations
 
 import warnings
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,8 +28,10 @@ from quantised_files import (
     random_numbers,
     write_quantised,
 )
+from safetensors.torch import load_file
 
 from pybatcher.engine import Engine
+from pybatcher.errors import ModelFormatError
 from pybatcher.testing.checkpoints import make_checkpoint
 
 SHAPE: dict[str, Any] = {
@@ -40,6 +43,7 @@ SHAPE: dict[str, Any] = {
     "num_hidden_layers": 2,
 }
 PROMPT = list(range(5, 45))
+SCALE = "weight_scale_inv"
 
 
 @dataclass
@@ -130,10 +134,10 @@ def float_case(name: str, config: dict[str, Any]) -> Case:
     def make(rng: np.random.Generator, shape: tuple[int, int]) -> tuple[Parts, Floats]:
         blocks = (-(-shape[0] // 128), -(-shape[1] // 128))
         of = {"block": blocks, "channel": (shape[0], 1), "tensor": (1,)}[name]
-        scale = "weight_scale_inv" if is_block else "weight_scale"
+        scale = SCALE if is_block else "weight_scale"
         return float8(rng, shape, of, scale, torch.float32 if is_block else torch.bfloat16)
 
-    return Case(config, make, "bf16")
+    return Case(config, make, "fp8")
 
 
 BLOCKS = {"quant_method": "fp8", "fmt": "e4m3", "activation_scheme": "dynamic"}
@@ -209,7 +213,7 @@ def test_numbers_are_those_of_the_format(name: str, directory: Path, tmp_path: P
     assert 0 < error.max() < case.tolerance
 
 
-@pytest.mark.parametrize("name", ["gptq 32", "awq 128", "packed 128 with zeros"])
+@pytest.mark.parametrize("name", ["gptq 32", "awq 128", "packed 128 with zeros", "fp8 blocks"])
 def test_chunks_and_the_cache_change_no_bit(name: str, directory: Path, tmp_path: Path) -> None:
     case = CASES[name]
     path = write_quantised(directory, tmp_path / "model", case.config, case.make) / "quantised"
@@ -241,6 +245,7 @@ def test_the_same_file_read_in_another_way_is_packed_anew(directory: Path, tmp_p
         ("gptq 32", "int8", ""),
         ("gptq 32", "int4", "rounded to int4: 14 of GPTQ"),
         ("fp8 blocks", "int8", "rounded to int8: 14 of FP8"),
+        ("fp8 blocks", "bf16", ""),
     ],
 )
 def test_an_explicit_dtype_is_that_of_all(
@@ -254,6 +259,49 @@ def test_an_explicit_dtype_is_that_of_all(
     assert engine.description()["dtypes"] == dtype
     engine.close()
     assert [lost in str(warning.message) for warning in caught] == [True] * bool(lost)
+
+
+def test_fp8_is_as_near_as_its_numbers_in_bf16_and_half_as_large(
+    directory: Path, tmp_path: Path
+) -> None:
+    """Nothing but activations is rounded; a block of 128 has four bytes more."""
+    case = CASES["fp8 blocks"]
+    root = write_quantised(directory, tmp_path / "model", case.config, case.make)
+    exact = logits(root / "plain", dtype="f32")
+    errors, sizes = [], []
+    for dtype in ("auto", "bf16"):
+        made = logits(root / "quantised", dtype=dtype, kv_dtype="f32")
+        errors.append(np.linalg.norm(made - exact))
+        engine = load(root / "quantised", dtype=dtype)
+        sizes.append(int(engine.description()["weight_bytes"]))
+        engine.close()
+    assert errors[0] <= errors[1]
+    counts = Counter[bool]()  # of weights, by whether they are FP8
+    for weight, tensor in load_file(root / "plain" / "model.safetensors").items():
+        counts["proj" in weight] += tensor.numel()
+    assert sizes[0] <= counts[True] * 132 / 128 + 1.01 * 4 * counts[False]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "at"),
+    [("weight", 0x7F, r"\[3, 5\]"), ("weight", 0xFF, r"\[3, 5\]"), (SCALE, np.nan, r"\[0, 0\]")]
+    + [(SCALE, sign * np.inf, r"\[0, 0\]") for sign in (1, -1)],
+)
+def test_what_is_no_number_is_refused_by_name(
+    name: str, value: float, at: str, directory: Path, tmp_path: Path
+) -> None:
+    def damaged(rng: np.random.Generator, shape: tuple[int, int]) -> tuple[Parts, Floats]:
+        parts, values = case.make(rng, shape)
+        if name == "weight":
+            parts["weight"].view(torch.uint8)[3, 5] = int(value)
+        else:
+            parts[SCALE][0, 0] = value
+        return parts, values
+
+    case = CASES["fp8 blocks"]
+    path = write_quantised(directory, tmp_path / "model", case.config, damaged) / "quantised"
+    with pytest.raises(ModelFormatError, match=rf"layers\.0\.q\.weight.* at {at}"):
+        load(path)
 
 
 def test_a_head_may_be_quantised_too(directory: Path, tmp_path: Path) -> None:

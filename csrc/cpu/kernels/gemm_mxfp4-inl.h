@@ -26,16 +26,22 @@ struct SumsOfNibbles<false> {
   using Type = ByteSums;
 };
 
-PB_INLINE ByteSums& low_of(ByteSums& sum) { return sum; }
-PB_INLINE ByteSums& high_of(ByteSums& sum) { return sum; }
+template <typename Sum>
+PB_INLINE Sum& low_of(Sum& sum) {
+  return sum;
+}
+template <typename Sum>
+PB_INLINE Sum& high_of(Sum& sum) {
+  return sum;
+}
 PB_INLINE ByteSums& low_of(SumsOfHalves& sum) { return sum.low; }
 PB_INLINE ByteSums& high_of(SumsOfHalves& sum) { return sum.high; }
 
 // sums[r][v] += numbers of k = 4 j on, those of the low nibbles' half and of the high ones', times
 // those of each row of x, which starts at the group.
-template <typename Sum, int kRows>
-PB_INLINE void add_halves(const Quads (&low)[kGroupTileVectors],
-                          const Quads (&high)[kGroupTileVectors], int j, const int8_t* x,
+template <typename Column, typename Sum, int kRows>
+PB_INLINE void add_halves(const Column (&low)[kGroupTileVectors],
+                          const Column (&high)[kGroupTileVectors], int j, const int8_t* x,
                           int64_t stride, Sum (&sums)[kRows][kGroupTileVectors]) {
 #pragma GCC unroll 6
   for (int r = 0; r < kRows; ++r) {

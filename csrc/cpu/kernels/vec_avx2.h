@@ -147,6 +147,19 @@ PB_INLINE Vec load_f16(const uint16_t* p) {
   return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
 }
 
+// Pairs of e4m3 numbers, one pair a lane, and kFp8Fraction-ths of them, exactly: what their bits
+// are as those of f16 numbers, subnormal ones too.
+constexpr float kFp8Fraction = 256.0f;
+using Fp8Pairs = __m128i;
+PB_INLINE Fp8Pairs load_fp8_pairs(const uint8_t* p) {
+  return _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+}
+PB_INLINE Vec odd_of_fp8(Fp8Pairs p) {
+  const __m128i sign_and_rest = _mm_set1_epi16(static_cast<int16_t>(0xbf80));
+  return _mm256_cvtph_ps(_mm_and_si128(_mm_srai_epi16(p, 1), sign_and_rest));
+}
+PB_INLINE Vec even_of_fp8(Fp8Pairs p) { return odd_of_fp8(_mm_slli_epi16(p, 8)); }
+
 using Quads = __m256i;
 PB_INLINE Quads load_quads(const uint8_t* p) {
   return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));

@@ -143,6 +143,19 @@ PB_INLINE Vec load_f16(const uint16_t* p) {
   return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
 }
 
+// Pairs of e4m3 numbers, one pair a lane, and kFp8Fraction-ths of them, exactly: what their bits
+// are as those of f16 numbers, subnormal ones too.
+constexpr float kFp8Fraction = 256.0f;
+using Fp8Pairs = __m256i;
+PB_INLINE Fp8Pairs load_fp8_pairs(const uint8_t* p) {
+  return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+}
+PB_INLINE Vec odd_of_fp8(Fp8Pairs p) {
+  const __m256i sign_and_rest = _mm256_set1_epi16(static_cast<int16_t>(0xbf80));
+  return _mm512_cvtph_ps(_mm256_and_si256(_mm256_srai_epi16(p, 1), sign_and_rest));
+}
+PB_INLINE Vec even_of_fp8(Fp8Pairs p) { return odd_of_fp8(_mm256_slli_epi16(p, 8)); }
+
 using Quads = __m512i;
 PB_INLINE Quads load_quads(const uint8_t* p) { return _mm512_loadu_si512(p); }
 PB_INLINE Quads low_nibbles(Quads v) { return _mm512_and_si512(v, _mm512_set1_epi8(15)); }

@@ -89,6 +89,17 @@ PB_INLINE Vec load_f16(const uint16_t* p) {
   return vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(p)));
 }
 
+// Pairs of e4m3 numbers, one pair a lane, and kFp8Fraction-ths of them, exactly: what their bits
+// are as those of f16 numbers, subnormal ones too.
+constexpr float kFp8Fraction = 256.0f;
+using Fp8Pairs = int16x4_t;
+PB_INLINE Fp8Pairs load_fp8_pairs(const uint8_t* p) { return vreinterpret_s16_u8(vld1_u8(p)); }
+PB_INLINE Vec odd_of_fp8(Fp8Pairs p) {
+  const int16x4_t sign_and_rest = vdup_n_s16(static_cast<int16_t>(0xbf80));
+  return vcvt_f32_f16(vreinterpret_f16_s16(vand_s16(vshr_n_s16(p, 1), sign_and_rest)));
+}
+PB_INLINE Vec even_of_fp8(Fp8Pairs p) { return odd_of_fp8(vshl_n_s16(p, 8)); }
+
 // Four bytes, in the low half.
 PB_INLINE uint8x8_t load_four(const void* p) {
   uint32_t four;

@@ -116,6 +116,20 @@ PB_INLINE void store_bf16_n(uint16_t* p, Vec rounded, int n) {
   }
 }
 
+// Pairs of e4m3 numbers, one pair a lane, and kFp8Fraction-ths of them, exactly.
+constexpr float kFp8Fraction = 256.0f;
+typedef UBits Fp8Pairs;
+PB_INLINE Fp8Pairs load_fp8_pairs(const uint8_t* p) {
+  Fp8Pairs v;
+  for (int i = 0; i < kWidth; ++i) v[i] = p[2 * i] | uint32_t{p[2 * i + 1]} << 8;
+  return v;
+}
+PB_INLINE Vec fraction_of_fp8(UBits byte) {  // as f32 the bits are 2^-120 times the number
+  return (Vec)((byte & 0x80u) << 24 | (byte & 0x7fu) << 20) * 0x1p112f;
+}
+PB_INLINE Vec even_of_fp8(Fp8Pairs p) { return fraction_of_fp8(p & 0xffu); }
+PB_INLINE Vec odd_of_fp8(Fp8Pairs p) { return fraction_of_fp8(p >> 8); }
+
 // The greater of two numbers that are not negative; NaN where either is.
 PB_INLINE Vec max_or_nan(Vec a, Vec b) { return (Bits)a > (Bits)b ? a : b; }
 PB_INLINE float reduce_max_or_nan(Vec v) {

@@ -7,7 +7,9 @@
 #include "cpu/kernels/activate-inl.h"
 #include "cpu/kernels/attention-inl.h"
 #include "cpu/kernels/gemm-inl.h"
+#include "cpu/kernels/gemm_fp8-inl.h"
 #include "cpu/kernels/gemm_groups-inl.h"
+#include "cpu/kernels/gemm_iq4_nl-inl.h"
 #include "cpu/kernels/gemm_mxfp4-inl.h"
 #include "cpu/kernels/gemm_q5_0-inl.h"
 #include "cpu/kernels/gemm_super_blocks-inl.h"
@@ -15,6 +17,7 @@
 #include "cpu/kernels/amx/attention-inl.h"
 #include "cpu/kernels/amx/gemm-inl.h"
 #include "cpu/kernels/amx/gemm_bytes-inl.h"
+#include "cpu/kernels/amx/gemm_fp8-inl.h"
 #endif
 #include "cpu/kernels.h"
 #include "cpu/kernels/merge-inl.h"
@@ -76,6 +79,7 @@ const Kernels kKernels = {
 #ifdef __AMX_INT8__
     .int4_zp = kByteProduct<Int4ZpBytes>,
     .q5_0 = kByteProduct<GroupBytes<Q5_0Weights>>,
+    .iq4_nl = kByteProduct<GroupBytes<Iq4NlWeights>>,
     .q4_k = kByteProduct<MinBytes<Q4KWeights>>,
     .q5_k = kByteProduct<MinBytes<Q5KWeights>>,
     .q6_k = kByteProduct<Q6KBytes>,
@@ -91,6 +95,11 @@ const Kernels kKernels = {
              kScratch<kGroupTileColumns>,
              kTilesPerCall,
              each_tile<group_tile<GroupProduct<Q5_0Weights>>>},
+    .iq4_nl = {{kGroupTileColumns},
+               RowFormat::kInt8,
+               kScratch<kGroupTileColumns>,
+               1,
+               each_tile<group_tile<GroupProduct<Iq4NlWeights>>>},
     .q4_k = {{kGroupTileColumns},
              RowFormat::kInt8,
              kScratch<kGroupTileColumns>,
@@ -111,6 +120,11 @@ const Kernels kKernels = {
               kScratch<kGroupTileColumns>,
               kTilesPerCall,
               each_tile<group_tile<GroupProduct<Mxfp4Weights>>>},
+#endif
+#ifdef __AMX_BF16__
+    .fp8 = {{kAmxColumns}, kBf16Row, kFp8Scratch, kAmxTiles, fp8_tiles},
+#else
+    .fp8 = {{kTileColumns}, kBf16Row, kScratch<kTileColumns>, 1, each_tile<fp8_tile>},
 #endif
     .rms_norm = rms_norm,
     .layer_norm = layer_norm,

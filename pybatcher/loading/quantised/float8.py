@@ -2,7 +2,8 @@
 
 A module has weight, e4m3 (outputs, inputs), and weight_scale_inv, a factor for each block of
 weight_block_size (128 x 128), as DeepSeek and Qwen publish; without blocks weight_scale, one
-number or one for each output. Scales of activations are not used.
+number or one for each output. Scales of activations are not used. The engine multiplies them as
+"fp8": blocks of 128 inputs of an output, an f32 scale and then the bytes.
 https://arxiv.org/abs/2209.05433, https://github.com/deepseek-ai/DeepSeek-V3/blob/main/inference/kernel.py
 """
 
@@ -24,6 +25,8 @@ from .scheme import Scheme, check_names
 __all__ = ["Float8Weight", "float8_weight", "read", "read_block_size"]
 
 _Rows = NDArray[np.int64]
+_INPUTS = 128  # of a block of the engine
+_SCALE_BYTES = 4
 
 
 def _e4m3() -> NDArray[np.float32]:
@@ -48,15 +51,16 @@ class Float8Weight:
     """A `StoredWeight` of e4m3 numbers, made by `float8_weight`.
 
     numbers: their bytes, (outputs, inputs). scales: f32 (blocks of outputs, blocks of inputs).
-    block: outputs and inputs of a block. rows: the outputs that this matrix has.
+    block: outputs and inputs of a block. rows: the outputs that this matrix has. own_dtype: "fp8",
+    or "bf16" where the engine's blocks would have several scales, or be no whole ones.
     """
 
     numbers: NDArray[np.uint8]
     scales: NDArray[np.float32]
     block: tuple[int, int]
     rows: _Rows
+    own_dtype: str
     format: str = "FP8"
-    own_dtype: str = "bf16"
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -72,18 +76,24 @@ class Float8Weight:
     def holds(self, dtype: str) -> bool:
         """Return whether `dtype` holds all numbers; bf16 does where scales are powers of two."""
         powers = np.frexp(self.scales)[0] == 0.5
-        return dtype == "f32" or (dtype == "bf16" and bool(powers.all()))
+        is_exact = dtype == "f32" or (dtype == "fp8" and self.own_dtype == "fp8")
+        return is_exact or (dtype == "bf16" and bool(powers.all()))
 
     def takes(self, dtype: str) -> str:
         """Return what `make` makes for a matrix of `dtype`."""
-        return "bf16" if dtype == "bf16" else "f32"
+        return dtype if dtype in ("bf16", self.own_dtype) else "f32"
 
     def of_rows(self, rows: _Rows) -> StoredWeight:
         """Return the matrix of these outputs, in this order."""
         return replace(self, rows=self.rows[rows])
 
     def make(self, dtype: str) -> NDArray[Any]:
-        """Return all numbers as `dtype`: the e4m3 number times its scale, rounded to f32 first."""
+        """Return all numbers as `dtype`: the e4m3 number times its scale, rounded to f32 first.
+
+        "fp8" as they are: (outputs, inputs / 128 * 132) bytes.
+        """
+        if dtype == "fp8":
+            return self._blocks()
         n_rows, n_columns = self.shape
         out = np.empty((n_rows, n_columns), np.uint16 if dtype == "bf16" else np.float32)
         of_columns = np.arange(n_columns) // max(1, self.block[1])
@@ -94,6 +104,19 @@ class Float8Weight:
                 values *= self.scales[rows // self.block[0]][:, of_columns]
                 out[part[0] : part[-1] + 1] = to_bf16(values) if dtype == "bf16" else values
         return out
+
+    def _blocks(self) -> NDArray[np.uint8]:
+        n_rows, n_columns = self.shape
+        n_blocks = n_columns // _INPUTS
+        out = np.empty((n_rows, n_blocks, _SCALE_BYTES + _INPUTS), np.uint8)
+        of_blocks = np.arange(n_blocks) * _INPUTS // max(1, self.block[1])
+        for part in chunks_of_rows(n_rows, n_columns):
+            rows = self.rows[part]
+            scales = self.scales[rows // self.block[0]][:, of_blocks, None]
+            made = out[part[0] : part[-1] + 1]
+            made[..., :_SCALE_BYTES] = np.ascontiguousarray(scales).view(np.uint8)
+            made[..., _SCALE_BYTES:] = self.numbers[rows].reshape(len(rows), n_blocks, _INPUTS)
+        return out.reshape(n_rows, n_blocks * (_SCALE_BYTES + _INPUTS))
 
 
 def float8_weight(parts: Parts, name: str, block: tuple[int, int]) -> Float8Weight:
@@ -109,7 +132,8 @@ def float8_weight(parts: Parts, name: str, block: tuple[int, int]) -> Float8Weig
     of_outputs = scales.array.ndim == 1 and shape == (n_out, 1)
     parts.scales(name, *(scales.array.shape if of_all else (n_out,) if of_outputs else shape))
     of_blocks = to_f32(scales.array, scales.dtype).reshape(shape)
-    return Float8Weight(numbers, of_blocks, block, np.arange(n_out))
+    is_whole = n_in % _INPUTS == 0 and (block[1] % _INPUTS == 0 or block[1] >= n_in)
+    return Float8Weight(numbers, of_blocks, block, np.arange(n_out), "fp8" if is_whole else "bf16")
 
 
 def read(fields: Fields) -> Scheme:

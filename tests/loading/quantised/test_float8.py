@@ -46,6 +46,33 @@ def test_blocks_need_not_be_whole(dtype: torch.dtype) -> None:
     np.testing.assert_array_equal(part.make("f32"), values[rows])
 
 
+@pytest.mark.parametrize(
+    ("block", "own"),
+    [([128, 128], "fp8"), ([64, 256], "fp8"), ([1, 1000], "fp8"), ([128, 64], "bf16")],
+)
+def test_blocks_of_the_engine_have_the_bytes_and_a_scale(block: list[int], own: str) -> None:
+    numbers = torch.arange(150 * 384, dtype=torch.int64).remainder(127).to(torch.uint8)
+    height, width = block
+    scales = torch.from_numpy(RNG.uniform(0.1, 1, (-(-150 // height), -(-384 // width)))).float()
+    parts = {"weight": numbers.reshape(150, 384).view(torch.float8_e4m3fn), SCALE: scales}
+    stored = read_matrix({**CONFIG, "weight_block_size": block}, parts)
+    assert (stored.own_dtype, stored.holds("fp8")) == (own, own == "fp8")
+    assert stored.takes("fp8") == ("fp8" if own == "fp8" else "f32")
+    if own == "bf16":
+        return
+    rows = np.array([149, 3, 64])
+    made = stored.of_rows(rows).make("fp8").reshape(3, 3, 132)
+    found = torch.from_numpy(made[..., 4:].copy()).view(torch.float8_e4m3fn).float().numpy()
+    found *= np.ascontiguousarray(made[..., :4]).view(np.float32)
+    np.testing.assert_array_equal(found.reshape(3, 384), stored.make("f32")[rows])
+
+
+def test_rows_that_are_no_whole_blocks_of_the_engine_become_bf16() -> None:
+    parts, _ = float8(RNG, (6, 192), (6, 1), "weight_scale")
+    stored = read_matrix({**CONFIG, "weight_block_size": None}, parts)
+    assert stored.own_dtype == "bf16"
+
+
 @pytest.mark.parametrize("shape", [(), (1,), (6,), (6, 1)])
 def test_without_blocks_a_scale_is_of_all_or_of_an_output(shape: tuple[int, ...]) -> None:
     parts, values = float8(RNG, (6, 40), shape, "weight_scale", torch.bfloat16)

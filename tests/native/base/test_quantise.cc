@@ -127,6 +127,12 @@ TEST(blocks_are_those_of_gguf) {
   EXPECT_EQ(x[3], -14.0f);
   EXPECT_EQ(x[19], 14.0f);
   EXPECT_EQ(x[4], 0.0f);
+  Iq4NlGroup codes = {f32_to_f16(0.5f), {}};
+  codes.pairs[3] = 0xf8;  // element 3: 1, element 19: 113
+  dequantise(codes, x);
+  EXPECT_EQ(x[3], 0.5f);
+  EXPECT_EQ(x[19], 56.5f);
+  EXPECT_EQ(x[4], -63.5f);
 }
 
 PB_TEST_MAIN()

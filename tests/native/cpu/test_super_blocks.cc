@@ -1,5 +1,5 @@
-// Matrices in super-blocks and of int4_zp and q5_0: what is packed, and products against sums in
-// double and bit for bit against themselves.
+// Matrices in super-blocks and of int4_zp, q5_0 and iq4_nl: what is packed, and products against
+// sums in double and bit for bit against themselves.
 #include <algorithm>
 
 #include "product_fixture.h"

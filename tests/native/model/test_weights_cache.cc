@@ -11,6 +11,7 @@
 #include "device_double.h"
 #include "model/weights.h"
 #include "random_blocks.h"
+#include "random_fp8.h"
 #include "random_mxfp4.h"
 #include "temporary_directory.h"
 #include "tiny_model.h"
@@ -280,7 +281,33 @@ TEST(the_layout_of_mxfp4_is_the_one_of_its_version) {
   }
 }
 
-// The same of super-blocks, int4_zp and q5_0, which lie alike on targets whose tiles are as wide.
+// The same of FP8. Vectors and tiles of the same width lie alike.
+TEST(the_layout_of_fp8_is_the_one_of_its_version) {
+  const std::map<std::string, uint64_t> expected = {
+      {"3 of 16", 0xc8a89897ca55a0d1u},
+      {"3 of 32", 0x96c1ee8ec65564cdu},
+      {"3 of 64", 0xeef17a75cdd1d64eu},
+  };
+  ThreadPool pool(1);
+  for (const cpu::Kernels* target : cpu::compiled_targets()) {
+    const RandomFp8 blocks(75, 384, 5);
+    const std::vector parts = {blocks.view()};
+    const std::vector biases = {TensorView{}};
+    const cpu::TileLayout& tile = target->fp8.tile;
+    const PackedMatrix matrix = cpu::pack_matrix(parts, biases, DType::kFp8, tile, pool);
+    const std::string name =
+        std::to_string(cpu::kPackedLayoutVersion) + " of " + std::to_string(tile.columns);
+    const uint64_t hash = hash64(bytes_of(matrix));
+    if (!expected.contains(name) || expected.at(name) != hash) {
+      std::printf("      {\"%s\", 0x%016llxu},\n", name.c_str(),
+                  static_cast<unsigned long long>(hash));
+      fail(__FILE__, __LINE__, "the layout of " + name + " has changed");
+    }
+  }
+}
+
+// The same of super-blocks, int4_zp, q5_0 and iq4_nl, which lie alike on targets whose tiles are as
+// wide.
 TEST(the_layout_of_super_blocks_is_the_one_of_its_version) {
   const std::map<std::string, uint64_t> expected = {
       {"3 of 4 q4_k", 0xd2f5b4b601659488u},    {"3 of 4 q5_k", 0xb67cf7ab6cc68301u},
@@ -290,7 +317,8 @@ TEST(the_layout_of_super_blocks_is_the_one_of_its_version) {
       {"3 of 32 q6_k", 0x9e5f6f10d8139a0eu},   {"3 of 4 int4_zp", 0x766cc4d92c1d8c92u},
       {"3 of 8 int4_zp", 0xc7ed08319cb74fcau}, {"3 of 32 int4_zp", 0x4bac218c56b02cffu},
       {"3 of 4 q5_0", 0x8886625f56a78fbdu},    {"3 of 8 q5_0", 0xd7a64873637eb5f3u},
-      {"3 of 32 q5_0", 0xe3c0783221e01702u},
+      {"3 of 32 q5_0", 0xe3c0783221e01702u},   {"3 of 4 iq4_nl", 0x61a3707e18052a7eu},
+      {"3 of 8 iq4_nl", 0x4d44e8a474b39704u},  {"3 of 32 iq4_nl", 0xbdd40f0af463664du},
   };
   ThreadPool pool(1);
   for (const cpu::Kernels* target : cpu::compiled_targets()) {

@@ -101,6 +101,8 @@ inline const cpu::ProductKernel& product_of(const cpu::Kernels& target, DType dt
          : dtype == DType::kInt4   ? target.int4
          : dtype == DType::kInt4Zp ? target.int4_zp
          : dtype == DType::kQ5_0   ? target.q5_0
+         : dtype == DType::kIQ4_NL ? target.iq4_nl
+         : dtype == DType::kFp8    ? target.fp8
          : dtype == DType::kQ4K    ? target.q4_k
          : dtype == DType::kQ5K    ? target.q5_k
          : dtype == DType::kQ6K    ? target.q6_k

@@ -11,7 +11,8 @@ namespace pb::test {
 
 // Those that is_only_kept holds for.
 inline constexpr DType kAllKeptDTypes[] = {DType::kQ4K,    DType::kQ5K,   DType::kQ6K,
-                                           DType::kInt4Zp, DType::kMxfp4, DType::kQ5_0};
+                                           DType::kInt4Zp, DType::kMxfp4, DType::kQ5_0,
+                                           DType::kIQ4_NL};
 // ... and that GPUs have products of.
 inline constexpr DType kAllGpuKeptDTypes[] = {DType::kQ4K, DType::kQ5K, DType::kQ6K, DType::kInt4Zp,
                                               DType::kMxfp4};

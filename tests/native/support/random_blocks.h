@@ -13,10 +13,10 @@ namespace pb::test {
 
 inline constexpr DType kSuperBlockDTypes[] = {DType::kQ4K, DType::kQ5K, DType::kQ6K};
 // All that is_only_kept holds for.
-inline constexpr DType kKeptDTypes[] = {DType::kQ4K, DType::kQ5K, DType::kQ6K, DType::kInt4Zp,
-                                        DType::kQ5_0};
+inline constexpr DType kKeptDTypes[] = {DType::kQ4K,    DType::kQ5K,  DType::kQ6K,
+                                        DType::kInt4Zp, DType::kQ5_0, DType::kIQ4_NL};
 
-// ... and that GPUs have products of: Q5_0 becomes int8 there.
+// ... and that GPUs have products of: Q5_0 and IQ4_NL become int8 there.
 inline constexpr DType kGpuKeptDTypes[] = {DType::kQ4K, DType::kQ5K, DType::kQ6K, DType::kInt4Zp};
 
 class RandomBlocks {
@@ -63,6 +63,10 @@ class RandomBlocks {
       }
       if (dtype_ == DType::kQ5_0) {
         group_values<Q5_0Group>(g, &x[g * kGroup]);
+        continue;
+      }
+      if (dtype_ == DType::kIQ4_NL) {
+        group_values<Iq4NlGroup>(g, &x[g * kGroup]);
         continue;
       }
       const std::byte* from = &bytes_[g / kGroupsOfSuperBlock * block_bytes(dtype_)];

@@ -12,6 +12,7 @@
 
 #include "cpu/kernels.h"
 #include "cpu/kernels/gemm_groups-inl.h"
+#include "cpu/kernels/gemm_iq4_nl-inl.h"
 #include "cpu/kernels/gemm_mxfp4-inl.h"
 #include "cpu/kernels/gemm_q5_0-inl.h"
 #include "cpu/kernels/gemm_super_blocks-inl.h"
@@ -112,7 +113,7 @@ struct Q6KBytes {
   }
 };
 
-// MXFP4, twice the numbers of the codes; Q5_0.
+// MXFP4, twice the numbers of the codes; Q5_0; IQ4_NL.
 template <typename Weights>
 struct GroupBytes {
   using Product = GroupProduct<Weights>;

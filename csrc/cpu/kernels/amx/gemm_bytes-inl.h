@@ -1,5 +1,5 @@
-// y = x W^T for weights that keep their whole numbers (K types, MXFP4, int4 with zero points) on
-// the tile unit (Intel AMX), for some packed weight tiles and some quantised rows.
+// y = x W^T for weights that keep their whole numbers (K types, MXFP4, Q5_0, IQ4_NL, int4 with zero
+// points) on the tile unit (Intel AMX), for some packed weight tiles and some quantised rows.
 //
 // The products of a group and their sum are whole numbers, and exact: tdpbssd makes the sums that
 // vpdpbusd makes. What they add to an output are the float operations of gemm_groups-inl.h and

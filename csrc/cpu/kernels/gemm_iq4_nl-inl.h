@@ -1,0 +1,41 @@
+// y = x W^T for one packed tile of IQ4_NL weights (cpu/pack.h) and some rows of quantised
+// activations, as in gemm_groups-inl.h: a code's whole number of eight bits is looked up by it.
+#pragma once
+
+#include "cpu/kernels.h"
+#include "cpu/kernels/gemm_groups-inl.h"
+#include "cpu/kernels/gemm_mxfp4-inl.h"
+#include "cpu/kernels/vec-inl.h"
+
+namespace pb::cpu::PB_CPU_TARGET {
+namespace {
+
+// The numbers of the codes (kIq4NlNumbers), and the zero point.
+alignas(16) constexpr uint8_t kIq4NlBytes[16] = {1,   24,  45,  63,  79,  93,  106, 118,
+                                                 129, 141, 153, 166, 181, 197, 217, 241};
+
+struct Iq4NlWeights : F16Scales {
+  static constexpr int16_t kZeroPoint = Int8Weights::kZeroPoint;
+  static constexpr int kRowsOfQuads = 4;
+  static constexpr int kMaxRows = Int8Weights::kMaxRows;
+  using Sum = WholeByteSums;
+
+  // The bytes of a vector's columns of four k's, of the group's from 16 half + 4 j on.
+  static PB_INLINE Quads numbers(const uint8_t* w, int half, int j) {
+    return looked_up(kIq4NlBytes, Int4Weights::numbers(w, half, j));
+  }
+  template <int kRows>
+  static PB_INLINE void step(const uint8_t* w, int j, const int8_t* x, int64_t stride,
+                             Sum (&sums)[kRows][kGroupTileVectors]) {
+    Bytes low[kGroupTileVectors], high[kGroupTileVectors];
+#pragma GCC unroll 2
+    for (int v = 0; v < kGroupTileVectors; ++v) {
+      low[v] = bytes_of(numbers(w + v * 4 * kWidth, 0, 0));
+      high[v] = bytes_of(numbers(w + v * 4 * kWidth, 1, 0));
+    }
+    add_halves(low, high, j, x, stride, sums);
+  }
+};
+
+}  // namespace
+}  // namespace pb::cpu::PB_CPU_TARGET
