@@ -86,5 +86,14 @@ inline void copy_row(const float* x, const RowOut& out, int n) {
   write_row(out, 0, n, [=](int i) { return load_tail(x, i, n); });
 }
 
+inline void permute_row(const float* x, const int32_t* order, const RowOut& out, int n) {
+  write_row(out, 0, n, [=](int i) {
+    alignas(64) float lanes[kWidth] = {};
+    const int n_lanes = n - i < kWidth ? n - i : kWidth;
+    for (int lane = 0; lane < n_lanes; ++lane) lanes[lane] = x[order[i + lane]];
+    return load(lanes);
+  });
+}
+
 }  // namespace
 }  // namespace pb::cpu::PB_CPU_TARGET
