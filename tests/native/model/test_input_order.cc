@@ -177,7 +177,8 @@ TEST(an_order_of_down_is_that_of_what_comes_in) {
     const auto backend = make_cpu_backend(2);
     const std::vector<float> made = logits(says, *backend, dtype);
     EXPECT(made == logits(moved, *backend, dtype));
-    EXPECT(made != logits(rotary_model(), *backend, dtype));
+    for (auto& [name, view] : says.tensors) view.order = nullptr;
+    EXPECT(greatest_difference(logits(says, *backend, dtype), made) > 0.01);
   }
 }
 
@@ -252,7 +253,7 @@ TEST(packed_weights_of_another_order_are_others) {
   const auto key_with = [&](const std::vector<Order>& orders) {
     TinyModel model = rotary_model();
     for (const Order& order : orders) model.tensors.at("layers.0.q.weight").order = shared(order);
-    return cache_key({.key = "k"}, model.tensors, DType::kF32, *backend);
+    return cache_key({.directory = "", .name = "", .key = "k"}, model.tensors, DType::kF32, *backend);
   };
   EXPECT(key_with({}) != key_with({random_order(24, 1)}));
   EXPECT(key_with({random_order(24, 2)}) != key_with({random_order(24, 1)}));
