@@ -253,7 +253,8 @@ TEST(packed_weights_of_another_order_are_others) {
   const auto key_with = [&](const std::vector<Order>& orders) {
     TinyModel model = rotary_model();
     for (const Order& order : orders) model.tensors.at("layers.0.q.weight").order = shared(order);
-    return cache_key({.directory = "", .name = "", .key = "k"}, model.tensors, DType::kF32, *backend);
+    return cache_key({.directory = "", .name = "", .key = "k"}, model.tensors, DType::kF32,
+                     *backend);
   };
   EXPECT(key_with({}) != key_with({random_order(24, 1)}));
   EXPECT(key_with({random_order(24, 2)}) != key_with({random_order(24, 1)}));
