@@ -63,7 +63,8 @@ class Engine:
         """Pack a model's weights for the device.
 
         config: fields of `ModelConfig`. tensors: canonical name -> (array, dtype), or
-        (function, dtype, rows, columns), called when the matrix is packed. mapped: names of
+        (function, dtype, rows, columns), called when the matrix is packed; behind these the
+        input of each column, int32, where columns do not lie as inputs do. mapped: names of
         the tensors in a mapped file. kept: names of matrices that keep their dtype where the
         device can mix dtypes. weights_cache: (directory, file name, key).
         Raises ModelFormatError, ConfigError, and EngineError where memory is short.

@@ -72,6 +72,9 @@ class TimedBackend final : public Backend {
   void round(const Buffer& x, int n_rows, Activations& out) override {
     timed("norm", [&] { inner_.round(x, n_rows, out); });
   }
+  void permute(const Activations& x, int n_rows, const Buffer& order, Activations& out) override {
+    timed("permute", [&] { inner_.permute(x, n_rows, order, out); });
+  }
   void matmul(const Activations& x, int n_rows, const Matrix& w, Buffer& y, Store store) override {
     timed(w.n_out == n_head_outputs_ ? "head" : "products",
           [&] { inner_.matmul(x, n_rows, w, y, store); });

@@ -33,7 +33,8 @@ ModelConfig to_model_config(const pybind11::dict& fields);
 
 // Views of numpy arrays, each with the name of its element type: {name: (array, "f32")}. Or of
 // matrices yet to be made: {name: (function, "f32", rows, columns)}, where the function, called
-// without arguments and with the GIL, returns the array. A view is valid as long as `keep_alive`.
+// without arguments and with the GIL, returns the array; with an order, int32 (columns), behind
+// that if the columns lie in it (TensorView::order). A view is valid as long as `keep_alive`.
 // mapped: names of those that lie in a mapped file, which may be dropped from memory and read
 // again. kept: names of matrices that keep their element type (TensorView::keeps_dtype).
 TensorMap to_tensors(const pybind11::dict& tensors, const pybind11::set& mapped,

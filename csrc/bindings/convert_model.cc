@@ -164,12 +164,27 @@ int64_t promised_size(py::handle value, int64_t low, const std::string& name) {
   }
 }
 
+// Which input each column is of; what they say is checked where weights are loaded.
+std::shared_ptr<const std::vector<int32_t>> order_of(const std::string& name, py::handle value) {
+  if (!py::isinstance<py::array>(value)) {
+    refuse("tensor '" + name + "' has an order of its inputs that is no numpy array");
+  }
+  const auto array = py::reinterpret_borrow<py::array>(value);
+  if (!py::dtype::of<int32_t>().equal(array.dtype()) || array.ndim() != 1) {
+    refuse("tensor '" + name + "' has an order of its inputs that is " + described(array) +
+           "; expected 1 dimension of int32");
+  }
+  const auto numbers = py::array_t<int32_t, py::array::c_style>::ensure(array);
+  return std::make_shared<const std::vector<int32_t>>(numbers.data(),
+                                                      numbers.data() + numbers.size());
+}
+
 // (function, element type, rows, columns): the array is what the function will return. Not for
-// vectors, which are read at once.
+// vectors, which are read at once. With a fifth: the order of the columns (TensorView::order).
 TensorView to_view_of_promise(const std::string& name, const py::tuple& entry,
                               std::vector<py::object>& keep_alive) {
   if (PyCallable_Check(py::object(entry[0]).ptr()) == 0 || !py::isinstance<py::str>(entry[1])) {
-    refuse("tensor '" + name + "' must be (function, element type, rows, columns)");
+    refuse("tensor '" + name + "' must be (function, element type, rows, columns[, order])");
   }
   TensorView view;
   view.name = name;
@@ -177,6 +192,7 @@ TensorView to_view_of_promise(const std::string& name, const py::tuple& entry,
   view.cols = promised_size(py::object(entry[3]), 2, name);
   const auto dtype = entry[1].cast<std::string>();
   view.dtype = tensor_dtype(name, dtype);
+  if (entry.size() == 5) view.order = order_of(name, py::object(entry[4]));
   view.bytes = view.rows * view.cols * (is_quantised(view.dtype) ? 1 : dtype_size(view.dtype));
   keep_alive.push_back(entry);
   // A view is copied without the GIL, so that it must not count references.
@@ -190,7 +206,7 @@ TensorView to_view(const std::string& name, const py::object& entry, bool is_map
                    std::vector<py::object>& keep_alive) {
   const bool is_tuple = py::isinstance<py::tuple>(entry);
   const auto parts = is_tuple ? py::reinterpret_borrow<py::tuple>(entry) : py::tuple();
-  if (parts.size() == 4) return to_view_of_promise(name, parts, keep_alive);
+  if (parts.size() == 4 || parts.size() == 5) return to_view_of_promise(name, parts, keep_alive);
   if (parts.size() != 2) {
     refuse("tensor '" + name + "' must be a pair (array, element type)");
   }

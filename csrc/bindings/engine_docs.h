@@ -21,8 +21,8 @@ config: the fields of pybatcher.loading.ModelConfig by name.
 tensors: canonical name -> (array, "f32" | "bf16" | "f16"); bf16 arrays are uint16. Matrices
     also as "int8" | "int4" | "q4_k" | "q5_k" | "q6_k" | "mxfp4": rows of GGUF's blocks (Q8_0,
     Q4_0, ...), uint8. And as (function, type, rows, columns): it is called when the matrix is
-    packed, and what it returns then dropped. The arrays are not kept: the packed weights are a
-    copy.
+    packed, and what it returns then dropped. Behind these the input of each column, int32, where
+    columns do not lie as inputs do. The arrays are not kept: the packed weights are a copy.
 dtype: "f32" | "bf16" | "int8" | "int4". kv_dtype: "f32" | "bf16" | "f16" | "int8".
 device: "cpu" | "cuda".
 n_ctx, n_parallel, n_ubatch, block_size: as in pybatcher.EngineConfig.

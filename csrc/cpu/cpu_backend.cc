@@ -123,8 +123,12 @@ MatrixBytes CpuBackend::matrix_bytes(int n_out, int n_in, DType dtype) const {
 
 // The host's memory is the device's: a file that is mapped stays where it is.
 Matrix CpuBackend::place(PackedMatrix packed) {
-  return {packed.n_out, packed.n_in, packed.dtype, Buffer::on_host(std::move(packed.packed)),
-          Buffer::on_host(std::move(packed.bias))};
+  return {packed.n_out,
+          packed.n_in,
+          packed.dtype,
+          Buffer::on_host(std::move(packed.packed)),
+          Buffer::on_host(std::move(packed.bias)),
+          Buffer::on_host(std::move(packed.order))};
 }
 
 Vector CpuBackend::make_vector(const TensorView& view) {

@@ -85,6 +85,18 @@ void CpuBackend::round(const Buffer& x, int n_rows, Activations& out) {
   });
 }
 
+void CpuBackend::permute(const Activations& x, int n_rows, const Buffer& order, Activations& out) {
+  constexpr int64_t kGathered = 4;  // a number that is looked up is so many in work
+  const RowsOut to = rows_of(out);
+  const int64_t work = kGathered * n_rows * out.cols;
+  for_range(n_rows, 1, work, [&](int64_t begin, int64_t end, int) {
+    for (int64_t row = begin; row < end; ++row) {
+      kernels_.permute(x.data.as<float>() + row * x.row_stride, order.as<int32_t>(), to.row(row),
+                       out.cols);
+    }
+  });
+}
+
 void CpuBackend::matmul(const Activations& x, int n_rows, const Matrix& w, Buffer& y, Store store) {
   const GemmArgs args{w.packed.as<std::byte>(),
                       w.bias.as<float>(),

@@ -194,6 +194,8 @@ struct Kernels {
 
   // out[0:n) = x
   void (*copy)(const float* x, const RowOut& out, int n);
+  // out[i] = x[order[i]] for i below n
+  void (*permute)(const float* x, const int32_t* order, const RowOut& out, int n);
 
   // Norms (if asked) and rotates (if asked) one head in place.
   void (*rotate)(const RotateArgs&, float* head);

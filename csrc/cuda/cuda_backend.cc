@@ -86,8 +86,12 @@ Matrix CudaBackend::place(PackedMatrix packed) {
   const auto bytes_of = [](const AlignedBuffer& buffer) {
     return std::span(buffer.as<std::byte>(), buffer.bytes());
   };
-  return {packed.n_out, packed.n_in, packed.dtype, upload(bytes_of(packed.packed)),
-          upload(bytes_of(packed.bias))};
+  return {packed.n_out,
+          packed.n_in,
+          packed.dtype,
+          upload(bytes_of(packed.packed)),
+          upload(bytes_of(packed.bias)),
+          upload(bytes_of(packed.order))};
 }
 
 Vector CudaBackend::make_vector(const TensorView& view) {

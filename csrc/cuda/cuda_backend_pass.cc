@@ -153,6 +153,18 @@ void CudaBackend::round(const Buffer& x, int n_rows, Activations& out) {
   });
 }
 
+void CudaBackend::permute(const Activations& x, int n_rows, const Buffer& order, Activations& out) {
+  attempt([&] {
+    device_->launch(permute_launch(activation_dtype(out.dtype), n_rows,
+                                   {.x = x.data.as<float>(),
+                                    .x_stride = x.row_stride,
+                                    .order = order.as<int32_t>(),
+                                    .cols = out.cols,
+                                    .out = out.data.as<void>(),
+                                    .row_stride = out.row_stride}));
+  });
+}
+
 void CudaBackend::matmul(const Activations& x, int n_rows, const Matrix& w, Buffer& y,
                          Store store) {
   attempt([&] {

@@ -20,6 +20,11 @@ Launch<RoundParams> round_launch(DType out_dtype, int n_rows, const RoundParams&
   return {kernel, {.x = static_cast<unsigned>(n_rows)}, kRoundThreads, 0, params};
 }
 
+Launch<PermuteParams> permute_launch(DType out_dtype, int n_rows, const PermuteParams& params) {
+  const char* kernel = out_dtype == DType::kF32 ? "permute_rows_f32" : "permute_rows_bf16";
+  return {kernel, {.x = static_cast<unsigned>(n_rows)}, kRoundThreads, 0, params};
+}
+
 Launch<ScaleLogitsParams> scale_logits_launch(const ScaleLogitsParams& params) {
   const int64_t blocks = (params.n + kScaleLogitsThreads - 1) / kScaleLogitsThreads;
   return {"scale_logits", {.x = static_cast<unsigned>(blocks)}, kScaleLogitsThreads, 0, params};

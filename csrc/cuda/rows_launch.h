@@ -23,6 +23,9 @@ Launch<NormRowsParams> norm_rows_launch(int n_rows, const NormRowsParams& params
 // out = x of n_rows rows. out_dtype: kF32, or kBF16.
 Launch<RoundParams> round_launch(DType out_dtype, int n_rows, const RoundParams& params);
 
+// out[r, c] = x[r, order[c]] of n_rows rows. out_dtype: kF32, or kBF16.
+Launch<PermuteParams> permute_launch(DType out_dtype, int n_rows, const PermuteParams& params);
+
 Launch<ScaleLogitsParams> scale_logits_launch(const ScaleLogitsParams& params);
 
 // out = act(gate) * up, or act(gate), of n_rows rows. out_dtype: kF32, or kBF16.

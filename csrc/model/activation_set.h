@@ -1,4 +1,5 @@
-// Activations of one place in the model for weights of any dtype that it has there.
+// Activations of one place in the model for weights of any dtype, and in any order of their inputs,
+// that it has there.
 #pragma once
 
 #include <algorithm>
@@ -30,8 +31,28 @@ class ActivationSet {
     all_.push_back(backend_->make_activations(max_rows_, cols_, dtype));
   }
 
+  // Makes those for products with w, likewise.
+  void add(const Matrix& w) {
+    add(w.dtype);
+    if (w.order && !plain_.data) {
+      plain_ = backend_->make_activations(max_rows_, cols_, DType::kF32);
+    }
+  }
+
   // Those for weights of `dtype`, which has been added.
   Activations& of(DType dtype) { return all_[which_[static_cast<size_t>(dtype)]]; }
+
+  // Those in the order in which they come, before permute; where a matrix with an order was added.
+  Activations& plain() { return plain_; }
+
+  // What make(activations) makes of n_rows rows, as products with w take it. w has been added.
+  template <typename Make>
+  Activations& made_for(const Matrix& w, int n_rows, Make&& make) {
+    Activations& out = of(w.dtype);
+    make(w.order ? plain_ : out);
+    if (w.order) backend_->permute(plain_, n_rows, w.order, out);
+    return out;
+  }
 
  private:
   static constexpr size_t kNone = ~size_t{0};
@@ -40,6 +61,7 @@ class ActivationSet {
   int max_rows_ = 0;
   int cols_ = 0;
   std::vector<Activations> all_;
+  Activations plain_;  // f32, not rounded
   std::array<size_t, std::size(kAllDTypes)> which_{};
 };
 
@@ -50,17 +72,20 @@ class ActivationsByWidth {
   // Of max_rows rows. `backend` must outlive this.
   ActivationsByWidth(Backend& backend, int max_rows) : backend_(&backend), max_rows_(max_rows) {}
 
-  // Makes those of `cols` numbers for weights of `dtype`. To be called for every pair before of().
-  void add(int cols, DType dtype) {
-    if (std::ranges::find(widths_, cols) == widths_.end()) {
-      widths_.push_back(cols);
-      sets_.emplace_back(*backend_, max_rows_, cols);
+  // Makes those for products with w. To be called for every matrix before made_for().
+  void add(const Matrix& w) {
+    if (std::ranges::find(widths_, w.n_in) == widths_.end()) {
+      widths_.push_back(w.n_in);
+      sets_.emplace_back(*backend_, max_rows_, w.n_in);
     }
-    at(cols).add(dtype);
+    at(w.n_in).add(w);
   }
 
-  // Those of a pair that has been added.
-  Activations& of(int cols, DType dtype) { return at(cols).of(dtype); }
+  // As of ActivationSet.
+  template <typename Make>
+  Activations& made_for(const Matrix& w, int n_rows, Make&& make) {
+    return at(w.n_in).made_for(w, n_rows, make);
+  }
 
  private:
   ActivationSet& at(int cols) {

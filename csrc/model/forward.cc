@@ -38,25 +38,25 @@ Forward::Forward(const ModelConfig& config, const Weights& weights, Backend& bac
   normed_ = ActivationSet(backend, limits.n_ubatch, config.hidden_size);
   int qkv_size = 0, gate_up_size = 0;
   for (const LayerWeights& w : weights.layers) {
-    for (const Matrix& m : w.qkv) normed_.add(m.dtype);
+    for (const Matrix& m : w.qkv) normed_.add(m);
     qkv_size = std::max(qkv_size, w.qkv[0].y_columns());
-    attended_.add(w.o.n_in, w.o.dtype);
+    attended_.add(w.o);
     if (w.experts) {
       normed_.add(w.experts->router.dtype);
       normed_.add(w.experts->gate_up.dtype());
     }
     if (!w.gate_up.empty()) {
-      for (const Matrix& m : w.gate_up) normed_.add(m.dtype);
+      for (const Matrix& m : w.gate_up) normed_.add(m);
       gate_up_size = std::max(gate_up_size, w.gate_up[0].y_columns());
-      activated_.add(w.down.n_in, w.down.dtype);
+      activated_.add(w.down);
     }
-    if (w.input) normed_.add(w.input->gate.dtype);
+    if (w.input) normed_.add(w.input->gate);
   }
-  if (weights.layer_inputs) normed_.add(weights.layer_inputs->proj.dtype);
+  if (weights.layer_inputs) normed_.add(weights.layer_inputs->proj);
   qkv_ = floats(backend, limits.n_ubatch, qkv_size);
   gate_up_ = floats(backend, limits.n_ubatch, gate_up_size);
-  selected_ =
-      backend.make_activations(kOutputRows, config.hidden_size, weights.output_head().dtype);
+  selected_ = ActivationSet(backend, kOutputRows, config.hidden_size);
+  selected_.add(weights.output_head());
   if (config.post_norm) block_out_ = floats(backend, limits.n_ubatch, config.hidden_size);
   states_ = backend.make_activations(kOutputRows, config.hidden_size, DType::kF32);
   if (config.moe.n_experts > 0) moe_.emplace(config, weights, backend, limits.n_ubatch);
@@ -105,11 +105,20 @@ void Forward::entering_products(int n_rows, const std::optional<Norm>& norm, boo
                                 const Matrices& matrices, Buffer& y) {
   const std::optional<Norm> none;
   if (in_stream) backend_.encoders()->norm_in_place(x_, n_rows, *norm);
-  const Activations* made = nullptr;
+  const std::optional<Norm>& entering = in_stream ? none : norm;
+  const Activations* made = nullptr;  // that lie as inputs do
+  bool is_plain_made = false;
   for (const Matrix& m : matrices) {
     Activations& normed = normed_.of(m.dtype);
-    if (made != &normed) enter_block(n_rows, in_stream ? none : norm, normed);
-    made = &normed;
+    if (m.order) {
+      if (!is_plain_made) enter_block(n_rows, entering, normed_.plain());
+      is_plain_made = true;
+      backend_.permute(normed_.plain(), n_rows, m.order, normed);
+      made = nullptr;
+    } else if (made != &normed) {
+      enter_block(n_rows, entering, normed);
+      made = &normed;
+    }
     backend_.matmul(normed, n_rows, m, y, Store::kSet);
   }
 }
@@ -152,8 +161,8 @@ void Forward::attention_block(int n_rows, int layer, ModelKv& kv) {
   };
   entering_products(n_rows, w.attn_norm, config_.attn_norm_in_stream(layer), w.qkv, qkv_);
   backend_.rope_and_store(qkv_, attention, storage);
-  Activations& attended = attended_.of(w.o.n_in, w.o.dtype);
-  backend_.attention(qkv_, attention, storage, attended);
+  const Activations& attended = attended_.made_for(
+      w.o, n_rows, [&](Activations& out) { backend_.attention(qkv_, attention, storage, out); });
   leave_block(n_rows, attended, w.o, w.attn_post_norm);
 }
 
@@ -163,8 +172,9 @@ void Forward::mlp_block(int n_rows, int layer) {
   const LayerWeights& w = weights_.layers[static_cast<size_t>(layer)];
   if (w.experts && !w.beside) return moe_->run(n_rows, w, normed_, x_);
   entering_products(n_rows, w.mlp_norm, config_.mlp_norm_in_stream(), w.gate_up, gate_up_);
-  Activations& activated = activated_.of(w.down.n_in, w.down.dtype);
-  backend_.activate(gate_up_, n_rows, config_.activation, config_.gated_mlp, activated);
+  const Activations& activated = activated_.made_for(w.down, n_rows, [&](Activations& out) {
+    backend_.activate(gate_up_, n_rows, config_.activation, config_.gated_mlp, out);
+  });
   if (!w.beside) return leave_block(n_rows, activated, w.down, w.mlp_post_norm);
   backend_.matmul(activated, n_rows, w.down, block_out_, Store::kSet);
   moe_->run_beside(n_rows, w, normed_, x_, block_out_);
@@ -173,8 +183,10 @@ void Forward::mlp_block(int n_rows, int layer) {
 
 const Buffer& Forward::logits(int first, int n) {
   const Rows rows{Rows::Of::kLogitsRows, first, n};
-  backend_.norm(x_, rows, weights_.final_norm, selected_);
-  backend_.matmul(selected_, n, weights_.output_head(), logits_, Store::kSet);
+  const Matrix& head = weights_.output_head();
+  const Activations& selected = selected_.made_for(
+      head, n, [&](Activations& out) { backend_.norm(x_, rows, weights_.final_norm, out); });
+  backend_.matmul(selected, n, head, logits_, Store::kSet);
   if (config_.logit_scale != 1.0f || config_.logit_softcap > 0.0f) {
     backend_.scale_logits(logits_, n, config_.logit_scale, config_.logit_softcap);
   }

@@ -94,10 +94,10 @@ class Forward {
   ActivationsByWidth activated_;  // (n_ubatch, intermediate)
   std::optional<Moe> moe_;
   std::optional<LayerInputs> layer_inputs_;
-  Buffer block_out_;      // (n_ubatch, hidden) f32, where it is normed before it is added
-  Activations selected_;  // (kOutputRows, hidden), after the final norm, as the head takes them
-  Activations states_;    // (kOutputRows, hidden) f32, after the final norm
-  Buffer logits_;         // (kOutputRows, vocab) f32
+  Buffer block_out_;        // (n_ubatch, hidden) f32, where it is normed before it is added
+  ActivationSet selected_;  // (kOutputRows, hidden), after the final norm, as the head takes them
+  Activations states_;      // (kOutputRows, hidden) f32, after the final norm
+  Buffer logits_;           // (kOutputRows, vocab) f32
 };
 
 }  // namespace pb

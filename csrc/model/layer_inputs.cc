@@ -20,13 +20,13 @@ LayerInputs::LayerInputs(const ModelConfig& config, const Weights& weights, Back
   projected_ = floats(backend, max_rows, config.n_layers * size);
   gate_ = floats(backend, max_rows, size);
   gated_ = ActivationSet(backend, max_rows, size);
-  for (const LayerWeights& w : weights.layers) gated_.add(w.input->proj.dtype);
+  for (const LayerWeights& w : weights.layers) gated_.add(w.input->proj);
 }
 
 void LayerInputs::make(int n_rows, const Buffer& x, ActivationSet& rounded) {
   const LayerInputTables& tables = *weights_.layer_inputs;
-  Activations& of_x = rounded.of(tables.proj.dtype);
-  backend_.round(x, n_rows, of_x);
+  const auto round = [&](Activations& out) { backend_.round(x, n_rows, out); };
+  const Activations& of_x = rounded.made_for(tables.proj, n_rows, round);
   backend_.matmul(of_x, n_rows, tables.proj, projected_, Store::kSet);
   backend_.embed(tables.embedding, config_.layer_input_scale, inputs_);
   backend_.norm_add(projected_, n_rows * config_.n_layers, tables.norm, inputs_);
@@ -35,12 +35,13 @@ void LayerInputs::make(int n_rows, const Buffer& x, ActivationSet& rounded) {
 void LayerInputs::add(int n_rows, int layer, Buffer& x, ActivationSet& rounded, Buffer& out) {
   const LayerInputWeights& w = *weights_.layers[static_cast<size_t>(layer)].input;
   const int size = config_.layer_input_size;
-  Activations& of_x = rounded.of(w.gate.dtype);
-  backend_.round(x, n_rows, of_x);
+  const auto round = [&](Activations& out) { backend_.round(x, n_rows, out); };
+  const Activations& of_x = rounded.made_for(w.gate, n_rows, round);
   backend_.matmul(of_x, n_rows, w.gate, gate_, Store::kSet);
-  Activations& gated = gated_.of(w.proj.dtype);
-  backend_.multiply_activated(gate_, n_rows, config_.activation, inputs_, config_.n_layers * size,
-                              layer * size, gated);
+  const Activations& gated = gated_.made_for(w.proj, n_rows, [&](Activations& out) {
+    backend_.multiply_activated(gate_, n_rows, config_.activation, inputs_, config_.n_layers * size,
+                                layer * size, out);
+  });
   backend_.matmul(gated, n_rows, w.proj, out, Store::kSet);
   backend_.norm_add(out, n_rows, w.post_norm, x);
 }

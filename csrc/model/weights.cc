@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "base/mapped_file.h"
 #include "model/checkpoint.h"
+#include "model/input_order.h"
 #include "model/packed_file.h"
 #include "model/weights_cache.h"
 #include "ops/read_tensor.h"
@@ -45,10 +46,8 @@ class Loader {
       w.head = linear("", "head", config_.vocab_size, hidden);
     }
     if (config_.learned_positions) {  // small, and no product: not worth quantising
-      w.position_embedding =
-          matrix(std::array{checkpoint_.get("position_embedding", config_.max_position_embeddings,
-                                            hidden)},
-                 std::array{TensorView{}}, is_quantised(dtype_) ? DType::kF32 : dtype_);
+      w.position_embedding = table("position_embedding", config_.max_position_embeddings, hidden,
+                                   is_quantised(dtype_) ? DType::kF32 : dtype_);
     }
     if (config_.layer_input_size > 0) w.layer_inputs = layer_input_tables();
     w.layers.reserve(static_cast<size_t>(config_.n_layers));
@@ -157,6 +156,9 @@ class Loader {
       gates_ups_biases.push_back(checkpoint_.bias(expert + "up.bias", inner));
       downs_biases.push_back(checkpoint_.bias(expert + "down.bias", hidden));
     }
+    for (const auto* views : {&gates_ups, &downs}) {
+      for (const TensorView& view : *views) refuse_order(view, "an expert");
+    }
     const DType of_gates_ups = common_dtype(gates_ups);
     const DType of_downs = common_dtype(downs);
     const auto matrix_of = [&](const std::vector<TensorView>& all,
@@ -169,6 +171,7 @@ class Loader {
         checkpoint_.get(prefix + "router.weight", config_.moe.n_experts, hidden)};
     const std::array router_bias = {
         checkpoint_.bias(prefix + "router.bias", config_.moe.n_experts)};
+    refuse_order(router[0], "a router");
     e.router = matrix(router, router_bias, DType::kF32);
     if (config_.moe.beside_mlp) {
       e.scales = vector(prefix + "expert_scales.weight", config_.moe.n_experts);
@@ -189,7 +192,8 @@ class Loader {
     return std::ranges::any_of(views, is_other) ? DType::kInt8 : first;
   }
 
-  // Several weights over one input, stacked: neighbours of the same dtype into one product.
+  // Several weights over one input, stacked: neighbours of the same dtype and order into one
+  // product.
   Matrices stacked(const std::string& prefix, std::initializer_list<Part> parts, int n_in) {
     std::vector<TensorView> weights;
     std::vector<TensorView> biases;
@@ -203,7 +207,10 @@ class Loader {
     int first_out = 0;
     for (size_t begin = 0, end = 0; begin < weights.size(); begin = end) {
       const DType dtype = dtype_of(weights[begin]);
-      while (end < weights.size() && dtype_of(weights[end]) == dtype) ++end;
+      while (end < weights.size() && dtype_of(weights[end]) == dtype &&
+             same_order(weights[end], weights[begin])) {
+        ++end;
+      }
       Matrix m = matrix(std::span(weights).subspan(begin, end - begin),
                         std::span(biases).subspan(begin, end - begin), dtype);
       m.first_out = first_out;
@@ -219,12 +226,18 @@ class Loader {
   }
 
   Matrix table(const std::string& name, int rows, int cols) {
+    return table(name, rows, cols, dtype_of(checkpoint_.get(name, rows, cols)));
+  }
+
+  Matrix table(const std::string& name, int rows, int cols, DType dtype) {
     const std::array parts = {checkpoint_.get(name, rows, cols)};
-    return matrix(parts, std::array{TensorView{}}, dtype_of(parts[0]));
+    refuse_order(parts[0], "an embedding");
+    return matrix(parts, std::array{TensorView{}}, dtype);
   }
 
   DType dtype_of(const TensorView& view) const { return matrix_dtype(view, dtype_, backend_); }
 
+  // Of parts with one order.
   Matrix matrix(std::span<const TensorView> parts, std::span<const TensorView> biases,
                 DType dtype) {
     PackedMatrix packed =
@@ -233,6 +246,7 @@ class Loader {
       writer_->put(packed.packed);
       writer_->put(packed.bias);
     }
+    packed.order = input_order(parts[0]);
     Matrix m = backend_.place(std::move(packed));
     for (const auto& views : {parts, biases}) {
       for (const TensorView& view : views) have(view);

@@ -4,11 +4,20 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
+#include <span>
 
 #include "base/hash64.h"
 #include "model/packed_file.h"
 
 namespace pb {
+namespace {
+
+template <typename Values>
+uint64_t hash_of(const Values& values) {
+  return hash64(std::as_bytes(std::span(values)));
+}
+
+}  // namespace
 
 DType matrix_dtype(const TensorView& view, DType dtype, const Backend& backend) {
   return view.keeps_dtype ? backend.kept_dtype(view.dtype) : dtype;
@@ -18,20 +27,20 @@ std::string cache_key(const WeightsCache& cache, const TensorMap& tensors, DType
                       const Backend& backend) {
   std::string key = cache.key + " dtype=" + dtype_name(dtype) + " layout=" + backend.layout() +
                     " file=" + std::to_string(kPackedFileVersion);
-  std::string kept;
+  std::string kept;  // what tensors have of their own
   for (const auto& [name, view] : tensors) {
     const DType own = matrix_dtype(view, dtype, backend);
     if (own != dtype) kept += name + " " + dtype_name(own) + "\n";
+    if (view.order) kept += name + " order " + std::to_string(hash_of(*view.order)) + "\n";
   }
   if (kept.empty()) return key;
-  return key + " kept=" +
-         std::to_string(hash64({reinterpret_cast<const std::byte*>(kept.data()), kept.size()}));
+  return key + " kept=" + std::to_string(hash_of(kept));
 }
 
 std::string cache_path(const WeightsCache& cache, const std::string& key) {
   std::array<char, 17> digits{};
-  const uint64_t hash = hash64({reinterpret_cast<const std::byte*>(key.data()), key.size()});
-  std::snprintf(digits.data(), digits.size(), "%016llx", static_cast<unsigned long long>(hash));
+  std::snprintf(digits.data(), digits.size(), "%016llx",
+                static_cast<unsigned long long>(hash_of(key)));
   return cache.directory + "/" + cache.name + "-" + digits.data() + ".packed";
 }
 

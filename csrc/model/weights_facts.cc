@@ -13,7 +13,7 @@
 namespace pb {
 namespace {
 
-size_t bytes_of(const Matrix& m) { return m.packed.bytes() + m.bias.bytes(); }
+size_t bytes_of(const Matrix& m) { return m.packed.bytes() + m.bias.bytes() + m.order.bytes(); }
 size_t bytes_of(const Norm& n) { return n.weight.values.bytes() + n.bias.values.bytes(); }
 template <typename T>
 size_t bytes_of(const std::optional<T>& value) {

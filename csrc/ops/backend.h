@@ -163,6 +163,11 @@ class Backend {
   // out[r] = x[r], rounded as products take it.  x (n_rows, hidden) f32 -> out (n_rows, hidden)
   virtual void round(const Buffer& x, int n_rows, Activations& out) = 0;
 
+  // out[r, c] = x[r, order[c]], rounded as products take it: what products take whose matrix has
+  // its columns in that order.  x (n_rows, out.cols) of kF32, order (out.cols) i32, which names
+  // every column once -> out (n_rows, out.cols)
+  virtual void permute(const Activations& x, int n_rows, const Buffer& order, Activations& out) = 0;
+
   // y[r] (=|+=) x[r] W^T + bias.  x (n_rows, n_in), y (n_rows, w.y_columns()) f32
   virtual void matmul(const Activations& x, int n_rows, const Matrix& w, Buffer& y,
                       Store store) = 0;

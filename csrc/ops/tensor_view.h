@@ -7,6 +7,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "base/dtype.h"
 
@@ -31,6 +32,9 @@ struct TensorView {
   // For a matrix that is made when it is needed, and not before: makes it, of this dtype and these
   // sizes, to be kept as long as it is read. May throw. Null: it lies at `data`.
   std::function<std::shared_ptr<const TensorView>()> make = {};
+  // Of a matrix whose columns lie in another order than its inputs: the input of each column. What
+  // `make` makes has its columns in it too. Null: column c is of input c.
+  std::shared_ptr<const std::vector<int32_t>> order = {};
 };
 
 }  // namespace pb

@@ -20,7 +20,8 @@ struct PackedMatrix {
   int n_in = 0;
   DType dtype = DType::kF32;
   AlignedBuffer packed;
-  AlignedBuffer bias;  // f32 (n_out), or empty
+  AlignedBuffer bias;   // f32 (n_out), or empty
+  AlignedBuffer order;  // as of Matrix
 };
 
 // Sizes of a PackedMatrix's buffers in bytes.
@@ -36,6 +37,9 @@ struct Matrix {
   DType dtype = DType::kF32;
   Buffer packed;
   Buffer bias;  // f32 (n_out), or empty
+  // i32 (n_in): the input that each column multiplies, to be put there by permute before a product;
+  // empty where columns lie as inputs do.
+  Buffer order;
   // Where its outputs lie in rows that several matrices share: columns [first_out, first_out +
   // n_out) of n_beside; 0 of 0 where the rows are its own.
   int first_out = 0;

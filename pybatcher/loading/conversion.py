@@ -78,7 +78,8 @@ def convert_tensors(
 
     A value is (array, dtype), or (function, dtype, rows, columns) for a matrix that has to be
     converted: the engine calls the function when it packs that matrix, so that only the
-    matrices being packed are in memory converted. kept: names of matrices that are not to be
+    matrices being packed are in memory converted; behind these an order where the columns of
+    what it returns lie in one (`StoredWeight.order`). kept: names of matrices that are not to be
     rounded to `dtype`, of `kept_matrices`. Warns as `check_conversion` does.
     Raises ModelFormatError where the `gguf` package is needed and is not installed.
     """
@@ -93,7 +94,9 @@ def convert_tensors(
 def _entry(tensor: Tensor, dtype: str) -> tuple[Any, ...]:
     if tensor.stored is not None:
         made = tensor.stored.takes(dtype)
-        return partial(tensor.stored.make, made), made, *tensor.shape
+        entry = (partial(tensor.stored.make, made), made, *tensor.shape)
+        order = tensor.stored.order(made)
+        return entry if order is None else (*entry, order)
     target = target_dtype(tensor.dtype, dtype)
     if target == tensor.dtype:
         return tensor.array, tensor.dtype

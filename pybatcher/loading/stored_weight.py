@@ -43,6 +43,14 @@ class StoredWeight(Protocol):
         """Return what `make` makes for a matrix of `dtype`: that dtype, or "f32", to be rounded."""
         ...
 
+    def order(self, dtype: str) -> NDArray[np.int32] | None:
+        """Return the input of each column of what `make` makes of `dtype`; None: as inputs lie."""
+        ...
+
+    def unordered(self) -> StoredWeight:
+        """Return the matrix for a place where columns have to lie as inputs do."""
+        ...
+
     def of_rows(self, rows: NDArray[np.int64]) -> StoredWeight:
         """Return the matrix of these outputs, in this order."""
         ...
@@ -50,7 +58,7 @@ class StoredWeight(Protocol):
     def make(self, dtype: str) -> NDArray[Any]:
         """Return all numbers as `dtype`, one that `takes` returns; bf16 as its bits in uint16.
 
-        Blocks are bytes: (outputs, bytes of a row).
+        Blocks are bytes: (outputs, bytes of a row). Columns are in the order of `order`.
         """
         ...
 

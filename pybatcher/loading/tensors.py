@@ -176,17 +176,23 @@ def as_f32(tensor: Tensor) -> NDArray[np.float32]:
 
 
 def _outputs_of(tensor: Tensor, stored: StoredWeight, rule: TensorRule) -> Tensor:
-    """Return the outputs of a quantised matrix that the rule asks for, in its order."""
+    """Return the outputs of a quantised matrix that the rule asks for, in its order.
+
+    Inputs are taken in an order of the matrix's own only in products of one matrix with all rows.
+    """
     if rule.transposed or rule.index is not None:
         raise ModelFormatError(
             f"{tensor.source}: is quantised by {stored.format}; that is read for matrices "
             "(outputs, inputs) of linear modules only"
         )
+    is_product = rule.name.endswith(".weight")
+    if not is_product or ".experts." in rule.name or ".router." in rule.name:
+        stored = stored.unordered()
     rows = np.arange(*(rule.rows or (0, rule.shape[0])))
     if rule.head_order:
         rows = rows.reshape(-1, len(rule.head_order))[:, list(rule.head_order)].reshape(-1)
     if len(rows) == rule.shape[0] and not rule.head_order:
-        return tensor
+        return replace(tensor, stored=stored)
     of_rows = stored.of_rows(rows)
     return replace(tensor, array=np.empty((len(rows), 0), np.uint8), stored=of_rows)
 

@@ -134,11 +134,13 @@ def check(config: dict[str, Any], parts: Parts) -> bool:
 
 
 def check_numbers(stored: StoredWeight) -> None:
-    exact = stored.make("f32")
-    assert exact.shape == stored.shape
+    exact_by_input = stored.make("f32")
+    assert exact_by_input.shape == stored.shape
     for dtype in ("int8", "int4", "int4_zp"):
         if stored.takes(dtype) != dtype or not stored.holds(dtype):
             continue
+        order = stored.order(dtype)
+        exact = exact_by_input if order is None else exact_by_input[:, order]
         blocks = stored.make(dtype).reshape(-1, {"int8": 34, "int4": 18, "int4_zp": 20}[dtype])
         scales = blocks[:, :2].copy().view(np.float16).astype(np.float32)
         if dtype == "int8":

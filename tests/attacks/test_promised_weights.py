@@ -113,6 +113,63 @@ def test_a_promise_that_cannot_be_meant(entry: tuple[Any, ...], model: LoadedMod
         logits(model, {**given(model), "token_embedding": entry})
 
 
+def with_order(model: LoadedModel, name: str, order: object) -> dict[str, Any]:
+    """Promise one matrix with an order of its columns."""
+    array, dtype = model.tensors[name].array, model.tensors[name].dtype
+    return {**given(model), name: (lambda: array, dtype, *array.shape, order)}
+
+
+def test_an_order_of_columns_moves_what_comes_in(model: LoadedModel) -> None:
+    name = "layers.0.up.weight"
+    array = model.tensors[name].array
+    order = np.random.default_rng(1).permutation(array.shape[1]).astype(np.int32)
+    moved = array[:, order].copy()
+    entry = (lambda: moved, model.tensors[name].dtype, *array.shape, order)
+    made, exact = logits(model, {**given(model), name: entry}), logits(model, given(model))
+    np.testing.assert_allclose(made, exact, atol=1e-4)
+    assert np.abs(logits(model, {**given(model), name: entry[:4]}) - exact).max() > 0.01
+
+
+ORDERS: dict[str, Callable[[NDArray[Any]], object]] = {
+    "none": lambda order: None,
+    "a list": lambda order: order.tolist(),
+    "of 64 bits": lambda order: order.astype(np.int64),
+    "of numbers with a point": lambda order: order.astype(np.float32),
+    "of two dimensions": lambda order: order[None],
+    "of nothing": lambda order: order[:0],
+    "one short": lambda order: order[:-1],
+    "one long": lambda order: np.append(order, order[:1]),
+    "one twice": lambda order: np.where(order == 7, 8, order).astype(np.int32),
+    "one below": lambda order: order - 1,
+    "one beyond": lambda order: order + 1,
+    "far beyond": lambda order: order + np.int32(2**31 - 1 - order.max()),
+    "of a byte order": lambda order: order.astype(">i4"),
+}
+
+
+@pytest.mark.parametrize("name", ORDERS)
+def test_an_order_that_cannot_be_meant(name: str, model: LoadedModel) -> None:
+    order = ORDERS[name](np.arange(48, dtype=np.int32)[::-1].copy())
+    with pytest.raises(ModelFormatError, match=r"layers\.1\.q\.weight.* order"):
+        logits(model, with_order(model, "layers.1.q.weight", order))
+
+
+def test_an_embedding_has_no_order(model: LoadedModel) -> None:
+    order = np.arange(48, dtype=np.int32)
+    with pytest.raises(ModelFormatError, match="'token_embedding' has an order of its inputs"):
+        logits(model, with_order(model, "token_embedding", order))
+
+
+def test_an_order_is_read_from_any_strides(model: LoadedModel) -> None:
+    name = "layers.0.up.weight"
+    array = model.tensors[name].array
+    order = np.arange(48, dtype=np.int32)[::-1]
+    backwards = array[:, ::-1].copy()
+    entry = (lambda: backwards, model.tensors[name].dtype, *array.shape, order)
+    made = logits(model, {**given(model), name: entry})
+    np.testing.assert_allclose(made, logits(model, given(model)), atol=1e-4)
+
+
 def test_a_vector_is_not_promised(model: LoadedModel) -> None:
     entry = (lambda: np.ones((48, 1), np.float32), "f32", 48, 1)
     with pytest.raises(ModelFormatError, match="final_norm"):

@@ -51,16 +51,23 @@ def random_numbers(
     *,
     bits: int = 4,
     symmetric: bool,
-    ordered: bool = False,
+    ordered: bool | str = False,
     dtype: torch.dtype = torch.float16,
 ) -> Numbers:
-    """group: inputs that share a scale; -1: all. ordered: groups are spread over the inputs."""
+    """group: inputs that share a scale; -1: all. ordered: groups are spread over the inputs.
+
+    By default in another way for each module; "equally" as real checkpoints have them, whose
+    modules of one input share an order; "unevenly" so that groups have any number of inputs.
+    """
     n_out, n_in = shape
     size = n_in if group < 0 else group
     n_groups = -(-n_in // size)
     group_of = np.arange(n_in) // size
-    if ordered:
-        group_of = rng.permutation(group_of)
+    if ordered == "unevenly":
+        group_of = rng.integers(0, n_groups, n_in)
+    elif ordered:
+        source = np.random.default_rng(n_in) if ordered == "equally" else rng
+        group_of = source.permutation(group_of)
     zeros = 2 ** (bits - 1) + rng.integers(-3, 4, (n_out, n_groups))
     if symmetric:
         zeros = np.full_like(zeros, 2 ** (bits - 1))

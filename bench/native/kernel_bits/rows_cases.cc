@@ -106,6 +106,28 @@ void run_round(Cases& cases, DType dtype) {
   });
 }
 
+void run_permute(Cases& cases, DType dtype) {
+  constexpr int kCols = 300;
+  constexpr int64_t kStride = 304;
+  const std::vector<float> x = Numbers(10).floats(size_t{2} * kStride, 3.0f);
+  std::vector<int32_t> order(kCols);
+  for (int i = 0; i < kCols; ++i) order[static_cast<size_t>(i)] = i * 7 % kCols;
+  const std::string name = std::string("permute_rows ") + dtype_name(dtype);
+  cases.run<std::byte>({name, name, false}, [&] {
+    const DeviceArray<float> from(x);
+    const DeviceArray<int32_t> lies(order);
+    DeviceArray<std::byte> out(2 * kStride * bytes_of(dtype));
+    launch_one(cuda::permute_launch(dtype, 2,
+                                    {.x = from.get(),
+                                     .x_stride = kStride,
+                                     .order = lies.get(),
+                                     .cols = kCols,
+                                     .out = out.get(),
+                                     .row_stride = kStride}));
+    return out.host();
+  });
+}
+
 void run_scale_logits(Cases& cases, float softcap) {
   std::vector<float> x = Numbers(9).floats(1000, 30.0f);
   x[0] = 0.0f;
@@ -165,6 +187,7 @@ void run_rows_cases(Cases& cases) {
   for (const float softcap : {0.0f, 20.0f}) run_scale_logits(cases, softcap);
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
     run_round(cases, dtype);
+    run_permute(cases, dtype);
     for (const int hidden : {7, 257, 4096}) {
       run_norm(cases, NormKind::kRms, dtype, hidden);
       run_norm(cases, NormKind::kLayer, dtype, hidden);

@@ -86,5 +86,18 @@ inline void copy_row(const float* x, const RowOut& out, int n) {
   write_row(out, 0, n, [=](int i) { return load_tail(x, i, n); });
 }
 
+// Some numbers at a time: to read back at once, as a vector, what was written one by one would wait
+// for each of them.
+inline void permute_row(const float* x, const int32_t* order, const RowOut& out, int n) {
+  constexpr int kChunk = 8 * kGroupSize;
+  alignas(64) float chunk[kChunk];
+  for (int begin = 0; begin < n; begin += kChunk) {
+    const int end = n - begin < kChunk ? n : begin + kChunk;
+    for (int i = begin; i < end; ++i) chunk[i - begin] = x[order[i]];
+    const float* const from = chunk;
+    write_row(out, begin, end, [=](int i) { return load_tail(from, i - begin, end - begin); });
+  }
+}
+
 }  // namespace
 }  // namespace pb::cpu::PB_CPU_TARGET

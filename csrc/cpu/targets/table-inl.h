@@ -134,6 +134,7 @@ const Kernels kKernels = {
     .gelu = activate<gelu>,
     .clamped_swiglu = clamped_swiglu,
     .copy = copy_row,
+    .permute = permute_row,
     .rotate = rotate_head,
     .store_key_value = store_key_value,
 #ifdef __AMX_BF16__

@@ -45,6 +45,16 @@ struct RoundParams {
   int64_t row_stride;  // numbers, at least `cols`
 };
 
+// out[r, c] = x[r, order[c]], one block a row. Numbers from `cols` to `row_stride` become zero.
+struct PermuteParams {
+  const float* x;        // (n_rows, x_stride)
+  int64_t x_stride;      // numbers
+  const int32_t* order;  // (cols), of numbers below `cols`
+  int cols;
+  void* out;           // (n_rows, row_stride), bf16 or f32 by the kernel's name
+  int64_t row_stride;  // numbers, at least `cols`
+};
+
 inline constexpr unsigned kScaleLogitsThreads = 256;
 
 // logits *= scale, then softcap * tanh(logits / softcap) unless softcap is 0. A thread a number.

@@ -81,6 +81,15 @@ __device__ __forceinline__ void round_row(const RoundParams& p) {
   }
 }
 
+template <typename T>
+__device__ __forceinline__ void permute_row(const PermuteParams& p) {
+  const float* x = p.x + static_cast<int64_t>(blockIdx.x) * p.x_stride;
+  T* out = static_cast<T*>(p.out) + static_cast<int64_t>(blockIdx.x) * p.row_stride;
+  for (int64_t i = static_cast<int>(threadIdx.x); i < p.row_stride; i += kRoundThreads) {
+    store_number(out, i, i < p.cols ? x[p.order[i]] : 0.0f);
+  }
+}
+
 template <float (*kAct)(float), typename T>
 __device__ __forceinline__ void activate(const ActivateParams& p) {
   const int64_t row = blockIdx.x;
@@ -148,6 +157,9 @@ PB_KERNEL(rms_norm_rows_scaled, NormRowsParams, kNormThreads) {
 
 PB_KERNEL(round_rows_bf16, RoundParams, kRoundThreads) { round_row<__nv_bfloat16>(p); }
 PB_KERNEL(round_rows_f32, RoundParams, kRoundThreads) { round_row<float>(p); }
+
+PB_KERNEL(permute_rows_bf16, PermuteParams, kRoundThreads) { permute_row<__nv_bfloat16>(p); }
+PB_KERNEL(permute_rows_f32, PermuteParams, kRoundThreads) { permute_row<float>(p); }
 
 PB_KERNEL(silu_bf16, ActivateParams, kActivateThreads) { activate<silu, __nv_bfloat16>(p); }
 PB_KERNEL(silu_f32, ActivateParams, kActivateThreads) { activate<silu, float>(p); }

@@ -83,6 +83,13 @@ class Float8Weight:
         """Return what `make` makes for a matrix of `dtype`."""
         return dtype if dtype in ("bf16", self.own_dtype) else "f32"
 
+    def order(self, dtype: str) -> None:
+        """Return None: columns lie as inputs do."""
+
+    def unordered(self) -> StoredWeight:
+        """Return the matrix itself."""
+        return self
+
     def of_rows(self, rows: _Rows) -> StoredWeight:
         """Return the matrix of these outputs, in this order."""
         return replace(self, rows=self.rows[rows])

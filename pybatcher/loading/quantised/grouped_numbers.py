@@ -1,14 +1,15 @@
 """`GroupedNumbers`: whole numbers whose groups have a scale and a zero point.
 
 Element (r, k) is scale[r, g] * (number[r, k] - zero[r, g]), where g is the group of input k:
-what GPTQ, AWQ and compressed-tensors store, each packed in its own way.
+what GPTQ, AWQ and compressed-tensors store, each packed in its own way. Where act-order has
+spread the groups over the inputs, columns are sorted by group, which makes the groups whole.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +24,7 @@ _GROUP = 32  # of the engine's blocks
 _HALF = _GROUP // 2
 
 _Rows = NDArray[np.int64]
+_Number = TypeVar("_Number", np.uint8, np.int8)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -34,6 +36,8 @@ class GroupedNumbers:
     group_of: the group of each input, (inputs).
     rows: the outputs that this matrix has, of those that are stored.
     is_exact: `own_dtype` holds all numbers.
+    by_group: the input of each column once they are sorted by group, (inputs); None: they lie in
+        blocks of a group, or no order would have them so.
     """
 
     format: str
@@ -46,6 +50,7 @@ class GroupedNumbers:
     rows: _Rows
     own_dtype: str
     is_exact: bool
+    by_group: NDArray[np.int32] | None = None
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -66,6 +71,17 @@ class GroupedNumbers:
             return "f32"
         return dtype
 
+    def order(self, dtype: str) -> NDArray[np.int32] | None:
+        """Return the input of each column of what `make` makes of `dtype`; None: as inputs lie."""
+        has_groups = dtype in ("int4", "int4_zp") or (dtype == "int8" and self.holds("int8"))
+        return self.by_group if has_groups else None
+
+    def unordered(self) -> StoredWeight:
+        """Return the matrix with its columns as inputs lie; then those of act-order are rounded."""
+        if self.by_group is None:
+            return self
+        return replace(self, own_dtype="int8", is_exact=False, by_group=None)
+
     def of_rows(self, rows: _Rows) -> StoredWeight:
         """Return the matrix of these outputs, in this order."""
         return replace(
@@ -73,7 +89,7 @@ class GroupedNumbers:
         )
 
     def make(self, dtype: str) -> NDArray[Any]:
-        """Return all numbers as `dtype`."""
+        """Return all numbers as `dtype`, columns in the order of `order`."""
         makers: dict[str, tuple[Callable[[_Rows], NDArray[Any]], float, Any]] = {
             "f32": (self._values, 1, np.float32),
             "bf16": (self._bf16, 1, np.uint16),
@@ -98,16 +114,21 @@ class GroupedNumbers:
     def _bf16(self, rows: _Rows) -> NDArray[np.uint16]:
         return to_bf16(self._values(rows))
 
-    def _of_blocks(self, by_group: NDArray[Any]) -> NDArray[Any]:
-        """Return what each block of 32 inputs has of (outputs, groups)."""
-        return by_group[:, self.group_of[::_GROUP]]
+    def _columns(self, rows: NDArray[_Number]) -> NDArray[_Number]:
+        """Return (outputs, inputs) with columns sorted by group."""
+        return rows if self.by_group is None else np.take(rows, self.by_group, axis=1)
+
+    def _of_blocks(self, of_groups: NDArray[Any]) -> NDArray[Any]:
+        """Return what each block of 32 columns has of (outputs, groups)."""
+        group_of = self.group_of if self.by_group is None else self.group_of[self.by_group]
+        return of_groups[:, group_of[::_GROUP]]
 
     def _scale_bytes(self, rows: _Rows) -> NDArray[np.uint8]:
         halves = self._of_blocks(self.scales(rows)).astype(np.float16)
         return halves[..., None].view(np.uint8)
 
     def _pairs(self, rows: _Rows) -> NDArray[np.uint8]:
-        numbers = self.numbers(rows).reshape(len(rows), -1, _GROUP)
+        numbers = self._columns(self.numbers(rows)).reshape(len(rows), -1, _GROUP)
         return numbers[..., :_HALF] | numbers[..., _HALF:] << np.uint8(4)
 
     def _int4(self, rows: _Rows) -> NDArray[np.uint8]:
@@ -125,7 +146,8 @@ class GroupedNumbers:
         if not self.holds("int8"):
             return to_int8(self._values(rows))
         zeros = self.zeros(rows)[:, self.group_of]
-        whole = (self.numbers(rows) - zeros).astype(np.int8).reshape(len(rows), -1, _GROUP)
+        whole = self._columns((self.numbers(rows) - zeros).astype(np.int8))
+        whole = whole.reshape(len(rows), -1, _GROUP)
         blocks = np.concatenate([self._scale_bytes(rows), whole.view(np.uint8)], axis=2)
         return blocks.reshape(len(rows), -1)
 
@@ -145,8 +167,9 @@ def grouped_numbers(
 
     int4 where all zero points are 8, int8 where numbers have 8 bits and zero points of 128; other
     zero points int4_zp. Where the inputs of a block of 32 have several scales, as act-order has
-    it, the numbers are rounded to int8; where rows are no whole blocks, to bf16. Scales that f16
-    cannot hold are rounded to it.
+    it, columns are sorted by group. The numbers are rounded to int8 where that does not make
+    blocks of a group, and to bf16 where rows are no whole blocks. Scales that f16 cannot hold are
+    rounded to it.
     """
     rows = np.arange(shape[0])
     middle = 1 << (bits - 1)
@@ -158,15 +181,19 @@ def grouped_numbers(
             with np.errstate(all="ignore"):
                 narrow = wide.astype(np.float16).astype(np.float32)
             is_exact = is_exact and bool(np.array_equal(wide, narrow, equal_nan=True))
-    own_dtype = "int8"
+    columns = None if shape[1] % _GROUP else _by_group(group_of)
+    own_dtype, by_group = "int8", None
     if shape[1] % _GROUP:
         own_dtype, is_exact = "bf16", False
-    elif (bits == 8 and not is_symmetric) or not _in_blocks(group_of):
+    elif columns is None or (bits == 8 and not is_symmetric):
         is_exact = False
-    elif bits == 4:
-        own_dtype = "int4" if is_symmetric else "int4_zp"
+    else:
+        by_group = None if _in_blocks(group_of) else columns
+        if bits == 4:
+            own_dtype = "int4" if is_symmetric else "int4_zp"
     return GroupedNumbers(
-        format, bits, n_bytes, numbers, scales, zeros, group_of, rows, own_dtype, is_exact
+        *(format, bits, n_bytes, numbers, scales, zeros),
+        *(group_of, rows, own_dtype, is_exact, by_group),
     )
 
 
@@ -174,3 +201,9 @@ def _in_blocks(group_of: NDArray[np.int64]) -> bool:
     """Return whether the inputs of each block share a group."""
     blocks = group_of.reshape(-1, _GROUP)
     return bool((blocks == blocks[:, :1]).all())
+
+
+def _by_group(group_of: NDArray[np.int64]) -> NDArray[np.int32] | None:
+    """Return the inputs sorted by group; None where a block of them would have several."""
+    inputs = np.argsort(group_of, kind="stable").astype(np.int32)
+    return inputs if _in_blocks(group_of[inputs]) else None

@@ -46,8 +46,9 @@ def test_without_g_idx_groups_follow_each_other(bits: int, g_idx: bool) -> None:
 def test_act_order_is_seen_in_g_idx() -> None:
     found = numbers(ordered=True)
     stored = read_matrix({**CONFIG, "desc_act": True}, gptq(found))
-    assert stored.own_dtype == "int8"
-    assert not stored.holds("int8")
+    assert stored.own_dtype == "int4_zp"
+    assert stored.holds("int4_zp")
+    assert stored.order("int4_zp") is not None
     np.testing.assert_array_equal(stored.make("f32"), found.values())
 
 

@@ -21,11 +21,12 @@ def matrix(
     zero: int | None = None,
     scale: float = 2.0**-6,
     ordered: bool = False,
+    sizes: tuple[int, ...] = (),
 ) -> GroupedNumbers:
-    """zero: of all groups; None: any."""
+    """zero: of all groups; None: any. sizes: of the groups, where not all are alike."""
     rng = np.random.default_rng(3)
     q = rng.integers(0, 2**bits, (ROWS, n_in)).astype(np.uint8)
-    group_of = np.arange(n_in) // group
+    group_of = np.repeat(np.arange(len(sizes)), sizes) if sizes else np.arange(n_in) // group
     group_of = rng.permutation(group_of) if ordered else group_of
     n_groups = int(group_of.max()) + 1
     zeros = rng.integers(0, 2**bits + 1, (ROWS, n_groups)).astype(np.int16)
@@ -68,7 +69,13 @@ def values(stored: GroupedNumbers) -> NDArray[np.float32]:
         (matrix(), "int4_zp", {"int4_zp", "int8", "f32"}),
         (matrix(8, zero=128), "int8", {"int8", "f32"}),
         (matrix(8), "int8", {"f32"}),
-        (matrix(ordered=True, zero=8), "int8", {"f32"}),
+        (matrix(ordered=True, zero=8), "int4", {"int4", "int4_zp", "int8", "f32"}),
+        (matrix(ordered=True), "int4_zp", {"int4_zp", "int8", "f32"}),
+        (matrix(8, ordered=True, zero=128), "int8", {"int8", "f32"}),
+        (matrix(8, ordered=True), "int8", {"f32"}),
+        (matrix(ordered=True, sizes=(32, 96), zero=8), "int4", {"int4", "int4_zp", "int8", "f32"}),
+        (matrix(ordered=True, sizes=(40, 88), zero=8), "int8", {"f32"}),
+        (matrix(ordered=True, zero=8).unordered(), "int8", {"f32"}),
         (matrix(group=16, zero=8), "int8", {"f32"}),
         (matrix(n_in=120, group=40, zero=8), "bf16", {"f32"}),
         (matrix(scale=0.3, zero=8), "int4", {"f32"}),  # scales that are no f16
@@ -101,7 +108,62 @@ def test_numbers_are_given_plain(stored: GroupedNumbers) -> None:
     np.testing.assert_array_equal(stored.make("bf16"), rounded)
 
 
-@pytest.mark.parametrize("stored", [matrix(ordered=True), matrix(8), matrix(group=16)])
+@pytest.mark.parametrize("dtype", ["int4", "int4_zp", "int8"])
+@pytest.mark.parametrize("sizes", [(), (32, 32, 64)])
+def test_columns_of_act_order_are_sorted_by_group(dtype: str, sizes: tuple[int, ...]) -> None:
+    stored = matrix(ordered=True, sizes=sizes, zero=8 if dtype == "int4" else None)
+    order = stored.order(dtype)
+    assert order is not None
+    np.testing.assert_array_equal(np.sort(order), np.arange(128))
+    assert (np.diff(stored.group_of[order]) >= 0).all()
+    made = block_values(stored.make(dtype), dtype)
+    np.testing.assert_array_equal(made, values(stored)[:, order])
+    some = stored.of_rows(np.array([4, 1]))
+    np.testing.assert_array_equal(some.make(dtype), stored.make(dtype)[[4, 1]])
+    np.testing.assert_array_equal(some.order(dtype), order)
+
+
+def test_eight_bits_of_act_order_are_sorted_too() -> None:
+    stored = matrix(8, zero=128, ordered=True)
+    made = block_values(stored.make("int8"), "int8")
+    np.testing.assert_array_equal(made, values(stored)[:, stored.order("int8")])
+
+
+@pytest.mark.parametrize(
+    ("stored", "dtype"),
+    [
+        (matrix(ordered=True), "f32"),
+        (matrix(ordered=True), "bf16"),
+        (matrix(ordered=True, scale=0.3), "int8"),  # rounded
+        (matrix(ordered=True, sizes=(40, 88)), "int8"),
+        (matrix(ordered=True).unordered(), "int8"),
+        (matrix(), "int4_zp"),
+        (matrix(sizes=(32, 96)), "int4_zp"),
+    ],
+)
+def test_other_columns_lie_as_inputs_do(stored: GroupedNumbers, dtype: str) -> None:
+    assert stored.order(dtype) is None
+
+
+def test_groups_of_neighbours_need_no_order_whatever_their_numbers() -> None:
+    stored = matrix()
+    backwards = grouped_numbers(
+        "a format",
+        4,
+        1000,
+        (ROWS, 128),
+        stored.group_of[::-1],
+        stored.numbers,
+        stored.scales,
+        stored.zeros,
+        True,
+    )
+    assert backwards.order("int4_zp") is None
+    made = block_values(backwards.make("int4_zp"), "int4_zp")
+    np.testing.assert_array_equal(made, values(backwards))
+
+
+@pytest.mark.parametrize("stored", [matrix(ordered=True).unordered(), matrix(8), matrix(group=16)])
 def test_what_int8_cannot_hold_is_rounded_to_it(stored: GroupedNumbers) -> None:
     made, exact = block_values(stored.make("int8"), "int8"), values(stored)
     steps = np.abs(exact).reshape(ROWS, -1, 32).max(axis=2).repeat(32, axis=1) / 127

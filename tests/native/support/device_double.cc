@@ -79,7 +79,12 @@ MatrixBytes DeviceDouble::matrix_bytes(int n_out, int n_in, DType dtype) const {
 Matrix DeviceDouble::place(PackedMatrix packed) {
   const Operation operation(*this);
   Matrix m = inner_->place(std::move(packed));
-  return {m.n_out, m.n_in, m.dtype, moved(std::move(m.packed)), moved(std::move(m.bias))};
+  return {m.n_out,
+          m.n_in,
+          m.dtype,
+          moved(std::move(m.packed)),
+          moved(std::move(m.bias)),
+          moved(std::move(m.order))};
 }
 
 Vector DeviceDouble::make_vector(const TensorView& view) {
@@ -163,6 +168,12 @@ void DeviceDouble::norm_add(const Buffer& y, int n_rows, const Norm& norm, Buffe
 void DeviceDouble::round(const Buffer& x, int n_rows, Activations& out) {
   const Operation operation(*this);
   inner_->round(x, n_rows, out);
+}
+
+void DeviceDouble::permute(const Activations& x, int n_rows, const Buffer& order,
+                           Activations& out) {
+  const Operation operation(*this);
+  inner_->permute(x, n_rows, order, out);
 }
 
 void DeviceDouble::matmul(const Activations& x, int n_rows, const Matrix& w, Buffer& y,

@@ -81,6 +81,7 @@ class DeviceDouble : public Backend {
   void norm(const Buffer& x, Rows rows, const Norm& norm, Activations& out) override;
   void norm_add(const Buffer& y, int n_rows, const Norm& norm, Buffer& x) override;
   void round(const Buffer& x, int n_rows, Activations& out) override;
+  void permute(const Activations& x, int n_rows, const Buffer& order, Activations& out) override;
   void matmul(const Activations& x, int n_rows, const Matrix& w, Buffer& y, Store store) override;
   void rope_and_store(Buffer& qkv, const AttentionLayer& layer, KvStorage& kv) override;
   void attention(const Buffer& qkv, const AttentionLayer& layer, const KvStorage& kv,

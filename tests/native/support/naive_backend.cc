@@ -34,8 +34,12 @@ MatrixBytes NaiveBackend::matrix_bytes(int n_out, int n_in, DType) const {
 }
 
 Matrix NaiveBackend::place(PackedMatrix packed) {
-  return {packed.n_out, packed.n_in, packed.dtype, Buffer::on_host(std::move(packed.packed)),
-          Buffer::on_host(std::move(packed.bias))};
+  return {packed.n_out,
+          packed.n_in,
+          packed.dtype,
+          Buffer::on_host(std::move(packed.packed)),
+          Buffer::on_host(std::move(packed.bias)),
+          Buffer::on_host(std::move(packed.order))};
 }
 
 Vector NaiveBackend::make_vector(const TensorView& view) {
@@ -130,6 +134,14 @@ void NaiveBackend::norm_add(const Buffer& y, int n_rows, const Norm& norm, Buffe
 void NaiveBackend::round(const Buffer& x, int n_rows, Activations& out) {
   for (int r = 0; r < n_rows; ++r) {
     for (int c = 0; c < out.cols; ++c) set(out, r, c, x.as<float>()[int64_t{r} * out.cols + c]);
+  }
+}
+
+void NaiveBackend::permute(const Activations& x, int n_rows, const Buffer& order,
+                           Activations& out) {
+  for (int r = 0; r < n_rows; ++r) {
+    const float* row = x.data.as<float>() + int64_t{r} * x.cols;
+    for (int c = 0; c < out.cols; ++c) set(out, r, c, row[order.as<int32_t>()[c]]);
   }
 }
 

@@ -1,0 +1,19 @@
+// The order in which a matrix takes its inputs (TensorView::order), checked.
+#pragma once
+
+#include "base/aligned_buffer.h"
+#include "ops/tensor_view.h"
+
+namespace pb {
+
+// Whether two tensors over one input take it in the same order.
+bool same_order(const TensorView& a, const TensorView& b);
+
+// The order as PackedMatrix has it; empty where there is none. Throws kModelFormat, naming the
+// tensor, where it does not name every input once.
+AlignedBuffer input_order(const TensorView& view);
+
+// Throws kModelFormat, naming the tensor, where it has an order: `what` takes inputs as they come.
+void refuse_order(const TensorView& view, const char* what);
+
+}  // namespace pb
