@@ -319,7 +319,7 @@ wheels: $(WHEEL_TOOLS)/.installed
 	$(WHEEL_TOOLS)/bin/python -m tools.wheels $(ARGS)
 
 sdist: $(WHEEL_TOOLS)/.installed
-	$(WHEEL_TOOLS)/bin/python -m build --sdist --no-isolation --outdir dist
+	$(WHEEL_TOOLS)/bin/python -m tools.wheels.sdist
 
 lint-release: $(WHEEL_TOOLS)/.installed
 	$(WHEEL_TOOLS)/bin/zizmor --offline .github/workflows

@@ -84,14 +84,6 @@ def test_a_release_has_the_machines_of_make_wheels_and_no_token(
     assert not any("password" in step.get("with", {}) for step in jobs["publish"]["steps"])
 
 
-def test_the_sdist_has_what_is_compiled_and_no_other_folder(pyproject: dict[str, Any]) -> None:
-    excluded = {name.strip("/") for name in pyproject["tool"]["scikit-build"]["sdist"]["exclude"]}
-    needed = {"cmake", "csrc", "pybatcher"}
-    ignored = {line.strip("/") for line in (ROOT / ".gitignore").read_text().split()}
-    folders = {path.name for path in ROOT.iterdir() if path.is_dir() and path.name[0] not in "._"}
-    assert folders - ignored - excluded == needed
-
-
 def test_a_wheel_is_what_the_backend_made_with_an_extension_and_its_own_tags(
     tmp_path: Path,
 ) -> None:
