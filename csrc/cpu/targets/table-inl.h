@@ -98,7 +98,7 @@ const Kernels kKernels = {
     .iq4_nl = {{kGroupTileColumns},
                RowFormat::kInt8,
                kScratch<kGroupTileColumns>,
-               1,
+               kTilesPerCall,
                each_tile<group_tile<GroupProduct<Iq4NlWeights>>>},
     .q4_k = {{kGroupTileColumns},
              RowFormat::kInt8,
@@ -122,9 +122,9 @@ const Kernels kKernels = {
               each_tile<group_tile<GroupProduct<Mxfp4Weights>>>},
 #endif
 #ifdef __AMX_BF16__
-    .fp8 = {{kAmxColumns}, kBf16Row, kFp8Scratch, kAmxTiles, fp8_tiles},
+    .fp8 = {{kAmxColumns}, kBf16Row, kFp8Scratch, {kAmxTiles, kAmxTiles}, fp8_tiles},
 #else
-    .fp8 = {{kTileColumns}, kBf16Row, kScratch<kTileColumns>, 1, each_tile<fp8_tile>},
+    .fp8 = {{kTileColumns}, kBf16Row, kScratch<kTileColumns>, kTilesPerCall, each_tile<fp8_tile>},
 #endif
     .rms_norm = rms_norm,
     .layer_norm = layer_norm,
