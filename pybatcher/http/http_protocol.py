@@ -13,12 +13,15 @@ import httptools
 from typing_extensions import override
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from .http_error import HttpError
+from ..errors.checks import short
+from .http_error import HttpError, refusal
 
 __all__ = ["ConnectionLimits", "HttpProtocol"]
 
 _HEADER = 32  # bytes that a header counts for besides its own: it is an object, too
 _MOST_WAITING = 32  # requests that came while another one is answered; all are parsed at once
+_MOST_BETWEEN = 2**12  # bytes of the extensions of all chunks of a body
+_CHUNK = 12  # bytes of a chunk besides its content and its extension: eight digits, two ends
 _FRAMING = (b"content-length", b"transfer-encoding")
 
 
@@ -53,6 +56,7 @@ class HttpProtocol(HttpToolsProtocol):
         self._is_in_head = False
         self._n_head_bytes = 0  # of the head that has begun and not ended
         self._n_header_bytes = 0  # of all headers of a request; trailers of its body are such
+        self._n_between = 0  # bytes that came and are of no head and no body: framing of chunks
         self._timer: asyncio.TimerHandle | None = None
         self._seen: tuple[RequestResponseCycle | None, bool] = (None, False)
         self._n_unread = 0  # bytes at the last look, of those that wait to be sent
@@ -98,6 +102,7 @@ class HttpProtocol(HttpToolsProtocol):
     @override
     def data_received(self, data: bytes) -> None:
         self._unset_keepalive_if_required()
+        self._n_between += len(data)
         try:
             while (rest := self._parse(data)) is not None:
                 data = rest
@@ -108,6 +113,10 @@ class HttpProtocol(HttpToolsProtocol):
             self._n_head_bytes += len(data)
             if self._n_head_bytes > self._limits.max_head:
                 self.send_400_response("The head of the request is too large.")
+        elif not self._is_in_head:
+            self._n_between = max(self._n_between, 0)
+            if self._n_between > _MOST_BETWEEN and not self.transport.is_closing():
+                self.send_400_response("The extensions of the chunks are too large.")
 
     def _parse(self, data: bytes) -> bytes | None:
         """Parse data up to a head that asks for another protocol; return what to parse after it.
@@ -147,7 +156,10 @@ class HttpProtocol(HttpToolsProtocol):
 
     @override
     def on_header(self, name: bytes, value: bytes) -> None:
-        self._n_header_bytes += len(name) + len(value) + _HEADER
+        size = len(name) + len(value) + _HEADER
+        self._n_header_bytes += size
+        if not self._is_repeated:
+            self._n_between -= size
         if self._n_header_bytes > self._limits.max_head:
             raise ValueError("the headers are too large")  # the parser ends the connection for it
         if not self._is_repeated:
@@ -156,7 +168,17 @@ class HttpProtocol(HttpToolsProtocol):
     @override
     def on_url(self, url: bytes) -> None:
         if not self._is_repeated:
+            self._n_between -= len(url) + _HEADER
             super().on_url(url)
+
+    @override
+    def on_body(self, body: bytes) -> None:
+        self._n_between -= len(body)
+        super().on_body(body)
+
+    def on_chunk_header(self) -> None:
+        """Note the framing of a chunk. Its extension is in the parser's hands: it tells of none."""
+        self._n_between -= _CHUNK
 
     @override
     def on_headers_complete(self) -> None:
@@ -171,6 +193,8 @@ class HttpProtocol(HttpToolsProtocol):
             cycles: list[RequestResponseCycle | None] = []
             if version == "1.0":
                 self.app = partial(_end_by_closing, own, cycles)
+            elif unknown := _unknown_expectation(self.headers):
+                self.app = partial(_refuse_expectation, unknown)
             super().on_headers_complete()
             self.app = own
             cycles.append(self.cycle)
@@ -193,6 +217,27 @@ def _check_head(version: str, headers: Sequence[tuple[bytes, bytes]]) -> None:
         raise ValueError("a request has one host")
     if version == "1.0" and b"transfer-encoding" in names:
         raise ValueError("version 1.0 has no codings of transfer")
+
+
+def _unknown_expectation(headers: Sequence[tuple[bytes, bytes]]) -> str:
+    """Return what a client expects that is not known here; "": nothing."""
+    for name, value in headers:
+        for one in value.split(b",") if name == b"expect" else ():
+            if (wanted := one.strip(b" \t")) and wanted.lower() != b"100-continue":
+                return wanted.decode("latin-1")
+    return ""
+
+
+async def _refuse_expectation(unknown: str, scope: Any, receive: Any, send: Any) -> None:
+    """Answer with 417, and end the connection: the client may keep its body back for it."""
+    error = HttpError(
+        417,
+        f"nothing is known of the expectation {short(unknown)}; there is 100-continue",
+        code="expectation_failed",
+        param="expect",
+        headers={"connection": "close"},
+    )
+    await refusal(error, scope)(scope, receive, send)
 
 
 async def _end_by_closing(

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from typing import Any
 
 import pytest
@@ -85,3 +86,24 @@ async def test_work_ends_with_its_client() -> None:
 
 async def failing() -> None:
     raise ValueError("its own")
+
+
+@pytest.mark.parametrize(
+    ("body", "is_taken"),
+    [
+        (b'{"a": [' + b"[]," * 500_000 + b"[]]}", True),
+        (b'{"a": [' + b"{}," * 600_000 + b"{}]}", False),
+        (b'{"a": [' + b"1," * 500_000 + b"1]}", True),
+        (b'{"a": [' + b"1," * 2**20 + b"1]}", False),
+    ],
+)
+async def test_a_body_has_so_many_values(body: bytes, is_taken: bool) -> None:
+    room = BodyRoom(2**25)
+    asked = request(part(body))
+    if is_taken:
+        assert list(await read_body(asked, 2**24, room)) == ["a"]
+    else:
+        with pytest.raises(HttpError, match="more than") as caught:
+            await read_body(asked, 2**24, room)
+        assert caught.value.status == 413
+    assert gc.isenabled()

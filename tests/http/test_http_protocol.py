@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from contextlib import suppress
 
 import pytest
 from raw_server import GET, Served, served, until_cut
@@ -164,3 +165,56 @@ async def test_who_reads_slowly_is_not() -> None:
             size += len(data)
             await asyncio.sleep(0.05)
         assert size + len(data) > 64 * 2**16
+
+
+async def answers(running: Served, asked: bytes, step: int = 10**6) -> bytes:
+    """Return all that comes back for bytes that are sent in pieces of `step`."""
+    reader = await running.send(asked[:step])
+    with suppress(ConnectionError):
+        for at in range(step, len(asked), step):
+            if reader.at_eof() or reader.exception() is not None:
+                break
+            running.writers[-1].write(asked[at : at + step])
+            await asyncio.sleep(0)
+    return await until_cut(reader)
+
+
+async def test_an_expectation_that_is_not_known_is_417() -> None:
+    async with served() as running:
+        for value in (b"200-ok", b"100-continue, money", b"x" * 5000, b"\xff"):
+            told = await answers(running, post(b"expect: " + value, sized=True))
+            assert told.startswith(b"HTTP/1.1 417 "), value
+            assert b"connection: close" in told
+            assert json.loads(told.split(b"\r\n\r\n")[1])["error"]["param"] == "expect"
+        assert running.app.n_begun == 0
+        for value in (b"100-Continue", b"", b" , 100-continue"):
+            told = await answers(
+                running, post(b"expect: " + value, b"connection: close", sized=True)
+            )
+            assert b"HTTP/1.1 200 " in told, value
+        old = post(b"expect: money", sized=True).replace(b"HTTP/1.1", b"HTTP/1.0")
+        assert b" 200 " in await answers(running, old)
+
+
+@pytest.mark.parametrize("n_bytes", [0, 1000, 4000])
+@pytest.mark.parametrize("n_chunks", [1, 5000])
+async def test_chunks_may_have_small_extensions(n_bytes: int, n_chunks: int) -> None:
+    extension = b";a=" + b"b" * n_bytes if n_bytes else b""
+    chunks = [b"1%b\r\nx\r\n" % (b"" if i else extension) for i in range(n_chunks)]
+    body = b"".join([*chunks, b"0\r\na: " + b"b" * 1000 + b"\r\n\r\n"])
+    asked = post(CHUNKED, b"a: " + b"b" * 60_000, b"connection: close", body=body)
+    async with served() as running:
+        assert b"HTTP/1.1 200 " in await answers(running, asked)
+        assert running.app.n_begun == 1
+
+
+@pytest.mark.parametrize("step", [61, 977, 10**6])
+async def test_chunks_may_not_have_large_ones(step: int) -> None:
+    one = post(CHUNKED, body=b"5;a=" + b"b" * 5000 + b"\r\nhello\r\n0\r\n\r\n")
+    many = post(CHUNKED, body=b"1;abcdefghijkl\r\nx\r\n" * 5000 + b"0\r\n\r\n")
+    zeros = post(CHUNKED, body=b"0" * 5000 + b"5\r\nhello\r\n0\r\n\r\n")
+    async with served() as running:
+        for asked in (one, many, zeros):
+            told = await answers(running, asked, step=step)
+            assert b"HTTP/1.1 400 " in told or (step < 10**6 and not told)  # reset before it came
+            assert b"HTTP/1.1 200 " not in told
