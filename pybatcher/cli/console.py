@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 import warnings
 from collections.abc import Iterator
@@ -35,12 +36,23 @@ def report_errors() -> Iterator[None]:
             sys.exit(REFUSED)
         except OSError as error:  # stdout on a full disk, for example
             report_error(str(error))
+            _drop_unwritten()
             sys.exit(REFUSED)
 
 
 def report_error(message: str) -> None:
     """Print the message as one line on stderr, red where the terminal has colours."""
     _print_line("error: " + " ".join(message.split()), "red")
+
+
+def _drop_unwritten() -> None:
+    """Drop what stdout cannot take: Python would try again at its end, and exit with status 120."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
 
 
 def write(text: str) -> None:

@@ -173,12 +173,17 @@ def test_ctrl_c_ends_generate_without_a_word() -> None:
     assert process.returncode == 130
 
 
-def test_a_full_disk_is_one_line() -> None:
+@pytest.mark.parametrize("buffering", [{}, {"PYTHONUNBUFFERED": "1"}])
+def test_a_full_disk_is_one_line(buffering: dict[str, str]) -> None:
+    env = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
     with open("/dev/full", "w") as full:
         command = [*COMMAND, "generate", "--max-tokens", "4", STORY]
-        outcome = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, check=False)
+        outcome = subprocess.run(
+            command, env=env | buffering, stdout=full, stderr=subprocess.PIPE, check=False
+        )
     assert outcome.returncode == 2
     assert outcome.stderr.startswith(b"error: ")
+    assert outcome.stderr.count(b"\n") == 1
     assert b"No space left" in outcome.stderr
 
 
