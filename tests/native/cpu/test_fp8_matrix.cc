@@ -2,7 +2,7 @@
 // themselves.
 #include <algorithm>
 
-#include "product_fixture.h"
+#include "product_cases.h"
 #include "random_fp8.h"
 
 namespace {
@@ -134,80 +134,12 @@ TEST(products_of_every_number) {
   }
 }
 
-TEST(a_row_has_the_same_bits_in_any_batch) {
-  constexpr int kRows = kIsSlowed ? 7 : 17;
-  for (const cpu::Kernels* target : runnable_targets()) {
-    auto backend = make_cpu_backend(2, target->name);
-    for (const auto& [n_out, n_in] : kShapes) {
-      const Product p(n_out, n_in, kRows);
-      const Matrix m = p.matrix(*backend, true);
-      std::vector<std::vector<float>> alone;
-      for (int r = 0; r < kRows; ++r) alone.push_back(p.multiply(*backend, *target, m, {r}));
-      for (int n = 2; n <= kRows; ++n) {
-        std::vector<int> rows = shuffled(kRows, n);
-        rows.resize(n);
-        const std::vector<float> y = p.multiply(*backend, *target, m, rows);
-        for (int i = 0; i < n; ++i) {
-          EXPECT(
-              same_bits(y.data() + static_cast<size_t>(i) * n_out, alone[rows[i]].data(), n_out));
-        }
-      }
-    }
-  }
-}
+TEST(a_row_has_the_same_bits_in_any_batch) { expect_same_bits_in_any_batch<Product>(kShapes); }
 
-TEST(many_rows_and_threads_change_no_bit) {
-  // More than pass over a block of K, or over weights, at once.
-  constexpr int kRows = kIsSlowed ? 200 : 400;
-  constexpr int kOut = kIsSlowed ? 9 : 70, kIn = 17920;
-  for (const cpu::Kernels* target : runnable_targets()) {
-    const Product p(kOut, kIn, kRows);
-    auto single = make_cpu_backend(1, target->name);
-    const Matrix m = p.matrix(*single, false);
-    const std::vector<float> y = p.multiply(*single, *target, m, first_rows(kRows));
-    for (int r = 0; r < kRows; r += 37) {
-      const std::vector<float> alone = p.multiply(*single, *target, m, {r});
-      EXPECT(same_bits(y.data() + static_cast<size_t>(r) * kOut, alone.data(), kOut));
-    }
-    auto backend = make_cpu_backend(3, target->name);
-    EXPECT(
-        same_bits(p.multiply(*backend, *target, p.matrix(*backend, false), first_rows(kRows)), y));
-  }
-}
+TEST(many_rows_and_threads_change_no_bit) { expect_same_bits_of_many_rows<Product>(); }
 
-TEST(bias_and_sum_are_one_rounding_each) {
-  constexpr int kRows = 8;
-  for (const cpu::Kernels* target : runnable_targets()) {
-    auto backend = make_cpu_backend(2, target->name);
-    const Product p(77, 256, kRows);
-    const std::vector<int> rows = first_rows(kRows);
-    const std::vector<float> before = numbers(kRows * 77, 9);
-    const Matrix biased = p.matrix(*backend, true);
-    const std::vector<float> y = p.multiply(*backend, *target, p.matrix(*backend, false), rows);
-    const std::vector<float> y_bias = p.multiply(*backend, *target, biased, rows);
-    const std::vector<float> y_add = p.multiply(*backend, *target, biased, rows, before.data());
-    for (size_t i = 0; i < y.size(); ++i) {
-      EXPECT_EQ(y_bias[i], y[i] + p.bias[i % 77]);
-      EXPECT_EQ(y_add[i], before[i] + y_bias[i]);
-    }
-  }
-}
+TEST(bias_and_sum_are_one_rounding_each) { expect_one_rounding_each<Product>(256); }
 
-TEST(what_is_not_finite_stays_visible) {
-  for (const cpu::Kernels* target : runnable_targets()) {
-    auto backend = make_cpu_backend(1, target->name);
-    for (float bad : {std::nanf(""), -std::nanf(""), std::numeric_limits<float>::infinity()}) {
-      for (int at = 0; at < 2 * kFp8Block; at += 19) {
-        Product p(3, 2 * kFp8Block, 2);
-        const Matrix m = p.matrix(*backend, false);
-        const std::vector<float> finite = p.multiply(*backend, *target, m, {1});
-        p.x[at] = bad;
-        const std::vector<float> y = p.multiply(*backend, *target, m, {0, 1});
-        for (int o = 0; o < 3; ++o) EXPECT(!std::isfinite(y[o]));
-        EXPECT(same_bits(y.data() + 3, finite.data(), 3));
-      }
-    }
-  }
-}
+TEST(what_is_not_finite_stays_visible) { expect_not_finite_stays_visible<Product>(kFp8Block, 19); }
 
 PB_TEST_MAIN()
