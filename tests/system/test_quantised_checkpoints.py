@@ -15,8 +15,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import transformers
 from numpy.typing import NDArray
 from quantised_files import (
+    LINEAR,
     Floats,
     Make,
     Parts,
@@ -289,6 +291,43 @@ def test_fp8_is_as_near_as_its_numbers_in_bf16_and_half_as_large(
     for weight, tensor in load_file(root / "plain" / "model.safetensors").items():
         counts["proj" in weight] += tensor.numel()
     assert sizes[0] <= counts[True] * 132 / 128 + 1.01 * 4 * counts[False]
+
+
+def transformers_logits(path: Path, *, rounded: bool) -> NDArray[Any]:
+    """Return the logits after PROMPT's tokens in double precision.
+
+    rounded: what goes into the matrices that are FP8 in the other checkpoint is rounded to bf16.
+    """
+    model = transformers.AutoModelForCausalLM.from_pretrained(path, dtype=torch.float64)
+    for name, part in model.named_modules():
+        if rounded and isinstance(part, torch.nn.Linear) and {*LINEAR} & {*name.split(".")}:
+            part.register_forward_pre_hook(lambda _, rows: (rows[0].bfloat16().double(),))
+    with torch.no_grad():
+        return np.asarray(model(torch.tensor([PROMPT])).logits[0].numpy())
+
+
+@pytest.mark.parametrize(
+    ("name", "architecture"),
+    [("fp8 blocks", "qwen3"), ("fp8 blocks", "llama"), ("float channels", "llama")],
+)
+def test_fp8_is_as_near_to_transformers_as_activations_of_bf16_are(
+    name: str, architecture: str, tmp_path: Path
+) -> None:
+    """Nothing else is rounded coarsely. Sums in f32 move few activations to another neighbour."""
+    case = CASES[name]
+    directory = make_checkpoint(tmp_path / "hf", architecture, **SHAPE)
+    root = write_quantised(directory, tmp_path / "model", case.config, case.make)
+    engine = load(root / "quantised", kv_dtype="f32")
+    seq_id = engine.seq_new()
+    made = np.array([engine.prefill_chunk(seq_id, [token], logits=True) for token in PROMPT])
+    engine.close()
+    exact = transformers_logits(root / "plain", rounded=False)
+    by_rounding = np.linalg.norm(transformers_logits(root / "plain", rounded=True) - exact)
+    assert np.linalg.norm(made - exact) < 1.25 * by_rounding
+    highest = np.sort(exact, axis=1)[:, -2:]
+    is_clear = highest[:, 1] - highest[:, 0] > 2 * np.abs(made - exact).max(axis=1)
+    assert is_clear.sum() > len(PROMPT) / 2
+    np.testing.assert_array_equal(made.argmax(axis=1)[is_clear], exact.argmax(axis=1)[is_clear])
 
 
 @pytest.mark.parametrize(

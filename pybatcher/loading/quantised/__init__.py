@@ -7,10 +7,11 @@ of the tensors of each quantised module. The formats are in the modules beside.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 
-from ..fields import Fields
+from ..fields import Fields, shown_name
 from ..stored_weight import StoredWeight
 from ..tensors import Tensor
 from . import awq, compressed_tensors, float8, gptq
@@ -25,6 +26,8 @@ _READERS = {
     "compressed-tensors": compressed_tensors.read,
     "fp8": float8.read,
 }
+_NUMBERS = ("weight", "weight_packed")
+_NEED_SCALES = ("F8_E4M3", "I8")
 
 
 def read_scheme(fields: Fields) -> Scheme | None:
@@ -52,10 +55,22 @@ def with_matrices(tensors: Mapping[str, Tensor], scheme: Scheme, origin: str) ->
     """
     result = dict(tensors)
     for name, tensor in tensors.items():
-        module, _, mark = name.rpartition(".")
-        if mark != scheme.marks:
+        module, _, part = name.rpartition(".")
+        mark = f"{module}.{scheme.marks}"
+        if part == "weight" and tensor.dtype in _NEED_SCALES and mark not in tensors:
+            # Refused only where the model has such a matrix.
+            source = f"{tensor.source} without tensor {shown_name(mark)}"
+            result[name] = replace(tensor, source=source)
+        if name != mark:
             continue
         stored = scheme.matrix(Parts(module, tensors, origin))
         nothing = np.empty((stored.shape[0], 0), np.uint8)
-        result[f"{module}.weight"] = Tensor(nothing, stored.format, tensor.source, stored=stored)
+        source = _numbers(module, tensors, tensor).source
+        result[f"{module}.weight"] = Tensor(nothing, stored.format, source, stored=stored)
     return result
+
+
+def _numbers(module: str, tensors: Mapping[str, Tensor], marking: Tensor) -> Tensor:
+    """Return the tensor whose shape is the matrix's: what messages about the matrix name."""
+    names = (f"{module}.{part}" for part in _NUMBERS)
+    return next((tensors[name] for name in names if name in tensors), marking)

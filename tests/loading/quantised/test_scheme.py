@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from quantised_files import awq, module, random_numbers
+from quantised_files import awq, float8, module, pack_quantized, random_numbers
 
 from pybatcher.errors import ModelFormatError
 from pybatcher.loading.fields import Fields
@@ -52,3 +52,41 @@ def test_modules_without_its_tensors_stay_as_they_are() -> None:
     assert (weight.dtype, weight.shape) == ("AWQ", (8, 64))
     assert weight.n_bytes == 8 * 64 // 2 + 8 * 2 + 4
     assert "a.b.qweight" in weight.source
+
+
+@pytest.mark.parametrize(
+    ("config", "name"),
+    [
+        ({"quant_method": "fp8", "weight_block_size": [128, 128]}, "weight_scale_inv"),
+        ({"quant_method": "fp8"}, "weight_scale"),
+    ],
+)
+def test_numbers_without_scales_say_which_tensor_is_missing(
+    config: dict[str, Any], name: str
+) -> None:
+    """They are refused where the model has the matrix, by a message that begins so."""
+    parts, _ = float8(np.random.default_rng(1), (4, 128), (1, 1), name)
+    tensors = module({"weight": parts["weight"]}, "a.b")
+    tensors |= module({"weight": torch.ones(3, 4)}, "plain")
+    scheme = read_scheme(fields(config))
+    assert scheme is not None
+    made = with_matrices(tensors, scheme, "here")
+    assert made["a.b.weight"].source == f"file: tensor 'a.b.weight' without tensor a.b.{name}"
+    assert made["a.b.weight"].stored is None
+    assert made["plain.weight"] is tensors["plain.weight"]
+
+
+def test_messages_about_a_matrix_name_its_numbers() -> None:
+    parts, _ = float8(np.random.default_rng(1), (4, 128), (1, 1), "weight_scale")
+    scheme = read_scheme(fields({"quant_method": "fp8"}))
+    assert scheme is not None
+    made = with_matrices(module(parts, "a.b"), scheme, "here")
+    assert made["a.b.weight"].source.endswith("tensor 'a.b.weight'")
+    group = {"weights": {"num_bits": 4, "type": "int", "strategy": "group", "group_size": 32}}
+    config = {"quant_method": "compressed-tensors", "format": "pack-quantized"}
+    scheme = read_scheme(fields({**config, "config_groups": {"all": group}}))
+    assert scheme is not None
+    numbers = random_numbers(np.random.default_rng(1), (8, 64), 32, symmetric=True)
+    packed = pack_quantized(numbers, symmetric=True, ordered=False)
+    made = with_matrices(module(packed, "a.b"), scheme, "here")
+    assert made["a.b.weight"].source.endswith("tensor 'a.b.weight_packed'")
