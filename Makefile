@@ -178,9 +178,11 @@ native-aarch64: aarch64-tools $(VENV)/.build-tools
 	    || exit 1; done
 
 # Those of most instructions, with what they need of the library.
+AARCH64_QUICK := test_cpu_backend test_fp8_matrix test_kernels_gemm test_kernels_rows \
+    test_mxfp4_matrix test_permute test_super_blocks
 native-aarch64-quick:
 	$(MAKE) native-aarch64 AARCH64=build/aarch64-quick AARCH64_OPTIONS=-DPYBATCHER_CPU_ONLY=ON \
-	    AARCH64_TESTS='test_cpu_backend test_kernels_gemm test_kernels_rows test_mxfp4_matrix test_super_blocks'
+	    AARCH64_TESTS='$(AARCH64_QUICK)'
 
 sanitize: $(VENV)/.build-tools
 	cmake -S . -B build/asan $(TESTS_BUILD) -DPYBATCHER_SANITIZE=address,undefined

@@ -150,14 +150,15 @@ async def attacked(
     seconds: float,
     victim: RepeatedStreams,
     settle: float,
+    lead: float = 0.0,
 ) -> dict[str, Any]:
     """Measure the victim alone, then beside an attacker; return a row of the result.
 
-    settle: seconds until the attacker's leftovers are gone.
+    settle: seconds until the attacker's leftovers are gone. lead: how long it has attacked before.
     """
     undisturbed = await victim.stream(seconds)
     rss, files = rss_mib(sidecar.pid), sidecar.n_files
-    gaps, acts = await beside(command, seconds, victim, settle)
+    gaps, acts = await beside(command, seconds, victim, settle + (lead if command else 0.0))
     await asyncio.sleep(settle)
     row: dict[str, Any] = {
         "kind": kind,
@@ -178,13 +179,17 @@ async def rows_of(
     victim: RepeatedStreams,
     settle: float,
     shown: Bar,
+    lead: float = 0.0,
 ) -> list[dict[str, Any]]:
-    """Measure the victim beside the control and each attacker. commands: by kind, of Python."""
+    """Measure the victim beside the control and each attacker. commands: by kind, of Python.
+
+    settle, lead: of `attacked`.
+    """
     rows = []
     await victim.stream(1.0)
     for kind, command in {CONTROL: None, **commands}.items():
         shown.now(kind)
-        rows.append(await attacked(sidecar, kind, command, seconds, victim, settle))
+        rows.append(await attacked(sidecar, kind, command, seconds, victim, settle, lead))
         shown.say(line_of(rows[-1]))
         shown.advance()
     return rows

@@ -20,10 +20,14 @@ from typing_extensions import override
 
 from .attackers import Attack, Reader, Writer, tell_acts
 
-__all__ = ["HTTP_KINDS", "HttpAttack"]
+__all__ = ["GONE", "HTTP_KINDS", "READERS", "HttpAttack"]
+
+READERS, GONE = "readers", "gone"
+"""Kinds that are no attacks: what others pay for streams that are read, and for those that end."""
 
 _CROWD = 10_000  # connections
 _HELD = 64
+_STREAMS = 8
 _BODY = json.dumps({"prompt": "x", "max_tokens": 1}).encode()
 _LONG = {"prompt": "x", "max_tokens": 4000, "ignore_eos": True, "stream": True}
 _LONG |= {"n": 4, "logprobs": 5}
@@ -144,36 +148,62 @@ async def pipelines(a: HttpAttack) -> None:
     await _each_on_its_own(a, lambda: _GET * 300)
 
 
-async def stopped_readers(a: HttpAttack) -> None:
-    """Ask for long streams and read nothing of them."""
+async def _long_streams(a: HttpAttack, *, are_read: bool) -> None:
+    """Hold eight long streams, of which everything is read, or nothing."""
     held: list[Writer] = []
+    readers = set()
     while await a.act():
-        if len(held) < 8:
-            _, writer = await a.connect()
-            writer.transport.pause_reading()  # type: ignore[attr-defined]
-            writer.write(_post(body=json.dumps(_LONG).encode()))
+        if len(held) < _STREAMS:
+            reader, writer = await a.connect()
+            if are_read:
+                readers.add(asyncio.create_task(_read_all(reader)))
+            else:
+                writer.transport.pause_reading()  # type: ignore[attr-defined]
+            writer.write(_post(b"connection: close", body=json.dumps(_LONG).encode()))
             held.append(writer)
         held = [writer for writer in held if not writer.is_closing()]
     for writer in held:
         writer.transport.abort()
+    await asyncio.gather(*readers)
+
+
+async def _read_all(reader: Reader) -> None:
+    with suppress(OSError):
+        while await reader.read(2**16):
+            pass
+
+
+async def readers(a: HttpAttack) -> None:
+    """Ask for long streams and read them: what as many honest clients cost."""
+    await _long_streams(a, are_read=True)
+
+
+async def stopped_readers(a: HttpAttack) -> None:
+    """Ask for long streams and read nothing of them."""
+    await _long_streams(a, are_read=False)
+
+
+async def gone(a: HttpAttack) -> None:
+    """Ask for long streams, and go."""
+    await _each_on_its_own(a, lambda: _post(body=json.dumps(_LONG).encode()))
 
 
 async def gone_with_keys(a: HttpAttack) -> None:
-    """Ask for long streams with idempotency keys, and go."""
+    """Ask for long streams with idempotency keys, and go: eight of them may go on."""
     number = count()
-    body = json.dumps({**_LONG, "n": 1}).encode()  # eight of them may go on
+    body = json.dumps(_LONG).encode()
     await _each_on_its_own(a, lambda: _post(b"idempotency-key: %d" % next(number), body=body))
 
 
 async def crowds(a: HttpAttack) -> None:
-    """Open 10,000 connections, as many at a time as the system lets, and hold them."""
+    """Open 10,000 connections and hold them: idle ones, half heads, and some that had an answer."""
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
     held: list[Writer] = []
     while await a.act():
         if len(held) < min(_CROWD, limit - 100):
             _, writer = await a.connect()
-            writer.write(_GET[:-4])
+            writer.write((b"", _GET[:-4], _GET)[len(held) % 3])
             held.append(writer)
     for writer in held:
         writer.transport.abort()
@@ -195,7 +225,9 @@ HTTP_KINDS: dict[str, tuple[Callable[[HttpAttack], Awaitable[None]], float]] = {
     "odd numbers": (odd_numbers, 100.0),
     "huge heads": (huge_heads, 20.0),
     "pipelines": (pipelines, 2.0),
+    READERS: (readers, 10.0),
     "stopped readers": (stopped_readers, 10.0),
+    GONE: (gone, 10.0),
     "gone with keys": (gone_with_keys, 10.0),
     "crowds": (crowds, 1000.0),
     "connects": (connects, 500.0),

@@ -83,9 +83,7 @@ class Stream(ClosablePieces):
         """
         if self._closed or self._is_read:
             return []
-        pieces = list(self._reply.pieces)
-        self._reply.pieces.clear()
-        return pieces
+        return self._reply.take_pieces()
 
     @override
     async def __anext__(self) -> Piece:
@@ -101,7 +99,7 @@ class Stream(ClosablePieces):
             if self._closed:
                 raise StopAsyncIteration
             if reply.pieces:
-                return reply.pieces.popleft()
+                return reply.take_piece()
             reply.result()
             raise StopAsyncIteration
         except BaseException:
@@ -116,6 +114,7 @@ class Stream(ClosablePieces):
             self._closed = True
             if self._request_ids is not None and not self._reply.ended:
                 self._cancel(self._request_ids)
+            self._reply.is_read()  # others of one response may share it
             self._reply.wake()
 
     def __del__(self) -> None:

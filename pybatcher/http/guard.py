@@ -9,11 +9,17 @@ from collections.abc import Collection
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from ..calls.reading import CURRENT_READING, Reading
 from .api_keys import ApiKeys
 from .http_error import HttpError, is_messages, refusal
 
-__all__ = ["Guard"]
+__all__ = ["BEGINS_EVENTS", "Guard"]
 
+BEGINS_EVENTS = "pybatcher.begins_events"
+"""An extension of ASGI's scope, whose "note" is called before a response of events begins."""
+
+_EVENTS = (b"content-type", b"text/event-stream; charset=utf-8")
+_MOST_UNREAD = 16  # pieces of an output, beside what waits in buffers on the way to the client
 _OPEN = ("/health", "/v1/health", "/")
 _PAGE = "/page/"  # what the page is made of; it asks for the key that its requests need
 _ID = re.compile(r"[\x21-\x7e]{1,128}")
@@ -21,6 +27,8 @@ _ID = re.compile(r"[\x21-\x7e]{1,128}")
 
 class Guard:
     """Refuses requests without a key, where keys are asked for; gives each request an id.
+
+    The calls of a request share one `Reading`, and yield when little of it waits to be read.
 
     api_keys: as of `ApiKeys`. Raises ConfigError.
     """
@@ -34,6 +42,7 @@ class Guard:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        CURRENT_READING.set(Reading(_MOST_UNREAD))
         headers = Headers(scope=scope)
         asked = headers.get("x-request-id", "")
         own = asked if _ID.fullmatch(asked) else "req-" + secrets.token_hex(12)
@@ -44,6 +53,8 @@ class Guard:
 
         async def send_named(message: Message) -> None:
             if message["type"] == "http.response.start":
+                if _EVENTS in message["headers"] and BEGINS_EVENTS in scope.get("extensions", ()):
+                    scope["extensions"][BEGINS_EVENTS]["note"]()
                 message["headers"] = [*message["headers"], *named]
             await send(message)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -14,12 +15,14 @@ from typing_extensions import override
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from ..errors.checks import short
+from .guard import BEGINS_EVENTS
 from .http_error import HttpError, refusal
 
 __all__ = ["ConnectionLimits", "HttpProtocol"]
 
 _HEADER = 32  # bytes that a header counts for besides its own: it is an object, too
 _MOST_WAITING = 32  # requests that came while another one is answered; all are parsed at once
+_MOST_UNSENT = 2**14  # bytes of events that wait here, and that the system is to take
 _MOST_BETWEEN = 2**12  # bytes of the extensions of all chunks of a body
 _CHUNK = 12  # bytes of a chunk besides its content and its extension: eight digits, two ends
 _FRAMING = (b"content-length", b"transfer-encoding")
@@ -195,11 +198,21 @@ class HttpProtocol(HttpToolsProtocol):
                 self.app = partial(_end_by_closing, own, cycles)
             elif unknown := _unknown_expectation(self.headers):
                 self.app = partial(_refuse_expectation, unknown)
+            self.scope["extensions"] = {BEGINS_EVENTS: {"note": self._keep_little_unsent}}
             super().on_headers_complete()
             self.app = own
             cycles.append(self.cycle)
         self._asks_for_upgrade = not self._is_repeated and self.parser.should_upgrade()
         self._is_repeated = False
+
+    def _keep_little_unsent(self) -> None:
+        """Have what writes events learn soon that nobody reads them.
+
+        The system would take megabytes on loopback: minutes of a generation for nobody.
+        """
+        self.transport.set_write_buffer_limits(high=_MOST_UNSENT)
+        own: socket.socket = self.transport.get_extra_info("socket")
+        own.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _MOST_UNSENT)
 
     @override
     def on_message_complete(self) -> None:

@@ -7,8 +7,11 @@ from collections.abc import Awaitable, Callable
 
 from starlette.types import Message, Send
 
+from ..calls.reading import CURRENT_READING, Reading
+
 __all__ = ["Answer", "KeptResponse"]
 
+_MOST_AHEAD = 16  # messages that a client may be behind and still counts as reading
 _OVERHEAD = 320  # bytes of a message in memory besides its body
 
 Answer = Callable[[Callable[[], Awaitable[Message]], Send], Awaitable[None]]
@@ -22,6 +25,8 @@ class KeptResponse:
     has_room: called before each message is kept, with its size in bytes. From where there is no
         room on, messages are dropped once all clients have had them, and the response is made no
         faster than they read.
+
+    While it has no client, or all are far behind, its requests wait for what others read.
     """
 
     def __init__(self, request: bytes, has_room: Callable[[int], bool]) -> None:
@@ -36,6 +41,7 @@ class KeptResponse:
         self._changed = asyncio.Event()
         self._abandoned = asyncio.Event()
         self._error: BaseException | None = None
+        self._reading = Reading(_MOST_AHEAD)
 
     @property
     def n_clients(self) -> int:
@@ -54,6 +60,7 @@ class KeptResponse:
 
     async def make(self, answer: Answer, body: bytes) -> None:
         """Have an application answer a request with this body. Raises CancelledError only."""
+        CURRENT_READING.set(self._reading)
         parts: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
         del body  # it may be large
 
@@ -85,6 +92,7 @@ class KeptResponse:
         else:
             self.is_cut = True
         self._messages.append(message)
+        self._note_reading()
         self._wake()
         while self.is_cut and self._messages and not self._abandoned.is_set():
             n_all = self._n_dropped + len(self._messages)
@@ -100,11 +108,13 @@ class KeptResponse:
         """Return a new client, for `send_to` and `leave`."""
         client = object()
         self._positions[client] = 0
+        self._note_reading()
         return client
 
     def leave(self, client: object) -> None:
         """Wait for a client no longer."""
         del self._positions[client]
+        self._note_reading()
         self._wake()
 
     async def send_to(
@@ -122,6 +132,8 @@ class KeptResponse:
                     message["headers"] = [*message["headers"], *headers]
                 await send(message)
                 self._positions[client] += 1
+                if self._reading.is_held:
+                    self._note_reading()
                 if self.is_cut:
                     self._wake()
             elif not self.has_ended:
@@ -130,6 +142,17 @@ class KeptResponse:
                 raise self._error
             else:
                 return
+
+    def _note_reading(self) -> None:
+        """Hold what the response is made of while no client is near its end."""
+        if self.has_ended:
+            return
+        n_all = self._n_dropped + len(self._messages)
+        behind = min((n_all - position for position in self._positions.values()), default=None)
+        if behind is None or behind > _MOST_AHEAD:
+            self._reading.hold(self)
+        elif behind <= _MOST_AHEAD // 2:
+            self._reading.release(self)
 
     def _wake(self) -> None:
         """Have all that wait look again."""

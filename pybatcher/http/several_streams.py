@@ -17,6 +17,9 @@ __all__ = ["steps_of_several"]
 _MOST_AT_ONCE = 256
 """Most streams of one request that are open at a time."""
 
+_MOST_UNREAD = 16
+"""Most steps of all streams together that wait for whoever reads them."""
+
 
 async def steps_of_several(
     batcher: AnyBatcher,
@@ -31,12 +34,14 @@ async def steps_of_several(
     is in flight. Raises the first error, which ends the others.
     """
     found: asyncio.Queue[tuple[int, list[Piece]] | None] = asyncio.Queue()
+    room = asyncio.Semaphore(_MOST_UNREAD)
 
     async def pass_on(i: int) -> None:
         async with batcher.stream(prompts[i], **options) as stream:
             first = await anext(stream)
             async with aclosing(steps_of(stream, first)) as steps:
                 async for pieces in steps:
+                    await room.acquire()
                     found.put_nowait((i, pieces))
             if stream.completion is not None:
                 made[i] = stream.completion
@@ -46,6 +51,7 @@ async def steps_of_several(
     working.add_done_callback(lambda _: found.put_nowait(None))
     try:
         while (one := await found.get()) is not None:
+            room.release()
             yield one
         working.result()
     finally:

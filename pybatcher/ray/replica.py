@@ -62,8 +62,7 @@ class Replica:
                 if not reply.pieces:
                     await reply.wait()
                     continue
-                pieces = list(reply.pieces)
-                reply.pieces.clear()
+                pieces = reply.take_pieces()
                 yield [("deltas", _deltas(pieces))]
             made = reply.result()
             assert isinstance(made, Completion)

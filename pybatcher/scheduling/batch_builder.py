@@ -258,7 +258,7 @@ class BatchBuilder:
         self.admission.start_prefixes(table.running.values(), table.admitted)
         if table.prefixes.have_grown:
             with WorkFor("see whether it fits beside the shared prefixes") as work:
-                for work.owner in table.waiting:
+                for work.owner in table.without_sequence:
                     self.admission.check_can_ever_fit(work.owner.request)
             table.prefixes.have_grown = False
 

@@ -132,7 +132,8 @@ class BySeniority:
         """Add a request."""
         if len(self._heap) >= self._clean_at:
             waiting = self._waiting
-            self._heap = [entry for entry in self._heap if entry[2].request.request_id in waiting]
+            entries = {entry[1]: entry for entry in self._heap}  # one may have left and come back
+            self._heap = [one for one in entries.values() if one[2].request.request_id in waiting]
             heapq.heapify(self._heap)
             self._clean_at = 2 * len(self._heap) + _LEAST_CLEANED
         heapq.heappush(self._heap, (live.seniority, live.number, live))

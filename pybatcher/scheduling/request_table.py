@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from ..errors import InvalidRequestError, PybatcherError
 from ..params.config import SchedulerConfig
@@ -17,6 +17,8 @@ from .request import LiveRequest, Request
 
 __all__ = ["RequestTable"]
 
+_PATIENCE = 0.1  # seconds; one client's next request may come as soon as it has the last answer
+
 
 class RequestTable:
     """One owner of where requests are, so that each is in one place and ends once.
@@ -24,6 +26,8 @@ class RequestTable:
     running: requests with a sequence, by id, in the order of their admission.
     in_step: the KV belongs to the engine; a request that ends keeps its sequence until `step_over`.
     head_must_wait: the next in line was found not to fit, and nothing has been freed since.
+    unread: requests that nobody reads; parked: those of them that neither wait nor run, since
+        others are in flight. They hold no KV; what of theirs is cached, others may evict.
     """
 
     def __init__(self, config: SchedulerConfig, kv: KvAllocator) -> None:
@@ -42,6 +46,10 @@ class RequestTable:
         self.ended_in_step: list[LiveRequest] = []
         self.in_step = False
         self.head_must_wait = False
+        self.unread: dict[int, LiveRequest] = {}
+        self.parked: dict[int, LiveRequest] = {}
+        self._had_others = False  # at the last plan
+        self._others_until = 0.0
 
     def add(self, request: Request, now: float) -> None:
         """Queue a new request.
@@ -95,6 +103,8 @@ class RequestTable:
         request_id = live.request.request_id
         live.ended = True
         self.live.pop(request_id, None)
+        self.unread.pop(request_id, None)
+        self.parked.pop(request_id, None)
         self.head_must_wait = False
         if self.in_step and request_id in self.running:
             self.ended_in_step.append(live)
@@ -132,6 +142,13 @@ class RequestTable:
         """Requests that run, or have run and wait to go on."""
         yield from self.running.values()
         yield from self.waiting.returned
+        yield from (live for live in self.parked.values() if live.was_admitted)
+
+    @property
+    def without_sequence(self) -> Iterator[LiveRequest]:
+        """Requests that wait, in turn or parked."""
+        yield from self.waiting
+        yield from self.parked.values()
 
     def preempt(self, live: LiveRequest) -> None:
         """Take a running request's KV for others. It waits, before all newcomers.
@@ -150,11 +167,69 @@ class RequestTable:
 
     def run(self, live: LiveRequest) -> None:
         """Move a request that has been given a sequence from the queue to the running ones."""
-        self.waiting.admit(live, self._now)
+        if self.parked.pop(live.request.request_id, None) is None:
+            self.waiting.admit(live, self._now)
         self.running[live.request.request_id] = live
 
-    def step_over(self) -> None:
+    # -- requests that nobody reads -----------------------------------------------------------
+
+    def set_aside(self, request_ids: Iterable[int], aside: bool) -> None:
+        """Note whether nobody reads requests; those that are read again wait as they did before."""
+        for request_id in request_ids:
+            live = self.live.get(request_id)
+            if live is not None and aside:
+                self.unread[request_id] = live
+            elif self.unread.pop(request_id, None) is not None and request_id in self.parked:
+                self._unpark(self.parked[request_id])
+
+    def let_others_first(self, now: float) -> None:
+        """Park requests that nobody reads while others are in flight, and some time after them."""
+        if not self.unread:
+            self._had_others = False
+            return
+        self._had_others = self._has_others
+        if self._had_others:
+            if len(self.parked) < len(self.unread):
+                for live in [live for i, live in self.unread.items() if i not in self.parked]:
+                    self._park(live)
+        elif now >= self._others_until + _PATIENCE:
+            for live in list(self.parked.values()):
+                self._unpark(live)
+
+    @property
+    def resumes_at(self) -> float | None:
+        """When parked requests go on, if no other comes before; None: none are, or others are."""
+        return None if self._has_others or not self.parked else self._others_until + _PATIENCE
+
+    @property
+    def _has_others(self) -> bool:
+        return len(self.live) > len(self.unread)
+
+    def _park(self, live: LiveRequest) -> None:
+        with WorkFor("set it aside", live):
+            if live.request.request_id in self.running:
+                self._free(live)
+                del self.running[live.request.request_id]
+                live.lose_kv()
+            else:
+                self.waiting.discard(live)
+            self.parked[live.request.request_id] = live
+            self.head_must_wait = False
+
+    def _unpark(self, live: LiveRequest) -> None:
+        del self.parked[live.request.request_id]
+        if live.was_admitted:
+            self.waiting.come_back(live)
+        else:
+            self.waiting.append(live)
+        self.head_must_wait = False
+
+    # -- the end of steps ---------------------------------------------------------------------
+
+    def step_over(self, now: float) -> None:
         """Free the KV of requests that ended during the step. Raises EngineFailedError."""
+        if self._had_others:
+            self._others_until = now
         self.in_step = False
         while self.ended_in_step:
             live = self.ended_in_step.pop()
@@ -183,6 +258,8 @@ class RequestTable:
         self.prefixes.lose_kv()
         for live in [live for live in self.live.values() if live.ended]:  # interrupted in `end`
             del self.live[live.request.request_id]
+            self.unread.pop(live.request.request_id, None)
+            self.parked.pop(live.request.request_id, None)
         for live in [live for live in self.waiting if live.ended]:
             self.waiting.discard(live)
         while self.running:

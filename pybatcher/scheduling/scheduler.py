@@ -17,7 +17,7 @@ An exception in the work for one request ends that request (`containment` has th
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from functools import partial
 
@@ -99,6 +99,10 @@ class Scheduler:
         self._counters.failed += gone
         return gone
 
+    def set_aside(self, request_ids: Iterable[int], aside: bool) -> None:
+        """Note whether nobody reads what requests draw: these wait, without KV, for all others."""
+        self._table.set_aside(request_ids, aside)
+
     def fail_all(self, error: PybatcherError) -> list[SchedulerEvent]:
         """End every request, each with an error like this one. Returns all events not yet taken."""
         for live in list(self._table.live.values()):
@@ -153,7 +157,7 @@ class Scheduler:
         if self._in_flight is not None:
             raise RuntimeError("plan() was called before the last step was applied")
         self._table.expire(now)
-        plan = contain(self._plan, self._end_faulty)
+        plan = contain(partial(self._plan, now), self._end_faulty)
         if plan is not None:
             self._table.in_step = True
             self._began = now
@@ -176,7 +180,7 @@ class Scheduler:
         rows = iter(in_flight)  # where `contain` runs the action again, it resumes at the next row
         contain(partial(self._take_results, rows, result), self._end_faulty)
         contain(self._builder.let_followers_join, self._end_faulty)
-        self._table.step_over()
+        self._table.step_over(now)
         return self.take_events()
 
     def step_failed(self, error: BaseException) -> list[SchedulerEvent]:
@@ -217,13 +221,18 @@ class Scheduler:
 
     @property
     def n_waiting(self) -> int:
-        """Number of requests that hold no sequence."""
+        """Number of requests that wait for their turn."""
         return len(self._table.waiting)
 
     @property
     def waiting_since(self) -> float | None:
         """When the request that waits longest was submitted; None when none waits."""
         return self._table.waiting.waiting_since
+
+    @property
+    def resumes_at(self) -> float | None:
+        """When requests that nobody reads go on, if no other comes before; None: none is to."""
+        return self._table.resumes_at
 
     @property
     def next_deadline(self) -> float | None:
@@ -235,7 +244,7 @@ class Scheduler:
         table = self._table
         return self._counters.statistics(
             {
-                "queued": len(table.waiting),
+                "queued": len(table.waiting) + len(table.parked),
                 "queued_tokens": table.waiting.tokens,
                 "running": len(table.running) - len(table.ended_in_step),
                 "proposed_tokens": self._speculation.draft_tokens,
@@ -253,7 +262,8 @@ class Scheduler:
         elif isinstance(owner, LiveRequest) and not owner.ended:
             self._table.fail(owner, error)
 
-    def _plan(self) -> StepPlan | None:
+    def _plan(self, now: float) -> StepPlan | None:
+        self._table.let_others_first(now)
         generating: list[LiveRequest] = []
         rows = self._rows_of_poison_candidate()
         if not rows:

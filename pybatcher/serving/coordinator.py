@@ -31,6 +31,7 @@ from .mailbox import (
     Message,
     ReleasePrefix,
     Restarted,
+    SetAside,
     SharePrefix,
     StepEnded,
     WithdrawPrefix,
@@ -84,6 +85,7 @@ class Coordinator:
         self._handlers: dict[type[Message], Callable[[Any], None]] = {
             Delivery: self._submit,
             Cancel: self._cancel,
+            SetAside: lambda one: self._scheduler.set_aside(one.request_ids, one.aside),
             SharePrefix: self._share_prefix,
             HoldPrefix: self.prefixes.handle,
             WithdrawPrefix: self.prefixes.handle,
@@ -236,6 +238,8 @@ class Coordinator:
             if not delivery.reply.failed:
                 self._scheduler.submit(delivery.request, self._clock())
                 self._outputs.add(delivery)
+                if (reading := delivery.reply.reading) is not None and reading.is_held:
+                    self._scheduler.set_aside([delivery.request.request_id], True)
         except Exception as error:
             self._rejected += 1
             self._outputs.refuse(delivery, error)
@@ -312,16 +316,17 @@ class Coordinator:
     def _seconds_until_due(self) -> float | None:
         """Return the seconds until the coordinator has to act without a message; None: never."""
         if self._executor.is_busy:
-            is_known = self._supervisor.status == "hung"
-            return None if is_known else self._executor.seconds_until_overdue
+            hangs = self._supervisor.status == "hung"
+            return None if hangs else self._executor.seconds_until_overdue
         if self._supervisor.failure is not None:
             return None
-        since = self._scheduler.waiting_since
-        if since is None:
+        since, due = self._scheduler.waiting_since, self._scheduler.resumes_at
+        if since is not None:
+            if self._closing or self._scheduler.n_waiting >= self._config.batch_size:
+                return 0.0
+            due = since + self._config.batch_timeout
+        if due is None:
             return None
-        if self._closing or self._scheduler.n_waiting >= self._config.batch_size:
-            return 0.0
-        due = since + self._config.batch_timeout
         deadline = self._scheduler.next_deadline
         return max(0.0, min(due, due if deadline is None else deadline) - self._clock())
 

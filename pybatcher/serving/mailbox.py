@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from ..calls.prefix_info import PrefixInfo
+from ..calls.reading import Reading
 from ..scheduling import StepResult
 from .delivery import Delivery
 
@@ -22,6 +23,7 @@ __all__ = [
     "PrefixMessage",
     "ReleasePrefix",
     "Restarted",
+    "SetAside",
     "SharePrefix",
     "StepEnded",
     "WithdrawPrefix",
@@ -33,6 +35,14 @@ class Cancel:
     """Drop a request; its reply gets no further results."""
 
     request_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class SetAside:
+    """Have requests wait while others are in flight, or (`aside` is False) no longer."""
+
+    request_ids: range
+    aside: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +105,7 @@ class Close:
 
 PrefixMessage = HoldPrefix | WithdrawPrefix | ReleasePrefix
 
-Message = Delivery | Cancel | SharePrefix | PrefixMessage | StepEnded | Restarted | Close
+Message = Delivery | Cancel | SetAside | SharePrefix | PrefixMessage | StepEnded | Restarted | Close
 
 
 class Mailbox:
@@ -115,6 +125,10 @@ class Mailbox:
         """Add a message, from any thread or a finalizer; do nothing once the loop is closed."""
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self.put, message)
+
+    def watch(self, reading: Reading, request_ids: range) -> None:
+        """Put a `SetAside` whenever somebody begins or ceases to read what the requests give."""
+        reading.watch(lambda is_held: self.put(SetAside(request_ids, is_held)))
 
     def take_all(self) -> list[Message]:
         """Remove and return all messages."""

@@ -126,6 +126,8 @@ class Service(RunningService):
         seed = secrets.randbits(64) if params.seed is None else params.seed
         request_ids = self._new_ids(params.n)
         reply.expect(params.n)
+        if reply.reading is not None:
+            self._mailbox.watch(reply.reading, request_ids)
         for i, request_id in enumerate(request_ids):
             request = Request(
                 **common,
@@ -230,6 +232,8 @@ class Service(RunningService):
         request_ids = self._new_ids(n_requests)
 
         def send(i: int, own: Request, reply: Reply) -> None:
+            if i == 0 and reply.reading is not None:
+                self._mailbox.watch(reply.reading, request_ids)
             self._coordinator.check_open()
             own = replace(own, request_id=request_ids[i])
             self._mailbox.put(Delivery(own, reply, submitted, self._telemetry, index=i))

@@ -13,7 +13,7 @@ from http_served import served
 from bench import http_hostile as tool
 from bench import results
 from bench.hostile import CONTROL
-from bench.http_attackers import HTTP_KINDS, attack
+from bench.http_attackers import HTTP_KINDS, READERS, attack
 from pybatcher.http import application
 from pybatcher.testing import FakeEngine, fake_batcher
 
@@ -59,11 +59,30 @@ def test_the_tool_measures_a_client_beside_an_attacker(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(results, "RESULTS", tmp_path)
-    monkeypatch.setattr(tool, "_SETTLE", 0.1)
     arguments = ["tiny", "--kinds", "connects", "--seconds", "0.3", "--itl-limit", "1e9"]
+    arguments += ["--settle", "0.1", "--crowds", "1"]
     monkeypatch.setattr(sys, "argv", ["http_hostile", *arguments])
     tool.main()
     result = json.loads((tmp_path / "http-hostile.json").read_text())
     assert result["wrong"] == []
     assert [row["kind"] for row in result["rows"]] == [CONTROL, "connects"]
+    (rss,) = result["rss_mib_after_crowds"]
+    assert rss > 0
+    assert [row.get("control") for row in result["rows"]] == [None, CONTROL]
     assert [found["acts"] > 0 for found in result["rows"]] == [False, True]
+
+
+def test_each_row_is_compared_with_its_control() -> None:
+    ratios = {
+        CONTROL: 1.2,
+        "connects": 1.5,
+        READERS: 4.0,
+        "stopped readers": 2.0,
+        "gone with keys": 3.0,
+    }
+    rows = [{"kind": kind, "itl_p99_ratio": ratio} for kind, ratio in ratios.items()]
+    tool.tell_controls(rows)
+    found = {row["kind"]: row.get("itl_p99_ratio_to_control") for row in rows}
+    assert found["connects"] == pytest.approx(1.25)
+    assert found["stopped readers"] == pytest.approx(0.5)
+    assert found[CONTROL] is found["gone with keys"] is None  # its control was not measured

@@ -9,6 +9,7 @@ from batcher_helpers import until
 
 from pybatcher import Completion, EngineError, Piece
 from pybatcher.calls.completion import Timeline, Usage
+from pybatcher.calls.reading import Reading
 from pybatcher.calls.reply import Reply
 from pybatcher.calls.scores import Answer
 
@@ -141,3 +142,25 @@ async def test_a_reader_that_was_cancelled_is_forgotten() -> None:
     await asyncio.wait({waiting})
     reply.finish(completion(1))
     assert reply.ended
+
+
+def test_a_reader_far_behind_is_told_of_until_half_is_read() -> None:
+    reply, told, reading = Reply(streams=True), list[bool](), Reading()
+    assert reply.reading is None
+    reply.reading = reading
+    reply.expect(2)
+    reading.watch(told.append)
+    for i in range(255):
+        reply.push(Piece("a", (i,), None, index=i % 2))
+    assert told == []
+    reply.push(Piece("a", (255,), None))
+    reply.push(Piece("a", (256,), None))
+    assert told == [True]
+    assert [reply.take_piece().token_ids[0] for _ in range(128)] == list(range(128))
+    assert told == [True]
+    assert reply.take_piece().token_ids == (128,)
+    assert told == [True, False]
+    for _ in range(200):
+        reply.push(Piece("a", (0,), None))
+    assert len(reply.take_pieces()) == 328
+    assert told == [True, False, True, False]

@@ -13,6 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pybatcher import BatcherClosedError, EngineFailedError, InvalidRequestError, Piece
+from pybatcher.calls.reading import CURRENT_READING, Reading
+from pybatcher.calls.stream import Stream
 from pybatcher.scheduling import StepPlan
 from pybatcher.testing import FakeClock, FakeEngine, byte_tokenizer, fake_batcher
 
@@ -184,6 +186,48 @@ async def test_caller_futures_held_replied_one_by_one() -> None:
         assert len(other.token_ids) == 300
         assert batcher.statistics().completed == 2
         assert len(await _collect(stalled)) == 199
+
+
+async def test_what_a_front_does_not_read_for_its_client_has_no_rows_while_others_run() -> None:
+    engine = FakeEngine(step_delay=0.001)
+    async with fake_batcher(engine) as batcher:
+        expected = await batcher.generate(PROMPT, max_tokens=400, ignore_eos=True)
+
+        async def begun_by_a_front() -> Stream:
+            CURRENT_READING.set(Reading())
+            return batcher.stream(PROMPT, max_tokens=400, ignore_eos=True)
+
+        stalled = await asyncio.create_task(begun_by_a_front())
+        pieces = [await anext(stalled)]
+        first = len(engine.plans)
+        others = [batcher.generate("another", max_tokens=n, ignore_eos=True) for n in (300, 250)]
+        await asyncio.gather(*others)
+        beside = [len(plan.entries) for plan in engine.plans[first:]]
+        assert beside.count(3) < 140  # of 250 that it had had
+        pieces += await _collect(stalled)
+        assert [token for piece in pieces for token in piece.token_ids] == list(expected.token_ids)
+
+
+async def test_streams_that_a_program_reads_one_after_the_other_are_made_together() -> None:
+    engine = FakeEngine(step_delay=0.001)
+    async with fake_batcher(engine) as batcher:
+        begun = [batcher.stream(PROMPT, max_tokens=400, ignore_eos=True) for _ in range(3)]
+        for one in begun:
+            await anext(one)
+        for one in begun:
+            assert len(await _collect(one)) == 399
+        assert sum(len(plan.entries) == 3 for plan in engine.plans) > 380
+
+
+async def test_one_that_is_left_holds_back_no_other_of_its_response() -> None:
+    async with fake_batcher(FakeEngine()) as batcher:
+        reading = Reading()
+        CURRENT_READING.set(reading)
+        left = batcher.stream(PROMPT, max_tokens=400, ignore_eos=True)
+        await anext(left)
+        await until(lambda: reading.is_held)
+        left.close()
+        assert not reading.is_held
 
 
 async def test_errors_come_out_of_the_stream() -> None:

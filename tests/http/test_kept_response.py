@@ -120,3 +120,34 @@ async def test_what_has_run_is_kept(status: int, headers: Any, kept: bool) -> No
     answer.tell({**START, "status": status, "headers": headers}, part(b"", False), None)
     await response.make(answer, b"")
     assert response.is_worth_keeping == kept
+
+
+async def test_it_is_held_while_no_client_is_near_its_end() -> None:
+    async def until_settled() -> None:
+        for _ in range(5):  # a message takes a turn or two
+            await settled()
+
+    answer, response = Answer(), KeptResponse(b"", lambda _: True)
+    client = Client(response, reads=False)
+    making = asyncio.ensure_future(response.make(answer, b"body"))
+    reading = response._reading
+    answer.tell(START, *[part(b"1")] * 15)
+    await until_settled()
+    assert not reading.is_held
+    answer.tell(part(b"2"))
+    await until_settled()
+    assert reading.is_held
+    client.may_read.set()
+    await until_settled()
+    assert not reading.is_held
+    client.leave()
+    assert reading.is_held
+    other = Client(response, reads=False)
+    assert reading.is_held  # it is a client, but has not come so far yet
+    other.may_read.set()
+    await until_settled()
+    assert not reading.is_held
+    answer.tell(part(b"3", False), None)
+    await making
+    other.leave()
+    assert not reading.is_held

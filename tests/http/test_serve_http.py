@@ -90,6 +90,31 @@ async def test_a_chat_goes_on_with_the_same_text_when_its_worker_is_killed(tmp_p
             assert "1 calls go on" in running.said()
 
 
+async def test_what_nobody_reads_waits_for_others_and_outlives_its_worker(tmp_path: Path) -> None:
+    body = {"prompt": "Once", "max_tokens": 400, "ignore_eos": True, "seed": 3, "n": 3}
+    key = {"idempotency-key": "a"}
+    with serving(tmp_path, *HTTP) as running:
+        async with httpx.AsyncClient(base_url=running.url, timeout=60) as http:
+            expected = (await http.post("/v1/completions", json=body)).json()["choices"]
+            async with client_of(running) as client, Client(running.socket) as socket:
+                chat = await Chat(client, max_tokens=3000).begun()
+                asking = asyncio.ensure_future(http.post("/v1/completions", json=body, headers=key))
+                while (await socket.statistics()).submitted < 5:  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)
+                asking.cancel()  # its client has gone
+                while (await socket.statistics()).running != 1:  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)
+                os.kill(running.worker_pid, signal.SIGKILL)
+                while (await socket.statistics()).worker_restarts < 1:  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)
+                while (counts := await socket.statistics()).running != 1 or counts.queued != 3:  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)
+                again = await http.post("/v1/completions", json=body, headers=key)
+                assert again.json()["choices"] == expected
+                assert again.headers["idempotent-replayed"] == "true"
+                await chat.stream.close()
+
+
 @pytest.mark.parametrize("told", [signal.SIGTERM, signal.SIGINT])
 async def test_it_finishes_what_is_in_flight_and_takes_no_more(
     tmp_path: Path, told: signal.Signals

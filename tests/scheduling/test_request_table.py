@@ -34,7 +34,7 @@ def test_a_request_ends_in_every_state_and_gives_back_its_kv(state: str) -> None
     table.in_step = state == "in step"
     table.end(live)
     assert engine.used_sequences == (state == "in step")
-    table.step_over()
+    table.step_over(0.0)
     assert engine.used_sequences == 0
     assert list(table.live) == [2]
     assert not table.running

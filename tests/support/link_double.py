@@ -21,6 +21,7 @@ class LinkDouble:
     def __init__(self) -> None:
         self.sent: dict[int, tuple[str, list[Any]]] = {}
         self.cancelled: list[int] = []
+        self.notified: list[tuple[str, list[Any]]] = []
         self._calls: dict[int, tuple[OnDelta | None, OnEnd]] = {}
         self._lost = False
 
@@ -38,6 +39,9 @@ class LinkDouble:
         if call_id in self._calls:
             self._calls[call_id] = (None, lambda _error, _result: None)
             self.cancelled.append(call_id)
+
+    def notify(self, method: str, params: list[Any]) -> None:
+        self.notified.append((method, params))
 
     # -- the other end ----------------------------------------------------------------------
 

@@ -197,7 +197,7 @@ class Driver:
         table = self.scheduler._table
         waiting = [live.request.request_id for live in table.waiting]
         assert len(waiting) == len(set(waiting)) == len(table.waiting)
-        assert sorted([*waiting, *table.running]) == sorted(table.live)
+        assert sorted([*waiting, *table.parked, *table.running]) == sorted(table.live)
 
 
 def split(plan: StepPlan) -> tuple[tuple[StepEntry, ...], tuple[StepEntry, ...]]:

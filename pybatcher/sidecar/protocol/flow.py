@@ -36,6 +36,11 @@ class Flow:
         """True if no piece waits."""
         return not self._waiting
 
+    @property
+    def n_waiting(self) -> int:
+        """Number of pieces that wait."""
+        return sum(waiting.n_pieces for waiting in self._waiting.values())
+
     def push(self, piece: Piece, may_send: bool = True) -> dict[str, Any] | None:
         """Take a piece. Return the delta to send now; None: the piece waits.
 
@@ -87,9 +92,18 @@ class Flow:
 class _Waiting:
     """Pieces of one index that are sent as one."""
 
-    __slots__ = ("_logprobs", "_reasoning", "_texts", "_token_ids", "_tool_calls", "finish_reason")
+    __slots__ = (
+        "_logprobs",
+        "_reasoning",
+        "_texts",
+        "_token_ids",
+        "_tool_calls",
+        "finish_reason",
+        "n_pieces",
+    )
 
     def __init__(self) -> None:
+        self.n_pieces = 0
         self._texts: list[str] = []
         self._reasoning: list[str] = []
         self._tool_calls: list[ToolCallDelta] = []
@@ -98,6 +112,7 @@ class _Waiting:
         self.finish_reason: FinishReason | None = None
 
     def add(self, piece: Piece) -> None:
+        self.n_pieces += 1
         self._texts.append(piece.text)
         self._reasoning.append(piece.reasoning)
         self._tool_calls += piece.tool_calls

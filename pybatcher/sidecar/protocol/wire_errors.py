@@ -104,6 +104,7 @@ def error_from_wire(wire: object) -> PybatcherError:
     code, message, name = (_text(wire.get(key)) for key in ("code", "message", "type"))
     if code is None or message is None:
         return ProtocolError(f"the error is {short(wire)}; its code and message must be texts")
+    message = message or f"an error {short(code)} that came without a message"
     kind = _TYPES.get(name or "") or _OF_CODE.get(code)
     if kind is None:
         return EngineError(f"{short(code)}: {message}")

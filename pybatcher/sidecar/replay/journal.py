@@ -15,6 +15,7 @@ from typing_extensions import override
 
 from ...calls.call import Call
 from ...calls.completion import Completion, Piece, Timeline, TokenLogprob, Usage
+from ...calls.reading import Reading
 from ...calls.reply import Reply, sample_seed
 from ...errors import PybatcherError
 from ...params import SamplingParams
@@ -50,6 +51,7 @@ class Entry:
     starts: how often it was sent.
     n_bytes: about how much memory it takes.
     seen_length: number of tokens it had when a worker last died with it; -1: none did.
+    reading: held while nobody reads what comes of it; None: that is not watched.
     """
 
     number: int
@@ -58,6 +60,7 @@ class Entry:
     n_bytes: int = 0
     ended: bool = False
     seen_length: int = -1
+    reading: Reading | None = None
 
     @property
     def num_tokens(self) -> int:
@@ -116,6 +119,7 @@ class PendingGeneration(Entry):
                 number=number,
                 call=replace(call, params=own, sampling={}),
                 reply=reply,
+                reading=reply.reading,
                 index=i,
                 siblings=numbers,
                 **times,

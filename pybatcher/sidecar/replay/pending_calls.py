@@ -157,6 +157,8 @@ class PendingCalls:
             )
         self._bytes += entry.n_bytes
         self._journal[entry.number] = entry
+        if entry.reading is not None:
+            entry.reading.watch(partial(self._set_aside, entry))
         self._is_idle.clear()
         if self._on_work is not None:
             self._on_work()
@@ -209,6 +211,13 @@ class PendingCalls:
             self._fail_unexpectedly(entry, defect)
         else:
             entry.starts += 1
+            if entry.reading is not None and entry.reading.is_held:
+                self._set_aside(entry, True)
+
+    def _set_aside(self, entry: Entry, aside: bool) -> None:
+        """Tell the other end whether nobody reads what comes of a call."""
+        if entry.call_id is not None and self._link is not None:
+            self._link.notify("aside", [entry.call_id, aside])
 
     def _take(self, entry: PendingGeneration, delta: dict[str, Any]) -> None:
         """Take a delta of a call. An exception ends that call only."""

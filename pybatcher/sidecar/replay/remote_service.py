@@ -20,6 +20,7 @@ from ...calls.arguments import check_timeout, is_chat, merge_params
 from ...calls.call import Call, CallService, Messages, Prompt, Question
 from ...calls.chat_settings import ChatSettings
 from ...calls.questions import AddPrefix, ListPrefixes, RemovePrefix, Tokenize
+from ...calls.reading import CURRENT_READING
 from ...calls.reply import Reply
 from ...calls.telemetry import Handler, Telemetry
 from ...errors import ConnectionLostError, DeadlineExceededError, PybatcherError
@@ -187,6 +188,7 @@ class RemoteService(CallService):
             params=params,
             end=ending_of(answer),
             n_bytes=bytes_of(*params),
+            reading=CURRENT_READING.get(),
         )
         self.pending.add(question)
         try:

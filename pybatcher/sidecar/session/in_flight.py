@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from typing_extensions import override
 
 from ...calls.completion import Piece
+from ...calls.reading import Reading
 from ...calls.reply import Reply, Result
 from ...errors import PybatcherError
 from ..protocol.flow import Flow
@@ -40,13 +41,22 @@ class InFlight:
 
     id: of the request, chosen by the client.
     task: the task that works for it here, if any.
+    reading: held while the client says that nobody reads the answer.
     """
 
     def __init__(self, msgid: int, id: RequestId) -> None:
         self.msgid = msgid
         self.id = id
+        self.reading = Reading()
         self.task: asyncio.Task[None] | None = None
         self.has_ended = False
+
+    def set_aside(self, aside: bool) -> None:
+        """Note whether the client says that nobody reads the answer."""
+        if aside:
+            self.reading.hold(self.id)
+        else:
+            self.reading.release(self.id)
 
     def drop(self) -> None:
         """Cancel the task and mark it ended. Sends no Response; the caller does."""
@@ -57,6 +67,8 @@ class InFlight:
 
 class InFlightOutput(InFlight, Reply):
     """One `generate` or `chat`: a reply whose reader is at the other end of a connection."""
+
+    reading: Reading
 
     def __init__(
         self,
@@ -70,8 +82,8 @@ class InFlightOutput(InFlight, Reply):
 
         cancel: drops submitted requests by their ids. tenant: of the client.
         """
-        InFlight.__init__(self, msgid, msgid if asked.id is None else asked.id)
         Reply.__init__(self, streams=asked.stream)
+        InFlight.__init__(self, msgid, msgid if asked.id is None else asked.id)
         params = asked.call.params
         self.call = with_tenant(asked.call, tenant)
         self._connection = connection
@@ -103,6 +115,9 @@ class InFlightOutput(InFlight, Reply):
             delta = self._flow.push(piece, self._connection.may_send)
             if delta is not None:
                 self._connection.notify("delta", [self.id, delta])
+                self.reading.release(self)
+            elif self._flow.n_waiting >= self._most_unread(self.reading):
+                self.reading.hold(self)
         except Exception as defect:  # the caller of `push` serves other requests too
             self._connection.fail_unexpectedly(self, defect)
 
@@ -139,6 +154,8 @@ class InFlightOutput(InFlight, Reply):
         """Send the deltas that may be sent now, and after the last one the Response, if due."""
         for delta in self._flow.take():
             self._connection.notify("delta", [self.id, delta])
+        if self._flow.is_empty:
+            self.reading.release(self)
         if self._response is not None and self._flow.is_empty:
             self._connection.respond(self, *self._response)
 

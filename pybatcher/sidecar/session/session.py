@@ -17,6 +17,7 @@ from typing_extensions import override
 
 from ...calls.call import CallService, Question
 from ...calls.questions import Describe
+from ...calls.reading import CURRENT_READING
 from ...calls.telemetry import TelemetryEvent
 from ...errors import BatcherClosedError, PybatcherError
 from ..protocol.codecs import METHODS, Codec
@@ -242,6 +243,9 @@ class ServerSession(asyncio.Protocol):
                 request = self._find(params[0])
                 if isinstance(request, InFlightOutput):
                     request.acknowledge(params[1])
+            elif method == "aside" and len(params) == 2:
+                if (asked := self._find(params[0])) is not None:
+                    asked.set_aside(ASKED.flag(params[1], "aside"))
             elif method == "cancel":
                 self._cancel(params)
         except PybatcherError as error:
@@ -277,6 +281,7 @@ class ServerSession(asyncio.Protocol):
             request.task = self._loop.create_task(self._answer(request, answer))
 
     async def _answer(self, request: InFlight, answer: Answer) -> None:
+        CURRENT_READING.set(request.reading)
         try:
             result = await answer()
             if not request.has_ended:

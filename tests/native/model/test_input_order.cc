@@ -183,9 +183,10 @@ TEST(an_order_of_down_is_that_of_what_comes_in) {
 }
 
 TEST(matrices_of_one_order_are_one_product) {
-  const auto backend = make_cpu_backend(1);
+  // The CPU's tiles are padded: two products of few outputs may take more bytes than one of all.
+  NaiveBackend backend;
   const TinyModel model = ordered(rotary_model());
-  const Weights weights = load_weights(model.config, model.tensors, DType::kF32, *backend);
+  const Weights weights = load_weights(model.config, model.tensors, DType::kF32, backend);
   const LayerWeights& layer = weights.layers[0];
   EXPECT_EQ(layer.qkv.size(), 1u);
   EXPECT_EQ(layer.gate_up.size(), 2u);
@@ -193,7 +194,7 @@ TEST(matrices_of_one_order_are_one_product) {
   EXPECT_EQ(layer.down.order.bytes(), 4u * static_cast<size_t>(model.config.intermediate_size));
 
   const TinyModel plain = rotary_model();
-  const size_t before = load_weights(plain.config, plain.tensors, DType::kF32, *backend).bytes();
+  const size_t before = load_weights(plain.config, plain.tensors, DType::kF32, backend).bytes();
   const auto hidden = static_cast<size_t>(model.config.hidden_size);
   const auto q_size = static_cast<size_t>(model.config.q_size());
   const auto inner = static_cast<size_t>(model.config.intermediate_size);

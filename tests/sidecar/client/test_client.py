@@ -27,6 +27,8 @@ from pybatcher import (
 )
 from pybatcher.calls.call import Question
 from pybatcher.calls.questions import Describe, Reload
+from pybatcher.calls.reading import CURRENT_READING, Reading
+from pybatcher.calls.stream import Stream
 from pybatcher.sidecar.session.session import ServerSession
 from pybatcher.testing import FakeClock, FakeEngine, fake_batcher
 
@@ -334,3 +336,27 @@ async def test_events_come_as_long_as_somebody_is_attached(served: SmallSidecar)
         again = client.attach(seen.append)
         await until(lambda: served.batcher._telemetry.has_handlers)
         again()
+
+
+async def test_what_a_front_does_not_read_has_no_rows_at_the_sidecar_while_others_run(
+    path: Path,
+) -> None:
+    engine = FakeEngine(n_parallel=4, step_delay=0.001)
+    async with fake_batcher(engine) as batcher, sidecar(path, batcher) as served:
+        async with Client(served.path) as client, Client(served.path) as another:
+            expected = await client.generate(PROMPT, max_tokens=500, ignore_eos=True)
+
+            async def begun_by_a_front() -> Stream:
+                CURRENT_READING.set(Reading())
+                return client.stream(PROMPT, max_tokens=500, ignore_eos=True)
+
+            stalled = await asyncio.create_task(begun_by_a_front())
+            found = list((await anext(stalled)).token_ids)
+            first = len(engine.plans)
+            await another.generate("another", max_tokens=400, ignore_eos=True)
+            beside = sum(len(plan.entries) == 2 for plan in engine.plans[first:])
+            assert beside < 250  # 128 pieces, and those that were on their way
+            async for piece in stalled:
+                found += piece.token_ids
+            assert found == list(expected.token_ids)
+        batcher.check_idle()

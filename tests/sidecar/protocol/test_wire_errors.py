@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from wire_values import ANYTHING, over_the_wire
 
@@ -129,6 +129,7 @@ def test_a_type_that_is_no_error_of_ours_does_not_count() -> None:
         ANYTHING | st.sampled_from(["queue_full", "QueueFullError", "cancelled"]),
     )
 )
+@example({"code": "queue_full", "message": ""})
 def test_whatever_comes_as_an_error_makes_one(come: object) -> None:
     error = error_from_wire(come)
     assert isinstance(error, PybatcherError)

@@ -11,6 +11,7 @@ from virtual_time import in_virtual_time
 
 from pybatcher.calls.completion import Piece
 from pybatcher.calls.questions import Detokenize
+from pybatcher.calls.reading import CURRENT_READING, Reading
 from pybatcher.calls.reply import Reply
 from pybatcher.errors import (
     DeadlineExceededError,
@@ -234,3 +235,39 @@ async def test_a_kill_from_outside_makes_nobody_suspect() -> None:
         assert len(link.in_flight) == 3
         link.lose(partial(remote.link_lost, is_evidence=False))
     assert not any(reply.ended for reply in replies)
+
+
+async def test_what_nobody_reads_is_set_aside_there_and_over_the_next_link_too() -> None:
+    remote, reply, reading = a_relay(), Reply(streams=True), Reading()
+    reply.reading = reading
+    await remote.submit(a_call(), reply)
+    link = made(remote)
+    assert link.notified == []
+    reading.hold("it")
+    reading.release("it")
+    reading.hold("it")
+    assert link.notified == [("aside", [1, one]) for one in (True, False, True)]
+    link.delta(1, "a", 5)
+    link.lose(remote.link_lost)
+    reading.release("it")  # while there is no link
+    reading.hold("it")
+    link = made(remote)
+    assert link.notified == [("aside", [1, True])]
+    link.finish(1, "b", 6)
+    reading.release("it")
+    assert link.notified == [("aside", [1, True])]
+    assert texts(reply) == "a"
+
+
+async def test_a_question_is_set_aside_with_the_task_that_asks_it() -> None:
+    remote, reading = a_relay(), Reading()
+    CURRENT_READING.set(reading)
+    asking = asyncio.ensure_future(remote.ask(Detokenize(token_ids=[1])))
+    await turn()
+    link = made(remote)
+    reading.hold("it")
+    assert link.notified == [("aside", [1, True])]
+    asking.cancel()
+    await turn()
+    reading.release("it")
+    assert link.notified == [("aside", [1, True])]

@@ -250,3 +250,50 @@ async def test_whatever_races_each_request_has_one_answer() -> None:
                 await _play(peer, seed)
                 assert session.n_in_flight == 0
         await until(lambda: batcher.statistics().running == batcher.statistics().queued == 0)
+
+
+async def test_what_the_client_sets_aside_has_no_rows_beside_others() -> None:
+    engine = FakeEngine(step_delay=0.002)
+    async with fake_batcher(engine) as batcher, connected(ServiceOf(batcher)) as (_, peer):
+        unread = peer.request("generate", "hi", {"max_tokens": 60, "ignore_eos": True})
+        peer.notify("aside", unread, True)
+        for odd in ([], [unread], [unread, 2], [unread, None], ["none", True], [{}, True]):
+            peer.notify("aside", *odd)
+        asked = peer.request("generate", "ho", {"max_tokens": 30, "ignore_eos": True})
+        assert (await peer.answer(asked))[0] is None
+        # Before the second one came, and in the step that was under way when it did.
+        assert sum(len(plan.entries) == 2 for plan in engine.plans) <= 1
+        peer.notify("aside", unread, False)
+        error, made = await peer.answer(unread)
+        assert error is None
+        alone = await batcher.generate("hi", max_tokens=60, ignore_eos=True)
+        assert made["token_ids"] == list(alone.token_ids)
+
+
+async def test_questions_are_set_aside_too() -> None:
+    engine = FakeEngine(step_delay=0.002)
+    async with fake_batcher(engine) as batcher, connected(ServiceOf(batcher)) as (_, peer):
+        unread = peer.request("score", "hi", ["a" * 5 for _ in range(40)])
+        peer.notify("aside", unread, True)
+        asked = peer.request("generate", "ho", {"max_tokens": 30, "ignore_eos": True})
+        assert (await peer.answer(asked))[0] is None
+        first = len(engine.plans)
+        assert len((await peer.answer(unread))[1]) == 40
+        assert len(engine.plans) > first
+
+
+async def test_a_client_that_acknowledges_nothing_is_set_aside_while_others_are_served() -> None:
+    engine = FakeEngine(step_delay=0.001)
+    async with fake_batcher(engine) as batcher, connected(ServiceOf(batcher)) as (_, peer):
+        opts = {"max_tokens": 400, "ignore_eos": True, "stream": True, "window": 4}
+        stopped = peer.request("generate", "hi", opts)
+        others = [
+            peer.request("generate", "ho", {"max_tokens": 350, "ignore_eos": True}) for _ in "ab"
+        ]
+        for other in others:
+            assert (await peer.answer(other))[0] is None
+        assert sum(len(plan.entries) == 3 for plan in engine.plans) < 150
+        await until(lambda: batcher.statistics().completed == 3)  # alone it goes on
+        peer.notify("ack", stopped, 4)
+        peer.notify("ack", stopped, 10)
+        assert (await peer.answer(stopped))[1]["usage"]["completion_tokens"] == 400
