@@ -114,10 +114,10 @@ class Reply:
         """Return all pieces that were not taken."""
         pieces = list(self.pieces)
         self.pieces.clear()
-        self.is_read()
+        self.note_read()
         return pieces
 
-    def is_read(self) -> None:
+    def note_read(self) -> None:
         """Note that nothing of it waits for its reader, or that it has none to wait for."""
         if self.reading is not None:
             self.reading.release(self)

@@ -114,7 +114,7 @@ class Stream(ClosablePieces):
             self._closed = True
             if self._request_ids is not None and not self._reply.ended:
                 self._cancel(self._request_ids)
-            self._reply.is_read()  # others of one response may share it
+            self._reply.note_read()  # others of one response may share it
             self._reply.wake()
 
     def __del__(self) -> None:

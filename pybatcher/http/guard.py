@@ -42,7 +42,6 @@ class Guard:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        CURRENT_READING.set(Reading(_MOST_UNREAD))
         headers = Headers(scope=scope)
         asked = headers.get("x-request-id", "")
         own = asked if _ID.fullmatch(asked) else "req-" + secrets.token_hex(12)
@@ -65,7 +64,11 @@ class Guard:
                 await refusal(_no_key(), scope)(scope, receive, send_named)
                 return
             scope["pybatcher.namespace"] = namespace
-        await self._app(scope, receive, send_named)
+        before = CURRENT_READING.set(Reading(_MOST_UNREAD))
+        try:
+            await self._app(scope, receive, send_named)
+        finally:  # a program may run an application in a task of its own
+            CURRENT_READING.reset(before)
 
 
 def _key_in(headers: Headers) -> str:

@@ -316,8 +316,8 @@ class Coordinator:
     def _seconds_until_due(self) -> float | None:
         """Return the seconds until the coordinator has to act without a message; None: never."""
         if self._executor.is_busy:
-            hangs = self._supervisor.status == "hung"
-            return None if hangs else self._executor.seconds_until_overdue
+            is_known = self._supervisor.status == "hung"
+            return None if is_known else self._executor.seconds_until_overdue
         if self._supervisor.failure is not None:
             return None
         since, due = self._scheduler.waiting_since, self._scheduler.resumes_at

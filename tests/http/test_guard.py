@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from pybatcher import ConfigError
+from pybatcher.calls.reading import CURRENT_READING, Reading
 from pybatcher.http.guard import Guard
 
 
@@ -48,6 +49,28 @@ async def test_without_keys_nobody_is_asked() -> None:
     status, headers, namespace = await asked(guard, x_request_id="mine")
     assert (status, headers[b"x-request-id"], namespace) == (200, b"mine", None)
     assert (await asked(guard))[1][b"x-request-id"] != (await asked(guard))[1][b"x-request-id"]
+
+
+@pytest.mark.parametrize("error", [None, ValueError])
+async def test_what_is_read_is_watched_for_one_request(error: type[Exception] | None) -> None:
+    seen: list[Reading | None] = []
+
+    async def watched(scope: Any, receive: Any, send: Any) -> None:
+        seen.append(CURRENT_READING.get())
+        await application(scope, receive, send)
+        if error is not None:
+            raise error
+
+    guard = Guard(watched, api_keys=None)
+    for _ in range(2):
+        if error is None:
+            await asked(guard)
+        else:
+            with pytest.raises(error):
+                await asked(guard)
+        assert CURRENT_READING.get() is None  # of the program whose task this is
+    assert None not in seen
+    assert seen[0] is not seen[1]
 
 
 @pytest.mark.parametrize("keys", [[], "secret", b"secret", [""], [5], ["ä"]])
