@@ -34,7 +34,7 @@ TESTS_BUILD := -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja -DPYBATCHER_
 # Tests with threads, and those of the emulator: races between a block's threads are
 # ThreadSanitizer's to find.
 TSAN_TESTS := test_thread_pool test_engine test_engine_progress test_emulator test_planted_bugs \
-    test_planted_static_bugs
+    test_planted_static_bugs test_planted_tma_bugs
 KERNEL_TESTS := $(filter-out test_cuda_driver test_device test_device_errors,$(basename $(notdir $(wildcard tests/native/cuda/test_*.cc))))
 
 # ThreadSanitizer of older compilers cannot run where addresses are randomised widely.

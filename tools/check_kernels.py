@@ -3,7 +3,8 @@
     python -m tools.check_kernels [--nvcc PATH]
 
 A kernel may not spill registers or use local memory, and has a budget of registers: what the
-multiprocessor's 65,536 allow if 512 threads are to be resident, or what `BUDGETS` says.
+multiprocessor's 65,536 allow if 512 threads are to be resident, or what `BUDGETS` says. Nor may
+ptxas make its wgmma wait for each other.
 """
 
 from __future__ import annotations
@@ -31,8 +32,16 @@ BUDGETS: dict[str, int] = {
     **{
         f"gemm_{dtype}_{tile}": registers
         for dtype in DTYPES
-        for tile, registers in (("128x128", 255), ("64x64", 168), ("few32", 160), ("wgmma", 255))
+        for tile, registers in (
+            ("128x128", 255),
+            ("64x64", 168),
+            ("few32", 160),
+            ("wgmma", 255),
+            ("tma", 255),
+        )
     },
+    # At the start, of 384 threads: setmaxnreg hands those of the copying ones on.
+    "gemm_bf16_tma": 168,
     **{  # which load what plain products have as parameters
         f"experts_{dtype}_{tile}": registers
         for dtype in DTYPES
@@ -55,6 +64,7 @@ BUDGETS: dict[str, int] = {
     "attention_f32_512_small": 168,
 }
 STATIC_SHARED_BYTES = 48 * 1024
+WGMMA_NOTE = re.compile(r"\(C75\d\d\) (.*) in (?:the )?function '(\w+)'")
 
 
 @dataclass(frozen=True)
@@ -67,6 +77,7 @@ class KernelUse:
     stack_bytes: int
     spilled_bytes: int
     static_shared_bytes: int
+    wgmma_note: str = ""  # of ptxas, where it has added waits
 
     def problems(self) -> Iterator[str]:
         """What is beyond the kernel's budget."""
@@ -79,11 +90,14 @@ class KernelUse:
             yield f"uses {self.registers} registers, its budget is {budget}"
         if self.static_shared_bytes > STATIC_SHARED_BYTES:
             yield f"uses {self.static_shared_bytes} bytes of static shared memory"
+        if self.wgmma_note:
+            yield f"has waits that ptxas added: {self.wgmma_note}"
 
 
 def parse(output: str) -> list[KernelUse]:
     """Return what `ptxas -v` said of each kernel, in its order."""
     uses = []
+    notes = {name: note for note, name in WGMMA_NOTE.findall(output)}
     for part in output.split("Compiling entry function ")[1:]:
         head = re.match(r"'([^']+)' for '([^']+)'", part)
         registers = re.search(r"Used (\d+) registers", part)
@@ -101,6 +115,7 @@ def parse(output: str) -> list[KernelUse]:
                 stack_bytes=int(stack[1]),
                 spilled_bytes=int(stack[2]) + int(stack[3]),
                 static_shared_bytes=int(shared[1]) if shared else 0,
+                wgmma_note=notes.get(head[1], ""),
             )
         )
     return uses

@@ -98,16 +98,23 @@ def limits_of(measured: Sequence[Row], dense: Sequence[Row]) -> dict[str, Any]:
     """Return the limits of a run: the means of before and after, and the dense rate.
 
     That is torch's product where there was one, else the widest kernel of pybatcher itself, of
-    which a part says less.
+    which a part says less. Of 9.0, what its two kernels for many rows do too: tiles by cp.async,
+    and by tensor maps.
     """
     torch_rate = next((row["torch_tflop_s"] for row in dense if "torch_tflop_s" in row), None)
     gemm = statistics.fmean(row["gemm_tflop_s"] for row in measured)
+    of_hopper = {
+        name: statistics.fmean(row[name] for row in measured)
+        for name in ("wgmma_tflop_s", "tma_tflop_s")
+        if all(name in row for row in measured)
+    }
     return {
         "copy_gb_s": statistics.fmean(row["copy_gb_s"] for row in measured),
         "copy_gb_s_before_and_after": [row["copy_gb_s"] for row in measured],
         "dense_tflop_s": gemm if torch_rate is None else torch_rate,
         "dense_by": measured[0]["gemm"] if torch_rate is None else "torch.matmul",
         "gemm_tflop_s": gemm,
+        **of_hopper,
     }
 
 

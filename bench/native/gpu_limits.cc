@@ -2,7 +2,8 @@
 //   gpu_limits cuda|emulated [MiB to copy] [n of a product of n x n by n x n] [seconds]
 //
 // Copies read and write the device's memory: GB/s count both. The product is the widest bf16 kernel
-// of this library: what its multipliers do at least, where nothing else is there to ask. Of
+// of this library: what its multipliers do at least, where nothing else is there to ask. On 9.0,
+// the product by its own kernels too, with tiles by cp.async (wgmma) and by tensor maps (tma). Of
 // repetitions for so many seconds, the median. Where the device cannot be used, the object says why
 // and the exit status is 3.
 #include <algorithm>
@@ -73,15 +74,32 @@ double gemm_tflop_s(cuda::Device& device, int n, const cuda::GemmChoice& choice,
   device.copy_to_device(x.as(), numbers.data(), 2 * count);
   device.copy_to_device(w.as(), numbers.data(), 2 * count);
   device.finish();
-  const cuda::GemmLaunches launches = gemm_launches(sizes, choice,
-                                                    {.x = x.as(),
-                                                     .x_stride = n,
-                                                     .w = {w.as(), nullptr, nullptr},
-                                                     .y = y.as<float>(),
-                                                     .scratch = nullptr},
-                                                    Store::kSet);
-  const double time = measure(device, seconds, [&] { device.launch(launches.product); });
+  const cuda::GemmOperands operands{.x = x.as(),
+                                    .x_stride = n,
+                                    .w = {w.as(), nullptr, nullptr},
+                                    .y = y.as<float>(),
+                                    .scratch = nullptr};
+  const double time =
+      measure(device, seconds, [&] { launch_gemm(device, sizes, choice, operands, Store::kSet); });
   return 2.0 * n * n * n / time / 1e12;
+}
+
+// What the kernels of sm_90a do, whose tiles are copied by cp.async or by tensor maps, as more
+// fields of the object. Nothing of those that the device has not.
+std::string hopper_fields(cuda::Device& device, int n, double seconds) {
+  if (device.properties().major != 9) return "";
+  std::string fields;
+  const auto add = [&](const char* name, const cuda::GemmKernel& kernel) {
+    char text[64];
+    std::snprintf(text, sizeof text, ", \"%s\": %.5g", name,
+                  gemm_tflop_s(device, n, {&kernel, false}, seconds));
+    fields += text;
+  };
+  add("wgmma_tflop_s", cuda::wgmma_kernel(DType::kBF16));
+  const cuda::DeviceMemory any = device.allocate(128);
+  const cuda::TiledMatrix row{.data = any.as(), .n_rows = 1, .n_columns = 64, .box_rows = 1};
+  if (device.make_tensor_map(row)) add("tma_tflop_s", cuda::tma_kernel(DType::kBF16));
+  return fields;
 }
 
 int run(bool on_gpu, size_t bytes, int n, double seconds) {
@@ -100,11 +118,12 @@ int run(bool on_gpu, size_t bytes, int n, double seconds) {
   const cuda::GemmChoice choice{&cuda::gemm_kernels(DType::kBF16).back(), false};
   const double copied = copy_gb_s(device, bytes, seconds);
   const double multiplied = gemm_tflop_s(device, n, choice, seconds);
+  const std::string hopper = hopper_fields(device, n, seconds);
   std::printf(
       "{\"device\": \"%s\", \"emulated\": %s, \"copy_mib\": %zu, \"copy_gb_s\": %.5g, \"n\": %d, "
-      "\"gemm\": \"%s\", \"gemm_tflop_s\": %.5g}\n",
+      "\"gemm\": \"%s\", \"gemm_tflop_s\": %.5g%s}\n",
       device.properties().name.c_str(), on_gpu ? "false" : "true", bytes >> 20, copied, n,
-      choice.kernel->name, multiplied);
+      choice.kernel->name, multiplied, hopper.c_str());
   return 0;
 }
 

@@ -32,7 +32,9 @@ CudaBackend::CudaBackend(std::unique_ptr<Device> device, std::string name, int n
       pool_(n_threads),
       gemm_device_{
           .n_sms = device_->properties().n_multiprocessors,
-          .has_wgmma = device_->properties().major == 9 && device_->properties().minor == 0},
+          .has_wgmma = device_->properties().major == 9 && device_->properties().minor == 0,
+          .has_tma =
+              options.tma && device_->properties().major == 9 && device_->properties().minor == 0},
       attention_device_{.n_multiprocessors = device_->properties().n_multiprocessors,
                         .max_shared_bytes = device_->properties().most_shared_bytes} {}
 

@@ -26,6 +26,7 @@ namespace pb::cuda {
 
 struct CudaOptions {
   bool graphs = true;  // decode passes are launched as graphs
+  bool tma = true;     // where the GPU can: tiles of large products are copied by tensor maps
 };
 
 class CudaBackend final : public Backend, public EncoderOperations {

@@ -175,10 +175,7 @@ void CudaBackend::matmul(const Activations& x, int n_rows, const Matrix& w, Buff
                                 .y = y.as<float>() + w.first_out,
                                 .scratch = gemm_scratch_.as<float>(),
                                 .y_stride = w.y_columns()};
-    const GemmLaunches launches =
-        gemm_launches(sizes, choose_gemm(sizes, gemm_device_), operands, store);
-    device_->launch(launches.product);
-    if (launches.finish) device_->launch(*launches.finish);
+    launch_gemm(*device_, sizes, choose_gemm(sizes, gemm_device_), operands, store);
   });
 }
 

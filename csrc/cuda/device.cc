@@ -12,6 +12,8 @@ namespace {
 // Launches may use this much shared memory, static and dynamic together, without asking.
 constexpr size_t kUsualSharedBytes = size_t{48} << 10;
 
+constexpr unsigned kBoxColumns = 64;  // of a TiledMatrix
+
 DevicePointer pointer(const void* at) { return reinterpret_cast<DevicePointer>(at); }
 
 }  // namespace
@@ -180,6 +182,24 @@ void Device::launch_kernel(const char* name, Grid grid, unsigned threads, size_t
                                               1, static_cast<unsigned>(shared_bytes), stream_.get(),
                                               &arguments[0], nullptr);
   if (code != kSuccess) check((std::string("cuLaunchKernel of ") + name).c_str(), code);
+}
+
+std::optional<TensorMap> Device::make_tensor_map(const TiledMatrix& matrix) {
+  if (api_.encode_tensor_map.call == nullptr) return {};
+  const uint64_t sizes[] = {static_cast<uint64_t>(matrix.n_columns),
+                            static_cast<uint64_t>(matrix.n_rows)};
+  const uint64_t row_bytes = sizes[0] * sizeof(uint16_t);
+  const unsigned box[] = {kBoxColumns, static_cast<unsigned>(matrix.box_rows)};
+  const unsigned steps[] = {1, 1};
+  TensorMap map;
+  make_current();
+  const Result code =
+      api_.encode_tensor_map.call(&map, kTensorBf16, 2, const_cast<void*>(matrix.data), &sizes[0],
+                                  &row_bytes, &box[0], &steps[0], kTensorNotInterleaved,
+                                  kTensorSwizzle128, kTensorPromotionTo128, kTensorZerosOutside);
+  note(code);
+  if (code != kSuccess) return {};
+  return map;
 }
 
 Graph Device::capture(FunctionRef<void()> give_work) {

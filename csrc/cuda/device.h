@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -105,6 +106,15 @@ struct FreeMemory {
   size_t total = 0;
 };
 
+// A matrix of bf16 numbers in device memory, of which kernels copy tiles by a TensorMap: boxes of
+// box_rows rows and 64 columns, each row 128 bytes, as swizzled<128> (kernels/swizzle.h) has them.
+struct TiledMatrix {
+  const void* data;  // on 16 bytes
+  int n_rows;
+  int n_columns;  // a multiple of 8; rows lie one behind another
+  int box_rows;   // up to 256
+};
+
 class Device {
  public:
   // Starts the driver and a context on the GPU of this number. api must outlive the Device.
@@ -147,6 +157,9 @@ class Device {
     launch_kernel(launch.kernel, launch.grid, launch.threads, launch.shared_bytes, &launch.params,
                   sizeof(Params));
   }
+
+  // Nothing where the driver has no such function, or refuses.
+  std::optional<TensorMap> make_tensor_map(const TiledMatrix& matrix);
 
   // What `give_work` launches and copies, to be repeated as a whole: nothing runs yet. give_work
   // may neither allocate nor wait. Parameters and addresses are kept as they are now.

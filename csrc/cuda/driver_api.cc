@@ -44,7 +44,9 @@ DriverApi load_driver_api(const char* name) {
   DriverApi api;
   api.for_each([&]<typename... Args>(DriverFunction<Args...>& function) {
     function.call = reinterpret_cast<Result (*)(Args...)>(library.find(function.name));
-    const bool may_lack = function.name == std::string_view(api.get_parameter.name);
+    const std::string_view function_name = function.name;
+    const bool may_lack =
+        function_name == api.get_parameter.name || function_name == api.encode_tensor_map.name;
     if (function.call == nullptr && !may_lack) {
       throw Error(ErrorCode::kConfig,
                   std::string("the NVIDIA driver has no ") + function.name + ": update the driver");

@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <string>
 
+#include "cuda/kernels/tensor_map.h"
+
 namespace pb::cuda {
 
 using Result = int;              // CUresult
@@ -44,6 +46,13 @@ inline constexpr int kMostSharedBytesOfBlock = 97;
 inline constexpr int kFunctionMostThreads = 0;
 inline constexpr int kFunctionStaticSharedBytes = 1;
 inline constexpr int kFunctionDynamicSharedBytes = 8;
+
+// CU_TENSOR_MAP_*
+inline constexpr int kTensorBf16 = 9;
+inline constexpr int kTensorNotInterleaved = 0;
+inline constexpr int kTensorSwizzle128 = 3;
+inline constexpr int kTensorPromotionTo128 = 2;  // reads of L2 fetch 128 bytes
+inline constexpr int kTensorZerosOutside = 0;
 
 inline constexpr unsigned kStreamNonBlocking = 1;   // does not wait for the stream 0
 inline constexpr unsigned kEventDisableTiming = 2;  // such events cost least
@@ -104,6 +113,13 @@ struct DriverApi {
                  unsigned, StreamHandle, void**, void**>
       launch_kernel{"cuLaunchKernel"};
 
+  // Map; data type; rank; address; sizes, strides in bytes from the second dimension on, sizes of a
+  // box, strides of its elements; interleave, swizzle, promotion in L2, what is outside. Drivers
+  // before 12.0 lack it: it may be null.
+  DriverFunction<TensorMap*, int, unsigned, void*, const uint64_t*, const uint64_t*,
+                 const unsigned*, const unsigned*, int, int, int, int>
+      encode_tensor_map{"cuTensorMapEncodeTiled"};
+
   DriverFunction<StreamHandle, int> begin_capture{"cuStreamBeginCapture_v2"};
   DriverFunction<StreamHandle, GraphHandle*> end_capture{"cuStreamEndCapture"};
   DriverFunction<GraphExecHandle*, GraphHandle, unsigned long long> instantiate_graph{
@@ -143,9 +159,9 @@ void DriverApi::for_each(Visit visit) {
             create_stream, destroy_stream, synchronize_stream, query_stream, create_event,
             record_event, query_event, synchronize_event, destroy_event, load_module, unload_module,
             get_function, set_function_attribute, get_function_attribute, get_parameter,
-            launch_kernel, begin_capture, end_capture, instantiate_graph, launch_graph,
-            destroy_graph_exec, destroy_graph, error_name, error_text);
-  static_assert(sizeof(DriverApi) == 41 * sizeof(DriverFunction<>), "a function is left out");
+            launch_kernel, encode_tensor_map, begin_capture, end_capture, instantiate_graph,
+            launch_graph, destroy_graph_exec, destroy_graph, error_name, error_text);
+  static_assert(sizeof(DriverApi) == 42 * sizeof(DriverFunction<>), "a function is left out");
 }
 
 }  // namespace pb::cuda

@@ -76,32 +76,54 @@ constexpr GemmKernel kQ5KWgmma = wgmma<Q5KFormat>("gemm_q5_k_wgmma", DType::kQ5K
 constexpr GemmKernel kQ6KWgmma = wgmma<Q6KFormat>("gemm_q6_k_wgmma", DType::kQ6K);
 constexpr GemmKernel kMxfp4Wgmma = wgmma<Mxfp4Format>("gemm_mxfp4_wgmma", DType::kMxfp4);
 
+template <typename Format>
+constexpr GemmKernel tma(const char* name, DType weights) {
+  constexpr size_t kShared = kTmaSharedBytes<Format::kBits>;
+  static_assert(kShared <= kMostSharedBytesOfHopper);
+  return {.name = name,
+          .weights = weights,
+          .rows = kWgmmaTile,
+          .columns = kWgmmaTile,
+          .threads = Format::kBits == 16 ? kTmaThreads : kWgmmaThreads,
+          .shared_bytes = kShared,
+          .has_maps = true};
+}
+constexpr GemmKernel kBf16Tma = tma<Bf16Format>("gemm_bf16_tma", DType::kBF16);
+constexpr GemmKernel kInt8Tma = tma<Int8Format>("gemm_int8_tma", DType::kInt8);
+constexpr GemmKernel kInt4Tma = tma<Int4Format>("gemm_int4_tma", DType::kInt4);
+constexpr GemmKernel kInt4ZpTma = tma<Int4ZpFormat>("gemm_int4_zp_tma", DType::kInt4Zp);
+constexpr GemmKernel kQ4KTma = tma<Q4KFormat>("gemm_q4_k_tma", DType::kQ4K);
+constexpr GemmKernel kQ5KTma = tma<Q5KFormat>("gemm_q5_k_tma", DType::kQ5K);
+constexpr GemmKernel kQ6KTma = tma<Q6KFormat>("gemm_q6_k_tma", DType::kQ6K);
+constexpr GemmKernel kMxfp4Tma = tma<Mxfp4Format>("gemm_mxfp4_tma", DType::kMxfp4);
+
 // What there is for weights of a dtype.
 struct KernelsOfDType {
   std::span<const GemmKernel> all;
   const GemmKernel* wgmma;  // null: none
+  const GemmKernel* tma;    // likewise
   const char* gather;
 };
 KernelsOfDType kernels_for(DType weights) {
   switch (weights) {
     case DType::kBF16:
-      return {kBf16Kernels, &kBf16Wgmma, "gather_rows_bf16"};
+      return {kBf16Kernels, &kBf16Wgmma, &kBf16Tma, "gather_rows_bf16"};
     case DType::kInt8:
-      return {kInt8Kernels, &kInt8Wgmma, "gather_rows_int8"};
+      return {kInt8Kernels, &kInt8Wgmma, &kInt8Tma, "gather_rows_int8"};
     case DType::kInt4:
-      return {kInt4Kernels, &kInt4Wgmma, "gather_rows_int4"};
+      return {kInt4Kernels, &kInt4Wgmma, &kInt4Tma, "gather_rows_int4"};
     case DType::kInt4Zp:
-      return {kInt4ZpKernels, &kInt4ZpWgmma, "gather_rows_int4_zp"};
+      return {kInt4ZpKernels, &kInt4ZpWgmma, &kInt4ZpTma, "gather_rows_int4_zp"};
     case DType::kQ4K:
-      return {kQ4KKernels, &kQ4KWgmma, "gather_rows_q4_k"};
+      return {kQ4KKernels, &kQ4KWgmma, &kQ4KTma, "gather_rows_q4_k"};
     case DType::kQ5K:
-      return {kQ5KKernels, &kQ5KWgmma, "gather_rows_q5_k"};
+      return {kQ5KKernels, &kQ5KWgmma, &kQ5KTma, "gather_rows_q5_k"};
     case DType::kQ6K:
-      return {kQ6KKernels, &kQ6KWgmma, "gather_rows_q6_k"};
+      return {kQ6KKernels, &kQ6KWgmma, &kQ6KTma, "gather_rows_q6_k"};
     case DType::kMxfp4:
-      return {kMxfp4Kernels, &kMxfp4Wgmma, "gather_rows_mxfp4"};
+      return {kMxfp4Kernels, &kMxfp4Wgmma, &kMxfp4Tma, "gather_rows_mxfp4"};
     default:
-      return {kF32Kernels, nullptr, "gather_rows_f32"};
+      return {kF32Kernels, nullptr, nullptr, "gather_rows_f32"};
   }
 }
 
@@ -144,6 +166,8 @@ std::span<const GemmKernel> gemm_kernels(DType weights) { return kernels_for(wei
 
 const GemmKernel& wgmma_kernel(DType weights) { return *kernels_for(weights).wgmma; }
 
+const GemmKernel& tma_kernel(DType weights) { return *kernels_for(weights).tma; }
+
 GemmChoice choose_gemm(const GemmSizes& sizes, const GemmDevice& device) {
   std::span<const GemmKernel> kernels = gemm_kernels(sizes.weights);
   const int n_segments = n_segments_of(sizes);
@@ -159,7 +183,9 @@ GemmChoice choose_gemm(const GemmSizes& sizes, const GemmDevice& device) {
     kernels = kernels.subspan(first, end - first);
     if (is_few) n_blocks *= kFewBlocksPerSm;
   }
-  if (!is_few && is_for_wgmma(sizes, device)) return {&wgmma_kernel(sizes.weights), false};
+  if (!is_few && is_for_wgmma(sizes, device)) {
+    return {device.has_tma ? &tma_kernel(sizes.weights) : &wgmma_kernel(sizes.weights), false};
+  }
   const GemmKernel* whole = widest(kernels, sizes, 1, n_blocks);
   const bool fills = n_tiles_of(sizes, *whole) >= n_blocks;
   if (fills || n_segments == 1) return {whole, false};
@@ -214,6 +240,46 @@ GemmLaunches gemm_launches(const GemmSizes& sizes, const GemmChoice& choice,
                  .n_segments = static_cast<int>(n_segments),
                  .adds = adds}};
   return launches;
+}
+
+GemmTiles gemm_tiles(const GemmSizes& sizes, const GemmOperands& operands) {
+  const WeightLayout layout = weight_layout(sizes.n_out, sizes.n_in, sizes.weights);
+  return {.x = {.data = operands.x,
+                .n_rows = sizes.n_rows,
+                .n_columns = operands.x_stride,
+                .box_rows = kWgmmaTile},
+          .w = {.data = sizes.weights == DType::kBF16 ? operands.w.values : nullptr,
+                .n_rows = sizes.n_out,
+                .n_columns = layout.k_padded,
+                .box_rows = kWgmmaTile}};
+}
+
+Launch<TmaGemmParams> with_maps(const Launch<GemmParams>& product, const TensorMap& x,
+                                const TensorMap& w) {
+  return {product.kernel,
+          product.grid,
+          product.threads,
+          product.shared_bytes,
+          {.x = x, .w = w, .product = product.params}};
+}
+
+void launch_gemm(Device& device, const GemmSizes& sizes, GemmChoice choice,
+                 const GemmOperands& operands, Store store) {
+  std::optional<TensorMap> x;
+  std::optional<TensorMap> w = TensorMap{};
+  if (choice.kernel->has_maps) {
+    const GemmTiles tiles = gemm_tiles(sizes, operands);
+    x = device.make_tensor_map(tiles.x);
+    if (tiles.w.data != nullptr) w = device.make_tensor_map(tiles.w);
+    if (!x || !w) choice.kernel = &wgmma_kernel(sizes.weights);
+  }
+  const GemmLaunches launches = gemm_launches(sizes, choice, operands, store);
+  if (choice.kernel->has_maps) {
+    device.launch(with_maps(launches.product, *x, *w));
+  } else {
+    device.launch(launches.product);
+  }
+  if (launches.finish) device.launch(*launches.finish);
 }
 
 Launch<GatherParams> gather_launch(const WeightLayout& table, const WeightPointers& pointers,

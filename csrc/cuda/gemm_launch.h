@@ -7,6 +7,7 @@
 #include <span>
 
 #include "base/dtype.h"
+#include "cuda/device.h"
 #include "cuda/kernels/params_embed.h"
 #include "cuda/kernels/params_gemm.h"
 #include "cuda/launch.h"
@@ -30,7 +31,7 @@ struct GemmKernel {
   int columns;  // of a tile
   unsigned threads;
   size_t shared_bytes;
-  const char* experts = nullptr;  // the same for mixtures of experts (expert_launch.h); null: none
+  bool has_maps = false;  // takes TmaGemmParams: its tiles are copied by tensor maps
 };
 
 // Every kernel there is for weights of a dtype, those for the fewest rows first.
@@ -38,6 +39,10 @@ std::span<const GemmKernel> gemm_kernels(DType weights);
 
 // The kernel for many rows that only code for sm_90a has; weights: not kF32.
 const GemmKernel& wgmma_kernel(DType weights);
+
+// The same with tiles copied by tensor maps. Where there are none, wgmma_kernel() takes its place:
+// the bits are the same.
+const GemmKernel& tma_kernel(DType weights);
 
 struct GemmChoice {
   const GemmKernel* kernel;
@@ -48,6 +53,7 @@ struct GemmChoice {
 struct GemmDevice {
   int n_sms;
   bool has_wgmma = false;  // its architecture is sm_90a
+  bool has_tma = false;    // the same, and products may take tensor maps
 };
 GemmChoice choose_gemm(const GemmSizes& sizes, const GemmDevice& device);
 
@@ -56,12 +62,12 @@ size_t gemm_scratch_bytes(const GemmSizes& sizes, const GemmChoice& choice);
 
 // Device memory of a product.
 struct GemmOperands {
-  const void* x;  // (n_rows, x_stride) bf16; f32 with f32 weights; zero from n_in on
-  int x_stride;   // n_in rounded up to 16
-  WeightPointers w;
-  float* y;          // (n_rows, y_stride), of which the first n_out columns
-  float* scratch;    // gemm_scratch_bytes
-  int y_stride = 0;  // 0: n_out
+  const void* x = nullptr;  // (n_rows, x_stride) bf16; f32 with f32 weights; zero from n_in on
+  int x_stride = 0;         // n_in rounded up to 16
+  WeightPointers w = {};
+  float* y = nullptr;        // (n_rows, y_stride), of which the first n_out columns
+  float* scratch = nullptr;  // gemm_scratch_bytes
+  int y_stride = 0;          // 0: n_out
 };
 
 struct GemmLaunches {
@@ -71,6 +77,22 @@ struct GemmLaunches {
 
 GemmLaunches gemm_launches(const GemmSizes& sizes, const GemmChoice& choice,
                            const GemmOperands& operands, Store store);
+
+// What the maps of a kernel that has_maps are made of; w: null where it is not bf16.
+struct GemmTiles {
+  TiledMatrix x;
+  TiledMatrix w;
+};
+GemmTiles gemm_tiles(const GemmSizes& sizes, const GemmOperands& operands);
+
+// The launch of such a kernel, as gemm_launches gave it, with its maps.
+Launch<TmaGemmParams> with_maps(const Launch<GemmParams>& product, const TensorMap& x,
+                                const TensorMap& w);
+
+// Launches a product. One by tensor maps, which are made here, is by wgmma_kernel() where the
+// driver makes none.
+void launch_gemm(Device& device, const GemmSizes& sizes, GemmChoice choice,
+                 const GemmOperands& operands, Store store);
 
 // x[r] = table[ids[r]] * scale, or x[r] += table[ids[r]].  ids (n_rows), x (n_rows, n_in) f32, both
 // in device memory

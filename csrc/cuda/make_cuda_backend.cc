@@ -30,10 +30,15 @@ void check_machine() {
   }
 }
 
-// PYBATCHER_CUDA_GRAPHS=off has every kernel launched by itself, to see whether that changes a bit.
+bool is_off(const char* variable) {
+  const char* const value = std::getenv(variable);
+  return value != nullptr && std::string_view(value) == "off";
+}
+
+// PYBATCHER_CUDA_GRAPHS=off has every kernel launched by itself, PYBATCHER_CUDA_TMA=off has tiles
+// copied by cp.async, to see whether that changes a bit.
 cuda::CudaOptions options_of_environment() {
-  const char* const graphs = std::getenv("PYBATCHER_CUDA_GRAPHS");
-  return {.graphs = graphs == nullptr || std::string_view(graphs) != "off"};
+  return {.graphs = !is_off("PYBATCHER_CUDA_GRAPHS"), .tma = !is_off("PYBATCHER_CUDA_TMA")};
 }
 
 }  // namespace

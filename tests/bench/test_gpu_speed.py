@@ -56,6 +56,15 @@ def test_the_dense_rate_says_by_what_it_was_measured() -> None:
     assert found["dense_by"] == "torch.matmul"
     found = limits_of(native, [{"not_run": "no torch"}])
     assert (found["dense_tflop_s"], found["dense_by"]) == (6.0, "ours")
+    assert "tma_tflop_s" not in found
+
+
+def test_both_kernels_of_hopper_are_among_the_limits() -> None:
+    row = {"copy_gb_s": 3.0, "gemm_tflop_s": 5.0, "gemm": "ours", "wgmma_tflop_s": 7.0}
+    native = [row | {"tma_tflop_s": 8.0}, row | {"tma_tflop_s": 10.0}]
+    found = limits_of(native, [])
+    assert (found["wgmma_tflop_s"], found["tma_tflop_s"]) == (7.0, 9.0)
+    assert "tma_tflop_s" not in limits_of([native[0], row], [])  # maps were refused in one run
 
 
 def test_figures_are_collected_beside_those_of_transformers() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from emulated_engine import calls_of
 from numpy.typing import NDArray
 
 from pybatcher.engine import Engine
@@ -66,16 +67,25 @@ def test_transformers_says_the_same(path: Path) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["bf16", "int8", "int4"])
-def test_the_same_bits_under_any_schedule_and_without_wgmma(
+def test_the_same_bits_under_any_schedule_and_by_any_kernel(
     path: Path, dtype: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    before = calls_of("cuTensorMapEncodeTiled")
     engine = load(path, dtype)
     expected = logits_of(engine, N_PROMPT)
+    assert calls_of("cuTensorMapEncodeTiled") > before
     for chunk in (40, 7):  # 40 rows are wgmma's, 7 are not
         assert (logits_of(engine, chunk) == expected).all(), f"chunks of {chunk}"
     engine.close()
-    monkeypatch.setenv("PYBATCHER_EMULATED_ARCHITECTURE", "89")
-    engine = load(path, dtype)
-    assert engine.description()["cpu_target"] == "sm_89"
-    assert (logits_of(engine, N_PROMPT) == expected).all()
-    engine.close()
+    before = calls_of("cuTensorMapEncodeTiled")
+    for variable, value, target in (
+        ("PYBATCHER_CUDA_TMA", "off", "sm_90"),
+        ("PYBATCHER_EMULATED_ARCHITECTURE", "89", "sm_89"),
+    ):
+        monkeypatch.setenv(variable, value)
+        engine = load(path, dtype)
+        assert engine.description()["cpu_target"] == target
+        assert (logits_of(engine, N_PROMPT) == expected).all(), variable
+        engine.close()
+        monkeypatch.delenv(variable)
+        assert calls_of("cuTensorMapEncodeTiled") == before, variable

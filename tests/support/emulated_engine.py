@@ -35,3 +35,11 @@ def not_given_back() -> str:
     ask.restype = ctypes.c_char_p
     text: bytes = ask()
     return text.decode()
+
+
+def calls_of(function: str) -> int:
+    """How often this process has called a function of the emulated driver."""
+    ask = ctypes.CDLL(_core.__file__).emulated_gpu_calls_of
+    ask.argtypes = [ctypes.c_char_p]
+    n: int = ask(function.encode())
+    return n

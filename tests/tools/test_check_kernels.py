@@ -47,6 +47,17 @@ def test_what_is_beyond_a_budget_is_a_problem(monkeypatch: pytest.MonkeyPatch) -
     assert list(large.problems()) == ["uses 49153 bytes of static shared memory"]
 
 
+def test_products_that_wait_for_each_other_are_a_problem() -> None:
+    note = "warpgroup.wait is injected in around line 3 by compiler to allow use of registers"
+    said = f"ptxas info    : (C7517) {note} defined by GMMA in function 'few'\n"
+    many, few = parse(said + OUTPUT)
+    assert many.wgmma_note == ""
+    assert few.wgmma_note == f"{note} defined by GMMA"
+    assert f"has waits that ptxas added: {note} defined by GMMA" in few.problems()
+    said = "(C7510) products are serialized due to a call in the function 'many'\n"
+    assert parse(said + OUTPUT)[0].wgmma_note == "products are serialized due to a call"
+
+
 def test_kernels_are_checked_as_they_are_built() -> None:
     assert "-fmad=false" in nvcc_flags()
     build = (check_kernels.ROOT / "cmake" / "cuda_kernels.cmake").read_text()

@@ -171,4 +171,30 @@ void run_gemm_cases(Cases& cases) {
   run_single_tiles(cases);
 }
 
+// Tiles copied by tensor maps, and by cp.async.
+void run_tma_cases(Cases& cases) {
+  const DeviceArray<uint16_t> any(64);
+  const bool has_maps = test_device().make_tensor_map({any.get(), 1, 64, 1}).has_value();
+  for (const DType dtype : kWeights) {
+    if (dtype == DType::kF32) continue;
+    std::vector<Problem> problems = {
+        Problem::random({150, 141, 200, dtype}, true, 4),
+        scattered(Problem::random({130, 129, 520, dtype}, false, 4), 12)};
+    if (!cases.is_small()) problems.push_back(Problem::random({256, 384, 4104, dtype}, false, 4));
+    for (const Problem& p : problems) {
+      const std::string group = title(p.sizes, "tiles by maps and by cp.async");
+      const Product product(p);
+      for (const GemmKernel* kernel : {&cuda::wgmma_kernel(dtype), &cuda::tma_kernel(dtype)}) {
+        const GemmChoice choice{kernel, false};
+        const CaseInfo info{group + " by " + title(choice), group, true};
+        if (kernel->has_maps && !has_maps) {
+          cases.leave_out(info, "the driver makes no tensor maps");
+        } else {
+          run_wgmma_case(cases, info, [&] { return product.run(choice); });
+        }
+      }
+    }
+  }
+}
+
 }  // namespace pb::bench

@@ -95,6 +95,7 @@ int run(const Options& options) {
   bench::run_expert_cases(cases);
   bench::run_attention_cases(cases);
   bench::run_sampling_cases(cases);
+  bench::run_tma_cases(cases);
   if (cases.failed()) return 1;
   std::printf("{\"cases\": %d, \"not_launched\": %s}\n", cases.n_run(), not_launched().c_str());
   return 0;

@@ -9,44 +9,79 @@
 namespace pb::cuda {
 namespace {
 
+static_assert(kTileAlignment % kWgmmaAlignment == 0);
+constexpr int kWgmmaTileBytes = kWgmmaTile * kStageRowBytes;
+
+#ifdef PB_HAS_WGMMA
+
+// Tiles of x, copied by all threads of the block in the groups of cp.async that w's have.
+class CopiedX {
+ public:
+  __device__ __forceinline__ CopiedX(const GemmParams& p, SharedArrays& shared, int row)
+      : from_{static_cast<const unsigned char*>(p.x), p.n_rows, p.x_stride * 2},
+        row_(row),
+        stages_(take_tiles(shared, kGemmStages * kWgmmaTileBytes)) {}
+
+  // Issues the copy of stage i, which is tile `tile` of k.
+  __device__ __forceinline__ void copy(int i, int tile) const {
+    copy_rows<kStageRowBytes>(stage(i), kWgmmaTile, from_, row_, tile * kStageRowBytes,
+                              kWgmmaThreads);
+  }
+  __device__ __forceinline__ void wait(int) const {}  // cp_async_wait has
+  __device__ __forceinline__ unsigned char* stage(int i) const {
+    return stages_ + i % kGemmStages * kWgmmaTileBytes;
+  }
+
+ private:
+  ByteRows from_;
+  int row_;
+  unsigned char* stages_;
+};
+
+// Puts a thread's accumulators; row: the first of its warpgroup.
+__device__ __forceinline__ void put_accumulators(const GemmParams& p, int row, int column,
+                                                 const float (&sums)[64]) {
+  const int t = static_cast<int>(threadIdx.x) % 128;
+#pragma unroll
+  for (int i = 0; i < 64; i += 2) {
+    put_sums(p, row + t / 32 * 16 + t % 32 / 4 + i / 2 % 2 * 8, column + i / 4 * 8 + t % 4 * 2,
+             sums[i], sums[i + 1]);
+  }
+}
+
+// Issues the products of a stage: of 64 rows of x from a on, and the columns of w from b on.
+__device__ __forceinline__ void multiply_by_wgmma(float (&segment)[64], const unsigned char* a,
+                                                  const unsigned char* b) {
+  wgmma_fence(segment);
+#pragma unroll
+  for (int byte = 0; byte < kStageRowBytes; byte += 32) {
+    wgmma_m64n128k16(segment, wgmma_operand(a + byte), wgmma_operand(b + byte));
+  }
+  wgmma_commit();
+}
+
 // A block has kWgmmaTile rows and columns: two warpgroups of 64 rows each.
 // Grid: tiles of rows, tiles of columns, segments (one where sums go to y).
-// Tiles: PlainTiles or ExpandedTiles, of kWgmmaTile columns. row: the first of the block's tile.
-template <typename Tiles>
-__device__ __forceinline__ void gemm_wgmma(const GemmParams& p,
-                                           int row = row_of_block(kWgmmaTile)) {
-#ifdef PB_HAS_WGMMA
-  static_assert(kTileAlignment % kWgmmaAlignment == 0);
-  constexpr int kTileBytes = kWgmmaTile * kStageRowBytes;
-  SharedArrays shared;
-  unsigned char* const x_stages = take_tiles(shared, kGemmStages * kTileBytes);
+// Tiles: PlainTiles or ExpandedTiles, of kWgmmaTile columns. x: CopiedX, or MappedX of
+// gemm_tma.cuh. row: the first of the block's tile.
+template <typename Tiles, typename X>
+__device__ __forceinline__ void gemm_wgmma_tiles(const GemmParams& p, SharedArrays& shared,
+                                                 const X& x, int row) {
   const int column = static_cast<int>(blockIdx.y) * kWgmmaTile;
   const int group_row = static_cast<int>(threadIdx.x) / 128 * 64;
-
   const KTiles<kStepK> k(p);
-  const ByteRows x{static_cast<const unsigned char*>(p.x), p.n_rows, p.x_stride * 2};
-  const auto x_stage = [&](int i) { return x_stages + i % kGemmStages * kTileBytes; };
-  const auto copy_x = [&](int i) {
-    copy_rows<kStageRowBytes>(x_stage(i), kWgmmaTile, x, row, (k.first + i) * kStageRowBytes,
-                              kWgmmaThreads);
-  };
+  const auto copy_x = [&](int i) { x.copy(i, k.first + i); };
   Tiles w(p, shared, column);
 
   float sums[64];
   float segment[64] = {};
   w.start(k.first, k.end, copy_x);
   for (int i = 0; k.first + i < k.end; ++i) {
+    x.wait(i);
     cp_async_wait<kGemmStages - 2>();
     fence_for_async_proxy();
     __syncthreads();  // stage i is there for all, and nobody multiplies the one that is filled next
-    const unsigned char* const a = x_stage(i) + group_row * kStageRowBytes;
-    const unsigned char* const b = w.stage(i);
-    wgmma_fence(segment);
-#pragma unroll
-    for (int byte = 0; byte < kStageRowBytes; byte += 32) {
-      wgmma_m64n128k16(segment, wgmma_operand(a + byte), wgmma_operand(b + byte));
-    }
-    wgmma_commit();
+    multiply_by_wgmma(segment, x.stage(i) + group_row * kStageRowBytes, w.stage(i));
     if (k.first + i + kGemmStages - 1 < k.end) copy_x(i + kGemmStages - 1);
     w.advance(i, k.first, k.end);
     cp_async_commit();
@@ -56,13 +91,19 @@ __device__ __forceinline__ void gemm_wgmma(const GemmParams& p,
     }
   }
   cp_async_wait<0>();
+  put_accumulators(p, row + group_row, column, sums);
+}
 
-  const int t = static_cast<int>(threadIdx.x) % 128;
-#pragma unroll
-  for (int i = 0; i < 64; i += 2) {
-    put_sums(p, row + group_row + t / 32 * 16 + t % 32 / 4 + i / 2 % 2 * 8,
-             column + i / 4 * 8 + t % 4 * 2, sums[i], sums[i + 1]);
-  }
+#endif  // PB_HAS_WGMMA
+
+// The same with every tile copied by cp.async.
+template <typename Tiles>
+__device__ __forceinline__ void gemm_wgmma(const GemmParams& p,
+                                           int row = row_of_block(kWgmmaTile)) {
+#ifdef PB_HAS_WGMMA
+  SharedArrays shared;
+  const CopiedX x(p, shared, row);
+  gemm_wgmma_tiles<Tiles>(p, shared, x, row);
 #elif defined(__CUDA_ARCH__)
   __trap();  // no launch description names it here; an output that nobody writes would go unseen
 #endif

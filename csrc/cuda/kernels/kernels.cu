@@ -12,6 +12,7 @@
 #include "cuda/kernels/gemm_few.cuh"
 #include "cuda/kernels/gemm_finish.cuh"
 #include "cuda/kernels/gemm_quantised.cuh"
+#include "cuda/kernels/gemm_tma.cuh"
 #include "cuda/kernels/gemm_wgmma.cuh"
 #include "cuda/kernels/rope_store.cuh"
 #include "cuda/kernels/routing.cuh"

@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "cuda/kernels/tensor_map.h"
 #include "cuda/kernels/weight_formats.h"
 
 namespace pb::cuda {
@@ -32,6 +33,13 @@ struct GemmParams {
   int scale_stride;  // a multiple of 8: rows of scales begin on 16 bytes
   int y_stride;
   bool adds;  // y += instead of y =
+};
+
+// A product of which tiles are copied by maps: boxes of kWgmmaTile rows and kStepK numbers.
+struct TmaGemmParams {
+  TensorMap x;  // (n_rows, x_stride)
+  TensorMap w;  // (n_out, k_padded) of bf16 weights; of others not read
+  GemmParams product;
 };
 
 // y (=|+=) the sum of the segments + bias.
@@ -78,6 +86,20 @@ struct FewTile {
 // Those of sm_90a (gemm_wgmma.cuh), in the same stages.
 inline constexpr int kWgmmaTile = 128;  // rows, and columns
 inline constexpr int kWgmmaThreads = 256;
+
+// Those whose tiles are copied by tensor maps (gemm_tma.cuh). Of bf16 weights: a warpgroup
+// that has tiles copied, for only whole ones can hand registers on, and as many stages as the
+// shared memory of sm_90a takes of one block; accumulators leave no registers for a second one. Of
+// others: the stages of gemm.cuh, and between those of x and of w, which begin on
+// kTmaBarriersBytes, their barriers.
+inline constexpr int kTmaThreads = kWgmmaThreads + 128;
+inline constexpr int kTmaStages = 6;
+inline constexpr size_t kTmaBarriersBytes = 1024;
+inline constexpr size_t kMostSharedBytesOfHopper = size_t{227} << 10;
+template <int kBits>
+inline constexpr size_t kTmaSharedBytes =
+    kBits == 16 ? kTmaStages * (size_t{2} * kWgmmaTile * kStepK * 2 + 2 * sizeof(uint64_t))
+                : kGemmSharedBytes<kBits, kWgmmaTile, kWgmmaTile> + kTmaBarriersBytes;
 
 // The kernel of f32 weights (gemm_f32.cuh).
 inline constexpr int kF32Rows = 32;

@@ -78,6 +78,7 @@ CHECK_FUNCTION(get_function_attribute, cuFuncGetAttribute);
 CHECK_FUNCTION(get_parameter, cuFuncGetParamInfo);
 #endif
 CHECK_FUNCTION(launch_kernel, cuLaunchKernel);
+CHECK_FUNCTION(encode_tensor_map, cuTensorMapEncodeTiled);
 CHECK_FUNCTION(begin_capture, cuStreamBeginCapture);
 CHECK_FUNCTION(end_capture, cuStreamEndCapture);
 CHECK_FUNCTION(instantiate_graph, cuGraphInstantiate);
@@ -107,6 +108,13 @@ static_assert(ours::kMostSharedBytesOfBlock ==
 static_assert(ours::kFunctionMostThreads == CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK);
 static_assert(ours::kFunctionStaticSharedBytes == CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES);
 static_assert(ours::kFunctionDynamicSharedBytes == CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES);
+static_assert(sizeof(ours::TensorMap) == sizeof(CUtensorMap) &&
+              alignof(ours::TensorMap) == alignof(CUtensorMap));
+static_assert(ours::kTensorBf16 == CU_TENSOR_MAP_DATA_TYPE_BFLOAT16);
+static_assert(ours::kTensorNotInterleaved == CU_TENSOR_MAP_INTERLEAVE_NONE);
+static_assert(ours::kTensorSwizzle128 == CU_TENSOR_MAP_SWIZZLE_128B);
+static_assert(ours::kTensorPromotionTo128 == CU_TENSOR_MAP_L2_PROMOTION_L2_128B);
+static_assert(ours::kTensorZerosOutside == CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
 static_assert(ours::kStreamNonBlocking == CU_STREAM_NON_BLOCKING);
 static_assert(ours::kEventDisableTiming == CU_EVENT_DISABLE_TIMING);
 static_assert(ours::kCaptureThreadLocal == CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);

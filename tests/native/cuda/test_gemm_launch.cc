@@ -48,6 +48,27 @@ TEST(wgmma_is_taken_for_many_rows_where_it_is_there) {
   EXPECT_EQ(name({8, 151936, 4096, DType::kBF16}, kHopper), "gemm_bf16_few8");
 }
 
+TEST(maps_are_taken_where_the_gpu_has_them) {
+  constexpr GemmDevice kHopper{.n_sms = 132, .has_wgmma = true, .has_tma = true};
+  for (const DType dtype : kDTypes) {
+    const GemmSizes sizes{2048, 4096, 4096, dtype};
+    const GemmChoice choice = choose_gemm(sizes, kHopper);
+    EXPECT_EQ(choice.kernel->has_maps, dtype != DType::kF32);
+    if (dtype == DType::kF32) continue;
+    EXPECT_EQ(choice.kernel, &tma_kernel(dtype));
+    EXPECT(choice.kernel->shared_bytes <= kMostSharedBytesOfHopper);
+    EXPECT(!choose_gemm({128, 4096, 4096, dtype}, kHopper).kernel->has_maps);
+    // A map is of the rows of the pass, and of k as the weight is padded.
+    const int x = 0;
+    const GemmTiles tiles = gemm_tiles(
+        {70, 100, 40, dtype},
+        {.x = &x, .x_stride = 48, .w = {.values = &x}, .y = nullptr, .scratch = nullptr});
+    EXPECT(tiles.x.data == &x && tiles.x.n_rows == 70 && tiles.x.n_columns == 48);
+    EXPECT_EQ(tiles.w.data == nullptr, dtype != DType::kBF16);
+    EXPECT(tiles.w.n_rows == 100 && tiles.w.n_columns == 64);
+  }
+}
+
 TEST(every_dtype_has_kernels_of_its_own) {
   for (const DType dtype : kDTypes) {
     const std::string stem = std::string("gemm_") + dtype_name(dtype);
@@ -59,6 +80,7 @@ TEST(every_dtype_has_kernels_of_its_own) {
     EXPECT_EQ(std::string(gather.kernel), std::string("gather_rows_") + dtype_name(dtype));
     if (dtype == DType::kF32) continue;
     EXPECT_EQ(std::string(wgmma_kernel(dtype).name), stem + "_wgmma");
+    EXPECT_EQ(std::string(tma_kernel(dtype).name), stem + "_tma");
   }
 }
 

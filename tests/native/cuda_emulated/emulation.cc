@@ -53,3 +53,8 @@ extern "C" __attribute__((visibility("default"))) const char* emulated_gpu_not_g
   text = cuda_on_cpu::not_given_back();
   return text.c_str();
 }
+
+// For ctypes: see count_calls().
+extern "C" __attribute__((visibility("default"))) int emulated_gpu_calls_of(const char* function) {
+  return cuda_on_cpu::count_calls(function);
+}

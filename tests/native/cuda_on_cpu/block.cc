@@ -141,6 +141,7 @@ void start_thread(unsigned number) {
   t.copies_done = t.copy_groups_done = 0;
   t.needs_proxy_fence = false;
   t.wgmma_groups = t.wgmma_seen = 0;
+  t.waits_for = nullptr;
   t.context.asan_fake_stack = nullptr;
   t.context.start(t.stack, run_thread);
   make_ready(t.warp, 1u << t.lane);
@@ -152,7 +153,12 @@ std::string stuck_threads() {
   for (unsigned i = 0; i < m.n_threads; ++i) {
     const Thread& t = m.threads[i];
     if (t.state == State::kDone || (i > 0 && i % kWarp != 0)) continue;
-    who += " thread " + std::to_string(i) + " in " + text_of(t.where) + ";";
+    who += " thread " + std::to_string(i) + " in " + text_of(t.where);
+    if (t.waits_for != nullptr) {
+      who += " (" + std::to_string(t.waits_for->pending) + " arrivals and " +
+             std::to_string(t.waits_for->bytes) + " bytes are missing)";
+    }
+    who += ";";
   }
   return who;
 }
@@ -209,10 +215,14 @@ void run_block(uint64_t number) {
     group.n_done = 0;
     group.arrived = 0;
   }
+  forget_mbarriers();
   for (unsigned i = 0; i < m.n_threads; ++i) start_thread(i);
   run_threads();
   if (m.n_alive > 0 && m.error.empty()) {
     m.error = "block " + std::to_string(number) + ": nobody can go on:" + stuck_threads();
+  }
+  if (m.error.empty() && has_bulk_copies()) {
+    m.error = "block " + std::to_string(number) + ": ends with bulk copies that nobody waited for";
   }
   g_thread = nullptr;
 }

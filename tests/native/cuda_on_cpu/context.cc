@@ -17,6 +17,13 @@ void Stack::allocate(unsigned number) {
   top_ = bottom_ + kBytes - number * size_t{17} * 64 % (size_t{64} << 10);
 }
 
+void Stack::renew() {
+  if (mmap(bottom_, kBytes, PROT_READ | PROT_WRITE,
+           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) == MAP_FAILED) {
+    throw std::bad_alloc();
+  }
+}
+
 #ifdef CUDA_ON_CPU_HAS_UCONTEXT
 
 void Context::start(const Stack& stack, void (*entry)()) {

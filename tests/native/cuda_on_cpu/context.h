@@ -19,6 +19,9 @@ class Stack {
   // number: of the fiber. Stacks begin at places of different cache sets by it: fibers that take
   // turns would else throw each other's lines out of the cache.
   void allocate(unsigned number);
+  // Gives it new memory at the same place: what was there happened to nobody's frames. Only while
+  // no fiber is on it.
+  void renew();
   bool is_allocated() const { return bottom_ != nullptr; }
   unsigned char* bottom() const { return bottom_; }
   unsigned char* top() const { return top_; }

@@ -208,6 +208,7 @@ const DriverApi& emulated_driver() {
     add_memory_functions(table);
     add_stream_functions(table);
     add_kernel_functions(table);
+    add_tensor_map_functions(table);
     return table;
   }();
   return api;

@@ -1,5 +1,4 @@
 // Functions of the emulated driver: modules, kernels and graphs.
-#include <cstddef>
 #include <cstring>
 
 #include "emulated_state.h"
@@ -10,6 +9,11 @@ namespace {
 using namespace pb::cuda;
 
 constexpr int kUsualShared = 48 << 10;
+
+// As parameters may want to be aligned: a tensor map's are.
+struct alignas(64) AlignedBytes {
+  unsigned char bytes[64];
+};
 
 Result load_module(ModuleHandle* module, const void*) {
   CUDA_ON_CPU_ENTER("cuModuleLoadData");
@@ -77,9 +81,8 @@ Result launch_kernel(FunctionHandle function, unsigned grid_x, unsigned grid_y, 
     return kErrorInvalidValue;
   }
   const auto* const params = static_cast<const unsigned char*>(arguments[0]);
-  // Aligned as the struct may want to be.
-  auto copy = std::make_shared<std::vector<std::max_align_t>>(
-      (kernel.params_bytes + sizeof(std::max_align_t) - 1) / sizeof(std::max_align_t));
+  auto copy = std::make_shared<std::vector<AlignedBytes>>(
+      (kernel.params_bytes + sizeof(AlignedBytes) - 1) / sizeof(AlignedBytes));
   std::memcpy(copy->data(), params, kernel.params_bytes);
   return give(stream, [=, &kernel] { launch(kernel, grid, block, shared_bytes, copy->data()); });
 }

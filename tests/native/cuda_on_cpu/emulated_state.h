@@ -106,5 +106,6 @@ pb::cuda::Result destroy(Handles& handles, Handle handle) {
 void add_memory_functions(pb::cuda::DriverApi& table);
 void add_stream_functions(pb::cuda::DriverApi& table);
 void add_kernel_functions(pb::cuda::DriverApi& table);
+void add_tensor_map_functions(pb::cuda::DriverApi& table);
 
 }  // namespace cuda_on_cpu

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "cuda_types.h"
+#include "mbarrier.h"
 
 namespace cuda_on_cpu {
 
@@ -37,7 +38,7 @@ struct Options {
 Options& options();
 
 struct Counters {
-  uint64_t blocks, switches, mmas, wgmmas;
+  uint64_t blocks, switches, mmas, wgmmas, bulk_copies;
 };
 const Counters& counters();
 

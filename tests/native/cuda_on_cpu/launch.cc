@@ -95,7 +95,10 @@ void make_tsan_fibers([[maybe_unused]] bool anew) {
   for (unsigned i = 0; i < m.n_threads; ++i) {
     void*& fiber = m.threads[i].context.tsan_fiber;
     if (fiber != nullptr && !anew) continue;
-    if (fiber != nullptr) __tsan_destroy_fiber(fiber);
+    if (fiber != nullptr) {
+      __tsan_destroy_fiber(fiber);
+      m.threads[i].stack.renew();  // else its frames would race with those of the block before
+    }
     fiber = __tsan_create_fiber(0);
   }
 #endif

@@ -7,6 +7,7 @@
 
 #include "context.h"
 #include "emulator.h"
+#include "mbarrier.h"
 #include "mma.h"
 #include "sanitizers.h"
 #include "wgmma.h"
@@ -33,6 +34,7 @@ struct Thread : ThreadPlace {
   bool needs_proxy_fence = false;
   size_t wgmma_groups = 0;  // committed by this thread
   size_t wgmma_seen = 0;    // products that it has waited for
+  const Mbarrier* waits_for = nullptr;
 };
 
 // What the lanes of one mask bring to one operation. It is theirs until each has read the result:
@@ -74,6 +76,8 @@ struct Machine {
   std::vector<Thread> threads;
   std::unique_ptr<Warp[]> warps;
   std::vector<Warpgroup> warpgroups;
+  Mbarrier mbarriers[kMostMbarriers];
+  unsigned n_mbarriers = 0;
   unsigned n_threads = 0, n_warps = 0;
   unsigned n_alive = 0, n_at_block = 0;
   unsigned warps_ready = 0;  // warps with lanes that can go on

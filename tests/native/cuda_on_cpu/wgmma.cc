@@ -85,7 +85,10 @@ void multiply_product(const WgmmaProduct& product, float (&sums)[kWarpgroup][64]
 
 }  // namespace
 
-void proxy_fence() { current().needs_proxy_fence = false; }
+void proxy_fence() {
+  current().needs_proxy_fence = false;
+  fence_mbarriers();
+}
 
 void wgmma_m64n128k16(float (&d)[64], uint64_t a, uint64_t b, const WgmmaPart& part) {
   const Operands operands{d, {a, b}, part};

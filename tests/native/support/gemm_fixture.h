@@ -183,9 +183,10 @@ class Product {
         .y = y.get() + first,
         .scratch = scratch.get(),
         .y_stride = stride};
-    const auto launches = gemm_launches(sizes, choice, operands, store);
-    launch_one(launches.product);
-    if (launches.finish) launch_one(*launches.finish);
+    launched_kernels().insert(choice.kernel->name);
+    if (choice.splits_k) launched_kernels().insert("gemm_finish");
+    launch_gemm(test_device(), sizes, choice, operands, store);
+    test_device().finish();
   }
   // (n_rows, x_stride), zero in its padding; empty unless it is wanted.
   std::vector<float> rows_of(const Problem& p, bool is_wanted) const {

@@ -41,6 +41,21 @@ inline bool are_close(const std::vector<float>& got, const std::vector<double>& 
   return true;
 }
 
+// y (m, n) = x (m, k) w (n, k)^T.
+inline std::vector<double> product_of(const std::vector<__nv_bfloat16>& x,
+                                      const std::vector<__nv_bfloat16>& w, size_t m, size_t n,
+                                      size_t k) {
+  std::vector<double> y(m * n);
+  for (size_t i = 0; i < m; ++i) {
+    for (size_t j = 0; j < n; ++j) {
+      for (size_t l = 0; l < k; ++l) {
+        y[i * n + j] += double{__bfloat162float(x[i * k + l])} * __bfloat162float(w[j * k + l]);
+      }
+    }
+  }
+  return y;
+}
+
 inline const char* said_of(const PlantedBug& bug) {
 #if defined(__SANITIZE_ADDRESS__)
   return bug.asan;

@@ -33,19 +33,6 @@ constexpr PlantedBug kBugs[] = {
     {"blocks_in_order", kWrong, kWrong, kRace},
 };
 
-std::vector<double> product_of(const std::vector<__nv_bfloat16>& x,
-                               const std::vector<__nv_bfloat16>& w, size_t m, size_t n, size_t k) {
-  std::vector<double> y(m * n);
-  for (size_t i = 0; i < m; ++i) {
-    for (size_t j = 0; j < n; ++j) {
-      for (size_t l = 0; l < k; ++l) {
-        y[i * n + j] += double{__bfloat162float(x[i * k + l])} * __bfloat162float(w[j * k + l]);
-      }
-    }
-  }
-  return y;
-}
-
 bool gemm_is_right(const std::string& kernel, Numbers& numbers) {
   const int m = 50;
   const int k = 192;
