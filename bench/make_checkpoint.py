@@ -31,18 +31,25 @@ def tensor_shapes(config: dict[str, Any]) -> Iterator[tuple[str, tuple[int, ...]
     if config["model_type"] == "gpt2":
         yield from _gpt2_tensor_shapes(config)
         return
-    hidden, intermediate = config["hidden_size"], config["intermediate_size"]
+    hidden = config["hidden_size"]
     q_size = config["num_attention_heads"] * config["head_dim"]
     kv_size = config["num_key_value_heads"] * config["head_dim"]
     yield "model.embed_tokens.weight", (config["vocab_size"], hidden)
     for i in range(config["num_hidden_layers"]):
         layer = f"model.layers.{i}."
         yield layer + "input_layernorm.weight", (hidden,)
-        for name, size in (("q", q_size), ("k", kv_size), ("v", kv_size)):
+        if config.get("layer_types", [""] * (i + 1))[i] == "linear_attention":
+            yield from _recurrent_shapes(config, f"{layer}linear_attn.")
+            yield layer + "post_attention_layernorm.weight", (hidden,)
+            yield from _mlp_shapes(config, f"{layer}mlp.")
+            continue
+        has_gate = config["model_type"] == "qwen3_5_text"
+        rows_of_q = q_size * 2 if has_gate else q_size
+        for name, size in (("q", rows_of_q), ("k", kv_size), ("v", kv_size)):
             yield f"{layer}self_attn.{name}_proj.weight", (size, hidden)
             if config["model_type"] == "qwen2":
                 yield f"{layer}self_attn.{name}_proj.bias", (size,)
-        if config["model_type"] in ("gemma3_text", "qwen3_moe"):
+        if config["model_type"] in ("gemma3_text", "qwen3_moe", "qwen3_5_text"):
             for name in ("q_norm", "k_norm"):
                 yield f"{layer}self_attn.{name}.weight", (config["head_dim"],)
         yield layer + "self_attn.o_proj.weight", (hidden, q_size)
@@ -53,12 +60,32 @@ def tensor_shapes(config: dict[str, Any]) -> Iterator[tuple[str, tuple[int, ...]
         if config["model_type"] == "qwen3_moe":
             yield from _expert_shapes(config, f"{layer}mlp.")
             continue
-        yield layer + "mlp.gate_proj.weight", (intermediate, hidden)
-        yield layer + "mlp.up_proj.weight", (intermediate, hidden)
-        yield layer + "mlp.down_proj.weight", (hidden, intermediate)
+        yield from _mlp_shapes(config, f"{layer}mlp.")
     yield "model.norm.weight", (hidden,)
     if not config["tie_word_embeddings"]:
         yield "lm_head.weight", (config["vocab_size"], hidden)
+
+
+def _mlp_shapes(config: dict[str, Any], prefix: str) -> Iterator[tuple[str, tuple[int, ...]]]:
+    hidden, intermediate = config["hidden_size"], config["intermediate_size"]
+    yield f"{prefix}gate_proj.weight", (intermediate, hidden)
+    yield f"{prefix}up_proj.weight", (intermediate, hidden)
+    yield f"{prefix}down_proj.weight", (hidden, intermediate)
+
+
+def _recurrent_shapes(config: dict[str, Any], prefix: str) -> Iterator[tuple[str, tuple[int, ...]]]:
+    hidden, n_heads = config["hidden_size"], config["linear_num_value_heads"]
+    keys = config["linear_num_key_heads"] * config["linear_key_head_dim"]
+    values = n_heads * config["linear_value_head_dim"]
+    yield f"{prefix}in_proj_qkv.weight", (2 * keys + values, hidden)
+    yield f"{prefix}in_proj_z.weight", (values, hidden)
+    yield f"{prefix}in_proj_b.weight", (n_heads, hidden)
+    yield f"{prefix}in_proj_a.weight", (n_heads, hidden)
+    yield f"{prefix}conv1d.weight", (2 * keys + values, 1, config["linear_conv_kernel_dim"])
+    yield f"{prefix}A_log", (n_heads,)
+    yield f"{prefix}dt_bias", (n_heads,)
+    yield f"{prefix}norm.weight", (config["linear_value_head_dim"],)
+    yield f"{prefix}out_proj.weight", (hidden, values)
 
 
 def _expert_shapes(config: dict[str, Any], prefix: str) -> Iterator[tuple[str, tuple[int, ...]]]:
@@ -115,12 +142,14 @@ def write_safetensors(path: Path, config: dict[str, Any], seed: int) -> None:
     encoded = json.dumps(header).encode()
     encoded += b" " * (-len(encoded) % 8)
     rng = np.random.Generator(np.random.SFC64(seed))
-    adds_one = config["model_type"] == "gemma3_text"  # to the scales of its norms, as it computes
+    # To the scales of its norms, as it computes: but for those of recurrent layers.
+    adds_one = config["model_type"] in ("gemma3_text", "qwen3_5_text")
     with path.open("wb") as file:
         file.write(len(encoded).to_bytes(8, "little") + encoded)
         for name, shape in tensor_shapes(config):
             left = int(np.prod(shape))
-            mean = 1.0 if is_norm_weight(name) and not adds_one else 0.0
+            is_about_one = is_norm_weight(name) and (not adds_one or "linear_attn" in name)
+            mean = 1.0 if is_about_one else 0.0
             while left:
                 count = min(left, CHUNK)
                 file.write(random_bf16(rng, count, mean).tobytes())

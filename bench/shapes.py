@@ -106,6 +106,32 @@ SHAPES: dict[str, dict[str, Any]] = {
         "rope_theta": 1_000_000.0,
         "use_sliding_window": False,
     },
+    "qwen3.5-0.8b": _COMMON
+    | {
+        "architectures": ["Qwen3_5ForCausalLM"],
+        "model_type": "qwen3_5_text",
+        "vocab_size": 248_320,
+        "hidden_size": 1024,
+        "intermediate_size": 3584,
+        "num_hidden_layers": 24,
+        "num_attention_heads": 8,
+        "num_key_value_heads": 2,
+        "head_dim": 256,
+        "rms_norm_eps": 1e-6,
+        "max_position_embeddings": 262_144,
+        "layer_types": [*["linear_attention"] * 3, "full_attention"] * 6,
+        "linear_conv_kernel_dim": 4,
+        "linear_key_head_dim": 128,
+        "linear_value_head_dim": 128,
+        "linear_num_key_heads": 16,
+        "linear_num_value_heads": 16,
+        "rope_parameters": {
+            "rope_type": "default",
+            "rope_theta": 10_000_000.0,
+            "partial_rotary_factor": 0.25,
+            "mrope_section": [11, 11, 10],
+        },
+    },
     "smollm2-135m": _COMMON
     | {
         "architectures": ["LlamaForCausalLM"],

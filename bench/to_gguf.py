@@ -51,7 +51,18 @@ GEMMA_NAMES = {
     "pre_feedforward_layernorm": "ffn_norm",
     "post_feedforward_layernorm": "post_ffw_norm",
 }
-ARCHITECTURES = {"gemma3_text": "gemma3", "qwen3_moe": "qwen3moe"}
+QWEN35_NAMES = {
+    "post_attention_layernorm": "post_attention_norm",
+    "linear_attn.in_proj_qkv": "attn_qkv",
+    "linear_attn.in_proj_z": "attn_gate",
+    "linear_attn.in_proj_b": "ssm_beta",
+    "linear_attn.in_proj_a": "ssm_alpha",
+    "linear_attn.conv1d": "ssm_conv1d",
+    "linear_attn.norm": "ssm_norm",
+    "linear_attn.out_proj": "ssm_out",
+}
+OWN_NAMES = {"gemma3_text": GEMMA_NAMES, "qwen3_5_text": QWEN35_NAMES}
+ARCHITECTURES = {"gemma3_text": "gemma3", "qwen3_moe": "qwen3moe", "qwen3_5_text": "qwen35"}
 """llama.cpp's names, where they are not those of config.json."""
 
 
@@ -63,7 +74,9 @@ def gguf_name(name: str, model_type: str) -> str:
     if stem == "norm":
         return f"output_norm.{kind}"
     _, layer, part = stem.split(".", 2)
-    names = NAMES | GEMMA_NAMES if model_type == "gemma3_text" else NAMES
+    if part == "linear_attn":
+        return f"blk.{layer}." + {"A_log": "ssm_a", "dt_bias": "ssm_dt.bias"}[kind]
+    names = NAMES | OWN_NAMES.get(model_type, {})
     return f"blk.{layer}.{names[part]}.{kind}"
 
 
@@ -122,8 +135,11 @@ def write_metadata(writer: gguf.GGUFWriter, config: dict[str, Any]) -> None:
     writer.add_feed_forward_length(config["intermediate_size"])
     writer.add_head_count(config["num_attention_heads"])
     writer.add_head_count_kv(config["num_key_value_heads"])
-    writer.add_rope_dimension_count(config["head_dim"])
-    if config["model_type"] in ("gemma3_text", "qwen3_moe"):
+    rope = config.get("rope_parameters", config)
+    writer.add_rope_dimension_count(
+        int(config["head_dim"] * rope.get("partial_rotary_factor", 1.0))
+    )
+    if config["model_type"] in ("gemma3_text", "qwen3_moe", "qwen3_5_text"):
         writer.add_key_length(config["head_dim"])
         writer.add_value_length(config["head_dim"])
     if config["model_type"] == "gemma3_text":
@@ -132,10 +148,26 @@ def write_metadata(writer: gguf.GGUFWriter, config: dict[str, Any]) -> None:
         writer.add_expert_count(config["num_experts"])
         writer.add_expert_used_count(config["num_experts_per_tok"])
         writer.add_expert_feed_forward_length(config["moe_intermediate_size"])
-    writer.add_rope_freq_base(config.get("rope_parameters", config)["rope_theta"])
+    if config["model_type"] == "qwen3_5_text":
+        write_recurrent_layers(writer, config)
+    writer.add_rope_freq_base(rope["rope_theta"])
     writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
     writer.add_vocab_size(config["vocab_size"])
     writer.add_file_type(gguf.LlamaFileType.MOSTLY_BF16)
+
+
+def write_recurrent_layers(writer: gguf.GGUFWriter, config: dict[str, Any]) -> None:
+    n_heads = config["linear_num_value_heads"]
+    if n_heads != config["linear_num_key_heads"]:
+        raise ValueError("value heads that share a key head would have to be put in turn")
+    writer.add_ssm_conv_kernel(config["linear_conv_kernel_dim"])
+    writer.add_ssm_state_size(config["linear_key_head_dim"])
+    writer.add_ssm_group_count(n_heads)
+    writer.add_ssm_time_step_rank(n_heads)
+    writer.add_ssm_inner_size(n_heads * config["linear_value_head_dim"])
+    recurrent = [kind == "linear_attention" for kind in config["layer_types"]]
+    writer.add_array("qwen35.attention.recurrent_layers", recurrent)
+    writer.add_rope_dimension_sections([*config["rope_parameters"]["mrope_section"], 0])
 
 
 def write_vocabulary(writer: gguf.GGUFWriter, directory: Path, config: dict[str, Any]) -> None:
@@ -188,10 +220,15 @@ def to_gguf(directory: Path) -> Path:
     tensors = read_tensors(directory / "model.safetensors")
     for name, tensor in with_stacked_experts(tensors, config.get("num_experts", 0)):
         part = name.split(".")[-2]
-        if tensor.ndim == 1 or name.endswith("mlp.gate.weight"):  # llama.cpp has these in f32
+        tensor = tensor[:, 0] if tensor.ndim == 3 else tensor  # the weights of a convolution
+        in_f32 = name.endswith(("mlp.gate.weight", "conv1d.weight"))  # llama.cpp has these in f32
+        if tensor.ndim == 1 or in_f32:
             numbers = (tensor.astype(np.uint32) << 16).view(np.float32)
-            if kind == "gemma3_text":
+            adds_one = kind in ("gemma3_text", "qwen3_5_text")
+            if adds_one and name.endswith("norm.weight") and "linear_attn" not in name:
                 numbers = numbers + np.float32(1.0)
+            if name.endswith("A_log"):
+                numbers = -np.exp(numbers)
             writer.add_tensor(gguf_name(name, kind), numbers)
             continue
         if kind == "llama" and part in heads:

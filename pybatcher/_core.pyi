@@ -239,6 +239,9 @@ class Engine:
     def kv_most_appendable_blocks(self) -> int:
         """`kv_appendable_blocks` of an engine without sequences."""
     @property
+    def takes_drafts(self) -> bool:
+        """Whether steps may have drafts: a model with recurrent layers takes none."""
+    @property
     def used_sequences(self) -> int:
         """Number of sequence ids in use. Never waits for a call."""
     @property

@@ -42,7 +42,7 @@ from .loading.cores import Cores
 from .loading.cuda import CudaDevice, CudaInfo
 from .loading.weights_cache import cache_for
 from .params import SamplingParams
-from .params.config import CachePlace, ContextSize, EngineConfig
+from .params.config import BlockSize, CachePlace, ContextSize, EngineConfig
 from .scheduling.plan import SampledToken, StepEntry, StepPlan, StepResult
 from .text.grammars import FormJob, OutputMatcher, StepMasks, after_step, before_step
 
@@ -56,6 +56,7 @@ _NOT_ON_HARDWARE = (
     "device 'cuda' is tested on an emulator and has not been verified on hardware: compare its "
     "tokens with those of device='cpu' before you rely on them"
 )
+_BLOCK_SIZE, _BLOCK_SIZE_OF_STATES = 32, 128
 
 
 class Engine(_core.Engine):
@@ -86,7 +87,7 @@ class Engine(_core.Engine):
         n_parallel: int = 8,
         n_ubatch: int = 512,
         n_threads: int = 0,
-        block_size: int = 32,
+        block_size: BlockSize = "auto",
         weights_cache: CachePlace = "auto",
         progress: Progress | None = None,
     ) -> Self:
@@ -140,7 +141,7 @@ class Engine(_core.Engine):
                 n_parallel=config.n_parallel,
                 n_ubatch=config.n_ubatch,
                 n_threads=config.n_threads,
-                block_size=config.block_size,
+                block_size=_block_size(model, config),
                 mapped={name for name, tensor in model.tensors.items() if tensor.mapped},
                 kept=kept,
                 weights_cache=cache_for(model, config.weights_cache),
@@ -299,6 +300,12 @@ class Engine(_core.Engine):
         finally:
             filled.result()
         return _with_forms(result, jobs)
+
+
+def _block_size(model: LoadedModel, config: EngineConfig) -> int:
+    if config.block_size != "auto":
+        return config.block_size
+    return _BLOCK_SIZE if model.config.delta is None else _BLOCK_SIZE_OF_STATES
 
 
 def _prepared(model: LoadedModel, config: EngineConfig) -> tuple[str, dict[str, Any], set[str]]:

@@ -124,12 +124,16 @@ py::dict description(const PyEngine& self) {
   d["weight_bytes"] = facts.weight_bytes;
   d["n_ctx"] = facts.options.n_ctx;
   d["kv_bytes"] = facts.kv_bytes;
-  py::list windows;
+  py::list windows, states;
   for (const LayerGroup& group : facts.layer_groups) {
-    if (group.window > 0)
+    if (group.is_state) {
+      states.append(py::make_tuple(group.n_layers, group.n_blocks));
+    } else if (group.window > 0) {
       windows.append(py::make_tuple(group.window, group.n_layers, group.n_blocks));
+    }
   }
   d["kv_windows"] = windows;
+  d["kv_states"] = states;
   d["weights_cache"] = facts.weights_cache.state;
   return d;
 }
@@ -251,6 +255,9 @@ void bind_facts(py::class_<PyEngine>& engine) {
        [](const PyEngine& e) { return e.guarded.counters().kv_appendable_blocks; });
   fact(engine, "kv_most_appendable_blocks", "kv_appendable_blocks of an engine without sequences.",
        [](const PyEngine& e) { return e.facts.kv_most_appendable_blocks; });
+  fact(engine, "takes_drafts",
+       "Whether steps may have drafts: a model with recurrent layers takes none.",
+       [](const PyEngine& e) { return e.facts.takes_drafts; });
   fact(engine, "progress",
        "A count that grows while a call computes, with every layer and every draw. Never waits for "
        "a "

@@ -234,6 +234,22 @@ MoeConfig to_moe_config(const py::object& value) {
           .in_layer = field<std::vector<bool>>(fields, "in_layer")};
 }
 
+void to_delta(const py::object& value, ModelConfig& config) {
+  if (value.is_none()) return;
+  if (!py::isinstance<py::dict>(value)) {
+    refuse(std::string("config.delta is of type ") + Py_TYPE(value.ptr())->tp_name +
+           "; it must be a dict or None");
+  }
+  const auto fields = py::reinterpret_borrow<py::dict>(value);
+  config.delta = {.n_key_heads = field<int>(fields, "n_key_heads"),
+                  .n_value_heads = field<int>(fields, "n_value_heads"),
+                  .key_dim = field<int>(fields, "key_dim"),
+                  .value_dim = field<int>(fields, "value_dim"),
+                  .conv_size = field<int>(fields, "conv_size"),
+                  .in_turn = field<bool>(fields, "in_turn")};
+  config.delta_layers = field<std::vector<bool>>(fields, "in_layer");
+}
+
 }  // namespace
 
 ModelConfig to_model_config(const py::dict& fields) {
@@ -288,6 +304,8 @@ ModelConfig to_model_config(const py::dict& fields) {
   c.layer_scales = field<bool>(fields, "layer_scales");
   c.layer_input_size = field<int>(fields, "layer_input_size");
   c.layer_input_scale = field<float>(fields, "layer_input_scale");
+  c.attention_gate = field<bool>(fields, "attention_gate");
+  to_delta(field<py::object>(fields, "delta"), c);
   return c;
 }
 

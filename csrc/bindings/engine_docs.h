@@ -155,8 +155,9 @@ inline constexpr const char* kClose =
 
 inline constexpr const char* kDescription =
     R"(Return what runs: dtype (of most weights), dtypes (of all matrices), kv_dtype, device, cpu_target, n_threads, weight_bytes, n_ctx,
-kv_bytes, kv_windows, and weights_cache: "off", "written", "mapped", "copied" (found, but small pages) or "failed".
+kv_bytes, kv_windows, kv_states, and weights_cache: "off", "written", "mapped", "copied" (found, but small pages) or "failed".
 kv_windows: (window, number of layers, number of KV blocks) of each group of layers that gives
-back KV that has left its window.)";
+back KV that has left its window. kv_states: (number of layers, number of states) of the recurrent
+layers, if there are any.)";
 
 }  // namespace pb::bindings::docs

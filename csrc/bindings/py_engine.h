@@ -20,6 +20,7 @@ struct EngineFacts {
         max_sequence_length(engine.max_sequence_length()),
         kv_total_blocks(engine.kv().total_blocks()),
         kv_most_appendable_blocks(engine.kv().most_appendable_blocks()),
+        takes_drafts(engine.takes_drafts()),
         layer_groups(engine.layer_groups().groups),
         device(engine.backend().device()),
         target(engine.backend().target()),
@@ -35,6 +36,7 @@ struct EngineFacts {
   int max_sequence_length;
   int kv_total_blocks;
   int kv_most_appendable_blocks;
+  bool takes_drafts;
   std::vector<LayerGroup> layer_groups;
   std::string device;
   std::string target;

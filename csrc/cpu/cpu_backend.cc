@@ -62,6 +62,7 @@ CpuBackend::CpuBackend(int n_threads, const Kernels& kernels)
       attention_(kernels, pool_),
       experts_(*this),
       encoders_(*this),
+      recurrent_(*this),
       scratch_bytes_(largest_scratch(kernels)),
       scratch_(scratch_bytes_ * n_threads) {}
 

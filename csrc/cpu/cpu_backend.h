@@ -12,6 +12,7 @@
 #include "cpu/encoders.h"
 #include "cpu/experts.h"
 #include "cpu/kernels.h"
+#include "cpu/recurrent.h"
 #include "ops/backend.h"
 #include "sampling/sampler.h"
 
@@ -71,6 +72,7 @@ class CpuBackend final : public Backend {
   void download(const Buffer& from, std::span<std::byte> to) override;
   ExpertOperations* experts() override { return &experts_; }
   EncoderOperations* encoders() override { return &encoders_; }
+  RecurrentOperations* recurrent() override { return &recurrent_; }
   void copy_block(KvStorage& kv, int from, int to) override;
 
   void finish(Heartbeat&) override {}  // every operation is done when it returns
@@ -79,6 +81,7 @@ class CpuBackend final : public Backend {
  private:
   friend class CpuExperts;
   friend class CpuEncoders;
+  friend class CpuRecurrent;
   static constexpr int64_t kWorthThreads = 32768;  // work below which threads are not woken
   static constexpr int kItemsPerThread = 4;        // what a loop is cut into at least, for balance
 
@@ -101,6 +104,7 @@ class CpuBackend final : public Backend {
   AttentionRunner attention_;
   CpuExperts experts_;
   CpuEncoders encoders_;
+  CpuRecurrent recurrent_;
   size_t scratch_bytes_;    // of a thread
   AlignedBuffer scratch_;   // (threads, scratch_bytes_)
   AlignedBuffer attended_;  // (max_rows, n_heads * head_dim) f32, where heads are no whole groups

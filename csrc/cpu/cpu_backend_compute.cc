@@ -217,6 +217,7 @@ void CpuBackend::attention(const Buffer& qkv, const AttentionLayer& layer, const
 ActivationKernel CpuBackend::activation(Activation kind) const {
   return kind == Activation::kSilu       ? kernels_.silu
          : kind == Activation::kGeluTanh ? kernels_.gelu_tanh
+         : kind == Activation::kSigmoid  ? kernels_.sigmoid
                                          : kernels_.gelu;
 }
 

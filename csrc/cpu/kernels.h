@@ -145,6 +145,43 @@ struct TilesPerCall {
   int of_many_rows;  // which write more than they read
 };
 
+// Neighbouring rows of a sequence in one KV block, for a key head of the gated delta rule and the
+// value heads that go with it (ops/recurrent.h), which are head_step apart in columns and states. A
+// state is (key_dim, value_dim); `history` are the channels' inputs of the conv_size - 1 rows
+// before the first.
+struct DeltaArgs {
+  int n_rows = 0;
+  int n_heads = 0;    // of values
+  int head_step = 1;  // from one of them to the next
+  int key_dim = 0;
+  int value_dim = 0;
+  int conv_size = 0;
+  const float* x = nullptr;  // the first row's, x_stride from row to row
+  int64_t x_stride = 0;
+  int q = 0;                           // first columns of x, and channels:
+  int k = 0;                           // (key_dim)
+  int v = 0;                           // of the first head, (value_dim)
+  int z = 0;                           // likewise, and no channels
+  const float* convolution = nullptr;  // (conv_size, n_channels)
+  int n_channels = 0;                  // of all heads
+  const float* gates = nullptr;        // (n_rows, n_heads, 2): what S, and what v - S^T k, is
+                                       // multiplied by
+  const float* norm_weight = nullptr;  // (value_dim)
+  float norm_eps = 0.0f;
+  const float* state_from = nullptr;    // of the first head; null: all zeros; or state_to
+  const float* history_from = nullptr;  // (conv_size - 1, n_channels); null: zeros; or history_to
+  float* state_to = nullptr;
+  float* history_to = nullptr;
+  float* y = nullptr;  // the first row's values of the first head, y_stride from row to row
+  int64_t y_stride = 0;
+};
+
+// Rows that a call of delta_rule takes at most, and floats of its scratch.
+inline constexpr int kDeltaRows = 16;
+constexpr int delta_scratch(int key_dim, int n_values) {
+  return kDeltaRows * (2 * key_dim + n_values);
+}
+
 // The matrix product of one dtype of weights.
 struct ProductKernel {
   TileLayout tile;
@@ -187,6 +224,7 @@ struct Kernels {
   ActivationKernel silu;
   ActivationKernel gelu_tanh;
   ActivationKernel gelu;
+  ActivationKernel sigmoid;
   // out[begin:end) = g sigmoid(alpha g) (u + 1), g = min(gate, limit), u = up between -limit and
   // limit; begin starts a group.
   void (*clamped_swiglu)(const float* gate, const float* up, float alpha, float limit,
@@ -214,6 +252,9 @@ struct Kernels {
   // whole groups.
   void (*finish_attention)(const KvLayout&, const SoftmaxState&, int i, const RowOut& out,
                            int begin);
+
+  // scratch: (delta_scratch(key_dim, n_heads * value_dim)).
+  void (*delta_rule)(const DeltaArgs&, float* scratch);
 
   // logits[begin:end) *= scale, then softcap * tanh(logits / softcap) unless softcap is 0; begin
   // is a multiple of 16.

@@ -20,8 +20,13 @@ const ModelConfig& checked(const ModelConfig& config, const EngineOptions& optio
   throw Error(ErrorCode::kInvalidRequest, message);
 }
 
-void check_draft(const StepEntry& entry) {
+void check_draft(const StepEntry& entry, bool takes_drafts) {
   const auto n_tokens = static_cast<int64_t>(entry.tokens.size());
+  if (!takes_drafts && entry.n_draft != 0) {
+    refuse("n_draft of sequence " + std::to_string(entry.seq_id) + " is " +
+           std::to_string(entry.n_draft) +
+           "; it must be 0: the model's recurrent layers cannot go back to before a token");
+  }
   const int64_t most = entry.wants_logits ? n_tokens - 1 : 0;
   if (entry.n_draft < 0 || entry.n_draft > most) {
     refuse("n_draft of sequence " + std::to_string(entry.seq_id) + " is " +
@@ -105,8 +110,14 @@ ForwardLimits Engine::forward_limits() const {
           .n_positions = max_positions(),
           .n_sequences = options_.n_parallel,
           .block_size = options_.block_size,
-          .storages = group_layers(n_blocks_).storages,
+          .storages = storages_of_attention(),
           .kv_dtype = options_.kv_dtype};
+}
+
+std::vector<LayerStorage> Engine::storages_of_attention() const {
+  std::vector<LayerStorage> storages = group_layers(n_blocks_).storages;
+  if (storages.back().state_size > 0) storages.pop_back();
+  return storages;
 }
 
 // The windows of an encoder give nothing back: what they have passed is needed until the pass ends,
@@ -115,6 +126,10 @@ LayerGroups Engine::group_layers(int n_blocks) const {
   std::vector<LayerKv> layers;
   for (int layer = 0; layer < config_.n_layers; ++layer) {
     const LayerShape shape = config_.shape(layer);
+    if (config_.is_recurrent(layer)) {
+      layers.push_back({.state_size = config_.delta.state_size()});
+      continue;
+    }
     const int window = config_.causal ? config_.sliding_windows[static_cast<size_t>(layer)] : 0;
     layers.push_back({.window = window,
                       .shape = {shape.n_kv_heads, shape.head_dim},
@@ -129,8 +144,11 @@ LayerGroups Engine::group_layers(int n_blocks) const {
 
 KvStorage Engine::make_kv(const LayerStorage& storage, int n_blocks) {
   KvStorage made =
-      backend_->make_kv(n_blocks, options_.block_size, storage.n_layers, storage.shape.n_heads,
-                        storage.shape.head_dim, options_.kv_dtype);
+      storage.state_size > 0
+          ? backend_->recurrent()->make_states(n_blocks, storage.n_layers, config_.delta)
+          : backend_->make_kv(n_blocks, options_.block_size, storage.n_layers,
+                              storage.shape.n_heads, storage.shape.head_dim, options_.kv_dtype);
+  made.block_size = options_.block_size;
   made.group = storage.group;
   return made;
 }
@@ -238,7 +256,7 @@ void Engine::check_entries(std::span<const StepEntry> entries) {
              " are empty; there must be one or more");
     }
     check_tokens(entry.tokens);
-    check_draft(entry);
+    check_draft(entry, takes_drafts());
     if (!config_.causal) check_whole(entry);
     check_targets_and_pooling(entry);
     check_tokens(entry.targets, "targets");

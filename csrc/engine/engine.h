@@ -120,6 +120,8 @@ class Engine {
   const KvCache& kv() const { return *kv_; }
   const Backend& backend() const { return *backend_; }
   const EngineStatistics& statistics() const { return statistics_; }
+  // Whether steps may have drafts: recurrent layers cannot go back to before a token.
+  bool takes_drafts() const { return config_.delta_layers.empty(); }
   int max_sequence_length() const { return kv_->max_length(); }
   size_t weight_bytes() const { return weights_.bytes(); }
   std::vector<DType> weight_dtypes() const { return weights_.dtypes(); }
@@ -140,6 +142,7 @@ class Engine {
   int max_positions() const;  // of a sequence
   ForwardLimits forward_limits() const;
   LayerGroups group_layers(int n_blocks) const;
+  std::vector<LayerStorage> storages_of_attention() const;
   KvStorage make_kv(const LayerStorage& storage, int n_blocks);
   ModelKv make_model_kv();
   std::unique_ptr<KvCache> empty_kv();

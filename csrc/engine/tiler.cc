@@ -72,6 +72,9 @@ void Tiler::take(const StepEntry& entry) {
   for (int group = 0; group < kv_->n_groups(); ++group) {
     rows.block_tables[static_cast<size_t>(group)] = kv_->block_table(entry.seq_id, group).data();
   }
+  if (kv_->state_group() >= 0) {
+    rows.state_from = kv_->state_block(entry.seq_id, first_position);
+  }
   const size_t first_wanted = entry.tokens.size() - entry.n_wanted();
   for (size_t i = 0; i < n_rows; ++i) {
     const size_t offset = entry_offset_ + i;

@@ -49,7 +49,9 @@ void KvCache::decide_copies(const Sequence& sequence, int n_new) {
     bool copies = false;
     if (is_partial) {
       const int last = sequence.tables[static_cast<size_t>(group)].blocks.back();
-      const bool is_shared = pool(group).refcount(last) > 1;
+      const bool is_shared = is_state(group) || pool(group).refcount(last) > 1;
+      // States are not copied: the block that is replaced is read, and another is written to.
+      //
       // Where there is no room for a copy, but nobody else has the block, it leaves the index and
       // is written in place. Its children in the index are cached blocks (a used one would have
       // this block shared), and taking n_new blocks evicts every cached block.
@@ -69,7 +71,8 @@ void KvCache::make_last_blocks_own(Sequence& sequence) {
     for (; group < n_groups(); ++group) {
       if (!copies_[static_cast<size_t>(group)]) continue;
       Table& table = sequence.tables[static_cast<size_t>(group)];
-      const int copy = copy_of(group, table.blocks.back());
+      const int last = table.blocks.back();
+      const int copy = is_state(group) ? take_block(group) : copy_of(group, last);
       table.replaced = std::exchange(table.blocks.back(), copy);
     }
   } catch (...) {
@@ -98,6 +101,12 @@ void KvCache::commit(int seq_id, int n_tokens) {
                                         " has " + str(sequence.n_reserved) +
                                         " tokens reserved; commit one to all of them"
                                         " after reserve");
+  }
+  if (state_group() >= 0 && n_tokens < sequence.n_reserved) {
+    throw Error(ErrorCode::kEngine,
+                "n_tokens is " + str(n_tokens) + "; sequence " + str(seq_id) + " has " +
+                    str(sequence.n_reserved) +
+                    " tokens reserved, and there are states after all of them only");
   }
   sequence.tokens.resize(static_cast<size_t>(sequence.length() + n_tokens));
   release_tail(sequence, static_cast<size_t>(blocks_for(sequence.tokens.size())));

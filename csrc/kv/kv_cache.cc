@@ -39,7 +39,7 @@ KvCache::KvCache(std::span<const LayerGroup> groups, int block_size, int n_paral
     const bool is_first = groups_.empty();
     if (!is_first) positive("window", group.window);
     const int n_blocks = positive("n_blocks", group.n_blocks);
-    groups_.push_back({group.window, BlockPool(n_blocks),
+    groups_.push_back({group.window, group.is_state, BlockPool(n_blocks),
                        is_first ? Companions(0, 0) : Companions(groups[0].n_blocks, n_blocks)});
   }
   for (Sequence& sequence : sequences_) sequence.tables.resize(groups.size());
@@ -99,11 +99,12 @@ void KvCache::seq_copy(int src, int dst, int n_tokens) {
   hold_windows(to, from, n_tokens, n_full + (is_partial ? 1 : 0));
   try {
     for (int group = 0; is_partial && group < n_groups(); ++group) {
-      if (pool(group).n_available() < 1) throw_full(group, 1);
+      if (!is_state(group) && pool(group).n_available() < 1) throw_full(group, 1);
     }
     if (is_partial) {
       to.tables[0].blocks.push_back(copy_of(0, from.tables[0].blocks[n_full]));
       for (int group = 1; group < n_groups(); ++group) {
+        if (is_state(group)) continue;  // shared: nobody writes to it
         int32_t& block = to.tables[static_cast<size_t>(group)].blocks.back();
         const int copy = copy_of(group, block);
         release_block(group, std::exchange(block, copy));
@@ -182,6 +183,14 @@ int KvCache::first_block(int seq_id, int group) const {
   return existing("seq_id", seq_id).tables[static_cast<size_t>(group)].first;
 }
 
+int KvCache::state_block(int seq_id, int n_tokens) const {
+  if (n_tokens == 0) return kNone;
+  const Sequence& sequence = existing("seq_id", seq_id);
+  const Table& table = sequence.tables[static_cast<size_t>(state_group())];
+  if (n_tokens == sequence.length() && table.replaced != kNone) return table.replaced;
+  return table.blocks[static_cast<size_t>((n_tokens - 1) / block_size_)];
+}
+
 std::span<const int32_t> KvCache::tokens(int seq_id) const {
   const Sequence& sequence = existing("seq_id", seq_id);
   return std::span(sequence.tokens).first(static_cast<size_t>(sequence.length()));
@@ -199,8 +208,16 @@ int KvCache::used_sequences() const {
 
 int KvCache::appendable_blocks() const {
   int least = pool(0).n_available();
-  for (const Group& group : groups_) least = std::min(least, group.pool.n_available());
+  for (const Group& group : groups_) {
+    const int replaced = group.is_state ? partly_filled() : 0;
+    least = std::min(least, group.pool.n_available() - replaced);
+  }
   return least;
+}
+
+int KvCache::partly_filled() const {
+  const auto is_partial = [this](const Sequence& s) { return s.length() % block_size_ != 0; };
+  return static_cast<int>(std::ranges::count_if(sequences_, is_partial));
 }
 
 int KvCache::most_appendable_blocks() const {
@@ -315,8 +332,10 @@ void KvCache::throw_full(int group, int n_needed) const {
   const int window = groups_[static_cast<size_t>(group)].window;
   throw Error(ErrorCode::kKvCacheFull,
               str(n_needed) + " KV blocks of " + str(block_size_) + " tokens are needed" +
-                  (window > 0 ? " for layers that see " + str(window) + " tokens" : "") + " and " +
-                  str(pool(group).n_available()) + " of " + str(total_blocks(group)) +
+                  (is_state(group) ? " for states of recurrent layers"
+                   : window > 0    ? " for layers that see " + str(window) + " tokens"
+                                   : "") +
+                  " and " + str(pool(group).n_available()) + " of " + str(total_blocks(group)) +
                   " can be had; " +
                   (window > 0 ? "append fewer tokens at once, or remove a sequence"
                               : "remove a sequence, or make n_ctx larger"));

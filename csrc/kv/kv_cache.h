@@ -25,6 +25,9 @@
 //     an evicted block has no child left in the index: leaves are evicted before their parents.
 //   - Whoever holds a block of another group that is in the index holds its companion. So only
 //     cached blocks leave the index with their companions.
+//   - A block of states (layer_groups.h) is written to by the reservation that took it, and by no
+//     other: each one takes a block for the states after its tokens, where the last block that the
+//     sequence has is partly filled too, and reads that.
 //
 // A call that throws has changed nothing, except that cached blocks may have been evicted. After
 // the first use of an id, calls on its sequence allocate no memory.
@@ -76,7 +79,7 @@ class KvCache {
 
   // The most of src's first n_tokens (0..length of src) that a sequence can be made to start with:
   // n_tokens, or whole blocks. Fewer where src has given back blocks of the window there, and they
-  // are not cached any more.
+  // are not cached any more. States there are of src's length, and of whole blocks.
   int seq_copyable(int src, int n_tokens) const;
 
   // Drops [start, end) of a sequence; end must be its length (or -1, which means that), or
@@ -110,7 +113,8 @@ class KvCache {
   void commit(int seq_id);
 
   // Commits the first n_tokens (at least one) of the reserved and gives up the rest, which never
-  // enters the index. Throws kEngine where fewer are reserved.
+  // enters the index. Throws kEngine where fewer are reserved, and where there are states and it
+  // is not all.
   void commit(int seq_id, int n_tokens);
 
   // Gives up the reserved tokens: length, tokens and blocks are as before the reservation. Does
@@ -124,6 +128,11 @@ class KvCache {
   std::span<const int32_t> block_table(int seq_id, int group = 0) const;
   // How many of them, the first ones, were given back.
   int first_block(int seq_id, int group) const;
+  // The group of states; -1 where there is none.
+  int state_group() const { return groups_.back().is_state ? n_groups() - 1 : -1; }
+  // The block of states after the sequence's first n_tokens, which a row at that position goes on
+  // from: n_tokens is the sequence's length, or one that the reservation passes. -1 of 0 tokens.
+  int state_block(int seq_id, int n_tokens) const;
   // Tokens of the sequence, the reserved ones not included.
   std::span<const int32_t> tokens(int seq_id) const;
 
@@ -136,7 +145,7 @@ class KvCache {
   int free_blocks(int group = 0) const { return pool(group).n_free(); }
   int cached_blocks(int group = 0) const { return pool(group).n_cached(); }
   // Blocks that can be appended to sequences in one step, and how many that is at most: as many as
-  // the group has that has fewest.
+  // the group has that has fewest, beside those of states that replace a last block.
   int appendable_blocks() const;
   int most_appendable_blocks() const;
   int used_sequences() const;
@@ -152,13 +161,14 @@ class KvCache {
 
   struct Group {
     int window;
+    bool is_state;
     BlockPool pool;
     Companions companions;  // of group 0: empty
   };
   struct Table {
     std::vector<int32_t> blocks;  // for tokens, the reserved ones included
     int first = 0;                // block that is held; those before it were given back
-    int replaced = kNone;  // reserve() copied the last block from it; held until it is settled
+    int replaced = kNone;         // reserve() put another in its place; held until it is settled
   };
   struct Sequence {
     NameSpace name_space;         // null = the id is free
@@ -182,6 +192,7 @@ class KvCache {
   }
   Companions& companions(int group) { return groups_[static_cast<size_t>(group)].companions; }
 
+  bool is_state(int group) const { return groups_[static_cast<size_t>(group)].is_state; }
   bool is_indexed(int group, int block) const;
   void leave_index(int group, int block);  // a block of group 0 with its companions
   int take_block(int group);               // and forgets what the index held there
@@ -206,6 +217,8 @@ class KvCache {
   void give_back(Sequence& sequence);
 
   // -- of reserve and commit
+
+  int partly_filled() const;  // sequences whose last block is
 
   void decide_copies(const Sequence& sequence, int n_new);
   void make_last_blocks_own(Sequence& sequence);

@@ -25,6 +25,8 @@ int KvCache::block_at(const Sequence& sequence, int group, int i) const {
 bool KvCache::has_windows_at(const Sequence& sequence, int n_tokens) const {
   const int n_blocks = blocks_for(static_cast<size_t>(n_tokens));
   for (int group = 1; group < n_groups(); ++group) {
+    const bool is_within = n_tokens % block_size_ != 0 && n_tokens != sequence.length();
+    if (is_state(group) && is_within) return false;
     const int end = std::min(n_blocks, sequence.tables[static_cast<size_t>(group)].first);
     for (int i = first_seen_block(group, n_tokens); i < end; ++i) {
       if (block_at(sequence, group, i) == kNone) return false;
@@ -34,11 +36,15 @@ bool KvCache::has_windows_at(const Sequence& sequence, int n_tokens) const {
 }
 
 void KvCache::throw_window_gone(const char* argument, int seq_id, int n_tokens) const {
+  const char* const why =
+      state_group() >= 0
+          ? "after which recurrent layers have no state"
+          : "and layers with a sliding window have given back KV that the next token "
+            "sees";
   throw Error(ErrorCode::kInvalidRequest,
               std::string(argument) + " would leave sequence " + std::to_string(seq_id) +
-                  "'s first " + std::to_string(n_tokens) +
-                  " tokens, and layers with a sliding window have given back KV that the next "
-                  "token sees; take fewer, as seq_copyable says, and compute the rest");
+                  "'s first " + std::to_string(n_tokens) + " tokens, " + why +
+                  "; take fewer, as seq_copyable says, and compute the rest");
 }
 
 // How many blocks of group 0, the first ones of a chain in the index, a sequence can start with:

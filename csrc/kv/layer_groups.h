@@ -9,6 +9,11 @@
 // Layers of a group need not be of one shape. Those that are have a storage together, so that a
 // block of the group is a block of each of its storages, of the same number. A layer that reads the
 // keys and values of an earlier one has no place of its own.
+//
+// Recurrent layers have a state instead of keys and values: a group of their own, whose block is
+// the states after the last token that a sequence has in it. A token needs those after the token
+// before it: a window of two positions. Blocks of states are never written to again once their
+// tokens are committed, so that sequences share them, and a failed step has changed none.
 #pragma once
 
 #include <cstddef>
@@ -20,6 +25,9 @@ namespace pb {
 
 // The most groups of layers that there are: pointers to block tables lie in arrays of so many.
 inline constexpr int kMostLayerGroups = 4;
+
+// The window of a group of recurrent layers: a token, and the one whose state it goes on from.
+inline constexpr int kStateWindow = 2;
 
 // Sizes of a position's keys, and of its values, in a layer.
 struct KvShape {
@@ -34,12 +42,14 @@ struct LayerKv {
   int window = 0;  // positions that a token sees, itself included; 0 = all
   KvShape shape = {};
   int read_from = -1;  // the earlier layer whose they are; -1 = its own
+  int state_size = 0;  // floats of a recurrent layer's state; 0 = it has keys and values
 };
 
 struct LayerGroup {
   int window = 0;  // as of LayerKv
   int n_blocks = 0;
   int n_layers = 0;  // that have keys and values of their own
+  bool is_state = false;
 };
 
 // Layers of one group and one shape.
@@ -47,7 +57,8 @@ struct LayerStorage {
   int group = 0;
   KvShape shape = {};
   int n_layers = 0;
-  int window = 0;  // the widest of the layers'; 0: one of them sees all
+  int window = 0;      // the widest of the layers'; 0: one of them sees all
+  int state_size = 0;  // floats of each layer's; 0 = keys and values
 };
 
 // Where the keys and values of a layer are: which storage's, and which of its layers.
@@ -58,9 +69,9 @@ struct LayerPlace {
 };
 
 struct LayerGroups {
-  std::vector<LayerGroup> groups;
-  std::vector<LayerStorage> storages;
-  std::vector<LayerPlace> places;  // by layer
+  std::vector<LayerGroup> groups;      // that of states last
+  std::vector<LayerStorage> storages;  // likewise
+  std::vector<LayerPlace> places;      // by layer
 };
 
 // What decides how many blocks a window needs.
@@ -76,8 +87,12 @@ struct LayerGroupLimits {
 // each, or n_rows in all, and copy a shared last block each.
 int64_t blocks_of_window(int window, const LayerGroupLimits& limits);
 
+// Blocks with which n_sequences sequences can hold the states after their last tokens and take a
+// block each for what follows, and n_rows in all.
+int64_t blocks_of_states(const LayerGroupLimits& limits);
+
 // Where there are more windows than groups, the narrow ones share the last group. A layer that
-// reads from another has the same window and shape.
+// reads from another has the same window and shape. States are all of one size.
 LayerGroups group_layers(std::span<const LayerKv> layers, const LayerGroupLimits& limits);
 
 }  // namespace pb

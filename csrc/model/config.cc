@@ -1,6 +1,8 @@
 #include "model/config.h"
 
+#include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <string>
 
 #include "base/error.h"
@@ -16,6 +18,7 @@ constexpr int kMaxHeads = 4096;
 constexpr int kMaxHeadDim = 1024;
 constexpr int kMaxPositions = 1 << 30;
 constexpr int kMaxExperts = 4096;
+constexpr int kMaxConvSize = 64;
 
 [[noreturn]] void refuse(const std::string& field, const std::string& value,
                          const std::string& wanted) {
@@ -139,6 +142,44 @@ void check_norms_of_experts(const ModelConfig& c) {
          "true with experts beside an MLP, and false with experts instead of it");
 }
 
+void check_attention_gate(const ModelConfig& c) {
+  if (!c.attention_gate) return;
+  if (c.layer_shapes.empty() && c.stream_norms == StreamNorms::kNone) return;
+  refuse("attention_gate", "true",
+         "false where layers have shapes of their own, or the stream goes on from norms");
+}
+
+void check_delta(const ModelConfig& c) {
+  const DeltaShape& delta = c.delta;
+  if (c.delta_layers.empty()) {
+    check_range("delta.n_value_heads", delta.n_value_heads, 0, 0);
+    return;
+  }
+  if (c.delta_layers.size() != static_cast<size_t>(c.n_layers)) {
+    refuse("delta_layers", std::to_string(c.delta_layers.size()) + " flags",
+           "one a layer, " + std::to_string(c.n_layers) + ", or empty");
+  }
+  check_range("delta.n_key_heads", delta.n_key_heads, 1, kMaxHeads);
+  check_range("delta.n_value_heads", delta.n_value_heads, 1, kMaxHeads);
+  check_range("delta.key_dim", delta.key_dim, 1, kMaxHeadDim);
+  check_range("delta.value_dim", delta.value_dim, 1, kMaxHeadDim);
+  check_range("delta.conv_size", delta.conv_size, 1, kMaxConvSize);
+  if (delta.n_value_heads % delta.n_key_heads != 0) {
+    refuse("delta.n_value_heads", std::to_string(delta.n_value_heads),
+           "a multiple of delta.n_key_heads, " + std::to_string(delta.n_key_heads));
+  }
+  if (int64_t{delta.n_value_heads} * delta.value_dim > kMaxWidth ||
+      int64_t{delta.n_key_heads} * delta.key_dim > kMaxWidth) {
+    refuse("delta", "wider than " + std::to_string(kMaxWidth), "at most as wide");
+  }
+  if (std::ranges::count(c.delta_layers, false) == 0) {
+    refuse("delta_layers", "true in all layers", "false in one or more: they have attention");
+  }
+  if (!c.causal || !c.pre_norm || c.post_norm || c.stream_norms != StreamNorms::kNone) {
+    refuse("delta_layers", "true", "false but in decoders with a norm before each block alone");
+  }
+}
+
 }  // namespace
 
 void ModelConfig::validate() const {
@@ -183,6 +224,8 @@ void ModelConfig::validate() const {
   check_post_norm_parts(*this);
   check_experts(moe, n_layers, gated_mlp);
   check_norms_of_experts(*this);
+  check_attention_gate(*this);
+  check_delta(*this);
 }
 
 }  // namespace pb

@@ -28,7 +28,7 @@ struct RopeConfig {
 // of the embedding; or all, as in BERT, whose norm after a block is the norm before the next one.
 enum class StreamNorms { kNone, kFirst, kAll };
 
-enum class Activation { kSilu, kGeluTanh, kGelu };
+enum class Activation { kSilu, kGeluTanh, kGelu, kSigmoid };
 
 // Mixtures of experts: in some layers the MLP is many small ones, of which every row takes few.
 struct MoeConfig {
@@ -42,6 +42,27 @@ struct MoeConfig {
   float swiglu_alpha = 1.0f;
   bool beside_mlp = false;     // layers have their MLP too; what both give is normed and summed
   std::vector<bool> in_layer;  // (n_layers); empty where no layer has experts
+};
+
+// Sizes of layers of the gated delta rule (ops/recurrent.h).
+struct DeltaShape {
+  int n_key_heads = 0;    // of queries too; divides n_value_heads
+  int n_value_heads = 0;  // 0 = no layer is one
+  int key_dim = 0;        // of a head
+  int value_dim = 0;      // likewise
+  int conv_size = 0;      // rows that a convolution sees, the row itself included
+  // Value head h goes with key head h % n_key_heads; else with h / (n_value_heads / n_key_heads).
+  bool in_turn = false;
+
+  int key_size() const { return n_key_heads * key_dim; }
+  int value_size() const { return n_value_heads * value_dim; }
+  int n_channels() const { return 2 * key_size() + value_size(); }
+  // Value heads of a key head: the first one, how many there are, and from one to the next.
+  int first_head(int key_head) const { return in_turn ? key_head : key_head * n_heads_of_key(); }
+  int n_heads_of_key() const { return n_value_heads / n_key_heads; }
+  int head_step() const { return in_turn ? n_key_heads : 1; }
+  int row_size() const { return n_channels() + value_size() + 2 * n_value_heads; }
+  int state_size() const { return value_size() * key_dim + (conv_size - 1) * n_channels(); }
 };
 
 // What layers of a model may differ in, besides windows, frequencies and experts.
@@ -95,6 +116,9 @@ struct ModelConfig {
   // multiplied by layer_input_scale.
   int layer_input_size = 0;
   float layer_input_scale = 1.0f;
+  bool attention_gate = false;  // what attention gives is multiplied by the sigmoid of a product
+  DeltaShape delta;
+  std::vector<bool> delta_layers;  // (n_layers): recurrent, without attention; empty: none is
 
   int q_size() const { return n_heads * head_dim; }
   int kv_size() const { return n_kv_heads * head_dim; }
@@ -104,10 +128,14 @@ struct ModelConfig {
   }
   // Whether it takes a backend that varies_layers().
   bool varies_layers() const {
-    return !layer_shapes.empty() || value_norm || layer_scales || layer_input_size > 0;
+    return !layer_shapes.empty() || value_norm || layer_scales || layer_input_size > 0 ||
+           attention_gate;
   }
   bool has_experts(int layer) const {
     return moe.n_experts > 0 && moe.in_layer[static_cast<size_t>(layer)];
+  }
+  bool is_recurrent(int layer) const {
+    return !delta_layers.empty() && delta_layers[static_cast<size_t>(layer)];
   }
   // Whether the residual stream goes on from the norm before attention, or before the MLP.
   bool attn_norm_in_stream(int layer) const {

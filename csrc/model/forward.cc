@@ -39,6 +39,7 @@ Forward::Forward(const ModelConfig& config, const Weights& weights, Backend& bac
   int qkv_size = 0, gate_up_size = 0;
   for (const LayerWeights& w : weights.layers) {
     for (const Matrix& m : w.qkv) normed_.add(m);
+    for (const Matrix& m : w.attn_gate) normed_.add(m);
     qkv_size = std::max(qkv_size, w.qkv[0].y_columns());
     attended_.add(w.o);
     if (w.experts) {
@@ -57,6 +58,13 @@ Forward::Forward(const ModelConfig& config, const Weights& weights, Backend& bac
   gate_up_ = floats(backend, limits.n_ubatch, gate_up_size);
   selected_ = ActivationSet(backend, kOutputRows, config.hidden_size);
   selected_.add(weights.output_head());
+  if (config.attention_gate) {
+    attn_gate_ = floats(backend, limits.n_ubatch, config.q_size());
+    ungated_ = backend.make_activations(limits.n_ubatch, config.q_size(), DType::kF32);
+  }
+  if (!config.delta_layers.empty()) {
+    delta_out_ = floats(backend, limits.n_ubatch, config.delta.value_size());
+  }
   if (config.post_norm) block_out_ = floats(backend, limits.n_ubatch, config.hidden_size);
   states_ = backend.make_activations(kOutputRows, config.hidden_size, DType::kF32);
   if (config.moe.n_experts > 0) moe_.emplace(config, weights, backend, limits.n_ubatch);
@@ -86,7 +94,8 @@ void Forward::run(int n_rows, ModelKv& kv) {
   if (weights_.position_embedding) backend_.embed_add(*weights_.position_embedding, x_);
   if (layer_inputs_) layer_inputs_->make(n_rows, x_, normed_);
   for (int layer = 0; layer < config_.n_layers; ++layer) {
-    attention_block(n_rows, layer, kv);
+    config_.is_recurrent(layer) ? recurrent_block(n_rows, layer, kv)
+                                : attention_block(n_rows, layer, kv);
     mlp_block(n_rows, layer);
     if (layer_inputs_) layer_inputs_->add(n_rows, layer, x_, normed_, block_out_);
     heartbeat_->beat();
@@ -133,7 +142,8 @@ void Forward::leave_block(int n_rows, const Activations& out, const Matrix& w,
   }
 }
 
-// x += W_o attention(rope(W_qkv norm(x))), with a norm before, after, or both
+// x += W_o attention(rope(W_qkv norm(x))), with a norm before, after, or both; with a gate
+// x += W_o (sigmoid(W_gate norm(x)) * attention(rope(W_qkv norm(x))))
 void Forward::attention_block(int n_rows, int layer, ModelKv& kv) {
   const LayerWeights& w = weights_.layers[static_cast<size_t>(layer)];
   const int rope = config_.layer_ropes[static_cast<size_t>(layer)];
@@ -161,9 +171,34 @@ void Forward::attention_block(int n_rows, int layer, ModelKv& kv) {
   };
   entering_products(n_rows, w.attn_norm, config_.attn_norm_in_stream(layer), w.qkv, qkv_);
   backend_.rope_and_store(qkv_, attention, storage);
-  const Activations& attended = attended_.made_for(
-      w.o, n_rows, [&](Activations& out) { backend_.attention(qkv_, attention, storage, out); });
+  if (config_.attention_gate) {
+    entering_products(n_rows, w.attn_norm, false, w.attn_gate, attn_gate_);
+  }
+  const Activations& attended = attended_.made_for(w.o, n_rows, [&](Activations& out) {
+    if (!config_.attention_gate) return backend_.attention(qkv_, attention, storage, out);
+    backend_.attention(qkv_, attention, storage, ungated_);
+    backend_.multiply_activated(attn_gate_, n_rows, Activation::kSigmoid, ungated_.data,
+                                static_cast<int>(ungated_.row_stride), 0, out);
+  });
   leave_block(n_rows, attended, w.o, w.attn_post_norm);
+}
+
+// x += W_o delta_rule(W_qkv norm(x))
+void Forward::recurrent_block(int n_rows, int layer, ModelKv& kv) {
+  const LayerWeights& w = weights_.layers[static_cast<size_t>(layer)];
+  const LayerPlace place = kv.places[static_cast<size_t>(layer)];
+  const DeltaLayer delta{.shape = config_.delta,
+                         .layer = place.layer,
+                         .convolution = &w.delta->convolution,
+                         .decay = &w.delta->decay,
+                         .decay_bias = &w.delta->decay_bias,
+                         .norm = &w.delta->norm};
+  entering_products(n_rows, w.attn_norm, false, w.qkv, qkv_);
+  KvStorage& states = kv.storages[static_cast<size_t>(place.storage)];
+  backend_.recurrent()->delta_rule(qkv_, n_rows, delta, states, delta_out_);
+  const Activations& out = attended_.made_for(
+      w.o, n_rows, [&](Activations& rounded) { backend_.round(delta_out_, n_rows, rounded); });
+  leave_block(n_rows, out, w.o, {});
 }
 
 // x += W_down (act(W_gate norm(x)) * W_up norm(x)), or W_down act(W_up norm(x)); or experts; or

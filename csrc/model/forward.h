@@ -6,11 +6,13 @@
 // 2024, arXiv:2408.00118; 2025, arXiv:2503.19786). OLMo 2 and 3: norms after the blocks alone (OLMo
 // team 2024, arXiv:2501.00656). Gemma 4: shapes by layer, shared keys and values, inputs of layers
 // (LayerInputs), experts beside an MLP. gpt-oss: sinks of attention, experts with biases (OpenAI
-// 2025, arXiv:2508.10925). Granite: scaled embedding, scores and logits. GPT-2: pre-norm blocks
-// with LayerNorm, learned positions and a plain GELU MLP (Radford et al. 2019). BERT: each block is
-// normed with what it is added to, x = norm(x + f(x)) (Devlin et al. 2019, arXiv:1810.04805),
-// computed as a norm in place before the next block; ModernBERT: attention to both sides within
-// windows (Warner et al. 2024, arXiv:2412.13663). What differs is data in ModelConfig and Weights.
+// 2025, arXiv:2508.10925). Qwen 3.5: layers of the gated delta rule (ops/recurrent.h), attention
+// with a gate (Qwen team 2025, arXiv:2505.06708). Granite: scaled embedding, scores and logits.
+// GPT-2: pre-norm blocks with LayerNorm, learned positions and a plain GELU MLP (Radford et al.
+// 2019). BERT: each block is normed with what it is added to, x = norm(x + f(x)) (Devlin et al.
+// 2019, arXiv:1810.04805), computed as a norm in place before the next block; ModernBERT: attention
+// to both sides within windows (Warner et al. 2024, arXiv:2412.13663). What differs is data in
+// ModelConfig and Weights.
 #pragma once
 
 #include <cstdint>
@@ -69,6 +71,7 @@ class Forward {
 
  private:
   void attention_block(int n_rows, int layer, ModelKv& kv);
+  void recurrent_block(int n_rows, int layer, ModelKv& kv);
   void mlp_block(int n_rows, int layer);
   // normed = norm(x), or x.
   void enter_block(int n_rows, const std::optional<Norm>& norm, Activations& normed);
@@ -88,7 +91,10 @@ class Forward {
 
   Buffer x_;                      // (n_ubatch, hidden) f32: the residual stream
   ActivationSet normed_;          // (n_ubatch, hidden)
-  Buffer qkv_;                    // (n_ubatch, q_size + 2 kv_size) f32
+  Buffer qkv_;                    // (n_ubatch, q_size + 2 kv_size or delta.row_size()) f32
+  Buffer attn_gate_;              // (n_ubatch, q_size) f32, where attention has a gate
+  Activations ungated_;           // (n_ubatch, q_size) of kF32, likewise
+  Buffer delta_out_;              // (n_ubatch, delta.value_size()) f32, of recurrent layers
   ActivationsByWidth attended_;   // (n_ubatch, q_size)
   Buffer gate_up_;                // (n_ubatch, 2 intermediate or intermediate) f32
   ActivationsByWidth activated_;  // (n_ubatch, intermediate)

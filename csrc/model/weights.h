@@ -26,7 +26,10 @@ namespace pb {
 //   layers * layer_input) · layer_inputs.proj.weight (layers * layer_input, hidden) ·
 //   layer_inputs.norm.weight (layer_input)
 //   layers.{i}.mlp_norm.{weight,bias} · layers.{i}.{gate,up,down}.{weight,bias}
-//   layers.{i}.sinks.weight (heads)
+//   layers.{i}.sinks.weight (heads) · layers.{i}.attn_gate.weight (q_size, hidden)
+//   layers.{i}.delta.{qkv,z,b,a,o}.weight, .delta.convolution (channels, conv_size),
+//   .delta.{decay,decay_bias} (value_heads), .delta.norm.weight (value_dim): instead of those of
+//   attention, in a recurrent layer
 //   layers.{i}.router.{weight,bias} (experts, hidden),
 //   layers.{i}.experts.{e}.{gate,up,down}.{weight,bias}:
 //   instead of gate, up and down, where the layer has experts, or beside them; then with
@@ -87,14 +90,26 @@ struct LayerInputTables {
   Norm norm;         // (layer_input_size), of each layer's part of the projection, and of the sum
 };
 
+// What a recurrent layer has besides its products (DeltaLayer).
+struct DeltaWeights {
+  Vector convolution;  // (conv_size, channels)
+  Vector decay;        // (n_value_heads), below 0
+  Vector decay_bias;   // (n_value_heads)
+  Norm norm;           // (value_dim)
+};
+
 struct LayerWeights {
   std::optional<Norm> attn_norm;  // (hidden), of what enters attention
-  Matrices qkv;  // (q_size + 2 kv_size, hidden): q, then k, then v; q alone without KV of its own
+  // (q_size + 2 kv_size, hidden): q, then k, then v; q alone without KV of its own; of a recurrent
+  // layer (delta.row_size(), hidden)
+  Matrices qkv;
+  Matrices attn_gate;  // (q_size, hidden), of what attention gives; empty where there is none
   std::optional<Norm> q_norm;          // (head_dim), over each head of q, or (q_size)
   std::optional<Norm> k_norm;          // (head_dim), over each head of k, or (kv_size)
   std::optional<Norm> v_norm;          // (head_dim) of ones, over each head of v
   std::optional<Vector> sinks;         // (n_heads): a logit that takes part in its softmax alone
-  Matrix o;                            // (hidden, q_size)
+  Matrix o;                            // (hidden, q_size), or (hidden, delta.value_size())
+  std::optional<DeltaWeights> delta;   // of a recurrent layer
   std::optional<Norm> attn_post_norm;  // (hidden), of what attention adds
   std::optional<Norm> mlp_norm;        // (hidden), of what enters the MLP
   Matrices gate_up;  // (2 intermediate, hidden): gate, then up; up alone where not gated

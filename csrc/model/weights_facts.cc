@@ -32,6 +32,7 @@ void Weights::for_each_matrix(FunctionRef<void(const Matrix&)> visit) const {
   }
   for (const LayerWeights& w : layers) {
     for (const Matrix& m : w.qkv) visit(m);
+    for (const Matrix& m : w.attn_gate) visit(m);
     visit(w.o);
     if (w.input) {
       visit(w.input->gate);
@@ -64,6 +65,10 @@ size_t Weights::bytes() const {
              bytes_of(w.attn_post_norm) + bytes_of(w.mlp_norm) + bytes_of(w.mlp_post_norm);
     if (w.input) total += bytes_of(w.input->post_norm);
     if (w.sinks) total += w.sinks->values.bytes();
+    if (w.delta) {
+      total += w.delta->convolution.values.bytes() + w.delta->decay.values.bytes() +
+               w.delta->decay_bias.values.bytes() + bytes_of(w.delta->norm);
+    }
     if (w.experts) total += w.experts->gate_up.table.bytes() + w.experts->down.table.bytes();
     if (w.experts && w.experts->scales) total += w.experts->scales->values.bytes();
     if (!w.beside) continue;

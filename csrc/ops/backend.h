@@ -28,6 +28,7 @@
 #include "ops/buffer.h"
 #include "ops/encoders.h"
 #include "ops/experts.h"
+#include "ops/recurrent.h"
 #include "ops/row_batch.h"
 #include "ops/tensor_view.h"
 #include "ops/tensors.h"
@@ -41,7 +42,7 @@ struct PassShape {
   int n_positions = 0;  // of a sequence
   int n_heads = 0;
   bool both_ways = false;                   // as of AttentionLayer, of all layers
-  std::vector<LayerStorage> storages = {};  // of KV; at least one
+  std::vector<LayerStorage> storages = {};  // of keys and values; at least one
   int vocab_size = 0;
   int block_size = 0;  // of KV
   DType kv_dtype = DType::kF32;
@@ -212,6 +213,9 @@ class Backend {
 
   // Those of encoders; null where the device has none. They live as long as this.
   virtual EncoderOperations* encoders() { return nullptr; }
+
+  // Those of recurrent layers; null where the device has none. They live as long as this.
+  virtual RecurrentOperations* recurrent() { return nullptr; }
 
   // Copies all layers of a block.
   virtual void copy_block(KvStorage& kv, int from, int to) = 0;

@@ -18,6 +18,9 @@ struct SequenceRows {
   // One a group of layers: position p lies in its KV block block_tables[group][p / block_size].
   // Blocks that the group has given back are named 0: their positions are not looked at.
   std::array<const int32_t*, kMostLayerGroups> block_tables = {};
+  // The block of the states that the first row goes on from; -1: the sequence begins here, or the
+  // model has none.
+  int state_from = -1;
 };
 
 // One physical pass: at most n_ubatch rows, planned once, used by every layer.

@@ -60,7 +60,9 @@ def _model_facts(model: LoadedModel) -> dict[str, str]:
 
 
 def _heads(config: ModelConfig) -> str:
-    shapes = [config.shape(layer) for layer in range(config.n_layers)]
+    delta = config.delta
+    with_attention = [i for i in range(config.n_layers) if not (delta and delta.in_layer[i])]
+    shapes = [config.shape(layer) for layer in with_attention]
     unlike = dict.fromkeys((shape.head_dim, shape.n_kv_heads) for shape in shapes)
     return "; ".join(f"{config.n_heads} of {size}, {n_kv} for KV" for size, n_kv in unlike)
 
@@ -71,6 +73,10 @@ def _engine_facts(engine: Engine, config: EngineConfig) -> dict[str, str]:
     windows = "".join(
         f"; {n_layers} layers keep windows of {window:,}"
         for window, n_layers, _ in facts["kv_windows"]
+    )
+    windows += "".join(
+        f"; {n_layers} recurrent layers keep {n_states} states"
+        for n_layers, n_states in facts["kv_states"]
     )
     return {
         "dtype": f"{facts['dtypes']}, KV in {facts['kv_dtype']}",

@@ -13,7 +13,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from . import gguf_gemma4
+from . import gguf_gemma4, gguf_qwen35
 from .families import gemma, gpt_oss, granite, llama, ministral, olmo, phi3, smollm3
 from .fields import Fields
 from .gguf_encoders import (
@@ -56,8 +56,8 @@ class GgufArchitecture:
     read: reads the whole configuration, where keys vary by layer; takes the number of tokens and
         the divisors of frequencies. None: it is Llama-like.
     unused: names of tensors that a file may have and that no layer needs.
-    read_encoder, own_rules: of an architecture that is not Llama-like, instead of `change`, and of
-        `rules` and `names`: its configuration, and its rules with GGUF's names as sources.
+    read_encoder: reads the configuration of one that is not Llama-like, instead of `change`.
+    own_rules: instead of `rules` and `names`, with GGUF's names as sources.
     """
 
     change: Callable[[ArchitectureKeys, ModelConfig], ModelConfig] = lambda _, config: config
@@ -197,6 +197,13 @@ ARCHITECTURES = {
     "llama": GgufArchitecture(experts=GgufExperts(wide_as_mlp=True), in_pairs=True),
     "qwen2": GgufArchitecture(),
     "qwen3": GgufArchitecture(),
+    "qwen35": GgufArchitecture(
+        change=gguf_qwen35.change,
+        own_rules=gguf_qwen35.rules,
+        config_name="qwen3_5",
+        has_rotary_dim=True,
+        unused=gguf_qwen35.unused_tensors,
+    ),
     "qwen3moe": GgufArchitecture(experts=GgufExperts(always=True), config_name="qwen3_moe"),
     "gemma2": GgufArchitecture(change=_gemma2, rules=gemma.gguf_rules, has_windows=True),
     "gemma3": GgufArchitecture(change=_gemma3, rules=gemma.gguf_rules, has_windows=True),

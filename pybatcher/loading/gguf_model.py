@@ -168,8 +168,10 @@ def _blueprint(
     config: ModelConfig, own: GgufArchitecture, tensors: Mapping[str, Tensor]
 ) -> Blueprint:
     """Return the architecture's rules with GGUF's names; the biases are those in `tensors`."""
+    tied = gguf_name(HEAD) not in tensors
     if own.own_rules is not None:
-        return Blueprint(config, tuple(own.own_rules(config, tensors)), tied=False)
+        rules = own.own_rules(config, tensors)
+        return Blueprint(config, tuple(rules), tied=config.causal and tied)
     rules = own.rules(
         config,
         qkv_bias=config.architecture == "qwen2" or "blk.0.attn_q.bias" in tensors,
@@ -178,7 +180,6 @@ def _blueprint(
     )
     names = {**_NAMES, **own.names}
     renamed = tuple(replace(rule, source=gguf_name(rule.name, names)) for rule in rules)
-    tied = gguf_name(HEAD) not in tensors
     return Blueprint(config, (*renamed, *own.expert_rules(config)), tied)
 
 

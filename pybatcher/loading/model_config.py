@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from .delta import DeltaConfig
 from .moe import MoeConfig
 from .rope import Rope
 
@@ -63,6 +64,8 @@ class ModelConfig:
     layer_scales: each layer multiplies the residual stream, at its end.
     layer_input_size: width of the part of a second embedding of a token that each layer takes;
         0: there is none. layer_input_scale: multiplies that embedding.
+    attention_gate: what attention gives is multiplied by the sigmoid of a product of its input.
+    delta: the layers that are recurrent, and have no attention; None: none is.
     """
 
     architecture: str
@@ -99,6 +102,8 @@ class ModelConfig:
     layer_scales: bool = False
     layer_input_size: int = 0
     layer_input_scale: float = 1.0
+    attention_gate: bool = False
+    delta: DeltaConfig | None = None
 
     def shape(self, layer: int) -> LayerShape:
         """Return the shape of a layer."""

@@ -69,11 +69,14 @@ class TensorRule:
         them.
     plus: added to the values, in f32: 1 where a norm multiplies by 1 + weight.
     times: multiplies the values, in f32.
+    minus_exp: the values become -exp of what they are, in f32.
     index: which matrix of a tensor that stacks several, as experts are; None: it is one.
     otherwise: the rule to take where `source` is absent and that rule's source is not.
     plus_row: a rule whose tensor's first row is added to every row, in f32.
     head_order: which row of a head each row of the result is, for all heads alike; such
-        a tensor is copied. () = as they are.
+        a tensor is copied. () = as they are. head_rows: rows of a head in the checkpoint; 0: as
+        many as the order has.
+    squeezed: the checkpoint's second axis, which has one element, is left out.
     """
 
     name: str
@@ -84,10 +87,13 @@ class TensorRule:
     row_step: int = 1
     plus: float = 0.0
     times: float = 1.0
+    minus_exp: bool = False
     index: int | None = None
     otherwise: TensorRule | None = None
     plus_row: TensorRule | None = None
     head_order: tuple[int, ...] = ()
+    head_rows: int = 0
+    squeezed: bool = False
 
     def among(self, available: Container[str]) -> TensorRule:
         """Return this rule, or `otherwise` where its source is there and this one's is not."""
@@ -113,9 +119,16 @@ def gather(
             continue
         array = _part(rule, tensor.array)
         scales = None if tensor.scales is None else _part(rule, tensor.scales)
+        if rule.minus_exp:
+            with np.errstate(over="ignore"):  # the engine refuses what is not finite, by name
+                made = -np.exp(_as_f32(array, tensor.dtype))
+            result[rule.name] = Tensor(made, "f32", tensor.source)
+            continue
         if rule.plus or rule.times != 1.0:
             made = _as_f32(array, tensor.dtype) * np.float32(rule.times) + np.float32(rule.plus)
             result[rule.name] = Tensor(made, "f32", tensor.source)
+            if rule.head_order:
+                result[rule.name] = _reordered(result[rule.name], rule)
             continue
         if rule.plus_row is not None:
             added = _checked(rule.plus_row, available, origin, is_added=True)
@@ -126,13 +139,14 @@ def gather(
             continue
         result[rule.name] = replace(tensor, array=np.asarray(array), scales=scales)
         if rule.head_order:
-            result[rule.name] = _reordered(result[rule.name], rule.head_order)
+            result[rule.name] = _reordered(result[rule.name], rule)
     return result
 
 
 def _part(rule: TensorRule, array: NDArray[Any]) -> NDArray[Any]:
     """Return the rule's matrix and rows of a tensor's array."""
     array = array if rule.index is None else array[rule.index]
+    array = array[:, 0] if rule.squeezed else array
     array = array.T if rule.transposed else array
     if rule.rows is None:
         return array
@@ -190,7 +204,8 @@ def _outputs_of(tensor: Tensor, stored: StoredWeight, rule: TensorRule) -> Tenso
         stored = stored.unordered()
     rows = np.arange(*(rule.rows or (0, rule.shape[0])))
     if rule.head_order:
-        rows = rows.reshape(-1, len(rule.head_order))[:, list(rule.head_order)].reshape(-1)
+        n_rows = rule.head_rows or len(rule.head_order)
+        rows = rows.reshape(-1, n_rows)[:, list(rule.head_order)].reshape(-1)
     if len(rows) == rule.shape[0] and not rule.head_order:
         return replace(tensor, stored=stored)
     of_rows = stored.of_rows(rows)
@@ -203,7 +218,9 @@ def _as_f32(array: NDArray[Any], dtype: str) -> NDArray[np.float32]:
     return array.astype(np.float32)
 
 
-def _reordered(tensor: Tensor, order: tuple[int, ...]) -> Tensor:
-    """Return a copy with the rows of each head in another order. Blocks stay whole."""
-    heads = tensor.array.reshape(-1, len(order), *tensor.array.shape[1:])
-    return replace(tensor, array=heads[:, list(order)].reshape(tensor.array.shape), mapped=False)
+def _reordered(tensor: Tensor, rule: TensorRule) -> Tensor:
+    """Return a copy with the rule's rows of each head, in its order. Blocks stay whole."""
+    of_row = tensor.array.shape[1:]
+    heads = tensor.array.reshape(-1, rule.head_rows or len(rule.head_order), *of_row)
+    array = heads[:, list(rule.head_order)].reshape(-1, *of_row)
+    return replace(tensor, array=array, mapped=False)

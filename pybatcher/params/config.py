@@ -12,6 +12,7 @@ from ..errors import ConfigError
 from ..errors.checks import OPTION, plain_text, short
 
 __all__ = [
+    "BlockSize",
     "CachePlace",
     "ContextSize",
     "EngineConfig",
@@ -28,11 +29,12 @@ __all__ = [
 
 CachePlace = str | PurePath | bool | None
 ContextSize = int | Literal["auto"]
+BlockSize = int | Literal["auto"]
 
 _DTYPES = ("auto", "f32", "bf16", "int8", "int4", "q4_k_m", "q5_k_m", "q6_k")
 _KV_DTYPES = ("auto", "f32", "bf16", "f16", "int8")
 _DEVICES = ("auto", "cpu", "cuda")
-_BLOCK_SIZES = (16, 32, 64, 128, 256)
+_BLOCK_SIZES = ("auto", 16, 32, 64, 128, 256)
 _VICTIM_POLICIES = ("youngest", "priority", "cheapest")
 
 
@@ -58,7 +60,8 @@ class EngineConfig:
     n_ubatch: most rows of one physical pass inside a step.
     n_threads: compute threads; 0 = one for each physical core that this process may use,
         but no more than a cgroup's CPU limit, rounded up.
-    block_size: positions of a KV block.
+    block_size: positions of a KV block. "auto": 32, or 128 of a model with recurrent layers, of
+        which each block holds a state.
     weights_cache: directory where packed weights are kept for the next start; "off" or
         False: none. "auto" or None: in the user's cache directory, for models of more
         than 100 MB.
@@ -71,7 +74,7 @@ class EngineConfig:
     n_parallel: int = 8
     n_ubatch: int = 512
     n_threads: int = 0
-    block_size: int = 32
+    block_size: BlockSize = "auto"
     weights_cache: CachePlace = "auto"
 
     def __post_init__(self) -> None:
@@ -118,7 +121,8 @@ class SchedulerConfig:
         of those that free enough blocks for a while, so that no other has to follow soon.
     priority_aging: seconds of waiting that make up for one level of priority.
     max_prefixes: most shared prefixes (`add_prefix`) at a time.
-    max_draft_tokens: most draft tokens of a sequence that one step verifies, 0 = none.
+    max_draft_tokens: most draft tokens of a sequence that one step verifies, 0 = none. A model with
+        recurrent layers takes none.
         Drafts change when tokens come, never which.
     max_queue_requests: most requests that wait; one more raises QueueFullError.
     max_queue_tokens: most tokens of requests that wait; more raise QueueFullError.

@@ -11,7 +11,7 @@ __all__ = ["fingerprint_of"]
 
 _PROBED = 64
 _OWN_NAMESPACE = "pybatcher fingerprint"
-_NOT_OF_BITS = ("n_threads", "n_ctx", "kv_bytes", "kv_windows", "weights_cache")
+_NOT_OF_BITS = ("n_threads", "n_ctx", "kv_bytes", "kv_windows", "kv_states", "weights_cache")
 
 
 async def fingerprint_of(batcher: Batcher) -> str:

@@ -72,6 +72,10 @@ class KvAllocator(Protocol):
     def kv_most_appendable_blocks(self) -> int:
         """`kv_appendable_blocks` while there are no sequences."""
 
+    @property
+    def takes_drafts(self) -> bool:
+        """Whether tokens of a step can be given up again, as wrong draft tokens are."""
+
     def seq_new(self, namespace: str = "") -> int:
         """Take the first free sequence id. Prefixes are shared inside a namespace only."""
 
@@ -81,7 +85,8 @@ class KvAllocator(Protocol):
     def seq_copyable(self, src: int, n_tokens: int) -> int:
         """Return how many of the first `n_tokens` of `src` `seq_copy` can copy.
 
-        All, or whole blocks: fewer where layers with a sliding window have given back their KV.
+        All, or whole blocks: fewer where layers with a sliding window have given back their KV,
+        or recurrent layers have no state there.
         """
 
     def seq_remove(self, seq_id: int, start: int = 0, end: int = -1) -> None:

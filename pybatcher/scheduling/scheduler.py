@@ -54,7 +54,7 @@ class Scheduler:
     def __init__(self, config: SchedulerConfig, kv: KvAllocator) -> None:
         self._table = RequestTable(config, kv)
         self._counters = self._table.counters
-        self._speculation = Speculation(config.max_draft_tokens)
+        self._speculation = Speculation(config.max_draft_tokens if kv.takes_drafts else 0)
         times_steps = config.itl_target is not None or config.dynamic_chunking
         self._step_time = StepTime() if times_steps else None
         self._builder = BatchBuilder(config, kv, self._table, self._speculation, self._step_time)

@@ -18,8 +18,9 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, 
 __all__ = ["ARCHITECTURES", "ENCODERS", "make_checkpoint", "make_module", "make_tokenizer"]
 
 ARCHITECTURES = (
-    *("llama", "mistral", "qwen2", "qwen3", "qwen3_moe", "mixtral", "gpt2", "gpt_oss"),
-    *("gemma2", "gemma3", "gemma4", "granite", "olmo2", "olmo3", "smollm3", "phi3", "ministral3"),
+    *("llama", "mistral", "qwen2", "qwen3", "qwen3_moe", "qwen3_5", "mixtral", "gpt2"),
+    *("gpt_oss", "gemma2", "gemma3", "gemma4", "granite", "olmo2", "olmo3", "smollm3", "phi3"),
+    "ministral3",
 )
 
 ENCODERS = ("bert", "roberta", "xlm_roberta", "modernbert", "embedding_gemma")
@@ -65,6 +66,25 @@ _DEFAULTS: dict[str, dict[str, Any]] = {
         "num_experts_per_tok": 3,
         "norm_topk_prob": True,
         "mlp_only_layers": [1],
+    },
+    "qwen3_5": {
+        **_ROTARY,
+        "num_hidden_layers": 5,
+        "layer_types": [
+            *("linear_attention", "full_attention", "linear_attention"),
+            *("linear_attention", "full_attention"),
+        ],
+        "head_dim": 16,
+        "linear_num_key_heads": 2,
+        "linear_num_value_heads": 6,
+        "linear_key_head_dim": 12,
+        "linear_value_head_dim": 20,
+        "rope_parameters": {
+            "rope_type": "default",
+            "rope_theta": 1e4,
+            "partial_rotary_factor": 0.5,
+            "mrope_section": [2, 1, 1],
+        },
     },
     "mixtral": {**_ROTARY, "num_local_experts": 5, "num_experts_per_tok": 2},
     "gpt_oss": {
@@ -172,6 +192,7 @@ _CLASSES = {
     "qwen2": ("Qwen2Config", "Qwen2ForCausalLM"),
     "qwen3": ("Qwen3Config", "Qwen3ForCausalLM"),
     "qwen3_moe": ("Qwen3MoeConfig", "Qwen3MoeForCausalLM"),
+    "qwen3_5": ("Qwen3_5TextConfig", "Qwen3_5ForCausalLM"),
     "mixtral": ("MixtralConfig", "MixtralForCausalLM"),
     "gpt2": ("GPT2Config", "GPT2LMHeadModel"),
     "gpt_oss": ("GptOssConfig", "GptOssForCausalLM"),
@@ -192,7 +213,7 @@ _CLASSES = {
     "ministral": ("MinistralConfig", "MinistralForCausalLM"),
     "ministral3": ("Ministral3Config", "Ministral3ForCausalLM"),
 }
-_PLUS_ONE = ("gemma2", "gemma3", "embedding_gemma")
+_PLUS_ONE = ("gemma2", "gemma3", "embedding_gemma", "qwen3_5")
 _SPECIAL_TOKENS = ("<|begin|>", "<|end|>", "<|im_start|>", "<|im_end|>")
 _CHAT_TEMPLATE = """\
 {{- bos_token -}}
@@ -237,11 +258,15 @@ def make_module(
                 if parameter.ndim == 1 or name.endswith("_bias"):
                     is_factor = name.endswith(("weight", "scale"))
                     centre = 1.0 if is_factor and architecture not in _PLUS_ONE else 0.0
+                    if name.endswith("linear_attn.norm.weight"):
+                        centre = 1.0
                     if architecture == "gemma4" and name.endswith("q_norm.weight"):
                         centre = parameter.numel() ** -0.5  # its scores are not scaled
                     if name.endswith("router.scale"):
                         centre = parameter.numel() ** 0.5  # it is divided by that
                     parameter.copy_(centre + 0.1 * torch.randn_like(parameter))
+                    if name.endswith("A_log"):  # from long memories to short ones
+                        parameter.uniform_(-4.0, 2.0)
             for name, buffer in module.named_buffers():
                 if name.endswith("layer_scalar"):
                     buffer.copy_(torch.empty_like(buffer).uniform_(0.5, 1.5))

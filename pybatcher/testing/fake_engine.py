@@ -61,11 +61,9 @@ class FakeEngine:
     ) -> None:
         n_blocks = -(-n_ctx // block_size)
         self.n_ctx = n_blocks * block_size
-        self.vocab_size = vocab_size
-        self.hidden_size = hidden_size
+        self.vocab_size, self.hidden_size = vocab_size, hidden_size
         self.max_sequence_length = min(max_positions or self.n_ctx, self.n_ctx)
-        self.step_delay = step_delay
-        self.before_step = before_step
+        self.step_delay, self.before_step = step_delay, before_step
         self.fail_sequences = fail_sequences
         self.plans: list[StepPlan] = []
         self.closed = False
@@ -79,9 +77,10 @@ class FakeEngine:
 
     @classmethod
     def from_config(cls, config: EngineConfig) -> Self:
-        """Make a fake engine with n_ctx (8192 for "auto"), n_parallel, block_size of `config`."""
-        n_ctx = 8192 if config.n_ctx == "auto" else config.n_ctx
-        return cls(n_ctx=n_ctx, n_parallel=config.n_parallel, block_size=config.block_size)
+        """Make one with the sizes of `config`; "auto" is 8192 for n_ctx, 32 for block_size."""
+        given = {name: getattr(config, name) for name in ("n_ctx", "block_size")}
+        sizes = {name: value for name, value in given.items() if value != "auto"}
+        return cls(n_parallel=config.n_parallel, **sizes)
 
     # -- sequences --------------------------------------------------------------------------
 
@@ -285,6 +284,7 @@ class FakeEngine:
         return self.kv_free_blocks + self.kv_cached_blocks
 
     kv_most_appendable_blocks = kv_total_blocks
+    takes_drafts = True
 
     @property
     def progress(self) -> int:

@@ -322,3 +322,8 @@ class FaultyEngine(StepEngine):
     @override
     def kv_most_appendable_blocks(self) -> int:
         return self._engine.kv_most_appendable_blocks
+
+    @property
+    @override
+    def takes_drafts(self) -> bool:
+        return self._engine.takes_drafts

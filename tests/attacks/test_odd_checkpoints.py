@@ -231,6 +231,15 @@ OWN_KEYS: dict[str, dict[str, Any]] = {
     "gpt-oss": {**SIZES, **EXPERTS, "attention.sliding_window": 32},
     "qwen3moe": {**SIZES, **EXPERTS},
     "granite": {**SIZES, "logit_scale": 8.0},
+    "qwen35": {
+        **SIZES,
+        "ssm.conv_kernel": 4,
+        "ssm.state_size": 16,
+        "ssm.group_count": 2,
+        "ssm.time_step_rank": 4,
+        "ssm.inner_size": 64,
+        "full_attention_interval": 2,
+    },
 }
 OTHER_KEYS = (
     *("attention.causal", "attention.scale", "attention.value_length", "attention.sliding_window"),
@@ -240,6 +249,7 @@ OTHER_KEYS = (
     *("rope.scaling.yarn_beta_fast", "rope.scaling.yarn_log_multiplier", "embedding_scale"),
     *("final_logit_softcapping", "attn_logit_softcapping", "expert_gating_func", "expert_count"),
     *("embedding_length_per_layer_input", "attention.key_length_swa", "residual_scale"),
+    *("attention.recurrent_layers", "nextn_predict_layers"),
 )
 ODD_KEYS: tuple[Any, ...] = (
     *(True, False, 0, 1, 2, 3, 17, 2**20, 2**31, 2**32 - 1, 2**63, 2**64 - 1, -1, -(2**63)),

@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from emulated_engine import BLOCK, SEGMENT, VOCAB, Floats, load_engine, tokens_of
+from emulated_engine import BLOCK, ON_CUDA, SEGMENT, VOCAB, Floats, load_engine, tokens_of
 
 from pybatcher.engine import Engine
 from pybatcher.scheduling.plan import StepEntry, StepPlan
-from pybatcher.testing.checkpoints import ARCHITECTURES, make_checkpoint
+from pybatcher.testing.checkpoints import make_checkpoint
 
 FORMATS = [  # (dtype, dtype of KV)
     ("f32", "f32"),
@@ -31,7 +31,7 @@ CASES = [
     *(("llama", formats) for formats in (*FORMATS, ("bf16", "f32"), ("int8", "f16"))),
     *(
         (architecture, FORMATS[(turn + more) % len(FORMATS)])
-        for turn, architecture in enumerate(name for name in ARCHITECTURES if name != "llama")
+        for turn, architecture in enumerate(name for name in ON_CUDA if name != "llama")
         for more in (0, len(FORMATS) // 2)
     ),
 ]

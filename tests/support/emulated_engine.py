@@ -11,10 +11,14 @@ from numpy.typing import NDArray
 
 from pybatcher import _core
 from pybatcher.engine import Engine
+from pybatcher.testing.checkpoints import ARCHITECTURES
 
 VOCAB = 203
 BLOCK = 16  # positions of a KV block
 SEGMENT = 256  # positions after which attention begins a new partial softmax state
+
+RECURRENT = "qwen3_5"  # which the CUDA backend has no operations for
+ON_CUDA = tuple(name for name in ARCHITECTURES if name != RECURRENT)
 
 Floats = NDArray[np.float32]
 

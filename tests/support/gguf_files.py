@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from gguf import GGMLQuantizationType as Kind
 from gguf_gemma4 import GEMMA4_PARTS, add_gemma4, gemma4_divisors, gemma4_name
+from gguf_qwen35 import QWEN35_PARTS, add_qwen35, qwen35_name, qwen35_tensors
 from gpt_oss_files import gpt_oss_matrices
 from numpy.typing import NDArray
 from safetensors.torch import load_file
@@ -54,6 +55,7 @@ _ARCHITECTURES = {  # others: as in config.json
     "olmo3": "olmo2",
     "ministral3": "mistral3",
     "gpt_oss": "gpt-oss",
+    "qwen3_5": "qwen35",
 }
 _GEMMA_NORMS = {
     "post_attention_layernorm": "post_attention_norm",
@@ -66,6 +68,7 @@ _OWN_PARTS = {
     "gemma3": _GEMMA_NORMS,
     "gpt-oss": {"post_attention_layernorm": "post_attention_norm"},
     "olmo2": _GEMMA_NORMS,
+    "qwen35": QWEN35_PARTS,
 }
 _IN_PAIRS = ("llama", "granite", "smollm3", "mistral3")
 _PLAIN = {torch.float32: Kind.F32, torch.float16: Kind.F16, torch.bfloat16: Kind.BF16}
@@ -78,7 +81,7 @@ def gguf_name(name: str, architecture: str = "llama") -> str:
     whole = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output"}
     if stem in whole:
         return f"{whole[stem]}.{kind}"
-    if (own := gemma4_name(name)) is not None:
+    if (own := gemma4_name(name) or qwen35_name(name)) is not None:
         return own
     _, _, layer, part = stem.split(".", 3)
     parts = {**_PARTS, **_OWN_PARTS.get(architecture, {})}
@@ -147,12 +150,15 @@ def write_gguf(
     tensors = load_file(directory / "model.safetensors")
     if architecture == "gpt-oss":
         tensors = gpt_oss_matrices(tensors)
+    if architecture == "qwen35":
+        tensors = dict(qwen35_tensors(tensors, config))
     for name, weight in _with_stacked_experts(tensors):
         if architecture in _IN_PAIRS and name.split(".")[-2] in heads:
             weight = in_pairs(weight, heads[name.split(".")[-2]])
         given = gguf_name(name, architecture)
         chosen = kind(given) if callable(kind) else kind
-        if weight.ndim == 1 or "ffn_gate_inp" in given or given.endswith(".bias"):
+        is_small = any(part in given for part in ("ffn_gate_inp", "ssm_conv1d"))
+        if weight.ndim == 1 or is_small or given.endswith(".bias"):
             plus = 1.0 if architecture in ("gemma2", "gemma3") else 0.0
             writer.add_tensor(given, (weight.float() + plus).numpy())
             continue
@@ -217,6 +223,8 @@ def _add_own_config(writer: gguf.GGUFWriter, config: dict[str, Any]) -> None:
             writer.add_final_logit_softcapping(config["final_logit_softcapping"])
     if architecture == "gemma4_text":
         add_gemma4(writer, config)
+    if architecture == "qwen3_5_text":
+        add_qwen35(writer, config)
     if architecture == "granite":
         writer.add_attention_scale(config["attention_multiplier"])
         writer.add_embedding_scale(config["embedding_multiplier"])

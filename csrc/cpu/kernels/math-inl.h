@@ -45,6 +45,8 @@ PB_INLINE Vec tanh(Vec x) {
 // x sigmoid(x)
 PB_INLINE Vec silu(Vec x) { return div(x, add(set1(1.0f), exp(sub(zero(), x)))); }
 
+PB_INLINE Vec sigmoid(Vec x) { return div(set1(1.0f), add(set1(1.0f), exp(sub(zero(), x)))); }
+
 // x (1 + tanh(u)) / 2 = x sigmoid(2 u), u = sqrt(2 / pi) (x + 0.044715 x^3)
 // (Hendrycks and Gimpel, "Gaussian Error Linear Units", 2016).
 PB_INLINE Vec gelu_tanh(Vec x) {

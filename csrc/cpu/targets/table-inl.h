@@ -6,6 +6,7 @@
 
 #include "cpu/kernels/activate-inl.h"
 #include "cpu/kernels/attention-inl.h"
+#include "cpu/kernels/delta-inl.h"
 #include "cpu/kernels/gemm-inl.h"
 #include "cpu/kernels/gemm_fp8-inl.h"
 #include "cpu/kernels/gemm_groups-inl.h"
@@ -132,6 +133,7 @@ const Kernels kKernels = {
     .silu = activate<silu>,
     .gelu_tanh = activate<gelu_tanh>,
     .gelu = activate<gelu>,
+    .sigmoid = activate<sigmoid>,
     .clamped_swiglu = clamped_swiglu,
     .copy = copy_row,
     .permute = permute_row,
@@ -144,6 +146,7 @@ const Kernels kKernels = {
 #endif
     .merge_states = merge_states,
     .finish_attention = finish_attention,
+    .delta_rule = delta_rule,
     .scale_logits = scale_logits,
     .exp = exp_of,
     .tanh = tanh_of,

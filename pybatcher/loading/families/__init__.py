@@ -20,6 +20,7 @@ from . import (
     moe,
     olmo,
     phi3,
+    qwen3_5,
     smollm3,
 )
 
@@ -31,6 +32,8 @@ _READERS = {
     "qwen2": llama.read,
     "qwen3": llama.read,
     "qwen3_moe": moe.read,
+    "qwen3_5_text": qwen3_5.read,
+    "qwen3_5": qwen3_5.read_multimodal,
     "mixtral": moe.read,
     "gpt2": gpt2.read,
     "gpt_oss": gpt_oss.read,
@@ -60,6 +63,8 @@ CLASSES = {
     "qwen2": "Qwen2ForCausalLM",
     "qwen3": "Qwen3ForCausalLM",
     "qwen3_moe": "Qwen3MoeForCausalLM",
+    "qwen3_5_text": "Qwen3_5ForCausalLM",
+    "qwen3_5": "Qwen3_5ForConditionalGeneration",
     "mixtral": "MixtralForCausalLM",
     "gpt2": "GPT2LMHeadModel",
     "gpt_oss": "GptOssForCausalLM",

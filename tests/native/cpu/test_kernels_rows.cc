@@ -9,6 +9,8 @@ namespace {
 using namespace pb;
 using namespace pb::test;
 
+constexpr Activation kActivations[] = {Activation::kSilu, Activation::kGeluTanh, Activation::kGelu,
+                                       Activation::kSigmoid};
 constexpr int kLengths[] = {1, 2, 3, 7, 8, 15, 16, 17, 31, 33, 64, 100, 577};
 
 // Distance in units in the last place of the exact value.
@@ -30,6 +32,8 @@ double exact_activation(Activation kind, double x) {
   switch (kind) {
     case Activation::kSilu:
       return x / (1.0 + std::exp(-x));
+    case Activation::kSigmoid:
+      return 1.0 / (1.0 + std::exp(-x));
     case Activation::kGelu:
       return 0.5 * x * std::erfc(-x / std::sqrt(2.0));
     case Activation::kGeluTanh: {
@@ -136,7 +140,7 @@ TEST(a_lane_has_the_same_bits_in_body_and_tail) {
         EXPECT(same_bits(part.data(), whole.data() + first, n));
       }
     }
-    for (Activation kind : {Activation::kSilu, Activation::kGeluTanh, Activation::kGelu}) {
+    for (Activation kind : kActivations) {
       const std::vector<float> all = activated(*backend, *target, kind, x, false, DType::kF32);
       for (int n = 1; n <= 33; ++n) {
         const std::vector<float> some(x.begin() + 3, x.begin() + 3 + n);
@@ -154,7 +158,7 @@ TEST(activations_are_close_to_double) {
   for (float v : {0.0f, 1e-30f, -1e-30f, 1e4f, -1e4f, 3e38f, -3e38f}) x.push_back(v);
   for (const cpu::Kernels* target : runnable_targets()) {
     auto backend = make_cpu_backend(1, target->name);
-    for (Activation kind : {Activation::kSilu, Activation::kGeluTanh, Activation::kGelu}) {
+    for (Activation kind : kActivations) {
       const std::vector<float> y = activated(*backend, *target, kind, x, false, DType::kF32);
       for (size_t i = 0; i < x.size(); ++i) {
         const double exact = exact_activation(kind, x[i]);

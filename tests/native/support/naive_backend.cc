@@ -348,6 +348,8 @@ double NaiveBackend::activated(double x, Activation kind) {
   switch (kind) {
     case Activation::kSilu:
       return x / (1.0 + std::exp(-x));
+    case Activation::kSigmoid:
+      return 1.0 / (1.0 + std::exp(-x));
     case Activation::kGelu:
       return 0.5 * x * (1.0 + std::erf(x / std::sqrt(2.0)));
     case Activation::kGeluTanh:

@@ -1,0 +1,33 @@
+// Recurrent layers on the CPU.
+#pragma once
+
+#include <cstdint>
+
+#include "base/aligned_buffer.h"
+#include "ops/recurrent.h"
+#include "ops/row_batch.h"
+
+namespace pb::cpu {
+
+class CpuBackend;
+
+class CpuRecurrent final : public RecurrentOperations {
+ public:
+  // Computes with the threads and kernels of `backend`, whose part this is.
+  explicit CpuRecurrent(CpuBackend& backend) : backend_(backend) {}
+
+  KvStorage make_states(int n_blocks, int n_layers, const DeltaShape& shape) override;
+  void delta_rule(const Buffer& x, int n_rows, const DeltaLayer& layer, KvStorage& states,
+                  Buffer& y) override;
+
+ private:
+  // The rows of a sequence, of a key head and its value heads. scratch: a thread's.
+  void compute(const SequenceRows& rows, int key_head, const Buffer& x, const DeltaLayer& layer,
+               KvStorage& states, Buffer& y, float* scratch);
+
+  CpuBackend& backend_;
+  int64_t scratch_size_ = 0;  // floats of a thread
+  AlignedBuffer scratch_;     // (threads, scratch_size_)
+};
+
+}  // namespace pb::cpu

@@ -1,0 +1,47 @@
+// The operations of recurrent layers: what they keep of a sequence is a state of fixed size.
+//
+// The gated delta rule (Yang, Kautz, Hatamizadeh 2024, arXiv:2412.06464). A layer has n_key_heads
+// heads of queries and keys, and n_value_heads of values, a multiple: several go with a key head
+// (DeltaShape). Of each row, in order of position:
+//   q, k, v   = silu(convolution over the row and the conv_size - 1 rows before it)
+//   q, k      = q / |q| / sqrt(key_dim), k / |k|
+//   S         = exp(decay softplus(a + decay_bias)) S        of each value head, (key_dim,
+//   value_dim) S         = S + k (sigmoid(b) (v - S^T k))^T y         = RMSNorm(S^T q) silu(z)
+// The state is S of all value heads, then the inputs of the last conv_size - 1 rows. What follows
+// the sequence's last row of a block is kept in that block (kv/layer_groups.h).
+//
+// Rows are computed one after another, whatever the pass: chunked forms of the rule would round
+// otherwise at every other chunk.
+#pragma once
+
+#include "ops/buffer.h"
+#include "ops/tensors.h"
+
+namespace pb {
+
+// The columns of a row of a layer's products, in this order:
+//   q (n_key_heads, key_dim), k likewise, v (n_value_heads, value_dim): what is convolved
+//   z (n_value_heads, value_dim) · b (n_value_heads) · a (n_value_heads)
+struct DeltaLayer {
+  DeltaShape shape;
+  int layer = 0;                        // of the storage of states
+  const Vector* convolution = nullptr;  // (conv_size, channels): the last is of the row itself
+  const Vector* decay = nullptr;        // (n_value_heads), below 0
+  const Vector* decay_bias = nullptr;   // (n_value_heads)
+  const Norm* norm = nullptr;           // (value_dim), of each value head
+};
+
+class RecurrentOperations {
+ public:
+  virtual ~RecurrentOperations() = default;
+
+  // At load: states of n_blocks blocks, shape.state_size() floats a layer. All of one shape.
+  virtual KvStorage make_states(int n_blocks, int n_layers, const DeltaShape& shape) = 0;
+
+  // In a pass: y of every row, and the states.
+  // x (n_rows, shape.row_size()) f32 -> y (n_rows, shape.value_size()) f32
+  virtual void delta_rule(const Buffer& x, int n_rows, const DeltaLayer& layer, KvStorage& states,
+                          Buffer& y) = 0;
+};
+
+}  // namespace pb

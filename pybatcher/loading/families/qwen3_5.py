@@ -1,0 +1,171 @@
+"""Qwen 3.5: three layers in four are recurrent, by the gated delta rule; attention has a gate.
+
+Norms multiply by 1 + weight, but for those of the recurrent layers' heads. The queries' product
+has, for each head, its queries and then its gate. A part of each head turns. A model with images
+has its text model inside, which alone is read: without images its three position numbers are one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from ..blueprint import TEXT_PREFIXES, Blueprint
+from ..delta import DeltaConfig
+from ..fields import Fields
+from ..limits import MAX_HEAD_DIM, MAX_HEADS, MAX_LAYERS, MAX_VOCABULARY, MAX_WIDTH
+from ..llama_config import llama_config, read_sizes
+from ..model_config import ModelConfig
+from ..rope import read_rope, read_rotary_dim, rotary_order
+from ..tensors import TensorRule
+from . import llama
+
+__all__ = ["read", "read_multimodal", "rules", "with_delta"]
+
+_DEFAULTS: dict[str, Any] = {
+    "head_dim": 256,
+    "partial_rotary_factor": 0.25,
+    "linear_conv_kernel_dim": 4,
+    "linear_key_head_dim": 128,
+    "linear_value_head_dim": 128,
+    "linear_num_key_heads": 16,
+    "linear_num_value_heads": 32,
+}
+_KINDS = ("full_attention", "linear_attention")
+_PERIOD = 4  # of the layers that have attention, where the file does not list them
+_MAX_CONV_SIZE = 64
+
+
+def read(fields: Fields) -> Blueprint:
+    """Return the blueprint of a qwen3_5_text config.json. Raises ModelFormatError."""
+    fields = fields.with_defaults(_DEFAULTS)
+    fields.refuse_unless("hidden_act", "silu", "swish")
+    fields.refuse_unless("attn_output_gate", True)
+    sizes = read_sizes(fields, llama.NAMES)
+    rotary_dim = read_rotary_dim(fields, sizes.head_dim)
+    rope = read_rope(fields, sizes.head_dim, sizes.max_position_embeddings, rotary_dim=rotary_dim)
+    delta = _read_delta(fields, sizes.n_layers)
+    config = llama_config(
+        sizes,
+        architecture="qwen3_5",
+        vocab_size=fields.integer("vocab_size", 1, MAX_VOCABULARY),
+        norm_eps=fields.number("rms_norm_eps", 0.0, 1.0, 1e-6),
+        rope=rope,
+        sliding_windows=(0,) * sizes.n_layers,
+    )
+    config = with_delta(config, delta)
+    bias = fields.boolean("attention_bias", False)
+    found = rules(config, bias=bias, norm_plus=1.0)
+    return Blueprint(config, tuple(found), fields.boolean("tie_word_embeddings", False))
+
+
+def read_multimodal(fields: Fields) -> Blueprint:
+    """Return the blueprint of the text part of a qwen3_5 config.json. Raises ModelFormatError."""
+    text = fields.child("text_config").with_defaults(
+        {"model_type": "qwen3_5_text", "tie_word_embeddings": fields.get("tie_word_embeddings")}
+    )
+    text.refuse_unless("model_type", "qwen3_5_text")
+    return replace(read(text), text_prefixes=TEXT_PREFIXES)
+
+
+def with_delta(config: ModelConfig, delta: DeltaConfig) -> ModelConfig:
+    """Return a Llama-like configuration with recurrent layers, and a gate in the others."""
+    return replace(
+        config,
+        attention_gate=True,
+        delta=delta,
+        layer_ropes=tuple(-1 if recurrent else 0 for recurrent in delta.in_layer),
+    )
+
+
+def _read_delta(fields: Fields, n_layers: int) -> DeltaConfig:
+    in_layer = _read_recurrent_layers(fields, n_layers)
+    n_key_heads = fields.integer("linear_num_key_heads", 1, MAX_HEADS)
+    n_value_heads = fields.integer("linear_num_value_heads", 1, MAX_HEADS)
+    if n_value_heads % n_key_heads:
+        raise fields.error("linear_num_value_heads", f"a multiple of {n_key_heads} key heads")
+    delta = DeltaConfig(
+        n_key_heads=n_key_heads,
+        n_value_heads=n_value_heads,
+        key_dim=fields.integer("linear_key_head_dim", 1, MAX_HEAD_DIM),
+        value_dim=fields.integer("linear_value_head_dim", 1, MAX_HEAD_DIM),
+        conv_size=fields.integer("linear_conv_kernel_dim", 1, _MAX_CONV_SIZE),
+        in_layer=in_layer,
+    )
+    for name, size in (("key", delta.key_size), ("value", delta.value_size)):
+        if size > MAX_WIDTH:
+            raise fields.error(f"linear_num_{name}_heads", f"up to {MAX_WIDTH} in all heads")
+    return delta
+
+
+def _read_recurrent_layers(fields: Fields, n_layers: int) -> tuple[bool, ...]:
+    kinds = fields.get("layer_types")
+    if kinds is None:
+        period = fields.integer("full_attention_interval", 1, MAX_LAYERS, _PERIOD)
+        in_layer = tuple((layer + 1) % period != 0 for layer in range(n_layers))
+    else:
+        if not isinstance(kinds, list) or len(kinds) != n_layers:
+            raise fields.error("layer_types", f"a list of {n_layers} layer types")
+        if any(not isinstance(kind, str) or kind not in _KINDS for kind in kinds):
+            raise fields.error("layer_types", "a list of " + " and ".join(map(repr, _KINDS)))
+        in_layer = tuple(kind == "linear_attention" for kind in kinds)
+    if all(in_layer):
+        raise fields.error("layer_types", "one or more layers of 'full_attention'")
+    return in_layer
+
+
+def rules(config: ModelConfig, *, bias: bool, norm_plus: float) -> Iterator[TensorRule]:
+    """Yield a rule for every tensor, with transformers' names as sources.
+
+    bias: of the projections of attention. norm_plus: added to the weights of norms.
+    """
+    delta = config.delta
+    assert delta is not None
+    head_dim = config.head_dim
+    rotary_dim = 2 * sum(frequency > 0 for frequency in config.ropes[0].inv_freq)
+    order = rotary_order(head_dim, rotary_dim) or tuple(range(head_dim))
+    of_attention = ("q", "k", "v", "o", "q_norm", "k_norm")
+    for rule in llama.rules(
+        config, qkv_bias=bias, o_bias=bias, mlp_bias=False, qk_norm=True, norm_plus=norm_plus
+    ):
+        _, number, part, *_ = (*rule.name.split("."), "", "")
+        if part not in of_attention:
+            yield rule
+        elif delta.in_layer[int(number)]:
+            continue
+        elif part == "q":
+            doubled = (2 * rule.shape[0], *rule.shape[1:])
+            queries = replace(rule, shape=doubled, head_order=order, head_rows=2 * head_dim)
+            yield queries
+            gate = tuple(range(head_dim, 2 * head_dim))
+            yield replace(queries, name=rule.name.replace(".q.", ".attn_gate."), head_order=gate)
+        elif part in ("k", "q_norm", "k_norm"):
+            yield replace(rule, head_order=order)
+        else:
+            yield rule
+    for layer, recurrent in enumerate(delta.in_layer):
+        if recurrent:
+            yield from _delta_rules(config.hidden_size, delta, layer)
+
+
+def _delta_rules(hidden: int, delta: DeltaConfig, layer: int) -> Iterator[TensorRule]:
+    here, there = f"layers.{layer}.delta.", f"model.layers.{layer}.linear_attn."
+    n_heads, n_channels, value = delta.n_value_heads, delta.n_channels, delta.value_size
+    for name, source, shape in (
+        ("qkv.weight", "in_proj_qkv.weight", (n_channels, hidden)),
+        ("z.weight", "in_proj_z.weight", (value, hidden)),
+        ("b.weight", "in_proj_b.weight", (n_heads, hidden)),
+        ("a.weight", "in_proj_a.weight", (n_heads, hidden)),
+        ("decay_bias", "dt_bias", (n_heads,)),
+        ("norm.weight", "norm.weight", (delta.value_dim,)),
+        ("o.weight", "out_proj.weight", (hidden, value)),
+    ):
+        yield TensorRule(name=here + name, source=there + source, shape=shape)
+    yield TensorRule(name=f"{here}decay", source=f"{there}A_log", shape=(n_heads,), minus_exp=True)
+    yield TensorRule(
+        name=f"{here}convolution",
+        source=f"{there}conv1d.weight",
+        shape=(n_channels, 1, delta.conv_size),
+        squeezed=True,
+    )

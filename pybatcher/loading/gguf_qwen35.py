@@ -1,0 +1,123 @@
+"""Qwen 3.5 in GGUF files: keys of the recurrent layers, and llama.cpp's names of their tensors.
+
+Value heads lie in turn: the first of each key head, then the second of each. Norms have the 1 in
+their weights, and decays are as they are, without a logarithm. Layers that predict further tokens
+come last, and are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
+
+from .delta import DeltaConfig
+from .families import qwen3_5
+from .gguf_keys import ArchitectureKeys
+from .limits import MAX_HEAD_DIM, MAX_HEADS, MAX_LAYERS, MAX_WIDTH
+from .model_config import ModelConfig
+from .tensors import Tensor, TensorRule
+
+__all__ = ["change", "rules", "unused_tensors"]
+
+_MAX_CONV_SIZE = 64
+_PERIOD = 4
+_MOST_PREDICTING = 8  # layers that predict further tokens
+
+_NAMES = {
+    "token_embedding": "token_embd.weight",
+    "final_norm.weight": "output_norm.weight",
+    "head.weight": "output.weight",
+}
+_PARTS = {
+    "attn_norm.weight": "attn_norm.weight",
+    "mlp_norm.weight": "post_attention_norm.weight",
+    "q.weight": "attn_q.weight",
+    "attn_gate.weight": "attn_q.weight",
+    "k.weight": "attn_k.weight",
+    "v.weight": "attn_v.weight",
+    "o.weight": "attn_output.weight",
+    "q_norm.weight": "attn_q_norm.weight",
+    "k_norm.weight": "attn_k_norm.weight",
+    "gate.weight": "ffn_gate.weight",
+    "up.weight": "ffn_up.weight",
+    "down.weight": "ffn_down.weight",
+    "delta.qkv.weight": "attn_qkv.weight",
+    "delta.z.weight": "attn_gate.weight",
+    "delta.b.weight": "ssm_beta.weight",
+    "delta.a.weight": "ssm_alpha.weight",
+    "delta.decay": "ssm_a",
+    "delta.decay_bias": "ssm_dt.bias",
+    "delta.convolution": "ssm_conv1d.weight",
+    "delta.norm.weight": "ssm_norm.weight",
+    "delta.o.weight": "ssm_out.weight",
+}
+_PREDICTING = (
+    *("attn_norm", "post_attention_norm", "attn_q", "attn_k", "attn_v", "attn_output"),
+    *("attn_q_norm", "attn_k_norm", "ffn_gate", "ffn_up", "ffn_down"),
+    *("nextn.eh_proj", "nextn.enorm", "nextn.hnorm", "nextn.embed_tokens"),
+    *("nextn.shared_head_head", "nextn.shared_head_norm"),
+)
+
+
+def change(keys: ArchitectureKeys, config: ModelConfig) -> ModelConfig:
+    """Return the configuration of a qwen35 file, of a Llama-like one. Raises ModelFormatError."""
+    n_predicting = keys.integer("nextn_predict_layers", 0, _MOST_PREDICTING, 0)
+    if n_predicting >= config.n_layers:
+        raise keys.error("nextn_predict_layers", f"fewer than the {config.n_layers} blocks")
+    n_layers = config.n_layers - n_predicting
+    config = replace(config, n_layers=n_layers, sliding_windows=(0,) * n_layers)
+    n_key_heads = keys.integer("ssm.group_count", 1, MAX_HEADS)
+    n_value_heads = keys.integer("ssm.time_step_rank", 1, MAX_HEADS)
+    if n_value_heads % n_key_heads:
+        raise keys.error("ssm.time_step_rank", f"a multiple of {n_key_heads} groups")
+    head_dim = keys.integer("ssm.state_size", 1, MAX_HEAD_DIM)
+    if n_value_heads * head_dim > MAX_WIDTH:
+        raise keys.error("ssm.state_size", f"up to {MAX_WIDTH} in all heads")
+    keys.refuse_unless("ssm.inner_size", n_value_heads * head_dim)
+    delta = DeltaConfig(
+        n_key_heads=n_key_heads,
+        n_value_heads=n_value_heads,
+        key_dim=head_dim,
+        value_dim=head_dim,
+        conv_size=keys.integer("ssm.conv_kernel", 1, _MAX_CONV_SIZE),
+        in_layer=_recurrent_layers(keys, n_layers, n_predicting),
+        in_turn=True,
+    )
+    return qwen3_5.with_delta(config, delta)
+
+
+def _recurrent_layers(keys: ArchitectureKeys, n_layers: int, n_predicting: int) -> tuple[bool, ...]:
+    name = "attention.recurrent_layers"
+    if keys.get(name) is None:
+        name = "full_attention_interval"
+        period = keys.integer(name, 1, MAX_LAYERS, _PERIOD)
+        in_layer = tuple((layer + 1) % period != 0 for layer in range(n_layers))
+    else:
+        in_layer = tuple(keys.flags(name, n_layers + n_predicting)[:n_layers])
+    if all(in_layer):
+        raise keys.error(name, "a value with which one or more layers have attention")
+    return in_layer
+
+
+def rules(config: ModelConfig, _tensors: Mapping[str, Tensor]) -> Iterator[TensorRule]:
+    """Yield a rule for every tensor, with GGUF's names as sources."""
+    for rule in qwen3_5.rules(config, bias=False, norm_plus=0.0):
+        shape = rule.shape
+        if rule.squeezed:
+            shape = (shape[0], shape[2])
+        source = gguf_name(rule.name)
+        yield replace(rule, source=source, shape=shape, squeezed=False, minus_exp=False)
+
+
+def gguf_name(name: str) -> str:
+    """Return GGUF's name of a canonical tensor name."""
+    if name in _NAMES:
+        return _NAMES[name]
+    _, layer, part = name.split(".", 2)
+    return f"blk.{layer}.{_PARTS[part]}"
+
+
+def unused_tensors(config: ModelConfig) -> Collection[str]:
+    """Return the names of tensors of layers that predict further tokens."""
+    layers = range(config.n_layers, config.n_layers + _MOST_PREDICTING)
+    return {f"blk.{layer}.{part}.weight" for layer in layers for part in _PREDICTING}
