@@ -32,6 +32,7 @@ MIXTURES = {"q4_k_m": "q4_k", "q5_k_m": "q5_k", "q6_k": "q6_k"}
 ENGINE_DTYPE = "int8"
 """Of matrices whose rows are no whole super-blocks."""
 
+_PLAIN = (".router.weight", ".delta.a.weight", ".delta.b.weight", ".delta.convolution")
 _FINER = "q6_k"
 _WIDTH = BLOCKS[_FINER].n_elements
 _FEW_EXPERTS, _LAYERS_OF_70B = 8, 80  # for which llama.cpp has rules of their own
@@ -42,12 +43,12 @@ def mixture_dtypes(
 ) -> dict[str, str]:
     """Return the dtype of each matrix that is quantised, by name.
 
-    ENGINE_DTYPE where rows are no whole super-blocks. Routers and learned positions stay plain
-    numbers. The head is finer, as are the values and the MLP's outputs of half the layers.
+    ENGINE_DTYPE where rows are no whole super-blocks. Routers, learned positions, and gates and
+    convolutions of recurrent layers stay plain numbers. The head is finer, as are the values and the MLP's outputs of half the layers.
     """
     dtypes = {}
     for name, tensor in tensors.items():
-        is_plain = name == "position_embedding" or name.endswith(".router.weight")
+        is_plain = name == "position_embedding" or name.endswith(_PLAIN)
         if len(tensor.shape) == 2 and not is_plain:
             dtypes[name] = _dtype_of(name, mixture, config, is_tied=HEAD not in tensors)
             if tensor.shape[1] % _WIDTH:

@@ -231,3 +231,26 @@ async def test_shared_prefixes_and_several_answers(path: Path) -> None:
         both = await batcher.generate(TEXT[:75], n=2, max_tokens=20, ignore_eos=True)
         assert [output.token_ids for output in both.choices] == [alone.token_ids] * 2
         assert both.usage.cached_tokens >= 60
+
+
+@pytest.mark.parametrize(("dtype", "part"), [("q4_k_m", 1.0), ("q6_k", 0.5)])
+def test_mixtures_are_nearer_than_int4(dtype: str, part: float, tmp_path: Path) -> None:
+    """Of rows of whole super-blocks; the same bits however the prompt is cut."""
+    wide: dict[str, Any] = {"hidden_size": 256, "intermediate_size": 256, "num_attention_heads": 16}
+    sizes: dict[str, Any] = {"linear_num_value_heads": 16, "linear_value_head_dim": 16}
+    path = make_checkpoint(tmp_path, "qwen3_5", tokenizer=False, **wide, **sizes)
+
+    def last_logits(dtype: str, chunk: int) -> NDArray[np.float32]:
+        engine = Engine.load(path, **OPTIONS, dtype=dtype)
+        seq_id = engine.seq_new()
+        for start in range(0, 60, chunk):
+            tokens = TEXT[start : min(start + chunk, 60)]
+            row = engine.prefill_chunk(seq_id, tokens, logits=True)
+        engine.close()
+        assert row is not None
+        return row
+
+    exact, found = last_logits("f32", 60), last_logits(dtype, 60)
+    assert_same(last_logits(dtype, 7), found)
+    error = np.linalg.norm(found - exact)
+    assert 0 < error < part * np.linalg.norm(last_logits("int4", 60) - exact)
