@@ -44,7 +44,8 @@ def mixture_dtypes(
     """Return the dtype of each matrix that is quantised, by name.
 
     ENGINE_DTYPE where rows are no whole super-blocks. Routers, learned positions, and gates and
-    convolutions of recurrent layers stay plain numbers. The head is finer, as are the values and the MLP's outputs of half the layers.
+    convolutions of recurrent layers stay plain numbers. The head is finer, as are the values and
+    the MLP's outputs of half the layers.
     """
     dtypes = {}
     for name, tensor in tensors.items():
