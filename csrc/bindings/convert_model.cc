@@ -231,6 +231,7 @@ MoeConfig to_moe_config(const py::object& value) {
           .swiglu_limit = field<float>(fields, "swiglu_limit"),
           .swiglu_alpha = field<float>(fields, "swiglu_alpha"),
           .beside_mlp = field<bool>(fields, "beside_mlp"),
+          .shared_expert = field<bool>(fields, "shared_expert"),
           .in_layer = field<std::vector<bool>>(fields, "in_layer")};
 }
 

@@ -214,4 +214,16 @@ void CpuExperts::combine(const Buffer& y, int n_rows, const Routing& routing, in
   });
 }
 
+void CpuExperts::add_shared(const Buffer& y, const Buffer& logits, int n_rows, int hidden,
+                            Buffer& x) {
+  backend_.for_range(n_rows, 1, int64_t{2} * n_rows * hidden, [&](int64_t begin, int64_t end, int) {
+    for (int64_t row = begin; row < end; ++row) {
+      const float share = 1.0f / (1.0f + std::exp(-logits.as<float>()[row]));
+      const float* const from = y.as<float>() + row * hidden;
+      float* const to = x.as<float>() + row * hidden;
+      for (int c = 0; c < hidden; ++c) to[c] += share * from[c];
+    }
+  });
+}
+
 }  // namespace pb::cpu

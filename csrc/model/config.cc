@@ -131,6 +131,9 @@ void check_experts(const MoeConfig& moe, int n_layers, bool gated_mlp) {
   check_softcap("moe.swiglu_limit", moe.swiglu_limit);
   check_positive("moe.swiglu_alpha", moe.swiglu_alpha);
   if (!gated_mlp) refuse("gated_mlp", "false", "true with experts");
+  if (moe.shared_expert && moe.beside_mlp) {
+    refuse("moe.shared_expert", "true", "false with experts beside an MLP");
+  }
 }
 
 // Experts instead of an MLP add to the residual stream as they are, those beside one are normed.

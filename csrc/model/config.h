@@ -40,7 +40,9 @@ struct MoeConfig {
   // between -limit and limit.
   float swiglu_limit = 0.0f;
   float swiglu_alpha = 1.0f;
-  bool beside_mlp = false;     // layers have their MLP too; what both give is normed and summed
+  bool beside_mlp = false;  // layers have their MLP too; what both give is normed and summed
+  // Layers have their MLP too, of which every row gets as much as the sigmoid of a product says.
+  bool shared_expert = false;
   std::vector<bool> in_layer;  // (n_layers); empty where no layer has experts
 };
 

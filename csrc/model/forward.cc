@@ -65,7 +65,8 @@ Forward::Forward(const ModelConfig& config, const Weights& weights, Backend& bac
   if (!config.delta_layers.empty()) {
     delta_out_ = floats(backend, limits.n_ubatch, config.delta.value_size());
   }
-  if (config.post_norm) block_out_ = floats(backend, limits.n_ubatch, config.hidden_size);
+  if (config.post_norm || config.moe.shared_expert)
+    block_out_ = floats(backend, limits.n_ubatch, config.hidden_size);
   states_ = backend.make_activations(kOutputRows, config.hidden_size, DType::kF32);
   if (config.moe.n_experts > 0) moe_.emplace(config, weights, backend, limits.n_ubatch);
   if (weights.layer_inputs) layer_inputs_.emplace(config, weights, backend, limits.n_ubatch);
@@ -202,16 +203,17 @@ void Forward::recurrent_block(int n_rows, int layer, ModelKv& kv) {
 }
 
 // x += W_down (act(W_gate norm(x)) * W_up norm(x)), or W_down act(W_up norm(x)); or experts; or
-// x += norm(norm(MLP) + norm(experts))
+// x += norm(norm(MLP) + norm(experts)); or x += experts + sigmoid(w norm(x)) MLP
 void Forward::mlp_block(int n_rows, int layer) {
   const LayerWeights& w = weights_.layers[static_cast<size_t>(layer)];
-  if (w.experts && !w.beside) return moe_->run(n_rows, w, normed_, x_);
+  if (w.experts && !w.beside && !w.shared_gate) return moe_->run(n_rows, w, normed_, x_);
   entering_products(n_rows, w.mlp_norm, config_.mlp_norm_in_stream(), w.gate_up, gate_up_);
   const Activations& activated = activated_.made_for(w.down, n_rows, [&](Activations& out) {
     backend_.activate(gate_up_, n_rows, config_.activation, config_.gated_mlp, out);
   });
-  if (!w.beside) return leave_block(n_rows, activated, w.down, w.mlp_post_norm);
+  if (!w.experts) return leave_block(n_rows, activated, w.down, w.mlp_post_norm);
   backend_.matmul(activated, n_rows, w.down, block_out_, Store::kSet);
+  if (w.shared_gate) return moe_->run_with_shared(n_rows, w, normed_, block_out_, x_);
   moe_->run_beside(n_rows, w, normed_, x_, block_out_);
   backend_.norm_add(block_out_, n_rows, *w.mlp_post_norm, x_);
 }

@@ -26,12 +26,23 @@ Moe::Moe(const ModelConfig& config, const Weights& weights, Backend& backend, in
   }
   gate_up_ = floats(backend, max_pairs, 2 * moe.intermediate_size);
   outputs_ = floats(backend, max_pairs, config.hidden_size);
+  if (moe.shared_expert) shared_logits_ = floats(backend, max_rows, 1);
   if (moe.beside_mlp) combined_ = floats(backend, max_rows, config.hidden_size);
 }
 
 void Moe::run(int n_rows, const LayerWeights& layer, ActivationSet& normed, Buffer& x) {
   compute(n_rows, *layer.experts, *layer.mlp_norm, *layer.mlp_norm, normed, x);
   backend_.experts()->combine(outputs_, n_rows, routing_, config_.hidden_size, x, Store::kAdd);
+}
+
+void Moe::run_with_shared(int n_rows, const LayerWeights& layer, ActivationSet& normed,
+                          const Buffer& shared, Buffer& x) {
+  compute(n_rows, *layer.experts, *layer.mlp_norm, *layer.mlp_norm, normed, x);
+  const Matrix& gate = *layer.shared_gate;
+  backend_.matmul(normed.of(gate.dtype), n_rows, gate, shared_logits_, Store::kSet);
+  ExpertOperations& operations = *backend_.experts();
+  operations.combine(outputs_, n_rows, routing_, config_.hidden_size, x, Store::kAdd);
+  operations.add_shared(shared, shared_logits_, n_rows, config_.hidden_size, x);
 }
 
 void Moe::run_beside(int n_rows, const LayerWeights& layer, ActivationSet& normed, const Buffer& x,

@@ -1,7 +1,8 @@
 // The MLP of a layer that has experts: a router gives every row few of many small gated MLPs.
 //
 // Mixtral (Jiang et al. 2024, arXiv:2401.04088), Qwen3-MoE (Qwen team 2025, arXiv:2505.09388) and
-// gpt-oss (OpenAI 2025, arXiv:2508.10925). In Gemma 4 26B-A4B, an MLP is beside the experts.
+// gpt-oss (OpenAI 2025, arXiv:2508.10925). In Gemma 4 26B-A4B, an MLP is beside the experts; in
+// Qwen 3.5's mixtures it is an expert that all rows share, each as far as a gate says.
 #pragma once
 
 #include "model/activation_set.h"
@@ -26,6 +27,11 @@ class Moe {
   void run_beside(int n_rows, const LayerWeights& layer, ActivationSet& normed, const Buffer& x,
                   Buffer& mlp_out);
 
+  // x += the weighted sum of the experts of norm(x) + sigmoid(shared_gate norm(x)) shared, of a
+  // layer that has a shared expert.  shared, x (n_rows, hidden) f32
+  void run_with_shared(int n_rows, const LayerWeights& layer, ActivationSet& normed,
+                       const Buffer& shared, Buffer& x);
+
  private:
   // outputs_ = what the experts that router_norm(x) chooses make of norm(x).
   void compute(int n_rows, const Experts& experts, const Norm& router_norm, const Norm& norm,
@@ -39,6 +45,7 @@ class Moe {
   Buffer gate_up_;           // (max_rows * n_experts_per_row, 2 intermediate) f32
   ActivationSet activated_;  // (max_rows * n_experts_per_row, intermediate)
   Buffer outputs_;           // (max_rows * n_experts_per_row, hidden) f32
+  Buffer shared_logits_;     // (max_rows) f32, of shared experts
   Buffer combined_;          // (max_rows, hidden) f32, where it is normed before it is added
 };
 

@@ -43,6 +43,9 @@ Weights load_weights(const ModelConfig& config, const TensorMap& tensors, DType 
   const bool has_sinks = std::ranges::any_of(
       tensors, [](const auto& tensor) { return tensor.first.ends_with(".sinks.weight"); });
   if (has_sinks && !backend.has_attention_sinks()) refuse("attention with sinks");
+  if (config.moe.shared_expert && !backend.experts()->has_shared_expert()) {
+    refuse("shared experts");
+  }
   if (!config.delta_layers.empty() && backend.recurrent() == nullptr) refuse("recurrent layers");
   if (config.varies_layers() && !backend.varies_layers()) {
     refuse("layers of unlike shapes, shared keys and values, or inputs of layers");

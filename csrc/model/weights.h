@@ -34,7 +34,8 @@ namespace pb {
 //   layers.{i}.experts.{e}.{gate,up,down}.{weight,bias}:
 //   instead of gate, up and down, where the layer has experts, or beside them; then with
 //   layers.{i}.{router_norm,experts_norm,mlp_out_norm,experts_out_norm}.weight (hidden) ·
-//   layers.{i}.expert_scales.weight (experts)
+//   layers.{i}.expert_scales.weight (experts); or with layers.{i}.shared_gate (hidden), where the
+//   MLP is a shared expert
 //   final_norm.{weight,bias} · head.weight
 using TensorMap = std::map<std::string, TensorView>;
 
@@ -117,6 +118,7 @@ struct LayerWeights {
   std::optional<Norm> mlp_post_norm;  // (hidden), of what the MLP adds
   std::optional<Experts> experts;     // instead of gate_up and down, or beside them
   std::optional<BesideNorms> beside;  // where the layer has both
+  std::optional<Matrix> shared_gate;  // (1, hidden), f32: where its MLP is a shared expert
   std::optional<LayerInputWeights> input;
 };
 

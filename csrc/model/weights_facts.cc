@@ -40,6 +40,7 @@ void Weights::for_each_matrix(FunctionRef<void(const Matrix&)> visit) const {
     }
     for (const Matrix& m : w.gate_up) visit(m);
     if (w.down.n_out > 0) visit(w.down);
+    if (w.shared_gate) visit(*w.shared_gate);
     if (!w.experts) continue;
     visit(w.experts->router);
     for (const Matrix& m : w.experts->gate_up.of) visit(m);

@@ -77,9 +77,15 @@ class WeightsLoader {
     if (config_.pre_norm) w.mlp_norm = norm(prefix + "mlp_norm", hidden);
     if (config_.has_experts(number)) {
       w.experts = experts(prefix);
-      if (!config_.moe.beside_mlp) return w;
-      w.beside = {norm(prefix + "router_norm", hidden), norm(prefix + "experts_norm", hidden),
-                  norm(prefix + "mlp_out_norm", hidden), norm(prefix + "experts_out_norm", hidden)};
+      if (config_.moe.shared_expert) {
+        w.shared_gate = row_of(prefix + "shared_gate", hidden);
+      } else if (config_.moe.beside_mlp) {
+        w.beside = {norm(prefix + "router_norm", hidden), norm(prefix + "experts_norm", hidden),
+                    norm(prefix + "mlp_out_norm", hidden),
+                    norm(prefix + "experts_out_norm", hidden)};
+      } else {
+        return w;
+      }
     }
     if (config_.gated_mlp) {
       w.gate_up = stacked(prefix, {{"gate", inner}, {"up", inner}}, hidden);
@@ -264,6 +270,14 @@ class WeightsLoader {
 
   Matrix linear(const std::string& prefix, const char* name, int n_out, int n_in) {
     return std::move(stacked(prefix, {{name, n_out}}, n_in)[0]);
+  }
+
+  // A vector as a matrix of one row, f32.
+  Matrix row_of(const std::string& name, int size) {
+    TensorView view = checkpoint_.get(name, size, 1);
+    std::swap(view.rows, view.cols);
+    view.col_stride = std::exchange(view.row_stride, size * view.row_stride);
+    return matrix(std::array{view}, std::array{TensorView{}}, DType::kF32);
   }
 
   Matrix table(const std::string& name, int rows, int cols) {

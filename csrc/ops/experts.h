@@ -68,6 +68,13 @@ class ExpertOperations {
   // at zero and goes to x at last.  y (n_rows * n_per_row, hidden), x (n_rows, hidden) f32
   virtual void combine(const Buffer& y, int n_rows, const Routing& routing, int hidden, Buffer& x,
                        Store store) = 0;
+
+  // Whether there is the next one.
+  virtual bool has_shared_expert() const { return false; }
+
+  // x[row] += sigmoid(logits[row]) * y[row].  logits (n_rows), y, x (n_rows, hidden) f32
+  virtual void add_shared(const Buffer& /*y*/, const Buffer& /*logits*/, int /*n_rows*/,
+                          int /*hidden*/, Buffer& /*x*/) {}
 };
 
 }  // namespace pb

@@ -56,6 +56,7 @@ class GgufArchitecture:
     read: reads the whole configuration, where keys vary by layer; takes the number of tokens and
         the divisors of frequencies. None: it is Llama-like.
     unused: names of tensors that a file may have and that no layer needs.
+    width: the key of the MLP's width, or of the shared expert's.
     read_encoder: reads the configuration of one that is not Llama-like, instead of `change`.
     own_rules: instead of `rules` and `names`, with GGUF's names as sources.
     """
@@ -75,6 +76,7 @@ class GgufArchitecture:
     in_pairs: bool = False
     read: Callable[[ArchitectureKeys, int, NDArray[np.float64] | None], ModelConfig] | None = None
     unused: Callable[[ModelConfig], Collection[str]] = lambda _: ()
+    width: str = "feed_forward_length"
     read_encoder: Callable[[ArchitectureKeys, LlamaSizes, int], ModelConfig] | None = None
     own_rules: Callable[[ModelConfig, Mapping[str, Tensor]], Iterator[TensorRule]] | None = None
 
@@ -201,6 +203,15 @@ ARCHITECTURES = {
         change=gguf_qwen35.change,
         own_rules=gguf_qwen35.rules,
         config_name="qwen3_5",
+        has_rotary_dim=True,
+        unused=gguf_qwen35.unused_tensors,
+    ),
+    "qwen35moe": GgufArchitecture(
+        change=gguf_qwen35.change,
+        own_rules=gguf_qwen35.rules,
+        experts=GgufExperts(always=True, shared_expert=True),
+        width="expert_shared_feed_forward_length",
+        config_name="qwen3_5_moe",
         has_rotary_dim=True,
         unused=gguf_qwen35.unused_tensors,
     ),

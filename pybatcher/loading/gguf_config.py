@@ -44,7 +44,7 @@ def read_config(
         keys.refuse_unless("attention.sliding_window", 0)
     if not own.has_attention_scale:
         keys.refuse_unless("attention.scale")
-    sizes = read_sizes(fields, _names(architecture))
+    sizes = read_sizes(fields, _names(architecture, own.width))
     keys.refuse_unless("attention.value_length", sizes.head_dim)
     if own.read_encoder is not None:
         return own.read_encoder(keys, sizes, vocab_size)
@@ -71,13 +71,13 @@ def read_config(
     return own.change(keys, config)
 
 
-def _names(architecture: str) -> SizeNames:
+def _names(architecture: str, width: str) -> SizeNames:
     return SizeNames(
         hidden_size=f"{architecture}.embedding_length",
         n_layers=f"{architecture}.block_count",
         n_heads=f"{architecture}.attention.head_count",
         n_kv_heads=f"{architecture}.attention.head_count_kv",
         head_dim=f"{architecture}.attention.key_length",
-        intermediate_size=f"{architecture}.feed_forward_length",
+        intermediate_size=f"{architecture}.{width}",
         max_position_embeddings=f"{architecture}.context_length",
     )

@@ -29,7 +29,7 @@ class GgufExperts:
 
     always: every file has some. wide_as_mlp: as wide as the model's MLP where the file does not
     say. softmax_of_chosen: weights are the softmax over the chosen experts, not over all.
-    swiglu_limit, swiglu_alpha, beside_mlp: as `MoeConfig` has them.
+    swiglu_limit, swiglu_alpha, beside_mlp, shared_expert: as `MoeConfig` has them.
     """
 
     always: bool = False
@@ -38,6 +38,7 @@ class GgufExperts:
     swiglu_limit: float = 0.0
     swiglu_alpha: float = 1.0
     beside_mlp: bool = False
+    shared_expert: bool = False
 
 
 def read_moe(
@@ -61,7 +62,7 @@ def read_moe(
     if n_experts * sizes.n_layers > MAX_EXPERTS_OF_MODEL:
         raise keys.error("expert_count", f"at most {MAX_EXPERTS_OF_MODEL} experts in all layers")
     gating = _SOFTMAX_OF_CHOSEN if experts.softmax_of_chosen else _SOFTMAX
-    keys.refuse_unless("expert_shared_count", 0)
+    keys.refuse_unless("expert_shared_count", int(experts.shared_expert))
     keys.refuse_unless("expert_gating_func", gating)
     keys.refuse_unless("expert_weights_norm", True)
     keys.refuse_unless("expert_weights_scale", 0.0, 1.0)
@@ -75,6 +76,7 @@ def read_moe(
         swiglu_limit=experts.swiglu_limit,
         swiglu_alpha=experts.swiglu_alpha,
         beside_mlp=experts.beside_mlp,
+        shared_expert=experts.shared_expert,
     )
 
 
@@ -105,9 +107,21 @@ def expert_rules(config: ModelConfig, *, has_biases: bool = False) -> Iterator[T
                     shape=(moe.n_experts, *shape),
                     index=expert,
                 )
-                yield matrix
+                yield matrix if part == "down" or has_biases else _or_fused(matrix, part, layer)
                 if has_biases:
                     yield _bias_of(matrix)
+
+
+def _or_fused(matrix: TensorRule, part: str, layer: int) -> TensorRule:
+    """Return the rule of an expert's gate or up, which may be in one tensor: gate over up."""
+    n_experts, inner, hidden = matrix.shape
+    fused = replace(
+        matrix,
+        source=f"blk.{layer}.ffn_gate_up_exps.weight",
+        shape=(n_experts, 2 * inner, hidden),
+        rows=(0, inner) if part == "gate" else (inner, 2 * inner),
+    )
+    return replace(matrix, otherwise=fused)
 
 
 def _bias_of(matrix: TensorRule) -> TensorRule:

@@ -13,6 +13,7 @@ from dataclasses import replace
 from .delta import DeltaConfig
 from .families import qwen3_5
 from .gguf_keys import ArchitectureKeys
+from .gguf_moe import expert_rules
 from .limits import MAX_HEAD_DIM, MAX_HEADS, MAX_LAYERS, MAX_WIDTH
 from .model_config import ModelConfig
 from .tensors import Tensor, TensorRule
@@ -51,11 +52,19 @@ _PARTS = {
     "delta.norm.weight": "ssm_norm.weight",
     "delta.o.weight": "ssm_out.weight",
 }
+_SHARED_PARTS = {
+    "gate.weight": "ffn_gate_shexp.weight",
+    "up.weight": "ffn_up_shexp.weight",
+    "down.weight": "ffn_down_shexp.weight",
+    "shared_gate": "ffn_gate_inp_shexp.weight",
+}
 _PREDICTING = (
     *("attn_norm", "post_attention_norm", "attn_q", "attn_k", "attn_v", "attn_output"),
     *("attn_q_norm", "attn_k_norm", "ffn_gate", "ffn_up", "ffn_down"),
     *("nextn.eh_proj", "nextn.enorm", "nextn.hnorm", "nextn.embed_tokens"),
-    *("nextn.shared_head_head", "nextn.shared_head_norm"),
+    *("nextn.shared_head_head", "nextn.shared_head_norm", "ffn_gate_inp", "ffn_gate_exps"),
+    *("ffn_up_exps", "ffn_down_exps", "ffn_gate_up_exps", "ffn_gate_shexp", "ffn_up_shexp"),
+    *("ffn_down_shexp", "ffn_gate_inp_shexp"),
 )
 
 
@@ -66,6 +75,8 @@ def change(keys: ArchitectureKeys, config: ModelConfig) -> ModelConfig:
         raise keys.error("nextn_predict_layers", f"fewer than the {config.n_layers} blocks")
     n_layers = config.n_layers - n_predicting
     config = replace(config, n_layers=n_layers, sliding_windows=(0,) * n_layers)
+    if config.moe is not None:
+        config = replace(config, moe=replace(config.moe, in_layer=(True,) * n_layers))
     n_key_heads = keys.integer("ssm.group_count", 1, MAX_HEADS)
     n_value_heads = keys.integer("ssm.time_step_rank", 1, MAX_HEADS)
     if n_value_heads % n_key_heads:
@@ -105,16 +116,26 @@ def rules(config: ModelConfig, _tensors: Mapping[str, Tensor]) -> Iterator[Tenso
         shape = rule.shape
         if rule.squeezed:
             shape = (shape[0], shape[2])
-        source = gguf_name(rule.name)
-        yield replace(rule, source=source, shape=shape, squeezed=False, minus_exp=False)
+        elif rule.index is not None:  # the gate of a shared expert
+            shape = shape[1:]
+        yield replace(
+            rule,
+            source=gguf_name(rule.name, shared_expert=config.moe is not None),
+            shape=shape,
+            squeezed=False,
+            minus_exp=False,
+            index=None,
+        )
+    yield from expert_rules(config)
 
 
-def gguf_name(name: str) -> str:
-    """Return GGUF's name of a canonical tensor name."""
+def gguf_name(name: str, *, shared_expert: bool = False) -> str:
+    """Return GGUF's name of a canonical tensor name. shared_expert: the MLP is one."""
     if name in _NAMES:
         return _NAMES[name]
     _, layer, part = name.split(".", 2)
-    return f"blk.{layer}.{_PARTS[part]}"
+    own = _SHARED_PARTS.get(part) if shared_expert else None
+    return f"blk.{layer}.{own or _PARTS[part]}"
 
 
 def unused_tensors(config: ModelConfig) -> Collection[str]:

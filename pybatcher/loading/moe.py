@@ -26,6 +26,8 @@ class MoeConfig:
     in_layer: for each layer, whether it has experts.
     beside_mlp: layers with experts have their MLP too. What both give is normed, and their sum is
         what the layer's MLP would give.
+    shared_expert: layers with experts have their MLP too, an expert that all rows share: what it
+        gives counts as much as the sigmoid of a product says.
     """
 
     n_experts: int
@@ -36,6 +38,7 @@ class MoeConfig:
     swiglu_limit: float = 0.0
     swiglu_alpha: float = 1.0
     beside_mlp: bool = False
+    shared_expert: bool = False
 
     def replaces_mlp(self, layer: int) -> bool:
         """Return whether a layer has experts instead of its MLP."""

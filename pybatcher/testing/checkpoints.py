@@ -18,9 +18,9 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, 
 __all__ = ["ARCHITECTURES", "ENCODERS", "make_checkpoint", "make_module", "make_tokenizer"]
 
 ARCHITECTURES = (
-    *("llama", "mistral", "qwen2", "qwen3", "qwen3_moe", "qwen3_5", "mixtral", "gpt2"),
-    *("gpt_oss", "gemma2", "gemma3", "gemma4", "granite", "olmo2", "olmo3", "smollm3", "phi3"),
-    "ministral3",
+    *("llama", "mistral", "qwen2", "qwen3", "qwen3_moe", "qwen3_5", "qwen3_5_moe", "mixtral"),
+    *("gpt2", "gpt_oss", "gemma2", "gemma3", "gemma4", "granite", "olmo2", "olmo3", "smollm3"),
+    *("phi3", "ministral3"),
 )
 
 ENCODERS = ("bert", "roberta", "xlm_roberta", "modernbert", "embedding_gemma")
@@ -42,6 +42,25 @@ _GEMMA = {
     "sliding_window": 24,
     "tie_word_embeddings": True,
     "pad_token_id": None,
+}
+_QWEN_3_5: dict[str, Any] = {
+    **_ROTARY,
+    "num_hidden_layers": 5,
+    "layer_types": [
+        *("linear_attention", "full_attention", "linear_attention"),
+        *("linear_attention", "full_attention"),
+    ],
+    "head_dim": 16,
+    "linear_num_key_heads": 2,
+    "linear_num_value_heads": 6,
+    "linear_key_head_dim": 12,
+    "linear_value_head_dim": 20,
+    "rope_parameters": {
+        "rope_type": "default",
+        "rope_theta": 1e4,
+        "partial_rotary_factor": 0.5,
+        "mrope_section": [2, 1, 1],
+    },
 }
 _BERT = {
     "vocab_size": 384,
@@ -67,24 +86,13 @@ _DEFAULTS: dict[str, dict[str, Any]] = {
         "norm_topk_prob": True,
         "mlp_only_layers": [1],
     },
-    "qwen3_5": {
-        **_ROTARY,
-        "num_hidden_layers": 5,
-        "layer_types": [
-            *("linear_attention", "full_attention", "linear_attention"),
-            *("linear_attention", "full_attention"),
-        ],
-        "head_dim": 16,
-        "linear_num_key_heads": 2,
-        "linear_num_value_heads": 6,
-        "linear_key_head_dim": 12,
-        "linear_value_head_dim": 20,
-        "rope_parameters": {
-            "rope_type": "default",
-            "rope_theta": 1e4,
-            "partial_rotary_factor": 0.5,
-            "mrope_section": [2, 1, 1],
-        },
+    "qwen3_5": _QWEN_3_5,
+    "qwen3_5_moe": {
+        **_QWEN_3_5,
+        "moe_intermediate_size": 40,
+        "shared_expert_intermediate_size": 56,
+        "num_experts": 6,
+        "num_experts_per_tok": 3,
     },
     "mixtral": {**_ROTARY, "num_local_experts": 5, "num_experts_per_tok": 2},
     "gpt_oss": {
@@ -193,6 +201,7 @@ _CLASSES = {
     "qwen3": ("Qwen3Config", "Qwen3ForCausalLM"),
     "qwen3_moe": ("Qwen3MoeConfig", "Qwen3MoeForCausalLM"),
     "qwen3_5": ("Qwen3_5TextConfig", "Qwen3_5ForCausalLM"),
+    "qwen3_5_moe": ("Qwen3_5MoeTextConfig", "Qwen3_5MoeForCausalLM"),
     "mixtral": ("MixtralConfig", "MixtralForCausalLM"),
     "gpt2": ("GPT2Config", "GPT2LMHeadModel"),
     "gpt_oss": ("GptOssConfig", "GptOssForCausalLM"),
@@ -213,7 +222,7 @@ _CLASSES = {
     "ministral": ("MinistralConfig", "MinistralForCausalLM"),
     "ministral3": ("Ministral3Config", "Ministral3ForCausalLM"),
 }
-_PLUS_ONE = ("gemma2", "gemma3", "embedding_gemma", "qwen3_5")
+_PLUS_ONE = ("gemma2", "gemma3", "embedding_gemma", "qwen3_5", "qwen3_5_moe")
 _SPECIAL_TOKENS = ("<|begin|>", "<|end|>", "<|im_start|>", "<|im_end|>")
 _CHAT_TEMPLATE = """\
 {{- bos_token -}}

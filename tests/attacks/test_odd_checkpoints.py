@@ -218,6 +218,14 @@ ENCODER: dict[str, Any] = {
     "attention.layer_norm_epsilon": 1e-5,
 }
 EXPERTS = {"expert_count": 4, "expert_used_count": 2, "expert_feed_forward_length": 32}
+RECURRENT = {
+    "ssm.conv_kernel": 4,
+    "ssm.state_size": 16,
+    "ssm.group_count": 2,
+    "ssm.time_step_rank": 4,
+    "ssm.inner_size": 64,
+    "full_attention_interval": 2,
+}
 OWN_KEYS: dict[str, dict[str, Any]] = {
     "bert": ENCODER,
     "modern-bert": ENCODER,
@@ -231,15 +239,8 @@ OWN_KEYS: dict[str, dict[str, Any]] = {
     "gpt-oss": {**SIZES, **EXPERTS, "attention.sliding_window": 32},
     "qwen3moe": {**SIZES, **EXPERTS},
     "granite": {**SIZES, "logit_scale": 8.0},
-    "qwen35": {
-        **SIZES,
-        "ssm.conv_kernel": 4,
-        "ssm.state_size": 16,
-        "ssm.group_count": 2,
-        "ssm.time_step_rank": 4,
-        "ssm.inner_size": 64,
-        "full_attention_interval": 2,
-    },
+    "qwen35": {**SIZES, **RECURRENT},
+    "qwen35moe": {**SIZES, **EXPERTS, **RECURRENT, "expert_shared_feed_forward_length": 48},
 }
 OTHER_KEYS = (
     *("attention.causal", "attention.scale", "attention.value_length", "attention.sliding_window"),

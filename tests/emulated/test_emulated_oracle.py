@@ -114,7 +114,8 @@ async def test_a_batcher_draws_what_the_cpu_draws() -> None:
     assert texts["cuda"] == texts["cpu"]
 
 
-def test_recurrent_layers_are_refused_by_name(tmp_path: Path) -> None:
-    path = make_checkpoint(tmp_path, RECURRENT, tokenizer=False, vocab_size=VOCAB)
-    with pytest.raises(ConfigError, match="recurrent layers"):
+@pytest.mark.parametrize("architecture", RECURRENT)
+def test_recurrent_layers_are_refused_by_name(architecture: str, tmp_path: Path) -> None:
+    path = make_checkpoint(tmp_path, architecture, tokenizer=False, vocab_size=VOCAB)
+    with pytest.raises(ConfigError, match=r"recurrent layers|shared experts"):
         load_engine(path)

@@ -123,6 +123,20 @@ def test_names() -> None:
     assert gguf_name("token_embedding") == "token_embd.weight"
     assert gguf_name("layers.3.delta.decay") == "blk.3.ssm_a"
     assert gguf_name("layers.12.attn_gate.weight") == "blk.12.attn_q.weight"
+    shared = gguf_name("layers.1.up.weight", shared_expert=True)
+    assert shared == "blk.1.ffn_up_shexp.weight"
     known = {name.format(bid=0) for name in gguf.TENSOR_NAMES.values()}
     for part in ("delta.qkv", "delta.z", "delta.b", "delta.a", "delta.o", "delta.norm"):
         assert gguf_name(f"layers.0.{part}.weight").removesuffix(".weight") in known
+
+
+@pytest.mark.parametrize("tied", [False, True])
+def test_mixtures_with_a_shared_expert(tied: bool, tmp_path: Path) -> None:
+    directory = make_checkpoint(
+        tmp_path / "hf", "qwen3_5_moe", **ONE_WIDTH, tie_word_embeddings=tied
+    )
+    path = write_gguf(directory, tmp_path / "model.gguf")
+    known, loaded = open_model(directory).config, open_model(path).config
+    assert loaded.moe == known.moe
+    assert loaded.intermediate_size == known.intermediate_size == 56
+    np.testing.assert_allclose(logits(path), logits(directory), rtol=0, atol=1e-4)

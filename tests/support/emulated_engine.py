@@ -17,8 +17,8 @@ VOCAB = 203
 BLOCK = 16  # positions of a KV block
 SEGMENT = 256  # positions after which attention begins a new partial softmax state
 
-RECURRENT = "qwen3_5"  # which the CUDA backend has no operations for
-ON_CUDA = tuple(name for name in ARCHITECTURES if name != RECURRENT)
+RECURRENT = ("qwen3_5", "qwen3_5_moe")  # which the CUDA backend has no operations for
+ON_CUDA = tuple(name for name in ARCHITECTURES if name not in RECURRENT)
 
 Floats = NDArray[np.float32]
 

@@ -56,6 +56,7 @@ _ARCHITECTURES = {  # others: as in config.json
     "ministral3": "mistral3",
     "gpt_oss": "gpt-oss",
     "qwen3_5": "qwen35",
+    "qwen3_5_moe": "qwen35moe",
 }
 _GEMMA_NORMS = {
     "post_attention_layernorm": "post_attention_norm",
@@ -69,6 +70,7 @@ _OWN_PARTS = {
     "gpt-oss": {"post_attention_layernorm": "post_attention_norm"},
     "olmo2": _GEMMA_NORMS,
     "qwen35": QWEN35_PARTS,
+    "qwen35moe": QWEN35_PARTS,
 }
 _IN_PAIRS = ("llama", "granite", "smollm3", "mistral3")
 _PLAIN = {torch.float32: Kind.F32, torch.float16: Kind.F16, torch.bfloat16: Kind.BF16}
@@ -150,7 +152,7 @@ def write_gguf(
     tensors = load_file(directory / "model.safetensors")
     if architecture == "gpt-oss":
         tensors = gpt_oss_matrices(tensors)
-    if architecture == "qwen35":
+    if architecture in ("qwen35", "qwen35moe"):
         tensors = dict(qwen35_tensors(tensors, config))
     for name, weight in _with_stacked_experts(tensors):
         if architecture in _IN_PAIRS and name.split(".")[-2] in heads:
@@ -190,7 +192,8 @@ def _add_config(writer: gguf.GGUFWriter, config: dict[str, Any]) -> None:
     writer.add_block_count(config["num_hidden_layers"])
     writer.add_context_length(config["max_position_embeddings"])
     writer.add_embedding_length(config["hidden_size"])
-    writer.add_feed_forward_length(config["intermediate_size"])
+    if "intermediate_size" in config:
+        writer.add_feed_forward_length(config["intermediate_size"])
     writer.add_head_count(config["num_attention_heads"])
     writer.add_head_count_kv(config["num_key_value_heads"])
     writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
@@ -223,7 +226,7 @@ def _add_own_config(writer: gguf.GGUFWriter, config: dict[str, Any]) -> None:
             writer.add_final_logit_softcapping(config["final_logit_softcapping"])
     if architecture == "gemma4_text":
         add_gemma4(writer, config)
-    if architecture == "qwen3_5_text":
+    if architecture in ("qwen3_5_text", "qwen3_5_moe_text"):
         add_qwen35(writer, config)
     if architecture == "granite":
         writer.add_attention_scale(config["attention_multiplier"])

@@ -19,6 +19,10 @@ QWEN35_PARTS = {
     "linear_attn.conv1d": "ssm_conv1d",
     "linear_attn.norm": "ssm_norm",
     "linear_attn.out_proj": "ssm_out",
+    "mlp.shared_expert.gate_proj": "ffn_gate_shexp",
+    "mlp.shared_expert.up_proj": "ffn_up_shexp",
+    "mlp.shared_expert.down_proj": "ffn_down_shexp",
+    "mlp.shared_expert_gate": "ffn_gate_inp_shexp",
 }
 _OF_LAYER = {"linear_attn.A_log": "ssm_a", "linear_attn.dt_bias": "ssm_dt.bias"}
 
@@ -31,6 +35,11 @@ def qwen35_name(name: str) -> str | None:
 
 def add_qwen35(writer: gguf.GGUFWriter, config: dict[str, Any]) -> None:
     """Add the keys of Qwen 3.5, in place of those that all models have."""
+    name = writer.arch
+    if name == "qwen35moe":
+        writer.add_expert_count(config["num_experts"])
+        writer.add_expert_used_count(config["num_experts_per_tok"])
+        writer.add_expert_shared_feed_forward_length(config["shared_expert_intermediate_size"])
     rope = config["rope_parameters"]
     n_heads, head_dim = config["linear_num_value_heads"], config["linear_value_head_dim"]
     writer.add_ssm_conv_kernel(config["linear_conv_kernel_dim"])
@@ -39,8 +48,8 @@ def add_qwen35(writer: gguf.GGUFWriter, config: dict[str, Any]) -> None:
     writer.add_ssm_time_step_rank(n_heads)
     writer.add_ssm_inner_size(n_heads * head_dim)
     recurrent = [kind == "linear_attention" for kind in config["layer_types"]]
-    writer.add_array("qwen35.attention.recurrent_layers", recurrent)
-    key = "qwen35.rope.dimension_count"
+    writer.add_array(f"{name}.attention.recurrent_layers", recurrent)
+    key = f"{name}.rope.dimension_count"
     writer.kv_data[0].pop(key, None)
     writer.add_uint32(key, int(config["head_dim"] * rope["partial_rotary_factor"]))
     writer.add_rope_dimension_sections([*rope["mrope_section"], 0])
@@ -53,7 +62,13 @@ def qwen35_tensors(
     key_size = config["linear_num_key_heads"] * config["linear_key_head_dim"]
     for name, weight in tensors.items():
         part = name.split(".", 3)[-1]
-        if "linear_attn" not in part:
+        if part == "mlp.shared_expert_gate.weight":
+            yield name, weight[0]
+        elif part == "mlp.experts.gate_up_proj":
+            inner = weight.shape[1] // 2
+            yield name.replace("gate_up_proj", "gate_proj.weight"), weight[:, :inner]
+            yield name.replace("gate_up_proj", "up_proj.weight"), weight[:, inner:]
+        elif "linear_attn" not in part:
             is_norm = name.endswith(("norm.weight", "layernorm.weight"))
             yield name, weight.float() + 1 if is_norm else weight
         elif part == "linear_attn.norm.weight":

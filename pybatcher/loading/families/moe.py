@@ -18,7 +18,7 @@ from ..moe import MAX_EXPERTS, MAX_EXPERTS_OF_MODEL, MoeConfig
 from ..tensors import TensorRule
 from . import llama
 
-__all__ = ["StackedPart", "read", "read_n_experts", "stacked_parts"]
+__all__ = ["StackedPart", "expert_rules", "read", "read_n_experts", "stacked_parts"]
 
 _QWEN3_PARTS = {"gate": "gate_proj", "up": "up_proj", "down": "down_proj"}
 _MIXTRAL_PARTS = {"gate": "w1", "up": "w3", "down": "w2"}
@@ -37,7 +37,7 @@ def read(fields: Fields) -> Blueprint:
     bias = is_qwen and fields.boolean("attention_bias", False)
     rules = llama.rules(config, qkv_bias=bias, o_bias=bias, mlp_bias=False)
     tied = fields.boolean("tie_word_embeddings", False)
-    return Blueprint(config, (*rules, *_expert_rules(config)), tied)
+    return Blueprint(config, (*rules, *expert_rules(config)), tied)
 
 
 def _read_moe(fields: Fields, config: ModelConfig, is_qwen: bool) -> MoeConfig | None:
@@ -76,11 +76,12 @@ def _read_sparse_layers(fields: Fields, n_layers: int) -> tuple[bool, ...]:
     return tuple(layer not in dense and (layer + 1) % step == 0 for layer in range(n_layers))
 
 
-def _expert_rules(config: ModelConfig) -> Iterator[TensorRule]:
+def expert_rules(config: ModelConfig) -> Iterator[TensorRule]:
+    """Yield the rules of routers and experts: of three matrices each, or of stacked ones."""
     moe = config.moe
     if moe is None:
         return
-    is_qwen = config.architecture == "qwen3_moe"
+    is_qwen = config.architecture != "mixtral"
     parts = _QWEN3_PARTS if is_qwen else _MIXTRAL_PARTS
     for layer in range(config.n_layers):
         if not moe.in_layer[layer]:

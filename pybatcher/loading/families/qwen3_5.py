@@ -1,5 +1,7 @@
 """Qwen 3.5: three layers in four are recurrent, by the gated delta rule; attention has a gate.
 
+In its mixtures (35B-A3B) every layer has experts, and an MLP that is a shared expert.
+
 Norms multiply by 1 + weight, but for those of the recurrent layers' heads. The queries' product
 has, for each head, its queries and then its gate. A part of each head turns. A model with images
 has its text model inside, which alone is read: without images its three position numbers are one.
@@ -17,12 +19,14 @@ from ..fields import Fields
 from ..limits import MAX_HEAD_DIM, MAX_HEADS, MAX_LAYERS, MAX_VOCABULARY, MAX_WIDTH
 from ..llama_config import llama_config, read_sizes
 from ..model_config import ModelConfig
+from ..moe import MoeConfig
 from ..rope import read_rope, read_rotary_dim, rotary_order
 from ..tensors import TensorRule
-from . import llama
+from . import llama, moe
 
 __all__ = ["read", "read_multimodal", "rules", "with_delta"]
 
+_MOE = "qwen3_5_moe_text"
 _DEFAULTS: dict[str, Any] = {
     "head_dim": 256,
     "partial_rotary_factor": 0.25,
@@ -32,40 +36,58 @@ _DEFAULTS: dict[str, Any] = {
     "linear_num_key_heads": 16,
     "linear_num_value_heads": 32,
 }
+_DEFAULTS_OF_MOE: dict[str, Any] = {
+    **_DEFAULTS,
+    "moe_intermediate_size": 512,
+    "shared_expert_intermediate_size": 512,
+    "num_experts": 256,
+    "num_experts_per_tok": 8,
+}
 _KINDS = ("full_attention", "linear_attention")
+_NAMES_OF_MOE = llama.NAMES._replace(intermediate_size="shared_expert_intermediate_size")
 _PERIOD = 4  # of the layers that have attention, where the file does not list them
 _MAX_CONV_SIZE = 64
 
 
 def read(fields: Fields) -> Blueprint:
-    """Return the blueprint of a qwen3_5_text config.json. Raises ModelFormatError."""
-    fields = fields.with_defaults(_DEFAULTS)
+    """Return the blueprint of a qwen3_5_text or qwen3_5_moe_text config.json.
+
+    Raises ModelFormatError.
+    """
+    has_experts = fields.text("model_type") == _MOE
+    fields = fields.with_defaults(_DEFAULTS_OF_MOE if has_experts else _DEFAULTS)
     fields.refuse_unless("hidden_act", "silu", "swish")
     fields.refuse_unless("attn_output_gate", True)
-    sizes = read_sizes(fields, llama.NAMES)
+    sizes = read_sizes(fields, _NAMES_OF_MOE if has_experts else llama.NAMES)
     rotary_dim = read_rotary_dim(fields, sizes.head_dim)
     rope = read_rope(fields, sizes.head_dim, sizes.max_position_embeddings, rotary_dim=rotary_dim)
     delta = _read_delta(fields, sizes.n_layers)
     config = llama_config(
         sizes,
-        architecture="qwen3_5",
+        architecture="qwen3_5_moe" if has_experts else "qwen3_5",
         vocab_size=fields.integer("vocab_size", 1, MAX_VOCABULARY),
         norm_eps=fields.number("rms_norm_eps", 0.0, 1.0, 1e-6),
         rope=rope,
         sliding_windows=(0,) * sizes.n_layers,
     )
     config = with_delta(config, delta)
+    if has_experts:
+        config = replace(config, moe=_read_moe(fields, sizes.n_layers))
     bias = fields.boolean("attention_bias", False)
-    found = rules(config, bias=bias, norm_plus=1.0)
-    return Blueprint(config, tuple(found), fields.boolean("tie_word_embeddings", False))
+    found = (*rules(config, bias=bias, norm_plus=1.0), *moe.expert_rules(config))
+    return Blueprint(config, found, fields.boolean("tie_word_embeddings", False))
 
 
 def read_multimodal(fields: Fields) -> Blueprint:
-    """Return the blueprint of the text part of a qwen3_5 config.json. Raises ModelFormatError."""
+    """Return the blueprint of the text part of a qwen3_5 or qwen3_5_moe config.json.
+
+    Raises ModelFormatError.
+    """
+    kind = f"{fields.text('model_type')}_text"
     text = fields.child("text_config").with_defaults(
-        {"model_type": "qwen3_5_text", "tie_word_embeddings": fields.get("tie_word_embeddings")}
+        {"model_type": kind, "tie_word_embeddings": fields.get("tie_word_embeddings")}
     )
-    text.refuse_unless("model_type", "qwen3_5_text")
+    text.refuse_unless("model_type", kind)
     return replace(read(text), text_prefixes=TEXT_PREFIXES)
 
 
@@ -97,6 +119,18 @@ def _read_delta(fields: Fields, n_layers: int) -> DeltaConfig:
         if size > MAX_WIDTH:
             raise fields.error(f"linear_num_{name}_heads", f"up to {MAX_WIDTH} in all heads")
     return delta
+
+
+def _read_moe(fields: Fields, n_layers: int) -> MoeConfig:
+    n_experts = moe.read_n_experts(fields, "num_experts", n_layers)
+    return MoeConfig(
+        n_experts=n_experts,
+        n_experts_per_row=fields.integer("num_experts_per_tok", 1, n_experts),
+        intermediate_size=fields.integer("moe_intermediate_size", 1, MAX_WIDTH),
+        normalised=True,
+        in_layer=(True,) * n_layers,
+        shared_expert=True,
+    )
 
 
 def _read_recurrent_layers(fields: Fields, n_layers: int) -> tuple[bool, ...]:
@@ -147,6 +181,22 @@ def rules(config: ModelConfig, *, bias: bool, norm_plus: float) -> Iterator[Tens
     for layer, recurrent in enumerate(delta.in_layer):
         if recurrent:
             yield from _delta_rules(config.hidden_size, delta, layer)
+        if config.moe is not None:
+            yield from _shared_expert_rules(config, layer)
+
+
+def _shared_expert_rules(config: ModelConfig, layer: int) -> Iterator[TensorRule]:
+    hidden, inner = config.hidden_size, config.intermediate_size
+    here, there = f"layers.{layer}.", f"model.layers.{layer}.mlp."
+    for part, shape in (
+        ("gate", (inner, hidden)),
+        ("up", (inner, hidden)),
+        ("down", (hidden, inner)),
+    ):
+        source = f"{there}shared_expert.{part}_proj.weight"
+        yield TensorRule(name=f"{here}{part}.weight", source=source, shape=shape)
+    gate = f"{there}shared_expert_gate.weight"
+    yield TensorRule(name=f"{here}shared_gate", source=gate, shape=(1, hidden), index=0)
 
 
 def _delta_rules(hidden: int, delta: DeltaConfig, layer: int) -> Iterator[TensorRule]:

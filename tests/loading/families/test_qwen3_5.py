@@ -140,3 +140,46 @@ def test_a_model_with_images_has_its_text_model_inside() -> None:
 def test_what_is_refused(changes: dict[str, Any], expected: str) -> None:
     with pytest.raises(ModelFormatError, match=expected):
         read(**changes)
+
+
+MOE = {
+    **{name: value for name, value in BASE.items() if name != "intermediate_size"},
+    "model_type": "qwen3_5_moe_text",
+    "architectures": ["Qwen3_5MoeForCausalLM"],
+    "moe_intermediate_size": 24,
+    "shared_expert_intermediate_size": 32,
+    "num_experts": 4,
+    "num_experts_per_tok": 2,
+}
+
+
+def test_mixtures_have_a_shared_expert() -> None:
+    blueprint = read_blueprint(Fields(MOE, "config.json"))
+    moe = blueprint.config.moe
+    assert moe is not None
+    assert moe.shared_expert
+    assert moe.normalised
+    assert (moe.n_experts, moe.n_experts_per_row, moe.intermediate_size) == (4, 2, 24)
+    assert blueprint.config.intermediate_size == 32
+    rules = {rule.name: rule for rule in blueprint.rules}
+    gate = rules["layers.0.shared_gate"]
+    row = np.arange(48, dtype=np.float32)
+    made = gather([gate], {gate.source: Tensor(row[None], "f32", gate.source)}, "here")
+    np.testing.assert_array_equal(made[gate.name].array, row)
+    assert rules["layers.7.up.weight"].source == "model.layers.7.mlp.shared_expert.up_proj.weight"
+    assert rules["layers.3.experts.3.down.weight"].shape == (48, 24)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("num_experts", 0),
+        ("num_experts", 100_000),
+        ("num_experts_per_tok", 5),
+        ("moe_intermediate_size", "24"),
+        ("shared_expert_intermediate_size", 0),
+    ],
+)
+def test_mixtures_that_are_refused(name: str, value: object) -> None:
+    with pytest.raises(ModelFormatError, match=name):
+        read_blueprint(Fields({**MOE, name: value}, "config.json"))

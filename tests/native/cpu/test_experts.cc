@@ -281,6 +281,22 @@ TEST(results_are_summed_in_the_order_of_the_experts) {
   EXPECT(same_bits(x, sums));
 }
 
+TEST(a_shared_expert_counts_as_much_as_its_gate_says) {
+  constexpr int kRows = 5;
+  constexpr int kHidden = 300;
+  const auto backend = make_cpu_backend(2);
+  std::vector<float> y = numbers(size_t(kRows) * kHidden, 7);
+  std::vector<float> logits = {-200.0f, -1.5f, 0.0f, 2.0f, 90.0f};
+  const std::vector<float> before = numbers(size_t(kRows) * kHidden, 8);
+  std::vector<float> x = before;
+  Buffer out = over(x);
+  backend->experts()->add_shared(over(y), over(logits), kRows, kHidden, out);
+  for (size_t i = 0; i < x.size(); ++i) {
+    const double share = 1.0 / (1.0 + std::exp(-double{logits[i / kHidden]}));
+    EXPECT(std::abs(x[i] - (before[i] + share * y[i])) < 1e-6);
+  }
+}
+
 TEST(a_bounded_activation_is_close_to_double) {
   constexpr int kRows = 3;
   constexpr float kAlpha = 1.702f, kLimit = 2.5f;

@@ -144,6 +144,21 @@ TEST(weights_of_experts_beside_an_mlp_are_checked) {
                          "layers.1.router_norm.weight", beside_model);
 }
 
+TEST(weights_of_a_shared_expert_are_checked) {
+  for (const char* name : {"layers.0.shared_gate", "layers.0.up.weight"}) {
+    const auto refused = [&](const std::function<void(TinyModel&)>& damage) {
+      expect_weights_refused(damage, name, shared_expert_model);
+    };
+    refused([name](TinyModel& m) { m.tensors.erase(name); });
+    refused([name](TinyModel& m) { m.tensors.at(name).rows -= 1; });
+    refused([name](TinyModel& m) { m.values(name)[3] = NAN; });
+  }
+  expect_weights_refused([](TinyModel& m) { m.add("layers.1.shared_gate", 24, 1); },
+                         "layers.1.shared_gate", shared_expert_model);
+  expect_config_refused([](ModelConfig& c) { c.moe.shared_expert = c.moe.beside_mlp = true; },
+                        "moe.shared_expert");
+}
+
 TEST(a_device_without_experts_says_so) {
   NaiveBackend backend;
   const TinyModel model = moe_model();
@@ -178,7 +193,7 @@ TEST(a_device_without_sinks_says_so) {
 }
 
 TEST(passes_with_experts_leave_no_trace) {
-  for (const TinyModel& model : {moe_model(), oss_model(), beside_model()}) {
+  for (const TinyModel& model : {moe_model(), oss_model(), beside_model(), shared_expert_model()}) {
     for (DType dtype : {DType::kF32, DType::kBF16, DType::kInt8, DType::kInt4}) {
       const auto whole = all_logits(model, dtype, 32);
       for (int chunk : {1, 7}) EXPECT(all_logits(model, dtype, chunk) == whole);
@@ -188,7 +203,7 @@ TEST(passes_with_experts_leave_no_trace) {
 }
 
 TEST(every_part_of_a_mixture_matters) {
-  for (const auto& make : {moe_model, oss_model, beside_model}) {
+  for (const auto& make : {moe_model, oss_model, beside_model, shared_expert_model}) {
     const TinyModel intact = make();
     const auto expected = all_logits(intact, DType::kF32, 32);
     for (const auto& [name, view] : intact.tensors) {

@@ -198,6 +198,15 @@ TinyModel moe_model() {
   return m;
 }
 
+TinyModel shared_expert_model() {
+  TinyModel m = rotary_model();
+  m.config.architecture = "qwen3_5_moe";
+  add_experts(m);
+  m.config.moe.shared_expert = true;
+  m.add("layers.0.shared_gate", m.config.hidden_size, 1);
+  return m;
+}
+
 TinyModel oss_model() {
   TinyModel m = moe_model();
   ModelConfig& c = m.config;

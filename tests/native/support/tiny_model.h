@@ -49,6 +49,9 @@ TinyModel moe_model();
 // moe_model with sinks, biases of experts and router, and a bounded activation.
 TinyModel oss_model();
 
+// rotary_model with experts in its first layer, whose MLP is a shared expert.
+TinyModel shared_expert_model();
+
 // gemma_model with experts beside the MLP of its first layer: 2 of 5 a row.
 TinyModel beside_model();
 
