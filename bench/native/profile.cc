@@ -158,7 +158,7 @@ int main(int argc, char** argv) {
   ModelKv kv;
   kv.storages.push_back(backend.make_kv(pass.n_blocks(), kBlockSize, config.n_layers,
                                         config.n_kv_heads, config.head_dim, kv_dtype));
-  for (int layer = 0; layer < config.n_layers; ++layer) kv.places.push_back({0, layer});
+  for (int layer = 0; layer < config.n_layers; ++layer) kv.places.push_back({.layer = layer});
   Buffer& storage = kv.storages[0].data;
   std::memset(storage.as<std::byte>(), 0x3c, storage.bytes());  // the CPU's memory is the host's
   const RowBatch& batch = pass.batch();

@@ -91,6 +91,13 @@ class CpuBackend final : public Backend {
   void for_range(int64_t n, int64_t grain, int64_t work, Body&& body) {
     pool_.parallel_for(n, work < kWorthThreads ? std::max<int64_t>(1, n) : grain, body);
   }
+  // for_range over rows, or equal parts of them, many neighbours to a chunk: to take a chunk costs
+  // threads as much as a short row does, and keys of neighbouring positions share cache lines.
+  template <typename Body>
+  void for_rows(int64_t n, int64_t work, Body&& body) {
+    const int64_t chunks = int64_t{kItemsPerThread} * pool_.n_threads();
+    for_range(n, std::max<int64_t>(1, n / chunks), work, body);
+  }
   // kernel(gate, up, out, begin, end) for all columns of the rows; up is null unless `gated`.
   void activate_rows(const Buffer& gate_up, int n_rows, bool gated, Activations& out,
                      FunctionRef<void(const float*, const float*, const RowOut&, int, int)> kernel);

@@ -32,7 +32,7 @@ void CpuBackend::gather(const int32_t* ids, const Matrix& table, bool add, float
   const int64_t n = batch_.n_rows;
   // A number of a packed row lies in a cache line of its own, so a row is many times its size in
   // work.
-  for_range(n, 1, n * table.n_in * 8, [&](int64_t begin, int64_t end, int) {
+  for_rows(n, n * table.n_in * 8, [&](int64_t begin, int64_t end, int) {
     for (int64_t r = begin; r < end; ++r) {
       float* to = x + r * table.n_in;
       unpack_row(table, product(table.dtype).tile, ids[r], add, to);
@@ -58,7 +58,7 @@ void CpuBackend::norm(const Buffer& x, Rows rows, const Norm& norm, Activations&
   const int32_t* list = rows.of == Rows::Of::kLogitsRows   ? batch_.logits_rows.data()
                         : rows.of == Rows::Of::kPooledRows ? batch_.pooled_rows.data()
                                                            : nullptr;
-  for_range(rows.n, 1, int64_t{rows.n} * hidden, [&](int64_t begin, int64_t end, int) {
+  for_rows(rows.n, int64_t{rows.n} * hidden, [&](int64_t begin, int64_t end, int) {
     for (int64_t i = begin; i < end; ++i) {
       const int64_t row = list == nullptr ? rows.first + i : list[rows.first + i];
       kernel(args, x.as<float>() + row * hidden, to.row(i));
@@ -69,7 +69,7 @@ void CpuBackend::norm(const Buffer& x, Rows rows, const Norm& norm, Activations&
 void CpuBackend::norm_add(const Buffer& y, int n_rows, const Norm& norm, Buffer& x) {
   const int hidden = norm.weight.size;
   const NormArgs args{norm.weight.values.as<float>(), nullptr, norm.eps, hidden, norm.sum_scale};
-  for_range(n_rows, 1, int64_t{2} * n_rows * hidden, [&](int64_t begin, int64_t end, int) {
+  for_rows(n_rows, int64_t{2} * n_rows * hidden, [&](int64_t begin, int64_t end, int) {
     for (int64_t row = begin; row < end; ++row) {
       kernels_.rms_norm_add(args, y.as<float>() + row * hidden, x.as<float>() + row * hidden);
     }
@@ -78,7 +78,7 @@ void CpuBackend::norm_add(const Buffer& y, int n_rows, const Norm& norm, Buffer&
 
 void CpuBackend::round(const Buffer& x, int n_rows, Activations& out) {
   const RowsOut to = rows_of(out);
-  for_range(n_rows, 1, int64_t{n_rows} * out.cols, [&](int64_t begin, int64_t end, int) {
+  for_rows(n_rows, int64_t{n_rows} * out.cols, [&](int64_t begin, int64_t end, int) {
     for (int64_t row = begin; row < end; ++row) {
       kernels_.copy(x.as<float>() + row * out.cols, to.row(row), out.cols);
     }
@@ -89,7 +89,7 @@ void CpuBackend::permute(const Activations& x, int n_rows, const Buffer& order, 
   constexpr int64_t kGathered = 4;  // a number that is looked up is so many in work
   const RowsOut to = rows_of(out);
   const int64_t work = kGathered * n_rows * out.cols;
-  for_range(n_rows, 1, work, [&](int64_t begin, int64_t end, int) {
+  for_rows(n_rows, work, [&](int64_t begin, int64_t end, int) {
     for (int64_t row = begin; row < end; ++row) {
       kernels_.permute(x.data.as<float>() + row * x.row_stride, order.as<int32_t>(), to.row(row),
                        out.cols);
@@ -152,7 +152,7 @@ void CpuBackend::rope_and_store(Buffer& qkv, const AttentionLayer& layer, KvStor
     const NormArgs args{norm.weight.values.as<float>(), nullptr, norm.eps, norm.weight.size};
     kernels_.rms_norm(args, row, {RowFormat::kF32, row, nullptr});
   };
-  for_range(batch_.n_rows, 1, batch_.n_rows * row_size, [&](int64_t begin, int64_t end, int) {
+  for_rows(batch_.n_rows, batch_.n_rows * row_size, [&](int64_t begin, int64_t end, int) {
     for (int64_t row = begin; row < end; ++row) {
       const SequenceRows& sequence = *sequence_of_row_[row];
       const int position = sequence.first_position + static_cast<int>(row) - sequence.first_row;
@@ -206,12 +206,12 @@ void CpuBackend::attention(const Buffer& qkv, const AttentionLayer& layer, const
                       out.cols * static_cast<int64_t>(sizeof(float)),
                       0};
   attention_.run(qkv.as<float>(), layer, kv, plain);
-  for_range(batch_.n_rows, 1, int64_t{4} * batch_.n_rows * out.cols,
-            [&](int64_t begin, int64_t end, int) {
-              for (int64_t row = begin; row < end; ++row) {
-                kernels_.copy(static_cast<float*>(plain.row(row).numbers), to.row(row), out.cols);
-              }
-            });
+  for_rows(batch_.n_rows, int64_t{4} * batch_.n_rows * out.cols,
+           [&](int64_t begin, int64_t end, int) {
+             for (int64_t row = begin; row < end; ++row) {
+               kernels_.copy(static_cast<float*>(plain.row(row).numbers), to.row(row), out.cols);
+             }
+           });
 }
 
 ActivationKernel CpuBackend::activation(Activation kind) const {
@@ -233,7 +233,7 @@ void CpuBackend::activate_rows(
   const int64_t row_size = gated ? int64_t{2} * n : n;
   const RowsOut to = rows_of(out);
   const int64_t parts = (n + kActivateColumns - 1) / kActivateColumns;
-  for_range(n_rows * parts, 1, int64_t{8} * n_rows * n, [&](int64_t begin, int64_t end, int) {
+  for_rows(n_rows * parts, int64_t{8} * n_rows * n, [&](int64_t begin, int64_t end, int) {
     for (int64_t item = begin; item < end; ++item) {
       const int64_t row = item / parts;
       const int first = static_cast<int>(item % parts) * kActivateColumns;
@@ -250,7 +250,7 @@ void CpuBackend::multiply_activated(const Buffer& gate, int n_rows, Activation k
   const ActivationKernel kernel = activation(kind);
   const int n = out.cols;
   const RowsOut to = rows_of(out);
-  for_range(n_rows, 1, int64_t{8} * n_rows * n, [&](int64_t begin, int64_t end, int) {
+  for_rows(n_rows, int64_t{8} * n_rows * n, [&](int64_t begin, int64_t end, int) {
     for (int64_t row = begin; row < end; ++row) {
       kernel(gate.as<float>() + row * n, factors.as<float>() + row * n_factors + first, to.row(row),
              0, n);
@@ -261,7 +261,7 @@ void CpuBackend::multiply_activated(const Buffer& gate, int n_rows, Activation k
 void CpuBackend::scale_logits(Buffer& logits, int n_rows, float scale, float softcap) {
   const int64_t parts = (vocab_size_ + kScaledLogits - 1) / kScaledLogits;
   const int64_t work = int64_t{8} * n_rows * vocab_size_;
-  for_range(n_rows * parts, 1, work, [&](int64_t begin, int64_t end, int) {
+  for_rows(n_rows * parts, work, [&](int64_t begin, int64_t end, int) {
     for (int64_t item = begin; item < end; ++item) {
       const int first = static_cast<int>(item % parts) * kScaledLogits;
       kernels_.scale_logits(logits.as<float>() + item / parts * vocab_size_, first,

@@ -104,7 +104,7 @@ void CpuExperts::route(const Buffer& logits, int n_rows, bool normalised, const 
   const int k = routing.n_per_row;
   constexpr int64_t kWorkOfExp = 16;
   const int64_t work = int64_t{n_rows} * n * kWorkOfExp;
-  backend_.for_range(n_rows, 1, work, [&](int64_t begin, int64_t end, int) {
+  backend_.for_rows(n_rows, work, [&](int64_t begin, int64_t end, int) {
     for (int64_t row = begin; row < end; ++row) {
       const float* of_row = logits.as<float>() + row * n;
       int32_t* experts = routing.experts.as<int32_t>() + row * k;
@@ -126,7 +126,7 @@ void CpuExperts::gather(const Activations& x, int n_rows, const Routing& routing
     std::memcpy(to.as<std::byte>() + pair * bytes, from.as<std::byte>() + row * bytes, bytes);
   };
   const auto work = static_cast<int64_t>(row_bytes + group_bytes) * n_rows * k / 8;
-  backend_.for_range(n_rows, 1, work, [&](int64_t begin, int64_t end, int) {
+  backend_.for_rows(n_rows, work, [&](int64_t begin, int64_t end, int) {
     for (int64_t row = begin; row < end; ++row) {
       for (int i = 0; i < k; ++i) {
         const int64_t pair = pairs[row * k + i];
@@ -191,7 +191,7 @@ void CpuExperts::combine(const Buffer& y, int n_rows, const Routing& routing, in
   const int k = routing.n_per_row;
   const int64_t parts = (hidden + kCombineColumns - 1) / kCombineColumns;
   const int64_t work = int64_t{n_rows} * hidden * k;
-  backend_.for_range(n_rows * parts, 1, work, [&](int64_t begin, int64_t end, int) {
+  backend_.for_rows(n_rows * parts, work, [&](int64_t begin, int64_t end, int) {
     float sum[kCombineColumns];
     for (int64_t item = begin; item < end; ++item) {
       const int64_t row = item / parts;
@@ -216,7 +216,7 @@ void CpuExperts::combine(const Buffer& y, int n_rows, const Routing& routing, in
 
 void CpuExperts::add_shared(const Buffer& y, const Buffer& logits, int n_rows, int hidden,
                             Buffer& x) {
-  backend_.for_range(n_rows, 1, int64_t{2} * n_rows * hidden, [&](int64_t begin, int64_t end, int) {
+  backend_.for_rows(n_rows, int64_t{2} * n_rows * hidden, [&](int64_t begin, int64_t end, int) {
     for (int64_t row = begin; row < end; ++row) {
       const float share = 1.0f / (1.0f + std::exp(-logits.as<float>()[row]));
       const float* const from = y.as<float>() + row * hidden;

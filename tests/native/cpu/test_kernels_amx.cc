@@ -41,7 +41,7 @@ struct Product {
     }
   }
 
-  // y of rows [begin, end) of x by one call of the kernel for some tiles.
+  // y (rows, n_out or more) of rows [begin, end) of x by one call of the kernel for some tiles.
   void run(int tile_begin, int tile_end, int begin, int end, std::vector<float>& y,
            bool add = false) const {
     const cpu::ProductKernel& kernel = product_of(*amx_kernels(), dtype);
@@ -53,7 +53,7 @@ struct Product {
     args.x = x.data.as<std::byte>();
     args.x_stride = x.row_stride;
     args.y = out.as<float>();
-    args.y_stride = n_out;
+    args.y_stride = static_cast<int64_t>(y.size()) / rows;
     args.n_out = n_out;
     args.n_in = n_in;
     args.add = add;
@@ -180,7 +180,7 @@ TEST(rows_and_tiles_may_be_split_anywhere) {
 TEST(many_rows_in_passes_and_parts_of_k_change_no_bit) {
   if (amx() == nullptr) return;
   for (DType dtype : kDTypes) {
-    for (int n_out : {48, 64, 72}) {  // whole lines of y, which bypass the caches, and not
+    for (int n_out : {48, 64, 72}) {             // whole lines of y and not
       const Product p(n_out, 1300, 515, dtype);  // two passes; three parts of K
       const std::vector<float> alone = p.row_by_row();
       std::vector<float> y = p.empty();
@@ -190,6 +190,24 @@ TEST(many_rows_in_passes_and_parts_of_k_change_no_bit) {
       for (size_t i = 0; i < sum.size(); ++i) expected[i] += alone[i];
       p.run(0, p.n_tiles(), 0, p.rows, sum, true);
       EXPECT(same_bits(sum, expected));
+    }
+  }
+}
+
+TEST(results_that_bypass_the_caches_have_the_same_bits) {
+  if (amx() == nullptr) return;
+  constexpr int kStride = 12288;  // so that 512 rows of y are 24 MiB
+  for (DType dtype : kDTypes) {
+    for (int n_out : {48, 64, 72}) {  // whole lines of y, which bypass the caches, and not
+      const Product p(n_out, 600, 512, dtype);  // two blocks of K
+      const std::vector<float> alone = p.row_by_row();
+      std::vector<float> y(static_cast<size_t>(p.rows) * kStride, 5.0f);
+      std::vector<float> expected = y;
+      for (int r = 0; r < p.rows; ++r) {
+        std::copy_n(alone.data() + r * n_out, n_out, expected.data() + r * kStride);
+      }
+      p.run(0, p.n_tiles(), 0, p.rows, y);
+      EXPECT(same_bits(y, expected));
     }
   }
 }

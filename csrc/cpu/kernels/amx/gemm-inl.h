@@ -28,8 +28,10 @@ constexpr int kBlockSteps = 18;
 // tiles stream by.
 constexpr int kPassRows = 512;
 constexpr int kPassBytes = 576 << 10;
-constexpr int kAmxTiles = 16;      // whose sums are parked from one part of K to the next
-constexpr int kStreamedPairs = 8;  // register blocks of rows from which on y bypasses the caches
+constexpr int kAmxTiles = 16;  // whose sums are parked from one part of K to the next
+constexpr int kManyPairs = 8;  // register blocks of rows that are many
+// Bytes of y's rows from which on it bypasses the caches; less is still in them when it is read.
+constexpr int64_t kStreamedBytes = 24 << 20;
 constexpr int kParkedFloats = kAmxTiles * kPassRows * kAmxColumns;
 constexpr int kAmxScratch = kParkedFloats * 4 + kBlockSteps * kStepNumbers * 2;
 
@@ -185,8 +187,10 @@ inline void multiply_pass(const GemmArgs& args, const AmxPass& pass, float* scra
   const int n_blocks = pairs == 1 ? 1 : (n_steps + kBlockSteps - 1) / kBlockSteps;
   const int block_steps = (n_steps + n_blocks - 1) / n_blocks;
   const bool whole_k = n_steps == steps;
-  const bool stream = pairs >= kStreamedPairs && !args.add && args.n_out % kWidth == 0 &&
-                      args.y_stride % kWidth == 0 && reinterpret_cast<uintptr_t>(y) % 64 == 0;
+  const int64_t y_bytes = pass.rows * args.y_stride * static_cast<int64_t>(sizeof(float));
+  const bool stream = pairs >= kManyPairs && y_bytes >= kStreamedBytes && !args.add &&
+                      args.n_out % kWidth == 0 && args.y_stride % kWidth == 0 &&
+                      reinterpret_cast<uintptr_t>(y) % 64 == 0;
   const int total = (pass.tile_end - pass.tile_begin) * n_blocks;
   // Block number i of the pass: tile by tile, each from its first k to its last.
   const auto step_of = [&](int i) { return pass.step + i % n_blocks * block_steps; };
@@ -222,7 +226,7 @@ inline void multiply_pass(const GemmArgs& args, const AmxPass& pass, float* scra
       }
     }
     // A few pairs of rows do best when reading is left to the first of them.
-    const bool ahead = i + 1 < total && (Weights::kUnits > 0 || pairs >= kStreamedPairs);
+    const bool ahead = i + 1 < total && (Weights::kUnits > 0 || pairs >= kManyPairs);
     multiply_many(block, Weights::kUnits > 0 ? expanded : reinterpret_cast<const uint16_t*>(w),
                   {weights_of(i + 1), ahead ? steps_of(i + 1) * Weights::kStepBytes / 64 : 0,
                    pairs * block.steps});
