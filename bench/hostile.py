@@ -48,6 +48,8 @@ __all__ = [
     "HostileLimits",
     "RepeatedStreams",
     "Victim",
+    "attacked",
+    "line_of",
     "parser_of",
     "rows_of",
     "run",
@@ -121,11 +123,16 @@ class Victim(RepeatedStreams):
 
 
 async def beside(
-    command: list[str] | None, seconds: float, victim: RepeatedStreams, settle: float
+    command: list[str] | None,
+    seconds: float,
+    victim: RepeatedStreams,
+    settle: float,
+    look: Callable[[], None],
 ) -> tuple[np.ndarray, int]:
     """Measure the victim's gaps beside another process; also return its number of acts.
 
-    command: arguments of Python; None: one that only computes.
+    command: arguments of Python; None: one that only computes. look: called when the gaps are
+    measured, and the other process still acts.
     """
     process = await asyncio.create_subprocess_exec(
         sys.executable, *(command or ["-c", _BURN]), stdout=asyncio.subprocess.PIPE, cwd=ROOT
@@ -133,6 +140,7 @@ async def beside(
     try:
         await asyncio.sleep(settle)  # it starts
         gaps = await victim.stream(seconds)
+        look()
         if command is None:
             process.kill()
         output, _ = await process.communicate()
@@ -154,19 +162,29 @@ async def attacked(
 ) -> dict[str, Any]:
     """Measure the victim alone, then beside an attacker; return a row of the result.
 
+    rss_mib, files: of the front before and after; "meanwhile" has them at the end of the attack.
     settle: seconds until the attacker's leftovers are gone. lead: how long it has attacked before.
     """
+    rss, files = [], []
+
+    def look() -> None:
+        rss.append(rss_mib(sidecar.pid))
+        files.append(sidecar.n_files)
+
     undisturbed = await victim.stream(seconds)
-    rss, files = rss_mib(sidecar.pid), sidecar.n_files
-    gaps, acts = await beside(command, seconds, victim, settle + (lead if command else 0.0))
+    look()
+    wait = settle + (lead if command else 0.0)
+    gaps, acts = await beside(command, seconds, victim, wait, look)
     await asyncio.sleep(settle)
+    look()
     row: dict[str, Any] = {
         "kind": kind,
         "acts": acts,
         "undisturbed_itl_s": percentiles(undisturbed),
         "itl_s": percentiles(gaps),
-        "rss_mib": [rss, rss_mib(sidecar.pid)],
-        "files": [files, sidecar.n_files],
+        "rss_mib": [rss[0], rss[-1]],
+        "files": [files[0], files[-1]],
+        "meanwhile": {"rss_mib": rss[1], "files": files[1]},
     }
     row["itl_p99_ratio"] = row["itl_s"]["p99"] / row["undisturbed_itl_s"]["p99"]
     return row
@@ -198,11 +216,16 @@ async def rows_of(
 def what_is_wrong(
     rows: Sequence[Mapping[str, Any]], wrong: Sequence[str], limits: HostileLimits
 ) -> list[str]:
-    """Describe every limit that was exceeded; [] for a clean run."""
+    """Describe every limit that was exceeded; [] for a clean run.
+
+    "honest_ratio" of a row: the p99 beside whoever asks for as much and does no harm. What costs
+    others no more than that is load.
+    """
     found = list(dict.fromkeys(wrong))
     control = max((row["itl_p99_ratio"] for row in rows if row["kind"] == CONTROL), default=0.0)
     for row in rows:
-        if not row["itl_p99_ratio"] <= max(limits.itl_ratio, control):  # nan: no token came
+        limit = max(limits.itl_ratio, control, limits.itl_ratio * row.get("honest_ratio", 0.0))
+        if not row["itl_p99_ratio"] <= limit:  # nan: no token came
             found.append(f"{row['kind']}: ITL p99 is {row['itl_p99_ratio']:.2f} of undisturbed")
         if row["files"][1] > row["files"][0]:
             found.append(f"{row['kind']}: descriptors went from {row['files'][0]} to "

@@ -20,12 +20,14 @@ from typing_extensions import override
 
 from .attackers import Attack, Reader, Writer, tell_acts
 
-__all__ = ["GONE", "HTTP_KINDS", "READERS", "HttpAttack"]
+__all__ = ["CROWD", "GONE", "HTTP_KINDS", "READERS", "SHORT", "HttpAttack"]
 
-READERS, GONE = "readers", "gone"
-"""Kinds that are no attacks: what others pay for streams that are read, and for those that end."""
+READERS, SHORT = "readers", "short streams"
+"""Kinds that are no attacks: what others pay for streams that are read, long ones and short."""
+GONE = "gone"
 
-_CROWD = 10_000  # connections
+CROWD = 10_000  # connections
+_GONE_AFTER = 2  # tokens of a stream whose client goes at its first event: the next step has begun
 _HELD = 64
 _STREAMS = 8
 _BODY = json.dumps({"prompt": "x", "max_tokens": 1}).encode()
@@ -183,8 +185,21 @@ async def stopped_readers(a: HttpAttack) -> None:
     await _long_streams(a, are_read=False)
 
 
+async def short_streams(a: HttpAttack) -> None:
+    """Ask for streams that end by themselves where those of clients that go are ended."""
+    body = json.dumps({**_LONG, "max_tokens": _GONE_AFTER}).encode()
+    while not a.is_over:
+        reader, writer = await a.connect()
+        with suppress(OSError):
+            writer.write(_post(b"connection: close", body=body))
+            await reader.read()
+        writer.transport.abort()
+        if not await a.act():
+            return
+
+
 async def gone(a: HttpAttack) -> None:
-    """Ask for long streams, and go."""
+    """Ask for long streams, and go at the first event."""
     await _each_on_its_own(a, lambda: _post(body=json.dumps(_LONG).encode()))
 
 
@@ -201,7 +216,7 @@ async def crowds(a: HttpAttack) -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
     held: list[Writer] = []
     while await a.act():
-        if len(held) < min(_CROWD, limit - 100):
+        if len(held) < min(CROWD, limit - 100):
             _, writer = await a.connect()
             writer.write((b"", _GET[:-4], _GET)[len(held) % 3])
             held.append(writer)
@@ -227,6 +242,7 @@ HTTP_KINDS: dict[str, tuple[Callable[[HttpAttack], Awaitable[None]], float]] = {
     "pipelines": (pipelines, 2.0),
     READERS: (readers, 10.0),
     "stopped readers": (stopped_readers, 10.0),
+    SHORT: (short_streams, 10.0),
     GONE: (gone, 10.0),
     "gone with keys": (gone_with_keys, 10.0),
     "crowds": (crowds, 1000.0),

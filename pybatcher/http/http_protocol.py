@@ -83,6 +83,17 @@ class HttpProtocol(HttpToolsProtocol):
             self._timer.cancel()
         self._limits.known(self)
         super().connection_lost(exc)
+        self._forget_requests()
+
+    def _forget_requests(self) -> None:
+        """Let go of all that refers to this connection, so that its memory is free at once.
+
+        uvicorn leaves the timer of a connection that was cut, and requests that name it.
+        """
+        self._unset_keepalive_if_required()
+        self.pipeline.clear()
+        self.cycle = None
+        self.scope = None  # type: ignore[assignment]
 
     def _look_again_later(self) -> None:
         self._timer = self.loop.call_later(self._limits.request_timeout, self._look)

@@ -124,19 +124,23 @@ class BySeniority:
     def head(self) -> LiveRequest | None:
         """The next request; None when none waits."""
         heap = self._heap
-        while heap and heap[0][2].request.request_id not in self._waiting:
+        while heap and not self._counts(heap[0]):
             heapq.heappop(heap)
         return heap[0][2] if heap else None
 
     def append(self, live: LiveRequest) -> None:
         """Add a request."""
         if len(self._heap) >= self._clean_at:
-            waiting = self._waiting
-            entries = {entry[1]: entry for entry in self._heap}  # one may have left and come back
-            self._heap = [one for one in entries.values() if one[2].request.request_id in waiting]
+            entries = {entry[1]: entry for entry in self._heap if self._counts(entry)}
+            self._heap = list(entries.values())  # one may have left and come back
             heapq.heapify(self._heap)
             self._clean_at = 2 * len(self._heap) + _LEAST_CLEANED
         heapq.heappush(self._heap, (live.seniority, live.number, live))
+
+    def _counts(self, entry: tuple[float, int, LiveRequest]) -> bool:
+        """Return whether a request still waits in the place of this entry."""
+        seniority, _, live = entry
+        return live.request.request_id in self._waiting and live.seniority == seniority
 
     def pop(self, charge: float) -> None:
         """Remove the head. All of the group pay one account, which is not kept here."""

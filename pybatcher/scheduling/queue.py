@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import insort
 from collections import OrderedDict, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from operator import attrgetter
 
 from ..errors import QueueFullError
@@ -21,7 +21,8 @@ _MIN_RETRY, _MAX_RETRY = 0.05, 60.0
 class WaitingQueue:
     """Returned requests first, then tenants in turn, then namespaces of each, then by seniority.
 
-    A returned request (preempted, or one that outlived a restart) goes before all newcomers.
+    A returned request (preempted, or one that outlived a restart) goes before all newcomers. One
+    that waited for its reader does not (`append_again`).
     Tenants, and the namespaces of each, take turns (`FairTurns`). In a namespace the earlier
     seniority goes first.
 
@@ -36,6 +37,7 @@ class WaitingQueue:
         self._output_reserve = output_reserve
         self._returned: list[LiveRequest] = []  # by seniority
         self._waiting: OrderedDict[int, LiveRequest] = OrderedDict()  # newcomers by id, in order
+        self._again: set[int] = set()  # of them, those that had a place before: they take none
         self._turns = FairTurns(attrgetter("tenant"), self._new_tenant, max_requests)
         self._admitted_at: deque[float] = deque(maxlen=_PACE_SAMPLES)
         self._tokens = 0
@@ -53,8 +55,13 @@ class WaitingQueue:
         return self._tokens
 
     @property
+    def newcomers(self) -> Collection[LiveRequest]:
+        """Requests that wait in turn, in the order in which they were queued."""
+        return self._waiting.values()
+
+    @property
     def returned(self) -> Sequence[LiveRequest]:
-        """Requests that have been admitted before, by seniority."""
+        """Requests that go before all newcomers, by seniority."""
         return self._returned
 
     @property
@@ -78,7 +85,8 @@ class WaitingQueue:
         request is let in past the limits that others have used up, as long as no more than
         twice `max_requests` wait.
         """
-        n_requests, n_tokens = len(self._waiting) + 1, self._tokens + n_new
+        n_requests = len(self._waiting) - len(self._again) + 1
+        n_tokens = self._tokens + n_new
         if tenant and not self._turns.has(tenant) and n_requests <= 2 * self._max_requests:
             return
         if n_requests > self._max_requests:
@@ -93,6 +101,13 @@ class WaitingQueue:
         self._waiting[live.request.request_id] = live
         self._tokens += live.num_queued_tokens
 
+    def append_again(self, live: LiveRequest) -> None:
+        """Queue a request that gave up its place or its sequence, as a newcomer past all limits."""
+        self.append(live)
+        self._again.add(live.request.request_id)
+        self._tokens -= live.num_queued_tokens
+        live.num_queued_tokens = 0
+
     def come_back(self, live: LiveRequest) -> None:
         """Queue a request that lost its sequence, before all newcomers."""
         insort(self._returned, live, key=attrgetter("seniority", "number"))
@@ -103,8 +118,7 @@ class WaitingQueue:
         if live in self._returned:
             self._returned.remove(live)
         elif self._waiting.get(request_id) is live:
-            self._tokens -= live.num_queued_tokens
-            del self._waiting[request_id]
+            self._take_out(live)
 
     def admit(self, live: LiveRequest, now: float) -> None:
         """Take out a request to be served: the head, or one that runs out of turn."""
@@ -116,8 +130,12 @@ class WaitingQueue:
             charge = live.promised_tokens(self._output_reserve)
             self._admitted_at.append(now)
             self._turns.pop(charge)
-            del self._waiting[live.request.request_id]
-            self._tokens -= live.num_queued_tokens
+            self._take_out(live)
+
+    def _take_out(self, live: LiveRequest) -> None:
+        del self._waiting[live.request.request_id]
+        self._again.discard(live.request.request_id)
+        self._tokens -= live.num_queued_tokens
 
     def _new_tenant(self) -> FairTurns:
         return FairTurns(

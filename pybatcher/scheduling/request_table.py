@@ -67,7 +67,7 @@ class RequestTable:
         live = LiveRequest(
             request=request,
             submitted=now,
-            seniority=now + float(request.priority * self._aging),
+            seniority=self._seniority(request, now),
             number=self.counters.submitted + 1,
             max_output=request.max_output(self._kv.max_sequence_length),
             output=list(request.output),
@@ -85,6 +85,9 @@ class RequestTable:
         self.counters.submitted += 1
         if self.waiting.head is not head:
             self.head_must_wait = False
+
+    def _seniority(self, request: Request, now: float) -> float:
+        return now + float(request.priority * self._aging)
 
     def take_back(self, request_id: int) -> bool:
         """End a request without an event; False if it has ended already."""
@@ -142,7 +145,8 @@ class RequestTable:
         """Requests that run, or have run and wait to go on."""
         yield from self.running.values()
         yield from self.waiting.returned
-        yield from (live for live in self.parked.values() if live.was_admitted)
+        for others in (self.waiting.newcomers, self.parked.values()):
+            yield from (live for live in others if live.was_admitted)
 
     @property
     def without_sequence(self) -> Iterator[LiveRequest]:
@@ -174,7 +178,11 @@ class RequestTable:
     # -- requests that nobody reads -----------------------------------------------------------
 
     def set_aside(self, request_ids: Iterable[int], aside: bool) -> None:
-        """Note whether nobody reads requests; those that are read again wait as they did before."""
+        """Note whether nobody reads requests; those that are read again wait for their turn.
+
+        One that ran waits as if it were sent now: whatever its client does to have its KV computed
+        again and again, it delays others no more than a request that is sent again and again.
+        """
         for request_id in request_ids:
             live = self.live.get(request_id)
             if live is not None and aside:
@@ -219,9 +227,8 @@ class RequestTable:
     def _unpark(self, live: LiveRequest) -> None:
         del self.parked[live.request.request_id]
         if live.was_admitted:
-            self.waiting.come_back(live)
-        else:
-            self.waiting.append(live)
+            live.seniority = self._seniority(live.request, self._now)
+        self.waiting.append_again(live)
         self.head_must_wait = False
 
     # -- the end of steps ---------------------------------------------------------------------

@@ -4,6 +4,7 @@ import asyncio
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -12,8 +13,8 @@ from http_served import served
 
 from bench import http_hostile as tool
 from bench import results
-from bench.hostile import CONTROL
-from bench.http_attackers import HTTP_KINDS, READERS, attack
+from bench.hostile import CONTROL, HostileLimits, what_is_wrong
+from bench.http_attackers import GONE, HTTP_KINDS, READERS, SHORT, attack
 from pybatcher.http import application
 from pybatcher.testing import FakeEngine, fake_batcher
 
@@ -60,14 +61,16 @@ def test_the_tool_measures_a_client_beside_an_attacker(
 ) -> None:
     monkeypatch.setattr(results, "RESULTS", tmp_path)
     arguments = ["tiny", "--kinds", "connects", "--seconds", "0.3", "--itl-limit", "1e9"]
-    arguments += ["--settle", "0.1", "--crowds", "1"]
+    arguments += ["--settle", "0.1", "--crowds", "1", "--rate", "50"]
     monkeypatch.setattr(sys, "argv", ["http_hostile", *arguments])
     tool.main()
     result = json.loads((tmp_path / "http-hostile.json").read_text())
     assert result["wrong"] == []
     assert [row["kind"] for row in result["rows"]] == [CONTROL, "connects"]
-    (rss,) = result["rss_mib_after_crowds"]
-    assert rss > 0
+    (crowd,) = result["crowds"]
+    assert crowd["acts"] > 0
+    assert crowd["meanwhile"]["files"] > crowd["files"][0] + 10
+    assert crowd["files"][1] <= crowd["files"][0]
     assert [row.get("control") for row in result["rows"]] == [None, CONTROL]
     assert [found["acts"] > 0 for found in result["rows"]] == [False, True]
 
@@ -86,3 +89,25 @@ def test_each_row_is_compared_with_its_control() -> None:
     assert found["connects"] == pytest.approx(1.25)
     assert found["stopped readers"] == pytest.approx(0.5)
     assert found[CONTROL] is found["gone with keys"] is None  # its control was not measured
+
+
+@pytest.mark.parametrize(("ratio", "is_load"), [(1.8, True), (2.0, False)])
+def test_what_costs_others_no_more_than_an_honest_client_is_load(
+    ratio: float, is_load: bool
+) -> None:
+    ratios = {CONTROL: 1.0, SHORT: 1.5, GONE: ratio, "connects": 1.8}
+    rows: list[Any] = [
+        {"kind": kind, "itl_p99_ratio": one, "rss_mib": [50, 50], "files": [9, 9]}
+        for kind, one in ratios.items()
+    ]
+    tool.tell_controls(rows)
+    wrong = what_is_wrong(rows, [], HostileLimits(itl_ratio=1.25))
+    assert [GONE in one for one in wrong].count(True) == (not is_load)
+    assert any("connects" in one for one in wrong)
+
+
+def test_memory_that_each_crowd_takes_is_told() -> None:
+    first, second = {"rss_mib": [50.0, 130.0]}, {"rss_mib": [130.0, 133.0]}
+    assert tool.what_crowds_left([]) == tool.what_crowds_left([first, second]) == []
+    (said,) = tool.what_crowds_left([first, second, {"rss_mib": [133.0, 140.0]}])
+    assert "10.0 MiB" in said

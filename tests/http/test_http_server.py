@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 
 import pytest
 from raw_server import GET, Served, served, until_cut
+
+from pybatcher.http.http_protocol import HttpProtocol
 
 
 @pytest.mark.parametrize(
@@ -150,3 +153,34 @@ async def test_who_is_not_admitted_is_cut() -> None:
     async with served(admit=lambda _: False) as running:
         assert await until_cut(await running.send(GET)) == b""
         assert not running.app.n_begun
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"", GET[:-4], GET, GET + GET[:-4], GET.replace(b"/", b"/slow", 1) * 3],
+    ids=["nothing", "a head", "a request", "half of a second", "three at once"],
+)
+async def test_a_connection_that_was_cut_leaves_nothing_for_the_garbage_collector(
+    data: bytes,
+) -> None:
+    def left() -> int:
+        return sum(isinstance(one, HttpProtocol) for one in gc.get_objects())
+
+    gc.collect()
+    before = left()
+    gc.disable()
+    try:
+        async with served() as running:
+            reader = await running.send(data)
+            if data.startswith(GET):
+                assert await reader.readline()
+            assert left() == before + 1
+            running.writers[0].transport.abort()
+            while running.server.n_connections:  # noqa: ASYNC110
+                await asyncio.sleep(0)
+            running.app.go.set()
+            async with asyncio.timeout(30):
+                while left() > before:  # noqa: ASYNC110 - the tasks of its requests end
+                    await asyncio.sleep(0.01)
+    finally:
+        gc.enable()

@@ -43,6 +43,7 @@ ENDS = {
     "fail",
     "_free",
     "discard",
+    "_take_out",
     "fail_prefix",
     "_drop",
     "_end_faulty",

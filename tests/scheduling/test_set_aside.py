@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from scheduler_driver import Driver
 
+from pybatcher.errors import QueueFullError
 from pybatcher.scheduling import Expired, Failed, Generated
 
 PROMPT = tuple(range(1, 40))
@@ -124,6 +125,51 @@ def test_one_that_still_waits_loses_and_finds_its_turn() -> None:
     assert tokens_of(driver, 2) == alone(PROMPT[1:], max_tokens=4)
     turns = driver.scheduler._table.waiting._turns
     assert not turns._shares or turns.head is None
+
+
+def test_whoever_changes_its_mind_all_the_time_starves_no_newcomer() -> None:
+    # Eight that ran once, and hold no place, for ever: they are more than run at a time.
+    driver = Driver(n_ctx=256, n_parallel=2)
+    flipping = range(1, 9)
+    for request_id in flipping:
+        prompt = (request_id, *PROMPT, *PROMPT[1:20])
+        driver.submit(request_id, prompt, max_tokens=60)
+        while not tokens_of(driver, request_id):
+            driver.step()
+        driver.submit(90 + request_id, PROMPT, max_tokens=1)
+        driver.scheduler.set_aside([request_id], True)
+        driver.step()
+    while driver.scheduler.statistics().running or driver.scheduler.n_waiting:
+        driver.step()
+    driver.scheduler.set_aside(flipping, False)
+    driver.submit(100, PROMPT, max_tokens=2)
+    driver.submit(101, PROMPT, max_tokens=2)
+    for i in range(20):
+        for half in (flipping[:4], flipping[4:]):
+            driver.scheduler.set_aside(half, (half[0] == 1) == (i % 2 == 0))
+        driver.step()
+    assert len(tokens_of(driver, 101)) == 2
+    driver.scheduler.set_aside(flipping, False)
+    run(driver)
+
+
+def test_those_that_come_back_take_no_places_of_newcomers() -> None:
+    driver = Driver(n_parallel=1, max_queue_requests=2)
+    driver.submit(1, PROMPT, max_tokens=30)
+    driver.step()
+    for request_id in range(2, 12):  # parked as soon as they wait
+        driver.submit(request_id, PROMPT, max_tokens=2)
+        driver.scheduler.set_aside([request_id], True)
+        driver.step()
+    driver.scheduler.set_aside(range(2, 12), False)
+    driver.submit(20, PROMPT, max_tokens=2)
+    driver.submit(21, PROMPT, max_tokens=2)
+    with pytest.raises(QueueFullError):
+        driver.submit(22, PROMPT, max_tokens=2)
+    assert driver.scheduler.statistics().queued_tokens == 2 * len(PROMPT)
+    run(driver)
+    assert driver.scheduler.statistics().queued_tokens == 0
+    assert driver.scheduler.statistics().completed == 13
 
 
 def test_it_ends_in_every_state() -> None:

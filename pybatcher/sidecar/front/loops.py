@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 __all__ = ["new_loop", "run"]
 
 _T = TypeVar("_T")
+
+_YOUNG = 10_000
+"""Objects that are new when the garbage collector looks. By Python's own 700, ten thousand
+connections that come have all objects looked at ten times, each time for 0.1 s."""
 
 
 def new_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
@@ -22,6 +27,14 @@ def new_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 
 def run(main: Coroutine[Any, Any, _T]) -> _T:
-    """Run a coroutine on a loop of its own, on this thread, and return its result."""
-    with asyncio.Runner(loop_factory=new_loop()) as runner:
-        return runner.run(main)
+    """Run a coroutine on a loop of its own, on this thread, and return its result.
+
+    Meanwhile the process's garbage is collected in fewer, larger lots.
+    """
+    before = gc.get_threshold()
+    gc.set_threshold(_YOUNG, *before[1:])
+    try:
+        with asyncio.Runner(loop_factory=new_loop()) as runner:
+            return runner.run(main)
+    finally:
+        gc.set_threshold(*before)

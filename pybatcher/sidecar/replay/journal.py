@@ -52,6 +52,7 @@ class Entry:
     n_bytes: about how much memory it takes.
     seen_length: number of tokens it had when a worker last died with it; -1: none did.
     reading: held while nobody reads what comes of it; None: that is not watched.
+    told_aside: what the other end was told of it last. told_lately: and that a moment ago.
     """
 
     number: int
@@ -61,6 +62,8 @@ class Entry:
     ended: bool = False
     seen_length: int = -1
     reading: Reading | None = None
+    told_aside: bool = False
+    told_lately: bool = False
 
     @property
     def num_tokens(self) -> int:

@@ -33,6 +33,7 @@ from .poison import PoisonCalls
 __all__ = ["PendingCalls"]
 
 _RETRY_AFTER = 1.0  # seconds
+_ASIDE_PAUSE = 0.05  # seconds between two notifications that a call is read, or is not
 
 _LOGGER = logging.getLogger("pybatcher")
 
@@ -158,7 +159,7 @@ class PendingCalls:
         self._bytes += entry.n_bytes
         self._journal[entry.number] = entry
         if entry.reading is not None:
-            entry.reading.watch(partial(self._set_aside, entry))
+            entry.reading.watch(lambda _: self._tell_aside(entry))
         self._is_idle.clear()
         if self._on_work is not None:
             self._on_work()
@@ -211,13 +212,26 @@ class PendingCalls:
             self._fail_unexpectedly(entry, defect)
         else:
             entry.starts += 1
-            if entry.reading is not None and entry.reading.is_held:
-                self._set_aside(entry, True)
+            entry.told_aside = entry.told_lately = False
+            self._tell_aside(entry)
 
-    def _set_aside(self, entry: Entry, aside: bool) -> None:
-        """Tell the other end whether nobody reads what comes of a call."""
-        if entry.call_id is not None and self._link is not None:
-            self._link.notify("aside", [entry.call_id, aside])
+    def _tell_aside(self, entry: Entry) -> None:
+        """Tell the other end whether nobody reads what comes of a call, if it does not know.
+
+        A client may change its mind as fast as it likes: the other end hears of it now and then.
+        """
+        if entry.told_lately or entry.reading is None or entry.call_id is None or entry.ended:
+            return
+        aside = entry.reading.is_held
+        if self._link is None or aside == entry.told_aside:
+            return
+        self._link.notify("aside", [entry.call_id, aside])
+        entry.told_aside, entry.told_lately = aside, True
+        self._loop.call_later(_ASIDE_PAUSE, self._tell_aside_again, entry)
+
+    def _tell_aside_again(self, entry: Entry) -> None:
+        entry.told_lately = False
+        self._tell_aside(entry)
 
     def _take(self, entry: PendingGeneration, delta: dict[str, Any]) -> None:
         """Take a delta of a call. An exception ends that call only."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import sys
 
 import pytest
@@ -30,3 +31,13 @@ def test_what_is_raised_comes_out() -> None:
 
     with pytest.raises(KeyError):
         run(fail())
+
+
+def test_garbage_is_collected_in_larger_lots_meanwhile() -> None:
+    before = gc.get_threshold()
+
+    async def thresholds() -> tuple[int, int, int]:
+        return gc.get_threshold()
+
+    assert run(thresholds()) == (10_000, *before[1:])
+    assert gc.get_threshold() == before

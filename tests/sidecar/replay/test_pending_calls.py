@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
+from itertools import pairwise
 
 import pytest
 from link_double import a_call, a_relay, made, opts, texts, turn
@@ -244,9 +245,7 @@ async def test_what_nobody_reads_is_set_aside_there_and_over_the_next_link_too()
     link = made(remote)
     assert link.notified == []
     reading.hold("it")
-    reading.release("it")
-    reading.hold("it")
-    assert link.notified == [("aside", [1, one]) for one in (True, False, True)]
+    assert link.notified == [("aside", [1, True])]
     link.delta(1, "a", 5)
     link.lose(remote.link_lost)
     reading.release("it")  # while there is no link
@@ -257,6 +256,37 @@ async def test_what_nobody_reads_is_set_aside_there_and_over_the_next_link_too()
     reading.release("it")
     assert link.notified == [("aside", [1, True])]
     assert texts(reply) == "a"
+
+
+@in_virtual_time
+async def test_the_other_end_hears_now_and_then_of_a_reader_that_changes_its_mind() -> None:
+    remote, reply, reading = a_relay(), Reply(streams=True), Reading()
+    reply.reading = reading
+    await remote.submit(a_call(), reply)
+    link = made(remote)
+    for _ in range(1000):
+        reading.hold("it")
+        reading.release("it")
+        await asyncio.sleep(0.001)
+    told = [aside for _, (_, aside) in link.notified]
+    assert 2 <= len(told) <= 42  # of 2000
+    for _ in range(10):
+        reading.hold("it")
+        await asyncio.sleep(0.02)
+        reading.release("it")
+        await asyncio.sleep(0.02)
+    told = [aside for _, (_, aside) in link.notified]
+    assert all(one != other for one, other in pairwise(told))
+    reading.hold("it")
+    await asyncio.sleep(1)
+    assert link.notified[-1] == ("aside", [1, True])
+    reading.release("it")
+    assert link.notified[-1] == ("aside", [1, False])
+    link.finish(1, "b", 6)
+    n_told = len(link.notified)
+    reading.hold("it")
+    await asyncio.sleep(1)
+    assert len(link.notified) == n_told
 
 
 async def test_a_question_is_set_aside_with_the_task_that_asks_it() -> None:
