@@ -29,6 +29,7 @@ class KvBookkeeping(_core.KvCache):
     kv_cached_blocks = _core.KvCache.cached_blocks
     kv_appendable_blocks = _core.KvCache.appendable_blocks
     kv_most_appendable_blocks = _core.KvCache.total_blocks
+    takes_drafts = True
 
     def __init__(self, *, n_ctx: int, n_parallel: int, block_size: int) -> None:
         n_blocks = -(-n_ctx // block_size)

@@ -88,7 +88,7 @@ def open_bookkeeping(engine: EngineConfig, config: SchedulerConfig) -> KvBookkee
     return KvBookkeeping(
         n_ctx=engine.n_ctx,
         n_parallel=engine.n_parallel + n_prefixes,
-        block_size=engine.block_size,
+        block_size=32 if engine.block_size == "auto" else engine.block_size,
     )
 
 

@@ -67,7 +67,7 @@ class RequestTable:
         live = LiveRequest(
             request=request,
             submitted=now,
-            seniority=self._seniority(request, now),
+            seniority=now + float(request.priority * self._aging),
             number=self.counters.submitted + 1,
             max_output=request.max_output(self._kv.max_sequence_length),
             output=list(request.output),
@@ -85,9 +85,6 @@ class RequestTable:
         self.counters.submitted += 1
         if self.waiting.head is not head:
             self.head_must_wait = False
-
-    def _seniority(self, request: Request, now: float) -> float:
-        return now + float(request.priority * self._aging)
 
     def take_back(self, request_id: int) -> bool:
         """End a request without an event; False if it has ended already."""
@@ -227,7 +224,7 @@ class RequestTable:
     def _unpark(self, live: LiveRequest) -> None:
         del self.parked[live.request.request_id]
         if live.was_admitted:
-            live.seniority = self._seniority(live.request, self._now)
+            live.seniority = self._now + float(live.request.priority * self._aging)
         self.waiting.append_again(live)
         self.head_must_wait = False
 

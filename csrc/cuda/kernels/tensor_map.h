@@ -4,7 +4,7 @@
 
 namespace pb::cuda {
 
-struct alignas(64) TensorMap {  // CUtensorMap
+struct alignas(128) TensorMap {  // CUtensorMap
   unsigned char opaque[128];
 };
 

@@ -109,7 +109,7 @@ static_assert(ours::kFunctionMostThreads == CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BL
 static_assert(ours::kFunctionStaticSharedBytes == CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES);
 static_assert(ours::kFunctionDynamicSharedBytes == CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES);
 static_assert(sizeof(ours::TensorMap) == sizeof(CUtensorMap) &&
-              alignof(ours::TensorMap) == alignof(CUtensorMap));
+              alignof(ours::TensorMap) >= alignof(CUtensorMap));  // 64 before CUDA 13
 static_assert(ours::kTensorBf16 == CU_TENSOR_MAP_DATA_TYPE_BFLOAT16);
 static_assert(ours::kTensorNotInterleaved == CU_TENSOR_MAP_INTERLEAVE_NONE);
 static_assert(ours::kTensorSwizzle128 == CU_TENSOR_MAP_SWIZZLE_128B);

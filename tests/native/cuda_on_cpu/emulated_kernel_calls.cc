@@ -11,8 +11,8 @@ using namespace pb::cuda;
 constexpr int kUsualShared = 48 << 10;
 
 // As parameters may want to be aligned: a tensor map's are.
-struct alignas(64) AlignedBytes {
-  unsigned char bytes[64];
+struct alignas(128) AlignedBytes {
+  unsigned char bytes[128];
 };
 
 Result load_module(ModuleHandle* module, const void*) {
