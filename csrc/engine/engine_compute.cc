@@ -15,11 +15,11 @@ namespace {
 
 constexpr const char* kStatesNotFinite = "the model's states are not all finite";
 
-void check_finite(int seq_id, const char* what, std::span<const float> values) {
+void check_finite(int seq_id, const char* what, std::span<const float> values, DType dtype) {
   if (all_finite(values)) return;
+  const char* const way_out = dtype == DType::kF32 ? "" : ", or load it with dtype='f32'";
   throw Error(ErrorCode::kEngine, "sequence " + std::to_string(seq_id) + ": the model's " + what +
-                                      " are not all finite; check the checkpoint, or load it "
-                                      "with dtype='f32'");
+                                      " are not all finite; check the checkpoint" + way_out);
 }
 
 }  // namespace
@@ -189,7 +189,8 @@ void Engine::prefill_chunk(int seq_id, std::span<const int32_t> tokens, float* l
       StepEntry{.seq_id = seq_id, .tokens = tokens, .wants_logits = logits != nullptr}};
   run(entries, {.out = logits}, [&] {
     if (tiler_.wanted().size() == 0) return;
-    check_finite(seq_id, "logits", {logits, static_cast<size_t>(config_.vocab_size)});
+    check_finite(seq_id, "logits", {logits, static_cast<size_t>(config_.vocab_size)},
+                 options_.dtype);
   });
 }
 
@@ -221,7 +222,9 @@ void Engine::embed(int seq_id, std::span<const int32_t> tokens, Pooling pooling,
   const std::array entries = {
       StepEntry{.seq_id = seq_id, .tokens = tokens, .pooling = pooling, .embedding = embedding}};
   run(entries, {}, [&] {
-    pool(entries, [&](size_t) { check_finite(seq_id, "states", {embedding, pooled_.size()}); });
+    pool(entries, [&](size_t) {
+      check_finite(seq_id, "states", {embedding, pooled_.size()}, options_.dtype);
+    });
   });
 }
 

@@ -71,10 +71,13 @@ void widen(const TensorView& view, int64_t row, int64_t group, Int8Group& out) {
   const float value = values[col - first];
   std::string at = "[" + std::to_string(row);
   if (view.cols != 1) at += ", " + std::to_string(col);
-  const char* why = std::isfinite(value) ? ", which overflows " : ", which is not a number of ";
+  // Only what is finite, and too large, is helped by another dtype.
+  const bool overflows = std::isfinite(value) && dtype != DType::kF32;
+  const char* why = overflows ? ", which overflows " : ", which is not a number of ";
+  const char* way_out = overflows ? "; the checkpoint is damaged or needs dtype='f32'"
+                                  : "; the checkpoint is damaged: take another copy of it";
   throw Error(ErrorCode::kModelFormat, "tensor '" + view.name + "' holds " + std::to_string(value) +
-                                           " at " + at + "]" + why + dtype_name(dtype) +
-                                           "; the checkpoint is damaged or needs dtype='f32'");
+                                           " at " + at + "]" + why + dtype_name(dtype) + way_out);
 }
 
 void require_shape(const TensorView& view, int64_t rows, int64_t cols) {

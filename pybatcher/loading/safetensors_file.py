@@ -32,6 +32,7 @@ _DTYPES: dict[str, tuple[str, Any]] = {
     "I32": ("I32", np.dtype("<i4")),
     "I8": ("I8", np.dtype("i1")),
     "F8_E4M3": ("F8_E4M3", np.dtype("u1")),
+    "F8_E8M0": ("F8_E8M0", np.dtype("u1")),
 }
 # Bits of a number of each type that a file may have.
 _BITS = {

@@ -46,8 +46,22 @@ def build(model: LoadedModel, **replaced: Tensor | None) -> Engine:
 def test_weights_that_are_not_finite(model: LoadedModel, name: str, value: float) -> None:
     array = model.tensors[name].array.copy()
     array[-1] = value
-    with pytest.raises(errors.ModelFormatError, match=name):
+    with pytest.raises(errors.ModelFormatError, match=name) as raised:
         build(model, **{name: Tensor(array, "f32", "a test")})
+    assert str(raised.value).endswith("take another copy of it")
+
+
+def test_a_weight_that_is_too_large_for_its_dtype(model: LoadedModel) -> None:
+    """Only where another dtype helps is one named."""
+    array = model.tensors["layers.1.k.weight"].array.copy()
+    array[-1] = 3.4e38
+    tensors = {"layers.1.k.weight": Tensor(array, "f32", "a test")}
+    build(model, **tensors).close()
+    pairs = {
+        name: (tensor.array, tensor.dtype) for name, tensor in {**model.tensors, **tensors}.items()
+    }
+    with pytest.raises(errors.ModelFormatError, match=r"overflows bf16; .* needs dtype='f32'"):
+        Engine(asdict(model.config), pairs, **{**OPTIONS, "dtype": "bf16"})
 
 
 def test_the_message_names_the_model(tmp_path: Path) -> None:
@@ -70,8 +84,9 @@ def test_logits_that_overflow(model: LoadedModel) -> None:
         lambda: engine.prefill_chunk(seq_id, PROMPT, logits=True),
         lambda: engine.decode_batch([seq_id], [1]),
     ):
-        with pytest.raises(errors.EngineError, match="finite"):
+        with pytest.raises(errors.EngineError, match="finite") as raised:
             call()
+        assert "dtype='f32'" not in str(raised.value)  # which it has
         assert engine.seq_length(seq_id) == 0
     scored, pooled = engine.seq_new(), engine.seq_new()
     drawn, failed, logprobs, embeddings, top_logprobs = engine.run_step(

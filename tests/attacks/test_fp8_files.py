@@ -112,6 +112,23 @@ def test_any_other_scale_is_one(value: float, whole: tuple[Path, str], change: A
         assert len(answer(path, dtype)) == 4
 
 
+def test_scales_that_are_powers_of_two(whole: tuple[Path, str], change: Any) -> None:
+    path, scale = whole
+    change(scale, lambda scales: scales.to(torch.float8_e8m0fnu))
+    for dtype in DTYPES:
+        assert len(answer(path, dtype)) == 4
+
+
+def test_powers_of_two_that_are_no_numbers(whole: tuple[Path, str], change: Any) -> None:
+    path, scale = whole
+    change(
+        scale,
+        lambda scales: torch.full(scales.shape, 255, dtype=torch.uint8).view(torch.float8_e8m0fnu),
+    )
+    for dtype in DTYPES:
+        assert "tensor 'layers.0.up.weight' holds nan" in refused(path, dtype)
+
+
 @pytest.mark.parametrize(
     "make",
     [

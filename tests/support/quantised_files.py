@@ -192,6 +192,7 @@ def module(parts: Parts, name: str = "m") -> dict[str, Tensor]:
         torch.int32: ("I32", torch.int32),
         torch.int8: ("I8", torch.int8),
         torch.float8_e4m3fn: ("F8_E4M3", torch.uint8),
+        torch.float8_e8m0fnu: ("F8_E8M0", torch.uint8),
     }
     made = {}
     for part, value in parts.items():

@@ -2,6 +2,7 @@
 // activations, as in gemm_groups-inl.h: a code's whole number of eight bits is looked up by it.
 #pragma once
 
+#include "base/iq4_nl_numbers.h"
 #include "cpu/kernels.h"
 #include "cpu/kernels/gemm_groups-inl.h"
 #include "cpu/kernels/gemm_mxfp4-inl.h"
@@ -10,9 +11,17 @@
 namespace pb::cpu::PB_CPU_TARGET {
 namespace {
 
-// The numbers of the codes (kIq4NlNumbers), and the zero point.
-alignas(16) constexpr uint8_t kIq4NlBytes[16] = {1,   24,  45,  63,  79,  93,  106, 118,
-                                                 129, 141, 153, 166, 181, 197, 217, 241};
+// The numbers of the codes, and the zero point.
+struct Iq4NlBytes {
+  alignas(16) uint8_t of_codes[16];
+
+  constexpr Iq4NlBytes() : of_codes() {
+    for (int i = 0; i < 16; ++i) {
+      of_codes[i] = static_cast<uint8_t>(kIq4NlNumbers[i] + Int8Weights::kZeroPoint);
+    }
+  }
+};
+constexpr Iq4NlBytes kIq4NlBytes;
 
 struct Iq4NlWeights : F16Scales {
   static constexpr int16_t kZeroPoint = Int8Weights::kZeroPoint;
@@ -22,7 +31,7 @@ struct Iq4NlWeights : F16Scales {
 
   // The bytes of a vector's columns of four k's, of the group's from 16 half + 4 j on.
   static PB_INLINE Quads numbers(const uint8_t* w, int half, int j) {
-    return looked_up(kIq4NlBytes, Int4Weights::numbers(w, half, j));
+    return looked_up(kIq4NlBytes.of_codes, Int4Weights::numbers(w, half, j));
   }
   template <int kRows>
   static PB_INLINE void step(const uint8_t* w, int j, const int8_t* x, int64_t stride,

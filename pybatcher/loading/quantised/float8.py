@@ -2,7 +2,8 @@
 
 A module has weight, e4m3 (outputs, inputs), and weight_scale_inv, a factor for each block of
 weight_block_size (128 x 128), as DeepSeek and Qwen publish; without blocks weight_scale, one
-number or one for each output. Scales of activations are not used. The engine multiplies them as
+number or one for each output. Scales may be powers of two (`scale_fmt` "ue8m0"), in bytes or in
+f32. Scales of activations are not used. The engine multiplies them as
 "fp8": blocks of 128 inputs of an output, an f32 scale and then the bytes.
 https://arxiv.org/abs/2209.05433, https://github.com/deepseek-ai/DeepSeek-V3/blob/main/inference/kernel.py
 """

@@ -14,7 +14,8 @@ from ..tensors import Tensor
 
 __all__ = ["Parts", "rows_of_packed", "to_f32"]
 
-_FLOATS = ("f16", "bf16", "f32")
+_FLOATS = ("f16", "bf16", "f32", "F8_E8M0")
+_POWERS = np.append(np.ldexp(1.0, np.arange(255) - 127), np.nan).astype(np.float32)  # of F8_E8M0
 
 
 class Parts:
@@ -49,7 +50,7 @@ class Parts:
         return tensor.array
 
     def scales(self, name: str, *shape: int | None) -> Tensor:
-        """Return a tensor of scales, in f16, bf16 or f32, of that shape."""
+        """Return a tensor of scales, in f16, bf16, f32 or as powers of two, of that shape."""
         tensor = self.tensor(name)
         if tensor.dtype not in _FLOATS:
             raise ModelFormatError(
@@ -90,7 +91,12 @@ class Parts:
 
 
 def to_f32(array: NDArray[Any], dtype: str) -> NDArray[np.float32]:
-    """Return scales of `dtype`, a key of a `Tensor`, in f32."""
+    """Return scales of `dtype`, a key of a `Tensor`, in f32.
+
+    A byte b of F8_E8M0 is 2 ** (b - 127), but 255 is no number.
+    """
+    if dtype == "F8_E8M0":
+        return _POWERS[array]
     if dtype == "bf16":
         return (array.astype(np.uint32) << 16).view(np.float32)
     return array.astype(np.float32)

@@ -73,6 +73,26 @@ def test_rows_that_are_no_whole_blocks_of_the_engine_become_bf16() -> None:
     assert stored.own_dtype == "bf16"
 
 
+def test_scales_may_be_powers_of_two_in_bytes() -> None:
+    """As torch has them, from the least to the greatest."""
+    exponents = torch.arange(256, dtype=torch.uint8).reshape(2, 128)
+    numbers = torch.full((256, 128 * 128), 0x38, dtype=torch.uint8)  # all 1
+    parts = {
+        "weight": numbers.view(torch.float8_e4m3fn),
+        SCALE: exponents.view(torch.float8_e8m0fnu),
+    }
+    stored = read_matrix(CONFIG, parts)
+    assert (stored.own_dtype, stored.holds("bf16")) == ("fp8", False)  # one is no number
+    found = stored.make("f32")[::128, ::128]
+    expected = exponents.view(torch.float8_e8m0fnu).float().numpy()
+    np.testing.assert_array_equal(found, expected)
+    assert np.isnan(found[1, 127])
+    scales = stored.make("fp8").reshape(256, 128, 132)[::128, :, :4]
+    np.testing.assert_array_equal(np.ascontiguousarray(scales).view(np.float32)[..., 0], expected)
+    finite = {**parts, SCALE: exponents.clamp(max=254).view(torch.float8_e8m0fnu)}
+    assert read_matrix(CONFIG, finite).holds("bf16")
+
+
 @pytest.mark.parametrize("shape", [(), (1,), (6,), (6, 1)])
 def test_without_blocks_a_scale_is_of_all_or_of_an_output(shape: tuple[int, ...]) -> None:
     parts, values = float8(RNG, (6, 40), shape, "weight_scale", torch.bfloat16)
