@@ -96,7 +96,8 @@ def to_f32(array: NDArray[Any], dtype: str) -> NDArray[np.float32]:
     A byte b of F8_E8M0 is 2 ** (b - 127), but 255 is no number.
     """
     if dtype == "F8_E8M0":
-        return _POWERS[array]
+        powers: NDArray[np.float32] = _POWERS[array]
+        return powers
     if dtype == "bf16":
         return (array.astype(np.uint32) << 16).view(np.float32)
     return array.astype(np.float32)
