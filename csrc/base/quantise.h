@@ -7,8 +7,6 @@
 
 #include <cstdint>
 
-#include "base/iq4_nl_numbers.h"
-
 namespace pb {
 
 inline constexpr int kGroup = 32;
@@ -45,6 +43,10 @@ struct Q5_0Group {
   uint8_t pairs[kGroup / 2];
 };
 static_assert(sizeof(Q5_0Group) == 22);
+
+// The whole number that each code of iq4_nl stands for.
+inline constexpr int8_t kIq4NlNumbers[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
+                                             1,    13,   25,  38,  53,  69,  89,  113};
 
 // Elements i and i + 16 are the numbers of pairs[i]'s low and high nibble times scale.
 struct Iq4NlGroup {

@@ -49,6 +49,10 @@ inline constexpr int kQueriesPerBlock = 32;  // queries that share one pass over
 inline constexpr int kAttentionScratch = 16384;
 static_assert(kQueriesPerBlock * kSegment + kSegment <= kAttentionScratch);
 
+// = kIq4NlNumbers (base/quantise.h)
+inline constexpr int8_t kIq4NlCodes[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
+                                           1,    13,   25,  38,  53,  69,  89,  113};
+
 // What belongs to a group of 32 quantised activations: a number is a whole number times `scale`.
 struct RowGroup {
   float scale;

@@ -15,6 +15,7 @@ namespace pb::cpu {
 namespace {
 
 static_assert(kGroupSize == kGroup);
+static_assert(std::ranges::equal(kIq4NlCodes, kIq4NlNumbers));
 
 int groups_of(int n_in) { return (n_in + kGroup - 1) / kGroup; }
 

@@ -75,7 +75,8 @@ async def test_who_has_gone_with_a_key_yields_and_finds_the_whole_response(
         n_steps, n_submitted = len(one.engine.plans), one.batcher.statistics().submitted
         assert one.batcher.statistics().queued
         await begun
-        assert all(n == 1 for n in one.rows[n_steps : n_steps + 40])
+        # It may have begun only now, and have some rows before it is seen to have no client.
+        assert set(one.rows[n_steps + 10 : n_steps + 40]) == {1}
         again = await one.ask(body, "a")
         assert again.headers["idempotent-replayed"] == "true"
         assert one.batcher.statistics().submitted == n_submitted

@@ -2,7 +2,6 @@
 // activations, as in gemm_groups-inl.h: a code's whole number of eight bits is looked up by it.
 #pragma once
 
-#include "base/iq4_nl_numbers.h"
 #include "cpu/kernels.h"
 #include "cpu/kernels/gemm_groups-inl.h"
 #include "cpu/kernels/gemm_mxfp4-inl.h"
@@ -17,7 +16,7 @@ struct Iq4NlBytes {
 
   constexpr Iq4NlBytes() : of_codes() {
     for (int i = 0; i < 16; ++i) {
-      of_codes[i] = static_cast<uint8_t>(kIq4NlNumbers[i] + Int8Weights::kZeroPoint);
+      of_codes[i] = static_cast<uint8_t>(kIq4NlCodes[i] + Int8Weights::kZeroPoint);
     }
   }
 };
