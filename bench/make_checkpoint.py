@@ -32,38 +32,38 @@ def tensor_shapes(config: dict[str, Any]) -> Iterator[tuple[str, tuple[int, ...]
         yield from _gpt2_tensor_shapes(config)
         return
     hidden = config["hidden_size"]
-    q_size = config["num_attention_heads"] * config["head_dim"]
-    kv_size = config["num_key_value_heads"] * config["head_dim"]
     yield "model.embed_tokens.weight", (config["vocab_size"], hidden)
     for i in range(config["num_hidden_layers"]):
         layer = f"model.layers.{i}."
         yield layer + "input_layernorm.weight", (hidden,)
-        if config.get("layer_types", [""] * (i + 1))[i] == "linear_attention":
+        if "layer_types" in config and config["layer_types"][i] == "linear_attention":
             yield from _recurrent_shapes(config, f"{layer}linear_attn.")
-            yield layer + "post_attention_layernorm.weight", (hidden,)
-            yield from _mlp_shapes(config, f"{layer}mlp.")
-            continue
-        has_gate = config["model_type"] == "qwen3_5_text"
-        rows_of_q = q_size * 2 if has_gate else q_size
-        for name, size in (("q", rows_of_q), ("k", kv_size), ("v", kv_size)):
-            yield f"{layer}self_attn.{name}_proj.weight", (size, hidden)
-            if config["model_type"] == "qwen2":
-                yield f"{layer}self_attn.{name}_proj.bias", (size,)
-        if config["model_type"] in ("gemma3_text", "qwen3_moe", "qwen3_5_text"):
-            for name in ("q_norm", "k_norm"):
-                yield f"{layer}self_attn.{name}.weight", (config["head_dim"],)
-        yield layer + "self_attn.o_proj.weight", (hidden, q_size)
+        else:
+            yield from _attention_shapes(config, f"{layer}self_attn.")
         yield layer + "post_attention_layernorm.weight", (hidden,)
         if config["model_type"] == "gemma3_text":
             for name in ("pre_feedforward_layernorm", "post_feedforward_layernorm"):
                 yield f"{layer}{name}.weight", (hidden,)
-        if config["model_type"] == "qwen3_moe":
-            yield from _expert_shapes(config, f"{layer}mlp.")
-            continue
-        yield from _mlp_shapes(config, f"{layer}mlp.")
+        has_experts = config["model_type"] == "qwen3_moe"
+        yield from (_expert_shapes if has_experts else _mlp_shapes)(config, f"{layer}mlp.")
     yield "model.norm.weight", (hidden,)
     if not config["tie_word_embeddings"]:
         yield "lm_head.weight", (config["vocab_size"], hidden)
+
+
+def _attention_shapes(config: dict[str, Any], prefix: str) -> Iterator[tuple[str, tuple[int, ...]]]:
+    kind, hidden, head_dim = config["model_type"], config["hidden_size"], config["head_dim"]
+    q_size = config["num_attention_heads"] * head_dim
+    kv_size = config["num_key_value_heads"] * head_dim
+    rows_of_q = q_size * 2 if kind == "qwen3_5_text" else q_size  # with a gate
+    for name, size in (("q", rows_of_q), ("k", kv_size), ("v", kv_size)):
+        yield f"{prefix}{name}_proj.weight", (size, hidden)
+        if kind == "qwen2":
+            yield f"{prefix}{name}_proj.bias", (size,)
+    if kind in ("gemma3_text", "qwen3_moe", "qwen3_5_text"):
+        for name in ("q_norm", "k_norm"):
+            yield f"{prefix}{name}.weight", (head_dim,)
+    yield f"{prefix}o_proj.weight", (hidden, q_size)
 
 
 def _mlp_shapes(config: dict[str, Any], prefix: str) -> Iterator[tuple[str, tuple[int, ...]]]:

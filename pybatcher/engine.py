@@ -42,7 +42,7 @@ from .loading.cores import Cores
 from .loading.cuda import CudaDevice, CudaInfo
 from .loading.weights_cache import cache_for
 from .params import SamplingParams
-from .params.config import BlockSize, CachePlace, ContextSize, EngineConfig
+from .params.config import BLOCK_SIZE, BlockSize, CachePlace, ContextSize, EngineConfig
 from .scheduling.plan import SampledToken, StepEntry, StepPlan, StepResult
 from .text.grammars import FormJob, OutputMatcher, StepMasks, after_step, before_step
 
@@ -56,7 +56,7 @@ _NOT_ON_HARDWARE = (
     "device 'cuda' is tested on an emulator and has not been verified on hardware: compare its "
     "tokens with those of device='cpu' before you rely on them"
 )
-_BLOCK_SIZE, _BLOCK_SIZE_OF_STATES = 32, 128
+_BLOCK_SIZE_OF_STATES = 128
 
 
 class Engine(_core.Engine):
@@ -305,7 +305,7 @@ class Engine(_core.Engine):
 def _block_size(model: LoadedModel, config: EngineConfig) -> int:
     if config.block_size != "auto":
         return config.block_size
-    return _BLOCK_SIZE if model.config.delta is None else _BLOCK_SIZE_OF_STATES
+    return BLOCK_SIZE if model.config.delta is None else _BLOCK_SIZE_OF_STATES
 
 
 def _prepared(model: LoadedModel, config: EngineConfig) -> tuple[str, dict[str, Any], set[str]]:

@@ -13,7 +13,7 @@ import numpy as np
 
 from pybatcher.errors import QueueFullError, RequestTooLongError
 from pybatcher.params import SamplingParams
-from pybatcher.params.config import EngineConfig, SchedulerConfig
+from pybatcher.params.config import BLOCK_SIZE, EngineConfig, SchedulerConfig
 from pybatcher.scheduling import (
     Expired,
     Failed,
@@ -88,7 +88,7 @@ def open_bookkeeping(engine: EngineConfig, config: SchedulerConfig) -> KvBookkee
     return KvBookkeeping(
         n_ctx=engine.n_ctx,
         n_parallel=engine.n_parallel + n_prefixes,
-        block_size=32 if engine.block_size == "auto" else engine.block_size,
+        block_size=BLOCK_SIZE if engine.block_size == "auto" else engine.block_size,
     )
 
 

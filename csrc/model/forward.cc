@@ -112,24 +112,26 @@ void Forward::enter_block(int n_rows, const std::optional<Norm>& norm, Activatio
 }
 
 void Forward::entering_products(int n_rows, const std::optional<Norm>& norm, bool in_stream,
-                                const Matrices& matrices, Buffer& y) {
+                                std::initializer_list<Products> all) {
   const std::optional<Norm> none;
   if (in_stream) backend_.encoders()->norm_in_place(x_, n_rows, *norm);
   const std::optional<Norm>& entering = in_stream ? none : norm;
   const Activations* made = nullptr;  // that lie as inputs do
   bool is_plain_made = false;
-  for (const Matrix& m : matrices) {
-    Activations& normed = normed_.of(m.dtype);
-    if (m.order) {
-      if (!is_plain_made) enter_block(n_rows, entering, normed_.plain());
-      is_plain_made = true;
-      backend_.permute(normed_.plain(), n_rows, m.order, normed);
-      made = nullptr;
-    } else if (made != &normed) {
-      enter_block(n_rows, entering, normed);
-      made = &normed;
+  for (const Products& products : all) {
+    for (const Matrix& m : products.matrices) {
+      Activations& normed = normed_.of(m.dtype);
+      if (m.order) {
+        if (!is_plain_made) enter_block(n_rows, entering, normed_.plain());
+        is_plain_made = true;
+        backend_.permute(normed_.plain(), n_rows, m.order, normed);
+        made = nullptr;
+      } else if (made != &normed) {
+        enter_block(n_rows, entering, normed);
+        made = &normed;
+      }
+      backend_.matmul(normed, n_rows, m, products.y, Store::kSet);
     }
-    backend_.matmul(normed, n_rows, m, y, Store::kSet);
   }
 }
 
@@ -170,11 +172,9 @@ void Forward::attention_block(int n_rows, int layer, ModelKv& kv) {
       .v_norm = pointer(w.v_norm),
       .writes_kv = shape.kv_layer < 0,
   };
-  entering_products(n_rows, w.attn_norm, config_.attn_norm_in_stream(layer), w.qkv, qkv_);
+  entering_products(n_rows, w.attn_norm, config_.attn_norm_in_stream(layer),
+                    {{w.qkv, qkv_}, {w.attn_gate, attn_gate_}});
   backend_.rope_and_store(qkv_, attention, storage);
-  if (config_.attention_gate) {
-    entering_products(n_rows, w.attn_norm, false, w.attn_gate, attn_gate_);
-  }
   const Activations& attended = attended_.made_for(w.o, n_rows, [&](Activations& out) {
     if (!config_.attention_gate) return backend_.attention(qkv_, attention, storage, out);
     backend_.attention(qkv_, attention, storage, ungated_);
@@ -194,7 +194,7 @@ void Forward::recurrent_block(int n_rows, int layer, ModelKv& kv) {
                          .decay = &w.delta->decay,
                          .decay_bias = &w.delta->decay_bias,
                          .norm = &w.delta->norm};
-  entering_products(n_rows, w.attn_norm, false, w.qkv, qkv_);
+  entering_products(n_rows, w.attn_norm, false, {{w.qkv, qkv_}});
   KvStorage& states = kv.storages[static_cast<size_t>(place.storage)];
   backend_.recurrent()->delta_rule(qkv_, n_rows, delta, states, delta_out_);
   const Activations& out = attended_.made_for(
@@ -207,7 +207,7 @@ void Forward::recurrent_block(int n_rows, int layer, ModelKv& kv) {
 void Forward::mlp_block(int n_rows, int layer) {
   const LayerWeights& w = weights_.layers[static_cast<size_t>(layer)];
   if (w.experts && !w.beside && !w.shared_gate) return moe_->run(n_rows, w, normed_, x_);
-  entering_products(n_rows, w.mlp_norm, config_.mlp_norm_in_stream(), w.gate_up, gate_up_);
+  entering_products(n_rows, w.mlp_norm, config_.mlp_norm_in_stream(), {{w.gate_up, gate_up_}});
   const Activations& activated = activated_.made_for(w.down, n_rows, [&](Activations& out) {
     backend_.activate(gate_up_, n_rows, config_.activation, config_.gated_mlp, out);
   });

@@ -16,6 +16,7 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -75,9 +76,13 @@ class Forward {
   void mlp_block(int n_rows, int layer);
   // normed = norm(x), or x.
   void enter_block(int n_rows, const std::optional<Norm>& norm, Activations& normed);
+  struct Products {
+    const Matrices& matrices;
+    Buffer& y;
+  };
   // y = W norm(x), or W x, of all matrices. in_stream: x = norm(x) first.
   void entering_products(int n_rows, const std::optional<Norm>& norm, bool in_stream,
-                         const Matrices& matrices, Buffer& y);
+                         std::initializer_list<Products> all);
   // x += norm(W out), or W out.
   void leave_block(int n_rows, const Activations& out, const Matrix& w,
                    const std::optional<Norm>& norm);

@@ -14,14 +14,12 @@ from .delta import DeltaConfig
 from .families import qwen3_5
 from .gguf_keys import ArchitectureKeys
 from .gguf_moe import expert_rules
-from .limits import MAX_HEAD_DIM, MAX_HEADS, MAX_LAYERS, MAX_WIDTH
+from .limits import MAX_CONV_SIZE, MAX_HEAD_DIM, MAX_HEADS, MAX_LAYERS, MAX_WIDTH
 from .model_config import ModelConfig
 from .tensors import Tensor, TensorRule
 
 __all__ = ["change", "rules", "unused_tensors"]
 
-_MAX_CONV_SIZE = 64
-_PERIOD = 4
 _MOST_PREDICTING = 8  # layers that predict further tokens
 
 _NAMES = {
@@ -90,7 +88,7 @@ def change(keys: ArchitectureKeys, config: ModelConfig) -> ModelConfig:
         n_value_heads=n_value_heads,
         key_dim=head_dim,
         value_dim=head_dim,
-        conv_size=keys.integer("ssm.conv_kernel", 1, _MAX_CONV_SIZE),
+        conv_size=keys.integer("ssm.conv_kernel", 1, MAX_CONV_SIZE),
         in_layer=_recurrent_layers(keys, n_layers, n_predicting),
         in_turn=True,
     )
@@ -101,7 +99,7 @@ def _recurrent_layers(keys: ArchitectureKeys, n_layers: int, n_predicting: int) 
     name = "attention.recurrent_layers"
     if keys.get(name) is None:
         name = "full_attention_interval"
-        period = keys.integer(name, 1, MAX_LAYERS, _PERIOD)
+        period = keys.integer(name, 1, MAX_LAYERS, qwen3_5.PERIOD)
         in_layer = tuple((layer + 1) % period != 0 for layer in range(n_layers))
     else:
         in_layer = tuple(keys.flags(name, n_layers + n_predicting)[:n_layers])

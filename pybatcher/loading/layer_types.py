@@ -1,4 +1,4 @@
-"""Which layers of a model see a sliding window, and the rotary frequencies of both kinds."""
+"""Which layers of a model are of which type, and the rotary frequencies of those with windows."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from .fields import Fields
 from .limits import MAX_LAYERS
 from .rope import Rope, read_rope
 
-__all__ = ["read_ropes", "read_sliding_layers"]
+__all__ = ["read_layer_types", "read_ropes", "read_sliding_layers"]
 
 _KINDS = ("full_attention", "sliding_attention")
 
@@ -19,15 +19,26 @@ def read_sliding_layers(fields: Fields, n_layers: int, period: int) -> tuple[boo
     period: without that field, every `period`-th layer sees all; older files may say
     `sliding_window_pattern` instead. Raises ModelFormatError for other layer types.
     """
-    kinds = fields.get("layer_types")
-    if kinds is None:
-        period = fields.integer("sliding_window_pattern", 1, MAX_LAYERS, period)
+    return read_layer_types(fields, n_layers, _KINDS, "sliding_window_pattern", period)
+
+
+def read_layer_types(
+    fields: Fields, n_layers: int, kinds: tuple[str, str], period_name: str, period: int
+) -> tuple[bool, ...]:
+    """Return, for each layer, whether `layer_types` says that it is of the second of two kinds.
+
+    Without that field, every `period`-th layer is of the first; `period_name` may say another
+    number. Raises ModelFormatError for other layer types.
+    """
+    found = fields.get("layer_types")
+    if found is None:
+        period = fields.integer(period_name, 1, MAX_LAYERS, period)
         return tuple((layer + 1) % period != 0 for layer in range(n_layers))
-    if not isinstance(kinds, list) or len(kinds) != n_layers:
+    if not isinstance(found, list) or len(found) != n_layers:
         raise fields.error("layer_types", f"a list of {n_layers} layer types")
-    if any(not isinstance(kind, str) or kind not in _KINDS for kind in kinds):
-        raise fields.error("layer_types", "a list of " + " and ".join(map(repr, _KINDS)))
-    return tuple(kind == "sliding_attention" for kind in kinds)
+    if any(not isinstance(kind, str) or kind not in kinds for kind in found):
+        raise fields.error("layer_types", "a list of " + " and ".join(map(repr, kinds)))
+    return tuple(kind == kinds[1] for kind in found)
 
 
 def read_ropes(

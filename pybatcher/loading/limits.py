@@ -6,6 +6,7 @@ None is above the compiled engine's own (csrc/model/config.cc), which does not k
 from __future__ import annotations
 
 __all__ = [
+    "MAX_CONV_SIZE",
     "MAX_HEADS",
     "MAX_HEAD_DIM",
     "MAX_LAYERS",
@@ -20,3 +21,4 @@ MAX_LAYERS = 1024
 MAX_HEADS = 4096
 MAX_HEAD_DIM = 1024
 MAX_POSITIONS = 2**30
+MAX_CONV_SIZE = 64

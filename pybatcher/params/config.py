@@ -12,6 +12,7 @@ from ..errors import ConfigError
 from ..errors.checks import OPTION, plain_text, short
 
 __all__ = [
+    "BLOCK_SIZE",
     "BlockSize",
     "CachePlace",
     "ContextSize",
@@ -34,6 +35,8 @@ BlockSize = int | Literal["auto"]
 _DTYPES = ("auto", "f32", "bf16", "int8", "int4", "q4_k_m", "q5_k_m", "q6_k")
 _KV_DTYPES = ("auto", "f32", "bf16", "f16", "int8")
 _DEVICES = ("auto", "cpu", "cuda")
+BLOCK_SIZE = 32
+"""Positions of a KV block of most models, where nothing is asked."""
 _BLOCK_SIZES = ("auto", 16, 32, 64, 128, 256)
 _VICTIM_POLICIES = ("youngest", "priority", "cheapest")
 

@@ -16,7 +16,8 @@ from typing import Any
 from ..blueprint import TEXT_PREFIXES, Blueprint
 from ..delta import DeltaConfig
 from ..fields import Fields
-from ..limits import MAX_HEAD_DIM, MAX_HEADS, MAX_LAYERS, MAX_VOCABULARY, MAX_WIDTH
+from ..layer_types import read_layer_types
+from ..limits import MAX_CONV_SIZE, MAX_HEAD_DIM, MAX_HEADS, MAX_VOCABULARY, MAX_WIDTH
 from ..llama_config import llama_config, read_sizes
 from ..model_config import ModelConfig
 from ..moe import MoeConfig
@@ -24,7 +25,7 @@ from ..rope import read_rope, read_rotary_dim, rotary_order
 from ..tensors import TensorRule
 from . import llama, moe
 
-__all__ = ["read", "read_multimodal", "rules", "with_delta"]
+__all__ = ["PERIOD", "read", "read_multimodal", "rules", "with_delta"]
 
 _MOE = "qwen3_5_moe_text"
 _DEFAULTS: dict[str, Any] = {
@@ -45,8 +46,8 @@ _DEFAULTS_OF_MOE: dict[str, Any] = {
 }
 _KINDS = ("full_attention", "linear_attention")
 _NAMES_OF_MOE = llama.NAMES._replace(intermediate_size="shared_expert_intermediate_size")
-_PERIOD = 4  # of the layers that have attention, where the file does not list them
-_MAX_CONV_SIZE = 64
+PERIOD = 4
+"""Of the layers that have attention, where a file does not list them."""
 
 
 def read(fields: Fields) -> Blueprint:
@@ -112,7 +113,7 @@ def _read_delta(fields: Fields, n_layers: int) -> DeltaConfig:
         n_value_heads=n_value_heads,
         key_dim=fields.integer("linear_key_head_dim", 1, MAX_HEAD_DIM),
         value_dim=fields.integer("linear_value_head_dim", 1, MAX_HEAD_DIM),
-        conv_size=fields.integer("linear_conv_kernel_dim", 1, _MAX_CONV_SIZE),
+        conv_size=fields.integer("linear_conv_kernel_dim", 1, MAX_CONV_SIZE),
         in_layer=in_layer,
     )
     for name, size in (("key", delta.key_size), ("value", delta.value_size)):
@@ -134,16 +135,7 @@ def _read_moe(fields: Fields, n_layers: int) -> MoeConfig:
 
 
 def _read_recurrent_layers(fields: Fields, n_layers: int) -> tuple[bool, ...]:
-    kinds = fields.get("layer_types")
-    if kinds is None:
-        period = fields.integer("full_attention_interval", 1, MAX_LAYERS, _PERIOD)
-        in_layer = tuple((layer + 1) % period != 0 for layer in range(n_layers))
-    else:
-        if not isinstance(kinds, list) or len(kinds) != n_layers:
-            raise fields.error("layer_types", f"a list of {n_layers} layer types")
-        if any(not isinstance(kind, str) or kind not in _KINDS for kind in kinds):
-            raise fields.error("layer_types", "a list of " + " and ".join(map(repr, _KINDS)))
-        in_layer = tuple(kind == "linear_attention" for kind in kinds)
+    in_layer = read_layer_types(fields, n_layers, _KINDS, "full_attention_interval", PERIOD)
     if all(in_layer):
         raise fields.error("layer_types", "one or more layers of 'full_attention'")
     return in_layer
