@@ -7,6 +7,8 @@
 // of the dtype, or a byte of each column and group.
 #pragma once
 
+#include <type_traits>
+
 #include "cpu/kernels.h"
 #include "cpu/kernels/gemm_rows-inl.h"
 #ifdef __ARM_FEATURE_MATMUL_INT8
@@ -35,7 +37,7 @@ struct Int8Weights : F16Scales {
   static constexpr int16_t kZeroPoint = 128;
   static constexpr int kRowsOfQuads = 8;
   // Rows of a register block: their whole sums and their float sums fill the registers.
-  static constexpr int kMaxRows = kByteProducts ? 6 : 4;
+  static constexpr int kMaxRows = kByteProducts || kSignedBytes ? 6 : 4;
   using Sum = WholeByteSums;
   // The bytes of a vector's columns of four k's, of the group's from 16 half + 4 j on.
   static PB_INLINE Quads numbers(const uint8_t* w, int half, int j) {
@@ -111,6 +113,10 @@ constexpr int kGroupSteps = Weights::kRowsOfQuads;
 template <typename Weights>
 constexpr int kGroupBytes = kFactorBytes<Weights> + Weights::kRowsOfQuads * 4 * kGroupTileColumns;
 
+// Whether products are those of numbers without a zero point.
+template <typename Weights>
+constexpr bool kHasZeroTaken = kSignedBytes && std::is_same_v<typename Weights::Sum, WholeByteSums>;
+
 // What takes back what zero points, those of vector v of the group at w, add to the products with a
 // row's group.
 template <typename Weights>
@@ -155,7 +161,7 @@ inline __attribute__((noinline)) void group_block(const GroupBlockArgs& a) {
 #pragma GCC unroll 2
       for (int v = 0; v < kGroupTileVectors; ++v) {
         whole[r][v] = typename Weights::Sum();
-        if constexpr (!kNarrowSums) {
+        if constexpr (!kNarrowSums && !kHasZeroTaken<Weights>) {
           whole[r][v] = zero_point_products<Weights>(w, v, groups[r * a.group_stride]);
         }
       }
@@ -195,7 +201,7 @@ inline __attribute__((noinline)) void group_block(const GroupBlockArgs& a) {
 #pragma GCC unroll 2
       for (int v = 0; v < kGroupTileVectors; ++v) {
         Ints products = total(whole[r][v]);
-        if constexpr (kNarrowSums)
+        if constexpr (kNarrowSums && !kHasZeroTaken<Weights>)
           products = add_ints(products, zero_point_products<Weights>(w, v, group));
         sum[r][v] = mul_add(to_float(products), mul(scale[v], row_scale), sum[r][v]);
       }

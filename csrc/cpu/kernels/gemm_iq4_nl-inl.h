@@ -25,7 +25,7 @@ constexpr Iq4NlBytes kIq4NlBytes;
 struct Iq4NlWeights : F16Scales {
   static constexpr int16_t kZeroPoint = Int8Weights::kZeroPoint;
   static constexpr int kRowsOfQuads = 4;
-  static constexpr int kMaxRows = Int8Weights::kMaxRows;
+  static constexpr int kMaxRows = kByteProducts ? 6 : 4;
   using Sum = WholeByteSums;
 
   // The bytes of a vector's columns of four k's, of the group's from 16 half + 4 j on.

@@ -214,6 +214,7 @@ PB_INLINE ByteSums add_products(ByteSums sum, Quads w, QuadFactor x) {
 }
 PB_INLINE Ints total(ByteSums sum) { return sum; }
 PB_INLINE Ints times(ByteSums sum, Ints factor) { return _mm512_mullo_epi32(sum, factor); }
+constexpr bool kSignedBytes = false;
 using Bytes = Quads;
 PB_INLINE Bytes bytes_of(Quads v) { return v; }
 using WholeByteSums = ByteSums;
@@ -234,6 +235,7 @@ PB_INLINE Ints times(ByteSums sum, Ints factor) {
   return _mm512_madd_epi16(sum, pair_up(factor, factor, 0));
 }
 // Bytes of eight bits are taken as two of four, low + 16 high.
+constexpr bool kSignedBytes = false;
 struct Bytes {
   Quads low, high;
 };

@@ -206,6 +206,7 @@ using Bytes = Quads;
 PB_INLINE ByteSums add_products(ByteSums sum, Quads w, QuadFactor x) {
   return vusdotq_s32(sum, w, x);
 }
+constexpr bool kSignedBytes = false;
 PB_INLINE Bytes bytes_of(Quads v) { return v; }
 using WholeByteSums = ByteSums;
 #else
@@ -213,13 +214,11 @@ using WholeByteSums = ByteSums;
 PB_INLINE ByteSums add_products(ByteSums sum, Quads w, QuadFactor x) {
   return vdotq_s32(sum, vreinterpretq_s8_u8(w), x);
 }
-// Bytes of eight bits have their zero point of 128 taken off, so that they are signed ones: their
-// sums start at zero, and not at what would take it off the products.
+// Bytes of eight bits have their zero point of 128 taken off, so that they are signed ones.
+constexpr bool kSignedBytes = true;
 PB_INLINE Bytes bytes_of(Quads v) { return veorq_u8(v, vdupq_n_u8(128)); }
 struct WholeByteSums {
   ByteSums sum = no_sums();
-  WholeByteSums() = default;
-  PB_INLINE WholeByteSums& operator=(Ints /* products of the zero point */) { return *this; }
 };
 PB_INLINE WholeByteSums add_products(WholeByteSums sum, Bytes w, QuadFactor x) {
   sum.sum = add_products(sum.sum, w, x);

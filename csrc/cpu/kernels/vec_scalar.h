@@ -246,7 +246,9 @@ PB_INLINE ByteSums add_products(ByteSums sum, Quads w, QuadFactor f) {
 PB_INLINE Ints total(ByteSums sum) { return sum; }
 // The total times a factor of 8 bits for each lane.
 PB_INLINE Ints times(ByteSums sum, Ints factor) { return sum * factor; }
-// The same of bytes that may be anything, for up to eight Quads of them.
+// The same of bytes that may be anything, for up to eight Quads of them. With kSignedBytes a zero
+// point of 128 is taken off them before.
+constexpr bool kSignedBytes = false;
 using Bytes = Quads;
 PB_INLINE Bytes bytes_of(Quads v) { return v; }
 using WholeByteSums = ByteSums;
