@@ -394,5 +394,5 @@ rival-vllm: .venv-vllm/.rival-vllm
 	@touch $@
 
 clean:
-	rm -rf build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis $(VENV)/.core
 	find . -name __pycache__ -not -path './.venv*' -prune -exec rm -rf {} +
