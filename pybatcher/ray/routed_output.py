@@ -2,6 +2,7 @@
 
 What was delivered goes along as `output`; by schedule invariance another replica of the same
 fingerprint draws the tokens that the lost one would have drawn. A replica of another one refuses.
+An output that nobody reads leaves its replica, and goes on in the same way when it is read.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from .replicas import MOST_DEATHS, Message, ReplicaLostError, Replicas, Routing,
 __all__ = ["RoutedOutput"]
 
 _LOGGER = logging.getLogger("pybatcher")
+_PATIENCE = 0.5  # seconds at a replica that nobody reads; a reader that is slow comes back before
 _GRACE = 2.0
 """Seconds past a deadline that a replica has to end the request itself."""
 
@@ -55,7 +57,13 @@ class RoutedOutput:
         self._replicas = replicas
         self._telemetry = telemetry
         self._clock = clock
+        self._loop = asyncio.get_running_loop()
         self._deaths = 0  # of replicas, one after the other, without a new token
+        self._is_read = asyncio.Event()
+        self._stay: asyncio.Timeout | None = None  # at a replica, for as long as somebody reads
+        if entry.reading is not None:
+            entry.reading.watch(self._set_aside)
+        self._set_aside(entry.reading is not None and entry.reading.is_held)
 
     async def run(self) -> None:
         """Fill the entry's reply. Raises nothing but the CancelledError of its own task."""
@@ -63,8 +71,10 @@ class RoutedOutput:
         left = None if deadline is None else deadline - self._clock() + _GRACE
         try:
             async with asyncio.timeout(left):
-                while not await self._ended_by_a_replica():
-                    pass
+                is_over = False
+                while not is_over:
+                    await self._is_read.wait()
+                    is_over = await self._ended_by_a_replica()
         except PybatcherError as error:  # before TimeoutError, which some of them are
             self._fail(error)
         except TimeoutError:
@@ -89,8 +99,7 @@ class RoutedOutput:
         entry = self._entry
         n_before = entry.num_tokens
         try:
-            await self._serve()
-            return True
+            return await self._served_while_read()
         except ReplicaLostError as error:
             self._deaths = 1 if entry.num_tokens > n_before else self._deaths + 1
             if self._deaths >= MOST_DEATHS:
@@ -106,6 +115,29 @@ class RoutedOutput:
             # It was accepted once; all requests of a lost replica come at the same time.
             await asyncio.sleep(error.retry_after)
         return False
+
+    async def _served_while_read(self) -> bool:
+        """Send the call to a replica. Return True at the end, False if nobody reads it."""
+        try:
+            async with asyncio.timeout(None) as stay:
+                self._stay = stay
+                await self._serve()
+        except TimeoutError as error:
+            if isinstance(error, PybatcherError) or not stay.expired():
+                raise
+            return False
+        finally:
+            self._stay = None
+        return True
+
+    def _set_aside(self, aside: bool) -> None:
+        """Have the output leave its replica soon, as nobody reads it, or have it come back."""
+        if aside:
+            self._is_read.clear()
+        else:
+            self._is_read.set()
+        if self._stay is not None and not self._stay.expired():
+            self._stay.reschedule(self._loop.time() + _PATIENCE if aside else None)
 
     async def _serve(self) -> None:
         entry = self._entry

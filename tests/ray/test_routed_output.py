@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import aclosing, suppress
 from typing import Any
 
 import pytest
@@ -11,7 +12,13 @@ from batcher_helpers import until
 from replicas_double import ReplicasDouble, replicas_double
 
 from pybatcher import Completion, RequestEvent, TelemetryEvent
-from pybatcher.errors import DeadlineExceededError, EngineFailedError, InvalidRequestError
+from pybatcher.calls.reading import CURRENT_READING, Reading
+from pybatcher.errors import (
+    DeadlineExceededError,
+    EngineFailedError,
+    InvalidRequestError,
+    QueueFullError,
+)
 from pybatcher.ray import ReplicatedBatcher
 
 PROMPT = "the quick brown fox jumps over the lazy dog and " * 3
@@ -173,3 +180,154 @@ async def test_each_end_is_an_event(replicas: ReplicasDouble, batcher: Replicate
     assert first.ttft is not None
     assert first.prompt_tokens == len(PROMPT) + 1  # one that begins every text
     assert last.finish_reason == "cancelled"
+
+
+# -- who reads -----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def patience(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
+    """How long an output that nobody reads stays at its replica."""
+    monkeypatch.setattr("pybatcher.ray.routed_output._PATIENCE", request.param)
+
+
+LEAVES_AT_ONCE = pytest.mark.parametrize("patience", [0.0], indirect=True)
+STAYS = pytest.mark.parametrize("patience", [60.0], indirect=True)
+
+
+def watched() -> Reading:
+    """What all later calls of a test share."""
+    reading = Reading(4)
+    CURRENT_READING.set(reading)
+    return reading
+
+
+def are_idle(replicas: ReplicasDouble) -> bool:
+    return not any(one.statistics().running + one.statistics().queued for one in replicas.batchers)
+
+
+@LEAVES_AT_ONCE
+@pytest.mark.parametrize("n", [1, 3])
+@pytest.mark.usefixtures("patience")
+async def test_an_output_that_nobody_reads_leaves_its_replica_until_it_is_read(
+    replicas: ReplicasDouble, batcher: ReplicatedBatcher, n: int
+) -> None:
+    expected = await replicas.batchers[0].generate(PROMPT, **LONG, n=n, logprobs=2)
+    reading = watched()
+    stream = batcher.stream(PROMPT, **LONG, n=n, logprobs=2)
+    piece = await anext(stream)
+    texts = [piece.text if i == piece.index else "" for i in range(n)]
+    for _ in range(2):  # somebody reads, to where nobody does
+        await until(lambda: reading.is_held and are_idle(replicas))
+        while reading.is_held:
+            piece = await anext(stream)
+            texts[piece.index] += piece.text
+    async for piece in stream:
+        texts[piece.index] += piece.text
+    assert stream.completion is not None
+    for one, other in zip(stream.completion.choices, expected.choices, strict=True):
+        same(one, other)
+    assert texts == [one.text for one in expected.choices]
+    assert len(replicas.routings) >= 3 * n
+
+
+@STAYS
+@pytest.mark.usefixtures("patience")
+async def test_one_whose_replica_is_lost_waits_to_be_read_too(
+    replicas: ReplicasDouble, batcher: ReplicatedBatcher
+) -> None:
+    expected = await replicas.batchers[0].generate(PROMPT, **LONG)
+    reading = watched()
+    replicas.lives = [10]
+    stream = batcher.stream(PROMPT, **LONG)
+    await anext(stream)
+    await until(lambda: reading.is_held and are_idle(replicas))
+    await asyncio.sleep(0.01)
+    assert len(replicas.routings) == 1
+    async for _ in stream:
+        pass
+    assert len(replicas.routings) == 2
+    assert stream.completion is not None
+    same(stream.completion, expected)
+
+
+@STAYS
+@pytest.mark.usefixtures("patience")
+async def test_a_short_pause_of_a_reader_moves_nothing(
+    replicas: ReplicasDouble, batcher: ReplicatedBatcher
+) -> None:
+    reading = watched()
+    stream = batcher.stream(PROMPT, **LONG)
+    await anext(stream)
+    await until(lambda: reading.is_held)
+    service: Any = batcher._running_service()
+    ((output, _),) = service._outputs.values()
+    assert output._stay.when() is not None
+    while reading.is_held:
+        await anext(stream)
+    assert output._stay is None or output._stay.when() is None
+    async for _ in stream:
+        pass
+    assert len(replicas.routings) == 1
+
+
+async def test_what_nobody_reads_from_the_beginning_is_not_sent(
+    replicas: ReplicasDouble, batcher: ReplicatedBatcher
+) -> None:
+    reading = watched()
+    reading.hold("the test")
+    made = asyncio.ensure_future(batcher.generate(PROMPT, **LONG))
+    service: Any = batcher._running_service()
+    await until(lambda: bool(service._outputs))
+    await asyncio.sleep(0.01)
+    assert not replicas.routings
+    reading.release("the test")
+    assert (await made).usage.completion_tokens == 40
+
+
+async def test_readers_come_and_go_while_replicas_are_full(
+    replicas: ReplicasDouble, batcher: ReplicatedBatcher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reading = watched()
+    replicas.lives = [10]
+    n_refused = n_told = 0
+    stream_of = replicas.stream
+
+    def tell() -> None:
+        nonlocal n_told
+        for told in (reading.hold, reading.release):
+            with suppress(RuntimeError):  # or the output waits for ever
+                told("the test")
+                n_told += 1
+
+    async def full_at_first(*given: Any) -> AsyncIterator[Any]:
+        nonlocal n_refused
+        if replicas.routings and n_refused < 2:
+            n_refused += 1
+            asyncio.get_running_loop().call_later(0.005, tell)
+            raise QueueFullError("full", retry_after=0.05)
+        async with aclosing(stream_of(*given)) as answers:
+            async for messages in answers:
+                yield messages
+
+    monkeypatch.setattr(replicas, "stream", full_at_first)
+    assert (await batcher.generate(PROMPT, **LONG)).usage.completion_tokens == 40
+    assert (n_refused, n_told) == (2, 4)
+
+
+@LEAVES_AT_ONCE
+@pytest.mark.usefixtures("patience")
+async def test_a_deadline_ends_what_nobody_reads(
+    replicas: ReplicasDouble, batcher: ReplicatedBatcher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pybatcher.ray.routed_output._GRACE", 0.0)
+    reading = watched()
+    stream = batcher.stream(PROMPT, **LONG, timeout=0.5)
+    await anext(stream)
+    await until(lambda: reading.is_held and are_idle(replicas))
+    await asyncio.sleep(0.6)
+    async for _ in stream:
+        pass
+    assert stream.completion is not None
+    assert stream.completion.finish_reason == "deadline"
+    assert 4 <= stream.completion.usage.completion_tokens < 40

@@ -1,4 +1,7 @@
-"""Two replicas of a real Ray on this machine: killed, replaced, cancelled, routed by prefixes."""
+"""Two replicas of a real Ray on this machine: killed, replaced, cancelled, routed by prefixes.
+
+`make test-ray-quick` has those that are not marked slow, for CI.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +22,7 @@ import pytest
 import pybatcher
 import pybatcher.ray
 from pybatcher import Batcher, Completion
+from pybatcher.calls.reading import CURRENT_READING, Reading
 from pybatcher.errors import (
     DeadlineExceededError,
     EngineFailedError,
@@ -48,7 +52,7 @@ async def until(condition: Callable[[], Any], what: str) -> None:
             await asyncio.sleep(0.05)
 
 
-class Reading:
+class Reader:
     """A stream that is read to its end; `begun` after its first tokens."""
 
     def __init__(self, batcher: pybatcher.AnyBatcher, i: int) -> None:
@@ -72,10 +76,10 @@ async def test_streams_go_on_with_the_same_tokens_when_replicas_are_killed(
     expected = await alone()
     await until(lambda: len(replica_pids()) == 2, "both replicas are there")
     async with pybatcher.ray.batcher(handle) as batcher:
-        readings = [Reading(batcher, i) for i in range(N_STREAMS)]
-        reads = [asyncio.ensure_future(reading.read()) for reading in readings]
-        for reading in readings:
-            await reading.begun.wait()
+        readers = [Reader(batcher, i) for i in range(N_STREAMS)]
+        reads = [asyncio.ensure_future(reader.read()) for reader in readers]
+        for reader in readers:
+            await reader.begun.wait()
         n_left = sum(not read.done() for read in reads)
         with caplog.at_level(logging.WARNING, "pybatcher"):
             for pid in replica_pids()[:n_killed]:
@@ -83,7 +87,7 @@ async def test_streams_go_on_with_the_same_tokens_when_replicas_are_killed(
             made = await asyncio.gather(*reads)
     assert [one.token_ids for one in made] == [one.token_ids for one in expected]
     assert [one.text for one in made] == [one.text for one in expected]
-    assert ["".join(one.texts) for one in readings] == [one.text for one in expected]
+    assert ["".join(one.texts) for one in readers] == [one.text for one in expected]
     assert all(one.usage.completion_tokens == LONG["max_tokens"] for one in made)
     went_on = sum("goes on with another" in one.getMessage() for one in caplog.records)
     print(f"{n_killed} killed under {n_left} streams; {went_on} went on elsewhere")
@@ -143,6 +147,7 @@ async def test_every_endpoint_answers(deployed: str) -> None:
         assert refused.json()["error"]["param"] == "temperature"
 
 
+@pytest.mark.slow
 async def test_errors_are_typed_over_the_handle(handle: Any) -> None:
     async with pybatcher.ray.batcher(handle) as batcher:
         with pytest.raises(InvalidRequestError, match="temperature is -1"):
@@ -160,6 +165,32 @@ async def test_errors_are_typed_over_the_handle(handle: Any) -> None:
     assert (name, error["type"]) == ("error", EngineFailedError.__name__)
 
 
+async def test_an_output_that_nobody_reads_leaves_its_replica_until_it_is_read(
+    handle: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pybatcher.ray.routed_output._PATIENCE", 0.0)
+    long = {**LONG, "max_tokens": 1900, "seed": 0}
+    async with Batcher(n_ctx=32768, n_threads=2) as one:
+        expected = await one.generate(PROMPTS[0], **long)
+    reading = Reading(16)
+    CURRENT_READING.set(reading)
+    async with pybatcher.ray.batcher(handle) as batcher:
+        before = (await batcher.statistics()).generated_tokens
+        stream = batcher.stream(PROMPTS[0], **long)
+        text = (await anext(stream)).text
+        await until(lambda: reading.is_held, "nobody reads")
+        async with asyncio.timeout(60):
+            while (await batcher.statistics()).running:  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+        assert (await batcher.statistics()).generated_tokens - before < 1900
+        async for piece in stream:
+            text += piece.text
+    assert text == expected.text
+    assert stream.completion is not None
+    assert stream.completion.token_ids == expected.token_ids
+
+
+@pytest.mark.slow
 async def test_a_cancelled_stream_frees_its_sequence(handle: Any) -> None:
     async with pybatcher.ray.batcher(handle) as batcher:
         before = await batcher.statistics()
@@ -198,6 +229,7 @@ async def cached_share(handle: Any) -> float:
     return sum(one.usage.cached_tokens for one in made) / prompts
 
 
+@pytest.mark.slow
 async def test_the_router_finds_more_of_prompts_cached_than_that_of_ray(url: str) -> None:
     from ray import serve
 
@@ -220,6 +252,7 @@ async def test_the_router_finds_more_of_prompts_cached_than_that_of_ray(url: str
 # -- more and other replicas ----------------------------------------------------------------------
 
 
+@pytest.mark.slow
 async def test_an_upgrade_loses_no_stream(deployed: str, handle: Any) -> None:
     from ray import serve
 
@@ -234,8 +267,8 @@ async def test_an_upgrade_loses_no_stream(deployed: str, handle: Any) -> None:
     async def keep_asking(batcher: pybatcher.AnyBatcher, i: int) -> int:
         n_asked = 0
         while not (upgraded and n_asked):
-            reading = Reading(batcher, i)
-            assert (await reading.read()).token_ids == expected[i].token_ids
+            reader = Reader(batcher, i)
+            assert (await reader.read()).token_ids == expected[i].token_ids
             n_asked += 1
         return n_asked
 
@@ -249,6 +282,7 @@ async def test_an_upgrade_loses_no_stream(deployed: str, handle: Any) -> None:
     await until(lambda: not before & set(replica_pids()), "the old replicas are gone")
 
 
+@pytest.mark.slow
 async def test_tokens_that_wait_bring_another_replica(url: str) -> None:
     from ray import serve
 
