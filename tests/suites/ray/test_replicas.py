@@ -69,7 +69,7 @@ class Reader:
         return self.stream.completion
 
 
-@pytest.mark.parametrize("n_killed", [1, 2])
+@pytest.mark.parametrize("n_killed", [1, pytest.param(2, marks=pytest.mark.slow)])
 async def test_streams_go_on_with_the_same_tokens_when_replicas_are_killed(
     handle: Any, n_killed: int, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -298,9 +298,9 @@ async def test_tokens_that_wait_bring_another_replica(url: str) -> None:
     app = pybatcher.ray.deployment(name="scaled", http=False, autoscaling=scale, **engine)
     handle = serve.run(app, name="scaled", route_prefix=None)
 
-    def n_replicas() -> int:
+    def n_replicas() -> int:  # those that start, too, which takes minutes on a busy machine
         status = serve.status().applications["scaled"].deployments["scaled"]
-        return int(status.replica_states.get("RUNNING", 0))
+        return sum(status.replica_states.values())
 
     assert n_replicas() == 1
     async with pybatcher.ray.batcher(handle) as batcher:
@@ -313,7 +313,9 @@ async def test_tokens_that_wait_bring_another_replica(url: str) -> None:
         busy = [asyncio.ensure_future(keep_busy()) for _ in range(8)]
         try:
             async with asyncio.timeout(300):
-                while await asyncio.to_thread(n_replicas) < 2:  # noqa: ASYNC110
+                while await asyncio.to_thread(n_replicas) < 2:
+                    for ended in (one for one in busy if one.done()):
+                        ended.result()  # an error, and no load
                     await asyncio.sleep(0.5)
         finally:
             for one in busy:
