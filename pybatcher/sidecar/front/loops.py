@@ -15,6 +15,10 @@ _YOUNG = 10_000
 """Objects that are new when the garbage collector looks. By Python's own 700, ten thousand
 connections that come have all objects looked at ten times, each time for 0.1 s."""
 
+_LOTS = 100
+"""Lots after which it looks at older objects, too, and nothing else happens for 0.1 s. By Python's
+own 10 that is every few seconds while a crowd of connections comes; ten thousand are fewer lots."""
+
 
 def new_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
     """Return the factory of the sidecar's event loops; None: that of asyncio."""
@@ -29,10 +33,10 @@ def new_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
 def run(main: Coroutine[Any, Any, _T]) -> _T:
     """Run a coroutine on a loop of its own, on this thread, and return its result.
 
-    Meanwhile the process's garbage is collected in fewer, larger lots.
+    Meanwhile the process's garbage is collected in fewer, larger lots, and old objects rarely.
     """
     before = gc.get_threshold()
-    gc.set_threshold(_YOUNG, *before[1:])
+    gc.set_threshold(_YOUNG, _LOTS, before[2])
     try:
         with asyncio.Runner(loop_factory=new_loop()) as runner:
             return runner.run(main)

@@ -39,5 +39,24 @@ def test_garbage_is_collected_in_larger_lots_meanwhile() -> None:
     async def thresholds() -> tuple[int, int, int]:
         return gc.get_threshold()
 
-    assert run(thresholds()) == (10_000, *before[1:])
+    assert run(thresholds()) == (10_000, 100, before[2])
     assert gc.get_threshold() == before
+
+
+def test_what_stays_of_many_that_come_is_not_looked_at_again_and_again() -> None:
+    looked_at = []
+
+    def note(phase: str, info: dict[str, int]) -> None:
+        if phase == "start":
+            looked_at.append(info["generation"])
+
+    async def keep() -> list[list[int]]:
+        gc.collect()
+        gc.callbacks.append(note)
+        try:
+            return [[] for _ in range(500_000)]  # as many as 10,000 connections have
+        finally:
+            gc.callbacks.remove(note)
+
+    assert len(run(keep())) == 500_000
+    assert set(looked_at) == {0}
