@@ -131,7 +131,10 @@ def test_blocks_are_read_as_the_reference_reads_them(
     for dtype in ("f32", "int8"):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # that int8 cannot hold them
-            np.testing.assert_array_equal(logits(path, dtype=dtype), logits(plain, dtype=dtype))
+            found, expected = logits(path, dtype=dtype), logits(plain, dtype=dtype)
+        # int8 keeps the numbers of IQ4_NL; the same as f32 are rounded in a group without a -127.
+        is_rounded = kind == Kind.IQ4_NL and dtype == "int8"
+        np.testing.assert_allclose(found, expected, rtol=1e-5 if is_rounded else 0)
 
 
 @pytest.mark.parametrize(
