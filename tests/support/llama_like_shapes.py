@@ -9,6 +9,8 @@ import numpy as np
 
 __all__ = ["LLAMA_LIKE", "llama_like_shape"]
 
+KINDS = ("sliding_attention", "full_attention")
+
 
 def llama_like_shape(
     family: str, rng: np.random.Generator, shape: dict[str, Any]
@@ -26,7 +28,9 @@ def _smollm3(rng: np.random.Generator, shape: dict[str, Any]) -> tuple[str, dict
     layers: dict[str, Any] = {"no_rope_layer_interval": int(rng.integers(1, 4))}
     if rng.integers(2):
         layers = {"no_rope_layers": rng.integers(0, 2, n_layers).tolist()}
-    windows = {"use_sliding_window": bool(rng.integers(2)), "sliding_window": 21}
+    windows: dict[str, Any] = {"use_sliding_window": bool(rng.integers(2)), "sliding_window": 21}
+    if not windows["use_sliding_window"] or rng.integers(2):  # these count all the same
+        windows["layer_types"] = rng.choice(KINDS, n_layers).tolist()
     biases = {"attention_bias": bool(rng.integers(2)), "mlp_bias": bool(rng.integers(2))}
     return "smollm3", {**layers, **windows, **biases}
 
@@ -76,7 +80,7 @@ def _internlm3(rng: np.random.Generator, shape: dict[str, Any]) -> tuple[str, di
 
 
 def _ministral(rng: np.random.Generator, shape: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    kinds = ["sliding_attention", "full_attention"] * shape["num_hidden_layers"]
+    kinds = [*KINDS] * shape["num_hidden_layers"]
     layers = {"layer_types": kinds[: shape["num_hidden_layers"]]} if rng.integers(2) else {}
     return "ministral", {"sliding_window": int(rng.integers(3, 60)), **layers}
 

@@ -37,6 +37,11 @@ _DEFAULTS: dict[str, Any] = {
     "type_vocab_size": 2,
     "layer_norm_eps": 1e-12,
 }
+_OWN_DEFAULTS: dict[str, dict[str, Any]] = {
+    "bert": {},
+    "roberta": {"vocab_size": 50265, "pad_token_id": 1},
+    "xlm-roberta": {"pad_token_id": 1},
+}
 _MAX_TYPES = 4096
 _OLD_NAMES = {"weight": "gamma", "bias": "beta"}  # of LayerNorm's, in checkpoints from TensorFlow
 
@@ -46,8 +51,9 @@ def read(fields: Fields) -> Blueprint:
 
     Raises ModelFormatError.
     """
-    is_bert = fields.text("model_type") == "bert"
-    fields = fields.with_defaults(_DEFAULTS if is_bert else {**_DEFAULTS, "pad_token_id": 1})
+    architecture = fields.text("model_type")
+    is_bert = architecture == "bert"
+    fields = fields.with_defaults({**_DEFAULTS, **_OWN_DEFAULTS[architecture]})
     for name in ("is_decoder", "add_cross_attention"):
         fields.refuse_unless(name, False)
     fields.refuse_unless("position_embedding_type", "absolute")

@@ -31,6 +31,7 @@ SWIGLU_ALPHA = 1.702
 SWIGLU_LIMIT = 7.0
 
 _HEAD_DIM = 64
+_KV_HEADS = 8
 _WINDOW = 128
 _THETA = 150000.0
 _YARN = {
@@ -46,6 +47,7 @@ _YARN = {
 
 def read(fields: Fields) -> Blueprint:
     """Return the blueprint of a gpt_oss config.json. Raises ModelFormatError."""
+    fields = fields.with_defaults({"num_key_value_heads": _KV_HEADS})
     window = fields.integer("sliding_window", 1, MAX_POSITIONS, _WINDOW)
     sliding = read_sliding_layers(fields, llama.read_n_layers(fields), 2)
     windows = tuple(window if slides else 0 for slides in sliding)

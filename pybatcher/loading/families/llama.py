@@ -8,6 +8,7 @@ All have the same tensor names, which only this module knows.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 from ..blueprint import EMBEDDING, HEAD, Blueprint
 from ..fields import Fields
@@ -42,13 +43,23 @@ NAMES = SizeNames(
 )
 """config.json's names of the sizes."""
 
+_WINDOW = 4096
+_DEFAULTS: dict[str, dict[str, Any]] = {
+    "mistral": {"num_key_value_heads": 8, "sliding_window": _WINDOW},
+    "qwen2": {"num_key_value_heads": 32, "sliding_window": _WINDOW},
+    "qwen3": {"num_key_value_heads": 32, "sliding_window": _WINDOW},
+}
+"""transformers' values of absent fields that nothing else says."""
+
 
 def read(fields: Fields) -> Blueprint:
     """Return the blueprint of a llama, mistral, qwen2 or qwen3 config.json.
 
     Raises ModelFormatError.
     """
-    architecture, windows = fields.text("model_type"), _read_windows(fields)
+    architecture = fields.text("model_type")
+    fields = fields.with_defaults(_DEFAULTS.get(architecture, {}))
+    windows = _read_windows(fields)
     config = read_config(fields, windows, 128 if architecture == "qwen3" else None)
     tied = fields.boolean("tie_word_embeddings", False)
     qkv_bias = o_bias = mlp_bias = False

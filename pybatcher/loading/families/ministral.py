@@ -24,10 +24,15 @@ QUERY_BETA = "llama_4_scaling_beta"
 
 _HEAD_DIM_OF_MINISTRAL_3 = 128
 _TEXT_MODELS = ("mistral", "ministral3")
+_DEFAULTS = {
+    "ministral": {"num_key_value_heads": 8, "sliding_window": 4096},
+    "ministral3": {"num_key_value_heads": 8},
+}
 
 
 def read(fields: Fields) -> Blueprint:
     """Return the blueprint of a ministral or ministral3 config.json. Raises ModelFormatError."""
+    fields = fields.with_defaults(_DEFAULTS[fields.text("model_type")])
     n_layers = llama.read_n_layers(fields)
     window = fields.integer("sliding_window", 1, MAX_POSITIONS, 0)
     windows = (window,) * n_layers

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ..blueprint import Blueprint
 from ..fields import Fields
@@ -22,12 +22,17 @@ __all__ = ["StackedPart", "expert_rules", "read", "read_n_experts", "stacked_par
 
 _QWEN3_PARTS = {"gate": "gate_proj", "up": "up_proj", "down": "down_proj"}
 _MIXTRAL_PARTS = {"gate": "w1", "up": "w3", "down": "w2"}
+_DEFAULTS: dict[str, dict[str, Any]] = {
+    "qwen3_moe": {"num_key_value_heads": 4, "sliding_window": 4096},
+    "mixtral": {"num_key_value_heads": 8, "rope_theta": 1e6},
+}
 
 
 def read(fields: Fields) -> Blueprint:
     """Return the blueprint of a qwen3_moe or mixtral config.json. Raises ModelFormatError."""
     architecture = fields.text("model_type")
     is_qwen = architecture == "qwen3_moe"
+    fields = fields.with_defaults(_DEFAULTS[architecture])
     window = fields.integer("sliding_window", 1, MAX_POSITIONS, 0)
     if is_qwen and not fields.boolean("use_sliding_window", False):
         window = 0

@@ -29,6 +29,7 @@ __all__ = ["PERIOD", "read", "read_multimodal", "rules", "with_delta"]
 
 _MOE = "qwen3_5_moe_text"
 _DEFAULTS: dict[str, Any] = {
+    "num_key_value_heads": 4,
     "head_dim": 256,
     "partial_rotary_factor": 0.25,
     "linear_conv_kernel_dim": 4,
@@ -39,6 +40,7 @@ _DEFAULTS: dict[str, Any] = {
 }
 _DEFAULTS_OF_MOE: dict[str, Any] = {
     **_DEFAULTS,
+    "num_key_value_heads": 2,
     "moe_intermediate_size": 512,
     "shared_expert_intermediate_size": 512,
     "num_experts": 256,

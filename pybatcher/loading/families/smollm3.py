@@ -15,11 +15,13 @@ from . import llama
 __all__ = ["in_gguf", "read"]
 
 _DEFAULT_INTERVAL = 4
+_DEFAULT_KV_HEADS = 4
 _DEFAULT_THETA = 2e6
 
 
 def read(fields: Fields) -> Blueprint:
     """Return the blueprint of a smollm3 config.json. Raises ModelFormatError."""
+    fields = fields.with_defaults({"num_key_value_heads": _DEFAULT_KV_HEADS})
     n_layers = llama.read_n_layers(fields)
     rotated = _read_rotated(fields, n_layers)
     sizes = read_sizes(fields, llama.NAMES)
@@ -68,10 +70,13 @@ def _read_rotated(fields: Fields, n_layers: int) -> tuple[bool, ...]:
 
 
 def _read_windows(fields: Fields, rotated: tuple[bool, ...]) -> tuple[int, ...]:
-    """Read the windows. Where `layer_types` is absent, layers that do not rotate slide."""
+    """Read the windows. Where `layer_types` is absent, layers that do not rotate slide.
+
+    `use_sliding_window` is for those files alone: transformers' masks are as `layer_types` says.
+    """
     window = fields.integer("sliding_window", 1, MAX_POSITIONS, 0)
-    if not fields.boolean("use_sliding_window", False):
-        window = 0
     if fields.get("layer_types") is not None:
         return llama.read_layer_windows(fields, window, len(rotated))
+    if not fields.boolean("use_sliding_window", False):
+        window = 0
     return tuple(0 if turns else window for turns in rotated)

@@ -42,7 +42,7 @@ def test_windows() -> None:
     kinds = ["sliding_attention"] + ["full_attention"] * 5
     assert read(**windowed, layer_types=kinds).config.sliding_windows == (16, 0, 0, 0, 0, 0)
     off = {**windowed, "use_sliding_window": False, "layer_types": kinds}
-    assert read(**off).config.sliding_windows == (0,) * 6
+    assert read(**off).config.sliding_windows == (16, 0, 0, 0, 0, 0), "as transformers masks"
 
 
 def test_what_it_leaves_out() -> None:
