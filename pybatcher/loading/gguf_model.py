@@ -28,6 +28,7 @@ from .fingerprint import fingerprint
 from .gguf_architectures import ARCHITECTURES, GgufArchitecture
 from .gguf_config import read_config
 from .gguf_file import map_gguf
+from .gguf_fused import from_fused
 from .gguf_rope import LongRopeDivisors
 from .gguf_tokenizer import read_tokenizer
 from .limits import MAX_VOCABULARY
@@ -170,17 +171,18 @@ def _blueprint(
     """Return the architecture's rules with GGUF's names; the biases are those in `tensors`."""
     tied = gguf_name(HEAD) not in tensors
     if own.own_rules is not None:
-        rules = own.own_rules(config, tensors)
+        rules = from_fused(tuple(own.own_rules(config, tensors)), tensors)
         return Blueprint(config, tuple(rules), tied=config.causal and tied)
+    has_bias = {"blk.0.attn_q.bias", "blk.0.attn_qkv.bias"} & tensors.keys()
     rules = own.rules(
         config,
-        qkv_bias=config.architecture == "qwen2" or "blk.0.attn_q.bias" in tensors,
+        qkv_bias=config.architecture == "qwen2" or bool(has_bias),
         o_bias="blk.0.attn_output.bias" in tensors,
         mlp_bias="blk.0.ffn_gate.bias" in tensors,
     )
     names = {**_NAMES, **own.names}
     renamed = tuple(replace(rule, source=gguf_name(rule.name, names)) for rule in rules)
-    return Blueprint(config, (*renamed, *own.expert_rules(config)), tied)
+    return Blueprint(config, (*from_fused(renamed, tensors), *own.expert_rules(config)), tied)
 
 
 def gguf_name(name: str, names: Mapping[str, str] = _NAMES) -> str:
