@@ -1,8 +1,9 @@
 """Convert weights that the engine does not take as they are in the checkpoint.
 
 The engine takes f32, f16, bf16 and the blocks of ENGINE_BLOCKS as they are. A matrix keeps that
-dtype, or is rounded to the engine's. GGUF's other blocks are dequantised here, by the reference
-implementation in the `gguf` package; a `StoredWeight` makes its own arrays.
+dtype, or is rounded to the engine's. Of GGUF's other blocks those of SAME_AS become one of these
+with the same numbers; all are dequantised here, by the reference implementation in the `gguf`
+package. A `StoredWeight` makes its own arrays.
 """
 
 from __future__ import annotations
@@ -19,10 +20,12 @@ from numpy.typing import NDArray
 from ..errors import ModelFormatError
 from .blocks import BLOCKS, ENGINE_BLOCKS, MXFP4_PARTS, block_name
 from .mxfp4 import joined_blocks
+from .q3_k import q3_k_as_q6_k
 from .rounding import to_bf16
 from .tensors import Tensor
 
 __all__ = [
+    "SAME_AS",
     "check_conversion",
     "convert",
     "convert_tensors",
@@ -34,6 +37,9 @@ __all__ = [
 _CHUNK = 2**20  # elements converted at a time
 _LOSSLESS_IN_INT8 = ("int8", "int4", "q5_0", "iq4_nl")
 """Formats whose block is one f16 scale times 32 values that fit int8: the engine widens them."""
+
+SAME_AS = {MXFP4_PARTS: "mxfp4", "Q3_K": "q6_k"}
+"""Blocks of ENGINE_BLOCKS that hold the numbers of other formats."""
 
 _PRECISION_ADVICE = {
     "int4": "; dtype='int8' would keep nearly all of what they hold",
@@ -68,7 +74,7 @@ def _own_dtype(tensor: Tensor) -> str | None:
     kind = tensor.dtype
     if kind not in BLOCKS or kind in ENGINE_BLOCKS:
         return kind
-    return "mxfp4" if kind == MXFP4_PARTS else None
+    return SAME_AS.get(kind)
 
 
 def convert_tensors(
@@ -110,8 +116,14 @@ def check_conversion(
 
     Raises ModelFormatError where the `gguf` package is needed and is not installed.
     """
-    for kind in dict.fromkeys(tensor.dtype for tensor in tensors.values()):
-        if kind in BLOCKS and kind not in (*ENGINE_BLOCKS, MXFP4_PARTS):
+    dequantised = {
+        tensor.dtype: None
+        for name, tensor in tensors.items()
+        if tensor.dtype not in (*ENGINE_BLOCKS, MXFP4_PARTS)
+        and not (tensor.dtype in SAME_AS and name in kept)
+    }
+    for kind in dequantised:
+        if kind in BLOCKS:
             _reference(kind, origin)
     rounded = [tensor.dtype for name, tensor in tensors.items() if name not in kept]
     kinds = Counter(kind for kind in rounded if kind in BLOCKS)
@@ -152,11 +164,11 @@ def _warn_of_rounding(lost: list[tuple[str, int]], dtype: str, origin: str) -> N
 def target_dtype(kind: str, dtype: str) -> str:
     """Return the dtype to which weights of format `kind` are converted for an engine of `dtype`.
 
-    A format that the engine takes stays as it is, MXFP4 in parts becomes mxfp4. Other blocks
-    become f32, or bf16 for a bf16 engine.
+    A format that the engine takes stays as it is, MXFP4 in parts becomes mxfp4, and one of SAME_AS
+    its counterpart where that is asked for. Other blocks become f32, or bf16 for a bf16 engine.
     """
-    if kind == MXFP4_PARTS:
-        return "mxfp4"
+    if kind == MXFP4_PARTS or SAME_AS.get(kind) == dtype:
+        return SAME_AS[kind]
     if kind not in BLOCKS or kind in ENGINE_BLOCKS:
         return kind
     return "bf16" if dtype == "bf16" else "f32"
@@ -165,11 +177,13 @@ def target_dtype(kind: str, dtype: str) -> str:
 def convert(tensor: Tensor, target: str) -> NDArray[Any]:
     """Return the values of a matrix in blocks as `target`, a dtype given by `target_dtype`.
 
-    Shape (rows, columns); float32, or bfloat16 bits as uint16. mxfp4 blocks are bytes:
-    (rows, columns / 32 * 17).
+    Shape (rows, columns); float32, or bfloat16 bits as uint16. Blocks of mxfp4 and q6_k are bytes:
+    (rows, columns / 32 * 17) and (rows, columns / 256 * 210).
     """
     if target == "mxfp4":
         return joined_blocks(tensor)
+    if target == "q6_k":
+        return q3_k_as_q6_k(tensor.array)
     to_f32 = _reference(tensor.dtype, tensor.source)
     if target == "bf16":
         return _in_parts(tensor, lambda rows: to_bf16(to_f32(rows)), np.uint16)

@@ -23,6 +23,7 @@ from ..params.embedding_defaults import EmbeddingDefaults
 from ..params.embedding_head import DenseLayer, EmbeddingHead
 from .blocks import BLOCKS, ENGINE_BLOCKS
 from .blueprint import EMBEDDING, HEAD, LAYER_INPUTS, Blueprint
+from .conversion import SAME_AS
 from .fields import Fields, shown
 from .fingerprint import fingerprint
 from .gguf_architectures import ARCHITECTURES, GgufArchitecture
@@ -38,9 +39,9 @@ from .tensors import PLAIN, Tensor, as_f32
 
 __all__ = ["open_gguf"]
 
-# Block formats without kernels that are loaded as int8: more than 4 bits, or finer scales than
-# int4 has.
-_LOADED_AS_INT8 = ("Q5_1", "IQ4_XS")
+# Block formats without kernels that are loaded as int8: more than 4 bits, finer scales than int4
+# has, or a minimum, without which 4 bits lose as much again.
+_LOADED_AS_INT8 = ("Q4_1", "Q5_1", "IQ4_XS")
 _ROPE_DIVISORS = "rope_freqs.weight"
 _LEAST_DIVISOR = np.float32(1e-3)  # of frequencies, so that none becomes infinite
 _LONGROPE_DIVISORS = ("rope_factors_short.weight", "rope_factors_long.weight")
@@ -239,6 +240,7 @@ def _prevailing_dtype(weights: Mapping[str, Tensor]) -> str:
     for tensor in weights.values():
         if tensor.array.ndim == 2:
             dtype = tensor.dtype
+            dtype = SAME_AS.get(dtype, dtype)
             if dtype in BLOCKS and dtype not in ENGINE_BLOCKS:
                 dtype = "int8" if dtype in _LOADED_AS_INT8 else "int4"
             counts[dtype] += math.prod(tensor.shape)
