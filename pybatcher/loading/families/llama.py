@@ -45,9 +45,9 @@ NAMES = SizeNames(
 
 _WINDOW = 4096
 _DEFAULTS: dict[str, dict[str, Any]] = {
-    "mistral": {"num_key_value_heads": 8, "sliding_window": _WINDOW},
-    "qwen2": {"num_key_value_heads": 32, "sliding_window": _WINDOW},
-    "qwen3": {"num_key_value_heads": 32, "sliding_window": _WINDOW},
+    "mistral": {"sliding_window": _WINDOW},
+    "qwen2": {"sliding_window": _WINDOW},
+    "qwen3": {"sliding_window": _WINDOW},
 }
 """transformers' values of absent fields that nothing else says."""
 

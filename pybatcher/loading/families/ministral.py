@@ -24,10 +24,7 @@ QUERY_BETA = "llama_4_scaling_beta"
 
 _HEAD_DIM_OF_MINISTRAL_3 = 128
 _TEXT_MODELS = ("mistral", "ministral3")
-_DEFAULTS = {
-    "ministral": {"num_key_value_heads": 8, "sliding_window": 4096},
-    "ministral3": {"num_key_value_heads": 8},
-}
+_DEFAULTS = {"ministral": {"sliding_window": 4096}, "ministral3": {}}
 
 
 def read(fields: Fields) -> Blueprint:

@@ -23,8 +23,8 @@ __all__ = ["StackedPart", "expert_rules", "read", "read_n_experts", "stacked_par
 _QWEN3_PARTS = {"gate": "gate_proj", "up": "up_proj", "down": "down_proj"}
 _MIXTRAL_PARTS = {"gate": "w1", "up": "w3", "down": "w2"}
 _DEFAULTS: dict[str, dict[str, Any]] = {
-    "qwen3_moe": {"num_key_value_heads": 4, "sliding_window": 4096},
-    "mixtral": {"num_key_value_heads": 8, "rope_theta": 1e6},
+    "qwen3_moe": {"sliding_window": 4096},
+    "mixtral": {"rope_theta": 1e6},
 }
 
 

@@ -47,7 +47,8 @@ def read_multimodal(**text: Any) -> Blueprint:
 
 
 def test_ministral_has_windows_by_layer() -> None:
-    assert read_ministral().config.sliding_windows == (0,) * 4
+    assert read_ministral().config.sliding_windows == (4096,) * 4
+    assert read_ministral(sliding_window=None).config.sliding_windows == (0,) * 4
     assert read_ministral(sliding_window=9).config.sliding_windows == (9,) * 4
     kinds = ["full_attention", "sliding_attention"] * 2
     windows = read_ministral(sliding_window=9, layer_types=kinds).config.sliding_windows
