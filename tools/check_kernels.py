@@ -62,6 +62,7 @@ BUDGETS: dict[str, int] = {
     },
     "attention_f32_small": 168,
     "attention_f32_512_small": 168,
+    "delta_rule_256": 168,
 }
 STATIC_SHARED_BYTES = 48 * 1024
 WGMMA_NOTE = re.compile(r"\(C75\d\d\) (.*) in (?:the )?function '(\w+)'")

@@ -28,7 +28,6 @@ class CpuExperts final : public ExpertOperations {
                       Activations& out) override;
   void combine(const Buffer& y, int n_rows, const Routing& routing, int hidden, Buffer& x,
                Store store) override;
-  bool has_shared_expert() const override { return true; }
   void add_shared(const Buffer& y, const Buffer& logits, int n_rows, int hidden,
                   Buffer& x) override;
 

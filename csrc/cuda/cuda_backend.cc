@@ -208,7 +208,9 @@ AttentionLimits CudaBackend::attention_limits(const LayerStorage& storage) const
 void CudaBackend::prepare(const PassShape& shape) {
   shape_ = shape;
   const auto max_rows = static_cast<size_t>(shape.max_rows);
+  const bool is_recurrent = shape.delta.n_value_heads > 0;
   PassLimits limits{.max_rows = max_rows,
+                    .max_delta_rows = is_recurrent ? max_rows : 0,
                     .max_changes = kMostChanges + static_cast<size_t>(shape.vocab_size)};
   size_t most_states = 0;  // in numbers
   attention_plans_.clear();
@@ -233,6 +235,7 @@ void CudaBackend::prepare(const PassShape& shape) {
   states_ = make_buffer(most_states * sizeof(float));
   scores_ =
       make_buffer(size_t{kMostSampledRows} * static_cast<size_t>(shape.vocab_size) * sizeof(float));
+  recurrent_.prepare(shape);
   graphs_ = std::make_unique<DecodeGraphs>(*device_, shape.max_rows, options_.graphs);
 }
 

@@ -15,6 +15,7 @@
 #include "cuda/attention_launch.h"
 #include "cuda/attention_plan.h"
 #include "cuda/cuda_experts.h"
+#include "cuda/cuda_recurrent.h"
 #include "cuda/decode_graphs.h"
 #include "cuda/device.h"
 #include "cuda/gemm_launch.h"
@@ -89,6 +90,7 @@ class CudaBackend final : public Backend, public EncoderOperations {
   void sample(const Buffer& logits, Rows rows, std::span<Draw> draws) override;
   void download(const Buffer& from, std::span<std::byte> to) override;
   ExpertOperations* experts() override { return &experts_; }
+  RecurrentOperations* recurrent() override { return &recurrent_; }
   void copy_block(KvStorage& kv, int from, int to) override;
 
   EncoderOperations* encoders() override { return this; }
@@ -102,6 +104,7 @@ class CudaBackend final : public Backend, public EncoderOperations {
 
  private:
   friend class CudaExperts;
+  friend class CudaRecurrent;
 
   // A matrix product that passes will have, whatever their rows.
   struct Product {
@@ -130,7 +133,7 @@ class CudaBackend final : public Backend, public EncoderOperations {
   Buffer upload(std::span<const std::byte> bytes);
   size_t gemm_scratch_for(int max_rows) const;
   AttentionLimits attention_limits(const LayerStorage& storage) const;
-  void plan_attention(const RowBatch& batch);
+  size_t plan_attention(const RowBatch& batch);
   KvLayer kv_layer(const KvStorage& kv, int layer) const;
   const int32_t* row_numbers(Rows rows) const;
   void gather(const Matrix& table, const int32_t* ids, Buffer& x, Store store, float scale);
@@ -154,6 +157,7 @@ class CudaBackend final : public Backend, public EncoderOperations {
   ThreadPool pool_;
   GemmDevice gemm_device_;
   AttentionDevice attention_device_;
+  CudaRecurrent recurrent_{*this};
   std::vector<Product> products_;  // of all matrices, each once
   PassShape shape_;
 

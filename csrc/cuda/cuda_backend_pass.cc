@@ -41,19 +41,18 @@ void CudaBackend::plan(const RowBatch& batch, const KvStorage&) {
     copy(std::span(batch.positions, n_rows), pass_->positions);
     copy(batch.logits_rows, pass_->logits_rows);
     copy(batch.pooled_rows, pass_->pooled_rows);
-    if (is_decode_pass()) {  // padding rows are of a token and a position that there are
-      const auto pad = [&](const Mirrored<int32_t>& array) {
-        const int padded = graphs_->padded_rows(batch.n_rows);
-        std::fill(array.host + batch.n_rows, array.host + padded, 0);
-      };
-      pad(pass_->tokens), pad(pass_->positions), pad(pass_->logits_rows);
-    }
-    plan_attention(batch);
+    const int padded = is_decode_pass() ? graphs_->padded_rows(batch.n_rows) : batch.n_rows;
+    const auto pad = [&](const Mirrored<int32_t>& array) {  // of a token and position there are
+      std::fill(array.host + batch.n_rows, array.host + padded, 0);
+    };
+    pad(pass_->tokens), pad(pass_->positions), pad(pass_->logits_rows);
+    recurrent_.plan(batch, padded);
+    pass_->upload_plan(plan_attention(batch));
   });
 }
 
-// Of every storage, then uploads all that is planned.
-void CudaBackend::plan_attention(const RowBatch& batch) {
+// Of every storage. Returns how many entries of block tables there are.
+size_t CudaBackend::plan_attention(const RowBatch& batch) {
   const auto copy = [](const auto& from, const auto& to) { std::ranges::copy(from, to.host); };
   size_t n_tables = 0;
   for (size_t i = 0; i < attention_plans_.size(); ++i) {
@@ -70,7 +69,7 @@ void CudaBackend::plan_attention(const RowBatch& batch) {
     std::ranges::copy(plan.block_tables(), pass_->block_tables.host + n_tables);
     n_tables += plan.block_tables().size();
   }
-  pass_->upload_plan(n_tables);
+  return n_tables;
 }
 
 void CudaBackend::gather(const Matrix& table, const int32_t* ids, Buffer& x, Store store,

@@ -119,4 +119,13 @@ void CudaExperts::combine(const Buffer& y, int n_rows, const Routing& routing, i
   });
 }
 
+void CudaExperts::add_shared(const Buffer& y, const Buffer& logits, int n_rows, int hidden,
+                             Buffer& x) {
+  backend_.attempt([&] {
+    backend_.device_->launch(add_shared_launch(
+        n_rows,
+        {.y = y.as<float>(), .logits = logits.as<float>(), .hidden = hidden, .x = x.as<float>()}));
+  });
+}
+
 }  // namespace pb::cuda

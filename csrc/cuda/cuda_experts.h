@@ -27,6 +27,8 @@ class CudaExperts final : public ExpertOperations {
                       Activations& out) override;
   void combine(const Buffer& y, int n_rows, const Routing& routing, int hidden, Buffer& x,
                Store store) override;
+  void add_shared(const Buffer& y, const Buffer& logits, int n_rows, int hidden,
+                  Buffer& x) override;
 
  private:
   CudaBackend& backend_;

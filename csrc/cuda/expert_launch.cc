@@ -117,6 +117,15 @@ Launch<CombinePairsParams> combine_pairs_launch(int n_rows, const CombinePairsPa
           params};
 }
 
+Launch<AddSharedParams> add_shared_launch(int n_rows, const AddSharedParams& params) {
+  const auto parts = static_cast<unsigned>(ceil_div(params.hidden, kCombinePairsThreads));
+  return {"add_shared",
+          {.x = static_cast<unsigned>(n_rows), .y = parts},
+          kCombinePairsThreads,
+          0,
+          params};
+}
+
 Launch<ClampedSwigluParams> clamped_swiglu_launch(DType out_dtype, int n_pairs,
                                                   const ClampedSwigluParams& params) {
   constexpr auto kPerBlock = static_cast<int64_t>(kActivateThreads) * kActivatedPerThread;

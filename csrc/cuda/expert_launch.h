@@ -37,6 +37,7 @@ Launch<NumberPairsParams> number_pairs_launch(const NumberPairsParams& params);
 
 Launch<GatherPairsParams> gather_pairs_launch(int n_rows, const GatherPairsParams& params);
 Launch<CombinePairsParams> combine_pairs_launch(int n_rows, const CombinePairsParams& params);
+Launch<AddSharedParams> add_shared_launch(int n_rows, const AddSharedParams& params);
 // out_dtype: kF32, or kBF16.
 Launch<ClampedSwigluParams> clamped_swiglu_launch(DType out_dtype, int n_pairs,
                                                   const ClampedSwigluParams& params);

@@ -9,6 +9,7 @@
 
 #include "cuda/device.h"
 #include "cuda/kernels/params_attention.h"
+#include "cuda/kernels/params_recurrent.h"
 #include "cuda/kernels/params_sampling.h"
 
 namespace pb::cuda {
@@ -29,8 +30,9 @@ struct AttentionMemoryLimits {
 // How much there is of each array at most.
 struct PassLimits {
   size_t max_rows = 0;
-  std::vector<AttentionMemoryLimits> attention;  // (plans)
-  size_t max_block_tables = 0;                   // of all plans
+  std::vector<AttentionMemoryLimits> attention = {};  // (plans)
+  size_t max_delta_rows = 0;                          // of models with recurrent layers
+  size_t max_block_tables = 0;                        // of all plans
   size_t max_changes = 0;
 };
 
@@ -68,12 +70,15 @@ class PassMemory {
   void download_samples(size_t first_row, size_t n_rows);
 
   // -- of plan()
-  Mirrored<int32_t> tokens;                // (max_rows)
-  Mirrored<int32_t> positions;             // (max_rows)
-  Mirrored<int32_t> logits_rows;           // (max_rows)
-  Mirrored<int32_t> pooled_rows;           // (max_rows)
-  std::vector<AttentionMemory> attention;  // (plans)
-  Mirrored<int32_t> block_tables;          // of all plans, one behind the other
+  Mirrored<int32_t> tokens;                 // (max_rows)
+  Mirrored<int32_t> positions;              // (max_rows)
+  Mirrored<int32_t> logits_rows;            // (max_rows)
+  Mirrored<int32_t> pooled_rows;            // (max_rows)
+  std::vector<AttentionMemory> attention;   // (plans)
+  Mirrored<DeltaRow> delta_rows;            // (max_delta_rows)
+  Mirrored<DeltaSequence> delta_sequences;  // (max_delta_rows)
+  Mirrored<int32_t> delta_blocks;  // (max_delta_rows): of all sequences, one behind the other
+  Mirrored<int32_t> block_tables;  // of all plans, likewise
 
   // -- of sample()
   Mirrored<RowSampling> sampling;  // (max_rows)

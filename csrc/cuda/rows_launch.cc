@@ -45,7 +45,8 @@ Launch<ActivateParams> activate_launch(Activation kind, DType out_dtype, int n_r
       kernel = is_f32 ? "gelu_f32" : "gelu_bf16";
       break;
     case Activation::kSigmoid:
-      break;  // of attention with a gate, in models that this device refuses
+      kernel = is_f32 ? "sigmoid_f32" : "sigmoid_bf16";
+      break;
   }
   constexpr auto kPerBlock = static_cast<int64_t>(kActivateThreads) * kActivatedPerThread;
   const auto blocks = static_cast<unsigned>((params.row_stride + kPerBlock - 1) / kPerBlock);

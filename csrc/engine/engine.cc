@@ -106,18 +106,16 @@ int Engine::max_positions() const {
 }
 
 ForwardLimits Engine::forward_limits() const {
+  std::vector<LayerStorage> storages = group_layers(n_blocks_).storages;
+  const int state_group = storages.back().group;
+  if (storages.back().state_size > 0) storages.pop_back();  // the others are of attention
   return {.n_ubatch = options_.n_ubatch,
           .n_positions = max_positions(),
           .n_sequences = options_.n_parallel,
           .block_size = options_.block_size,
-          .storages = storages_of_attention(),
+          .storages = std::move(storages),
+          .state_group = state_group,
           .kv_dtype = options_.kv_dtype};
-}
-
-std::vector<LayerStorage> Engine::storages_of_attention() const {
-  std::vector<LayerStorage> storages = group_layers(n_blocks_).storages;
-  if (storages.back().state_size > 0) storages.pop_back();
-  return storages;
 }
 
 // The windows of an encoder give nothing back: what they have passed is needed until the pass ends,

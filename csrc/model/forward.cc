@@ -85,6 +85,8 @@ Forward::Forward(const ModelConfig& config, const Weights& weights, Backend& bac
                    .n_heads = config.n_heads,
                    .both_ways = !config.causal,
                    .storages = limits.storages,
+                   .delta = config.delta,
+                   .state_group = limits.state_group,
                    .vocab_size = config.vocab_size,
                    .block_size = limits.block_size,
                    .kv_dtype = limits.kv_dtype});

@@ -38,6 +38,7 @@ struct ForwardLimits {
   int n_sequences = 0;
   int block_size = 0;                       // of KV
   std::vector<LayerStorage> storages = {};  // of KV
+  int state_group = 0;                      // of recurrent layers' states, if there are any
   DType kv_dtype = DType::kF32;
 };
 

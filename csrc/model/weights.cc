@@ -11,8 +11,15 @@
 namespace pb {
 namespace {
 
-// Heads have sizes that the backend has attention for.
-void check_heads(const ModelConfig& config, const Backend& backend) {
+// Heads have sizes that the backend has attention, and the gated delta rule, for.
+void check_heads(const ModelConfig& config, Backend& backend) {
+  const int key_dim = config.delta.key_dim;
+  if (!config.delta_layers.empty() && key_dim > backend.recurrent()->max_key_dim()) {
+    throw Error(ErrorCode::kConfig,
+                "config.delta.key_dim is " + std::to_string(key_dim) + " (" + config.architecture +
+                    "); device '" + backend.device() + "' takes sizes up to " +
+                    std::to_string(backend.recurrent()->max_key_dim()) + ": use device='cpu'");
+  }
   for (int layer = 0; layer < config.n_layers; ++layer) {
     if (config.is_recurrent(layer)) continue;
     const int size = config.shape(layer).head_dim;
@@ -43,9 +50,6 @@ Weights load_weights(const ModelConfig& config, const TensorMap& tensors, DType 
   const bool has_sinks = std::ranges::any_of(
       tensors, [](const auto& tensor) { return tensor.first.ends_with(".sinks.weight"); });
   if (has_sinks && !backend.has_attention_sinks()) refuse("attention with sinks");
-  if (config.moe.shared_expert && !backend.experts()->has_shared_expert()) {
-    refuse("shared experts");
-  }
   if (!config.delta_layers.empty() && backend.recurrent() == nullptr) refuse("recurrent layers");
   if (config.varies_layers() && !backend.varies_layers()) {
     refuse("layers of unlike shapes, shared keys and values, or inputs of layers");

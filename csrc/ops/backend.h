@@ -43,6 +43,8 @@ struct PassShape {
   int n_heads = 0;
   bool both_ways = false;                   // as of AttentionLayer, of all layers
   std::vector<LayerStorage> storages = {};  // of keys and values; at least one
+  DeltaShape delta = {};                    // of recurrent layers, if there are any
+  int state_group = 0;                      // whose block tables say where their states are
   int vocab_size = 0;
   int block_size = 0;  // of KV
   DType kv_dtype = DType::kF32;

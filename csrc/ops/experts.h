@@ -69,12 +69,9 @@ class ExpertOperations {
   virtual void combine(const Buffer& y, int n_rows, const Routing& routing, int hidden, Buffer& x,
                        Store store) = 0;
 
-  // Whether there is the next one.
-  virtual bool has_shared_expert() const { return false; }
-
   // x[row] += sigmoid(logits[row]) * y[row].  logits (n_rows), y, x (n_rows, hidden) f32
-  virtual void add_shared(const Buffer& /*y*/, const Buffer& /*logits*/, int /*n_rows*/,
-                          int /*hidden*/, Buffer& /*x*/) {}
+  virtual void add_shared(const Buffer& y, const Buffer& logits, int n_rows, int hidden,
+                          Buffer& x) = 0;
 };
 
 }  // namespace pb

@@ -14,6 +14,8 @@
 // otherwise at every other chunk.
 #pragma once
 
+#include <limits>
+
 #include "ops/buffer.h"
 #include "ops/tensors.h"
 
@@ -35,7 +37,11 @@ class RecurrentOperations {
  public:
   virtual ~RecurrentOperations() = default;
 
-  // At load: states of n_blocks blocks, shape.state_size() floats a layer. All of one shape.
+  // The widest heads of keys.
+  virtual int max_key_dim() const { return std::numeric_limits<int>::max(); }
+
+  // At load: states of n_blocks blocks, shape.state_size() floats a layer or a little more where
+  // that is padded. All of one shape.
   virtual KvStorage make_states(int n_blocks, int n_layers, const DeltaShape& shape) = 0;
 
   // In a pass: y of every row, and the states.

@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from emulated_engine import ON_CUDA, SEGMENT, VOCAB, load_engine, tokens_of
+from emulated_engine import SEGMENT, VOCAB, load_engine, tokens_of
 
-from pybatcher.testing.checkpoints import make_checkpoint
+from pybatcher.testing.checkpoints import ARCHITECTURES, make_checkpoint
 
 
-@pytest.mark.parametrize("architecture", ON_CUDA)
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_graphs_change_no_bit(
     architecture: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

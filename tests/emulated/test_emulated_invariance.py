@@ -11,11 +11,20 @@ from typing import Any
 
 import numpy as np
 import pytest
-from emulated_engine import BLOCK, ON_CUDA, SEGMENT, VOCAB, Floats, load_engine, tokens_of
+from emulated_engine import (
+    BLOCK,
+    RECURRENT,
+    SEGMENT,
+    VOCAB,
+    Floats,
+    few_layers,
+    load_engine,
+    tokens_of,
+)
 
 from pybatcher.engine import Engine
 from pybatcher.scheduling.plan import StepEntry, StepPlan
-from pybatcher.testing.checkpoints import make_checkpoint
+from pybatcher.testing.checkpoints import ARCHITECTURES, make_checkpoint
 
 FORMATS = [  # (dtype, dtype of KV)
     ("f32", "f32"),
@@ -26,12 +35,15 @@ FORMATS = [  # (dtype, dtype of KV)
     ("int4", "int8"),
 ]
 # llama with every format; each other architecture with two of them in turn, as no kernel is written
-# for a pair of the two.
+# for a pair of the two. Recurrent layers with every dtype of weights.
 CASES = [
     *(("llama", formats) for formats in (*FORMATS, ("bf16", "f32"), ("int8", "f16"))),
+    *(("qwen3_5", FORMATS[i]) for i in (0, 2, 4, 5)),
     *(
         (architecture, FORMATS[(turn + more) % len(FORMATS)])
-        for turn, architecture in enumerate(name for name in ON_CUDA if name != "llama")
+        for turn, architecture in enumerate(
+            name for name in ARCHITECTURES if name not in ("llama", "qwen3_5")
+        )
         for more in (0, len(FORMATS) // 2)
     ),
 ]
@@ -44,10 +56,12 @@ N_WHOLE = 250  # of the longest sequence, first: one pass, and not one pass a to
 class Rig:
     """One model; sequences, and the logits of the positions of each that were computed one a pass.
 
-    The first sequence goes past a segment of attention.
+    The first sequence goes past a segment of attention. is_recurrent: the model has states, which
+    are those after a sequence's last token and where blocks end.
     """
 
     seed: int
+    is_recurrent: bool
     options: dict[str, Any]
     tokens: list[list[int]]
     expected: list[dict[int, Floats]]  # of each sequence, by position: (vocab)
@@ -57,6 +71,22 @@ class Rig:
 
     def prompt(self, index: int) -> list[int]:
         return self.tokens[index][:-N_TAIL]
+
+    def kept(self, length: int) -> int:
+        """How many of a sequence's first `length` tokens can be gone on from, before its end."""
+        return length // BLOCK * BLOCK if self.is_recurrent else length
+
+    def take_back(self, engine: Engine, index: int, seq_id: int) -> int:
+        """Take a sequence back to its prompt; return it, or one made anew of what is kept."""
+        prompt = self.prompt(index)
+        if not self.is_recurrent:
+            engine.seq_remove(seq_id, len(prompt))
+            return seq_id
+        engine.seq_remove(seq_id)
+        seq_id = engine.seq_new(str(index))
+        start = engine.seq_match(seq_id, prompt)
+        engine.prefill_chunk(seq_id, prompt[start:])
+        return seq_id
 
     def check(self, index: int, length: int, row: Floats, what: str) -> None:
         """Compare the logits after the first `length` tokens of a sequence, where they are known.
@@ -86,13 +116,12 @@ class Rig:
 @pytest.fixture(scope="module", params=CASES, ids=lambda case: "-".join([case[0], *case[1]]))
 def rig(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Rig:
     architecture, (dtype, kv_dtype) = request.param
-    fewer = {"n_layer" if architecture == "gpt2" else "num_hidden_layers": 2}
     path = make_checkpoint(
         tmp_path_factory.mktemp("model"),
         architecture,
         tokenizer=False,
         vocab_size=VOCAB,
-        **({} if architecture == "gemma4" else fewer),  # it needs all to share what it shares
+        **few_layers(architecture),
     )
     lengths = [SEGMENT + 9, *(N_TAIL + 1 + i // 3 for i in range(N_SEQUENCES - 1))]
     tokens = [tokens_of(length, seed) for seed, length in enumerate(lengths)]
@@ -112,7 +141,8 @@ def rig(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
         )
         engine.seq_remove(seq_id)
     engine.close()
-    return Rig(CASES.index(request.param), options, tokens, expected)
+    is_recurrent = architecture in RECURRENT
+    return Rig(CASES.index(request.param), is_recurrent, options, tokens, expected)
 
 
 def test_random_neighbours(rig: Rig) -> None:
@@ -139,7 +169,7 @@ def test_random_neighbours(rig: Rig) -> None:
         rig.check_decode(engine, batch, f"batch of {len(batch)}")
         begin, size = begin + size, int(rng.integers(1, N_SEQUENCES))
     for index, seq_id in seq_ids.items():
-        engine.seq_remove(seq_id, len(rig.prompt(index)))
+        seq_ids[index] = rig.take_back(engine, index, seq_id)
     rig.check_decode(engine, seq_ids, f"batch of {N_SEQUENCES}")
     engine.check_integrity()
     engine.close()
@@ -166,7 +196,9 @@ def test_after_copy_match_remove_and_restart(rig: Rig) -> None:
     rig.check_prefill(engine, first, "first")
     for shared in (BLOCK * 15, SEGMENT - 1, SEGMENT, SEGMENT + 1, len(prompt)):
         copied = engine.seq_new()
-        engine.seq_copy(first, copied, shared)
+        had = engine.seq_copyable(first, shared)
+        assert had == (shared if shared == len(prompt) else rig.kept(shared))
+        engine.seq_copy(first, copied, had)
         rig.check_prefill(engine, copied, f"copy of {shared}")
         rig.check_decode(engine, {0: copied}, f"copy of {shared}")
         engine.seq_remove(copied)
@@ -177,7 +209,7 @@ def test_after_copy_match_remove_and_restart(rig: Rig) -> None:
     rig.check_prefill(engine, matched, "match")
     rig.check_decode(engine, {0: matched}, "match")
     for kept in (BLOCK * 15 + 1, SEGMENT - 1, SEGMENT + 1):
-        engine.seq_remove(matched, kept)
+        engine.seq_remove(matched, rig.kept(kept))
         other = engine.seq_new()
         engine.prefill_chunk(other, rig.prompt(N_SEQUENCES - 1))  # takes the blocks given back
         rig.check_prefill(engine, matched, f"{kept} kept")

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from emulated_engine import VOCAB, load_engine, not_given_back, tokens_of
+from emulated_engine import BLOCK, VOCAB, load_engine, not_given_back, tokens_of
 
 from pybatcher import Batcher
 from pybatcher.errors import EngineError
@@ -40,6 +40,22 @@ def test_a_context_that_does_not_fit_says_what_is_wanted_and_what_is_free(path: 
     assert found is not None
     assert found[1] == "1.50"
     assert not_given_back() == before  # the weights, which had been loaded
+
+
+def test_states_of_recurrent_layers_are_counted(tmp_path: Path) -> None:
+    """Two blocks for each sequence, and those that a step of 512 rows fills."""
+    path = make_checkpoint(tmp_path, "qwen3_5", tokenizer=False, vocab_size=VOCAB)
+    state = 4 * (6 * 20 * 16 + 3 * (2 * 2 * 12 + 6 * 20))  # S, of padded keys; inputs of three rows
+    held = {}
+    for n_parallel in (4, 400):
+        engine = load_engine(path, n_parallel=n_parallel, n_ctx=16 * 400)
+        description = engine.description()
+        assert description["kv_states"] == [(3, 2 * n_parallel + 512 // BLOCK)]
+        held[n_parallel] = description["kv_bytes"]
+        engine.close()
+    assert held[400] - held[4] == 2 * 396 * 3 * state
+    with pytest.raises(EngineError, match=r"GiB wanted, [\d.]+ \w+ of 1.00 GiB free"):
+        load_engine(path, n_parallel=30_000, n_ctx=16 * 30_000)
 
 
 def test_close_gives_all_memory_back(path: Path) -> None:

@@ -8,11 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from emulated_engine import ON_CUDA, RECURRENT, VOCAB, Floats, load_engine, tokens_of
+from emulated_engine import VOCAB, Floats, load_engine, tokens_of
 
 from pybatcher import Batcher
-from pybatcher.errors import ConfigError
-from pybatcher.testing.checkpoints import make_checkpoint
+from pybatcher.testing.checkpoints import ARCHITECTURES, make_checkpoint
 
 CLOSE = 1e-4
 N_PROMPT = 280  # past one segment of attention (256), so that partial softmax states are merged
@@ -50,7 +49,7 @@ def test_it_says_what_it_is() -> None:
 @pytest.mark.usefixtures("one_thread")
 @pytest.mark.parametrize(
     ("architecture", "fields"),
-    [*((name, {}) for name in ON_CUDA), pytest.param("gemma4", EXPERTS, id="gemma4-experts")],
+    [*((name, {}) for name in ARCHITECTURES), pytest.param("gemma4", EXPERTS, id="gemma4-experts")],
 )
 def test_transformers_says_the_same(
     architecture: str, fields: dict[str, Any], tmp_path: Path
@@ -112,10 +111,3 @@ async def test_a_batcher_draws_what_the_cpu_draws() -> None:
             drawn = await batcher.generate("Once upon a time", **options)
             texts[device] = (greedy.token_ids, drawn.token_ids)
     assert texts["cuda"] == texts["cpu"]
-
-
-@pytest.mark.parametrize("architecture", RECURRENT)
-def test_recurrent_layers_are_refused_by_name(architecture: str, tmp_path: Path) -> None:
-    path = make_checkpoint(tmp_path, architecture, tokenizer=False, vocab_size=VOCAB)
-    with pytest.raises(ConfigError, match=r"recurrent layers|shared experts"):
-        load_engine(path)

@@ -11,14 +11,12 @@ from numpy.typing import NDArray
 
 from pybatcher import _core
 from pybatcher.engine import Engine
-from pybatcher.testing.checkpoints import ARCHITECTURES
 
 VOCAB = 203
 BLOCK = 16  # positions of a KV block
 SEGMENT = 256  # positions after which attention begins a new partial softmax state
 
-RECURRENT = ("qwen3_5", "qwen3_5_moe")  # which the CUDA backend has no operations for
-ON_CUDA = tuple(name for name in ARCHITECTURES if name not in RECURRENT)
+RECURRENT = ("qwen3_5", "qwen3_5_moe")  # whose states are kept where blocks and sequences end
 
 Floats = NDArray[np.float32]
 
@@ -26,6 +24,15 @@ Floats = NDArray[np.float32]
 def load_engine(path: Path | None, **options: Any) -> Engine:
     sizes: dict[str, Any] = {"n_ctx": 1024, "n_parallel": 16, "n_threads": 1, "block_size": BLOCK}
     return Engine.load(path, device="cuda", **{**sizes, **options})
+
+
+def few_layers(architecture: str) -> dict[str, Any]:
+    """Fields of a checkpoint with a layer or two of each kind."""
+    if architecture == "gemma4":  # it needs all to share what it shares
+        return {}
+    if architecture in RECURRENT:
+        return {"num_hidden_layers": 2, "layer_types": ["linear_attention", "full_attention"]}
+    return {"n_layer" if architecture == "gpt2" else "num_hidden_layers": 2}
 
 
 def tokens_of(n: int, seed: int) -> list[int]:

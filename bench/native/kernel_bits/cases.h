@@ -61,6 +61,7 @@ void run_expert_cases(Cases& cases);
 void run_attention_cases(Cases& cases);
 void run_rows_cases(Cases& cases);
 void run_rope_cases(Cases& cases);
+void run_recurrent_cases(Cases& cases);
 void run_sampling_cases(Cases& cases);
 // Of kernels that wait for barriers: the last ones, for an error in them may never end.
 void run_tma_cases(Cases& cases);

@@ -117,6 +117,19 @@ void run_rows(Cases& cases) {
   }
 }
 
+void run_add_shared(Cases& cases) {
+  constexpr int kHidden = 300;
+  const std::vector<float> y = Numbers(18).floats(size_t{3} * kHidden, 3.0f);
+  const std::vector<float> before = Numbers(19).floats(size_t{3} * kHidden);
+  cases.run<float>({"add_shared", "add_shared", false}, [&] {
+    const DeviceArray<float> from(y), logits(std::vector<float>{0.7f, -95.0f, 200.0f});
+    DeviceArray<float> x(before);
+    Product::launch_one(cuda::add_shared_launch(
+        3, {.y = from.get(), .logits = logits.get(), .hidden = kHidden, .x = x.get()}));
+    return x.host();
+  });
+}
+
 template <typename T>
 void run_clamped_swiglu(Cases& cases, DType dtype) {
   constexpr int kCols = 1025;
@@ -144,6 +157,7 @@ void run_clamped_swiglu(Cases& cases, DType dtype) {
 void run_expert_cases(Cases& cases) {
   for (const bool normalised : {false, true}) run_routing(cases, normalised);
   run_rows(cases);
+  run_add_shared(cases);
   run_clamped_swiglu<float>(cases, DType::kF32);
   run_clamped_swiglu<uint16_t>(cases, DType::kBF16);
   for (const DType dtype : kWeights) run_products(cases, dtype);

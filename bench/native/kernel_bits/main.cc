@@ -91,6 +91,7 @@ int run(const Options& options) {
   bench::Cases cases(options.is_small);
   bench::run_rows_cases(cases);
   bench::run_rope_cases(cases);
+  bench::run_recurrent_cases(cases);
   bench::run_gemm_cases(cases);
   bench::run_expert_cases(cases);
   bench::run_attention_cases(cases);

@@ -1,5 +1,5 @@
-// SiLU and both GELUs of one number: fused multiply-adds, divisions and exp_of alone, so that every
-// device gives the same bits.
+// The sigmoid, SiLU and both GELUs of one number: fused multiply-adds, divisions and exp_of alone,
+// so that every device gives the same bits.
 //
 // Relative error for -13 < x < 13: silu 3.3e-7, gelu 4.5e-7, gelu_tanh 5e-7 above -2; below, where
 // the rounding of its exponent shows, 2.3e-6 at -5. Its absolute error stays under 1.5e-7 |x|.

@@ -1,5 +1,5 @@
 // What mixtures of experts do with rows around their products: copies of them for each pair, the
-// bounded activation of gpt-oss, and the weighted sum of each row's experts.
+// bounded activation of gpt-oss, and the weighted sums of each row's experts and shared expert.
 #pragma once
 
 #include "cuda/kernels/activation.cuh"
@@ -34,6 +34,13 @@ PB_KERNEL(combine_pairs, CombinePairsParams, kCombinePairsThreads) {
   }
   float* const x = p.x + row * p.hidden + column;
   *x = p.adds != 0 ? *x + sum : sum;
+}
+
+PB_KERNEL(add_shared, AddSharedParams, kCombinePairsThreads) {
+  const int column = static_cast<int>(blockIdx.y * kCombinePairsThreads + threadIdx.x);
+  if (column >= p.hidden) return;
+  const int64_t at = static_cast<int64_t>(blockIdx.x) * p.hidden + column;
+  p.x[at] = __fmaf_rn(sigmoid(p.logits[blockIdx.x]), p.y[at], p.x[at]);
 }
 
 // OpenAI 2025, gpt-oss-120b & gpt-oss-20b model card (arXiv:2508.10925). Bounds keep a NaN.

@@ -4,6 +4,8 @@
 #include "cuda/kernels/attention_f32.cuh"
 #include "cuda/kernels/attention_merge.cuh"
 #include "cuda/kernels/copy_block.cuh"
+#include "cuda/kernels/delta_rows.cuh"
+#include "cuda/kernels/delta_rule.cuh"
 #include "cuda/kernels/embed.cuh"
 #include "cuda/kernels/expert_gemm.cuh"
 #include "cuda/kernels/expert_rows.cuh"

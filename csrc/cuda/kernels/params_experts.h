@@ -74,6 +74,15 @@ struct CombinePairsParams {
   int adds;  // 0 or 1
 };
 
+// x[row] += sigmoid(logits[row]) * y[row], a fused multiply-add each. Grid: rows, parts of
+// kCombinePairsThreads columns.
+struct AddSharedParams {
+  const float* y;       // (n_rows, hidden)
+  const float* logits;  // (n_rows)
+  int hidden;
+  float* x;  // (n_rows, hidden)
+};
+
 // out = g sigmoid(alpha g) (u + 1), g = min(gate, limit), u = up between -limit and limit. Blocks
 // as ActivateParams has them.
 struct ClampedSwigluParams {

@@ -41,7 +41,7 @@ std::vector<int32_t> tokens_for(const TinyModel& model, int n) {
 }
 
 TEST(logits_are_near_those_of_the_cpu) {
-  for (const auto make_model : {moe_model, oss_model}) {
+  for (const auto make_model : {moe_model, oss_model, shared_expert_model}) {
     const TinyModel model = make_model();
     const EngineOptions options = options_of(DType::kF32, 64);
     const std::vector<int32_t> tokens = tokens_for(model, 37);
@@ -58,7 +58,7 @@ TEST(logits_are_near_those_of_the_cpu) {
 }
 
 TEST(logits_have_the_same_bits_under_any_schedule) {
-  for (const auto make_model : {moe_model, oss_model}) {
+  for (const auto make_model : {moe_model, oss_model, shared_expert_model}) {
     const TinyModel model = make_model();
     const std::vector<int32_t> tokens = tokens_for(model, 37);
     for (const DType dtype : {DType::kF32, DType::kBF16, DType::kInt8, DType::kInt4}) {

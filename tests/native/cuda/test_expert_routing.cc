@@ -196,6 +196,31 @@ TEST(results_of_experts_are_added_in_their_order) {
   }
 }
 
+TEST(a_shared_expert_counts_as_its_gate_says) {
+  constexpr int kHidden = 300;
+  const std::vector<float> logits = {0.7f, -95.0f, 200.0f};
+  const std::vector<float> y = Numbers(20).floats(size_t{3} * kHidden, 3.0f);
+  const std::vector<float> before = Numbers(21).floats(size_t{3} * kHidden);
+  const auto added = [&](size_t first, size_t n_rows) {
+    const auto rows = [&](const std::vector<float>& all, size_t width) {
+      return std::vector<float>(all.begin() + ptrdiff_t(first * width),
+                                all.begin() + ptrdiff_t((first + n_rows) * width));
+    };
+    const DeviceArray<float> from(rows(y, kHidden)), gates(rows(logits, 1));
+    DeviceArray<float> x(rows(before, kHidden));
+    Product::launch_one(cuda::add_shared_launch(
+        int(n_rows), {.y = from.get(), .logits = gates.get(), .hidden = kHidden, .x = x.get()}));
+    return x.host();
+  };
+  const std::vector<float> all = added(0, 3);
+  for (size_t i = 0; i < all.size(); ++i) {
+    const double share = 1.0 / (1.0 + std::exp(-double{logits[i / kHidden]}));
+    const double expected = before[i] + share * y[i];
+    EXPECT(std::abs(all[i] - expected) <= 4e-7 * (std::abs(double{before[i]}) + std::abs(y[i])));
+  }
+  EXPECT(same_bits(added(1, 1), {all.begin() + kHidden, all.begin() + 2 * kHidden}));
+}
+
 template <typename T>
 std::vector<T> bounded(DType dtype, const std::vector<float>& gate_up, int cols, float alpha,
                        float limit) {

@@ -301,13 +301,16 @@ double activation_reference(Activation kind, double x) {
       return x / (1.0 + std::exp(-x));
     case Activation::kGeluTanh:
       return x / (1.0 + std::exp(-2.0 * std::sqrt(2.0 / M_PI) * (x + 0.044715 * x * x * x)));
+    case Activation::kSigmoid:
+      return 1.0 / (1.0 + std::exp(-x));
     case Activation::kGelu:
       break;
   }
   return 0.5 * x * std::erfc(-x / std::sqrt(2.0));
 }
 
-constexpr std::array kActivations = {Activation::kSilu, Activation::kGeluTanh, Activation::kGelu};
+constexpr std::array kActivations = {Activation::kSilu, Activation::kGeluTanh, Activation::kGelu,
+                                     Activation::kSigmoid};
 
 TEST(activations_are_accurate_to_a_few_units_of_f32) {
   constexpr int kCols = 20000;
@@ -327,8 +330,16 @@ TEST(activations_are_accurate_to_a_few_units_of_f32) {
 
 TEST(activations_of_extremes) {
   const std::vector<float> x = {0.0f, -0.0f, 100.0f, -100.0f, 3e38f, -3e38f, NAN, 1e-30f};
-  for (const Activation kind : kActivations) {
-    const auto y = activated<float>(kind, DType::kF32, false, 1, 8, x);
+  const auto of = [&](Activation kind) {
+    return activated<float>(kind, DType::kF32, false, 1, 8, x);
+  };
+  const auto shares = of(Activation::kSigmoid);
+  const std::vector<float> wanted = {0.5f, 0.5f, 1.0f, 0.0f, 1.0f, 0.0f, NAN, 0.5f};
+  for (size_t i = 0; i < x.size(); ++i) {
+    EXPECT(i == 6 ? std::isnan(shares[i]) : shares[i] == wanted[i]);
+  }
+  for (const Activation kind : {Activation::kSilu, Activation::kGeluTanh, Activation::kGelu}) {
+    const auto y = of(kind);
     EXPECT_EQ(y[0], 0.0f);
     EXPECT_EQ(y[1], 0.0f);
     EXPECT_EQ(y[2], 100.0f);

@@ -52,6 +52,9 @@ TinyModel oss_model();
 // rotary_model with experts in its first layer, whose MLP is a shared expert.
 TinyModel shared_expert_model();
 
+// shared_expert_model with a recurrent first layer, and a gate on the attention of the second.
+TinyModel recurrent_model();
+
 // gemma_model with experts beside the MLP of its first layer: 2 of 5 a row.
 TinyModel beside_model();
 

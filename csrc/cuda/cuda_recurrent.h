@@ -1,0 +1,39 @@
+// Recurrent layers on CUDA.
+#pragma once
+
+#include "cuda/recurrent_launch.h"
+#include "ops/recurrent.h"
+#include "ops/row_batch.h"
+
+namespace pb {
+struct PassShape;
+}
+
+namespace pb::cuda {
+
+class CudaBackend;
+
+class CudaRecurrent final : public RecurrentOperations {
+ public:
+  // Gives its launches to the stream of `backend`, whose part this is.
+  explicit CudaRecurrent(CudaBackend& backend) : backend_(backend) {}
+
+  // At load: room for what becomes of a pass's rows, where the model has such layers.
+  void prepare(const PassShape& shape);
+
+  // What a pass needs of the host, to be uploaded before it. Rows and sequences from those of the
+  // batch up to padded_rows are nobody's: no state is read or written for them.
+  void plan(const RowBatch& batch, int padded_rows);
+
+  int max_key_dim() const override { return kMostKeyDim; }
+  KvStorage make_states(int n_blocks, int n_layers, const DeltaShape& shape) override;
+  void delta_rule(const Buffer& x, int n_rows, const DeltaLayer& layer, KvStorage& states,
+                  Buffer& y) override;
+
+ private:
+  CudaBackend& backend_;
+  Buffer scratch_;       // as DeltaScratchSizes has it
+  int n_sequences_ = 0;  // of the planned pass, with padding
+};
+
+}  // namespace pb::cuda

@@ -1,0 +1,31 @@
+// Launches of recurrent layers, as values.
+#pragma once
+
+#include <cstdint>
+
+#include "cuda/kernels/params_recurrent.h"
+#include "cuda/launch.h"
+#include "model/config.h"
+
+namespace pb::cuda {
+
+DeltaSizes delta_sizes(const DeltaShape& shape);
+
+// A layer's part of a block of states, in numbers: a multiple of 4.
+int64_t delta_state_size(const DeltaSizes& sizes);
+
+// Numbers of each array of a DeltaScratch of n_rows rows.
+struct DeltaScratchSizes {
+  int64_t queries;  // those of keys too
+  int64_t values;
+  int64_t gates;
+
+  int64_t all() const { return 2 * queries + values + gates; }
+};
+DeltaScratchSizes delta_scratch_sizes(int n_rows, const DeltaSizes& sizes);
+
+Launch<DeltaInputsParams> delta_inputs_launch(int n_rows, const DeltaInputsParams& params);
+Launch<DeltaRuleParams> delta_rule_launch(int n_sequences, const DeltaRuleParams& params);
+Launch<DeltaOutputsParams> delta_outputs_launch(int n_rows, const DeltaOutputsParams& params);
+
+}  // namespace pb::cuda
