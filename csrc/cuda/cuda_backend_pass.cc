@@ -46,7 +46,7 @@ void CudaBackend::plan(const RowBatch& batch, const KvStorage&) {
       std::fill(array.host + batch.n_rows, array.host + padded, 0);
     };
     pad(pass_->tokens), pad(pass_->positions), pad(pass_->logits_rows);
-    recurrent_.plan(batch, padded);
+    recurrent_.plan(batch, is_decode_pass() ? padded : 0);
     pass_->upload_plan(plan_attention(batch));
   });
 }

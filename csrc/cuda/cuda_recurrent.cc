@@ -12,7 +12,7 @@ void CudaRecurrent::prepare(const PassShape& shape) {
   scratch_ = backend_.make_buffer(static_cast<size_t>(sizes.all()) * sizeof(float));
 }
 
-void CudaRecurrent::plan(const RowBatch& batch, int padded_rows) {
+void CudaRecurrent::plan(const RowBatch& batch, int graph_rows) {
   const PassShape& shape = backend_.shape_;
   if (shape.delta.n_value_heads == 0) return;
   PassMemory& pass = *backend_.pass_;
@@ -35,11 +35,11 @@ void CudaRecurrent::plan(const RowBatch& batch, int padded_rows) {
     n_blocks += n;
   }
   n_sequences_ = static_cast<int>(batch.sequences.size());
-  if (padded_rows == batch.n_rows) return;
-  std::fill(pass.delta_rows.host + batch.n_rows, pass.delta_rows.host + padded_rows,
+  if (graph_rows == 0) return;
+  std::fill(pass.delta_rows.host + batch.n_rows, pass.delta_rows.host + graph_rows,
             DeltaRow{.n_before = 0, .from = -1});
-  std::fill(next, pass.delta_sequences.host + padded_rows, DeltaSequence{});
-  n_sequences_ = padded_rows;
+  std::fill(next, pass.delta_sequences.host + graph_rows, DeltaSequence{});
+  n_sequences_ = graph_rows;
 }
 
 KvStorage CudaRecurrent::make_states(int n_blocks, int n_layers, const DeltaShape& shape) {

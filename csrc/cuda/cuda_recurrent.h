@@ -21,9 +21,10 @@ class CudaRecurrent final : public RecurrentOperations {
   // At load: room for what becomes of a pass's rows, where the model has such layers.
   void prepare(const PassShape& shape);
 
-  // What a pass needs of the host, to be uploaded before it. Rows and sequences from those of the
-  // batch up to padded_rows are nobody's: no state is read or written for them.
-  void plan(const RowBatch& batch, int padded_rows);
+  // What a pass needs of the host, to be uploaded before it. graph_rows: those of its graph, which
+  // serves as many sequences; 0 where it has none. Rows and sequences beyond the batch's are
+  // nobody's: no state is read or written for them.
+  void plan(const RowBatch& batch, int graph_rows);
 
   int max_key_dim() const override { return kMostKeyDim; }
   KvStorage make_states(int n_blocks, int n_layers, const DeltaShape& shape) override;
@@ -33,7 +34,7 @@ class CudaRecurrent final : public RecurrentOperations {
  private:
   CudaBackend& backend_;
   Buffer scratch_;       // as DeltaScratchSizes has it
-  int n_sequences_ = 0;  // of the planned pass, with padding
+  int n_sequences_ = 0;  // of the planned pass, with nobody's
 };
 
 }  // namespace pb::cuda

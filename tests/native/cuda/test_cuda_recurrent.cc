@@ -133,6 +133,44 @@ TEST(graphs_change_no_bit_and_a_pass_has_one_upload) {
   EXPECT_EQ(count_calls("cuMemcpyHtoDAsync_v2"), copies + 1);
 }
 
+// A pass whose rows are all scored is as a decode pass, but of fewer sequences than rows.
+TEST(graphs_of_a_number_of_rows_serve_any_number_of_sequences) {
+  std::vector<std::vector<float>> seen;
+  for (const bool graphs : {false, true}) {
+    const auto engine = engine_of(DType::kF32, make_emulated_backend({.graphs = graphs}));
+    std::vector<float> logprobs(4);
+    const auto score = [&](const char* name) {
+      const std::vector<int32_t> tokens = some_tokens(4, 6), targets = some_tokens(4, 7);
+      const std::vector<StepEntry> entries = {{.seq_id = engine->seq_new(name),
+                                               .tokens = tokens,
+                                               .targets = targets,
+                                               .logprobs = logprobs.data()}};
+      (void)engine->step(entries);
+    };
+    std::vector<float>& found = seen.emplace_back();
+    score("before");
+    found.insert(found.end(), logprobs.begin(), logprobs.end());
+    std::vector<int> ids;
+    for (int i = 0; i < 4; ++i) {
+      ids.push_back(engine->seq_new(std::to_string(i)));
+      engine->prefill_chunk(ids.back(), some_tokens(5 + i, i), nullptr);
+    }
+    std::vector<int32_t> last = {3, 4, 5, 6}, next(4);
+    for (int step = 0; step < 3; ++step) {
+      engine->decode_batch(ids, last, next.data(), nullptr);
+      last = next;
+      found.insert(found.end(), next.begin(), next.end());
+    }
+    for (const int id : ids) {
+      const auto logits = prefill(*engine, id, some_tokens(1, 2));
+      found.insert(found.end(), logits.begin(), logits.end());
+    }
+    score("after");
+    found.insert(found.end(), logprobs.begin(), logprobs.end());
+  }
+  EXPECT(seen[1] == seen[0]);
+}
+
 TEST(heads_that_are_too_wide_are_refused_by_name) {
   TinyModel model = recurrent_model();
   model.config.delta.key_dim = 257;
