@@ -7,6 +7,7 @@ import os
 import signal
 import socket
 import stat
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -254,6 +255,23 @@ def test_over_a_unix_socket(tmp_path: Path, without: str) -> None:
             assert (answer.status_code, answer.json()["status"]) == (200, "ok")
         assert f"listening on {path}" in running.said()
     assert not path.exists()
+
+
+def test_without_a_place_for_a_socket_it_serves_http_alone(tmp_path: Path) -> None:
+    places = ("XDG_RUNTIME_DIR", "PYBATCHER_SOCKET")
+    environ = {name: value for name, value in os.environ.items() if name not in places}
+    command, log = [sys.executable, "-m", "pybatcher", "serve", *HTTP], tmp_path / "serve.log"
+    with log.open("wb") as stderr:
+        process = subprocess.Popen(command, env=environ, stderr=stderr, stdin=subprocess.DEVNULL)
+    running = Serving(process, tmp_path / "none", log)
+    try:
+        assert running.worker_pid
+        assert httpx.get(f"{running.url}/health").json()["status"] == "ok"
+        assert "HTTP only" in running.said()
+        process.terminate()
+        assert running.wait() == 0
+    finally:
+        process.kill()
 
 
 # -- keys ---------------------------------------------------------------------------------------

@@ -40,8 +40,9 @@ class ServeConfig:
     """How clients are served, and when a worker that ends or hangs is replaced.
 
     socket: path of the unix socket. None: $PYBATCHER_SOCKET, or pybatcher.sock in
-        $XDG_RUNTIME_DIR, or the socket that an init system hands over. Models with names
-        have a socket each, whose path has the name for {model}.
+        $XDG_RUNTIME_DIR, or the socket that an init system hands over; without any of these
+        HTTP is served alone. Models with names have a socket each, whose path has the name for
+        {model}.
     allow_uids: ids of users who may connect besides the one that serves.
     no_socket: serve HTTP only, and make no unix socket for MessagePack.
     http: address to serve HTTP at, as HOST:PORT. Where other machines can reach it,

@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any
 
 from ...errors import BatcherClosedError, ConfigError, PybatcherError
+from ..protocol.address import default_socket_path
 from .descriptors import allow_descriptors
 from .front import Front
 from .http_listener import HttpListener
@@ -101,7 +102,9 @@ class Server:
                     raise ConfigError(f"{name} goes with http or uds; give one of them as well")
         if any(self._specs) and config.served_model_name is not None:
             raise ConfigError("served_model_name is given, and model has a name; give one of them")
-        if not config.no_socket:
+        if serves_http and not config.no_socket and not self._has_place_for_sockets():
+            _LOGGER.info("HTTP only: there is no place for a unix socket; give socket to have one")
+        elif not config.no_socket:
             self._check_sockets()
             for model in self._specs:
                 self._listeners.append(SocketListener(config, model))
@@ -114,6 +117,18 @@ class Server:
         allow_descriptors(config.max_connections * (len(self._listeners) + serves_http))
         if config.otlp_traces_endpoint is not None:
             self._traces = OtlpTraces(config.otlp_traces_endpoint)
+
+    def _has_place_for_sockets(self) -> bool:
+        """Return False if no socket is named or handed over, and a user's directory is missing."""
+        if self._config.socket is not None or len(self._specs) > 1:
+            return True
+        if inherited_socket(os.environ, os.getpid()) is not None:
+            return True
+        try:
+            default_socket_path(os.environ)
+        except ConfigError:
+            return False
+        return True
 
     def _check_sockets(self) -> None:
         """Raise ConfigError where several models would have one socket."""
