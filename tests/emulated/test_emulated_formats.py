@@ -15,20 +15,13 @@ import numpy as np
 import pytest
 from block_models import in_blocks
 from emulated_engine import BLOCK, VOCAB, Floats, load_engine, tokens_of
+from gguf_files import SUPER_BLOCK_SHAPE
 
 from pybatcher.engine import Engine
 from pybatcher.loading import LoadedModel, open_model
 from pybatcher.params.config import EngineConfig
 from pybatcher.testing.checkpoints import make_checkpoint
 
-SHAPE: dict[str, Any] = {  # whole super-blocks
-    "hidden_size": 256,
-    "intermediate_size": 512,
-    "num_attention_heads": 8,
-    "num_key_value_heads": 2,
-    "head_dim": 32,
-    "num_hidden_layers": 2,
-}
 PROMPT = tokens_of(37, 1)
 WIDENED = {"q5_0": 22, "iq4_nl": 18}  # to int8; bytes of a group
 
@@ -69,7 +62,7 @@ FORMATS = {
 @pytest.fixture(scope="module")
 def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("model")
-    return make_checkpoint(folder, "llama", tokenizer=False, vocab_size=VOCAB, **SHAPE)
+    return make_checkpoint(folder, "llama", tokenizer=False, vocab_size=VOCAB, **SUPER_BLOCK_SHAPE)
 
 
 @pytest.fixture(scope="module", params=FORMATS)

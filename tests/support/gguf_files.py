@@ -23,6 +23,16 @@ from gpt_oss_files import gpt_oss_matrices
 from numpy.typing import NDArray
 from safetensors.torch import load_file
 
+SUPER_BLOCK_SHAPE: dict[str, Any] = {
+    "hidden_size": 256,
+    "intermediate_size": 512,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 2,
+    "head_dim": 32,
+    "num_hidden_layers": 2,
+}
+"""Sizes of a model whose rows are whole super-blocks."""
+
 _PARTS = {
     "input_layernorm": "attn_norm",
     "self_attn.q_proj": "attn_q",

@@ -21,7 +21,7 @@ import pytest
 import torch
 import transformers
 from gguf_encoders import write_encoder_gguf
-from gguf_files import write_gguf
+from gguf_files import SUPER_BLOCK_SHAPE, write_gguf
 from numpy.typing import NDArray
 
 from pybatcher.engine import Engine
@@ -32,14 +32,6 @@ __all__ = ["MODELS", "LlamaCpp", "Model", "dequantised", "distance", "looked_up_
 Floats = NDArray[np.float32]
 
 _WORKER = Path(__file__).parents[1] / "suites" / "llama_cpp" / "worker.py"
-_WIDE: dict[str, Any] = {  # whole super-blocks
-    "hidden_size": 256,
-    "intermediate_size": 512,
-    "num_attention_heads": 8,
-    "num_key_value_heads": 2,
-    "head_dim": 32,
-    "num_hidden_layers": 2,
-}
 _ROPE = {"rope_type": "default", "rope_theta": 1e4}
 _LLAMA_3 = {
     **_ROPE,
@@ -86,7 +78,7 @@ _MODERN_BERT = {"hidden_activation": "gelu"}
 
 @dataclass(frozen=True)
 class Model:
-    """One kind of model: an architecture and fields beside _WIDE.
+    """One kind of model: an architecture and fields beside SUPER_BLOCK_SHAPE.
 
     experts: names of the numbers of experts and of those that a row takes: all, as rounding may
         change a choice. gelu: llama.cpp looks its GELU up in a table of f16. Results are the logits
@@ -105,7 +97,7 @@ class Model:
 
     def write(self, directory: Path, seed: int) -> Path:
         """Write a Hugging Face directory, and the file of the same model inside it."""
-        fields = {**_WIDE, **self.fields}
+        fields = {**SUPER_BLOCK_SHAPE, **self.fields}
         if self.experts is not None:
             fields |= dict.fromkeys(self.experts, 4)
         make_checkpoint(directory, self.architecture, seed=seed, **fields)

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 import torch
 from gguf import GGMLQuantizationType as Kind
-from gguf_files import gguf_name, write_gguf
+from gguf_files import SUPER_BLOCK_SHAPE, gguf_name, write_gguf
 from numpy.typing import NDArray
 from safetensors.torch import load_file, save_file
 
@@ -25,15 +25,10 @@ from pybatcher.engine import Engine
 from pybatcher.errors import ModelFormatError
 from pybatcher.testing.checkpoints import make_checkpoint
 
-SHAPE: dict[str, Any] = {  # whole super-blocks
-    "hidden_size": 256,
-    "intermediate_size": 512,
-    "num_attention_heads": 8,
-    "num_key_value_heads": 2,
-    "head_dim": 32,
-    "num_hidden_layers": 2,
+N_HEADS = {
+    "attn_q": SUPER_BLOCK_SHAPE["num_attention_heads"],
+    "attn_k": SUPER_BLOCK_SHAPE["num_key_value_heads"],
 }
-N_HEADS = {"attn_q": SHAPE["num_attention_heads"], "attn_k": SHAPE["num_key_value_heads"]}
 PROMPT = list(range(5, 45))
 SCALE_BYTES = {Kind.Q4_K: (0, 4), Kind.Q5_K: (0, 4), Kind.Q6_K: (208, 2), Kind.IQ4_NL: (0, 2)}
 
@@ -118,7 +113,7 @@ def logits(path: Path, chunks: tuple[int, ...] = (len(PROMPT),), **options: Any)
 
 @pytest.fixture(scope="module")
 def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_checkpoint(tmp_path_factory.mktemp("hf") / "llama", "llama", **SHAPE)
+    return make_checkpoint(tmp_path_factory.mktemp("hf") / "llama", "llama", **SUPER_BLOCK_SHAPE)
 
 
 @pytest.mark.parametrize("kind", [Kind.Q4_K, Kind.Q5_K, Kind.Q6_K, Kind.IQ4_NL, q4_k_m])
