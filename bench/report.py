@@ -66,6 +66,8 @@ def main(root: Path = ROOT, folder: Path = RESULTS) -> None:
     if not results["compare"]:
         raise SystemExit("bench/results/ holds no compare-*.json: run `python -m bench.compare`")
     held = {name: made for name in ISAS if (made := compared(folder / name))}
+    for name in ISAS:
+        results["serving"] += read_results("serving-*", folder / name)
     folder_of_plots = root / "docs" / "plots"
     drawn = plot(results, folder_of_plots)
     loads = {

@@ -23,12 +23,13 @@ from typing import Any
 from .compare import open_workers
 from .engine_list import MeasuredEngine, choose
 from .engines.interface import Arrival, Settings, random_tokens
+from .isa import ISAS, NATIVE, add_isa_argument
 from .latency import latencies, mixed_load, shared_prompt
 from .machine import describe_run
 from .make_checkpoint import make_checkpoint
 from .options import parse
 from .progress import Bar, bar
-from .results import write_result
+from .results import RESULTS, write_result
 from .shapes import SHAPES
 
 Figures = dict[str, float]
@@ -80,6 +81,7 @@ def main() -> None:
     parser.add_argument("shape", choices=sorted(SHAPES))
     parser.add_argument("--dtype", default="int8")
     parser.add_argument("--engines", default="", help="names; default: all installed")
+    add_isa_argument(parser)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--n-batch", type=int, default=256, help="tokens of a step")
     parser.add_argument("--rounds", type=int, default=3)
@@ -94,7 +96,9 @@ def main() -> None:
     )
     a = parser.parse_args()
     options = parse(a.option)
-    engines = [engine for engine in choose(a.engines) if engine.takes(a.dtype)]
+    isa = ISAS[a.isa]
+    folder = RESULTS if isa == NATIVE else RESULTS / isa.name
+    engines = [engine for engine in choose(a.engines, isa) if engine.takes(a.dtype)]
     loads = {
         "shared": partial(
             shared_prompt, n_callers=a.callers, n_shared=a.system_prompt, n_own=32, n_new=32
@@ -123,8 +127,10 @@ def main() -> None:
             n_long = 1 if name == "mixed" else 0
             figures = measure(engines, a.shape, settings, rounds, n_long, progress)
             subject = {"shape": a.shape, "dtype": a.dtype, "threads": a.threads, "load": name}
-            result = {"run": run, **subject, "n_batch": a.n_batch, "options": options, **figures}
-            progress.say(f"wrote {write_result(f'serving-{name}-{a.shape}-{a.dtype}', result)}")
+            subject |= {"isa": isa.name, "n_batch": a.n_batch, "options": options}
+            result = {"run": run, **subject, **figures}
+            name_of_file = f"serving-{name}-{a.shape}-{a.dtype}"
+            progress.say(f"wrote {write_result(name_of_file, result, folder)}")
 
 
 if __name__ == "__main__":

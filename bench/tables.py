@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from .isa import NATIVE
+
 __all__ = ["commands", "everything", "milliseconds", "number", "summary", "table", "when"]
 
 Result = dict[str, Any]
@@ -156,8 +158,10 @@ def _serving(results: Sequence[Result]) -> Lines:
             [_full_name(result, name), *(_latency(f, values[f]) for f in figures)]
             for name, values in medians.items()
         ]
+        isa = result.get("isa", NATIVE.name)
+        held = "" if isa == NATIVE.name else f", all engines held to {isa}"
         lines += [
-            f"{titles[result['load']]}: {result['shape']} {result['dtype']}",
+            f"{titles[result['load']]}: {result['shape']} {result['dtype']}{held}",
             "",
             f"Steps of at most {result['n_batch']} tokens; medians of {len(result['rounds'])} "
             f"rounds; {when(result['run'], result['threads'])}.",

@@ -125,7 +125,9 @@ def test_every_kind_of_result_has_its_table(root: Path) -> None:
     figures = {"total_s": 14.8, "itl_p50_s": 0.25, "tokens_per_s": 120.0}
     serving = {"run": RUN, "shape": "tiny", "dtype": "int8", "threads": 2, "load": "shared"}
     serving |= {"n_batch": 256, "contestants": {"pybatcher": OURS}, "rounds": [{}]}
-    write(folder, "serving-shared", serving | {"median": {"pybatcher": figures}})
+    serving["median"] = {"pybatcher": figures}
+    write(folder, "serving-shared", serving)
+    write(folder / "avx2", "serving-shared", serving | {"isa": "avx2"})
     product = {"dtype": "int8", "product": "o", "rows": 1, "gb_s": 40.0, "of_read": 0.93}
     product |= {"gop_s": 80.0, "of_peak": 0.04, "peak": "vpdpbusd", "ms": 1.0}
     kernels = {"target": "avx2", "threads": 2, "peak_gop_s": {"vpdpbusd": 2000.0}}
@@ -143,7 +145,10 @@ def test_every_kind_of_result_has_its_table(root: Path) -> None:
     report.main(root, folder)
     text = (root / "docs" / "benchmarks.md").read_text()
     assert "|  | total s | ITL p50 ms | tokens a second |" in text
-    assert "| pybatcher (avx2) | 14.8 | 250 | 120 |" in text
+    assert text.count("| pybatcher (avx2) | 14.8 | 250 | 120 |") == 2
+    title = "### Callers that share a prompt, all at once: tiny int8"
+    assert f"{title}\n" in text
+    assert f"{title}, all engines held to avx2\n" in text
     assert "| 2 | int8 | o | 1 | 40.0 | 93% | 80 | 4% | vpdpbusd |" in text
     assert "| rival | int4 | f32 | 1.23e-03 | 1.00e-03 | 1.00e-02 | 98.5% |" in text
     assert "| int8, KV bf16 | 32 x 4096 | 98.7 | 50.0% | 40.0% | 10.0% |" in text

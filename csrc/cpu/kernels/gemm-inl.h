@@ -54,19 +54,21 @@ struct ExpandedBf16Product {
                              Vec (&sum)[kRows][kTileVectors]) {
 #pragma GCC unroll 2
     for (int parity = 0; parity < 2; ++parity) {
-      // Read again for each: both halves of a tile row are more than the registers hold.
+      // Read again for each: both halves of a tile row are more than the registers hold. Of the
+      // columns of one half they hold one vector, beside all sums and all rows' numbers.
       forget(w);
-      Vec column[kTileVectors];
+      Vec b[kRows];
+#pragma GCC unroll 6
+      for (int r = 0; r < kRows; ++r) b[r] = set1(x[r * stride + parity]);
 #pragma GCC unroll 4
       for (int v = 0; v < kTileVectors; ++v) {
         const Pairs pairs = load_pairs(w + v * 2 * kWidth);
-        column[v] = parity == 0 ? even(pairs) : odd(pairs);
-      }
+        const Vec column = parity == 0 ? even(pairs) : odd(pairs);
 #pragma GCC unroll 6
-      for (int r = 0; r < kRows; ++r) {
-        const Vec b = set1(x[r * stride + parity]);
-#pragma GCC unroll 4
-        for (int v = 0; v < kTileVectors; ++v) sum[r][v] = mul_add(column[v], b, sum[r][v]);
+        for (int r = 0; r < kRows; ++r) {
+          sum[r][v] = mul_add(column, b[r], sum[r][v]);
+          hold(sum[r][v]);
+        }
       }
     }
   }

@@ -40,6 +40,7 @@ PB_INLINE Vec mul(Vec a, Vec b) { return _mm256_mul_ps(a, b); }
 PB_INLINE Vec div(Vec a, Vec b) { return _mm256_div_ps(a, b); }
 PB_INLINE Vec mul_add(Vec a, Vec b, Vec c) { return _mm256_fmadd_ps(a, b, c); }
 PB_INLINE Vec neg_mul_add(Vec a, Vec b, Vec c) { return _mm256_fnmadd_ps(a, b, c); }
+PB_INLINE void hold(Vec& sum) { asm("" : "+x"(sum)); }
 PB_INLINE Vec select_less(Vec a, Vec b, Vec yes, Vec no) {
   return _mm256_blendv_ps(no, yes, _mm256_cmp_ps(a, b, _CMP_LT_OQ));
 }
@@ -90,8 +91,10 @@ PB_INLINE Pairs load_pairs(const uint16_t* p) {
 }
 PB_INLINE Vec even(Pairs p) { return _mm256_castsi256_ps(_mm256_slli_epi32(p, 16)); }
 PB_INLINE Vec odd(Pairs p) {
-  const __m256i high = _mm256_set1_epi32(static_cast<int>(0xffff0000u));
-  return _mm256_castsi256_ps(_mm256_and_si256(p, high));
+  p = _mm256_srli_epi32(p, 16);
+  // Otherwise the compiler makes this a mask, in a register that sums of products need.
+  asm("" : "+x"(p));
+  return even(p);
 }
 PB_INLINE Vec load_bf16(const uint16_t* p) {
   const __m128i narrow = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));

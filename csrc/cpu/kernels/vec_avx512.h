@@ -49,6 +49,7 @@ PB_INLINE Vec mul(Vec a, Vec b) { return _mm512_mul_ps(a, b); }
 PB_INLINE Vec div(Vec a, Vec b) { return _mm512_div_ps(a, b); }
 PB_INLINE Vec mul_add(Vec a, Vec b, Vec c) { return _mm512_fmadd_ps(a, b, c); }
 PB_INLINE Vec neg_mul_add(Vec a, Vec b, Vec c) { return _mm512_fnmadd_ps(a, b, c); }
+PB_INLINE void hold(Vec&) {}
 PB_INLINE Vec select_less(Vec a, Vec b, Vec yes, Vec no) {
   return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(a, b, _CMP_LT_OQ), no, yes);
 }

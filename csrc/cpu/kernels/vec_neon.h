@@ -54,6 +54,7 @@ PB_INLINE Vec mul(Vec a, Vec b) { return vmulq_f32(a, b); }
 PB_INLINE Vec div(Vec a, Vec b) { return vdivq_f32(a, b); }
 PB_INLINE Vec mul_add(Vec a, Vec b, Vec c) { return vfmaq_f32(c, a, b); }
 PB_INLINE Vec neg_mul_add(Vec a, Vec b, Vec c) { return vfmsq_f32(c, a, b); }
+PB_INLINE void hold(Vec&) {}
 PB_INLINE Vec select_less(Vec a, Vec b, Vec yes, Vec no) {
   return vbslq_f32(vcltq_f32(a, b), yes, no);
 }

@@ -45,6 +45,8 @@ PB_INLINE Vec mul(Vec a, Vec b) { return a * b; }
 PB_INLINE Vec div(Vec a, Vec b) { return a / b; }
 PB_INLINE Vec mul_add(Vec a, Vec b, Vec c) { return a * b + c; }      // a b + c
 PB_INLINE Vec neg_mul_add(Vec a, Vec b, Vec c) { return c - a * b; }  // c - a b
+// Keeps a sum in its register, where these are short and compilers swap and spill them.
+PB_INLINE void hold(Vec&) {}
 PB_INLINE Vec select_less(Vec a, Vec b, Vec yes, Vec no) { return a < b ? yes : no; }
 PB_INLINE Vec max(Vec a, Vec b) { return a > b ? a : b; }  // b where either is NaN
 PB_INLINE Vec min(Vec a, Vec b) { return a < b ? a : b; }
