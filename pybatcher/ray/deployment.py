@@ -11,12 +11,12 @@ from ..errors.checks import OPTION, short
 from ..params.config import check_path, split_options
 from .choice import IMBALANCE
 from .handle_replicas import HandleReplicas
+from .replicas import AHEAD
 from .replicated_batcher import ReplicatedBatcher
 
 __all__ = ["batcher", "deployment"]
 
 _REPORT_PERIOD = 1.0  # seconds between the reports of a replica to its routers
-_AHEAD = 4  # requests sent to a replica, for each that its batch has room for
 _SPARE = 64  # places above that, for questions that need no room in a batch
 _MOST_REPLICAS = 100_000
 
@@ -69,12 +69,10 @@ def deployment(
     if "n_threads" not in options and num_cpus > 0:
         options["n_threads"] = max(1, int(num_cpus))  # others on the machine have theirs
     engine, *_ = split_options({k: v for k, v in options.items() if k != "system_prompt"})
-    most = _AHEAD * engine.n_parallel
     router = RequestRouterConfig(
         request_router_class="pybatcher.ray.request_router.PrefixRouter",
         request_router_kwargs={
             "imbalance": OPTION.number("imbalance", imbalance, 0.0, 1e9),
-            "most": most,
         },
         request_routing_stats_period_s=_REPORT_PERIOD,
     )
@@ -85,7 +83,7 @@ def deployment(
         ServedReplica,
         name=f"{name}-replica" if http else name,
         ray_actor_options={"num_cpus": num_cpus, "num_gpus": num_gpus},
-        max_ongoing_requests=most + _SPARE,
+        max_ongoing_requests=AHEAD * engine.n_parallel + _SPARE,
         request_router_config=router,
         **_scale(num_replicas, autoscaling),
         **of_all,

@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator
 from typing import Any
 
 from ..batcher import Batcher
-from ..calls.call import CallService
+from ..calls.call import CallOptions, CallService
 from ..calls.completion import Completion, Piece
 from ..calls.reply import Reply
 from ..errors import EngineFailedError, PybatcherError
@@ -17,7 +17,7 @@ from ..sidecar.protocol.wire import completion_to_wire, delta_of, error_to_wire,
 from .fingerprint import fingerprint_of
 from .held_prefixes import HeldPrefixes
 from .prefix_hashes import prefix_hashes
-from .replicas import Message
+from .replicas import AHEAD, FULL, Message
 
 __all__ = ["Replica"]
 
@@ -25,12 +25,18 @@ _LOGGER = logging.getLogger("pybatcher")
 
 
 class Replica:
-    """A batcher, its answers as messages of `replicas.py`, and what it tells its routers."""
+    """A batcher, its answers as messages of `replicas.py`, and what it tells its routers.
+
+    It refuses more requests than AHEAD has it take. Ray's own limit counts questions, too, and
+    those that need no computation, as probes of health, must not wait for others to end.
+    """
 
     def __init__(self, batcher: Batcher) -> None:
         self._batcher = batcher
         self._fingerprint = ""
         self._held = HeldPrefixes(0)
+        self._most = AHEAD * batcher._engine_config.n_parallel
+        self._taken = 0
 
     async def start(self) -> None:
         """Open the model, and find out what other replicas must have in common with this one."""
@@ -49,9 +55,13 @@ class Replica:
 
         prefix, fingerprint: as of `Routing`. The content of the params is token ids.
         """
+        if self._taken >= self._most:
+            yield [FULL]
+            return
         reply = Reply(streams=True)
         request_ids = range(0)
         service: CallService = self._batcher._running_service()
+        self._taken += 1
         try:
             self._check_continues(fingerprint)
             call = read_call(params, is_chat=method == "chat").call
@@ -72,17 +82,24 @@ class Replica:
         except PybatcherError as error:
             yield [("error", error_to_wire(error))]
         finally:
+            self._taken -= 1
             if not reply.ended:
                 service.cancel(request_ids)
 
     async def ask(self, method: str, params: list[Any]) -> Message:
         """Answer a question of the sidecar's protocol."""
         codec = METHODS[method]
+        takes = issubclass(codec.question, CallOptions)  # has the model compute
+        if takes and self._taken >= self._most:
+            return FULL
+        self._taken += takes
         try:
             question, _ = codec.read(params)
             answer = await self._batcher._running_service().ask(question)
         except PybatcherError as error:
             return "error", error_to_wire(error)
+        finally:
+            self._taken -= takes
         return "end", codec.answer_to_wire(answer)
 
     # -- for Ray Serve ----------------------------------------------------------------------

@@ -6,6 +6,7 @@ A call is answered by a list of messages, each a tuple of a name and a value:
     deltas  a list of deltas, as of the sidecar's protocol
     end     the completion; the last message
     error   an error map; the last message
+    full    None, and no other message: the replica has all the requests that it takes
 """
 
 from __future__ import annotations
@@ -17,12 +18,27 @@ from typing import Any
 
 from ..errors import EngineFailedError
 
-__all__ = ["MOST_DEATHS", "Message", "ReplicaLostError", "Replicas", "Routing", "given_up"]
+__all__ = [
+    "AHEAD",
+    "FULL",
+    "MOST_DEATHS",
+    "Message",
+    "ReplicaFullError",
+    "ReplicaLostError",
+    "Replicas",
+    "Routing",
+    "given_up",
+]
+
+AHEAD = 4
+"""Requests that a replica takes, for each that its batch has room for."""
 
 MOST_DEATHS = 3
 """Replicas that may die one after the other with a request that gets no new token meanwhile."""
 
 Message = tuple[str, Any]
+
+FULL: Message = ("full", None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +57,10 @@ class ReplicaLostError(Exception):
     """The replica that served a call has died or cannot be reached."""
 
 
+class ReplicaFullError(Exception):
+    """The replica has all the requests that it takes."""
+
+
 class Replicas(ABC):
     """Replicas of one model. Every method raises ReplicaLostError, or a PybatcherError."""
 
@@ -55,7 +75,7 @@ class Replicas(ABC):
 
     @abstractmethod
     async def ask(self, method: str, params: list[Any]) -> Message:
-        """Have one replica answer a question: ("end", result) or ("error", error map)."""
+        """Have one replica answer a question: ("end", result), ("error", error map) or FULL."""
 
     @abstractmethod
     async def ask_all(self, method: str, params: list[Any]) -> list[Message]:

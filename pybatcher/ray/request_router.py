@@ -5,15 +5,12 @@ Without Ray the class is there and cannot be used.
 
 from __future__ import annotations
 
-import math
 from array import array
 from collections.abc import Sequence
 from typing import Any
 
 from typing_extensions import override
 
-from ..calls.call import CallOptions
-from ..sidecar.protocol.codecs import METHODS
 from .choice import IMBALANCE, ranked
 from .prefix_index import PrefixIndex
 
@@ -32,16 +29,11 @@ class PrefixRouter(RequestRouter):  # type: ignore[misc]  # Ray's types are not 
     it since counts as held, too. An output that goes on after its replica was lost goes to one of
     the same fingerprint, if there is one. All of it is arithmetic on this process's own state: a
     choice waits for nothing.
-
-    Requests that take long are routed only where fewer than `most` are in flight. The places that
-    Ray keeps above that are for questions that are answered at once, from probes of health to the
-    tokens of a prompt, so that a replica which has all it can compute still answers them.
     """
 
     @override
     def initialize_state(self, **options: Any) -> None:
         self._imbalance = float(options.get("imbalance", IMBALANCE))
-        self._most = float(options.get("most", math.inf))
         self._index = PrefixIndex()
         self._turn = 0
 
@@ -60,9 +52,6 @@ class PrefixRouter(RequestRouter):  # type: ignore[misc]  # Ray's types are not 
         self._take_reports(replicas)
         hashes = array("Q", told.get("prefix", b""))
         loads = [self._load(replica) for replica in replicas]
-        if not _is_quick(pending_request):
-            free = [i for i, load in enumerate(loads) if load < self._most]
-            replicas, loads = [replicas[i] for i in free], [loads[i] for i in free]
         matched = [self._index.matched(one.replica_id, hashes) for one in replicas]
         self._turn += 1
         order = ranked(loads, matched, imbalance=self._imbalance, turn=self._turn)
@@ -99,11 +88,3 @@ def _of_fingerprint(replicas: list[Any], fingerprint: str) -> list[Any]:
     """Return the replicas with this fingerprint; all where none has it, so that one refuses."""
     same = [one for one in replicas if one.replica_metadata.get("fingerprint") == fingerprint]
     return same or replicas
-
-
-def _is_quick(request: Any | None) -> bool:
-    """Return whether a request is a question that needs no computation of the model."""
-    if request is None or request.metadata.call_method != "ask":
-        return False
-    codec = METHODS.get(request.args[0])
-    return codec is not None and not issubclass(codec.question, CallOptions)

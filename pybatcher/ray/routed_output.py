@@ -27,7 +27,16 @@ from ..errors import (
 from ..sidecar.protocol.wire import completion_from_wire, error_from_wire, piece_of, write_call
 from ..sidecar.protocol.wire_fields import ANSWERED
 from ..sidecar.replay.journal import PendingGeneration
-from .replicas import MOST_DEATHS, Message, ReplicaLostError, Replicas, Routing, given_up
+from .replicas import (
+    MOST_DEATHS,
+    Message,
+    ReplicaFullError,
+    ReplicaLostError,
+    Replicas,
+    Routing,
+    given_up,
+)
+from .room import Room
 
 __all__ = ["RoutedOutput"]
 
@@ -41,6 +50,7 @@ class RoutedOutput:
     """One sample of a call, from its submission to its end.
 
     prefix: hashes of the prompt's blocks, for the router.
+    room: of all outputs of the service.
     clock: seconds, as of the entry.
     """
 
@@ -49,12 +59,14 @@ class RoutedOutput:
         entry: PendingGeneration,
         prefix: bytes,
         replicas: Replicas,
+        room: Room,
         telemetry: Telemetry,
         clock: Callable[[], float],
     ) -> None:
         self._entry = entry
         self._routing = Routing(prefix)
         self._replicas = replicas
+        self._room = room
         self._telemetry = telemetry
         self._clock = clock
         self._loop = asyncio.get_running_loop()
@@ -72,6 +84,7 @@ class RoutedOutput:
         try:
             async with asyncio.timeout(left):
                 is_over = False
+                await self._room.enter()
                 while not is_over:
                     await self._is_read.wait()
                     is_over = await self._ended_by_a_replica()
@@ -86,6 +99,8 @@ class RoutedOutput:
             _LOGGER.exception("a call could not be passed on")
             what = f"what came of this request could not be passed on: {defect!r}"
             self._fail(EngineFailedError(what))
+        finally:
+            self._room.try_next()
 
     def close(self) -> None:
         """Fail the reply: the batcher is closed. The task has to be cancelled, too."""
@@ -109,6 +124,9 @@ class RoutedOutput:
                 entry.num_tokens,
                 error,
             )
+        except ReplicaFullError:
+            entry.starts -= 1
+            await self._room.refused()
         except QueueFullError as error:
             if entry.starts <= 1:
                 raise
@@ -162,11 +180,14 @@ class RoutedOutput:
         name, value = message
         if name == "began":
             self._routing = replace(self._routing, fingerprint=str(value))
+            self._room.try_next()
         elif name == "deltas":
             for delta in ANSWERED.items(value, "the deltas"):
                 self._take_delta(delta)
         elif name == "end":
             self._finish(value)
+        elif name == "full":
+            raise ReplicaFullError
         else:
             raise error_from_wire(value)
         return name == "end"

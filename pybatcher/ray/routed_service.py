@@ -13,18 +13,19 @@ from typing import Any, TypeVar
 from typing_extensions import override
 
 from ..calls.arguments import check_timeout, merge_params
-from ..calls.call import Call, Question
+from ..calls.call import Call, CallOptions, Question
 from ..calls.lifecycle import RunningService
 from ..calls.questions import AddPrefix, ReadHealth, ReadStatistics, RemovePrefix, Tokenize
 from ..calls.reply import Reply
 from ..calls.telemetry import Handler, Telemetry
 from ..errors import BatcherClosedError, DeadlineExceededError, InvalidRequestError
-from ..sidecar.protocol.codecs import codec_of
+from ..sidecar.protocol.codecs import Codec, codec_of
 from ..sidecar.replay.journal import PendingGeneration
 from ..sidecar.replay.remote_service import plain_fields
 from .of_all import answer_of, joined
 from .prefix_hashes import prefix_hashes
-from .replicas import MOST_DEATHS, ReplicaLostError, Replicas, given_up
+from .replicas import FULL, MOST_DEATHS, Message, ReplicaLostError, Replicas, given_up
+from .room import Room
 from .routed_output import RoutedOutput
 
 __all__ = ["RoutedService"]
@@ -46,6 +47,7 @@ class RoutedService(RunningService):
     def __init__(self, replicas: Replicas, telemetry: Telemetry) -> None:
         self._loop = asyncio.get_running_loop()
         self._replicas = replicas
+        self._room = Room()
         self._telemetry = telemetry
         self._clock = time.monotonic
         self._last_number = 0
@@ -96,7 +98,7 @@ class RoutedService(RunningService):
             return answer
         for _ in range(MOST_DEATHS):
             try:
-                message = await self._replicas.ask(codec.method, params)
+                message = await self._answer(codec, params)
             except ReplicaLostError as error:
                 _LOGGER.warning("a replica was lost with a question: %s", error)
             else:
@@ -134,6 +136,18 @@ class RoutedService(RunningService):
 
     # -- inside -----------------------------------------------------------------------------
 
+    async def _answer(self, codec: Codec[Any], params: list[Any]) -> Message:
+        """Ask a replica, one that has room if the model computes the answer."""
+        if not issubclass(codec.question, CallOptions):
+            return await self._replicas.ask(codec.method, params)
+        await self._room.enter()
+        try:
+            while (message := await self._replicas.ask(codec.method, params))[0] == FULL[0]:
+                await self._room.refused()
+        finally:
+            self._room.try_next()
+        return message
+
     def _check_open(self) -> None:
         if asyncio.get_running_loop() is not self._loop:
             raise InvalidRequestError(
@@ -152,7 +166,9 @@ class RoutedService(RunningService):
             raise DeadlineExceededError(why) from None
 
     def _start(self, entry: PendingGeneration, prefix: bytes) -> None:
-        output = RoutedOutput(entry, prefix, self._replicas, self._telemetry, self._clock)
+        output = RoutedOutput(
+            entry, prefix, self._replicas, self._room, self._telemetry, self._clock
+        )
         task = self._loop.create_task(output.run(), name="pybatcher-routed")
         self._outputs[entry.number] = output, task
         self._idle.clear()

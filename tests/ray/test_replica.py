@@ -11,6 +11,7 @@ from pybatcher import Batcher
 from pybatcher.errors import EngineFailedError
 from pybatcher.ray.prefix_hashes import prefix_hashes
 from pybatcher.ray.replica import Replica
+from pybatcher.ray.replicas import FULL
 from pybatcher.testing import fake_batcher
 
 
@@ -45,6 +46,27 @@ async def test_messages_begin_with_the_fingerprint_and_end_with_the_completion(
     tokens = [token for _, deltas in told[1:-1] for one in deltas for token in one["token_ids"]]
     assert tokens == list(told[-1][1]["token_ids"])
     assert len(tokens) == 5
+
+
+async def test_a_full_replica_refuses_what_takes_long(replica: Replica) -> None:
+    replica._most = 1
+    asked = {"max_tokens": 5, "ignore_eos": True}
+    begun = replica.stream("generate", [PROMPT, asked])
+    assert (await anext(begun))[0][0] == "began"
+    for _ in range(2):
+        assert await messages(replica, asked) == [FULL]
+        assert await replica.ask("score", [PROMPT, [[5]]]) == FULL
+        assert await replica.ask("embed", [[PROMPT]]) == FULL
+        assert (await replica.ask("health", []))[0] == "end"
+        assert (await replica.ask("statistics", []))[0] == "end"
+        assert (await replica.ask("tokenize", ["a"]))[0] == "end"
+    await begun.aclose()
+    name, scores = await replica.ask("score", [PROMPT, [[5]]])
+    assert (name, len(scores)) == ("end", 1)
+    name, error = await replica.ask("score", [PROMPT, []])
+    assert (name, error["code"]) == ("error", "invalid_request")
+    assert (await messages(replica, {"temperature": -1}))[0][0] == "error"
+    assert (await messages(replica, asked))[-1][0] == "end"
 
 
 async def test_errors_are_messages(replica: Replica, batcher: Batcher) -> None:

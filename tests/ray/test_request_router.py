@@ -24,13 +24,9 @@ def asked(*prefix: int, fingerprint: str = "") -> Any:
     return request(prefix=hashes, fingerprint=fingerprint)
 
 
-def request(*args: str, method: str = "stream", **kwargs: Any) -> Any:
-    return SimpleNamespace(
-        args=args,
-        kwargs=kwargs,
-        metadata=SimpleNamespace(call_method=method),
-        routing_context=SimpleNamespace(should_backoff=False),
-    )
+def request(**kwargs: Any) -> Any:
+    context = SimpleNamespace(should_backoff=False)
+    return SimpleNamespace(kwargs=kwargs, routing_context=context)
 
 
 @pytest.fixture
@@ -45,7 +41,7 @@ def router(known: dict[str, int]) -> PrefixRouter:
         replica_queue_len_cache = known
 
     made = Router()
-    made.initialize_state(imbalance=2, most=10)
+    made.initialize_state(imbalance=2)
     return made
 
 
@@ -118,17 +114,3 @@ async def test_ray_waits_before_it_asks_again(router: PrefixRouter) -> None:
     pending = asked(1)
     await order(router, [replica("a")], pending)
     assert pending.routing_context.should_backoff
-
-
-async def test_what_takes_long_leaves_the_last_places_to_quick_questions(
-    router: PrefixRouter, known: dict[str, int]
-) -> None:
-    replicas = [replica("a", ongoing=10), replica("b", (1,))]
-    known["b"] = 11
-    for method in ("score", "embed"):
-        assert await order(router, replicas, request(method, method="ask")) == []
-    assert await order(router, replicas, asked(1)) == []
-    for method in ("tokenize", "detokenize", "statistics", "health", "hello", "prefixes"):
-        assert set(await order(router, replicas, request(method, method="ask"))) == {"a", "b"}
-    known["b"] = 9
-    assert await order(router, replicas, asked(1)) == ["b"]

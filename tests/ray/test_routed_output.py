@@ -120,6 +120,19 @@ async def test_a_request_with_new_tokens_between_deaths_is_not_to_blame(
     assert len(tokens) == 40
 
 
+async def test_what_full_replicas_refuse_is_sent_again(
+    replicas: ReplicasDouble, batcher: ReplicatedBatcher
+) -> None:
+    expected = await replicas.batchers[0].generate(PROMPT, **LONG)
+    for replica in replicas.replicas:
+        replica._most = 2
+    made = await asyncio.gather(*(batcher.generate(PROMPT, **LONG) for _ in range(12)))
+    for one in made:
+        same(one, expected)
+    assert len(replicas.routings) > 12
+    assert [replica._taken for replica in replicas.replicas] == [0, 0]
+
+
 async def test_a_deadline_ends_a_request_whose_replicas_are_silent(
     replicas: ReplicasDouble, batcher: ReplicatedBatcher, monkeypatch: pytest.MonkeyPatch
 ) -> None:

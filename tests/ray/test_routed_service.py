@@ -117,6 +117,20 @@ async def test_a_question_whose_replica_dies_is_asked_again(
         await batcher.detokenize([104])
 
 
+async def test_questions_wait_for_full_replicas(
+    replicas: ReplicasDouble, batcher: ReplicatedBatcher
+) -> None:
+    for replica in replicas.replicas:
+        replica._most = 0
+    scoring = asyncio.create_task(batcher.score([5, 6, 7], [[5]]))
+    assert await batcher.detokenize([104])
+    assert (await batcher.health()).ok
+    assert not scoring.done()
+    for replica in replicas.replicas:
+        replica._most = 1
+    assert await scoring == await replicas.batchers[0].score([5, 6, 7], [[5]])
+
+
 async def test_a_prompt_that_cannot_be_read_in_time(
     replicas: ReplicasDouble, batcher: ReplicatedBatcher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
