@@ -71,8 +71,8 @@ def gguf_name(name: str, model_type: str) -> str:
     stem, _, kind = name.removeprefix("model.").rpartition(".")
     if stem == "embed_tokens":
         return f"token_embd.{kind}"
-    if stem == "norm":
-        return f"output_norm.{kind}"
+    if stem in ("norm", "lm_head"):
+        return f"output{'_norm' if stem == 'norm' else ''}.{kind}"
     _, layer, part = stem.split(".", 2)
     if part == "linear_attn":
         return f"blk.{layer}." + {"A_log": "ssm_a", "dt_bias": "ssm_dt.bias"}[kind]
@@ -220,7 +220,7 @@ def to_gguf(directory: Path) -> Path:
     tensors = read_tensors(directory / "model.safetensors")
     for name, tensor in with_stacked_experts(tensors, config.get("num_experts", 0)):
         part = name.split(".")[-2]
-        tensor = tensor[:, 0] if tensor.ndim == 3 else tensor  # the weights of a convolution
+        tensor = tensor[:, 0] if part == "conv1d" else tensor
         in_f32 = name.endswith(("mlp.gate.weight", "conv1d.weight"))  # llama.cpp has these in f32
         if tensor.ndim == 1 or in_f32:
             numbers = (tensor.astype(np.uint32) << 16).view(np.float32)
