@@ -30,7 +30,7 @@ from pybatcher.errors import (
     RequestTooLongError,
 )
 from pybatcher.ray.handle_replicas import HandleReplicas
-from pybatcher.ray.replicas import Routing
+from pybatcher.ray.replicas import AHEAD, Routing
 from tests.suites.ray.conftest import NAME, OPTIONS, replica_pids
 
 pytestmark = [pytest.mark.filterwarnings("default"), pytest.mark.timeout(900)]
@@ -200,7 +200,7 @@ async def test_an_output_that_nobody_reads_leaves_its_replica_until_it_is_read(
 
 
 async def test_full_replicas_answer_questions(handle: Any, deployed: str) -> None:
-    most = 2 * 4 * OPTIONS["n_parallel"]
+    most = 2 * AHEAD * OPTIONS["n_parallel"]
     async with pybatcher.ray.batcher(handle) as batcher:
         long = {**LONG, "max_tokens": 1900}
         calls = [
@@ -213,7 +213,7 @@ async def test_full_replicas_answer_questions(handle: Any, deployed: str) -> Non
             return counts.queued + counts.running
 
         async with asyncio.timeout(60):
-            while await n_inside() < most - 8:  # some may have ended; Ray counts roughly
+            while await n_inside() < most - 8:  # noqa: ASYNC110 - some may have ended
                 await asyncio.sleep(0.1)
         async with asyncio.timeout(5), httpx.AsyncClient(base_url=deployed) as client:
             assert (await batcher.health()).ok
@@ -223,7 +223,7 @@ async def test_full_replicas_answer_questions(handle: Any, deployed: str) -> Non
         for call in calls:
             call.cancel()
         async with asyncio.timeout(60):
-            while await n_inside():
+            while await n_inside():  # noqa: ASYNC110
                 await asyncio.sleep(0.1)
 
 
