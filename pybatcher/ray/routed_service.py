@@ -140,8 +140,8 @@ class RoutedService(RunningService):
         """Ask a replica, one that has room if the model computes the answer."""
         if not issubclass(codec.question, CallOptions):
             return await self._replicas.ask(codec.method, params)
-        await self._room.enter()
         try:
+            await self._room.enter()
             while (message := await self._replicas.ask(codec.method, params))[0] == FULL[0]:
                 await self._room.refused()
         finally:
