@@ -26,13 +26,13 @@ import numpy as np
 
 from .engine_list import MeasuredEngine, choose
 from .engines.interface import GGUF_TYPES, Settings
-from .isa import ISAS, NATIVE, add_isa_argument
+from .isa import ISAS, add_isa_argument
 from .limits import read_limits
 from .machine import describe_run
 from .make_checkpoint import make_checkpoint
 from .measure import Plan, Row, add_plan_arguments, plan_from
 from .progress import Bar, bar
-from .results import RESULTS, write_result
+from .results import write_result
 from .shapes import DTYPES, SHAPES
 from .worker import Worker
 
@@ -141,7 +141,6 @@ def main() -> None:
     add_plan_arguments(parser)
     arguments = parser.parse_args()
     isa = ISAS[arguments.isa]
-    folder = RESULTS if isa == NATIVE else RESULTS / isa.name
     plan, engines = plan_from(arguments), choose(arguments.engines, isa)
     subjects = [(s, d) for s in arguments.shape for d in arguments.dtype.split(",")]
     n_measured = sum(engine.takes(dtype) for engine in engines for _, dtype in subjects)
@@ -149,7 +148,7 @@ def main() -> None:
         for shape, dtype in subjects:
             result = compare(shape, dtype, plan, int(arguments.threads), engines, progress)
             result["isa"] = isa.name
-            progress.say(f"wrote {write_result(f'compare-{shape}-{dtype}', result, folder)}")
+            progress.say(f"wrote {write_result(f'compare-{shape}-{dtype}', result, isa.results)}")
 
 
 if __name__ == "__main__":

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import dataclass
+from pathlib import Path
+
+from .results import RESULTS
 
 __all__ = ["ISAS", "NATIVE", "Isa", "add_isa_argument"]
 
@@ -23,6 +26,11 @@ class Isa:
     target: str = ""
     onednn: str = ""
     llama: tuple[str, ...] = ()
+
+    @property
+    def results(self) -> Path:
+        """The folder of results of engines that are held to it."""
+        return RESULTS / self.name if self.target else RESULTS
 
     @property
     def environment(self) -> dict[str, str]:

@@ -23,13 +23,13 @@ from typing import Any
 from .compare import open_workers
 from .engine_list import MeasuredEngine, choose
 from .engines.interface import Arrival, Settings, random_tokens
-from .isa import ISAS, NATIVE, add_isa_argument
+from .isa import ISAS, add_isa_argument
 from .latency import latencies, mixed_load, shared_prompt
 from .machine import describe_run
 from .make_checkpoint import make_checkpoint
 from .options import parse
 from .progress import Bar, bar
-from .results import RESULTS, write_result
+from .results import write_result
 from .shapes import SHAPES
 
 Figures = dict[str, float]
@@ -97,7 +97,6 @@ def main() -> None:
     a = parser.parse_args()
     options = parse(a.option)
     isa = ISAS[a.isa]
-    folder = RESULTS if isa == NATIVE else RESULTS / isa.name
     engines = [engine for engine in choose(a.engines, isa) if engine.takes(a.dtype)]
     loads = {
         "shared": partial(
@@ -130,7 +129,7 @@ def main() -> None:
             subject |= {"isa": isa.name, "n_batch": a.n_batch, "options": options}
             result = {"run": run, **subject, **figures}
             name_of_file = f"serving-{name}-{a.shape}-{a.dtype}"
-            progress.say(f"wrote {write_result(name_of_file, result, folder)}")
+            progress.say(f"wrote {write_result(name_of_file, result, isa.results)}")
 
 
 if __name__ == "__main__":

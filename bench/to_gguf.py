@@ -46,6 +46,8 @@ NAMES = {
     "mlp.experts.up_proj": "ffn_up_exps",
     "mlp.experts.down_proj": "ffn_down_exps",
 }
+ENDS = {"embed_tokens": "token_embd", "norm": "output_norm", "lm_head": "output"}
+"""Names of what is in no layer."""
 GEMMA_NAMES = {
     "post_attention_layernorm": "post_attention_norm",
     "pre_feedforward_layernorm": "ffn_norm",
@@ -69,10 +71,8 @@ ARCHITECTURES = {"gemma3_text": "gemma3", "qwen3_moe": "qwen3moe", "qwen3_5_text
 def gguf_name(name: str, model_type: str) -> str:
     """Return llama.cpp's name of a tensor of a checkpoint of that `model_type`."""
     stem, _, kind = name.removeprefix("model.").rpartition(".")
-    if stem == "embed_tokens":
-        return f"token_embd.{kind}"
-    if stem in ("norm", "lm_head"):
-        return f"output{'_norm' if stem == 'norm' else ''}.{kind}"
+    if stem in ENDS:
+        return f"{ENDS[stem]}.{kind}"
     _, layer, part = stem.split(".", 2)
     if part == "linear_attn":
         return f"blk.{layer}." + {"A_log": "ssm_a", "dt_bias": "ssm_dt.bias"}[kind]
