@@ -24,6 +24,9 @@ namespace {
 constexpr int kQueryRows = kRegisters == 32 ? 8 : 6;
 constexpr int kKeyVectors = 2;
 constexpr int value_twos(int queries) { return kRegisters == 32 && queries <= 6 ? 2 : 1; }
+// Keys whose values all columns are added up of before those of the next: where a row of values
+// takes many passes, few enough for the first cache.
+constexpr int kKeysOfValues = kRegisters == 32 ? kSegment : 64;
 
 PB_INLINE const std::byte* keys_of(const AttentionArgs& args, int kv_block) {
   return args.head + static_cast<size_t>(args.block_table[kv_block]) * args.layout.key_block_bytes;
@@ -42,6 +45,18 @@ PB_INLINE void prefetch_piece(const void* piece, int i, ptrdiff_t ahead) {
   }
 }
 
+// sum[i][v] += q[i][d] column[v]. A query's number is read once for all columns.
+template <int kQueries, int kVectors>
+PB_INLINE void score_column(const Vec (&column)[kVectors], const float* const* q, int d,
+                            Vec (&sum)[kQueries][kVectors]) {
+#pragma GCC unroll 8
+  for (int i = 0; i < kQueries; ++i) {
+    const Vec b = set1(q[i][d]);
+#pragma GCC unroll 2
+    for (int v = 0; v < kVectors; ++v) sum[i][v] = mul_add(column[v], b, sum[i][v]);
+  }
+}
+
 // sum[i][v] += q[i] k over head_dim, for kVectors vectors of keys. What lies `ahead` of the keys is
 // prefetched.
 template <typename Kv, int kQueries, int kVectors>
@@ -49,13 +64,13 @@ PB_INLINE void score(const typename Kv::Number* keys, const KvLayout& kv, const 
                      ptrdiff_t ahead, Vec (&sum)[kQueries][kVectors]) {
   constexpr int kBytes = kWidth * sizeof(typename Kv::Number);
   for (int d = 0; d < kv.head_dim; ++d, keys += kv.key_stride) {
+    Vec column[kVectors];
 #pragma GCC unroll 2
     for (int v = 0; v < kVectors; ++v) {
       prefetch_piece<kBytes>(keys + v * kWidth, v, ahead);
-      const Vec k = Kv::read(keys + v * kWidth);
-#pragma GCC unroll 8
-      for (int i = 0; i < kQueries; ++i) sum[i][v] = mul_add(k, set1(q[i][d]), sum[i][v]);
+      column[v] = Kv::read(keys + v * kWidth);
     }
+    score_column(column, q, d, sum);
   }
 }
 
@@ -64,20 +79,20 @@ template <int kQueries, int kVectors>
 PB_INLINE void score_pairs(const uint16_t* keys, const KvLayout& kv, const float* const* q,
                            ptrdiff_t ahead, Vec (&sum)[kQueries][kVectors]) {
   constexpr int kBytes = 2 * kWidth * sizeof(uint16_t);
+  Vec column[kVectors];
+#pragma GCC unroll 2
   for (int d = 0; d < kv.head_dim; d += 2, keys += 2 * kv.key_stride) {
-    const bool whole = d + 1 < kv.head_dim;  // an odd head_dim ends in half a pair
 #pragma GCC unroll 2
     for (int v = 0; v < kVectors; ++v) {
       prefetch_piece<kBytes>(keys + v * 2 * kWidth, v, ahead);
-      const Pairs pairs = load_pairs(keys + v * 2 * kWidth);
-      const Vec first = even(pairs);
-      const Vec second = odd(pairs);
-#pragma GCC unroll 8
-      for (int i = 0; i < kQueries; ++i) sum[i][v] = mul_add(first, set1(q[i][d]), sum[i][v]);
-      if (!whole) continue;
-#pragma GCC unroll 8
-      for (int i = 0; i < kQueries; ++i) sum[i][v] = mul_add(second, set1(q[i][d + 1]), sum[i][v]);
+      column[v] = even(load_pairs(keys + v * 2 * kWidth));
     }
+    score_column(column, q, d, sum);
+    if (d + 1 == kv.head_dim) break;  // an odd head_dim ends in half a pair
+    forget(keys);  // the pairs are read again: both halves are more than the registers hold
+#pragma GCC unroll 2
+    for (int v = 0; v < kVectors; ++v) column[v] = odd(load_pairs(keys + v * 2 * kWidth));
+    score_column(column, q, d + 1, sum);
   }
 }
 
@@ -85,7 +100,12 @@ PB_INLINE void score_pairs(const uint16_t* keys, const KvLayout& kv, const float
 template <typename Kv, int kQueries, int kVectors>
 PB_INLINE void score_slots(const KvLayout& kv, const typename Kv::Number* keys, int slot,
                            const float* const* q, ptrdiff_t ahead, float* scores) {
-  Vec sum[kQueries][kVectors] = {};
+  Vec sum[kQueries][kVectors];
+#pragma GCC unroll 8
+  for (int i = 0; i < kQueries; ++i) {
+#pragma GCC unroll 2
+    for (int v = 0; v < kVectors; ++v) sum[i][v] = zero();
+  }
   if constexpr (Kv::kPaired) {
     score_pairs(keys + 2 * slot, kv, q, ahead, sum);
   } else {
@@ -167,6 +187,7 @@ inline void add_values(const AttentionArgs& args, const Keys& keys, const float*
     const ptrdiff_t ahead = next == nullptr ? 0 : next - block_values;
     const Number* values =
         reinterpret_cast<const Number*>(block_values) + static_cast<size_t>(slot) * kv.value_stride;
+#pragma GCC unroll 4
     for (; key < last; ++key, values += kv.value_stride) {
       Vec value[kTwos * 2];
 #pragma GCC unroll 2
@@ -200,11 +221,15 @@ inline void add_all_values(const AttentionArgs& args, const Keys& keys, const fl
   if (keys.begin >= keys.end) return;
   constexpr int kTwos = value_twos(kQueries);
   const int n_twos = args.layout.value_stride / (2 * kWidth);
-  int two = 0;
-  for (; two + kTwos <= n_twos; two += kTwos) {
-    add_values<Kv, kQueries, kTwos>(args, keys, weights, accumulator, two);
+  for (Keys part = keys; part.begin < keys.end; part.begin = part.end) {
+    part.end = part.begin / kKeysOfValues * kKeysOfValues + kKeysOfValues;
+    if (part.end > keys.end) part.end = keys.end;
+    int two = 0;
+    for (; two + kTwos <= n_twos; two += kTwos) {
+      add_values<Kv, kQueries, kTwos>(args, part, weights, accumulator, two);
+    }
+    for (; two < n_twos; ++two) add_values<Kv, kQueries, 1>(args, part, weights, accumulator, two);
   }
-  for (; two < n_twos; ++two) add_values<Kv, kQueries, 1>(args, keys, weights, accumulator, two);
 }
 
 // The keys of a segment that query i sees, by position in the segment.
@@ -237,7 +262,8 @@ inline void softmax_row(float* scores, int begin, int end, float scale,
   const Vec factor = set1(scale);
   Vec highest = minus_infinity;
   for (int i = first; i < end; i += kWidth) {
-    const Vec s = keep_lanes(mul(load(scores + i), factor), begin - i, end - i, minus_infinity);
+    Vec s = mul(load(scores + i), factor);
+    if (i < begin || i + kWidth > end) s = keep_lanes(s, begin - i, end - i, minus_infinity);
     store(scores + i, s);
     highest = max(highest, s);
   }

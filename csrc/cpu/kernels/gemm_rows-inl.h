@@ -46,13 +46,6 @@ PB_INLINE void prefetch_in_step(const uint8_t* w, int step) {
   }
 }
 
-// Makes the compiler forget what it has read through a pointer, so that it reads it again instead
-// of keeping it where registers are short.
-template <typename T>
-PB_INLINE void forget(const T*& p) {
-  asm("" : "+r"(p));
-}
-
 // Where the sums of a block of rows come from and go to.
 struct BlockSums {
   float* parked;  // (rows, columns): sums so far

@@ -8,6 +8,13 @@
 namespace pb::cpu::PB_CPU_TARGET {
 namespace {
 
+// Makes the compiler forget what it has read through a pointer, so that it reads it again instead
+// of keeping it where registers are short.
+template <typename T>
+PB_INLINE void forget(const T*& p) {
+  asm("" : "+r"(p));
+}
+
 // Elements [i, i + kWidth) of a row of n; those past the end are zero.
 PB_INLINE Vec load_tail(const float* row, int i, int n) {
   return n - i >= kWidth ? load(row + i) : load_n(row + i, n - i);
