@@ -24,8 +24,8 @@ namespace {
 constexpr int kQueryRows = kRegisters == 32 ? 8 : 6;
 constexpr int kKeyVectors = 2;
 constexpr int value_twos(int queries) { return kRegisters == 32 && queries <= 6 ? 2 : 1; }
-// Keys whose values all columns are added up of before those of the next: where a row of values
-// takes many passes, few enough for the first cache.
+// Keys whose values are added up, for all columns, before those of the next: few enough for the
+// first cache, where a row of values takes many passes.
 constexpr int kKeysOfValues = kRegisters == 32 ? kSegment : 64;
 
 PB_INLINE const std::byte* keys_of(const AttentionArgs& args, int kv_block) {
