@@ -147,11 +147,13 @@ struct Keys {
   int end;
   int first_kv_block;  // of the segment
   int end_kv_block;    // of the sequence
+  bool fresh = true;   // no queries of the call read them before
 };
 
 // Returns what is read after the values of a KV block: the keys of the same block of the next
-// segment, or of the next item. Null if there are none.
+// segment, or of the next item. Null if there are none, or other queries have asked for them.
 PB_INLINE const std::byte* keys_after(const AttentionArgs& args, const Keys& keys, int kv_block) {
+  if (!keys.fresh) return nullptr;
   const int next = kv_block + kSegment / args.layout.block_size;
   if (next < keys.end_kv_block) return keys_of(args, next);
   const int i = kv_block - keys.first_kv_block;
@@ -270,7 +272,7 @@ inline void softmax_row(float* scores, int begin, int end, float scale,
   const float top = reduce_max(highest);
   Vec sum = zero();
   for (int i = first; i < end; i += kWidth) {
-    const Vec p = exp(sub(load(scores + i), set1(top)));  // 0 of minus infinity, exactly
+    const Vec p = exp_of_negative(sub(load(scores + i), set1(top)));  // of minus infinity exactly 0
     sum = add(sum, p);
     store(scores + i, Kv::kScaled ? mul(p, load(value_scales + i)) : p);
   }
@@ -296,6 +298,7 @@ inline void attend_queries(const AttentionArgs& args, const QueryBlock& block, i
   }
   if (lowest >= highest) return;
 
+  const bool fresh = from == args.first_query;
   float* scores = scratch;
   float* value_scales = scratch + kQueriesPerBlock * kSegment;
   const int first_kv_block = segment * (kSegment / kv.block_size);
@@ -305,7 +308,7 @@ inline void attend_queries(const AttentionArgs& args, const QueryBlock& block, i
     const int first = kv_block * kv.block_size;
     const int n_slots = highest - first < kv.block_size ? highest - first : kv.block_size;
     score_kv_block<Kv, kQueries>(kv, reinterpret_cast<const Number*>(keys), n_slots, block.q + from,
-                                 values - keys, scores + first);
+                                 fresh ? values - keys : 0, scores + first);
     if constexpr (Kv::kScaled) {
       const auto* scales = reinterpret_cast<const float*>(values + kv.value_scales);
       for (int slot = 0; slot < kv.block_size; ++slot) value_scales[first + slot] = scales[slot];
@@ -314,8 +317,8 @@ inline void attend_queries(const AttentionArgs& args, const QueryBlock& block, i
   float* accumulator = out.accumulator + static_cast<size_t>(from) * kv.value_stride;
   for (int i = 0; i < kQueries * kv.value_stride; i += kWidth) store(accumulator + i, zero());
   const auto add_alone = [&](int i, int begin, int end) {
-    add_all_values<Kv, 1>(args, {begin, end, first_kv_block, end_kv_block}, scores + i * kSegment,
-                          accumulator + i * kv.value_stride);
+    add_all_values<Kv, 1>(args, {begin, end, first_kv_block, end_kv_block, false},
+                          scores + i * kSegment, accumulator + i * kv.value_stride);
   };
   for (int i = 0; i < kQueries; ++i) {
     const int begin = first_key(block, from + i, segment);
@@ -326,8 +329,8 @@ inline void attend_queries(const AttentionArgs& args, const QueryBlock& block, i
     softmax_row<Kv>(row, begin, end, scale, value_scales, out.max + from + i, out.sum + from + i);
     add_alone(i, begin, common_begin < end ? common_begin : end);
   }
-  add_all_values<Kv, kQueries>(args, {common_begin, common_end, first_kv_block, end_kv_block},
-                               scores, accumulator);
+  add_all_values<Kv, kQueries>(
+      args, {common_begin, common_end, first_kv_block, end_kv_block, fresh}, scores, accumulator);
   const int done = common_begin < common_end ? common_end : common_begin;
   for (int i = 0; i < kQueries; ++i) {
     const int begin = first_key(block, from + i, segment);

@@ -109,7 +109,8 @@ struct BlockArgs {
   const typename Product::Number* w;   // first k of the block
   const typename Product::Operand* x;  // first row, first k
   int64_t x_stride;
-  int n_k;  // a multiple of kStep
+  int n_k;     // a multiple of kStep
+  bool fresh;  // the first rows that pass over these weights: they come from memory
   BlockSums sums;
 };
 
@@ -126,7 +127,7 @@ inline __attribute__((noinline)) void gemm_block(const BlockArgs<Product>& a) {
   const typename Product::Number* w = a.w;
   const typename Product::Operand* x = a.x;
   for (int k = 0; k < a.n_k; k += Product::kStep) {
-    prefetch(w, kTileColumns * Product::kStep * static_cast<int>(sizeof(*w)));
+    if (a.fresh) prefetch(w, kTileColumns * Product::kStep * static_cast<int>(sizeof(*w)));
     Product::step(w, x, a.x_stride, sum);
     w += kTileColumns * Product::kStep;
     x += Product::kStep;
@@ -164,7 +165,11 @@ inline void gemm_tile(const GemmArgs& args, int tile, int row_begin, int row_end
       args, tile, row_begin, row_end, n_k, k_block, static_cast<float*>(scratch),
       [&](int row, int rows, int k, int k_end, const BlockSums& sums) {
         const BlockArgs<Product> block{w + static_cast<size_t>(k) * kTileColumns,
-                                       x + row * args.x_stride + k, args.x_stride, k_end - k, sums};
+                                       x + row * args.x_stride + k,
+                                       args.x_stride,
+                                       k_end - k,
+                                       row == row_begin,
+                                       sums};
         gemm_rows<Product, kMaxRows>(block, rows);
       });
 }

@@ -43,6 +43,7 @@ struct Fp8BlockArgs {
   const Fp8Row* x;   // first row, first k
   int64_t x_stride;
   int n_blocks;
+  bool fresh;  // the first rows that pass over these weights: they come from memory
   BlockSums sums;
 };
 
@@ -81,10 +82,10 @@ inline __attribute__((noinline)) void fp8_block(const Fp8BlockArgs& a) {
       for (int v = 0; v < kTileVectors; ++v) sum[r][v] = zero();
     }
     const auto* scales = reinterpret_cast<const float*>(w);
-    prefetch(w, kFp8Scales);
+    if (a.fresh) prefetch(w, kFp8Scales);
     w += kFp8Scales;
     for (int k = 0; k < kFp8BlockSize; k += 2) {
-      prefetch(w, kTileColumns * 2);
+      if (a.fresh) prefetch(w, kTileColumns * 2);
       fp8_step(w, x, a.x_stride, sum);
       w += kTileColumns * 2;
       x += 2;
@@ -126,7 +127,10 @@ inline void fp8_tile(const GemmArgs& args, int tile, int row_begin, int row_end,
       [&](int row, int rows, int b, int b_end, const BlockSums& sums) {
         const Fp8BlockArgs block{w + static_cast<size_t>(b) * kFp8Bytes,
                                  x + row * args.x_stride + static_cast<int64_t>(b) * kFp8BlockSize,
-                                 args.x_stride, b_end - b, sums};
+                                 args.x_stride,
+                                 b_end - b,
+                                 row == row_begin,
+                                 sums};
         fp8_rows<kMaxRows>(block, rows);
       });
 }

@@ -8,12 +8,13 @@
 namespace pb::cpu::PB_CPU_TARGET {
 namespace {
 
-// e^x within 1 unit in the last place; 0 below -104, infinity above 89, NaN of NaN.
-PB_INLINE Vec exp(Vec x) {
-  x = max(set1(-104.0f), min(set1(89.0f), x));  // in this order both keep a NaN
-  // x = n ln 2 + r, |r| <= ln 2 / 2. Adding 1.5 * 2^23 leaves a number rounded to a whole one.
-  const Vec shift = set1(12582912.0f);
-  const Vec n = sub(mul_add(x, set1(1.44269504f), shift), shift);
+// Added to a number, leaves it rounded to a whole one in the lowest bits: 1.5 * 2^23.
+constexpr float kRounding = 12582912.0f;
+
+// e^x = e^r 2^n for x = n ln 2 + r, |r| <= ln 2 / 2. Returns e^r, and n + kRounding.
+PB_INLINE Vec reduced_exp(Vec x, Vec& shifted) {
+  shifted = mul_add(x, set1(1.44269504f), set1(kRounding));
+  const Vec n = sub(shifted, set1(kRounding));
   Vec r = neg_mul_add(n, set1(0.693359375f), x);  // ln 2 in two parts, the first exact times n
   r = neg_mul_add(n, set1(-2.12194440e-4f), r);
   Vec q = set1(1.381459878e-3f);  // e^r = 1 + r + r^2 q(r), error 3.1e-9
@@ -21,8 +22,27 @@ PB_INLINE Vec exp(Vec x) {
   q = mul_add(q, r, set1(4.166838899e-2f));
   q = mul_add(q, r, set1(1.666652113e-1f));
   q = mul_add(q, r, set1(4.999999404e-1f));
-  const Vec p = add(mul_add(mul(r, r), q, r), set1(1.0f));
-  return scale_by_power_of_2(p, n);
+  return add(mul_add(mul(r, r), q, r), set1(1.0f));
+}
+
+// e^x within 1 unit in the last place; 0 below -104, infinity above 89, NaN of NaN.
+PB_INLINE Vec exp(Vec x) {
+  x = max(set1(-104.0f), min(set1(89.0f), x));  // in this order both keep a NaN
+  Vec shifted;
+  const Vec p = reduced_exp(x, shifted);
+  return scale_by_power_of_2(p, sub(shifted, set1(kRounding)));
+}
+
+// exp of x <= 0, the same bits: where no result is subnormal, in fewer steps.
+PB_INLINE Vec exp_of_negative(Vec x) {
+#ifndef __AVX512F__  // which scales by a power of 2 in one instruction
+  if (all_at_least(x, -87.0f)) {
+    Vec shifted;
+    const Vec p = reduced_exp(x, shifted);
+    return add_to_exponent(p, shifted);
+  }
+#endif
+  return exp(x);
 }
 
 // |x| < 0.625: tanh(x) = x + x^3 P(x^2), error 4.4e-9. Beyond: 1 - 2 / (e^2|x| + 1), with the sign

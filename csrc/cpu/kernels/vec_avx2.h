@@ -76,6 +76,14 @@ PB_INLINE Vec scale_by_power_of_2(Vec p, Vec n) {
   return _mm256_mul_ps(_mm256_mul_ps(p, _mm256_castsi256_ps(first)), _mm256_castsi256_ps(second));
 }
 
+PB_INLINE Vec add_to_exponent(Vec p, Vec lowest) {
+  const __m256i n = _mm256_slli_epi32(_mm256_castps_si256(lowest), 23);
+  return _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(p), n));
+}
+PB_INLINE bool all_at_least(Vec a, float b) {
+  return _mm256_movemask_ps(_mm256_cmp_ps(a, _mm256_set1_ps(b), _CMP_NGE_UQ)) == 0;
+}
+
 PB_INLINE void store_f16(uint16_t* p, Vec v) {
   _mm_storeu_si128(reinterpret_cast<__m128i*>(p),
                    _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
@@ -90,11 +98,13 @@ PB_INLINE Pairs load_pairs(const uint16_t* p) {
   return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
 }
 PB_INLINE Vec even(Pairs p) { return _mm256_castsi256_ps(_mm256_slli_epi32(p, 16)); }
+// The mask from memory: registers are short, and shifts compete with vfmadd for its units.
+alignas(32) constexpr uint32_t kOddOfPairs[kWidth] = {
+    0xffff0000, 0xffff0000, 0xffff0000, 0xffff0000, 0xffff0000, 0xffff0000, 0xffff0000, 0xffff0000};
 PB_INLINE Vec odd(Pairs p) {
-  p = _mm256_srli_epi32(p, 16);
-  // Otherwise the compiler makes this a mask, in a register that sums of products need.
-  asm("" : "+x"(p));
-  return even(p);
+  Vec v;
+  asm("vandps %2, %1, %0" : "=x"(v) : "x"(p), "m"(kOddOfPairs));
+  return v;
 }
 PB_INLINE Vec load_bf16(const uint16_t* p) {
   const __m128i narrow = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));

@@ -85,6 +85,14 @@ PB_INLINE Vec scale_by_power_of_2(Vec p, Vec n) {
   return mul(mul(p, vreinterpretq_f32_s32(first)), vreinterpretq_f32_s32(second));
 }
 
+PB_INLINE Vec add_to_exponent(Vec p, Vec lowest) {
+  const uint32x4_t n = vshlq_n_u32(vreinterpretq_u32_f32(lowest), 23);
+  return vreinterpretq_f32_u32(vaddq_u32(vreinterpretq_u32_f32(p), n));
+}
+PB_INLINE bool all_at_least(Vec a, float b) {
+  return vminvq_u32(vcgeq_f32(a, vdupq_n_f32(b))) != 0;
+}
+
 PB_INLINE void store_f16(uint16_t* p, Vec v) { vst1_u16(p, vreinterpret_u16_f16(vcvt_f16_f32(v))); }
 PB_INLINE Vec load_f16(const uint16_t* p) {
   return vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(p)));

@@ -75,6 +75,14 @@ PB_INLINE Vec scale_by_power_of_2(Vec p, Vec n) {
   return p * (Vec)((half + 127) << 23) * (Vec)((whole - half + 127) << 23);
 }
 
+// The same for n that lies in the lowest bits of a number, where neither p nor the product is
+// subnormal.
+PB_INLINE Vec add_to_exponent(Vec p, Vec lowest) { return (Vec)((UBits)p + ((UBits)lowest << 23)); }
+// False where a lane is NaN.
+PB_INLINE bool all_at_least(Vec a, float b) {
+  return a[0] >= b && a[1] >= b && a[2] >= b && a[3] >= b;
+}
+
 // Rounded to f16, to nearest even; infinite from 65520 on. NaN stays NaN.
 PB_INLINE void store_f16(uint16_t* p, Vec v) {
   const UBits u = (UBits)v;

@@ -1,6 +1,7 @@
 // Attention: against softmax in double, and bit for bit against itself in other chunks, batches and
 // threads.
 #include "attention_fixture.h"
+#include "cpu/kv_layout.h"
 
 namespace {
 
@@ -242,6 +243,47 @@ TEST(what_is_kept_is_the_nearest_number_of_the_type) {
           const std::vector<double> expected = kept(qkv.data() + 2 * kDim, kDim, dtype);
           for (int d = 0; d < kDim; ++d) EXPECT_EQ(out[0][d], static_cast<float>(expected[d]));
         }
+      }
+    }
+  }
+}
+
+// Scores that are far below the highest one take another way to their exponential than near ones.
+TEST(a_probability_is_the_exponential_of_its_score_whatever_its_neighbours) {
+  constexpr int kKeys = 16;
+  KvStorage kv;
+  kv.dtype = DType::kF32;
+  kv.n_blocks = kv.n_kv_heads = 1;
+  kv.block_size = kv.head_dim = kKeys;
+  cpu::AttentionArgs args;
+  args.layout = cpu::kv_layout(kv);
+  const int32_t first_block = 0;
+  args.block_table = &first_block;
+  args.end_query = 1;
+  std::vector<float> q(kKeys), scratch(cpu::kAttentionScratch);
+  q[0] = 1.0f;
+  cpu::QueryBlock queries{.n = 1, .q = {q.data()}, .end = {kKeys}};
+  const float kFar[] = {-1.0f, -86.99f, -87.0f, -87.4f, -88.0f, -95.0f, -103.9f, -105.0f, -1e30f};
+  for (const cpu::Kernels* target : runnable_targets()) {
+    for (const float far : kFar) {
+      for (int at = 1; at < kKeys; at += 4) {
+        std::vector<float> scores(kKeys), expected(kKeys);
+        for (int key = 0; key < kKeys; ++key) scores[key] = -6.1f * static_cast<float>(key % 14);
+        scores[at] = far;
+        target->exp(scores.data(), expected.data(), kKeys);
+        // The first number of a key is its score; a value is one in the column of its key.
+        std::vector<float> head(args.layout.head_bytes / sizeof(float));
+        for (int key = 0; key < kKeys; ++key) {
+          head[key] = scores[key];
+          head[args.layout.values / sizeof(float) + key * args.layout.value_stride + key] = 1.0f;
+        }
+        args.head = reinterpret_cast<const std::byte*>(head.data());
+        float max = 0.0f, sum = 0.0f;
+        std::vector<float> found(args.layout.value_stride);
+        target->attend_segment(args, queries, 0, scratch.data(), {&max, &sum, found.data()});
+        found.resize(kKeys);
+        EXPECT_EQ(max, 0.0f);
+        EXPECT(same_bits(found, expected));
       }
     }
   }
