@@ -147,11 +147,12 @@ struct Keys {
   int end;
   int first_kv_block;  // of the segment
   int end_kv_block;    // of the sequence
-  bool fresh = true;   // no queries of the call read them before
+  bool fresh = true;   // whether what is read after them is asked for meanwhile
 };
 
 // Returns what is read after the values of a KV block: the keys of the same block of the next
-// segment, or of the next item. Null if there are none, or other queries have asked for them.
+// segment, or of the next item. Null if there are none, or they are not to be asked for: the first
+// queries of a call do that for all, and keys that one query alone sees are few.
 PB_INLINE const std::byte* keys_after(const AttentionArgs& args, const Keys& keys, int kv_block) {
   if (!keys.fresh) return nullptr;
   const int next = kv_block + kSegment / args.layout.block_size;
