@@ -28,6 +28,7 @@ from .tokenizer_files import MAX_TOKENIZER_BYTES, private_backend
 __all__ = ["read_tokenizer"]
 
 _MAX_TEMPLATE = 2**20  # characters
+_TOOL_TEMPLATE = "tokenizer.chat_template.tool_use"
 _MAX_ADDED_TEXT = 2**22  # characters of all added tokens; every text is searched for them
 _ID_KEYS = {
     "bos_token": "tokenizer.ggml.bos_token_id",
@@ -73,16 +74,11 @@ def read_tokenizer(
     Raises ModelFormatError for an unknown tokenizer type or a damaged vocabulary.
     """
     model = fields.text("tokenizer.ggml.model", "none")
-    template = fields.text("tokenizer.chat_template", None)
-    if template is not None and len(template) > _MAX_TEMPLATE:
-        raise ModelFormatError(
-            f"{fields.source}: tokenizer.chat_template has {len(template)} characters; "
-            f"expected at most {_MAX_TEMPLATE}"
-        )
+    templates = _template(fields, "tokenizer.chat_template"), _template(fields, _TOOL_TEMPLATE)
     ids = {name: _token_id(fields, key, vocab_size) for name, key in _ID_KEYS.items()}
     ends = {ids["eos_token"], *(_token_id(fields, key, vocab_size) for key in _OTHER_END_KEYS)}
     if model in ("none", "no_vocab"):
-        return _parts(None, template, ids, ends, [])
+        return _parts(None, templates, ids, ends, [])
     vocabulary = read_vocabulary(fields, vocab_size)
     added = set(vocabulary.of_kind(TokenType.CONTROL, TokenType.USER_DEFINED))
     ends |= {vocabulary.ids[text] for text in _END_TOKEN_TEXTS if text in added}
@@ -91,7 +87,7 @@ def read_tokenizer(
     try:
         stand_in = _stand_in(fields, model, vocabulary, directory)
         if stand_in is not None:
-            return _parts(stand_in, template, ids, ends, vocabulary.tokens)
+            return _parts(stand_in, templates, ids, ends, vocabulary.tokens)
         built = _build(fields, model, vocabulary, ids)
         if model == "bert":
             vocabulary = spelt_as_word_pieces(vocabulary)
@@ -103,7 +99,17 @@ def read_tokenizer(
         raise ModelFormatError(
             f"{fields.source}: tokenizer.ggml: not a valid tokenizer: {error}"
         ) from error
-    return _parts(built.backend, template, ids, ends, vocabulary.tokens)
+    return _parts(built.backend, templates, ids, ends, vocabulary.tokens)
+
+
+def _template(fields: Fields, name: str) -> str | None:
+    template: str | None = fields.text(name, None)
+    if template is not None and len(template) > _MAX_TEMPLATE:
+        raise ModelFormatError(
+            f"{fields.source}: {name} has {len(template)} characters; "
+            f"expected at most {_MAX_TEMPLATE}"
+        )
+    return template
 
 
 def _build(fields: Fields, model: str, vocabulary: Vocabulary, ids: dict[str, int | None]) -> Built:
@@ -147,14 +153,15 @@ def _stand_in(
 
 def _parts(
     backend: TokenizerBackend | None,
-    template: str | None,
+    templates: tuple[str | None, str | None],
     ids: dict[str, int | None],
     ends: set[int | None],
     tokens: list[str],
 ) -> TokenizerParts:
     return TokenizerParts(
         backend=backend,
-        chat_template=template,
+        chat_template=templates[0],
+        tool_template=templates[1],
         special_tokens={
             name: tokens[i] for name, i in ids.items() if i is not None and i < len(tokens)
         },

@@ -23,6 +23,7 @@ class TokenizerParts:
     backend: without padding and truncation, not shared with other code. None: the
         checkpoint has no tokenizer, and only prompts of token ids can be served.
     chat_template: Jinja source; None: the checkpoint has none.
+    tool_template: that of chats with tools; None: `chat_template` is for these too.
     response_template: of the tokenizer, how responses are to be read; None: it says nothing.
     special_tokens: texts of the special tokens, by name: "bos_token", "eos_token", ...
     bos_token_id: None where the model has none.
@@ -35,6 +36,7 @@ class TokenizerParts:
     bos_token_id: int | None
     eos_token_ids: frozenset[int]
     response_template: Mapping[str, Any] | None = None
+    tool_template: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

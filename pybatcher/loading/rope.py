@@ -76,8 +76,7 @@ def read_rope(
     aliases: other names of scalings.
     Raises ModelFormatError for an unsupported scaling or a value out of range.
     """
-    name = "rope_scaling" if "rope_scaling" in fields else "rope_parameters"
-    scaling = fields.child(name)
+    scaling = _scaling(fields)
     source = scaling if "rope_theta" in scaling else fields
     theta = source.number("rope_theta", 1e-3, 1e12, default_theta)
     if rotary_dim is None:
@@ -124,6 +123,12 @@ def read_rope(
     )
 
 
+def _scaling(fields: Fields) -> Fields:
+    """Return the object that describes the scaling; an empty `rope_scaling` is none."""
+    has_older = fields.get("rope_scaling") not in (None, {})
+    return fields.child("rope_scaling" if has_older else "rope_parameters")
+
+
 def read_proportional_rope(scaling: Fields, head_dim: int) -> Rope:
     """Return the frequencies of `rope_type` "proportional": those of a whole head, the first ones.
 
@@ -138,8 +143,7 @@ def read_proportional_rope(scaling: Fields, head_dim: int) -> Rope:
 
 def read_rotary_dim(fields: Fields, head_dim: int) -> int:
     """Return how many dimensions of a head turn, by `partial_rotary_factor`: an even number."""
-    name = "rope_scaling" if "rope_scaling" in fields else "rope_parameters"
-    owner = fields.child(name)
+    owner = _scaling(fields)
     if "partial_rotary_factor" not in owner:
         owner = fields
     rotary_dim = int(head_dim * owner.number("partial_rotary_factor", 0.0, 1.0, 1.0))

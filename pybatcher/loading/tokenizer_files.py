@@ -41,12 +41,8 @@ def read_tokenizer(directory: Path, config: Fields) -> TokenizerParts:
     if backend is not None:
         _mark_special(backend, settings)
     generation = _read_optional(directory / "generation_config.json")
-    template_file = directory / "chat_template.jinja"
-    if template_file.is_file():
-        template: str | None = read_text(template_file, _MAX_TEMPLATE_BYTES)
-    else:
-        template = _chat_template(settings)
-    return build_parts(backend, template, settings, generation, config)
+    template, for_tools = _read_templates(directory, settings)
+    return build_parts(backend, template, settings, generation, config, tool_template=for_tools)
 
 
 def build_parts(
@@ -55,6 +51,8 @@ def build_parts(
     settings: Fields,
     generation: Fields,
     config: Fields,
+    *,
+    tool_template: str | None = None,
 ) -> TokenizerParts:
     """Combine a tokenizer's settings with the two configurations of a model.
 
@@ -78,6 +76,7 @@ def build_parts(
         bos_token_id=min(ids("bos"), default=None),
         eos_token_ids=ids("eos"),
         response_template=_response_template(settings),
+        tool_template=tool_template,
     )
 
 
@@ -143,11 +142,24 @@ def _response_template(settings: Fields) -> dict[str, Any] | None:
     return None
 
 
-def _chat_template(settings: Fields) -> str | None:
-    """Return the template; from a list of named templates the one named "default"."""
+def _read_templates(directory: Path, settings: Fields) -> tuple[str | None, str | None]:
+    """Return the chat template and the one for chats with tools, where that is another.
+
+    A file of templates counts before tokenizer_config.json, as in transformers.
+    """
+    found = []
+    for name in ("chat_template.jinja", "additional_chat_templates/tool_use.jinja"):
+        file = directory / name
+        found.append(read_text(file, _MAX_TEMPLATE_BYTES) if file.is_file() else None)
+    template, for_tools = found
+    return _named_templates(settings) if template is None else (template, for_tools)
+
+
+def _named_templates(settings: Fields) -> tuple[str | None, str | None]:
+    """Return the template alone, or of a list those named "default" and "tool_use"."""
     value: Any = settings.get("chat_template")
     if value is None or isinstance(value, str):
-        return value
+        return value, None
     wanted = "a template, or a list of objects with texts in name and template"
     if not isinstance(value, list):
         raise settings.error("chat_template", wanted)
@@ -158,4 +170,4 @@ def _chat_template(settings: Fields) -> str | None:
         if not isinstance(name, str) or not isinstance(template, str):
             raise settings.error("chat_template", wanted)
         named[name] = template
-    return named.get("default")
+    return named.get("default"), named.get("tool_use")

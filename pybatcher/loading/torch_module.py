@@ -97,7 +97,8 @@ def _parts(tokenizer: Any, generation: Fields, config: Fields) -> TokenizerParts
         backend = private_backend(backend.to_str(), "tokenizer")
     special_tokens = {name: getattr(tokenizer, name, None) for name in SPECIAL_TOKENS}
     settings = Fields(special_tokens, "tokenizer")
-    template = getattr(tokenizer, "chat_template", None)
-    if isinstance(template, dict):
-        template = template.get("default")
-    return build_parts(backend, template, settings, generation, config)
+    templates = getattr(tokenizer, "chat_template", None)
+    if not isinstance(templates, dict):
+        templates = {"default": templates}
+    template, for_tools = templates.get("default"), templates.get("tool_use")
+    return build_parts(backend, template, settings, generation, config, tool_template=for_tools)

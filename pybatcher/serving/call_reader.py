@@ -70,7 +70,7 @@ class CallReader:
             advice=runtime.way_out_of_length(),
         )
         self._chats = ChatReader(
-            runtime.tokenizer, runtime.response_format, runtime.chat_template.source
+            runtime.tokenizer, runtime.response_format, runtime.chat_template.text
         )
         self._forms = Forms(runtime.tokenizer, self._vocab_size, self._chats.markers.values())
         self._system_prompt: SystemPrompt | None = None

@@ -50,10 +50,10 @@ class ChatReader:
     """Reads the settings of chats, for one model.
 
     format: in which the model writes its responses.
-    template: the source of the chat template; None: there is none.
+    template: the source of the chat template; "" where there is none.
     """
 
-    def __init__(self, tokenizer: Tokenizer, format: ResponseFormat, template: str | None) -> None:
+    def __init__(self, tokenizer: Tokenizer, format: ResponseFormat, template: str) -> None:
         self._tokenizer = tokenizer
         self._format = format
         self.markers = tokenizer.added_token_ids(format.markers)
@@ -62,7 +62,7 @@ class ChatReader:
         """Tokens that end a turn, and that not every checkpoint names as such."""
         self._kept_ids = frozenset(self.markers.values())
         self._may_reason = format.harmony or any(
-            one.open in self.markers or one.open in (template or "") for one in format.think
+            one.open in self.markers or one.open in template for one in format.think
         )
 
     def read(self, settings: ChatSettings) -> Chat:

@@ -114,9 +114,13 @@ def _from_loaded(model: LoadedModel, config: EngineConfig, progress: Progress | 
     tokenizer = Tokenizer(
         parts.backend, bos_token_id=parts.bos_token_id, eos_token_ids=parts.eos_token_ids
     )
-    template = ChatTemplate(parts.chat_template, special_tokens=parts.special_tokens)
+    template = ChatTemplate(
+        parts.chat_template,
+        special_tokens=parts.special_tokens,
+        tool_source=parts.tool_template,
+    )
     engine = Engine.from_loaded(model, config, progress)
-    format = format_of(parts.chat_template, model.config.architecture, parts.response_template)
+    format = format_of(template.text, model.config.architecture, parts.response_template)
     return Runtime(
         engine,
         tokenizer,

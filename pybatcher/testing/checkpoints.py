@@ -186,6 +186,14 @@ _DEFAULTS: dict[str, dict[str, Any]] = {
         "attention_multiplier": 0.4,
         "logits_scaling": 2.5,
     },
+    "granitemoehybrid": {
+        **_ROTARY,
+        "shared_intermediate_size": 88,
+        "num_local_experts": 0,
+        "layer_types": ["attention"] * 3,
+        "position_embedding_type": "rope",
+        "mamba_n_heads": 1,  # which transformers checks although there are no such layers
+    },
     "olmo2": {**_ROTARY, "pad_token_id": None},
     "olmo3": {
         **_ROTARY,
@@ -214,6 +222,7 @@ _CLASSES = {
     "embedding_gemma": ("Gemma3TextConfig", "Gemma3TextModel"),
     "gemma4": ("Gemma4TextConfig", "Gemma4ForCausalLM"),
     "granite": ("GraniteConfig", "GraniteForCausalLM"),
+    "granitemoehybrid": ("GraniteMoeHybridConfig", "GraniteMoeHybridForCausalLM"),
     "olmo2": ("Olmo2Config", "Olmo2ForCausalLM"),
     "olmo3": ("Olmo3Config", "Olmo3ForCausalLM"),
     "smollm3": ("SmolLM3Config", "SmolLM3ForCausalLM"),
@@ -240,8 +249,8 @@ def make_module(
 ) -> Any:
     """Make a transformers module with random weights, in eval mode.
 
-    architecture: one of ARCHITECTURES or ENCODERS, or "internlm3" or "ministral", which differ from
-        llama and mistral in their configuration only.
+    architecture: one of ARCHITECTURES or ENCODERS, or "internlm3", "ministral" or
+        "granitemoehybrid", which differ from llama, mistral and granite in their files only.
     dtype: "float32", "bfloat16" or "float16".
     overrides: fields of the transformers configuration. Biases and norm weights are
     random too, so that outputs differ where one is not applied. Norms of Gemma 2 and 3 multiply

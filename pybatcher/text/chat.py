@@ -35,6 +35,7 @@ class ChatTemplate:
     source: the template; None: the checkpoint has none, `available` is False, and
         every `render` is an InvalidRequestError.
     special_tokens: variables of the template: "bos_token", "eos_token", ...
+    tool_source: the template of chats with tools; None: `source` is for these too.
 
     The template comes with the checkpoint and is not trusted: it runs in a `Sandbox`. A broken
     template affects chats only: the error is raised by `render`. Jinja is imported and the
@@ -42,16 +43,25 @@ class ChatTemplate:
     """
 
     def __init__(
-        self, source: str | None, *, special_tokens: Mapping[str, str] | None = None
+        self,
+        source: str | None,
+        *,
+        special_tokens: Mapping[str, str] | None = None,
+        tool_source: str | None = None,
     ) -> None:
         self.source = source
         self.available = source is not None
+        self.text = "\n".join(one for one in (source, tool_source) if one is not None)
+        """All sources: what texts are characteristic of the model is to be found here."""
         self.special_tokens = dict(special_tokens or {})
         self._compiling = threading.Lock()
         self._sandbox: Sandbox | None = None
         self._asks_for_null = source is not None and bool(_ASKS_FOR_NULL.search(source))
         self._compile_error: str | None = None
         self._argument_form: ArgumentForm | None = None  # found when there is a call
+        self._for_tools: ChatTemplate | None = None
+        if tool_source is not None:
+            self._for_tools = ChatTemplate(tool_source, special_tokens=special_tokens)
 
     def render(
         self,
@@ -78,6 +88,14 @@ class ChatTemplate:
         the template refuses, ModelFormatError for a template that is broken,
         asks for more than the sandbox gives, or does not come to an end.
         """
+        described = _read_tools(tools)
+        if described is not None and self._for_tools is not None:
+            return self._for_tools.render(
+                messages,
+                add_generation_prompt=add_generation_prompt,
+                tools=described,
+                variables=variables,
+            )
         if self.source is None:
             raise InvalidRequestError(
                 "the model has no chat template, so that it takes a prompt, not messages"
@@ -88,7 +106,7 @@ class ChatTemplate:
             **self._variables(variables),
             "messages": plain,
             "add_generation_prompt": add_generation_prompt,
-            "tools": _read_tools(tools),
+            "tools": described,
         }
         from jinja2.exceptions import UndefinedError
 

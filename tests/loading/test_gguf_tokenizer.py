@@ -151,14 +151,15 @@ def test_spaces_after_special_tokens_of_phi_3(name: str, taken: bool) -> None:
 
 
 def test_special_tokens_and_template() -> None:
-    parts = read({**spm_keys(padding_token_id=5), "chat_template": "{{ bos_token }}"})
+    templates = {"chat_template": "{{ bos_token }}", "chat_template.tool_use": "{{ tools }}"}
+    parts = read({**spm_keys(padding_token_id=5), **templates})
     assert parts.special_tokens == {
         "bos_token": "<s>",
         "eos_token": "</s>",
         "unk_token": "<unk>",
         "pad_token": "<0x02>",
     }
-    assert parts.chat_template == "{{ bos_token }}"
+    assert (parts.chat_template, parts.tool_template) == ("{{ bos_token }}", "{{ tools }}")
 
 
 @pytest.mark.parametrize("model", [None, "none", "no_vocab"])
@@ -275,5 +276,6 @@ def test_refused(name: str) -> None:
 
 
 def test_a_template_without_end() -> None:
-    with pytest.raises(ModelFormatError, match="chat_template has 1048577 characters"):
-        read({"ggml.model": "none", "chat_template": "x" * (2**20 + 1)})
+    for name in ("chat_template", "chat_template.tool_use"):
+        with pytest.raises(ModelFormatError, match=f"{name} has 1048577 characters"):
+            read({"ggml.model": "none", name: "x" * (2**20 + 1)})

@@ -133,6 +133,7 @@ def test_both_spellings_say_the_same() -> None:
     )
     assert new == old == older
     assert read(rope_theta=10000.0, rope_scaling=None) == read() == read(rope_parameters={})
+    assert read(rope_scaling={}, rope_parameters={**LLAMA3, "rope_theta": 500000.0}) == new
 
 
 @pytest.mark.parametrize(

@@ -98,19 +98,28 @@ def test_special_tokens_are_texts_or_objects(llama: Path, edit: Edit) -> None:
 
 
 def test_where_the_chat_template_may_be(llama: Path, edit: Edit) -> None:
+    def templates() -> tuple[str | None, str | None]:
+        parts = read(llama)
+        return parts.chat_template, parts.tool_template
+
     config, file = llama / "tokenizer_config.json", llama / "chat_template.jinja"
     named = [{"name": "tool_use", "template": "tools"}, {"name": "default", "template": "plain"}]
     edit(config, chat_template=named)
     file.write_text("from the file é", encoding="utf-8")
-    assert read(llama).chat_template == "from the file é"
+    assert templates() == ("from the file é", None)
+    for_tools = llama / "additional_chat_templates" / "tool_use.jinja"
+    for_tools.parent.mkdir()
+    for_tools.write_text("tools of a file")
+    assert templates() == ("from the file é", "tools of a file")
     file.unlink()
-    assert read(llama).chat_template == "plain"
+    for_tools.unlink()
+    assert templates() == ("plain", "tools")
     edit(config, chat_template=named[:1])
-    assert read(llama).chat_template is None
+    assert templates() == (None, "tools")
     edit(config, chat_template="a template")
-    assert read(llama).chat_template == "a template"
+    assert templates() == ("a template", None)
     edit(config, chat_template=...)
-    assert read(llama).chat_template is None
+    assert templates() == (None, None)
 
 
 def test_an_empty_directory_has_no_tokenizer(tmp_path: Path) -> None:

@@ -86,7 +86,7 @@ def test_tokenizers_of_every_kind() -> None:
         assert parts.backend is not None
         assert parts.backend.encode(text).ids == backend.encode(text).ids
         assert parts.eos_token_ids == {1}
-    assert parts.chat_template == "plain"
+    assert (parts.chat_template, parts.tool_template) == ("plain", "tools")
     assert parts.special_tokens == {"eos_token": "<|end|>"}
 
 

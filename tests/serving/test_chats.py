@@ -21,7 +21,7 @@ FORM = OutputForm("regex", "a+")
 PROMPT = (1, 2, 3)
 
 
-def reader(path: Path | None, format: str, template: str | None = None) -> ChatReader:
+def reader(path: Path | None, format: str, template: str = "") -> ChatReader:
     parts = open_model(path).tokenizer
     tokenizer = Tokenizer(parts.backend, eos_token_ids=parts.eos_token_ids)
     return ChatReader(tokenizer, FORMATS[format], template)

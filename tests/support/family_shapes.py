@@ -72,8 +72,8 @@ def gpt_oss_fields(rng: np.random.Generator, n_layers: int) -> dict[str, Any]:
     }
 
 
-def granite_fields(rng: np.random.Generator) -> dict[str, Any]:
-    return {
+def granite_fields(rng: np.random.Generator, family: str, shape: dict[str, Any]) -> dict[str, Any]:
+    fields = {
         "embedding_multiplier": float(rng.choice([1.0, 12.0])),
         "residual_multiplier": float(rng.choice([0.22, 1.0, 1.5])),
         "attention_multiplier": float(rng.choice([0.015625, 0.3, 1.0])),
@@ -81,6 +81,11 @@ def granite_fields(rng: np.random.Generator) -> dict[str, Any]:
         "attention_bias": bool(rng.integers(2)),
         "mlp_bias": bool(rng.integers(2)),
     }
+    if family == "granitemoehybrid":
+        del fields["mlp_bias"]
+        fields["layer_types"] = ["attention"] * shape["num_hidden_layers"]
+        fields["shared_intermediate_size"] = shape["intermediate_size"]
+    return fields
 
 
 def olmo_fields(rng: np.random.Generator, family: str, shape: dict[str, Any]) -> dict[str, Any]:

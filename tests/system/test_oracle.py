@@ -47,6 +47,7 @@ FAMILIES = (
     *LLAMA_LIKE,
     "gpt_oss",
     *GEMMA4,
+    "granitemoehybrid",
 )
 SEEDS = (1, 2, 3)
 
@@ -123,8 +124,8 @@ def random_shape(family: str, seed: int) -> tuple[str, dict[str, Any]]:
         return family, {**shape, **experts_fields(rng, family, seed, sliding=seed == SEEDS[-1])}
     if family == "mistral":
         return "mistral", {**shape, "sliding_window": int(rng.integers(3, 60))}
-    if family == "granite":
-        return family, {**shape, **granite_fields(rng)}
+    if family.startswith("granite"):
+        return family, {**shape, **granite_fields(rng, family, shape)}
     if family.startswith("olmo"):
         return family, {**shape, **olmo_fields(rng, family, shape)}
     if family.startswith("gemma"):

@@ -344,6 +344,18 @@ def test_a_field_that_the_template_needs_and_has_not_got() -> None:
         chat("{{ messages[0].tool.name }}").render(CHAT)
 
 
+def test_chats_with_tools_have_a_template_of_their_own_where_there_is_one() -> None:
+    template = ChatTemplate("plain", tool_source="{{ tools[0].name }} for {{ messages[0].role }}")
+    assert template.render(CHAT, tools=[{"name": "weather"}]) == "weather for system"
+    assert template.render(CHAT) == template.render(CHAT, tools=[]) == "plain"
+    only = ChatTemplate(None, tool_source="{{ tools | length }}")
+    assert only.render(CHAT, tools=({"name": "weather"},)) == "1"
+    with pytest.raises(InvalidRequestError, match="no chat template"):
+        only.render(CHAT)
+    with pytest.raises(InvalidRequestError, match="tools is 5; it must be a list"):
+        template.render(CHAT, tools=5)  # type: ignore[arg-type]
+
+
 def test_a_model_without_a_template_takes_no_messages() -> None:
     assert not ChatTemplate(None).available
     with pytest.raises(InvalidRequestError, match="no chat template"):

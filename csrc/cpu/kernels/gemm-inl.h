@@ -110,7 +110,7 @@ struct BlockArgs {
   const typename Product::Operand* x;  // first row, first k
   int64_t x_stride;
   int n_k;     // a multiple of kStep
-  bool fresh;  // the first rows that pass over these weights: they come from memory
+  bool fresh;  // as in RowBlock
   BlockSums sums;
 };
 
@@ -161,17 +161,17 @@ inline void gemm_tile(const GemmArgs& args, int tile, int row_begin, int row_end
     return (rows < kManyRows ? kSmallBlock : kLargeBlock) /
            static_cast<int>(kTileColumns * sizeof(Number));
   };
-  for_blocks<kMaxRows, kTileColumns>(
-      args, tile, row_begin, row_end, n_k, k_block, static_cast<float*>(scratch),
-      [&](int row, int rows, int k, int k_end, const BlockSums& sums) {
-        const BlockArgs<Product> block{w + static_cast<size_t>(k) * kTileColumns,
-                                       x + row * args.x_stride + k,
-                                       args.x_stride,
-                                       k_end - k,
-                                       row == row_begin,
-                                       sums};
-        gemm_rows<Product, kMaxRows>(block, rows);
-      });
+  const auto multiply = [&](const RowBlock& at) {
+    const BlockArgs<Product> block{w + static_cast<size_t>(at.k) * kTileColumns,
+                                   x + at.row * args.x_stride + at.k,
+                                   args.x_stride,
+                                   at.k_end - at.k,
+                                   at.fresh,
+                                   at.sums};
+    gemm_rows<Product, kMaxRows>(block, at.rows);
+  };
+  for_blocks<kMaxRows, kTileColumns>(args, tile, row_begin, row_end, n_k, k_block,
+                                     static_cast<float*>(scratch), multiply);
 }
 
 }  // namespace

@@ -43,7 +43,7 @@ struct Fp8BlockArgs {
   const Fp8Row* x;   // first row, first k
   int64_t x_stride;
   int n_blocks;
-  bool fresh;  // the first rows that pass over these weights: they come from memory
+  bool fresh;  // as in RowBlock
   BlockSums sums;
 };
 
@@ -122,17 +122,18 @@ inline void fp8_tile(const GemmArgs& args, int tile, int row_begin, int row_end,
     const int blocks = (rows < kManyRows ? kSmallBlock : kLargeBlock) / kFp8Bytes;
     return blocks > 1 ? blocks : 1;
   };
-  for_blocks<kMaxRows, kTileColumns>(
-      args, tile, row_begin, row_end, n_blocks, k_block, static_cast<float*>(scratch),
-      [&](int row, int rows, int b, int b_end, const BlockSums& sums) {
-        const Fp8BlockArgs block{w + static_cast<size_t>(b) * kFp8Bytes,
-                                 x + row * args.x_stride + static_cast<int64_t>(b) * kFp8BlockSize,
-                                 args.x_stride,
-                                 b_end - b,
-                                 row == row_begin,
-                                 sums};
-        fp8_rows<kMaxRows>(block, rows);
-      });
+  const auto multiply = [&](const RowBlock& at) {
+    const Fp8BlockArgs block{
+        w + static_cast<size_t>(at.k) * kFp8Bytes,
+        x + at.row * args.x_stride + static_cast<int64_t>(at.k) * kFp8BlockSize,
+        args.x_stride,
+        at.k_end - at.k,
+        at.fresh,
+        at.sums};
+    fp8_rows<kMaxRows>(block, at.rows);
+  };
+  for_blocks<kMaxRows, kTileColumns>(args, tile, row_begin, row_end, n_blocks, k_block,
+                                     static_cast<float*>(scratch), multiply);
 }
 
 }  // namespace

@@ -136,7 +136,7 @@ struct GroupBlockArgs {
   const RowGroup* groups;  // first row, first group
   int64_t group_stride;
   int n_groups;
-  bool fresh;  // the first rows that pass over these weights: they come from memory
+  bool fresh;  // as in RowBlock
   BlockSums sums;
 };
 
@@ -248,20 +248,20 @@ inline void group_tile(const GemmArgs& args, int tile, int row_begin, int row_en
                   static_cast<size_t>(tile) * n_blocks * Product::kBytes;
   const auto* x = static_cast<const int8_t*>(args.x);
   const auto k_block = [](int) { return kGroupBlock / Product::kBytes; };
-  for_blocks<Product::kMaxRows, kGroupTileColumns>(
-      args, tile, row_begin, row_end, n_blocks, k_block, static_cast<float*>(scratch),
-      [&](int row, int rows, int b, int b_end, const BlockSums& sums) {
-        const GroupBlockArgs block{w + static_cast<size_t>(b) * Product::kBytes,
-                                   x + row * args.x_stride + b * kLength,
-                                   args.x_stride,
-                                   args.groups + row * args.group_stride +
-                                       static_cast<int64_t>(b) * (kLength / kGroupSize),
-                                   args.group_stride,
-                                   b_end - b,
-                                   row == row_begin,
-                                   sums};
-        block_of_rows<Product, Product::kMaxRows>(block, rows);
-      });
+  const auto multiply = [&](const RowBlock& at) {
+    const GroupBlockArgs block{w + static_cast<size_t>(at.k) * Product::kBytes,
+                               x + at.row * args.x_stride + at.k * kLength,
+                               args.x_stride,
+                               args.groups + at.row * args.group_stride +
+                                   static_cast<int64_t>(at.k) * (kLength / kGroupSize),
+                               args.group_stride,
+                               at.k_end - at.k,
+                               at.fresh,
+                               at.sums};
+    block_of_rows<Product, Product::kMaxRows>(block, at.rows);
+  };
+  for_blocks<Product::kMaxRows, kGroupTileColumns>(args, tile, row_begin, row_end, n_blocks,
+                                                   k_block, static_cast<float*>(scratch), multiply);
 }
 
 }  // namespace

@@ -74,9 +74,19 @@ PB_INLINE void end_sum(const BlockSums& sums, int columns, int r, int v, Vec sum
   }
 }
 
-// Calls block(row, rows, k, k_end, sums) for blocks of 1 <= rows <= kRows that cover the rows and
-// all of [0, n_k), K in ascending order for every row, where one block of K is long
-// k_block(rows of the chunk). parked: (kRowChunk, kColumns).
+// Some rows over a block of K of a tile.
+struct RowBlock {
+  int row;
+  int rows;
+  int k;
+  int k_end;
+  bool fresh;  // the first rows that pass over these weights, which come from memory
+  BlockSums sums;
+};
+
+// Calls block(RowBlock) for blocks of 1 <= rows <= kRows that cover the rows and all of [0, n_k), K
+// in ascending order for every row, where one block of K is long k_block(rows of the chunk).
+// parked: (kRowChunk, kColumns).
 template <int kRows, int kColumns, typename KBlock, typename Block>
 PB_INLINE void for_blocks(const GemmArgs& args, int tile, int row_begin, int row_end, int n_k,
                           KBlock k_block, float* parked, Block block) {
@@ -90,11 +100,15 @@ PB_INLINE void for_blocks(const GemmArgs& args, int tile, int row_begin, int row
       int row = chunk;
       for (int b = 0; b < n_blocks; ++b) {
         const int rows = (chunk_end - row + n_blocks - b - 1) / (n_blocks - b);
-        block(row, rows, k, k_end,
-              BlockSums{parked + static_cast<size_t>(row - chunk) * kColumns, k == 0, k_end == n_k,
-                        args.y + row * args.y_stride + first_column, args.y_stride,
-                        args.bias == nullptr ? nullptr : args.bias + first_column,
-                        args.n_out - first_column, args.add});
+        const BlockSums sums{parked + static_cast<size_t>(row - chunk) * kColumns,
+                             k == 0,
+                             k_end == n_k,
+                             args.y + row * args.y_stride + first_column,
+                             args.y_stride,
+                             args.bias == nullptr ? nullptr : args.bias + first_column,
+                             args.n_out - first_column,
+                             args.add};
+        block(RowBlock{row, rows, k, k_end, row == row_begin, sums});
         row += rows;
       }
     }

@@ -1,37 +1,86 @@
-"""Granite 3 and 4, dense: a Llama with four multipliers.
+"""Granite 3 and 4: a Llama with four multipliers.
 
 Of the token embedding, of what each block adds to the residual stream, of scores, of logits. The
 second one is not computed: with a residual stream that is smaller by it, blocks add as they are,
 the embedding is divided by it, and norms, which divide by the root mean square, differ in their
 epsilon alone.
+
+Dense Granite 4.0 is published as a granitemoehybrid without experts and without Mamba layers, in
+which gate and up are one tensor. Others of that type are refused.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 from ..blueprint import Blueprint
 from ..fields import Fields
+from ..llama_config import SizeNames
 from ..model_config import ModelConfig
+from ..tensors import TensorRule
 from . import llama
 
-__all__ = ["read", "with_multipliers"]
+__all__ = ["read", "read_hybrid", "with_multipliers"]
+
+_HYBRID_NAMES = llama.NAMES._replace(intermediate_size="shared_intermediate_size")
+_ATTENTION = ("attention", "full_attention")
 
 
 def read(fields: Fields) -> Blueprint:
     """Return the blueprint of a granite config.json. Raises ModelFormatError."""
-    config = llama.read_config(fields, (0,) * llama.read_n_layers(fields))
-    config = with_multipliers(
-        config,
+    config = _read_config(fields, llama.NAMES)
+    bias = fields.boolean("attention_bias", False)
+    mlp_bias = fields.boolean("mlp_bias", False)
+    rules = llama.rules(config, qkv_bias=bias, o_bias=bias, mlp_bias=mlp_bias)
+    return Blueprint(config, tuple(rules), fields.boolean("tie_word_embeddings", False))
+
+
+def read_hybrid(fields: Fields) -> Blueprint:
+    """Return the blueprint of a granitemoehybrid config.json of a dense model.
+
+    Raises ModelFormatError, for experts, Mamba layers and no positions too.
+    """
+    for name, supported in (("num_local_experts", 0), ("position_embedding_type", "rope")):
+        if fields.get(name) != supported:
+            raise fields.error(name, f"{supported!r}; nothing else is supported")
+    n_layers, kinds = llama.read_n_layers(fields), fields.get("layer_types")
+    if not isinstance(kinds, list) or any(kind not in _ATTENTION for kind in kinds):
+        raise fields.error("layer_types", "a list of 'attention': Mamba layers are not supported")
+    if len(kinds) != n_layers:
+        raise fields.error("layer_types", f"a list of {n_layers} layer types")
+    config = _read_config(fields, _HYBRID_NAMES)
+    bias = fields.boolean("attention_bias", False)
+    rules = llama.rules(config, qkv_bias=bias, o_bias=bias, mlp_bias=False)
+    tied = fields.boolean("tie_word_embeddings", False)
+    return Blueprint(config, tuple(_of_shared_mlp(config, rules)), tied)
+
+
+def _read_config(fields: Fields, names: SizeNames) -> ModelConfig:
+    windows = (0,) * llama.read_n_layers(fields)
+    return with_multipliers(
+        llama.read_config(fields, windows, names=names),
         embedding=fields.number("embedding_multiplier", 1e-6, 1e6, 1.0),
         residual=fields.number("residual_multiplier", 1e-6, 1e6, 1.0),
         attention=fields.number("attention_multiplier", 1e-6, 1e6, 1.0),
         logits=fields.number("logits_scaling", 1e-6, 1e6, 1.0),
     )
-    bias = fields.boolean("attention_bias", False)
-    mlp_bias = fields.boolean("mlp_bias", False)
-    rules = llama.rules(config, qkv_bias=bias, o_bias=bias, mlp_bias=mlp_bias)
-    return Blueprint(config, tuple(rules), fields.boolean("tie_word_embeddings", False))
+
+
+def _of_shared_mlp(config: ModelConfig, rules: Iterator[TensorRule]) -> Iterator[TensorRule]:
+    """Yield the rules with a hybrid's names of the MLP, of which gate and up are one tensor."""
+    inner, hidden = config.intermediate_size, config.hidden_size
+    rows = {"gate": (0, inner), "up": (inner, 2 * inner)}
+    for rule in rules:
+        *layer, part, _ = ("", "", *rule.name.split("."))
+        mlp = f"model.layers.{layer[-1]}.shared_mlp."
+        if part in rows:
+            source = f"{mlp}input_linear.weight"
+            yield replace(rule, source=source, shape=(2 * inner, hidden), rows=rows[part])
+        elif part == "down":
+            yield replace(rule, source=f"{mlp}output_linear.weight")
+        else:
+            yield rule
 
 
 def with_multipliers(

@@ -79,6 +79,7 @@ def read_config(
     head_dim: int | None = None,
     rope: Rope | None = None,
     norm_eps: float = 1e-6,
+    names: SizeNames = NAMES,
 ) -> ModelConfig:
     """Return the configuration of a config.json with the field names of the Llama family.
 
@@ -86,8 +87,9 @@ def read_config(
     head_dim: where config.json does not say it; None: hidden_size / n_heads.
     rope: of all layers; None: what config.json says.
     norm_eps: where config.json does not say it.
+    names: of the sizes.
     """
-    sizes = read_sizes(fields, NAMES, head_dim)
+    sizes = read_sizes(fields, names, head_dim)
     fields.refuse_unless("hidden_act", "silu", "swish")
     return llama_config(
         sizes,
@@ -104,11 +106,12 @@ def _read_windows(fields: Fields) -> tuple[int, ...]:
     if architecture == "llama":
         return (0,) * n_layers
     window = fields.integer("sliding_window", 1, MAX_POSITIONS, 0)
-    if architecture == "mistral":
-        return (window,) * n_layers
+    has_types = fields.get("layer_types") is not None
+    if architecture == "mistral":  # with types of layers it is a ministral, as in transformers
+        return read_layer_windows(fields, window, n_layers) if has_types else (window,) * n_layers
     if not fields.boolean("use_sliding_window", False):
         window = 0
-    if fields.get("layer_types") is not None:
+    if has_types:
         return read_layer_windows(fields, window, n_layers)
     first = fields.integer("max_window_layers", 0, MAX_LAYERS, 28)
     return tuple(window if layer >= first else 0 for layer in range(n_layers))

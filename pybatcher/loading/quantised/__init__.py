@@ -56,12 +56,13 @@ def with_matrices(tensors: Mapping[str, Tensor], scheme: Scheme, origin: str) ->
     result = dict(tensors)
     for name, tensor in tensors.items():
         module, _, part = name.rpartition(".")
-        mark = f"{module}.{scheme.marks}"
-        if part == "weight" and tensor.dtype in _NEED_SCALES and mark not in tensors:
+        marks = [f"{module}.{mark}" for mark in scheme.marks]
+        there = [mark for mark in marks if mark in tensors]
+        if part == "weight" and tensor.dtype in _NEED_SCALES and not there:
             # Refused only where the model has such a matrix.
-            source = f"{tensor.source} without tensor {shown_name(mark)}"
+            source = f"{tensor.source} without tensor {' or '.join(map(shown_name, marks))}"
             result[name] = replace(tensor, source=source)
-        if name != mark:
+        if name not in there[:1]:
             continue
         stored = scheme.matrix(Parts(module, tensors, origin))
         nothing = np.empty((stored.shape[0], 0), np.uint8)

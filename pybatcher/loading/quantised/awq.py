@@ -40,7 +40,7 @@ def read(fields: Fields) -> Scheme:
     def matrix(parts: Parts) -> GroupedNumbers:
         return _matrix(parts, size)
 
-    return Scheme("qweight", matrix)
+    return Scheme(("qweight",), matrix)
 
 
 def _matrix(parts: Parts, size: int) -> GroupedNumbers:

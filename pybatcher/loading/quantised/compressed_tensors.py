@@ -80,14 +80,14 @@ def _scheme(format: str, weights: Fields) -> Scheme:
     if format == _FLOAT:
         weights.refuse_unless("symmetric", True)
         block = read_block_size(weights, "block_structure") if strategy == "block" else None
-        return Scheme("weight_scale", lambda parts: _floats(parts, strategy, block))
+        return Scheme(("weight_scale",), lambda parts: _floats(parts, strategy, block))
     size = read_group_size(weights, "group_size") if strategy == "group" else -1
 
     def matrix(parts: Parts) -> GroupedNumbers:
         read_matrix = _packed if format == _PACKED else _whole
         return read_matrix(parts, bits, size, is_symmetric)
 
-    return Scheme("weight_scale", matrix)
+    return Scheme(("weight_scale",), matrix)
 
 
 def _floats(parts: Parts, strategy: str, block: tuple[int, int] | None) -> Float8Weight:

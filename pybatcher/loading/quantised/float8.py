@@ -1,10 +1,11 @@
 """FP8: e4m3 numbers with a scale for each block, output or tensor.
 
 A module has weight, e4m3 (outputs, inputs), and weight_scale_inv, a factor for each block of
-weight_block_size (128 x 128), as DeepSeek and Qwen publish; without blocks weight_scale, one
-number or one for each output. Scales may be powers of two (`scale_fmt` "ue8m0"), in bytes or in
-f32. Scales of activations are not used. The engine multiplies them as
-"fp8": blocks of 128 inputs of an output, an f32 scale and then the bytes.
+weight_block_size (128 x 128), as DeepSeek and Qwen publish; without blocks weight_scale, or
+weight_scale_inv all the same, as transformers and Mistral have it: one number or one for each
+output, a factor under either name. Scales may be powers of two (`scale_fmt` "ue8m0"), in bytes or
+in f32. Scales of activations are not used. The engine multiplies them as "fp8": blocks of 128
+inputs of an output, an f32 scale and then the bytes.
 https://arxiv.org/abs/2209.05433, https://github.com/deepseek-ai/DeepSeek-V3/blob/main/inference/kernel.py
 """
 
@@ -27,6 +28,7 @@ __all__ = ["Float8Weight", "float8_weight", "read", "read_block_size"]
 
 _Rows = NDArray[np.int64]
 _INPUTS = 128  # of a block of the engine
+_OF_BLOCKS = "weight_scale_inv"
 _SCALE_BYTES = 4
 
 
@@ -159,15 +161,16 @@ def read(fields: Fields) -> Scheme:
     fields.refuse_unless("scale_fmt", "float", "ue8m0")
     fields.refuse_unless("expert_dtype", "fp8")
     if fields.get("weight_block_size") is None:
-        return Scheme("weight_scale", _without_blocks)
+        return Scheme(("weight_scale", _OF_BLOCKS), _without_blocks)
     block = read_block_size(fields, "weight_block_size")
-    return Scheme("weight_scale_inv", lambda parts: float8_weight(parts, "weight_scale_inv", block))
+    return Scheme((_OF_BLOCKS,), lambda parts: float8_weight(parts, _OF_BLOCKS, block))
 
 
 def _without_blocks(parts: Parts) -> Float8Weight:
     n_out, n_in = parts.array("weight", "F8_E4M3", None, None).shape
-    per_tensor = parts.tensor("weight_scale").array.size == 1
-    return float8_weight(parts, "weight_scale", (n_out if per_tensor else 1, n_in))
+    name = "weight_scale" if parts.has("weight_scale") else _OF_BLOCKS
+    per_tensor = parts.tensor(name).array.size == 1
+    return float8_weight(parts, name, (n_out if per_tensor else 1, n_in))
 
 
 def read_block_size(fields: Fields, name: str) -> tuple[int, int]:

@@ -55,7 +55,7 @@ def read(fields: Fields) -> Scheme:
     def matrix(parts: Parts) -> GroupedNumbers:
         return _matrix(parts, bits, size, offset)
 
-    return Scheme("qweight", matrix)
+    return Scheme(("qweight",), matrix)
 
 
 def _matrix(parts: Parts, bits: int, size: int, offset: int) -> GroupedNumbers:

@@ -23,11 +23,12 @@ _SAID_BEFORE = ("quant_method",)
 class Scheme:
     """How to make matrices of a checkpoint's tensors.
 
-    marks: the last part of the name of a tensor that every quantised module has, and no other.
+    marks: the last part of the name of a tensor that every quantised module has, and no other; of
+        several names a module has one.
     matrix: makes the matrix of the parts of such a module; raises ModelFormatError.
     """
 
-    marks: str
+    marks: tuple[str, ...]
     matrix: Callable[[Parts], StoredWeight]
 
 

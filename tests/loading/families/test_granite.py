@@ -61,3 +61,35 @@ def test_multipliers_that_are_none(name: str, value: Any) -> None:
 def test_another_activation() -> None:
     with pytest.raises(ModelFormatError, match="hidden_act is 'gelu'"):
         read(hidden_act="gelu")
+
+
+HYBRID = {
+    "num_local_experts": 0,
+    "layer_types": ["attention", "full_attention"],
+    "position_embedding_type": "rope",
+    "shared_intermediate_size": 88,
+}
+
+
+def test_a_dense_hybrid_has_a_shared_mlp() -> None:
+    config = read("granitemoehybrid", **HYBRID, residual_multiplier=0.25)
+    granite = read(intermediate_size=88, residual_multiplier=0.25)
+    assert config == replace(granite, architecture="granitemoehybrid")
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"num_local_experts": 62}, "num_local_experts is 62; expected 0"),
+        ({"num_local_experts": None}, "num_local_experts is None; expected 0"),
+        ({"layer_types": ["mamba", "attention"]}, "Mamba layers are not supported"),
+        ({"layer_types": [[], {}]}, "Mamba layers are not supported"),
+        ({"layer_types": None}, "layer_types is None; expected a list of 'attention'"),
+        ({"layer_types": ["attention"]}, "a list of 2 layer types"),
+        ({"position_embedding_type": None}, "position_embedding_type is None; expected 'rope'"),
+        ({"shared_intermediate_size": "8"}, "shared_intermediate_size is '8'"),
+    ],
+)
+def test_a_hybrid_with_experts_or_mamba_is_refused(changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(ModelFormatError, match=f"config.json: .*{said}"):
+        read("granitemoehybrid", **{**HYBRID, **changes})

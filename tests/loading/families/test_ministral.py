@@ -54,6 +54,9 @@ def test_ministral_has_windows_by_layer() -> None:
     windows = read_ministral(sliding_window=9, layer_types=kinds).config.sliding_windows
     assert windows == (0, 9, 0, 9)
     assert read_ministral().config.head_dim == 8
+    # transformers reads a mistral with layer types as a ministral
+    mistral = read(model_type="mistral", rope_parameters=..., sliding_window=9, layer_types=kinds)
+    assert mistral.config.sliding_windows == (0, 9, 0, 9)
 
 
 def test_ministral_3_scales_its_queries() -> None:

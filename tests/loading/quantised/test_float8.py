@@ -93,9 +93,12 @@ def test_scales_may_be_powers_of_two_in_bytes() -> None:
     assert read_matrix(CONFIG, finite).holds("bf16")
 
 
+@pytest.mark.parametrize("name", ["weight_scale", "weight_scale_inv"])
 @pytest.mark.parametrize("shape", [(), (1,), (6,), (6, 1)])
-def test_without_blocks_a_scale_is_of_all_or_of_an_output(shape: tuple[int, ...]) -> None:
-    parts, values = float8(RNG, (6, 40), shape, "weight_scale", torch.bfloat16)
+def test_without_blocks_a_scale_is_of_all_or_of_an_output(
+    name: str, shape: tuple[int, ...]
+) -> None:
+    parts, values = float8(RNG, (6, 40), shape, name, torch.bfloat16)
     stored = read_matrix({**CONFIG, "weight_block_size": None}, parts)
     np.testing.assert_array_equal(stored.make("f32"), values)
 

@@ -55,23 +55,23 @@ def test_modules_without_its_tensors_stay_as_they_are() -> None:
 
 
 @pytest.mark.parametrize(
-    ("config", "name"),
+    ("config", "missing"),
     [
-        ({"quant_method": "fp8", "weight_block_size": [128, 128]}, "weight_scale_inv"),
-        ({"quant_method": "fp8"}, "weight_scale"),
+        ({"quant_method": "fp8", "weight_block_size": [128, 128]}, "a.b.weight_scale_inv"),
+        ({"quant_method": "fp8"}, "a.b.weight_scale or a.b.weight_scale_inv"),
     ],
 )
 def test_numbers_without_scales_say_which_tensor_is_missing(
-    config: dict[str, Any], name: str
+    config: dict[str, Any], missing: str
 ) -> None:
     """They are refused where the model has the matrix, by a message that begins so."""
-    parts, _ = float8(np.random.default_rng(1), (4, 128), (1, 1), name)
+    parts, _ = float8(np.random.default_rng(1), (4, 128), (1, 1), "weight_scale")
     tensors = module({"weight": parts["weight"]}, "a.b")
     tensors |= module({"weight": torch.ones(3, 4)}, "plain")
     scheme = read_scheme(fields(config))
     assert scheme is not None
     made = with_matrices(tensors, scheme, "here")
-    assert made["a.b.weight"].source == f"file: tensor 'a.b.weight' without tensor a.b.{name}"
+    assert made["a.b.weight"].source == f"file: tensor 'a.b.weight' without tensor {missing}"
     assert made["a.b.weight"].stored is None
     assert made["plain.weight"] is tensors["plain.weight"]
 
