@@ -73,6 +73,9 @@ class BatchBuilder:
     def build(self) -> tuple[ScheduledRows, list[LiveRequest]]:
         """Return the rows of an ordinary step, and the generating requests among their owners."""
         self._start_prefixes()
+        suspects = [prefix for prefix in self._started_prefixes() if prefix.is_suspect]
+        if suspects and (alone := self._rows_of_prefix(suspects)):
+            return alone, []
         generating = self._generating()
         rows: ScheduledRows = [(live, 1) for live in generating]
         self.load = StepLoad(decode_rows=len(generating))
@@ -93,15 +96,9 @@ class BatchBuilder:
     def build_alone(self, candidate: LiveRequest) -> ScheduledRows:
         """Return the rows of a step without other requests; none where that cannot be had."""
         self._start_prefixes()
-        rows: ScheduledRows = []
-        self.load, self._taken_blocks = StepLoad(), 0
-        budget = StepBudget(self._config, 0, self.load, None)
-        with WorkFor("schedule it") as work:
-            for work.owner in self._started_prefixes():
-                if not rows:
-                    self._schedule(rows, work.owner, budget)
-        if rows:
+        if rows := self._rows_of_prefix(self._started_prefixes()):
             return rows  # the candidate may begin with it
+        budget = StepBudget(self._config, 0, self.load, None)
         with WorkFor("schedule it alone", candidate):
             while candidate.seq_id < 0 and not self._admit(candidate, (), alone=True):
                 if not self._preempt_one(spared=candidate):
@@ -112,6 +109,17 @@ class BatchBuilder:
                 self._schedule(rows, candidate, budget)
                 while not rows and self._preempt_one(spared=candidate):
                     self._schedule(rows, candidate, budget)
+        return rows
+
+    def _rows_of_prefix(self, prefixes: Iterable[SharedPrefix]) -> ScheduledRows:
+        """Return rows of the first of these prefixes that there are blocks for, and of no other."""
+        rows: ScheduledRows = []
+        self.load, self._taken_blocks = StepLoad(), 0
+        budget = StepBudget(self._config, 0, self.load, None)
+        with WorkFor("schedule it") as work:
+            for work.owner in prefixes:
+                if not rows:
+                    self._schedule(rows, work.owner, budget)
         return rows
 
     def let_followers_join(self) -> None:
@@ -201,6 +209,8 @@ class BatchBuilder:
                 if live.leader is None or self._join(live):
                     leaders.add(live)
                     n_partial += self._schedule(rows, live, budget)
+                elif live.seq_id < 0:
+                    break  # preempted: the rows scheduled so far leave no block for its copy
 
     def _schedule(
         self, rows: ScheduledRows, owner: LiveRequest | SharedPrefix, budget: StepBudget

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from ..errors import EngineFailedError
+from .prefix import SharedPrefix
 from .request import LiveRequest
 
-__all__ = ["PoisonRequests"]
+__all__ = ["PoisonRequests", "poison_error"]
 
 
 class PoisonRequests:
@@ -15,7 +17,8 @@ class PoisonRequests:
     A failed step of many does not tell which is poison. So each of its requests becomes a
     candidate and runs alone, one after the other, until it has one token more than it had; in
     sum they compute no more than they would together. The candidate whose step fails is poison.
-    The others run together again once all candidates are cleared.
+    The others run together again once all candidates are cleared. A shared prefix of a failed step
+    is computed alone, all of it, before anything else.
     """
 
     def __init__(self) -> None:
@@ -31,23 +34,39 @@ class PoisonRequests:
             self.clear(live)
         return None
 
-    def step_failed(self, in_step: Collection[LiveRequest]) -> LiveRequest | None:
-        """Make candidates of the requests of a failed step.
+    def step_failed(
+        self, in_step: Collection[LiveRequest | SharedPrefix]
+    ) -> LiveRequest | SharedPrefix | None:
+        """Make candidates of the requests, and suspects of the shared prefixes, of a failed step.
 
-        Returns the one that is poison, if that is proved: it was alone and a candidate already.
+        Returns the one that is poison, if that is proved: it was alone and one of these already.
         """
-        if len(in_step) == 1:
-            (live,) = in_step
-            if live.poison_length >= live.num_tokens and not live.ended:
-                return live
-        for live in in_step:
-            if not live.ended:
-                if live.poison_length < 0:
-                    self._candidates.append(live)
-                live.poison_length = live.num_tokens
+        is_alone = len(in_step) == 1
+        for owner in in_step:
+            if isinstance(owner, SharedPrefix):
+                if is_alone and owner.is_suspect:
+                    return owner
+                owner.is_suspect = True
+            elif not owner.ended:
+                if is_alone and owner.poison_length >= owner.num_tokens:
+                    return owner
+                if owner.poison_length < 0:
+                    self._candidates.append(owner)
+                owner.poison_length = owner.num_tokens
         return None
 
     def clear(self, live: LiveRequest) -> None:
         """Make a request a candidate no longer: it got past, has ended, or cannot run alone."""
         live.poison_length = -1
         self._candidates.remove(live)
+
+
+def poison_error(owner: LiveRequest | SharedPrefix, error: BaseException) -> EngineFailedError:
+    """Return the error of an owner that is poison; error: the engine's, its cause."""
+    name = "request" if isinstance(owner, LiveRequest) else "shared prefix"
+    own = EngineFailedError(
+        f"this {name} failed: the engine failed twice when it computed it, the second time with "
+        f"it alone in its step: {error!r}"
+    )
+    own.__cause__ = error
+    return own

@@ -24,6 +24,7 @@ class SharedPrefix:
 
     holders: calls of `Scheduler.add_prefix` that have not been undone.
     seq_id: -1 until it has a sequence.
+    is_suspect: it was in a step that failed, and is computed alone until all of it is there.
     error: why it could not be computed; then it is not kept any more.
     """
 
@@ -32,6 +33,7 @@ class SharedPrefix:
     holders: int = 1
     seq_id: int = -1
     num_computed_tokens: int = 0
+    is_suspect: bool = False
     error: PybatcherError | None = None
 
     @property

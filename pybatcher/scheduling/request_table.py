@@ -187,8 +187,18 @@ class RequestTable:
             elif self.unread.pop(request_id, None) is not None and request_id in self.parked:
                 self._unpark(self.parked[request_id])
 
-    def let_others_first(self, now: float) -> None:
-        """Park requests that nobody reads while others are in flight, and some time after them."""
+    def let_others_first(self, now: float, spared: LiveRequest | None = None) -> None:
+        """Park requests that nobody reads while others are in flight, and some time after them.
+
+        None are parked while a shared prefix waits. It waits for all that were ever admitted, and
+        newcomers wait for it: where nothing runs any more, the admitted ones go on at once.
+
+        spared: a request that runs alone now, whoever reads it.
+        """
+        if self.prefixes.waiting:
+            if not self.running and not self.waiting.returned:
+                self._let_admitted_go_on()
+            return
         if not self.unread:
             self._had_others = False
             return
@@ -196,7 +206,8 @@ class RequestTable:
         if self._had_others:
             if len(self.parked) < len(self.unread):
                 for live in [live for i, live in self.unread.items() if i not in self.parked]:
-                    self._park(live)
+                    if live is not spared:
+                        self._park(live)
         elif now >= self._others_until + _PATIENCE:
             for live in list(self.parked.values()):
                 self._unpark(live)
@@ -219,6 +230,14 @@ class RequestTable:
             else:
                 self.waiting.discard(live)
             self.parked[live.request.request_id] = live
+            self.head_must_wait = False
+
+    def _let_admitted_go_on(self) -> None:
+        """Put those that ran once before all newcomers, whether they are parked or newcomers."""
+        for live in list(self.admitted):
+            self.parked.pop(live.request.request_id, None)
+            self.waiting.discard(live)
+            self.waiting.come_back(live)
             self.head_must_wait = False
 
     def _unpark(self, live: LiveRequest) -> None:

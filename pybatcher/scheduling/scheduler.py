@@ -28,7 +28,7 @@ from .containment import RequestFault, WorkFor, contain, typed_errors_of
 from .events import Answered, Generated, SchedulerEvent, own_copy
 from .kv_allocator import KvAllocator
 from .plan import StepEntry, StepPlan, StepResult
-from .poison import PoisonRequests
+from .poison import PoisonRequests, poison_error
 from .prefix import SharedPrefix
 from .request import LiveRequest, Request
 from .request_table import RequestTable
@@ -187,20 +187,14 @@ class Scheduler:
         """Take in that the engine failed and has forgotten all KV, in a planned step or without.
 
         Running requests go on from the tokens they have, at the front of the queue. Those of the
-        step run alone for a while, and one whose step fails alone ends. Returns all events not
-        yet taken. The KvAllocator is not asked before the next `plan`.
+        step, and its shared prefixes, run alone for a while, and one whose step fails alone ends.
+        Returns all events not yet taken. The KvAllocator is not asked before the next `plan`.
         """
         in_flight, self._in_flight = self._in_flight or [], None
-        in_step = [owner for owner, _ in in_flight if isinstance(owner, LiveRequest)]
         contain(self._table.lose_kv, self._end_faulty)
-        poison = self._poison.step_failed(in_step)
+        poison = self._poison.step_failed([owner for owner, _ in in_flight])
         if poison is not None:
-            own = EngineFailedError(
-                "this request failed: the engine failed twice when it computed it, the second "
-                f"time with it alone in its step: {error!r}"
-            )
-            own.__cause__ = error
-            self._table.fail(poison, own)
+            self._end_owner(poison, poison_error(poison, error))
         return self.take_events()
 
     def take_events(self) -> list[SchedulerEvent]:
@@ -256,14 +250,16 @@ class Scheduler:
 
     def _end_faulty(self, fault: RequestFault) -> None:
         """End the request or shared prefix whose work raised."""
-        owner, error = fault.owner, fault.typed
+        self._end_owner(fault.owner, fault.typed)
+
+    def _end_owner(self, owner: object, error: PybatcherError) -> None:
         if isinstance(owner, SharedPrefix):
             self._table.fail_prefix(owner, error)
         elif isinstance(owner, LiveRequest) and not owner.ended:
             self._table.fail(owner, error)
 
     def _plan(self, now: float) -> StepPlan | None:
-        self._table.let_others_first(now)
+        self._table.let_others_first(now, spared=self._poison.current)
         generating: list[LiveRequest] = []
         rows = self._rows_of_poison_candidate()
         if not rows:
@@ -311,6 +307,7 @@ class Scheduler:
                 owner.num_computed_tokens += n_tokens - n_draft
                 if isinstance(owner, SharedPrefix):
                     self._table.head_must_wait = False
+                    owner.is_suspect &= owner.num_tokens_to_compute > 0
                 elif entry.sample:
                     self._take_tokens(owner, n_draft, result)
                 elif not owner.request.draws and not owner.ended:

@@ -19,6 +19,7 @@ from ..calls.chat_settings import ChatSettings
 from ..calls.trace_headers import check_trace_headers
 from ..errors import ConfigError, InvalidRequestError, RequestTooLongError
 from ..params import OutputForm, SamplingParams
+from ..params.config import SchedulerConfig
 from ..scheduling import Request, way_out
 from ..text.grammars import OutputMatcher
 from .chat_response import ChatResponse
@@ -28,7 +29,7 @@ from .prompts import PromptReader
 from .runtime import Runtime
 from .system_prompt import SystemPrompt
 
-__all__ = ["CallReader", "ReadCall"]
+__all__ = ["CallReader", "ReadCall", "check_samples"]
 
 T = TypeVar("T")
 
@@ -199,3 +200,16 @@ class CallReader:
                 if tokens:
                     self._share(tokens)
                 self._chats_share_beginning = True
+
+
+def check_samples(n: int, n_prompt: int, config: SchedulerConfig) -> None:
+    """Raise InvalidRequestError for samples of a call that can never wait all at one time.
+
+    They are queued together, so that no retry would help.
+    """
+    if n > config.max_queue_requests or (n > 1 and n * n_prompt > config.max_queue_tokens):
+        raise InvalidRequestError(
+            f"n is {n}, of a prompt of {n_prompt} tokens: more than can ever wait with "
+            f"max_queue_requests = {config.max_queue_requests} and max_queue_tokens = "
+            f"{config.max_queue_tokens}; lower n, or raise these"
+        )

@@ -40,7 +40,7 @@ from ..errors import BatcherClosedError, ConfigError, InvalidRequestError
 from ..params.config import SchedulerConfig, SupervisionConfig
 from ..params.embedding_defaults import EmbeddingDefaults
 from ..scheduling import Request
-from .call_reader import CallReader
+from .call_reader import CallReader, check_samples
 from .coordinator import Coordinator
 from .delivery import Delivery
 from .mailbox import Cancel, Close, HoldPrefix, ReleasePrefix, SharePrefix, WithdrawPrefix
@@ -122,6 +122,7 @@ class Service(RunningService):
         params = self._reader.params(call)
         output = await self._reader.output(call, params)
         prompt, form, end_token_ids, respond = await self._reader.read(call, params)
+        check_samples(params.n, len(prompt), self._config)
         matchers = await self._reader.matchers(form, params.n, output)
         seed = secrets.randbits(64) if params.seed is None else params.seed
         request_ids = self._new_ids(params.n)

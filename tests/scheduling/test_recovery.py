@@ -137,3 +137,42 @@ def test_a_shared_prefix_is_computed_again() -> None:
     assert [driver.cached_tokens(i) for i in range(2)] == [40, 40]
     driver.scheduler.drop_prefixes()
     driver.check_nothing_held()
+
+
+def test_a_shared_prefix_that_makes_steps_fail_harms_only_itself() -> None:
+    driver = Driver(n_parallel=5, n_batch=64, max_prefixes=2)
+    for i in range(2):
+        driver.submit(i, numbers(20, i), max_tokens=30)
+    driver.step()
+    poison = driver.scheduler.add_prefix((200, *numbers(40)))
+    good = driver.scheduler.add_prefix(numbers(30, 3))
+
+    def fails(plan: StepPlan) -> bool:
+        return any(entry.tokens[0] == 200 and len(entry.tokens) > 1 for entry in plan.entries)
+
+    while driver.step(fails=fails):
+        pass
+    assert driver.n_failures == 2
+    assert isinstance(poison.error, EngineFailedError)
+    assert "this shared prefix failed: the engine failed twice" in str(poison.error)
+    assert good.error is None
+    assert not good.is_suspect
+    assert driver.scheduler.prefixes == [good]
+    assert [driver.endings(i) for i in range(2)] == [["length"]] * 2
+    driver.scheduler.drop_prefixes()
+    driver.check_nothing_held()
+
+
+def test_a_shared_prefix_that_was_in_a_failed_step_is_computed_alone_and_kept() -> None:
+    driver = Driver(n_parallel=5, n_batch=16, max_prefixes=1)
+    driver.submit(0, numbers(10), max_tokens=30)
+    driver.step()
+    prefix = driver.scheduler.add_prefix(numbers(40, 3))
+    driver.step(fails=lambda plan: True)
+    assert prefix.is_suspect
+    while prefix.num_tokens_to_compute:
+        driver.step()  # the driver checks that a suspect is alone
+    assert not prefix.is_suspect
+    driver.run()
+    assert driver.endings(0) == ["length"]
+    assert driver.scheduler.prefixes == [prefix]

@@ -6,7 +6,7 @@ import random
 from typing import Any
 
 import pytest
-from scheduler_driver import Driver
+from scheduler_driver import Driver, numbers
 
 from pybatcher.errors import QueueFullError
 from pybatcher.scheduling import Expired, Failed, Generated
@@ -200,6 +200,62 @@ def test_the_failure_of_a_step_changes_nothing() -> None:
     run(driver)
     for request_id in (1, 2):
         assert tokens_of(driver, request_id) == alone(PROMPT[request_id:], max_tokens=12)
+
+
+def with_one_aside(**config: Any) -> Driver:
+    """Return a driver in which request 1, which takes 10 of 16 blocks, is parked; 2 runs."""
+    driver = Driver(n_ctx=256, max_prefixes=2, **config)
+    driver.submit(1, numbers(99), max_tokens=60)
+    for _ in range(3):
+        driver.step()
+    driver.scheduler.set_aside([1], True)
+    driver.submit(2, PROMPT, max_tokens=3)
+    driver.step()
+    return driver
+
+
+@pytest.mark.parametrize("then", ["nothing", "it is read again", "another comes"])
+def test_a_shared_prefix_without_room_beside_one_that_is_aside_waits_for_it(then: str) -> None:
+    driver = with_one_aside()
+    prefix = driver.scheduler.add_prefix(numbers(120, 5))
+    if then == "it is read again":
+        driver.step()
+        driver.scheduler.set_aside([1], False)
+    if then == "another comes":
+        driver.submit(3, PROMPT, max_tokens=3)
+    while driver.step():
+        pass
+    assert prefix.num_tokens_to_compute == 0
+    assert driver.output(1) == alone(numbers(99), max_tokens=60)
+    assert driver.endings(2) == ["length"]
+    assert driver.endings(3) == (["length"] if then == "another comes" else [])
+    driver.scheduler.drop_prefixes()
+    run(driver)
+
+
+def test_a_shared_prefix_with_room_beside_one_that_is_aside_does_not_wake_it() -> None:
+    driver = with_one_aside()
+    prefix = driver.scheduler.add_prefix(numbers(40, 5))
+    while driver.step():
+        pass
+    assert prefix.num_tokens_to_compute == 0
+    assert driver.endings(1) == []
+    driver.scheduler.drop_prefixes()
+    run(driver)
+
+
+def test_a_suspect_runs_alone_though_nobody_reads_it() -> None:
+    driver = Driver(n_batch=8)
+    driver.submit(1, PROMPT, max_tokens=20)
+    driver.submit(2, numbers(39, 100), max_tokens=20)
+    for _ in range(12):
+        driver.step()
+    driver.step(fails=lambda _: True)
+    driver.scheduler.set_aside([1], True)
+    while driver.step():
+        assert len(driver.plans) < 100, "its rows are computed again and again"
+    run(driver)
+    assert [driver.endings(i) for i in (1, 2)] == [["length"]] * 2
 
 
 @pytest.mark.parametrize("seed", range(20))

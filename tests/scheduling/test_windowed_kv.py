@@ -103,6 +103,38 @@ def test_a_newcomers_window_takes_no_block_of_the_rows_before_it() -> None:
     assert [len(driver.output(i)) for i in range(2)] == [2, 2]
 
 
+def test_a_newcomer_that_cannot_copy_its_leaders_last_block_waits_for_the_next_step() -> None:
+    """It is admitted, joins at once, and is preempted: not again and again in one step."""
+
+    class Copies(WindowedKv):
+        def __init__(self, engine: FakeEngine) -> None:
+            super().__init__(engine)
+            self.held: set[int] = set()  # sequences with a copy of a part of a block
+
+        @property
+        def kv_appendable_blocks(self) -> int:
+            return MOST - len(self.held)
+
+        def seq_copy(self, src: int, dst: int, n_tokens: int) -> None:
+            super().seq_copy(src, dst, n_tokens)
+            self.held.add(dst)
+
+        def seq_remove(self, seq_id: int) -> None:
+            self.held.discard(seq_id)
+            self._engine.seq_remove(seq_id)
+
+    driver = Driver(kv=Copies, n_ctx=4096, n_parallel=6, n_batch=512, max_prefixes=1)
+    driver.scheduler.add_prefix(numbers(40))
+    driver.step()
+    driver.submit(0, numbers(200, 7), max_tokens=2)
+    driver.submit(1, (*numbers(40), 5), max_tokens=2)
+    driver.step()
+    counts = driver.scheduler.statistics()
+    assert (counts.preemptions, counts.running, counts.queued) == (1, 1, 1)
+    driver.run()
+    assert [driver.endings(i) for i in range(2)] == [["length"]] * 2
+
+
 def test_a_count_that_fails_is_the_engines_failure() -> None:
     engine = FakeEngine(n_ctx=64, block_size=16)
     assert appendable_blocks(engine) == 4

@@ -10,8 +10,9 @@ import pytest
 from pybatcher import ConfigError, InvalidRequestError, RequestTooLongError, SamplingParams
 from pybatcher.calls.call import Call
 from pybatcher.calls.chat_settings import ChatSettings
+from pybatcher.params.config import SchedulerConfig
 from pybatcher.scheduling import Request
-from pybatcher.serving.call_reader import CallReader
+from pybatcher.serving.call_reader import CallReader, check_samples
 from pybatcher.serving.runtime import Runtime
 from pybatcher.testing import FakeEngine, byte_tokenizer
 from pybatcher.text import ChatTemplate
@@ -143,3 +144,12 @@ def test_how_long_an_output_may_become() -> None:
     assert own.most_output(request(positions - 5, 5, 9)) == 5
     with pytest.raises(RequestTooLongError, match=r"prompt .* and output \(6\) have"):
         own.most_output(request(positions - 5, 6, 9))
+
+
+def test_samples_that_can_never_wait_at_one_time() -> None:
+    config = SchedulerConfig(max_queue_requests=8, max_queue_tokens=100)
+    check_samples(8, 12, config)
+    check_samples(1, 1000, config)  # one may wait, however long it is
+    for n, n_prompt in ((9, 1), (2, 51)):
+        with pytest.raises(InvalidRequestError, match=f"n is {n}, of a prompt of {n_prompt} "):
+            check_samples(n, n_prompt, config)

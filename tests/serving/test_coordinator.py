@@ -50,12 +50,18 @@ async def test_a_request_that_is_refused_leaves_nothing_and_is_told_to_nobody() 
 
 
 async def test_samples_after_one_that_is_refused_are_not_scheduled() -> None:
-    async with fake_batcher(max_queue_requests=1) as batcher:
+    wait = {"batch_size": 9, "batch_timeout": 60.0, "clock": FakeClock()}
+    async with fake_batcher(max_queue_requests=4, **wait) as batcher:
+        first = asyncio.create_task(batcher.generate(PROMPT, max_tokens=1))
+        await until(lambda: batcher.statistics().queued == 1)
         with pytest.raises(QueueFullError):
             await batcher.generate(PROMPT, max_tokens=2, n=4)
+        assert batcher.statistics().queued == 1
+        first.cancel()
+        await asyncio.wait([first])
         batcher.check_idle()
         counts = batcher.statistics()
-        assert (counts.rejected, counts.submitted, counts.cancelled) == (1, 1, 1)
+        assert (counts.rejected, counts.submitted, counts.cancelled) == (1, 4, 4)
 
 
 async def test_flush_on_batch_size(monkeypatch: pytest.MonkeyPatch) -> None:

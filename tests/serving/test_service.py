@@ -85,6 +85,13 @@ async def test_handlers_hear_of_the_batchers_events() -> None:
         assert len(heard) == n_heard
 
 
+async def test_more_samples_than_can_ever_wait_are_a_bad_request() -> None:
+    async with fake_batcher(max_queue_requests=3) as batcher:
+        with pytest.raises(InvalidRequestError, match=r"n is 4, .* max_queue_requests = 3"):
+            await batcher.generate("hi", n=4, max_tokens=1)
+        assert len((await batcher.generate("hi", n=3, max_tokens=1)).choices) == 3
+
+
 async def test_it_says_what_it_is() -> None:
     async with fake_batcher(n_ctx=640, n_parallel=3, max_queue_requests=7) as batcher:
         told = await batcher._running_service().ask(Describe())

@@ -178,7 +178,10 @@ class Driver:
             for live in self.scheduler._table.running.values()
             if live.output and self.engine.seq_length(live.seq_id) == live.num_tokens - 1
         }
-        if self.scheduler._poison.current is None:
+        suspects = {prefix.seq_id for prefix in self.scheduler.prefixes if prefix.is_suspect}
+        if suspects & {entry.seq_id for entry in plan.entries}:
+            assert len(plan.entries) == 1, "a suspect runs alone"
+        elif self.scheduler._poison.current is None:
             drawing = {entry.seq_id for entry in plan.entries if entry.sample}
             assert {entry.seq_id for entry in decode} <= set(generating) <= drawing, "skipped"
         else:
