@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from pybatcher.engine import Engine
 from pybatcher.errors import ModelFormatError
-from pybatcher.loading import LoadedModel
+from pybatcher.loading import LoadedModel, from_torch
+from pybatcher.testing.checkpoints import make_module
 
 
 def logits(model: LoadedModel, tensors: dict[str, Any]) -> NDArray[np.float32]:
@@ -174,3 +175,17 @@ def test_a_vector_is_not_promised(model: LoadedModel) -> None:
     entry = (lambda: np.ones((48, 1), np.float32), "f32", 48, 1)
     with pytest.raises(ModelFormatError, match="final_norm"):
         logits(model, {**given(model), "final_norm.weight": entry})
+
+
+@pytest.mark.parametrize("kind", ["promised", "int8"])
+def test_a_convolution_that_is_no_plain_matrix(kind: str) -> None:
+    recurrent = from_torch(
+        make_module("qwen3_5", max_position_embeddings=80, linear_conv_kernel_dim=32)
+    )
+    tensors, name = given(recurrent), "layers.0.delta.convolution"
+    array, dtype = tensors[name]
+    blocks = np.zeros((array.shape[0], 34), np.uint8)
+    promise = (lambda: array, dtype, *array.shape)
+    tensors[name] = promise if kind == "promised" else (blocks, "int8")
+    with pytest.raises(ModelFormatError, match=f"{name}' is quantised"):
+        logits(recurrent, tensors)
