@@ -111,6 +111,7 @@ async def _not_found(request: Request, _: Exception) -> Response:
     return refusal(error, request.scope)
 
 
-async def _wrong_method(request: Request, _: Exception) -> Response:
+async def _wrong_method(request: Request, error: Any) -> Response:
     message = f"{request.url.path} has no method {request.method}"
-    return refusal(HttpError(405, message, code="method_not_allowed"), request.scope)
+    told = HttpError(405, message, code="method_not_allowed", headers=error.headers)  # Allow
+    return refusal(told, request.scope)

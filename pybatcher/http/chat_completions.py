@@ -17,9 +17,11 @@ from .sampling_fields import (
     read_flag,
     read_sampling,
     read_streaming,
+    read_text,
     renamed_fields,
 )
 from .token_texts import TokenTexts
+from .turns import check_count
 
 __all__ = [
     "ChatAsked",
@@ -95,6 +97,7 @@ def read_messages(messages: object) -> list[dict[str, Any]]:
     """Return messages as chat templates know them: developers are the system, parts are texts."""
     if not isinstance(messages, list) or not messages:
         raise bad("messages", messages, "a list of at least one message")
+    check_count(messages, "messages")
     return [_message(message, f"messages[{i}]") for i, message in enumerate(messages)]
 
 
@@ -108,12 +111,17 @@ def _message(message: object, where: str) -> dict[str, Any]:
         read["content"] = ""
     content = read.get("content")
     if isinstance(content, list):
-        for i, part in enumerate(content):
-            kind = part.get("type") if isinstance(part, dict) else None
-            if kind not in ("text", "refusal", "input_text", "output_text"):
-                raise bad(f"{where}.content[{i}].type", kind, "'text': this server reads no other")
-        read["content"] = "\n".join(str(one.get("text") or one.get("refusal")) for one in content)
+        parts = (_part(part, f"{where}.content[{i}]") for i, part in enumerate(content))
+        read["content"] = "\n".join(parts)
     return read
+
+
+def _part(part: object, where: str) -> str:
+    kind = part.get("type") if isinstance(part, dict) else None
+    if not isinstance(part, dict) or kind not in ("text", "refusal", "input_text", "output_text"):
+        raise bad(f"{where}.type", kind, "'text': this server reads no other")
+    field = "refusal" if kind == "refusal" else "text"
+    return read_text(part.get(field), f"{where}.{field}")
 
 
 def chat_completion(made: Completion, texts: TokenTexts, head: Mapping[str, Any]) -> dict[str, Any]:
@@ -178,13 +186,14 @@ def chunks_of(
         if calls := _call_deltas(own):
             delta["tool_calls"] = calls
         reason = own[-1].finish_reason
+        drawn = joined_logprobs(own)
         choice: dict[str, Any] = {
             "index": index,
             "delta": delta,
-            "logprobs": _logprobs(joined_logprobs(own), texts),
+            "logprobs": _logprobs(drawn, texts),
             "finish_reason": None if reason is None else finish_reason_of(reason),
         }
-        if len(delta) or reason is not None:
+        if delta or drawn or reason is not None:
             chunks.append({**head, "choices": [choice]})
     return chunks
 

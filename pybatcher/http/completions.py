@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 from typing import Any
 
 from ..calls.completion import Completion, Piece, TokenLogprob, Usage
@@ -103,22 +102,24 @@ def completion_body(
     prompts: Sequence[EchoedPrompt | None],
     texts: TokenTexts,
     head: Mapping[str, Any],
-    *,
-    wants_logprobs: bool,
+    offsets: Sequence[list[int]] | None,
 ) -> dict[str, Any]:
     """Return the body of a response: the choices of each prompt in turn.
 
     prompts: each that the answer is to begin with; else None.
-    wants_logprobs: tell log-probabilities, whatever the completions have.
+    offsets: of the tokens of each choice; None: log-probabilities are not told.
     """
     choices: list[dict[str, Any]] = []
     for one, before in zip(made, prompts, strict=True):
         for choice in one.choices:
+            told = None
+            if offsets is not None:
+                told = _logprobs(one, choice, before, texts, offsets[len(choices)])
             choices.append(
                 {
                     "index": len(choices),
                     "text": ("" if before is None else before[0]) + choice.text,
-                    "logprobs": _logprobs(one, choice, before, texts) if wants_logprobs else None,
+                    "logprobs": told,
                     "finish_reason": finish_reason_of(choice.finish_reason),
                 }
             )
@@ -139,14 +140,12 @@ def _logprobs(
     choice: Completion,
     before: EchoedPrompt | None,
     texts: TokenTexts,
+    offsets: list[int],
 ) -> dict[str, Any]:
-    told = _columns(choice.logprobs or (), texts, 0 if before is None else len(before[0]))
+    told = {**_columns(choice.logprobs or (), texts), "text_offset": offsets}
     if before is None or made.prompt_logprobs is None:
         return told
     tokens = [texts[token] for token in before[1]]
-    ends = list(accumulate(map(len, tokens), initial=0))
-    surplus = max(0, ends[-1] - len(before[0]))  # special tokens before a text are no part of it
-    offsets = [max(0, end - surplus) for end in ends[:-1]]
     logprobs = made.prompt_logprobs
     tops = made.prompt_top_logprobs or [()] * len(tokens)
     likeliest = [
@@ -157,7 +156,7 @@ def _logprobs(
         "tokens": tokens + told["tokens"],
         "token_logprobs": [*logprobs, *told["token_logprobs"]],
         "top_logprobs": likeliest + told["top_logprobs"],
-        "text_offset": offsets + told["text_offset"],
+        "text_offset": offsets,
     }
 
 
@@ -173,20 +172,12 @@ def _top(one: TokenLogprob, texts: TokenTexts) -> dict[str, float]:
     return found
 
 
-def _columns(
-    logprobs: Iterable[TokenLogprob], texts: TokenTexts, offset: int
-) -> dict[str, list[Any]]:
-    columns: dict[str, list[Any]] = {
-        name: [] for name in ("tokens", "token_logprobs", "top_logprobs", "text_offset")
+def _columns(logprobs: Sequence[TokenLogprob], texts: TokenTexts) -> dict[str, list[Any]]:
+    return {
+        "tokens": [texts[one.token_id] for one in logprobs],
+        "token_logprobs": [one.logprob for one in logprobs],
+        "top_logprobs": [_top(one, texts) for one in logprobs],
     }
-    for one in logprobs:
-        text = texts[one.token_id]
-        columns["tokens"].append(text)
-        columns["token_logprobs"].append(one.logprob)
-        columns["top_logprobs"].append(_top(one, texts))
-        columns["text_offset"].append(offset)
-        offset += len(text)
-    return columns
 
 
 def echo_chunks(
@@ -195,20 +186,21 @@ def echo_chunks(
     n: int,
     texts: TokenTexts,
     head: Mapping[str, Any],
+    offsets: Sequence[list[int]],
     *,
     is_all: bool,
 ) -> list[dict[str, Any]]:
     """Return the chunks that tell each of `n` samples its prompt, before what is drawn.
 
     scored: completions of the prompts alone, with log-probabilities; None: they are not told.
-    is_all: nothing is drawn.
+    offsets: of the tokens of each prompt, where they are told. is_all: nothing is drawn.
     """
     chunks = []
     for i, prompt in enumerate(prompts):
         one = None if scored is None else scored[i]
         choice = {
             "text": prompt[0],
-            "logprobs": None if one is None else _logprobs(one, one, prompt, texts),
+            "logprobs": None if one is None else _logprobs(one, one, prompt, texts, offsets[i]),
             "finish_reason": "length" if is_all else None,
         }
         chunks += [{**head, "choices": [{"index": i * n + k, **choice}]} for k in range(n)]
@@ -218,13 +210,14 @@ def echo_chunks(
 def completion_chunks(
     pieces: Iterable[Piece],
     first_index: int,
-    offsets: dict[int, int],
+    offsets: Mapping[int, list[int]],
     texts: TokenTexts,
     head: Mapping[str, Any],
 ) -> list[dict[str, Any]]:
     """Return the chunks of the pieces of one step: one for each sample.
 
-    first_index: of the prompt's first sample. offsets: characters of each sample so far.
+    first_index: of the prompt's first sample.
+    offsets: of the tokens of each sample, by its index, where log-probabilities are told.
     """
     chunks = []
     for own_index, own in by_sample(pieces).items():
@@ -232,8 +225,9 @@ def completion_chunks(
         text = "".join(piece.text for piece in own)
         reason = own[-1].finish_reason
         drawn = joined_logprobs(own)
-        logprobs = None if drawn is None else _columns(drawn, texts, offsets.get(index, 0))
-        offsets[index] = offsets.get(index, 0) + len(text)
+        logprobs = None
+        if drawn is not None:
+            logprobs = {**_columns(drawn, texts), "text_offset": offsets[index]}
         if text or logprobs or reason:
             choice = {
                 "index": index,

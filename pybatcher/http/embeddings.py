@@ -60,8 +60,8 @@ def embeddings_body(
 
 def read_pairs(body: Mapping[str, Any]) -> tuple[Texts, Texts]:
     """Return the two lists of texts of a request for scores, as long as each other."""
-    first = _texts(body.get("text_1", body.get("queries")), "text_1")
-    second = _texts(body.get("text_2", body.get("documents", body.get("items"))), "text_2")
+    first = _texts(*_given(body, "text_1", "queries"))
+    second = _texts(*_given(body, "text_2", "documents", "items"))
     if len(first) == 1:
         first = first * len(second)
     if len(first) != len(second):
@@ -126,6 +126,12 @@ def _unit(vector: Any, dimensions: int | None) -> np.ndarray:
     cut = whole if dimensions is None else whole[:dimensions]
     norm = float(np.linalg.norm(cut))
     return cut if norm == 0.0 else cut / np.float32(norm)
+
+
+def _given(body: Mapping[str, Any], *names: str) -> tuple[object, str]:
+    """Return the value of the first of these fields that is given, and its name."""
+    name = next((one for one in names if body.get(one) is not None), names[0])
+    return body.get(name), name
 
 
 def _texts(value: object, name: str) -> Texts:

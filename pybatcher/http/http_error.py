@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Mapping
 from typing import Any
 
-from starlette.responses import JSONResponse
+from starlette.responses import Response
 
 from ..errors import (
     BatcherClosedError,
@@ -102,9 +103,12 @@ def error_body(error: HttpError, scope: Mapping[str, Any]) -> dict[str, Any]:
     return {"type": "error", "error": told, "request_id": scope.get("pybatcher.request_id")}
 
 
-def refusal(error: HttpError, scope: Mapping[str, Any]) -> JSONResponse:
+def refusal(error: HttpError, scope: Mapping[str, Any]) -> Response:
     """Return the response that tells a client of an error. scope: of ASGI."""
-    return JSONResponse(error_body(error, scope), error.status, error.headers)
+    text = json.dumps(error_body(error, scope), ensure_ascii=False, separators=(",", ":"))
+    # A message may show what the request has, and that may be no valid Unicode.
+    body = text.encode("utf-8", "replace")
+    return Response(body, error.status, error.headers, "application/json")
 
 
 def http_error(error: PybatcherError) -> HttpError:

@@ -87,7 +87,8 @@ class KeptResponse:
 
     async def _add(self, message: Message) -> None:
         size = _OVERHEAD + len(message.get("body", b""))
-        if not self.is_cut and self._has_room(size):
+        # Of one that was abandoned, nobody would give the room back.
+        if not self.is_cut and not self._abandoned.is_set() and self._has_room(size):
             self.n_bytes += size
         else:
             self.is_cut = True

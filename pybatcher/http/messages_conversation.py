@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import groupby
 from typing import Any
 
 from .sampling_fields import bad, read_text
+from .turns import check_count, joined_turn, lines
 
 __all__ = ["read_turns", "text_of"]
 
@@ -26,7 +28,8 @@ def read_turns(body: Mapping[str, Any]) -> list[dict[str, Any]]:
     given = body.get("messages")
     if not isinstance(given, list) or not given:
         raise bad("messages", given, _MESSAGES)
-    system = _system(body.get("system"), "system") if body.get("system") is not None else ""
+    check_count(given, "messages")
+    system = [_system(body["system"], "system")] if body.get("system") is not None else []
     turns: list[dict[str, Any]] = []
     names: dict[str, str] = {}  # of tools, by the ids of their calls
     for i, message in enumerate(given):
@@ -38,39 +41,30 @@ def read_turns(body: Mapping[str, Any]) -> list[dict[str, Any]]:
         if role == "system":
             text = _system(content, where)
             if not turns:
-                system = _lines(system, text)
+                system.append(text)
             elif text:
                 reminder = f"<system-reminder>\n{text}\n</system-reminder>"
-                _add(turns, {"role": "user", "content": reminder})
+                turns.append({"role": "user", "content": reminder})
         elif role == "user":
-            for turn in _user(content, where, names):
-                _add(turns, turn)
+            turns += _user(content, where, names)
         elif role == "assistant":
-            _add(turns, _assistant(content, where, names))
+            turns.append(_assistant(content, where, names))
         else:
             raise bad(f"messages[{i}].role", role, "'user', 'assistant' or 'system'")
-    if system:
-        turns.insert(0, {"role": "system", "content": system})
+    if text := lines(system):
+        turns.insert(0, {"role": "system", "content": text})
     if not turns:
         raise bad("messages", given, _MESSAGES)
-    return turns
+    return _joined(turns)
 
 
-def _add(turns: list[dict[str, Any]], turn: dict[str, Any]) -> None:
-    """Add a turn. Neighbours of one role are one turn, as this API has it."""
-    last = turns[-1] if turns else {}
-    if turn["role"] == "tool" or last.get("role") != turn["role"]:
-        turns.append(turn)
-        return
-    for name in ("content", "reasoning_content"):
-        if name in turn:
-            last[name] = _lines(last.get(name, ""), turn[name])
-    if "tool_calls" in turn:
-        last["tool_calls"] = [*last.get("tool_calls", ()), *turn["tool_calls"]]
-
-
-def _lines(*texts: str) -> str:
-    return "\n".join(text for text in texts if text)
+def _joined(turns: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return turns of which neighbours of one role are one, as this API has it."""
+    joined: list[dict[str, Any]] = []
+    for role, own in groupby(turns, key=lambda turn: turn["role"]):
+        parts = list(own)
+        joined += parts if role == "tool" else [joined_turn(parts)]
+    return joined
 
 
 def _system(content: object, where: str) -> str:
@@ -80,7 +74,9 @@ def _system(content: object, where: str) -> str:
     """
     if isinstance(content, str):
         return _without_billing(read_text(content, where))
-    return _lines(*(_without_billing(text) for text in _texts(content, where)))
+    if isinstance(content, list):
+        check_count(content, where)
+    return lines(map(_without_billing, _texts(content, where)))
 
 
 def _without_billing(text: str) -> str:
@@ -94,7 +90,7 @@ def _user(content: object, where: str, names: Mapping[str, str]) -> list[dict[st
     for block, at in _blocks(content, where):
         kind = block.get("type")
         if kind == "text":
-            _add(turns, {"role": "user", "content": text_of(block, "text", at)})
+            turns.append({"role": "user", "content": text_of(block, "text", at)})
         elif kind == "tool_result":
             turns.append(_tool_result(block, at, names))
         else:
@@ -110,7 +106,7 @@ def _tool_result(block: dict[str, Any], where: str, names: Mapping[str, str]) ->
     elif isinstance(content, str):
         read_text(content, f"{where}.content")
     else:
-        content = _lines(*_texts(content, f"{where}.content"))
+        content = lines(_texts(content, f"{where}.content"))
     is_error = block.get("is_error")
     if is_error is not None and not isinstance(is_error, bool):
         raise bad(f"{where}.is_error", is_error, "true or false")
@@ -138,7 +134,7 @@ def _assistant(content: object, where: str, names: dict[str, str]) -> dict[str, 
         elif kind != "redacted_thinking":  # which only its own model can read
             raise bad(f"{at}.type", kind, _OF_ASSISTANTS)
     turn: dict[str, Any] = {"role": "assistant", "content": "".join(texts)}
-    if thought := _lines(*thoughts):
+    if thought := lines(thoughts):
         turn["reasoning_content"] = thought
     if calls:
         turn["tool_calls"] = calls

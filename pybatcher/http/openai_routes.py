@@ -14,7 +14,15 @@ from starlette.responses import JSONResponse
 from ..calls.any_batcher import AnyBatcher
 from ..calls.completion import Completion, Piece
 from ..calls.stream import Stream
-from .chat_completions import ChatAsked, chat_completion, chunks_of, read_chat, usage_chunk
+from .chat_completions import (
+    ChatAsked,
+    by_sample,
+    chat_completion,
+    chunks_of,
+    joined_logprobs,
+    read_chat,
+    usage_chunk,
+)
 from .completions import (
     CompletionAsked,
     EchoedPrompt,
@@ -30,6 +38,7 @@ from .event_stream import DONE, EventStream, event, steps_of
 from .field_names import fields_named
 from .running_usage import RunningUsage
 from .several_streams import steps_of_several
+from .text_offsets import TextOffsets, offsets_of
 from .token_texts import TokenTexts
 
 __all__ = ["ROUTES"]
@@ -127,13 +136,18 @@ async def _complete(
     before: list[EchoedPrompt | None] = [None] * len(completed)
     if asked.echo:
         before = await _all(_echoed(batcher, one, asked) for one in asked.prompts)
+    offsets = None
     if "logprobs" in options:
         await texts.learn(token for one in before if one is not None for token in one[1])
         for one in completed:
             await texts.learn_of(one)
+        offsets = [
+            await offsets_of(texts, choice.logprobs or (), prompt, one.prompt_logprobs is not None)
+            for one, prompt in zip(completed, before, strict=True)
+            for choice in one.choices
+        ]
     head = context.head("cmpl", "text_completion", name)
-    told = completion_body(completed, before, texts, head, wants_logprobs="logprobs" in options)
-    return JSONResponse(told)
+    return JSONResponse(completion_body(completed, before, texts, head, offsets))
 
 
 async def _ids(
@@ -162,17 +176,20 @@ async def _echoes(
         if asked.is_drawn:
             alone["max_tokens"] = 0
         scored = await batcher.generate(prompts, **alone)
+    offsets: list[list[int]] = []
     wants_logprobs = "logprobs" in options
     if wants_logprobs:
         await texts.learn(token for _, tokens in before for token in tokens)
         for one in scored:
             await texts.learn_of(one)
+        offsets = [await offsets_of(texts, (), prompt, True) for prompt in before]
     chunks = echo_chunks(
         before,
         scored if wants_logprobs else None,
         (options.get("n") or 1) if asked.is_drawn else 1,
         texts,
         head,
+        offsets,
         is_all=not asked.is_drawn,
     )
     return chunks, scored
@@ -215,7 +232,7 @@ async def _completion_events(
     """Return the events of all prompts as they come. echoes: chunks before all others."""
     n = asked.options.get("n") or 1
     choices = [chunk["choices"][0] for chunk in echoes]
-    offsets = {choice["index"]: len(choice["text"]) for choice in choices}
+    places = {one["index"]: TextOffsets(texts, len(one["text"])) for one in choices}
     async with aclosing(steps):
         for chunk in usage.told(echoes, ()):
             yield event(chunk)
@@ -223,6 +240,11 @@ async def _completion_events(
         while step is not None:
             i, pieces = step
             await texts.learn_of(pieces)
+            offsets: dict[int, list[int]] = {}
+            for index, own in by_sample(pieces).items():
+                drawn = joined_logprobs(own) or ()
+                place = places.setdefault(i * n + index, TextOffsets(texts))
+                offsets[i * n + index] = await place.add([one.token_id for one in drawn])
             chunks = completion_chunks(pieces, i * n, offsets, texts, head)
             for chunk in usage.told(chunks, pieces):
                 yield event(chunk)

@@ -9,7 +9,14 @@ from typing import Any
 
 from .http_error import HttpError
 from .responses_input import read_input
-from .sampling_fields import ANY_LENGTH, bad, read_flag, read_sampling, read_text
+from .sampling_fields import (
+    ANY_LENGTH,
+    bad,
+    read_flag,
+    read_sampling,
+    read_text,
+    renamed_fields,
+)
 
 __all__ = ["ResponseAsked", "read_response", "told_error"]
 
@@ -23,8 +30,6 @@ _NAMES = {
     "max_tokens": "max_output_tokens",
     "logprobs": "top_logprobs",
     "reasoning_effort": "reasoning.effort",
-    "json_schema": "text.format",
-    "json_object": "text.format",
 }
 _CHAT = ("enable_thinking", "chat_template_kwargs", "max_reasoning_tokens")
 
@@ -34,12 +39,14 @@ class ResponseAsked:
     """A request for a response: arguments of `chat`, and how the answer is to be told.
 
     told: what the response repeats of the request. It is valid JSON once the call has been taken.
+    names: of fields, by the arguments that have other names.
     """
 
     messages: list[dict[str, Any]]
     options: dict[str, Any]
     stream: bool
     told: dict[str, Any]
+    names: dict[str, str]
 
 
 def read_response(body: Mapping[str, Any]) -> ResponseAsked:
@@ -50,7 +57,8 @@ def read_response(body: Mapping[str, Any]) -> ResponseAsked:
     """
     _refuse_state(body)
     messages = read_input(body.get("input"), body.get("instructions"))
-    options = read_sampling({key: body[key] for key in body if key not in _OTHERS})
+    own = {key: body[key] for key in body if key not in _OTHERS}
+    options = read_sampling(own)
     most = _whole(body, "max_output_tokens", 1, ANY_LENGTH)
     options["max_tokens"] = ANY_LENGTH if most is None else most
     logprobs = _logprobs(body)
@@ -61,7 +69,7 @@ def read_response(body: Mapping[str, Any]) -> ResponseAsked:
     reasoning = _reasoning(body)
     if reasoning["effort"] is not None:
         options["reasoning_effort"] = reasoning["effort"]
-    tools = _tools(body.get("tools"))
+    tools = _tools(body.get("tools"), "tools")
     choice = _tool_choice(body.get("tool_choice"))
     parallel = read_flag(body, "parallel_tool_calls", True)
     options |= form
@@ -82,16 +90,17 @@ def read_response(body: Mapping[str, Any]) -> ResponseAsked:
         "top_logprobs": logprobs or 0,
         "top_p": options.get("top_p", 1.0),
     }
-    return ResponseAsked(messages, options, read_flag(body, "stream", False), told)
+    names = {**_NAMES, **renamed_fields(own), **dict.fromkeys(form, "text.format")}
+    return ResponseAsked(messages, options, read_flag(body, "stream", False), told, names)
 
 
-def told_error(error: HttpError) -> HttpError:
+def told_error(error: HttpError, names: Mapping[str, str]) -> HttpError:
     """Return the error of a call with the names that its fields have in this API."""
     field = error.param or ""
-    name = _NAMES.get(re.split(r"[.\[]", field)[0])
+    name = names.get(re.split(r"[.\[]", field)[0])
     if name is None:
         return error
-    is_whole = field in _NAMES  # else a part of it, whose place in the request is another
+    is_whole = field in names  # else a part of it, whose place in the request is another
     message = name + error.message.removeprefix(field) if is_whole else f"{name}: {error.message}"
     return error.of_field(name, message)
 
@@ -176,15 +185,18 @@ def _reasoning(body: Mapping[str, Any]) -> dict[str, Any]:
     return said
 
 
-def _tools(tools: object) -> list[dict[str, Any]]:
-    """Return the functions among the tools. Clients send others too, which run elsewhere."""
+def _tools(tools: object, name: str) -> list[dict[str, Any]]:
+    """Return the functions among the tools. Clients send others too, which run elsewhere.
+
+    name: of the field that has them, in errors.
+    """
     if tools is None:
         return []
     if not isinstance(tools, list):
-        raise bad("tools", tools, "a list of tools")
+        raise bad(name, tools, "a list of tools")
     functions = []
     for index, tool in enumerate(tools):
-        where = f"tools[{index}]"
+        where = f"{name}[{index}]"
         kind = tool.get("type") if isinstance(tool, dict) else None
         if not isinstance(kind, str):
             raise bad(where, tool, "a map with type")
@@ -218,7 +230,7 @@ def _tool_choice(choice: object) -> Any:
         name = read_text(choice.get("name"), "tool_choice.name")
         return {"type": "function", "name": name}
     if kind == "allowed_tools" and isinstance(choice, dict):
-        tools = _tools(choice.get("tools"))
+        tools = _tools(choice.get("tools"), "tool_choice.tools")
         names = [{"type": "function", "name": tool["name"]} for tool in tools]
         mode = read_text(choice.get("mode", "auto"), "tool_choice.mode")
         return {"type": "allowed_tools", "mode": mode, "tools": names}

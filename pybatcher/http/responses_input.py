@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import groupby
 from typing import Any
 
 from .sampling_fields import bad, read_text
+from .turns import check_count, joined_turn
 
 __all__ = ["read_input"]
 
@@ -32,59 +34,55 @@ def read_input(given: object, instructions: object = None) -> list[dict[str, Any
         return [*messages, {"role": "user", "content": read_text(given, "input")}]
     if not isinstance(given, list) or not given:
         raise bad("input", given, "a text, or a list of at least one item")
-    for index, item in enumerate(given):
-        _add(messages, item, f"input[{index}]")
-    return messages
+    check_count(given, "input")
+    messages += (_message(item, f"input[{index}]") for index, item in enumerate(given))
+    return _joined(messages)
 
 
-def _add(messages: list[dict[str, Any]], item: object, where: str) -> None:
+def _joined(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return messages of which neighbours are one: the assistant's, and the first of the system."""
+    joined: list[dict[str, Any]] = []
+    for role, own in groupby(messages, key=lambda message: message["role"]):
+        if role == "assistant":
+            joined.append(joined_turn(list(own)))
+        elif role == "system" and not joined:
+            text = "\n\n".join(message["content"] for message in own)
+            joined.append({"role": "system", "content": text})
+        else:
+            joined += own
+    return joined
+
+
+def _message(item: object, where: str) -> dict[str, Any]:
+    """Return what an item says as a message of its own."""
     if not isinstance(item, dict):
         raise bad(where, item, "a map with type, or with role and content")
     kind = item.get("type")
     match kind:
         case "message" | None:
-            _add_message(messages, item, where)
+            return _of_role(item, where)
         case "reasoning":
-            _append(_assistant(messages), "reasoning_content", _reasoning(item, where))
+            text = _reasoning(item, where)
+            message = {"role": "assistant", "content": ""}
+            return {**message, "reasoning_content": text} if text else message
         case "function_call":
-            calls = _assistant(messages).setdefault("tool_calls", [])
-            calls.append(_call(item, where))
+            return {"role": "assistant", "content": "", "tool_calls": [_call(item, where)]}
         case "function_call_output":
             call_id = read_text(item.get("call_id"), f"{where}.call_id", may_be_empty=False)
             output = _content(item.get("output"), f"{where}.output")
-            messages.append({"role": "tool", "tool_call_id": call_id, "content": output})
+            return {"role": "tool", "tool_call_id": call_id, "content": output}
         case "item_reference":
             raise bad(f"{where}.type", kind, f"{_TYPES}: this server keeps no items to refer to")
         case _:
             raise bad(f"{where}.type", kind, f"{_TYPES}: this server reads no other")
 
 
-def _add_message(messages: list[dict[str, Any]], item: Mapping[str, Any], where: str) -> None:
+def _of_role(item: Mapping[str, Any], where: str) -> dict[str, Any]:
     role = item.get("role")
     if not isinstance(role, str) or role not in _ROLES:
         raise bad(f"{where}.role", role, "'user', 'assistant', 'system' or 'developer'")
     content = _content(item.get("content"), f"{where}.content")
-    if role == "assistant":
-        _append(_assistant(messages), "content", content)
-    elif role == "user":
-        messages.append({"role": "user", "content": content})
-    elif len(messages) == 1 and messages[0]["role"] == "system":
-        messages[0]["content"] += f"\n\n{content}"
-    else:
-        messages.append({"role": "system", "content": content})
-
-
-def _assistant(messages: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return the assistant's message that goes on; a new one after those of others."""
-    if not messages or messages[-1]["role"] != "assistant":
-        messages.append({"role": "assistant", "content": ""})
-    return messages[-1]
-
-
-def _append(message: dict[str, Any], field: str, text: str) -> None:
-    before = message.get(field)
-    if text or field == "content":
-        message[field] = f"{before}\n{text}" if before and text else before or text
+    return {"role": "system" if role == "developer" else role, "content": content}
 
 
 def _reasoning(item: Mapping[str, Any], where: str) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 
+from ..calls.any_batcher import AnyBatcher
 from ..calls.completion import Piece
 from ..calls.stream import Stream
 from ..errors import PybatcherError
@@ -18,7 +19,7 @@ from .connection import unless_gone
 from .context import Context
 from .event_stream import EventStream, event, steps_of
 from .http_error import HttpError, http_error
-from .responses_api import read_response, told_error
+from .responses_api import ResponseAsked, read_response, told_error
 from .responses_writer import ResponseWriter
 from .token_texts import TokenTexts
 
@@ -29,23 +30,29 @@ Handler = Callable[[Context, Request], Awaitable[Any]]
 
 async def responses(context: Context, request: Request) -> Any:
     """POST /v1/responses."""
-    try:
-        return await _respond(context, request)
-    except PybatcherError as error:
-        raise told_error(http_error(error)) from error
-
-
-async def _respond(context: Context, request: Request) -> Any:
     body = await context.body(request)
     name, batcher = context.models.find(body.get("model"))
     asked = read_response(body)
+    try:
+        return await _respond(context, request, name, batcher, asked)
+    except PybatcherError as error:
+        raise told_error(http_error(error), asked.names) from error
+
+
+async def _respond(
+    context: Context, request: Request, name: str, batcher: AnyBatcher, asked: ResponseAsked
+) -> Any:
     texts = await context.texts(name, batcher, asked.options)
     stream = batcher.stream_chat(asked.messages, **{**context.options(request), **asked.options})
     writer = ResponseWriter({**_head(name), **asked.told}, texts)
     if asked.stream:
         first = await unless_gone(request, anext(stream))
         events = _events(stream, first, writer, texts)
-        return EventStream(events, tell=lambda error: _last(writer, error), source=stream)
+
+        def tell(error: HttpError) -> bytes:
+            return _joined(writer.fail(told_error(error, asked.names)))
+
+        return EventStream(events, tell=tell, source=stream)
     pieces = await unless_gone(request, _all_of(stream))
     await texts.learn_of(pieces)
     writer.add(pieces)
@@ -84,10 +91,6 @@ async def _events(
     assert stream.completion is not None
     _, events = writer.end(stream.completion, int(time.time()))
     yield _joined(events)
-
-
-def _last(writer: ResponseWriter, error: HttpError) -> bytes:
-    return _joined(writer.fail(told_error(error)))
 
 
 def _joined(events: list[dict[str, Any]]) -> bytes:

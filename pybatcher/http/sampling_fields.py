@@ -23,6 +23,7 @@ __all__ = [
 ANY_LENGTH = 2**31 - 1
 """Up to the last position of a sequence."""
 
+_MOST_TOKENS = 2**14
 _OWN = frozenset(field.name for field in fields(SamplingParams)) - {"logprobs", "max_tokens"}
 _RENAMED = {
     "guided_json": "json_schema",
@@ -74,6 +75,10 @@ def read_sampling(body: Mapping[str, Any]) -> dict[str, Any]:
         name = _RENAMED.get(name, name)
         if value is not None and (name in _OWN or name == "priority"):
             options[name] = value
+    for name in ("logit_bias", "stop_token_ids"):
+        if isinstance(given := options.get(name), (dict, list)) and len(given) > _MOST_TOKENS:
+            message = f"{name} has {len(given)} token ids; it must have at most {_MOST_TOKENS}"
+            raise HttpError(400, message, code="invalid_value", param=name)
     if "logit_bias" in options:
         options["logit_bias"] = _logit_bias(options["logit_bias"])
     if body.get("response_format") is not None:

@@ -4,25 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Awaitable, Callable, Collection
 from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
 
-from ..errors import InvalidRequestError, PybatcherError
+from ..errors import InvalidRequestError, PybatcherError, QueueFullError
 from ..params import OutputForm
 from ..scheduling import own_copy
 from ..text import Tokenizer
 from ..text.grammars import GrammarCompiler, OutputMatcher
+from ..text.grammars.probe import is_harmless
 
 __all__ = ["Forms"]
 
 _T = TypeVar("_T")
 
 _COMPILE_TIMEOUT = 20.0
-"""Seconds until a form that is compiled is given up."""
+"""Seconds until a form that is compiled is given up, or one that waits for others to be."""
 
+_RETRY_AFTER = 5.0  # seconds
 _MOST_AT_ONCE = 4
+_MOST_SLOW = 2  # besides, of those that may take long
 _SHORT_OUTPUT = 64  # tokens; a matcher follows so many in some 0.3 ms
 
 
@@ -34,48 +37,73 @@ class Forms:
     ) -> None:
         self._compiler = GrammarCompiler(tokenizer, vocab_size, markers)
         self._slots = asyncio.Semaphore(_MOST_AT_ONCE)
+        self._slow_slots = asyncio.Semaphore(_MOST_SLOW)
         self._compiling: dict[OutputForm, asyncio.Future[Any]] = {}
 
     async def matcher(self, form: OutputForm, output: tuple[int, ...]) -> OutputMatcher:
         """Return a new matcher of a form, at the end of `output`.
 
         A form that several callers ask for at a time is compiled once. Raises InvalidRequestError
-        for a form that cannot be compiled, or not in time, and for an output that has not the form.
+        for a form that cannot be compiled, or not in time, and for an output that has not the form;
+        QueueFullError where the forms of others leave no time to begin.
         """
-        try:
-            async with asyncio.timeout(_COMPILE_TIMEOUT):
-                if not self._compiler.is_ready(form):
-                    await self._compiled(form)
-                if len(output) <= _SHORT_OUTPUT:
-                    return self._compiler.matcher(form, output)
-                return await self._on_thread(partial(self._compiler.matcher, form, output))
-        except TimeoutError:
-            raise InvalidRequestError(
-                f"{form.field} was not compiled within {_COMPILE_TIMEOUT:g} s: it is too large, or "
-                "others are compiled; make it simpler"
-            ) from None
+        if not self._compiler.is_ready(form):
+            await self._compiled(form)
+        if len(output) <= _SHORT_OUTPUT:
+            return self._compiler.matcher(form, output)
+        slots = await self._slot(form)
+        follow = partial(self._compiler.matcher, form, output)
+        return await self._in_time(form, _on_thread(follow, slots.release))
 
     async def _compiled(self, form: OutputForm) -> None:
         """Return when the form is compiled. Where a caller waits no longer, others do."""
-        compiling = self._compiling.get(form)
-        if compiling is None:
-            compile_form = partial(self._compiler.matcher, form)
-            compiling = asyncio.ensure_future(self._on_thread(compile_form))
-            self._compiling[form] = compiling
-            compiling.add_done_callback(partial(self._ended, form))
+        if form not in self._compiling:
+            slots = await self._slot(form)
+            if form in self._compiling or self._compiler.is_ready(form):  # for another caller
+                slots.release()
+            else:
+                compile_form = partial(self._compiler.matcher, form)
+                begun = asyncio.ensure_future(_on_thread(compile_form, slots.release))
+                self._compiling[form] = begun
+                begun.add_done_callback(partial(self._ended, form))
+        if (compiling := self._compiling.get(form)) is None:
+            return
         try:
-            await asyncio.shield(compiling)
+            await self._in_time(form, asyncio.shield(compiling))
         except PybatcherError as error:
             raise own_copy(error) from None
+
+    async def _slot(self, form: OutputForm) -> asyncio.Semaphore:
+        """Wait for a slot to work on a form in, and return what to give it back to.
+
+        Forms that may take long have slots of their own: they keep no others waiting.
+        """
+        slots = self._slots if is_harmless(form) else self._slow_slots
+        try:
+            async with asyncio.timeout(_COMPILE_TIMEOUT):
+                await slots.acquire()
+        except TimeoutError:
+            raise QueueFullError(
+                f"the form of this output was not compiled, as others were for "
+                f"{_COMPILE_TIMEOUT:g} s; try again later, or with fewer forms at a time",
+                _RETRY_AFTER,
+            ) from None
+        return slots
+
+    async def _in_time(self, form: OutputForm, work: Awaitable[_T]) -> _T:
+        try:
+            async with asyncio.timeout(_COMPILE_TIMEOUT):
+                return await work
+        except TimeoutError:
+            raise InvalidRequestError(
+                f"{form.field} was not compiled within {_COMPILE_TIMEOUT:g} s: it is too large; "
+                "make it simpler"
+            ) from None
 
     def _ended(self, form: OutputForm, compiling: asyncio.Future[Any]) -> None:
         del self._compiling[form]
         if not compiling.cancelled():
             compiling.exception()  # else asyncio logs it where all callers have gone
-
-    async def _on_thread(self, function: Callable[[], _T]) -> _T:
-        await self._slots.acquire()
-        return await _on_thread(function, self._slots.release)
 
 
 async def _on_thread(function: Callable[[], _T], ended: Callable[[], object]) -> _T:

@@ -22,21 +22,25 @@ class PlainReader:
 
     too_large: what the error says when there are more than `most` units: each value is a unit, and
         so are 64 characters.
+    within: what is read is a part of what that one reads, and counts there too.
     """
 
-    def __init__(self, too_large: str, *, most: int = 2**20) -> None:
+    def __init__(
+        self, too_large: str, *, most: int = 2**20, within: PlainReader | None = None
+    ) -> None:
         self._too_large = too_large
         self._left = most
+        self._within = within
 
     def mapping(self, value: Mapping[Any, Any], where: str, depth: int) -> dict[str, Any]:
         """Return a mapping as a dictionary. Raises InvalidRequestError."""
         plain = {}
         for key, one in value.items():
             name = plain_text(key)
-            if name is None:
+            if name is None or not _is_unicode(name):
                 raise InvalidRequestError(
                     f"{where} is {type_name(value)} with the field {short(key)}; "
-                    "field names must be texts"
+                    "field names must be texts of valid Unicode"
                 )
             self._spend(name, where)
             plain[name] = self.value(one, f"{where}.{short(name)[1:-1]}", depth + 1)
@@ -73,6 +77,17 @@ class PlainReader:
         self._left -= 1 + len(text) // _CHARACTERS_PER_UNIT
         if self._left < 0:
             raise InvalidRequestError(f"{where} is one value too many: {self._too_large}")
+        if self._within is not None:
+            self._within._spend(text, where)
+
+
+def _is_unicode(text: str) -> bool:
+    """Return whether a text has no lone surrogate."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _bounded(number: int, where: str) -> int:

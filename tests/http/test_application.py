@@ -129,7 +129,10 @@ async def test_methods_and_paths() -> None:
         httpx.AsyncClient(base_url=url) as http,
     ):
         assert (await http.head("/")).status_code == 200
-        assert (await http.get("/v1/completions")).status_code == 405
+        for method, path, allowed in (("GET", "/v1/score", "POST"), ("PUT", "/", "GET, HEAD")):
+            refused = await http.request(method, path)
+            assert refused.status_code == 405
+            assert sorted(refused.headers["allow"].split(", ")) == sorted(allowed.split(", "))
         assert (await http.get("/v2")).status_code == 404
         assert (await http.get("/health")).json()["status"] == "ok"
         named = await http.get("/health", headers={"x-request-id": "mine-1"})

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from pybatcher import Piece, ToolCall, ToolCallDelta
+from pybatcher import Piece, TokenLogprob, ToolCall, ToolCallDelta
 from pybatcher.http.chat_completions import chunks_of, read_chat, read_messages
 from pybatcher.http.http_error import HttpError
 
@@ -66,6 +66,29 @@ def test_messages_as_templates_know_them() -> None:
             read_messages(messages)
 
 
+def test_a_part_is_a_text_also_an_empty_one() -> None:
+    def content(*parts: Any) -> Any:
+        return read_messages([{"role": "user", "content": list(parts)}])[0]["content"]
+
+    assert content() == ""
+    assert content({"type": "text", "text": ""}) == ""
+    assert content({"type": "text", "text": "a"}, {"type": "input_text", "text": ""}) == "a\n"
+    assert content({"type": "refusal", "refusal": "no"}) == "no"
+    bad: tuple[tuple[dict[str, Any], str], ...] = (
+        ({"type": "text"}, "text"),
+        ({"type": "text", "text": 0}, "text"),
+        ({"type": "text", "text": {"a": 1}}, "text"),
+        ({"type": "text", "text": "\ud800"}, "text"),
+        ({"type": "text", "refusal": "no"}, "text"),
+        ({"type": "refusal", "refusal": None}, "refusal"),
+        ({"type": ["text"], "text": "a"}, "type"),
+    )
+    for part, field in bad:
+        with pytest.raises(HttpError) as raised:
+            content({"type": "text", "text": "a"}, part)
+        assert raised.value.param == f"messages[0].content[1].{field}"
+
+
 def test_a_step_is_one_chunk_a_sample() -> None:
     begun: set[int] = set()
     texts: Any = {}
@@ -85,6 +108,21 @@ def test_a_step_is_one_chunk_a_sample() -> None:
     (last,) = chunks_of([Piece("", (), None, "deadline")], texts, begun, HEAD)
     assert last["choices"][0]["finish_reason"] == "length"
     assert last["choices"][0]["delta"] == {}
+
+
+def test_log_probabilities_come_without_a_text_too() -> None:
+    """A token that is half a character has a log-probability, and no text yet."""
+
+    class Texts:
+        def described(self, one: TokenLogprob) -> int:
+            return one.token_id
+
+    pieces = [Piece("", (4,), (TokenLogprob(4, -1.0, ()),))]
+    (chunk,) = chunks_of(pieces, Texts(), {0}, HEAD)  # type: ignore[arg-type]
+    (choice,) = chunk["choices"]
+    assert choice["delta"] == {}
+    assert choice["logprobs"]["content"] == [4]
+    assert chunks_of([Piece("", (), ())], Texts(), {0}, HEAD) == []  # type: ignore[arg-type]
 
 
 def test_calls_come_as_deltas() -> None:

@@ -43,14 +43,12 @@ def test_what_is_refused(body: dict[str, Any], param: str) -> None:
 
 
 def test_choices_of_a_prompt_follow_those_of_the_one_before() -> None:
-    offsets: dict[int, int] = {}
     pieces = [Piece("a", (1,), None, index=1), Piece("b", (2,), None, "stop", index=1)]
-    (chunk,) = completion_chunks(pieces, 4, offsets, {}, {"id": "x"})  # type: ignore[arg-type]
+    (chunk,) = completion_chunks(pieces, 4, {}, {}, {"id": "x"})  # type: ignore[arg-type]
     assert chunk == {
         "id": "x",
         "choices": [{"index": 5, "text": "ab", "logprobs": None, "finish_reason": "stop"}],
     }
-    assert offsets == {5: 2}
 
 
 class Texts(dict[int, str]):
@@ -60,10 +58,11 @@ class Texts(dict[int, str]):
 def test_of_tokens_of_one_text_the_likeliest_is_told() -> None:
     texts: Any = Texts({1: "\ufffd", 2: "\ufffd", 3: "c"})
     logprobs = (TokenLogprob(3, -3.0, ((1, -0.5), (2, -1.0))),)
-    (chunk,) = completion_chunks([Piece("c", (3,), logprobs)], 0, {}, texts, {})
+    (chunk,) = completion_chunks([Piece("c", (3,), logprobs)], 0, {0: [7]}, texts, {})
     told = chunk["choices"][0]["logprobs"]
     assert told["top_logprobs"] == [{"\ufffd": -0.5, "c": -3.0}]
     assert told["token_logprobs"] == [-3.0]
+    assert told["text_offset"] == [7]
 
 
 def test_what_an_echoed_prompt_is_scored_for() -> None:

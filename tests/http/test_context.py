@@ -23,6 +23,9 @@ class Reloaded:
         counts: Any = {"max_sequence_length": 9, "vocab_size": 9, "kv_block_size": 1}
         return ModelInfo(name="m", fingerprint=self.fingerprint, **counts)
 
+    async def tokenize(self, text: str, *, add_special_tokens: bool) -> tuple[int, ...]:
+        return ()
+
     async def detokenize(self, ids: list[int]) -> str:
         return f"{self.fingerprint} {ids}"
 

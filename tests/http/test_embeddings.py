@@ -45,6 +45,10 @@ def test_cosines_and_ranks() -> None:
 def test_lists_of_pairs() -> None:
     assert read_pairs({"text_1": "a", "text_2": ["b", "c"]}) == (["a", "a"], ["b", "c"])
     assert read_pairs({"queries": ["a"], "documents": ["b"]}) == (["a"], ["b"])
+    nothing_said = {"text_1": None, "queries": "a", "text_2": None, "items": ["b"]}
+    assert read_pairs(nothing_said) == (["a"], ["b"])
+    with pytest.raises(HttpError, match=r"queries is \[\]"):
+        read_pairs({"queries": [], "documents": "b"})
     with pytest.raises(HttpError, match="as many texts as text_1"):
         read_pairs({"text_1": ["a", "b"], "text_2": ["c"]})
 

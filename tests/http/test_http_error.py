@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from pybatcher import errors
-from pybatcher.http.http_error import HttpError, http_error
+from pybatcher.http.http_error import HttpError, http_error, refusal
 
 
 @pytest.mark.parametrize(
@@ -46,3 +48,11 @@ def test_when_to_come_back_and_when_not() -> None:
     for kind in (errors.DeadlineExceededError, errors.EngineFailedError, errors.KvCacheFullError):
         assert http_error(kind("it ran")).headers == {"x-should-retry": "false"}
     assert HttpError(404, "no").headers == {}
+
+
+def test_what_is_no_unicode_can_be_told_all_the_same() -> None:
+    response = refusal(HttpError(400, "a\ud800 is no ä", param="\ud800"), {"path": "/v1/models"})
+    assert response.status_code == 400
+    assert response.headers["content-type"] == "application/json"
+    told = json.loads(response.body)["error"]
+    assert (told["message"], told["param"]) == ("a? is no ä", "?")

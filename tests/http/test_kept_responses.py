@@ -76,6 +76,23 @@ async def test_few_go_on_alone() -> None:
         task.cancel()
 
 
+async def test_what_an_abandoned_one_still_says_takes_no_room() -> None:
+    """As the response to a client that has gone, which the application sends all the same."""
+
+    async def says_goodbye(receive: Any, send: Any) -> None:
+        await receive()
+        assert (await receive())["type"] == "http.disconnect"
+        await send({**START, "status": 499})
+        await send(part(b"", False))
+
+    kept = KeptResponses(KeepLimits(most_alone=0))
+    response = kept.begin("a", b"request", says_goodbye, b"")
+    kept.leave("a", response, kept.join(response))
+    await settled()
+    assert response.has_ended
+    assert response.n_bytes == kept._n_bytes == 0
+
+
 async def test_one_that_has_ended_is_forgotten_in_time() -> None:
     kept = KeptResponses(KeepLimits(keep=0.02))
     await ended(kept, "a")

@@ -299,6 +299,36 @@ def test_any_value_of_any_field_is_read_or_refused(field: str) -> None:
 def test_errors_of_calls_name_the_fields_of_this_api(
     message: str, param: str | None, told: str
 ) -> None:
-    error = told_error(HttpError(400, message, code="x", param=param, headers={"a": "b"}))
+    names = read(text={"format": {"type": "json_schema", "schema": {}}}).names
+    error = told_error(HttpError(400, message, code="x", param=param, headers={"a": "b"}), names)
     assert (error.status, error.message, error.code, error.headers) == (400, told, "x", {"a": "b"})
     assert error.param == (None if param is None else told.split()[0].rstrip(":"))
+
+
+@pytest.mark.parametrize(
+    ("sent", "argument", "param"),
+    [
+        ({"text": {"format": {"type": "json_object"}}}, "json_object", "text.format"),
+        ({"guided_regex": "("}, "regex", "guided_regex"),
+        ({"guided_json": 5}, "json_schema", "guided_json"),
+        ({"json_schema": 5}, "json_schema", "json_schema"),
+        ({"json_object": 5, "response_format": {}}, "json_object", "json_object"),
+    ],
+)
+def test_errors_of_forms_name_the_field_that_was_sent(
+    sent: dict[str, Any], argument: str, param: str
+) -> None:
+    error = told_error(HttpError(400, f"{argument} is 5", param=argument), read(**sent).names)
+    assert (error.message, error.param) == (f"{param} is 5", param)
+
+
+@pytest.mark.parametrize(
+    ("tools", "param"),
+    [
+        (5, "tool_choice.tools"),
+        ([5], "tool_choice.tools[0]"),
+        ([{"type": "function"}], "tool_choice.tools[0].name"),
+    ],
+)
+def test_tools_of_a_choice_are_named_as_such(tools: Any, param: str) -> None:
+    assert refused(tool_choice={"type": "allowed_tools", "tools": tools}).param == param

@@ -321,6 +321,7 @@ async def test_reasoning_is_an_item_and_can_be_sent_back(model: Path) -> None:
         ({"tool_choice": "required"}, 400, "tool_choice"),
         ({"reasoning": {"effort": "x" * 65}}, 400, "reasoning.effort"),
         ({"text": {"format": {"type": "json_schema", "schema": {"type": 5}}}}, 400, "text.format"),
+        ({"extra_body": {"guided_regex": "("}}, 400, "guided_regex"),
         ({"tools": [{**ADD, "name": "a b"}]}, 400, "tools[0].name"),
         ({"tools": [{**ADD, "parameters": {"type": "array"}}]}, 400, "tools[0].parameters.type"),
         ({"input": "word " * 20_000}, 400, "input"),

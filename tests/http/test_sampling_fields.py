@@ -61,3 +61,11 @@ def test_flags() -> None:
     for odd in (0, 1, "true", [], 1.0):
         with pytest.raises(HttpError, match=r"a\.echo is .*; it must be true or false"):
             read_flag({"echo": odd}, "echo", False, "a.")
+
+
+@pytest.mark.parametrize("field", ["logit_bias", "stop_token_ids"])
+def test_too_many_token_ids_are_refused_by_their_number(field: str) -> None:
+    ids = [str(i) for i in range(2**14 + 1)]
+    given = dict.fromkeys(ids, 1) if field == "logit_bias" else ids
+    with pytest.raises(HttpError, match=f"{field} has 16385 token ids; it must have at most 16384"):
+        read_sampling({field: given})

@@ -1,7 +1,12 @@
 from __future__ import annotations
 
+import pytest
+from sample_tokenizers import build
+
 from pybatcher.http.token_texts import TokenTexts
 from pybatcher.testing import fake_batcher
+from pybatcher.testing.fake_engine import FakeEngine
+from pybatcher.text import Tokenizer
 
 
 async def test_each_text_is_asked_for_once() -> None:
@@ -22,3 +27,15 @@ async def test_each_text_is_asked_for_once() -> None:
             for one in choice.logprobs or ():
                 assert texts[one.token_id] == await detokenize([one.token_id])
                 assert all(texts[token] is not None for token, _ in one.top)
+
+
+@pytest.mark.parametrize("kind", ["llama", "metaspace"])
+async def test_a_token_keeps_the_space_that_it_loses_alone(kind: str) -> None:
+    backend = build(kind)
+    tokenizer = Tokenizer(backend)
+    ids = [backend.token_to_id(token) for token in ("▁the", "▁fox", "s")]
+    assert tokenizer.decode(ids[:1]) == "the"
+    async with fake_batcher(FakeEngine(vocab_size=400), tokenizer=tokenizer) as batcher:
+        texts = TokenTexts(batcher)
+        await texts.learn(ids)
+        assert [texts[one] for one in ids] == [" the", " fox", "s"]

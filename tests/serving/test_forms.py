@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from batcher_helpers import PATIENCE, until
 
-from pybatcher import InvalidRequestError
+from pybatcher import InvalidRequestError, QueueFullError
 from pybatcher.params import OutputForm
 from pybatcher.serving import forms as module
 from pybatcher.serving.forms import Forms
@@ -78,13 +78,64 @@ async def test_a_form_that_takes_too_long_is_given_up_and_keeps_its_place(
 ) -> None:
     monkeypatch.setattr(module, "_COMPILE_TIMEOUT", 0.01)
     forms = Forms(Tokenizer(None), 9)
-    several = [OutputForm("regex", "b" * i) for i in range(1, module._MOST_AT_ONCE + 3)]
-    for form in several:
+    several = [OutputForm("regex", "b" * i) for i in range(1, module._MOST_AT_ONCE + 1)]
+    for form in several * 2:
         with pytest.raises(InvalidRequestError, match=r"regex was not compiled within 0\.01 s"):
             await forms.matcher(form, ())
+    others = [OutputForm("regex", "c" * i) for i in range(1, 3)]
+    for form in others:
+        with pytest.raises(QueueFullError, match="try again later") as raised:
+            await forms.matcher(form, ())
+        assert raised.value.retry_after > 0
     assert len(compiler.begun) == module._MOST_AT_ONCE
     compiler.go_on.set()
     monkeypatch.setattr(module, "_COMPILE_TIMEOUT", PATIENCE)
-    made = await asyncio.gather(*(forms.matcher(form, ()) for form in several))
-    assert [text for text, _ in made] == [form.text for form in several]
+    made = await asyncio.gather(*(forms.matcher(form, ()) for form in (*several, *others)))
+    assert [text for text, _ in made] == [form.text for form in (*several, *others)]
     await until(lambda: not forms._slots.locked())
+
+
+async def test_forms_that_may_take_long_keep_no_others_waiting(compiler: Compiler) -> None:
+    forms = Forms(Tokenizer(None), 9)
+    slow = [OutputForm("regex", f"(a{{1000}}){{{900 + i}}}") for i in range(8)]
+    waiting = [asyncio.ensure_future(forms.matcher(form, ())) for form in slow]
+    await until(lambda: len(compiler.begun) == module._MOST_SLOW)
+    quick = asyncio.ensure_future(forms.matcher(FORM, ()))
+    await until(lambda: "a" in compiler.begun)
+    assert len(compiler.begun) == module._MOST_SLOW + 1
+    compiler.go_on.set()
+    assert await quick == ("a", "MainThread")
+    assert [text for text, _ in await asyncio.gather(*waiting)] == [form.text for form in slow]
+    assert not forms._slow_slots.locked()
+
+
+async def test_the_time_of_a_form_begins_with_its_turn(
+    compiler: Compiler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is not to pay for those before it: the work that is timed begins in a slot."""
+    forms = Forms(Tokenizer(None), 9)
+    timed: list[str] = []
+
+    async def in_time(self: Forms, form: OutputForm, work: Any) -> Any:
+        timed.append(form.text)
+        return await work
+
+    monkeypatch.setattr(Forms, "_in_time", in_time)
+    several = [OutputForm("regex", "b" * i) for i in range(1, module._MOST_AT_ONCE + 2)]
+    made = [asyncio.ensure_future(forms.matcher(form, ())) for form in several]
+    await until(lambda: len(compiler.begun) == module._MOST_AT_ONCE)
+    assert timed == [form.text for form in several[:-1]]
+    compiler.go_on.set()
+    await asyncio.gather(*made)
+    assert timed == [form.text for form in several]
+
+
+async def test_who_waited_for_a_turn_finds_what_another_has_compiled(compiler: Compiler) -> None:
+    forms = Forms(Tokenizer(None), 9)
+    several = [OutputForm("regex", "b" * i) for i in range(1, module._MOST_AT_ONCE + 2)]
+    made = [asyncio.ensure_future(forms.matcher(form, ())) for form in (*several, several[-1])]
+    await until(lambda: len(compiler.begun) == module._MOST_AT_ONCE)
+    compiler.go_on.set()
+    await asyncio.gather(*made)
+    assert sorted(compiler.begun) == [form.text for form in several]
+    assert not forms._slots.locked()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Sized
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -20,10 +20,11 @@ __all__ = ["ANSWERED", "ASKED", "Fields", "short"]
 
 # Sets of types, to check all elements of a list at once: every token of a stream is read here.
 _WHOLE, _FLOAT, _TEXT = frozenset({int}), frozenset({float}), frozenset({str})
+_NO_ARRAYS = frozenset({int, str, list, tuple})
 _NO_LISTS = (bytearray, memoryview, array)
 _DEEPEST = 32  # levels of lists and maps inside a message
 _MOST_IN_FLOAT = 2**1023
-_MOST_VALUES = 2**20
+_MOST_VALUES = 2**17
 _MOST_IDS = 2**24  # each takes a byte of a message, at least
 _BYTES = (bytes, bytearray, memoryview)
 _PLAIN = "made of maps, lists, texts and numbers"
@@ -108,8 +109,8 @@ class Fields:
     def plain(self, value: object, name: str) -> Any:
         """Return a value that is made of maps, lists, texts, numbers, truth values and null only.
 
-        For received values and for values to be sent. At most 2**20 values, so that lists which
-        contain each other many times over are refused in bounded time.
+        For received values and for values to be sent. At most 2**17 values, since whoever reads
+        them delays all others; lists and maps are refused before they are read.
         """
         with Checks(self.error).reading(name, value, _PLAIN):
             return self._plain(value, name, 0, _Budget())
@@ -117,23 +118,28 @@ class Fields:
     def _plain(self, value: object, name: str, depth: int, budget: _Budget) -> Any:
         if depth > _DEEPEST:
             raise self.error(f"{name} is deeper than {_DEEPEST} lists and maps in each other")
-        if not budget.spend():
-            raise self.error(f"{name} is one value too many: there may be {_MOST_VALUES}")
         match value:
             case None | bool():
                 return value
             case str() | bytes():
                 return self.text(value, name)
             case Mapping():
+                self._spend(value, name, budget)
                 fields = self.map(value, name)
+                for key in fields:
+                    if not key.isascii():
+                        self._check_key(key, name)
                 return {
-                    key: self._plain(one, f"{name}.{key}", depth + 1, budget)
+                    key: one
+                    if _is_simple(one)
+                    else self._plain(one, f"{name}.{key}", depth + 1, budget)
                     for key, one in fields.items()
                 }
             case Sequence() if not isinstance(value, _NO_LISTS) and not hasattr(value, "_fields"):
+                self._spend(value, name, budget)
                 return [
-                    self._plain(one, f"{name}[{i}]", depth + 1, budget)
-                    for i, one in enumerate(value)
+                    one if _is_simple(one) else self._plain(one, f"{name}[{i}]", depth + 1, budget)
+                    for i, one in enumerate(islice(iter(value), len(value)))
                 ]
         whole = plain_int(value)
         if whole is not None and -(2**63) <= whole < 2**64:
@@ -143,6 +149,19 @@ class Fields:
             wanted = "a number of 64 bits" if whole is not None else _PLAIN
             raise self.bad(name, value, wanted)
         return number
+
+    def _spend(self, value: Sized, name: str, budget: _Budget) -> None:
+        if not budget.spend(len(value)):
+            raise self.error(
+                f"{name} has {len(value)} values, which are too many: with all others there may be "
+                f"{_MOST_VALUES}"
+            )
+
+    def _check_key(self, key: str, name: str) -> None:
+        try:
+            key.encode()
+        except UnicodeEncodeError:
+            raise self.error(f"{name} has the key {short(key)}, which is not valid UTF-8") from None
 
     def prompt(self, value: object, name: str) -> str | list[Any]:
         """Return a prompt, sent or to be sent: a text, or a list of whole numbers of 32 bits."""
@@ -155,6 +174,8 @@ class Fields:
 
         An array may say that it has more items than there is memory.
         """
+        if type(value) in _NO_ARRAYS:
+            return value
         with Checks(self.error).reading(name, value, "a list of token ids"):
             if not hasattr(value, "tolist"):
                 return value
@@ -191,10 +212,20 @@ class _Budget:
     def __init__(self) -> None:
         self._left = _MOST_VALUES
 
-    def spend(self) -> bool:
-        """Count one; False: there are too many."""
-        self._left -= 1
+    def spend(self, count: int) -> bool:
+        """Count some; False: there are too many."""
+        self._left -= count
         return self._left >= 0
+
+
+def _is_simple(value: object) -> bool:
+    """Return whether a value is of the commonest kinds, and goes as it is."""
+    kind = type(value)
+    if kind is str:
+        return str.isascii(value)  # type: ignore[arg-type]
+    if kind is int:
+        return -(2**63) <= value < 2**64  # type: ignore[operator]
+    return kind is float or kind is bool or value is None
 
 
 ASKED = Fields(InvalidRequestError)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 from collections import OrderedDict
 from collections.abc import Collection, Sequence
@@ -20,6 +21,7 @@ __all__ = ["JSON_LAYOUT", "GrammarCompiler"]
 
 _MOST_GRAMMARS = 256
 _MOST_CHARACTERS = 2**24  # of all grammars that are kept, as text
+_ONE_WAY = re.compile(r"\b(?:max_tokens|stop)\s*=")  # with these llguidance cannot go back
 
 # Work that a grammar may take, in llguidance's units. A mask takes some milliseconds at most with
 # these (14 units of lexer fuel and 20 items a microsecond, by its documentation).
@@ -81,8 +83,8 @@ class GrammarCompiler:
         if compiled is None:
             compiled = self._compile(form)
             self._keep(form, compiled)
-        limited = form.kind == "grammar" and "max_tokens" in form.text
-        made = OutputMatcher(compiled.deep_copy(), goes_back=not limited)
+        one_way = form.kind == "grammar" and _ONE_WAY.search(form.text) is not None
+        made = OutputMatcher(compiled.deep_copy(), self._tokens, goes_back=not one_way)
         made.follow(output)
         if made.error:
             raise InvalidRequestError(

@@ -17,14 +17,16 @@ class OutputMatcher:
     A pure function of the output: it may be made anew at any time, or brought back.
 
     matcher: an llguidance `LLMatcher` at the beginning of its grammar.
-    goes_back: False for a grammar with limits of tokens (`max_tokens`), in which llguidance cannot
-        go back: its outputs have no drafts.
+    tokens: the `LLTokenizer` that it was made with.
+    goes_back: False for a grammar with `max_tokens` or `stop`, in which llguidance cannot go back:
+        its outputs have no drafts.
     """
 
-    __slots__ = ("_n_tokens", "_start", "matcher")
+    __slots__ = ("_n_tokens", "_start", "_tokens", "matcher")
 
-    def __init__(self, matcher: Any, *, goes_back: bool = True) -> None:
+    def __init__(self, matcher: Any, tokens: Any, *, goes_back: bool = True) -> None:
         self.matcher = matcher
+        self._tokens = tokens
         self._start = None if goes_back else matcher.deep_copy()
         self._n_tokens = 0
 
@@ -82,9 +84,18 @@ class OutputMatcher:
         return len(tokens)
 
     def forced(self) -> tuple[int, ...]:
-        """Return tokens of the text that has to come next; empty where there is a choice."""
-        return tuple(self.matcher.compute_ff_tokens())
+        """Return tokens of the text that has to come next; empty where there is a choice.
+
+        Where the text spells a special token, the tokenizer makes that of it, which is no text and
+        may not come: the longest token that the text begins with comes instead.
+        """
+        forced = self.matcher.compute_ff_tokens()
+        n_valid = self.matcher.validate_tokens(forced) if forced else 0
+        if forced and not n_valid:
+            text = self.matcher.compute_ff_bytes().decode("utf-8", "ignore")
+            forced = self._tokens.greedy_tokenize(text)[:1]
+            n_valid = self.matcher.validate_tokens(forced)
+        return tuple(forced[:n_valid])
 
     def _only(self) -> int:
-        forced = self.matcher.compute_ff_tokens()
-        return int(forced[0]) if forced else ANY_TOKEN
+        return next(iter(self.forced()), ANY_TOKEN)

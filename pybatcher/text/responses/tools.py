@@ -17,6 +17,7 @@ __all__ = ["MAX_TOOLS", "ToolSpec", "plain_tools", "read_tools", "schemas_of"]
 
 MAX_TOOLS = 128
 _MAX_UNITS = 2**14  # of one tool: each value is one, and so are 64 characters
+_MAX_UNITS_TOGETHER = 2**17  # of all: they are read on the loop of whoever sends them
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,128}")
 _WANTED = f"a list of at most {MAX_TOOLS} functions or dicts"
 _NO_PARAMETERS: dict[str, Any] = {"type": "object", "properties": {}}
@@ -58,10 +59,11 @@ def read_tools(tools: object) -> tuple[ToolSpec, ...]:
     if tools is None:
         return ()
     found: dict[str, ToolSpec] = {}
+    reader = PlainReader("the tools are too large together", most=_MAX_UNITS_TOGETHER)
     for index, tool in enumerate(REQUEST.items("tools", tools, MAX_TOOLS, _WANTED)):
         where = f"tools[{index}]"
         with REQUEST.reading(where, tool, "a function or a dict that describes one"):
-            spec = _read(tool, where)
+            spec = _read(tool, where, reader)
         if spec.name in found:
             raise InvalidRequestError(
                 f"{where}.name is {spec.name!r}, which another tool has already; each tool must "
@@ -86,12 +88,12 @@ def schemas_of(tools: tuple[ToolSpec, ...]) -> dict[str, Mapping[str, Any]]:
     return {tool.name: tool.parameters for tool in tools}
 
 
-def _read(tool: object, where: str) -> ToolSpec:
+def _read(tool: object, where: str, reader: PlainReader) -> ToolSpec:
     if isinstance(tool, ToolSpec):
         fields = {"name": tool.name, "description": tool.description, "strict": tool.strict}
         return _checked({**fields, "parameters": tool.parameters}, where, tool.function)
     if isinstance(tool, Mapping):
-        return _checked(_described(tool, where), where, None)
+        return _checked(_described(tool, where, reader), where, None)
     if callable(tool):
         return _checked(describe_function(tool, where), where, tool)
     raise InvalidRequestError(
@@ -99,10 +101,11 @@ def _read(tool: object, where: str) -> ToolSpec:
     )
 
 
-def _described(tool: Mapping[Any, Any], where: str) -> dict[str, Any]:
+def _described(tool: Mapping[Any, Any], where: str, reader: PlainReader) -> dict[str, Any]:
     """Return the dict with the tool's name, from either shape."""
     with REQUEST.reading(where, tool, "made of texts, numbers, lists and mappings"):
-        plain = PlainReader("the tool is too large", most=_MAX_UNITS).mapping(tool, where, 0)
+        one = PlainReader("the tool is too large", most=_MAX_UNITS, within=reader)
+        plain = one.mapping(tool, where, 0)
     kind = plain.get("type", "function")
     if kind != "function":
         raise REQUEST.bad(f"{where}.type", kind, "'function'")
@@ -160,7 +163,7 @@ def _parameters(schema: object, where: str) -> dict[str, Any]:
         )
     for name, one in properties.items():
         if not isinstance(one, (dict, bool)):
-            raise REQUEST.bad(f"{where}.properties.{name}", one, "a JSON schema")
+            raise REQUEST.bad(f"{where}.properties.{short(name)[1:-1]}", one, "a JSON schema")
     if not isinstance(required, list) or not all(isinstance(one, str) for one in required):
         raise REQUEST.bad(f"{where}.required", required, "a list of names")
     return plain

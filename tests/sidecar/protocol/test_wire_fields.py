@@ -44,6 +44,9 @@ REFUSED: list[tuple[str, Any, str]] = [
     ("map", {5: 1}, "a key of it is 5"),
     ("plain", {"a": [object()]}, r"it\.a\[0\] is"),
     ("plain", 2**64, "64 bits"),
+    ("plain", [2**64], r"it\[0\] is"),
+    ("plain", ["\ud800"], r"it\[0\] is .* not valid UTF-8"),
+    ("plain", {"a": {"b\ud800": 1}}, r"it\.a has the key .* not valid UTF-8"),
     ("prompt", {"a": 1}, "a text or a list of token ids"),
     ("token_ids", [2**31], r"it\[0\]"),
     ("token_ids", [1, True], r"it\[1\] is True"),
@@ -80,3 +83,35 @@ def test_too_deep_is_refused_before_it_is_too_deep_for_python() -> None:
 
 def test_an_error_has_room_for_any_number() -> None:
     assert short(1 << 20_000) == "a whole number of 20001 bits"
+
+
+class Counted(list[Any]):
+    """A list that counts the items which are read."""
+
+    n_read = 0
+
+    def __iter__(self) -> Any:
+        for one in super().__iter__():
+            Counted.n_read += 1
+            yield one
+
+
+def test_too_many_values_are_refused_before_they_are_read() -> None:
+    """Whoever reads them delays all others."""
+    many = Counted([{}] * (2**17 + 1))
+    with pytest.raises(InvalidRequestError, match=r"it\.a has 131073 values"):
+        ASKED.plain({"a": many}, "it")
+    assert Counted.n_read == 0
+    few = Counted([1, "a", None] * 2**14)
+    assert ASKED.plain([few, few], "it") == [few, few]
+    Counted.n_read = 0
+    with pytest.raises(InvalidRequestError, match=r"it\[2\] has 49152 values"):
+        ASKED.plain([few, few, few], "it")
+    assert Counted.n_read == 2 * len(few)
+
+
+@pytest.mark.parametrize("value", [5, "a", [5], (5,)])
+def test_what_is_no_array_costs_nothing(value: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is asked of each of a million token ids."""
+    monkeypatch.setattr("pybatcher.sidecar.protocol.wire_fields.Checks", None)
+    assert ASKED.listed(value, "it") is value

@@ -72,6 +72,45 @@ def test_forced_text_may_not_come_in_other_tokens(
     assert one.allowed(letters)[0] < 2
 
 
+@pytest.mark.parametrize("text", ["<|end|>", "say <|end|> now", "a<|user|><|end|>"])
+def test_forced_text_that_spells_a_special_token_is_text(
+    compiler: GrammarCompiler, tokenizer: Tokenizer, text: str
+) -> None:
+    form, output = OutputForm("choices", json.dumps([text])), list[int]()
+    one = compiler.matcher(form)
+    while not one.is_complete:
+        _, (only,) = one.allowed(())
+        assert one.forced()[:1] == (only,)
+        assert one.allowed((only,))[0] == 1
+        output.append(only)
+        assert one.advance([only]) == 1
+        assert not one.error
+    assert tokenizer.decode(output) == text
+    assert not set(output) & set(ids(tokenizer, "<|end|><|user|>"))
+
+
+@pytest.mark.parametrize("attribute", ["max_tokens=9", 'stop="x"', 'stop = /x+/, capture="a"'])
+def test_a_grammar_in_which_it_cannot_go_back_has_no_drafts(
+    compiler: GrammarCompiler, tokenizer: Tokenizer, attribute: str
+) -> None:
+    one = compiler.matcher(OutputForm("grammar", f"start: words\nwords[{attribute}]: /[a-z ]*/"))
+    tokens = ids(tokenizer, "the old man")
+    assert one.allowed(tokens) == (0, [ANY_TOKEN])
+    one.follow(tokens)
+    one.follow(tokens[:1])
+    assert not one.error
+
+
+def test_a_suffix_and_a_text_of_that_name_leave_the_drafts(
+    compiler: GrammarCompiler, tokenizer: Tokenizer
+) -> None:
+    tokens = ids(tokenizer, "the old man")
+    for grammar in ('words\nwords[suffix="x"]: /.*/', '/[a-z ]*/ " stop or max_tokens"'):
+        one = compiler.matcher(OutputForm("grammar", f"start: {grammar}"))
+        assert one.allowed(tokens)[0] == len(tokens)
+        assert not one.error
+
+
 def test_where_there_is_a_choice_every_token_that_fits_may_come(
     compiler: GrammarCompiler, tokenizer: Tokenizer
 ) -> None:

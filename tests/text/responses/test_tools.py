@@ -73,6 +73,8 @@ for _ in range(50):
         (of({"type": "string"}), r"parameters.type is 'string'; it must be 'object'"),
         (of({"properties": []}), r"parameters.properties is \[\]"),
         (of({"properties": {"a": 7}}), r"parameters.properties.a is 7"),
+        (of({"properties": {"a\n" * 999: 7}}), r"parameters.properties.a(\\na)+\.\.\."),
+        (of({"properties": {"\ud800": {}}}), r"parameters.properties is dict with the field"),
         (of({"required": "a"}), r"parameters.required is 'a'; it must be a list of names"),
         (of({"required": [7]}), r"parameters.required is \[7\]"),
         (of({"minimum": float("inf")}), "a number that JSON cannot say"),
@@ -129,3 +131,11 @@ def test_values_of_every_type_are_refused_or_read() -> None:
                 refused += 1
                 str(error).encode()
     assert refused > 800
+
+
+def test_many_large_tools_are_too_large_together() -> None:
+    """Each is read on the loop of whoever sends it: together they took seconds."""
+    tools = [{"name": f"f{i}", "parameters": {"enum": [0] * 16_000}} for i in range(128)]
+    assert len(read_tools(tools[:8])) == 8
+    with pytest.raises(InvalidRequestError, match=r"tools\[8\].*the tools are too large together"):
+        read_tools(tools)
