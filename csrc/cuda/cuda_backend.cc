@@ -16,10 +16,6 @@ namespace {
 constexpr size_t kAlignment = 256;      // of the parts of a weight
 constexpr int kActivationPadding = 16;  // numbers
 
-// Of the GPU's memory, a 16th stays free where KV takes what there is: for kernels, which the
-// driver loads when they are first launched, for graphs, and for other programs.
-constexpr size_t kReservedShare = 16;
-
 size_t aligned(size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
 }  // namespace
@@ -180,11 +176,9 @@ size_t CudaBackend::gemm_scratch_for(int max_rows) const {
   return most;
 }
 
-size_t CudaBackend::memory_for_kv(size_t) {
-  const FreeMemory memory = device_->free_memory();
-  const size_t reserve = memory.total / kReservedShare;
-  return memory.free > reserve ? memory.free - reserve : 0;
-}
+// Half: the rest is for kernels, which the driver loads when they are first launched, for graphs,
+// and for other engines on this GPU: that of another model, or the one that a reload starts.
+size_t CudaBackend::memory_for_kv(size_t) { return device_->free_memory().free / 2; }
 
 AttentionLimits CudaBackend::attention_limits(const LayerStorage& storage) const {
   const KvShape kv = storage.shape;

@@ -73,12 +73,14 @@ void Device::check(const char* function, Result code) {
 void Device::out_of_memory(const char* function, size_t bytes) {
   FreeMemory memory;
   api_.memory_info.call(&memory.free, &memory.total);  // what it is where that fails, too
-  throw Error(ErrorCode::kOutOfMemory, "out of GPU memory: " + size_text(bytes) + " wanted, " +
-                                           size_text(memory.free) + " of " +
-                                           size_text(memory.total) +
-                                           " free; lower n_ctx (KV), n_ubatch (buffers) " +
-                                           "or n_parallel, or load with a smaller dtype (" +
-                                           describe_error(api_, function, kErrorOutOfMemory) + ")");
+  throw Error(
+      ErrorCode::kOutOfMemory,
+      "out of GPU memory: " + size_text(bytes) + " wanted, " + size_text(memory.free) + " of " +
+          size_text(memory.total) +
+          " free; lower n_ctx (KV), n_ubatch (buffers) or n_parallel, or load with a smaller "
+          "dtype; where another process or worker holds the GPU's memory (nvidia-smi lists "
+          "them), lower its n_ctx (" +
+          describe_error(api_, function, kErrorOutOfMemory) + ")");
 }
 
 // -- memory -----------------------------------------------------------------------------------

@@ -1,6 +1,5 @@
 #include "cuda/driver.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "cuda/driver_api.h"
@@ -67,18 +66,15 @@ bool runs_on(const Build& build, const DeviceInfo& device) {
 
 std::string architecture_name(int architecture) { return "sm_" + std::to_string(architecture); }
 
-std::string unknown_devices(const Build& build, const std::vector<DeviceInfo>& devices) {
-  std::string found;
-  for (const DeviceInfo& device : devices) {
-    found += (found.empty() ? "" : ", ") + device.name + " is " +
-             architecture_name(10 * device.major + device.minor);
-  }
+std::string unknown_device(const Build& build, const DeviceInfo& device) {
   std::string known;
   for (const int architecture : build.architectures) {
     known += (known.empty() ? "" : ", ") + architecture_name(architecture);
   }
-  return "no GPU is of an architecture that this build has code for (" + found + "; it has " +
-         known + "): use another GPU, or a newer pybatcher for a newer one";
+  return "GPU 0 is of no architecture that this build has code for (" + device.name + " is " +
+         architecture_name(10 * device.major + device.minor) + "; it has " + known +
+         "): name another GPU first in CUDA_VISIBLE_DEVICES, or use a newer pybatcher for a newer "
+         "one";
 }
 
 // The oldest driver for what the toolkit compiles: the first of the same major number.
@@ -151,9 +147,9 @@ Driver probe(const Build& build, const char* library_name) {
                                              ": see what nvidia-smi says of it");
   }
   if (driver.devices.empty()) return no_device();
-  const auto has_code = [&build](const DeviceInfo& device) { return runs_on(build, device); };
-  if (build.toolkit.empty() || std::ranges::any_of(driver.devices, has_code)) return driver;
-  return lacking(DriverState::kUnknownDevice, unknown_devices(build, driver.devices));
+  const DeviceInfo& first = driver.devices.front();
+  if (build.toolkit.empty() || runs_on(build, first)) return driver;
+  return lacking(DriverState::kUnknownDevice, unknown_device(build, first));
 }
 
 }  // namespace pb::cuda

@@ -12,12 +12,13 @@
 namespace pb::cuda {
 
 enum class DriverState {
-  kReady,          // there is a GPU for this build's code; or any, in a build without CUDA
+  kReady,          // GPU 0, which the engine takes, runs this build's code; in a build without
+                   // CUDA, there is one
   kAbsent,         // no driver library
   kTooOld,         // older than this build's toolkit can do with; it is not started then
   kFailed,         // one of its functions gave an error, or is not there
   kNoDevice,       // it finds no GPU, or is not shown one
-  kUnknownDevice,  // this build has code for none of the GPUs
+  kUnknownDevice,  // this build has no code for GPU 0
 };
 
 // "ready", "absent", "too_old", "failed", "no_device", "unknown_device".

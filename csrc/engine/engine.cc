@@ -63,7 +63,7 @@ Engine::Engine(ModelConfig config, const TensorMap& tensors, const EngineOptions
       weights_(load_weights(config_, tensors, options.dtype, *backend_, load)),
       n_blocks_(choose_blocks()),
       forward_(config_, weights_, *backend_, forward_limits()),
-      layer_groups_(group_layers(n_blocks_ = std::min(n_blocks_, choose_blocks()))),
+      layer_groups_(layer_groups_by_memory()),
       model_kv_(make_model_kv()),
       kv_(empty_kv()),
       tiler_(options.n_ubatch, !config_.causal),
@@ -138,6 +138,17 @@ LayerGroups Engine::group_layers(int n_blocks) const {
                                    .n_sequences = options_.n_parallel,
                                    .n_rows = std::max(options_.n_ubatch, kStepRows),
                                    .max_groups = backend_->max_layer_groups()});
+}
+
+// The groups that forward_ was made for, with the blocks that it has left memory for. Fewer blocks
+// could be grouped otherwise: as many of them in each group take what one group of all would.
+LayerGroups Engine::layer_groups_by_memory() {
+  LayerGroups made = group_layers(n_blocks_);
+  n_blocks_ = std::min(n_blocks_, choose_blocks());
+  for (LayerGroup& group : made.groups) {
+    if (!group.is_state) group.n_blocks = std::min(group.n_blocks, n_blocks_);
+  }
+  return made;
 }
 
 KvStorage Engine::make_kv(const LayerStorage& storage, int n_blocks) {

@@ -10,13 +10,14 @@ __all__ = ["CudaDevice", "CudaInfo", "DriverState"]
 DriverState = Literal["ready", "absent", "too_old", "failed", "no_device", "unknown_device"]
 """State of the NVIDIA driver.
 
-"ready": the driver shows a GPU that this build has code for; in a build without CUDA, any GPU.
+"ready": GPU 0, which an engine takes, is one that this build has code for; in a build without CUDA,
+any GPU.
 "absent": no driver is installed.
 "too_old": the driver is older than this build's toolkit requires. It is not started, so that
     its GPUs are not known.
 "failed": a driver function returned an error.
 "no_device": the driver shows this process no GPU.
-"unknown_device": this build has no code for any of the GPUs.
+"unknown_device": this build has no code for GPU 0.
 """
 
 

@@ -68,8 +68,7 @@ async def serve(
         opened = open_checkpoint(checkpoint, None, config)
         return Runtime(FaultyEngine(opened.engine, *faults), opened.tokenizer)
 
-    async def generate(i: int, delay: float) -> Completion:
-        await asyncio.sleep(delay)
+    async def generate(i: int) -> Completion:
         prompt, params = request(i)
         return await batcher.generate(prompt, params, priority=rng.randrange(3))
 
@@ -78,12 +77,13 @@ async def serve(
     async with batcher:
         if warm:
             await batcher.generate(request(0)[0], max_tokens=1)
-        calls = [generate(i, rng.choice((0.0, 0.0, 0.1))) for i in range(N_STREAMS)]
         order = rng.sample(range(N_STREAMS), N_STREAMS)
-        started = [asyncio.ensure_future(calls[i]) for i in order]
-        started.append(asyncio.ensure_future(batcher.generate(LONG, max_tokens=2)))
-        done = await asyncio.gather(*started)
-        by_stream = dict(zip(order, done[:-1], strict=True))
+        n_before = rng.randrange(N_STREAMS)
+        calls = [generate(i) for i in order]
+        calls.insert(n_before, batcher.generate(LONG, max_tokens=2))
+        done = await asyncio.gather(*calls)
+        del done[n_before]
+        by_stream = dict(zip(order, done, strict=True))
         return [by_stream[i] for i in range(N_STREAMS)], batcher.statistics()
 
 
@@ -112,7 +112,7 @@ WAYS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [2, 3])  # with which each way comes about
 @pytest.mark.parametrize("way", WAYS)
 async def test_random_schedules(
     architecture: str,
@@ -142,7 +142,7 @@ async def test_random_schedules(
         rng,
         options,
         warm=way == "prefix hits",
-        faults=(FailStep({9 * seed}, after=seed == 1),) if way == "failures" else (),
+        faults=(FailStep({6 * seed}, after=seed == 2),) if way == "failures" else (),
     )
     assert outputs(completions) == undisturbed
     came_about = {

@@ -3,6 +3,7 @@
 //   FAKE_CUDA_VERSION  what it is for (13000)     FAKE_CUDA_COUNT       GPUs (1)
 //   FAKE_CUDA_FAILS    function that fails        FAKE_CUDA_CODE        with this code (999)
 //   FAKE_CUDA_NAME     of each GPU (NVIDIA H200)  FAKE_CUDA_CAPABILITY  of each GPU (90)
+//                                                 FAKE_CUDA_FIRST       of the first one, instead
 #include <cstddef>
 #include <cstdio>
 #include <cstdlib>
@@ -51,7 +52,8 @@ FAKE cuDeviceGetName(char* name, int size, int id) {
 
 FAKE cuDeviceGetAttribute(int* value, int attribute, int id) {
   if (id < 1000) return 101;
-  const int capability = number("FAKE_CUDA_CAPABILITY", 90);
+  const int others = number("FAKE_CUDA_CAPABILITY", 90);
+  const int capability = id == 1000 ? number("FAKE_CUDA_FIRST", others) : others;
   if (attribute != 75 && attribute != 76) return 1;
   *value = attribute == 75 ? capability / 10 : capability % 10;
   return code_of("cuDeviceGetAttribute");

@@ -226,23 +226,26 @@ TEST(a_gpu_that_is_lost_says_why_whenever_a_restart_is_tried) {
   cuda_on_cpu::reset_emulated_driver();
 }
 
-TEST(an_automatic_context_takes_what_is_free_but_for_a_reserve) {
-  const TinyModel model = rotary_model();
+TEST(an_automatic_context_takes_half_of_what_is_free) {
+  const TinyModel model = learned_model();
   EngineOptions options = options_of(kCases[1], 8);
   options.n_ctx = kAutoContext;
   options.n_parallel = 5;
   const auto roomy = engine_of(model, options, make_emulated_backend());
-  EXPECT_EQ(roomy->options().n_ctx, 5 * 96);  // all that five sequences can use
+  EXPECT_EQ(roomy->options().n_ctx, 5 * 64);  // all that five sequences can use
   options.n_parallel = 1 << 14;
-  for (const size_t limit : {size_t{160} << 20, size_t{170} << 20}) {
+  for (const size_t limit : {size_t{400} << 20, size_t{410} << 20}) {
     cuda_on_cpu::set_memory_limit(limit);
     const auto engine = engine_of(model, options, make_emulated_backend());
     size_t free = 0;
     size_t total = 0;
     cuda_on_cpu::emulated_driver().memory_info.call(&free, &total);
     const size_t block = engine->kv_bytes() / static_cast<size_t>(engine->kv().total_blocks());
-    EXPECT(free >= limit / 16 && free < limit / 16 + block);
-    EXPECT(prefill(*engine, engine->seq_new(""), some_tokens(9, 1)).size() == 61);
+    EXPECT(free >= engine->kv_bytes() && free < engine->kv_bytes() + 2 * block);
+    const auto beside = engine_of(model, options, make_emulated_backend());
+    for (Engine* one : {engine.get(), beside.get()}) {
+      EXPECT(prefill(*one, one->seq_new(""), std::vector{1, 2, 3}).size() == 53);
+    }
   }
   cuda_on_cpu::set_memory_limit(size_t{1} << 20);
   EXPECT_THROWS(ErrorCode::kOutOfMemory, engine_of(model, options, make_emulated_backend()));

@@ -124,6 +124,19 @@ TEST(code_runs_on_later_gpus_of_the_same_major_number_only) {
   EXPECT_EQ(old.devices.size(), 1U);
 }
 
+TEST(the_gpu_that_an_engine_takes_decides) {
+  const Said older_first = {{"FAKE_CUDA_COUNT", "2"}, {"FAKE_CUDA_FIRST", "75"}};
+  const Driver driver = probe_fake(kWith, older_first);
+  expect_state(driver, "unknown_device");
+  EXPECT(mentions(driver, "GPU 0 is of no architecture"));
+  EXPECT(mentions(driver, "NVIDIA H200 is sm_75;"));
+  EXPECT(mentions(driver, "CUDA_VISIBLE_DEVICES"));
+  EXPECT_EQ(driver.devices.size(), 2U);
+  const Said older_second = {
+      {"FAKE_CUDA_COUNT", "2"}, {"FAKE_CUDA_FIRST", "90"}, {"FAKE_CUDA_CAPABILITY", "75"}};
+  expect_state(probe_fake(kWith, older_second), "ready");
+}
+
 TEST(a_name_of_any_length_is_cut) {
   const std::string name(1000, 'x');
   const Driver driver = probe_fake(kWith, {{"FAKE_CUDA_NAME", name.c_str()}});

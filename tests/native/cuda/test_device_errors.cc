@@ -36,8 +36,9 @@ TEST(memory_that_is_not_there_is_said_with_sizes) {
   EXPECT_EQ(device->free_memory().free, size_t{1} << 20);
   EXPECT_EQ(message_of([&] { device->allocate(size_t{1536} << 10); }, ErrorCode::kOutOfMemory),
             "out of GPU memory: 1.50 MiB wanted, 1.00 MiB of 3.00 MiB free; lower n_ctx (KV), "
-            "n_ubatch (buffers) or n_parallel, or load with a smaller dtype (cuMemAlloc_v2 gave 2 "
-            "(CUDA_ERROR_OUT_OF_MEMORY: out of memory))");
+            "n_ubatch (buffers) or n_parallel, or load with a smaller dtype; where another "
+            "process or worker holds the GPU's memory (nvidia-smi lists them), lower its n_ctx "
+            "(cuMemAlloc_v2 gave 2 (CUDA_ERROR_OUT_OF_MEMORY: out of memory))");
   EXPECT(!device->is_lost());
   EXPECT_EQ(device->allocate(size_t{1} << 20).bytes(), size_t{1} << 20);
   EXPECT_EQ(device->free_memory().free, size_t{1} << 20);

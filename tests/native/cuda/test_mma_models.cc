@@ -101,7 +101,7 @@ namespace {
 
 using Whole = __int128;
 
-// significand * 2^(exponent - fraction_bits), of a format's bits.
+// significand * 2^(exponent - fraction_bits), of a format's bits. Zero has f32's least exponent.
 struct Parts {
   Whole significand;
   int exponent;
@@ -113,7 +113,8 @@ Parts parts(unsigned bits, int fraction_bits, int exponent_bits) {
   const Whole fraction = bits & ((1U << fraction_bits) - 1);
   const bool is_negative = (bits >> (fraction_bits + exponent_bits) & 1U) != 0;
   const Whole magnitude = field == 0 ? fraction : fraction + (Whole{1} << fraction_bits);
-  return {is_negative ? -magnitude : magnitude, (field == 0 ? 1 : field) - bias};
+  const int exponent = magnitude == 0 ? -126 : (field == 0 ? 1 : field) - bias;
+  return {is_negative ? -magnitude : magnitude, exponent};
 }
 
 // value * 2^up, what is behind the point cut off.
@@ -123,29 +124,23 @@ Whole scaled(Whole value, int up) {
 }
 
 // What a tensor core makes of products and the sum c so far: each cut to `bits` below the greatest
-// exponent, added exactly, cut to f32.
+// exponent among them, those of zeros too, added exactly, cut to f32.
 float added(const std::vector<std::array<Parts, 2>>& factors, int fraction_bits, float c,
             int bits) {
   const Parts start = parts(std::bit_cast<unsigned>(c), 23, 8);
-  int greatest = start.significand != 0 ? start.exponent : -100000;
-  for (const auto& [x, y] : factors) {
-    if (x.significand == 0 || y.significand == 0) continue;
-    greatest = std::max(greatest, x.exponent + y.exponent);
-  }
-  if (greatest == -100000) return 0.0f;
+  int greatest = start.exponent;
+  for (const auto& [x, y] : factors) greatest = std::max(greatest, x.exponent + y.exponent);
   Whole sum = scaled(start.significand, bits - 23 - (greatest - start.exponent));
   for (const auto& [x, y] : factors) {
     sum += scaled(x.significand * y.significand,
                   bits - 2 * fraction_bits - (greatest - x.exponent - y.exponent));
   }
-  Whole magnitude = sum < 0 ? -sum : sum;
   int exponent = greatest - bits;
-  while (magnitude >= (Whole{1} << 24)) {
-    magnitude /= 2;
+  while (sum >= (Whole{1} << 24) || sum <= -(Whole{1} << 24) || exponent < -149) {
+    sum /= 2;
     ++exponent;
   }
-  const float value = std::ldexp(static_cast<float>(static_cast<int64_t>(magnitude)), exponent);
-  return sum < 0 ? -value : value;
+  return std::ldexp(static_cast<float>(static_cast<int64_t>(sum)), exponent);
 }
 
 struct Fragments {
@@ -154,14 +149,16 @@ struct Fragments {
   std::vector<float> c = std::vector<float>(128);
 };
 
-// Numbers of like size, or of very different ones; some are zero or subnormal.
+// Numbers of like size, or of very different ones; some are zero or subnormal. In one round of
+// three sums are subnormal too: those of f16, whose products are not, because a is zero.
 Fragments random_fragments(Numbers& numbers, bool is_half, int round) {
   const float spread = static_cast<float>(round % 4) * (is_half ? 2.0f : 4.0f);
   const auto draw = [&] { return numbers.next() * std::exp2(std::floor(numbers.next(spread))); };
-  const auto word = [&] {
+  const bool is_tiny = round % 3 == 2;
+  const auto word = [&](float scale) {
     unsigned bits = 0;
     for (int half = 0; half < 2; ++half) {
-      const float drawn = round % 5 == 4 && numbers.next() > 1.0f ? 0.0f : draw();
+      const float drawn = round % 5 == 4 && numbers.next() > 1.0f ? 0.0f : draw() * scale;
       const float v = is_half ? std::clamp(drawn, -6e4f, 6e4f) : drawn;
       const unsigned own = is_half ? __half_as_ushort(__float2half_rn(v))
                                    : __bfloat16_as_ushort(__float2bfloat16_rn(v));
@@ -170,9 +167,9 @@ Fragments random_fragments(Numbers& numbers, bool is_half, int round) {
     return bits;
   };
   Fragments fragments;
-  for (unsigned& w : fragments.a) w = word();
-  for (unsigned& w : fragments.b) w = word();
-  for (float& v : fragments.c) v = round % 2 == 1 ? draw() : 0.0f;
+  for (unsigned& w : fragments.a) w = word(!is_tiny ? 1.0f : is_half ? 0.0f : 0x1p-66f);
+  for (unsigned& w : fragments.b) w = word(is_tiny && !is_half ? 0x1p-66f : 1.0f);
+  for (float& v : fragments.c) v = round % 2 == 1 ? draw() * (is_tiny ? 0x1p-132f : 1.0f) : 0.0f;
   return fragments;
 }
 
@@ -238,6 +235,41 @@ TEST(mma_adds_as_the_models_say) {
         EXPECT(same_bits(multiply_on_device(fragments, is_half),
                          multiply_in_whole_numbers(fragments, is_half, model)));
       }
+    }
+  }
+}
+
+// Numbers by hand: a row of a by a column of b, of bf16, onto c. All rows and columns are the same.
+struct Small {
+  float a[2];  // the others are zero
+  float b[2];
+  float c;
+  float sum;
+};
+
+TEST(mma_cuts_what_is_below_a_product_of_zero_and_below_f32) {
+  for (const Small& is : {Small{{0x1p-70f, 0.0f}, {0x1.8p-79f, 0.0f}, 0.0f, 0x1p-149f},
+                          Small{{0x1p-70f, 0.0f}, {-0x1.8p-79f, 0.0f}, 0.0f, -0x1p-149f},
+                          Small{{0x1p-70f, 0.0f}, {-0x1.8p-80f, 0.0f}, 0.0f, 0.0f},
+                          Small{{0x1p-70f, 0x1p-70f}, {0x1p-80f, 0x1p-80f}, 0.0f, 0x1p-149f},
+                          Small{{0x1p-70f, 0.0f}, {0x1p-50f, 1.0f}, 0x1p-149f, 0x1p-120f},
+                          // The exponent of zero is -126, and that of 0 * 2^100 -26.
+                          Small{{0x1p-30f, 0.0f}, {0x1p-30f, 0x1p100f}, 0x1p-40f, 0x1p-40f},
+                          Small{{0x1p-30f, 0.0f}, {0x1p-30f, 0x1p-100f}, 0x1p-80f, 0x1.00001p-60f},
+                          Small{{0.0f, 0.0f}, {0x1p100f, 0x1p100f}, 0x1p-60f, 0.0f}}) {
+    const auto words = [](const float (&v)[2]) {
+      return unsigned{__bfloat16_as_ushort(__float2bfloat16_rn(v[0]))} |
+             unsigned{__bfloat16_as_ushort(__float2bfloat16_rn(v[1]))} << 16;
+    };
+    Fragments fragments;
+    for (unsigned row = 0; row < 8; ++row) {  // k = 0 and 1
+      fragments.a[row * 16] = fragments.a[row * 16 + 1] = words(is.a);
+      fragments.b[row * 8] = words(is.b);
+    }
+    std::fill(fragments.c.begin(), fragments.c.end(), is.c);
+    for (const MmaModel model : {MmaModel::kAmpere, MmaModel::kHopper}) {
+      set_order(0, model);
+      EXPECT(same_bits(multiply_on_device(fragments, false), std::vector<float>(128, is.sum)));
     }
   }
 }

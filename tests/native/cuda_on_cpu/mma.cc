@@ -19,8 +19,7 @@ namespace {
 constexpr int kRows = 16;
 constexpr int kColumns = 8;
 constexpr int kDepth = 16;
-constexpr int kNoExponent = -4000;       // of zero: never the greatest
-constexpr int kLeastProduct = -3 * 126;  // no exponent of a product that is not zero is as low
+constexpr int kLeastExponent = -126;  // of f32; and that of zero, whatever the format
 
 // How a format's bits are read: a number is significand * 2^(exponent - fraction_bits).
 struct Format {
@@ -28,7 +27,7 @@ struct Format {
   int exponent_mask;
   int least_exponent;  // of subnormal numbers too
 };
-constexpr Format kBf16 = {7, 0xff, -126};
+constexpr Format kBf16 = {7, 0xff, kLeastExponent};
 constexpr Format kF16 = {10, 0x1f, -14};
 
 // One number of each column.
@@ -59,17 +58,24 @@ inline __attribute__((always_inline)) bool take_apart(const uint16_t (&bits)[kR]
       const int exponent = format.least_exponent + (biased != 0 ? biased - 1 : 0);
       special |= biased == format.exponent_mask ? 1 : 0;
       parts.significand[r][c] = (u & 0x8000) != 0 ? -magnitude : magnitude;
-      parts.exponent[r][c] = magnitude != 0 ? exponent : kNoExponent;
+      parts.exponent[r][c] = magnitude != 0 ? exponent : kLeastExponent;
     }
   }
   return special == 0;
 }
 
-// whole * 2^exponent, cut to the 24 bits of f32. whole: a whole number below 2^53.
+inline __attribute__((always_inline)) double power_of_two(int exponent) {
+  return std::bit_cast<double>(static_cast<uint64_t>(1023 + exponent) << 52);
+}
+
+// whole * 2^exponent, cut to the 24 bits of f32, and to fewer where it is subnormal. whole: a whole
+// number below 2^53.
 inline __attribute__((always_inline)) float cut_to_f32(double whole, int exponent) {
-  const auto scale = std::bit_cast<double>(static_cast<uint64_t>(1023 + exponent) << 52);
-  const auto bits = std::bit_cast<uint64_t>(whole * scale) & ~((uint64_t{1} << 29) - 1);
-  return static_cast<float>(std::bit_cast<double>(bits));
+  const double exact = whole * power_of_two(exponent);
+  const int own = static_cast<int>(std::bit_cast<uint64_t>(exact) >> 52 & 0x7ff) - 1023;
+  const int last_bit = (own > kLeastExponent ? own : kLeastExponent) - 23;
+  const int kept = static_cast<int>(exact * power_of_two(-last_bit));  // no zero has a sign
+  return static_cast<float>(kept * power_of_two(last_bit));
 }
 
 // Adds products kFirst..kFirst + kCount - 1 of a row to c: each product and the sum so far are cut
@@ -83,8 +89,7 @@ inline __attribute__((always_inline)) void add_products(const int* significands,
   __builtin_memcpy(&bits, c, sizeof bits);
   const Columns biased = bits >> 23 & 0xff;
   const Columns c_magnitude = (bits & 0x7fffff) | (biased != 0 ? Columns{} + 0x800000 : Columns{});
-  const Columns c_exponent =
-      c_magnitude != 0 ? (biased != 0 ? biased - 127 : Columns{} - 126) : Columns{} + kNoExponent;
+  const Columns c_exponent = biased != 0 ? biased - 127 : Columns{} + kLeastExponent;
 
   Columns greatest = c_exponent;
   for (int k = kFirst; k < kFirst + kCount; ++k) {
@@ -107,11 +112,10 @@ inline __attribute__((always_inline)) void add_products(const int* significands,
   const Columns c_sign = bits >> 31;
   const Columns c_kept = c_magnitude << (kBits - 23) >> (c_down < 31 ? c_down : Columns{} + 31);
   const Columns c_term = (c_kept ^ c_sign) - c_sign;
-  const Columns exponent = greatest > kLeastProduct ? greatest - kBits : Columns{};
   for (int j = 0; j < kColumns; ++j) {
     double sum = c_term[j];
     for (int half = 0; half < kCount / 8; ++half) sum += sums[half][j];
-    c[j] = cut_to_f32(sum, exponent[j]);
+    c[j] = cut_to_f32(sum, greatest[j] - kBits);
   }
 }
 

@@ -13,8 +13,8 @@ struct MmaTile {
   alignas(32) float c[16][8];      // (row, column)
 };
 
-// tile.c += tile.a tile.b, added as the model says. Of the truncating models, results below the
-// smallest normal f32 are rounded, not cut; NaN has no payload.
+// tile.c += tile.a tile.b, added as the model says. Of the truncating models, no zero has a sign,
+// and NaN has no payload.
 void multiply(MmaTile& tile, MmaInput input, MmaModel model);
 
 }  // namespace cuda_on_cpu

@@ -95,6 +95,30 @@ TEST(an_engine_takes_what_passes_leave) {
   EXPECT_EQ(bounded->kv().total_blocks(), 40);
 }
 
+// With the blocks that are left, the layer with a window would be in the group of the other.
+TEST(layers_stay_in_the_groups_that_passes_were_made_for) {
+  EngineOptions options = small_options();
+  options.n_parallel = 12;
+  options.block_size = 4;
+  options.n_ctx = 4000;
+  const auto whole = make_engine(options);
+  EXPECT_EQ(whole->kv().n_groups(), 2);
+  const int n_window = whole->kv().total_blocks(1);
+  const size_t block = whole->kv_bytes() / static_cast<size_t>(1000 + n_window);
+  options.n_ctx = kAutoContext;
+  const size_t before = block * static_cast<size_t>(2 * n_window + 20);
+  const size_t after = block * static_cast<size_t>(2 * n_window - 20);
+  const auto engine = make_engine(options, std::make_unique<MeasuredBackend>(before, after));
+  EXPECT_EQ(engine->kv().n_groups(), 2);
+  EXPECT_EQ(engine->kv().total_blocks(0), n_window - 10);
+  EXPECT_EQ(engine->kv().total_blocks(1), n_window - 10);
+  EXPECT_EQ(engine->kv_bytes(), after);
+  const int a = engine->seq_new("");
+  const auto tokens = some_tokens(60, 1);
+  EXPECT(prefill(*engine, a, tokens) == prefill(*whole, whole->seq_new(""), tokens));
+  engine->check_integrity();
+}
+
 TEST(an_engine_without_memory_for_kv_is_not_made) {
   EngineOptions options = small_options();
   options.n_ctx = kAutoContext;
