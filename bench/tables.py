@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from .isa import NATIVE
@@ -27,13 +27,27 @@ def milliseconds(seconds: float) -> str:
     return number(seconds * 1e3)
 
 
-def machine(run: Mapping[str, Any], threads: int) -> str:
-    """Describe the machine of a result."""
+def _machine(result: Result) -> str:
+    run = result["run"]
     flags = f", {', '.join(run['cpu_flags'])}" if run.get("cpu_flags") else ""
-    return (
-        f"{threads} threads of {run['cpu']} ({run['cores']} cores, {run['memory_gib']} GiB"
-        f"{flags}), {run['date']}, commit {run['commit']}"
-    )
+    of_it = f"{run['cores']} cores, {run['memory_gib']} GiB{flags}"
+    return f"{result['threads']} threads of {run['cpu']} ({of_it})"
+
+
+def _cpu(result: Result) -> str:
+    return f"{result['threads']} threads of {result['run']['cpu']}"
+
+
+def _origin(results: Sequence[Result], machine: Callable[[Result], str]) -> str:
+    """Describe all machines of results, and the first and the last date."""
+    dates = sorted(result["run"]["date"] for result in results)
+    days = " to ".join(dict.fromkeys((dates[0], dates[-1])))
+    return f"{' and '.join(dict.fromkeys(map(machine, results)))}, {days}"
+
+
+def _commits(results: Sequence[Result]) -> str:
+    commits = dict.fromkeys(result["run"]["commit"] for result in results)
+    return f"commit{'s' * (len(commits) > 1)} {', '.join(commits)}"
 
 
 def when(run: Mapping[str, Any], threads: int) -> str:
@@ -108,13 +122,13 @@ def summary(
             ratios = (_best_ratio(by_measure[m]) if m in by_measure else "" for m in measures)
             title = f"{result['shape']} {result['dtype']}"
             rows.append([f"{title}, {name} alone" if name else title, *ratios])
-    run = results[0]["run"]
-    where = (
-        f"{results[0]['threads']} threads of {run['cpu']}, {run['date']}, commit {run['commit']}"
+    where = _origin([result for made in (results, *held.values()) for result in made], _cpu)
+    details = (
+        "`bench/results` says where and at which commit each row was measured; "
+        "[benchmarks](docs/benchmarks.md) has all figures and how they are measured."
     )
-    details = "[benchmarks](docs/benchmarks.md) has all figures and how they are measured."
     if not rivals:
-        return [*lines, f"Measured on {where}; {details}"]
+        return [*lines, f"Measured on {where}. {details}"]
     header = ["", *(m.removeprefix("decode ") for m in measures)]
     return [
         *lines,
@@ -287,13 +301,12 @@ def _quality(results: Sequence[Result]) -> Lines:
 def _held(held: Mapping[str, Sequence[Result]]) -> Lines:
     lines = []
     for name, made in held.items():
-        run = made[-1]["run"]
         lines += [
             f"### All engines held to {name}",
             "",
             *speed(made),
             "",
-            f"The last of these on {machine(run, made[-1]['threads'])}; `bench/results/{name}` "
+            f"On {_origin(made, _machine)}, {_commits(made)}; `bench/results/{name}` "
             f"says where each was measured. {commands(made)}",
             "",
         ]
@@ -315,7 +328,7 @@ def everything(
         "",
         *speed(results["compare"]),
         "",
-        f"On {machine(results['compare'][0]['run'], results['compare'][0]['threads'])}. "
+        f"On {_origin(results['compare'], _machine)}, {_commits(results['compare'])}. "
         + commands(results["compare"]),
         "",
     ]

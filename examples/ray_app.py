@@ -1,6 +1,6 @@
 """Two replicas on Ray Serve, with OpenAI's and Anthropic's APIs in front.
 
-pip install 'pybatcher[ray,http]'
+pip install '.[ray,http]'     (in a checkout)
 serve run --app-dir examples ray_app:app
 
 curl http://127.0.0.1:8000/v1/completions -d '{"prompt": "Once upon a time"}'

@@ -81,7 +81,12 @@ class Batcher(AnyBatcher):
 
     @classmethod
     def from_torch(
-        cls, module: Any, tokenizer: Any, *, system_prompt: str | None = None, **options: Any
+        cls,
+        module: Any,
+        tokenizer: Any = None,
+        *,
+        system_prompt: str | None = None,
+        **options: Any,
     ) -> Self:
         """Make a batcher over a transformers module that is alive in this process.
 
@@ -245,7 +250,12 @@ class BlockingBatcher(BlockingCalls[Batcher]):
 
     @classmethod
     def from_torch(
-        cls, module: Any, tokenizer: Any, *, system_prompt: str | None = None, **options: Any
+        cls,
+        module: Any,
+        tokenizer: Any = None,
+        *,
+        system_prompt: str | None = None,
+        **options: Any,
     ) -> Self:
         """Make a batcher over a transformers module that is alive in this process.
 

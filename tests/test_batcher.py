@@ -8,9 +8,7 @@ import threading
 import pytest
 from batcher_helpers import acquire, until
 
-from pybatcher import (
-    DeadlineExceededError,
-)
+from pybatcher import Batcher, BlockingBatcher, DeadlineExceededError
 from pybatcher.testing import FakeClock, FakeEngine, byte_tokenizer, fake_batcher
 from pybatcher.testing.byte_tokenizer import EOS_TOKEN_ID
 
@@ -220,3 +218,8 @@ async def test_statistics_add_up() -> None:
     assert counts.kv_total_blocks == 32
     assert counts.kv_cached_blocks == 4
     assert counts.kv_free_blocks == 28
+
+
+@pytest.mark.parametrize("kind", [Batcher, BlockingBatcher])
+def test_a_module_needs_no_tokenizer(kind: type[Batcher | BlockingBatcher]) -> None:
+    assert kind.from_torch(object())  # it is opened at the start

@@ -50,4 +50,10 @@ void refuse_order(const TensorView& view, const char* what) {
                    " takes them as they come");
 }
 
+void refuse_blocks(const TensorView& view, const char* what) {
+  if (!view.make && !is_quantised(view.dtype)) return;
+  refuse(view, std::string("is quantised; expected f32, f16 or bf16, as ") + what +
+                   " is read number by number");
+}
+
 }  // namespace pb

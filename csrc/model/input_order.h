@@ -1,4 +1,5 @@
-// The order in which a matrix takes its inputs (TensorView::order), checked.
+// The order in which a matrix takes its inputs (TensorView::order), checked; and what may not be a
+// matrix of any kind.
 #pragma once
 
 #include "base/aligned_buffer.h"
@@ -15,5 +16,9 @@ AlignedBuffer input_order(const TensorView& view);
 
 // Throws kModelFormat, naming the tensor, where it has an order: `what` takes inputs as they come.
 void refuse_order(const TensorView& view, const char* what);
+
+// Throws kModelFormat, naming the tensor, where it is quantised or made on demand: `what` is read
+// number by number.
+void refuse_blocks(const TensorView& view, const char* what);
 
 }  // namespace pb

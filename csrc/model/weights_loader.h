@@ -153,11 +153,7 @@ class WeightsLoader {
     const int n_channels = config_.delta.n_channels();
     const int n_taps = config_.delta.conv_size;
     const TensorView& view = checkpoint_.get(name, n_channels, n_taps);
-    if (view.make || is_quantised(view.dtype)) {
-      throw Error(ErrorCode::kModelFormat,
-                  "tensor '" + name + "' is quantised; a convolution's taps have to be numbers: " +
-                      "expected f32, f16 or bf16");
-    }
+    refuse_blocks(view, "a convolution");
     std::vector<float> values;
     for (int tap = 0; tap < n_taps; ++tap) {
       TensorView taps = view;

@@ -35,6 +35,7 @@ from .options import (
     PrefixOptions,
     ScoreOptions,
     TokenizeOptions,
+    check_names,
 )
 from .prefix_info import PrefixInfo
 from .prompt_logprobs import check_prompt_logprobs, complete_with_prompt
@@ -75,8 +76,8 @@ class AnyBatcher(Lifecycle):
 
     # -- outputs ----------------------------------------------------------------------------
 
-    @overload
-    async def generate(
+    @overload  # a str is a Sequence[str] too, and the first signature that fits is taken
+    async def generate(  # type: ignore[overload-overlap]
         self,
         prompt: Prompt,
         params: SamplingParams | None = None,
@@ -137,10 +138,10 @@ class AnyBatcher(Lifecycle):
                 )
         prompts = several_prompts(prompt)
         if prompts is None:
-            return await complete(prompt_call(prompt, params, own))
+            return await complete(prompt_call(prompt, params, own, CompleteOptions))
         if "output" in own:
             raise InvalidRequestError("output goes with one prompt, and there is a list of them")
-        calls = [prompt_call(one, params, own) for one in prompts]
+        calls = [prompt_call(one, params, own, CompleteOptions) for one in prompts]
         return await map_bounded(retry_beside_others(complete), calls, _MOST_AT_ONCE)
 
     def stream(
@@ -151,7 +152,8 @@ class AnyBatcher(Lifecycle):
     ) -> Stream:
         """Continue `prompt` in pieces as they come: `async for piece in batcher.stream(prompt)`.
 
-        Arguments and errors are those of `generate`; the errors come with the first piece.
+        Arguments and errors are those of `generate`, but for `prompt_logprobs`; the errors come
+        with the first piece, that of an unknown keyword at once.
         """
         return self._stream(prompt_call(prompt, params, options))
 
@@ -237,11 +239,12 @@ class AnyBatcher(Lifecycle):
         prompt. If one fails, all do. A score has the same bits as a completion's `logprobs`.
         Cancelling cancels all. Raises the errors of `generate`.
         """
+        check_names(options, ScoreOptions)
         return await self._ask(
             ScoreContinuations(prompt=prompt, continuations=continuations, **options)
         )
 
-    @overload  # a str is a Sequence[str] too, and the first signature that fits is taken
+    @overload  # as of `generate`
     async def embed(  # type: ignore[overload-overlap]
         self, texts: str, **options: Unpack[EmbedOptions]
     ) -> Embedding: ...
@@ -278,6 +281,7 @@ class AnyBatcher(Lifecycle):
         cancels all. Raises the errors of `generate`, and RequestTooLongError for a text that
         is too long for its pooling.
         """
+        check_names(options, EmbedOptions)
         is_one = issubclass(type(texts), str)  # isinstance would ask a hostile object
         asked: Any = [texts] if is_one else texts
         made = await self._ask(EmbedTexts(texts=asked, **options))
@@ -306,6 +310,7 @@ class AnyBatcher(Lifecycle):
         other tokens, RequestTooLongError where KV has no room for the prefix,
         NoFreeSequenceError past `max_prefixes`, EngineFailedError, BatcherClosedError.
         """
+        check_names(options, PrefixOptions)
         return await self._ask(AddPrefix(prefix=prefix, **options))
 
     async def remove_prefix(self, name: str, namespace: str | None = None) -> None:

@@ -139,7 +139,7 @@ def several_prompts(prompt: object) -> tuple[Any, ...] | None:
     A list is one of prompts if its first item is a text or a list; token ids are numbers.
     """
     with REQUEST.reading("prompt", prompt, "a prompt, or a list of prompts"):
-        if not isinstance(prompt, (list, tuple)) or not len(prompt):
+        if isinstance(prompt, str) or not isinstance(prompt, Sequence) or not len(prompt):
             return None
         if not isinstance(prompt[0], (str, list, tuple)):
             return None

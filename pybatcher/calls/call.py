@@ -17,6 +17,7 @@ from ..errors import EngineError, InvalidRequestError, PybatcherError
 from ..errors.checks import short, type_name
 from ..params import SamplingParams
 from .chat_settings import CHAT_OPTIONS, ChatSettings
+from .options import ChatOptions, GenerateOptions, check_names
 from .reply import Reply
 from .telemetry import Handler
 from .trace_headers import current_trace_headers
@@ -41,7 +42,7 @@ Prompt = str | Sequence[int]
 Messages = Sequence[Mapping[str, Any]] | Sequence[int]
 """A chat, as OpenAI has it: [{"role": "user", "content": "..."}, ...]; or its token ids."""
 
-Prompts = list[str] | list[list[int]] | tuple[str, ...] | tuple[list[int], ...]
+Prompts = Sequence[str] | Sequence[list[int]] | Sequence[tuple[int, ...]]
 """Several prompts, for which `generate` returns a list."""
 
 T = TypeVar("T")
@@ -87,21 +88,31 @@ OF_EVERY_CALL = ("priority", "timeout", "namespace", "trace_headers")
 """The keywords of users that are fields of `CallOptions`."""
 
 
-def prompt_call(content: Any, params: SamplingParams | None, options: Mapping[str, Any]) -> Call:
-    """Make the `Call` of a prompt; keywords that are no options of calls are of sampling."""
+def prompt_call(
+    content: Any,
+    params: SamplingParams | None,
+    options: Mapping[str, Any],
+    kind: type = GenerateOptions,
+) -> Call:
+    """Make the `Call` of a prompt. Raises InvalidRequestError for an unknown keyword.
+
+    kind: the `TypedDict` of the keywords that are known.
+    """
     sampling = dict(options)
     for name in sampling:
         if name in CHAT_OPTIONS:
             raise InvalidRequestError(
                 f"{name} is an option of chats; give messages to `chat` or `stream_chat`"
             )
+    check_names(sampling, kind)
     own = {name: sampling.pop(name) for name in (*OF_EVERY_CALL, "output") if name in sampling}
     return Call(content=content, params=params, sampling=sampling, **own)
 
 
 def chat_call(content: Any, params: SamplingParams | None, options: Mapping[str, Any]) -> Call:
-    """Make the `Call` of messages."""
+    """Make the `Call` of messages. Raises InvalidRequestError for an unknown keyword."""
     sampling = dict(options)
+    check_names(sampling, ChatOptions)
     chat = ChatSettings.take(sampling)
     own = {name: sampling.pop(name) for name in OF_EVERY_CALL if name in sampling}
     return Call(content=content, chat=chat, params=params, sampling=sampling, **own)

@@ -67,6 +67,7 @@ class Timeline:
     Tokens get their times when they are delivered to their caller's stream. A step that accepted
     draft tokens delivers several at one time.
 
+    submitted, admitted: when it came into the queue, and when it left it and got KV.
     token_times: one entry for each generated token.
     first_token: the first of them; equal to `finished` where a request that came with `output`
         has no new token.
@@ -109,6 +110,9 @@ class Timeline:
 class Piece:
     """The part of an output that one token added to a stream. `str(piece)` is its text.
 
+    token_ids: the token; several where pieces were merged for a slow reader, none where a piece
+        only has text that was held back, or the end.
+    logprobs: of these tokens; None where none were asked for.
     reasoning, tool_calls: of a chat, what the token added to these; that is no part of `text`.
 
     The texts of a stream's pieces, joined, are the completion's text; so are the token ids. A
@@ -135,6 +139,8 @@ class Completion:
 
     text: ends before an end token or a stop text. Of a chat, without reasoning and tool calls.
     token_ids: all generated tokens, the end token included.
+    finish_reason: why it ended: "stop", "length", "deadline" or "tool_calls" (`FinishReason`).
+    timeline: when it was submitted and admitted, and when its tokens came.
     logprobs: one entry for each token; None where none were asked for.
     usage: of the whole call: with `n` > 1 the tokens of all choices, and the prompt once.
     prompt_logprobs: of each token of the prompt, given those before it, in nats; None for the

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
 
+from ..errors import InvalidRequestError
+from ..errors.checks import short
 from ..scheduling import Pooling
 
 __all__ = [
@@ -22,6 +24,7 @@ __all__ = [
     "ScoreOptions",
     "TemplateOptions",
     "TokenizeOptions",
+    "check_names",
 ]
 
 
@@ -113,3 +116,12 @@ class PrefixOptions(TypedDict, total=False):
 
     name: str | None
     namespace: str | None
+
+
+def check_names(options: Mapping[str, Any], kind: Any) -> None:
+    """Raise InvalidRequestError for a keyword that `kind`, a `TypedDict`, does not have."""
+    known = kind.__optional_keys__
+    for name in options:
+        if name not in known:
+            listed = ", ".join(sorted(known))
+            raise InvalidRequestError(f"unknown option {short(name)}; there are: {listed}")

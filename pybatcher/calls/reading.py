@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextvars import ContextVar
+from functools import partial
 
 __all__ = ["CURRENT_READING", "Reading"]
 
@@ -46,12 +47,13 @@ class Reading:
             if not self._holders:
                 self._tell(False)
 
-    def watch(self, watcher: Callable[[bool], object]) -> None:
-        """Call `watcher` with `is_held` whenever it changes, as long as this object lives."""
+    def watch(self, watcher: Callable[[bool], object]) -> Callable[[], None]:
+        """Call `watcher` with `is_held` whenever it changes. Return a function that ends that."""
         self._watchers.append(watcher)
+        return partial(self._watchers.remove, watcher)
 
     def _tell(self, is_held: bool) -> None:
-        for watcher in self._watchers:
+        for watcher in list(self._watchers):
             watcher(is_held)
 
 

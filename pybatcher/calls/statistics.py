@@ -18,6 +18,16 @@ __all__ = ["BatcherStatistics", "Health"]
 class BatcherStatistics(SchedulerStatistics):
     """The scheduler's counts since the start, and those of the batcher around it.
 
+    submitted: requests that were accepted into the queue. Each is one of the next six.
+    queued, running: requests that wait, and that run, now. queued_tokens: of those that wait.
+    completed, cancelled, expired, failed: how requests ended: with a result, by their caller, by
+        their timeout, with another error.
+    steps: forward passes. computed_tokens: their rows, those of shared prefixes and of drafts too.
+    prompt_tokens: of admitted requests. cached_tokens: those of them taken from KV that was there.
+    proposed_tokens, accepted_tokens: draft tokens that had rows, and those that were right.
+    preemptions: how often a request gave its KV up. recomputed_tokens: computed again for that.
+    replayed_tokens: computed again after restarts of the engine, or for a request that came with
+        output that was drawn elsewhere.
     generated_tokens: tokens that were delivered to callers. Tokens that a step drew after a stop
         text do not count.
     rejected: requests that were never submitted: the queue was full, or they were too long.

@@ -63,6 +63,7 @@ class StepEvent:
 class RequestEvent:
     """The end of a request.
 
+    request_id: of the request, unique in its batcher, or its sidecar.
     kind: "chat", "generate", "score" or "embed".
     trace_headers: of the call, by their names in lower case; {}: it belongs to no trace.
     max_tokens, temperature, top_p: of its sampling parameters.

@@ -6,7 +6,7 @@ import asyncio
 import importlib
 import sys
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Annotated, Any
 
 import typer
@@ -55,7 +55,10 @@ ReasoningOption = Annotated[
 ]
 
 
-@takes_options(SamplingParams, EngineConfig, SchedulerConfig, SupervisionConfig)
+@takes_options(
+    *(SamplingParams, EngineConfig, SchedulerConfig, SupervisionConfig),
+    only={field.name for field in fields(SamplingParams)} - {"n"},  # a turn has one answer
+)
 def chat(
     model: ModelOption = None,
     system_prompt: SystemPromptOption = None,

@@ -12,7 +12,8 @@ import typer
 
 from ..errors import ConfigError
 from ..params.config import EngineConfig, SchedulerConfig, SupervisionConfig
-from ..sidecar.front.named_models import changes_of, read_models, specs_of
+from ..sidecar.front.logs import set_up_logs
+from ..sidecar.front.named_models import read_models, specs_of
 from ..sidecar.front.serve_config import ServeConfig, read_config
 from ..sidecar.front.worker_spec import WorkerSpec
 from .loading_bar import loading_bar
@@ -62,9 +63,10 @@ def serve(
 
     A worker process has the engine. If it dies, another takes its place and all streams
     go on with the same tokens. SIGTERM and Ctrl-C finish what is in flight; a second
-    Ctrl-C stops at once. SIGHUP reads the config file again and applies it. Exit status:
-    0 told to end, 1 the worker cannot be started or died too often, 2 refused to start,
-    130 stopped by a second Ctrl-C.
+    Ctrl-C stops at once. SIGHUP reads the config file again: new workers have what it says
+    then, and who may connect changes at once; the log names options that need a new start.
+    Exit status: 0 told to end, 1 the worker cannot be started or died too often, 2 refused
+    to start, 130 stopped by a second Ctrl-C.
     """
     given = dict(options)
     if model:
@@ -80,20 +82,27 @@ def serve(
             read_in = {name: read_in[name] for name in read_in.keys() - {"model", "models"}}
         return {**read_in, **given}
 
+    def read_again() -> tuple[dict[str, WorkerSpec], ServeConfig]:
+        asked = read()
+        return specs_of(_of_worker(asked)), _of_server(asked)
+
     asked = read()
-    own = ServeConfig(**{name: asked[name] for name in asked if name in _OWN})
+    own = _of_server(asked)
+    set_up_logs(own.log_format, own.log_level)
     with loading_bar("downloading the model") as progress:
         specs = {name: spec.found(progress) for name, spec in specs_of(_of_worker(asked)).items()}
-    sys.exit(_run(specs, own, lambda: changes_of(_of_worker(read()))))
+    sys.exit(_run(specs, own, read_again))
 
 
-def _run(specs: Mapping[str, WorkerSpec], config: ServeConfig, changes: Any) -> int:
-    from ..sidecar.front.logs import set_up_logs
+def _run(specs: Mapping[str, WorkerSpec], config: ServeConfig, read: Any) -> int:
     from ..sidecar.front.loops import run
     from ..sidecar.front.server import Server
 
-    set_up_logs(config.log_format, config.log_level)
-    return run(Server(specs, config, changes).run())
+    return run(Server(specs, config, read).run())
+
+
+def _of_server(asked: Mapping[str, Any]) -> ServeConfig:
+    return ServeConfig(**{name: asked[name] for name in asked if name in _OWN})
 
 
 def _of_worker(asked: Mapping[str, Any]) -> dict[str, Any]:

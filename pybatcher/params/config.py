@@ -65,9 +65,9 @@ class EngineConfig:
         but no more than a cgroup's CPU limit, rounded up.
     block_size: positions of a KV block. "auto": 32, or 128 of a model with recurrent layers, of
         which each block holds a state.
-    weights_cache: directory where packed weights are kept for the next start; "off" or
-        False: none. "auto" or None: in the user's cache directory, for models of more
-        than 100 MB.
+    weights_cache: directory where packed weights are kept for the next start; "off" (from
+        Python also False): none. "auto" (also None): in the user's cache directory, for
+        models of more than 100 MB.
     """
 
     dtype: str = "auto"
@@ -177,8 +177,8 @@ class SupervisionConfig:
     restart_window: seconds in which restarts are counted. A loop of failures must fit
         into it: on a slow CPU the replay of long prompts takes many seconds.
     step_timeout: seconds after which a step counts as hung and its callers get
-        an error; None = never. The default is far above a step of 512 prompt
-        tokens of a large model on a slow CPU.
+        an error; None (only from Python) = never. The default is far above a step of
+        512 prompt tokens of a large model on a slow CPU.
     """
 
     max_restarts: int = 3

@@ -47,8 +47,8 @@ class SamplingParams:
     ignore_eos: the model's own end tokens do not end the output.
     min_tokens: no end token is drawn before this many tokens.
     repetition_penalty: > 1 makes tokens of prompt and output less likely.
-    presence_penalty, frequency_penalty: subtracted from the logits of tokens
-        of the output: once, and once per occurrence.
+    presence_penalty: subtracted once from the logit of each token that the output has.
+    frequency_penalty: subtracted from a token's logit once for each time the output has it.
     logit_bias: token id -> number added to its logit.
     logprobs: None = none; n = log-probabilities of the chosen token and of
         the n most likely ones, of the model's own distribution (before

@@ -122,7 +122,8 @@ class Service(RunningService):
         params = self._reader.params(call)
         output = await self._reader.output(call, params)
         prompt, form, end_token_ids, respond = await self._reader.read(call, params)
-        check_samples(params.n, len(prompt), self._config)
+        if params.n > 1:
+            check_samples(params.n, len(prompt), self._config)
         matchers = await self._reader.matchers(form, params.n, output)
         seed = secrets.randbits(64) if params.seed is None else params.seed
         request_ids = self._new_ids(params.n)
@@ -387,15 +388,11 @@ class Service(RunningService):
 
     def _check_process(self) -> None:
         if os.getpid() != self._pid:
-            raise BatcherClosedError(_is_fork_of(self._pid))
+            raise BatcherClosedError(
+                f"the batcher runs in process {self._pid} and this is a fork of it, without its "
+                "threads; make a batcher in each process, after the fork"
+            )
 
 
 _LEAST_STEP_WAIT = 5.0
 """Least seconds that a `close` with a timeout waits for the step under way."""
-
-
-def _is_fork_of(pid: int) -> str:
-    return (
-        f"the batcher runs in process {pid} and this is a fork of it, without its threads; make a "
-        "batcher in each process, after the fork"
-    )

@@ -1,6 +1,6 @@
 """The worker process: one `Batcher` that serves the front at the other end of a socket.
 
-    python -m pybatcher.sidecar.worker FD
+    python -m pybatcher.sidecar.worker FD LOG_FORMAT LOG_LEVEL
 
 `WorkerProcess.spawn` starts it. It opens the model that the first request (`open`) names, sends
 heartbeats while there is work, and exits when the front closes the connection. It also exits when
@@ -11,6 +11,7 @@ worker for their calls.
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import socket
 import sys
@@ -28,6 +29,7 @@ from ..calls.statistics import BatcherStatistics
 from ..calls.telemetry import Handler
 from ..errors import BatcherClosedError, PybatcherError
 from .front.guard import guard_child
+from .front.logs import set_up_logs
 from .front.loops import run
 from .front.worker_spec import INTERNAL_LIMITS, WorkerSpec
 from .protocol.wire import statistics_to_wire
@@ -36,6 +38,7 @@ from .session.session import ServerSession
 __all__ = ["main"]
 
 T = TypeVar("T")
+_LOGGER = logging.getLogger("pybatcher.sidecar")
 
 _BATCHER_FAILED = 70  # exit status, EX_SOFTWARE
 
@@ -146,8 +149,10 @@ class Worker:
 
 def _give_up(error: PybatcherError) -> NoReturn:
     """Exit the process at once. The front starts another worker for the calls in flight."""
-    print(f"pybatcher worker {os.getpid()}: {error}", file=sys.stderr, flush=True)
-    os._exit(_BATCHER_FAILED)
+    try:
+        _LOGGER.critical("worker %d: %s", os.getpid(), error)
+    finally:  # also where the log cannot be written
+        os._exit(_BATCHER_FAILED)
 
 
 async def _serve(descriptor: int) -> None:
@@ -158,6 +163,7 @@ async def _serve(descriptor: int) -> None:
 def main() -> None:
     """Run the worker: the entry point of `python -m`."""
     guard_child()
+    set_up_logs(sys.argv[2], sys.argv[3])
     import_module("pybatcher.engine")  # now, and not while a caller waits
     run(_serve(int(sys.argv[1])))
 

@@ -72,6 +72,23 @@ def test_engines_held_to_an_instruction_set_have_rows_of_their_own(root: Path) -
     assert "| wide int4 | pybatcher (avx2) | 1,234 | 30.0 |" in details
 
 
+def test_captions_name_every_machine_and_both_ends_of_the_time(root: Path) -> None:
+    folder = root / "results"
+    for i, cpu in enumerate(("A CPU", "B CPU", "A CPU")):
+        run = {**RUN, "cpu": cpu, "date": f"day {3 - i}", "commit": f"c{i}"}
+        write(folder, f"compare-tiny-{i}", compared(("int8", "bf16", "int4")[i], run=run))
+    later = {**RUN, "cpu": "C CPU", "date": "day 4"}
+    (folder / "avx2").mkdir()
+    write(folder / "avx2", "compare-tiny-int8", compared("int8", run=later))
+    report.main(root, folder)
+    cpus = "2 threads of B CPU and 2 threads of A CPU and 2 threads of C CPU, day 1 to day 4. "
+    assert cpus in (root / "README.md").read_text()
+    details = (root / "docs" / "benchmarks.md").read_text()
+    of_each = "(2 cores, 24 GiB, avx2)"
+    assert f"On 2 threads of B CPU {of_each} and 2 threads of A CPU {of_each}, day 1 to day 3, commits c1, c0, c2. Measured" in details  # fmt: skip  # noqa: E501
+    assert f"On 2 threads of C CPU {of_each}, day 4, commit abc; `bench/results/avx2`" in details
+
+
 def test_the_report_goes_between_its_marks(root: Path) -> None:
     folder = root / "results"
     with pytest.raises(SystemExit, match="no compare-"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 
 import numpy as np
@@ -32,7 +33,7 @@ BAD_ARGUMENTS = [
     ({"max_tokens": -1}, "max_tokens is -1"),
     ({"max_tokens": True}, "max_tokens is True"),
     ({"temperature": math.nan}, "temperature is nan"),
-    ({"max_token": 5}, "unknown sampling parameter 'max_token'.*max_tokens"),
+    ({"max_token": 5}, "unknown option 'max_token'; there are: choices, .*output, .*timeout"),
     ({"params": {"max_tokens": 5}}, "params is .*of type dict"),
     ({"stop_token_ids": [258]}, "stop_token_ids names token 258; .* from 0 to 257"),
     ({"logit_bias": {300: 1.0}}, "logit_bias names token 300"),
@@ -54,6 +55,34 @@ async def test_bad_arguments(arguments: dict[str, object], message: str) -> None
         with pytest.raises(InvalidRequestError, match=message):
             await batcher.generate(PROMPT, **arguments)
         assert batcher.statistics().submitted == 0
+
+
+MISSPELT = {
+    "generate": (lambda b, o: b.generate(PROMPT, **o), "prompt_logprobs, .*trace_headers$"),
+    "stream": (lambda b, o: b.stream(PROMPT, **o), "output, presence_penalty, priority, "),
+    "chat": (lambda b, o: b.chat([], **o), "tool_choice, tools, "),
+    "stream_chat": (lambda b, o: b.stream_chat([], **o), "tool_choice, tools, "),
+    "score": (
+        lambda b, o: b.score(PROMPT, [PROMPT], **o),
+        "namespace, priority, timeout, top_logprobs, trace_headers$",
+    ),
+    "embed": (
+        lambda b, o: b.embed(PROMPT, **o),
+        "namespace, pooling, priority, timeout, trace_headers$",
+    ),
+    "add_prefix": (lambda b, o: b.add_prefix(PROMPT, **o), "name, namespace$"),
+}
+
+
+@pytest.mark.parametrize("call", MISSPELT)
+async def test_a_misspelt_keyword_is_told_with_those_that_there_are(call: str) -> None:
+    ask, listed = MISSPELT[call]
+    message = rf"unknown option 'poling'; there are: .*{listed}"
+    async with fake_batcher() as batcher:
+        with pytest.raises(InvalidRequestError, match=message):
+            await ask(batcher, {"poling": 1})
+        with pytest.raises(InvalidRequestError, match=message):
+            await asyncio.wrap_future(ask(batcher.threadsafe, {"poling": 1}))
 
 
 @pytest.mark.parametrize("value", [10**400, -(10**400), np.array([1, 2]), np.bool_(True), 1j])

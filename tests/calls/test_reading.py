@@ -25,6 +25,17 @@ def test_it_is_held_while_one_holder_says_so() -> None:
     assert told == [True, False]
 
 
+def test_who_watches_no_more_hears_nothing() -> None:
+    reading, told, others = Reading(), list[bool](), list[bool]()
+    unwatch = reading.watch(told.append)
+    reading.watch(lambda is_held: is_held and unwatch())  # while they are told
+    reading.watch(others.append)
+    reading.hold("a")
+    reading.release("a")
+    assert told == [True]
+    assert others == [True, False]
+
+
 async def test_calls_of_one_task_and_of_those_that_it_starts_share_one() -> None:
     async def started() -> Reading | None:
         return CURRENT_READING.get()

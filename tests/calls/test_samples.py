@@ -133,9 +133,12 @@ async def test_if_one_fails_all_do() -> None:
 
 
 async def test_where_the_queue_has_no_room_for_all() -> None:
-    async with fake_batcher(max_queue_requests=3) as batcher:
+    async with fake_batcher(max_queue_requests=3, batch_size=9, batch_timeout=0.05) as batcher:
+        first = asyncio.create_task(batcher.generate(PROMPT, max_tokens=1))
+        await until(lambda: batcher.statistics().queued == 1)
         with pytest.raises(QueueFullError):
-            await batcher.generate(PROMPT, max_tokens=2, n=4)
+            await batcher.generate(PROMPT, max_tokens=2, n=3)
+        await first
         await until(lambda: batcher.statistics().queued == batcher.statistics().running == 0)
         assert len((await batcher.generate(PROMPT, max_tokens=2, n=3)).choices) == 3
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -57,9 +58,10 @@ async def generate_of(surface: str, folder: Path) -> AsyncIterator[Generate]:
         ("Once", "Twice"),
         [[5, 6], [7, 8, 9]],
         ["Once", [5, 6]],
+        deque(["Once", (5, 6)]),
         ["Once"],
     ],
-    ids=["texts", "tuple", "ids", "both", "one"],
+    ids=["texts", "tuple", "ids", "both", "deque", "one"],
 )
 async def test_each_is_what_it_is_alone(surface: str, prompts: Any, tmp_path: Path) -> None:
     async with generate_of(surface, tmp_path) as generate:

@@ -20,6 +20,7 @@ SURFACES += ["ThreadsafeBatcher"]
 CALLS = {
     "generate": ('"a"', "max_tokens=3, output=[1]", "max_tokes=3", 'max_tokens="x"'),
     "generate of a list": ('["a"]', "max_tokens=3, timeout=1.5", "max_tokes=3", 'max_tokens="x"'),
+    "generate of token ids": ("[(1, 2), (3,)]", "seed=1", "sead=3", 'max_tokens="x"'),
     "stream": ('"a"', "stop=['.'], namespace=None", "stpo='.'", "stop=3"),
     "chat": ("[{'role': 'user'}]", "seed=None, n=2", "sead=3", "seed='x'"),
     "chat with tools": (

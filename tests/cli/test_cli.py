@@ -124,7 +124,14 @@ def test_a_bad_value_is_one_line_and_status_2(
 
 
 @pytest.mark.parametrize(
-    "arguments", [["tell"], ["generate"], ["generate", "x", "--heat", "1"], ["info", "--seed", "1"]]
+    "arguments",
+    [
+        ["tell"],
+        ["generate"],
+        ["generate", "x", "--heat", "1"],
+        ["info", "--seed", "1"],
+        ["chat", "--n", "2"],  # a turn has one answer
+    ],
 )
 def test_a_wrong_command_line_is_status_2(run: Run, arguments: list[str]) -> None:
     outcome = run(*arguments)

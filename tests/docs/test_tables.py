@@ -5,18 +5,30 @@ from __future__ import annotations
 import ast
 import re
 from dataclasses import MISSING, fields
+from inspect import getdoc
 from pathlib import Path
 from typing import get_args, get_type_hints
 
 import pytest
 from doc_blocks import ROOT
 
-from pybatcher import Batcher, BatcherStatistics, Health
+from pybatcher import (
+    Batcher,
+    BatcherStatistics,
+    Completion,
+    Health,
+    Piece,
+    RequestEvent,
+    StepEvent,
+    Timeline,
+)
 from pybatcher.cli import COMMANDS
-from pybatcher.metrics import Metrics
+from pybatcher.cli.options import _meanings
+from pybatcher.metrics import _OF_A_SIDECAR, PREFIX, Metrics
 from pybatcher.params import SamplingParams
 from pybatcher.params.config import EngineConfig, SchedulerConfig, SupervisionConfig
 from pybatcher.sidecar.front.serve_config import ServeConfig
+from pybatcher.sidecar.protocol.codecs import METHODS
 from pybatcher.sidecar.protocol.wire_errors import _ERRORS
 
 README = ROOT / "README.md"
@@ -80,7 +92,9 @@ def test_every_count_and_every_status_is_there() -> None:
 
 
 def test_every_metric_is_there() -> None:
-    described = list(Metrics(Batcher()).describe())
+    metrics = Metrics(Batcher())
+    of_a_sidecar = [metrics._family(PREFIX + one.name, one, None) for one in _OF_A_SIDECAR]
+    described = [*metrics.describe(), *of_a_sidecar]
     names = {
         metric.name + ("_total" if metric.type == "counter" else ""): metric.type
         for metric in described
@@ -97,6 +111,12 @@ def test_every_metric_is_there() -> None:
     assert sorted(told) == sorted(also)
 
 
+def test_every_method_of_the_sidecar_is_there() -> None:
+    methods, _, _ = section(SIDECAR, "Methods").partition("`opts` are")
+    of_connections = {"generate", "chat", "cancel", "aside", "hello", "watch"}
+    assert sorted(first_cells(methods)) == sorted({*METHODS, *of_connections})
+
+
 def test_every_code_of_an_error_is_there() -> None:
     told = first_cells(section(SIDECAR, "Errors"))
     assert sorted(told) == sorted({error.code for error in _ERRORS})
@@ -110,3 +130,19 @@ def test_every_command_is_in_the_readme() -> None:
 
 def test_the_readme_is_short() -> None:
     assert len(README.read_text().splitlines()) < LONGEST_README
+
+
+@pytest.mark.parametrize(
+    "kind", [BatcherStatistics, Completion, Piece, RequestEvent, StepEvent, Timeline]
+)
+def test_every_field_is_in_the_docstring(kind: type) -> None:
+    described = getdoc(kind) or ""
+    names = {field.name for field in fields(kind)} - {"other_choices", "parse"}  # not for users
+    assert [name for name in sorted(names) if not re.search(rf"\b{name}\b", described)] == []
+
+
+def test_every_option_of_the_command_line_has_words_of_its_own() -> None:
+    meanings = _meanings(SamplingParams)
+    assert len(set(meanings.values())) == len(meanings)
+    assert "None (only from Python)" in _meanings(SupervisionConfig)["step_timeout"]
+    assert '"off" (from Python also False)' in _meanings(EngineConfig)["weights_cache"]

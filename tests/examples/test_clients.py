@@ -103,7 +103,26 @@ def test_a_client_says_what_is_wrong(
     command: Command = request.getfixturevalue(language)
     outcome = _run([*command, str(sidecar.socket), "fox " * 5000])
     assert outcome.returncode == 1
-    assert "too_long: " in outcome.stderr
+    assert "too_long: " in outcome.stderr.splitlines()[0]
+
+
+@pytest.mark.parametrize("language", ["node", "ruby"])
+def test_a_client_looks_where_it_is_told_to(
+    language: str,
+    request: pytest.FixtureRequest,
+    sidecar: Serving,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    command: Command = request.getfixturevalue(language)
+    monkeypatch.setenv("PYBATCHER_SOCKET", str(sidecar.socket))
+    assert _run(command).returncode == 0
+    monkeypatch.setenv("PYBATCHER_SOCKET", str(tmp_path / "none.sock"))
+    outcome = _run(command)
+    assert outcome.returncode == 1
+    assert "none.sock" in outcome.stderr
+    assert "start `pybatcher serve`" in outcome.stderr
+    assert len(outcome.stderr.splitlines()) == 1
 
 
 def _run(command: Command, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:

@@ -204,7 +204,7 @@ async def test_what_cannot_go_on() -> None:
             await batcher.generate(PROMPT, output=(1,) * 16)
         with pytest.raises(RequestTooLongError, match=r"\(33 tokens\) and output \(1\) have 34"):
             await batcher.generate((5,) * 33, output=(1,))
-        with pytest.raises(InvalidRequestError, match="unknown sampling parameter 'output'"):
+        with pytest.raises(InvalidRequestError, match="unknown option 'output'"):
             await batcher.chat(messages, output=(1,))
         calls = (batcher.generate(PROMPT, output=(1,) * 5) for _ in range(2))
         first, second = await asyncio.gather(*calls, return_exceptions=True)

@@ -274,7 +274,7 @@ async def test_a_tool_that_is_strict_is_called_right_or_not_at_all(batcher: Batc
         ({"chat_template_kwargs": [1]}, "chat_template_kwargs is [1]"),
         ({"chat_template_kwargs": {"messages": 1}}, "chat_template_kwargs has 'messages'"),
         ({"chat_template_kwargs": {"a": object()}}, "chat_template_kwargs.a is object"),
-        ({"bogus": 1}, "unknown sampling parameter 'bogus'"),
+        ({"bogus": 1}, "unknown option 'bogus'"),
         (
             {"tools": [{"name": "a", "parameters": {"pattern": "(", "type": "object"}}]},
             "",

@@ -36,7 +36,7 @@ def module() -> Any:
 
 
 def over(module: Any, **options: Any) -> Batcher:
-    return Batcher.from_torch(module, None, dtype="f32", **{"n_ctx": 4096, **options})
+    return Batcher.from_torch(module, dtype="f32", **{"n_ctx": 4096, **options})
 
 
 async def test_score_is_that_of_transformers(module: Any, one_thread: None) -> None:

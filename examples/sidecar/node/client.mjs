@@ -70,8 +70,13 @@ class Sidecar {
   }
 }
 
-const path = process.argv[2] ?? `${process.env.XDG_RUNTIME_DIR}/pybatcher.sock`;
+const { PYBATCHER_SOCKET, XDG_RUNTIME_DIR } = process.env;
+const path = process.argv[2] ?? PYBATCHER_SOCKET ?? `${XDG_RUNTIME_DIR}/pybatcher.sock`;
 const prompt = process.argv[3] ?? "Once upon a time";
+process.on("uncaughtException", ({ message, syscall }) => {
+  console.error(message + (syscall ? "; start `pybatcher serve`, or name its socket" : ""));
+  process.exit(1);
+});
 const sidecar = await Sidecar.connect(path);
 
 console.log("== a stream");

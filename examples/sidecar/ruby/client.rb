@@ -72,7 +72,12 @@ class Sidecar
   def tell(id, *what) = @lock.synchronize { @calls[id]&.push(what) }
 end
 
-sidecar = Sidecar.new(ARGV[0] || File.join(ENV.fetch("XDG_RUNTIME_DIR"), "pybatcher.sock"))
+path = ARGV[0] || ENV["PYBATCHER_SOCKET"] || "#{ENV["XDG_RUNTIME_DIR"]}/pybatcher.sock"
+begin
+  sidecar = Sidecar.new(path)
+rescue SystemCallError => error
+  abort "no sidecar at #{path} (#{error.class}); start `pybatcher serve`, or name its socket"
+end
 prompt = ARGV[1] || "Once upon a time"
 
 puts "== a stream"

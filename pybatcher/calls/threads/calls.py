@@ -6,6 +6,7 @@ wait for results; their batcher has an event loop and a thread of its own.
 
 from __future__ import annotations
 
+import threading
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -68,7 +69,7 @@ class ThreadsafeBatcher:
         self._calls = calls
 
     @overload
-    def generate(
+    def generate(  # type: ignore[overload-overlap]
         self,
         prompt: Prompt,
         params: SamplingParams | None = None,
@@ -190,14 +191,16 @@ class BlockingCalls(ABC, Generic[B]):
 
     def _configure(self, batcher: B) -> None:
         self._batcher = batcher
+        self._starting = threading.Lock()
         self._thread: LoopThread | None = None
         self._abandon: weakref.finalize[..., BlockingCalls[B]] | None = None
 
     def start(self) -> None:
         """Begin to serve; do nothing if started. Raises the errors of `AnyBatcher.start`."""
-        if self._thread is None:
-            self._thread = LoopThread("pybatcher-loop", owner=self._own_name)
-            self._abandon = weakref.finalize(self, _abandon, self._thread, self._batcher)
+        with self._starting:
+            if self._thread is None:
+                self._thread = LoopThread("pybatcher-loop", owner=self._own_name)
+                self._abandon = weakref.finalize(self, _abandon, self._thread, self._batcher)
         try:
             self._thread.call(self._batcher.start())
         except BaseException:
@@ -229,7 +232,7 @@ class BlockingCalls(ABC, Generic[B]):
         self.close(drain=exc_type is None)
 
     @overload
-    def generate(
+    def generate(  # type: ignore[overload-overlap]
         self,
         prompt: Prompt,
         params: SamplingParams | None = None,

@@ -84,18 +84,26 @@ class Front(CallService):
             supervisor.stop()
         await asyncio.gather(*supervisors.values(), return_exceptions=True)
 
-    async def reload(self, changes: Mapping[str, Any]) -> dict[str, Any]:
+    async def reload(
+        self,
+        changes: Mapping[str, Any],
+        spec: WorkerSpec | None = None,
+        config: ServeConfig | None = None,
+    ) -> dict[str, Any]:
         """Open another model, or the same with other options, move new calls there, drain.
 
         changes: `model`, `system_prompt` and options of the batcher, by name; all others stay as
             they are.
+        spec: what is changed; None: what is served now.
+        config: of the new supervisor, and all after it; None: as it is.
         There are two workers while the first one is drained. Raises the errors of opening a
         batcher with these changes; then the first worker goes on.
         """
         async with self._reloading:
             before, after = self._current, None
             try:
-                after = self._start(await asyncio.to_thread(before.spec.changed(changes).found))
+                changed = (spec or before.spec).changed(changes)
+                after = self._start(await asyncio.to_thread(changed.found), config)
                 hello = await asyncio.shield(after.opened)
             except BaseException as error:
                 if after is not None:
@@ -105,16 +113,17 @@ class Front(CallService):
                 raise
             after.remote.take_prefixes_of(before.remote)
             self._current = after
+            self._config = config or self._config
             if self.failed.done():
                 self.failed = self._loop.create_future()
             _LOGGER.info("reloaded: %s serves from now on", hello.get("model"))
             before.drain_soon()
             return hello
 
-    def _start(self, spec: WorkerSpec) -> WorkerSupervisor:
+    def _start(self, spec: WorkerSpec, config: ServeConfig | None = None) -> WorkerSupervisor:
         """Start a supervisor, which starts its worker."""
         supervisor = WorkerSupervisor(
-            spec, self._config, numbers=self._numbers, telemetry=self._telemetry
+            spec, config or self._config, numbers=self._numbers, telemetry=self._telemetry
         )
         task = self._supervisors[supervisor] = self._loop.create_task(
             supervisor.run(), name="pybatcher-supervisor"
@@ -131,6 +140,8 @@ class Front(CallService):
             _LOGGER.error("a supervisor ended by a defect", exc_info=defect)
             failure = EngineFailedError(f"the front failed: {defect!r}")
             supervisor.remote.pending.fail_all(failure)
+            if not supervisor.opened.done():
+                supervisor.opened.set_exception(failure)
         if supervisor is self._current and failure is not None and not self.failed.done():
             self.failed.set_result(failure)
 

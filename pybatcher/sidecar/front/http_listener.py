@@ -7,7 +7,8 @@ import logging
 import socket
 from collections.abc import Mapping
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 from typing_extensions import override
 
@@ -16,7 +17,7 @@ from ..session.peers import may_connect, peer_uid
 from .api_keys import read_api_keys
 from .front import Front
 from .listener import Listener
-from .listening import open_socket
+from .listening import ListeningSocket, open_socket
 from .own_client import OwnClient
 from .serve_config import ServeConfig
 from .tcp import is_loopback, listen_on, read_address, url_of
@@ -24,6 +25,7 @@ from .tcp import is_loopback, listen_on, read_address, url_of
 if TYPE_CHECKING:
     from ...http.http_server import HttpServer
     from ...http.live_feed import Watchers
+    from ...http.origins import Origins
 
 __all__ = ["HttpListener"]
 
@@ -41,9 +43,11 @@ class HttpListener(Listener):
     def __init__(self, config: ServeConfig) -> None:
         _import_http()
         self._config = config
-        self._keys = _keys_of(config)
+        self._allow_uids = config.allow_uids
         self._addresses: dict[str, str] = {}
         self._sockets: list[socket.socket] = []
+        self._file: ListeningSocket | None = None
+        self._users: WeakKeyDictionary[asyncio.BaseTransport, int | None] = WeakKeyDictionary()
         self._server: HttpServer | None = None
         self._watchers: Watchers | None = None
         with ExitStack() as opened:
@@ -56,20 +60,16 @@ class HttpListener(Listener):
             sockets = listen_on(address, backlog=config.max_connections)
             for sock in sockets:
                 opened.callback(sock.close)
-            if not (self._keys or config.allow_no_key or all(map(is_loopback, sockets))):
-                raise ConfigError(
-                    f"http is {config.http!r}, which other machines may reach, and no key is asked "
-                    "for: give api_key_file, or allow_no_key where all who can connect may"
-                )
             self._sockets += sockets
             self._addresses["url"] = url_of(sockets[0])
         if config.uds is not None:
-            file = open_socket(
+            file = self._file = open_socket(
                 config.uds, backlog=config.max_connections, allow_uids=config.allow_uids
             )
             opened.callback(file.close)
             self._sockets.append(file.sock)
             self._addresses["uds"] = str(file.path)
+        self._keys = self.read_keys(config)
 
     @property
     @override
@@ -81,15 +81,36 @@ class HttpListener(Listener):
     def n_connections(self) -> int:
         return 0 if self._server is None else self._server.n_connections
 
-    def read_keys(self) -> tuple[str, ...] | None:
-        """Return the keys that the file has now. Raises ConfigError."""
-        return _keys_of(self._config)
+    def read_keys(self, config: ServeConfig) -> tuple[str, ...] | None:
+        """Return the keys that the file of the configuration has now; None: it names none.
+
+        Raises ConfigError, also where others than processes of this machine could do without one.
+        """
+        if config.api_key_file is not None:
+            return read_api_keys(config.api_key_file)
+        of_tcp = (sock for sock in self._sockets if sock.family != socket.AF_UNIX)
+        if config.allow_no_key or all(map(is_loopback, of_tcp)):
+            return None
+        raise ConfigError(
+            f"http is {self._config.http!r}, which other machines may reach, and no key is asked "
+            "for: give api_key_file, or allow_no_key where all who can connect may"
+        )
 
     def use_keys(self, keys: tuple[str, ...] | None) -> None:
         """Ask new requests for one of these keys; None: for none."""
         self._known_keys.replace(keys)
         if self._watchers is not None:
             self._watchers.send_away()  # they come back with a key that is known now
+
+    @override
+    def use(self, config: ServeConfig) -> None:
+        self._allow_uids = config.allow_uids
+        self._origins = self._origins_of(config)
+        if self._file is not None:
+            self._file.admit(config.allow_uids)
+        for transport, uid in list(self._users.items()):
+            if not may_connect(uid, config.allow_uids):
+                transport.abort()  # type: ignore[attr-defined]  # of a socket
 
     @override
     async def start(self, fronts: Mapping[str, Front]) -> None:
@@ -101,15 +122,13 @@ class HttpListener(Listener):
         for client in clients.values():
             await client.start()
         self._known_keys = ApiKeys(self._keys)
-        app = application(
-            clients,
-            api_keys=self._known_keys,
-            max_body=self._config.max_frame,
-            allow_origins=self._config.allow_origins,
+        app = self._app = application(
+            clients, api_keys=self._known_keys, max_body=self._config.max_frame
         )
+        self._origins = self._origins_of(self._config)
         self._watchers = app.state.watchers
         most = self._config.max_connections
-        self._server = HttpServer(app, max_connections=most, backlog=most, admit=self._may)
+        self._server = HttpServer(self._answer, max_connections=most, backlog=most, admit=self._may)
         await self._server.start(self._sockets)
 
     @override
@@ -142,14 +161,29 @@ class HttpListener(Listener):
         if sock.family != socket.AF_UNIX:
             return True
         uid = peer_uid(sock)
-        if may_connect(uid, self._config.allow_uids):
+        if may_connect(uid, self._allow_uids):
+            self._users[transport] = uid
             return True
         _LOGGER.warning("a process of user %s was turned away", uid, extra={"uid": uid})
         return False
 
+    async def _answer(self, scope: Any, receive: Any, send: Any) -> None:
+        await self._origins(scope, receive, send)
 
-def _keys_of(config: ServeConfig) -> tuple[str, ...] | None:
-    return None if config.api_key_file is None else read_api_keys(config.api_key_file)
+    def _origins_of(self, config: ServeConfig) -> Origins:
+        """Return the middleware for pages of the allowed origins, before the application.
+
+        The application's own is never changed. It sees no origin: that was judged already.
+        """
+        from ...http.origins import Origins
+
+        async def judged(scope: Any, receive: Any, send: Any) -> None:
+            if "headers" in scope:
+                headers = [pair for pair in scope["headers"] if pair[0] != b"origin"]
+                scope = {**scope, "headers": headers}
+            await self._app(scope, receive, send)
+
+        return Origins(judged, allowed=config.allow_origins)
 
 
 def _import_http() -> None:

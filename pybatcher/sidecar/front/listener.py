@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 
 from .front import Front
+from .serve_config import ServeConfig
 
 __all__ = ["Listener"]
 
@@ -30,6 +31,13 @@ class Listener(ABC):
     @abstractmethod
     async def start(self, fronts: Mapping[str, Front]) -> None:
         """Serve clients with the calls of these fronts, by the names of their models."""
+
+    @abstractmethod
+    def use(self, config: ServeConfig) -> None:
+        """Serve those whom this configuration lets in, and cut the connections of other users.
+
+        Its other options stay as they were at the start.
+        """
 
     @abstractmethod
     def close_soon(self) -> None:

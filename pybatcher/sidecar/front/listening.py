@@ -42,6 +42,12 @@ class ListeningSocket:
         # once the socket is closed: then `close` would remove that file.
         self._file = None if path is None else os.open(path, os.O_PATH | os.O_NOFOLLOW)
 
+    def admit(self, allow_uids: Collection[int]) -> None:
+        """Let every user connect, or only this one, as `open_socket` does with these uids."""
+        if self.path is not None:
+            with contextlib.suppress(FileNotFoundError):  # nobody can connect any more
+                os.chmod(self.path, _mode(allow_uids))
+
     def close(self) -> None:
         """Remove the file if it is still the one that was made, and close the socket.
 
@@ -84,7 +90,7 @@ def open_socket(
             # The mode that bind() gives the file, less the umask: no other user can open it first.
             os.fchmod(sock.fileno(), 0o600)
             sock.bind(os.fspath(file))
-            os.chmod(file, 0o666 if allow_uids else 0o600)
+            os.chmod(file, _mode(allow_uids))
             sock.listen(backlog)
             return ListeningSocket(sock, file)
     except OSError as error:
@@ -93,6 +99,10 @@ def open_socket(
     except BaseException:
         sock.close()
         raise
+
+
+def _mode(allow_uids: Collection[int]) -> int:
+    return 0o666 if allow_uids else 0o600
 
 
 def inherited_socket(environ: Mapping[str, str], pid: int) -> socket.socket | None:

@@ -11,6 +11,7 @@ import logging
 import reprlib
 import sys
 import traceback
+import warnings
 from datetime import UTC, datetime
 from typing import TextIO
 
@@ -22,18 +23,24 @@ _OWN = {*vars(logging.makeLogRecord({})), "message", "asctime", "taskName"}
 
 
 def set_up_logs(log_format: str, log_level: str, stream: TextIO | None = None) -> None:
-    """Replace the log handlers of `pybatcher` in this process, and of uvicorn, for its warnings.
+    """Log all of this process in one format: also warnings of Python and of other packages.
+
+    Others than `pybatcher` tell their own life as news: only their warnings are logged.
 
     log_format, log_level: as in ServeConfig. stream: stderr if None.
     """
     handler = logging.StreamHandler(sys.stderr if stream is None else stream)
     handler.setFormatter(JsonFormatter() if log_format == "json" else TextFormatter())
-    for name in ("pybatcher", "uvicorn"):
-        logger = logging.getLogger(name)
-        logger.handlers[:] = [handler]
-        logger.setLevel(log_level.upper())
-        logger.propagate = False
-    logger.setLevel(max(logger.level, logging.WARNING))  # uvicorn tells its own life as news
+    own = logging.getLogger("pybatcher")
+    own.handlers.clear()
+    own.setLevel(log_level.upper())
+    logging.root.handlers[:] = [handler]
+    logging.root.setLevel(max(own.level, logging.WARNING))
+    warnings.showwarning = _log_warning
+
+
+def _log_warning(message: Warning | str, category: type[Warning], *_: object, **__: object) -> None:
+    logging.getLogger("py.warnings").warning("%s", message, extra={"category": category.__name__})
 
 
 class JsonFormatter(logging.Formatter):

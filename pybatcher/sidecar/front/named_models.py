@@ -12,7 +12,7 @@ from ...models.hub import absolute_model
 from ...params.config import bad_value
 from .worker_spec import WorkerSpec
 
-__all__ = ["changes_of", "check_models", "read_models", "socket_of", "specs_of"]
+__all__ = ["check_models", "read_models", "socket_of", "specs_of"]
 
 _PLACE = "{model}"
 _BEGIN_PATHS = ("/", ".", "~")
@@ -60,15 +60,6 @@ def check_models(models: object) -> dict[str, str]:
 def specs_of(options: Mapping[str, Any]) -> dict[str, WorkerSpec]:
     """Return what the workers serve, by the names that requests call the models by.
 
-    options: as of `changes_of`. Raises ConfigError.
-    """
-    changes = changes_of(options)
-    return {name: WorkerSpec().changed(of_one) for name, of_one in changes.items()}
-
-
-def changes_of(options: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return the options of each worker, by the names that requests call the models by.
-
     options: of the workers, by name. With `models` instead of `model`, there is a worker for each
         of these, and all other options are those of all of them.
     "": the one model has its own name. Raises ConfigError.
@@ -76,10 +67,13 @@ def changes_of(options: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     given = dict(options)
     models = given.pop("models", None)
     if models is None:
-        return {"": given}
+        return {"": WorkerSpec().changed(given)}
     if "model" in given:
         raise ConfigError("model and models are both given; give one of them")
-    return {name: {**given, "model": path} for name, path in check_models(models).items()}
+    return {
+        name: WorkerSpec().changed({**given, "model": path})
+        for name, path in check_models(models).items()
+    }
 
 
 def socket_of(path: str, model: str) -> str:

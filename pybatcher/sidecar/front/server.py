@@ -8,6 +8,7 @@ import os
 import signal
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import fields, replace
 from functools import partial
 from typing import Any
 
@@ -33,25 +34,30 @@ _INTERRUPTED = 130
 _HANG_UP_GRACE = 1.0
 """Seconds that clients have to read their last answers."""
 
+_RELOADED = (
+    *("allow_uids", "allow_origins", "api_key_file", "allow_no_key", "drain_timeout"),
+    *("max_worker_restarts", "worker_restart_window", "hang_timeout", "start_timeout"),
+)
+"""The options of ServeConfig that a reload applies, now or to the new workers."""
+
 
 class Server:
     """Serves clients from `run` until a signal ends it, or until no worker can be started.
 
     specs: of the workers, by the names of their models; "" is the name that the model has. Each
         has a front of its own: what happens to one worker is nothing to the others.
-    changes: called on the loop at a SIGHUP; returns the changes of the reload, by the names of the
-        models. None: SIGHUP starts new workers with the same options.
+    read: called on the loop at a SIGHUP; returns what `specs` and `config` would be now.
     """
 
     def __init__(
         self,
         specs: Mapping[str, WorkerSpec],
         config: ServeConfig,
-        changes: Callable[[], Mapping[str, Mapping[str, Any]]] | None = None,
+        read: Callable[[], tuple[Mapping[str, WorkerSpec], ServeConfig]],
     ) -> None:
         self._specs = dict(specs)
         self._config = config
-        self._changes = changes
+        self._read = read
         self._listeners: list[Listener] = []
         self._http: HttpListener | None = None
         self._traces: OtlpTraces | None = None
@@ -95,11 +101,8 @@ class Server:
     def _listen(self) -> None:
         """Open all sockets. Raises ConfigError."""
         config = self._config
-        serves_http = config.http is not None or config.uds is not None
-        if not serves_http:
-            for name in ("no_socket", "api_key_file"):
-                if getattr(config, name):
-                    raise ConfigError(f"{name} goes with http or uds; give one of them as well")
+        _check(config)
+        serves_http = _serves_http(config)
         if any(self._specs) and config.served_model_name is not None:
             raise ConfigError("served_model_name is given, and model has a name; give one of them")
         if serves_http and not config.no_socket and not self._has_place_for_sockets():
@@ -248,19 +251,41 @@ class Server:
     async def _reload(self) -> None:
         self._notifier.reloading()
         try:
-            changes = {} if self._changes is None else self._changes()
-            if changes and changes.keys() != self._fronts.keys():
+            specs, asked = self._read()
+            if specs.keys() != self._fronts.keys():
                 raise ConfigError(
-                    f"the models are {', '.join(changes)} now; to add, remove or rename one, start "
+                    f"the models are {', '.join(specs)} now; to add, remove or rename one, start "
                     "the server again"
                 )
-            keys = None if self._http is None else self._http.read_keys()
+            applied = {name: getattr(asked, name) for name in _RELOADED}
+            config = replace(self._config, **applied)
+            _check(config)
+            keys = None if self._http is None else self._http.read_keys(config)
         except PybatcherError as error:
             _LOGGER.warning("not reloaded, all is as it was: %s", error)
         else:
+            for field in fields(config):
+                if getattr(asked, field.name) != getattr(config, field.name):
+                    _LOGGER.warning("%s changed; start again to apply it", field.name)
+            self._config = config
+            for listener in self._listeners:  # now: who may come in no more must not stay
+                listener.use(config)
             if self._http is not None:
-                self._http.use_keys(keys)  # now: one that is gone must not work any longer
+                self._http.use_keys(keys)
             for name, front in self._fronts.items():  # in turn: each needs memory for a worker more
                 with suppress(PybatcherError):  # logged by the front
-                    await front.reload(changes.get(name, {}))
+                    await front.reload({}, specs[name], config)
         self._notifier.ready()
+
+
+def _serves_http(config: ServeConfig) -> bool:
+    return config.http is not None or config.uds is not None
+
+
+def _check(config: ServeConfig) -> None:
+    """Raise ConfigError for an option that goes with HTTP, which is not served."""
+    if _serves_http(config):
+        return
+    for name in ("no_socket", "api_key_file"):
+        if getattr(config, name):
+            raise ConfigError(f"{name} goes with http or uds; give one of them as well")

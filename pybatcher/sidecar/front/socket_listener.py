@@ -41,6 +41,7 @@ class SocketListener(Listener):
 
     def __init__(self, config: ServeConfig, model: str) -> None:
         self._config = config
+        self._allow_uids = config.allow_uids
         self._model = model
         self._listening = _listen(config, model)
         self._limits = Limits(
@@ -49,7 +50,7 @@ class SocketListener(Listener):
             max_in_flight=config.max_in_flight,
         )
         self._address = str(self._listening.sock.getsockname())
-        self._sessions: set[ServerSession] = set()
+        self._sessions: dict[ServerSession, int | None] = {}  # with the user's id
         self._all_gone = asyncio.Event()
         self._all_gone.set()
         self._server: asyncio.Server | None = None
@@ -76,6 +77,14 @@ class SocketListener(Listener):
         self._server = await loop.create_unix_server(
             self._session, sock=self._listening.sock, **_LEAVES_THE_FILE
         )
+
+    @override
+    def use(self, config: ServeConfig) -> None:
+        self._allow_uids = config.allow_uids
+        self._listening.admit(config.allow_uids)
+        for session, uid in list(self._sessions.items()):
+            if not may_connect(uid, config.allow_uids):
+                session.abort()
 
     @override
     def close_soon(self) -> None:
@@ -113,18 +122,18 @@ class SocketListener(Listener):
     def _admit(self, session: ServerSession, transport: asyncio.BaseTransport) -> str | None:
         """Take a new connection. Returns why it is refused; None: it is taken."""
         uid = peer_uid(transport.get_extra_info("socket"))
-        if not may_connect(uid, self._config.allow_uids):
+        if not may_connect(uid, self._allow_uids):
             _LOGGER.warning("a process of user %s was turned away", uid, extra={"uid": uid})
             return "this user may not connect"
         if len(self._sessions) >= self._config.max_connections:
             _LOGGER.warning("more than max_connections = %d", self._config.max_connections)
             return f"there are max_connections = {self._config.max_connections} already"
-        self._sessions.add(session)
+        self._sessions[session] = uid
         self._all_gone.clear()
         return None
 
     def _session_over(self, session: ServerSession) -> None:
-        self._sessions.discard(session)
+        self._sessions.pop(session, None)
         if not self._sessions:
             self._all_gone.set()
 

@@ -47,6 +47,9 @@ _BOOT_TIMEOUT = 60.0
 _STANDBY_DELAY = 1.0
 """Seconds of serving after which the next process is started."""
 
+_SPAWN_PAUSE = 1.0
+"""Seconds until a process is started again after the system had no room for one."""
+
 _EXIT_GRACE = 0.5
 """Seconds that a worker has to exit after it has closed its end of the socket."""
 
@@ -213,7 +216,13 @@ class WorkerSupervisor:
     async def _serve_once(self) -> None:
         lost: asyncio.Future[ConnectionLostError] = self._loop.create_future()
         began = time.monotonic()
-        process = self._process = self._standby or WorkerProcess.spawn(module=self._module)
+        try:
+            process = self._process = self._standby or self._spawn()
+        except OSError as error:  # no room for a process just now
+            await asyncio.sleep(_SPAWN_PAUSE)
+            why = ExitReason(1, f"could not be started: {error}", from_outside=True)
+            await self._worker_ended(why, ConnectionLostError("there is no worker"))
+            return
         self._standby = None
         link = Link(
             peer=f"worker {process.pid}",
@@ -271,11 +280,16 @@ class WorkerSupervisor:
         """
         await asyncio.sleep(_STANDBY_DELAY)
         while not self._is_stopping:
-            process = self._standby = WorkerProcess.spawn(module=self._module)
-            await process.wait()  # it was killed from outside; it had no calls
-            self._standby = None
-            process.sock.close()
+            with suppress(OSError):  # no room for a process just now
+                process = self._standby = self._spawn()
+                await process.wait()  # it was killed from outside; it had no calls
+                self._standby = None
+                process.sock.close()
             await asyncio.sleep(_STANDBY_DELAY)
+
+    def _spawn(self) -> WorkerProcess:
+        tail = (self._config.log_format, self._config.log_level)
+        return WorkerProcess.spawn(tail, module=self._module)
 
     async def _worker_ended(self, exit_reason: ExitReason, error: PybatcherError) -> None:
         """Keep the calls for the next worker, or fail them where none follows."""
@@ -293,7 +307,9 @@ class WorkerSupervisor:
         if not isinstance(error, ConnectionLostError):  # the worker has told why it cannot serve
             self._fail(error)
             return
-        _LOGGER.warning("worker %s %s", pid, how, extra={"worker_pid": pid, "reason": how})
+        _LOGGER.warning(
+            "worker %s %s", pid or "process", how, extra={"worker_pid": pid, "reason": how}
+        )
         if self._intensity.record(self._loop.time()):
             self.restarts += 1
             lost = ConnectionLostError(f"the worker {how}")

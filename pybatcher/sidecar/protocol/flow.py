@@ -1,16 +1,19 @@
 """`Flow`: the deltas of one stream: numbered, and held back where their reader is slow. Pure.
 
 A client that asks for a `window` gets at most so many deltas that it has not acknowledged. Pieces
-past it wait, and are sent as one delta (one for each index of `n` > 1) when there is room. The last
-places of a window are kept for the ends: with a window above `n`, an end never waits.
+past it wait, and are sent as one delta (one for each index of `n` > 1) when there is room; as
+several where one would be too large. The last places of a window are kept for the ends: with a
+window above `n`, an end never waits, unless several deltas do.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Any
 
 from ...calls.completion import FinishReason, Piece, TokenLogprob
 from ...text.tool_call import ToolCallDelta
+from .limits import Limits
 from .wire_results import delta_of
 
 __all__ = ["Flow"]
@@ -21,14 +24,18 @@ class Flow:
 
     window: most deltas that are sent and not acknowledged; None: any number.
     n: number of outputs of the stream.
+    most_bytes: most bytes of pieces that are merged into one delta, about.
     """
 
-    def __init__(self, *, window: int | None = None, n: int = 1) -> None:
+    def __init__(
+        self, *, window: int | None = None, n: int = 1, most_bytes: int = Limits().max_delta
+    ) -> None:
         self._window = window
+        self._most_bytes = most_bytes
         self._kept_for_ends = 0 if window is None else min(n, window - 1)
         self._last_seq = 0
         self._acknowledged = 0
-        self._waiting: dict[int, _Waiting] = {}  # by index
+        self._waiting: dict[int, deque[_Waiting]] = {}  # by index; each is to be one delta
         self._has_ended = False
 
     @property
@@ -39,24 +46,23 @@ class Flow:
     @property
     def n_waiting(self) -> int:
         """Number of pieces that wait."""
-        return sum(waiting.n_pieces for waiting in self._waiting.values())
+        return sum(one.n_pieces for waiting in self._waiting.values() for one in waiting)
 
-    def push(self, piece: Piece, may_send: bool = True) -> dict[str, Any] | None:
-        """Take a piece. Return the delta to send now; None: the piece waits.
+    def push(self, piece: Piece, may_send: bool = True) -> list[dict[str, Any]]:
+        """Take a piece. Return the deltas to send now; none: the piece waits.
 
         may_send: True while the client reads what it is sent.
         """
         waiting = self._waiting.get(piece.index)
-        if may_send and self._has_room(piece.finish_reason is not None):
-            if waiting is not None:
-                waiting.add(piece)
-                del self._waiting[piece.index]
-                piece = waiting.as_piece(piece.index)
-            return self._number(piece)
+        if waiting is None and may_send and self._has_room(piece.finish_reason is not None):
+            return [self._number(piece)]
         if waiting is None:
-            waiting = self._waiting[piece.index] = _Waiting()
-        waiting.add(piece)
-        return None
+            waiting = self._waiting[piece.index] = deque()
+        n_bytes = _bytes_of(piece)
+        if not waiting or waiting[-1].n_bytes + n_bytes > self._most_bytes:
+            waiting.append(_Waiting())
+        waiting[-1].add(piece, n_bytes)
+        return self._take(piece.index) if may_send else []
 
     def end(self) -> None:
         """Note that no more pieces come: waiting pieces may use the places kept for ends."""
@@ -70,12 +76,16 @@ class Flow:
         return True
 
     def take(self) -> list[dict[str, Any]]:
-        """Return the deltas that waited and may be sent now, one for each index."""
+        """Return the deltas that waited and may be sent now."""
+        return [delta for index in list(self._waiting) for delta in self._take(index)]
+
+    def _take(self, index: int) -> list[dict[str, Any]]:
         deltas = []
-        for index, waiting in list(self._waiting.items()):
-            if self._has_room(self._has_ended or waiting.finish_reason is not None):
-                del self._waiting[index]
-                deltas.append(self._number(waiting.as_piece(index)))
+        waiting = self._waiting[index]
+        while waiting and self._has_room(self._has_ended or waiting[0].finish_reason is not None):
+            deltas.append(self._number(waiting.popleft().as_piece(index)))
+        if not waiting:
+            del self._waiting[index]
         return deltas
 
     def _has_room(self, is_end: bool) -> bool:
@@ -99,11 +109,12 @@ class _Waiting:
         "_token_ids",
         "_tool_calls",
         "finish_reason",
+        "n_bytes",
         "n_pieces",
     )
 
     def __init__(self) -> None:
-        self.n_pieces = 0
+        self.n_pieces = self.n_bytes = 0
         self._texts: list[str] = []
         self._reasoning: list[str] = []
         self._tool_calls: list[ToolCallDelta] = []
@@ -111,8 +122,9 @@ class _Waiting:
         self._logprobs: list[TokenLogprob] | None = None
         self.finish_reason: FinishReason | None = None
 
-    def add(self, piece: Piece) -> None:
+    def add(self, piece: Piece, n_bytes: int) -> None:
         self.n_pieces += 1
+        self.n_bytes += n_bytes
         self._texts.append(piece.text)
         self._reasoning.append(piece.reasoning)
         self._tool_calls += piece.tool_calls
@@ -133,3 +145,11 @@ class _Waiting:
             "".join(self._reasoning),
             tuple(self._tool_calls),
         )
+
+
+def _bytes_of(piece: Piece) -> int:
+    """Return the bytes that a piece takes on the wire, or somewhat more."""
+    total = 4 * (len(piece.text) + len(piece.reasoning)) + 5 * len(piece.token_ids)
+    for one in piece.logprobs or ():
+        total += 20 + 15 * len(one.top)
+    return total + (4 * len(repr(piece.tool_calls)) if piece.tool_calls else 0)

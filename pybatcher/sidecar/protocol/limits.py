@@ -50,6 +50,11 @@ class Limits:
         return replace(self, max_elements=max(self.max_elements // 4, _RANGES["max_elements"][0]))
 
     @property
+    def max_delta(self) -> int:
+        """Most bytes of pieces that are merged into one delta: far fewer than make a message."""
+        return min(self.max_frame // 4, self.max_elements)
+
+    @property
     def max_pairs(self) -> int:
         """Most pairs of one map."""
         return self.max_elements // 16

@@ -9,7 +9,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
 
@@ -20,6 +20,9 @@ from ...calls.reply import Reply, sample_seed
 from ...errors import PybatcherError
 from ...params import SamplingParams
 from ...text.tool_call import ToolCall
+
+if TYPE_CHECKING:
+    from asyncio import TimerHandle
 
 __all__ = ["Entry", "PendingGeneration", "PendingQuestion", "bytes_of"]
 
@@ -44,18 +47,22 @@ def bytes_of(*values: Any) -> int:
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class Entry:
-    """One call in flight.
+    """One call in flight. Times: seconds of the owner's clock.
 
     number: the id of the call for its owner.
+    submitted: when the call was made. deadline: None: there is none.
     call_id: the id of the call on its link; None: it waits to be sent.
     starts: how often it was sent.
     n_bytes: about how much memory it takes.
     seen_length: number of tokens it had when a worker last died with it; -1: none did.
     reading: held while nobody reads what comes of it; None: that is not watched.
     told_aside: what the other end was told of it last. told_lately: and that a moment ago.
+    timer: of its deadline, while it waits. unwatch: ends the watching of `reading`.
     """
 
     number: int
+    submitted: float
+    deadline: float | None
     call_id: int | None = None
     starts: int = 0
     n_bytes: int = 0
@@ -64,6 +71,8 @@ class Entry:
     reading: Reading | None = None
     told_aside: bool = False
     told_lately: bool = False
+    timer: TimerHandle | None = None
+    unwatch: Callable[[], None] | None = None
 
     @property
     def num_tokens(self) -> int:
@@ -82,14 +91,20 @@ class PendingQuestion(Entry):
     params: list[Any]
     end: Callable[[PybatcherError | None, Any], None]
 
+    def next_params(self, now: float) -> list[Any]:
+        """Return the params to send. Their timeout is the time left until the deadline."""
+        if self.deadline is None:
+            return self.params
+        *asked, opts = self.params
+        return [*asked, {**opts, "timeout_ms": (self.deadline - now) * 1000}]
+
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class PendingGeneration(Entry):
-    """One output in flight, with the tokens it has so far. Times: seconds of the owner's clock.
+    """One output in flight, with the tokens it has so far.
 
     call: of one sample, with its seed.
     index, siblings: of the sample, and the numbers of all samples of the reply.
-    submitted: when the call was made. deadline: None: there is none.
     token_times: when each token came.
     """
 
@@ -97,8 +112,6 @@ class PendingGeneration(Entry):
     reply: Reply
     index: int = 0
     siblings: range = range(0)
-    submitted: float
-    deadline: float | None
     token_ids: list[int] = field(default_factory=list)
     _text: list[str] = field(default_factory=list)
     _reasoning: list[str] = field(default_factory=list)
@@ -136,7 +149,7 @@ class PendingGeneration(Entry):
     def next_call(self, now: float) -> Call:
         """Return the call that resumes the output after its tokens so far.
 
-        Its timeout is the time left until the deadline, which may be 0 or less.
+        Its timeout is the time left until the deadline.
         """
         timeout = None if self.deadline is None else self.deadline - now
         if not self.token_ids:

@@ -159,7 +159,7 @@ class PendingCalls:
         self._bytes += entry.n_bytes
         self._journal[entry.number] = entry
         if entry.reading is not None:
-            entry.reading.watch(lambda _: self._tell_aside(entry))
+            entry.unwatch = entry.reading.watch(lambda _: self._tell_aside(entry))
         self._is_idle.clear()
         if self._on_work is not None:
             self._on_work()
@@ -187,17 +187,17 @@ class PendingCalls:
     def _send(self, entry: Entry) -> None:
         link = self._link
         assert link is not None
+        now = self.clock()
+        if entry.deadline is not None and entry.deadline <= now:
+            self._expire(entry)
+            return
         end = partial(self._ended, entry)
         self.replayed_requests += entry.starts > 0
         try:
             if isinstance(entry, PendingQuestion):
-                entry.call_id = link.start_call(entry.method, entry.params, end)
+                entry.call_id = link.start_call(entry.method, entry.next_params(now), end)
             elif isinstance(entry, PendingGeneration):
-                now = self.clock()
                 call = entry.next_call(now)
-                if call.timeout is not None and call.timeout <= 0:
-                    self._expire(entry)
-                    return
                 streams = self.replays or entry.reply.streams
                 method = "generate" if call.chat is None else "chat"
                 params = write_call(call, id=None, stream=streams)
@@ -242,8 +242,7 @@ class PendingCalls:
                 entry.reply.push(replace(piece, index=entry.index) if entry.index else piece)
             except Exception as error:
                 self._fail_unexpectedly(entry, error)
-        if self._poison.suspects:
-            self._next_suspect()
+        self._next_suspect()
 
     def _ended(self, entry: Entry, error: PybatcherError | None, result: Any) -> None:
         entry.call_id = None
@@ -275,11 +274,11 @@ class PendingCalls:
             self._fail(entry, broken)
         except Exception as defect:
             self._fail_unexpectedly(entry, defect)
-        if self._poison.suspects:
-            self._next_suspect()
 
     def _next_suspect(self) -> None:
         """If the suspect that runs alone is cleared, send the next one, or all if none is left."""
+        if not self._poison.suspects:
+            return
         passed = self._poison.acquit()
         while passed is not None:
             if isinstance(passed, Entry) and not passed.ended:
@@ -303,6 +302,7 @@ class PendingCalls:
 
     def _fail(self, entry: Entry, error: PybatcherError) -> None:
         self._forget(entry)
+        error = error.with_traceback(None)  # its frames refer to the entry, which keeps the error
         if isinstance(entry, PendingQuestion):
             entry.end(error, None)
         elif isinstance(entry, PendingGeneration):
@@ -316,32 +316,45 @@ class PendingCalls:
         self._fail(entry, own)
 
     def _forget(self, entry: Entry) -> None:
+        """Note that a call has ended, however it did. Nothing here refers to it any longer."""
         entry.ended = True
-        if self._journal.pop(entry.number, None) is not None:
-            self._bytes -= entry.n_bytes
+        if self._journal.pop(entry.number, None) is None:
+            return
+        self._bytes -= entry.n_bytes
+        if entry.timer is not None:
+            entry.timer.cancel()
+        if entry.unwatch is not None:
+            entry.unwatch()
+        entry.timer = entry.unwatch = None
         if not self._journal:
             self._is_idle.set()
+        if self._poison.suspects:  # it may be the one that runs alone, for which all others wait
+            self._loop.call_soon(self._next_suspect)
 
     def _watch_deadline(self, entry: Entry) -> None:
         """Expire a call at its deadline if it still waits then: no worker knows of it."""
-        if isinstance(entry, PendingGeneration) and entry.deadline is not None:
-            left = entry.deadline - self.clock()
-            self._loop.call_later(max(0.0, left), self._expire_if_waiting, entry)
+        if entry.deadline is None:
+            return
+        if entry.timer is not None:
+            entry.timer.cancel()
+        left = max(0.0, entry.deadline - self.clock())
+        entry.timer = self._loop.call_later(left, self._expire_if_waiting, entry)
 
-    def _expire_if_waiting(self, entry: PendingGeneration) -> None:
+    def _expire_if_waiting(self, entry: Entry) -> None:
         if entry.call_id is None and not entry.ended:
             self._expire(entry)
 
-    def _expire(self, entry: PendingGeneration) -> None:
+    def _expire(self, entry: Entry) -> None:
         now = self.clock()
-        if entry.token_ids:
+        if isinstance(entry, PendingGeneration) and entry.token_ids:
             self._forget(entry)
             entry.reply.finish(entry.expired(now), entry.index)
             return
+        what = "token" if isinstance(entry, PendingGeneration) else "answer"
         self._fail(
             entry,
             DeadlineExceededError(
-                f"no token came within {now - entry.submitted:.3f} s; raise timeout, or "
+                f"no {what} came within {now - entry.submitted:.3f} s; raise timeout, or "
                 "send less at once"
             ),
         )

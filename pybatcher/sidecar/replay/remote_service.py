@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from typing_extensions import override
 
 from ...calls.arguments import check_timeout, is_chat, merge_params
-from ...calls.call import Call, CallService, Messages, Prompt, Question
+from ...calls.call import Call, CallOptions, CallService, Messages, Prompt, Question
 from ...calls.chat_settings import ChatSettings
 from ...calls.questions import AddPrefix, ListPrefixes, RemovePrefix, Tokenize
 from ...calls.reading import CURRENT_READING
@@ -47,6 +47,7 @@ class RemoteService(CallService):
         self._loop = asyncio.get_running_loop()
         self.pending = pending
         self._prefixes: list[AddPrefix] = []
+        self._successor: RemoteService | None = None
         self._telemetry = telemetry or Telemetry(pending.clock)
         self._is_watching = False
         self._n_restoring = 0
@@ -80,7 +81,11 @@ class RemoteService(CallService):
                 link.start_call("watch", [wanted], lambda _error, _result: None)
 
     def take_prefixes_of(self, other: RemoteService) -> None:
-        """Take over the prefixes of another service, to be added over the next link."""
+        """Take over the prefixes of another service, also those that it adds or removes just now.
+
+        They are added over the link of this one, or over the next.
+        """
+        other._successor = self
         self._prefixes += other._prefixes
         if (link := self.pending.link) is not None:
             self._restore(link, other._prefixes)
@@ -99,8 +104,7 @@ class RemoteService(CallService):
     async def submit(self, call: Call, reply: Reply) -> range:
         self.pending.check_open()
         now = self.pending.clock()
-        timeout = check_timeout(call.timeout)
-        deadline = None if timeout is None else now + timeout
+        deadline = _deadline(now, call.timeout)
         params = merge_params(call.params, call.sampling, vocab_size=_ANY_TOKEN)
         # A template may read the clock: render it once, so that a replay has the same tokens.
         if call.chat is not None and self.pending.replays and is_chat(call.content):
@@ -130,9 +134,11 @@ class RemoteService(CallService):
         if isinstance(question, AddPrefix):
             answer = await self._add_prefix(codec, question, params)
             return answer
-        answer = codec.answer_from_wire(await self._ask(codec.method, params))
         if isinstance(question, RemovePrefix):
-            self._forget_prefix(question)
+            # Cancelled half way, nobody would know whether it is removed there.
+            return await asyncio.shield(self._remove_prefix(codec, question, params))
+        timeout = question.timeout if isinstance(question, CallOptions) else None
+        answer = codec.answer_from_wire(await self._ask(codec.method, params, timeout))
         while isinstance(question, ListPrefixes) and not self._restored.is_set():
             await self._restored.wait()
             answer = codec.answer_from_wire(await self._ask(codec.method, params))
@@ -167,35 +173,55 @@ class RemoteService(CallService):
         except asyncio.CancelledError:
             asking.add_done_callback(partial(self._undo_added, question))
             raise
+        if self._successor is not None:  # since it was asked
+            return await self._successor.ask(question)
         self._prefixes.append(replace(question, name=str(info.name)))
         return info
 
-    def _forget_prefix(self, removed: RemovePrefix) -> None:
+    async def _remove_prefix(
+        self, codec: Codec[RemovePrefix], question: RemovePrefix, params: list[Any]
+    ) -> Any:
+        """Remove a prefix, and forget it."""
+        answer = codec.answer_from_wire(await self._ask(codec.method, params))
         for i, kept in enumerate(self._prefixes):
-            if (kept.name, kept.namespace) == (removed.name, removed.namespace):
+            if (kept.name, kept.namespace) == (question.name, question.namespace):
                 del self._prefixes[i]
                 break
+        if self._successor is not None:  # it has taken the prefix over
+            return await self._successor.ask(question)
+        return answer
 
-    async def _ask(self, method: str, params: list[Any]) -> Any:
+    async def _ask(
+        self,
+        method: str,
+        params: list[Any],
+        timeout: float | None = None,  # noqa: ASYNC109
+    ) -> Any:
         """Send a question and return its result; over the next link too, if calls are replayed."""
         self.pending.check_open()
+        now = self.pending.clock()
         answer: asyncio.Future[Any] = self._loop.create_future()
 
         numbers = self.pending.new_numbers(1)
-        question = PendingQuestion(
-            number=numbers[0],
-            method=method,
-            params=params,
-            end=ending_of(answer),
-            n_bytes=bytes_of(*params),
-            reading=CURRENT_READING.get(),
+        self.pending.add(
+            PendingQuestion(
+                number=numbers[0],
+                method=method,
+                params=params,
+                submitted=now,
+                deadline=_deadline(now, timeout),
+                end=ending_of(answer),
+                n_bytes=bytes_of(*params),
+                reading=CURRENT_READING.get(),
+            )
         )
-        self.pending.add(question)
         try:
             return await answer
         except asyncio.CancelledError:
             self.pending.cancel(numbers)
             raise
+        finally:
+            del answer  # it has the error, whose frames have it: both would live on
 
     def _restore(self, link: Link, prefixes: list[AddPrefix]) -> None:
         """Add prefixes again over a new link. Prompts that begin with them wait, as at first."""
@@ -225,6 +251,12 @@ class RemoteService(CallService):
         self._n_restoring -= 1
         if not self._n_restoring:
             self._restored.set()
+
+
+def _deadline(now: float, timeout: float | None) -> float | None:
+    """Return the time at which a call ends. Raises InvalidRequestError for a bad timeout."""
+    checked = check_timeout(timeout)
+    return None if checked is None else now + checked
 
 
 def attach_and_watch(

@@ -13,10 +13,13 @@ from ...calls.reading import Reading
 from ...calls.reply import Reply, Result
 from ...errors import PybatcherError
 from ..protocol.flow import Flow
+from ..protocol.limits import Limits
 from ..protocol.tenant import with_tenant
 from ..protocol.wire import RequestId, WireCall, completion_to_wire, error_to_wire
 
 __all__ = ["Connection", "InFlight", "InFlightOutput"]
+
+_UNREAD = object()  # a holder of a reading; were it the output itself, both would live on
 
 
 class Connection(Protocol):
@@ -77,10 +80,11 @@ class InFlightOutput(InFlight, Reply):
         asked: WireCall,
         cancel: Callable[[range], None],
         tenant: str = "",
+        limits: Limits | None = None,
     ) -> None:
         """Make the reply of a call.
 
-        cancel: drops submitted requests by their ids. tenant: of the client.
+        cancel: drops submitted requests by their ids. tenant: of the client. limits: of messages.
         """
         Reply.__init__(self, streams=asked.stream)
         InFlight.__init__(self, msgid, msgid if asked.id is None else asked.id)
@@ -88,7 +92,9 @@ class InFlightOutput(InFlight, Reply):
         self.call = with_tenant(asked.call, tenant)
         self._connection = connection
         self._cancel = cancel
-        self._flow = Flow(window=asked.window, n=1 if params is None else params.n)
+        n = 1 if params is None else params.n
+        most_bytes = (limits or Limits()).max_delta
+        self._flow = Flow(window=asked.window, n=n, most_bytes=most_bytes)
         self._request_ids: range | None = None
         self._response: tuple[dict[str, Any] | None, object] | None = None
         self._takes_more = True
@@ -112,12 +118,13 @@ class InFlightOutput(InFlight, Reply):
         if not self._takes_more:
             return
         try:
-            delta = self._flow.push(piece, self._connection.may_send)
-            if delta is not None:
+            deltas = self._flow.push(piece, self._connection.may_send)
+            for delta in deltas:
                 self._connection.notify("delta", [self.id, delta])
-                self.reading.release(self)
+            if deltas:
+                self.reading.release(_UNREAD)
             elif self._flow.n_waiting >= self._most_unread(self.reading):
-                self.reading.hold(self)
+                self.reading.hold(_UNREAD)
         except Exception as defect:  # the caller of `push` serves other requests too
             self._connection.fail_unexpectedly(self, defect)
 
@@ -138,7 +145,7 @@ class InFlightOutput(InFlight, Reply):
         if not self._takes_more:
             return
         try:
-            super().fail(error)
+            super().fail(error.with_traceback(None))  # its frames may refer to this output
             self._end(error_to_wire(error), None)
         except Exception as defect:
             self._connection.fail_unexpectedly(self, defect)
@@ -155,7 +162,7 @@ class InFlightOutput(InFlight, Reply):
         for delta in self._flow.take():
             self._connection.notify("delta", [self.id, delta])
         if self._flow.is_empty:
-            self.reading.release(self)
+            self.reading.release(_UNREAD)
         if self._response is not None and self._flow.is_empty:
             self._connection.respond(self, *self._response)
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from ...calls.call import CallOptions, CallService, Question
 from ...calls.questions import AddPrefix, RemovePrefix
@@ -36,12 +37,13 @@ class SessionResources:
         """Ask the service, and note the prefixes that the question adds or removes."""
         if isinstance(question, CallOptions):
             question = with_tenant(question, self.tenant)
+        if isinstance(question, RemovePrefix):
+            # Cancelled half way, nobody would know whether it is still held.
+            return await asyncio.shield(self._remove_prefix(question))
         answer = await self._service.ask(question)
         if isinstance(question, AddPrefix):
             name = getattr(answer, "name", None)
             self._prefixes[str(name), question.namespace or None] += 1
-        elif isinstance(question, RemovePrefix):
-            self._prefixes -= Counter([(question.name, question.namespace or None)])
         return answer
 
     def watch(self, wanted: bool) -> None:
@@ -51,6 +53,16 @@ class SessionResources:
         elif not wanted and self._detach is not None:
             self._detach()
             self._detach = None
+
+    async def _remove_prefix(self, question: RemovePrefix) -> Any:
+        """Remove a prefix. If the connection ends meanwhile, it is not removed once more."""
+        held = self._prefixes & Counter([(question.name, question.namespace or None)])
+        self._prefixes -= held
+        try:
+            return await self._service.ask(question)
+        except BaseException:
+            self._prefixes += held
+            raise
 
     @property
     def has_prefixes(self) -> bool:

@@ -253,7 +253,8 @@ class ServerSession(asyncio.Protocol):
 
     def _generate(self, msgid: int, params: list[Any], *, is_chat: bool) -> None:
         asked = read_call(params, is_chat=is_chat)
-        output = InFlightOutput(self, msgid, asked, self._service.cancel, self._resources.tenant)
+        tenant = self._resources.tenant
+        output = InFlightOutput(self, msgid, asked, self._service.cancel, tenant, self._limits)
         if self._register(output):
             output.task = self._loop.create_task(self._submit(output))
 

@@ -17,6 +17,8 @@ import pytest
 from batcher_helpers import PATIENCE, wait_for
 
 from pybatcher import BatcherClosedError, BlockingBatcher, InvalidRequestError
+from pybatcher.calls.threads import calls
+from pybatcher.calls.threads.loop_thread import LoopThread
 from pybatcher.scheduling import StepPlan
 from pybatcher.testing import FakeEngine, fake_batcher
 
@@ -185,3 +187,45 @@ def test_the_callers_thread_is_free_to_be_interrupted_while_a_step_hangs() -> No
             batcher.generate(PROMPT, **LONG)
         interrupter.join()
         go_on.set()
+
+
+def test_threads_that_start_it_at_the_same_time_share_one_loop(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made: list[LoopThread] = []
+    second_has_come = threading.Event()
+
+    class Slow(LoopThread):
+        def __init__(self, name: str, *, owner: str) -> None:
+            made.append(self)
+            if len(made) > 1:
+                second_has_come.set()
+            wait_for(second_has_come)
+            super().__init__(name, owner=owner)
+
+    class Noting:
+        def __init__(self) -> None:
+            self._lock = threading.Lock()
+            self._comers = 0
+
+        def __enter__(self) -> None:
+            self._comers += 1
+            if self._comers == 2:
+                second_has_come.set()
+            self._lock.acquire()
+
+        def __exit__(self, *_: object) -> None:
+            self._lock.release()
+
+    monkeypatch.setattr(calls, "LoopThread", Slow)
+    batcher = blocking()
+    batcher._starting = Noting()  # type: ignore[assignment]
+    threads = [threading.Thread(target=batcher.start, daemon=True) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    wait_for(second_has_come)
+    assert len(made) == 1
+    for thread in threads:
+        thread.join(PATIENCE)
+    assert batcher.generate(PROMPT, max_tokens=3).token_ids
+    batcher.close()

@@ -160,7 +160,7 @@ def test_threads_that_call_while_the_loop_ends_all_get_an_end() -> None:
 async def test_an_argument_that_there_is_not_ends_the_future() -> None:
     async with fake_batcher() as batcher:
         future = batcher.threadsafe.score("a", ["b"], no_such_argument=1)
-        with pytest.raises(TypeError, match="no_such_argument"):
+        with pytest.raises(InvalidRequestError, match="no_such_argument"):
             await asyncio.wait_for(asyncio.wrap_future(future), PATIENCE)
 
 

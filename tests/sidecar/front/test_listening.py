@@ -75,6 +75,12 @@ def test_it_listens_for_us_alone_and_goes_with_its_file(path: Path) -> None:
 def test_with_other_users_the_file_lets_everybody_in(path: Path) -> None:
     listening = open_socket(path, backlog=5, allow_uids=(5,))
     assert mode_of(path) == 0o666
+    listening.admit(())
+    assert mode_of(path) == 0o600
+    listening.admit((6,))
+    assert mode_of(path) == 0o666
+    path.unlink()
+    listening.admit(())
     listening.close()
 
 

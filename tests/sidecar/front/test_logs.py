@@ -6,6 +6,7 @@ import io
 import json
 import logging
 import sys
+import warnings
 from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
@@ -19,11 +20,12 @@ FORGED = 'x\n{"level": "error"}\r\x1b[2J\u2028\x85\udc80 é "quoted"'
 
 @pytest.fixture(autouse=True)
 def logging_as_before() -> Iterator[None]:
-    loggers = [logging.getLogger(name) for name in ("pybatcher", "uvicorn")]
-    before = [(list(logger.handlers), logger.level, logger.propagate) for logger in loggers]
-    yield
-    for logger, (handlers, level, propagate) in zip(loggers, before, strict=True):
-        logger.handlers[:], logger.propagate = handlers, propagate
+    loggers = [logging.getLogger("pybatcher"), logging.root]
+    before = [(list(logger.handlers), logger.level) for logger in loggers]
+    with warnings.catch_warnings():  # keeps `showwarning`, too
+        yield
+    for logger, (handlers, level) in zip(loggers, before, strict=True):
+        logger.handlers[:] = handlers
         logger.setLevel(level)
 
 
@@ -131,26 +133,29 @@ def test_what_json_does_not_have_is_still_logged() -> None:
     assert "..." in parsed(record(what=deep))["what"]
 
 
-def test_it_is_the_tree_of_pybatcher_alone_that_is_set_up(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    root = (list(logging.root.handlers), logging.root.level)
+def test_all_that_is_said_is_one_object_a_line_and_is_said_once() -> None:
     stream, before = io.StringIO(), io.StringIO()
     set_up_logs("json", "info", before)
     set_up_logs("json", "info", stream)
+    warnings.simplefilter("always")
     logging.getLogger("pybatcher").debug("too little")
     logging.getLogger("pybatcher").info("one", extra={"n": 1})
     logging.getLogger("pybatcher.sidecar").error("two")
+    logging.getLogger("another").info("its own life")
     logging.getLogger("another").error("three")
+    logging.getLogger("uvicorn.error").warning("four")
+    warnings.warn("five\nsix", UserWarning, stacklevel=1)
     entries = [json.loads(line) for line in stream.getvalue().splitlines()]
     assert [(entry["level"], entry["event"]) for entry in entries] == [
         ("info", "one"),
         ("error", "two"),
+        ("error", "three"),
+        ("warning", "four"),
+        ("warning", "five\nsix"),
     ]
     assert entries[0]["n"] == 1
+    assert entries[-1]["category"] == "UserWarning"
     assert before.getvalue() == ""
-    assert [made.message for made in caplog.records] == ["three"]  # what came to the root
-    assert (list(logging.root.handlers), logging.root.level) == root
 
 
 @pytest.mark.parametrize("level", ["debug", "info", "warning", "error"])

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from pybatcher import ConfigError
-from pybatcher.sidecar.front.named_models import changes_of, read_models, socket_of, specs_of
+from pybatcher.sidecar.front.named_models import read_models, socket_of, specs_of
 
 
 def test_a_path_is_one_and_a_name_has_a_path(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -25,7 +25,8 @@ def test_a_path_is_one_and_a_name_has_a_path(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_all_workers_have_the_same_options() -> None:
     options = {"n_ctx": 512, "system_prompt": "Hi"}
-    assert changes_of(options) == {"": options}
+    (only,) = specs_of(options).values()
+    assert (only.model, only.system_prompt, only.options) == (None, "Hi", {"n_ctx": 512})
     specs = specs_of({**options, "models": {"a": "/x", "b": "/y"}})
     assert [(name, one.model, one.options) for name, one in specs.items()] == [
         ("a", "/x", {"n_ctx": 512}),
@@ -33,7 +34,7 @@ def test_all_workers_have_the_same_options() -> None:
     ]
     assert {one.system_prompt for one in specs.values()} == {"Hi"}
     with pytest.raises(ConfigError, match="both given"):
-        changes_of({"model": "/x", "models": {"a": "/x"}})
+        specs_of({"model": "/x", "models": {"a": "/x"}})
 
 
 def test_a_socket_has_the_name_of_its_model() -> None:

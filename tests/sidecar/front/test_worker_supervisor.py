@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import os
 import signal
 import socket
@@ -24,6 +25,7 @@ from pybatcher.calls.telemetry import Telemetry
 from pybatcher.sidecar import worker
 from pybatcher.sidecar.front.serve_config import ServeConfig
 from pybatcher.sidecar.front.watchdog import Watchdog
+from pybatcher.sidecar.front.worker_process import ExitReason, WorkerProcess
 from pybatcher.sidecar.front.worker_spec import WorkerSpec
 from pybatcher.sidecar.front.worker_supervisor import WorkerSupervisor
 from pybatcher.sidecar.protocol.sidecar_statistics import no_counts
@@ -144,6 +146,74 @@ async def test_a_worker_beats_in_time_from_its_first_request_on() -> None:
         assert await beaten - opened == pytest.approx(0.1)
         link.close()
         await running
+
+
+class ProcessDouble:
+    """A worker within this process."""
+
+    pid = 1
+
+    def __init__(self) -> None:
+        self.sock, self._theirs = socket.socketpair()
+        self.sock.setblocking(False)
+        self._running = asyncio.create_task(worker.Worker(self._theirs).run())
+
+    def kill(self) -> None:
+        self._theirs.shutdown(socket.SHUT_RDWR)
+
+    async def wait(self) -> ExitReason:
+        await asyncio.shield(self._running)
+        return ExitReason(0, "exited")
+
+
+@in_virtual_time
+async def test_where_no_process_can_be_started_it_is_tried_again(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    outcomes = iter([True, True, False, True, False])
+
+    def spawn(*_: Any, **__: Any) -> ProcessDouble:
+        if next(outcomes):
+            raise OSError(errno.EAGAIN, "no room")
+        return ProcessDouble()
+
+    monkeypatch.setattr(WorkerProcess, "spawn", spawn)
+    monkeypatch.setattr(worker, "Batcher", OpenedAtOnce)
+    async with supervised() as supervisor:
+        assert await asyncio.wait_for(supervisor.opened, 60)
+        assert asyncio.get_running_loop().time() == pytest.approx(2.0)  # one pause for each
+        assert supervisor.restarts == 2
+        assert "process could not be started: [Errno 11] no room" in caplog.text
+        await asyncio.sleep(2.5)
+        assert supervisor._standby is not None
+        assert next(outcomes, None) is None
+
+
+@in_virtual_time
+async def test_where_no_process_can_ever_be_started_it_is_said(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def spawn(*_: Any, **__: Any) -> None:
+        raise OSError(errno.EMFILE, "too many")
+
+    monkeypatch.setattr(WorkerProcess, "spawn", spawn)
+    async with supervised(max_worker_restarts=3) as supervisor:
+        with pytest.raises(EngineFailedError, match=r"not be started: .* max_worker_restarts"):
+            await asyncio.wait_for(supervisor.opened, 60)
+
+
+def test_a_worker_that_gives_up_exits_also_where_the_log_is_full(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def full(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, "no space")
+
+    exited: list[int] = []
+    monkeypatch.setattr("pybatcher.sidecar.worker._LOGGER.critical", full)
+    monkeypatch.setattr("pybatcher.sidecar.worker.os._exit", exited.append)
+    with pytest.raises(OSError, match="no space"):
+        worker._give_up(EngineFailedError("broken"))
+    assert exited == [70]
 
 
 async def test_a_batcher_that_has_failed_for_good_takes_its_worker_along(tmp_path: Path) -> None:

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import Any
 
+import msgpack
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pybatcher.calls.completion import FinishReason, Piece, TokenLogprob
 from pybatcher.sidecar.protocol.flow import Flow
+from pybatcher.sidecar.protocol.limits import Limits
 from pybatcher.text.tool_call import ToolCallDelta
 
 
@@ -31,10 +34,8 @@ class Reader:
         self.logprobs: defaultdict[int, list[Any]] = defaultdict(list)
         self.ends: dict[int, str] = {}
 
-    def take(self, *deltas: dict[str, Any] | None) -> None:
+    def take(self, *deltas: dict[str, Any]) -> None:
         for delta in deltas:
-            if delta is None:
-                continue
             index = delta.get("index", 0)
             assert index not in self.ends
             self.seqs.append(delta["seq"])
@@ -56,11 +57,11 @@ STEPS = st.lists(
 )
 
 
-@given(WINDOWS, st.integers(1, 4), STEPS, st.booleans())
+@given(WINDOWS, st.integers(1, 4), STEPS, st.booleans(), st.sampled_from([1, 500, 2**20]))
 def test_whatever_happens_the_client_has_all_of_it_in_order(
-    window: int | None, n: int, steps: list[tuple[str, int]], fails: bool
+    window: int | None, n: int, steps: list[tuple[str, int]], fails: bool, most_bytes: int
 ) -> None:
-    flow, reader = Flow(window=window, n=n), Reader()
+    flow, reader = Flow(window=window, n=n, most_bytes=most_bytes), Reader()
     sent: defaultdict[int, list[int]] = defaultdict(list)
     acknowledged, may_send = 0, True
 
@@ -70,9 +71,9 @@ def test_whatever_happens_the_client_has_all_of_it_in_order(
 
     def push(i: int, index: int, end: FinishReason | None = None) -> None:
         sent[index].append(i)
-        delta = flow.push(piece(i, index, end), may_send)
-        assert delta is None or may_send
-        reader.take(delta)
+        deltas = flow.push(piece(i, index, end), may_send)
+        assert not deltas or may_send
+        reader.take(*deltas)
 
     for i, (what, number) in enumerate(steps):
         if what == "push":
@@ -95,7 +96,7 @@ def test_whatever_happens_the_client_has_all_of_it_in_order(
     flow.end()
     reader.take(*flow.take())
     look()
-    if window is None or window > n:
+    if window is None or (window > n and most_bytes > 2**16):
         assert flow.is_empty  # the end never waits
     while not flow.is_empty:
         assert flow.acknowledge(acknowledged + 1)
@@ -113,8 +114,7 @@ def test_whatever_happens_the_client_has_all_of_it_in_order(
 def test_without_a_window_each_piece_is_a_delta() -> None:
     flow = Flow()
     for i in range(5):
-        delta = flow.push(piece(i))
-        assert delta is not None
+        (delta,) = flow.push(piece(i))
         assert (delta["seq"], delta["text"]) == (i + 1, f"{i} ")
     assert flow.is_empty
     assert flow.take() == []
@@ -123,7 +123,7 @@ def test_without_a_window_each_piece_is_a_delta() -> None:
 def test_what_waits_becomes_one_delta() -> None:
     flow = Flow()
     for i in range(5):
-        assert flow.push(piece(i), may_send=False) is None
+        assert flow.push(piece(i), may_send=False) == []
     assert not flow.is_empty
     (delta,) = flow.take()
     assert (delta["seq"], delta["text"], delta["token_ids"]) == (1, "0 1 2 3 4 ", (0, 1, 2, 3, 4))
@@ -132,18 +132,16 @@ def test_what_waits_becomes_one_delta() -> None:
 
 def test_what_waits_goes_with_the_next_that_may() -> None:
     flow = Flow()
-    assert flow.push(piece(0), may_send=False) is None
-    delta = flow.push(piece(1))
-    assert delta is not None
+    assert flow.push(piece(0), may_send=False) == []
+    (delta,) = flow.push(piece(1))
     assert (delta["seq"], delta["token_ids"]) == (1, (0, 1))
 
 
 def test_the_last_place_of_a_window_is_for_the_end() -> None:
     flow = Flow(window=2)
-    assert flow.push(piece(0)) is not None
-    assert flow.push(piece(1)) is None
-    delta = flow.push(piece(2, end="length"))
-    assert delta is not None
+    assert flow.push(piece(0))
+    assert flow.push(piece(1)) == []
+    (delta,) = flow.push(piece(2, end="length"))
     assert (delta["seq"], delta["token_ids"], delta["finish_reason"]) == (2, (1, 2), "length")
 
 
@@ -158,8 +156,8 @@ def test_what_waits_when_it_fails_may_have_the_last_place_too() -> None:
 
 def test_a_window_of_one_is_stop_and_wait() -> None:
     flow = Flow(window=1)
-    assert flow.push(piece(0)) is not None
-    assert flow.push(piece(1)) is None
+    assert flow.push(piece(0))
+    assert flow.push(piece(1)) == []
     assert flow.acknowledge(1)
     assert [delta["seq"] for delta in flow.take()] == [2]
 
@@ -177,5 +175,44 @@ def test_what_is_no_acknowledgement_changes_nothing() -> None:
     for seq in (None, "1", True, 1.0, 0, -5, [1]):
         assert not flow.acknowledge(seq)
     assert flow.acknowledge(2**64)  # of what was sent, at most
-    assert flow.push(piece(1)) is not None
-    assert flow.push(piece(2)) is None
+    assert flow.push(piece(1))
+    assert flow.push(piece(2)) == []
+
+
+@pytest.mark.parametrize("window", [None, 3])
+def test_what_is_too_large_for_one_message_becomes_several(window: int | None) -> None:
+    limits = Limits(max_frame=16384)
+    flow, reader = Flow(window=window, most_bytes=limits.max_delta), Reader()
+    n = 200
+    top = tuple((2**31 - 1 - i, -0.1) for i in range(8))
+    for i in range(n):
+        logprobs = (TokenLogprob(i, -0.5, top),)
+        end: FinishReason | None = "stop" if i == n - 1 else None
+        calls = (ToolCallDelta(0, arguments=f"{i},"),)
+        large = Piece("\U0001f642", (2**31 - 1,), logprobs, end, 0, ";", calls)
+        reader.take(*flow.push(large, may_send=False))
+    assert reader.seqs == []
+    deltas = flow.take()
+    while not flow.is_empty:
+        assert flow.acknowledge(deltas[-1]["seq"])
+        deltas += flow.take()
+    assert 10 < len(deltas) < n / 2
+    reader.take(*deltas)
+    assert reader.seqs == list(range(1, len(deltas) + 1))
+    assert reader.logprobs[0] == list(range(n))
+    assert reader.text[0] == "\U0001f642" * n
+    assert list(reader.ends) == [0]
+    assert all("finish_reason" not in delta for delta in deltas[:-1])
+    sizes = [len(msgpack.packb([2, "delta", ["id", delta]])) for delta in deltas]
+    assert max(sizes) < limits.max_frame
+
+
+def test_a_piece_goes_after_all_that_wait_before_it() -> None:
+    flow = Flow(window=3, most_bytes=1)
+    assert flow.push(piece(0), may_send=False) == []
+    assert flow.push(piece(1), may_send=False) == []
+    assert [delta["token_ids"] for delta in flow.push(piece(2))] == [(0,), (1,)]
+    assert flow.push(piece(3, end="stop")) == []
+    assert flow.acknowledge(2)
+    assert [delta["token_ids"] for delta in flow.take()] == [(2,), (3,)]
+    assert flow.is_empty

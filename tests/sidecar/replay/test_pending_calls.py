@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 from functools import partial
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from link_double import a_call, a_relay, made, opts, texts, turn
 from virtual_time import in_virtual_time
 
 from pybatcher.calls.completion import Piece
-from pybatcher.calls.questions import Detokenize
+from pybatcher.calls.questions import Detokenize, ScoreContinuations
 from pybatcher.calls.reading import CURRENT_READING, Reading
 from pybatcher.calls.reply import Reply
 from pybatcher.errors import (
@@ -117,12 +118,56 @@ async def test_the_cause_of_deaths_is_found_and_fails_alone() -> None:
     (last,) = fourth.in_flight
     fourth.finish(last, "")
     assert replies[2].ended
+    await turn()
     assert len(fourth.in_flight) == 2  # the first, from its token on, and the newcomer
     assert opts(fourth, fourth.in_flight[0])["output"] == [1]
     for call_id in fourth.in_flight:
         fourth.finish(call_id, "")
     assert replies[0].result().text == "x"
     assert late.ended
+
+
+@pytest.mark.parametrize("has_link", [True, False])
+async def test_if_the_one_that_runs_alone_is_cancelled_the_next_one_runs(has_link: bool) -> None:
+    remote = a_relay(suspects=True)
+    ids = [await remote.submit(a_call(), Reply(streams=True)) for _ in range(3)]
+    for _ in range(2):
+        made(remote).lose(remote.link_lost)
+    third = made(remote) if has_link else None
+    remote.cancel(ids[0])
+    await turn()
+    third = third or made(remote)
+    (second,) = third.in_flight
+    third.finish(second, "")
+    await turn()
+    late = Reply(streams=True)
+    await remote.submit(a_call("later"), late)
+    (last,) = third.in_flight
+    third.finish(last, "")
+    await turn()
+    (newcomer,) = third.in_flight
+    third.finish(newcomer, "")
+    assert late.ended
+    assert remote.pending.n_in_flight == 0
+
+
+async def test_suspects_that_are_past_their_deadline_hold_nobody_up() -> None:
+    now = 100.0
+    remote = a_relay(suspects=True, clock=lambda: now)
+    replies = [Reply(streams=True) for _ in range(400)]
+    for reply in replies[:-1]:
+        await remote.submit(a_call(timeout=5.0), reply)
+    await remote.submit(a_call(), replies[-1])
+    for _ in range(2):
+        made(remote).lose(remote.link_lost)
+    now = 106.0  # the loop was busy: no timer has run
+    link = made(remote)
+    for _ in replies:
+        await turn()
+    assert all(reply.failed for reply in replies[:-1])
+    assert len(link.sent) == 1
+    link.finish(1, "")
+    assert replies[-1].ended
 
 
 async def test_it_is_idle_when_nothing_is_in_flight() -> None:
@@ -301,3 +346,34 @@ async def test_a_question_is_set_aside_with_the_task_that_asks_it() -> None:
     await turn()
     reading.release("it")
     assert link.notified == [("aside", [1, True])]
+
+
+@in_virtual_time
+async def test_a_question_has_its_deadline_without_a_link_and_the_time_left_with_one() -> None:
+    remote = a_relay(clock=asyncio.get_running_loop().time)
+    asked = ScoreContinuations(prompt="a", continuations=["b"], timeout=5.0, priority=3)
+    asking = [asyncio.ensure_future(remote.ask(asked)) for _ in range(2)]
+    await turn()
+    await asyncio.sleep(3.0)
+    first = made(remote)
+    assert opts_of_score(first.sent[1]) == {"priority": 3, "timeout_ms": 2000.0}
+    first.end(1, [])
+    assert await asking[0] == []
+    await asyncio.sleep(1.0)
+    first.lose(remote.link_lost)
+    second = made(remote)
+    assert opts_of_score(second.sent[1]) == {"priority": 3, "timeout_ms": 1000.0}
+    second.lose(remote.link_lost)
+    await asyncio.sleep(0.99)
+    assert not asking[1].done()
+    await asyncio.sleep(0.02)
+    with pytest.raises(
+        DeadlineExceededError, match=r"no answer came within 5\.000 s; raise timeout"
+    ):
+        await asking[1]
+
+
+def opts_of_score(sent: tuple[str, list[Any]]) -> dict[str, Any]:
+    method, (_, _, opts) = sent
+    assert method == "score"
+    return {name: opts[name] for name in opts if name != "trace_headers"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 from link_double import a_call, a_relay, made, opts, texts, turn
@@ -22,6 +23,7 @@ from pybatcher.errors import (
     InvalidRequestError,
 )
 from pybatcher.sidecar.protocol.wire import event_to_wire
+from pybatcher.sidecar.replay.remote_service import RemoteService
 
 
 async def test_what_is_asked_before_there_is_a_link_waits_for_it() -> None:
@@ -226,3 +228,61 @@ async def test_prefixes_are_told_when_they_are_there_again() -> None:
     await turn()
     second.end(3, [info])
     assert [one.name for one in await asking] == ["p"]
+
+
+INFO = {"name": "p", "namespace": None, "n_tokens": 3, "computed_tokens": 3, "holders": 1}
+
+
+async def asked(remote: RemoteService, question: AddPrefix | RemovePrefix) -> asyncio.Task[Any]:
+    asking = asyncio.ensure_future(remote.ask(question))
+    await turn()
+    return asking
+
+
+async def test_a_prefix_whose_removal_is_cancelled_is_removed_here_and_there() -> None:
+    remote = a_relay()
+    first = made(remote)
+    adding = await asked(remote, AddPrefix(prefix="manual", name="p"))
+    first.end(1, INFO)
+    await adding
+    removing = await asked(remote, RemovePrefix(name="p"))
+    removing.cancel()
+    await turn()
+    assert removing.cancelled()
+    assert first.cancelled == []
+    first.end(2, None)
+    await turn()
+    first.lose(remote.link_lost)
+    assert not made(remote).sent
+
+
+async def test_what_is_added_or_removed_while_another_takes_over_is_so_there_too() -> None:
+    before, after = a_relay(), a_relay()
+    old = made(before)
+    for call_id, name in enumerate(("removed", "kept"), 1):
+        adding = await asked(before, AddPrefix(prefix="manual", name=name))
+        old.end(call_id, {**INFO, "name": name})
+        await adding
+    adding = await asked(before, AddPrefix(prefix="manual"))
+    removing = await asked(before, RemovePrefix(name="removed"))
+    new = made(after)
+    after.take_prefixes_of(before)
+    old.end(3, INFO)
+    await turn()
+    await turn()
+    old.end(4, None)
+    await turn()
+    assert [(method, params[-1]) for method, params in new.sent.values()] == [
+        ("add_prefix", {"name": "removed"}),
+        ("add_prefix", {"name": "kept"}),
+        ("add_prefix", "manual"),
+        ("remove_prefix", "removed"),
+    ]
+    assert not adding.done()
+    new.end(3, {**INFO, "name": "of the new one"})
+    new.end(4, None)
+    assert (await adding).name == "of the new one"
+    await removing
+    new.lose(after.link_lost)
+    again = [params[-1]["name"] for _, params in made(after).sent.values()]
+    assert again == ["kept", "of the new one"]

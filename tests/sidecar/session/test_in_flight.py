@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import random
 from typing import Any
 
@@ -15,6 +16,7 @@ from pybatcher.calls.call import Call, Question
 from pybatcher.calls.completion import Piece
 from pybatcher.calls.questions import Tokenize
 from pybatcher.calls.reply import Reply
+from pybatcher.sidecar.session.in_flight import InFlightOutput
 from pybatcher.testing import FakeEngine, fake_batcher
 
 LONG = {"max_tokens": 5000, "ignore_eos": True}
@@ -65,6 +67,31 @@ async def test_nothing_else_is_cancelled() -> None:
         assert await peer.ask("cancel", "é".encode()) is True
         for msgid in (first, other):
             assert (await peer.answer(msgid))[0]["code"] == "cancelled"
+
+
+@pytest.mark.parametrize("way", ["refused", "unread"])
+async def test_of_an_output_that_has_ended_nothing_is_left(way: str) -> None:
+    """The server's garbage is collected rarely: a circle of references would keep its prompt."""
+    async with fake_batcher() as batcher, connected(ServiceOf(batcher)) as (session, peer):
+        await peer.ask("health")
+        gc.collect()
+        gc.disable()
+        try:
+            if way == "refused":
+                assert (await peer.fail("generate", "x" * 10**5))["code"] == "too_long"
+            else:
+                msgid = peer.request("generate", "hi", {**LONG, "stream": True, "window": 1})
+                await until(lambda: bool(session._in_flight))
+                (output,) = session._in_flight.values()
+                await until(lambda: output.reading.is_held)
+                del output
+                peer.notify("cancel", msgid)
+                assert (await peer.answer(msgid))[0]["code"] == "cancelled"
+                await until(lambda: batcher.statistics().running == 0)
+            await peer.ask("health")
+            assert [one for one in gc.get_objects() if isinstance(one, InFlightOutput)] == []
+        finally:
+            gc.enable()
 
 
 class Gate(ServiceOf):

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 from session_helpers import ServiceOf
 
 from pybatcher import InvalidRequestError
+from pybatcher.calls.call import Question
 from pybatcher.calls.questions import AddPrefix, RemovePrefix
 from pybatcher.sidecar.session.resources import SessionResources
 from pybatcher.testing import fake_batcher
@@ -40,6 +42,48 @@ async def test_what_it_has_removed_is_not_removed_again_from_others() -> None:
         await batcher.add_prefix("a" * 40, name="a")
         await resources.remove_prefixes()
         assert [info.name for info in batcher.prefixes()] == ["a"]
+
+
+class Held(ServiceOf):
+    """Says only when it may that a prefix is removed."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.has_removed, self.may_say_so = asyncio.Event(), asyncio.Event()
+
+    async def ask(self, question: Question[Any]) -> Any:
+        answer = await super().ask(question)
+        if isinstance(question, RemovePrefix):
+            self.has_removed.set()
+            await self.may_say_so.wait()
+        return answer
+
+
+async def test_a_cancelled_removal_is_one_all_the_same_also_at_the_end() -> None:
+    async with fake_batcher(max_prefixes=3) as batcher:
+        await batcher.add_prefix("a" * 40, name="a")  # of somebody else
+        service = Held(batcher)
+        resources = SessionResources(service, print)
+        await resources.ask(AddPrefix(prefix="a" * 40, name="a", namespace=None))
+        removing = asyncio.create_task(resources.ask(RemovePrefix(name="a", namespace=None)))
+        await service.has_removed.wait()
+        removing.cancel()
+        await asyncio.wait({removing})
+        assert removing.cancelled()
+        service.may_say_so.set()
+        await resources.remove_prefixes()
+        assert not resources.has_prefixes
+        assert [(info.name, info.holders) for info in batcher.prefixes()] == [("a", 1)]
+
+
+async def test_what_could_not_be_removed_is_held_still() -> None:
+    async with fake_batcher(max_prefixes=3) as batcher:
+        resources = SessionResources(ServiceOf(batcher), print)
+        await resources.ask(AddPrefix(prefix="a" * 40, name="a", namespace=None))
+        await batcher.remove_prefix("a")
+        with pytest.raises(InvalidRequestError):
+            await resources.ask(RemovePrefix(name="a", namespace=None))
+        assert resources.has_prefixes
 
 
 async def test_what_fails_is_not_held() -> None:
