@@ -23,7 +23,7 @@ from .guard import Guard
 from .http_error import HttpError, http_error, refusal
 from .idempotency import Idempotency
 from .model_list import ModelList
-from .origins import Origins, check_origins
+from .origins import AllowedOrigins, Origins
 
 __all__ = ["application"]
 
@@ -47,7 +47,7 @@ def application(
     *,
     api_keys: Collection[str] | ApiKeys | None = None,
     max_body: int = 32 * 2**20,
-    allow_origins: Collection[str] = (),
+    allow_origins: Collection[str] | AllowedOrigins = (),
 ) -> Starlette:
     """Return an ASGI application that serves batchers, as OpenAI's and Anthropic's APIs do.
 
@@ -63,10 +63,12 @@ def application(
     max_body: most bytes of a request's body. Of all bodies that are being sent, what each has
         beyond 64 KiB may have four times as many together.
     allow_origins: of pages that may ask from a browser, as https://host:port, besides the server's
-        own; "*": all may.
+        own; "*": all may. Those of an `AllowedOrigins` may be replaced later.
 
     Raises ConfigError.
     """
+    if not isinstance(allow_origins, AllowedOrigins):
+        allow_origins = AllowedOrigins(allow_origins)
     room = BodyRoom(_BODIES_AT_ONCE * max_body)
     context = Context(ModelList(batcher), max_body, room)
     routes = [
@@ -76,7 +78,7 @@ def application(
     made = Starlette(
         routes=routes,
         middleware=[
-            Middleware(Origins, allowed=check_origins(allow_origins)),
+            Middleware(Origins, allowed=allow_origins),
             Middleware(Guard, api_keys=api_keys),
             Middleware(Idempotency, max_body=max_body, room=room),
         ],

@@ -14,7 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from ..errors import ConfigError
 from .http_error import HttpError, refusal
 
-__all__ = ["Origins", "check_origins"]
+__all__ = ["AllowedOrigins", "Origins", "check_origins"]
 
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/\s?#@]+")
 _SECONDS = b"600"  # that a browser may keep an answer to its question
@@ -31,18 +31,32 @@ def check_origins(origins: object) -> tuple[str, ...]:
     return tuple(origins)
 
 
+class AllowedOrigins:
+    """The origins whose pages may ask, as of `check_origins`. They may be replaced at any time."""
+
+    def __init__(self, origins: object = ()) -> None:
+        self.replace(origins)
+
+    def replace(self, origins: object) -> None:
+        """Let pages of these origins ask, and of no others. Raises ConfigError."""
+        self._origins = check_origins(origins)
+
+    def __contains__(self, origin: str) -> bool:
+        return origin in self._origins or "*" in self._origins
+
+
 class Origins:
     """Refuses requests of pages from other origins than the server's own and the allowed ones.
 
     Browsers send simple requests of any page to any address, a server on loopback among them, and
     only keep the page from reading the answer. Requests without an origin are of no page.
 
-    allowed: as of `check_origins`. Their pages may read answers, too.
+    allowed: pages of these may read answers, too.
     """
 
-    def __init__(self, app: ASGIApp, *, allowed: Collection[str]) -> None:
+    def __init__(self, app: ASGIApp, *, allowed: AllowedOrigins) -> None:
         self._app = app
-        self._allowed = check_origins(allowed)
+        self._allowed = allowed
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, refuse it, or answer a browser's question before it."""
@@ -50,7 +64,7 @@ class Origins:
         origin = headers.get("origin")
         if origin is None:
             await self._app(scope, receive, send)
-        elif origin in self._allowed or "*" in self._allowed:
+        elif origin in self._allowed:
             await self._answer(origin, headers, scope, receive, send)
         elif _is_own(origin, headers, scope):
             await self._app(scope, receive, send)

@@ -74,7 +74,7 @@ class RoutedOutput:
         self._is_read = asyncio.Event()
         self._stay: asyncio.Timeout | None = None  # at a replica, for as long as somebody reads
         if entry.reading is not None:
-            entry.reading.watch(self._set_aside)
+            entry.unwatch = entry.reading.watch(self._set_aside)
         self._set_aside(entry.reading is not None and entry.reading.is_held)
 
     async def run(self) -> None:
@@ -101,6 +101,8 @@ class RoutedOutput:
             self._fail(EngineFailedError(what))
         finally:
             self._room.try_next()
+            if self._entry.unwatch is not None:
+                self._entry.unwatch()
 
     def close(self) -> None:
         """Fail the reply: the batcher is closed. The task has to be cancelled, too."""

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from pybatcher import ConfigError
-from pybatcher.http.origins import Origins, check_origins
+from pybatcher.http.origins import AllowedOrigins, Origins, check_origins
 
 LOCAL, PUBLIC = "127.0.0.1", "192.0.2.1"
 
@@ -25,7 +25,9 @@ async def asked(
     headers = {"host": host, **more} | ({} if origin is None else {"origin": origin})
     named = [(name.replace("_", "-").encode(), text.encode()) for name, text in headers.items()]
     scope = {"type": "http", "method": method, "path": "/v1/models", "headers": named}
-    await Origins(application, allowed=allowed)({**scope, "server": (server, 80)}, None, send)  # type: ignore[arg-type]
+    await Origins(application, allowed=AllowedOrigins(allowed))(
+        {**scope, "server": (server, 80)}, None, send
+    )  # type: ignore[arg-type]
     return sent[0]["status"], dict(sent[0]["headers"])
 
 

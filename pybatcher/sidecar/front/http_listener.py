@@ -7,7 +7,7 @@ import logging
 import socket
 from collections.abc import Mapping
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from typing_extensions import override
@@ -25,7 +25,6 @@ from .tcp import is_loopback, listen_on, read_address, url_of
 if TYPE_CHECKING:
     from ...http.http_server import HttpServer
     from ...http.live_feed import Watchers
-    from ...http.origins import Origins
 
 __all__ = ["HttpListener"]
 
@@ -105,7 +104,7 @@ class HttpListener(Listener):
     @override
     def use(self, config: ServeConfig) -> None:
         self._allow_uids = config.allow_uids
-        self._origins = self._origins_of(config)
+        self._origins.replace(config.allow_origins)
         if self._file is not None:
             self._file.admit(config.allow_uids)
         for transport, uid in list(self._users.items()):
@@ -117,18 +116,22 @@ class HttpListener(Listener):
         from ...http import application
         from ...http.api_keys import ApiKeys
         from ...http.http_server import HttpServer
+        from ...http.origins import AllowedOrigins
 
         clients = {name: OwnClient(front) for name, front in fronts.items()}
         for client in clients.values():
             await client.start()
         self._known_keys = ApiKeys(self._keys)
-        app = self._app = application(
-            clients, api_keys=self._known_keys, max_body=self._config.max_frame
+        self._origins = AllowedOrigins(self._config.allow_origins)
+        app = application(
+            clients,
+            api_keys=self._known_keys,
+            max_body=self._config.max_frame,
+            allow_origins=self._origins,
         )
-        self._origins = self._origins_of(self._config)
         self._watchers = app.state.watchers
         most = self._config.max_connections
-        self._server = HttpServer(self._answer, max_connections=most, backlog=most, admit=self._may)
+        self._server = HttpServer(app, max_connections=most, backlog=most, admit=self._may)
         await self._server.start(self._sockets)
 
     @override
@@ -166,24 +169,6 @@ class HttpListener(Listener):
             return True
         _LOGGER.warning("a process of user %s was turned away", uid, extra={"uid": uid})
         return False
-
-    async def _answer(self, scope: Any, receive: Any, send: Any) -> None:
-        await self._origins(scope, receive, send)
-
-    def _origins_of(self, config: ServeConfig) -> Origins:
-        """Return the middleware for pages of the allowed origins, before the application.
-
-        The application's own is never changed. It sees no origin: that was judged already.
-        """
-        from ...http.origins import Origins
-
-        async def judged(scope: Any, receive: Any, send: Any) -> None:
-            if "headers" in scope:
-                headers = [pair for pair in scope["headers"] if pair[0] != b"origin"]
-                scope = {**scope, "headers": headers}
-            await self._app(scope, receive, send)
-
-        return Origins(judged, allowed=config.allow_origins)
 
 
 def _import_http() -> None:
