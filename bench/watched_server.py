@@ -29,7 +29,8 @@ async def serve(arguments: dict[str, Any], lag: TimeHistogram) -> int:
     """Run the server; return its exit status."""
     config = ServeConfig(**{name: arguments.pop(name) for name in _OWN & arguments.keys()})
     set_up_logs(config.log_format, config.log_level)
-    server = Server({"": WorkerSpec().changed(arguments)}, config)
+    specs = {"": WorkerSpec().changed(arguments)}
+    server = Server(specs, config, lambda: (specs, config))
     watch = asyncio.create_task(watch_lag(lag))
     try:
         return await server.run()
