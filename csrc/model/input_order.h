@@ -1,5 +1,5 @@
-// The order in which a matrix takes its inputs (TensorView::order), checked; and what may not be a
-// matrix of any kind.
+// The order in which a matrix takes its inputs (TensorView::order), checked; and the tensors that
+// may be plain matrices only, refused where they are not.
 #pragma once
 
 #include "base/aligned_buffer.h"

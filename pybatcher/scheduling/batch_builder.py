@@ -73,7 +73,7 @@ class BatchBuilder:
     def build(self) -> tuple[ScheduledRows, list[LiveRequest]]:
         """Return the rows of an ordinary step, and the generating requests among their owners."""
         self._start_prefixes()
-        suspects = [prefix for prefix in self._started_prefixes() if prefix.is_suspect]
+        suspects = [p for p in self._table.prefixes if p.is_suspect and p.seq_id >= 0]
         if suspects and (alone := self._rows_of_prefix(suspects)):
             return alone, []
         generating = self._generating()

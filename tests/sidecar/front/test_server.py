@@ -4,40 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import os
 import signal
 import socket
 import subprocess
 import sys
-import tempfile
 from collections.abc import AsyncIterator
-from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
-from typing import cast
 
-import httpx
 import pytest
-from batcher_helpers import until
 from command_line import runner
-from serving_doubles import PATIENCE, Serving, is_running, serving, start_serving
+from serving_doubles import PATIENCE, is_running, serving, start_serving
 
 from pybatcher import (
     BatcherClosedError,
     BlockingClient,
     Client,
     ConfigError,
-    ConnectionLostError,
-    EngineConfig,
-    Health,
     ModelFormatError,
 )
-from pybatcher.cli.status import ask_status
-from pybatcher.sidecar.front.front import Front
-from pybatcher.sidecar.front.http_listener import HttpListener
-from pybatcher.sidecar.front.serve_config import ServeConfig
-from pybatcher.sidecar.front.socket_listener import SocketListener
 
 pytestmark = pytest.mark.slow
 
@@ -338,159 +323,6 @@ async def test_a_reload_that_cannot_be_changes_nothing(tmp_path: Path) -> None:
         log = running.said()
     assert log.count("warning not reloaded, all is as it was") == 3
     assert " error " not in log
-
-
-async def test_sighup_reads_the_config_file_again(tmp_path: Path) -> None:
-    config = tmp_path / "sidecar.toml"
-    config.write_text("[engine]\nn_ctx = 2048\n")
-    # n_ubatch: a worker's warning of it is a line of the log, too.
-    arguments = ("--log-format", "json", "--n-ubatch", "1024")
-    with serving(tmp_path, "--config", str(config), *arguments) as running:
-        async with Client(running.socket) as client:
-            (first,) = (await client.statistics()).worker_pids
-            blocks = (await client.statistics()).kv_total_blocks
-            config.write_text("[engine]\nn_ctx = 1024\n")
-            running.process.send_signal(signal.SIGHUP)
-            while (await client.statistics()).worker_pids in ((first,), ()):  # noqa: ASYNC110
-                await asyncio.sleep(0.02)
-            while is_running(first):  # noqa: ASYNC110
-                await asyncio.sleep(0.02)
-            while (await client.statistics()).kv_total_blocks != blocks // 2:  # noqa: ASYNC110
-                await asyncio.sleep(0.02)  # the front has to notice that the worker has ended
-            config.write_text("[engine]\nn_ctx = 'many'\n")
-            running.process.send_signal(signal.SIGHUP)
-            while "not reloaded" not in running.said():  # noqa: ASYNC110
-                await asyncio.sleep(0.02)
-            assert (await client.generate("Once", max_tokens=2)).token_ids
-        lines = [json.loads(line) for line in running.said().splitlines()]
-    assert any(line["event"].startswith("reloaded") for line in lines)
-    assert any("n_ubatch" in line["event"] for line in lines)
-    assert all({"time", "level", "event"} <= line.keys() for line in lines)
-
-
-def hang_up(running: Serving, until: str) -> None:
-    """Send SIGHUP and wait until the log says so."""
-    running.process.send_signal(signal.SIGHUP)
-    running.logged(f"({until})")
-
-
-def test_sighup_takes_back_what_the_file_says_no_more(tmp_path: Path) -> None:
-    config, keys, pages = tmp_path / "sidecar.toml", tmp_path / "keys", ("https://a", "https://b")
-    keys.touch(mode=0o600)
-    keys.write_text("one\n")
-    config.write_text("n_ctx = 2048\nmax_frame = 100_000\nallow_origins = ['https://a']\n")
-    with serving(tmp_path, "--http", "127.0.0.1:0", "--config", str(config)) as running:
-
-        def seen() -> list[int]:
-            """Return `n_ctx`, and how the server answers pages of two origins."""
-            hello = asyncio.run(ask_status(str(running.socket))).hello or {}
-            url = running.url + "/v1/models"
-            answers = [httpx.get(url, headers={"origin": page}) for page in pages]
-            return [hello["limits"]["n_ctx"], *(answer.status_code for answer in answers)]
-
-        assert seen() == [2048, 200, 403]
-        config.write_text("[serve]\nallow_origins = ['https://b']\ndrain_timeout = 5\n")
-        hang_up(running, until="reloaded: ")
-        assert seen() == [EngineConfig().n_ctx, 403, 200]
-        assert "warning max_frame changed; start again to apply it" in running.said()
-        assert running.said().count("start again") == 1
-        with BlockingClient(running.socket) as client:
-            client.reload(n_ctx=1024)
-        config.write_text("allow_origins = ['*']\napi_key_file = 'keys'")
-        hang_up(running, until="reloaded: (?:.|\n)*reloaded: (?:.|\n)*reloaded: ")
-        assert seen() == [EngineConfig().n_ctx, 401, 401]
-
-
-# -- who may come in ------------------------------------------------------------------------
-
-
-class FrontDouble:
-    """Serves health, and nothing else."""
-
-    model_name = "its name"
-
-    async def ask(self, question: object) -> Health:
-        return Health("ready", "requests are served")
-
-
-async def test_who_may_come_in_no_more_is_cut(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    os.chmod(tmp_path, 0o700)
-    own, paths = os.geteuid(), [tmp_path / "p.sock", tmp_path / "http.sock"]
-    config = ServeConfig(socket=str(paths[0]), uds=str(paths[1]), allow_uids=[own])
-    listeners = [SocketListener(config, ""), HttpListener(config)]
-    monkeypatch.setattr(os, "geteuid", lambda: own + 1)  # the server is somebody else from now on
-    try:
-        for listener in listeners:
-            await listener.start({"": cast(Front, FrontDouble())})
-        ends = [await asyncio.open_unix_connection(path) for path in paths]
-        await until(lambda: all(listener.n_connections == 1 for listener in listeners))
-        for listener in listeners:
-            listener.use(config)
-        ends[1][1].write(b"GET /health HTTP/1.1\r\nhost: a\r\n\r\n")
-        assert b" 200 " in await ends[1][0].readline()
-        for listener in listeners:
-            listener.use(replace(config, allow_uids=()))
-        for reader, writer in ends:
-            with suppress(ConnectionError):
-                assert b"\r\n200" not in await asyncio.wait_for(reader.read(), PATIENCE)
-            writer.close()
-        for path in paths:
-            assert path.stat().st_mode & 0o777 == 0o600
-        reader, writer = await asyncio.open_unix_connection(paths[0])
-        assert b"this user may not connect" in await reader.read()
-        writer.close()
-    finally:
-        for listener in listeners:
-            listener.close_soon()
-            await listener.gone()
-            listener.close()
-
-
-async def test_there_are_so_many_connections_and_no_more(tmp_path: Path) -> None:
-    with serving(tmp_path, "--max-connections", "2") as running:
-        async with Client(running.socket) as first, Client(running.socket) as second:
-            with pytest.raises(ConnectionLostError, match="max_connections"):
-                await Client(running.socket, connect_timeout=2.0).start()
-            assert (await first.generate("Once", max_tokens=2)).token_ids
-            assert (await second.health()).ok
-        async with Client(running.socket) as third:
-            assert (await third.health()).ok
-
-
-def connect_as(uid: int, path: Path) -> str:
-    """What somebody of that user id reads from the socket, or why it cannot connect."""
-    program = (
-        "import os, socket, sys; os.setgid(65534); os.setuid(int(sys.argv[1]));"
-        "s = socket.socket(socket.AF_UNIX); s.settimeout(30)\n"
-        "try: s.connect(sys.argv[2]); print(s.recv(1000))\n"
-        "except OSError as error: print(type(error).__name__)"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", program, str(uid), str(path)], capture_output=True, text=True
-    )
-    return done.stdout + done.stderr
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else for a while")
-def test_another_user_is_refused_by_the_file_and_by_the_server() -> None:
-    # Not below pytest's own folder: other runs of it take others' rights to that away.
-    with tempfile.TemporaryDirectory() as folder:
-        _another_user_is_refused(Path(folder))
-
-
-def _another_user_is_refused(tmp_path: Path) -> None:
-    with serving(tmp_path) as running:
-        tmp_path.chmod(0o755)
-        assert "PermissionError" in connect_as(65534, running.socket)
-        running.socket.chmod(0o666)
-        assert "refused" in connect_as(65534, running.socket)
-        assert "was turned away" in running.said()
-    with serving(tmp_path, "--allow-uids", "65534") as running:
-        tmp_path.chmod(0o755)
-        assert "TimeoutError" not in connect_as(65533, running.socket)
-        assert "refused" in connect_as(65533, running.socket)
 
 
 def test_a_directory_that_others_can_write_is_refused(tmp_path: Path) -> None:
