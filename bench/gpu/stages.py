@@ -24,7 +24,7 @@ PROGRAMS_MISSING = "there is no {} in {}: `make gpu-kit` builds it"
 # Of the emulated tests, those that try the stage itself in seconds.
 SMALL_TESTS = "test_it_says_what_it_is or (drafts_change and llama)"
 OWN_TESTS = "tests/emulated/test_gpu_check.py"  # they run this stage
-NOT_VERIFIED = "ignore:device 'cuda' is tested on an emulator:UserWarning"
+NOT_CHECKED = "ignore:device 'cuda' has been checked on:UserWarning"
 
 TOOLS = ("memcheck", "racecheck")
 SANITIZER_PLACES = ("/usr/local/cuda/bin", "/usr/local/cuda/compute-sanitizer", "/opt/cuda/bin")
@@ -85,7 +85,8 @@ def tests(run: Run) -> Outcome:
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.xml"
         command = ["-m", "pytest", "tests/emulated", f"--ignore={OWN_TESTS}", "-q"]
-        command += ["-p", "no:cacheprovider", f"--junitxml={report}", "-W", NOT_VERIFIED]
+        command += ["-p", "no:cacheprovider", f"--junitxml={report}", "-W", NOT_CHECKED]
+        command += ["-p", "no:benchmark"]  # which warns of xdist, and warnings are errors
         command += ["-k", selection] if selection else []
         if importlib.util.find_spec("xdist") is not None:
             workers = 1 if run.is_small else min(8, os.cpu_count() or 1)
@@ -134,7 +135,7 @@ def sanitizers(run: Run) -> Outcome:
         return Outcome(why_not=why_not)
     programs: dict[str, list[str | Path]] = {
         "kernels": [run.programs / "kernel_bits", "cuda", "small"],
-        "engine": [sys.executable, "-W", NOT_VERIFIED, "-m", "bench.gpu.walk"],
+        "engine": [sys.executable, "-W", NOT_CHECKED, "-m", "bench.gpu.walk"],
     }
     left_out = {}
     if not run.has("kernel_bits"):

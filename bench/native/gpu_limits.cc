@@ -91,8 +91,9 @@ std::string hopper_fields(cuda::Device& device, int n, double seconds) {
   std::string fields;
   const auto add = [&](const char* name, const cuda::GemmKernel& kernel) {
     char text[64];
-    std::snprintf(text, sizeof text, ", \"%s\": %.5g", name,
-                  gemm_tflop_s(device, n, {&kernel, false}, seconds));
+    std::snprintf(
+        text, sizeof text, ", \"%s\": %.5g", name,
+        gemm_tflop_s(device, n, {&kernel, false, device.properties().n_multiprocessors}, seconds));
     fields += text;
   };
   add("wgmma_tflop_s", cuda::wgmma_kernel(DType::kBF16));

@@ -178,8 +178,8 @@ int main(int argc, char** argv) {
     backend.plan(batch, kv.storages[0]);
     forward.run(batch.n_rows, kv);
     const int n_wanted = static_cast<int>(batch.logits_rows.size());
-    for (int r = 0; r < n_wanted; r += Forward::kOutputRows) {
-      forward.logits(r, std::min(Forward::kOutputRows, n_wanted - r));
+    for (int r = 0; r < n_wanted; r += forward.output_rows()) {
+      forward.logits(r, std::min(forward.output_rows(), n_wanted - r));
     }
     backend.finish(*forward.heartbeat());
     if (i == 0) continue;  // warms up

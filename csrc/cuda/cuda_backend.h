@@ -38,6 +38,7 @@ class CudaBackend final : public Backend, public EncoderOperations {
 
   std::string device() const override { return name_; }
   std::string target() const override;
+  int output_rows() const override { return kMostSampledRows; }
   bool has_attention_sinks() const override { return true; }
   int max_head_dim() const override { return kLargestPaddedDim; }
   bool takes_odd_heads() const override { return false; }  // a lane has pairs of numbers

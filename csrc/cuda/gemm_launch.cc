@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 
+#include "base/quantise.h"
+
 namespace pb::cuda {
 namespace {
 
@@ -86,7 +88,8 @@ constexpr GemmKernel tma(const char* name, DType weights) {
           .columns = kWgmmaTile,
           .threads = Format::kBits == 16 ? kTmaThreads : kWgmmaThreads,
           .shared_bytes = kShared,
-          .has_maps = true};
+          .has_maps = true,
+          .takes_turns = Format::kBits == 16};
 }
 constexpr GemmKernel kBf16Tma = tma<Bf16Format>("gemm_bf16_tma", DType::kBF16);
 constexpr GemmKernel kInt8Tma = tma<Int8Format>("gemm_int8_tma", DType::kInt8);
@@ -103,25 +106,26 @@ struct KernelsOfDType {
   const GemmKernel* wgmma;  // null: none
   const GemmKernel* tma;    // likewise
   const char* gather;
+  const char* expand = nullptr;  // null: they need not
 };
 KernelsOfDType kernels_for(DType weights) {
   switch (weights) {
     case DType::kBF16:
       return {kBf16Kernels, &kBf16Wgmma, &kBf16Tma, "gather_rows_bf16"};
     case DType::kInt8:
-      return {kInt8Kernels, &kInt8Wgmma, &kInt8Tma, "gather_rows_int8"};
+      return {kInt8Kernels, &kInt8Wgmma, &kInt8Tma, "gather_rows_int8", "expand_int8"};
     case DType::kInt4:
-      return {kInt4Kernels, &kInt4Wgmma, &kInt4Tma, "gather_rows_int4"};
+      return {kInt4Kernels, &kInt4Wgmma, &kInt4Tma, "gather_rows_int4", "expand_int4"};
     case DType::kInt4Zp:
-      return {kInt4ZpKernels, &kInt4ZpWgmma, &kInt4ZpTma, "gather_rows_int4_zp"};
+      return {kInt4ZpKernels, &kInt4ZpWgmma, &kInt4ZpTma, "gather_rows_int4_zp", "expand_int4_zp"};
     case DType::kQ4K:
-      return {kQ4KKernels, &kQ4KWgmma, &kQ4KTma, "gather_rows_q4_k"};
+      return {kQ4KKernels, &kQ4KWgmma, &kQ4KTma, "gather_rows_q4_k", "expand_q4_k"};
     case DType::kQ5K:
-      return {kQ5KKernels, &kQ5KWgmma, &kQ5KTma, "gather_rows_q5_k"};
+      return {kQ5KKernels, &kQ5KWgmma, &kQ5KTma, "gather_rows_q5_k", "expand_q5_k"};
     case DType::kQ6K:
-      return {kQ6KKernels, &kQ6KWgmma, &kQ6KTma, "gather_rows_q6_k"};
+      return {kQ6KKernels, &kQ6KWgmma, &kQ6KTma, "gather_rows_q6_k", "expand_q6_k"};
     case DType::kMxfp4:
-      return {kMxfp4Kernels, &kMxfp4Wgmma, &kMxfp4Tma, "gather_rows_mxfp4"};
+      return {kMxfp4Kernels, &kMxfp4Wgmma, &kMxfp4Tma, "gather_rows_mxfp4", "expand_mxfp4"};
     default:
       return {kF32Kernels, nullptr, nullptr, "gather_rows_f32"};
   }
@@ -131,6 +135,9 @@ KernelsOfDType kernels_for(DType weights) {
 // another: of kernels for few rows, which do little else than load.
 constexpr int kFewBlocksPerSm = 2;
 
+// How many warps it should have, of kernels for few rows that expand weights: one has 16 columns.
+constexpr int kExpandingWarpsPerSm = 6;
+
 int ceil_div(int a, int b) { return (a + b - 1) / b; }
 
 int n_segments_of(const GemmSizes& sizes) { return ceil_div(sizes.n_in, kSegmentK); }
@@ -139,15 +146,31 @@ int64_t n_tiles_of(const GemmSizes& sizes, const GemmKernel& kernel) {
   return int64_t{ceil_div(sizes.n_rows, kernel.rows)} * ceil_div(sizes.n_out, kernel.columns);
 }
 
-// Whether wgmma is the fastest: it multiplies at 96 % of Hopper's rate where mma.sync ends at 63 %,
-// so that its large tiles may leave a third of the multiprocessors without work.
-bool is_for_wgmma(const GemmSizes& sizes, const GemmDevice& device) {
+// Whether wgmma is the fastest, a block a tile, or a segment of one: it multiplies at 96 % of
+// Hopper's rate where mma.sync ends at 63 %, so that its large tiles may leave a third of the
+// multiprocessors without work.
+bool is_for_wgmma(const GemmSizes& sizes, const GemmDevice& device, int n_segments) {
   return device.has_wgmma && sizes.weights != DType::kF32 &&
-         3 * n_tiles_of(sizes, wgmma_kernel(sizes.weights)) >= 2 * int64_t{device.n_sms};
+         3 * n_segments * n_tiles_of(sizes, wgmma_kernel(sizes.weights)) >=
+             2 * int64_t{device.n_sms};
 }
 
 // Most rows for which a kernel for few rows is taken.
 constexpr int kFewRows = 32;
+
+bool is_expanded(DType weights) { return weights != DType::kF32 && weights != DType::kBF16; }
+
+// Fewest rows for which weights become bf16 in memory first: writing and reading them again takes
+// as long as it takes longer to multiply some 300 rows by tiles that are expanded.
+constexpr int kExpandedRows = 384;
+constexpr size_t kMostExpandedBytes = size_t{256} << 20;
+
+int expanded_columns(const GemmSizes& sizes) {
+  const WeightLayout layout = weight_layout(sizes.n_out, sizes.n_in, DType::kBF16);
+  const size_t of_tile = size_t{2} * kWgmmaTile * static_cast<size_t>(layout.k_padded);
+  const auto n_tiles = static_cast<int>(std::max<size_t>(1, kMostExpandedBytes / of_tile));
+  return std::min(sizes.n_out, n_tiles * kWgmmaTile);
+}
 
 // The widest kernel of those with as many rows as kernel `first` that makes n_blocks; else the
 // narrowest.
@@ -183,16 +206,28 @@ GemmChoice choose_gemm(const GemmSizes& sizes, const GemmDevice& device) {
     kernels = kernels.subspan(first, end - first);
     if (is_few) n_blocks *= kFewBlocksPerSm;
   }
-  if (!is_few && is_for_wgmma(sizes, device)) {
-    return {device.has_tma ? &tma_kernel(sizes.weights) : &wgmma_kernel(sizes.weights), false};
+  if (!is_few && is_for_wgmma(sizes, device, n_segments)) {
+    const bool splits_k = !is_for_wgmma(sizes, device, 1);
+    if (!device.has_tma) return {&wgmma_kernel(sizes.weights), splits_k};
+    if (!splits_k && is_expanded(sizes.weights) && sizes.n_rows >= kExpandedRows) {
+      return {&tma_kernel(DType::kBF16), false, device.n_sms, expanded_columns(sizes)};
+    }
+    return {&tma_kernel(sizes.weights), splits_k, device.n_sms};
   }
   const GemmKernel* whole = widest(kernels, sizes, 1, n_blocks);
-  const bool fills = n_tiles_of(sizes, *whole) >= n_blocks;
+  bool fills = n_tiles_of(sizes, *whole) >= n_blocks;
+  if (is_few && is_expanded(sizes.weights)) {
+    const int64_t n_warps = n_tiles_of(sizes, *whole) * (whole->columns / 16);
+    fills = fills && n_warps >= int64_t{kExpandingWarpsPerSm} * device.n_sms;
+  }
   if (fills || n_segments == 1) return {whole, false};
   return {widest(kernels, sizes, n_segments, n_blocks), true};
 }
 
 size_t gemm_scratch_bytes(const GemmSizes& sizes, const GemmChoice& choice) {
+  if (choice.expanded_columns > 0) {
+    return weight_layout(choice.expanded_columns, sizes.n_in, DType::kBF16).value_bytes;
+  }
   if (!choice.splits_k) return 0;
   return sizeof(float) * n_segments_of(sizes) * sizes.n_rows * static_cast<size_t>(sizes.n_out);
 }
@@ -204,11 +239,17 @@ GemmLaunches gemm_launches(const GemmSizes& sizes, const GemmChoice& choice,
   const auto n_segments = static_cast<unsigned>(n_segments_of(sizes));
   const bool adds = store == Store::kAdd;
   const int y_stride = operands.y_stride != 0 ? operands.y_stride : sizes.n_out;
+  Grid grid{static_cast<unsigned>(ceil_div(sizes.n_rows, kernel.rows)),
+            static_cast<unsigned>(ceil_div(sizes.n_out, kernel.columns)),
+            choice.splits_k ? n_segments : 1};
+  if (kernel.takes_turns) {
+    const unsigned n_tiles = grid.x * grid.y;
+    const auto most = static_cast<unsigned>(choice.most_blocks);
+    grid = {most > 0 ? std::min(n_tiles, most) : n_tiles, 1, grid.z};
+  }
   GemmLaunches launches{};
   launches.product = {.kernel = kernel.name,
-                      .grid = {static_cast<unsigned>(ceil_div(sizes.n_rows, kernel.rows)),
-                               static_cast<unsigned>(ceil_div(sizes.n_out, kernel.columns)),
-                               choice.splits_k ? n_segments : 1},
+                      .grid = grid,
                       .threads = kernel.threads,
                       .shared_bytes = kernel.shared_bytes,
                       .params = {.x = operands.x,
@@ -263,8 +304,49 @@ Launch<TmaGemmParams> with_maps(const Launch<GemmParams>& product, const TensorM
           {.x = x, .w = w, .product = product.params}};
 }
 
+Launch<ExpandWeightsParams> expand_launch(const WeightLayout& layout, const WeightPointers& w,
+                                          int first, int n_columns, void* scratch) {
+  const size_t row_bytes = static_cast<size_t>(layout.k_padded) / 8 * layout.bits;
+  const auto at = static_cast<size_t>(first);
+  const int64_t n_groups = int64_t{n_columns} * (layout.k_padded / kGroup);
+  return {.kernel = kernels_for(layout.dtype).expand,
+          .grid = {static_cast<unsigned>((n_groups + kExpandThreads - 1) / kExpandThreads), 1, 1},
+          .threads = kExpandThreads,
+          .shared_bytes = 0,
+          .params = {.w = static_cast<const std::byte*>(w.values) + at * row_bytes,
+                     .scales = w.scales + at * static_cast<size_t>(layout.scale_stride),
+                     .out = scratch,
+                     .n_out = n_columns,
+                     .k_padded = layout.k_padded,
+                     .scale_stride = layout.scale_stride}};
+}
+
+namespace {
+
+// Columns after columns: as many as are expanded at a time.
+void launch_expanded(Device& device, const GemmSizes& sizes, const GemmChoice& choice,
+                     const GemmOperands& operands, Store store) {
+  const WeightLayout layout = weight_layout(sizes.n_out, sizes.n_in, sizes.weights);
+  const GemmChoice of_bf16{choice.kernel, choice.splits_k, choice.most_blocks};
+  for (int first = 0; first < sizes.n_out; first += choice.expanded_columns) {
+    const int n = std::min(choice.expanded_columns, sizes.n_out - first);
+    device.launch(expand_launch(layout, operands.w, first, n, operands.scratch));
+    GemmOperands of_part = operands;
+    of_part.w = {operands.scratch, nullptr,
+                 operands.w.bias == nullptr ? nullptr : operands.w.bias + first};
+    of_part.y = operands.y + first;
+    of_part.y_stride = operands.y_stride != 0 ? operands.y_stride : sizes.n_out;
+    launch_gemm(device, {sizes.n_rows, n, sizes.n_in, DType::kBF16}, of_bf16, of_part, store);
+  }
+}
+
+}  // namespace
+
 void launch_gemm(Device& device, const GemmSizes& sizes, GemmChoice choice,
                  const GemmOperands& operands, Store store) {
+  if (choice.expanded_columns > 0) {
+    return launch_expanded(device, sizes, choice, operands, store);
+  }
   std::optional<TensorMap> x;
   std::optional<TensorMap> w = TensorMap{};
   if (choice.kernel->has_maps) {

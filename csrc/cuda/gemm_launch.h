@@ -31,7 +31,8 @@ struct GemmKernel {
   int columns;  // of a tile
   unsigned threads;
   size_t shared_bytes;
-  bool has_maps = false;  // takes TmaGemmParams: its tiles are copied by tensor maps
+  bool has_maps = false;     // takes TmaGemmParams: its tiles are copied by tensor maps
+  bool takes_turns = false;  // its blocks take tiles in turn, however many blocks there are
 };
 
 // Every kernel there is for weights of a dtype, those for the fewest rows first.
@@ -46,7 +47,12 @@ const GemmKernel& tma_kernel(DType weights);
 
 struct GemmChoice {
   const GemmKernel* kernel;
-  bool splits_k;  // a block a segment of k, and a second launch that adds them
+  bool splits_k;        // a block a segment of k, and a second launch that adds them
+  int most_blocks = 0;  // of a segment, for a kernel that takes_turns; 0: a block a tile
+  // Quantised weights of so many columns at a time become bf16 in scratch memory, and are
+  // multiplied by `kernel`, which is of bf16; 0: a kernel of their own dtype expands them in its
+  // tiles.
+  int expanded_columns = 0;
 };
 
 // What a choice has to know of a GPU and its code.
@@ -75,6 +81,7 @@ struct GemmLaunches {
   std::optional<Launch<GemmFinishParams>> finish;  // after it, in the same stream
 };
 
+// Of a choice without expanded_columns.
 GemmLaunches gemm_launches(const GemmSizes& sizes, const GemmChoice& choice,
                            const GemmOperands& operands, Store store);
 
@@ -88,6 +95,10 @@ GemmTiles gemm_tiles(const GemmSizes& sizes, const GemmOperands& operands);
 // The launch of such a kernel, as gemm_launches gave it, with its maps.
 Launch<TmaGemmParams> with_maps(const Launch<GemmParams>& product, const TensorMap& x,
                                 const TensorMap& w);
+
+// scratch (n_columns, k_padded) in bf16 = columns of w from `first` on.
+Launch<ExpandWeightsParams> expand_launch(const WeightLayout& layout, const WeightPointers& w,
+                                          int first, int n_columns, void* scratch);
 
 // Launches a product. One by tensor maps, which are made here, is by wgmma_kernel() where the
 // driver makes none.

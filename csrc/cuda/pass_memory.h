@@ -14,8 +14,8 @@
 
 namespace pb::cuda {
 
-// Rows of logits that one sampling call takes at most.
-inline constexpr int kMostSampledRows = 32;
+// Rows of logits that one sampling call takes at most: a tile of wgmma's.
+inline constexpr int kMostSampledRows = 128;
 
 // Changed scores that are on their way at once, besides those of one row.
 inline constexpr size_t kMostChanges = size_t{1} << 16;

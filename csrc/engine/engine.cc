@@ -68,7 +68,8 @@ Engine::Engine(ModelConfig config, const TensorMap& tensors, const EngineOptions
       kv_(empty_kv()),
       tiler_(options.n_ubatch, !config_.causal),
       draws_(static_cast<size_t>(options.n_ubatch)),
-      states_(Forward::kOutputRows * static_cast<size_t>(forward_.hidden_stride())),
+      states_(static_cast<size_t>(forward_.output_rows()) *
+              static_cast<size_t>(forward_.hidden_stride())),
       samplings_(static_cast<size_t>(options.n_parallel)),
       in_step_(static_cast<size_t>(options.n_parallel)),
       n_rejected_(static_cast<size_t>(options.n_parallel)),

@@ -190,7 +190,7 @@ class Engine {
   Tiler tiler_;
   std::vector<DrawRequest> requests_;  // (wanted rows of the tile)
   std::vector<Draw> draws_;            // (n_ubatch), by wanted row of the tile
-  std::vector<float> states_;          // (kOutputRows, hidden_stride): pooled rows of the tile
+  std::vector<float> states_;          // (output_rows(), hidden_stride): pooled rows of the tile
   std::vector<Sampling> samplings_;    // (n_parallel), by seq_id
   std::vector<uint8_t> in_step_;       // (n_parallel): zero between calls
   std::vector<int32_t> n_rejected_;    // (n_parallel), by entry: its last tokens that are given up

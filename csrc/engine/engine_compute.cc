@@ -88,8 +88,9 @@ std::span<const DrawRequest> Engine::requests_of(std::span<const StepEntry> entr
 
 void Engine::compute_logits(size_t n_rows, LogitsUse use) {
   const auto vocab = static_cast<size_t>(config_.vocab_size);
-  for (size_t first = 0; first < n_rows; first += Forward::kOutputRows) {
-    const size_t n = std::min<size_t>(Forward::kOutputRows, n_rows - first);
+  const auto at_once = static_cast<size_t>(forward_.output_rows());
+  for (size_t first = 0; first < n_rows; first += at_once) {
+    const size_t n = std::min(at_once, n_rows - first);
     const Rows rows{Rows::Of::kLogitsRows, static_cast<int>(first), static_cast<int>(n)};
     const Buffer& logits = forward_.logits(rows.first, rows.n);
     if (use.out != nullptr) {
@@ -123,8 +124,9 @@ template <typename OnPooled>
 void Engine::pool(std::span<const StepEntry> entries, OnPooled on_pooled) {
   const auto hidden = static_cast<size_t>(config_.hidden_size);
   const TileRows& pooled = tiler_.pooled();
-  for (size_t begin = 0; begin < pooled.size(); begin += Forward::kOutputRows) {
-    const size_t n = std::min<size_t>(Forward::kOutputRows, pooled.size() - begin);
+  const auto at_once = static_cast<size_t>(forward_.output_rows());
+  for (size_t begin = 0; begin < pooled.size(); begin += at_once) {
+    const size_t n = std::min(at_once, pooled.size() - begin);
     const Activations& states = forward_.hidden(static_cast<int>(begin), static_cast<int>(n));
     const auto stride = static_cast<size_t>(states.row_stride);
     backend_->download(states.data, std::as_writable_bytes(std::span(states_).first(n * stride)));

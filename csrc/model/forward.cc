@@ -34,7 +34,7 @@ Forward::Forward(const ModelConfig& config, const Weights& weights, Backend& bac
       x_(floats(backend, limits.n_ubatch, config.hidden_size)),
       attended_(backend, limits.n_ubatch),
       activated_(backend, limits.n_ubatch),
-      logits_(floats(backend, kOutputRows, config.vocab_size)) {
+      logits_(floats(backend, output_rows(), config.vocab_size)) {
   normed_ = ActivationSet(backend, limits.n_ubatch, config.hidden_size);
   int qkv_size = 0, gate_up_size = 0;
   for (const LayerWeights& w : weights.layers) {
@@ -56,7 +56,7 @@ Forward::Forward(const ModelConfig& config, const Weights& weights, Backend& bac
   if (weights.layer_inputs) normed_.add(weights.layer_inputs->proj);
   qkv_ = floats(backend, limits.n_ubatch, qkv_size);
   gate_up_ = floats(backend, limits.n_ubatch, gate_up_size);
-  selected_ = ActivationSet(backend, kOutputRows, config.hidden_size);
+  selected_ = ActivationSet(backend, output_rows(), config.hidden_size);
   selected_.add(weights.output_head());
   if (config.attention_gate) {
     attn_gate_ = floats(backend, limits.n_ubatch, config.q_size());
@@ -67,7 +67,7 @@ Forward::Forward(const ModelConfig& config, const Weights& weights, Backend& bac
   }
   if (config.post_norm || config.moe.shared_expert)
     block_out_ = floats(backend, limits.n_ubatch, config.hidden_size);
-  states_ = backend.make_activations(kOutputRows, config.hidden_size, DType::kF32);
+  states_ = backend.make_activations(output_rows(), config.hidden_size, DType::kF32);
   if (config.moe.n_experts > 0) moe_.emplace(config, weights, backend, limits.n_ubatch);
   if (weights.layer_inputs) layer_inputs_.emplace(config, weights, backend, limits.n_ubatch);
   for (const RopeConfig& rope : config.ropes) {

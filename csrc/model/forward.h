@@ -44,10 +44,6 @@ struct ForwardLimits {
 
 class Forward {
  public:
-  // Most rows of one call to logits() or hidden(): bounds the logits buffer, which is
-  // kOutputRows * vocab floats, whatever n_ubatch is.
-  static constexpr int kOutputRows = 32;
-
   // Allocates all buffers. `config`, `weights` and `backend` must outlive this.
   Forward(const ModelConfig& config, const Weights& weights, Backend& backend,
           const ForwardLimits& limits);
@@ -57,11 +53,14 @@ class Forward {
   // nothing, throws nothing.
   void run(int n_rows, ModelKv& kv);
 
-  // Logits of the batch's logits_rows [first, first + n), at most kOutputRows: (n, vocab_size) f32,
-  // valid until the next call.
+  // Most rows of one call to logits() or hidden(), whatever n_ubatch is.
+  int output_rows() const { return backend_.output_rows(); }
+
+  // Logits of the batch's logits_rows [first, first + n), at most output_rows(): (n, vocab_size)
+  // f32, valid until the next call.
   const Buffer& logits(int first, int n);
 
-  // States of the batch's pooled_rows [first, first + n), at most kOutputRows, after the final
+  // States of the batch's pooled_rows [first, first + n), at most output_rows(), after the final
   // norm: (n, hidden_size) of kF32, valid until the next call.
   const Activations& hidden(int first, int n);
 
@@ -107,9 +106,9 @@ class Forward {
   std::optional<Moe> moe_;
   std::optional<LayerInputs> layer_inputs_;
   Buffer block_out_;        // (n_ubatch, hidden) f32, where it is normed before it is added
-  ActivationSet selected_;  // (kOutputRows, hidden), after the final norm, as the head takes them
-  Activations states_;      // (kOutputRows, hidden) f32, after the final norm
-  Buffer logits_;           // (kOutputRows, vocab) f32
+  ActivationSet selected_;  // (output_rows(), hidden), after the final norm, as the head takes them
+  Activations states_;      // (output_rows(), hidden) f32, after the final norm
+  Buffer logits_;           // (output_rows(), vocab) f32
 };
 
 }  // namespace pb

@@ -89,6 +89,9 @@ class Backend {
   virtual std::string target() const = 0;
   // Threads on the host.
   virtual int n_threads() const = 0;
+  // Rows that the head takes at once, at most: what bounds the buffer of logits, and how often a
+  // pass reads the head.
+  virtual int output_rows() const { return 32; }
   // How many groups of layers (kv/layer_groups.h) it can keep block tables for.
   virtual int max_layer_groups() const { return kMostLayerGroups; }
   // The dtype of a matrix that keeps what tensors of dtype `tensor` hold: there are products of it.

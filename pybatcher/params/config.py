@@ -54,8 +54,8 @@ class EngineConfig:
         weights, else bf16. "f16" is finer than bf16 and clamped to +-65504; "int8" has
         a scale for each token and kv head, and takes half the memory of either.
     device: "cpu"; "auto" is the same. "cuda": an NVIDIA GPU, in builds with
-        PYBATCHER_CUDA=ON; tested on an emulator and not yet on hardware, as a warning
-        says.
+        PYBATCHER_CUDA=ON; checked on an H100, and warns on GPUs of another compute
+        capability.
     n_ctx: KV capacity in tokens, shared by all sequences, in whole blocks; "auto": by the
         memory that is free. Layers with a sliding window take memory for `n_parallel`
         windows, where that is less.

@@ -10,14 +10,15 @@ import os
 import shutil
 import subprocess
 import sys
-from dataclasses import asdict
+from contextlib import nullcontext
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pybatcher.engine import Engine
-from pybatcher.loading.cuda import CudaInfo
+from pybatcher.loading.cuda import CudaDevice, CudaInfo
 
 FAKE = Path(__file__).parents[1] / "native" / "cuda" / "fake_cuda.cc"
 TOOLKIT = Engine.cuda_info().toolkit  # of this build, or ""
@@ -155,3 +156,20 @@ def test_the_command_line_tells_of_it(driver: Path, no_driver: Path) -> None:
     assert "lacking" not in good
     bad = " ".join(run(no_driver, {}, "-m", "pybatcher", "info").split())
     assert "NVIDIA driver none GPUs 0 lacking there is no NVIDIA driver" in bad
+
+
+@pytest.mark.parametrize(("capability", "warns"), [((9, 0), False), ((8, 0), True)])
+def test_a_gpu_of_a_kind_that_was_not_checked_is_warned_of(
+    capability: tuple[int, int], warns: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gpu = CudaDevice("NVIDIA A100", capability, 80 << 30)
+    info = replace(Engine.cuda_info(), devices=(gpu,))
+    monkeypatch.setattr(Engine, "cuda_info", staticmethod(lambda: info))
+    monkeypatch.setattr(Engine, "description", lambda _: {"device": "cuda"})
+    expected = (
+        pytest.warns(UserWarning, match=r"checked on an H100.*and NVIDIA A100 has 8\.0")
+        if warns
+        else nullcontext()
+    )
+    with expected:
+        Engine.load(n_threads=1, n_ctx=256).close()

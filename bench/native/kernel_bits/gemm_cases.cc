@@ -120,6 +120,22 @@ void run_single_tiles(Cases& cases) {
   }
 }
 
+// Small numbers between zeros that meet large ones: whether a product that is zero decides where
+// the others are cut.
+void run_zeros_beside_large(Cases& cases) {
+  for (const bool zeros_in_x : {false, true}) {
+    Problem p = Problem::random({16, 8, 64, DType::kBF16}, false, 200);
+    for (size_t i = 0; i < p.x.size(); ++i) {
+      p.x[i] = i % 2 == 0 ? std::ldexp(p.x[i], -30) : zeros_in_x ? 0.0f : std::ldexp(p.x[i], 100);
+    }
+    for (size_t i = 0; i < p.w.size(); ++i) {
+      p.w[i] = i % 2 == 0 ? std::ldexp(p.w[i], -30) : zeros_in_x ? std::ldexp(p.w[i], 100) : 0.0f;
+    }
+    run_mma_and_wgmma(cases, title(p.sizes, zeros_in_x ? "zeros times large" : "large times zeros"),
+                      p);
+  }
+}
+
 void run_gathers(Cases& cases, DType dtype) {
   constexpr int kRows = 19;
   const std::vector<int32_t> ids = {3, 0, 18, 3, 7};
@@ -169,6 +185,7 @@ void run_gemm_cases(Cases& cases) {
     run_mma_and_wgmma(cases, title(segments.sizes, "mma and wgmma of segments"), segments);
   }
   run_single_tiles(cases);
+  run_zeros_beside_large(cases);
 }
 
 // Tiles copied by tensor maps, and by cp.async.
@@ -184,10 +201,16 @@ void run_tma_cases(Cases& cases) {
     for (const Problem& p : problems) {
       const std::string group = title(p.sizes, "tiles by maps and by cp.async");
       const Product product(p);
-      for (const GemmKernel* kernel : {&cuda::wgmma_kernel(dtype), &cuda::tma_kernel(dtype)}) {
-        const GemmChoice choice{kernel, false};
-        const CaseInfo info{group + " by " + title(choice), group, true};
-        if (kernel->has_maps && !has_maps) {
+      std::vector<std::pair<std::string, GemmChoice>> choices = {
+          {"", {&cuda::wgmma_kernel(dtype), false}},
+          {"", {&cuda::tma_kernel(dtype), false}},
+          {", three blocks", {&cuda::tma_kernel(dtype), false, 3}}};
+      if (dtype != DType::kBF16) {
+        choices.push_back({", expanded", {&cuda::tma_kernel(DType::kBF16), false, 0, 128}});
+      }
+      for (const auto& [how, choice] : choices) {
+        const CaseInfo info{group + " by " + title(choice) + how, group, true};
+        if (choice.kernel->has_maps && !has_maps) {
           cases.leave_out(info, "the driver makes no tensor maps");
         } else {
           run_wgmma_case(cases, info, [&] { return product.run(choice); });

@@ -1,11 +1,12 @@
 // The bits that every kernel leaves of fixed inputs, on a GPU or on the emulator:
-//   kernel_bits cuda|emulated [small] [mma=sequential|ampere|hopper] [seed=N]
+//   kernel_bits cuda|emulated [small] [mma=sequential|ampere|hopper] [seed=N] [only=PART]
 //
-// mma: how the emulator's tensor cores add; seed: of its order of threads, 0 as numbered. Prints a
-// JSON object a line: the device; each case with a hash of its bits, an error, or why it was not
-// run; at the end, how many were run and which kernels none of them launched. What does not come
-// to that last line was cut off. Where the device cannot be used, one object says why, and the exit
-// status is 3; 1 after an error.
+// mma: how the emulator's tensor cores add; seed: of its order of threads, 0 as numbered; only: a
+// part of the cases (rows, rope, recurrent, gemm, experts, attention, sampling, tma), after an
+// error in another part has left the GPU unusable. Prints a JSON object a line: the device; each
+// case with a hash of its bits, an error, or why it was not run; at the end, how many were run and
+// which kernels none of them launched. What does not come to that last line was cut off. Where the
+// device cannot be used, one object says why, and the exit status is 3; 1 after an error.
 #include <cstdio>
 #include <string>
 
@@ -27,6 +28,18 @@ struct Options {
   bool is_small = false;
   std::string mma = "sequential";
   uint64_t seed = 0;
+  std::string only;
+};
+
+struct Part {
+  const char* name;
+  void (*run)(bench::Cases&);
+};
+constexpr Part kParts[] = {
+    {"rows", bench::run_rows_cases},           {"rope", bench::run_rope_cases},
+    {"recurrent", bench::run_recurrent_cases}, {"gemm", bench::run_gemm_cases},
+    {"experts", bench::run_expert_cases},      {"attention", bench::run_attention_cases},
+    {"sampling", bench::run_sampling_cases},   {"tma", bench::run_tma_cases},
 };
 
 // False where an argument is not known.
@@ -43,6 +56,8 @@ bool read_options(int argc, char** argv, Options& options) {
       options.mma = argument.substr(4);
     } else if (argument.starts_with("seed=")) {
       options.seed = std::stoull(argument.substr(5));
+    } else if (argument.starts_with("only=")) {
+      options.only = argument.substr(5);
     } else {
       return false;
     }
@@ -89,14 +104,9 @@ int run(const Options& options) {
               bench::quoted(device.name).c_str(), options.on_gpu ? "false" : "true", device.major,
               device.minor, options.on_gpu ? "" : options.mma.c_str());
   bench::Cases cases(options.is_small);
-  bench::run_rows_cases(cases);
-  bench::run_rope_cases(cases);
-  bench::run_recurrent_cases(cases);
-  bench::run_gemm_cases(cases);
-  bench::run_expert_cases(cases);
-  bench::run_attention_cases(cases);
-  bench::run_sampling_cases(cases);
-  bench::run_tma_cases(cases);
+  for (const Part& part : kParts) {
+    if (options.only.empty() || options.only == part.name) part.run(cases);
+  }
   if (cases.failed()) return 1;
   std::printf("{\"cases\": %d, \"not_launched\": %s}\n", cases.n_run(), not_launched().c_str());
   return 0;
@@ -107,7 +117,7 @@ int run(const Options& options) {
 int main(int argc, char** argv) {
   Options options;
   if (!read_options(argc, argv, options)) {
-    std::fprintf(stderr, "kernel_bits cuda|emulated [small] [mma=MODEL] [seed=N]\n");
+    std::fprintf(stderr, "kernel_bits cuda|emulated [small] [mma=MODEL] [seed=N] [only=PART]\n");
     return 2;
   }
   try {

@@ -7,7 +7,8 @@ namespace pb::cuda {
 namespace {
 
 #define PB_ATTENTION(kv, Kv, dim)                                                             \
-  PB_LARGE_KERNEL(attention_##kv##_##dim##_small, AttentionParams, kTileThreads) {            \
+  PB_CROWDED_KERNEL(attention_##kv##_##dim##_small, AttentionParams, kTileThreads,            \
+                    small_tiles_at_once(dim)) {                                               \
     attend_items<SmallTile<Kv, dim>>(p);                                                      \
   }                                                                                           \
   PB_LARGE_KERNEL(attention_##kv##_##dim##_large, AttentionParams, large_tile_threads(dim)) { \

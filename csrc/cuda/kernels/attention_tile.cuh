@@ -134,7 +134,7 @@ struct WarpTile {
     const uint16_t* const own_q = q + (first_query + lane % 16) * Tile::kStride + lane / 16 * 8;
     const uint16_t* const own_key =
         keys + (lane % 8 + lane / 16 * 8) * Tile::kStride + lane / 8 % 2 * 8;
-#pragma unroll 1
+#pragma unroll Tile::kUnrolledScores
     for (int d = 0; d < Tile::kDim; d += 16) {
       unsigned a[4];
       ldmatrix_x4(a, own_q + d);
@@ -174,13 +174,16 @@ struct WarpTile {
   __device__ __forceinline__ void make_weights(int chunk, const SharedTile& shared) {
     const int first = chunk * kChunk + lane % 4 * 2;  // number i of tile n is position first + 8n+i
     const bool all_seen = common_begin <= chunk * kChunk && (chunk + 1) * kChunk <= common_end;
+    if (!all_seen) {
 #pragma unroll
-    for (int n = 0; n < kChunk / 8; ++n) {
+      for (int n = 0; n < kChunk / 8; ++n) {
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        if (!all_seen && !sees(i / 2, first + n * 8 + i % 2)) scores[n][i] = minus_infinity();
+        for (int i = 0; i < 4; ++i) {
+          if (!sees(i / 2, first + n * 8 + i % 2)) scores[n][i] = minus_infinity();
+        }
       }
     }
+    float old_factors[2];
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       float top = greatest[r];
@@ -194,7 +197,7 @@ struct WarpTile {
         top = other > top ? other : top;
       }
       const float base = softmax_base(top);
-      const float old_factor = exp_of(greatest[r] - base);
+      old_factors[r] = exp_of(greatest[r] - base);
       greatest[r] = top;
       float part = 0.0f;
 #pragma unroll
@@ -205,11 +208,14 @@ struct WarpTile {
           part += scores[n][i];
         }
       }
-      sum[r] = __fmaf_rn(sum[r], old_factor, part);
+      sum[r] = __fmaf_rn(sum[r], old_factors[r], part);
+    }
+    const bool is_new = old_factors[0] != 1.0f || old_factors[1] != 1.0f;
+    if (__ballot_sync(0xffffffffu, is_new) != 0) {  // times 1 changes nothing
 #pragma unroll
       for (int t = 0; t < Tile::kColumnTiles; ++t) {
-        values[t][2 * r] *= old_factor;
-        values[t][2 * r + 1] *= old_factor;
+#pragma unroll
+        for (int i = 0; i < 4; ++i) values[t][i] *= old_factors[i / 2];
       }
     }
 #pragma unroll

@@ -6,7 +6,8 @@
 //   - A kernel is PB_KERNEL(name, Params, most_threads) { ... p ... }, in an unnamed namespace.
 //     Params is one struct of numbers and device pointers, which the host fills (params_*.h).
 //     PB_LARGE_KERNEL is one that may have all registers there are: of others ptxas spills some
-//     where more blocks then fit a multiprocessor.
+//     where more blocks then fit a multiprocessor. PB_CROWDED_KERNEL is one of which a
+//     multiprocessor is to have room for n_blocks.
 //   - Shared memory is DYNAMIC_SHARED(T, name), or SharedArrays for more than one array, or
 //     `__shared__ T name[n]`.
 //   - Shuffles, ldmatrix and mma order no memory; __syncthreads and __syncwarp do.
@@ -29,9 +30,10 @@
   T* name = reinterpret_cast<T*>(dynamic_shared_)
 #define PB_KERNEL(name, Params, most_threads) \
   extern "C" __global__ void __launch_bounds__(most_threads) name(const __grid_constant__ Params p)
-#define PB_LARGE_KERNEL(name, Params, most_threads)             \
-  extern "C" __global__ void __launch_bounds__(most_threads, 1) \
+#define PB_CROWDED_KERNEL(name, Params, most_threads, n_blocks)        \
+  extern "C" __global__ void __launch_bounds__(most_threads, n_blocks) \
       name(const __grid_constant__ Params p)
+#define PB_LARGE_KERNEL(name, Params, most_threads) PB_CROWDED_KERNEL(name, Params, most_threads, 1)
 // Of a wrapper's warp operation, for the emulator's errors: where it was called from.
 #define PB_CALLER
 #else
@@ -44,6 +46,8 @@
       [](const void* params) { name(*static_cast<const Params*>(params)); }); \
   static void name([[maybe_unused]] const Params& p)
 #define PB_LARGE_KERNEL PB_KERNEL
+#define PB_CROWDED_KERNEL(name, Params, most_threads, n_blocks) \
+  PB_KERNEL(name, Params, most_threads)
 #define PB_CALLER , CUDA_ON_CPU_CALLER
 #endif
 
@@ -231,10 +235,11 @@ __device__ __forceinline__ unsigned pack_f16(float low, float high) {
 // e^x for x <= 0, the same bits on every device: fused multiply-adds and exact steps only. 0 below
 // -87; NaN of NaN.
 __device__ __forceinline__ float exp_of(float x) {
-  if (!(x > -87.0f)) return x != x ? x : 0.0f;
-  const float t = __fmaf_rn(x, 1.44269504f, 12582912.0f);  // rounds to a whole number
+  const bool is_zero = x <= -87.0f;
+  const float v = is_zero ? -87.0f : x;                    // without a branch: attention has many
+  const float t = __fmaf_rn(v, 1.44269504f, 12582912.0f);  // rounds to a whole number
   const float n = t - 12582912.0f;
-  float r = __fmaf_rn(n, -0.693145752f, x);
+  float r = __fmaf_rn(n, -0.693145752f, v);
   r = __fmaf_rn(n, -1.42860677e-6f, r);
   float p = 1.38888889e-3f;
   p = __fmaf_rn(p, r, 8.33333333e-3f);
@@ -243,7 +248,9 @@ __device__ __forceinline__ float exp_of(float x) {
   p = __fmaf_rn(p, r, 0.5f);
   p = __fmaf_rn(p, r, 1.0f);
   p = __fmaf_rn(p, r, 1.0f);
-  return p * __int_as_float((static_cast<int>(n) + 127) << 23);
+  // The whole number is in the last bits of t, whose others are shifted out.
+  const float power = __uint_as_float((__float_as_uint(t) << 23) + (127u << 23));
+  return is_zero ? 0.0f : p * power;
 }
 
 // The sum of all lanes' v by a fixed tree; every lane gets the same bits.

@@ -32,10 +32,28 @@ struct RingPlace {
   }
 };
 
-// Of bf16 weights. A stage has two barriers: `full` is over when its tiles have been copied,
-// `empty` when the warps that multiply have done with them. One thread fills stages as they become
-// empty; two warpgroups multiply. The products of a stage are under way while those of the next
-// one are issued: a stage is given back one later.
+// Where output tile `number` of (n_rows, n_columns) tiles begins. Neighbours, which are computed at
+// the same time, have some rows and some columns each: of so many rows that x of a group of tiles
+// stays in the L2 cache for all columns of w.
+struct OutputTile {
+  static constexpr int kRowTiles = 16;  // of a group
+  int row;
+  int column;
+
+  __device__ __forceinline__ OutputTile(int number, int n_rows, int n_columns) {
+    const int first = number / (kRowTiles * n_columns) * kRowTiles;
+    const int n = n_rows - first < kRowTiles ? n_rows - first : kRowTiles;
+    const int in_group = number - first * n_columns;
+    row = (first + in_group % n) * kWgmmaTile;
+    column = in_group / n * kWgmmaTile;
+  }
+};
+
+// Of bf16 weights. Blocks take output tiles in turn: while sums of one are put away, the stages of
+// the next one are copied. A stage has two barriers: `full` is over when its tiles have been
+// copied, `empty` when the warps that multiply have done with them. One thread fills stages as they
+// become empty; two warpgroups multiply. The products of a stage are under way while those of the
+// next one are issued: a stage is given back one later.
 __device__ __forceinline__ void gemm_tma(const TmaGemmParams& params) {
   const GemmParams& p = params.product;
   SharedArrays shared;
@@ -43,8 +61,11 @@ __device__ __forceinline__ void gemm_tma(const TmaGemmParams& params) {
   unsigned char* const w_stages = take_tiles(shared, kTmaStages * kWgmmaTileBytes);
   uint64_t* const full = shared.take<uint64_t>(kTmaStages, 8);
   uint64_t* const empty = shared.take<uint64_t>(kTmaStages, 8);
-  const int row = row_of_block(kWgmmaTile);
-  const int column = static_cast<int>(blockIdx.y) * kWgmmaTile;
+  const int n_rows = (p.n_rows + kWgmmaTile - 1) / kWgmmaTile;
+  const int n_columns = (p.n_out + kWgmmaTile - 1) / kWgmmaTile;
+  const int n_outputs = n_rows * n_columns;
+  const int first_output = static_cast<int>(blockIdx.x);
+  const int n_blocks = static_cast<int>(gridDim.x);
   const KTiles<kStepK> k(p);
   const bool copies = threadIdx.x == kWgmmaThreads;
   if (copies) {
@@ -62,14 +83,17 @@ __device__ __forceinline__ void gemm_tma(const TmaGemmParams& params) {
     set_registers<kCopyingRegisters, true>();
     if (!copies) return;
     RingPlace at;
-    for (int tile = k.first; tile < k.end; ++tile) {
-      mbarrier_wait(empty + at.stage, at.parity ^ 1);  // the first time at once
-      mbarrier_arrive_expect(full + at.stage, 2 * kWgmmaTileBytes);
-      tma_copy(x_stages + at.stage * kWgmmaTileBytes, params.x, tile * kStepK, row,
-               full + at.stage);
-      tma_copy(w_stages + at.stage * kWgmmaTileBytes, params.w, tile * kStepK, column,
-               full + at.stage);
-      at.advance();
+    for (int number = first_output; number < n_outputs; number += n_blocks) {
+      const OutputTile output(number, n_rows, n_columns);
+      for (int tile = k.first; tile < k.end; ++tile) {
+        mbarrier_wait(empty + at.stage, at.parity ^ 1);  // the first time at once
+        mbarrier_arrive_expect(full + at.stage, 2 * kWgmmaTileBytes);
+        tma_copy(x_stages + at.stage * kWgmmaTileBytes, params.x, tile * kStepK, output.row,
+                 full + at.stage);
+        tma_copy(w_stages + at.stage * kWgmmaTileBytes, params.w, tile * kStepK, output.column,
+                 full + at.stage);
+        at.advance();
+      }
     }
     return;
   }
@@ -80,24 +104,30 @@ __device__ __forceinline__ void gemm_tma(const TmaGemmParams& params) {
   float segment[64] = {};
   RingPlace at;
   RingPlace to_give_back;
-  for (int first = k.first; first < k.end; first += k.kInSegment) {
-    const int end = first + k.kInSegment < k.end ? first + k.kInSegment : k.end;
-    for (int tile = first; tile < end; ++tile) {
-      mbarrier_wait(full + at.stage, at.parity);
-      multiply_by_wgmma(segment, x_stages + at.stage * kWgmmaTileBytes + group_row * kStageRowBytes,
-                        w_stages + at.stage * kWgmmaTileBytes);
-      wgmma_wait<1>(segment);
-      if (tile > k.first) {
-        __syncwarp();  // all lanes have waited for the products of that stage
-        if (threadIdx.x % 32 == 0) mbarrier_arrive(empty + to_give_back.stage);
-        to_give_back.advance();
+  const auto give_back = [&] {
+    __syncwarp();  // all lanes have waited for the products of that stage
+    if (threadIdx.x % 32 == 0) mbarrier_arrive(empty + to_give_back.stage);
+    to_give_back.advance();
+  };
+  for (int number = first_output; number < n_outputs; number += n_blocks) {
+    for (int first = k.first; first < k.end; first += k.kInSegment) {
+      const int end = first + k.kInSegment < k.end ? first + k.kInSegment : k.end;
+      for (int tile = first; tile < end; ++tile) {
+        mbarrier_wait(full + at.stage, at.parity);
+        multiply_by_wgmma(segment,
+                          x_stages + at.stage * kWgmmaTileBytes + group_row * kStageRowBytes,
+                          w_stages + at.stage * kWgmmaTileBytes);
+        wgmma_wait<1>(segment);
+        if (tile > k.first) give_back();
+        at.advance();
       }
-      at.advance();
+      wgmma_wait<0>(segment);
+      end_segment(sums, segment, first == k.first);
     }
-    wgmma_wait<0>(segment);
-    end_segment(sums, segment, first == k.first);
+    give_back();
+    const OutputTile output(number, n_rows, n_columns);
+    put_accumulators(p, output.row + group_row, output.column, sums);
   }
-  put_accumulators(p, row + group_row, column, sums);
 }
 
 // Tiles of x, copied by one thread; each stage has a barrier. A stage is filled again after a
@@ -141,10 +171,12 @@ __device__ __forceinline__ void gemm_tma_expanded(const TmaGemmParams& params) {
     fence_for_async_proxy();
   }
   __syncthreads();
-  const int row = row_of_block(kWgmmaTile);
-  const MappedX x(params.x, stages, barriers, row);
+  const auto n_rows = static_cast<int>(gridDim.x);
+  const OutputTile output(static_cast<int>(blockIdx.y) * n_rows + static_cast<int>(blockIdx.x),
+                          n_rows, static_cast<int>(gridDim.y));
+  const MappedX x(params.x, stages, barriers, output.row);
   gemm_wgmma_tiles<ExpandedTiles<Format, kWgmmaTile, kWgmmaThreads>>(params.product, shared, x,
-                                                                     row);
+                                                                     output.row, output.column);
 }
 
 #elif defined(__CUDA_ARCH__)

@@ -63,11 +63,10 @@ __device__ __forceinline__ void multiply_by_wgmma(float (&segment)[64], const un
 // A block has kWgmmaTile rows and columns: two warpgroups of 64 rows each.
 // Grid: tiles of rows, tiles of columns, segments (one where sums go to y).
 // Tiles: PlainTiles or ExpandedTiles, of kWgmmaTile columns. x: CopiedX, or MappedX of
-// gemm_tma.cuh. row: the first of the block's tile.
+// gemm_tma.cuh. row, column: the first of the block's tile.
 template <typename Tiles, typename X>
 __device__ __forceinline__ void gemm_wgmma_tiles(const GemmParams& p, SharedArrays& shared,
-                                                 const X& x, int row) {
-  const int column = static_cast<int>(blockIdx.y) * kWgmmaTile;
+                                                 const X& x, int row, int column) {
   const int group_row = static_cast<int>(threadIdx.x) / 128 * 64;
   const KTiles<kStepK> k(p);
   const auto copy_x = [&](int i) { x.copy(i, k.first + i); };
@@ -103,7 +102,7 @@ __device__ __forceinline__ void gemm_wgmma(const GemmParams& p,
 #ifdef PB_HAS_WGMMA
   SharedArrays shared;
   const CopiedX x(p, shared, row);
-  gemm_wgmma_tiles<Tiles>(p, shared, x, row);
+  gemm_wgmma_tiles<Tiles>(p, shared, x, row, static_cast<int>(blockIdx.y) * kWgmmaTile);
 #elif defined(__CUDA_ARCH__)
   __trap();  // no launch description names it here; an output that nobody writes would go unseen
 #endif

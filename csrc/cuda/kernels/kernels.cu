@@ -7,6 +7,7 @@
 #include "cuda/kernels/delta_rows.cuh"
 #include "cuda/kernels/delta_rule.cuh"
 #include "cuda/kernels/embed.cuh"
+#include "cuda/kernels/expand_weights.cuh"
 #include "cuda/kernels/expert_gemm.cuh"
 #include "cuda/kernels/expert_rows.cuh"
 #include "cuda/kernels/gemm.cuh"

@@ -20,8 +20,13 @@ struct Tile {
   static constexpr int kDim = kPaddedDim;
   static constexpr int kChunk = chunk_of(kDim);
   static constexpr bool kTotalsInRegisters = is_wide(kDim);
-  static constexpr int kUnrolled =
-      kTotalsInRegisters ? 1 : 2;  // of loops that copy: else it spills
+  // Of loops that load queries, that copy, and that make scores: with more it spills.
+  static constexpr bool kMuchUnrolled = kWarpsM_ > 1 && kDim <= 128;
+  static constexpr int kUnrolled = kMuchUnrolled ? 2 : 1;
+  static constexpr int kUnrolledCopies = kMuchUnrolled ? 4 : 1;
+  static constexpr int kUnrolledScores = kMuchUnrolled ? 8 : 1;
+  // Whether lanes hold the KV blocks of a chunk: where there are registers.
+  static constexpr bool kHoldsBlocks = kMuchUnrolled || (kWarpsM_ == 1 && !kTotalsInRegisters);
   static constexpr int kWarpsM = kWarpsM_;
   static constexpr int kWarpsN = kWarpsN_;
   static constexpr int kQueries = 16 * kWarpsM;
@@ -48,14 +53,15 @@ class KvTiles {
         end_(end),
         block_shift_(kv.block_shift),
         head_dim_(kv.head_dim) {
-    value_rows_ = static_cast<int64_t>(kv.n_kv_heads) << kv.block_shift;
-    first_row_ = static_cast<int64_t>(kv_head) << kv.block_shift;
-    numbers_ = static_cast<const Number*>(kv.numbers);
-    scales_ = kv.scales;
+    value_rows_ = kv.n_kv_heads << kv.block_shift;
+    const int64_t first_row = static_cast<int64_t>(kv_head) << kv.block_shift;
+    numbers_ = static_cast<const Number*>(kv.numbers) + first_row * head_dim_;
+    if constexpr (Tile::Kv::kScaled) scales_ = kv.scales + first_row;
   }
 
   // Before the first chunk.
   __device__ __forceinline__ void start(int chunk) {
+    read_blocks(chunk);
     copy_keys(chunk);
     cp_async_commit();
     if constexpr (Tile::Kv::kScaled) {
@@ -113,13 +119,37 @@ class KvTiles {
   }
 
  private:
-  // The row of a position among all rows of head_dim numbers; of its key, or of its value.
+  // The row of a position, counted from the kv head's first one: of its key, or of its value.
   __device__ __forceinline__ int64_t row_of(int position, bool value) const {
     const int64_t block = block_table_[position >> block_shift_];
-    const int slot = position & ((1 << block_shift_) - 1);
-    return (2 * block + (value ? 1 : 0)) * value_rows_ + first_row_ + slot;
+    return (2 * block + (value ? 1 : 0)) * value_rows_ + slot_of(position);
+  }
+  __device__ __forceinline__ int slot_of(int position) const {
+    return position & ((1 << block_shift_) - 1);
   }
 
+  // Loads the KV blocks of a chunk, long before its copies begin.
+  __device__ __forceinline__ void read_blocks(int chunk) {
+    if constexpr (Tile::kHoldsBlocks) {
+#pragma unroll
+      for (int i = 0; i < kBlocksHeld; ++i) {
+        const int position = chunk * kChunk + i * 32 + static_cast<int>(threadIdx.x) % 32;
+        const bool seen = position >= begin_ && position < end_;
+        blocks_[i] = seen ? block_table_[position >> block_shift_] : 0;
+      }
+    }
+  }
+  // The KV block of position `at` of the chunk, 0 where nobody sees it. All lanes of a warp.
+  __device__ __forceinline__ int block_of(int at) const {
+    int block = __shfl_sync(0xffffffffu, blocks_[0], at % 32);
+    if constexpr (kBlocksHeld == 2) {
+      const int later = __shfl_sync(0xffffffffu, blocks_[1], at % 32);
+      if (at >= 32) block = later;
+    }
+    return block;
+  }
+
+  // Of each chunk its keys, then its values.
   __device__ __forceinline__ void copy_keys(int chunk) {
     if constexpr (Tile::Kv::kScaled) {
       copy<Tile::kDim>(chunk, false, shared_.raw_keys);
@@ -133,6 +163,7 @@ class KvTiles {
     } else {
       copy<Tile::kStride>(chunk, true, shared_.values);
     }
+    read_blocks(chunk + 1);
   }
 
   // What nobody sees becomes zero, and is not read: its KV block may not be there.
@@ -143,13 +174,27 @@ class KvTiles {
     const int thread = static_cast<int>(threadIdx.x);
     const int first = chunk * kChunk;
     if (head_dim_ % kPerPiece == 0) {
-#pragma unroll Tile::kUnrolled
-      for (int i = thread; i < kChunk * kPieces; i += Tile::kThreads) {
-        const int position = first + i / kPieces;
-        const int d = i % kPieces * kPerPiece;
+      constexpr int kTurns = kChunk * kPieces / Tile::kThreads;
+      static_assert(kChunk * kPieces % Tile::kThreads == 0);  // else lanes would be missing
+      constexpr bool kSamePiece = Tile::kThreads % kPieces == 0;
+      const int of_block = 2 * value_rows_ * head_dim_;  // numbers, of a layer: they fit
+      const Number* const begin = numbers_ + (value ? value_rows_ * head_dim_ : 0);
+#pragma unroll kSamePiece ? Tile::kUnrolledCopies : Tile::kUnrolled
+      for (int turn = 0; turn < kTurns; ++turn) {
+        // The thread has the same piece of a row in each turn, if threads are whole rows.
+        const int i = thread + turn * Tile::kThreads;
+        const int at =
+            kSamePiece ? thread / kPieces + turn * (Tile::kThreads / kPieces) : i / kPieces;
+        const int d = (kSamePiece ? thread : i) % kPieces * kPerPiece;
+        const int position = first + at;
         const bool seen = position >= begin_ && position < end_ && d < head_dim_;
-        const Number* from = seen ? numbers_ + row_of(position, value) * head_dim_ + d : numbers_;
-        cp_async_16(to + i / kPieces * kStride + d, from, seen ? 16 : 0);
+        const Number* from = numbers_;
+        if constexpr (Tile::kHoldsBlocks) {
+          from = begin + int64_t{block_of(at)} * of_block + (slot_of(position) * head_dim_ + d);
+        } else if (seen) {
+          from += row_of(position, value) * head_dim_ + d;
+        }
+        cp_async_16(to + at * kStride + d, from, seen ? 16 : 0);
       }
       return;
     }
@@ -186,17 +231,21 @@ class KvTiles {
     }
   }
 
+  // Lanes hold the KV blocks of a chunk, that of one position each: read where they are needed,
+  // each copy would wait for the table first.
+  static constexpr int kBlocksHeld = kChunk / 32;
+
   const SharedTile& shared_;
-  const Number* numbers_;
+  const Number* numbers_;  // of the kv head's first row, as are scales
   const float* scales_;
   const int32_t* block_table_;
-  int64_t value_rows_;  // rows from a KV block's keys to its values
-  int64_t first_row_;   // of the kv head among them
+  int value_rows_;  // rows from a KV block's keys to its values
   int begin_;
   int end_;
   int block_shift_;
   int head_dim_;
   float scale_ = 0.0f;  // of the next chunk, until its keys are taken
+  int blocks_[kBlocksHeld];
 };
 
 }  // namespace

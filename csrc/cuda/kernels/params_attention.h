@@ -137,6 +137,11 @@ struct CopyBlockParams {
 
 inline constexpr int kLargestPaddedDim = 512;
 inline constexpr int kTileThreads = 128;
+// Blocks of small tiles that share a multiprocessor: they do little else than wait for keys and
+// values, of which those of some are on their way while others compute.
+PB_HOST_DEVICE constexpr int small_tiles_at_once(int padded_dim) {
+  return padded_dim > 128 ? 1 : 4;
+}
 inline constexpr int kRopeThreads = 128;
 inline constexpr int kCopyBlockThreads = 256;
 // Warps share the columns of a large tile's values: one holds at most 128 of them.

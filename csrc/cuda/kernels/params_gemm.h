@@ -55,6 +55,17 @@ struct GemmFinishParams {
 };
 inline constexpr int kFinishThreads = 256;
 
+// out (n_out, k_padded) in bf16 = quantised weights.
+struct ExpandWeightsParams {
+  const void* w;  // as in GemmParams, as what follows
+  const uint16_t* scales;
+  void* out;
+  int n_out;
+  int k_padded;
+  int scale_stride;
+};
+inline constexpr int kExpandThreads = 256;
+
 // -- tiles ----------------------------------------------------------------------------------------
 
 // Bytes of shared memory that a block may have on every architecture (sm_89 has the fewest).

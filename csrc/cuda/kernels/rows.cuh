@@ -18,6 +18,36 @@ __device__ __forceinline__ void store_number(__nv_bfloat16* out, int64_t at, flo
 
 using NormWarps = float[kNormThreads / 32];  // of a block, shared: a sum a warp
 
+// Numbers of a row that a thread has on their way at a time: rows may be few, and then nothing else
+// hides how long a load takes.
+constexpr int kNormBatch = 8;
+
+// Calls get(i, j), and then put(i, j), of the thread's numbers i below n; j: a place in a batch.
+// The first loads, the second stores: the loads of a batch come before its stores.
+template <typename Get, typename Put>
+__device__ __forceinline__ void in_batches(int n, Get get, Put put) {
+  constexpr int kThreads = static_cast<int>(kNormThreads);
+  for (int first = static_cast<int>(threadIdx.x); first < n; first += kNormBatch * kThreads) {
+#pragma unroll
+    for (int j = 0; j < kNormBatch; ++j) {
+      if (first + j * kThreads < n) get(first + j * kThreads, j);
+    }
+#pragma unroll
+    for (int j = 0; j < kNormBatch; ++j) {
+      if (first + j * kThreads < n) put(first + j * kThreads, j);
+    }
+  }
+}
+
+__device__ __forceinline__ float sum_of_squares(const float* x, int n) {
+  float squares = 0.0f;
+  float v[kNormBatch];
+  in_batches(
+      n, [&](int i, int j) { v[j] = x[i]; },
+      [&](int, int j) { squares = __fmaf_rn(v[j], v[j], squares); });
+  return squares;
+}
+
 // The sum of all threads' v; every thread gets it.
 __device__ __forceinline__ float norm_sum(float v, NormWarps& warps) {
   v = warp_sum(v);
@@ -39,15 +69,19 @@ __device__ __forceinline__ void clear_padding(const NormParams& p, T* out) {
 // out = x / sqrt(mean(x^2) + eps) * weight
 template <typename T>
 __device__ __forceinline__ void rms_norm(const NormParams& p, NormWarps& warps) {
-  const int t = static_cast<int>(threadIdx.x);
   const float* x = p.x + static_cast<int64_t>(p.rows[blockIdx.x]) * p.hidden;
-  float squares = 0.0f;
-  for (int i = t; i < p.hidden; i += kNormThreads) squares = __fmaf_rn(x[i], x[i], squares);
-  const float mean = norm_sum(squares, warps) / static_cast<float>(p.hidden);
+  const float mean = norm_sum(sum_of_squares(x, p.hidden), warps) / static_cast<float>(p.hidden);
   const float factor = 1.0f / sqrtf(mean + p.eps);
   T* out = static_cast<T*>(p.out) + static_cast<int64_t>(blockIdx.x) * p.row_stride;
-  for (int i = t; i < p.hidden; i += kNormThreads)
-    store_number(out, i, x[i] * factor * p.weight[i]);
+  float v[kNormBatch];
+  float weight[kNormBatch];
+  in_batches(
+      p.hidden,
+      [&](int i, int j) {
+        v[j] = x[i];
+        weight[j] = p.weight[i];
+      },
+      [&](int i, int j) { store_number(out, i, v[j] * factor * weight[j]); });
   clear_padding(p, out);
 }
 
@@ -131,18 +165,24 @@ PB_KERNEL(layer_norm_f32, NormParams, kNormThreads) {
 
 template <bool kScales>
 __device__ __forceinline__ void rms_norm_rows_of(const NormRowsParams& p, NormWarps& warps) {
-  const int t = static_cast<int>(threadIdx.x);
   const float* y = p.y + static_cast<int64_t>(blockIdx.x) * p.y_stride;
   float* out = p.out + static_cast<int64_t>(blockIdx.x) * p.out_stride;
-  float squares = 0.0f;
-  for (int i = t; i < p.hidden; i += kNormThreads) squares = __fmaf_rn(y[i], y[i], squares);
-  const float mean = norm_sum(squares, warps) / static_cast<float>(p.hidden);
+  const float mean = norm_sum(sum_of_squares(y, p.hidden), warps) / static_cast<float>(p.hidden);
   const float factor = 1.0f / sqrtf(mean + p.eps);
-  for (int i = t; i < p.hidden; i += kNormThreads) {
-    const float v = y[i] * factor;
-    const float sum = p.adds != 0 ? __fmaf_rn(v, p.weight[i], out[i]) : v * p.weight[i];
-    out[i] = kScales ? sum * p.scale : sum;
-  }
+  float v[kNormBatch];
+  float weight[kNormBatch];
+  float before[kNormBatch];
+  in_batches(
+      p.hidden,
+      [&](int i, int j) {
+        v[j] = y[i] * factor;
+        weight[j] = p.weight[i];
+        if (p.adds != 0) before[j] = out[i];
+      },
+      [&](int i, int j) {
+        const float sum = p.adds != 0 ? __fmaf_rn(v[j], weight[j], before[j]) : v[j] * weight[j];
+        out[i] = kScales ? sum * p.scale : sum;
+      });
 }
 
 PB_KERNEL(rms_norm_rows, NormRowsParams, kNormThreads) {

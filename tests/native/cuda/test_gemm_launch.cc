@@ -51,7 +51,7 @@ TEST(wgmma_is_taken_for_many_rows_where_it_is_there) {
 TEST(maps_are_taken_where_the_gpu_has_them) {
   constexpr GemmDevice kHopper{.n_sms = 132, .has_wgmma = true, .has_tma = true};
   for (const DType dtype : kDTypes) {
-    const GemmSizes sizes{2048, 4096, 4096, dtype};
+    const GemmSizes sizes{256, 8192, 4096, dtype};
     const GemmChoice choice = choose_gemm(sizes, kHopper);
     EXPECT_EQ(choice.kernel->has_maps, dtype != DType::kF32);
     if (dtype == DType::kF32) continue;
@@ -67,6 +67,34 @@ TEST(maps_are_taken_where_the_gpu_has_them) {
     EXPECT_EQ(tiles.w.data == nullptr, dtype != DType::kBF16);
     EXPECT(tiles.w.n_rows == 100 && tiles.w.n_columns == 64);
   }
+}
+
+TEST(k_is_split_for_wgmma_where_tiles_are_few) {
+  constexpr GemmDevice kHopper{.n_sms = 132, .has_wgmma = true, .has_tma = true};
+  const GemmChoice split = choose_gemm({256, 4096, 14336, DType::kBF16}, kHopper);
+  EXPECT(split.kernel == &tma_kernel(DType::kBF16) && split.splits_k);
+  const GemmChoice whole = choose_gemm({512, 4096, 14336, DType::kBF16}, kHopper);
+  EXPECT(whole.kernel == &tma_kernel(DType::kBF16) && !whole.splits_k);
+}
+
+// A warp has 16 columns: what expands weights takes segments to have more warps.
+TEST(k_is_split_where_few_warps_would_expand_weights) {
+  constexpr GemmDevice kHopper{.n_sms = 132, .has_wgmma = true, .has_tma = true};
+  EXPECT(choose_gemm({1, 6144, 4096, DType::kInt8}, kHopper).splits_k);
+  EXPECT(!choose_gemm({1, 6144, 4096, DType::kBF16}, kHopper).splits_k);
+  EXPECT(!choose_gemm({1, 28672, 4096, DType::kInt8}, kHopper).splits_k);
+  EXPECT(!choose_gemm({1, 6144, 2048, DType::kInt8}, kHopper).splits_k);  // there is one segment
+}
+
+TEST(very_many_rows_have_weights_expanded_first) {
+  constexpr GemmDevice kHopper{.n_sms = 132, .has_wgmma = true, .has_tma = true};
+  EXPECT_EQ(choose_gemm({383, 28672, 4096, DType::kInt8}, kHopper).expanded_columns, 0);
+  const GemmSizes many{384, 28672, 4096, DType::kInt8};
+  EXPECT_EQ(choose_gemm(many, kHopper).expanded_columns, 28672);
+  EXPECT_EQ(gemm_scratch_bytes(many, choose_gemm(many, kHopper)), size_t{2} * 28672 * 4096);
+  EXPECT_EQ(choose_gemm({384, 128256, 4096, DType::kQ4K}, kHopper).expanded_columns, 32768);
+  EXPECT_EQ(choose_gemm({384, 28672, 4096, DType::kBF16}, kHopper).expanded_columns, 0);
+  EXPECT_EQ(choose_gemm(many, {.n_sms = 132, .has_wgmma = true}).expanded_columns, 0);
 }
 
 TEST(every_dtype_has_kernels_of_its_own) {

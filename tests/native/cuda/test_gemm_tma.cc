@@ -1,5 +1,6 @@
 // CUDA's matrix products whose tiles are copied by tensor maps: the bits of those by cp.async, and
 // those in their place where the driver makes no maps.
+#include "cuda/kernels/expand_weights.cuh"
 #include "cuda/kernels/gemm.cuh"
 #include "cuda/kernels/gemm_few.cuh"
 #include "cuda/kernels/gemm_finish.cuh"
@@ -32,6 +33,41 @@ TEST(maps_give_the_bits_of_cp_async_and_of_mma) {
         if (n_in <= cuda::kSegmentK) continue;
         EXPECT(same_bits(product.run(by_maps(dtype, true)), expected));
       }
+    }
+  }
+}
+
+// Fewer blocks than tiles: each goes on with the next one's stages while it puts sums away.
+TEST(blocks_take_tiles_in_turn) {
+  const Problem p = Problem::random({300, 141, 520, DType::kBF16}, true, 54);
+  const Product product(p);
+  set_order(0);
+  const std::vector<float> expected = product.run(by_cp_async(DType::kBF16));
+  for (const int n_blocks : cases({1, 2, 5, 6, 9, 4})) {
+    set_order(static_cast<uint64_t>(n_blocks));
+    GemmChoice choice = by_maps(DType::kBF16);
+    choice.most_blocks = n_blocks;
+    EXPECT(same_bits(product.run(choice), expected));
+  }
+  const Problem split = Problem::random({140, 129, 4200, DType::kBF16}, false, 55);
+  const Product of_segments(split);
+  GemmChoice choice = by_maps(DType::kBF16, true);
+  choice.most_blocks = 3;
+  EXPECT(same_bits(of_segments.run(choice), of_segments.run(by_cp_async(DType::kBF16))));
+}
+
+// Weights that become bf16 first, all at once and some columns at a time.
+TEST(expanded_weights_have_the_bits_of_expanded_tiles) {
+  for (const DType dtype : kDTypes) {
+    if (dtype == DType::kBF16) continue;
+    const Problem p = Problem::random({140, 300, 520, dtype}, true, 56);
+    const Product product(p);
+    const std::vector<float> before = Numbers(57).floats(size_t{140} * 300);
+    for (const int n_columns : cases({300, 256, 128})) {
+      const GemmChoice choice{&cuda::tma_kernel(DType::kBF16), false, 2, n_columns};
+      EXPECT(same_bits(product.run(choice), product.run(by_maps(dtype))));
+      EXPECT(
+          same_bits(product.run(choice, 140, &before), product.run(by_maps(dtype), 140, &before)));
     }
   }
 }

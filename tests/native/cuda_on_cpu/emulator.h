@@ -28,7 +28,8 @@ struct Where {
 
 // How an mma adds: in f32, one product after the other, each rounded (fast); or as tensor cores do
 // by the models of arXiv:2511.10909: so many exact products and the sum so far are cut to a number
-// of bits below the greatest exponent, added exactly and cut to f32.
+// of bits below the greatest exponent, added exactly and cut to f32. Zeros have no exponent, as an
+// H100 showed.
 enum class MmaModel { kSequential, kAmpere /* 8, 24 bits */, kHopper /* 16, 25 bits: wgmma too */ };
 
 struct Options {

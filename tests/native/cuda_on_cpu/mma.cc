@@ -19,7 +19,9 @@ namespace {
 constexpr int kRows = 16;
 constexpr int kColumns = 8;
 constexpr int kDepth = 16;
-constexpr int kLeastExponent = -126;  // of f32; and that of zero, whatever the format
+constexpr int kLeastExponent = -126;     // of f32
+constexpr int kNoExponent = -4000;       // of zero: never the greatest
+constexpr int kLeastProduct = -3 * 126;  // no exponent of a product that is not zero is as low
 
 // How a format's bits are read: a number is significand * 2^(exponent - fraction_bits).
 struct Format {
@@ -58,7 +60,7 @@ inline __attribute__((always_inline)) bool take_apart(const uint16_t (&bits)[kR]
       const int exponent = format.least_exponent + (biased != 0 ? biased - 1 : 0);
       special |= biased == format.exponent_mask ? 1 : 0;
       parts.significand[r][c] = (u & 0x8000) != 0 ? -magnitude : magnitude;
-      parts.exponent[r][c] = magnitude != 0 ? exponent : kLeastExponent;
+      parts.exponent[r][c] = magnitude != 0 ? exponent : kNoExponent;
     }
   }
   return special == 0;
@@ -89,7 +91,9 @@ inline __attribute__((always_inline)) void add_products(const int* significands,
   __builtin_memcpy(&bits, c, sizeof bits);
   const Columns biased = bits >> 23 & 0xff;
   const Columns c_magnitude = (bits & 0x7fffff) | (biased != 0 ? Columns{} + 0x800000 : Columns{});
-  const Columns c_exponent = biased != 0 ? biased - 127 : Columns{} + kLeastExponent;
+  const Columns c_exponent = c_magnitude != 0
+                                 ? (biased != 0 ? biased - 127 : Columns{} + kLeastExponent)
+                                 : Columns{} + kNoExponent;
 
   Columns greatest = c_exponent;
   for (int k = kFirst; k < kFirst + kCount; ++k) {
@@ -112,10 +116,11 @@ inline __attribute__((always_inline)) void add_products(const int* significands,
   const Columns c_sign = bits >> 31;
   const Columns c_kept = c_magnitude << (kBits - 23) >> (c_down < 31 ? c_down : Columns{} + 31);
   const Columns c_term = (c_kept ^ c_sign) - c_sign;
+  const Columns exponent = greatest > kLeastProduct ? greatest - kBits : Columns{};
   for (int j = 0; j < kColumns; ++j) {
     double sum = c_term[j];
     for (int half = 0; half < kCount / 8; ++half) sum += sums[half][j];
-    c[j] = cut_to_f32(sum, greatest[j] - kBits);
+    c[j] = cut_to_f32(sum, exponent[j]);
   }
 }
 

@@ -149,7 +149,7 @@ TEST(more_draft_tokens_than_the_head_takes_at_once) {
   const auto engine = make_engine(options);
   const auto in_turn = draws_in_turn(Sampling{}, prompt);
   std::vector<Draw> coming = in_turn;
-  coming.resize(Forward::kOutputRows + 12);  // what was not drawn is drafted as token 0
+  coming.resize(44);  // what was not drawn is drafted as token 0
   const auto draws =
       step_with_draft(*engine, engine->seq_new(""), prompt, coming, coming.size(), 99);
   EXPECT(draws.size() > kSteps);

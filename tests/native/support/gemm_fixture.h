@@ -185,6 +185,10 @@ class Product {
         .y_stride = stride};
     launched_kernels().insert(choice.kernel->name);
     if (choice.splits_k) launched_kernels().insert("gemm_finish");
+    if (choice.expanded_columns > 0) {
+      const cuda::WeightLayout layout = cuda::weight_layout(1, sizes.n_in, sizes.weights);
+      launched_kernels().insert(expand_launch(layout, operands.w, 0, 1, scratch.get()).kernel);
+    }
     launch_gemm(test_device(), sizes, choice, operands, store);
     test_device().finish();
   }
