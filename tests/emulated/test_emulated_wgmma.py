@@ -99,3 +99,24 @@ def test_the_same_bits_by_any_kernel(
             engine.close()
         assert (rows[-1] == rows[0]).all(), variable
         assert (calls_of("cuTensorMapEncodeTiled") > before) is makes_maps, variable
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int4"])
+def test_rows_for_which_weights_are_expanded_first_have_the_same_bits(
+    dtype: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On one multiprocessor every product of 390 rows is one of bf16 weights in scratch memory."""
+    monkeypatch.setenv("PYBATCHER_EMULATED_MULTIPROCESSORS", "1")
+    made = make_checkpoint(
+        tmp_path, "llama", tokenizer=False, vocab_size=VOCAB, num_hidden_layers=1
+    )
+    engine = load(made, dtype, n_ubatch=400)
+    rows: list[Floats] = []
+    for chunk in (390, 130):
+        seq_id = engine.seq_new(str(chunk))
+        for i in range(0, 390, chunk):
+            last = engine.prefill_chunk(seq_id, prompt(390)[i : i + chunk], logits=True)
+        rows.append(np.array(last))
+        engine.seq_remove(seq_id)
+    assert (rows[0] == rows[1]).all()
+    engine.close()
