@@ -58,15 +58,17 @@ def embeddings_body(
     return {"object": "list", "data": data, "model": model, "usage": _usage(made)}
 
 
-def read_pairs(body: Mapping[str, Any]) -> tuple[Texts, Texts]:
-    """Return the two lists of texts of a request for scores, as long as each other."""
-    first = _texts(*_given(body, "text_1", "queries"))
-    second = _texts(*_given(body, "text_2", "documents", "items"))
+def read_pairs(body: Mapping[str, Any]) -> dict[str, Texts]:
+    """Return two lists of texts, as long as each other, by the names that a request gives them."""
+    value, name = _given(body, "text_1", "queries")
+    first = _texts(value, name)
+    other_value, other = _given(body, "text_2", "documents", "items")
+    second = _texts(other_value, other)
     if len(first) == 1:
         first = first * len(second)
     if len(first) != len(second):
-        raise bad("text_2", len(second), f"as many texts as text_1 has: {len(first)}")
-    return first, second
+        raise bad(other, len(second), f"as many texts as {name} has: {len(first)}")
+    return {name: first, other: second}
 
 
 def pairs_body(scores: Sequence[float], made: Sequence[Embedding], head: Mapping[str, Any]) -> Any:

@@ -43,9 +43,10 @@ async def score(context: Context, request: Request) -> Any:
     """POST /v1/score: the cosine of the vectors of each pair of texts."""
     body = await context.body(request)
     name, batcher = context.models.find(body.get("model"))
-    first, second = read_pairs(body)
+    pairs = read_pairs(body)
+    first, second = pairs.values()
     options = context.options(request)
-    with fields_named(lambda: text_names({"text_1": first, "text_2": second})):
+    with fields_named(lambda: text_names(pairs)):
         made = await unless_gone(request, batcher.embed([*first, *second], **options))
     scores = similarities(made[: len(first)], made[len(first) :])
     return JSONResponse(pairs_body(scores, made, context.head("score", "list", name)))

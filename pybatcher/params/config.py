@@ -35,6 +35,7 @@ BlockSize = int | Literal["auto"]
 _DTYPES = ("auto", "f32", "bf16", "int8", "int4", "q4_k_m", "q5_k_m", "q6_k")
 _KV_DTYPES = ("auto", "f32", "bf16", "f16", "int8")
 _DEVICES = ("auto", "cpu", "cuda")
+_NO_DIRECTORY = ("false", "no", "none", "null", "true", "yes")
 BLOCK_SIZE = 32
 """Positions of a KV block of most models, where nothing is asked."""
 _BLOCK_SIZES = ("auto", 16, 32, 64, 128, 256)
@@ -92,7 +93,10 @@ class EngineConfig:
         _set(self, "n_threads", OPTION.whole("n_threads", self.n_threads, 0, 1024, wanted))
         place = self.weights_cache
         if place is not None and place is not False:
-            place = check_path("weights_cache", place, "'auto', 'off' or a directory")
+            wanted = "'auto', 'off' or a directory"
+            place = check_path("weights_cache", place, wanted)
+            if place.lower() in _NO_DIRECTORY:  # a command line's, or an environment's
+                raise bad_value("weights_cache", place, f"{wanted} ('./{place}' is one)")
             _set(self, "weights_cache", place)
 
 

@@ -43,14 +43,16 @@ def test_cosines_and_ranks() -> None:
 
 
 def test_lists_of_pairs() -> None:
-    assert read_pairs({"text_1": "a", "text_2": ["b", "c"]}) == (["a", "a"], ["b", "c"])
-    assert read_pairs({"queries": ["a"], "documents": ["b"]}) == (["a"], ["b"])
+    pairs = read_pairs({"text_1": "a", "text_2": ["b", "c"]})
+    assert list(pairs.items()) == [("text_1", ["a", "a"]), ("text_2", ["b", "c"])]
+    pairs = read_pairs({"documents": ["b"], "queries": ["a"]})
+    assert list(pairs.items()) == [("queries", ["a"]), ("documents", ["b"])]
     nothing_said = {"text_1": None, "queries": "a", "text_2": None, "items": ["b"]}
-    assert read_pairs(nothing_said) == (["a"], ["b"])
+    assert read_pairs(nothing_said) == {"queries": ["a"], "items": ["b"]}
     with pytest.raises(HttpError, match=r"queries is \[\]"):
         read_pairs({"queries": [], "documents": "b"})
-    with pytest.raises(HttpError, match="as many texts as text_1"):
-        read_pairs({"text_1": ["a", "b"], "text_2": ["c"]})
+    with pytest.raises(HttpError, match=r"documents is 1.*as many texts as queries has: 2"):
+        read_pairs({"queries": ["a", "b"], "documents": ["c"]})
 
 
 @pytest.mark.parametrize(

@@ -65,6 +65,7 @@ def test_texts_are_those_of_the_fields_one_after_another() -> None:
         ("/v1/embeddings", {"input": ["a", ""]}, "input[1]"),
         ("/v1/embeddings", {"input": [5, 10**9]}, "input[1]"),
         ("/v1/score", {"text_1": ["a"], "text_2": ["b", ""]}, "text_2[1]"),
+        ("/v1/score", {"queries": ["a"], "documents": ["b", ""]}, "documents[1]"),
         ("/v1/rerank", {"query": "a", "documents": ["b", ""]}, "documents[1]"),
         ("/tokenize", {"prompt": "\ud800"}, "prompt"),
         ("/detokenize", {"tokens": [5, -1]}, "tokens[1]"),

@@ -30,6 +30,7 @@ REFUSED: list[tuple[str, Any, str]] = [
     ),
     ("weights_cache", "", "a directory"),
     ("weights_cache", True, "a directory"),
+    ("weights_cache", "False", "'./False' is one"),
     ("weights_cache", "a\0b", "a directory"),
     ("n_batch", 0, "from 1"),
     ("batch_timeout", -0.1, "a number of seconds from 0 to 60"),
