@@ -146,8 +146,8 @@ int64_t n_tiles_of(const GemmSizes& sizes, const GemmKernel& kernel) {
   return int64_t{ceil_div(sizes.n_rows, kernel.rows)} * ceil_div(sizes.n_out, kernel.columns);
 }
 
-// Whether wgmma is the fastest, a block a tile, or a segment of one: it multiplies at 96 % of
-// Hopper's rate where mma.sync ends at 63 %, so that its large tiles may leave a third of the
+// Whether wgmma is the fastest, a block a tile, or a segment of one: of a large product an H100
+// makes 597 TFLOP/s by it and 266 by mma.sync, so that its large tiles may leave a third of the
 // multiprocessors without work.
 bool is_for_wgmma(const GemmSizes& sizes, const GemmDevice& device, int n_segments) {
   return device.has_wgmma && sizes.weights != DType::kF32 &&
