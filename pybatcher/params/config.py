@@ -94,10 +94,11 @@ class EngineConfig:
         place = self.weights_cache
         if place is not None and place is not False:
             wanted = "'auto', 'off' or a directory"
-            place = check_path("weights_cache", place, wanted)
-            if place.lower() in _NO_DIRECTORY:  # a command line's, or an environment's
-                raise bad_value("weights_cache", place, f"{wanted} ('./{place}' is one)")
-            _set(self, "weights_cache", place)
+            path = check_path("weights_cache", place, wanted)
+            # As text alone, which a command line has of everything; a Path is meant.
+            if isinstance(place, str) and path.lower() in _NO_DIRECTORY:
+                raise bad_value("weights_cache", path, f"{wanted} ('./{path}' is one)")
+            _set(self, "weights_cache", path)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,6 +7,7 @@ in other ways, and every row of logits must be equal bit for bit.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -223,4 +224,25 @@ def test_after_copy_match_remove_and_restart(rig: Rig) -> None:
     row = engine.prefill_chunk(again, rig.prompt(N_SEQUENCES - 1), logits=True)
     rig.check(N_SEQUENCES - 1, engine.seq_length(again), row, "restart")
     rig.check_decode(engine, {N_SEQUENCES - 1: again}, "restart")
+    engine.close()
+
+
+def test_more_rows_than_the_head_takes_at_once(tmp_path: Path) -> None:
+    """The rows on both sides of the 128th have the bits of the row alone."""
+    path = make_checkpoint(
+        tmp_path, "llama", tokenizer=False, vocab_size=VOCAB, num_hidden_layers=1
+    )
+    engine = load_engine(path, dtype="bf16", n_ctx=BLOCK * 136, n_parallel=134)
+
+    def started(row: int) -> int:
+        seq_id = engine.seq_new(str(row))
+        engine.prefill_chunk(seq_id, [row % VOCAB])
+        return seq_id
+
+    seq_ids = [started(row) for row in range(130)]
+    drawn, logits = engine.decode_batch(seq_ids, list(range(130)), logits=True)
+    for row in (0, 127, 128, 129):
+        own, alone = engine.decode_batch([started(row)], [row], logits=True)
+        assert own[0] == drawn[row]
+        assert (alone[0] == logits[row]).all()
     engine.close()

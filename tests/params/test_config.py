@@ -66,6 +66,12 @@ def test_each_option_goes_to_the_class_that_has_it() -> None:
     assert supervision == SupervisionConfig(max_restarts=7)
 
 
+@pytest.mark.parametrize("value", [Path("False"), "./False", "Falsehood", False, None], ids=repr)
+def test_a_directory_may_have_the_name_of_a_word_for_none(value: Any) -> None:
+    kept = EngineConfig(weights_cache=value).weights_cache
+    assert kept == (str(value) if isinstance(value, Path) else value)
+
+
 @pytest.mark.parametrize("value", [0, 1, 1024, np.int64(3), np.uint8(3)], ids=repr)
 def test_threads_are_any_whole_number(value: Any) -> None:
     n_threads = split_options({"n_threads": value})[0].n_threads
