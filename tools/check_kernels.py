@@ -60,6 +60,8 @@ BUDGETS: dict[str, int] = {
         )
         for tile, registers in (("small", small), ("large", large))
     },
+    # Likewise 384 threads.
+    **{f"attention_{kv}_{dim}_tma": 168 for kv in ("bf16", "f16") for dim in (64, 128)},
     "attention_f32_small": 168,
     "attention_f32_512_small": 168,
     "delta_rule_256": 168,

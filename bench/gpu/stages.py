@@ -29,6 +29,11 @@ NOT_CHECKED = "ignore:device 'cuda' has been checked on:UserWarning"
 TOOLS = ("memcheck", "racecheck")
 SANITIZER_PLACES = ("/usr/local/cuda/bin", "/usr/local/cuda/compute-sanitizer", "/opt/cuda/bin")
 SUMMARY = re.compile(r"ERROR SUMMARY: (\d+) error|RACECHECK SUMMARY: (\d+) hazard")
+NOT_RACECHECKED = "tma_attention"  # a part of kernel_bits
+WHY_NOT_RACECHECKED = (
+    "racecheck does not see that a lane's arrival at an mbarrier, behind __syncwarp, is one of its "
+    "whole warp (with an arrival of each lane it has found nothing)"
+)
 FOUND_ERRORS = 99  # exit status of a program in which a sanitizer found something
 
 
@@ -147,6 +152,9 @@ def sanitizers(run: Run) -> Outcome:
         run.progress.say(f"  {tool} of {name}")
         options = ["--tool", tool, "--error-exitcode", str(FOUND_ERRORS), "--print-limit", "20"]
         command = [sanitizer, *options, "--target-processes", "all", *programs[name]]
+        if (tool, name) == ("racecheck", "kernels"):
+            command.append(f"except={NOT_RACECHECKED}")
+            left_out[f"racecheck of {NOT_RACECHECKED}"] = WHY_NOT_RACECHECKED
         done = run.program(command, seconds=run.seconds_left / (len(jobs) - i))
         figures[f"{tool} of {name}"] = {"seconds": done.seconds}
         problem = read_sanitizer(done)

@@ -7,6 +7,9 @@
 namespace pb::cuda {
 namespace {
 
+// Blocks of a kernel on mma.sync that run at once on a multiprocessor, about.
+constexpr int kBlocksPerMultiprocessor = 4;
+
 constexpr int kDims[] = {64, 96, 128, 256, 512};
 constexpr const char* kTileKernels[3][5][2] = {
     {{"attention_bf16_64_small", "attention_bf16_64_large"},
@@ -39,6 +42,23 @@ size_t tile_shared_bytes(DType kv, int head_dim, bool large) {
   return arrays.bytes();
 }
 
+// Kernels by tensor maps, by type and head size.
+constexpr const char* kTmaKernels[2][5] = {
+    {"attention_bf16_64_tma", nullptr, "attention_bf16_128_tma", nullptr, nullptr},
+    {"attention_f16_64_tma", nullptr, "attention_f16_128_tma", nullptr, nullptr}};
+constexpr int kLeastBoxRows = 8;  // so that boxes begin where rows are swizzled alike
+
+const char* tma_kernel(DType kv, int head_dim) {
+  if (kv != DType::kBF16 && kv != DType::kF16) return nullptr;
+  return kTmaKernels[kv == DType::kBF16 ? 0 : 1][dim_index(head_dim)];
+}
+
+size_t tma_shared_bytes(int head_dim) {
+  SharedBytes arrays;
+  take_tma_tiles(arrays, kDims[dim_index(head_dim)]);
+  return arrays.bytes();
+}
+
 size_t f32_shared_bytes(int head_dim) {
   SharedBytes arrays;
   take_f32(arrays, head_dim, is_wide(head_dim));
@@ -47,16 +67,31 @@ size_t f32_shared_bytes(int head_dim) {
 
 }  // namespace
 
-int large_tile(const AttentionDevice& device, DType kv, int head_dim) {
-  if (kv == DType::kF32 || tile_shared_bytes(kv, head_dim, true) > device.max_shared_bytes) {
+bool has_tma_kernel(const AttentionDevice& device, const AttentionKv& kv) {
+  return device.has_tma && tma_kernel(kv.dtype, kv.head_dim) != nullptr && kv.head_dim % 8 == 0 &&
+         kv.block_size >= kLeastBoxRows;
+}
+
+int large_tile(const AttentionDevice& device, const AttentionKv& kv) {
+  if (kv.dtype == DType::kF32 ||
+      tile_shared_bytes(kv.dtype, kv.head_dim, true) > device.max_shared_bytes) {
     return 0;
   }
-  return large_tile_of(kDims[dim_index(head_dim)]);
+  if (has_tma_kernel(device, kv)) return kTmaGroups * kTmaQueries;
+  return large_tile_of(kDims[dim_index(kv.head_dim)]);
+}
+
+int resident_blocks(const AttentionDevice& device) {
+  return device.n_multiprocessors * kBlocksPerMultiprocessor;
+}
+
+int resident_large_blocks(const AttentionDevice& device, const AttentionKv& kv) {
+  return has_tma_kernel(device, kv) ? device.n_multiprocessors : resident_blocks(device);
 }
 
 Launch<AttentionParams> launch_attention(const AttentionDevice& device, DType kv, bool large,
                                          const AttentionParams& params) {
-  const Grid grid{static_cast<unsigned>(device.n_multiprocessors * kBlocksPerMultiprocessor)};
+  const Grid grid{static_cast<unsigned>(resident_blocks(device))};
   const int head_dim = params.kv.head_dim;
   if (kv == DType::kF32) {
     const bool wide = is_wide(head_dim);
@@ -70,8 +105,27 @@ Launch<AttentionParams> launch_attention(const AttentionDevice& device, DType kv
           tile_shared_bytes(kv, head_dim, large), params};
 }
 
+Launch<TmaAttentionParams> launch_tma_attention(const AttentionDevice& device, DType kv,
+                                                const AttentionParams& params,
+                                                const TensorMap& map) {
+  const int head_dim = params.kv.head_dim;
+  return {tma_kernel(kv, head_dim),
+          {static_cast<unsigned>(device.n_multiprocessors)},
+          kTmaAttentionThreads,
+          tma_shared_bytes(head_dim),
+          {.kv = map, .attention = params}};
+}
+
+TiledMatrix tiled_kv(const KvLayer& kv, int n_blocks) {
+  const int block_size = 1 << kv.block_shift;
+  return {.data = kv.numbers,
+          .n_rows = n_blocks * 2 * kv.n_kv_heads * block_size,
+          .n_columns = kv.head_dim,
+          .box_rows = std::min(block_size, kTmaQueries)};
+}
+
 Launch<MergeParams> launch_merge(const AttentionDevice& device, const MergeParams& params) {
-  const Grid grid{static_cast<unsigned>(device.n_multiprocessors * kBlocksPerMultiprocessor)};
+  const Grid grid{static_cast<unsigned>(resident_blocks(device))};
   return {"attention_merge", grid, kTileThreads, 0, params};
 }
 

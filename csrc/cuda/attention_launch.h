@@ -2,6 +2,7 @@
 #pragma once
 
 #include "base/dtype.h"
+#include "cuda/device.h"
 #include "cuda/kernels/params_attention.h"
 #include "cuda/launch.h"
 
@@ -11,18 +12,39 @@ namespace pb::cuda {
 struct AttentionDevice {
   int n_multiprocessors = 1;
   size_t max_shared_bytes = 0;  // of a block: 99 KiB on sm_89, 163 on sm_80, 227 on sm_90 and 100
+  bool has_tma = false;         // its code is of sm_90a, and kernels may take tensor maps
 };
 
-// How many queries a large tile has for these keys and values; 0: there is no kernel of them.
-int large_tile(const AttentionDevice& device, DType kv, int head_dim);
+// Keys and values of a layer. head_dim: at most kLargestPaddedDim.
+struct AttentionKv {
+  DType dtype;
+  int head_dim;
+  int block_size;
+};
 
-// Blocks that the attention kernels run at once on a multiprocessor, about.
-inline constexpr int kBlocksPerMultiprocessor = 4;
+// How many queries a large tile has; 0: there is no kernel of large tiles.
+int large_tile(const AttentionDevice& device, const AttentionKv& kv);
 
-// Attention of the small or large items of a pass, to which params.items and n_items point. kv: the
-// type of keys and values. head_dim: at most kLargestPaddedDim.
+// Whether the kernel of large tiles is one by a tensor map. Where the driver makes none,
+// launch_attention()'s takes its place: it attends to tiles of any size, with the same bits.
+bool has_tma_kernel(const AttentionDevice& device, const AttentionKv& kv);
+
+// Blocks that the device runs at once, of small and of large tiles.
+int resident_blocks(const AttentionDevice& device);
+int resident_large_blocks(const AttentionDevice& device, const AttentionKv& kv);
+
+// Attention of the small or large items of a pass, to which params.items and n_items point.
 Launch<AttentionParams> launch_attention(const AttentionDevice& device, DType kv, bool large,
                                          const AttentionParams& params);
+
+// The same of large items by a map of tiled_kv(). What it leaves (params.left) is for a
+// launch_attention() behind it.
+Launch<TmaAttentionParams> launch_tma_attention(const AttentionDevice& device, DType kv,
+                                                const AttentionParams& params,
+                                                const TensorMap& map);
+
+// What the map is made of. n_blocks: that there are of the layer.
+TiledMatrix tiled_kv(const KvLayer& kv, int n_blocks);
 
 // After them: the merge of what has been split.
 Launch<MergeParams> launch_merge(const AttentionDevice& device, const MergeParams& params);

@@ -201,7 +201,8 @@ void AttentionPlan::add_tiles_items(bool large) {
     }
   }
   // What each block would have if all had the same.
-  const int64_t n_at_once = std::max(1, limits_.n_resident_blocks / limits_.n_kv_heads);
+  const int n_blocks = large ? limits_.n_resident_large_blocks : limits_.n_resident_blocks;
+  const int64_t n_at_once = std::max(1, n_blocks / limits_.n_kv_heads);
   const auto longest =
       static_cast<int>(std::max<int64_t>(1, (n_segments + n_at_once - 1) / n_at_once));
   for (const Tile& tile : tiles_) {

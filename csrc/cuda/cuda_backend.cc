@@ -32,7 +32,8 @@ CudaBackend::CudaBackend(std::unique_ptr<Device> device, std::string name, int n
           .has_tma =
               options.tma && device_->properties().major == 9 && device_->properties().minor == 0},
       attention_device_{.n_multiprocessors = device_->properties().n_multiprocessors,
-                        .max_shared_bytes = device_->properties().most_shared_bytes} {}
+                        .max_shared_bytes = device_->properties().most_shared_bytes,
+                        .has_tma = gemm_device_.has_tma} {}
 
 std::string CudaBackend::target() const {
   const DeviceProperties& gpu = device_->properties();
@@ -182,6 +183,7 @@ size_t CudaBackend::memory_for_kv(size_t) { return device_->free_memory().free /
 
 AttentionLimits CudaBackend::attention_limits(const LayerStorage& storage) const {
   const KvShape kv = storage.shape;
+  const AttentionKv stored{shape_.kv_dtype, kv.head_dim, shape_.block_size};
   const int blocks_of_sequence = (shape_.n_positions + shape_.block_size - 1) / shape_.block_size;
   return {
       .max_rows = shape_.max_rows,
@@ -194,8 +196,9 @@ AttentionLimits CudaBackend::attention_limits(const LayerStorage& storage) const
       .head_dim = kv.head_dim,
       .widest_window = storage.window,
       .both_ways = shape_.both_ways,
-      .large_tile = large_tile(attention_device_, shape_.kv_dtype, kv.head_dim),
-      .n_resident_blocks = attention_device_.n_multiprocessors * kBlocksPerMultiprocessor,
+      .large_tile = large_tile(attention_device_, stored),
+      .n_resident_blocks = resident_blocks(attention_device_),
+      .n_resident_large_blocks = resident_large_blocks(attention_device_, stored),
   };
 }
 
@@ -207,6 +210,7 @@ void CudaBackend::prepare(const PassShape& shape) {
                     .max_delta_rows = is_recurrent ? max_rows : 0,
                     .max_changes = kMostChanges + static_cast<size_t>(shape.vocab_size)};
   size_t most_states = 0;  // in numbers
+  size_t most_left = 0;
   attention_plans_.clear();
   for (const LayerStorage& storage : shape.storages) {
     const AttentionPlan& plan = attention_plans_.emplace_back(attention_limits(storage));
@@ -214,6 +218,8 @@ void CudaBackend::prepare(const PassShape& shape) {
                                 .max_small_items = plan.max_small_items(),
                                 .max_large_items = plan.max_large_items()});
     limits.max_block_tables += plan.max_block_tables();
+    most_left =
+        std::max(most_left, plan.max_large_items() * static_cast<size_t>(storage.shape.n_heads));
     most_states = std::max(most_states, static_cast<size_t>(plan.n_states()) *
                                             static_cast<size_t>(storage.shape.n_heads) *
                                             static_cast<size_t>(storage.shape.head_dim + 2));
@@ -227,6 +233,8 @@ void CudaBackend::prepare(const PassShape& shape) {
   every_row_ = upload(std::as_bytes(std::span(every_row)));
   gemm_scratch_ = make_buffer(gemm_scratch_for(shape.max_rows));
   states_ = make_buffer(most_states * sizeof(float));
+  left_items_ = make_buffer(most_left * sizeof(int32_t));
+  device_->fill(left_items_.as<int32_t>(), 0, most_left * sizeof(int32_t));
   scores_ =
       make_buffer(size_t{kMostSampledRows} * static_cast<size_t>(shape.vocab_size) * sizeof(float));
   recurrent_.prepare(shape);

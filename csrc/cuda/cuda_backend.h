@@ -168,6 +168,7 @@ class CudaBackend final : public Backend, public EncoderOperations {
   std::unique_ptr<SamplingPlanner> sampling_planner_;
   Buffer every_row_;     // (max_rows) i32: 0, 1, 2 ...
   Buffer gemm_scratch_;  // segments' sums
+  Buffer left_items_;    // AttentionParams::left, the most of a plan
   Buffer states_;        // of attention (n_kv_heads, n_states, head_dim + 2), the most of a plan
   Buffer scores_;        // (kMostSampledRows, vocab) f32
   std::vector<SamplingRequest> sampling_requests_;  // (kMostSampledRows or kMostDecodeRows)

@@ -262,13 +262,20 @@ void CudaBackend::attention(const Buffer& qkv, const AttentionLayer& layer, cons
                            .n_states = n_states,
                            .out = out.data.as<void>(),
                            .out_stride = out.row_stride,
-                           .out_bf16 = out_bf16};
+                           .out_bf16 = out_bf16,
+                           .left = nullptr};
     if ((lists & kSmallItems) != 0) {
       device_->launch(launch_attention(attention_device_, kv.dtype, false, params));
     }
     if ((lists & kLargeItems) != 0) {
       params.items = planned.large_items.device;
       params.n_items = &planned.counts.device->n_large_items;
+      if (has_tma_kernel(attention_device_, {kv.dtype, kv.head_dim, kv.block_size})) {
+        if (const auto map = device_->make_tensor_map(tiled_kv(params.kv, kv.n_blocks))) {
+          params.left = left_items_.as<int32_t>();
+          device_->launch(launch_tma_attention(attention_device_, kv.dtype, params, *map));
+        }
+      }
       device_->launch(launch_attention(attention_device_, kv.dtype, true, params));
     }
     if ((lists & kSplitQueries) == 0) return;

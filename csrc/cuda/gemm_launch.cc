@@ -266,16 +266,15 @@ GemmLaunches gemm_launches(const GemmSizes& sizes, const GemmChoice& choice,
                                  .y_stride = y_stride,
                                  .adds = adds}};
   if (!choice.splits_k) return launches;
-  const size_t n_outputs = static_cast<size_t>(sizes.n_rows) * sizes.n_out;
   launches.finish = {
       .kernel = "gemm_finish",
-      .grid = {static_cast<unsigned>((n_outputs + kFinishThreads - 1) / kFinishThreads), 1, 1},
+      .grid = {static_cast<unsigned>(ceil_div(sizes.n_out, kFinishThreads * kFinishedPerThread)),
+               static_cast<unsigned>(sizes.n_rows), 1},
       .threads = kFinishThreads,
       .shared_bytes = 0,
       .params = {.partial = operands.scratch,
                  .bias = operands.w.bias,
                  .y = operands.y,
-                 .n_rows = sizes.n_rows,
                  .n_out = sizes.n_out,
                  .y_stride = y_stride,
                  .n_segments = static_cast<int>(n_segments),

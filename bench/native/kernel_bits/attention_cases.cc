@@ -22,24 +22,52 @@ std::string title(const AttentionCase& c) {
          (c.both_ways ? ", both ways" : "");
 }
 
-// The last rows of one sequence: by tiles of both sizes, its segments in one item and apart.
-void run_cuts(Cases& cases, const AttentionCase& c, int length, int n_rows) {
-  const Sequence s = make_sequence(c, length, 1, 0);
-  KvCache cache(c, length / c.block_size + 2);
-  cache.write(s, 0, length);
-  const Part part{&s, length - n_rows, n_rows};
-  const bool has_mma = c.kv != DType::kF32;
+// The last rows of one sequence.
+struct Rows {
+  AttentionCase c;
+  int length;
+  int n;
+};
+
+// One cut of them: the segments in one item, or apart.
+std::vector<float> attend_cut(const Rows& rows, bool large, bool by_map, bool apart) {
+  AttentionCase cut = rows.c;
+  cut.large_tiles = large;
+  cut.maps = by_map;
+  cut.state_bytes = apart ? int64_t{1} << 24 : 0;
+  cut.n_multiprocessors = apart ? 30 : 1;
+  const Sequence s = make_sequence(cut, rows.length, 1, 0);
+  KvCache cache(cut, rows.length / cut.block_size + 2);
+  cache.write(s, 0, rows.length);
+  const Part part{&s, rows.length - rows.n, rows.n};
+  return joined(attend(cut, cache, {&part, 1}));
+}
+
+// By tiles of both sizes.
+void run_cuts(Cases& cases, const Rows& rows) {
+  const std::string group = title(rows.c);
+  const bool has_mma = rows.c.kv != DType::kF32;
   for (const bool large : {false, true}) {
     for (const bool apart : {false, true}) {
-      AttentionCase cut = c;
-      cut.large_tiles = large;
-      cut.state_bytes = apart ? int64_t{1} << 24 : 0;
-      cut.n_multiprocessors = apart ? 30 : 1;
-      const std::string name = title(c) + (large ? ", large tiles" : ", small tiles") +
-                               (apart ? ", segments apart" : "");
-      cases.run<float>({name, title(c), has_mma},
-                       [&] { return joined(attend(cut, cache, {&part, 1})); });
+      const std::string name =
+          group + (large ? ", large tiles" : ", small tiles") + (apart ? ", segments apart" : "");
+      cases.run<float>({name, group, has_mma},
+                       [&] { return attend_cut(rows, large, false, apart); });
     }
+  }
+}
+
+// By tiles whose keys and values a map copies, where there is a kernel of them, and by small ones.
+void run_cuts_by_maps(Cases& cases, Rows rows) {
+  rows.c.maps = true;
+  if (!has_tma_kernel(attention_device(rows.c), attention_kv(rows.c))) return;
+  rows.n = cases.is_small() ? 70 : 110;  // a tile that is full, and one that is not
+  const std::string group = title(rows.c) + ", " + std::to_string(rows.n) + " rows";
+  cases.run<float>({group + ", small tiles", group, true},
+                   [&] { return attend_cut(rows, false, false, false); });
+  for (const bool apart : {false, true}) {
+    const std::string name = group + ", tiles by maps" + (apart ? ", segments apart" : "");
+    run_wgmma_case(cases, {name, group, true}, [&] { return attend_cut(rows, true, true, apart); });
   }
 }
 
@@ -72,37 +100,49 @@ void run_company(Cases& cases, AttentionCase c) {
   });
 }
 
+std::vector<Rows> rows_of(DType kv, bool is_small) {
+  std::vector<Rows> all;
+  const std::vector<int> head_dims =
+      is_small ? std::vector<int>{64, 80, 128, 256, 512}
+               : std::vector<int>{2, 16, 64, 80, 96, 128, 200, 256, 320, 512};
+  for (const int head_dim : head_dims) {
+    AttentionCase c;
+    c.kv = kv;
+    c.head_dim = head_dim;
+    c.n_kv_heads = 1;
+    all.push_back({c, is_small ? 260 : 600, is_small ? 3 : 40});
+  }
+  AttentionCase windowed;
+  windowed.kv = kv;
+  windowed.sliding_window = 70;
+  windowed.out_bf16 = true;
+  all.push_back({windowed, 300, 3});
+  AttentionCase capped;
+  capped.kv = kv;
+  capped.softcap = 0.7f;
+  all.push_back({capped, 300, 3});
+  AttentionCase sunk;
+  sunk.kv = kv;
+  sunk.sinks = {0.5f, -3.0f, 20.0f, 1.0f};
+  all.push_back({sunk, 300, 3});
+  AttentionCase seen_from_both_sides = windowed;
+  seen_from_both_sides.both_ways = true;
+  all.push_back({seen_from_both_sides, 300, 300});
+  return all;
+}
+
 }  // namespace
 
 void run_attention_cases(Cases& cases) {
   for (const DType kv : kTypes) {
-    const std::vector<int> head_dims =
-        cases.is_small() ? std::vector<int>{64, 80, 128, 256, 512}
-                         : std::vector<int>{2, 16, 64, 80, 96, 128, 200, 256, 320, 512};
-    for (const int head_dim : head_dims) {
-      AttentionCase c;
-      c.kv = kv;
-      c.head_dim = head_dim;
-      c.n_kv_heads = 1;
-      run_cuts(cases, c, cases.is_small() ? 260 : 600, cases.is_small() ? 3 : 40);
-    }
-    AttentionCase windowed;
-    windowed.kv = kv;
-    windowed.sliding_window = 70;
-    windowed.out_bf16 = true;
-    run_cuts(cases, windowed, 300, 3);
-    AttentionCase capped;
-    capped.kv = kv;
-    capped.softcap = 0.7f;
-    run_cuts(cases, capped, 300, 3);
-    AttentionCase sunk;
-    sunk.kv = kv;
-    sunk.sinks = {0.5f, -3.0f, 20.0f, 1.0f};
-    run_cuts(cases, sunk, 300, 3);
-    AttentionCase seen_from_both_sides = windowed;
-    seen_from_both_sides.both_ways = true;
-    run_cuts(cases, seen_from_both_sides, 300, 300);
+    for (const Rows& rows : rows_of(kv, cases.is_small())) run_cuts(cases, rows);
     run_company(cases, {.kv = kv});
+  }
+}
+
+void run_tma_attention_cases(Cases& cases) {
+  for (const DType kv : kTypes) {
+    for (const Rows& rows : rows_of(kv, cases.is_small())) run_cuts_by_maps(cases, rows);
   }
 }
 

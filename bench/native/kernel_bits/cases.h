@@ -65,5 +65,6 @@ void run_recurrent_cases(Cases& cases);
 void run_sampling_cases(Cases& cases);
 // Of kernels that wait for barriers: the last ones, for an error in them may never end.
 void run_tma_cases(Cases& cases);
+void run_tma_attention_cases(Cases& cases);
 
 }  // namespace pb::bench

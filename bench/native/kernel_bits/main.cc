@@ -1,5 +1,6 @@
 // The bits that every kernel leaves of fixed inputs, on a GPU or on the emulator:
 //   kernel_bits cuda|emulated [small] [mma=sequential|ampere|hopper] [seed=N] [only=PART]
+//               [except=PART]
 //
 // mma: how the emulator's tensor cores add; seed: of its order of threads, 0 as numbered; only: a
 // part of the cases (rows, rope, recurrent, gemm, experts, attention, sampling, tma), after an
@@ -29,6 +30,7 @@ struct Options {
   std::string mma = "sequential";
   uint64_t seed = 0;
   std::string only;
+  std::string except;
 };
 
 struct Part {
@@ -36,10 +38,15 @@ struct Part {
   void (*run)(bench::Cases&);
 };
 constexpr Part kParts[] = {
-    {"rows", bench::run_rows_cases},           {"rope", bench::run_rope_cases},
-    {"recurrent", bench::run_recurrent_cases}, {"gemm", bench::run_gemm_cases},
-    {"experts", bench::run_expert_cases},      {"attention", bench::run_attention_cases},
-    {"sampling", bench::run_sampling_cases},   {"tma", bench::run_tma_cases},
+    {"rows", bench::run_rows_cases},
+    {"rope", bench::run_rope_cases},
+    {"recurrent", bench::run_recurrent_cases},
+    {"gemm", bench::run_gemm_cases},
+    {"experts", bench::run_expert_cases},
+    {"attention", bench::run_attention_cases},
+    {"sampling", bench::run_sampling_cases},
+    {"tma", bench::run_tma_cases},
+    {"tma_attention", bench::run_tma_attention_cases},
 };
 
 // False where an argument is not known.
@@ -58,6 +65,8 @@ bool read_options(int argc, char** argv, Options& options) {
       options.seed = std::stoull(argument.substr(5));
     } else if (argument.starts_with("only=")) {
       options.only = argument.substr(5);
+    } else if (argument.starts_with("except=")) {
+      options.except = argument.substr(7);
     } else {
       return false;
     }
@@ -105,6 +114,7 @@ int run(const Options& options) {
               device.minor, options.on_gpu ? "" : options.mma.c_str());
   bench::Cases cases(options.is_small);
   for (const Part& part : kParts) {
+    if (options.except == part.name) continue;
     if (options.only.empty() || options.only == part.name) part.run(cases);
   }
   if (cases.failed()) return 1;
@@ -117,7 +127,9 @@ int run(const Options& options) {
 int main(int argc, char** argv) {
   Options options;
   if (!read_options(argc, argv, options)) {
-    std::fprintf(stderr, "kernel_bits cuda|emulated [small] [mma=MODEL] [seed=N] [only=PART]\n");
+    std::fprintf(
+        stderr,
+        "kernel_bits cuda|emulated [small] [mma=MODEL] [seed=N] [only=PART] [except=PART]\n");
     return 2;
   }
   try {

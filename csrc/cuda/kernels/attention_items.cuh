@@ -2,9 +2,25 @@
 #pragma once
 
 #include "cuda/kernels/attention_tile.cuh"
+#include "cuda/kernels/wgmma.h"
 
 namespace pb::cuda {
 namespace {
+
+// Positions [begin, end) of an item that any of its queries sees.
+struct ItemRange {
+  int begin;
+  int end;
+
+  __device__ __forceinline__ ItemRange(const AttentionParams& p, const AttentionItem& item) {
+    const int first = begin_of(item.min_end, p.sliding_window);
+    const int item_begin = item.first_segment * kSegment;
+    const int item_end = item.end_segment * kSegment;
+    begin = first > item_begin ? first : item_begin;
+    const int seen_end = end_of(item.max_end, item.limit, p.after);
+    end = seen_end < item_end ? seen_end : item_end;
+  }
+};
 
 // q (kQueries, kStride) in shared memory = the item's queries, times the scale, rounded once.
 template <typename Tile>
@@ -32,12 +48,7 @@ template <typename Tile>
 __device__ __forceinline__ void attend_item(const AttentionParams& p, const AttentionItem& item,
                                             int kv_head, const SharedTile& shared) {
   constexpr int kChunk = Tile::kChunk;
-  const int first = begin_of(item.min_end, p.sliding_window);
-  const int item_begin = item.first_segment * kSegment;
-  const int item_end = item.end_segment * kSegment;
-  const int begin = first > item_begin ? first : item_begin;  // what any query sees
-  const int seen_end = end_of(item.max_end, item.limit, p.after);
-  const int end = seen_end < item_end ? seen_end : item_end;
+  const auto [begin, end] = ItemRange(p, item);
   if (begin >= end) return;
 
   WarpTile<Tile> warp;
@@ -78,15 +89,47 @@ __device__ __forceinline__ void attend_item(const AttentionParams& p, const Atte
   kv.finish();
 }
 
+// Whether there is a kernel by a map, too, for what these tiles are for (attention_tma.cuh).
+#ifdef PB_HAS_WGMMA
+template <typename Tile>
+constexpr bool kIsSecond =
+    Tile::kWarpsM > 1 && !Tile::Kv::kScaled && (Tile::kDim == 64 || Tile::kDim == 128);
+#else
+template <typename Tile>
+constexpr bool kIsSecond = false;
+#endif
+
+// Item number i / n_kv_heads. Where there is a kernel by a map, items have been planned for that
+// one, whose tiles are larger: they are taken in parts, all or those that it has left.
+template <typename Tile>
+__device__ __forceinline__ void attend_planned(const AttentionParams& p, int i,
+                                               const SharedTile& shared) {
+  if constexpr (!kIsSecond<Tile>) {
+    attend_item<Tile>(p, p.items[i / p.kv.n_kv_heads], i % p.kv.n_kv_heads, shared);
+    return;
+  }
+  if (p.left != nullptr) {
+    if (p.left[i] == 0) return;
+    __syncthreads();  // all have seen it
+    if (threadIdx.x == 0) p.left[i] = 0;
+  }
+  AttentionItem item = p.items[i / p.kv.n_kv_heads];
+  const int n_queries = item.n_queries;
+  for (int done = 0; done < n_queries; done += Tile::kQueries) {
+    item.n_queries = n_queries - done < Tile::kQueries ? n_queries - done : Tile::kQueries;
+    attend_item<Tile>(p, item, i % p.kv.n_kv_heads, shared);
+    item.first_query += Tile::kQueries;
+  }
+}
+
 // Blocks take items and kv heads in turn: the grid hangs on the device alone.
 template <typename Tile>
 __device__ __forceinline__ void attend_items(const AttentionParams& p) {
   SharedArrays arrays;
   const SharedTile shared = take_tile(arrays, Tile::kQueries, Tile::kDim, Tile::Kv::kScaled);
-  const int n_kv_heads = p.kv.n_kv_heads;
-  const int n = *p.n_items * n_kv_heads;
+  const int n = *p.n_items * p.kv.n_kv_heads;
   for (int i = static_cast<int>(blockIdx.x); i < n; i += static_cast<int>(gridDim.x)) {
-    attend_item<Tile>(p, p.items[i / n_kv_heads], i % n_kv_heads, shared);
+    attend_planned<Tile>(p, i, shared);
   }
 }
 

@@ -47,6 +47,35 @@ PB_HOST_DEVICE constexpr SharedTile take_tile(Arrays& arrays, int queries, int p
   return tile;
 }
 
+// Of a kernel whose keys and values are copied by a tensor map (attention_tma.cuh): tiles of rows
+// of 64 numbers of 16 bits, swizzled, those of the later columns behind those of the first ones.
+struct SharedTmaTiles {
+  unsigned char* q;       // (kTmaGroups, padded_dim / 64, kTmaQueries, 64)
+  unsigned char* stages;  // (2 kTmaAttentionStages, padded_dim / 64, chunk, 64): keys, values
+  float* totals;          // (padded_dim / 2, kTmaGroups * 128): those of each thread
+  uint64_t* full;         // (2 kTmaAttentionStages) barriers
+  uint64_t* empty;        // likewise
+  uint64_t* landed;       // of a copy that its warp waits for
+  uint64_t* queries;      // (kTmaGroups): of the warps of a warpgroup
+};
+
+template <typename Arrays>
+PB_HOST_DEVICE constexpr SharedTmaTiles take_tma_tiles(Arrays& arrays, int padded_dim) {
+  constexpr size_t kAlignment = 1024;  // where tiles begin
+  const auto dim = static_cast<size_t>(padded_dim);
+  const auto chunk = static_cast<size_t>(chunk_of(padded_dim));
+  SharedTmaTiles tiles{};
+  tiles.q = arrays.template take<unsigned char>(kTmaGroups * kTmaQueries * dim * 2, kAlignment);
+  tiles.stages =
+      arrays.template take<unsigned char>(2 * kTmaAttentionStages * chunk * dim * 2, kAlignment);
+  tiles.totals = arrays.template take<float>(dim / 2 * kTmaGroups * 128);
+  tiles.full = arrays.template take<uint64_t>(2 * kTmaAttentionStages);
+  tiles.empty = arrays.template take<uint64_t>(2 * kTmaAttentionStages);
+  tiles.landed = arrays.template take<uint64_t>(1);
+  tiles.queries = arrays.template take<uint64_t>(kTmaGroups);
+  return tiles;
+}
+
 // What states of a query and its total are multiplied by when they are merged.
 struct MergeFactors {
   float total;

@@ -5,37 +5,16 @@
 // 256 positions the state is complete: it is written, or merged with those before it. A tile's
 // other queries change no bit of a query: an mma's rows are independent, a position that a query
 // does not see has the weight 0 there, and 0 times a finite value adds nothing. Where a value that
-// only some see is not finite, each query's values are added alone, with zeros for what it does not
-// see.
+// only some see is not finite, each query's values are added alone, with zeros for the others.
 #pragma once
 
 #include "cuda/kernels/kv_tiles.cuh"
+#include "cuda/kernels/lane_totals.cuh"
 #include "cuda/kernels/softcap.cuh"
 #include "cuda/kernels/softmax_state.cuh"
 
 namespace pb::cuda {
 namespace {
-
-// A lane's values of all segments so far, (kColumnTiles, 4): in shared memory, kThreads apart, or
-// in registers.
-template <typename Tile, bool = Tile::kTotalsInRegisters>
-struct LaneTotals {
-  float* values;
-
-  __device__ __forceinline__ void take(float* shared_totals) {
-    values = shared_totals + threadIdx.x;
-  }
-  __device__ __forceinline__ float& at(int tile, int i) {
-    return values[(tile * 4 + i) * Tile::kThreads];
-  }
-};
-template <typename Tile>
-struct LaneTotals<Tile, true> {
-  float values[Tile::kColumnTiles][4];
-
-  __device__ __forceinline__ void take(float*) {}
-  __device__ __forceinline__ float& at(int tile, int i) { return values[tile][i]; }
-};
 
 // A warp's share of a tile: 16 queries and some columns of their values. A lane has two queries,
 // l / 4 and l / 4 + 8, and of every eight positions or columns 2 (l % 4) and the next.
@@ -49,8 +28,8 @@ struct WarpTile {
   int first_column;  // of head_dim
   int begin[2];      // positions that the lane's queries see
   int end[2];
-  int any_begin, any_end;        // that any of the warp's queries sees
-  int common_begin, common_end;  // that all of them see
+  int any_begin, any_end;        // that any of the warp's queries sees, or of the tile's, if its
+  int common_begin, common_end;  // warps decide together; that all of them see
 
   float scores[kChunk / 8][4];
   unsigned weights[kChunk / 16][4];  // as fragments of an mma
@@ -80,12 +59,28 @@ struct WarpTile {
       const AttentionQuery query = p.queries[item.first_query + i];
       begin[r] = begin_of(query.end, p.sliding_window);
       end[r] = end_of(query.end, query.limit, p.after);
-      any_begin = begin[r] < any_begin ? begin[r] : any_begin;
-      any_end = end[r] > any_end ? end[r] : any_end;
-      common_begin = begin[r] > common_begin ? begin[r] : common_begin;
-      common_end = end[r] < common_end ? end[r] : common_end;
+      add_range(begin[r], end[r]);
     }
-    for (int step = 4; step < 32; step *= 2) {
+    join_ranges(4);
+    if constexpr (Tile::kDecideTogether) {  // what is decided by ranges, all warps decide alike
+      const int first = first_query / Tile::kQueries * Tile::kQueries;
+      for (int i = first + lane; i < first + Tile::kQueries && i < item.n_queries; i += 32) {
+        const AttentionQuery query = p.queries[item.first_query + i];
+        add_range(begin_of(query.end, p.sliding_window), end_of(query.end, query.limit, p.after));
+      }
+      join_ranges(1);
+    }
+  }
+
+  __device__ __forceinline__ void add_range(int from, int until) {
+    any_begin = from < any_begin ? from : any_begin;
+    any_end = until > any_end ? until : any_end;
+    common_begin = from > common_begin ? from : common_begin;
+    common_end = until < common_end ? until : common_end;
+  }
+  // Of lanes that are `step`, 2 step, ... apart.
+  __device__ __forceinline__ void join_ranges(int step) {
+    for (; step < 32; step *= 2) {
       const int a = __shfl_xor_sync(0xffffffffu, any_begin, step);
       const int b = __shfl_xor_sync(0xffffffffu, any_end, step);
       const int c = __shfl_xor_sync(0xffffffffu, common_begin, step);
@@ -172,60 +167,90 @@ struct WarpTile {
 
   // weights = exp(scores - greatest). Sums and values so far are brought to the new greatest score.
   __device__ __forceinline__ void make_weights(int chunk, const SharedTile& shared) {
-    const int first = chunk * kChunk + lane % 4 * 2;  // number i of tile n is position first + 8n+i
-    const bool all_seen = common_begin <= chunk * kChunk && (chunk + 1) * kChunk <= common_end;
-    if (!all_seen) {
+    float factors[2];
+    hide_unseen(chunk);
+    weigh_scores(factors);
+    scale_values(factors);
+    take_weights(chunk, shared);
+  }
+
+  __device__ __forceinline__ bool all_see(int chunk) const {
+    return common_begin <= chunk * kChunk && (chunk + 1) * kChunk <= common_end;
+  }
+
+  // Scores of what a query does not see become minus infinity.
+  __device__ __forceinline__ void hide_unseen(int chunk) {
+    if (all_see(chunk)) return;
+    const int first = chunk * kChunk + lane % 4 * 2;  // number i of tile n is first + 8 n + i
+#pragma unroll
+    for (int n = 0; n < kChunk / 8; ++n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        if (!sees(i / 2, first + n * 8 + i % 2)) scores[n][i] = minus_infinity();
+      }
+    }
+  }
+
+  // scores become exp(scores - greatest). factors: what values so far are to be multiplied by.
+  __device__ __forceinline__ void weigh_scores(float (&factors)[2]) {
+    constexpr int kAtOnce = Tile::kDecideTogether ? 2 : 1;  // of both, if there are registers
+#pragma unroll
+    for (int first = 0; first < 2; first += kAtOnce) {
+      float top[2] = {greatest[0], greatest[1]};
+      float base[2];
+      float part[2] = {0.0f, 0.0f};
 #pragma unroll
       for (int n = 0; n < kChunk / 8; ++n) {
 #pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          if (!sees(i / 2, first + n * 8 + i % 2)) scores[n][i] = minus_infinity();
+        for (int i = 2 * first; i < 2 * (first + kAtOnce); ++i) {
+          top[i / 2] = fmaxf(top[i / 2], scores[n][i]);
         }
       }
-    }
-    float old_factors[2];
 #pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      float top = greatest[r];
+      for (int r = first; r < first + kAtOnce; ++r) {
+        for (int step = 1; step < 4; step *= 2) {
+          top[r] = fmaxf(top[r], __shfl_xor_sync(0xffffffffu, top[r], step));
+        }
+        base[r] = softmax_base(top[r]);
+        factors[r] = exp_of(greatest[r] - base[r]);
+        greatest[r] = top[r];
+      }
 #pragma unroll
       for (int n = 0; n < kChunk / 8; ++n) {
 #pragma unroll
-        for (int i = 2 * r; i < 2 * r + 2; ++i) top = scores[n][i] > top ? scores[n][i] : top;
-      }
-      for (int step = 1; step < 4; step *= 2) {
-        const float other = __shfl_xor_sync(0xffffffffu, top, step);
-        top = other > top ? other : top;
-      }
-      const float base = softmax_base(top);
-      old_factors[r] = exp_of(greatest[r] - base);
-      greatest[r] = top;
-      float part = 0.0f;
-#pragma unroll
-      for (int n = 0; n < kChunk / 8; ++n) {
-#pragma unroll
-        for (int i = 2 * r; i < 2 * r + 2; ++i) {
-          scores[n][i] = exp_of(scores[n][i] - base);
-          part += scores[n][i];
+        for (int i = 2 * first; i < 2 * (first + kAtOnce); ++i) {
+          scores[n][i] = exp_of(scores[n][i] - base[i / 2]);
+          part[i / 2] += scores[n][i];
         }
       }
-      sum[r] = __fmaf_rn(sum[r], old_factors[r], part);
-    }
-    const bool is_new = old_factors[0] != 1.0f || old_factors[1] != 1.0f;
-    if (__ballot_sync(0xffffffffu, is_new) != 0) {  // times 1 changes nothing
 #pragma unroll
-      for (int t = 0; t < Tile::kColumnTiles; ++t) {
-#pragma unroll
-        for (int i = 0; i < 4; ++i) values[t][i] *= old_factors[i / 2];
+      for (int r = first; r < first + kAtOnce; ++r) {
+        sum[r] = __fmaf_rn(sum[r], factors[r], part[r]);
       }
     }
+  }
+
+  __device__ __forceinline__ void scale_values(const float (&factors)[2]) {
+    const bool is_new = factors[0] != 1.0f || factors[1] != 1.0f;
+    if (__ballot_sync(0xffffffffu, is_new) == 0) return;  // times 1 changes nothing
+#pragma unroll
+    for (int t = 0; t < Tile::kColumnTiles; ++t) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) values[t][i] *= factors[i / 2];
+    }
+  }
+
+  // weights = scores, times the values' scales, where they have some.
+  __device__ __forceinline__ void take_weights(int chunk, const SharedTile& shared) {
 #pragma unroll
     for (int n = 0; n < kChunk / 8; ++n) {  // sums of an mma lie where the next one's factors do
       if constexpr (Kv::kScaled) {
+        const int first = chunk * kChunk + lane % 4 * 2;
         const auto* scales = reinterpret_cast<const float2*>(shared.value_scales + lane % 4 * 2);
         const float2 scale = scales[n * 4];
 #pragma unroll
         for (int i = 0; i < 4; ++i) {  // the scale of what is not seen may be NaN
-          if (!all_seen && !sees(i / 2, first + n * 8 + i % 2)) continue;
+          if (!all_see(chunk) && !sees(i / 2, first + n * 8 + i % 2)) continue;
           scores[n][i] *= i % 2 == 0 ? scale.x : scale.y;
         }
       }
@@ -235,7 +260,8 @@ struct WarpTile {
   }
 
   // Whether the chunk has a value in this warp's columns that is not finite, and that the tile, but
-  // not every query of the warp, sees. seen_begin, seen_end: what the tile sees.
+  // not every query of the warp (or, decided together, of the tile), sees. seen_begin, seen_end:
+  // what the tile sees.
   __device__ __forceinline__ bool must_add_alone(int chunk, int seen_begin, int seen_end,
                                                  const uint16_t* shared_values) const {
     if constexpr (Kv::kScaled) return false;
@@ -248,7 +274,7 @@ struct WarpTile {
     for (int i = lane; i < kChunk * kPairs; i += 32) {
       const int at = i / kPairs;
       if (first + at >= common_begin && first + at < common_end) continue;
-      const uint16_t* pair = shared_values + at * Tile::kStride + first_column + i % kPairs * 2;
+      const uint16_t* pair = Tile::number(shared_values, at, first_column + i % kPairs * 2);
       finite = finite && Kv::finite(*reinterpret_cast<const unsigned*>(pair));
     }
     return __ballot_sync(0xffffffffu, !finite) != 0;
@@ -269,14 +295,6 @@ struct WarpTile {
         Kv::mma(values[t], weights[k + 1], second);
       }
     }
-  }
-
-  // The pair of values of positions `position` and the next one, with zeros for what is not seen.
-  __device__ __forceinline__ static unsigned seen_pair(unsigned pair, int position, int begin_,
-                                                       int end_) {
-    if (position < begin_ || position >= end_) pair &= 0xffff0000u;
-    if (position + 1 < begin_ || position + 1 >= end_) pair &= 0x0000ffffu;
-    return pair;
   }
 
   // The same, 16 times: of each query's products, those of that query alone are kept.

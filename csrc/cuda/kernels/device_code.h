@@ -232,14 +232,12 @@ __device__ __forceinline__ unsigned pack_f16(float low, float high) {
 #endif
 }
 
-// e^x for x <= 0, the same bits on every device: fused multiply-adds and exact steps only. 0 below
-// -87; NaN of NaN.
+// e^x for x <= 0, the same bits on every device: fused multiply-adds and exact steps only. 0 from
+// -87 down, whatever the steps make there; NaN of NaN. Without a branch: attention has many.
 __device__ __forceinline__ float exp_of(float x) {
-  const bool is_zero = x <= -87.0f;
-  const float v = is_zero ? -87.0f : x;                    // without a branch: attention has many
-  const float t = __fmaf_rn(v, 1.44269504f, 12582912.0f);  // rounds to a whole number
+  const float t = __fmaf_rn(x, 1.44269504f, 12582912.0f);  // rounds to a whole number
   const float n = t - 12582912.0f;
-  float r = __fmaf_rn(n, -0.693145752f, v);
+  float r = __fmaf_rn(n, -0.693145752f, x);
   r = __fmaf_rn(n, -1.42860677e-6f, r);
   float p = 1.38888889e-3f;
   p = __fmaf_rn(p, r, 8.33333333e-3f);
@@ -250,7 +248,7 @@ __device__ __forceinline__ float exp_of(float x) {
   p = __fmaf_rn(p, r, 1.0f);
   // The whole number is in the last bits of t, whose others are shifted out.
   const float power = __uint_as_float((__float_as_uint(t) << 23) + (127u << 23));
-  return is_zero ? 0.0f : p * power;
+  return x <= -87.0f ? 0.0f : p * power;
 }
 
 // The sum of all lanes' v by a fixed tree; every lane gets the same bits.

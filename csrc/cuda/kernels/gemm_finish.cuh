@@ -7,17 +7,39 @@
 namespace pb::cuda {
 namespace {
 
-// A thread an output. Grid: blocks of outputs, row by row.
+// A thread up to kFinishedPerThread outputs of a row, kFinishThreads apart. Grid: blocks of
+// columns, rows.
 PB_KERNEL(gemm_finish, GemmFinishParams, kFinishThreads) {
-  const size_t n = static_cast<size_t>(p.n_rows) * p.n_out;
-  const size_t at = static_cast<size_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  if (at >= n) return;
-  float sum = p.partial[at];
-  for (int segment = 1; segment < p.n_segments; ++segment) sum += p.partial[segment * n + at];
-  const size_t column = at % p.n_out;
-  if (p.bias != nullptr) sum += p.bias[column];
-  float* const y = p.y + at / p.n_out * p.y_stride + column;
-  *y = p.adds ? *y + sum : sum;
+  const int64_t row = blockIdx.y;
+  const int first = static_cast<int>(blockIdx.x) * kFinishThreads * kFinishedPerThread +
+                    static_cast<int>(threadIdx.x);
+  const int64_t n = int64_t{static_cast<int>(gridDim.y)} * p.n_out;  // of a segment
+  const float* const partial = p.partial + row * p.n_out;
+  float* const y = p.y + row * p.y_stride;
+  float sums[kFinishedPerThread];
+  float before[kFinishedPerThread];
+#pragma unroll
+  for (int k = 0; k < kFinishedPerThread; ++k) {
+    const int column = first + k * kFinishThreads;
+    const bool is_there = column < p.n_out;
+    sums[k] = is_there ? partial[column] : 0.0f;
+    before[k] = is_there && p.adds ? y[column] : 0.0f;
+  }
+#pragma unroll 2
+  for (int segment = 1; segment < p.n_segments; ++segment) {
+#pragma unroll
+    for (int k = 0; k < kFinishedPerThread; ++k) {
+      const int column = first + k * kFinishThreads;
+      if (column < p.n_out) sums[k] += partial[segment * n + column];
+    }
+  }
+#pragma unroll
+  for (int k = 0; k < kFinishedPerThread; ++k) {
+    const int column = first + k * kFinishThreads;
+    if (column >= p.n_out) return;
+    if (p.bias != nullptr) sums[k] += p.bias[column];
+    y[column] = p.adds ? before[k] + sums[k] : sums[k];
+  }
 }
 
 }  // namespace

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "cuda/kernels/gemm_wgmma.cuh"
-#include "cuda/kernels/tma.h"
+#include "cuda/kernels/ring.cuh"
 
 namespace pb::cuda {
 namespace {
@@ -19,18 +19,6 @@ constexpr int kMultiplyingRegisters = 240;
 static_assert(kMultiplyingRegisters * kWgmmaThreads +
                   kCopyingRegisters * (kTmaThreads - kWgmmaThreads) <=
               168 * kTmaThreads);
-
-// A place in the ring of stages, and the parity of its barriers' phase there.
-struct RingPlace {
-  int stage = 0;
-  unsigned parity = 0;
-
-  __device__ __forceinline__ void advance() {
-    if (++stage < kTmaStages) return;
-    stage = 0;
-    parity ^= 1;
-  }
-};
 
 // Where output tile `number` of (n_rows, n_columns) tiles begins. Neighbours, which are computed at
 // the same time, have some rows and some columns each: of so many rows that x of a group of tiles
@@ -82,7 +70,7 @@ __device__ __forceinline__ void gemm_tma(const TmaGemmParams& params) {
   if (threadIdx.x >= kWgmmaThreads) {
     set_registers<kCopyingRegisters, true>();
     if (!copies) return;
-    RingPlace at;
+    RingPlace<kTmaStages> at;
     for (int number = first_output; number < n_outputs; number += n_blocks) {
       const OutputTile output(number, n_rows, n_columns);
       for (int tile = k.first; tile < k.end; ++tile) {
@@ -102,8 +90,8 @@ __device__ __forceinline__ void gemm_tma(const TmaGemmParams& params) {
   const int group_row = static_cast<int>(threadIdx.x) / 128 * 64;
   float sums[64];
   float segment[64] = {};
-  RingPlace at;
-  RingPlace to_give_back;
+  RingPlace<kTmaStages> at;
+  RingPlace<kTmaStages> to_give_back;
   const auto give_back = [&] {
     __syncwarp();  // all lanes have waited for the products of that stage
     if (threadIdx.x % 32 == 0) mbarrier_arrive(empty + to_give_back.stage);

@@ -38,14 +38,54 @@ class CopiedX {
   unsigned char* stages_;
 };
 
+// Adds pairs of sums to what is in y. Many loads at a time: one after the other, each would wait
+// for the store before it.
+__device__ __forceinline__ void add_accumulators(const GemmParams& p, int row, int column,
+                                                 const float (&sums)[64]) {
+  constexpr int kAtOnce = 16;  // pairs
+  const auto place = [&](int pair) {
+    return p.y + static_cast<size_t>(row + pair % 2 * 8) * p.y_stride + column + pair / 2 * 8;
+  };
+  const auto is_there = [&](int pair) {
+    return row + pair % 2 * 8 < p.n_rows && column + pair / 2 * 8 < p.n_out;
+  };
+#pragma unroll
+  for (int first = 0; first < 32; first += kAtOnce) {
+    float2 before[kAtOnce];
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      if (is_there(first + i)) before[i] = *reinterpret_cast<const float2*>(place(first + i));
+    }
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      const int pair = first + i;
+      if (!is_there(pair)) continue;
+      float2 sum = make_float2(sums[2 * pair], sums[2 * pair + 1]);
+      if (p.bias != nullptr) {
+        sum.x += p.bias[column + pair / 2 * 8];
+        sum.y += p.bias[column + pair / 2 * 8 + 1];
+      }
+      *reinterpret_cast<float2*>(place(pair)) =
+          make_float2(before[i].x + sum.x, before[i].y + sum.y);
+    }
+  }
+}
+
 // Puts a thread's accumulators; row: the first of its warpgroup.
 __device__ __forceinline__ void put_accumulators(const GemmParams& p, int row, int column,
                                                  const float (&sums)[64]) {
   const int t = static_cast<int>(threadIdx.x) % 128;
+  row += t / 32 * 16 + t % 32 / 4;
+  column += t % 4 * 2;
+  const bool in_pairs =
+      (p.n_out | p.y_stride) % 2 == 0 && reinterpret_cast<uintptr_t>(p.y) % 8 == 0;
+  if (p.adds && p.partial == nullptr && in_pairs) {
+    add_accumulators(p, row, column, sums);
+    return;
+  }
 #pragma unroll
   for (int i = 0; i < 64; i += 2) {
-    put_sums(p, row + t / 32 * 16 + t % 32 / 4 + i / 2 % 2 * 8, column + i / 4 * 8 + t % 4 * 2,
-             sums[i], sums[i + 1]);
+    put_sums(p, row + i / 2 % 2 * 8, column + i / 4 * 8, sums[i], sums[i + 1]);
   }
 }
 

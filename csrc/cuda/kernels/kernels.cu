@@ -3,6 +3,7 @@
 #include "cuda/kernels/attention.cuh"
 #include "cuda/kernels/attention_f32.cuh"
 #include "cuda/kernels/attention_merge.cuh"
+#include "cuda/kernels/attention_tma.cuh"
 #include "cuda/kernels/copy_block.cuh"
 #include "cuda/kernels/delta_rows.cuh"
 #include "cuda/kernels/delta_rule.cuh"

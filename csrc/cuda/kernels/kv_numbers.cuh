@@ -7,11 +7,13 @@ namespace pb::cuda {
 namespace {
 
 // Kv::Number  as stored
+// kIsF16      multiplied as f16, else as bf16
 // kScaled     whole numbers, with a scale for each key and each value; multiplied as bf16, exactly
 // pack        two numbers rounded to what is multiplied
 // finite      of two packed numbers
 struct Bf16Kv {
   using Number = uint16_t;
+  static constexpr bool kIsF16 = false;
   static constexpr bool kScaled = false;
   static __device__ __forceinline__ unsigned pack(float low, float high) {
     return pack_bf16(low, high);
@@ -27,6 +29,7 @@ struct Bf16Kv {
 
 struct F16Kv {
   using Number = uint16_t;
+  static constexpr bool kIsF16 = true;
   static constexpr bool kScaled = false;
   // What is finite and beyond the range of f16 is held at its end.
   static __device__ __forceinline__ float held(float x) {
@@ -49,6 +52,7 @@ struct F16Kv {
 
 struct Int8Kv {
   using Number = int8_t;
+  static constexpr bool kIsF16 = false;
   static constexpr bool kScaled = true;
   static __device__ __forceinline__ unsigned pack(float low, float high) {
     return pack_bf16(low, high);
@@ -64,6 +68,13 @@ struct Int8Kv {
 __device__ __forceinline__ float int8_of(unsigned word, int i) {
   const unsigned raised = (word ^ 0x80808080u) >> (8 * i) & 0xffu;
   return __int_as_float(static_cast<int>(0x4b000000u | raised)) - 8388736.0f;
+}
+
+// The pair of values of positions `position` and the next one, with zeros for what is not seen.
+__device__ __forceinline__ unsigned seen_pair(unsigned pair, int position, int begin, int end) {
+  if (position < begin || position >= end) pair &= 0xffff0000u;
+  if (position + 1 < begin || position + 1 >= end) pair &= 0x0000ffffu;
+  return pair;
 }
 
 }  // namespace

@@ -34,6 +34,12 @@ struct Tile {
   static constexpr int kStride = padded_stride(kDim);
   static constexpr int kColumns = kDim / kWarpsN;
   static constexpr int kColumnTiles = kColumns / 8;
+  static constexpr bool kDecideTogether = false;
+  // Where number `column` of a key or a value lies in shared memory.
+  static __device__ __forceinline__ const uint16_t* number(const uint16_t* tile, int position,
+                                                           int column) {
+    return tile + position * kStride + column;
+  }
   static_assert(kSegment % kChunk == 0);
   static_assert(kDim % 16 == 0 && kColumns % 8 == 0 && kThreads >= 2 * kChunk);
 };
@@ -219,7 +225,7 @@ class KvTiles {
   __device__ __forceinline__ void expand(const int8_t* raw) {
     constexpr int kWords = Tile::kDim / 4;  // of a row
     const auto* words = reinterpret_cast<const unsigned*>(raw);
-    constexpr int kUnrolled = Tile::kTotalsInRegisters ? 1 : 4;
+    [[maybe_unused]] constexpr int kUnrolled = Tile::kTotalsInRegisters ? 1 : 4;
 #pragma unroll kUnrolled
     for (int i = static_cast<int>(threadIdx.x); i < kChunk * kWords; i += Tile::kThreads) {
       const unsigned word = words[i];

@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "cuda/kernels/shared_bytes.h"
+#include "cuda/kernels/tensor_map.h"
 
 namespace pb::cuda {
 
@@ -35,8 +36,8 @@ struct AttentionQuery {
   int32_t first_state;  // its state of segment s is number first_state + s, where it is split
 };
 
-// Up to 16 (small) or large_tile_of() (large) queries over one range of positions, in the same KV
-// blocks.
+// Up to 16 (small) or so many as large_tile() says (large) queries over one range of positions, in
+// the same KV blocks.
 struct AttentionItem {
   int32_t first_query;
   int32_t n_queries;
@@ -84,6 +85,16 @@ struct AttentionParams {
   void* out;           // (max_rows, out_stride) f32 or bf16: n_heads * head_dim of them are written
   int64_t out_stride;  // numbers
   int out_bf16;
+  // (*n_items, n_kv_heads), zero at first: what the kernel by a map has left to the one on mma.sync
+  // becomes 1, and 0 when that one has seen it. Null where that one is launched alone.
+  int32_t* left;
+};
+
+// Of a kernel that has keys and values copied by a map: boxes of up to chunk_of() rows, which are a
+// KV block or a part of one, and 64 numbers.
+struct TmaAttentionParams {
+  TensorMap kv;  // (n_blocks * 2 * n_kv_heads * block_size, head_dim)
+  AttentionParams attention;
 };
 
 struct MergeParams {
@@ -142,6 +153,12 @@ inline constexpr int kTileThreads = 128;
 PB_HOST_DEVICE constexpr int small_tiles_at_once(int padded_dim) {
   return padded_dim > 128 ? 1 : 4;
 }
+// Kernels by tensor maps (attention_tma.cuh): warpgroups, each of so many queries of a tile, and
+// one that has keys and values copied; stages for keys, and as many for values.
+inline constexpr int kTmaGroups = 2;
+inline constexpr int kTmaQueries = 64;
+inline constexpr int kTmaAttentionThreads = 128 * (kTmaGroups + 1);
+inline constexpr int kTmaAttentionStages = 4;
 inline constexpr int kRopeThreads = 128;
 inline constexpr int kCopyBlockThreads = 256;
 // Warps share the columns of a large tile's values: one holds at most 128 of them.

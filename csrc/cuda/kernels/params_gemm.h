@@ -47,13 +47,13 @@ struct GemmFinishParams {
   const float* partial;  // (n_segments, n_rows, n_out)
   const float* bias;     // (n_out), or null
   float* y;              // (n_rows, y_stride), of which n_out columns
-  int n_rows;
   int n_out;
   int y_stride;
   int n_segments;
   bool adds;
 };
-inline constexpr int kFinishThreads = 256;
+inline constexpr int kFinishThreads = 128;
+inline constexpr int kFinishedPerThread = 4;
 
 // out (n_out, k_padded) in bf16 = quantised weights.
 struct ExpandWeightsParams {

@@ -130,16 +130,19 @@ __device__ __forceinline__ void activate(const ActivateParams& p) {
   const float* gate = p.gate + row * p.gate_stride;
   const float* up = p.up == nullptr ? nullptr : p.up + row * p.up_stride;
   T* out = static_cast<T*>(p.out) + row * p.row_stride;
-  const unsigned first = blockIdx.y * kActivateThreads * kActivatedPerThread + threadIdx.x;
+  const int64_t first = int64_t{blockIdx.y} * kActivateThreads * kActivatedPerThread + threadIdx.x;
+  float gates[kActivatedPerThread];
+  float ups[kActivatedPerThread];
+#pragma unroll
+  for (int k = 0; k < kActivatedPerThread; ++k) {  // all are on their way before one is needed
+    const int64_t i = first + k * kActivateThreads;
+    gates[k] = i < p.cols ? gate[i] : 0.0f;
+    ups[k] = i < p.cols && up != nullptr ? up[i] : 1.0f;
+  }
+#pragma unroll
   for (int k = 0; k < kActivatedPerThread; ++k) {
-    const int64_t i = first + static_cast<unsigned>(k) * kActivateThreads;
-    if (i >= p.row_stride) return;
-    float v = 0.0f;
-    if (i < p.cols) {
-      v = kAct(gate[i]);
-      if (up != nullptr) v *= up[i];
-    }
-    store_number(out, i, v);
+    const int64_t i = first + k * kActivateThreads;
+    if (i < p.row_stride) store_number(out, i, i < p.cols ? kAct(gates[k]) * ups[k] : 0.0f);
   }
 }
 

@@ -24,7 +24,7 @@ TEST(tiles_of_both_sizes_fit_every_gpu) {
   const cuda::AttentionDevice least{.n_multiprocessors = 1, .max_shared_bytes = kLeastSharedBytes};
   for (const DType kv : kTypes) {
     for (const int head_dim : {258, 320, 512}) {
-      EXPECT_EQ(cuda::large_tile(least, kv, head_dim), kv == DType::kF32 ? 0 : 32);
+      EXPECT_EQ(cuda::large_tile(least, {kv, head_dim, 16}), kv == DType::kF32 ? 0 : 32);
       cuda::AttentionParams params{};
       params.kv.head_dim = head_dim;
       for (const bool large : {false, true}) {

@@ -143,7 +143,8 @@ TEST(blocks_cover_every_output_and_every_segment) {
           if (!l.finish) continue;
           EXPECT(l.finish->params.adds);
           EXPECT_EQ(l.finish->params.n_segments, int(l.product.grid.z));
-          EXPECT(size_t{l.finish->grid.x} * l.finish->threads >= size_t(n_rows) * n_out);
+          EXPECT_EQ(l.finish->grid.y, unsigned(n_rows));
+          EXPECT(l.finish->grid.x * l.finish->threads * kFinishedPerThread >= unsigned(n_out));
         }
       }
     }

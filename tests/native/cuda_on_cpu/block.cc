@@ -213,6 +213,7 @@ void run_block(uint64_t number) {
     group.started.clear();
     group.groups.clear();
     group.n_done = 0;
+    for (WgmmaAccumulators& accumulators : group.accumulators) accumulators.n_products = 0;
     group.arrived = 0;
   }
   forget_mbarriers();

@@ -91,17 +91,26 @@ bool async_next(unsigned groups_left, AsyncCopy& copy);  // to be done now, one 
 uint64_t shared_offset(const void* p);
 const void* at_shared(uint64_t offset);
 void proxy_fence();
-// What thread t of the warpgroup has read of the operands: half t % 2 of row t / 2 of a (64, 16),
-// row t of b (128, 16).
+// d (64, n) (+)= a (64, 16) b (16, n).
+struct WgmmaCall {
+  unsigned n = 0;
+  MmaInput input = MmaInput::kBf16;
+  bool adds = true;
+  bool b_in_rows = false;                 // rows of b are rows of the tile, else its columns are
+  const unsigned* a_registers = nullptr;  // the thread's (4); else a is in shared memory
+  uint64_t a = 0;                         // descriptors, the same in all threads
+  uint64_t b = 0;
+};
+// What thread t of the warpgroup has read of the operands. Of a: its registers, or half t % 2 of
+// row t / 2. Of b: column t, or 16 columns of a row, of which n / 16 threads have one.
 struct WgmmaPart {
   uint64_t a[2];
   uint64_t b[2][2];
   bool operator==(const WgmmaPart&) const = default;
 };
-// a, b: descriptors, the same in all threads.
-void wgmma_m64n128k16(float (&d)[64], uint64_t a, uint64_t b, const WgmmaPart& part);
+void wgmma(float* d, const WgmmaCall& call, const WgmmaPart& part);
 void wgmma_commit();
-bool wgmma_next(unsigned groups_left, uint64_t (&tiles)[2]);
+bool wgmma_next(unsigned groups_left, WgmmaCall& call);
 void wgmma_finish(const WgmmaPart& part);
 
 // Ends the launch with an Error of this text.

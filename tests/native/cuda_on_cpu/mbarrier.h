@@ -29,8 +29,8 @@ void mbarrier_copied(const MbarrierWord& barrier, const BulkCopy& copy);
 
 // -- for the emulator -----------------------------------------------------------------------------
 
-inline constexpr unsigned kMostMbarriers = 32;  // of a block
-inline constexpr unsigned kMostBulkCopies = 8;  // under way for one of them
+inline constexpr unsigned kMostMbarriers = 32;   // of a block
+inline constexpr unsigned kMostBulkCopies = 16;  // under way for one of them
 
 struct Mbarrier {
   const uint64_t* at = nullptr;

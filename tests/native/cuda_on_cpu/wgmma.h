@@ -12,16 +12,24 @@ namespace cuda_on_cpu {
 inline constexpr unsigned kWarpgroup = 128;
 
 struct WgmmaProduct {
-  uint64_t tiles[2];            // descriptors of a and b
+  WgmmaCall calls[kWarpgroup];
   WgmmaPart parts[kWarpgroup];  // operands as they were
-  float* d[kWarpgroup];
+  unsigned accumulators;        // number of those that it adds to
 };
 
+// Accumulators of products under way: their registers are NaN.
+struct WgmmaAccumulators {
+  unsigned n_products = 0;
+  float* d[kWarpgroup];
+  float sums[kWarpgroup][64];  // (n / 2) of each thread
+};
+inline constexpr unsigned kMostAccumulators = 2;  // under way at once
+
 struct Warpgroup {
-  std::vector<WgmmaProduct> started;
-  std::vector<size_t> groups;  // ends of committed ones in `started`
+  std::vector<WgmmaProduct> started;  // and not done
+  std::vector<size_t> groups;         // ends of committed ones, of all that were ever started
   size_t n_done = 0;
-  float sums[kWarpgroup][64];  // accumulators while their registers are NaN
+  WgmmaAccumulators accumulators[kMostAccumulators];
   unsigned arrived = 0;
   const void* brought[kWarpgroup];  // by each thread to the operation they meet in
 };

@@ -33,6 +33,8 @@ struct AttentionCase {
   bool out_bf16 = false;
   // How the work is cut.
   bool large_tiles = true;
+  bool maps = false;  // keys and values of large tiles by tensor maps, where there is a kernel
+  bool maps_refused = false;  // by the driver, when tiles have been planned for them
   int n_multiprocessors = 2;
   int64_t state_bytes = int64_t{4} << 20;
 
@@ -86,6 +88,9 @@ class KvCache {
         numbers_(rows_ * static_cast<size_t>(c.head_dim) * size(), 0xff),
         scales_(c.kv == DType::kInt8 ? rows_ : 0, std::nanf("")) {}
 
+  int n_blocks() const {
+    return static_cast<int>(rows_) / (2 * case_.n_kv_heads * case_.block_size);
+  }
   size_t size() const { return case_.kv == DType::kF32 ? 4 : case_.kv == DType::kInt8 ? 1 : 2; }
 
   void write(const Sequence& s, int first, int n) {
@@ -188,7 +193,11 @@ struct Batch {
 };
 
 inline cuda::AttentionDevice attention_device(const AttentionCase& c) {
-  return {c.n_multiprocessors, test_device().properties().most_shared_bytes};
+  return {c.n_multiprocessors, test_device().properties().most_shared_bytes, c.maps};
+}
+
+inline cuda::AttentionKv attention_kv(const AttentionCase& c) {
+  return {c.kv, c.head_dim, c.block_size};
 }
 
 inline cuda::AttentionPlan make_plan(const AttentionCase& c, const RowBatch& rows) {
@@ -205,8 +214,9 @@ inline cuda::AttentionPlan make_plan(const AttentionCase& c, const RowBatch& row
   limits.head_dim = c.head_dim;
   limits.widest_window = c.planned_window < 0 ? c.sliding_window : c.planned_window;
   limits.both_ways = c.both_ways;
-  limits.large_tile = c.large_tiles ? large_tile(attention_device(c), c.kv, c.head_dim) : 0;
-  limits.n_resident_blocks = c.n_multiprocessors * cuda::kBlocksPerMultiprocessor;
+  limits.large_tile = c.large_tiles ? large_tile(attention_device(c), attention_kv(c)) : 0;
+  limits.n_resident_blocks = resident_blocks(attention_device(c));
+  limits.n_resident_large_blocks = resident_large_blocks(attention_device(c), attention_kv(c));
   limits.state_bytes = c.state_bytes;
   cuda::AttentionPlan plan(limits);
   plan.make(rows);
@@ -216,6 +226,12 @@ inline cuda::AttentionPlan make_plan(const AttentionCase& c, const RowBatch& row
 template <typename T>
 DeviceArray<T> upload(std::span<const T> values) {
   return DeviceArray<T>(std::vector<T>(values.begin(), values.end()));
+}
+
+// How many items kernels by maps have left to those on mma.sync so far.
+inline int& n_left_items() {
+  static int n = 0;
+  return n;
 }
 
 // One pass of attention. Returns the rows' outputs (out_size) in f32, in the order of the parts.
@@ -263,12 +279,23 @@ inline std::vector<std::vector<float>> attend(const AttentionCase& c, const KvCa
       .n_states = plan.n_states(),
       .out = out.get(),
       .out_stride = stride,
-      .out_bf16 = c.out_bf16 ? 1 : 0};
+      .out_bf16 = c.out_bf16 ? 1 : 0,
+      .left = nullptr};
   launch(cuda::launch_attention(device, c.kv, false, params));
-  if (c.large_tiles && large_tile(device, c.kv, c.head_dim) > 0) {
+  if (c.large_tiles && large_tile(device, attention_kv(c)) > 0) {
     params.items = large_items.get();
     params.n_items = at + offsetof(cuda::AttentionCounts, n_large_items) / sizeof(int32_t);
+    const size_t n_left = plan.large_items().size() * static_cast<size_t>(c.n_kv_heads);
+    DeviceArray<int32_t> left(std::vector<int32_t>(n_left, 0));
+    if (has_tma_kernel(device, attention_kv(c)) && !c.maps_refused) {
+      const auto map = test_device().make_tensor_map(tiled_kv(params.kv, cache.n_blocks()));
+      if (!map) throw std::runtime_error("the driver makes no tensor map of keys and values");
+      params.left = left.get();
+      launch(cuda::launch_tma_attention(device, c.kv, params, *map));
+      for (const int32_t is_left : left.host()) n_left_items() += is_left;
+    }
     launch(cuda::launch_attention(device, c.kv, true, params));
+    for (const int32_t is_left : left.host()) EXPECT_EQ(is_left, 0);
   }
   launch(cuda::launch_merge(
       device,
