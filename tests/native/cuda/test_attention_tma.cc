@@ -71,9 +71,10 @@ TEST(rows_are_near_to_the_definition) {
     set_order(1, model);
     for (const DType kv : kMapped) {
       for (const int head_dim : {8, 64, 104, 128}) {
+        if (model == MmaModel::kSequential && head_dim != 64) continue;
         AttentionCase c = by_maps(kv, head_dim);
         check_definition(c, 75, 0);     // a full tile, and one that is not
-        check_definition(c, 600, 500);  // with a state of each segment
+        check_definition(c, 600, 550);  // with a state of each segment
         c.group = 3;
         c.sliding_window = 40;
         check_definition(c, 300, 200);
@@ -89,11 +90,12 @@ TEST(every_shape_has_the_bits_of_mma) {
   for (const DType kv : kMapped) {
     for (const int head_dim : {16, 64, 128}) {
       for (const int group : {1, 4, 7}) {
+        if (kv == DType::kF16 && group != 4) continue;
         AttentionCase c = by_maps(kv, head_dim);
         c.group = group;
         c.n_kv_heads = group == 1 ? 2 : 1;
         set_order(static_cast<uint64_t>(group), MmaModel::kHopper);
-        expect_the_bits_of_mma(c, Pass(c, 390, 130));
+        expect_the_bits_of_mma(c, Pass(c, 390, 200 / group));
       }
     }
   }
@@ -108,7 +110,7 @@ TEST(windows_caps_and_sinks_have_the_bits_of_mma) {
       c.softcap = window == 33 ? 0.7f : 0.0f;
       c.sinks = window == 300 ? std::vector<float>{0.5f, -3.0f} : std::vector<float>{};
       set_order(2, MmaModel::kHopper);
-      expect_the_bits_of_mma(c, Pass(c, 420, 150));
+      expect_the_bits_of_mma(c, Pass(c, 420, 100));
     }
   }
 }
@@ -119,7 +121,7 @@ TEST(kv_blocks_of_any_size_have_the_bits_of_mma) {
     c.block_size = block_size;
     c.sliding_window = block_size == 16 ? 90 : 0;
     set_order(3, MmaModel::kHopper);
-    expect_the_bits_of_mma(c, Pass(c, 333, 120));
+    expect_the_bits_of_mma(c, Pass(c, 333, 80));
   }
 }
 
@@ -144,7 +146,7 @@ TEST(small_kv_blocks_and_odd_heads_have_no_map) {
 TEST(the_order_of_threads_and_blocks_changes_no_bit) {
   for (const DType kv : kMapped) {
     const AttentionCase c = by_maps(kv, kv == DType::kBF16 ? 128 : 64);
-    const Pass pass(c, 400, 200);
+    const Pass pass(c, 400, 100);
     set_order(0, MmaModel::kHopper);
     const Rows expected = pass.rows(c);
     for (uint64_t seed = 1; seed <= n_orders(6); ++seed) {

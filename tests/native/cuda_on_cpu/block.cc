@@ -210,9 +210,8 @@ void run_block(uint64_t number) {
     warp.ready = warp.at_block = warp.waiting = warp.taken = 0;
   }
   for (Warpgroup& group : m.warpgroups) {
-    group.started.clear();
     group.groups.clear();
-    group.n_done = 0;
+    group.n_started = group.n_done = 0;
     for (WgmmaAccumulators& accumulators : group.accumulators) accumulators.n_products = 0;
     group.arrived = 0;
   }

@@ -40,7 +40,6 @@ void make_threads(unsigned n) {
   while (m.warpgroups.size() < n_groups) {
     m.warpgroups.emplace_back();
     m.warpgroups.back().groups.reserve(1024);
-    if (kTsan) m.warpgroups.back().started.reserve(256);
   }
 }
 

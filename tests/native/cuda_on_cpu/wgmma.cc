@@ -134,7 +134,10 @@ void wgmma(float* d, const WgmmaCall& call, const WgmmaPart& part) {
         fail("wgmma after cp.async without fence.proxy.async in thread " + std::to_string(i));
       }
     }
-    WgmmaProduct& product = group.started.emplace_back();
+    if (group.n_started - group.n_done == kMostProducts) {
+      fail("wgmma: more products under way than the emulator models");
+    }
+    WgmmaProduct& product = group.product(group.n_started++);
     product.accumulators = find_accumulators(group);
     WgmmaAccumulators& accumulators = group.accumulators[product.accumulators];
     for (unsigned t = 0; t < kWarpgroup; ++t) {
@@ -159,21 +162,21 @@ void wgmma_commit() {
   Thread& t = current();
   Warpgroup& group = warpgroup();
   if (++t.wgmma_groups <= group.groups.size()) return;
-  group.groups.push_back(group.n_done + group.started.size());
+  group.groups.push_back(group.n_started);
 }
 
 bool wgmma_next(unsigned groups_left, WgmmaCall& call) {
   Thread& t = current();
-  const Warpgroup& group = warpgroup();
+  Warpgroup& group = warpgroup();
   if (t.wgmma_groups <= groups_left) return false;
   if (t.wgmma_seen >= group.groups[t.wgmma_groups - groups_left - 1]) return false;
-  call = group.started[t.wgmma_seen++ - group.n_done].calls[t.number % kWarpgroup];
+  call = group.product(t.wgmma_seen++).calls[t.number % kWarpgroup];
   return true;
 }
 
 void wgmma_finish(const WgmmaPart& part) {
   meet({nullptr, {}, part}, "wgmma.wait_group", [](Warpgroup& group) {
-    const WgmmaProduct& product = group.started.front();
+    const WgmmaProduct& product = group.product(group.n_done);
     for (unsigned t = 0; t < kWarpgroup; ++t) {
       if (brought(group, t).part != product.parts[t]) {
         fail("wgmma: an operand was changed while it was under way");
@@ -188,7 +191,6 @@ void wgmma_finish(const WgmmaPart& part) {
         accumulators.d[t][i] = accumulators.sums[t][i];
       }
     }
-    group.started.erase(group.started.begin());
     ++group.n_done;
   });
 }

@@ -24,11 +24,15 @@ struct WgmmaAccumulators {
   float sums[kWarpgroup][64];  // (n / 2) of each thread
 };
 inline constexpr unsigned kMostAccumulators = 2;  // under way at once
+inline constexpr size_t kMostProducts = 32;       // likewise
 
 struct Warpgroup {
-  std::vector<WgmmaProduct> started;  // and not done
-  std::vector<size_t> groups;         // ends of committed ones, of all that were ever started
+  WgmmaProduct products[kMostProducts];  // number i at i % kMostProducts, until it is done
+  std::vector<size_t> groups;            // ends of committed ones, as numbers
+  size_t n_started = 0;
   size_t n_done = 0;
+
+  WgmmaProduct& product(size_t number) { return products[number % kMostProducts]; }
   WgmmaAccumulators accumulators[kMostAccumulators];
   unsigned arrived = 0;
   const void* brought[kWarpgroup];  // by each thread to the operation they meet in
