@@ -234,7 +234,6 @@ void CudaBackend::prepare(const PassShape& shape) {
   gemm_scratch_ = make_buffer(gemm_scratch_for(shape.max_rows));
   states_ = make_buffer(most_states * sizeof(float));
   left_items_ = make_buffer(most_left * sizeof(int32_t));
-  device_->fill(left_items_.as<int32_t>(), 0, most_left * sizeof(int32_t));
   scores_ =
       make_buffer(size_t{kMostSampledRows} * static_cast<size_t>(shape.vocab_size) * sizeof(float));
   recurrent_.prepare(shape);

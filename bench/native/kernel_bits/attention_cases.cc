@@ -76,25 +76,15 @@ void run_company(Cases& cases, AttentionCase c) {
   c.head_dim = 32;
   c.n_kv_heads = 1;
   c.group = 3;
-  std::vector<Sequence> sequences;
-  sequences.push_back(make_sequence(c, 330, 11, 0));
-  sequences.push_back(make_sequence(c, 300, 12, 20, &sequences[0], 256));
-  sequences.push_back(make_sequence(c, 90, 13, 40));
-  KvCache cache(c, 60);
-  std::vector<Part> parts;
-  for (const auto& [i, first, n] : {std::array{0, 329, 1}, {1, 298, 2}, {2, 20, 70}}) {
-    const Sequence& s = sequences[static_cast<size_t>(i)];
-    cache.write(s, 0, first + n);
-    parts.push_back({&s, first, n});
-  }
+  const ThreeSequences three(c, {{{329, 1}, {298, 2}, {20, 70}}});
   const bool has_mma = c.kv != DType::kF32;
   const std::string group = std::string("attention ") + dtype_name(c.kv) + " of three sequences";
   cases.run<float>({group + ", together", group, has_mma},
-                   [&] { return joined(attend(c, cache, parts)); });
+                   [&] { return joined(attend(c, three.cache, three.parts)); });
   cases.run<float>({group + ", alone", group, has_mma}, [&] {
     std::vector<std::vector<float>> rows;
-    for (const Part& part : parts) {
-      for (auto& row : attend(c, cache, {&part, 1})) rows.push_back(std::move(row));
+    for (const Part& part : three.parts) {
+      for (auto& row : attend(c, three.cache, {&part, 1})) rows.push_back(std::move(row));
     }
     return joined(rows);
   });

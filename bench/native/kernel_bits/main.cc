@@ -3,8 +3,9 @@
 //               [except=PART]
 //
 // mma: how the emulator's tensor cores add; seed: of its order of threads, 0 as numbered; only: a
-// part of the cases (rows, rope, recurrent, gemm, experts, attention, sampling, tma), after an
-// error in another part has left the GPU unusable. Prints a JSON object a line: the device; each
+// part of the cases (rows, rope, recurrent, gemm, experts, attention, sampling, tma,
+// tma_attention), after an error in another part has left the GPU unusable; except: all but such a
+// part. Prints a JSON object a line: the device; each
 // case with a hash of its bits, an error, or why it was not run; at the end, how many were run and
 // which kernels none of them launched. What does not come to that last line was cut off. Where the
 // device cannot be used, one object says why, and the exit status is 3; 1 after an error.

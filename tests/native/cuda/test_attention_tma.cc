@@ -161,24 +161,14 @@ TEST(the_order_of_threads_and_blocks_changes_no_bit) {
 TEST(rows_of_several_sequences_have_the_bits_of_each_alone) {
   AttentionCase c = by_maps(DType::kBF16);
   c.group = 4;
-  std::vector<Sequence> sequences;
-  sequences.push_back(make_sequence(c, 330, 11, 0));
-  sequences.push_back(make_sequence(c, 300, 12, 20, &sequences[0], 256));
-  sequences.push_back(make_sequence(c, 90, 13, 40));
-  KvCache cache(c, 60);
-  std::vector<Part> parts;
-  for (const auto& [i, first, n] : {std::array{0, 270, 60}, {1, 299, 1}, {2, 20, 70}}) {
-    const Sequence& s = sequences[static_cast<size_t>(i)];
-    cache.write(s, 0, first + n);
-    parts.push_back({&s, first, n});
-  }
+  const ThreeSequences three(c, {{{270, 60}, {299, 1}, {20, 70}}});
   set_order(5, MmaModel::kHopper);
-  const Rows rows = attend(c, cache, parts);
+  const Rows rows = attend(c, three.cache, three.parts);
   size_t row = 0;
-  for (const Part& part : parts) {
-    for (int i = 0; i < part.n; i += 1) {
+  for (const Part& part : three.parts) {
+    for (int i = 0; i < part.n; ++i) {
       const Part alone{part.sequence, part.first + i, 1};
-      if (i % 13 == 0) EXPECT(same_bits(attend(c, cache, {&alone, 1})[0], rows[row]));
+      if (i % 13 == 0) EXPECT(same_bits(attend(c, three.cache, {&alone, 1})[0], rows[row]));
       ++row;
     }
   }

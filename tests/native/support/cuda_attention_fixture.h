@@ -1,6 +1,7 @@
 // Sequences with random q, k and v, attended to by the CUDA kernels in any passes.
 #pragma once
 
+#include <array>
 #include <cmath>
 #include <limits>
 #include <span>
@@ -168,6 +169,27 @@ class KvCache {
   size_t rows_;
   std::vector<uint8_t> numbers_;
   std::vector<float> scales_;
+};
+
+// Three sequences, of which two have a segment in common. rows: of each its first one in the pass,
+// and how many.
+struct ThreeSequences {
+  std::vector<Sequence> sequences;
+  KvCache cache;
+  std::vector<Part> parts;
+
+  ThreeSequences(const AttentionCase& c, const std::array<std::array<int, 2>, 3>& rows)
+      : cache(c, 60) {
+    sequences.push_back(make_sequence(c, 330, 11, 0));
+    sequences.push_back(make_sequence(c, 300, 12, 20, &sequences[0], 256));
+    sequences.push_back(make_sequence(c, 90, 13, 40));
+    for (size_t i = 0; i < rows.size(); ++i) {
+      const auto [first, n] = rows[i];
+      cache.write(sequences[i], 0, first + n);
+      parts.push_back({&sequences[i], first, n});
+    }
+  }
+  ThreeSequences(const ThreeSequences&) = delete;
 };
 
 // A RowBatch of parts, and what it points to.
