@@ -131,12 +131,10 @@ KernelsOfDType kernels_for(DType weights) {
   }
 }
 
-// How many blocks a multiprocessor should have at least, for loads of one to hide the waits of
-// another: of kernels for few rows, which do little else than load.
-constexpr int kFewBlocksPerSm = 2;
-
-// How many warps it should have, of kernels for few rows that expand weights: one has 16 columns.
-constexpr int kExpandingWarpsPerSm = 6;
+// Of kernels for few rows: k is split where a multiprocessor has fewer whole tiles than these, of
+// unequal ends; and tiles are narrower where fewer of three multiprocessors than two have one.
+constexpr int kWholeTilesPerSm = 3;
+constexpr int kWholeExpandingTilesPerSm = 4;
 
 int ceil_div(int a, int b) { return (a + b - 1) / b; }
 
@@ -172,8 +170,8 @@ int expanded_columns(const GemmSizes& sizes) {
   return std::min(sizes.n_out, n_tiles * kWgmmaTile);
 }
 
-// The widest kernel of those with as many rows as kernel `first` that makes n_blocks; else the
-// narrowest.
+// Of kernels that differ in their columns, the narrow ones first: the widest that makes n_blocks,
+// else the narrowest.
 const GemmKernel* widest(std::span<const GemmKernel> kernels, const GemmSizes& sizes,
                          int n_segments, int64_t n_blocks) {
   const GemmKernel* best = &kernels.front();
@@ -181,6 +179,27 @@ const GemmKernel* widest(std::span<const GemmKernel> kernels, const GemmSizes& s
     if (n_tiles_of(sizes, kernel) * n_segments >= n_blocks) best = &kernel;
   }
   return best;
+}
+
+// Kernels with the fewest rows that hold those of a product. Rows are read again by each tile of
+// columns: of bf16 weights, which are read as fast as multiplied, tiles have twice as many columns
+// as rows; of others the widest, whose many warps expand.
+GemmChoice choose_few(std::span<const GemmKernel> kernels, const GemmSizes& sizes,
+                      const GemmDevice& device, int n_segments) {
+  const bool expands = is_expanded(sizes.weights);
+  const auto is_fit = [&](const GemmKernel& kernel) {
+    return kernel.rows >= sizes.n_rows && (expands || kernel.columns <= 2 * kernel.rows);
+  };
+  const auto first = std::ranges::find_if(kernels, is_fit);
+  const auto end = std::find_if(first, kernels.end(), [&](const GemmKernel& kernel) {
+    return kernel.rows != first->rows || !is_fit(kernel);
+  });
+  const std::span<const GemmKernel> fit(first, end);
+  const int64_t n_tiles = n_tiles_of(sizes, fit.back());
+  const int whole_tiles = expands ? kWholeExpandingTilesPerSm : kWholeTilesPerSm;
+  const bool splits_k = n_segments > 1 && n_tiles < int64_t{whole_tiles} * device.n_sms;
+  const int64_t n_blocks = ceil_div(2 * device.n_sms, 3);
+  return {widest(fit, sizes, splits_k ? n_segments : 1, n_blocks), splits_k};
 }
 
 }  // namespace
@@ -194,19 +213,11 @@ const GemmKernel& tma_kernel(DType weights) { return *kernels_for(weights).tma; 
 GemmChoice choose_gemm(const GemmSizes& sizes, const GemmDevice& device) {
   std::span<const GemmKernel> kernels = gemm_kernels(sizes.weights);
   const int n_segments = n_segments_of(sizes);
-  const bool is_few = sizes.n_rows <= kFewRows;
-  int64_t n_blocks = device.n_sms;
   if (sizes.weights != DType::kF32) {
-    // The fewest rows that hold them, or the square tiles.
-    size_t first = 0;
-    while (kernels[first].rows < std::min(sizes.n_rows, kFewRows)) ++first;
-    if (!is_few) first = kernels.size() - 2;
-    size_t end = first;
-    while (end < kernels.size() && (!is_few || kernels[end].rows == kernels[first].rows)) ++end;
-    kernels = kernels.subspan(first, end - first);
-    if (is_few) n_blocks *= kFewBlocksPerSm;
+    if (sizes.n_rows <= kFewRows) return choose_few(kernels, sizes, device, n_segments);
+    kernels = kernels.last(2);  // the square tiles
   }
-  if (!is_few && is_for_wgmma(sizes, device, n_segments)) {
+  if (is_for_wgmma(sizes, device, n_segments)) {
     const bool splits_k = !is_for_wgmma(sizes, device, 1);
     if (!device.has_tma) return {&wgmma_kernel(sizes.weights), splits_k};
     if (!splits_k && is_expanded(sizes.weights) && sizes.n_rows >= kExpandedRows) {
@@ -214,14 +225,9 @@ GemmChoice choose_gemm(const GemmSizes& sizes, const GemmDevice& device) {
     }
     return {&tma_kernel(sizes.weights), splits_k, device.n_sms};
   }
-  const GemmKernel* whole = widest(kernels, sizes, 1, n_blocks);
-  bool fills = n_tiles_of(sizes, *whole) >= n_blocks;
-  if (is_few && is_expanded(sizes.weights)) {
-    const int64_t n_warps = n_tiles_of(sizes, *whole) * (whole->columns / 16);
-    fills = fills && n_warps >= int64_t{kExpandingWarpsPerSm} * device.n_sms;
-  }
-  if (fills || n_segments == 1) return {whole, false};
-  return {widest(kernels, sizes, n_segments, n_blocks), true};
+  const GemmKernel* const whole = widest(kernels, sizes, 1, device.n_sms);
+  if (n_segments == 1 || n_tiles_of(sizes, *whole) >= device.n_sms) return {whole, false};
+  return {widest(kernels, sizes, n_segments, device.n_sms), true};
 }
 
 size_t gemm_scratch_bytes(const GemmSizes& sizes, const GemmChoice& choice) {

@@ -25,12 +25,35 @@ TEST(tiles_hold_the_rows_and_no_more_than_they_must) {
 }
 
 TEST(k_is_split_where_columns_do_not_fill_the_gpu) {
-  EXPECT(!choose_gemm({1, 131072, 4096, DType::kBF16}, kDevice).splits_k);
-  EXPECT(choose_gemm({1, 1024, 14336, DType::kBF16}, kDevice).splits_k);
-  EXPECT(!choose_gemm({1, 1024, 2048, DType::kBF16}, kDevice).splits_k);  // there is one segment
-  const GemmChoice wide = choose_gemm({1, 131072, 4096, DType::kBF16}, kDevice);
-  EXPECT_EQ(wide.kernel->columns, 64);
-  EXPECT_EQ(choose_gemm({1, 512, 2048, DType::kBF16}, kDevice).kernel->columns, 16);
+  const auto splits_k = [](int n_rows, int n_out, int n_in, DType dtype) {
+    return choose_gemm({n_rows, n_out, n_in, dtype}, kDevice).splits_k;
+  };
+  for (const int n_rows : {1, 16, 32}) {
+    EXPECT(!splits_k(n_rows, 131072, 4096, DType::kBF16));
+    EXPECT(!splits_k(n_rows, 28672, 4096, DType::kBF16));
+    EXPECT(splits_k(n_rows, 6144, 4096, DType::kBF16));
+    EXPECT(!splits_k(n_rows, 6144, 2048, DType::kBF16));  // there is one segment
+    // What expands weights has fewer tiles, wide ones.
+    EXPECT(!splits_k(n_rows, 131072, 4096, DType::kInt8));
+    EXPECT(splits_k(n_rows, 28672, 4096, DType::kInt8));
+    EXPECT(!splits_k(n_rows, 28672, 2048, DType::kInt8));
+  }
+}
+
+// As an H100 is fastest; narrower where the multiprocessors would not have a tile each.
+TEST(tiles_of_few_rows_are_as_wide_as_the_rows_and_the_weights_want) {
+  const auto columns = [](int n_rows, int n_out, int n_in, DType dtype) {
+    return choose_gemm({n_rows, n_out, n_in, dtype}, kDevice).kernel->columns;
+  };
+  for (const int n_out : {4096, 6144, 28672, 131072}) {
+    EXPECT_EQ(columns(1, n_out, 4096, DType::kBF16), 16);
+    EXPECT_EQ(columns(9, n_out, 4096, DType::kBF16), 32);
+    EXPECT_EQ(columns(32, n_out, 4096, DType::kBF16), 64);
+    for (const int n_rows : {1, 9, 32}) EXPECT_EQ(columns(n_rows, n_out, 4096, DType::kInt4), 64);
+  }
+  EXPECT_EQ(columns(32, 3072, 2048, DType::kBF16), 32);  // 96 tiles for 132 multiprocessors
+  EXPECT_EQ(columns(32, 512, 2048, DType::kBF16), 16);
+  EXPECT_EQ(columns(1, 512, 2048, DType::kQ4K), 16);
 }
 
 TEST(wgmma_is_taken_for_many_rows_where_it_is_there) {
@@ -75,15 +98,6 @@ TEST(k_is_split_for_wgmma_where_tiles_are_few) {
   EXPECT(split.kernel == &tma_kernel(DType::kBF16) && split.splits_k);
   const GemmChoice whole = choose_gemm({512, 4096, 14336, DType::kBF16}, kHopper);
   EXPECT(whole.kernel == &tma_kernel(DType::kBF16) && !whole.splits_k);
-}
-
-// A warp has 16 columns: what expands weights takes segments to have more warps.
-TEST(k_is_split_where_few_warps_would_expand_weights) {
-  constexpr GemmDevice kHopper{.n_sms = 132, .has_wgmma = true, .has_tma = true};
-  EXPECT(choose_gemm({1, 6144, 4096, DType::kInt8}, kHopper).splits_k);
-  EXPECT(!choose_gemm({1, 6144, 4096, DType::kBF16}, kHopper).splits_k);
-  EXPECT(!choose_gemm({1, 28672, 4096, DType::kInt8}, kHopper).splits_k);
-  EXPECT(!choose_gemm({1, 6144, 2048, DType::kInt8}, kHopper).splits_k);  // there is one segment
 }
 
 TEST(very_many_rows_have_weights_expanded_first) {
