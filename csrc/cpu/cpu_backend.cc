@@ -63,6 +63,7 @@ CpuBackend::CpuBackend(int n_threads, const Kernels& kernels)
       experts_(*this),
       encoders_(*this),
       recurrent_(*this),
+      prefetch_quick_(prefetches_quick()),
       scratch_bytes_(largest_scratch(kernels)),
       scratch_(scratch_bytes_ * n_threads) {}
 

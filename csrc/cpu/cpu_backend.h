@@ -112,6 +112,7 @@ class CpuBackend final : public Backend {
   CpuExperts experts_;
   CpuEncoders encoders_;
   CpuRecurrent recurrent_;
+  bool prefetch_quick_;     // of GemmArgs
   size_t scratch_bytes_;    // of a thread
   AlignedBuffer scratch_;   // (threads, scratch_bytes_)
   AlignedBuffer attended_;  // (max_rows, n_heads * head_dim) f32, where heads are no whole groups

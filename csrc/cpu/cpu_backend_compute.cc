@@ -108,7 +108,8 @@ void CpuBackend::matmul(const Activations& x, int n_rows, const Matrix& w, Buffe
                       w.y_columns(),
                       w.n_out,
                       w.n_in,
-                      store == Store::kAdd};
+                      store == Store::kAdd,
+                      prefetch_quick_};
   const ProductKernel& kernel = product(w.dtype);
   const int64_t all_tiles = tiles_of(w.n_out, kernel.tile.columns);
   const bool many = n_rows >= kManyRows;

@@ -33,6 +33,8 @@ X86Features ask() {
   const Leaf vendor(0, 0);
   f.is_intel = vendor.b == signature_INTEL_ebx && vendor.c == signature_INTEL_ecx &&
                vendor.d == signature_INTEL_edx;
+  f.is_amd = vendor.b == signature_AMD_ebx && vendor.c == signature_AMD_ecx &&
+             vendor.d == signature_AMD_edx;
   const Leaf basic(1, 0);
   const uint32_t saved = bit(basic.c, 27) ? saved_registers() : 0;  // OSXSAVE
   const auto saves = [saved](uint32_t registers) { return (saved & registers) == registers; };

@@ -20,6 +20,7 @@ struct X86Features {
   bool amx_int8 = false;
   bool amx_bf16 = false;
   bool is_intel = false;
+  bool is_amd = false;
 };
 
 // Of this CPU; nothing on other machines. CPUID itself is asked: __builtin_cpu_supports is answered

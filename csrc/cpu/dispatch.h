@@ -16,6 +16,9 @@ std::vector<const Kernels*> compiled_targets();
 // The target of that name, whether or not this CPU runs it; null where none was compiled in.
 const Kernels* find_target(std::string_view name);
 
+// GemmArgs::prefetch_quick of this CPU.
+bool prefetches_quick();
+
 // Whether this CPU and its operating system run the target's code. For tiles this asks the system
 // for permission to use them, which the process then has for good.
 bool cpu_supports(const Kernels& target);

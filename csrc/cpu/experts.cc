@@ -170,7 +170,8 @@ void CpuExperts::matmul(const Activations& x, int, const Routing& routing, const
                           .y_stride = matrix.n_out,
                           .n_out = matrix.n_out,
                           .n_in = matrix.n_in,
-                          .add = false};
+                          .add = false,
+                          .prefetch_quick = backend_.prefetch_quick_};
       kernel.tiles(args, static_cast<int>(tile),
                    static_cast<int>(std::min(all_tiles, tile + tiles)), segment.first, segment.last,
                    scratch);

@@ -88,6 +88,9 @@ struct GemmArgs {
   int n_out = 0;
   int n_in = 0;
   bool add = false;
+  // Whether weights are prefetched that are multiplied as fast as they come; false where the CPU's
+  // own prefetchers are faster.
+  bool prefetch_quick = true;
 };
 
 struct NormArgs {

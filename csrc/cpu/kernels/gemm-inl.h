@@ -103,14 +103,20 @@ struct Bf16Product {
 using Bf16Product = ExpandedBf16Product;
 #endif
 
+// Of weights that are multiplied at once.
+template <typename Product>
+constexpr int kStepBytes =
+    kTileColumns * Product::kStep * static_cast<int>(sizeof(typename Product::Number));
+
 // What a block of rows does to a tile over a block of K.
 template <typename Product>
 struct BlockArgs {
   const typename Product::Number* w;   // first k of the block
   const typename Product::Operand* x;  // first row, first k
   int64_t x_stride;
-  int n_k;     // a multiple of kStep
-  bool fresh;  // as in RowBlock
+  int n_k;  // a multiple of kStep
+  bool prefetches;
+  ptrdiff_t ahead;  // of prefetch_half; 0: not
   BlockSums sums;
 };
 
@@ -124,10 +130,12 @@ inline __attribute__((noinline)) void gemm_block(const BlockArgs<Product>& a) {
       sum[r][v] = begin_sum(a.sums, kTileColumns, r, v);
     }
   }
+  constexpr int kBytes = kStepBytes<Product>;
   const typename Product::Number* w = a.w;
   const typename Product::Operand* x = a.x;
   for (int k = 0; k < a.n_k; k += Product::kStep) {
-    if (a.fresh) prefetch(w, kTileColumns * Product::kStep * static_cast<int>(sizeof(*w)));
+    if (a.prefetches) prefetch(w, kBytes);
+    if (a.ahead != 0) prefetch_half<kBytes>(w, a.ahead);
     Product::step(w, x, a.x_stride, sum);
     w += kTileColumns * Product::kStep;
     x += Product::kStep;
@@ -162,11 +170,13 @@ inline void gemm_tile(const GemmArgs& args, int tile, int row_begin, int row_end
            static_cast<int>(kTileColumns * sizeof(Number));
   };
   const auto multiply = [&](const RowBlock& at) {
+    const int n_steps = (at.k_end - at.k) / Product::kStep;
     const BlockArgs<Product> block{w + static_cast<size_t>(at.k) * kTileColumns,
                                    x + at.row * args.x_stride + at.k,
                                    args.x_stride,
                                    at.k_end - at.k,
-                                   at.fresh,
+                                   at.fresh && args.prefetch_quick,
+                                   at.distance_ahead<kStepBytes<Product>>(n_steps),
                                    at.sums};
     gemm_rows<Product, kMaxRows>(block, at.rows);
   };

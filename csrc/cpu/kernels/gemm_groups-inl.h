@@ -136,7 +136,8 @@ struct GroupBlockArgs {
   const RowGroup* groups;  // first row, first group
   int64_t group_stride;
   int n_groups;
-  bool fresh;  // as in RowBlock
+  bool prefetches;
+  ptrdiff_t ahead;  // of prefetch_half; 0: not
   BlockSums sums;
 };
 
@@ -154,7 +155,8 @@ inline __attribute__((noinline)) void group_block(const GroupBlockArgs& a) {
   const int8_t* x = a.x;
   const RowGroup* groups = a.groups;
   for (int g = 0; g < a.n_groups; ++g) {
-    if (kRows > 1 && a.fresh) prefetch(w, kGroupBytes<Weights>);
+    if (kRows > 1 && a.prefetches) prefetch(w, kGroupBytes<Weights>);
+    if (kRows > 1 && a.ahead != 0) prefetch_half<kGroupBytes<Weights>>(w, a.ahead);
     typename Weights::Sum whole[kRows][kGroupTileVectors];
 #pragma GCC unroll 6
     for (int r = 0; r < kRows; ++r) {
@@ -167,7 +169,9 @@ inline __attribute__((noinline)) void group_block(const GroupBlockArgs& a) {
       }
     }
     const auto step = [&](int j) __attribute__((always_inline)) {
-      if constexpr (kRows == 1) prefetch_in_step<kGroupBytes<Weights>, kGroupSteps<Weights>>(w, j);
+      if (kRows == 1 && a.prefetches) {
+        prefetch_in_step<kGroupBytes<Weights>, kGroupSteps<Weights>>(w, j);
+      }
       Weights::step(w + kFactorBytes<Weights> + j * 4 * kGroupTileColumns, j, x, a.x_stride, whole);
     };
     if constexpr (kRows == 1 && kNarrowSums) {  // waits for memory: short code sees further ahead
@@ -225,6 +229,10 @@ struct GroupProduct {
   static constexpr int kLength = kGroupSize;  // of a block of K
   static constexpr int kBytes = kGroupBytes<Weights>;
   static constexpr int kMaxRows = Weights::kMaxRows;
+  // Whether so many rows take no longer than the weights take to come from memory.
+  static constexpr bool is_quick(int rows) {
+    return rows == 1 || std::is_same_v<Weights, Int8Weights>;
+  }
   template <int kRows>
   static PB_INLINE void block(const GroupBlockArgs& a) {
     group_block<Weights, kRows>(a);
@@ -256,7 +264,8 @@ inline void group_tile(const GemmArgs& args, int tile, int row_begin, int row_en
                                    static_cast<int64_t>(at.k) * (kLength / kGroupSize),
                                args.group_stride,
                                at.k_end - at.k,
-                               at.fresh,
+                               at.fresh && (args.prefetch_quick || !Product::is_quick(at.rows)),
+                               at.distance_ahead<Product::kBytes>(at.k_end - at.k),
                                at.sums};
     block_of_rows<Product, Product::kMaxRows>(block, at.rows);
   };

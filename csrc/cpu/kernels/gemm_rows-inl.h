@@ -5,6 +5,8 @@
 // bit.
 #pragma once
 
+#include <cstddef>
+
 #include "cpu/kernels.h"
 #include "cpu/kernels/rows-inl.h"
 #include "cpu/kernels/vec-inl.h"
@@ -46,6 +48,19 @@ PB_INLINE void prefetch_in_step(const uint8_t* w, int step) {
   }
 }
 
+// Of a step of kBytes: the lines that the second rows to pass ask for, and the others the third.
+template <int kBytes>
+constexpr int kHalfLines = (kBytes + 127) / 128;
+
+// Asks for half of what lies `distance` behind a step of kBytes, into the second cache.
+template <int kBytes>
+PB_INLINE void prefetch_half(const void* w, ptrdiff_t distance) {
+#pragma GCC unroll 9
+  for (int line = 0; line < kHalfLines<kBytes>; ++line) {
+    __builtin_prefetch(static_cast<const char*>(w) + distance + line * 64, 0, 2);
+  }
+}
+
 // Where the sums of a block of rows come from and go to.
 struct BlockSums {
   float* parked;  // (rows, columns): sums so far
@@ -81,7 +96,17 @@ struct RowBlock {
   int k;
   int k_end;
   bool fresh;  // the first rows that pass over these weights, which come from memory
+  // The half of the next block's weights that these rows ask for, while memory has nothing to do: 0
+  // or 1; -1: none.
+  int half_ahead;
   BlockSums sums;
+
+  // How far behind a step of kBytes lies what prefetch_half is to ask for; 0: nothing is.
+  template <int kBytes>
+  ptrdiff_t distance_ahead(int n_steps) const {
+    if (half_ahead < 0) return 0;
+    return static_cast<ptrdiff_t>(n_steps) * kBytes + half_ahead * kHalfLines<kBytes> * 64;
+  }
 };
 
 // Calls block(RowBlock) for blocks of 1 <= rows <= kRows that cover the rows and all of [0, n_k), K
@@ -108,7 +133,8 @@ PB_INLINE void for_blocks(const GemmArgs& args, int tile, int row_begin, int row
                              args.bias == nullptr ? nullptr : args.bias + first_column,
                              args.n_out - first_column,
                              args.add};
-        block(RowBlock{row, rows, k, k_end, row == row_begin, sums});
+        const bool asks = chunk == row_begin && n_blocks > 2 && (b == 1 || b == 2);
+        block(RowBlock{row, rows, k, k_end, row == row_begin, asks ? b - 1 : -1, sums});
         row += rows;
       }
     }

@@ -203,7 +203,7 @@ inline __attribute__((noinline)) void super_blocks(const GroupBlockArgs& a) {
 #pragma GCC unroll 1
     for (int g = 0; g < kGroupsOfBlock; ++g, x += kGroupSize, ++groups) {
       constexpr int kBytes = kSuperBytes<Weights> / kGroupsOfBlock;
-      if (kRows > 1 && a.fresh) prefetch(w + g * kBytes, kBytes);
+      if (kRows > 1 && a.prefetches) prefetch(w + g * kBytes, kBytes);
       add_group<Weights, kRows>(a, super, w + kSuperScales<Weights> + g * kGroupScales,
                                 w + kSuperNumbers<Weights> + g * Weights::kRowsOfQuads * kQuadBytes,
                                 x, groups, w + g * kBytes, sum);
@@ -224,6 +224,7 @@ struct SuperBlockProduct {
   static constexpr int kLength = kGroupsOfBlock * kGroupSize;
   static constexpr int kBytes = kSuperBytes<Weights>;
   static constexpr int kMaxRows = kMaxSuperRows;
+  static constexpr bool is_quick(int) { return false; }
   template <int kRows>
   static PB_INLINE void block(const GroupBlockArgs& a) {
     super_blocks<Weights, kRows>(a);

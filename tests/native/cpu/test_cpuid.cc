@@ -20,6 +20,7 @@ TEST(features_are_those_that_the_compiler_finds) {
   EXPECT_EQ(f.amx_int8, __builtin_cpu_supports("amx-int8") != 0);
   EXPECT_EQ(f.amx_bf16, __builtin_cpu_supports("amx-bf16") != 0);
   EXPECT_EQ(f.is_intel, __builtin_cpu_is("intel") != 0);
+  EXPECT_EQ(f.is_amd, __builtin_cpu_is("amd") != 0);
 #else
   EXPECT(f.avx2 || !f.avx512f);
 #endif
