@@ -64,6 +64,12 @@ ISAS = {
             "AVX512_CORE_VNNI",
             (*_LLAMA_AVX2, "AVX512", "AVX512_VNNI"),
         ),
+        Isa(
+            "avx512_bf16",
+            "avx512_bf16",
+            "AVX512_CORE_BF16",
+            (*_LLAMA_AVX2, "AVX512", "AVX512_VBMI", "AVX512_VNNI", "AVX512_BF16"),
+        ),
     )
 }
 
