@@ -47,6 +47,7 @@ def test_an_instruction_set_has_an_environment_of_what_is_compiled_for_it() -> N
     assert engine_list.OPENVINO.held_to(avx2).environment["ONEDNN_MAX_CPU_ISA"] == "AVX2"
     assert "-DGGML_AVX512" not in avx2.cmake_arguments
     assert "-DGGML_AVX512_VNNI=ON" in ISAS["avx512_vnni"].cmake_arguments
+    assert "-DGGML_AVX512_BF16=ON" in ISAS["avx512_bf16"].cmake_arguments
     assert NATIVE.cmake_arguments == ""
 
 
