@@ -81,7 +81,7 @@ def main(root: Path = ROOT, folder: Path = RESULTS) -> None:
     picture = f"throughput-{first_shape}.svg"
     there = picture if (folder_of_plots / picture).exists() else None
     held_first = {
-        name: [result for result in made if result["shape"] == first_shape]
+        name: [r for r in made if r["shape"] == first_shape and r["dtype"] in DTYPES]
         for name, made in held.items()
     }
     put_between_marks(root / "README.md", tables.summary(of_first, there, held_first))

@@ -63,12 +63,14 @@ def test_engines_held_to_an_instruction_set_have_rows_of_their_own(root: Path) -
     (folder / "avx2").mkdir()
     write(folder / "avx2", "compare-tiny-int4", compared("int4"))
     write(folder / "avx2", "compare-wide-int4", compared("int4", shape="wide"))
+    write(folder / "avx2", "compare-tiny-q4_k_m", compared("q4_k_m"))
     report.main(root, folder)
     text = (root / "README.md").read_text()
     assert "| tiny int8 | **2.04** | **1.50** |\n| tiny int4, avx2 alone | **2.04** |" in text
     assert "wide" not in text
     details = (root / "docs" / "benchmarks.md").read_text()
     assert "### All engines held to avx2" in details
+    assert "| tiny q4_k_m | pybatcher (avx2)" in details and "q4_k_m" not in text
     assert "| wide int4 | pybatcher (avx2) | 1,234 | 30.0 |" in details
 
 
