@@ -131,8 +131,8 @@ KernelsOfDType kernels_for(DType weights) {
   }
 }
 
-// Of kernels for few rows: k is split where a multiprocessor has fewer whole tiles than these, of
-// unequal ends; and tiles are narrower where fewer of three multiprocessors than two have one.
+// Of kernels for few rows, the fewest tiles of all k a multiprocessor: with fewer k is split, as
+// most would wait for those that have one more to do.
 constexpr int kWholeTilesPerSm = 3;
 constexpr int kWholeExpandingTilesPerSm = 4;
 
@@ -144,13 +144,15 @@ int64_t n_tiles_of(const GemmSizes& sizes, const GemmKernel& kernel) {
   return int64_t{ceil_div(sizes.n_rows, kernel.rows)} * ceil_div(sizes.n_out, kernel.columns);
 }
 
+// The fewest blocks of large or wide tiles: they may leave a third of the multiprocessors without
+// work, and are faster than smaller ones all the same.
+int64_t fewest_blocks(const GemmDevice& device) { return ceil_div(2 * device.n_sms, 3); }
+
 // Whether wgmma is the fastest, a block a tile, or a segment of one: of a large product an H100
-// makes 597 TFLOP/s by it and 266 by mma.sync, so that its large tiles may leave a third of the
-// multiprocessors without work.
+// makes 597 TFLOP/s by it and 266 by mma.sync.
 bool is_for_wgmma(const GemmSizes& sizes, const GemmDevice& device, int n_segments) {
   return device.has_wgmma && sizes.weights != DType::kF32 &&
-         3 * n_segments * n_tiles_of(sizes, wgmma_kernel(sizes.weights)) >=
-             2 * int64_t{device.n_sms};
+         n_segments * n_tiles_of(sizes, wgmma_kernel(sizes.weights)) >= fewest_blocks(device);
 }
 
 // Most rows for which a kernel for few rows is taken.
@@ -198,8 +200,7 @@ GemmChoice choose_few(std::span<const GemmKernel> kernels, const GemmSizes& size
   const int64_t n_tiles = n_tiles_of(sizes, fit.back());
   const int whole_tiles = expands ? kWholeExpandingTilesPerSm : kWholeTilesPerSm;
   const bool splits_k = n_segments > 1 && n_tiles < int64_t{whole_tiles} * device.n_sms;
-  const int64_t n_blocks = ceil_div(2 * device.n_sms, 3);
-  return {widest(fit, sizes, splits_k ? n_segments : 1, n_blocks), splits_k};
+  return {widest(fit, sizes, splits_k ? n_segments : 1, fewest_blocks(device)), splits_k};
 }
 
 }  // namespace

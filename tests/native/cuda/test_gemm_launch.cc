@@ -38,6 +38,10 @@ TEST(k_is_split_where_columns_do_not_fill_the_gpu) {
     EXPECT(splits_k(n_rows, 28672, 4096, DType::kInt8));
     EXPECT(!splits_k(n_rows, 28672, 2048, DType::kInt8));
   }
+  EXPECT(splits_k(1, 1024, 14336, DType::kBF16));
+  EXPECT(!splits_k(1, 1024, 2048, DType::kBF16));
+  EXPECT(splits_k(1, 6144, 4096, DType::kInt8));
+  EXPECT(!splits_k(1, 6144, 2048, DType::kInt8));
 }
 
 // As an H100 is fastest; narrower where the multiprocessors would not have a tile each.
