@@ -93,6 +93,20 @@ PB_INLINE Vec odd(Pairs p) {
   const __m512i high = _mm512_set1_epi32(static_cast<int>(0xffff0000u));
   return _mm512_castsi512_ps(_mm512_and_si512(p, high));
 }
+constexpr __mmask32 kOddOfPairs = 0xaaaaaaaau;
+// Pairs (first[c], second[c]), cut to bf16; to: a whole cache line.
+PB_INLINE void store_pairs(uint16_t* to, Vec first, Vec second) {
+  const __m512i low = _mm512_srli_epi32(_mm512_castps_si512(first), 16);
+  const __m512i high = _mm512_castps_si512(second);
+  _mm512_store_si512(to, _mm512_mask_blend_epi16(kOddOfPairs, low, high));
+}
+// Pairs of the even numbers of x and y, and of their odd ones.
+PB_INLINE Pairs evens(Pairs x, Pairs y) {
+  return _mm512_mask_blend_epi16(kOddOfPairs, x, _mm512_slli_epi32(y, 16));
+}
+PB_INLINE Pairs odds(Pairs x, Pairs y) {
+  return _mm512_mask_blend_epi16(kOddOfPairs, _mm512_srli_epi32(x, 16), y);
+}
 PB_INLINE Vec load_bf16(const uint16_t* p) {
   const __m256i narrow = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
   return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(narrow), 16));

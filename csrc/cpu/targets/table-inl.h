@@ -6,6 +6,9 @@
 
 #include "cpu/kernels/activate-inl.h"
 #include "cpu/kernels/attention-inl.h"
+#ifdef __AVX512BF16__
+#include "cpu/kernels/attention_dot-inl.h"
+#endif
 #include "cpu/kernels/delta-inl.h"
 #include "cpu/kernels/gemm-inl.h"
 #include "cpu/kernels/gemm_fp8-inl.h"
@@ -141,6 +144,8 @@ const Kernels kKernels = {
     .store_key_value = store_key_value,
 #ifdef __AMX_BF16__
     .attend_segment = attend_segment_amx,
+#elif defined(__AVX512BF16__)
+    .attend_segment = attend_segment_dot,
 #else
     .attend_segment = attend_segment,
 #endif

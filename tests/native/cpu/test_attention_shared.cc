@@ -149,7 +149,7 @@ TEST(long_contexts_are_cut_among_threads_without_changing_a_bit) {
           for (int r = 0; r < kRows; ++r) {
             const auto& row = out[static_cast<size_t>(n_short / 2 + r)];
             if (n_threads == 1 && n_short == 0) {
-              check_row(c, bench.layer(), rotated, first + r, row, on_tiles(c, target->name));
+              check_row(c, bench.layer(), rotated, first + r, row, by_pairs(c, target->name));
               expected.push_back(row);
             }
             EXPECT(same_bits(row, expected[static_cast<size_t>(r)]));

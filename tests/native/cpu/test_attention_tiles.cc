@@ -1,6 +1,6 @@
-// Attention in shapes that the tile unit takes where there is one: who sees what is not finite, and
-// that neither KV blocks nor neighbours in a tile change a bit, nor being too few for one. Held
-// against every target.
+// Attention in shapes that the tile unit and vdpbf16ps take where there are such: who sees what is
+// not finite, and that neither KV blocks nor neighbours in a tile change a bit, nor being too few
+// for one. Held against every target.
 #include "attention_fixture.h"
 
 namespace {
@@ -137,7 +137,7 @@ TEST(rows_alone_and_rows_in_a_tile_have_the_same_bits_at_every_magnitude) {
   }
 }
 
-TEST(values_too_small_for_a_normal_f32_count_as_zero_on_tiles) {
+TEST(values_too_small_for_a_normal_f32_count_as_zero_where_pairs_are_multiplied) {
   AttentionCase c = {.n_heads = 1, .n_kv_heads = 1, .head_dim = 32, .block_size = 16};
   c.kv_dtype = DType::kBF16;
   for (const cpu::Kernels* target : runnable_targets()) {
@@ -147,7 +147,7 @@ TEST(values_too_small_for_a_normal_f32_count_as_zero_on_tiles) {
     qkv[2 * 32 + 1] = 0x1p-126f;
     const std::vector<int32_t> block_table = {0};
     const auto out = bench.pass({{&qkv, &block_table, 0, 1}});
-    EXPECT_EQ(out[0][0], on_tiles(c, target->name) ? 0.0f : 0x1p-127f);
+    EXPECT_EQ(out[0][0], by_pairs(c, target->name) ? 0.0f : 0x1p-127f);
     EXPECT_EQ(out[0][1], 0x1p-126f);
     EXPECT_EQ(out[0][2], 1.0f);
   }

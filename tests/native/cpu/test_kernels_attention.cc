@@ -56,7 +56,7 @@ TEST(attention_is_within_rounding_of_double) {
       const auto out = bench.pass({{&qkv, &block_table, 0, kLength}}, &rotated);
       for (int row : {0, 1, 31, 32, 254, 255, 256, 257, 400, 511, 512, 529}) {
         if (row >= kLength) continue;
-        check_row(c, bench.layer(), rotated, row, out[row], on_tiles(c, target->name));
+        check_row(c, bench.layer(), rotated, row, out[row], by_pairs(c, target->name));
       }
     }
   }

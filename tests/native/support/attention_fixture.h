@@ -173,9 +173,10 @@ inline bool same_rows(const std::vector<std::vector<float>>& a,
   return true;
 }
 
-// Whether the tile unit computes it, from queries and probabilities that are rounded to bf16.
-inline bool on_tiles(const AttentionCase& c, const std::string& target) {
-  return target == "avx512_amx" && c.kv_dtype == DType::kBF16 && c.head_dim % 32 == 0;
+// Whether products of pairs of bf16 compute it, from queries and probabilities that are rounded.
+inline bool by_pairs(const AttentionCase& c, const std::string& target) {
+  const bool has_pairs = target == "avx512_amx" || target == "avx512_bf16";
+  return has_pairs && c.kv_dtype == DType::kBF16 && c.head_dim % 32 == 0 && c.head_dim <= 256;
 }
 
 // Checks one row of output against softmax(cap(scale q k)) v in double over the rotated qkv;

@@ -7,8 +7,8 @@
 #pragma once
 
 #include "cpu/kernels.h"
-#include "cpu/kernels/amx/softmax-inl.h"
 #include "cpu/kernels/attention-inl.h"
+#include "cpu/kernels/softmax_bf16-inl.h"
 #include "cpu/kernels/vec-inl.h"
 
 namespace pb::cpu::PB_CPU_TARGET {

@@ -34,13 +34,6 @@ PB_INLINE Vec cut_scales(const uint8_t* step, int v) {
   return _mm512_castsi512_ps(_mm512_and_si512(bits, _mm512_set1_epi32(kMost14Bits)));
 }
 
-// Pairs (first[c], second[c]) of 16 columns, cut to bf16.
-PB_INLINE void store_pairs(uint16_t* to, Vec first, Vec second) {
-  const __m512i low = _mm512_srli_epi32(_mm512_castps_si512(first), 16);
-  const __m512i high = _mm512_castps_si512(second);
-  _mm512_store_si512(to, _mm512_mask_blend_epi16(0xaaaaaaaau, low, high));
-}
-
 // 2^exponent + the whole number that lies in the bits of `field`, whose lowest is 23 - exponent.
 PB_INLINE Vec above_power(__m512i bits, int field, int exponent) {
   constexpr int kAAndBOrC = 0xea;

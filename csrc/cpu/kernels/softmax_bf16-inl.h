@@ -1,9 +1,8 @@
-// Softmax of one query over a segment, for products of probabilities with values on the tile unit:
-// lean, as it takes longer than those. Probabilities are rounded to bf16; their sum is of what they
-// were before, in lanes by position in the segment.
+// Softmax of one query over a segment, for products of bf16 probabilities with values: lean, as on
+// the tile unit it takes longer than those. Probabilities are rounded to bf16; their sum is of what
+// they were before, in lanes by position in the segment.
 #pragma once
 
-#include "cpu/kernels/amx/expand-inl.h"
 #include "cpu/kernels/vec-inl.h"
 
 namespace pb::cpu::PB_CPU_TARGET {
@@ -30,20 +29,29 @@ PB_INLINE Vec half_up(Vec x) {
   return _mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(x), _mm512_set1_epi32(0x8000)));
 }
 
+// Where the probabilities of a chunk go: as f32, each in its score's place; or as bf16, from the
+// start of the chunk's share of half a row on: in pairs of keys k and k + 16, which a cut does
+// nearly for free, or one after the other, for which vdpbf16ps's targets have an instruction.
+enum class ChunkForm { kF32, kHalvesPaired, kInOrder };
+
+template <ChunkForm kForm>
+PB_INLINE void store_chunk(float* row, int chunk, Vec low, Vec high) {
+  [[maybe_unused]] auto* numbers = reinterpret_cast<uint16_t*>(row) + chunk * kChunk;
+  if constexpr (kForm == ChunkForm::kInOrder) {
+    _mm512_store_si512(numbers, (__m512i)_mm512_cvtne2ps_pbh(high, low));
+  } else if constexpr (kForm == ChunkForm::kHalvesPaired) {
+    store_pairs(numbers, half_up(low), half_up(high));
+  } else {
+    store(row + chunk * kChunk, odd(_mm512_castps_si512(half_up(low))));
+    store(row + chunk * kChunk + kWidth, odd(_mm512_castps_si512(half_up(high))));
+  }
+}
+
 // row: scores -> probabilities rounded to bf16, for the chunks that [first, last) lies in; zero
-// outside of the keys [begin, end), of which there are some. kPaired: as bf16, those of keys k and
-// k + 16 of a chunk in a pair; else as f32, each in its score's place.
-template <bool kPaired>
-inline void tile_softmax(float* row, int begin, int end, int first, int last, float scale,
+// outside of the keys [begin, end), of which there are some.
+template <ChunkForm kForm>
+inline void softmax_bf16(float* row, int begin, int end, int first, int last, float scale,
                          float* max_out, float* sum_out) {
-  const auto put = [=](int chunk, Vec low, Vec high) {
-    if constexpr (kPaired) {
-      store_pairs(reinterpret_cast<uint16_t*>(row) + chunk * kChunk, half_up(low), half_up(high));
-    } else {
-      store(row + chunk * kChunk, odd(_mm512_castps_si512(half_up(low))));
-      store(row + chunk * kChunk + kWidth, odd(_mm512_castps_si512(half_up(high))));
-    }
-  };
   const Vec minus_infinity = set1(-__builtin_inff());
   const int first_chunk = begin / kChunk, end_chunk = (end + kChunk - 1) / kChunk;
   for (int key = first_chunk * kChunk; key < begin; key += kWidth) {
@@ -63,16 +71,18 @@ inline void tile_softmax(float* row, int begin, int end, int first, int last, fl
   const auto power = [=](const float* scores) {
     return power_of_2(sub(mul(load(scores), factor), peak));
   };
-  for (int c = first / kChunk; c < first_chunk; ++c) put(c, zero(), zero());
+  for (int c = first / kChunk; c < first_chunk; ++c) store_chunk<kForm>(row, c, zero(), zero());
   Vec sum[2] = {zero(), zero()};
   for (int c = first_chunk; c < end_chunk; ++c) {
     const Vec low = power(row + c * kChunk);
     const Vec high = power(row + c * kChunk + kWidth);
     sum[0] = add(sum[0], low);
     sum[1] = add(sum[1], high);
-    put(c, low, high);
+    store_chunk<kForm>(row, c, low, high);
   }
-  for (int c = end_chunk; c < (last + kChunk - 1) / kChunk; ++c) put(c, zero(), zero());
+  for (int c = end_chunk; c < (last + kChunk - 1) / kChunk; ++c) {
+    store_chunk<kForm>(row, c, zero(), zero());
+  }
   *max_out = top * scale;
   *sum_out = reduce_add(add(sum[0], sum[1]));
 }
