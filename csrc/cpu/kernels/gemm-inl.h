@@ -6,6 +6,8 @@
 // exactly.
 #pragma once
 
+#include <type_traits>
+
 #include "cpu/kernels.h"
 #include "cpu/kernels/gemm_rows-inl.h"
 #include "cpu/kernels/rows-inl.h"
@@ -108,6 +110,13 @@ template <typename Product>
 constexpr int kStepBytes =
     kTileColumns * Product::kStep * static_cast<int>(sizeof(typename Product::Number));
 
+// Whether so many rows take no longer than the weights take to come from memory. bf16 that is
+// expanded keeps a core from running ahead far enough, once more rows pass behind the first ones.
+template <typename Product>
+constexpr bool is_quick(int rows) {
+  return rows <= kMaxRows || !std::is_same_v<Product, ExpandedBf16Product>;
+}
+
 // What a block of rows does to a tile over a block of K.
 template <typename Product>
 struct BlockArgs {
@@ -169,13 +178,14 @@ inline void gemm_tile(const GemmArgs& args, int tile, int row_begin, int row_end
     return (rows < kManyRows ? kSmallBlock : kLargeBlock) /
            static_cast<int>(kTileColumns * sizeof(Number));
   };
+  const bool prefetches = args.prefetch_quick || !is_quick<Product>(row_end - row_begin);
   const auto multiply = [&](const RowBlock& at) {
     const int n_steps = (at.k_end - at.k) / Product::kStep;
     const BlockArgs<Product> block{w + static_cast<size_t>(at.k) * kTileColumns,
                                    x + at.row * args.x_stride + at.k,
                                    args.x_stride,
                                    at.k_end - at.k,
-                                   at.fresh && args.prefetch_quick,
+                                   at.fresh && prefetches,
                                    at.distance_ahead<kStepBytes<Product>>(n_steps),
                                    at.sums};
     gemm_rows<Product, kMaxRows>(block, at.rows);

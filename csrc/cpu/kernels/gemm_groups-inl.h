@@ -229,9 +229,10 @@ struct GroupProduct {
   static constexpr int kLength = kGroupSize;  // of a block of K
   static constexpr int kBytes = kGroupBytes<Weights>;
   static constexpr int kMaxRows = Weights::kMaxRows;
-  // Whether so many rows take no longer than the weights take to come from memory.
+  // Whether so many rows take no longer than the weights take to come from memory: of int8 all, or
+  // with narrow vectors, which take twice the instructions, two.
   static constexpr bool is_quick(int rows) {
-    return rows == 1 || std::is_same_v<Weights, Int8Weights>;
+    return rows == 1 || (std::is_same_v<Weights, Int8Weights> && (kWidth == 16 || rows == 2));
   }
   template <int kRows>
   static PB_INLINE void block(const GroupBlockArgs& a) {
