@@ -45,7 +45,7 @@ inline constexpr int kBf16Padding = 32;      // bf16 tiles are padded to a multi
 inline constexpr int kSegment = 256;         // = kAttentionSegment (ops/backend.h)
 inline constexpr int kQueriesPerBlock = 32;  // queries that share one pass over the keys
 // Floats of scratch of attend_segment, whole cache lines: scores of the queries and scales of the
-// values, or what goes through tiles (TileScratch; amx/attention-inl.h asserts that it fits).
+// values, or what products of pairs take (TileScratch and DotScratch are asserted to fit).
 inline constexpr int kAttentionScratch = 16384;
 static_assert(kQueriesPerBlock * kSegment + kSegment <= kAttentionScratch);
 
