@@ -50,7 +50,7 @@ class RemoteService(CallService):
         self._successor: RemoteService | None = None
         self._telemetry = telemetry or Telemetry(pending.clock)
         self._is_watching = False
-        self._n_restoring = 0
+        self._n_restoring = self._n_restored = 0
         self._restored = asyncio.Event()
         self._restored.set()
 
@@ -137,11 +137,11 @@ class RemoteService(CallService):
         if isinstance(question, RemovePrefix):
             # Cancelled half way, nobody would know whether it is removed there.
             return await asyncio.shield(self._remove_prefix(codec, question, params))
+        if isinstance(question, ListPrefixes):
+            answer = await self._list_prefixes(codec, params)
+            return answer
         timeout = question.timeout if isinstance(question, CallOptions) else None
         answer = codec.answer_from_wire(await self._ask(codec.method, params, timeout))
-        while isinstance(question, ListPrefixes) and not self._restored.is_set():
-            await self._restored.wait()
-            answer = codec.answer_from_wire(await self._ask(codec.method, params))
         return answer
 
     @override
@@ -177,6 +177,18 @@ class RemoteService(CallService):
             return await self._successor.ask(question)
         self._prefixes.append(replace(question, name=str(info.name)))
         return info
+
+    async def _list_prefixes(self, codec: Codec[ListPrefixes], params: list[Any]) -> Any:
+        """List the prefixes, once all that were there before a link was lost are there again.
+
+        That the last one is may come in the same moment as an answer without it.
+        """
+        while True:
+            await self._restored.wait()
+            n_restored = self._n_restored
+            answer = codec.answer_from_wire(await self._ask(codec.method, params))
+            if self._restored.is_set() and self._n_restored == n_restored:
+                return answer
 
     async def _remove_prefix(
         self, codec: Codec[RemovePrefix], question: RemovePrefix, params: list[Any]
@@ -249,6 +261,7 @@ class RemoteService(CallService):
         if error is not None and not isinstance(error, ConnectionLostError):
             _LOGGER.warning("the prefix %r could not be added again: %s", question.name, error)
         self._n_restoring -= 1
+        self._n_restored += 1
         if not self._n_restoring:
             self._restored.set()
 

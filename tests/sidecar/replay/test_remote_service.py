@@ -230,6 +230,24 @@ async def test_prefixes_are_told_when_they_are_there_again() -> None:
     assert [one.name for one in await asking] == ["p"]
 
 
+async def test_an_answer_that_comes_with_the_last_prefix_is_asked_for_again() -> None:
+    remote = a_relay()
+    first = made(remote)
+    adding = await asked(remote, AddPrefix(prefix="manual", name="p"))
+    first.end(1, INFO)
+    await adding
+    first.lose(remote.link_lost)
+    asking = asyncio.ensure_future(remote.ask(ListPrefixes()))
+    await turn()
+    second = made(remote)
+    second.end(2, [])  # it has not heard of it yet,
+    second.end(1, INFO)  # and now it has: one read has brought both
+    await turn()
+    assert not asking.done()
+    second.end(3, [INFO])
+    assert [one.name for one in await asking] == ["p"]
+
+
 INFO = {"name": "p", "namespace": None, "n_tokens": 3, "computed_tokens": 3, "holders": 1}
 
 
