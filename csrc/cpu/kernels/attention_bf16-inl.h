@@ -119,11 +119,7 @@ struct ValueRows {
         continue;
       }
       const uint16_t* row = at(key);
-      if (run == kWidth) {  // the loop that the compiler turns into vectors
-        for (int j = 0; j < kWidth; ++j) rows[i + j] = row + j * args.layout.value_stride;
-      } else {
-        for (int j = 0; j < run; ++j) rows[i + j] = row + j * args.layout.value_stride;
-      }
+      for (int j = 0; j < run; ++j) rows[i + j] = row + j * args.layout.value_stride;
       const int kv_block = keys.first_kv_block + key / block_size;
       const std::byte* next = keys_after(args, keys, kv_block);
       if (next != nullptr) ahead[i / kWidth] = next - values_of(args, kv_block);
