@@ -32,6 +32,8 @@ def _targets() -> list[str]:
 
 
 TARGETS = _targets()  # the best one last
+# They attend by products of bf16 pairs: queries and probabilities are rounded, too.
+ATTENDING_IN_BF16 = {"avx512_bf16", "avx512_amx"}
 
 
 def state(engine: Engine) -> tuple[object, ...]:

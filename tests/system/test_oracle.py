@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from engine_helpers import TARGETS
+from engine_helpers import ATTENDING_IN_BF16, TARGETS
 from family_shapes import (
     experts_fields,
     gemma_fields,
@@ -335,10 +335,6 @@ def test_the_shipped_model_writes_what_transformers_writes() -> None:
 
 
 # -- bf16 ------------------------------------------------------------------------------------
-
-
-# They attend by products of bf16 pairs: queries and probabilities are rounded, too.
-ATTENDING_IN_BF16 = {"avx512_bf16", "avx512_amx"}
 
 
 @contextmanager

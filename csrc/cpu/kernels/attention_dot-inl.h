@@ -28,15 +28,6 @@ struct DotScratch {
 };
 static_assert(sizeof(DotScratch) <= kAttentionScratch * sizeof(float));
 
-PB_INLINE Vec add_dot(Vec sum, Pairs x, Pairs y) {
-  return _mm512_dpbf16_ps(sum, (__m512bh)x, (__m512bh)y);
-}
-PB_INLINE Pairs set1_pair(const uint16_t* pair) {
-  int32_t both;
-  __builtin_memcpy(&both, pair, sizeof(both));
-  return _mm512_set1_epi32(both);
-}
-
 // Prefetches what lies `ahead` of every other cache line: the one beside it comes as fast as if it
 // were asked for, and a core can wait for few at a time.
 PB_INLINE void prefetch_two_lines(const void* line, int i, ptrdiff_t ahead) {
@@ -81,7 +72,7 @@ PB_INLINE void dot_scores(const KvLayout& kv, const std::byte* const* keys, cons
     }
 #pragma GCC unroll 12
     for (int i = 0; i < kQueries; ++i) {
-      const Pairs b = set1_pair(q + i * kQueryStride + d);
+      const Pairs b = broadcast_pair(q + i * kQueryStride + d);
 #pragma GCC unroll 2
       for (int v = 0; v < kVectors; ++v) sum[i][v] = add_dot(sum[i][v], column[v], b);
     }
@@ -146,7 +137,7 @@ PB_INLINE void dot_values(const ChunkRows& values, const uint16_t* probabilities
       }
 #pragma GCC unroll 12
       for (int q = 0; q < kQueries; ++q) {
-        const Pairs p = set1_pair(pairs + q * 2 * kScoreStride);
+        const Pairs p = broadcast_pair(pairs + q * 2 * kScoreStride);
 #pragma GCC unroll 8
         for (int v = 0; v < 2 * kTwos; ++v) sum[q][v] = add_dot(sum[q][v], value[v], p);
       }

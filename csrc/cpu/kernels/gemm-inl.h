@@ -86,18 +86,14 @@ struct Bf16Product {
   template <int kRows>
   static PB_INLINE void step(const uint16_t* w, const uint16_t* x, int64_t stride,
                              Vec (&sum)[kRows][kTileVectors]) {
-    __m512i column[kTileVectors];
+    Pairs column[kTileVectors];
 #pragma GCC unroll 4
     for (int v = 0; v < kTileVectors; ++v) column[v] = load_pairs(w + v * 2 * kWidth);
 #pragma GCC unroll 6
     for (int r = 0; r < kRows; ++r) {
-      int32_t pair;
-      __builtin_memcpy(&pair, x + r * stride, sizeof(pair));
-      const __m512bh b = (__m512bh)_mm512_set1_epi32(pair);
+      const Pairs b = broadcast_pair(x + r * stride);
 #pragma GCC unroll 4
-      for (int v = 0; v < kTileVectors; ++v) {
-        sum[r][v] = _mm512_dpbf16_ps(sum[r][v], (__m512bh)column[v], b);
-      }
+      for (int v = 0; v < kTileVectors; ++v) sum[r][v] = add_dot(sum[r][v], column[v], b);
     }
   }
 };

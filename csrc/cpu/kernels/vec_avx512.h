@@ -107,6 +107,18 @@ PB_INLINE Pairs evens(Pairs x, Pairs y) {
 PB_INLINE Pairs odds(Pairs x, Pairs y) {
   return _mm512_mask_blend_epi16(kOddOfPairs, _mm512_srli_epi32(x, 16), y);
 }
+#ifdef __AVX512BF16__
+// A pair in all lanes.
+PB_INLINE Pairs broadcast_pair(const uint16_t* pair) {
+  int32_t both;
+  __builtin_memcpy(&both, pair, sizeof(both));
+  return _mm512_set1_epi32(both);
+}
+// sum + the products of both numbers of each lane, by vdpbf16ps.
+PB_INLINE Vec add_dot(Vec sum, Pairs x, Pairs y) {
+  return _mm512_dpbf16_ps(sum, (__m512bh)x, (__m512bh)y);
+}
+#endif
 PB_INLINE Vec load_bf16(const uint16_t* p) {
   const __m256i narrow = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
   return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(narrow), 16));

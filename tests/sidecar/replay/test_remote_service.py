@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from link_double import a_call, a_relay, made, opts, texts, turn
+from link_double import LinkDouble, a_call, a_relay, made, opts, texts, turn
 
 from pybatcher.calls.completion import Piece
 from pybatcher.calls.questions import (
@@ -209,60 +209,46 @@ async def test_events_are_asked_for_as_long_as_somebody_wants_them() -> None:
     assert list(second.sent.values()) == [("watch", [True]), ("watch", [False])]
 
 
-async def test_prefixes_are_told_when_they_are_there_again() -> None:
-    remote = a_relay()
-    first = made(remote)
-    adding = asyncio.ensure_future(remote.ask(AddPrefix(prefix="manual", name="p")))
+INFO = {"name": "p", "namespace": None, "n_tokens": 3, "computed_tokens": 3, "holders": 1}
+
+
+async def asked(
+    remote: RemoteService, question: AddPrefix | RemovePrefix | ListPrefixes
+) -> asyncio.Task[Any]:
+    asking = asyncio.ensure_future(remote.ask(question))
     await turn()
-    info = {"name": "p", "namespace": None, "n_tokens": 3, "computed_tokens": 3, "holders": 1}
-    first.end(1, info)
+    return asking
+
+
+async def with_a_prefix(remote: RemoteService) -> LinkDouble:
+    link = made(remote)
+    adding = await asked(remote, AddPrefix(prefix="manual", name="p"))
+    link.end(1, INFO)
     await adding
+    return link
+
+
+@pytest.mark.parametrize("in_one_read", [False, True])
+async def test_prefixes_are_told_when_they_are_there_again(in_one_read: bool) -> None:
+    remote = a_relay()
+    first = await with_a_prefix(remote)
     first.lose(remote.link_lost)
-    asking = asyncio.ensure_future(remote.ask(ListPrefixes()))
-    await turn()
+    asking = await asked(remote, ListPrefixes())
     second = made(remote)
     second.end(2, [])  # it has not heard of it yet
-    await turn()
-    assert not asking.done()
-    second.end(1, info)
-    await turn()
-    second.end(3, [info])
-    assert [one.name for one in await asking] == ["p"]
-
-
-async def test_an_answer_that_comes_with_the_last_prefix_is_asked_for_again() -> None:
-    remote = a_relay()
-    first = made(remote)
-    adding = await asked(remote, AddPrefix(prefix="manual", name="p"))
-    first.end(1, INFO)
-    await adding
-    first.lose(remote.link_lost)
-    asking = asyncio.ensure_future(remote.ask(ListPrefixes()))
-    await turn()
-    second = made(remote)
-    second.end(2, [])  # it has not heard of it yet,
-    second.end(1, INFO)  # and now it has: one read has brought both
+    if not in_one_read:
+        await turn()
+        assert not asking.done()
+    second.end(1, INFO)
     await turn()
     assert not asking.done()
     second.end(3, [INFO])
     assert [one.name for one in await asking] == ["p"]
 
 
-INFO = {"name": "p", "namespace": None, "n_tokens": 3, "computed_tokens": 3, "holders": 1}
-
-
-async def asked(remote: RemoteService, question: AddPrefix | RemovePrefix) -> asyncio.Task[Any]:
-    asking = asyncio.ensure_future(remote.ask(question))
-    await turn()
-    return asking
-
-
 async def test_a_prefix_whose_removal_is_cancelled_is_removed_here_and_there() -> None:
     remote = a_relay()
-    first = made(remote)
-    adding = await asked(remote, AddPrefix(prefix="manual", name="p"))
-    first.end(1, INFO)
-    await adding
+    first = await with_a_prefix(remote)
     removing = await asked(remote, RemovePrefix(name="p"))
     removing.cancel()
     await turn()
