@@ -56,8 +56,9 @@ inline constexpr int8_t kIq4NlCodes[16] = {-127, -104, -83, -65, -49, -35, -22, 
 // What belongs to a group of 32 quantised activations: a number is a whole number times `scale`.
 struct RowGroup {
   float scale;
-  float total;        // of the numbers: scale times the sum of the whole ones
-  int16_t halves[2];  // sums of the whole numbers of each half
+  float total;            // of the numbers: scale times the sum of the whole ones
+  int16_t halves[2];      // sums of the whole numbers of each half
+  int32_t zero_products;  // -128 times the sum of both: what takes back a zero point of 128
 };
 
 // How a row of Activations is stored.

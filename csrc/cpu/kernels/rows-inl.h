@@ -51,7 +51,9 @@ PB_INLINE void quantise_group(const Vec (&x)[kGroupVectors], int8_t* numbers, Ro
   for (int h = 0; h < 2; ++h) {  // cut: the whole numbers that come of a NaN may be any
     group->halves[h] = static_cast<int16_t>(reduce_add_ints(sums[h]));
   }
-  group->total = group->scale * static_cast<float>(group->halves[0] + group->halves[1]);
+  const int sum = group->halves[0] + group->halves[1];
+  group->total = group->scale * static_cast<float>(sum);
+  group->zero_products = -128 * sum;
 }
 
 // out[begin:end) = at(i), a vector for each i in steps of kWidth from begin, with zeros past the

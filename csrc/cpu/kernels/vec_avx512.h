@@ -209,6 +209,10 @@ PB_INLINE Ints pair_products(Ints pairs, const int16_t* x) {
   return _mm512_madd_epi16(pairs, _mm512_set1_epi32(both));
 }
 PB_INLINE Ints sub_ints(Ints a, Ints b) { return _mm512_sub_epi32(a, b); }
+template <int kBits>
+PB_INLINE Ints shift_right(Ints v) {
+  return _mm512_srai_epi32(v, kBits);
+}
 PB_INLINE Ints load_unsigned(const uint8_t* p) {
   return _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
 }

@@ -156,6 +156,10 @@ using Ints = int32x4_t;
 PB_INLINE Ints set1_int(int32_t x) { return vdupq_n_s32(x); }
 PB_INLINE Ints add_ints(Ints a, Ints b) { return vaddq_s32(a, b); }
 PB_INLINE Ints sub_ints(Ints a, Ints b) { return vsubq_s32(a, b); }
+template <int kBits>
+PB_INLINE Ints shift_right(Ints v) {
+  return vshlq_s32(v, set1_int(-kBits));
+}
 PB_INLINE int32_t reduce_add_ints(Ints v) { return vaddvq_s32(v); }
 PB_INLINE Ints to_nearest(Vec v) { return vcvtnq_s32_f32(v); }
 PB_INLINE Vec to_float(Ints v) { return vcvtq_f32_s32(v); }

@@ -209,6 +209,11 @@ PB_INLINE Ints pair_products(Ints pairs, const int16_t* x) {
   return (Ints)(low * int32_t{x[0]} + high * int32_t{x[1]});
 }
 PB_INLINE Ints sub_ints(Ints a, Ints b) { return a - b; }
+// Numbers with a sign, divided by 2^kBits.
+template <int kBits>
+PB_INLINE Ints shift_right(Ints v) {
+  return (Ints)((Bits)v >> kBits);
+}
 // Bytes as whole numbers, one a lane.
 PB_INLINE Ints load_unsigned(const uint8_t* p) { return Ints{p[0], p[1], p[2], p[3]}; }
 PB_INLINE Ints load_signed(const uint8_t* p) {
