@@ -10,6 +10,7 @@
 #pragma once
 
 #include "cpu/kernels.h"
+#include "cpu/kernels/even_groups-inl.h"
 #include "cpu/kernels/kv_numbers-inl.h"
 #include "cpu/kernels/math-inl.h"
 #include "cpu/kernels/rows-inl.h"
@@ -245,6 +246,27 @@ PB_INLINE int end_key(const QueryBlock& block, int i, int segment) {
   return key < kSegment ? key : kSegment;
 }
 
+// The keys of a segment that some queries see, and those that all of them see, by position in the
+// segment.
+struct SeenKeys {
+  int begin = kSegment, end = 0;
+  int common_begin = 0, common_end = kSegment;
+};
+
+// Of the queries [first, end).
+PB_INLINE SeenKeys seen_keys(const QueryBlock& block, int first, int end, int segment) {
+  SeenKeys seen;
+  for (int i = first; i < end; ++i) {
+    const int begin_of = first_key(block, i, segment);
+    const int end_of = end_key(block, i, segment);
+    if (begin_of < end_of && begin_of < seen.begin) seen.begin = begin_of;
+    if (begin_of < end_of && end_of > seen.end) seen.end = end_of;
+    if (begin_of > seen.common_begin) seen.common_begin = begin_of;
+    if (end_of < seen.common_end) seen.common_end = end_of;
+  }
+  return seen;
+}
+
 // Where the KV blocks end that the queries of the call see.
 PB_INLINE int end_kv_block_of(const AttentionArgs& args, const QueryBlock& block) {
   int end = 0;
@@ -287,27 +309,18 @@ inline void attend_queries(const AttentionArgs& args, const QueryBlock& block, i
                            int segment, int end_kv_block, float* scratch, const SoftmaxState& out) {
   using Number = typename Kv::Number;
   const KvLayout& kv = args.layout;
-  int lowest = kSegment, highest = 0;           // keys that any of these queries sees
-  int common_begin = 0, common_end = kSegment;  // and that all of them see
-  for (int i = from; i < from + kQueries; ++i) {
-    const int begin = first_key(block, i, segment);
-    const int end = end_key(block, i, segment);
-    if (begin < end && begin < lowest) lowest = begin;
-    if (begin < end && end > highest) highest = end;
-    if (begin > common_begin) common_begin = begin;
-    if (end < common_end) common_end = end;
-  }
-  if (lowest >= highest) return;
+  const SeenKeys seen = seen_keys(block, from, from + kQueries, segment);
+  if (seen.begin >= seen.end) return;
 
   const bool fresh = from == args.first_query;
   float* scores = scratch;
   float* value_scales = scratch + kQueriesPerBlock * kSegment;
   const int first_kv_block = segment * (kSegment / kv.block_size);
-  for (int kv_block = lowest / kv.block_size; kv_block * kv.block_size < highest; ++kv_block) {
+  for (int kv_block = seen.begin / kv.block_size; kv_block * kv.block_size < seen.end; ++kv_block) {
     const std::byte* keys = keys_of(args, first_kv_block + kv_block);
     const std::byte* values = values_of(args, first_kv_block + kv_block);
     const int first = kv_block * kv.block_size;
-    const int n_slots = highest - first < kv.block_size ? highest - first : kv.block_size;
+    const int n_slots = seen.end - first < kv.block_size ? seen.end - first : kv.block_size;
     score_kv_block<Kv, kQueries>(kv, reinterpret_cast<const Number*>(keys), n_slots, block.q + from,
                                  fresh ? values - keys : 0, scores + first);
     if constexpr (Kv::kScaled) {
@@ -328,41 +341,25 @@ inline void attend_queries(const AttentionArgs& args, const QueryBlock& block, i
     float* row = scores + i * kSegment;
     const float scale = cap_scores(args, row, begin, end);
     softmax_row<Kv>(row, begin, end, scale, value_scales, out.max + from + i, out.sum + from + i);
-    add_alone(i, begin, common_begin < end ? common_begin : end);
+    add_alone(i, begin, seen.common_begin < end ? seen.common_begin : end);
   }
   add_all_values<Kv, kQueries>(
-      args, {common_begin, common_end, first_kv_block, end_kv_block, fresh}, scores, accumulator);
-  const int done = common_begin < common_end ? common_end : common_begin;
+      args, {seen.common_begin, seen.common_end, first_kv_block, end_kv_block, fresh}, scores,
+      accumulator);
+  const int done = seen.common_begin < seen.common_end ? seen.common_end : seen.common_begin;
   for (int i = 0; i < kQueries; ++i) {
     const int begin = first_key(block, from + i, segment);
     add_alone(i, begin > done ? begin : done, end_key(block, from + i, segment));
   }
 }
 
-// attend_queries for 1 <= n <= kQueries.
-template <typename Kv, int kQueries>
-PB_INLINE void attend_some(const AttentionArgs& args, const QueryBlock& block, int from, int n,
-                           int segment, int end_kv_block, float* scratch, const SoftmaxState& out) {
-  if constexpr (kQueries > 1) {
-    if (n < kQueries) {
-      return attend_some<Kv, kQueries - 1>(args, block, from, n, segment, end_kv_block, scratch,
-                                           out);
-    }
-  }
-  attend_queries<Kv, kQueries>(args, block, from, segment, end_kv_block, scratch, out);
-}
-
 template <typename Kv>
 inline void attend_block(const AttentionArgs& args, const QueryBlock& block, int segment,
                          float* scratch, const SoftmaxState& out) {
   const int end_kv_block = end_kv_block_of(args, block);
-  const int n_groups = (args.end_query - args.first_query + kQueryRows - 1) / kQueryRows;
-  int from = args.first_query;
-  for (int g = 0; g < n_groups; ++g) {
-    const int n = (args.end_query - from + n_groups - g - 1) / (n_groups - g);
-    attend_some<Kv, kQueryRows>(args, block, from, n, segment, end_kv_block, scratch, out);
-    from += n;
-  }
+  for_even_groups<kQueryRows>(args.first_query, args.end_query, [&]<int kQueries>(int from) {
+    attend_queries<Kv, kQueries>(args, block, from, segment, end_kv_block, scratch, out);
+  });
 }
 
 inline void attend_segment(const AttentionArgs& args, const QueryBlock& block, int segment,

@@ -34,27 +34,6 @@ PB_INLINE bool fits_pairs(const KvLayout& kv) {
          kv.head_dim <= kMostPairedDim;
 }
 
-// The keys of a segment that some of the queries see, and those that all see, by position in the
-// segment. Queries that see none count for neither.
-struct SeenKeys {
-  int begin = kSegment, end = 0;
-  int common_begin = 0, common_end = kSegment;
-};
-
-PB_INLINE SeenKeys seen_keys(const AttentionArgs& args, const QueryBlock& block, int segment) {
-  SeenKeys seen;
-  for (int i = args.first_query; i < args.end_query; ++i) {
-    const int begin = first_key(block, i, segment);
-    const int end = end_key(block, i, segment);
-    if (begin >= end) continue;
-    if (begin < seen.begin) seen.begin = begin;
-    if (end > seen.end) seen.end = end;
-    if (begin > seen.common_begin) seen.common_begin = begin;
-    if (end < seen.common_end) seen.common_end = end;
-  }
-  return seen;
-}
-
 // to (queries, stride)
 PB_INLINE void round_queries(const AttentionArgs& args, const QueryBlock& block, int stride,
                              uint16_t* to) {

@@ -8,6 +8,7 @@
 #include "cpu/kernels.h"
 #include "cpu/kernels/attention-inl.h"
 #include "cpu/kernels/attention_bf16-inl.h"
+#include "cpu/kernels/even_groups-inl.h"
 #include "cpu/kernels/vec-inl.h"
 
 namespace pb::cpu::PB_CPU_TARGET {
@@ -32,27 +33,6 @@ static_assert(sizeof(DotScratch) <= kAttentionScratch * sizeof(float));
 // were asked for, and a core can wait for few at a time.
 PB_INLINE void prefetch_two_lines(const void* line, int i, ptrdiff_t ahead) {
   if (i % 2 == 0) __builtin_prefetch(static_cast<const std::byte*>(line) + ahead, 0, 2);
-}
-
-// Calls body.operator()<n>() for 1 <= n <= kQueries.
-template <int kQueries, typename Body>
-PB_INLINE void with_width(int n, Body body) {
-  if constexpr (kQueries > 1) {
-    if (n < kQueries) return with_width<kQueries - 1>(n, body);
-  }
-  body.template operator()<kQueries>();
-}
-
-// Calls body.operator()<kQueries>(from) for n queries, in groups of about as many each.
-template <typename Body>
-PB_INLINE void for_query_groups(int n, Body body) {
-  const int n_groups = (n + kDotQueries - 1) / kDotQueries;
-  for (int g = 0, from = 0; g < n_groups; ++g) {
-    const int width = (n - from + n_groups - g - 1) / (n_groups - g);
-    with_width<kDotQueries>(width,
-                            [&]<int kQueries>() { body.template operator()<kQueries>(from); });
-    from += width;
-  }
 }
 
 // Scores of kQueries queries with kVectors vectors of keys. With `fresh`, what lies `ahead` of the
@@ -92,7 +72,7 @@ struct DotQueries {
   template <int kVectors>
   PB_INLINE void score(const KvLayout& kv, const std::byte* const* keys, const ptrdiff_t* ahead,
                        int step, float* scores) const {
-    for_query_groups(n, [&]<int kQueries>(int from) {
+    for_even_groups<kDotQueries>(0, n, [&]<int kQueries>(int from) {
       dot_scores<kQueries, kVectors>(kv, keys, ahead, from == 0, numbers + from * kQueryStride,
                                      step, scores + from * kScoreStride);
     });
@@ -161,7 +141,7 @@ inline void add_dot_values(const ValueRows& values, const float* probabilities, 
   int column = 0;
   const auto strips = [&]<int kTwos>() {
     for (; column + kTwos * kChunk <= kv.head_dim; column += kTwos * kChunk) {
-      for_query_groups(n, [&]<int kQueries>(int from) {
+      for_even_groups<kDotQueries>(0, n, [&]<int kQueries>(int from) {
         if constexpr (kTwos <= dot_twos(kQueries)) {
           dot_values<kQueries, kTwos>(rows, pairs + from * 2 * kScoreStride, column, from == 0,
                                       out + from * kv.value_stride, kv.value_stride);
@@ -178,7 +158,7 @@ inline void attend_segment_dot(const AttentionArgs& args, const QueryBlock& bloc
                                float* scratch, const SoftmaxState& out) {
   const KvLayout& kv = args.layout;
   if (!fits_pairs(kv)) return attend_segment(args, block, segment, scratch, out);
-  const SeenKeys seen = seen_keys(args, block, segment);
+  const SeenKeys seen = seen_keys(block, args.first_query, args.end_query, segment);
   if (seen.begin >= seen.end) return;
   auto& s = *reinterpret_cast<DotScratch*>(scratch);
   const int first_kv_block = segment * (kSegment / kv.block_size);

@@ -9,6 +9,7 @@
 #include <type_traits>
 
 #include "cpu/kernels.h"
+#include "cpu/kernels/even_groups-inl.h"
 #include "cpu/kernels/gemm_rows-inl.h"
 #include "cpu/kernels/rows-inl.h"
 #include "cpu/kernels/vec-inl.h"
@@ -152,15 +153,6 @@ inline __attribute__((noinline)) void gemm_block(const BlockArgs<Product>& a) {
   }
 }
 
-// gemm_block of 1 <= rows <= kRows.
-template <typename Product, int kRows>
-PB_INLINE void gemm_rows(const BlockArgs<Product>& block, int rows) {
-  if constexpr (kRows > 1) {
-    if (rows < kRows) return gemm_rows<Product, kRows - 1>(block, rows);
-  }
-  gemm_block<Product, kRows>(block);
-}
-
 template <typename Product>
 inline void gemm_tile(const GemmArgs& args, int tile, int row_begin, int row_end, void* scratch) {
   using Number = typename Product::Number;
@@ -184,7 +176,7 @@ inline void gemm_tile(const GemmArgs& args, int tile, int row_begin, int row_end
                                    at.fresh && prefetches,
                                    at.distance_ahead<kStepBytes<Product>>(n_steps),
                                    at.sums};
-    gemm_rows<Product, kMaxRows>(block, at.rows);
+    with_count<kMaxRows>(at.rows, [&]<int kRows>() { gemm_block<Product, kRows>(block); });
   };
   for_blocks<kMaxRows, kTileColumns>(args, tile, row_begin, row_end, n_k, k_block,
                                      static_cast<float*>(scratch), multiply);

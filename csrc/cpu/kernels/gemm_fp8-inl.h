@@ -7,6 +7,7 @@
 #pragma once
 
 #include "cpu/kernels.h"
+#include "cpu/kernels/even_groups-inl.h"
 #include "cpu/kernels/gemm-inl.h"
 #include "cpu/kernels/gemm_rows-inl.h"
 #include "cpu/kernels/rows-inl.h"
@@ -104,15 +105,6 @@ inline __attribute__((noinline)) void fp8_block(const Fp8BlockArgs& a) {
   }
 }
 
-// fp8_block of 1 <= rows <= kRows.
-template <int kRows>
-PB_INLINE void fp8_rows(const Fp8BlockArgs& block, int rows) {
-  if constexpr (kRows > 1) {
-    if (rows < kRows) return fp8_rows<kRows - 1>(block, rows);
-  }
-  fp8_block<kRows>(block);
-}
-
 inline void fp8_tile(const GemmArgs& args, int tile, int row_begin, int row_end, void* scratch) {
   const int n_blocks = args.n_in / kFp8BlockSize;
   const auto* w =
@@ -130,7 +122,7 @@ inline void fp8_tile(const GemmArgs& args, int tile, int row_begin, int row_end,
         at.k_end - at.k,
         at.fresh,
         at.sums};
-    fp8_rows<kMaxRows>(block, at.rows);
+    with_count<kMaxRows>(at.rows, [&]<int kRows>() { fp8_block<kRows>(block); });
   };
   for_blocks<kMaxRows, kTileColumns>(args, tile, row_begin, row_end, n_blocks, k_block,
                                      static_cast<float*>(scratch), multiply);

@@ -11,6 +11,7 @@
 #include <type_traits>
 
 #include "cpu/kernels.h"
+#include "cpu/kernels/even_groups-inl.h"
 #include "cpu/kernels/gemm_rows-inl.h"
 #ifdef __ARM_FEATURE_MATMUL_INT8
 #include "cpu/kernels/pair_sums_neon-inl.h"
@@ -243,15 +244,6 @@ struct GroupProduct {
   }
 };
 
-// Product::block of 1 <= rows <= kRows.
-template <typename Product, int kRows>
-PB_INLINE void block_of_rows(const GroupBlockArgs& block, int rows) {
-  if constexpr (kRows > 1) {
-    if (rows < kRows) return block_of_rows<Product, kRows - 1>(block, rows);
-  }
-  Product::template block<kRows>(block);
-}
-
 template <typename Product>
 inline void group_tile(const GemmArgs& args, int tile, int row_begin, int row_end, void* scratch) {
   constexpr int kLength = Product::kLength;
@@ -271,7 +263,8 @@ inline void group_tile(const GemmArgs& args, int tile, int row_begin, int row_en
                                at.fresh && (args.prefetch_quick || !Product::is_quick(at.rows)),
                                at.distance_ahead<Product::kBytes>(at.k_end - at.k),
                                at.sums};
-    block_of_rows<Product, Product::kMaxRows>(block, at.rows);
+    with_count<Product::kMaxRows>(at.rows,
+                                  [&]<int kRows>() { Product::template block<kRows>(block); });
   };
   for_blocks<Product::kMaxRows, kGroupTileColumns>(args, tile, row_begin, row_end, n_blocks,
                                                    k_block, static_cast<float*>(scratch), multiply);

@@ -196,7 +196,7 @@ inline void attend_small_batch(const AttentionArgs& args, const QueryBlock& bloc
 inline void attend_on_tiles(const AttentionArgs& args, const QueryBlock& block, int segment,
                             TileScratch& s, const SoftmaxState& out) {
   const KvLayout& kv = args.layout;
-  const SeenKeys seen = seen_keys(args, block, segment);
+  const SeenKeys seen = seen_keys(block, args.first_query, args.end_query, segment);
   if (seen.begin >= seen.end) return;
   const int first_kv_block = segment * (kSegment / kv.block_size);
   const Keys keys{seen.begin, seen.end, first_kv_block, end_kv_block_of(args, block)};
