@@ -47,7 +47,7 @@ def read_fields(path: Path) -> Fields:
 
 
 def parse_json(data: bytes, source: str) -> dict[str, Any]:
-    """Parse one JSON object strictly: UTF-8, no duplicate names, no NaN.
+    """Parse one JSON object strictly: UTF-8, no lone surrogates, no duplicate names, no NaN.
 
     source: names the data in the messages of ModelFormatError.
     """
@@ -67,9 +67,12 @@ def read_list(path: Path) -> list[Any]:
 
 def _parse(data: bytes, source: str) -> Any:
     try:
-        return json.loads(
+        value = json.loads(
             data.decode("utf-8"), object_pairs_hook=_unique, parse_constant=_no_constant
         )
+        if b"\\ud" in data.lower():  # escapes may spell half of a character
+            json.dumps(value, ensure_ascii=False).encode("utf-8")
+        return value
     except RecursionError as error:
         raise ModelFormatError(f"{source}: JSON nested too deeply") from error
     except ValueError as error:

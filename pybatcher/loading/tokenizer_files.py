@@ -1,10 +1,13 @@
-"""Read tokenizer.json, tokenizer_config.json, chat_template.jinja, generation_config.json."""
+"""Read the files of a tokenizer, of its chat templates, and generation_config.json."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
+from tokenizers import AddedToken
 from tokenizers import Tokenizer as TokenizerBackend
 
 from ..errors import ModelFormatError
@@ -37,8 +40,9 @@ def read_tokenizer(directory: Path, config: Fields) -> TokenizerParts:
     path = directory / "tokenizer.json"
     if path.is_file():
         backend = private_backend(read_text(path, MAX_TOKENIZER_BYTES), str(path))
-    settings = _read_optional(directory / "tokenizer_config.json")
+    settings = _read_settings(directory)
     if backend is not None:
+        _add_tokens(backend, _added_tokens(directory, settings, backend))
         _mark_special(backend, settings)
     generation = _read_optional(directory / "generation_config.json")
     template, for_tools = _read_templates(directory, settings)
@@ -94,10 +98,85 @@ def private_backend(text: str, source: str) -> TokenizerBackend:
     return backend
 
 
+def _read_settings(directory: Path) -> Fields:
+    """Read tokenizer_config.json.
+
+    Older checkpoints, without `added_tokens_decoder`, have the special tokens in
+    special_tokens_map.json, too, which counts first.
+    """
+    settings = _read_optional(directory / "tokenizer_config.json")
+    if "added_tokens_decoder" in settings:
+        return settings
+    named = _special_tokens(_read_optional(directory / "special_tokens_map.json"))
+    values = {name: settings.get(name) for name in settings.names()}
+    return Fields({**values, **named}, settings.source)
+
+
+def _added_tokens(
+    directory: Path, settings: Fields, backend: TokenizerBackend
+) -> Iterator[tuple[int, AddedToken]]:
+    """Yield the tokens that belong to the tokenizer beside those of tokenizer.json, with their ids.
+
+    Older checkpoints have them in added_tokens.json, without flags.
+    """
+    if "added_tokens_decoder" in settings:
+        tokens = settings.child("added_tokens_decoder")
+        for name in tokens.names():
+            if not name.isascii() or not name.isdecimal() or len(name) > 10:
+                raise settings.error("added_tokens_decoder", "an object of tokens by their ids")
+            yield int(name), _added_token(tokens.child(name))
+        return
+    special = _special_tokens(settings).values()
+    added = _read_optional(directory / "added_tokens.json")
+    for text in added.names():
+        if backend.token_to_id(text) is None:
+            token_id = added.integer(text, 0, _MAX_TOKEN_ID)
+            yield token_id, AddedToken(text, special=text in special)
+
+
+def _added_token(fields: Fields) -> AddedToken:
+    """Return a token with its flags, of which all may be absent."""
+    special = fields.boolean("special", False)
+    flags = {name: fields.boolean(name, False) for name in ("single_word", "lstrip", "rstrip")}
+    normalized = fields.boolean("normalized", not special)
+    return AddedToken(fields.text("content"), special=special, normalized=normalized, **flags)
+
+
+def _add_tokens(backend: TokenizerBackend, tokens: Iterable[tuple[int, AddedToken]]) -> None:
+    """Add tokens in the order of their ids, and give those that are there the flags of these.
+
+    As transformers does, but for a token that would get another id: it is left out.
+    """
+    there = _tokens_there(backend)
+    next_id = backend.get_vocab_size()
+    changed = []
+    for token_id, token in sorted(tokens, key=itemgetter(0)):
+        if backend.token_to_id(token.content) is None:
+            if token_id != next_id:
+                continue
+            next_id += 1
+        if repr(token) != repr(there.get(token.content)):
+            changed.append(token)
+    backend.add_tokens(changed)
+
+
 def _mark_special(backend: TokenizerBackend, settings: Fields) -> None:
-    """Mark the tokens that tokenizer_config.json names as special, as transformers does."""
-    named = _special_tokens(settings).values()
-    backend.add_special_tokens([t for t in named if backend.token_to_id(t) is not None])
+    """Mark the tokens that the settings name as special, as transformers does.
+
+    Their other flags stay.
+    """
+    there = _tokens_there(backend)
+    marked = []
+    for text in _special_tokens(settings).values():
+        if backend.token_to_id(text) is not None:
+            token = there.get(text, AddedToken(text, special=True))
+            token.special = True
+            marked.append(token)
+    backend.add_special_tokens(marked)
+
+
+def _tokens_there(backend: TokenizerBackend) -> dict[str, AddedToken]:
+    return {token.content: token for token in backend.get_added_tokens_decoder().values()}
 
 
 def _token_ids(fields: Fields, name: str) -> frozenset[int]:

@@ -16,6 +16,7 @@ def test_an_object(tmp_path: Path) -> None:
     assert fields.get("a") == {"b": [1, 2.5, None, "é"]}
     assert fields.source == str(path)
     assert read_text(path).endswith("}}")
+    assert parse_json(rb'{"a": "\ud83E\uDD8A"}', "pairs").popitem() == ("a", "🦊")
 
 
 @pytest.mark.parametrize(
@@ -32,6 +33,8 @@ def test_an_object(tmp_path: Path) -> None:
         (b'{"a": 1, "b": 2, "a": 1}', "'a' appears twice"),
         (b'{"x": {"a": 1, "a": 2}}', "'a' appears twice"),
         (b'{"a": "\xff"}', "not valid JSON.*utf-8"),
+        (rb'{"a": {"b": ["\uD800"]}}', "not valid JSON.*surrogates not allowed"),
+        (rb'{"\udfff": 1}', "not valid JSON.*surrogates not allowed"),
         (b'\xef\xbb\xbf{"a": 1}', "not valid JSON"),
         (b'{"a": ' + b"9" * 5000 + b"}", "not valid JSON.*4300"),
         (b'{"a":' * 100_000, "nested too deeply"),
