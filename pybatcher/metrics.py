@@ -57,7 +57,7 @@ MODEL = "model_name"
 _OF_A_WAIT = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 60, 120)
 _OF_A_STEP = (0.0001, 0.00025, 0.0005, *_OF_A_WAIT[:-3])  # up to 10 s
 _OF_A_TOKEN = _OF_A_STEP
-_OF_A_REQUEST = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 60, 120, 300, 600, 1800)
+_OF_A_REQUEST = (*_OF_A_WAIT, 300, 600, 1800)
 _OF_TOKENS = tuple(2**i for i in range(18))
 
 

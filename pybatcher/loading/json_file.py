@@ -10,7 +10,7 @@ from typing import Any
 from ..errors import ModelFormatError
 from .fields import Fields, shown
 
-__all__ = ["parse_json", "read_bytes", "read_fields", "read_list", "read_text"]
+__all__ = ["parse_json", "read_bytes", "read_fields", "read_list", "read_optional", "read_text"]
 
 _MAX_JSON_BYTES = 64 * 2**20
 
@@ -44,6 +44,11 @@ def read_text(path: Path, max_bytes: int = _MAX_JSON_BYTES) -> str:
 def read_fields(path: Path) -> Fields:
     """Read a file that holds one JSON object. Raises ModelFormatError."""
     return Fields(parse_json(read_bytes(path), str(path)), str(path))
+
+
+def read_optional(path: Path) -> Fields:
+    """Read a file that holds one JSON object; no fields where there is none."""
+    return read_fields(path) if path.is_file() else Fields({}, str(path))
 
 
 def parse_json(data: bytes, source: str) -> dict[str, Any]:

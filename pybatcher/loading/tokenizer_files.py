@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
-from tokenizers import AddedToken
 from tokenizers import Tokenizer as TokenizerBackend
 
 from ..errors import ModelFormatError
+from .added_tokens import (
+    MAX_TOKEN_ID,
+    add_tokens,
+    added_tokens,
+    mark_special,
+    special_tokens,
+    surround_texts,
+)
 from .fields import Fields
-from .json_file import read_fields, read_text
+from .json_file import read_bytes, read_optional, read_text
 from .loaded_model import TokenizerParts
+from .sentencepiece_model import (
+    MAX_SENTENCEPIECE_BYTES,
+    read_sentencepiece,
+)
 
 __all__ = [
     "MAX_TOKENIZER_BYTES",
-    "SPECIAL_TOKENS",
     "build_parts",
     "private_backend",
     "read_tokenizer",
@@ -25,26 +33,33 @@ __all__ = [
 
 MAX_TOKENIZER_BYTES = 512 * 2**20
 _MAX_TEMPLATE_BYTES = 2**20
-_MAX_TOKEN_ID = 2**31 - 1
-SPECIAL_TOKENS = ("bos_token", "eos_token", "unk_token", "pad_token", "sep_token", "cls_token")
 
 
 def read_tokenizer(directory: Path, config: Fields) -> TokenizerParts:
     """Read the tokenizer of a Hugging Face directory. Any of its files may be absent.
 
-    config: config.json, used for token ids that no other file has. Only tokenizer.json
-    decides which tokens are added around a text (BOS, for example), as in transformers 5.
+    config: config.json, used for token ids that no other file has. Only tokenizer.json decides
+    which tokens are added around a text (BOS, for example), as in transformers 5. Where there is
+    none, tokenizer.model is read, and tokenizer_config.json decides.
     Raises ModelFormatError for a damaged file.
     """
-    backend = None
+    settings = _read_settings(directory)
+    added = dict(added_tokens(directory, settings))
+    backend = model = None
     path = directory / "tokenizer.json"
     if path.is_file():
         backend = private_backend(read_text(path, MAX_TOKENIZER_BYTES), str(path))
-    settings = _read_settings(directory)
+    elif (path := directory / "tokenizer.model").is_file():
+        model = read_sentencepiece(read_bytes(path, MAX_SENTENCEPIECE_BYTES), str(path))
+        settings = settings.with_defaults(model.special_tokens)
+        legacy = settings.boolean("legacy", "Llama" not in settings.text("tokenizer_class", ""))
+        backend, added = model.build(added, legacy=legacy)
     if backend is not None:
-        _add_tokens(backend, _added_tokens(directory, settings, backend))
-        _mark_special(backend, settings)
-    generation = _read_optional(directory / "generation_config.json")
+        add_tokens(backend, added, replaces="added_tokens_decoder" in settings)
+        mark_special(backend, settings)
+    if backend is not None and model is not None:
+        surround_texts(backend, settings)
+    generation = read_optional(directory / "generation_config.json")
     template, for_tools = _read_templates(directory, settings)
     return build_parts(backend, template, settings, generation, config, tool_template=for_tools)
 
@@ -64,10 +79,10 @@ def build_parts(
     configuration, the model's configuration, the tokenizer's settings. Raises
     ModelFormatError for a value of the wrong type.
     """
-    special_tokens = _special_tokens(settings)
+    named = special_tokens(settings)
 
     def ids(name: str) -> frozenset[int]:
-        token = special_tokens.get(f"{name}_token")
+        token = named.get(f"{name}_token")
         token_id = None if backend is None or token is None else backend.token_to_id(token)
         last = frozenset() if token_id is None else frozenset([token_id])
         field = f"{name}_token_id"
@@ -76,7 +91,7 @@ def build_parts(
     return TokenizerParts(
         backend=backend,
         chat_template=chat_template,
-        special_tokens=special_tokens,
+        special_tokens=named,
         bos_token_id=min(ids("bos"), default=None),
         eos_token_ids=ids("eos"),
         response_template=_response_template(settings),
@@ -104,79 +119,12 @@ def _read_settings(directory: Path) -> Fields:
     Older checkpoints, without `added_tokens_decoder`, have the special tokens in
     special_tokens_map.json, too, which counts first.
     """
-    settings = _read_optional(directory / "tokenizer_config.json")
+    settings = read_optional(directory / "tokenizer_config.json")
     if "added_tokens_decoder" in settings:
         return settings
-    named = _special_tokens(_read_optional(directory / "special_tokens_map.json"))
+    named = special_tokens(read_optional(directory / "special_tokens_map.json"))
     values = {name: settings.get(name) for name in settings.names()}
     return Fields({**values, **named}, settings.source)
-
-
-def _added_tokens(
-    directory: Path, settings: Fields, backend: TokenizerBackend
-) -> Iterator[tuple[int, AddedToken]]:
-    """Yield the tokens that belong to the tokenizer beside those of tokenizer.json, with their ids.
-
-    Older checkpoints have them in added_tokens.json, without flags.
-    """
-    if "added_tokens_decoder" in settings:
-        tokens = settings.child("added_tokens_decoder")
-        for name in tokens.names():
-            if not name.isascii() or not name.isdecimal() or len(name) > 10:
-                raise settings.error("added_tokens_decoder", "an object of tokens by their ids")
-            yield int(name), _added_token(tokens.child(name))
-        return
-    special = _special_tokens(settings).values()
-    added = _read_optional(directory / "added_tokens.json")
-    for text in added.names():
-        if backend.token_to_id(text) is None:
-            token_id = added.integer(text, 0, _MAX_TOKEN_ID)
-            yield token_id, AddedToken(text, special=text in special)
-
-
-def _added_token(fields: Fields) -> AddedToken:
-    """Return a token with its flags, of which all may be absent."""
-    special = fields.boolean("special", False)
-    flags = {name: fields.boolean(name, False) for name in ("single_word", "lstrip", "rstrip")}
-    normalized = fields.boolean("normalized", not special)
-    return AddedToken(fields.text("content"), special=special, normalized=normalized, **flags)
-
-
-def _add_tokens(backend: TokenizerBackend, tokens: Iterable[tuple[int, AddedToken]]) -> None:
-    """Add tokens in the order of their ids, and give those that are there the flags of these.
-
-    As transformers does, but for a token that would get another id: it is left out.
-    """
-    there = _tokens_there(backend)
-    next_id = backend.get_vocab_size()
-    changed = []
-    for token_id, token in sorted(tokens, key=itemgetter(0)):
-        if backend.token_to_id(token.content) is None:
-            if token_id != next_id:
-                continue
-            next_id += 1
-        if repr(token) != repr(there.get(token.content)):
-            changed.append(token)
-    backend.add_tokens(changed)
-
-
-def _mark_special(backend: TokenizerBackend, settings: Fields) -> None:
-    """Mark the tokens that the settings name as special, as transformers does.
-
-    Their other flags stay.
-    """
-    there = _tokens_there(backend)
-    marked = []
-    for text in _special_tokens(settings).values():
-        if backend.token_to_id(text) is not None:
-            token = there.get(text, AddedToken(text, special=True))
-            token.special = True
-            marked.append(token)
-    backend.add_special_tokens(marked)
-
-
-def _tokens_there(backend: TokenizerBackend) -> dict[str, AddedToken]:
-    return {token.content: token for token in backend.get_added_tokens_decoder().values()}
 
 
 def _token_ids(fields: Fields, name: str) -> frozenset[int]:
@@ -186,27 +134,9 @@ def _token_ids(fields: Fields, name: str) -> frozenset[int]:
     for item in values:
         if item is not None and (isinstance(item, bool) or not isinstance(item, int)):
             raise fields.error(name, "a token id or a list of them")
-        if item is not None and item > _MAX_TOKEN_ID:
-            raise fields.error(name, f"token ids up to {_MAX_TOKEN_ID}")
+        if item is not None and item > MAX_TOKEN_ID:
+            raise fields.error(name, f"token ids up to {MAX_TOKEN_ID}")
     return frozenset(item for item in values if item is not None and item >= 0)
-
-
-def _read_optional(path: Path) -> Fields:
-    return read_fields(path) if path.is_file() else Fields({}, str(path))
-
-
-def _special_tokens(settings: Fields) -> dict[str, str]:
-    """Return the special tokens by name; a token is a text, or an object with `content`."""
-    tokens = {}
-    for name in SPECIAL_TOKENS:
-        value: Any = settings.get(name)
-        if isinstance(value, dict):
-            value = value.get("content")
-        if value is not None and not isinstance(value, str):
-            raise settings.error(name, "a text, or an object with a text in content")
-        if value is not None:
-            tokens[name] = value
-    return tokens
 
 
 def _response_template(settings: Fields) -> dict[str, Any] | None:

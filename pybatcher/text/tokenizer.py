@@ -123,8 +123,8 @@ class Tokenizer:
         text = REQUEST.text("the text", text, "str")
         if self._backend is None:
             raise InvalidRequestError(
-                "the model has no tokenizer.json, so that a prompt cannot be a text; "
-                "give it as token ids"
+                "the model has no tokenizer.json and no tokenizer.model, so that a prompt cannot "
+                "be a text; give it as token ids"
             )
         encode = self._backend.encode_batch_fast
         batch = _called(encode, [text], add_special_tokens=add_special_tokens)

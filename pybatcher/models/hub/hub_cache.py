@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from .hub_files import INDEX, WEIGHTS, matching, names_in_index
+from .hub_files import INDEX, TOKENIZERS, WEIGHTS, matching, names_in_index
 from .hub_name import HubName
 
 __all__ = ["Found", "cache_folder", "find_cached", "is_offline", "origin_of", "write_ref"]
@@ -98,7 +98,7 @@ def _model(snapshot: Path, name: HubName) -> Found | None:
         path = snapshot / name.file
         return Found(path, True) if path.is_file() else None
     if name.kind is None and _has_weights(snapshot):
-        return Found(snapshot, (snapshot / "tokenizer.json").is_file())
+        return Found(snapshot, any((snapshot / file).is_file() for file in TOKENIZERS))
     files = [path for path in snapshot.rglob("*.gguf") if path.is_file()]
     inside = [path.relative_to(snapshot).as_posix() for path in files]
     chosen = matching(inside, name.kind)

@@ -9,16 +9,27 @@ from ...errors import ModelFormatError
 from ...errors.checks import short
 from .hub_name import HubName, is_plain_path
 
-__all__ = ["INDEX", "WEIGHTS", "chosen_gguf", "matching", "names_in_index", "small_files"]
+__all__ = [
+    "INDEX",
+    "TOKENIZERS",
+    "WEIGHTS",
+    "chosen_gguf",
+    "matching",
+    "names_in_index",
+    "small_files",
+]
 
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
+TOKENIZERS = ("tokenizer.json", "tokenizer.model")
 _SMALL = (
     "config.json",
     "generation_config.json",
     "tokenizer.json",
     "tokenizer_config.json",
     "special_tokens_map.json",
+    "added_tokens.json",
+    "tokenizer.model",
     "chat_template.jinja",
     "additional_chat_templates/tool_use.jinja",
     INDEX,
@@ -34,8 +45,10 @@ def small_files(files: Iterable[str], name: HubName) -> list[str]:
     """
     there = set(files)
     if "config.json" in there and {WEIGHTS, INDEX} & there:
-        wanted = [file for file in _SMALL if file in there]
-        return [file for file in wanted if file != INDEX or WEIGHTS not in there]
+        useless = {INDEX} if WEIGHTS in there else set()
+        if "tokenizer.json" in there:
+            useless.add("tokenizer.model")
+        return [file for file in _SMALL if file in there - useless]
     raise ModelFormatError(
         f"{short(name.text)}: the repository has no config.json with {WEIGHTS}, and no .gguf; "
         "nothing else is loaded, pickles (.bin, .pt) least of all: name a repository with "

@@ -65,6 +65,9 @@ def test_directories(tmp_path: Path) -> None:
     assert find_cached(named("a/b"), tmp_path) is None
     put(tmp_path, "model.safetensors")
     assert find_cached(named("a/b"), tmp_path) == Found(snapshot, False)
+    put(tmp_path, "tokenizer.model")
+    assert find_cached(named("a/b"), tmp_path) == Found(snapshot, True)
+    (snapshot / "tokenizer.model").unlink()
     put(tmp_path, "tokenizer.json")
     assert find_cached(named("a/b"), tmp_path) == Found(snapshot, True)
 

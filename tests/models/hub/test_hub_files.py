@@ -24,6 +24,12 @@ def test_small_files_have_no_code() -> None:
     assert small_files(["config.json", index], named("a/b")) == ["config.json", index]
 
 
+def test_a_sentencepiece_model_is_wanted_where_there_is_no_other_tokenizer() -> None:
+    older = ["added_tokens.json", "tokenizer.model"]
+    assert small_files(["config.json", "model.safetensors", *older], named("a/b"))[1:] == older
+    assert "tokenizer.model" not in small_files([*MODEL, *older], named("a/b"))
+
+
 @pytest.mark.parametrize("files", [[], CODE, ["config.json"], ["model.safetensors"], MODEL[:3]])
 def test_without_safetensors(files: list[str]) -> None:
     with pytest.raises(ModelFormatError, match=r"'a/b': the repository has no config.json with m"):
