@@ -19,6 +19,7 @@ class ModelInfo:
     special_tokens: texts of tokens by their role, as tokenizer_config.json has them: "bos_token",
         "eos_token", ...
     chat_template: the Jinja source; None: the model has none.
+    sampling: fields of SamplingParams, as the model's files recommend them (`of_model`).
     """
 
     name: str
@@ -28,3 +29,4 @@ class ModelInfo:
     kv_block_size: int
     special_tokens: Mapping[str, str] = field(default_factory=dict)
     chat_template: str | None = None
+    sampling: Mapping[str, float] = field(default_factory=dict)

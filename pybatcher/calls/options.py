@@ -62,6 +62,7 @@ class SamplingOptions(TypedDict, total=False):
     grammar: str | None
     choices: Sequence[str] | None
     json_object: bool
+    of_model: Sequence[str]
 
 
 class TemplateOptions(TypedDict, total=False):

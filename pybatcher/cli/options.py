@@ -86,7 +86,7 @@ _PANELS = {
     SupervisionConfig: "Supervision",
     ServeConfig: "Serving",
 }
-_NOT_ON_THE_COMMAND_LINE = {"logit_bias", "logprobs", "skip_special_tokens"}
+_NOT_ON_THE_COMMAND_LINE = {"logit_bias", "logprobs", "of_model", "skip_special_tokens"}
 
 BatcherOptions = dict[str, Any]
 Command = Callable[..., None]

@@ -8,12 +8,12 @@ from typing import Any
 
 from .http_error import HttpError
 from .messages_conversation import read_turns, text_of
-from .sampling_fields import bad
+from .sampling_fields import as_recommended, bad
 
 __all__ = ["Conversation", "MessagesAsked", "read_conversation", "read_request"]
 
 _EAGER_BETA = "fine-grained-tool-streaming"
-_SAMPLING = ("top_p", "top_k", "min_p", "seed", "repetition_penalty")
+_SAMPLING = ("temperature", "top_p", "top_k", "min_p", "seed", "repetition_penalty")
 _THINKS = {"enabled": True, "adaptive": True, "between_tools": True, "disabled": False}
 # Templates know "low" and "high"; not all know "medium", which is what they do by themselves.
 _EFFORTS = {"low": "low", "medium": None, "high": "high", "xhigh": "high", "max": "high"}
@@ -59,12 +59,11 @@ def read_request(body: Mapping[str, Any], betas: str = "") -> MessagesAsked:
             code="invalid_value",
             param="messages",
         )
-    options: dict[str, Any] = {"temperature": 1.0, "max_tokens": body.get("max_tokens")}
+    options: dict[str, Any] = {"max_tokens": body.get("max_tokens")}
     if options["max_tokens"] is None:
         raise bad("max_tokens", None, "a whole number above 0")
-    if body.get("temperature") is not None:
-        options["temperature"] = body["temperature"]
-    options |= {name: body[name] for name in _SAMPLING if body.get(name) is not None}
+    sampling = {name: body[name] for name in _SAMPLING if body.get(name) is not None}
+    options |= as_recommended(sampling)
     stops = _stops(body.get("stop_sequences"))
     if stops:
         options["stop"] = stops

@@ -83,12 +83,12 @@ def read_response(body: Mapping[str, Any]) -> ResponseAsked:
         "metadata": _metadata(body.get("metadata")),
         "parallel_tool_calls": parallel,
         "reasoning": reasoning,
-        "temperature": options["temperature"],
+        "temperature": own.get("temperature"),
         "text": {"format": text},
         "tool_choice": "auto" if choice is None else choice,
         "tools": tools,
         "top_logprobs": logprobs or 0,
-        "top_p": options.get("top_p", 1.0),
+        "top_p": own.get("top_p"),
     }
     names = {**_NAMES, **renamed_fields(own), **dict.fromkeys(form, "text.format")}
     return ResponseAsked(messages, options, read_flag(body, "stream", False), told, names)

@@ -7,11 +7,12 @@ from dataclasses import fields
 from typing import Any
 
 from ..errors.checks import short
-from ..params import SamplingParams
+from ..params import OF_MODELS, SamplingParams
 from .http_error import HttpError
 
 __all__ = [
     "ANY_LENGTH",
+    "as_recommended",
     "bad",
     "read_flag",
     "read_sampling",
@@ -24,7 +25,8 @@ ANY_LENGTH = 2**31 - 1
 """Up to the last position of a sequence."""
 
 _MOST_TOKENS = 2**14
-_OWN = frozenset(field.name for field in fields(SamplingParams)) - {"logprobs", "max_tokens"}
+_OTHERS = {"logprobs", "max_tokens", "of_model"}
+_OWN = frozenset(field.name for field in fields(SamplingParams)) - _OTHERS
 _RENAMED = {
     "guided_json": "json_schema",
     "guided_regex": "regex",
@@ -67,10 +69,10 @@ def read_text(value: object, where: str, *, may_be_empty: bool = True) -> str:
 def read_sampling(body: Mapping[str, Any]) -> dict[str, Any]:
     """Return the keywords of sampling that a body has, and those of every request.
 
-    Null is as if nothing were said. Temperature is 1 where nothing is said, as OpenAI has it.
-    Checked are the shapes that only HTTP has; all else is checked by the call.
+    Null is as if nothing were said. Checked are the shapes that only HTTP has; all else is checked
+    by the call.
     """
-    options: dict[str, Any] = {"temperature": 1.0}
+    options: dict[str, Any] = {}
     for name, value in body.items():
         name = _RENAMED.get(name, name)
         if value is not None and (name in _OWN or name == "priority"):
@@ -83,7 +85,16 @@ def read_sampling(body: Mapping[str, Any]) -> dict[str, Any]:
         options["logit_bias"] = _logit_bias(options["logit_bias"])
     if body.get("response_format") is not None:
         options |= _response_format(body["response_format"])
-    return options
+    return as_recommended(options)
+
+
+def as_recommended(options: dict[str, Any]) -> dict[str, Any]:
+    """Return keywords with what is not said as the model's files recommend it.
+
+    Where these say nothing either, the temperature is 1, as OpenAI has it.
+    """
+    unsaid = tuple(name for name in OF_MODELS if name not in options)
+    return {"temperature": 1.0, **options, "of_model": unsaid}
 
 
 def renamed_fields(body: Mapping[str, Any]) -> dict[str, str]:

@@ -23,6 +23,7 @@ from .gguf_wordpiece import spelt_as_word_pieces, with_word_pieces
 from .json_file import read_text
 from .loaded_model import TokenizerParts
 from .merges import split_merges
+from .recommended_sampling import IN_GGUF, recommended_sampling
 from .tokenizer_files import MAX_TOKENIZER_BYTES, private_backend
 
 __all__ = ["read_tokenizer"]
@@ -77,8 +78,9 @@ def read_tokenizer(
     templates = _template(fields, "tokenizer.chat_template"), _template(fields, _TOOL_TEMPLATE)
     ids = {name: _token_id(fields, key, vocab_size) for name, key in _ID_KEYS.items()}
     ends = {ids["eos_token"], *(_token_id(fields, key, vocab_size) for key in _OTHER_END_KEYS)}
+    sampling = recommended_sampling(fields, IN_GGUF)
     if model in ("none", "no_vocab"):
-        return _parts(None, templates, ids, ends, [])
+        return _parts(None, templates, ids, ends, [], sampling)
     vocabulary = read_vocabulary(fields, vocab_size)
     added = set(vocabulary.of_kind(TokenType.CONTROL, TokenType.USER_DEFINED))
     ends |= {vocabulary.ids[text] for text in _END_TOKEN_TEXTS if text in added}
@@ -87,7 +89,7 @@ def read_tokenizer(
     try:
         stand_in = _stand_in(fields, model, vocabulary, directory)
         if stand_in is not None:
-            return _parts(stand_in, templates, ids, ends, vocabulary.tokens)
+            return _parts(stand_in, templates, ids, ends, vocabulary.tokens, sampling)
         built = _build(fields, model, vocabulary, ids)
         if model == "bert":
             vocabulary = spelt_as_word_pieces(vocabulary)
@@ -99,7 +101,7 @@ def read_tokenizer(
         raise ModelFormatError(
             f"{fields.source}: tokenizer.ggml: not a valid tokenizer: {error}"
         ) from error
-    return _parts(built.backend, templates, ids, ends, vocabulary.tokens)
+    return _parts(built.backend, templates, ids, ends, vocabulary.tokens, sampling)
 
 
 def _template(fields: Fields, name: str) -> str | None:
@@ -157,6 +159,7 @@ def _parts(
     ids: dict[str, int | None],
     ends: set[int | None],
     tokens: list[str],
+    sampling: dict[str, float],
 ) -> TokenizerParts:
     return TokenizerParts(
         backend=backend,
@@ -167,6 +170,7 @@ def _parts(
         },
         bos_token_id=ids["bos_token"],
         eos_token_ids=frozenset(i for i in ends if i is not None),
+        sampling=sampling,
     )
 
 

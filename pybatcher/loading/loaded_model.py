@@ -28,6 +28,7 @@ class TokenizerParts:
     special_tokens: texts of the special tokens, by name: "bos_token", "eos_token", ...
     bos_token_id: None where the model has none.
     eos_token_ids: all tokens that end a text; generation_config.json takes precedence.
+    sampling: fields of SamplingParams, as the model's files recommend them.
     """
 
     backend: TokenizerBackend | None
@@ -37,6 +38,7 @@ class TokenizerParts:
     eos_token_ids: frozenset[int]
     response_template: Mapping[str, Any] | None = None
     tool_template: str | None = None
+    sampling: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,6 +19,7 @@ from .added_tokens import (
 from .fields import Fields
 from .json_file import read_bytes, read_optional, read_text
 from .loaded_model import TokenizerParts
+from .recommended_sampling import IN_GENERATION_CONFIG, recommended_sampling
 from .sentencepiece_model import (
     MAX_SENTENCEPIECE_BYTES,
     read_sentencepiece,
@@ -96,6 +97,7 @@ def build_parts(
         eos_token_ids=ids("eos"),
         response_template=_response_template(settings),
         tool_template=tool_template,
+        sampling=recommended_sampling(generation, IN_GENERATION_CONFIG),
     )
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from .output_form import FormKind, JsonSchema, OutputForm, schema_text
-from .sampling_params import MAX_LOGPROBS, SamplingParams
+from .sampling_params import MAX_LOGPROBS, OF_MODELS, SamplingParams
 
 __all__ = [
     "MAX_LOGPROBS",
+    "OF_MODELS",
     "FormKind",
     "JsonSchema",
     "OutputForm",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ..errors import InvalidRequestError
@@ -17,10 +17,13 @@ from .output_form import (
     schema_text,
 )
 
-__all__ = ["MAX_LOGPROBS", "SamplingParams"]
+__all__ = ["MAX_LOGPROBS", "OF_MODELS", "SamplingParams"]
 
 MAX_LOGPROBS = 32
 """Most likeliest tokens that are reported at one place."""
+
+OF_MODELS = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty")
+"""The fields for which a model's files may recommend values."""
 
 _MAX_TOKENS = 2**31 - 1
 _MAX_STOPS = 64
@@ -66,6 +69,9 @@ class SamplingParams:
         `Completion.choices`, or pieces with an `index`. The first is the one that
         n = 1 gives; the others draw with seeds made of its seed. If one fails all do;
         so each has to have a token before a `timeout` is over.
+    of_model: names of fields that are to have the values that the model's files recommend
+        (generation_config.json, or a GGUF file's general.sampling), of temperature, top_k,
+        top_p, min_p and repetition_penalty. Where these say nothing, the fields count.
 
     An output has one of the last five at most. It ends where its form is complete and
     nothing can come after it (finish_reason "stop"), whatever `min_tokens` and
@@ -98,6 +104,7 @@ class SamplingParams:
     grammar: str | None = None
     choices: Sequence[str] | None = None
     json_object: bool = False
+    of_model: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         with REQUEST.reading("SamplingParams", self.__class__, "made of plain values"):
@@ -109,6 +116,14 @@ class SamplingParams:
     def form(self) -> OutputForm | None:
         """The form that the output must have; None: any text."""
         return form_of(self)
+
+    def with_recommended(self, values: Mapping[str, Any]) -> SamplingParams:
+        """Return these parameters with the values of the fields that `of_model` names.
+
+        values: what the model's files recommend, by field.
+        """
+        taken = {name: values[name] for name in self.of_model if name in values}
+        return replace(self, **taken, of_model=()) if self.of_model else self
 
     def _check_form(self) -> None:
         self._set("json_object", REQUEST.flag("json_object", self.json_object))
@@ -149,6 +164,12 @@ class SamplingParams:
         self._set("stop_token_ids", checked)
         if self.logit_bias is not None:
             self._set("logit_bias", _bias(self.logit_bias))
+        wanted = f"a sequence of names of fields, of {', '.join(OF_MODELS)}"
+        names = REQUEST.items("of_model", self.of_model, len(OF_MODELS), wanted)
+        for name in names:
+            if plain_text(name) not in OF_MODELS:
+                raise REQUEST.bad("of_model", self.of_model, wanted)
+        self._set("of_model", tuple(map(plain_text, names)))
 
     def _whole(self, name: str, low: int, high: int) -> None:
         self._set(name, REQUEST.whole(name, getattr(self, name), low, high))

@@ -60,6 +60,7 @@ class CallReader:
         self._engine = runtime.engine
         self._n_positions = runtime.engine.max_sequence_length
         self._eos_token_ids = runtime.tokenizer.eos_token_ids
+        self._recommended = runtime.sampling
         self._share = share
         self._first_chat = asyncio.Lock()
         self._chats_share_beginning = False
@@ -106,7 +107,8 @@ class CallReader:
 
     def params(self, call: Call) -> SamplingParams:
         """Return the sampling parameters of a call. Raises InvalidRequestError."""
-        return merge_params(call.params, call.sampling, vocab_size=self._vocab_size)
+        params = merge_params(call.params, call.sampling, vocab_size=self._vocab_size)
+        return params.with_recommended(self._recommended)
 
     async def output(self, call: Call, params: SamplingParams) -> tuple[int, ...]:
         """Return the token ids that were drawn for a call already. Raises InvalidRequestError."""

@@ -7,7 +7,7 @@ other code can be used and tested without them, and starts faster.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -39,6 +39,7 @@ class Runtime:
     embedding: how texts are embedded, where the caller does not say.
     generates: the model has a head, and is no encoder; else it only embeds.
     is_encoder: attention sees what follows, so that a text is taken as a whole.
+    sampling: fields of SamplingParams, as the model's files recommend them.
     """
 
     engine: StepEngine
@@ -50,6 +51,7 @@ class Runtime:
     embedding: EmbeddingDefaults = field(default_factory=EmbeddingDefaults)
     generates: bool = True
     is_encoder: bool = False
+    sampling: Mapping[str, float] = field(default_factory=dict)
 
     def only_embeds(self) -> InvalidRequestError:
         """Return the error for generating or scoring with a model that can only embed."""
@@ -131,4 +133,5 @@ def _from_loaded(model: LoadedModel, config: EngineConfig, progress: Progress | 
         model.embedding,
         model.generates,
         not model.config.causal,
+        parts.sampling,
     )

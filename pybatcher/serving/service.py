@@ -305,6 +305,7 @@ class Service(RunningService):
             kv_block_size=self._runtime.engine.block_size,
             special_tokens=template.special_tokens,
             chat_template=template.source,
+            sampling=self._runtime.sampling,
         )
 
     async def _reload(self, _: Reload) -> dict[str, Any]:

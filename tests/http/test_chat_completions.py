@@ -7,6 +7,7 @@ import pytest
 from pybatcher import Piece, TokenLogprob, ToolCall, ToolCallDelta
 from pybatcher.http.chat_completions import chunks_of, read_chat, read_messages
 from pybatcher.http.http_error import HttpError
+from pybatcher.params import OF_MODELS
 
 MESSAGES = [{"role": "user", "content": "Hi"}]
 HEAD = {"id": "x"}
@@ -15,7 +16,7 @@ HEAD = {"id": "x"}
 def test_what_a_body_asks_for() -> None:
     asked = read_chat({"messages": MESSAGES})
     assert (asked.stream, asked.include_usage, asked.continuous_usage) == (False,) * 3
-    assert asked.options == {"temperature": 1.0, "max_tokens": 2**31 - 1}
+    assert asked.options == {**{"temperature": 1.0, "max_tokens": 2**31 - 1, "of_model": OF_MODELS}}
     body = {
         "messages": MESSAGES,
         "max_tokens": 5,
@@ -32,6 +33,7 @@ def test_what_a_body_asks_for() -> None:
     assert (asked.stream, asked.include_usage) == (True, True)
     assert asked.options == {
         "temperature": 1.0,
+        "of_model": OF_MODELS,
         "max_tokens": 7,
         "logprobs": 3,
         "max_reasoning_tokens": 9,

@@ -7,12 +7,13 @@ import pytest
 from pybatcher import Piece, TokenLogprob
 from pybatcher.http.completions import completion_chunks, read_completion
 from pybatcher.http.http_error import HttpError
+from pybatcher.params import OF_MODELS
 
 
 def test_what_a_body_asks_for() -> None:
     asked = read_completion({"prompt": "Hi"})
     assert (asked.prompts, asked.echo, asked.stream) == (["Hi"], False, False)
-    assert asked.options == {"temperature": 1.0, "max_tokens": 16}
+    assert asked.options == {"temperature": 1.0, "max_tokens": 16, "of_model": OF_MODELS}
     for prompt, prompts in (
         ([5, 6], [[5, 6]]),
         (["a", "b"], ["a", "b"]),

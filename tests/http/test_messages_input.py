@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from pybatcher.http.http_error import HttpError
 from pybatcher.http.messages_input import read_conversation, read_request
+from pybatcher.params import OF_MODELS
 
 TOOL = {"name": "add", "description": "Adds.", "input_schema": {"type": "object"}}
 HI = [{"role": "user", "content": "Hi"}]
@@ -103,6 +104,7 @@ def test_all_that_a_request_may_say() -> None:
         "temperature": 0.5,
         "top_p": 0.9,
         "top_k": 5,
+        "of_model": ("min_p", "repetition_penalty"),
         "stop": ("END",),
         "json_schema": {"type": "object"},
         "max_reasoning_tokens": 20,
@@ -114,7 +116,7 @@ def test_all_that_a_request_may_say() -> None:
 
 def test_what_is_not_said() -> None:
     asked = read_request({**BODY, "temperature": None, "tools": None, "stop_sequences": None})
-    assert asked.options == {"temperature": 1.0, "max_tokens": 9}
+    assert asked.options == {"temperature": 1.0, "max_tokens": 9, "of_model": OF_MODELS}
     assert not asked.stream
     assert asked.conversation.template == {}
 

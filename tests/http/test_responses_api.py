@@ -11,6 +11,7 @@ import pytest
 from pybatcher.http.http_error import HttpError
 from pybatcher.http.responses_api import ResponseAsked, read_response, told_error
 from pybatcher.http.sampling_fields import ANY_LENGTH
+from pybatcher.params import OF_MODELS
 
 PARAMETERS = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
 ADD = {"type": "function", "name": "add", "description": "Adds.", "parameters": PARAMETERS}
@@ -61,7 +62,9 @@ def refused(**body: Any) -> HttpError:
 def test_an_input_alone() -> None:
     asked = read()
     assert asked.messages == [{"role": "user", "content": "Hi"}]
-    assert asked.options == {"temperature": 1.0, "max_tokens": ANY_LENGTH}
+    assert asked.options == {
+        **{"temperature": 1.0, "max_tokens": ANY_LENGTH, "of_model": OF_MODELS}
+    }
     assert not asked.stream
     assert asked.told == {
         "instructions": None,
@@ -69,12 +72,12 @@ def test_an_input_alone() -> None:
         "metadata": {},
         "parallel_tool_calls": True,
         "reasoning": {"effort": None, "summary": None},
-        "temperature": 1.0,
+        "temperature": None,
         "text": {"format": {"type": "text"}},
         "tool_choice": "auto",
         "tools": [],
         "top_logprobs": 0,
-        "top_p": 1.0,
+        "top_p": None,
     }
 
 
@@ -86,7 +89,8 @@ def test_null_is_as_if_nothing_were_said() -> None:
 def test_drawing() -> None:
     asked = read(temperature=0, top_p=0.5, max_output_tokens=7, seed=3, stop=["x"], top_k=5)
     assert asked.options == {
-        **{"temperature": 0, "top_p": 0.5, "max_tokens": 7, "seed": 3, "stop": ["x"], "top_k": 5}
+        **{"temperature": 0, "top_p": 0.5, "max_tokens": 7, "seed": 3, "stop": ["x"], "top_k": 5},
+        "of_model": ("min_p", "repetition_penalty"),
     }
     assert [asked.told[name] for name in ("temperature", "top_p", "max_output_tokens")] == [
         0,

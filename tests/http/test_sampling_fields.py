@@ -6,6 +6,7 @@ import pytest
 
 from pybatcher.http.http_error import HttpError
 from pybatcher.http.sampling_fields import read_flag, read_sampling, read_text
+from pybatcher.params import OF_MODELS
 
 
 @pytest.mark.parametrize(
@@ -27,7 +28,10 @@ from pybatcher.http.sampling_fields import read_flag, read_sampling, read_text
     ],
 )
 def test_fields_become_keywords(body: dict[str, Any], options: dict[str, Any] | None) -> None:
-    assert read_sampling(body) == ({"temperature": 1.0, **body} if options is None else options)
+    found = read_sampling(body)
+    unsaid = found.pop("of_model")
+    assert found == ({"temperature": 1.0, **body} if options is None else options)
+    assert unsaid == tuple(name for name in OF_MODELS if body.get(name) is None)
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from pybatcher import InvalidRequestError, SamplingParams
+from pybatcher.params import OF_MODELS
 
 TAKEN: list[dict[str, Any]] = [
     {"max_tokens": 1},
@@ -26,6 +27,8 @@ TAKEN: list[dict[str, Any]] = [
     {"min_tokens": 256},
     {"n": 64},
     {"stop": ["x"] * 64},
+    {"of_model": list(OF_MODELS)},
+    {"of_model": ["top_k"] * 5},
 ]
 REFUSED: list[tuple[str, Any, str]] = [
     ("max_tokens", 0, "a whole number from 1"),
@@ -55,6 +58,10 @@ REFUSED: list[tuple[str, Any, str]] = [
     ("logit_bias", {-1: 0.0}, "a mapping"),
     ("logit_bias", {1: float("nan")}, "from -1000 to 1000"),
     ("logit_bias", {1: 1001.0}, "from -1000 to 1000"),
+    ("of_model", "temperature", "a sequence of names of fields, of temperature, top_k"),
+    ("of_model", ["seed"], "a sequence of names"),
+    ("of_model", [5], "a sequence of names"),
+    ("of_model", ["top_k"] * 6, "a sequence of names"),
 ]
 
 
@@ -75,6 +82,16 @@ def test_what_is_refused_is_named_with_its_value_and_the_range(
     message = str(caught.value)
     assert message.startswith(f"{name} is ")
     assert wanted in message
+
+
+def test_what_the_model_recommends_counts_for_the_fields_that_are_named() -> None:
+    params = SamplingParams(temperature=0.3, top_k=7, top_p=0.4, of_model=["top_k", "top_p"])
+    recommended = {"temperature": 0.6, "top_k": 20, "min_p": 0.1}
+    assert params.with_recommended(recommended) == SamplingParams(
+        temperature=0.3, top_k=20, top_p=0.4
+    )
+    plain = SamplingParams(temperature=0.3)
+    assert plain.with_recommended(recommended) is plain
 
 
 def test_what_was_made_does_not_change_with_what_it_was_made_of() -> None:

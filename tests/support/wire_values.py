@@ -18,7 +18,7 @@ from pybatcher.calls.completion import (
     TokenLogprob,
     Usage,
 )
-from pybatcher.params import SamplingParams
+from pybatcher.params import OF_MODELS, SamplingParams
 from pybatcher.text.responses import plain_tools
 from pybatcher.text.tool_call import ToolCall, ToolCallDelta
 
@@ -54,6 +54,7 @@ def sampling_params(draw: st.DrawFn) -> SamplingParams:
         logprobs=draw(st.none() | st.integers(0, 32)),
         skip_special_tokens=draw(st.booleans()),
         n=draw(st.integers(1, 64)),
+        of_model=draw(st.lists(st.sampled_from(OF_MODELS), max_size=5)),
     )
 
 

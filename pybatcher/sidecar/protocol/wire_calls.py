@@ -216,7 +216,7 @@ def _read_sampling(name: str, value: object) -> Any:
 
     Its errors show the value, so values of unlimited size are refused here.
     """
-    if name == "choices" or (name == "stop" and not isinstance(value, (str, bytes))):
+    if name in ("choices", "of_model") or (name == "stop" and not isinstance(value, (str, bytes))):
         texts = ASKED.items(value, name)
         return [ASKED.text(one, f"{name}[{i}]") for i, one in enumerate(texts)]
     if name == "json_schema" and isinstance(value, Mapping):
@@ -243,7 +243,7 @@ def _read_token_id(key: object) -> object:
 def _write_sampling(name: str, value: Any) -> Any:
     if name == "stop":
         return [ASKED.text(one, f"stop[{i}]") for i, one in enumerate(value)]
-    if name in ("stop_token_ids", "choices"):
+    if name in ("stop_token_ids", "choices", "of_model"):
         return list(value)
     return str(value) if name == "json_schema" else value
 

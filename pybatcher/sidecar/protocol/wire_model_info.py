@@ -1,5 +1,5 @@
 """The codec of a `ModelInfo`: {name, fingerprint, max_sequence_length, vocab_size, kv_block_size,
-special_tokens, chat_template}.
+special_tokens, chat_template, sampling}.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ def model_info_to_wire(info: ModelInfo) -> dict[str, Any]:
         "kv_block_size": info.kv_block_size,
         "special_tokens": dict(info.special_tokens),
         "chat_template": info.chat_template,
+        "sampling": dict(info.sampling),
     }
 
 
@@ -29,6 +30,7 @@ def model_info_from_wire(wire: object) -> ModelInfo:
     """Return the description that was sent. Raises ProtocolError."""
     said = ANSWERED.map(wire, "the model")
     special = ANSWERED.map(said.get("special_tokens", {}), "special_tokens")
+    sampling = ANSWERED.map(said.get("sampling", {}), "sampling")
     template = said.get("chat_template")
     return ModelInfo(
         name=ANSWERED.text(said.get("name"), "the model's name"),
@@ -42,4 +44,7 @@ def model_info_from_wire(wire: object) -> ModelInfo:
             name: ANSWERED.text(text, f"special_tokens.{name}") for name, text in special.items()
         },
         chat_template=None if template is None else ANSWERED.text(template, "chat_template"),
+        sampling={
+            name: ANSWERED.number(value, f"sampling.{name}") for name, value in sampling.items()
+        },
     )

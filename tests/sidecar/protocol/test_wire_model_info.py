@@ -23,6 +23,7 @@ INFOS = st.builds(
     kv_block_size=COUNTS,
     special_tokens=st.dictionaries(TEXTS, TEXTS, max_size=3),
     chat_template=st.none() | TEXTS,
+    sampling=st.dictionaries(TEXTS, st.floats(allow_nan=False), max_size=3),
 )
 SENT = model_info_to_wire(
     ModelInfo(name="a", fingerprint="b", max_sequence_length=3, vocab_size=4, kv_block_size=5)
