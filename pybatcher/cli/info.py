@@ -46,6 +46,7 @@ def _model_facts(model: LoadedModel) -> dict[str, str]:
     config = model.config
     parameters = sum(math.prod(tensor.shape) for tensor in model.tensors.values())
     origin = None if model.path is None else origin_of(model.path)
+    sampling = ", ".join(f"{name} {value:g}" for name, value in model.tokenizer.sampling.items())
     return {
         "model": model.name,
         **({} if origin is None else {"from the hub": origin}),
@@ -56,6 +57,7 @@ def _model_facts(model: LoadedModel) -> dict[str, str]:
         "heads": _heads(config),
         "vocabulary": f"{config.vocab_size:,} tokens",
         "positions": f"{config.max_position_embeddings:,}",
+        **({"recommended": sampling} if sampling else {}),
     }
 
 

@@ -6,6 +6,7 @@ import json
 import os
 import pty
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,7 +17,7 @@ from command_line import Outcome, Run, runner
 
 import pybatcher.cli.demo
 from pybatcher import BlockingBatcher, Engine
-from pybatcher.models import DEMO_PROMPTS
+from pybatcher.models import DEMO_PROMPTS, tiny_path
 from pybatcher.testing.checkpoints import make_checkpoint
 
 STORY = "Once upon a time"
@@ -291,6 +292,14 @@ def test_info_tells_the_heads_of_unlike_layers(run: Run, tmp_path: Path) -> None
     path = make_checkpoint(tmp_path, "gemma4", num_global_key_value_heads=1)
     outcome = run("info", "--model", str(path), "--n-threads", "1")
     assert "6 of 12, 2 for KV; 6 of 20, 1 for KV" in outcome.stdout
+
+
+def test_info_tells_what_the_models_files_recommend(run: Run, tmp_path: Path) -> None:
+    model = shutil.copytree(tiny_path(), tmp_path / "model")
+    (model / "generation_config.json").write_text('{"temperature": 0.6, "top_k": 20}')
+    told = run("info", "--model", str(model)).stdout.split()
+    assert " ".join(told).count("recommended temperature 0.6, top_k 20") == 1
+    assert "recommended" not in run("info").stdout
 
 
 def test_info_tells_what_was_chosen(run: Run) -> None:
