@@ -27,7 +27,7 @@ class TokenizerParts:
     response_template: of the tokenizer, how responses are to be read; None: it says nothing.
     special_tokens: texts of the special tokens, by name: "bos_token", "eos_token", ...
     bos_token_id: None where the model has none.
-    eos_token_ids: all tokens that end a text; generation_config.json takes precedence.
+    eos_token_ids: all tokens that end a text.
     sampling: fields of SamplingParams, as the model's files recommend them.
     """
 

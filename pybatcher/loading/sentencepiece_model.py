@@ -6,6 +6,7 @@ texts are normalised. Source of the numbers of its fields: sentencepiece_model.p
 
 from __future__ import annotations
 
+import math
 import re
 import struct
 from collections import Counter, defaultdict
@@ -272,6 +273,6 @@ def _text(message: Message, number: int, default: str) -> str:
 def _score(piece: Message) -> float:
     value = _last(piece, 2, bytes(4))
     score = struct.unpack("<f", value)[0] if isinstance(value, bytes) and len(value) == 4 else None
-    if score is None or score != score:
-        raise ModelFormatError(f"the score {shown(value)} of a piece is not a number")
+    if score is None or not math.isfinite(score):
+        raise ModelFormatError(f"the score {shown(value)} of a piece is not a finite number")
     return float(score)

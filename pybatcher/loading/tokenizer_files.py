@@ -58,8 +58,8 @@ def read_tokenizer(directory: Path, config: Fields) -> TokenizerParts:
     if backend is not None:
         add_tokens(backend, added, replaces="added_tokens_decoder" in settings)
         mark_special(backend, settings)
-    if backend is not None and model is not None:
-        surround_texts(backend, settings)
+        if model is not None:
+            surround_texts(backend, settings)
     generation = read_optional(directory / "generation_config.json")
     template, for_tools = _read_templates(directory, settings)
     return build_parts(backend, template, settings, generation, config, tool_template=for_tools)
@@ -76,25 +76,28 @@ def build_parts(
 ) -> TokenizerParts:
     """Combine a tokenizer's settings with the two configurations of a model.
 
-    The ids of BOS and EOS come from the first that names any: the generation
-    configuration, the model's configuration, the tokenizer's settings. Raises
-    ModelFormatError for a value of the wrong type.
+    The ids of BOS and EOS come from the first that names any: the generation configuration, the
+    model's configuration, the tokenizer's settings. The EOS token of the tokenizer's settings ends
+    texts in any case, as in vLLM: a model that was trained on chats may have its new one there
+    alone. Raises ModelFormatError for a value of the wrong type.
     """
     named = special_tokens(settings)
 
-    def ids(name: str) -> frozenset[int]:
+    def of_tokenizer(name: str) -> frozenset[int]:
         token = named.get(f"{name}_token")
         token_id = None if backend is None or token is None else backend.token_to_id(token)
-        last = frozenset() if token_id is None else frozenset([token_id])
+        return frozenset() if token_id is None else frozenset([token_id])
+
+    def ids(name: str) -> frozenset[int]:
         field = f"{name}_token_id"
-        return _token_ids(generation, field) or _token_ids(config, field) or last
+        return _token_ids(generation, field) or _token_ids(config, field) or of_tokenizer(name)
 
     return TokenizerParts(
         backend=backend,
         chat_template=chat_template,
         special_tokens=named,
         bos_token_id=min(ids("bos"), default=None),
-        eos_token_ids=ids("eos"),
+        eos_token_ids=ids("eos") | of_tokenizer("eos"),
         response_template=_response_template(settings),
         tool_template=tool_template,
         sampling=recommended_sampling(generation, IN_GENERATION_CONFIG),
@@ -156,14 +159,20 @@ def _response_template(settings: Fields) -> dict[str, Any] | None:
 def _read_templates(directory: Path, settings: Fields) -> tuple[str | None, str | None]:
     """Return the chat template and the one for chats with tools, where that is another.
 
-    A file of templates counts before tokenizer_config.json, as in transformers.
+    A file of templates counts before tokenizer_config.json, as in transformers, and that before
+    chat_template.json, which models with a vision part have for their processor.
     """
     found = []
     for name in ("chat_template.jinja", "additional_chat_templates/tool_use.jinja"):
         file = directory / name
         found.append(read_text(file, _MAX_TEMPLATE_BYTES) if file.is_file() else None)
     template, for_tools = found
-    return _named_templates(settings) if template is None else (template, for_tools)
+    if template is not None:
+        return template, for_tools
+    of_processor = directory / "chat_template.json"
+    return _named_templates(
+        settings if "chat_template" in settings else read_optional(of_processor)
+    )
 
 
 def _named_templates(settings: Fields) -> tuple[str | None, str | None]:

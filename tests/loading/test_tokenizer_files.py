@@ -176,17 +176,21 @@ def test_damaged_ids_of_older_checkpoints(token_id: Any, llama: Path, edit: Edit
         read(llama)
 
 
-def test_end_tokens_are_of_the_first_file_that_names_any(llama: Path, edit: Edit) -> None:
+def test_end_tokens_are_of_the_first_file_that_names_any_and_of_the_tokenizer(
+    llama: Path, edit: Edit
+) -> None:
     generation = llama / "generation_config.json"
-    edit(generation, eos_token_id=[3, 1, 3], bos_token_id=2)
+    edit(generation, eos_token_id=[3, 5, 3], bos_token_id=2)
     parts = read(llama, eos_token_id=7, bos_token_id=8)
-    assert (parts.eos_token_ids, parts.bos_token_id) == ({1, 3}, 2)
+    assert (parts.eos_token_ids, parts.bos_token_id) == ({1, 3, 5}, 2)
     edit(generation, eos_token_id=..., bos_token_id=None)
     parts = read(llama, eos_token_id=[7, 9], bos_token_id=8)
-    assert (parts.eos_token_ids, parts.bos_token_id) == ({7, 9}, 8)
+    assert (parts.eos_token_ids, parts.bos_token_id) == ({1, 7, 9}, 8)
     generation.unlink()
     parts = read(llama, eos_token_id=-1)
     assert (parts.eos_token_ids, parts.bos_token_id) == ({1}, 0)  # the tokenizer's own
+    edit(llama / "tokenizer_config.json", eos_token="<|no such token|>")
+    assert read(llama, eos_token_id=7).eos_token_ids == {7}
     (llama / "tokenizer_config.json").unlink()
     parts = read(llama)
     assert (parts.eos_token_ids, parts.bos_token_id) == (frozenset(), None)
@@ -218,7 +222,14 @@ def test_where_the_chat_template_may_be(llama: Path, edit: Edit) -> None:
     edit(config, chat_template=named[:1])
     assert templates() == (None, "tools")
     edit(config, chat_template="a template")
+    edit(llama / "chat_template.json", chat_template="of a processor")
     assert templates() == ("a template", None)
+    edit(config, chat_template=None)
+    assert templates() == ("of a processor", None)
+    edit(llama / "chat_template.json", chat_template=5)
+    with pytest.raises(ModelFormatError, match=r"chat_template\.json: chat_template is 5"):
+        read(llama)
+    (llama / "chat_template.json").unlink()
     edit(config, chat_template=...)
     assert templates() == (None, None)
 

@@ -31,6 +31,7 @@ _SMALL = (
     "added_tokens.json",
     "tokenizer.model",
     "chat_template.jinja",
+    "chat_template.json",
     "additional_chat_templates/tool_use.jinja",
     INDEX,
 )
