@@ -123,7 +123,7 @@ class SamplingParams:
         values: what the model's files recommend, by field.
         """
         taken = {name: values[name] for name in self.of_model if name in values}
-        return replace(self, **taken, of_model=()) if self.of_model else self
+        return replace(self, **taken, of_model=())
 
     def _check_form(self) -> None:
         self._set("json_object", REQUEST.flag("json_object", self.json_object))

@@ -108,7 +108,7 @@ class CallReader:
     def params(self, call: Call) -> SamplingParams:
         """Return the sampling parameters of a call. Raises InvalidRequestError."""
         params = merge_params(call.params, call.sampling, vocab_size=self._vocab_size)
-        return params.with_recommended(self._recommended)
+        return params.with_recommended(self._recommended) if params.of_model else params
 
     async def output(self, call: Call, params: SamplingParams) -> tuple[int, ...]:
         """Return the token ids that were drawn for a call already. Raises InvalidRequestError."""

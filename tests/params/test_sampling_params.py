@@ -91,7 +91,7 @@ def test_what_the_model_recommends_counts_for_the_fields_that_are_named() -> Non
         temperature=0.3, top_k=20, top_p=0.4
     )
     plain = SamplingParams(temperature=0.3)
-    assert plain.with_recommended(recommended) is plain
+    assert plain.with_recommended(recommended) == plain
 
 
 def test_what_was_made_does_not_change_with_what_it_was_made_of() -> None:
