@@ -294,12 +294,30 @@ def test_info_tells_the_heads_of_unlike_layers(run: Run, tmp_path: Path) -> None
     assert "6 of 12, 2 for KV; 6 of 20, 1 for KV" in outcome.stdout
 
 
-def test_info_tells_what_the_models_files_recommend(run: Run, tmp_path: Path) -> None:
+@pytest.fixture
+def recommending(tmp_path: Path) -> str:
+    """The shipped model, with sampling that it recommends."""
     model = shutil.copytree(tiny_path(), tmp_path / "model")
-    (model / "generation_config.json").write_text('{"temperature": 0.6, "top_k": 20}')
-    told = run("info", "--model", str(model)).stdout.split()
-    assert " ".join(told).count("recommended temperature 0.6, top_k 20") == 1
+    (model / "generation_config.json").write_text('{"temperature": 1.6, "top_k": 20}')
+    return str(model)
+
+
+def test_info_tells_what_the_models_files_recommend(run: Run, recommending: str) -> None:
+    told = run("info", "--model", recommending).stdout.split()
+    assert " ".join(told).count("recommended temperature 1.6, top_k 20") == 1
     assert "recommended" not in run("info").stdout
+
+
+def test_a_chat_is_sampled_as_the_models_files_recommend(run: Run, recommending: str) -> None:
+    def answer(*options: str) -> str:
+        common = ["--seed", "1", "--max-tokens", "16"]
+        return run("chat", *common, *options, stdin=b"Once upon a time\n").stdout
+
+    greedy = answer()
+    drawn = answer("--model", recommending)
+    assert drawn != greedy
+    assert drawn == answer("--temperature", "1.6", "--top-k", "20")
+    assert answer("--model", recommending, "--temperature", "0") == greedy
 
 
 def test_info_tells_what_was_chosen(run: Run) -> None:
