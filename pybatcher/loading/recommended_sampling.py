@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from ..errors import InvalidRequestError
 from ..params import OF_MODELS, SamplingParams
-from .fields import Fields, shown
+from .fields import Fields
 
 __all__ = ["IN_GENERATION_CONFIG", "IN_GGUF", "recommended_sampling"]
 
@@ -38,8 +38,5 @@ def recommended_sampling(fields: Fields, names: Mapping[str, str]) -> dict[str, 
         try:
             found[own] = getattr(SamplingParams(**{own: value}), own)
         except InvalidRequestError as error:
-            warnings.warn(
-                f"{fields.source}: {name} is {shown(value)}, and is left out: {error}",
-                stacklevel=2,
-            )
+            warnings.warn(f"{fields.source}: {name} is left out: {error}", stacklevel=2)
     return found
