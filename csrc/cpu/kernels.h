@@ -53,12 +53,14 @@ static_assert(kQueriesPerBlock * kSegment + kSegment <= kAttentionScratch);
 inline constexpr int8_t kIq4NlCodes[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
                                            1,    13,   25,  38,  53,  69,  89,  113};
 
+inline constexpr int kRowZeroPoint = 128;  // of weights, which a row is prepared for
+
 // What belongs to a group of 32 quantised activations: a number is a whole number times `scale`.
 struct RowGroup {
   float scale;
   float total;            // of the numbers: scale times the sum of the whole ones
   int16_t halves[2];      // sums of the whole numbers of each half
-  int32_t zero_products;  // -128 times the sum of both: what takes back a zero point of 128
+  int32_t zero_products;  // -kRowZeroPoint times the sum of both: what takes that zero point back
 };
 
 // How a row of Activations is stored.

@@ -14,7 +14,7 @@ import typer
 from ..calls.any_batcher import AnyBatcher
 from ..calls.completion import Completion
 from ..errors import ConnectionLostError, InvalidRequestError
-from ..params import OF_MODELS, SamplingParams
+from ..params import SamplingParams, left_to_model
 from ..params.config import EngineConfig, SchedulerConfig, SupervisionConfig
 from .console import remark, report_error, write
 from .options import ModelOption, SystemPromptOption, takes_options
@@ -75,9 +75,8 @@ def chat(
     It is sampled as its own files recommend, unless options say otherwise.
     Reasoning is shown on stderr, and so are calls of tools with their results.
     """
-    unsaid = [name for name in OF_MODELS if name not in sampling]
     talk = Talk(
-        SamplingParams(**sampling, of_model=unsaid),
+        SamplingParams(**sampling, of_model=left_to_model(sampling)),
         {} if tools is None else load_tools(tools),
         enable_thinking,
         max_reasoning_tokens,

@@ -7,7 +7,7 @@ from dataclasses import fields
 from typing import Any
 
 from ..errors.checks import short
-from ..params import OF_MODELS, SamplingParams
+from ..params import SamplingParams, left_to_model
 from .http_error import HttpError
 
 __all__ = [
@@ -93,8 +93,7 @@ def as_recommended(options: dict[str, Any]) -> dict[str, Any]:
 
     Where these say nothing either, the temperature is 1, as OpenAI has it.
     """
-    unsaid = tuple(name for name in OF_MODELS if name not in options)
-    return {"temperature": 1.0, **options, "of_model": unsaid}
+    return {"temperature": 1.0, **options, "of_model": left_to_model(options)}
 
 
 def renamed_fields(body: Mapping[str, Any]) -> dict[str, str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +17,8 @@ __all__ = [
     "SPECIAL_TOKENS",
     "add_tokens",
     "added_tokens",
-    "mark_special",
     "special_tokens",
+    "surround_as_set",
     "surround_texts",
 ]
 
@@ -66,32 +66,30 @@ def _added_token(fields: Fields) -> AddedToken:
     return AddedToken(fields.text("content"), special=special, normalized=normalized, **flags)
 
 
-def add_tokens(backend: TokenizerBackend, tokens: dict[int, AddedToken], *, replaces: bool) -> None:
-    """Add tokens in the order of their ids, as transformers does.
+def add_tokens(backend: TokenizerBackend, tokens: dict[int, AddedToken], settings: Fields) -> None:
+    """Add tokens in the order of their ids, and mark the special ones, as transformers does.
 
-    A token that would get another id is left out. replaces: those that are there get the flags of
-        these.
+    A token that would get another id is left out. One that is there gets the flags that
+    `added_tokens_decoder` has for it; added_tokens.json has none.
     """
+    replaces = "added_tokens_decoder" in settings
     there = _tokens_there(backend)
-    next_id = backend.get_vocab_size()
+    size = backend.get_vocab_size()
+    new: dict[str, AddedToken] = {}
     changed = []
     for token_id in sorted(tokens):
         token = tokens[token_id]
         if backend.token_to_id(token.content) is None:
-            if token_id != next_id:
-                continue
-            next_id += 1
-            changed.append(token)
+            if token.content and token_id == size + len(new):
+                new.setdefault(token.content, token)
         elif replaces and repr(token) != repr(there.get(token.content)):
             changed.append(token)
-    backend.add_tokens(changed)
+    backend.add_tokens([*changed, *new.values()])
+    _mark_special(backend, settings)
 
 
-def mark_special(backend: TokenizerBackend, settings: Fields) -> None:
-    """Mark the tokens that the settings name as special, as transformers does.
-
-    Their other flags stay.
-    """
+def _mark_special(backend: TokenizerBackend, settings: Fields) -> None:
+    """Mark the tokens that the settings name as special; their other flags stay."""
     there = _tokens_there(backend)
     marked = []
     for text in special_tokens(settings).values():
@@ -102,19 +100,30 @@ def mark_special(backend: TokenizerBackend, settings: Fields) -> None:
     backend.add_special_tokens(marked)
 
 
-def surround_texts(backend: TokenizerBackend, settings: Fields) -> None:
+def surround_as_set(backend: TokenizerBackend, settings: Fields) -> None:
     """Let BOS and EOS be added around a text where the settings say so."""
     named = special_tokens(settings)
-    template, pieces = ["$A"], []
+    around = {}
     for name in ("bos", "eos"):
         token = named.get(f"{name}_token")
         token_id = None if token is None else backend.token_to_id(token)
         if settings.boolean(f"add_{name}_token", False) and token_id is not None:
-            template = [name, *template] if name == "bos" else [*template, name]
-            pieces.append({"id": name, "ids": [token_id], "tokens": [token]})
-    if pieces:
+            around[name] = (token_id, token)
+    surround_texts(backend, around)
+
+
+def surround_texts(backend: TokenizerBackend, around: Mapping[str, tuple[int, Any]]) -> None:
+    """Let tokens be added before ("bos") and after ("eos") a text, of which there may be none.
+
+    around: ids and texts.
+    """
+    if around:
         backend.post_processor = processors.TemplateProcessing(
-            single=template, special_tokens=pieces
+            single=[name for name in ("bos", "$A", "eos") if name in around or name == "$A"],
+            special_tokens=[
+                {"id": name, "ids": [token_id], "tokens": [token]}
+                for name, (token_id, token) in around.items()
+            ],
         )
 
 

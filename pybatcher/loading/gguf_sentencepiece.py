@@ -13,11 +13,9 @@ from ..errors import ModelFormatError
 from .fields import Fields
 from .gguf_vocabulary import Built, TokenType, Vocabulary, read_numbers, read_texts
 from .merges import Merges, merges_of_scores, split_merges
+from .sentencepiece_model import MAX_PIECE, SPACE
 
 __all__ = ["with_listed_merges", "with_scores"]
-
-_MAX_PIECE = 2**8  # characters; finding the merges of a piece is quadratic in its length
-_SPACE = "\u2581"  # stands for a space in SentencePiece
 
 
 def with_scores(fields: Fields, vocabulary: Vocabulary, ids: dict[str, int | None]) -> Built:
@@ -31,16 +29,16 @@ def with_scores(fields: Fields, vocabulary: Vocabulary, ids: dict[str, int | Non
     kept = vocabulary.ids.keys() - set(vocabulary.of_kind(*others))
     pieces = {token: by_id[i] for token, i in vocabulary.ids.items() if token in kept}
     longest = max(pieces, key=len, default="")
-    if len(longest) > _MAX_PIECE:
+    if len(longest) > MAX_PIECE:
         raise ModelFormatError(
             f"{fields.source}: tokenizer.ggml.tokens has one of {len(longest)} characters; "
-            f"expected at most {_MAX_PIECE}"
+            f"expected at most {MAX_PIECE}"
         )
     backend = _bpe(vocabulary, merges_of_scores(pieces), vocabulary.unknown(None))
-    marks: list[normalizers.Normalizer] = [normalizers.Replace(" ", _SPACE)]
-    stages = [decoders.Replace(_SPACE, " "), decoders.ByteFallback(), decoders.Fuse()]
+    marks: list[normalizers.Normalizer] = [normalizers.Replace(" ", SPACE)]
+    stages = [decoders.Replace(SPACE, " "), decoders.ByteFallback(), decoders.Fuse()]
     if fields.boolean("tokenizer.ggml.add_space_prefix", True):
-        marks = [normalizers.Prepend(_SPACE), *marks]
+        marks = [normalizers.Prepend(SPACE), *marks]
         stages.append(decoders.Strip(" ", 1, 0))
     backend.normalizer = normalizers.Sequence(marks)
     backend.decoder = decoders.Sequence(stages)
@@ -57,8 +55,8 @@ def with_listed_merges(
     """
     merges = split_merges(read_texts(fields, "tokenizer.ggml.merges"), fields.source)
     backend = _bpe(vocabulary, merges, vocabulary.unknown(ids["unk_token"]))
-    backend.normalizer = normalizers.Replace(" ", _SPACE)
-    stages = [decoders.Replace(_SPACE, " "), decoders.ByteFallback(), decoders.Fuse()]
+    backend.normalizer = normalizers.Replace(" ", SPACE)
+    stages = [decoders.Replace(SPACE, " "), decoders.ByteFallback(), decoders.Fuse()]
     backend.decoder = decoders.Sequence(stages)
     bos, eos = ids["bos_token"], ids["eos_token"]
     if not adds_bos:

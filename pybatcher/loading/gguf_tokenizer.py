@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import warnings
 from pathlib import Path
-from typing import Any
 
-from tokenizers import AddedToken, decoders, models, processors
+from tokenizers import AddedToken, decoders, models
 from tokenizers import Tokenizer as TokenizerBackend
 
 from ..errors import ModelFormatError
+from .added_tokens import surround_texts
 from .fields import Fields, shown
 from .gguf_pretokenizers import PRE_TOKENIZERS
 from .gguf_sentencepiece import with_listed_merges, with_scores
@@ -24,7 +24,7 @@ from .json_file import read_text
 from .loaded_model import TokenizerParts
 from .merges import split_merges
 from .recommended_sampling import IN_GGUF, recommended_sampling
-from .tokenizer_files import MAX_TOKENIZER_BYTES, private_backend
+from .tokenizer_files import MAX_TOKENIZER_BYTES, building_tokenizer, private_backend
 
 __all__ = ["read_tokenizer"]
 
@@ -86,7 +86,7 @@ def read_tokenizer(
     ends |= {vocabulary.ids[text] for text in _END_TOKEN_TEXTS if text in added}
     if added >= _BESIDE:
         ends.discard(vocabulary.ids.get(_ENDS_NO_OUTPUT))
-    try:
+    with building_tokenizer(f"{fields.source}: tokenizer.ggml"):
         stand_in = _stand_in(fields, model, vocabulary, directory)
         if stand_in is not None:
             return _parts(stand_in, templates, ids, ends, vocabulary.tokens, sampling)
@@ -95,12 +95,6 @@ def read_tokenizer(
             vocabulary = spelt_as_word_pieces(vocabulary)
         _add_tokens(built.backend, vocabulary, fields)
         _set_post_processor(built, vocabulary, fields)
-    except (ModelFormatError, KeyboardInterrupt, SystemExit):
-        raise
-    except BaseException as error:  # the library raises no more specific type, and panics
-        raise ModelFormatError(
-            f"{fields.source}: tokenizer.ggml: not a valid tokenizer: {error}"
-        ) from error
     return _parts(built.backend, templates, ids, ends, vocabulary.tokens, sampling)
 
 
@@ -227,8 +221,7 @@ def _add_tokens(backend: TokenizerBackend, vocabulary: Vocabulary, fields: Field
 
 def _set_post_processor(built: Built, vocabulary: Vocabulary, fields: Fields) -> None:
     """Set the post-processor: BOS before and EOS after a text, by the file or by its kind."""
-    template: list[str] = ["$A"]
-    pieces: list[Any] = []
+    around = {}
     for name, token_id, default in (
         ("bos", built.before, built.adds_before),
         ("eos", built.after, built.adds_after),
@@ -240,12 +233,8 @@ def _set_post_processor(built: Built, vocabulary: Vocabulary, fields: Fields) ->
             if fields.get(key):
                 raise fields.error(key, f"false, as there is no tokenizer.ggml.{name}_token_id")
             continue
-        template = [name, *template] if name == "bos" else [*template, name]
-        pieces.append({"id": name, "ids": [token_id], "tokens": [vocabulary.tokens[token_id]]})
-    if pieces:
-        built.backend.post_processor = processors.TemplateProcessing(
-            single=template, special_tokens=pieces
-        )
+        around[name] = (token_id, vocabulary.tokens[token_id])
+    surround_texts(built.backend, around)
 
 
 _BUILDERS = {

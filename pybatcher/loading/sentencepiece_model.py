@@ -21,13 +21,19 @@ from ..errors import ModelFormatError
 from .fields import shown
 from .merges import merges_of_scores
 
-__all__ = ["MAX_SENTENCEPIECE_BYTES", "SentencePieceModel", "read_sentencepiece"]
+__all__ = [
+    "MAX_PIECE",
+    "MAX_SENTENCEPIECE_BYTES",
+    "SPACE",
+    "SentencePieceModel",
+    "read_sentencepiece",
+]
 
 MAX_SENTENCEPIECE_BYTES = 2**24
 
-_SPACE = "\u2581"  # stands for a space
+SPACE = "\u2581"  # stands for a space
 _MAX_PIECES = 2**20
-_MAX_PIECE = 2**8  # characters; finding the merges of a piece is quadratic in its length
+MAX_PIECE = 2**8  # characters; finding the merges of a piece is quadratic in its length
 _NORMAL, _CONTROL, _USER_DEFINED = 1, 3, 4  # types of pieces
 _UNIGRAM, _BPE = 1, 2  # types of models
 
@@ -37,14 +43,13 @@ Message = Mapping[int, list[Any]]
 
 @dataclass(frozen=True, slots=True)
 class SentencePieceModel:
-    """The content of a tokenizer.model, which `source` names; the lists are by token id.
+    """The content of a tokenizer.model; the lists are by token id.
 
     special_tokens: the texts of those of unk_token, bos_token and eos_token that there are.
     charsmap: how characters are normalised, as SentencePiece compiles it; may be empty.
     adds_prefix: a space before a text. removes_spaces: those at its ends, and all but one of a row.
     """
 
-    source: str
     pieces: list[str]
     scores: list[float]
     kinds: list[int]
@@ -65,14 +70,9 @@ class SentencePieceModel:
         added: tokens by id. Those of BPE take the places of pieces. All are returned as they are
             to be added: what is between them gets a prefix, so that they are found before that.
         legacy: add the prefix after each token that stands for itself, not to a text alone.
-        Raises ModelFormatError for pieces that make no tokenizer.
+        Raises whatever the library raises for pieces that make no tokenizer.
         """
-        try:
-            backend = self._build({i: token.content for i, token in added.items()}, legacy)
-        except (KeyboardInterrupt, SystemExit):
-            raise
-        except BaseException as error:  # the library raises no more specific type, and panics
-            raise ModelFormatError(f"{self.source}: not a valid tokenizer: {error}") from error
+        backend = self._build({i: token.content for i, token in added.items()}, legacy)
         flags = {"normalized": False} if self.adds_prefix else {}
         return backend, {
             i: AddedToken(**{**token.__getstate__(), **flags}) for i, token in added.items()
@@ -86,7 +86,7 @@ class SentencePieceModel:
         steps: list[Any] = []
         if self.adds_prefix:
             scheme = "always" if legacy else "first"
-            steps.append(pre_tokenizers.Metaspace(_SPACE, prepend_scheme=scheme, split=False))
+            steps.append(pre_tokenizers.Metaspace(SPACE, prepend_scheme=scheme, split=False))
         if whole:  # never part of another piece
             found = "|".join(map(re.escape, sorted(whole, key=len, reverse=True)))
             steps.append(pre_tokenizers.Split(Regex(found), behavior="isolated"))
@@ -134,13 +134,13 @@ class SentencePieceModel:
             steps.append(normalizers.Replace(Regex(r"\A +| +\z"), ""))
             steps.append(normalizers.Replace(Regex(" {2,}"), " "))
         if self.escapes_spaces:
-            steps.append(normalizers.Replace(" ", _SPACE))
+            steps.append(normalizers.Replace(" ", SPACE))
         if self.adds_prefix and legacy:  # Metaspace adds none to a text that begins with one
-            steps.append(normalizers.Replace(Regex(rf"\A{_SPACE}"), 2 * _SPACE))
+            steps.append(normalizers.Replace(Regex(rf"\A{SPACE}"), 2 * SPACE))
         return steps
 
     def _decoders(self) -> list[Any]:
-        steps: list[Any] = [decoders.Replace(_SPACE, " ")]
+        steps: list[Any] = [decoders.Replace(SPACE, " ")]
         if self.byte_fallback:
             steps.append(decoders.ByteFallback())
         if self.byte_fallback or self.adds_prefix:
@@ -153,12 +153,12 @@ class SentencePieceModel:
 def read_sentencepiece(data: bytes, source: str) -> SentencePieceModel:
     """Read the content of a tokenizer.model. Raises ModelFormatError, which names `source`."""
     try:
-        return _read_model(data, source)
+        return _read_model(data)
     except ModelFormatError as error:
         raise ModelFormatError(f"{source}: not a valid SentencePiece model: {error}") from error
 
 
-def _read_model(data: bytes, source: str) -> SentencePieceModel:
+def _read_model(data: bytes) -> SentencePieceModel:
     model = _read_message(data)
     trainer = _child(model, 2)
     normalizer = _child(model, 3)
@@ -168,8 +168,8 @@ def _read_model(data: bytes, source: str) -> SentencePieceModel:
     pieces = [_read_message(_bytes(piece, "a piece")) for piece in found]
     texts = [_text(piece, 1, "") for piece in pieces]
     longest = len(max(texts, key=len))
-    if longest > _MAX_PIECE:
-        raise ModelFormatError(f"a piece has {longest} characters; expected at most {_MAX_PIECE}")
+    if longest > MAX_PIECE:
+        raise ModelFormatError(f"a piece has {longest} characters; expected at most {MAX_PIECE}")
     text, count = Counter(texts).most_common(1)[0]
     if count > 1:
         raise ModelFormatError(f"the piece {shown(text)} is there {count} times")
@@ -182,7 +182,6 @@ def _read_model(data: bytes, source: str) -> SentencePieceModel:
     ids = {"bos_token": _integer(trainer, 41, 1), "eos_token": _integer(trainer, 42, 2)}
     ids["unk_token"] = unknown_id
     return SentencePieceModel(
-        source=source,
         pieces=texts,
         scores=[_score(piece) for piece in pieces],
         kinds=[_integer(piece, 3, _NORMAL) for piece in pieces],

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,22 +14,19 @@ from .added_tokens import (
     MAX_TOKEN_ID,
     add_tokens,
     added_tokens,
-    mark_special,
     special_tokens,
-    surround_texts,
+    surround_as_set,
 )
 from .fields import Fields
 from .json_file import read_bytes, read_optional, read_text
 from .loaded_model import TokenizerParts
 from .recommended_sampling import IN_GENERATION_CONFIG, recommended_sampling
-from .sentencepiece_model import (
-    MAX_SENTENCEPIECE_BYTES,
-    read_sentencepiece,
-)
+from .sentencepiece_model import MAX_SENTENCEPIECE_BYTES, read_sentencepiece
 
 __all__ = [
     "MAX_TOKENIZER_BYTES",
     "build_parts",
+    "building_tokenizer",
     "private_backend",
     "read_tokenizer",
 ]
@@ -44,22 +43,7 @@ def read_tokenizer(directory: Path, config: Fields) -> TokenizerParts:
     none, tokenizer.model is read, and tokenizer_config.json decides.
     Raises ModelFormatError for a damaged file.
     """
-    settings = _read_settings(directory)
-    added = dict(added_tokens(directory, settings))
-    backend = model = None
-    path = directory / "tokenizer.json"
-    if path.is_file():
-        backend = private_backend(read_text(path, MAX_TOKENIZER_BYTES), str(path))
-    elif (path := directory / "tokenizer.model").is_file():
-        model = read_sentencepiece(read_bytes(path, MAX_SENTENCEPIECE_BYTES), str(path))
-        settings = settings.with_defaults(model.special_tokens)
-        legacy = settings.boolean("legacy", "Llama" not in settings.text("tokenizer_class", ""))
-        backend, added = model.build(added, legacy=legacy)
-    if backend is not None:
-        add_tokens(backend, added, replaces="added_tokens_decoder" in settings)
-        mark_special(backend, settings)
-        if model is not None:
-            surround_texts(backend, settings)
+    backend, settings = _read_backend(directory, _read_settings(directory))
     generation = read_optional(directory / "generation_config.json")
     template, for_tools = _read_templates(directory, settings)
     return build_parts(backend, template, settings, generation, config, tool_template=for_tools)
@@ -109,13 +93,47 @@ def private_backend(text: str, source: str) -> TokenizerBackend:
 
     Raises ModelFormatError, which names `source`, for JSON that is not a tokenizer.
     """
-    try:
+    with building_tokenizer(source):
         backend = TokenizerBackend.from_str(text)
         backend.no_padding()
         backend.no_truncation()
-    except Exception as error:  # the library raises no more specific type
-        raise ModelFormatError(f"{source}: not a valid tokenizer: {error}") from error
     return backend
+
+
+def _read_backend(directory: Path, settings: Fields) -> tuple[TokenizerBackend | None, Fields]:
+    """Return the tokenizer, and the settings with what its own file names; None without a file."""
+    added = dict(added_tokens(directory, settings))
+    path = directory / "tokenizer.json"
+    if path.is_file():
+        with building_tokenizer(str(path)):
+            backend = private_backend(read_text(path, MAX_TOKENIZER_BYTES), str(path))
+            add_tokens(backend, added, settings)
+        return backend, settings
+    path = directory / "tokenizer.model"
+    if not path.is_file():
+        return None, settings
+    model = read_sentencepiece(read_bytes(path, MAX_SENTENCEPIECE_BYTES), str(path))
+    settings = settings.with_defaults(model.special_tokens)
+    legacy = settings.boolean("legacy", "Llama" not in settings.text("tokenizer_class", ""))
+    with building_tokenizer(str(path)):
+        backend, added = model.build(added, legacy=legacy)
+        add_tokens(backend, added, settings)
+        surround_as_set(backend, settings)
+    return backend, settings
+
+
+@contextmanager
+def building_tokenizer(source: str) -> Iterator[None]:
+    """Turn what the library raises while a tokenizer is built into a ModelFormatError.
+
+    source: the file, for the message.
+    """
+    try:
+        yield
+    except (ModelFormatError, KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:  # the library raises no more specific type, and panics
+        raise ModelFormatError(f"{source}: not a valid tokenizer: {error}") from error
 
 
 def _read_settings(directory: Path) -> Fields:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .output_form import FormKind, JsonSchema, OutputForm, schema_text
-from .sampling_params import MAX_LOGPROBS, OF_MODELS, SamplingParams
+from .sampling_params import MAX_LOGPROBS, OF_MODELS, SamplingParams, left_to_model
 
 __all__ = [
     "MAX_LOGPROBS",
@@ -12,5 +12,6 @@ __all__ = [
     "JsonSchema",
     "OutputForm",
     "SamplingParams",
+    "left_to_model",
     "schema_text",
 ]

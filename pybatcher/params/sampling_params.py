@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,7 +17,7 @@ from .output_form import (
     schema_text,
 )
 
-__all__ = ["MAX_LOGPROBS", "OF_MODELS", "SamplingParams"]
+__all__ = ["MAX_LOGPROBS", "OF_MODELS", "SamplingParams", "left_to_model"]
 
 MAX_LOGPROBS = 32
 """Most likeliest tokens that are reported at one place."""
@@ -31,6 +31,11 @@ _MAX_STOP_CHARACTERS = 16_384  # each is a state of the automaton that looks for
 _MAX_TOKEN_IDS = 2**20
 _MAX_BIAS = 1000.0
 _MAX_SAMPLES = 64
+
+
+def left_to_model(given: Container[str]) -> tuple[str, ...]:
+    """Return the `of_model` that leaves to the model what is not among the fields `given`."""
+    return tuple(name for name in OF_MODELS if name not in given)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,10 +171,10 @@ class SamplingParams:
             self._set("logit_bias", _bias(self.logit_bias))
         wanted = f"a sequence of names of fields, of {', '.join(OF_MODELS)}"
         names = REQUEST.items("of_model", self.of_model, len(OF_MODELS), wanted)
-        for name in names:
-            if plain_text(name) not in OF_MODELS:
-                raise REQUEST.bad("of_model", self.of_model, wanted)
-        self._set("of_model", tuple(map(plain_text, names)))
+        fields = tuple(map(plain_text, names))
+        if not set(fields) <= set(OF_MODELS):
+            raise REQUEST.bad("of_model", self.of_model, wanted)
+        self._set("of_model", fields)
 
     def _whole(self, name: str, low: int, high: int) -> None:
         self._set(name, REQUEST.whole(name, getattr(self, name), low, high))

@@ -16,7 +16,7 @@ HEAD = {"id": "x"}
 def test_what_a_body_asks_for() -> None:
     asked = read_chat({"messages": MESSAGES})
     assert (asked.stream, asked.include_usage, asked.continuous_usage) == (False,) * 3
-    assert asked.options == {**{"temperature": 1.0, "max_tokens": 2**31 - 1, "of_model": OF_MODELS}}
+    assert asked.options == {"temperature": 1.0, "max_tokens": 2**31 - 1, "of_model": OF_MODELS}
     body = {
         "messages": MESSAGES,
         "max_tokens": 5,

@@ -62,9 +62,7 @@ def refused(**body: Any) -> HttpError:
 def test_an_input_alone() -> None:
     asked = read()
     assert asked.messages == [{"role": "user", "content": "Hi"}]
-    assert asked.options == {
-        **{"temperature": 1.0, "max_tokens": ANY_LENGTH, "of_model": OF_MODELS}
-    }
+    assert asked.options == {"temperature": 1.0, "max_tokens": ANY_LENGTH, "of_model": OF_MODELS}
     assert not asked.stream
     assert asked.told == {
         "instructions": None,

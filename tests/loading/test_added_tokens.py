@@ -1,17 +1,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tokenizer_settings import added_token
 from transformers import AutoTokenizer
 
 from pybatcher.errors import ModelFormatError
 from pybatcher.loading import TokenizerParts
 from pybatcher.loading.fields import Fields
 from pybatcher.loading.tokenizer_files import read_tokenizer
+from pybatcher.params import OF_MODELS
 
 Edit = Callable[..., None]
 TEXT = "the fox <|end|>  \n fox<|think|> The <|end|> cat <|other|>\n fox<|end|>fox"
@@ -44,11 +46,6 @@ def agrees_with_transformers(directory: Path, text: str = TEXT) -> TokenizerPart
     return parts
 
 
-def added(content: str, **flags: bool) -> dict[str, Any]:
-    names = ("lstrip", "rstrip", "single_word", "normalized", "special")
-    return {"content": content, **dict.fromkeys(names, False), **flags}
-
-
 @pytest.mark.parametrize("flag", ["lstrip", "rstrip", "single_word", "normalized"])
 def test_named_special_tokens_keep_their_flags(flag: str, llama: Path, edit: Edit) -> None:
     stored = json.loads((llama / "tokenizer.json").read_text())["added_tokens"]
@@ -64,7 +61,7 @@ def test_flags_in_the_settings_count_before_those_in_the_tokenizer(
     assert parts.backend is not None
     end = parts.backend.token_to_id("<|end|>")
     ids = parts.backend.encode(TEXT).ids
-    tokens = {str(end): added("<|end|>", **{flag: True})}
+    tokens = {str(end): added_token("<|end|>", **{flag: True})}
     edit(llama / "tokenizer_config.json", added_tokens_decoder=tokens)
     parts = agrees_with_transformers(llama)
     assert parts.backend is not None
@@ -73,7 +70,7 @@ def test_flags_in_the_settings_count_before_those_in_the_tokenizer(
 
 
 def test_tokens_that_only_the_settings_have(llama: Path, edit: Edit) -> None:
-    tokens = {"385": added("<|other|>", special=True), "384": added("<|think|>")}
+    tokens = {"385": added_token("<|other|>", special=True), "384": added_token("<|think|>")}
     edit(llama / "tokenizer_config.json", added_tokens_decoder=tokens)
     parts = agrees_with_transformers(llama)
     assert parts.backend is not None
@@ -81,12 +78,20 @@ def test_tokens_that_only_the_settings_have(llama: Path, edit: Edit) -> None:
 
 
 def test_a_token_that_would_get_another_id_is_left_out(llama: Path, edit: Edit) -> None:
-    tokens = {"384": {"content": "<|think|>"}, "400": {"content": "<|other|>"}}
+    texts = {384: "<|think|>", 385: "", 386: "<|left|>", 387: "<|think|>", 400: "<|other|>"}
+    tokens = {str(token_id): {"content": text} for token_id, text in texts.items()}
     edit(llama / "tokenizer_config.json", added_tokens_decoder=tokens)
     backend = read(llama).backend
     assert backend is not None
     assert backend.token_to_id("<|think|>") == 384
+    assert backend.token_to_id("<|left|>") is None
     assert backend.token_to_id("<|other|>") is None
+    twice = {"384": {"content": "<|think|>"}, "385": {"content": "<|think|>"}}
+    tokens = {**twice, "386": {"content": "<|left|>"}}
+    edit(llama / "tokenizer_config.json", added_tokens_decoder=tokens)
+    backend = read(llama).backend
+    assert backend is not None
+    assert backend.token_to_id("<|left|>") is None
 
 
 def test_older_checkpoints_have_tokens_in_files_of_their_own(llama: Path, edit: Edit) -> None:
@@ -101,7 +106,7 @@ def test_older_checkpoints_have_tokens_in_files_of_their_own(llama: Path, edit: 
     assert parts.backend is not None
     decoder = parts.backend.get_added_tokens_decoder()
     assert (decoder[384].special, decoder[385].special) == (False, True)
-    edit(llama / "tokenizer_config.json", added_tokens_decoder={"384": added("<|think|>")})
+    edit(llama / "tokenizer_config.json", added_tokens_decoder={"384": added_token("<|think|>")})
     assert "eos_token" not in agrees_with_transformers(llama).special_tokens  # the others are old
 
 
@@ -130,3 +135,45 @@ def test_damaged_ids_of_older_checkpoints(token_id: Any, llama: Path, edit: Edit
     edit(llama / "added_tokens.json", **{"<|think|>": token_id})
     with pytest.raises(ModelFormatError, match=r"added_tokens\.json: <\|think\|> is .*; expected"):
         read(llama)
+
+
+ODD = (
+    *(None, True, False, 0, -1, 2**31, 10**40, 0.5, "", "x", "\0", "\ud800", "x" * 70_000),
+    *([], [[]], ["x"], {}, {"": 0}, {"content": "x"}),
+)
+FIELDS = ("content", "special", "lstrip", "rstrip", "single_word", "normalized")
+
+
+def written(odd: Any) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Files of a tokenizer that have an odd value, each alone."""
+    for field in FIELDS:
+        token = {**added_token("<|think|>"), field: odd}
+        yield "tokenizer_config.json", {"added_tokens_decoder": {"384": token}}
+    yield "tokenizer_config.json", {"added_tokens_decoder": odd}
+    yield "tokenizer_config.json", {"added_tokens_decoder": {"384": odd}}
+    yield "added_tokens.json", {"<|think|>": odd}
+    yield "special_tokens_map.json", {"eos_token": odd}
+    yield "chat_template.json", {"chat_template": odd}
+    for name in OF_MODELS:
+        yield "generation_config.json", {name: odd}
+
+
+@pytest.mark.filterwarnings("ignore:.* is left out")
+@pytest.mark.parametrize("odd", ODD, ids=lambda odd: str(odd)[:20])
+def test_odd_values_are_typed_errors_or_harmless(odd: Any, llama: Path, edit: Edit) -> None:
+    for name, fields in written(odd):
+        file = llama / name
+        before = file.read_bytes() if file.exists() else None
+        edit(file, **fields)
+        said = str(file)
+        try:
+            backend = read(llama).backend
+            assert backend is not None
+            backend.decode(backend.encode(TEXT).ids)
+        except ModelFormatError as error:
+            said = str(error)
+        assert str(file) in said
+        if before is None:
+            file.unlink()
+        else:
+            file.write_bytes(before)

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 import sentencepiece
+from tokenizer_settings import added_token
 from transformers import AutoTokenizer
 
 from pybatcher.errors import ModelFormatError
@@ -123,18 +124,13 @@ def test_ids_are_those_of_sentencepiece(kind: str, tmp_path: Path) -> None:
             assert backend.encode(text).ids == theirs.encode(text), text
 
 
-def added(content: str, **flags: bool) -> dict[str, Any]:
-    names = ("lstrip", "rstrip", "single_word", "normalized", "special")
-    return {"content": content, **dict.fromkeys(names, False), **flags}
-
-
 def test_added_tokens_take_the_places_of_pieces_or_follow_them(tmp_path: Path) -> None:
     model = trained()
     unused = read_sentencepiece(model, "x").pieces.index("[UNUSED]")
     size = len(read_sentencepiece(model, "x").pieces)
     tokens = {
-        str(size): added("[LATE]", normalized=True, rstrip=True),
-        str(unused): added("[NEW]", special=True),
+        str(size): added_token("[LATE]", normalized=True, rstrip=True),
+        str(unused): added_token("[NEW]", special=True),
     }
     parts = agrees_with_transformers(write(tmp_path, model, {"added_tokens_decoder": tokens}))
     assert parts.backend is not None

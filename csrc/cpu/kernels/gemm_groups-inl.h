@@ -126,8 +126,9 @@ PB_INLINE Ints zero_point_products(const uint8_t* w, int v, const RowGroup& grou
   if constexpr (kStoresZeros<Weights>) {
     const Ints minus = sub_ints(set1_int(0), load_unsigned(w + Weights::kScaleBytes + v * kWidth));
     return pair_products(pair_up(minus, minus, 0), group.halves);
-  } else if constexpr (128 % Weights::kZeroPoint == 0) {
-    return shift_right<std::countr_zero(128u / Weights::kZeroPoint)>(set1_int(group.zero_products));
+  } else if constexpr (kRowZeroPoint % Weights::kZeroPoint == 0) {
+    constexpr unsigned kRatio = kRowZeroPoint / Weights::kZeroPoint;
+    return shift_right<std::countr_zero(kRatio)>(set1_int(group.zero_products));
   } else {
     return pair_products(set1_pair(-Weights::kZeroPoint, -Weights::kZeroPoint), group.halves);
   }

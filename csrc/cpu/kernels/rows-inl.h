@@ -53,7 +53,7 @@ PB_INLINE void quantise_group(const Vec (&x)[kGroupVectors], int8_t* numbers, Ro
   }
   const int sum = group->halves[0] + group->halves[1];
   group->total = group->scale * static_cast<float>(sum);
-  group->zero_products = -128 * sum;
+  group->zero_products = -kRowZeroPoint * sum;
 }
 
 // out[begin:end) = at(i), a vector for each i in steps of kWidth from begin, with zeros past the

@@ -46,10 +46,10 @@ def small_files(files: Iterable[str], name: HubName) -> list[str]:
     """
     there = set(files)
     if "config.json" in there and {WEIGHTS, INDEX} & there:
-        useless = {INDEX} if WEIGHTS in there else set()
+        wanted = there - ({INDEX} if WEIGHTS in there else set())
         if "tokenizer.json" in there:
-            useless.add("tokenizer.model")
-        return [file for file in _SMALL if file in there - useless]
+            wanted.discard("tokenizer.model")
+        return [file for file in _SMALL if file in wanted]
     raise ModelFormatError(
         f"{short(name.text)}: the repository has no config.json with {WEIGHTS}, and no .gguf; "
         "nothing else is loaded, pickles (.bin, .pt) least of all: name a repository with "
