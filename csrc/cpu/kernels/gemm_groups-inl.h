@@ -271,5 +271,12 @@ inline void group_tile(const GemmArgs& args, int tile, int row_begin, int row_en
                                                    k_block, static_cast<float*>(scratch), multiply);
 }
 
+template <typename Product>
+constexpr ProductKernel kGroupKernel = {{kGroupTileColumns},
+                                        RowFormat::kInt8,
+                                        kScratch<kGroupTileColumns>,
+                                        kTilesPerCall,
+                                        each_tile<group_tile<Product>>};
+
 }  // namespace
 }  // namespace pb::cpu::PB_CPU_TARGET

@@ -277,6 +277,44 @@ PB_INLINE WholeByteSums add_products(WholeByteSums sum, const Bytes& w, QuadFact
   return sum;
 }
 PB_INLINE Ints total(const WholeByteSums& sum) { return sum.sum; }
+
+// Words of 16 bits (gemm_words-inl.h): pairs, one a lane.
+#define PB_WORD_PRODUCTS
+using Words = __m256i;
+PB_INLINE Words load_words(const int16_t* p) {
+  return _mm256_load_si256(reinterpret_cast<const __m256i*>(p));
+}
+// A pair in all lanes.
+PB_INLINE Words broadcast_words(const int16_t* pair) {
+  int32_t both;
+  __builtin_memcpy(&both, pair, sizeof(both));
+  return _mm256_set1_epi32(both);
+}
+// sum + the products of both words of each lane.
+PB_INLINE Ints add_word_products(Ints sum, Words x, Words y) {
+  sum = add_ints(sum, _mm256_madd_epi16(x, y));
+  asm("" : "+x"(sum));  // as above
+  return sum;
+}
+// The first and the second pairs of the lanes' quads, less the zero point.
+PB_INLINE void store_words(int16_t* first, int16_t* second, Quads v, int16_t zero_point) {
+  const __m256i low = _mm256_setr_epi8(0, -1, 1, -1, 4, -1, 5, -1, 8, -1, 9, -1, 12, -1, 13, -1,  //
+                                       0, -1, 1, -1, 4, -1, 5, -1, 8, -1, 9, -1, 12, -1, 13, -1);
+  const __m256i high = _mm256_add_epi8(low, _mm256_set1_epi16(2));
+  const __m256i zeros = _mm256_set1_epi16(zero_point);
+  _mm256_store_si256(reinterpret_cast<__m256i*>(first),
+                     _mm256_sub_epi16(_mm256_shuffle_epi8(v, low), zeros));
+  _mm256_store_si256(reinterpret_cast<__m256i*>(second),
+                     _mm256_sub_epi16(_mm256_shuffle_epi8(v, high), zeros));
+}
+// A group of signed bytes.
+PB_INLINE void widen_bytes(int16_t* to, const int8_t* from) {
+#pragma GCC unroll 2
+  for (int i = 0; i < 32; i += 16) {
+    const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + i));
+    _mm256_store_si256(reinterpret_cast<__m256i*>(to + i), _mm256_cvtepi8_epi16(bytes));
+  }
+}
 #endif
 
 }  // namespace

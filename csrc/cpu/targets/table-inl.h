@@ -17,6 +17,7 @@
 #include "cpu/kernels/gemm_mxfp4-inl.h"
 #include "cpu/kernels/gemm_q5_0-inl.h"
 #include "cpu/kernels/gemm_super_blocks-inl.h"
+#include "cpu/kernels/gemm_words-inl.h"
 #ifdef __AMX_BF16__
 #include "cpu/kernels/amx/attention-inl.h"
 #include "cpu/kernels/amx/gemm-inl.h"
@@ -69,16 +70,8 @@ const Kernels kKernels = {
              kTilesPerCall,
              each_tile<gemm_tile<Bf16Product>>},
 #endif
-    .int8 = {{kGroupTileColumns},
-             RowFormat::kInt8,
-             kScratch<kGroupTileColumns>,
-             kTilesPerCall,
-             each_tile<group_tile<GroupProduct<Int8Weights>>>},
-    .int4 = {{kGroupTileColumns},
-             RowFormat::kInt8,
-             kScratch<kGroupTileColumns>,
-             kTilesPerCall,
-             each_tile<group_tile<GroupProduct<Int4Weights>>>},
+    .int8 = kWholeByteKernel<Int8Weights>,
+    .int4 = kGroupKernel<GroupProduct<Int4Weights>>,
 #endif
 #ifdef __AMX_INT8__
     .int4_zp = kByteProduct<Int4ZpBytes>,
@@ -89,41 +82,13 @@ const Kernels kKernels = {
     .q6_k = kByteProduct<Q6KBytes>,
     .mxfp4 = kByteProduct<GroupBytes<Mxfp4Weights>>,
 #else
-    .int4_zp = {{kGroupTileColumns},
-                RowFormat::kInt8,
-                kScratch<kGroupTileColumns>,
-                kTilesPerCall,
-                each_tile<group_tile<GroupProduct<Int4ZpWeights>>>},
-    .q5_0 = {{kGroupTileColumns},
-             RowFormat::kInt8,
-             kScratch<kGroupTileColumns>,
-             kTilesPerCall,
-             each_tile<group_tile<GroupProduct<Q5_0Weights>>>},
-    .iq4_nl = {{kGroupTileColumns},
-               RowFormat::kInt8,
-               kScratch<kGroupTileColumns>,
-               kTilesPerCall,
-               each_tile<group_tile<GroupProduct<Iq4NlWeights>>>},
-    .q4_k = {{kGroupTileColumns},
-             RowFormat::kInt8,
-             kScratch<kGroupTileColumns>,
-             kTilesPerCall,
-             each_tile<group_tile<SuperBlockProduct<Q4KWeights>>>},
-    .q5_k = {{kGroupTileColumns},
-             RowFormat::kInt8,
-             kScratch<kGroupTileColumns>,
-             kTilesPerCall,
-             each_tile<group_tile<SuperBlockProduct<Q5KWeights>>>},
-    .q6_k = {{kGroupTileColumns},
-             RowFormat::kInt8,
-             kScratch<kGroupTileColumns>,
-             kTilesPerCall,
-             each_tile<group_tile<SuperBlockProduct<Q6KWeights>>>},
-    .mxfp4 = {{kGroupTileColumns},
-              RowFormat::kInt8,
-              kScratch<kGroupTileColumns>,
-              kTilesPerCall,
-              each_tile<group_tile<GroupProduct<Mxfp4Weights>>>},
+    .int4_zp = kGroupKernel<GroupProduct<Int4ZpWeights>>,
+    .q5_0 = kGroupKernel<GroupProduct<Q5_0Weights>>,
+    .iq4_nl = kWholeByteKernel<Iq4NlWeights>,
+    .q4_k = kGroupKernel<SuperBlockProduct<Q4KWeights>>,
+    .q5_k = kGroupKernel<SuperBlockProduct<Q5KWeights>>,
+    .q6_k = kGroupKernel<SuperBlockProduct<Q6KWeights>>,
+    .mxfp4 = kGroupKernel<GroupProduct<Mxfp4Weights>>,
 #endif
 #ifdef __AMX_BF16__
     .fp8 = {{kAmxColumns}, kBf16Row, kFp8Scratch, {kAmxTiles, kAmxTiles}, fp8_tiles},
