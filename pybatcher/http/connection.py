@@ -20,7 +20,7 @@ __all__ = ["ClientGoneError", "hung_up", "read_body", "read_bytes", "unless_gone
 T = TypeVar("T")
 
 _SMALL = 2**16  # bytes of JSON that are read in well under a millisecond
-_MOST_VALUES = 2**20  # of a body; three bytes of JSON may be a value of a hundred in memory
+_MOST_VALUES = 2**20  # and names of a body: three bytes of JSON may be a hundred in memory
 
 
 class ClientGoneError(Exception):
@@ -49,8 +49,8 @@ def _parsed(data: bytes) -> Any:
 
     No other thread runs while json parses; so it must not take long, whatever the text is.
     """
-    if len(data) > _MOST_VALUES and len(data) - len(data.translate(None, b",[{")) > _MOST_VALUES:
-        message = f"the body has more than {_MOST_VALUES} values: commas and brackets are counted"
+    if len(data) > _MOST_VALUES and len(data) - len(data.translate(None, b",:[{")) > _MOST_VALUES:
+        message = f"the body has more than {_MOST_VALUES} values: each of ',:[{{' counts as one"
         raise HttpError(413, message, code="body_too_large")
     was_enabled = gc.isenabled()
     gc.disable()  # it would look at all new objects again and again, and find none to free

@@ -95,6 +95,8 @@ async def failing() -> None:
         (b'{"a": [' + b"{}," * 600_000 + b"{}]}", False),
         (b'{"a": [' + b"1," * 500_000 + b"1]}", True),
         (b'{"a": [' + b"1," * 2**20 + b"1]}", False),
+        (b'{"a": {' + b",".join(b'"%d": 1' % i for i in range(500_000)) + b"}}", True),
+        (b'{"a": {' + b",".join(b'"%d": 1' % i for i in range(600_000)) + b"}}", False),
     ],
 )
 async def test_a_body_has_so_many_values(body: bytes, is_taken: bool) -> None:
