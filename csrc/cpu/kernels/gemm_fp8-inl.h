@@ -39,6 +39,22 @@ PB_INLINE Vec broadcast(uint16_t bf16) {
 constexpr int kFp8Scales = kTileColumns * static_cast<int>(sizeof(float));
 constexpr int kFp8Bytes = kFp8Scales + kTileColumns * kFp8BlockSize;
 
+// What multiplies numbers that are expanded once for many rows.
+#ifdef __AVX512BF16__
+using Fp8Product = Bf16Product;
+constexpr int kFewestFp8Rows = kMaxRows + 1;
+#else
+using Fp8Product = F32Product;
+// Wider vectors expand beside what they multiply.
+constexpr int kFewestFp8Rows = kWidth == 8 ? 24 : 1 << 30;
+#endif
+
+// The sums that a thread parks, and the numbers of a block of K.
+struct Fp8Scratch {
+  alignas(64) float parked[kRowChunk * kTileColumns];
+  alignas(64) Fp8Product::Number numbers[kFp8BlockSize * kTileColumns];
+};
+
 struct Fp8BlockArgs {
   const uint8_t* w;  // first block of K
   const Fp8Row* x;   // first row, first k
@@ -48,6 +64,25 @@ struct Fp8BlockArgs {
   BlockSums sums;
 };
 
+#ifdef __AVX512BF16__
+// sum += a pair of k's, by vdpbf16ps.
+template <int kRows>
+PB_INLINE void fp8_step(const uint8_t* w, const Fp8Row* x, int64_t stride,
+                        Vec (&sum)[kRows][kTileVectors]) {
+  Pairs column[kTileVectors];
+#pragma GCC unroll 4
+  for (int v = 0; v < kTileVectors; ++v) {
+    const Fp8Pairs pairs = load_fp8_pairs(w + v * 2 * kWidth);
+    column[v] = pairs_of(even_of_fp8(pairs), odd_of_fp8(pairs));
+  }
+#pragma GCC unroll 6
+  for (int r = 0; r < kRows; ++r) {
+    const Pairs b = broadcast_pair(x + r * stride);
+#pragma GCC unroll 4
+    for (int v = 0; v < kTileVectors; ++v) sum[r][v] = add_dot(sum[r][v], column[v], b);
+  }
+}
+#else
 // sum += a pair of k's: the even one first, then the odd one.
 template <int kRows>
 PB_INLINE void fp8_step(const uint8_t* w, const Fp8Row* x, int64_t stride,
@@ -69,6 +104,32 @@ PB_INLINE void fp8_step(const uint8_t* w, const Fp8Row* x, int64_t stride,
     }
   }
 }
+#endif
+
+// outputs += sums of a block of K times its scales.
+template <int kRows>
+PB_INLINE void scale_fp8_sums(const uint8_t* scales, const Vec (&sum)[kRows][kTileVectors],
+                              const BlockSums& outputs) {
+#pragma GCC unroll 4
+  for (int v = 0; v < kTileVectors; ++v) {
+    const Vec number = load(reinterpret_cast<const float*>(scales) + v * kWidth);
+    const Vec scale = mul(number, set1(kFp8Fraction));
+#pragma GCC unroll 6
+    for (int r = 0; r < kRows; ++r) {
+      const Vec before = begin_sum(outputs, kTileColumns, r, v);
+      end_sum(outputs, kTileColumns, r, v, mul_add(sum[r][v], scale, before));
+    }
+  }
+}
+
+template <int kRows>
+PB_INLINE void clear(Vec (&sum)[kRows][kTileVectors]) {
+#pragma GCC unroll 6
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 4
+    for (int v = 0; v < kTileVectors; ++v) sum[r][v] = zero();
+  }
+}
 
 template <int kRows>
 inline __attribute__((noinline)) void fp8_block(const Fp8BlockArgs& a) {
@@ -77,12 +138,8 @@ inline __attribute__((noinline)) void fp8_block(const Fp8BlockArgs& a) {
   BlockSums sums = a.sums;
   for (int b = 0; b < a.n_blocks; ++b) {
     Vec sum[kRows][kTileVectors];
-#pragma GCC unroll 6
-    for (int r = 0; r < kRows; ++r) {
-#pragma GCC unroll 4
-      for (int v = 0; v < kTileVectors; ++v) sum[r][v] = zero();
-    }
-    const auto* scales = reinterpret_cast<const float*>(w);
+    clear(sum);
+    const uint8_t* const scales = w;
     if (a.fresh) prefetch(w, kFp8Scales);
     w += kFp8Scales;
     for (int k = 0; k < kFp8BlockSize; k += 2) {
@@ -92,20 +149,79 @@ inline __attribute__((noinline)) void fp8_block(const Fp8BlockArgs& a) {
       x += 2;
     }
     sums.last = a.sums.last && b + 1 == a.n_blocks;
-#pragma GCC unroll 4
-    for (int v = 0; v < kTileVectors; ++v) {
-      const Vec scale = mul(load(scales + v * kWidth), set1(kFp8Fraction));
-#pragma GCC unroll 6
-      for (int r = 0; r < kRows; ++r) {
-        const Vec before = begin_sum(sums, kTileColumns, r, v);
-        end_sum(sums, kTileColumns, r, v, mul_add(sum[r][v], scale, before));
-      }
-    }
+    scale_fp8_sums(scales, sum, sums);
     sums.first = false;
   }
 }
 
+// to (pairs of k, columns, 2), or (k, columns) in f32, = kFp8Fraction-ths of a block's numbers.
+inline __attribute__((noinline)) void expand_fp8_tile(const uint8_t* block, bool prefetches,
+                                                      Fp8Product::Number* to) {
+  if (prefetches) prefetch(block, kFp8Scales);
+  const uint8_t* w = block + kFp8Scales;
+  for (int k = 0; k < kFp8BlockSize; k += 2) {
+    if (prefetches) prefetch(w, kTileColumns * 2);
+#pragma GCC unroll 4
+    for (int v = 0; v < kTileVectors; ++v) {
+      const Fp8Pairs pairs = load_fp8_pairs(w + v * 2 * kWidth);
+#ifdef __AVX512BF16__
+      store_pairs(to + v * 2 * kWidth, even_of_fp8(pairs), odd_of_fp8(pairs));
+#else
+      store(to + v * kWidth, even_of_fp8(pairs));
+      store(to + kTileColumns + v * kWidth, odd_of_fp8(pairs));
+#endif
+    }
+    w += kTileColumns * 2;
+    to += kTileColumns * 2;
+  }
+}
+
+// What a block of expanded numbers adds to some rows. x: first row, at the block.
+template <int kRows>
+inline __attribute__((noinline)) void expanded_fp8_block(const Fp8Product::Number* numbers,
+                                                         const uint8_t* scales,
+                                                         const Fp8Product::Operand* x,
+                                                         int64_t stride, const BlockSums& sums) {
+  Vec sum[kRows][kTileVectors];
+  clear(sum);
+  for (int k = 0; k < kFp8BlockSize; k += Fp8Product::kStep) {
+    Fp8Product::step(numbers, x + k, stride, sum);
+    numbers += kTileColumns * Fp8Product::kStep;
+  }
+  scale_fp8_sums(scales, sum, sums);
+}
+
+// The product of a tile and at most kRowChunk rows.
+inline void expanded_fp8_tile(const GemmArgs& args, int tile, int row_begin, int row_end,
+                              bool fresh, Fp8Scratch* scratch) {
+  const int n_blocks = args.n_in / kFp8BlockSize;
+  const int n_parts = (row_end - row_begin + kMaxRows - 1) / kMaxRows;
+  const uint8_t* w =
+      static_cast<const uint8_t*>(args.weights) + static_cast<size_t>(tile) * n_blocks * kFp8Bytes;
+  const auto* x = static_cast<const Fp8Product::Operand*>(args.x);
+  for (int b = 0; b < n_blocks; ++b) {
+    expand_fp8_tile(w, fresh && n_parts == 1, scratch->numbers);
+    int part = 0;
+    for_even_groups<kMaxRows>(row_begin, row_end, [&]<int kRows>(int row) {
+      // Each block of rows asks for a part of the weights that are next.
+      if (fresh && n_parts > 1) prefetch_part(w + kFp8Bytes, kFp8Bytes, part++, n_parts);
+      float* const parked = scratch->parked + (row - row_begin) * kTileColumns;
+      expanded_fp8_block<kRows>(
+          scratch->numbers, w, x + row * args.x_stride + b * kFp8BlockSize, args.x_stride,
+          sums_at(args, row, tile * kTileColumns, parked, b == 0, b + 1 == n_blocks));
+    });
+    w += kFp8Bytes;
+  }
+}
+
 inline void fp8_tile(const GemmArgs& args, int tile, int row_begin, int row_end, void* scratch) {
+  if (row_end - row_begin >= kFewestFp8Rows) {
+    for (int row = row_begin; row < row_end; row += kRowChunk) {
+      const int end = row + kRowChunk < row_end ? row + kRowChunk : row_end;
+      expanded_fp8_tile(args, tile, row, end, row == row_begin, static_cast<Fp8Scratch*>(scratch));
+    }
+    return;
+  }
   const int n_blocks = args.n_in / kFp8BlockSize;
   const auto* w =
       static_cast<const uint8_t*>(args.weights) + static_cast<size_t>(tile) * n_blocks * kFp8Bytes;

@@ -61,6 +61,13 @@ PB_INLINE void prefetch_half(const void* w, ptrdiff_t distance) {
   }
 }
 
+// Asks for one part of n_parts of some bytes, into the second cache.
+PB_INLINE void prefetch_part(const uint8_t* from, int bytes, int part, int n_parts) {
+  for (int line = 64 * part; line < bytes; line += 64 * n_parts) {
+    __builtin_prefetch(from + line, 0, 2);
+  }
+}
+
 // Where the sums of a block of rows come from and go to.
 struct BlockSums {
   float* parked;  // (rows, columns): sums so far
@@ -72,6 +79,19 @@ struct BlockSums {
   int n_columns;      // of the tile that exist
   bool add;
 };
+
+// Of rows from `row` on and a tile's columns from `column` on.
+PB_INLINE BlockSums sums_at(const GemmArgs& args, int row, int column, float* parked, bool first,
+                            bool last) {
+  return {parked,
+          first,
+          last,
+          args.y + row * args.y_stride + column,
+          args.y_stride,
+          args.bias == nullptr ? nullptr : args.bias + column,
+          args.n_out - column,
+          args.add};
+}
 
 PB_INLINE Vec begin_sum(const BlockSums& sums, int columns, int r, int v) {
   return sums.first ? zero() : load(sums.parked + r * columns + v * kWidth);
@@ -115,7 +135,6 @@ struct RowBlock {
 template <int kRows, int kColumns, typename KBlock, typename Block>
 PB_INLINE void for_blocks(const GemmArgs& args, int tile, int row_begin, int row_end, int n_k,
                           KBlock k_block, float* parked, Block block) {
-  const int first_column = tile * kColumns;
   for (int chunk = row_begin; chunk < row_end; chunk += kRowChunk) {
     const int chunk_end = chunk + kRowChunk < row_end ? chunk + kRowChunk : row_end;
     const int n_blocks = (chunk_end - chunk + kRows - 1) / kRows;
@@ -125,14 +144,9 @@ PB_INLINE void for_blocks(const GemmArgs& args, int tile, int row_begin, int row
       int row = chunk;
       for (int b = 0; b < n_blocks; ++b) {
         const int rows = (chunk_end - row + n_blocks - b - 1) / (n_blocks - b);
-        const BlockSums sums{parked + static_cast<size_t>(row - chunk) * kColumns,
-                             k == 0,
-                             k_end == n_k,
-                             args.y + row * args.y_stride + first_column,
-                             args.y_stride,
-                             args.bias == nullptr ? nullptr : args.bias + first_column,
-                             args.n_out - first_column,
-                             args.add};
+        float* const sums_so_far = parked + static_cast<size_t>(row - chunk) * kColumns;
+        const BlockSums sums =
+            sums_at(args, row, tile * kColumns, sums_so_far, k == 0, k_end == n_k);
         const bool asks = chunk == row_begin && n_blocks > 2 && (b == 1 || b == 2);
         block(RowBlock{row, rows, k, k_end, row == row_begin, asks ? b - 1 : -1, sums});
         row += rows;

@@ -154,23 +154,16 @@ struct WordProduct {
     const uint8_t* next = is_last ? weights(tile_begin, g + n) : weights(tile + kVectors, g);
     const int n_parts = (row_end - row_begin + kWordRows - 1) / kWordRows;
     int part = 0;
-    const int column = tile * kWidth;
     float* parked = scratch->parked + (tile - tile_begin) * kWidth * kWordChunk;
     for_even_groups<kWordRows>(row_begin, row_end, [&]<int kRows>(int row) {
       for (int v = 0; v < kVectors; ++v) {
-        for (int line = 64 * part; line < n * kBytes; line += 64 * n_parts) {
-          __builtin_prefetch(next + static_cast<size_t>(v) * n_groups * kBytes + line, 0, 2);
-        }
+        const size_t tile_bytes = static_cast<size_t>(n_groups) * kBytes;
+        prefetch_part(next + v * tile_bytes, n * kBytes, part, n_parts);
       }
       ++part;
-      const BlockSums sums{parked + (row - row_begin) * kVectors * kWidth,
-                           g == 0,
-                           g + n == n_groups,
-                           args.y + row * args.y_stride + column,
-                           args.y_stride,
-                           args.bias == nullptr ? nullptr : args.bias + column,
-                           args.n_out - column,
-                           args.add};
+      float* const sums_so_far = parked + (row - row_begin) * kVectors * kWidth;
+      const BlockSums sums =
+          sums_at(args, row, tile * kWidth, sums_so_far, g == 0, g + n == n_groups);
       const RowGroup* groups = args.groups + row * args.group_stride + g;
       word_block<kRows, kVectors>({scratch, row - row_begin, n, groups, args.group_stride, sums});
     });

@@ -94,11 +94,14 @@ PB_INLINE Vec odd(Pairs p) {
   return _mm512_castsi512_ps(_mm512_and_si512(p, high));
 }
 constexpr __mmask32 kOddOfPairs = 0xaaaaaaaau;
-// Pairs (first[c], second[c]), cut to bf16; to: a whole cache line.
-PB_INLINE void store_pairs(uint16_t* to, Vec first, Vec second) {
+// Pairs (first[c], second[c]), cut to bf16.
+PB_INLINE Pairs pairs_of(Vec first, Vec second) {
   const __m512i low = _mm512_srli_epi32(_mm512_castps_si512(first), 16);
-  const __m512i high = _mm512_castps_si512(second);
-  _mm512_store_si512(to, _mm512_mask_blend_epi16(kOddOfPairs, low, high));
+  return _mm512_mask_blend_epi16(kOddOfPairs, low, _mm512_castps_si512(second));
+}
+// to: a whole cache line.
+PB_INLINE void store_pairs(uint16_t* to, Vec first, Vec second) {
+  _mm512_store_si512(to, pairs_of(first, second));
 }
 // Pairs of the even numbers of x and y, and of their odd ones.
 PB_INLINE Pairs evens(Pairs x, Pairs y) {

@@ -93,7 +93,7 @@ const Kernels kKernels = {
 #ifdef __AMX_BF16__
     .fp8 = {{kAmxColumns}, kBf16Row, kFp8Scratch, {kAmxTiles, kAmxTiles}, fp8_tiles},
 #else
-    .fp8 = {{kTileColumns}, kBf16Row, kScratch<kTileColumns>, kTilesPerCall, each_tile<fp8_tile>},
+    .fp8 = {{kTileColumns}, kBf16Row, sizeof(Fp8Scratch), kTilesPerCall, each_tile<fp8_tile>},
 #endif
     .rms_norm = rms_norm,
     .layer_norm = layer_norm,
