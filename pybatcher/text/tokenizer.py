@@ -171,4 +171,4 @@ def _called(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     except (KeyboardInterrupt, SystemExit):
         raise
     except BaseException as error:
-        raise ModelFormatError(f"tokenizer.json: the tokenizer failed: {error}") from error
+        raise ModelFormatError(f"the model's tokenizer failed: {error}") from error

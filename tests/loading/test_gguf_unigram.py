@@ -124,7 +124,7 @@ def test_refused_maps(value: Any) -> None:
 
 def test_a_damaged_map_is_an_error_of_the_call() -> None:
     backend = read(precompiled_charsmap=np.frombuffer(b"\4\0\0\0\xff\xff\xff\x7fx\0", np.uint8))
-    with pytest.raises(ModelFormatError, match="the tokenizer failed"):
+    with pytest.raises(ModelFormatError, match="the model's tokenizer failed"):
         TextTokenizer(backend).encode("the")
 
 

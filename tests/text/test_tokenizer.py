@@ -94,7 +94,7 @@ def test_a_tokenizer_that_fails_is_the_models_fault() -> None:
     settings["model"]["merges"] = settings["added_tokens"] = []
     settings["post_processor"] = None
     failing = Tokenizer(Backend.from_str(json.dumps(settings)))
-    with pytest.raises(ModelFormatError, match=r"the tokenizer failed: .*<no such token>"):
+    with pytest.raises(ModelFormatError, match=r"the model's tokenizer failed: .*<no such token>"):
         failing.encode("b")
 
 
@@ -103,7 +103,7 @@ def test_a_panic_of_the_library_is_an_error_like_any_other() -> None:
     (template,) = (p for p in settings["post_processor"]["processors"] if "single" in p)
     template["single"][0]["SpecialToken"]["id"] = "<no such token>"
     panicking = Tokenizer(Backend.from_str(json.dumps(settings)))
-    with pytest.raises(ModelFormatError, match="the tokenizer failed"):
+    with pytest.raises(ModelFormatError, match="the model's tokenizer failed"):
         panicking.encode("b")
     assert panicking.encode("s", add_special_tokens=False) == [TOKENIZER.encode("s")[-1]]
 

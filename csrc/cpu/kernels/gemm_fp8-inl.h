@@ -1,8 +1,9 @@
 // y = x W^T for one packed tile of FP8 weights (cpu/pack_fp8.h) and some rows rounded to bf16.
 //
 // Of a block of 128 k's each output has one accumulator; k ascends; every step is one fma (mul and
-// add in the scalar target) of numbers that f32 holds exactly. What a block adds to an output is
-// fma(its sum, scale, output), blocks in ascending order. The chain is the same whatever the number
+// add in the scalar target) or, by vdpbf16ps, one dot product of a pair, of numbers that are
+// expanded exactly. What a block adds to an output is fma(its sum, scale, output), blocks in
+// ascending order. The chain is the same whatever the number
 // of rows and where K is cut: at the borders of blocks outputs are parked in f32, exactly.
 #pragma once
 
@@ -155,12 +156,10 @@ inline __attribute__((noinline)) void fp8_block(const Fp8BlockArgs& a) {
 }
 
 // to (pairs of k, columns, 2), or (k, columns) in f32, = kFp8Fraction-ths of a block's numbers.
-inline __attribute__((noinline)) void expand_fp8_tile(const uint8_t* block, bool prefetches,
+inline __attribute__((noinline)) void expand_fp8_tile(const uint8_t* block,
                                                       Fp8Product::Number* to) {
-  if (prefetches) prefetch(block, kFp8Scales);
   const uint8_t* w = block + kFp8Scales;
   for (int k = 0; k < kFp8BlockSize; k += 2) {
-    if (prefetches) prefetch(w, kTileColumns * 2);
 #pragma GCC unroll 4
     for (int v = 0; v < kTileVectors; ++v) {
       const Fp8Pairs pairs = load_fp8_pairs(w + v * 2 * kWidth);
@@ -191,7 +190,7 @@ inline __attribute__((noinline)) void expanded_fp8_block(const Fp8Product::Numbe
   scale_fp8_sums(scales, sum, sums);
 }
 
-// The product of a tile and at most kRowChunk rows.
+// The product of a tile and at most kRowChunk rows; fresh: the first ones to pass over it.
 inline void expanded_fp8_tile(const GemmArgs& args, int tile, int row_begin, int row_end,
                               bool fresh, Fp8Scratch* scratch) {
   const int n_blocks = args.n_in / kFp8BlockSize;
@@ -200,11 +199,11 @@ inline void expanded_fp8_tile(const GemmArgs& args, int tile, int row_begin, int
       static_cast<const uint8_t*>(args.weights) + static_cast<size_t>(tile) * n_blocks * kFp8Bytes;
   const auto* x = static_cast<const Fp8Product::Operand*>(args.x);
   for (int b = 0; b < n_blocks; ++b) {
-    expand_fp8_tile(w, fresh && n_parts == 1, scratch->numbers);
+    expand_fp8_tile(w, scratch->numbers);
     int part = 0;
     for_even_groups<kMaxRows>(row_begin, row_end, [&]<int kRows>(int row) {
       // Each block of rows asks for a part of the weights that are next.
-      if (fresh && n_parts > 1) prefetch_part(w + kFp8Bytes, kFp8Bytes, part++, n_parts);
+      if (fresh) prefetch_part(w + kFp8Bytes, kFp8Bytes, part++, n_parts);
       float* const parked = scratch->parked + (row - row_begin) * kTileColumns;
       expanded_fp8_block<kRows>(
           scratch->numbers, w, x + row * args.x_stride + b * kFp8BlockSize, args.x_stride,
