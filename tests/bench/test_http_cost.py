@@ -41,6 +41,7 @@ async def test_a_stream_of_the_server_is_counted() -> None:
         try:
             one = Connection(*await asyncio.open_connection(*sock.getsockname()[:2]))
             more = {"stream": True, "stream_options": {"include_usage": True}, "max_tokens": 5}
+            more |= {"temperature": 0, "ignore_eos": True}  # never fewer, in as many events
             for _ in range(2):  # the connection is kept
                 n_tokens, n_events, first = await one.stream({"prompt": "Once", **more})
                 assert n_tokens == 5
