@@ -17,10 +17,16 @@ PB_INLINE void with_count(int n, Body body) {
   body.template operator()<kMost>();
 }
 
+// The groups of at most kMost that cover [begin, end).
+template <int kMost>
+PB_INLINE int n_even_groups(int begin, int end) {
+  return (end - begin + kMost - 1) / kMost;
+}
+
 // Calls body.operator()<n>(first) for groups of n <= kMost that cover [begin, end).
 template <int kMost, typename Body>
 PB_INLINE void for_even_groups(int begin, int end, Body body) {
-  const int n_groups = (end - begin + kMost - 1) / kMost;
+  const int n_groups = n_even_groups<kMost>(begin, end);
   for (int g = 0, first = begin; g < n_groups; ++g) {
     const int n = (end - first + n_groups - g - 1) / (n_groups - g);
     with_count<kMost>(n, [&]<int kCount>() { body.template operator()<kCount>(first); });

@@ -26,6 +26,27 @@ constexpr int kMaxRows =
 constexpr int kSmallBlock = 8192;
 constexpr int kLargeBlock = 131072;
 constexpr int kManyRows = 64;
+
+PB_INLINE Vec broadcast(float x) { return set1(x); }
+PB_INLINE Vec broadcast(uint16_t bf16) {
+  const uint32_t bits = uint32_t{bf16} << 16;
+  float x;
+  __builtin_memcpy(&x, &bits, sizeof(x));
+  return set1(x);
+}
+
+// sum += columns times a number of each row.
+template <int kRows, typename Operand>
+PB_INLINE void add_column_products(const Vec (&column)[kTileVectors], const Operand* x,
+                                   int64_t stride, Vec (&sum)[kRows][kTileVectors]) {
+#pragma GCC unroll 6
+  for (int r = 0; r < kRows; ++r) {
+    const Vec b = broadcast(x[r * stride]);
+#pragma GCC unroll 4
+    for (int v = 0; v < kTileVectors; ++v) sum[r][v] = mul_add(column[v], b, sum[r][v]);
+  }
+}
+
 struct F32Product {
   using Number = float;   // of weights
   using Operand = float;  // of activations
@@ -37,12 +58,7 @@ struct F32Product {
     Vec column[kTileVectors];
 #pragma GCC unroll 4
     for (int v = 0; v < kTileVectors; ++v) column[v] = load(w + v * kWidth);
-#pragma GCC unroll 6
-    for (int r = 0; r < kRows; ++r) {
-      const Vec b = set1(x[r * stride]);
-#pragma GCC unroll 4
-      for (int v = 0; v < kTileVectors; ++v) sum[r][v] = mul_add(column[v], b, sum[r][v]);
-    }
+    add_column_products(column, x, stride, sum);
   }
 };
 
@@ -78,7 +94,18 @@ struct ExpandedBf16Product {
 };
 
 #ifdef __AVX512BF16__
-// Pairs by vdpbf16ps.
+// sum += columns' pairs times a pair of each row, by vdpbf16ps.
+template <int kRows>
+PB_INLINE void add_column_products(const Pairs (&column)[kTileVectors], const uint16_t* x,
+                                   int64_t stride, Vec (&sum)[kRows][kTileVectors]) {
+#pragma GCC unroll 6
+  for (int r = 0; r < kRows; ++r) {
+    const Pairs b = broadcast_pair(x + r * stride);
+#pragma GCC unroll 4
+    for (int v = 0; v < kTileVectors; ++v) sum[r][v] = add_dot(sum[r][v], column[v], b);
+  }
+}
+
 struct Bf16Product {
   using Number = uint16_t;
   using Operand = uint16_t;
@@ -90,12 +117,7 @@ struct Bf16Product {
     Pairs column[kTileVectors];
 #pragma GCC unroll 4
     for (int v = 0; v < kTileVectors; ++v) column[v] = load_pairs(w + v * 2 * kWidth);
-#pragma GCC unroll 6
-    for (int r = 0; r < kRows; ++r) {
-      const Pairs b = broadcast_pair(x + r * stride);
-#pragma GCC unroll 4
-      for (int v = 0; v < kTileVectors; ++v) sum[r][v] = add_dot(sum[r][v], column[v], b);
-    }
+    add_column_products(column, x, stride, sum);
   }
 };
 #else

@@ -3,8 +3,8 @@
 // Of a block of 128 k's each output has one accumulator; k ascends; every step is one fma (mul and
 // add in the scalar target) or, by vdpbf16ps, one dot product of a pair, of numbers that are
 // expanded exactly. What a block adds to an output is fma(its sum, scale, output), blocks in
-// ascending order. The chain is the same whatever the number
-// of rows and where K is cut: at the borders of blocks outputs are parked in f32, exactly.
+// ascending order. The chain is the same whatever the number of rows and where K is cut: at the
+// borders of blocks outputs are parked in f32, exactly.
 #pragma once
 
 #include "cpu/kernels.h"
@@ -28,14 +28,6 @@ struct Fp8Operand<true> {
 };
 using Fp8Row = Fp8Operand<kBf16Row == RowFormat::kBf16>::Type;
 
-PB_INLINE Vec broadcast(float x) { return set1(x); }
-PB_INLINE Vec broadcast(uint16_t bf16) {
-  const uint32_t bits = uint32_t{bf16} << 16;
-  float x;
-  __builtin_memcpy(&x, &bits, sizeof(x));
-  return set1(x);
-}
-
 // Bytes of a block of K of a tile.
 constexpr int kFp8Scales = kTileColumns * static_cast<int>(sizeof(float));
 constexpr int kFp8Bytes = kFp8Scales + kTileColumns * kFp8BlockSize;
@@ -55,6 +47,11 @@ struct Fp8Scratch {
   alignas(64) float parked[kRowChunk * kTileColumns];
   alignas(64) Fp8Product::Number numbers[kFp8BlockSize * kTileColumns];
 };
+
+PB_INLINE const uint8_t* fp8_weights(const GemmArgs& args, int tile) {
+  const size_t n_blocks = args.n_in / kFp8BlockSize;
+  return static_cast<const uint8_t*>(args.weights) + tile * n_blocks * kFp8Bytes;
+}
 
 struct Fp8BlockArgs {
   const uint8_t* w;  // first block of K
@@ -76,12 +73,7 @@ PB_INLINE void fp8_step(const uint8_t* w, const Fp8Row* x, int64_t stride,
     const Fp8Pairs pairs = load_fp8_pairs(w + v * 2 * kWidth);
     column[v] = pairs_of(even_of_fp8(pairs), odd_of_fp8(pairs));
   }
-#pragma GCC unroll 6
-  for (int r = 0; r < kRows; ++r) {
-    const Pairs b = broadcast_pair(x + r * stride);
-#pragma GCC unroll 4
-    for (int v = 0; v < kTileVectors; ++v) sum[r][v] = add_dot(sum[r][v], column[v], b);
-  }
+  add_column_products(column, x, stride, sum);
 }
 #else
 // sum += a pair of k's: the even one first, then the odd one.
@@ -97,12 +89,7 @@ PB_INLINE void fp8_step(const uint8_t* w, const Fp8Row* x, int64_t stride,
       const Fp8Pairs pairs = load_fp8_pairs(w + v * 2 * kWidth);
       column[v] = parity == 0 ? even_of_fp8(pairs) : odd_of_fp8(pairs);
     }
-#pragma GCC unroll 6
-    for (int r = 0; r < kRows; ++r) {
-      const Vec b = broadcast(x[r * stride + parity]);
-#pragma GCC unroll 4
-      for (int v = 0; v < kTileVectors; ++v) sum[r][v] = mul_add(column[v], b, sum[r][v]);
-    }
+    add_column_products(column, x + parity, stride, sum);
   }
 }
 #endif
@@ -194,9 +181,8 @@ inline __attribute__((noinline)) void expanded_fp8_block(const Fp8Product::Numbe
 inline void expanded_fp8_tile(const GemmArgs& args, int tile, int row_begin, int row_end,
                               bool fresh, Fp8Scratch* scratch) {
   const int n_blocks = args.n_in / kFp8BlockSize;
-  const int n_parts = (row_end - row_begin + kMaxRows - 1) / kMaxRows;
-  const uint8_t* w =
-      static_cast<const uint8_t*>(args.weights) + static_cast<size_t>(tile) * n_blocks * kFp8Bytes;
+  const int n_parts = n_even_groups<kMaxRows>(row_begin, row_end);
+  const uint8_t* w = fp8_weights(args, tile);
   const auto* x = static_cast<const Fp8Product::Operand*>(args.x);
   for (int b = 0; b < n_blocks; ++b) {
     expand_fp8_tile(w, scratch->numbers);
@@ -222,8 +208,7 @@ inline void fp8_tile(const GemmArgs& args, int tile, int row_begin, int row_end,
     return;
   }
   const int n_blocks = args.n_in / kFp8BlockSize;
-  const auto* w =
-      static_cast<const uint8_t*>(args.weights) + static_cast<size_t>(tile) * n_blocks * kFp8Bytes;
+  const uint8_t* const w = fp8_weights(args, tile);
   const auto* x = static_cast<const Fp8Row*>(args.x);
   const auto k_block = [](int rows) {
     const int blocks = (rows < kManyRows ? kSmallBlock : kLargeBlock) / kFp8Bytes;

@@ -152,7 +152,7 @@ struct WordProduct {
     // Each block of rows asks for a part of the weights that are next.
     const bool is_last = tile + kVectors >= tile_end;
     const uint8_t* next = is_last ? weights(tile_begin, g + n) : weights(tile + kVectors, g);
-    const int n_parts = (row_end - row_begin + kWordRows - 1) / kWordRows;
+    const int n_parts = n_even_groups<kWordRows>(row_begin, row_end);
     int part = 0;
     float* parked = scratch->parked + (tile - tile_begin) * kWidth * kWordChunk;
     for_even_groups<kWordRows>(row_begin, row_end, [&]<int kRows>(int row) {
